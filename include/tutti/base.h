@@ -1,0 +1,96 @@
+/* base.h: status, error sentence, memory, random numbers. No other header is needed to read this one.
+   Conventions of ALL headers, said once:
+   - counts are elements, `bytes` are bytes, `_ns` are nanoseconds on the runtime's clock, ranks are int, indexes from 0;
+   - a pointer parameter is borrowed for the call unless its comment says `keeps`;
+   - results go through pointers and are set (NULL, 0) on failure too; `err` may be NULL;
+   - "blocks" means: waits through the runtime (a simulated actor yields), ends early when a needed member dies;
+   - close functions take NULL and half-built objects;
+   - unless a comment says otherwise a function is callable from any runtime thread, does not block and does not allocate. */
+#ifndef TUTTI_BASE_H
+#define TUTTI_BASE_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#pragma GCC visibility push(default)
+#endif
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TUTTI_VERSION_MAJOR 0
+#define TUTTI_VERSION_MINOR 1
+#define TUTTI_VERSION_PATCH 0
+/* "0.1.0": of the library that runs, not of the header that was compiled against. */
+const char *tutti_version(void);
+
+typedef enum tutti_status {
+    TUTTI_OK = 0,
+    TUTTI_CLOSED,      /* not a failure: the port was closed, the run is ending, the step's passes are over */
+    TUTTI_TIMEOUT,     /* the deadline given to this call passed; nothing was consumed */
+    TUTTI_ERR_USAGE,   /* bad spec, option or combination (exit code 2) */
+    TUTTI_ERR_MEMORY,
+    TUTTI_ERR_IO,
+    TUTTI_ERR_CORRUPT, /* a message or file is not what its format says */
+    TUTTI_ERR_PEER,    /* a rank this call needs (err->rank) died or left; operations that do not need it go on */
+    TUTTI_ERR_STATE,   /* call out of order, or a replica has diverged */
+    TUTTI_ERR_NUMBER   /* a value that must be finite is not */
+} tutti_status;
+const char *tutti_status_name(tutti_status status); /* "corrupt"; constant text */
+
+typedef struct tutti_error { /* caller's memory; valid text whenever status != OK */
+    tutti_status status;
+    int rank, cause;         /* rank concerned or -1; errno or 0 */
+    char text[480];
+} tutti_error;
+/* Fills *err (NULL: nothing) and gives `status`. A non-zero cause (an errno) is added in words: "... (No space left on
+   device)". Too long a text is cut at a whole UTF-8 character. Keeps errno. */
+tutti_status tutti_fail(tutti_error *err, tutti_status status, int cause, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* The same and err->rank = rank. */
+tutti_status tutti_fail_rank(tutti_error *err, tutti_status status, int rank, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* Puts "format: " before the text of a failure that is on its way up; gives its status. */
+tutti_status tutti_fail_within(tutti_error *err, tutti_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* One return, for bodies that are sequences of blocking calls: the papers' loops stay loops. */
+#define TUTTI_TRY(call) do { tutti_status try_ = (call); if (try_ != TUTTI_OK) return try_; } while (0)
+#define TUTTI_LENGTH(a) (sizeof(a) / sizeof *(a))
+
+/* ---- memory: all of the library's own goes through these two, so that a test can fail the n-th ---- */
+void *tutti_alloc(size_t count, size_t size);  /* zeroed, 64-byte aligned; NULL when there is none or count * size overflows */
+void tutti_free(void *memory);                 /* takes NULL; keeps errno */
+char *tutti_copy_text(const char *text);       /* tutti_free it; NULL: no memory */
+bool tutti_size_mul(size_t a, size_t b, size_t *out); /* false and *out = 0 on overflow; for sizes from outside */
+bool tutti_size_add(size_t a, size_t b, size_t *out);
+
+/* ---- counter-based random numbers: a pure function of (seed, stream, step, index); no state to save.
+   Philox4x32-10 (Salmon et al., SC 2011). Counter = (index / 2, low and high word; step, low word; high words of step and
+   stream folded by addition), key = (seed, stream): see src/base/random.c for the exact packing, which is part of the format
+   of a checkpoint since a resumed run draws on. ---- */
+typedef struct { uint64_t seed, stream, step; } tutti_rng;
+void tutti_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]); /* the block function, 10 rounds */
+uint64_t tutti_random(tutti_rng rng, uint64_t index);                 /* 64 uniform bits */
+double tutti_uniform(tutti_rng rng, uint64_t index);                  /* [0,1), 53 bits */
+double tutti_normal(tutti_rng rng, uint64_t index);                   /* N(0,1), Box-Muller of two draws of its own */
+/* Position -> element of a permutation of [0, n), in O(1) time and memory: a cycle-walking Feistel network keyed by rng
+   (data-sharding.md, rule T). position < n. */
+uint64_t tutti_permuted(tutti_rng rng, uint64_t n, uint64_t position);
+
+/* 64 bits of XXH3 (the packaged xxHash); for fingerprints, files and ports, not for security. */
+uint64_t tutti_hash(const void *data, size_t bytes);
+
+/* ---- CPU: what kernels may use ---- */
+typedef enum { TUTTI_CPU_SCALAR, TUTTI_CPU_AVX2, TUTTI_CPU_AVX512 } tutti_cpu;
+tutti_cpu tutti_cpu_best(void);                /* AVX2 means AVX2+FMA+F16C; AVX512 means F+BW+DQ+VL, OS support included */
+const char *tutti_cpu_name(tutti_cpu cpu);     /* "scalar", "avx2", "avx512" */
+
+#ifdef __cplusplus
+}
+#endif
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
+#endif

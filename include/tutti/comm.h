@@ -1,0 +1,87 @@
+/* comm.h: world, ports, groups, collectives. All calls block; overlap is a lane's business (lane.h). */
+#ifndef TUTTI_COMM_H
+#define TUTTI_COMM_H
+#include "transport.h"
+#pragma GCC visibility push(default)
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- world: this rank's view of the run; the only root besides the engine ---- */
+typedef struct tutti_world tutti_world;
+/* Blocks until all ranks are there. transport_spec "": "shm". The place in the run comes from the launcher's environment
+   (launch.h); without one it is rank 0 of 1. Variables of MPI, torchrun or Slurm that ask for more than one rank and are not ours to serve yet:
+   TUTTI_ERR_USAGE with a sentence. */
+tutti_status tutti_world_open(tutti_world **out, const char *transport_spec, tutti_error *err);
+/* rank_main as n ranks that are threads of this process (transports with run()); gives the root failure. */
+tutti_status tutti_world_run(const char *transport_spec, int n, tutti_status (*rank_main)(tutti_world *world, void *arg, tutti_error *err), void *arg, tutti_error *err);
+void tutti_world_close(tutti_world *world);
+tutti_runtime *tutti_world_runtime(tutti_world *world);
+tutti_device *tutti_world_device(tutti_world *world);
+int tutti_world_rank(const tutti_world *world);
+int tutti_world_size(const tutti_world *world);
+const char *tutti_world_transport(const tutti_world *world);          /* "shm" */
+/* A peer known to be dead (lowest rank) or -1, with its last words or how it ended. */
+int tutti_world_dead(tutti_world *world, char *why, size_t bytes);
+void tutti_world_last_words(tutti_world *world, const tutti_error *err); /* on failure, before close: for the launcher and the peers */
+/* Payload bytes and messages this rank has sent to `to` (TUTTI_ANY: all others; itself is not counted) since open. Bytes a
+   peer reads from this rank's window count as sent by this rank, one message a range. Any thread. */
+void tutti_world_sent(const tutti_world *world, int to, uint64_t *bytes, uint64_t *messages);
+/* Shared windows: all ranks call in the same order. window: `bytes` of my own (may differ by rank), which collectives on this host reduce
+   in place without a copy. common: one block for all ranks of a host; *fill says that this rank must fill it (then a barrier). Private memory where
+   the transport has no windows. Zeroed, 64-byte aligned, freed with the world. */
+tutti_status tutti_world_window(tutti_world *world, const char *name, size_t bytes, void **mine, tutti_error *err);
+tutti_status tutti_world_common(tutti_world *world, const char *name, size_t bytes, void **memory, bool *fill, tutti_error *err);
+
+/* ---- ports: point to point. A port number names a conversation; both ends derive it, nobody registers it. ---- */
+typedef uint64_t tutti_port;
+tutti_port tutti_port_of(const char *name, uint64_t a, uint64_t b);  /* hash; e.g. ("hop", edge, iteration) */
+/* Blocks until the payload may be reused, which may be when the receiver takes it: two ranks that send to each other before
+   they receive may wait for ever (the simulator is strict and finds it). Post one of the two. */
+tutti_status tutti_send(tutti_world *world, int to, tutti_port port, const tutti_note *note, tutti_buffer payload, tutti_error *err);
+/* from may be TUTTI_ANY; note may be NULL. TUTTI_TIMEOUT leaves nothing posted. Fewer bytes than room: note->bytes says. */
+tutti_status tutti_recv(tutti_world *world, int from, tutti_port port, tutti_note *note, tutti_buffer room, int64_t deadline_ns, tutti_error *err);
+/* Several at once: post, then wait. */
+tutti_status tutti_post_send(tutti_world *world, tutti_request *r, int to, tutti_port port, const tutti_note *note, tutti_buffer payload, tutti_error *err);
+tutti_status tutti_post_recv(tutti_world *world, tutti_request *r, int from, tutti_port port, tutti_buffer room, tutti_error *err);
+/* Until `need` of them are done; done (may be NULL): how many are. need = n: all; the first failure among the done ones is
+   returned with its sentence. Otherwise as transport.h's wait_some. After a failure the others are still posted: cancel them. */
+tutti_status tutti_wait_some(tutti_world *world, tutti_request *const *requests, size_t n, size_t need, int64_t deadline_ns, size_t *done, tutti_error *err);
+void tutti_cancel(tutti_world *world, tutti_request *r);
+
+/* ---- groups: a value, not a resource. Making one sends nothing and allocates nothing, so a group a step (Prague) is
+   free and communicator caches do not exist. Members list ranks in the same order and agree on `context`. ---- */
+typedef struct tutti_group {
+    tutti_world *world;
+    const int *ranks;         /* borrowed; order fixes the order of summation; NULL: all ranks of the world, 0 .. size-1 */
+    int size, index;          /* index: mine; -1 if not a member */
+    uint64_t context;         /* part of every tag */
+    uint32_t sequence;        /* of collectives; owner: the one thread that uses this copy */
+    const char *algorithm;    /* NULL: by kind, size and count; else a name of the table ("direct", "tree", "window", ...) */
+} tutti_group;
+tutti_group tutti_group_of(tutti_world *world, const int *ranks, int n, uint64_t context);
+tutti_group tutti_group_workers(tutti_world *world, uint64_t context);
+/* Copy for a job: messages of different keys never meet, whatever the order or thread they run in. The same (group, key) again
+   must not start before the last one has ended on this rank; sequence starts at `turn` (e.g. the step), so that turns never meet either. */
+tutti_group tutti_group_keyed(const tutti_group *group, uint64_t key, uint32_t turn);
+
+/* ---- collectives. Every member calls in the same order on its copy. Same bits on every member, every run, every
+   transport and every algorithm: sums are DESIGN's binary tree over the group's index order. size 1 copies. Any failure:
+   contents of written buffers undefined, group unusable. A member that passes another count or kind is told so by name (both sizes)
+   on every member that hears of it, not by a hang, within the transport's reach. ---- */
+typedef enum { TUTTI_SUM, TUTTI_MEAN, TUTTI_MAX, TUTTI_MIN } tutti_reduction;
+/* In place. F32, F64, I64, I32. MEAN: F32, F64 only; each value times 1/size, rounded, then the tree. */
+tutti_status tutti_allreduce(tutti_group *g, tutti_reduction op, tutti_buffer x, tutti_error *err);
+/* F32: x := sum over members of weight_r x_r, each product rounded once, then the tree. Weights may differ (uneven batches). */
+tutti_status tutti_allreduce_weighted(tutti_group *g, float weight, tutti_buffer x, tutti_error *err);
+/* x: size equal parts; mine may be x's own part. The rest of x is undefined afterwards. */
+tutti_status tutti_reduce_scatter(tutti_group *g, tutti_reduction op, tutti_buffer x, tutti_buffer mine, tutti_error *err);
+tutti_status tutti_allgather(tutti_group *g, tutti_buffer mine, tutti_buffer all, tutti_error *err);       /* mine may be all's own part */
+tutti_status tutti_broadcast(tutti_group *g, int root_index, tutti_buffer x, tutti_error *err);
+tutti_status tutti_barrier(tutti_group *g, tutti_error *err);
+tutti_status tutti_reduce_double(tutti_group *g, tutti_reduction op, double *x, size_t n, tutti_error *err);  /* all-reduce of small host values */
+#ifdef __cplusplus
+}
+#endif
+#pragma GCC visibility pop
+#endif

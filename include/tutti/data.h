@@ -1,0 +1,69 @@
+/* data.h: data sets, the order in which samples are used, and who uses which (data-sharding.md, rule T, tail = partial). */
+#ifndef TUTTI_DATA_H
+#define TUTTI_DATA_H
+#include "device.h"
+#pragma GCC visibility push(default)
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- IDX files (LeCun): magic 0 0 type rank, big-endian dimensions, data. Plain or gzip. Only type 0x08 (unsigned byte) is read. ---- */
+typedef struct tutti_idx_header { int rank; uint64_t dim[4]; uint64_t bytes; /* of data */ } tutti_idx_header;
+/* The first `have` bytes of a file (16 + 4 x rank suffice). `path` for messages. */
+tutti_status tutti_idx_parse(const char *path, const uint8_t *head, size_t have, tutti_idx_header *header, tutti_error *err);
+
+/* ---- a data set of images and labels: a directory of IDX files with the four MNIST names, plain or .gz. Kept as bytes. ---- */
+typedef struct tutti_data tutti_data;
+typedef enum { TUTTI_TRAIN, TUTTI_TEST } tutti_split;
+typedef struct tutti_data_shape {
+    uint64_t samples[2];          /* of each split */
+    int channels, height, width;  /* 1, 28, 28 */
+    int classes;                  /* largest label + 1; known after filling */
+    uint64_t bytes;               /* memory that fill needs */
+    float mean, deviation;        /* of the training pixels / 255, over all of them (population); known after filling */
+} tutti_data_shape;
+/* Where a name leads: "mnist" is $TUTTI_DATA/mnist, else ./data/mnist, else `installed`/mnist (may be NULL); anything else is a path.
+   An absent one: TUTTI_ERR_USAGE, listing the places tried. */
+tutti_status tutti_data_find(tutti_runtime *rt, const char *name, const char *installed, char *path, size_t bytes, tutti_error *err);
+/* Reads and checks the headers of all four files; counts of images and labels must agree. Nothing big is read. */
+tutti_status tutti_data_open(tutti_data **out, tutti_runtime *rt, const char *path, tutti_error *err);
+void tutti_data_close(tutti_data *data);
+const tutti_data_shape *tutti_data_shape_of(const tutti_data *data);
+/* memory: shape->bytes, kept. fill: read everything into it (checks sizes to the last byte, trailing bytes, labels < 256 classes); otherwise
+   another rank of this host has filled it (shape's late facts travel in it). */
+tutti_status tutti_data_attach(tutti_data *data, void *memory, bool fill, tutti_error *err);
+const uint8_t *tutti_data_labels(const tutti_data *data, tutti_split split);
+/* Normalised floats of n samples and their labels: (pixel / 255 - mean) / deviation, from a table of 256. ids: indexes in the split. */
+void tutti_data_gather(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n, float *x, uint8_t *labels);
+uint64_t tutti_data_hash(const tutti_data *data);   /* of shapes and contents: part of the fingerprint; after attach */
+
+/* ---- order and shares: pure functions, O(1) ---- */
+typedef struct tutti_share {
+    uint64_t samples;             /* of the training split (D) */
+    int workers;
+    int64_t batch;                /* samples a worker a pass (B) */
+    int64_t accumulate;           /* passes a step (A) */
+    uint64_t seed;
+} tutti_share;
+uint64_t tutti_share_steps(const tutti_share *s);                     /* steps an epoch: ceil(D / (workers B A)) */
+/* Step `step` counted from the run's beginning. Full step: worker r, pass a, slot b has position (a workers + r) B + b of the step's. The last
+   step of an epoch has T <= workers B A samples: worker r takes floor(T / workers) and one more if r < T mod workers, contiguous by rank, in passes
+   of at most B. Gives the samples of this worker's pass (0: none) and the first position within the epoch; *epoch. */
+int64_t tutti_share_pass(const tutti_share *s, uint64_t step, int worker, int64_t pass, uint64_t *epoch, uint64_t *position);
+int64_t tutti_share_step(const tutti_share *s, uint64_t step, int worker); /* samples of that worker in that step; worker -1: of all */
+uint64_t tutti_share_sample(const tutti_share *s, uint64_t epoch, uint64_t position); /* the shuffled sample's index */
+
+/* ---- loader: one thread that gathers ahead of the trainer. Batches come in (step, pass) order from where it was started. ---- */
+typedef struct tutti_loader tutti_loader;
+typedef struct tutti_batch { const float *x; const uint8_t *labels; int64_t samples; uint64_t step; int64_t pass; } tutti_batch;
+/* depth: batches gathered ahead (2..16). No thread and a gather at take() if depth is 0. data, rt: kept. */
+tutti_status tutti_loader_open(tutti_loader **out, tutti_runtime *rt, const tutti_data *data, const tutti_share *share, int worker,
+                               uint64_t first_step, int depth, tutti_error *err);
+void tutti_loader_close(tutti_loader *loader);   /* ends the thread wherever it is; blocks until it has */
+/* The next batch; valid until the next take or close. Blocks while it is being gathered. */
+tutti_status tutti_loader_take(tutti_loader *loader, tutti_batch *batch, tutti_error *err);
+#ifdef __cplusplus
+}
+#endif
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,64 @@
+/* device.h: where memory lives and who computes on it. A method never dereferences model-sized memory: it calls these,
+   which look the kernel up by device (scalar, AVX2, AVX-512; later CUDA) and charge the runtime.
+   Bits: every level gives the same bits as the scalar reference, for any alignment and length (tests/kernels). That needs a
+   fixed order of operations, stated at each kernel: no contraction into FMA unless the formula says fma(). */
+#ifndef TUTTI_DEVICE_H
+#define TUTTI_DEVICE_H
+#include "runtime.h"
+#pragma GCC visibility push(default)
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tutti_device tutti_device; /* kind, kernel table, runtime to charge; one a rank, shared by its threads */
+/* `cpu`: the highest level to use; what the machine has is the limit. rt may be NULL: nothing is charged. */
+tutti_status tutti_device_open_host(tutti_device **out, tutti_runtime *rt, tutti_cpu cpu, tutti_error *err);
+void tutti_device_close(tutti_device *d);
+tutti_cpu tutti_device_cpu(const tutti_device *d);
+const char *tutti_device_kind(const tutti_device *d); /* "host" */
+
+typedef enum { TUTTI_F32, TUTTI_BF16, TUTTI_F16, TUTTI_I32, TUTTI_I64, TUTTI_U8, TUTTI_F64 } tutti_dtype;
+size_t tutti_dtype_bytes(tutti_dtype dtype);
+const char *tutti_dtype_name(tutti_dtype dtype);   /* safetensors' names: "F32", "BF16", ... */
+typedef struct tutti_buffer {             /* by value; does not own */
+    tutti_device *device;                 /* NULL: plain host memory */
+    void *data;
+    size_t count;                         /* elements of dtype */
+    tutti_dtype dtype;
+} tutti_buffer;
+static inline tutti_buffer tutti_f32(tutti_device *d, float *x, size_t n) { tutti_buffer b = { d, x, n, TUTTI_F32 }; return b; }
+static inline tutti_buffer tutti_host(void *x, size_t n, tutti_dtype t) { tutti_buffer b = { NULL, x, n, t }; return b; }
+static inline tutti_buffer tutti_nothing(void) { tutti_buffer b = { NULL, NULL, 0, TUTTI_U8 }; return b; }
+
+/* Vector kernels (float32). x, y, z: n elements on d; may be equal, must not partly overlap. Each product and each sum is
+   rounded by itself. */
+void tutti_copy(tutti_device *d, size_t n, const float *x, float *y);                          /* y = x            */
+void tutti_fill(tutti_device *d, size_t n, float a, float *y);                                 /* y = a            */
+void tutti_fill_normal(tutti_device *d, size_t n, tutti_rng rng, float *y);                    /* N(0,1), element i from index i */
+void tutti_fill_uniform(tutti_device *d, size_t n, tutti_rng rng, float low, float high, float *y); /* [low,high), element i from index i */
+void tutti_add(tutti_device *d, size_t n, const float *x, float *y);                           /* y += x           */
+void tutti_scale(tutti_device *d, size_t n, float a, float *y);                                /* y = a y          */
+void tutti_axpy(tutti_device *d, size_t n, float a, const float *x, float *y);                 /* y += a x         */
+void tutti_blend(tutti_device *d, size_t n, float a, const float *x, float b, float *y);       /* y = a x + b y    */
+void tutti_diff(tutti_device *d, size_t n, float a, const float *x, const float *y, float *z); /* z = a (x - y)    */
+void tutti_add_diff(tutti_device *d, size_t n, float a, const float *x, const float *y, float *z); /* z += a (x - y) */
+/* y = the sum of a[r] x[r] over p vectors in DESIGN's one order: products rounded first, then the binary tree over r split at the
+   largest power of two below p. a NULL: plain sum. y may be any of x[r]. p from 1 to 4096; memory-bound: p reads, one write. */
+void tutti_tree_sum(tutti_device *d, size_t n, int p, const float *const *x, const float *a, float *y);
+/* Sums in double over 16 lanes (element i in lane i mod 16), lanes added pairwise 0+8, 1+9 ..., then 0+4 ..., 0+2, 0+1. */
+double tutti_norm2(tutti_device *d, size_t n, const float *x);                                 /* sum x^2 */
+double tutti_dot(tutti_device *d, size_t n, const float *x, const float *y);
+bool tutti_finite(tutti_device *d, size_t n, const float *x);                                  /* no NaN, no infinity */
+/* fp32 <-> bf16, fp16: counts equal; nearest even, overflow to infinity, NaN stays a (quiet) NaN, denormals kept; float to double and back too. Unsupported pairs: assert. */
+void tutti_cast(tutti_device *d, tutti_buffer from, tutti_buffer to);
+
+/* Fused optimiser steps, one pass over memory; formulas and constants in optim.h and src/optim. g is read as scale * g. */
+typedef struct tutti_sgd_step { float lr, scale, momentum, dampening, decay; bool nesterov, first; } tutti_sgd_step; /* first: the buffer starts as g (t = 1) */
+void tutti_step_sgd(tutti_device *d, size_t n, const tutti_sgd_step *s, float *w, const float *g, float *momentum);  /* momentum NULL iff s->momentum = 0 */
+typedef struct tutti_adam_step { float lr, scale, beta1, beta2, one_minus_beta1, one_minus_beta2, eps, decay, step_size, root_c2; bool decoupled; } tutti_adam_step;
+void tutti_step_adam(tutti_device *d, size_t n, const tutti_adam_step *s, float *w, const float *g, float *m, float *v);
+#ifdef __cplusplus
+}
+#endif
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,81 @@
+/* nn.h: networks as lists of layers, run by a backend. One backend computes fast (oneDNN), one is the scalar reference that
+   the tests hold it to. The network keeps no parameters: they are pointers into the engine's flat vectors, in PyTorch's layout. */
+#ifndef TUTTI_NN_H
+#define TUTTI_NN_H
+#include "device.h"
+#include "options.h"
+#pragma GCC visibility push(default)
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum { TUTTI_LAYER_LINEAR, TUTTI_LAYER_CONV2D, TUTTI_LAYER_RELU, TUTTI_LAYER_MAXPOOL2D, TUTTI_LAYER_FLATTEN } tutti_layer_kind;
+typedef struct tutti_layer {
+    tutti_layer_kind kind;
+    int out;                     /* features (linear), channels (conv2d) */
+    int kernel;                  /* conv2d: kernel x kernel, stride 1, no padding; maxpool2d: kernel = stride, floor */
+} tutti_layer;
+/* The task: samples of channels x height x width floats, one label in [0, classes) each. */
+typedef struct tutti_nn_task { int channels, height, width, classes; } tutti_nn_task;
+
+/* ---- models: named lists. "mlp(hidden=1024)" = flatten-free 784-1024-1024-10; "cnn" = conv3x3x32, ReLU, pool 2, conv3x3x64, ReLU, pool 2, flatten, fc128, ReLU,
+   fc classes; indexes of parameters are those of peers/train.py's Sequential: mlp 0, 2, 4; cnn 0, 3, 7, 9. ---- */
+typedef struct tutti_model_ops {
+    const char *name, *title;
+    const tutti_option *options;
+    size_t self_bytes;
+    /* Writes at most `room` layers, gives how many; refuses tasks it cannot take with a sentence. */
+    tutti_status (*layers)(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count, tutti_error *err);
+} tutti_model_ops;
+extern const tutti_model_ops *const tutti_models[];                    /* NULL-ended registry */
+
+typedef struct tutti_nn_param {
+    char name[24];               /* "0.weight": nn.Sequential's */
+    int unit;                    /* index among the layers that have parameters, from the input: 0, 1, ... */
+    int dims; size_t dim[4];     /* PyTorch's shape: linear (out, in), conv (out, in, k, k), bias (out) */
+    size_t count, rows, cols;    /* rows x cols = count: the matrix view (out x rest); bias: count x 1 */
+    size_t fan_in;               /* of its layer */
+} tutti_nn_param;
+
+/* Parameters in the order their gradients become ready: last layer first, weight before bias. Needs no backend. room: of params; *count is
+   always the number there is. */
+tutti_status tutti_nn_params(const char *model, const tutti_nn_task *task, tutti_nn_param *params, int room, int *count, tutti_error *err);
+/* PyTorch's defaults: uniform in +-1/sqrt(fan_in) for weights and biases, from rng (stream = index of the parameter in forward order; step 0). */
+void tutti_nn_initialise(const tutti_nn_param *param, int forward_index, uint64_t seed, float *values);
+
+/* ---- a network ready to run ---- */
+typedef struct tutti_nn tutti_nn;
+typedef struct tutti_nn_options {
+    const char *backend;         /* "onednn" (default, NULL) or "reference" */
+    int64_t batch;               /* samples of a full pass; smaller passes are legal (their plans are made at first use and kept) */
+    int threads;                 /* of the backend, for the calling thread; 0: 1 */
+    tutti_device *device;        /* charged with each layer's flops; own vector kernels run on it */
+} tutti_nn_options;
+tutti_status tutti_nn_open(tutti_nn **out, const char *model, const tutti_nn_task *task, const tutti_nn_options *options, tutti_error *err);
+void tutti_nn_close(tutti_nn *nn);
+/* Called between the layers of a pass, on the calling thread; each may block; a failure ends the pass with its status. unit: as in params.
+   ready(param): the gradient of params[param] is final for this pass. Members may be NULL. */
+typedef struct tutti_nn_hooks {
+    void *user;
+    tutti_status (*need)(void *user, int unit, bool backward, tutti_error *err);
+    tutti_status (*done)(void *user, int unit, bool backward, tutti_error *err);
+    tutti_status (*ready)(void *user, int param, tutti_error *err);
+} tutti_nn_hooks;
+/* Forward and backward over `samples` samples. x: samples x channels x height x width; labels: samples. values[k], gradients[k]: of
+   params[k]. Loss: softmax cross-entropy. Gradient: of (sum of the samples' losses) / divisor, written, or added if `add`.
+   *loss_sum: sum of the samples' losses. samples = 0: writes zero gradients (unless add), announces them all. Weights are prepared anew (blocked
+   copies of convolutions) unless `same_weights` says that values have not changed since the last call. */
+tutti_status tutti_nn_pass(tutti_nn *nn, const float *x, const uint8_t *labels, int64_t samples, double divisor, bool add, bool same_weights,
+                           const float *const *values, float *const *gradients, const tutti_nn_hooks *hooks, double *loss_sum, tutti_error *err);
+/* Forward only, any number of samples (cut into batches). */
+tutti_status tutti_nn_evaluate(tutti_nn *nn, const float *x, const uint8_t *labels, int64_t samples, const float *const *values,
+                               double *loss_sum, int64_t *correct, tutti_error *err);
+void tutti_nn_flops(const tutti_nn *nn, double *forward, double *backward);   /* a sample */
+size_t tutti_nn_bytes(const tutti_nn *nn);                                     /* activations and scratch it holds */
+/* For tests and reports: "conv2d 0 forward: jit:avx512_core" a line a primitive; gives strlen as snprintf. */
+int tutti_nn_describe(const tutti_nn *nn, char *text, size_t bytes);
+#ifdef __cplusplus
+}
+#endif
+#pragma GCC visibility pop
+#endif

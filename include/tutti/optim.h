@@ -1,0 +1,60 @@
+/* optim.h: the update rule. One fused pass over any range of the flat space, so that a piece (overlap), a shard (ZeRO,
+   servers), a tile (host, NVMe) and the whole model are the same call. Update rules are PyTorch's, to the rounding:
+   sgd   (torch.optim.SGD: momentum, dampening, nesterov, weight_decay as L2),
+   adam  (torch.optim.Adam: L2 decay), adamw (decoupled decay). */
+#ifndef TUTTI_OPTIM_H
+#define TUTTI_OPTIM_H
+#include "options.h"
+#include "state.h"
+#pragma GCC visibility push(default)
+#ifdef __cplusplus
+extern "C" {
+#endif
+#define TUTTI_SLOTS_MAX 3
+
+typedef struct tutti_rate { double lr, scale; uint64_t t; } tutti_rate; /* g is multiplied by scale; t counts from 1 */
+typedef struct tutti_optim tutti_optim;
+typedef struct tutti_optim_ops {
+    const char *name, *paper;
+    const tutti_option *options;
+    size_t self_bytes;
+    const char *const *slot_names;       /* "momentum"; "exp_avg", "exp_avg_sq"; NULL-ended, at most TUTTI_SLOTS_MAX */
+    /* How many of slot_names this configuration uses (sgd without momentum: 0). */
+    int (*slots)(const void *self);
+    tutti_status (*check)(const void *self, tutti_error *err);        /* combinations the bounds cannot say; optional */
+    /* count elements: w (updated), g (read), slot[k]. Element-wise: the result for an element does not depend on the range
+       it came in with (tested, bit for bit). Any runtime thread; ranges of concurrent calls must not overlap. */
+    void (*apply)(const tutti_optim *o, size_t count, float *w, const float *g, float *const *slot, const tutti_rate *rate);
+    double (*lr)(const void *self);      /* the base learning rate, for the schedule */
+} tutti_optim_ops;
+struct tutti_optim {
+    const tutti_optim_ops *ops;
+    void *self;
+    tutti_spec *spec;
+    tutti_device *device;
+    size_t first, count;                 /* what its slots cover */
+    float *slot[TUTTI_SLOTS_MAX];        /* element `first` */
+};
+extern const tutti_optim_ops *const tutti_optims[];                   /* NULL-ended registry */
+const tutti_optim_ops *tutti_optim_find(const char *name);
+/* Within declare(): an optimiser over [first, first+count) with slots kept as `keep`; their states are "<prefix>.<slot name>". */
+tutti_status tutti_optim_declare(tutti_optim **out, tutti_plan *plan, const char *spec, const char *prefix, size_t first, size_t count,
+                                 tutti_keep keep, tutti_device *device, tutti_error *err);
+void tutti_optim_close(tutti_optim *o);
+double tutti_optim_lr(const tutti_optim *o);
+/* w, g: element `first` of the range, which lies within what the slots cover. */
+void tutti_update(tutti_optim *o, size_t first, size_t count, float *w, const float *g, const tutti_rate *rate);
+
+/* ---- schedules of the learning rate: a factor on the base rate, a pure function of the step. Specs:
+   constant(warmup=W), step(every=E,gamma=G,warmup=W), cosine(warmup=W,floor=F), linear(warmup=W,floor=F).
+   Warm-up: factor (t+1)/W for step t < W (from 0), then the schedule counted from W to `steps` in all. ---- */
+typedef struct tutti_schedule tutti_schedule;
+tutti_status tutti_schedule_open(tutti_schedule **out, const char *spec, uint64_t steps, tutti_error *err);
+void tutti_schedule_close(tutti_schedule *s);
+double tutti_schedule_factor(const tutti_schedule *s, uint64_t step);
+extern const struct tutti_schedule_ops { const char *name, *help; const tutti_option *options; } tutti_schedules[]; /* {0}-ended, for help and docs */
+#ifdef __cplusplus
+}
+#endif
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,69 @@
+/* options.h: one table per thing. A table parses, validates, prints help, feeds `tutti methods --json`, `tutti config
+   --explain` and the docs. Three users of the same tables: specs (`adam(lr=0.001)`), the command's flags, and settings
+   gathered from file, environment and flags with their origin. */
+#ifndef TUTTI_OPTIONS_H
+#define TUTTI_OPTIONS_H
+#include "base.h"
+#include <stdio.h>
+#pragma GCC visibility push(default)
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum { TUTTI_INT, TUTTI_REAL, TUTTI_BOOL, TUTTI_CHOICE, TUTTI_TEXT, TUTTI_SPEC } tutti_option_type;
+typedef struct tutti_option { /* tables end with {0} */
+    const char *name;        /* as in a spec or a file; a flag is "--" + name. Words are joined by '-' for flags, '_' in specs */
+    tutti_option_type type;  /* INT: int64_t, REAL: double, BOOL: bool, CHOICE: int (index), TEXT/SPEC: const char * */
+    size_t offset;           /* where in the owner's struct the value is written */
+    double initial, min, max;/* INT, REAL (finite, inclusive bounds); CHOICE: initial is the index; BOOL: 0 or 1 */
+    const char *text;        /* TEXT/SPEC: default, never NULL once applied ("" if none); CHOICE: "a|b|c" */
+    const char *help;        /* one line, with unit */
+} tutti_option;
+#define TUTTI_AT(type, member) offsetof(type, member)
+
+const char *tutti_option_type_name(tutti_option_type type);           /* "int", "real", "bool", "choice", "text", "spec" */
+void tutti_options_default(const tutti_option *options, void *self);
+/* Parses one value ("true|on|yes|1", 12, 1e-3, "64k" is not a number) and writes it; the sentence has `what`, the option's name, the value
+   and what is allowed. TEXT/SPEC: keeps `value`; SPEC values are checked for form (name and balanced brackets). */
+tutti_status tutti_option_set(const tutti_option *option, const char *what, const char *value, void *self, tutti_error *err);
+/* The value as it would be written in a spec; gives strlen, as snprintf. Doubles in the shortest form that reads back equal. */
+int tutti_option_print(const tutti_option *option, const void *self, char *out, size_t bytes);
+const tutti_option *tutti_option_find(const tutti_option *options, const char *name); /* '-' and '_' are alike; NULL */
+/* "; did you mean 'lr' or 'lrs'?" or "" : near names by edit distance, at most three. names: n of them. */
+void tutti_suggest(const char *name, const char *const *names, size_t n, char *out, size_t bytes);
+
+/* ---- specs: name, name(), name(arg,...); an arg is a value, in table order, or key=value; a value may itself be a spec;
+   lists are a:b:c (TEXT). Positional after keyed is an error, so is a key given twice, an unknown one (with near ones),
+   an unbalanced bracket, anything after the end; at most 4096 bytes and 16 levels. White space round tokens is ignored. ---- */
+typedef struct tutti_spec tutti_spec;
+tutti_status tutti_spec_open(tutti_spec **out, const char *text, tutti_error *err); /* allocates */
+void tutti_spec_close(tutti_spec *spec);
+const char *tutti_spec_name(const tutti_spec *spec);
+size_t tutti_spec_count(const tutti_spec *spec);                      /* args given */
+/* Defaults first, then the args. `what`: "method 'ddp'". TEXT/SPEC values point into `spec`, which must outlive self. */
+tutti_status tutti_spec_apply(const tutti_spec *spec, const char *what, const tutti_option *options, void *self, tutti_error *err);
+/* Canonical text "name(key=value,...)" with every option of the table that is not at its default; gives strlen. */
+int tutti_spec_print(const char *name, const tutti_option *options, const void *self, char *out, size_t bytes);
+
+/* ---- settings: the values of one table with where each came from. Precedence: flag > environment > file > default,
+   whatever the order of the calls below. ---- */
+typedef enum { TUTTI_FROM_DEFAULT, TUTTI_FROM_FILE, TUTTI_FROM_ENVIRONMENT, TUTTI_FROM_FLAG } tutti_origin;
+typedef struct tutti_settings tutti_settings;
+/* Writes the defaults to self (keeps). */
+tutti_status tutti_settings_open(tutti_settings **out, const tutti_option *options, void *self, tutti_error *err);
+void tutti_settings_close(tutti_settings *s);
+/* A mapping of option name to scalar, YAML by libyaml, or JSON if the first non-blank byte is '{' (jansson). Nested mappings, lists,
+   duplicate keys, unknown keys (near ones listed), files over 1 MiB are refused with file:line and what would mend it. */
+tutti_status tutti_settings_file(tutti_settings *s, const char *path, tutti_error *err);
+/* The same from memory; `path` is for the messages. This is what the fuzz target calls. */
+tutti_status tutti_settings_text(tutti_settings *s, const char *path, const char *text, size_t bytes, tutti_error *err);
+/* TUTTI_LR_SCHEDULE=... sets lr-schedule. Variables of the prefix that are no option are ignored (TUTTI_DATA is one). `environment` as environ. */
+tutti_status tutti_settings_environment(tutti_settings *s, const char *prefix, char *const *environment, tutti_error *err);
+/* where: "--batch"; copied. */
+tutti_status tutti_settings_flag(tutti_settings *s, const char *name, const char *value, const char *where, tutti_error *err);
+tutti_origin tutti_settings_origin(const tutti_settings *s, const char *name, const char **where); /* where: "run.yaml:3", "TUTTI_BATCH", "--batch", "" */
+#ifdef __cplusplus
+}
+#endif
+#pragma GCC visibility pop
+#endif

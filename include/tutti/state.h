@@ -1,0 +1,44 @@
+/* state.h: everything that outlives a step is declared here, once, before anything is allocated. From the declarations
+   come: the one arena, `tutti plan` (bytes by kind), checkpoint and resume, later resharding to another worker count,
+   healing and replica hashes. A member of a method's struct that is not declared is lost on resume; a test zeroes every
+   declared state after a load and sees the run differ. */
+#ifndef TUTTI_STATE_H
+#define TUTTI_STATE_H
+#include "device.h"
+#pragma GCC visibility push(default)
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What the state is, hence what happens to it when the number of workers changes from N to M: */
+typedef enum tutti_keep {
+    TUTTI_SAME,      /* bit-identical on all workers: saved once, hashed, any survivor's copy heals                 */
+    TUTTI_SLICE,     /* this worker holds elements [first, first+count) of one global vector: re-cut exactly       */
+    TUTTI_SHARD,     /* my 1/workers of every piece, in piece order (count = n / workers): re-cut exactly           */
+    TUTTI_OWN_MEAN,  /* one a worker; what must survive is the mean: gossip models (N = M: as it was)               */
+    TUTTI_OWN_SUM,   /* one a worker; what must survive is the sum: error-feedback residuals, push-sum mass         */
+    TUTTI_OWN_ZERO,  /* one a worker; start from zero on a change: local momenta, counters of neighbours            */
+    TUTTI_SCRATCH    /* not saved; counted by the plan; undefined at the start of each step                         */
+} tutti_keep;
+const char *tutti_keep_name(tutti_keep keep);
+
+typedef struct tutti_state {
+    const char *name;            /* copied; unique with the engine: "optim.momentum" */
+    tutti_keep keep;
+    tutti_dtype dtype;
+    size_t first, count;         /* place in the flat parameter space; first = 0 where it has no place */
+    bool placed;                 /* an element is a parameter's: saved by tensor name and range */
+    bool shared;                 /* wants a transport window (peers of this host can read it); private if there is none */
+} tutti_state;
+typedef struct tutti_plan tutti_plan;
+
+/* Only within a declare() hook. *slot becomes the memory (zeroed, 64-byte aligned) before open(). Failures (a name twice,
+   no memory) are kept in the plan and come out when it is carried out. */
+void tutti_declare(tutti_plan *plan, const tutti_state *state, void *slot);
+void tutti_declare_vector(tutti_plan *plan, const char *name, tutti_keep keep, float **slot); /* n of the layout, device */
+void tutti_declare_value(tutti_plan *plan, const char *name, tutti_keep keep, void *value, size_t bytes); /* in the owner's struct, kept */
+#ifdef __cplusplus
+}
+#endif
+#pragma GCC visibility pop
+#endif

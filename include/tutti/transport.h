@@ -1,0 +1,80 @@
+/* transport.h: what a transport (shm; later tcp, mpi, sim, nccl) must offer. Everything else is written once, above it. */
+#ifndef TUTTI_TRANSPORT_H
+#define TUTTI_TRANSPORT_H
+#include "device.h"
+#include "options.h"
+#include <stdatomic.h>
+#pragma GCC visibility push(default)
+#define TUTTI_ANY (-1)
+#define TUTTI_TRANSPORT_ABI 1
+
+/* A message is a note (a few integers; small protocols need nothing more) and an optional payload. 40 bytes on the wire. */
+typedef struct tutti_note {
+    int32_t from;          /* set by the transport */
+    uint32_t kind;         /* user's */
+    int64_t a, b;          /* user's */
+    uint64_t ticket;       /* set by tutti_call; a reply goes to the port of this number */
+    uint64_t bytes;        /* payload; set by the transport */
+} tutti_note;
+
+/* One message in flight. Caller's memory; still from post until wait_some has said it is done, or cancel. */
+typedef struct tutti_request {
+    tutti_note note;       /* a received one: what came */
+    tutti_status status;   /* valid once done: OK, CORRUPT (payload larger than the room; note.bytes says how large), PEER */
+    int rank;              /* of a PEER failure: who is gone */
+    bool done;             /* zeroed requests count as not posted; wait_some treats them as done */
+    bool posted;
+    void *internal[8];
+} tutti_request;
+
+/* How a process found its place in a run: by the launcher's environment, or as a thread of transport->run. */
+typedef struct tutti_launch {
+    int rank, size;
+    const char *spec;                   /* "shm" or "shm(option=...)" */
+    char *const *environment;           /* as environ */
+    void *within;                       /* run()'s own; NULL otherwise */
+} tutti_launch;
+
+struct tutti_world; /* comm.h */
+typedef struct tutti_transport_ops {
+    uint32_t abi, bytes;                       /* TUTTI_TRANSPORT_ABI, sizeof *this: old and new meet with a message */
+    const char *name, *help;
+    const tutti_option *options;
+    size_t options_bytes;                      /* struct the options are written to */
+    tutti_status (*open)(void **t, tutti_runtime *rt, const tutti_launch *launch, tutti_error *err); /* blocks: all ranks */
+    void (*close)(void *t);                    /* takes NULL and half-built; blocks for nobody */
+    /* Posting never blocks; any thread. `tag` is 64 bits; messages of equal (from, tag) arrive in order; matching is exact on tag,
+       on from unless ANY. The payload (host memory, payload.count * its element size bytes) stays untouched by the caller until the
+       request is done, also after failure. A payload larger than the posted room: TUTTI_ERR_CORRUPT at the receiver, with both
+       sizes. Sending to oneself is legal. Sends are done when the receiver has taken the message, or earlier (small ones). */
+    tutti_status (*send)(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note, tutti_buffer payload, tutti_error *err);
+    tutti_status (*recv)(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room, tutti_error *err);
+    /* Blocks until at least `need` of r[0..n) are done (need = n: all, 1: any, 0 or deadline 0: a test), *n_done of them in all.
+       NULL entries and requests never posted count as done. Gives TUTTI_TIMEOUT when the deadline passed. The first failed
+       request's status is NOT returned here; each request has its own. A peer's death ends the requests that need it
+       (a receive from ANY only once all other ranks are gone) with TUTTI_ERR_PEER. Waiting threads make the progress: no
+       hidden thread is needed and none of our own burns a core when nobody waits. */
+    tutti_status (*wait_some)(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns, size_t *n_done, tutti_error *err);
+    void (*cancel)(void *t, tutti_request *r);    /* after it the memory is the caller's again; a done or unposted one: nothing */
+    /* Rank of a peer whose death was seen, or -1; the lowest one. `why` (may be NULL): its last words or how it ended. */
+    int (*dead_peer)(void *t, char *why, size_t bytes);
+    /* Leaves this rank's last words for the launcher and the peers; called once, before close, on failure. */
+    void (*last_words)(void *t, const tutti_error *err);
+
+    /* Optional: memory that all ranks of the run map (same host). A collective call: all ranks in the same order with the same name;
+       `bytes` may differ by rank (0: none of mine). Reserved in full before anybody touches it; of_rank: room for size pointers;
+       of_rank[rank] is mine, zeroed, 64-byte aligned; until close. NULL member: collectives use messages, engine vectors are private.
+       Too little room: TUTTI_ERR_MEMORY on every rank, naming need, have and what mends it. */
+    tutti_status (*window)(void *t, const char *name, size_t bytes, void **of_rank, tutti_error *err);
+    /* With windows: flags in them. publish: *word = value (release), then wakes whoever sleeps in await. await: blocks until the word
+       has reached value, counted as a wrapping difference (acquire), or `peer` is gone (TUTTI_ERR_PEER, err->rank). */
+    void (*publish)(void *t, _Atomic uint32_t *word, uint32_t value);
+    tutti_status (*await)(void *t, int peer, _Atomic uint32_t *word, uint32_t value, int64_t deadline_ns, tutti_error *err);
+    /* Optional: runs rank_main as n ranks of this process (shm: threads; sim: actors), returns when all have ended: OK, or the root
+       failure (the first rank that failed by itself, not because of another). NULL: ranks are processes. */
+    tutti_status (*run)(tutti_runtime *rt, const tutti_launch *launch, tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err), void *arg, tutti_error *err);
+} tutti_transport_ops;
+extern const tutti_transport_ops *const tutti_transports[];            /* NULL-ended registry of the built-in ones */
+const tutti_transport_ops *tutti_transport_find(const char *name);
+#pragma GCC visibility pop
+#endif
