@@ -45,13 +45,14 @@ typedef struct tutti_error { /* caller's memory; valid text whenever status != O
     char text[480];
 } tutti_error;
 /* Fills *err (NULL: nothing) and gives `status`. A non-zero cause (an errno) is added in words: "... (No space left on
-   device)". Too long a text is cut at a whole UTF-8 character. Keeps errno. */
+   device)". Too long a text is cut at a whole UTF-8 character, the cause is kept. Arguments may point into err->text. Keeps errno. */
 tutti_status tutti_fail(tutti_error *err, tutti_status status, int cause, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* The same and err->rank = rank. */
 tutti_status tutti_fail_rank(tutti_error *err, tutti_status status, int rank, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* Puts "format: " before the text of a failure that is on its way up; gives its status. */
+/* Puts "format: " before the text of a failure that is on its way up; gives its status. With TUTTI_OK it does nothing, so that
+   a call can be wrapped where it stands. */
 tutti_status tutti_fail_within(tutti_error *err, tutti_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -67,9 +68,10 @@ bool tutti_size_mul(size_t a, size_t b, size_t *out); /* false and *out = 0 on o
 bool tutti_size_add(size_t a, size_t b, size_t *out);
 
 /* ---- counter-based random numbers: a pure function of (seed, stream, step, index); no state to save.
-   Philox4x32-10 (Salmon et al., SC 2011). Counter = (index / 2, low and high word; step, low word; high words of step and
-   stream folded by addition), key = (seed, stream): see src/base/random.c for the exact packing, which is part of the format
-   of a checkpoint since a resumed run draws on. ---- */
+   Philox4x32-10 (Salmon et al., SC 2011). Counter = (index / 2 low, index / 2 high ^ fold high, step low, fold low), key = (seed
+   low, stream low); fold mixes the high words of seed, stream and step and is 0 when they are. See src/base/random.c: the packing
+   is part of the format of a checkpoint, since a resumed run draws on. All seeds and streams of 64 bits, steps below 2^32 and
+   indexes below 2^33 have draws of their own. ---- */
 typedef struct { uint64_t seed, stream, step; } tutti_rng;
 void tutti_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]); /* the block function, 10 rounds */
 uint64_t tutti_random(tutti_rng rng, uint64_t index);                 /* 64 uniform bits */

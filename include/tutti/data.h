@@ -1,7 +1,8 @@
-/* data.h: data sets, the order in which samples are used, and who uses which (data-sharding.md, rule T, tail = partial). */
+/* data.h: data sets and the loader; who uses which samples when is share.h. */
 #ifndef TUTTI_DATA_H
 #define TUTTI_DATA_H
 #include "device.h"
+#include "share.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {
@@ -36,22 +37,6 @@ const uint8_t *tutti_data_labels(const tutti_data *data, tutti_split split);
 /* Normalised floats of n samples and their labels: (pixel / 255 - mean) / deviation, from a table of 256. ids: indexes in the split. */
 void tutti_data_gather(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n, float *x, uint8_t *labels);
 uint64_t tutti_data_hash(const tutti_data *data);   /* of shapes and contents: part of the fingerprint; after attach */
-
-/* ---- order and shares: pure functions, O(1) ---- */
-typedef struct tutti_share {
-    uint64_t samples;             /* of the training split (D) */
-    int workers;
-    int64_t batch;                /* samples a worker a pass (B) */
-    int64_t accumulate;           /* passes a step (A) */
-    uint64_t seed;
-} tutti_share;
-uint64_t tutti_share_steps(const tutti_share *s);                     /* steps an epoch: ceil(D / (workers B A)) */
-/* Step `step` counted from the run's beginning. Full step: worker r, pass a, slot b has position (a workers + r) B + b of the step's. The last
-   step of an epoch has T <= workers B A samples: worker r takes floor(T / workers) and one more if r < T mod workers, contiguous by rank, in passes
-   of at most B. Gives the samples of this worker's pass (0: none) and the first position within the epoch; *epoch. */
-int64_t tutti_share_pass(const tutti_share *s, uint64_t step, int worker, int64_t pass, uint64_t *epoch, uint64_t *position);
-int64_t tutti_share_step(const tutti_share *s, uint64_t step, int worker); /* samples of that worker in that step; worker -1: of all */
-uint64_t tutti_share_sample(const tutti_share *s, uint64_t epoch, uint64_t position); /* the shuffled sample's index */
 
 /* ---- loader: one thread that gathers ahead of the trainer. Batches come in (step, pass) order from where it was started. ---- */
 typedef struct tutti_loader tutti_loader;

@@ -16,6 +16,8 @@ tutti_status tutti_device_open_host(tutti_device **out, tutti_runtime *rt, tutti
 void tutti_device_close(tutti_device *d);
 tutti_cpu tutti_device_cpu(const tutti_device *d);
 const char *tutti_device_kind(const tutti_device *d); /* "host" */
+/* Charges the device's runtime (tutti_charge) for work done on it by others: the layers of nn. Nothing if there is no runtime. */
+void tutti_device_charge(tutti_device *d, double flops, double bytes);
 
 typedef enum { TUTTI_F32, TUTTI_BF16, TUTTI_F16, TUTTI_I32, TUTTI_I64, TUTTI_U8, TUTTI_F64 } tutti_dtype;
 size_t tutti_dtype_bytes(tutti_dtype dtype);
@@ -30,12 +32,12 @@ static inline tutti_buffer tutti_f32(tutti_device *d, float *x, size_t n) { tutt
 static inline tutti_buffer tutti_host(void *x, size_t n, tutti_dtype t) { tutti_buffer b = { NULL, x, n, t }; return b; }
 static inline tutti_buffer tutti_nothing(void) { tutti_buffer b = { NULL, NULL, 0, TUTTI_U8 }; return b; }
 
-/* Vector kernels (float32). x, y, z: n elements on d; may be equal, must not partly overlap. Each product and each sum is
-   rounded by itself. */
+/* Vector kernels (float32). x, y, z: n elements on d, at any float's alignment; may be equal, must not partly overlap. Each product
+   and each sum is rounded by itself. A NaN is a NaN at every level; its sign and payload are not promised. */
 void tutti_copy(tutti_device *d, size_t n, const float *x, float *y);                          /* y = x            */
 void tutti_fill(tutti_device *d, size_t n, float a, float *y);                                 /* y = a            */
 void tutti_fill_normal(tutti_device *d, size_t n, tutti_rng rng, float *y);                    /* N(0,1), element i from index i */
-void tutti_fill_uniform(tutti_device *d, size_t n, tutti_rng rng, float low, float high, float *y); /* [low,high), element i from index i */
+void tutti_fill_uniform(tutti_device *d, size_t n, tutti_rng rng, float low, float high, float *y); /* [low,high), element i from index i; low = high: all low */
 void tutti_add(tutti_device *d, size_t n, const float *x, float *y);                           /* y += x           */
 void tutti_scale(tutti_device *d, size_t n, float a, float *y);                                /* y = a y          */
 void tutti_axpy(tutti_device *d, size_t n, float a, const float *x, float *y);                 /* y += a x         */
@@ -49,13 +51,20 @@ void tutti_tree_sum(tutti_device *d, size_t n, int p, const float *const *x, con
 double tutti_norm2(tutti_device *d, size_t n, const float *x);                                 /* sum x^2 */
 double tutti_dot(tutti_device *d, size_t n, const float *x, const float *y);
 bool tutti_finite(tutti_device *d, size_t n, const float *x);                                  /* no NaN, no infinity */
-/* fp32 <-> bf16, fp16: counts equal; nearest even, overflow to infinity, NaN stays a (quiet) NaN, denormals kept; float to double and back too. Unsupported pairs: assert. */
+/* fp32 <-> bf16, fp16, and float <-> double: counts equal, memory apart; nearest even, overflow to infinity, denormals kept. A NaN keeps its
+   sign and the upper bits of its payload and becomes quiet, as F16C does it. Equal types: a copy. Unsupported pairs: assert. */
 void tutti_cast(tutti_device *d, tutti_buffer from, tutti_buffer to);
 
-/* Fused optimiser steps, one pass over memory; formulas and constants in optim.h and src/optim. g is read as scale * g. */
-typedef struct tutti_sgd_step { float lr, scale, momentum, dampening, decay; bool nesterov, first; } tutti_sgd_step; /* first: the buffer starts as g (t = 1) */
+/* Fused optimiser steps, one pass over memory; formulas in src/kernels/step.c, constants from src/optim, which rounds each
+   from double once a step (1 - beta in float would be wrong in the fifth digit). g is read as scale * g. Here some products are fused
+   into the sum that follows (fma), where PyTorch's are. */
+typedef struct tutti_sgd_step { float lr, scale, momentum, one_minus_dampening, decay; bool nesterov, first; } tutti_sgd_step; /* first: the buffer starts as g (t = 1) */
 void tutti_step_sgd(tutti_device *d, size_t n, const tutti_sgd_step *s, float *w, const float *g, float *momentum);  /* momentum NULL iff s->momentum = 0 */
-typedef struct tutti_adam_step { float lr, scale, beta1, beta2, one_minus_beta1, one_minus_beta2, eps, decay, step_size, root_c2; bool decoupled; } tutti_adam_step;
+typedef struct tutti_adam_step {
+    float scale, decay, shrink;               /* decay: L2, g += decay w (0: none); shrink: decoupled, w *= shrink first (1: none) */
+    float one_minus_beta1, beta2, one_minus_beta2, eps;
+    float step_size, root_c2;                 /* lr / (1 - beta1^t), sqrt(1 - beta2^t) */
+} tutti_adam_step;
 void tutti_step_adam(tutti_device *d, size_t n, const tutti_adam_step *s, float *w, const float *g, float *m, float *v);
 #ifdef __cplusplus
 }

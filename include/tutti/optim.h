@@ -1,5 +1,6 @@
 /* optim.h: the update rule. One fused pass over any range of the flat space, so that a piece (overlap), a shard (ZeRO,
-   servers), a tile (host, NVMe) and the whole model are the same call. Update rules are PyTorch's, to the rounding:
+   servers), a tile (host, NVMe) and the whole model are the same call. Update rules are PyTorch's (2.13, CPU, one tensor), to the
+   bit but for Adam's square root, which PyTorch's does not round correctly (a last bit of w):
    sgd   (torch.optim.SGD: momentum, dampening, nesterov, weight_decay as L2),
    adam  (torch.optim.Adam: L2 decay), adamw (decoupled decay). */
 #ifndef TUTTI_OPTIM_H
@@ -45,14 +46,19 @@ double tutti_optim_lr(const tutti_optim *o);
 /* w, g: element `first` of the range, which lies within what the slots cover. */
 void tutti_update(tutti_optim *o, size_t first, size_t count, float *w, const float *g, const tutti_rate *rate);
 
-/* ---- schedules of the learning rate: a factor on the base rate, a pure function of the step. Specs:
-   constant(warmup=W), step(every=E,gamma=G,warmup=W), cosine(warmup=W,floor=F), linear(warmup=W,floor=F).
-   Warm-up: factor (t+1)/W for step t < W (from 0), then the schedule counted from W to `steps` in all. ---- */
+/* ---- schedules of the learning rate: a factor on the base rate, a pure function of the step (from 0), the same bits on every
+   machine. Specs: constant(warmup=W), step(every=E,gamma=G,warmup=W), cosine(warmup=W,floor=F), linear(warmup=W,floor=F).
+   Warm-up: factor (t+1)/W for step t < W, then the schedule counted from W to `steps` in all; at t = steps it is at its end
+   (cosine, linear: floor, exactly) and stays there. A warm-up longer than `steps` is refused. ---- */
 typedef struct tutti_schedule tutti_schedule;
 tutti_status tutti_schedule_open(tutti_schedule **out, const char *spec, uint64_t steps, tutti_error *err);
 void tutti_schedule_close(tutti_schedule *s);
 double tutti_schedule_factor(const tutti_schedule *s, uint64_t step);
-extern const struct tutti_schedule_ops { const char *name, *help; const tutti_option *options; } tutti_schedules[]; /* {0}-ended, for help and docs */
+extern const struct tutti_schedule_ops {
+    const char *name, *help;
+    const tutti_option *options;
+    double (*shape)(const void *self, uint64_t done, uint64_t of); /* the factor after `done` of `of` steps without warm-up */
+} tutti_schedules[];                                                  /* {0}-ended, for help and docs */
 #ifdef __cplusplus
 }
 #endif

@@ -23,41 +23,50 @@ typedef struct tutti_option { /* tables end with {0} */
 
 const char *tutti_option_type_name(tutti_option_type type);           /* "int", "real", "bool", "choice", "text", "spec" */
 void tutti_options_default(const tutti_option *options, void *self);
-/* Parses one value ("true|on|yes|1", 12, 1e-3, "64k" is not a number) and writes it; the sentence has `what`, the option's name, the value
-   and what is allowed. TEXT/SPEC: keeps `value`; SPEC values are checked for form (name and balanced brackets). */
+/* Parses one value (true|on|yes|1 or false|off|no|0 in any case, 12, 1e-3; "64k", " 1", "0x10" and "inf" are no numbers) and writes it; a
+   refused one writes nothing. The sentence has `what`, the option's name, the value and what is allowed. TEXT/SPEC: keeps `value`; SPEC
+   values are checked for form (name, arguments, balanced brackets), "" is one where it is the default. No locale matters. */
 tutti_status tutti_option_set(const tutti_option *option, const char *what, const char *value, void *self, tutti_error *err);
-/* The value as it would be written in a spec; gives strlen, as snprintf. Doubles in the shortest form that reads back equal. */
+/* The value as it would be written in a spec (in quotes if need be); gives strlen, as snprintf. Doubles in the shortest form that reads
+   back equal. */
 int tutti_option_print(const tutti_option *option, const void *self, char *out, size_t bytes);
 const tutti_option *tutti_option_find(const tutti_option *options, const char *name); /* '-' and '_' are alike; NULL */
 /* "; did you mean 'lr' or 'lrs'?" or "" : near names by edit distance, at most three. names: n of them. */
 void tutti_suggest(const char *name, const char *const *names, size_t n, char *out, size_t bytes);
 
 /* ---- specs: name, name(), name(arg,...); an arg is a value, in table order, or key=value; a value may itself be a spec;
-   lists are a:b:c (TEXT). Positional after keyed is an error, so is a key given twice, an unknown one (with near ones),
-   an unbalanced bracket, anything after the end; at most 4096 bytes and 16 levels. White space round tokens is ignored. ---- */
+   lists are a:b:c (TEXT). Names are letters, digits, '_', '-' and '.', a letter first. A value may stand in double quotes, then with \" and
+   \\ for those two; it must if it has blanks at its ends, a comma outside of brackets or an unbalanced bracket. Positional after keyed is
+   an error, so is a key given twice, an unknown one (with near ones), an unbalanced bracket, anything after the end; at most 4096 bytes
+   and 16 levels. White space round tokens is ignored. ---- */
 typedef struct tutti_spec tutti_spec;
 tutti_status tutti_spec_open(tutti_spec **out, const char *text, tutti_error *err); /* allocates */
 void tutti_spec_close(tutti_spec *spec);
 const char *tutti_spec_name(const tutti_spec *spec);
 size_t tutti_spec_count(const tutti_spec *spec);                      /* args given */
-/* Defaults first, then the args. `what`: "method 'ddp'". TEXT/SPEC values point into `spec`, which must outlive self. */
+/* Defaults first, then the args; on failure self has some of them. `what`: "method 'ddp'". TEXT/SPEC values point into
+   `spec`, which must outlive self. */
 tutti_status tutti_spec_apply(const tutti_spec *spec, const char *what, const tutti_option *options, void *self, tutti_error *err);
 /* Canonical text "name(key=value,...)" with every option of the table that is not at its default; gives strlen. */
 int tutti_spec_print(const char *name, const tutti_option *options, const void *self, char *out, size_t bytes);
 
 /* ---- settings: the values of one table with where each came from. Precedence: flag > environment > file > default,
-   whatever the order of the calls below. ---- */
+   whatever the order of the calls below; of equal origins the later call. A value that a stronger origin hides is checked all the same.
+   TEXT/SPEC members of self point to copies that live until their option is set again or the settings are closed. After a failed call
+   some of its values may be set. ---- */
 typedef enum { TUTTI_FROM_DEFAULT, TUTTI_FROM_FILE, TUTTI_FROM_ENVIRONMENT, TUTTI_FROM_FLAG } tutti_origin;
 typedef struct tutti_settings tutti_settings;
-/* Writes the defaults to self (keeps). */
+/* Writes the defaults to self (keeps, as `options`). */
 tutti_status tutti_settings_open(tutti_settings **out, const tutti_option *options, void *self, tutti_error *err);
 void tutti_settings_close(tutti_settings *s);
 /* A mapping of option name to scalar, YAML by libyaml, or JSON if the first non-blank byte is '{' (jansson). Nested mappings, lists,
-   duplicate keys, unknown keys (near ones listed), files over 1 MiB are refused with file:line and what would mend it. */
+   duplicate keys, unknown keys (near ones listed), missing values (null), files over 1 MiB are refused with file:line and what would mend
+   it. Quotes are optional in YAML; in JSON text must be a string, other values may be. An empty file sets nothing. Blocks on the file. */
 tutti_status tutti_settings_file(tutti_settings *s, const char *path, tutti_error *err);
 /* The same from memory; `path` is for the messages. This is what the fuzz target calls. */
 tutti_status tutti_settings_text(tutti_settings *s, const char *path, const char *text, size_t bytes, tutti_error *err);
-/* TUTTI_LR_SCHEDULE=... sets lr-schedule. Variables of the prefix that are no option are ignored (TUTTI_DATA is one). `environment` as environ. */
+/* Prefix "TUTTI_": TUTTI_LR_SCHEDULE=... sets lr-schedule. Variables of the prefix that are no option are ignored (TUTTI_DATA is
+   one). `environment` as environ. */
 tutti_status tutti_settings_environment(tutti_settings *s, const char *prefix, char *const *environment, tutti_error *err);
 /* where: "--batch"; copied. */
 tutti_status tutti_settings_flag(tutti_settings *s, const char *name, const char *value, const char *where, tutti_error *err);

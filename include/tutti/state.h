@@ -37,6 +37,18 @@ typedef struct tutti_plan tutti_plan;
 void tutti_declare(tutti_plan *plan, const tutti_state *state, void *slot);
 void tutti_declare_vector(tutti_plan *plan, const char *name, tutti_keep keep, float **slot); /* n of the layout, device */
 void tutti_declare_value(tutti_plan *plan, const char *name, tutti_keep keep, void *value, size_t bytes); /* in the owner's struct, kept */
+
+/* ---- for the engine (and tests): a plan from open to close ---- */
+struct tutti_world;
+/* n: elements of the flat space. */
+tutti_status tutti_plan_open(tutti_plan **out, size_t n, tutti_error *err);
+void tutti_plan_close(tutti_plan *plan);                         /* frees what was given out (windows go with the world) */
+/* One arena for everything private, a window for each shared state; fills the slots. world NULL: all private. All ranks call alike; blocks. */
+tutti_status tutti_plan_carry_out(tutti_plan *plan, struct tutti_world *world, tutti_error *err);
+size_t tutti_plan_bytes(const tutti_plan *plan);                 /* in all, before or after it is carried out */
+size_t tutti_plan_count(const tutti_plan *plan);
+/* Declaration i in order, with its memory (NULL before it is carried out). */
+const tutti_state *tutti_plan_state(const tutti_plan *plan, size_t i, void **memory);
 #ifdef __cplusplus
 }
 #endif

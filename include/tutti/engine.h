@@ -1,0 +1,97 @@
+/* engine.h: the public API. Two clients, the native trainer and bindings, and nothing in it knows which.
+
+     tutti_engine_open(...)
+     do {
+         while (tutti_engine_pass(e, &pass, err) == TUTTI_OK) {   // TUTTI_CLOSED: the step's passes are over
+             load pass.samples samples from (pass.epoch, pass.position)
+             forward:  tutti_engine_need(e, u, false); run unit u; tutti_engine_done(e, u, false)
+             backward: tutti_engine_need(e, u, true);  ...  tutti_engine_ready(e, tensor); tutti_engine_done(e, u, true)
+             tutti_engine_passed(e, loss_sum)
+         }
+     } while (tutti_engine_step(e) == TUTTI_OK && more)
+     tutti_engine_finish(e)
+
+   One thread calls (the client thread). Only the calls marked * block. After a failure only figures, trace and close are legal. */
+#ifndef TUTTI_ENGINE_H
+#define TUTTI_ENGINE_H
+#include "checkpoint.h"
+#include "method.h"
+#include "share.h"
+#pragma GCC visibility push(default)
+#ifdef __cplusplus
+extern "C" {
+#endif
+typedef struct tutti_engine tutti_engine;
+typedef struct tutti_param {             /* in the order gradients become ready, as far as the client knows it */
+    const char *name;                    /* copied; unique */
+    int dims; uint64_t dim[4];           /* shape, row-major; at least one dimension, none 0 */
+    int unit;                            /* layer group, from the input: 0, 1, ... */
+    float *values, *gradient;            /* NULL: the engine owns them, inside x and g (the zero-copy way). Else the client's memory, kept: initial values
+                                            are read from it on rank 0; new values are copied to it by pass() whenever they changed, gradients from it by ready() */
+} tutti_param;
+typedef enum { TUTTI_NONFINITE_STOP, TUTTI_NONFINITE_SKIP } tutti_nonfinite;
+typedef struct tutti_engine_options {    /* zero means default */
+    const char *method;                  /* "ddp" */
+    const char *optimizer;               /* "sgd(lr=0.05,momentum=0.9)" */
+    const char *lr_schedule;             /* "constant" */
+    int64_t batch, accumulate;           /* samples a worker a pass (64), passes a step (1) */
+    uint64_t data_samples;               /* size of the training set: the share of each step follows from it; 0: every step is full */
+    uint64_t steps;                      /* of the whole run, for the schedule; 0: unknown (constant and step schedules only) */
+    uint64_t seed;
+    double clip_norm;                    /* of the exchanged gradient; 0: off */
+    tutti_nonfinite nonfinite;
+    const char *fingerprint;             /* the client's own "key=value\n" lines, compared over ranks with the engine's */
+    void (*initial)(void *user, int tensor, float *values); void *user; /* values of tensors without memory of the client; called on rank 0 only; NULL: 0 */
+    int lane;                            /* lane width: 0 default (the method's), -1 none: jobs run on the client's thread, k > 0: k threads */
+    size_t trace_events;                 /* room for that many trace events; 0: no trace */
+} tutti_engine_options;
+
+/* * Refuses bad options, then compares the fingerprints of all ranks (version, shapes, options): a mismatch is TUTTI_ERR_USAGE on every rank, naming
+   the rank, the key and both values. Rank 0's values are broadcast. */
+tutti_status tutti_engine_open(tutti_engine **out, tutti_world *world, const tutti_param *params, int n_params,
+                               const tutti_engine_options *options, tutti_error *err);
+/* * The same with methods of the caller's own: a NULL-ended list instead of the built-in registry. */
+tutti_status tutti_engine_open_from(tutti_engine **out, tutti_world *world, const tutti_param *params, int n_params,
+                                    const tutti_engine_options *options, const tutti_method_ops *const *methods, tutti_error *err);
+void tutti_engine_close(tutti_engine *e);                        /* * waits for its lanes */
+const tutti_method *tutti_engine_method(const tutti_engine *e);  /* layout, counters; read only */
+float *tutti_engine_values(tutti_engine *e, int tensor);         /* where the engine put them */
+float *tutti_engine_gradient(tutti_engine *e, int tensor);
+tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *err);              /* * */
+tutti_status tutti_engine_need(tutti_engine *e, int unit, bool backward, tutti_error *err);       /* * */
+tutti_status tutti_engine_done(tutti_engine *e, int unit, bool backward, tutti_error *err);
+/* The gradient of the tensor is final for this pass. Each tensor once a pass, in any order; a second time is an error. */
+tutti_status tutti_engine_ready(tutti_engine *e, int tensor, tutti_error *err);
+tutti_status tutti_engine_passed(tutti_engine *e, double loss_sum, tutti_error *err);             /* tensors never announced count as 0 and are named once in the events */
+tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err);                                /* * */
+tutti_status tutti_engine_finish(tutti_engine *e, tutti_error *err);     /* * drains, agrees on the final model, ends the clock */
+/* * The model as it would be agreed on now, at `values` of params without client memory (evaluation, export) until the next resume. For methods whose
+   replicas are equal nothing moves. Between steps only. */
+tutti_status tutti_engine_show(tutti_engine *e, tutti_error *err);
+tutti_status tutti_engine_resume(tutti_engine *e, tutti_error *err);
+/* * all ranks, between steps. facts: JSON object stored with it. */
+tutti_status tutti_engine_save(tutti_engine *e, const char *directory, const char *facts, int keep, tutti_error *err);
+/* * all ranks, before the first pass: every declared state of exactly that checkpoint. Another number of workers is legal for methods whose replicas are equal. */
+tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tutti_error *err);
+
+/* What the client thread is doing, for the clock: the engine sets COMPUTE when pass() returns OK and OTHER when passed(), step() return; a client that
+   loads its batch after pass() says OTHER and COMPUTE itself; the client's own reports over the wire are REPORT (time as OTHER, bytes not counted);
+   evaluation and checkpoints are OUTSIDE (neither time nor bytes). */
+typedef enum { TUTTI_DOING_COMPUTE, TUTTI_DOING_EXPOSED, TUTTI_DOING_OTHER, TUTTI_DOING_REPORT, TUTTI_DOING_OUTSIDE } tutti_doing;
+tutti_doing tutti_engine_doing(tutti_engine *e, tutti_doing what);       /* gives what it was */
+typedef struct tutti_figures {           /* of this rank, from the first pass to the end of the drain, without OUTSIDE */
+    int64_t wall_ns, compute_ns, comm_ns, exposed_ns, other_ns; /* comm: lanes and client together, whether hidden or not */
+    uint64_t bytes_sent, messages_sent;  /* by the method: evaluation, reports and checkpoints are not counted */
+    uint64_t steps, samples, skipped;    /* of the run, resumed parts included; samples: of all workers; skipped: steps without an update */
+} tutti_figures;
+void tutti_engine_figures(tutti_engine *e, tutti_figures *figures);
+typedef struct tutti_event_record { uint64_t step; const char *kind, *text; } tutti_event_record;
+int tutti_engine_events(const tutti_engine *e, const tutti_event_record **events); /* what happened: skipped steps, unused parameters; oldest first */
+
+typedef struct tutti_trace_event { const char *what; int32_t index; uint8_t thread; uint64_t step; int64_t begin_ns, end_ns; } tutti_trace_event; /* thread: 0 client, 1 lane; begin = end: an instant */
+size_t tutti_engine_trace(const tutti_engine *e, const tutti_trace_event **events); /* the first trace_events ones */
+#ifdef __cplusplus
+}
+#endif
+#pragma GCC visibility pop
+#endif

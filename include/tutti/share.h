@@ -1,0 +1,28 @@
+/* share.h: who computes on which samples when: pure functions of (seed, epoch, position), O(1), without messages
+   (data-sharding.md, rule T, tail = partial). The engine takes its weights from here, the loader its samples. */
+#ifndef TUTTI_SHARE_H
+#define TUTTI_SHARE_H
+#include "base.h"
+#pragma GCC visibility push(default)
+#ifdef __cplusplus
+extern "C" {
+#endif
+typedef struct tutti_share {
+    uint64_t samples;             /* of the training split (D) */
+    int workers;
+    int64_t batch;                /* samples a worker a pass (B) */
+    int64_t accumulate;           /* passes a step (A) */
+    uint64_t seed;
+} tutti_share;
+uint64_t tutti_share_steps(const tutti_share *s);                     /* steps an epoch: ceil(D / (workers B A)) */
+/* Step `step` counted from the run's beginning. Full step: worker r, pass a, slot b has position (a workers + r) B + b of the step's. The last
+   step of an epoch has T <= workers B A samples: worker r takes floor(T / workers) and one more if r < T mod workers, contiguous by rank, in passes
+   of at most B. Gives the samples of this worker's pass (0: none) and the first position within the epoch; *epoch. */
+int64_t tutti_share_pass(const tutti_share *s, uint64_t step, int worker, int64_t pass, uint64_t *epoch, uint64_t *position);
+int64_t tutti_share_step(const tutti_share *s, uint64_t step, int worker); /* samples of that worker in that step; worker -1: of all */
+uint64_t tutti_share_sample(const tutti_share *s, uint64_t epoch, uint64_t position); /* the shuffled sample's index */
+#ifdef __cplusplus
+}
+#endif
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,43 @@
+/* train.h: the native trainer: what `tutti train` runs in each worker. Its configuration is one option table (flags, TUTTI_*, files, help and docs
+   come from it), its results are the files of --out. */
+#ifndef TUTTI_TRAIN_H
+#define TUTTI_TRAIN_H
+#include "engine.h"
+#include "options.h"
+#pragma GCC visibility push(default)
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tutti_train_config {
+    const char *model, *data, *method, *optimizer, *lr_schedule, *transport, *target, *out, *resume;
+    int64_t n, epochs, steps, batch, accumulate, seed, threads, report_every, eval_every, checkpoint_every, checkpoint_keep;
+    double clip_norm;
+    int on_loss, nonfinite;
+    bool final_eval, trace, quiet;
+} tutti_train_config;
+extern const tutti_option tutti_train_options[];
+enum { TUTTI_ON_LOSS_STOP, TUTTI_ON_LOSS_CONTINUE };
+
+/* What the option bounds cannot say: combinations, the target's form, --on-loss continue where the method cannot. Fills in threads = 0. Cheap. */
+tutti_status tutti_train_check(tutti_train_config *config, int cores, tutti_error *err);
+/* Makes the output directory; refuses one that already holds checkpoints of another run. Once, before workers start. */
+tutti_status tutti_train_prepare(tutti_runtime *rt, const tutti_train_config *config, tutti_error *err);
+
+typedef struct tutti_train_io {
+    /* Lines for the person (rank 0). status: 0 a plain line, 1 a progress line that the next one may replace. NULL: silence. */
+    void (*say)(void *user, int status, const char *line);
+    void *user;
+    const char *installed_data;   /* where installed data sets are, or NULL */
+    int64_t started_ns;           /* runtime clock when the command began, for host_seconds; 0: now */
+} tutti_train_io;
+/* One worker, all of it: data, model, engine, loop, evaluation, files. Blocks until the end. Every rank calls with the same config. */
+tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *config, const tutti_train_io *io, tutti_error *err);
+
+/* Keys of the settings as JSON, without out and resume: DIR/config.json. */
+tutti_status tutti_train_config_json(const tutti_train_config *config, char **json, tutti_error *err); /* tutti_free it */
+#ifdef __cplusplus
+}
+#endif
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,54 @@
+/* memory.c: the one place where the library allocates. 64 bytes is a cache line and an AVX-512 register: kernels may use
+   aligned loads on what comes from here, and two allocations never share a line. */
+#include "tutti/base.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGNMENT = 64 };
+
+bool tutti_size_mul(size_t a, size_t b, size_t *out)
+{
+    if (__builtin_mul_overflow(a, b, out)) {
+        *out = 0;
+        return false;
+    }
+    return true;
+}
+
+bool tutti_size_add(size_t a, size_t b, size_t *out)
+{
+    if (__builtin_add_overflow(a, b, out)) {
+        *out = 0;
+        return false;
+    }
+    return true;
+}
+
+void *tutti_alloc(size_t count, size_t size)
+{
+    size_t bytes;
+    void *memory;
+
+    /* Compilers assume that no object is larger than PTRDIFF_MAX; the rounding up below must not pass it either. */
+    if (!tutti_size_mul(count, size, &bytes) || bytes > (size_t)PTRDIFF_MAX - ALIGNMENT) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    if (bytes == 0)
+        bytes = 1; /* nothing is an array too: NULL always means that there was no memory */
+    bytes = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    memory = aligned_alloc(ALIGNMENT, bytes);
+    if (memory != NULL)
+        memset(memory, 0, bytes);
+    return memory;
+}
+
+void tutti_free(void *memory)
+{
+    const int kept = errno; /* free() may unmap, and the caller may be on the way to report its own errno */
+
+    free(memory);
+    errno = kept;
+}

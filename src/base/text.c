@@ -1,0 +1,159 @@
+/* text.c: text for sentences: copies, foreign text made harmless, near names. */
+#include "base_internal.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+char *tutti_copy_text(const char *text)
+{
+    const size_t bytes = strlen(text) + 1;
+    char *copy = tutti_alloc(bytes, 1);
+
+    if (copy != NULL)
+        memcpy(copy, text, bytes);
+    return copy;
+}
+
+/* A character has at most three bytes that continue it; text that is no UTF-8 is cut where the limit is. */
+size_t tutti_base_whole_characters(const char *text, size_t bytes)
+{
+    for (size_t back = 0; back < 4 && back < bytes; back++) {
+        const unsigned char lead = (unsigned char)text[bytes - 1 - back];
+        const size_t needs = lead < 0x80 ? 1 : lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC0 ? 2 : 0;
+
+        if (needs != 0)
+            return needs > back + 1 ? bytes - 1 - back : bytes;
+    }
+    return bytes;
+}
+
+tutti_base_shown tutti_base_show_span(const char *text, size_t bytes)
+{
+    tutti_base_shown shown;
+    const bool cut = bytes > sizeof shown.text - 8;
+
+    if (cut)
+        bytes = tutti_base_whole_characters(text, sizeof shown.text - 8);
+    for (size_t i = 0; i < bytes; i++) {
+        const unsigned char c = (unsigned char)text[i];
+        shown.text[i] = c < 0x20 || c == 0x7F ? '?' : text[i];
+    }
+    memcpy(shown.text + bytes, cut ? "..." : "", cut ? 4 : 1);
+    return shown;
+}
+
+tutti_base_shown tutti_base_show(const char *text)
+{
+    return tutti_base_show_span(text, strnlen(text, 4096));
+}
+
+/* ---- near names ---- */
+enum { NEAR_BYTES = 64 }; /* names are shorter; longer ones have no near names, which bounds the work */
+
+static char folded(char c)
+{
+    return c == '-' ? '_' : (char)tolower((unsigned char)c);
+}
+
+bool tutti_base_same_name(const char *a, const char *b)
+{
+    for (; *a != '\0' && *b != '\0'; a++, b++)
+        if (*a != *b && !((*a == '-' || *a == '_') && (*b == '-' || *b == '_')))
+            return false;
+    return *a == *b;
+}
+
+/* Edit distance with insertion, deletion, substitution and the exchange of neighbours (optimal string alignment: Damerau 1964,
+   restricted), in three rows. n, m <= NEAR_BYTES. */
+static int edit_distance(const char *a, size_t n, const char *b, size_t m)
+{
+    int rows[3][NEAR_BYTES + 1];
+
+    for (size_t j = 0; j <= m; j++)
+        rows[0][j] = (int)j;
+    for (size_t i = 1; i <= n; i++) {
+        int *row = rows[i % 3], *above = rows[(i + 2) % 3], *above2 = rows[(i + 1) % 3];
+
+        row[0] = (int)i;
+        for (size_t j = 1; j <= m; j++) {
+            const int differ = folded(a[i - 1]) != folded(b[j - 1]);
+            int best = above[j - 1] + differ;
+
+            if (above[j] + 1 < best)
+                best = above[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            if (i > 1 && j > 1 && folded(a[i - 1]) == folded(b[j - 2]) && folded(a[i - 2]) == folded(b[j - 1])
+                && above2[j - 2] + 1 < best)
+                best = above2[j - 2] + 1;
+            row[j] = best;
+        }
+    }
+    return rows[n % 3][m];
+}
+
+static bool begins(const char *longer, const char *shorter, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if (folded(longer[i]) != folded(shorter[i]))
+            return false;
+    return true;
+}
+
+void tutti_base_near_offer(tutti_base_near *near, const char *candidate, size_t bytes)
+{
+    const size_t own = strnlen(near->name, NEAR_BYTES + 1);
+    const size_t shorter = own < bytes ? own : bytes, longer = own < bytes ? bytes : own;
+    int distance, limit;
+    size_t at;
+
+    if (shorter == 0 || longer > NEAR_BYTES)
+        return;
+    /* A third of the letters may be wrong, but never all of them; the beginning of a name is near whatever its rest. */
+    distance = edit_distance(near->name, own, candidate, bytes);
+    limit = longer < 6 ? 1 : (int)(longer / 3);
+    if (distance >= (int)longer)
+        return;
+    if (distance > limit) {
+        if (shorter < 3 || !begins(own < bytes ? candidate : near->name, own < bytes ? near->name : candidate, shorter))
+            return;
+        distance = limit;
+    }
+    for (at = 0; at < near->count && near->best[at].distance <= distance; at++)
+        ;
+    if (at == TUTTI_LENGTH(near->best))
+        return;
+    if (near->count < TUTTI_LENGTH(near->best))
+        near->count++;
+    memmove(&near->best[at + 1], &near->best[at], (near->count - at - 1) * sizeof near->best[0]);
+    near->best[at].name = candidate;
+    near->best[at].bytes = bytes;
+    near->best[at].distance = distance;
+}
+
+void tutti_base_near_print(const tutti_base_near *near, char *out, size_t bytes)
+{
+    size_t used = 0;
+
+    if (bytes == 0)
+        return;
+    out[0] = '\0';
+    for (size_t i = 0; i < near->count && used < bytes; i++) {
+        const char *before = i == 0 ? "; did you mean " : i + 1 == near->count ? " or " : ", ";
+        const int length = snprintf(out + used, bytes - used, "%s'%.*s'%s", before, (int)near->best[i].bytes, near->best[i].name,
+                                    i + 1 == near->count ? "?" : "");
+        if (length < 0)
+            return;
+        used += (size_t)length;
+    }
+}
+
+void tutti_suggest(const char *name, const char *const *names, size_t n, char *out, size_t bytes)
+{
+    tutti_base_near near = { .name = name };
+
+    for (size_t i = 0; i < n; i++)
+        tutti_base_near_offer(&near, names[i], strlen(names[i]));
+    tutti_base_near_print(&near, out, bytes);
+}

@@ -1,0 +1,219 @@
+/* device.c: what device.h offers: looks the kernel up in the device's table, runs it, charges the runtime. The charge counts
+   the floating-point operations of the formula and the bytes that have to pass through memory once, so that simulated time
+   depends on neither the level nor the machine the simulation runs on. */
+#include "kernels_internal.h"
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+
+tutti_status tutti_device_open_host(tutti_device **out, tutti_runtime *rt, tutti_cpu cpu, tutti_error *err)
+{
+    const tutti_cpu best = tutti_cpu_best();
+    tutti_device *d = tutti_alloc(1, sizeof *d);
+
+    *out = d;
+    if (d == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the host device: no memory for its %zu bytes; "
+                          "close other programs or use fewer workers on this host", sizeof *d);
+    d->rt = rt;
+    d->cpu = cpu < best ? cpu : best;
+
+    tutti_kernels_vector(&d->kernels);
+    tutti_kernels_tree(&d->kernels);
+    tutti_kernels_reduce(&d->kernels);
+    tutti_kernels_cast(&d->kernels);
+    tutti_kernels_step(&d->kernels);
+    if (d->cpu >= TUTTI_CPU_AVX2) {
+        tutti_kernels_vector_avx2(&d->kernels);
+        tutti_kernels_tree_avx2(&d->kernels);
+        tutti_kernels_reduce_avx2(&d->kernels);
+        tutti_kernels_cast_avx2(&d->kernels);
+        tutti_kernels_step_avx2(&d->kernels);
+    }
+    if (d->cpu >= TUTTI_CPU_AVX512) {
+        tutti_kernels_vector_avx512(&d->kernels);
+        tutti_kernels_tree_avx512(&d->kernels);
+        tutti_kernels_reduce_avx512(&d->kernels);
+        tutti_kernels_cast_avx512(&d->kernels);
+        tutti_kernels_step_avx512(&d->kernels);
+    }
+    return TUTTI_OK;
+}
+
+void tutti_device_close(tutti_device *d)
+{
+    tutti_free(d);
+}
+
+tutti_cpu tutti_device_cpu(const tutti_device *d)
+{
+    return d->cpu;
+}
+
+const char *tutti_device_kind(const tutti_device *d)
+{
+    (void)d; /* one kind so far */
+    return "host";
+}
+
+static const struct { const char *name; size_t bytes; } dtypes[] = {
+    [TUTTI_F32] = { "F32", 4 }, [TUTTI_BF16] = { "BF16", 2 }, [TUTTI_F16] = { "F16", 2 }, [TUTTI_I32] = { "I32", 4 },
+    [TUTTI_I64] = { "I64", 8 }, [TUTTI_U8] = { "U8", 1 },     [TUTTI_F64] = { "F64", 8 },
+};
+
+size_t tutti_dtype_bytes(tutti_dtype dtype)
+{
+    assert((size_t)dtype < TUTTI_LENGTH(dtypes));
+    return dtypes[dtype].bytes;
+}
+
+const char *tutti_dtype_name(tutti_dtype dtype)
+{
+    assert((size_t)dtype < TUTTI_LENGTH(dtypes));
+    return dtypes[dtype].name;
+}
+
+/* flops and bytes of one element */
+static void charge(tutti_device *d, size_t n, double flops, double bytes)
+{
+    if (d->rt != NULL)
+        tutti_charge(d->rt, (double)n * flops, (double)n * bytes);
+}
+
+void tutti_copy(tutti_device *d, size_t n, const float *x, float *y)
+{
+    if (n > 0 && x != y) /* the C library's copy knows the machine better than we do */
+        memcpy(y, x, n * sizeof *y);
+    charge(d, n, 0, 8);
+}
+
+void tutti_fill(tutti_device *d, size_t n, float a, float *y)
+{
+    d->kernels.fill(n, a, y);
+    charge(d, n, 0, 4);
+}
+
+/* The generators cost some tens of operations a number; they run when a model is made, not in its steps. */
+void tutti_fill_normal(tutti_device *d, size_t n, tutti_rng rng, float *y)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = (float)tutti_normal(rng, i);
+    charge(d, n, 100, 4);
+}
+
+void tutti_fill_uniform(tutti_device *d, size_t n, tutti_rng rng, float low, float high, float *y)
+{
+    const double width = (double)high - low;
+
+    for (size_t i = 0; i < n; i++) {
+        const float x = (float)(low + width * tutti_uniform(rng, i));
+        /* Rounding to float may reach `high`, which does not belong to [low, high). */
+        y[i] = x < high || low >= high ? x : nextafterf(high, low);
+    }
+    charge(d, n, 50, 4);
+}
+
+void tutti_add(tutti_device *d, size_t n, const float *x, float *y)
+{
+    d->kernels.add(n, x, y);
+    charge(d, n, 1, 12);
+}
+
+void tutti_scale(tutti_device *d, size_t n, float a, float *y)
+{
+    d->kernels.scale(n, a, y);
+    charge(d, n, 1, 8);
+}
+
+void tutti_axpy(tutti_device *d, size_t n, float a, const float *x, float *y)
+{
+    d->kernels.axpy(n, a, x, y);
+    charge(d, n, 2, 12);
+}
+
+void tutti_blend(tutti_device *d, size_t n, float a, const float *x, float b, float *y)
+{
+    d->kernels.blend(n, a, x, b, y);
+    charge(d, n, 3, 12);
+}
+
+void tutti_diff(tutti_device *d, size_t n, float a, const float *x, const float *y, float *z)
+{
+    d->kernels.diff(n, a, x, y, z);
+    charge(d, n, 2, 12);
+}
+
+void tutti_add_diff(tutti_device *d, size_t n, float a, const float *x, const float *y, float *z)
+{
+    d->kernels.add_diff(n, a, x, y, z);
+    charge(d, n, 3, 16);
+}
+
+void tutti_tree_sum(tutti_device *d, size_t n, int p, const float *const *x, const float *a, float *y)
+{
+    tutti_kernels_tree_sum(&d->kernels, n, p, x, a, y);
+    charge(d, n, (a == NULL ? 0 : p) + p - 1, 4.0 * (p + 1));
+}
+
+double tutti_norm2(tutti_device *d, size_t n, const float *x)
+{
+    const double sum = d->kernels.norm2(n, x);
+
+    charge(d, n, 2, 4);
+    return sum;
+}
+
+double tutti_dot(tutti_device *d, size_t n, const float *x, const float *y)
+{
+    const double sum = d->kernels.dot(n, x, y);
+
+    charge(d, n, 2, 8);
+    return sum;
+}
+
+bool tutti_finite(tutti_device *d, size_t n, const float *x)
+{
+    const bool all = d->kernels.finite(n, x);
+
+    charge(d, n, 0, 4);
+    return all;
+}
+
+void tutti_cast(tutti_device *d, tutti_buffer from, tutti_buffer to)
+{
+    const tutti_kernels *k = &d->kernels;
+    const size_t n = from.count;
+
+    assert(from.count == to.count);
+    charge(d, n, 0, (double)(tutti_dtype_bytes(from.dtype) + tutti_dtype_bytes(to.dtype)));
+    if (from.dtype == to.dtype) {
+        if (n > 0 && from.data != to.data)
+            memcpy(to.data, from.data, n * tutti_dtype_bytes(to.dtype));
+    } else if (from.dtype == TUTTI_F32 && to.dtype == TUTTI_BF16)
+        k->bf16_from_f32(n, from.data, to.data);
+    else if (from.dtype == TUTTI_BF16 && to.dtype == TUTTI_F32)
+        k->f32_from_bf16(n, from.data, to.data);
+    else if (from.dtype == TUTTI_F32 && to.dtype == TUTTI_F16)
+        k->f16_from_f32(n, from.data, to.data);
+    else if (from.dtype == TUTTI_F16 && to.dtype == TUTTI_F32)
+        k->f32_from_f16(n, from.data, to.data);
+    else if (from.dtype == TUTTI_F32 && to.dtype == TUTTI_F64)
+        k->f64_from_f32(n, from.data, to.data);
+    else if (from.dtype == TUTTI_F64 && to.dtype == TUTTI_F32)
+        k->f32_from_f64(n, from.data, to.data);
+    else
+        assert(!"no cast between these two types");
+}
+
+void tutti_step_sgd(tutti_device *d, size_t n, const tutti_sgd_step *s, float *w, const float *g, float *momentum)
+{
+    assert((momentum == NULL) == (s->momentum == 0));
+    d->kernels.sgd(n, s, w, g, momentum);
+    charge(d, n, momentum == NULL ? 3 : 6, momentum == NULL ? 12 : 20);
+}
+
+void tutti_step_adam(tutti_device *d, size_t n, const tutti_adam_step *s, float *w, const float *g, float *m, float *v)
+{
+    d->kernels.adam(n, s, w, g, m, v);
+    charge(d, n, 15, 28);
+}

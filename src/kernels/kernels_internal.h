@@ -1,0 +1,151 @@
+/* kernels_internal.h: the table of kernels behind device.h, and what its levels share.
+   A table is filled with the plain C references (NAME.c), then overridden by NAME_avx2.c and NAME_avx512.c up to what was
+   asked for and what the machine has. Every entry of every level gives the reference's bits; a NaN is a NaN at every level,
+   but which of them an addition or a product gives is the compiler's choice of operand order and is not promised.
+   All pointers may have any alignment of their element. Nothing here knows of threads or of the runtime. */
+#ifndef TUTTI_KERNELS_INTERNAL_H
+#define TUTTI_KERNELS_INTERNAL_H
+#include <tutti/device.h>
+#include <string.h>
+
+#define TUTTI_KERNELS_LEAVES 8  /* vectors that `tree` adds in one pass: as many as sixteen registers hold with their weights */
+#define TUTTI_KERNELS_LANES 16  /* of norm2 and dot */
+
+typedef struct tutti_kernels {
+    void (*fill)(size_t n, float a, float *y);
+    void (*add)(size_t n, const float *x, float *y);
+    void (*scale)(size_t n, float a, float *y);
+    void (*axpy)(size_t n, float a, const float *x, float *y);
+    void (*blend)(size_t n, float a, const float *x, float b, float *y);
+    void (*diff)(size_t n, float a, const float *x, const float *y, float *z);
+    void (*add_diff)(size_t n, float a, const float *x, const float *y, float *z);
+    /* The tree over p = 1 .. TUTTI_KERNELS_LEAVES vectors; a NULL: no weights. */
+    void (*tree)(size_t n, int p, const float *const *x, const float *a, float *y);
+
+    double (*norm2)(size_t n, const float *x);
+    double (*dot)(size_t n, const float *x, const float *y);
+    bool (*finite)(size_t n, const float *x);
+
+    void (*bf16_from_f32)(size_t n, const float *x, uint16_t *y);
+    void (*f32_from_bf16)(size_t n, const uint16_t *x, float *y);
+    void (*f16_from_f32)(size_t n, const float *x, uint16_t *y);
+    void (*f32_from_f16)(size_t n, const uint16_t *x, float *y);
+    void (*f64_from_f32)(size_t n, const float *x, double *y);
+    void (*f32_from_f64)(size_t n, const double *x, float *y);
+
+    void (*sgd)(size_t n, const tutti_sgd_step *s, float *w, const float *g, float *momentum);
+    void (*adam)(size_t n, const tutti_adam_step *s, float *w, const float *g, float *m, float *v);
+} tutti_kernels;
+
+struct tutti_device {
+    tutti_cpu cpu;
+    tutti_runtime *rt; /* NULL: nothing is charged */
+    tutti_kernels kernels;
+};
+
+/* Each sets the entries of its own file. */
+void tutti_kernels_vector(tutti_kernels *t);
+void tutti_kernels_tree(tutti_kernels *t);
+void tutti_kernels_reduce(tutti_kernels *t);
+void tutti_kernels_cast(tutti_kernels *t);
+void tutti_kernels_step(tutti_kernels *t);
+void tutti_kernels_vector_avx2(tutti_kernels *t);
+void tutti_kernels_tree_avx2(tutti_kernels *t);
+void tutti_kernels_reduce_avx2(tutti_kernels *t);
+void tutti_kernels_cast_avx2(tutti_kernels *t);
+void tutti_kernels_step_avx2(tutti_kernels *t);
+void tutti_kernels_vector_avx512(tutti_kernels *t);
+void tutti_kernels_tree_avx512(tutti_kernels *t);
+void tutti_kernels_reduce_avx512(tutti_kernels *t);
+void tutti_kernels_cast_avx512(tutti_kernels *t);
+void tutti_kernels_step_avx512(tutti_kernels *t);
+
+/* tree.c: any p, with the table's `tree` for the leaves and its `add` above them. */
+void tutti_kernels_tree_sum(const tutti_kernels *t, size_t n, int p, const float *const *x, const float *a, float *y);
+
+/* The lanes added as device.h says: 0+8, 1+9 ..., then 0+4 ..., 0+2, 0+1. */
+static inline double tutti_kernels_fold(double lane[TUTTI_KERNELS_LANES])
+{
+    for (size_t width = TUTTI_KERNELS_LANES / 2; width > 0; width /= 2)
+        for (size_t j = 0; j < width; j++)
+            lane[j] += lane[j + width];
+    return lane[0];
+}
+
+/* ---- conversions of one number in integer arithmetic: the references, and the tails of the vector loops ---- */
+
+static inline uint32_t tutti_kernels_bits(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline float tutti_kernels_float(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Nearest even; a carry out of the fraction is the next binade, at the top infinity, without a case of its own. A NaN keeps
+   its sign and the upper payload and becomes quiet: rounding it as a number could make an infinity of it. */
+static inline uint16_t tutti_kernels_bf16(float x)
+{
+    const uint32_t u = tutti_kernels_bits(x);
+
+    if ((u & 0x7fffffffu) > 0x7f800000u)
+        return (uint16_t)(u >> 16 | 0x0040u);
+    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
+}
+
+static inline float tutti_kernels_from_bf16(uint16_t h)
+{
+    const uint32_t u = (uint32_t)h << 16;
+
+    return tutti_kernels_float((u & 0x7fffffffu) > 0x7f800000u ? u | 0x00400000u : u);
+}
+
+/* Binary16 as VCVTPS2PH rounds to nearest even: NaN keeps the sign and the upper ten bits of its payload and becomes quiet. */
+static inline uint16_t tutti_kernels_f16(float x)
+{
+    const uint32_t u = tutti_kernels_bits(x), sign = u >> 16 & 0x8000u, magnitude = u & 0x7fffffffu;
+
+    if (magnitude > 0x7f800000u)
+        return (uint16_t)(sign | 0x7e00u | (magnitude >> 13 & 0x3ffu));
+    if (magnitude >= 0x477ff000u) /* 65520 and above: halfway to 2^16 rounds to the even neighbour, infinity */
+        return (uint16_t)(sign | 0x7c00u);
+    if (magnitude >= 0x38800000u) /* 2^-14 and above: a normal half; 112 is the difference of the exponents' biases */
+        return (uint16_t)(sign | (magnitude - (112u << 23) + 0x0fffu + (magnitude >> 13 & 1u)) >> 13);
+    if (magnitude <= 0x33000000u) /* 2^-25 and below: halfway to the least denormal rounds to the even zero */
+        return (uint16_t)sign;
+    { /* A denormal half is a multiple of 2^-24: the 24-bit fraction moves right by 14 .. 24 places. */
+        const uint32_t shift = 126u - (magnitude >> 23), fraction = (magnitude & 0x7fffffu) | 0x800000u;
+        const uint32_t half = 1u << (shift - 1), rest = fraction & ((1u << shift) - 1);
+        uint32_t whole = fraction >> shift;
+        whole += rest > half || (rest == half && (whole & 1u));
+        return (uint16_t)(sign | whole);
+    }
+}
+
+static inline float tutti_kernels_from_f16(uint16_t h)
+{
+    const uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = h >> 10 & 0x1fu;
+    uint32_t fraction = h & 0x3ffu;
+
+    if (exponent == 31) /* infinity, or NaN made quiet */
+        return tutti_kernels_float(sign | 0x7f800000u | fraction << 13 | (fraction != 0 ? 0x00400000u : 0));
+    if (exponent != 0)
+        return tutti_kernels_float(sign | (exponent + 112) << 23 | fraction << 13);
+    if (fraction == 0)
+        return tutti_kernels_float(sign);
+    {
+        uint32_t power = 113; /* biased exponent of 2^-14: a denormal half is normal as a float */
+        while ((fraction & 0x400u) == 0) {
+            fraction <<= 1;
+            power--;
+        }
+        return tutti_kernels_float(sign | power << 23 | (fraction & 0x3ffu) << 13);
+    }
+}
+#endif

@@ -1,0 +1,53 @@
+/* simd_avx2.h: eight floats as `vec`, four doubles as `dvec`: the few operations the loops in *_simd.h are written in.
+   Every one is correctly rounded, so the loops give the reference's bits if they keep its order. */
+#ifndef TUTTI_KERNELS_SIMD_AVX2_H
+#define TUTTI_KERNELS_SIMD_AVX2_H
+#include "kernels_internal.h"
+#include <immintrin.h>
+
+#define INLINE static inline __attribute__((always_inline, unused))
+#define LEVEL(name) name##_avx2
+#define WIDTH 8
+#define DWIDTH 4
+typedef __m256 vec;
+typedef __m256d dvec;
+
+INLINE __m256i vec_mask(size_t count)
+{
+    static const int32_t ones[16] = { -1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0 };
+    return _mm256_loadu_si256((const __m256i *)(const void *)(ones + 8 - count));
+}
+
+/* The first `count` floats; the others are 0 and their memory is not touched. */
+INLINE vec vec_get(const float *p, size_t count)
+{
+    return count == WIDTH ? _mm256_loadu_ps(p) : _mm256_maskload_ps(p, vec_mask(count));
+}
+
+INLINE void vec_put(float *p, size_t count, vec v)
+{
+    if (count == WIDTH)
+        _mm256_storeu_ps(p, v);
+    else
+        _mm256_maskstore_ps(p, vec_mask(count), v);
+}
+
+INLINE vec vec_all(float a) { return _mm256_set1_ps(a); }
+INLINE vec vec_add(vec a, vec b) { return _mm256_add_ps(a, b); }
+INLINE vec vec_sub(vec a, vec b) { return _mm256_sub_ps(a, b); }
+INLINE vec vec_mul(vec a, vec b) { return _mm256_mul_ps(a, b); }
+INLINE vec vec_div(vec a, vec b) { return _mm256_div_ps(a, b); }
+INLINE vec vec_fma(vec a, vec b, vec c) { return _mm256_fmadd_ps(a, b, c); } /* ab + c, one rounding */
+INLINE vec vec_sqrt(vec a) { return _mm256_sqrt_ps(a); }
+
+INLINE bool vec_all_finite(vec v)
+{
+    const __m256i exponent = _mm256_set1_epi32(0x7f800000);
+    return _mm256_movemask_epi8(_mm256_cmpeq_epi32(_mm256_and_si256(_mm256_castps_si256(v), exponent), exponent)) == 0;
+}
+
+INLINE dvec dvec_zero(void) { return _mm256_setzero_pd(); }
+INLINE dvec dvec_get(const float *p) { return _mm256_cvtps_pd(_mm_loadu_ps(p)); }
+INLINE dvec dvec_fma(dvec a, dvec b, dvec c) { return _mm256_fmadd_pd(a, b, c); }
+INLINE void dvec_put(double *p, dvec v) { _mm256_storeu_pd(p, v); }
+#endif

@@ -1,0 +1,45 @@
+/* simd_avx512.h: sixteen floats as `vec`, eight doubles as `dvec`: the few operations the loops in *_simd.h are written in.
+   Every one is correctly rounded, so the loops give the reference's bits if they keep its order. */
+#ifndef TUTTI_KERNELS_SIMD_AVX512_H
+#define TUTTI_KERNELS_SIMD_AVX512_H
+#include "kernels_internal.h"
+#include <immintrin.h>
+
+#define INLINE static inline __attribute__((always_inline, unused))
+#define LEVEL(name) name##_avx512
+#define WIDTH 16
+#define DWIDTH 8
+typedef __m512 vec;
+typedef __m512d dvec;
+
+INLINE __mmask16 vec_mask(size_t count) { return (__mmask16)((1u << count) - 1); }
+
+/* The first `count` floats; the others are 0 and their memory is not touched. */
+INLINE vec vec_get(const float *p, size_t count)
+{
+    return count == WIDTH ? _mm512_loadu_ps(p) : _mm512_maskz_loadu_ps(vec_mask(count), p);
+}
+
+INLINE void vec_put(float *p, size_t count, vec v)
+{
+    if (count == WIDTH)
+        _mm512_storeu_ps(p, v);
+    else
+        _mm512_mask_storeu_ps(p, vec_mask(count), v);
+}
+
+INLINE vec vec_all(float a) { return _mm512_set1_ps(a); }
+INLINE vec vec_add(vec a, vec b) { return _mm512_add_ps(a, b); }
+INLINE vec vec_sub(vec a, vec b) { return _mm512_sub_ps(a, b); }
+INLINE vec vec_mul(vec a, vec b) { return _mm512_mul_ps(a, b); }
+INLINE vec vec_div(vec a, vec b) { return _mm512_div_ps(a, b); }
+INLINE vec vec_fma(vec a, vec b, vec c) { return _mm512_fmadd_ps(a, b, c); } /* ab + c, one rounding */
+INLINE vec vec_sqrt(vec a) { return _mm512_sqrt_ps(a); }
+
+INLINE bool vec_all_finite(vec v) { return _mm512_fpclass_ps_mask(v, 0x99) == 0; } /* both NaNs, both infinities */
+
+INLINE dvec dvec_zero(void) { return _mm512_setzero_pd(); }
+INLINE dvec dvec_get(const float *p) { return _mm512_cvtps_pd(_mm256_loadu_ps(p)); }
+INLINE dvec dvec_fma(dvec a, dvec b, dvec c) { return _mm512_fmadd_pd(a, b, c); }
+INLINE void dvec_put(double *p, dvec v) { _mm512_storeu_pd(p, v); }
+#endif

@@ -1,0 +1,65 @@
+/* tree.c: the weighted sum of p vectors in the project's one order: each product rounded, then the binary tree over
+   r = 0 .. p-1 that is split at the largest power of two below p. p = 3: (0+1)+2; p = 6: ((0+1)+(2+3))+(4+5).
+
+   The tree is what a binary counter does. Leaves of eight vectors are summed in registers; leaf after leaf goes on a stack
+   of blocks, and whenever the number of leaves so far becomes even the two uppermost are added, as often as it can be
+   halved. So the stack holds one complete subtree for each one bit of that number, the largest lowest, and adding it up from
+   the top closes the tree:
+
+       leaves 0..6:   [01]      [0123]   [0123][4]   [0123][45]   [0123][45][6]  ->  0123 + (45 + 6)
+
+   A block is 1 KiB, hence the stack of p = 4096 is 10 KiB and stays in the L1 cache (and in the small stacks of simulated
+   threads), and memory sees p reads and one write. A block of y is written when all of its x are read: y may be any x[r]. */
+#include "kernels_internal.h"
+#include <assert.h>
+
+enum { BLOCK = 256, DEPTH = 10 }; /* 4096 / 8 leaves = 2^9: at most ten subtrees at a time */
+
+static void tree(size_t n, int p, const float *const *x, const float *a, float *y)
+{
+    for (size_t i = 0; i < n; i++) {
+        float v[TUTTI_KERNELS_LEAVES] = { 0 };
+        for (int r = 0; r < p; r++)
+            v[r] = a == NULL ? x[r][i] : a[r] * x[r][i];
+        for (int width = 1; width < p; width *= 2) /* neighbours of `width` products each; one without a partner waits */
+            for (int r = 0; r + width < p; r += 2 * width)
+                v[r] = v[r] + v[r + width];
+        y[i] = v[0];
+    }
+}
+
+void tutti_kernels_tree(tutti_kernels *t)
+{
+    t->tree = tree;
+}
+
+void tutti_kernels_tree_sum(const tutti_kernels *t, size_t n, int p, const float *const *x, const float *a, float *y)
+{
+    float stack[DEPTH][BLOCK];
+
+    assert(p >= 1 && p <= 4096);
+    if (p <= TUTTI_KERNELS_LEAVES) {
+        t->tree(n, p, x, a, y);
+        return;
+    }
+    for (size_t i = 0; i < n; i += BLOCK) {
+        const size_t count = n - i < BLOCK ? n - i : BLOCK;
+        unsigned leaves = 0;
+        int top = 0;
+
+        for (int r = 0; r < p; r += TUTTI_KERNELS_LEAVES) {
+            const int here = p - r < TUTTI_KERNELS_LEAVES ? p - r : TUTTI_KERNELS_LEAVES;
+            const float *leaf[TUTTI_KERNELS_LEAVES];
+            for (int q = 0; q < here; q++)
+                leaf[q] = x[r + q] + i;
+            assert(top < DEPTH);
+            t->tree(count, here, leaf, a == NULL ? NULL : a + r, stack[top++]);
+            leaves++;
+            for (unsigned pairs = leaves; pairs % 2 == 0; pairs /= 2, top--)
+                t->add(count, stack[top - 1], stack[top - 2]);
+        }
+        for (; top > 1; top--)
+            t->add(count, stack[top - 1], stack[top - 2]);
+        memcpy(y + i, stack[0], count * sizeof *y);
+    }
+}

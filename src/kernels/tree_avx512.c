@@ -1,0 +1,3 @@
+/* tree_avx512.c: tree.c for AVX-512. */
+#include "simd_avx512.h"
+#include "tree_simd.h"

@@ -1,0 +1,47 @@
+/* tree_simd.h: the leaf of tree.c in `vec`: up to eight products, added in registers in the tree's order; included by one
+   file a level after its simd_LEVEL.h. */
+#include "simd_loop.h"
+
+#define L(r) (weighted ? vec_mul(w##r, vec_get(x##r + i, k)) : vec_get(x##r + i, k))
+#define L01 vec_add(L(0), L(1))
+#define L23 vec_add(L(2), L(3))
+#define L45 vec_add(L(4), L(5))
+#define L67 vec_add(L(6), L(7))
+#define L0123 vec_add(L01, L23)
+
+/* Pointers and weights are copied to registers first: a store to y could otherwise change them in the compiler's eyes. */
+INLINE void leaf(size_t n, int p, const float *const *x, const bool weighted, const float *a, float *y)
+{
+#define AT(r) (r < p ? r : 0)
+    const float *const x0 = x[0], *const x1 = x[AT(1)], *const x2 = x[AT(2)], *const x3 = x[AT(3)];
+    const float *const x4 = x[AT(4)], *const x5 = x[AT(5)], *const x6 = x[AT(6)], *const x7 = x[AT(7)];
+#define WEIGHT(r) weighted ? vec_all(a[AT(r)]) : vec_all(1)
+    const vec w0 = WEIGHT(0), w1 = WEIGHT(1), w2 = WEIGHT(2), w3 = WEIGHT(3);
+    const vec w4 = WEIGHT(4), w5 = WEIGHT(5), w6 = WEIGHT(6), w7 = WEIGHT(7);
+#undef WEIGHT
+#undef AT
+
+    switch (p) {
+    case 1: EACH_VECTOR(n, vec_put(y + i, k, L(0))); break;
+    case 2: EACH_VECTOR(n, vec_put(y + i, k, L01)); break;
+    case 3: EACH_VECTOR(n, vec_put(y + i, k, vec_add(L01, L(2)))); break;
+    case 4: EACH_VECTOR(n, vec_put(y + i, k, L0123)); break;
+    case 5: EACH_VECTOR(n, vec_put(y + i, k, vec_add(L0123, L(4)))); break;
+    case 6: EACH_VECTOR(n, vec_put(y + i, k, vec_add(L0123, L45))); break;
+    case 7: EACH_VECTOR(n, vec_put(y + i, k, vec_add(L0123, vec_add(L45, L(6))))); break;
+    default: EACH_VECTOR(n, vec_put(y + i, k, vec_add(L0123, vec_add(L45, L67)))); break;
+    }
+}
+
+static void LEVEL(tree)(size_t n, int p, const float *const *x, const float *a, float *y)
+{
+    if (a == NULL)
+        leaf(n, p, x, false, NULL, y);
+    else
+        leaf(n, p, x, true, a, y);
+}
+
+void LEVEL(tutti_kernels_tree)(tutti_kernels *t)
+{
+    t->tree = LEVEL(tree);
+}

@@ -1,0 +1,56 @@
+/* vector.c: the element-wise kernels of device.h in plain C, the reference of every level. Each product and each sum is
+   rounded by itself (the build switches contraction off). No `restrict`: x, y and z may be the same vector. */
+#include "kernels_internal.h"
+
+static void fill(size_t n, float a, float *y)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = a;
+}
+
+static void add(size_t n, const float *x, float *y)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = y[i] + x[i];
+}
+
+static void scale(size_t n, float a, float *y)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = a * y[i];
+}
+
+static void axpy(size_t n, float a, const float *x, float *y)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = y[i] + a * x[i];
+}
+
+static void blend(size_t n, float a, const float *x, float b, float *y)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = a * x[i] + b * y[i];
+}
+
+static void diff(size_t n, float a, const float *x, const float *y, float *z)
+{
+    for (size_t i = 0; i < n; i++)
+        z[i] = a * (x[i] - y[i]);
+}
+
+static void add_diff(size_t n, float a, const float *x, const float *y, float *z)
+{
+    for (size_t i = 0; i < n; i++)
+        z[i] = z[i] + a * (x[i] - y[i]);
+}
+
+void tutti_kernels_vector(tutti_kernels *t)
+{
+    t->fill = fill;
+    t->add = add;
+    t->scale = scale;
+    t->axpy = axpy;
+    t->blend = blend;
+    t->diff = diff;
+    t->add_diff = add_diff;
+}

@@ -1,0 +1,25 @@
+/* optim_internal.h: what the files of optim/ share. */
+#ifndef TUTTI_OPTIM_INTERNAL_H
+#define TUTTI_OPTIM_INTERNAL_H
+#include <tutti/optim.h>
+
+extern const tutti_optim_ops tutti_optim_sgd, tutti_optim_adam, tutti_optim_adamw;
+
+/* Options of adam and adamw. */
+typedef struct tutti_optim_adam_options { double lr, beta1, beta2, eps, weight_decay; } tutti_optim_adam_options;
+/* decoupled: AdamW's decay, on the weights; else Adam's, in the gradient. */
+void tutti_optim_adam_apply(const tutti_optim *o, size_t count, float *w, const float *g, float *const *slot, const tutti_rate *rate,
+                            bool decoupled);
+
+/* x^k by squaring. Not pow(): the C library has variants of it for different processors that differ in the last bit, and each
+   replica computes its step by itself. The relative error is about k * 2^-53. */
+static inline double tutti_optim_power(double x, uint64_t k)
+{
+    double power = 1;
+
+    for (; k > 0; k /= 2, x *= x)
+        if (k % 2 == 1)
+            power *= x;
+    return power;
+}
+#endif
