@@ -1,0 +1,41 @@
+# The front door. Everything real is in CMake; `make help` lists what there is.
+.DEFAULT_GOAL := release
+JOBS ?= $(shell nproc)
+CMAKE ?= cmake
+PREFIX ?= /usr/local
+
+.PHONY: help setup release dev demo test bench lint format install clean
+help:             ## this list
+	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
+
+setup:            ## install what is missing (Debian packages)
+	@tools/setup
+
+release:          ## build/release/bin/tutti and build/release/lib
+	@$(CMAKE) --preset release $(if $(VERBOSE),,>/dev/null)
+	@$(CMAKE) --build --preset release -j $(JOBS)
+
+dev:              ## the build that tests run in
+	@$(CMAKE) --preset dev $(if $(VERBOSE),,>/dev/null)
+	@$(CMAKE) --build --preset dev -j $(JOBS)
+
+demo: setup release ## train a convolutional network on MNIST with two workers and show what happened
+	@tools/demo
+
+test: setup dev   ## set up, build, run all tests
+	@ctest --preset dev -j $(JOBS)
+
+bench: setup release ## measure, with ratios
+	@bench/run
+
+lint: dev         ## clang-tidy and the house's own rules
+	@tools/lint
+
+format:           ## clang-format every C file in place
+	@git ls-files '*.c' '*.h' | grep -v '/vectors.h$$' | xargs clang-format -i
+
+install: release  ## to $(PREFIX)
+	@$(CMAKE) --install build/release --prefix $(PREFIX)
+
+clean:            ## remove build/
+	@rm -rf build
