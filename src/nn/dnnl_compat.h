@@ -1,0 +1,166 @@
+/* dnnl_compat.h: the one place that knows which oneDNN it is. 2.x makes a primitive descriptor in two steps (operation descriptor,
+   then the rest) and has memory descriptors as structs; 3.x makes it in one and has them as opaque pointers with owners.
+   The functions below have one shape for both: nn_md owns a memory descriptor, nn_mdref borrows one. All data is float32.
+
+   Checked: 2.6.3 built and tested; the 3.x side compiled against its headers only. */
+#ifndef TUTTI_NN_DNNL_COMPAT_H
+#define TUTTI_NN_DNNL_COMPAT_H
+#include <dnnl.h>
+#include <stdbool.h>
+
+#if DNNL_VERSION_MAJOR != 3 && !(DNNL_VERSION_MAJOR == 2 && DNNL_VERSION_MINOR >= 6)
+#error "Tutti needs oneDNN 2.6 or a later 2.x, or 3.x"
+#endif
+#define NN_DNNL_3 (DNNL_VERSION_MAJOR == 3)
+
+/* oneDNN takes its number of threads from the calling thread's OpenMP setting. Declared here because the compiler in use may have
+   an OpenMP of its own (clang: libomp), while the packaged oneDNN runs on libgomp, and this room is linked with that. */
+extern void omp_set_num_threads(int threads);
+extern int omp_get_max_threads(void);
+
+typedef struct nn_md { dnnl_memory_desc_t it; } nn_md; /* all zero: none */
+#if NN_DNNL_3
+typedef const_dnnl_memory_desc_t nn_mdref;
+#else
+typedef const dnnl_memory_desc_t *nn_mdref;
+#endif
+
+static inline nn_mdref nn_md_of(const nn_md *m)
+{
+#if NN_DNNL_3
+    return m->it;
+#else
+    return &m->it;
+#endif
+}
+
+/* strides NULL: the layout is the implementation's to choose. *m needs nn_md_free also after a failure. */
+static inline dnnl_status_t nn_md_make(nn_md *m, int n, const dnnl_dims_t dims, const dnnl_dim_t *strides)
+{
+#if NN_DNNL_3
+    return strides != NULL ? dnnl_memory_desc_create_with_strides(&m->it, n, dims, dnnl_f32, strides)
+                           : dnnl_memory_desc_create_with_tag(&m->it, n, dims, dnnl_f32, dnnl_format_tag_any);
+#else
+    return strides != NULL ? dnnl_memory_desc_init_by_strides(&m->it, n, dims, dnnl_f32, strides)
+                           : dnnl_memory_desc_init_by_tag(&m->it, n, dims, dnnl_f32, dnnl_format_tag_any);
+#endif
+}
+
+static inline void nn_md_free(nn_md *m)
+{
+#if NN_DNNL_3
+    if (m->it != NULL)
+        dnnl_memory_desc_destroy(m->it);
+    m->it = NULL;
+#else
+    (void)m;
+#endif
+}
+
+static inline dnnl_status_t nn_post_sum(dnnl_post_ops_t ops)
+{
+#if NN_DNNL_3
+    return dnnl_post_ops_append_sum(ops, 1, 0, dnnl_data_type_undef);
+#else
+    return dnnl_post_ops_append_sum(ops, 1);
+#endif
+}
+
+static inline dnnl_status_t nn_post_relu(dnnl_post_ops_t ops)
+{
+#if NN_DNNL_3
+    return dnnl_post_ops_append_eltwise(ops, dnnl_eltwise_relu, 0, 0);
+#else
+    return dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_relu, 0, 0);
+#endif
+}
+
+/* ---- primitive descriptors; *pd NULL on failure. bias NULL: none ---- */
+static inline dnnl_status_t nn_matmul_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, nn_mdref src, nn_mdref weights, nn_mdref bias,
+                                         nn_mdref dst, const_dnnl_primitive_attr_t attr)
+{
+#if NN_DNNL_3
+    return dnnl_matmul_primitive_desc_create(pd, engine, src, weights, bias, dst, attr);
+#else
+    dnnl_matmul_desc_t d;
+    const dnnl_status_t s = dnnl_matmul_desc_init(&d, src, weights, bias, dst);
+    return s != dnnl_success ? s : dnnl_primitive_desc_create(pd, &d, attr, engine, NULL);
+#endif
+}
+
+/* Windows move by 1, without padding: the only convolution there is here. */
+#define NN_CONV_STEPS const dnnl_dims_t one = { 1, 1 }, zero = { 0, 0 }
+
+static inline dnnl_status_t nn_conv_forward_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, nn_mdref src, nn_mdref weights, nn_mdref bias,
+                                               nn_mdref dst, const_dnnl_primitive_attr_t attr)
+{
+    NN_CONV_STEPS;
+#if NN_DNNL_3
+    return dnnl_convolution_forward_primitive_desc_create(pd, engine, dnnl_forward_training, dnnl_convolution_direct, src, weights, bias, dst,
+                                                          one, zero, zero, zero, attr);
+#else
+    dnnl_convolution_desc_t d;
+    const dnnl_status_t s = dnnl_convolution_forward_desc_init(&d, dnnl_forward_training, dnnl_convolution_direct, src, weights, bias, dst,
+                                                               one, zero, zero);
+    return s != dnnl_success ? s : dnnl_primitive_desc_create(pd, &d, attr, engine, NULL);
+#endif
+}
+
+static inline dnnl_status_t nn_conv_data_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, nn_mdref diff_src, nn_mdref weights,
+                                            nn_mdref diff_dst, const_dnnl_primitive_desc_t hint, const_dnnl_primitive_attr_t attr)
+{
+    NN_CONV_STEPS;
+#if NN_DNNL_3
+    return dnnl_convolution_backward_data_primitive_desc_create(pd, engine, dnnl_convolution_direct, diff_src, weights, diff_dst,
+                                                                one, zero, zero, zero, hint, attr);
+#else
+    dnnl_convolution_desc_t d;
+    const dnnl_status_t s = dnnl_convolution_backward_data_desc_init(&d, dnnl_convolution_direct, diff_src, weights, diff_dst, one, zero, zero);
+    return s != dnnl_success ? s : dnnl_primitive_desc_create(pd, &d, attr, engine, hint);
+#endif
+}
+
+static inline dnnl_status_t nn_conv_weights_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, nn_mdref src, nn_mdref diff_weights,
+                                               nn_mdref diff_bias, nn_mdref diff_dst, const_dnnl_primitive_desc_t hint,
+                                               const_dnnl_primitive_attr_t attr)
+{
+    NN_CONV_STEPS;
+#if NN_DNNL_3
+    return dnnl_convolution_backward_weights_primitive_desc_create(pd, engine, dnnl_convolution_direct, src, diff_weights, diff_bias, diff_dst,
+                                                                   one, zero, zero, zero, hint, attr);
+#else
+    dnnl_convolution_desc_t d;
+    const dnnl_status_t s = dnnl_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct, src, diff_weights, diff_bias, diff_dst,
+                                                                        one, zero, zero);
+    return s != dnnl_success ? s : dnnl_primitive_desc_create(pd, &d, attr, engine, hint);
+#endif
+}
+
+/* Max pooling by `side`, which is also its step. With `training` it keeps a workspace for its backward. */
+static inline dnnl_status_t nn_pool_forward_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, bool training, nn_mdref src, nn_mdref dst,
+                                               dnnl_dim_t side, const_dnnl_primitive_attr_t attr)
+{
+    const dnnl_dims_t window = { side, side }, zero = { 0, 0 };
+    const dnnl_prop_kind_t kind = training ? dnnl_forward_training : dnnl_forward_inference;
+#if NN_DNNL_3
+    return dnnl_pooling_forward_primitive_desc_create(pd, engine, kind, dnnl_pooling_max, src, dst, window, window, zero, zero, zero, attr);
+#else
+    dnnl_pooling_desc_t d;
+    const dnnl_status_t s = dnnl_pooling_forward_desc_init(&d, kind, dnnl_pooling_max, src, dst, window, window, zero, zero);
+    return s != dnnl_success ? s : dnnl_primitive_desc_create(pd, &d, attr, engine, NULL);
+#endif
+}
+
+static inline dnnl_status_t nn_pool_data_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, nn_mdref diff_src, nn_mdref diff_dst, dnnl_dim_t side,
+                                            const_dnnl_primitive_desc_t hint, const_dnnl_primitive_attr_t attr)
+{
+    const dnnl_dims_t window = { side, side }, zero = { 0, 0 };
+#if NN_DNNL_3
+    return dnnl_pooling_backward_primitive_desc_create(pd, engine, dnnl_pooling_max, diff_src, diff_dst, window, window, zero, zero, zero, hint, attr);
+#else
+    dnnl_pooling_desc_t d;
+    const dnnl_status_t s = dnnl_pooling_backward_desc_init(&d, dnnl_pooling_max, diff_src, diff_dst, window, window, zero, zero);
+    return s != dnnl_success ? s : dnnl_primitive_desc_create(pd, &d, attr, engine, hint);
+#endif
+}
+#endif

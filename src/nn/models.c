@@ -1,0 +1,133 @@
+/* models.c: the models by name, each a short list of layers. Both are those of PyTorch's tutorials as their nn.Sequential
+   writes them, so that names, shapes and initial distribution of the parameters agree with a PyTorch run. */
+#include "nn_internal.h"
+#include <stdio.h>
+
+/* ---- mlp: Linear, ReLU, Linear, ReLU, Linear; the samples are taken as flat vectors ---- */
+typedef struct mlp { int64_t hidden; } mlp;
+static const tutti_option mlp_options[] = {
+    { "hidden", TUTTI_INT, TUTTI_AT(mlp, hidden), 1024, 1, 65536, NULL, "features of both hidden layers" },
+    { 0 },
+};
+
+static tutti_status give(const tutti_layer *from, int n, tutti_layer *layers, int room, int *count)
+{
+    *count = n;
+    for (int i = 0; i < n && i < room; i++)
+        layers[i] = from[i];
+    return TUTTI_OK;
+}
+
+static tutti_status mlp_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count, tutti_error *err)
+{
+    const int hidden = (int)((const mlp *)self)->hidden;
+    const tutti_layer list[] = {
+        { TUTTI_LAYER_LINEAR, hidden, 0 }, { TUTTI_LAYER_RELU, 0, 0 },
+        { TUTTI_LAYER_LINEAR, hidden, 0 }, { TUTTI_LAYER_RELU, 0, 0 },
+        { TUTTI_LAYER_LINEAR, task->classes, 0 },
+    };
+
+    (void)err;
+    return give(list, (int)TUTTI_LENGTH(list), layers, room, count);
+}
+
+static const tutti_model_ops mlp_ops = {
+    .name = "mlp", .title = "three linear layers with ReLU (784-1024-1024-10 on MNIST)",
+    .options = mlp_options, .self_bytes = sizeof(mlp), .layers = mlp_layers,
+};
+
+/* ---- cnn: two convolutions with pooling, two linear layers ---- */
+enum { CNN_SIDE_MIN = 10 }; /* -2 for the first window, halved, -2, halved: ((10 - 2) / 2 - 2) / 2 = 1 */
+static const tutti_option cnn_options[] = { { 0 } };
+
+static tutti_status cnn_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count, tutti_error *err)
+{
+    const tutti_layer list[] = {
+        { TUTTI_LAYER_CONV2D, 32, 3 }, { TUTTI_LAYER_RELU, 0, 0 }, { TUTTI_LAYER_MAXPOOL2D, 0, 2 },
+        { TUTTI_LAYER_CONV2D, 64, 3 }, { TUTTI_LAYER_RELU, 0, 0 }, { TUTTI_LAYER_MAXPOOL2D, 0, 2 },
+        { TUTTI_LAYER_FLATTEN, 0, 0 },
+        { TUTTI_LAYER_LINEAR, 128, 0 }, { TUTTI_LAYER_RELU, 0, 0 },
+        { TUTTI_LAYER_LINEAR, task->classes, 0 },
+    };
+
+    (void)self;
+    *count = 0;
+    if (task->height < CNN_SIDE_MIN || task->width < CNN_SIDE_MIN)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "cnn needs images of at least %dx%d; this task has %dx%d; mlp takes any size",
+                          CNN_SIDE_MIN, CNN_SIDE_MIN, task->height, task->width);
+    return give(list, (int)TUTTI_LENGTH(list), layers, room, count);
+}
+
+static const tutti_model_ops cnn_ops = {
+    .name = "cnn", .title = "two 3x3 convolutions of 32 and 64 channels with pooling, two linear layers",
+    .options = cnn_options, .self_bytes = 1, .layers = cnn_layers,
+};
+
+const tutti_model_ops *const tutti_models[] = { &mlp_ops, &cnn_ops, NULL };
+
+/* ---- from a spec to a network ---- */
+static const tutti_model_ops *find(const char *name)
+{
+    for (size_t i = 0; tutti_models[i] != NULL; i++) {
+        const char *a = tutti_models[i]->name, *b = name;
+        while (*a != '\0' && *a == *b)
+            a++, b++;
+        if (*a == *b)
+            return tutti_models[i];
+    }
+    return NULL;
+}
+
+static tutti_status unknown(const char *name, tutti_error *err)
+{
+    const char *names[TUTTI_LENGTH(tutti_models)];
+    char near[160], all[160] = "";
+    size_t n = 0, used = 0;
+
+    for (; tutti_models[n] != NULL; n++) {
+        names[n] = tutti_models[n]->name;
+        if (used < sizeof all)
+            used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", n == 0 ? "" : ", ", names[n]);
+    }
+    tutti_suggest(name, names, n, near, sizeof near);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no model '%.60s'%s; models are %s", name, near, all);
+}
+
+tutti_status tutti_nn_net_model(nn_net *net, const char *model, const tutti_nn_task *task, tutti_error *err)
+{
+    tutti_layer layers[NN_LAYERS_MAX];
+    const tutti_model_ops *ops;
+    tutti_spec *spec = NULL;
+    tutti_status status;
+    char what[64];
+    void *self = NULL;
+    int count = 0;
+
+    *net = (nn_net){ 0 };
+    if (model == NULL || task == NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "building a network: no %s was given", model == NULL ? "model" : "task");
+    status = tutti_spec_open(&spec, model, err);
+    if (status != TUTTI_OK)
+        return tutti_fail_within(err, status, "model '%.60s'", model);
+
+    ops = find(tutti_spec_name(spec));
+    if (ops == NULL) {
+        status = unknown(tutti_spec_name(spec), err);
+        goto out;
+    }
+    self = tutti_alloc(1, ops->self_bytes);
+    if (self == NULL) {
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "model '%s': no memory for its %zu bytes of options", ops->name, ops->self_bytes);
+        goto out;
+    }
+    snprintf(what, sizeof what, "model '%s'", ops->name);
+    status = tutti_spec_apply(spec, what, ops->options, self, err);
+    if (status == TUTTI_OK)
+        status = ops->layers(self, task, layers, NN_LAYERS_MAX, &count, err);
+    if (status == TUTTI_OK)
+        status = tutti_nn_net_build(net, layers, count, task, err);
+out:
+    tutti_free(self);
+    tutti_spec_close(spec);
+    return status;
+}

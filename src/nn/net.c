@@ -1,0 +1,175 @@
+/* net.c: from a list of layers to shapes, units and the table of parameters; the initial values. Rules of shape: linear takes any
+   sample as its flat vector; a convolution of k x k, stride 1, no padding takes k - 1 off each side; pooling by k divides, rounding down. */
+#include "nn_internal.h"
+#include <math.h>
+#include <stdio.h>
+
+/* Bounds that keep every size far from overflow and every mistake a sentence. */
+enum { SIDE_MAX = 16384, OUT_MAX = 1 << 20, CLASSES_MAX = 256 };
+static const int64_t values_max = (int64_t)1 << 28; /* floats: 1 GiB a sample or a tensor */
+
+static tutti_status check_task(const tutti_nn_task *t, tutti_error *err)
+{
+    if (t->channels < 1 || t->height < 1 || t->width < 1 || t->channels > SIDE_MAX || t->height > SIDE_MAX || t->width > SIDE_MAX)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a task of samples of %d x %d x %d (channels x height x width): each must be from 1 to %d",
+                          t->channels, t->height, t->width, SIDE_MAX);
+    if ((int64_t)t->channels * t->height > values_max / t->width)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a task of samples of %d x %d x %d values: more than %lld are not supported",
+                          t->channels, t->height, t->width, (long long)values_max);
+    if (t->classes < 2 || t->classes > CLASSES_MAX)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a task of %d classes: labels are bytes, so it must be from 2 to %d", t->classes, CLASSES_MAX);
+    return TUTTI_OK;
+}
+
+static const char *kind_name(tutti_layer_kind kind)
+{
+    static const char *const names[] = { "linear", "conv2d", "relu", "maxpool2d", "flatten" };
+    return (size_t)kind < TUTTI_LENGTH(names) ? names[kind] : "unknown";
+}
+
+/* Begins a unit. *shape: before the layer, then after it. */
+static tutti_status add_unit(nn_net *net, int i, nn_shape *shape, tutti_error *err)
+{
+    const tutti_layer *layer = &net->layers[i];
+    nn_unit *u = &net->units[net->unit_count];
+    const int64_t in = nn_values(*shape);
+
+    if (net->unit_count == NN_UNITS_MAX)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d: more than %d layers with parameters are not supported", i, NN_UNITS_MAX);
+    if (layer->out < 1 || layer->out > OUT_MAX)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) has %d outputs; it must have from 1 to %d", i, kind_name(layer->kind),
+                          layer->out, OUT_MAX);
+    *u = (nn_unit){ .kind = layer->kind, .index = i, .first = net->unit_count == 0 ? 0 : i, .end = i + 1, .in = *shape };
+    if (layer->kind == TUTTI_LAYER_LINEAR) {
+        u->fan_in = (size_t)in;
+        u->wide = (nn_shape){ layer->out, 1, 1 };
+    } else {
+        if (net->unit_count != net->conv_count)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (conv2d) comes after a linear layer; put convolutions first", i);
+        if (layer->kernel < 1 || layer->kernel > shape->height || layer->kernel > shape->width)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (conv2d): a window of %dx%d does not fit into images of %lldx%lld; use larger "
+                              "images or fewer layers", i, layer->kernel, layer->kernel, (long long)shape->height, (long long)shape->width);
+        u->kernel = layer->kernel;
+        u->wide = (nn_shape){ layer->out, shape->height - u->kernel + 1, shape->width - u->kernel + 1 };
+        if (shape->channels > values_max / (u->kernel * u->kernel))
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (conv2d): a window of %dx%d over %lld channels is too large", i, layer->kernel,
+                              layer->kernel, (long long)shape->channels);
+        u->fan_in = (size_t)(shape->channels * u->kernel * u->kernel);
+        net->conv_count++;
+    }
+    if ((int64_t)u->fan_in > values_max / layer->out || u->wide.height * u->wide.width > values_max / layer->out)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) of %d outputs on %lld inputs: tensors of more than %lld values are not supported",
+                          i, kind_name(layer->kind), layer->out, (long long)in, (long long)values_max);
+    u->weights = u->fan_in * (size_t)layer->out;
+    u->flops = 2.0 * (double)u->weights * (double)(u->wide.height * u->wide.width);
+    u->out = *shape = u->wide;
+    net->unit_count++;
+    return TUTTI_OK;
+}
+
+/* What follows a layer with parameters: at most one ReLU, one pooling, one flatten. */
+static tutti_status add_follower(nn_net *net, int i, nn_shape *shape, tutti_error *err)
+{
+    const tutti_layer *layer = &net->layers[i];
+    nn_unit *u = net->unit_count > 0 ? &net->units[net->unit_count - 1] : NULL;
+
+    if (layer->kind == TUTTI_LAYER_FLATTEN) {
+        *shape = (nn_shape){ nn_values(*shape), 1, 1 };
+        if (u != NULL)
+            u->end = i + 1;
+        return TUTTI_OK;
+    }
+    if (u == NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) has no linear or conv2d layer before it", i, kind_name(layer->kind));
+    if (layer->kind == TUTTI_LAYER_RELU) {
+        if (u->relu)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (relu) follows another relu with no linear or conv2d layer between", i);
+        u->relu = true;
+    } else if (layer->kind == TUTTI_LAYER_MAXPOOL2D) {
+        if (u->kind != TUTTI_LAYER_CONV2D || u->pool != 0)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (maxpool2d) must follow a conv2d layer, once", i);
+        if (layer->kernel < 1 || layer->kernel > shape->height || layer->kernel > shape->width)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (maxpool2d): a window of %dx%d does not fit into images of %lldx%lld; use larger "
+                              "images or fewer layers", i, layer->kernel, layer->kernel, (long long)shape->height, (long long)shape->width);
+        u->pool = layer->kernel;
+        u->out.height = shape->height / u->pool;
+        u->out.width = shape->width / u->pool;
+        *shape = u->out;
+    } else {
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d is of the unknown kind %d", i, (int)layer->kind);
+    }
+    u->end = i + 1;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_nn_net_build(nn_net *net, const tutti_layer *layers, int count, const tutti_nn_task *task, tutti_error *err)
+{
+    nn_shape shape;
+    bool flattened = false;
+
+    *net = (nn_net){ .task = *task };
+    TUTTI_TRY(check_task(task, err));
+    if (count < 1 || count > NN_LAYERS_MAX)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a network of %d layers: it must have from 1 to %d", count, NN_LAYERS_MAX);
+    shape = (nn_shape){ task->channels, task->height, task->width };
+    for (int i = 0; i < count; i++) {
+        net->layers[i] = layers[i];
+        net->layer_count = i + 1;
+        if (flattened && (layers[i].kind == TUTTI_LAYER_CONV2D || layers[i].kind == TUTTI_LAYER_MAXPOOL2D))
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) comes after a flatten; it needs images", i, kind_name(layers[i].kind));
+        flattened = flattened || layers[i].kind == TUTTI_LAYER_FLATTEN;
+        TUTTI_TRY(layers[i].kind == TUTTI_LAYER_LINEAR || layers[i].kind == TUTTI_LAYER_CONV2D ? add_unit(net, i, &shape, err)
+                                                                                               : add_follower(net, i, &shape, err));
+    }
+    if (layers[count - 1].kind != TUTTI_LAYER_LINEAR || layers[count - 1].out != task->classes)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a network must end in a linear layer of as many outputs as the task has classes (%d); this one "
+                          "ends in %s with %d", task->classes, kind_name(layers[count - 1].kind), layers[count - 1].out);
+    return TUTTI_OK;
+}
+
+void tutti_nn_net_params(const nn_net *net, tutti_nn_param *params, int room)
+{
+    for (int k = 0; k < 2 * net->unit_count && k < room; k++) {
+        const int unit = net->unit_count - 1 - k / 2;
+        const nn_unit *u = &net->units[unit];
+        const bool bias = k % 2 == 1;
+        const size_t out = (size_t)u->wide.channels, side = (size_t)u->kernel;
+        tutti_nn_param *p = &params[k];
+
+        *p = (tutti_nn_param){ .unit = unit, .rows = out, .fan_in = u->fan_in, .dim = { out } };
+        snprintf(p->name, sizeof p->name, "%d.%s", u->index, bias ? "bias" : "weight");
+        p->cols = bias ? 1 : u->fan_in;
+        p->count = p->rows * p->cols;
+        if (bias) {
+            p->dims = 1;
+        } else if (u->kind == TUTTI_LAYER_LINEAR) {
+            p->dims = 2;
+            p->dim[1] = u->fan_in;
+        } else {
+            p->dims = 4;
+            p->dim[1] = (size_t)u->in.channels;
+            p->dim[2] = p->dim[3] = side;
+        }
+    }
+}
+
+tutti_status tutti_nn_params(const char *model, const tutti_nn_task *task, tutti_nn_param *params, int room, int *count, tutti_error *err)
+{
+    nn_net net;
+
+    *count = 0;
+    TUTTI_TRY(tutti_nn_net_model(&net, model, task, err));
+    *count = 2 * net.unit_count;
+    tutti_nn_net_params(&net, params, room);
+    return TUTTI_OK;
+}
+
+/* PyTorch's reset_parameters of Linear and Conv2d: kaiming_uniform with a = sqrt(5) comes to +-1/sqrt(fan_in), as for the bias. */
+void tutti_nn_initialise(const tutti_nn_param *param, int forward_index, uint64_t seed, float *values)
+{
+    const tutti_rng rng = { .seed = seed, .stream = (uint64_t)forward_index, .step = 0 };
+    const double bound = 1.0 / sqrt((double)param->fan_in);
+
+    for (size_t i = 0; i < param->count; i++)
+        values[i] = (float)((2.0 * tutti_uniform(rng, i) - 1.0) * bound);
+}

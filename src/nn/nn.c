@@ -1,0 +1,275 @@
+/* nn.c: drives a backend through a pass and calls the hooks.
+
+   The convolution units are one block as far as hooks go: all are needed before its first tile and done after its last, so that the
+   order of the calls does not depend on how many tiles, that is samples, a worker has. `ready` is called as soon as a tensor is
+   final, between a unit's two halves of backward, so that its exchange overlaps the rest. A pass of no samples makes the
+   same calls in the same order without computing. */
+#include "nn_internal.h"
+#include <math.h>
+#include <string.h>
+
+struct tutti_nn {
+    nn_net net;
+    const nn_backend *ops;
+    void *backend;
+    tutti_device *device;  /* NULL: nothing is charged */
+    int64_t batch;
+    bool prepared;         /* the backend's copies are of the values given last */
+};
+
+static const nn_backend *const backends[] = { &tutti_nn_onednn, &tutti_nn_reference };
+
+static const nn_backend *find_backend(const char *name)
+{
+    for (size_t i = 0; i < TUTTI_LENGTH(backends); i++)
+        if (name == NULL || strcmp(name, backends[i]->name) == 0)
+            return backends[i];
+    return NULL;
+}
+
+tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn_options *options, tutti_error *err)
+{
+    const tutti_nn_options o = options != NULL ? *options : (tutti_nn_options){ 0 };
+    const nn_settings settings = { .batch = o.batch, .threads = o.threads == 0 ? 1 : o.threads,
+                                   .cpu = o.device != NULL ? tutti_device_cpu(o.device) : tutti_cpu_best() };
+    const nn_backend *ops = find_backend(o.backend);
+    tutti_status status;
+    tutti_nn *nn;
+
+    *out = NULL;
+    if (ops == NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no backend '%.60s'; backends are onednn, reference", o.backend);
+    if (o.batch < 1 || o.batch > 1 << 20)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "opening a network for passes of %lld samples: it must be from 1 to %d", (long long)o.batch, 1 << 20);
+    if (o.threads < 0 || o.threads > 1024)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "opening a network for %d threads: it must be from 1 to 1024", o.threads);
+    nn = tutti_alloc(1, sizeof *nn);
+    if (nn == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "opening a network: no memory for its %zu bytes", sizeof *nn);
+    nn->net = *net;
+    nn->ops = ops;
+    nn->device = o.device;
+    nn->batch = o.batch;
+    status = ops->open(&nn->backend, &nn->net, &settings, err);
+    if (status != TUTTI_OK) {
+        tutti_nn_close(nn);
+        return tutti_fail_within(err, status, "opening a network on %s for %lld samples", ops->name, (long long)o.batch);
+    }
+    *out = nn;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_nn_open(tutti_nn **out, const char *model, const tutti_nn_task *task, const tutti_nn_options *options, tutti_error *err)
+{
+    nn_net net;
+
+    *out = NULL;
+    TUTTI_TRY(tutti_nn_net_model(&net, model, task, err));
+    return tutti_nn_open_net(out, &net, options, err);
+}
+
+void tutti_nn_close(tutti_nn *nn)
+{
+    if (nn == NULL)
+        return;
+    nn->ops->close(nn->backend);
+    tutti_free(nn);
+}
+
+/* ---- hooks and accounts ---- */
+static tutti_status need(const tutti_nn_hooks *h, int unit, bool backward, tutti_error *err)
+{
+    return h != NULL && h->need != NULL ? h->need(h->user, unit, backward, err) : TUTTI_OK;
+}
+
+static tutti_status done(const tutti_nn_hooks *h, int unit, bool backward, tutti_error *err)
+{
+    return h != NULL && h->done != NULL ? h->done(h->user, unit, backward, err) : TUTTI_OK;
+}
+
+static tutti_status ready(const tutti_nn *nn, const tutti_nn_hooks *h, int unit, tutti_error *err)
+{
+    if (h == NULL || h->ready == NULL)
+        return TUTTI_OK;
+    TUTTI_TRY(h->ready(h->user, nn_weight(&nn->net, unit), err));
+    return h->ready(h->user, nn_bias(&nn->net, unit), err);
+}
+
+/* Each half of backward costs as much as the forward. Loss, ReLU and pooling are left out: below 1 % of the models here. */
+static void charge(const tutti_nn *nn, int unit, int64_t samples)
+{
+    if (nn->device != NULL)
+        tutti_device_charge(nn->device, nn->net.units[unit].flops * (double)samples, 0);
+}
+
+/* ---- the halves of a pass. samples = 0: the calls alone ---- */
+static int64_t tile_of(const tutti_nn *nn, int64_t samples, int64_t first)
+{
+    const int64_t tile = nn->ops->tile > 0 ? nn->ops->tile : samples, left = samples - first;
+    return tile < left ? tile : left;
+}
+
+static tutti_status forward_unit(tutti_nn *nn, int unit, int64_t first, int64_t count, tutti_error *err)
+{
+    TUTTI_TRY(nn->ops->forward(nn->backend, unit, first, count, err));
+    charge(nn, unit, count);
+    return TUTTI_OK;
+}
+
+static tutti_status forward_pass(tutti_nn *nn, int64_t samples, const tutti_nn_hooks *hooks, tutti_error *err)
+{
+    const int convs = nn->net.conv_count;
+
+    for (int u = 0; u < convs; u++)
+        TUTTI_TRY(need(hooks, u, false, err));
+    for (int64_t first = 0, count; first < samples; first += count) {
+        count = tile_of(nn, samples, first);
+        for (int u = 0; u < convs; u++)
+            TUTTI_TRY(forward_unit(nn, u, first, count, err));
+    }
+    for (int u = 0; u < convs; u++)
+        TUTTI_TRY(done(hooks, u, false, err));
+    for (int u = convs; u < nn->net.unit_count; u++) {
+        TUTTI_TRY(need(hooks, u, false, err));
+        if (samples > 0)
+            TUTTI_TRY(forward_unit(nn, u, 0, samples, err));
+        TUTTI_TRY(done(hooks, u, false, err));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status backward_unit(tutti_nn *nn, int unit, int64_t first, int64_t count, bool last, const tutti_nn_hooks *hooks, tutti_error *err)
+{
+    if (count > 0) {
+        TUTTI_TRY(nn->ops->weights(nn->backend, unit, first, count, err));
+        charge(nn, unit, count);
+    }
+    if (last)
+        TUTTI_TRY(ready(nn, hooks, unit, err));
+    if (count > 0 && unit > 0) {
+        TUTTI_TRY(nn->ops->data(nn->backend, unit, first, count, err));
+        charge(nn, unit, count);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status backward_pass(tutti_nn *nn, int64_t samples, const tutti_nn_hooks *hooks, tutti_error *err)
+{
+    const int convs = nn->net.conv_count;
+    int64_t first = 0;
+
+    for (int u = nn->net.unit_count - 1; u >= convs; u--) {
+        TUTTI_TRY(need(hooks, u, true, err));
+        TUTTI_TRY(backward_unit(nn, u, 0, samples, true, hooks, err));
+        TUTTI_TRY(done(hooks, u, true, err));
+    }
+    for (int u = convs - 1; u >= 0; u--)
+        TUTTI_TRY(need(hooks, u, true, err));
+    do { /* at least once: no samples have one empty tile */
+        const int64_t count = samples > 0 ? tile_of(nn, samples, first) : 0;
+        const bool last = first + count == samples;
+        for (int u = convs - 1; u >= 0; u--)
+            TUTTI_TRY(backward_unit(nn, u, first, count, last, hooks, err));
+        first += count;
+    } while (first < samples);
+    for (int u = convs - 1; u >= 0; u--)
+        TUTTI_TRY(done(hooks, u, true, err));
+    return TUTTI_OK;
+}
+
+/* ---- the public calls ---- */
+static tutti_status check_labels(const tutti_nn *nn, const uint8_t *labels, int64_t samples, tutti_error *err)
+{
+    const int classes = nn->net.task.classes;
+
+    for (int64_t i = 0; i < samples; i++)
+        if (labels[i] >= classes)
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the label of sample %lld is %d; the task has classes 0 to %d", (long long)i, labels[i], classes - 1);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_nn_pass(tutti_nn *nn, const float *x, const uint8_t *labels, int64_t samples, double divisor, bool add, bool same_weights,
+                           const float *const *values, float *const *gradients, const tutti_nn_hooks *hooks, double *loss_sum, tutti_error *err)
+{
+    const nn_run run = { .x = x, .labels = labels, .samples = samples, .train = true, .add = add,
+                         .same_weights = same_weights && nn->prepared, .values = values, .gradients = gradients };
+    int64_t correct;
+    double sum = 0;
+
+    *loss_sum = 0;
+    if (samples < 0 || samples > nn->batch)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a pass of %lld samples; the network was opened for 0 to %lld", (long long)samples, (long long)nn->batch);
+    if (!(divisor > 0) || !isfinite(divisor))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a pass with the divisor %g; it must be positive and finite", divisor);
+    TUTTI_TRY(check_labels(nn, labels, samples, err));
+
+    if (!same_weights)
+        nn->prepared = false;
+    if (samples == 0) {
+        for (int k = 0; k < 2 * nn->net.unit_count && !add; k++) {
+            const nn_unit *u = &nn->net.units[nn->net.unit_count - 1 - k / 2];
+            memset(gradients[k], 0, (k % 2 == 0 ? u->weights : (size_t)u->wide.channels) * sizeof(float));
+        }
+        TUTTI_TRY(forward_pass(nn, 0, hooks, err));
+        return backward_pass(nn, 0, hooks, err);
+    }
+    nn->prepared = false;
+    TUTTI_TRY(nn->ops->begin(nn->backend, &run, err));
+    TUTTI_TRY(forward_pass(nn, samples, hooks, err));
+    nn->ops->loss(nn->backend, divisor, &sum, &correct);
+    TUTTI_TRY(backward_pass(nn, samples, hooks, err));
+    nn->prepared = true;
+    *loss_sum = sum;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_nn_evaluate(tutti_nn *nn, const float *x, const uint8_t *labels, int64_t samples, const float *const *values,
+                               double *loss_sum, int64_t *correct, tutti_error *err)
+{
+    const nn_shape sample = { nn->net.task.channels, nn->net.task.height, nn->net.task.width };
+    double total = 0;
+    int64_t right = 0;
+
+    *loss_sum = 0;
+    *correct = 0;
+    if (samples < 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "an evaluation of %lld samples", (long long)samples);
+    TUTTI_TRY(check_labels(nn, labels, samples, err));
+    nn->prepared = false; /* these values may be others than the next pass's: it prepares anew */
+    for (int64_t first = 0, count; first < samples; first += count) {
+        const nn_run run = { .x = x + first * nn_values(sample), .labels = labels + first,
+                             .samples = samples - first < nn->ops->piece ? samples - first : nn->ops->piece,
+                             .same_weights = first > 0, .values = values };
+        double sum = 0;
+        int64_t hits = 0;
+
+        count = run.samples;
+        TUTTI_TRY(nn->ops->begin(nn->backend, &run, err));
+        TUTTI_TRY(forward_pass(nn, count, NULL, err));
+        nn->ops->loss(nn->backend, 1, &sum, &hits);
+        total += sum;
+        right += hits;
+    }
+    *loss_sum = total;
+    *correct = right;
+    return TUTTI_OK;
+}
+
+void tutti_nn_flops(const tutti_nn *nn, double *forward, double *backward)
+{
+    *forward = *backward = 0;
+    for (int u = 0; u < nn->net.unit_count; u++) {
+        *forward += nn->net.units[u].flops;
+        *backward += nn->net.units[u].flops * (u > 0 ? 2 : 1);
+    }
+}
+
+size_t tutti_nn_bytes(const tutti_nn *nn)
+{
+    return sizeof *nn + nn->ops->bytes(nn->backend);
+}
+
+int tutti_nn_describe(const tutti_nn *nn, char *text, size_t bytes)
+{
+    return nn->ops->describe(nn->backend, text, bytes);
+}

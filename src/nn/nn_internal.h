@@ -1,0 +1,88 @@
+/* nn_internal.h: what the files of this room share: the network after shape inference and the table a backend fills.
+
+   A network is cut into *units*: one layer with parameters and the ReLU, pooling and flattening that follow it. The units with
+   convolutions come first and are run in tiles of a few images (their activations are large, their weights small); the linear
+   units take the whole batch (their weights are large). src/nn/nn.c drives the units and calls the hooks, so that order and
+   residency are the same for every backend; a backend only computes. */
+#ifndef TUTTI_NN_INTERNAL_H
+#define TUTTI_NN_INTERNAL_H
+#include "tutti/nn.h"
+
+enum { NN_LAYERS_MAX = 32, NN_UNITS_MAX = 16 };
+
+typedef struct nn_shape { int64_t channels, height, width; } nn_shape; /* features after a flatten or linear: (n, 1, 1) */
+
+typedef struct nn_unit {
+    tutti_layer_kind kind;       /* TUTTI_LAYER_LINEAR or TUTTI_LAYER_CONV2D */
+    int index;                   /* of that layer in the list, as in nn.Sequential */
+    int first, end;              /* its layers: [first, end) of the list; first < index only for a leading flatten */
+    nn_shape in, wide, out;      /* before, after the layer itself, after its pooling */
+    int64_t kernel, pool;        /* of the convolution, 0 if linear; of the pooling, 0 if none */
+    bool relu;
+    size_t weights, fan_in;      /* values in the weight tensor; the bias has wide.channels */
+    double flops;                /* of a forward, a sample: two for a product and its sum */
+} nn_unit;
+
+typedef struct nn_net {
+    tutti_nn_task task;
+    tutti_layer layers[NN_LAYERS_MAX];
+    int layer_count;
+    nn_unit units[NN_UNITS_MAX];
+    int unit_count, conv_count;  /* units [0, conv_count) are convolutions, the others linear */
+} nn_net;
+
+static inline int64_t nn_values(nn_shape s) { return s.channels * s.height * s.width; }
+static inline int nn_weight(const nn_net *net, int unit) { return 2 * (net->unit_count - 1 - unit); } /* index among the parameters */
+static inline int nn_bias(const nn_net *net, int unit) { return nn_weight(net, unit) + 1; }
+
+/* Shapes and units of a list of layers; refuses what does not fit. */
+tutti_status tutti_nn_net_build(nn_net *net, const tutti_layer *layers, int count, const tutti_nn_task *task, tutti_error *err);
+/* The same from a spec such as "mlp(hidden=16)". */
+tutti_status tutti_nn_net_model(nn_net *net, const char *model, const tutti_nn_task *task, tutti_error *err);
+void tutti_nn_net_params(const nn_net *net, tutti_nn_param *params, int room);
+
+/* ---- a backend ---- */
+typedef struct nn_settings {
+    int64_t batch;               /* most samples of a training pass */
+    int threads;                 /* at least 1 */
+    tutti_cpu cpu;               /* the highest level for own loops */
+} nn_settings;
+
+typedef struct nn_run {          /* one pass, or one piece of an evaluation */
+    const float *x;
+    const uint8_t *labels;       /* all below classes */
+    int64_t samples;             /* at least 1 */
+    bool train, add, same_weights; /* same_weights: values are those of the run before */
+    const float *const *values;
+    float *const *gradients;     /* NULL unless train */
+} nn_run;
+
+/* All calls come from one thread at a time. Only open and begin may allocate. A failed call leaves the backend ready for begin. */
+typedef struct nn_backend {
+    const char *name;
+    int64_t tile;                /* images of one forward or backward of a convolution unit; 0: the whole run */
+    int64_t piece;               /* samples of a run of an evaluation; a multiple of tile */
+    /* Sets *out only on success. Keeps net. */
+    tutti_status (*open)(void **out, const nn_net *net, const nn_settings *settings, tutti_error *err);
+    void (*close)(void *self);   /* takes NULL */
+    /* Everything below refers to this run until the next begin. samples <= batch if train, else <= piece. */
+    tutti_status (*begin)(void *self, const nn_run *run, tutti_error *err);
+    /* Samples [first, first + count) of the run: a tile for a convolution unit (the last one may be short), all for a linear one.
+       Units ascend within a tile, tiles ascend. */
+    tutti_status (*forward)(void *self, int unit, int64_t first, int64_t count, tutti_error *err);
+    /* After all forwards: sum of the samples' losses, how many are predicted right (ties to the lowest class; a loss that is not
+       finite is never right) and, if train, the gradient of the sum / divisor. */
+    void (*loss)(void *self, double divisor, double *sum, int64_t *correct);
+    /* Gradients of the unit's parameters: final with the tile that ends the run. Units descend, the tile's `data` call of the unit
+       above came before. */
+    tutti_status (*weights)(void *self, int unit, int64_t first, int64_t count, tutti_error *err);
+    /* Gradient of the unit's input; follows `weights` of the same tile; not called for unit 0. */
+    tutti_status (*data)(void *self, int unit, int64_t first, int64_t count, tutti_error *err);
+    size_t (*bytes)(const void *self);
+    int (*describe)(const void *self, char *text, size_t bytes);
+} nn_backend;
+extern const nn_backend tutti_nn_onednn, tutti_nn_reference;
+
+/* As tutti_nn_open, from any list of layers. */
+tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn_options *options, tutti_error *err);
+#endif

@@ -1,0 +1,400 @@
+/* onednn_conv.c: convolution units, a tile of a few images at a time. What oneDNN likes decides the layouts: weights and activations are
+   in blocks of channels (plain weights would fall into reference code, hundreds of times slower), and only the network's input and the
+   rows handed to the first linear unit are plain.
+
+     forward   conv -> pool -> ReLU -> (next unit, or flatten)
+     backward  (unflatten) -> mask -> pool_data -> weights -> data
+
+   with a reorder between two of them where they disagree, as happens for numbers of channels that fill no block.
+
+   - max(0, max(x)) = max over max(0, x): the ReLU runs behind the pooling, on a quarter of the data, and its mask is the
+     pooled output, so conv's own output is not kept. A unit without pooling has the ReLU inside conv.
+   - Of every tile only the pooled output and pooling's workspace (the place of each maximum) stay until backward.
+   - Gradients of weights are summed over the tiles of one size in their blocked layout, then brought to the plain gradient. */
+#include "onednn_internal.h"
+#include <string.h>
+
+static nn_mdref out_md(const dn_conv *c)
+{
+    return tutti_nn_dn_md(c->pool.primitive != NULL ? &c->pool : &c->conv, DNNL_ARG_DST);
+}
+
+static tutti_status reorder(onednn *b, dn_op *op, const nn_unit *u, const char *what, nn_mdref from, nn_mdref to, tutti_error *err)
+{
+    static const int args[] = { DNNL_ARG_FROM, DNNL_ARG_TO };
+    dnnl_primitive_desc_t pd = NULL;
+    const dnnl_status_t status = dnnl_reorder_primitive_desc_create(&pd, from, b->engine, to, b->engine, b->plain);
+
+    return tutti_nn_dn_op_open(b, op, pd, status, u, what, args, 2, err);
+}
+
+static const_dnnl_primitive_desc_t hint_of(const dn_op *op)
+{
+    const_dnnl_primitive_desc_t pd = NULL;
+    return dnnl_primitive_get_primitive_desc(op->primitive, &pd) == dnnl_success ? pd : NULL;
+}
+
+/* The layouts a unit starts from: plain ones, and `any` where the implementation shall choose. */
+enum { PLAIN_IN, ANY_IN, PLAIN_OUT, ANY_OUT, ANY_WIDE, PLAIN_W, ANY_W, BIAS, LAYOUTS };
+
+static tutti_status layouts(nn_md m[LAYOUTS], const nn_unit *u, int64_t images, tutti_error *err)
+{
+    const nn_shape in = u->in, out = u->out, wide = u->wide;
+    const int64_t k = u->kernel;
+    const struct { int which, n; dnnl_dims_t dims; } list[] = {
+        { PLAIN_IN, 4, { images, in.channels, in.height, in.width } }, { ANY_IN, 4, { images, in.channels, in.height, in.width } },
+        { PLAIN_OUT, 4, { images, out.channels, out.height, out.width } }, { ANY_OUT, 4, { images, out.channels, out.height, out.width } },
+        { ANY_WIDE, 4, { images, wide.channels, wide.height, wide.width } },
+        { PLAIN_W, 4, { wide.channels, in.channels, k, k } }, { ANY_W, 4, { wide.channels, in.channels, k, k } }, { BIAS, 1, { wide.channels } },
+    };
+    for (size_t i = 0; i < TUTTI_LENGTH(list); i++) {
+        const bool any = list[i].which == ANY_IN || list[i].which == ANY_OUT || list[i].which == ANY_WIDE || list[i].which == ANY_W;
+        dnnl_dims_t strides;
+        dnnl_status_t made;
+        strides[list[i].n - 1] = 1;
+        for (int d = list[i].n - 1; d > 0; d--)
+            strides[d - 1] = strides[d] * list[i].dims[d];
+        made = nn_md_make(&m[list[i].which], list[i].n, list[i].dims, any ? NULL : strides);
+        if (made != dnnl_success)
+            return tutti_nn_dn_failed(made, u, "layout", err);
+    }
+    return TUTTI_OK;
+}
+
+/* A reorder only if the layouts differ. */
+static tutti_status adapt(onednn *b, dn_op *op, const nn_unit *u, const char *what, nn_mdref from, nn_mdref to, tutti_error *err)
+{
+    return dnnl_memory_desc_equal(from, to) ? TUTTI_OK : reorder(b, op, u, what, from, to, err);
+}
+
+/* input: how the unit's input comes. */
+static tutti_status build_forward(onednn *b, dn_conv *c, const nn_unit *u, const nn_md *m, nn_mdref input, bool last, tutti_error *err)
+{
+    static const int conv_args[] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST };
+    static const int pool_args[] = { DNNL_ARG_SRC, DNNL_ARG_DST, DNNL_ARG_WORKSPACE };
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_status_t made = nn_conv_forward_pd(&pd, b->engine, nn_md_of(&m[ANY_IN]), nn_md_of(&m[ANY_W]), nn_md_of(&m[BIAS]), nn_md_of(&m[ANY_WIDE]),
+                                            u->relu && u->pool == 0 ? b->relu : b->plain);
+
+    TUTTI_TRY(tutti_nn_dn_op_open(b, &c->conv, pd, made, u, "forward", conv_args, 4, err));
+    TUTTI_TRY(adapt(b, &c->conv_input, u, "forward input reorder", input, tutti_nn_dn_md(&c->conv, DNNL_ARG_SRC), err));
+    if (u->pool > 0) {
+        const nn_mdref wide = tutti_nn_dn_md(&c->conv, DNNL_ARG_DST);
+        pd = NULL;
+        made = nn_pool_forward_pd(&pd, b->engine, true, wide, nn_md_of(&m[ANY_OUT]), u->pool, b->plain);
+        TUTTI_TRY(tutti_nn_dn_op_open(b, &c->pool, pd, made, u, "pool forward", pool_args, 3, err));
+        pd = NULL;
+        made = nn_pool_forward_pd(&pd, b->engine, false, wide, out_md(c), u->pool, b->plain);
+        TUTTI_TRY(tutti_nn_dn_op_open(b, &c->pool_inference, pd, made, u, "pool inference", pool_args, 2, err));
+    }
+    if (last)
+        TUTTI_TRY(reorder(b, &c->flatten, u, "flatten", out_md(c), nn_md_of(&m[PLAIN_OUT]), err));
+    return reorder(b, &c->give_forward, u, "forward weights reorder", nn_md_of(&m[PLAIN_W]), tutti_nn_dn_md(&c->conv, DNNL_ARG_WEIGHTS), err);
+}
+
+static tutti_status build_backward(onednn *b, dn_conv *c, const nn_unit *u, const nn_md *m, nn_mdref input, bool first, bool last, tutti_error *err)
+{
+    static const int weights_args[] = { DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_BIAS };
+    static const int data_args[] = { DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC };
+    static const int pool_args[] = { DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_SRC, DNNL_ARG_WORKSPACE };
+    const nn_mdref wide = tutti_nn_dn_md(&c->conv, DNNL_ARG_DST);
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_status_t made;
+
+    if (last)
+        TUTTI_TRY(reorder(b, &c->unflatten, u, "unflatten", nn_md_of(&m[PLAIN_OUT]), out_md(c), err));
+    if (u->pool > 0) {
+        made = nn_pool_data_pd(&pd, b->engine, wide, out_md(c), u->pool, hint_of(&c->pool), b->plain);
+        TUTTI_TRY(tutti_nn_dn_op_open(b, &c->pool_data, pd, made, u, "pool data", pool_args, 3, err));
+    }
+
+    pd = NULL;
+    made = nn_conv_weights_pd(&pd, b->engine, nn_md_of(&m[ANY_IN]), nn_md_of(&m[ANY_W]), nn_md_of(&m[BIAS]), nn_md_of(&m[ANY_WIDE]),
+                              hint_of(&c->conv), b->plain);
+    TUTTI_TRY(tutti_nn_dn_op_open(b, &c->weights, pd, made, u, "weights", weights_args, 4, err));
+    TUTTI_TRY(adapt(b, &c->weights_input, u, "weights input reorder", input, tutti_nn_dn_md(&c->weights, DNNL_ARG_SRC), err));
+    TUTTI_TRY(adapt(b, &c->weights_slope, u, "weights slope reorder", wide, tutti_nn_dn_md(&c->weights, DNNL_ARG_DIFF_DST), err));
+    TUTTI_TRY(reorder(b, &c->take_weights, u, "weights reorder", tutti_nn_dn_md(&c->weights, DNNL_ARG_DIFF_WEIGHTS), nn_md_of(&m[PLAIN_W]), err));
+    if (first)
+        return TUTTI_OK;
+
+    pd = NULL;
+    made = nn_conv_data_pd(&pd, b->engine, nn_md_of(&m[ANY_IN]), nn_md_of(&m[ANY_W]), nn_md_of(&m[ANY_WIDE]), hint_of(&c->conv), b->plain);
+    TUTTI_TRY(tutti_nn_dn_op_open(b, &c->data, pd, made, u, "data", data_args, 3, err));
+    TUTTI_TRY(adapt(b, &c->data_slope, u, "data slope reorder", wide, tutti_nn_dn_md(&c->data, DNNL_ARG_DIFF_DST), err));
+    TUTTI_TRY(adapt(b, &c->data_result, u, "data result reorder", tutti_nn_dn_md(&c->data, DNNL_ARG_DIFF_SRC), input, err));
+    return reorder(b, &c->give_data, u, "data weights reorder", nn_md_of(&m[PLAIN_W]), tutti_nn_dn_md(&c->data, DNNL_ARG_WEIGHTS), err);
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static size_t bytes_of(const dn_op *op, int arg)
+{
+    return op->primitive != NULL ? dnnl_memory_desc_get_size(tutti_nn_dn_md(op, arg)) : 0;
+}
+
+static tutti_status build_memory(dn_conv *c, const nn_unit *u, bool first, tutti_error *err)
+{
+    const size_t forward = bytes_of(&c->conv, DNNL_ARG_WEIGHTS), data = bytes_of(&c->data, DNNL_ARG_WEIGHTS);
+    const size_t gradient = bytes_of(&c->weights, DNNL_ARG_DIFF_WEIGHTS);
+
+    c->input_bytes = larger(bytes_of(&c->conv_input, DNNL_ARG_TO), bytes_of(&c->weights_input, DNNL_ARG_TO));
+    c->slope_bytes = larger(bytes_of(&c->weights_slope, DNNL_ARG_TO), bytes_of(&c->data_slope, DNNL_ARG_TO));
+    c->out_bytes = dnnl_memory_desc_get_size(out_md(c));
+    c->wide_bytes = larger(bytes_of(&c->conv, DNNL_ARG_DST), bytes_of(&c->data, DNNL_ARG_DIFF_SRC));
+    c->workspace_bytes = bytes_of(&c->pool, DNNL_ARG_WORKSPACE);
+    c->sum_values = gradient / sizeof(float);
+    c->forward_copy = tutti_alloc(1, forward);
+    c->data_copy = first ? NULL : tutti_alloc(1, data);
+    c->sum = tutti_alloc(1, gradient);
+    c->part = tutti_alloc(1, gradient);
+    c->bias_sum = tutti_alloc((size_t)u->wide.channels, sizeof(float));
+    c->bias_part = tutti_alloc((size_t)u->wide.channels, sizeof(float));
+    if (c->forward_copy == NULL || (!first && c->data_copy == NULL) || c->sum == NULL || c->part == NULL || c->bias_sum == NULL || c->bias_part == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "conv2d %d: no memory for copies of its weights (%zu bytes each)", u->index, forward);
+    return TUTTI_OK;
+}
+
+static void close_unit(dn_conv *c)
+{
+    dn_op *const ops[] = { &c->conv, &c->pool, &c->pool_inference, &c->flatten, &c->unflatten, &c->pool_data, &c->weights, &c->data, &c->give_forward,
+                           &c->give_data, &c->take_weights, &c->conv_input, &c->weights_input, &c->weights_slope, &c->data_slope, &c->data_result };
+    for (size_t i = 0; i < TUTTI_LENGTH(ops); i++)
+        tutti_nn_dn_op_close(ops[i]);
+    tutti_free(c->forward_copy);
+    tutti_free(c->data_copy);
+    tutti_free(c->sum);
+    tutti_free(c->part);
+    tutti_free(c->bias_sum);
+    tutti_free(c->bias_part);
+}
+
+void tutti_nn_dn_conv_close(onednn *b, dn_conv_plan *plan)
+{
+    for (int u = 0; u < b->net->conv_count && plan->units != NULL; u++)
+        close_unit(&plan->units[u]);
+    tutti_free(plan->units);
+    *plan = (dn_conv_plan){ 0 };
+}
+
+tutti_status tutti_nn_dn_conv_plan(onednn *b, int64_t images, tutti_error *err)
+{
+    dn_conv_plan *plan = &b->tiles[images];
+    const int convs = b->net->conv_count;
+    tutti_status status = TUTTI_OK;
+
+    if (plan->made || convs == 0)
+        return TUTTI_OK;
+    plan->units = tutti_alloc((size_t)convs, sizeof *plan->units);
+    if (plan->units == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a plan of %lld images", (long long)images);
+    for (int u = 0; u < convs && status == TUTTI_OK; u++) {
+        const nn_unit *unit = &b->net->units[u];
+        dn_conv *c = &plan->units[u];
+        nn_md m[LAYOUTS] = { 0 };
+        nn_mdref input = NULL;
+        status = layouts(m, unit, images, err);
+        if (status == TUTTI_OK) {
+            input = u > 0 ? out_md(c - 1) : nn_md_of(&m[PLAIN_IN]);
+            status = build_forward(b, c, unit, m, input, u == convs - 1, err);
+        }
+        if (status == TUTTI_OK)
+            status = build_backward(b, c, unit, m, input, u == 0, u == convs - 1, err);
+        if (status == TUTTI_OK)
+            status = build_memory(c, unit, u == 0, err);
+        for (int i = 0; i < LAYOUTS; i++)
+            nn_md_free(&m[i]);
+    }
+    plan->made = status == TUTTI_OK;
+    if (!plan->made)
+        tutti_nn_dn_conv_close(b, plan);
+    return status;
+}
+
+tutti_status tutti_nn_dn_conv_room(onednn *b, int64_t tiles, tutti_error *err)
+{
+    size_t tile = 0, input = 0, turned = 0, plain = 0;
+
+    for (int images = 1; images <= DN_TILE; images++)
+        for (int u = 0; u < b->net->conv_count && b->tiles[images].made; u++) {
+            const dn_conv *c = &b->tiles[images].units[u];
+            b->act_step[u] = larger(b->act_step[u], (c->out_bytes + 63) / 64 * 64);
+            b->workspace_step[u] = larger(b->workspace_step[u], (c->workspace_bytes + 63) / 64 * 64);
+            tile = larger(tile, larger(c->wide_bytes, c->out_bytes));
+            input = larger(input, c->input_bytes);
+            turned = larger(turned, c->slope_bytes);
+            plain = larger(plain, b->net->units[u].weights * sizeof(float));
+        }
+    for (int u = 0; u < b->net->conv_count; u++) {
+        TUTTI_TRY(tutti_nn_dn_store(&b->act[u], b->act_step[u] * (size_t)tiles, err));
+        TUTTI_TRY(tutti_nn_dn_store(&b->workspace[u], b->workspace_step[u] * (size_t)tiles, err));
+    }
+    TUTTI_TRY(tutti_nn_dn_store(&b->tile_a, tile, err));
+    TUTTI_TRY(tutti_nn_dn_store(&b->tile_b, tile, err));
+    TUTTI_TRY(tutti_nn_dn_store(&b->input, input, err));
+    TUTTI_TRY(tutti_nn_dn_store(&b->turned, turned, err));
+    return tutti_nn_dn_store(&b->plain_part, plain, err);
+}
+
+/* ---- running ---- */
+static dn_conv *unit_of(onednn *b, int unit, int64_t count)
+{
+    return &b->tiles[b->run.train ? count : DN_TILE].units[unit];
+}
+
+/* A unit's output of the tile that begins with sample `first`; an evaluation keeps none but the current one. */
+static void *act_of(const onednn *b, int unit, int64_t first)
+{
+    return (char *)b->act[unit].memory + (b->run.train ? (size_t)(first / DN_TILE) * b->act_step[unit] : 0);
+}
+
+static void *workspace_of(const onednn *b, int unit, int64_t first)
+{
+    return (char *)b->workspace[unit].memory + (size_t)(first / DN_TILE) * b->workspace_step[unit];
+}
+
+/* *x to another layout, if there is a reorder for it. */
+static tutti_status turn(onednn *b, dn_op *op, const dn_store *to, void **x, tutti_error *err)
+{
+    void *const pointers[] = { *x, to->memory };
+
+    if (op->primitive == NULL)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_nn_dn_op_run(b, op, pointers, err));
+    *x = to->memory;
+    return TUTTI_OK;
+}
+
+/* The unit's input as it comes. */
+static void *input_of(const onednn *b, int unit, int64_t first, int64_t count)
+{
+    const size_t values = (size_t)nn_values(b->net->units[0].in);
+    const float *x = b->run.x + (size_t)first * values;
+
+    if (unit > 0)
+        return act_of(b, unit - 1, first);
+    if (b->run.train || count == DN_TILE)
+        return (void *)x;
+    memset(b->filled.memory, 0, DN_TILE * values * sizeof(float));
+    return memcpy(b->filled.memory, x, (size_t)count * values * sizeof(float));
+}
+
+/* Weights in the layout wanted, made once for each set of values. */
+static tutti_status copy_weights(onednn *b, dn_op *give, int unit, float *copy, uint64_t *version, tutti_error *err)
+{
+    void *const pointers[] = { (void *)b->run.values[nn_weight(b->net, unit)], copy };
+
+    if (*version == b->version)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_nn_dn_op_run(b, give, pointers, err));
+    *version = b->version;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_nn_dn_conv_forward(onednn *b, int unit, int64_t first, int64_t count, tutti_error *err)
+{
+    const nn_unit *u = &b->net->units[unit];
+    dn_conv *c = unit_of(b, unit, count);
+    void *out = act_of(b, unit, first), *wide = u->pool > 0 ? b->tile_a.memory : out;
+    void *x = input_of(b, unit, first, count);
+
+    TUTTI_TRY(turn(b, &c->conv_input, &b->input, &x, err));
+    TUTTI_TRY(copy_weights(b, &c->give_forward, unit, c->forward_copy, &c->forward_version, err));
+    {
+        void *const pointers[] = { x, c->forward_copy, (void *)b->run.values[nn_bias(b->net, unit)], wide };
+        TUTTI_TRY(tutti_nn_dn_op_run(b, &c->conv, pointers, err));
+    }
+    if (u->pool > 0) {
+        void *const pointers[] = { wide, out, b->run.train ? workspace_of(b, unit, first) : NULL };
+        TUTTI_TRY(tutti_nn_dn_op_run(b, b->run.train ? &c->pool : &c->pool_inference, pointers, err));
+        if (u->relu)
+            b->loops->relu(c->out_bytes / sizeof(float), out);
+    }
+    if (c->flatten.primitive != NULL) {
+        void *const pointers[] = { out, (float *)b->flat.memory + first * nn_values(u->out) };
+        TUTTI_TRY(tutti_nn_dn_op_run(b, &c->flatten, pointers, err));
+    }
+    return TUTTI_OK;
+}
+
+static void swap(dn_store *x, dn_store *y)
+{
+    const dn_store t = *x;
+    *x = *y;
+    *y = t;
+}
+
+/* Brings the sums over the tiles of one size to the gradient: the first written (unless the pass adds), later ones added. */
+static tutti_status give_gradient(onednn *b, dn_conv *c, int unit, bool add, tutti_error *err)
+{
+    const nn_unit *u = &b->net->units[unit];
+    float *weights = b->run.gradients[nn_weight(b->net, unit)], *bias = b->run.gradients[nn_bias(b->net, unit)];
+    void *const pointers[] = { c->sum, add ? b->plain_part.memory : weights };
+
+    TUTTI_TRY(tutti_nn_dn_op_run(b, &c->take_weights, pointers, err));
+    if (add) {
+        b->loops->add(u->weights, b->plain_part.memory, weights);
+        b->loops->add((size_t)u->wide.channels, c->bias_sum, bias);
+    } else {
+        memcpy(bias, c->bias_sum, (size_t)u->wide.channels * sizeof *bias);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_nn_dn_conv_weights(onednn *b, int unit, int64_t first, int64_t count, tutti_error *err)
+{
+    const nn_unit *u = &b->net->units[unit];
+    const int64_t left = b->run.samples - first - count;
+    dn_conv *c = unit_of(b, unit, count);
+    bool *begun = &b->tiles[count].sum_begun[unit];
+    void *x = input_of(b, unit, first, count), *slope;
+
+    if (c->unflatten.primitive != NULL) {
+        void *const pointers[] = { (float *)b->slope.memory + first * nn_values(u->out), b->tile_a.memory };
+        TUTTI_TRY(tutti_nn_dn_op_run(b, &c->unflatten, pointers, err));
+    }
+    if (u->relu)
+        b->loops->mask(c->out_bytes / sizeof(float), act_of(b, unit, first), b->tile_a.memory);
+    if (u->pool > 0) {
+        void *const pointers[] = { b->tile_a.memory, b->tile_b.memory, workspace_of(b, unit, first) };
+        TUTTI_TRY(tutti_nn_dn_op_run(b, &c->pool_data, pointers, err));
+        swap(&b->tile_a, &b->tile_b);
+    }
+
+    slope = b->tile_a.memory;
+    TUTTI_TRY(turn(b, &c->weights_input, &b->input, &x, err));
+    TUTTI_TRY(turn(b, &c->weights_slope, &b->turned, &slope, err));
+    {
+        void *const pointers[] = { x, slope, *begun ? c->part : c->sum, *begun ? c->bias_part : c->bias_sum };
+        TUTTI_TRY(tutti_nn_dn_op_run(b, &c->weights, pointers, err));
+    }
+    if (*begun) {
+        b->loops->add(c->sum_values, c->part, c->sum);
+        b->loops->add((size_t)u->wide.channels, c->bias_part, c->bias_sum);
+    }
+    *begun = left >= count; /* otherwise the next tile, if any, is of another size, or all are done */
+    return *begun ? TUTTI_OK : give_gradient(b, c, unit, b->run.add || (count < DN_TILE && first > 0), err);
+}
+
+tutti_status tutti_nn_dn_conv_data(onednn *b, int unit, int64_t first, int64_t count, tutti_error *err)
+{
+    dn_conv *c = unit_of(b, unit, count);
+    void *slope = b->tile_a.memory;
+
+    (void)first;
+    TUTTI_TRY(copy_weights(b, &c->give_data, unit, c->data_copy, &c->data_version, err));
+    TUTTI_TRY(turn(b, &c->data_slope, &b->turned, &slope, err));
+    {
+        void *const pointers[] = { slope, c->data_copy, b->tile_b.memory };
+        TUTTI_TRY(tutti_nn_dn_op_run(b, &c->data, pointers, err));
+    }
+    if (c->data_result.primitive != NULL) { /* back into tile_a, which nobody needs any more */
+        void *const pointers[] = { b->tile_b.memory, b->tile_a.memory };
+        return tutti_nn_dn_op_run(b, &c->data_result, pointers, err);
+    }
+    swap(&b->tile_a, &b->tile_b);
+    return TUTTI_OK;
+}

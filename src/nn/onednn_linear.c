@@ -1,0 +1,154 @@
+/* onednn_linear.c: linear units as three matrix products on plain row-major memory. With X (rows x in), W (out x in, where PyTorch and the
+   flat vector have it), Y (rows x out):
+
+     forward  Y  = X W^T + b, with ReLU behind it      src X, weights W read as (in x out) by its strides
+     weights  dW = dY^T X                              src dY read as (out x rows), straight into the gradient's memory
+     data     dX = dY W
+
+   The same memory serves all three by its strides, so no second copy of the weights and no reorder exist. oneDNN's inner product
+   is up to a quarter slower on plain weights, and blocked weights cost more to reorder each step than they gain.
+   The bias gradient, a sum of columns, is taken in the pass over dY that the ReLU's mask needs anyway. */
+#include "onednn_internal.h"
+
+/* A matrix rows x columns; `across` elements between rows, `down` between columns. */
+static dnnl_status_t matrix(nn_md *m, int64_t rows, int64_t columns, int64_t row_step, int64_t column_step)
+{
+    const dnnl_dims_t dims = { rows, columns }, strides = { row_step, column_step };
+    return nn_md_make(m, 2, dims, strides);
+}
+
+static tutti_status product(onednn *b, dn_op *op, const nn_unit *u, const char *what, const nn_md *x, const nn_md *w, const nn_md *bias,
+                            const nn_md *y, dnnl_primitive_attr_t attr, tutti_error *err)
+{
+    static const int args[] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS };
+    dnnl_primitive_desc_t pd = NULL;
+    const dnnl_status_t status = nn_matmul_pd(&pd, b->engine, nn_md_of(x), nn_md_of(w), bias != NULL ? nn_md_of(bias) : NULL, nn_md_of(y), attr);
+
+    return tutti_nn_dn_op_open(b, op, pd, status, u, what, args, bias != NULL ? 4 : 3, err);
+}
+
+static tutti_status build(onednn *b, dn_linear *l, const nn_unit *u, int64_t rows, bool train, tutti_error *err)
+{
+    const int64_t in = nn_values(u->in), out = u->wide.channels;
+    enum { X, W_TURNED, BIAS, Y, Y_TURNED, W, MATRICES };
+    nn_md m[MATRICES] = { 0 };
+    dnnl_status_t made = matrix(&m[X], rows, in, in, 1);
+    tutti_status status;
+
+    if (made == dnnl_success)
+        made = matrix(&m[W_TURNED], in, out, 1, in);
+    if (made == dnnl_success)
+        made = matrix(&m[BIAS], 1, out, out, 1);
+    if (made == dnnl_success)
+        made = matrix(&m[Y], rows, out, out, 1);
+    if (made == dnnl_success)
+        made = matrix(&m[Y_TURNED], out, rows, 1, out);
+    if (made == dnnl_success)
+        made = matrix(&m[W], out, in, in, 1);
+
+    status = made == dnnl_success ? TUTTI_OK : tutti_nn_dn_failed(made, u, "layout", err);
+    if (status == TUTTI_OK)
+        status = product(b, &l->forward, u, "forward", &m[X], &m[W_TURNED], &m[BIAS], &m[Y], u->relu ? b->relu : b->plain, err);
+    if (status == TUTTI_OK && train)
+        status = product(b, &l->weights, u, "weights", &m[Y_TURNED], &m[X], NULL, &m[W], b->plain, err);
+    if (status == TUTTI_OK && train)
+        status = product(b, &l->weights_add, u, "weights added", &m[Y_TURNED], &m[X], NULL, &m[W], b->sum, err);
+    if (status == TUTTI_OK && train && u != b->net->units)
+        status = product(b, &l->data, u, "data", &m[Y], &m[W], NULL, &m[X], b->plain, err);
+    for (int i = 0; i < MATRICES; i++)
+        nn_md_free(&m[i]);
+    return status;
+}
+
+void tutti_nn_dn_linear_close(onednn *b, dn_linear_plan *plan)
+{
+    for (int u = 0; u < b->net->unit_count && plan->units != NULL; u++) {
+        tutti_nn_dn_op_close(&plan->units[u].forward);
+        tutti_nn_dn_op_close(&plan->units[u].data);
+        tutti_nn_dn_op_close(&plan->units[u].weights);
+        tutti_nn_dn_op_close(&plan->units[u].weights_add);
+    }
+    tutti_free(plan->units);
+    *plan = (dn_linear_plan){ 0 };
+}
+
+/* The place of a plan: its own, that of the same size, an empty one, or the one not used for longest. */
+static dn_linear_plan *place(onednn *b, int64_t rows, bool train)
+{
+    dn_linear_plan *oldest = &b->others[0];
+
+    if (!train)
+        return &b->evaluation;
+    if (rows == b->batch)
+        return &b->full;
+    for (int i = 0; i < DN_PLANS; i++) {
+        dn_linear_plan *p = &b->others[i];
+        if (p->used != 0 && p->rows == rows)
+            return p;
+        if (p->used < oldest->used)
+            oldest = p;
+    }
+    return oldest;
+}
+
+tutti_status tutti_nn_dn_linear_plan(onednn *b, int64_t rows, bool train, dn_linear_plan **out, tutti_error *err)
+{
+    dn_linear_plan *plan = place(b, rows, train);
+    tutti_status status = TUTTI_OK;
+
+    *out = NULL;
+    if (plan->used == 0 || plan->rows != rows) {
+        tutti_nn_dn_linear_close(b, plan);
+        plan->units = tutti_alloc((size_t)b->net->unit_count, sizeof *plan->units);
+        if (plan->units == NULL)
+            return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a plan of %lld samples", (long long)rows);
+        plan->rows = rows;
+        plan->train = train;
+        for (int u = b->net->conv_count; u < b->net->unit_count && status == TUTTI_OK; u++)
+            status = build(b, &plan->units[u], &b->net->units[u], rows, train, err);
+        if (status != TUTTI_OK) {
+            tutti_nn_dn_linear_close(b, plan);
+            return status;
+        }
+    }
+    plan->used = ++b->clock;
+    *out = plan;
+    return TUTTI_OK;
+}
+
+/* ---- running ---- */
+static const float *input(const onednn *b, int unit)
+{
+    if (unit > b->net->conv_count)
+        return b->act[unit - 1].memory;
+    return unit > 0 ? b->flat.memory : b->run.x;
+}
+
+tutti_status tutti_nn_dn_linear_forward(onednn *b, int unit, tutti_error *err)
+{
+    void *const pointers[] = { (void *)input(b, unit), (void *)b->run.values[nn_weight(b->net, unit)], b->act[unit].memory,
+                               (void *)b->run.values[nn_bias(b->net, unit)] };
+    return tutti_nn_dn_op_run(b, &b->linear->units[unit].forward, pointers, err);
+}
+
+tutti_status tutti_nn_dn_linear_weights(onednn *b, int unit, tutti_error *err)
+{
+    const nn_unit *u = &b->net->units[unit];
+    dn_linear *l = &b->linear->units[unit];
+    void *const pointers[] = { b->slope.memory, (void *)input(b, unit), b->run.gradients[nn_weight(b->net, unit)] };
+
+    b->loops->bias((size_t)b->run.samples, (size_t)u->wide.channels, u->relu ? b->act[unit].memory : NULL, b->slope.memory,
+                   b->run.gradients[nn_bias(b->net, unit)], b->run.add);
+    return tutti_nn_dn_op_run(b, b->run.add ? &l->weights_add : &l->weights, pointers, err);
+}
+
+tutti_status tutti_nn_dn_linear_data(onednn *b, int unit, tutti_error *err)
+{
+    void *const pointers[] = { b->slope.memory, (void *)b->run.values[nn_weight(b->net, unit)], b->other.memory };
+    const dn_store t = b->slope;
+
+    TUTTI_TRY(tutti_nn_dn_op_run(b, &b->linear->units[unit].data, pointers, err));
+    b->slope = b->other;
+    b->other = t;
+    return TUTTI_OK;
+}

@@ -1,0 +1,214 @@
+/* Networks side by side: two workers as threads of one process share nothing; a worker's own threads; the loops at every level. */
+#include "nn/loops.h"
+#include "nn_test.h"
+
+extern int omp_get_max_threads(void);
+extern void omp_set_num_threads(int threads);
+
+typedef struct worker { const char *model; uint64_t seed; int passes; double loss; example e; } worker;
+
+static tutti_status work(void *arg, tutti_error *err)
+{
+    worker *w = arg;
+    const tutti_nn_options options = { .batch = 21 };
+    const tutti_nn_task task = { 1, 14, 14, 10 };
+    tutti_status status;
+    int64_t correct;
+    double sum;
+    tutti_nn *nn;
+
+    status = tutti_nn_open(&nn, w->model, &task, &options, err);
+    for (int i = 0; i < w->passes && status == TUTTI_OK; i++) {
+        const int64_t n = i % 3 == 2 ? 13 : 21;
+        status = tutti_nn_pass(nn, w->e.x, w->e.labels, n, (double)n, i % 2 == 1, false, (const float *const *)w->e.values, w->e.gradients, NULL, &sum, err);
+        w->loss += sum;
+        if (status == TUTTI_OK && i % 4 == 3)
+            status = tutti_nn_evaluate(nn, w->e.x, w->e.labels, 21, (const float *const *)w->e.values, &sum, &correct, err);
+        w->loss += sum;
+    }
+    tutti_nn_close(nn);
+    return status;
+}
+
+static worker worker_of(const char *model, uint64_t seed)
+{
+    const nn_net net = net_of(model, 1, 14, 14, 10);
+    return (worker){ .model = model, .seed = seed, .passes = 12, .e = example_of(&net, 21, seed) };
+}
+
+static void two_networks_in_two_threads_give_the_bits_they_give_alone(void **state)
+{
+    static const char *const pairs[][2] = { { "cnn", "cnn" }, { "mlp(hidden=64)", "cnn" }, { "mlp(hidden=64)", "mlp(hidden=64)" } };
+    tutti_runtime *rt;
+
+    (void)state;
+    assert_int_equal(tutti_runtime_open_posix(&rt, NULL), TUTTI_OK);
+    for (size_t p = 0; p < TUTTI_LENGTH(pairs); p++) {
+        worker alone[2], together[2];
+        tutti_thread *threads[2];
+        tutti_error err = { 0 };
+
+        for (int i = 0; i < 2; i++) {
+            alone[i] = worker_of(pairs[p][i], 10 + (uint64_t)i);
+            together[i] = worker_of(pairs[p][i], 10 + (uint64_t)i);
+            assert_int_equal(work(&alone[i], &err), TUTTI_OK);
+        }
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(tutti_thread_open(&threads[i], rt, "worker", work, &together[i], &err), TUTTI_OK);
+        for (int i = 0; i < 2; i++)
+            if (tutti_thread_join(threads[i], &err) != TUTTI_OK)
+                fail_msg("%s", err.text);
+        for (int i = 0; i < 2; i++) {
+            assert_true(alone[i].loss == together[i].loss);
+            for (int k = 0; k < alone[i].e.count; k++)
+                assert_memory_equal(alone[i].e.gradients[k], together[i].e.gradients[k], alone[i].e.params[k].count * sizeof(float));
+            example_free(&alone[i].e);
+            example_free(&together[i].e);
+        }
+    }
+    tutti_runtime_close(rt);
+}
+
+/* The simulated transport runs many workers on one thread: a pass leaves the thread's own setting as it was. */
+static void a_pass_leaves_the_caller_s_number_of_threads_alone(void **state)
+{
+    const nn_net net = net_of("cnn", 1, 10, 10, 3);
+    example e = example_of(&net, 11, 1);
+    tutti_nn *nn;
+
+    (void)state;
+    omp_set_num_threads(3);
+    nn = open_net(&net, NULL, 11);
+    assert_int_equal(omp_get_max_threads(), 3);
+    run_pass(nn, &e, 11, false, NULL);
+    assert_int_equal(omp_get_max_threads(), 3);
+    tutti_nn_close(nn);
+    example_free(&e);
+}
+
+/* ThreadSanitizer does not see libgomp's barriers and would report its workers. */
+static void two_threads_of_one_network_agree_with_the_reference(void **state)
+{
+#ifdef __SANITIZE_THREAD__
+    (void)state;
+    skip();
+#else
+    const nn_net net = net_of("cnn", 1, 14, 14, 10);
+    const tutti_nn_options options = { .batch = 21, .threads = 2 };
+    example e = example_of(&net, 21, 1), r = example_of(&net, 21, 1), again = example_of(&net, 21, 1);
+    tutti_nn *nn, *slow = open_net(&net, "reference", 21);
+
+    (void)state;
+    assert_int_equal(tutti_nn_open_net(&nn, &net, &options, NULL), TUTTI_OK);
+    run_pass(nn, &e, 21, false, NULL);
+    run_pass(nn, &again, 21, false, NULL);
+    run_pass(slow, &r, 21, false, NULL);
+    for (int k = 0; k < e.count; k++) {
+        assert_true(distance(e.gradients[k], r.gradients[k], e.params[k].count) <= 1e-5);
+        assert_memory_equal(e.gradients[k], again.gradients[k], e.params[k].count * sizeof(float));
+    }
+    tutti_nn_close(nn);
+    tutti_nn_close(slow);
+    example_free(&e);
+    example_free(&r);
+    example_free(&again);
+#endif
+}
+
+/* ---- the loops: every level the bits of the scalar one, nothing written beside the end ---- */
+enum { LONGEST = 300, GUARD = 8 };
+
+static void draw(float *x, size_t n, uint64_t seed)
+{
+    static const float special[] = { 0, -0.0f, 1e-42f, -1e-42f, INFINITY, -INFINITY, NAN, 3e38f };
+    const tutti_rng rng = { .seed = seed, .stream = 9 };
+
+    for (size_t i = 0; i < n; i++) {
+        const uint64_t r = tutti_random(rng, i);
+        x[i] = r % 16 == 0 ? special[r / 16 % TUTTI_LENGTH(special)] : (float)tutti_normal(rng, 4096 + i);
+    }
+}
+
+/* Equal bits; a NaN is a NaN. */
+static void assert_same(const float *a, const float *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (memcmp(&a[i], &b[i], sizeof *a) != 0 && !(isnan(a[i]) && isnan(b[i])))
+            fail_msg("value %zu of %zu: %a and %a", i, n, (double)a[i], (double)b[i]);
+}
+
+static void loops_give_the_same_bits_at_every_level(void **state)
+{
+    (void)state;
+    for (tutti_cpu cpu = TUTTI_CPU_SCALAR; cpu <= tutti_cpu_best(); cpu++) {
+        const nn_loops *l = nn_loops_of(cpu), *s = &tutti_nn_loops_scalar;
+        for (size_t n = 0; n <= 130; n++) {
+            float x[LONGEST], y[LONGEST], a[LONGEST], b[LONGEST];
+            const size_t shift = n % 5;
+            draw(x, LONGEST, n);
+            draw(y, LONGEST, n + 1000);
+            memcpy(a, y, sizeof a), memcpy(b, y, sizeof b);
+            l->relu(n, a + shift), s->relu(n, b + shift);
+            assert_same(a, b, LONGEST);
+            memcpy(a, y, sizeof a), memcpy(b, y, sizeof b);
+            l->mask(n, x, a + shift), s->mask(n, x, b + shift);
+            assert_same(a, b, LONGEST);
+            memcpy(a, y, sizeof a), memcpy(b, y, sizeof b);
+            l->add(n, x, a + shift), s->add(n, x, b + shift);
+            assert_same(a, b, LONGEST);
+        }
+    }
+}
+
+static void the_sums_of_columns_are_masked_sums_at_every_level(void **state)
+{
+    static const size_t rows[] = { 1, 2, 63, 64, 65, 130 }, columns[] = { 1, 3, 10, 64, 65, 127, 128, 200 };
+
+    (void)state;
+    for (tutti_cpu cpu = TUTTI_CPU_SCALAR; cpu <= tutti_cpu_best(); cpu++)
+        for (size_t i = 0; i < TUTTI_LENGTH(rows) * TUTTI_LENGTH(columns) * 4; i++) {
+            const size_t r = rows[i / 4 % TUTTI_LENGTH(rows)], c = columns[i / 4 / TUTTI_LENGTH(rows)], n = r * c;
+            const bool masked = i % 2 == 1, add = i / 2 % 2 == 1;
+            const tutti_rng rng = { .seed = i };
+            float *y = calloc(n, sizeof *y), *g = calloc(n + GUARD, sizeof *g), *h = calloc(n + GUARD, sizeof *h);
+            float sum[200 + GUARD], other[200 + GUARD];
+
+            for (size_t j = 0; j < n; j++) {
+                y[j] = (float)tutti_normal(rng, j);
+                g[j] = h[j] = (float)tutti_normal(rng, n + j);
+            }
+            for (size_t j = 0; j < TUTTI_LENGTH(sum); j++)
+                sum[j] = other[j] = (float)j;
+            nn_loops_of(cpu)->bias(r, c, masked ? y : NULL, g, sum, add);
+            for (size_t j = 0; j < c; j++) {
+                double exact = add ? (double)j : 0, size = 1;
+                for (size_t k = 0; k < r; k++) {
+                    const double value = masked && y[k * c + j] <= 0 ? 0 : (double)h[k * c + j];
+                    assert_true((double)g[k * c + j] == value);
+                    exact += value;
+                    size += fabs(value);
+                }
+                assert_true(fabs((double)sum[j] - exact) <= 1e-6 * (size + (double)j));
+            }
+            for (size_t j = c; j < TUTTI_LENGTH(sum); j++)
+                assert_true(sum[j] == (float)j);
+            tutti_nn_loops_scalar.bias(r, c, masked ? y : NULL, h, other, add);
+            assert_memory_equal(sum, other, sizeof sum);
+            assert_memory_equal(g, h, (n + GUARD) * sizeof *g);
+            free(y);
+            free(g);
+            free(h);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_networks_in_two_threads_give_the_bits_they_give_alone),
+        cmocka_unit_test(a_pass_leaves_the_caller_s_number_of_threads_alone),
+        cmocka_unit_test(two_threads_of_one_network_agree_with_the_reference),
+        cmocka_unit_test(loops_give_the_same_bits_at_every_level),
+        cmocka_unit_test(the_sums_of_columns_are_masked_sums_at_every_level),
+    };
+    return cmocka_run_group_tests_name("nn/threads", tests, NULL, NULL);
+}
