@@ -1,5 +1,6 @@
 /* nn.h: networks as lists of layers, run by a backend. One backend computes fast (oneDNN), one is the scalar reference that
-   the tests hold it to. The network keeps no parameters: they are pointers into the engine's flat vectors, in PyTorch's layout. */
+   the tests hold it to. The network keeps no parameters: they are pointers into the engine's flat vectors, in PyTorch's layout.
+   A network is used by one thread at a time; networks share nothing, so each worker may run its own on a thread of its own. */
 #ifndef TUTTI_NN_H
 #define TUTTI_NN_H
 #include "device.h"
@@ -18,8 +19,8 @@ typedef struct tutti_layer {
 /* The task: samples of channels x height x width floats, one label in [0, classes) each. */
 typedef struct tutti_nn_task { int channels, height, width, classes; } tutti_nn_task;
 
-/* ---- models: named lists. "mlp(hidden=1024)" = flatten-free 784-1024-1024-10; "cnn" = conv3x3x32, ReLU, pool 2, conv3x3x64, ReLU, pool 2, flatten, fc128, ReLU,
-   fc classes; indexes of parameters are those of peers/train.py's Sequential: mlp 0, 2, 4; cnn 0, 3, 7, 9. ---- */
+/* ---- models: named lists. "mlp(hidden=1024)" = flatten-free 784-1024-1024-10; "cnn" = conv3x3x32, ReLU, pool 2, conv3x3x64, ReLU,
+   pool 2, flatten, fc128, ReLU, fc classes (images of 10x10 and more); indexes of parameters are those of peers/train.py's Sequential: mlp 0, 2, 4; cnn 0, 3, 7, 9. ---- */
 typedef struct tutti_model_ops {
     const char *name, *title;
     const tutti_option *options;
@@ -40,21 +41,29 @@ typedef struct tutti_nn_param {
 /* Parameters in the order their gradients become ready: last layer first, weight before bias. Needs no backend. room: of params; *count is
    always the number there is. */
 tutti_status tutti_nn_params(const char *model, const tutti_nn_task *task, tutti_nn_param *params, int room, int *count, tutti_error *err);
-/* PyTorch's defaults: uniform in +-1/sqrt(fan_in) for weights and biases, from rng (stream = index of the parameter in forward order; step 0). */
+/* PyTorch's defaults: uniform in +-1/sqrt(fan_in) for weights and biases, element i from index i of rng (seed; stream = forward_index, the
+   parameter's index in forward order: 2 unit for a weight, 2 unit + 1 for a bias; step 0). */
 void tutti_nn_initialise(const tutti_nn_param *param, int forward_index, uint64_t seed, float *values);
 
 /* ---- a network ready to run ---- */
 typedef struct tutti_nn tutti_nn;
 typedef struct tutti_nn_options {
     const char *backend;         /* "onednn" (default, NULL) or "reference" */
-    int64_t batch;               /* samples of a full pass; smaller passes are legal (their plans are made at first use and kept) */
-    int threads;                 /* of the backend, for the calling thread; 0: 1 */
-    tutti_device *device;        /* charged with each layer's flops; own vector kernels run on it */
+    int64_t batch;               /* samples of a full pass, 1 to 2^20; smaller passes are legal (their plans are made at first use; those of
+                                    eight sizes are kept). Only these first uses and evaluation's allocate */
+    int threads;                 /* of the backend, for the calling thread; 0: 1. Part of what fixes the bits */
+    tutti_device *device;        /* keeps; charged with each layer's flops, its level is that of own loops; NULL: nothing is charged */
 } tutti_nn_options;
 tutti_status tutti_nn_open(tutti_nn **out, const char *model, const tutti_nn_task *task, const tutti_nn_options *options, tutti_error *err);
 void tutti_nn_close(tutti_nn *nn);
 /* Called between the layers of a pass, on the calling thread; each may block; a failure ends the pass with its status. unit: as in params.
-   ready(param): the gradient of params[param] is final for this pass. Members may be NULL. */
+   Values of a unit are read only between its need and its done (twice: forward, then backward). ready(param): the gradient of
+   params[param] is final for this pass and not touched by it again; called between the unit's two halves of backward, so that its
+   exchange overlaps the second. Units with convolutions run in tiles of a few samples and are one block: all needed before its first tile,
+   done after its last. So the order of the calls does not depend on the number of samples, and is the same without any:
+     cnn, forward: need 0 1, done 0 1, need 2, done 2, need 3, done 3; backward: need 3, ready, done 3, need 2, ready, done 2,
+     need 1 0, ready (unit 1), ready (unit 0), done 1 0.
+   Members may be NULL. */
 typedef struct tutti_nn_hooks {
     void *user;
     tutti_status (*need)(void *user, int unit, bool backward, tutti_error *err);
@@ -63,16 +72,20 @@ typedef struct tutti_nn_hooks {
 } tutti_nn_hooks;
 /* Forward and backward over `samples` samples. x: samples x channels x height x width; labels: samples. values[k], gradients[k]: of
    params[k]. Loss: softmax cross-entropy. Gradient: of (sum of the samples' losses) / divisor, written, or added if `add`.
-   *loss_sum: sum of the samples' losses. samples = 0: writes zero gradients (unless add), announces them all. Weights are prepared anew (blocked
-   copies of convolutions) unless `same_weights` says that values have not changed since the last call. */
+   *loss_sum: sum of the samples' losses. A label that is no class is TUTTI_ERR_CORRUPT with its index and value; samples > batch or a divisor
+   that is not positive and finite TUTTI_ERR_USAGE, all before the first hook. After any failure the gradients are undefined and the
+   next pass is as good as the first. A NaN in a value need not reach the loss (ReLU on oneDNN turns it into 0).
+   samples = 0: writes zero gradients (unless add), announces them all. Weights are prepared anew (blocked copies of convolutions) unless
+   `same_weights` says that values have not changed since the last call. */
 tutti_status tutti_nn_pass(tutti_nn *nn, const float *x, const uint8_t *labels, int64_t samples, double divisor, bool add, bool same_weights,
                            const float *const *values, float *const *gradients, const tutti_nn_hooks *hooks, double *loss_sum, tutti_error *err);
-/* Forward only, any number of samples (cut into batches). */
+/* Forward only, any number of samples (cut into pieces). A sample's loss has the same bits whatever stands round it. correct: the largest
+   output is the label's, ties going to the lowest class. Calls no hook. */
 tutti_status tutti_nn_evaluate(tutti_nn *nn, const float *x, const uint8_t *labels, int64_t samples, const float *const *values,
                                double *loss_sum, int64_t *correct, tutti_error *err);
-void tutti_nn_flops(const tutti_nn *nn, double *forward, double *backward);   /* a sample */
+void tutti_nn_flops(const tutti_nn *nn, double *forward, double *backward);   /* a sample; two for a product and its sum, products of layers only */
 size_t tutti_nn_bytes(const tutti_nn *nn);                                     /* activations and scratch it holds */
-/* For tests and reports: "conv2d 0 forward: jit:avx512_core" a line a primitive; gives strlen as snprintf. */
+/* For tests and reports: "conv2d 0 forward: jit:avx512_core" a line a primitive of a full pass; gives strlen as snprintf. */
 int tutti_nn_describe(const tutti_nn *nn, char *text, size_t bytes);
 #ifdef __cplusplus
 }

@@ -50,15 +50,15 @@ void tutti_update(tutti_optim *o, size_t first, size_t count, float *w, const fl
    machine. Specs: constant(warmup=W), step(every=E,gamma=G,warmup=W), cosine(warmup=W,floor=F), linear(warmup=W,floor=F).
    Warm-up: factor (t+1)/W for step t < W, then the schedule counted from W to `steps` in all; at t = steps it is at its end
    (cosine, linear: floor, exactly) and stays there. A warm-up longer than `steps` is refused. ---- */
-typedef struct tutti_schedule tutti_schedule;
-tutti_status tutti_schedule_open(tutti_schedule **out, const char *spec, uint64_t steps, tutti_error *err);
-void tutti_schedule_close(tutti_schedule *s);
-double tutti_schedule_factor(const tutti_schedule *s, uint64_t step);
-extern const struct tutti_schedule_ops {
+typedef struct tutti_lr_schedule tutti_lr_schedule;
+tutti_status tutti_lr_schedule_open(tutti_lr_schedule **out, const char *spec, uint64_t steps, tutti_error *err);
+void tutti_lr_schedule_close(tutti_lr_schedule *s);
+double tutti_lr_schedule_factor(const tutti_lr_schedule *s, uint64_t step);
+extern const struct tutti_lr_schedule_ops {
     const char *name, *help;
     const tutti_option *options;
     double (*shape)(const void *self, uint64_t done, uint64_t of); /* the factor after `done` of `of` steps without warm-up */
-} tutti_schedules[];                                                  /* {0}-ended, for help and docs */
+} tutti_lr_schedules[];                                                  /* {0}-ended, for help and docs */
 #ifdef __cplusplus
 }
 #endif

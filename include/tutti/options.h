@@ -11,7 +11,7 @@ extern "C" {
 #endif
 
 typedef enum { TUTTI_INT, TUTTI_REAL, TUTTI_BOOL, TUTTI_CHOICE, TUTTI_TEXT, TUTTI_SPEC } tutti_option_type;
-typedef struct tutti_option { /* tables end with {0} */
+typedef struct tutti_option { /* tables end with {0}; NULL is an empty table */
     const char *name;        /* as in a spec or a file; a flag is "--" + name. Words are joined by '-' for flags, '_' in specs */
     tutti_option_type type;  /* INT: int64_t, REAL: double, BOOL: bool, CHOICE: int (index), TEXT/SPEC: const char * */
     size_t offset;           /* where in the owner's struct the value is written */

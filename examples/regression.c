@@ -1,0 +1,61 @@
+/* regression.c: a program of your own on Tutti's engine, no network library needed: four workers fit y = w.x + b by least squares, each on its own
+   part of the data. Build: cc regression.c -ltutti -lm. It prints what it found and fails if that is wrong. */
+#include <math.h>
+#include <stdio.h>
+#include <tutti/tutti.h>
+
+enum { DIM = 8, SAMPLES = 4096, STEPS = 400 };
+static const tutti_share share = { SAMPLES, 4, 32, 1, 1 };
+
+static double feature(uint64_t sample, int k) { return tutti_normal((tutti_rng){ 7, 1, sample }, (uint64_t)k); }
+static double truth(int k) { return 0.5 * k - 1; } /* the weights to be found; k = DIM is the bias */
+
+static tutti_status worker(tutti_world *world, void *arg, tutti_error *err)
+{
+    const tutti_param params[] = { { .name = "bias", .dims = 1, .dim = { 1 } }, { .name = "weight", .dims = 1, .dim = { DIM } } };
+    tutti_engine *e;
+    tutti_pass pass;
+    tutti_status status = tutti_engine_open(&e, world, params, 2, &(tutti_engine_options){
+        .method = "ddp", .optimizer = "sgd(lr=0.1)", .batch = share.batch, .data_samples = SAMPLES, .seed = share.seed }, err);
+
+    for (int step = 0; status == TUTTI_OK && step < STEPS; step++) {
+        while ((status = tutti_engine_pass(e, &pass, err)) == TUTTI_OK) {
+            float *w = tutti_engine_values(e, 1), *b = tutti_engine_values(e, 0), *gw = tutti_engine_gradient(e, 1), *gb = tutti_engine_gradient(e, 0);
+            double loss = 0;
+            *gb = 0;
+            for (int k = 0; k < DIM; k++)
+                gw[k] = 0;
+            for (int64_t i = 0; i < pass.samples; i++) {
+                const uint64_t id = tutti_share_sample(&share, pass.epoch, pass.position + (uint64_t)i);
+                double y = truth(DIM), guess = *b, off;
+                for (int k = 0; k < DIM; k++) {
+                    y += truth(k) * feature(id, k);
+                    guess += w[k] * feature(id, k);
+                }
+                off = guess - y;
+                loss += off * off / 2;
+                *gb += (float)(off / (double)pass.divisor);
+                for (int k = 0; k < DIM; k++)
+                    gw[k] += (float)(off * feature(id, k) / (double)pass.divisor);
+            }
+            tutti_engine_ready(e, 0, err);
+            tutti_engine_ready(e, 1, err);
+            tutti_engine_passed(e, loss, err);
+        }
+        if (status == TUTTI_CLOSED)
+            status = tutti_engine_step(e, err);
+    }
+    for (int k = 0; status == TUTTI_OK && tutti_world_rank(world) == 0 && k < DIM; k++)
+        *(double *)arg = fmax(*(double *)arg, fabs(tutti_engine_values(e, 1)[k] - truth(k)));
+    tutti_engine_close(e);
+    return status;
+}
+
+int main(void)
+{
+    tutti_error err;
+    double worst = 0;
+    if (tutti_world_run("shm", share.workers, worker, &worst, &err) != TUTTI_OK)
+        return fprintf(stderr, "%s\n", err.text), 1;
+    return printf("largest error of a weight: %.2g\n", worst), !(worst < 1e-3);
+}

@@ -1,0 +1,8 @@
+/* api.c: the engine's door with the built-in methods behind it. The engine itself stands below the methods and knows none by name. */
+#include "tutti/engine.h"
+
+tutti_status tutti_engine_open(tutti_engine **out, tutti_world *world, const tutti_param *params, int n_params,
+                               const tutti_engine_options *options, tutti_error *err)
+{
+    return tutti_engine_open_from(out, world, params, n_params, options, tutti_methods, err);
+}

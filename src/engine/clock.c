@@ -1,0 +1,131 @@
+/* clock.c: where the client thread's time goes, and the trace. The thread is always doing exactly one thing, and every change of it is stamped,
+   so compute + exposed + other = wall without a remainder that nobody measured. */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "engine_internal.h"
+
+static bool aside(tutti_doing what)
+{
+    return what == TUTTI_DOING_REPORT || what == TUTTI_DOING_OUTSIDE;
+}
+
+void tutti_engine_clock_start(tutti_engine *e)
+{
+    tutti_engine_clock *c = &e->clock;
+
+    if (c->running || c->ended_ns != 0)
+        return;
+    c->running = true;
+    c->doing = TUTTI_DOING_OTHER;
+    c->started_ns = c->since_ns = tutti_now_ns(e->rt);
+    tutti_world_sent(e->world, TUTTI_ANY, &c->bytes_at_start, &c->messages_at_start);
+}
+
+void tutti_engine_clock_stop(tutti_engine *e)
+{
+    tutti_engine_doing(e, TUTTI_DOING_OUTSIDE);
+    e->clock.ended_ns = e->clock.since_ns;
+    e->clock.running = false;
+}
+
+tutti_doing tutti_engine_doing(tutti_engine *e, tutti_doing what)
+{
+    tutti_engine_clock *c = &e->clock;
+    const tutti_doing was = c->doing;
+    int64_t now;
+
+    if (!c->running || what == was)
+        return was;
+    now = tutti_now_ns(e->rt);
+    c->spent_ns[was] += now - c->since_ns;
+    c->since_ns = now;
+    c->doing = what;
+    if (aside(what) != aside(was)) {
+        uint64_t bytes, messages;
+        tutti_world_sent(e->world, TUTTI_ANY, &bytes, &messages);
+        if (aside(what)) {
+            c->bytes_since = bytes;
+            c->messages_since = messages;
+        } else {
+            c->bytes_aside += bytes - c->bytes_since;
+            c->messages_aside += messages - c->messages_since;
+        }
+    }
+    return was;
+}
+
+void tutti_engine_figures(tutti_engine *e, tutti_figures *f)
+{
+    tutti_engine_clock *c = &e->clock;
+    uint64_t bytes, messages;
+    int64_t end = c->ended_ns;
+
+    *f = (tutti_figures){ .steps = e->progress.step, .samples = e->progress.samples, .skipped = e->progress.skipped };
+    if (c->started_ns == 0)
+        return;
+    if (c->running) { /* bring the account up to date */
+        const tutti_doing was = c->doing;
+        end = tutti_now_ns(e->rt);
+        c->spent_ns[was] += end - c->since_ns;
+        c->since_ns = end;
+    }
+    f->wall_ns = end - c->started_ns - c->spent_ns[TUTTI_DOING_OUTSIDE];
+    f->compute_ns = c->spent_ns[TUTTI_DOING_COMPUTE];
+    f->exposed_ns = c->spent_ns[TUTTI_DOING_EXPOSED];
+    f->other_ns = c->spent_ns[TUTTI_DOING_OTHER] + c->spent_ns[TUTTI_DOING_REPORT];
+    f->comm_ns = c->comm_ns;
+    if (aside(c->doing)) { /* also once the clock has stopped: what is sent after the drain does not count */
+        bytes = c->bytes_since;
+        messages = c->messages_since;
+    } else
+        tutti_world_sent(e->world, TUTTI_ANY, &bytes, &messages);
+    f->bytes_sent = bytes - c->bytes_at_start - c->bytes_aside;
+    f->messages_sent = messages - c->messages_at_start - c->messages_aside;
+}
+
+void tutti_engine_mark(tutti_engine *e, const char *what, int index, int thread, int64_t begin_ns, int64_t end_ns)
+{
+    if (e->n_trace < e->options.trace_events)
+        e->trace[e->n_trace++] = (tutti_trace_event){ .what = what, .index = index, .thread = (uint8_t)thread, .step = e->progress.step,
+                                                      .begin_ns = begin_ns, .end_ns = end_ns };
+}
+
+size_t tutti_engine_trace(const tutti_engine *e, const tutti_trace_event **events)
+{
+    *events = e->trace;
+    return e->n_trace;
+}
+
+/* Events are rare and may allocate; when there is no memory the event is lost, not the run. */
+void tutti_event(tutti_method *m, const char *kind, const char *format, ...)
+{
+    tutti_engine *e = m->engine;
+    char text[512];
+    char *copy;
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (e->n_events == e->room_events) {
+        const int room = e->room_events == 0 ? 16 : 2 * e->room_events;
+        tutti_event_record *more = tutti_alloc((size_t)room, sizeof *more);
+        if (more == NULL)
+            return;
+        for (int i = 0; i < e->n_events; i++)
+            more[i] = e->events[i];
+        tutti_free(e->events);
+        e->events = more;
+        e->room_events = room;
+    }
+    copy = tutti_copy_text(text);
+    if (copy != NULL)
+        e->events[e->n_events++] = (tutti_event_record){ e->progress.step, kind, copy };
+}
+
+int tutti_engine_events(const tutti_engine *e, const tutti_event_record **events)
+{
+    *events = e->events;
+    return e->n_events;
+}

@@ -1,0 +1,267 @@
+/* engine.c: an engine from open to close. Opening goes from what can be refused for free to what costs: options, places, declarations, memory,
+   the workers' comparison, rank 0's values, the method's own open. */
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "engine_internal.h"
+
+static tutti_status keep_texts(tutti_engine *e, const tutti_engine_options *options, tutti_error *err)
+{
+    const char *given[4] = { options->method, options->optimizer, options->lr_schedule, options->fingerprint };
+    static const char *const fallback[4] = { "ddp", "sgd(lr=0.05,momentum=0.9)", "constant", "" };
+
+    for (int i = 0; i < 4; i++) {
+        e->text[i] = tutti_copy_text(given[i] != NULL && (given[i][0] != 0 || i == 3) ? given[i] : fallback[i]);
+        if (e->text[i] == NULL)
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the engine");
+    }
+    e->options.method = e->text[0];
+    e->options.optimizer = e->text[1];
+    e->options.lr_schedule = e->text[2];
+    e->options.fingerprint = e->text[3];
+    return TUTTI_OK;
+}
+
+static tutti_status check_options(tutti_engine *e, tutti_error *err)
+{
+    tutti_engine_options *o = &e->options;
+    int64_t global;
+
+    if (o->batch == 0)
+        o->batch = 64;
+    if (o->accumulate == 0)
+        o->accumulate = 1;
+    if (o->batch < 0 || o->batch > 1 << 24)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "batch is %lld; it must be from 1 to %d samples a worker a pass", (long long)o->batch, 1 << 24);
+    if (o->accumulate < 0 || o->accumulate > 1 << 20)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "accumulate is %lld; it must be from 1 to %d passes a step", (long long)o->accumulate, 1 << 20);
+    if (!(o->clip_norm >= 0) || isinf(o->clip_norm))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "clip-norm is %g; it must be a positive norm, or 0 for no clipping", o->clip_norm);
+    if (o->lane < -1 || o->lane > 64)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the lane width is %d; it must be -1 (none) to 64 threads", o->lane);
+    global = o->batch * o->accumulate * e->m.workers;
+    e->share = (tutti_share){ .samples = o->data_samples > 0 ? o->data_samples : (uint64_t)global, .workers = e->m.workers, .batch = o->batch,
+                              .accumulate = o->accumulate, .seed = o->seed };
+    return TUTTI_OK;
+}
+
+static tutti_status choose_method(tutti_engine *e, const tutti_method_ops *const *methods, tutti_error *err)
+{
+    tutti_method *m = &e->m;
+    const char *names[64];
+    size_t n = 0;
+    char near[128], what[80];
+
+    TUTTI_TRY(tutti_spec_open(&e->method_spec, e->options.method, err));
+    for (; methods[n] != NULL && n < TUTTI_LENGTH(names); n++) {
+        names[n] = methods[n]->name;
+        if (strcmp(names[n], tutti_spec_name(e->method_spec)) == 0)
+            m->ops = methods[n];
+    }
+    if (m->ops == NULL) {
+        tutti_suggest(tutti_spec_name(e->method_spec), names, n, near, sizeof near);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no method '%.60s'%s; `tutti methods` lists them", tutti_spec_name(e->method_spec), near);
+    }
+    m->self = tutti_alloc(m->ops->self_bytes + (m->ops->self_bytes == 0), 1);
+    if (m->self == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method '%s'", m->ops->name);
+    strcat(strcat(strcpy(what, "method '"), m->ops->name), "'");
+    return tutti_spec_apply(e->method_spec, what, m->ops->options, m->self, err);
+}
+
+/* Everything that outlives a step, in one place. */
+static tutti_status declare_all(tutti_engine *e, tutti_error *err)
+{
+    tutti_method *m = &e->m;
+    const bool equal = m->ops->traits & TUTTI_REPLICAS_EQUAL;
+
+    m->piece_bytes = (size_t)25 << 20;
+    m->first_piece_bytes = (size_t)1 << 20;
+    m->lane_width = 1;
+    TUTTI_TRY(tutti_plan_open(&e->plan, m->n, err));
+    tutti_declare_vector(e->plan, "x", equal ? TUTTI_SAME : TUTTI_OWN_MEAN, &m->x);
+    tutti_declare(e->plan, &(tutti_state){ .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = m->n, .placed = true,
+                                           .shared = m->ops->exchange != NULL }, &m->g);
+    tutti_declare_value(e->plan, "engine.progress", TUTTI_SAME, &e->progress, sizeof e->progress);
+    if (!equal && m->workers > 1)
+        tutti_declare_vector(e->plan, "engine.kept", TUTTI_SCRATCH, &e->kept);
+    if (!(m->ops->traits & TUTTI_OWNS_UPDATE))
+        TUTTI_TRY(tutti_optim_declare(&m->optim, e->plan, e->options.optimizer, "optim", 0, m->n, equal ? TUTTI_SAME : TUTTI_OWN_ZERO, m->device, err));
+    TUTTI_TRY(tutti_lr_schedule_open(&e->schedule, e->options.lr_schedule, e->options.steps, err));
+    if (m->ops->declare != NULL)
+        TUTTI_TRY(m->ops->declare(m, e->plan, err));
+    if (e->options.lane != 0)
+        m->lane_width = e->options.lane < 0 ? 0 : e->options.lane;
+    return TUTTI_OK;
+}
+
+/* Rank 0's values everywhere (Li et al. 2020: replicas start equal, so parameters are never sent again). */
+static tutti_status initial_values(tutti_engine *e, tutti_error *err)
+{
+    tutti_method *m = &e->m;
+
+    if (m->rank == 0)
+        for (int i = 0; i < e->layout.n_tensors; i++) {
+            const tutti_tensor *t = &e->tensors[i];
+            if (e->params[i].values != NULL)
+                tutti_copy(m->device, t->count, e->params[i].values, m->x + t->first);
+            else if (e->options.initial != NULL)
+                e->options.initial(e->options.user, i, m->x + t->first);
+        }
+    e->values_changed = true;
+    return m->workers > 1 ? tutti_broadcast(&m->all, 0, tutti_f32(m->device, m->x, m->n), err) : TUTTI_OK;
+}
+
+static tutti_status open_all(tutti_engine *e, const tutti_param *params, int n_params, const tutti_method_ops *const *methods, tutti_error *err)
+{
+    const tutti_engine_options given = e->options;
+
+    TUTTI_TRY(keep_texts(e, &given, err));
+    TUTTI_TRY(check_options(e, err));
+    TUTTI_TRY(tutti_engine_place(e, params, n_params, err));
+    TUTTI_TRY(choose_method(e, methods, err));
+    TUTTI_TRY(declare_all(e, err));
+    e->unit_began_ns = tutti_alloc(2 * (size_t)e->layout.n_units, sizeof *e->unit_began_ns);
+    e->trace = tutti_alloc(e->options.trace_events + 1, sizeof *e->trace);
+    if (e->unit_began_ns == NULL || e->trace == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %zu trace events", e->options.trace_events);
+    TUTTI_TRY(tutti_engine_compare(e, err)); /* before anything is collective whose size depends on the options */
+    TUTTI_TRY(tutti_plan_carry_out(e->plan, e->world, err));
+    TUTTI_TRY(tutti_engine_cut(e, err));
+    TUTTI_TRY(tutti_lane_open(&e->lane, e->rt, "lane", e->m.ops->exchange != NULL && e->m.workers > 1 ? e->m.lane_width : 0, err));
+    if (e->m.ops->exchange == NULL || e->m.workers == 1)
+        e->m.lane_width = 0;
+    TUTTI_TRY(initial_values(e, err));
+    return e->m.ops->open != NULL ? e->m.ops->open(&e->m, err) : TUTTI_OK;
+}
+
+tutti_status tutti_engine_open_from(tutti_engine **out, tutti_world *world, const tutti_param *params, int n_params,
+                                    const tutti_engine_options *options, const tutti_method_ops *const *methods, tutti_error *err)
+{
+    static const tutti_engine_options defaults;
+    tutti_engine *e = tutti_alloc(1, sizeof *e);
+    tutti_status status;
+
+    *out = NULL;
+    if (e == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the engine");
+    e->world = world;
+    e->rt = tutti_world_runtime(world);
+    e->options = options != NULL ? *options : defaults;
+    e->m.world = world;
+    e->m.rt = e->rt;
+    e->m.device = tutti_world_device(world);
+    e->m.all = tutti_group_workers(world, tutti_port_of("engine", 0, 0));
+    e->m.rank = e->m.all.index;
+    e->m.workers = e->m.all.size;
+    e->m.rng = (tutti_rng){ e->options.seed, (uint64_t)e->m.rank + 1, 0 };
+    e->m.engine = e;
+    status = open_all(e, params, n_params, methods, err);
+    if (status == TUTTI_OK)
+        *out = e;
+    else
+        tutti_engine_close(e);
+    return status;
+}
+
+void tutti_engine_close(tutti_engine *e)
+{
+    if (e == NULL)
+        return;
+    tutti_lane_close(e->lane);
+    if (e->m.ops != NULL && e->m.ops->close != NULL)
+        e->m.ops->close(&e->m);
+    tutti_optim_close(e->m.optim);
+    tutti_lr_schedule_close(e->schedule);
+    tutti_plan_close(e->plan);
+    tutti_free(e->m.self);
+    tutti_spec_close(e->method_spec);
+    for (int i = 0; i < e->n_events; i++)
+        tutti_free((void *)e->events[i].text);
+    tutti_free(e->events);
+    tutti_free(e->trace);
+    tutti_free(e->unit_began_ns);
+    tutti_free(e->pieces);
+    tutti_free(e->piece_state);
+    tutti_free(e->piece_of_tensor);
+    tutti_free(e->announced);
+    tutti_free(e->tensors);
+    tutti_free(e->params);
+    tutti_free(e->names);
+    for (size_t i = 0; i < TUTTI_LENGTH(e->text); i++)
+        tutti_free(e->text[i]);
+    tutti_free(e);
+}
+
+const tutti_method *tutti_engine_method(const tutti_engine *e)
+{
+    return &e->m;
+}
+
+float *tutti_engine_values(tutti_engine *e, int tensor)
+{
+    return e->m.x + e->tensors[tensor].first;
+}
+
+float *tutti_engine_gradient(tutti_engine *e, int tensor)
+{
+    return e->m.g + e->tensors[tensor].first;
+}
+
+/* ---- the agreed model ---- */
+
+static tutti_status agree(tutti_engine *e, tutti_error *err)
+{
+    tutti_method *m = &e->m;
+
+    e->values_changed = true;
+    if (m->ops->agree != NULL)
+        return m->ops->agree(m, err);
+    return m->ops->traits & TUTTI_REPLICAS_EQUAL || m->workers == 1 ? TUTTI_OK : tutti_average(m, m->x, err);
+}
+
+static tutti_status out_of_order(tutti_error *err, const char *call)
+{
+    return tutti_fail(err, TUTTI_ERR_STATE, 0, "%s is legal between steps only (engine.h)", call);
+}
+
+tutti_status tutti_engine_show(tutti_engine *e, tutti_error *err)
+{
+    tutti_status status;
+
+    if (e->stage == STAGE_FINISHED)
+        return TUTTI_OK; /* it is the agreed model */
+    if (e->stage != STAGE_READY)
+        return out_of_order(err, "show");
+    if (e->kept != NULL)
+        tutti_copy(e->m.device, e->m.n, e->m.x, e->kept);
+    status = agree(e, err);
+    e->stage = status == TUTTI_OK ? STAGE_SHOWN : STAGE_FAILED;
+    return status;
+}
+
+tutti_status tutti_engine_resume(tutti_engine *e, tutti_error *err)
+{
+    if (e->stage == STAGE_FINISHED)
+        return TUTTI_OK;
+    if (e->stage != STAGE_SHOWN)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "resume is legal after show only (engine.h)");
+    if (e->kept != NULL)
+        tutti_copy(e->m.device, e->m.n, e->kept, e->m.x);
+    e->stage = STAGE_READY;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_engine_finish(tutti_engine *e, tutti_error *err)
+{
+    tutti_status status;
+
+    if (e->stage != STAGE_READY)
+        return out_of_order(err, "finish");
+    status = agree(e, err);
+    if (e->clock.running)
+        tutti_engine_clock_stop(e);
+    e->stage = status == TUTTI_OK ? STAGE_FINISHED : STAGE_FAILED;
+    return status;
+}

@@ -1,0 +1,362 @@
+/* step.c: one step, as the client lives it: pass, ready ..., passed, step. Pieces start in index order, whatever order gradients come in, so that
+   all workers hold the same collectives in the same order (Li et al. 2020, section 3.2.3). */
+#include <math.h>
+#include <string.h>
+
+#include "engine_internal.h"
+
+/* Below this a hand-over to the lane costs more than it hides (ENGINE.md: 35-47 us here). The last piece has nothing left to hide behind. */
+static const size_t lane_bytes = 256 * 1024;
+
+static tutti_status wrong(tutti_error *err, const char *call, const char *when)
+{
+    return tutti_fail(err, TUTTI_ERR_STATE, 0, "%s was called %s; the order is pass, ready for each tensor, passed, step (engine.h)", call, when);
+}
+
+/* A failure is final: peers may be in the middle of a collective with us. */
+static tutti_status failed(tutti_engine *e, tutti_status status)
+{
+    if (status != TUTTI_OK && status != TUTTI_CLOSED)
+        e->stage = STAGE_FAILED;
+    return status;
+}
+
+/* ---- pieces ---- */
+
+static void find_bad(const tutti_engine *e, const tutti_piece *p, tutti_engine_bad *bad)
+{
+    for (int i = p->first_tensor; i < p->first_tensor + p->tensors; i++) {
+        const tutti_tensor *t = &e->tensors[i];
+        for (size_t k = 0; k < t->count; k++)
+            if (!isfinite(e->m.g[t->first + k])) {
+                *bad = (tutti_engine_bad){ true, i, k, e->m.g[t->first + k] };
+                return;
+            }
+    }
+}
+
+static tutti_status say_bad(const tutti_engine *e, const tutti_engine_bad *bad, tutti_error *err)
+{
+    return tutti_fail_rank(err, TUTTI_ERR_NUMBER, e->m.rank, "worker %d: the gradient of %s is %g at element %zu in step %llu; lower the learning rate, "
+                           "clip the gradient (clip-norm) or leave such steps out (nonfinite=skip)", e->m.rank, e->tensors[bad->tensor].name,
+                           (double)bad->value, bad->element, (unsigned long long)e->progress.step);
+}
+
+/* Lane thread or client thread: touches only this piece. */
+static tutti_status exchange(tutti_job *job, tutti_error *err)
+{
+    tutti_engine_piece *s = job->owner;
+    tutti_engine *e = s->engine;
+    tutti_piece *p = &e->pieces[job->index];
+
+    s->bad.found = false;
+    if (!tutti_finite(e->m.device, p->count, p->g)) {
+        find_bad(e, p, &s->bad);
+        if (s->bad.found && e->options.nonfinite == TUTTI_NONFINITE_STOP)
+            return say_bad(e, &s->bad, err);
+    }
+    return e->m.ops->exchange(&e->m, p, err);
+}
+
+static void start_piece(tutti_engine *e, int k)
+{
+    tutti_engine_piece *s = &e->piece_state[k];
+    tutti_piece *p = &e->pieces[k];
+
+    p->group = tutti_group_keyed(&e->m.all, (uint64_t)k + 1, (uint32_t)e->progress.step);
+    s->job.run = exchange;
+    s->job.owner = s;
+    s->job.index = k;
+    s->pending = true;
+    s->on_lane = e->m.lane_width == 0 || (p->count * sizeof(float) >= lane_bytes && k + 1 < e->layout.n_pieces);
+    if (s->on_lane) {
+        const tutti_doing was = e->m.lane_width == 0 ? tutti_engine_doing(e, TUTTI_DOING_EXPOSED) : TUTTI_DOING_OUTSIDE;
+        tutti_lane_start(e->lane, &s->job);
+        if (e->m.lane_width == 0) /* it ran here and now */
+            tutti_engine_doing(e, was);
+    }
+}
+
+static void start_ready(tutti_engine *e)
+{
+    while (e->next_piece < e->layout.n_pieces && e->piece_state[e->next_piece].missing == 0)
+        start_piece(e, e->next_piece++);
+}
+
+/* What the lane has, is waited for; what it was not given, runs here; index order. */
+static tutti_status settle(tutti_engine *e, tutti_error *err)
+{
+    const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
+    tutti_status status = TUTTI_OK;
+
+    for (int turn = 0; turn < 2; turn++) /* first ours, beside the lane; then the wait */
+        for (int k = 0; k < e->layout.n_pieces; k++) {
+            tutti_engine_piece *s = &e->piece_state[k];
+            tutti_status one = TUTTI_OK;
+            if (!s->pending || s->on_lane != (turn == 1))
+                continue;
+            if (!s->on_lane && status == TUTTI_OK) {
+                s->job.started_ns = tutti_now_ns(e->rt);
+                one = exchange(&s->job, err);
+                s->job.ended_ns = tutti_now_ns(e->rt);
+            } else if (s->on_lane)
+                one = tutti_job_wait(e->lane, &s->job, status == TUTTI_OK ? err : NULL);
+            s->pending = false;
+            status = status == TUTTI_OK ? one : status;
+            e->clock.comm_ns += s->job.ended_ns - s->job.started_ns;
+            tutti_engine_mark(e, "exchange", k, s->on_lane && e->m.lane_width > 0, s->job.started_ns, s->job.ended_ns);
+        }
+    tutti_engine_doing(e, was);
+    return status;
+}
+
+/* ---- passes ---- */
+
+static void begin_step(tutti_engine *e)
+{
+    tutti_method *m = &e->m;
+    int64_t all = tutti_share_step(&e->share, e->progress.step, -1);
+
+    m->samples = tutti_share_step(&e->share, e->progress.step, m->rank);
+    m->weight = all > 0 ? (double)m->samples / (double)all : 0;
+    m->step = e->progress.step;
+    m->rng.step = m->step;
+    m->loss = 0;
+    if (m->optim != NULL)
+        m->lr = tutti_optim_lr(m->optim) * tutti_lr_schedule_factor(e->schedule, m->step);
+    e->loss_sum = 0;
+    e->passes = (m->samples + e->share.batch - 1) / e->share.batch;
+    if (e->passes < 1)
+        e->passes = 1;
+    e->pass.index = -1;
+    e->stage = STAGE_BETWEEN;
+}
+
+/* Client memory <- x, where the client has its own. */
+static void hand_out(tutti_engine *e)
+{
+    if (!e->values_changed)
+        return;
+    for (int i = 0; i < e->layout.n_tensors; i++)
+        if (e->params[i].values != NULL)
+            tutti_copy(e->m.device, e->tensors[i].count, e->m.x + e->tensors[i].first, e->params[i].values);
+    e->values_changed = false;
+}
+
+tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *err)
+{
+    tutti_pass next = { 0 };
+
+    memset(pass, 0, sizeof *pass);
+    if (e->stage == STAGE_READY) {
+        tutti_engine_clock_start(e);
+        begin_step(e);
+    } else if (e->stage != STAGE_BETWEEN)
+        return wrong(err, "pass", e->stage == STAGE_PASS ? "before passed" : e->stage == STAGE_SHOWN ? "before resume" : "after the end or a failure");
+    next.index = e->pass.index + 1;
+    if (next.index == e->passes)
+        return TUTTI_CLOSED;
+    next.samples = tutti_share_pass(&e->share, e->progress.step, e->m.rank, next.index, &next.epoch, &next.position);
+    next.divisor = e->m.samples;
+    next.keep = next.index > 0;
+    next.same_values = next.index > 0;
+    next.exchange = next.index + 1 == e->passes;
+    e->m.epoch = next.epoch;
+    if (e->m.ops->pass != NULL) {
+        const tutti_status status = e->m.ops->pass(&e->m, &next, err);
+        if (status != TUTTI_OK)
+            return failed(e, status);
+    }
+    next.exchange = next.exchange && e->m.ops->exchange != NULL;
+    hand_out(e);
+    e->pass = *pass = next;
+    e->stage = STAGE_PASS;
+    e->next_piece = 0;
+    memset(e->announced, 0, (size_t)e->layout.n_tensors * sizeof *e->announced);
+    for (int k = 0; k < e->layout.n_pieces; k++)
+        e->piece_state[k].missing = e->pieces[k].tensors;
+    tutti_engine_doing(e, TUTTI_DOING_COMPUTE);
+    return TUTTI_OK;
+}
+
+static int64_t *began(tutti_engine *e, int unit, bool backward)
+{
+    return &e->unit_began_ns[2 * unit + backward];
+}
+
+tutti_status tutti_engine_need(tutti_engine *e, int unit, bool backward, tutti_error *err)
+{
+    tutti_status status = TUTTI_OK;
+
+    if (e->stage != STAGE_PASS || unit < 0 || unit >= e->layout.n_units)
+        return wrong(err, "need", e->stage != STAGE_PASS ? "outside a pass" : "for a unit that no parameter is in");
+    if (e->m.ops->need != NULL) {
+        const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
+        status = failed(e, e->m.ops->need(&e->m, unit, backward, err));
+        tutti_engine_doing(e, was);
+    }
+    if (e->options.trace_events > 0)
+        *began(e, unit, backward) = tutti_now_ns(e->rt);
+    return status;
+}
+
+tutti_status tutti_engine_done(tutti_engine *e, int unit, bool backward, tutti_error *err)
+{
+    if (e->stage != STAGE_PASS || unit < 0 || unit >= e->layout.n_units)
+        return wrong(err, "done", e->stage != STAGE_PASS ? "outside a pass" : "for a unit that no parameter is in");
+    if (e->options.trace_events > 0)
+        tutti_engine_mark(e, backward ? "backward" : "forward", unit, 0, *began(e, unit, backward), tutti_now_ns(e->rt));
+    if (e->m.ops->done == NULL)
+        return TUTTI_OK;
+    return failed(e, e->m.ops->done(&e->m, unit, backward, err));
+}
+
+tutti_status tutti_engine_ready(tutti_engine *e, int tensor, tutti_error *err)
+{
+    const tutti_tensor *t;
+
+    if (e->stage != STAGE_PASS)
+        return wrong(err, "ready", "outside a pass");
+    if (tensor < 0 || tensor >= e->layout.n_tensors)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "ready was called for tensor %d; there are %d", tensor, e->layout.n_tensors);
+    t = &e->tensors[tensor];
+    if (e->announced[tensor])
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "the gradient of %s was announced twice in one pass; a weight used twice is announced once, when "
+                          "its gradient is complete", t->name);
+    if (e->params[tensor].gradient != NULL && e->pass.samples > 0) {
+        if (e->pass.keep)
+            tutti_add(e->m.device, t->count, e->params[tensor].gradient, e->m.g + t->first);
+        else
+            tutti_copy(e->m.device, t->count, e->params[tensor].gradient, e->m.g + t->first);
+    } else if (e->params[tensor].gradient != NULL && !e->pass.keep)
+        tutti_fill(e->m.device, t->count, 0, e->m.g + t->first);
+    e->announced[tensor] = true;
+    if (e->options.trace_events > 0) {
+        const int64_t now = tutti_now_ns(e->rt);
+        tutti_engine_mark(e, "ready", tensor, 0, now, now);
+    }
+    e->piece_state[e->piece_of_tensor[tensor]].missing--;
+    if (e->pass.exchange)
+        start_ready(e);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_engine_passed(tutti_engine *e, double loss_sum, tutti_error *err)
+{
+    if (e->stage != STAGE_PASS)
+        return wrong(err, "passed", "outside a pass");
+    for (int i = 0; i < e->layout.n_tensors; i++)
+        if (!e->announced[i]) { /* unused in this pass: its gradient is zero */
+            if (!e->told_unused)
+                tutti_event(&e->m, "unused-parameter", "%s had no gradient in step %llu; it counts as zero (said once)", e->tensors[i].name,
+                            (unsigned long long)e->progress.step);
+            e->told_unused = true;
+            if (!e->pass.keep)
+                tutti_fill(e->m.device, e->tensors[i].count, 0, e->m.g + e->tensors[i].first);
+            e->piece_state[e->piece_of_tensor[i]].missing--;
+        }
+    e->loss_sum += loss_sum;
+    e->m.loss = e->m.samples > 0 ? e->loss_sum / (double)e->m.samples : 0;
+    tutti_engine_doing(e, TUTTI_DOING_OTHER);
+    if (e->pass.exchange)
+        start_ready(e);
+    e->stage = STAGE_BETWEEN;
+    return TUTTI_OK;
+}
+
+/* ---- the end of a step ---- */
+
+tutti_rate tutti_rate_now(const tutti_method *m)
+{
+    return (tutti_rate){ m->lr, 1, m->step + 1 };
+}
+
+/* The bad tensor of the step over all workers, coded 1 + rank x tensors + tensor; 0: none. */
+static tutti_status vote(tutti_engine *e, int64_t *who, tutti_error *err)
+{
+    tutti_method *m = &e->m;
+    const int n = e->layout.n_tensors;
+    tutti_status status = TUTTI_OK;
+
+    *who = 0;
+    for (int k = 0; k < e->layout.n_pieces && *who == 0; k++)
+        if (e->piece_state[k].bad.found)
+            *who = 1 + (int64_t)m->rank * n + e->piece_state[k].bad.tensor;
+    if (m->ops->exchange != NULL && m->workers > 1) {
+        const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
+        status = tutti_allreduce(&m->all, TUTTI_MAX, tutti_host(who, 1, TUTTI_I64), err);
+        tutti_engine_doing(e, was);
+    }
+    return status;
+}
+
+tutti_status tutti_base_step(tutti_method *m, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    tutti_rate rate = tutti_rate_now(m);
+
+    if (m->ops->exchange == NULL) /* otherwise the pieces' jobs have looked */
+        for (int k = 0; k < e->layout.n_pieces; k++) {
+            tutti_engine_bad *bad = &e->piece_state[k].bad;
+            bad->found = false;
+            if (!tutti_finite(m->device, e->pieces[k].count, e->pieces[k].g))
+                find_bad(e, &e->pieces[k], bad);
+            if (bad->found && e->options.nonfinite == TUTTI_NONFINITE_STOP)
+                return say_bad(e, bad, err);
+        }
+    if (e->options.nonfinite == TUTTI_NONFINITE_SKIP) {
+        int64_t who;
+        TUTTI_TRY(vote(e, &who, err));
+        if (who != 0) {
+            const int n = e->layout.n_tensors;
+            tutti_event(m, "nonfinite", "worker %d: the gradient of %s is not finite in step %llu; the step was left out", (int)((who - 1) / n),
+                        e->tensors[(who - 1) % n].name, (unsigned long long)m->step);
+            e->progress.skipped++;
+            return TUTTI_OK;
+        }
+    }
+    if (e->options.clip_norm > 0) { /* torch.nn.utils.clip_grad_norm_: coefficient max/(norm + 1e-6), at most 1 */
+        const double norm = sqrt(tutti_norm2(m->device, m->n, m->g)), coefficient = e->options.clip_norm / (norm + 1e-6);
+        if (coefficient < 1)
+            rate.scale = coefficient;
+    }
+    if (m->optim != NULL)
+        tutti_update(m->optim, 0, m->n, m->x, m->g, &rate);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err)
+{
+    tutti_method *m = &e->m;
+    int64_t begin;
+    tutti_status status;
+
+    if (e->stage != STAGE_BETWEEN || e->pass.index + 1 != e->passes)
+        return wrong(err, "step", e->stage == STAGE_PASS ? "within a pass" : e->stage == STAGE_BETWEEN ? "before the step's passes were over" : "between steps");
+    status = settle(e, err);
+    begin = e->options.trace_events > 0 ? tutti_now_ns(e->rt) : 0;
+    if (status == TUTTI_OK)
+        status = (m->ops->step != NULL ? m->ops->step : tutti_base_step)(m, err);
+    if (status != TUTTI_OK)
+        return failed(e, status);
+    if (e->options.trace_events > 0)
+        tutti_engine_mark(e, "update", 0, 0, begin, tutti_now_ns(e->rt));
+    e->values_changed = true;
+    e->progress.samples += (uint64_t)tutti_share_step(&e->share, e->progress.step, -1);
+    e->progress.step++;
+    m->step = e->progress.step;
+    e->stage = STAGE_READY;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_average(tutti_method *m, float *x, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
+    const int64_t begin = tutti_now_ns(e->rt);
+    const tutti_status status = tutti_allreduce(&m->all, TUTTI_MEAN, tutti_f32(m->device, x, m->n), err);
+
+    e->clock.comm_ns += tutti_now_ns(e->rt) - begin;
+    tutti_engine_doing(e, was);
+    return status;
+}

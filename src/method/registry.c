@@ -1,0 +1,20 @@
+/* registry.c: the built-in methods, a line each. A test compares this list with the files of the folder. */
+#include <string.h>
+
+#include "tutti/method.h"
+
+extern const tutti_method_ops tutti_method_ddp, tutti_method_single;
+
+const tutti_method_ops *const tutti_methods[] = {
+    &tutti_method_single,
+    &tutti_method_ddp,
+    NULL
+};
+
+const tutti_method_ops *tutti_method_find(const char *name)
+{
+    for (size_t i = 0; tutti_methods[i] != NULL; i++)
+        if (strcmp(tutti_methods[i]->name, name) == 0)
+            return tutti_methods[i];
+    return NULL;
+}

@@ -1,0 +1,171 @@
+/* plan.c: declarations become memory. Two passes, as in zstd's workspaces and PETSc's options: everybody says what it needs,
+   then one arena is taken and handed out, so that nothing is allocated inside a step and the total is known before it is taken.
+   Values live in their owner's struct and are only listed. */
+#include <errno.h>
+#include <string.h>
+
+#include "tutti/comm.h"
+#include "tutti/state.h"
+
+enum { ALIGNMENT = 64 };
+
+typedef struct declaration {
+    tutti_state state;
+    char *name;
+    void **slot;      /* vectors: where the pointer goes; NULL for values */
+    void *memory;
+    bool value;
+} declaration;
+
+struct tutti_plan {
+    size_t n;
+    declaration *declared;
+    size_t count, room;
+    void *arena;
+    tutti_error failure; /* the first one; a declare() hook need not check each call */
+};
+
+const char *tutti_keep_name(tutti_keep keep)
+{
+    static const char *const names[] = { "same", "slice", "shard", "own-mean", "own-sum", "own-zero", "scratch" };
+    return (size_t)keep < TUTTI_LENGTH(names) ? names[keep] : "?";
+}
+
+tutti_status tutti_plan_open(tutti_plan **out, size_t n, tutti_error *err)
+{
+    *out = tutti_alloc(1, sizeof **out);
+    if (*out == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "planning the engine's state");
+    (*out)->n = n;
+    return TUTTI_OK;
+}
+
+void tutti_plan_close(tutti_plan *plan)
+{
+    if (plan == NULL)
+        return;
+    for (size_t i = 0; i < plan->count; i++)
+        tutti_free(plan->declared[i].name);
+    tutti_free(plan->declared);
+    tutti_free(plan->arena);
+    tutti_free(plan);
+}
+
+static declaration *add(tutti_plan *plan, const tutti_state *state)
+{
+    declaration *d;
+
+    if (plan->failure.status != TUTTI_OK)
+        return NULL;
+    for (size_t i = 0; i < plan->count; i++)
+        if (strcmp(plan->declared[i].name, state->name) == 0) {
+            tutti_fail(&plan->failure, TUTTI_ERR_STATE, 0, "state '%s' is declared twice; give one of them another name", state->name);
+            return NULL;
+        }
+    if (plan->count == plan->room) {
+        const size_t room = plan->room == 0 ? 16 : 2 * plan->room;
+        declaration *more = tutti_alloc(room, sizeof *more);
+        if (more == NULL) {
+            tutti_fail(&plan->failure, TUTTI_ERR_MEMORY, ENOMEM, "listing state '%s'", state->name);
+            return NULL;
+        }
+        if (plan->count > 0)
+            memcpy(more, plan->declared, plan->count * sizeof *more);
+        tutti_free(plan->declared);
+        plan->declared = more;
+        plan->room = room;
+    }
+    d = &plan->declared[plan->count];
+    *d = (declaration){ .state = *state, .name = tutti_copy_text(state->name) };
+    if (d->name == NULL) {
+        tutti_fail(&plan->failure, TUTTI_ERR_MEMORY, ENOMEM, "listing state '%s'", state->name);
+        return NULL;
+    }
+    d->state.name = d->name;
+    plan->count++;
+    return d;
+}
+
+void tutti_declare(tutti_plan *plan, const tutti_state *state, void *slot)
+{
+    declaration *d = add(plan, state);
+    if (d != NULL)
+        d->slot = slot;
+}
+
+void tutti_declare_vector(tutti_plan *plan, const char *name, tutti_keep keep, float **slot)
+{
+    tutti_declare(plan, &(tutti_state){ .name = name, .keep = keep, .dtype = TUTTI_F32, .count = plan->n, .placed = true }, slot);
+}
+
+void tutti_declare_value(tutti_plan *plan, const char *name, tutti_keep keep, void *value, size_t bytes)
+{
+    declaration *d = add(plan, &(tutti_state){ .name = name, .keep = keep, .dtype = TUTTI_U8, .count = bytes });
+    if (d != NULL) {
+        d->value = true;
+        d->memory = value;
+    }
+}
+
+/* Bytes of one declaration, rounded up so that the next one starts aligned; false on overflow. */
+static bool bytes_of(const declaration *d, size_t *bytes)
+{
+    if (d->value) {
+        *bytes = 0;
+        return true;
+    }
+    return tutti_size_mul(d->state.count, tutti_dtype_bytes(d->state.dtype), bytes) && tutti_size_add(*bytes, ALIGNMENT - 1, bytes)
+        && (*bytes &= ~(size_t)(ALIGNMENT - 1), true);
+}
+
+size_t tutti_plan_bytes(const tutti_plan *plan)
+{
+    size_t total = 0, bytes;
+    for (size_t i = 0; i < plan->count; i++)
+        if (bytes_of(&plan->declared[i], &bytes))
+            total += bytes;
+    return total;
+}
+
+tutti_status tutti_plan_carry_out(tutti_plan *plan, tutti_world *world, tutti_error *err)
+{
+    size_t total = 0, bytes, at = 0;
+
+    if (plan->failure.status != TUTTI_OK)
+        return tutti_fail(err, plan->failure.status, 0, "%s", plan->failure.text);
+    for (size_t i = 0; i < plan->count; i++) {
+        const declaration *d = &plan->declared[i];
+        if (!bytes_of(d, &bytes) || !tutti_size_add(total, d->state.shared && world != NULL ? 0 : bytes, &total))
+            return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "state '%s' of %zu elements does not fit in this machine's addresses", d->name, d->state.count);
+    }
+    plan->arena = tutti_alloc(total > 0 ? total : 1, 1);
+    if (plan->arena == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cannot take the %zu bytes (%.1f MiB) of this worker's state; use a smaller model or "
+                          "fewer workers on this host", total, (double)total / 1048576);
+    for (size_t i = 0; i < plan->count; i++) {
+        declaration *d = &plan->declared[i];
+        if (d->value)
+            continue;
+        bytes_of(d, &bytes);
+        if (d->state.shared && world != NULL)
+            TUTTI_TRY(tutti_world_window(world, d->name, bytes, &d->memory, err));
+        else {
+            d->memory = (char *)plan->arena + at;
+            at += bytes;
+        }
+        *d->slot = d->memory;
+    }
+    return TUTTI_OK;
+}
+
+size_t tutti_plan_count(const tutti_plan *plan)
+{
+    return plan->count;
+}
+
+const tutti_state *tutti_plan_state(const tutti_plan *plan, size_t i, void **memory)
+{
+    if (memory != NULL)
+        *memory = plan->declared[i].memory;
+    return &plan->declared[i].state;
+}
