@@ -1,0 +1,176 @@
+/* Lists of steps and scratch memory outlive the call that needed them, so that a collective that has run before allocates nothing.
+
+   Lists: sets of four, found by the hash of their key; the one longest unused makes room. If all four of a set are in use by other threads
+   the list is made for this call only. Scratch: blocks not in use, in a list; the smallest that suffices is taken, else the largest is
+   replaced by a larger one. There are never more blocks than threads that ran collectives at one time. */
+#include "collective_internal.h"
+
+static bool same(const tutti_schedule_key *a, const tutti_schedule_key *b)
+{
+    return a->kind == b->kind && a->algorithm == b->algorithm && a->size == b->size && a->index == b->index && a->root == b->root &&
+           a->count == b->count;
+}
+
+static tutti_schedule **set_of(tutti_world *world, const tutti_schedule_key *key)
+{
+    const uint64_t words[6] = { (uint64_t)key->kind, (uint64_t)key->algorithm, (uint64_t)key->size, (uint64_t)key->index,
+                                (uint64_t)key->root, key->count };
+
+    return world->schedules[tutti_hash(words, sizeof words) % TUTTI_CACHE_SETS];
+}
+
+/* Under the monitor. */
+static tutti_schedule *take(tutti_world *world, tutti_schedule *const *set, const tutti_schedule_key *key)
+{
+    for (int way = 0; way < TUTTI_CACHE_WAYS; way++)
+        if (set[way] != NULL && same(&set[way]->key, key)) {
+            set[way]->users++;
+            set[way]->used = ++world->borrowed;
+            return set[way];
+        }
+    return NULL;
+}
+
+/* Under the monitor: the place of an absent list or of the idle one longest unused; NULL: all are in use. */
+static tutti_schedule **place(tutti_schedule **set)
+{
+    tutti_schedule **oldest = NULL;
+
+    for (int way = 0; way < TUTTI_CACHE_WAYS; way++) {
+        if (set[way] == NULL)
+            return &set[way];
+        if (set[way]->users == 0 && (oldest == NULL || set[way]->used < (*oldest)->used))
+            oldest = &set[way];
+    }
+    return oldest;
+}
+
+tutti_status tutti_schedule_borrow(tutti_world *world, const tutti_schedule_key *key, tutti_schedule **out, tutti_error *err)
+{
+    tutti_schedule **const set = set_of(world, key), *made, *idle = NULL, **room;
+
+    tutti_lock(world->monitor);
+    *out = take(world, set, key);
+    tutti_unlock(world->monitor);
+    if (*out != NULL)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_schedule_open(&made, key, err)); /* not under the lock: long lists take a while */
+    tutti_lock(world->monitor);
+    *out = take(world, set, key);
+    if (*out != NULL) {
+        idle = made; /* another thread was faster */
+    } else {
+        room = place(set);
+        if (room != NULL) {
+            idle = *room;
+            *room = made;
+            made->cached = true;
+        }
+        made->users = 1;
+        made->used = ++world->borrowed;
+        *out = made;
+    }
+    tutti_unlock(world->monitor);
+    tutti_schedule_close(idle);
+    return TUTTI_OK;
+}
+
+void tutti_schedule_return(tutti_world *world, tutti_schedule *s)
+{
+    bool ours;
+
+    if (s == NULL)
+        return;
+    tutti_lock(world->monitor);
+    s->users--;
+    ours = !s->cached;
+    tutti_unlock(world->monitor);
+    if (ours)
+        tutti_schedule_close(s);
+}
+
+static void scratch_close(tutti_scratch *scratch)
+{
+    if (scratch == NULL)
+        return;
+    tutti_free(scratch->memory);
+    tutti_free(scratch->request);
+    tutti_free(scratch->pointer);
+    tutti_free(scratch->term);
+    tutti_free(scratch);
+}
+
+/* At least half as much again each time, so that slowly growing calls do not allocate each. */
+static tutti_status scratch_grow(tutti_scratch *scratch, size_t bytes, size_t requests, size_t terms, tutti_error *err)
+{
+    if (bytes > scratch->bytes) {
+        const size_t more = scratch->bytes + scratch->bytes / 2;
+        tutti_free(scratch->memory);
+        scratch->bytes = more > bytes ? more : bytes;
+        scratch->memory = tutti_alloc(scratch->bytes, 1);
+    }
+    if (requests > scratch->requests) {
+        tutti_free(scratch->request);
+        tutti_free(scratch->pointer);
+        scratch->requests = requests;
+        scratch->request = tutti_alloc(requests, sizeof *scratch->request);
+        scratch->pointer = tutti_alloc(requests, sizeof *scratch->pointer);
+    }
+    if (terms > scratch->terms) {
+        tutti_free(scratch->term);
+        scratch->terms = terms;
+        scratch->term = tutti_alloc(terms, sizeof *scratch->term);
+    }
+    if ((scratch->bytes > 0 && scratch->memory == NULL) || (scratch->terms > 0 && scratch->term == NULL) ||
+        (scratch->requests > 0 && (scratch->request == NULL || scratch->pointer == NULL)))
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a collective's %zu bytes of scratch; use smaller pieces", bytes);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_scratch_borrow(tutti_world *world, size_t bytes, size_t requests, size_t terms, tutti_scratch **out, tutti_error *err)
+{
+    tutti_scratch *scratch, **best = NULL;
+    tutti_status status;
+
+    *out = NULL;
+    tutti_lock(world->monitor);
+    for (tutti_scratch **s = &world->scratch; *s != NULL; s = &(*s)->next)
+        if (best == NULL || ((*best)->bytes < bytes ? (*s)->bytes > (*best)->bytes : (*s)->bytes >= bytes && (*s)->bytes < (*best)->bytes))
+            best = s;
+    scratch = best != NULL ? *best : NULL;
+    if (best != NULL)
+        *best = scratch->next;
+    tutti_unlock(world->monitor);
+    if (scratch == NULL)
+        scratch = tutti_alloc(1, sizeof *scratch);
+    if (scratch == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a collective's scratch");
+    status = scratch_grow(scratch, bytes, requests, terms, err);
+    if (status != TUTTI_OK)
+        scratch_close(scratch);
+    else
+        *out = scratch;
+    return status;
+}
+
+void tutti_scratch_return(tutti_world *world, tutti_scratch *scratch)
+{
+    if (scratch == NULL)
+        return;
+    tutti_lock(world->monitor);
+    scratch->next = world->scratch;
+    world->scratch = scratch;
+    tutti_unlock(world->monitor);
+}
+
+void tutti_cache_close(tutti_world *world)
+{
+    for (int set = 0; set < TUTTI_CACHE_SETS; set++)
+        for (int way = 0; way < TUTTI_CACHE_WAYS; way++)
+            tutti_schedule_close(world->schedules[set][way]);
+    while (world->scratch != NULL) {
+        tutti_scratch *next = world->scratch->next;
+        scratch_close(world->scratch);
+        world->scratch = next;
+    }
+}

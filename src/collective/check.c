@@ -1,0 +1,391 @@
+/* The checker of schedules: runs the lists of all members of a group on symbols instead of numbers.
+
+   An element's symbol is a number of a table of expressions: leaf (v, member) is what member's VECTOR (or PART) held there at the start,
+   node (l, r) the sum of two expressions. Equal expressions have equal numbers, so "every member once, in the canonical order" is one
+   comparison. Leaves do not name the element: a list that confused elements would be caught by the receipt's place only,
+   therefore each cell also carries its element's number.
+
+   Rendezvous: a member runs until a WAIT whose requests are not all done; a pair is done when both ends have posted. When nobody can run
+   and somebody has steps left, that is a deadlock. Cells under a posted send may not be written, cells under a posted receive may
+   not be touched, until the WAIT. */
+#include "schedule.h"
+#include <string.h>
+
+#define NOTHING 0u /* the symbol of undefined memory */
+
+typedef struct cell {
+    uint32_t symbol;
+    uint32_t readers;      /* posted sends that cover it */
+    bool written;          /* a posted receive covers it */
+    size_t element;
+} cell;
+
+typedef struct node {
+    uint32_t left, right;  /* leaf: left = member + 1, right = 0 */
+} node;
+
+typedef struct post {
+    const tutti_step *step;
+    bool done, waited;
+} post;
+
+typedef struct member {
+    const tutti_schedule *s;
+    size_t next;           /* step */
+    size_t posted;
+    cell *memory[3];       /* by place */
+    size_t cells[3];
+    post *posts;
+} member;
+
+typedef struct checker {
+    member *members;
+    int size;
+    node *nodes;
+    uint32_t n_nodes, room;
+    tutti_error *err;
+} checker;
+
+static tutti_status wrong(const checker *c, int i, const char *what)
+{
+    const member *m = &c->members[i];
+    const tutti_schedule_key *key = &m->s->key;
+
+    return tutti_fail(c->err, TUTTI_ERR_STATE, 0, "list of member %d of %d, %s '%s' of %zu elements, step %zu: %s", i, c->size,
+                      tutti_collective_name(key->kind), tutti_algorithms[key->algorithm].name, key->count, m->next, what);
+}
+
+/* Number of the expression (left, right); 0 when there is no memory. Linear search: the tables are short. */
+static uint32_t expression(checker *c, uint32_t left, uint32_t right)
+{
+    for (uint32_t k = 1; k < c->n_nodes; k++)
+        if (c->nodes[k].left == left && c->nodes[k].right == right)
+            return k;
+    if (c->n_nodes == c->room) {
+        node *nodes = tutti_alloc(2 * (size_t)c->room, sizeof *nodes);
+        if (nodes == NULL)
+            return 0;
+        memcpy(nodes, c->nodes, c->n_nodes * sizeof *nodes);
+        tutti_free(c->nodes);
+        c->nodes = nodes;
+        c->room *= 2;
+    }
+    c->nodes[c->n_nodes].left = left;
+    c->nodes[c->n_nodes].right = right;
+    return c->n_nodes++;
+}
+
+/* A leaf's `right` cannot be an expression's number. */
+static uint32_t leaf(checker *c, int i)
+{
+    return expression(c, (uint32_t)i, UINT32_MAX);
+}
+
+/* The definition itself (DESIGN, one order of summation), written as it is said. */
+static uint32_t tree(checker *c, const uint32_t *terms, size_t n)
+{
+    size_t half = 1;
+
+    if (n == 1)
+        return terms[0];
+    while (2 * half < n)
+        half *= 2;
+    return expression(c, tree(c, terms, half), tree(c, terms + half, n - half));
+}
+
+static cell *cells_at(const checker *c, int i, tutti_ref ref, size_t count)
+{
+    const member *m = &c->members[i];
+
+    if (ref.at > m->cells[ref.place] || count > m->cells[ref.place] - ref.at)
+        return NULL;
+    return m->memory[ref.place] + ref.at;
+}
+
+static tutti_status sum_step(checker *c, int i, const tutti_step *step)
+{
+    const member *m = &c->members[i];
+    cell *to = cells_at(c, i, step->to, step->count);
+    tutti_status status = TUTTI_OK;
+    uint32_t *terms;
+
+    if (to == NULL || step->n == 0 || step->first + step->n > m->s->n_terms)
+        return wrong(c, i, "a sum outside the memory or without terms");
+    terms = tutti_alloc(step->n, sizeof *terms);
+    if (terms == NULL)
+        return tutti_fail(c->err, TUTTI_ERR_MEMORY, 0, "no memory to check a schedule");
+    for (size_t e = 0; e < step->count && status == TUTTI_OK; e++) {
+        size_t element = 0;
+        for (size_t k = 0; k < step->n && status == TUTTI_OK; k++) {
+            const cell *from = cells_at(c, i, m->s->terms[step->first + k], step->count);
+            if (from == NULL)
+                status = wrong(c, i, "a term outside the memory");
+            else if (from[e].written)
+                status = wrong(c, i, "a term is still being received");
+            else if (from[e].symbol == NOTHING)
+                status = wrong(c, i, "a term is undefined");
+            else if (k > 0 && from[e].element != element)
+                status = wrong(c, i, "a sum of different elements");
+            else {
+                terms[k] = from[e].symbol;
+                element = from[e].element;
+            }
+        }
+        if (status == TUTTI_OK && (to[e].readers > 0 || to[e].written))
+            status = wrong(c, i, "a sum written over memory in flight");
+        if (status == TUTTI_OK) {
+            to[e].symbol = tree(c, terms, step->n);
+            to[e].element = element;
+        }
+    }
+    tutti_free(terms);
+    return status;
+}
+
+static tutti_status copy_step(checker *c, int i, const tutti_step *step)
+{
+    cell *to = cells_at(c, i, step->to, step->count), *from = cells_at(c, i, step->from, step->count);
+
+    if (to == NULL || from == NULL)
+        return wrong(c, i, "a copy outside the memory");
+    for (size_t e = 0; e < step->count; e++) {
+        if (from[e].written || to[e].written || to[e].readers > 0)
+            return wrong(c, i, "a copy of memory in flight");
+        to[e].symbol = from[e].symbol;
+        to[e].element = from[e].element;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status post_step(checker *c, int i, const tutti_step *step)
+{
+    const bool send = step->kind == TUTTI_STEP_SEND;
+    member *m = &c->members[i];
+    cell *cells = cells_at(c, i, send ? step->from : step->to, step->count);
+
+    if (cells == NULL)
+        return wrong(c, i, "a message outside the memory");
+    if (step->peer < 0 || step->peer >= c->size || step->peer == i)
+        return wrong(c, i, "a message to nobody or to itself");
+    if (m->posted == m->s->requests)
+        return wrong(c, i, "more messages than the list says");
+    for (size_t e = 0; e < step->count; e++) {
+        if (cells[e].written || (!send && cells[e].readers > 0))
+            return wrong(c, i, "a message from or to memory in flight");
+        if (send && cells[e].symbol == NOTHING)
+            return wrong(c, i, "undefined memory is sent");
+        if (send)
+            cells[e].readers++;
+        else
+            cells[e].written = true;
+    }
+    m->posts[m->posted++] = (post){ .step = step };
+    return TUTTI_OK;
+}
+
+/* Pairs what can be paired of sender i's posts. */
+static tutti_status match(checker *c, int i, bool *moved)
+{
+    member *m = &c->members[i];
+
+    for (size_t k = 0; k < m->posted; k++) {
+        const tutti_step *out = m->posts[k].step;
+        member *peer;
+        if (m->posts[k].done || out->kind != TUTTI_STEP_SEND)
+            continue;
+        peer = &c->members[out->peer];
+        for (size_t l = 0; l < peer->posted; l++) {
+            const tutti_step *in = peer->posts[l].step;
+            const cell *from;
+            cell *to;
+            if (peer->posts[l].done || in->kind != TUTTI_STEP_RECV || in->peer != i || in->round != out->round)
+                continue;
+            if (in->count != out->count)
+                return wrong(c, i, "a message of another length than its receipt");
+            from = cells_at(c, i, out->from, out->count);
+            to = cells_at(c, out->peer, in->to, in->count);
+            for (size_t e = 0; e < out->count; e++) {
+                to[e].symbol = from[e].symbol;
+                to[e].element = from[e].element;
+            }
+            m->posts[k].done = peer->posts[l].done = *moved = true;
+            break;
+        }
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status wait_step(checker *c, int i, const tutti_step *step, bool *blocked)
+{
+    member *m = &c->members[i];
+
+    if (step->first + step->n > m->posted)
+        return wrong(c, i, "a wait for what is not posted");
+    for (size_t k = step->first; k < step->first + step->n; k++)
+        if (!m->posts[k].done) {
+            *blocked = true;
+            return TUTTI_OK;
+        }
+    for (size_t k = step->first; k < step->first + step->n; k++) {
+        const tutti_step *message = m->posts[k].step;
+        const bool send = message->kind == TUTTI_STEP_SEND;
+        cell *cells = cells_at(c, i, send ? message->from : message->to, message->count);
+        if (m->posts[k].waited)
+            return wrong(c, i, "a second wait for one request");
+        m->posts[k].waited = true;
+        for (size_t e = 0; e < message->count; e++) {
+            if (send)
+                cells[e].readers--;
+            else
+                cells[e].written = false;
+        }
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status run_member(checker *c, int i, bool *moved)
+{
+    member *m = &c->members[i];
+
+    while (m->next < m->s->n_steps) {
+        const tutti_step *step = &m->s->steps[m->next];
+        bool blocked = false;
+        switch (step->kind) {
+        case TUTTI_STEP_SEND:
+        case TUTTI_STEP_RECV:
+            TUTTI_TRY(post_step(c, i, step));
+            break;
+        case TUTTI_STEP_WAIT:
+            TUTTI_TRY(wait_step(c, i, step, &blocked));
+            break;
+        case TUTTI_STEP_SUM:
+            TUTTI_TRY(sum_step(c, i, step));
+            break;
+        case TUTTI_STEP_COPY:
+            TUTTI_TRY(copy_step(c, i, step));
+            break;
+        }
+        if (blocked)
+            return TUTTI_OK;
+        m->next++;
+        *moved = true;
+    }
+    return TUTTI_OK;
+}
+
+/* What the kind promises, after the last step. */
+static tutti_status check_results(checker *c, int i)
+{
+    const member *m = &c->members[i];
+    const tutti_schedule_key *key = &m->s->key;
+    const size_t n = key->count;
+    uint32_t *leaves = tutti_alloc((size_t)c->size, sizeof *leaves), sum, *expected;
+    tutti_status status = TUTTI_OK;
+
+    if (leaves == NULL)
+        return tutti_fail(c->err, TUTTI_ERR_MEMORY, 0, "no memory to check a schedule");
+    for (int j = 0; j < c->size; j++)
+        leaves[j] = leaf(c, j);
+    sum = tree(c, leaves, (size_t)c->size);
+    for (size_t k = 0; k < m->s->requests; k++)
+        if (!m->posts[k].waited)
+            status = wrong(c, i, "a request that nobody waits for");
+    expected = key->kind == TUTTI_BROADCAST ? &leaves[key->root] : &sum;
+    if (key->kind == TUTTI_ALLREDUCE || key->kind == TUTTI_BROADCAST) {
+        for (size_t e = 0; e < n && status == TUTTI_OK; e++)
+            if (m->memory[TUTTI_VECTOR][e].symbol != *expected || m->memory[TUTTI_VECTOR][e].element != e)
+                status = wrong(c, i, "an element does not end as promised");
+    } else if (key->kind == TUTTI_REDUCE_SCATTER) {
+        for (size_t e = 0; e < n && status == TUTTI_OK; e++)
+            if (m->memory[TUTTI_PART][e].symbol != sum || m->memory[TUTTI_PART][e].element != (size_t)i * n + e)
+                status = wrong(c, i, "an element does not end as promised");
+    } else if (key->kind == TUTTI_ALLGATHER) {
+        for (size_t e = 0; e < n * (size_t)c->size && status == TUTTI_OK; e++)
+            if (m->memory[TUTTI_VECTOR][e].symbol != leaves[e / n] || m->memory[TUTTI_VECTOR][e].element != e)
+                status = wrong(c, i, "an element does not end as promised");
+    }
+    tutti_free(leaves);
+    return status;
+}
+
+static tutti_status prepare(checker *c, const tutti_schedule *const *lists, int i)
+{
+    member *m = &c->members[i];
+    const tutti_schedule_key *key = &lists[i]->key;
+    const bool parts = key->kind == TUTTI_REDUCE_SCATTER || key->kind == TUTTI_ALLGATHER;
+    const uint32_t mine = leaf(c, i);
+
+    m->s = lists[i];
+    m->cells[TUTTI_VECTOR] = parts ? key->count * (size_t)c->size : key->count;
+    m->cells[TUTTI_PART] = parts ? key->count : 0;
+    m->cells[TUTTI_SCRATCH] = lists[i]->scratch;
+    m->posts = tutti_alloc(lists[i]->requests + 1, sizeof *m->posts);
+    for (int place = 0; place < 3; place++) {
+        m->memory[place] = tutti_alloc(m->cells[place] + 1, sizeof(cell));
+        if (m->memory[place] == NULL)
+            return tutti_fail(c->err, TUTTI_ERR_MEMORY, 0, "no memory to check a schedule");
+    }
+    if (m->posts == NULL || mine == 0)
+        return tutti_fail(c->err, TUTTI_ERR_MEMORY, 0, "no memory to check a schedule");
+    for (size_t e = 0; e < m->cells[TUTTI_VECTOR] && key->kind != TUTTI_ALLGATHER; e++) {
+        m->memory[TUTTI_VECTOR][e].symbol = mine;
+        m->memory[TUTTI_VECTOR][e].element = e;
+    }
+    for (size_t e = 0; e < m->cells[TUTTI_PART] && key->kind == TUTTI_ALLGATHER; e++) {
+        m->memory[TUTTI_PART][e].symbol = mine;
+        m->memory[TUTTI_PART][e].element = (size_t)i * key->count + e;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status check(checker *c, const tutti_schedule *const *lists)
+{
+    bool moved = true;
+
+    for (int i = 0; i < c->size; i++)
+        TUTTI_TRY(prepare(c, lists, i));
+    while (moved) {
+        moved = false;
+        for (int i = 0; i < c->size; i++)
+            TUTTI_TRY(run_member(c, i, &moved));
+        for (int i = 0; i < c->size; i++)
+            TUTTI_TRY(match(c, i, &moved));
+    }
+    for (int i = 0; i < c->size; i++)
+        if (c->members[i].next < c->members[i].s->n_steps)
+            return wrong(c, i, "deadlock: the wait never ends");
+    for (int i = 0; i < c->size; i++)
+        TUTTI_TRY(check_results(c, i));
+    return TUTTI_OK;
+}
+
+tutti_status tutti_schedule_check(const tutti_schedule *const *lists, int size, tutti_error *err)
+{
+    checker c = { .size = size, .n_nodes = 1, .room = 64, .err = err };
+    tutti_status status;
+
+    c.members = tutti_alloc((size_t)size, sizeof *c.members);
+    c.nodes = tutti_alloc(c.room, sizeof *c.nodes);
+    if (c.members == NULL || c.nodes == NULL)
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to check a schedule");
+    else
+        status = check(&c, lists);
+    for (int i = 0; i < size && c.members != NULL; i++) {
+        for (int place = 0; place < 3; place++)
+            tutti_free(c.members[i].memory[place]);
+        tutti_free(c.members[i].posts);
+    }
+    tutti_free(c.members);
+    tutti_free(c.nodes);
+    return status;
+}
+
+void tutti_schedule_sent(const tutti_schedule *s, int to, uint64_t *elements, uint64_t *messages)
+{
+    *elements = *messages = 0;
+    for (size_t k = 0; k < s->n_steps; k++)
+        if (s->steps[k].kind == TUTTI_STEP_SEND && s->steps[k].peer == to) {
+            *elements += s->steps[k].count;
+            ++*messages;
+        }
+}

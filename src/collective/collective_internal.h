@@ -1,0 +1,114 @@
+/* What the files of this room share. world.c opens and closes; message.c: ports; group.c: groups, tags and the common ground of
+   collectives; collective.c: the public calls and which path they take; schedule.c, check.c: algorithms as lists; interpret.c runs a list over messages;
+   cache.c keeps lists and scratch memory; reduce.c adds; board.c and window.c: the same algorithms through shared memory. */
+#ifndef TUTTI_COLLECTIVE_INTERNAL_H
+#define TUTTI_COLLECTIVE_INTERNAL_H
+#include "tutti/comm.h"
+#include "schedule.h"
+
+#define TUTTI_WINDOWS 64          /* windows a world */
+#define TUTTI_BOARD_MEMBERS 64    /* largest group that meets on the board: one bit a member */
+#define TUTTI_INLINE_COUNT 1024   /* elements of at most 8 bytes that an entry of the board carries itself */
+
+typedef struct tutti_traffic {    /* to one destination */
+    _Atomic uint64_t bytes, messages;
+} tutti_traffic;
+
+typedef struct tutti_scratch {
+    struct tutti_scratch *next;
+    size_t bytes, requests, terms;
+    unsigned char *memory;
+    tutti_request *request;       /* requests of them */
+    tutti_request **pointer;
+    const void **term;            /* terms of them */
+} tutti_scratch;
+
+#define TUTTI_CACHE_SETS 64
+#define TUTTI_CACHE_WAYS 4
+
+typedef struct tutti_shared_window { /* set at creation, constant afterwards */
+    void *mine;
+    size_t bytes;                 /* of mine */
+    void **of_rank;               /* size pointers; NULL: private memory */
+} tutti_shared_window;
+
+struct tutti_board;
+struct tutti_world {
+    const tutti_transport_ops *ops;
+    void *transport;
+    tutti_runtime *rt;
+    bool owns_rt;
+    tutti_device *device;
+    int rank, size;
+    tutti_traffic *sent;          /* size of them; any thread */
+    tutti_monitor *monitor;       /* guards the schedules and scratch lists */
+    tutti_schedule *schedules[TUTTI_CACHE_SETS][TUTTI_CACHE_WAYS]; /* under monitor */
+    uint64_t borrowed;            /* clock of the cache; under monitor */
+    tutti_scratch *scratch;       /* not in use; under monitor */
+    tutti_shared_window windows[TUTTI_WINDOWS];
+    _Atomic uint32_t n_windows;   /* release: publishes windows[n]; pairs with the acquire in tutti_windows_find */
+    struct tutti_board *board;    /* NULL: the transport has no windows, or one rank only */
+};
+
+/* ---- world.c: the same for a transport that is not in the registry (tests) ---- */
+tutti_status tutti_world_open_on(tutti_world **out, const tutti_transport_ops *ops, const tutti_launch *launch, tutti_runtime *rt,
+                                 tutti_error *err); /* rt NULL: opens its own */
+tutti_status tutti_world_run_on(const tutti_transport_ops *ops, const char *spec, int n,
+                                tutti_status (*rank_main)(tutti_world *world, void *arg, tutti_error *err), void *arg, tutti_error *err);
+void tutti_world_account(tutti_world *world, int to, uint64_t bytes, uint64_t messages);
+/* The window that holds [x, x + bytes) of mine whole; -1. */
+int tutti_windows_find(const tutti_world *world, const void *x, size_t bytes, uint64_t *offset);
+
+/* ---- message.c ---- */
+/* Sentence of a finished request that failed; its status. */
+tutti_status tutti_request_failed(tutti_world *world, const tutti_request *r, const char *doing, tutti_error *err);
+
+/* ---- reduce.c ---- */
+#define TUTTI_WEIGHTED 4          /* beside tutti_reduction in messages and on the board: a sum with a weight a member */
+/* y = tree over x[0..p) by op (SUM, MAX, MIN; MEAN: as SUM). scale: each value times scale[r] first, rounded (F32, F64; NULL: none).
+   y may be one of x. Maximum and minimum: a NaN wins (the one of the lower index); of equal values (the zeros) the lower index's. */
+void tutti_reduce_tree(tutti_device *d, tutti_dtype dtype, int op, size_t n, int p, const void *const *x, const double *scale, void *y);
+/* x *= a, rounded once; F32 (a is exactly a float), F64. */
+void tutti_reduce_scale(tutti_device *d, tutti_dtype dtype, size_t n, double a, void *x);
+void tutti_reduce_copy(const void *from, void *to, size_t bytes); /* equal addresses and no bytes at all: nothing */
+
+/* ---- cache.c ---- */
+tutti_status tutti_schedule_borrow(tutti_world *world, const tutti_schedule_key *key, tutti_schedule **out, tutti_error *err);
+void tutti_schedule_return(tutti_world *world, tutti_schedule *s);
+tutti_status tutti_scratch_borrow(tutti_world *world, size_t bytes, size_t requests, size_t terms, tutti_scratch **out, tutti_error *err);
+void tutti_scratch_return(tutti_world *world, tutti_scratch *scratch);
+void tutti_cache_close(tutti_world *world);
+
+/* ---- collective.c: one call on its way ---- */
+typedef struct tutti_call {
+    tutti_group *group;
+    tutti_collective kind;
+    int op;                       /* tutti_reduction or TUTTI_WEIGHTED; 0 where nothing is reduced */
+    tutti_dtype dtype;
+    size_t element;               /* bytes */
+    size_t count;                 /* as in tutti_schedule_key */
+    int root;
+    double weight;                /* my values times this before the tree; 1: none */
+    unsigned char *vector, *part; /* as in schedule.h */
+    int algorithm;                /* row */
+    uint64_t tag;                 /* of this collective: context and sequence */
+} tutti_call;
+int tutti_call_rank(const tutti_call *call, int index);
+/* What members compare, packed: kind, op, dtype, algorithm; and size with root. */
+uint32_t tutti_call_what(const tutti_call *call);
+int64_t tutti_call_shape(const tutti_call *call);
+/* TUTTI_OK if rank `from` passed the same; else the sentence with both. */
+tutti_status tutti_call_compare(const tutti_call *call, int from, uint32_t what, uint64_t count, int64_t shape, tutti_error *err);
+void tutti_call_account(const tutti_call *call, const tutti_schedule *s); /* all its sends */
+
+/* ---- interpret.c ---- */
+tutti_status tutti_interpret(const tutti_call *call, const tutti_schedule *s, tutti_error *err);
+
+/* ---- board.c, window.c ---- */
+tutti_status tutti_board_open(tutti_world *world, tutti_error *err);
+void tutti_board_close(tutti_world *world);
+void tutti_board_window(tutti_world *world, uint32_t window, size_t bytes); /* before the window is made known */
+bool tutti_window_serves(const tutti_call *call); /* by kind, algorithm, size and count: the same on every member */
+/* *handled false: not all members' memory can be reached, and nothing has been done: use messages. */
+tutti_status tutti_window_run(const tutti_call *call, const tutti_schedule *s, bool *handled, tutti_error *err);
+#endif

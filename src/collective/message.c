@@ -1,0 +1,128 @@
+/* Ports: messages between two ranks, straight on the transport. A port is already a hash; it is mixed once more so that a caller
+   who makes ports by hand cannot meet the tags of collectives by design. What is posted is counted as sent. */
+#include "collective_internal.h"
+#include <string.h>
+
+tutti_port tutti_port_of(const char *name, uint64_t a, uint64_t b)
+{
+    const uint64_t words[3] = { tutti_hash(name, strlen(name)), a, b };
+
+    return tutti_hash(words, sizeof words);
+}
+
+static uint64_t tag_of(tutti_port port)
+{
+    const uint64_t words[2] = { UINT64_C(0x74757474692d7074), port };
+
+    return tutti_hash(words, sizeof words);
+}
+
+static tutti_status check_rank(tutti_world *world, int rank, bool any, const char *doing, tutti_error *err)
+{
+    if ((rank >= 0 && rank < world->size) || (any && rank == TUTTI_ANY))
+        return TUTTI_OK;
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s rank %d: the ranks of this run are 0 to %d", doing, rank, world->size - 1);
+}
+
+tutti_status tutti_request_failed(tutti_world *world, const tutti_request *r, const char *doing, tutti_error *err)
+{
+    char why[sizeof ((tutti_error *)0)->text] = "";
+
+    if (r->status == TUTTI_ERR_PEER) {
+        const int dead = world->ops->dead_peer(world->transport, why, sizeof why);
+        if (r->rank < 0)
+            return tutti_fail_rank(err, TUTTI_ERR_PEER, -1, "%s: all other ranks are gone", doing);
+        if (dead == r->rank)
+            return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank, "%s: rank %d is gone: %s", doing, r->rank, why);
+        if (dead >= 0) /* the words of another may still explain it */
+            return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank, "%s: rank %d is gone; rank %d said: %s", doing, r->rank, dead, why);
+        return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank, "%s: rank %d is gone", doing, r->rank);
+    }
+    if (r->status == TUTTI_ERR_CORRUPT)
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->note.from, "%s: the message of rank %d has %llu bytes, more than there is room "
+                               "for; both ends must agree on the size", doing, r->note.from, (unsigned long long)r->note.bytes);
+    return tutti_fail_rank(err, r->status, r->rank, "%s: the message failed (%s)", doing, tutti_status_name(r->status));
+}
+
+tutti_status tutti_post_send(tutti_world *world, tutti_request *r, int to, tutti_port port, const tutti_note *note, tutti_buffer payload,
+                             tutti_error *err)
+{
+    const tutti_note blank = { 0 };
+
+    memset(r, 0, sizeof *r);
+    TUTTI_TRY(check_rank(world, to, false, "sending to", err));
+    TUTTI_TRY(world->ops->send(world->transport, r, to, tag_of(port), note != NULL ? note : &blank, payload, err));
+    tutti_world_account(world, to, payload.count * tutti_dtype_bytes(payload.dtype), 1);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_post_recv(tutti_world *world, tutti_request *r, int from, tutti_port port, tutti_buffer room, tutti_error *err)
+{
+    memset(r, 0, sizeof *r);
+    TUTTI_TRY(check_rank(world, from, true, "receiving from", err));
+    return world->ops->recv(world->transport, r, from, tag_of(port), room, err);
+}
+
+tutti_status tutti_wait_some(tutti_world *world, tutti_request *const *requests, size_t n, size_t need, int64_t deadline_ns, size_t *done,
+                             tutti_error *err)
+{
+    size_t count = 0;
+    tutti_status status;
+
+    if (done != NULL)
+        *done = 0;
+    if (need > n)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "waiting for %zu messages of %zu: need at most as many as there are", need, n);
+    status = world->ops->wait_some(world->transport, requests, n, need, deadline_ns, &count, err);
+    if (done != NULL)
+        *done = count;
+    if (status != TUTTI_OK)
+        return status;
+    for (size_t k = 0; k < n; k++)
+        if (requests[k] != NULL && requests[k]->done && requests[k]->status != TUTTI_OK)
+            return tutti_request_failed(world, requests[k], "waiting for messages", err);
+    return TUTTI_OK;
+}
+
+void tutti_cancel(tutti_world *world, tutti_request *r)
+{
+    world->ops->cancel(world->transport, r);
+}
+
+/* Until r is done or the deadline; then it is the caller's again in any case. */
+static tutti_status finish(tutti_world *world, tutti_request *r, int64_t deadline_ns, const char *doing, tutti_error *err)
+{
+    tutti_request *const requests[1] = { r };
+    size_t done = 0;
+    const tutti_status status = world->ops->wait_some(world->transport, requests, 1, 1, deadline_ns, &done, err);
+
+    if (status != TUTTI_OK) {
+        tutti_cancel(world, r);
+        if (!r->done) /* else it came while we gave up: a message taken must not be lost */
+            return status;
+    }
+    return r->status == TUTTI_OK ? TUTTI_OK : tutti_request_failed(world, r, doing, err);
+}
+
+tutti_status tutti_send(tutti_world *world, int to, tutti_port port, const tutti_note *note, tutti_buffer payload, tutti_error *err)
+{
+    tutti_request r;
+
+    TUTTI_TRY(tutti_post_send(world, &r, to, port, note, payload, err));
+    return finish(world, &r, TUTTI_FOREVER, "sending", err);
+}
+
+tutti_status tutti_recv(tutti_world *world, int from, tutti_port port, tutti_note *note, tutti_buffer room, int64_t deadline_ns,
+                        tutti_error *err)
+{
+    tutti_request r;
+    tutti_status status;
+
+    if (note != NULL)
+        memset(note, 0, sizeof *note);
+    TUTTI_TRY(tutti_post_recv(world, &r, from, port, room, err));
+    status = finish(world, &r, deadline_ns, "receiving", err);
+    if (note != NULL && r.done)
+        *note = r.note;
+    return status;
+}

@@ -1,0 +1,112 @@
+/* The canonical tree over p vectors, for every type and operation. Float sums are the device's kernel; the rest is plain C, which
+   the compiler vectorises: integers, doubles, maxima and minima are small control values in training, not its bulk.
+
+   The tree by a stack: after vector r is pushed, as many pairs are merged as r + 1 has trailing zero bits; at the end the rest is
+   merged from the top. For p = 7: ((0 1)(2 3)) ((4 5) 6), which is the split at the largest power of two below p. */
+#include "collective_internal.h"
+#include <assert.h>
+#include <string.h>
+
+#define TILE 128 /* elements: TILE x LEVELS x 8 bytes of stack */
+#define LEVELS 14
+
+/* Integer sums wrap; done unsigned, because signed overflow is undefined. */
+#define MERGE(name, type, is_nan, sum)                                              \
+    static void merge_##name(int op, size_t n, const type *a, const type *b, type *y) \
+    {                                                                               \
+        if (op == TUTTI_MAX)                                                        \
+            for (size_t k = 0; k < n; k++)                                          \
+                y[k] = is_nan(a[k]) ? a[k] : a[k] < b[k] || is_nan(b[k]) ? b[k] : a[k]; \
+        else if (op == TUTTI_MIN)                                                   \
+            for (size_t k = 0; k < n; k++)                                          \
+                y[k] = is_nan(a[k]) ? a[k] : b[k] < a[k] || is_nan(b[k]) ? b[k] : a[k]; \
+        else                                                                        \
+            for (size_t k = 0; k < n; k++)                                          \
+                y[k] = sum(a[k], b[k]);                                             \
+    }
+#define NEVER(a) false
+#define IS_NAN(a) ((a) != (a))
+#define SUM_REAL(a, b) ((a) + (b))
+#define SUM_I32(a, b) ((int32_t)((uint32_t)(a) + (uint32_t)(b)))
+#define SUM_I64(a, b) ((int64_t)((uint64_t)(a) + (uint64_t)(b)))
+MERGE(f32, float, IS_NAN, SUM_REAL)
+MERGE(f64, double, IS_NAN, SUM_REAL)
+MERGE(i32, int32_t, NEVER, SUM_I32)
+MERGE(i64, int64_t, NEVER, SUM_I64)
+
+static void merge(tutti_dtype dtype, int op, size_t n, const void *a, const void *b, void *y)
+{
+    if (dtype == TUTTI_F32)
+        merge_f32(op, n, a, b, y);
+    else if (dtype == TUTTI_F64)
+        merge_f64(op, n, a, b, y);
+    else if (dtype == TUTTI_I32)
+        merge_i32(op, n, a, b, y);
+    else
+        merge_i64(op, n, a, b, y);
+}
+
+static void scale_tile(tutti_dtype dtype, size_t n, double a, void *x)
+{
+    if (dtype == TUTTI_F32) {
+        const float factor = (float)a;
+        for (size_t k = 0; k < n; k++)
+            ((float *)x)[k] *= factor;
+    } else {
+        for (size_t k = 0; k < n; k++)
+            ((double *)x)[k] *= a;
+    }
+}
+
+static void tree_tile(tutti_dtype dtype, int op, size_t n, int p, const void *const *x, size_t offset, const double *scale, void *y)
+{
+    const size_t bytes = n * tutti_dtype_bytes(dtype);
+    double stack[LEVELS][TILE];
+    int level = 0;
+
+    for (int r = 0; r < p; r++) {
+        memcpy(stack[level], (const unsigned char *)x[r] + offset, bytes); /* any alignment */
+        if (scale != NULL)
+            scale_tile(dtype, n, scale[r], stack[level]);
+        level++;
+        for (int bit = 1; ((r + 1) & bit) == 0; bit <<= 1, level--)
+            merge(dtype, op, n, stack[level - 2], stack[level - 1], stack[level - 2]);
+    }
+    for (; level > 1; level--)
+        merge(dtype, op, n, stack[level - 2], stack[level - 1], stack[level - 2]);
+    memcpy(y, stack[0], bytes);
+}
+
+void tutti_reduce_tree(tutti_device *d, tutti_dtype dtype, int op, size_t n, int p, const void *const *x, const double *scale, void *y)
+{
+    const size_t size = tutti_dtype_bytes(dtype);
+
+    assert(p > 0 && p < 1 << (LEVELS - 1));
+    if (dtype == TUTTI_F32 && op != TUTTI_MAX && op != TUTTI_MIN && p <= (scale == NULL ? 4096 : TUTTI_BOARD_MEMBERS)) {
+        float factors[TUTTI_BOARD_MEMBERS];
+        for (int r = 0; r < p && scale != NULL; r++)
+            factors[r] = (float)scale[r];
+        tutti_tree_sum(d, n, p, (const float *const *)x, scale == NULL ? NULL : factors, y);
+        return;
+    }
+    for (size_t first = 0; first < n; first += TILE) {
+        const size_t count = n - first < TILE ? n - first : TILE;
+        tree_tile(dtype, op, count, p, x, first * size, scale, (unsigned char *)y + first * size);
+    }
+}
+
+void tutti_reduce_scale(tutti_device *d, tutti_dtype dtype, size_t n, double a, void *x)
+{
+    if (a == 1.0)
+        return; /* exact, whatever the value; and a copy of NaN bits stays one */
+    if (dtype == TUTTI_F32)
+        tutti_scale(d, n, (float)a, x);
+    else
+        scale_tile(dtype, n, a, x);
+}
+
+void tutti_reduce_copy(const void *from, void *to, size_t bytes)
+{
+    if (bytes > 0 && from != to)
+        memcpy(to, from, bytes);
+}

@@ -1,0 +1,97 @@
+/* schedule.h: a collective algorithm is data. A schedule is the list of steps that one member of a group performs; the lists of
+   all members together are the algorithm. One interpreter (interpret.c) runs any list, one checker (check.c) proves the lists of a
+   whole group, and what is sent to whom is counted from the lists. Adding an algorithm means adding a function that writes lists.
+
+   A member sees three memories, all counted in elements of whatever type the call has:
+
+     VECTOR   x of all-reduce, broadcast and reduce-scatter; `all` of all-gather
+     PART     `mine` of reduce-scatter and all-gather
+     SCRATCH  `scratch` elements, contents undefined at the start
+
+   and five kinds of steps, performed in order:
+
+     SEND   posts the sending of from[0, count) to `peer`; the memory must not be written until a WAIT covers the request
+     RECV   posts the receipt of count elements from `peer` into `to`; the memory must not be touched until a WAIT covers it
+     WAIT   blocks until the requests [first, first + n) are done; SEND and RECV number the requests 0, 1, 2, ... as they stand
+     SUM    to[0, count) = the canonical tree (DESIGN, one order of summation) over the n terms [first, first + n), in their order;
+            `to` may be one of them. The reduction may be a maximum or minimum as well.
+     COPY   to[0, count) = from[0, count); equal addresses: nothing
+
+   A SEND meets the RECV of the same pair and the same `round`; several of one pair and round meet in order. A list must be free
+   of deadlock even where a send is done only once the receiver has taken it, and every request must be waited for. */
+#ifndef TUTTI_COLLECTIVE_SCHEDULE_H
+#define TUTTI_COLLECTIVE_SCHEDULE_H
+#include "tutti/base.h"
+
+typedef enum { TUTTI_ALLREDUCE, TUTTI_REDUCE_SCATTER, TUTTI_ALLGATHER, TUTTI_BROADCAST, TUTTI_BARRIER } tutti_collective;
+#define TUTTI_COLLECTIVES 5
+
+typedef enum { TUTTI_VECTOR, TUTTI_PART, TUTTI_SCRATCH } tutti_place;
+typedef struct tutti_ref {
+    tutti_place place;
+    size_t at;              /* element */
+} tutti_ref;
+
+typedef enum { TUTTI_STEP_SEND, TUTTI_STEP_RECV, TUTTI_STEP_WAIT, TUTTI_STEP_SUM, TUTTI_STEP_COPY } tutti_step_kind;
+typedef struct tutti_step {
+    tutti_step_kind kind;
+    int peer;               /* SEND, RECV: index in the group */
+    uint32_t round;         /* SEND, RECV: part of the tag */
+    tutti_ref to, from;
+    size_t count;           /* elements */
+    size_t first, n;        /* WAIT: requests; SUM: terms */
+} tutti_step;
+
+/* What fixes a list. count: elements of x for all-reduce and broadcast, of one part for reduce-scatter and all-gather, 0 for a barrier. */
+typedef struct tutti_schedule_key {
+    tutti_collective kind;
+    int algorithm;          /* row of tutti_algorithms */
+    int size, index, root;  /* root: 0 unless a broadcast */
+    size_t count;
+} tutti_schedule_key;
+
+typedef struct tutti_schedule {
+    tutti_schedule_key key;
+    tutti_step *steps;
+    tutti_ref *terms;
+    size_t n_steps, n_terms, requests, scratch;
+    size_t most_terms;      /* of one SUM */
+    /* The world's cache; under world->monitor. */
+    int users;
+    bool cached;
+    uint64_t used;
+} tutti_schedule;
+
+typedef struct tutti_builder tutti_builder;
+typedef struct tutti_algorithm {
+    tutti_collective kind;
+    const char *name;
+    const char *help;       /* source, traffic, when it is chosen */
+    void (*build)(tutti_builder *b);
+} tutti_algorithm;
+extern const tutti_algorithm tutti_algorithms[]; /* ends with a NULL name */
+
+const char *tutti_collective_name(tutti_collective kind); /* "all-reduce" */
+/* Row of a name for a kind, or -1. */
+int tutti_algorithm_find(tutti_collective kind, const char *name);
+/* Row for NULL: a function of kind, size and count only, so that every member, run and transport decides alike. */
+int tutti_algorithm_choose(tutti_collective kind, int size, size_t count);
+
+/* Writes the list of one member; allocates. */
+tutti_status tutti_schedule_open(tutti_schedule **out, const tutti_schedule_key *key, tutti_error *err);
+void tutti_schedule_close(tutti_schedule *s);
+
+/* First element of slice i of [0, count) cut for `size` owners; slice `size` gives count. Cuts lie at multiples of 16 elements (a
+   64-byte line of floats), so that two owners never write one line of an aligned vector; small vectors leave late owners nothing. */
+size_t tutti_slice(size_t count, int size, int i);
+/* "direct" works through longer vectors in segments of this many elements, which bounds its scratch memory. */
+#define TUTTI_SEGMENT ((size_t)4 << 20)
+
+/* Proves the lists of a whole group: lists[i] is member i's. Every element ends as its kind promises (for sums: every member exactly
+   once, in the canonical order), no memory is touched while in flight, sends and receives match in order and size, nobody
+   deadlocks under strict rendezvous, every request is waited for, all references lie inside. TUTTI_ERR_STATE with a sentence otherwise.
+   Simulates element by element: for tests, with counts of some thousands at most. */
+tutti_status tutti_schedule_check(const tutti_schedule *const *lists, int size, tutti_error *err);
+/* Elements and messages that a list sends to member `to`. */
+void tutti_schedule_sent(const tutti_schedule *s, int to, uint64_t *elements, uint64_t *messages);
+#endif

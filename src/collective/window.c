@@ -1,0 +1,349 @@
+/* The collectives through shared memory: what the lists "exchange", "direct", "flat" and "scatter" say, without messages: same bits, and
+   the same traffic is counted (what a member reads from or has written by a peer counts as sent by that peer, as the list cuts
+   it). DESIGN, "shm"; the sheet on collectives, "Shared-memory all-reduce".
+
+   Small (at most 1024 elements): each member's input travels in its entry of the board and everybody computes alone: one
+   synchronisation, latency about p cache-line transfers.
+
+   Large all-reduce: every member announces where its vector lies; each adds its slice of all p vectors in tiles that fit the caches
+   and writes the finished tile into all p vectors; when all are through, everybody's vector is complete: two
+   synchronisations, no scratch memory. Writing to all was chosen over "everybody fetches the finished slices": the tile's lines of all
+   vectors have just been read, so the writes need no second trip to memory (p n read and p n written, against 2 p n read
+   with the fetch), and nobody has to wait until others have fetched. It is safe because in this phase only I read those ranges.
+
+   A vector outside of windows passes through a stage, two halves in the member's board window: chunk c in half c mod 2. One
+   synchronisation a chunk: phase c + 1 says "my results of chunk c - 1 are written and my input of chunk c is there", so copying in and
+   out overlaps with the others' adding. Members with a vector in a window join without copies. Whoever has neither (all
+   stages in use) says so, and all take to messages together: nobody ever waits for a stage. */
+#include "board.h"
+#include <string.h>
+
+#define TILE_BYTES ((size_t)8 << 10) /* of each of the p vectors; up to 64 of them in a second-level cache */
+
+typedef struct meeting {
+    const tutti_call *call;
+    tutti_world *world;
+    int size, index;
+    tutti_announcement said;                    /* what I announce if the vectors are large */
+    tutti_entry *entries[TUTTI_BOARD_MEMBERS];  /* [index]: mine; nobody else's once the others may have cleared it */
+    unsigned char *base[TUTTI_BOARD_MEMBERS];   /* start of the vector or stage of each */
+    bool staged[TUTTI_BOARD_MEMBERS];
+    double weights[TUTTI_BOARD_MEMBERS];
+    bool weighted;
+    tutti_error *err;
+} meeting;
+
+bool tutti_window_serves(const tutti_call *call)
+{
+    const char *name = tutti_algorithms[call->algorithm].name;
+
+    return call->group->world->board != NULL && call->group->size <= TUTTI_BOARD_MEMBERS && strcmp(name, "doubling") != 0 &&
+           strcmp(name, "tree") != 0 && strcmp(name, "dissemination") != 0;
+}
+
+/* Waits for all other members' entries, then compares: so that everybody hears of a difference, and nobody leaves before he is heard. */
+static tutti_status meet(meeting *m)
+{
+    tutti_status status = TUTTI_OK;
+
+    for (int k = 1; k < m->size; k++) {
+        const int j = (m->index + k) % m->size;
+        TUTTI_TRY(tutti_board_find(m->call, j, &m->entries[j], m->err));
+    }
+    for (int j = 0; j < m->size && status == TUTTI_OK; j++)
+        if (j != m->index)
+            status = tutti_call_compare(m->call, tutti_call_rank(m->call, j), m->entries[j]->said.what, m->entries[j]->said.count,
+                                        m->entries[j]->said.shape, m->err);
+    return status;
+}
+
+static void part_company(const meeting *m)
+{
+    for (int j = 0; j < m->size; j++)
+        if (j != m->index && m->entries[j] != NULL)
+            tutti_board_clear(m->call, j, m->entries[j]);
+}
+
+static tutti_status follow_all(const meeting *m, uint32_t phase)
+{
+    for (int k = 1; k < m->size; k++) {
+        const int j = (m->index + k) % m->size;
+        TUTTI_TRY(tutti_board_follow(m->call, j, m->entries[j], phase, m->err));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_announcement announcement(const tutti_call *call)
+{
+    const tutti_announcement said = { .what = tutti_call_what(call), .shape = tutti_call_shape(call), .count = call->count, .weight = call->weight };
+
+    return said;
+}
+
+/* ---- small ---- */
+
+/* Elements of my input and where it is. */
+static const unsigned char *input(const tutti_call *call, size_t *count)
+{
+    *count = call->kind == TUTTI_REDUCE_SCATTER ? call->count * (size_t)call->group->size : call->count;
+    return call->kind == TUTTI_ALLGATHER ? call->part : call->vector;
+}
+
+static bool is_small(const tutti_call *call)
+{
+    size_t count;
+
+    if (call->count > TUTTI_INLINE_COUNT)
+        return false;
+    (void)input(call, &count);
+    return count <= TUTTI_INLINE_COUNT;
+}
+
+static tutti_status small_broadcast(meeting *m)
+{
+    const tutti_call *call = m->call;
+    const tutti_announcement said = announcement(call);
+    const size_t bytes = call->count * call->element;
+    tutti_entry *root;
+    tutti_status status;
+
+    if (call->group->index == call->root)
+        return tutti_board_publish(call, &said, call->vector, bytes, &root, m->err);
+    TUTTI_TRY(tutti_board_find(call, call->root, &root, m->err));
+    status = tutti_call_compare(call, tutti_call_rank(call, call->root), root->said.what, root->said.count, root->said.shape, m->err);
+    if (status == TUTTI_OK)
+        tutti_reduce_copy(root->payload, call->vector, bytes);
+    tutti_board_clear(call, call->root, root);
+    return status;
+}
+
+static void small_finish(const meeting *m)
+{
+    const tutti_call *call = m->call;
+    const size_t bytes = call->count * call->element;
+    const size_t offset = call->kind == TUTTI_REDUCE_SCATTER ? (size_t)m->index * bytes : 0;
+    const void *terms[TUTTI_BOARD_MEMBERS];
+
+    if (bytes == 0)
+        return;
+    if (call->kind == TUTTI_ALLGATHER) {
+        for (int j = 0; j < m->size; j++)
+            tutti_reduce_copy(j == m->index ? call->part : m->entries[j]->payload, call->vector + (size_t)j * bytes, bytes);
+        return;
+    }
+    /* My own input is the vector itself: others may have cleared my entry, and another thread may have taken it. */
+    for (int j = 0; j < m->size; j++)
+        terms[j] = (j == m->index ? call->vector : m->entries[j]->payload) + offset;
+    tutti_reduce_tree(m->world->device, call->dtype, call->op, call->count, m->size, terms, NULL,
+                      call->kind == TUTTI_REDUCE_SCATTER ? call->part : call->vector);
+}
+
+static tutti_status small(meeting *m)
+{
+    const tutti_call *call = m->call;
+    const tutti_announcement said = announcement(call);
+    tutti_status status;
+    size_t count;
+    const unsigned char *from = input(call, &count);
+
+    if (call->kind == TUTTI_BROADCAST)
+        return small_broadcast(m);
+    if (call->weight != 1.0)
+        tutti_reduce_scale(m->world->device, call->dtype, count, call->weight, call->vector);
+    TUTTI_TRY(tutti_board_publish(call, &said, from, count * call->element, &m->entries[m->index], m->err));
+    status = meet(m);
+    if (status == TUTTI_OK)
+        small_finish(m);
+    if (status == TUTTI_OK || status == TUTTI_ERR_STATE)
+        part_company(m);
+    return status;
+}
+
+/* ---- large ---- */
+
+/* Mine from my own memory: when the others take to messages they clear my entry at once, and another thread of mine may fill it. */
+static const tutti_announcement *said_of(const meeting *m, int j)
+{
+    return j == m->index ? &m->said : &m->entries[j]->said;
+}
+
+static void take_bases(meeting *m, tutti_status *status, size_t bytes, bool *all_reach, bool *any_staged)
+{
+    *all_reach = true;
+    *any_staged = m->weighted = false;
+    for (int j = 0; j < m->size; j++) {
+        const tutti_announcement *said = said_of(m, j);
+        if (said->reach == TUTTI_REACH_NONE)
+            *all_reach = false;
+        m->staged[j] = said->reach == TUTTI_REACH_STAGE;
+        *any_staged = *any_staged || m->staged[j];
+        m->weights[j] = said->weight;
+        m->weighted = m->weighted || said->weight != 1.0;
+    }
+    for (int j = 0; j < m->size && *all_reach && *status == TUTTI_OK; j++)
+        *status = tutti_board_reach(m->call, j, said_of(m, j), bytes, &m->base[j], m->err);
+}
+
+static unsigned char *chunk_of(const meeting *m, int j, size_t c, size_t chunk_bytes)
+{
+    return m->staged[j] ? m->base[j] + (c % 2) * TUTTI_STAGE_BYTES : m->base[j] + c * chunk_bytes;
+}
+
+/* My slice of each segment of the `count` elements of chunk c, into all vectors. */
+static void add_slices(const meeting *m, size_t c, size_t chunk, size_t count)
+{
+    const tutti_call *call = m->call;
+    const size_t element = call->element, tile = TILE_BYTES / element;
+    unsigned char *base[TUTTI_BOARD_MEMBERS];
+    const void *terms[TUTTI_BOARD_MEMBERS];
+
+    for (int j = 0; j < m->size; j++)
+        base[j] = chunk_of(m, j, c, chunk * element);
+    for (size_t begin = 0; begin < count; begin += TUTTI_SEGMENT) {
+        const size_t length = count - begin < TUTTI_SEGMENT ? count - begin : TUTTI_SEGMENT;
+        const size_t end = begin + tutti_slice(length, m->size, m->index + 1);
+        for (size_t first = begin + tutti_slice(length, m->size, m->index), n; first < end; first += n) {
+            n = end - first < tile ? end - first : tile;
+            for (int j = 0; j < m->size; j++)
+                terms[j] = base[j] + first * element;
+            unsigned char *sum = base[m->index] + first * element;
+            tutti_reduce_tree(m->world->device, call->dtype, call->op, n, m->size, terms, m->weighted ? m->weights : NULL, sum);
+            for (int j = 0; j < m->size; j++)
+                tutti_reduce_copy(sum, base[j] + first * element, n * element);
+        }
+    }
+}
+
+static size_t chunk_count(const tutti_call *call, size_t c, size_t chunk)
+{
+    return call->count - c * chunk < chunk ? call->count - c * chunk : chunk;
+}
+
+static tutti_status allreduce_chunks(meeting *m, size_t chunk)
+{
+    const tutti_call *call = m->call;
+    const size_t chunks = (call->count + chunk - 1) / chunk, element = call->element;
+    const bool staged = m->staged[m->index];
+
+    add_slices(m, 0, chunk, chunk_count(call, 0, chunk));
+    for (size_t c = 1; c <= chunks; c++) {
+        if (c < chunks && staged)
+            tutti_reduce_copy(call->vector + c * chunk * element, chunk_of(m, m->index, c, 0), chunk_count(call, c, chunk) * element);
+        tutti_board_advance(call, m->entries[m->index], (uint32_t)c + 1);
+        TUTTI_TRY(follow_all(m, (uint32_t)c + 1));
+        if (c < chunks)
+            add_slices(m, c, chunk, chunk_count(call, c, chunk));
+        if (staged)
+            tutti_reduce_copy(chunk_of(m, m->index, c - 1, 0), call->vector + (c - 1) * chunk * element,
+                              chunk_count(call, c - 1, chunk) * element);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status large_reduce_scatter(meeting *m)
+{
+    const tutti_call *call = m->call;
+    const size_t element = call->element, tile = TILE_BYTES / element;
+    const void *terms[TUTTI_BOARD_MEMBERS];
+
+    for (size_t first = 0, n; first < call->count; first += n) {
+        n = call->count - first < tile ? call->count - first : tile;
+        for (int j = 0; j < m->size; j++)
+            terms[j] = m->base[j] + ((size_t)m->index * call->count + first) * element;
+        tutti_reduce_tree(m->world->device, call->dtype, call->op, n, m->size, terms, m->weighted ? m->weights : NULL,
+                          call->part + first * element);
+    }
+    tutti_board_advance(call, m->entries[m->index], 2); /* I have read */
+    return follow_all(m, 2);
+}
+
+static tutti_status large_allgather(meeting *m)
+{
+    const size_t bytes = m->call->count * m->call->element;
+
+    for (int k = 0; k < m->size; k++) {
+        const int j = (m->index + k) % m->size;
+        tutti_reduce_copy(m->base[j], m->call->vector + (size_t)j * bytes, bytes);
+    }
+    tutti_board_advance(m->call, m->entries[m->index], 2); /* I have read */
+    return follow_all(m, 2);
+}
+
+/* As the list "scatter": virtual index v fetches slice v from the root, then the others' slices from their owners. */
+static tutti_status large_broadcast(meeting *m)
+{
+    const tutti_call *call = m->call;
+    const int p = m->size, root = call->root, v = (m->index - root + p) % p;
+
+    if (v != 0) {
+        const size_t first = tutti_slice(call->count, p, v) * call->element, end = tutti_slice(call->count, p, v + 1) * call->element;
+        tutti_reduce_copy(m->base[root] + first, call->vector + first, end - first);
+    }
+    tutti_board_advance(call, m->entries[m->index], 2); /* my slice is there */
+    for (int k = 1; k < p && v != 0; k++) {
+        const int w = (v + k) % p, j = (w + root) % p;
+        const size_t first = tutti_slice(call->count, p, w) * call->element, end = tutti_slice(call->count, p, w + 1) * call->element;
+        TUTTI_TRY(tutti_board_follow(call, j, m->entries[j], 2, m->err));
+        tutti_reduce_copy(m->base[j] + first, call->vector + first, end - first);
+    }
+    tutti_board_advance(call, m->entries[m->index], 3); /* I have read */
+    return follow_all(m, 3);
+}
+
+static tutti_status large(meeting *m, bool *handled, int *stage)
+{
+    const tutti_call *call = m->call;
+    const size_t stage_chunk = TUTTI_STAGE_BYTES / call->element;
+    const unsigned char *shown = call->kind == TUTTI_ALLGATHER ? call->part : call->vector;
+    const size_t bytes = call->count * call->element * (call->kind == TUTTI_REDUCE_SCATTER ? (size_t)m->size : 1);
+    tutti_announcement *said = &m->said;
+    int window;
+    bool all_reach, any_staged;
+    tutti_status status;
+
+    *said = announcement(call);
+    window = tutti_windows_find(m->world, shown, bytes, &said->offset);
+    if (window >= 0) {
+        said->reach = TUTTI_REACH_WINDOW;
+        said->window = (uint32_t)window;
+    } else if (call->kind == TUTTI_ALLREDUCE && (*stage = tutti_board_stage_take(m->world->board)) >= 0) {
+        said->reach = TUTTI_REACH_STAGE;
+        said->offset = (uint64_t)*stage;
+        tutti_reduce_copy(call->vector, m->world->board->mine->stages[*stage][0], chunk_count(call, 0, stage_chunk) * call->element);
+    }
+    TUTTI_TRY(tutti_board_publish(call, said, NULL, 0, &m->entries[m->index], m->err));
+    status = meet(m);
+    if (status == TUTTI_OK) {
+        take_bases(m, &status, bytes, &all_reach, &any_staged);
+        *handled = status != TUTTI_OK || all_reach;
+    }
+    if (status == TUTTI_OK && *handled) {
+        if (call->kind == TUTTI_ALLREDUCE)
+            status = allreduce_chunks(m, any_staged ? stage_chunk : call->count);
+        else if (call->kind == TUTTI_REDUCE_SCATTER)
+            status = large_reduce_scatter(m);
+        else if (call->kind == TUTTI_ALLGATHER)
+            status = large_allgather(m);
+        else
+            status = large_broadcast(m);
+    }
+    if (status == TUTTI_OK || status == TUTTI_ERR_STATE)
+        part_company(m);
+    return status;
+}
+
+tutti_status tutti_window_run(const tutti_call *call, const tutti_schedule *s, bool *handled, tutti_error *err)
+{
+    meeting m = { .call = call, .world = call->group->world, .size = call->group->size, .index = call->group->index, .err = err };
+    tutti_status status;
+    int stage = -1;
+
+    *handled = is_small(call);
+    status = *handled ? small(&m) : large(&m, handled, &stage);
+    /* After a failure a peer may still write into the stage: it is lost to this world, as the group is. */
+    if (status == TUTTI_OK)
+        tutti_board_stage_give(m.world->board, stage);
+    if (status == TUTTI_OK && *handled)
+        tutti_call_account(call, s);
+    return status;
+}

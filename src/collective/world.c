@@ -1,0 +1,345 @@
+/* The world: one rank's transport, runtime, device, counters and windows. */
+#include "collective_internal.h"
+#include "tutti/launch.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern char **environ;
+
+#define RANKS_MAX (1 << 20) /* far more than any run; keeps sizes of tables sane */
+
+/* The value of a variable in the form of environ, or NULL. */
+static const char *variable(char *const *environment, const char *name)
+{
+    const size_t bytes = strlen(name);
+
+    for (; environment != NULL && *environment != NULL; environment++)
+        if (strncmp(*environment, name, bytes) == 0 && (*environment)[bytes] == '=')
+            return *environment + bytes + 1;
+    return NULL;
+}
+
+static bool parse_int(const char *text, long max, int *out)
+{
+    char *end;
+    long value;
+
+    *out = 0;
+    if (text == NULL || text[0] < '0' || text[0] > '9')
+        return false;
+    errno = 0;
+    value = strtol(text, &end, 10);
+    if (errno != 0 || *end != '\0' || value > max)
+        return false;
+    *out = (int)value;
+    return true;
+}
+
+/* Rank and size from the launcher's environment; alone without one. */
+static tutti_status place_of(char *const *environment, tutti_launch *launch, tutti_error *err)
+{
+    const char *rank = variable(environment, "TUTTI_RANK"), *size = variable(environment, "TUTTI_SIZE");
+    char foreign[160];
+
+    if (rank == NULL && size == NULL) {
+        if (tutti_launch_foreign(environment, foreign, sizeof foreign) != NULL)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "this process was started as one of several by another launcher (%s), which "
+                              "is not supported yet; start the run with 'tutti train -n N' instead", foreign);
+        launch->rank = 0;
+        launch->size = 1;
+        return TUTTI_OK;
+    }
+    if (!parse_int(size, RANKS_MAX, &launch->size) || launch->size < 1 || !parse_int(rank, launch->size - 1, &launch->rank))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "TUTTI_RANK is '%.40s' and TUTTI_SIZE is '%.40s': the size must be 1 to %d, the rank "
+                          "0 to size - 1; both are set by the launcher, unset both to run alone", rank != NULL ? rank : "(not set)",
+                          size != NULL ? size : "(not set)", RANKS_MAX);
+    return TUTTI_OK;
+}
+
+/* TUTTI_CPU lowers the level that kernels use, for tests and comparisons. */
+static tutti_status cpu_of(char *const *environment, tutti_cpu *cpu, tutti_error *err)
+{
+    const char *text = variable(environment, "TUTTI_CPU");
+
+    *cpu = tutti_cpu_best();
+    if (text == NULL || text[0] == '\0')
+        return TUTTI_OK;
+    for (int level = TUTTI_CPU_SCALAR; level <= TUTTI_CPU_AVX512; level++)
+        if (strcmp(text, tutti_cpu_name((tutti_cpu)level)) == 0) {
+            *cpu = (tutti_cpu)level < *cpu ? (tutti_cpu)level : *cpu;
+            return TUTTI_OK;
+        }
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "TUTTI_CPU is '%.40s'; it must be scalar, avx2 or avx512", text);
+}
+
+static tutti_status find_transport(const char *spec_text, const tutti_transport_ops **ops, tutti_error *err)
+{
+    char known[300] = "", near[200];
+    const char *names[32];
+    size_t n = 0, used = 0;
+    tutti_spec *spec;
+
+    *ops = NULL;
+    TUTTI_TRY(tutti_spec_open(&spec, spec_text, err));
+    *ops = tutti_transport_find(tutti_spec_name(spec));
+    if (*ops == NULL) {
+        for (; tutti_transports[n] != NULL && n < TUTTI_LENGTH(names); n++) {
+            names[n] = tutti_transports[n]->name;
+            if (used < sizeof known)
+                used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", n > 0 ? ", " : "", names[n]);
+        }
+        tutti_suggest(tutti_spec_name(spec), names, n, near, sizeof near);
+        tutti_fail(err, TUTTI_ERR_USAGE, 0, "no transport is named '%.80s'%s; known: %s", tutti_spec_name(spec), near, known);
+    }
+    tutti_spec_close(spec);
+    return *ops != NULL ? TUTTI_OK : TUTTI_ERR_USAGE;
+}
+
+static tutti_status check_abi(const tutti_transport_ops *ops, tutti_error *err)
+{
+    if (ops->abi == TUTTI_TRANSPORT_ABI && ops->bytes == sizeof *ops)
+        return TUTTI_OK;
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the transport '%s' was built for interface %u (%u bytes), this library offers %d (%zu bytes); "
+                      "install both from the same version", ops->name, ops->abi, ops->bytes, TUTTI_TRANSPORT_ABI, sizeof *ops);
+}
+
+static tutti_status open_parts(tutti_world *world, const tutti_launch *launch, tutti_error *err)
+{
+    tutti_cpu cpu;
+
+    if (world->sent == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a world of %d ranks", launch->size);
+    TUTTI_TRY(check_abi(world->ops, err));
+    TUTTI_TRY(cpu_of(launch->environment, &cpu, err));
+    if (world->rt == NULL) {
+        TUTTI_TRY(tutti_runtime_open_posix(&world->rt, err));
+        world->owns_rt = true;
+    }
+    TUTTI_TRY(tutti_monitor_open(&world->monitor, world->rt, err));
+    TUTTI_TRY(tutti_device_open_host(&world->device, world->rt, cpu, err));
+    TUTTI_TRY(world->ops->open(&world->transport, world->rt, launch, err));
+    if (world->ops->window != NULL && world->size > 1)
+        TUTTI_TRY(tutti_board_open(world, err));
+    return TUTTI_OK;
+}
+
+tutti_status tutti_world_open_on(tutti_world **out, const tutti_transport_ops *ops, const tutti_launch *launch, tutti_runtime *rt,
+                                 tutti_error *err)
+{
+    tutti_world *world = tutti_alloc(1, sizeof *world);
+    tutti_status status;
+
+    *out = NULL;
+    if (world == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a world");
+    world->ops = ops;
+    world->rt = rt;
+    world->rank = launch->rank;
+    world->size = launch->size;
+    world->sent = tutti_alloc((size_t)launch->size, sizeof *world->sent);
+    status = open_parts(world, launch, err);
+    if (status == TUTTI_OK)
+        *out = world;
+    else
+        tutti_world_close(world);
+    return status;
+}
+
+tutti_status tutti_world_open(tutti_world **out, const char *transport_spec, tutti_error *err)
+{
+    const tutti_transport_ops *ops;
+    tutti_launch launch = { .environment = environ };
+
+    *out = NULL;
+    launch.spec = transport_spec == NULL || transport_spec[0] == '\0' ? "shm" : transport_spec;
+    TUTTI_TRY(find_transport(launch.spec, &ops, err));
+    TUTTI_TRY(place_of(environ, &launch, err));
+    return tutti_world_open_on(out, ops, &launch, NULL, err);
+}
+
+void tutti_world_close(tutti_world *world)
+{
+    if (world == NULL)
+        return;
+    tutti_board_close(world);
+    for (uint32_t k = 0; k < atomic_load_explicit(&world->n_windows, memory_order_relaxed); k++) { /* relaxed: nobody else is left */
+        if (world->windows[k].of_rank == NULL)
+            tutti_free(world->windows[k].mine);
+        tutti_free(world->windows[k].of_rank);
+    }
+    if (world->transport != NULL)
+        world->ops->close(world->transport);
+    tutti_device_close(world->device);
+    tutti_cache_close(world);
+    tutti_monitor_close(world->monitor);
+    if (world->owns_rt)
+        tutti_runtime_close(world->rt);
+    tutti_free(world->sent);
+    tutti_free(world);
+}
+
+typedef struct rank_job {
+    const tutti_transport_ops *ops;
+    tutti_runtime *rt;
+    tutti_status (*rank_main)(tutti_world *world, void *arg, tutti_error *err);
+    void *arg;
+} rank_job;
+
+static tutti_status run_rank(const tutti_launch *launch, void *arg, tutti_error *err)
+{
+    const rank_job *job = arg;
+    tutti_error own;
+    tutti_world *world;
+    tutti_status status;
+
+    if (err == NULL) {
+        memset(&own, 0, sizeof own);
+        err = &own; /* last words need a sentence */
+    }
+    TUTTI_TRY(tutti_world_open_on(&world, job->ops, launch, job->rt, err));
+    status = job->rank_main(world, job->arg, err);
+    if (status != TUTTI_OK)
+        tutti_world_last_words(world, err);
+    tutti_world_close(world);
+    return status;
+}
+
+tutti_status tutti_world_run_on(const tutti_transport_ops *ops, const char *spec, int n,
+                                tutti_status (*rank_main)(tutti_world *world, void *arg, tutti_error *err), void *arg, tutti_error *err)
+{
+    const tutti_launch launch = { .size = n, .spec = spec, .environment = environ };
+    rank_job job = { .ops = ops, .rank_main = rank_main, .arg = arg };
+    tutti_status status;
+
+    if (n < 1 || n > RANKS_MAX)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a run of %d ranks: it takes 1 to %d", n, RANKS_MAX);
+    TUTTI_TRY(check_abi(ops, err));
+    if (ops->run == NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the ranks of the transport '%s' are processes, not threads; start them with the launcher",
+                          ops->name);
+    TUTTI_TRY(tutti_runtime_open_posix(&job.rt, err));
+    status = ops->run(job.rt, &launch, run_rank, &job, err);
+    tutti_runtime_close(job.rt);
+    return status;
+}
+
+tutti_status tutti_world_run(const char *transport_spec, int n, tutti_status (*rank_main)(tutti_world *world, void *arg, tutti_error *err),
+                             void *arg, tutti_error *err)
+{
+    const char *spec = transport_spec == NULL || transport_spec[0] == '\0' ? "shm" : transport_spec;
+    const tutti_transport_ops *ops;
+
+    TUTTI_TRY(find_transport(spec, &ops, err));
+    return tutti_world_run_on(ops, spec, n, rank_main, arg, err);
+}
+
+tutti_runtime *tutti_world_runtime(tutti_world *world) { return world->rt; }
+tutti_device *tutti_world_device(tutti_world *world) { return world->device; }
+int tutti_world_rank(const tutti_world *world) { return world->rank; }
+int tutti_world_size(const tutti_world *world) { return world->size; }
+const char *tutti_world_transport(const tutti_world *world) { return world->ops->name; }
+
+int tutti_world_dead(tutti_world *world, char *why, size_t bytes)
+{
+    return world->ops->dead_peer(world->transport, why, bytes);
+}
+
+void tutti_world_last_words(tutti_world *world, const tutti_error *err)
+{
+    world->ops->last_words(world->transport, err);
+}
+
+/* Relaxed: the counters order nothing; a reader that wants the counts of a call has synchronised with it already. */
+void tutti_world_account(tutti_world *world, int to, uint64_t bytes, uint64_t messages)
+{
+    atomic_fetch_add_explicit(&world->sent[to].bytes, bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&world->sent[to].messages, messages, memory_order_relaxed);
+}
+
+void tutti_world_sent(const tutti_world *world, int to, uint64_t *bytes, uint64_t *messages)
+{
+    *bytes = *messages = 0;
+    for (int rank = 0; rank < world->size; rank++) {
+        if (rank == world->rank || (to != TUTTI_ANY && to != rank))
+            continue;
+        *bytes += atomic_load_explicit(&world->sent[rank].bytes, memory_order_relaxed);
+        *messages += atomic_load_explicit(&world->sent[rank].messages, memory_order_relaxed);
+    }
+}
+
+/* Makes window number n_windows. Only the thread that calls window and common (in the same order on all ranks) writes the table. */
+static tutti_status make_window(tutti_world *world, const char *name, size_t bytes, tutti_shared_window **out, tutti_error *err)
+{
+    const uint32_t n = atomic_load_explicit(&world->n_windows, memory_order_relaxed); /* relaxed: this thread wrote it */
+    tutti_shared_window *w = &world->windows[n];
+
+    *out = NULL;
+    if (n == TUTTI_WINDOWS)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "window '%s' would be number %d of this world: there is room for %d; put several vectors into "
+                          "one window", name, TUTTI_WINDOWS + 1, TUTTI_WINDOWS);
+    w->bytes = bytes;
+    if (world->ops->window == NULL) {
+        w->mine = bytes > 0 ? tutti_alloc(bytes, 1) : NULL;
+        if (bytes > 0 && w->mine == NULL)
+            return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the %zu bytes of window '%s'", bytes, name);
+    } else {
+        tutti_status status;
+        w->of_rank = tutti_alloc((size_t)world->size, sizeof *w->of_rank);
+        if (w->of_rank == NULL)
+            return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for window '%s'", name);
+        tutti_board_window(world, n, bytes);
+        status = world->ops->window(world->transport, name, bytes, w->of_rank, err);
+        if (status != TUTTI_OK) {
+            tutti_free(w->of_rank);
+            w->of_rank = NULL;
+            return status;
+        }
+        w->mine = bytes > 0 ? w->of_rank[world->rank] : NULL;
+    }
+    *out = w;
+    atomic_store_explicit(&world->n_windows, n + 1, memory_order_release);
+    return TUTTI_OK;
+}
+
+int tutti_windows_find(const tutti_world *world, const void *x, size_t bytes, uint64_t *offset)
+{
+    const uint32_t n = atomic_load_explicit(&((tutti_world *)(uintptr_t)world)->n_windows, memory_order_acquire);
+    const uintptr_t address = (uintptr_t)x;
+
+    *offset = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        const tutti_shared_window *w = &world->windows[k];
+        const uintptr_t base = (uintptr_t)w->mine;
+        if (w->of_rank != NULL && address >= base && address - base <= w->bytes && bytes <= w->bytes - (address - base)) {
+            *offset = address - base;
+            return (int)k;
+        }
+    }
+    return -1;
+}
+
+tutti_status tutti_world_window(tutti_world *world, const char *name, size_t bytes, void **mine, tutti_error *err)
+{
+    tutti_shared_window *w;
+
+    *mine = NULL;
+    TUTTI_TRY(make_window(world, name, bytes, &w, err));
+    *mine = w->mine;
+    return TUTTI_OK;
+}
+
+/* Rank 0's window, while the others bring none. All ranks of a transport with windows are on one host. */
+tutti_status tutti_world_common(tutti_world *world, const char *name, size_t bytes, void **memory, bool *fill, tutti_error *err)
+{
+    const bool shared = world->ops->window != NULL;
+    tutti_shared_window *w;
+
+    *memory = NULL;
+    *fill = false;
+    TUTTI_TRY(make_window(world, name, !shared || world->rank == 0 ? bytes : 0, &w, err));
+    *memory = shared ? w->of_rank[0] : w->mine;
+    *fill = !shared || world->rank == 0;
+    return TUTTI_OK;
+}

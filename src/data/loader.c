@@ -1,0 +1,184 @@
+/* loader.c: batches in (step, pass) order, gathered ahead by one thread into a ring.
+
+     slot of batch k: k mod slots; slots = depth + 1, since one is in the trainer's hands while `depth` wait
+     taken: batches handed out; made: batches gathered; taken - 1 <= made <= taken + depth
+
+   The thread gathers without the lock: the slot it writes is neither waiting nor out. Every pass of every step is delivered, also
+   those of a tail step that have no sample for this worker, so that the trainer's loop has one shape. */
+#include "data_internal.h"
+#include <stdio.h>
+
+#define DEPTH_MOST 16
+
+struct tutti_loader {
+    tutti_runtime *rt;
+    const tutti_data *data;
+    tutti_share share;
+    int worker;
+    uint64_t first_step;
+    size_t pixels, slots, stride;   /* stride: floats from slot to slot */
+    int64_t batch;                  /* most samples of a batch */
+
+    float *x;                       /* slots x stride; a slot is its batch's owner's, see above */
+    uint8_t *labels;                /* slots x batch */
+    uint64_t *ids;                  /* batch; of whoever gathers: the thread, or take() if there is none */
+    tutti_batch ready[DEPTH_MOST + 1];
+
+    tutti_monitor *monitor;
+    tutti_thread *thread;
+    uint64_t made, taken;           /* under monitor (with a thread) */
+    bool closing;                   /* under monitor */
+};
+
+/* Gathers batch k, counted from the start, into its slot. */
+static void gather(tutti_loader *l, uint64_t k)
+{
+    const uint64_t passes = (uint64_t)l->share.accumulate, step = l->first_step + k / passes;
+    const int64_t pass = (int64_t)(k % passes);
+    const size_t slot = (size_t)(k % l->slots);
+    float *x = l->x + slot * l->stride;
+    uint8_t *labels = l->labels + slot * (size_t)l->batch;
+    uint64_t epoch, position;
+    const int64_t samples = tutti_share_pass(&l->share, step, l->worker, pass, &epoch, &position);
+
+    for (int64_t i = 0; i < samples; i++)
+        l->ids[i] = tutti_share_sample(&l->share, epoch, position + (uint64_t)i);
+    tutti_data_gather(l->data, TUTTI_TRAIN, l->ids, (size_t)samples, x, labels);
+    tutti_charge(l->rt, 0, (double)samples * (double)l->pixels * (sizeof(float) + 1));
+    l->ready[slot] = (tutti_batch){ x, labels, samples, step, pass };
+}
+
+static tutti_status prefetch(void *arg, tutti_error *err)
+{
+    tutti_loader *l = arg;
+    tutti_status status = TUTTI_OK;
+
+    tutti_lock(l->monitor);
+    while (!l->closing && status == TUTTI_OK) {
+        /* Before the first take nothing is out and one slot more would be free; leaving it keeps `depth` the bound. */
+        if (l->made == l->taken + l->slots - 1) {
+            status = tutti_wait(l->monitor, TUTTI_FOREVER, err);
+            continue;
+        }
+        tutti_unlock(l->monitor);
+        gather(l, l->made); /* only this thread changes made */
+        tutti_lock(l->monitor);
+        l->made++;
+        tutti_wake(l->monitor);
+    }
+    l->closing = true; /* a take that waits must not wait for a thread that has failed */
+    tutti_wake(l->monitor);
+    tutti_unlock(l->monitor);
+    return status;
+}
+
+static tutti_status check(const tutti_data *data, const tutti_share *share, int worker, int depth, tutti_error *err)
+{
+    if (tutti_data_labels(data, TUTTI_TRAIN) == NULL)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "a loader needs its data attached first");
+    if (share->samples < 1 || share->samples > tutti_data_shape_of(data)->samples[TUTTI_TRAIN])
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the workers would share %llu samples, but the training set has %llu",
+                          (unsigned long long)share->samples, (unsigned long long)tutti_data_shape_of(data)->samples[TUTTI_TRAIN]);
+    if (share->workers < 1 || worker < 0 || worker >= share->workers)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d of %d does not exist", worker, share->workers);
+    if (share->batch < 1 || share->accumulate < 1)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "batch %lld, accumulate %lld: both must be at least 1", (long long)share->batch,
+                          (long long)share->accumulate);
+    if (depth < 0 || depth > DEPTH_MOST)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%d batches cannot be gathered ahead; 0 to %d are possible", depth, DEPTH_MOST);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_loader_open(tutti_loader **out, tutti_runtime *rt, const tutti_data *data, const tutti_share *share, int worker,
+                               uint64_t first_step, int depth, tutti_error *err)
+{
+    const tutti_data_shape *shape = tutti_data_shape_of(data);
+    tutti_status status;
+    tutti_loader *l;
+    size_t floats, room;
+
+    *out = NULL;
+    TUTTI_TRY(check(data, share, worker, depth, err));
+    l = tutti_alloc(1, sizeof *l);
+    if (l == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a loader");
+    l->rt = rt;
+    l->data = data;
+    l->share = *share;
+    l->worker = worker;
+    l->first_step = first_step;
+    l->pixels = (size_t)shape->channels * (size_t)shape->height * (size_t)shape->width;
+    l->slots = (size_t)depth + 1;
+    l->batch = (uint64_t)share->batch < share->samples ? share->batch : (int64_t)share->samples;
+
+    if (!tutti_size_mul((size_t)l->batch, l->pixels, &floats) || !tutti_size_add(floats, 15, &floats) ||
+        !tutti_size_mul(floats / 16 * 16, l->slots, &room)) {
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "batches of %lld samples of %zu pixels do not fit in memory; use a smaller batch",
+                            (long long)l->batch, l->pixels);
+        goto out;
+    }
+    l->stride = floats / 16 * 16; /* each slot begins a cache line */
+    l->x = tutti_alloc(room, sizeof(float));
+    l->labels = tutti_alloc((size_t)l->batch * l->slots, 1);
+    l->ids = tutti_alloc((size_t)l->batch, sizeof *l->ids);
+    if (l->x == NULL || l->labels == NULL || l->ids == NULL) {
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %zu batches of %lld samples of %zu pixels; use a smaller batch", l->slots,
+                            (long long)l->batch, l->pixels);
+        goto out;
+    }
+    status = TUTTI_OK;
+    if (depth > 0)
+        status = tutti_monitor_open(&l->monitor, rt, err);
+    if (status == TUTTI_OK && depth > 0)
+        status = tutti_thread_open(&l->thread, rt, "tutti-loader", prefetch, l, err);
+out:
+    if (status == TUTTI_OK)
+        *out = l;
+    else
+        tutti_loader_close(l);
+    return status;
+}
+
+void tutti_loader_close(tutti_loader *loader)
+{
+    if (loader == NULL)
+        return;
+    if (loader->thread != NULL) {
+        tutti_lock(loader->monitor);
+        loader->closing = true;
+        tutti_wake(loader->monitor);
+        tutti_unlock(loader->monitor);
+        tutti_thread_join(loader->thread, NULL);
+    }
+    tutti_monitor_close(loader->monitor);
+    tutti_free(loader->x);
+    tutti_free(loader->labels);
+    tutti_free(loader->ids);
+    tutti_free(loader);
+}
+
+tutti_status tutti_loader_take(tutti_loader *loader, tutti_batch *batch, tutti_error *err)
+{
+    tutti_loader *l = loader;
+    tutti_status status = TUTTI_OK;
+
+    *batch = (tutti_batch){ 0 };
+    if (l->thread == NULL) {
+        gather(l, l->made++);
+        *batch = l->ready[(l->taken++) % l->slots];
+        return TUTTI_OK;
+    }
+    tutti_lock(l->monitor);
+    while (l->made == l->taken && !l->closing && status == TUTTI_OK)
+        status = tutti_wait(l->monitor, TUTTI_FOREVER, err);
+    if (status == TUTTI_OK && l->made == l->taken)
+        status = tutti_fail(err, TUTTI_ERR_STATE, 0, "the thread that gathers batches has ended; no batch %llu",
+                            (unsigned long long)l->taken);
+    if (status == TUTTI_OK) {
+        *batch = l->ready[l->taken % l->slots];
+        l->taken++;
+        tutti_wake(l->monitor);
+    }
+    tutti_unlock(l->monitor);
+    return status;
+}

@@ -1,0 +1,134 @@
+/* start.c: from options to a running worker. Everything that allocates happens before fork: the launcher may have other
+   threads (it is called from Python too), and then the child may only use what is async-signal-safe.
+
+   The child dies with the launcher: PR_SET_PDEATHSIG, and, for a launcher that died before that call, a look at the parent.
+   That signal is bound to the launcher's thread, which is why tutti_launch_run stays in one thread to the end.
+
+   A failed exec tells its errno through a pipe that a successful one closes. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "../transport/shm/shm_region.h"
+#include "launch_internal.h"
+
+extern char **environ;
+
+static bool is_variable(const char *entry, const char *name)
+{
+    const size_t length = strlen(name);
+
+    return strncmp(entry, name, length) == 0 && entry[length] == '=';
+}
+
+static bool is_set(char *const *environment, const char *name)
+{
+    for (; *environment != NULL; environment++) {
+        if (is_variable(*environment, name))
+            return true;
+    }
+    return false;
+}
+
+tutti_status launch_start_open(launch_start *s, const tutti_launch_options *options, int fd, const sigset_t *mask, tutti_error *err)
+{
+    static char passive[] = "OMP_WAIT_POLICY=passive"; /* waiting OpenMP threads would burn the core of those that work */
+    char *const *given = options->environment != NULL ? options->environment : environ;
+    size_t n = 0;
+
+    *s = (launch_start){ .argv = options->argv, .fd = fd, .mask = mask, .parent = getpid() };
+    while (given[n] != NULL)
+        n++;
+    s->environment = tutti_alloc(n + 6, sizeof *s->environment); /* five of ours and the NULL */
+    if (s->environment == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting %d workers with %zu variables", options->workers, n);
+    n = 0;
+    for (size_t i = 0; given[i] != NULL; i++) { /* a launcher within a worker must not hand on the outer run's place */
+        if (!is_variable(given[i], TUTTI_SHM_VARIABLE_FD) && !is_variable(given[i], TUTTI_SHM_VARIABLE_RANK) && !is_variable(given[i], TUTTI_SHM_VARIABLE_SIZE))
+            s->environment[n++] = given[i];
+    }
+    snprintf(s->fd_text, sizeof s->fd_text, "%s=%d", TUTTI_SHM_VARIABLE_FD, fd);
+    snprintf(s->size_text, sizeof s->size_text, "%s=%d", TUTTI_SHM_VARIABLE_SIZE, options->workers);
+    snprintf(s->threads_text, sizeof s->threads_text, "OMP_NUM_THREADS=%d", options->threads > 0 ? options->threads : 1);
+    s->environment[n++] = s->fd_text;
+    s->environment[n++] = s->size_text;
+    if (!is_set(given, "OMP_NUM_THREADS"))
+        s->environment[n++] = s->threads_text;
+    if (!is_set(given, "OMP_WAIT_POLICY"))
+        s->environment[n++] = passive;
+    s->rank_at = n;
+    return TUTTI_OK;
+}
+
+void launch_start_close(launch_start *s)
+{
+    tutti_free(s->environment);
+    s->environment = NULL;
+}
+
+/* In the child. Does not return. */
+static void become_worker(const launch_start *s, int rank, const cpu_set_t *cores, int tell)
+{
+    static const char name[] = TUTTI_SHM_VARIABLE_RANK "=";
+    char text[sizeof s->rank_text], digits[12];
+    int n = 0, at = sizeof name - 1, cause;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != s->parent)
+        _exit(127);
+    if (cores != NULL)
+        sched_setaffinity(0, sizeof *cores, cores); /* a core taken away since is no reason not to run */
+    fcntl(s->fd, F_SETFD, 0);
+    memcpy(text, name, sizeof name - 1); /* by hand: printf is not async-signal-safe */
+    do
+        digits[n++] = (char)('0' + rank % 10);
+    while ((rank /= 10) > 0);
+    while (n > 0)
+        text[at++] = digits[--n];
+    text[at] = '\0';
+    s->environment[s->rank_at] = text;
+    sigprocmask(SIG_SETMASK, s->mask, NULL);
+    execve(s->argv[0], (char *const *)(uintptr_t)s->argv, s->environment);
+    cause = errno;
+    while (write(tell, &cause, sizeof cause) < 0 && errno == EINTR)
+        continue;
+    _exit(127);
+}
+
+tutti_status launch_start_worker(const launch_start *s, int rank, const cpu_set_t *cores, pid_t *pid, int *pidfd, tutti_error *err)
+{
+    int ends[2], cause = 0;
+    ssize_t n;
+
+    *pid = -1;
+    *pidfd = -1;
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return tutti_fail(err, TUTTI_ERR_IO, errno, "cannot start worker %d: no pipe; raise the limit of open files (ulimit -n)", rank);
+    *pid = fork();
+    if (*pid == 0)
+        become_worker(s, rank, cores, ends[1]);
+    cause = errno;
+    close(ends[1]);
+    if (*pid < 0) {
+        close(ends[0]);
+        return tutti_fail(err, TUTTI_ERR_IO, cause, "cannot start worker %d; use fewer workers or raise the limit of processes (ulimit -u)", rank);
+    }
+    do
+        n = read(ends[0], &cause, sizeof cause);
+    while (n < 0 && errno == EINTR);
+    close(ends[0]);
+    if (n == (ssize_t)sizeof cause) {
+        waitpid(*pid, NULL, 0);
+        *pid = -1;
+        return tutti_fail(err, TUTTI_ERR_USAGE, cause, "cannot execute '%s' as worker %d; give the path of a program", s->argv[0], rank);
+    }
+    *pidfd = (int)syscall(SYS_pidfd_open, *pid, 0);
+    if (*pidfd < 0)
+        return tutti_fail(err, TUTTI_ERR_IO, errno, "cannot watch worker %d (process %ld); Linux 5.3 or newer and a free descriptor (ulimit -n) are needed", rank, (long)*pid);
+    return TUTTI_OK;
+}

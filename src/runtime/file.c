@@ -1,0 +1,310 @@
+/* file.c: whole file calls out of the table's short ones. Loops over short reads and writes and over EINTR, keeps the path and
+   the offset for the sentence, and knows what mends each cause that users meet (no room, no permission, not there). */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "tutti/runtime.h"
+
+struct tutti_file {
+    tutti_runtime *rt;
+    int fd;
+    tutti_file_mode mode;
+    uint64_t bytes;
+    char *path;
+};
+
+/* What mends it, as a clause to stand before the system's words; "" where only the system's words help. */
+static const char *mend(int cause)
+{
+    switch (cause) {
+    case ENOSPC: case EDQUOT: return "; free space there or choose another place";
+    case EACCES: case EPERM: return "; check owner and permissions, or choose another place";
+    case EROFS: return "; choose a place that can be written to";
+    case ENOENT: return "; check the path";
+    case EEXIST: return "; remove it or choose another name";
+    case EMFILE: return "; raise the limit of open files (ulimit -n)";
+    case EXDEV: return "; both must be on one file system";
+    case ESPIPE: case EISDIR: return "; a regular file is needed";
+    default: return "";
+    }
+}
+
+static tutti_status status_of(int cause)
+{
+    return cause == ENOMEM ? TUTTI_ERR_MEMORY : TUTTI_ERR_IO;
+}
+
+tutti_status tutti_file_open(tutti_file **out, tutti_runtime *rt, const char *path, tutti_file_mode mode, tutti_error *err)
+{
+    static const char *const doing[] = {
+        [TUTTI_FILE_READ] = "open", [TUTTI_FILE_CREATE] = "create", [TUTTI_FILE_APPEND] = "open for appending",
+    };
+    tutti_file *f;
+    int cause;
+
+    *out = NULL;
+    if ((unsigned)mode > TUTTI_FILE_APPEND)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s' cannot be opened in mode %d; there are modes 0 (read), 1 (create) and 2 (append)", path, (int)mode);
+    f = tutti_alloc(1, sizeof *f);
+    if (f != NULL) {
+        f->fd = -1;
+        f->path = tutti_copy_text(path);
+    }
+    if (f == NULL || f->path == NULL) {
+        tutti_free(f);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cannot %s '%s'", doing[mode], path);
+    }
+    f->rt = rt;
+    f->mode = mode;
+    do
+        cause = rt->ops->file_open(rt->self, path, mode, &f->fd);
+    while (cause == EINTR);
+    if (cause == 0 && mode != TUTTI_FILE_CREATE)
+        cause = rt->ops->file_size(rt->self, f->fd, &f->bytes);
+    if (cause != 0) {
+        if (f->fd >= 0)
+            rt->ops->file_close(rt->self, f->fd);
+        tutti_free(f->path);
+        tutti_free(f);
+        return tutti_fail(err, status_of(cause), cause, "cannot %s '%s'%s", doing[mode], path, mend(cause));
+    }
+    *out = f;
+    return TUTTI_OK;
+}
+
+uint64_t tutti_file_bytes(const tutti_file *f)
+{
+    return f->bytes;
+}
+
+tutti_status tutti_file_read(tutti_file *f, uint64_t offset, void *to, size_t bytes, tutti_error *err)
+{
+    unsigned char *at = to;
+    size_t left = bytes;
+
+    while (left > 0) {
+        const uint64_t here = offset + (bytes - left);
+        size_t done = 0;
+        const int cause = here < offset ? EOVERFLOW : f->rt->ops->file_read(f->rt->self, f->fd, here, at, left, &done);
+
+        if (cause == EINTR)
+            continue;
+        if (cause != 0)
+            return tutti_fail(err, status_of(cause), cause, "cannot read %zu bytes at offset %" PRIu64 " of '%s'%s", left, here, f->path, mend(cause));
+        if (done == 0)
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' ends at %" PRIu64 " bytes, but %zu bytes were expected at offset %" PRIu64
+                              "; it was cut short or is another kind of file", f->path, f->bytes < here ? f->bytes : here, bytes, offset);
+        at += done;
+        left -= done;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_file_write(tutti_file *f, const void *from, size_t bytes, tutti_error *err)
+{
+    const unsigned char *at = from;
+
+    while (bytes > 0) {
+        size_t done = 0;
+        int cause = f->rt->ops->file_write(f->rt->self, f->fd, at, bytes, &done);
+
+        if (cause == EINTR)
+            continue;
+        if (cause == 0 && done == 0) /* would loop for ever */
+            cause = EIO;
+        if (cause != 0)
+            return tutti_fail(err, status_of(cause), cause, "cannot write %zu bytes at offset %" PRIu64 " of '%s'%s", bytes, f->bytes, f->path, mend(cause));
+        at += done;
+        bytes -= done;
+        f->bytes += done;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_file_sync(tutti_file *f, tutti_error *err)
+{
+    int cause;
+
+    do
+        cause = f->rt->ops->file_sync(f->rt->self, f->fd);
+    while (cause == EINTR);
+    if (cause == 0)
+        return TUTTI_OK;
+    return tutti_fail(err, status_of(cause), cause, "cannot bring the %" PRIu64 " bytes of '%s' to the disk%s", f->bytes, f->path, mend(cause));
+}
+
+tutti_status tutti_file_close(tutti_file *f, tutti_error *err)
+{
+    tutti_status status = TUTTI_OK;
+    int cause;
+
+    if (f == NULL)
+        return TUTTI_OK;
+    cause = f->rt->ops->file_close(f->rt->self, f->fd);
+    if (cause != 0)
+        status = tutti_fail(err, status_of(cause), cause, "closing '%s' after %" PRIu64 " bytes%s", f->path, f->bytes, mend(cause));
+    tutti_free(f->path);
+    tutti_free(f);
+    return status;
+}
+
+tutti_status tutti_file_rename(tutti_runtime *rt, const char *from, const char *to, tutti_error *err)
+{
+    int cause;
+
+    do
+        cause = rt->ops->file_rename(rt->self, from, to);
+    while (cause == EINTR);
+    if (cause == 0)
+        return TUTTI_OK;
+    return tutti_fail(err, status_of(cause), cause, "cannot rename '%s' to '%s'%s", from, to, mend(cause));
+}
+
+tutti_status tutti_file_remove(tutti_runtime *rt, const char *path, tutti_error *err)
+{
+    int cause;
+
+    do
+        cause = rt->ops->file_remove(rt->self, path);
+    while (cause == EINTR);
+    if (cause == 0 || cause == ENOENT)
+        return TUTTI_OK;
+    return tutti_fail(err, status_of(cause), cause, "cannot remove '%s'%s", path, cause == ENOTEMPTY || cause == EEXIST ? "; empty it first" : mend(cause));
+}
+
+/* mkdir gives EEXIST for a file too, and EACCES or EROFS for some directories that are there. PATH/. is there exactly if
+   PATH is a directory, so one question to exists() decides all of these. `path` ends before `length`. */
+static int make_level(tutti_runtime *rt, const char *path, size_t length, char *scratch)
+{
+    int cause, there;
+
+    memcpy(scratch, path, length);
+    scratch[length] = '\0';
+    do
+        cause = rt->ops->directory_make(rt->self, scratch);
+    while (cause == EINTR);
+    if (cause == 0)
+        return 0;
+    memcpy(scratch + length, "/.", 3);
+    there = rt->ops->exists(rt->self, scratch);
+    if (there == 0)
+        return 0;
+    return cause == EEXIST ? ENOTDIR : cause;
+}
+
+tutti_status tutti_directory_make(tutti_runtime *rt, const char *path, tutti_error *err)
+{
+    const size_t length = strlen(path);
+    char *scratch = tutti_alloc(length + 3, 1);
+    int cause = length == 0 ? ENOENT : 0;
+    size_t end = 0;
+
+    if (scratch == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cannot make directory '%s'", path);
+    while (cause == 0 && end < length) {
+        while (path[end] == '/')
+            end++;
+        while (end < length && path[end] != '/')
+            end++;
+        cause = make_level(rt, path, end, scratch);
+    }
+    tutti_free(scratch);
+    if (cause == 0)
+        return TUTTI_OK;
+    if (cause == ENOTDIR)
+        return tutti_fail(err, TUTTI_ERR_IO, cause, "cannot make directory '%s': '%.*s' is a file; remove it or choose another name", path, (int)(end < 200 ? end : 200), path);
+    return tutti_fail(err, status_of(cause), cause, "cannot make directory '%s'%s", path, mend(cause));
+}
+
+tutti_status tutti_directory_sync(tutti_runtime *rt, const char *path, tutti_error *err)
+{
+    int cause;
+
+    do
+        cause = rt->ops->directory_sync(rt->self, path);
+    while (cause == EINTR);
+    if (cause == 0)
+        return TUTTI_OK;
+    return tutti_fail(err, status_of(cause), cause, "cannot bring directory '%s' to the disk%s", path, mend(cause));
+}
+
+/* ---- listing: names are gathered, then sorted, so that `each` may itself use the directory ---- */
+typedef struct { char **names; size_t count, room; bool no_memory; } name_list;
+
+static void gather(void *user, const char *name)
+{
+    name_list *list = user;
+
+    if (list->no_memory)
+        return;
+    if (list->count == list->room) {
+        const size_t room = list->room == 0 ? 64 : 2 * list->room;
+        char **more = tutti_alloc(room, sizeof *more);
+        if (more == NULL) {
+            list->no_memory = true;
+            return;
+        }
+        if (list->count > 0)
+            memcpy(more, list->names, list->count * sizeof *more);
+        tutti_free(list->names);
+        list->names = more;
+        list->room = room;
+    }
+    list->names[list->count] = tutti_copy_text(name);
+    if (list->names[list->count] == NULL)
+        list->no_memory = true;
+    else
+        list->count++;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+tutti_status tutti_directory_list(tutti_runtime *rt, const char *path, tutti_status (*each)(void *user, const char *name, tutti_error *err), void *user, tutti_error *err)
+{
+    name_list list = { NULL, 0, 0, false };
+    tutti_status status = TUTTI_OK;
+    int cause;
+
+    do {
+        for (size_t i = 0; i < list.count; i++)
+            tutti_free(list.names[i]);
+        list.count = 0;
+        cause = rt->ops->directory_list(rt->self, path, gather, &list);
+    } while (cause == EINTR);
+    if (list.no_memory)
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cannot list directory '%s' after %zu names", path, list.count);
+    else if (cause != 0)
+        status = tutti_fail(err, status_of(cause), cause, "cannot list directory '%s'%s", path, mend(cause));
+    if (status == TUTTI_OK && list.count > 1)
+        qsort(list.names, list.count, sizeof *list.names, by_bytes);
+    for (size_t i = 0; i < list.count; i++) {
+        if (status == TUTTI_OK)
+            status = each(user, list.names[i], err);
+        tutti_free(list.names[i]);
+    }
+    tutti_free(list.names);
+    return status;
+}
+
+bool tutti_file_exists(tutti_runtime *rt, const char *path)
+{
+    return rt->ops->exists(rt->self, path) == 0;
+}
+
+tutti_status tutti_space_left(tutti_runtime *rt, const char *path, uint64_t *bytes, tutti_error *err)
+{
+    int cause;
+
+    *bytes = 0;
+    do
+        cause = rt->ops->space_left(rt->self, path, bytes);
+    while (cause == EINTR);
+    if (cause == 0)
+        return TUTTI_OK;
+    return tutti_fail(err, status_of(cause), cause, "cannot learn the space left at '%s'%s", path, mend(cause));
+}

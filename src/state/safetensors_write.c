@@ -1,0 +1,209 @@
+/* safetensors_write.c: writing. Tensors lie by descending element size, then name, so that each is aligned for its type; the
+   header is padded with spaces until the first begins at a multiple of 64 bytes. No time and no host: equal contents give equal
+   files. The file appears under its name only when it is complete and synced. */
+#include "state_internal.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ALIGNMENT 64
+#define PIECE ((size_t)1 << 20) /* hashed, then written, while it is in the cache */
+
+static int by_size_then_name(const void *a, const void *b)
+{
+    const tutti_tensor_entry *x = *(tutti_tensor_entry *const *)a, *y = *(tutti_tensor_entry *const *)b;
+    const size_t xs = tutti_dtype_bytes(x->dtype), ys = tutti_dtype_bytes(y->dtype);
+
+    return xs != ys ? (xs > ys ? -1 : 1) : strcmp(x->name, y->name);
+}
+
+/* Sorts, checks the names, and gives every tensor its place. */
+static tutti_status lay_out(const char *path, tutti_tensor_entry **order, size_t n, tutti_error *err)
+{
+    char shown[TUTTI_STATE_SHOWN];
+    size_t at = 0;
+
+    for (size_t k = 0; k < n; k++) {
+        tutti_tensor_entry *e = order[k];
+        size_t bytes = tutti_dtype_bytes(e->dtype);
+        bool fits = true;
+
+        tutti_state_shown(shown, e->name);
+        if (!tutti_state_utf8(e->name) || strlen(e->name) > TUTTI_STATE_NAME_MOST || strcmp(e->name, "__metadata__") == 0)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "cannot write '%s': '%s' is no name for a tensor (UTF-8, at most %d bytes, not "
+                              "__metadata__)", path, tutti_state_utf8(shown) ? shown : "(not UTF-8)", TUTTI_STATE_NAME_MOST);
+        if (e->dims < 0 || e->dims > TUTTI_SAFETENSORS_DIMS)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "cannot write '%s': tensor '%s' has %d dimensions; 0 to %d are possible", path, shown,
+                              e->dims, TUTTI_SAFETENSORS_DIMS);
+        for (int d = 0; d < e->dims; d++)
+            fits = fits && e->dim[d] <= INT64_MAX && tutti_size_mul(bytes, (size_t)e->dim[d], &bytes);
+        e->begin = at;
+        e->bytes = bytes;
+        if (!fits || !tutti_size_add(at, bytes, &at) || at > INT64_MAX)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "cannot write '%s': tensor '%s' is larger than a file can be", path, shown);
+        if (bytes > 0 && e->data == NULL)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "cannot write '%s': tensor '%s' has %zu bytes and no data", path, shown, bytes);
+    }
+    return TUTTI_OK;
+}
+
+/* Equal names need not stand together in the layout's order when their types differ. */
+static int by_name(const void *a, const void *b)
+{
+    return strcmp((*(tutti_tensor_entry *const *)a)->name, (*(tutti_tensor_entry *const *)b)->name);
+}
+
+static tutti_status check_unique(const char *path, tutti_tensor_entry **order, size_t n, tutti_error *err)
+{
+    char shown[TUTTI_STATE_SHOWN];
+
+    if (n > 0)
+        qsort(order, n, sizeof *order, by_name);
+    for (size_t k = 1; k < n; k++)
+        if (strcmp(order[k - 1]->name, order[k]->name) == 0)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "cannot write '%s': two tensors are named '%s'", path,
+                              tutti_state_shown(shown, order[k]->name));
+    return TUTTI_OK;
+}
+
+static json_t *entry_json(const tutti_tensor_entry *e)
+{
+    json_t *shape = json_array(), *object = NULL;
+    bool failed = shape == NULL;
+
+    for (int d = 0; d < e->dims && !failed; d++)
+        failed = json_array_append_new(shape, json_integer((json_int_t)e->dim[d])) != 0;
+    if (!failed)
+        object = json_pack("{s:s, s:O, s:[I, I]}", "dtype", tutti_dtype_name(e->dtype), "shape", shape, "data_offsets", (json_int_t)e->begin,
+                           (json_int_t)(e->begin + e->bytes));
+    json_decref(shape);
+    return object;
+}
+
+/* The 8 bytes of length, the JSON, and spaces up to the alignment. */
+static tutti_status print_header(const char *path, tutti_tensor_entry **order, size_t n, const char *const *metadata, char **head, size_t *bytes,
+                                 tutti_error *err)
+{
+    tutti_status status = TUTTI_OK;
+    json_t *root = json_object(), *texts = NULL;
+    bool failed = root == NULL;
+    size_t json, whole;
+
+    *head = NULL;
+    *bytes = 0;
+    if (metadata != NULL && metadata[0] != NULL && !failed) {
+        failed = (texts = json_object()) == NULL || json_object_set_new(root, "__metadata__", texts) != 0;
+        for (size_t k = 0; !failed && metadata[k] != NULL; k += 2) {
+            if (metadata[k + 1] == NULL || !tutti_state_utf8(metadata[k]) || !tutti_state_utf8(metadata[k + 1]) ||
+                json_object_get(texts, metadata[k]) != NULL) {
+                status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "cannot write '%s': metadata are pairs of UTF-8 texts with different keys; pair %zu "
+                                    "is not", path, k / 2 + 1);
+                goto out;
+            }
+            failed = json_object_set_new(texts, metadata[k], json_string(metadata[k + 1])) != 0;
+        }
+    }
+    for (size_t k = 0; k < n && !failed; k++)
+        failed = json_object_set_new(root, order[k]->name, entry_json(order[k])) != 0;
+    json = failed ? 0 : json_dumpb(root, NULL, 0, JSON_COMPACT | JSON_PRESERVE_ORDER);
+    if (json == 0) {
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the header of '%s' (%zu tensors)", path, n);
+        goto out;
+    }
+    whole = (8 + json + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    if (whole - 8 > TUTTI_STATE_HEADER_MOST) {
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "cannot write '%s': the header of %zu tensors has %zu bytes, more than the %llu we read; "
+                            "use fewer tensors or several files", path, n, whole - 8, (unsigned long long)TUTTI_STATE_HEADER_MOST);
+        goto out;
+    }
+    *head = tutti_alloc(whole, 1);
+    if (*head == NULL) {
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory (%zu bytes) for the header of '%s'", whole, path);
+        goto out;
+    }
+    memset(*head, ' ', whole);
+    for (int k = 0; k < 8; k++)
+        (*head)[k] = (char)((whole - 8) >> 8 * k & 0xff);
+    json_dumpb(root, *head + 8, json, JSON_COMPACT | JSON_PRESERVE_ORDER);
+    *bytes = whole;
+out:
+    json_decref(root);
+    return status;
+}
+
+static tutti_status write_hashed(tutti_file *file, tutti_state_hash *h, const void *data, size_t bytes, tutti_error *err)
+{
+    const char *at = data;
+
+    while (bytes > 0) {
+        const size_t piece = bytes < PIECE ? bytes : PIECE;
+        tutti_state_hash_add(h, at, piece);
+        TUTTI_TRY(tutti_file_write(file, at, piece, err));
+        at += piece;
+        bytes -= piece;
+    }
+    return TUTTI_OK;
+}
+
+/* Writes everything to `part` and syncs it; the file is closed in any case. */
+static tutti_status write_part(tutti_runtime *rt, const char *part, const char *head, size_t head_bytes, tutti_tensor_entry **order, size_t n,
+                               tutti_state_hash *h, tutti_error *err)
+{
+    tutti_file *file;
+    tutti_status status = tutti_file_open(&file, rt, part, TUTTI_FILE_CREATE, err), closed;
+
+    if (status != TUTTI_OK)
+        return status;
+    status = write_hashed(file, h, head, head_bytes, err);
+    for (size_t k = 0; k < n && status == TUTTI_OK; k++)
+        status = write_hashed(file, h, order[k]->data, (size_t)order[k]->bytes, err);
+    if (status == TUTTI_OK)
+        status = tutti_file_sync(file, err);
+    closed = tutti_file_close(file, status == TUTTI_OK ? err : NULL);
+    return status == TUTTI_OK ? closed : status;
+}
+
+tutti_status tutti_safetensors_write(tutti_runtime *rt, const char *path, tutti_tensor_entry *entries, size_t n, const char *const *metadata,
+                                     uint64_t *hash, tutti_error *err)
+{
+    tutti_status status;
+    tutti_tensor_entry **order = tutti_alloc(n + 1, sizeof *order);
+    tutti_state_hash *h = tutti_state_hash_open();
+    char *part = tutti_alloc(strlen(path) + sizeof ".part", 1), *head = NULL;
+    size_t head_bytes;
+
+    if (hash != NULL)
+        *hash = 0;
+    if (order == NULL || part == NULL || h == NULL) {
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to write '%s'", path);
+        goto out;
+    }
+    sprintf(part, "%s.part", path);
+    for (size_t k = 0; k < n; k++)
+        order[k] = &entries[k];
+    status = check_unique(path, order, n, err);
+    if (status == TUTTI_OK && n > 0)
+        qsort(order, n, sizeof *order, by_size_then_name);
+    if (status == TUTTI_OK)
+        status = lay_out(path, order, n, err);
+    if (status == TUTTI_OK)
+        status = print_header(path, order, n, metadata, &head, &head_bytes, err);
+    if (status == TUTTI_OK)
+        status = tutti_file_remove(rt, part, err);
+    if (status != TUTTI_OK)
+        goto out;
+    status = write_part(rt, part, head, head_bytes, order, n, h, err);
+    if (status == TUTTI_OK)
+        status = tutti_file_rename(rt, part, path, err);
+    if (status != TUTTI_OK)
+        tutti_file_remove(rt, part, NULL);
+    else if (hash != NULL)
+        *hash = tutti_state_hash_end(h);
+out:
+    tutti_free(order);
+    tutti_free(part);
+    tutti_free(head);
+    tutti_state_hash_close(h);
+    return status;
+}

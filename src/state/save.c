@@ -1,0 +1,559 @@
+/* save.c: a checkpoint written by all ranks at once. Three rounds over ports: everybody says that it could begin (room on the
+   disk, sound items) and rank 0 makes the directory; everybody writes its file and says what is in it; rank 0 lays the pieces
+   side by side, commits (commit.c) and says how it ended. A failure anywhere becomes everybody's, with the rank in the sentence.
+   Rank 0 asks the ranks in order and always hears all of them, so that nobody writes any more when it cleans up. */
+#include "state_internal.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define REPORT_MOST ((int64_t)1 << 30) /* bytes of what a rank says of its items */
+#define VERDICT_MOST 640
+
+/* ---- messages: 64-bit little-endian numbers and texts with a 0 at the end ---- */
+
+typedef struct message { uint8_t *data; size_t n, room, at; bool failed; } message; /* failed: no memory, or read past the end */
+
+static void put(message *m, const void *bytes, size_t n)
+{
+    if (m->room - m->n < n && !m->failed) {
+        const size_t room = 2 * m->room + n + 1024;
+        uint8_t *more = tutti_alloc(room, 1);
+        if (more != NULL && m->n > 0)
+            memcpy(more, m->data, m->n);
+        m->failed = more == NULL;
+        if (more != NULL) {
+            tutti_free(m->data);
+            m->data = more;
+            m->room = room;
+        }
+    }
+    if (!m->failed) {
+        memcpy(m->data + m->n, bytes, n);
+        m->n += n;
+    }
+}
+
+static void put_number(message *m, uint64_t number)
+{
+    uint8_t bytes[8];
+
+    for (int k = 0; k < 8; k++)
+        bytes[k] = (uint8_t)(number >> 8 * k);
+    put(m, bytes, 8);
+}
+
+static void put_text(message *m, const char *text)
+{
+    put(m, text, strlen(text) + 1);
+}
+
+static uint64_t get_number(message *m)
+{
+    uint64_t number = 0;
+
+    if (m->n - m->at < 8) {
+        m->failed = true;
+        m->at = m->n;
+        return 0;
+    }
+    for (int k = 7; k >= 0; k--)
+        number = number << 8 | m->data[m->at + (size_t)k];
+    m->at += 8;
+    return number;
+}
+
+static const char *get_text(message *m)
+{
+    const char *text = (const char *)m->data + m->at;
+
+    if (m->at == m->n || memchr(text, 0, m->n - m->at) == NULL) {
+        m->failed = true;
+        m->at = m->n;
+        return "";
+    }
+    m->at += strlen(text) + 1;
+    return text;
+}
+
+static void put_outcome(message *m, tutti_status status, const tutti_error *why)
+{
+    put_number(m, (uint64_t)status);
+    put_number(m, (uint64_t)(status == TUTTI_OK ? 0 : why->cause));
+    put_number(m, (uint64_t)(int64_t)(status == TUTTI_OK ? -1 : why->rank));
+    put_text(m, status == TUTTI_OK ? "" : why->text);
+}
+
+static tutti_status get_outcome(message *m, tutti_error *why)
+{
+    const uint64_t status = get_number(m), cause = get_number(m), rank = get_number(m);
+    const char *text = get_text(m);
+
+    *why = (tutti_error){ .status = TUTTI_OK, .rank = -1 };
+    if (m->failed || status > TUTTI_ERR_NUMBER)
+        return tutti_fail(why, TUTTI_ERR_CORRUPT, 0, "a message about the checkpoint is not what it should be");
+    if (status != TUTTI_OK) {
+        tutti_fail(why, (tutti_status)status, 0, "%s", text); /* the text has the cause in words */
+        why->cause = (int)cause;
+        why->rank = (int)(int64_t)rank;
+    }
+    return (tutti_status)status;
+}
+
+/* ---- the save ---- */
+
+typedef struct saver {
+    tutti_world *world;
+    tutti_runtime *rt;
+    int rank, size;
+    const char *dir, *facts;
+    uint64_t step;
+    const tutti_saved *items;
+    size_t n;
+    tutti_port report, verdict;
+    tutti_commit commit;
+    message *heard;               /* rank 0: size of them, this round's reports */
+} saver;
+
+/* One failure of the round, the one that others follow from: the first that is not a peer's death. */
+static void take_worse(tutti_status *status, tutti_error *why, int rank, tutti_status other, const tutti_error *other_why, const saver *s)
+{
+    if (other == TUTTI_OK || (*status != TUTTI_OK && (*status != TUTTI_ERR_PEER || other == TUTTI_ERR_PEER)))
+        return;
+    *status = other;
+    tutti_fail_rank(why, other, rank, "cannot save the checkpoint of step %llu: rank %d: %s", (unsigned long long)s->step, rank,
+                    other_why->text);
+    why->cause = other_why->cause;
+}
+
+/* Sends the report, or on rank 0 keeps it. Takes what m has. */
+static tutti_status say(saver *s, message *m, tutti_error *err)
+{
+    tutti_note note = { .a = m->failed ? -1 : (int64_t)m->n };
+    tutti_status status = TUTTI_OK;
+
+    if (s->rank == 0) {
+        s->heard[0] = *m;
+        *m = (message){ 0 };
+        return TUTTI_OK;
+    }
+    if (note.a > REPORT_MOST)
+        note.a = -1;
+    status = tutti_send(s->world, 0, s->report, &note, tutti_nothing(), err);
+    if (status == TUTTI_OK && note.a > 0)
+        status = tutti_send(s->world, 0, s->report, NULL, tutti_host(m->data, m->n, TUTTI_U8), err);
+    return status;
+}
+
+/* Rank 0: rank r's report. A report too large to hold is taken with no room, so that its sender need not wait for ever. */
+static tutti_status hear(saver *s, int r, tutti_error *err)
+{
+    message *m = &s->heard[r];
+    tutti_note note;
+
+    if (r == 0)
+        return s->heard[0].failed ? tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing what to save") : TUTTI_OK;
+    TUTTI_TRY(tutti_recv(s->world, r, s->report, &note, tutti_nothing(), TUTTI_FOREVER, err));
+    if (note.a < 0)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing what to save");
+    *m = (message){ .data = note.a <= REPORT_MOST ? tutti_alloc((size_t)note.a + 1, 1) : NULL };
+    if (m->data == NULL) {
+        tutti_recv(s->world, r, s->report, NULL, tutti_nothing(), TUTTI_FOREVER, NULL);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no room on rank 0 for the list of what it saves (%lld bytes)", (long long)note.a);
+    }
+    m->n = m->room = (size_t)note.a;
+    if (note.a == 0)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_recv(s->world, r, s->report, &note, tutti_host(m->data, m->n, TUTTI_U8), TUTTI_FOREVER, err));
+    if (note.bytes != m->n)
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "its list of what it saves has %llu bytes, not the %zu it spoke of",
+                          (unsigned long long)note.bytes, m->n);
+    return TUTTI_OK;
+}
+
+/* Rank 0: all reports of the round; each begins with how its rank fared. */
+static tutti_status hear_all(saver *s, tutti_error *why)
+{
+    tutti_status status = TUTTI_OK;
+
+    for (int r = 0; r < s->size; r++) {
+        tutti_error other = { .rank = -1 };
+        tutti_status heard = hear(s, r, &other);
+        if (heard == TUTTI_OK)
+            heard = get_outcome(&s->heard[r], &other);
+        take_worse(&status, why, r, heard, &other, s);
+    }
+    return status;
+}
+
+/* Rank 0 without memory: takes everybody's report away unread, since a sender may wait until it is taken. */
+static void hear_nobody(saver *s)
+{
+    for (int r = 1; r < s->size; r++) {
+        tutti_note note;
+        if (tutti_recv(s->world, r, s->report, &note, tutti_nothing(), TUTTI_FOREVER, NULL) == TUTTI_OK && note.a > 0)
+            tutti_recv(s->world, r, s->report, NULL, tutti_nothing(), TUTTI_FOREVER, NULL);
+    }
+}
+
+static void forget(saver *s)
+{
+    for (int r = 0; s->heard != NULL && r < s->size; r++) {
+        tutti_free(s->heard[r].data);
+        s->heard[r] = (message){ 0 };
+    }
+}
+
+/* Rank 0's word on the round, to all. Who is gone need not hear it; who cannot be told for another reason must not be left waiting
+   while the others go on: then rank 0 fails too, whatever the word was. */
+static tutti_status decide(saver *s, tutti_status status, const tutti_error *why, uint64_t number, tutti_error *err)
+{
+    uint8_t room[VERDICT_MOST]; /* enough for a number, an outcome and its text: nothing is allocated here */
+    message m = { .data = room, .room = sizeof room };
+
+    _Static_assert(VERDICT_MOST >= 4 * 8 + sizeof why->text, "a verdict must fit");
+    if (status != TUTTI_OK && err != NULL)
+        *err = *why;
+    put_number(&m, number);
+    put_outcome(&m, status, why);
+    for (int r = 1; r < s->size; r++) {
+        tutti_error other;
+        const tutti_status sent = tutti_send(s->world, r, s->verdict, NULL, tutti_host(m.data, m.n, TUTTI_U8), &other);
+        if (sent != TUTTI_OK && sent != TUTTI_ERR_PEER && status == TUTTI_OK)
+            status = tutti_fail_rank(err, sent, r, "cannot tell rank %d how the checkpoint of step %llu ended: %s", r, (unsigned long long)s->step,
+                                     other.text);
+    }
+    return status;
+}
+
+static tutti_status await_decision(saver *s, uint64_t *number, tutti_error *err)
+{
+    uint8_t room[VERDICT_MOST];
+    message m = { .data = room, .room = sizeof room };
+    tutti_note note;
+    tutti_error why;
+    tutti_status status;
+
+    *number = 0;
+    TUTTI_TRY(tutti_recv(s->world, 0, s->verdict, &note, tutti_host(room, sizeof room, TUTTI_U8), TUTTI_FOREVER, err));
+    m.n = (size_t)note.bytes;
+    *number = get_number(&m);
+    status = get_outcome(&m, &why);
+    if (status != TUTTI_OK && err != NULL)
+        *err = why;
+    return status;
+}
+
+/* ---- round one: may it begin ---- */
+
+static uint64_t bytes_of(const tutti_saved *item)
+{
+    return (item->end - item->begin) * tutti_dtype_bytes(item->dtype);
+}
+
+static tutti_status check_item(const saver *s, const tutti_saved *i, uint64_t *need, tutti_error *err)
+{
+    char state[TUTTI_STATE_SHOWN], tensor[TUTTI_STATE_SHOWN];
+    size_t bytes;
+
+    tutti_state_shown(state, i->state);
+    tutti_state_shown(tensor, i->tensor);
+    if (i->keep < TUTTI_SAME || i->keep >= TUTTI_SCRATCH)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s/%s' is kept '%s', which is not saved", state, tensor, tutti_keep_name(i->keep));
+    if (i->owner != -1 && i->owner != s->rank)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s/%s' is rank %d's own and only that rank can save it", state, tensor, i->owner);
+    if (i->begin > i->end || i->end > i->count || (i->begin < i->end && i->data == NULL))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s/%s' has no elements [%llu, %llu) of %llu to save", state, tensor,
+                          (unsigned long long)i->begin, (unsigned long long)i->end, (unsigned long long)i->count);
+    if (i->count > INT64_MAX || !tutti_size_mul((size_t)i->count, tutti_dtype_bytes(i->dtype), &bytes))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s/%s' has %llu elements, more than memory can hold", state, tensor,
+                          (unsigned long long)i->count);
+    *need += bytes_of(i) + 512; /* and its place in the header and the manifest */
+    return TUTTI_OK;
+}
+
+static tutti_status check_facts(const saver *s, tutti_error *err)
+{
+    json_t *facts;
+    tutti_status status = tutti_state_json(&facts, s->facts, strlen(s->facts), "text of the checkpoint's facts", err);
+
+    if (status == TUTTI_OK && !json_is_object(facts))
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "the checkpoint's facts are no JSON object");
+    json_decref(facts);
+    return status == TUTTI_ERR_CORRUPT ? TUTTI_ERR_USAGE : status;
+}
+
+/* What this rank needs and what its file system has left. */
+static tutti_status prepare(const saver *s, uint64_t *need, uint64_t *left, tutti_error *err)
+{
+    char *place;
+    tutti_status status;
+
+    *need = *left = 0;
+    if (s->step > UINT64_C(999999999999999999))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "step %llu has more digits than a checkpoint's name", (unsigned long long)s->step);
+    TUTTI_TRY(check_facts(s, err));
+    for (size_t k = 0; k < s->n; k++)
+        TUTTI_TRY(check_item(s, &s->items[k], need, err));
+    place = tutti_commit_place(s->rt, s->dir);
+    if (place == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cannot look for room at '%s'", s->dir);
+    status = tutti_space_left(s->rt, place, left, err);
+    tutti_free(place);
+    return status;
+}
+
+/* Rank 0: what all need together against the least that anybody sees, since they share the directory. */
+static tutti_status weigh(saver *s, tutti_error *why)
+{
+    uint64_t total = 65536, least = UINT64_MAX, print0 = 0;
+    int who = 0;
+
+    for (int r = 0; r < s->size; r++) {
+        const uint64_t need = get_number(&s->heard[r]), left = get_number(&s->heard[r]), print = get_number(&s->heard[r]);
+        total = need > UINT64_MAX / 2 - total ? UINT64_MAX / 2 : total + need;
+        if (left < least) {
+            least = left;
+            who = r;
+        }
+        if (r == 0)
+            print0 = print;
+        if (print != print0)
+            return tutti_fail_rank(why, TUTTI_ERR_STATE, r, "cannot save the checkpoint of step %llu: rank %d saves another step or other facts "
+                                   "than rank 0; all must save the same", (unsigned long long)s->step, r);
+    }
+    total += total / 50;
+    if (total <= least)
+        return TUTTI_OK;
+    return tutti_fail_rank(why, TUTTI_ERR_IO, who, "cannot save the checkpoint of step %llu: it needs %llu bytes and rank %d sees %llu left at '%s'; "
+                           "free space there or keep fewer checkpoints", (unsigned long long)s->step, (unsigned long long)total, who,
+                           (unsigned long long)least, s->dir);
+}
+
+static tutti_status begin(saver *s, uint64_t *id, tutti_error *err)
+{
+    message m = { 0 };
+    tutti_error why = { .rank = -1 };
+    uint64_t need, left;
+    tutti_status status;
+
+    *id = 0;
+    if (s->rank == 0)
+        tutti_commit_clean(s->rt, s->dir);
+    status = prepare(s, &need, &left, &why);
+    put_outcome(&m, status, &why);
+    put_number(&m, need);
+    put_number(&m, left);
+    put_number(&m, tutti_hash(s->facts, strlen(s->facts)) ^ s->step);
+    status = say(s, &m, err);
+    tutti_free(m.data);
+    TUTTI_TRY(status);
+    if (s->rank != 0)
+        return await_decision(s, id, err);
+    why = (tutti_error){ .rank = -1 };
+    status = hear_all(s, &why);
+    if (status == TUTTI_OK)
+        status = weigh(s, &why);
+    forget(s);
+    if (status == TUTTI_OK) {
+        tutti_error other = { .rank = -1 };
+        tutti_status made;
+        tutti_entropy(s->rt, id, sizeof *id);
+        made = tutti_commit_open(&s->commit, s->rt, s->dir, s->step, *id, &other);
+        if (made == TUTTI_OK)
+            made = tutti_commit_begin(&s->commit, &other);
+        take_worse(&status, &why, 0, made, &other, s);
+        if (made != TUTTI_OK && s->commit.tmp != NULL)
+            tutti_commit_abandon(&s->commit);
+    }
+    return decide(s, status, &why, *id, err);
+}
+
+/* ---- round two: everybody writes ---- */
+
+/* Writes this rank's file (none if it has no elements to save) into tmp, and tells its size and hash. */
+static tutti_status write_file(const saver *s, uint64_t *bytes, uint64_t *hash, tutti_error *err)
+{
+    char name[TUTTI_STATE_FILE_NAME], step[24], *path, *keys, *at;
+    const char *metadata[] = { "format", "tutti-checkpoint", "step", step, NULL };
+    tutti_tensor_entry *entries = tutti_alloc(s->n + 1, sizeof *entries);
+    tutti_status status = TUTTI_OK;
+    tutti_file *file = NULL;
+    size_t room = 1, n = 0;
+
+    *bytes = *hash = 0;
+    for (size_t k = 0; k < s->n; k++)
+        room += strlen(s->items[k].state) + strlen(s->items[k].tensor) + 24;
+    tutti_state_file_name(name, s->rank, s->size);
+    snprintf(step, sizeof step, "%llu", (unsigned long long)s->step);
+    path = tutti_state_join(s->commit.tmp, name);
+    keys = at = tutti_alloc(room, 1);
+    if (entries == NULL || path == NULL || keys == NULL) {
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing %zu tensors to save", s->n);
+        goto out;
+    }
+    for (size_t k = 0; k < s->n; k++) {
+        const tutti_saved *i = &s->items[k];
+        if (i->begin == i->end)
+            continue;
+        tutti_state_key(at, (size_t)(keys + room - at), i->state, i->tensor, i->begin);
+        entries[n++] = (tutti_tensor_entry){ .name = at, .dtype = i->dtype, .dims = 1, .dim = { i->end - i->begin }, .data = i->data };
+        at += strlen(at) + 1;
+    }
+    if (n == 0)
+        goto out;
+    status = tutti_safetensors_write(s->rt, path, entries, n, metadata, hash, err);
+    if (status == TUTTI_OK)
+        status = tutti_directory_sync(s->rt, s->commit.tmp, err); /* each host for itself: rank 0's sync may not reach another's cache */
+    if (status == TUTTI_OK)
+        status = tutti_file_open(&file, s->rt, path, TUTTI_FILE_READ, err);
+    if (status == TUTTI_OK)
+        *bytes = tutti_file_bytes(file);
+    tutti_file_close(file, NULL);
+out:
+    tutti_free(entries);
+    tutti_free(path);
+    tutti_free(keys);
+    return status;
+}
+
+static void put_items(message *m, const saver *s)
+{
+    put_number(m, s->n);
+    for (size_t k = 0; k < s->n; k++) {
+        const tutti_saved *i = &s->items[k];
+        put_text(m, i->state);
+        put_text(m, i->tensor);
+        put_number(m, (uint64_t)i->keep);
+        put_number(m, (uint64_t)i->dtype);
+        put_number(m, (uint64_t)(int64_t)i->owner);
+        put_number(m, i->count);
+        put_number(m, i->begin);
+        put_number(m, i->end);
+        put_number(m, i->begin < i->end ? tutti_hash(i->data, (size_t)bytes_of(i)) : 0);
+    }
+}
+
+/* Rank 0: the reports laid side by side (merge.c), and the commit. */
+static tutti_status conclude(saver *s, tutti_error *why)
+{
+    tutti_checkpoint *c = NULL;
+    tutti_saved_piece *pieces;
+    tutti_manifest_file *files = tutti_alloc((size_t)s->size + 1, sizeof *files);
+    uint64_t total = 0, at = 0;
+    size_t n_files = 0;
+    tutti_status status = TUTTI_OK;
+
+    for (int r = 0; r < s->size; r++) {
+        const uint64_t bytes = get_number(&s->heard[r]), hash = get_number(&s->heard[r]), n = get_number(&s->heard[r]);
+        if (bytes > 0 && files != NULL)
+            files[n_files++] = (tutti_manifest_file){ r, bytes, hash };
+        total += n > s->heard[r].n ? 0 : n; /* an item has more bytes than one */
+    }
+    pieces = tutti_alloc((size_t)total + 1, sizeof *pieces);
+    if (files == NULL || pieces == NULL)
+        status = tutti_fail(why, TUTTI_ERR_MEMORY, ENOMEM, "listing the %llu tensors of all ranks", (unsigned long long)total);
+    for (int r = 0; r < s->size && status == TUTTI_OK; r++) {
+        message *m = &s->heard[r];
+        while (m->at < m->n && !m->failed && at < total) {
+            tutti_saved_piece *p = &pieces[at++];
+            p->state = get_text(m);
+            p->tensor = get_text(m);
+            p->keep = (tutti_keep)get_number(m);
+            p->dtype = (tutti_dtype)get_number(m);
+            p->range.owner = (int)(int64_t)get_number(m);
+            p->count = get_number(m);
+            p->range.begin = get_number(m);
+            p->range.end = get_number(m);
+            p->range.hash = get_number(m);
+            p->rank = r;
+        }
+        if (m->failed || m->at < m->n)
+            status = tutti_fail_rank(why, TUTTI_ERR_CORRUPT, r, "rank %d's list of what it saves is not what it should be", r);
+    }
+    if (status == TUTTI_OK)
+        status = tutti_manifest_merge(&c, s->commit.final, pieces, (size_t)at, files, n_files, why);
+    if (status == TUTTI_OK) {
+        c->step = s->step;
+        c->world = s->size;
+        c->facts = tutti_copy_text(s->facts);
+        status = c->facts == NULL ? tutti_fail(why, TUTTI_ERR_MEMORY, ENOMEM, "no memory for the checkpoint's facts")
+                                  : tutti_manifest_check(c, "the ranks' parts do not make a whole", why);
+        if (status == TUTTI_ERR_CORRUPT) /* nothing is damaged: the caller's items are wrong */
+            status = TUTTI_ERR_USAGE;
+    }
+    if (status == TUTTI_OK)
+        status = tutti_commit_finish(&s->commit, c, why);
+    tutti_checkpoint_close(c);
+    tutti_free(files);
+    tutti_free(pieces);
+    return status;
+}
+
+static tutti_status write_and_conclude(saver *s, uint64_t id, tutti_error *err)
+{
+    message m = { 0 };
+    tutti_error why = { .rank = -1 };
+    uint64_t bytes = 0, hash = 0, nothing;
+    tutti_status status = s->rank == 0 ? TUTTI_OK : tutti_commit_open(&s->commit, s->rt, s->dir, s->step, id, &why);
+
+    if (status == TUTTI_OK)
+        status = write_file(s, &bytes, &hash, &why);
+    put_outcome(&m, status, &why);
+    put_number(&m, bytes);
+    put_number(&m, hash);
+    if (status == TUTTI_OK)
+        put_items(&m, s);
+    status = say(s, &m, err);
+    tutti_free(m.data);
+    if (s->rank != 0) {
+        TUTTI_TRY(status);
+        return await_decision(s, &nothing, err);
+    }
+    why = (tutti_error){ .rank = -1 };
+    status = hear_all(s, &why);
+    if (status == TUTTI_OK) {
+        tutti_error other = { .rank = -1 };
+        tutti_status ended = conclude(s, &other);
+        take_worse(&status, &why, other.rank >= 0 ? other.rank : 0, ended, &other, s);
+    }
+    forget(s);
+    if (status != TUTTI_OK)
+        tutti_commit_abandon(&s->commit);
+    return decide(s, status, &why, 0, err);
+}
+
+tutti_status tutti_checkpoint_save_through(tutti_world *world, tutti_runtime *files, const char *dir, uint64_t step, const tutti_saved *items,
+                                           size_t n, const char *facts, int keep, tutti_error *err)
+{
+    saver s = { .world = world, .rt = files, .rank = tutti_world_rank(world), .size = tutti_world_size(world), .dir = dir,
+                .facts = facts, .step = step, .items = items, .n = n, .report = tutti_port_of("checkpoint.report", step, 0),
+                .verdict = tutti_port_of("checkpoint.verdict", step, 0) };
+    tutti_status status = TUTTI_OK;
+    uint64_t id;
+
+    if (s.rank == 0 && (s.heard = tutti_alloc((size_t)s.size, sizeof *s.heard)) == NULL) {
+        tutti_error why = { .rank = -1 };
+        hear_nobody(&s);
+        status = tutti_fail_rank(&why, TUTTI_ERR_MEMORY, 0, "cannot save the checkpoint of step %llu: rank 0: no memory", (unsigned long long)step);
+        return decide(&s, status, &why, 0, err);
+    }
+    status = begin(&s, &id, err);
+    if (status == TUTTI_OK)
+        status = write_and_conclude(&s, id, err);
+    if (status == TUTTI_OK && s.rank == 0) {
+        tutti_commit_retire(&s.commit, keep);
+        tutti_commit_clean(files, dir);
+    }
+    forget(&s);
+    tutti_free(s.heard);
+    tutti_commit_close(&s.commit);
+    return status;
+}
+
+tutti_status tutti_checkpoint_save(tutti_world *world, const char *dir, uint64_t step, const tutti_saved *items, size_t n, const char *facts,
+                                   int keep, tutti_error *err)
+{
+    return tutti_checkpoint_save_through(world, tutti_world_runtime(world), dir, step, items, n, facts, keep, err);
+}

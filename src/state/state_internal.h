@@ -1,0 +1,127 @@
+/* state_internal.h: what the file part of this room shares: safetensors, manifest, checkpoint. */
+#ifndef TUTTI_STATE_INTERNAL_H
+#define TUTTI_STATE_INTERNAL_H
+#include "tutti/checkpoint.h"
+#include "tutti/safetensors.h"
+#include <jansson.h>
+
+#define TUTTI_STATE_NAME_MOST 1024                    /* bytes of a tensor's name in a file */
+#define TUTTI_STATE_DEPTH_MOST 32                     /* of JSON */
+#define TUTTI_STATE_HEADER_MOST ((uint64_t)16 << 20)  /* bytes of a safetensors header */
+#define TUTTI_STATE_MANIFEST_MOST ((uint64_t)64 << 20)
+
+/* ---- text.c ---- */
+/* JSON from outside: depth and duplicate keys are checked, one value and white space only. *out is json_decref'ed by the caller. `what`
+   begins the sentence: "header of 'a.safetensors'". */
+tutti_status tutti_state_json(json_t **out, const char *text, size_t bytes, const char *what, tutti_error *err);
+bool tutti_state_utf8(const char *text);
+/* A name from a file as a sentence may show it: without control characters, cut at 60 bytes. Gives out. */
+#define TUTTI_STATE_SHOWN 68
+const char *tutti_state_shown(char out[TUTTI_STATE_SHOWN], const char *name);
+bool tutti_state_dtype(const char *name, tutti_dtype *dtype);   /* "F32"; false: none of ours */
+bool tutti_state_count(const json_t *value, uint64_t *count);   /* a whole number from 0 to 2^63 - 1 */
+void tutti_state_hex(char out[17], uint64_t hash);
+bool tutti_state_unhex(const char *text, uint64_t *hash);       /* exactly 16 lower-case digits */
+char *tutti_state_join(const char *directory, const char *name); /* "directory/name"; tutti_free it; NULL: no memory */
+
+/* XXH3-64 of a stream; equal to tutti_hash of the whole. */
+typedef struct tutti_state_hash tutti_state_hash;
+tutti_state_hash *tutti_state_hash_open(void);                  /* NULL: no memory */
+void tutti_state_hash_close(tutti_state_hash *h);
+void tutti_state_hash_begin(tutti_state_hash *h);
+void tutti_state_hash_add(tutti_state_hash *h, const void *data, size_t bytes);
+uint64_t tutti_state_hash_end(const tutti_state_hash *h);
+
+/* ---- safetensors.c ---- */
+struct tutti_tensor_file {
+    char *path;
+    tutti_file *file;             /* NULL: parsed from memory */
+    uint64_t data;                /* where the data section begins in the file */
+    uint64_t file_bytes;
+    tutti_tensor_entry *entries;  /* by name */
+    size_t n;
+    char **metadata;              /* key, value, ...; pairs of them */
+    size_t pairs;
+    char *text;                   /* the names and metadata, ended by 0 each */
+};
+
+/* ---- manifest.c: a checkpoint's manifest in memory, also while it is being made ---- */
+typedef struct tutti_manifest_range {
+    uint64_t begin, end, hash;
+    uint32_t file;                /* index in files */
+    int owner;
+} tutti_manifest_range;
+typedef struct tutti_manifest_state {
+    char *state, *tensor;
+    tutti_keep keep;
+    tutti_dtype dtype;
+    uint64_t count;
+    size_t first, n;              /* its ranges, by (owner, begin) */
+} tutti_manifest_state;
+typedef struct tutti_manifest_file { int rank; uint64_t bytes, hash; } tutti_manifest_file;
+struct tutti_checkpoint {
+    char *path;                   /* of the manifest, for sentences */
+    char *directory;              /* NULL: parsed from memory */
+    tutti_runtime *rt;
+    uint64_t step;
+    int world;
+    char *facts;
+    tutti_manifest_file *files;   /* by rank */
+    size_t n_files;
+    tutti_manifest_state *states; /* by (state, tensor) */
+    size_t n_states;
+    tutti_manifest_range *ranges;
+    size_t n_ranges;
+};
+#define TUTTI_STATE_FILE_NAME 64
+void tutti_state_file_name(char out[TUTTI_STATE_FILE_NAME], int rank, int world); /* "rank-00003-of-00008.safetensors" */
+/* "<state>/<tensor>@<begin>"; room: what the names need and 24. */
+void tutti_state_key(char *out, size_t room, const char *state, const char *tensor, uint64_t begin);
+int tutti_state_order(const char *state, const char *tensor, const char *other_state, const char *other_tensor); /* as strcmp of the pairs */
+/* Every state's ranges are disjoint and complete for each owner; sentences begin with `what`. */
+tutti_status tutti_manifest_check(const tutti_checkpoint *c, const char *what, tutti_error *err);
+/* The text that is written; tutti_free it. c->facts is JSON. */
+tutti_status tutti_manifest_print(const tutti_checkpoint *c, char **text, size_t *bytes, tutti_error *err);
+
+/* ---- merge.c: the ranks' lists become a manifest ---- */
+typedef struct tutti_saved_piece {
+    const char *state, *tensor;
+    tutti_keep keep;
+    tutti_dtype dtype;
+    uint64_t count;
+    tutti_manifest_range range;   /* but for the file */
+    int rank;                     /* that has written it */
+} tutti_saved_piece;
+/* Sorts the pieces. files: by rank, those that have one. The result has no step, world or facts yet and is not checked. */
+tutti_status tutti_manifest_merge(tutti_checkpoint **out, const char *path, tutti_saved_piece *pieces, size_t n, const tutti_manifest_file *files,
+                                  size_t n_files, tutti_error *err);
+
+/* ---- checkpoint.c ---- */
+typedef struct tutti_found_step { uint64_t step; bool old; char *name; } tutti_found_step; /* old: "step-00001200-old", see commit.c */
+typedef struct tutti_found_steps { tutti_found_step *at; size_t n, room; } tutti_found_steps;
+/* What in the directory is named like a checkpoint, newest first. Free the list in any case. */
+tutti_status tutti_state_list_steps(tutti_runtime *rt, const char *directory, tutti_found_steps *list, tutti_error *err);
+void tutti_state_free_steps(tutti_found_steps *list);
+char *tutti_state_path_of(const tutti_checkpoint *c, size_t file); /* tutti_free it; NULL: no memory */
+
+/* ---- commit.c: rank 0's part of a save. A plan of directories, and the steps on it. ---- */
+typedef struct tutti_commit {
+    tutti_runtime *rt;
+    const char *dir;
+    uint64_t step;
+    char *tmp, *final, *old;      /* DIR/tmp-00001200-0123456789abcdef, DIR/step-00001200, DIR/step-00001200-old */
+} tutti_commit;
+tutti_status tutti_commit_open(tutti_commit *c, tutti_runtime *rt, const char *dir, uint64_t step, uint64_t id, tutti_error *err);
+void tutti_commit_close(tutti_commit *c);
+char *tutti_commit_place(tutti_runtime *rt, const char *dir);      /* dir, or the nearest above it that exists; tutti_free it */
+tutti_status tutti_commit_begin(tutti_commit *c, tutti_error *err);  /* DIR, durable, and tmp */
+/* Writes the manifest of m into tmp and makes tmp the checkpoint. On failure everything visible is as it was. */
+tutti_status tutti_commit_finish(tutti_commit *c, const tutti_checkpoint *m, tutti_error *err);
+void tutti_commit_abandon(tutti_commit *c);                        /* removes tmp, as far as that works */
+void tutti_commit_clean(tutti_runtime *rt, const char *dir);       /* removes what dead saves have left */
+void tutti_commit_retire(tutti_commit *c, int keep);               /* removes all but the newest, c's own among them */
+
+/* ---- save.c: tutti_checkpoint_save with the files of another runtime than the world's, so that a test can fail them ---- */
+tutti_status tutti_checkpoint_save_through(tutti_world *world, tutti_runtime *files, const char *dir, uint64_t step, const tutti_saved *items,
+                                           size_t n, const char *facts, int keep, tutti_error *err);
+#endif

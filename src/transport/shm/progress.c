@@ -1,0 +1,428 @@
+/* progress.c: the traffic of the rings. Called with the lock held by whoever waits; never blocks. One pass empties what has
+   come, sends what was waiting for room, and looks whether somebody has left.
+
+   Room and sleep: a sender that finds a ring full says so in `starved` and looks again; a receiver that has made room looks
+   at `starved` and rings the sender's bell. All four accesses are seq_cst, so at least one of the two sees the other's
+   (Dekker); the store of 0 precedes the ring, and a woken sender that finds no room says so again. */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include "shm_internal.h"
+
+#define PAD(bytes) (((bytes) + 15u) & ~(size_t)15)
+
+/* ---- control ring ---- */
+static bool full(uint32_t used, uint32_t size)
+{
+    return used >= size;
+}
+
+bool shm_put(shm_endpoint *e, shm_peer *p, const shm_entry *entry, const void *payload, size_t bytes)
+{
+    const uint32_t size = e->header->control_entries;
+    shm_entry *to;
+
+    if (full(p->out_control - p->out_control_seen, size)) {
+        p->out_control_seen = atomic_load_explicit(&p->out->control_head, memory_order_acquire); /* pairs with take_control */
+        if (full(p->out_control - p->out_control_seen, size)) {
+            atomic_store_explicit(&p->out->control_starved, 1, memory_order_seq_cst);
+            p->out_control_seen = atomic_load_explicit(&p->out->control_head, memory_order_seq_cst);
+            if (full(p->out_control - p->out_control_seen, size))
+                return false;
+        }
+    }
+    to = &p->out_entries[p->out_control & (size - 1)];
+    memcpy(to, entry, offsetof(shm_entry, payload));
+    if (bytes > 0)
+        memcpy(to->payload, payload, bytes);
+    p->out_control++;
+    atomic_store_explicit(&p->out->control_tail, p->out_control, memory_order_release); /* publishes the entry */
+    p->news = true;
+    return true;
+}
+
+/* The entry of an answer has gone out: what follows from it here. */
+static void answered(shm_endpoint *e, shm_peer *p, shm_answer *a)
+{
+    shm_op *op;
+
+    if (a->is_message) {
+        shm_message *m = SHM_OWNER(shm_message, answer, a);
+        if (a->kind == SHM_TAKEN) {
+            op = m->op;
+            shm_complete(e, op, m->outcome, -1);
+            shm_message_drop(e, m);
+        }
+        return;
+    }
+    op = SHM_OWNER(shm_op, answer, a);
+    if (a->kind == SHM_WITHDRAW)
+        shm_op_give(e, op);
+    else if (op->bytes <= TUTTI_SHM_INLINE)
+        shm_complete(e, op, TUTTI_OK, -1);
+    else {
+        op->state = SHM_OP_ANNOUNCED;
+        shm_list_insert(&p->sends, &op->link);
+    }
+}
+
+static void flush(shm_endpoint *e, shm_peer *p)
+{
+    while (!shm_list_empty(&p->outbox)) {
+        shm_answer *a = SHM_OWNER(shm_answer, link, p->outbox.next);
+        shm_entry entry = { .kind = (uint32_t)a->kind };
+        const void *payload = NULL;
+        size_t bytes = 0;
+
+        if (a->is_message) {
+            const shm_message *m = SHM_OWNER(shm_message, answer, a);
+            entry.send_id = m->send_id;
+            entry.message_id = shm_message_id(m);
+        } else {
+            const shm_op *op = SHM_OWNER(shm_op, answer, a);
+            entry.send_id = shm_op_id(op);
+            if (a->kind == SHM_ANNOUNCE) {
+                entry.tag = op->tag;
+                entry.note = op->request->note;
+                if (op->bytes <= TUTTI_SHM_INLINE) {
+                    payload = op->data;
+                    bytes = op->bytes;
+                }
+            }
+        }
+        if (!shm_put(e, p, &entry, payload, bytes))
+            return;
+        shm_list_remove(&a->link);
+        answered(e, p, a);
+    }
+}
+
+void shm_answer_queue(shm_endpoint *e, int to, shm_answer *answer, shm_kind kind)
+{
+    shm_peer *p = &e->peers[to];
+
+    answer->kind = kind;
+    if (shm_list_empty(&answer->link)) /* else it stands there already: the new word replaces the old */
+        shm_list_insert(&p->outbox, &answer->link);
+    flush(e, p);
+}
+
+/* ---- what comes ---- */
+static tutti_status announced(shm_endpoint *e, shm_peer *p, const shm_entry *entry, tutti_error *err)
+{
+    const bool large = entry->note.bytes > TUTTI_SHM_INLINE;
+    tutti_note note = entry->note;
+    shm_message *m;
+
+    note.from = p->rank;
+    if (!large) {
+        shm_op *op = shm_match_posted(e, p->rank, entry->tag);
+        if (op != NULL) {
+            shm_deliver(e, op, &note, entry->payload);
+            return TUTTI_OK;
+        }
+    }
+    m = shm_message_take(e);
+    if (m == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory to note a message from worker %d that no receive expects yet", p->rank);
+    shm_list_init(&m->of_peer);
+    m->answer.is_message = true;
+    m->from = p->rank;
+    m->large = large;
+    m->cleared = false;
+    m->tag = entry->tag;
+    m->send_id = entry->send_id;
+    m->sequence = e->sequence++;
+    m->note = note;
+    m->op = NULL;
+    m->local = NULL;
+    if (large)
+        shm_list_insert(&p->messages, &m->of_peer);
+    else if (note.bytes > 0)
+        memcpy(m->payload, entry->payload, note.bytes);
+    shm_offer_message(e, m);
+    return TUTTI_OK;
+}
+
+static void withdrawn(shm_endpoint *e, shm_peer *p, uint64_t send_id)
+{
+    for (shm_link *at = p->messages.next; at != &p->messages; at = at->next) {
+        shm_message *m = SHM_OWNER(shm_message, of_peer, at);
+        shm_op *op = m->op;
+        if (m->send_id != send_id)
+            continue;
+        if (m->cleared)
+            p->expecting--;
+        shm_message_drop(e, m);
+        if (op != NULL)
+            shm_offer_op(e, op);
+        return;
+    }
+}
+
+static tutti_status take_entry(shm_endpoint *e, shm_peer *p, const shm_entry *entry, tutti_error *err)
+{
+    shm_op *op = NULL;
+
+    if (entry->kind == SHM_CLEAR || entry->kind == SHM_TAKEN || entry->kind == SHM_REWIND) {
+        op = shm_op_find(e, entry->send_id);
+        if (op == NULL || op->peer != p->rank || op->message != NULL || (op->state != SHM_OP_ANNOUNCED && op->state != SHM_OP_STREAMING))
+            return TUTTI_OK; /* it was cancelled while this was under way */
+    }
+    switch ((shm_kind)entry->kind) {
+    case SHM_ANNOUNCE:
+        return announced(e, p, entry, err);
+    case SHM_CLEAR: /* also: start again, for another receive */
+        op->state = SHM_OP_STREAMING;
+        op->message_id = entry->message_id;
+        op->streamed = 0;
+        shm_list_remove(&op->link);
+        shm_list_insert(&p->streams, &op->link);
+        return TUTTI_OK;
+    case SHM_TAKEN:
+        shm_complete(e, op, TUTTI_OK, -1);
+        return TUTTI_OK;
+    case SHM_REWIND:
+        op->state = SHM_OP_ANNOUNCED;
+        shm_list_remove(&op->link);
+        shm_list_insert(&p->sends, &op->link);
+        return TUTTI_OK;
+    case SHM_WITHDRAW:
+        withdrawn(e, p, entry->send_id);
+        return TUTTI_OK;
+    default:
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, p->rank, "worker %d sent a message of kind %" PRIu32 ", which does not exist; its memory is damaged", p->rank, entry->kind);
+    }
+}
+
+static tutti_status take_control(shm_endpoint *e, shm_peer *p, tutti_error *err)
+{
+    const uint32_t size = e->header->control_entries;
+    tutti_status status = TUTTI_OK;
+    const uint32_t tail = atomic_load_explicit(&p->in->control_tail, memory_order_acquire); /* pairs with shm_put */
+
+    if (tail == p->in_control)
+        return TUTTI_OK;
+    if (tail - p->in_control > size)
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, p->rank, "worker %d claims %" PRIu32 " entries in a ring of %" PRIu32 "; its memory is damaged", p->rank, tail - p->in_control, size);
+    while (p->in_control != tail) {
+        status = take_entry(e, p, &p->in_entries[p->in_control & (size - 1)], err);
+        if (status != TUTTI_OK)
+            break; /* the entry stays: nothing is lost */
+        p->in_control++;
+    }
+    atomic_store_explicit(&p->in->control_head, p->in_control, memory_order_seq_cst); /* gives the room back */
+    if (atomic_load_explicit(&p->in->control_starved, memory_order_seq_cst) != 0) {
+        atomic_store_explicit(&p->in->control_starved, 0, memory_order_relaxed); /* the bell orders it */
+        p->news = true;
+    }
+    return status;
+}
+
+/* ---- data ring ---- */
+static void copy_in(unsigned char *ring, uint32_t size, uint32_t at, const unsigned char *from, size_t bytes)
+{
+    const size_t place = at & (size - 1), first = bytes < size - place ? bytes : size - place;
+
+    memcpy(ring + place, from, first);
+    memcpy(ring, from + first, bytes - first);
+}
+
+static void copy_out(unsigned char *to, const unsigned char *ring, uint32_t size, uint32_t at, size_t bytes)
+{
+    const size_t place = at & (size - 1), first = bytes < size - place ? bytes : size - place;
+
+    memcpy(to, ring + place, first);
+    memcpy(to + first, ring, bytes - first);
+}
+
+static tutti_status take_data(shm_endpoint *e, shm_peer *p, tutti_error *err)
+{
+    const uint32_t size = e->header->data_bytes;
+    const uint32_t tail = atomic_load_explicit(&p->in->data_tail, memory_order_acquire); /* pairs with stream */
+
+    if (tail - p->in_data_at > size)
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, p->rank, "worker %d claims %" PRIu32 " bytes in a ring of %" PRIu32 "; its memory is damaged", p->rank, tail - p->in_data_at, size);
+    while (p->in_data_at != tail) {
+        shm_fragment f;
+        shm_message *m;
+        copy_out((unsigned char *)&f, p->in_data, size, p->in_data_at, sizeof f);
+        if (tail - p->in_data_at < sizeof f || f.bytes > size || sizeof f + PAD(f.bytes) > tail - p->in_data_at)
+            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, p->rank, "worker %d sent a fragment of %" PRIu32 " bytes of which %" PRIu32 " are there; its memory is damaged",
+                                   p->rank, f.bytes, tail - p->in_data_at);
+        m = shm_message_find(e, f.message_id);
+        if (m != NULL && m->from == p->rank && m->cleared && f.bytes <= m->note.bytes - m->received) { /* else: of a cancelled one */
+            copy_out(m->op->data + m->received, p->in_data, size, p->in_data_at + (uint32_t)sizeof f, f.bytes);
+            m->received += f.bytes;
+            if (m->received == m->note.bytes) {
+                m->cleared = false;
+                p->expecting--;
+                m->outcome = TUTTI_OK;
+                shm_answer_queue(e, p->rank, &m->answer, SHM_TAKEN);
+            }
+        }
+        p->in_data_at += (uint32_t)(sizeof f + PAD(f.bytes));
+        /* One by one, so that the sender copies the next while we copy this. */
+        atomic_store_explicit(&p->in->data_head, p->in_data_at, memory_order_seq_cst);
+        if (atomic_load_explicit(&p->in->data_starved, memory_order_seq_cst) != 0) {
+            atomic_store_explicit(&p->in->data_starved, 0, memory_order_relaxed); /* the bell orders it */
+            p->news = true;
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* Bytes a fragment may have in the room there is, 0: too few to be worth it. */
+static size_t fragment_room(const shm_peer *p, uint32_t size, size_t wanted)
+{
+    const size_t most = size / 4 - sizeof(shm_fragment), left = size - (p->out_data_at - p->out_data_seen);
+    const size_t room = left < sizeof(shm_fragment) ? 0 : left - sizeof(shm_fragment), bytes = wanted < most ? wanted : most;
+
+    if (PAD(bytes) <= room)
+        return bytes;
+    return room >= size / 8 ? room & ~(size_t)15 : 0;
+}
+
+/* Streams to a peer take turns. After a ring's worth the lock is for others: with a fast receiver this would not end before
+   the message does. */
+static void stream(shm_endpoint *e, shm_peer *p)
+{
+    const uint32_t size = e->header->data_bytes, start = p->out_data_at;
+
+    while (!shm_list_empty(&p->streams)) {
+        shm_op *op = SHM_OWNER(shm_op, link, p->streams.next);
+        const size_t wanted = op->bytes - op->streamed;
+        size_t bytes = fragment_room(p, size, wanted);
+        shm_fragment f;
+
+        if (bytes == 0) {
+            p->out_data_seen = atomic_load_explicit(&p->out->data_head, memory_order_acquire); /* pairs with take_data */
+            bytes = fragment_room(p, size, wanted);
+        }
+        if (bytes == 0) {
+            atomic_store_explicit(&p->out->data_starved, 1, memory_order_seq_cst);
+            p->out_data_seen = atomic_load_explicit(&p->out->data_head, memory_order_seq_cst);
+            bytes = fragment_room(p, size, wanted);
+            if (bytes == 0)
+                return;
+        }
+        if (p->out_data_at - start >= size) {
+            e->more = true;
+            return;
+        }
+        f = (shm_fragment){ .message_id = op->message_id, .bytes = (uint32_t)bytes };
+        copy_in(p->out_data, size, p->out_data_at, (const unsigned char *)&f, sizeof f);
+        copy_in(p->out_data, size, p->out_data_at + (uint32_t)sizeof f, op->data + op->streamed, bytes);
+        p->out_data_at += (uint32_t)(sizeof f + PAD(bytes));
+        atomic_store_explicit(&p->out->data_tail, p->out_data_at, memory_order_release); /* publishes the fragment */
+        p->news = true;
+        op->streamed += bytes;
+        shm_list_remove(&op->link);
+        /* All sent: it waits among the others for its TAKEN. */
+        shm_list_insert(op->streamed == op->bytes ? &p->sends : &p->streams, &op->link);
+    }
+}
+
+/* ---- who has left ---- */
+static void end_sends(shm_endpoint *e, shm_link *list, int root)
+{
+    while (!shm_list_empty(list))
+        shm_complete(e, SHM_OWNER(shm_op, link, list->next), TUTTI_ERR_PEER, root);
+}
+
+static void end_posted(shm_endpoint *e, int from, int root)
+{
+    for (int b = 0; b < SHM_BUCKETS; b++) {
+        for (shm_link *at = e->posted[b].next, *next; at != &e->posted[b]; at = next) {
+            shm_op *op = SHM_OWNER(shm_op, link, at);
+            next = at->next;
+            if (op->peer == from)
+                shm_complete(e, op, TUTTI_ERR_PEER, root);
+        }
+    }
+}
+
+static void peer_gone(shm_endpoint *e, shm_peer *p)
+{
+    const int root = tutti_shm_root(&e->region, p->rank);
+
+    p->gone = true;
+    p->expecting = 0;
+    e->gone++;
+    while (!shm_list_empty(&p->outbox)) {
+        shm_answer *a = SHM_OWNER(shm_answer, link, p->outbox.next);
+        shm_list_remove(&a->link);
+        if (a->is_message || a->kind == SHM_WITHDRAW)
+            answered(e, p, a); /* nobody is left to be told; what has arrived has arrived */
+        else
+            shm_complete(e, SHM_OWNER(shm_op, answer, a), TUTTI_ERR_PEER, root);
+    }
+    end_sends(e, &p->sends, root);
+    end_sends(e, &p->streams, root);
+    while (!shm_list_empty(&p->messages)) {
+        shm_message *m = SHM_OWNER(shm_message, of_peer, p->messages.next);
+        if (m->op != NULL)
+            shm_complete(e, m->op, TUTTI_ERR_PEER, root);
+        shm_message_drop(e, m);
+    }
+    end_posted(e, p->rank, root);
+    if (e->gone == e->size - 1)
+        end_posted(e, TUTTI_ANY, root);
+}
+
+static tutti_status look_who_left(shm_endpoint *e, tutti_error *err)
+{
+    const uint32_t departures = atomic_load_explicit(&e->header->departures, memory_order_acquire); /* pairs with tutti_shm_depart */
+
+    if (departures == e->departures)
+        return TUTTI_OK;
+    for (int r = 0; r < e->size; r++) {
+        shm_peer *p = &e->peers[r];
+        if (r == e->rank || p->gone || atomic_load_explicit(&e->header->ranks[r].state, memory_order_acquire) < TUTTI_SHM_CLOSED)
+            continue;
+        /* The acquire above made all that it ever sent visible: take it before judging. */
+        TUTTI_TRY(take_control(e, p, err));
+        TUTTI_TRY(take_data(e, p, err));
+        peer_gone(e, p);
+    }
+    e->departures = departures;
+    return TUTTI_OK;
+}
+
+/* ---- one pass ---- */
+tutti_status shm_progress(shm_endpoint *e, tutti_error *err)
+{
+    tutti_status status;
+
+    e->more = false;
+    if (e->closing) /* requests have ended; what the lists still hold is on its way to be freed */
+        return TUTTI_OK;
+    status = look_who_left(e, err);
+    for (int r = 0; r < e->size && status == TUTTI_OK; r++) {
+        shm_peer *p = &e->peers[r];
+        if (r == e->rank || p->gone)
+            continue;
+        status = take_control(e, p, err);
+        if (status == TUTTI_OK && p->expecting > 0)
+            status = take_data(e, p, err);
+        if (!shm_list_empty(&p->outbox))
+            flush(e, p);
+        if (!shm_list_empty(&p->streams))
+            stream(e, p);
+    }
+    shm_tell(e, 1);
+    return status;
+}
+
+void shm_tell(shm_endpoint *e, int mine)
+{
+    for (int r = 0; r < e->size; r++) {
+        if (r != e->rank && e->peers[r].news) {
+            e->peers[r].news = false;
+            tutti_shm_ring_bell(&e->header->ranks[r]);
+        }
+    }
+    if (e->completed && e->waiting > mine)
+        tutti_shm_ring_bell(e->self);
+    e->completed = false;
+}

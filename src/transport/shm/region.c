@@ -1,0 +1,293 @@
+/* region.c: making, finding and leaving the memory of a run.
+
+   The file has no name at any time (O_TMPFILE; with O_EXCL it cannot be given one), so a run killed at any moment leaves
+   nothing in /dev/shm. Its pages are reserved before anybody maps it: tmpfs promises pages on ftruncate and raises SIGBUS at
+   the first touch when it cannot keep the promise; posix_fallocate says so here. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include "shm_region.h"
+
+#define DIRECTORY "/dev/shm"
+#define MIB (1024.0 * 1024.0)
+/* What the rings of all pairs together may take, and the least and most of one pair: a message's latency hardly gains from
+   more than 64 entries, a copy hardly from a ring beyond the second-level cache. */
+#define CONTROL_BUDGET ((uint64_t)16 << 20)
+#define DATA_BUDGET ((uint64_t)32 << 20)
+enum { CONTROL_LEAST = 8, CONTROL_MOST = 64, DATA_LEAST = 4096, DATA_MOST = 256 << 10, ENTRY_BYTES = 256 };
+
+static uint64_t round_up(uint64_t n, uint64_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+/* The largest power of two in [least, most] that gives each of `pairs` no more than its part of the budget. */
+static uint32_t share(uint64_t budget, uint64_t pairs, uint32_t least, uint32_t most)
+{
+    uint32_t n = most;
+
+    while (n > least && n * pairs > budget)
+        n /= 2;
+    return n;
+}
+
+static tutti_shm_header layout(int size, bool spin)
+{
+    const uint64_t ranks = (uint64_t)size, pairs = ranks * (ranks - 1);
+    tutti_shm_header h = { .magic = TUTTI_SHM_MAGIC, .version = TUTTI_SHM_VERSION, .size = size, .spin = spin };
+
+    h.control_entries = share(CONTROL_BUDGET / ENTRY_BYTES, pairs, CONTROL_LEAST, CONTROL_MOST);
+    h.data_bytes = share(DATA_BUDGET, pairs, DATA_LEAST, DATA_MOST);
+    h.pairs_at = sizeof h + ranks * sizeof(tutti_shm_rank);
+    h.rings_at = round_up(h.pairs_at + pairs * sizeof(tutti_shm_pair), 4096);
+    h.bytes = round_up(h.rings_at + pairs * ((uint64_t)h.control_entries * ENTRY_BYTES + h.data_bytes), 4096);
+    return h;
+}
+
+/* A nameless file; gives the descriptor or -1 with errno. */
+static int nameless_file(void)
+{
+    char name[64];
+    int fd = open(DIRECTORY, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
+
+    /* A kernel or a mount that has no O_TMPFILE: a name for the time between two calls. */
+    for (int i = 0; fd < 0 && i < 100; i++) {
+        snprintf(name, sizeof name, "/tutti-%ld-%d", (long)getpid(), i);
+        fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (fd >= 0)
+            shm_unlink(name);
+        else if (errno != EEXIST)
+            break;
+    }
+    return fd;
+}
+
+int tutti_shm_reserve(int fd, uint64_t offset, uint64_t bytes)
+{
+    struct rlimit limit;
+    int cause;
+
+    if (offset > INT64_MAX - bytes || bytes > INT64_MAX)
+        return EFBIG;
+    /* Beyond this limit the kernel would not refuse but kill (SIGXFSZ). */
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && offset + bytes > limit.rlim_cur)
+        return EFBIG;
+    if (bytes == 0)
+        return 0;
+    do
+        cause = posix_fallocate(fd, (off_t)offset, (off_t)bytes);
+    while (cause == EINTR);
+    return cause;
+}
+
+uint64_t tutti_shm_space_left(int fd)
+{
+    struct statvfs about;
+
+    return fstatvfs(fd, &about) == 0 ? (uint64_t)about.f_bavail * about.f_frsize : 0;
+}
+
+static tutti_shm_header *map(int fd, uint64_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+tutti_status tutti_shm_region_open(tutti_shm_region *out, int size, bool spin, tutti_error *err)
+{
+    tutti_shm_header planned;
+    tutti_status status = TUTTI_OK;
+    int cause;
+
+    *out = (tutti_shm_region){ .fd = -1, .owned = true };
+    if (size < 1 || size > TUTTI_SHM_RANKS)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%d workers asked for; one host takes from 1 to %d", size, TUTTI_SHM_RANKS);
+    planned = layout(size, spin);
+    out->fd = nameless_file();
+    if (out->fd < 0) {
+        status = tutti_fail(err, TUTTI_ERR_IO, errno, "cannot make the shared memory of %d workers in " DIRECTORY "; it must be a tmpfs that this user may write to", size);
+        goto out;
+    }
+    cause = tutti_shm_reserve(out->fd, 0, planned.bytes);
+    if (cause == EFBIG) {
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, cause, "the shared memory of %d workers needs a file of %" PRIu64 " bytes (%.1f MiB); raise the limit of file size (ulimit -f)",
+                            size, planned.bytes, (double)planned.bytes / MIB);
+        goto out;
+    }
+    if (cause != 0) {
+        const uint64_t have = tutti_shm_space_left(out->fd);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, cause, "the shared memory of %d workers needs %" PRIu64 " bytes (%.1f MiB) of " DIRECTORY ", which has %" PRIu64
+                            " bytes (%.1f MiB) left; enlarge " DIRECTORY " (mount -o remount,size=...) or use fewer workers",
+                            size, planned.bytes, (double)planned.bytes / MIB, have, (double)have / MIB);
+        goto out;
+    }
+    out->header = map(out->fd, planned.bytes);
+    if (out->header == NULL) {
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, errno, "cannot map the %" PRIu64 " bytes of the shared memory of %d workers", planned.bytes, size);
+        goto out;
+    }
+    memcpy(out->header, &planned, sizeof planned); /* fresh pages are zero, which is every counter's and state's start */
+    for (int r = 0; r < size; r++)
+        out->header->ranks[r].blame = -1;
+out:
+    if (status != TUTTI_OK)
+        tutti_shm_region_close(out);
+    return status;
+}
+
+tutti_status tutti_shm_region_attach(tutti_shm_region *out, int fd, int rank, int size, tutti_error *err)
+{
+    static const char mend[] = "start the workers with the launcher, or unset " TUTTI_SHM_VARIABLE_FD ", " TUTTI_SHM_VARIABLE_RANK " and " TUTTI_SHM_VARIABLE_SIZE " to run alone";
+    tutti_shm_header claimed, expected;
+    struct stat about;
+    ssize_t got;
+
+    *out = (tutti_shm_region){ .fd = -1, .owned = true };
+    if (fstat(fd, &about) != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, errno, TUTTI_SHM_VARIABLE_FD "=%d is not open in this process; %s", fd, mend);
+    got = pread(fd, &claimed, sizeof claimed, 0);
+    if (!S_ISREG(about.st_mode) || got != (ssize_t)sizeof claimed || claimed.magic != TUTTI_SHM_MAGIC)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, TUTTI_SHM_VARIABLE_FD "=%d is not the shared memory of a run; %s", fd, mend);
+    if (claimed.version != TUTTI_SHM_VERSION)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the launcher's shared memory has version %" PRIu32 ", this library's has %u; use one version of tutti for both", claimed.version, TUTTI_SHM_VERSION);
+    if (claimed.size != size || size < 1 || size > TUTTI_SHM_RANKS || rank < 0 || rank >= size)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d of %d does not fit a run of %" PRId32 "; %s", rank, size, claimed.size, mend);
+    expected = layout(size, claimed.spin != 0);
+    if (claimed.bytes != expected.bytes || claimed.pairs_at != expected.pairs_at || claimed.rings_at != expected.rings_at ||
+        claimed.control_entries != expected.control_entries || claimed.data_bytes != expected.data_bytes || (uint64_t)about.st_size < expected.bytes)
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the shared memory of %d workers has %" PRIu64 " bytes instead of %" PRIu64 "; use one version of tutti for launcher and workers",
+                          size, (uint64_t)about.st_size, expected.bytes);
+    out->header = map(fd, expected.bytes);
+    if (out->header == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, errno, "cannot map the %" PRIu64 " bytes of the shared memory of %d workers", expected.bytes, size);
+    /* Its own children are not workers. */
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    out->fd = fd;
+    return TUTTI_OK;
+}
+
+void tutti_shm_region_close(tutti_shm_region *region)
+{
+    const int saved = errno;
+
+    if (region->owned && region->header != NULL)
+        munmap(region->header, region->header->bytes);
+    if (region->owned && region->fd >= 0)
+        close(region->fd);
+    region->header = NULL;
+    region->fd = -1;
+    errno = saved;
+}
+
+/* ---- bells ---- */
+void tutti_shm_ring_bell(tutti_shm_rank *rank)
+{
+    /* seq_cst on both: with the sleeper's (wait.c) either we see that it sleeps, or it sees that the bell has rung. */
+    atomic_fetch_add_explicit(&rank->bell, 1, memory_order_seq_cst);
+    if (atomic_load_explicit(&rank->sleepers, memory_order_seq_cst) != 0)
+        syscall(SYS_futex, &rank->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+void tutti_shm_ring_all(tutti_shm_header *header)
+{
+    for (int r = 0; r < header->size; r++)
+        tutti_shm_ring_bell(&header->ranks[r]);
+}
+
+/* ---- endings ---- */
+void tutti_shm_depart(const tutti_shm_region *region, int rank, tutti_shm_state state, const tutti_error *why, int signal)
+{
+    tutti_shm_header *h = region->header;
+    tutti_shm_rank *line = &h->ranks[rank];
+    const uint32_t before = atomic_load_explicit(&line->state, memory_order_acquire); /* one writer at a time, see the header */
+
+    if (before >= TUTTI_SHM_FAILED || (before == TUTTI_SHM_CLOSED && state != TUTTI_SHM_FAILED))
+        return;
+    line->blame = -1;
+    if (state != TUTTI_SHM_CLOSED) {
+        if (why != NULL && why->status == TUTTI_ERR_PEER && why->rank >= 0 && why->rank < h->size && why->rank != rank)
+            line->blame = why->rank;
+        line->status = why != NULL ? (uint32_t)why->status : 0;
+        line->signal = signal;
+        snprintf(line->words, sizeof line->words, "%s", why != NULL ? why->text : "");
+        line->order = atomic_fetch_add_explicit(&h->failures, 1, memory_order_relaxed); /* only a number */
+    }
+    atomic_store_explicit(&line->state, state, memory_order_release); /* publishes the line and all that the rank has sent */
+    atomic_fetch_add_explicit(&h->departures, 1, memory_order_release); /* pairs with the acquire in progress.c and wait.c */
+    tutti_shm_ring_all(h);
+}
+
+static uint32_t state_of(const tutti_shm_region *region, int rank)
+{
+    return atomic_load_explicit(&region->header->ranks[rank].state, memory_order_acquire); /* pairs with depart */
+}
+
+int tutti_shm_root(const tutti_shm_region *region, int rank)
+{
+    int root = rank;
+
+    /* Two that blame each other are as guilty as each other: stop after as many steps as there are ranks. */
+    for (int steps = 0; steps < region->header->size; steps++) {
+        const uint32_t state = state_of(region, root);
+        const int blame = state >= TUTTI_SHM_FAILED ? region->header->ranks[root].blame : -1;
+        if (blame < 0 || blame >= region->header->size)
+            return root;
+        root = blame;
+    }
+    return rank;
+}
+
+int tutti_shm_culprit(const tutti_shm_region *region)
+{
+    int culprit = -1;
+    uint64_t least = UINT64_MAX;
+
+    for (int r = 0; r < region->header->size; r++) {
+        const tutti_shm_rank *line = &region->header->ranks[r];
+        const uint32_t state = state_of(region, r);
+        uint64_t rank_of_guilt;
+        if (state < TUTTI_SHM_FAILED)
+            continue;
+        rank_of_guilt = state == TUTTI_SHM_LOST && line->signal != 0 ? 0 : line->status != TUTTI_ERR_PEER ? 1 : 2;
+        rank_of_guilt = rank_of_guilt << 32 | line->order;
+        if (rank_of_guilt < least) {
+            least = rank_of_guilt;
+            culprit = r;
+        }
+    }
+    return culprit;
+}
+
+void tutti_shm_describe(const tutti_shm_region *region, int rank, char *text, size_t bytes)
+{
+    const tutti_shm_rank *line = &region->header->ranks[rank];
+    tutti_error cut; /* tutti_fail cuts at a whole character */
+
+    switch (state_of(region, rank)) {
+    case TUTTI_SHM_FAILED:
+        tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d failed: %.*s", rank, (int)sizeof line->words, line->words);
+        break;
+    case TUTTI_SHM_LOST:
+        tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d was lost: %.*s", rank, (int)sizeof line->words, line->words);
+        break;
+    case TUTTI_SHM_CLOSED:
+        tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d has left the run", rank);
+        break;
+    default:
+        tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d is there", rank);
+        break;
+    }
+    if (bytes > 0)
+        snprintf(text, bytes, "%s", cut.text);
+}

@@ -1,0 +1,277 @@
+/* shm.c: the shm transport's table, its opening and its closing. Ranks of one host that share memory; processes started by
+   the launcher, threads of one process (run.c), or a single rank alone.
+
+   The files of this folder: region.c the shared memory; pool.c what is in flight; match.c posting, matching, cancelling;
+   progress.c the rings; wait.c waiting; window.c shared windows; run.c thread ranks. shm_internal.h tells how a message
+   travels. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+#include "shm_internal.h"
+#include "../transport_internal.h"
+
+static const tutti_option shm_option_table[] = {
+    { .name = "spin", .type = TUTTI_INT, .offset = TUTTI_AT(shm_options, spin), .initial = 20, .min = 0, .max = 1000000,
+      .help = "microseconds a waiting thread polls before it sleeps; with fewer cores than workers it never polls" },
+    { 0 },
+};
+
+static const char *variable(char *const *environment, const char *name)
+{
+    const size_t length = strlen(name);
+
+    for (; environment != NULL && *environment != NULL; environment++) {
+        if (strncmp(*environment, name, length) == 0 && (*environment)[length] == '=')
+            return *environment + length + 1;
+    }
+    return NULL;
+}
+
+static tutti_status parse(const char *text, shm_options *options, tutti_error *err)
+{
+    tutti_spec *spec;
+    tutti_status status = tutti_spec_open(&spec, text != NULL && *text != '\0' ? text : "shm", err);
+
+    tutti_options_default(shm_option_table, options);
+    if (status == TUTTI_OK)
+        status = tutti_spec_apply(spec, "transport 'shm'", shm_option_table, options, err);
+    tutti_spec_close(spec);
+    return status;
+}
+
+/* The memory of the run: of the threads' parent, of the launcher, or, for a rank that is alone, its own. */
+static tutti_status find_region(shm_endpoint *e, const tutti_launch *launch, tutti_error *err)
+{
+    const char *text = variable(launch->environment, TUTTI_SHM_VARIABLE_FD);
+    char *end;
+    long fd;
+
+    if (e->within != NULL) {
+        e->region = e->within->region;
+        e->region.owned = false;
+        return TUTTI_OK;
+    }
+    if (text == NULL) {
+        if (e->size == 1)
+            return tutti_shm_region_open(&e->region, 1, false, err);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d of %d has no shared memory: " TUTTI_SHM_VARIABLE_FD " is not set; start the workers with the launcher (tutti run -n %d)",
+                          e->rank, e->size, e->size);
+    }
+    errno = 0;
+    fd = strtol(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || fd < 0 || fd > INT32_MAX)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, TUTTI_SHM_VARIABLE_FD "='%s' is not the number of a file descriptor; start the workers with the launcher, or unset it to run alone", text);
+    return tutti_shm_region_attach(&e->region, (int)fd, e->rank, e->size, err);
+}
+
+/* Index of the pair (from, to) among those of all ranks; a receiver's pairs lie side by side. */
+static size_t pair_index(const shm_endpoint *e, int from, int to)
+{
+    return (size_t)to * (size_t)(e->size - 1) + (size_t)(from < to ? from : from - 1);
+}
+
+static void find_pair(const shm_endpoint *e, int from, int to, tutti_shm_pair **pair, shm_entry **entries, unsigned char **data)
+{
+    unsigned char *base = (unsigned char *)e->header;
+    const size_t i = pair_index(e, from, to), control = e->header->control_entries * sizeof(shm_entry);
+    unsigned char *rings = base + e->header->rings_at + i * (control + e->header->data_bytes);
+
+    *pair = (tutti_shm_pair *)(void *)(base + e->header->pairs_at) + i;
+    *entries = (shm_entry *)(void *)rings;
+    *data = rings + control;
+}
+
+static tutti_status make_peers(shm_endpoint *e, tutti_error *err)
+{
+    e->peers = tutti_alloc((size_t)e->size, sizeof *e->peers);
+    if (e->peers == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d cannot keep account of %d workers", e->rank, e->size);
+    for (int r = 0; r < e->size; r++) {
+        shm_peer *p = &e->peers[r];
+        p->rank = r;
+        shm_list_init(&p->outbox);
+        shm_list_init(&p->sends);
+        shm_list_init(&p->streams);
+        shm_list_init(&p->messages);
+        if (r != e->rank) {
+            find_pair(e, r, e->rank, &p->in, &p->in_entries, &p->in_data);
+            find_pair(e, e->rank, r, &p->out, &p->out_entries, &p->out_data);
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* Takes this rank's place. A place is taken once: the rings remember how far their ends have come. */
+static tutti_status join(shm_endpoint *e, tutti_error *err)
+{
+    uint32_t absent = TUTTI_SHM_ABSENT;
+
+    atomic_store_explicit(&e->self->pid, (int32_t)getpid(), memory_order_relaxed); /* published by `step` in the meeting */
+    if (!atomic_compare_exchange_strong_explicit(&e->self->state, &absent, TUTTI_SHM_RUNNING, memory_order_acq_rel, memory_order_acquire))
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "the place of worker %d of %d is taken already; a worker process opens one world in its life", e->rank, e->size);
+    e->joined = true;
+    return shm_meet(e, err);
+}
+
+static void shm_close(void *t);
+
+static tutti_status shm_open_endpoint(void **t, tutti_runtime *rt, const tutti_launch *launch, tutti_error *err)
+{
+    shm_options options;
+    shm_endpoint *e;
+    tutti_error unseen;
+    tutti_status status;
+    int cause;
+
+    *t = NULL;
+    if (launch->size < 1 || launch->size > TUTTI_SHM_RANKS || launch->rank < 0 || launch->rank >= launch->size)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d of %d cannot be: sizes are 1 to %d, ranks 0 to size - 1", launch->rank, launch->size, TUTTI_SHM_RANKS);
+    status = parse(launch->spec, &options, err);
+    if (status != TUTTI_OK)
+        return status;
+    e = tutti_alloc(1, sizeof *e);
+    if (e == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the shm transport of worker %d", launch->rank);
+    e->rt = rt;
+    e->region.fd = -1;
+    e->within = launch->within;
+    e->rank = launch->rank;
+    e->size = launch->size;
+    for (int b = 0; b < SHM_BUCKETS; b++) {
+        shm_list_init(&e->posted[b]);
+        shm_list_init(&e->unexpected[b]);
+    }
+    shm_pool_init(&e->ops, sizeof(shm_op));
+    shm_pool_init(&e->messages, sizeof(shm_message));
+
+    status = find_region(e, launch, err);
+    if (status != TUTTI_OK)
+        goto out;
+    e->header = e->region.header;
+    e->self = &e->header->ranks[e->rank];
+    e->window_end = e->header->bytes;
+    e->spin_ns = e->header->spin ? options.spin * 1000 : 0;
+    status = make_peers(e, err);
+    if (status != TUTTI_OK)
+        goto out;
+    cause = pthread_mutex_init(&e->lock, NULL);
+    if (cause != 0) {
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, cause, "opening the shm transport of worker %d: no lock", e->rank);
+        goto out;
+    }
+    e->lock_made = true;
+    status = join(e, err != NULL ? err : &unseen);
+    if (status != TUTTI_OK && e->joined) /* the others are told why, and because of whom */
+        tutti_shm_depart(&e->region, e->rank, TUTTI_SHM_FAILED, err != NULL ? err : &unseen, 0);
+out:
+    if (status == TUTTI_OK)
+        *t = e;
+    else
+        shm_close(e);
+    return status;
+}
+
+/* ---- closing ---- */
+static void end_list(shm_endpoint *e, shm_link *list)
+{
+    while (!shm_list_empty(list))
+        shm_complete(e, SHM_OWNER(shm_op, link, list->next), TUTTI_CLOSED, -1);
+}
+
+/* Every request still in flight ends with TUTTI_CLOSED. */
+static void end_requests(shm_endpoint *e)
+{
+    for (int r = 0; r < e->size; r++) {
+        shm_peer *p = &e->peers[r];
+        while (!shm_list_empty(&p->outbox)) {
+            shm_answer *a = SHM_OWNER(shm_answer, link, p->outbox.next);
+            shm_list_remove(&a->link);
+            if (!a->is_message)
+                shm_complete(e, SHM_OWNER(shm_op, answer, a), TUTTI_CLOSED, -1);
+        }
+        end_list(e, &p->sends);
+        end_list(e, &p->streams);
+        for (shm_link *at = p->messages.next; at != &p->messages; at = at->next) {
+            shm_message *m = SHM_OWNER(shm_message, of_peer, at);
+            if (m->op != NULL)
+                shm_complete(e, m->op, TUTTI_CLOSED, -1);
+        }
+    }
+    for (int b = 0; b < SHM_BUCKETS; b++) {
+        end_list(e, &e->posted[b]);
+        for (shm_link *at = e->unexpected[b].next; at != &e->unexpected[b]; at = at->next) {
+            shm_message *m = SHM_OWNER(shm_message, link, at);
+            if (m->local != NULL)
+                shm_complete(e, m->local, TUTTI_CLOSED, -1);
+        }
+    }
+}
+
+static void shm_close(void *t)
+{
+    shm_endpoint *e = t;
+
+    if (e == NULL)
+        return;
+    if (e->joined) {
+        pthread_mutex_lock(&e->lock);
+        e->closing = true;
+        end_requests(e);
+        while (e->waiting > 0) { /* other threads of this rank: they find their requests done */
+            pthread_mutex_unlock(&e->lock);
+            tutti_shm_ring_bell(e->self);
+            tutti_sleep_until(e->rt, tutti_now_ns(e->rt) + 100000);
+            pthread_mutex_lock(&e->lock);
+        }
+        pthread_mutex_unlock(&e->lock);
+        tutti_shm_depart(&e->region, e->rank, TUTTI_SHM_CLOSED, NULL, 0);
+    }
+    if (e->lock_made)
+        pthread_mutex_destroy(&e->lock);
+    shm_windows_close(e->windows);
+    shm_pool_fini(&e->messages);
+    shm_pool_fini(&e->ops);
+    tutti_free(e->peers);
+    tutti_shm_region_close(&e->region);
+    tutti_free(e);
+}
+
+/* ---- endings ---- */
+static int shm_dead_peer(void *t, char *why, size_t bytes)
+{
+    const shm_endpoint *e = t;
+
+    if (why != NULL && bytes > 0)
+        why[0] = '\0';
+    for (int r = 0; r < e->size; r++) {
+        if (r != e->rank && atomic_load_explicit(&e->header->ranks[r].state, memory_order_acquire) >= TUTTI_SHM_FAILED) {
+            const int root = tutti_shm_root(&e->region, r);
+            if (why != NULL)
+                tutti_shm_describe(&e->region, root, why, bytes);
+            return root;
+        }
+    }
+    return -1;
+}
+
+static void shm_last_words(void *t, const tutti_error *err)
+{
+    const shm_endpoint *e = t;
+
+    tutti_shm_depart(&e->region, e->rank, TUTTI_SHM_FAILED, err, 0);
+}
+
+const tutti_transport_ops tutti_transport_shm = {
+    .abi = TUTTI_TRANSPORT_ABI, .bytes = sizeof(tutti_transport_ops),
+    .name = "shm", .help = "workers of one host over shared memory",
+    .options = shm_option_table, .options_bytes = sizeof(shm_options),
+    .open = shm_open_endpoint, .close = shm_close,
+    .send = shm_send, .recv = shm_recv, .wait_some = shm_wait_some, .cancel = shm_cancel,
+    .dead_peer = shm_dead_peer, .last_words = shm_last_words,
+    .window = shm_window_open, .publish = shm_publish, .await = shm_await,
+    .run = shm_run,
+};

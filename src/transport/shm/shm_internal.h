@@ -1,0 +1,214 @@
+/* shm_internal.h: one rank's end of the shm transport, shared by the files of this folder.
+
+   How a message travels
+     small (up to TUTTI_SHM_INLINE bytes): one ANNOUNCE entry with the payload in it. The send is done once it is in the ring.
+     large:   sender                                  receiver
+              ANNOUNCE(tag, note, bytes, send id) ->  waits unexpected until a receive matches
+              streams fragments                   <-  CLEAR(send id, message id)
+              in the data ring (message id)       ->  copies each to the room
+              is done                             <-  TAKEN(send id); the receive is done once this is in the ring
+   So no payload ever waits in a ring for a receive that is not posted, and a message stays whole at its sender until it has
+   arrived: when the receiver cancels in mid-transfer (REWIND) it goes back to the unexpected ones as if nothing had
+   happened, and when the sender cancels (WITHDRAW) the receive goes back to the posted ones.
+     too large for the room: TAKEN without CLEAR; the receive is CORRUPT.
+     to oneself: a message that points to the send; the match copies.
+
+   Ids are (slot, generation). Reusing a slot changes its generation, so an answer that crossed a cancel, or a fragment still
+   in the ring, finds nobody and is dropped.
+
+   Everything below is under endpoint->lock unless it says otherwise. Whoever waits makes the progress for the whole rank
+   (progress.c); there is no thread of our own. */
+#ifndef TUTTI_SHM_INTERNAL_H
+#define TUTTI_SHM_INTERNAL_H
+#include <pthread.h>
+#include "shm_region.h"
+
+/* ---- intrusive lists: a link in a circle with its head ---- */
+typedef struct shm_link { struct shm_link *next, *prev; } shm_link;
+#define SHM_OWNER(type, member, at) ((type *)(void *)((char *)(at) - offsetof(type, member)))
+static inline void shm_list_init(shm_link *head) { head->next = head->prev = head; }
+static inline bool shm_list_empty(const shm_link *head) { return head->next == head; }
+static inline void shm_list_insert(shm_link *before, shm_link *link)
+{
+    link->next = before;
+    link->prev = before->prev;
+    before->prev->next = link;
+    before->prev = link;
+}
+static inline void shm_list_remove(shm_link *link) /* also of one that is in no list */
+{
+    link->prev->next = link->next;
+    link->next->prev = link->prev;
+    link->next = link->prev = link;
+}
+
+/* ---- what is in the rings ---- */
+typedef enum shm_kind { SHM_NOTHING, SHM_ANNOUNCE, SHM_CLEAR, SHM_TAKEN, SHM_REWIND, SHM_WITHDRAW } shm_kind;
+typedef struct shm_entry {
+    uint32_t kind, reserved;
+    uint64_t tag, send_id, message_id;
+    tutti_note note;
+    unsigned char payload[TUTTI_SHM_INLINE];
+} shm_entry;
+_Static_assert(sizeof(shm_entry) == 256, "region.c sizes the rings with this");
+typedef struct shm_fragment { uint64_t message_id; uint32_t bytes, reserved; } shm_fragment; /* then the bytes, padded to 16 */
+
+/* ---- what hangs in memory of this rank ---- */
+typedef struct shm_answer {      /* a control entry that waits for room in the ring to `peer` */
+    shm_link link;               /* in peer->outbox, or alone */
+    shm_kind kind;
+    bool is_message;             /* owner: shm_message, else shm_op */
+} shm_answer;
+
+typedef enum shm_op_state {
+    SHM_OP_QUEUED,               /* send: its ANNOUNCE waits in the outbox */
+    SHM_OP_ANNOUNCED,            /* send: not yet matched; or to oneself */
+    SHM_OP_STREAMING,            /* send: cleared, in peer->streams */
+    SHM_OP_WITHDRAWN,            /* send: cancelled; only the WITHDRAW is left to be sent */
+    SHM_OP_POSTED,               /* receive: in a bucket */
+    SHM_OP_MATCHED               /* receive: its message is op->message */
+} shm_op_state;
+
+typedef struct shm_op {          /* a send or receive of this rank */
+    shm_link link;               /* send: in peer->sends or peer->streams; receive: in a bucket; free: in the pool */
+    shm_answer answer;           /* send */
+    uint32_t slot, generation;
+    shm_op_state state;
+    int peer;                    /* TUTTI_ANY in a receive only */
+    uint64_t tag;
+    tutti_request *request;      /* NULL once cancelled */
+    unsigned char *data;         /* the caller's payload or room */
+    size_t bytes, streamed;      /* size; how much of it has gone into the ring */
+    uint64_t sequence;           /* receive: order of posting */
+    uint64_t message_id;         /* send: whom the fragments are for */
+    struct shm_message *message; /* receive when MATCHED; send to oneself */
+} shm_op;
+
+typedef struct shm_message {     /* something that has come: unexpected, or matched and on its way */
+    shm_link link;               /* unexpected: in a bucket; free: in the pool */
+    shm_link of_peer;            /* large ones: in peer->messages */
+    shm_answer answer;
+    uint32_t slot, generation;
+    int from;
+    bool large, cleared;         /* cleared: CLEAR was sent and nothing has taken it back */
+    uint64_t tag, send_id, sequence; /* sequence: order of arrival */
+    tutti_note note;
+    size_t received;
+    tutti_status outcome;        /* of the receive, while the answer is TAKEN */
+    shm_op *op;                  /* the receive that has it, or NULL: unexpected */
+    shm_op *local;               /* to oneself, large: the send */
+    unsigned char payload[TUTTI_SHM_INLINE];
+} shm_message;
+
+/* Chunk k holds SHM_POOL_FIRST << k things; memory grows when more are in flight than ever before, never in a steady state. */
+enum { SHM_POOL_FIRST = 64, SHM_POOL_CHUNKS = 24 };
+typedef struct shm_pool {
+    size_t thing_bytes;
+    unsigned char *chunks[SHM_POOL_CHUNKS];
+    uint32_t made;               /* slots that exist */
+    shm_link free;
+} shm_pool;
+
+typedef struct shm_peer {
+    int rank;
+    tutti_shm_pair *in, *out;    /* from the peer; to it */
+    shm_entry *in_entries, *out_entries;
+    unsigned char *in_data, *out_data;
+    uint32_t in_control, in_data_at;   /* = heads of `in`, which only we write */
+    uint32_t out_control, out_data_at; /* = tails of `out`, likewise */
+    uint32_t out_control_seen, out_data_seen; /* heads of `out` when last looked at: reading them costs a cache line */
+    shm_link outbox;             /* shm_answer: entries without room, in order */
+    shm_link sends;              /* shm_op: announced */
+    shm_link streams;            /* shm_op: cleared; served round robin */
+    shm_link messages;           /* shm_message: large ones */
+    uint32_t expecting;          /* messages cleared, not yet received */
+    bool news;                   /* its bell must ring */
+    bool gone;                   /* all it ever sent has been seen; it will not answer */
+} shm_peer;
+
+enum { SHM_BUCKETS = 256 };
+typedef struct shm_options { int64_t spin; } shm_options;
+
+typedef struct shm_window { struct shm_window *next; void *memory; uint64_t bytes; } shm_window;
+
+typedef struct shm_endpoint {
+    tutti_runtime *rt;
+    tutti_shm_region region;
+    tutti_shm_header *header;    /* = region.header */
+    tutti_shm_rank *self;        /* my line */
+    struct shm_within *within;   /* of thread ranks, else NULL */
+    int rank, size;
+    int64_t spin_ns;             /* how long a wait polls before it sleeps */
+    pthread_mutex_t lock;
+    bool lock_made, joined;
+    /* under lock */
+    shm_peer *peers;             /* size; [rank] is unused */
+    shm_link posted[SHM_BUCKETS], unexpected[SHM_BUCKETS]; /* by tag */
+    shm_pool ops, messages;
+    uint64_t sequence;
+    uint32_t departures;         /* as last looked at */
+    int gone;                    /* peers that are */
+    int waiting;                 /* threads in wait_some or await */
+    bool completed;              /* some request was, since the bell last rang for it */
+    bool more;                   /* there was room in a ring when progress stopped to let others have the lock */
+    bool closing;
+    /* windows: one collective call at a time, not under lock */
+    uint64_t window_end;         /* of the file */
+    uint32_t step;               /* how often all ranks have met: = self->step */
+    shm_window *windows;
+} shm_endpoint;
+
+/* Threads of one process share one mapping of the region and of each window, so that the thread sanitizer, which goes by
+   address, sees what they share. */
+typedef struct shm_within {
+    tutti_shm_region region;
+    void *window;                /* the one being opened: written by rank 0 between two meetings, see window.c */
+    shm_window *windows;         /* rank 0's, until all threads have ended */
+} shm_within;
+
+/* pool.c */
+void shm_pool_init(shm_pool *pool, size_t thing_bytes);
+void shm_pool_fini(shm_pool *pool);
+shm_op *shm_op_take(shm_endpoint *e);                         /* NULL: no memory */
+void shm_op_give(shm_endpoint *e, shm_op *op);
+shm_op *shm_op_find(shm_endpoint *e, uint64_t id);            /* NULL: not any more */
+uint64_t shm_op_id(const shm_op *op);
+shm_message *shm_message_take(shm_endpoint *e);
+void shm_message_give(shm_endpoint *e, shm_message *m);
+shm_message *shm_message_find(shm_endpoint *e, uint64_t id);
+uint64_t shm_message_id(const shm_message *m);
+void shm_message_renew(shm_message *m);                       /* a new id: what is under way to the old one is dropped */
+
+/* match.c */
+tutti_status shm_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note, tutti_buffer payload, tutti_error *err);
+tutti_status shm_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room, tutti_error *err);
+void shm_cancel(void *t, tutti_request *r);
+shm_link *shm_bucket(shm_link *buckets, uint64_t tag);
+void shm_complete(shm_endpoint *e, shm_op *op, tutti_status status, int rank); /* tells the request, gives the op back */
+shm_op *shm_match_posted(shm_endpoint *e, int from, uint64_t tag);             /* takes it out of its bucket; NULL: none */
+void shm_deliver(shm_endpoint *e, shm_op *op, const tutti_note *note, const unsigned char *payload); /* all at once */
+void shm_pair_up(shm_endpoint *e, shm_op *op, shm_message *m);                 /* neither is in a bucket */
+void shm_offer_message(shm_endpoint *e, shm_message *m);                       /* to the posted, else unexpected, by sequence */
+void shm_offer_op(shm_endpoint *e, shm_op *op);                                /* to the unexpected, else posted, by sequence */
+
+/* progress.c */
+bool shm_put(shm_endpoint *e, shm_peer *p, const shm_entry *entry, const void *payload, size_t bytes); /* false: no room now */
+void shm_answer_queue(shm_endpoint *e, int to, shm_answer *answer, shm_kind kind);
+tutti_status shm_progress(shm_endpoint *e, tutti_error *err);
+/* Rings the bells of those for whom there is news; our own too if a request was completed and more than `mine` threads wait. */
+void shm_tell(shm_endpoint *e, int mine);
+void shm_message_drop(shm_endpoint *e, shm_message *m);       /* out of all lists, back to the pool */
+
+/* wait.c */
+tutti_status shm_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns, size_t *n_done, tutti_error *err);
+void shm_publish(void *t, _Atomic uint32_t *word, uint32_t value);
+tutti_status shm_await(void *t, int peer, _Atomic uint32_t *word, uint32_t value, int64_t deadline_ns, tutti_error *err);
+
+/* window.c */
+tutti_status shm_meet(shm_endpoint *e, tutti_error *err);     /* blocks until all ranks have called it as often */
+tutti_status shm_window_open(void *t, const char *name, size_t bytes, void **of_rank, tutti_error *err);
+void shm_windows_close(shm_window *list);
+
+/* run.c */
+tutti_status shm_run(tutti_runtime *rt, const tutti_launch *launch, tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err), void *arg, tutti_error *err);
+#endif

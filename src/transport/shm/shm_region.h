@@ -1,0 +1,115 @@
+/* shm_region.h: the memory that all ranks of a run on one host share, and what the launcher may do with it. Read by the shm
+   transport (the ranks) and by the launch room (their parent); nobody else.
+
+   The region is one nameless file in /dev/shm. It begins
+
+       header | rank lines | pairs | bodies of the pairs' rings | ... windows, appended later by shm/window.c
+
+   For each ordered pair (sender, receiver) there are two rings, each with one writing and one reading process: `control` has
+   entries of fixed size (small messages, announcements of large ones, answers), `data` carries the bytes of large ones.
+   All counters only grow and wrap at 2^32; a ring's place is the counter modulo its size, a power of two.
+
+   What a process may find here when another was killed at any instruction: whole entries up to the published tail. There is
+   no lock in this memory, hence none that can be left held. */
+#ifndef TUTTI_SHM_REGION_H
+#define TUTTI_SHM_REGION_H
+#include <stdatomic.h>
+#include "tutti/transport.h"
+
+/* The launcher's word to its children. The descriptor is inherited; rank and size are read by whoever calls open(). */
+#define TUTTI_SHM_VARIABLE_FD "TUTTI_SHM_FD"
+#define TUTTI_SHM_VARIABLE_RANK "TUTTI_RANK"
+#define TUTTI_SHM_VARIABLE_SIZE "TUTTI_SIZE"
+
+#define TUTTI_SHM_MAGIC UINT32_C(0x74757469)
+#define TUTTI_SHM_VERSION 1u
+#define TUTTI_SHM_RANKS 1024     /* most workers of one host; the rings of more would not fit any memory */
+#define TUTTI_SHM_LINE 64
+#define TUTTI_SHM_INLINE 184     /* payload bytes that travel within a control entry */
+#define TUTTI_SHM_WORDS 512
+
+typedef enum tutti_shm_state {   /* of a rank; only ever grows, except that CLOSED may become FAILED */
+    TUTTI_SHM_ABSENT,            /* not yet there */
+    TUTTI_SHM_RUNNING,
+    TUTTI_SHM_CLOSED,            /* left normally */
+    TUTTI_SHM_FAILED,            /* left with last words */
+    TUTTI_SHM_LOST               /* ended without a word; its parent wrote how */
+} tutti_shm_state;
+
+typedef struct tutti_shm_rank {
+    /* What happened to it. Written by the rank, or by its parent once it is gone; `state` last, with release. */
+    _Alignas(TUTTI_SHM_LINE) _Atomic uint32_t state;
+    _Atomic int32_t pid;
+    int32_t blame;               /* rank it failed because of, or -1; valid from FAILED on */
+    uint32_t order;              /* its place among the failures of the run, from 0; likewise */
+    uint32_t status;             /* tutti_status of the last words; likewise */
+    int32_t signal;              /* that killed it, or 0; valid when LOST */
+    char words[TUTTI_SHM_WORDS]; /* valid from FAILED on */
+
+    /* Anyone adds 1 to `bell` when there is news for this rank, then wakes it if `sleepers` is not 0. */
+    _Alignas(TUTTI_SHM_LINE) _Atomic uint32_t bell;
+    _Atomic uint32_t sleepers;   /* threads of this rank in, or on their way to, futex_wait on bell */
+    _Atomic uint32_t awaiting;   /* those of them that wait for a word of a window */
+
+    /* Meetings of all ranks (open, windows): what the rank has to say, then `step` with release. */
+    _Alignas(TUTTI_SHM_LINE) _Atomic uint32_t step;
+    int32_t window_cause;        /* errno of its reservation, or 0 */
+    int32_t window_map_cause;    /* errno of its mapping, or 0 */
+    uint64_t window_bytes;
+    char window_name[48];
+} tutti_shm_rank;
+
+typedef struct tutti_shm_pair {
+    /* Sender's line. tail: published entries. starved: it wants to know when there is room again. */
+    _Alignas(TUTTI_SHM_LINE) _Atomic uint32_t control_tail;
+    _Atomic uint32_t data_tail, control_starved, data_starved;
+    /* Receiver's line. */
+    _Alignas(TUTTI_SHM_LINE) _Atomic uint32_t control_head;
+    _Atomic uint32_t data_head;
+} tutti_shm_pair;
+
+typedef struct tutti_shm_header {
+    uint32_t magic, version;
+    uint64_t bytes;              /* of the region without windows */
+    int32_t size;                /* ranks */
+    uint32_t spin;               /* each rank has a core of its own: short waits may poll */
+    uint32_t control_entries, data_bytes; /* of each pair; powers of two */
+    uint64_t pairs_at, rings_at; /* offsets */
+    /* Changes with every rank that leaves. */
+    _Alignas(TUTTI_SHM_LINE) _Atomic uint32_t departures;
+    _Atomic uint32_t failures;   /* gives tutti_shm_rank.order */
+    /* Threads of all ranks asleep in await(): while it is 0 publish() costs one store and one load. */
+    _Alignas(TUTTI_SHM_LINE) _Atomic uint32_t awaiting;
+    _Alignas(TUTTI_SHM_LINE) tutti_shm_rank ranks[];
+} tutti_shm_header;
+
+typedef struct tutti_shm_region {
+    int fd;
+    bool owned;                  /* unmap and close with it */
+    tutti_shm_header *header;
+} tutti_shm_region;
+
+#pragma GCC visibility push(default)
+/* Makes and maps the region of `size` ranks. `spin`: see the header. The descriptor is close-on-exec. */
+tutti_status tutti_shm_region_open(tutti_shm_region *out, int size, bool spin, tutti_error *err);
+/* Maps the region a parent has made, after checking that it is one. */
+tutti_status tutti_shm_region_attach(tutti_shm_region *out, int fd, int rank, int size, tutti_error *err);
+void tutti_shm_region_close(tutti_shm_region *region);
+
+/* Writes down how a rank ended and tells all others. Has no effect on one that is already FAILED or LOST, nor makes CLOSED
+   LOST. Called by the rank itself, or by its parent after the rank can no longer run. */
+void tutti_shm_depart(const tutti_shm_region *region, int rank, tutti_shm_state state, const tutti_error *why, int signal);
+/* The rank that `rank`'s end goes back to: itself, unless it failed because of another. */
+int tutti_shm_root(const tutti_shm_region *region, int rank);
+/* The rank whose failure is the run's: killed ones first, then the first that failed by itself, then the first; -1: none. */
+int tutti_shm_culprit(const tutti_shm_region *region);
+/* "worker 2 was lost: killed by signal 9 (Killed)", "worker 2 failed: ...", "worker 2 has left the run". */
+void tutti_shm_describe(const tutti_shm_region *region, int rank, char *text, size_t bytes);
+
+/* Room at [offset, offset + bytes) of the file, so that touching it cannot fail: 0 or an errno. */
+int tutti_shm_reserve(int fd, uint64_t offset, uint64_t bytes);
+uint64_t tutti_shm_space_left(int fd);
+void tutti_shm_ring_bell(tutti_shm_rank *rank);
+void tutti_shm_ring_all(tutti_shm_header *header);
+#pragma GCC visibility pop
+#endif

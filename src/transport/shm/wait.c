@@ -1,0 +1,190 @@
+/* wait.c: how a thread waits. It looks (progress, or a word of a window), and when there is nothing it polls its rank's bell
+   for `spin` microseconds if every worker has a core of its own, gives its time slice away a few times, and then sleeps on
+   the bell in the kernel.
+
+   No wake-up is lost: the bell is read before looking. Whoever has news adds 1 to the bell and then reads `sleepers`; the
+   sleeper adds 1 to `sleepers` and then reads the bell (and the kernel reads it again). All four are seq_cst, so one of the
+   two sees the other. For words of windows `awaiting` plays the part of `sleepers` and the word that of the bell. */
+#include <errno.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#include "shm_internal.h"
+
+enum { YIELDS = 3, POLLS_A_LOOK_AT_THE_CLOCK = 64 };
+
+static void pause_cpu(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#else
+    atomic_signal_fence(memory_order_seq_cst);
+#endif
+}
+
+static uint32_t bell_of(const shm_endpoint *e)
+{
+    return atomic_load_explicit(&e->self->bell, memory_order_acquire); /* pairs with tutti_shm_ring_bell: news is visible */
+}
+
+static bool reached(_Atomic uint32_t *word, uint32_t value)
+{
+    return word != NULL && (int32_t)(atomic_load_explicit(word, memory_order_acquire) - value) >= 0; /* pairs with shm_publish */
+}
+
+static void sleep_on(shm_endpoint *e, uint32_t seen, int64_t deadline_ns)
+{
+    struct timespec t = { 0, 0 };
+
+    if (deadline_ns > 0) {
+        t.tv_sec = deadline_ns / 1000000000;
+        t.tv_nsec = deadline_ns % 1000000000;
+    }
+    /* Absolute time on CLOCK_MONOTONIC, which is the runtime's clock. */
+    syscall(SYS_futex, &e->self->bell, FUTEX_WAIT_BITSET, seen, deadline_ns == TUTTI_FOREVER ? NULL : &t, NULL, FUTEX_BITSET_MATCH_ANY);
+}
+
+/* Returns when the bell is not `seen` any more, the word (may be NULL) has reached value, the deadline has passed, or for no
+   reason. Without the lock. */
+static void idle(shm_endpoint *e, uint32_t seen, _Atomic uint32_t *word, uint32_t value, int64_t deadline_ns)
+{
+    tutti_shm_rank *self = e->self;
+
+    if (e->spin_ns > 0) {
+        const int64_t now = tutti_now_ns(e->rt);
+        const int64_t until = deadline_ns - now < e->spin_ns ? deadline_ns : now + e->spin_ns;
+        do {
+            for (int i = 0; i < POLLS_A_LOOK_AT_THE_CLOCK; i++) {
+                if (bell_of(e) != seen || reached(word, value))
+                    return;
+                pause_cpu();
+            }
+        } while (tutti_now_ns(e->rt) < until);
+    }
+    for (int i = 0; i < YIELDS; i++) {
+        sched_yield();
+        if (bell_of(e) != seen || reached(word, value))
+            return;
+    }
+    atomic_fetch_add_explicit(&self->sleepers, 1, memory_order_seq_cst);
+    if (word != NULL) {
+        atomic_fetch_add_explicit(&self->awaiting, 1, memory_order_seq_cst);
+        atomic_fetch_add_explicit(&e->header->awaiting, 1, memory_order_seq_cst);
+    }
+    if (atomic_load_explicit(&self->bell, memory_order_seq_cst) == seen &&
+        (word == NULL || (int32_t)(atomic_load_explicit(word, memory_order_seq_cst) - value) < 0))
+        sleep_on(e, seen, deadline_ns);
+    if (word != NULL) {
+        atomic_fetch_sub_explicit(&e->header->awaiting, 1, memory_order_relaxed); /* too high a count costs a wake-up */
+        atomic_fetch_sub_explicit(&self->awaiting, 1, memory_order_relaxed);
+    }
+    atomic_fetch_sub_explicit(&self->sleepers, 1, memory_order_relaxed);
+}
+
+static size_t count_done(tutti_request *const *r, size_t n)
+{
+    size_t done = 0;
+
+    for (size_t i = 0; i < n; i++)
+        done += r[i] == NULL || !r[i]->posted || r[i]->done;
+    return done;
+}
+
+tutti_status shm_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns, size_t *n_done, tutti_error *err)
+{
+    shm_endpoint *e = t;
+    tutti_status status;
+    size_t done;
+
+    if (need > n)
+        need = n;
+    pthread_mutex_lock(&e->lock);
+    e->waiting++;
+    for (;;) {
+        const uint32_t seen = bell_of(e);
+        bool more;
+        status = shm_progress(e, err);
+        done = count_done(r, n);
+        if (status != TUTTI_OK || done >= need)
+            break;
+        if (tutti_now_ns(e->rt) >= deadline_ns) {
+            status = tutti_fail(err, TUTTI_TIMEOUT, 0, "%zu of %zu messages were done when the deadline passed; %zu were needed", done, n, need);
+            break;
+        }
+        more = e->more;
+        pthread_mutex_unlock(&e->lock);
+        if (!more)
+            idle(e, seen, NULL, 0, deadline_ns);
+        pthread_mutex_lock(&e->lock);
+    }
+    e->waiting--;
+    pthread_mutex_unlock(&e->lock);
+    if (n_done != NULL)
+        *n_done = done;
+    return status;
+}
+
+void shm_publish(void *t, _Atomic uint32_t *word, uint32_t value)
+{
+    shm_endpoint *e = t;
+
+    /* seq_cst: a release for who reads the word, and ordered before the load of `awaiting`; see the top. */
+    atomic_store_explicit(word, value, memory_order_seq_cst);
+    if (atomic_load_explicit(&e->header->awaiting, memory_order_seq_cst) == 0)
+        return;
+    for (int r = 0; r < e->size; r++) {
+        if (atomic_load_explicit(&e->header->ranks[r].awaiting, memory_order_seq_cst) != 0)
+            tutti_shm_ring_bell(&e->header->ranks[r]);
+    }
+}
+
+tutti_status shm_await(void *t, int peer, _Atomic uint32_t *word, uint32_t value, int64_t deadline_ns, tutti_error *err)
+{
+    shm_endpoint *e = t;
+    tutti_status status = TUTTI_OK;
+    char why[sizeof ((tutti_error *)0)->text];
+    int gone;
+
+    if (reached(word, value))
+        return TUTTI_OK;
+    pthread_mutex_lock(&e->lock);
+    e->waiting++;
+    for (;;) {
+        const uint32_t seen = bell_of(e);
+        bool more;
+        status = shm_progress(e, err); /* the peer may need something of ours before it can publish */
+        if (status != TUTTI_OK)
+            break;
+        gone = -1;
+        if (peer >= 0 && peer < e->size && atomic_load_explicit(&e->header->ranks[peer].state, memory_order_acquire) >= TUTTI_SHM_CLOSED)
+            gone = peer;
+        else if ((peer < 0 || peer >= e->size) && e->size > 1 && e->gone == e->size - 1)
+            gone = e->rank == 0 ? 1 : 0;
+        if (reached(word, value)) /* after the look at its state: what it published before it left counts */
+            break;
+        if (e->closing) {
+            status = tutti_fail(err, TUTTI_CLOSED, 0, "this worker is leaving the run");
+            break;
+        }
+        if (gone >= 0) {
+            const int root = tutti_shm_root(&e->region, gone);
+            tutti_shm_describe(&e->region, root, why, sizeof why);
+            status = tutti_fail_rank(err, TUTTI_ERR_PEER, root, "%s", why);
+            break;
+        }
+        if (tutti_now_ns(e->rt) >= deadline_ns) {
+            status = tutti_fail_rank(err, TUTTI_TIMEOUT, peer, "worker %d had not published %u when the deadline passed", peer, value);
+            break;
+        }
+        more = e->more;
+        pthread_mutex_unlock(&e->lock);
+        if (!more)
+            idle(e, seen, word, value, deadline_ns);
+        pthread_mutex_lock(&e->lock);
+    }
+    e->waiting--;
+    pthread_mutex_unlock(&e->lock);
+    return status;
+}

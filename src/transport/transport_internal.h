@@ -1,0 +1,6 @@
+/* transport_internal.h: the tables that registry.c lists. */
+#ifndef TUTTI_TRANSPORT_INTERNAL_H
+#define TUTTI_TRANSPORT_INTERNAL_H
+#include "tutti/transport.h"
+extern const tutti_transport_ops tutti_transport_shm; /* shm/shm.c */
+#endif

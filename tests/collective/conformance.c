@@ -1,0 +1,776 @@
+/* Goal: on this transport every collective gives the serial tree's bits on every member, moves exactly the bytes its list says, survives odd
+   groups, threads and sizes, and tells of disagreement and death instead of hanging. Method: ranks as threads; each computes by itself
+   what must come out. Ranks are not cmocka's thread: they report failures as a status and a sentence. */
+#include "conformance.h"
+#include "collective/collective_internal.h"
+#include "values.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#define CHECK(condition, ...)                                                   \
+    do {                                                                        \
+        if (!(condition))                                                       \
+            return tutti_fail(err, TUTTI_ERR_NUMBER, 0, __VA_ARGS__);           \
+    } while (0)
+
+static const int sizes[] = { 1, 2, 3, 4, 5, 7, 8, 11, 16 };
+#define P_MAX 16
+#define LARGE 100001
+#define VECTOR_BYTES ((size_t)1 << 20)
+
+typedef struct under_test {
+    const tutti_transport_ops *ops;
+    const char *spec;
+    int p;
+    int dying;        /* rank, in the tests of death */
+    int variant;
+    atomic_int counter;
+    unsigned char *expected[2];
+    atomic_ullong bits[P_MAX];
+    tutti_error errors[P_MAX];
+} under_test;
+
+static void run_ranks(under_test *t, int p, tutti_status (*rank_main)(tutti_world *, void *, tutti_error *))
+{
+    tutti_error err = { 0 };
+    tutti_status status;
+
+    t->p = p;
+    atomic_store(&t->counter, 0);
+    status = t->ops != NULL ? tutti_world_run_on(t->ops, t->spec, p, rank_main, t, &err) : tutti_world_run(t->spec, p, rank_main, t, &err);
+    if (status != TUTTI_OK)
+        fail_msg("%d ranks on %s: %s", p, t->spec, err.text);
+}
+
+/* ---- one all-reduce in one memory by one algorithm ---- */
+
+typedef enum { PRIVATE, WINDOW, UNALIGNED, MIXED, MEMORIES } memory_kind;
+static const char *const memory_names[] = { "private", "window", "unaligned", "mixed" };
+
+typedef struct rank_memory {
+    unsigned char *private, *window, *expected;
+} rank_memory;
+
+static tutti_status memory_open(rank_memory *m, tutti_world *world, tutti_error *err)
+{
+    void *window;
+
+    TUTTI_TRY(tutti_world_window(world, "vectors", VECTOR_BYTES, &window, err));
+    m->window = window;
+    m->private = tutti_alloc(VECTOR_BYTES, 1);
+    m->expected = tutti_alloc(VECTOR_BYTES, 1);
+    return TUTTI_OK;
+}
+
+static void memory_close(rank_memory *m)
+{
+    tutti_free(m->private);
+    tutti_free(m->expected);
+}
+
+static unsigned char *vector_of(const rank_memory *m, memory_kind kind, int rank, size_t element)
+{
+    if (kind == WINDOW || (kind == MIXED && rank % 2 == 1))
+        return m->window + 128;
+    return kind == UNALIGNED ? m->private + 3 * element : m->private;
+}
+
+/* What this rank has sent to each other one since the last call must be what the list says. */
+static tutti_status check_traffic(const tutti_group *g, tutti_collective kind, size_t count, int root, size_t element, uint64_t *bytes_before,
+                                  uint64_t *messages_before, tutti_error *err)
+{
+    const bool named = g->algorithm != NULL && tutti_algorithm_find(kind, g->algorithm) >= 0;
+    const int row = named ? tutti_algorithm_find(kind, g->algorithm) : tutti_algorithm_choose(kind, g->size, count);
+    const tutti_schedule_key key = { kind, row, g->size, g->index, root, count };
+    tutti_schedule *list;
+
+    TUTTI_TRY(tutti_schedule_open(&list, &key, err));
+    for (int j = 0; j < g->size; j++) {
+        const int rank = g->ranks != NULL ? g->ranks[j] : j;
+        uint64_t elements, messages, bytes_now, messages_now;
+        if (j == g->index)
+            continue;
+        tutti_schedule_sent(list, j, &elements, &messages);
+        tutti_world_sent(g->world, rank, &bytes_now, &messages_now);
+        if (bytes_now - bytes_before[rank] != elements * element || messages_now - messages_before[rank] != messages) {
+            tutti_schedule_close(list);
+            return tutti_fail(err, TUTTI_ERR_NUMBER, 0, "%s '%s' of %zu over %d: index %d sent %d %llu bytes in %llu messages, the list says %llu in %llu",
+                              tutti_collective_name(kind), tutti_algorithms[row].name, count, g->size, g->index, j,
+                              (unsigned long long)(bytes_now - bytes_before[rank]), (unsigned long long)(messages_now - messages_before[rank]),
+                              (unsigned long long)(elements * element), (unsigned long long)messages);
+        }
+        bytes_before[rank] = bytes_now;
+        messages_before[rank] = messages_now;
+    }
+    tutti_schedule_close(list);
+    return TUTTI_OK;
+}
+
+typedef struct counts_sent {
+    uint64_t bytes[64], messages[64];
+} counts_sent;
+
+static void take_counts(tutti_world *world, counts_sent *c)
+{
+    for (int rank = 0; rank < tutti_world_size(world); rank++)
+        tutti_world_sent(world, rank, &c->bytes[rank], &c->messages[rank]);
+}
+
+static tutti_status one_allreduce(tutti_group *g, const rank_memory *m, counts_sent *sent, tutti_dtype dtype, int op, size_t count, memory_kind kind,
+                                  const unsigned char *expected, tutti_error *err)
+{
+    const size_t element = tutti_dtype_bytes(dtype);
+    const int rank = tutti_world_rank(g->world);
+    unsigned char *x = vector_of(m, kind, rank, element);
+    size_t where;
+
+    values_fill(dtype, op, 1, rank, 0, count, x);
+    memset(x + count * element, 0xa5, 64); /* a guard behind */
+    if (op == VALUES_WEIGHTED)
+        TUTTI_TRY(tutti_allreduce_weighted(g, values_weight(rank), tutti_host(x, count, dtype), err));
+    else
+        TUTTI_TRY(tutti_allreduce(g, (tutti_reduction)op, tutti_host(x, count, dtype), err));
+    CHECK(values_equal(dtype, x, expected, count, &where), "all-reduce '%s' of %zu %s, operation %d, %s memory, %d ranks: element %zu of rank %d is wrong",
+          g->algorithm != NULL ? g->algorithm : "(chosen)", count, tutti_dtype_name(dtype), op, memory_names[kind], g->size, where, rank);
+    for (int k = 0; k < 64; k++)
+        CHECK(x[count * element + (size_t)k] == 0xa5, "all-reduce of %zu %s writes behind the vector", count, tutti_dtype_name(dtype));
+    return check_traffic(g, TUTTI_ALLREDUCE, count, 0, element, sent->bytes, sent->messages, err);
+}
+
+static const char *const algorithms[] = { NULL, "exchange", "doubling", "tree", "direct" };
+
+static tutti_status allreduce_small_main(tutti_world *world, void *arg, tutti_error *err)
+{
+    under_test *t = arg;
+    const size_t p = (size_t)t->p, counts[] = { 0, 1, 2, p - 1, p, p + 1, 7 * p + 3 };
+    static const tutti_dtype dtypes[] = { TUTTI_F32, TUTTI_F64, TUTTI_I32, TUTTI_I64 };
+    tutti_group g = tutti_group_workers(world, 1);
+    counts_sent sent;
+    rank_memory m;
+
+    TUTTI_TRY(memory_open(&m, world, err));
+    take_counts(world, &sent);
+    for (size_t c = 0; c < TUTTI_LENGTH(counts); c++)
+        for (size_t d = 0; d < TUTTI_LENGTH(dtypes); d++)
+            for (int op = TUTTI_SUM; op <= VALUES_WEIGHTED; op++) {
+                if ((op == TUTTI_MEAN && d >= 2) || (op == VALUES_WEIGHTED && d > 0))
+                    continue;
+                values_reduce(dtypes[d], op, 1, t->p, NULL, 0, counts[c], m.expected);
+                for (size_t a = 0; a < TUTTI_LENGTH(algorithms); a++) {
+                    g.algorithm = algorithms[a];
+                    /* every memory meets every algorithm, over the counts */
+                    TUTTI_TRY(one_allreduce(&g, &m, &sent, dtypes[d], op, counts[c], (memory_kind)((c + d + a + (size_t)op) % MEMORIES), m.expected, err));
+                }
+            }
+    memory_close(&m);
+    return TUTTI_OK;
+}
+
+static void every_small_allreduce_gives_the_trees_bits(void **state)
+{
+    for (size_t s = 0; s < TUTTI_LENGTH(sizes); s++)
+        run_ranks(*state, sizes[s], allreduce_small_main);
+}
+
+static tutti_status allreduce_large_main(tutti_world *world, void *arg, tutti_error *err)
+{
+    under_test *t = arg;
+    tutti_group g = tutti_group_workers(world, 1);
+    counts_sent sent;
+    rank_memory m;
+
+    TUTTI_TRY(memory_open(&m, world, err));
+    take_counts(world, &sent);
+    for (int kind = 0; kind < MEMORIES; kind++) {
+        g.algorithm = NULL;
+        TUTTI_TRY(one_allreduce(&g, &m, &sent, TUTTI_F32, TUTTI_SUM, LARGE, (memory_kind)kind, t->expected[0], err));
+        TUTTI_TRY(one_allreduce(&g, &m, &sent, TUTTI_F32, VALUES_WEIGHTED, LARGE, (memory_kind)kind, t->expected[1], err));
+        g.algorithm = algorithms[1 + kind];
+        TUTTI_TRY(one_allreduce(&g, &m, &sent, TUTTI_F32, TUTTI_SUM, LARGE, (memory_kind)kind, t->expected[0], err));
+        TUTTI_TRY(one_allreduce(&g, &m, &sent, TUTTI_F32, VALUES_WEIGHTED, LARGE, (memory_kind)kind, t->expected[1], err));
+    }
+    g.algorithm = NULL; /* other types, around the border between small and large */
+    for (size_t count = 1023; count <= 1025; count++)
+        for (int op = TUTTI_SUM; op <= TUTTI_MIN; op++)
+            for (int kind = 0; kind < MEMORIES; kind++) {
+                values_reduce(TUTTI_F64, op, 1, t->p, NULL, 0, count, m.expected);
+                TUTTI_TRY(one_allreduce(&g, &m, &sent, TUTTI_F64, op, count, (memory_kind)kind, m.expected, err));
+            }
+    memory_close(&m);
+    return TUTTI_OK;
+}
+
+static void every_large_allreduce_gives_the_trees_bits(void **state)
+{
+    static const int some[] = { 1, 2, 3, 4, 7, 16 };
+    under_test *t = *state;
+
+    for (size_t s = 0; s < TUTTI_LENGTH(some); s++) {
+        for (int k = 0; k < 2; k++) {
+            t->expected[k] = tutti_alloc(LARGE, sizeof(float));
+            values_reduce(TUTTI_F32, k == 0 ? TUTTI_SUM : VALUES_WEIGHTED, 1, some[s], NULL, 0, LARGE, t->expected[k]);
+        }
+        run_ranks(t, some[s], allreduce_large_main);
+        for (int k = 0; k < 2; k++)
+            tutti_free(t->expected[k]);
+    }
+}
+
+/* ---- the other kinds ---- */
+
+static tutti_status one_reduce_scatter(tutti_group *g, const rank_memory *m, counts_sent *sent, tutti_dtype dtype, int op, size_t count, memory_kind kind,
+                                       bool own_part, tutti_error *err)
+{
+    const size_t element = tutti_dtype_bytes(dtype), whole = count * (size_t)g->size;
+    const int rank = tutti_world_rank(g->world);
+    unsigned char *x = vector_of(m, kind, rank, element), *mine = own_part ? x + (size_t)g->index * count * element : m->private + VECTOR_BYTES / 2;
+    size_t where;
+
+    values_fill(dtype, op, 2, rank, 0, whole, x);
+    TUTTI_TRY(tutti_reduce_scatter(g, (tutti_reduction)op, tutti_host(x, whole, dtype), tutti_host(mine, count, dtype), err));
+    values_reduce(dtype, op, 2, g->size, g->ranks, (size_t)g->index * count, count, m->expected);
+    CHECK(values_equal(dtype, mine, m->expected, count, &where), "reduce-scatter of %zu %s a part, operation %d, %s memory, %d members: element %zu is wrong",
+          count, tutti_dtype_name(dtype), op, memory_names[kind], g->size, where);
+    return check_traffic(g, TUTTI_REDUCE_SCATTER, count, 0, element, sent->bytes, sent->messages, err);
+}
+
+static tutti_status one_allgather(tutti_group *g, const rank_memory *m, counts_sent *sent, tutti_dtype dtype, size_t count, memory_kind kind, bool own_part,
+                                  tutti_error *err)
+{
+    const size_t element = tutti_dtype_bytes(dtype);
+    const int rank = tutti_world_rank(g->world);
+    unsigned char *all = vector_of(m, kind, rank, element), *mine = own_part ? all + (size_t)g->index * count * element : m->private + VECTOR_BYTES / 2;
+    size_t where;
+
+    memset(all, 0x77, count * (size_t)g->size * element);
+    values_fill(dtype, TUTTI_SUM, 3, rank, 0, count, mine);
+    TUTTI_TRY(tutti_allgather(g, tutti_host(mine, count, dtype), tutti_host(all, count * (size_t)g->size, dtype), err));
+    for (int j = 0; j < g->size; j++) {
+        values_fill(dtype, TUTTI_SUM, 3, g->ranks != NULL ? g->ranks[j] : j, 0, count, m->expected);
+        CHECK(values_equal(dtype, all + (size_t)j * count * element, m->expected, count, &where),
+              "all-gather of %zu %s a part, %s memory, %d members: element %zu of part %d is wrong", count, tutti_dtype_name(dtype), memory_names[kind],
+              g->size, where, j);
+    }
+    return check_traffic(g, TUTTI_ALLGATHER, count, 0, element, sent->bytes, sent->messages, err);
+}
+
+static tutti_status one_broadcast(tutti_group *g, const rank_memory *m, counts_sent *sent, tutti_dtype dtype, size_t count, int root, memory_kind kind,
+                                  tutti_error *err)
+{
+    const size_t element = tutti_dtype_bytes(dtype);
+    const int rank = tutti_world_rank(g->world), root_rank = g->ranks != NULL ? g->ranks[root] : root;
+    unsigned char *x = vector_of(m, kind, rank, element);
+    size_t where;
+
+    values_fill(dtype, TUTTI_SUM, 4, rank, 0, count, x);
+    TUTTI_TRY(tutti_broadcast(g, root, tutti_host(x, count, dtype), err));
+    values_fill(dtype, TUTTI_SUM, 4, root_rank, 0, count, m->expected);
+    CHECK(values_equal(dtype, x, m->expected, count, &where), "broadcast '%s' of %zu %s from %d, %s memory, %d members: element %zu is wrong",
+          g->algorithm != NULL ? g->algorithm : "(chosen)", count, tutti_dtype_name(dtype), root, memory_names[kind], g->size, where);
+    return check_traffic(g, TUTTI_BROADCAST, count, root, element, sent->bytes, sent->messages, err);
+}
+
+static tutti_status other_kinds_main(tutti_world *world, void *arg, tutti_error *err)
+{
+    under_test *t = arg;
+    const size_t p = (size_t)t->p, counts[] = { 0, 1, 2, p - 1, p, p + 1, 7 * p + 3, 1200, 6001 };
+    static const tutti_dtype dtypes[] = { TUTTI_F32, TUTTI_U8, TUTTI_F64, TUTTI_BF16, TUTTI_I64 };
+    static const char *const broadcasts[] = { NULL, "flat", "tree", "scatter" };
+    static const char *const barriers[] = { NULL, "exchange", "dissemination" };
+    tutti_group g = tutti_group_workers(world, 2);
+    counts_sent sent;
+    rank_memory m;
+
+    TUTTI_TRY(memory_open(&m, world, err));
+    take_counts(world, &sent);
+    for (size_t c = 0; c < TUTTI_LENGTH(counts); c++)
+        for (int kind = 0; kind < MEMORIES; kind++) {
+            const size_t k = c + (size_t)kind;
+            g.algorithm = NULL;
+            TUTTI_TRY(one_reduce_scatter(&g, &m, &sent, TUTTI_F32, (int)(k % 4), counts[c], (memory_kind)kind, k % 2 == 0, err));
+            TUTTI_TRY(one_allgather(&g, &m, &sent, dtypes[k % 5], counts[c], (memory_kind)kind, k % 2 == 1, err));
+            for (size_t a = 0; a < TUTTI_LENGTH(broadcasts); a++) {
+                g.algorithm = broadcasts[a];
+                TUTTI_TRY(one_broadcast(&g, &m, &sent, dtypes[(k + a) % 5], counts[c], (int)((k + a) % p), (memory_kind)kind, err));
+            }
+        }
+    for (int round = 1; round <= 30; round++) {
+        g.algorithm = barriers[round % 3];
+        atomic_fetch_add(&t->counter, 1);
+        TUTTI_TRY(tutti_barrier(&g, err));
+        CHECK(atomic_load(&t->counter) >= round * t->p, "a barrier of %d ranks let somebody through", t->p);
+        TUTTI_TRY(check_traffic(&g, TUTTI_BARRIER, 0, 0, 1, sent.bytes, sent.messages, err));
+    }
+    memory_close(&m);
+    return TUTTI_OK;
+}
+
+static void the_other_collectives_are_exact_too(void **state)
+{
+    for (size_t s = 0; s < TUTTI_LENGTH(sizes); s++)
+        run_ranks(*state, sizes[s], other_kinds_main);
+}
+
+/* ---- groups ---- */
+
+static tutti_status groups_main(tutti_world *world, void *arg, tutti_error *err)
+{
+    static const int odd[] = { 5, 1, 3, 7 }, even[] = { 6, 0, 4 }, late[] = { 7, 6, 5, 4, 3, 2 }, alone[] = { 2 };
+    static const struct { const int *ranks; int n; } members[] = { { odd, 4 }, { even, 3 }, { late, 6 }, { alone, 1 } };
+    static const size_t counts[] = { 1, 30, 1030, 5000 };
+    counts_sent sent;
+    rank_memory m;
+    size_t where;
+
+    (void)arg;
+    TUTTI_TRY(memory_open(&m, world, err));
+    for (size_t round = 0; round < 4; round++)
+        for (size_t k = 0; k < TUTTI_LENGTH(members); k++) {
+            tutti_group g = tutti_group_of(world, members[k].ranks, members[k].n, 77); /* one context: the sets overlap only in turn */
+            const memory_kind kind = (memory_kind)((round + k) % MEMORIES);
+            float *x = (float *)(void *)vector_of(&m, kind, tutti_world_rank(world), 4);
+            if (g.index < 0)
+                continue;
+            g = tutti_group_keyed(&g, k, (uint32_t)round);
+            values_fill(TUTTI_F32, TUTTI_MEAN, 5, tutti_world_rank(world), 0, counts[round], x);
+            TUTTI_TRY(tutti_allreduce(&g, TUTTI_MEAN, tutti_f32(NULL, x, counts[round]), err));
+            values_reduce(TUTTI_F32, TUTTI_MEAN, 5, g.size, g.ranks, 0, counts[round], m.expected);
+            CHECK(values_equal(TUTTI_F32, x, m.expected, counts[round], &where), "group %zu, round %zu: element %zu is wrong", k, round, where);
+            take_counts(world, &sent);
+            TUTTI_TRY(one_broadcast(&g, &m, &sent, TUTTI_F32, counts[round], g.size - 1, kind, err));
+            TUTTI_TRY(one_reduce_scatter(&g, &m, &sent, TUTTI_F32, TUTTI_SUM, counts[round], kind, false, err));
+            TUTTI_TRY(one_allgather(&g, &m, &sent, TUTTI_F32, counts[round], kind, false, err));
+        }
+    memory_close(&m);
+    return TUTTI_OK;
+}
+
+static void subgroups_in_odd_orders_sum_in_their_own_order(void **state)
+{
+    run_ranks(*state, 8, groups_main);
+}
+
+/* Two threads a rank; even ranks run keys 0.. on the first and 100.. on the second, odd ranks the other way round. */
+typedef struct lane {
+    tutti_world *world;
+    uint64_t key;
+    unsigned char *memory, *expected;
+    bool window;
+} lane;
+
+static tutti_status lane_main(void *arg, tutti_error *err)
+{
+    static const size_t counts[] = { 3, 2000, 70000, 700, 0, 1500 };
+    lane *l = arg;
+    const tutti_group all = tutti_group_workers(l->world, 9);
+    size_t where;
+
+    for (uint32_t turn = 0; turn < 6; turn++)
+        for (uint64_t k = 0; k < 3; k++) {
+            const size_t count = counts[(turn + k + l->key) % 6];
+            tutti_group g = tutti_group_keyed(&all, l->key + k, turn);
+            values_fill(TUTTI_F32, TUTTI_SUM, l->key + k, tutti_world_rank(l->world), 0, count, l->memory);
+            TUTTI_TRY(tutti_allreduce(&g, TUTTI_SUM, tutti_host(l->memory, count, TUTTI_F32), err));
+            values_reduce(TUTTI_F32, TUTTI_SUM, l->key + k, g.size, NULL, 0, count < 300 ? count : 300, l->expected);
+            CHECK(values_equal(TUTTI_F32, l->memory, l->expected, count < 300 ? count : 300, &where), "lane %llu, turn %u: element %zu is wrong",
+                  (unsigned long long)l->key, turn, where);
+            TUTTI_TRY(tutti_broadcast(&g, (int)k % g.size, tutti_host(l->memory, count, TUTTI_F32), err));
+            TUTTI_TRY(tutti_barrier(&g, err));
+        }
+    return TUTTI_OK;
+}
+
+static tutti_status lanes_main(tutti_world *world, void *arg, tutti_error *err)
+{
+    const bool swap = tutti_world_rank(world) % 2 == 1;
+    tutti_thread *other;
+    rank_memory m;
+    tutti_status status, joined;
+    tutti_error theirs = { 0 };
+
+    (void)arg;
+    TUTTI_TRY(memory_open(&m, world, err));
+    lane a = { world, swap ? 100 : 0, m.private, m.expected, false };
+    lane b = { world, swap ? 0 : 100, m.window, m.expected + VECTOR_BYTES / 2, true };
+    TUTTI_TRY(tutti_thread_open(&other, tutti_world_runtime(world), "lane", lane_main, &b, err));
+    status = lane_main(&a, err);
+    joined = tutti_thread_join(other, &theirs);
+    if (status == TUTTI_OK && joined != TUTTI_OK) {
+        status = joined;
+        *err = theirs;
+    }
+    memory_close(&m);
+    return status;
+}
+
+static void two_threads_with_keys_in_different_orders_do_not_meet(void **state)
+{
+    static const int some[] = { 2, 3, 5 };
+
+    for (size_t s = 0; s < TUTTI_LENGTH(some); s++)
+        run_ranks(*state, some[s], lanes_main);
+}
+
+/* ---- the same bits, whatever the timing ---- */
+
+static tutti_status repeat_main(tutti_world *world, void *arg, tutti_error *err)
+{
+    under_test *t = arg;
+    const int rank = tutti_world_rank(world);
+    tutti_group g = tutti_group_workers(world, 3);
+    uint64_t first = 0;
+    rank_memory m;
+
+    TUTTI_TRY(memory_open(&m, world, err));
+    for (uint32_t k = 0; k < 200; k++) {
+        const memory_kind kind = (memory_kind)(k % MEMORIES);
+        const size_t count = 1900;
+        unsigned char *x = vector_of(&m, kind, rank, 4);
+        uint64_t bits;
+        values_fill(TUTTI_F32, TUTTI_SUM, 6, rank, 0, count, x);
+        if (tutti_random((tutti_rng){ 7, (uint64_t)rank, k }, 0) % 16 == 0)
+            tutti_sleep_until(tutti_world_runtime(world), tutti_now_ns(tutti_world_runtime(world)) + 100000);
+        g.algorithm = algorithms[k / 4 % 5];
+        TUTTI_TRY(tutti_allreduce(&g, TUTTI_SUM, tutti_host(x, count, TUTTI_F32), err));
+        bits = tutti_hash(x, count * 4);
+        first = k == 0 ? bits : first;
+        CHECK(bits == first, "repetition %u on rank %d gives other bits", k, rank);
+    }
+    atomic_store(&t->bits[rank], first);
+    memory_close(&m);
+    return TUTTI_OK;
+}
+
+static void two_hundred_repetitions_give_equal_bits_on_all_ranks(void **state)
+{
+    static const int some[] = { 3, 4 };
+    under_test *t = *state;
+
+    for (size_t s = 0; s < TUTTI_LENGTH(some); s++) {
+        run_ranks(t, some[s], repeat_main);
+        for (int r = 1; r < some[s]; r++)
+            assert_true(atomic_load(&t->bits[r]) == atomic_load(&t->bits[0]));
+    }
+}
+
+/* ---- small things that a caller can see ---- */
+
+static tutti_status double_main(tutti_world *world, void *arg, tutti_error *err)
+{
+    under_test *t = arg;
+    tutti_group g = tutti_group_workers(world, 4);
+    double x[3] = { 1, tutti_world_rank(world), -tutti_world_rank(world) };
+    const uint32_t before = g.sequence;
+
+    TUTTI_TRY(tutti_reduce_double(&g, TUTTI_SUM, x, 3, err));
+    CHECK(x[0] == t->p && x[1] == t->p * (t->p - 1) / 2.0 && x[2] == -x[1], "the sum of doubles is %g %g %g", x[0], x[1], x[2]);
+    x[0] = tutti_world_rank(world);
+    TUTTI_TRY(tutti_reduce_double(&g, TUTTI_MAX, x, 1, err));
+    CHECK(x[0] == t->p - 1, "the maximum is %g", x[0]);
+    CHECK(g.sequence == before + 2, "two collectives, but the sequence went from %u to %u", before, g.sequence);
+    return TUTTI_OK;
+}
+
+static void small_host_values_are_reduced(void **state)
+{
+    run_ranks(*state, 1, double_main);
+    run_ranks(*state, 6, double_main);
+}
+
+/* The same group made twice uses the same tags twice, and the second round may begin on one rank while another is in the first. */
+static tutti_status again_main(tutti_world *world, void *arg, tutti_error *err)
+{
+    const int rank = tutti_world_rank(world);
+    float x;
+
+    (void)arg;
+    for (uint32_t k = 0; k < 300; k++) {
+        tutti_group g = tutti_group_workers(world, 8);
+        x = (float)(rank == 0 ? k : 0);
+        TUTTI_TRY(tutti_broadcast(&g, 0, tutti_f32(NULL, &x, 1), err));
+        CHECK(x == (float)k, "round %u on rank %d received %g", k, rank, (double)x);
+        if (tutti_random((tutti_rng){ 8, (uint64_t)rank, k }, 0) % 64 == 0)
+            tutti_sleep_until(tutti_world_runtime(world), tutti_now_ns(tutti_world_runtime(world)) + 50000);
+    }
+    return TUTTI_OK;
+}
+
+static void a_group_made_again_does_not_mix_with_the_first(void **state)
+{
+    run_ranks(*state, 4, again_main);
+}
+
+static tutti_status usage_main(tutti_world *world, void *arg, tutti_error *err)
+{
+    static const int others[] = { 1 };
+    tutti_error e = { 0 };
+    float x[8] = { 0 };
+    int32_t n[4] = { 0 };
+    const int me = tutti_world_rank(world);
+    tutti_group g = tutti_group_workers(world, 5), strange = tutti_group_of(world, others, 1, 5);
+
+    (void)arg;
+    g.algorithm = "bulter";
+    CHECK(tutti_allreduce(&g, TUTTI_SUM, tutti_f32(NULL, x, 8), &e) == TUTTI_ERR_USAGE && strstr(e.text, "'bulter'") != NULL &&
+          strstr(e.text, "exchange, doubling, tree, direct, flat, scatter, dissemination, window") != NULL, "unknown algorithm: %s", e.text);
+    g.algorithm = NULL;
+    if (me != 1)
+        CHECK(tutti_barrier(&strange, &e) == TUTTI_ERR_USAGE && strstr(e.text, "not a member") != NULL, "stranger: %s", e.text);
+    CHECK(tutti_allreduce(&g, TUTTI_MEAN, tutti_host(n, 4, TUTTI_I32), &e) == TUTTI_ERR_USAGE && strstr(e.text, "F32 or F64") != NULL, "mean: %s", e.text);
+    CHECK(tutti_allreduce(&g, TUTTI_SUM, tutti_host(n, 4, TUTTI_BF16), &e) == TUTTI_ERR_USAGE && strstr(e.text, "BF16") != NULL, "BF16: %s", e.text);
+    CHECK(tutti_allreduce(&g, (tutti_reduction)9, tutti_host(n, 4, TUTTI_I32), &e) == TUTTI_ERR_USAGE, "operation 9: %s", e.text);
+    CHECK(tutti_allreduce_weighted(&g, 1, tutti_host(x, 4, TUTTI_F64), &e) == TUTTI_ERR_USAGE, "weighted F64: %s", e.text);
+    CHECK(tutti_allgather(&g, tutti_f32(NULL, x, 3), tutti_f32(NULL, x, 8), &e) == TUTTI_ERR_USAGE && strstr(e.text, "equal parts") != NULL, "parts: %s", e.text);
+    CHECK(tutti_allgather(&g, tutti_f32(NULL, x + 1, 4), tutti_f32(NULL, x, 8), &e) == TUTTI_ERR_USAGE && strstr(e.text, "overlaps") != NULL, "overlap: %s", e.text);
+    CHECK(tutti_broadcast(&g, 2, tutti_f32(NULL, x, 3), &e) == TUTTI_ERR_USAGE && strstr(e.text, "index 2") != NULL, "root: %s", e.text);
+    return tutti_barrier(&g, err); /* none of these took part in anything; `sequence` went on alike on both */
+}
+
+static void wrong_calls_are_refused_with_a_sentence(void **state)
+{
+    run_ranks(*state, 2, usage_main);
+}
+
+/* ---- disagreement and death ---- */
+
+static tutti_status disagree(under_test *t, tutti_group *g, float *x, tutti_error *err)
+{
+    const bool odd_one = g->index == 1;
+    int32_t *n = (int32_t *)(void *)x;
+
+    switch (t->variant) {
+    case 0: return tutti_allreduce(g, TUTTI_SUM, tutti_f32(NULL, x, odd_one ? 101 : 100), err);
+    case 1: return tutti_allreduce(g, TUTTI_SUM, tutti_f32(NULL, x, odd_one ? 5001 : 5000), err);
+    case 2: return tutti_allreduce(g, TUTTI_SUM, tutti_f32(NULL, x, odd_one ? 5000 : 100), err);
+    case 3: return tutti_allreduce(g, odd_one ? TUTTI_MAX : TUTTI_SUM, tutti_f32(NULL, x, 100), err);
+    case 4: return tutti_allreduce(g, TUTTI_SUM, odd_one ? tutti_f32(NULL, x, 2000) : tutti_host(n, 2000, TUTTI_I32), err);
+    case 5: return odd_one ? tutti_barrier(g, err) : tutti_allreduce(g, TUTTI_SUM, tutti_f32(NULL, x, 2000), err);
+    default: return tutti_allreduce(g, TUTTI_SUM, tutti_f32(NULL, x, odd_one ? 0 : 7), err);
+    }
+}
+
+static tutti_status disagree_main(tutti_world *world, void *arg, tutti_error *err)
+{
+    under_test *t = arg;
+    tutti_group g = tutti_group_workers(world, 6);
+    tutti_error *e = &t->errors[g.index];
+    rank_memory m;
+    tutti_status status;
+
+    TUTTI_TRY(memory_open(&m, world, err));
+    status = disagree(t, &g, (float *)(void *)vector_of(&m, t->variant % 2 == 0 ? WINDOW : PRIVATE, g.index, 4), e);
+    memory_close(&m);
+    *err = *e;
+    return status;
+}
+
+/* Each member hears it from a message or entry of the odd one; or, if that one was told first and left, from its last words. */
+static void members_who_disagree_are_told_both_sides(void **state)
+{
+    static const char *const said[][2] = { { "100 F32", "101 F32" }, { "5000 F32", "5001 F32" }, { "5000 F32", "100 F32" }, { "(sum", "(max" },
+                                           { "2000 F32", "2000 I32" }, { "2000 F32", "barrier" }, { "0 F32", "7 F32" } };
+    under_test *t = *state;
+
+    for (t->variant = 0; t->variant < 7; t->variant++)
+        for (t->p = 2; t->p <= 4; t->p++) {
+            tutti_error err = { 0 };
+            memset(t->errors, 0, sizeof t->errors);
+            assert_int_equal(t->ops != NULL ? tutti_world_run_on(t->ops, t->spec, t->p, disagree_main, t, &err) :
+                                              tutti_world_run(t->spec, t->p, disagree_main, t, &err), TUTTI_ERR_STATE);
+            for (int r = 0; r < t->p; r++) {
+                const tutti_error *e = &t->errors[r];
+                if (strstr(e->text, said[t->variant][0]) == NULL || strstr(e->text, said[t->variant][1]) == NULL ||
+                    (e->status != TUTTI_ERR_STATE && e->status != TUTTI_ERR_PEER) || e->rank < 0 || e->rank == r)
+                    fail_msg("variant %d, rank %d of %d: %s", t->variant, r, t->p, e->text);
+            }
+        }
+}
+
+static tutti_status dying_main(tutti_world *world, void *arg, tutti_error *err)
+{
+    static const size_t counts[] = { 10, 3000, 200000 };
+    under_test *t = arg;
+    const int rank = tutti_world_rank(world);
+    tutti_group g = tutti_group_workers(world, 6);
+    tutti_error *e = &t->errors[rank];
+    rank_memory m;
+    tutti_status status;
+
+    TUTTI_TRY(memory_open(&m, world, err));
+    status = tutti_barrier(&g, err);
+    if (status == TUTTI_OK && rank == t->dying) {
+        memory_close(&m);
+        return tutti_fail(err, TUTTI_ERR_NUMBER, 0, "the loss is not finite");
+    }
+    if (status == TUTTI_OK)
+        status = t->variant == 3 ? tutti_barrier(&g, e) :
+                 tutti_allreduce(&g, TUTTI_SUM, tutti_f32(NULL, (float *)(void *)vector_of(&m, t->variant == 1 ? WINDOW : PRIVATE, rank, 4),
+                                                          counts[t->variant]), e);
+    memory_close(&m);
+    *err = *e;
+    return status;
+}
+
+static void a_members_death_ends_the_others_calls_with_its_name(void **state)
+{
+    under_test *t = *state;
+
+    for (t->variant = 0; t->variant < 4; t->variant++)
+        for (t->dying = 0; t->dying < 4; t->dying += 3) {
+            tutti_error err = { 0 };
+            tutti_status status;
+            t->p = 4;
+            memset(t->errors, 0, sizeof t->errors);
+            status = t->ops != NULL ? tutti_world_run_on(t->ops, t->spec, 4, dying_main, t, &err) : tutti_world_run(t->spec, 4, dying_main, t, &err);
+            assert_int_equal(status, TUTTI_ERR_NUMBER); /* the root failure */
+            assert_non_null(strstr(err.text, "the loss is not finite"));
+            for (int r = 0; r < 4; r++)
+                if (r != t->dying && (t->errors[r].status != TUTTI_ERR_PEER || t->errors[r].rank != t->dying))
+                    fail_msg("rank %d was told of rank %d: %s", r, t->errors[r].rank, t->errors[r].text);
+        }
+}
+
+/* A rank that leaves in good order ends the calls that wait for it, and only those. */
+static tutti_status leaving_main(tutti_world *world, void *arg, tutti_error *err)
+{
+    static const int stay[] = { 0, 2 };
+    tutti_group all = tutti_group_workers(world, 6), rest = tutti_group_of(world, stay, 2, 7);
+    tutti_error e = { 0 };
+    float x[10] = { 0 };
+
+    (void)arg;
+    TUTTI_TRY(tutti_barrier(&all, err));
+    if (tutti_world_rank(world) == 1)
+        return TUTTI_OK;
+    CHECK(tutti_allreduce(&rest, TUTTI_SUM, tutti_f32(NULL, x, 10), err) == TUTTI_OK, "a group without the one who left: %s", err->text);
+    CHECK(tutti_allreduce(&all, TUTTI_SUM, tutti_f32(NULL, x, 10), &e) == TUTTI_ERR_PEER, "a group with the one who left");
+    CHECK(e.rank == 1, "told of rank %d: %s", e.rank, e.text);
+    return tutti_barrier(&rest, err);
+}
+
+static void a_rank_that_leaves_ends_only_the_calls_that_need_it(void **state)
+{
+    run_ranks(*state, 3, leaving_main);
+}
+
+/* ---- ports ---- */
+
+static tutti_status ports_main(tutti_world *world, void *arg, tutti_error *err)
+{
+    under_test *t = arg;
+    const int rank = tutti_world_rank(world), p = t->p, right = (rank + 1) % p, left = (rank + p - 1) % p;
+    tutti_runtime *rt = tutti_world_runtime(world);
+    uint64_t bytes, messages, bytes_after, messages_after;
+    int32_t out[1000], in[1000];
+    tutti_request s, r, *both[2] = { &s, &r };
+    tutti_note note = { .kind = 3, .a = -5, .b = INT64_MAX };
+    tutti_error e = { 0 };
+    size_t done;
+
+    tutti_world_sent(world, right, &bytes, &messages);
+    for (int size = 0; size <= 1000; size += 250) {
+        for (int k = 0; k < size; k++)
+            out[k] = rank * 1000 + k;
+        TUTTI_TRY(tutti_post_recv(world, &r, left, tutti_port_of("ring", (uint64_t)size, 0), tutti_host(in, 1000, TUTTI_I32), err));
+        TUTTI_TRY(tutti_post_send(world, &s, right, tutti_port_of("ring", (uint64_t)size, 0), &note, tutti_host(out, (size_t)size, TUTTI_I32), err));
+        TUTTI_TRY(tutti_wait_some(world, both, 2, 2, TUTTI_FOREVER, &done, err));
+        CHECK(done == 2 && r.note.from == left && r.note.kind == 3 && r.note.a == -5 && r.note.b == INT64_MAX && r.note.bytes == (uint64_t)size * 4,
+              "the note came changed");
+        for (int k = 0; k < size; k++)
+            CHECK(in[k] == left * 1000 + k, "element %d came changed", k);
+    }
+    tutti_world_sent(world, right, &bytes_after, &messages_after);
+    CHECK(p == 1 || (bytes_after - bytes == 4 * (250 + 500 + 750 + 1000) && messages_after - messages == 5), "counted %llu bytes",
+          (unsigned long long)(bytes_after - bytes));
+
+    /* Nothing comes: a time-out, and nothing stays posted that a later message could be lost in. */
+    CHECK(tutti_recv(world, TUTTI_ANY, tutti_port_of("late", 0, 0), &note, tutti_host(in, 1, TUTTI_I32), tutti_now_ns(rt) + 2000000, &e) == TUTTI_TIMEOUT,
+          "a receive of nothing: %s", e.text);
+    TUTTI_TRY(tutti_post_recv(world, &r, TUTTI_ANY, tutti_port_of("never", 0, 0), tutti_host(in, 4, TUTTI_I32), err));
+    CHECK(tutti_wait_some(world, both + 1, 1, 1, 0, &done, &e) == TUTTI_TIMEOUT && done == 0, "a test of nothing");
+    tutti_cancel(world, &r);
+    if (rank != 0) {
+        TUTTI_TRY(tutti_send(world, 0, tutti_port_of("late", 1, 0), NULL, tutti_host(out, 2, TUTTI_I32), err));
+    } else {
+        for (int k = 1; k < p; k++) {
+            TUTTI_TRY(tutti_recv(world, TUTTI_ANY, tutti_port_of("late", 1, 0), &note, tutti_host(in, 4, TUTTI_I32), TUTTI_FOREVER, err));
+            CHECK(note.bytes == 8 && note.kind == 0 && in[0] == note.from * 1000, "any: from %d", note.from);
+        }
+    }
+    CHECK(tutti_send(world, p, 1, NULL, tutti_nothing(), &e) == TUTTI_ERR_USAGE && strstr(e.text, "0 to") != NULL, "to nobody: %s", e.text);
+
+    /* Too large for the room: told at the receiver with the size. */
+    if (p > 1 && rank == 0) {
+        TUTTI_TRY(tutti_send(world, 1, tutti_port_of("large", 0, 0), NULL, tutti_host(out, 500, TUTTI_I32), err));
+    } else if (rank == 1) {
+        CHECK(tutti_recv(world, 0, tutti_port_of("large", 0, 0), &note, tutti_host(in, 10, TUTTI_I32), TUTTI_FOREVER, &e) == TUTTI_ERR_CORRUPT &&
+              strstr(e.text, "2000 bytes") != NULL && note.bytes == 2000, "too large: %s", e.text);
+    }
+    return TUTTI_OK;
+}
+
+static void ports_carry_notes_and_payloads(void **state)
+{
+    run_ranks(*state, 1, ports_main);
+    run_ranks(*state, 2, ports_main);
+    run_ranks(*state, 5, ports_main);
+}
+
+static tutti_status common_main(tutti_world *world, void *arg, tutti_error *err)
+{
+    tutti_group g = tutti_group_workers(world, 5);
+    void *memory;
+    bool fill;
+    uint32_t *words;
+
+    (void)arg;
+    TUTTI_TRY(tutti_world_common(world, "order", 4096, &memory, &fill, err));
+    words = memory;
+    CHECK((uintptr_t)words % 64 == 0, "common memory is not aligned");
+    if (fill)
+        for (uint32_t k = 0; k < 1024; k++) {
+            CHECK(words[k] == 0, "common memory is not zeroed");
+            words[k] = k * k;
+        }
+    TUTTI_TRY(tutti_barrier(&g, err));
+    for (uint32_t k = 0; k < 1024; k++)
+        CHECK(words[k] == k * k, "common memory is not common");
+    return tutti_barrier(&g, err);
+}
+
+static void common_memory_is_filled_once_and_seen_by_all(void **state)
+{
+    run_ranks(*state, 1, common_main);
+    run_ranks(*state, 4, common_main);
+}
+
+int collective_conformance(const tutti_transport_ops *ops, const char *spec)
+{
+    static under_test t;
+    struct CMUnitTest tests[] = {
+        cmocka_unit_test(ports_carry_notes_and_payloads),
+        cmocka_unit_test(every_small_allreduce_gives_the_trees_bits),
+        cmocka_unit_test(every_large_allreduce_gives_the_trees_bits),
+        cmocka_unit_test(the_other_collectives_are_exact_too),
+        cmocka_unit_test(subgroups_in_odd_orders_sum_in_their_own_order),
+        cmocka_unit_test(two_threads_with_keys_in_different_orders_do_not_meet),
+        cmocka_unit_test(two_hundred_repetitions_give_equal_bits_on_all_ranks),
+        cmocka_unit_test(small_host_values_are_reduced),
+        cmocka_unit_test(a_group_made_again_does_not_mix_with_the_first),
+        cmocka_unit_test(wrong_calls_are_refused_with_a_sentence),
+        cmocka_unit_test(members_who_disagree_are_told_both_sides),
+        cmocka_unit_test(a_members_death_ends_the_others_calls_with_its_name),
+        cmocka_unit_test(a_rank_that_leaves_ends_only_the_calls_that_need_it),
+        cmocka_unit_test(common_memory_is_filled_once_and_seen_by_all),
+    };
+
+    t.ops = ops;
+    t.spec = spec;
+    for (size_t k = 0; k < TUTTI_LENGTH(tests); k++)
+        tests[k].initial_state = &t;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,7 @@
+/* conformance.h: what every transport must carry: one suite for ports and collectives. A new transport adds a file of one line. */
+#ifndef TUTTI_TESTS_CONFORMANCE_H
+#define TUTTI_TESTS_CONFORMANCE_H
+#include "tutti/transport.h"
+/* main() of such a file. ops NULL: the registered transport of the spec's name. Ranks are threads of tutti_world_run. */
+int collective_conformance(const tutti_transport_ops *ops, const char *spec);
+#endif

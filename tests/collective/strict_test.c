@@ -1,0 +1,8 @@
+/* The suite where every send is a rendezvous and there are no windows: nothing may lean on buffering. */
+#include "conformance.h"
+#include "strict.h"
+
+int main(void)
+{
+    return collective_conformance(&tutti_test_strict, "strict");
+}

@@ -1,0 +1,126 @@
+#include "values.h"
+#include <math.h>
+#include <string.h>
+
+static uint64_t mix(uint64_t x)
+{
+    x ^= x >> 30;
+    x *= UINT64_C(0xbf58476d1ce4e5b9);
+    x ^= x >> 27;
+    x *= UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+static double real_at(int op, uint64_t h)
+{
+    static const double scales[8] = { 0x1p-40, 0x1p-31, 0x1p-29, 0x1p-27, 0x1p-25, 0x1p-24, 0x1p-18, 1 };
+    const bool order = op == TUTTI_MAX || op == TUTTI_MIN;
+
+    if (order && h % 61 == 0)
+        return NAN;
+    if (order && h % 7 == 0)
+        return h & 64 ? 0.0 : -0.0;
+    return (double)(int32_t)(h >> 32 & 0xffffff00) * scales[h & 7];
+}
+
+void values_fill(tutti_dtype dtype, int op, uint64_t seed, int rank, size_t first, size_t count, void *out)
+{
+    for (size_t k = 0; k < count; k++) {
+        const uint64_t h = mix(mix(seed * 1000 + (uint64_t)rank) + first + k);
+        const double x = real_at(op, h);
+        const float f = (float)x;
+        const int32_t small = (int32_t)(uint32_t)h;
+        unsigned char *to = (unsigned char *)out + k * tutti_dtype_bytes(dtype);
+        switch (dtype) {
+        case TUTTI_F32: memcpy(to, &f, 4); break;
+        case TUTTI_F64: memcpy(to, &x, 8); break;
+        case TUTTI_I32: memcpy(to, &small, 4); break;
+        case TUTTI_I64: memcpy(to, &h, 8); break;
+        case TUTTI_BF16: case TUTTI_F16: memcpy(to, &h, 2); break;
+        case TUTTI_U8: memcpy(to, &h, 1); break;
+        }
+    }
+}
+
+float values_weight(int rank)
+{
+    return 0.1f + 0.37f * (float)rank;
+}
+
+#define TREE(name, type, sum)                                                     \
+    static type tree_##name(int op, int p, const type *x)                         \
+    {                                                                             \
+        int half = 1;                                                             \
+        if (p == 1)                                                               \
+            return x[0];                                                          \
+        while (2 * half < p)                                                      \
+            half *= 2;                                                            \
+        const type a = tree_##name(op, half, x), b = tree_##name(op, p - half, x + half); \
+        if (op == TUTTI_MAX || op == TUTTI_MIN) {                                 \
+            if (a != a)                                                           \
+                return a;                                                         \
+            if (b != b)                                                           \
+                return b;                                                         \
+            return op == TUTTI_MAX ? (b > a ? b : a) : (b < a ? b : a);           \
+        }                                                                         \
+        return (sum);                                                             \
+    }
+TREE(f32, float, a + b)
+TREE(f64, double, a + b)
+TREE(i32, int32_t, (int32_t)((uint32_t)a + (uint32_t)b))
+TREE(i64, int64_t, (int64_t)((uint64_t)a + (uint64_t)b))
+
+void values_reduce(tutti_dtype dtype, int op, uint64_t seed, int p, const int *ranks, size_t first, size_t count, void *out)
+{
+    const size_t bytes = tutti_dtype_bytes(dtype);
+
+    for (size_t k = 0; k < count; k++) {
+        float f[64] = { 0 };
+        double d[64] = { 0 };
+        int32_t s[64] = { 0 };
+        int64_t l[64] = { 0 };
+        unsigned char *to = (unsigned char *)out + k * bytes;
+        for (int r = 0; r < p; r++) {
+            const int rank = ranks != NULL ? ranks[r] : r;
+            void *const at = dtype == TUTTI_F32 ? (void *)&f[r] : dtype == TUTTI_F64 ? (void *)&d[r] : dtype == TUTTI_I32 ? (void *)&s[r] : (void *)&l[r];
+            values_fill(dtype, op, seed, rank, first + k, 1, at);
+            if (op == TUTTI_MEAN && dtype == TUTTI_F32)
+                f[r] *= 1.0f / (float)p;
+            if (op == TUTTI_MEAN && dtype == TUTTI_F64)
+                d[r] *= 1.0 / p;
+            if (op == VALUES_WEIGHTED)
+                f[r] *= values_weight(rank);
+        }
+        const float sum_f = tree_f32(op, p, f);
+        const double sum_d = tree_f64(op, p, d);
+        const int32_t sum_s = tree_i32(op, p, s);
+        const int64_t sum_l = tree_i64(op, p, l);
+        memcpy(to, dtype == TUTTI_F32 ? (const void *)&sum_f : dtype == TUTTI_F64 ? (const void *)&sum_d : dtype == TUTTI_I32 ? (const void *)&sum_s : (const void *)&sum_l, bytes);
+    }
+}
+
+bool values_equal(tutti_dtype dtype, const void *a, const void *b, size_t count, size_t *where)
+{
+    const size_t bytes = tutti_dtype_bytes(dtype);
+
+    for (size_t k = 0; k < count; k++) {
+        const unsigned char *x = (const unsigned char *)a + k * bytes, *y = (const unsigned char *)b + k * bytes;
+        float f[2];
+        double d[2];
+        if (memcmp(x, y, bytes) == 0)
+            continue;
+        memcpy(&f[0], x, 4);
+        memcpy(&f[1], y, 4);
+        if (dtype == TUTTI_F32 && isnan(f[0]) && isnan(f[1]))
+            continue;
+        if (dtype == TUTTI_F64) {
+            memcpy(&d[0], x, 8);
+            memcpy(&d[1], y, 8);
+            if (isnan(d[0]) && isnan(d[1]))
+                continue;
+        }
+        *where = k;
+        return false;
+    }
+    return true;
+}

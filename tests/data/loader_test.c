@@ -1,0 +1,151 @@
+/* The loader: with any depth, from any step, the batches are those the shares say; it ends from any state. */
+#include "make.h"
+
+typedef struct fixture { tutti_runtime *real; memory_files *m; tutti_data *data; void *block; } fixture;
+
+static int set_up(void **state)
+{
+    fixture *f = calloc(1, sizeof *f);
+    assert_int_equal(tutti_runtime_open_posix(&f->real, NULL), TUTTI_OK);
+    f->m = memory_files_open(f->real);
+    put_set(f->m, 53, 3, 3, 3, false);
+    assert_int_equal(tutti_data_open(&f->data, &f->m->rt, "set", NULL), TUTTI_OK);
+    f->block = tutti_alloc(tutti_data_shape_of(f->data)->bytes, 1);
+    assert_int_equal(tutti_data_attach(f->data, f->block, true, NULL), TUTTI_OK);
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    fixture *f = *state;
+    tutti_data_close(f->data);
+    tutti_free(f->block);
+    memory_files_close(f->m);
+    tutti_runtime_close(f->real);
+    free(f);
+    return 0;
+}
+
+/* Batch by batch against a gather of our own, tails and empty passes included. */
+static void batches_are_those_of_the_shares_in_order(void **state)
+{
+    fixture *f = *state;
+    static const int depths[] = { 0, 1, 2, 5, 16 };
+
+    for (size_t k = 0; k < TUTTI_LENGTH(depths); k++)
+        for (int worker = 0; worker < 3; worker++) {
+            const tutti_share s = { 53, 3, 4, 2, 9 };
+            const uint64_t first = 1;
+            tutti_loader *l;
+            assert_int_equal(tutti_loader_open(&l, f->real, f->data, &s, worker, first, depths[k], NULL), TUTTI_OK);
+            for (uint64_t step = first; step < first + 8; step++)
+                for (int64_t pass = 0; pass < 2; pass++) {
+                    uint64_t epoch, position, ids[4] = { 0 };
+                    const int64_t n = tutti_share_pass(&s, step, worker, pass, &epoch, &position);
+                    uint8_t labels[4];
+                    float x[36];
+                    tutti_batch b;
+                    assert_int_equal(tutti_loader_take(l, &b, NULL), TUTTI_OK);
+                    assert_int_equal(b.step, step);
+                    assert_int_equal(b.pass, pass);
+                    assert_int_equal(b.samples, n);
+                    for (int64_t i = 0; i < n; i++)
+                        ids[i] = tutti_share_sample(&s, epoch, position + (uint64_t)i);
+                    tutti_data_gather(f->data, TUTTI_TRAIN, ids, (size_t)n, x, labels);
+                    assert_memory_equal(b.x, x, (size_t)n * 9 * sizeof(float));
+                    assert_memory_equal(b.labels, labels, (size_t)n);
+                    assert_int_equal((uintptr_t)b.x % 64, 0);
+                }
+            tutti_loader_close(l);
+        }
+}
+
+/* A batch stays as it was until the next take, however far the thread has run ahead meanwhile. */
+static void a_batch_stays_still_until_the_next_take(void **state)
+{
+    fixture *f = *state;
+    const tutti_share s = { 53, 1, 5, 1, 2 };
+    tutti_loader *l;
+
+    assert_int_equal(tutti_loader_open(&l, f->real, f->data, &s, 0, 0, 2, NULL), TUTTI_OK);
+    for (int k = 0; k < 20; k++) {
+        tutti_batch b;
+        float x[45];
+        assert_int_equal(tutti_loader_take(l, &b, NULL), TUTTI_OK);
+        memcpy(x, b.x, (size_t)b.samples * 9 * sizeof *x);
+        tutti_sleep_until(f->real, tutti_now_ns(f->real) + 1000000); /* long enough for the ring to fill */
+        assert_memory_equal(b.x, x, (size_t)b.samples * 9 * sizeof *x);
+    }
+    tutti_loader_close(l);
+}
+
+static void it_closes_from_any_state(void **state)
+{
+    fixture *f = *state;
+    const tutti_share s = { 53, 1, 5, 1, 2 };
+
+    tutti_loader_close(NULL);
+    for (int takes = 0; takes < 6; takes++)
+        for (int pause = 0; pause < 2; pause++) {
+            tutti_loader *l;
+            tutti_batch b;
+            assert_int_equal(tutti_loader_open(&l, f->real, f->data, &s, 0, 0, 3, NULL), TUTTI_OK);
+            for (int k = 0; k < takes; k++)
+                assert_int_equal(tutti_loader_take(l, &b, NULL), TUTTI_OK);
+            if (pause)
+                tutti_sleep_until(f->real, tutti_now_ns(f->real) + 2000000);
+            tutti_loader_close(l);
+        }
+}
+
+static void a_batch_larger_than_the_set_takes_no_more_than_the_set(void **state)
+{
+    fixture *f = *state;
+    const tutti_share s = { 53, 1, INT64_MAX, 1, 2 };
+    tutti_loader *l;
+    tutti_batch b;
+
+    assert_int_equal(tutti_loader_open(&l, f->real, f->data, &s, 0, 0, 2, NULL), TUTTI_OK);
+    assert_int_equal(tutti_loader_take(l, &b, NULL), TUTTI_OK);
+    assert_int_equal(b.samples, 53);
+    tutti_loader_close(l);
+}
+
+static void impossible_loaders_are_refused_in_sentences(void **state)
+{
+    fixture *f = *state;
+    static const struct { tutti_share s; int worker, depth; const char *text; } cases[] = {
+        { { 54, 1, 1, 1, 0 }, 0, 2, "the workers would share 54 samples, but the training set has 53" },
+        { { 0, 1, 1, 1, 0 }, 0, 2, "the workers would share 0 samples, but the training set has 53" },
+        { { 53, 2, 1, 1, 0 }, 2, 2, "worker 2 of 2 does not exist" },
+        { { 53, 2, 0, 1, 0 }, 1, 2, "batch 0, accumulate 1: both must be at least 1" },
+        { { 53, 2, 1, 1, 0 }, 1, 17, "17 batches cannot be gathered ahead; 0 to 16 are possible" },
+    };
+    tutti_loader *l;
+    tutti_error err;
+    tutti_data *blank;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(cases); k++) {
+        assert_int_equal(tutti_loader_open(&l, f->real, f->data, &cases[k].s, cases[k].worker, 0, cases[k].depth, &err), TUTTI_ERR_USAGE);
+        assert_string_equal(err.text, cases[k].text);
+        assert_null(l);
+    }
+    assert_int_equal(tutti_data_open(&blank, &f->m->rt, "set", NULL), TUTTI_OK);
+    assert_int_equal(tutti_loader_open(&l, f->real, blank, &cases[0].s, 0, 0, 0, &err), TUTTI_ERR_STATE);
+    assert_string_equal(err.text, "a loader needs its data attached first");
+    tutti_data_close(blank);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(batches_are_those_of_the_shares_in_order),
+        TEST(a_batch_stays_still_until_the_next_take),
+        TEST(it_closes_from_any_state),
+        TEST(a_batch_larger_than_the_set_takes_no_more_than_the_set),
+        TEST(impossible_loaders_are_refused_in_sentences),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,77 @@
+/* make.h: IDX files and gzip streams for the tests of this room, in memory. */
+#ifndef TUTTI_TESTS_DATA_MAKE_H
+#define TUTTI_TESTS_DATA_MAKE_H
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include <zlib.h>
+#include "state/memory_files.h"
+#include "tutti/data.h"
+
+typedef struct bytes { uint8_t *data; size_t n; } bytes;
+
+/* rank dimensions, then as many bytes as their product; byte i is fill(i). */
+static inline bytes make_idx(int rank, const uint32_t *dim, uint8_t (*fill)(size_t i))
+{
+    bytes b = { NULL, 4 + 4 * (size_t)rank };
+    size_t n = 1;
+    for (int k = 0; k < rank; k++)
+        n *= dim[k];
+    b.data = malloc(b.n + n);
+    assert_non_null(b.data);
+    memcpy(b.data, (uint8_t[4]){ 0, 0, 8, (uint8_t)rank }, 4);
+    for (int k = 0; k < rank; k++)
+        for (int j = 0; j < 4; j++)
+            b.data[4 + 4 * k + j] = (uint8_t)(dim[k] >> (24 - 8 * j));
+    for (size_t i = 0; i < n; i++)
+        b.data[b.n + i] = fill(i);
+    b.n += n;
+    return b;
+}
+
+static inline bytes make_gzip(const uint8_t *data, size_t n)
+{
+    z_stream z = { 0 };
+    bytes b = { NULL, 0 };
+    assert_int_equal(deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+    b.n = deflateBound(&z, n) + 64;
+    b.data = malloc(b.n);
+    assert_non_null(b.data);
+    z.next_in = (uint8_t *)(uintptr_t)data;
+    z.avail_in = (uInt)n;
+    z.next_out = b.data;
+    z.avail_out = (uInt)b.n;
+    assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
+    b.n -= z.avail_out;
+    deflateEnd(&z);
+    return b;
+}
+
+static inline uint8_t fill_pixel(size_t i) { return (uint8_t)(i * 37 % 251); }
+static inline uint8_t fill_label(size_t i) { return (uint8_t)(i % 10); }
+
+/* A data set of height x width images in directory "set" of m. */
+static inline void put_set(memory_files *m, uint32_t train, uint32_t test, uint32_t height, uint32_t width, bool gzip)
+{
+    static const char *const names[4] = { "train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte",
+                                          "t10k-labels-idx1-ubyte" };
+    for (int k = 0; k < 4; k++) {
+        const uint32_t dim[3] = { k < 2 ? train : test, height, width };
+        bytes b = k % 2 == 0 ? make_idx(3, dim, fill_pixel) : make_idx(1, dim, fill_label);
+        char path[100];
+        if (gzip) {
+            bytes z = make_gzip(b.data, b.n);
+            free(b.data);
+            b = z;
+        }
+        snprintf(path, sizeof path, "set/%s%s", names[k], gzip ? ".gz" : "");
+        memory_files_put(m, path, b.data, b.n);
+        free(b.data);
+    }
+}
+#endif

@@ -1,0 +1,165 @@
+/* Shares and order (data-sharding.md, rule T): every sample once an epoch whatever the workers, batches and passes; the same
+   global batches for any number of workers that keeps their size; any step found without walking to it. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "tutti/share.h"
+
+#define FOR_ALL_SHARES(s) \
+    for (tutti_share s = { .samples = 1, .seed = 11 }; s.samples <= 60; s.samples++) \
+        for (s.workers = 1; s.workers <= 7; s.workers++) \
+            for (s.batch = 1; s.batch <= 5; s.batch++) \
+                for (s.accumulate = 1; s.accumulate <= 3; s.accumulate++)
+
+static void an_epoch_uses_every_sample_exactly_once(void **state)
+{
+    (void)state;
+    FOR_ALL_SHARES(s) {
+        const uint64_t steps = tutti_share_steps(&s), g = (uint64_t)(s.workers * s.batch * s.accumulate);
+        assert_int_equal(steps, (s.samples + g - 1) / g);
+        for (uint64_t epoch = 0; epoch < 2; epoch++) {
+            int used[60] = { 0 };
+            uint64_t total = 0;
+            for (uint64_t step = epoch * steps; step < (epoch + 1) * steps; step++) {
+                int64_t of_step = 0;
+                for (int worker = 0; worker < s.workers; worker++) {
+                    int64_t of_worker = 0;
+                    for (int64_t pass = 0; pass < s.accumulate; pass++) {
+                        uint64_t in, position;
+                        const int64_t n = tutti_share_pass(&s, step, worker, pass, &in, &position);
+                        assert_true(n >= 0 && n <= s.batch);
+                        assert_int_equal(in, epoch);
+                        for (int64_t i = 0; i < n; i++)
+                            used[tutti_share_sample(&s, epoch, position + (uint64_t)i)]++;
+                        of_worker += n;
+                    }
+                    assert_int_equal(of_worker, tutti_share_step(&s, step, worker));
+                    of_step += of_worker;
+                }
+                assert_int_equal(of_step, tutti_share_step(&s, step, -1));
+                assert_true(of_step > 0);
+                total += (uint64_t)of_step;
+            }
+            assert_int_equal(total, s.samples);
+            for (uint64_t i = 0; i < s.samples; i++)
+                assert_int_equal(used[i], 1);
+        }
+    }
+}
+
+/* In a last step the workers differ by one sample at most, the first ones having more. */
+static void a_tail_is_shared_as_evenly_as_it_can_be(void **state)
+{
+    (void)state;
+    FOR_ALL_SHARES(s) {
+        const uint64_t last = tutti_share_steps(&s) - 1;
+        const int64_t most = tutti_share_step(&s, last, 0);
+        for (int worker = 1; worker < s.workers; worker++) {
+            const int64_t n = tutti_share_step(&s, last, worker);
+            assert_true(n <= tutti_share_step(&s, last, worker - 1) && n >= most - 1);
+        }
+    }
+}
+
+/* Samples of a step by all workers, in no order. */
+static void collect(const tutti_share *s, uint64_t step, uint8_t *used)
+{
+    for (int worker = 0; worker < s->workers; worker++)
+        for (int64_t pass = 0; pass < s->accumulate; pass++) {
+            uint64_t epoch, position;
+            const int64_t n = tutti_share_pass(s, step, worker, pass, &epoch, &position);
+            for (int64_t i = 0; i < n; i++)
+                used[tutti_share_sample(s, epoch, position + (uint64_t)i)]++;
+        }
+}
+
+static void global_batches_do_not_depend_on_the_number_of_workers(void **state)
+{
+    static const struct { int workers; int64_t batch, accumulate; } ways[] = { { 1, 12, 1 }, { 2, 6, 1 }, { 3, 2, 2 }, { 4, 3, 1 }, { 6, 1, 2 }, { 12, 1, 1 } };
+    uint8_t want[100], got[100];
+
+    (void)state;
+    for (uint64_t step = 0; step < 27; step++) /* three epochs of nine steps, tails included */
+        for (size_t k = 0; k < TUTTI_LENGTH(ways); k++) {
+            const tutti_share s = { 100, ways[k].workers, ways[k].batch, ways[k].accumulate, 5 };
+            memset(got, 0, sizeof got);
+            collect(&s, step, got);
+            if (k == 0)
+                memcpy(want, got, sizeof want);
+            assert_memory_equal(want, got, sizeof want);
+        }
+}
+
+static void a_full_step_is_laid_out_by_pass_then_worker_then_slot(void **state)
+{
+    const tutti_share s = { 100, 3, 4, 2, 0 };
+    uint64_t epoch, position;
+
+    (void)state;
+    assert_int_equal(tutti_share_pass(&s, 6, 2, 1, &epoch, &position), 4); /* five steps an epoch: step 1 of epoch 1 */
+    assert_int_equal(epoch, 1);
+    assert_int_equal(position, 24 + (1 * 3 + 2) * 4);
+    assert_int_equal(tutti_share_pass(&s, 4, 1, 0, &epoch, &position), 1); /* the tail of 4: two, one, one */
+    assert_int_equal(tutti_share_pass(&s, 4, 0, 0, &epoch, &position), 2);
+    assert_int_equal(tutti_share_pass(&s, 4, 1, 0, &epoch, &position), 1);
+    assert_int_equal(position, 98);
+    assert_int_equal(tutti_share_pass(&s, 4, 1, 1, &epoch, &position), 0);
+}
+
+static void orders_differ_by_epoch_and_seed_and_repeat_otherwise(void **state)
+{
+    const tutti_share a = { 1000, 1, 1, 1, 1 }, b = { 1000, 1, 1, 1, 2 };
+    int by_epoch = 0, by_seed = 0;
+
+    (void)state;
+    for (uint64_t p = 0; p < 1000; p++) {
+        by_epoch += tutti_share_sample(&a, 0, p) == tutti_share_sample(&a, 1, p);
+        by_seed += tutti_share_sample(&a, 0, p) == tutti_share_sample(&b, 0, p);
+        assert_int_equal(tutti_share_sample(&a, 3, p), tutti_share_sample(&a, 3, p));
+    }
+    assert_true(by_epoch < 20 && by_seed < 20); /* one is expected of random permutations */
+}
+
+/* Resume is a look-up: a share that is asked for step k first agrees with one that walked there; also past 2^32 samples. */
+static void any_step_is_found_without_walking(void **state)
+{
+    const tutti_share big = { UINT64_C(6000000000), 8, 64, 2, 3 };
+    const uint64_t steps = tutti_share_steps(&big);
+    uint64_t epoch, position;
+
+    (void)state;
+    assert_int_equal(steps, 5859375);
+    assert_int_equal(tutti_share_pass(&big, 1000 * steps + steps - 1, 7, 1, &epoch, &position), 64);
+    assert_int_equal(epoch, 1000);
+    assert_int_equal(position, UINT64_C(6000000000) - 64);
+    assert_true(tutti_share_sample(&big, epoch, position) < big.samples);
+}
+
+static void a_product_too_large_for_64_bits_makes_every_step_an_epoch(void **state)
+{
+    const tutti_share s = { 10, 7, INT64_MAX, INT64_MAX, 0 };
+
+    (void)state;
+    assert_int_equal(tutti_share_steps(&s), 1);
+    assert_int_equal(tutti_share_step(&s, 3, -1), 10);
+    assert_int_equal(tutti_share_step(&s, 3, 2), 2);
+    assert_int_equal(tutti_share_step(&s, 3, 6), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_epoch_uses_every_sample_exactly_once),
+        cmocka_unit_test(a_tail_is_shared_as_evenly_as_it_can_be),
+        cmocka_unit_test(global_batches_do_not_depend_on_the_number_of_workers),
+        cmocka_unit_test(a_full_step_is_laid_out_by_pass_then_worker_then_slot),
+        cmocka_unit_test(orders_differ_by_epoch_and_seed_and_repeat_otherwise),
+        cmocka_unit_test(any_step_is_found_without_walking),
+        cmocka_unit_test(a_product_too_large_for_64_bits_makes_every_step_an_epoch),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,37 @@
+/* conformance_internal.h: what the files of the suite share. */
+#ifndef TUTTI_TESTS_CONFORMANCE_INTERNAL_H
+#define TUTTI_TESTS_CONFORMANCE_INTERNAL_H
+#include "conformance.h"
+
+typedef struct rank_context {    /* of one rank; made by with_rank */
+    const conformance_subject *subject;
+    const tutti_transport_ops *ops;
+    void *t;
+    tutti_runtime *rt;
+    int rank, size;
+    uint64_t seed;
+} rank_context;
+typedef tutti_status (*rank_body)(rank_context *c, tutti_error *err);
+
+/* Runs the body as n ranks and fails the cmocka test with the sentence unless all is well. */
+void all_well(const conformance_subject *subject, int n, uint64_t seed, rank_body body);
+/* The same, but `victim` must be the run's root failure. */
+void dies(const conformance_subject *subject, int n, uint64_t seed, int victim, rank_body body);
+/* Ends this rank as a crash would; return its status from the body. */
+tutti_status die(rank_context *c, tutti_error *err);
+
+tutti_status wait_all(rank_context *c, tutti_request *const *r, size_t n, tutti_error *err); /* at most a minute */
+tutti_status wait_one(rank_context *c, tutti_request *r, tutti_error *err);
+tutti_status send_word(rank_context *c, int to, uint64_t tag, int64_t word, tutti_error *err);
+tutti_status recv_word(rank_context *c, int from, uint64_t tag, int64_t *word, tutti_error *err);
+tutti_status meet(rank_context *c, uint64_t tag, tutti_error *err); /* all ranks, by words */
+int64_t soon(rank_context *c, int64_t milliseconds);
+void fill(unsigned char *to, size_t bytes, uint64_t seed);          /* a pattern that depends on every byte's place */
+bool filled(const unsigned char *from, size_t bytes, uint64_t seed);
+tutti_rng rng_of(const rank_context *c, uint64_t stream);
+size_t size_from(const conformance_subject *subject, tutti_rng rng, uint64_t index); /* often an edge, seldom large */
+
+/* conformance_*.c: arrays that end with {0} */
+typedef struct conformance_test { const char *name; void (*run)(const conformance_subject *subject); bool needs_windows; } conformance_test;
+extern const conformance_test conformance_messages[], conformance_cancels[], conformance_endings[], conformance_windows[];
+#endif
