@@ -30,6 +30,7 @@ if(TUTTI_COVERAGE)
 endif()
 
 set_property(GLOBAL PROPERTY TUTTI_ROOMS "")
+add_custom_target(fuzz_targets) # every libFuzzer program
 
 function(tutti_room name)
   cmake_parse_arguments(R "" "" "SOURCES;USES;LIBS;AVX2;AVX512" ${ARGN})
@@ -97,6 +98,7 @@ function(tutti_fuzz name)
       set_tests_properties(fuzz/${name} PROPERTIES TIMEOUT 60)
     else()
       target_link_options(${target} PRIVATE -fsanitize=fuzzer)
+      add_dependencies(fuzz_targets ${target})
     endif()
     target_link_libraries(${target} PRIVATE tutti_flags ${F_USES} ${F_LIBS} m)
     set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)

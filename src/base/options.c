@@ -25,7 +25,7 @@ const char *tutti_option_type_name(tutti_option_type type)
 
 const tutti_option *tutti_option_find(const tutti_option *options, const char *name)
 {
-    for (; options->name != NULL; options++)
+    for (; options != NULL && options->name != NULL; options++)
         if (tutti_base_same_name(options->name, name))
             return options;
     return NULL;
@@ -80,7 +80,7 @@ static tutti_base_value stored_value(const tutti_option *option, const void *sel
 
 void tutti_options_default(const tutti_option *options, void *self)
 {
-    for (; options->name != NULL; options++) {
+    for (; options != NULL && options->name != NULL; options++) {
         const tutti_base_value value = initial_value(options);
         tutti_base_option_store(options, &value, self);
     }
@@ -340,12 +340,12 @@ tutti_status tutti_base_option_unknown(const tutti_option *options, const char *
 
     if (err == NULL)
         return TUTTI_ERR_USAGE;
-    for (const tutti_option *o = options; o->name != NULL; o++)
+    for (const tutti_option *o = options; o != NULL && o->name != NULL; o++)
         tutti_base_near_offer(&near, o->name, strlen(o->name));
     tutti_base_near_print(&near, hint, sizeof hint);
     if (near.count == 0) {
         used = (size_t)snprintf(hint, sizeof hint, "%s", options->name == NULL ? "; there are none" : "; there are ");
-        for (const tutti_option *o = options; o->name != NULL && used < sizeof hint; o++)
+        for (const tutti_option *o = options; o != NULL && o->name != NULL && used < sizeof hint; o++)
             used += (size_t)snprintf(hint + used, sizeof hint - used, "%s%s", o == options ? "" : o[1].name != NULL ? ", " : " and ", o->name);
     }
     return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: unknown %s '%s'%s", what, kind, tutti_base_show(name).text, hint);
@@ -454,7 +454,7 @@ int tutti_spec_print(const char *name, const tutti_option *options, const void *
     writer w = { out, bytes, 0 };
 
     put_text(&w, name);
-    for (const tutti_option *o = options; o->name != NULL; o++) {
+    for (const tutti_option *o = options; o != NULL && o->name != NULL; o++) {
         const tutti_base_value value = stored_value(o, self), initial = initial_value(o);
 
         if (same_value(o, &value, &initial))

@@ -294,7 +294,7 @@ tutti_status tutti_spec_apply(const tutti_spec *spec, const char *what, const tu
     size_t options_count = 0;
 
     tutti_options_default(options, self);
-    while (options[options_count].name != NULL)
+    while (options != NULL && options[options_count].name != NULL)
         options_count++;
     for (size_t i = 0; i < spec->count; i++) {
         const tutti_option *option, *earlier;

@@ -217,3 +217,9 @@ void tutti_step_adam(tutti_device *d, size_t n, const tutti_adam_step *s, float 
     d->kernels.adam(n, s, w, g, m, v);
     charge(d, n, 15, 28);
 }
+
+void tutti_device_charge(tutti_device *d, double flops, double bytes)
+{
+    if (d->rt != NULL)
+        tutti_charge(d->rt, flops, bytes);
+}

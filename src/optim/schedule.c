@@ -17,8 +17,8 @@ typedef struct schedule_options {
     double gamma, floor;
 } schedule_options;
 
-struct tutti_schedule {
-    const struct tutti_schedule_ops *ops;
+struct tutti_lr_schedule {
+    const struct tutti_lr_schedule_ops *ops;
     uint64_t steps;
     schedule_options options;
 };
@@ -91,7 +91,7 @@ static double cosine(const void *self, uint64_t done, uint64_t of)
     return s->floor + (1 - s->floor) * (0.5 * (1 + cosine_pi(1 - rest(done, of))));
 }
 
-const struct tutti_schedule_ops tutti_schedules[] = {
+const struct tutti_lr_schedule_ops tutti_lr_schedules[] = {
     { "constant", "the base rate throughout", constant_options, constant },
     { "step", "multiplied by gamma every so many steps", step_options, step },
     { "cosine", "half a cosine from the base rate down to floor", decay_options, cosine },
@@ -101,19 +101,19 @@ const struct tutti_schedule_ops tutti_schedules[] = {
 
 static tutti_status unknown(const char *name, tutti_error *err)
 {
-    const char *names[TUTTI_LENGTH(tutti_schedules) - 1];
+    const char *names[TUTTI_LENGTH(tutti_lr_schedules) - 1];
     char near[160];
 
     for (size_t i = 0; i < TUTTI_LENGTH(names); i++)
-        names[i] = tutti_schedules[i].name;
+        names[i] = tutti_lr_schedules[i].name;
     tutti_suggest(name, names, TUTTI_LENGTH(names), near, sizeof near);
     return tutti_fail(err, TUTTI_ERR_USAGE, 0, "unknown schedule '%.60s'%s (there are constant, step, cosine, linear)", name, near);
 }
 
-tutti_status tutti_schedule_open(tutti_schedule **out, const char *text, uint64_t steps, tutti_error *err)
+tutti_status tutti_lr_schedule_open(tutti_lr_schedule **out, const char *text, uint64_t steps, tutti_error *err)
 {
     tutti_status status;
-    tutti_schedule *s = tutti_alloc(1, sizeof *s);
+    tutti_lr_schedule *s = tutti_alloc(1, sizeof *s);
     tutti_spec *spec = NULL;
     char what[64];
 
@@ -126,7 +126,7 @@ tutti_status tutti_schedule_open(tutti_schedule **out, const char *text, uint64_
     status = tutti_fail_within(err, tutti_spec_open(&spec, text, err), "schedule");
     if (status != TUTTI_OK)
         goto out;
-    for (s->ops = tutti_schedules; s->ops->name != NULL; s->ops++)
+    for (s->ops = tutti_lr_schedules; s->ops->name != NULL; s->ops++)
         if (strcmp(s->ops->name, tutti_spec_name(spec)) == 0)
             break;
     if (s->ops->name == NULL) {
@@ -146,16 +146,16 @@ out:
     if (status == TUTTI_OK)
         *out = s;
     else
-        tutti_schedule_close(s);
+        tutti_lr_schedule_close(s);
     return status;
 }
 
-void tutti_schedule_close(tutti_schedule *s)
+void tutti_lr_schedule_close(tutti_lr_schedule *s)
 {
     tutti_free(s);
 }
 
-double tutti_schedule_factor(const tutti_schedule *s, uint64_t step_index)
+double tutti_lr_schedule_factor(const tutti_lr_schedule *s, uint64_t step_index)
 {
     const uint64_t warmup = (uint64_t)s->options.warmup, at = step_index < s->steps ? step_index : s->steps;
 

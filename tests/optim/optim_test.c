@@ -273,20 +273,20 @@ static void opening_survives_any_failed_allocation(void **state)
         for (int n = 0;; n++) {
             tutti_plan *plan;
             tutti_optim *o = NULL;
-            tutti_schedule *s = NULL;
+            tutti_lr_schedule *s = NULL;
             tutti_error err = { .text = "" };
             tutti_status status;
             assert_int_equal(tutti_plan_open(&plan, 10, NULL), TUTTI_OK);
             allocations_left = n;
             if (schedule)
-                status = tutti_schedule_open(&s, "cosine(warmup=1)", 10, &err);
+                status = tutti_lr_schedule_open(&s, "cosine(warmup=1)", 10, &err);
             else
                 status = tutti_optim_declare(&o, plan, "sgd(lr=0.1)", "optim", 0, 10, TUTTI_SAME, NULL, &err);
             allocations_left = -1;
             if (status == TUTTI_OK) {
                 assert_true(n >= 2);
                 tutti_optim_close(o);
-                tutti_schedule_close(s);
+                tutti_lr_schedule_close(s);
                 tutti_plan_close(plan);
                 break;
             }

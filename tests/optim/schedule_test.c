@@ -8,12 +8,12 @@
 #include <cmocka.h>
 #include <tutti/optim.h>
 
-static tutti_schedule *schedule(const char *spec, uint64_t steps)
+static tutti_lr_schedule *schedule(const char *spec, uint64_t steps)
 {
-    tutti_schedule *s;
+    tutti_lr_schedule *s;
     tutti_error err;
 
-    if (tutti_schedule_open(&s, spec, steps, &err) != TUTTI_OK)
+    if (tutti_lr_schedule_open(&s, spec, steps, &err) != TUTTI_OK)
         fail_msg("%s: %s", spec, err.text);
     return s;
 }
@@ -23,42 +23,42 @@ static void warm_up_rises_to_exactly_one(void **state)
     static const char *const specs[] = { "constant(warmup=7)", "cosine(7)", "linear(warmup=7,floor=0.1)", "step(every=5,warmup=7)" };
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(specs); k++) {
-        tutti_schedule *s = schedule(specs[k], 100);
+        tutti_lr_schedule *s = schedule(specs[k], 100);
         for (uint64_t t = 0; t < 7; t++)
-            assert_true(tutti_schedule_factor(s, t) == (double)(t + 1) / 7);
-        assert_true(tutti_schedule_factor(s, 6) == 1);
-        assert_true(tutti_schedule_factor(s, 7) == 1); /* the shape starts at its own beginning */
-        tutti_schedule_close(s);
+            assert_true(tutti_lr_schedule_factor(s, t) == (double)(t + 1) / 7);
+        assert_true(tutti_lr_schedule_factor(s, 6) == 1);
+        assert_true(tutti_lr_schedule_factor(s, 7) == 1); /* the shape starts at its own beginning */
+        tutti_lr_schedule_close(s);
     }
-    tutti_schedule_close(NULL);
+    tutti_lr_schedule_close(NULL);
 }
 
 static void constant_stays_at_one(void **state)
 {
-    tutti_schedule *s = schedule("constant", 10);
+    tutti_lr_schedule *s = schedule("constant", 10);
     (void)state;
 
     for (uint64_t t = 0; t < 30; t++)
-        assert_true(tutti_schedule_factor(s, t) == 1);
-    tutti_schedule_close(s);
+        assert_true(tutti_lr_schedule_factor(s, t) == 1);
+    tutti_lr_schedule_close(s);
 }
 
 static void step_drops_every_so_many_steps(void **state)
 {
-    tutti_schedule *s = schedule("step(every=10,gamma=0.5,warmup=5)", 36);
+    tutti_lr_schedule *s = schedule("step(every=10,gamma=0.5,warmup=5)", 36);
     (void)state;
 
     for (uint64_t t = 5; t < 36; t++)
-        assert_true(tutti_schedule_factor(s, t) == ldexp(1, -(int)((t - 5) / 10)));
+        assert_true(tutti_lr_schedule_factor(s, t) == ldexp(1, -(int)((t - 5) / 10)));
     for (uint64_t t = 36; t < 100; t++) /* three drops by the end, and no more after it */
-        assert_true(tutti_schedule_factor(s, t) == 0.125);
-    assert_true(tutti_schedule_factor(s, UINT64_MAX) == 0.125);
-    tutti_schedule_close(s);
+        assert_true(tutti_lr_schedule_factor(s, t) == 0.125);
+    assert_true(tutti_lr_schedule_factor(s, UINT64_MAX) == 0.125);
+    tutti_lr_schedule_close(s);
 
     s = schedule("step(every=1,gamma=0)", 5);
-    assert_true(tutti_schedule_factor(s, 0) == 1);
-    assert_true(tutti_schedule_factor(s, 1) == 0);
-    tutti_schedule_close(s);
+    assert_true(tutti_lr_schedule_factor(s, 0) == 1);
+    assert_true(tutti_lr_schedule_factor(s, 1) == 0);
+    tutti_lr_schedule_close(s);
 }
 
 /* Both ends exactly, falling between them, near the textbook's formula. */
@@ -72,44 +72,44 @@ static void cosine_and_linear_meet_one_and_the_floor(void **state)
             for (size_t n = 0; n < TUTTI_LENGTH(lengths); n++) {
                 const uint64_t warmup = n, steps = lengths[n] + warmup;
                 char spec[100];
-                tutti_schedule *s;
+                tutti_lr_schedule *s;
                 double before = 1;
                 snprintf(spec, sizeof spec, "%s(warmup=%d,floor=%.17g)", linear ? "linear" : "cosine", (int)warmup, floors[f]);
                 s = schedule(spec, steps);
-                assert_true(tutti_schedule_factor(s, warmup) == 1);
-                assert_true(tutti_schedule_factor(s, steps) == floors[f]);
-                assert_true(tutti_schedule_factor(s, steps + 1) == floors[f]);
-                assert_true(tutti_schedule_factor(s, UINT64_MAX) == floors[f]);
+                assert_true(tutti_lr_schedule_factor(s, warmup) == 1);
+                assert_true(tutti_lr_schedule_factor(s, steps) == floors[f]);
+                assert_true(tutti_lr_schedule_factor(s, steps + 1) == floors[f]);
+                assert_true(tutti_lr_schedule_factor(s, UINT64_MAX) == floors[f]);
                 for (uint64_t t = warmup; t <= steps; t++) {
-                    const double x = (double)(t - warmup) / (double)lengths[n], is = tutti_schedule_factor(s, t);
+                    const double x = (double)(t - warmup) / (double)lengths[n], is = tutti_lr_schedule_factor(s, t);
                     const double shape = linear ? 1 - x : 0.5 * (1 + cos(acos(-1.0) * x));
                     assert_true(fabs(is - (floors[f] + (1 - floors[f]) * shape)) <= 1e-15);
                     assert_true(is <= before && is >= floors[f]);
                     before = is;
                 }
-                tutti_schedule_close(s);
+                tutti_lr_schedule_close(s);
             }
 }
 
 static void a_run_that_is_all_warm_up_ends_at_the_floor(void **state)
 {
-    tutti_schedule *s = schedule("cosine(warmup=4,floor=0.25)", 4);
+    tutti_lr_schedule *s = schedule("cosine(warmup=4,floor=0.25)", 4);
     (void)state;
 
-    assert_true(tutti_schedule_factor(s, 3) == 1);
-    assert_true(tutti_schedule_factor(s, 4) == 0.25);
-    tutti_schedule_close(s);
+    assert_true(tutti_lr_schedule_factor(s, 3) == 1);
+    assert_true(tutti_lr_schedule_factor(s, 4) == 0.25);
+    tutti_lr_schedule_close(s);
     s = schedule("linear", 0); /* no steps at all: at its end from the start */
-    assert_true(tutti_schedule_factor(s, 0) == 0);
-    tutti_schedule_close(s);
+    assert_true(tutti_lr_schedule_factor(s, 0) == 0);
+    tutti_lr_schedule_close(s);
 }
 
 static void refuse(const char *spec, uint64_t steps, const char *sentence)
 {
-    tutti_schedule *s = (tutti_schedule *)&steps;
+    tutti_lr_schedule *s = (tutti_lr_schedule *)&steps;
     tutti_error err;
 
-    assert_int_equal(tutti_schedule_open(&s, spec, steps, &err), TUTTI_ERR_USAGE);
+    assert_int_equal(tutti_lr_schedule_open(&s, spec, steps, &err), TUTTI_ERR_USAGE);
     assert_null(s);
     assert_string_equal(err.text, sentence);
 }
@@ -126,9 +126,9 @@ static void what_makes_no_sense_is_refused_with_a_sentence(void **state)
            "warmup or a longer run");
     refuse("cosin", 100, "unknown schedule 'cosin'; did you mean 'cosine'? (there are constant, step, cosine, linear)");
     for (size_t k = 0; k < TUTTI_LENGTH(bad); k++) {
-        tutti_schedule *s;
+        tutti_lr_schedule *s;
         tutti_error err;
-        assert_int_equal(tutti_schedule_open(&s, bad[k], 100, &err), TUTTI_ERR_USAGE);
+        assert_int_equal(tutti_lr_schedule_open(&s, bad[k], 100, &err), TUTTI_ERR_USAGE);
         assert_null(s);
         assert_int_equal(strncmp(err.text, "schedule", 8), 0);
     }
@@ -139,11 +139,11 @@ static void every_schedule_of_the_table_opens_with_its_defaults(void **state)
     size_t rows = 0;
     (void)state;
 
-    for (; tutti_schedules[rows].name != NULL; rows++) {
-        tutti_schedule *s = schedule(tutti_schedules[rows].name, 50);
-        assert_true(tutti_schedule_factor(s, 0) == 1);
-        assert_non_null(tutti_schedules[rows].help);
-        tutti_schedule_close(s);
+    for (; tutti_lr_schedules[rows].name != NULL; rows++) {
+        tutti_lr_schedule *s = schedule(tutti_lr_schedules[rows].name, 50);
+        assert_true(tutti_lr_schedule_factor(s, 0) == 1);
+        assert_non_null(tutti_lr_schedules[rows].help);
+        tutti_lr_schedule_close(s);
     }
     assert_int_equal(rows, 4);
 }

@@ -1,0 +1,69 @@
+/* check.c: `tutti check DIR`: reads a run's checkpoints and checks every hash. */
+#include <string.h>
+
+#include "cli_internal.h"
+
+static tutti_status check_one(tutti_runtime *rt, const char *directory, tutti_error *err)
+{
+    tutti_checkpoint *c;
+
+    TUTTI_TRY(tutti_checkpoint_open(&c, rt, directory, err));
+    const tutti_status status = tutti_checkpoint_verify(c, err);
+    if (status == TUTTI_OK)
+        printf("%s: whole; step %llu, saved by %d worker%s\n", directory, (unsigned long long)tutti_checkpoint_step(c), tutti_checkpoint_world(c),
+               tutti_checkpoint_world(c) == 1 ? "" : "s");
+    tutti_checkpoint_close(c);
+    return status;
+}
+
+typedef struct search { tutti_runtime *rt; const char *parent; int found, damaged; } search;
+
+static tutti_status each(void *user, const char *name, tutti_error *err)
+{
+    search *s = user;
+    tutti_error why = { .rank = -1 };
+    char path[4096];
+
+    (void)err;
+    if (strncmp(name, "step-", 5) != 0)
+        return TUTTI_OK;
+    snprintf(path, sizeof path, "%s/%s", s->parent, name);
+    s->found++;
+    if (check_one(s->rt, path, &why) != TUTTI_OK) {
+        s->damaged++;
+        printf("%s: damaged; %s\n", path, why.text);
+    }
+    return TUTTI_OK;
+}
+
+int tutti_cli_check(int argc, char **argv)
+{
+    tutti_error err = { .rank = -1 };
+    search s = { 0 };
+    char path[4096];
+    tutti_status status;
+
+    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        printf("tutti check DIR\n\nDIR is a run's directory, its checkpoints folder, or one checkpoint. Reads everything and checks every hash; exit code 1 if any is damaged.\n");
+        return EXIT_DONE;
+    }
+    if (argc != 2)
+        return tutti_cli_usage("check", "it takes one directory, not %d arguments", argc - 1);
+    status = tutti_runtime_open_posix(&s.rt, &err);
+    if (status == TUTTI_OK) {
+        snprintf(path, sizeof path, "%s/manifest.json", argv[1]);
+        if (tutti_file_exists(s.rt, path))
+            status = check_one(s.rt, argv[1], &err);
+        else {
+            snprintf(path, sizeof path, "%s/checkpoints", argv[1]);
+            s.parent = tutti_file_exists(s.rt, path) ? path : argv[1];
+            status = tutti_directory_list(s.rt, s.parent, each, &s, &err);
+            if (status == TUTTI_OK && s.found == 0)
+                status = tutti_fail(&err, TUTTI_ERR_USAGE, 0, "%s holds no checkpoint; a run writes them with --checkpoint-every N", argv[1]);
+            if (status == TUTTI_OK && s.damaged > 0)
+                status = tutti_fail(&err, TUTTI_ERR_CORRUPT, 0, "%d of %d checkpoints in %s are damaged", s.damaged, s.found, s.parent);
+        }
+    }
+    tutti_runtime_close(s.rt);
+    return status == TUTTI_OK ? EXIT_DONE : tutti_cli_fail(&err);
+}

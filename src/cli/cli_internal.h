@@ -1,0 +1,40 @@
+/* cli_internal.h: what the commands share. One file a command; each is a function of its arguments that gives the exit code. */
+#ifndef TUTTI_CLI_INTERNAL_H
+#define TUTTI_CLI_INTERNAL_H
+#include <jansson.h>
+#include <stdio.h>
+
+#include "tutti/train.h"
+
+typedef struct tutti_command {
+    const char *name, *arguments, *help;
+    int (*run)(int argc, char **argv); /* argv[0]: the command's name */
+} tutti_command;
+extern const tutti_command tutti_commands[]; /* {0}-ended */
+int tutti_cli_train(int argc, char **argv), tutti_cli_methods(int argc, char **argv), tutti_cli_config(int argc, char **argv),
+    tutti_cli_data(int argc, char **argv), tutti_cli_check(int argc, char **argv), tutti_cli_version(int argc, char **argv);
+
+enum { EXIT_DONE = 0, EXIT_TRAINING = 1, EXIT_USAGE = 2, EXIT_LOST = 3 };
+int tutti_cli_code(tutti_status status);
+/* "tutti: sentence" on standard error; gives the exit code of the status. */
+int tutti_cli_fail(const tutti_error *err);
+int tutti_cli_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The trainer's settings from arguments, environment and files, with the flags `extra` (own, NULL-ended list of names without dashes that take no value)
+   reported by bits. argv[0] is skipped. One positional argument: the configuration file. help: -h or --help was there. */
+typedef struct tutti_cli_settings {
+    tutti_train_config config;
+    tutti_settings *settings;
+    tutti_runtime *rt;
+    const char *file;
+    char out[4096];     /* --out, or the default made from the time and the method; empty until tutti_cli_default_out */
+    unsigned extra;
+    bool help;
+} tutti_cli_settings;
+tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const char *const *extra, tutti_error *err);
+void tutti_cli_close(tutti_cli_settings *s);
+void tutti_cli_print_options(FILE *out, const tutti_option *options, bool flags);
+/* DIR/../share/tutti beside the running command; "" if it cannot be told. */
+const char *tutti_cli_installed(char *path, size_t bytes, const char *folder);
+extern char **environ;
+#endif

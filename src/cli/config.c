@@ -1,0 +1,41 @@
+/* config.c: `tutti config`: what `train` with the same arguments would use, and where each value comes from. */
+#include <string.h>
+
+#include "cli_internal.h"
+#include "tutti/launch.h"
+
+static void explain(const tutti_cli_settings *s)
+{
+    static const char *const origins[] = { "default", "file", "environment", "flag" };
+
+    for (const tutti_option *o = tutti_train_options; o->name != NULL; o++) {
+        char value[256];
+        const char *where;
+        const tutti_origin origin = tutti_settings_origin(s->settings, o->name, &where);
+        tutti_option_print(o, &s->config, value, sizeof value);
+        printf("%-18s %-32s %-12s %s\n", o->name, value[0] != 0 ? value : "-", origins[origin], where);
+    }
+}
+
+int tutti_cli_config(int argc, char **argv)
+{
+    static const char *const extra[] = { "explain", NULL };
+    tutti_error err = { .rank = -1 };
+    tutti_cli_settings s;
+    char *json = NULL;
+    tutti_status status = tutti_cli_read(&s, argc, argv, extra, &err);
+
+    if (status == TUTTI_OK && s.help)
+        printf("tutti config [FILE] [--explain] [--OPTION VALUE ...]\n\nPrints the configuration that `tutti train` with the same arguments would use, as JSON (a file for "
+               "it).\n--explain: a line an option with its value and where it comes from: flag, environment, file with line, or default.\n");
+    else if (status == TUTTI_OK && s.extra != 0)
+        explain(&s);
+    else if (status == TUTTI_OK) {
+        status = tutti_train_config_json(&s.config, &json, &err);
+        if (status == TUTTI_OK)
+            puts(json);
+    }
+    tutti_free(json);
+    tutti_cli_close(&s);
+    return status == TUTTI_OK ? EXIT_DONE : tutti_cli_fail(&err);
+}

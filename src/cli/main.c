@@ -1,0 +1,90 @@
+/* main.c: the command: which one is it, and what all share. */
+#include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli_internal.h"
+
+const tutti_command tutti_commands[] = {
+    { "train", "[FILE] [--OPTION VALUE ...]", "train a network with several workers", tutti_cli_train },
+    { "methods", "[NAME] [--json]", "catalogue of training methods with their options", tutti_cli_methods },
+    { "config", "[FILE] [--explain] [--OPTION VALUE ...]", "the configuration that `train` would use; --explain: and where each value comes from", tutti_cli_config },
+    { "data", "list | inspect NAME | verify NAME", "data sets: what is known, what is in one, is it whole", tutti_cli_data },
+    { "check", "DIR", "read a run's checkpoints and check every hash", tutti_cli_check },
+    { "version", "", "versions of Tutti and of what it runs on", tutti_cli_version },
+    { 0 }
+};
+
+int tutti_cli_code(tutti_status status)
+{
+    return status == TUTTI_OK ? EXIT_DONE : status == TUTTI_ERR_USAGE ? EXIT_USAGE : status == TUTTI_ERR_PEER ? EXIT_LOST : EXIT_TRAINING;
+}
+
+int tutti_cli_fail(const tutti_error *err)
+{
+    fprintf(stderr, "tutti: %s\n", err->text);
+    return tutti_cli_code(err->status);
+}
+
+int tutti_cli_usage(const char *command, const char *format, ...)
+{
+    va_list args;
+
+    fprintf(stderr, "tutti %s: ", command);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fprintf(stderr, "; see `tutti %s --help`\n", command);
+    return EXIT_USAGE;
+}
+
+const char *tutti_cli_installed(char *path, size_t bytes, const char *folder)
+{
+    char self[2048];
+    const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    char *slash;
+
+    path[0] = 0;
+    if (length <= 0)
+        return path;
+    self[length] = 0;
+    slash = strrchr(self, '/');
+    if (slash != NULL) {
+        *slash = 0;
+        snprintf(path, bytes, "%s/../share/tutti/%s", self, folder);
+    }
+    return path;
+}
+
+static void print_commands(FILE *out)
+{
+    fprintf(out, "Tutti %s: trains neural networks on many workers and spends as little time as possible waiting for them.\n\n", tutti_version());
+    for (const tutti_command *c = tutti_commands; c->name != NULL; c++)
+        fprintf(out, "  tutti %-8s %-42s %s\n", c->name, c->arguments, c->help);
+    fprintf(out, "\n`tutti COMMAND --help` explains one. Exit codes: 0 done, 1 training failed, 2 bad usage or configuration,\n"
+                 "3 a worker was lost and the method could not go on, 128 + signal when stopped by one.\n");
+}
+
+int main(int argc, char **argv)
+{
+    const char *names[16];
+    size_t n = 0;
+    char near[128];
+
+    if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        print_commands(argc < 2 ? stderr : stdout);
+        return argc < 2 ? EXIT_USAGE : EXIT_DONE;
+    }
+    if (strcmp(argv[1], "--version") == 0)
+        return tutti_cli_version(argc - 1, argv + 1);
+    for (const tutti_command *c = tutti_commands; c->name != NULL; c++) {
+        if (strcmp(argv[1], c->name) == 0) {
+            const int code = c->run(argc - 1, argv + 1);
+            return fflush(stdout) == 0 && !ferror(stdout) ? code : code != 0 ? code : EXIT_TRAINING;
+        }
+        names[n++] = c->name;
+    }
+    tutti_suggest(argv[1], names, n, near, sizeof near);
+    fprintf(stderr, "tutti: there is no command '%s'%s; `tutti --help` lists them\n", argv[1], near);
+    return EXIT_USAGE;
+}

@@ -1,0 +1,165 @@
+/* settings.c: arguments -> the trainer's settings. The flags are the option table; getopt_long is not used because it takes any prefix of a flag for
+   the flag, and a misspelt one must be an error with a suggestion. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli_internal.h"
+
+static tutti_status no_such_flag(const char *flag, const char *const *extra, tutti_error *err)
+{
+    const char *names[64];
+    size_t n = 0;
+    char near[160];
+
+    for (const tutti_option *o = tutti_train_options; o->name != NULL; o++)
+        names[n++] = o->name;
+    for (size_t i = 0; extra != NULL && extra[i] != NULL; i++)
+        names[n++] = extra[i];
+    tutti_suggest(flag, names, n, near, sizeof near);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no option '--%.80s'%s; `tutti train --help` lists them", flag, near);
+}
+
+/* One argument, or two: --name=value, --name value, -n4, -n 4; switches (booleans that are off by default) need no value. Gives how many it took. */
+static tutti_status take(tutti_cli_settings *s, int argc, char **argv, int *at, const char *const *extra, tutti_error *err)
+{
+    const char *arg = argv[*at];
+    char name[64], where[72];
+    const char *value;
+    const tutti_option *option;
+    size_t length;
+
+    if (arg[1] != '-') { /* a short one */
+        if (arg[1] == 'h' && arg[2] == 0) {
+            s->help = true;
+            return TUTTI_OK;
+        }
+        if (arg[1] != 'n')
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no option '%.40s'; the only short ones are -n (workers) and -h", arg);
+        strcpy(name, "n");
+        value = arg[2] == '=' ? arg + 3 : arg[2] != 0 ? arg + 2 : NULL;
+    } else {
+        length = strcspn(arg + 2, "=");
+        if (length >= sizeof name)
+            return no_such_flag(arg + 2, extra, err);
+        memcpy(name, arg + 2, length);
+        name[length] = 0;
+        value = arg[2 + length] == '=' ? arg + 3 + length : NULL;
+        if (strcmp(name, "help") == 0) {
+            s->help = true;
+            return TUTTI_OK;
+        }
+        for (unsigned i = 0; extra != NULL && extra[i] != NULL; i++)
+            if (strcmp(name, extra[i]) == 0) {
+                s->extra |= 1u << i;
+                return TUTTI_OK;
+            }
+    }
+    option = tutti_option_find(tutti_train_options, name);
+    if (option == NULL)
+        return no_such_flag(name, extra, err);
+    if (value == NULL) {
+        const bool is_switch = option->type == TUTTI_BOOL && option->initial == 0;
+        if (is_switch)
+            value = "true";
+        else if (*at + 1 < argc)
+            value = argv[++*at];
+        else
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "option '%.60s' needs a value: %s", arg, option->help);
+    }
+    snprintf(where, sizeof where, "%s%s", arg[1] == '-' ? "--" : "-", name);
+    return tutti_settings_flag(s->settings, option->name, value, where, err);
+}
+
+/* The directory of the run that `resume` is in: itself, or above its checkpoints. */
+static bool run_of(const tutti_cli_settings *s, const char *resume, char *run, size_t bytes)
+{
+    static const char *const up[] = { "", "/..", "/../.." };
+    char path[4096];
+
+    for (size_t i = 0; i < TUTTI_LENGTH(up); i++) {
+        snprintf(run, bytes, "%s%s", resume, up[i]);
+        snprintf(path, sizeof path, "%s/config.json", run);
+        if (tutti_file_exists(s->rt, path))
+            return true;
+    }
+    return false;
+}
+
+/* TUTTI_NAME for --name, with one exception: TUTTI_DATA is where data sets are, not which one. */
+static tutti_status from_environment(tutti_cli_settings *s, tutti_error *err)
+{
+    size_t n = 0, kept = 0;
+    char **some;
+    tutti_status status;
+
+    while (environ[n] != NULL)
+        n++;
+    some = tutti_alloc(n + 1, sizeof *some);
+    if (some == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading the environment");
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(environ[i], "TUTTI_DATA=", 11) != 0)
+            some[kept++] = environ[i];
+    status = tutti_settings_environment(s->settings, "TUTTI_", some, err);
+    tutti_free(some);
+    return status;
+}
+
+tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const char *const *extra, tutti_error *err)
+{
+    bool only_files = false;
+
+    memset(s, 0, sizeof *s);
+    TUTTI_TRY(tutti_runtime_open_posix(&s->rt, err));
+    TUTTI_TRY(tutti_settings_open(&s->settings, tutti_train_options, &s->config, err));
+    TUTTI_TRY(from_environment(s, err));
+    for (int i = 1; i < argc; i++) {
+        if (!only_files && strcmp(argv[i], "--") == 0)
+            only_files = true;
+        else if (!only_files && argv[i][0] == '-' && argv[i][1] != 0)
+            TUTTI_TRY(take(s, argc, argv, &i, extra, err));
+        else if (s->file != NULL)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "two configuration files, '%.80s' and '%.80s'; give one (flags begin with --)", s->file, argv[i]);
+        else
+            s->file = argv[i];
+    }
+    if (s->help)
+        return TUTTI_OK;
+    if (s->config.resume[0] != 0) { /* go on as that run was, unless told otherwise */
+        char run[2048], path[4096];
+        if (run_of(s, s->config.resume, run, sizeof run)) {
+            snprintf(path, sizeof path, "%s/config.json", run);
+            TUTTI_TRY(tutti_settings_file(s->settings, path, err));
+            if (s->config.out[0] == 0)
+                snprintf(s->out, sizeof s->out, "%s", run);
+        }
+    }
+    if (s->file != NULL)
+        TUTTI_TRY(tutti_settings_file(s->settings, s->file, err));
+    if (s->config.out[0] != 0)
+        snprintf(s->out, sizeof s->out, "%s", s->config.out);
+    return TUTTI_OK;
+}
+
+void tutti_cli_close(tutti_cli_settings *s)
+{
+    tutti_settings_close(s->settings);
+    tutti_runtime_close(s->rt);
+}
+
+void tutti_cli_print_options(FILE *out, const tutti_option *options, bool flags)
+{
+    for (const tutti_option *o = options; o != NULL && o->name != NULL; o++) {
+        char name[64], value[64] = "";
+        switch (o->type) {
+        case TUTTI_INT:
+        case TUTTI_REAL: snprintf(value, sizeof value, "%.12g", o->initial); break;
+        case TUTTI_BOOL: snprintf(value, sizeof value, "%s", o->initial != 0 ? "on" : "off"); break;
+        case TUTTI_CHOICE: snprintf(value, sizeof value, "%s", o->text); break;
+        default: snprintf(value, sizeof value, "%s", o->text != NULL && o->text[0] != 0 ? o->text : "none");
+        }
+        snprintf(name, sizeof name, "%s%s", !flags ? "" : strlen(o->name) == 1 ? "-" : "--", o->name);
+        fprintf(out, "  %-20s %-6s %-26s %s\n", name, tutti_option_type_name(o->type), value, o->help);
+    }
+}

@@ -1,0 +1,120 @@
+/* config.c: the trainer's options, once. Names are the flags without dashes. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train_internal.h"
+#include "tutti/nn.h"
+
+#define AT(member) TUTTI_AT(tutti_train_config, member)
+const tutti_option tutti_train_options[] = {
+    { "model", TUTTI_SPEC, AT(model), 0, 0, 0, "mlp", "network: mlp, cnn; `tutti methods` and the docs list options" },
+    { "data", TUTTI_TEXT, AT(data), 0, 0, 0, "mnist", "mnist, or a directory of IDX files with the four MNIST names (plain or .gz)" },
+    { "n", TUTTI_INT, AT(n), 1, 1, 1024, NULL, "workers on this machine" },
+    { "method", TUTTI_SPEC, AT(method), 0, 0, 0, "ddp", "training method; `tutti methods` lists them" },
+    { "epochs", TUTTI_INT, AT(epochs), 1, 1, 1000000, NULL, "times over the training set, counted from the run's beginning" },
+    { "steps", TUTTI_INT, AT(steps), 0, 0, 1e15, NULL, "steps of each worker instead of epochs, counted from the run's beginning; 0: by epochs" },
+    { "batch", TUTTI_INT, AT(batch), 64, 1, 1 << 20, NULL, "samples a worker a pass" },
+    { "accumulate", TUTTI_INT, AT(accumulate), 1, 1, 4096, NULL, "passes whose gradients are added up before one exchange and update" },
+    { "optimizer", TUTTI_SPEC, AT(optimizer), 0, 0, 0, "sgd(lr=0.05,momentum=0.9)", "update rule: sgd, adam, adamw with options" },
+    { "lr-schedule", TUTTI_SPEC, AT(lr_schedule), 0, 0, 0, "constant", "factor on the learning rate: constant, step, cosine, linear, each with warmup=STEPS" },
+    { "clip-norm", TUTTI_REAL, AT(clip_norm), 0, 0, 1e30, NULL, "largest 2-norm of the exchanged gradient; 0: no clipping" },
+    { "nonfinite", TUTTI_CHOICE, AT(nonfinite), 0, 0, 0, "stop|skip", "when a gradient is NaN or infinite: stop the run, or leave the step out" },
+    { "seed", TUTTI_INT, AT(seed), 0, 0, 9007199254740992.0, NULL, "of initial values and of the order of samples" },
+    { "threads", TUTTI_INT, AT(threads), 0, 0, 1024, NULL, "compute threads a worker; 0: max(1, cores / workers). Part of what fixes the bits" },
+    { "transport", TUTTI_SPEC, AT(transport), 0, 0, 0, "shm", "what carries messages: shm (shared memory, this machine)" },
+    { "report-every", TUTTI_INT, AT(report_every), 50, 1, 1e9, NULL, "steps between lines of metrics.jsonl and of progress" },
+    { "eval-every", TUTTI_INT, AT(eval_every), 0, 0, 1e15, NULL, "steps between evaluations on the test set; 0: at the end of each epoch" },
+    { "final-eval", TUTTI_BOOL, AT(final_eval), 1, 0, 1, NULL, "evaluate the final model on the whole training and test sets" },
+    { "target", TUTTI_TEXT, AT(target), 0, 0, 0, "", "stop when an evaluation reaches it: accuracy=0.98 or loss=0.1 (on the test set)" },
+    { "checkpoint-every", TUTTI_INT, AT(checkpoint_every), 0, 0, 1e15, NULL, "steps between checkpoints; 0: none" },
+    { "checkpoint-keep", TUTTI_INT, AT(checkpoint_keep), 2, 1, 1000000, NULL, "newest checkpoints that are kept" },
+    { "resume", TUTTI_TEXT, AT(resume), 0, 0, 0, "", "go on from a run's --out (its newest valid checkpoint) or from one checkpoint" },
+    { "on-loss", TUTTI_CHOICE, AT(on_loss), 0, 0, 0, "stop|continue", "when a worker is lost: stop (exit code 3), or go on where the method can" },
+    { "out", TUTTI_TEXT, AT(out), 0, 0, 0, "", "directory of the results; default runs/TIME-METHOD" },
+    { "trace", TUTTI_BOOL, AT(trace), 0, 0, 1, NULL, "write OUT/trace.json (Chrome, Perfetto): passes, exchanges, updates of all workers" },
+    { "quiet", TUTTI_BOOL, AT(quiet), 0, 0, 1, NULL, "no progress; errors are always shown" },
+    { 0 }
+};
+
+tutti_status tutti_train_parse_target(const char *text, bool *accuracy, double *value, tutti_error *err)
+{
+    const char *number = NULL;
+    char *end = NULL;
+
+    *value = 0;
+    *accuracy = strncmp(text, "accuracy=", 9) == 0;
+    if (*accuracy)
+        number = text + 9;
+    else if (strncmp(text, "loss=", 5) == 0)
+        number = text + 5;
+    if (number != NULL && *number != 0)
+        *value = strtod(number, &end);
+    if (end == NULL || *end != 0 || !(*value > 0 && *value < 1e30) || (*accuracy && *value > 1))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "target is '%.80s'; write accuracy=A with A from 0 to 1, or loss=L with L above 0", text);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *err)
+{
+    bool accuracy;
+    double value;
+
+    if (c->threads == 0)
+        c->threads = cores / c->n > 1 ? cores / c->n : 1;
+    if (strlen(c->out) > 3800)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the name of the output directory has %zu bytes; at most 3800 are possible", strlen(c->out));
+    if (c->target[0] != 0)
+        TUTTI_TRY(tutti_train_parse_target(c->target, &accuracy, &value, err));
+    if (c->on_loss == TUTTI_ON_LOSS_CONTINUE)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "on-loss is 'continue', but '%.60s' needs every worker in every step; use on-loss=stop and resume from a "
+                          "checkpoint", c->method);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_train_prepare(tutti_runtime *rt, const tutti_train_config *c, tutti_error *err)
+{
+    char path[4096], found[4096];
+
+    TUTTI_TRY(tutti_directory_make(rt, c->out, err));
+    snprintf(path, sizeof path, "%s/checkpoints", c->out);
+    if (c->resume[0] == 0 && tutti_file_exists(rt, path) && tutti_checkpoint_find(rt, path, found, sizeof found, NULL, 0, NULL) == TUTTI_OK)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s already holds a run with checkpoints; go on with it (--resume %s) or give this run another --out",
+                          c->out, c->out);
+    return TUTTI_OK;
+}
+
+json_t *tutti_train_config_object(const tutti_train_config *c)
+{
+    json_t *object = json_object();
+
+    for (const tutti_option *o = tutti_train_options; o->name != NULL; o++) {
+        const char *at = (const char *)c + o->offset;
+        char text[4096];
+        json_t *value;
+        if (strcmp(o->name, "out") == 0 || strcmp(o->name, "resume") == 0)
+            continue;
+        switch (o->type) {
+        case TUTTI_INT: value = json_integer(*(const int64_t *)at); break;
+        case TUTTI_REAL: value = json_real(*(const double *)at); break;
+        case TUTTI_BOOL: value = json_boolean(*(const bool *)at); break;
+        default:
+            tutti_option_print(o, c, text, sizeof text);
+            value = json_string(text);
+        }
+        json_object_set_new(object, o->name, value);
+    }
+    return object;
+}
+
+tutti_status tutti_train_config_json(const tutti_train_config *c, char **json, tutti_error *err)
+{
+    json_t *object = tutti_train_config_object(c);
+    char *text = json_dumps(object, JSON_INDENT(2));
+
+    *json = text != NULL ? tutti_copy_text(text) : NULL;
+    free(text);
+    json_decref(object);
+    return *json != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing the configuration");
+}

@@ -1,0 +1,144 @@
+/* report.c: what the person sees while it runs, and metrics.jsonl. A line a reporting interval, of all workers' samples; rank 0 writes. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train_internal.h"
+
+void tutti_train_say(const tutti_run *run, int status, const char *format, ...)
+{
+    char line[512];
+    va_list args;
+
+    if (run->io->say == NULL || run->all.index != 0 || run->config->quiet)
+        return;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    run->io->say(run->io->user, status, line);
+}
+
+tutti_status tutti_train_put_json(tutti_run *run, json_t *object, tutti_error *err)
+{
+    char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    tutti_status status = TUTTI_OK;
+
+    json_decref(object);
+    if (text == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing a line of metrics.jsonl");
+    if (run->metrics != NULL) {
+        const size_t length = strlen(text);
+        text[length] = '\n'; /* in place of the final 0, so that a line is one write */
+        status = tutti_file_write(run->metrics, text, length + 1, err);
+    }
+    free(text);
+    return status;
+}
+
+/* A resumed run keeps the lines up to its checkpoint: those after it will be written again. */
+static tutti_status keep_lines(tutti_run *run, const char *path, tutti_error *err)
+{
+    tutti_file *old;
+    char *text = NULL, *kept = NULL;
+    size_t bytes, length = 0;
+    tutti_status status;
+
+    TUTTI_TRY(tutti_file_open(&old, run->rt, path, TUTTI_FILE_READ, err));
+    bytes = (size_t)tutti_file_bytes(old);
+    text = tutti_alloc(bytes + 1, 1);
+    kept = tutti_alloc(bytes + 1, 1);
+    if (text == NULL || kept == NULL)
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading %s (%zu bytes)", path, bytes);
+    else
+        status = tutti_file_read(old, 0, text, bytes, err);
+    tutti_file_close(old, NULL);
+    for (size_t at = 0; status == TUTTI_OK && at < bytes;) {
+        const size_t line = strcspn(text + at, "\n");
+        json_t *object = json_loadb(text + at, line, 0, NULL);
+        const json_t *step = json_object_get(object, "step");
+        if (json_is_integer(step) && (uint64_t)json_integer_value(step) <= run->first_step && at + line < bytes) {
+            memcpy(kept + length, text + at, line + 1);
+            length += line + 1;
+        }
+        json_decref(object);
+        at += line + 1;
+    }
+    if (status == TUTTI_OK)
+        status = tutti_train_write(run, "metrics.jsonl", kept, length, err);
+    tutti_free(text);
+    tutti_free(kept);
+    return status;
+}
+
+tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err)
+{
+    char path[4096];
+
+    run->reported_ns = tutti_now_ns(run->rt);
+    if (run->all.index != 0)
+        return TUTTI_OK;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", run->config->out);
+    if (run->first_step > 0 && tutti_file_exists(run->rt, path))
+        TUTTI_TRY(keep_lines(run, path, err));
+    else
+        TUTTI_TRY(tutti_file_remove(run->rt, path, err));
+    return tutti_file_open(&run->metrics, run->rt, path, TUTTI_FILE_APPEND, err);
+}
+
+static void print_time(double seconds, char *text, size_t bytes)
+{
+    const long s = seconds < 0 ? 0 : (long)(seconds + 0.5);
+    if (s >= 3600)
+        snprintf(text, bytes, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+    else
+        snprintf(text, bytes, "%ld:%02ld", s / 60, s % 60);
+}
+
+tutti_status tutti_train_report(tutti_run *run, tutti_error *err)
+{
+    const tutti_method *m = tutti_engine_method(run->engine);
+    const tutti_doing was = tutti_engine_doing(run->engine, TUTTI_DOING_REPORT);
+    const int64_t now = tutti_now_ns(run->rt);
+    const double seconds = (double)(now - run->reported_ns) * 1e-9;
+    double sums[3] = { run->loss_sum, run->loss_samples, 0 };
+    const uint64_t per_epoch = tutti_share_steps(&run->share);
+    tutti_figures f;
+    tutti_status status;
+
+    tutti_engine_figures(run->engine, &f);
+    sums[2] = (double)f.bytes_sent;
+    status = tutti_reduce_double(&run->all, TUTTI_SUM, sums, 3, err);
+    if (status == TUTTI_OK && run->all.index == 0) {
+        const double loss = sums[1] > 0 ? sums[0] / sums[1] : 0, rate = seconds > 0 ? sums[1] / seconds : 0;
+        const double left = m->step > run->first_step ? (double)(run->steps - m->step) * (double)f.wall_ns * 1e-9 / (double)(m->step - run->first_step) : 0;
+        char time[32], accuracy[32] = "";
+        print_time(left, time, sizeof time);
+        if (run->test_accuracy >= 0)
+            snprintf(accuracy, sizeof accuracy, "  accuracy %.2f %%", 100 * run->test_accuracy);
+        status = tutti_train_put_json(run, json_pack("{s:I, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "step", (json_int_t)m->step, "epoch",
+            (double)m->step / (double)per_epoch, "samples", (json_int_t)f.samples, "train_loss", loss, "lr", m->lr, "samples_per_second", rate,
+            "wall_seconds", (double)f.wall_ns * 1e-9, "compute_seconds", (double)f.compute_ns * 1e-9, "exposed_comm_seconds", (double)f.exposed_ns * 1e-9,
+            "other_seconds", (double)f.other_ns * 1e-9, "bytes_sent_total", sums[2]), err);
+        tutti_train_say(run, 1, "epoch %.2f  step %llu/%llu  loss %.4f%s  %.0f samples/s  %.1f MB sent  %s left",
+            (double)m->step / (double)per_epoch, (unsigned long long)m->step, (unsigned long long)run->steps, loss, accuracy,
+            rate, sums[2] * 1e-6, time);
+    }
+    run->loss_sum = run->loss_samples = 0;
+    run->reported_ns = tutti_now_ns(run->rt);
+    tutti_engine_doing(run->engine, was);
+    return status;
+}
+
+tutti_status tutti_train_report_evaluation(tutti_run *run, tutti_error *err)
+{
+    const tutti_method *m = tutti_engine_method(run->engine);
+    const uint64_t per_epoch = tutti_share_steps(&run->share);
+
+    if (run->all.index != 0)
+        return TUTTI_OK;
+    tutti_train_say(run, 0, "epoch %.2f  step %llu  test accuracy %.2f %%  test loss %.4f", (double)m->step / (double)per_epoch,
+                    (unsigned long long)m->step, 100 * run->test_accuracy, run->test_loss);
+    return tutti_train_put_json(run, json_pack("{s:I, s:f, s:f, s:f}", "step", (json_int_t)m->step, "epoch", (double)m->step / (double)per_epoch,
+                                               "test_loss", run->test_loss, "test_accuracy", run->test_accuracy), err);
+}

@@ -1,0 +1,236 @@
+/* results.c: what a run leaves: model.safetensors, summary.json, trace.json. Each appears whole or not at all. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "train_internal.h"
+
+tutti_status tutti_train_write(tutti_run *run, const char *name, const char *text, size_t bytes, tutti_error *err)
+{
+    char path[4096], part[4200];
+    tutti_file *file = NULL;
+    tutti_status status;
+
+    snprintf(path, sizeof path, "%s/%s", run->config->out, name);
+    snprintf(part, sizeof part, "%s.part", path);
+    TUTTI_TRY(tutti_file_remove(run->rt, part, err));
+    status = tutti_file_open(&file, run->rt, part, TUTTI_FILE_CREATE, err);
+    if (status == TUTTI_OK)
+        status = tutti_file_write(file, text, bytes, err);
+    if (status == TUTTI_OK)
+        status = tutti_file_close(file, err);
+    else
+        tutti_file_close(file, NULL);
+    if (status == TUTTI_OK)
+        status = tutti_file_rename(run->rt, part, path, err);
+    if (status != TUTTI_OK)
+        tutti_file_remove(run->rt, part, NULL);
+    return status;
+}
+
+static tutti_status write_model(tutti_run *run, tutti_error *err)
+{
+    static const char *const metadata[] = { "format", "pt", NULL };
+    tutti_tensor_entry *entries = tutti_alloc((size_t)run->n_params, sizeof *entries);
+    char path[4096];
+    tutti_status status;
+
+    if (entries == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing the model of %d tensors", run->n_params);
+    for (int i = 0; i < run->n_params; i++) {
+        entries[i] = (tutti_tensor_entry){ .name = run->params[i].name, .dtype = TUTTI_F32, .dims = run->params[i].dims, .data = run->values[i] };
+        for (int d = 0; d < run->params[i].dims; d++)
+            entries[i].dim[d] = run->params[i].dim[d];
+    }
+    snprintf(path, sizeof path, "%s/model.safetensors", run->config->out);
+    status = tutti_safetensors_write(run->rt, path, entries, (size_t)run->n_params, metadata, NULL, err);
+    tutti_free(entries);
+    return status;
+}
+
+/* ---- trace: all workers' events in one Chrome file; one host, one clock ---- */
+
+typedef struct trace_text { char *at; size_t length, room; } trace_text;
+
+static bool put_event(trace_text *t, int rank, const tutti_trace_event *e, const tutti_run *run)
+{
+    const bool tensor = strcmp(e->what, "ready") == 0;
+    char name[64], line[320];
+    int length;
+
+    if (tensor && e->index < run->n_params)
+        snprintf(name, sizeof name, "ready %s", run->params[e->index].name);
+    else if (strcmp(e->what, "update") == 0)
+        snprintf(name, sizeof name, "update");
+    else
+        snprintf(name, sizeof name, "%s %d", e->what, e->index);
+    length = snprintf(line, sizeof line, "{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,%s%.3f%s\"args\":{\"step\":%llu}},\n", name,
+                      e->what, e->begin_ns == e->end_ns ? "i" : "X", rank, e->thread, (double)e->begin_ns * 1e-3,
+                      e->begin_ns == e->end_ns ? "\"s\":\"t\",\"dur\":" : "\"dur\":", (double)(e->end_ns - e->begin_ns) * 1e-3, ",",
+                      (unsigned long long)e->step);
+    if (t->length + (size_t)length + 1 > t->room)
+        return false;
+    memcpy(t->at + t->length, line, (size_t)length + 1);
+    t->length += (size_t)length;
+    return true;
+}
+
+static tutti_status write_trace(tutti_run *run, tutti_error *err)
+{
+    const tutti_trace_event *events;
+    const size_t n = tutti_engine_trace(run->engine, &events);
+    trace_text mine = { .room = n * 320 + 1024 };
+    uint64_t bytes;
+    tutti_status status = TUTTI_OK;
+    const tutti_port port = tutti_port_of("train.trace", 0, 0);
+
+    mine.at = tutti_alloc(mine.room, 1);
+    if (mine.at == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing a trace of %zu events", n);
+    mine.length = (size_t)snprintf(mine.at, mine.room, "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"worker %d\"}},\n"
+                                   "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"args\":{\"name\":\"compute\"}},\n"
+                                   "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":1,\"args\":{\"name\":\"lane\"}},\n",
+                                   run->all.index, run->all.index, run->all.index, run->all.index);
+    for (size_t i = 0; i < n && put_event(&mine, run->all.index, &events[i], run); i++)
+        ;
+    bytes = mine.length;
+    if (run->all.index != 0) {
+        status = tutti_send(run->world, 0, port, NULL, tutti_host(&bytes, 1, TUTTI_I64), err);
+        if (status == TUTTI_OK)
+            status = tutti_send(run->world, 0, port, NULL, tutti_host(mine.at, (size_t)bytes, TUTTI_U8), err);
+    } else {
+        char *all = NULL;
+        size_t length = 2;
+        for (int r = 0; status == TUTTI_OK && r < run->all.size; r++) {
+            char *more;
+            uint64_t theirs = bytes;
+            if (r > 0)
+                status = tutti_recv(run->world, r, port, NULL, tutti_host(&theirs, 1, TUTTI_I64), TUTTI_FOREVER, err);
+            if (status != TUTTI_OK)
+                break;
+            more = tutti_alloc(length + (size_t)theirs + 64, 1);
+            if (more == NULL) {
+                status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "merging the trace of %d workers", run->all.size);
+                break;
+            }
+            if (all != NULL)
+                memcpy(more, all, length);
+            else
+                memcpy(more, "[\n", 2);
+            tutti_free(all);
+            all = more;
+            if (r == 0)
+                memcpy(all + length, mine.at, (size_t)theirs);
+            else
+                status = tutti_recv(run->world, r, port, NULL, tutti_host(all + length, (size_t)theirs, TUTTI_U8), TUTTI_FOREVER, err);
+            length += (size_t)theirs;
+        }
+        if (status == TUTTI_OK) {
+            memcpy(all + length - 2, "\n]\n", 3); /* over the last comma and line end */
+            status = tutti_train_write(run, "trace.json", all, length + 1, err);
+        }
+        tutti_free(all);
+    }
+    tutti_free(mine.at);
+    return status;
+}
+
+/* ---- summary ---- */
+
+static json_t *events_of(const tutti_run *run)
+{
+    const tutti_event_record *events;
+    const int n = tutti_engine_events(run->engine, &events);
+    json_t *array = json_array();
+
+    for (int i = 0; i < n; i++)
+        json_array_append_new(array, json_pack("{s:I, s:s, s:s}", "step", (json_int_t)events[i].step, "kind", events[i].kind, "text", events[i].text));
+    return array;
+}
+
+static json_t *real_or_null(bool known, double value)
+{
+    return known ? json_real(value) : json_null();
+}
+
+tutti_status tutti_train_results(tutti_run *run, double train_loss, tutti_error *err)
+{
+    const tutti_train_config *c = run->config;
+    const tutti_method *m = tutti_engine_method(run->engine);
+    const double workers = run->all.size;
+    tutti_figures f;
+    struct rusage usage;
+    /* parts of the time: means over workers; wall, bytes a worker and memory: the largest */
+    double sum[5], most[3];
+    json_t *o;
+    char *text;
+    tutti_status status;
+
+    tutti_engine_figures(run->engine, &f);
+    getrusage(RUSAGE_SELF, &usage);
+    sum[0] = (double)f.compute_ns * 1e-9;
+    sum[1] = (double)f.comm_ns * 1e-9;
+    sum[2] = (double)f.exposed_ns * 1e-9;
+    sum[3] = (double)f.other_ns * 1e-9;
+    sum[4] = (double)f.bytes_sent;
+    most[0] = (double)f.wall_ns * 1e-9;
+    most[1] = (double)f.bytes_sent;
+    most[2] = (double)usage.ru_maxrss * 1024;
+    TUTTI_TRY(tutti_reduce_double(&run->all, TUTTI_SUM, sum, 5, err));
+    TUTTI_TRY(tutti_reduce_double(&run->all, TUTTI_MAX, most, 3, err));
+    if (c->trace)
+        TUTTI_TRY(write_trace(run, err));
+    if (run->all.index != 0)
+        return TUTTI_OK;
+    TUTTI_TRY(write_model(run, err));
+
+    o = json_object();
+    json_object_set_new(o, "method", json_string(m->ops->name));
+    json_object_set_new(o, "method_spec", json_string(c->method));
+    json_object_set_new(o, "codec", json_string("fp32"));
+    json_object_set_new(o, "transport", json_string(tutti_world_transport(run->world)));
+    json_object_set_new(o, "workers", json_integer(run->all.size));
+    json_object_set_new(o, "servers", json_integer(0));
+    json_object_set_new(o, "model", json_string(c->model));
+    json_object_set_new(o, "data", json_string(c->data));
+    json_object_set_new(o, "params", json_integer((json_int_t)run->parameters));
+    json_object_set_new(o, "optimizer", json_string(c->optimizer));
+    json_object_set_new(o, "lr_schedule", json_string(c->lr_schedule));
+    json_object_set_new(o, "batch", json_integer(c->batch));
+    json_object_set_new(o, "accumulate", json_integer(c->accumulate));
+    json_object_set_new(o, "seed", json_integer(c->seed));
+    json_object_set_new(o, "threads", json_integer(c->threads));
+    json_object_set_new(o, "epochs", json_real((double)f.steps / (double)tutti_share_steps(&run->share)));
+    json_object_set_new(o, "steps", json_integer((json_int_t)f.steps));
+    json_object_set_new(o, "resumed_at_step", run->first_step > 0 ? json_integer((json_int_t)run->first_step) : json_null());
+    json_object_set_new(o, "steps_skipped", json_integer((json_int_t)f.skipped));
+    json_object_set_new(o, "samples", json_integer((json_int_t)f.samples));
+    json_object_set_new(o, "wall_seconds", json_real(most[0]));
+    json_object_set_new(o, "compute_seconds", json_real(sum[0] / workers));
+    json_object_set_new(o, "comm_seconds", json_real(sum[1] / workers));
+    json_object_set_new(o, "exposed_comm_seconds", json_real(sum[2] / workers));
+    json_object_set_new(o, "other_seconds", json_real(sum[3] / workers));
+    json_object_set_new(o, "bytes_sent_total", json_integer((json_int_t)sum[4]));
+    json_object_set_new(o, "bytes_sent_per_worker", json_integer((json_int_t)most[1]));
+    json_object_set_new(o, "samples_per_second", json_real(most[0] > 0 ? run->reported_samples / most[0] : 0));
+    json_object_set_new(o, "final_train_loss", real_or_null(c->final_eval, train_loss));
+    json_object_set_new(o, "final_test_loss", real_or_null(c->final_eval, run->test_loss));
+    json_object_set_new(o, "final_test_accuracy", real_or_null(c->final_eval, run->test_accuracy));
+    json_object_set_new(o, "peak_rss_bytes_per_worker", json_integer((json_int_t)most[2]));
+    json_object_set_new(o, "staleness_max", json_integer(0)); /* synchronous: a gradient meets the values it was taken at */
+    json_object_set_new(o, "staleness_mean", json_real(0));
+    json_object_set_new(o, "target", c->target[0] != 0 ? json_string(c->target) : json_null());
+    json_object_set_new(o, "time_to_target_seconds", real_or_null(run->time_to_target >= 0, run->time_to_target));
+    json_object_set_new(o, "simulated", json_false());
+    json_object_set_new(o, "host_seconds", json_real((double)(tutti_now_ns(run->rt) - run->io->started_ns) * 1e-9));
+    json_object_set_new(o, "events", events_of(run));
+    json_object_set_new(o, "version", json_string(tutti_version()));
+    text = json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
+    json_decref(o);
+    if (text == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing summary.json");
+    status = tutti_train_write(run, "summary.json", text, strlen(text), err);
+    free(text);
+    return status;
+}

@@ -1,0 +1,92 @@
+/* resume.c: what a checkpoint says of the run that wrote it, and going on from one. What decides the numbers must be the same (model, data, method,
+   seed, samples a step); everything else, such as the number of epochs or the directories, may change. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train_internal.h"
+
+char *tutti_train_facts(const tutti_run *run)
+{
+    char hash[32], *text;
+    json_t *facts = json_object();
+
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)tutti_data_hash(run->data));
+    json_object_set_new(facts, "config", tutti_train_config_object(run->config));
+    json_object_set_new(facts, "data_hash", json_string(hash));
+    json_object_set_new(facts, "parameters", json_integer((json_int_t)run->parameters));
+    json_object_set_new(facts, "samples_per_step", json_integer((json_int_t)(run->config->n * run->config->batch * run->config->accumulate)));
+    text = json_dumps(facts, JSON_SORT_KEYS | JSON_COMPACT);
+    json_decref(facts);
+    return text;
+}
+
+static void value_text(const json_t *value, char *text, size_t bytes)
+{
+    char *dump = value != NULL ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
+    snprintf(text, bytes, "%s", dump != NULL ? dump : "nothing");
+    free(dump);
+}
+
+static tutti_status must_equal(const char *path, const char *key, const json_t *saved, const json_t *now, tutti_error *err)
+{
+    char a[160], b[160];
+
+    if (saved != NULL && json_equal(saved, now))
+        return TUTTI_OK;
+    value_text(saved, a, sizeof a);
+    value_text(now, b, sizeof b);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "cannot resume %s: its run has %s %s, this one %s; it decides the numbers and must be the same", path, key, a, b);
+}
+
+static tutti_status compare(const tutti_run *run, const char *path, const char *saved_text, tutti_error *err)
+{
+    static const char *const keys[] = { "model", "method", "seed" };
+    static const char *const facts_keys[] = { "data_hash", "parameters", "samples_per_step" };
+    char *now_text = tutti_train_facts(run);
+    json_t *saved = json_loads(saved_text, 0, NULL), *now = now_text != NULL ? json_loads(now_text, 0, NULL) : NULL;
+    tutti_status status = TUTTI_OK;
+
+    if (now == NULL)
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "resuming %s", path);
+    for (size_t i = 0; status == TUTTI_OK && i < TUTTI_LENGTH(keys); i++)
+        status = must_equal(path, keys[i], json_object_get(json_object_get(saved, "config"), keys[i]), json_object_get(json_object_get(now, "config"), keys[i]), err);
+    for (size_t i = 0; status == TUTTI_OK && i < TUTTI_LENGTH(facts_keys); i++)
+        status = must_equal(path, facts_keys[i], json_object_get(saved, facts_keys[i]), json_object_get(now, facts_keys[i]), err);
+    free(now_text);
+    json_decref(saved);
+    json_decref(now);
+    return status;
+}
+
+tutti_status tutti_train_resume(tutti_run *run, tutti_error *err)
+{
+    char path[4096] = "", skipped[2048] = "";
+    tutti_checkpoint *checkpoint = NULL;
+    tutti_error found = { .rank = -1 };
+    int64_t ok = 1;
+    tutti_status status;
+
+    /* One worker looks, all take what it found, so that they cannot differ. */
+    if (run->all.index == 0)
+        ok = tutti_checkpoint_find(run->rt, run->config->resume, path, sizeof path, skipped, sizeof skipped, &found) == TUTTI_OK;
+    TUTTI_TRY(tutti_broadcast(&run->all, 0, tutti_host(&ok, 1, TUTTI_I64), err));
+    if (!ok) {
+        TUTTI_TRY(tutti_broadcast(&run->all, 0, tutti_host(found.text, sizeof found.text, TUTTI_U8), err));
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s", found.text);
+    }
+    TUTTI_TRY(tutti_broadcast(&run->all, 0, tutti_host(path, sizeof path, TUTTI_U8), err));
+    if (skipped[0] != 0)
+        tutti_train_say(run, 0, "passed over damaged checkpoints: %s", skipped);
+    status = tutti_checkpoint_open(&checkpoint, run->rt, path, err);
+    if (status == TUTTI_OK)
+        status = compare(run, path, tutti_checkpoint_facts(checkpoint), err);
+    if (status == TUTTI_OK)
+        status = tutti_engine_load(run->engine, checkpoint, err);
+    if (status == TUTTI_OK) {
+        run->first_step = tutti_checkpoint_step(checkpoint);
+        tutti_train_say(run, 0, "resumed from %s at step %llu", path, (unsigned long long)run->first_step);
+    }
+    tutti_checkpoint_close(checkpoint);
+    return status;
+}

@@ -1,0 +1,112 @@
+"""What the command's tests share: running it, small data sets, reading its results."""
+import gzip, json, os, shutil, signal, struct, subprocess, tempfile, time, unittest
+
+TUTTI = os.path.abspath(os.environ.get("TUTTI", os.path.join(os.path.dirname(__file__), "../../build/dev/bin/tutti")))
+DATA = os.path.abspath(os.environ.get("TUTTI_DATA", os.path.join(os.path.dirname(__file__), "../../data")))
+NAMES = ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"]
+
+
+def clean_environment(**extra):
+    keep = {k: v for k, v in os.environ.items()
+            if not k.startswith(("TUTTI_", "OMPI_", "PMI", "SLURM_", "WORLD_", "RANK", "LOCAL_RANK"))}
+    keep["TUTTI_DATA"] = DATA
+    keep.update(extra)
+    return keep
+
+
+def tutti(*arguments, timeout=120, **environment):
+    """Runs the command to its end; gives what subprocess.run gives, with text."""
+    return subprocess.run([TUTTI, *map(str, arguments)], capture_output=True, text=True, timeout=timeout, env=clean_environment(**environment))
+
+
+def idx_bytes(magic, dims, body):
+    return struct.pack(">I", magic) + b"".join(struct.pack(">I", d) for d in dims) + body
+
+
+def small_mnist(folder, train=600, test=200):
+    """The first samples of MNIST as plain IDX files: real pictures, quick to go through."""
+    os.makedirs(folder, exist_ok=True)
+    for name in NAMES:
+        raw = gzip.open(os.path.join(DATA, "mnist", name + ".gz")).read()
+        n = train if name.startswith("train") else test
+        if "images" in name:
+            out = idx_bytes(0x803, (n, 28, 28), raw[16:16 + n * 784])
+        else:
+            out = idx_bytes(0x801, (n,), raw[8:8 + n])
+        with open(os.path.join(folder, name), "wb") as f:
+            f.write(out)
+    return folder
+
+
+def read(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def summary(out):
+    with open(os.path.join(out, "summary.json")) as f:
+        return json.load(f)
+
+
+def tensors(path):
+    """A safetensors file, read by the format's own rules with nothing but the standard library."""
+    raw = read(path)
+    length = struct.unpack("<Q", raw[:8])[0]
+    header = json.loads(raw[8:8 + length])
+    header.pop("__metadata__", None)
+    return {name: (t["dtype"], t["shape"], raw[8 + length + t["data_offsets"][0]:8 + length + t["data_offsets"][1]]) for name, t in header.items()}
+
+
+def floats(path):
+    values = []
+    for name, (dtype, shape, data) in sorted(tensors(path).items()):
+        assert dtype == "F32"
+        values.extend(struct.unpack("<%df" % (len(data) // 4), data))
+    return values
+
+
+def shm_entries():
+    return sorted(os.listdir("/dev/shm"))
+
+
+def children_of(pid):
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as f:
+            return [int(p) for p in f.read().split()]
+    except FileNotFoundError:
+        return []
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+class Case(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp(prefix="tutti-test-")
+        cls.data = small_mnist(os.path.join(cls.folder, "data"))
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder, ignore_errors=True)
+
+    def out(self, name):
+        return os.path.join(self.folder, self.id().split(".")[-1] + "-" + name)
+
+    def train(self, name, *arguments, code=0, **environment):
+        """Trains into a folder of its own; gives that folder."""
+        out = self.out(name)
+        done = tutti("train", "--out", out, *arguments, **environment)
+        self.assertEqual(done.returncode, code, done.stderr + done.stdout)
+        return out
+
+    def refused(self, sentence, *arguments, code=2, **environment):
+        done = tutti(*arguments, **environment)
+        self.assertEqual(done.returncode, code, done.stderr + done.stdout)
+        self.assertIn(sentence, done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1, "one sentence: " + done.stderr)

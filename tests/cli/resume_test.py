@@ -1,0 +1,108 @@
+"""A killed run goes on as if nothing had happened, to the byte."""
+import json, os, random, shutil, signal, subprocess, time, unittest
+from command import *
+
+COMMON = ["--model", "mlp(hidden=48)", "--batch", "16", "--seed", "11", "--optimizer", "adamw(lr=0.002)", "--lr-schedule", "cosine(warmup=5)", "--report-every", "5"]
+
+
+class Resume(Case):
+    def model(self, out):
+        return read(os.path.join(out, "model.safetensors"))
+
+    def test_a_run_killed_anywhere_and_resumed_ends_with_the_same_bytes(self):
+        """Random moments over the whole run, the launcher and all workers killed at once; checkpoints every 7 steps, so mid-epoch."""
+        arguments = [*COMMON, "--data", self.data, "-n", "3", "--epochs", "12", "--checkpoint-every", "7"]
+        whole = self.train("whole", *arguments)
+        seconds = summary(whole)["host_seconds"]
+        rng = random.Random(5)
+        resumed = 0
+        for k in range(6):
+            out = self.out("k%d" % k)
+            run = subprocess.Popen([TUTTI, "train", "--out", out, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=clean_environment())
+            time.sleep(seconds * rng.uniform(0.25, 1.0))
+            run.kill()
+            run.wait()
+            if os.path.exists(os.path.join(out, "summary.json")):
+                continue  # it was already over
+            for _ in range(200):
+                found = tutti("train", "--resume", out)
+                if "checkpoint" in found.stderr and found.returncode == 2:
+                    break  # killed before the first checkpoint: said so, nothing to resume
+                self.assertEqual(found.returncode, 0, found.stderr)
+                resumed += 1
+                self.assertEqual(self.model(out), self.model(whole))
+                break
+        self.assertGreater(resumed, 0, "no kill fell between the first checkpoint and the end")
+
+    def test_resume_at_every_checkpoint_of_a_run_gives_the_same_bytes(self):
+        arguments = [*COMMON, "--data", self.data, "-n", "2", "--epochs", "3", "--checkpoint-every", "4", "--checkpoint-keep", "100"]
+        whole = self.train("whole", *arguments)
+        with open(os.path.join(whole, "metrics.jsonl")) as f:
+            lines = [json.loads(l) for l in f]
+        steps = sorted(os.listdir(os.path.join(whole, "checkpoints")))
+        self.assertEqual(len(steps), summary(whole)["steps"] // 4)
+        for name in steps[::3]:
+            out = self.train(name, *arguments, "--resume", os.path.join(whole, "checkpoints", name))
+            self.assertEqual(self.model(out), self.model(whole), name)
+            self.assertEqual(summary(out)["resumed_at_step"], int(name[5:]))
+            self.assertEqual(summary(out)["steps"], summary(whole)["steps"])
+            self.assertEqual(summary(out)["samples"], summary(whole)["samples"])
+
+    def test_metrics_of_a_resumed_run_have_each_step_once(self):
+        arguments = [*COMMON, "--data", self.data, "-n", "2", "--checkpoint-every", "8"]
+        out = self.train("a", *arguments, "--steps", "20")
+        done = tutti("train", "--resume", out, "--steps", "40")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(os.path.join(out, "metrics.jsonl")) as f:
+            steps = [json.loads(l)["step"] for l in f if "train_loss" in l]
+        self.assertEqual(steps, [5, 10, 15, 20, 25, 30, 35, 40])
+        self.assertEqual(summary(out)["steps"], 40)
+
+    def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(self):
+        arguments = [*COMMON, "--data", self.data, "-n", "2", "--epochs", "2", "--checkpoint-every", "10"]
+        out = self.train("a", *arguments)
+        whole = self.model(out)
+        newest = os.path.join(out, "checkpoints", sorted(os.listdir(os.path.join(out, "checkpoints")))[-1])
+        os.truncate(os.path.join(newest, "manifest.json"), 100)
+        done = tutti("check", out)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("damaged", done.stdout)
+        again = tutti("train", "--resume", out)
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertIn("passed over", again.stdout)
+        self.assertEqual(self.model(out), whole)
+
+    def test_a_flipped_bit_is_named_and_nothing_is_trained_on_it(self):
+        arguments = [*COMMON, "--data", self.data, "-n", "2", "--epochs", "1", "--checkpoint-every", "10"]
+        out = self.train("a", *arguments)
+        newest = os.path.join(out, "checkpoints", sorted(os.listdir(os.path.join(out, "checkpoints")))[-1])
+        shard = os.path.join(newest, sorted(f for f in os.listdir(newest) if f.endswith(".safetensors"))[1])
+        with open(shard, "rb+") as f:
+            f.seek(os.path.getsize(shard) - 100)
+            byte = f.read(1)
+            f.seek(os.path.getsize(shard) - 100)
+            f.write(bytes([byte[0] ^ 4]))
+        self.assertEqual(tutti("check", newest).returncode, 1)
+        done = tutti("train", "--resume", newest, "--out", self.out("b"), "--epochs", "2")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn(os.path.basename(shard), done.stderr)
+
+    def test_what_decides_the_numbers_may_not_change(self):
+        out = self.train("a", *COMMON, "--data", self.data, "-n", "2", "--epochs", "1", "--checkpoint-every", "10")
+        for change, key in ((["--seed", "12"], "seed"), (["--model", "mlp(hidden=49)"], "model"), (["--batch", "17"], "samples_per_step"), (["--method", "single"], "method")):
+            done = tutti("train", "--resume", out, *change, "--out", self.out(key))
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(f"its run has {key}", done.stderr)
+
+    def test_a_directory_with_checkpoints_is_not_overwritten_by_another_run(self):
+        out = self.train("a", *COMMON, "--data", self.data, "-n", "2", "--epochs", "1", "--checkpoint-every", "10")
+        done = tutti("train", *COMMON, "--data", self.data, "--out", out)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("already holds a run with checkpoints", done.stderr)
+
+    def test_resume_from_nothing_is_refused(self):
+        self.refused("checkpoint", "train", "--data", self.data, "--resume", self.folder, "--out", self.out("a"))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)

@@ -1,0 +1,123 @@
+"""Training as a person does it: files, equalities, figures. Small real data, so that it takes seconds."""
+import json, math, os, unittest
+from command import *
+
+
+class Train(Case):
+    def test_a_run_leaves_its_files_and_an_honest_summary(self):
+        out = self.train("a", "--model", "mlp(hidden=64)", "--data", self.data, "-n", 2, "--batch", 20, "--epochs", 2, "--report-every", 5, "--seed", 7)
+        s = summary(out)
+        wanted = {"method", "codec", "transport", "workers", "servers", "model", "data", "params", "seed", "epochs", "steps", "samples", "wall_seconds",
+                  "compute_seconds", "comm_seconds", "exposed_comm_seconds", "other_seconds", "threads", "bytes_sent_total", "bytes_sent_per_worker",
+                  "samples_per_second", "final_train_loss", "final_test_loss", "final_test_accuracy", "peak_rss_bytes_per_worker", "staleness_max",
+                  "staleness_mean", "time_to_target_seconds", "simulated", "host_seconds", "events"}
+        self.assertLessEqual(wanted, set(s))
+        params = 784 * 64 + 64 + 64 * 64 + 64 + 64 * 10 + 10
+        self.assertEqual((s["method"], s["transport"], s["workers"], s["servers"], s["params"], s["seed"]), ("ddp", "shm", 2, 0, params, 7))
+        self.assertEqual((s["epochs"], s["steps"], s["samples"]), (2, 30, 1200))
+        self.assertIs(s["simulated"], False)
+        self.assertIsNone(s["time_to_target_seconds"])
+        self.assertEqual(s["events"], [])
+        parts = s["compute_seconds"] + s["exposed_comm_seconds"] + s["other_seconds"]
+        self.assertLessEqual(abs(parts - s["wall_seconds"]), 0.02 * s["wall_seconds"] + 0.002)
+        self.assertAlmostEqual(s["samples_per_second"], s["samples"] / s["wall_seconds"], delta=0.01 * s["samples_per_second"])
+        # a bucket of all parameters: 2 (n - 1) e d in all, each tensor on a cache line of its own
+        self.assertEqual(s["bytes_sent_total"], s["steps"] * 2 * 4 * (params + 6))
+        self.assertLess(s["final_train_loss"], 1.5)
+        self.assertGreater(s["final_test_accuracy"], 0.6)
+        model = tensors(os.path.join(out, "model.safetensors"))
+        self.assertEqual({n: t[1] for n, t in model.items()}, {"0.weight": [64, 784], "0.bias": [64], "2.weight": [64, 64], "2.bias": [64], "4.weight": [10, 64], "4.bias": [10]})
+        with open(os.path.join(out, "metrics.jsonl")) as f:
+            lines = [json.loads(line) for line in f]
+        self.assertEqual([l["step"] for l in lines if "train_loss" in l], [5, 10, 15, 20, 25, 30])
+        self.assertEqual([l["step"] for l in lines if "test_accuracy" in l], [15, 30])
+
+    def test_the_same_command_twice_gives_the_same_bytes(self):
+        for arguments in (("--model", "mlp(hidden=48)", "-n", 4, "--batch", 16), ("--model", "cnn", "-n", 2, "--batch", 32)):
+            a = self.train("a%s" % arguments[1][:3], *arguments, "--data", self.data, "--epochs", 2, "--seed", 7)
+            b = self.train("b%s" % arguments[1][:3], *arguments, "--data", self.data, "--epochs", 2, "--seed", 7)
+            self.assertEqual(read(os.path.join(a, "model.safetensors")), read(os.path.join(b, "model.safetensors")))
+            c = self.train("c%s" % arguments[1][:3], *arguments, "--data", self.data, "--epochs", 2, "--seed", 8)
+            self.assertNotEqual(read(os.path.join(a, "model.safetensors")), read(os.path.join(c, "model.safetensors")))
+
+    def test_one_worker_and_four_agree_on_the_same_global_batch(self):
+        common = ("--model", "mlp(hidden=64)", "--data", self.data, "--steps", 100, "--seed", 3)
+        one = floats(os.path.join(self.train("one", *common, "-n", 1, "--batch", 64), "model.safetensors"))
+        four = floats(os.path.join(self.train("four", *common, "-n", 4, "--batch", 16), "model.safetensors"))
+        apart = math.sqrt(sum((a - b) ** 2 for a, b in zip(one, four)))
+        size = math.sqrt(sum(a * a for a in one))
+        self.assertLessEqual(apart, 1e-4 * size)
+        self.assertGreater(apart, 0)  # other orders of summation: if this were 0 the two runs would not be two
+
+    def test_ddp_with_one_worker_is_single_bit_for_bit(self):
+        common = ("--model", "mlp(hidden=64)", "--data", self.data, "--epochs", 2, "--batch", 50, "-n", 1)
+        a = self.train("ddp", *common, "--method", "ddp")
+        b = self.train("single", *common, "--method", "single")
+        self.assertEqual(read(os.path.join(a, "model.safetensors")), read(os.path.join(b, "model.safetensors")))
+
+    def test_the_size_of_buckets_changes_no_bit(self):
+        common = ("--model", "mlp(hidden=64)", "--data", self.data, "--epochs", 1, "--batch", 20, "-n", 3)
+        models = [read(os.path.join(self.train("b%d" % i, *common, "--method", m), "model.safetensors"))
+                  for i, m in enumerate(("ddp", "ddp(bucket_mb=0.000001)", "ddp(bucket_mb=0.1,first_bucket_mb=0.01)"))]
+        self.assertEqual(models[0], models[1])
+        self.assertEqual(models[0], models[2])
+
+    def test_single_with_several_workers_sends_nothing_but_the_average_at_the_end(self):
+        out = self.train("s", "--model", "mlp(hidden=64)", "--data", self.data, "-n", 3, "--batch", 20, "--method", "single")
+        s = summary(out)
+        padded = (s["params"] + 6 + 191) // 192 * 192
+        self.assertEqual(s["bytes_sent_total"], 2 * 2 * 4 * padded)
+        self.assertGreater(s["final_test_accuracy"], 0.3)
+
+    def test_accumulation_moves_the_same_bytes_for_more_samples(self):
+        a = summary(self.train("a", "--model", "mlp(hidden=64)", "--data", self.data, "-n", 2, "--batch", 10, "--accumulate", 3, "--steps", 10))
+        b = summary(self.train("b", "--model", "mlp(hidden=64)", "--data", self.data, "-n", 2, "--batch", 30, "--steps", 10))
+        self.assertEqual(a["bytes_sent_total"], b["bytes_sent_total"])
+        self.assertEqual(a["samples"], b["samples"])
+        self.assertAlmostEqual(a["final_train_loss"], b["final_train_loss"], delta=1e-4)
+
+    def test_exchange_begins_before_backward_ends(self):
+        """Asserted from the trace's own timestamps, in a quarter of the steps at least: on a busy machine the scheduler holds lanes back."""
+        out = self.train("t", "--model", "mlp", "--data", self.data, "-n", 2, "--batch", 64, "--steps", 20, "--trace", "--final-eval", "off")
+        with open(os.path.join(out, "trace.json")) as f:
+            events = json.load(f)
+        early = total = 0
+        for rank in (0, 1):
+            for step in range(20):
+                mine = [e for e in events if e["pid"] == rank and e.get("args", {}).get("step") == step]
+                backward_end = max(e["ts"] + e["dur"] for e in mine if e["cat"] == "backward")
+                first = min(e["ts"] for e in mine if e["cat"] == "exchange")
+                total += 1
+                early += first < backward_end
+        self.assertEqual(total, 40)
+        self.assertGreaterEqual(early, 10)
+
+    def test_a_target_ends_the_run_and_is_timed(self):
+        out = self.train("t", "--model", "mlp(hidden=64)", "--data", self.data, "-n", 2, "--batch", 20, "--epochs", 50, "--eval-every", 10, "--target", "accuracy=0.5")
+        s = summary(out)
+        self.assertLess(s["steps"], 750)
+        self.assertEqual(s["steps"] % 10, 0)
+        self.assertGreater(s["time_to_target_seconds"], 0)
+        self.assertLessEqual(s["time_to_target_seconds"], s["wall_seconds"] * 1.05)
+
+    def test_quiet_is_quiet_and_a_pipe_gets_plain_lines(self):
+        loud = tutti("train", "--model", "mlp(hidden=32)", "--data", self.data, "-n", 2, "--batch", 20, "--report-every", 5, "--out", self.out("l"))
+        self.assertEqual(loud.returncode, 0, loud.stderr)
+        self.assertNotIn("\r", loud.stdout)
+        self.assertRegex(loud.stdout, r"(?m)^epoch 1\.00  step 15/15  loss ")
+        quiet = tutti("train", "--model", "mlp(hidden=32)", "--data", self.data, "-n", 2, "--batch", 20, "--quiet", "--out", self.out("q"))
+        self.assertEqual((quiet.returncode, quiet.stdout, quiet.stderr), (0, "", ""))
+
+    def test_odd_numbers_of_workers_and_samples_work(self):
+        for n, batch in ((3, 7), (5, 64), (7, 1)):
+            out = self.train("n%d" % n, "--model", "mlp(hidden=16)", "--data", self.data, "-n", n, "--batch", batch, "--steps", 40)
+            self.assertTrue(math.isfinite(summary(out)["final_train_loss"]))
+
+    def test_a_diverging_run_is_stopped_and_named(self):
+        done = tutti("train", "--model", "mlp(hidden=64)", "--data", self.data, "-n", 2, "--optimizer", "sgd(lr=1e6)", "--epochs", 20, "--out", self.out("d"))
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"worker [01]: the gradient of \d\.(weight|bias) is -?(nan|inf) at element \d+ in step \d+")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)

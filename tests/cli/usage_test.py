@@ -1,0 +1,108 @@
+"""What the command says: catalogue, help and refusals. Sentences are compared: value, place, mend."""
+import json, os, subprocess, sys, unittest
+from command import *
+
+
+class Usage(Case):
+    def test_methods_json_has_every_field_of_the_contract(self):
+        done = tutti("methods", "--json")
+        self.assertEqual(done.returncode, 0)
+        methods = json.loads(done.stdout)
+        self.assertEqual([m["name"] for m in methods], ["single", "ddp"])
+        for m in methods:
+            self.assertEqual(set(m), {"name", "title", "authors", "year", "family", "axes", "options", "constraints", "sheet"})
+            self.assertEqual(set(m["axes"]), {"topology", "synchrony", "codec", "schedule", "placement", "update"})
+            for o in m["options"]:
+                self.assertLessEqual({"name", "type", "default", "min", "max", "help"}, set(o))
+        ddp = methods[1]
+        self.assertEqual([(o["name"], o["type"], o["default"]) for o in ddp["options"]], [("bucket_mb", "real", 25.0), ("first_bucket_mb", "real", 1.0)])
+
+    def test_help_and_methods_come_from_the_same_tables(self):
+        page = tutti("methods", "ddp").stdout
+        for o in json.loads(tutti("methods", "ddp", "--json").stdout)[0]["options"]:
+            self.assertIn(o["name"], page)
+            self.assertIn(o["help"], page)
+        configuration = json.loads(tutti("config").stdout)
+        page = tutti("train", "--help").stdout
+        for key in configuration:
+            self.assertRegex(page, r"(?m)^  -{1,2}%s " % key)
+
+    def test_docs_are_those_of_the_tables(self):
+        with open(os.path.join(os.path.dirname(__file__), "../../docs/OPTIONS.md")) as f:
+            written = f.read()
+        made = subprocess.run([sys.executable, os.path.join(os.path.dirname(__file__), "../../tools/options-doc"), TUTTI], capture_output=True, text=True)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        self.assertEqual(written, made.stdout, "docs/OPTIONS.md is old: tools/options-doc build/release/bin/tutti > docs/OPTIONS.md")
+
+    def test_each_command_explains_itself(self):
+        for command in ("train", "methods", "config", "data", "check"):
+            done = tutti(command, "--help")
+            self.assertEqual(done.returncode, 0)
+            self.assertIn(f"tutti {command}", done.stdout)
+        self.assertEqual(tutti("--help").returncode, 0)
+        self.assertRegex(tutti("version").stdout, r"^tutti \d+\.\d+\.\d+\n")
+
+    def test_misspelt_words_are_refused_with_the_near_ones(self):
+        self.refused("there is no command 'trian'; did you mean 'train'?", "trian")
+        self.refused("there is no option '--batc'; did you mean 'batch'?", "train", "--batc", "3")
+        self.refused("there is no method 'dpp'; did you mean 'ddp'?", "train", "--method", "dpp", "--data", self.data, "--out", self.out("a"))
+        self.refused("there is no method 'sinlge'; did you mean 'single'?", "methods", "sinlge")
+        self.refused("mlp", "train", "--model", "mpl", "--data", self.data, "--out", self.out("b"))
+
+    def test_values_out_of_range_are_refused_with_the_range(self):
+        self.refused("'n' is 0; it must be from 1 to 1024", "train", "-n", "0")
+        self.refused("'batch' is -3", "train", "--batch", "-3")
+        self.refused("'batch'", "train", "--batch", "many")
+        self.refused("it must be stop or skip", "train", "--nonfinite", "perhaps")
+        self.refused("needs a value", "train", "--batch")
+        self.refused("target is 'speed=3'; write accuracy=A with A from 0 to 1, or loss=L with L above 0", "train", "--target", "speed=3")
+        self.refused("first_bucket_mb is 3 but bucket_mb is only 2", "train", "--method", "ddp(2,3)", "--data", self.data, "--out", self.out("a"))
+        self.refused("on-loss is 'continue', but 'ddp' needs every worker", "train", "--on-loss", "continue")
+        self.refused("two configuration files", "train", "a.yaml", "b.yaml")
+
+    def test_data_that_is_not_there_is_refused_with_the_places_tried(self):
+        self.refused("/nowhere/at/all", "train", "--data", "/nowhere/at/all", "--out", self.out("a"))
+        done = subprocess.run([TUTTI, "data", "inspect", "mnist"], capture_output=True, text=True, cwd=self.folder, env=clean_environment(TUTTI_DATA="/nowhere"))
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("/nowhere/mnist", done.stderr)
+
+    def test_configuration_has_one_precedence_and_shows_it(self):
+        path = os.path.join(self.folder, "run.yaml")
+        with open(path, "w") as f:
+            f.write("# a run\nbatch: 16\nseed: 5\nlr-schedule: cosine\n")
+        done = tutti("config", path, "--explain", "--seed", "9", TUTTI_BATCH="32", TUTTI_SEED="7")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()}
+        self.assertEqual(rows["seed"], ["9", "flag", "--seed"])
+        self.assertEqual(rows["batch"], ["32", "environment", "TUTTI_BATCH"])
+        self.assertEqual(rows["lr-schedule"], ["cosine", "file", path + ":4"])
+        self.assertEqual(rows["epochs"], ["1", "default"])
+        with open(path, "w") as f:
+            f.write('{"batch": 16,\n "bach": 3}\n')
+        self.refused("bach", "config", path)
+        self.refused("did you mean 'batch'", "config", path)
+
+    def test_other_launchers_are_refused_by_name(self):
+        for variables, name in (({"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "1"}, "OMPI_COMM_WORLD_SIZE=4"),
+                                ({"WORLD_SIZE": "2", "RANK": "0"}, "WORLD_SIZE=2"),
+                                ({"SLURM_NTASKS": "8", "SLURM_PROCID": "3", "SLURM_STEP_ID": "0"}, "SLURM_NTASKS=8")):
+            self.refused(name, "train", "--data", self.data, "--out", self.out("a"), **variables)
+
+    def test_data_is_inspected_and_verified(self):
+        done = tutti("data", "inspect", self.data)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("training samples 600, test samples 200", done.stdout)
+        self.assertIn("28 x 28", done.stdout)
+        done = tutti("data", "verify", self.data)
+        self.assertIn("whole; 600 + 200 samples", done.stdout)
+        bad = small_mnist(os.path.join(self.folder, "bad"))
+        path = os.path.join(bad, NAMES[0])
+        with open(path, "rb+") as f:
+            f.truncate(os.path.getsize(path) - 1)
+        done = tutti("data", "verify", bad)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn(path, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)

@@ -1,0 +1,189 @@
+/* Goal: the trainer gives the same bits whether its ranks are threads of this process or processes of the command, and fails cleanly where files do.
+   Method: the first samples of MNIST; model.safetensors compared byte for byte. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tutti/options.h"
+#include "tutti/train.h"
+
+static char folder[256];
+
+static void shell(const char *format, ...)
+{
+    char command[4096];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(command, sizeof command, format, args);
+    va_end(args);
+    if (system(command) != 0)
+        fail_msg("failed: %s", command);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "%s/train-test-XXXXXX", getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp");
+    if (mkdtemp(folder) == NULL)
+        return -1;
+    shell("python3 -B -c 'import sys; sys.path.insert(0, \"%s/tests/cli\"); from command import *; small_mnist(\"%s/data\")'", TUTTI_SOURCE_DIR, folder);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    shell("rm -rf '%s'", folder);
+    return 0;
+}
+
+static tutti_train_config configure(const char *out)
+{
+    static char data[300], directory[4][300];
+    static int turn;
+    tutti_train_config c;
+    tutti_error err = { .rank = -1 };
+
+    snprintf(data, sizeof data, "%s/data", folder);
+    turn = (turn + 1) % 4;
+    snprintf(directory[turn], sizeof directory[turn], "%s/%s", folder, out);
+    tutti_options_default(tutti_train_options, &c);
+    c.data = data;
+    c.out = directory[turn];
+    c.model = "mlp(hidden=48)";
+    c.batch = 16;
+    c.threads = 1;
+    c.seed = 5;
+    c.quiet = true;
+    assert_int_equal(tutti_train_check(&c, 2, &err), TUTTI_OK);
+    return c;
+}
+
+static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
+{
+    const tutti_train_io io = { 0 };
+    return tutti_train_worker(world, arg, &io, err);
+}
+
+static tutti_status train_in_threads(tutti_train_config *c, int n, tutti_error *err)
+{
+    tutti_runtime *rt;
+
+    c->n = n;
+    *err = (tutti_error){ .rank = -1 };
+    assert_int_equal(tutti_runtime_open_posix(&rt, err), TUTTI_OK);
+    tutti_status status = tutti_train_prepare(rt, c, err);
+    tutti_runtime_close(rt);
+    return status == TUTTI_OK ? tutti_world_run("shm", n, rank_main, c, err) : status;
+}
+
+static void threads_and_processes_give_the_same_bits(void **state)
+{
+    static const struct { const char *model, *method; int n; } cases[] = { { "mlp(hidden=48)", "ddp", 3 }, { "cnn", "ddp", 2 }, { "mlp(hidden=48)", "single", 2 },
+                                                                          { "mlp(hidden=48)", "ddp", 1 } };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
+        char name[32];
+        tutti_error err;
+        snprintf(name, sizeof name, "threads-%zu", i);
+        tutti_train_config c = configure(name);
+        c.model = cases[i].model;
+        c.method = cases[i].method;
+        if (train_in_threads(&c, cases[i].n, &err) != TUTTI_OK)
+            fail_msg("%s", err.text);
+#ifndef __SANITIZE_THREAD__ /* there the command is not what is under test */
+        shell("'%s/bin/tutti' train --model '%s' --method '%s' -n %d --batch 16 --threads 1 --seed 5 --quiet --data '%s/data' --out '%s/processes-%zu'", TUTTI_BINARY_DIR,
+              cases[i].model, cases[i].method, cases[i].n, folder, folder, i);
+        shell("cmp '%s/threads-%zu/model.safetensors' '%s/processes-%zu/model.safetensors'", folder, i, folder, i);
+#endif
+    }
+}
+
+static void checkpoints_of_threads_resume_in_threads_with_the_same_bits(void **state)
+{
+    tutti_error err;
+    tutti_train_config whole = configure("whole"), rest;
+    char resume[400];
+
+    (void)state;
+    whole.epochs = 2;
+    whole.checkpoint_every = 7;
+    if (train_in_threads(&whole, 2, &err) != TUTTI_OK)
+        fail_msg("%s", err.text);
+    rest = configure("rest");
+    rest.epochs = 2;
+    snprintf(resume, sizeof resume, "%s/whole", folder);
+    rest.resume = resume;
+    if (train_in_threads(&rest, 2, &err) != TUTTI_OK)
+        fail_msg("%s", err.text);
+    shell("cmp '%s/whole/model.safetensors' '%s/rest/model.safetensors'", folder, folder);
+}
+
+static void a_directory_that_cannot_be_written_is_named(void **state)
+{
+    tutti_error err;
+    tutti_train_config c = configure("file");
+
+    (void)state;
+    shell("touch '%s/file'", folder);
+    assert_int_equal(train_in_threads(&c, 2, &err), TUTTI_ERR_IO);
+    assert_non_null(strstr(err.text, "/file"));
+}
+
+static void targets_are_read_strictly(void **state)
+{
+    static const char *const bad[] = { "accuracy", "accuracy=", "accuracy=2", "accuracy=nan", "accuracy=0.5x", "loss=-1", "loss=0", "speed=3", "=" };
+    static const char *const good[] = { "accuracy=0.98", "accuracy=1", "loss=1.5", "loss=1e-3" };
+    tutti_error err;
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(bad); i++) {
+        char sentence[200];
+        tutti_train_config c = configure("t");
+        c.target = bad[i];
+        snprintf(sentence, sizeof sentence, "target is '%s'; write accuracy=A with A from 0 to 1, or loss=L with L above 0", bad[i]);
+        assert_int_equal(tutti_train_check(&c, 2, &err), TUTTI_ERR_USAGE);
+        assert_string_equal(err.text, sentence);
+    }
+    for (size_t i = 0; i < TUTTI_LENGTH(good); i++) {
+        tutti_train_config c = configure("t");
+        c.target = good[i];
+        assert_int_equal(tutti_train_check(&c, 2, &err), TUTTI_OK);
+    }
+}
+
+static void threads_default_to_the_cores_of_a_worker(void **state)
+{
+    tutti_error err;
+
+    (void)state;
+    for (int cores = 1; cores <= 8; cores++)
+        for (int n = 1; n <= 8; n++) {
+            tutti_train_config c = configure("t");
+            c.threads = 0;
+            c.n = n;
+            assert_int_equal(tutti_train_check(&c, cores, &err), TUTTI_OK);
+            assert_int_equal(c.threads, cores >= n ? cores / n : 1);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_and_processes_give_the_same_bits),
+        cmocka_unit_test(checkpoints_of_threads_resume_in_threads_with_the_same_bits),
+        cmocka_unit_test(a_directory_that_cannot_be_written_is_named),
+        cmocka_unit_test(targets_are_read_strictly),
+        cmocka_unit_test(threads_default_to_the_cores_of_a_worker),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
