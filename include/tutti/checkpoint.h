@@ -2,8 +2,10 @@
    checkpoint can be found, and read at any number of workers (checkpointing.md). The engine says what there is; this room knows files.
 
      DIR/step-00001200/rank-00003-of-00008.safetensors   what rank 3 saved; key "<state>/<tensor>@<begin>", flat F32/U8... of the range
-     DIR/step-00001200/manifest.json                      written last, by rank 0: format, version, step, world, facts, and for every
-                                                         (state, tensor): dtype, count, keep, ranges [{file, begin, end, xxh3, owner}]
+     DIR/step-00001200/manifest.json                      written last, by rank 0: format, version, step, world, facts, files [{rank, bytes,
+                                                         xxh3}], and for every (state, tensor): dtype, count, keep, ranges [{file, begin,
+                                                         end, xxh3, owner}]; last the XXH3-64 of all that stands before it
+     DIR/step-00001200-old/                               only while a save replaces a step that was there: found like any other
    A directory without a valid manifest is no checkpoint. */
 #ifndef TUTTI_CHECKPOINT_H
 #define TUTTI_CHECKPOINT_H
@@ -20,7 +22,7 @@ typedef struct tutti_saved {
     const char *state, *tensor;   /* "x", "0.weight"; tensor "" for values without a place. No '/' in state, no '@' in tensor */
     tutti_keep keep;
     tutti_dtype dtype;
-    int owner;                    /* -1: global (SAME, SLICE); else the rank whose own it is (OWN_*) */
+    int owner;                    /* -1: global (SAME, SLICE); else the rank whose own it is (OWN_*), which alone saves it; SHARD: either */
     uint64_t count, begin, end;
     void *data;                   /* element `begin` */
 } tutti_saved;
@@ -28,7 +30,7 @@ typedef struct tutti_saved {
 /* All ranks call; blocks. Each saves its items (ranges of global state must be disjoint over ranks and together complete; rank 0 checks that
    from the gathered list before the manifest is written). facts: a JSON object, the same on all ranks, stored as "facts". Order of events and
    fsyncs: see the sheet; DIR/tmp-... until the end; afterwards all but the newest `keep` valid checkpoints, and tmp- directories of dead saves, are
-   removed. Any failure on any rank is reported on all (err->rank: whose), leaves earlier checkpoints as they were and no new one. */
+   removed (keep below 1: all stay). Any failure on any rank is reported on all (err->rank: whose), leaves earlier checkpoints as they were and no new one. */
 tutti_status tutti_checkpoint_save(tutti_world *world, const char *dir, uint64_t step, const tutti_saved *items, size_t n, const char *facts,
                                    int keep, tutti_error *err);
 

@@ -57,8 +57,11 @@ typedef struct tutti_group {
     int size, index;          /* index: mine; -1 if not a member */
     uint64_t context;         /* part of every tag */
     uint32_t sequence;        /* of collectives; owner: the one thread that uses this copy */
-    const char *algorithm;    /* NULL: by kind, size and count; else a name of the table ("direct", "tree", "window", ...) */
+    const char *algorithm;    /* NULL: by kind, size and count, through shared windows where all members can; else a name of the table (src/collective/
+                                 schedule.c: "exchange", "doubling", "tree", "direct", "flat", "scatter", "dissemination"), over messages; a kind
+                                 that has none of that name chooses for itself. "window": insists on windows. Unknown names are refused. */
 } tutti_group;
+/* Groups that share a rank and may be in use at one time need different contexts (or keys). */
 tutti_group tutti_group_of(tutti_world *world, const int *ranks, int n, uint64_t context);
 tutti_group tutti_group_workers(tutti_world *world, uint64_t context);
 /* Copy for a job: messages of different keys never meet, whatever the order or thread they run in. The same (group, key) again
@@ -70,6 +73,8 @@ tutti_group tutti_group_keyed(const tutti_group *group, uint64_t key, uint32_t t
    contents of written buffers undefined, group unusable. A member that passes another count or kind is told so by name (both sizes)
    on every member that hears of it, not by a hang, within the transport's reach. ---- */
 typedef enum { TUTTI_SUM, TUTTI_MEAN, TUTTI_MAX, TUTTI_MIN } tutti_reduction;
+/* Integer sums wrap. MAX, MIN: a NaN wins (that of the lower index, as the tree meets them), and of equal values (the two zeros) the lower
+   index's. Bytes and messages counted are those of the algorithm's list, the same through windows as over messages. */
 /* In place. F32, F64, I64, I32. MEAN: F32, F64 only; each value times 1/size, rounded, then the tree. */
 tutti_status tutti_allreduce(tutti_group *g, tutti_reduction op, tutti_buffer x, tutti_error *err);
 /* F32: x := sum over members of weight_r x_r, each product rounded once, then the tree. Weights may differ (uneven batches). */

@@ -19,7 +19,7 @@ typedef enum { TUTTI_TRAIN, TUTTI_TEST } tutti_split;
 typedef struct tutti_data_shape {
     uint64_t samples[2];          /* of each split */
     int channels, height, width;  /* 1, 28, 28 */
-    int classes;                  /* largest label + 1; known after filling */
+    int classes;                  /* largest label of both splits + 1; known after filling */
     uint64_t bytes;               /* memory that fill needs */
     float mean, deviation;        /* of the training pixels / 255, over all of them (population); known after filling */
 } tutti_data_shape;
@@ -34,18 +34,19 @@ const tutti_data_shape *tutti_data_shape_of(const tutti_data *data);
    another rank of this host has filled it (shape's late facts travel in it). */
 tutti_status tutti_data_attach(tutti_data *data, void *memory, bool fill, tutti_error *err);
 const uint8_t *tutti_data_labels(const tutti_data *data, tutti_split split);
-/* Normalised floats of n samples and their labels: (pixel / 255 - mean) / deviation, from a table of 256. ids: indexes in the split. */
+/* Normalised floats of n samples and their labels: (pixel / 255 - mean) / deviation (a deviation of 0 counts as 1), from a table of 256. ids: indexes in the split. */
 void tutti_data_gather(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n, float *x, uint8_t *labels);
 uint64_t tutti_data_hash(const tutti_data *data);   /* of shapes and contents: part of the fingerprint; after attach */
 
 /* ---- loader: one thread that gathers ahead of the trainer. Batches come in (step, pass) order from where it was started. ---- */
 typedef struct tutti_loader tutti_loader;
 typedef struct tutti_batch { const float *x; const uint8_t *labels; int64_t samples; uint64_t step; int64_t pass; } tutti_batch;
-/* depth: batches gathered ahead (2..16). No thread and a gather at take() if depth is 0. data, rt: kept. */
+/* depth: batches gathered ahead (1..16). No thread and a gather at take() if depth is 0. data (attached), rt: kept. */
 tutti_status tutti_loader_open(tutti_loader **out, tutti_runtime *rt, const tutti_data *data, const tutti_share *share, int worker,
                                uint64_t first_step, int depth, tutti_error *err);
 void tutti_loader_close(tutti_loader *loader);   /* ends the thread wherever it is; blocks until it has */
-/* The next batch; valid until the next take or close. Blocks while it is being gathered. */
+/* The next batch; valid until the next take or close. Blocks while it is being gathered. A pass of a tail step that has nothing for this
+   worker comes too, with no samples. */
 tutti_status tutti_loader_take(tutti_loader *loader, tutti_batch *batch, tutti_error *err);
 #ifdef __cplusplus
 }

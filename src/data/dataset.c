@@ -243,6 +243,11 @@ const tutti_data_shape *tutti_data_shape_of(const tutti_data *data)
 
 /* ---- attaching: the contents ---- */
 
+static bool same_header(const tutti_idx_header *a, const tutti_idx_header *b)
+{
+    return a->rank == b->rank && a->bytes == b->bytes && memcmp(a->dim, b->dim, sizeof a->dim) == 0;
+}
+
 static tutti_status fill_part(tutti_data *d, const part *p, uint8_t *to, tutti_error *err)
 {
     tutti_data_stream *stream;
@@ -250,7 +255,7 @@ static tutti_status fill_part(tutti_data *d, const part *p, uint8_t *to, tutti_e
     size_t got = 0;
     tutti_status status = open_part(d, p, &stream, &header, err);
 
-    if (status == TUTTI_OK && memcmp(&header, &p->header, sizeof header) != 0)
+    if (status == TUTTI_OK && !same_header(&header, &p->header))
         status = tutti_fail(err, TUTTI_ERR_STATE, 0, "'%s' was changed since it was opened; start again", p->path);
     if (status == TUTTI_OK)
         status = tutti_data_stream_read(stream, to, header.bytes, &got, err);

@@ -132,11 +132,6 @@ static void remove_checkpoint(tutti_runtime *rt, const char *directory)
     tutti_free(manifest);
 }
 
-void tutti_commit_abandon(tutti_commit *c)
-{
-    remove_checkpoint(c->rt, c->tmp);
-}
-
 static tutti_status clean_one(void *user, const char *name, tutti_error *err)
 {
     const removal *r = user;

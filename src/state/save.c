@@ -364,8 +364,6 @@ static tutti_status begin(saver *s, uint64_t *id, tutti_error *err)
         if (made == TUTTI_OK)
             made = tutti_commit_begin(&s->commit, &other);
         take_worse(&status, &why, 0, made, &other, s);
-        if (made != TUTTI_OK && s->commit.tmp != NULL)
-            tutti_commit_abandon(&s->commit);
     }
     return decide(s, status, &why, *id, err);
 }
@@ -520,7 +518,7 @@ static tutti_status write_and_conclude(saver *s, uint64_t id, tutti_error *err)
     }
     forget(s);
     if (status != TUTTI_OK)
-        tutti_commit_abandon(&s->commit);
+        tutti_commit_clean(s->rt, s->dir);
     return decide(s, status, &why, 0, err);
 }
 

@@ -114,11 +114,10 @@ typedef struct tutti_commit {
 tutti_status tutti_commit_open(tutti_commit *c, tutti_runtime *rt, const char *dir, uint64_t step, uint64_t id, tutti_error *err);
 void tutti_commit_close(tutti_commit *c);
 char *tutti_commit_place(tutti_runtime *rt, const char *dir);      /* dir, or the nearest above it that exists; tutti_free it */
-tutti_status tutti_commit_begin(tutti_commit *c, tutti_error *err);  /* DIR, durable, and tmp */
+tutti_status tutti_commit_begin(tutti_commit *c, tutti_error *err);  /* DIR, durable, and tmp; tmp is not there on failure */
 /* Writes the manifest of m into tmp and makes tmp the checkpoint. On failure everything visible is as it was. */
 tutti_status tutti_commit_finish(tutti_commit *c, const tutti_checkpoint *m, tutti_error *err);
-void tutti_commit_abandon(tutti_commit *c);                        /* removes tmp, as far as that works */
-void tutti_commit_clean(tutti_runtime *rt, const char *dir);       /* removes what dead saves have left */
+void tutti_commit_clean(tutti_runtime *rt, const char *dir);       /* removes what failed and dead saves have left, as far as that works */
 void tutti_commit_retire(tutti_commit *c, int keep);               /* removes all but the newest, c's own among them */
 
 /* ---- save.c: tutti_checkpoint_save with the files of another runtime than the world's, so that a test can fail them ---- */

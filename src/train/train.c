@@ -136,6 +136,7 @@ static tutti_status on_ready(void *user, int param, tutti_error *err)
 static tutti_status one_step(tutti_run *run, tutti_error *err)
 {
     const tutti_nn_hooks hooks = { run, on_need, on_done, on_ready };
+    const tutti_method *m = tutti_engine_method(run->engine);
     tutti_pass pass;
     tutti_status status;
 
@@ -144,7 +145,13 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
         double loss;
         if (pass.samples > 0 && !pass.same_batch) {
             tutti_engine_doing(run->engine, TUTTI_DOING_OTHER);
-            TUTTI_TRY(tutti_loader_take(run->loader, &batch, err));
+            do /* a tail step may have passes without samples for this worker: the engine leaves them out */
+                TUTTI_TRY(tutti_loader_take(run->loader, &batch, err));
+            while (batch.step < m->step || batch.pass < pass.index);
+            if (batch.step != m->step || batch.pass != pass.index || batch.samples != pass.samples)
+                return tutti_fail(err, TUTTI_ERR_STATE, 0, "the loader is at step %llu, pass %lld with %lld samples; the engine at step %llu, pass %lld with %lld",
+                                  (unsigned long long)batch.step, (long long)batch.pass, (long long)batch.samples, (unsigned long long)m->step,
+                                  (long long)pass.index, (long long)pass.samples);
             tutti_engine_doing(run->engine, TUTTI_DOING_COMPUTE);
         }
         TUTTI_TRY(tutti_nn_pass(run->nn, batch.x, batch.labels, batch.samples, (double)(pass.divisor > 0 ? pass.divisor : 1), pass.keep, pass.same_values,

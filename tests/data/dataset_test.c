@@ -283,24 +283,35 @@ static void damaged_gzip_files_are_refused(void **state)
     free(twice.data);
 }
 
-/* RFC 1952, 2.2: members may follow one another; parallel compressors write such files. */
+/* RFC 1952, 2.2: members may follow one another; parallel compressors write such files. The first is made to end at, just before and
+   just behind what is read at once (64 KiB), so that the second's two magic bytes are cut at each place. */
 static void a_gzip_file_may_have_several_members(void **state)
 {
     fixture *f = *state;
     const uint32_t dim[3] = { 7, 4, 5 };
-    bytes b = make_idx(3, dim, fill_pixel), first = make_gzip(b.data, 3), second = make_gzip(b.data + 3, b.n - 3);
-    uint8_t *both = malloc(first.n + second.n);
-    tutti_error err;
+    bytes b = make_idx(3, dim, fill_pixel), second = make_gzip(b.data + 3, b.n - 3), one = make_gzip_extra(b.data, 3, 1);
+    const size_t extras[] = { 1, 65536 - 2 - one.n + 1, 65536 - 1 - one.n + 1, 65536 - one.n + 1, 65536 + 1 - one.n + 1 };
 
-    memcpy(both, first.data, first.n);
-    memcpy(both + first.n, second.data, second.n);
-    put_set(f->m, 7, 3, 4, 5, false);
-    memory_files_put(f->m, "set/train-images-idx3-ubyte", both, first.n + second.n);
-    assert_int_equal(try_set(f, &err), TUTTI_OK);
+    for (size_t k = 0; k < TUTTI_LENGTH(extras); k++) {
+        bytes first = make_gzip_extra(b.data, 3, extras[k]);
+        uint8_t *both = malloc(first.n + second.n + 1);
+        tutti_error err;
+
+        assert_int_equal(first.n, one.n - 1 + extras[k]);
+        memcpy(both, first.data, first.n);
+        memcpy(both + first.n, second.data, second.n);
+        both[first.n + second.n] = 0x1f;
+        put_set(f->m, 7, 3, 4, 5, false);
+        memory_files_put(f->m, "set/train-images-idx3-ubyte", both, first.n + second.n);
+        assert_int_equal(try_set(f, &err), TUTTI_OK);
+        memory_files_put(f->m, "set/train-images-idx3-ubyte", both, first.n + second.n + 1);
+        assert_int_equal(try_set(f, &err), TUTTI_ERR_CORRUPT); /* half a magic */
+        free(first.data);
+        free(both);
+    }
     free(b.data);
-    free(first.data);
+    free(one.data);
     free(second.data);
-    free(both);
 }
 
 /* Any single byte of a compressed file: it is refused, or the byte meant nothing (the header's time) and the contents are the same. */

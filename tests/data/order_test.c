@@ -100,9 +100,9 @@ static void a_full_step_is_laid_out_by_pass_then_worker_then_slot(void **state)
     uint64_t epoch, position;
 
     (void)state;
-    assert_int_equal(tutti_share_pass(&s, 6, 2, 1, &epoch, &position), 4); /* five steps an epoch: step 1 of epoch 1 */
+    assert_int_equal(tutti_share_pass(&s, 6, 1, 1, &epoch, &position), 4); /* five steps an epoch: step 1 of epoch 1 */
     assert_int_equal(epoch, 1);
-    assert_int_equal(position, 24 + (1 * 3 + 2) * 4);
+    assert_int_equal(position, 24 + (1 * 3 + 1) * 4);
     assert_int_equal(tutti_share_pass(&s, 4, 1, 0, &epoch, &position), 1); /* the tail of 4: two, one, one */
     assert_int_equal(tutti_share_pass(&s, 4, 0, 0, &epoch, &position), 2);
     assert_int_equal(tutti_share_pass(&s, 4, 1, 0, &epoch, &position), 1);

@@ -37,6 +37,26 @@ static void what_some_ranks_saved_any_others_read(void **state)
     }
 }
 
+static void turn_round(holding *h, int rank, int size)
+{
+    holding own = *h;
+    hold(h, size - 1 - rank, size, false);
+    for (int k = 4; k < KINDS; k++) { /* its own stays its own */
+        h->items[k] = own.items[k];
+        h->items[k].data = h->memory[k];
+    }
+    fill(h, 5);
+}
+
+static void a_rank_may_save_any_part_of_what_is_global(void **state)
+{
+    fixture *f = *state;
+    saving s = { .files = &f->m->rt, .dir = "a", .facts = "{\"seed\": 7}", .step = 20, .keep = 1, .spoil = turn_round };
+
+    assert_int_equal(save_by(&s, 3), TUTTI_OK);
+    expect_whole(&f->m->rt, "a/step-00000020", 3, 3, 5);
+}
+
 static void equal_saves_give_equal_files(void **state)
 {
     fixture *f = *state;
@@ -439,6 +459,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(what_some_ranks_saved_any_others_read),
+        TEST(a_rank_may_save_any_part_of_what_is_global),
         TEST(equal_saves_give_equal_files),
         TEST(the_manifest_is_the_json_that_is_documented),
         TEST(only_the_newest_are_kept),

@@ -11,12 +11,14 @@
 typedef struct scene {
     uint64_t old_step, new_step;  /* 0: there is no old one */
     int old_size, size, keep;
+    bool damaged;                 /* the old one is at -old, as after a crash, and what has its name is damaged */
 } scene;
 static const scene scenes[] = {
     { 10, 20, 1, 1, 1 }, /* the old one is retired */
     { 10, 20, 2, 2, 2 },
     { 10, 10, 1, 2, 1 }, /* the old one is replaced */
     { 0, 20, 1, 1, 2 },  /* the first */
+    { 10, 10, 1, 2, 1, true },
 };
 
 static memory_files *begin(const scene *s, memory_fault fault, uint64_t at)
@@ -25,6 +27,10 @@ static memory_files *begin(const scene *s, memory_fault fault, uint64_t at)
 
     if (s->old_step != 0)
         assert_int_equal(save_plain(&m->rt, "run/checkpoints", s->old_size, s->old_step, 1, s->keep), TUTTI_OK);
+    if (s->damaged) {
+        assert_int_equal(tutti_file_rename(&m->rt, "run/checkpoints/step-00000010", "run/checkpoints/step-00000010-old", NULL), TUTTI_OK);
+        memory_files_put(m, "run/checkpoints/step-00000010/manifest.json", "x", 1);
+    }
     m->operations = 0;
     m->fault = fault;
     m->fault_at = at;
@@ -117,7 +123,9 @@ static void a_failing_operation_is_everybodys_failure_and_leaves_no_trace(void *
                     assert_non_null(strstr(save.err[0].text, "cannot save the checkpoint of step "));
                     assert_non_null(strstr(save.err[0].text, fault == FAULT_NO_SPACE ? "(No space left on device)" : "(Input/output error)"));
                     assert_int_equal(generation, s->old_step != 0 ? 1 : 0);
-                    assert_int_equal(memory_files_count(m, "run/checkpoints", ""), s->old_step != 0 ? 1 : 0);
+                    assert_int_equal(memory_files_count(m, "run/checkpoints", "tmp-"), 0);
+                    assert_true(s->damaged || memory_files_count(m, "run/checkpoints", "") == (s->old_step != 0));
+                    assert_true(s->damaged || memory_files_count(m, "run/checkpoints", "step-00000010-old") == 0); /* it has its name back */
                 }
                 memory_files_close(m);
             }
@@ -210,18 +218,16 @@ static void open_counter(counter *c, tutti_runtime *real, int left)
 
 static tutti_status remove_entry(void *user, const char *name, tutti_error *err)
 {
-    void **both = user;
     char path[300];
     (void)err;
-    snprintf(path, sizeof path, "%s/%s", (const char *)both[1], name);
+    snprintf(path, sizeof path, "%s/%s", (const char *)user, name);
     remove(path);
     return TUTTI_OK;
 }
 
 static void remove_folder(tutti_runtime *rt, const char *path)
 {
-    void *both[2] = { rt, (void *)(uintptr_t)path };
-    tutti_directory_list(rt, path, remove_entry, both, NULL);
+    tutti_directory_list(rt, path, remove_entry, (void *)(uintptr_t)path, NULL);
     rmdir(path);
 }
 

@@ -1,0 +1,64 @@
+/* Goal: no memory is an ordinary result. Method: tutti_alloc is wrapped at link time; the 1st, 2nd, 3rd ... allocation fails until
+   opening, filling (zlib's memory is ours too) and loading succeed. The address sanitizer sees what leaks. */
+#include "make.h"
+
+static size_t until_failure = SIZE_MAX;
+
+void *__real_tutti_alloc(size_t count, size_t size);
+void *__wrap_tutti_alloc(size_t count, size_t size);
+
+void *__wrap_tutti_alloc(size_t count, size_t size)
+{
+    return until_failure != SIZE_MAX && until_failure-- == 0 ? NULL : __real_tutti_alloc(count, size);
+}
+
+static tutti_status use(tutti_runtime *real, memory_files *m, void *block, tutti_error *err)
+{
+    const tutti_share share = { 7, 1, 2, 1, 0 };
+    tutti_loader *l = NULL;
+    tutti_data *d = NULL;
+    tutti_batch b;
+    tutti_status status = tutti_data_open(&d, &m->rt, "set", err);
+
+    if (status == TUTTI_OK)
+        status = tutti_data_attach(d, block, true, err);
+    if (status == TUTTI_OK)
+        status = tutti_loader_open(&l, real, d, &share, 0, 0, 2, err);
+    until_failure = SIZE_MAX; /* the loader's thread takes no memory, and others' may */
+    if (status == TUTTI_OK)
+        status = tutti_loader_take(l, &b, err);
+    tutti_loader_close(l);
+    tutti_data_close(d);
+    return status;
+}
+
+static void without_memory_opening_filling_and_loading_fail_cleanly(void **state)
+{
+    tutti_runtime *real;
+    memory_files *m;
+    tutti_status status = TUTTI_ERR_MEMORY;
+    void *block = __real_tutti_alloc(4096, 1);
+    size_t at;
+
+    (void)state;
+    assert_int_equal(tutti_runtime_open_posix(&real, NULL), TUTTI_OK);
+    m = memory_files_open(real);
+    put_set(m, 7, 3, 4, 5, true);
+    for (at = 0; status != TUTTI_OK; at++) {
+        tutti_error err = { 0 };
+        until_failure = at;
+        status = use(real, m, block, &err);
+        assert_true(status == TUTTI_OK || status == TUTTI_ERR_MEMORY);
+        assert_true(status == TUTTI_OK || strlen(err.text) > 10);
+    }
+    assert_true(at > 40);
+    memory_files_close(m);
+    tutti_runtime_close(real);
+    tutti_free(block);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(without_memory_opening_filling_and_loading_fail_cleanly) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
