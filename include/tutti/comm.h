@@ -11,7 +11,7 @@ extern "C" {
 typedef struct tutti_world tutti_world;
 /* Blocks until all ranks are there. transport_spec "": "shm". The place in the run comes from the launcher's environment
    (launch.h); without one it is rank 0 of 1. Variables of MPI, torchrun or Slurm that ask for more than one rank and are not ours to serve yet:
-   TUTTI_ERR_USAGE with a sentence. */
+   TUTTI_ERR_USAGE with a sentence. A failure after the transport was open leaves its last words. */
 tutti_status tutti_world_open(tutti_world **out, const char *transport_spec, tutti_error *err);
 /* rank_main as n ranks that are threads of this process (transports with run()); gives the root failure. */
 tutti_status tutti_world_run(const char *transport_spec, int n, tutti_status (*rank_main)(tutti_world *world, void *arg, tutti_error *err), void *arg, tutti_error *err);

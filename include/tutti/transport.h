@@ -21,7 +21,7 @@ typedef struct tutti_note {
 typedef struct tutti_request {
     tutti_note note;       /* a received one: what came */
     tutti_status status;   /* valid once done: OK, CORRUPT (payload larger than the room; note.bytes says how large), PEER */
-    int rank;              /* of a PEER failure: who is gone */
+    int rank;              /* of a PEER failure: who is gone, or because of whom (the root) */
     bool done;             /* zeroed requests count as not posted; wait_some treats them as done */
     bool posted;
     void *internal[8];
@@ -56,7 +56,8 @@ typedef struct tutti_transport_ops {
        hidden thread is needed and none of our own burns a core when nobody waits. */
     tutti_status (*wait_some)(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns, size_t *n_done, tutti_error *err);
     void (*cancel)(void *t, tutti_request *r);    /* after it the memory is the caller's again; a done or unposted one: nothing */
-    /* Rank of a peer whose death was seen, or -1; the lowest one. `why` (may be NULL): its last words or how it ended. */
+    /* Rank of a peer that failed or was lost, or -1; of the lowest one, or of the rank it failed because of. One that left in
+       order does not count. `why` (may be NULL): its last words or how it ended. */
     int (*dead_peer)(void *t, char *why, size_t bytes);
     /* Leaves this rank's last words for the launcher and the peers; called once, before close, on failure. */
     void (*last_words)(void *t, const tutti_error *err);

@@ -39,8 +39,10 @@ static int work(tutti_cli_settings *s, tutti_error *err)
     io.started_ns = started != NULL ? strtoll(started, NULL, 10) : 0;
     io.installed_data = tutti_cli_installed(installed, sizeof installed, "data");
     status = tutti_world_open(&world, s->config.transport, err);
-    if (status != TUTTI_OK)
+    if (status == TUTTI_ERR_USAGE || status == TUTTI_ERR_IO) /* no way yet to tell the launcher; what else can fail has left its last words */
         return tutti_cli_fail(err);
+    if (status != TUTTI_OK)
+        return tutti_cli_code(status);
     status = tutti_train_worker(world, &s->config, &io, err);
     if (display.open)
         putchar('\n');

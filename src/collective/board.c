@@ -114,6 +114,12 @@ void tutti_board_advance(const tutti_call *call, tutti_entry *mine, uint32_t pha
     tutti_unlock(world->board->monitor);
 }
 
+void tutti_board_abandon(const tutti_call *call, tutti_entry *mine, int gone)
+{
+    mine->gone = gone;
+    tutti_board_advance(call, mine, TUTTI_ABANDONED);
+}
+
 static tutti_entry *search(const tutti_call *call, tutti_board_memory *board)
 {
     const uint64_t bit = UINT64_C(1) << call->group->index;
@@ -166,7 +172,11 @@ tutti_status tutti_board_follow(const tutti_call *call, int j, tutti_entry *entr
 
     for (;;) {
         const uint32_t seen = atomic_load_explicit(&board->version, memory_order_acquire);
-        if (atomic_load_explicit(&entry->phase, memory_order_acquire) >= phase)
+        const uint32_t reached = atomic_load_explicit(&entry->phase, memory_order_acquire);
+        if (reached == TUTTI_ABANDONED)
+            return tutti_fail_rank(err, TUTTI_ERR_PEER, entry->gone, "%s of %zu elements over %d members: rank %d gave up because of rank %d",
+                                   tutti_collective_name(call->kind), call->count, call->group->size, rank, entry->gone);
+        if (reached >= phase)
             return TUTTI_OK;
         TUTTI_TRY(await_version(call, rank, seen, err));
     }

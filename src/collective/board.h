@@ -15,6 +15,7 @@
 #include "collective_internal.h"
 
 #define TUTTI_BOARD_ENTRIES 32
+#define TUTTI_ABANDONED UINT32_MAX
 #define TUTTI_STAGES 2                           /* collectives on foreign memory at one time; more go over messages */
 #define TUTTI_STAGE_BYTES ((size_t)256 << 10)    /* of one half; see window.c */
 
@@ -32,7 +33,8 @@ typedef struct tutti_announcement { /* written before the tag is published, cons
 } tutti_announcement;
 
 typedef struct tutti_entry {
-    _Alignas(64) _Atomic uint32_t phase;    /* owner only writes; starts at 1 */
+    _Alignas(64) _Atomic uint32_t phase;    /* owner only writes; starts at 1; TUTTI_ABANDONED: it gave up */
+    int gone;                               /* then: because of this rank; published by phase */
     tutti_announcement said;
     _Alignas(64) unsigned char payload[8 * TUTTI_INLINE_COUNT];
 } tutti_entry;
@@ -58,6 +60,8 @@ typedef struct tutti_board {
 tutti_status tutti_board_publish(const tutti_call *call, const tutti_announcement *said, const void *payload, size_t bytes, tutti_entry **out,
                                  tutti_error *err);
 void tutti_board_advance(const tutti_call *call, tutti_entry *mine, uint32_t phase);
+/* This member gives up because of rank `gone`: whoever follows it hears so. It may live on, and its death would never end their waiting. */
+void tutti_board_abandon(const tutti_call *call, tutti_entry *mine, int gone);
 /* Blocks until member j has an entry for this call, resp. until it has reached phase. */
 tutti_status tutti_board_find(const tutti_call *call, int j, tutti_entry **out, tutti_error *err);
 tutti_status tutti_board_follow(const tutti_call *call, int j, tutti_entry *entry, uint32_t phase, tutti_error *err);

@@ -18,10 +18,14 @@ typedef struct tutti_scratch {
     struct tutti_scratch *next;
     size_t bytes, requests, terms;
     unsigned char *memory;
-    tutti_request *request;       /* requests of them */
-    tutti_request **pointer;
+    tutti_request *request, **pointer; /* requests of them */
     const void **term;            /* terms of them */
 } tutti_scratch;
+
+typedef struct tutti_orphan {     /* an alarm on its way, kept until the transport has done with it; see interpret.c */
+    struct tutti_orphan *next;
+    tutti_request request;
+} tutti_orphan;
 
 #define TUTTI_CACHE_SETS 64
 #define TUTTI_CACHE_WAYS 4
@@ -45,6 +49,7 @@ struct tutti_world {
     tutti_schedule *schedules[TUTTI_CACHE_SETS][TUTTI_CACHE_WAYS]; /* under monitor */
     uint64_t borrowed;            /* clock of the cache; under monitor */
     tutti_scratch *scratch;       /* not in use; under monitor */
+    tutti_orphan *orphans;        /* under monitor */
     tutti_shared_window windows[TUTTI_WINDOWS];
     _Atomic uint32_t n_windows;   /* release: publishes windows[n]; pairs with the acquire in tutti_windows_find */
     struct tutti_board *board;    /* NULL: the transport has no windows, or one rank only */
@@ -103,6 +108,7 @@ void tutti_call_account(const tutti_call *call, const tutti_schedule *s); /* all
 
 /* ---- interpret.c ---- */
 tutti_status tutti_interpret(const tutti_call *call, const tutti_schedule *s, tutti_error *err);
+void tutti_orphans_close(tutti_world *world); /* before the transport is closed */
 
 /* ---- board.c, window.c ---- */
 tutti_status tutti_board_open(tutti_world *world, tutti_error *err);

@@ -1,10 +1,19 @@
 /* Runs one list of steps (schedule.h) over the transport's messages, blocking.
 
    Each message carries, in its note, what this member was asked to do: kind, operation, type, algorithm, count, root. The receiver
-   compares, so that members who disagree hear it by name. Waits look at messages as they come, not only when all are there: the
-   message that shows a disagreement may be the last that comes. */
+   compares, so that members who disagree hear it by name.
+
+   A member that fails gives up: its posted messages are cancelled, and others may wait for just these. It may well live on (a peer
+   of it died, and the method continues without that one), so the transport would never end their waiting. Therefore every collective
+   over messages has one receive more, from anybody, for an alarm; a member that fails by itself sends one to all others, who
+   fail with the cause it names. An alarm's note: kind = the sender's own call with the highest bit, a = its count, ticket = the call
+   of the member it is about (32 bits), the status (8), that member's rank (24), b = that member's count. Alarms are not counted as traffic.
+   They are small but may be taken late or never: until then they are the world's orphans. */
 #include "collective_internal.h"
 #include <stdio.h>
+
+#define ALARM_ROUND UINT32_MAX
+#define ALARM_BIT (UINT32_C(1) << 31)
 
 typedef struct run {
     const tutti_call *call;
@@ -12,7 +21,11 @@ typedef struct run {
     tutti_world *world;
     tutti_scratch *scratch;
     size_t posted;
-    tutti_error *err;
+    tutti_request *alarm;
+    bool alarmed;           /* the failure is an alarm's: it has been told to all */
+    uint32_t odd_what;      /* the call of the member who disagrees, for the alarm */
+    uint64_t odd_count;
+    tutti_error *err;       /* never NULL */
 } run;
 
 static unsigned char *memory_at(const run *r, tutti_ref ref)
@@ -49,39 +62,140 @@ static tutti_status post(run *r, const tutti_step *step)
                                tutti_host(memory_at(r, step->to), step->count, r->call->dtype), r->err);
 }
 
-static tutti_status look_at(const run *r, const tutti_request *request)
+static const char *doing(const run *r, char *out, size_t bytes)
 {
-    const bool received = request->status == TUTTI_OK || request->status == TUTTI_ERR_CORRUPT;
-    char doing[120];
-
-    /* A send's note is not set by the transport: it stays blank, and kind 0 is no collective's. */
-    if (received && request->note.kind != 0)
-        TUTTI_TRY(tutti_call_compare(r->call, request->note.from, request->note.kind, (uint64_t)request->note.a, request->note.b, r->err));
-    if (request->status == TUTTI_OK)
-        return TUTTI_OK;
-    snprintf(doing, sizeof doing, "%s of %zu elements over %d members", tutti_collective_name(r->call->kind), r->call->count,
-             r->call->group->size);
-    return tutti_request_failed(r->world, request, doing, r->err);
+    snprintf(out, bytes, "%s of %zu elements over %d members", tutti_collective_name(r->call->kind), r->call->count, r->call->group->size);
+    return out;
 }
 
-/* Pointers of requests that have been looked at are NULL, which counts as done. */
+static tutti_status look_at(run *r, const tutti_request *request)
+{
+    const bool received = request->status == TUTTI_OK || request->status == TUTTI_ERR_CORRUPT;
+    char what[120];
+
+    /* A send's note is not set by the transport: it stays blank, and kind 0 is no collective's. */
+    if (received && request->note.kind != 0) {
+        r->odd_what = request->note.kind;
+        r->odd_count = (uint64_t)request->note.a;
+        TUTTI_TRY(tutti_call_compare(r->call, request->note.from, request->note.kind, r->odd_count, request->note.b, r->err));
+    }
+    if (request->status == TUTTI_OK)
+        return TUTTI_OK;
+    return tutti_request_failed(r->world, request, doing(r, what, sizeof what), r->err);
+}
+
+/* The failure that an alarm tells. */
+static tutti_status listen(run *r)
+{
+    const tutti_note *note = &r->alarm->note;
+    const tutti_status status = (tutti_status)(note->ticket >> 24 & 255);
+    const int64_t shape = tutti_call_shape(r->call);
+    tutti_request gone = { .status = TUTTI_ERR_PEER, .rank = (int)(note->ticket & 0xffffff) };
+    char what[160];
+
+    if (r->alarm->status != TUTTI_OK)
+        return look_at(r, r->alarm); /* everybody else is gone */
+    r->alarmed = true;
+    doing(r, what, sizeof what);
+    if (status == TUTTI_ERR_PEER)
+        return tutti_request_failed(r->world, &gone, what, r->err);
+    if (status == TUTTI_ERR_STATE) {
+        /* One of the two differs from mine, unless it is a root or a number of members. */
+        if (gone.rank != r->world->rank)
+            TUTTI_TRY(tutti_call_compare(r->call, gone.rank, (uint32_t)(note->ticket >> 32), (uint64_t)note->b, shape, r->err));
+        TUTTI_TRY(tutti_call_compare(r->call, note->from, note->kind & ~ALARM_BIT, (uint64_t)note->a, shape, r->err));
+        return tutti_fail_rank(r->err, TUTTI_ERR_STATE, gone.rank, "%s: rank %d found that rank %d makes another call; all members of a group "
+                               "must make the same calls in the same order", what, note->from, gone.rank);
+    }
+    return tutti_fail_rank(r->err, TUTTI_ERR_PEER, note->from, "%s: rank %d gave up (%s)", what, note->from, tutti_status_name(status));
+}
+
+/* One by one, each together with the alarm. A request is read only after the transport has said that this very one is done: another
+   thread of the rank may be finishing it. */
 static tutti_status wait_for(run *r, const tutti_step *step)
 {
-    tutti_request **pointer = r->scratch->pointer + step->first;
-    size_t seen = 0, done;
+    tutti_request *const *all = r->scratch->pointer + step->first;
+    size_t done;
 
-    while (seen < step->n) {
-        TUTTI_TRY(r->world->ops->wait_some(r->world->transport, pointer, step->n, seen + 1, TUTTI_FOREVER, &done, r->err));
-        seen = 0;
-        for (size_t k = 0; k < step->n; k++) {
-            if (pointer[k] != NULL && pointer[k]->done) {
-                TUTTI_TRY(look_at(r, pointer[k]));
-                pointer[k] = NULL;
-            }
-            seen += pointer[k] == NULL;
+    TUTTI_TRY(r->world->ops->wait_some(r->world->transport, all, step->n, 0, 0, &done, r->err));
+    for (size_t k = 0, quiet = done == step->n; k < step->n; k++) {
+        tutti_request *const either[2] = { all[k], r->alarm };
+        size_t this_one = 1;
+        if (!quiet) {
+            TUTTI_TRY(r->world->ops->wait_some(r->world->transport, either, 2, 1, TUTTI_FOREVER, &done, r->err));
+            if (done < 2)
+                TUTTI_TRY(r->world->ops->wait_some(r->world->transport, either, 1, 0, 0, &this_one, r->err));
         }
+        if (this_one == 0)
+            return listen(r);
+        TUTTI_TRY(look_at(r, all[k]));
     }
     return TUTTI_OK;
+}
+
+/* ---- giving up ---- */
+
+/* Forgets the orphans that are done (all: cancels the rest). Takes them out first: the transport is not called under the lock. */
+static void reap(tutti_world *world, bool all)
+{
+    tutti_orphan *list, *kept = NULL;
+
+    tutti_lock(world->monitor);
+    list = world->orphans;
+    world->orphans = NULL;
+    tutti_unlock(world->monitor);
+    while (list != NULL) {
+        tutti_orphan *const orphan = list;
+        tutti_request *const request = &orphan->request;
+        size_t done = 0;
+        list = orphan->next;
+        (void)world->ops->wait_some(world->transport, &request, 1, 0, 0, &done, NULL);
+        if (done == 0 && !all) {
+            orphan->next = kept;
+            kept = orphan;
+            continue;
+        }
+        world->ops->cancel(world->transport, request);
+        tutti_free(orphan);
+    }
+    tutti_lock(world->monitor);
+    while (kept != NULL) {
+        tutti_orphan *const orphan = kept;
+        kept = orphan->next;
+        orphan->next = world->orphans;
+        world->orphans = orphan;
+    }
+    tutti_unlock(world->monitor);
+}
+
+void tutti_orphans_close(tutti_world *world)
+{
+    if (world->orphans != NULL)
+        reap(world, true);
+}
+
+/* Best effort: what cannot be sent is not missed by anybody who can still be reached otherwise. */
+static void raise_alarm(const run *r, tutti_status status)
+{
+    const int about = r->err->rank >= 0 ? r->err->rank : r->world->rank;
+    const tutti_note note = { .kind = tutti_call_what(r->call) | ALARM_BIT, .a = (int64_t)r->call->count, .b = (int64_t)r->odd_count,
+                              .ticket = (uint64_t)r->odd_what << 32 | (uint64_t)status << 24 | (uint64_t)about };
+
+    reap(r->world, false);
+    for (int j = 0; j < r->call->group->size; j++) {
+        tutti_orphan *orphan;
+        if (j == r->call->group->index || (orphan = tutti_alloc(1, sizeof *orphan)) == NULL)
+            continue;
+        if (r->world->ops->send(r->world->transport, &orphan->request, tutti_call_rank(r->call, j), tag_of(r, ALARM_ROUND), &note,
+                                tutti_nothing(), NULL) != TUTTI_OK) {
+            tutti_free(orphan);
+            continue;
+        }
+        tutti_lock(r->world->monitor);
+        orphan->next = r->world->orphans;
+        r->world->orphans = orphan;
+        tutti_unlock(r->world->monitor);
+    }
 }
 
 static void sum(const run *r, const tutti_step *step)
@@ -117,17 +231,25 @@ static tutti_status run_steps(run *r)
 
 tutti_status tutti_interpret(const tutti_call *call, const tutti_schedule *s, tutti_error *err)
 {
-    run r = { .call = call, .s = s, .world = call->group->world, .err = err };
+    tutti_error own = { .rank = -1 };
+    run r = { .call = call, .s = s, .world = call->group->world, .err = err != NULL ? err : &own };
     tutti_status status;
     size_t bytes;
 
     if (!tutti_size_mul(s->scratch, call->element, &bytes))
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "%s of %zu elements needs more scratch memory than there are addresses",
                           tutti_collective_name(call->kind), call->count);
-    TUTTI_TRY(tutti_scratch_borrow(r.world, bytes, s->requests, s->most_terms, &r.scratch, err));
-    status = run_steps(&r);
+    TUTTI_TRY(tutti_scratch_borrow(r.world, bytes, s->requests + 1, s->most_terms, &r.scratch, err));
+    r.alarm = &r.scratch->request[s->requests];
+    *r.alarm = (tutti_request){ 0 };
+    status = s->requests == 0 ? TUTTI_OK : r.world->ops->recv(r.world->transport, r.alarm, TUTTI_ANY, tag_of(&r, ALARM_ROUND), tutti_nothing(), r.err);
+    if (status == TUTTI_OK)
+        status = run_steps(&r);
     for (size_t k = 0; k < r.posted && status != TUTTI_OK; k++)
         r.world->ops->cancel(r.world->transport, &r.scratch->request[k]);
+    r.world->ops->cancel(r.world->transport, r.alarm);
+    if (status != TUTTI_OK && !r.alarmed)
+        raise_alarm(&r, status);
     tutti_scratch_return(r.world, r.scratch);
     return status;
 }

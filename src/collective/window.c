@@ -30,7 +30,7 @@ typedef struct meeting {
     bool staged[TUTTI_BOARD_MEMBERS];
     double weights[TUTTI_BOARD_MEMBERS];
     bool weighted;
-    tutti_error *err;
+    tutti_error *err;                           /* never NULL */
 } meeting;
 
 bool tutti_window_serves(const tutti_call *call)
@@ -313,10 +313,13 @@ static tutti_status large(meeting *m, bool *handled, int *stage)
     }
     TUTTI_TRY(tutti_board_publish(call, said, NULL, 0, &m->entries[m->index], m->err));
     status = meet(m);
-    if (status == TUTTI_OK) {
-        take_bases(m, &status, bytes, &all_reach, &any_staged);
-        *handled = status != TUTTI_OK || all_reach;
+    if (status == TUTTI_ERR_STATE) { /* everybody has heard of the disagreement, or will */
+        part_company(m);
+        return status;
     }
+    if (status == TUTTI_OK)
+        take_bases(m, &status, bytes, &all_reach, &any_staged);
+    *handled = status != TUTTI_OK || all_reach;
     if (status == TUTTI_OK && *handled) {
         if (call->kind == TUTTI_ALLREDUCE)
             status = allreduce_chunks(m, any_staged ? stage_chunk : call->count);
@@ -327,14 +330,18 @@ static tutti_status large(meeting *m, bool *handled, int *stage)
         else
             status = large_broadcast(m);
     }
-    if (status == TUTTI_OK || status == TUTTI_ERR_STATE)
+    if (status == TUTTI_OK)
         part_company(m);
+    else /* my entry is still mine: who failed me has not cleared it, nor have those who still wait for me */
+        tutti_board_abandon(call, m->entries[m->index], m->err->rank >= 0 ? m->err->rank : m->world->rank);
     return status;
 }
 
 tutti_status tutti_window_run(const tutti_call *call, const tutti_schedule *s, bool *handled, tutti_error *err)
 {
-    meeting m = { .call = call, .world = call->group->world, .size = call->group->size, .index = call->group->index, .err = err };
+    tutti_error own = { .rank = -1 };
+    meeting m = { .call = call, .world = call->group->world, .size = call->group->size, .index = call->group->index,
+                  .err = err != NULL ? err : &own };
     tutti_status status;
     int stage = -1;
 

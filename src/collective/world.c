@@ -142,8 +142,11 @@ tutti_status tutti_world_open_on(tutti_world **out, const tutti_transport_ops *o
     status = open_parts(world, launch, err);
     if (status == TUTTI_OK)
         *out = world;
-    else
+    else {
+        if (world->transport != NULL)
+            tutti_world_last_words(world, err);
         tutti_world_close(world);
+    }
     return status;
 }
 
@@ -169,6 +172,7 @@ void tutti_world_close(tutti_world *world)
             tutti_free(world->windows[k].mine);
         tutti_free(world->windows[k].of_rank);
     }
+    tutti_orphans_close(world);
     if (world->transport != NULL)
         world->ops->close(world->transport);
     tutti_device_close(world->device);

@@ -126,6 +126,13 @@ static guilt judge(const launcher *l, const launch_worker *w, int rank)
     return w->exit_code == 0 && state != TUTTI_SHM_RUNNING ? GUILT_NONE : GUILT_OWN;
 }
 
+/* "KILL"; the name that people type, not the C library's prose in the language of the place. */
+static const char *signal_name(int number)
+{
+    const char *name = sigabbrev_np(number);
+    return name != NULL ? name : "?";
+}
+
 /* It is gone and reaped: writes down how, for the survivors and for the sentence at the end. */
 static void ended(launcher *l, int rank)
 {
@@ -140,7 +147,7 @@ static void ended(launcher *l, int rank)
         return;
     }
     if (w->signal != 0)
-        tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld was killed by signal %d (%s)%s", (long)w->pid, w->signal, strsignal(w->signal), when);
+        tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld was killed by signal %d (SIG%s)%s", (long)w->pid, w->signal, signal_name(w->signal), when);
     else if (w->exit_code == 0)
         tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld exited with code 0 in the middle of the run", (long)w->pid);
     else
@@ -258,7 +265,7 @@ static void conclude(launcher *l)
     }
     if (l->user_signal != 0 && (!l->failed_first || w == NULL || (w->guilt == GUILT_KILLED && is_users(w->signal)))) {
         result->exit_code = 128 + l->user_signal;
-        snprintf(result->text, sizeof result->text, "stopped by signal %d (%s)", l->user_signal, strsignal(l->user_signal));
+        snprintf(result->text, sizeof result->text, "stopped by signal %d (SIG%s)", l->user_signal, signal_name(l->user_signal));
         return;
     }
     if (w == NULL)
@@ -295,17 +302,17 @@ static tutti_status prepare(launcher *l, tutti_error *err)
     for (size_t r = 0; r < n; r++)
         l->workers[r] = (launch_worker){ .pid = -1, .pidfd = -1, .guilt = GUILT_NONE };
     if (o->pin)
-        TUTTI_TRY(launch_pin(l->cores, o->workers, threads, err));
+        TUTTI_TRY(tutti_launch_pin(l->cores, o->workers, threads, err));
     TUTTI_TRY(tutti_shm_region_open(&l->region, o->workers, (int64_t)o->workers * threads <= tutti_cores(), err));
     TUTTI_TRY(take_signals(l, err));
-    return launch_start_open(&l->start, o, l->region.fd, &l->before, err);
+    return tutti_launch_start_open(&l->start, o, l->region.fd, &l->before, err);
 }
 
 static tutti_status start_all(launcher *l, tutti_error *err)
 {
     for (int r = 0; r < l->options->workers; r++) {
         launch_worker *w = &l->workers[r];
-        const tutti_status status = launch_start_worker(&l->start, r, l->cores != NULL ? &l->cores[r] : NULL, &w->pid, &w->pidfd, err);
+        const tutti_status status = tutti_launch_start_worker(&l->start, r, l->cores != NULL ? &l->cores[r] : NULL, &w->pid, &w->pidfd, err);
         if (status == TUTTI_OK) {
             l->alive++;
             continue;
@@ -325,7 +332,7 @@ static void launcher_close(launcher *l)
 {
     struct signalfd_siginfo info;
 
-    launch_start_close(&l->start);
+    tutti_launch_start_close(&l->start);
     if (l->signals >= 0) {
         while (read(l->signals, &info, sizeof info) > 0) /* one that came at the very end has been answered by our return */
             continue;

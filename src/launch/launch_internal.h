@@ -8,7 +8,7 @@
 
 /* ---- pin.c ---- */
 /* sets[r]: the cores of worker r. Uses hwloc, which takes milliseconds and reads /sys; only called when pinning is wanted. */
-tutti_status launch_pin(cpu_set_t *sets, int workers, int threads, tutti_error *err);
+tutti_status tutti_launch_pin(cpu_set_t *sets, int workers, int threads, tutti_error *err);
 
 /* ---- start.c ---- */
 typedef struct launch_start {
@@ -21,8 +21,8 @@ typedef struct launch_start {
     pid_t parent;
 } launch_start;
 
-tutti_status launch_start_open(launch_start *s, const tutti_launch_options *options, int fd, const sigset_t *mask, tutti_error *err);
-void launch_start_close(launch_start *s);
+tutti_status tutti_launch_start_open(launch_start *s, const tutti_launch_options *options, int fd, const sigset_t *mask, tutti_error *err);
+void tutti_launch_start_close(launch_start *s);
 /* Returns once the program runs, or with the reason why it cannot. cores may be NULL. */
-tutti_status launch_start_worker(const launch_start *s, int rank, const cpu_set_t *cores, pid_t *pid, int *pidfd, tutti_error *err);
+tutti_status tutti_launch_start_worker(const launch_start *s, int rank, const cpu_set_t *cores, pid_t *pid, int *pidfd, tutti_error *err);
 #endif

@@ -6,7 +6,7 @@
 #include <hwloc/glibc-sched.h>
 #include "launch_internal.h"
 
-tutti_status launch_pin(cpu_set_t *sets, int workers, int threads, tutti_error *err)
+tutti_status tutti_launch_pin(cpu_set_t *sets, int workers, int threads, tutti_error *err)
 {
     hwloc_topology_t topology = NULL;
     hwloc_bitmap_t allowed = hwloc_bitmap_alloc(), mine = hwloc_bitmap_alloc();

@@ -35,7 +35,7 @@ static bool is_set(char *const *environment, const char *name)
     return false;
 }
 
-tutti_status launch_start_open(launch_start *s, const tutti_launch_options *options, int fd, const sigset_t *mask, tutti_error *err)
+tutti_status tutti_launch_start_open(launch_start *s, const tutti_launch_options *options, int fd, const sigset_t *mask, tutti_error *err)
 {
     static char passive[] = "OMP_WAIT_POLICY=passive"; /* waiting OpenMP threads would burn the core of those that work */
     char *const *given = options->environment != NULL ? options->environment : environ;
@@ -65,7 +65,7 @@ tutti_status launch_start_open(launch_start *s, const tutti_launch_options *opti
     return TUTTI_OK;
 }
 
-void launch_start_close(launch_start *s)
+void tutti_launch_start_close(launch_start *s)
 {
     tutti_free(s->environment);
     s->environment = NULL;
@@ -100,7 +100,7 @@ static void become_worker(const launch_start *s, int rank, const cpu_set_t *core
     _exit(127);
 }
 
-tutti_status launch_start_worker(const launch_start *s, int rank, const cpu_set_t *cores, pid_t *pid, int *pidfd, tutti_error *err)
+tutti_status tutti_launch_start_worker(const launch_start *s, int rank, const cpu_set_t *cores, pid_t *pid, int *pidfd, tutti_error *err)
 {
     int ends[2], cause = 0;
     ssize_t n;

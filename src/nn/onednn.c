@@ -18,7 +18,7 @@ static const char *status_text(dnnl_status_t status)
     case dnnl_success: return "success";
     case dnnl_out_of_memory: return "out of memory";
     case dnnl_invalid_arguments: return "invalid arguments";
-    case dnnl_unimplemented: return "not implemented";
+    case dnnl_unimplemented: return "no such primitive";
     case dnnl_runtime_error: return "runtime error";
     default: return "refused";
     }

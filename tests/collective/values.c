@@ -1,3 +1,4 @@
+/* Test values: see values.h. Written without the library, so that it can judge it. */
 #include "values.h"
 #include <math.h>
 #include <string.h>

@@ -375,6 +375,36 @@ static void threads_of_a_rank_do_not_disturb_each_other(const conformance_subjec
     all_well(s, 3, 5, many_threads);
 }
 
+/* Goal: a thread that sleeps is woken by what another thread of its rank does. */
+static tutti_status sleeper(void *arg, tutti_error *err)
+{
+    rank_context *c = arg;
+    int64_t word;
+
+    TUTTI_TRY(recv_word(c, c->rank, 1, &word, err));
+    CHECK(word == 33);
+    return TUTTI_OK;
+}
+
+static tutti_status wake_own_thread(rank_context *c, tutti_error *err)
+{
+    tutti_thread *thread;
+    const int64_t start = tutti_now_ns(c->rt);
+
+    TUTTI_TRY(tutti_thread_open(&thread, c->rt, "sleeper", sleeper, c, err));
+    tutti_sleep_until(c->rt, soon(c, 30));
+    TUTTI_TRY(send_word(c, c->rank, 1, 33, err));
+    TUTTI_TRY(tutti_thread_join(thread, err));
+    CHECK(tutti_now_ns(c->rt) - start < (int64_t)20000000000); /* before its own deadline */
+    return meet(c, 2, err);
+}
+
+static void a_thread_is_woken_by_its_own_rank(const conformance_subject *s)
+{
+    all_well(s, 1, 1, wake_own_thread);
+    all_well(s, 3, 1, wake_own_thread);
+}
+
 /* Goal: any traffic arrives as sent. Method: a schedule that all ranks draw from the seed; each posts its part in an order
    of its own, in batches, and checks every byte. */
 static tutti_status random_traffic(rank_context *c, tutti_error *err)
@@ -475,6 +505,7 @@ const conformance_test conformance_messages[] = {
     { "a_payload_larger_than_its_room_is_corrupt_with_its_size", a_payload_larger_than_its_room_is_corrupt_with_its_size, false },
     { "a_flood_loses_nothing", a_flood_loses_nothing, false },
     { "threads_of_a_rank_do_not_disturb_each_other", threads_of_a_rank_do_not_disturb_each_other, false },
+    { "a_thread_is_woken_by_its_own_rank", a_thread_is_woken_by_its_own_rank, false },
     { "random_traffic_arrives_as_sent", random_traffic_arrives_as_sent, false },
     { "a_waiting_rank_burns_no_core", a_waiting_rank_burns_no_core, false },
     { NULL, NULL, false },

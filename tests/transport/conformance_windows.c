@@ -1,4 +1,5 @@
 /* conformance_windows.c: memory that all ranks map, and flags in it. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include "conformance_internal.h"
@@ -176,6 +177,40 @@ static void opening_a_window_without_a_dead_rank_fails(const conformance_subject
     dies(s, 3, 1, 0, die_in_window);
 }
 
+/* Goal: closing ends an await of another thread of the rank. */
+typedef struct { rank_context *c; _Atomic uint32_t *word; tutti_status status; } waiter;
+
+static tutti_status await_in_vain(void *arg, tutti_error *err)
+{
+    waiter *w = arg;
+
+    w->status = w->c->ops->await(w->c->t, w->c->rank, w->word, 1, TUTTI_FOREVER, err);
+    return TUTTI_OK;
+}
+
+static tutti_status close_while_awaiting(rank_context *c, tutti_error *err)
+{
+    waiter w = { .c = c };
+    tutti_thread *thread;
+    void *parts[RANKS_MOST];
+
+    TUTTI_TRY(c->ops->window(c->t, "flags", sizeof(_Atomic uint32_t), parts, err));
+    w.word = parts[c->rank];
+    TUTTI_TRY(tutti_thread_open(&thread, c->rt, "waiter", await_in_vain, &w, err));
+    tutti_sleep_until(c->rt, soon(c, 20));
+    c->ops->close(c->t);
+    c->t = NULL;
+    TUTTI_TRY(tutti_thread_join(thread, err));
+    CHECK(w.status == TUTTI_CLOSED);
+    return TUTTI_OK;
+}
+
+static void closing_ends_an_await(const conformance_subject *s)
+{
+    all_well(s, 1, 1, close_while_awaiting);
+    all_well(s, 3, 1, close_while_awaiting);
+}
+
 const conformance_test conformance_windows[] = {
     { "windows_are_zeroed_aligned_and_shared", windows_are_zeroed_aligned_and_shared, true },
     { "a_window_without_room_is_refused_on_every_rank", a_window_without_room_is_refused_on_every_rank, true },
@@ -183,5 +218,6 @@ const conformance_test conformance_windows[] = {
     { "who_awaits_serves_its_messages", who_awaits_serves_its_messages, true },
     { "awaiting_a_dead_rank_ends", awaiting_a_dead_rank_ends, true },
     { "opening_a_window_without_a_dead_rank_fails", opening_a_window_without_a_dead_rank_fails, true },
+    { "closing_ends_an_await", closing_ends_an_await, true },
     { NULL, NULL, false },
 };

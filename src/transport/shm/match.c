@@ -6,12 +6,12 @@
 #include <string.h>
 #include "shm_internal.h"
 
-shm_link *shm_bucket(shm_link *buckets, uint64_t tag)
+shm_link *tutti_shm_bucket(shm_link *buckets, uint64_t tag)
 {
     return &buckets[(tag * UINT64_C(0x9E3779B97F4A7C15)) >> 56]; /* Fibonacci hashing; ports are hashes already, tests' tags are not */
 }
 
-void shm_complete(shm_endpoint *e, shm_op *op, tutti_status status, int rank)
+void tutti_shm_complete(shm_endpoint *e, shm_op *op, tutti_status status, int rank)
 {
     tutti_request *r = op->request;
 
@@ -22,19 +22,19 @@ void shm_complete(shm_endpoint *e, shm_op *op, tutti_status status, int rank)
         r->done = true;
         e->completed = true;
     }
-    shm_op_give(e, op);
+    tutti_shm_op_give(e, op);
 }
 
-void shm_message_drop(shm_endpoint *e, shm_message *m)
+void tutti_shm_message_drop(shm_endpoint *e, shm_message *m)
 {
     shm_list_remove(&m->of_peer);
-    shm_message_give(e, m);
+    tutti_shm_message_give(e, m);
 }
 
 /* ---- matching ---- */
-shm_op *shm_match_posted(shm_endpoint *e, int from, uint64_t tag)
+shm_op *tutti_shm_match_posted(shm_endpoint *e, int from, uint64_t tag)
 {
-    shm_link *bucket = shm_bucket(e->posted, tag);
+    shm_link *bucket = tutti_shm_bucket(e->posted, tag);
 
     for (shm_link *at = bucket->next; at != bucket; at = at->next) {
         shm_op *op = SHM_OWNER(shm_op, link, at);
@@ -48,7 +48,7 @@ shm_op *shm_match_posted(shm_endpoint *e, int from, uint64_t tag)
 
 static shm_message *match_unexpected(shm_endpoint *e, int from, uint64_t tag)
 {
-    shm_link *bucket = shm_bucket(e->unexpected, tag);
+    shm_link *bucket = tutti_shm_bucket(e->unexpected, tag);
 
     for (shm_link *at = bucket->next; at != bucket; at = at->next) {
         shm_message *m = SHM_OWNER(shm_message, link, at);
@@ -60,27 +60,27 @@ static shm_message *match_unexpected(shm_endpoint *e, int from, uint64_t tag)
     return NULL;
 }
 
-void shm_deliver(shm_endpoint *e, shm_op *op, const tutti_note *note, const unsigned char *payload)
+void tutti_shm_deliver(shm_endpoint *e, shm_op *op, const tutti_note *note, const unsigned char *payload)
 {
     const bool fits = note->bytes <= op->bytes;
 
     op->request->note = *note;
     if (fits && note->bytes > 0)
         memcpy(op->data, payload, note->bytes);
-    shm_complete(e, op, fits ? TUTTI_OK : TUTTI_ERR_CORRUPT, -1);
+    tutti_shm_complete(e, op, fits ? TUTTI_OK : TUTTI_ERR_CORRUPT, -1);
 }
 
-void shm_pair_up(shm_endpoint *e, shm_op *op, shm_message *m)
+void tutti_shm_pair_up(shm_endpoint *e, shm_op *op, shm_message *m)
 {
     if (!m->large) {
-        shm_deliver(e, op, &m->note, m->payload);
-        shm_message_drop(e, m);
+        tutti_shm_deliver(e, op, &m->note, m->payload);
+        tutti_shm_message_drop(e, m);
         return;
     }
     if (m->local != NULL) {
-        shm_deliver(e, op, &m->note, m->local->data);
-        shm_complete(e, m->local, TUTTI_OK, -1);
-        shm_message_drop(e, m);
+        tutti_shm_deliver(e, op, &m->note, m->local->data);
+        tutti_shm_complete(e, m->local, TUTTI_OK, -1);
+        tutti_shm_message_drop(e, m);
         return;
     }
     op->state = SHM_OP_MATCHED;
@@ -90,21 +90,21 @@ void shm_pair_up(shm_endpoint *e, shm_op *op, shm_message *m)
     m->received = 0;
     if (m->note.bytes > op->bytes) {
         m->outcome = TUTTI_ERR_CORRUPT;
-        shm_answer_queue(e, m->from, &m->answer, SHM_TAKEN);
+        tutti_shm_answer_queue(e, m->from, &m->answer, SHM_TAKEN);
     } else {
         m->cleared = true;
         e->peers[m->from].expecting++;
-        shm_answer_queue(e, m->from, &m->answer, SHM_CLEAR);
+        tutti_shm_answer_queue(e, m->from, &m->answer, SHM_CLEAR);
     }
 }
 
-void shm_offer_message(shm_endpoint *e, shm_message *m)
+void tutti_shm_offer_message(shm_endpoint *e, shm_message *m)
 {
-    shm_link *bucket = shm_bucket(e->unexpected, m->tag), *before = bucket;
-    shm_op *op = shm_match_posted(e, m->from, m->tag);
+    shm_link *bucket = tutti_shm_bucket(e->unexpected, m->tag), *before = bucket;
+    shm_op *op = tutti_shm_match_posted(e, m->from, m->tag);
 
     if (op != NULL) {
-        shm_pair_up(e, op, m);
+        tutti_shm_pair_up(e, op, m);
         return;
     }
     while (before->prev != bucket && SHM_OWNER(shm_message, link, before->prev)->sequence > m->sequence)
@@ -112,15 +112,15 @@ void shm_offer_message(shm_endpoint *e, shm_message *m)
     shm_list_insert(before, &m->link);
 }
 
-void shm_offer_op(shm_endpoint *e, shm_op *op)
+void tutti_shm_offer_op(shm_endpoint *e, shm_op *op)
 {
-    shm_link *bucket = shm_bucket(e->posted, op->tag), *before = bucket;
+    shm_link *bucket = tutti_shm_bucket(e->posted, op->tag), *before = bucket;
     shm_message *m = match_unexpected(e, op->peer, op->tag);
 
     op->state = SHM_OP_POSTED;
     op->message = NULL;
     if (m != NULL) {
-        shm_pair_up(e, op, m);
+        tutti_shm_pair_up(e, op, m);
         return;
     }
     while (before->prev != bucket && SHM_OWNER(shm_op, link, before->prev)->sequence > op->sequence)
@@ -160,7 +160,7 @@ static void finish(shm_endpoint *e, tutti_request *r, tutti_status status, int r
 
 static shm_op *op_make(shm_endpoint *e, tutti_request *r, shm_op_state state, int peer, uint64_t tag, void *data, size_t bytes)
 {
-    shm_op *op = shm_op_take(e);
+    shm_op *op = tutti_shm_op_take(e);
 
     if (op == NULL)
         return NULL;
@@ -181,15 +181,15 @@ static shm_op *op_make(shm_endpoint *e, tutti_request *r, shm_op_state state, in
 
 static bool send_to_self(shm_endpoint *e, tutti_request *r, uint64_t tag, tutti_buffer payload, size_t bytes)
 {
-    shm_op *op = shm_match_posted(e, e->rank, tag);
+    shm_op *op = tutti_shm_match_posted(e, e->rank, tag);
     shm_message *m;
 
     if (op != NULL) {
-        shm_deliver(e, op, &r->note, payload.data);
+        tutti_shm_deliver(e, op, &r->note, payload.data);
         finish(e, r, TUTTI_OK, -1);
         return true;
     }
-    m = shm_message_take(e);
+    m = tutti_shm_message_take(e);
     if (m == NULL)
         return false;
     shm_list_init(&m->of_peer);
@@ -205,7 +205,7 @@ static bool send_to_self(shm_endpoint *e, tutti_request *r, uint64_t tag, tutti_
     if (m->large) {
         op = op_make(e, r, SHM_OP_ANNOUNCED, e->rank, tag, payload.data, bytes);
         if (op == NULL) {
-            shm_message_drop(e, m);
+            tutti_shm_message_drop(e, m);
             return false;
         }
         op->message = m;
@@ -215,7 +215,7 @@ static bool send_to_self(shm_endpoint *e, tutti_request *r, uint64_t tag, tutti_
             memcpy(m->payload, payload.data, bytes);
         finish(e, r, TUTTI_OK, -1);
     }
-    shm_list_insert(shm_bucket(e->unexpected, tag), &m->link);
+    shm_list_insert(tutti_shm_bucket(e->unexpected, tag), &m->link);
     return true;
 }
 
@@ -229,7 +229,7 @@ static bool send_to_peer(shm_endpoint *e, tutti_request *r, shm_peer *p, uint64_
     }
     if (bytes <= TUTTI_SHM_INLINE && shm_list_empty(&p->outbox)) {
         const shm_entry entry = { .kind = SHM_ANNOUNCE, .tag = tag, .note = r->note };
-        if (shm_put(e, p, &entry, payload.data, bytes)) {
+        if (tutti_shm_put(e, p, &entry, payload.data, bytes)) {
             finish(e, r, TUTTI_OK, -1);
             return true;
         }
@@ -237,11 +237,11 @@ static bool send_to_peer(shm_endpoint *e, tutti_request *r, shm_peer *p, uint64_
     op = op_make(e, r, SHM_OP_QUEUED, p->rank, tag, payload.data, bytes);
     if (op == NULL)
         return false;
-    shm_answer_queue(e, p->rank, &op->answer, SHM_ANNOUNCE);
+    tutti_shm_answer_queue(e, p->rank, &op->answer, SHM_ANNOUNCE);
     return true;
 }
 
-tutti_status shm_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note, tutti_buffer payload, tutti_error *err)
+tutti_status tutti_shm_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note, tutti_buffer payload, tutti_error *err)
 {
     shm_endpoint *e = t;
     tutti_status status;
@@ -261,12 +261,12 @@ tutti_status shm_send(void *t, tutti_request *r, int to, uint64_t tag, const tut
         r->posted = false;
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "sending %zu bytes to worker %d", bytes, to);
     }
-    shm_tell(e, 0);
+    tutti_shm_tell(e, 0);
     pthread_mutex_unlock(&e->lock);
     return status;
 }
 
-tutti_status shm_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room, tutti_error *err)
+tutti_status tutti_shm_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room, tutti_error *err)
 {
     shm_endpoint *e = t;
     shm_message *m;
@@ -287,20 +287,20 @@ tutti_status shm_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_b
         goto out;
     }
     if (e->closing) {
-        shm_complete(e, op, TUTTI_CLOSED, -1);
+        tutti_shm_complete(e, op, TUTTI_CLOSED, -1);
         goto out;
     }
     m = match_unexpected(e, from, tag);
     if (m != NULL)
-        shm_pair_up(e, op, m);
+        tutti_shm_pair_up(e, op, m);
     else if (from != TUTTI_ANY && from != e->rank && e->peers[from].gone)
-        shm_complete(e, op, TUTTI_ERR_PEER, tutti_shm_root(&e->region, from));
+        tutti_shm_complete(e, op, TUTTI_ERR_PEER, tutti_shm_root(&e->region, from));
     else if (from == TUTTI_ANY && e->size > 1 && e->gone == e->size - 1)
-        shm_complete(e, op, TUTTI_ERR_PEER, tutti_shm_root(&e->region, e->rank == 0 ? 1 : 0));
+        tutti_shm_complete(e, op, TUTTI_ERR_PEER, tutti_shm_root(&e->region, e->rank == 0 ? 1 : 0));
     else
-        shm_list_insert(shm_bucket(e->posted, tag), &op->link);
+        shm_list_insert(tutti_shm_bucket(e->posted, tag), &op->link);
 out:
-    shm_tell(e, 0);
+    tutti_shm_tell(e, 0);
     pthread_mutex_unlock(&e->lock);
     return status;
 }
@@ -309,15 +309,15 @@ out:
 static void cancel_send(shm_endpoint *e, shm_op *op)
 {
     if (op->state == SHM_OP_QUEUED) { /* nobody has heard of it */
-        shm_op_give(e, op);
+        tutti_shm_op_give(e, op);
     } else if (op->message != NULL) { /* to oneself */
-        shm_message_drop(e, op->message);
-        shm_op_give(e, op);
+        tutti_shm_message_drop(e, op->message);
+        tutti_shm_op_give(e, op);
     } else {
         op->request = NULL;
         op->state = SHM_OP_WITHDRAWN;
         shm_list_remove(&op->link);
-        shm_answer_queue(e, op->peer, &op->answer, SHM_WITHDRAW);
+        tutti_shm_answer_queue(e, op->peer, &op->answer, SHM_WITHDRAW);
     }
 }
 
@@ -325,19 +325,19 @@ static void cancel_matched(shm_endpoint *e, shm_op *op)
 {
     shm_message *m = op->message;
 
-    shm_op_give(e, op);
+    tutti_shm_op_give(e, op);
     m->op = NULL;
     shm_list_remove(&m->answer.link); /* a TAKEN or CLEAR without room yet */
     if (m->cleared) {
         m->cleared = false;
         e->peers[m->from].expecting--;
-        shm_message_renew(m);
-        shm_answer_queue(e, m->from, &m->answer, SHM_REWIND);
+        tutti_shm_message_renew(m);
+        tutti_shm_answer_queue(e, m->from, &m->answer, SHM_REWIND);
     }
-    shm_offer_message(e, m);
+    tutti_shm_offer_message(e, m);
 }
 
-void shm_cancel(void *t, tutti_request *r)
+void tutti_shm_cancel(void *t, tutti_request *r)
 {
     shm_endpoint *e = t;
     shm_op *op;
@@ -349,12 +349,12 @@ void shm_cancel(void *t, tutti_request *r)
         r->internal[0] = NULL;
         r->posted = false;
         if (op->state == SHM_OP_POSTED)
-            shm_op_give(e, op);
+            tutti_shm_op_give(e, op);
         else if (op->state == SHM_OP_MATCHED)
             cancel_matched(e, op);
         else
             cancel_send(e, op);
-        shm_tell(e, 0);
+        tutti_shm_tell(e, 0);
     }
     pthread_mutex_unlock(&e->lock);
 }

@@ -14,14 +14,14 @@ static void *at_slot(const shm_pool *pool, uint32_t slot)
     return pool->chunks[chunk] + (size_t)(slot - first) * pool->thing_bytes;
 }
 
-void shm_pool_init(shm_pool *pool, size_t thing_bytes)
+void tutti_shm_pool_init(shm_pool *pool, size_t thing_bytes)
 {
     memset(pool, 0, sizeof *pool);
     pool->thing_bytes = thing_bytes;
     shm_list_init(&pool->free);
 }
 
-void shm_pool_fini(shm_pool *pool)
+void tutti_shm_pool_fini(shm_pool *pool)
 {
     for (int k = 0; k < SHM_POOL_CHUNKS; k++)
         tutti_free(pool->chunks[k]);
@@ -51,7 +51,7 @@ static uint64_t id_of(uint32_t slot, uint32_t generation)
 
 /* The two kinds of thing differ only in type; this is the code of both. */
 #define SHM_POOL_OF(type, pool) \
-    type *type##_take(shm_endpoint *e) \
+    type *tutti_##type##_take(shm_endpoint *e) \
     { \
         type *thing; \
         if (shm_list_empty(&e->pool.free)) { \
@@ -71,14 +71,14 @@ static uint64_t id_of(uint32_t slot, uint32_t generation)
         thing->generation++; \
         return thing; \
     } \
-    void type##_give(shm_endpoint *e, type *thing) \
+    void tutti_##type##_give(shm_endpoint *e, type *thing) \
     { \
         thing->generation++; \
         shm_list_remove(&thing->answer.link); \
         shm_list_remove(&thing->link); \
         shm_list_insert(e->pool.free.next, &thing->link); /* in front: its memory is warm */ \
     } \
-    type *type##_find(shm_endpoint *e, uint64_t id) \
+    type *tutti_##type##_find(shm_endpoint *e, uint64_t id) \
     { \
         type *thing; \
         if ((uint32_t)id >= e->pool.made) \
@@ -86,7 +86,7 @@ static uint64_t id_of(uint32_t slot, uint32_t generation)
         thing = at_slot(&e->pool, (uint32_t)id); \
         return thing->generation == (uint32_t)(id >> 32) && thing->generation % 2 == 1 ? thing : NULL; \
     } \
-    uint64_t type##_id(const type *thing) \
+    uint64_t tutti_##type##_id(const type *thing) \
     { \
         return id_of(thing->slot, thing->generation); \
     }
@@ -94,7 +94,7 @@ static uint64_t id_of(uint32_t slot, uint32_t generation)
 SHM_POOL_OF(shm_op, ops)
 SHM_POOL_OF(shm_message, messages)
 
-void shm_message_renew(shm_message *m)
+void tutti_shm_message_renew(shm_message *m)
 {
     m->generation += 2;
 }

@@ -17,7 +17,7 @@ static bool full(uint32_t used, uint32_t size)
     return used >= size;
 }
 
-bool shm_put(shm_endpoint *e, shm_peer *p, const shm_entry *entry, const void *payload, size_t bytes)
+bool tutti_shm_put(shm_endpoint *e, shm_peer *p, const shm_entry *entry, const void *payload, size_t bytes)
 {
     const uint32_t size = e->header->control_entries;
     shm_entry *to;
@@ -50,16 +50,16 @@ static void answered(shm_endpoint *e, shm_peer *p, shm_answer *a)
         shm_message *m = SHM_OWNER(shm_message, answer, a);
         if (a->kind == SHM_TAKEN) {
             op = m->op;
-            shm_complete(e, op, m->outcome, -1);
-            shm_message_drop(e, m);
+            tutti_shm_complete(e, op, m->outcome, -1);
+            tutti_shm_message_drop(e, m);
         }
         return;
     }
     op = SHM_OWNER(shm_op, answer, a);
     if (a->kind == SHM_WITHDRAW)
-        shm_op_give(e, op);
+        tutti_shm_op_give(e, op);
     else if (op->bytes <= TUTTI_SHM_INLINE)
-        shm_complete(e, op, TUTTI_OK, -1);
+        tutti_shm_complete(e, op, TUTTI_OK, -1);
     else {
         op->state = SHM_OP_ANNOUNCED;
         shm_list_insert(&p->sends, &op->link);
@@ -77,10 +77,10 @@ static void flush(shm_endpoint *e, shm_peer *p)
         if (a->is_message) {
             const shm_message *m = SHM_OWNER(shm_message, answer, a);
             entry.send_id = m->send_id;
-            entry.message_id = shm_message_id(m);
+            entry.message_id = tutti_shm_message_id(m);
         } else {
             const shm_op *op = SHM_OWNER(shm_op, answer, a);
-            entry.send_id = shm_op_id(op);
+            entry.send_id = tutti_shm_op_id(op);
             if (a->kind == SHM_ANNOUNCE) {
                 entry.tag = op->tag;
                 entry.note = op->request->note;
@@ -90,14 +90,14 @@ static void flush(shm_endpoint *e, shm_peer *p)
                 }
             }
         }
-        if (!shm_put(e, p, &entry, payload, bytes))
+        if (!tutti_shm_put(e, p, &entry, payload, bytes))
             return;
         shm_list_remove(&a->link);
         answered(e, p, a);
     }
 }
 
-void shm_answer_queue(shm_endpoint *e, int to, shm_answer *answer, shm_kind kind)
+void tutti_shm_answer_queue(shm_endpoint *e, int to, shm_answer *answer, shm_kind kind)
 {
     shm_peer *p = &e->peers[to];
 
@@ -116,13 +116,13 @@ static tutti_status announced(shm_endpoint *e, shm_peer *p, const shm_entry *ent
 
     note.from = p->rank;
     if (!large) {
-        shm_op *op = shm_match_posted(e, p->rank, entry->tag);
+        shm_op *op = tutti_shm_match_posted(e, p->rank, entry->tag);
         if (op != NULL) {
-            shm_deliver(e, op, &note, entry->payload);
+            tutti_shm_deliver(e, op, &note, entry->payload);
             return TUTTI_OK;
         }
     }
-    m = shm_message_take(e);
+    m = tutti_shm_message_take(e);
     if (m == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory to note a message from worker %d that no receive expects yet", p->rank);
     shm_list_init(&m->of_peer);
@@ -140,7 +140,7 @@ static tutti_status announced(shm_endpoint *e, shm_peer *p, const shm_entry *ent
         shm_list_insert(&p->messages, &m->of_peer);
     else if (note.bytes > 0)
         memcpy(m->payload, entry->payload, note.bytes);
-    shm_offer_message(e, m);
+    tutti_shm_offer_message(e, m);
     return TUTTI_OK;
 }
 
@@ -153,9 +153,9 @@ static void withdrawn(shm_endpoint *e, shm_peer *p, uint64_t send_id)
             continue;
         if (m->cleared)
             p->expecting--;
-        shm_message_drop(e, m);
+        tutti_shm_message_drop(e, m);
         if (op != NULL)
-            shm_offer_op(e, op);
+            tutti_shm_offer_op(e, op);
         return;
     }
 }
@@ -165,7 +165,7 @@ static tutti_status take_entry(shm_endpoint *e, shm_peer *p, const shm_entry *en
     shm_op *op = NULL;
 
     if (entry->kind == SHM_CLEAR || entry->kind == SHM_TAKEN || entry->kind == SHM_REWIND) {
-        op = shm_op_find(e, entry->send_id);
+        op = tutti_shm_op_find(e, entry->send_id);
         if (op == NULL || op->peer != p->rank || op->message != NULL || (op->state != SHM_OP_ANNOUNCED && op->state != SHM_OP_STREAMING))
             return TUTTI_OK; /* it was cancelled while this was under way */
     }
@@ -180,7 +180,7 @@ static tutti_status take_entry(shm_endpoint *e, shm_peer *p, const shm_entry *en
         shm_list_insert(&p->streams, &op->link);
         return TUTTI_OK;
     case SHM_TAKEN:
-        shm_complete(e, op, TUTTI_OK, -1);
+        tutti_shm_complete(e, op, TUTTI_OK, -1);
         return TUTTI_OK;
     case SHM_REWIND:
         op->state = SHM_OP_ANNOUNCED;
@@ -199,7 +199,7 @@ static tutti_status take_control(shm_endpoint *e, shm_peer *p, tutti_error *err)
 {
     const uint32_t size = e->header->control_entries;
     tutti_status status = TUTTI_OK;
-    const uint32_t tail = atomic_load_explicit(&p->in->control_tail, memory_order_acquire); /* pairs with shm_put */
+    const uint32_t tail = atomic_load_explicit(&p->in->control_tail, memory_order_acquire); /* pairs with tutti_shm_put */
 
     if (tail == p->in_control)
         return TUTTI_OK;
@@ -250,7 +250,7 @@ static tutti_status take_data(shm_endpoint *e, shm_peer *p, tutti_error *err)
         if (tail - p->in_data_at < sizeof f || f.bytes > size || sizeof f + PAD(f.bytes) > tail - p->in_data_at)
             return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, p->rank, "worker %d sent a fragment of %" PRIu32 " bytes of which %" PRIu32 " are there; its memory is damaged",
                                    p->rank, f.bytes, tail - p->in_data_at);
-        m = shm_message_find(e, f.message_id);
+        m = tutti_shm_message_find(e, f.message_id);
         if (m != NULL && m->from == p->rank && m->cleared && f.bytes <= m->note.bytes - m->received) { /* else: of a cancelled one */
             copy_out(m->op->data + m->received, p->in_data, size, p->in_data_at + (uint32_t)sizeof f, f.bytes);
             m->received += f.bytes;
@@ -258,7 +258,7 @@ static tutti_status take_data(shm_endpoint *e, shm_peer *p, tutti_error *err)
                 m->cleared = false;
                 p->expecting--;
                 m->outcome = TUTTI_OK;
-                shm_answer_queue(e, p->rank, &m->answer, SHM_TAKEN);
+                tutti_shm_answer_queue(e, p->rank, &m->answer, SHM_TAKEN);
             }
         }
         p->in_data_at += (uint32_t)(sizeof f + PAD(f.bytes));
@@ -327,7 +327,7 @@ static void stream(shm_endpoint *e, shm_peer *p)
 static void end_sends(shm_endpoint *e, shm_link *list, int root)
 {
     while (!shm_list_empty(list))
-        shm_complete(e, SHM_OWNER(shm_op, link, list->next), TUTTI_ERR_PEER, root);
+        tutti_shm_complete(e, SHM_OWNER(shm_op, link, list->next), TUTTI_ERR_PEER, root);
 }
 
 static void end_posted(shm_endpoint *e, int from, int root)
@@ -337,7 +337,7 @@ static void end_posted(shm_endpoint *e, int from, int root)
             shm_op *op = SHM_OWNER(shm_op, link, at);
             next = at->next;
             if (op->peer == from)
-                shm_complete(e, op, TUTTI_ERR_PEER, root);
+                tutti_shm_complete(e, op, TUTTI_ERR_PEER, root);
         }
     }
 }
@@ -355,15 +355,15 @@ static void peer_gone(shm_endpoint *e, shm_peer *p)
         if (a->is_message || a->kind == SHM_WITHDRAW)
             answered(e, p, a); /* nobody is left to be told; what has arrived has arrived */
         else
-            shm_complete(e, SHM_OWNER(shm_op, answer, a), TUTTI_ERR_PEER, root);
+            tutti_shm_complete(e, SHM_OWNER(shm_op, answer, a), TUTTI_ERR_PEER, root);
     }
     end_sends(e, &p->sends, root);
     end_sends(e, &p->streams, root);
     while (!shm_list_empty(&p->messages)) {
         shm_message *m = SHM_OWNER(shm_message, of_peer, p->messages.next);
         if (m->op != NULL)
-            shm_complete(e, m->op, TUTTI_ERR_PEER, root);
-        shm_message_drop(e, m);
+            tutti_shm_complete(e, m->op, TUTTI_ERR_PEER, root);
+        tutti_shm_message_drop(e, m);
     }
     end_posted(e, p->rank, root);
     if (e->gone == e->size - 1)
@@ -390,7 +390,7 @@ static tutti_status look_who_left(shm_endpoint *e, tutti_error *err)
 }
 
 /* ---- one pass ---- */
-tutti_status shm_progress(shm_endpoint *e, tutti_error *err)
+tutti_status tutti_shm_progress(shm_endpoint *e, tutti_error *err)
 {
     tutti_status status;
 
@@ -410,11 +410,11 @@ tutti_status shm_progress(shm_endpoint *e, tutti_error *err)
         if (!shm_list_empty(&p->streams))
             stream(e, p);
     }
-    shm_tell(e, 1);
+    tutti_shm_tell(e, 1);
     return status;
 }
 
-void shm_tell(shm_endpoint *e, int mine)
+void tutti_shm_tell(shm_endpoint *e, int mine)
 {
     for (int r = 0; r < e->size; r++) {
         if (r != e->rank && e->peers[r].news) {

@@ -61,7 +61,7 @@ static tutti_status root_failure(const shm_within *within, const run_rank *ranks
     return tutti_fail_rank(err, line->status != 0 ? (tutti_status)line->status : TUTTI_ERR_STATE, line->blame, "%s", line->words);
 }
 
-tutti_status shm_run(tutti_runtime *rt, const tutti_launch *launch, tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err), void *arg, tutti_error *err)
+tutti_status tutti_shm_run(tutti_runtime *rt, const tutti_launch *launch, tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err), void *arg, tutti_error *err)
 {
     const int n = launch->size;
     shm_within within = { .region = { .fd = -1 } };
@@ -98,7 +98,7 @@ tutti_status shm_run(tutti_runtime *rt, const tutti_launch *launch, tutti_status
         tutti_thread_join(ranks[r].thread, NULL);
     status = root_failure(&within, ranks, err);
 out:
-    shm_windows_close(within.windows);
+    tutti_shm_windows_close(within.windows);
     tutti_free(ranks);
     tutti_shm_region_close(&within.region);
     return status;

@@ -114,7 +114,7 @@ static tutti_status join(shm_endpoint *e, tutti_error *err)
     if (!atomic_compare_exchange_strong_explicit(&e->self->state, &absent, TUTTI_SHM_RUNNING, memory_order_acq_rel, memory_order_acquire))
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "the place of worker %d of %d is taken already; a worker process opens one world in its life", e->rank, e->size);
     e->joined = true;
-    return shm_meet(e, err);
+    return tutti_shm_meet(e, err);
 }
 
 static void shm_close(void *t);
@@ -145,8 +145,8 @@ static tutti_status shm_open_endpoint(void **t, tutti_runtime *rt, const tutti_l
         shm_list_init(&e->posted[b]);
         shm_list_init(&e->unexpected[b]);
     }
-    shm_pool_init(&e->ops, sizeof(shm_op));
-    shm_pool_init(&e->messages, sizeof(shm_message));
+    tutti_shm_pool_init(&e->ops, sizeof(shm_op));
+    tutti_shm_pool_init(&e->messages, sizeof(shm_message));
 
     status = find_region(e, launch, err);
     if (status != TUTTI_OK)
@@ -179,7 +179,7 @@ out:
 static void end_list(shm_endpoint *e, shm_link *list)
 {
     while (!shm_list_empty(list))
-        shm_complete(e, SHM_OWNER(shm_op, link, list->next), TUTTI_CLOSED, -1);
+        tutti_shm_complete(e, SHM_OWNER(shm_op, link, list->next), TUTTI_CLOSED, -1);
 }
 
 /* Every request still in flight ends with TUTTI_CLOSED. */
@@ -191,14 +191,14 @@ static void end_requests(shm_endpoint *e)
             shm_answer *a = SHM_OWNER(shm_answer, link, p->outbox.next);
             shm_list_remove(&a->link);
             if (!a->is_message)
-                shm_complete(e, SHM_OWNER(shm_op, answer, a), TUTTI_CLOSED, -1);
+                tutti_shm_complete(e, SHM_OWNER(shm_op, answer, a), TUTTI_CLOSED, -1);
         }
         end_list(e, &p->sends);
         end_list(e, &p->streams);
         for (shm_link *at = p->messages.next; at != &p->messages; at = at->next) {
             shm_message *m = SHM_OWNER(shm_message, of_peer, at);
             if (m->op != NULL)
-                shm_complete(e, m->op, TUTTI_CLOSED, -1);
+                tutti_shm_complete(e, m->op, TUTTI_CLOSED, -1);
         }
     }
     for (int b = 0; b < SHM_BUCKETS; b++) {
@@ -206,7 +206,7 @@ static void end_requests(shm_endpoint *e)
         for (shm_link *at = e->unexpected[b].next; at != &e->unexpected[b]; at = at->next) {
             shm_message *m = SHM_OWNER(shm_message, link, at);
             if (m->local != NULL)
-                shm_complete(e, m->local, TUTTI_CLOSED, -1);
+                tutti_shm_complete(e, m->local, TUTTI_CLOSED, -1);
         }
     }
 }
@@ -232,9 +232,9 @@ static void shm_close(void *t)
     }
     if (e->lock_made)
         pthread_mutex_destroy(&e->lock);
-    shm_windows_close(e->windows);
-    shm_pool_fini(&e->messages);
-    shm_pool_fini(&e->ops);
+    tutti_shm_windows_close(e->windows);
+    tutti_shm_pool_fini(&e->messages);
+    tutti_shm_pool_fini(&e->ops);
     tutti_free(e->peers);
     tutti_shm_region_close(&e->region);
     tutti_free(e);
@@ -270,8 +270,8 @@ const tutti_transport_ops tutti_transport_shm = {
     .name = "shm", .help = "workers of one host over shared memory",
     .options = shm_option_table, .options_bytes = sizeof(shm_options),
     .open = shm_open_endpoint, .close = shm_close,
-    .send = shm_send, .recv = shm_recv, .wait_some = shm_wait_some, .cancel = shm_cancel,
+    .send = tutti_shm_send, .recv = tutti_shm_recv, .wait_some = tutti_shm_wait_some, .cancel = tutti_shm_cancel,
     .dead_peer = shm_dead_peer, .last_words = shm_last_words,
-    .window = shm_window_open, .publish = shm_publish, .await = shm_await,
-    .run = shm_run,
+    .window = tutti_shm_window_open, .publish = tutti_shm_publish, .await = tutti_shm_await,
+    .run = tutti_shm_run,
 };

@@ -167,48 +167,48 @@ typedef struct shm_within {
 } shm_within;
 
 /* pool.c */
-void shm_pool_init(shm_pool *pool, size_t thing_bytes);
-void shm_pool_fini(shm_pool *pool);
-shm_op *shm_op_take(shm_endpoint *e);                         /* NULL: no memory */
-void shm_op_give(shm_endpoint *e, shm_op *op);
-shm_op *shm_op_find(shm_endpoint *e, uint64_t id);            /* NULL: not any more */
-uint64_t shm_op_id(const shm_op *op);
-shm_message *shm_message_take(shm_endpoint *e);
-void shm_message_give(shm_endpoint *e, shm_message *m);
-shm_message *shm_message_find(shm_endpoint *e, uint64_t id);
-uint64_t shm_message_id(const shm_message *m);
-void shm_message_renew(shm_message *m);                       /* a new id: what is under way to the old one is dropped */
+void tutti_shm_pool_init(shm_pool *pool, size_t thing_bytes);
+void tutti_shm_pool_fini(shm_pool *pool);
+shm_op *tutti_shm_op_take(shm_endpoint *e);                         /* NULL: no memory */
+void tutti_shm_op_give(shm_endpoint *e, shm_op *op);
+shm_op *tutti_shm_op_find(shm_endpoint *e, uint64_t id);            /* NULL: not any more */
+uint64_t tutti_shm_op_id(const shm_op *op);
+shm_message *tutti_shm_message_take(shm_endpoint *e);
+void tutti_shm_message_give(shm_endpoint *e, shm_message *m);
+shm_message *tutti_shm_message_find(shm_endpoint *e, uint64_t id);
+uint64_t tutti_shm_message_id(const shm_message *m);
+void tutti_shm_message_renew(shm_message *m);                       /* a new id: what is under way to the old one is dropped */
 
 /* match.c */
-tutti_status shm_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note, tutti_buffer payload, tutti_error *err);
-tutti_status shm_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room, tutti_error *err);
-void shm_cancel(void *t, tutti_request *r);
-shm_link *shm_bucket(shm_link *buckets, uint64_t tag);
-void shm_complete(shm_endpoint *e, shm_op *op, tutti_status status, int rank); /* tells the request, gives the op back */
-shm_op *shm_match_posted(shm_endpoint *e, int from, uint64_t tag);             /* takes it out of its bucket; NULL: none */
-void shm_deliver(shm_endpoint *e, shm_op *op, const tutti_note *note, const unsigned char *payload); /* all at once */
-void shm_pair_up(shm_endpoint *e, shm_op *op, shm_message *m);                 /* neither is in a bucket */
-void shm_offer_message(shm_endpoint *e, shm_message *m);                       /* to the posted, else unexpected, by sequence */
-void shm_offer_op(shm_endpoint *e, shm_op *op);                                /* to the unexpected, else posted, by sequence */
+tutti_status tutti_shm_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note, tutti_buffer payload, tutti_error *err);
+tutti_status tutti_shm_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room, tutti_error *err);
+void tutti_shm_cancel(void *t, tutti_request *r);
+shm_link *tutti_shm_bucket(shm_link *buckets, uint64_t tag);
+void tutti_shm_complete(shm_endpoint *e, shm_op *op, tutti_status status, int rank); /* tells the request, gives the op back */
+shm_op *tutti_shm_match_posted(shm_endpoint *e, int from, uint64_t tag);             /* takes it out of its bucket; NULL: none */
+void tutti_shm_deliver(shm_endpoint *e, shm_op *op, const tutti_note *note, const unsigned char *payload); /* all at once */
+void tutti_shm_pair_up(shm_endpoint *e, shm_op *op, shm_message *m);                 /* neither is in a bucket */
+void tutti_shm_offer_message(shm_endpoint *e, shm_message *m);                       /* to the posted, else unexpected, by sequence */
+void tutti_shm_offer_op(shm_endpoint *e, shm_op *op);                                /* to the unexpected, else posted, by sequence */
 
 /* progress.c */
-bool shm_put(shm_endpoint *e, shm_peer *p, const shm_entry *entry, const void *payload, size_t bytes); /* false: no room now */
-void shm_answer_queue(shm_endpoint *e, int to, shm_answer *answer, shm_kind kind);
-tutti_status shm_progress(shm_endpoint *e, tutti_error *err);
+bool tutti_shm_put(shm_endpoint *e, shm_peer *p, const shm_entry *entry, const void *payload, size_t bytes); /* false: no room now */
+void tutti_shm_answer_queue(shm_endpoint *e, int to, shm_answer *answer, shm_kind kind);
+tutti_status tutti_shm_progress(shm_endpoint *e, tutti_error *err);
 /* Rings the bells of those for whom there is news; our own too if a request was completed and more than `mine` threads wait. */
-void shm_tell(shm_endpoint *e, int mine);
-void shm_message_drop(shm_endpoint *e, shm_message *m);       /* out of all lists, back to the pool */
+void tutti_shm_tell(shm_endpoint *e, int mine);
+void tutti_shm_message_drop(shm_endpoint *e, shm_message *m);       /* out of all lists, back to the pool */
 
 /* wait.c */
-tutti_status shm_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns, size_t *n_done, tutti_error *err);
-void shm_publish(void *t, _Atomic uint32_t *word, uint32_t value);
-tutti_status shm_await(void *t, int peer, _Atomic uint32_t *word, uint32_t value, int64_t deadline_ns, tutti_error *err);
+tutti_status tutti_shm_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns, size_t *n_done, tutti_error *err);
+void tutti_shm_publish(void *t, _Atomic uint32_t *word, uint32_t value);
+tutti_status tutti_shm_await(void *t, int peer, _Atomic uint32_t *word, uint32_t value, int64_t deadline_ns, tutti_error *err);
 
 /* window.c */
-tutti_status shm_meet(shm_endpoint *e, tutti_error *err);     /* blocks until all ranks have called it as often */
-tutti_status shm_window_open(void *t, const char *name, size_t bytes, void **of_rank, tutti_error *err);
-void shm_windows_close(shm_window *list);
+tutti_status tutti_shm_meet(shm_endpoint *e, tutti_error *err);     /* blocks until all ranks have called it as often */
+tutti_status tutti_shm_window_open(void *t, const char *name, size_t bytes, void **of_rank, tutti_error *err);
+void tutti_shm_windows_close(shm_window *list);
 
 /* run.c */
-tutti_status shm_run(tutti_runtime *rt, const tutti_launch *launch, tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err), void *arg, tutti_error *err);
+tutti_status tutti_shm_run(tutti_runtime *rt, const tutti_launch *launch, tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err), void *arg, tutti_error *err);
 #endif

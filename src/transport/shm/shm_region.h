@@ -103,7 +103,7 @@ void tutti_shm_depart(const tutti_shm_region *region, int rank, tutti_shm_state 
 int tutti_shm_root(const tutti_shm_region *region, int rank);
 /* The rank whose failure is the run's: killed ones first, then the first that failed by itself, then the first; -1: none. */
 int tutti_shm_culprit(const tutti_shm_region *region);
-/* "worker 2 was lost: killed by signal 9 (Killed)", "worker 2 failed: ...", "worker 2 has left the run". */
+/* "worker 2 was lost: killed by signal 9 (SIGKILL)", "worker 2 failed: ...", "worker 2 has left the run". */
 void tutti_shm_describe(const tutti_shm_region *region, int rank, char *text, size_t bytes);
 
 /* Room at [offset, offset + bytes) of the file, so that touching it cannot fail: 0 or an errno. */

@@ -31,7 +31,7 @@ static uint32_t bell_of(const shm_endpoint *e)
 
 static bool reached(_Atomic uint32_t *word, uint32_t value)
 {
-    return word != NULL && (int32_t)(atomic_load_explicit(word, memory_order_acquire) - value) >= 0; /* pairs with shm_publish */
+    return word != NULL && (int32_t)(atomic_load_explicit(word, memory_order_acquire) - value) >= 0; /* pairs with tutti_shm_publish */
 }
 
 static void sleep_on(shm_endpoint *e, uint32_t seen, int64_t deadline_ns)
@@ -92,7 +92,7 @@ static size_t count_done(tutti_request *const *r, size_t n)
     return done;
 }
 
-tutti_status shm_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns, size_t *n_done, tutti_error *err)
+tutti_status tutti_shm_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns, size_t *n_done, tutti_error *err)
 {
     shm_endpoint *e = t;
     tutti_status status;
@@ -105,7 +105,7 @@ tutti_status shm_wait_some(void *t, tutti_request *const *r, size_t n, size_t ne
     for (;;) {
         const uint32_t seen = bell_of(e);
         bool more;
-        status = shm_progress(e, err);
+        status = tutti_shm_progress(e, err);
         done = count_done(r, n);
         if (status != TUTTI_OK || done >= need)
             break;
@@ -126,7 +126,7 @@ tutti_status shm_wait_some(void *t, tutti_request *const *r, size_t n, size_t ne
     return status;
 }
 
-void shm_publish(void *t, _Atomic uint32_t *word, uint32_t value)
+void tutti_shm_publish(void *t, _Atomic uint32_t *word, uint32_t value)
 {
     shm_endpoint *e = t;
 
@@ -140,7 +140,7 @@ void shm_publish(void *t, _Atomic uint32_t *word, uint32_t value)
     }
 }
 
-tutti_status shm_await(void *t, int peer, _Atomic uint32_t *word, uint32_t value, int64_t deadline_ns, tutti_error *err)
+tutti_status tutti_shm_await(void *t, int peer, _Atomic uint32_t *word, uint32_t value, int64_t deadline_ns, tutti_error *err)
 {
     shm_endpoint *e = t;
     tutti_status status = TUTTI_OK;
@@ -154,7 +154,7 @@ tutti_status shm_await(void *t, int peer, _Atomic uint32_t *word, uint32_t value
     for (;;) {
         const uint32_t seen = bell_of(e);
         bool more;
-        status = shm_progress(e, err); /* the peer may need something of ours before it can publish */
+        status = tutti_shm_progress(e, err); /* the peer may need something of ours before it can publish */
         if (status != TUTTI_OK)
             break;
         gone = -1;

@@ -16,12 +16,12 @@
 #define MIB (1024.0 * 1024.0)
 #define HUGE_BYTES ((uint64_t)2 << 20)
 
-tutti_status shm_meet(shm_endpoint *e, tutti_error *err)
+tutti_status tutti_shm_meet(shm_endpoint *e, tutti_error *err)
 {
     e->step++;
-    shm_publish(e, &e->self->step, e->step);
+    tutti_shm_publish(e, &e->self->step, e->step);
     for (int r = 0; r < e->size; r++)
-        TUTTI_TRY(shm_await(e, r, &e->header->ranks[r].step, e->step, TUTTI_FOREVER, err));
+        TUTTI_TRY(tutti_shm_await(e, r, &e->header->ranks[r].step, e->step, TUTTI_FOREVER, err));
     return TUTTI_OK;
 }
 
@@ -101,7 +101,7 @@ static tutti_status verdict(const shm_endpoint *e, const char *name, uint64_t wh
     return TUTTI_OK;
 }
 
-tutti_status shm_window_open(void *t, const char *name, size_t bytes, void **of_rank, tutti_error *err)
+tutti_status tutti_shm_window_open(void *t, const char *name, size_t bytes, void **of_rank, tutti_error *err)
 {
     shm_endpoint *e = t;
     tutti_shm_rank *self = e->self;
@@ -117,14 +117,14 @@ tutti_status shm_window_open(void *t, const char *name, size_t bytes, void **of_
     self->window_cause = w == NULL ? ENOMEM : 0;
     self->window_map_cause = 0;
     snprintf(self->window_name, sizeof self->window_name, "%s", name);
-    status = shm_meet(e, err);
+    status = tutti_shm_meet(e, err);
     if (status != TUTTI_OK)
         goto out;
 
     sized = places(e, e->rank, &mine, &whole);
     if (self->window_cause == 0 && other_name(e) < 0)
         self->window_cause = sized ? tutti_shm_reserve(e->region.fd, e->window_end + mine, bytes) : EFBIG;
-    status = shm_meet(e, err);
+    status = tutti_shm_meet(e, err);
     if (status != TUTTI_OK)
         goto out;
 
@@ -142,7 +142,7 @@ tutti_status shm_window_open(void *t, const char *name, size_t bytes, void **of_
         if (e->within != NULL)
             e->within->window = memory;
     }
-    status = shm_meet(e, err);
+    status = tutti_shm_meet(e, err);
     if (status != TUTTI_OK)
         goto out;
 
@@ -158,7 +158,7 @@ tutti_status shm_window_open(void *t, const char *name, size_t bytes, void **of_
         }
         e->window_end += whole;
     }
-    met = shm_meet(e, status == TUTTI_OK ? err : NULL); /* until here others read what I laid open */
+    met = tutti_shm_meet(e, status == TUTTI_OK ? err : NULL); /* until here others read what I laid open */
     if (status == TUTTI_OK)
         status = met;
 out:
@@ -170,7 +170,7 @@ out:
     return status;
 }
 
-void shm_windows_close(shm_window *list)
+void tutti_shm_windows_close(shm_window *list)
 {
     while (list != NULL) {
         shm_window *next = list->next;

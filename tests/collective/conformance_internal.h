@@ -1,0 +1,73 @@
+/* conformance_internal.h: what the files of the suite share. conformance.c: collectives and their bits and bytes; conformance_faults.c: ports, wrong
+   calls, disagreement, death. Ranks are not cmocka's thread: they report failures as a status and a sentence. */
+#ifndef TUTTI_TESTS_CONFORMANCE_INTERNAL_H
+#define TUTTI_TESTS_CONFORMANCE_INTERNAL_H
+#include "conformance.h"
+#include "collective/collective_internal.h"
+#include "values.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#define CHECK(condition, ...)                                                   \
+    do {                                                                        \
+        if (!(condition))                                                       \
+            return tutti_fail(err, TUTTI_ERR_NUMBER, 0, __VA_ARGS__);           \
+    } while (0)
+
+#define P_MAX 16
+#define VECTOR_BYTES ((size_t)1 << 20)
+
+typedef struct under_test {
+    const tutti_transport_ops *ops;
+    const char *spec;
+    int p;
+    int dying;        /* rank, in the tests of death */
+    int variant;
+    atomic_int counter;
+    unsigned char *expected[2];
+    atomic_ullong bits[P_MAX];
+    tutti_error errors[P_MAX];
+} under_test;
+
+typedef enum { PRIVATE, WINDOW, UNALIGNED, MIXED, MEMORIES } memory_kind;
+
+typedef struct rank_memory {
+    unsigned char *private, *window, *expected;
+} rank_memory;
+
+typedef struct counts_sent {
+    uint64_t bytes[64], messages[64];
+} counts_sent;
+
+/* conformance.c */
+void run_ranks(under_test *t, int p, tutti_status (*rank_main)(tutti_world *, void *, tutti_error *));
+tutti_status memory_open(rank_memory *m, tutti_world *world, tutti_error *err);
+void memory_close(rank_memory *m);
+unsigned char *vector_of(const rank_memory *m, memory_kind kind, int rank, size_t element);
+void take_counts(tutti_world *world, counts_sent *c);
+tutti_status one_allreduce(tutti_group *g, const rank_memory *m, counts_sent *sent, tutti_dtype dtype, int op, size_t count, memory_kind kind,
+                           const unsigned char *expected, tutti_error *err);
+tutti_status one_broadcast(tutti_group *g, const rank_memory *m, counts_sent *sent, tutti_dtype dtype, size_t count, int root, memory_kind kind,
+                           tutti_error *err);
+
+/* conformance_faults.c: tests, and rank mains that processes run too */
+tutti_status ports_main(tutti_world *world, void *arg, tutti_error *err);
+tutti_status double_main(tutti_world *world, void *arg, tutti_error *err);
+tutti_status again_main(tutti_world *world, void *arg, tutti_error *err);
+tutti_status common_main(tutti_world *world, void *arg, tutti_error *err);
+tutti_status leaving_main(tutti_world *world, void *arg, tutti_error *err);
+void small_host_values_are_reduced(void **state);
+void a_group_made_again_does_not_mix_with_the_first(void **state);
+void wrong_calls_are_refused_with_a_sentence(void **state);
+void insisting_on_windows_works_or_is_refused(void **state);
+void members_who_disagree_are_told_both_sides(void **state);
+void a_members_death_ends_the_others_calls_with_its_name(void **state);
+void a_rank_that_leaves_ends_only_the_calls_that_need_it(void **state);
+void survivors_hear_the_cause_and_go_on_without_the_lost(void **state);
+void ports_carry_notes_and_payloads(void **state);
+void common_memory_is_filled_once_and_seen_by_all(void **state);
+#endif

@@ -1,0 +1,275 @@
+/* Goal: a world opens only where it has a place, says what is wrong otherwise, and a collective that has run before allocates nothing.
+   Method: environments set by hand; the allocator underneath counted. */
+#include "collective/collective_internal.h"
+#include "tutti/launch.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#endif
+
+static atomic_int allocations;
+#ifndef SANITIZED
+void *aligned_alloc(size_t alignment, size_t bytes) /* in place of libc's: what tutti_alloc calls */
+{
+    void *memory = NULL;
+
+    atomic_fetch_add(&allocations, 1);
+    return posix_memalign(&memory, alignment, bytes) == 0 ? memory : NULL;
+}
+#endif
+
+static int clean(void **state)
+{
+    static const char *const names[] = { "TUTTI_RANK", "TUTTI_SIZE", "TUTTI_CPU", "TUTTI_SHM_FD", "OMPI_COMM_WORLD_SIZE" };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(names); k++)
+        unsetenv(names[k]);
+    return 0;
+}
+
+static void refused(const char *spec, const char *sentence)
+{
+    tutti_error err = { 0 };
+    tutti_world *world = (tutti_world *)(uintptr_t)1;
+
+    assert_int_equal(tutti_world_open(&world, spec, &err), TUTTI_ERR_USAGE);
+    assert_null(world);
+    if (strstr(err.text, sentence) == NULL)
+        fail_msg("'%s' lacks '%s'", err.text, sentence);
+}
+
+static void without_a_launcher_it_is_rank_0_of_1(void **state)
+{
+    tutti_error err = { 0 };
+    tutti_world *world;
+    float x[3] = { 1, 2, 3 };
+    uint64_t bytes, messages;
+    void *memory;
+    bool fill;
+
+    (void)state;
+    if (tutti_world_open(&world, "", &err) != TUTTI_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(tutti_world_rank(world), 0);
+    assert_int_equal(tutti_world_size(world), 1);
+    assert_string_equal(tutti_world_transport(world), "shm");
+    assert_int_equal(tutti_world_dead(world, NULL, 0), -1);
+    tutti_group g = tutti_group_workers(world, 0);
+    assert_int_equal(tutti_allreduce(&g, TUTTI_MEAN, tutti_f32(tutti_world_device(world), x, 3), &err), TUTTI_OK);
+    assert_int_equal(tutti_allreduce_weighted(&g, 0.5f, tutti_f32(NULL, x, 3), &err), TUTTI_OK);
+    assert_true(x[0] == 0.5f && x[1] == 1.0f && x[2] == 1.5f);
+    assert_int_equal(tutti_world_window(world, "w", 100, &memory, &err), TUTTI_OK);
+    memset(memory, 1, 100);
+    assert_int_equal(tutti_world_common(world, "c", 100, &memory, &fill, &err), TUTTI_OK);
+    assert_true(fill);
+    memset(memory, 1, 100);
+    tutti_world_sent(world, TUTTI_ANY, &bytes, &messages);
+    assert_int_equal(bytes + messages, 0);
+    tutti_world_close(world);
+}
+
+static void bad_places_are_refused(void **state)
+{
+    static const struct { const char *rank, *size; } places[] = { { "0", NULL }, { NULL, "2" }, { "2", "2" }, { "-1", "2" }, { "0", "0" }, { "", "2" },
+                                                                  { "0x", "2" }, { "0", "99999999999999999999" }, { "zero", "one" } };
+
+    for (size_t k = 0; k < TUTTI_LENGTH(places); k++) {
+        clean(state);
+        if (places[k].rank != NULL)
+            setenv("TUTTI_RANK", places[k].rank, 1);
+        if (places[k].size != NULL)
+            setenv("TUTTI_SIZE", places[k].size, 1);
+        refused("shm", "unset both to run alone");
+    }
+}
+
+static void other_launchers_are_refused(void **state)
+{
+    (void)state;
+    setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
+    refused("shm", "OMPI_COMM_WORLD_SIZE=4 (Open MPI)");
+    setenv("OMPI_COMM_WORLD_SIZE", "1", 1);
+    tutti_world *world;
+    assert_int_equal(tutti_world_open(&world, "shm", NULL), TUTTI_OK);
+    tutti_world_close(world);
+}
+
+static void unknown_transports_are_refused_with_the_known(void **state)
+{
+    tutti_error err = { 0 };
+
+    (void)state;
+    refused("smh", "no transport is named 'smh'");
+    refused("smh", "known: shm");
+    refused("shm(", "shm");
+    assert_int_equal(tutti_world_run("telepathy", 2, NULL, NULL, &err), TUTTI_ERR_USAGE);
+    assert_non_null(strstr(err.text, "telepathy"));
+    assert_int_equal(tutti_world_run("shm", 0, NULL, NULL, &err), TUTTI_ERR_USAGE);
+}
+
+static void the_cpu_level_can_be_lowered_by_name_only(void **state)
+{
+    tutti_world *world;
+
+    (void)state;
+    setenv("TUTTI_CPU", "scalar", 1);
+    assert_int_equal(tutti_world_open(&world, "", NULL), TUTTI_OK);
+    assert_int_equal(tutti_device_cpu(tutti_world_device(world)), TUTTI_CPU_SCALAR);
+    tutti_world_close(world);
+    setenv("TUTTI_CPU", "avx512", 1);
+    assert_int_equal(tutti_world_open(&world, "", NULL), TUTTI_OK);
+    assert_int_equal(tutti_device_cpu(tutti_world_device(world)), tutti_cpu_best());
+    tutti_world_close(world);
+    setenv("TUTTI_CPU", "sse9", 1);
+    refused("", "TUTTI_CPU is 'sse9'; it must be scalar, avx2 or avx512");
+}
+
+static void transports_of_another_version_are_refused(void **state)
+{
+    tutti_transport_ops old = *tutti_transport_find("shm");
+    const tutti_launch launch = { .size = 1, .spec = "shm" };
+    tutti_error err = { 0 };
+    tutti_world *world;
+
+    (void)state;
+    old.abi++;
+    assert_int_equal(tutti_world_open_on(&world, &old, &launch, NULL, &err), TUTTI_ERR_USAGE);
+    assert_non_null(strstr(err.text, "same version"));
+    old.abi--;
+    old.bytes--;
+    assert_int_equal(tutti_world_open_on(&world, &old, &launch, NULL, &err), TUTTI_ERR_USAGE);
+}
+
+static void ports_and_keyed_groups_are_pure_functions(void **state)
+{
+    tutti_world world = { .rank = 1, .size = 4 };
+    const int ranks[] = { 3, 1, 0 };
+    const tutti_group g = tutti_group_of(&world, ranks, 3, 42), all = tutti_group_workers(&world, 42);
+    const tutti_group a = tutti_group_keyed(&g, 1, 2), b = tutti_group_keyed(&g, 2, 1), c = tutti_group_keyed(&g, 1, 2);
+
+    (void)state;
+    assert_int_equal(g.index, 1);
+    assert_int_equal(all.index, 1);
+    assert_int_equal(all.size, 4);
+    assert_true(a.context != b.context && a.context == c.context && a.context != g.context);
+    assert_int_equal(a.sequence, 2);
+    assert_true(tutti_port_of("hop", 1, 2) == tutti_port_of("hop", 1, 2));
+    assert_true(tutti_port_of("hop", 1, 2) != tutti_port_of("hop", 2, 1));
+    assert_true(tutti_port_of("hop", 1, 2) != tutti_port_of("pop", 1, 2));
+}
+
+/* ---- nothing allocates in a steady state ---- */
+
+static tutti_status one_step(tutti_group *g, float *window, float *private, tutti_error *err)
+{
+    static const char *const algorithms[] = { NULL, "direct", "tree", "doubling" };
+    double small[4] = { 0 };
+
+    for (size_t a = 0; a < TUTTI_LENGTH(algorithms); a++)
+        for (size_t count = 10; count <= 100000; count *= 10) {
+            g->algorithm = algorithms[a];
+            TUTTI_TRY(tutti_allreduce(g, TUTTI_MEAN, tutti_f32(NULL, window, count), err));
+            TUTTI_TRY(tutti_allreduce_weighted(g, 0.5f, tutti_f32(NULL, private, count), err));
+            TUTTI_TRY(tutti_broadcast(g, 1, tutti_f32(NULL, private, count), err));
+        }
+    TUTTI_TRY(tutti_reduce_double(g, TUTTI_SUM, small, 4, err));
+    return tutti_barrier(g, err);
+}
+
+static tutti_status steady_main(tutti_world *world, void *arg, tutti_error *err)
+{
+    tutti_group g = tutti_group_workers(world, 1);
+    float *private = tutti_alloc(100000, sizeof(float));
+    void *window;
+    int before = 0;
+
+    (void)arg;
+    TUTTI_TRY(tutti_world_window(world, "w", 100000 * sizeof(float), &window, err));
+    for (int k = 0; k < 100; k++) {
+        if (k == 50)
+            before = atomic_load(&allocations);
+        TUTTI_TRY(one_step(&g, window, private, err));
+    }
+    if (atomic_load(&allocations) != before)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "%d allocations in 50 steps", atomic_load(&allocations) - before);
+    TUTTI_TRY(tutti_barrier(&g, err)); /* nobody frees before all have counted */
+    tutti_free(private);
+    return TUTTI_OK;
+}
+
+static void collectives_that_have_run_before_allocate_nothing(void **state)
+{
+    tutti_error err = { 0 };
+
+    (void)state;
+    if (tutti_world_run("shm", 3, steady_main, NULL, &err) != TUTTI_OK)
+        fail_msg("%s", err.text);
+#ifndef SANITIZED
+    assert_true(atomic_load(&allocations) > 0); /* they are counted at all */
+#endif
+}
+
+/* More lists than the cache holds, in use and not, from several threads: every borrower gets the list it asked for. */
+static tutti_status borrow_main(void *arg, tutti_error *err)
+{
+    tutti_world *world = arg;
+
+    for (uint64_t k = 0; k < 3000; k++) {
+        const size_t count = (size_t)(tutti_random((tutti_rng){ 5, (uintptr_t)err, 0 }, k) % 900);
+        const tutti_schedule_key key = { TUTTI_ALLREDUCE, tutti_algorithm_find(TUTTI_ALLREDUCE, "tree"), 8, 3, 0, count };
+        tutti_schedule *s;
+        TUTTI_TRY(tutti_schedule_borrow(world, &key, &s, err));
+        if (s->key.count != count)
+            return tutti_fail(err, TUTTI_ERR_STATE, 0, "asked for %zu, got %zu", count, s->key.count);
+        tutti_schedule_return(world, s);
+    }
+    return TUTTI_OK;
+}
+
+static void the_cache_is_bounded_and_gives_what_was_asked_for(void **state)
+{
+    tutti_thread *threads[3];
+    tutti_error err = { 0 };
+    tutti_world *world;
+
+    (void)state;
+    assert_int_equal(tutti_world_open(&world, "", &err), TUTTI_OK);
+    for (int k = 0; k < 3; k++)
+        assert_int_equal(tutti_thread_open(&threads[k], tutti_world_runtime(world), "borrower", borrow_main, world, &err), TUTTI_OK);
+    for (int k = 0; k < 3; k++)
+        if (tutti_thread_join(threads[k], &err) != TUTTI_OK)
+            fail_msg("%s", err.text);
+    for (int set = 0; set < TUTTI_CACHE_SETS; set++)
+        for (int way = 0; way < TUTTI_CACHE_WAYS; way++)
+            assert_true(world->schedules[set][way] == NULL || world->schedules[set][way]->users == 0);
+    tutti_world_close(world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(without_a_launcher_it_is_rank_0_of_1, clean),
+        cmocka_unit_test_setup(bad_places_are_refused, clean),
+        cmocka_unit_test_setup(other_launchers_are_refused, clean),
+        cmocka_unit_test_setup(unknown_transports_are_refused_with_the_known, clean),
+        cmocka_unit_test_setup(the_cpu_level_can_be_lowered_by_name_only, clean),
+        cmocka_unit_test_setup(transports_of_another_version_are_refused, clean),
+        cmocka_unit_test_setup(ports_and_keyed_groups_are_pure_functions, clean),
+        cmocka_unit_test_setup(collectives_that_have_run_before_allocate_nothing, clean),
+        cmocka_unit_test_setup(the_cache_is_bounded_and_gives_what_was_asked_for, clean),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
