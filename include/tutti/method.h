@@ -32,7 +32,8 @@ typedef struct tutti_piece {
     tutti_group group;                   /* the workers, keyed so that no other piece or step meets it; set by the engine before each exchange */
 } tutti_piece;
 typedef struct tutti_layout {
-    size_t n;                            /* padded: a multiple of 64 x workers; padding stays 0 */
+    size_t used;                         /* elements of all tensors; they stand back to back */
+    size_t n;                            /* padded: a multiple of 64 x workers; padding stays 0 and is not sent */
     const tutti_tensor *tensor; int n_tensors;
     int n_units;
     const tutti_piece *piece; int n_pieces;
@@ -110,7 +111,7 @@ const tutti_method_ops *tutti_method_find(const char *name);
 /* ---- what hooks may ask of the engine ---- */
 tutti_rate tutti_rate_now(const tutti_method *m);                 /* lr, scale 1, t = step + 1 */
 tutti_status tutti_base_step(tutti_method *m, tutti_error *err);  /* vote on non-finite gradients, clip, update */
-tutti_status tutti_average(tutti_method *m, float *x, tutti_error *err); /* x[0..n) := mean over the workers, plain fp32, blocks; client thread */
+tutti_status tutti_average(tutti_method *m, float *x, tutti_error *err); /* x := mean over the workers, plain fp32, blocks; client thread */
 void tutti_event(tutti_method *m, const char *kind, const char *format, ...) __attribute__((format(printf, 3, 4)));
 #ifdef __cplusplus
 }

@@ -63,7 +63,8 @@ void tutti_nn_close(tutti_nn *nn);
    done after its last. So the order of the calls does not depend on the number of samples, and is the same without any:
      cnn, forward: need 0 1, done 0 1, need 2, done 2, need 3, done 3; backward: need 3, ready, done 3, need 2, ready, done 2,
      need 1 0, ready (unit 1), ready (unit 0), done 1 0.
-   Members may be NULL. */
+   A pass of more than 64 samples runs in blocks of 64: a unit is needed in the first block's forward and done in the last one's, backward calls come
+   in the last block. Members may be NULL. */
 typedef struct tutti_nn_hooks {
     void *user;
     tutti_status (*need)(void *user, int unit, bool backward, tutti_error *err);
@@ -72,6 +73,7 @@ typedef struct tutti_nn_hooks {
 } tutti_nn_hooks;
 /* Forward and backward over `samples` samples. x: samples x channels x height x width; labels: samples. values[k], gradients[k]: of
    params[k]. Loss: softmax cross-entropy. Gradient: of (sum of the samples' losses) / divisor, written, or added if `add`.
+   The gradient is the binary tree sum over blocks of 64 samples: a batch of 256 gives the bits of four batches of 64 added in that tree.
    *loss_sum: sum of the samples' losses. A label that is no class is TUTTI_ERR_CORRUPT with its index and value; samples > batch or a divisor
    that is not positive and finite TUTTI_ERR_USAGE, all before the first hook. After any failure the gradients are undefined and the
    next pass is as good as the first. A NaN in a value need not reach the loss (ReLU on oneDNN turns it into 0).

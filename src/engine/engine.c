@@ -110,7 +110,7 @@ static tutti_status initial_values(tutti_engine *e, tutti_error *err)
                 e->options.initial(e->options.user, i, m->x + t->first);
         }
     e->values_changed = true;
-    return m->workers > 1 ? tutti_broadcast(&m->all, 0, tutti_f32(m->device, m->x, m->n), err) : TUTTI_OK;
+    return m->workers > 1 ? tutti_broadcast(&m->all, 0, tutti_f32(m->device, m->x, e->layout.used), err) : TUTTI_OK;
 }
 
 static tutti_status open_all(tutti_engine *e, const tutti_param *params, int n_params, const tutti_method_ops *const *methods, tutti_error *err)

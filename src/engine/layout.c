@@ -1,12 +1,12 @@
-/* layout.c: the flat vector. Tensors stand in the order their gradients become ready, each on a cache line of its own (ALIGN); pieces are cut
-   between tensors, as DDP's buckets are (Li et al. 2020, section 3.2.3): append until the limit is reached, then close; the first has a
+/* layout.c: the flat vector. Tensors stand in the order their gradients become ready, back to back, so that what a piece sends is what its tensors
+   have (starting each on a cache line of its own gained nothing measurable: mlp within 1 %); pieces are cut between tensors, as DDP's buckets are (Li et al. 2020, section 3.2.3): append until the limit is reached, then close; the first has a
    smaller limit so that communication starts early. Nothing here changes after open. */
 #include <errno.h>
 #include <string.h>
 
 #include "engine_internal.h"
 
-enum { ALIGN = 16, PADDING = 64 };
+enum { PADDING = 64 };
 
 static tutti_status place_one(tutti_engine *e, const tutti_param *p, int i, size_t *at, tutti_error *err)
 {
@@ -34,9 +34,8 @@ static tutti_status place_one(tutti_engine *e, const tutti_param *p, int i, size
         t->rows = count;
         t->cols = 1;
     }
-    if (!tutti_size_add(*at, count, at) || !tutti_size_add(*at, ALIGN - 1, at))
+    if (!tutti_size_add(*at, count, at))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "parameter '%s' makes the model larger than this machine's addresses", p->name);
-    *at &= ~(size_t)(ALIGN - 1);
     if (e->layout.n_units <= p->unit)
         e->layout.n_units = p->unit + 1;
     return TUTTI_OK;
@@ -66,6 +65,7 @@ tutti_status tutti_engine_place(tutti_engine *e, const tutti_param *params, int 
         e->params[i] = params[i];
         e->params[i].name = e->tensors[i].name;
     }
+    e->layout.used = at;
     if (!tutti_size_add(at, padding - 1, &at))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the model is larger than this machine's addresses");
     e->layout.tensor = e->tensors;

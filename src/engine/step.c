@@ -354,7 +354,7 @@ tutti_status tutti_average(tutti_method *m, float *x, tutti_error *err)
     tutti_engine *e = m->engine;
     const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
     const int64_t begin = tutti_now_ns(e->rt);
-    const tutti_status status = tutti_allreduce(&m->all, TUTTI_MEAN, tutti_f32(m->device, x, m->n), err);
+    const tutti_status status = tutti_allreduce(&m->all, TUTTI_MEAN, tutti_f32(m->device, x, m->layout->used), err);
 
     e->clock.comm_ns += tutti_now_ns(e->rt) - begin;
     tutti_engine_doing(e, was);

@@ -3,13 +3,23 @@
    The convolution units are one block as far as hooks go: all are needed before its first tile and done after its last, so that the
    order of the calls does not depend on how many tiles, that is samples, a worker has. `ready` is called as soon as a tensor is
    final, between a unit's two halves of backward, so that its exchange overlaps the rest. A pass of no samples makes the
-   same calls in the same order without computing. */
+   same calls in the same order without computing.
+
+   A pass runs in blocks of 64 samples, and the blocks' gradients are added in the house's one order: the binary tree over the blocks. So four workers
+   with 64 samples each and one worker with 256 compute the same gradient to the bit (their common divisor is a power of two apart, which is exact);
+   without it a single ReLU that rounding turns over sends two such runs apart within a hundred steps. It also bounds the activations by 64
+   samples. The tree is a binary counter over a stack of gradient sets: the caller's at the bottom, floor(log2(blocks)) of our own above it. */
 #include "nn_internal.h"
 #include <math.h>
 #include <string.h>
 
+enum { BLOCK = 64, SETS_MAX = 16 }; /* batches up to 2^20 */
+
 struct tutti_nn {
     nn_net net;
+    int sets;              /* own gradient sets */
+    float *set_memory;     /* sets x values: the parameters one after another, as in the table */
+    size_t values;
     const nn_backend *ops;
     void *backend;
     tutti_device *device;  /* NULL: nothing is charged */
@@ -30,7 +40,7 @@ static const nn_backend *find_backend(const char *name)
 tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn_options *options, tutti_error *err)
 {
     const tutti_nn_options o = options != NULL ? *options : (tutti_nn_options){ 0 };
-    const nn_settings settings = { .batch = o.batch, .threads = o.threads == 0 ? 1 : o.threads,
+    const nn_settings settings = { .batch = o.batch < BLOCK ? o.batch : BLOCK, .threads = o.threads == 0 ? 1 : o.threads,
                                    .cpu = o.device != NULL ? tutti_device_cpu(o.device) : tutti_cpu_best() };
     const nn_backend *ops = find_backend(o.backend);
     tutti_status status;
@@ -50,7 +60,15 @@ tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn
     nn->ops = ops;
     nn->device = o.device;
     nn->batch = o.batch;
-    status = ops->open(&nn->backend, &nn->net, &settings, err);
+    for (int u = 0; u < net->unit_count; u++)
+        nn->values += net->units[u].weights + (size_t)net->units[u].wide.channels;
+    for (int64_t blocks = (o.batch + BLOCK - 1) / BLOCK; blocks > 1; blocks /= 2)
+        nn->sets++;
+    if (nn->sets > 0) /* one more for a pass that adds: the caller's then takes the sum at the end */
+        nn->set_memory = tutti_alloc((size_t)++nn->sets, nn->values * sizeof(float));
+    status = nn->sets > 0 && nn->set_memory == NULL
+           ? tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %d sets of %zu gradients; use a batch of at most %d", nn->sets, nn->values, BLOCK)
+           : ops->open(&nn->backend, &nn->net, &settings, err);
     if (status != TUTTI_OK) {
         tutti_nn_close(nn);
         return tutti_fail_within(err, status, "opening a network on %s for %lld samples", ops->name, (long long)o.batch);
@@ -73,6 +91,7 @@ void tutti_nn_close(tutti_nn *nn)
     if (nn == NULL)
         return;
     nn->ops->close(nn->backend);
+    tutti_free(nn->set_memory);
     tutti_free(nn);
 }
 
@@ -116,33 +135,73 @@ static tutti_status forward_unit(tutti_nn *nn, int unit, int64_t first, int64_t 
     return TUTTI_OK;
 }
 
-static tutti_status forward_pass(tutti_nn *nn, int64_t samples, const tutti_nn_hooks *hooks, tutti_error *err)
+/* What is needed stays so over all blocks: `needs` in the first one, `dones` in the last. */
+static tutti_status forward_pass(tutti_nn *nn, int64_t samples, const tutti_nn_hooks *needs, const tutti_nn_hooks *dones, tutti_error *err)
 {
     const int convs = nn->net.conv_count;
 
     for (int u = 0; u < convs; u++)
-        TUTTI_TRY(need(hooks, u, false, err));
+        TUTTI_TRY(need(needs, u, false, err));
     for (int64_t first = 0, count; first < samples; first += count) {
         count = tile_of(nn, samples, first);
         for (int u = 0; u < convs; u++)
             TUTTI_TRY(forward_unit(nn, u, first, count, err));
     }
     for (int u = 0; u < convs; u++)
-        TUTTI_TRY(done(hooks, u, false, err));
+        TUTTI_TRY(done(dones, u, false, err));
     for (int u = convs; u < nn->net.unit_count; u++) {
-        TUTTI_TRY(need(hooks, u, false, err));
+        TUTTI_TRY(need(needs, u, false, err));
         if (samples > 0)
             TUTTI_TRY(forward_unit(nn, u, 0, samples, err));
-        TUTTI_TRY(done(hooks, u, false, err));
+        TUTTI_TRY(done(dones, u, false, err));
     }
     return TUTTI_OK;
 }
 
-static tutti_status backward_unit(tutti_nn *nn, int unit, int64_t first, int64_t count, bool last, const tutti_nn_hooks *hooks, tutti_error *err)
+/* ---- the tree over blocks ---- */
+typedef struct stack {
+    float *const *set[SETS_MAX + 2];  /* gradient pointers of each set, bottom first; set[top - 1] is being written */
+    float *own[SETS_MAX + 1][2 * NN_UNITS_MAX];
+    float *const *total;              /* where a pass that adds wants it; NULL: the bottom is the caller's */
+    int top;
+} stack;
+
+static size_t count_of(const tutti_nn *nn, int param)
+{
+    const nn_unit *u = &nn->net.units[nn->net.unit_count - 1 - param / 2];
+    return param % 2 == 0 ? u->weights : (size_t)u->wide.channels;
+}
+
+static void add_sets(const tutti_nn *nn, float *const *from, float *const *to, int param)
+{
+    const float *restrict x = from[param];
+    float *restrict y = to[param];
+
+    if (nn->device != NULL)
+        tutti_add(nn->device, count_of(nn, param), x, y);
+    else
+        for (size_t i = 0; i < count_of(nn, param); i++)
+            y[i] += x[i];
+}
+
+/* The parameter's final sum: the stack falls together from its top; then what the caller had. */
+static void collapse(const tutti_nn *nn, const stack *s, int param)
+{
+    for (int k = s->top; k > 1; k--)
+        add_sets(nn, s->set[k - 1], s->set[k - 2], param);
+    if (s->total != NULL)
+        add_sets(nn, s->set[0], s->total, param);
+}
+
+static tutti_status backward_unit(tutti_nn *nn, int unit, int64_t first, int64_t count, bool last, const stack *sums, const tutti_nn_hooks *hooks, tutti_error *err)
 {
     if (count > 0) {
         TUTTI_TRY(nn->ops->weights(nn->backend, unit, first, count, err));
         charge(nn, unit, count);
+    }
+    if (last && sums != NULL) {
+        collapse(nn, sums, nn_weight(&nn->net, unit));
+        collapse(nn, sums, nn_bias(&nn->net, unit));
     }
     if (last)
         TUTTI_TRY(ready(nn, hooks, unit, err));
@@ -153,14 +212,15 @@ static tutti_status backward_unit(tutti_nn *nn, int unit, int64_t first, int64_t
     return TUTTI_OK;
 }
 
-static tutti_status backward_pass(tutti_nn *nn, int64_t samples, const tutti_nn_hooks *hooks, tutti_error *err)
+/* sums: the stack, in the last of several blocks; hooks NULL in those before. */
+static tutti_status backward_pass(tutti_nn *nn, int64_t samples, const stack *sums, const tutti_nn_hooks *hooks, tutti_error *err)
 {
     const int convs = nn->net.conv_count;
     int64_t first = 0;
 
     for (int u = nn->net.unit_count - 1; u >= convs; u--) {
         TUTTI_TRY(need(hooks, u, true, err));
-        TUTTI_TRY(backward_unit(nn, u, 0, samples, true, hooks, err));
+        TUTTI_TRY(backward_unit(nn, u, 0, samples, true, sums, hooks, err));
         TUTTI_TRY(done(hooks, u, true, err));
     }
     for (int u = convs - 1; u >= 0; u--)
@@ -169,7 +229,7 @@ static tutti_status backward_pass(tutti_nn *nn, int64_t samples, const tutti_nn_
         const int64_t count = samples > 0 ? tile_of(nn, samples, first) : 0;
         const bool last = first + count == samples;
         for (int u = convs - 1; u >= 0; u--)
-            TUTTI_TRY(backward_unit(nn, u, first, count, last, hooks, err));
+            TUTTI_TRY(backward_unit(nn, u, first, count, last, sums, hooks, err));
         first += count;
     } while (first < samples);
     for (int u = convs - 1; u >= 0; u--)
@@ -185,6 +245,49 @@ static tutti_status check_labels(const tutti_nn *nn, const uint8_t *labels, int6
     for (int64_t i = 0; i < samples; i++)
         if (labels[i] >= classes)
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the label of sample %lld is %d; the task has classes 0 to %d", (long long)i, labels[i], classes - 1);
+    return TUTTI_OK;
+}
+
+static tutti_status pass_in_blocks(tutti_nn *nn, const nn_run *whole, double divisor, const tutti_nn_hooks *hooks, double *loss_sum, tutti_error *err)
+{
+    const nn_shape sample = { nn->net.task.channels, nn->net.task.height, nn->net.task.width };
+    const int params = 2 * nn->net.unit_count;
+    stack s = { .total = whole->add ? whole->gradients : NULL };
+    double total = 0;
+    int bottom = 0;
+
+    if (!whole->add)
+        s.set[bottom++] = whole->gradients;
+    for (int k = 0; k < nn->sets && bottom < (int)TUTTI_LENGTH(s.set); k++) {
+        float *at = nn->set_memory + (size_t)k * nn->values;
+        for (int param = 0; param < params; at += count_of(nn, param++))
+            s.own[k][param] = at;
+        s.set[bottom++] = s.own[k];
+    }
+    for (int64_t first = 0, block = 0; first < whole->samples; first += BLOCK, block++) {
+        const bool last = first + BLOCK >= whole->samples;
+        nn_run run = *whole;
+        int64_t correct;
+        double sum;
+
+        run.x = whole->x + first * nn_values(sample);
+        run.labels = whole->labels + first;
+        run.samples = last ? whole->samples - first : BLOCK;
+        run.add = false;
+        run.same_weights = first > 0 || whole->same_weights;
+        run.gradients = s.set[s.top++];
+        nn->prepared = false;
+        TUTTI_TRY(nn->ops->begin(nn->backend, &run, err));
+        TUTTI_TRY(forward_pass(nn, run.samples, first == 0 ? hooks : NULL, last ? hooks : NULL, err));
+        nn->ops->loss(nn->backend, divisor, &sum, &correct);
+        total += sum;
+        TUTTI_TRY(backward_pass(nn, run.samples, last ? &s : NULL, last ? hooks : NULL, err));
+        for (int64_t pairs = block + 1; !last && pairs % 2 == 0; pairs /= 2, s.top--)
+            for (int param = 0; param < params; param++)
+                add_sets(nn, s.set[s.top - 1], s.set[s.top - 2], param);
+    }
+    nn->prepared = true;
+    *loss_sum = total;
     return TUTTI_OK;
 }
 
@@ -210,14 +313,16 @@ tutti_status tutti_nn_pass(tutti_nn *nn, const float *x, const uint8_t *labels, 
             const nn_unit *u = &nn->net.units[nn->net.unit_count - 1 - k / 2];
             memset(gradients[k], 0, (k % 2 == 0 ? u->weights : (size_t)u->wide.channels) * sizeof(float));
         }
-        TUTTI_TRY(forward_pass(nn, 0, hooks, err));
-        return backward_pass(nn, 0, hooks, err);
+        TUTTI_TRY(forward_pass(nn, 0, hooks, hooks, err));
+        return backward_pass(nn, 0, NULL, hooks, err);
     }
+    if (samples > BLOCK)
+        return pass_in_blocks(nn, &run, divisor, hooks, loss_sum, err);
     nn->prepared = false;
     TUTTI_TRY(nn->ops->begin(nn->backend, &run, err));
-    TUTTI_TRY(forward_pass(nn, samples, hooks, err));
+    TUTTI_TRY(forward_pass(nn, samples, hooks, hooks, err));
     nn->ops->loss(nn->backend, divisor, &sum, &correct);
-    TUTTI_TRY(backward_pass(nn, samples, hooks, err));
+    TUTTI_TRY(backward_pass(nn, samples, NULL, hooks, err));
     nn->prepared = true;
     *loss_sum = sum;
     return TUTTI_OK;
@@ -245,7 +350,7 @@ tutti_status tutti_nn_evaluate(tutti_nn *nn, const float *x, const uint8_t *labe
 
         count = run.samples;
         TUTTI_TRY(nn->ops->begin(nn->backend, &run, err));
-        TUTTI_TRY(forward_pass(nn, count, NULL, err));
+        TUTTI_TRY(forward_pass(nn, count, NULL, NULL, err));
         nn->ops->loss(nn->backend, 1, &sum, &hits);
         total += sum;
         right += hits;
@@ -266,7 +371,7 @@ void tutti_nn_flops(const tutti_nn *nn, double *forward, double *backward)
 
 size_t tutti_nn_bytes(const tutti_nn *nn)
 {
-    return sizeof *nn + nn->ops->bytes(nn->backend);
+    return sizeof *nn + (size_t)nn->sets * nn->values * sizeof(float) + nn->ops->bytes(nn->backend);
 }
 
 int tutti_nn_describe(const tutti_nn *nn, char *text, size_t bytes)
