@@ -13,6 +13,8 @@ typedef struct tutti_world tutti_world;
    (launch.h); without one it is rank 0 of 1. Variables of MPI, torchrun or Slurm that ask for more than one rank and are not ours to serve yet:
    TUTTI_ERR_USAGE with a sentence. A failure after the transport was open leaves its last words. */
 tutti_status tutti_world_open(tutti_world **out, const char *transport_spec, tutti_error *err);
+/* Would it be taken? Checks the transport's name and options and TUTTI_CPU without opening anything: for a launcher, before it starts workers. */
+tutti_status tutti_world_check(const char *transport_spec, tutti_error *err);
 /* rank_main as n ranks that are threads of this process (transports with run()); gives the root failure. */
 tutti_status tutti_world_run(const char *transport_spec, int n, tutti_status (*rank_main)(tutti_world *world, void *arg, tutti_error *err), void *arg, tutti_error *err);
 void tutti_world_close(tutti_world *world);

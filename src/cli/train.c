@@ -170,7 +170,9 @@ int tutti_cli_train(int argc, char **argv)
         else if (getenv("TUTTI_RANK") != NULL)
             code = work(&s, &err);
         else {
-            status = tutti_train_prepare(s.rt, &s.config, &err);
+            status = tutti_world_check(s.config.transport, &err);
+            if (status == TUTTI_OK)
+                status = tutti_train_prepare(s.rt, &s.config, &err);
             if (status == TUTTI_OK)
                 status = write_config(&s, &err);
             if (status == TUTTI_OK)

@@ -105,7 +105,7 @@ static tutti_status finish(tutti_world *world, tutti_request *r, int64_t deadlin
 
     if (status != TUTTI_OK) {
         tutti_cancel(world, r);
-        if (!r->done) /* else it came while we gave up: a message taken must not be lost */
+        if (!atomic_load_explicit(&r->done, memory_order_acquire)) /* else it came while we gave up: a message taken must not be lost */
             return status;
     }
     return r->status == TUTTI_OK ? TUTTI_OK : tutti_request_failed(world, r, doing, err);
@@ -129,7 +129,7 @@ tutti_status tutti_recv(tutti_world *world, int from, tutti_port port, tutti_not
         memset(note, 0, sizeof *note);
     TUTTI_TRY(tutti_post_recv(world, &r, from, port, room, err));
     status = finish(world, &r, deadline_ns, "receiving", err);
-    if (note != NULL && r.done)
+    if (note != NULL && atomic_load_explicit(&r.done, memory_order_acquire))
         *note = r.note;
     return status;
 }

@@ -150,6 +150,31 @@ tutti_status tutti_world_open_on(tutti_world **out, const tutti_transport_ops *o
     return status;
 }
 
+tutti_status tutti_world_check(const char *transport_spec, tutti_error *err)
+{
+    const char *text = transport_spec == NULL || transport_spec[0] == '\0' ? "shm" : transport_spec;
+    const tutti_transport_ops *ops;
+    tutti_spec *spec = NULL;
+    void *options;
+    tutti_cpu cpu;
+    char what[80];
+    tutti_status status;
+
+    TUTTI_TRY(cpu_of(environ, &cpu, err));
+    TUTTI_TRY(find_transport(text, &ops, err));
+    TUTTI_TRY(check_abi(ops, err));
+    options = tutti_alloc(ops->options_bytes + 1, 1);
+    if (options == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the options of '%s'", ops->name);
+    snprintf(what, sizeof what, "transport '%s'", ops->name);
+    status = tutti_spec_open(&spec, text, err);
+    if (status == TUTTI_OK)
+        status = tutti_spec_apply(spec, what, ops->options, options, err);
+    tutti_spec_close(spec);
+    tutti_free(options);
+    return status;
+}
+
 tutti_status tutti_world_open(tutti_world **out, const char *transport_spec, tutti_error *err)
 {
     const tutti_transport_ops *ops;

@@ -158,27 +158,39 @@ tutti_status tutti_train_results(tutti_run *run, double train_loss, tutti_error 
 {
     const tutti_train_config *c = run->config;
     const tutti_method *m = tutti_engine_method(run->engine);
-    const double workers = run->all.size;
     tutti_figures f;
     struct rusage usage;
-    /* parts of the time: means over workers; wall, bytes a worker and memory: the largest */
-    double sum[5], most[3];
+    /* Times are those of the worker whose wall time is the longest, so that they add up; bytes a worker and memory are the largest. */
+    double mine[7], *all, total_bytes = 0, most_bytes = 0, most_memory = 0;
+    const double *slowest;
     json_t *o;
     char *text;
     tutti_status status;
 
     tutti_engine_figures(run->engine, &f);
     getrusage(RUSAGE_SELF, &usage);
-    sum[0] = (double)f.compute_ns * 1e-9;
-    sum[1] = (double)f.comm_ns * 1e-9;
-    sum[2] = (double)f.exposed_ns * 1e-9;
-    sum[3] = (double)f.other_ns * 1e-9;
-    sum[4] = (double)f.bytes_sent;
-    most[0] = (double)f.wall_ns * 1e-9;
-    most[1] = (double)f.bytes_sent;
-    most[2] = (double)usage.ru_maxrss * 1024;
-    TUTTI_TRY(tutti_reduce_double(&run->all, TUTTI_SUM, sum, 5, err));
-    TUTTI_TRY(tutti_reduce_double(&run->all, TUTTI_MAX, most, 3, err));
+    mine[0] = (double)f.wall_ns * 1e-9;
+    mine[1] = (double)f.compute_ns * 1e-9;
+    mine[2] = (double)f.comm_ns * 1e-9;
+    mine[3] = (double)f.exposed_ns * 1e-9;
+    mine[4] = (double)f.other_ns * 1e-9;
+    mine[5] = (double)f.bytes_sent;
+    mine[6] = (double)usage.ru_maxrss * 1024;
+    all = tutti_alloc((size_t)run->all.size, sizeof mine);
+    if (all == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "gathering the figures of %d workers", run->all.size);
+    status = tutti_allgather(&run->all, tutti_host(mine, 7, TUTTI_F64), tutti_host(all, 7 * (size_t)run->all.size, TUTTI_F64), err);
+    slowest = all;
+    for (int r = 0; r < run->all.size; r++) {
+        const double *figures = all + 7 * r;
+        slowest = figures[0] > slowest[0] ? figures : slowest;
+        total_bytes += figures[5];
+        most_bytes = figures[5] > most_bytes ? figures[5] : most_bytes;
+        most_memory = figures[6] > most_memory ? figures[6] : most_memory;
+    }
+    memcpy(mine, slowest, sizeof mine);
+    tutti_free(all);
+    TUTTI_TRY(status);
     if (c->trace)
         TUTTI_TRY(write_trace(run, err));
     if (run->all.index != 0)
@@ -206,18 +218,18 @@ tutti_status tutti_train_results(tutti_run *run, double train_loss, tutti_error 
     json_object_set_new(o, "resumed_at_step", run->first_step > 0 ? json_integer((json_int_t)run->first_step) : json_null());
     json_object_set_new(o, "steps_skipped", json_integer((json_int_t)f.skipped));
     json_object_set_new(o, "samples", json_integer((json_int_t)f.samples));
-    json_object_set_new(o, "wall_seconds", json_real(most[0]));
-    json_object_set_new(o, "compute_seconds", json_real(sum[0] / workers));
-    json_object_set_new(o, "comm_seconds", json_real(sum[1] / workers));
-    json_object_set_new(o, "exposed_comm_seconds", json_real(sum[2] / workers));
-    json_object_set_new(o, "other_seconds", json_real(sum[3] / workers));
-    json_object_set_new(o, "bytes_sent_total", json_integer((json_int_t)sum[4]));
-    json_object_set_new(o, "bytes_sent_per_worker", json_integer((json_int_t)most[1]));
-    json_object_set_new(o, "samples_per_second", json_real(most[0] > 0 ? run->reported_samples / most[0] : 0));
+    json_object_set_new(o, "wall_seconds", json_real(mine[0]));
+    json_object_set_new(o, "compute_seconds", json_real(mine[1]));
+    json_object_set_new(o, "comm_seconds", json_real(mine[2]));
+    json_object_set_new(o, "exposed_comm_seconds", json_real(mine[3]));
+    json_object_set_new(o, "other_seconds", json_real(mine[4]));
+    json_object_set_new(o, "bytes_sent_total", json_integer((json_int_t)total_bytes));
+    json_object_set_new(o, "bytes_sent_per_worker", json_integer((json_int_t)most_bytes));
+    json_object_set_new(o, "samples_per_second", json_real(mine[0] > 0 ? run->reported_samples / mine[0] : 0));
     json_object_set_new(o, "final_train_loss", real_or_null(c->final_eval, train_loss));
     json_object_set_new(o, "final_test_loss", real_or_null(c->final_eval, run->test_loss));
     json_object_set_new(o, "final_test_accuracy", real_or_null(c->final_eval, run->test_accuracy));
-    json_object_set_new(o, "peak_rss_bytes_per_worker", json_integer((json_int_t)most[2]));
+    json_object_set_new(o, "peak_rss_bytes_per_worker", json_integer((json_int_t)most_memory));
     json_object_set_new(o, "staleness_max", json_integer(0)); /* synchronous: a gradient meets the values it was taken at */
     json_object_set_new(o, "staleness_mean", json_real(0));
     json_object_set_new(o, "target", c->target[0] != 0 ? json_string(c->target) : json_null());

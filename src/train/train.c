@@ -211,6 +211,7 @@ static tutti_status train(tutti_run *run, tutti_error *err)
     const tutti_train_config *c = run->config;
     const uint64_t per_epoch = tutti_share_steps(&run->share), eval_every = c->eval_every > 0 ? (uint64_t)c->eval_every : per_epoch;
 
+    TUTTI_TRY(tutti_barrier(&run->all, err)); /* start-up is outside: all clocks begin together */
     for (uint64_t step = run->first_step; step < run->steps && !run->target_reached; step++) {
         const uint64_t done = step + 1;
         TUTTI_TRY(one_step(run, err));

@@ -49,6 +49,12 @@ class Usage(Case):
         self.refused("there is no method 'sinlge'; did you mean 'single'?", "methods", "sinlge")
         self.refused("mlp", "train", "--model", "mpl", "--data", self.data, "--out", self.out("b"))
 
+    def test_transports_are_checked_before_anything_starts(self):
+        self.refused("no transport is named 'sim'", "train", "--transport", "sim", "--out", self.out("a"))
+        self.refused("option 'spin' is 'x'", "train", "--transport", "shm(spin=x)", "--out", self.out("a"))
+        self.refused("TUTTI_CPU is 'sse9'; it must be scalar, avx2 or avx512", "train", "--out", self.out("a"), TUTTI_CPU="sse9")
+        self.assertFalse(os.path.exists(self.out("a")))
+
     def test_values_out_of_range_are_refused_with_the_range(self):
         self.refused("'n' is 0; it must be from 1 to 1024", "train", "-n", "0")
         self.refused("'batch' is -3", "train", "--batch", "-3")

@@ -19,7 +19,7 @@ void tutti_shm_complete(shm_endpoint *e, shm_op *op, tutti_status status, int ra
         r->status = status;
         r->rank = rank;
         r->internal[0] = NULL;
-        r->done = true;
+        atomic_store_explicit(&r->done, true, memory_order_release); /* publishes the result; pairs with an acquire load by the owner */
         e->completed = true;
     }
     tutti_shm_op_give(e, op);
@@ -132,7 +132,7 @@ void tutti_shm_offer_op(shm_endpoint *e, shm_op *op)
 static tutti_status check(shm_endpoint *e, const char *doing, tutti_request *r, int peer, bool any, tutti_buffer b, size_t *bytes, tutti_error *err)
 {
     *bytes = 0;
-    if (r->posted && !r->done)
+    if (r->posted && !atomic_load_explicit(&r->done, memory_order_acquire))
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "%s with a request that is still in flight; wait for it or cancel it first", doing);
     if ((peer < 0 || peer >= e->size) && !(any && peer == TUTTI_ANY))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d of a run of %d; there are workers 0 to %d", doing, peer, e->size, e->size - 1);
@@ -145,7 +145,7 @@ static void begin(tutti_request *r)
 {
     r->status = TUTTI_OK;
     r->rank = -1;
-    r->done = false;
+    atomic_store_explicit(&r->done, false, memory_order_relaxed); /* nobody waits for it yet */
     r->posted = true;
     r->internal[0] = NULL;
 }
@@ -154,7 +154,7 @@ static void finish(shm_endpoint *e, tutti_request *r, tutti_status status, int r
 {
     r->status = status;
     r->rank = rank;
-    r->done = true;
+    atomic_store_explicit(&r->done, true, memory_order_release); /* publishes the result; pairs with an acquire load by the owner */
     e->completed = true;
 }
 
@@ -344,7 +344,7 @@ void tutti_shm_cancel(void *t, tutti_request *r)
 
     pthread_mutex_lock(&e->lock);
     op = r->internal[0];
-    if (r->posted && !r->done && op != NULL) {
+    if (r->posted && !atomic_load_explicit(&r->done, memory_order_acquire) && op != NULL) {
         assert(op->request == r);
         r->internal[0] = NULL;
         r->posted = false;

@@ -88,7 +88,7 @@ static size_t count_done(tutti_request *const *r, size_t n)
     size_t done = 0;
 
     for (size_t i = 0; i < n; i++)
-        done += r[i] == NULL || !r[i]->posted || r[i]->done;
+        done += r[i] == NULL || !r[i]->posted || atomic_load_explicit(&r[i]->done, memory_order_acquire); /* pairs with match.c */
     return done;
 }
 
