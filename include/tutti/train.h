@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 typedef struct tutti_train_config {
-    const char *model, *data, *method, *optimizer, *lr_schedule, *transport, *target, *out, *resume;
+    const char *model, *data, *method, *optimizer, *lr_schedule, *transport, *target, *out, *resume, *slow;
     int64_t n, epochs, steps, batch, accumulate, seed, threads, report_every, eval_every, checkpoint_every, checkpoint_keep;
     double clip_norm;
     int on_loss, nonfinite;

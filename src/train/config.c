@@ -31,6 +31,7 @@ const tutti_option tutti_train_options[] = {
     { "checkpoint-every", TUTTI_INT, AT(checkpoint_every), 0, 0, 1e15, NULL, "steps between checkpoints; 0: none" },
     { "checkpoint-keep", TUTTI_INT, AT(checkpoint_keep), 2, 1, 1000000, NULL, "newest checkpoints that are kept" },
     { "resume", TUTTI_TEXT, AT(resume), 0, 0, 0, "", "go on from a run's --out (its newest valid checkpoint) or from one checkpoint" },
+    { "slow", TUTTI_TEXT, AT(slow), 0, 0, 0, "", "emulate unequal workers: RANK:FACTOR, RANK:FACTOR:P, *:FACTOR:P (in a step with probability P), by commas" },
     { "on-loss", TUTTI_CHOICE, AT(on_loss), 0, 0, 0, "stop|continue", "when a worker is lost: stop (exit code 3), or go on where the method can" },
     { "out", TUTTI_TEXT, AT(out), 0, 0, 0, "", "directory of the results; default runs/TIME-METHOD" },
     { "trace", TUTTI_BOOL, AT(trace), 0, 0, 1, NULL, "write OUT/trace.json (Chrome, Perfetto): passes, exchanges, updates of all workers" },
@@ -63,6 +64,7 @@ tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *er
 
     if (c->threads == 0)
         c->threads = cores / c->n > 1 ? cores / c->n : 1;
+    TUTTI_TRY(tutti_train_check_slow(c->slow, c->n, err));
     if (strlen(c->out) > 3800)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the name of the output directory has %zu bytes; at most 3800 are possible", strlen(c->out));
     if (c->target[0] != 0)

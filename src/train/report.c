@@ -36,6 +36,9 @@ tutti_status tutti_train_put_json(tutti_run *run, json_t *object, tutti_error *e
     return status;
 }
 
+/* What each worker tells at a report, since the last one (bytes: since the beginning). */
+enum { LOSS, SAMPLES, BYTES, COMPUTE, WAIT, TOLD };
+
 /* A resumed run keeps the lines up to its checkpoint: those after it will be written again. */
 static tutti_status keep_lines(tutti_run *run, const char *path, tutti_error *err)
 {
@@ -76,6 +79,9 @@ tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err)
     char path[4096];
 
     run->reported_ns = tutti_now_ns(run->rt);
+    run->told = tutti_alloc((size_t)run->all.size, TUTTI_TRAIN_FIGURES * sizeof(double));
+    if (run->told == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the reports of %d workers", run->all.size);
     if (run->all.index != 0)
         return TUTTI_OK;
     snprintf(path, sizeof path, "%s/metrics.jsonl", run->config->out);
@@ -95,36 +101,57 @@ static void print_time(double seconds, char *text, size_t bytes)
         snprintf(text, bytes, "%ld:%02ld", s / 60, s % 60);
 }
 
-tutti_status tutti_train_report(tutti_run *run, tutti_error *err)
+static json_t *by_worker(const double *told, int workers, int what)
+{
+    json_t *array = json_array();
+    for (int r = 0; r < workers; r++)
+        json_array_append_new(array, json_real(told[r * TOLD + what]));
+    return array;
+}
+
+static tutti_status write_report(tutti_run *run, const tutti_figures *f, const double *told, double seconds, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(run->engine);
-    const tutti_doing was = tutti_engine_doing(run->engine, TUTTI_DOING_REPORT);
-    const int64_t now = tutti_now_ns(run->rt);
-    const double seconds = (double)(now - run->reported_ns) * 1e-9;
-    double sums[3] = { run->loss_sum, run->loss_samples, 0 };
     const uint64_t per_epoch = tutti_share_steps(&run->share);
+    const double left = m->step > run->first_step ? (double)(run->steps - m->step) * (double)f->wall_ns * 1e-9 / (double)(m->step - run->first_step) : 0;
+    double sum[TOLD] = { 0 }, loss, rate;
+    char time[32], accuracy[32] = "";
+
+    for (int i = 0; i < run->all.size * TOLD; i++)
+        sum[i % TOLD] += told[i];
+    loss = sum[SAMPLES] > 0 ? sum[LOSS] / sum[SAMPLES] : 0;
+    rate = seconds > 0 ? sum[SAMPLES] / seconds : 0;
+    print_time(left, time, sizeof time);
+    if (run->test_accuracy >= 0)
+        snprintf(accuracy, sizeof accuracy, "  accuracy %.2f %%", 100 * run->test_accuracy);
+    tutti_train_say(run, 1, "epoch %.2f  step %llu/%llu  loss %.4f%s  %.0f samples/s  %.1f MB sent  %s left", (double)m->step / (double)per_epoch,
+                    (unsigned long long)m->step, (unsigned long long)run->steps, loss, accuracy, rate, sum[BYTES] * 1e-6, time);
+    return tutti_train_put_json(run, json_pack("{s:I, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}", "step", (json_int_t)m->step, "epoch",
+        (double)m->step / (double)per_epoch, "samples", (json_int_t)f->samples, "train_loss", loss, "lr", m->lr, "samples_per_second", rate,
+        "wall_seconds", (double)f->wall_ns * 1e-9, "compute_seconds", (double)f->compute_ns * 1e-9, "exposed_comm_seconds", (double)f->exposed_ns * 1e-9,
+        "other_seconds", (double)f->other_ns * 1e-9, "bytes_sent_total", sum[BYTES], "compute_seconds_by_worker", by_worker(told, run->all.size, COMPUTE),
+        "wait_seconds_by_worker", by_worker(told, run->all.size, WAIT)), err);
+}
+
+tutti_status tutti_train_report(tutti_run *run, tutti_error *err)
+{
+    const tutti_doing was = tutti_engine_doing(run->engine, TUTTI_DOING_REPORT);
+    const double seconds = (double)(tutti_now_ns(run->rt) - run->reported_ns) * 1e-9;
+    double mine[TOLD];
     tutti_figures f;
     tutti_status status;
 
     tutti_engine_figures(run->engine, &f);
-    sums[2] = (double)f.bytes_sent;
-    status = tutti_reduce_double(&run->all, TUTTI_SUM, sums, 3, err);
-    if (status == TUTTI_OK && run->all.index == 0) {
-        const double loss = sums[1] > 0 ? sums[0] / sums[1] : 0, rate = seconds > 0 ? sums[1] / seconds : 0;
-        const double left = m->step > run->first_step ? (double)(run->steps - m->step) * (double)f.wall_ns * 1e-9 / (double)(m->step - run->first_step) : 0;
-        char time[32], accuracy[32] = "";
-        print_time(left, time, sizeof time);
-        if (run->test_accuracy >= 0)
-            snprintf(accuracy, sizeof accuracy, "  accuracy %.2f %%", 100 * run->test_accuracy);
-        status = tutti_train_put_json(run, json_pack("{s:I, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "step", (json_int_t)m->step, "epoch",
-            (double)m->step / (double)per_epoch, "samples", (json_int_t)f.samples, "train_loss", loss, "lr", m->lr, "samples_per_second", rate,
-            "wall_seconds", (double)f.wall_ns * 1e-9, "compute_seconds", (double)f.compute_ns * 1e-9, "exposed_comm_seconds", (double)f.exposed_ns * 1e-9,
-            "other_seconds", (double)f.other_ns * 1e-9, "bytes_sent_total", sums[2]), err);
-        tutti_train_say(run, 1, "epoch %.2f  step %llu/%llu  loss %.4f%s  %.0f samples/s  %.1f MB sent  %s left",
-            (double)m->step / (double)per_epoch, (unsigned long long)m->step, (unsigned long long)run->steps, loss, accuracy,
-            rate, sums[2] * 1e-6, time);
-    }
+    mine[LOSS] = run->loss_sum;
+    mine[SAMPLES] = run->loss_samples;
+    mine[BYTES] = (double)f.bytes_sent;
+    mine[COMPUTE] = (double)(f.compute_ns - run->reported.compute_ns) * 1e-9;
+    mine[WAIT] = (double)(f.exposed_ns - run->reported.exposed_ns) * 1e-9;
+    status = tutti_allgather(&run->all, tutti_host(mine, TOLD, TUTTI_F64), tutti_host(run->told, TOLD * (size_t)run->all.size, TUTTI_F64), err);
+    if (status == TUTTI_OK && run->all.index == 0)
+        status = write_report(run, &f, run->told, seconds, err);
     run->loss_sum = run->loss_samples = 0;
+    run->reported = f;
     run->reported_ns = tutti_now_ns(run->rt);
     tutti_engine_doing(run->engine, was);
     return status;

@@ -154,6 +154,23 @@ static json_t *real_or_null(bool known, double value)
     return known ? json_real(value) : json_null();
 }
 
+/* A row a worker, for the summary and, up to 16, for the person. all: see tutti_train_results. */
+static json_t *by_worker(const tutti_run *run, const double *all)
+{
+    json_t *array = json_array();
+
+    if (run->all.size > 1 && run->all.size <= 16)
+        tutti_train_say(run, 0, "  worker   computing     waiting       other        sent");
+    for (int r = 0; r < run->all.size; r++) {
+        const double *w = all + 7 * r;
+        json_array_append_new(array, json_pack("{s:i, s:f, s:f, s:f, s:f, s:I}", "worker", r, "wall_seconds", w[0], "compute_seconds", w[1], "exposed_comm_seconds",
+                                               w[3], "other_seconds", w[4], "bytes_sent", (json_int_t)w[5]));
+        if (run->all.size > 1 && run->all.size <= 16)
+            tutti_train_say(run, 0, "  %6d  %8.2f s  %8.2f s  %8.2f s  %7.1f MB", r, w[1], w[3], w[4], w[5] * 1e-6);
+    }
+    return array;
+}
+
 tutti_status tutti_train_results(tutti_run *run, double train_loss, tutti_error *err)
 {
     const tutti_train_config *c = run->config;
@@ -161,7 +178,7 @@ tutti_status tutti_train_results(tutti_run *run, double train_loss, tutti_error 
     tutti_figures f;
     struct rusage usage;
     /* Times are those of the worker whose wall time is the longest, so that they add up; bytes a worker and memory are the largest. */
-    double mine[7], *all, total_bytes = 0, most_bytes = 0, most_memory = 0;
+    double mine[7], *const all = run->told, total_bytes = 0, most_bytes = 0, most_memory = 0;
     const double *slowest;
     json_t *o;
     char *text;
@@ -176,10 +193,7 @@ tutti_status tutti_train_results(tutti_run *run, double train_loss, tutti_error 
     mine[4] = (double)f.other_ns * 1e-9;
     mine[5] = (double)f.bytes_sent;
     mine[6] = (double)usage.ru_maxrss * 1024;
-    all = tutti_alloc((size_t)run->all.size, sizeof mine);
-    if (all == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "gathering the figures of %d workers", run->all.size);
-    status = tutti_allgather(&run->all, tutti_host(mine, 7, TUTTI_F64), tutti_host(all, 7 * (size_t)run->all.size, TUTTI_F64), err);
+    TUTTI_TRY(tutti_allgather(&run->all, tutti_host(mine, 7, TUTTI_F64), tutti_host(all, 7 * (size_t)run->all.size, TUTTI_F64), err));
     slowest = all;
     for (int r = 0; r < run->all.size; r++) {
         const double *figures = all + 7 * r;
@@ -189,8 +203,6 @@ tutti_status tutti_train_results(tutti_run *run, double train_loss, tutti_error 
         most_memory = figures[6] > most_memory ? figures[6] : most_memory;
     }
     memcpy(mine, slowest, sizeof mine);
-    tutti_free(all);
-    TUTTI_TRY(status);
     if (c->trace)
         TUTTI_TRY(write_trace(run, err));
     if (run->all.index != 0)
@@ -236,6 +248,7 @@ tutti_status tutti_train_results(tutti_run *run, double train_loss, tutti_error 
     json_object_set_new(o, "time_to_target_seconds", real_or_null(run->time_to_target >= 0, run->time_to_target));
     json_object_set_new(o, "simulated", json_false());
     json_object_set_new(o, "host_seconds", json_real((double)(tutti_now_ns(run->rt) - run->io->started_ns) * 1e-9));
+    json_object_set_new(o, "by_worker", by_worker(run, all));
     json_object_set_new(o, "events", events_of(run));
     json_object_set_new(o, "version", json_string(tutti_version()));
     text = json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(12));

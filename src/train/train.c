@@ -111,6 +111,7 @@ static void close_all(tutti_run *run)
     tutti_free(run->params);
     tutti_free(run->values);
     tutti_free(run->gradients);
+    tutti_free(run->told);
     tutti_free(run->eval_x);
     tutti_free(run->eval_labels);
     tutti_free(run->eval_ids);
@@ -120,17 +121,31 @@ static void close_all(tutti_run *run)
 
 static tutti_status on_need(void *user, int unit, bool backward, tutti_error *err)
 {
-    return tutti_engine_need(((tutti_run *)user)->engine, unit, backward, err);
+    tutti_run *run = user;
+    const tutti_status status = tutti_engine_need(run->engine, unit, backward, err);
+    if (run->slow > 1)
+        run->computing_since_ns = tutti_now_ns(run->rt); /* waiting is not computing */
+    return status;
 }
 
 static tutti_status on_done(void *user, int unit, bool backward, tutti_error *err)
 {
-    return tutti_engine_done(((tutti_run *)user)->engine, unit, backward, err);
+    tutti_run *run = user;
+    tutti_status status;
+    tutti_train_stretch(run);
+    status = tutti_engine_done(run->engine, unit, backward, err);
+    run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0; /* what the engine did is not stretched */
+    return status;
 }
 
 static tutti_status on_ready(void *user, int param, tutti_error *err)
 {
-    return tutti_engine_ready(((tutti_run *)user)->engine, param, err);
+    tutti_run *run = user;
+    tutti_status status;
+    tutti_train_stretch(run);
+    status = tutti_engine_ready(run->engine, param, err);
+    run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
+    return status;
 }
 
 static tutti_status one_step(tutti_run *run, tutti_error *err)
@@ -140,6 +155,7 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
     tutti_pass pass;
     tutti_status status;
 
+    run->slow = tutti_train_slow_factor(run->config->slow, (uint64_t)run->config->seed, run->all.index, m->step);
     while ((status = tutti_engine_pass(run->engine, &pass, err)) == TUTTI_OK) {
         tutti_batch batch = { 0 };
         double loss;
@@ -154,6 +170,7 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
                                   (long long)pass.index, (long long)pass.samples);
             tutti_engine_doing(run->engine, TUTTI_DOING_COMPUTE);
         }
+        run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
         TUTTI_TRY(tutti_nn_pass(run->nn, batch.x, batch.labels, batch.samples, (double)(pass.divisor > 0 ? pass.divisor : 1), pass.keep, pass.same_values,
                                 run->values, run->gradients, &hooks, &loss, err));
         TUTTI_TRY(tutti_engine_passed(run->engine, loss, err));

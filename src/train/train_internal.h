@@ -8,6 +8,8 @@
 #include "tutti/nn.h"
 #include "tutti/train.h"
 
+enum { TUTTI_TRAIN_FIGURES = 8 };
+
 typedef struct tutti_run {
     tutti_world *world;
     tutti_runtime *rt;
@@ -26,10 +28,14 @@ typedef struct tutti_run {
     const float **values;            /* n_params: the engine's */
     float **gradients;
     uint64_t steps, first_step;      /* of the whole run; where this process begins */
+    double slow;                     /* factor of this step, 1: not slowed */
+    int64_t computing_since_ns;      /* the part of the computation that is not stretched yet began then */
     /* since the last report, this worker */
     double loss_sum, loss_samples;
     int64_t reported_ns;
     double reported_samples;
+    tutti_figures reported;          /* as they were then */
+    double *told;                    /* workers x TUTTI_TRAIN_FIGURES: what they tell at a report and at the end */
     /* evaluation room */
     float *eval_x; uint8_t *eval_labels; uint64_t *eval_ids;
     double test_loss, test_accuracy; /* of the last evaluation; accuracy < 0: none yet */
@@ -40,6 +46,10 @@ typedef struct tutti_run {
 
 json_t *tutti_train_config_object(const tutti_train_config *c);
 tutti_status tutti_train_parse_target(const char *text, bool *accuracy, double *value, tutti_error *err);
+/* slow.c: the factor of a worker's step; stretch sleeps it off, called whenever a part of the computation is done. */
+tutti_status tutti_train_check_slow(const char *spec, int64_t workers, tutti_error *err);
+double tutti_train_slow_factor(const char *spec, uint64_t seed, int rank, uint64_t step);
+void tutti_train_stretch(tutti_run *run);
 /* evaluate.c: mean loss and accuracy of the engine's values over a split, shared among the workers. Collective. */
 tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, double *loss, double *accuracy, tutti_error *err);
 /* report.c */

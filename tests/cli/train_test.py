@@ -110,6 +110,21 @@ class Train(Case):
         self.assertEqual(total, 40)
         self.assertGreaterEqual(early, 10)
 
+    def test_a_slowed_worker_makes_the_others_wait_and_changes_no_bit(self):
+        common = ("--model", "mlp", "--data", self.data, "-n", 2, "--batch", 32, "--steps", 12, "--threads", 1, "--report-every", 6, "--final-eval", "off")
+        plain, slow = self.train("plain", *common), self.train("slow", *common, "--slow", "1:6")
+        self.assertEqual(read(os.path.join(plain, "model.safetensors")), read(os.path.join(slow, "model.safetensors")))
+        first, second = summary(slow)["by_worker"]
+        self.assertGreater(second["compute_seconds"], 3 * first["compute_seconds"])
+        self.assertGreater(first["exposed_comm_seconds"], second["compute_seconds"] / 3)
+        with open(os.path.join(slow, "metrics.jsonl")) as f:
+            lines = [l for l in map(json.loads, f) if "train_loss" in l]
+        self.assertEqual([l["step"] for l in lines], [6, 12])
+        for l in lines:
+            self.assertEqual(len(l["compute_seconds_by_worker"]), 2)
+            self.assertGreater(l["compute_seconds_by_worker"][1], l["compute_seconds_by_worker"][0])
+            self.assertGreater(l["wait_seconds_by_worker"][0], l["wait_seconds_by_worker"][1])
+
     def test_a_target_ends_the_run_and_is_timed(self):
         out = self.train("t", "--model", "mlp(hidden=64)", "--data", self.data, "-n", 2, "--batch", 20, "--epochs", 50, "--eval-every", 10, "--target", "accuracy=0.5")
         s = summary(out)

@@ -64,6 +64,9 @@ class Usage(Case):
         self.refused("target is 'speed=3'; write accuracy=A with A from 0 to 1, or loss=L with L above 0", "train", "--target", "speed=3")
         self.refused("first_bucket_mb is 3 but bucket_mb is only 2", "train", "--method", "ddp(2,3)", "--data", self.data, "--out", self.out("a"))
         self.refused("on-loss is 'continue', but 'ddp' needs every worker", "train", "--on-loss", "continue")
+        for bad in ("0", "0:", "0:0.5", "0:nan", "x:2", "0:2:1.5", "0:2,", "-1:2"):
+            self.refused(f"slow is '{bad}'; write RANK:FACTOR, RANK:FACTOR:P or *:FACTOR:P", "train", "--slow=" + bad)
+        self.refused("there is no worker 2: with n = 2 they are 0 to 1", "train", "-n", "2", "--slow", "2:3")
         self.refused("two configuration files", "train", "a.yaml", "b.yaml")
 
     def test_data_that_is_not_there_is_refused_with_the_places_tried(self):

@@ -12,8 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "train/train_internal.h"
 #include "tutti/options.h"
-#include "tutti/train.h"
 
 static char folder[256];
 
@@ -161,6 +161,28 @@ static void targets_are_read_strictly(void **state)
     }
 }
 
+/* Always, sometimes, everybody; products; the same for the same seed, rank and step. */
+static void slow_factors_are_drawn_by_worker_and_step(void **state)
+{
+    int hit[3] = { 0 };
+
+    (void)state;
+    assert_true(tutti_train_slow_factor("", 1, 0, 0) == 1);
+    assert_true(tutti_train_slow_factor("1:5", 1, 1, 7) == 5);
+    assert_true(tutti_train_slow_factor("1:5", 1, 0, 7) == 1);
+    assert_true(tutti_train_slow_factor("1:5,*:2", 1, 1, 7) == 10);
+    for (uint64_t step = 0; step < 4000; step++)
+        for (int r = 0; r < 3; r++) {
+            const double f = tutti_train_slow_factor("*:4:0.25", 9, r, step);
+            assert_true(f == 1 || f == 4);
+            assert_true(f == tutti_train_slow_factor("*:4:0.25", 9, r, step));
+            hit[r] += f == 4;
+        }
+    for (int r = 0; r < 3; r++) /* 1000 expected, deviation 27 */
+        assert_in_range(hit[r], 850, 1150);
+    assert_true(hit[0] != hit[1] || hit[1] != hit[2]);
+}
+
 static void threads_default_to_the_cores_of_a_worker(void **state)
 {
     tutti_error err;
@@ -183,6 +205,7 @@ int main(void)
         cmocka_unit_test(checkpoints_of_threads_resume_in_threads_with_the_same_bits),
         cmocka_unit_test(a_directory_that_cannot_be_written_is_named),
         cmocka_unit_test(targets_are_read_strictly),
+        cmocka_unit_test(slow_factors_are_drawn_by_worker_and_step),
         cmocka_unit_test(threads_default_to_the_cores_of_a_worker),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

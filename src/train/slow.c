@@ -1,0 +1,83 @@
+/* slow.c: --slow: emulated unequal workers. RANK:FACTOR (always), RANK:FACTOR:P (in a step with probability P), *:FACTOR:P (each worker by
+   itself); several are separated by commas and multiply. A slowed worker sleeps (factor - 1) times as long as it has just computed, layer by layer,
+   so that its gradients come late as a slow machine's would. In simulated runs the same sleep is virtual. The draws are a function of seed, rank and
+   step: a resumed run is slowed alike. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "train_internal.h"
+
+enum { SLOW_STREAM = 0x736c6f77 }; /* "slow": draws of their own */
+
+/* One entry at *text, up to a comma or the end; *rank -1: every one. */
+static bool take(const char **text, long *rank, double *factor, double *chance)
+{
+    const char *at = *text;
+    char *end;
+
+    *chance = 1;
+    if (*at == '*') {
+        *rank = -1;
+        end = (char *)at + 1;
+    } else {
+        *rank = strtol(at, &end, 10);
+        if (end == at || *rank < 0)
+            return false;
+    }
+    if (*end != ':')
+        return false;
+    at = end + 1;
+    *factor = strtod(at, &end);
+    if (end == at || !(*factor >= 1 && *factor <= 1e6))
+        return false;
+    if (*end == ':') {
+        at = end + 1;
+        *chance = strtod(at, &end);
+        if (end == at || !(*chance >= 0 && *chance <= 1))
+            return false;
+    }
+    if (*end != 0 && *end != ',')
+        return false;
+    *text = *end == ',' ? end + 1 : end;
+    return *end == 0 || **text != 0;
+}
+
+tutti_status tutti_train_check_slow(const char *spec, int64_t workers, tutti_error *err)
+{
+    for (const char *at = spec; *at != 0;) {
+        long rank;
+        double factor, chance;
+        if (!take(&at, &rank, &factor, &chance))
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "slow is '%.80s'; write RANK:FACTOR, RANK:FACTOR:P or *:FACTOR:P with a factor from 1 to 1e6 and P from 0 to 1, "
+                              "several separated by commas", spec);
+        if (rank >= workers)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "slow is '%.80s', but there is no worker %ld: with n = %lld they are 0 to %lld", spec, rank,
+                              (long long)workers, (long long)workers - 1);
+    }
+    return TUTTI_OK;
+}
+
+double tutti_train_slow_factor(const char *spec, uint64_t seed, int rank, uint64_t step)
+{
+    double product = 1;
+    uint64_t entry = 0;
+
+    for (const char *at = spec; *at != 0; entry++) {
+        long whom;
+        double factor, chance;
+        if (!take(&at, &whom, &factor, &chance))
+            break; /* checked before the run */
+        if ((whom == -1 || whom == rank) && (chance >= 1 || tutti_uniform((tutti_rng){ seed, SLOW_STREAM + ((uint64_t)rank << 32), step }, entry) < chance))
+            product *= factor;
+    }
+    return product;
+}
+
+void tutti_train_stretch(tutti_run *run)
+{
+    if (run->slow > 1) {
+        const int64_t now = tutti_now_ns(run->rt);
+        tutti_sleep_until(run->rt, now + (int64_t)((run->slow - 1) * (double)(now - run->computing_since_ns)));
+        run->computing_since_ns = tutti_now_ns(run->rt);
+    }
+}
