@@ -2,6 +2,7 @@
 #ifndef TUTTI_DATA_H
 #define TUTTI_DATA_H
 #include "device.h"
+#include "options.h"
 #include "share.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
@@ -23,14 +24,21 @@ typedef struct tutti_data_shape {
     uint64_t bytes;               /* memory that fill needs */
     float mean, deviation;        /* of the training pixels / 255, over all of them (population); known after filling */
 } tutti_data_shape;
-/* Where a name leads: "mnist" is $TUTTI_DATA/mnist, else ./data/mnist, else `installed`/mnist (may be NULL); anything else is a path.
-   An absent one: TUTTI_ERR_USAGE, listing the places tried. */
-tutti_status tutti_data_find(tutti_runtime *rt, const char *name, const char *installed, char *path, size_t bytes, tutti_error *err);
+/* The sets with a name of their own; what `tutti data list` and the docs show. */
+typedef struct tutti_data_set { const char *name, *title; const tutti_option *options; } tutti_data_set;
+extern const tutti_data_set tutti_data_sets[]; /* {0}-ended */
+/* Where a text leads: "mnist" or a spec of it, "mnist(distort=0.5)", is $TUTTI_DATA/mnist, else ./data/mnist, else `installed`/mnist (may be NULL).
+   What exists under the text as it stands, and any text with a '/', is a path. A bad spec or an absent place: TUTTI_ERR_USAGE, with near names or the
+   places tried. */
+tutti_status tutti_data_find(tutti_runtime *rt, const char *text, const char *installed, char *path, size_t bytes, tutti_error *err);
+/* Finds and opens (as tutti_data_open), and takes the options of the spec: what --data takes. */
+tutti_status tutti_data_open_spec(tutti_data **out, tutti_runtime *rt, const char *text, const char *installed, tutti_error *err);
 /* Reads and checks the headers of all four files; counts of images and labels must agree. Nothing big is read. */
 tutti_status tutti_data_open(tutti_data **out, tutti_runtime *rt, const char *path, tutti_error *err);
 void tutti_data_close(tutti_data *data);
 const tutti_data_shape *tutti_data_shape_of(const tutti_data *data);
-/* memory: shape->bytes, kept. fill: read everything into it (checks sizes to the last byte, trailing bytes, labels < 256 classes); otherwise
+/* memory: shape->bytes, kept. fill: read everything into it (checks sizes to the last byte, trailing bytes, labels < 256 classes) and distort it if the
+   spec says so; otherwise
    another rank of this host has filled it (shape's late facts travel in it). */
 tutti_status tutti_data_attach(tutti_data *data, void *memory, bool fill, tutti_error *err);
 const uint8_t *tutti_data_labels(const tutti_data *data, tutti_split split);

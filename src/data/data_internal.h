@@ -3,6 +3,13 @@
 #define TUTTI_DATA_INTERNAL_H
 #include "tutti/data.h"
 
+/* The options of a named set (sets.c). All zero: the images as they are. */
+typedef struct tutti_data_distortion { double distort; int64_t seed; } tutti_data_distortion;
+/* Distorts images in place: each depends on (how, split, its index) and itself alone. distort.c has the formula. */
+tutti_status tutti_data_distort(uint8_t *images, uint64_t samples, int height, int width, tutti_split split, const tutti_data_distortion *how,
+                                tutti_error *err);
+void tutti_data_distort_by(tutti_data *data, const tutti_data_distortion *how); /* before attach */
+
 /* A file read from its beginning to its end, inflated on the way if its first two bytes say gzip (RFC 1952). */
 typedef struct tutti_data_stream tutti_data_stream;
 tutti_status tutti_data_stream_open(tutti_data_stream **out, tutti_runtime *rt, const char *path, tutti_error *err); /* keeps path */

@@ -12,7 +12,6 @@
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define FACTS_MAGIC UINT64_C(0x3161746164747475) /* written last: a block without it was never filled */
@@ -43,55 +42,8 @@ struct tutti_data {
     size_t pixels;                /* of an image */
     uint8_t *block;               /* NULL until attached */
     float table[256];             /* normalised value of each byte; after attach */
+    tutti_data_distortion distortion;
 };
-
-/* ---- where a name leads ---- */
-
-/* Writes "a/b"; false if it does not fit. */
-static bool join(char *out, size_t bytes, const char *a, const char *b)
-{
-    const int length = snprintf(out, bytes, "%s/%s", a, b);
-    return length >= 0 && (size_t)length < bytes;
-}
-
-tutti_status tutti_data_find(tutti_runtime *rt, const char *name, const char *installed, char *path, size_t bytes, tutti_error *err)
-{
-    const char *const places[3] = { getenv("TUTTI_DATA"), "data", installed };
-    char tried[300] = "";
-    size_t used = 0;
-
-    if (bytes > 0)
-        path[0] = '\0';
-    if (strcmp(name, "mnist") != 0) {
-        const size_t length = strlen(name);
-        if (length >= bytes)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the data path has %zu bytes, more than the %zu allowed", length, bytes - (bytes > 0));
-        if (!tutti_file_exists(rt, name))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "no data at '%s'; give 'mnist' or a directory with the four MNIST files", name);
-        memcpy(path, name, length + 1);
-        return TUTTI_OK;
-    }
-    for (size_t k = 0; k < TUTTI_LENGTH(places); k++) {
-        int length;
-        if (places[k] == NULL || places[k][0] == '\0')
-            continue;
-        if (!join(path, bytes, places[k], name)) {
-            path[0] = '\0';
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the data path '%s/%s' is longer than the %zu bytes allowed", places[k], name,
-                              bytes - (bytes > 0));
-        }
-        if (tutti_file_exists(rt, path))
-            return TUTTI_OK;
-        length = snprintf(tried + used, sizeof tried - used, "%s'%s'", used > 0 ? ", " : "", path);
-        if (length > 0 && (size_t)length < sizeof tried - used)
-            used += (size_t)length;
-        else
-            tried[used] = '\0';
-        path[0] = '\0';
-    }
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "no data set 'mnist' (looked for %s); set TUTTI_DATA to the folder that holds mnist/, or give "
-                      "the path of a directory of IDX files", tried);
-}
 
 /* ---- opening: four headers ---- */
 
@@ -236,6 +188,11 @@ void tutti_data_close(tutti_data *data)
     tutti_free(data);
 }
 
+void tutti_data_distort_by(tutti_data *data, const tutti_data_distortion *how)
+{
+    data->distortion = *how;
+}
+
 const tutti_data_shape *tutti_data_shape_of(const tutti_data *data)
 {
     return &data->shape;
@@ -320,6 +277,9 @@ tutti_status tutti_data_attach(tutti_data *data, void *memory, bool fill, tutti_
                 TUTTI_TRY(fill_part(data, p, block + p->offset, err));
                 memset(block + end, 0, (size_t)((ALIGNMENT - end % ALIGNMENT) % ALIGNMENT)); /* the hash goes over the gaps too */
             }
+        for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++) /* before the moments and the hash, which are those of what is trained on */
+            TUTTI_TRY(tutti_data_distort(block + data->parts[split][IMAGES].offset, data->shape.samples[split], data->shape.height,
+                                         data->shape.width, (tutti_split)split, &data->distortion, err));
         find_classes(data, block, f);
         find_moments(data, block, f);
         f->hash = hash_of(data, block);

@@ -109,7 +109,9 @@ tutti_status tutti_loader_open(tutti_loader **out, tutti_runtime *rt, const tutt
     l->first_step = first_step;
     l->pixels = (size_t)shape->channels * (size_t)shape->height * (size_t)shape->width;
     l->slots = (size_t)depth + 1;
-    l->batch = (uint64_t)share->batch < share->samples ? share->batch : (int64_t)share->samples;
+    l->batch = tutti_share_batch(share, worker) > 0 ? tutti_share_batch(share, worker) : 1;
+    if ((uint64_t)l->batch > share->samples)
+        l->batch = (int64_t)share->samples;
 
     if (!tutti_size_mul((size_t)l->batch, l->pixels, &floats) || !tutti_size_add(floats, 15, &floats) ||
         !tutti_size_mul(floats / 16 * 16, l->slots, &room)) {

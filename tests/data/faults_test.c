@@ -18,7 +18,7 @@ static tutti_status use(tutti_runtime *real, memory_files *m, void *block, tutti
     tutti_loader *l = NULL;
     tutti_data *d = NULL;
     tutti_batch b;
-    tutti_status status = tutti_data_open(&d, &m->rt, "set", err);
+    tutti_status status = tutti_data_open_spec(&d, &m->rt, "mnist(distort=1)", NULL, err);
 
     if (status == TUTTI_OK)
         status = tutti_data_attach(d, block, true, err);
@@ -43,7 +43,8 @@ static void without_memory_opening_filling_and_loading_fail_cleanly(void **state
     (void)state;
     assert_int_equal(tutti_runtime_open_posix(&real, NULL), TUTTI_OK);
     m = memory_files_open(real);
-    put_set(m, 7, 3, 4, 5, true);
+    unsetenv("TUTTI_DATA");
+    put_set_in(m, "data/mnist", 7, 3, 4, 5, true);
     for (at = 0; status != TUTTI_OK; at++) {
         tutti_error err = { 0 };
         until_failure = at;

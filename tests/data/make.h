@@ -65,8 +65,8 @@ static inline bytes make_gzip(const uint8_t *data, size_t n)
 static inline uint8_t fill_pixel(size_t i) { return (uint8_t)(i * 37 % 251); }
 static inline uint8_t fill_label(size_t i) { return (uint8_t)(i % 10); }
 
-/* A data set of height x width images in directory "set" of m. */
-static inline void put_set(memory_files *m, uint32_t train, uint32_t test, uint32_t height, uint32_t width, bool gzip)
+/* A data set of height x width images in a directory of m. */
+static inline void put_set_in(memory_files *m, const char *directory, uint32_t train, uint32_t test, uint32_t height, uint32_t width, bool gzip)
 {
     static const char *const names[4] = { "train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte",
                                           "t10k-labels-idx1-ubyte" };
@@ -79,9 +79,14 @@ static inline void put_set(memory_files *m, uint32_t train, uint32_t test, uint3
             free(b.data);
             b = z;
         }
-        snprintf(path, sizeof path, "set/%s%s", names[k], gzip ? ".gz" : "");
+        snprintf(path, sizeof path, "%s/%s%s", directory, names[k], gzip ? ".gz" : "");
         memory_files_put(m, path, b.data, b.n);
         free(b.data);
     }
+}
+
+static inline void put_set(memory_files *m, uint32_t train, uint32_t test, uint32_t height, uint32_t width, bool gzip)
+{
+    put_set_in(m, "set", train, test, height, width, gzip);
 }
 #endif

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include <math.h>
 #include "tutti/share.h"
 
 #define FOR_ALL_SHARES(s) \
@@ -150,9 +151,74 @@ static void a_product_too_large_for_64_bits_makes_every_step_an_epoch(void **sta
     assert_int_equal(tutti_share_step(&s, 3, 6), 1);
 }
 
+/* Unequal workers: random shares, zeros among them; the same epoch, cut otherwise. */
+static void uneven_shares_use_every_sample_exactly_once_too(void **state)
+{
+    (void)state;
+    for (uint64_t turn = 0; turn < 3000; turn++) {
+        const tutti_rng rng = { 5, 1, turn };
+        int64_t batch_of[7];
+        double weight[7];
+        tutti_share s = { .samples = 1 + tutti_random(rng, 0) % 200, .workers = 1 + (int)(tutti_random(rng, 1) % 7), .batch = 1 + (int64_t)(tutti_random(rng, 2) % 9),
+                          .accumulate = 1 + (int64_t)(tutti_random(rng, 3) % 3), .seed = 3, .batch_of = batch_of };
+        int used[200] = { 0 };
+        int64_t sum = 0;
+        double all = 0;
+        for (int r = 0; r < s.workers; r++) {
+            weight[r] = tutti_random(rng, 10 + (uint64_t)r) % 3 == 0 ? 0 : tutti_uniform(rng, 20 + (uint64_t)r);
+            all += weight[r];
+        }
+        if (all == 0)
+            weight[0] = all = 1;
+        tutti_share_apportion(s.batch * s.workers, s.workers, weight, 0, batch_of);
+        for (int r = 0; r < s.workers; r++) {
+            const double due = (double)(s.batch * s.workers) * weight[r] / all;
+            assert_true(batch_of[r] >= 0 && fabs((double)batch_of[r] - due) < 1 + 1e-9);
+            sum += batch_of[r];
+        }
+        assert_int_equal(sum, s.batch * s.workers);
+        for (uint64_t step = 0; step < tutti_share_steps(&s); step++) {
+            int64_t of_step = 0;
+            for (int r = 0; r < s.workers; r++) {
+                int64_t of_worker = 0;
+                for (int64_t pass = 0; pass < s.accumulate; pass++) {
+                    uint64_t epoch, position;
+                    const int64_t n = tutti_share_pass(&s, step, r, pass, &epoch, &position);
+                    assert_true(n >= 0 && n <= batch_of[r]);
+                    for (int64_t i = 0; i < n; i++)
+                        used[tutti_share_sample(&s, epoch, position + (uint64_t)i)]++;
+                    of_worker += n;
+                }
+                assert_int_equal(of_worker, tutti_share_step(&s, step, r));
+                of_step += of_worker;
+            }
+            assert_int_equal(of_step, tutti_share_step(&s, step, -1));
+        }
+        for (uint64_t i = 0; i < s.samples; i++)
+            assert_int_equal(used[i], 1);
+    }
+}
+
+static void apportioning_keeps_the_least_and_the_total(void **state)
+{
+    int64_t part[5];
+    const double weight[5] = { 1, 1, 1, 1e-12, 1e6 };
+
+    (void)state;
+    tutti_share_apportion(100, 5, weight, 2, part);
+    assert_int_equal(part[0] + part[1] + part[2] + part[3] + part[4], 100);
+    for (int r = 0; r < 4; r++)
+        assert_int_equal(part[r], 2);
+    assert_int_equal(part[4], 92);
+    tutti_share_apportion(10, 3, (const double[]){ 1, 1, 1 }, 0, part);
+    assert_true(part[0] == 4 && part[1] == 3 && part[2] == 3); /* ties to the lower rank */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(uneven_shares_use_every_sample_exactly_once_too),
+        cmocka_unit_test(apportioning_keeps_the_least_and_the_total),
         cmocka_unit_test(an_epoch_uses_every_sample_exactly_once),
         cmocka_unit_test(a_tail_is_shared_as_evenly_as_it_can_be),
         cmocka_unit_test(global_batches_do_not_depend_on_the_number_of_workers),

@@ -1,0 +1,353 @@
+/* Goal: rows of all families agree with each other and with topology.md: doubly stochastic, every send has its receive, gaps as known in closed form,
+   impossible sizes refused with what would do. Method: full matrices put together from the members' rows. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tutti/topology.h"
+
+enum { MOST = 64 };
+static const double pi = 3.14159265358979323846;
+static const char *const specs[] = { "ring", "directed-ring", "complete", "star", "grid", "torus", "torus(rows=1)", "hypercube", "one-peer-hypercube", "exponential",
+                                     "one-peer-exponential", "bipartite-exponential", "random(degree=2)", "random(degree=3,seed=5)", "random(6)" };
+
+static tutti_graph *graph(const char *spec, int n)
+{
+    tutti_graph *g;
+    tutti_error err = { .rank = -1 };
+    if (tutti_graph_open(&g, spec, n, &err) != TUTTI_OK)
+        fail_msg("%s of %d: %s", spec, n, err.text);
+    return g;
+}
+
+static tutti_graph *graph_or_null(const char *spec, int n)
+{
+    tutti_graph *g;
+    tutti_error err = { .rank = -1 };
+    if (tutti_graph_open(&g, spec, n, &err) != TUTTI_OK) {
+        assert_int_equal(err.status, TUTTI_ERR_USAGE);
+        assert_non_null(strstr(err.text, "cannot have"));
+        assert_null(g);
+    }
+    return g;
+}
+
+/* w[i][j] from the receivers' rows; the senders' rows are compared with it. */
+static void matrix(const tutti_graph *g, uint64_t k, double w[MOST][MOST])
+{
+    const int n = tutti_graph_size(g);
+    static double sent[MOST][MOST];
+    int in[MOST], out[MOST], n_in, n_out;
+    double w_in[MOST], w_out[MOST];
+
+    memset(sent, 0, sizeof sent);
+    for (int i = 0; i < n; i++) {
+        memset(w[i], 0, sizeof w[i]);
+        tutti_graph_round(g, k, i, in, w_in, &n_in, out, w_out, &n_out, &w[i][i]);
+        assert_in_range(n_in, 0, tutti_graph_degree(g));
+        assert_in_range(n_out, 0, tutti_graph_degree(g));
+        for (int a = 0; a < n_in; a++) {
+            assert_true(in[a] >= 0 && in[a] < n && in[a] != i && w_in[a] > 0 && (a == 0 || in[a - 1] < in[a]));
+            w[i][in[a]] = w_in[a];
+        }
+        for (int a = 0; a < n_out; a++) {
+            assert_true(out[a] >= 0 && out[a] < n && out[a] != i && (a == 0 || out[a - 1] < out[a]));
+            sent[out[a]][i] = w_out[a];
+        }
+    }
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++)
+            if (i != j)
+                assert_true(w[i][j] == sent[i][j]);
+}
+
+static void every_round_of_every_family_is_doubly_stochastic_and_every_send_has_its_receive(void **state)
+{
+    static double w[MOST][MOST];
+    int graphs = 0;
+
+    (void)state;
+    for (size_t s = 0; s < TUTTI_LENGTH(specs); s++)
+        for (int n = 1; n <= 33; n++) {
+            tutti_graph *g = graph_or_null(specs[s], n);
+            if (g == NULL)
+                continue;
+            graphs++;
+            assert_int_equal(tutti_graph_size(g), n);
+            for (uint64_t k = 0; k < tutti_graph_period(g) + 2; k++) {
+                matrix(g, k, w);
+                for (int i = 0; i < n; i++) {
+                    double row = 0, column = 0;
+                    for (int j = 0; j < n; j++) {
+                        assert_true(w[i][j] >= 0);
+                        row += w[i][j];
+                        column += w[j][i];
+                    }
+                    assert_true(fabs(row - 1) < 1e-12 && fabs(column - 1) < 1e-12 && (w[i][i] > 0 || n == 1));
+                }
+            }
+            assert_true(tutti_graph_is(g, "doubly-stochastic"));
+            assert_true(tutti_graph_is(g, "connected"));
+            tutti_graph_close(g);
+        }
+    assert_true(graphs > 15 * 20);
+}
+
+static double gap_of(const char *spec, int n)
+{
+    tutti_graph *g = graph(spec, n);
+    double gap;
+    assert_int_equal(tutti_graph_gap(g, &gap, NULL), TUTTI_OK);
+    tutti_graph_close(g);
+    return gap;
+}
+
+static void gaps_are_those_known_in_closed_form(void **state)
+{
+    static const double powers[] = { 0.66667, 0.5, 0.4, 0.33333, 0.28571, 0.25 }; /* n = 4 .. 128: static exponential and hypercube */
+
+    (void)state;
+    for (int n = 3; n <= 130; n += n < 20 ? 1 : 11) {
+        const double second = (1 + 2 * cos(2 * pi / n)) / 3, last = (1 + 2 * cos(2 * pi * (n / 2) / n)) / 3;
+        assert_true(fabs(gap_of("ring", n) - (1 - fmax(fabs(second), fabs(last)))) < 1e-12);
+        assert_true(fabs(gap_of("directed-ring", n) - (1 - fabs(cos(pi / n)))) < 1e-10);
+        assert_true(fabs(gap_of("complete", n) - 1) < 1e-12);
+        assert_true(fabs(gap_of("star", n) - 1.0 / n) < 1e-12);
+    }
+    for (int t = 2; t <= 7; t++) {
+        assert_true(fabs(gap_of("hypercube", 1 << t) - 2.0 / (t + 1)) < 1e-12);
+        assert_true(fabs(gap_of("hypercube", 1 << t) - powers[t - 2]) < 1e-5);
+        assert_true(fabs(gap_of("exponential", 1 << t) - powers[t - 2]) < 1e-5);
+    }
+    for (int n = 5; n <= 65; n += 2) /* theorem 1 of Ying et al.: strictly better for odd n */
+        assert_true(gap_of("exponential", n) > 2.0 / (1 + ceil(log2(n))) + 1e-9);
+    assert_true(fabs(gap_of("torus", 16) - 0.4) < 1e-12);
+    assert_true(fabs(gap_of("torus", 64) - 0.11716) < 1e-5);
+    assert_true(fabs(gap_of("ring", 2) - 1) < 1e-12 && fabs(gap_of("ring", 1) - 1) < 1e-12);
+    assert_true(fabs(gap_of("torus(rows=1)", 9) - gap_of("ring", 9)) < 1e-12);
+    assert_true(fabs(gap_of("random(2,seed=4)", 12) - gap_of("ring", 12)) < 1e-12); /* one closed walk is a ring */
+}
+
+/* The gap bounds what a period does to any vector, and some vector attains it nearly: power iteration as an independent second opinion. */
+static void power_iteration_finds_the_same_gap(void **state)
+{
+    static double w[MOST][MOST];
+    static const char *const all[] = { "grid", "random(4,seed=9)", "random(3)", "bipartite-exponential", "exponential", "one-peer-exponential", "torus(rows=2)" };
+
+    (void)state;
+    for (size_t s = 0; s < TUTTI_LENGTH(all); s++)
+        for (int n = 6; n <= 14; n += 2) {
+            tutti_graph *g = graph(all[s], n);
+            const int period = (int)tutti_graph_period(g);
+            double x[MOST], y[MOST], ratio = 0;
+            for (int i = 0; i < n; i++)
+                x[i] = tutti_uniform((tutti_rng){ 1, 2, 3 }, (uint64_t)i) - 0.5;
+            for (int turn = 0; turn < 4000; turn++) {
+                double mean = 0, before = 0, after = 0;
+                for (int i = 0; i < n; i++)
+                    mean += x[i] / n;
+                for (int i = 0; i < n; i++) {
+                    x[i] -= mean;
+                    before += x[i] * x[i];
+                }
+                for (int i = 0; i < n; i++)
+                    x[i] /= sqrt(before);
+                for (int half = 0; half < 2; half++) /* P, then its transpose */
+                    for (int k = 0; k < period; k++) {
+                        matrix(g, (uint64_t)(half == 0 ? k : period - 1 - k), w);
+                        for (int i = 0; i < n; i++) {
+                            y[i] = 0;
+                            for (int j = 0; j < n; j++)
+                                y[i] += (half == 0 ? w[i][j] : w[j][i]) * x[j];
+                        }
+                        memcpy(x, y, sizeof x);
+                    }
+                for (int i = 0; i < n; i++)
+                    after += x[i] * x[i];
+                ratio = sqrt(sqrt(after));
+                if (after < 1e-28)
+                    break;
+            }
+            double gap;
+            assert_int_equal(tutti_graph_gap(g, &gap, NULL), TUTTI_OK);
+            if (!(fabs(1 - gap - ratio) < 1e-6))
+                fail_msg("%s of %d: %.9f by eigenvalues, %.9f by powers", all[s], n, 1 - gap, ratio);
+            tutti_graph_close(g);
+        }
+}
+
+static void exact_graphs_reach_the_mean_in_a_period_and_the_others_do_not(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 64; n++) {
+        const bool power = (n & (n - 1)) == 0;
+        tutti_graph *g = graph("one-peer-exponential", n);
+        assert_true(tutti_graph_is(g, "exact") == power);
+        tutti_graph_close(g);
+        if (power) {
+            g = graph("one-peer-hypercube", n);
+            assert_true(tutti_graph_is(g, "exact"));
+            tutti_graph_close(g);
+        }
+        g = graph("ring", n);
+        assert_true(tutti_graph_is(g, "exact") == (n <= 3));
+        tutti_graph_close(g);
+    }
+}
+
+/* topology.md, invariant 4: the product of one period of the one-peer exponential graph is off by 0.0833 for n = 6, 0.0417 for n = 12. */
+static void one_peer_exponential_of_six_misses_the_mean_by_a_twelfth(void **state)
+{
+    static double w[MOST][MOST], p[MOST][MOST], q[MOST][MOST];
+
+    (void)state;
+    for (int n = 6; n <= 12; n += 6) {
+        tutti_graph *g = graph("one-peer-exponential", n);
+        double most = 0;
+        memset(p, 0, sizeof p);
+        for (int i = 0; i < n; i++)
+            p[i][i] = 1;
+        for (uint64_t k = 0; k < tutti_graph_period(g); k++) {
+            matrix(g, k, w);
+            memset(q, 0, sizeof q);
+            for (int i = 0; i < n; i++)
+                for (int j = 0; j < n; j++)
+                    for (int l = 0; l < n; l++)
+                        q[i][j] += w[i][l] * p[l][j];
+            memcpy(p, q, sizeof p);
+        }
+        for (int i = 0; i < n; i++)
+            for (int j = 0; j < n; j++)
+                most = fmax(most, fabs(p[i][j] - 1.0 / n));
+        assert_true(fabs(most - 0.5 / n) < 1e-12);
+        tutti_graph_close(g);
+    }
+}
+
+static void properties_are_those_of_the_graph(void **state)
+{
+    static const struct { const char *spec; int n; const char *is, *is_not; } cases[] = {
+        { "ring", 8, "static symmetric regular bipartite", "exact" }, { "ring", 7, "static symmetric regular", "bipartite" },
+        { "directed-ring", 5, "static regular", "symmetric bipartite" }, { "directed-ring", 6, "bipartite", "symmetric" },
+        { "complete", 5, "static symmetric regular exact", "bipartite" }, { "star", 5, "static symmetric bipartite", "regular exact" },
+        { "grid", 12, "symmetric bipartite", "regular" }, { "torus", 16, "symmetric regular bipartite", "exact" }, { "torus", 9, "symmetric regular", "bipartite" },
+        { "hypercube", 16, "symmetric regular bipartite", "exact" }, { "exponential", 8, "static regular", "symmetric bipartite" },
+        { "one-peer-exponential", 8, "regular exact", "static symmetric bipartite" }, { "one-peer-hypercube", 8, "regular exact symmetric bipartite", "static" },
+        { "bipartite-exponential", 10, "static regular symmetric bipartite", "exact" }, { "random(5)", 12, "static symmetric", "exact no-such-property" },
+    };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
+        tutti_graph *g = graph(cases[c].spec, cases[c].n);
+        for (int turn = 0; turn < 2; turn++) {
+            char words[128], *rest = words, *word;
+            snprintf(words, sizeof words, "%s", turn == 0 ? cases[c].is : cases[c].is_not);
+            while ((word = strtok_r(rest, " ", &rest)) != NULL)
+                if (tutti_graph_is(g, word) != (turn == 0))
+                    fail_msg("%s of %d is %s%s", cases[c].spec, cases[c].n, turn == 0 ? "not " : "", word);
+        }
+        tutti_graph_close(g);
+    }
+}
+
+static void neighbours_are_those_of_the_sheet(void **state)
+{
+    static const struct { const char *spec; int n, i; uint64_t k; const char *in, *out; } cases[] = {
+        { "ring", 5, 0, 0, "1 4", "1 4" }, { "ring", 2, 0, 0, "1", "1" }, { "ring", 1, 0, 0, "", "" }, { "exponential", 6, 0, 0, "2 4 5", "1 2 4" },
+        { "one-peer-exponential", 6, 1, 5, "3", "5" }, { "hypercube", 8, 5, 3, "1 4 7", "1 4 7" }, { "one-peer-hypercube", 8, 5, 4, "7", "7" },
+        { "torus(rows=2)", 6, 4, 0, "1 3 5", "1 3 5" }, { "torus", 9, 0, 0, "1 2 3 6", "1 2 3 6" }, { "grid(2)", 6, 0, 0, "1 3", "1 3" }, { "star", 4, 0, 0, "1 2 3", "1 2 3" },
+        { "star", 4, 2, 0, "0", "0" }, { "bipartite-exponential", 8, 0, 0, "1 3 5 7", "1 3 5 7" }, { "directed-ring", 4, 0, 0, "3", "1" },
+        { "bipartite-exponential", 16, 0, 0, "1 3 5 7 9 11 13 15", "1 3 5 7 9 11 13 15" },
+    };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
+        tutti_graph *g = graph(cases[c].spec, cases[c].n);
+        int in[MOST], out[MOST], n_in, n_out;
+        double w_in[MOST], w_out[MOST], self;
+        char text[2][128] = { "", "" };
+        tutti_graph_round(g, cases[c].k, cases[c].i, in, w_in, &n_in, out, w_out, &n_out, &self);
+        for (int a = 0; a < n_in; a++)
+            snprintf(text[0] + strlen(text[0]), 16, a > 0 ? " %d" : "%d", in[a]);
+        for (int a = 0; a < n_out; a++)
+            snprintf(text[1] + strlen(text[1]), 16, a > 0 ? " %d" : "%d", out[a]);
+        assert_string_equal(text[0], cases[c].in);
+        assert_string_equal(text[1], cases[c].out);
+        tutti_graph_close(g);
+    }
+}
+
+static void random_graphs_are_drawn_by_their_seed_alone(void **state)
+{
+    static double a[MOST][MOST], b[MOST][MOST];
+    tutti_graph *g = graph("random(4,seed=1)", 20), *same = graph("random(degree=4,seed=1)", 20), *other = graph("random(4,seed=2)", 20);
+
+    (void)state;
+    matrix(g, 0, a);
+    matrix(same, 7, b);
+    assert_memory_equal(a, b, sizeof a);
+    matrix(other, 0, b);
+    assert_memory_not_equal(a, b, sizeof a);
+    tutti_graph_close(g);
+    tutti_graph_close(same);
+    tutti_graph_close(other);
+}
+
+static void what_cannot_be_is_refused_with_what_would_do(void **state)
+{
+    static const struct { const char *spec; int n; const char *sentence; } cases[] = {
+        { "hypercube", 12, "graph 'hypercube' cannot have 12 members; their number must be a power of two: 8 or 16; ring, torus, exponential and one-peer-exponential take any number" },
+        { "bipartite-exponential", 7, "graph 'bipartite-exponential' cannot have 7 members; their number must be an even number: 6 or 8; ring and exponential take any number" },
+        { "torus(rows=3)", 8, "graph 'torus' cannot have 8 members; their number must be a multiple of its 3 rows: 6 or 9; leave rows out and the shape is chosen" },
+        { "grid(5)", 3, "graph 'grid' cannot have 3 members; their number must be a multiple of its 5 rows: at least 5; leave rows out and the shape is chosen" },
+        { "random(4)", 4, "graph 'random' cannot have 4 members; their number must be more than its degree of 4: 5 or more; or use degree=3 or fewer, or complete" },
+        { "random(1)", 4, "graph 'random' cannot have 4 members; their number must be exactly 2: pairs alone do not connect more; use degree=2 or more" },
+        { "rign", 4, "there is no graph 'rign'; did you mean 'ring'?; `tutti topology` lists them" },
+        { "ring", 0, "a graph of 0 members; it must have from 1 to 65536" },
+    };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
+        tutti_error err = { .rank = -1 };
+        tutti_graph *g = (tutti_graph *)&err;
+        assert_int_equal(tutti_graph_open(&g, cases[c].spec, cases[c].n, &err), TUTTI_ERR_USAGE);
+        assert_null(g);
+        assert_string_equal(err.text, cases[c].sentence);
+    }
+    {
+        tutti_error err = { .rank = -1 };
+        tutti_graph *g;
+        double gap;
+        assert_int_equal(tutti_graph_open(&g, "ring(3)", 4, &err), TUTTI_ERR_USAGE);
+        assert_int_equal(tutti_graph_open(&g, "ring(", 4, &err), TUTTI_ERR_USAGE);
+        assert_int_equal(tutti_graph_open(&g, "torus(rows=-1)", 4, &err), TUTTI_ERR_USAGE);
+        g = graph("ring", 3000);
+        assert_int_equal(tutti_graph_gap(g, &gap, &err), TUTTI_ERR_USAGE);
+        assert_string_equal(err.text, "the spectral gap of a graph of 3000 members; it is computed up to 2048, with full matrices");
+        assert_false(tutti_graph_is(g, "exact"));
+        tutti_graph_close(g);
+        tutti_graph_close(NULL);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_round_of_every_family_is_doubly_stochastic_and_every_send_has_its_receive),
+        cmocka_unit_test(gaps_are_those_known_in_closed_form),
+        cmocka_unit_test(power_iteration_finds_the_same_gap),
+        cmocka_unit_test(exact_graphs_reach_the_mean_in_a_period_and_the_others_do_not),
+        cmocka_unit_test(one_peer_exponential_of_six_misses_the_mean_by_a_twelfth),
+        cmocka_unit_test(properties_are_those_of_the_graph),
+        cmocka_unit_test(neighbours_are_those_of_the_sheet),
+        cmocka_unit_test(random_graphs_are_drawn_by_their_seed_alone),
+        cmocka_unit_test(what_cannot_be_is_refused_with_what_would_do),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
