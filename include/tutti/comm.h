@@ -15,6 +15,8 @@ typedef struct tutti_world tutti_world;
 tutti_status tutti_world_open(tutti_world **out, const char *transport_spec, tutti_error *err);
 /* Would it be taken? Checks the transport's name and options and TUTTI_CPU without opening anything: for a launcher, before it starts workers. */
 tutti_status tutti_world_check(const char *transport_spec, tutti_error *err);
+/* The ranks of this transport are not processes and its time is not ours (sim): a command calls tutti_world_run itself. False for a spec that is refused. */
+bool tutti_world_simulated(const char *transport_spec);
 /* rank_main as n ranks that are threads of this process (transports with run()); gives the root failure. */
 tutti_status tutti_world_run(const char *transport_spec, int n, tutti_status (*rank_main)(tutti_world *world, void *arg, tutti_error *err), void *arg, tutti_error *err);
 void tutti_world_close(tutti_world *world);

@@ -33,6 +33,7 @@ typedef struct tutti_launch {
     const char *spec;                   /* "shm" or "shm(option=...)" */
     char *const *environment;           /* as environ */
     void *within;                       /* run()'s own; NULL otherwise */
+    tutti_runtime *rt;                  /* of a rank of run(), where the transport brings its own (sim: virtual time); NULL: the caller's */
 } tutti_launch;
 
 struct tutti_world; /* comm.h */
@@ -67,15 +68,21 @@ typedef struct tutti_transport_ops {
        of_rank[rank] is mine, zeroed, 64-byte aligned; until close. NULL member: collectives use messages, engine vectors are private.
        Too little room: TUTTI_ERR_MEMORY on every rank, naming need, have and what mends it. */
     tutti_status (*window)(void *t, const char *name, size_t bytes, void **of_rank, tutti_error *err);
-    /* With windows: flags in them. publish: *word = value (release), then wakes whoever sleeps in await. await: blocks until the word
+    /* With windows: flags in them. Both or neither; NULL: collectives use messages, windows are for common
+       memory only. publish: *word = value (release), then wakes whoever sleeps in await. await: blocks until the word
        has reached value, counted as a wrapping difference (acquire), or `peer` is gone (TUTTI_ERR_PEER, err->rank). */
     void (*publish)(void *t, _Atomic uint32_t *word, uint32_t value);
     tutti_status (*await)(void *t, int peer, _Atomic uint32_t *word, uint32_t value, int64_t deadline_ns, tutti_error *err);
     /* Optional: runs rank_main as n ranks of this process (shm: threads; sim: actors), returns when all have ended: OK, or the root
        failure (the first rank that failed by itself, not because of another). NULL: ranks are processes. */
     tutti_status (*run)(tutti_runtime *rt, const tutti_launch *launch, tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err), void *arg, tutti_error *err);
+    bool simulated;                            /* ranks live in run() only, on its own runtime in virtual time: a command calls run() itself instead of starting processes */
 } tutti_transport_ops;
 extern const tutti_transport_ops *const tutti_transports[];            /* NULL-ended registry of the built-in ones */
-const tutti_transport_ops *tutti_transport_find(const char *name);
+const tutti_transport_ops *tutti_transport_find(const char *name);     /* of the built-in ones; NULL */
+/* The built-in one of that name, or else a plug-in: libtutti_transport_NAME.so beside this library, or in ../lib beside the running executable; it exports
+   `const tutti_transport_ops tutti_transport_plugin` and stays loaded. TUTTI_ERR_USAGE: there is none, *tried (may be NULL) has where it was looked for, "" for a name that cannot be a
+   file's; or it cannot be loaded or is of another version, with its path in the sentence. Allocates. */
+tutti_status tutti_transport_load(const char *name, const tutti_transport_ops **out, char *tried, size_t bytes, tutti_error *err);
 #pragma GCC visibility pop
 #endif

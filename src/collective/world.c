@@ -76,22 +76,21 @@ static tutti_status cpu_of(char *const *environment, tutti_cpu *cpu, tutti_error
 
 static tutti_status find_transport(const char *spec_text, const tutti_transport_ops **ops, tutti_error *err)
 {
-    char known[300] = "", near[200];
+    char known[160] = "", near[120], tried[400];
     const char *names[32];
     size_t n = 0, used = 0;
     tutti_spec *spec;
 
     *ops = NULL;
     TUTTI_TRY(tutti_spec_open(&spec, spec_text, err));
-    *ops = tutti_transport_find(tutti_spec_name(spec));
-    if (*ops == NULL) {
+    if (tutti_transport_load(tutti_spec_name(spec), ops, tried, sizeof tried, err) != TUTTI_OK && tried[0] != '\0') {
         for (; tutti_transports[n] != NULL && n < TUTTI_LENGTH(names); n++) {
             names[n] = tutti_transports[n]->name;
             if (used < sizeof known)
                 used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", n > 0 ? ", " : "", names[n]);
         }
         tutti_suggest(tutti_spec_name(spec), names, n, near, sizeof near);
-        tutti_fail(err, TUTTI_ERR_USAGE, 0, "no transport is named '%.80s'%s; known: %s", tutti_spec_name(spec), near, known);
+        tutti_fail(err, TUTTI_ERR_USAGE, 0, "no transport is named '%.80s'%s; known: %s; nor is there a plug-in '%.200s'", tutti_spec_name(spec), near, known, tried);
     }
     tutti_spec_close(spec);
     return *ops != NULL ? TUTTI_OK : TUTTI_ERR_USAGE;
@@ -120,7 +119,7 @@ static tutti_status open_parts(tutti_world *world, const tutti_launch *launch, t
     TUTTI_TRY(tutti_monitor_open(&world->monitor, world->rt, err));
     TUTTI_TRY(tutti_device_open_host(&world->device, world->rt, cpu, err));
     TUTTI_TRY(world->ops->open(&world->transport, world->rt, launch, err));
-    if (world->ops->window != NULL && world->size > 1)
+    if (world->ops->publish != NULL && world->size > 1)
         TUTTI_TRY(tutti_board_open(world, err));
     return TUTTI_OK;
 }
@@ -175,6 +174,13 @@ tutti_status tutti_world_check(const char *transport_spec, tutti_error *err)
     return status;
 }
 
+bool tutti_world_simulated(const char *transport_spec)
+{
+    const tutti_transport_ops *ops;
+
+    return transport_spec != NULL && transport_spec[0] != '\0' && find_transport(transport_spec, &ops, NULL) == TUTTI_OK && check_abi(ops, NULL) == TUTTI_OK && ops->simulated;
+}
+
 tutti_status tutti_world_open(tutti_world **out, const char *transport_spec, tutti_error *err)
 {
     const tutti_transport_ops *ops;
@@ -227,7 +233,7 @@ static tutti_status run_rank(const tutti_launch *launch, void *arg, tutti_error 
         memset(&own, 0, sizeof own);
         err = &own; /* last words need a sentence */
     }
-    TUTTI_TRY(tutti_world_open_on(&world, job->ops, launch, job->rt, err));
+    TUTTI_TRY(tutti_world_open_on(&world, job->ops, launch, launch->rt != NULL ? launch->rt : job->rt, err));
     status = job->rank_main(world, job->arg, err);
     if (status != TUTTI_OK)
         tutti_world_last_words(world, err);
@@ -299,7 +305,7 @@ void tutti_world_sent(const tutti_world *world, int to, uint64_t *bytes, uint64_
 }
 
 /* Makes window number n_windows. Only the thread that calls window and common (in the same order on all ranks) writes the table. */
-static tutti_status make_window(tutti_world *world, const char *name, size_t bytes, tutti_shared_window **out, tutti_error *err)
+static tutti_status make_window(tutti_world *world, const char *name, size_t bytes, bool shared, tutti_shared_window **out, tutti_error *err)
 {
     const uint32_t n = atomic_load_explicit(&world->n_windows, memory_order_relaxed); /* relaxed: this thread wrote it */
     tutti_shared_window *w = &world->windows[n];
@@ -309,7 +315,7 @@ static tutti_status make_window(tutti_world *world, const char *name, size_t byt
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "window '%s' would be number %d of this world: there is room for %d; put several vectors into "
                           "one window", name, TUTTI_WINDOWS + 1, TUTTI_WINDOWS);
     w->bytes = bytes;
-    if (world->ops->window == NULL) {
+    if (!shared) {
         w->mine = bytes > 0 ? tutti_alloc(bytes, 1) : NULL;
         if (bytes > 0 && w->mine == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the %zu bytes of window '%s'", bytes, name);
@@ -318,7 +324,8 @@ static tutti_status make_window(tutti_world *world, const char *name, size_t byt
         w->of_rank = tutti_alloc((size_t)world->size, sizeof *w->of_rank);
         if (w->of_rank == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for window '%s'", name);
-        tutti_board_window(world, n, bytes);
+        if (world->ops->publish != NULL)
+            tutti_board_window(world, n, bytes);
         status = world->ops->window(world->transport, name, bytes, w->of_rank, err);
         if (status != TUTTI_OK) {
             tutti_free(w->of_rank);
@@ -354,7 +361,7 @@ tutti_status tutti_world_window(tutti_world *world, const char *name, size_t byt
     tutti_shared_window *w;
 
     *mine = NULL;
-    TUTTI_TRY(make_window(world, name, bytes, &w, err));
+    TUTTI_TRY(make_window(world, name, bytes, world->ops->publish != NULL, &w, err)); /* without flags nobody else looks into it */
     *mine = w->mine;
     return TUTTI_OK;
 }
@@ -367,7 +374,7 @@ tutti_status tutti_world_common(tutti_world *world, const char *name, size_t byt
 
     *memory = NULL;
     *fill = false;
-    TUTTI_TRY(make_window(world, name, !shared || world->rank == 0 ? bytes : 0, &w, err));
+    TUTTI_TRY(make_window(world, name, !shared || world->rank == 0 ? bytes : 0, shared, &w, err));
     *memory = shared ? w->of_rank[0] : w->mine;
     *fill = !shared || world->rank == 0;
     return TUTTI_OK;

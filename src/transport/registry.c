@@ -1,5 +1,9 @@
-/* registry.c: the transports that are built in, a line each; tests/transport compares the table with the folders. */
+/* registry.c: the transports that are built in, a line each (tests/transport compares the table with the folders), and plug-ins: shared objects
+   that are looked for by name where this library or the running program is installed, never in the working directory or a search path. */
+#include <dlfcn.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include "transport_internal.h"
 
 const tutti_transport_ops *const tutti_transports[] = {
@@ -14,4 +18,82 @@ const tutti_transport_ops *tutti_transport_find(const char *name)
             return tutti_transports[i];
     }
     return NULL;
+}
+
+/* Letters, digits, '_' and '-': nothing that leads out of the folder. */
+static bool is_plain(const char *name)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+    const size_t length = strlen(name);
+
+    return length > 0 && length <= 64 && strspn(name, plain) == length;
+}
+
+static void folder_of(char *path)
+{
+    char *slash = strrchr(path, '/');
+
+    if (slash != NULL)
+        *slash = '\0';
+    else
+        strcpy(path, ".");
+}
+
+/* place 0: beside the file this code is in (libtutti.so, or the program that links it); 1: ../lib beside the running executable. */
+static bool path_at(int place, const char *name, char *path, size_t bytes)
+{
+    char folder[3800];
+    Dl_info about;
+
+    if (place == 0) {
+        /* The table is an address of this file; a function's would be cast against the standard. */
+        if (dladdr(tutti_transports, &about) == 0 || about.dli_fname == NULL || strlen(about.dli_fname) >= sizeof folder)
+            return false;
+        strcpy(folder, about.dli_fname);
+    } else {
+        const ssize_t length = readlink("/proc/self/exe", folder, sizeof folder - 1);
+        if (length < 0)
+            return false;
+        folder[length] = '\0';
+    }
+    folder_of(folder);
+    return snprintf(path, bytes, "%s%s/libtutti_transport_%s.so", folder, place == 0 ? "" : "/../lib", name) < (int)bytes;
+}
+
+tutti_status tutti_transport_load(const char *name, const tutti_transport_ops **out, char *tried, size_t bytes, tutti_error *err)
+{
+    char path[4096], last[4096] = "";
+
+    if (tried != NULL && bytes > 0)
+        tried[0] = '\0';
+    *out = tutti_transport_find(name);
+    if (*out != NULL)
+        return TUTTI_OK;
+    for (int place = 0; place < 2 && is_plain(name); place++) {
+        const tutti_transport_ops *ops;
+        void *file;
+        if (!path_at(place, name, path, sizeof path))
+            continue;
+        if (access(path, F_OK) != 0) {
+            strcpy(last, path);
+            continue;
+        }
+        /* NODELETE: what it has started (SimGrid's engine) ends with the process only. */
+        file = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+        if (file == NULL) {
+            const char *why = dlerror();
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the transport '%s' cannot be loaded: %.380s", name, why != NULL ? why : path);
+        }
+        ops = dlsym(file, "tutti_transport_plugin");
+        if (ops == NULL)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%.300s' is no transport of Tutti's: it exports no tutti_transport_plugin; reinstall it", path);
+        if (ops->abi != TUTTI_TRANSPORT_ABI || ops->bytes != sizeof *ops)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%.250s' was built for interface %u (%u bytes), this library offers %d (%zu bytes); install both from the same version", path,
+                              ops->abi, ops->bytes, TUTTI_TRANSPORT_ABI, sizeof *ops);
+        *out = ops;
+        return TUTTI_OK;
+    }
+    if (tried != NULL && bytes > 0)
+        snprintf(tried, bytes, "%s", last);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "no transport is named '%.80s', and there is no plug-in '%.300s'", name, last);
 }

@@ -2,6 +2,7 @@
    groups, threads and sizes, and tells of disagreement and death instead of hanging. Method: ranks as threads; each computes by itself
    what must come out. Ranks are not cmocka's thread: they report failures as a status and a sentence. */
 #include "conformance_internal.h"
+#include <sys/mman.h>
 
 static const int sizes[] = { 1, 2, 3, 4, 5, 7, 8, 11, 16 };
 #define LARGE 100001
@@ -456,7 +457,8 @@ tutti_status collective_conformance_rank(tutti_world *world, tutti_error *err)
 
 int collective_conformance(const tutti_transport_ops *ops, const char *spec)
 {
-    static under_test t;
+    /* Shared: a transport may run its ranks in a child. */
+    under_test *const t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     struct CMUnitTest tests[] = {
         cmocka_unit_test(ports_carry_notes_and_payloads),
         cmocka_unit_test(every_small_allreduce_gives_the_trees_bits),
@@ -476,9 +478,11 @@ int collective_conformance(const tutti_transport_ops *ops, const char *spec)
         cmocka_unit_test(common_memory_is_filled_once_and_seen_by_all),
     };
 
-    t.ops = ops;
-    t.spec = spec;
+    if (t == MAP_FAILED)
+        return 1;
+    t->ops = ops;
+    t->spec = spec;
     for (size_t k = 0; k < TUTTI_LENGTH(tests); k++)
-        tests[k].initial_state = &t;
+        tests[k].initial_state = t;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

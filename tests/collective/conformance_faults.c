@@ -95,7 +95,7 @@ static tutti_status insists_main(tutti_world *world, void *arg, tutti_error *err
     for (size_t c = 0; c < TUTTI_LENGTH(counts); c++) {
         float *x = (float *)(void *)vector_of(&m, WINDOW, g.index, 4);
         values_reduce(TUTTI_F32, TUTTI_SUM, 1, g.size, NULL, 0, counts[c], m.expected);
-        if (world->ops->window != NULL)
+        if (world->ops->publish != NULL)
             TUTTI_TRY(one_allreduce(&g, &m, &sent, TUTTI_F32, TUTTI_SUM, counts[c], WINDOW, m.expected, err));
         else
             CHECK(tutti_allreduce(&g, TUTTI_SUM, tutti_f32(NULL, x, counts[c]), &e) == TUTTI_ERR_USAGE &&

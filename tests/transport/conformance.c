@@ -20,7 +20,10 @@ static tutti_status with_rank(const tutti_launch *launch, void *arg, tutti_error
     rank_context c = { .subject = a->subject, .ops = a->subject->ops, .rank = launch->rank, .size = launch->size, .seed = a->seed };
     tutti_status status;
 
-    TUTTI_TRY(tutti_runtime_open_posix(&c.rt, err));
+    if (launch->rt != NULL)
+        c.rt = launch->rt;
+    else
+        TUTTI_TRY(tutti_runtime_open_posix(&c.rt, err));
     status = c.ops->open(&c.t, c.rt, launch, err);
     if (status == TUTTI_OK) {
         status = a->body(&c, err);
@@ -31,7 +34,8 @@ static tutti_status with_rank(const tutti_launch *launch, void *arg, tutti_error
     /* One that fails because of the victim does as it should. */
     if (status != TUTTI_OK && c.rank != a->victim && !(status == TUTTI_ERR_PEER && err->rank == a->victim) && atomic_fetch_add(&a->survivors->failed, 1) == 0)
         snprintf(a->survivors->text, sizeof a->survivors->text, "%s", err->text);
-    tutti_runtime_close(c.rt);
+    if (launch->rt == NULL)
+        tutti_runtime_close(c.rt);
     return status;
 }
 
@@ -206,7 +210,7 @@ int conformance_run(const conformance_subject *subject)
     memset(tests, 0, sizeof tests);
     for (size_t l = 0; l < TUTTI_LENGTH(lists); l++) {
         for (const conformance_test *t = lists[l]; t->name != NULL; t++) {
-            if (t->needs_windows && subject->ops->window == NULL)
+            if ((t->needs_windows && subject->ops->window == NULL) || (t->needs_flags && subject->ops->publish == NULL))
                 continue;
             bound[n] = (bound_test){ t, subject };
             tests[n] = (struct CMUnitTest){ .name = t->name, .test_func = run_bound, .initial_state = &bound[n] };

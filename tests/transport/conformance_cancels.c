@@ -60,13 +60,14 @@ static tutti_status cancel_receive_midway(rank_context *c, tutti_error *err)
 {
     unsigned char *data = malloc(BIG), *trap = malloc(BIG);
     tutti_status status = TUTTI_OK;
-    tutti_request big = { 0 };
+    tutti_request big = { 0 }, later = { 0 };
 
     if (c->rank == 0) {
+        const tutti_note note = { .a = 4711 };
         fill(data, BIG, 1);
         status = c->ops->send(c->t, &big, 1, 1, NULL, bytes_of(data, BIG), err);
         if (status == TUTTI_OK)
-            status = send_word(c, 1, 1, 4711, err);
+            status = c->ops->send(c->t, &later, 1, 1, &note, tutti_nothing(), err);
     }
     for (int round = 0; round < CANCEL_ROUNDS && status == TUTTI_OK; round++) {
         tutti_request r = { 0 };
@@ -85,6 +86,9 @@ static tutti_status cancel_receive_midway(rank_context *c, tutti_error *err)
         status = meet(c, 3, err);
     if (c->rank == 0 && status == TUTTI_OK)
         status = wait_one(c, &big, err);
+    if (c->rank == 0 && status == TUTTI_OK)
+        status = wait_one(c, &later, err);
+    c->ops->cancel(c->t, &later);
     if (c->rank == 1 && status == TUTTI_OK) {
         int64_t word = 0;
         status = c->ops->recv(c->t, &big, TUTTI_ANY, 1, bytes_of(data, BIG), err);

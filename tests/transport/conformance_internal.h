@@ -32,6 +32,6 @@ tutti_rng rng_of(const rank_context *c, uint64_t stream);
 size_t size_from(const conformance_subject *subject, tutti_rng rng, uint64_t index); /* often an edge, seldom large */
 
 /* conformance_*.c: arrays that end with {0} */
-typedef struct conformance_test { const char *name; void (*run)(const conformance_subject *subject); bool needs_windows; } conformance_test;
+typedef struct conformance_test { const char *name; void (*run)(const conformance_subject *subject); bool needs_windows, needs_flags; } conformance_test;
 extern const conformance_test conformance_messages[], conformance_cancels[], conformance_endings[], conformance_windows[];
 #endif

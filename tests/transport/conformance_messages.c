@@ -124,15 +124,26 @@ static void messages_of_one_sender_and_tag_keep_their_order(const conformance_su
 static tutti_status match_tags(rank_context *c, tutti_error *err)
 {
     const int to = (c->rank + 1) % c->size, from = (c->rank + c->size - 1) % c->size;
-    int64_t word;
+    tutti_request sends[64], *list[64];
+    tutti_status status = TUTTI_OK;
+    int64_t word = 0;
 
-    for (int bit = 0; bit < 64; bit++)
-        TUTTI_TRY(send_word(c, to, UINT64_C(1) << bit, bit, err));
-    for (int bit = 63; bit >= 0; bit--) {
-        TUTTI_TRY(recv_word(c, from, UINT64_C(1) << bit, &word, err));
-        CHECK(word == bit);
+    memset(sends, 0, sizeof sends);
+    for (int bit = 0; bit < 64 && status == TUTTI_OK; bit++) {
+        const tutti_note note = { .a = bit };
+        list[bit] = &sends[bit];
+        status = c->ops->send(c->t, list[bit], to, UINT64_C(1) << bit, &note, tutti_nothing(), err);
     }
-    return TUTTI_OK;
+    for (int bit = 63; bit >= 0 && status == TUTTI_OK; bit--) {
+        status = recv_word(c, from, UINT64_C(1) << bit, &word, err);
+        if (status == TUTTI_OK && word != bit)
+            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "the receive of tag bit %d took the message of bit %lld", bit, (long long)word);
+    }
+    if (status == TUTTI_OK)
+        status = wait_all(c, list, 64, err);
+    for (int bit = 0; bit < 64; bit++)
+        c->ops->cancel(c->t, &sends[bit]); /* they end with this function */
+    return status;
 }
 
 static void a_receive_takes_its_own_tag_only(const conformance_subject *s)
@@ -263,10 +274,14 @@ static tutti_status too_large(rank_context *c, tutti_error *err)
         if (status == TUTTI_OK && (a.status != TUTTI_OK || b.status != TUTTI_ERR_CORRUPT || b.note.bytes != bytes || b.note.from != from || small[room] != 0xEE))
             status = tutti_fail(err, TUTTI_ERR_STATE, 0, "%zu bytes into %zu: sender %s, receiver %s, %llu bytes", bytes, room, tutti_status_name(a.status),
                                 tutti_status_name(b.status), (unsigned long long)b.note.bytes);
+        b = (tutti_request){ 0 };
+        if (status == TUTTI_OK)
+            status = c->ops->recv(c->t, &b, from, 1, tutti_nothing(), err);
         if (status == TUTTI_OK)
             status = send_word(c, to, 1, 5, err);
         if (status == TUTTI_OK)
-            status = recv_word(c, from, 1, NULL, err);
+            status = wait_one(c, &b, err);
+        c->ops->cancel(c->t, &b);
     }
     free(out);
     return status;

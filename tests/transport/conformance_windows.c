@@ -214,10 +214,10 @@ static void closing_ends_an_await(const conformance_subject *s)
 const conformance_test conformance_windows[] = {
     { "windows_are_zeroed_aligned_and_shared", windows_are_zeroed_aligned_and_shared, true },
     { "a_window_without_room_is_refused_on_every_rank", a_window_without_room_is_refused_on_every_rank, true },
-    { "published_words_arrive_with_what_was_written_before", published_words_arrive_with_what_was_written_before, true },
-    { "who_awaits_serves_its_messages", who_awaits_serves_its_messages, true },
-    { "awaiting_a_dead_rank_ends", awaiting_a_dead_rank_ends, true },
+    { "published_words_arrive_with_what_was_written_before", published_words_arrive_with_what_was_written_before, true, true },
+    { "who_awaits_serves_its_messages", who_awaits_serves_its_messages, true, true },
+    { "awaiting_a_dead_rank_ends", awaiting_a_dead_rank_ends, true, true },
     { "opening_a_window_without_a_dead_rank_fails", opening_a_window_without_a_dead_rank_fails, true },
-    { "closing_ends_an_await", closing_ends_an_await, true },
+    { "closing_ends_an_await", closing_ends_an_await, true, true },
     { NULL, NULL, false },
 };

@@ -1,0 +1,413 @@
+/* match.c: posting, matching, waiting, cancelling: operations on lists. A request's own memory is touched only while its rank lives
+   and it is posted; what the lists need of it is in its op.
+
+   Messages of equal (from, tag) meet receives in the order of posting. That must hold across cancels, too: when a receive in
+   flight is taken back, its message goes to the next receive, so later messages of that sender and tag in flight are taken back with it
+   and matched again; likewise for a send that is taken back. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include "sim_internal.h"
+
+enum { OPS_A_CHUNK = 256 };
+
+static sim_op *op_take(sim_run *run)
+{
+    sim_op *op;
+
+    if (run->free_ops == NULL) {
+        sim_op *chunk = tutti_alloc(OPS_A_CHUNK, sizeof *chunk);
+        void **chunks = tutti_alloc(run->n_chunks + 1, sizeof *chunks);
+        if (chunk == NULL || chunks == NULL) {
+            tutti_free(chunk);
+            tutti_free(chunks);
+            return NULL;
+        }
+        if (run->n_chunks > 0)
+            memcpy(chunks, run->chunks, run->n_chunks * sizeof *chunks);
+        tutti_free(run->chunks);
+        run->chunks = chunks;
+        run->chunks[run->n_chunks++] = chunk;
+        for (int k = 0; k < OPS_A_CHUNK; k++) {
+            chunk[k].link.next = (sim_link *)(void *)run->free_ops;
+            run->free_ops = &chunk[k];
+        }
+    }
+    op = run->free_ops;
+    run->free_ops = (sim_op *)(void *)op->link.next;
+    memset(op, 0, sizeof *op);
+    sim_list_init(&op->link);
+    return op;
+}
+
+static void op_give(sim_run *run, sim_op *op)
+{
+    op->link.next = (sim_link *)(void *)run->free_ops;
+    run->free_ops = op;
+}
+
+static bool lives(const sim_run *run, int rank)
+{
+    return run->ranks[rank].state != SIM_LOST;
+}
+
+static void wake_waiter(sim_thread *self, const sim_op *op)
+{
+    if (op->crowded) {
+        for (sim_thread *t = self->run->threads; t != NULL; t = t->next)
+            if (t->rank == op->rank && t->where == SIM_IN_MESSAGES)
+                sim_act_on(self, SIM_WAKE, t);
+    } else if (op->waiter != NULL)
+        sim_act_on(self, SIM_WAKE, op->waiter);
+}
+
+void sim_end(sim_thread *self, sim_op *op, tutti_status status, int rank)
+{
+    tutti_request *r = op->request;
+
+    if (r != NULL && lives(self->run, op->rank)) {
+        r->status = status;
+        r->rank = rank;
+        r->internal[0] = NULL;
+        atomic_store_explicit(&r->done, true, memory_order_release); /* for readers that know no better; there is one OS thread */
+        wake_waiter(self, op);
+    }
+    op_give(self->run, op);
+}
+
+void sim_deliver(sim_thread *self, sim_op *send, sim_op *recv)
+{
+    const bool fits = send->bytes <= recv->bytes;
+
+    recv->request->note = send->request->note;
+    recv->request->note.from = send->rank;
+    recv->request->note.bytes = send->bytes;
+    if (fits && send->bytes > 0)
+        memmove(recv->data, send->data, send->bytes); /* to oneself they may overlap */
+    sim_end(self, send, TUTTI_OK, -1);
+    sim_end(self, recv, fits ? TUTTI_OK : TUTTI_ERR_CORRUPT, -1);
+}
+
+/* ---- the lists ---- */
+static sim_link *bucket(sim_link *lists, uint64_t tag)
+{
+    return &lists[(tag ^ tag >> 32) % SIM_BUCKETS];
+}
+
+static bool fit(const sim_op *send, const sim_op *recv)
+{
+    return send->tag == recv->tag && (recv->peer == TUTTI_ANY || recv->peer == send->rank);
+}
+
+static void put(sim_run *run, sim_op *op)
+{
+    sim_rank *at = &run->ranks[op->sends ? op->peer : op->rank];
+    sim_link *head = bucket(op->sends ? at->sends : at->receives, op->tag), *before = head;
+
+    while (before->prev != head && SIM_OWNER(sim_op, link, before->prev)->sequence > op->sequence)
+        before = before->prev;
+    sim_list_insert(before, &op->link);
+    op->state = SIM_LISTED;
+    op->transfer = NULL;
+}
+
+static sim_op *partner(sim_run *run, const sim_op *op)
+{
+    sim_rank *at = &run->ranks[op->sends ? op->peer : op->rank];
+    sim_link *head = bucket(op->sends ? at->receives : at->sends, op->tag);
+
+    for (sim_link *l = head->next; l != head; l = l->next) {
+        sim_op *other = SIM_OWNER(sim_op, link, l);
+        if (op->sends ? fit(op, other) : fit(other, op))
+            return other;
+    }
+    return NULL;
+}
+
+/* Neither is in a list. */
+static void pair_up(sim_thread *self, sim_op *send, sim_op *recv)
+{
+    if (send->rank == recv->rank)
+        sim_deliver(self, send, recv);
+    else if (!sim_fly(self, send, recv)) {
+        sim_end(self, send, TUTTI_ERR_MEMORY, -1);
+        sim_end(self, recv, TUTTI_ERR_MEMORY, -1);
+    }
+}
+
+static bool gone(const sim_run *run, int rank)
+{
+    return run->ranks[rank].state >= SIM_LEFT;
+}
+
+/* Who is to blame that a receive from ANY ends. */
+static int last_gone(const sim_run *run, int rank)
+{
+    for (int r = 0; r < run->size; r++)
+        if (r != rank && run->ranks[r].state >= SIM_FAILED)
+            return sim_root(run, r);
+    return rank == 0 ? 1 : 0;
+}
+
+void sim_post(sim_thread *self, sim_op *op)
+{
+    sim_run *run = self->run;
+    sim_op *other;
+
+    if (op->request == NULL) {
+        op_give(run, op);
+        return;
+    }
+    op->sequence = run->sequence++;
+    if (op->peer >= 0 && op->peer != op->rank && !gone(run, op->peer) && !sg_host_is_on(run->ranks[op->peer].host))
+        sim_lost(self, op->peer);
+    if (run->ranks[op->rank].closed) {
+        sim_end(self, op, TUTTI_CLOSED, -1);
+        return;
+    }
+    other = op->sends && gone(run, op->peer) ? NULL : partner(run, op);
+    if (other != NULL) {
+        sim_list_remove(&other->link);
+        pair_up(self, op->sends ? op : other, op->sends ? other : op);
+    } else if (op->peer >= 0 && gone(run, op->peer))
+        sim_end(self, op, TUTTI_ERR_PEER, sim_root(run, op->peer));
+    else if (op->peer == TUTTI_ANY && sim_alone(run, op->rank))
+        sim_end(self, op, TUTTI_ERR_PEER, last_gone(run, op->rank));
+    else
+        put(run, op);
+}
+
+/* ---- taking back ---- */
+static void land(sim_run *run, sim_transfer *t)
+{
+    sim_op *send = t->send, *recv = t->recv;
+
+    sim_take_back(t);
+    put(run, send);
+    put(run, recv);
+}
+
+/* The transfer of `op` ends without it; its partner, and whatever is in flight only because op's message or receive came first, is matched again. */
+static void withdraw(sim_thread *self, sim_op *op)
+{
+    sim_run *run = self->run;
+    sim_transfer *t = op->transfer;
+    sim_op *other = op->sends ? t->recv : t->send;
+    sim_rank *at = &run->ranks[t->to];
+    const uint64_t tag = op->tag;
+    sim_link *head;
+
+    sim_take_back(t);
+    op_give(run, op);
+    for (sim_link *l = at->flight.next, *next; l != &at->flight; l = next) {
+        sim_transfer *later = SIM_OWNER(sim_transfer, link, l);
+        next = l->next;
+        if (other->sends ? later->send->tag == tag && later->from == other->rank && later->send->sequence > other->sequence
+                         : fit(later->send, other) && later->recv->sequence > other->sequence)
+            land(run, later);
+    }
+    put(run, other);
+    head = bucket(at->receives, tag);
+    for (sim_link *l = head->next; l != head;) {
+        sim_op *recv = SIM_OWNER(sim_op, link, l), *send = partner(run, recv);
+        if (send == NULL) {
+            l = l->next;
+            continue;
+        }
+        sim_list_remove(&recv->link);
+        sim_list_remove(&send->link);
+        pair_up(self, send, recv);
+        l = head->next; /* others may have ended */
+    }
+}
+
+void sim_cancel(void *t, tutti_request *r)
+{
+    sim_thread *self = sim_self();
+    sim_op *op = r->internal[0];
+
+    (void)t;
+    if (!r->posted || atomic_load_explicit(&r->done, memory_order_acquire))
+        return;
+    r->posted = false;
+    r->internal[0] = NULL;
+    wake_waiter(self, op); /* what is not posted counts as done */
+    switch (op->state) {
+    case SIM_LOGGED: op->request = NULL; break;
+    case SIM_LISTED:
+        sim_list_remove(&op->link);
+        op_give(self->run, op);
+        break;
+    case SIM_FLYING: withdraw(self, op); break;
+    }
+}
+
+/* ---- endings: every list is walked in the order of ranks and of posting ---- */
+typedef bool (*chooses)(const sim_run *run, const sim_op *op, int rank);
+
+static bool is_own(const sim_run *run, const sim_op *op, int rank)
+{
+    (void)run;
+    return op->rank == rank;
+}
+
+static bool needs(const sim_run *run, const sim_op *op, int rank)
+{
+    return op->rank != rank && (op->peer == TUTTI_ANY ? sim_alone(run, op->rank) : op->peer == rank);
+}
+
+static void end_listed(sim_thread *self, sim_link *lists, chooses chosen, int rank, tutti_status status, int blame)
+{
+    for (int b = 0; b < SIM_BUCKETS; b++)
+        for (sim_link *l = lists[b].next, *next; l != &lists[b]; l = next) {
+            sim_op *op = SIM_OWNER(sim_op, link, l);
+            next = l->next;
+            if (!chosen(self->run, op, rank))
+                continue;
+            sim_list_remove(l);
+            sim_end(self, op, status, blame == TUTTI_ANY && op->peer == TUTTI_ANY ? last_gone(self->run, op->rank) : blame == TUTTI_ANY ? sim_root(self->run, rank) : blame);
+        }
+}
+
+void sim_end_own(sim_thread *self, int rank)
+{
+    sim_run *run = self->run;
+
+    for (int r = 0; r < run->size; r++) {
+        sim_rank *at = &run->ranks[r];
+        for (sim_link *l = at->flight.next, *next; l != &at->flight; l = next) {
+            sim_transfer *t = SIM_OWNER(sim_transfer, link, l);
+            next = l->next;
+            if (t->from != rank && t->to != rank)
+                continue;
+            land(run, t); /* the partner stays listed; what is left of it ends when this rank departs */
+        }
+    }
+    for (int r = 0; r < run->size; r++) {
+        end_listed(self, run->ranks[r].sends, is_own, rank, TUTTI_CLOSED, -2);
+        end_listed(self, run->ranks[r].receives, is_own, rank, TUTTI_CLOSED, -2);
+    }
+}
+
+void sim_end_needing(sim_thread *self, int rank)
+{
+    sim_run *run = self->run;
+
+    sim_end_own(self, rank);
+    for (int r = 0; r < run->size; r++) {
+        end_listed(self, run->ranks[r].sends, needs, rank, TUTTI_ERR_PEER, TUTTI_ANY);
+        end_listed(self, run->ranks[r].receives, needs, rank, TUTTI_ERR_PEER, TUTTI_ANY);
+    }
+}
+
+/* ---- posting ---- */
+static tutti_status check(const sim_rank *me, const char *doing, tutti_request *r, int peer, bool any, tutti_buffer b, size_t *bytes, tutti_error *err)
+{
+    *bytes = 0;
+    if (r->posted && !atomic_load_explicit(&r->done, memory_order_acquire))
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "%s with a request that is still in flight; wait for it or cancel it first", doing);
+    if ((peer < 0 || peer >= me->run->size) && !(any && peer == TUTTI_ANY))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d of a run of %d; there are workers 0 to %d", doing, peer, me->run->size, me->run->size - 1);
+    if (!tutti_size_mul(b.count, tutti_dtype_bytes(b.dtype), bytes) || *bytes > INT64_MAX / 2 || (b.data == NULL && *bytes > 0))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d: %zu elements of %s at %p are no memory", doing, peer, b.count, tutti_dtype_name(b.dtype), b.data);
+    return TUTTI_OK;
+}
+
+static tutti_status log_post(sim_rank *me, tutti_request *r, int peer, uint64_t tag, void *data, size_t bytes, bool sends, tutti_error *err)
+{
+    sim_op *op = op_take(me->run);
+
+    if (op == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d has no memory for one more message", me->rank);
+    op->request = r;
+    op->tag = tag;
+    op->data = data;
+    op->bytes = bytes;
+    op->rank = me->rank;
+    op->peer = peer;
+    op->sends = sends;
+    op->state = SIM_LOGGED;
+    r->status = TUTTI_OK;
+    r->rank = -1;
+    atomic_store_explicit(&r->done, false, memory_order_relaxed); /* nobody waits for it yet */
+    r->posted = true;
+    r->internal[0] = op;
+    sim_act_on(sim_self(), SIM_POST, op);
+    return TUTTI_OK;
+}
+
+tutti_status sim_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note, tutti_buffer payload, tutti_error *err)
+{
+    sim_rank *me = t;
+    size_t bytes;
+
+    TUTTI_TRY(check(me, "sending to", r, to, false, payload, &bytes, err));
+    r->note = note != NULL ? *note : (tutti_note){ 0 };
+    return log_post(me, r, to, tag, payload.data, bytes, true, err);
+}
+
+tutti_status sim_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room, tutti_error *err)
+{
+    sim_rank *me = t;
+    size_t bytes;
+
+    TUTTI_TRY(check(me, "receiving from", r, from, true, room, &bytes, err));
+    memset(&r->note, 0, sizeof r->note);
+    return log_post(me, r, from, tag, room.data, bytes, false, err);
+}
+
+/* ---- waiting ---- */
+static bool is_done(const tutti_request *r)
+{
+    return r == NULL || !r->posted || atomic_load_explicit(&r->done, memory_order_acquire);
+}
+
+static size_t count_done(tutti_request *const *r, size_t n)
+{
+    size_t done = 0;
+
+    for (size_t k = 0; k < n; k++)
+        done += is_done(r[k]);
+    return done;
+}
+
+static void attend(sim_thread *self, tutti_request *const *r, size_t n, bool begin)
+{
+    for (size_t k = 0; k < n; k++) {
+        sim_op *op;
+        if (is_done(r[k]))
+            continue;
+        op = r[k]->internal[0];
+        if (begin && op->waiter != NULL && op->waiter != self)
+            op->crowded = true;
+        if (begin || op->waiter == self)
+            op->waiter = begin ? self : NULL;
+    }
+}
+
+tutti_status sim_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns, size_t *n_done, tutti_error *err)
+{
+    sim_thread *self = sim_self();
+    size_t done;
+
+    (void)t;
+    sim_play(self);
+    done = count_done(r, n);
+    if (done < n && (done < need ? deadline_ns <= sim_now_ns(self) : need == 0) && sim_turn(self)) {
+        *n_done = done;
+        return tutti_fail_rank(err, TUTTI_ERR_STATE, self->rank, "thread '%s' of worker %d has tested its messages %d times at %.9f s of virtual time without waiting: time passes only while "
+                               "somebody waits; give a deadline, or sleep between the tests", self->name, self->rank, SIM_TURNS, simgrid_get_clock());
+    }
+    if (done < need && deadline_ns > sim_now_ns(self)) {
+        attend(self, r, n, true);
+        while (done < need && deadline_ns > sim_now_ns(self)) {
+            sim_block(self, SIM_IN_MESSAGES, NULL, deadline_ns);
+            done = count_done(r, n);
+        }
+        attend(self, r, n, false);
+    }
+    *n_done = done;
+    if (done < need)
+        return tutti_fail(err, TUTTI_TIMEOUT, 0, "worker %d waited for %zu of %zu messages; the deadline passed with %zu done", self->rank, need, n, done);
+    return TUTTI_OK;
+}

@@ -1,0 +1,172 @@
+/* platform.c: the hosts and links of a run. SimGrid reads XML files only and aborts on what it does not like, so a file of the user's is
+   tried in a forked child first; the platform of the bare spec is written into memory.
+
+   SimGrid's defaults bend latency and bandwidth to look like TCP; the settings here make a message cost exactly latency +
+   bytes / bandwidth (tests/sim/network_test.c). */
+#include <errno.h>
+#include <ctype.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "sim_internal.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define CONTEXTS "thread" /* the only kind of stacks that the address sanitizer follows */
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define CONTEXTS "thread"
+#endif
+#endif
+#ifndef CONTEXTS
+#define CONTEXTS "raw"
+#endif
+
+static void start_engine(bool quiet)
+{
+    static const char *const words[] = {
+        "tutti", "--cfg=network/model:CM02", "--cfg=network/TCP-gamma:0", "--cfg=network/crosstraffic:no", ("--cfg=contexts/factory:" CONTEXTS), "--log=root.threshold:critical", "--log=root.app:file:/dev/null",
+    };
+    char *argv[TUTTI_LENGTH(words) + 1];
+    int argc = quiet ? (int)TUTTI_LENGTH(words) : (int)TUTTI_LENGTH(words) - 2;
+    struct sigaction interrupt, fault;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(words); k++)
+        argv[k] = (char *)(uintptr_t)words[k];
+    argv[argc] = NULL;
+    /* A library leaves its program's signals alone; SimGrid does not. */
+    sigaction(SIGINT, NULL, &interrupt);
+    sigaction(SIGSEGV, NULL, &fault);
+    simgrid_init(&argc, argv);
+    sigaction(SIGINT, &interrupt, NULL);
+    sigaction(SIGSEGV, &fault, NULL);
+}
+
+/* ---- the bare platform: 100 Gflop/s, 10 Gbit/s each way, 50 us from host to host: a route passes two links ---- */
+static tutti_status write_default(int ranks, int *fd, tutti_error *err)
+{
+    FILE *file = NULL;
+    const int made = memfd_create("tutti-platform", MFD_CLOEXEC);
+    bool well;
+
+    *fd = made;
+    if (made >= 0)
+        file = fdopen(dup(made), "w");
+    if (file == NULL)
+        return tutti_fail(err, TUTTI_ERR_IO, errno, "writing the platform of %d hosts into memory", ranks);
+    fprintf(file, "<?xml version='1.0'?>\n<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n<platform version=\"4.1\">\n"
+                  "<cluster id=\"tutti\" prefix=\"worker-\" suffix=\"\" radical=\"0-%d\" speed=\"100Gf\" bw=\"1.25GBps\" lat=\"25us\" sharing_policy=\"SPLITDUPLEX\" "
+                  "loopback_bw=\"10GBps\" loopback_lat=\"0\"/>\n</platform>\n", ranks - 1);
+    well = ferror(file) == 0;
+    if (fclose(file) != 0 || !well)
+        return tutti_fail(err, TUTTI_ERR_IO, errno, "writing the platform of %d hosts into memory", ranks);
+    return TUTTI_OK;
+}
+
+/* ---- the user's ---- */
+/* What SimGrid says of it, without its colours: the last line that says something. */
+static void last_line(char *text, char *out, size_t bytes)
+{
+    char *line = text, *said = text;
+
+    while (line != NULL) {
+        char *const end = strchr(line, '\n');
+        if (end != NULL)
+            *end = '\0';
+        if (strlen(line) > 3 && strstr(line, "terminate called") == NULL && strstr(line, "Backtrace") == NULL && strstr(line, "->") == NULL && strstr(line, "what():") == NULL)
+            said = line;
+        line = end != NULL ? end + 1 : NULL;
+    }
+    snprintf(out, bytes, "%.300s", said);
+}
+
+static tutti_status try_in_child(const char *file, tutti_error *err)
+{
+    char said[8192], line[320];
+    size_t n = 0;
+    int ends[2], how = 0;
+    pid_t child;
+
+    if (access(file, R_OK) != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, errno, "cannot read the platform '%s'; check the path given to sim(platform=...)", file);
+    if (pipe(ends) != 0)
+        return tutti_fail(err, TUTTI_ERR_IO, errno, "trying the platform '%s'", file);
+    child = fork();
+    if (child == 0) {
+        dup2(ends[1], STDERR_FILENO);
+        close(ends[0]);
+        signal(SIGABRT, SIG_DFL);
+        start_engine(false);
+        simgrid_load_platform(file);
+        _exit(0);
+    }
+    close(ends[1]);
+    for (ssize_t got; child > 0 && n < sizeof said - 1 && ((got = read(ends[0], said + n, sizeof said - 1 - n)) > 0 || (got < 0 && errno == EINTR));)
+        n += got > 0 ? (size_t)got : 0;
+    close(ends[0]);
+    if (child < 0)
+        return tutti_fail(err, TUTTI_ERR_IO, errno, "trying the platform '%s'", file);
+    while (waitpid(child, &how, 0) < 0 && errno == EINTR)
+        continue;
+    if (WIFEXITED(how) && WEXITSTATUS(how) == 0)
+        return TUTTI_OK;
+    said[n] = '\0';
+    last_line(said, line, sizeof line);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "SimGrid refuses the platform '%s': %s", file, line);
+}
+
+/* "node-2" before "node-10". */
+static int by_name(const void *a, const void *b)
+{
+    const char *x = sg_host_get_name(*(const sg_host_t *)a), *y = sg_host_get_name(*(const sg_host_t *)b);
+
+    while (*x != '\0' && *y != '\0') {
+        if (isdigit((unsigned char)*x) && isdigit((unsigned char)*y)) {
+            char *past_x, *past_y;
+            const unsigned long long p = strtoull(x, &past_x, 10), q = strtoull(y, &past_y, 10);
+            if (p != q)
+                return p < q ? -1 : 1;
+            x = past_x;
+            y = past_y;
+            continue;
+        }
+        if (*x != *y)
+            break;
+        x++;
+        y++;
+    }
+    return (int)(unsigned char)*x - (int)(unsigned char)*y;
+}
+
+tutti_status sim_platform_load(const char *file, int ranks, sg_host_t **hosts, size_t *n, tutti_error *err)
+{
+    char path[64];
+    int fd = -1;
+
+    *hosts = NULL;
+    *n = 0;
+    if (file[0] == '\0') {
+        const tutti_status status = write_default(ranks, &fd, err);
+        if (status != TUTTI_OK) {
+            if (fd >= 0)
+                close(fd);
+            return status;
+        }
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        file = path;
+    } else
+        TUTTI_TRY(try_in_child(file, err));
+    start_engine(true);
+    simgrid_load_platform(file);
+    if (fd >= 0)
+        close(fd);
+    *n = sg_host_count();
+    *hosts = sg_host_list(); /* malloc'ed */
+    qsort(*hosts, *n, sizeof **hosts, by_name);
+    if (*n < (size_t)ranks)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the platform '%s' has %zu hosts for %d workers; every worker needs one: add hosts, or use fewer workers", file, *n, ranks);
+    return TUTTI_OK;
+}

@@ -1,0 +1,287 @@
+/* run.c: a simulation from the platform to the root failure. SimGrid is one per process and cannot be started anew, so a process has one
+   run; a program that wants several forks.
+
+   When nobody can go on any more, SimGrid kills all actors and returns as if all were well. That all have ended is therefore ours to see,
+   and who waited for whom is read from the threads' and requests' records, which outlive the actors. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include "sim_internal.h"
+
+/* SimGrid's engine is the process's; so is the mark that it has been used. */
+static atomic_flag engine_used = ATOMIC_FLAG_INIT;
+
+/* ---- actors ---- */
+static void rank_body(void *arg)
+{
+    sim_rank *r = arg;
+    sim_thread *self = sim_self();
+    tutti_status status;
+
+    r->err.rank = -1;
+    status = r->run->rank_main(&r->launch, r->run->arg, &r->err);
+    sim_play(self);
+    r->ended = r->closed = true;
+    if (status == TUTTI_OK || status == TUTTI_CLOSED) {
+        sim_depart(self, r->rank, SIM_LEFT, NULL);
+        return;
+    }
+    r->status = status;
+    if (r->err.status == TUTTI_OK)
+        tutti_fail(&r->err, status, 0, "worker %d ended with '%s' and no sentence", r->rank, tutti_status_name(status));
+    sim_depart(self, r->rank, SIM_FAILED, &r->err);
+}
+
+static void watch(void *arg)
+{
+    sim_rank *r = arg;
+
+    sg_actor_daemonize(sg_actor_self());
+    sg_actor_join(r->actor, -1);
+    if (!r->ended)
+        sim_lost(sim_self(), r->rank);
+}
+
+/* A watcher must outlive what it watches. The first host that no worker has is for watching; without one, the hosts of two other
+   workers watch, so that one may fail with the watched. The bare platform has no failures. */
+static bool start_watchers(sim_run *run, sg_host_t *hosts, size_t n)
+{
+    for (int r = 0; r < run->size; r++) {
+        sg_host_t on[2] = { NULL, NULL };
+        if (n > (size_t)run->size)
+            on[0] = hosts[run->size];
+        else
+            for (int k = 0; k < 2 && k + 1 < run->size; k++)
+                on[k] = run->ranks[(r + k + 1) % run->size].host;
+        for (int k = 0; k < 2; k++)
+            if (on[k] != NULL && sim_thread_make(run, -1, on[k], "watcher", watch, &run->ranks[r], SIM_SERVICE_STACK_KIB, NULL) == NULL)
+                return false;
+    }
+    return true;
+}
+
+/* ---- the report of a standstill ---- */
+typedef struct report { char text[420]; size_t used, waits, told; } report;
+
+static void tell(report *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void tell(report *p, const char *format, ...)
+{
+    char part[160];
+    va_list args;
+    int length;
+
+    p->waits++;
+    va_start(args, format);
+    length = vsnprintf(part, sizeof part, format, args);
+    va_end(args);
+    if (length < 0 || (size_t)length >= sizeof part || p->used + (size_t)length + 3 > sizeof p->text)
+        return;
+    p->used += (size_t)snprintf(p->text + p->used, sizeof p->text - p->used, "%s%s", p->told > 0 ? "; " : "", part);
+    p->told++;
+}
+
+/* A rank's unmatched requests: its receives lie with it, its sends with their receivers. */
+static void tell_messages(report *p, const sim_run *run, const sim_thread *t)
+{
+    for (int r = 0; r < run->size; r++)
+        for (int b = 0; b < 2 * SIM_BUCKETS; b++) {
+            const sim_link *head = b < SIM_BUCKETS ? &run->ranks[r].sends[b] : &run->ranks[r].receives[b - SIM_BUCKETS];
+            for (const sim_link *l = head->next; l != head; l = l->next) {
+                const sim_op *op = SIM_OWNER(sim_op, link, (sim_link *)(uintptr_t)l);
+                if (op->rank != t->rank || op->waiter != t)
+                    continue;
+                if (op->sends)
+                    tell(p, "worker %d (%s) sends to worker %d, tag %016" PRIx64 ", and it is not received", t->rank, t->name, op->peer, op->tag);
+                else if (op->peer == TUTTI_ANY)
+                    tell(p, "worker %d (%s) receives from anybody, tag %016" PRIx64, t->rank, t->name, op->tag);
+                else
+                    tell(p, "worker %d (%s) receives from worker %d, tag %016" PRIx64, t->rank, t->name, op->peer, op->tag);
+            }
+        }
+}
+
+static tutti_status standstill(const sim_run *run, tutti_error *err)
+{
+    report p = { .used = 0 };
+    int living = 0, first = -1;
+
+    for (int r = 0; r < run->size; r++)
+        if (!run->ranks[r].ended && run->ranks[r].state != SIM_LOST) {
+            living++;
+            first = first < 0 ? r : first;
+        }
+    for (int r = 0; r < run->size; r++)
+        for (const sim_thread *t = run->threads; t != NULL; t = t->next) {
+            const sim_monitor *m = t->what;
+            if (t->rank != r || run->ranks[r].state == SIM_LOST || strcmp(t->name, "wire") == 0)
+                continue;
+            switch (t->where) {
+            case SIM_IN_MESSAGES: tell_messages(&p, run, t); break;
+            case SIM_IN_LOCK: tell(&p, "worker %d (%s) waits for a lock that %s holds", r, t->name, m->holder != NULL ? m->holder->name : "nobody"); break;
+            case SIM_IN_WAIT: tell(&p, "worker %d (%s) waits on a monitor", r, t->name); break;
+            case SIM_IN_JOIN: tell(&p, "worker %d (%s) waits for the end of its thread %s", r, t->name, ((const sim_thread *)t->what)->name); break;
+            case SIM_IN_GATE: tell(&p, "worker %d (%s) waits for all workers to open the run or a window", r, t->name); break;
+            case SIM_RUNNING: case SIM_IN_SLEEP: case SIM_ENDED: break;
+            }
+        }
+    tutti_fail_rank(err, TUTTI_ERR_STATE, first, "deadlock at %.9f s of virtual time: %d of %d workers wait and none can go on: %s", simgrid_get_clock(), living, run->size, p.text);
+    if (p.told < p.waits)
+        tutti_fail_rank(err, TUTTI_ERR_STATE, first, "deadlock at %.9f s of virtual time: %d of %d workers wait and none can go on: %.*s; and %zu more", simgrid_get_clock(), living, run->size,
+                        330, p.text, p.waits - p.told);
+    return TUTTI_ERR_STATE;
+}
+
+static tutti_status result_of(const sim_run *run, tutti_error *err)
+{
+    const int culprit = sim_culprit(run);
+    const sim_rank *r;
+    bool stands = false;
+
+    if (run->stuck) {
+        if (err != NULL)
+            *err = run->why;
+        return run->why.status;
+    }
+    for (int k = 0; k < run->size; k++)
+        stands = stands || (!run->ranks[k].ended && run->ranks[k].state != SIM_LOST);
+    if (stands)
+        return standstill(run, err);
+    if (culprit < 0)
+        return TUTTI_OK;
+    r = &run->ranks[culprit];
+    if (r->state == SIM_LOST)
+        return tutti_fail_rank(err, TUTTI_ERR_PEER, culprit, "worker %d was lost: %s", culprit, r->words);
+    if (r->err.status != TUTTI_OK) { /* what it returned; of one that left last words and returned well, those */
+        if (err != NULL)
+            *err = r->err;
+        return r->status;
+    }
+    return tutti_fail_rank(err, r->status, r->blame, "%s", r->words);
+}
+
+/* ---- the run ---- */
+static tutti_status make_ranks(sim_run *run, const tutti_launch *launch, tutti_error *err)
+{
+    run->ranks = tutti_alloc((size_t)run->size, sizeof *run->ranks);
+    if (run->ranks == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for %d simulated workers", run->size);
+    for (int k = 0; k < run->size; k++) {
+        sim_rank *r = &run->ranks[k];
+        r->run = run;
+        r->rank = k;
+        r->blame = r->cut = -1;
+        r->launch = *launch;
+        r->launch.rank = k;
+        r->launch.within = r;
+        r->launch.rt = &run->rt;
+        sim_list_init(&r->flight);
+        sim_list_init(&r->queue[0]);
+        sim_list_init(&r->queue[1]);
+        for (int b = 0; b < SIM_BUCKETS; b++) {
+            sim_list_init(&r->sends[b]);
+            sim_list_init(&r->receives[b]);
+        }
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status start_ranks(sim_run *run, const sim_options *options, tutti_error *err)
+{
+    sg_host_t *hosts;
+    size_t n;
+    char name[32];
+    tutti_status status = sim_platform_load(options->platform, run->size, &hosts, &n, err);
+
+    for (int k = 0; k < run->size && status == TUTTI_OK; k++) {
+        sim_rank *r = &run->ranks[k];
+        snprintf(name, sizeof name, "worker-%d", k);
+        r->host = hosts[k];
+        r->main = sim_thread_make(run, k, r->host, name, rank_body, r, SIM_THREAD_STACK_KIB, &r->actor);
+        if (r->main == NULL)
+            status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting simulated worker %d of %d", k, run->size);
+    }
+    if (status == TUTTI_OK && options->platform[0] != '\0' && !start_watchers(run, hosts, n))
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting the watchers of %d simulated workers", run->size);
+    free(hosts);
+    return status;
+}
+
+/* What actors hold (semaphores, mailboxes) goes with the process. */
+static void close_run(sim_run *run)
+{
+    for (sim_thread *t = run->threads, *next; t != NULL; t = next) {
+        next = t->next;
+        tutti_free(t->log.acts);
+        tutti_free(t->now.acts);
+        if (t->rank >= 0 && strcmp(t->name, "wire") == 0)
+            tutti_free(t->arg);
+        tutti_free(t);
+    }
+    for (sim_transfer *t = run->transfers, *next; t != NULL; t = next) {
+        next = t->all;
+        tutti_free(t);
+    }
+    for (sim_window *w = run->windows, *next; w != NULL; w = next) {
+        next = w->next;
+        if (w->parts != NULL && w->parts[0] != NULL)
+            munmap(w->parts[0], w->need);
+        tutti_free(w->name);
+        tutti_free(w->other);
+        tutti_free(w->bytes);
+        tutti_free(w->parts);
+        tutti_free(w);
+    }
+    for (size_t k = 0; k < run->n_chunks; k++)
+        tutti_free(run->chunks[k]);
+    tutti_free(run->chunks);
+    tutti_free(run->ranks);
+    tutti_free(run);
+}
+
+tutti_status sim_run_ranks(tutti_runtime *rt, const tutti_launch *launch, tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err), void *arg, tutti_error *err)
+{
+    sim_options options;
+    sim_run *run = NULL;
+    tutti_spec *spec;
+    tutti_status status;
+
+    tutti_options_default(sim_option_table, &options);
+    status = tutti_spec_open(&spec, launch->spec != NULL && launch->spec[0] != '\0' ? launch->spec : "sim", err);
+    if (status == TUTTI_OK)
+        status = tutti_spec_apply(spec, "transport 'sim'", sim_option_table, &options, err);
+    if (status == TUTTI_OK && (launch->size < 1 || launch->size > SIM_RANKS))
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "a simulation of %d workers: it takes 1 to %d", launch->size, SIM_RANKS);
+    if (status == TUTTI_OK && atomic_flag_test_and_set(&engine_used))
+        status = tutti_fail(err, TUTTI_ERR_STATE, 0, "this process has had its simulation: SimGrid can be started once in a process; start the next one in another (fork before the first)");
+    if (status != TUTTI_OK)
+        goto out;
+    run = tutti_alloc(1, sizeof *run);
+    if (run == NULL) {
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for a simulation");
+        goto out;
+    }
+    run->rt = (tutti_runtime){ &sim_runtime_ops, run };
+    run->files = rt;
+    run->size = launch->size;
+    run->wires = SIM_WIRES / (2 * run->size) > 8 ? SIM_WIRES / (2 * run->size) : 8;
+    run->seed = (uint64_t)options.seed;
+    run->rank_main = rank_main;
+    run->arg = arg;
+    sim_list_init(&run->gate);
+    status = make_ranks(run, launch, err);
+    if (status == TUTTI_OK)
+        status = start_ranks(run, &options, err);
+    if (status == TUTTI_OK) {
+        simgrid_run();
+        status = result_of(run, err);
+    }
+out:
+    tutti_spec_close(spec);
+    if (run != NULL)
+        close_run(run);
+    return status;
+}

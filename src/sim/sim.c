@@ -1,0 +1,25 @@
+/* sim.c: the sim transport's table: what the plug-in exports. Collectives go by messages here, so there are no flags in windows; windows
+   themselves are there, so that what all workers read (the data) is in memory once. */
+#include "sim_internal.h"
+
+const tutti_option sim_option_table[] = {
+    { .name = "platform", .type = TUTTI_TEXT, .offset = TUTTI_AT(sim_options, platform), .text = "",
+      .help = "SimGrid platform (XML file), a host a worker in the order of names; none: 100 Gflop/s, 10 Gbit/s full duplex, 50 us" },
+    { .name = "seed", .type = TUTTI_INT, .offset = TUTTI_AT(sim_options, seed), .initial = 1, .min = 0, .max = 9007199254740991.0,
+      .help = "of what a real run draws from the system's entropy" },
+    { 0 },
+};
+
+#pragma GCC visibility push(default)
+extern const tutti_transport_ops tutti_transport_plugin;
+#pragma GCC visibility pop
+const tutti_transport_ops tutti_transport_plugin = {
+    .abi = TUTTI_TRANSPORT_ABI, .bytes = sizeof(tutti_transport_ops),
+    .name = "sim", .help = "simulated workers in virtual time, on SimGrid",
+    .options = sim_option_table, .options_bytes = sizeof(sim_options),
+    .open = sim_open, .close = sim_close,
+    .send = sim_send, .recv = sim_recv, .wait_some = sim_wait_some, .cancel = sim_cancel,
+    .dead_peer = sim_dead_peer, .last_words = sim_last_words,
+    .window = sim_window_open,
+    .run = sim_run_ranks, .simulated = true,
+};

@@ -1,0 +1,236 @@
+/* What the files of this room share: the `sim` transport and its runtime, on SimGrid's C API, as a plug-in.
+
+   One process holds all ranks. A thread is an actor, actors run one at a time, time is SimGrid's. Every call of SimGrid lets other
+   actors run, so this room calls it in one place only: when a thread blocks. Until then whatever happens outside of our own lists
+   (a post, a wake, computing time) is written to the thread's log; the log is played, in its order, at the thread's next blocking
+   call (runtime.c, sim_play). So code between two blocking calls is atomic, and a message posted after a second of computing starts a
+   second later.
+
+   Messages are matched in our own lists, one pair of lists a receiving rank. A matched pair is a transfer: two service actors
+   ("wires"), one on each host, carry it through a mailbox of its own (wire.c). Only the note and a pointer travel; the receiving
+   wire copies the payload at the end. Requests that are not matched own nothing of SimGrid's. All waiting is on one semaphore a thread;
+   who wakes it sets a flag first, and the sleeper looks at the flag only. */
+#ifndef TUTTI_SIM_INTERNAL_H
+#define TUTTI_SIM_INTERNAL_H
+#include "tutti/transport.h"
+#include <simgrid/actor.h>
+#include <simgrid/comm.h>
+#include <simgrid/engine.h>
+#include <simgrid/host.h>
+#include <simgrid/mailbox.h>
+#include <simgrid/semaphore.h>
+
+enum {
+    SIM_BUCKETS = 16,             /* of the lists of unmatched requests, by tag */
+    SIM_HEADER_BYTES = 40,        /* of a message on the wire, besides its payload */
+    SIM_TURNS = 1000000,          /* a loop that looks this often without waiting never ends */
+    SIM_THREAD_STACK_KIB = 1024,  /* pages count only when touched */
+    SIM_SERVICE_STACK_KIB = 64,
+    SIM_WIRES = 20000,            /* of a run: Linux maps about 65,000 areas a process, a stack takes two */
+    SIM_RANKS = 1 << 16
+};
+/* Time zero of a run. Not 0: callers take a clock of 0 for "not yet". */
+#define SIM_EPOCH_NS INT64_C(1000000000)
+
+typedef struct sim_options {
+    const char *platform;
+    int64_t seed;
+} sim_options;
+
+typedef struct sim_run sim_run;
+typedef struct sim_op sim_op;
+typedef struct sim_transfer sim_transfer;
+typedef struct sim_thread sim_thread;
+
+typedef struct sim_link { struct sim_link *next, *prev; } sim_link; /* circular, with a head */
+#define SIM_OWNER(type, member, at) ((type *)(void *)((char *)(at) - offsetof(type, member)))
+static inline void sim_list_init(sim_link *head) { head->next = head->prev = head; }
+static inline bool sim_list_empty(const sim_link *head) { return head->next == head; }
+static inline void sim_list_insert(sim_link *before, sim_link *at)
+{
+    at->next = before;
+    at->prev = before->prev;
+    before->prev->next = at;
+    before->prev = at;
+}
+static inline void sim_list_remove(sim_link *at)
+{
+    at->next->prev = at->prev;
+    at->prev->next = at->next;
+    at->next = at->prev = at;
+}
+
+typedef enum { SIM_CHARGE, SIM_POST, SIM_WAKE, SIM_START } sim_act_kind;
+typedef struct sim_act {
+    sim_act_kind kind;
+    double seconds;               /* CHARGE */
+    void *object;                 /* POST: op; WAKE: thread; START: transfer */
+} sim_act;
+typedef struct sim_log { sim_act *acts; size_t n, room; } sim_log;
+
+typedef struct sim_monitor {
+    bool held;
+    sim_thread *holder;           /* for the report of a standstill */
+    sim_link entering, waiting;   /* threads, first come first served */
+} sim_monitor;
+
+typedef enum { SIM_RUNNING, SIM_IN_LOCK, SIM_IN_WAIT, SIM_IN_MESSAGES, SIM_IN_JOIN, SIM_IN_GATE, SIM_IN_SLEEP, SIM_ENDED } sim_where;
+
+struct sim_thread {               /* an actor: a rank's own, one it opened, a wire or a watcher. Lives as long as the run */
+    sim_run *run;
+    sim_thread *next;             /* of all */
+    int rank;                     /* -1: a watcher */
+    char name[16];
+    sg_sem_t semaphore;
+    void (*body)(void *arg);
+    void *arg;
+    sim_thread *joiner;
+    sim_log log, now;             /* now: what an act of the log brings about, done before the next act */
+    double pending;               /* seconds of the log */
+    bool playing;
+    uint64_t turns;               /* looks since it last waited or time passed */
+    double turn_clock;
+    sim_link link;                /* in a monitor's or the gate's list */
+    bool granted, woken;
+    sim_where where;              /* for the report of a standstill */
+    const void *what;
+};
+
+typedef struct sim_wire {
+    sim_thread *thread;
+    struct sim_wire *idle;        /* next one of the rank's */
+    sim_transfer *job;
+    bool receives;                /* its end of the job */
+} sim_wire;
+
+typedef enum { SIM_LOGGED, SIM_LISTED, SIM_FLYING } sim_op_state;
+struct sim_op {
+    sim_link link;                /* LISTED: in a bucket of the receiving rank, by sequence */
+    tutti_request *request;       /* NULL: cancelled while logged */
+    sim_transfer *transfer;       /* FLYING */
+    sim_thread *waiter;
+    uint64_t tag, sequence;       /* sequence: of posting in virtual time */
+    void *data;
+    size_t bytes;
+    int rank, peer;               /* whose; with whom, ANY in a receive */
+    sim_op_state state;
+    bool sends, crowded;          /* crowded: several threads wait for it */
+};
+
+struct sim_transfer {
+    sim_link link;                /* in the receiving rank's flight */
+    sim_op *send, *recv;          /* NULL: taken back; the wires carry on without effect */
+    sg_mailbox_t mailbox;
+    int from, to, users;          /* users: wires that have not finished */
+    size_t bytes;
+    sim_link queue;               /* of an end that has no wire left */
+    sim_transfer *next, *all;     /* free ones; all of the run */
+};
+
+typedef enum { SIM_ABSENT, SIM_PRESENT, SIM_LEFT, SIM_FAILED, SIM_LOST } sim_state;
+typedef struct sim_rank {
+    sim_run *run;
+    int rank;
+    tutti_launch launch;
+    sg_host_t host;
+    sim_thread *main;
+    sg_actor_t actor;             /* main's */
+    bool opened, closed, ended;   /* the transport; rank_main has returned */
+    tutti_status status;          /* what rank_main returned */
+    tutti_error err;
+    sim_state state;
+    int blame;                    /* FAILED because of this rank, or -1 */
+    uint64_t order;               /* of failures */
+    char words[480];
+    int cut;                      /* a peer that a failed link cut off, or -1 */
+    double cut_at;
+    sim_link sends[SIM_BUCKETS], receives[SIM_BUCKETS]; /* unmatched: to this rank; its own */
+    sim_link flight;
+    sim_wire *idle;
+    int carried[2];               /* transfers that wires carry: out of this rank, into it */
+    sim_link queue[2];            /* transfers that wait for one */
+    uint32_t windows;             /* asked for so far */
+} sim_rank;
+
+typedef struct sim_window {
+    struct sim_window *next;
+    char *name, *other;           /* other: what rank `odd` calls it, or NULL */
+    int arrived, first, odd;
+    bool no_memory;
+    size_t *bytes, need;          /* size of them; all */
+    void **parts;
+} sim_window;
+
+struct sim_run {
+    tutti_runtime rt;             /* what ranks get */
+    tutti_runtime *files;         /* who does file operations */
+    int size, opened, departed;
+    sim_rank *ranks;
+    sim_thread *threads;
+    sim_link gate;                /* threads that wait for all ranks to arrive somewhere */
+    sim_window *windows;          /* in order */
+    sim_transfer *free_transfers, *transfers;
+    int wires;                    /* a rank may have each way */
+    sim_op *free_ops;             /* by link.next */
+    void **chunks;                /* of ops */
+    size_t n_chunks, slots;
+    uint64_t sequence, failures, drawn, seed;
+    tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err);
+    void *arg;
+    bool stuck;                   /* a thread looked too often: why */
+    tutti_error why;
+};
+
+/* ---- runtime.c ---- */
+extern const tutti_runtime_ops sim_runtime_ops;
+sim_thread *sim_self(void);
+double sim_seconds(const sim_thread *self);                 /* the clock with what the thread has not slept yet */
+int64_t sim_now_ns(const sim_thread *self);
+sim_thread *sim_thread_make(sim_run *run, int rank, sg_host_t host, const char *name, void (*body)(void *arg), void *arg, unsigned stack_kib, sg_actor_t *actor);
+void sim_act_on(sim_thread *self, sim_act_kind kind, void *object);
+void sim_play(sim_thread *self);                            /* everything that is logged; time passes */
+/* Sleeps on the semaphore until somebody releases it or the deadline; the log is empty. The caller looks at its own flag again. */
+void sim_block(sim_thread *self, sim_where where, const void *what, int64_t deadline_ns);
+/* Counts a look without waiting; true: it is one too many. */
+bool sim_turn(sim_thread *self);
+void sim_give_up(sim_thread *self, const char *doing) __attribute__((noreturn)); /* ends the whole simulation with a sentence */
+void sim_out_of_memory(sim_thread *self) __attribute__((noreturn)); /* the same */
+void sim_gate_wait(sim_thread *self);                       /* until the gate is opened; look again */
+void sim_gate_open(sim_thread *self);
+
+/* ---- match.c ---- */
+tutti_status sim_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note, tutti_buffer payload, tutti_error *err);
+tutti_status sim_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room, tutti_error *err);
+tutti_status sim_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns, size_t *n_done, tutti_error *err);
+void sim_cancel(void *t, tutti_request *r);
+void sim_post(sim_thread *self, sim_op *op);                /* played from the log */
+void sim_end(sim_thread *self, sim_op *op, tutti_status status, int rank);
+void sim_deliver(sim_thread *self, sim_op *send, sim_op *recv); /* copies and ends both */
+void sim_end_own(sim_thread *self, int rank);               /* all requests of a rank that closes, with CLOSED */
+void sim_end_needing(sim_thread *self, int rank);           /* all requests of others that need a rank that is gone */
+
+/* ---- wire.c ---- */
+bool sim_fly(sim_thread *self, sim_op *send, sim_op *recv); /* false: no memory */
+void sim_start(sim_thread *self, sim_transfer *t);          /* played from the log */
+void sim_take_back(sim_transfer *t);                        /* both ops are the caller's again; the wires carry on without them */
+
+/* ---- ranks.c ---- */
+void sim_depart(sim_thread *self, int rank, sim_state state, const tutti_error *why);
+void sim_lost(sim_thread *self, int rank);                  /* its host has failed */
+int sim_root(const sim_run *run, int rank);
+int sim_culprit(const sim_run *run);
+bool sim_alone(const sim_run *run, int rank);               /* all others are gone */
+int sim_dead_peer(void *t, char *why, size_t bytes);
+void sim_last_words(void *t, const tutti_error *err);
+tutti_status sim_window_open(void *t, const char *name, size_t bytes, void **of_rank, tutti_error *err);
+tutti_status sim_open(void **t, tutti_runtime *rt, const tutti_launch *launch, tutti_error *err);
+void sim_close(void *t);
+
+/* ---- platform.c ---- */
+/* Loads the platform and gives the hosts in the natural order of their names; *n of them. */
+tutti_status sim_platform_load(const char *file, int ranks, sg_host_t **hosts, size_t *n, tutti_error *err);
+
+/* ---- run.c ---- */
+tutti_status sim_run_ranks(tutti_runtime *rt, const tutti_launch *launch, tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err), void *arg, tutti_error *err);
+extern const tutti_option sim_option_table[];
+#endif

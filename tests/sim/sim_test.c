@@ -1,0 +1,449 @@
+/* Goal: the simulator's time is what the platform says, its order is fixed, and what never ends is told with a sentence. Method: small runs, a forked
+   child each; ranks report by status and sentence, values come back through shared memory. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "collective/collective_internal.h"
+#include "forked.h"
+
+#define CHECK(condition) do { if (!(condition)) return tutti_fail(err, TUTTI_ERR_STATE, 0, "%s:%d: not so: %s", __FILE__, __LINE__, #condition); } while (0)
+enum { BIG = 16 << 20 };
+
+typedef struct rank { const tutti_transport_ops *ops; tutti_runtime *rt; void *t; int rank, size; } rank;
+typedef struct body { tutti_status (*run)(rank *r, void *arg, tutti_error *err); void *arg; } body;
+
+static tutti_status rank_main(const tutti_launch *launch, void *arg, tutti_error *err)
+{
+    const body *b = arg;
+    rank r = { .ops = forked_sim(), .rt = launch->rt, .rank = launch->rank, .size = launch->size };
+    tutti_status status;
+
+    TUTTI_TRY(r.ops->open(&r.t, r.rt, launch, err));
+    status = b->run(&r, b->arg, err);
+    if (status != TUTTI_OK)
+        r.ops->last_words(r.t, err);
+    r.ops->close(r.t);
+    return status;
+}
+
+static tutti_status run_on(const char *spec, int n, tutti_status (*run)(rank *r, void *arg, tutti_error *err), void *arg, tutti_error *err)
+{
+    body b = { run, arg };
+
+    memset(err, 0, sizeof *err);
+    return forked_ranks(spec, n, rank_main, &b, err);
+}
+
+static void well(const char *spec, int n, tutti_status (*run)(rank *r, void *arg, tutti_error *err), void *arg)
+{
+    tutti_error err;
+
+    if (run_on(spec, n, run, arg, &err) != TUTTI_OK)
+        fail_msg("%s", err.text);
+}
+
+static void *shared(size_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    assert_true(memory != MAP_FAILED);
+    return memory;
+}
+
+static tutti_status one(rank *r, tutti_request *request, tutti_error *err)
+{
+    size_t done;
+
+    TUTTI_TRY(r->ops->wait_some(r->t, &request, 1, 1, TUTTI_FOREVER, &done, err));
+    return request->status == TUTTI_OK ? TUTTI_OK : tutti_fail_rank(err, request->status, request->rank, "a request ended with '%s' because of worker %d", tutti_status_name(request->status), request->rank);
+}
+
+static tutti_status move(rank *r, bool send, int peer, uint64_t tag, void *data, size_t bytes, tutti_error *err)
+{
+    tutti_request request = { 0 };
+
+    TUTTI_TRY(send ? r->ops->send(r->t, &request, peer, tag, NULL, tutti_host(data, bytes, TUTTI_U8), err) : r->ops->recv(r->t, &request, peer, tag, tutti_host(data, bytes, TUTTI_U8), err));
+    return one(r, &request, err);
+}
+
+/* ---- time ---- */
+static const size_t sizes[] = { 0, 1, 1024, 64 << 10, 1 << 20, BIG };
+
+/* latency + (payload + 40) / bandwidth, to a nanosecond; of both directions at once as well. */
+static tutti_status timed(rank *r, void *arg, tutti_error *err)
+{
+    unsigned char *out = calloc(1, BIG), *in = calloc(1, BIG);
+
+    (void)arg;
+    for (size_t k = 0; k < 2 * TUTTI_LENGTH(sizes); k++) {
+        const size_t bytes = sizes[k / 2];
+        const bool both = k % 2 == 1;
+        const int64_t start = tutti_now_ns(r->rt), expected = llround((50e-6 + (double)(bytes + 40) / 1.25e9) * 1e9);
+        tutti_request s = { 0 }, g = { 0 };
+        int64_t took;
+        if (both || r->rank == 0)
+            TUTTI_TRY(r->ops->send(r->t, &s, 1 - r->rank, k, NULL, tutti_host(out, bytes, TUTTI_U8), err));
+        if (both || r->rank == 1)
+            TUTTI_TRY(r->ops->recv(r->t, &g, 1 - r->rank, k, tutti_host(in, bytes, TUTTI_U8), err));
+        if (s.posted)
+            TUTTI_TRY(one(r, &s, err));
+        if (g.posted)
+            TUTTI_TRY(one(r, &g, err));
+        took = tutti_now_ns(r->rt) - start;
+        if (llabs(took - expected) > 1)
+            return tutti_fail(err, TUTTI_ERR_NUMBER, 0, "%zu bytes %s took %lld ns instead of %lld", bytes, both ? "both ways" : "one way", (long long)took, (long long)expected);
+    }
+    free(out);
+    free(in);
+    return TUTTI_OK;
+}
+
+static void a_message_costs_latency_and_bytes_by_bandwidth(void **state)
+{
+    (void)state;
+    well("sim", 2, timed, NULL);
+}
+
+/* The clock counts charged flops at once; a message posted after them starts after them, one posted before does not wait for them. */
+static tutti_status charged(rank *r, void *arg, tutti_error *err)
+{
+    const int64_t start = tutti_now_ns(r->rt), wire = llround((50e-6 + 40 / 1.25e9) * 1e9);
+    tutti_request a = { 0 }, b = { 0 };
+
+    (void)arg;
+    if (r->rank == 0) {
+        TUTTI_TRY(r->ops->send(r->t, &a, 1, 1, NULL, tutti_nothing(), err));
+        tutti_charge(r->rt, 1e11, 1e30); /* a second; memory traffic is free */
+        CHECK(tutti_now_ns(r->rt) - start == 1000000000);
+        TUTTI_TRY(r->ops->send(r->t, &b, 1, 2, NULL, tutti_nothing(), err));
+        TUTTI_TRY(one(r, &b, err));
+        CHECK(a.done);
+        CHECK(llabs(tutti_now_ns(r->rt) - start - 1000000000 - wire) <= 1);
+        return TUTTI_OK;
+    }
+    TUTTI_TRY(move(r, false, 0, 1, NULL, 0, err));
+    CHECK(llabs(tutti_now_ns(r->rt) - start - wire) <= 1);
+    TUTTI_TRY(move(r, false, 0, 2, NULL, 0, err));
+    CHECK(llabs(tutti_now_ns(r->rt) - start - 1000000000 - wire) <= 1);
+    return TUTTI_OK;
+}
+
+static void computing_passes_before_what_comes_after_it(void **state)
+{
+    (void)state;
+    well("sim", 2, charged, NULL);
+}
+
+/* ---- order ---- */
+typedef struct story { uint64_t hash[2]; } story;
+typedef struct listener { rank *r; uint64_t *hash; uint64_t index; tutti_monitor *m; int *turn; } listener;
+
+static tutti_status listen(void *arg, tutti_error *err)
+{
+    listener *l = arg;
+
+    for (uint64_t k = 0; k < 20; k++) {
+        tutti_request g = { 0 };
+        uint64_t words[4];
+        TUTTI_TRY(l->r->ops->recv(l->r->t, &g, TUTTI_ANY, l->index, tutti_nothing(), err));
+        TUTTI_TRY(one(l->r, &g, err));
+        tutti_lock(l->m);
+        tutti_charge(l->r->rt, 1e6 * (double)(k % 3), 0);
+        words[0] = *l->hash;
+        words[1] = (uint64_t)tutti_now_ns(l->r->rt);
+        words[2] = (uint64_t)g.note.from;
+        words[3] = l->index;
+        *l->hash = tutti_hash(words, sizeof words);
+        tutti_unlock(l->m);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status tell_story(rank *r, void *arg, tutti_error *err)
+{
+    uint64_t *hash = arg;
+
+    if (r->rank == 0) {
+        tutti_thread *threads[3];
+        listener l[3];
+        tutti_monitor *m;
+        TUTTI_TRY(tutti_monitor_open(&m, r->rt, err));
+        for (uint64_t k = 0; k < 3; k++) {
+            l[k] = (listener){ .r = r, .hash = hash, .index = k, .m = m };
+            TUTTI_TRY(tutti_thread_open(&threads[k], r->rt, "listener", listen, &l[k], err));
+        }
+        for (int k = 0; k < 3; k++)
+            TUTTI_TRY(tutti_thread_join(threads[k], err));
+        tutti_monitor_close(m);
+        return TUTTI_OK;
+    }
+    for (uint64_t k = 0; k < 15; k++) /* 4 senders x 15 = 3 listeners x 20 */
+        TUTTI_TRY(move(r, true, 0, k % 3, NULL, 0, err));
+    return TUTTI_OK;
+}
+
+static void equal_runs_are_equal_to_the_nanosecond(void **state)
+{
+    story *s = shared(sizeof *s);
+
+    (void)state;
+    for (int k = 0; k < 2; k++)
+        well("sim", 5, tell_story, &s->hash[k]);
+    assert_true(s->hash[0] != 0 && s->hash[0] == s->hash[1]);
+    munmap(s, sizeof *s);
+}
+
+/* ---- what never ends ---- */
+static tutti_status wait_in_a_ring(rank *r, void *arg, tutti_error *err)
+{
+    (void)arg;
+    return move(r, true, (r->rank + 1) % r->size, 7, NULL, 0, err); /* all send, nobody receives */
+}
+
+static void a_deadlock_says_who_waits_for_whom(void **state)
+{
+    tutti_error err;
+
+    (void)state;
+    assert_int_equal(run_on("sim", 3, wait_in_a_ring, NULL, &err), TUTTI_ERR_STATE);
+    assert_non_null(strstr(err.text, "deadlock at 0.000000000 s of virtual time: 3 of 3 workers wait and none can go on: "));
+    assert_non_null(strstr(err.text, "worker 0 (worker-0) sends to worker 1, tag 0000000000000007, and it is not received; worker 1 (worker-1) sends to worker 2"));
+}
+
+static tutti_status wait_on_a_monitor(rank *r, void *arg, tutti_error *err)
+{
+    tutti_monitor *m;
+
+    (void)arg;
+    TUTTI_TRY(tutti_monitor_open(&m, r->rt, err));
+    tutti_lock(m);
+    return tutti_wait(m, TUTTI_FOREVER, err);
+}
+
+static void a_monitor_that_nobody_wakes_is_told(void **state)
+{
+    tutti_error err;
+
+    (void)state;
+    assert_int_equal(run_on("sim", 1, wait_on_a_monitor, NULL, &err), TUTTI_ERR_STATE);
+    assert_non_null(strstr(err.text, "worker 0 (worker-0) waits on a monitor"));
+}
+
+static tutti_status poll_messages(rank *r, void *arg, tutti_error *err)
+{
+    tutti_request g = { 0 }, *list = &g;
+    size_t done = 0;
+    tutti_status status = r->ops->recv(r->t, &g, 1, 1, tutti_nothing(), err);
+
+    (void)arg;
+    if (r->rank == 1)
+        tutti_sleep_until(r->rt, tutti_now_ns(r->rt) + 1000);
+    while (status == TUTTI_OK && r->rank == 0 && done == 0)
+        status = r->ops->wait_some(r->t, &list, 1, 0, 0, &done, err);
+    r->ops->cancel(r->t, &g);
+    return status;
+}
+
+static tutti_status poll_clock(rank *r, void *arg, tutti_error *err)
+{
+    (void)arg;
+    (void)err;
+    while (tutti_now_ns(r->rt) < INT64_MAX / 2)
+        ;
+    return TUTTI_OK;
+}
+
+static void a_loop_that_polls_without_waiting_fails(void **state)
+{
+    tutti_error err;
+
+    (void)state;
+    assert_int_equal(run_on("sim", 2, poll_messages, NULL, &err), TUTTI_ERR_STATE);
+    assert_non_null(strstr(err.text, "tested its messages 1000000 times"));
+    assert_int_equal(run_on("sim", 2, poll_clock, NULL, &err), TUTTI_ERR_STATE);
+    assert_non_null(strstr(err.text, "read the clock 1000000 times"));
+}
+
+/* ---- platforms and failures ---- */
+static void write_file(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+#define HEAD "<?xml version='1.0'?>\n<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n<platform version=\"4.1\">\n<zone id=\"z\" routing=\"Full\">\n"
+#define TAIL "</zone></platform>\n"
+
+/* Rank 1's host fails at 2 s, with a message of rank 0 in transfer, one of rank 2 unmatched. */
+static tutti_status outlive(rank *r, void *arg, tutti_error *err)
+{
+    tutti_request g = { 0 };
+    char why[200];
+    size_t done;
+    tutti_request *list = &g;
+
+    (void)arg;
+    if (r->rank == 1) {
+        unsigned char *memory = calloc(1, BIG);
+        (void)move(r, false, 0, 1, memory, BIG, err); /* 16 s: it dies in here */
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "a dead worker spoke");
+    }
+    if (r->rank == 0) {
+        unsigned char *memory = calloc(1, BIG);
+        TUTTI_TRY(r->ops->send(r->t, &g, 1, 1, NULL, tutti_host(memory, BIG, TUTTI_U8), err));
+    } else
+        TUTTI_TRY(r->ops->recv(r->t, &g, 1, 2, tutti_nothing(), err));
+    TUTTI_TRY(r->ops->wait_some(r->t, &list, 1, 1, TUTTI_FOREVER, &done, err));
+    CHECK(g.status == TUTTI_ERR_PEER && g.rank == 1);
+    CHECK(tutti_now_ns(r->rt) == 1000000000 + INT64_C(2000000000));
+    CHECK(r->ops->dead_peer(r->t, why, sizeof why) == 1);
+    CHECK(strcmp(why, "worker 1 was lost: its host 'h1' failed at 2.000000000 s of virtual time") == 0);
+    if (r->rank == 0) /* the survivors go on */
+        return move(r, true, 2, 3, NULL, 0, err);
+    return move(r, false, 0, 3, NULL, 0, err);
+}
+
+static void a_failing_host_is_a_peers_death(void **state)
+{
+    char directory[] = "/tmp/tutti-sim-XXXXXX", path[64], profile[64], spec[96], text[2000];
+    tutti_error err;
+
+    (void)state;
+    assert_non_null(mkdtemp(directory));
+    snprintf(path, sizeof path, "%s/p.xml", directory);
+    snprintf(profile, sizeof profile, "%s/down.txt", directory);
+    snprintf(spec, sizeof spec, "sim(platform=%s)", path);
+    write_file(profile, "2.0 0\n");
+    snprintf(text, sizeof text, HEAD "<host id=\"h0\" speed=\"1Gf\"/><host id=\"h1\" speed=\"1Gf\" state_file=\"down.txt\"/><host id=\"h2\" speed=\"1Gf\"/>\n"
+             "<link id=\"l\" bandwidth=\"1MBps\" latency=\"1ms\" sharing_policy=\"FATPIPE\"/>\n"
+             "<route src=\"h0\" dst=\"h1\"><link_ctn id=\"l\"/></route><route src=\"h0\" dst=\"h2\"><link_ctn id=\"l\"/></route><route src=\"h1\" dst=\"h2\"><link_ctn id=\"l\"/></route>\n" TAIL);
+    write_file(path, text);
+    assert_int_equal(run_on(spec, 3, outlive, NULL, &err), TUTTI_ERR_PEER);
+    assert_string_equal(err.text, "worker 1 was lost: its host 'h1' failed at 2.000000000 s of virtual time");
+    assert_int_equal(err.rank, 1);
+
+    /* Too few hosts; nonsense; nothing. */
+    assert_int_equal(run_on(spec, 4, outlive, NULL, &err), TUTTI_ERR_USAGE);
+    assert_non_null(strstr(err.text, "has 3 hosts for 4 workers"));
+    write_file(path, HEAD "<hoost id=\"h0\"/>\n" TAIL);
+    assert_int_equal(run_on(spec, 1, outlive, NULL, &err), TUTTI_ERR_USAGE);
+    assert_non_null(strstr(err.text, "SimGrid refuses the platform"));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(run_on(spec, 1, outlive, NULL, &err), TUTTI_ERR_USAGE);
+    assert_non_null(strstr(err.text, "cannot read the platform"));
+    unlink(profile);
+    rmdir(directory);
+}
+
+static tutti_status cut_off(rank *r, void *arg, tutti_error *err)
+{
+    unsigned char *memory = calloc(1, BIG);
+    tutti_request g = { 0 }, *list = &g;
+    char why[200];
+    size_t done;
+
+    (void)arg;
+    TUTTI_TRY(r->rank == 0 ? r->ops->send(r->t, &g, 1, 1, NULL, tutti_host(memory, BIG, TUTTI_U8), err) : r->ops->recv(r->t, &g, 0, 1, tutti_host(memory, BIG, TUTTI_U8), err));
+    TUTTI_TRY(r->ops->wait_some(r->t, &list, 1, 1, TUTTI_FOREVER, &done, err));
+    CHECK(g.status == TUTTI_ERR_PEER && g.rank == 1 - r->rank);
+    CHECK(tutti_now_ns(r->rt) == 1000000000 + INT64_C(3000000000));
+    CHECK(r->ops->dead_peer(r->t, why, sizeof why) == 1 - r->rank && strstr(why, "a link to it failed at 3.000000000 s") != NULL);
+    return TUTTI_OK;
+}
+
+static void a_failing_link_cuts_its_ends_off(void **state)
+{
+    char directory[] = "/tmp/tutti-sim-XXXXXX", path[64], profile[64], spec[96], text[2000];
+
+    (void)state;
+    assert_non_null(mkdtemp(directory));
+    snprintf(path, sizeof path, "%s/p.xml", directory);
+    snprintf(profile, sizeof profile, "%s/down.txt", directory);
+    snprintf(spec, sizeof spec, "sim(platform=%s)", path);
+    write_file(profile, "3.0 0\n");
+    snprintf(text, sizeof text, HEAD "<host id=\"h0\" speed=\"1Gf\"/><host id=\"h1\" speed=\"1Gf\"/><link id=\"l\" bandwidth=\"1MBps\" latency=\"1ms\" state_file=\"down.txt\"/>\n"
+             "<route src=\"h0\" dst=\"h1\"><link_ctn id=\"l\"/></route>\n" TAIL);
+    write_file(path, text);
+    well(spec, 2, cut_off, NULL);
+    unlink(path);
+    unlink(profile);
+    rmdir(directory);
+}
+
+/* ---- one a process; only inside of run ---- */
+static tutti_status nothing(const tutti_launch *launch, void *arg, tutti_error *err)
+{
+    (void)launch;
+    (void)arg;
+    (void)err;
+    return TUTTI_OK;
+}
+
+static tutti_status twice(void *arg, tutti_error *err)
+{
+    const tutti_launch launch = { .size = 2, .spec = "sim" };
+    tutti_runtime *rt;
+    void *t;
+
+    (void)arg;
+    TUTTI_TRY(tutti_runtime_open_posix(&rt, err));
+    CHECK(forked_sim()->open(&t, rt, &launch, err) == TUTTI_ERR_USAGE && t == NULL);
+    TUTTI_TRY(forked_sim()->run(rt, &launch, nothing, NULL, err));
+    return forked_sim()->run(rt, &launch, nothing, NULL, err);
+}
+
+static void a_process_has_one_simulation(void **state)
+{
+    tutti_error err;
+
+    (void)state;
+    assert_int_equal(forked(twice, NULL, &err), TUTTI_ERR_STATE);
+    assert_non_null(strstr(err.text, "fork before the first"));
+}
+
+static void the_plug_in_is_found_by_name_and_nothing_else_is(void **state)
+{
+    const tutti_transport_ops *ops;
+    char tried[400];
+    tutti_error err;
+
+    (void)state;
+    assert_int_equal(tutti_transport_load("sim", &ops, tried, sizeof tried, &err), TUTTI_OK);
+    assert_string_equal(ops->name, "sim");
+    assert_true(ops->simulated && ops->publish == NULL);
+    assert_true(tutti_world_simulated("sim(seed=3)") && !tutti_world_simulated("shm") && !tutti_world_simulated("simm") && !tutti_world_simulated(""));
+    assert_int_equal(tutti_transport_load("simm", &ops, tried, sizeof tried, &err), TUTTI_ERR_USAGE);
+    assert_null(ops);
+    assert_non_null(strstr(tried, "/../lib/libtutti_transport_simm.so"));
+    assert_int_equal(tutti_transport_load("../lib/sim", &ops, tried, sizeof tried, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(tried, "");
+    assert_int_equal(tutti_world_check("sim(platfrom=x)", &err), TUTTI_ERR_USAGE);
+    assert_non_null(strstr(err.text, "did you mean 'platform'"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_message_costs_latency_and_bytes_by_bandwidth),
+        cmocka_unit_test(computing_passes_before_what_comes_after_it),
+        cmocka_unit_test(equal_runs_are_equal_to_the_nanosecond),
+        cmocka_unit_test(a_deadlock_says_who_waits_for_whom),
+        cmocka_unit_test(a_monitor_that_nobody_wakes_is_told),
+        cmocka_unit_test(a_loop_that_polls_without_waiting_fails),
+        cmocka_unit_test(a_failing_host_is_a_peers_death),
+        cmocka_unit_test(a_failing_link_cuts_its_ends_off),
+        cmocka_unit_test(a_process_has_one_simulation),
+        cmocka_unit_test(the_plug_in_is_found_by_name_and_nothing_else_is),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
