@@ -35,6 +35,7 @@ typedef struct tutti_engine_options {    /* zero means default */
     const char *optimizer;               /* "sgd(lr=0.05,momentum=0.9)" */
     const char *lr_schedule;             /* "constant" */
     int64_t batch, accumulate;           /* samples a worker a pass (64), passes a step (1) */
+    const int64_t *batch_of;             /* workers: samples of each in a pass, summing to workers x batch (unequal workers); NULL: batch each. Copied; declared state */
     uint64_t data_samples;               /* size of the training set: the share of each step follows from it; 0: every step is full */
     uint64_t steps;                      /* of the whole run, for the schedule; 0: unknown (constant and step schedules only) */
     uint64_t seed;
@@ -64,6 +65,10 @@ tutti_status tutti_engine_done(tutti_engine *e, int unit, bool backward, tutti_e
 tutti_status tutti_engine_ready(tutti_engine *e, int tensor, tutti_error *err);
 tutti_status tutti_engine_passed(tutti_engine *e, double loss_sum, tutti_error *err);             /* tensors never announced count as 0 and are named once in the events */
 tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err);                                /* * */
+/* Between steps, the same on all ranks, for engines opened with batch_of: new shares from the next step on; the sum stays. The positions that a step
+   uses do not change, only who computes which. */
+tutti_status tutti_engine_reshare(tutti_engine *e, const int64_t *batch_of, tutti_error *err);
+const tutti_share *tutti_engine_share(const tutti_engine *e);            /* as it is now; batch_of is the engine's */
 tutti_status tutti_engine_finish(tutti_engine *e, tutti_error *err);     /* * drains, agrees on the final model, ends the clock */
 /* * The model as it would be agreed on now, at `values` of params without client memory (evaluation, export) until the next resume. For methods whose
    replicas are equal nothing moves. Between steps only. */

@@ -12,6 +12,7 @@
 #include "comm.h"
 #include "lane.h"
 #include "optim.h"
+#include "topology.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {
@@ -75,7 +76,7 @@ typedef struct tutti_method_ops {
     /* Before unit u computes / after it has; backward likewise. Default: nothing. */
     tutti_status (*need)(tutti_method *m, int unit, bool backward, tutti_error *err);
     tutti_status (*done)(tutti_method *m, int unit, bool backward, tutti_error *err);
-    /* Makes p->g the gradient to apply. NULL: pieces are not exchanged (local, gossip). */
+    /* Makes p->g the gradient to apply. NULL: pieces are not exchanged (local, gossip); nor are they in a step whose passes have `exchange` off. */
     tutti_status (*exchange)(tutti_method *m, tutti_piece *p, tutti_error *err);
     /* After the last pass and all exchanges. Default: tutti_base_step. */
     tutti_status (*step)(tutti_method *m, tutti_error *err);
@@ -112,6 +113,20 @@ const tutti_method_ops *tutti_method_find(const char *name);
 tutti_rate tutti_rate_now(const tutti_method *m);                 /* lr, scale 1, t = step + 1 */
 tutti_status tutti_base_step(tutti_method *m, tutti_error *err);  /* vote on non-finite gradients, clip, update */
 tutti_status tutti_average(tutti_method *m, float *x, tutti_error *err); /* x := mean over the workers, plain fp32, blocks; client thread */
+/* Neighbour averaging over a graph spec, shared by all gossip methods. declare: within declare(); refuses the graph; its receive buffers become state.
+   open: within open(); ahead: tutti_mix_start gets a thread of its own, unless the model is too small for that to pay or the run has no lanes. */
+typedef struct tutti_mixer tutti_mixer;
+tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan *plan, const char *graph, tutti_error *err);
+tutti_status tutti_mixer_open(tutti_mixer *mixer, bool ahead, tutti_error *err);
+void tutti_mixer_close(tutti_mixer *mixer);                       /* within close(); NULL-safe; waits for its thread */
+const tutti_graph *tutti_mixer_graph(const tutti_mixer *mixer);
+/* x := W_ii u + sum_j W_ij u_j with W of round k (x may be u; otherwise apart). Summed as a collective would: products rounded, then the tree over ascending rank, so
+   the complete graph gives tutti_average's bits. Blocks for the neighbours of round k only. mass: NULL, or push-sum's weight, which travels and is mixed alike.
+   All members mix the same rounds in the same order. Client thread. */
+tutti_status tutti_mix(tutti_mixer *mixer, uint64_t k, const float *u, float *x, double *mass, tutti_error *err);
+/* The same in two halves: between them u stays as it is and x is the mixer's. One at a time. Wait gives OK at once if nothing was started. */
+void tutti_mix_start(tutti_mixer *mixer, uint64_t k, const float *u, float *x);
+tutti_status tutti_mix_wait(tutti_mixer *mixer, tutti_error *err);
 void tutti_event(tutti_method *m, const char *kind, const char *format, ...) __attribute__((format(printf, 3, 4)));
 #ifdef __cplusplus
 }

@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 typedef struct tutti_train_config {
-    const char *model, *data, *method, *optimizer, *lr_schedule, *transport, *target, *out, *resume, *slow;
+    const char *model, *data, *method, *optimizer, *lr_schedule, *transport, *target, *out, *resume, *slow, *batch_share;
     int64_t n, epochs, steps, batch, accumulate, seed, threads, report_every, eval_every, checkpoint_every, checkpoint_keep;
     double clip_norm;
     int on_loss, nonfinite;
@@ -29,7 +29,8 @@ typedef struct tutti_train_io {
     void (*say)(void *user, int status, const char *line);
     void *user;
     const char *installed_data;   /* where installed data sets are, or NULL */
-    int64_t started_ns;           /* runtime clock when the command began, for host_seconds; 0: now */
+    int64_t started_ns;           /* clock when the command began, for host_seconds; 0: now */
+    tutti_runtime *host;          /* whose clock that is, where the workers' time is virtual; NULL: the workers' own */
 } tutti_train_io;
 /* One worker, all of it: data, model, engine, loop, evaluation, files. Blocks until the end. Every rank calls with the same config. */
 tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *config, const tutti_train_io *io, tutti_error *err);

@@ -11,21 +11,32 @@ static tutti_status open_set(tutti_data **data, tutti_runtime *rt, const char *n
 
     *memory = NULL;
     TUTTI_TRY(tutti_data_find(rt, name, tutti_cli_installed(installed, sizeof installed, "data"), path, bytes, err));
-    TUTTI_TRY(tutti_data_open(data, rt, path, err));
+    TUTTI_TRY(tutti_data_open_spec(data, rt, name, installed, err));
     *memory = tutti_alloc((size_t)tutti_data_shape_of(*data)->bytes, 1);
     if (*memory == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the %llu bytes of %s", (unsigned long long)tutti_data_shape_of(*data)->bytes, path);
     return tutti_data_attach(*data, *memory, true, err);
 }
 
-static void print_set(const tutti_data *data, const char *path, bool classes)
+/* place: where it is, or NULL to leave that out. */
+static void print_known(const tutti_data_set *set, const char *place)
+{
+    printf("%s%s: %s%s%s\n", place == NULL ? "\n" : "", set->name, set->title, place != NULL ? "\n  " : "", place != NULL ? place : "");
+    if (set->options != NULL) {
+        printf("\n  option               type   default                    meaning\n");
+        tutti_cli_print_options(stdout, set->options, false);
+    }
+}
+
+static void print_set(const tutti_data *data, const char *path, const char *name)
 {
     const tutti_data_shape *shape = tutti_data_shape_of(data);
 
-    printf("%s\n  training samples %llu, test samples %llu\n  each %d x %d x %d bytes, %d classes\n  pixels / 255: mean %.4f, deviation %.4f\n  contents %016llx\n",
-           path, (unsigned long long)shape->samples[TUTTI_TRAIN], (unsigned long long)shape->samples[TUTTI_TEST], shape->channels, shape->height, shape->width,
+    printf("%s%s%s\n  training samples %llu, test samples %llu\n  each %d x %d x %d bytes, %d classes\n  pixels / 255: mean %.4f, deviation %.4f\n  contents %016llx\n",
+           path, strcmp(path, name) != 0 ? " as " : "", strcmp(path, name) != 0 ? name : "", (unsigned long long)shape->samples[TUTTI_TRAIN],
+           (unsigned long long)shape->samples[TUTTI_TEST], shape->channels, shape->height, shape->width,
            shape->classes, (double)shape->mean, (double)shape->deviation, (unsigned long long)tutti_data_hash(data));
-    for (int split = 0; classes && split < 2; split++) {
+    for (int split = 0; split < 2; split++) {
         uint64_t count[256] = { 0 };
         const uint8_t *labels = tutti_data_labels(data, (tutti_split)split);
         for (uint64_t i = 0; i < shape->samples[split]; i++)
@@ -48,16 +59,22 @@ int tutti_cli_data(int argc, char **argv)
     tutti_status status;
 
     if (strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0) {
-        printf("tutti data list | inspect NAME | verify NAME\n\nNAME is a name of `list` or a directory of IDX files. `mnist` is looked for in $TUTTI_DATA/mnist, ./data/mnist, "
-               "then where Tutti is installed.\ninspect prints shapes, classes and statistics; verify reads every byte and checks sizes, counts and gzip checksums.\n");
+        printf("tutti data list | inspect NAME | verify NAME\n\nNAME is a name of `list`, with options or without (mnist, 'mnist(distort=0.5)'), or a directory of IDX files. `mnist` is "
+               "looked for in\n$TUTTI_DATA/mnist, ./data/mnist, then where Tutti is installed.\n"
+               "inspect prints shapes, classes and statistics; verify reads every byte and checks sizes, counts and gzip checksums.\n");
+        for (const tutti_data_set *set = tutti_data_sets; set->name != NULL; set++)
+            print_known(set, NULL);
         return EXIT_DONE;
     }
     if (strcmp(verb, "list") == 0 && argc == 2) {
         status = tutti_runtime_open_posix(&rt, &err);
         if (status == TUTTI_OK) {
             char installed[4096];
-            const bool here = tutti_data_find(rt, "mnist", tutti_cli_installed(installed, sizeof installed, "data"), path, sizeof path, NULL) == TUTTI_OK;
-            printf("  mnist    handwritten digits, 60000 + 10000 images of 28 x 28    %s\n", here ? path : "not found: put the four IDX files in ./data/mnist");
+            tutti_cli_installed(installed, sizeof installed, "data");
+            for (const tutti_data_set *set = tutti_data_sets; set->name != NULL; set++) {
+                const bool here = tutti_data_find(rt, set->name, installed, path, sizeof path, NULL) == TUTTI_OK;
+                print_known(set, here ? path : "not found: put the four IDX files in ./data/mnist");
+            }
         }
         tutti_runtime_close(rt);
         return status == TUTTI_OK ? EXIT_DONE : tutti_cli_fail(&err);
@@ -68,7 +85,7 @@ int tutti_cli_data(int argc, char **argv)
     if (status == TUTTI_OK)
         status = open_set(&data, rt, argv[2], &memory, path, sizeof path, &err);
     if (status == TUTTI_OK && strcmp(verb, "inspect") == 0)
-        print_set(data, path, true);
+        print_set(data, path, argv[2]);
     else if (status == TUTTI_OK)
         printf("%s: whole; %llu + %llu samples, contents %016llx\n", path, (unsigned long long)tutti_data_shape_of(data)->samples[TUTTI_TRAIN],
                (unsigned long long)tutti_data_shape_of(data)->samples[TUTTI_TEST], (unsigned long long)tutti_data_hash(data));

@@ -1,5 +1,5 @@
 /* train.c: `tutti train`. The same command line runs twice: in the launcher, which starts the workers and waits, and in each worker, which the
-   launcher's environment tells its place. */
+   launcher's environment tells its place. Simulated workers are no processes: the command runs them itself. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -52,6 +52,32 @@ static int work(tutti_cli_settings *s, tutti_error *err)
         tutti_world_last_words(world, err);
     tutti_world_close(world);
     return tutti_cli_code(status);
+}
+
+/* Simulated workers: all of them here, in one call; their time is virtual, host_seconds is ours. */
+typedef struct simulation { const tutti_train_config *config; tutti_train_io io; } simulation;
+
+static tutti_status simulated_worker(tutti_world *world, void *arg, tutti_error *err)
+{
+    const simulation *sim = arg;
+
+    return tutti_train_worker(world, sim->config, &sim->io, err);
+}
+
+static int simulate(tutti_cli_settings *s, int64_t started_ns, tutti_error *err)
+{
+    screen display = { .terminal = isatty(STDOUT_FILENO) };
+    simulation sim = { .config = &s->config, .io = { .say = say, .user = &display, .started_ns = started_ns, .host = s->rt } };
+    char installed[4096];
+    tutti_status status;
+
+    sim.io.installed_data = tutti_cli_installed(installed, sizeof installed, "data");
+    status = tutti_world_run(s->config.transport, (int)s->config.n, simulated_worker, &sim, err);
+    if (display.open)
+        putchar('\n');
+    if (fflush(stdout) != 0 && status == TUTTI_OK)
+        status = tutti_fail(err, TUTTI_ERR_IO, errno, "writing to standard output");
+    return status == TUTTI_OK ? EXIT_DONE : tutti_cli_fail(err);
 }
 
 static void default_out(tutti_cli_settings *s)
@@ -161,6 +187,9 @@ int tutti_cli_train(int argc, char **argv)
     if (status == TUTTI_OK && s.help)
         help();
     else if (status == TUTTI_OK) {
+        const bool simulated = tutti_world_simulated(s.config.transport);
+        if (simulated && s.config.threads == 0)
+            s.config.threads = 1; /* one core runs them all, one after the other */
         status = tutti_train_check(&s.config, tutti_cores(), &err);
         if (status == TUTTI_OK && s.out[0] == 0)
             default_out(&s);
@@ -176,7 +205,7 @@ int tutti_cli_train(int argc, char **argv)
             if (status == TUTTI_OK)
                 status = write_config(&s, &err);
             if (status == TUTTI_OK)
-                code = launch(&s, argc, argv, started_ns, &err);
+                code = simulated ? simulate(&s, started_ns, &err) : launch(&s, argc, argv, started_ns, &err);
         }
     }
     if (status != TUTTI_OK)

@@ -55,6 +55,20 @@ tutti_doing tutti_engine_doing(tutti_engine *e, tutti_doing what)
     return was;
 }
 
+/* What a collective on behalf of an evaluation takes is the evaluation's. */
+tutti_doing tutti_engine_expose(tutti_engine *e)
+{
+    return aside(e->clock.doing) ? e->clock.doing : tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
+}
+
+void tutti_engine_comm(tutti_engine *e, const char *what, int thread, int64_t begin_ns, int64_t end_ns)
+{
+    if (!e->clock.running || aside(e->clock.doing))
+        return;
+    e->clock.comm_ns += end_ns - begin_ns;
+    tutti_engine_mark(e, what, 0, thread, begin_ns, end_ns);
+}
+
 void tutti_engine_figures(tutti_engine *e, tutti_figures *f)
 {
     tutti_engine_clock *c = &e->clock;

@@ -70,6 +70,22 @@ static tutti_status choose_method(tutti_engine *e, const tutti_method_ops *const
     return tutti_spec_apply(e->method_spec, what, m->ops->options, m->self, err);
 }
 
+static tutti_status check_shares(const tutti_engine *e, const int64_t *batch_of, tutti_error *err)
+{
+    int64_t sum = 0;
+
+    for (int r = 0; r < e->m.workers; r++) {
+        if (batch_of[r] < 0 || batch_of[r] > e->share.batch * e->m.workers)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d's share of a pass is %lld samples; it must be from 0 to %lld", r, (long long)batch_of[r],
+                              (long long)(e->share.batch * e->m.workers));
+        sum += batch_of[r];
+    }
+    if (sum != e->share.batch * e->m.workers)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the workers' shares of a pass sum to %lld samples; %d workers with a batch of %lld have %lld", (long long)sum,
+                          e->m.workers, (long long)e->share.batch, (long long)(e->share.batch * e->m.workers));
+    return TUTTI_OK;
+}
+
 /* Everything that outlives a step, in one place. */
 static tutti_status declare_all(tutti_engine *e, tutti_error *err)
 {
@@ -83,6 +99,8 @@ static tutti_status declare_all(tutti_engine *e, tutti_error *err)
     tutti_declare_vector(e->plan, "x", equal ? TUTTI_SAME : TUTTI_OWN_MEAN, &m->x);
     tutti_declare(e->plan, &(tutti_state){ .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = m->n, .placed = true,
                                            .shared = m->ops->exchange != NULL }, &m->g);
+    if (e->options.batch_of != NULL)
+        tutti_declare(e->plan, &(tutti_state){ .name = "engine.shares", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .count = (size_t)m->workers }, &e->batch_of);
     tutti_declare_value(e->plan, "engine.progress", TUTTI_SAME, &e->progress, sizeof e->progress);
     if (!equal && m->workers > 1)
         tutti_declare_vector(e->plan, "engine.kept", TUTTI_SCRATCH, &e->kept);
@@ -119,6 +137,8 @@ static tutti_status open_all(tutti_engine *e, const tutti_param *params, int n_p
 
     TUTTI_TRY(keep_texts(e, &given, err));
     TUTTI_TRY(check_options(e, err));
+    if (e->options.batch_of != NULL)
+        TUTTI_TRY(check_shares(e, e->options.batch_of, err));
     TUTTI_TRY(tutti_engine_place(e, params, n_params, err));
     TUTTI_TRY(choose_method(e, methods, err));
     TUTTI_TRY(declare_all(e, err));
@@ -129,6 +149,11 @@ static tutti_status open_all(tutti_engine *e, const tutti_param *params, int n_p
     TUTTI_TRY(tutti_engine_compare(e, err)); /* before anything is collective whose size depends on the options */
     TUTTI_TRY(tutti_plan_carry_out(e->plan, e->world, err));
     TUTTI_TRY(tutti_engine_cut(e, err));
+    if (e->batch_of != NULL) {
+        memcpy(e->batch_of, e->options.batch_of, (size_t)e->m.workers * sizeof *e->batch_of);
+        e->share.batch_of = e->batch_of;
+        e->options.batch_of = NULL; /* it was the caller's */
+    }
     TUTTI_TRY(tutti_lane_open(&e->lane, e->rt, "lane", e->m.ops->exchange != NULL && e->m.workers > 1 ? e->m.lane_width : 0, err));
     if (e->m.ops->exchange == NULL || e->m.workers == 1)
         e->m.lane_width = 0;
@@ -228,6 +253,7 @@ static tutti_status out_of_order(tutti_error *err, const char *call)
 
 tutti_status tutti_engine_show(tutti_engine *e, tutti_error *err)
 {
+    tutti_doing was;
     tutti_status status;
 
     if (e->stage == STAGE_FINISHED)
@@ -236,7 +262,9 @@ tutti_status tutti_engine_show(tutti_engine *e, tutti_error *err)
         return out_of_order(err, "show");
     if (e->kept != NULL)
         tutti_copy(e->m.device, e->m.n, e->m.x, e->kept);
+    was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE); /* who looks at the model is not the method's cost */
     status = agree(e, err);
+    tutti_engine_doing(e, was);
     e->stage = status == TUTTI_OK ? STAGE_SHOWN : STAGE_FAILED;
     return status;
 }
@@ -251,6 +279,22 @@ tutti_status tutti_engine_resume(tutti_engine *e, tutti_error *err)
         tutti_copy(e->m.device, e->m.n, e->kept, e->m.x);
     e->stage = STAGE_READY;
     return TUTTI_OK;
+}
+
+tutti_status tutti_engine_reshare(tutti_engine *e, const int64_t *batch_of, tutti_error *err)
+{
+    if (e->stage != STAGE_READY)
+        return out_of_order(err, "reshare");
+    if (e->batch_of == NULL)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "reshare is for engines that were opened with batch_of (engine.h)");
+    TUTTI_TRY(check_shares(e, batch_of, err));
+    memcpy(e->batch_of, batch_of, (size_t)e->m.workers * sizeof *e->batch_of);
+    return TUTTI_OK;
+}
+
+const tutti_share *tutti_engine_share(const tutti_engine *e)
+{
+    return &e->share;
 }
 
 tutti_status tutti_engine_finish(tutti_engine *e, tutti_error *err)

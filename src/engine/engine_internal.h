@@ -42,6 +42,7 @@ struct tutti_engine {
     tutti_plan *plan;
     tutti_lane *lane;
     tutti_share share;
+    int64_t *batch_of;               /* workers; declared, if the shares are uneven; share.batch_of */
     tutti_engine_options options;    /* texts owned: see text[] */
     char *text[4];                   /* method, optimizer, lr_schedule, fingerprint */
 
@@ -55,6 +56,7 @@ struct tutti_engine {
     tutti_engine_stage stage;
     tutti_pass pass;                 /* the current one */
     int64_t passes;                  /* of this step, mine */
+    bool exchanged;                  /* a pass of this step exchanges its pieces: gradients are looked at there, and the same on all workers afterwards */
     tutti_engine_piece *piece_state; /* n_pieces */
     int next_piece;                  /* the only one that may start next */
     bool *announced;                 /* n_tensors, in this pass */
@@ -83,5 +85,7 @@ tutti_status tutti_engine_launch_ready(tutti_engine *e, tutti_error *err);
 /* clock.c */
 void tutti_engine_clock_start(tutti_engine *e);
 void tutti_engine_clock_stop(tutti_engine *e);
+tutti_doing tutti_engine_expose(tutti_engine *e); /* EXPOSED, unless the client is aside (OUTSIDE, REPORT) and stays so; gives what it was */
+void tutti_engine_comm(tutti_engine *e, const char *what, int thread, int64_t begin_ns, int64_t end_ns); /* counts and traces it, unless the client is aside or the clock stands */
 void tutti_engine_mark(tutti_engine *e, const char *what, int index, int thread, int64_t begin_ns, int64_t end_ns);
 #endif

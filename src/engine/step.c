@@ -125,10 +125,9 @@ static void begin_step(tutti_engine *e)
     if (m->optim != NULL)
         m->lr = tutti_optim_lr(m->optim) * tutti_lr_schedule_factor(e->schedule, m->step);
     e->loss_sum = 0;
-    e->passes = (m->samples + e->share.batch - 1) / e->share.batch;
-    if (e->passes < 1)
-        e->passes = 1;
+    e->passes = m->samples > 0 ? (m->samples + tutti_share_batch(&e->share, m->rank) - 1) / tutti_share_batch(&e->share, m->rank) : 1;
     e->pass.index = -1;
+    e->exchanged = false;
     e->stage = STAGE_BETWEEN;
 }
 
@@ -168,6 +167,7 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
             return failed(e, status);
     }
     next.exchange = next.exchange && e->m.ops->exchange != NULL;
+    e->exchanged = e->exchanged || next.exchange;
     hand_out(e);
     e->pass = *pass = next;
     e->stage = STAGE_PASS;
@@ -282,7 +282,7 @@ static tutti_status vote(tutti_engine *e, int64_t *who, tutti_error *err)
     for (int k = 0; k < e->layout.n_pieces && *who == 0; k++)
         if (e->piece_state[k].bad.found)
             *who = 1 + (int64_t)m->rank * n + e->piece_state[k].bad.tensor;
-    if (m->ops->exchange != NULL && m->workers > 1) {
+    if (e->exchanged && m->workers > 1) {
         const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
         status = tutti_allreduce(&m->all, TUTTI_MAX, tutti_host(who, 1, TUTTI_I64), err);
         tutti_engine_doing(e, was);
@@ -295,7 +295,7 @@ tutti_status tutti_base_step(tutti_method *m, tutti_error *err)
     tutti_engine *e = m->engine;
     tutti_rate rate = tutti_rate_now(m);
 
-    if (m->ops->exchange == NULL) /* otherwise the pieces' jobs have looked */
+    if (!e->exchanged) /* otherwise the pieces' jobs have looked */
         for (int k = 0; k < e->layout.n_pieces; k++) {
             tutti_engine_bad *bad = &e->piece_state[k].bad;
             bad->found = false;
@@ -352,11 +352,11 @@ tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err)
 tutti_status tutti_average(tutti_method *m, float *x, tutti_error *err)
 {
     tutti_engine *e = m->engine;
-    const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
+    const tutti_doing was = tutti_engine_expose(e);
     const int64_t begin = tutti_now_ns(e->rt);
     const tutti_status status = tutti_allreduce(&m->all, TUTTI_MEAN, tutti_f32(m->device, x, m->layout->used), err);
 
-    e->clock.comm_ns += tutti_now_ns(e->rt) - begin;
+    tutti_engine_comm(e, "average", 0, begin, tutti_now_ns(e->rt));
     tutti_engine_doing(e, was);
     return status;
 }

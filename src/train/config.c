@@ -10,12 +10,13 @@
 #define AT(member) TUTTI_AT(tutti_train_config, member)
 const tutti_option tutti_train_options[] = {
     { "model", TUTTI_SPEC, AT(model), 0, 0, 0, "mlp", "network: mlp, cnn; `tutti methods` and the docs list options" },
-    { "data", TUTTI_TEXT, AT(data), 0, 0, 0, "mnist", "mnist, or a directory of IDX files with the four MNIST names (plain or .gz)" },
+    { "data", TUTTI_TEXT, AT(data), 0, 0, 0, "mnist", "mnist, mnist(distort=0.5), or a directory of IDX files with the four MNIST names (plain or .gz)" },
     { "n", TUTTI_INT, AT(n), 1, 1, 1024, NULL, "workers on this machine" },
     { "method", TUTTI_SPEC, AT(method), 0, 0, 0, "ddp", "training method; `tutti methods` lists them" },
     { "epochs", TUTTI_INT, AT(epochs), 1, 1, 1000000, NULL, "times over the training set, counted from the run's beginning" },
     { "steps", TUTTI_INT, AT(steps), 0, 0, 1e15, NULL, "steps of each worker instead of epochs, counted from the run's beginning; 0: by epochs" },
     { "batch", TUTTI_INT, AT(batch), 64, 1, 1 << 20, NULL, "samples a worker a pass" },
+    { "batch-share", TUTTI_TEXT, AT(batch_share), 0, 0, 0, "even", "samples of a pass by worker: even, auto (by measured speed), or weights w0:w1:..." },
     { "accumulate", TUTTI_INT, AT(accumulate), 1, 1, 4096, NULL, "passes whose gradients are added up before one exchange and update" },
     { "optimizer", TUTTI_SPEC, AT(optimizer), 0, 0, 0, "sgd(lr=0.05,momentum=0.9)", "update rule: sgd, adam, adamw with options" },
     { "lr-schedule", TUTTI_SPEC, AT(lr_schedule), 0, 0, 0, "constant", "factor on the learning rate: constant, step, cosine, linear, each with warmup=STEPS" },
@@ -59,12 +60,13 @@ tutti_status tutti_train_parse_target(const char *text, bool *accuracy, double *
 
 tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *err)
 {
-    bool accuracy;
+    bool accuracy, automatic;
     double value;
 
     if (c->threads == 0)
         c->threads = cores / c->n > 1 ? cores / c->n : 1;
     TUTTI_TRY(tutti_train_check_slow(c->slow, c->n, err));
+    TUTTI_TRY(tutti_train_parse_shares(c->batch_share, c->n, NULL, &automatic, err));
     if (strlen(c->out) > 3800)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the name of the output directory has %zu bytes; at most 3800 are possible", strlen(c->out));
     if (c->target[0] != 0)

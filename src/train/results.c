@@ -165,6 +165,7 @@ static json_t *by_worker(const tutti_run *run, const double *all)
         const double *w = all + 7 * r;
         json_array_append_new(array, json_pack("{s:i, s:f, s:f, s:f, s:f, s:I}", "worker", r, "wall_seconds", w[0], "compute_seconds", w[1], "exposed_comm_seconds",
                                                w[3], "other_seconds", w[4], "bytes_sent", (json_int_t)w[5]));
+        json_object_set_new(json_array_get(array, (size_t)r), "batch", json_integer(tutti_share_batch(&run->share, r)));
         if (run->all.size > 1 && run->all.size <= 16)
             tutti_train_say(run, 0, "  %6d  %8.2f s  %8.2f s  %8.2f s  %7.1f MB", r, w[1], w[3], w[4], w[5] * 1e-6);
     }
@@ -222,6 +223,7 @@ tutti_status tutti_train_results(tutti_run *run, double train_loss, tutti_error 
     json_object_set_new(o, "optimizer", json_string(c->optimizer));
     json_object_set_new(o, "lr_schedule", json_string(c->lr_schedule));
     json_object_set_new(o, "batch", json_integer(c->batch));
+    json_object_set_new(o, "batch_share", json_string(c->batch_share));
     json_object_set_new(o, "accumulate", json_integer(c->accumulate));
     json_object_set_new(o, "seed", json_integer(c->seed));
     json_object_set_new(o, "threads", json_integer(c->threads));
@@ -246,8 +248,8 @@ tutti_status tutti_train_results(tutti_run *run, double train_loss, tutti_error 
     json_object_set_new(o, "staleness_mean", json_real(0));
     json_object_set_new(o, "target", c->target[0] != 0 ? json_string(c->target) : json_null());
     json_object_set_new(o, "time_to_target_seconds", real_or_null(run->time_to_target >= 0, run->time_to_target));
-    json_object_set_new(o, "simulated", json_false());
-    json_object_set_new(o, "host_seconds", json_real((double)(tutti_now_ns(run->rt) - run->io->started_ns) * 1e-9));
+    json_object_set_new(o, "simulated", json_boolean(tutti_world_simulated(tutti_world_transport(run->world))));
+    json_object_set_new(o, "host_seconds", json_real((double)(tutti_now_ns(run->io->host != NULL ? run->io->host : run->rt) - run->io->started_ns) * 1e-9));
     json_object_set_new(o, "by_worker", by_worker(run, all));
     json_object_set_new(o, "events", events_of(run));
     json_object_set_new(o, "version", json_string(tutti_version()));

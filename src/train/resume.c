@@ -41,7 +41,7 @@ static tutti_status must_equal(const char *path, const char *key, const json_t *
 
 static tutti_status compare(const tutti_run *run, const char *path, const char *saved_text, tutti_error *err)
 {
-    static const char *const keys[] = { "model", "method", "seed" };
+    static const char *const keys[] = { "model", "method", "seed", "batch-share" };
     static const char *const facts_keys[] = { "data_hash", "parameters", "samples_per_step" };
     char *now_text = tutti_train_facts(run);
     json_t *saved = json_loads(saved_text, 0, NULL), *now = now_text != NULL ? json_loads(now_text, 0, NULL) : NULL;

@@ -16,8 +16,7 @@ static tutti_status open_data(tutti_run *run, tutti_error *err)
     void *memory;
     bool fill;
 
-    TUTTI_TRY(tutti_data_find(run->rt, run->config->data, run->io->installed_data, run->data_path, sizeof run->data_path, err));
-    TUTTI_TRY(tutti_data_open(&run->data, run->rt, run->data_path, err));
+    TUTTI_TRY(tutti_data_open_spec(&run->data, run->rt, run->config->data, run->io->installed_data, err));
     shape = tutti_data_shape_of(run->data);
     TUTTI_TRY(tutti_world_common(run->world, "data", (size_t)shape->bytes, &memory, &fill, err)); /* one copy a host */
     if (fill)
@@ -64,13 +63,13 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
     }
     if (status == TUTTI_OK) {
         const uint64_t samples = tutti_data_shape_of(run->data)->samples[TUTTI_TRAIN];
-        run->share = (tutti_share){ samples, run->all.size, c->batch, c->accumulate, (uint64_t)c->seed };
+        run->share = (tutti_share){ samples, run->all.size, c->batch, c->accumulate, (uint64_t)c->seed, run->batch_of };
         run->steps = c->steps > 0 ? (uint64_t)c->steps : (uint64_t)c->epochs * tutti_share_steps(&run->share);
         snprintf(fingerprint, sizeof fingerprint, "model=%s\ndata hash=%016llx\nthreads=%lld\neval-every=%lld\ncheckpoint-every=%lld\ntarget=%s\nresume=%s\n",
                  c->model, (unsigned long long)tutti_data_hash(run->data), (long long)c->threads, (long long)c->eval_every,
                  (long long)c->checkpoint_every, c->target, c->resume);
         status = tutti_engine_open(&run->engine, run->world, params, n, &(tutti_engine_options){
-            .method = c->method, .optimizer = c->optimizer, .lr_schedule = c->lr_schedule, .batch = c->batch, .accumulate = c->accumulate,
+            .method = c->method, .optimizer = c->optimizer, .lr_schedule = c->lr_schedule, .batch = c->batch, .accumulate = c->accumulate, .batch_of = run->batch_of,
             .data_samples = samples, .steps = run->steps, .seed = (uint64_t)c->seed, .clip_norm = c->clip_norm, .nonfinite = (tutti_nonfinite)c->nonfinite,
             .fingerprint = fingerprint, .initial = initial_values, .user = run, .trace_events = c->trace ? TRACE_EVENTS : 0 }, err);
     }
@@ -82,22 +81,37 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
     return status;
 }
 
+/* Of one pass of this worker, whatever its share becomes. */
+static int64_t most_samples(const tutti_run *run)
+{
+    const int64_t all = run->config->batch * run->all.size, mine = tutti_share_batch(&run->share, run->all.index);
+    return run->automatic_shares ? all : mine > 0 ? mine : 1;
+}
+
+tutti_status tutti_train_open_loader(tutti_run *run, uint64_t step, tutti_error *err)
+{
+    return tutti_loader_open(&run->loader, run->rt, run->data, &run->share, run->all.index, step, LOADER_DEPTH, err);
+}
+
 static tutti_status open_all(tutti_run *run, tutti_error *err)
 {
     const tutti_train_config *c = run->config;
 
     TUTTI_TRY(open_data(run, err));
+    TUTTI_TRY(tutti_train_shares_open(run, err));
     TUTTI_TRY(open_engine(run, err));
-    TUTTI_TRY(tutti_nn_open(&run->nn, c->model, &run->task, &(tutti_nn_options){ .batch = c->batch, .threads = (int)c->threads,
+    TUTTI_TRY(tutti_nn_open(&run->nn, c->model, &run->task, &(tutti_nn_options){ .batch = most_samples(run), .threads = (int)c->threads,
                                                                                 .device = tutti_world_device(run->world) }, err));
     if (c->resume[0] != 0)
         TUTTI_TRY(tutti_train_resume(run, err));
+    if (run->batch_of != NULL) /* a checkpoint brings its own */
+        memcpy(run->batch_of, tutti_engine_share(run->engine)->batch_of, (size_t)run->all.size * sizeof *run->batch_of);
     run->eval_x = tutti_alloc((size_t)EVAL_CHUNK * (size_t)run->task.channels * (size_t)run->task.height * (size_t)run->task.width, sizeof(float));
     run->eval_labels = tutti_alloc(EVAL_CHUNK, 1);
     run->eval_ids = tutti_alloc(EVAL_CHUNK, sizeof *run->eval_ids);
     if (run->eval_x == NULL || run->eval_labels == NULL || run->eval_ids == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room to evaluate %d samples at once", EVAL_CHUNK);
-    TUTTI_TRY(tutti_loader_open(&run->loader, run->rt, run->data, &run->share, run->all.index, run->first_step, LOADER_DEPTH, err));
+    TUTTI_TRY(tutti_train_open_loader(run, run->first_step, err));
     return tutti_train_report_open(run, err);
 }
 
@@ -112,6 +126,8 @@ static void close_all(tutti_run *run)
     tutti_free(run->values);
     tutti_free(run->gradients);
     tutti_free(run->told);
+    tutti_free(run->batch_of);
+    tutti_free(run->sample_seconds);
     tutti_free(run->eval_x);
     tutti_free(run->eval_labels);
     tutti_free(run->eval_ids);
@@ -176,6 +192,7 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
         TUTTI_TRY(tutti_engine_passed(run->engine, loss, err));
         run->loss_sum += loss;
         run->loss_samples += (double)batch.samples;
+        run->shares_samples += (double)batch.samples;
     }
     if (status != TUTTI_CLOSED)
         return status;
@@ -237,6 +254,7 @@ static tutti_status train(tutti_run *run, tutti_error *err)
             TUTTI_TRY(tutti_train_report(run, err));
         if (done % eval_every == 0 && (done < run->steps || c->target[0] != 0))
             TUTTI_TRY(evaluate(run, err));
+        TUTTI_TRY(tutti_train_shares_adapt(run, done, err));
         if (c->checkpoint_every > 0 && done % (uint64_t)c->checkpoint_every == 0)
             TUTTI_TRY(save(run, err));
     }

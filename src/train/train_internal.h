@@ -17,7 +17,6 @@ typedef struct tutti_run {
     const tutti_train_config *config;
     const tutti_train_io *io;
     tutti_data *data;
-    char data_path[1024];
     tutti_nn_task task;
     tutti_nn_param *params; int n_params;
     size_t parameters;               /* elements in all */
@@ -28,6 +27,11 @@ typedef struct tutti_run {
     const float **values;            /* n_params: the engine's */
     float **gradients;
     uint64_t steps, first_step;      /* of the whole run; where this process begins */
+    int64_t *batch_of;               /* workers: shares of a pass (share.h); NULL: even */
+    bool automatic_shares;
+    double *sample_seconds;          /* workers: smoothed, for automatic shares */
+    int64_t shares_compute_ns;       /* compute time and samples of mine at the last look */
+    double shares_samples;
     double slow;                     /* factor of this step, 1: not slowed */
     int64_t computing_since_ns;      /* the part of the computation that is not stretched yet began then */
     /* since the last report, this worker */
@@ -50,6 +54,12 @@ tutti_status tutti_train_parse_target(const char *text, bool *accuracy, double *
 tutti_status tutti_train_check_slow(const char *spec, int64_t workers, tutti_error *err);
 double tutti_train_slow_factor(const char *spec, uint64_t seed, int rank, uint64_t step);
 void tutti_train_stretch(tutti_run *run);
+/* shares.c */
+tutti_status tutti_train_parse_shares(const char *text, int64_t workers, double *weight, bool *automatic, tutti_error *err); /* weight: workers, or NULL to check only */
+tutti_status tutti_train_shares_open(tutti_run *run, tutti_error *err);
+tutti_status tutti_train_shares_adapt(tutti_run *run, uint64_t done, tutti_error *err);
+/* train.c: from `step` on */
+tutti_status tutti_train_open_loader(tutti_run *run, uint64_t step, tutti_error *err);
 /* evaluate.c: mean loss and accuracy of the engine's values over a split, shared among the workers. Collective. */
 tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, double *loss, double *accuracy, tutti_error *err);
 /* report.c */

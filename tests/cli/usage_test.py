@@ -8,7 +8,7 @@ class Usage(Case):
         done = tutti("methods", "--json")
         self.assertEqual(done.returncode, 0)
         methods = json.loads(done.stdout)
-        self.assertEqual([m["name"] for m in methods], ["single", "ddp"])
+        self.assertEqual([m["name"] for m in methods], ["single", "ddp", "local-sgd", "d-psgd"])
         for m in methods:
             self.assertEqual(set(m), {"name", "title", "authors", "year", "family", "axes", "options", "constraints", "sheet"})
             self.assertEqual(set(m["axes"]), {"topology", "synchrony", "codec", "schedule", "placement", "update"})
@@ -35,7 +35,7 @@ class Usage(Case):
         self.assertEqual(written, made.stdout, "docs/OPTIONS.md is old: tools/options-doc build/release/bin/tutti > docs/OPTIONS.md")
 
     def test_each_command_explains_itself(self):
-        for command in ("train", "methods", "config", "data", "check"):
+        for command in ("train", "methods", "config", "topology", "data", "check"):
             done = tutti(command, "--help")
             self.assertEqual(done.returncode, 0)
             self.assertIn(f"tutti {command}", done.stdout)
@@ -44,13 +44,13 @@ class Usage(Case):
 
     def test_misspelt_words_are_refused_with_the_near_ones(self):
         self.refused("there is no command 'trian'; did you mean 'train'?", "trian")
-        self.refused("there is no option '--batc'; did you mean 'batch'?", "train", "--batc", "3")
+        self.refused("there is no option '--batc'; did you mean 'batch'", "train", "--batc", "3")
         self.refused("there is no method 'dpp'; did you mean 'ddp'?", "train", "--method", "dpp", "--data", self.data, "--out", self.out("a"))
         self.refused("there is no method 'sinlge'; did you mean 'single'?", "methods", "sinlge")
         self.refused("mlp", "train", "--model", "mpl", "--data", self.data, "--out", self.out("b"))
 
     def test_transports_are_checked_before_anything_starts(self):
-        self.refused("no transport is named 'sim'", "train", "--transport", "sim", "--out", self.out("a"))
+        self.refused("shn", "train", "--transport", "shn", "--out", self.out("a"))
         self.refused("option 'spin' is 'x'", "train", "--transport", "shm(spin=x)", "--out", self.out("a"))
         self.refused("TUTTI_CPU is 'sse9'; it must be scalar, avx2 or avx512", "train", "--out", self.out("a"), TUTTI_CPU="sse9")
         self.assertFalse(os.path.exists(self.out("a")))
@@ -67,6 +67,9 @@ class Usage(Case):
         for bad in ("0", "0:", "0:0.5", "0:nan", "x:2", "0:2:1.5", "0:2,", "-1:2"):
             self.refused(f"slow is '{bad}'; write RANK:FACTOR, RANK:FACTOR:P or *:FACTOR:P", "train", "--slow=" + bad)
         self.refused("there is no worker 2: with n = 2 they are 0 to 1", "train", "-n", "2", "--slow", "2:3")
+        self.refused("2 weights with a sum of 3 for 3 workers", "train", "-n", "3", "--batch-share", "1:2")
+        self.refused("batch-share is 'fair'; write even, auto, or a weight for each worker", "train", "--batch-share", "fair")
+        self.refused("with a sum of 0 for 2 workers", "train", "-n", "2", "--batch-share", "0:0")
         self.refused("two configuration files", "train", "a.yaml", "b.yaml")
 
     def test_data_that_is_not_there_is_refused_with_the_places_tried(self):

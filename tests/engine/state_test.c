@@ -111,6 +111,12 @@ static void drop(const saved_run *s)
 static const struct { const char *method, *optimizer; int n; } cases[] = {
     { "ddp", "sgd(lr=0.05,momentum=0.9)", 1 }, { "ddp", "sgd(lr=0.05,momentum=0.9)", 3 }, { "ddp", "adam(lr=0.01)", 2 }, { "ddp", "adamw(lr=0.01)", 4 },
     { "single", "sgd(lr=0.05,momentum=0.9)", 1 }, { "single", "adamw(lr=0.01)", 3 },
+    { "local-sgd(period=2)", "sgd(lr=0.05,momentum=0.9)", 3 }, { "local-sgd(period=5)", "adamw(lr=0.01)", 2 }, /* SAVE_AT is in mid-period */
+    { "local-sgd(period=2,warmup=1)", "sgd(lr=0.05,momentum=0.9)", 2 }, { "local-sgd(period=4,warmup=4)", "sgd(lr=0.05,momentum=0.9)", 3 },
+    { "local-sgd(period=2,outer=sgd(lr=0.7,momentum=0.9,nesterov=true))", "adamw(lr=0.01)", 3 },
+    { "local-sgd(period=2,outer=adam(lr=0.01))", "sgd(lr=0.05,momentum=0.9)", 1 },
+    { "d-psgd", "sgd(lr=0.05,momentum=0.9)", 1 }, { "d-psgd", "sgd(lr=0.05,momentum=0.9)", 2 }, { "d-psgd", "sgd(lr=0.05,momentum=0.9)", 3 }, { "d-psgd", "adamw(lr=0.01)", 7 },
+    { "d-psgd(order=atc,graph=one-peer-exponential)", "sgd(lr=0.05,momentum=0.9)", 5 },
 };
 
 static void a_resumed_run_ends_with_the_same_bits(void **state)

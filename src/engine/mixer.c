@@ -1,0 +1,253 @@
+/* mixer.c: neighbour averaging, the communication of every gossip method (d-psgd.md, steps 2 to 5). A model travels in chunks of 4 MiB: receives are
+   posted before sends, the next chunk before the last one is waited for, so no order of neighbours can deadlock (a ring of blocking sends does, once messages are
+   too large to be buffered), the wires never idle, and the receive buffers are two chunks a neighbour however large the model is. Sums wait for all terms
+   of a chunk and then add them in rank order: a running sum in order of arrival would need one buffer, and differ from run to run. */
+#include <errno.h>
+#include <string.h>
+
+#include "engine_internal.h"
+
+enum { CHUNK = 1 << 20, SLOTS = 2, TERMS_MAX = 4096 }; /* tutti_tree_sum's limit */
+static const size_t ahead_bytes = 256 * 1024; /* as for pieces: below, handing over costs more than it hides */
+
+struct tutti_mixer {
+    tutti_method *m;
+    tutti_graph *graph;
+    size_t chunk;            /* elements of a message, but for the last */
+    float *room;             /* SLOTS x degree x chunk */
+    tutti_request *requests; /* SLOTS x 2 degree: receives, then sends */
+    tutti_request **wanted;  /* 2 degree */
+    int *in, *out;           /* of the current round, degree + 1 each */
+    double *w_in, *w_out;
+    const float **term;      /* degree + 1, by rank */
+    float *weight;
+    tutti_lane *lane;        /* NULL: what was started runs in wait */
+    tutti_job job;
+    struct { uint64_t k; const float *u; float *x; bool pending; } started; /* client thread's; the job reads it between start and wait */
+};
+
+tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan *plan, const char *graph, tutti_error *err)
+{
+    tutti_mixer *mixer = tutti_alloc(1, sizeof *mixer);
+    size_t d;
+
+    *out = mixer;
+    if (mixer == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the mixer of method '%s'", m->ops->name);
+    mixer->m = m;
+    TUTTI_TRY(tutti_fail_within(err, tutti_graph_open(&mixer->graph, graph, m->workers, err), "method '%s'", m->ops->name));
+    d = (size_t)tutti_graph_degree(mixer->graph);
+    if (d >= TERMS_MAX)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s': graph '%s' gives a worker %zu neighbours; %d can be averaged at once", m->ops->name, graph, d, TERMS_MAX - 1);
+    mixer->chunk = m->n < CHUNK ? m->n : CHUNK;
+    mixer->requests = tutti_alloc(SLOTS * 2 * d + 1, sizeof *mixer->requests);
+    mixer->wanted = tutti_alloc(2 * d + 1, sizeof *mixer->wanted);
+    mixer->in = tutti_alloc(d + 1, sizeof *mixer->in);
+    mixer->out = tutti_alloc(d + 1, sizeof *mixer->out);
+    mixer->w_in = tutti_alloc(d + 1, sizeof *mixer->w_in);
+    mixer->w_out = tutti_alloc(d + 1, sizeof *mixer->w_out);
+    mixer->term = tutti_alloc(d + 1, sizeof *mixer->term);
+    mixer->weight = tutti_alloc(d + 1, sizeof *mixer->weight);
+    if (mixer->requests == NULL || mixer->wanted == NULL || mixer->in == NULL || mixer->out == NULL || mixer->w_in == NULL || mixer->w_out == NULL ||
+        mixer->term == NULL || mixer->weight == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the mixer of method '%s'", m->ops->name);
+    if (d > 0)
+        tutti_declare(plan, &(tutti_state){ .name = "mixer.room", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
+                                            .count = (m->n > CHUNK ? SLOTS : 1) * d * mixer->chunk }, &mixer->room);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_mixer_open(tutti_mixer *mixer, bool ahead, tutti_error *err)
+{
+    const tutti_engine *e = mixer->m->engine;
+
+    if (!ahead || e->options.lane < 0 || mixer->m->workers == 1 || mixer->m->layout->used * sizeof(float) < ahead_bytes)
+        return TUTTI_OK;
+    return tutti_lane_open(&mixer->lane, mixer->m->rt, "mixer", 1, err);
+}
+
+void tutti_mixer_close(tutti_mixer *mixer)
+{
+    if (mixer == NULL)
+        return;
+    tutti_lane_close(mixer->lane);
+    tutti_graph_close(mixer->graph);
+    tutti_free(mixer->requests);
+    tutti_free(mixer->wanted);
+    tutti_free(mixer->in);
+    tutti_free(mixer->out);
+    tutti_free(mixer->w_in);
+    tutti_free(mixer->w_out);
+    tutti_free(mixer->term);
+    tutti_free(mixer->weight);
+    tutti_free(mixer);
+}
+
+const tutti_graph *tutti_mixer_graph(const tutti_mixer *mixer)
+{
+    return mixer->graph;
+}
+
+/* ---- one round ---- */
+
+typedef struct round {
+    uint64_t k;
+    const float *u;
+    float *x;
+    int n_in, n_out;
+    double self, mass;
+} round;
+
+static size_t length(const tutti_mixer *mixer, size_t c)
+{
+    const size_t left = mixer->m->layout->used - c * mixer->chunk;
+    return left < mixer->chunk ? left : mixer->chunk;
+}
+
+static tutti_request *slot(const tutti_mixer *mixer, size_t c)
+{
+    return mixer->requests + c % SLOTS * 2 * (size_t)tutti_graph_degree(mixer->graph);
+}
+
+static float *room(const tutti_mixer *mixer, size_t c, int a)
+{
+    return mixer->room + (c % SLOTS * (size_t)tutti_graph_degree(mixer->graph) + (size_t)a) * mixer->chunk;
+}
+
+static tutti_status post(tutti_mixer *mixer, const round *r, size_t c, tutti_error *err)
+{
+    tutti_method *m = mixer->m;
+    const tutti_port port = tutti_port_of("mixer", r->k, 0); /* chunks of a round arrive in order */
+    tutti_request *request = slot(mixer, c);
+    tutti_note note = { .kind = (uint32_t)c };
+
+    memcpy(&note.a, &r->mass, sizeof r->mass);
+    for (int a = 0; a < r->n_in; a++)
+        TUTTI_TRY(tutti_post_recv(m->world, request++, mixer->in[a], port, tutti_f32(m->device, room(mixer, c, a), length(mixer, c)), err));
+    for (int a = 0; a < r->n_out; a++)
+        TUTTI_TRY(tutti_post_send(m->world, request++, mixer->out[a], port, &note, tutti_f32(m->device, (float *)r->u + c * mixer->chunk, length(mixer, c)), err));
+    return TUTTI_OK;
+}
+
+static tutti_status finish(tutti_mixer *mixer, round *r, size_t c, double *mixed_mass, tutti_error *err)
+{
+    tutti_method *m = mixer->m;
+    const size_t n = (size_t)(r->n_in + r->n_out), count = length(mixer, c);
+    tutti_request *request = slot(mixer, c);
+    int terms = 0;
+    bool mine = false;
+
+    for (size_t i = 0; i < n; i++)
+        mixer->wanted[i] = &request[i];
+    TUTTI_TRY(tutti_wait_some(m->world, mixer->wanted, n, n, TUTTI_FOREVER, NULL, err));
+    for (int a = 0; a <= r->n_in; a++) {
+        if (!mine && (a == r->n_in || mixer->in[a] > m->rank)) {
+            mixer->term[terms] = r->u + c * mixer->chunk;
+            mixer->weight[terms++] = (float)r->self;
+            mine = true;
+        }
+        if (a == r->n_in)
+            break;
+        if (request[a].note.bytes != count * sizeof(float))
+            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, mixer->in[a], "worker %d sent %llu bytes of its model where %zu were due; all workers must run one version",
+                                   mixer->in[a], (unsigned long long)request[a].note.bytes, count * sizeof(float));
+        mixer->term[terms] = room(mixer, c, a);
+        mixer->weight[terms++] = (float)mixer->w_in[a];
+        if (c == 0) {
+            double mass;
+            memcpy(&mass, &request[a].note.a, sizeof mass);
+            *mixed_mass += mixer->w_in[a] * mass;
+        }
+    }
+    tutti_tree_sum(m->device, count, terms, mixer->term, mixer->weight, r->x + c * mixer->chunk);
+    return TUTTI_OK;
+}
+
+static tutti_status chunks(tutti_mixer *mixer, round *r, double *mixed_mass, tutti_error *err)
+{
+    const size_t count = (mixer->m->layout->used + mixer->chunk - 1) / mixer->chunk;
+
+    TUTTI_TRY(post(mixer, r, 0, err));
+    for (size_t c = 0; c < count; c++) {
+        if (c + 1 < count)
+            TUTTI_TRY(post(mixer, r, c + 1, err));
+        TUTTI_TRY(finish(mixer, r, c, mixed_mass, err));
+    }
+    return TUTTI_OK;
+}
+
+/* Any one thread at a time. */
+static tutti_status mix(tutti_mixer *mixer, uint64_t k, const float *u, float *x, double *mass, tutti_error *err)
+{
+    round r = { .k = k, .u = u, .x = x, .mass = mass != NULL ? *mass : 0 };
+    double mixed_mass;
+    tutti_status status;
+
+    tutti_graph_round(mixer->graph, k, mixer->m->rank, mixer->in, mixer->w_in, &r.n_in, mixer->out, mixer->w_out, &r.n_out, &r.self);
+    mixed_mass = r.self * r.mass;
+    if (r.n_in + r.n_out == 0) {
+        if (u != x)
+            tutti_copy(mixer->m->device, mixer->m->layout->used, u, x);
+        return TUTTI_OK;
+    }
+    status = chunks(mixer, &r, &mixed_mass, err);
+    if (status != TUTTI_OK) {
+        for (int i = 0; i < SLOTS * 2 * tutti_graph_degree(mixer->graph); i++)
+            tutti_cancel(mixer->m->world, &mixer->requests[i]);
+        return tutti_fail_within(err, status, "worker %d, averaging with its neighbours in round %llu", mixer->m->rank, (unsigned long long)k);
+    }
+    if (mass != NULL)
+        *mass = mixed_mass;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_mix(tutti_mixer *mixer, uint64_t k, const float *u, float *x, double *mass, tutti_error *err)
+{
+    tutti_engine *e = mixer->m->engine;
+    const tutti_doing was = tutti_engine_expose(e);
+    const int64_t begin = tutti_now_ns(e->rt);
+    const tutti_status status = mix(mixer, k, u, x, mass, err);
+
+    tutti_engine_comm(e, "mix", 0, begin, tutti_now_ns(e->rt));
+    tutti_engine_doing(e, was);
+    return status;
+}
+
+/* ---- in two halves ---- */
+
+static tutti_status run_started(tutti_job *job, tutti_error *err)
+{
+    tutti_mixer *mixer = job->owner;
+    return mix(mixer, mixer->started.k, mixer->started.u, mixer->started.x, NULL, err);
+}
+
+void tutti_mix_start(tutti_mixer *mixer, uint64_t k, const float *u, float *x)
+{
+    mixer->started.k = k;
+    mixer->started.u = u;
+    mixer->started.x = x;
+    mixer->started.pending = true;
+    if (mixer->lane == NULL)
+        return;
+    mixer->job.run = run_started;
+    mixer->job.owner = mixer;
+    tutti_lane_start(mixer->lane, &mixer->job);
+}
+
+tutti_status tutti_mix_wait(tutti_mixer *mixer, tutti_error *err)
+{
+    tutti_engine *e = mixer->m->engine;
+    tutti_doing was;
+    tutti_status status;
+
+    if (!mixer->started.pending)
+        return TUTTI_OK;
+    mixer->started.pending = false;
+    if (mixer->lane == NULL)
+        return tutti_mix(mixer, mixer->started.k, mixer->started.u, mixer->started.x, NULL, err);
+    was = tutti_engine_expose(e);
+    status = tutti_job_wait(mixer->lane, &mixer->job, err);
+    tutti_engine_comm(e, "mix", 1, mixer->job.started_ns, mixer->job.ended_ns);
+    tutti_engine_doing(e, was);
+    return status;
+}

@@ -1,0 +1,82 @@
+/* d-psgd: decentralised parallel SGD: every worker keeps a model of its own and averages it with its neighbours' each step. Lian, Zhang, Zhang, Hsieh, Zhang,
+   Liu, NeurIPS 2017, arXiv 1705.09056, algorithm 1. Sheet: d-psgd.md.
+     awc (default, the paper's): x_i <- sum_j W_ij x_j - eta opt(g_i(x_i)): the gradient is taken at the model before averaging, so models travel while it is
+                                 computed ("averaging with computation");
+     atc:                        x_i <- sum_j W_ij (x_j - eta opt(g_j(x_j))): adapt, then combine; nothing to overlap with, but the models stay closer.
+   W is the graph's (topology.h): non-negative, doubly stochastic, W_ii > 0, so the mean of the models moves by the mean gradient whatever the graph.
+   Differs from the paper: any optimiser, whose buffers stay local (with momentum: DSGDm); graphs may be directed or change with the step as long as W is doubly
+   stochastic. The final model is the mean of all, as in the paper. */
+#include "tutti/method.h"
+
+typedef struct d_psgd {
+    const char *graph;
+    int order;
+    bool overlap;
+    tutti_mixer *mixer;
+    float *mixed;        /* n; awc only: sum_j W_ij x_j, while x is still read */
+} d_psgd;
+enum { AWC, ATC };
+
+static const tutti_option d_psgd_options[] = {
+    { "graph", TUTTI_SPEC, TUTTI_AT(d_psgd, graph), 0, 0, 0, "ring", "who averages with whom; `tutti topology` lists them" },
+    { "order", TUTTI_CHOICE, TUTTI_AT(d_psgd, order), AWC, 0, 1, "awc|atc", "awc: average the models the gradients were taken at; atc: update, then average" },
+    { "overlap", TUTTI_BOOL, TUTTI_AT(d_psgd, overlap), 1, 0, 1, NULL, "awc: models of 256 KiB and more travel while the gradient is computed" },
+    { 0 }
+};
+
+static tutti_status d_psgd_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    d_psgd *s = m->self;
+
+    if (s->order == AWC && m->workers > 1)
+        tutti_declare_vector(plan, "d-psgd.mixed", TUTTI_SCRATCH, &s->mixed);
+    return tutti_mixer_declare(&s->mixer, m, plan, s->graph, err);
+}
+
+static tutti_status d_psgd_open(tutti_method *m, tutti_error *err)
+{
+    d_psgd *s = m->self;
+    return tutti_mixer_open(s->mixer, s->order == AWC && s->overlap, err);
+}
+
+static void d_psgd_close(tutti_method *m)
+{
+    d_psgd *s = m->self;
+    if (s != NULL)
+        tutti_mixer_close(s->mixer);
+}
+
+static tutti_status d_psgd_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
+{
+    d_psgd *s = m->self;
+
+    (void)err;
+    if (s->mixed != NULL && p->index == 0)
+        tutti_mix_start(s->mixer, m->step, m->x, s->mixed);
+    return TUTTI_OK;
+}
+
+static tutti_status d_psgd_step(tutti_method *m, tutti_error *err)
+{
+    d_psgd *s = m->self;
+
+    if (s->mixed != NULL) {
+        TUTTI_TRY(tutti_mix_wait(s->mixer, err));
+        tutti_copy(m->device, m->layout->used, s->mixed, m->x); /* a = sum_j W_ij x_j */
+    }
+    TUTTI_TRY(tutti_base_step(m, err));                         /* a - eta opt(g)     */
+    return s->order == ATC ? tutti_mix(s->mixer, m->step, m->x, m->x, NULL, err) : TUTTI_OK;
+}
+
+static const char *const d_psgd_constraints[] = {
+    "the graph must exist for the number of workers; ring, torus and exponential do for any",
+    "every step needs every neighbour: a lost worker ends the run (exit code 3)",
+    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",
+    NULL
+};
+
+const tutti_method_ops tutti_method_d_psgd = {
+    .name = "d-psgd", .title = "Decentralised parallel SGD", .authors = "Lian, Zhang, Zhang, Hsieh, Zhang, Liu", .year = 2017, .family = "gossip", .sheet = "d-psgd.md",
+    .axes = { "graph", "every step, neighbours", "fp32", "overlap", "a model each", "any" }, .constraints = d_psgd_constraints, .options = d_psgd_options,
+    .self_bytes = sizeof(d_psgd), .declare = d_psgd_declare, .open = d_psgd_open, .close = d_psgd_close, .pass = d_psgd_pass, .step = d_psgd_step,
+};

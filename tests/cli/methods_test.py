@@ -1,0 +1,135 @@
+"""local-sgd and d-psgd as a person runs them: accuracy, the same bytes twice, traffic against the formula, resuming; and `tutti topology`."""
+import json, os, signal, subprocess, time, unittest
+from command import *
+
+MODEL = ("--model", "mlp(hidden=64)")
+PARAMS = 784 * 64 + 64 + 64 * 64 + 64 + 64 * 10 + 10
+NEIGHBOURS = {"ring": lambda n: min(2, n - 1), "complete": lambda n: n - 1, "exponential": lambda n: (n - 1).bit_length(), "one-peer-exponential": lambda n: 1}
+
+
+def model(out):
+    return read(os.path.join(out, "model.safetensors"))
+
+
+class Methods(Case):
+    def test_local_sgd_learns_and_sends_one_all_reduce_a_period(self):
+        for n, method, rounds in ((2, "local-sgd", 4), (3, "local-sgd(period=4)", 8), (2, "local-sgd(period=7,outer=sgd(lr=0.7,momentum=0.9,nesterov=true))", 5)):
+            out = self.train("%d%d" % (n, rounds), *MODEL, "--data", self.data, "-n", n, "--batch", 10, "--steps", 30, "--method", method, "--seed", 1)
+            s = summary(out)
+            self.assertEqual(s["steps"], 30)
+            self.assertEqual(s["bytes_sent_total"], rounds * 2 * (n - 1) * 4 * PARAMS)  # ceil(30 / period) all-reduces
+            self.assertGreater(s["final_test_accuracy"], 0.3)
+            self.assertEqual((s["staleness_max"], s["staleness_mean"]), (0, 0))
+
+    def test_a_warm_up_of_local_sgd_is_ddp(self):
+        common = (*MODEL, "--data", self.data, "-n", 3, "--batch", 20, "--steps", 15, "--seed", 5)
+        self.assertEqual(model(self.train("a", *common, "--method", "local-sgd(warmup=15)")), model(self.train("b", *common, "--method", "ddp")))
+        out = self.train("c", *common, "--method", "local-sgd(period=5,warmup=5)")
+        self.assertEqual(summary(out)["bytes_sent_total"], (5 + 2) * 2 * 2 * 4 * PARAMS)
+
+    def test_d_psgd_learns_on_any_number_of_workers_and_sends_what_the_graph_says(self):
+        for n, graph in ((1, "ring"), (2, "ring"), (3, "ring"), (7, "ring"), (4, "complete"), (5, "exponential"), (6, "one-peer-exponential")):
+            method = "d-psgd" if graph == "ring" else "d-psgd(graph=%s)" % graph
+            out = self.train("%d%s" % (n, graph), *MODEL, "--data", self.data, "-n", n, "--batch", 8, "--steps", 24, "--method", method, "--seed", 1)
+            s = summary(out)
+            mixed, at_the_end = 24 * n * NEIGHBOURS[graph](n) * 4 * PARAMS, 2 * (n - 1) * 4 * PARAMS
+            self.assertEqual(s["bytes_sent_total"], mixed + at_the_end)
+            self.assertGreater(s["final_test_accuracy"], 0.3)
+            self.assertEqual((s["staleness_max"], s["staleness_mean"]), (0, 0))
+
+    def test_one_worker_of_either_is_single(self):
+        common = (*MODEL, "--data", self.data, "-n", 1, "--batch", 50, "--epochs", 2)
+        single = model(self.train("single", *common, "--method", "single"))
+        for i, method in enumerate(("local-sgd(period=3)", "d-psgd", "d-psgd(order=atc)")):
+            self.assertEqual(model(self.train("m%d" % i, *common, "--method", method)), single)
+
+    def test_the_same_command_twice_gives_the_same_bytes_with_overlap_or_without(self):
+        common = ("--model", "mlp", "--data", self.data, "-n", 3, "--batch", 20, "--steps", 12, "--seed", 7)
+        first = model(self.train("a", *common, "--method", "d-psgd"))
+        for i, method in enumerate(("d-psgd", "d-psgd(overlap=off)")):
+            self.assertEqual(model(self.train("b%d" % i, *common, "--method", method)), first)
+        local = [model(self.train("l%d" % i, *common, "--method", "local-sgd(period=5)")) for i in range(2)]
+        self.assertEqual(local[0], local[1])
+        self.assertNotEqual(local[0], first)
+
+    def test_the_complete_graph_is_an_all_reduce_of_models(self):
+        common = (*MODEL, "--data", self.data, "-n", 3, "--batch", 20, "--steps", 10, "--seed", 7)
+        a = floats(os.path.join(self.train("a", *common, "--method", "d-psgd(complete,order=atc)"), "model.safetensors"))
+        b = floats(os.path.join(self.train("b", *common, "--method", "local-sgd(period=1)"), "model.safetensors"))
+        self.assertLessEqual(max(abs(x - y) for x, y in zip(a, b)), 1e-6)  # the mean of three equal models, once more, at the end
+
+    def test_a_run_resumed_in_mid_period_ends_with_the_same_bytes(self):
+        for i, method in enumerate(("local-sgd(period=5)", "local-sgd(period=5,outer=sgd(lr=0.7,momentum=0.9,nesterov=true))", "d-psgd", "d-psgd(one-peer-exponential,order=atc)")):
+            common = (*MODEL, "--data", self.data, "-n", 3, "--batch", 10, "--method", method, "--seed", 2, "--steps", 20, "--checkpoint-every", 8, "--checkpoint-keep", 9)
+            whole = self.train("w%d" % i, *common)
+            checkpoints = os.path.join(whole, "checkpoints")
+            first = os.path.join(checkpoints, sorted(os.listdir(checkpoints))[0])
+            resumed = self.train("r%d" % i, *common, "--resume", first)
+            self.assertEqual(summary(resumed)["resumed_at_step"], 8)
+            self.assertEqual(model(whole), model(resumed), method)
+
+    def test_a_killed_neighbour_ends_the_run_and_is_named(self):
+        for i, method in enumerate(("d-psgd", "d-psgd(one-peer-exponential,order=atc)", "local-sgd(period=3)")):
+            run = subprocess.Popen([TUTTI, "train", "--model", "mlp", "--data", self.data, "-n", "5", "--batch", "16", "--epochs", "100000", "--quiet", "--method", method,
+                                    "--out", self.out("k%d" % i)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
+            deadline = time.monotonic() + 30
+            while len(children_of(run.pid)) < 5 and time.monotonic() < deadline:
+                time.sleep(0.005)
+            workers = children_of(run.pid)
+            time.sleep(0.3)
+            os.kill(workers[3], signal.SIGKILL)
+            try:
+                err = run.communicate(timeout=20)[1]
+            except subprocess.TimeoutExpired:
+                run.kill()
+                self.fail("%s did not end within 20 s" % method)
+            self.assertEqual(run.returncode, 3, err)
+            self.assertIn("worker 3 was lost: process %d was killed by signal 9 (SIGKILL)" % workers[3], err)
+
+    def test_mixing_is_in_the_trace_beside_the_computation(self):
+        out = self.train("t", "--model", "mlp", "--data", self.data, "-n", 2, "--batch", 64, "--steps", 10, "--trace", "--final-eval", "off", "--method", "d-psgd")
+        with open(os.path.join(out, "trace.json")) as f:
+            events = json.load(f)
+        for rank in (0, 1):
+            mixes = [e for e in events if e["pid"] == rank and e.get("cat") == "mix"]
+            self.assertEqual(sorted(e["args"]["step"] for e in mixes), list(range(10)))
+            backward = {e["args"]["step"]: e for e in events if e["pid"] == rank and e.get("cat") == "backward"}
+            self.assertTrue(any(e["ts"] < backward[e["args"]["step"]]["ts"] for e in mixes))
+
+    def test_impossible_graphs_are_refused_by_the_command_in_one_sentence(self):
+        self.refused("graph 'hypercube' cannot have 3 members; their number must be a power of two: 2 or 4", "train", *MODEL, "--data", self.data, "-n", 3,
+                     "--method", "d-psgd(hypercube)", "--out", self.out("a"))
+
+
+class Topology(Case):
+    def test_the_list_and_a_graph(self):
+        listed = tutti("topology")
+        self.assertEqual(listed.returncode, 0)
+        for name in ("ring", "complete", "exponential", "one-peer-exponential", "grid", "torus", "star", "random", "hypercube", "bipartite-exponential"):
+            self.assertRegex(listed.stdout, r"(?m)^  %s " % name)
+        done = tutti("topology", "ring", "-n", 8)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("degree:      at most 2\nmessages:    16 a round in all, 2 a member\nproperties:  static symmetric regular doubly-stochastic bipartite connected\ngap:         0.19526:", done.stdout)
+        rows = [line.split() for line in done.stdout.splitlines() if line.startswith("   ")]
+        self.assertEqual(len(rows), 8)
+        self.assertEqual(rows[0], ["0", "0.3333", "0.3333", ".", ".", ".", ".", ".", "0.3333"])
+        self.assertEqual(len(tutti("topology", "ring", "-n", 17).stdout.splitlines()), 6)  # no matrix
+
+    def test_rounds_of_a_varying_graph_and_slow_ones_are_told(self):
+        exact = tutti("topology", "one-peer-exponential", "-n", 8).stdout
+        self.assertIn("gap:         1: the exact mean after a period", exact)
+        self.assertEqual(exact.count("\nround "), 3)
+        self.assertIn("not exact: a period ends at the mean only for a power of two", tutti("topology", "one-peer-exponential", "-n", 6).stdout)
+        self.assertIn("mixes slowly", tutti("topology", "ring", "-n", 64).stdout)
+
+    def test_bad_words_are_refused(self):
+        self.refused("graph 'hypercube' cannot have 12 members; their number must be a power of two: 8 or 16", "topology", "hypercube", "-n", 12)
+        self.refused("there is no graph 'rign'; did you mean 'ring'?", "topology", "rign")
+        self.refused("'n' is 0; it must be from 1 to 65536", "topology", "ring", "-n", 0)
+        self.refused("-n needs a number of members", "topology", "ring", "-n")
+        self.refused("there is no option '--size'", "topology", "--size")
+        self.refused("it takes one graph, not 'ring' and 'star'", "topology", "ring", "star")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)

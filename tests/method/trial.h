@@ -1,0 +1,192 @@
+/* trial.h: a run whose gradients are a formula of (rank, step, element, value), so that what a method does with them can be computed beside it. Ranks are
+   threads; each leaves its model after every step, and what it sent to whom. */
+#ifndef TUTTI_TESTS_TRIAL_H
+#define TUTTI_TESTS_TRIAL_H
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tutti/engine.h"
+
+enum { TRIAL_RANKS = 8, TRIAL_STEPS = 16, TRIAL_TENSORS = 3 };
+
+typedef struct trial {
+    tutti_engine_options options;
+    const char *method;
+    int steps;
+    size_t count[TRIAL_TENSORS];
+    float (*gradient)(int rank, uint64_t step, size_t i, float x);
+    bool show;                   /* look at the agreed model after every step: must disturb nothing */
+    const tutti_method_ops *const *methods; /* NULL: the registry */
+    float *x[TRIAL_RANKS][TRIAL_STEPS + 1]; /* after each step; the last: agreed at the end. d elements */
+    uint64_t bytes[TRIAL_RANKS][TRIAL_RANKS], messages[TRIAL_RANKS][TRIAL_RANKS]; /* [from][to], finish included */
+    uint64_t end_bytes[TRIAL_RANKS]; /* of finish alone */
+    tutti_figures figures[TRIAL_RANKS];
+    int workers;
+} trial;
+
+static inline size_t trial_size(const trial *t)
+{
+    return t->count[0] + t->count[1] + t->count[2];
+}
+
+/* Dyadic values of few bits: sums and products with dyadic rates are exact in float32. */
+static inline float trial_initial_value(size_t i)
+{
+    return (float)(i % 64) / 16 - 2;
+}
+
+static inline float trial_constant(int rank, uint64_t step, size_t i, float x)
+{
+    (void)step;
+    (void)x;
+    return (float)((rank * 37 + (int)(i % 29) * 5) % 32) / 8 - 2;
+}
+
+static inline float trial_alike(int rank, uint64_t step, size_t i, float x)
+{
+    (void)rank;
+    return x - (float)((i * 7 + step) % 11);
+}
+
+static inline float trial_quadratic(int rank, uint64_t step, size_t i, float x) /* f_r(x) = |x - b_r|^2 / 2 */
+{
+    (void)step;
+    return x - (float)((rank * 13 + (int)(i % 17)) % 19) / 8;
+}
+
+static inline void trial_fill(void *user, int tensor, float *values)
+{
+    const trial *t = user;
+    size_t first = 0;
+
+    for (int k = 0; k < tensor; k++)
+        first += t->count[k];
+    for (size_t i = 0; i < t->count[tensor]; i++)
+        values[i] = trial_initial_value(first + i);
+}
+
+static inline tutti_status trial_step(trial *t, tutti_engine *e, tutti_error *err)
+{
+    const tutti_method *m = tutti_engine_method(e);
+    tutti_pass p;
+    tutti_status status;
+
+    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+        for (int k = 0; k < TRIAL_TENSORS; k++) {
+            const tutti_tensor *tensor = &m->layout->tensor[k];
+            for (size_t i = 0; i < tensor->count; i++)
+                m->g[tensor->first + i] = t->gradient(m->rank, m->step, tensor->first + i, m->x[tensor->first + i]);
+            TUTTI_TRY(tutti_engine_ready(e, k, err));
+        }
+        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+    }
+    return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
+}
+
+static inline tutti_status trial_train(trial *t, tutti_engine *e, tutti_world *world, tutti_error *err)
+{
+    const tutti_method *m = tutti_engine_method(e);
+    uint64_t bytes[TRIAL_RANKS], messages[TRIAL_RANKS], all[2], count;
+    const int rank = m->rank;
+
+    if (rank == 0)
+        t->workers = m->workers;
+    for (int to = 0; to < m->workers; to++)
+        tutti_world_sent(world, to, &bytes[to], &messages[to]);
+    for (int s = 0; s < t->steps; s++) {
+        TUTTI_TRY(trial_step(t, e, err));
+        memcpy(t->x[rank][s], m->x, trial_size(t) * sizeof(float));
+        if (t->show) {
+            TUTTI_TRY(tutti_engine_show(e, err));
+            TUTTI_TRY(tutti_engine_resume(e, err));
+        }
+    }
+    tutti_world_sent(world, TUTTI_ANY, &all[0], &count);
+    TUTTI_TRY(tutti_engine_finish(e, err));
+    tutti_world_sent(world, TUTTI_ANY, &all[1], &count);
+    t->end_bytes[rank] = all[1] - all[0];
+    for (int to = 0; to < m->workers; to++) {
+        tutti_world_sent(world, to, &t->bytes[rank][to], &t->messages[rank][to]);
+        t->bytes[rank][to] -= bytes[to];
+        t->messages[rank][to] -= messages[to];
+    }
+    memcpy(t->x[rank][t->steps], m->x, trial_size(t) * sizeof(float));
+    tutti_engine_figures(e, &t->figures[rank]);
+    return TUTTI_OK;
+}
+
+static inline tutti_status trial_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    static const char *const names[TRIAL_TENSORS] = { "c", "b", "a" };
+    trial *t = arg;
+    tutti_engine_options options = t->options;
+    tutti_param params[TRIAL_TENSORS];
+    tutti_engine *e;
+    tutti_status status;
+
+    for (int k = 0; k < TRIAL_TENSORS; k++)
+        params[k] = (tutti_param){ .name = names[k], .dims = 1, .dim = { t->count[k] }, .unit = TRIAL_TENSORS - 1 - k };
+    options.method = t->method;
+    options.initial = trial_fill;
+    options.user = t;
+    status = tutti_engine_open_from(&e, world, params, TRIAL_TENSORS, &options, t->methods != NULL ? t->methods : tutti_methods, err);
+    if (status == TUTTI_OK)
+        status = trial_train(t, e, world, err);
+    tutti_engine_close(e);
+    return status;
+}
+
+static inline trial trial_of(const char *method, const char *optimizer, int steps)
+{
+    return (trial){ .options = { .optimizer = optimizer, .batch = 2 }, .method = method, .steps = steps, .count = { 1000, 33, 500 }, .gradient = trial_quadratic };
+}
+
+static inline tutti_status trial_try(trial *t, int n, tutti_error *err)
+{
+    for (int r = 0; r < n; r++)
+        for (int s = 0; s <= t->steps; s++)
+            if (t->x[r][s] == NULL && (t->x[r][s] = tutti_alloc(trial_size(t), sizeof(float))) == NULL)
+                return TUTTI_ERR_MEMORY;
+    *err = (tutti_error){ .rank = -1 };
+    return tutti_world_run("shm", n, trial_rank, t, err);
+}
+
+static inline void trial_run(trial *t, int n)
+{
+    tutti_error err;
+    if (trial_try(t, n, &err) != TUTTI_OK)
+        fail_msg("%s on %d: %s", t->method, n, err.text);
+}
+
+static inline void trial_drop(trial *t)
+{
+    for (int r = 0; r < TRIAL_RANKS; r++)
+        for (int s = 0; s <= TRIAL_STEPS; s++) {
+            tutti_free(t->x[r][s]);
+            t->x[r][s] = NULL;
+        }
+}
+
+static inline bool trial_same(const trial *t, const float *a, const float *b)
+{
+    return memcmp(a, b, trial_size(t) * sizeof *a) == 0;
+}
+
+/* Largest difference of an element, relative to the largest element. */
+static inline double trial_apart(const trial *t, const float *a, const float *b)
+{
+    double most = 0, size = 0;
+    for (size_t i = 0; i < trial_size(t); i++) {
+        most = fmax(most, fabs((double)a[i] - b[i]));
+        size = fmax(size, fabs((double)a[i]));
+    }
+    return most / fmax(size, 1);
+}
+#endif
