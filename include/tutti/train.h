@@ -35,6 +35,8 @@ typedef struct tutti_train_io {
 /* One worker, all of it: data, model, engine, loop, evaluation, files. Blocks until the end. Every rank calls with the same config. */
 tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *config, const tutti_train_io *io, tutti_error *err);
 
+/* DIRECTORY/name, whole or not at all: written beside, then renamed. */
+tutti_status tutti_train_write_file(tutti_runtime *rt, const char *directory, const char *name, const char *text, size_t bytes, tutti_error *err);
 /* Keys of the settings as JSON, without out and resume: DIR/config.json. */
 tutti_status tutti_train_config_json(const tutti_train_config *config, char **json, tutti_error *err); /* tutti_free it */
 #ifdef __cplusplus

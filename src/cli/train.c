@@ -96,27 +96,11 @@ static void default_out(tutti_cli_settings *s)
 
 static tutti_status write_config(tutti_cli_settings *s, tutti_error *err)
 {
-    char path[4200], part[4300], *json;
-    tutti_file *file = NULL;
+    char *json;
     tutti_status status;
 
-    snprintf(path, sizeof path, "%s/config.json", s->out);
-    snprintf(part, sizeof part, "%s.part", path);
     TUTTI_TRY(tutti_train_config_json(&s->config, &json, err));
-    status = tutti_file_remove(s->rt, part, err);
-    if (status == TUTTI_OK)
-        status = tutti_file_open(&file, s->rt, part, TUTTI_FILE_CREATE, err);
-    if (status == TUTTI_OK)
-        status = tutti_file_write(file, json, strlen(json), err);
-    if (status == TUTTI_OK)
-        status = tutti_file_write(file, "\n", 1, err);
-    if (status == TUTTI_OK) {
-        status = tutti_file_close(file, err);
-        file = NULL;
-    }
-    if (status == TUTTI_OK)
-        status = tutti_file_rename(s->rt, part, path, err);
-    tutti_file_close(file, NULL);
+    status = tutti_train_write_file(s->rt, s->out, "config.json", json, strlen(json), err);
     tutti_free(json);
     return status;
 }

@@ -68,7 +68,7 @@ static tutti_status keep_lines(tutti_run *run, const char *path, tutti_error *er
         at += line + 1;
     }
     if (status == TUTTI_OK)
-        status = tutti_train_write(run, "metrics.jsonl", kept, length, err);
+        status = tutti_train_write_file(run->rt, run->config->out, "metrics.jsonl", kept, length, err);
     tutti_free(text);
     tutti_free(kept);
     return status;

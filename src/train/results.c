@@ -6,16 +6,16 @@
 
 #include "train_internal.h"
 
-tutti_status tutti_train_write(tutti_run *run, const char *name, const char *text, size_t bytes, tutti_error *err)
+tutti_status tutti_train_write_file(tutti_runtime *rt, const char *directory, const char *name, const char *text, size_t bytes, tutti_error *err)
 {
     char path[4096], part[4200];
     tutti_file *file = NULL;
     tutti_status status;
 
-    snprintf(path, sizeof path, "%s/%s", run->config->out, name);
+    snprintf(path, sizeof path, "%s/%s", directory, name);
     snprintf(part, sizeof part, "%s.part", path);
-    TUTTI_TRY(tutti_file_remove(run->rt, part, err));
-    status = tutti_file_open(&file, run->rt, part, TUTTI_FILE_CREATE, err);
+    TUTTI_TRY(tutti_file_remove(rt, part, err));
+    status = tutti_file_open(&file, rt, part, TUTTI_FILE_CREATE, err);
     if (status == TUTTI_OK)
         status = tutti_file_write(file, text, bytes, err);
     if (status == TUTTI_OK)
@@ -23,9 +23,9 @@ tutti_status tutti_train_write(tutti_run *run, const char *name, const char *tex
     else
         tutti_file_close(file, NULL);
     if (status == TUTTI_OK)
-        status = tutti_file_rename(run->rt, part, path, err);
+        status = tutti_file_rename(rt, part, path, err);
     if (status != TUTTI_OK)
-        tutti_file_remove(run->rt, part, NULL);
+        tutti_file_remove(rt, part, NULL);
     return status;
 }
 
@@ -128,7 +128,7 @@ static tutti_status write_trace(tutti_run *run, tutti_error *err)
         }
         if (status == TUTTI_OK) {
             memcpy(all + length - 2, "\n]\n", 3); /* over the last comma and line end */
-            status = tutti_train_write(run, "trace.json", all, length + 1, err);
+            status = tutti_train_write_file(run->rt, run->config->out, "trace.json", all, length + 1, err);
         }
         tutti_free(all);
     }
@@ -257,7 +257,7 @@ tutti_status tutti_train_results(tutti_run *run, double train_loss, tutti_error 
     json_decref(o);
     if (text == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing summary.json");
-    status = tutti_train_write(run, "summary.json", text, strlen(text), err);
+    status = tutti_train_write_file(run->rt, run->config->out, "summary.json", text, strlen(text), err);
     free(text);
     return status;
 }

@@ -73,5 +73,4 @@ char *tutti_train_facts(const tutti_run *run);                                  
 tutti_status tutti_train_resume(tutti_run *run, tutti_error *err);
 /* results.c */
 tutti_status tutti_train_results(tutti_run *run, double train_loss, tutti_error *err); /* collective */
-tutti_status tutti_train_write(tutti_run *run, const char *name, const char *text, size_t bytes, tutti_error *err); /* OUT/name, whole or not at all */
 #endif
