@@ -42,11 +42,13 @@ static char *printed(const char *spec)
     return text;
 }
 
+/* By hand: under the address sanitizer each strstr measures the whole rest, which takes minutes for the largest platforms. */
 static int count(const char *text, const char *what)
 {
+    const size_t length = strlen(what);
     int n = 0;
-    for (; (text = strstr(text, what)) != NULL; text += strlen(what))
-        n++;
+    for (; *text != '\0'; text++)
+        n += *text == *what && strncmp(text, what, length) == 0;
     return n;
 }
 
