@@ -23,9 +23,9 @@ static const tutti_option options[] = {
     { 0 },
 };
 
-static const char *const slot_names[] = { "exp_avg", "exp_avg_sq", NULL };
+const char *const tutti_optim_adam_slot_names[] = { "exp_avg", "exp_avg_sq", NULL };
 
-static int slots(const void *self)
+int tutti_optim_adam_slots(const void *self)
 {
     (void)self;
     return 2;
@@ -57,7 +57,7 @@ static void apply(const tutti_optim *o, size_t count, float *w, const float *g, 
     tutti_optim_adam_apply(o, count, w, g, slot, rate, false);
 }
 
-static double lr(const void *self)
+double tutti_optim_adam_lr(const void *self)
 {
     const tutti_optim_adam_options *s = self;
     return s->lr;
@@ -65,5 +65,6 @@ static double lr(const void *self)
 
 const tutti_optim_ops tutti_optim_adam = {
     .name = "adam", .paper = "Kingma and Ba, ICLR 2015, algorithm 1; as torch.optim.Adam", .options = options,
-    .self_bytes = sizeof(tutti_optim_adam_options), .slot_names = slot_names, .slots = slots, .apply = apply, .lr = lr,
+    .self_bytes = sizeof(tutti_optim_adam_options), .slot_names = tutti_optim_adam_slot_names, .slots = tutti_optim_adam_slots,
+    .apply = apply, .lr = tutti_optim_adam_lr,
 };

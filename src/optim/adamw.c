@@ -14,26 +14,13 @@ static const tutti_option options[] = {
     { 0 },
 };
 
-static const char *const slot_names[] = { "exp_avg", "exp_avg_sq", NULL };
-
-static int slots(const void *self)
-{
-    (void)self;
-    return 2;
-}
-
 static void apply(const tutti_optim *o, size_t count, float *w, const float *g, float *const *slot, const tutti_rate *rate)
 {
     tutti_optim_adam_apply(o, count, w, g, slot, rate, true);
 }
 
-static double lr(const void *self)
-{
-    const tutti_optim_adam_options *s = self;
-    return s->lr;
-}
-
 const tutti_optim_ops tutti_optim_adamw = {
     .name = "adamw", .paper = "Loshchilov and Hutter, ICLR 2019, algorithm 2; as torch.optim.AdamW", .options = options,
-    .self_bytes = sizeof(tutti_optim_adam_options), .slot_names = slot_names, .slots = slots, .apply = apply, .lr = lr,
+    .self_bytes = sizeof(tutti_optim_adam_options), .slot_names = tutti_optim_adam_slot_names, .slots = tutti_optim_adam_slots,
+    .apply = apply, .lr = tutti_optim_adam_lr,
 };
