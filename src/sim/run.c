@@ -210,11 +210,13 @@ static tutti_status start_ranks(sim_run *run, const sim_options *options, tutti_
     return status;
 }
 
-/* What actors hold (semaphores, mailboxes) goes with the process. */
+/* SimGrid's actors and mailboxes go with the process. */
 static void close_run(sim_run *run)
 {
     for (sim_thread *t = run->threads, *next; t != NULL; t = next) {
         next = t->next;
+        if (t->semaphore != NULL)
+            sg_sem_destroy(t->semaphore);
         tutti_free(t->log.acts);
         tutti_free(t->now.acts);
         if (t->rank >= 0 && strcmp(t->name, "wire") == 0)
