@@ -45,7 +45,6 @@ tutti_status tutti_plan_open(tutti_plan **out, size_t n, tutti_error *err);
 void tutti_plan_close(tutti_plan *plan);                         /* frees what was given out (windows go with the world) */
 /* One arena for everything private, a window for each shared state; fills the slots. world NULL: all private. All ranks call alike; blocks. */
 tutti_status tutti_plan_carry_out(tutti_plan *plan, struct tutti_world *world, tutti_error *err);
-size_t tutti_plan_bytes(const tutti_plan *plan);                 /* in all, before or after it is carried out */
 size_t tutti_plan_count(const tutti_plan *plan);
 /* Declaration i in order, with its memory (NULL before it is carried out). */
 const tutti_state *tutti_plan_state(const tutti_plan *plan, size_t i, void **memory);

@@ -80,8 +80,6 @@ tutti_status tutti_engine_place(tutti_engine *e, const tutti_param *params, int 
 tutti_status tutti_engine_cut(tutti_engine *e, tutti_error *err);
 /* fingerprint.c */
 tutti_status tutti_engine_compare(tutti_engine *e, tutti_error *err);
-/* step.c */
-tutti_status tutti_engine_launch_ready(tutti_engine *e, tutti_error *err);
 /* clock.c */
 void tutti_engine_clock_start(tutti_engine *e);
 void tutti_engine_clock_stop(tutti_engine *e);

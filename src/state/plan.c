@@ -118,15 +118,6 @@ static bool bytes_of(const declaration *d, size_t *bytes)
         && (*bytes &= ~(size_t)(ALIGNMENT - 1), true);
 }
 
-size_t tutti_plan_bytes(const tutti_plan *plan)
-{
-    size_t total = 0, bytes;
-    for (size_t i = 0; i < plan->count; i++)
-        if (bytes_of(&plan->declared[i], &bytes))
-            total += bytes;
-    return total;
-}
-
 tutti_status tutti_plan_carry_out(tutti_plan *plan, tutti_world *world, tutti_error *err)
 {
     size_t total = 0, bytes, at = 0;
