@@ -62,9 +62,15 @@ typedef struct tutti_group {
     uint64_t context;         /* part of every tag */
     uint32_t sequence;        /* of collectives; owner: the one thread that uses this copy */
     const char *algorithm;    /* NULL: by kind, size and count, through shared windows where all members can; else a name of the table (src/collective/
-                                 schedule.c: "exchange", "doubling", "tree", "direct", "flat", "scatter", "dissemination"), over messages; a kind
-                                 that has none of that name chooses for itself. "window": insists on windows. Unknown names are refused. */
+                                 schedule.c: "exchange", "doubling", "tree", "direct", "halving", "flat", "scatter", "dissemination"), over messages; a kind
+                                 that has none of that name chooses for itself. "window": insists on windows. "ring(order=any)",
+                                 "stragglar(straggler=INDEX,order=any)": do not keep DESIGN's order, so that has to be said. Unknown names are refused. Borrowed. */
+    bool uncounted;           /* what it sends is bookkeeping of the run: tutti_world_sent leaves it out */
 } tutti_group;
+/* Would an all-reduce over `size` members take it? TUTTI_ERR_USAGE with a sentence otherwise. NULL: yes. */
+tutti_status tutti_algorithm_check(const char *algorithm, int size, tutti_error *err);
+/* Writes the lists of all members of such an all-reduce and proves them (src/collective/schedule.h); count: of elements, some thousands at most. Allocates. */
+tutti_status tutti_algorithm_prove(const char *algorithm, int size, size_t count, tutti_error *err);
 /* Groups that share a rank and may be in use at one time need different contexts (or keys). */
 tutti_group tutti_group_of(tutti_world *world, const int *ranks, int n, uint64_t context);
 tutti_group tutti_group_workers(tutti_world *world, uint64_t context);
@@ -73,7 +79,7 @@ tutti_group tutti_group_workers(tutti_world *world, uint64_t context);
 tutti_group tutti_group_keyed(const tutti_group *group, uint64_t key, uint32_t turn);
 
 /* ---- collectives. Every member calls in the same order on its copy. Same bits on every member, every run, every
-   transport and every algorithm: sums are DESIGN's binary tree over the group's index order. size 1 copies. Any failure:
+   transport and every algorithm that was not asked for with order=any: sums are DESIGN's binary tree over the group's index order. size 1 copies. Any failure:
    contents of written buffers undefined, group unusable. A member that passes another count or kind is told so by name (both sizes)
    on every member that hears of it, not by a hang, within the transport's reach. ---- */
 typedef enum { TUTTI_SUM, TUTTI_MEAN, TUTTI_MAX, TUTTI_MIN } tutti_reduction;

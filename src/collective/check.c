@@ -2,7 +2,7 @@
 
    An element's symbol is a number of a table of expressions: leaf (v, member) is what member's VECTOR (or PART) held there at the start,
    node (l, r) the sum of two expressions. Equal expressions have equal numbers, so "every member once, in the canonical order" is one
-   comparison. Leaves do not name the element: a list that confused elements would be caught by the receipt's place only,
+   comparison. For algorithms with an order of their own the leaves of the expression are counted, and all members must end with the same expression. Leaves do not name the element: a list that confused elements would be caught by the receipt's place only,
    therefore each cell also carries its element's number.
 
    Rendezvous: a member runs until a WAIT whose requests are not all done; a pair is done when both ends have posted. When nobody can run
@@ -21,7 +21,7 @@ typedef struct cell {
 } cell;
 
 typedef struct node {
-    uint32_t left, right;  /* leaf: left = member + 1, right = 0 */
+    uint32_t left, right;  /* leaf: left = member, right = UINT32_MAX */
 } node;
 
 typedef struct post {
@@ -32,7 +32,7 @@ typedef struct post {
 typedef struct member {
     const tutti_schedule *s;
     size_t next;           /* step */
-    size_t posted;
+    size_t posted, open;   /* posts before `open` are done */
     cell *memory[3];       /* by place */
     size_t cells[3];
     post *posts;
@@ -43,6 +43,8 @@ typedef struct checker {
     int size;
     node *nodes;
     uint32_t n_nodes, room;
+    uint32_t *buckets, *chain;   /* 2 room, room: numbers by hash; chain[k] is next after k */
+    uint32_t proved;             /* the last expression whose leaves were counted, and were right */
     tutti_error *err;
 } checker;
 
@@ -55,23 +57,55 @@ static tutti_status wrong(const checker *c, int i, const char *what)
                       tutti_collective_name(key->kind), tutti_algorithms[key->algorithm].name, key->count, m->next, what);
 }
 
-/* Number of the expression (left, right); 0 when there is no memory. Linear search: the tables are short. */
+static uint32_t *bucket_of(const checker *c, uint32_t left, uint32_t right)
+{
+    const uint32_t words[2] = { left, right };
+
+    return &c->buckets[tutti_hash(words, sizeof words) % (2 * (uint64_t)c->room)];
+}
+
+static bool make_room(checker *c, uint32_t room)
+{
+    node *nodes = tutti_alloc(room, sizeof *nodes);
+    uint32_t *buckets = tutti_alloc(2 * (size_t)room, sizeof *buckets), *chain = tutti_alloc(room, sizeof *chain);
+
+    if (nodes == NULL || buckets == NULL || chain == NULL) {
+        tutti_free(nodes);
+        tutti_free(buckets);
+        tutti_free(chain);
+        return false;
+    }
+    if (c->n_nodes > 1)
+        memcpy(nodes, c->nodes, c->n_nodes * sizeof *nodes);
+    tutti_free(c->nodes);
+    tutti_free(c->buckets);
+    tutti_free(c->chain);
+    c->nodes = nodes;
+    c->buckets = buckets;
+    c->chain = chain;
+    c->room = room;
+    for (uint32_t k = 1; k < c->n_nodes; k++) {
+        uint32_t *bucket = bucket_of(c, nodes[k].left, nodes[k].right);
+        chain[k] = *bucket;
+        *bucket = k;
+    }
+    return true;
+}
+
+/* Number of the expression (left, right); 0 when there is no memory. */
 static uint32_t expression(checker *c, uint32_t left, uint32_t right)
 {
-    for (uint32_t k = 1; k < c->n_nodes; k++)
+    uint32_t *bucket;
+
+    for (uint32_t k = *bucket_of(c, left, right); k != 0; k = c->chain[k])
         if (c->nodes[k].left == left && c->nodes[k].right == right)
             return k;
-    if (c->n_nodes == c->room) {
-        node *nodes = tutti_alloc(2 * (size_t)c->room, sizeof *nodes);
-        if (nodes == NULL)
-            return 0;
-        memcpy(nodes, c->nodes, c->n_nodes * sizeof *nodes);
-        tutti_free(c->nodes);
-        c->nodes = nodes;
-        c->room *= 2;
-    }
-    c->nodes[c->n_nodes].left = left;
-    c->nodes[c->n_nodes].right = right;
+    if (c->n_nodes == c->room && !make_room(c, 2 * c->room))
+        return 0;
+    bucket = bucket_of(c, left, right);
+    c->nodes[c->n_nodes] = (node){ left, right };
+    c->chain[c->n_nodes] = *bucket;
+    *bucket = c->n_nodes;
     return c->n_nodes++;
 }
 
@@ -188,13 +222,15 @@ static tutti_status match(checker *c, int i, bool *moved)
 {
     member *m = &c->members[i];
 
-    for (size_t k = 0; k < m->posted; k++) {
+    while (m->open < m->posted && m->posts[m->open].done)
+        m->open++;
+    for (size_t k = m->open; k < m->posted; k++) {
         const tutti_step *out = m->posts[k].step;
         member *peer;
         if (m->posts[k].done || out->kind != TUTTI_STEP_SEND)
             continue;
         peer = &c->members[out->peer];
-        for (size_t l = 0; l < peer->posted; l++) {
+        for (size_t l = peer->open; l < peer->posted; l++) {
             const tutti_step *in = peer->posts[l].step;
             const cell *from;
             cell *to;
@@ -273,12 +309,58 @@ static tutti_status run_member(checker *c, int i, bool *moved)
     return TUTTI_OK;
 }
 
+/* Counts the leaves of an expression, at most `room` of them, a byte a member; false: too many, or one of them twice. */
+static bool count_leaves(const checker *c, uint32_t symbol, bool *seen, int *room)
+{
+    const node *at = &c->nodes[symbol];
+
+    if (symbol == NOTHING || --*room < 0)
+        return false;
+    if (at->right != UINT32_MAX)
+        return count_leaves(c, at->left, seen, room) && count_leaves(c, at->right, seen, room);
+    if (seen[at->left])
+        return false;
+    seen[at->left] = true;
+    return true;
+}
+
+/* Any order: every member once, and what member 0 has. */
+static tutti_status check_any_order(checker *c, int i)
+{
+    const cell *mine = c->members[i].memory[TUTTI_VECTOR], *first = c->members[0].memory[TUTTI_VECTOR];
+    bool *seen = tutti_alloc((size_t)c->size, sizeof *seen);
+    tutti_status status = TUTTI_OK;
+
+    if (seen == NULL)
+        return tutti_fail(c->err, TUTTI_ERR_MEMORY, 0, "no memory to check a schedule");
+    for (size_t e = 0; e < c->members[i].s->key.count && status == TUTTI_OK; e++) {
+        if (mine[e].element != e || mine[e].symbol == NOTHING)
+            status = wrong(c, i, "an element does not end as promised");
+        else if (mine[e].symbol != first[e].symbol)
+            status = wrong(c, i, "an element ends as another sum than on member 0");
+        else if (mine[e].symbol != c->proved) {
+            int room = 2 * c->size - 1, leaves = 0; /* nodes of a tree with a leaf a member */
+            const bool once = count_leaves(c, mine[e].symbol, seen, &room);
+            for (int j = 0; j < c->size; j++) {
+                leaves += seen[j];
+                seen[j] = false;
+            }
+            if (!once || leaves != c->size)
+                status = wrong(c, i, "an element does not have every member once");
+            c->proved = mine[e].symbol;
+        }
+    }
+    tutti_free(seen);
+    return status;
+}
+
 /* What the kind promises, after the last step. */
 static tutti_status check_results(checker *c, int i)
 {
     const member *m = &c->members[i];
     const tutti_schedule_key *key = &m->s->key;
     const size_t n = key->count;
+    const bool any = (tutti_algorithms[key->algorithm].traits & TUTTI_ANY_ORDER) != 0;
     uint32_t *leaves = tutti_alloc((size_t)c->size, sizeof *leaves), sum, *expected;
     tutti_status status = TUTTI_OK;
 
@@ -291,7 +373,9 @@ static tutti_status check_results(checker *c, int i)
         if (!m->posts[k].waited)
             status = wrong(c, i, "a request that nobody waits for");
     expected = key->kind == TUTTI_BROADCAST ? &leaves[key->root] : &sum;
-    if (key->kind == TUTTI_ALLREDUCE || key->kind == TUTTI_BROADCAST) {
+    if (any && status == TUTTI_OK)
+        status = check_any_order(c, i);
+    else if (key->kind == TUTTI_ALLREDUCE || key->kind == TUTTI_BROADCAST) {
         for (size_t e = 0; e < n && status == TUTTI_OK; e++)
             if (m->memory[TUTTI_VECTOR][e].symbol != *expected || m->memory[TUTTI_VECTOR][e].element != e)
                 status = wrong(c, i, "an element does not end as promised");
@@ -361,12 +445,11 @@ static tutti_status check(checker *c, const tutti_schedule *const *lists)
 
 tutti_status tutti_schedule_check(const tutti_schedule *const *lists, int size, tutti_error *err)
 {
-    checker c = { .size = size, .n_nodes = 1, .room = 64, .err = err };
+    checker c = { .size = size, .n_nodes = 1, .err = err };
     tutti_status status;
 
     c.members = tutti_alloc((size_t)size, sizeof *c.members);
-    c.nodes = tutti_alloc(c.room, sizeof *c.nodes);
-    if (c.members == NULL || c.nodes == NULL)
+    if (c.members == NULL || !make_room(&c, 64))
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to check a schedule");
     else
         status = check(&c, lists);
@@ -377,6 +460,8 @@ tutti_status tutti_schedule_check(const tutti_schedule *const *lists, int size, 
     }
     tutti_free(c.members);
     tutti_free(c.nodes);
+    tutti_free(c.buckets);
+    tutti_free(c.chain);
     return status;
 }
 

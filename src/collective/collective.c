@@ -1,4 +1,4 @@
-/* The public collectives: they check what can be checked on this rank alone, choose an algorithm (by kind, size and count only), and send the
+/* The public collectives: they check what can be checked on this rank alone, choose an algorithm (choice.c), and send the
    call through shared memory or through messages. Both do what the list of that algorithm says, to the bit and to the byte. */
 #include "collective_internal.h"
 #include <stdio.h>
@@ -27,14 +27,17 @@ static void describe(uint32_t what, uint64_t count, int64_t shape, char *out, si
     const uint32_t kind = what >> 24, op = what >> 16 & 255, dtype = what >> 8 & 255, algorithm = what & 255;
     const unsigned size = (unsigned)(shape >> 32 & 0xffffffff), root = (unsigned)(shape & 0xffffffff);
     const char *algorithm_name = "unknown";
+    bool straggler = false;
 
     if (kind == 0 || kind > TUTTI_COLLECTIVES || op >= TUTTI_LENGTH(ops) || dtype > TUTTI_F64) {
         snprintf(out, bytes, "something unknown (%08x)", what);
         return;
     }
     for (uint32_t k = 0; tutti_algorithms[k].name != NULL; k++)
-        if (k == algorithm)
+        if (k == algorithm) {
             algorithm_name = tutti_algorithms[k].name;
+            straggler = (tutti_algorithms[k].traits & TUTTI_SINGLES_OUT) != 0;
+        }
     if (kind - 1 == TUTTI_BARRIER)
         snprintf(out, bytes, "barrier ('%s') over %u members", algorithm_name, size);
     else if (kind - 1 == TUTTI_BROADCAST)
@@ -43,6 +46,9 @@ static void describe(uint32_t what, uint64_t count, int64_t shape, char *out, si
     else if (kind - 1 == TUTTI_ALLGATHER)
         snprintf(out, bytes, "all-gather of %llu %s a member over %u members", (unsigned long long)count,
                  tutti_dtype_name((tutti_dtype)dtype), size);
+    else if (straggler)
+        snprintf(out, bytes, "%s (%s, '%s', straggler %u) of %llu %s over %u members", tutti_collective_name((tutti_collective)(kind - 1)), ops[op],
+                 algorithm_name, root, (unsigned long long)count, tutti_dtype_name((tutti_dtype)dtype), size);
     else
         snprintf(out, bytes, "%s (%s, '%s') of %llu %s%s over %u members", tutti_collective_name((tutti_collective)(kind - 1)), ops[op],
                  algorithm_name, (unsigned long long)count, tutti_dtype_name((tutti_dtype)dtype),
@@ -63,39 +69,21 @@ tutti_status tutti_call_compare(const tutti_call *call, int from, uint32_t what,
 
 void tutti_call_account(const tutti_call *call, const tutti_schedule *s)
 {
-    for (size_t k = 0; k < s->n_steps; k++)
+    for (size_t k = 0; k < s->n_steps && !call->group->uncounted; k++)
         if (s->steps[k].kind == TUTTI_STEP_SEND)
             tutti_world_account(call->group->world, tutti_call_rank(call, s->steps[k].peer), s->steps[k].count * call->element, 1);
 }
 
-/* A name of another kind's table leaves the choice to this kind; one of no table is refused. */
-static tutti_status choose(const tutti_call *call, int *row, tutti_error *err)
+static tutti_status choose(tutti_call *call, tutti_error *err)
 {
-    const char *name = call->group->algorithm, *names[16];
-    char known[200] = "", near[120];
-    size_t n = 0, used = 0;
+    int straggler;
 
-    *row = name != NULL ? tutti_algorithm_find(call->kind, name) : -1;
-    if (*row >= 0)
-        return TUTTI_OK;
-    *row = tutti_algorithm_choose(call->kind, call->group->size, call->count);
-    if (name == NULL || strcmp(name, "window") == 0)
-        return TUTTI_OK;
-    for (int kind = 0; kind < TUTTI_COLLECTIVES; kind++)
-        if (tutti_algorithm_find((tutti_collective)kind, name) >= 0)
-            return TUTTI_OK;
-    for (int k = 0; tutti_algorithms[k].name != NULL && n < TUTTI_LENGTH(names) - 1; k++) {
-        bool listed = false;
-        for (size_t l = 0; l < n; l++)
-            listed = listed || strcmp(names[l], tutti_algorithms[k].name) == 0;
-        if (!listed)
-            names[n++] = tutti_algorithms[k].name;
-    }
-    names[n++] = "window";
-    for (size_t k = 0; k < n && used < sizeof known; k++)
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", k > 0 ? ", " : "", names[k]);
-    tutti_suggest(name, names, n, near, sizeof near);
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "no algorithm of collectives is named '%.60s'%s; known: %s", name, near, known);
+    TUTTI_TRY(tutti_algorithm_wished(call->group->algorithm, call->kind, call->group->size, &call->algorithm, &straggler, err));
+    if (call->algorithm < 0)
+        call->algorithm = tutti_algorithm_choose(call->kind, call->group->size, call->count);
+    if (straggler >= 0)
+        call->root = straggler;
+    return TUTTI_OK;
 }
 
 /* A named algorithm goes over messages; without a name the board serves it where it can; "window" insists. */
@@ -130,7 +118,7 @@ static tutti_status collective(tutti_group *g, tutti_call *call, tutti_error *er
     call->element = tutti_dtype_bytes(call->dtype);
     call->tag = tutti_hash(words, sizeof words);
     g->sequence++;
-    TUTTI_TRY(choose(call, &call->algorithm, err));
+    TUTTI_TRY(choose(call, err));
     const tutti_schedule_key key = { call->kind, call->algorithm, g->size, g->index, call->root, call->count };
     TUTTI_TRY(tutti_schedule_borrow(g->world, &key, &s, err));
     status = perform(call, s, err);

@@ -1,5 +1,6 @@
 /* What the files of this room share. world.c opens and closes; message.c: ports; group.c: groups, tags and the common ground of
-   collectives; collective.c: the public calls and which path they take; schedule.c, check.c: algorithms as lists; interpret.c runs a list over messages;
+   collectives; collective.c: the public calls and which path they take; choice.c: which algorithm; schedule.c, stragglar.c write lists (builder.c: with what), check.c proves and cost.c prices
+   them; interpret.c runs a list over messages;
    cache.c keeps lists and scratch memory; reduce.c adds; board.c and window.c: the same algorithms through shared memory. */
 #ifndef TUTTI_COLLECTIVE_INTERNAL_H
 #define TUTTI_COLLECTIVE_INTERNAL_H
@@ -83,6 +84,10 @@ void tutti_schedule_return(tutti_world *world, tutti_schedule *s);
 tutti_status tutti_scratch_borrow(tutti_world *world, size_t bytes, size_t requests, size_t terms, tutti_scratch **out, tutti_error *err);
 void tutti_scratch_return(tutti_world *world, tutti_scratch *scratch);
 void tutti_cache_close(tutti_world *world);
+
+/* ---- choice.c ---- */
+/* What a group's `algorithm` asks of a kind: *row -1: nothing, choose; *straggler -1: the row has none. Refuses what is no request, or cannot serve. */
+tutti_status tutti_algorithm_wished(const char *text, tutti_collective kind, int size, int *row, int *straggler, tutti_error *err);
 
 /* ---- collective.c: one call on its way ---- */
 typedef struct tutti_call {

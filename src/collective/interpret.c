@@ -8,7 +8,8 @@
    over messages has one receive more, from anybody, for an alarm; a member that fails by itself sends one to all others, who
    fail with the cause it names. An alarm's note: kind = the sender's own call with the highest bit, a = its count, ticket = the call
    of the member it is about (32 bits), the status (8), that member's rank (24), b = that member's count. Alarms are not counted as traffic.
-   They are small but may be taken late or never: until then they are the world's orphans. */
+   Who gives up because of an alarm passes it on to those it exchanges messages with: the first sender may leave before all have taken it, and then
+   nobody else would tell them. They are small but may be taken late or never: until then they are the world's orphans. */
 #include "collective_internal.h"
 #include <stdio.h>
 
@@ -22,7 +23,7 @@ typedef struct run {
     tutti_scratch *scratch;
     size_t posted;
     tutti_request *alarm;
-    bool alarmed;           /* the failure is an alarm's: it has been told to all */
+    bool alarmed;           /* the failure is an alarm's: only who waits for me need hear of it from me */
     uint32_t odd_what;      /* the call of the member who disagrees, for the alarm */
     uint64_t odd_count;
     tutti_error *err;       /* never NULL */
@@ -55,7 +56,8 @@ static tutti_status post(run *r, const tutti_step *step)
         const tutti_note note = { .kind = tutti_call_what(r->call), .a = (int64_t)r->call->count, .b = tutti_call_shape(r->call) };
         TUTTI_TRY(r->world->ops->send(r->world->transport, request, peer, tag_of(r, step->round), &note,
                                       tutti_host(memory_at(r, step->from), step->count, r->call->dtype), r->err));
-        tutti_world_account(r->world, peer, step->count * r->call->element, 1);
+        if (!r->call->group->uncounted)
+            tutti_world_account(r->world, peer, step->count * r->call->element, 1);
         return TUTTI_OK;
     }
     return r->world->ops->recv(r->world->transport, request, peer, tag_of(r, step->round),
@@ -96,6 +98,8 @@ static tutti_status listen(run *r)
     if (r->alarm->status != TUTTI_OK)
         return look_at(r, r->alarm); /* everybody else is gone */
     r->alarmed = true;
+    r->odd_what = (uint32_t)(note->ticket >> 32);
+    r->odd_count = (uint64_t)note->b;
     doing(r, what, sizeof what);
     if (status == TUTTI_ERR_PEER)
         return tutti_request_failed(r->world, &gone, what, r->err);
@@ -103,6 +107,8 @@ static tutti_status listen(run *r)
         /* One of the two differs from mine, unless it is a root or a number of members. */
         if (gone.rank != r->world->rank)
             TUTTI_TRY(tutti_call_compare(r->call, gone.rank, (uint32_t)(note->ticket >> 32), (uint64_t)note->b, shape, r->err));
+        r->odd_what = note->kind & ~ALARM_BIT;
+        r->odd_count = (uint64_t)note->a;
         TUTTI_TRY(tutti_call_compare(r->call, note->from, note->kind & ~ALARM_BIT, (uint64_t)note->a, shape, r->err));
         return tutti_fail_rank(r->err, TUTTI_ERR_STATE, gone.rank, "%s: rank %d found that rank %d makes another call; all members of a group "
                                "must make the same calls in the same order", what, note->from, gone.rank);
@@ -174,6 +180,14 @@ void tutti_orphans_close(tutti_world *world)
         reap(world, true);
 }
 
+static bool exchanges_with(const run *r, int j)
+{
+    for (size_t k = 0; k < r->s->n_steps; k++)
+        if ((r->s->steps[k].kind == TUTTI_STEP_SEND || r->s->steps[k].kind == TUTTI_STEP_RECV) && r->s->steps[k].peer == j)
+            return true;
+    return false;
+}
+
 /* Best effort: what cannot be sent is not missed by anybody who can still be reached otherwise. */
 static void raise_alarm(const run *r, tutti_status status)
 {
@@ -184,7 +198,7 @@ static void raise_alarm(const run *r, tutti_status status)
     reap(r->world, false);
     for (int j = 0; j < r->call->group->size; j++) {
         tutti_orphan *orphan;
-        if (j == r->call->group->index || (orphan = tutti_alloc(1, sizeof *orphan)) == NULL)
+        if (j == r->call->group->index || (r->alarmed && !exchanges_with(r, j)) || (orphan = tutti_alloc(1, sizeof *orphan)) == NULL)
             continue;
         if (r->world->ops->send(r->world->transport, &orphan->request, tutti_call_rank(r->call, j), tag_of(r, ALARM_ROUND), &note,
                                 tutti_nothing(), NULL) != TUTTI_OK) {
@@ -248,7 +262,7 @@ tutti_status tutti_interpret(const tutti_call *call, const tutti_schedule *s, tu
     for (size_t k = 0; k < r.posted && status != TUTTI_OK; k++)
         r.world->ops->cancel(r.world->transport, &r.scratch->request[k]);
     r.world->ops->cancel(r.world->transport, r.alarm);
-    if (status != TUTTI_OK && !r.alarmed)
+    if (status != TUTTI_OK)
         raise_alarm(&r, status);
     tutti_scratch_return(r.world, r.scratch);
     return status;

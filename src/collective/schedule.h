@@ -46,7 +46,8 @@ typedef struct tutti_step {
 typedef struct tutti_schedule_key {
     tutti_collective kind;
     int algorithm;          /* row of tutti_algorithms */
-    int size, index, root;  /* root: 0 unless a broadcast */
+    int size, index;
+    int root;               /* the member that kind or algorithm singles out: a broadcast's root, the straggler; else 0 */
     size_t count;
 } tutti_schedule_key;
 
@@ -62,18 +63,25 @@ typedef struct tutti_schedule {
     uint64_t used;
 } tutti_schedule;
 
+enum {
+    TUTTI_ANY_ORDER = 1,    /* sums of an order of its own, the same on all members; only on request: order=any */
+    TUTTI_POWER_OF_TWO = 2, /* serves such groups only */
+    TUTTI_SINGLES_OUT = 4   /* has a straggler */
+};
 typedef struct tutti_builder tutti_builder;
 typedef struct tutti_algorithm {
     tutti_collective kind;
     const char *name;
     const char *help;       /* source, traffic, when it is chosen */
     void (*build)(tutti_builder *b);
+    unsigned traits;
 } tutti_algorithm;
 extern const tutti_algorithm tutti_algorithms[]; /* ends with a NULL name */
 
 const char *tutti_collective_name(tutti_collective kind); /* "all-reduce" */
 /* Row of a name for a kind, or -1. */
 int tutti_algorithm_find(tutti_collective kind, const char *name);
+bool tutti_algorithm_serves(int row, int size);
 /* Row for NULL: a function of kind, size and count only, so that every member, run and transport decides alike. */
 int tutti_algorithm_choose(tutti_collective kind, int size, size_t count);
 
@@ -88,10 +96,20 @@ size_t tutti_slice(size_t count, int size, int i);
 #define TUTTI_SEGMENT ((size_t)4 << 20)
 
 /* Proves the lists of a whole group: lists[i] is member i's. Every element ends as its kind promises (for sums: every member exactly
-   once, in the canonical order), no memory is touched while in flight, sends and receives match in order and size, nobody
+   once, in the canonical order; of TUTTI_ANY_ORDER: in some order, the same expression on all members), no memory is touched while in flight, sends and receives match in order and size, nobody
    deadlocks under strict rendezvous, every request is waited for, all references lie inside. TUTTI_ERR_STATE with a sentence otherwise.
    Simulates element by element: for tests, with counts of some thousands at most. */
 tutti_status tutti_schedule_check(const tutti_schedule *const *lists, int size, tutti_error *err);
+/* What the lists of a whole group take, in seconds from 0: times[i] is when member i has done its list. Rendezvous: a message is ready when both ends have
+   posted. Each member has one port out and one in: a message takes each for beta seconds a byte, in order of readiness (of equal ones: of posting), and is done
+   alpha later, so latencies of messages in flight together overlap. A SUM of k terms takes gamma (k - 1) a byte; copies are free. For any lists that
+   the checker would pass; a deadlock is TUTTI_ERR_STATE. Allocates; O(messages log messages). */
+typedef struct tutti_cost {
+    double alpha, beta, gamma; /* s a message, s a byte sent, s a byte summed */
+    size_t element;            /* bytes */
+    const double *arrival;     /* of each member, s; NULL: all at 0 */
+} tutti_cost;
+tutti_status tutti_schedule_cost(const tutti_schedule *const *lists, int size, const tutti_cost *cost, double *times, tutti_error *err);
 /* Elements and messages that a list sends to member `to`. */
 void tutti_schedule_sent(const tutti_schedule *s, int to, uint64_t *elements, uint64_t *messages);
 #endif

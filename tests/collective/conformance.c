@@ -51,11 +51,12 @@ unsigned char *vector_of(const rank_memory *m, memory_kind kind, int rank, size_
 static tutti_status check_traffic(const tutti_group *g, tutti_collective kind, size_t count, int root, size_t element, uint64_t *bytes_before,
                                   uint64_t *messages_before, tutti_error *err)
 {
-    const bool named = g->algorithm != NULL && tutti_algorithm_find(kind, g->algorithm) >= 0;
-    const int row = named ? tutti_algorithm_find(kind, g->algorithm) : tutti_algorithm_choose(kind, g->size, count);
-    const tutti_schedule_key key = { kind, row, g->size, g->index, root, count };
     tutti_schedule *list;
+    int row, straggler;
 
+    TUTTI_TRY(tutti_algorithm_wished(g->algorithm, kind, g->size, &row, &straggler, err));
+    row = row >= 0 ? row : tutti_algorithm_choose(kind, g->size, count);
+    const tutti_schedule_key key = { kind, row, g->size, g->index, straggler >= 0 ? straggler : root, count };
     TUTTI_TRY(tutti_schedule_open(&list, &key, err));
     for (int j = 0; j < g->size; j++) {
         const int rank = g->ranks != NULL ? g->ranks[j] : j;
@@ -105,7 +106,8 @@ tutti_status one_allreduce(tutti_group *g, const rank_memory *m, counts_sent *se
     return check_traffic(g, TUTTI_ALLREDUCE, count, 0, element, sent->bytes, sent->messages, err);
 }
 
-static const char *const algorithms[] = { NULL, "exchange", "doubling", "tree", "direct" };
+static const char *const algorithms[] = { NULL, "exchange", "doubling", "tree", "direct", "halving" };
+#define HALVING 5 /* needs a power of two */
 
 static tutti_status allreduce_small_main(tutti_world *world, void *arg, tutti_error *err)
 {
@@ -125,6 +127,8 @@ static tutti_status allreduce_small_main(tutti_world *world, void *arg, tutti_er
                     continue;
                 values_reduce(dtypes[d], op, 1, t->p, NULL, 0, counts[c], m.expected);
                 for (size_t a = 0; a < TUTTI_LENGTH(algorithms); a++) {
+                    if (a == HALVING && (t->p & (t->p - 1)) != 0)
+                        continue;
                     g.algorithm = algorithms[a];
                     /* every memory meets every algorithm, over the counts */
                     TUTTI_TRY(one_allreduce(&g, &m, &sent, dtypes[d], op, counts[c], (memory_kind)((c + d + a + (size_t)op) % MEMORIES), m.expected, err));
@@ -425,6 +429,47 @@ static tutti_status repeat_main(tutti_world *world, void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* ring and stragglar: an order of their own, so integers are exact, floats the same bits on all members and close to the tree's. */
+static tutti_status own_order_main(tutti_world *world, void *arg, tutti_error *err)
+{
+    under_test *t = arg;
+    const size_t p = (size_t)t->p, counts[] = { 0, 1, p + 1, 16 * p - 16, 16 * p + 5, 3001 };
+    tutti_group g = tutti_group_workers(world, 31), plain = tutti_group_workers(world, 32);
+    char algorithm[64];
+    counts_sent sent;
+    rank_memory m;
+
+    TUTTI_TRY(memory_open(&m, world, err));
+    for (int k = 0; k < 2 * t->p + 1; k++) {
+        const size_t count = counts[k % 6];
+        const memory_kind kind = (memory_kind)(k % MEMORIES);
+        unsigned char *x = vector_of(&m, kind, g.index, 4);
+        int64_t least, most;
+        if (k == 2 * t->p)
+            snprintf(algorithm, sizeof algorithm, "ring(order=any)");
+        else
+            snprintf(algorithm, sizeof algorithm, "stragglar%s( straggler = %d ,order=any)", k % 2 == 0 ? "" : "-greedy", k / 2);
+        g.algorithm = algorithm;
+        take_counts(world, &sent);
+        values_reduce(TUTTI_I32, TUTTI_SUM, 1, t->p, NULL, 0, count, m.expected);
+        TUTTI_TRY(one_allreduce(&g, &m, &sent, TUTTI_I32, TUTTI_SUM, count, kind, m.expected, err));
+        values_fill(TUTTI_F32, TUTTI_SUM, 1, g.index, 0, count, x);
+        TUTTI_TRY(tutti_allreduce_weighted(&g, values_weight(g.index), tutti_host(x, count, TUTTI_F32), err));
+        least = most = (int64_t)(tutti_hash(x, count * 4) >> 1);
+        TUTTI_TRY(tutti_allreduce(&plain, TUTTI_MIN, tutti_host(&least, 1, TUTTI_I64), err));
+        TUTTI_TRY(tutti_allreduce(&plain, TUTTI_MAX, tutti_host(&most, 1, TUTTI_I64), err));
+        CHECK(least == most, "'%s' of %zu over %d: bits differ between members", algorithm, count, t->p);
+    }
+    memory_close(&m);
+    return TUTTI_OK;
+}
+
+static void orders_of_their_own_give_exact_integers_and_equal_bits(void **state)
+{
+    for (size_t s = 0; s < TUTTI_LENGTH(sizes); s++)
+        run_ranks(*state, sizes[s], own_order_main);
+}
+
 static void two_hundred_repetitions_give_equal_bits_on_all_ranks(void **state)
 {
     static const int some[] = { 3, 4 };
@@ -441,7 +486,7 @@ tutti_status collective_conformance_rank(tutti_world *world, tutti_error *err)
 {
     /* leaving_main last: rank 1 goes. */
     static tutti_status (*const mains[])(tutti_world *, void *, tutti_error *) = {
-        ports_main, allreduce_small_main, allreduce_large_main, other_kinds_main, lanes_main, repeat_main, double_main, again_main, common_main,
+        ports_main, allreduce_small_main, allreduce_large_main, other_kinds_main, lanes_main, own_order_main, repeat_main, double_main, again_main, common_main,
         leaving_main,
     };
     static under_test t;
@@ -466,6 +511,7 @@ int collective_conformance(const tutti_transport_ops *ops, const char *spec)
         cmocka_unit_test(the_other_collectives_are_exact_too),
         cmocka_unit_test(subgroups_in_odd_orders_sum_in_their_own_order),
         cmocka_unit_test(two_threads_with_keys_in_different_orders_do_not_meet),
+        cmocka_unit_test(orders_of_their_own_give_exact_integers_and_equal_bits),
         cmocka_unit_test(two_hundred_repetitions_give_equal_bits_on_all_ranks),
         cmocka_unit_test(small_host_values_are_reduced),
         cmocka_unit_test(a_group_made_again_does_not_mix_with_the_first),

@@ -52,6 +52,23 @@ void a_group_made_again_does_not_mix_with_the_first(void **state)
 static tutti_status usage_main(tutti_world *world, void *arg, tutti_error *err)
 {
     static const int others[] = { 1 };
+    static const struct { const char *algorithm, *sentence; } wishes[] = {
+        { "ring", "'ring' does not keep the one order of summation" },
+        { "ring(order=tree)", "write ring(order=any)" },
+        { "stragglar(straggler=1)", "write stragglar(order=any)" },
+        { "stragglar(straggler=2,order=any)", "straggler is 2; the members are 0 to 1" },
+        { "stragglar(straggler=-1,order=any)", "straggler" },
+        { "stragglar(straggler=1.5,order=any)", "1.5" },
+        { "direct(straggler=1)", "'direct' has no straggler" },
+        { "ring(oder=any)", "algorithm 'ring' has no option 'oder'; there are order and straggler" },
+        { "ring(order=all)", "'all'" },
+        { "ring(order=any", "write NAME or NAME(key=value,...)" },
+        { "ring(order=any))", "write NAME or NAME(key=value,...)" },
+        { "ring(any)", "write NAME or NAME(key=value,...)" },
+        { "ring(order=any,)", "write NAME or NAME(key=value,...)" },
+        { "(order=any)", "write NAME or NAME(key=value,...)" },
+        { "", "write NAME or NAME(key=value,...)" },
+    };
     tutti_error e = { 0 };
     float x[8] = { 0 };
     int32_t n[4] = { 0 };
@@ -61,7 +78,17 @@ static tutti_status usage_main(tutti_world *world, void *arg, tutti_error *err)
     (void)arg;
     g.algorithm = "bulter";
     CHECK(tutti_allreduce(&g, TUTTI_SUM, tutti_f32(NULL, x, 8), &e) == TUTTI_ERR_USAGE && strstr(e.text, "'bulter'") != NULL &&
-          strstr(e.text, "exchange, doubling, tree, direct, flat, scatter, dissemination, window") != NULL, "unknown algorithm: %s", e.text);
+          strstr(e.text, "exchange, doubling, tree, direct, halving, ring, stragglar, stragglar-greedy, flat, scatter, dissemination, window") != NULL, "unknown algorithm: %s", e.text);
+    for (size_t k = 0; k < TUTTI_LENGTH(wishes); k++) {
+        g.algorithm = wishes[k].algorithm;
+        CHECK(tutti_allreduce(&g, TUTTI_SUM, tutti_f32(NULL, x, 8), &e) == TUTTI_ERR_USAGE && strstr(e.text, wishes[k].sentence) != NULL, "'%s': %s",
+              wishes[k].algorithm, e.text);
+        CHECK(tutti_algorithm_check(wishes[k].algorithm, 2, &e) == TUTTI_ERR_USAGE && strstr(e.text, wishes[k].sentence) != NULL, "check of '%s': %s",
+              wishes[k].algorithm, e.text);
+    }
+    CHECK(tutti_algorithm_check("halving", 6, &e) == TUTTI_ERR_USAGE && strstr(e.text, "'halving' needs a power of two of members, and there are 6") != NULL, "%s", e.text);
+    CHECK(tutti_algorithm_check("halving", 8, &e) == TUTTI_OK && tutti_algorithm_check("ring(order=any)", 5, &e) == TUTTI_OK &&
+          tutti_algorithm_check("direct(order=any)", 5, &e) == TUTTI_OK && tutti_algorithm_check(NULL, 5, &e) == TUTTI_OK, "%s", e.text);
     g.algorithm = NULL;
     if (me != 1)
         CHECK(tutti_barrier(&strange, &e) == TUTTI_ERR_USAGE && strstr(e.text, "not a member") != NULL, "stranger: %s", e.text);

@@ -34,10 +34,13 @@ static void every_list_of_every_group_is_proved(void **state)
         for (size_t s = 0; s < TUTTI_LENGTH(sizes); s++) {
             const int p = sizes[s];
             const size_t counts[] = { 0, 1, 2, (size_t)p - 1, (size_t)p, (size_t)p + 1, (size_t)(7 * p + 3), (size_t)(33 * p) };
+            const bool special = tutti_algorithms[row].kind == TUTTI_BROADCAST || (tutti_algorithms[row].traits & TUTTI_SINGLES_OUT) != 0;
+            if (!tutti_algorithm_serves(row, p))
+                continue;
             for (size_t c = 0; c < TUTTI_LENGTH(counts); c++) {
                 const tutti_collective kind = tutti_algorithms[row].kind;
                 const size_t count = kind == TUTTI_BARRIER ? 0 : p > 16 && counts[c] > 64 ? 64 : counts[c];
-                for (int root = 0; root < (kind == TUTTI_BROADCAST ? p : 1); root += 1 + p / 5) {
+                for (int root = 0; root < (special ? p : 1); root += 1 + p / 5) {
                     tutti_schedule *lists[P_MAX];
                     tutti_error err = { 0 };
                     open_lists(lists, kind, row, p, root, count);
@@ -167,6 +170,10 @@ static void the_choice_depends_on_kind_size_and_count(void **state)
     assert_string_equal(CHOSEN(TUTTI_ALLREDUCE, 17, 1024), "doubling");
     assert_string_equal(CHOSEN(TUTTI_ALLREDUCE, 100, 5000), "tree");
     assert_string_equal(CHOSEN(TUTTI_ALLREDUCE, 100, 102400), "direct");
+    assert_string_equal(CHOSEN(TUTTI_ALLREDUCE, 64, 102400), "direct");
+    assert_string_equal(CHOSEN(TUTTI_ALLREDUCE, 128, 1024), "doubling");
+    assert_string_equal(CHOSEN(TUTTI_ALLREDUCE, 128, 5000), "halving");
+    assert_string_equal(CHOSEN(TUTTI_ALLREDUCE, 128, 5000000), "halving");
     assert_string_equal(CHOSEN(TUTTI_BROADCAST, 100, 10), "tree");
     assert_string_equal(CHOSEN(TUTTI_BROADCAST, 8, 10), "flat");
     assert_string_equal(CHOSEN(TUTTI_BROADCAST, 8, 100000), "scatter");
@@ -174,6 +181,47 @@ static void the_choice_depends_on_kind_size_and_count(void **state)
     assert_string_equal(CHOSEN(TUTTI_BARRIER, 17, 0), "dissemination");
     assert_string_equal(CHOSEN(TUTTI_REDUCE_SCATTER, 5, 0), "direct");
     assert_string_equal(CHOSEN(TUTTI_ALLGATHER, 500, 1), "direct");
+}
+
+/* What leaves the one order of summation is never chosen, whatever the group and the count. */
+static void no_choice_leaves_the_tree(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < TUTTI_COLLECTIVES; kind++)
+        for (int p = 1; p <= 1024; p++)
+            for (size_t n = 0; n < (size_t)1 << 26; n = 3 * n + 1) {
+                const int row = tutti_algorithm_choose((tutti_collective)kind, p, n);
+                assert_true((tutti_algorithms[row].traits & TUTTI_ANY_ORDER) == 0);
+                assert_true(tutti_algorithm_serves(row, p));
+            }
+}
+
+/* ring and halving: 2 n (p-1)/p elements a member where slices are even, to the neighbour or to lg p partners. */
+static void ring_and_halving_send_what_the_formulas_say(void **state)
+{
+    tutti_schedule *lists[P_MAX];
+
+    (void)state;
+    for (size_t s = 0; s < TUTTI_LENGTH(sizes); s++) {
+        const int p = sizes[s];
+        const uint64_t even = 48; /* elements of a slice */
+        open_lists(lists, TUTTI_ALLREDUCE, tutti_algorithm_find(TUTTI_ALLREDUCE, "ring"), p, 0, even * (uint64_t)p);
+        for (int i = 0; i < p; i++)
+            for (int j = 0; j < p; j++)
+                if (i != j)
+                    sent(lists, i, j, j == (i + 1) % p ? 2 * (uint64_t)(p - 1) * even : 0, j == (i + 1) % p ? 2 * (uint64_t)(p - 1) : 0);
+        close_lists(lists, p);
+        if ((p & (p - 1)) != 0)
+            continue;
+        open_lists(lists, TUTTI_ALLREDUCE, tutti_algorithm_find(TUTTI_ALLREDUCE, "halving"), p, 0, even * (uint64_t)p);
+        for (int i = 0; i < p; i++)
+            for (int j = 0; j < p; j++) {
+                const int bit = i ^ j; /* the nearest partner gets half of the vector, the next one a quarter ... */
+                if (i != j)
+                    sent(lists, i, j, (bit & (bit - 1)) == 0 ? even * (uint64_t)(p / bit) : 0, (bit & (bit - 1)) == 0 ? 2 : 0);
+            }
+        close_lists(lists, p);
+    }
 }
 
 /* ---- mutants ---- */
@@ -194,6 +242,14 @@ static void swap_terms(tutti_schedule **l)
 
     l[1]->terms[sum->first] = l[1]->terms[sum->first + 1];
     l[1]->terms[sum->first + 1] = first;
+}
+static void swap_terms_of_the_straggler(tutti_schedule **l)
+{
+    tutti_schedule *one = l[1];
+
+    l[1] = l[0];
+    swap_terms(l);
+    l[1] = one;
 }
 static void drop_term(tutti_schedule **l) { step_of(l[1], TUTTI_STEP_SUM, 0)->n--; }
 static void sum_twice(tutti_schedule **l)
@@ -257,6 +313,13 @@ static void mutants_are_caught(void **state)
         the_checker_notices(TUTTI_ALLREDUCE, algorithms[a], to_itself, "to itself");
         the_checker_notices(TUTTI_ALLREDUCE, algorithms[a], outside, "outside");
     }
+    the_checker_notices(TUTTI_ALLREDUCE, "stragglar", swap_terms_of_the_straggler, "another sum than on member 0");
+    the_checker_notices(TUTTI_ALLREDUCE, "ring", drop_term, "does not have every member once");
+    the_checker_notices(TUTTI_ALLREDUCE, "ring", sum_twice, "does not have every member once");
+    the_checker_notices(TUTTI_ALLREDUCE, "ring", other_round, "deadlock");
+    the_checker_notices(TUTTI_ALLREDUCE, "stragglar", drop_term, "does not have every member once");
+    the_checker_notices(TUTTI_ALLREDUCE, "stragglar", sum_twice, "does not have every member once");
+    the_checker_notices(TUTTI_ALLREDUCE, "stragglar", shorter, "another length");
     the_checker_notices(TUTTI_ALLREDUCE, "exchange", wait_early, "not posted");
     the_checker_notices(TUTTI_ALLREDUCE, "exchange", no_wait, "still being received");
     the_checker_notices(TUTTI_BROADCAST, "scatter", no_wait, "in flight");
@@ -299,6 +362,8 @@ int main(void)
         cmocka_unit_test(slices_cover_the_vector_in_whole_lines),
         cmocka_unit_test(scratch_memory_of_direct_is_bounded),
         cmocka_unit_test(the_choice_depends_on_kind_size_and_count),
+        cmocka_unit_test(no_choice_leaves_the_tree),
+        cmocka_unit_test(ring_and_halving_send_what_the_formulas_say),
         cmocka_unit_test(mutants_are_caught),
         cmocka_unit_test(sending_before_receiving_is_a_deadlock),
     };

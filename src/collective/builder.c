@@ -1,0 +1,207 @@
+/* Writing a list: what every algorithm is written with (builder.h). The first failure for want of memory is kept, and the rest does nothing, so that
+   algorithms need no error paths. */
+#include "builder.h"
+#include <assert.h>
+#include <string.h>
+
+static void *grown(void *old, size_t have, size_t *room, size_t size)
+{
+    const size_t more = *room == 0 ? 16 : 2 * *room;
+    void *memory = tutti_alloc(more, size);
+
+    if (memory == NULL)
+        return NULL;
+    if (have > 0)
+        memcpy(memory, old, have * size);
+    tutti_free(old);
+    *room = more;
+    return memory;
+}
+
+static tutti_step *add_step(tutti_builder *b, tutti_step_kind kind, size_t count)
+{
+    tutti_schedule *s = b->s;
+    tutti_step *step;
+
+    if (b->failed)
+        return NULL;
+    if (s->n_steps == b->room_steps) {
+        tutti_step *steps = grown(s->steps, s->n_steps, &b->room_steps, sizeof *steps);
+        if (steps == NULL) {
+            b->failed = true;
+            return NULL;
+        }
+        s->steps = steps;
+    }
+    step = &s->steps[s->n_steps++];
+    memset(step, 0, sizeof *step);
+    step->kind = kind;
+    step->count = count;
+    return step;
+}
+
+/* An empty slice of a vector that is not empty is not sent. A collective of no elements at all still sends its (empty) messages:
+   their notes are how members notice that they passed different counts. */
+static bool skipped(const tutti_builder *b, size_t count)
+{
+    return count == 0 && b->n != 0;
+}
+
+void tutti_build_send(tutti_builder *b, int peer, uint32_t round, tutti_ref from, size_t count)
+{
+    tutti_step *step;
+
+    if (skipped(b, count) || (step = add_step(b, TUTTI_STEP_SEND, count)) == NULL)
+        return;
+    step->peer = peer;
+    step->round = round;
+    step->from = from;
+    b->s->requests++;
+}
+
+void tutti_build_recv(tutti_builder *b, int peer, uint32_t round, tutti_ref to, size_t count)
+{
+    tutti_step *step;
+
+    if (skipped(b, count) || (step = add_step(b, TUTTI_STEP_RECV, count)) == NULL)
+        return;
+    step->peer = peer;
+    step->round = round;
+    step->to = to;
+    b->s->requests++;
+}
+
+/* Waits for the requests [first, end). */
+void tutti_build_wait(tutti_builder *b, size_t first, size_t end)
+{
+    tutti_step *step;
+
+    if (end == first || (step = add_step(b, TUTTI_STEP_WAIT, 0)) == NULL)
+        return;
+    step->first = first;
+    step->n = end - first;
+}
+
+void tutti_build_term(tutti_builder *b, tutti_ref term)
+{
+    tutti_schedule *s = b->s;
+
+    if (b->failed)
+        return;
+    if (s->n_terms == b->room_terms) {
+        tutti_ref *terms = grown(s->terms, s->n_terms, &b->room_terms, sizeof *terms);
+        if (terms == NULL) {
+            b->failed = true;
+            return;
+        }
+        s->terms = terms;
+    }
+    s->terms[s->n_terms++] = term;
+}
+
+/* Sums the terms added since `first`. */
+void tutti_build_sum(tutti_builder *b, size_t first, tutti_ref to, size_t count)
+{
+    tutti_step *step;
+
+    if (count == 0 || (step = add_step(b, TUTTI_STEP_SUM, count)) == NULL)
+        return;
+    step->to = to;
+    step->first = first;
+    step->n = b->s->n_terms - first;
+    if (step->n > b->s->most_terms)
+        b->s->most_terms = step->n;
+}
+
+void tutti_build_copy(tutti_builder *b, tutti_ref to, tutti_ref from, size_t count)
+{
+    tutti_step *step;
+
+    if (count == 0 || (step = add_step(b, TUTTI_STEP_COPY, count)) == NULL)
+        return;
+    step->to = to;
+    step->from = from;
+}
+
+void tutti_build_scratch(tutti_builder *b, size_t elements)
+{
+    if (elements > b->s->scratch)
+        b->s->scratch = elements;
+}
+
+size_t tutti_slice(size_t count, int size, int i)
+{
+    const size_t line = 16, lines = count / line + (count % line != 0), p = (size_t)size, k = (size_t)i;
+    const size_t base = lines / p, extra = lines % p;
+    const size_t first = (k * base + (k < extra ? k : extra)) * line;
+
+    return first < count ? first : count;
+}
+
+size_t tutti_slice_count(size_t count, int size, int i)
+{
+    return tutti_slice(count, size, i + 1) - tutti_slice(count, size, i);
+}
+
+void tutti_build_move(tutti_builder *b, uint32_t round, int chunks, const tutti_move *move)
+{
+    const size_t request = b->s->requests, term = b->s->n_terms;
+    const size_t count = move->from >= 0 ? tutti_slice_count(b->n, chunks, move->in) : 0;
+    const tutti_ref mine = tutti_at(TUTTI_VECTOR, move->from >= 0 ? tutti_slice(b->n, chunks, move->in) : 0), theirs = tutti_at(TUTTI_SCRATCH, 0);
+
+    if (move->received != TUTTI_REPLACE)
+        tutti_build_scratch(b, count);
+    if (move->from >= 0)
+        tutti_build_recv(b, move->from, round, move->received == TUTTI_REPLACE ? mine : theirs, count);
+    if (move->to >= 0)
+        tutti_build_send(b, move->to, round, tutti_at(TUTTI_VECTOR, tutti_slice(b->n, chunks, move->out)), tutti_slice_count(b->n, chunks, move->out));
+    tutti_build_wait(b, request, b->s->requests);
+    if (count == 0 || move->received == TUTTI_REPLACE)
+        return;
+    tutti_build_term(b, move->received == TUTTI_ADD_LEFT ? theirs : mine);
+    tutti_build_term(b, move->received == TUTTI_ADD_LEFT ? mine : theirs);
+    tutti_build_sum(b, term, mine, count);
+}
+
+/* Lists of large groups are long and are kept: what growing left over is given back. Failing to is no failure. */
+static void trim(tutti_builder *b)
+{
+    tutti_step *steps = b->s->n_steps < b->room_steps ? tutti_alloc(b->s->n_steps, sizeof *steps) : NULL;
+
+    if (steps == NULL)
+        return;
+    memcpy(steps, b->s->steps, b->s->n_steps * sizeof *steps);
+    tutti_free(b->s->steps);
+    b->s->steps = steps;
+}
+
+tutti_status tutti_schedule_open(tutti_schedule **out, const tutti_schedule_key *key, tutti_error *err)
+{
+    tutti_builder b = { .p = key->size, .i = key->index, .n = key->count };
+
+    assert(key->size > 0 && key->index >= 0 && key->index < key->size && key->root >= 0 && key->root < key->size);
+    assert(tutti_algorithms[key->algorithm].kind == key->kind && tutti_algorithm_serves(key->algorithm, key->size));
+    *out = NULL;
+    b.s = tutti_alloc(1, sizeof *b.s);
+    if (b.s != NULL) {
+        b.s->key = *key;
+        tutti_algorithms[key->algorithm].build(&b);
+        trim(&b);
+    }
+    if (b.s == NULL || b.failed) {
+        tutti_schedule_close(b.s);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the steps of a %s of %zu elements over %d members",
+                          tutti_collective_name(key->kind), key->count, key->size);
+    }
+    *out = b.s;
+    return TUTTI_OK;
+}
+
+void tutti_schedule_close(tutti_schedule *s)
+{
+    if (s == NULL)
+        return;
+    tutti_free(s->steps);
+    tutti_free(s->terms);
+    tutti_free(s);
+}

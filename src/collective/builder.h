@@ -1,0 +1,37 @@
+/* builder.h: how an algorithm writes the list of one member. */
+#ifndef TUTTI_COLLECTIVE_BUILDER_H
+#define TUTTI_COLLECTIVE_BUILDER_H
+#include "schedule.h"
+
+struct tutti_builder {
+    tutti_schedule *s;
+    size_t room_steps, room_terms;
+    int p, i;               /* size, index */
+    size_t n;               /* count */
+    bool failed;            /* no memory */
+};
+
+static inline tutti_ref tutti_at(tutti_place place, size_t element)
+{
+    tutti_ref ref = { place, element };
+    return ref;
+}
+
+/* An empty slice of a vector that is not empty is not sent. */
+void tutti_build_send(tutti_builder *b, int peer, uint32_t round, tutti_ref from, size_t count);
+void tutti_build_recv(tutti_builder *b, int peer, uint32_t round, tutti_ref to, size_t count);
+void tutti_build_wait(tutti_builder *b, size_t first, size_t end);      /* for the requests [first, end) */
+void tutti_build_term(tutti_builder *b, tutti_ref term);
+void tutti_build_sum(tutti_builder *b, size_t first, tutti_ref to, size_t count); /* of the terms added since `first` */
+void tutti_build_copy(tutti_builder *b, tutti_ref to, tutti_ref from, size_t count);
+void tutti_build_scratch(tutti_builder *b, size_t elements);            /* at least so much of it */
+size_t tutti_slice_count(size_t count, int size, int i);
+/* One round of an algorithm that moves chunks (slices for `chunks` owners): sends chunk `out` to `to`, receives chunk `in` from `from` (-1: nobody), waits
+   for both. A chunk received replaces mine or is added to it, as left or right operand, by way of the scratch memory. */
+typedef enum { TUTTI_REPLACE, TUTTI_ADD_LEFT, TUTTI_ADD_RIGHT } tutti_received;
+typedef struct tutti_move { int to, out, from, in; tutti_received received; } tutti_move;
+void tutti_build_move(tutti_builder *b, uint32_t round, int chunks, const tutti_move *move);
+
+void tutti_build_stragglar(tutti_builder *b);        /* stragglar.c */
+void tutti_build_stragglar_greedy(tutti_builder *b);
+#endif

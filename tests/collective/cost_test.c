@@ -1,0 +1,198 @@
+/* Goal: the cost model gives the formulas of the sheets (collectives.md, stragglar.md) on homogeneous clusters, to rounding, and walks lists as the world
+   does: arrivals, ports, rendezvous. Method: all algorithms over group sizes, slices even, against the closed formulas; small lists by hand. */
+#include "collective/schedule.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define P_MAX 128
+#define ALPHA 50e-6
+#define BETA 0.8e-9
+#define GAMMA 3e-11
+
+static double priced(const char *name, int p, int straggler, size_t n, const tutti_cost *cost, double *times)
+{
+    double own[P_MAX], last = 0, *all = times != NULL ? times : own;
+    tutti_schedule *lists[P_MAX] = { 0 };
+    tutti_error err = { 0 };
+
+    for (int i = 0; i < p; i++) {
+        const tutti_schedule_key key = { TUTTI_ALLREDUCE, tutti_algorithm_find(TUTTI_ALLREDUCE, name), p, i, straggler, n };
+        assert_int_equal(tutti_schedule_open(&lists[i], &key, NULL), TUTTI_OK);
+    }
+    if (tutti_schedule_cost((const tutti_schedule *const *)lists, p, cost, all, &err) != TUTTI_OK)
+        fail_msg("%s", err.text);
+    for (int i = 0; i < p; i++) {
+        last = all[i] > last ? all[i] : last;
+        tutti_schedule_close(lists[i]);
+    }
+    return last;
+}
+
+static void close_to(const char *what, int p, double got, double expected)
+{
+    if (!(fabs(got - expected) <= 1e-11 * expected))
+        fail_msg("%s over %d: %.15g s, the formula says %.15g s", what, p, got, expected);
+}
+
+static int lg_up(int n)
+{
+    int lg = 0;
+
+    while (1 << lg < n)
+        lg++;
+    return lg;
+}
+
+static void formulas_hold_on_homogeneous_clusters(void **state)
+{
+    const tutti_cost cost = { ALPHA, BETA, GAMMA, 4, NULL };
+
+    (void)state;
+    for (int p = 2; p <= P_MAX; p += p < 20 ? 1 : 27) {
+        const size_t n = 320 * (size_t)p;
+        const double s = 4.0 * (double)n, ring = (p - 1.0) / p * s;
+        const int lg = lg_up(p);
+        close_to("ring", p, priced("ring", p, 0, n, &cost, NULL), 2 * (p - 1) * ALPHA + 2 * ring * BETA + ring * GAMMA);
+        close_to("direct", p, priced("direct", p, 0, n, &cost, NULL), 2 * ALPHA + 2 * ring * BETA + ring * GAMMA);
+        close_to("exchange", p, priced("exchange", p, 0, n, &cost, NULL), ALPHA + (p - 1) * s * BETA + (p - 1) * s * GAMMA);
+        if ((p & (p - 1)) == 0) {
+            close_to("tree", p, priced("tree", p, 0, n, &cost, NULL), 2 * lg * (ALPHA + s * BETA) + lg * s * GAMMA);
+            close_to("doubling", p, priced("doubling", p, 0, n, &cost, NULL), lg * (ALPHA + s * BETA + s * GAMMA));
+            close_to("halving", p, priced("halving", p, 0, n, &cost, NULL), 2 * lg * ALPHA + 2 * ring * BETA + ring * GAMMA);
+        }
+    }
+}
+
+static const tutti_cost free_sums = { ALPHA, BETA, 0, 4, NULL };
+
+/* The straggler comes after delta: max(delta, T_RS) + T_SAR, whoever it is. */
+static void stragglar_costs_what_its_sheet_says(void **state)
+{
+    static const double delays[] = { 0, 1e-3, 0.1, 3.0 };
+
+    (void)state;
+    for (int p = 4; p <= P_MAX; p *= 2) {
+        const size_t n = 3200 * (size_t)(p - 1);
+        const double s = 4.0 * (double)n, chunk = s / (p - 1) * BETA, rounds = p - 2 + lg_up(p);
+        const double t_rs = (p - 2) * (ALPHA + chunk), t_sar = rounds * (ALPHA + chunk);
+        for (size_t d = 0; d < TUTTI_LENGTH(delays); d++)
+            for (int straggler = 0; straggler < p; straggler += 1 + p / 3) {
+                double arrival[P_MAX] = { 0 };
+                tutti_cost cost = free_sums;
+                arrival[straggler] = delays[d];
+                cost.arrival = arrival;
+                close_to("stragglar", p, priced("stragglar", p, straggler, n, &cost, NULL), fmax(delays[d], t_rs) + t_sar);
+            }
+    }
+}
+
+/* Everybody waits for the latest in a ring: delta + T_ring where delta is its longest. */
+static void a_ring_starts_with_its_last_member(void **state)
+{
+    double arrival[8] = { 0, 0, 0, 1, 0, 0, 0, 0 }, times[8];
+    tutti_cost cost = free_sums;
+
+    (void)state;
+    cost.arrival = arrival;
+    close_to("late ring", 8, priced("ring", 8, 0, 8 * 160, &cost, times), 1 + 14 * (ALPHA + 640 * BETA));
+}
+
+/* A gain over ring as the authors' model has it: 3 us, 450 GiB/s, 1 GiB, bandwidth terms: 1.13, 1.36, 1.56, 1.82. */
+static void the_gain_is_that_of_the_authors_model(void **state)
+{
+    static const struct { int p; double gain; } rows[] = { { 4, 1.13 }, { 8, 1.36 }, { 16, 1.56 }, { 64, 1.82 } };
+    const double beta = 1 / (450.0 * (1 << 30)), s = 1 << 30;
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
+        const int p = rows[k].p;
+        double arrival[P_MAX] = { 0 };
+        tutti_cost cost = { 0, beta, 0, 4, arrival };
+        double ring, late;
+        arrival[p - 1] = 1;
+        ring = priced("ring", p, 0, (1 << 28) / (size_t)p / 16 * 16 * (size_t)p, &cost, NULL) - 1;
+        late = priced("stragglar", p, p - 1, (1 << 28) / (size_t)(p - 1) / 16 * 16 * (size_t)(p - 1), &cost, NULL) - 1;
+        assert_true(fabs(ring - 2 * (p - 1.0) / p * s * beta) < 1e-6 * ring);
+        assert_true(fabs(ring / late - rows[k].gain) < 0.0051);
+    }
+}
+
+/* Ports: two messages to one member take turns, one out and one in do not; a receipt posted late holds the sender up. */
+static void messages_take_turns_at_a_port(void **state)
+{
+    tutti_step steps[3][4] = {
+        { { .kind = TUTTI_STEP_RECV, .peer = 1, .count = 100 }, { .kind = TUTTI_STEP_RECV, .peer = 2, .count = 100 }, { .kind = TUTTI_STEP_SEND, .peer = 1, .round = 1, .count = 100 },
+          { .kind = TUTTI_STEP_WAIT, .n = 3 } },
+        { { .kind = TUTTI_STEP_SEND, .peer = 0, .count = 100 }, { .kind = TUTTI_STEP_RECV, .peer = 0, .round = 1, .count = 100 }, { .kind = TUTTI_STEP_WAIT, .n = 2 } },
+        { { .kind = TUTTI_STEP_SEND, .peer = 0, .count = 100 }, { .kind = TUTTI_STEP_WAIT, .n = 1 } },
+    };
+    tutti_schedule lists[3] = { { .steps = steps[0], .n_steps = 4, .requests = 3 }, { .steps = steps[1], .n_steps = 3, .requests = 2 },
+                                { .steps = steps[2], .n_steps = 2, .requests = 1 } };
+    const tutti_schedule *const all[3] = { &lists[0], &lists[1], &lists[2] };
+    double arrival[3] = { 0 }, times[3];
+    const tutti_cost cost = { 1, 0.25, 0, 4, arrival }; /* 100 s of wire a message */
+
+    (void)state;
+    assert_int_equal(tutti_schedule_cost(all, 3, &cost, times, NULL), TUTTI_OK);
+    assert_true(times[0] == 201 && times[1] == 101 && times[2] == 201);
+    arrival[1] = 50; /* now 2's message is first */
+    assert_int_equal(tutti_schedule_cost(all, 3, &cost, times, NULL), TUTTI_OK);
+    assert_true(times[0] == 201 && times[1] == 201 && times[2] == 101);
+    arrival[0] = 1000;
+    assert_int_equal(tutti_schedule_cost(all, 3, &cost, times, NULL), TUTTI_OK);
+    assert_true(times[0] == 1201 && times[2] == 1201 && times[1] == 1101);
+}
+
+static void a_sender_has_one_port_too(void **state)
+{
+    tutti_step steps[3][3] = {
+        { { .kind = TUTTI_STEP_SEND, .peer = 1, .count = 100 }, { .kind = TUTTI_STEP_SEND, .peer = 2, .count = 100 }, { .kind = TUTTI_STEP_WAIT, .n = 2 } },
+        { { .kind = TUTTI_STEP_RECV, .peer = 0, .count = 100 }, { .kind = TUTTI_STEP_WAIT, .n = 1 } },
+        { { .kind = TUTTI_STEP_RECV, .peer = 0, .count = 100 }, { .kind = TUTTI_STEP_WAIT, .n = 1 } },
+    };
+    tutti_schedule lists[3] = { { .steps = steps[0], .n_steps = 3, .requests = 2 }, { .steps = steps[1], .n_steps = 2, .requests = 1 },
+                                { .steps = steps[2], .n_steps = 2, .requests = 1 } };
+    const tutti_schedule *const all[3] = { &lists[0], &lists[1], &lists[2] };
+    const tutti_cost cost = { 1, 0.25, 0, 4, NULL };
+    double times[3];
+
+    (void)state;
+    assert_int_equal(tutti_schedule_cost(all, 3, &cost, times, NULL), TUTTI_OK);
+    assert_true(times[0] == 201 && times[1] == 101 && times[2] == 201);
+}
+
+static void a_deadlock_is_told(void **state)
+{
+    tutti_step steps[2][4] = {
+        { { .kind = TUTTI_STEP_SEND, .peer = 1, .count = 1 }, { .kind = TUTTI_STEP_WAIT, .n = 1 }, { .kind = TUTTI_STEP_RECV, .peer = 1, .count = 1 }, { .kind = TUTTI_STEP_WAIT, .first = 1, .n = 1 } },
+        { { .kind = TUTTI_STEP_SEND, .peer = 0, .count = 1 }, { .kind = TUTTI_STEP_WAIT, .n = 1 }, { .kind = TUTTI_STEP_RECV, .peer = 0, .count = 1 }, { .kind = TUTTI_STEP_WAIT, .first = 1, .n = 1 } },
+    };
+    tutti_schedule lists[2] = { { .steps = steps[0], .n_steps = 4, .requests = 2 }, { .steps = steps[1], .n_steps = 4, .requests = 2 } };
+    const tutti_schedule *const all[2] = { &lists[0], &lists[1] };
+    double times[2];
+    tutti_error err = { 0 };
+
+    (void)state;
+    assert_int_equal(tutti_schedule_cost(all, 2, &free_sums, times, &err), TUTTI_ERR_STATE);
+    assert_non_null(strstr(err.text, "member 0 of 2"));
+    assert_non_null(strstr(err.text, "deadlock"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(formulas_hold_on_homogeneous_clusters),
+        cmocka_unit_test(stragglar_costs_what_its_sheet_says),
+        cmocka_unit_test(a_ring_starts_with_its_last_member),
+        cmocka_unit_test(the_gain_is_that_of_the_authors_model),
+        cmocka_unit_test(messages_take_turns_at_a_port),
+        cmocka_unit_test(a_sender_has_one_port_too),
+        cmocka_unit_test(a_deadlock_is_told),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
