@@ -10,17 +10,22 @@
 extern "C" {
 #endif
 
-typedef enum { TUTTI_LAYER_LINEAR, TUTTI_LAYER_CONV2D, TUTTI_LAYER_RELU, TUTTI_LAYER_MAXPOOL2D, TUTTI_LAYER_FLATTEN } tutti_layer_kind;
+typedef enum { TUTTI_LAYER_LINEAR, TUTTI_LAYER_CONV2D, TUTTI_LAYER_RELU, TUTTI_LAYER_MAXPOOL2D, TUTTI_LAYER_FLATTEN,
+    TUTTI_LAYER_QUADRATIC            /* a network by itself: one vector x as parameter; a sample xi has the loss 1/2 sum_j lambda_j (x_j - xi_j)^2 (problem.h) */
+} tutti_layer_kind;
 typedef struct tutti_layer {
     tutti_layer_kind kind;
     int out;                     /* features (linear), channels (conv2d) */
     int kernel;                  /* conv2d: kernel x kernel, stride 1, no padding; maxpool2d: kernel = stride, floor */
+    double condition;            /* quadratic: lambda falls from 1 to 1 / condition */
+    bool simplex;                /* quadratic: x starts at 1 / dim, not at 0 */
 } tutti_layer;
 /* The task: samples of channels x height x width floats, one label in [0, classes) each. */
 typedef struct tutti_nn_task { int channels, height, width, classes; } tutti_nn_task;
 
 /* ---- models: named lists. "mlp(hidden=1024)" = flatten-free 784-1024-1024-10; "cnn" = conv3x3x32, ReLU, pool 2, conv3x3x64, ReLU,
-   pool 2, flatten, fc128, ReLU, fc classes (images of 10x10 and more); indexes of parameters are those of peers/train.py's Sequential: mlp 0, 2, 4; cnn 0, 3, 7, 9. ---- */
+   pool 2, flatten, fc128, ReLU, fc classes (images of 10x10 and more); indexes of parameters are those of peers/train.py's Sequential: mlp 0, 2, 4; cnn 0, 3, 7, 9.
+   "logistic" = fc classes (softmax regression on any data; its options speak of its own data); "quadratic(...)": options as in problem.h, dim that of the samples. ---- */
 typedef struct tutti_model_ops {
     const char *name, *title;
     const tutti_option *options;
@@ -31,24 +36,25 @@ typedef struct tutti_model_ops {
 extern const tutti_model_ops *const tutti_models[];                    /* NULL-ended registry */
 
 typedef struct tutti_nn_param {
-    char name[24];               /* "0.weight": nn.Sequential's */
+    char name[24];               /* "0.weight": nn.Sequential's; quadratic: "x" */
     int unit;                    /* index among the layers that have parameters, from the input: 0, 1, ... */
     int dims; size_t dim[4];     /* PyTorch's shape: linear (out, in), conv (out, in, k, k), bias (out) */
     size_t count, rows, cols;    /* rows x cols = count: the matrix view (out x rest); bias: count x 1 */
-    size_t fan_in;               /* of its layer */
+    size_t fan_in;               /* of its layer; quadratic: 0 */
+    float start;                 /* initial value of every element if fan_in is 0 */
 } tutti_nn_param;
 
 /* Parameters in the order their gradients become ready: last layer first, weight before bias. Needs no backend. room: of params; *count is
    always the number there is. */
 tutti_status tutti_nn_params(const char *model, const tutti_nn_task *task, tutti_nn_param *params, int room, int *count, tutti_error *err);
 /* PyTorch's defaults: uniform in +-1/sqrt(fan_in) for weights and biases, element i from index i of rng (seed; stream = forward_index, the
-   parameter's index in forward order: 2 unit for a weight, 2 unit + 1 for a bias; step 0). */
+   parameter's index in forward order: 2 unit for a weight, 2 unit + 1 for a bias; step 0). quadratic: all param->start, whatever the seed. */
 void tutti_nn_initialise(const tutti_nn_param *param, int forward_index, uint64_t seed, float *values);
 
 /* ---- a network ready to run ---- */
 typedef struct tutti_nn tutti_nn;
 typedef struct tutti_nn_options {
-    const char *backend;         /* "onednn" (default, NULL) or "reference" */
+    const char *backend;         /* "onednn" (default, NULL) or "reference"; quadratic: the same bits on both */
     int64_t batch;               /* samples of a full pass, 1 to 2^20; smaller passes are legal (their plans are made at first use; those of
                                     eight sizes are kept). Only these first uses and evaluation's allocate */
     int threads;                 /* of the backend, for the calling thread; 0: 1. Part of what fixes the bits */
@@ -72,7 +78,7 @@ typedef struct tutti_nn_hooks {
     tutti_status (*ready)(void *user, int param, tutti_error *err);
 } tutti_nn_hooks;
 /* Forward and backward over `samples` samples. x: samples x channels x height x width; labels: samples. values[k], gradients[k]: of
-   params[k]. Loss: softmax cross-entropy. Gradient: of (sum of the samples' losses) / divisor, written, or added if `add`.
+   params[k]. Loss: softmax cross-entropy, or the quadratic's. Gradient: of (sum of the samples' losses) / divisor, written, or added if `add`.
    The gradient is the binary tree sum over blocks of 64 samples: a batch of 256 gives the bits of four batches of 64 added in that tree.
    *loss_sum: sum of the samples' losses. A label that is no class is TUTTI_ERR_CORRUPT with its index and value; samples > batch or a divisor
    that is not positive and finite TUTTI_ERR_USAGE, all before the first hook. After any failure the gradients are undefined and the
@@ -82,9 +88,10 @@ typedef struct tutti_nn_hooks {
 tutti_status tutti_nn_pass(tutti_nn *nn, const float *x, const uint8_t *labels, int64_t samples, double divisor, bool add, bool same_weights,
                            const float *const *values, float *const *gradients, const tutti_nn_hooks *hooks, double *loss_sum, tutti_error *err);
 /* Forward only, any number of samples (cut into pieces). A sample's loss has the same bits whatever stands round it. correct: the largest
-   output is the label's, ties going to the lowest class. Calls no hook. */
+   output is the label's, ties going to the lowest class; 0 where tutti_nn_classifies is false. Calls no hook. */
 tutti_status tutti_nn_evaluate(tutti_nn *nn, const float *x, const uint8_t *labels, int64_t samples, const float *const *values,
                                double *loss_sum, int64_t *correct, tutti_error *err);
+bool tutti_nn_classifies(const tutti_nn *nn); /* false: quadratic, which has a loss but no accuracy */
 void tutti_nn_flops(const tutti_nn *nn, double *forward, double *backward);   /* a sample; two for a product and its sum, products of layers only */
 size_t tutti_nn_bytes(const tutti_nn *nn);                                     /* activations and scratch it holds */
 /* For tests and reports: "conv2d 0 forward: jit:avx512_core" a line a primitive of a full pass; gives strlen as snprintf. */

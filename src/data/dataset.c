@@ -5,7 +5,9 @@
      64     training images (samples x height x width), then training labels, test images, test labels, each at a multiple of 64
 
    Mean and deviation are those of all training pixels / 255, from a histogram of 256 counts: the counts are exact, so there is
-   no order of summation to speak of, and two passes over 256 values are exact enough (MNIST: 0.1307, 0.3081). */
+   no order of summation to speak of, and two passes over 256 values are exact enough (MNIST: 0.1307, 0.3081).
+
+   The samples of a synthetic problem stand in the same block in the same way, as floats and drawn instead of read: problem.c. */
 #include "data_internal.h"
 #include <assert.h>
 #include <errno.h>
@@ -14,41 +16,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FACTS_MAGIC UINT64_C(0x3161746164747475) /* written last: a block without it was never filled */
-#define ALIGNMENT 64
-
-typedef struct facts {
-    uint64_t magic, hash;
-    int32_t classes;
-    float mean, deviation;
-} facts;
-
-enum { IMAGES, LABELS };
 static const char *const file_names[2][2] = {
     { "train-images-idx3-ubyte", "train-labels-idx1-ubyte" },
     { "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte" },
 };
 
-typedef struct part {
-    char *path;
-    tutti_idx_header header;
-    uint64_t offset;              /* in the block */
-} part;
-
-struct tutti_data {
-    tutti_runtime *rt;
-    tutti_data_shape shape;
-    part parts[2][2];             /* [split][IMAGES or LABELS] */
-    size_t pixels;                /* of an image */
-    uint8_t *block;               /* NULL until attached */
-    float table[256];             /* normalised value of each byte; after attach */
-    tutti_data_distortion distortion;
-};
-
 /* ---- opening: four headers ---- */
 
 /* Sets p->path to directory/NAME or directory/NAME.gz, whichever is there. */
-static tutti_status find_file(tutti_data *d, part *p, const char *directory, const char *name, tutti_error *err)
+static tutti_status find_file(tutti_data *d, data_part *p, const char *directory, const char *name, tutti_error *err)
 {
     const size_t bytes = strlen(directory) + strlen(name) + sizeof "/.gz";
 
@@ -68,7 +44,7 @@ static tutti_status find_file(tutti_data *d, part *p, const char *directory, con
 }
 
 /* Opens p's file and reads its header, leaving the stream at the first byte of data. */
-static tutti_status open_part(tutti_data *d, const part *p, tutti_data_stream **stream, tutti_idx_header *header, tutti_error *err)
+static tutti_status open_part(tutti_data *d, const data_part *p, tutti_data_stream **stream, tutti_idx_header *header, tutti_error *err)
 {
     uint8_t head[TUTTI_DATA_HEAD];
     size_t want = 4, have = 0, got;
@@ -92,15 +68,15 @@ static tutti_status open_part(tutti_data *d, const part *p, tutti_data_stream **
 }
 
 /* What the header says against what the file can hold, before anybody takes memory on its word. */
-static tutti_status check_part(const part *p, int kind, const tutti_data_stream *stream, tutti_error *err)
+static tutti_status check_part(const data_part *p, int kind, const tutti_data_stream *stream, tutti_error *err)
 {
     const tutti_idx_header *h = &p->header;
-    const int rank = kind == IMAGES ? 3 : 1;
+    const int rank = kind == DATA_X ? 3 : 1;
     const uint64_t whole = tutti_idx_head_bytes(h) + h->bytes; /* bytes < 2^64 - 20: four dimensions below 2^32 whose product fits */
 
     if (h->rank != rank)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has %d dimensions, but %s have %d; it is another file under this name", p->path,
-                          h->rank, kind == IMAGES ? "images (samples, height, width)" : "labels (samples)", rank);
+                          h->rank, kind == DATA_X ? "images (samples, height, width)" : "labels (samples)", rank);
     if (whole < h->bytes || tutti_data_stream_most(stream) < whole)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has %llu bytes%s, too few for the %llu its header speaks of; it was cut short: "
                           "fetch it again", p->path, (unsigned long long)tutti_data_stream_file_bytes(stream),
@@ -111,13 +87,24 @@ static tutti_status check_part(const part *p, int kind, const tutti_data_stream 
     return TUTTI_OK;
 }
 
+bool tutti_data_place(size_t *total, uint64_t bytes, uint64_t *offset)
+{
+    size_t padded;
+
+    *offset = *total;
+    if (!tutti_size_add(*total, bytes, total) || !tutti_size_add(*total, DATA_ALIGNMENT - 1, &padded))
+        return false;
+    *total = padded / DATA_ALIGNMENT * DATA_ALIGNMENT;
+    return true;
+}
+
 static tutti_status check_together(tutti_data *d, tutti_error *err)
 {
-    const tutti_idx_header *train = &d->parts[TUTTI_TRAIN][IMAGES].header, *test = &d->parts[TUTTI_TEST][IMAGES].header;
-    size_t total = ALIGNMENT;
+    const tutti_idx_header *train = &d->parts[TUTTI_TRAIN][DATA_X].header, *test = &d->parts[TUTTI_TEST][DATA_X].header;
+    size_t total = DATA_ALIGNMENT;
 
     for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++) {
-        const part *images = &d->parts[split][IMAGES], *labels = &d->parts[split][LABELS];
+        const data_part *images = &d->parts[split][DATA_X], *labels = &d->parts[split][DATA_LABELS];
         if (images->header.dim[0] != labels->header.dim[0])
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has %llu images but '%s' has %llu labels; they are not of one data set",
                               images->path, (unsigned long long)images->header.dim[0], labels->path,
@@ -126,24 +113,21 @@ static tutti_status check_together(tutti_data *d, tutti_error *err)
     }
     if (train->dim[1] != test->dim[1] || train->dim[2] != test->dim[2])
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has images of %llu x %llu but '%s' of %llu x %llu; both splits need one size",
-                          d->parts[TUTTI_TRAIN][IMAGES].path, (unsigned long long)train->dim[1], (unsigned long long)train->dim[2],
-                          d->parts[TUTTI_TEST][IMAGES].path, (unsigned long long)test->dim[1], (unsigned long long)test->dim[2]);
+                          d->parts[TUTTI_TRAIN][DATA_X].path, (unsigned long long)train->dim[1], (unsigned long long)train->dim[2],
+                          d->parts[TUTTI_TEST][DATA_X].path, (unsigned long long)test->dim[1], (unsigned long long)test->dim[2]);
     if (train->dim[1] > INT_MAX || train->dim[2] > INT_MAX || train->dim[1] * train->dim[2] > INT_MAX)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has images of %llu x %llu; at most %d pixels are supported",
-                          d->parts[TUTTI_TRAIN][IMAGES].path, (unsigned long long)train->dim[1], (unsigned long long)train->dim[2], INT_MAX);
-    d->shape.channels = 1;
+                          d->parts[TUTTI_TRAIN][DATA_X].path, (unsigned long long)train->dim[1], (unsigned long long)train->dim[2], INT_MAX);
+    d->shape.value_bytes = d->shape.channels = 1;
     d->shape.height = (int)train->dim[1];
     d->shape.width = (int)train->dim[2];
     d->pixels = (size_t)(train->dim[1] * train->dim[2]);
 
     for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++)
-        for (int kind = IMAGES; kind <= LABELS; kind++) {
-            part *p = &d->parts[split][kind];
-            size_t padded;
-            p->offset = total;
-            if (!tutti_size_add(total, p->header.bytes, &total) || !tutti_size_add(total, ALIGNMENT - 1, &padded))
+        for (int kind = DATA_X; kind <= DATA_LABELS; kind++) {
+            data_part *p = &d->parts[split][kind];
+            if (!tutti_data_place(&total, p->header.bytes, &p->offset))
                 return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' would make the data set larger than memory can be", p->path);
-            total = padded / ALIGNMENT * ALIGNMENT;
         }
     d->shape.bytes = total;
     return TUTTI_OK;
@@ -159,8 +143,8 @@ tutti_status tutti_data_open(tutti_data **out, tutti_runtime *rt, const char *pa
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to open data set '%s'", path);
     d->rt = rt;
     for (int split = TUTTI_TRAIN; split <= TUTTI_TEST && status == TUTTI_OK; split++)
-        for (int kind = IMAGES; kind <= LABELS && status == TUTTI_OK; kind++) {
-            part *p = &d->parts[split][kind];
+        for (int kind = DATA_X; kind <= DATA_LABELS && status == TUTTI_OK; kind++) {
+            data_part *p = &d->parts[split][kind];
             tutti_data_stream *stream = NULL;
             status = find_file(d, p, path, file_names[split][kind], err);
             if (status == TUTTI_OK)
@@ -183,7 +167,7 @@ void tutti_data_close(tutti_data *data)
     if (data == NULL)
         return;
     for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++)
-        for (int kind = IMAGES; kind <= LABELS; kind++)
+        for (int kind = DATA_X; kind <= DATA_LABELS; kind++)
             tutti_free(data->parts[split][kind].path);
     tutti_free(data);
 }
@@ -205,7 +189,7 @@ static bool same_header(const tutti_idx_header *a, const tutti_idx_header *b)
     return a->rank == b->rank && a->bytes == b->bytes && memcmp(a->dim, b->dim, sizeof a->dim) == 0;
 }
 
-static tutti_status fill_part(tutti_data *d, const part *p, uint8_t *to, tutti_error *err)
+static tutti_status fill_part(tutti_data *d, const data_part *p, uint8_t *to, tutti_error *err)
 {
     tutti_data_stream *stream;
     tutti_idx_header header;
@@ -225,20 +209,20 @@ static tutti_status fill_part(tutti_data *d, const part *p, uint8_t *to, tutti_e
     return status;
 }
 
-static void find_classes(const tutti_data *d, const uint8_t *block, facts *f)
+static void find_classes(const tutti_data *d, const uint8_t *block, data_facts *f)
 {
     f->classes = 0;
     for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++) { /* both: a label of the test set needs an output as well */
-        const uint8_t *labels = block + d->parts[split][LABELS].offset;
+        const uint8_t *labels = block + d->parts[split][DATA_LABELS].offset;
         for (uint64_t i = 0; i < d->shape.samples[split]; i++)
             if (labels[i] >= f->classes)
                 f->classes = labels[i] + 1;
     }
 }
 
-static void find_moments(const tutti_data *d, const uint8_t *block, facts *f)
+static void find_moments(const tutti_data *d, const uint8_t *block, data_facts *f)
 {
-    const part *images = &d->parts[TUTTI_TRAIN][IMAGES];
+    const data_part *images = &d->parts[TUTTI_TRAIN][DATA_X];
     const uint8_t *pixel = block + images->offset;
     const double n = (double)images->header.bytes;
     uint64_t histogram[256] = { 0 };
@@ -255,38 +239,44 @@ static void find_moments(const tutti_data *d, const uint8_t *block, facts *f)
     f->deviation = (float)sqrt(variance / n);
 }
 
-static uint64_t hash_of(const tutti_data *d, const uint8_t *block)
+uint64_t tutti_data_hash_block(const tutti_data *d, const uint8_t *block)
 {
     const uint64_t parts[6] = { d->shape.samples[0], d->shape.samples[1], (uint64_t)d->shape.channels, (uint64_t)d->shape.height,
-                                (uint64_t)d->shape.width, tutti_hash(block + ALIGNMENT, d->shape.bytes - ALIGNMENT) };
+                                (uint64_t)d->shape.width, tutti_hash(block + DATA_ALIGNMENT, d->shape.bytes - DATA_ALIGNMENT) };
     return tutti_hash(parts, sizeof parts);
 }
 
 tutti_status tutti_data_attach(tutti_data *data, void *memory, bool fill, tutti_error *err)
 {
     uint8_t *block = memory;
-    facts *f = memory;
+    data_facts *f = memory;
 
-    _Static_assert(sizeof(facts) <= ALIGNMENT, "the facts stand before the first image");
-    if (fill) {
-        memset(block, 0, ALIGNMENT);
+    _Static_assert(sizeof(data_facts) <= DATA_ALIGNMENT, "the facts stand before the first image");
+    if (fill)
+        memset(block, 0, DATA_ALIGNMENT);
+    if (fill && data->problem.kind != TUTTI_PROBLEM_NONE) {
+        TUTTI_TRY(tutti_data_problem_fill(data, block, err));
+        f->magic = DATA_MAGIC;
+    } else if (fill) {
         for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++)
-            for (int kind = IMAGES; kind <= LABELS; kind++) {
-                const part *p = &data->parts[split][kind];
+            for (int kind = DATA_X; kind <= DATA_LABELS; kind++) {
+                const data_part *p = &data->parts[split][kind];
                 const uint64_t end = p->offset + p->header.bytes;
                 TUTTI_TRY(fill_part(data, p, block + p->offset, err));
-                memset(block + end, 0, (size_t)((ALIGNMENT - end % ALIGNMENT) % ALIGNMENT)); /* the hash goes over the gaps too */
+                memset(block + end, 0, (size_t)((DATA_ALIGNMENT - end % DATA_ALIGNMENT) % DATA_ALIGNMENT)); /* the hash goes over the gaps too */
             }
         for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++) /* before the moments and the hash, which are those of what is trained on */
-            TUTTI_TRY(tutti_data_distort(block + data->parts[split][IMAGES].offset, data->shape.samples[split], data->shape.height,
+            TUTTI_TRY(tutti_data_distort(block + data->parts[split][DATA_X].offset, data->shape.samples[split], data->shape.height,
                                          data->shape.width, (tutti_split)split, &data->distortion, err));
         find_classes(data, block, f);
         find_moments(data, block, f);
-        f->hash = hash_of(data, block);
-        f->magic = FACTS_MAGIC;
-    } else if (f->magic != FACTS_MAGIC) {
+        f->hash = tutti_data_hash_block(data, block);
+        f->magic = DATA_MAGIC;
+    } else if (f->magic != DATA_MAGIC) {
+        char name[256];
+        tutti_problem_print(&data->problem, name, sizeof name);
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "the data set of '%s' has not been filled on this host; the rank that fills it must have "
-                          "done so, without failure, before the others attach", data->parts[TUTTI_TRAIN][IMAGES].path);
+                          "done so, without failure, before the others attach", name[0] != '\0' ? name : data->parts[TUTTI_TRAIN][DATA_X].path);
     }
     data->block = block;
     data->shape.classes = f->classes;
@@ -301,15 +291,24 @@ tutti_status tutti_data_attach(tutti_data *data, void *memory, bool fill, tutti_
 
 const uint8_t *tutti_data_labels(const tutti_data *data, tutti_split split)
 {
-    return data->block == NULL ? NULL : data->block + data->parts[split][LABELS].offset;
+    return data->block == NULL ? NULL : data->block + data->parts[split][DATA_LABELS].offset;
 }
 
 void tutti_data_gather(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n, float *x, uint8_t *labels)
 {
-    const uint8_t *images = data->block + data->parts[split][IMAGES].offset, *all = data->block + data->parts[split][LABELS].offset;
+    tutti_data_gather_at(data, split, ids, n, 0, x, labels);
+}
+
+void tutti_data_gather_at(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n, uint64_t step, float *x, uint8_t *labels)
+{
+    const uint8_t *images = data->block + data->parts[split][DATA_X].offset, *all = data->block + data->parts[split][DATA_LABELS].offset;
     const size_t pixels = data->pixels;
 
     assert(data->block != NULL);
+    if (data->problem.kind != TUTTI_PROBLEM_NONE) {
+        tutti_data_problem_gather(data, split, ids, n, step, x, labels);
+        return;
+    }
     for (size_t i = 0; i < n; i++) {
         const uint8_t *image = images + ids[i] * pixels;
         assert(ids[i] < data->shape.samples[split]);
@@ -321,7 +320,7 @@ void tutti_data_gather(const tutti_data *data, tutti_split split, const uint64_t
 
 uint64_t tutti_data_hash(const tutti_data *data)
 {
-    const facts *f = (const facts *)data->block;
+    const data_facts *f = (const data_facts *)data->block;
 
     return f == NULL ? 0 : f->hash;
 }

@@ -6,6 +6,7 @@
    The thread gathers without the lock: the slot it writes is neither waiting nor out. Every pass of every step is delivered, also
    those of a tail step that have no sample for this worker, so that the trainer's loop has one shape. */
 #include "data_internal.h"
+#include <assert.h>
 #include <stdio.h>
 
 #define DEPTH_MOST 16
@@ -33,7 +34,7 @@ struct tutti_loader {
 /* Gathers batch k, counted from the start, into its slot. */
 static void gather(tutti_loader *l, uint64_t k)
 {
-    const uint64_t passes = (uint64_t)l->share.accumulate, step = l->first_step + k / passes;
+    const uint64_t passes = tutti_share_passes(&l->share, l->worker) > 0 ? (uint64_t)tutti_share_passes(&l->share, l->worker) : 1, step = l->first_step + k / passes;
     const int64_t pass = (int64_t)(k % passes);
     const size_t slot = (size_t)(k % l->slots);
     float *x = l->x + slot * l->stride;
@@ -43,7 +44,7 @@ static void gather(tutti_loader *l, uint64_t k)
 
     for (int64_t i = 0; i < samples; i++)
         l->ids[i] = tutti_share_sample(&l->share, epoch, position + (uint64_t)i);
-    tutti_data_gather(l->data, TUTTI_TRAIN, l->ids, (size_t)samples, x, labels);
+    tutti_data_gather_at(l->data, TUTTI_TRAIN, l->ids, (size_t)samples, step, x, labels);
     tutti_charge(l->rt, 0, (double)samples * (double)l->pixels * (sizeof(float) + 1));
     l->ready[slot] = (tutti_batch){ x, labels, samples, step, pass };
 }
@@ -183,4 +184,11 @@ tutti_status tutti_loader_take(tutti_loader *loader, tutti_batch *batch, tutti_e
     }
     tutti_unlock(l->monitor);
     return status;
+}
+
+void tutti_loader_seek(tutti_loader *loader, uint64_t step, int64_t pass)
+{
+    tutti_loader *l = loader;
+    assert(l->thread == NULL && step >= l->first_step);
+    l->made = l->taken = (step - l->first_step) * (uint64_t)l->share.accumulate + (uint64_t)pass;
 }

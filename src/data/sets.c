@@ -1,4 +1,4 @@
-/* sets.c: what a person may write for a data set: the name of one we know, with options, or the path of a directory. What exists under the text as it
+/* sets.c: what a person may write for a data set: the name of one we know or of a synthetic problem, with options, or the path of a directory. What exists under the text as it
    stands is a path even if it has brackets in it, and so is all that has a '/'; only a bare name of ours is never a path (./mnist is). */
 #include "data_internal.h"
 #include <stdio.h>
@@ -13,7 +13,9 @@ static const tutti_option mnist_options[] = {
 };
 
 const tutti_data_set tutti_data_sets[] = {
-    { "mnist", "handwritten digits, 60000 + 10000 images of 28 x 28", mnist_options },
+    { "mnist", "handwritten digits, 60000 + 10000 images of 28 x 28", mnist_options, false },
+    { "quadratic", "points whose mean is the known optimum of a quadratic; it may differ by class, lie on the simplex, drift", tutti_quadratic_options, true },
+    { "logistic", "normal features with the labels of a linear teacher, some of them wrong", tutti_logistic_options, true },
     { 0 }
 };
 
@@ -84,7 +86,7 @@ static tutti_status find_folder(tutti_runtime *rt, const char *name, const char 
 }
 
 static tutti_status find(tutti_runtime *rt, const char *text, const char *installed, char *path, size_t bytes, tutti_data_distortion *how,
-                         tutti_error *err)
+                         tutti_problem *problem, tutti_error *err)
 {
     const tutti_data_set *set;
     tutti_spec *spec;
@@ -93,6 +95,7 @@ static tutti_status find(tutti_runtime *rt, const char *text, const char *instal
     if (bytes > 0)
         path[0] = '\0';
     *how = (tutti_data_distortion){ 0 };
+    *problem = (tutti_problem){ 0 };
     if (find_set(text) == NULL) {
         if (text[0] != '\0' && tutti_file_exists(rt, text))
             return take_path(path, bytes, text, err);
@@ -105,6 +108,12 @@ static tutti_status find(tutti_runtime *rt, const char *text, const char *instal
     set = find_set(tutti_spec_name(spec));
     if (set == NULL) {
         status = unknown(text, tutti_spec_name(spec), err);
+    } else if (set->drawn) {
+        char canonical[512];
+        status = tutti_problem_read(problem, text, "data", NULL, err);
+        tutti_problem_print(problem, canonical, sizeof canonical);
+        if (status == TUTTI_OK)
+            status = take_path(path, bytes, canonical, err);
     } else {
         char what[40];
         snprintf(what, sizeof what, "data '%s'", set->name);
@@ -119,17 +128,21 @@ static tutti_status find(tutti_runtime *rt, const char *text, const char *instal
 tutti_status tutti_data_find(tutti_runtime *rt, const char *text, const char *installed, char *path, size_t bytes, tutti_error *err)
 {
     tutti_data_distortion how;
+    tutti_problem problem;
 
-    return find(rt, text, installed, path, bytes, &how, err);
+    return find(rt, text, installed, path, bytes, &how, &problem, err);
 }
 
 tutti_status tutti_data_open_spec(tutti_data **out, tutti_runtime *rt, const char *text, const char *installed, tutti_error *err)
 {
     tutti_data_distortion how;
+    tutti_problem problem;
     char path[4096];
 
     *out = NULL;
-    TUTTI_TRY(find(rt, text, installed, path, sizeof path, &how, err));
+    TUTTI_TRY(find(rt, text, installed, path, sizeof path, &how, &problem, err));
+    if (problem.kind != TUTTI_PROBLEM_NONE)
+        return tutti_data_problem_open(out, rt, &problem, err);
     TUTTI_TRY(tutti_data_open(out, rt, path, err));
     tutti_data_distort_by(*out, &how);
     return TUTTI_OK;

@@ -1,6 +1,8 @@
-/* models.c: the models by name, each a short list of layers. Both are those of PyTorch's tutorials as their nn.Sequential
-   writes them, so that names, shapes and initial distribution of the parameters agree with a PyTorch run. */
+/* models.c: the models by name, each a short list of layers. mlp and cnn are those of PyTorch's tutorials as their nn.Sequential
+   writes them, so that names, shapes and initial distribution of the parameters agree with a PyTorch run; logistic is its Linear alone. quadratic and
+   logistic are the models of the synthetic problems (problem.h) and take the problems' options. */
 #include "nn_internal.h"
+#include "tutti/problem.h"
 #include <stdio.h>
 
 /* ---- mlp: Linear, ReLU, Linear, ReLU, Linear; the samples are taken as flat vectors ---- */
@@ -63,7 +65,36 @@ static const tutti_model_ops cnn_ops = {
     .options = cnn_options, .self_bytes = 1, .layers = cnn_layers,
 };
 
-const tutti_model_ops *const tutti_models[] = { &mlp_ops, &cnn_ops, NULL };
+/* ---- the models of the synthetic problems ---- */
+static tutti_status quadratic_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count, tutti_error *err)
+{
+    const tutti_problem *p = self;
+    const tutti_layer list[] = { { .kind = TUTTI_LAYER_QUADRATIC, .out = (int)p->dim, .condition = p->condition, .simplex = p->simplex } };
+
+    (void)task, (void)err;
+    return give(list, 1, layers, room, count);
+}
+
+static const tutti_model_ops quadratic_ops = {
+    .name = "quadratic", .title = "one vector under a quadratic loss of known optimum, for the data of the same name",
+    .options = tutti_quadratic_options, .self_bytes = sizeof(tutti_problem), .layers = quadratic_layers,
+};
+
+/* Its options are those of the data of the same name; on other data it is softmax regression, and they say nothing. */
+static tutti_status logistic_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count, tutti_error *err)
+{
+    const tutti_layer list[] = { { TUTTI_LAYER_LINEAR, task->classes, 0 } };
+
+    (void)self, (void)err;
+    return give(list, 1, layers, room, count);
+}
+
+static const tutti_model_ops logistic_ops = {
+    .name = "logistic", .title = "one linear layer: logistic or softmax regression, on any data",
+    .options = tutti_logistic_options, .self_bytes = sizeof(tutti_problem), .layers = logistic_layers,
+};
+
+const tutti_model_ops *const tutti_models[] = { &mlp_ops, &cnn_ops, &quadratic_ops, &logistic_ops, NULL };
 
 /* ---- from a spec to a network ---- */
 static const tutti_model_ops *find(const char *name)

@@ -8,7 +8,7 @@
 enum { SIDE_MAX = 16384, OUT_MAX = 1 << 20, CLASSES_MAX = 256 };
 static const int64_t values_max = (int64_t)1 << 28; /* floats: 1 GiB a sample or a tensor */
 
-static tutti_status check_task(const tutti_nn_task *t, tutti_error *err)
+static tutti_status check_task(const tutti_nn_task *t, int least_classes, tutti_error *err)
 {
     if (t->channels < 1 || t->height < 1 || t->width < 1 || t->channels > SIDE_MAX || t->height > SIDE_MAX || t->width > SIDE_MAX)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a task of samples of %d x %d x %d (channels x height x width): each must be from 1 to %d",
@@ -16,14 +16,14 @@ static tutti_status check_task(const tutti_nn_task *t, tutti_error *err)
     if ((int64_t)t->channels * t->height > values_max / t->width)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a task of samples of %d x %d x %d values: more than %lld are not supported",
                           t->channels, t->height, t->width, (long long)values_max);
-    if (t->classes < 2 || t->classes > CLASSES_MAX)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a task of %d classes: labels are bytes, so it must be from 2 to %d", t->classes, CLASSES_MAX);
+    if (t->classes < least_classes || t->classes > CLASSES_MAX)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a task of %d classes: labels are bytes, so it must be from %d to %d", t->classes, least_classes, CLASSES_MAX);
     return TUTTI_OK;
 }
 
 static const char *kind_name(tutti_layer_kind kind)
 {
-    static const char *const names[] = { "linear", "conv2d", "relu", "maxpool2d", "flatten" };
+    static const char *const names[] = { "linear", "conv2d", "relu", "maxpool2d", "flatten", "quadratic" };
     return (size_t)kind < TUTTI_LENGTH(names) ? names[kind] : "unknown";
 }
 
@@ -79,6 +79,8 @@ static tutti_status add_follower(nn_net *net, int i, nn_shape *shape, tutti_erro
             u->end = i + 1;
         return TUTTI_OK;
     }
+    if (layer->kind == TUTTI_LAYER_QUADRATIC)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (quadratic) is a network by itself and follows no other layer", i);
     if (u == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) has no linear or conv2d layer before it", i, kind_name(layer->kind));
     if (layer->kind == TUTTI_LAYER_RELU) {
@@ -102,13 +104,33 @@ static tutti_status add_follower(nn_net *net, int i, nn_shape *shape, tutti_erro
     return TUTTI_OK;
 }
 
+/* The whole network. A sum of products a value: the difference times lambda, added up. */
+static tutti_status build_quadratic(nn_net *net, const tutti_layer *layer, int count, tutti_error *err)
+{
+    const nn_shape sample = { net->task.channels, net->task.height, net->task.width };
+    const size_t dim = (size_t)nn_values(sample);
+
+    if (count != 1)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a quadratic is a network by itself, without other layers; this one has %d layers", count);
+    if (layer->out < 1 || (size_t)layer->out != dim)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a quadratic of dim %d on samples of %zu values; give it the dim of its data", layer->out, dim);
+    if (!(layer->condition >= 1) || !isfinite(layer->condition))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a quadratic of condition %g; it must be 1 or more and finite", layer->condition);
+    net->layers[0] = *layer;
+    net->layer_count = net->unit_count = 1;
+    net->units[0] = (nn_unit){ .kind = TUTTI_LAYER_QUADRATIC, .end = 1, .in = sample, .wide = { 1, 1, 1 }, .out = { 1, 1, 1 }, .weights = dim, .flops = 2.0 * (double)dim };
+    return TUTTI_OK;
+}
+
 tutti_status tutti_nn_net_build(nn_net *net, const tutti_layer *layers, int count, const tutti_nn_task *task, tutti_error *err)
 {
     nn_shape shape;
     bool flattened = false;
 
     *net = (nn_net){ .task = *task };
-    TUTTI_TRY(check_task(task, err));
+    TUTTI_TRY(check_task(task, count > 0 && layers[0].kind == TUTTI_LAYER_QUADRATIC ? 1 : 2, err));
+    if (count > 0 && layers[0].kind == TUTTI_LAYER_QUADRATIC)
+        return build_quadratic(net, layers, count, err);
     if (count < 1 || count > NN_LAYERS_MAX)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a network of %d layers: it must have from 1 to %d", count, NN_LAYERS_MAX);
     shape = (nn_shape){ task->channels, task->height, task->width };
@@ -129,6 +151,13 @@ tutti_status tutti_nn_net_build(nn_net *net, const tutti_layer *layers, int coun
 
 void tutti_nn_net_params(const nn_net *net, tutti_nn_param *params, int room)
 {
+    if (nn_quadratic(net)) {
+        const size_t dim = net->units[0].weights;
+        if (room > 0)
+            params[0] = (tutti_nn_param){ .name = "x", .dims = 1, .dim = { dim }, .count = dim, .rows = dim, .cols = 1,
+                                          .start = net->layers[0].simplex ? (float)(1 / (double)dim) : 0 };
+        return;
+    }
     for (int k = 0; k < 2 * net->unit_count && k < room; k++) {
         const int unit = net->unit_count - 1 - k / 2;
         const nn_unit *u = &net->units[unit];
@@ -159,7 +188,7 @@ tutti_status tutti_nn_params(const char *model, const tutti_nn_task *task, tutti
 
     *count = 0;
     TUTTI_TRY(tutti_nn_net_model(&net, model, task, err));
-    *count = 2 * net.unit_count;
+    *count = nn_param_count(&net);
     tutti_nn_net_params(&net, params, room);
     return TUTTI_OK;
 }
@@ -168,8 +197,8 @@ tutti_status tutti_nn_params(const char *model, const tutti_nn_task *task, tutti
 void tutti_nn_initialise(const tutti_nn_param *param, int forward_index, uint64_t seed, float *values)
 {
     const tutti_rng rng = { .seed = seed, .stream = (uint64_t)forward_index, .step = 0 };
-    const double bound = 1.0 / sqrt((double)param->fan_in);
+    const double bound = param->fan_in > 0 ? 1.0 / sqrt((double)param->fan_in) : 0;
 
     for (size_t i = 0; i < param->count; i++)
-        values[i] = (float)((2.0 * tutti_uniform(rng, i) - 1.0) * bound);
+        values[i] = param->fan_in == 0 ? param->start : (float)((2.0 * tutti_uniform(rng, i) - 1.0) * bound);
 }

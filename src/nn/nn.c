@@ -27,6 +27,7 @@ struct tutti_nn {
     bool prepared;         /* the backend's copies are of the values given last */
 };
 
+/* A quadratic never meets oneDNN: no engine, no primitives, a pass in microseconds. */
 static const nn_backend *const backends[] = { &tutti_nn_onednn, &tutti_nn_reference };
 
 static const nn_backend *find_backend(const char *name)
@@ -56,12 +57,14 @@ tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn
     nn = tutti_alloc(1, sizeof *nn);
     if (nn == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "opening a network: no memory for its %zu bytes", sizeof *nn);
+    if (nn_quadratic(net) && ops == &tutti_nn_onednn)
+        ops = &tutti_nn_quadratic;
     nn->net = *net;
     nn->ops = ops;
     nn->device = o.device;
     nn->batch = o.batch;
-    for (int u = 0; u < net->unit_count; u++)
-        nn->values += net->units[u].weights + (size_t)net->units[u].wide.channels;
+    for (int k = 0; k < nn_param_count(net); k++)
+        nn->values += nn_param_values(net, k);
     for (int64_t blocks = (o.batch + BLOCK - 1) / BLOCK; blocks > 1; blocks /= 2)
         nn->sets++;
     if (nn->sets > 0) /* one more for a pass that adds: the caller's then takes the sum at the end */
@@ -111,7 +114,7 @@ static tutti_status ready(const tutti_nn *nn, const tutti_nn_hooks *h, int unit,
     if (h == NULL || h->ready == NULL)
         return TUTTI_OK;
     TUTTI_TRY(h->ready(h->user, nn_weight(&nn->net, unit), err));
-    return h->ready(h->user, nn_bias(&nn->net, unit), err);
+    return nn_quadratic(&nn->net) ? TUTTI_OK : h->ready(h->user, nn_bias(&nn->net, unit), err);
 }
 
 /* Each half of backward costs as much as the forward. Loss, ReLU and pooling are left out: below 1 % of the models here. */
@@ -166,21 +169,15 @@ typedef struct stack {
     int top;
 } stack;
 
-static size_t count_of(const tutti_nn *nn, int param)
-{
-    const nn_unit *u = &nn->net.units[nn->net.unit_count - 1 - param / 2];
-    return param % 2 == 0 ? u->weights : (size_t)u->wide.channels;
-}
-
 static void add_sets(const tutti_nn *nn, float *const *from, float *const *to, int param)
 {
     const float *restrict x = from[param];
     float *restrict y = to[param];
 
     if (nn->device != NULL)
-        tutti_add(nn->device, count_of(nn, param), x, y);
+        tutti_add(nn->device, nn_param_values(&nn->net, param), x, y);
     else
-        for (size_t i = 0; i < count_of(nn, param); i++)
+        for (size_t i = 0; i < nn_param_values(&nn->net, param); i++)
             y[i] += x[i];
 }
 
@@ -201,7 +198,8 @@ static tutti_status backward_unit(tutti_nn *nn, int unit, int64_t first, int64_t
     }
     if (last && sums != NULL) {
         collapse(nn, sums, nn_weight(&nn->net, unit));
-        collapse(nn, sums, nn_bias(&nn->net, unit));
+        if (!nn_quadratic(&nn->net))
+            collapse(nn, sums, nn_bias(&nn->net, unit));
     }
     if (last)
         TUTTI_TRY(ready(nn, hooks, unit, err));
@@ -251,7 +249,7 @@ static tutti_status check_labels(const tutti_nn *nn, const uint8_t *labels, int6
 static tutti_status pass_in_blocks(tutti_nn *nn, const nn_run *whole, double divisor, const tutti_nn_hooks *hooks, double *loss_sum, tutti_error *err)
 {
     const nn_shape sample = { nn->net.task.channels, nn->net.task.height, nn->net.task.width };
-    const int params = 2 * nn->net.unit_count;
+    const int params = nn_param_count(&nn->net);
     stack s = { .total = whole->add ? whole->gradients : NULL };
     double total = 0;
     int bottom = 0;
@@ -260,7 +258,7 @@ static tutti_status pass_in_blocks(tutti_nn *nn, const nn_run *whole, double div
         s.set[bottom++] = whole->gradients;
     for (int k = 0; k < nn->sets && bottom < (int)TUTTI_LENGTH(s.set); k++) {
         float *at = nn->set_memory + (size_t)k * nn->values;
-        for (int param = 0; param < params; at += count_of(nn, param++))
+        for (int param = 0; param < params; at += nn_param_values(&nn->net, param++))
             s.own[k][param] = at;
         s.set[bottom++] = s.own[k];
     }
@@ -309,10 +307,8 @@ tutti_status tutti_nn_pass(tutti_nn *nn, const float *x, const uint8_t *labels, 
     if (!same_weights)
         nn->prepared = false;
     if (samples == 0) {
-        for (int k = 0; k < 2 * nn->net.unit_count && !add; k++) {
-            const nn_unit *u = &nn->net.units[nn->net.unit_count - 1 - k / 2];
-            memset(gradients[k], 0, (k % 2 == 0 ? u->weights : (size_t)u->wide.channels) * sizeof(float));
-        }
+        for (int k = 0; k < nn_param_count(&nn->net) && !add; k++)
+            memset(gradients[k], 0, nn_param_values(&nn->net, k) * sizeof(float));
         TUTTI_TRY(forward_pass(nn, 0, hooks, hooks, err));
         return backward_pass(nn, 0, NULL, hooks, err);
     }
@@ -355,9 +351,16 @@ tutti_status tutti_nn_evaluate(tutti_nn *nn, const float *x, const uint8_t *labe
         total += sum;
         right += hits;
     }
+    if (nn->ops->evaluated != NULL)
+        nn->ops->evaluated(nn->backend);
     *loss_sum = total;
     *correct = right;
     return TUTTI_OK;
+}
+
+bool tutti_nn_classifies(const tutti_nn *nn)
+{
+    return !nn_quadratic(&nn->net);
 }
 
 void tutti_nn_flops(const tutti_nn *nn, double *forward, double *backward)

@@ -3,7 +3,9 @@
    A network is cut into *units*: one layer with parameters and the ReLU, pooling and flattening that follow it. The units with
    convolutions come first and are run in tiles of a few images (their activations are large, their weights small); the linear
    units take the whole batch (their weights are large). src/nn/nn.c drives the units and calls the hooks, so that order and
-   residency are the same for every backend; a backend only computes. */
+   residency are the same for every backend; a backend only computes.
+
+   A quadratic is a network of one unit with one parameter and no layer after it. */
 #ifndef TUTTI_NN_INTERNAL_H
 #define TUTTI_NN_INTERNAL_H
 #include "tutti/nn.h"
@@ -13,13 +15,13 @@ enum { NN_LAYERS_MAX = 32, NN_UNITS_MAX = 16 };
 typedef struct nn_shape { int64_t channels, height, width; } nn_shape; /* features after a flatten or linear: (n, 1, 1) */
 
 typedef struct nn_unit {
-    tutti_layer_kind kind;       /* TUTTI_LAYER_LINEAR or TUTTI_LAYER_CONV2D */
+    tutti_layer_kind kind;       /* TUTTI_LAYER_LINEAR, TUTTI_LAYER_CONV2D or TUTTI_LAYER_QUADRATIC */
     int index;                   /* of that layer in the list, as in nn.Sequential */
     int first, end;              /* its layers: [first, end) of the list; first < index only for a leading flatten */
     nn_shape in, wide, out;      /* before, after the layer itself, after its pooling */
     int64_t kernel, pool;        /* of the convolution, 0 if linear; of the pooling, 0 if none */
     bool relu;
-    size_t weights, fan_in;      /* values in the weight tensor; the bias has wide.channels */
+    size_t weights, fan_in;      /* values in the weight tensor (quadratic: in x); the bias has wide.channels */
     double flops;                /* of a forward, a sample: two for a product and its sum */
 } nn_unit;
 
@@ -32,6 +34,14 @@ typedef struct nn_net {
 } nn_net;
 
 static inline int64_t nn_values(nn_shape s) { return s.channels * s.height * s.width; }
+static inline bool nn_quadratic(const nn_net *net) { return net->units[0].kind == TUTTI_LAYER_QUADRATIC; }
+static inline int nn_unit_params(const nn_net *net) { return nn_quadratic(net) ? 1 : 2; } /* of every unit */
+static inline int nn_param_count(const nn_net *net) { return nn_unit_params(net) * net->unit_count; }
+static inline size_t nn_param_values(const nn_net *net, int param)
+{
+    const nn_unit *u = &net->units[net->unit_count - 1 - param / nn_unit_params(net)];
+    return param % 2 == 0 ? u->weights : (size_t)u->wide.channels;
+}
 static inline int nn_weight(const nn_net *net, int unit) { return 2 * (net->unit_count - 1 - unit); } /* index among the parameters */
 static inline int nn_bias(const nn_net *net, int unit) { return nn_weight(net, unit) + 1; }
 
@@ -78,10 +88,13 @@ typedef struct nn_backend {
     tutti_status (*weights)(void *self, int unit, int64_t first, int64_t count, tutti_error *err);
     /* Gradient of the unit's input; follows `weights` of the same tile; not called for unit 0. */
     tutti_status (*data)(void *self, int unit, int64_t first, int64_t count, tutti_error *err);
+    /* An evaluation has ended: gives back memory that training does not use, of which a thousand simulated workers would each keep their own.
+       NULL: there is none. */
+    void (*evaluated)(void *self);
     size_t (*bytes)(const void *self);
     int (*describe)(const void *self, char *text, size_t bytes);
 } nn_backend;
-extern const nn_backend tutti_nn_onednn, tutti_nn_reference;
+extern const nn_backend tutti_nn_onednn, tutti_nn_reference, tutti_nn_quadratic; /* the last in place of onednn, for quadratics */
 
 /* As tutti_nn_open, from any list of layers. */
 tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn_options *options, tutti_error *err);

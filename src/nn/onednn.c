@@ -331,6 +331,14 @@ static tutti_status onednn_open(void **out, const nn_net *net, const nn_settings
     return status;
 }
 
+static void onednn_evaluated(void *self)
+{
+    onednn *b = self;
+
+    tutti_free(b->filled.memory);
+    b->filled = (dn_store){ 0 };
+}
+
 static size_t onednn_bytes(const void *self)
 {
     const onednn *b = self;
@@ -385,5 +393,5 @@ static int onednn_describe(const void *self, char *text, size_t bytes)
 const nn_backend tutti_nn_onednn = {
     .name = "onednn", .tile = DN_TILE, .piece = DN_PIECE,
     .open = onednn_open, .close = onednn_close, .begin = onednn_begin, .forward = onednn_forward, .loss = onednn_loss,
-    .weights = onednn_weights, .data = onednn_data, .bytes = onednn_bytes, .describe = onednn_describe,
+    .weights = onednn_weights, .data = onednn_data, .evaluated = onednn_evaluated, .bytes = onednn_bytes, .describe = onednn_describe,
 };

@@ -7,8 +7,10 @@
      conv2d    y[o][r][s] = b[o] + sum_{c,a,e} W[o][c][a][e] x[c][r+a][s+e]      (and the same three derivatives)
      relu      y = max(x, 0);                                dx = dy where x > 0, else 0
      maxpool   y = the largest of the k x k window (the first of equals, row by row); dx = dy at that place
+     quadratic y = 1/2 sum_j lambda_j (x[j] - xi[j])^2; dx[j] = sum over samples of lambda_j (x[j] - xi[j]) / divisor; x: the parameter, xi: the sample
      loss      -log softmax(y)[label]; dy = (softmax(y) - onehot(label)) / divisor */
 #include "nn_internal.h"
+#include "tutti/problem.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,6 +23,7 @@ typedef struct reference {
     double *value[NN_LAYERS_MAX + 1];  /* [l]: input of layer l; the last: logits. capacity samples each */
     double *slope, *other;             /* gradient at the place backward has come to; space for the next */
     double *weight_sum;                /* gradients of one tensor */
+    double *lambda, divisor;           /* of a quadratic */
     int64_t capacity;                  /* samples */
     size_t widest, heaviest;           /* values: of a sample anywhere, of a tensor */
     size_t bytes;
@@ -40,6 +43,7 @@ static void reference_close(void *self)
     tutti_free(r->slope);
     tutti_free(r->other);
     tutti_free(r->weight_sum);
+    tutti_free(r->lambda);
     tutti_free(r);
 }
 
@@ -67,6 +71,7 @@ static void infer(reference *r)
         case TUTTI_LAYER_CONV2D: s = (nn_shape){ t->out, s.height - t->kernel + 1, s.width - t->kernel + 1 }; break;
         case TUTTI_LAYER_MAXPOOL2D: s.height /= t->kernel; s.width /= t->kernel; break;
         case TUTTI_LAYER_FLATTEN: s = (nn_shape){ nn_values(s), 1, 1 }; break;
+        case TUTTI_LAYER_QUADRATIC: s = (nn_shape){ 1, 1, 1 }; break;
         case TUTTI_LAYER_RELU: break;
         }
         y->out = s;
@@ -95,6 +100,11 @@ static tutti_status reference_open(void **out, const nn_net *net, const nn_setti
         enough = enough && (r->value[net->layer_count] = doubles(r, (size_t)r->capacity, (size_t)net->task.classes)) != NULL &&
                  (r->slope = doubles(r, (size_t)r->capacity, r->widest)) != NULL && (r->other = doubles(r, (size_t)r->capacity, r->widest)) != NULL &&
                  (r->weight_sum = doubles(r, 1, r->heaviest)) != NULL;
+        if (enough && nn_quadratic(net)) {
+            enough = (r->lambda = doubles(r, 1, r->heaviest)) != NULL;
+            if (enough)
+                tutti_problem_spectrum((int64_t)r->heaviest, net->layers[0].condition, r->lambda);
+        }
     }
     if (!enough) {
         reference_close(r);
@@ -164,15 +174,30 @@ static size_t pool_place(const layer *l, int64_t k, const double *x, int64_t c, 
     return best;
 }
 
+/* The order of the sum is part of the contract here (quadratic.c): 16 lanes, then pairs. */
+static double quadratic_loss(const reference *r, const float *x, const double *xi)
+{
+    const size_t dim = r->heaviest;
+    double lane[16] = { 0 };
+
+    for (size_t j = 0; j < dim; j++)
+        lane[j % 16] += r->lambda[j] * ((double)x[j] - xi[j]) * ((double)x[j] - xi[j]);
+    for (size_t half = 8; half > 0; half /= 2)
+        for (size_t k = 0; k < half; k++)
+            lane[k] += lane[k + half];
+    return 0.5 * lane[0];
+}
+
 static void layer_forward(const reference *r, int index, int unit, const double *x, double *y)
 {
     const layer *l = &r->layers[index];
     const int64_t k = r->net->layers[index].kernel;
-    const float *w = r->run.values[nn_weight(r->net, unit)], *b = r->run.values[nn_bias(r->net, unit)];
+    const float *w = r->run.values[nn_weight(r->net, unit)], *b = nn_quadratic(r->net) ? NULL : r->run.values[nn_bias(r->net, unit)];
 
     switch (r->net->layers[index].kind) {
     case TUTTI_LAYER_LINEAR: linear_forward(l, w, b, x, y); break;
     case TUTTI_LAYER_CONV2D: conv_forward(l, k, w, b, x, y); break;
+    case TUTTI_LAYER_QUADRATIC: *y = quadratic_loss(r, w, x); break;
     case TUTTI_LAYER_FLATTEN: memcpy(y, x, l->in_values * sizeof *y); break;
     case TUTTI_LAYER_RELU:
         for (size_t i = 0; i < l->in_values; i++)
@@ -206,7 +231,10 @@ static void reference_loss(void *self, double divisor, double *sum, int64_t *cor
 
     *sum = 0;
     *correct = 0;
-    for (int64_t i = 0; i < r->run.samples; i++) {
+    r->divisor = divisor;
+    for (int64_t i = 0; i < r->run.samples && nn_quadratic(r->net); i++)
+        *sum += r->value[1][i];
+    for (int64_t i = 0; i < r->run.samples && !nn_quadratic(r->net); i++) {
         const double *y = r->value[r->net->layer_count] + i * classes;
         double most = y[0], total = 0, loss;
         int best = 0;
@@ -296,6 +324,16 @@ static tutti_status reference_weights(void *self, int unit, int64_t first, int64
     const nn_unit *u = &r->net->units[unit];
 
     (void)first, (void)count, (void)err; /* tile 0: always the whole run */
+    if (nn_quadratic(r->net)) {
+        for (size_t j = 0; j < u->weights; j++) {
+            double difference = 0;
+            for (int64_t i = 0; i < r->run.samples; i++)
+                difference += (double)r->run.values[0][j] - r->value[0][(size_t)i * u->weights + j];
+            r->weight_sum[j] = r->lambda[j] * difference / r->divisor;
+        }
+        give(&r->run, 0, u->weights, r->weight_sum);
+        return TUTTI_OK;
+    }
     for (int l = u->end - 1; l > u->index; l--) {
         for (int64_t i = 0; i < r->run.samples; i++)
             follower_backward(r, l, r->value[l] + (size_t)i * r->layers[l].in_values, r->slope + (size_t)i * r->layers[l].out_values,
@@ -357,7 +395,7 @@ static int reference_describe(const void *self, char *text, size_t bytes)
     for (int u = 0; u < r->net->unit_count; u++) {
         const size_t used = (size_t)length < bytes ? (size_t)length : bytes;
         length += snprintf(used < bytes ? text + used : NULL, bytes - used, "%s %d: scalar reference\n",
-                           r->net->units[u].kind == TUTTI_LAYER_LINEAR ? "linear" : "conv2d", r->net->units[u].index);
+                           nn_quadratic(r->net) ? "quadratic" : r->net->units[u].kind == TUTTI_LAYER_LINEAR ? "linear" : "conv2d", r->net->units[u].index);
     }
     return length;
 }

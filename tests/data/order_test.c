@@ -212,6 +212,87 @@ static void apportioning_keeps_the_least_and_the_total(void **state)
     assert_int_equal(part[4], 92);
     tutti_share_apportion(10, 3, (const double[]){ 1, 1, 1 }, 0, part);
     assert_true(part[0] == 4 && part[1] == 3 && part[2] == 3); /* ties to the lower rank */
+    tutti_share_apportion(16, 2, (const double[]){ 2, 1 }, 1, part);
+    assert_true(part[0] == 11 && part[1] == 5); /* a least that nobody is below changes nothing */
+    tutti_share_apportion(20, 3, (const double[]){ 3, 1, 0.1 }, 2, part);
+    assert_true(part[0] == 14 && part[1] == 4 && part[2] == 2); /* 18 in proportion 3 : 1 is 13.5 : 4.5; the tie goes to the lower rank */
+    for (uint64_t turn = 0; turn < 3000; turn++) {
+        const tutti_rng rng = { 6, 1, turn };
+        const int n = 1 + (int)(tutti_random(rng, 0) % 5);
+        const int64_t least = (int64_t)(tutti_random(rng, 1) % 4), total = n * least + (int64_t)(tutti_random(rng, 2) % 40) + (least == 0);
+        double w[5];
+        int64_t sum = 0;
+        for (int r = 0; r < n; r++)
+            w[r] = exp(4 * tutti_uniform(rng, 10 + (uint64_t)r));
+        tutti_share_apportion(total, n, w, least, part);
+        for (int r = 0; r < n; r++) {
+            sum += part[r];
+            assert_true(part[r] >= least);
+        }
+        assert_int_equal(sum, total);
+        for (int r = 0; r < n; r++) /* those above the least have shares in proportion, up to one each */
+            for (int q = 0; q < n; q++)
+                assert_true(part[r] <= least || part[q] <= least || fabs((double)part[r] / w[r] - (double)part[q] / w[q]) <= 1 / w[r] + 1 / w[q] + 1e-9);
+    }
+}
+
+/* Passes of equal size, a number of them each: the same positions as ever, every sample once. */
+static void numbers_of_passes_use_every_sample_exactly_once_too(void **state)
+{
+    (void)state;
+    for (uint64_t turn = 0; turn < 3000; turn++) {
+        const tutti_rng rng = { 7, 1, turn };
+        int64_t passes_of[7], all = 0;
+        tutti_share s = { .samples = 1 + tutti_random(rng, 0) % 200, .workers = 1 + (int)(tutti_random(rng, 1) % 7), .batch = 1 + (int64_t)(tutti_random(rng, 2) % 5),
+                          .accumulate = 1, .seed = 3, .passes_of = passes_of };
+        int used[200] = { 0 };
+        for (int r = 0; r < s.workers; r++)
+            all += passes_of[r] = (int64_t)(tutti_random(rng, 10 + (uint64_t)r) % 6);
+        if (all == 0)
+            all = passes_of[0] = 1;
+        const uint64_t full = (uint64_t)(all * s.batch);
+        assert_int_equal(tutti_share_steps(&s), (s.samples + full - 1) / full);
+        for (uint64_t step = 0; step < tutti_share_steps(&s); step++) {
+            const uint64_t want = s.samples - step * full < full ? s.samples - step * full : full;
+            int64_t of_step = 0;
+            for (int r = 0; r < s.workers; r++) {
+                int64_t of_worker = 0;
+                for (int64_t pass = 0; pass < tutti_share_passes(&s, r) + 1; pass++) { /* one too many has none */
+                    uint64_t epoch, position;
+                    const int64_t n = tutti_share_pass(&s, step, r, pass, &epoch, &position);
+                    assert_true(n >= 0 && n <= s.batch && (pass < passes_of[r] || n == 0));
+                    for (int64_t i = 0; i < n; i++) {
+                        assert_true(position + (uint64_t)i >= step * full && position + (uint64_t)i < step * full + want);
+                        used[tutti_share_sample(&s, epoch, position + (uint64_t)i)]++;
+                    }
+                    of_worker += n;
+                }
+                assert_int_equal(of_worker, tutti_share_step(&s, step, r));
+                of_step += of_worker;
+            }
+            assert_int_equal(of_step, want);
+            assert_int_equal(of_step, tutti_share_step(&s, step, -1));
+        }
+        for (uint64_t i = 0; i < s.samples; i++)
+            assert_int_equal(used[i], 1);
+    }
+}
+
+/* With A passes each the full steps are those of accumulation, position by position. */
+static void equal_numbers_of_passes_are_accumulation(void **state)
+{
+    const int64_t passes_of[4] = { 3, 3, 3, 3 };
+    const tutti_share a = { 1000, 4, 5, 3, 9 }, b = { 1000, 4, 5, 1, 9, NULL, passes_of };
+
+    (void)state;
+    for (uint64_t step = 0; step < 16; step++)
+        for (int r = 0; r < 4; r++)
+            for (int64_t pass = 0; pass < 3; pass++) {
+                uint64_t epoch[2], position[2];
+                const int64_t n = tutti_share_pass(&a, step, r, pass, &epoch[0], &position[0]);
+                assert_int_equal(n, tutti_share_pass(&b, step, r, pass, &epoch[1], &position[1]));
+                assert_true(epoch[0] == epoch[1] && position[0] == position[1]);
+            }
 }
 
 int main(void)
@@ -219,6 +300,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(uneven_shares_use_every_sample_exactly_once_too),
         cmocka_unit_test(apportioning_keeps_the_least_and_the_total),
+        cmocka_unit_test(numbers_of_passes_use_every_sample_exactly_once_too),
+        cmocka_unit_test(equal_numbers_of_passes_are_accumulation),
         cmocka_unit_test(an_epoch_uses_every_sample_exactly_once),
         cmocka_unit_test(a_tail_is_shared_as_evenly_as_it_can_be),
         cmocka_unit_test(global_batches_do_not_depend_on_the_number_of_workers),

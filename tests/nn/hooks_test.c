@@ -303,10 +303,10 @@ void *__wrap_tutti_alloc(size_t count, size_t size)
 
 static void every_allocation_that_fails_is_an_error_and_nothing_is_lost(void **state)
 {
-    static const char *const models[] = { "mlp(hidden=8)", "cnn" };
+    static const char *const models[] = { "mlp(hidden=8)", "cnn", "quadratic(dim=100)" };
 
     (void)state;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 6; i++) {
         const tutti_nn_task task = { 1, 10, 10, 3 };
         const tutti_nn_options options = { .backend = backend_names[i % 2], .batch = 11 };
         const nn_net net = net_of(models[i / 2], 1, 10, 10, 3);
