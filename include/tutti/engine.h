@@ -1,15 +1,19 @@
 /* engine.h: the public API. Two clients, the native trainer and bindings, and nothing in it knows which.
 
      tutti_engine_open(...)
-     do {
+     while (tutti_engine_more(e, gradients, &more) == TUTTI_OK && more) {
          while (tutti_engine_pass(e, &pass, err) == TUTTI_OK) {   // TUTTI_CLOSED: the step's passes are over
              load pass.samples samples from (pass.epoch, pass.position)
              forward:  tutti_engine_need(e, u, false); run unit u; tutti_engine_done(e, u, false)
              backward: tutti_engine_need(e, u, true);  ...  tutti_engine_ready(e, tensor); tutti_engine_done(e, u, true)
              tutti_engine_passed(e, loss_sum)
          }
-     } while (tutti_engine_step(e) == TUTTI_OK && more)
+         tutti_engine_step(e)
+     }
      tutti_engine_finish(e)
+
+   *Quiet*: between steps, when all clients have come to a collective call (save, show, finish), the engine holds the method's services: they
+   finish what they are doing and rest, and no message of theirs is under way. They go on at the next step.
 
    One thread calls (the client thread). Only the calls marked * block. After a failure only figures, trace and close are legal. */
 #ifndef TUTTI_ENGINE_H
@@ -34,6 +38,7 @@ typedef struct tutti_engine_options {    /* zero means default */
     const char *method;                  /* "ddp" */
     const char *optimizer;               /* "sgd(lr=0.05,momentum=0.9)" */
     const char *lr_schedule;             /* "constant" */
+    const char *collective;              /* of the workers' sums, of pieces and of tutti_average: "auto", or an algorithm (comm.h, tutti_group) */
     int64_t batch, accumulate;           /* samples a worker a pass (64), passes a step (1) */
     const int64_t *batch_of;             /* workers: samples of each in a pass, summing to workers x batch (unequal workers); NULL: batch each. Copied; declared state */
     uint64_t data_samples;               /* size of the training set: the share of each step follows from it; 0: every step is full */
@@ -58,6 +63,14 @@ void tutti_engine_close(tutti_engine *e);                        /* * waits for 
 const tutti_method *tutti_engine_method(const tutti_engine *e);  /* layout, counters; read only */
 float *tutti_engine_values(tutti_engine *e, int tensor);         /* where the engine put them */
 float *tutti_engine_gradient(tutti_engine *e, int tensor);
+/* * Is there another step for this worker before the run has `until` of them? Counted in steps of all workers together; for a method at its own pace
+   (TUTTI_OWN_PACE) in gradients computed by whoever is free, which this call hands out one by one: true obliges the caller to one step. Until all
+   workers have been told false they pass the same `until`; then all are between steps and may call what is collective. A client that does
+   not ask takes part with steps of its own: step s of worker r is gradient s x workers + r. */
+tutti_status tutti_engine_more(tutti_engine *e, uint64_t until, bool *more, tutti_error *err);
+/* What worker 0 has heard of a phase of `more` so far: gradients handed out, samples and losses of those computed (reports without a meeting). */
+typedef struct tutti_heard { uint64_t gradients; double samples, loss_sum; } tutti_heard;
+void tutti_engine_heard(tutti_engine *e, tutti_heard *heard);
 tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *err);              /* * */
 tutti_status tutti_engine_need(tutti_engine *e, int unit, bool backward, tutti_error *err);       /* * */
 tutti_status tutti_engine_done(tutti_engine *e, int unit, bool backward, tutti_error *err);
@@ -68,7 +81,7 @@ tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err);              
 /* Between steps, the same on all ranks, for engines opened with batch_of: new shares from the next step on; the sum stays. The positions that a step
    uses do not change, only who computes which. */
 tutti_status tutti_engine_reshare(tutti_engine *e, const int64_t *batch_of, tutti_error *err);
-const tutti_share *tutti_engine_share(const tutti_engine *e);            /* as it is now; batch_of is the engine's */
+const tutti_share *tutti_engine_share(const tutti_engine *e);            /* as it is now; batch_of is the engine's. Under OWN_PACE of one worker: gradient k is its step k */
 tutti_status tutti_engine_finish(tutti_engine *e, tutti_error *err);     /* * drains, agrees on the final model, ends the clock */
 /* * The model as it would be agreed on now, at `values` of params without client memory (evaluation, export) until the next resume. For methods whose
    replicas are equal nothing moves. Between steps only. */
@@ -87,7 +100,11 @@ tutti_doing tutti_engine_doing(tutti_engine *e, tutti_doing what);       /* give
 typedef struct tutti_figures {           /* of this rank, from the first pass to the end of the drain, without OUTSIDE */
     int64_t wall_ns, compute_ns, comm_ns, exposed_ns, other_ns; /* comm: lanes and client together, whether hidden or not */
     uint64_t bytes_sent, messages_sent;  /* by the method: evaluation, reports and checkpoints are not counted */
-    uint64_t steps, samples, skipped;    /* of the run, resumed parts included; samples: of all workers; skipped: steps without an update */
+    uint64_t gradients;                  /* of the run, in the unit of tutti_engine_more: steps, or gradients by whoever under OWN_PACE, as of the last quiet */
+    uint64_t steps, samples, skipped;    /* of the run, resumed parts included; samples: of all workers; skipped: steps without an update. Under OWN_PACE
+                                            as of the last quiet: steps per worker, rounded up */
+    uint64_t own_steps;                  /* of this worker in this process */
+    uint64_t staleness_max; double staleness_mean; /* of this worker's gradients of this process, in the method's count */
 } tutti_figures;
 void tutti_engine_figures(tutti_engine *e, tutti_figures *figures);
 typedef struct tutti_event_record { uint64_t step; const char *kind, *text; } tutti_event_record;

@@ -4,14 +4,16 @@
    engine and ordered as gradients become ready; g is its gradient. A step is one or more passes (forward + backward).
    The client (trainer or PyTorch) calls the engine; the engine calls the hooks below; what a hook leaves NULL is done by the default
    named in its comment.
-     client thread: pass, need, done, step, agree        lane thread(s) or client thread: exchange
-   x and g belong to the client thread (and to the lane for the range of the piece it is exchanging). Hooks block as they like;
-   none allocates. A hook that fails ends the step and with it the run, with its sentence. */
+     client thread: pass, need, done, step, agree, hold, release        lane thread(s) or client thread: exchange        own threads: services
+   x and g belong to the client thread (and to the lane for the range of the piece it is exchanging). A service never touches x, g or the
+   optimiser: what it shares with the hooks is the method's own, under a monitor of the method's. Hooks and services block as they like;
+   none allocates. A hook or service that fails ends the run, with its sentence. */
 #ifndef TUTTI_METHOD_H
 #define TUTTI_METHOD_H
 #include "comm.h"
 #include "lane.h"
 #include "optim.h"
+#include "share.h"
 #include "topology.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
@@ -54,11 +56,22 @@ typedef struct tutti_pass {              /* the engine fills in the default, the
 enum {  /* traits: facts the engine and `tutti methods` act on */
     TUTTI_REPLICAS_EQUAL = 1,    /* x equal on all workers after each step: saved once, no averaging at the end */
     TUTTI_OWNS_UPDATE = 2,       /* does not use the run's optimiser */
-    TUTTI_GOES_ON = 4            /* survives a lost member */
+    TUTTI_GOES_ON = 4,           /* survives a lost member */
+    TUTTI_OWN_PACE = 8           /* asynchronous: no worker waits for another's step. A step is one gradient computation by whoever is free; no
+                                    `exchange`, no collectives in its hooks but in agree, hold and release */
 };
 
 typedef struct tutti_axes { const char *topology, *synchrony, *codec, *schedule, *placement, *update; } tutti_axes; /* DESIGN section 2 */
 typedef struct tutti_method tutti_method;
+/* A thread of the method's on every worker, from the first step to the end: an averager, a server. Between steps the engine may bring all services of
+   all workers to rest, with no message of theirs under way (engine.h, *quiet*): for a checkpoint, an evaluation, the end. They rest in the two calls
+   marked [safe] below and nowhere else, and leave them with TUTTI_CLOSED at the end, so a method has no shutdown code. */
+typedef struct tutti_service {
+    const char *name;                    /* of the thread, 10 bytes count */
+    tutti_status (*run)(tutti_method *m, tutti_error *err); /* over with OK or TUTTI_CLOSED; returns at once where a worker has nothing to do */
+} tutti_service;
+enum { TUTTI_SERVICES_MOST = 4 };
+
 typedef struct tutti_method_ops {
     const char *name, *title, *authors, *family, *sheet;
     int year;
@@ -67,6 +80,7 @@ typedef struct tutti_method_ops {
     const tutti_option *options;         /* into self; NULL: none */
     size_t self_bytes;
     unsigned traits;
+    const tutti_service *services;       /* ends with a NULL name; NULL: none */
     /* Declares state, sets m->piece_bytes, m->first_piece_bytes, m->lane_width, and refuses bad combinations. No memory, no messages yet. */
     tutti_status (*declare)(tutti_method *m, tutti_plan *plan, tutti_error *err);
     tutti_status (*open)(tutti_method *m, tutti_error *err);   /* all members; x is rank 0's on all; may communicate */
@@ -83,6 +97,10 @@ typedef struct tutti_method_ops {
     /* Leave the same model in x of all workers (all call it): at the end, before an evaluation or an export. Must not change what training
        goes on from when it is not the end: the engine keeps x for it. Default: mean of x unless REPLICAS_EQUAL. */
     tutti_status (*agree)(tutti_method *m, tutti_error *err);
+    /* All is quiet: put into x and declared state what has to survive. / Services are about to run, for the first time, after a load or after a
+       hold: take it from there; none of them runs yet on any worker, so no tutti_call. Default: nothing. */
+    tutti_status (*hold)(tutti_method *m, tutti_error *err);
+    tutti_status (*release)(tutti_method *m, tutti_error *err);
 } tutti_method_ops;
 
 struct tutti_method {            /* written by the engine unless noted; read by hooks */
@@ -98,9 +116,10 @@ struct tutti_method {            /* written by the engine unless noted; read by 
     int lane_width;              /* declare() may set; default 1 */
     size_t piece_bytes, first_piece_bytes; /* declare() may set; default 25 MiB, 1 MiB */
     tutti_rng rng;               /* stream = rank + 1, step = step: per worker; set stream 0 for shared draws */
-    uint64_t step, epoch;        /* steps done; epoch of this step's samples */
+    uint64_t step, epoch;        /* steps done, by all workers on average under OWN_PACE (rng.step: gradients computed by all); epoch of this step's samples */
     int64_t samples;             /* mine in this step */
-    double weight;               /* my samples / all samples of this step */
+    double weight;               /* my samples / all samples of this step; 1 under OWN_PACE */
+    const tutti_share *share;    /* who computes how much of a step: share.h */
     double loss;                 /* mean over my samples of this step so far */
     double lr;                   /* of this step */
     void *engine;                /* engine's own */
@@ -112,14 +131,26 @@ const tutti_method_ops *tutti_method_find(const char *name);
 /* ---- what hooks may ask of the engine ---- */
 tutti_rate tutti_rate_now(const tutti_method *m);                 /* lr, scale 1, t = step + 1 */
 tutti_status tutti_base_step(tutti_method *m, tutti_error *err);  /* vote on non-finite gradients, clip, update */
+/* The same on x (n) instead of m->x, the update alone under `door` (NULL: none), the learning rate times `factor`. */
+tutti_status tutti_base_step_on(tutti_method *m, float *x, tutti_monitor *door, double factor, tutti_error *err);
+void tutti_stale(tutti_method *m, uint64_t staleness);            /* of the gradient of this step, in the method's own count: summary's staleness_max, staleness_mean */
 tutti_status tutti_average(tutti_method *m, float *x, tutti_error *err); /* x := mean over the workers, plain fp32, blocks; client thread */
+/* all[r] := worker r's n values, mine among them. Blocks; client thread. */
+tutti_status tutti_gather(tutti_method *m, const float *mine, size_t n, float *all, tutti_error *err);
+/* What this worker has spent computing so far in this process, without any waiting or exchange, in ns: differences of it are times. Client thread. */
+int64_t tutti_computed_ns(const tutti_method *m);
+/* Who computes how much of a step: workers x batch x accumulate samples. By default `accumulate` passes of `batch` each, or the client's batch_of. A method that decides it
+   says so within declare(): the step is cut in passes of `samples` (which must divide it), all passes are dealt out evenly at first, and tutti_allot deals them anew: within open(), and within
+   step() from the next step on. passes_of: workers, not negative, summing to all passes; the same on all workers (not checked). The positions that a step uses do not change. A
+   checkpoint keeps the deal. */
+tutti_status tutti_allot_declare(tutti_method *m, tutti_plan *plan, int64_t samples, tutti_error *err);
+tutti_status tutti_allot(tutti_method *m, const int64_t *passes_of, tutti_error *err);
 /* Neighbour averaging over a graph spec, shared by all gossip methods. declare: within declare(); refuses the graph; its receive buffers become state.
    open: within open(); ahead: tutti_mix_start gets a thread of its own, unless the model is too small for that to pay or the run has no lanes. */
 typedef struct tutti_mixer tutti_mixer;
 tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan *plan, const char *graph, tutti_error *err);
 tutti_status tutti_mixer_open(tutti_mixer *mixer, bool ahead, tutti_error *err);
 void tutti_mixer_close(tutti_mixer *mixer);                       /* within close(); NULL-safe; waits for its thread */
-const tutti_graph *tutti_mixer_graph(const tutti_mixer *mixer);
 /* x := W_ii u + sum_j W_ij u_j with W of round k (x may be u; otherwise apart). Summed as a collective would: products rounded, then the tree over ascending rank, so
    the complete graph gives tutti_average's bits. Blocks for the neighbours of round k only. mass: NULL, or push-sum's weight, which travels and is mixed alike.
    All members mix the same rounds in the same order. Client thread. */
@@ -127,6 +158,20 @@ tutti_status tutti_mix(tutti_mixer *mixer, uint64_t k, const float *u, float *x,
 /* The same in two halves: between them u stays as it is and x is the mixer's. One at a time. Wait gives OK at once if nothing was started. */
 void tutti_mix_start(tutti_mixer *mixer, uint64_t k, const float *u, float *x);
 tutti_status tutti_mix_wait(tutti_mixer *mixer, tutti_error *err);
+
+/* ---- services: `service` is an index of ops->services ---- */
+/* [safe] The service's next round: blocks until a round is owed or, `free`, at once; TUTTI_CLOSED: the end. What is owed is done before all is quiet. */
+tutti_status tutti_round(tutti_method *m, int service, bool free, tutti_error *err);
+void tutti_owe(tutti_method *m, int service, int64_t rounds);     /* client thread */
+/* Client thread: blocks until at most that many rounds are owed or under way. */
+tutti_status tutti_await_rounds(tutti_method *m, int service, int64_t most, tutti_error *err);
+/* One request to the same service of another member, and its one reply, in place of which nothing else is received. Any thread; blocks. note: the
+   request's kind, a, b; on return the reply's. */
+tutti_status tutti_call(tutti_method *m, int service, int member, tutti_note *note, tutti_buffer request, tutti_buffer reply, tutti_error *err);
+/* [safe] The next request to this service, from any member, in order of arrival. TUTTI_CLOSED: the end. */
+tutti_status tutti_serve(tutti_method *m, int service, tutti_note *note, tutti_buffer room, tutti_error *err);
+/* Answers what tutti_serve gave, at any time, in any order; each once. answer: kind, a, b; NULL: zeros. */
+tutti_status tutti_reply(tutti_method *m, const tutti_note *request, const tutti_note *answer, tutti_buffer payload, tutti_error *err);
 void tutti_event(tutti_method *m, const char *kind, const char *format, ...) __attribute__((format(printf, 3, 4)));
 #ifdef __cplusplus
 }

@@ -14,15 +14,18 @@ typedef struct tutti_share {
     int64_t accumulate;           /* passes a step (A) */
     uint64_t seed;
     const int64_t *batch_of;      /* workers: samples of each in a pass, summing to workers x batch, for unequal workers; NULL: batch each. Borrowed */
+    const int64_t *passes_of;     /* workers: passes of each in a step, of `batch` samples; then A is not looked at; never with batch_of. NULL: A each. Borrowed */
 } tutti_share;
 int64_t tutti_share_batch(const tutti_share *s, int worker);          /* of a full pass */
-/* Cuts `total` in proportion to weight[0..workers) (finite, not negative, not all 0) by largest remainders, ties to the lower rank; each at least `least`
-   (workers x least <= total). */
+int64_t tutti_share_passes(const tutti_share *s, int worker);         /* of a full step; 0: that worker has none */
+/* Cuts `total` in proportion to weight[0..workers) (finite, not negative, not all 0) by largest remainders, ties to the lower rank; who would get less than
+   `least` gets `least`, and the others share the rest alike (workers x least <= total). */
 void tutti_share_apportion(int64_t total, int workers, const double *weight, int64_t least, int64_t *part);
-uint64_t tutti_share_steps(const tutti_share *s);                     /* steps an epoch: ceil(D / (workers B A)) */
+uint64_t tutti_share_steps(const tutti_share *s);                     /* steps an epoch: ceil(D / (workers B A)); with passes_of: ceil(D / (their sum x B)) */
 /* Step `step` counted from the run's beginning. Full step: worker r, pass a, slot b has position (a workers + r) B + b of the step's. The last
    step of an epoch has T <= workers B A samples: worker r takes floor(T / workers) and one more if r < T mod workers, contiguous by rank, in passes
-   of at most B. With batch_of, B_q for worker q: the same positions cut at the sums of B_q, and of a last step [T S_r / S, T S_(r+1) / S) with S_r the sum below r. Gives the samples of this worker's pass (0: none) and the first position within the epoch; *epoch. */
+   of at most B. With batch_of, B_q for worker q: the same positions cut at the sums of B_q, and of a last step [T S_r / S, T S_(r+1) / S) with S_r the sum below r. With passes_of: pass a of all who have
+   it stands before pass a + 1 of any, by rank; a last step as with batch_of, S_r the sum of passes below r. Gives the samples of this worker's pass (0: none) and the first position within the epoch; *epoch. */
 int64_t tutti_share_pass(const tutti_share *s, uint64_t step, int worker, int64_t pass, uint64_t *epoch, uint64_t *position);
 int64_t tutti_share_step(const tutti_share *s, uint64_t step, int worker); /* samples of that worker in that step; worker -1: of all */
 uint64_t tutti_share_sample(const tutti_share *s, uint64_t epoch, uint64_t position); /* the shuffled sample's index */

@@ -29,6 +29,13 @@ void tutti_graph_round(const tutti_graph *graph, uint64_t k, int i, int *in, dou
    "doubly-stochastic", "bipartite" (two roles, no edge within one), "connected" (over the period), "exact" (a period ends at the mean, to rounding; false for more
    than TUTTI_GRAPH_GAP_MAX members). Any other word: false. Allocates; false when there is no memory. */
 bool tutti_graph_is(const tutti_graph *graph, const char *property);
+/* Two roles for methods in which one asks and one answers (ad-psgd.md): who asks waits only for who never waits, so nobody can wait in a ring. Members of odd
+   index ask; where the edges between odd and even do not connect everybody, breadth-first levels from member 0 decide, which connect any connected
+   graph and are its two colours if it is bipartite. Edges of all rounds count, in either direction; those within a role are left out.
+   asks: size. *left_out: how many edges that is. Allocates. */
+tutti_status tutti_graph_roles(const tutti_graph *graph, bool *asks, int *left_out, tutti_error *err);
+/* Whom member i may meet: its neighbours of all rounds, in either direction, ascending; of the other role only, unless asks is NULL. partner: room for all other members. Allocates. */
+tutti_status tutti_graph_partners(const tutti_graph *graph, const bool *asks, int i, int *partner, int *partners, tutti_error *err);
 /* 1 - the factor by which one period shrinks the distance from the mean at least: the second singular value of the product of the period's W. For static
    graphs that is |lambda_2|, eigenvalues by modulus (all families here are normal matrices). Full matrices: 16 n^2 bytes, O(n^3). */
 tutti_status tutti_graph_gap(const tutti_graph *graph, double *gap, tutti_error *err);

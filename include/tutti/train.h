@@ -10,17 +10,23 @@ extern "C" {
 #endif
 
 typedef struct tutti_train_config {
-    const char *model, *data, *method, *optimizer, *lr_schedule, *transport, *target, *out, *resume, *slow, *batch_share;
+    const char *model, *data, *method, *optimizer, *lr_schedule, *transport, *target, *out, *resume, *slow, *batch_share, *platform, *collective;
     int64_t n, epochs, steps, batch, accumulate, seed, threads, report_every, eval_every, checkpoint_every, checkpoint_keep;
-    double clip_norm;
+    double clip_norm, step_time;
     int on_loss, nonfinite;
     bool final_eval, trace, quiet;
 } tutti_train_config;
 extern const tutti_option tutti_train_options[];
 enum { TUTTI_ON_LOSS_STOP, TUTTI_ON_LOSS_CONTINUE };
 
-/* What the option bounds cannot say: combinations, the target's form, --on-loss continue where the method cannot. Fills in threads = 0. Cheap. */
+/* A synthetic problem (problem.h) is a model with its data: where one of the two was not given, the other names it; where both are the same problem, options given to
+   one of them hold for both. Changes nothing else; before tutti_train_check, which refuses pairs that do not fit. */
+void tutti_train_pair(tutti_train_config *config, bool model_given, bool data_given);
+/* What the option bounds cannot say: combinations, the target's form, --on-loss continue where the method cannot. Fills in threads = 0. Loads the transport's plug-in
+   where platform or step-time needs it. */
 tutti_status tutti_train_check(tutti_train_config *config, int cores, tutti_error *err);
+/* The transport with the platform in it, for the world: "sim(platform=...)". tutti_free it. Refuses a platform where the transport has none or another. */
+tutti_status tutti_train_transport(const tutti_train_config *config, char **spec, tutti_error *err);
 /* Makes the output directory; refuses one that already holds checkpoints of another run. Once, before workers start. */
 tutti_status tutti_train_prepare(tutti_runtime *rt, const tutti_train_config *config, tutti_error *err);
 

@@ -9,12 +9,24 @@
 /* Draws of the order have a stream of their own; part of what a resumed run relies on. */
 #define ORDER_STREAM UINT64_C(0x6f72646572) /* "order" */
 
+/* Passes of all workers in a full step, where they are counted one by one. */
+static uint64_t all_passes(const tutti_share *s)
+{
+    uint64_t sum = 0;
+
+    for (int q = 0; q < s->workers; q++)
+        sum += (uint64_t)s->passes_of[q];
+    return sum;
+}
+
 /* Samples a full step uses. Too large a product is as good as all samples: every step is then an epoch's last. */
 static uint64_t full_step(const tutti_share *s)
 {
     size_t g;
 
     assert(s->workers > 0 && s->batch > 0 && s->accumulate > 0);
+    if (s->passes_of != NULL)
+        return tutti_size_mul((size_t)s->batch, (size_t)all_passes(s), &g) ? g : UINT64_MAX;
     if (!tutti_size_mul((size_t)s->batch, (size_t)s->accumulate, &g) || !tutti_size_mul(g, (size_t)s->workers, &g))
         return UINT64_MAX;
     return g;
@@ -43,15 +55,33 @@ int64_t tutti_share_batch(const tutti_share *s, int worker)
     return s->batch_of != NULL ? s->batch_of[worker] : s->batch;
 }
 
-/* Samples of a pass that workers below this one have. */
+int64_t tutti_share_passes(const tutti_share *s, int worker)
+{
+    return s->passes_of != NULL ? s->passes_of[worker] : s->accumulate;
+}
+
+/* What workers below this one have: samples of a pass, or with passes_of passes. */
 static uint64_t below(const tutti_share *s, int worker)
+{
+    const int64_t *of = s->passes_of != NULL ? s->passes_of : s->batch_of;
+    uint64_t sum = 0;
+
+    if (of == NULL)
+        return (uint64_t)worker * (uint64_t)s->batch;
+    for (int q = 0; q < worker; q++)
+        sum += (uint64_t)of[q];
+    return sum;
+}
+
+/* Passes of a full step that stand before pass `pass` of this worker. */
+static uint64_t passes_before(const tutti_share *s, int worker, int64_t pass)
 {
     uint64_t sum = 0;
 
-    if (s->batch_of == NULL)
-        return (uint64_t)worker * (uint64_t)s->batch;
-    for (int q = 0; q < worker; q++)
-        sum += (uint64_t)s->batch_of[q];
+    for (int q = 0; q < s->workers; q++) {
+        const int64_t has = s->passes_of[q];
+        sum += (uint64_t)(has < pass ? has : pass) + (q < worker && has > pass);
+    }
     return sum;
 }
 
@@ -64,11 +94,10 @@ static uint64_t scale(uint64_t a, uint64_t b, uint64_t c)
 /* A worker's part of a last step of `total` samples: contiguous, the first total mod workers have one more. */
 static uint64_t tail_part(const tutti_share *s, uint64_t total, int worker, uint64_t *first)
 {
-    const uint64_t pass = (uint64_t)s->workers * (uint64_t)s->batch;
-
-    if (s->batch_of != NULL) {
-        *first = scale(total, below(s, worker), pass);
-        return scale(total, below(s, worker + 1), pass) - *first;
+    if (s->batch_of != NULL || s->passes_of != NULL) {
+        const uint64_t all = below(s, s->workers);
+        *first = scale(total, below(s, worker), all);
+        return scale(total, below(s, worker + 1), all) - *first;
     }
     const uint64_t each = total / (uint64_t)s->workers, extra = total % (uint64_t)s->workers, r = (uint64_t)worker;
 
@@ -82,7 +111,11 @@ int64_t tutti_share_pass(const tutti_share *s, uint64_t step, int worker, int64_
     const uint64_t total = step_place(s, step, epoch, &first), b = (uint64_t)tutti_share_batch(s, worker), a = (uint64_t)pass;
     uint64_t part, used;
 
-    assert(worker >= 0 && worker < s->workers && pass >= 0 && pass < s->accumulate);
+    assert(worker >= 0 && worker < s->workers && pass >= 0 && (s->passes_of != NULL || pass < s->accumulate));
+    if (total == full_step(s) && s->passes_of != NULL) {
+        *position = first + passes_before(s, worker, pass) * b;
+        return pass < s->passes_of[worker] ? (int64_t)b : 0;
+    }
     if (total == full_step(s)) {
         *position = first + a * (uint64_t)s->workers * (uint64_t)s->batch + below(s, worker);
         return (int64_t)b;
@@ -103,7 +136,7 @@ int64_t tutti_share_step(const tutti_share *s, uint64_t step, int worker)
         return (int64_t)total;
     if (total < full_step(s))
         return (int64_t)tail_part(s, total, worker, &first);
-    return tutti_share_batch(s, worker) * s->accumulate;
+    return tutti_share_batch(s, worker) * tutti_share_passes(s, worker);
 }
 
 uint64_t tutti_share_sample(const tutti_share *s, uint64_t epoch, uint64_t position)
@@ -116,29 +149,40 @@ uint64_t tutti_share_sample(const tutti_share *s, uint64_t epoch, uint64_t posit
 
 void tutti_share_apportion(int64_t total, int workers, const double *weight, int64_t least, int64_t *part)
 {
-    const int64_t free_part = total - least * workers;
-    int64_t left = free_part;
-    double sum = 0;
+    double limit = -1, sum = 0; /* weights up to the limit get the least; sum: of the others */
+    int64_t open = total, left; /* what the others share */
+    bool found = true;
 
-    assert(workers > 0 && free_part >= 0);
-    for (int r = 0; r < workers; r++)
-        sum += weight[r];
-    for (int r = 0; r < workers; r++) {
-        part[r] = (int64_t)((double)free_part * (weight[r] / sum));
-        left -= part[r];
+    assert(workers > 0 && least >= 0 && total >= least * workers);
+    while (found) { /* who gets the least takes from the others' due, so look again */
+        double next = limit;
+        open = total;
+        sum = 0;
+        for (int r = 0; r < workers; r++) {
+            open -= weight[r] > limit ? 0 : least;
+            sum += weight[r] > limit ? weight[r] : 0;
+        }
+        for (int r = 0; r < workers; r++)
+            if (weight[r] > next && (double)open * (weight[r] / sum) < (double)least)
+                next = weight[r];
+        found = next > limit;
+        limit = next;
     }
-    for (; left != 0; left -= left > 0 ? 1 : -1) { /* the furthest from its due gets the next one; rounding may also have given one too many */
+    left = open;
+    for (int r = 0; r < workers; r++) {
+        part[r] = weight[r] > limit ? (int64_t)((double)open * (weight[r] / sum)) : least;
+        left -= weight[r] > limit ? part[r] : 0;
+    }
+    for (; left != 0 && sum > 0; left -= left > 0 ? 1 : -1) { /* the furthest from its due gets the next one; rounding may also have given one too many */
         int who = 0;
         double most = -INFINITY;
         for (int r = 0; r < workers; r++) {
-            const double off = (left > 0 ? 1 : -1) * ((double)free_part * (weight[r] / sum) - (double)part[r]);
-            if (off > most && (left > 0 || part[r] > 0)) {
+            const double off = (left > 0 ? 1 : -1) * ((double)open * (weight[r] / sum) - (double)part[r]);
+            if (weight[r] > limit && off > most && (left > 0 || part[r] > least)) {
                 most = off;
                 who = r;
             }
         }
         part[who] += left > 0 ? 1 : -1;
     }
-    for (int r = 0; r < workers; r++)
-        part[r] += least;
 }

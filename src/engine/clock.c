@@ -75,7 +75,7 @@ void tutti_engine_figures(tutti_engine *e, tutti_figures *f)
     uint64_t bytes, messages;
     int64_t end = c->ended_ns;
 
-    *f = (tutti_figures){ .steps = e->progress.step, .samples = e->progress.samples, .skipped = e->progress.skipped };
+    *f = (tutti_figures){ .gradients = e->own_pace ? e->pace.agreed : e->progress.step, .steps = e->progress.step, .samples = e->progress.samples, .skipped = e->progress.skipped, .own_steps = e->steps_here };
     if (c->started_ns == 0)
         return;
     if (c->running) { /* bring the account up to date */
@@ -96,6 +96,34 @@ void tutti_engine_figures(tutti_engine *e, tutti_figures *f)
         tutti_world_sent(e->world, TUTTI_ANY, &bytes, &messages);
     f->bytes_sent = bytes - c->bytes_at_start - c->bytes_aside;
     f->messages_sent = messages - c->messages_at_start - c->messages_aside;
+    if (e->own_pace || e->services.n > 0) {
+        f->staleness_max = e->services.stale_max;
+        f->staleness_mean = e->services.stale_n > 0 ? e->services.stale_sum / e->services.stale_n : 0;
+        if (e->services.monitor != NULL)
+            tutti_lock(e->services.monitor);
+        f->messages_sent -= e->services.aside;
+        f->comm_ns += e->services.comm_ns;
+        if (e->services.monitor != NULL)
+            tutti_unlock(e->services.monitor);
+    }
+}
+
+void tutti_stale(tutti_method *m, uint64_t staleness)
+{
+    tutti_engine *e = m->engine;
+
+    if (staleness > e->services.stale_max)
+        e->services.stale_max = staleness;
+    e->services.stale_sum += (double)staleness;
+    e->services.stale_n++;
+}
+
+int64_t tutti_computed_ns(const tutti_method *m)
+{
+    const tutti_engine *e = m->engine;
+    const tutti_engine_clock *c = &e->clock;
+
+    return c->spent_ns[TUTTI_DOING_COMPUTE] + (c->running && c->doing == TUTTI_DOING_COMPUTE ? tutti_now_ns(e->rt) - c->since_ns : 0);
 }
 
 void tutti_engine_mark(tutti_engine *e, const char *what, int index, int thread, int64_t begin_ns, int64_t end_ns)

@@ -8,18 +8,20 @@
 
 static tutti_status keep_texts(tutti_engine *e, const tutti_engine_options *options, tutti_error *err)
 {
-    const char *given[4] = { options->method, options->optimizer, options->lr_schedule, options->fingerprint };
-    static const char *const fallback[4] = { "ddp", "sgd(lr=0.05,momentum=0.9)", "constant", "" };
+    const char *given[5] = { options->method, options->optimizer, options->lr_schedule, options->collective, options->fingerprint };
+    static const char *const fallback[5] = { "ddp", "sgd(lr=0.05,momentum=0.9)", "constant", "auto", "" };
 
-    for (int i = 0; i < 4; i++) {
-        e->text[i] = tutti_copy_text(given[i] != NULL && (given[i][0] != 0 || i == 3) ? given[i] : fallback[i]);
+    for (int i = 0; i < 5; i++) {
+        e->text[i] = tutti_copy_text(given[i] != NULL && (given[i][0] != 0 || i == 4) ? given[i] : fallback[i]);
         if (e->text[i] == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the engine");
     }
     e->options.method = e->text[0];
     e->options.optimizer = e->text[1];
     e->options.lr_schedule = e->text[2];
-    e->options.fingerprint = e->text[3];
+    e->options.collective = e->text[3];
+    e->options.fingerprint = e->text[4];
+    e->collective = strcmp(e->text[3], "auto") == 0 ? NULL : e->text[3];
     return TUTTI_OK;
 }
 
@@ -38,6 +40,8 @@ static tutti_status check_options(tutti_engine *e, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "accumulate is %lld; it must be from 1 to %d passes a step", (long long)o->accumulate, 1 << 20);
     if (!(o->clip_norm >= 0) || isinf(o->clip_norm))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "clip-norm is %g; it must be a positive norm, or 0 for no clipping", o->clip_norm);
+    if (e->collective != NULL)
+        TUTTI_TRY(tutti_fail_within(err, tutti_algorithm_check(e->collective, e->m.workers, err), "collective"));
     if (o->lane < -1 || o->lane > 64)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the lane width is %d; it must be -1 (none) to 64 threads", o->lane);
     global = o->batch * o->accumulate * e->m.workers;
@@ -66,8 +70,29 @@ static tutti_status choose_method(tutti_engine *e, const tutti_method_ops *const
     m->self = tutti_alloc(m->ops->self_bytes + (m->ops->self_bytes == 0), 1);
     if (m->self == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method '%s'", m->ops->name);
+    if (e->collective != NULL && m->ops->exchange == NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "collective is '%.80s', but method '%s' does not sum over the workers; leave it at auto", e->collective, m->ops->name);
     strcat(strcat(strcpy(what, "method '"), m->ops->name), "'");
     return tutti_spec_apply(e->method_spec, what, m->ops->options, m->self, err);
+}
+
+/* A method at its own pace takes gradients from one order, as a single worker would. */
+static tutti_status set_pace(tutti_engine *e, tutti_error *err)
+{
+    e->own_pace = e->m.ops->traits & TUTTI_OWN_PACE;
+    e->member = e->own_pace ? 0 : e->m.rank;
+    if (!e->own_pace)
+        return TUTTI_OK;
+    if (e->options.batch_of != NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' lets every worker go at its own pace, so there are no shares of a step to give out; leave batch-share "
+                          "away or take a synchronous method", e->m.ops->name);
+    e->share.workers = 1;
+    if (e->options.data_samples == 0)
+        e->share.samples = (uint64_t)(e->share.batch * e->share.accumulate);
+    if (e->share.batch * e->share.accumulate > UINT32_MAX)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "batch %lld x accumulate %lld is more than the %u samples that a step of '%s' may have", (long long)e->share.batch,
+                          (long long)e->share.accumulate, UINT32_MAX, e->m.ops->name);
+    return TUTTI_OK;
 }
 
 static tutti_status check_shares(const tutti_engine *e, const int64_t *batch_of, tutti_error *err)
@@ -102,6 +127,8 @@ static tutti_status declare_all(tutti_engine *e, tutti_error *err)
     if (e->options.batch_of != NULL)
         tutti_declare(e->plan, &(tutti_state){ .name = "engine.shares", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .count = (size_t)m->workers }, &e->batch_of);
     tutti_declare_value(e->plan, "engine.progress", TUTTI_SAME, &e->progress, sizeof e->progress);
+    if (e->own_pace)
+        tutti_declare_value(e->plan, "engine.own", TUTTI_OWN_ZERO, &e->own, sizeof e->own);
     if (!equal && m->workers > 1)
         tutti_declare_vector(e->plan, "engine.kept", TUTTI_SCRATCH, &e->kept);
     if (!(m->ops->traits & TUTTI_OWNS_UPDATE))
@@ -141,6 +168,7 @@ static tutti_status open_all(tutti_engine *e, const tutti_param *params, int n_p
         TUTTI_TRY(check_shares(e, e->options.batch_of, err));
     TUTTI_TRY(tutti_engine_place(e, params, n_params, err));
     TUTTI_TRY(choose_method(e, methods, err));
+    TUTTI_TRY(set_pace(e, err));
     TUTTI_TRY(declare_all(e, err));
     e->unit_began_ns = tutti_alloc(2 * (size_t)e->layout.n_units, sizeof *e->unit_began_ns);
     e->trace = tutti_alloc(e->options.trace_events + 1, sizeof *e->trace);
@@ -154,10 +182,13 @@ static tutti_status open_all(tutti_engine *e, const tutti_param *params, int n_p
         e->share.batch_of = e->batch_of;
         e->options.batch_of = NULL; /* it was the caller's */
     }
+    if (e->passes_of != NULL)
+        tutti_engine_deal(e);
     TUTTI_TRY(tutti_lane_open(&e->lane, e->rt, "lane", e->m.ops->exchange != NULL && e->m.workers > 1 ? e->m.lane_width : 0, err));
     if (e->m.ops->exchange == NULL || e->m.workers == 1)
         e->m.lane_width = 0;
     TUTTI_TRY(initial_values(e, err));
+    TUTTI_TRY(tutti_engine_services_open(e, err));
     return e->m.ops->open != NULL ? e->m.ops->open(&e->m, err) : TUTTI_OK;
 }
 
@@ -181,6 +212,7 @@ tutti_status tutti_engine_open_from(tutti_engine **out, tutti_world *world, cons
     e->m.rank = e->m.all.index;
     e->m.workers = e->m.all.size;
     e->m.rng = (tutti_rng){ e->options.seed, (uint64_t)e->m.rank + 1, 0 };
+    e->m.share = &e->share;
     e->m.engine = e;
     status = open_all(e, params, n_params, methods, err);
     if (status == TUTTI_OK)
@@ -194,6 +226,7 @@ void tutti_engine_close(tutti_engine *e)
 {
     if (e == NULL)
         return;
+    tutti_engine_services_close(e);
     tutti_lane_close(e->lane);
     if (e->m.ops != NULL && e->m.ops->close != NULL)
         e->m.ops->close(&e->m);
@@ -260,6 +293,11 @@ tutti_status tutti_engine_show(tutti_engine *e, tutti_error *err)
         return TUTTI_OK; /* it is the agreed model */
     if (e->stage != STAGE_READY)
         return out_of_order(err, "show");
+    status = tutti_engine_quiet(e, err);
+    if (status != TUTTI_OK) {
+        e->stage = STAGE_FAILED;
+        return status;
+    }
     if (e->kept != NULL)
         tutti_copy(e->m.device, e->m.n, e->m.x, e->kept);
     was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE); /* who looks at the model is not the method's cost */
@@ -303,7 +341,11 @@ tutti_status tutti_engine_finish(tutti_engine *e, tutti_error *err)
 
     if (e->stage != STAGE_READY)
         return out_of_order(err, "finish");
-    status = agree(e, err);
+    status = tutti_engine_quiet(e, err);
+    if (status == TUTTI_OK)
+        status = agree(e, err);
+    if (status == TUTTI_OK)
+        tutti_engine_services_close(e);
     if (e->clock.running)
         tutti_engine_clock_stop(e);
     e->stage = status == TUTTI_OK ? STAGE_FINISHED : STAGE_FAILED;

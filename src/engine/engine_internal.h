@@ -33,6 +33,20 @@ typedef struct tutti_engine_clock {
     uint64_t bytes_at_start, bytes_aside, bytes_since, messages_at_start, messages_aside, messages_since;
 } tutti_engine_clock;
 
+/* Under services.monitor, but for thread (client's) and what is constant. */
+typedef struct tutti_engine_service {
+    tutti_engine *engine;
+    tutti_status (*run)(tutti_method *m, tutti_error *err);
+    const char *name;
+    tutti_thread *thread;
+    bool resting, busy, ended;   /* busy: within a round */
+    int64_t owed;                /* rounds */
+} tutti_engine_service;
+
+typedef struct tutti_engine_call { tutti_request request, reply; bool pending; int64_t begin_ns; } tutti_engine_call; /* begun and not ended; stays where it is */
+
+typedef struct tutti_engine_customer { tutti_request answer; uint64_t given; } tutti_engine_customer; /* given: gradients, in this phase */
+
 struct tutti_engine {
     tutti_world *world;
     tutti_runtime *rt;
@@ -43,9 +57,11 @@ struct tutti_engine {
     tutti_lane *lane;
     tutti_share share;
     int64_t *batch_of;               /* workers; declared, if the shares are uneven; share.batch_of */
+    int64_t *passes_of;              /* workers; declared, if the method deals out the passes (allot.c); share.passes_of */
     tutti_engine_options options;    /* texts owned: see text[] */
-    char *text[4];                   /* method, optimizer, lr_schedule, fingerprint */
+    char *text[5];                   /* method, optimizer, lr_schedule, collective, fingerprint */
 
+    const char *collective;          /* of the workers' sums; NULL: chosen for each */
     tutti_layout layout;
     tutti_tensor *tensors;
     tutti_piece *pieces;
@@ -62,6 +78,34 @@ struct tutti_engine {
     bool *announced;                 /* n_tensors, in this pass */
     int *piece_of_tensor;
     double loss_sum;
+    bool own_pace;                   /* TUTTI_OWN_PACE */
+    int member;                      /* index in share: mine, or 0 of 1 at its own pace */
+    uint64_t steps_here;             /* this worker's, in this process */
+    struct { uint64_t steps, samples, skipped; } own; /* mine; declared under OWN_PACE */
+    struct {
+        bool drawn;                  /* gradient is to be computed */
+        uint64_t gradient;           /* of this step */
+        uint64_t agreed;             /* done by all at the last quiet */
+        double untold_samples, untold_loss; /* of my last step */
+        uint64_t until;              /* of this phase */
+        tutti_engine_call call;      /* for the gradient after this one */
+        tutti_heard heard;           /* worker 0's; under services.monitor */
+        tutti_engine_customer *customer; /* workers, of worker 0: given under services.monitor, answer the pool's */
+    } pace;
+    struct {
+        tutti_monitor *monitor;      /* NULL: no services */
+        tutti_engine_service at[TUTTI_SERVICES_MOST + 1];
+        int n, pool;                 /* pool: index of the engine's own */
+        bool held;                   /* client writes; not begun, or all is quiet, or about to be */
+        bool closing;
+        int64_t sent, received;      /* requests */
+        uint64_t tickets, aside;     /* aside: empty messages of the engine's own, not the method's */
+        int64_t comm_ns;
+        uint64_t stale_max; double stale_sum, stale_n; /* client's */
+        tutti_status status;         /* of the first service that failed */
+        tutti_error error;
+        tutti_group group;           /* the client's, for what is not the method's */
+    } services;
     bool values_changed;             /* x differs from the client's copies */
     bool told_unused;
 
@@ -78,8 +122,29 @@ struct tutti_engine {
 /* layout.c: tensors get their places, pieces are cut. */
 tutti_status tutti_engine_place(tutti_engine *e, const tutti_param *params, int n, tutti_error *err);
 tutti_status tutti_engine_cut(tutti_engine *e, tutti_error *err);
+/* allot.c */
+void tutti_engine_deal(tutti_engine *e);                            /* evenly, once there is memory for it */
+tutti_status tutti_engine_check_deal(const tutti_engine *e, const int64_t *passes_of, tutti_error *err);
 /* fingerprint.c */
 tutti_status tutti_engine_compare(tutti_engine *e, tutti_error *err);
+/* service.c */
+tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err);
+void tutti_engine_services_close(tutti_engine *e);
+tutti_status tutti_engine_services_look(tutti_engine *e, tutti_error *err); /* has one failed? its sentence */
+tutti_status tutti_engine_quiet(tutti_engine *e, tutti_error *err);         /* collective; nothing if all is quiet */
+tutti_status tutti_engine_go_on(tutti_engine *e, tutti_error *err);         /* collective; nothing if services run */
+tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, int index, int member, tutti_note *note, tutti_buffer request, tutti_buffer reply, tutti_error *err);
+tutti_status tutti_engine_call_end(tutti_engine *e, tutti_engine_call *call, tutti_note *note, tutti_error *err); /* note: the reply's */
+void tutti_engine_call_drop(tutti_engine *e, tutti_engine_call *call);
+tutti_port tutti_engine_reply_port(const tutti_note *request);
+int tutti_engine_member(const tutti_method *m, int rank);                   /* index in all */
+/* pace.c */
+tutti_status tutti_engine_pace_open(tutti_engine *e, tutti_error *err);
+void tutti_engine_pace_close(tutti_engine *e);                              /* when services have ended */
+tutti_status tutti_engine_pool(tutti_method *m, tutti_error *err);          /* worker 0's service */
+tutti_status tutti_engine_pace_agree(tutti_engine *e, tutti_error *err);    /* collective, all quiet */
+tutti_status tutti_engine_pace_begin(tutti_engine *e, uint64_t *step, tutti_error *err); /* the step of `share` that is mine now */
+void tutti_engine_pace_end(tutti_engine *e);
 /* clock.c */
 void tutti_engine_clock_start(tutti_engine *e);
 void tutti_engine_clock_stop(tutti_engine *e);

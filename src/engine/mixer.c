@@ -83,11 +83,6 @@ void tutti_mixer_close(tutti_mixer *mixer)
     tutti_free(mixer);
 }
 
-const tutti_graph *tutti_mixer_graph(const tutti_mixer *mixer)
-{
-    return mixer->graph;
-}
-
 /* ---- one round ---- */
 
 typedef struct round {

@@ -65,13 +65,15 @@ static tutti_status collect(const tutti_engine *e, items *list, bool reading, tu
 
 tutti_status tutti_engine_save(tutti_engine *e, const char *directory, const char *facts, int keep, tutti_error *err)
 {
-    const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE);
+    tutti_doing was;
     items list = { 0 };
     tutti_status status;
 
     if (e->stage != STAGE_READY && e->stage != STAGE_FINISHED)
-        status = tutti_fail(err, TUTTI_ERR_STATE, 0, "save is legal between steps only (engine.h)");
-    else
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "save is legal between steps only (engine.h)");
+    status = tutti_engine_quiet(e, err);
+    was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE);
+    if (status == TUTTI_OK)
         status = collect(e, &list, false, err);
     if (status == TUTTI_OK)
         status = tutti_checkpoint_save(e->world, directory, e->progress.step, list.at, list.count, facts, keep, err);
@@ -94,6 +96,10 @@ tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tu
     status = collect(e, &list, true, err);
     if (status == TUTTI_OK)
         status = tutti_checkpoint_read(checkpoint, list.at, list.count, err);
+    if (status == TUTTI_OK && e->passes_of != NULL)
+        status = tutti_fail_within(err, tutti_engine_check_deal(e, e->passes_of, err), "the checkpoint was saved with another cut of a step");
+    if (status == TUTTI_OK && e->own_pace)
+        status = tutti_engine_pace_agree(e, err);
     tutti_free(list.at);
     e->m.step = e->progress.step;
     e->values_changed = true;

@@ -64,6 +64,7 @@ static void start_piece(tutti_engine *e, int k)
     tutti_piece *p = &e->pieces[k];
 
     p->group = tutti_group_keyed(&e->m.all, (uint64_t)k + 1, (uint32_t)e->progress.step);
+    p->group.algorithm = e->collective;
     s->job.run = exchange;
     s->job.owner = s;
     s->job.index = k;
@@ -112,23 +113,27 @@ static tutti_status settle(tutti_engine *e, tutti_error *err)
 
 /* ---- passes ---- */
 
-static void begin_step(tutti_engine *e)
+static tutti_status begin_step(tutti_engine *e, tutti_error *err)
 {
     tutti_method *m = &e->m;
-    int64_t all = tutti_share_step(&e->share, e->progress.step, -1);
+    uint64_t step;
+    int64_t all;
 
-    m->samples = tutti_share_step(&e->share, e->progress.step, m->rank);
+    TUTTI_TRY(tutti_engine_pace_begin(e, &step, err));
+    all = tutti_share_step(&e->share, step, -1);
+    m->samples = tutti_share_step(&e->share, step, e->member);
     m->weight = all > 0 ? (double)m->samples / (double)all : 0;
     m->step = e->progress.step;
-    m->rng.step = m->step;
+    m->rng.step = step;
     m->loss = 0;
     if (m->optim != NULL)
         m->lr = tutti_optim_lr(m->optim) * tutti_lr_schedule_factor(e->schedule, m->step);
     e->loss_sum = 0;
-    e->passes = m->samples > 0 ? (m->samples + tutti_share_batch(&e->share, m->rank) - 1) / tutti_share_batch(&e->share, m->rank) : 1;
+    e->passes = m->samples > 0 ? (m->samples + tutti_share_batch(&e->share, e->member) - 1) / tutti_share_batch(&e->share, e->member) : 1;
     e->pass.index = -1;
     e->exchanged = false;
     e->stage = STAGE_BETWEEN;
+    return TUTTI_OK;
 }
 
 /* Client memory <- x, where the client has its own. */
@@ -148,14 +153,21 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
 
     memset(pass, 0, sizeof *pass);
     if (e->stage == STAGE_READY) {
+        tutti_status status;
         tutti_engine_clock_start(e);
-        begin_step(e);
+        status = tutti_engine_go_on(e, err);
+        if (status == TUTTI_OK)
+            status = tutti_engine_services_look(e, err);
+        if (status == TUTTI_OK)
+            status = begin_step(e, err);
+        if (status != TUTTI_OK)
+            return failed(e, status);
     } else if (e->stage != STAGE_BETWEEN)
         return wrong(err, "pass", e->stage == STAGE_PASS ? "before passed" : e->stage == STAGE_SHOWN ? "before resume" : "after the end or a failure");
     next.index = e->pass.index + 1;
     if (next.index == e->passes)
         return TUTTI_CLOSED;
-    next.samples = tutti_share_pass(&e->share, e->progress.step, e->m.rank, next.index, &next.epoch, &next.position);
+    next.samples = tutti_share_pass(&e->share, e->m.rng.step, e->member, next.index, &next.epoch, &next.position);
     next.divisor = e->m.samples;
     next.keep = next.index > 0;
     next.same_values = next.index > 0;
@@ -292,6 +304,11 @@ static tutti_status vote(tutti_engine *e, int64_t *who, tutti_error *err)
 
 tutti_status tutti_base_step(tutti_method *m, tutti_error *err)
 {
+    return tutti_base_step_on(m, m->x, NULL, 1, err);
+}
+
+tutti_status tutti_base_step_on(tutti_method *m, float *x, tutti_monitor *door, double factor, tutti_error *err)
+{
     tutti_engine *e = m->engine;
     tutti_rate rate = tutti_rate_now(m);
 
@@ -311,7 +328,7 @@ tutti_status tutti_base_step(tutti_method *m, tutti_error *err)
             const int n = e->layout.n_tensors;
             tutti_event(m, "nonfinite", "worker %d: the gradient of %s is not finite in step %llu; the step was left out", (int)((who - 1) / n),
                         e->tensors[(who - 1) % n].name, (unsigned long long)m->step);
-            e->progress.skipped++;
+            (*(e->own_pace ? &e->own.skipped : &e->progress.skipped))++;
             return TUTTI_OK;
         }
     }
@@ -320,8 +337,13 @@ tutti_status tutti_base_step(tutti_method *m, tutti_error *err)
         if (coefficient < 1)
             rate.scale = coefficient;
     }
+    rate.lr *= factor;
+    if (door != NULL)
+        tutti_lock(door);
     if (m->optim != NULL)
-        tutti_update(m->optim, 0, m->n, m->x, m->g, &rate);
+        tutti_update(m->optim, 0, m->n, x, m->g, &rate);
+    if (door != NULL)
+        tutti_unlock(door);
     return TUTTI_OK;
 }
 
@@ -342,9 +364,7 @@ tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err)
     if (e->options.trace_events > 0)
         tutti_engine_mark(e, "update", 0, 0, begin, tutti_now_ns(e->rt));
     e->values_changed = true;
-    e->progress.samples += (uint64_t)tutti_share_step(&e->share, e->progress.step, -1);
-    e->progress.step++;
-    m->step = e->progress.step;
+    tutti_engine_pace_end(e);
     e->stage = STAGE_READY;
     return TUTTI_OK;
 }
@@ -354,9 +374,24 @@ tutti_status tutti_average(tutti_method *m, float *x, tutti_error *err)
     tutti_engine *e = m->engine;
     const tutti_doing was = tutti_engine_expose(e);
     const int64_t begin = tutti_now_ns(e->rt);
-    const tutti_status status = tutti_allreduce(&m->all, TUTTI_MEAN, tutti_f32(m->device, x, m->layout->used), err);
+    tutti_status status;
 
+    m->all.algorithm = e->collective;
+    status = tutti_allreduce(&m->all, TUTTI_MEAN, tutti_f32(m->device, x, m->layout->used), err);
+    m->all.algorithm = NULL;
     tutti_engine_comm(e, "average", 0, begin, tutti_now_ns(e->rt));
+    tutti_engine_doing(e, was);
+    return status;
+}
+
+tutti_status tutti_gather(tutti_method *m, const float *mine, size_t n, float *all, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    const tutti_doing was = tutti_engine_expose(e);
+    const int64_t begin = tutti_now_ns(e->rt);
+    const tutti_status status = tutti_allgather(&m->all, tutti_host((float *)(uintptr_t)mine, n, TUTTI_F32), tutti_host(all, n * (size_t)m->workers, TUTTI_F32), err);
+
+    tutti_engine_comm(e, "gather", 0, begin, tutti_now_ns(e->rt));
     tutti_engine_doing(e, was);
     return status;
 }

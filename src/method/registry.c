@@ -3,13 +3,17 @@
 
 #include "tutti/method.h"
 
-extern const tutti_method_ops tutti_method_d_psgd, tutti_method_ddp, tutti_method_local_sgd, tutti_method_single;
+extern const tutti_method_ops tutti_method_ad_psgd, tutti_method_d_psgd, tutti_method_ddp, tutti_method_hetero_ring, tutti_method_local_sgd, tutti_method_single,
+    tutti_method_stragglar;
 
 const tutti_method_ops *const tutti_methods[] = {
     &tutti_method_single,
     &tutti_method_ddp,
     &tutti_method_local_sgd,
     &tutti_method_d_psgd,
+    &tutti_method_ad_psgd,
+    &tutti_method_hetero_ring,
+    &tutti_method_stragglar,
     NULL
 };
 

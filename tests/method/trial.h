@@ -22,6 +22,8 @@ typedef struct trial {
     int steps;
     size_t count[TRIAL_TENSORS];
     float (*gradient)(int rank, uint64_t step, size_t i, float x);
+    bool asks;                   /* by tutti_engine_more: steps x workers gradients in all; models are left at the end only */
+    int done[TRIAL_RANKS];       /* steps of each */
     bool show;                   /* look at the agreed model after every step: must disturb nothing */
     const tutti_method_ops *const *methods; /* NULL: the registry */
     float *x[TRIAL_RANKS][TRIAL_STEPS + 1]; /* after each step; the last: agreed at the end. d elements */
@@ -100,9 +102,17 @@ static inline tutti_status trial_train(trial *t, tutti_engine *e, tutti_world *w
         t->workers = m->workers;
     for (int to = 0; to < m->workers; to++)
         tutti_world_sent(world, to, &bytes[to], &messages[to]);
-    for (int s = 0; s < t->steps; s++) {
+    t->done[rank] = 0;
+    for (int s = 0; t->asks || s < t->steps; s++) {
+        bool more = true;
+        if (t->asks)
+            TUTTI_TRY(tutti_engine_more(e, (uint64_t)(t->steps * m->workers), &more, err));
+        if (!more)
+            break;
         TUTTI_TRY(trial_step(t, e, err));
-        memcpy(t->x[rank][s], m->x, trial_size(t) * sizeof(float));
+        t->done[rank]++;
+        if (!t->asks)
+            memcpy(t->x[rank][s], m->x, trial_size(t) * sizeof(float));
         if (t->show) {
             TUTTI_TRY(tutti_engine_show(e, err));
             TUTTI_TRY(tutti_engine_resume(e, err));

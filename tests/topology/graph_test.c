@@ -336,6 +336,85 @@ static void what_cannot_be_is_refused_with_what_would_do(void **state)
     }
 }
 
+static bool meet(const tutti_graph *g, int i, int j)
+{
+    int in[MOST], out[MOST], n_in, n_out;
+    double w[MOST], self;
+
+    for (uint64_t k = 0; k < tutti_graph_period(g); k++) {
+        tutti_graph_round(g, k, i, in, w, &n_in, out, w, &n_out, &self);
+        for (int a = 0; a < n_in; a++)
+            if (in[a] == j)
+                return true;
+        for (int a = 0; a < n_out; a++)
+            if (out[a] == j)
+                return true;
+    }
+    return false;
+}
+
+/* Whom each member may meet: only across roles, both say so, everybody is connected with everybody, and nothing but edges within a role is left out. */
+static void roles_connect_every_graph_and_nobody_asks_one_who_asks(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(specs); k++)
+        for (int n = 2; n <= 17; n++) {
+            tutti_graph *g = graph_or_null(specs[k], n);
+            bool asks[MOST], reached[MOST] = { true };
+            int partner[MOST][MOST], partners[MOST], left_out, within = 0, many = 1;
+            if (g == NULL)
+                continue;
+            assert_int_equal(tutti_graph_roles(g, asks, &left_out, NULL), TUTTI_OK);
+            for (int i = 0; i < n; i++) {
+                int expected = 0;
+                assert_int_equal(tutti_graph_partners(g, asks, i, partner[i], &partners[i], NULL), TUTTI_OK);
+                for (int j = 0; j < n; j++)
+                    if (i != j && (meet(g, i, j) || meet(g, j, i))) {
+                        if (asks[i] == asks[j])
+                            within += i < j;
+                        else
+                            assert_int_equal(partner[i][expected++], j);
+                    }
+                assert_int_equal(partners[i], expected);
+                assert_true(partners[i] > 0);
+            }
+            assert_int_equal(left_out, within);
+            for (int turn = 0; turn < n; turn++)
+                for (int i = 0; i < n; i++)
+                    for (int a = 0; reached[i] && a < partners[i]; a++) {
+                        many += !reached[partner[i][a]];
+                        reached[partner[i][a]] = true;
+                    }
+            if (many != n)
+                fail_msg("%s of %d: roles connect %d members only", specs[k], n, many);
+            if (tutti_graph_is(g, "bipartite"))
+                assert_int_equal(left_out, 0);
+            tutti_graph_close(g);
+        }
+}
+
+static void an_odd_ring_loses_one_edge_and_a_star_asks_its_middle(void **state)
+{
+    tutti_graph *g = graph("ring", 7);
+    bool asks[MOST];
+    int left_out;
+
+    (void)state;
+    assert_int_equal(tutti_graph_roles(g, asks, &left_out, NULL), TUTTI_OK);
+    assert_int_equal(left_out, 1);
+    tutti_graph_close(g);
+    g = graph("star", 6);
+    assert_int_equal(tutti_graph_roles(g, asks, &left_out, NULL), TUTTI_OK);
+    assert_int_equal(left_out, 0);
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(asks[i], i > 0);
+    tutti_graph_close(g);
+    g = graph("ring", 1);
+    assert_int_equal(tutti_graph_roles(g, asks, &left_out, NULL), TUTTI_OK);
+    assert_int_equal(left_out, 0);
+    tutti_graph_close(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -347,6 +426,8 @@ int main(void)
         cmocka_unit_test(properties_are_those_of_the_graph),
         cmocka_unit_test(neighbours_are_those_of_the_sheet),
         cmocka_unit_test(random_graphs_are_drawn_by_their_seed_alone),
+        cmocka_unit_test(roles_connect_every_graph_and_nobody_asks_one_who_asks),
+        cmocka_unit_test(an_odd_ring_loses_one_edge_and_a_star_asks_its_middle),
         cmocka_unit_test(what_cannot_be_is_refused_with_what_would_do),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,231 @@
+/* pace.c: which step a worker takes next. Workers that step together count for themselves. Under TUTTI_OWN_PACE gradients are handed out one by one by
+   worker 0, in the order of the data, to whoever asks: so an epoch is every sample once, by whoever, a run is exactly as many gradients as was asked
+   for, and a slow worker holds up nobody but the very end. Two empty messages a gradient, which the figures leave out as bookkeeping: a worker asks for its next
+   gradient when it begins one, so their way is hidden behind the computation. Nothing is given ahead to a worker that, at the pace so far, would not come back for
+   it before the others are through with the rest: a slow one would sit on two of the last. The first gradient of each phase is given without asking, by rank. */
+#include <errno.h>
+#include <string.h>
+
+#include "engine_internal.h"
+
+/* In a request: kind: samples of my last step; a: until, or -1 - until if it is for later; b: bits of that step's loss. In the reply: a: the gradient, or one of: */
+enum { NOTHING_LEFT = -1, NOT_AHEAD = -2 };
+
+static void hear(tutti_engine *e, double samples, double loss_sum)
+{
+    e->pace.heard.samples += samples;
+    e->pace.heard.loss_sum += loss_sum;
+}
+
+/* The services' monitor is held. */
+static int64_t take(tutti_engine *e, int member, uint64_t until, bool ahead)
+{
+    const uint64_t next = e->pace.heard.gradients;
+    tutti_engine_customer *c = &e->pace.customer[member];
+
+    if (next >= until)
+        return ahead ? NOT_AHEAD : NOTHING_LEFT;
+    if (ahead && (double)(until - next) * (double)c->given <= 2 * (double)(next - e->pace.agreed)) /* expects fewer than two more */
+        return NOT_AHEAD;
+    e->pace.heard.gradients++;
+    c->given++;
+    return (int64_t)next;
+}
+
+tutti_status tutti_engine_pace_open(tutti_engine *e, tutti_error *err)
+{
+    if (!e->own_pace || e->m.rank != 0)
+        return TUTTI_OK;
+    e->pace.customer = tutti_alloc((size_t)e->m.workers, sizeof *e->pace.customer);
+    return e->pace.customer != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "handing out gradients to %d workers", e->m.workers);
+}
+
+void tutti_engine_pace_close(tutti_engine *e)
+{
+    for (int r = 0; e->pace.customer != NULL && r < e->m.workers; r++)
+        tutti_cancel(e->world, &e->pace.customer[r].answer);
+    tutti_free(e->pace.customer);
+    e->pace.customer = NULL;
+}
+
+static void begin_phase(tutti_engine *e, uint64_t until)
+{
+    const uint64_t workers = (uint64_t)e->m.workers, base = e->pace.agreed;
+
+    tutti_lock(e->services.monitor);
+    e->pace.heard.gradients = base + workers < until ? base + workers : until;
+    for (uint64_t r = 0; r < workers; r++)
+        e->pace.customer[r].given = 1;
+    tutti_unlock(e->services.monitor);
+}
+
+/* Without waiting until it is taken: the others need not wait for that. A worker asks one thing at a time, so its last answer has been taken. */
+static tutti_status answer(tutti_engine *e, const tutti_note *request, int64_t gradient, tutti_error *err)
+{
+    tutti_engine_customer *c = &e->pace.customer[tutti_engine_member(&e->m, request->from)];
+    tutti_request *const last[1] = { &c->answer };
+    const tutti_note note = { .a = gradient };
+
+    TUTTI_TRY(tutti_wait_some(e->world, last, 1, 1, TUTTI_FOREVER, NULL, err));
+    return tutti_post_send(e->world, &c->answer, request->from, tutti_engine_reply_port(request), &note, tutti_nothing(), err);
+}
+
+tutti_status tutti_engine_pool(tutti_method *m, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    tutti_note note;
+    tutti_status status;
+
+    while ((status = tutti_serve(m, e->services.pool, &note, tutti_nothing(), err)) == TUTTI_OK) {
+        const bool ahead = note.a < 0;
+        int64_t gradient;
+        double loss_sum;
+        memcpy(&loss_sum, &note.b, sizeof loss_sum);
+        tutti_lock(e->services.monitor);
+        hear(e, note.kind, loss_sum);
+        gradient = take(e, tutti_engine_member(m, note.from), (uint64_t)(ahead ? -1 - note.a : note.a), ahead);
+        e->services.aside++;
+        tutti_unlock(e->services.monitor);
+        TUTTI_TRY(answer(e, &note, gradient, err));
+    }
+    return status;
+}
+
+static tutti_status ask(tutti_engine *e, bool ahead, tutti_error *err)
+{
+    tutti_note note = { .kind = (uint32_t)e->pace.untold_samples, .a = ahead ? -1 - (int64_t)e->pace.until : (int64_t)e->pace.until };
+
+    memcpy(&note.b, &e->pace.untold_loss, sizeof note.b);
+    e->pace.untold_samples = e->pace.untold_loss = 0;
+    tutti_lock(e->services.monitor);
+    e->services.aside++;
+    tutti_unlock(e->services.monitor);
+    return tutti_engine_call_start(e, &e->pace.call, e->services.pool, 0, &note, tutti_nothing(), tutti_nothing(), err);
+}
+
+static tutti_status next_gradient(tutti_engine *e, int64_t *gradient, tutti_error *err)
+{
+    tutti_note note = { .a = NOT_AHEAD };
+
+    if (e->m.rank == 0) {
+        tutti_lock(e->services.monitor);
+        hear(e, e->pace.untold_samples, e->pace.untold_loss);
+        *gradient = take(e, 0, e->pace.until, false);
+        tutti_unlock(e->services.monitor);
+        e->pace.untold_samples = e->pace.untold_loss = 0;
+        return TUTTI_OK;
+    }
+    if (e->pace.call.pending)
+        TUTTI_TRY(tutti_engine_call_end(e, &e->pace.call, &note, err));
+    if (note.a == NOT_AHEAD) {
+        TUTTI_TRY(ask(e, false, err));
+        TUTTI_TRY(tutti_engine_call_end(e, &e->pace.call, &note, err));
+    }
+    *gradient = note.a;
+    return TUTTI_OK;
+}
+
+static tutti_status more_at_own_pace(tutti_engine *e, uint64_t until, bool *more, tutti_error *err)
+{
+    const uint64_t base = e->pace.agreed;
+    int64_t gradient;
+
+    *more = e->pace.drawn;
+    if (e->pace.drawn)
+        return TUTTI_OK;
+    if (e->services.held && base >= until) /* nothing is left, all know it, and all is quiet already */
+        return TUTTI_OK;
+    e->pace.until = until;
+    if (e->services.held) {
+        if (e->m.rank == 0) /* before anybody goes on, or the first to ask would be given what was given already */
+            begin_phase(e, until);
+        TUTTI_TRY(tutti_engine_go_on(e, err));
+        gradient = base + (uint64_t)e->m.rank < until ? (int64_t)(base + (uint64_t)e->m.rank) : NOTHING_LEFT;
+    } else {
+        const tutti_doing was = tutti_engine_expose(e);
+        TUTTI_TRY(next_gradient(e, &gradient, err));
+        tutti_engine_doing(e, was);
+    }
+    if (gradient < 0)
+        return tutti_engine_quiet(e, err);
+    *more = e->pace.drawn = true;
+    e->pace.gradient = (uint64_t)gradient;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_engine_more(tutti_engine *e, uint64_t until, bool *more, tutti_error *err)
+{
+    tutti_status status;
+
+    *more = false;
+    if (e->stage != STAGE_READY)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "more is legal between steps only (engine.h)");
+    if (!e->own_pace) {
+        *more = e->progress.step < until;
+        return TUTTI_OK;
+    }
+    tutti_engine_clock_start(e);
+    status = tutti_engine_services_look(e, err);
+    if (status == TUTTI_OK)
+        status = more_at_own_pace(e, until, more, err);
+    if (status != TUTTI_OK)
+        e->stage = STAGE_FAILED;
+    return status;
+}
+
+void tutti_engine_heard(tutti_engine *e, tutti_heard *heard)
+{
+    *heard = (tutti_heard){ 0 };
+    if (e->services.monitor == NULL)
+        return;
+    tutti_lock(e->services.monitor);
+    *heard = e->pace.heard;
+    tutti_unlock(e->services.monitor);
+}
+
+/* All is quiet: what each has done is what was handed out. */
+tutti_status tutti_engine_pace_agree(tutti_engine *e, tutti_error *err)
+{
+    uint64_t sum[3] = { e->own.steps, e->own.samples, e->own.skipped };
+    const uint64_t workers = (uint64_t)e->m.workers;
+
+    TUTTI_TRY(tutti_allreduce(&e->services.group, TUTTI_SUM, tutti_host(sum, 3, TUTTI_I64), err));
+    e->pace.agreed = sum[0];
+    e->progress.step = (sum[0] + workers - 1) / workers;
+    e->progress.samples = sum[1];
+    e->progress.skipped = sum[2];
+    e->m.step = e->progress.step;
+    return TUTTI_OK;
+}
+
+/* ---- a step begins and ends ---- */
+
+tutti_status tutti_engine_pace_begin(tutti_engine *e, uint64_t *step, tutti_error *err)
+{
+    const uint64_t workers = (uint64_t)e->m.workers;
+
+    *step = e->progress.step;
+    if (!e->own_pace)
+        return TUTTI_OK;
+    if (!e->pace.drawn)
+        e->pace.gradient = e->own.steps * workers + (uint64_t)e->m.rank;
+    *step = e->pace.gradient;
+    e->progress.step = e->pace.gradient / workers;
+    return e->pace.drawn && e->m.rank > 0 ? ask(e, true, err) : TUTTI_OK;
+}
+
+void tutti_engine_pace_end(tutti_engine *e)
+{
+    e->steps_here++;
+    if (e->own_pace) {
+        e->own.steps++;
+        e->own.samples += (uint64_t)e->m.samples;
+        e->pace.untold_samples = (double)e->m.samples;
+        e->pace.untold_loss = e->loss_sum;
+        e->pace.drawn = false;
+    } else {
+        e->progress.samples += (uint64_t)tutti_share_step(&e->share, e->progress.step, -1);
+        e->progress.step++;
+    }
+    e->m.step = e->progress.step;
+}

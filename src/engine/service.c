@@ -1,0 +1,353 @@
+/* service.c: the method's own threads, and how they come to rest all over the run.
+
+   A service rests in tutti_round and tutti_serve only. *Quiet* is when all services of all workers rest, clients are in quiet() themselves, and as many
+   messages were received as sent. It is found as Mattern found it ("Algorithms for distributed termination detection", Distributed Computing 2, 1987,
+   four-counter method): each worker waits until its own services rest and gives its counts; sums are taken twice, and if what was received by the first
+   time equals what was sent by the second, nothing was under way between them. Who rests is woken only by a message or by a client, and clients are here.
+   A caller's rounds run out before it rests (what is owed is traffic that was promised), so a round is never cut.
+
+   Locks: everything here is under the one monitor, which is never held while anything else blocks. */
+#include <stdio.h>
+
+#include "engine_internal.h"
+
+enum { KIND_END = 0xFFFFFFFF }; /* of the note that a worker sends to itself so that its server wakes up for the end */
+
+typedef struct tutti_engine_service service;
+
+static tutti_port port_of(int index)
+{
+    return tutti_port_of("service", (uint64_t)index, 0);
+}
+
+static int rank_of(const tutti_method *m, int member)
+{
+    return m->all.ranks != NULL ? m->all.ranks[member] : member;
+}
+
+int tutti_engine_member(const tutti_method *m, int rank)
+{
+    for (int i = 0; m->all.ranks != NULL && i < m->workers; i++)
+        if (m->all.ranks[i] == rank)
+            return i;
+    return rank;
+}
+
+/* ---- threads ---- */
+
+static tutti_status work(void *arg, tutti_error *err)
+{
+    service *s = arg;
+    tutti_engine *e = s->engine;
+    const tutti_status status = s->run(&e->m, err);
+
+    tutti_lock(e->services.monitor);
+    if (status != TUTTI_OK && status != TUTTI_CLOSED && e->services.status == TUTTI_OK) {
+        e->services.status = status;
+        e->services.error = err != NULL ? *err : (tutti_error){ .rank = -1 };
+    }
+    s->ended = s->resting = true;
+    s->busy = false;
+    tutti_wake(e->services.monitor);
+    tutti_unlock(e->services.monitor);
+    return TUTTI_OK;
+}
+
+/* Takes part in starting: all threads or none. */
+static tutti_status start(tutti_engine *e, tutti_error *err)
+{
+    for (int i = 0; i < e->services.n; i++) {
+        service *s = &e->services.at[i];
+        if (s->thread == NULL)
+            TUTTI_TRY(tutti_thread_open(&s->thread, e->rt, s->name, work, s, err));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err)
+{
+    const tutti_service *table = e->m.ops->services;
+    int n = 0;
+
+    for (; table != NULL && table[n].name != NULL && n < TUTTI_SERVICES_MOST; n++)
+        e->services.at[n] = (service){ .engine = e, .run = table[n].run, .name = table[n].name };
+    e->services.pool = n;
+    if (e->own_pace && e->m.workers > 1 && e->m.rank == 0)
+        e->services.at[n++] = (service){ .engine = e, .run = tutti_engine_pool, .name = "pool" };
+    e->services.n = n;
+    e->services.held = true;
+    if (n == 0 && !e->own_pace && e->m.ops->hold == NULL && e->m.ops->release == NULL)
+        return TUTTI_OK;
+    e->services.group = tutti_group_keyed(&e->m.all, tutti_port_of("quiet", 0, 0), 0);
+    e->services.group.uncounted = true;
+    TUTTI_TRY(tutti_engine_pace_open(e, err));
+    return tutti_monitor_open(&e->services.monitor, e->rt, err);
+}
+
+void tutti_engine_services_close(tutti_engine *e)
+{
+    tutti_request end[TUTTI_SERVICES_MOST + 1] = { 0 };
+
+    if (e->services.monitor == NULL)
+        return;
+    tutti_engine_call_drop(e, &e->pace.call);
+    tutti_lock(e->services.monitor);
+    e->services.closing = true;
+    tutti_wake(e->services.monitor);
+    tutti_unlock(e->services.monitor);
+    for (int i = 0; i < e->services.n; i++)
+        if (e->services.at[i].thread != NULL) {
+            const tutti_note note = { .kind = KIND_END };
+            tutti_post_send(e->world, &end[i], tutti_world_rank(e->world), port_of(i), &note, tutti_nothing(), NULL);
+            tutti_thread_join(e->services.at[i].thread, NULL);
+            tutti_cancel(e->world, &end[i]);
+            e->services.at[i].thread = NULL;
+        }
+    tutti_engine_pace_close(e);
+    tutti_monitor_close(e->services.monitor);
+    e->services.monitor = NULL;
+    e->services.n = 0;
+}
+
+tutti_status tutti_engine_services_look(tutti_engine *e, tutti_error *err)
+{
+    tutti_status status;
+
+    if (e->services.monitor == NULL)
+        return TUTTI_OK;
+    tutti_lock(e->services.monitor);
+    status = e->services.status;
+    if (status != TUTTI_OK && err != NULL)
+        *err = e->services.error;
+    tutti_unlock(e->services.monitor);
+    return status;
+}
+
+/* ---- quiet ---- */
+
+static bool all_rest(const tutti_engine *e)
+{
+    for (int i = 0; i < e->services.n; i++)
+        if (e->services.at[i].thread != NULL && !e->services.at[i].resting)
+            return false;
+    return true;
+}
+
+static tutti_status waves(tutti_engine *e, tutti_error *err)
+{
+    int64_t before = -1;
+
+    for (;;) {
+        int64_t count[2];
+        tutti_lock(e->services.monitor);
+        while (e->services.status == TUTTI_OK && !all_rest(e))
+            tutti_wait(e->services.monitor, TUTTI_FOREVER, NULL);
+        count[0] = e->services.sent;
+        count[1] = e->services.received;
+        tutti_unlock(e->services.monitor);
+        TUTTI_TRY(tutti_engine_services_look(e, err));
+        TUTTI_TRY(tutti_allreduce(&e->services.group, TUTTI_SUM, tutti_host(count, 2, TUTTI_I64), err));
+        if (count[0] == before)
+            return TUTTI_OK;
+        before = count[1];
+    }
+}
+
+tutti_status tutti_engine_quiet(tutti_engine *e, tutti_error *err)
+{
+    tutti_doing was;
+    tutti_status status;
+
+    if (e->services.monitor == NULL || e->services.held)
+        return TUTTI_OK;
+    was = tutti_engine_expose(e);
+    tutti_lock(e->services.monitor);
+    e->services.held = true;
+    tutti_wake(e->services.monitor);
+    tutti_unlock(e->services.monitor);
+    if (e->pace.call.pending) { /* of a client that stops before its phase is over: what it gets goes back to the rest */
+        tutti_note note;
+        TUTTI_TRY(tutti_engine_call_end(e, &e->pace.call, &note, err));
+    }
+    status = waves(e, err);
+    if (status == TUTTI_OK && e->own_pace)
+        status = tutti_engine_pace_agree(e, err);
+    if (status == TUTTI_OK && e->m.ops->hold != NULL)
+        status = e->m.ops->hold(&e->m, err);
+    tutti_engine_doing(e, was);
+    return status;
+}
+
+/* The barrier is what makes a run that was saved here and one that begins here alike: in both, all workers go on from it together. */
+tutti_status tutti_engine_go_on(tutti_engine *e, tutti_error *err)
+{
+    tutti_doing was;
+    tutti_status status = TUTTI_OK;
+
+    if (e->services.monitor == NULL || !e->services.held)
+        return TUTTI_OK;
+    was = tutti_engine_expose(e);
+    if (e->m.ops->release != NULL)
+        status = e->m.ops->release(&e->m, err);
+    if (status == TUTTI_OK)
+        status = tutti_barrier(&e->services.group, err);
+    tutti_lock(e->services.monitor);
+    e->services.held = false;
+    tutti_wake(e->services.monitor);
+    tutti_unlock(e->services.monitor);
+    if (status == TUTTI_OK)
+        status = start(e, err);
+    tutti_engine_doing(e, was);
+    return status;
+}
+
+/* ---- what services and hooks call ---- */
+
+static void rest(service *s)
+{
+    s->resting = true;
+    tutti_wake(s->engine->services.monitor);
+}
+
+tutti_status tutti_round(tutti_method *m, int index, bool free, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    service *s = &e->services.at[index];
+    bool closing;
+
+    (void)err;
+    tutti_lock(e->services.monitor);
+    if (s->busy) { /* the last round is over */
+        s->busy = false;
+        tutti_wake(e->services.monitor);
+    }
+    while (!e->services.closing && s->owed == 0 && (!free || e->services.held)) {
+        if (!s->resting)
+            rest(s);
+        tutti_wait(e->services.monitor, TUTTI_FOREVER, NULL);
+    }
+    closing = e->services.closing;
+    s->resting = closing;
+    s->busy = !closing;
+    s->owed -= !closing && s->owed > 0;
+    tutti_unlock(e->services.monitor);
+    return closing ? TUTTI_CLOSED : TUTTI_OK;
+}
+
+void tutti_owe(tutti_method *m, int index, int64_t rounds)
+{
+    tutti_engine *e = m->engine;
+
+    if (rounds <= 0)
+        return;
+    tutti_lock(e->services.monitor);
+    e->services.at[index].owed += rounds;
+    if (!e->services.at[index].ended)
+        e->services.at[index].resting = false; /* from now on, not from when it runs */
+    tutti_wake(e->services.monitor);
+    tutti_unlock(e->services.monitor);
+}
+
+tutti_status tutti_await_rounds(tutti_method *m, int index, int64_t most, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    const service *s = &e->services.at[index];
+    const tutti_doing was = tutti_engine_expose(e);
+
+    tutti_lock(e->services.monitor);
+    while (e->services.status == TUTTI_OK && !s->ended && s->owed + s->busy > most)
+        tutti_wait(e->services.monitor, TUTTI_FOREVER, NULL);
+    tutti_unlock(e->services.monitor);
+    tutti_engine_doing(e, was);
+    return tutti_engine_services_look(e, err);
+}
+
+/* A reply has a port of its own: worker, service and number of the call. */
+tutti_port tutti_engine_reply_port(const tutti_note *request)
+{
+    return tutti_port_of("reply", request->ticket, 0);
+}
+
+tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, int index, int member, tutti_note *note, tutti_buffer request, tutti_buffer reply,
+                                     tutti_error *err)
+{
+    const int to = rank_of(&e->m, member);
+    tutti_status status;
+
+    tutti_lock(e->services.monitor);
+    e->services.sent++;
+    note->ticket = (uint64_t)e->m.rank << 40 | e->services.tickets++ << 4 | (uint64_t)index;
+    tutti_unlock(e->services.monitor);
+    call->begin_ns = tutti_now_ns(e->rt);
+    TUTTI_TRY(tutti_post_recv(e->world, &call->reply, to, tutti_engine_reply_port(note), reply, err));
+    status = tutti_post_send(e->world, &call->request, to, port_of(index), note, request, err);
+    call->pending = status == TUTTI_OK;
+    if (status != TUTTI_OK)
+        tutti_cancel(e->world, &call->reply);
+    return status;
+}
+
+void tutti_engine_call_drop(tutti_engine *e, tutti_engine_call *call)
+{
+    if (!call->pending)
+        return;
+    tutti_cancel(e->world, &call->request);
+    tutti_cancel(e->world, &call->reply);
+    call->pending = false;
+}
+
+tutti_status tutti_engine_call_end(tutti_engine *e, tutti_engine_call *call, tutti_note *note, tutti_error *err)
+{
+    tutti_request *const posted[2] = { &call->reply, &call->request };
+    const tutti_status status = tutti_wait_some(e->world, posted, 2, 2, TUTTI_FOREVER, NULL, err);
+
+    if (status != TUTTI_OK)
+        tutti_engine_call_drop(e, call);
+    call->pending = false;
+    *note = call->reply.note;
+    return status;
+}
+
+tutti_status tutti_call(tutti_method *m, int index, int member, tutti_note *note, tutti_buffer request, tutti_buffer reply, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    tutti_engine_call call;
+    tutti_status status = tutti_engine_call_start(e, &call, index, member, note, request, reply, err);
+
+    if (status == TUTTI_OK)
+        status = tutti_engine_call_end(e, &call, note, err);
+    tutti_lock(e->services.monitor);
+    e->services.comm_ns += tutti_now_ns(e->rt) - call.begin_ns;
+    tutti_unlock(e->services.monitor);
+    return status;
+}
+
+tutti_status tutti_serve(tutti_method *m, int index, tutti_note *note, tutti_buffer room, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    service *s = &e->services.at[index];
+    bool closing;
+    tutti_status status = TUTTI_OK;
+
+    tutti_lock(e->services.monitor);
+    closing = e->services.closing;
+    if (!closing)
+        rest(s);
+    tutti_unlock(e->services.monitor);
+    if (!closing)
+        status = tutti_recv(e->world, TUTTI_ANY, port_of(index), note, room, TUTTI_FOREVER, err);
+    tutti_lock(e->services.monitor);
+    closing = closing || e->services.closing || (status == TUTTI_OK && note->kind == KIND_END && note->from == tutti_world_rank(e->world));
+    if (!closing) {
+        s->resting = false;
+        e->services.received += status == TUTTI_OK;
+    }
+    tutti_unlock(e->services.monitor);
+    return closing ? TUTTI_CLOSED : status;
+}
+
+tutti_status tutti_reply(tutti_method *m, const tutti_note *request, const tutti_note *answer, tutti_buffer payload, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    return tutti_send(e->world, request->from, tutti_engine_reply_port(request), answer, payload, err);
+}

@@ -1,0 +1,268 @@
+/* hetero-ring: heterogeneity-aware ring all-reduce: a step is cut in equal micro-batches, and each worker computes as many of them as it can in the same time.
+   Chao, Liao, Gao, "Task allocation for decentralized training in heterogeneous environment", 2021, arXiv 2111.08272. Sheet: hetero-ring.md.
+     each step     g_i <- sum over a_i micro-batches of m samples of grad / (C m);  G <- ring all-reduce of g_i;  x <- opt(x, G)
+     each window   t <- all-gather of the time of a micro-batch;  v_i = 1 / t_i;  a'_i = C v_i / sum_j v_j, rounded by largest remainders, each at least 1;
+                   a <- a' if the slowest is more than `tolerance` above the mean and the step gets shorter
+   C micro-batches of m samples are the run's step (workers x batch x accumulate), whoever computes them, so the learning rate needs no change and every sample counts the same. All compute
+   the same a' from the same times: nobody decides alone, and nobody is told.
+   Differs from the paper as far as its abstract lets us see: who computes what is cut anew within each step instead of each epoch (share.h), so a may change after any step and no sample
+   is moved; times are of computing only, by the engine's clock, never of waiting for the ring; a change must pay. */
+#include <stdlib.h>
+#include <string.h>
+#include "tutti/method.h"
+
+enum { EQUAL, STATIC, ADAPTIVE };
+enum { RING, AUTO };
+enum { PER_WORKER = 8, TOLD = 8 }; /* micro-batches a worker, unless said; workers told one by one in an event */
+
+typedef struct hetero_ring {
+    int allocation, collective;
+    const char *shares, *adapt_every;
+    int64_t micro_batches, micro_batch;
+    double tolerance, exclude_below;
+    uint64_t every;                  /* steps of a window; 0: an epoch */
+    int64_t passes;                  /* C */
+    struct { int64_t ns, samples; } window; /* what I have computed in it; declared: a window may go on after a resume */
+    int64_t counted_ns;              /* of the engine's clock, which begins anew in each process */
+    double *seconds;                 /* workers: of a micro-batch, as last measured; 0: never. Declared */
+    int64_t *told;                   /* 1: the last window's figures are in the events, and nothing has changed since. Declared */
+    float *gathered;                 /* workers */
+    double *weight;                  /* workers: speeds or shares of those who take part ... */
+    int64_t *part, *next;            /* ... and what they get; by worker */
+} hetero_ring;
+
+static const tutti_option hetero_ring_options[] = {
+    { "allocation", TUTTI_CHOICE, TUTTI_AT(hetero_ring, allocation), ADAPTIVE, 0, 2, "equal|static|adaptive", "micro-batches of each worker: the same, by `shares`, or by measured speed" },
+    { "shares", TUTTI_TEXT, TUTTI_AT(hetero_ring, shares), 0, 0, 0, "", "static: what each worker gets, in proportion: w0:w1:..." },
+    { "micro_batches", TUTTI_INT, TUTTI_AT(hetero_ring, micro_batches), 0, 0, 1e9, NULL, "C: micro-batches a step, of all workers; 0: 8 a worker or the next number that divides its batch" },
+    { "micro_batch", TUTTI_INT, TUTTI_AT(hetero_ring, micro_batch), 0, 0, 1 << 24, NULL, "m: samples of a micro-batch; 0: what C leaves. C m is the run's step: workers x batch x accumulate" },
+    { "adapt_every", TUTTI_TEXT, TUTTI_AT(hetero_ring, adapt_every), 0, 0, 0, "100", "steps from one look at the times to the next, or epoch" },
+    { "tolerance", TUTTI_REAL, TUTTI_AT(hetero_ring, tolerance), 0.05, 0, 1, NULL, "the slowest worker may take this much longer than the mean before micro-batches move" },
+    { "exclude_below", TUTTI_REAL, TUTTI_AT(hetero_ring, exclude_below), 0, 0, 1, NULL, "a worker slower than this part of the mean speed computes nothing, if that makes steps shorter; 0: never" },
+    { "collective", TUTTI_CHOICE, TUTTI_AT(hetero_ring, collective), RING, 0, 1, "ring|auto", "auto: the run's, as ddp's: through shared memory and in ddp's order of summation" },
+    { 0 }
+};
+
+/* ---- opening ---- */
+
+/* C and m from what is given; C m is the step. */
+static tutti_status cut(tutti_method *m, int64_t *samples, tutti_error *err)
+{
+    hetero_ring *s = m->self;
+    const int64_t mine = m->share->batch * m->share->accumulate, step = mine * m->workers;
+    int64_t each = PER_WORKER;
+
+    while (each < mine && mine % each != 0)
+        each++;
+    *samples = s->micro_batch > 0 ? s->micro_batch : s->micro_batches > 0 ? step / s->micro_batches : each < mine ? mine / each : 1;
+    s->passes = s->micro_batches > 0 ? s->micro_batches : step / *samples;
+    if (*samples == 0 || s->passes * *samples != step)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hetero-ring': %lld micro-batches of %lld samples are not a step of %lld (%d workers x batch x accumulate); choose micro_batches "
+                          "and micro_batch with that product", (long long)s->passes, (long long)*samples, (long long)step, m->workers);
+    if (s->passes < m->workers)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hetero-ring': %lld micro-batches for %d workers; each worker needs one: use more micro_batches or a smaller micro_batch",
+                          (long long)s->passes, m->workers);
+    return TUTTI_OK;
+}
+
+/* weight NULL: only looks. */
+static tutti_status read_shares(const tutti_method *m, double *weight, tutti_error *err)
+{
+    const hetero_ring *s = m->self;
+    int n = 0;
+
+    for (const char *at = s->shares; *at != 0; n++) {
+        char *end;
+        const double w = strtod(at, &end);
+        if (end == at || !(w > 0 && w <= 1e9) || (*end != ':' && *end != 0) || (*end == ':' && end[1] == 0))
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hetero-ring': shares is '%.80s'; write a positive number for each worker: w0:w1:...", s->shares);
+        if (n < m->workers && weight != NULL)
+            weight[n] = w;
+        at = *end == ':' ? end + 1 : end;
+    }
+    if ((s->allocation == STATIC) != (n > 0))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hetero-ring': shares go with allocation=static, and it needs them: w0:w1:...");
+    if (n > 0 && n != m->workers)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hetero-ring': shares is '%.80s': %d numbers for %d workers", s->shares, n, m->workers);
+    return TUTTI_OK;
+}
+
+static tutti_status hetero_ring_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    hetero_ring *s = m->self;
+    const size_t n = (size_t)m->workers;
+    char *end;
+    int64_t samples;
+
+    s->every = strcmp(s->adapt_every, "epoch") == 0 ? 0 : strtoull(s->adapt_every, &end, 10);
+    if (strcmp(s->adapt_every, "epoch") != 0 && (s->adapt_every[0] < '0' || s->adapt_every[0] > '9' || *end != 0 || s->every < 1 || s->every > 1000000000))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hetero-ring': adapt_every is '%.40s'; it must be epoch or a number of steps from 1 to 1000000000", s->adapt_every);
+    TUTTI_TRY(read_shares(m, NULL, err));
+    TUTTI_TRY(cut(m, &samples, err));
+    TUTTI_TRY(tutti_allot_declare(m, plan, samples, err));
+    tutti_declare_value(plan, "hetero-ring.window", TUTTI_OWN_ZERO, &s->window, sizeof s->window);
+    tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.seconds", .keep = TUTTI_SAME, .dtype = TUTTI_F64, .count = n }, &s->seconds);
+    tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.told", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .count = 1 }, &s->told);
+    tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.gathered", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = n }, &s->gathered);
+    tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.weight", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64, .count = n }, &s->weight);
+    tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.part", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n }, &s->part);
+    tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.next", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n }, &s->next);
+    return TUTTI_OK;
+}
+
+static tutti_status hetero_ring_open(tutti_method *m, tutti_error *err)
+{
+    hetero_ring *s = m->self;
+
+    if (s->allocation != STATIC)
+        return TUTTI_OK; /* the passes are dealt out evenly */
+    TUTTI_TRY(read_shares(m, s->weight, err));
+    tutti_share_apportion(s->passes, m->workers, s->weight, 1, s->next);
+    return tutti_allot(m, s->next, err);
+}
+
+/* ---- a step ---- */
+
+static tutti_status hetero_ring_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
+{
+    (void)err;
+    if (p->samples > 0)
+        p->divisor = tutti_share_step(m->share, m->step, -1); /* of everybody's samples: what is summed is the mean */
+    return TUTTI_OK;
+}
+
+static tutti_status hetero_ring_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)
+{
+    const hetero_ring *s = m->self;
+
+    if (s->collective == RING)
+        p->group.algorithm = "ring(order=any)";
+    return tutti_allreduce(&p->group, TUTTI_SUM, tutti_f32(m->device, p->g, p->count), err);
+}
+
+/* What the slowest needs for a step. */
+static double step_seconds(const int64_t *passes_of, const double *seconds, int n)
+{
+    double most = 0;
+
+    for (int r = 0; r < n; r++)
+        most = (double)passes_of[r] * seconds[r] > most ? (double)passes_of[r] * seconds[r] : most;
+    return most;
+}
+
+/* The rule, without those whose speed is below `limit`: next[]. */
+static void allocate(hetero_ring *s, int n, double limit)
+{
+    int take_part = 0;
+
+    for (int r = 0; r < n; r++)
+        if (1 / s->seconds[r] >= limit)
+            s->weight[take_part++] = 1 / s->seconds[r];
+    tutti_share_apportion(s->passes, take_part, s->weight, 1, s->part);
+    for (int r = n; r-- > 0;)
+        s->next[r] = 1 / s->seconds[r] >= limit ? s->part[--take_part] : 0;
+}
+
+/* One line of a window: who did what, and what it is worth. */
+static void tell(tutti_method *m, double now, double then, bool moves)
+{
+    const hetero_ring *s = m->self;
+    const int64_t *a = m->share->passes_of;
+    char each[320] = "";
+    size_t used = 0;
+    double equal = 0;
+
+    for (int r = 0; r < m->workers; r++) {
+        const double even = (double)(s->passes / m->workers + (r < s->passes % m->workers)) * s->seconds[r];
+        equal = even > equal ? even : equal;
+    }
+    for (int r = 0; r < m->workers && r < TOLD; r++)
+        used += (size_t)snprintf(each + used, sizeof each - used, "%s%lld (%.4g ms, idle %.0f %%)", r > 0 ? ", " : "", (long long)a[r], 1e3 * (double)a[r] * s->seconds[r],
+                                 now > 0 ? 100 * (1 - (double)a[r] * s->seconds[r] / now) : 0);
+    tutti_event(m, "allocation", "micro-batches by worker: %s%s; a step computes for %.4g ms, with an equal split %.4g ms%s", each, m->workers > TOLD ? ", ..." : "", 1e3 * now, 1e3 * equal,
+                moves ? "" : "; kept");
+    if (moves) {
+        used = 0;
+        for (int r = 0; r < m->workers && r < TOLD; r++)
+            used += (size_t)snprintf(each + used, sizeof each - used, "%s%lld", r > 0 ? ", " : "", (long long)s->next[r]);
+        tutti_event(m, "allocation", "from step %llu on: %s%s; predicted %.4g ms", (unsigned long long)m->step + 1, each, m->workers > TOLD ? ", ..." : "", 1e3 * then);
+        for (int r = 0; r < m->workers; r++)
+            if (s->next[r] == 0 && a[r] > 0)
+                tutti_event(m, "excluded", "worker %d takes %.4g ms for a micro-batch and computes nothing from step %llu on", r, 1e3 * s->seconds[r], (unsigned long long)m->step + 1);
+    }
+}
+
+/* The end of a window. Collective; all find the same. */
+static tutti_status look(tutti_method *m, tutti_error *err)
+{
+    hetero_ring *s = m->self;
+    const int n = m->workers;
+    const int64_t *a = m->share->passes_of;
+    const float mine = s->window.samples > 0 ? (float)((double)s->window.ns * 1e-9 * (double)m->share->batch / (double)s->window.samples) : 0;
+    double known = 0, mean = 0, now, then;
+    int measured = 0, active = 0;
+    bool moves = false;
+
+    s->window.ns = s->window.samples = 0;
+    TUTTI_TRY(tutti_gather(m, &mine, 1, s->gathered, err));
+    for (int r = 0; r < n; r++) {
+        s->seconds[r] = s->gathered[r] > 0 ? (double)s->gathered[r] : s->seconds[r];
+        known += s->seconds[r];
+        measured += s->seconds[r] > 0;
+    }
+    if (measured == 0)
+        return TUTTI_OK;
+    for (int r = 0; r < n; r++) {
+        s->seconds[r] = s->seconds[r] > 0 ? s->seconds[r] : known / measured;
+        mean += (double)a[r] * s->seconds[r];
+        active += a[r] > 0;
+    }
+    now = then = step_seconds(a, s->seconds, n);
+    if (s->allocation == ADAPTIVE && now > (1 + s->tolerance) * mean / active) {
+        allocate(s, n, 0);
+        then = step_seconds(s->next, s->seconds, n);
+        if (s->exclude_below > 0) {
+            double speed = 0, without;
+            for (int r = 0; r < n; r++)
+                speed += 1 / s->seconds[r];
+            allocate(s, n, s->exclude_below * speed / n); /* somebody has the mean speed */
+            without = step_seconds(s->next, s->seconds, n);
+            if (!(without < then))
+                allocate(s, n, 0);
+            then = without < then ? without : then;
+        }
+        moves = then < now;
+    }
+    if (moves || s->told[0] == 0)
+        tell(m, now, then, moves);
+    s->told[0] = !moves;
+    return moves ? tutti_allot(m, s->next, err) : TUTTI_OK;
+}
+
+static tutti_status hetero_ring_step(tutti_method *m, tutti_error *err)
+{
+    hetero_ring *s = m->self;
+    const int64_t now_ns = tutti_computed_ns(m);
+    const uint64_t done = m->step + 1, every = s->every > 0 ? s->every : tutti_share_steps(m->share);
+
+    TUTTI_TRY(tutti_base_step(m, err));
+    s->window.ns += now_ns - s->counted_ns;
+    s->window.samples += m->samples;
+    s->counted_ns = now_ns;
+    return m->workers > 1 && done % every == 0 ? look(m, err) : TUTTI_OK;
+}
+
+static const char *const hetero_ring_constraints[] = {
+    "micro_batches x micro_batch is the run's step, workers x batch x accumulate, and there is a micro-batch for each worker",
+    "it decides who computes how much: batch-share must be even",
+    "an excluded worker stays so: it is not measured any more; it still exchanges",
+    "a lost worker ends the run (exit code 3); a checkpoint is resumed with the number of workers that saved it",
+    NULL
+};
+
+const tutti_method_ops tutti_method_hetero_ring = {
+    .name = "hetero-ring", .title = "Heterogeneity-aware ring all-reduce", .authors = "Chao, Liao, Gao", .year = 2021, .family = "all-reduce", .sheet = "hetero-ring.md",
+    .axes = { "ring", "every step", "fp32", "buckets, overlap", "replicated", "any" }, .constraints = hetero_ring_constraints, .options = hetero_ring_options,
+    .self_bytes = sizeof(hetero_ring), .traits = TUTTI_REPLICAS_EQUAL, .declare = hetero_ring_declare, .open = hetero_ring_open, .pass = hetero_ring_pass,
+    .exchange = hetero_ring_exchange, .step = hetero_ring_step,
+};

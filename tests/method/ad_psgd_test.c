@@ -1,0 +1,244 @@
+/* Goal: ad-psgd.md's invariants on ranks that are real threads, whatever the schedule was: one worker, the sum, no gradient lost, roles, exact traffic of every
+   pair, odd rings, every pace. Schedules in their hundreds, deadlock and resuming are tests/explore's. */
+#include "trial.h"
+
+static const int sizes[] = { 2, 3, 4, 5, 7, 8 };
+
+static void one_worker_is_single_bit_for_bit(void **state)
+{
+    static const char *const methods[] = { "ad-psgd", "ad-psgd(graph=ring,exchanges=3,outstanding=0)", "ad-psgd(exchanges=0,lr_staleness=on)" };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(methods); i++)
+        for (int asks = 0; asks < 2; asks++) {
+            trial a = trial_of(methods[i], "adamw(lr=0.01)", 7), b = trial_of("single", "adamw(lr=0.01)", 7);
+            a.asks = asks;
+            trial_run(&a, 1);
+            trial_run(&b, 1);
+            assert_true(trial_same(&a, a.x[0][7], b.x[0][7]));
+            assert_int_equal(a.done[0], 7);
+            assert_int_equal(a.figures[0].bytes_sent + a.figures[0].messages_sent + a.figures[0].staleness_max, 0);
+            assert_int_equal(a.figures[0].steps, 7);
+            assert_int_equal(a.figures[0].samples, 14);
+            trial_drop(&a);
+            trial_drop(&b);
+        }
+}
+
+/* What the average at the end sends from i to j: that of local-sgd, which sends nothing else. */
+static void of_the_end(int n, uint64_t bytes[TRIAL_RANKS][TRIAL_RANKS], uint64_t messages[TRIAL_RANKS][TRIAL_RANKS])
+{
+    trial t = trial_of("local-sgd(period=1000)", "sgd(lr=0.1)", 2);
+    trial_run(&t, n);
+    memcpy(bytes, t.bytes, sizeof t.bytes);
+    memcpy(messages, t.messages, sizeof t.messages);
+    trial_drop(&t);
+}
+
+/* With constant gradients c_i, sum_i x_i = sum_i x_i(0) - eta sum_i m_i c_i after any interleaving; the agreed model is that sum / n. */
+static void check_sum(const trial *t, double eta)
+{
+    const int n = t->workers;
+
+    for (size_t i = 0; i < trial_size(t); i++) {
+        double sum = 0, size = fabs((double)trial_initial_value(i));
+        for (int r = 0; r < n; r++) {
+            const double moved = eta * t->done[r] * (double)trial_constant(r, 0, i, 0);
+            sum += trial_initial_value(i) - moved;
+            size = fmax(size, fabs(moved));
+        }
+        if (!(fabs(t->x[0][t->steps][i] - sum / n) < 2e-6 * fmax(size, 1)))
+            fail_msg("%s on %d, element %zu: the mean is %.9g, expected %.9g", t->method, n, i, (double)t->x[0][t->steps][i], sum / n);
+        for (int r = 1; r < n; r++)
+            assert_true(t->x[r][t->steps][i] == t->x[0][t->steps][i]);
+    }
+}
+
+static void check_traffic(const trial *t, const char *spec, int exchanges)
+{
+    const uint64_t model = trial_size(t) * sizeof(float);
+    const int n = t->workers;
+    uint64_t end_bytes[TRIAL_RANKS][TRIAL_RANKS], end_messages[TRIAL_RANKS][TRIAL_RANKS];
+    bool asks[TRIAL_RANKS];
+    int partner[TRIAL_RANKS], partners, left_out;
+    tutti_graph *g;
+
+    assert_int_equal(tutti_graph_open(&g, spec, n, NULL), TUTTI_OK);
+    assert_int_equal(tutti_graph_roles(g, asks, &left_out, NULL), TUTTI_OK);
+    of_the_end(n, end_bytes, end_messages);
+    for (int i = 0; i < n; i++) {
+        uint64_t asked = 0, counted_bytes = 0, counted_messages = 0;
+        bool may[TRIAL_RANKS] = { false };
+        assert_int_equal(tutti_graph_partners(g, asks, i, partner, &partners, NULL), TUTTI_OK);
+        assert_true(partners > 0);
+        for (int k = 0; k < partners; k++)
+            may[partner[k]] = true;
+        for (int j = 0; j < n; j++) {
+            const uint64_t bytes = t->bytes[i][j] - end_bytes[i][j];
+            uint64_t messages = t->messages[i][j] - end_messages[i][j];
+            counted_bytes += t->bytes[i][j];
+            counted_messages += t->messages[i][j];
+            if (t->asks && (i == 0 || j == 0) && i != j) { /* with worker 0's empty ones, that hand out the gradients: one ahead a step, up to one more of each, one that says no */
+                const uint64_t empty = messages - bytes / model, steps = (uint64_t)t->done[i == 0 ? j : i];
+                assert_true(empty >= steps + 1 && empty <= 2 * steps + 1);
+                messages -= empty;
+                counted_messages -= empty;
+            }
+            assert_int_equal(bytes, messages * model);
+            assert_true(messages == 0 || (may[j] && asks[i] != asks[j]));
+            assert_int_equal(t->bytes[i][j] - end_bytes[i][j], t->bytes[j][i] - end_bytes[j][i]); /* one up, one down */
+            asked += messages;
+        }
+        if (asks[i] && exchanges > 0)
+            assert_int_equal(asked, exchanges * t->done[i]);
+        assert_int_equal(t->figures[i].bytes_sent, counted_bytes);
+        assert_int_equal(t->figures[i].messages_sent, counted_messages);
+    }
+    tutti_graph_close(g);
+}
+
+static void no_gradient_is_lost_and_every_pair_sends_what_the_sheet_says(void **state)
+{
+    static const struct { const char *method, *graph; int exchanges; } kinds[] = {
+        { "ad-psgd(graph=ring)", "ring", 1 },
+        { "ad-psgd(graph=complete,peer=cyclic,exchanges=2)", "complete", 2 },
+        { "ad-psgd(graph=star,outstanding=0)", "star", 1 },
+        { "ad-psgd(graph=exponential,outstanding=-1,exchanges=3)", "exponential", 3 },
+        { "ad-psgd(graph=one-peer-exponential)", "one-peer-exponential", 1 },
+        { "ad-psgd(graph=grid,exchanges=0)", "grid", 0 },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(kinds); k++)
+        for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++)
+            for (int asks = 0; asks < 2; asks++) {
+                trial t = trial_of(kinds[k].method, "sgd(lr=0.0625)", 9);
+                int done = 0;
+                t.gradient = trial_constant;
+                t.asks = asks;
+                trial_run(&t, sizes[p]);
+                check_sum(&t, 0.0625);
+                check_traffic(&t, kinds[k].graph, kinds[k].exchanges);
+                for (int r = 0; r < sizes[p]; r++) {
+                    done += t.done[r];
+                    assert_true(asks || t.done[r] == 9);
+                    assert_int_equal(t.figures[r].steps, 9);
+                    assert_int_equal(t.figures[r].samples, 9 * 2 * sizes[p]);
+                }
+                assert_int_equal(done, 9 * sizes[p]);
+                trial_drop(&t);
+            }
+}
+
+static float nothing(int rank, uint64_t step, size_t i, float x)
+{
+    (void)step;
+    (void)i;
+    (void)x;
+    return step == 0 ? (float)(rank * 8) : 0;
+}
+
+static void averaging_alone_keeps_the_mean_and_draws_the_models_together(void **state)
+{
+    (void)state;
+    for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
+        trial t = trial_of("ad-psgd(exchanges=4,outstanding=0)", "sgd(lr=1)", 15);
+        double first = 0, last = 0;
+        t.gradient = nothing;
+        t.show = true; /* so that step s begins when the averagings of step s - 1 are over everywhere */
+        trial_run(&t, sizes[p]);
+        for (int r = 0; r < sizes[p]; r++) {
+            const double mean = trial_initial_value(5) - 4.0 * (sizes[p] - 1);
+            first += pow(8.0 * r - 4.0 * (sizes[p] - 1), 2);
+            last += pow((double)t.x[r][t.steps - 1][5] - mean, 2);
+            assert_true(fabs((double)t.x[r][t.steps][5] - mean) < 1e-4);
+        }
+        if (last > first / 20)
+            fail_msg("%d workers are %g apart after averaging, %g before", sizes[p], last, first);
+        trial_drop(&t);
+    }
+}
+
+static void looking_at_the_agreed_model_between_steps_loses_nothing(void **state)
+{
+    (void)state;
+    for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
+        trial t = trial_of("ad-psgd(exchanges=2,outstanding=-1)", "sgd(lr=0.0625)", 8);
+        t.gradient = trial_constant;
+        t.show = true;
+        trial_run(&t, sizes[p]);
+        check_sum(&t, 0.0625);
+        trial_drop(&t);
+    }
+}
+
+static tutti_status refused(const char *method, int n, tutti_error *err)
+{
+    trial t = trial_of(method, "sgd(lr=0.1)", 2);
+    const tutti_status status = trial_try(&t, n, err);
+    trial_drop(&t);
+    return status;
+}
+
+static void what_cannot_work_is_refused_in_a_sentence(void **state)
+{
+    tutti_error err;
+
+    (void)state;
+    assert_int_equal(refused("ad-psgd(graph=rign)", 4, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, "method 'ad-psgd': there is no graph 'rign'; did you mean 'ring'?; `tutti topology` lists them");
+    assert_int_equal(refused("ad-psgd(graph=bipartite-exponential)", 5, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, "method 'ad-psgd': graph 'bipartite-exponential' cannot have 5 members; their number must be an even number: 4 or 6; ring and exponential take any number");
+    assert_int_equal(refused("ad-psgd(exchanges=-1)", 4, &err), TUTTI_ERR_USAGE);
+    assert_int_equal(refused("ad-psgd(outstanding=-2)", 4, &err), TUTTI_ERR_USAGE);
+}
+
+static void shares_of_a_step_are_refused_where_there_are_no_steps_together(void **state)
+{
+    const int64_t batch_of[2] = { 1, 3 };
+    trial t = trial_of("ad-psgd", "sgd(lr=0.1)", 2);
+    tutti_error err;
+
+    (void)state;
+    t.options.batch_of = batch_of;
+    assert_int_equal(trial_try(&t, 2, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, "method 'ad-psgd' lets every worker go at its own pace, so there are no shares of a step to give out; leave batch-share away or take a "
+                                  "synchronous method");
+    trial_drop(&t);
+}
+
+static float bad(int rank, uint64_t step, size_t i, float x)
+{
+    (void)x;
+    return rank == 1 && step == 3 && i == 1010 ? NAN : 1;
+}
+
+static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_worker(void **state)
+{
+    trial t = trial_of("ad-psgd", "sgd(lr=0.0625)", 6);
+    tutti_error err;
+
+    (void)state;
+    t.gradient = bad;
+    assert_int_equal(trial_try(&t, 4, &err), TUTTI_ERR_NUMBER);
+    assert_non_null(strstr(err.text, "worker 1: the gradient of b is nan at element 10 in step 3"));
+    t.options.nonfinite = TUTTI_NONFINITE_SKIP;
+    trial_run(&t, 4);
+    assert_int_equal(t.figures[0].skipped, 1);
+    assert_int_equal(t.figures[3].skipped, 1);
+    trial_drop(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_worker_is_single_bit_for_bit),
+        cmocka_unit_test(no_gradient_is_lost_and_every_pair_sends_what_the_sheet_says),
+        cmocka_unit_test(averaging_alone_keeps_the_mean_and_draws_the_models_together),
+        cmocka_unit_test(looking_at_the_agreed_model_between_steps_loses_nothing),
+        cmocka_unit_test(what_cannot_work_is_refused_in_a_sentence),
+        cmocka_unit_test(shares_of_a_step_are_refused_where_there_are_no_steps_together),
+        cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_worker),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
