@@ -57,7 +57,7 @@ static void wake_waiter(sim_thread *self, const sim_op *op)
         for (sim_thread *t = self->run->threads; t != NULL; t = t->next)
             if (t->rank == op->rank && t->where == SIM_IN_MESSAGES)
                 sim_act_on(self, SIM_WAKE, t);
-    } else if (op->waiter != NULL)
+    } else if (op->waiter != NULL && op->waiter->lacking > 0 && --op->waiter->lacking == 0)
         sim_act_on(self, SIM_WAKE, op->waiter);
 }
 
@@ -107,8 +107,16 @@ static void put(sim_run *run, sim_op *op)
     while (before->prev != head && SIM_OWNER(sim_op, link, before->prev)->sequence > op->sequence)
         before = before->prev;
     sim_list_insert(before, &op->link);
+    at->listed++;
     op->state = SIM_LISTED;
     op->transfer = NULL;
+}
+
+/* Out of its list. */
+static void take_out(sim_run *run, sim_op *op)
+{
+    run->ranks[op->sends ? op->peer : op->rank].listed--;
+    sim_list_remove(&op->link);
 }
 
 static sim_op *partner(sim_run *run, const sim_op *op)
@@ -159,7 +167,7 @@ void sim_post(sim_thread *self, sim_op *op)
         return;
     }
     op->sequence = run->sequence++;
-    if (op->peer >= 0 && op->peer != op->rank && !gone(run, op->peer) && !sg_host_is_on(run->ranks[op->peer].host))
+    if (op->peer >= 0 && op->peer != op->rank && !gone(run, op->peer) && !sim_host_is_on(run, op->peer))
         sim_lost(self, op->peer);
     if (run->ranks[op->rank].closed) {
         sim_end(self, op, TUTTI_CLOSED, -1);
@@ -167,7 +175,7 @@ void sim_post(sim_thread *self, sim_op *op)
     }
     other = op->sends && gone(run, op->peer) ? NULL : partner(run, op);
     if (other != NULL) {
-        sim_list_remove(&other->link);
+        take_out(run, other);
         pair_up(self, op->sends ? op : other, op->sends ? other : op);
     } else if (op->peer >= 0 && gone(run, op->peer))
         sim_end(self, op, TUTTI_ERR_PEER, sim_root(run, op->peer));
@@ -214,8 +222,8 @@ static void withdraw(sim_thread *self, sim_op *op)
             l = l->next;
             continue;
         }
-        sim_list_remove(&recv->link);
-        sim_list_remove(&send->link);
+        take_out(run, recv);
+        take_out(run, send);
         pair_up(self, send, recv);
         l = head->next; /* others may have ended */
     }
@@ -235,7 +243,7 @@ void sim_cancel(void *t, tutti_request *r)
     switch (op->state) {
     case SIM_LOGGED: op->request = NULL; break;
     case SIM_LISTED:
-        sim_list_remove(&op->link);
+        take_out(self->run, op);
         op_give(self->run, op);
         break;
     case SIM_FLYING: withdraw(self, op); break;
@@ -256,7 +264,7 @@ static bool needs(const sim_run *run, const sim_op *op, int rank)
     return op->rank != rank && (op->peer == TUTTI_ANY ? sim_alone(run, op->rank) : op->peer == rank);
 }
 
-static void end_listed(sim_thread *self, sim_link *lists, chooses chosen, int rank, tutti_status status, int blame)
+static void end_in(sim_thread *self, sim_link *lists, chooses chosen, int rank, tutti_status status, int blame)
 {
     for (int b = 0; b < SIM_BUCKETS; b++)
         for (sim_link *l = lists[b].next, *next; l != &lists[b]; l = next) {
@@ -264,9 +272,21 @@ static void end_listed(sim_thread *self, sim_link *lists, chooses chosen, int ra
             next = l->next;
             if (!chosen(self->run, op, rank))
                 continue;
-            sim_list_remove(l);
+            take_out(self->run, op);
             sim_end(self, op, status, blame == TUTTI_ANY && op->peer == TUTTI_ANY ? last_gone(self->run, op->rank) : blame == TUTTI_ANY ? sim_root(self->run, rank) : blame);
         }
+}
+
+/* A thousand ranks that leave look at a thousand ranks' lists each: most are empty. */
+static void end_listed(sim_thread *self, chooses chosen, int rank, tutti_status status, int blame)
+{
+    for (int r = 0; r < self->run->size; r++) {
+        sim_rank *at = &self->run->ranks[r];
+        if (at->listed > 0)
+            end_in(self, at->sends, chosen, rank, status, blame);
+        if (at->listed > 0)
+            end_in(self, at->receives, chosen, rank, status, blame);
+    }
 }
 
 void sim_end_own(sim_thread *self, int rank)
@@ -283,21 +303,13 @@ void sim_end_own(sim_thread *self, int rank)
             land(run, t); /* the partner stays listed; what is left of it ends when this rank departs */
         }
     }
-    for (int r = 0; r < run->size; r++) {
-        end_listed(self, run->ranks[r].sends, is_own, rank, TUTTI_CLOSED, -2);
-        end_listed(self, run->ranks[r].receives, is_own, rank, TUTTI_CLOSED, -2);
-    }
+    end_listed(self, is_own, rank, TUTTI_CLOSED, -2);
 }
 
 void sim_end_needing(sim_thread *self, int rank)
 {
-    sim_run *run = self->run;
-
     sim_end_own(self, rank);
-    for (int r = 0; r < run->size; r++) {
-        end_listed(self, run->ranks[r].sends, needs, rank, TUTTI_ERR_PEER, TUTTI_ANY);
-        end_listed(self, run->ranks[r].receives, needs, rank, TUTTI_ERR_PEER, TUTTI_ANY);
-    }
+    end_listed(self, needs, rank, TUTTI_ERR_PEER, TUTTI_ANY);
 }
 
 /* ---- posting ---- */
@@ -378,11 +390,16 @@ static void attend(sim_thread *self, tutti_request *const *r, size_t n, bool beg
         if (is_done(r[k]))
             continue;
         op = r[k]->internal[0];
-        if (begin && op->waiter != NULL && op->waiter != self)
+        if (begin && op->waiter != NULL) /* another thread waits for it, or this one names it twice */
             op->crowded = true;
         if (begin || op->waiter == self)
             op->waiter = begin ? self : NULL;
     }
+}
+
+static bool has_passed(const sim_thread *self, int64_t deadline_ns)
+{
+    return deadline_ns != TUTTI_FOREVER && deadline_ns <= sim_now_ns(self);
 }
 
 tutti_status sim_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns, size_t *n_done, tutti_error *err)
@@ -393,17 +410,19 @@ tutti_status sim_wait_some(void *t, tutti_request *const *r, size_t n, size_t ne
     (void)t;
     sim_play(self);
     done = count_done(r, n);
-    if (done < n && (done < need ? deadline_ns <= sim_now_ns(self) : need == 0) && sim_turn(self)) {
+    if (done < n && (done < need ? has_passed(self, deadline_ns) : need == 0) && sim_turn(self)) {
         *n_done = done;
         return tutti_fail_rank(err, TUTTI_ERR_STATE, self->rank, "thread '%s' of worker %d has tested its messages %d times at %.9f s of virtual time without waiting: time passes only while "
                                "somebody waits; give a deadline, or sleep between the tests", self->name, self->rank, SIM_TURNS, simgrid_get_clock());
     }
-    if (done < need && deadline_ns > sim_now_ns(self)) {
+    if (done < need && !has_passed(self, deadline_ns)) {
         attend(self, r, n, true);
-        while (done < need && deadline_ns > sim_now_ns(self)) {
+        while (done < need && !has_passed(self, deadline_ns)) {
+            self->lacking = need - done;
             sim_block(self, SIM_IN_MESSAGES, NULL, deadline_ns);
             done = count_done(r, n);
         }
+        self->lacking = 0;
         attend(self, r, n, false);
     }
     *n_done = done;

@@ -164,6 +164,26 @@ static tutti_status result_of(const sim_run *run, tutti_error *err)
 }
 
 /* ---- the run ---- */
+/* The kernel limits how many memory areas a process has, and every stack takes two. What threads and vectors leave over is for wires: as many
+   each way and rank as fit; with fewer than two the times of messages would be far from what the platform says. */
+static tutti_status limit_wires(sim_run *run, tutti_error *err)
+{
+    const int64_t fixed = SIM_AREAS_FREE + (int64_t)run->size * SIM_AREAS_A_RANK, each = (int64_t)run->size * 2 * SIM_AREAS_A_STACK;
+    long long areas = 65530;
+    FILE *file = fopen("/proc/sys/vm/max_map_count", "re");
+
+    if (file != NULL) {
+        if (fscanf(file, "%lld", &areas) != 1)
+            areas = 65530;
+        fclose(file);
+    }
+    if (areas < fixed + 2 * each)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a simulation of %d workers needs up to %lld memory areas and this system allows a process %lld; simulate fewer workers, or raise the limit: "
+                          "sysctl vm.max_map_count=%lld", run->size, (long long)(fixed + 2 * each), areas, (long long)(fixed + 8 * each));
+    run->wires = (areas - fixed) / each < SIM_WIRES_MOST ? (int)((areas - fixed) / each) : SIM_WIRES_MOST;
+    return TUTTI_OK;
+}
+
 static tutti_status make_ranks(sim_run *run, const tutti_launch *launch, tutti_error *err)
 {
     run->ranks = tutti_alloc((size_t)run->size, sizeof *run->ranks);
@@ -200,6 +220,7 @@ static tutti_status start_ranks(sim_run *run, const sim_options *options, tutti_
         sim_rank *r = &run->ranks[k];
         snprintf(name, sizeof name, "worker-%d", k);
         r->host = hosts[k];
+        r->mailbox = sg_mailbox_by_name(name);
         r->main = sim_thread_make(run, k, r->host, name, rank_body, r, SIM_THREAD_STACK_KIB, &r->actor);
         if (r->main == NULL)
             status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting simulated worker %d of %d", k, run->size);
@@ -269,12 +290,14 @@ tutti_status sim_run_ranks(tutti_runtime *rt, const tutti_launch *launch, tutti_
     run->rt = (tutti_runtime){ &sim_runtime_ops, run };
     run->files = rt;
     run->size = launch->size;
-    run->wires = SIM_WIRES / (2 * run->size) > 8 ? SIM_WIRES / (2 * run->size) : 8;
+    status = limit_wires(run, err);
     run->seed = (uint64_t)options.seed;
+    run->steady = options.platform[0] == '\0';
     run->rank_main = rank_main;
     run->arg = arg;
     sim_list_init(&run->gate);
-    status = make_ranks(run, launch, err);
+    if (status == TUTTI_OK)
+        status = make_ranks(run, launch, err);
     if (status == TUTTI_OK)
         status = start_ranks(run, &options, err);
     if (status == TUTTI_OK) {

@@ -7,7 +7,7 @@
    second later.
 
    Messages are matched in our own lists, one pair of lists a receiving rank. A matched pair is a transfer: two service actors
-   ("wires"), one on each host, carry it through a mailbox of its own (wire.c). Only the note and a pointer travel; the receiving
+   ("wires"), one on each host, carry it through the receiver's mailbox (wire.c). Only the note and a pointer travel; the receiving
    wire copies the payload at the end. Requests that are not matched own nothing of SimGrid's. All waiting is on one semaphore a thread;
    who wakes it sets a flag first, and the sleeper looks at the flag only. */
 #ifndef TUTTI_SIM_INTERNAL_H
@@ -26,7 +26,10 @@ enum {
     SIM_TURNS = 1000000,          /* a loop that looks this often without waiting never ends */
     SIM_THREAD_STACK_KIB = 1024,  /* pages count only when touched */
     SIM_SERVICE_STACK_KIB = 64,
-    SIM_WIRES = 20000,            /* of a run: Linux maps about 65,000 areas a process, a stack takes two */
+    SIM_AREAS_A_STACK = 2,        /* memory areas that the kernel counts (vm.max_map_count): the stack, its guard page */
+    SIM_AREAS_A_RANK = 24,        /* its own thread, the loader's, a lane's; its large vectors */
+    SIM_AREAS_FREE = 3000,        /* libraries, SimGrid's heap */
+    SIM_WIRES_MOST = 10000,       /* a rank may have each way */
     SIM_RANKS = 1 << 16
 };
 /* Time zero of a run. Not 0: callers take a clock of 0 for "not yet". */
@@ -92,15 +95,15 @@ struct sim_thread {               /* an actor: a rank's own, one it opened, a wi
     double turn_clock;
     sim_link link;                /* in a monitor's or the gate's list */
     bool granted, woken;
+    size_t lacking;               /* messages until its wait is over; 0: it has been woken */
     sim_where where;              /* for the report of a standstill */
     const void *what;
 };
 
-typedef struct sim_wire {
+typedef struct sim_wire {         /* a sending one */
     sim_thread *thread;
     struct sim_wire *idle;        /* next one of the rank's */
     sim_transfer *job;
-    bool receives;                /* its end of the job */
 } sim_wire;
 
 typedef enum { SIM_LOGGED, SIM_LISTED, SIM_FLYING } sim_op_state;
@@ -120,7 +123,6 @@ struct sim_op {
 struct sim_transfer {
     sim_link link;                /* in the receiving rank's flight */
     sim_op *send, *recv;          /* NULL: taken back; the wires carry on without effect */
-    sg_mailbox_t mailbox;
     int from, to, users;          /* users: wires that have not finished */
     size_t bytes;
     sim_link queue;               /* of an end that has no wire left */
@@ -145,8 +147,11 @@ typedef struct sim_rank {
     int cut;                      /* a peer that a failed link cut off, or -1 */
     double cut_at;
     sim_link sends[SIM_BUCKETS], receives[SIM_BUCKETS]; /* unmatched: to this rank; its own */
+    int listed;                   /* in these two */
     sim_link flight;
-    sim_wire *idle;
+    sg_mailbox_t mailbox;
+    sim_wire *idle;               /* of those that send */
+    int receivers;                /* wires that receive */
     int carried[2];               /* transfers that wires carry: out of this rank, into it */
     sim_link queue[2];            /* transfers that wait for one */
     uint32_t windows;             /* asked for so far */
@@ -171,15 +176,21 @@ struct sim_run {
     sim_window *windows;          /* in order */
     sim_transfer *free_transfers, *transfers;
     int wires;                    /* a rank may have each way */
+    bool steady;                  /* the platform is ours: no host of it fails */
     sim_op *free_ops;             /* by link.next */
     void **chunks;                /* of ops */
-    size_t n_chunks, slots;
+    size_t n_chunks;
     uint64_t sequence, failures, drawn, seed;
     tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err);
     void *arg;
     bool stuck;                   /* a thread looked too often: why */
     tutti_error why;
 };
+
+static inline bool sim_host_is_on(const sim_run *run, int rank)
+{
+    return run->steady || sg_host_is_on(run->ranks[rank].host) != 0;
+}
 
 /* ---- runtime.c ---- */
 extern const tutti_runtime_ops sim_runtime_ops;

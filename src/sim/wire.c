@@ -1,9 +1,12 @@
-/* wire.c: transfers. Two wires carry one: the sender's host puts, the receiver's gets, in a mailbox that belongs to the transfer and
-   is used again. Only wires touch SimGrid's comms, and only by sg_comm_wait: it is the one wait that gives a failure as a code and
-   never leaves a comm behind. The simulated size counts the note; the pointer that travels is not looked at.
+/* wire.c: transfers. Two wires carry one: the sender's puts, the receiver's gets, in the mailbox of the receiving rank. Only wires touch
+   SimGrid's comms, and only by sg_comm_wait: it is the one wait that gives a failure as a code and never leaves a comm behind. (On a
+   platform without failures puts are detached: nobody needs their end, which is that of the get.) The simulated size counts the note; what travels is a pointer to the transfer.
 
-   A rank has SIM_WIRES / (2 n) wires each way at most, so that stacks do not run out; further transfers queue for one. Up to 100 ranks
-   that is more than there are peers, and nothing queues unless a rank has several messages with each. */
+   Receiving wires have posted their get before there is anything to get, and which of them gets what does not matter: a put always
+   finds one (sim_start sees to it), so a transfer begins when it is put. That saves waking the receiver's end, a third of a message's
+   calls of SimGrid.
+
+   A rank has a limited number of wires each way, so that stacks do not run out (run.c, limit_wires); further transfers queue for one. */
 #include <stdio.h>
 #include "sim_internal.h"
 
@@ -21,7 +24,6 @@ void sim_take_back(sim_transfer *t)
 
 bool sim_fly(sim_thread *self, sim_op *send, sim_op *recv)
 {
-    /* Naming a new mailbox lets others run, and this must not: a new slot is named when the transfer starts. */
     sim_run *run = self->run;
     sim_transfer *t = run->free_transfers;
 
@@ -55,9 +57,9 @@ static void arrive(sim_thread *self, sim_transfer *t, bool well)
     sim_run *run = self->run;
     sim_op *send = t->send, *recv = t->recv;
 
-    if (!sg_host_is_on(run->ranks[t->from].host))
+    if (!sim_host_is_on(run, t->from))
         sim_lost(self, t->from);
-    else if (!sg_host_is_on(run->ranks[t->to].host))
+    else if (!sim_host_is_on(run, t->to))
         sim_lost(self, t->to);
     else if (well) {
         sim_take_back(t);
@@ -76,9 +78,9 @@ static void arrive(sim_thread *self, sim_transfer *t, bool well)
 }
 
 /* A wire of this end is free again: one transfer that waits for it may try. Those taken back meanwhile go out of the line. */
-static void next_in_line(sim_thread *self, bool receives)
+static void next_in_line(sim_thread *self, int rank, bool receives)
 {
-    sim_rank *at = &self->run->ranks[self->rank];
+    sim_rank *at = &self->run->ranks[rank];
 
     at->carried[receives]--;
     while (!sim_list_empty(&at->queue[receives])) {
@@ -91,7 +93,7 @@ static void next_in_line(sim_thread *self, bool receives)
     }
 }
 
-static void wire_main(void *arg)
+static void sending_main(void *arg)
 {
     sim_wire *w = arg;
     sim_thread *self = sim_self();
@@ -100,18 +102,19 @@ static void wire_main(void *arg)
     sg_actor_daemonize(sg_actor_self());
     for (;;) {
         sim_transfer *t;
-        void *got = NULL;
         sg_error_t code;
-        bool receives;
         while (w->job == NULL)
             sim_block(self, SIM_IN_SLEEP, NULL, TUTTI_FOREVER);
         t = w->job;
-        receives = w->receives;
         w->job = NULL;
-        code = sg_comm_wait(receives ? sg_mailbox_get_async(t->mailbox, &got) : sg_mailbox_put_async(t->mailbox, t, (long)t->bytes + SIM_HEADER_BYTES));
-        if (t->send != NULL && (receives || code != SG_OK))
-            arrive(self, t, code == SG_OK);
-        next_in_line(self, receives);
+        if (run->steady) { /* a put that cannot fail need not be waited for */
+            sg_comm_detach(sg_mailbox_put_init(run->ranks[t->to].mailbox, t, (long)t->bytes + SIM_HEADER_BYTES), NULL);
+            code = SG_OK;
+        } else
+            code = sg_comm_wait(sg_mailbox_put_async(run->ranks[t->to].mailbox, t, (long)t->bytes + SIM_HEADER_BYTES));
+        if (t->send != NULL && code != SG_OK)
+            arrive(self, t, false);
+        next_in_line(self, self->rank, false);
         if (--t->users == 0)
             transfer_give(run, t);
         w->idle = run->ranks[self->rank].idle;
@@ -120,35 +123,75 @@ static void wire_main(void *arg)
     }
 }
 
-static bool employ(sim_thread *self, int rank, sim_transfer *t, bool receives)
+/* A get that failed does not say which transfer it was. A failed link the sender's wire has heard of as well; that the sender's host
+   has failed, nobody else may be left to hear. */
+static void look_for_losses(sim_thread *self)
 {
-    sim_rank *at = &self->run->ranks[rank];
+    sim_run *run = self->run;
+
+    for (int r = 0; r < run->size; r++)
+        if (run->ranks[r].state < SIM_FAILED && !sim_host_is_on(run, r))
+            sim_lost(self, r);
+}
+
+static void receiving_main(void *arg)
+{
+    sim_rank *at = arg;
+    sim_thread *self = sim_self();
+
+    sg_actor_daemonize(sg_actor_self());
+    for (;;) {
+        void *got = NULL;
+        if (sg_comm_wait(sg_mailbox_get_async(at->mailbox, &got)) == SG_OK) {
+            sim_transfer *t = got;
+            if (t->send != NULL)
+                arrive(self, t, true);
+            if (--t->users == 0)
+                transfer_give(self->run, t);
+        } else
+            look_for_losses(self);
+        next_in_line(self, self->rank, true);
+        sim_play(self);
+    }
+}
+
+static void employ_sender(sim_thread *self, sim_transfer *t)
+{
+    sim_rank *at = &self->run->ranks[t->from];
     sim_wire *w = at->idle;
 
     if (w != NULL) {
         at->idle = w->idle;
         w->job = t;
-        w->receives = receives;
         sg_sem_release(w->thread->semaphore);
-        return true;
+        return;
     }
     w = tutti_alloc(1, sizeof *w);
     if (w == NULL)
-        return false;
+        sim_out_of_memory(self);
     w->job = t;
-    w->receives = receives;
-    w->thread = sim_thread_make(self->run, rank, at->host, "wire", wire_main, w, SIM_SERVICE_STACK_KIB, NULL);
+    w->thread = sim_thread_make(self->run, t->from, at->host, "wire", sending_main, w, SIM_SERVICE_STACK_KIB, NULL);
     if (w->thread == NULL) {
         tutti_free(w);
-        return false;
+        sim_out_of_memory(self);
     }
-    return true;
+}
+
+/* One of the two hosts has failed: the transfer will not start. */
+static bool has_failed(sim_thread *self, sim_transfer *t)
+{
+    sim_run *run = self->run;
+
+    if (t->send != NULL && !sim_host_is_on(run, t->from))
+        sim_lost(self, t->from);
+    if (t->send != NULL && !sim_host_is_on(run, t->to))
+        sim_lost(self, t->to);
+    return t->send == NULL;
 }
 
 void sim_start(sim_thread *self, sim_transfer *t)
 {
     sim_rank *const ends[2] = { &self->run->ranks[t->from], &self->run->ranks[t->to] };
-    char name[32];
 
     for (int k = 0; k < 2 && t->send != NULL; k++)
         if (ends[k]->carried[k] >= self->run->wires) {
@@ -161,28 +204,23 @@ void sim_start(sim_thread *self, sim_transfer *t)
             }
             return;
         }
-    if (t->send != NULL && t->mailbox == NULL) {
-        snprintf(name, sizeof name, "tutti-%zu", self->run->slots++);
-        t->mailbox = sg_mailbox_by_name(name); /* others run */
-    }
-    if (t->send != NULL && !sg_host_is_on(self->run->ranks[t->from].host))
-        sim_lost(self, t->from);
-    if (t->send != NULL && !sg_host_is_on(self->run->ranks[t->to].host))
-        sim_lost(self, t->to);
-    if (t->send == NULL) { /* taken back before it began */
+    if (has_failed(self, t)) { /* or taken back before it began */
         transfer_give(self->run, t);
         return;
     }
-    t->users = 2;
     ends[0]->carried[0]++;
     ends[1]->carried[1]++;
-    if (!employ(self, t->from, t, false))
-        sim_out_of_memory(self);
-    if (!sg_host_is_on(self->run->ranks[t->to].host)) { /* it failed while the first wire was called: that one is left waiting, and its slot */
-        if (t->send != NULL)
-            sim_lost(self, t->to);
-        return;
+    if (ends[1]->carried[1] > ends[1]->receivers) {
+        ends[1]->receivers++;
+        if (sim_thread_make(self->run, t->to, ends[1]->host, "receiver", receiving_main, ends[1], SIM_SERVICE_STACK_KIB, NULL) == NULL)
+            sim_out_of_memory(self);
+        if (has_failed(self, t)) { /* while the receiver was made; taken back, it is not worth a put either */
+            next_in_line(self, t->from, false);
+            next_in_line(self, t->to, true);
+            transfer_give(self->run, t);
+            return;
+        }
     }
-    if (!employ(self, t->to, t, true))
-        sim_out_of_memory(self);
+    t->users = 2;
+    employ_sender(self, t);
 }

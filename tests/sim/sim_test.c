@@ -430,6 +430,89 @@ static void the_plug_in_is_found_by_name_and_nothing_else_is(void **state)
     assert_non_null(strstr(err.text, "did you mean 'platform'"));
 }
 
+/* ---- how much there may be ---- */
+/* Goal: a transfer that finds no wire waits for one and arrives. Method: everybody exchanges a number with worker 0 at once, many times as many as it has wires. */
+enum { CROWD = 256, EACH = 4 };
+
+static tutti_status crowd(rank *r, void *arg, tutti_error *err)
+{
+    tutti_request *requests = tutti_alloc((size_t)CROWD * EACH * 2, sizeof *requests), **all = tutti_alloc((size_t)CROWD * EACH * 2, sizeof *all);
+    int *values = tutti_alloc((size_t)CROWD * EACH * 2, sizeof *values);
+    size_t n = 0, done = 0;
+    tutti_status status = requests != NULL && all != NULL && values != NULL ? TUTTI_OK : TUTTI_ERR_MEMORY;
+
+    (void)arg;
+    for (int peer = r->rank == 0 ? 1 : 0; status == TUTTI_OK && peer < (r->rank == 0 ? CROWD : 1); peer++)
+        for (int k = 0; k < EACH && status == TUTTI_OK; k++) {
+            const uint64_t tag = 100 + (uint64_t)k;
+            values[n] = 1000 * r->rank + 10 * peer + k;
+            status = r->ops->send(r->t, &requests[n], peer, tag, NULL, tutti_host(&values[n], 1, TUTTI_I32), err);
+            all[n] = &requests[n];
+            n++;
+            if (status == TUTTI_OK)
+                status = r->ops->recv(r->t, &requests[n], peer, tag, tutti_host(&values[n], 1, TUTTI_I32), err);
+            all[n] = &requests[n];
+            n++;
+        }
+    if (status == TUTTI_OK)
+        status = r->ops->wait_some(r->t, all, n, n, TUTTI_FOREVER, &done, err);
+    for (size_t k = 0; status == TUTTI_OK && k < n; k++) {
+        const int peer = r->rank == 0 ? 1 + (int)k / (2 * EACH) : 0, turn = (int)k / 2 % EACH;
+        if (requests[k].status != TUTTI_OK || (k % 2 == 1 && values[k] != 1000 * peer + 10 * r->rank + turn))
+            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "worker %d has %d of worker %d, turn %d", r->rank, values[k], peer, turn);
+    }
+    tutti_free(requests);
+    tutti_free(all);
+    tutti_free(values);
+    return status;
+}
+
+/* A request may stand twice among those waited for: it counts twice, and the wait ends. */
+static tutti_status named_twice(rank *r, void *arg, tutti_error *err)
+{
+    tutti_request send = { 0 }, recv = { 0 }, *const all[] = { &recv, &send, &recv, NULL };
+    int out = 7 + r->rank, in = 0;
+    size_t done = 0;
+
+    (void)arg;
+    TUTTI_TRY(r->ops->recv(r->t, &recv, 1 - r->rank, 5, tutti_host(&in, 1, TUTTI_I32), err));
+    TUTTI_TRY(r->ops->send(r->t, &send, 1 - r->rank, 5, NULL, tutti_host(&out, 1, TUTTI_I32), err));
+    TUTTI_TRY(r->ops->wait_some(r->t, all, 4, 4, TUTTI_FOREVER, &done, err));
+    CHECK(done == 4 && in == 8 - r->rank);
+    return TUTTI_OK;
+}
+
+static void a_request_may_be_waited_for_twice_at_once(void **state)
+{
+    (void)state;
+    well("sim", 2, named_twice, NULL);
+}
+
+static void messages_beyond_the_wires_queue_and_arrive(void **state)
+{
+    (void)state;
+    well("sim", CROWD, crowd, NULL);
+}
+
+static void more_workers_than_the_system_has_memory_areas_for_are_refused(void **state)
+{
+    FILE *file = fopen("/proc/sys/vm/max_map_count", "r");
+    char expected[400];
+    long long areas = 0;
+    tutti_error err;
+
+    (void)state;
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%lld", &areas), 1);
+    fclose(file);
+    if (areas >= 2100152)
+        skip();
+    snprintf(expected, sizeof expected, "a simulation of 65536 workers needs up to 2100152 memory areas and this system allows a process %lld; simulate fewer workers, or raise the limit: "
+             "sysctl vm.max_map_count=3673016", areas);
+    assert_int_equal(run_on("sim", 65536, crowd, NULL, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, expected);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -441,6 +524,9 @@ int main(void)
         cmocka_unit_test(a_loop_that_polls_without_waiting_fails),
         cmocka_unit_test(a_failing_host_is_a_peers_death),
         cmocka_unit_test(a_failing_link_cuts_its_ends_off),
+        cmocka_unit_test(a_request_may_be_waited_for_twice_at_once),
+        cmocka_unit_test(messages_beyond_the_wires_queue_and_arrive),
+        cmocka_unit_test(more_workers_than_the_system_has_memory_areas_for_are_refused),
         cmocka_unit_test(a_process_has_one_simulation),
         cmocka_unit_test(the_plug_in_is_found_by_name_and_nothing_else_is),
     };

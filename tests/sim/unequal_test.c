@@ -1,0 +1,283 @@
+/* Goal: hetero-ring finds the balance it promises, in virtual time: what a pass takes is said here, so times are facts. Sheet: hetero-ring.md. */
+#include <unistd.h>
+#include "forked.h"
+#include "method/dealt.h"
+
+static double speed_of[DEALT_RANKS];       /* micro-batches of one sample in a millisecond */
+static double overhead_of[DEALT_RANKS];    /* milliseconds a step */
+static int changes_at, changed;            /* from that step on the worker `changed` takes twice as long; 0: never */
+
+static double say(int rank, uint64_t step, int64_t pass, int64_t samples)
+{
+    const double times = changes_at > 0 && step >= (uint64_t)changes_at && rank == changed ? 2 : 1;
+    return 1e-3 * (times * (double)samples / speed_of[rank] + (pass == 0 ? overhead_of[rank] : 0));
+}
+
+static void workers(int n, const double *speed, const double *overhead)
+{
+    for (int r = 0; r < n; r++) {
+        speed_of[r] = speed[r];
+        overhead_of[r] = overhead != NULL ? overhead[r] : 0;
+    }
+    changes_at = 0;
+}
+
+typedef struct sim_call { dealt *d; int n; } sim_call;
+
+static tutti_status in_child(void *arg, tutti_error *err)
+{
+    const sim_call *c = arg;
+    return tutti_world_run("sim", c->n, dealt_main, c->d, err);
+}
+
+static void run(dealt *d, int n)
+{
+    tutti_error err;
+    sim_call c = { d, n };
+
+    d->seconds = say;
+    if (forked(in_child, &c, &err) != TUTTI_OK)
+        fail_msg("%s on %d: %s", d->method, n, err.text);
+}
+
+static double ideal_ms(int n, int64_t step_samples)
+{
+    double speed = 0;
+    for (int r = 0; r < n; r++)
+        speed += speed_of[r] / (r == changed && changes_at > 0 ? 2 : 1);
+    return (double)step_samples / speed;
+}
+
+static double slowest_ms(const dealt *d, int n, int step)
+{
+    int64_t most = 0;
+    for (int r = 0; r < n; r++)
+        most = d->rank[r].compute_ns[step] > most ? d->rank[r].compute_ns[step] : most;
+    return (double)most * 1e-6;
+}
+
+static void constant_speeds_are_balanced_after_one_update_and_then_nothing_moves(void **state)
+{
+    static const double speeds[][5] = { { 2, 1 }, { 1, 1.0 / 3 }, { 1, 2, 3 }, { 5, 1, 5, 5 }, { 1, 1, 1, 1, 0.7 } };
+    static const int n[] = { 2, 2, 3, 4, 5 };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(n); c++) {
+        int64_t want[5];
+        dealt d = dealt_of("hetero-ring(adapt_every=5)", 8, 1, 30);
+        workers(n[c], speeds[c], NULL);
+        run(&d, n[c]);
+        tutti_share_apportion(8 * n[c], n[c], speeds[c], 1, want);
+        for (int s = 0; s < 30; s++)
+            for (int r = 0; r < n[c]; r++) {
+                assert_int_equal(d.rank[n[c] - 1].passes[s][r], s < 5 ? 8 : want[r]);
+                assert_true(fabs((double)d.rank[r].compute_ns[s] * 1e-6 - (s < 5 ? 8 : (double)want[r]) / speeds[c][r]) < 1e-3);
+            }
+        assert_int_equal(d.rank[0].events, 3); /* what was found, what follows from it, and that it stays */
+        assert_non_null(strstr(d.rank[0].event[2], "; kept"));
+        dealt_drop(&d);
+    }
+}
+
+/* 3 % slower than the others: within the default of 5 % of the mean. */
+static void small_differences_move_nothing_unless_the_tolerance_is_smaller(void **state)
+{
+    dealt wide = dealt_of("hetero-ring(adapt_every=5,micro_batch=1)", 64, 1, 20), narrow = dealt_of("hetero-ring(adapt_every=5,micro_batch=1,tolerance=0)", 64, 1, 20);
+
+    (void)state;
+    workers(3, (const double[]){ 1, 0.97, 1 }, NULL);
+    run(&wide, 3);
+    run(&narrow, 3);
+    assert_int_equal(wide.rank[0].passes[19][1], 64);
+    assert_int_equal(wide.rank[0].events, 1);
+    assert_int_equal(narrow.rank[0].passes[19][1], 63);
+    dealt_drop(&wide);
+    dealt_drop(&narrow);
+}
+
+static void the_events_tell_what_was_measured_and_what_is_predicted(void **state)
+{
+    dealt d = dealt_of("hetero-ring(adapt_every=5)", 8, 1, 12);
+
+    (void)state;
+    workers(2, (const double[]){ 2, 1 }, NULL);
+    run(&d, 2);
+    assert_string_equal(d.rank[0].event[0], "4 allocation: micro-batches by worker: 8 (4 ms, idle 50 %), 8 (8 ms, idle 0 %); a step computes for 8 ms, with an equal split 8 ms");
+    assert_string_equal(d.rank[0].event[1], "4 allocation: from step 5 on: 11, 5; predicted 5.5 ms");
+    assert_string_equal(d.rank[0].event[2], "9 allocation: micro-batches by worker: 11 (5.5 ms, idle 0 %), 5 (5 ms, idle 9 %); a step computes for 5.5 ms, with an equal split 8 ms; kept");
+    dealt_drop(&d);
+}
+
+/* Equal: 8 units of the slow one; then 11/2 and 5: 1.4545 of the compute part. Whole steps with their exchange, after the first window. */
+static void speeds_of_two_to_one_make_steps_1_4_times_as_fast_as_an_equal_split(void **state)
+{
+    dealt equal = dealt_of("hetero-ring(allocation=equal,adapt_every=10)", 64, 1, 40), adaptive = dealt_of("hetero-ring(adapt_every=10)", 64, 1, 40);
+    double took[2] = { 0, 0 };
+
+    (void)state;
+    workers(2, (const double[]){ 2, 1 }, NULL);
+    run(&equal, 2);
+    run(&adaptive, 2);
+    for (int s = 10; s < 40; s++) {
+        took[0] += (double)equal.rank[0].step_ns[s];
+        took[1] += (double)adaptive.rank[0].step_ns[s];
+    }
+    assert_true(took[0] / took[1] >= 1.4 && took[0] / took[1] <= 1.5);
+    assert_true(dealt_apart(&equal, &adaptive) < 1e-6);
+    dealt_drop(&equal);
+    dealt_drop(&adaptive);
+}
+
+/* t_i = o_i + a_i / v_i is not proportional to a_i: it takes more than one update, but not more than four. 64 micro-batches each, so that rounding is below the tolerance. */
+static void overheads_are_balanced_within_four_updates(void **state)
+{
+    static const double speeds[4] = { 1, 2, 1.5, 0.5 }, overheads[4] = { 10, 0, 20, 5 };
+    dealt d = dealt_of("hetero-ring(adapt_every=5,micro_batch=1,tolerance=0.05)", 64, 1, 40);
+
+    (void)state;
+    workers(4, speeds, overheads);
+    run(&d, 4);
+    for (int s = 25; s < 40; s++) {
+        double mean = 0;
+        for (int r = 0; r < 4; r++)
+            mean += (double)d.rank[r].compute_ns[s] / 4;
+        for (int r = 0; r < 4; r++)
+            assert_true(fabs((double)d.rank[r].compute_ns[s] - mean) <= 0.05 * mean);
+        assert_memory_equal(d.rank[0].passes[s], d.rank[0].passes[25], sizeof d.rank[0].passes[s]);
+    }
+    assert_true(slowest_ms(&d, 4, 3) > 1.5 * slowest_ms(&d, 4, 30));
+    dealt_drop(&d);
+}
+
+/* In the middle of a window: the first look after it sees a mixture, the second the new speed. */
+static void a_worker_that_slows_down_in_mid_run_is_balanced_within_two_windows(void **state)
+{
+    static const char *const methods[] = { "hetero-ring(adapt_every=10,micro_batch=1)", "hetero-ring(adapt_every=epoch,micro_batch=1)" };
+
+    (void)state;
+    for (size_t c = 0; c < 2; c++) {
+        dealt d = dealt_of(methods[c], 32, 1, 60);
+        workers(3, (const double[]){ 2, 1, 1 }, NULL);
+        d.options.data_samples = 96 * 10; /* an epoch is 10 steps */
+        changes_at = 25;
+        changed = 0;
+        run(&d, 3);
+        for (int s = 0; s < 60; s++) {
+            int64_t sum = 0;
+            for (int r = 0; r < 3; r++)
+                sum += d.rank[1].passes[s][r];
+            assert_int_equal(sum, 96);
+            if (s >= 50)
+                assert_true(slowest_ms(&d, 3, s) <= 1.05 * ideal_ms(3, 96));
+            if (s >= 40) /* two windows after the one of the change has begun */
+                assert_true((double)d.rank[1].step_ns[s] * 1e-6 <= 1.1 * ideal_ms(3, 96));
+            if (s >= 10 && s < 25)
+                assert_true(slowest_ms(&d, 3, s) <= 1.1 * 96 / 4);
+        }
+        assert_true(slowest_ms(&d, 3, 27) > 1.5 * 96 / 4); /* the change was felt */
+        dealt_drop(&d);
+    }
+}
+
+/* Due 32 / 3.02 x 0.02 of 32 micro-batches: less than one. With one it takes 50 ms a step; without it the others take 11. */
+static void a_worker_too_slow_for_one_micro_batch_is_excluded_only_where_that_was_asked_for(void **state)
+{
+    dealt kept = dealt_of("hetero-ring(adapt_every=5)", 8, 1, 20), out = dealt_of("hetero-ring(adapt_every=5,exclude_below=0.1)", 8, 1, 20);
+    dealt near = dealt_of("hetero-ring(adapt_every=5,exclude_below=0.6)", 8, 1, 20);
+
+    (void)state;
+    workers(4, (const double[]){ 1, 1, 0.02, 1 }, NULL);
+    run(&kept, 4);
+    run(&out, 4);
+    assert_int_equal(kept.rank[0].passes[19][2], 1);
+    assert_true(fabs(slowest_ms(&kept, 4, 19) - 50) < 0.01);
+    assert_int_equal(out.rank[0].passes[19][2], 0);
+    assert_int_equal(out.rank[2].computed[19], 0);
+    assert_true(fabs(slowest_ms(&out, 4, 19) - 11) < 0.01);
+    assert_non_null(strstr(out.rank[0].event[2], "excluded: worker 2 takes 50 ms for a micro-batch and computes nothing from step 5 on"));
+    assert_true(dealt_apart(&kept, &out) < 2e-6);
+    workers(4, (const double[]){ 1, 1, 0.5, 1 }, NULL); /* below 0.6 of the mean, but without it steps are longer */
+    run(&near, 4);
+    assert_true(near.rank[0].passes[19][2] > 0);
+    dealt_drop(&kept);
+    dealt_drop(&out);
+    dealt_drop(&near);
+}
+
+static dealt saved_run(const char *directory, bool load, int zero)
+{
+    dealt d = dealt_of("hetero-ring(adapt_every=10,micro_batch=1,exclude_below=0.1)", 32, 1, 60);
+
+    d.options.optimizer = "sgd(lr=0.1,momentum=0.9)";
+    d.options.data_samples = 1000;
+    d.real = true;
+    d.directory = directory;
+    d.save_at = 33;
+    d.load = load;
+    d.zero = zero;
+    run(&d, 4);
+    return d;
+}
+
+/* From the checkpoint on: the model, the deals, what was told. */
+static bool went_on_alike(const dealt *whole, const dealt *part)
+{
+    const int before = whole->rank[0].events - part->rank[0].events;
+    bool same = dealt_same(whole, part) && memcmp(whole->rank[0].passes[33], part->rank[0].passes[33], 27 * sizeof part->rank[0].passes[0]) == 0 && before == 4;
+
+    for (int k = 0; same && k < part->rank[0].events; k++)
+        same = strcmp(part->rank[0].event[k], whole->rank[0].event[before + k]) == 0;
+    return same;
+}
+
+/* Saved in the middle of a window, with a worker excluded. If a speed changes within that window, what follows needs the window so far; if it changes later, that the
+   window's figures have been told before; in either case the deal and the excluded one's speed. So each declared state, zeroed after the load, must show in one of the two. */
+static void a_resumed_run_ends_with_the_same_bits_and_every_state_matters(void **state)
+{
+    char directory[] = "/tmp/tutti-unequal-XXXXXX", command[64], name[16][64] = { "" };
+    bool matters[16] = { false };
+    int states = 0;
+
+    (void)state;
+    assert_non_null(mkdtemp(directory));
+    snprintf(command, sizeof command, "rm -rf '%s'/*", directory);
+    for (int turn = 0; turn < 2; turn++) {
+        workers(4, (const double[]){ 2, 1, 0.02, 1.5 }, NULL);
+        changes_at = turn == 0 ? 36 : 46;
+        changed = 0;
+        dealt whole = saved_run(directory, false, -1), again = saved_run(directory, true, -1);
+        assert_int_equal(whole.rank[0].passes[59][2], 0);
+        assert_memory_not_equal(whole.rank[0].passes[33], whole.rank[0].passes[59], sizeof whole.rank[0].passes[33]);
+        assert_true(again.rank[0].events > 0 && went_on_alike(&whole, &again));
+        states = *again.states;
+        for (int zero = 0; zero < states; zero++) {
+            dealt part = saved_run(directory, true, zero);
+            matters[zero] = matters[zero] || !went_on_alike(&whole, &part);
+            snprintf(name[zero], sizeof name[zero], "%s", part.zeroed);
+            dealt_drop(&part);
+        }
+        dealt_drop(&whole);
+        dealt_drop(&again);
+        assert_int_equal(system(command), 0);
+    }
+    assert_int_equal(states, 7); /* x, passes, progress, momentum, window, seconds, told */
+    for (int k = 0; k < states; k++)
+        if (!matters[k])
+            fail_msg("'%s' zeroed without a trace", name[k]);
+    assert_int_equal(rmdir(directory), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(constant_speeds_are_balanced_after_one_update_and_then_nothing_moves),
+        cmocka_unit_test(small_differences_move_nothing_unless_the_tolerance_is_smaller),
+        cmocka_unit_test(the_events_tell_what_was_measured_and_what_is_predicted),
+        cmocka_unit_test(speeds_of_two_to_one_make_steps_1_4_times_as_fast_as_an_equal_split),
+        cmocka_unit_test(overheads_are_balanced_within_four_updates),
+        cmocka_unit_test(a_worker_that_slows_down_in_mid_run_is_balanced_within_two_windows),
+        cmocka_unit_test(a_worker_too_slow_for_one_micro_batch_is_excluded_only_where_that_was_asked_for),
+        cmocka_unit_test(a_resumed_run_ends_with_the_same_bits_and_every_state_matters),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Goal: unequal workers cost what arithmetic says, in virtual time, and shares by speed win it back. Method: `tutti train --transport sim --step-time`, 8 workers, one 5 times slower."""
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+
+command = sys.argv[1]
+environment = dict(os.environ, TUTTI_DATA=sys.argv[2])
+N, SLOW, STEPS, T = 8, 5, 60, 0.01
+LATENCY, BYTES_A_SECOND, HEADER = 50e-6, 1.25e9, 40  # of the bare platform; a message's note
+
+
+def train(out, *more):
+    words = [command, "train", "--model", "mlp(hidden=32)", "--data", "mnist", "-n", str(N), "--steps", str(STEPS), "--batch", "32", "--transport", "sim",
+             "--step-time", str(T), "--report-every", str(STEPS), "--final-eval", "off", "--quiet", "--out", out]
+    done = subprocess.run(words + list(more), env=environment, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    with open(out + "/summary.json") as f:
+        return json.load(f)
+
+
+def model(out):
+    with open(out + "/model.safetensors", "rb") as f:
+        raw = f.read()
+    body = raw[8 + struct.unpack("<Q", raw[:8])[0]:]
+    return struct.unpack("<%df" % (len(body) // 4), body)
+
+
+def apart(a, b):
+    return sum((x - y) ** 2 for x, y in zip(a, b)) ** 0.5 / sum(y * y for y in b) ** 0.5
+
+
+def computed(s):
+    return [w["compute_seconds"] for w in s["by_worker"]]
+
+
+def near(a, b, relative):
+    assert abs(a - b) <= relative * abs(b), f"{a} is not {b} to {relative}"
+
+
+with tempfile.TemporaryDirectory() as folder:
+    slow = ("--slow", "3:%d" % SLOW)
+    plain, even = train(folder + "/plain"), train(folder + "/even", *slow)
+    d = even["params"]
+
+    # A pass of the whole batch takes T, whatever the network; --slow multiplies it.
+    for r, seconds in enumerate(computed(plain)):
+        near(seconds, STEPS * T, 1e-9)
+    for r, seconds in enumerate(computed(even)):
+        near(seconds, STEPS * T * (SLOW if r == 3 else 1), 1e-9)
+
+    # ddp: a step is the slowest worker's computation and, from there, the exchange: slices of d / n to n - 1 others and sums back, by the model's own costs, and
+    # a few microseconds of sums and update, which the platform charges by their FLOPs.
+    exchange = 2 * (LATENCY + (N - 1) * (4 * d / N + HEADER) / BYTES_A_SECOND)
+    near(plain["wall_seconds"] / STEPS, T + exchange, 1e-3)
+    near(even["wall_seconds"] / STEPS, SLOW * T + exchange, 2e-4)
+    near(even["wall_seconds"] - plain["wall_seconds"], STEPS * (SLOW - 1) * T, 2e-5)  # who comes late finds the others' slices added up
+    for r in range(N):  # everybody else waits for the slow one, and it waits for the exchange only
+        near(even["by_worker"][r]["exposed_comm_seconds"] / STEPS, exchange + ((SLOW - 1) * T if r != 3 else 0), 1e-2)
+    assert model(folder + "/plain") == model(folder + "/even"), "a slow worker changed the parameters"
+
+    # The best that can be had: n B samples at the sum of all speeds. `auto` starts evenly and looks after 3 and 10 steps.
+    best = STEPS * (T * N / (N - 1 + 1 / SLOW) + exchange)
+    auto = train(folder + "/auto", *slow, "--batch-share", "auto")
+    won = (even["wall_seconds"] - auto["wall_seconds"]) / (even["wall_seconds"] - best)
+    assert 0.8 <= won <= 1, f"batch-share auto wins back {won:.3f} of what is possible"
+    shares = [w["batch"] for w in auto["by_worker"]]
+    assert sum(shares) == 32 * N and shares[3] == 7 and min(shares[:3] + shares[4:]) >= 35, shares  # 256 / 7.2 = 35.6, 7.1
+    assert auto["bytes_sent_total"] == even["bytes_sent_total"] and auto["samples"] == even["samples"]
+    assert 0 < apart(model(folder + "/auto"), model(folder + "/even")) < 1e-4, "shares by speed changed more than rounding"
+
+    # Smaller passes cost in proportion.
+    cut = train(folder + "/cut", "--batch-share", "1:2:1:2:1:2:1:2")
+    for r, seconds in enumerate(computed(cut)):
+        near(seconds, STEPS * T * cut["by_worker"][r]["batch"] / 32, 1e-8)
+
+    # Large passes run in blocks whose gradients are added up: part of their time, not besides it.
+    for seconds in computed(train(folder + "/large", "--steps", "4", "--batch", "300", "-n", "2")):
+        near(seconds, 4 * T, 1e-9)
+
+    # hetero-ring: 8 micro-batches of 4 samples each; 64 / 7.2 = 8.9 of them, 1.8 of the slow one's. The rest of the time is the ring's: 2 (n - 1) rounds.
+    ring = train(folder + "/ring", *slow, "--method", "hetero-ring(adapt_every=5)", "--report-every", "10")
+    passes = [w["passes"] for w in ring["by_worker"]]
+    assert passes == [9, 9, 9, 1, 9, 9, 9, 9], passes  # the largest remainders
+    each, ring_exchange = 9 * T / 8, 2 * (N - 1) * (LATENCY + (4 * d / N + HEADER) / BYTES_A_SECOND)
+    near(ring["wall_seconds"], 5 * SLOW * T + 55 * each + STEPS * ring_exchange, 5e-3)
+    assert apart(model(folder + "/ring"), model(folder + "/even")) < 1e-4
+    assert [e["kind"] for e in ring["events"]] == ["allocation"] * 3, ring["events"]
+    with open(folder + "/ring/metrics.jsonl") as f:
+        lines = [l for l in map(json.loads, f) if "train_loss" in l]
+    near(lines[-1]["compute_seconds_by_worker"][3], 10 * SLOW * T / 8, 1e-6)
+
+    # Resumed in mid-window it ends with the same bytes.
+    saved = ("--method", "hetero-ring(adapt_every=7)", "--checkpoint-every", "10", "--checkpoint-keep", "9")
+    train(folder + "/whole", *slow, *saved)
+    first = sorted(os.listdir(folder + "/whole/checkpoints"))[0]
+    resumed = train(folder + "/resumed", *slow, *saved, "--resume", folder + "/whole/checkpoints/" + first)
+    assert resumed["resumed_at_step"] == 10 and model(folder + "/whole") == model(folder + "/resumed")
+
+    # --platform is sim(platform=...); under --step-time its hosts' speeds say nothing about the network, but its links do.
+    platform = folder + "/a platform, (slow).xml"
+    done = subprocess.run([command, "platform", "cluster(n=8,rate=1Gbps,latency=1ms)"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    with open(platform, "w") as f:
+        f.write(done.stdout)
+    flag = train(folder + "/flag", "--platform", platform)
+    spec = train(folder + "/spec", "--transport", 'sim(platform="%s")' % platform)
+    both = train(folder + "/both", "--transport", 'sim(platform="%s",seed=3)' % platform, "--platform", platform)
+    assert flag["wall_seconds"] == spec["wall_seconds"] == both["wall_seconds"] > 2 * plain["wall_seconds"] - STEPS * T, (flag["wall_seconds"], spec["wall_seconds"])
+    near(computed(flag)[0], STEPS * T, 1e-9)
+    slower = train(folder + "/slower", "--transport", "sim", "--platform", platform, "--step-time", "0")  # by FLOPs: 2 (784 32 + 32 32 + 32 10) forward, twice that and a little less back
+    assert computed(slower)[0] < 0.1 * STEPS * T
+
+    def refused(sentence, *more):
+        failed = subprocess.run([command, "train", "-n", "2", "--out", folder + "/none", *more], env=environment, capture_output=True, text=True, timeout=60)
+        assert failed.returncode == 2 and sentence in failed.stderr and failed.stderr.count("\n") == 1, failed.stderr
+        assert not os.path.exists(folder + "/none")
+
+    refused("platform is 'a.xml', but transport 'shm' has no platform; use it with --transport sim", "--platform", "a.xml")
+    refused("platform is 'a.xml', but the transport is 'sim(platform=b.xml)'; name the platform once", "--platform", "a.xml", "--transport", "sim(platform=b.xml)")
+    refused("step-time is 0.1 s, but with transport 'shm' time is real; use it with --transport sim, or slow workers down with --slow", "--step-time", "0.1")
+    refused("'step-time' is -1; it must be from 0", "--transport", "sim", "--step-time", "-1")
+    refused("shn", "--step-time", "0.1", "--transport", "shn")
