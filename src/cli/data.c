@@ -32,10 +32,12 @@ static void print_set(const tutti_data *data, const char *path, const char *name
 {
     const tutti_data_shape *shape = tutti_data_shape_of(data);
 
-    printf("%s%s%s\n  training samples %llu, test samples %llu\n  each %d x %d x %d bytes, %d classes\n  pixels / 255: mean %.4f, deviation %.4f\n  contents %016llx\n",
-           path, strcmp(path, name) != 0 ? " as " : "", strcmp(path, name) != 0 ? name : "", (unsigned long long)shape->samples[TUTTI_TRAIN],
-           (unsigned long long)shape->samples[TUTTI_TEST], shape->channels, shape->height, shape->width,
-           shape->classes, (double)shape->mean, (double)shape->deviation, (unsigned long long)tutti_data_hash(data));
+    printf("%s%s%s\n  training samples %llu, test samples %llu\n  each %d x %d x %d %s, %d classes\n", path, strcmp(path, name) != 0 ? " as " : "",
+           strcmp(path, name) != 0 ? name : "", (unsigned long long)shape->samples[TUTTI_TRAIN], (unsigned long long)shape->samples[TUTTI_TEST], shape->channels,
+           shape->height, shape->width, shape->value_bytes == 1 ? "bytes" : "floats", shape->classes);
+    if (shape->value_bytes == 1)
+        printf("  pixels / 255: mean %.4f, deviation %.4f\n", (double)shape->mean, (double)shape->deviation);
+    printf("  contents %016llx\n", (unsigned long long)tutti_data_hash(data));
     for (int split = 0; split < 2; split++) {
         uint64_t count[256] = { 0 };
         const uint8_t *labels = tutti_data_labels(data, (tutti_split)split);
@@ -60,7 +62,7 @@ int tutti_cli_data(int argc, char **argv)
 
     if (strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0) {
         printf("tutti data list | inspect NAME | verify NAME\n\nNAME is a name of `list`, with options or without (mnist, 'mnist(distort=0.5)'), or a directory of IDX files. `mnist` is "
-               "looked for in\n$TUTTI_DATA/mnist, ./data/mnist, then where Tutti is installed.\n"
+               "looked for in\n$TUTTI_DATA/mnist, ./data/mnist, then where Tutti is installed; quadratic and logistic are drawn from their options.\n"
                "inspect prints shapes, classes and statistics; verify reads every byte and checks sizes, counts and gzip checksums.\n");
         for (const tutti_data_set *set = tutti_data_sets; set->name != NULL; set++)
             print_known(set, NULL);
@@ -73,7 +75,7 @@ int tutti_cli_data(int argc, char **argv)
             tutti_cli_installed(installed, sizeof installed, "data");
             for (const tutti_data_set *set = tutti_data_sets; set->name != NULL; set++) {
                 const bool here = tutti_data_find(rt, set->name, installed, path, sizeof path, NULL) == TUTTI_OK;
-                print_known(set, here ? path : "not found: put the four IDX files in ./data/mnist");
+                print_known(set, set->drawn ? "drawn from its options" : here ? path : "not found: put the four IDX files in ./data/mnist");
             }
         }
         tutti_runtime_close(rt);

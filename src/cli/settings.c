@@ -139,6 +139,8 @@ tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const 
         TUTTI_TRY(tutti_settings_file(s->settings, s->file, err));
     if (s->config.out[0] != 0)
         snprintf(s->out, sizeof s->out, "%s", s->config.out);
+    tutti_train_pair(&s->config, tutti_settings_origin(s->settings, "model", NULL) != TUTTI_FROM_DEFAULT,
+                     tutti_settings_origin(s->settings, "data", NULL) != TUTTI_FROM_DEFAULT);
     return TUTTI_OK;
 }
 

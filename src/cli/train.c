@@ -68,11 +68,14 @@ static int simulate(tutti_cli_settings *s, int64_t started_ns, tutti_error *err)
 {
     screen display = { .terminal = isatty(STDOUT_FILENO) };
     simulation sim = { .config = &s->config, .io = { .say = say, .user = &display, .started_ns = started_ns, .host = s->rt } };
-    char installed[4096];
+    char installed[4096], *transport;
     tutti_status status;
 
     sim.io.installed_data = tutti_cli_installed(installed, sizeof installed, "data");
-    status = tutti_world_run(s->config.transport, (int)s->config.n, simulated_worker, &sim, err);
+    status = tutti_train_transport(&s->config, &transport, err);
+    if (status == TUTTI_OK)
+        status = tutti_world_run(transport, (int)s->config.n, simulated_worker, &sim, err);
+    tutti_free(transport);
     if (display.open)
         putchar('\n');
     if (fflush(stdout) != 0 && status == TUTTI_OK)
@@ -157,7 +160,8 @@ static void help(void)
     tutti_cli_print_options(stdout, tutti_train_options, true);
     printf("\nExamples:\n  tutti train --model cnn --data mnist -n 2 --method ddp --epochs 1\n"
            "  tutti train --model mlp -n 4 --optimizer 'adamw(lr=0.001)' --lr-schedule 'cosine(warmup=100)' --checkpoint-every 200 --out runs/mlp\n"
-           "  tutti train --resume runs/mlp --epochs 3\n");
+           "  tutti train --resume runs/mlp --epochs 3\n"
+           "  tutti train --transport sim --platform cluster.xml -n 8 --step-time 0.01 --slow 0:5 --batch-share auto\n");
 }
 
 int tutti_cli_train(int argc, char **argv)

@@ -9,12 +9,13 @@
 
 #define AT(member) TUTTI_AT(tutti_train_config, member)
 const tutti_option tutti_train_options[] = {
-    { "model", TUTTI_SPEC, AT(model), 0, 0, 0, "mlp", "network: mlp, cnn; `tutti methods` and the docs list options" },
-    { "data", TUTTI_TEXT, AT(data), 0, 0, 0, "mnist", "mnist, mnist(distort=0.5), or a directory of IDX files with the four MNIST names (plain or .gz)" },
+    { "model", TUTTI_SPEC, AT(model), 0, 0, 0, "mlp", "network: mlp, cnn, logistic, quadratic, with options; naming a problem (logistic, quadratic) names its data too" },
+    { "data", TUTTI_TEXT, AT(data), 0, 0, 0, "mnist", "mnist, mnist(distort=0.5), quadratic, logistic, or a directory of IDX files with the four MNIST names (plain or .gz)" },
     { "n", TUTTI_INT, AT(n), 1, 1, 1024, NULL, "workers on this machine" },
     { "method", TUTTI_SPEC, AT(method), 0, 0, 0, "ddp", "training method; `tutti methods` lists them" },
     { "epochs", TUTTI_INT, AT(epochs), 1, 1, 1000000, NULL, "times over the training set, counted from the run's beginning" },
     { "steps", TUTTI_INT, AT(steps), 0, 0, 1e15, NULL, "steps of each worker instead of epochs, counted from the run's beginning; 0: by epochs" },
+    { "collective", TUTTI_SPEC, AT(collective), 0, 0, 0, "auto", "all-reduce of gradients: auto, exchange, doubling, tree, direct, halving; in an order of their own: ring(order=any), stragglar(straggler=R,order=any)" },
     { "batch", TUTTI_INT, AT(batch), 64, 1, 1 << 20, NULL, "samples a worker a pass" },
     { "batch-share", TUTTI_TEXT, AT(batch_share), 0, 0, 0, "even", "samples of a pass by worker: even, auto (by measured speed), or weights w0:w1:..." },
     { "accumulate", TUTTI_INT, AT(accumulate), 1, 1, 4096, NULL, "passes whose gradients are added up before one exchange and update" },
@@ -25,8 +26,10 @@ const tutti_option tutti_train_options[] = {
     { "seed", TUTTI_INT, AT(seed), 0, 0, 9007199254740992.0, NULL, "of initial values and of the order of samples" },
     { "threads", TUTTI_INT, AT(threads), 0, 0, 1024, NULL, "compute threads a worker; 0: max(1, cores / workers). Part of what fixes the bits" },
     { "transport", TUTTI_SPEC, AT(transport), 0, 0, 0, "shm", "what carries messages: shm (shared memory, this machine)" },
+    { "platform", TUTTI_TEXT, AT(platform), 0, 0, 0, "", "simulated runs: SimGrid platform file, as sim(platform=FILE); `tutti platform` writes them" },
+    { "step-time", TUTTI_REAL, AT(step_time), 0, 0, 1e9, NULL, "simulated runs: seconds a pass of `batch` samples takes on each worker, before --slow; 0: its FLOPs over the host's speed" },
     { "report-every", TUTTI_INT, AT(report_every), 50, 1, 1e9, NULL, "steps between lines of metrics.jsonl and of progress" },
-    { "eval-every", TUTTI_INT, AT(eval_every), 0, 0, 1e15, NULL, "steps between evaluations on the test set; 0: at the end of each epoch" },
+    { "eval-every", TUTTI_INT, AT(eval_every), 0, 0, 1e15, NULL, "steps between evaluations on the test set; 0: at the end of each epoch (asynchronous methods: only with --target, since all have to meet)" },
     { "final-eval", TUTTI_BOOL, AT(final_eval), 1, 0, 1, NULL, "evaluate the final model on the whole training and test sets" },
     { "target", TUTTI_TEXT, AT(target), 0, 0, 0, "", "stop when an evaluation reaches it: accuracy=0.98 or loss=0.1 (on the test set)" },
     { "checkpoint-every", TUTTI_INT, AT(checkpoint_every), 0, 0, 1e15, NULL, "steps between checkpoints; 0: none" },
@@ -65,8 +68,12 @@ tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *er
 
     if (c->threads == 0)
         c->threads = cores / c->n > 1 ? cores / c->n : 1;
+    TUTTI_TRY(tutti_train_check_simulation(c, err));
     TUTTI_TRY(tutti_train_check_slow(c->slow, c->n, err));
     TUTTI_TRY(tutti_train_parse_shares(c->batch_share, c->n, NULL, &automatic, err));
+    TUTTI_TRY(tutti_train_check_pair(c, err));
+    if (strcmp(c->collective, "auto") != 0)
+        TUTTI_TRY(tutti_fail_within(err, tutti_algorithm_check(c->collective, (int)c->n, err), "collective"));
     if (strlen(c->out) > 3800)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the name of the output directory has %zu bytes; at most 3800 are possible", strlen(c->out));
     if (c->target[0] != 0)
@@ -103,6 +110,8 @@ json_t *tutti_train_config_object(const tutti_train_config *c)
         case TUTTI_INT: value = json_integer(*(const int64_t *)at); break;
         case TUTTI_REAL: value = json_real(*(const double *)at); break;
         case TUTTI_BOOL: value = json_boolean(*(const bool *)at); break;
+        case TUTTI_TEXT:
+        case TUTTI_SPEC: value = json_string(*(const char *const *)at); break; /* as it was given: quotes are for a place within a spec */
         default:
             tutti_option_print(o, c, text, sizeof text);
             value = json_string(text);

@@ -1,27 +1,70 @@
-/* evaluate.c: each worker takes a contiguous part of the split; no padding, so every sample counts once. */
+/* evaluate.c: each worker takes a contiguous part of the split; no padding, so every sample counts once. The room for a chunk is taken for
+   the evaluation only: simulated workers run one at a time, and so a thousand of them need it once.
+
+   Of a problem with a known optimum the loss is the excess over the least possible on these samples: the least is evaluated along with the values, on the same
+   samples in the same order, so that the difference is good to the last digits of a double whatever the noise; what rounding leaves below 0 is 0. */
+#include <errno.h>
+
 #include "train_internal.h"
 
 enum { CHUNK = 500 };
 
+/* Summed loss, number of hits and summed loss of `least` (NULL: 0) over [at, end). */
+static tutti_status my_part(tutti_run *run, tutti_split split, uint64_t at, uint64_t end, const float *least, double sums[3], tutti_error *err)
+{
+    const uint64_t step = tutti_engine_method(run->engine)->step;
+    const size_t room = (size_t)(end - at < CHUNK ? end - at : CHUNK);
+    float *x = tutti_alloc(room * (size_t)run->task.channels * (size_t)run->task.height, (size_t)run->task.width * sizeof *x);
+    uint8_t *labels = tutti_alloc(room, 1);
+    uint64_t *ids = tutti_alloc(room, sizeof *ids);
+    tutti_status status = TUTTI_OK;
+
+    if (x == NULL || labels == NULL || ids == NULL)
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room to evaluate %zu samples at once", room);
+    for (; at < end && status == TUTTI_OK; at += CHUNK) {
+        const size_t n = (size_t)(end - at < CHUNK ? end - at : CHUNK);
+        double part, lowest = 0;
+        int64_t correct, none;
+        for (size_t i = 0; i < n; i++)
+            ids[i] = at + i;
+        tutti_data_gather_at(run->data, split, ids, n, step, x, labels);
+        status = tutti_nn_evaluate(run->nn, x, labels, (int64_t)n, run->values, &part, &correct, err);
+        if (status == TUTTI_OK && least != NULL)
+            status = tutti_nn_evaluate(run->nn, x, labels, (int64_t)n, &least, &lowest, &none, err);
+        sums[0] += part;
+        sums[1] += (double)correct;
+        sums[2] += lowest;
+    }
+    tutti_free(x);
+    tutti_free(labels);
+    tutti_free(ids);
+    return status;
+}
+
 tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, double *loss, double *accuracy, tutti_error *err)
 {
     const uint64_t total = tutti_data_shape_of(run->data)->samples[split];
-    const uint64_t p = (uint64_t)run->all.size, r = (uint64_t)run->all.index, end = total * (r + 1) / p;
-    double sums[2] = { 0, 0 };
+    const uint64_t p = (uint64_t)run->all.size, r = (uint64_t)run->all.index;
+    float *least = NULL;
+    double sums[3] = { 0, 0, 0 };
+    tutti_status status;
 
-    for (uint64_t at = total * r / p; at < end; at += CHUNK) {
-        const size_t n = (size_t)(end - at < CHUNK ? end - at : CHUNK);
-        double part;
-        int64_t correct;
-        for (size_t i = 0; i < n; i++)
-            run->eval_ids[i] = at + i;
-        tutti_data_gather(run->data, split, run->eval_ids, n, run->eval_x, run->eval_labels);
-        TUTTI_TRY(tutti_nn_evaluate(run->nn, run->eval_x, run->eval_labels, (int64_t)n, run->values, &part, &correct, err));
-        sums[0] += part;
-        sums[1] += (double)correct;
+    if (!tutti_nn_classifies(run->nn)) {
+        least = tutti_alloc(run->parameters, sizeof *least);
+        if (least == NULL)
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the optimum of %zu values", run->parameters);
+        if (!tutti_data_optimum(run->data, tutti_engine_method(run->engine)->step, least)) {
+            tutti_free(least);
+            least = NULL;
+        }
     }
-    TUTTI_TRY(tutti_reduce_double(&run->all, TUTTI_SUM, sums, 2, err));
-    *loss = sums[0] / (double)total;
-    *accuracy = sums[1] / (double)total;
-    return TUTTI_OK;
+    status = my_part(run, split, total * r / p, total * (r + 1) / p, least, sums, err);
+    if (status == TUTTI_OK)
+        status = tutti_reduce_double(&run->all, TUTTI_SUM, sums, 3, err);
+    *loss = (sums[0] - sums[2]) / (double)total;
+    if (least != NULL && *loss < 0)
+        *loss = 0;
+    *accuracy = tutti_nn_classifies(run->nn) ? sums[1] / (double)total : -1;
+    tutti_free(least);
+    return status;
 }

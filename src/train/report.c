@@ -39,6 +39,30 @@ tutti_status tutti_train_put_json(tutti_run *run, json_t *object, tutti_error *e
 /* What each worker tells at a report, since the last one (bytes: since the beginning). */
 enum { LOSS, SAMPLES, BYTES, COMPUTE, WAIT, TOLD };
 
+/* ---- gathering: up the binomial tree, so p workers tell worker 0 in p - 1 messages and ceil(lg p) rounds ---- */
+
+/* The workers [index, index + this) tell through this one. */
+static int spokesman_of(const tutti_run *run)
+{
+    const int below = run->all.size - run->all.index, lowest = run->all.index & -run->all.index;
+    return lowest == 0 || lowest > below ? below : lowest;
+}
+
+tutti_status tutti_train_gather(tutti_run *run, const double *mine, size_t n, tutti_error *err)
+{
+    const tutti_port port = tutti_port_of("train.told", 0, 0);
+    const int index = run->all.index, all = spokesman_of(run);
+
+    memcpy(run->told, mine, n * sizeof *mine);
+    for (int bit = 1; bit < all; bit <<= 1) {
+        const int theirs = all - bit < bit ? all - bit : bit;
+        TUTTI_TRY(tutti_recv(run->world, index + bit, port, NULL, tutti_host(run->told + (size_t)bit * n, (size_t)theirs * n, TUTTI_F64), TUTTI_FOREVER, err));
+    }
+    if (index == 0)
+        return TUTTI_OK;
+    return tutti_send(run->world, index & (index - 1), port, NULL, tutti_host(run->told, (size_t)all * n, TUTTI_F64), err);
+}
+
 /* A resumed run keeps the lines up to its checkpoint: those after it will be written again. */
 static tutti_status keep_lines(tutti_run *run, const char *path, tutti_error *err)
 {
@@ -79,7 +103,7 @@ tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err)
     char path[4096];
 
     run->reported_ns = tutti_now_ns(run->rt);
-    run->told = tutti_alloc((size_t)run->all.size, TUTTI_TRAIN_FIGURES * sizeof(double));
+    run->told = tutti_alloc((size_t)(run->automatic_shares ? run->all.size : spokesman_of(run)), TUTTI_TRAIN_FIGURES * sizeof(double));
     if (run->told == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the reports of %d workers", run->all.size);
     if (run->all.index != 0)
@@ -112,25 +136,57 @@ static json_t *by_worker(const double *told, int workers, int what)
 static tutti_status write_report(tutti_run *run, const tutti_figures *f, const double *told, double seconds, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(run->engine);
-    const uint64_t per_epoch = tutti_share_steps(&run->share);
     const double left = m->step > run->first_step ? (double)(run->steps - m->step) * (double)f->wall_ns * 1e-9 / (double)(m->step - run->first_step) : 0;
     double sum[TOLD] = { 0 }, loss, rate;
     char time[32], accuracy[32] = "";
 
     for (int i = 0; i < run->all.size * TOLD; i++)
         sum[i % TOLD] += told[i];
+    if (run->own_pace) { /* since the last line, not the last meeting */
+        tutti_heard heard;
+        tutti_engine_heard(run->engine, &heard);
+        sum[LOSS] = heard.loss_sum - run->heard.loss_sum;
+        sum[SAMPLES] = heard.samples - run->heard.samples;
+        run->heard = heard;
+    }
     loss = sum[SAMPLES] > 0 ? sum[LOSS] / sum[SAMPLES] : 0;
     rate = seconds > 0 ? sum[SAMPLES] / seconds : 0;
     print_time(left, time, sizeof time);
     if (run->test_accuracy >= 0)
         snprintf(accuracy, sizeof accuracy, "  accuracy %.2f %%", 100 * run->test_accuracy);
-    tutti_train_say(run, 1, "epoch %.2f  step %llu/%llu  loss %.4f%s  %.0f samples/s  %.1f MB sent  %s left", (double)m->step / (double)per_epoch,
+    tutti_train_say(run, 1, "epoch %.2f  step %llu/%llu  loss %.4f%s  %.0f samples/s  %.1f MB sent  %s left", (double)m->step / run->steps_per_epoch,
                     (unsigned long long)m->step, (unsigned long long)run->steps, loss, accuracy, rate, sum[BYTES] * 1e-6, time);
     return tutti_train_put_json(run, json_pack("{s:I, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}", "step", (json_int_t)m->step, "epoch",
-        (double)m->step / (double)per_epoch, "samples", (json_int_t)f->samples, "train_loss", loss, "lr", m->lr, "samples_per_second", rate,
+        (double)m->step / run->steps_per_epoch, "samples", (json_int_t)f->samples, "train_loss", loss, "lr", m->lr, "samples_per_second", rate,
         "wall_seconds", (double)f->wall_ns * 1e-9, "compute_seconds", (double)f->compute_ns * 1e-9, "exposed_comm_seconds", (double)f->exposed_ns * 1e-9,
         "other_seconds", (double)f->other_ns * 1e-9, "bytes_sent_total", sum[BYTES], "compute_seconds_by_worker", by_worker(told, run->all.size, COMPUTE),
         "wait_seconds_by_worker", by_worker(told, run->all.size, WAIT)), err);
+}
+
+tutti_status tutti_train_report_heard(tutti_run *run, uint64_t until, tutti_error *err)
+{
+    const uint64_t every = (uint64_t)run->config->report_every * run->unit;
+    tutti_heard heard;
+    tutti_figures f;
+    double seconds, step, loss, rate;
+    tutti_status status;
+
+    tutti_engine_heard(run->engine, &heard);
+    if (run->all.index != 0 || heard.gradients / every <= run->heard.gradients / every || heard.gradients >= until)
+        return TUTTI_OK;
+    tutti_engine_figures(run->engine, &f); /* nothing is sent here, so it need not be put aside; services go on sending */
+    seconds = (double)(tutti_now_ns(run->rt) - run->reported_ns) * 1e-9;
+    step = (double)heard.gradients / (double)run->unit;
+    loss = heard.samples > run->heard.samples ? (heard.loss_sum - run->heard.loss_sum) / (heard.samples - run->heard.samples) : 0;
+    rate = seconds > 0 ? (heard.samples - run->heard.samples) / seconds : 0;
+    tutti_train_say(run, 1, "epoch %.2f  step %.0f/%llu  loss %.4f  %.0f samples/s", step / run->steps_per_epoch, step, (unsigned long long)run->steps, loss, rate);
+    status = tutti_train_put_json(run, json_pack("{s:I, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "step", (json_int_t)step, "epoch", step / run->steps_per_epoch,
+        "samples", (json_int_t)(run->first_samples + (uint64_t)heard.samples), "train_loss", loss, "lr", tutti_engine_method(run->engine)->lr, "samples_per_second", rate,
+        "wall_seconds", (double)f.wall_ns * 1e-9, "compute_seconds", (double)f.compute_ns * 1e-9, "exposed_comm_seconds", (double)f.exposed_ns * 1e-9,
+        "other_seconds", (double)f.other_ns * 1e-9), err);
+    run->heard = heard;
+    run->reported_ns = tutti_now_ns(run->rt);
+    return status;
 }
 
 tutti_status tutti_train_report(tutti_run *run, tutti_error *err)
@@ -147,7 +203,7 @@ tutti_status tutti_train_report(tutti_run *run, tutti_error *err)
     mine[BYTES] = (double)f.bytes_sent;
     mine[COMPUTE] = (double)(f.compute_ns - run->reported.compute_ns) * 1e-9;
     mine[WAIT] = (double)(f.exposed_ns - run->reported.exposed_ns) * 1e-9;
-    status = tutti_allgather(&run->all, tutti_host(mine, TOLD, TUTTI_F64), tutti_host(run->told, TOLD * (size_t)run->all.size, TUTTI_F64), err);
+    status = tutti_train_gather(run, mine, TOLD, err);
     if (status == TUTTI_OK && run->all.index == 0)
         status = write_report(run, &f, run->told, seconds, err);
     run->loss_sum = run->loss_samples = 0;
@@ -160,12 +216,16 @@ tutti_status tutti_train_report(tutti_run *run, tutti_error *err)
 tutti_status tutti_train_report_evaluation(tutti_run *run, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(run->engine);
-    const uint64_t per_epoch = tutti_share_steps(&run->share);
 
     if (run->all.index != 0)
         return TUTTI_OK;
-    tutti_train_say(run, 0, "epoch %.2f  step %llu  test accuracy %.2f %%  test loss %.4f", (double)m->step / (double)per_epoch,
+    if (run->test_accuracy < 0) {
+        tutti_train_say(run, 0, "epoch %.2f  step %llu  test loss above the optimum %.6g", (double)m->step / run->steps_per_epoch, (unsigned long long)m->step, run->test_loss);
+        return tutti_train_put_json(run, json_pack("{s:I, s:f, s:f, s:n}", "step", (json_int_t)m->step, "epoch", (double)m->step / run->steps_per_epoch, "test_loss",
+                                                   run->test_loss, "test_accuracy"), err);
+    }
+    tutti_train_say(run, 0, "epoch %.2f  step %llu  test accuracy %.2f %%  test loss %.4f", (double)m->step / run->steps_per_epoch,
                     (unsigned long long)m->step, 100 * run->test_accuracy, run->test_loss);
-    return tutti_train_put_json(run, json_pack("{s:I, s:f, s:f, s:f}", "step", (json_int_t)m->step, "epoch", (double)m->step / (double)per_epoch,
+    return tutti_train_put_json(run, json_pack("{s:I, s:f, s:f, s:f}", "step", (json_int_t)m->step, "epoch", (double)m->step / run->steps_per_epoch,
                                                "test_loss", run->test_loss, "test_accuracy", run->test_accuracy), err);
 }

@@ -154,20 +154,24 @@ static json_t *real_or_null(bool known, double value)
     return known ? json_real(value) : json_null();
 }
 
+/* What each worker tells at the end. */
+enum { WALL, COMPUTE, COMM, EXPOSED, OTHER, BYTES, MEMORY, STEPS, STALE_MOST, STALE_MEAN, FIGURES };
+
 /* A row a worker, for the summary and, up to 16, for the person. all: see tutti_train_results. */
 static json_t *by_worker(const tutti_run *run, const double *all)
 {
     json_t *array = json_array();
 
     if (run->all.size > 1 && run->all.size <= 16)
-        tutti_train_say(run, 0, "  worker   computing     waiting       other        sent");
+        tutti_train_say(run, 0, "  worker    steps   computing     waiting       other        sent");
     for (int r = 0; r < run->all.size; r++) {
-        const double *w = all + 7 * r;
-        json_array_append_new(array, json_pack("{s:i, s:f, s:f, s:f, s:f, s:I}", "worker", r, "wall_seconds", w[0], "compute_seconds", w[1], "exposed_comm_seconds",
-                                               w[3], "other_seconds", w[4], "bytes_sent", (json_int_t)w[5]));
+        const double *w = all + FIGURES * r;
+        json_array_append_new(array, json_pack("{s:i, s:I, s:f, s:f, s:f, s:f, s:I}", "worker", r, "steps", (json_int_t)w[STEPS], "wall_seconds", w[WALL], "compute_seconds",
+                                               w[COMPUTE], "exposed_comm_seconds", w[EXPOSED], "other_seconds", w[OTHER], "bytes_sent", (json_int_t)w[BYTES]));
         json_object_set_new(json_array_get(array, (size_t)r), "batch", json_integer(tutti_share_batch(&run->share, r)));
+        json_object_set_new(json_array_get(array, (size_t)r), "passes", json_integer(tutti_share_passes(&run->share, r)));
         if (run->all.size > 1 && run->all.size <= 16)
-            tutti_train_say(run, 0, "  %6d  %8.2f s  %8.2f s  %8.2f s  %7.1f MB", r, w[1], w[3], w[4], w[5] * 1e-6);
+            tutti_train_say(run, 0, "  %6d %8.0f  %8.2f s  %8.2f s  %8.2f s  %7.1f MB", r, w[STEPS], w[COMPUTE], w[EXPOSED], w[OTHER], w[BYTES] * 1e-6);
     }
     return array;
 }
@@ -179,7 +183,7 @@ tutti_status tutti_train_results(tutti_run *run, double train_loss, tutti_error 
     tutti_figures f;
     struct rusage usage;
     /* Times are those of the worker whose wall time is the longest, so that they add up; bytes a worker and memory are the largest. */
-    double mine[7], *const all = run->told, total_bytes = 0, most_bytes = 0, most_memory = 0;
+    double mine[FIGURES], *const all = run->told, total_bytes = 0, most_bytes = 0, most_memory = 0, steps = 0, stale_most = 0, stale_sum = 0;
     const double *slowest;
     json_t *o;
     char *text;
@@ -187,27 +191,33 @@ tutti_status tutti_train_results(tutti_run *run, double train_loss, tutti_error 
 
     tutti_engine_figures(run->engine, &f);
     getrusage(RUSAGE_SELF, &usage);
-    mine[0] = (double)f.wall_ns * 1e-9;
-    mine[1] = (double)f.compute_ns * 1e-9;
-    mine[2] = (double)f.comm_ns * 1e-9;
-    mine[3] = (double)f.exposed_ns * 1e-9;
-    mine[4] = (double)f.other_ns * 1e-9;
-    mine[5] = (double)f.bytes_sent;
-    mine[6] = (double)usage.ru_maxrss * 1024;
-    TUTTI_TRY(tutti_allgather(&run->all, tutti_host(mine, 7, TUTTI_F64), tutti_host(all, 7 * (size_t)run->all.size, TUTTI_F64), err));
-    slowest = all;
-    for (int r = 0; r < run->all.size; r++) {
-        const double *figures = all + 7 * r;
-        slowest = figures[0] > slowest[0] ? figures : slowest;
-        total_bytes += figures[5];
-        most_bytes = figures[5] > most_bytes ? figures[5] : most_bytes;
-        most_memory = figures[6] > most_memory ? figures[6] : most_memory;
-    }
-    memcpy(mine, slowest, sizeof mine);
+    mine[WALL] = (double)f.wall_ns * 1e-9;
+    mine[COMPUTE] = (double)f.compute_ns * 1e-9;
+    mine[COMM] = (double)f.comm_ns * 1e-9;
+    mine[EXPOSED] = (double)f.exposed_ns * 1e-9;
+    mine[OTHER] = (double)f.other_ns * 1e-9;
+    mine[BYTES] = (double)f.bytes_sent;
+    mine[MEMORY] = (double)usage.ru_maxrss * 1024;
+    mine[STEPS] = (double)f.own_steps;
+    mine[STALE_MOST] = (double)f.staleness_max;
+    mine[STALE_MEAN] = f.staleness_mean;
+    TUTTI_TRY(tutti_train_gather(run, mine, FIGURES, err));
     if (c->trace)
         TUTTI_TRY(write_trace(run, err));
     if (run->all.index != 0)
         return TUTTI_OK;
+    slowest = all;
+    for (int r = 0; r < run->all.size; r++) {
+        const double *w = all + FIGURES * r;
+        slowest = w[WALL] > slowest[WALL] ? w : slowest;
+        total_bytes += w[BYTES];
+        most_bytes = w[BYTES] > most_bytes ? w[BYTES] : most_bytes;
+        most_memory = w[MEMORY] > most_memory ? w[MEMORY] : most_memory;
+        steps += w[STEPS];
+        stale_sum += w[STEPS] * w[STALE_MEAN];
+        stale_most = w[STALE_MOST] > stale_most ? w[STALE_MOST] : stale_most;
+    }
+    memcpy(mine, slowest, sizeof mine);
     TUTTI_TRY(write_model(run, err));
 
     o = json_object();
@@ -222,30 +232,31 @@ tutti_status tutti_train_results(tutti_run *run, double train_loss, tutti_error 
     json_object_set_new(o, "params", json_integer((json_int_t)run->parameters));
     json_object_set_new(o, "optimizer", json_string(c->optimizer));
     json_object_set_new(o, "lr_schedule", json_string(c->lr_schedule));
+    json_object_set_new(o, "collective", json_string(c->collective));
     json_object_set_new(o, "batch", json_integer(c->batch));
     json_object_set_new(o, "batch_share", json_string(c->batch_share));
     json_object_set_new(o, "accumulate", json_integer(c->accumulate));
     json_object_set_new(o, "seed", json_integer(c->seed));
     json_object_set_new(o, "threads", json_integer(c->threads));
-    json_object_set_new(o, "epochs", json_real((double)f.steps / (double)tutti_share_steps(&run->share)));
+    json_object_set_new(o, "epochs", json_real((double)f.gradients / (double)run->unit / run->steps_per_epoch));
     json_object_set_new(o, "steps", json_integer((json_int_t)f.steps));
     json_object_set_new(o, "resumed_at_step", run->first_step > 0 ? json_integer((json_int_t)run->first_step) : json_null());
     json_object_set_new(o, "steps_skipped", json_integer((json_int_t)f.skipped));
     json_object_set_new(o, "samples", json_integer((json_int_t)f.samples));
-    json_object_set_new(o, "wall_seconds", json_real(mine[0]));
-    json_object_set_new(o, "compute_seconds", json_real(mine[1]));
-    json_object_set_new(o, "comm_seconds", json_real(mine[2]));
-    json_object_set_new(o, "exposed_comm_seconds", json_real(mine[3]));
-    json_object_set_new(o, "other_seconds", json_real(mine[4]));
+    json_object_set_new(o, "wall_seconds", json_real(mine[WALL]));
+    json_object_set_new(o, "compute_seconds", json_real(mine[COMPUTE]));
+    json_object_set_new(o, "comm_seconds", json_real(mine[COMM]));
+    json_object_set_new(o, "exposed_comm_seconds", json_real(mine[EXPOSED]));
+    json_object_set_new(o, "other_seconds", json_real(mine[OTHER]));
     json_object_set_new(o, "bytes_sent_total", json_integer((json_int_t)total_bytes));
     json_object_set_new(o, "bytes_sent_per_worker", json_integer((json_int_t)most_bytes));
-    json_object_set_new(o, "samples_per_second", json_real(mine[0] > 0 ? run->reported_samples / mine[0] : 0));
+    json_object_set_new(o, "samples_per_second", json_real(mine[WALL] > 0 ? (double)(f.samples - run->first_samples) / mine[WALL] : 0));
     json_object_set_new(o, "final_train_loss", real_or_null(c->final_eval, train_loss));
     json_object_set_new(o, "final_test_loss", real_or_null(c->final_eval, run->test_loss));
-    json_object_set_new(o, "final_test_accuracy", real_or_null(c->final_eval, run->test_accuracy));
+    json_object_set_new(o, "final_test_accuracy", real_or_null(c->final_eval && run->test_accuracy >= 0, run->test_accuracy));
     json_object_set_new(o, "peak_rss_bytes_per_worker", json_integer((json_int_t)most_memory));
-    json_object_set_new(o, "staleness_max", json_integer(0)); /* synchronous: a gradient meets the values it was taken at */
-    json_object_set_new(o, "staleness_mean", json_real(0));
+    json_object_set_new(o, "staleness_max", json_integer((json_int_t)stale_most));
+    json_object_set_new(o, "staleness_mean", json_real(steps > 0 ? stale_sum / steps : 0));
     json_object_set_new(o, "target", c->target[0] != 0 ? json_string(c->target) : json_null());
     json_object_set_new(o, "time_to_target_seconds", real_or_null(run->time_to_target >= 0, run->time_to_target));
     json_object_set_new(o, "simulated", json_boolean(tutti_world_simulated(tutti_world_transport(run->world))));

@@ -102,14 +102,8 @@ tutti_status tutti_train_shares_adapt(tutti_run *run, uint64_t done, tutti_error
             speed[r] = run->sample_seconds[r] > 0 ? 1 / run->sample_seconds[r] : 1;
         }
         tutti_share_apportion(run->config->batch * n, n, speed, 1, next);
-        if (pass_seconds(next, run->sample_seconds, n) < 0.97 * pass_seconds(run->batch_of, run->sample_seconds, n)) {
-            tutti_loader_close(run->loader); /* before the shares it reads change */
-            run->loader = NULL;
-            memcpy(run->batch_of, next, (size_t)n * sizeof *next);
-            status = tutti_engine_reshare(run->engine, run->batch_of, err);
-            if (status == TUTTI_OK)
-                status = tutti_train_open_loader(run, done, err);
-        }
+        if (pass_seconds(next, run->sample_seconds, n) < 0.97 * pass_seconds(run->share.batch_of, run->sample_seconds, n))
+            status = tutti_engine_reshare(run->engine, next, err);
     }
     tutti_free(next);
     tutti_engine_doing(run->engine, was);

@@ -75,6 +75,7 @@ double tutti_train_slow_factor(const char *spec, uint64_t seed, int rank, uint64
 
 void tutti_train_stretch(tutti_run *run)
 {
+    tutti_train_meter_pay(run);
     if (run->slow > 1) {
         const int64_t now = tutti_now_ns(run->rt);
         tutti_sleep_until(run->rt, now + (int64_t)((run->slow - 1) * (double)(now - run->computing_since_ns)));

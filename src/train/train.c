@@ -6,7 +6,7 @@
 
 #include "train_internal.h"
 
-enum { EVAL_CHUNK = 500, LOADER_DEPTH = 4, TRACE_EVENTS = 200000 };
+enum { LOADER_DEPTH = 4, TRACE_EVENTS = 200000 };
 
 /* ---- set-up ---- */
 
@@ -36,6 +36,18 @@ static void initial_values(void *user, int tensor, float *values)
     tutti_nn_initialise(p, forward, (uint64_t)run->config->seed, values);
 }
 
+static bool goes_at_own_pace(const char *method)
+{
+    const tutti_method_ops *ops = NULL;
+    tutti_spec *spec;
+
+    if (tutti_spec_open(&spec, method, NULL) == TUTTI_OK) {
+        ops = tutti_method_find(tutti_spec_name(spec));
+        tutti_spec_close(spec);
+    }
+    return ops != NULL && ops->traits & TUTTI_OWN_PACE; /* the engine says what is wrong with the spec */
+}
+
 static tutti_status open_engine(tutti_run *run, tutti_error *err)
 {
     const tutti_train_config *c = run->config;
@@ -63,13 +75,19 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
     }
     if (status == TUTTI_OK) {
         const uint64_t samples = tutti_data_shape_of(run->data)->samples[TUTTI_TRAIN];
-        run->share = (tutti_share){ samples, run->all.size, c->batch, c->accumulate, (uint64_t)c->seed, run->batch_of };
-        run->steps = c->steps > 0 ? (uint64_t)c->steps : (uint64_t)c->epochs * tutti_share_steps(&run->share);
+        uint64_t per_epoch;
+        run->own_pace = goes_at_own_pace(c->method);
+        run->unit = run->own_pace ? (uint64_t)run->all.size : 1;
+        run->share = (tutti_share){ samples, run->own_pace ? 1 : run->all.size, c->batch, c->accumulate, (uint64_t)c->seed, run->batch_of };
+        per_epoch = tutti_share_steps(&run->share);
+        run->gradients_in_all = c->steps > 0 ? (uint64_t)c->steps * run->unit : (uint64_t)c->epochs * per_epoch;
+        run->steps = (run->gradients_in_all + run->unit - 1) / run->unit;
+        run->steps_per_epoch = (double)per_epoch / (double)run->unit;
         snprintf(fingerprint, sizeof fingerprint, "model=%s\ndata hash=%016llx\nthreads=%lld\neval-every=%lld\ncheckpoint-every=%lld\ntarget=%s\nresume=%s\n",
                  c->model, (unsigned long long)tutti_data_hash(run->data), (long long)c->threads, (long long)c->eval_every,
                  (long long)c->checkpoint_every, c->target, c->resume);
         status = tutti_engine_open(&run->engine, run->world, params, n, &(tutti_engine_options){
-            .method = c->method, .optimizer = c->optimizer, .lr_schedule = c->lr_schedule, .batch = c->batch, .accumulate = c->accumulate, .batch_of = run->batch_of,
+            .method = c->method, .optimizer = c->optimizer, .lr_schedule = c->lr_schedule, .collective = c->collective, .batch = c->batch, .accumulate = c->accumulate, .batch_of = run->batch_of,
             .data_samples = samples, .steps = run->steps, .seed = (uint64_t)c->seed, .clip_norm = c->clip_norm, .nonfinite = (tutti_nonfinite)c->nonfinite,
             .fingerprint = fingerprint, .initial = initial_values, .user = run, .trace_events = c->trace ? TRACE_EVENTS : 0 }, err);
     }
@@ -88,30 +106,57 @@ static int64_t most_samples(const tutti_run *run)
     return run->automatic_shares ? all : mine > 0 ? mine : 1;
 }
 
-tutti_status tutti_train_open_loader(tutti_run *run, uint64_t step, tutti_error *err)
+/* Who computes how much may change between steps, by the trainer or by the method. The loader's thread reads ahead, so it has a copy. */
+static tutti_status take_share(tutti_run *run, tutti_error *err)
 {
+    tutti_share s = *tutti_engine_share(run->engine);
+    const int64_t *now = s.passes_of != NULL ? s.passes_of : s.batch_of;
+
+    if (now != NULL && run->cut == NULL && (run->cut = tutti_alloc((size_t)s.workers, sizeof *run->cut)) == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the shares of %d workers", s.workers);
+    if (now != NULL)
+        memcpy(run->cut, now, (size_t)s.workers * sizeof *now);
+    s.batch_of = s.batch_of != NULL ? run->cut : NULL;
+    s.passes_of = s.passes_of != NULL ? run->cut : NULL;
+    run->share = s;
+    return TUTTI_OK;
+}
+
+static tutti_status open_loader(tutti_run *run, uint64_t step, tutti_error *err)
+{
+    TUTTI_TRY(take_share(run, err));
+    if (run->own_pace) /* whose turn is next is not known ahead */
+        return tutti_loader_open(&run->loader, run->rt, run->data, &run->share, 0, 0, 0, err);
     return tutti_loader_open(&run->loader, run->rt, run->data, &run->share, run->all.index, step, LOADER_DEPTH, err);
+}
+
+/* After a step: if the shares have moved, the loader goes on with the new ones. */
+static tutti_status follow_share(tutti_run *run, uint64_t step, tutti_error *err)
+{
+    const tutti_share *s = tutti_engine_share(run->engine);
+    const int64_t *now = s->passes_of != NULL ? s->passes_of : s->batch_of;
+
+    if (now == NULL || memcmp(run->cut, now, (size_t)s->workers * sizeof *now) == 0)
+        return TUTTI_OK;
+    tutti_loader_close(run->loader); /* before what it reads changes */
+    run->loader = NULL;
+    return open_loader(run, step, err);
 }
 
 static tutti_status open_all(tutti_run *run, tutti_error *err)
 {
     const tutti_train_config *c = run->config;
+    tutti_device *device;
 
     TUTTI_TRY(open_data(run, err));
     TUTTI_TRY(tutti_train_shares_open(run, err));
     TUTTI_TRY(open_engine(run, err));
-    TUTTI_TRY(tutti_nn_open(&run->nn, c->model, &run->task, &(tutti_nn_options){ .batch = most_samples(run), .threads = (int)c->threads,
-                                                                                .device = tutti_world_device(run->world) }, err));
     if (c->resume[0] != 0)
-        TUTTI_TRY(tutti_train_resume(run, err));
-    if (run->batch_of != NULL) /* a checkpoint brings its own */
-        memcpy(run->batch_of, tutti_engine_share(run->engine)->batch_of, (size_t)run->all.size * sizeof *run->batch_of);
-    run->eval_x = tutti_alloc((size_t)EVAL_CHUNK * (size_t)run->task.channels * (size_t)run->task.height * (size_t)run->task.width, sizeof(float));
-    run->eval_labels = tutti_alloc(EVAL_CHUNK, 1);
-    run->eval_ids = tutti_alloc(EVAL_CHUNK, sizeof *run->eval_ids);
-    if (run->eval_x == NULL || run->eval_labels == NULL || run->eval_ids == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room to evaluate %d samples at once", EVAL_CHUNK);
-    TUTTI_TRY(tutti_train_open_loader(run, run->first_step, err));
+        TUTTI_TRY(tutti_train_resume(run, err)); /* brings its shares */
+    TUTTI_TRY(take_share(run, err));
+    TUTTI_TRY(tutti_train_meter_open(run, &device, err));
+    TUTTI_TRY(tutti_nn_open(&run->nn, c->model, &run->task, &(tutti_nn_options){ .batch = most_samples(run), .threads = (int)c->threads, .device = device }, err));
+    TUTTI_TRY(open_loader(run, run->first_step, err));
     return tutti_train_report_open(run, err);
 }
 
@@ -127,10 +172,9 @@ static void close_all(tutti_run *run)
     tutti_free(run->gradients);
     tutti_free(run->told);
     tutti_free(run->batch_of);
+    tutti_free(run->cut);
+    tutti_device_close(run->metered);
     tutti_free(run->sample_seconds);
-    tutti_free(run->eval_x);
-    tutti_free(run->eval_labels);
-    tutti_free(run->eval_ids);
 }
 
 /* ---- the loop ---- */
@@ -168,25 +212,32 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
 {
     const tutti_nn_hooks hooks = { run, on_need, on_done, on_ready };
     const tutti_method *m = tutti_engine_method(run->engine);
+    tutti_batch batch = { 0 }; /* kept for a pass over the same samples */
     tutti_pass pass;
     tutti_status status;
 
-    run->slow = tutti_train_slow_factor(run->config->slow, (uint64_t)run->config->seed, run->all.index, m->step);
     while ((status = tutti_engine_pass(run->engine, &pass, err)) == TUTTI_OK) {
-        tutti_batch batch = { 0 };
         double loss;
+        if (pass.samples == 0)
+            batch = (tutti_batch){ 0 };
+        if (pass.index == 0)
+            run->slow = tutti_train_slow_factor(run->config->slow, (uint64_t)run->config->seed, run->all.index, m->rng.step);
         if (pass.samples > 0 && !pass.same_batch) {
+            const uint64_t step = m->rng.step;
             tutti_engine_doing(run->engine, TUTTI_DOING_OTHER);
+            if (run->own_pace)
+                tutti_loader_seek(run->loader, step, pass.index);
             do /* a tail step may have passes without samples for this worker: the engine leaves them out */
                 TUTTI_TRY(tutti_loader_take(run->loader, &batch, err));
-            while (batch.step < m->step || batch.pass < pass.index);
-            if (batch.step != m->step || batch.pass != pass.index || batch.samples != pass.samples)
+            while (batch.step < step || batch.pass < pass.index);
+            if (batch.step != step || batch.pass != pass.index || batch.samples != pass.samples)
                 return tutti_fail(err, TUTTI_ERR_STATE, 0, "the loader is at step %llu, pass %lld with %lld samples; the engine at step %llu, pass %lld with %lld",
-                                  (unsigned long long)batch.step, (long long)batch.pass, (long long)batch.samples, (unsigned long long)m->step,
+                                  (unsigned long long)batch.step, (long long)batch.pass, (long long)batch.samples, (unsigned long long)step,
                                   (long long)pass.index, (long long)pass.samples);
             tutti_engine_doing(run->engine, TUTTI_DOING_COMPUTE);
         }
         run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
+        tutti_train_meter_start(run, batch.samples);
         TUTTI_TRY(tutti_nn_pass(run->nn, batch.x, batch.labels, batch.samples, (double)(pass.divisor > 0 ? pass.divisor : 1), pass.keep, pass.same_values,
                                 run->values, run->gradients, &hooks, &loss, err));
         TUTTI_TRY(tutti_engine_passed(run->engine, loss, err));
@@ -240,22 +291,52 @@ static tutti_status save(tutti_run *run, tutti_error *err)
     return status;
 }
 
+static bool falls_on(uint64_t done, uint64_t every)
+{
+    return every > 0 && done % every == 0;
+}
+
+/* All workers come together after each step, or, where they go at their own pace, only for what needs them all. */
+static uint64_t next_meeting(const tutti_run *run, uint64_t done, uint64_t eval_every, uint64_t save_every)
+{
+    uint64_t next = run->own_pace ? run->gradients_in_all : done + 1;
+
+    if (run->own_pace && eval_every > 0 && next > (done / eval_every + 1) * eval_every)
+        next = (done / eval_every + 1) * eval_every;
+    if (run->own_pace && save_every > 0 && next > (done / save_every + 1) * save_every)
+        next = (done / save_every + 1) * save_every;
+    return next;
+}
+
 static tutti_status train(tutti_run *run, tutti_error *err)
 {
     const tutti_train_config *c = run->config;
-    const uint64_t per_epoch = tutti_share_steps(&run->share), eval_every = c->eval_every > 0 ? (uint64_t)c->eval_every : per_epoch;
+    const uint64_t save_every = (uint64_t)c->checkpoint_every * run->unit, end = run->gradients_in_all;
+    /* A meeting waits for the slowest, which is what going at one's own pace avoids: there nobody evaluates unasked. */
+    const uint64_t eval_every = c->eval_every > 0 ? (uint64_t)c->eval_every * run->unit : run->own_pace && c->target[0] == 0 ? 0 : tutti_share_steps(&run->share);
+    tutti_figures f;
 
+    tutti_engine_figures(run->engine, &f);
+    run->first_samples = f.samples;
     TUTTI_TRY(tutti_barrier(&run->all, err)); /* start-up is outside: all clocks begin together */
-    for (uint64_t step = run->first_step; step < run->steps && !run->target_reached; step++) {
-        const uint64_t done = step + 1;
-        TUTTI_TRY(one_step(run, err));
-        run->reported_samples += (double)tutti_share_step(&run->share, step, -1);
-        if (done % (uint64_t)c->report_every == 0 || done == run->steps)
+    for (uint64_t done = f.gradients, until; done < end && !run->target_reached; done = until) {
+        bool more;
+        until = next_meeting(run, done, eval_every, save_every);
+        TUTTI_TRY(tutti_engine_more(run->engine, until, &more, err));
+        while (more) {
+            TUTTI_TRY(one_step(run, err));
+            if (run->own_pace)
+                TUTTI_TRY(tutti_train_report_heard(run, until, err));
+            TUTTI_TRY(tutti_engine_more(run->engine, until, &more, err));
+        }
+        done = until;
+        if (run->own_pace || falls_on(done, (uint64_t)c->report_every) || done == end)
             TUTTI_TRY(tutti_train_report(run, err));
-        if (done % eval_every == 0 && (done < run->steps || c->target[0] != 0))
+        if (falls_on(done, eval_every) && (done < end || c->target[0] != 0))
             TUTTI_TRY(evaluate(run, err));
         TUTTI_TRY(tutti_train_shares_adapt(run, done, err));
-        if (c->checkpoint_every > 0 && done % (uint64_t)c->checkpoint_every == 0)
+        TUTTI_TRY(follow_share(run, done, err));
+        if (falls_on(done, save_every))
             TUTTI_TRY(save(run, err));
     }
     return tutti_engine_finish(run->engine, err);

@@ -8,7 +8,7 @@
 #include "tutti/nn.h"
 #include "tutti/train.h"
 
-enum { TUTTI_TRAIN_FIGURES = 8 };
+enum { TUTTI_TRAIN_FIGURES = 10 };
 
 typedef struct tutti_run {
     tutti_world *world;
@@ -23,26 +23,31 @@ typedef struct tutti_run {
     tutti_nn *nn;
     tutti_engine *engine;
     tutti_loader *loader;
-    tutti_share share;
+    tutti_share share;               /* the engine's as the loader has it: its array is `cut` */
+    int64_t *cut;                    /* workers: batch_of or passes_of, whichever the engine has; NULL: even */
     const float **values;            /* n_params: the engine's */
     float **gradients;
-    uint64_t steps, first_step;      /* of the whole run; where this process begins */
+    bool own_pace;                   /* the method's workers meet for evaluations, checkpoints and the end only */
+    uint64_t unit;                   /* gradients a step, as tutti_engine_more counts them: 1, or the workers where each goes at its own pace */
+    uint64_t gradients_in_all, steps, first_step; /* of the whole run; where this process begins */
+    double steps_per_epoch;
     int64_t *batch_of;               /* workers: shares of a pass (share.h); NULL: even */
     bool automatic_shares;
     double *sample_seconds;          /* workers: smoothed, for automatic shares */
     int64_t shares_compute_ns;       /* compute time and samples of mine at the last look */
     double shares_samples;
+    tutti_runtime meter; tutti_device *metered; /* --step-time: the network's; NULL: it charges the world's device */
+    double flop_ns, owed_ns;         /* a FLOP of this pass; computed but not slept yet */
     double slow;                     /* factor of this step, 1: not slowed */
     int64_t computing_since_ns;      /* the part of the computation that is not stretched yet began then */
     /* since the last report, this worker */
     double loss_sum, loss_samples;
     int64_t reported_ns;
-    double reported_samples;
+    uint64_t first_samples;          /* of the run, before this process */
     tutti_figures reported;          /* as they were then */
-    double *told;                    /* workers x TUTTI_TRAIN_FIGURES: what they tell at a report and at the end */
-    /* evaluation room */
-    float *eval_x; uint8_t *eval_labels; uint64_t *eval_ids;
-    double test_loss, test_accuracy; /* of the last evaluation; accuracy < 0: none yet */
+    tutti_heard heard;               /* at the last line of metrics, of a method at its own pace */
+    double *told;                    /* a row a worker, at most TUTTI_TRAIN_FIGURES each: what they tell at a report and at the end */
+    double test_loss, test_accuracy; /* of the last evaluation; accuracy < 0: none yet, or none at all (quadratic) */
     double time_to_target;           /* seconds; < 0: not reached */
     bool target_reached;
     tutti_file *metrics;             /* rank 0 */
@@ -50,7 +55,9 @@ typedef struct tutti_run {
 
 json_t *tutti_train_config_object(const tutti_train_config *c);
 tutti_status tutti_train_parse_target(const char *text, bool *accuracy, double *value, tutti_error *err);
-/* slow.c: the factor of a worker's step; stretch sleeps it off, called whenever a part of the computation is done. */
+/* pair.c: model and data fit each other and the target */
+tutti_status tutti_train_check_pair(const tutti_train_config *c, tutti_error *err);
+/* slow.c: the factor of a worker's step; stretch sleeps it off, after --step-time's part, called whenever a part of the computation is done. */
 tutti_status tutti_train_check_slow(const char *spec, int64_t workers, tutti_error *err);
 double tutti_train_slow_factor(const char *spec, uint64_t seed, int rank, uint64_t step);
 void tutti_train_stretch(tutti_run *run);
@@ -58,13 +65,20 @@ void tutti_train_stretch(tutti_run *run);
 tutti_status tutti_train_parse_shares(const char *text, int64_t workers, double *weight, bool *automatic, tutti_error *err); /* weight: workers, or NULL to check only */
 tutti_status tutti_train_shares_open(tutti_run *run, tutti_error *err);
 tutti_status tutti_train_shares_adapt(tutti_run *run, uint64_t done, tutti_error *err);
-/* train.c: from `step` on */
-tutti_status tutti_train_open_loader(tutti_run *run, uint64_t step, tutti_error *err);
-/* evaluate.c: mean loss and accuracy of the engine's values over a split, shared among the workers. Collective. */
+/* simulation.c. --step-time: open gives the device for the network, start begins a pass, pay lets the time pass that has been counted so far. */
+tutti_status tutti_train_check_simulation(const tutti_train_config *config, tutti_error *err);
+tutti_status tutti_train_meter_open(tutti_run *run, tutti_device **device, tutti_error *err);
+void tutti_train_meter_start(tutti_run *run, int64_t samples);
+void tutti_train_meter_pay(tutti_run *run);
+/* evaluate.c: mean loss (of a known optimum: its excess) and accuracy (-1: none) of the engine's values over a split, shared among the workers. Collective. */
 tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, double *loss, double *accuracy, tutti_error *err);
 /* report.c */
 tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err);
+/* n figures of each worker to run->told of worker 0; of the others it holds what they passed on. Collective. n <= TUTTI_TRAIN_FIGURES. */
+tutti_status tutti_train_gather(tutti_run *run, const double *mine, size_t n, tutti_error *err);
 tutti_status tutti_train_report(tutti_run *run, tutti_error *err);                 /* collective */
+/* Worker 0 of a method at its own pace, after a step of its own: what it has heard of the others, if a line is due before the meeting at `until`. */
+tutti_status tutti_train_report_heard(tutti_run *run, uint64_t until, tutti_error *err);
 tutti_status tutti_train_report_evaluation(tutti_run *run, tutti_error *err);
 void tutti_train_say(const tutti_run *run, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 tutti_status tutti_train_put_json(tutti_run *run, json_t *object, tutti_error *err); /* a line of metrics.jsonl; takes the object */

@@ -1,5 +1,5 @@
 """local-sgd and d-psgd as a person runs them: accuracy, the same bytes twice, traffic against the formula, resuming; and `tutti topology`."""
-import json, os, signal, subprocess, time, unittest
+import json, math, os, signal, subprocess, time, unittest
 from command import *
 
 MODEL = ("--model", "mlp(hidden=64)")
@@ -95,6 +95,26 @@ class Methods(Case):
             self.assertEqual(sorted(e["args"]["step"] for e in mixes), list(range(10)))
             backward = {e["args"]["step"]: e for e in events if e["pid"] == rank and e.get("cat") == "backward"}
             self.assertTrue(any(e["ts"] < backward[e["args"]["step"]]["ts"] for e in mixes))
+
+    def test_hetero_ring_gives_a_slow_worker_less_and_loses_no_sample(self):
+        """8 times slower: 14 and 2 of 16 micro-batches are due. Asserted with much room: the machine may be busy."""
+        common = ("--model", "mlp", "--data", self.data, "-n", 2, "--batch", 32, "--epochs", 4, "--threads", 1, "--seed", 3)
+        ring = self.train("ring", *common, "--method", "hetero-ring(adapt_every=5)", "--slow", "1:8")
+        plain = self.train("plain", *common, "--method", "ddp")
+        s = summary(ring)
+        first, second = (w["passes"] for w in s["by_worker"])
+        self.assertEqual((first + second, s["samples"], s["steps"]), (16, 2400, 40))
+        self.assertGreater(first, 2 * second)
+        self.assertGreaterEqual(len([e for e in s["events"] if e["kind"] == "allocation"]), 2)
+        gathered = 4 * 2 * (40 // 5)
+        self.assertEqual(s["bytes_sent_total"], summary(plain)["bytes_sent_total"] + gathered)  # two workers: a ring's bytes are any all-reduce's
+        a, b = (floats(os.path.join(o, "model.safetensors")) for o in (ring, plain))
+        self.assertLessEqual(math.sqrt(sum((x - y) ** 2 for x, y in zip(a, b))), 5e-3 * math.sqrt(sum(x * x for x in b)))
+
+    def test_hetero_ring_runs_with_its_defaults_on_any_number_of_workers(self):
+        for n, batch in ((1, 64), (3, 20), (4, 1), (5, 11)):
+            s = summary(self.train("n%d" % n, *MODEL, "--data", self.data, "-n", n, "--batch", batch, "--steps", 12, "--method", "hetero-ring"))
+            self.assertEqual(sum(w["passes"] * w["batch"] for w in s["by_worker"]), n * batch)
 
     def test_impossible_graphs_are_refused_by_the_command_in_one_sentence(self):
         self.refused("graph 'hypercube' cannot have 3 members; their number must be a power of two: 2 or 4", "train", *MODEL, "--data", self.data, "-n", 3,

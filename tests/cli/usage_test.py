@@ -8,7 +8,7 @@ class Usage(Case):
         done = tutti("methods", "--json")
         self.assertEqual(done.returncode, 0)
         methods = json.loads(done.stdout)
-        self.assertEqual([m["name"] for m in methods], ["single", "ddp", "local-sgd", "d-psgd"])
+        self.assertEqual([m["name"] for m in methods], ["single", "ddp", "local-sgd", "d-psgd", "ad-psgd", "hetero-ring", "stragglar"])
         for m in methods:
             self.assertEqual(set(m), {"name", "title", "authors", "year", "family", "axes", "options", "constraints", "sheet"})
             self.assertEqual(set(m["axes"]), {"topology", "synchrony", "codec", "schedule", "placement", "update"})
@@ -70,6 +70,9 @@ class Usage(Case):
         self.refused("2 weights with a sum of 3 for 3 workers", "train", "-n", "3", "--batch-share", "1:2")
         self.refused("batch-share is 'fair'; write even, auto, or a weight for each worker", "train", "--batch-share", "fair")
         self.refused("with a sum of 0 for 2 workers", "train", "-n", "2", "--batch-share", "0:0")
+        self.refused("platform is 'a.xml', but transport 'shm' has no platform; use it with --transport sim", "train", "--platform", "a.xml")
+        self.refused("step-time is 0.1 s, but with transport 'shm' time is real; use it with --transport sim, or slow workers down with --slow", "train", "--step-time", "0.1")
+        self.refused("'step-time' is -1; it must be from 0", "train", "--step-time", "-1")
         self.refused("two configuration files", "train", "a.yaml", "b.yaml")
 
     def test_data_that_is_not_there_is_refused_with_the_places_tried(self):

@@ -128,6 +128,78 @@ static void checkpoints_of_threads_resume_in_threads_with_the_same_bits(void **s
     shell("cmp '%s/whole/model.safetensors' '%s/rest/model.safetensors'", folder, folder);
 }
 
+/* ---- what telling costs ---- */
+static _Atomic uint64_t messages, bytes;
+
+static tutti_status counting_rank_main(tutti_world *world, void *arg, tutti_error *err)
+{
+    const tutti_status status = rank_main(world, arg, err);
+    uint64_t b, m;
+
+    tutti_world_sent(world, TUTTI_ANY, &b, &m);
+    messages += m;
+    bytes += b;
+    return status;
+}
+
+static void count_run(const char *out, int n, int64_t report_every)
+{
+    tutti_train_config c = configure(out);
+    tutti_runtime *rt;
+    tutti_error err = { .rank = -1 };
+
+    c.n = n;
+    c.batch = 4;
+    c.steps = 4;
+    c.report_every = report_every;
+    c.final_eval = false;
+    messages = bytes = 0;
+    assert_int_equal(tutti_runtime_open_posix(&rt, &err), TUTTI_OK);
+    assert_int_equal(tutti_train_prepare(rt, &c, &err), TUTTI_OK);
+    tutti_runtime_close(rt);
+    if (tutti_world_run("shm", n, counting_rank_main, &c, &err) != TUTTI_OK)
+        fail_msg("%s", err.text);
+}
+
+/* Up a binomial tree: every worker but the first sends one message, with five doubles for each worker that speaks through it. */
+static void a_report_takes_a_message_of_every_worker_but_the_first(void **state)
+{
+    static const struct { int n; uint64_t rows; } cases[] = { { 1, 0 }, { 2, 1 }, { 3, 2 }, { 5, 5 }, { 7, 9 }, { 8, 12 } };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
+        const uint64_t others = (uint64_t)cases[i].n - 1;
+        uint64_t once_messages, once_bytes;
+        count_run("told-once", cases[i].n, 4);
+        once_messages = messages;
+        once_bytes = bytes;
+        count_run("told-often", cases[i].n, 1);
+        assert_int_equal(messages - once_messages, 3 * others);
+        assert_int_equal(bytes - once_bytes, 3 * cases[i].rows * 5 * sizeof(double));
+    }
+}
+
+/* What worker 0 writes has each worker's own figures, in the order of workers. */
+static void the_summary_has_a_row_a_worker_in_order(void **state)
+{
+    json_t *summary, *rows;
+    char path[400];
+
+    (void)state;
+    count_run("rows", 7, 2);
+    snprintf(path, sizeof path, "%s/rows/summary.json", folder);
+    summary = json_load_file(path, 0, NULL);
+    rows = json_object_get(summary, "by_worker");
+    assert_int_equal(json_array_size(rows), 7);
+    for (size_t r = 0; r < 7; r++) {
+        json_t *row = json_array_get(rows, r);
+        assert_int_equal(json_integer_value(json_object_get(row, "worker")), r);
+        assert_true(json_real_value(json_object_get(row, "wall_seconds")) > 0);
+        assert_true(json_integer_value(json_object_get(row, "bytes_sent")) > 0);
+    }
+    json_decref(summary);
+}
+
 static void a_directory_that_cannot_be_written_is_named(void **state)
 {
     tutti_error err;
@@ -203,6 +275,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_and_processes_give_the_same_bits),
         cmocka_unit_test(checkpoints_of_threads_resume_in_threads_with_the_same_bits),
+        cmocka_unit_test(a_report_takes_a_message_of_every_worker_but_the_first),
+        cmocka_unit_test(the_summary_has_a_row_a_worker_in_order),
         cmocka_unit_test(a_directory_that_cannot_be_written_is_named),
         cmocka_unit_test(targets_are_read_strictly),
         cmocka_unit_test(slow_factors_are_drawn_by_worker_and_step),

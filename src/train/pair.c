@@ -1,0 +1,48 @@
+/* pair.c: a synthetic problem is a model and its data (problem.h). Naming one names the other; naming both must name the same problem. */
+#include <string.h>
+
+#include "train_internal.h"
+
+static bool bare(const char *text)
+{
+    tutti_problem p;
+    bool is;
+
+    return tutti_problem_read(&p, text, "", &is, NULL) == TUTTI_OK && is;
+}
+
+void tutti_train_pair(tutti_train_config *c, bool model_given, bool data_given)
+{
+    const tutti_problem_set *model = tutti_problem_named(c->model), *data = tutti_problem_named(c->data);
+
+    if (model != NULL && !data_given)
+        c->data = c->model;
+    else if (data != NULL && !model_given)
+        c->model = c->data;
+    else if (model != NULL && model == data && bare(c->model))
+        c->model = c->data;
+    else if (model != NULL && model == data && bare(c->data))
+        c->data = c->model;
+}
+
+tutti_status tutti_train_check_pair(const tutti_train_config *c, tutti_error *err)
+{
+    const tutti_problem_set *model_set = tutti_problem_named(c->model), *data_set = tutti_problem_named(c->data);
+    tutti_problem model, data;
+    bool no_options = true;
+
+    if (model_set != NULL)
+        TUTTI_TRY(tutti_problem_read(&model, c->model, "model", &no_options, err));
+    if (data_set != NULL)
+        TUTTI_TRY(tutti_problem_read(&data, c->data, "data", NULL, err));
+    if (model_set != NULL && model.kind == TUTTI_PROBLEM_QUADRATIC && data_set == NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "model is '%.80s', whose loss is about samples of its own, but data is '%.80s'; leave data out", c->model, c->data);
+    if (model_set != NULL && data_set != NULL && (model_set == data_set || model.kind == TUTTI_PROBLEM_QUADRATIC))
+        TUTTI_TRY(tutti_problem_same(&model, &data, err));
+    else if (model_set != NULL && !no_options)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "model is '%.80s', whose options say how its own samples are drawn, but data is '%.80s'; leave data out, or write "
+                          "model 'logistic' without options", c->model, c->data);
+    if (model_set != NULL && model.kind == TUTTI_PROBLEM_QUADRATIC && strncmp(c->target, "accuracy=", 9) == 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "target is '%.40s', but quadratic has no accuracy; write loss=L, which is the excess over its least loss", c->target);
+    return TUTTI_OK;
+}

@@ -1,0 +1,110 @@
+/* simulation.c: what only simulated runs have: --platform and --step-time.
+
+   --step-time S: a pass of `batch` samples costs S seconds of virtual time on every worker instead of its FLOPs over the host's speed; other passes cost in proportion, and
+   --slow multiplies. The time is spread over the layers as their FLOPs are, so that gradients become ready when they would. What exchanges and updates charge stays
+   as the platform has it. The network counts on a device of its own, whose runtime does nothing but count. */
+#include <errno.h>
+#include <string.h>
+
+#include "train_internal.h"
+
+tutti_status tutti_train_transport(const tutti_train_config *c, char **spec_text, tutti_error *err)
+{
+    const tutti_transport_ops *ops = NULL;
+    const tutti_option *option;
+    const char **given;
+    tutti_spec *spec = NULL;
+    void *self = NULL;
+    tutti_status status;
+
+    *spec_text = NULL;
+    if (c->platform[0] == 0) {
+        *spec_text = tutti_copy_text(c->transport);
+        return *spec_text != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading the transport");
+    }
+    status = tutti_spec_open(&spec, c->transport, err);
+    if (status == TUTTI_OK)
+        status = tutti_transport_load(tutti_spec_name(spec), &ops, NULL, 0, err);
+    if (status != TUTTI_OK)
+        goto out;
+    option = tutti_option_find(ops->options, "platform");
+    self = tutti_alloc(ops->options_bytes + 1, 1);
+    *spec_text = tutti_alloc(strlen(c->transport) + 2 * strlen(c->platform) + 64, 1); /* quotes may double it */
+    if (self == NULL || *spec_text == NULL)
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading the transport");
+    else if (option == NULL)
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "platform is '%.200s', but transport '%s' has no platform; use it with --transport sim", c->platform, ops->name);
+    if (status == TUTTI_OK)
+        status = tutti_spec_apply(spec, "transport", ops->options, self, err);
+    if (status != TUTTI_OK)
+        goto out;
+    given = (const char **)(void *)((char *)self + option->offset);
+    if ((*given)[0] != 0 && strcmp(*given, c->platform) != 0)
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "platform is '%.200s', but the transport is '%.200s'; name the platform once", c->platform, c->transport);
+    *given = c->platform;
+    tutti_spec_print(ops->name, ops->options, self, *spec_text, strlen(c->transport) + 2 * strlen(c->platform) + 64);
+out:
+    if (status != TUTTI_OK) {
+        tutti_free(*spec_text);
+        *spec_text = NULL;
+    }
+    tutti_free(self);
+    tutti_spec_close(spec);
+    return status;
+}
+
+tutti_status tutti_train_check_simulation(const tutti_train_config *c, tutti_error *err)
+{
+    char *spec;
+
+    TUTTI_TRY(tutti_train_transport(c, &spec, err));
+    tutti_free(spec);
+    if (c->step_time > 0 && !tutti_world_simulated(c->transport)) {
+        TUTTI_TRY(tutti_world_check(c->transport, err));
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "step-time is %g s, but with transport '%.80s' time is real; use it with --transport sim, or slow workers down with --slow",
+                          c->step_time, c->transport);
+    }
+    return TUTTI_OK;
+}
+
+/* The layers charge FLOPs without bytes. What has bytes is kernels that add up blocks of a pass: part of its time. */
+static void count(void *self, double flops, double bytes)
+{
+    tutti_run *run = self;
+
+    if (bytes == 0)
+        run->owed_ns += flops * run->flop_ns;
+}
+
+tutti_status tutti_train_meter_open(tutti_run *run, tutti_device **device, tutti_error *err)
+{
+    static const tutti_runtime_ops ops = { .abi = TUTTI_RUNTIME_ABI, .bytes = sizeof ops, .name = "meter", .charge = count };
+
+    *device = tutti_world_device(run->world);
+    if (run->config->step_time > 0) {
+        run->meter = (tutti_runtime){ &ops, run };
+        TUTTI_TRY(tutti_device_open_host(&run->metered, &run->meter, tutti_device_cpu(*device), err));
+        *device = run->metered;
+    }
+    return TUTTI_OK;
+}
+
+void tutti_train_meter_start(tutti_run *run, int64_t samples)
+{
+    if (run->metered != NULL) {
+        double forward, backward;
+        const double pass_ns = run->config->step_time * 1e9 * (double)samples / (double)run->config->batch;
+        tutti_nn_flops(run->nn, &forward, &backward);
+        run->flop_ns = samples > 0 && forward + backward > 0 ? pass_ns / ((forward + backward) * (double)samples) : 0;
+        run->owed_ns = run->flop_ns > 0 ? 0 : pass_ns; /* without layers that count: at once */
+    }
+}
+
+void tutti_train_meter_pay(tutti_run *run)
+{
+    if (run->metered != NULL && run->owed_ns >= 0.5) {
+        const int64_t whole = (int64_t)(run->owed_ns + 0.5);
+        tutti_sleep_until(run->rt, tutti_now_ns(run->rt) + whole);
+        run->owed_ns -= (double)whole; /* the rest, a fraction of a nanosecond, is owed on */
+    }
+}

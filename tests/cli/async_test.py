@@ -1,0 +1,112 @@
+"""ad-psgd as a person runs it: every worker at its own pace, each gradient once, traffic against the formula, one slow worker, resuming to the bit under the simulator."""
+import json, os, signal, subprocess, time, unittest
+from command import *
+
+SIMULATOR = os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so"))
+MODEL = ("--model", "mlp(hidden=64)")
+PARAMS = 784 * 64 + 64 + 64 * 64 + 64 + 64 * 10 + 10
+
+
+def model(out):
+    return read(os.path.join(out, "model.safetensors"))
+
+
+def steps(s):
+    return [w["steps"] for w in s["by_worker"]]
+
+
+class Asynchronous(Case):
+    def check_counts(self, s, n, count, exchanges):
+        """Odd ranks ask: an averaging is a model up and a model down; at the end one average of all."""
+        asked = sum(steps(s)[1::2])
+        self.assertEqual(sum(steps(s)), count)
+        self.assertEqual(s["bytes_sent_total"], (2 * exchanges * asked + 2 * (n - 1)) * 4 * PARAMS)
+        self.assertAlmostEqual(s["compute_seconds"] + s["exposed_comm_seconds"] + s["other_seconds"], s["wall_seconds"], delta=0.02 * s["wall_seconds"])
+
+    def test_it_learns_on_any_number_of_workers_and_sends_what_the_sheet_says(self):
+        for n, method, exchanges in ((1, "ad-psgd", 1), (2, "ad-psgd", 1), (3, "ad-psgd(graph=ring)", 1), (4, "ad-psgd(exchanges=2)", 2), (7, "ad-psgd(ring,peer=cyclic)", 1)):
+            for transport in ("shm", "sim"):
+                if transport == "sim" and not SIMULATOR:
+                    continue
+                out = self.train("%d%s" % (n, transport), *MODEL, "--data", self.data, "-n", n, "--batch", 20, "--steps", 100, "--method", method, "--seed", 1, "--transport", transport)
+                s = summary(out)
+                self.assertEqual((s["steps"], s["samples"]), (100, 100 * n * 20))
+                self.check_counts(s, n, 100 * n, exchanges)
+                self.assertGreater(s["final_test_accuracy"], 0.4)
+                self.assertEqual(any(e["kind"] == "edges-left-out" for e in s["events"]), n in (3, 7))
+                if n == 1:
+                    self.assertEqual(model(out), model(self.train("single" + transport, *MODEL, "--data", self.data, "--batch", 20, "--steps", 100, "--method", "single", "--seed", 1)))
+
+    def test_epochs_are_every_sample_once_by_whoever(self):
+        per_epoch = -(-600 // 32)
+        s = summary(self.train("e", *MODEL, "--data", self.data, "-n", 4, "--batch", 32, "--epochs", 3, "--method", "ad-psgd", "--target", "loss=1e-9"))
+        self.assertEqual(s["samples"], 3 * 600)
+        self.check_counts(s, 4, 3 * per_epoch, 1)
+        self.assertAlmostEqual(s["epochs"], 3)
+
+    def test_metrics_come_without_a_meeting(self):
+        out = self.train("m", *MODEL, "--data", self.data, "-n", 3, "--batch", 8, "--steps", 100, "--report-every", 20, "--method", "ad-psgd")
+        lines = [json.loads(line) for line in read(os.path.join(out, "metrics.jsonl")).splitlines()]
+        reports = [line for line in lines if "train_loss" in line]
+        self.assertGreaterEqual(len(reports), 1)
+        self.assertEqual(reports[-1]["step"], 100)
+        self.assertEqual([r["step"] for r in reports], sorted(r["step"] for r in reports))
+
+    def test_a_resumed_run_does_what_is_left(self):
+        common = (*MODEL, "--data", self.data, "-n", 3, "--batch", 10, "--method", "ad-psgd", "--seed", 2, "--checkpoint-every", 8, "--checkpoint-keep", 9)
+        whole = self.train("w", *common, "--steps", 20)
+        checkpoints = os.path.join(whole, "checkpoints")
+        self.assertEqual([name[-2:] for name in sorted(os.listdir(checkpoints))], ["08", "16"])
+        s = summary(self.train("r", *common, "--steps", 20, "--resume", os.path.join(checkpoints, sorted(os.listdir(checkpoints))[0])))
+        self.assertEqual((s["resumed_at_step"], s["steps"], s["samples"], sum(steps(s))), (8, 20, 600, 36))
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_simulated_runs_repeat_and_resume_to_the_bit_under_random_pauses(self):
+        for n, method, slow in ((5, "ad-psgd(graph=ring)", "0:1.31,1:1.17,2:1.73,3:2.39,4:1.03,*:2.2:0.4"), (4, "ad-psgd(exchanges=2,outstanding=3)", "0:1.4,1:2.1,2:1.7,*:3:0.3")):
+            common = (*MODEL, "--data", self.data, "-n", n, "--batch", 10, "--method", method, "--seed", 2, "--steps", 60, "--checkpoint-every", 15, "--checkpoint-keep", 9, "--slow", slow,
+                      "--transport", "sim")
+            whole = self.train("w%d" % n, *common)
+            self.assertEqual(model(whole), model(self.train("v%d" % n, *common)))
+            checkpoints = os.path.join(whole, "checkpoints")
+            for name in sorted(os.listdir(checkpoints))[:-1]:
+                resumed = self.train("r%d%s" % (n, name), *common, "--resume", os.path.join(checkpoints, name))
+                self.assertEqual(model(whole), model(resumed), name)
+                self.assertGreater(len(set(steps(summary(resumed)))), 1)
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_one_slow_worker_slows_nobody_else(self):
+        """Headline of the sheet: ddp goes at the pace of the slowest, ad-psgd hardly notices it. A gradient takes 10 ms; the last one of the slow worker is waited for."""
+        common = ("--model", "quadratic(dim=50)", "-n", 8, "--steps", 400, "--batch", 16, "--transport", "sim", "--step-time", 0.01)
+        even = summary(self.train("even", *common, "--method", "ad-psgd"))
+        for factor in (5, 100):
+            slow = summary(self.train("slow%d" % factor, *common, "--method", "ad-psgd", "--slow", "3:%d" % factor))
+            others = 7 + 1 / factor
+            self.assertLess(slow["wall_seconds"] - 0.01 * factor, even["wall_seconds"] * 8 / others * 1.05)
+            self.assertGreater(slow["wall_seconds"], even["wall_seconds"] * 8 / others * 0.95)
+            self.assertLess(steps(slow)[3] * factor * 0.9, min(steps(slow)[:3]))
+            ddp = summary(self.train("ddp%d" % factor, *common, "--method", "ddp", "--slow", "3:%d" % factor))
+            self.assertGreater(ddp["wall_seconds"], 0.01 * factor * 400)
+            self.assertGreater(ddp["wall_seconds"] / slow["wall_seconds"], 0.7 * factor)
+
+    def test_a_killed_neighbour_ends_the_run_and_is_named(self):
+        for method in ("ad-psgd", "ad-psgd(exchanges=0)"):
+            run = subprocess.Popen([TUTTI, "train", "--model", "mlp", "--data", self.data, "-n", "5", "--batch", "16", "--epochs", "100000", "--quiet", "--method", method,
+                                    "--out", self.out("k")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
+            deadline = time.monotonic() + 30
+            while len(children_of(run.pid)) < 5 and time.monotonic() < deadline:
+                time.sleep(0.005)
+            workers = children_of(run.pid)
+            time.sleep(0.3)
+            os.kill(workers[3], signal.SIGKILL)
+            _, err = run.communicate(timeout=30)
+            self.assertEqual(run.returncode, 3, err)
+            self.assertIn("worker 3", err)
+
+    def test_what_cannot_work_is_refused_before_anything_starts(self):
+        for args, sentence in ((("--method", "ad-psgd(graph=rnig)"), "there is no graph 'rnig'; did you mean 'ring'?"), (("--method", "ad-psgd", "--batch-share", "auto"), "no shares of a step"),
+                               (("--method", "ad-psgd(peer=nearest)"), "peer"), (("--method", "ad-psgd(exchanges=x)"), "exchanges")):
+            self.refused(sentence, "train", *MODEL, "--data", self.data, "-n", 3, "--out", self.out("no"), *args)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
