@@ -166,7 +166,7 @@ void tutti_owe(tutti_method *m, int service, int64_t rounds);     /* client thre
 /* Client thread: blocks until at most that many rounds are owed or under way. */
 tutti_status tutti_await_rounds(tutti_method *m, int service, int64_t most, tutti_error *err);
 /* One request to the same service of another member, and its one reply, in place of which nothing else is received. Any thread; blocks. note: the
-   request's kind, a, b; on return the reply's. */
+   request's kind, a, b; on return the reply's. Kinds above 0xFFFFFFF0 are the engine's. TUTTI_ERR_PEER: that worker is gone, or its service has failed. */
 tutti_status tutti_call(tutti_method *m, int service, int member, tutti_note *note, tutti_buffer request, tutti_buffer reply, tutti_error *err);
 /* [safe] The next request to this service, from any member, in order of arrival. TUTTI_CLOSED: the end. */
 tutti_status tutti_serve(tutti_method *m, int service, tutti_note *note, tutti_buffer room, tutti_error *err);

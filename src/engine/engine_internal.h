@@ -41,6 +41,8 @@ typedef struct tutti_engine_service {
     tutti_thread *thread;
     bool resting, busy, ended;   /* busy: within a round */
     int64_t owed;                /* rounds */
+    tutti_note *unanswered;      /* requests taken and not answered */
+    size_t n_unanswered, room_unanswered;
 } tutti_engine_service;
 
 typedef struct tutti_engine_call { tutti_request request, reply; bool pending; int64_t begin_ns; } tutti_engine_call; /* begun and not ended; stays where it is */
@@ -137,6 +139,7 @@ tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, i
 tutti_status tutti_engine_call_end(tutti_engine *e, tutti_engine_call *call, tutti_note *note, tutti_error *err); /* note: the reply's */
 void tutti_engine_call_drop(tutti_engine *e, tutti_engine_call *call);
 tutti_port tutti_engine_reply_port(const tutti_note *request);
+void tutti_engine_answered(tutti_engine *e, const tutti_note *request);     /* for who answers otherwise than by tutti_reply */
 int tutti_engine_member(const tutti_method *m, int rank);                   /* index in all */
 /* pace.c */
 tutti_status tutti_engine_pace_open(tutti_engine *e, tutti_error *err);

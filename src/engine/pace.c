@@ -66,6 +66,7 @@ static tutti_status answer(tutti_engine *e, const tutti_note *request, int64_t g
     tutti_request *const last[1] = { &c->answer };
     const tutti_note note = { .a = gradient };
 
+    tutti_engine_answered(e, request);
     TUTTI_TRY(tutti_wait_some(e->world, last, 1, 1, TUTTI_FOREVER, NULL, err));
     return tutti_post_send(e->world, &c->answer, request->from, tutti_engine_reply_port(request), &note, tutti_nothing(), err);
 }

@@ -7,17 +7,26 @@
    A caller's rounds run out before it rests (what is owed is traffic that was promised), so a round is never cut.
 
    Locks: everything here is under the one monitor, which is never held while anything else blocks. */
-#include <stdio.h>
+#include <errno.h>
+#include <string.h>
 
 #include "engine_internal.h"
 
-enum { KIND_END = 0xFFFFFFFF }; /* of the note that a worker sends to itself so that its server wakes up for the end */
+enum { BARRIERS = 3 };
+/* Kinds of notes: what a worker sends to itself so that its server wakes up for the end; in a reply: the service has failed, a is whose fault it was. */
+enum { KIND_END = -1, KIND_FAILED = -2 };
 
 typedef struct tutti_engine_service service;
 
 static tutti_port port_of(int index)
 {
     return tutti_port_of("service", (uint64_t)index, 0);
+}
+
+/* A reply has a port of its own: worker, service and number of the call. */
+tutti_port tutti_engine_reply_port(const tutti_note *request)
+{
+    return tutti_port_of("reply", request->ticket, 0);
 }
 
 static int rank_of(const tutti_method *m, int member)
@@ -33,23 +42,96 @@ int tutti_engine_member(const tutti_method *m, int rank)
     return rank;
 }
 
+static bool is_end(const tutti_engine *e, const tutti_note *note)
+{
+    return note->kind == (uint32_t)KIND_END && note->from == tutti_world_rank(e->world);
+}
+
+static void count_aside(tutti_engine *e)
+{
+    tutti_lock(e->services.monitor);
+    e->services.aside++;
+    tutti_unlock(e->services.monitor);
+}
+
+/* ---- requests that were taken and not answered yet; under the monitor. There are no more than threads that call. ---- */
+
+static bool remember(service *s, const tutti_note *request)
+{
+    if (s->n_unanswered == s->room_unanswered) {
+        const size_t room = s->room_unanswered == 0 ? 8 : 2 * s->room_unanswered;
+        tutti_note *more = tutti_alloc(room, sizeof *more);
+        if (more == NULL)
+            return false;
+        if (s->n_unanswered > 0)
+            memcpy(more, s->unanswered, s->n_unanswered * sizeof *more);
+        tutti_free(s->unanswered);
+        s->unanswered = more;
+        s->room_unanswered = room;
+    }
+    s->unanswered[s->n_unanswered++] = *request;
+    return true;
+}
+
+static void forget(tutti_engine *e, uint64_t ticket)
+{
+    for (int i = 0; i < e->services.n; i++) {
+        service *s = &e->services.at[i];
+        for (size_t k = 0; k < s->n_unanswered; k++)
+            if (s->unanswered[k].ticket == ticket) {
+                s->unanswered[k] = s->unanswered[--s->n_unanswered];
+                return;
+            }
+    }
+}
+
 /* ---- threads ---- */
+
+static void refuse(service *s, const tutti_note *request, int blame)
+{
+    const tutti_note note = { .kind = (uint32_t)KIND_FAILED, .a = blame };
+
+    if (tutti_send(s->engine->world, request->from, tutti_engine_reply_port(request), &note, tutti_nothing(), NULL) == TUTTI_OK)
+        count_aside(s->engine);
+}
+
+/* A service that has failed still answers, that it has: or who asks it would wait for it, while this worker's client waits for that one in the
+   collective that finds the quiet. Until the client, who hears of it at its next look, closes. */
+static void answer_for_the_failed(service *s, int blame)
+{
+    tutti_engine *e = s->engine;
+
+    for (size_t k = 0; k < s->n_unanswered; k++)
+        refuse(s, &s->unanswered[k], blame);
+    for (;;) {
+        tutti_note note;
+        const tutti_status status = tutti_recv(e->world, TUTTI_ANY, port_of((int)(s - e->services.at)), &note, tutti_nothing(), TUTTI_FOREVER, NULL);
+        if ((status != TUTTI_OK && status != TUTTI_ERR_CORRUPT) || is_end(e, &note)) /* CORRUPT: it brings more than there is room for */
+            return;
+        refuse(s, &note, blame);
+    }
+}
 
 static tutti_status work(void *arg, tutti_error *err)
 {
     service *s = arg;
     tutti_engine *e = s->engine;
-    const tutti_status status = s->run(&e->m, err);
+    tutti_error error = { .rank = -1 };
+    const tutti_status status = s->run(&e->m, &error);
+    const bool failed = status != TUTTI_OK && status != TUTTI_CLOSED;
 
+    (void)err;
     tutti_lock(e->services.monitor);
-    if (status != TUTTI_OK && status != TUTTI_CLOSED && e->services.status == TUTTI_OK) {
+    if (failed && e->services.status == TUTTI_OK) {
         e->services.status = status;
-        e->services.error = err != NULL ? *err : (tutti_error){ .rank = -1 };
+        e->services.error = error;
     }
     s->ended = s->resting = true;
     s->busy = false;
     tutti_wake(e->services.monitor);
     tutti_unlock(e->services.monitor);
+    if (failed)
+        answer_for_the_failed(s, error.rank >= 0 ? error.rank : tutti_world_rank(e->world));
     return TUTTI_OK;
 }
 
@@ -97,11 +179,12 @@ void tutti_engine_services_close(tutti_engine *e)
     tutti_unlock(e->services.monitor);
     for (int i = 0; i < e->services.n; i++)
         if (e->services.at[i].thread != NULL) {
-            const tutti_note note = { .kind = KIND_END };
+            const tutti_note note = { .kind = (uint32_t)KIND_END };
             tutti_post_send(e->world, &end[i], tutti_world_rank(e->world), port_of(i), &note, tutti_nothing(), NULL);
             tutti_thread_join(e->services.at[i].thread, NULL);
             tutti_cancel(e->world, &end[i]);
             e->services.at[i].thread = NULL;
+            tutti_free(e->services.at[i].unanswered);
         }
     tutti_engine_pace_close(e);
     tutti_monitor_close(e->services.monitor);
@@ -178,7 +261,8 @@ tutti_status tutti_engine_quiet(tutti_engine *e, tutti_error *err)
     return status;
 }
 
-/* The barrier is what makes a run that was saved here and one that begins here alike: in both, all workers go on from it together. */
+/* The barriers make a run that was saved here and one that begins here alike: in both, all workers go on from them together. On unequal links they leave
+   them one after the other, at intervals that still tell who came last; with every further one that fades. */
 tutti_status tutti_engine_go_on(tutti_engine *e, tutti_error *err)
 {
     tutti_doing was;
@@ -190,13 +274,13 @@ tutti_status tutti_engine_go_on(tutti_engine *e, tutti_error *err)
     if (e->m.ops->release != NULL)
         status = e->m.ops->release(&e->m, err);
     if (status == TUTTI_OK)
+        status = start(e, err); /* they rest, as those that were held do */
+    for (int turn = 0; status == TUTTI_OK && turn < BARRIERS; turn++)
         status = tutti_barrier(&e->services.group, err);
     tutti_lock(e->services.monitor);
     e->services.held = false;
     tutti_wake(e->services.monitor);
     tutti_unlock(e->services.monitor);
-    if (status == TUTTI_OK)
-        status = start(e, err);
     tutti_engine_doing(e, was);
     return status;
 }
@@ -262,11 +346,6 @@ tutti_status tutti_await_rounds(tutti_method *m, int index, int64_t most, tutti_
     return tutti_engine_services_look(e, err);
 }
 
-/* A reply has a port of its own: worker, service and number of the call. */
-tutti_port tutti_engine_reply_port(const tutti_note *request)
-{
-    return tutti_port_of("reply", request->ticket, 0);
-}
 
 tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, int index, int member, tutti_note *note, tutti_buffer request, tutti_buffer reply,
                                      tutti_error *err)
@@ -305,6 +384,8 @@ tutti_status tutti_engine_call_end(tutti_engine *e, tutti_engine_call *call, tut
         tutti_engine_call_drop(e, call);
     call->pending = false;
     *note = call->reply.note;
+    if (status == TUTTI_OK && note->kind == (uint32_t)KIND_FAILED)
+        return tutti_fail_rank(err, TUTTI_ERR_PEER, (int)note->a, "a service of worker %d has failed, because of worker %d", note->from, (int)note->a);
     return status;
 }
 
@@ -337,17 +418,28 @@ tutti_status tutti_serve(tutti_method *m, int index, tutti_note *note, tutti_buf
     if (!closing)
         status = tutti_recv(e->world, TUTTI_ANY, port_of(index), note, room, TUTTI_FOREVER, err);
     tutti_lock(e->services.monitor);
-    closing = closing || e->services.closing || (status == TUTTI_OK && note->kind == KIND_END && note->from == tutti_world_rank(e->world));
+    closing = closing || e->services.closing || (status == TUTTI_OK && is_end(e, note));
     if (!closing) {
         s->resting = false;
         e->services.received += status == TUTTI_OK;
+        if (status == TUTTI_OK && !remember(s, note))
+            status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "service '%s': %zu requests wait for an answer", s->name, s->n_unanswered);
     }
     tutti_unlock(e->services.monitor);
     return closing ? TUTTI_CLOSED : status;
 }
 
+void tutti_engine_answered(tutti_engine *e, const tutti_note *request)
+{
+    tutti_lock(e->services.monitor);
+    forget(e, request->ticket);
+    tutti_unlock(e->services.monitor);
+}
+
 tutti_status tutti_reply(tutti_method *m, const tutti_note *request, const tutti_note *answer, tutti_buffer payload, tutti_error *err)
 {
     tutti_engine *e = m->engine;
+
+    tutti_engine_answered(e, request);
     return tutti_send(e->world, request->from, tutti_engine_reply_port(request), answer, payload, err);
 }

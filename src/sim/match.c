@@ -3,7 +3,10 @@
 
    Messages of equal (from, tag) meet receives in the order of posting. That must hold across cancels, too: when a receive in
    flight is taken back, its message goes to the next receive, so later messages of that sender and tag in flight are taken back with it
-   and matched again; likewise for a send that is taken back. */
+   and matched again; likewise for a send that is taken back.
+
+   Whom a receive from ANY gets, of those that send in the same nanosecond, must not hang on the order in which SimGrid woke them: it is
+   offered to the rank's matcher, which looks a nanosecond later and takes the lowest rank of the earliest. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -126,10 +129,27 @@ static sim_op *partner(sim_run *run, const sim_op *op)
 
     for (sim_link *l = head->next; l != head; l = l->next) {
         sim_op *other = SIM_OWNER(sim_op, link, l);
-        if (op->sends ? fit(op, other) : fit(other, op))
+        if (op->sends ? fit(op, other) : fit(other, op) && !other->due)
             return other;
     }
     return NULL;
+}
+
+static void offer(sim_thread *self, int rank)
+{
+    sim_rank *at = &self->run->ranks[rank];
+
+    at->due = true;
+    if (at->matcher != NULL)
+        sg_sem_release(at->matcher->semaphore);
+    else if ((at->matcher = sim_thread_make(self->run, rank, at->host, "matcher", sim_matcher_main, at, SIM_SERVICE_STACK_KIB, NULL)) == NULL)
+        sim_out_of_memory(self);
+}
+
+/* May these two meet now, or is it the matcher's to say? To oneself: now. */
+static bool is_free_choice(const sim_op *a, const sim_op *b)
+{
+    return a->rank != b->rank && (a->peer == TUTTI_ANY || b->peer == TUTTI_ANY);
 }
 
 /* Neither is in a list. */
@@ -167,6 +187,7 @@ void sim_post(sim_thread *self, sim_op *op)
         return;
     }
     op->sequence = run->sequence++;
+    op->posted_ns = sim_now_ns(self);
     if (op->peer >= 0 && op->peer != op->rank && !gone(run, op->peer) && !sim_host_is_on(run, op->peer))
         sim_lost(self, op->peer);
     if (run->ranks[op->rank].closed) {
@@ -174,7 +195,11 @@ void sim_post(sim_thread *self, sim_op *op)
         return;
     }
     other = op->sends && gone(run, op->peer) ? NULL : partner(run, op);
-    if (other != NULL) {
+    if (other != NULL && is_free_choice(op, other)) {
+        (op->sends ? op : other)->due = true;
+        put(run, op);
+        offer(self, op->sends ? op->peer : op->rank);
+    } else if (other != NULL) {
         take_out(run, other);
         pair_up(self, op->sends ? op : other, op->sends ? other : op);
     } else if (op->peer >= 0 && gone(run, op->peer))
@@ -183,6 +208,55 @@ void sim_post(sim_thread *self, sim_op *op)
         sim_end(self, op, TUTTI_ERR_PEER, last_gone(run, op->rank));
     else
         put(run, op);
+}
+
+/* ---- receives from ANY ---- */
+static sim_op *earliest(sim_run *run, const sim_op *recv)
+{
+    sim_link *head = bucket(run->ranks[recv->rank].sends, recv->tag);
+    sim_op *best = NULL;
+
+    for (sim_link *l = head->next; l != head; l = l->next) {
+        sim_op *send = SIM_OWNER(sim_op, link, l);
+        if (fit(send, recv) && (best == NULL || send->posted_ns < best->posted_ns || (send->posted_ns == best->posted_ns && send->rank < best->rank)))
+            best = send; /* of one rank the first posted: lists are in that order */
+    }
+    return best;
+}
+
+static void match_all(sim_thread *self, sim_rank *at)
+{
+    for (int b = 0; b < SIM_BUCKETS; b++) {
+        for (sim_link *l = at->sends[b].next; l != &at->sends[b]; l = l->next)
+            SIM_OWNER(sim_op, link, l)->due = false;
+        for (sim_link *l = at->receives[b].next; l != &at->receives[b];) {
+            sim_op *recv = SIM_OWNER(sim_op, link, l), *send = earliest(self->run, recv);
+            if (send == NULL) {
+                l = l->next;
+                continue;
+            }
+            take_out(self->run, recv);
+            take_out(self->run, send);
+            pair_up(self, send, recv);
+            l = at->receives[b].next; /* others may have ended */
+        }
+    }
+}
+
+void sim_matcher_main(void *rank)
+{
+    sim_rank *at = rank;
+    sim_thread *self = sim_self();
+
+    sg_actor_daemonize(sg_actor_self());
+    for (;;) {
+        while (!at->due)
+            sim_block(self, SIM_IN_SLEEP, NULL, TUTTI_FOREVER);
+        at->due = false;
+        sg_actor_sleep_for(sim_to_whole_ns(1e-9)); /* all of this nanosecond have posted then */
+        match_all(self, at);
+        sim_play(self);
+    }
 }
 
 /* ---- taking back ---- */

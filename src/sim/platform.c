@@ -28,7 +28,7 @@
 static void start_engine(bool quiet)
 {
     static const char *const words[] = {
-        "tutti", "--cfg=network/model:CM02", "--cfg=network/TCP-gamma:0", "--cfg=network/crosstraffic:no", ("--cfg=contexts/factory:" CONTEXTS), "--log=root.threshold:critical", "--log=root.app:file:/dev/null",
+        "tutti", "--cfg=network/model:CM02", "--cfg=network/TCP-gamma:0", "--cfg=network/crosstraffic:no", ("--cfg=contexts/factory:" CONTEXTS), "--cfg=surf/precision:1e-12", "--log=root.threshold:critical", "--log=root.app:file:/dev/null",
     };
     char *argv[TUTTI_LENGTH(words) + 1];
     int argc = quiet ? (int)TUTTI_LENGTH(words) : (int)TUTTI_LENGTH(words) - 2;

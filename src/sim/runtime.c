@@ -25,7 +25,13 @@ double sim_seconds(const sim_thread *self)
 
 int64_t sim_now_ns(const sim_thread *self)
 {
-    return SIM_EPOCH_NS + llround(sim_seconds(self) * 1e9);
+    return SIM_EPOCH_NS + (int64_t)floor(sim_seconds(self) * 1e9 + SIM_DUST);
+}
+
+double sim_to_whole_ns(double seconds)
+{
+    const double now = simgrid_get_clock(), rest = ceil((now + seconds) * 1e9 - SIM_DUST) * 1e-9 - now;
+    return rest > 0 ? rest : 0;
 }
 
 bool sim_turn(sim_thread *self)
@@ -97,7 +103,7 @@ static void perform(sim_thread *self, const sim_act *act)
     switch (act->kind) {
     case SIM_CHARGE:
         self->where = SIM_IN_SLEEP;
-        sg_actor_sleep_for(act->seconds);
+        sg_actor_sleep_for(sim_to_whole_ns(act->seconds));
         self->where = SIM_RUNNING;
         break;
     case SIM_POST: sim_post(self, act->object); break;

@@ -32,6 +32,10 @@ enum {
     SIM_WIRES_MOST = 10000,       /* a rank may have each way */
     SIM_RANKS = 1 << 16
 };
+/* Everything that a thread sees happens at a whole nanosecond: computing ends, messages arrive and sleepers wake at the next one. SimGrid's clock is a double, whose
+   last bits depend on how long the run has gone on; whole nanoseconds do not, so a run that goes on from a checkpoint lives through the same intervals
+   as the one that wrote it. Below this fraction of one, a time is taken for rounding of the nanosecond before. */
+#define SIM_DUST 1e-3
 /* Time zero of a run. Not 0: callers take a clock of 0 for "not yet". */
 #define SIM_EPOCH_NS INT64_C(1000000000)
 
@@ -116,8 +120,10 @@ struct sim_op {
     void *data;
     size_t bytes;
     int rank, peer;               /* whose; with whom, ANY in a receive */
+    int64_t posted_ns;
     sim_op_state state;
     bool sends, crowded;          /* crowded: several threads wait for it */
+    bool due;                     /* a LISTED send that a receive from ANY will be offered */
 };
 
 struct sim_transfer {
@@ -125,6 +131,7 @@ struct sim_transfer {
     sim_op *send, *recv;          /* NULL: taken back; the wires carry on without effect */
     int from, to, users;          /* users: wires that have not finished */
     size_t bytes;
+    double began;                 /* the clock when it was put */
     sim_link queue;               /* of an end that has no wire left */
     sim_transfer *next, *all;     /* free ones; all of the run */
 };
@@ -148,6 +155,8 @@ typedef struct sim_rank {
     double cut_at;
     sim_link sends[SIM_BUCKETS], receives[SIM_BUCKETS]; /* unmatched: to this rank; its own */
     int listed;                   /* in these two */
+    sim_thread *matcher;          /* of its receives from ANY; made with the first */
+    bool due;                     /* it has something to do */
     sim_link flight;
     sg_mailbox_t mailbox;
     sim_wire *idle;               /* of those that send */
@@ -197,6 +206,7 @@ extern const tutti_runtime_ops sim_runtime_ops;
 sim_thread *sim_self(void);
 double sim_seconds(const sim_thread *self);                 /* the clock with what the thread has not slept yet */
 int64_t sim_now_ns(const sim_thread *self);
+double sim_to_whole_ns(double seconds);                     /* how long to sleep so that at least that much passes and the nanosecond is whole */
 sim_thread *sim_thread_make(sim_run *run, int rank, sg_host_t host, const char *name, void (*body)(void *arg), void *arg, unsigned stack_kib, sg_actor_t *actor);
 void sim_act_on(sim_thread *self, sim_act_kind kind, void *object);
 void sim_play(sim_thread *self);                            /* everything that is logged; time passes */
@@ -215,6 +225,8 @@ tutti_status sim_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_b
 tutti_status sim_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns, size_t *n_done, tutti_error *err);
 void sim_cancel(void *t, tutti_request *r);
 void sim_post(sim_thread *self, sim_op *op);                /* played from the log */
+/* Body of a rank's matcher: see match.c. */
+void sim_matcher_main(void *rank);
 void sim_end(sim_thread *self, sim_op *op, tutti_status status, int rank);
 void sim_deliver(sim_thread *self, sim_op *send, sim_op *recv); /* copies and ends both */
 void sim_end_own(sim_thread *self, int rank);               /* all requests of a rank that closes, with CLOSED */

@@ -7,6 +7,7 @@
    calls of SimGrid.
 
    A rank has a limited number of wires each way, so that stacks do not run out (run.c, limit_wires); further transfers queue for one. */
+#include <math.h>
 #include <stdio.h>
 #include "sim_internal.h"
 
@@ -134,6 +135,19 @@ static void look_for_losses(sim_thread *self)
             sim_lost(self, r);
 }
 
+/* Seconds until a transfer that SimGrid has ended now may be seen to end: at a whole nanosecond, and where it took long, after a time with no
+   more than 23 significant bits, since shares of links are computed with less than a double's precision. */
+static double until_round(const sim_transfer *t)
+{
+    const double now = simgrid_get_clock(), took_ns = (now - t->began) * 1e9;
+    double step_ns = 1, rest;
+
+    while (step_ns * (1 << 23) < took_ns)
+        step_ns *= 2;
+    rest = t->began + ceil(took_ns / step_ns - SIM_DUST) * step_ns * 1e-9 - now;
+    return rest > SIM_DUST * 1e-9 ? rest : 0;
+}
+
 static void receiving_main(void *arg)
 {
     sim_rank *at = arg;
@@ -144,6 +158,9 @@ static void receiving_main(void *arg)
         void *got = NULL;
         if (sg_comm_wait(sg_mailbox_get_async(at->mailbox, &got)) == SG_OK) {
             sim_transfer *t = got;
+            const double rest = until_round(t);
+            if (rest > 0)
+                sg_actor_sleep_for(rest);
             if (t->send != NULL)
                 arrive(self, t, true);
             if (--t->users == 0)
@@ -222,5 +239,6 @@ void sim_start(sim_thread *self, sim_transfer *t)
         }
     }
     t->users = 2;
+    t->began = simgrid_get_clock();
     employ_sender(self, t);
 }

@@ -1,0 +1,634 @@
+/* messages.c: the transport: posted requests in one list, a random latency each; departures; windows with flags.
+
+   A message travels from its posting until `arrives_at`; then it lies at its receiver until a receive fits. Its payload is read at that moment and
+   must be what it was at the posting. Messages of equal (from, to, tag) arrive in the order of posting, all others as they like. When a rank goes, what
+   of its was not taken is lost, and the others hear of it only after a while. */
+#include "explore_internal.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { EAGER_BYTES = 4096, WINDOWS_MOST = 1 << 30 };
+
+struct x_op {
+    x_op *next;
+    tutti_request *request;      /* NULL: a small send that is done and travels as a copy */
+    int rank, peer;
+    uint64_t tag, sequence, content;
+    tutti_note note;
+    void *data, *copy;
+    size_t bytes;
+    bool sends, arrived;
+    int64_t arrives_at;
+};
+
+/* ---- lists ---- */
+static void take_out(x_run *run, const x_op *op)
+{
+    for (x_op **at = &run->ops; *at != NULL; at = &(*at)->next)
+        if (*at == op) {
+            *at = op->next;
+            return;
+        }
+}
+
+static void drop(x_op *op)
+{
+    free(op->copy);
+    free(op);
+}
+
+static bool fit(const x_op *send, const x_op *recv)
+{
+    return send->sends && !recv->sends && send->peer == recv->rank && send->tag == recv->tag && (recv->peer == TUTTI_ANY || recv->peer == send->rank);
+}
+
+static bool waits_for_request(const x_fiber *f, const tutti_request *r)
+{
+    for (size_t k = 0; f->where == X_IN_MESSAGES && k < f->n; k++)
+        if (f->requests[k] == r)
+            return true;
+    return false;
+}
+
+static void wake_waiters(x_run *run, int rank, const tutti_request *r)
+{
+    for (x_fiber *f = run->fibers; f != NULL; f = f->next)
+        if (f->rank == rank && waits_for_request(f, r))
+            x_wake(run, f);
+}
+
+/* Takes the op out and ends its request. */
+static void end(x_run *run, x_op *op, tutti_status status, int rank)
+{
+    tutti_request *const r = op->request;
+
+    take_out(run, op);
+    if (r != NULL && run->ranks[op->rank].state != X_LOST) {
+        r->status = status;
+        r->rank = rank;
+        r->internal[0] = NULL;
+        atomic_store(&r->done, true);
+        wake_waiters(run, op->rank, r);
+    }
+    drop(op);
+}
+
+static uint64_t content_of(const void *data, size_t bytes)
+{
+    return bytes > 0 ? tutti_hash(data, bytes) : 0;
+}
+
+static void deliver(x_run *run, x_op *send, x_op *recv)
+{
+    const bool fits = send->bytes <= recv->bytes;
+    const void *const data = send->copy != NULL ? send->copy : send->data;
+
+    x_event(run, "message %d -> %d, tag %04x, %zu bytes", send->rank, recv->rank, (unsigned)(send->tag & 0xffff), send->bytes);
+    if (content_of(data, send->bytes) != send->content)
+        x_find(run, "worker %d has changed the payload of its message to worker %d (tag %016" PRIx64 ", %zu bytes) before it was done", send->rank, send->peer, send->tag, send->bytes);
+    recv->request->note = send->note;
+    recv->request->note.from = send->rank;
+    recv->request->note.bytes = send->bytes;
+    if (fits && send->bytes > 0)
+        memmove(recv->data, data, send->bytes);
+    end(run, send, TUTTI_OK, -1);
+    end(run, recv, fits ? TUTTI_OK : TUTTI_ERR_CORRUPT, -1);
+}
+
+/* The first that has arrived and fits, of all senders; the first that was posted and fits. */
+static x_op *partner(const x_run *run, const x_op *op)
+{
+    x_op *best = NULL;
+
+    for (x_op *other = run->ops; other != NULL; other = other->next)
+        if (op->sends ? fit(op, other) : other->arrived && fit(other, op))
+            if (best == NULL || (op->sends ? other->sequence < best->sequence : other->arrives_at < best->arrives_at || (other->arrives_at == best->arrives_at && other->sequence < best->sequence)))
+                best = other;
+    return best;
+}
+
+/* ---- departures ---- */
+static bool gone(const x_run *run, int rank)
+{
+    return run->ranks[rank].state >= X_LEFT && run->now >= run->ranks[rank].noticed_at;
+}
+
+static int root_of(const x_run *run, int rank)
+{
+    int root = rank;
+
+    for (int steps = 0; steps < run->size; steps++) {
+        const x_rank *const r = &run->ranks[root];
+        if (r->state < X_FAILED || r->blame < 0)
+            return root;
+        root = r->blame;
+    }
+    return rank;
+}
+
+int x_culprit(const x_run *run)
+{
+    uint64_t least = UINT64_MAX;
+    int culprit = -1;
+
+    for (int k = 0; k < run->size; k++) {
+        const x_rank *const r = &run->ranks[k];
+        const uint64_t guilt = (uint64_t)(r->state == X_LOST ? 0 : r->blame < 0 && r->status != TUTTI_ERR_PEER ? 1 : 2) << 32 | r->order;
+        if (r->state >= X_FAILED && guilt < least) {
+            least = guilt;
+            culprit = k;
+        }
+    }
+    return culprit;
+}
+
+static bool alone(const x_run *run, int rank)
+{
+    for (int r = 0; r < run->size; r++)
+        if (r != rank && !gone(run, r))
+            return false;
+    return run->size > 1;
+}
+
+static int who_is_gone(const x_run *run, int rank)
+{
+    for (int r = 0; r < run->size; r++)
+        if (r != rank && run->ranks[r].state >= X_FAILED && gone(run, r))
+            return root_of(run, r);
+    return rank == 0 ? 1 : 0;
+}
+
+static bool may_come(const x_run *run, const x_op *recv)
+{
+    for (const x_op *op = run->ops; op != NULL; op = op->next)
+        if (fit(op, recv))
+            return true;
+    return false;
+}
+
+/* Ends what can never be matched any more. */
+static void settle(x_run *run)
+{
+    bool any = false;
+
+    for (int r = 0; r < run->size; r++)
+        any = any || gone(run, r);
+    if (!any)
+        return;
+    for (x_op *op = run->ops, *next; op != NULL; op = next) {
+        next = op->next;
+        if (op->sends ? gone(run, op->peer) && op->peer != op->rank : (op->peer == TUTTI_ANY ? alone(run, op->rank) : op->peer != op->rank && gone(run, op->peer)) && !may_come(run, op)) {
+            end(run, op, TUTTI_ERR_PEER, op->peer == TUTTI_ANY ? who_is_gone(run, op->rank) : root_of(run, op->peer));
+            next = run->ops;
+        }
+    }
+}
+
+/* Own requests end; what travels as a copy arrives, unless the rank was killed: then it is lost with it, or not. */
+static void end_own(x_run *run, int rank, bool killed)
+{
+    for (x_op *op = run->ops, *next; op != NULL; op = next) {
+        next = op->next;
+        if (op->rank != rank || (op->request == NULL && !killed))
+            continue;
+        end(run, op, TUTTI_CLOSED, -1);
+        next = run->ops;
+    }
+}
+
+void x_depart(x_run *run, int rank, x_state state, const tutti_error *why)
+{
+    x_rank *const r = &run->ranks[rank];
+    const x_state before = r->state;
+
+    if (before >= X_FAILED || (before == X_LEFT && state != X_FAILED))
+        return;
+    if (state >= X_FAILED) {
+        r->blame = why->status == TUTTI_ERR_PEER && why->rank >= 0 && why->rank < run->size && why->rank != rank ? why->rank : -1;
+        r->order = run->failures++;
+        if (r->status == TUTTI_OK)
+            r->status = why->status;
+        snprintf(r->words, sizeof r->words, "%s", why->text);
+    }
+    x_event(run, "worker %d %s%.60s", rank, state == X_LEFT ? "leaves" : state == X_FAILED ? "has failed: " : "is lost", state == X_FAILED ? why->text : "");
+    r->state = state;
+    if (state != X_LOST)
+        r->noticed_at = run->now + x_duration(run, 12);
+    end_own(run, rank, state == X_LOST);
+    for (const x_op *op = run->ops; op != NULL; op = op->next) /* what it has sent comes before the news, as over any connection */
+        if (op->rank == rank && op->arrives_at >= r->noticed_at)
+            r->noticed_at = op->arrives_at + 1;
+    run->due_at = run->now;
+}
+
+void x_messages_died(x_run *run, int rank)
+{
+    tutti_error why = { .rank = -1 };
+
+    tutti_fail(&why, TUTTI_ERR_STATE, 0, "it was killed at %.9f s", (double)(run->now - X_EPOCH_NS) * 1e-9);
+    x_depart(run, rank, X_LOST, &why);
+}
+
+/* ---- time ---- */
+int64_t x_messages_next(const x_run *run)
+{
+    int64_t next = INT64_MAX;
+
+    for (const x_op *op = run->ops; op != NULL; op = op->next)
+        if (op->sends && !op->arrived && op->arrives_at < next)
+            next = op->arrives_at;
+    for (int r = 0; r < run->size; r++)
+        if (run->ranks[r].noticed_at > run->now && run->ranks[r].noticed_at < next)
+            next = run->ranks[r].noticed_at;
+    return next;
+}
+
+void x_messages_due(x_run *run)
+{
+    bool changed = false;
+
+    if (run->now < run->due_at)
+        return;
+    for (;;) {
+        x_op *first = NULL, *recv;
+        for (x_op *op = run->ops; op != NULL; op = op->next)
+            if (op->sends && !op->arrived && op->arrives_at <= run->now && (first == NULL || op->arrives_at < first->arrives_at || (op->arrives_at == first->arrives_at && op->sequence < first->sequence)))
+                first = op;
+        if (first == NULL)
+            break;
+        first->arrived = true;
+        recv = partner(run, first);
+        if (recv != NULL)
+            deliver(run, first, recv);
+        changed = true;
+    }
+    for (int r = 0; r < run->size; r++)
+        if (run->ranks[r].noticed_at > 0 && run->ranks[r].noticed_at <= run->now) {
+            run->ranks[r].noticed_at = -run->ranks[r].noticed_at; /* once; and now >= it for ever */
+            changed = true;
+            for (x_fiber *f = run->fibers; f != NULL; f = f->next)
+                if (f->where == X_IN_AWAIT || f->where == X_IN_GATE)
+                    x_wake(run, f);
+        }
+    if (changed)
+        settle(run);
+    run->due_at = x_messages_next(run);
+}
+
+void x_messages_close(x_run *run)
+{
+    while (run->ops != NULL) {
+        x_op *const op = run->ops;
+        run->ops = op->next;
+        drop(op);
+    }
+    while (run->windows != NULL) {
+        x_window *const w = run->windows;
+        run->windows = w->next;
+        for (int r = 0; r < run->size; r++)
+            if (w->parts[r] != NULL)
+                munmap(w->parts[r], w->bytes[r]);
+        free(w);
+    }
+}
+
+bool x_messages_tell(const x_run *run, const x_fiber *f, char *out, size_t bytes, int *peer)
+{
+    for (size_t k = 0; k < f->n; k++) {
+        const x_op *op;
+        if (f->requests[k] == NULL || !f->requests[k]->posted || atomic_load(&f->requests[k]->done))
+            continue;
+        op = f->requests[k]->internal[0];
+        *peer = op->peer;
+        if (op->sends)
+            snprintf(out, bytes, "sends to worker %d, tag %016" PRIx64 " (%zu of %zu needed), and it is not received", op->peer, op->tag, f->need, f->n);
+        else if (op->peer == TUTTI_ANY)
+            snprintf(out, bytes, "receives from anybody, tag %016" PRIx64 " (%zu of %zu needed)", op->tag, f->need, f->n);
+        else
+            snprintf(out, bytes, "receives from worker %d, tag %016" PRIx64 " (%zu of %zu needed)", op->peer, op->tag, f->need, f->n);
+        for (const x_op *other = run->ops; other != NULL && !op->sends; other = other->next)
+            if (other->sends && other->peer == op->rank && (op->peer == TUTTI_ANY || other->rank == op->peer)) {
+                const size_t used = strlen(out);
+                snprintf(out + used, bytes - used, "; there is one with tag %016" PRIx64 " from worker %d", other->tag, other->rank);
+                break;
+            }
+        return true;
+    }
+    return false;
+}
+
+/* ---- posting ---- */
+static tutti_status post(x_rank *me, tutti_request *r, int peer, uint64_t tag, const tutti_note *note, tutti_buffer b, bool sends, tutti_error *err)
+{
+    x_run *const run = me->run;
+    x_op *op, **at = &run->ops;
+    size_t bytes;
+
+    x_pause(run, "post");
+    if (r->posted && !atomic_load(&r->done))
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "a request is posted that is still in flight; wait for it or cancel it first");
+    if ((peer < 0 || peer >= run->size) && (sends || peer != TUTTI_ANY))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d of a run of %d; there are workers 0 to %d", sends ? "sending to" : "receiving from", peer, run->size, run->size - 1);
+    if (!tutti_size_mul(b.count, tutti_dtype_bytes(b.dtype), &bytes) || bytes > INT64_MAX / 2 || (b.data == NULL && bytes > 0))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d: %zu elements at %p are no memory", sends ? "sending to" : "receiving from", peer, b.count, b.data);
+    op = calloc(1, sizeof *op);
+    if (op == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for one more message");
+    *op = (x_op){ .request = r, .rank = me->rank, .peer = peer, .tag = tag, .sequence = run->sequence++, .data = b.data, .bytes = bytes, .sends = sends };
+    memset(&r->note, 0, sizeof r->note);
+    if (sends) {
+        op->note = note != NULL ? *note : (tutti_note){ 0 };
+        r->note = op->note;
+        op->content = content_of(b.data, bytes);
+        op->arrives_at = run->now + x_duration(run, run->latency_bits) * (peer == run->slow_rank ? 32 : 1);
+        for (const x_op *other = run->ops; other != NULL; other = other->next)
+            if (other->sends && other->rank == op->rank && other->peer == op->peer && other->tag == tag && other->arrives_at >= op->arrives_at)
+                op->arrives_at = other->arrives_at + 1;
+        if (op->arrives_at < run->due_at)
+            run->due_at = op->arrives_at;
+    }
+    r->status = TUTTI_OK;
+    r->rank = -1;
+    atomic_store(&r->done, false);
+    r->posted = true;
+    r->internal[0] = op;
+    while (*at != NULL)
+        at = &(*at)->next;
+    *at = op;
+    if (sends && run->eager && bytes <= EAGER_BYTES && peer != me->rank) {
+        op->copy = malloc(bytes + 1);
+        if (op->copy != NULL) {
+            if (bytes > 0)
+                memcpy(op->copy, b.data, bytes);
+            op->request = NULL;
+            r->internal[0] = NULL;
+            atomic_store(&r->done, true);
+        }
+    }
+    x_event(run, "posts a %s %d, tag %04x, %zu bytes", sends ? "message to" : "receive from", peer, (unsigned)(tag & 0xffff), bytes);
+    if (me->closed) {
+        end(run, op, TUTTI_CLOSED, -1);
+        return TUTTI_OK;
+    }
+    if (!sends) {
+        x_op *const send = partner(run, op);
+        if (send != NULL)
+            deliver(run, send, op);
+    }
+    settle(run);
+    return TUTTI_OK;
+}
+
+static tutti_status x_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note, tutti_buffer payload, tutti_error *err)
+{
+    return post(t, r, to, tag, note, payload, true, err);
+}
+
+static tutti_status x_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room, tutti_error *err)
+{
+    return post(t, r, from, tag, NULL, room, false, err);
+}
+
+static size_t count_done(tutti_request *const *r, size_t n)
+{
+    size_t done = 0;
+
+    for (size_t k = 0; k < n; k++)
+        done += r[k] == NULL || !r[k]->posted || atomic_load(&r[k]->done);
+    return done;
+}
+
+static tutti_status x_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns, size_t *n_done, tutti_error *err)
+{
+    x_rank *const me = t;
+    x_run *const run = me->run;
+    x_fiber *const f = run->current;
+
+    x_pause(run, "messages");
+    while ((*n_done = count_done(r, n)) < need && run->now < deadline_ns) {
+        f->requests = r;
+        f->n = n;
+        f->need = need;
+        x_block(run, X_IN_MESSAGES, NULL, deadline_ns);
+        f->n = 0;
+    }
+    if (*n_done < need)
+        return tutti_fail(err, TUTTI_TIMEOUT, 0, "worker %d waited for %zu of %zu messages; the deadline passed with %zu done", me->rank, need, n, *n_done);
+    return TUTTI_OK;
+}
+
+static void x_cancel(void *t, tutti_request *r)
+{
+    x_rank *const me = t;
+    x_op *op;
+
+    x_pause(me->run, "cancel");
+    if (!r->posted || atomic_load(&r->done))
+        return;
+    op = r->internal[0];
+    r->posted = false;
+    r->internal[0] = NULL;
+    x_event(me->run, "cancels a %s %d, tag %04x", op->sends ? "message to" : "receive from", op->peer, (unsigned)(op->tag & 0xffff));
+    take_out(me->run, op);
+    wake_waiters(me->run, me->rank, r); /* what is not posted counts as done */
+    drop(op);
+}
+
+static int x_dead_peer(void *t, char *why, size_t bytes)
+{
+    const x_rank *const me = t;
+    x_run *const run = me->run;
+
+    x_pause(run, "dead peer");
+    if (why != NULL && bytes > 0)
+        why[0] = '\0';
+    for (int k = 0; k < run->size; k++) {
+        const x_rank *r = &run->ranks[k];
+        if (k == me->rank || r->state < X_FAILED || !gone(run, k))
+            continue;
+        r = &run->ranks[root_of(run, k)];
+        if (why != NULL && bytes > 0)
+            snprintf(why, bytes, r->state == X_LOST ? "worker %d was lost: %s" : r->state == X_FAILED ? "worker %d failed: %s" : "worker %d has left the run%s", r->rank, r->words);
+        return r->rank;
+    }
+    return -1;
+}
+
+static void x_last_words(void *t, const tutti_error *err)
+{
+    x_rank *const me = t;
+
+    x_pause(me->run, "last words");
+    x_depart(me->run, me->rank, X_FAILED, err);
+}
+
+/* ---- opening, closing, windows, flags ---- */
+static tutti_status missing(const x_run *run, int rank, const char *doing, tutti_error *err)
+{
+    const x_rank *const r = &run->ranks[root_of(run, rank)];
+
+    return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank, "%s needs all workers; worker %d %s%s", doing, r->rank, r->state >= X_FAILED ? "failed: " : "has left the run", r->words);
+}
+
+static void open_gate(x_run *run)
+{
+    for (x_fiber *f = run->fibers; f != NULL; f = f->next)
+        if (f->where == X_IN_GATE)
+            x_wake(run, f);
+}
+
+static tutti_status x_open(void **t, tutti_runtime *rt, const tutti_launch *launch, tutti_error *err)
+{
+    x_rank *const me = launch->within;
+    x_run *run;
+
+    (void)rt;
+    *t = NULL;
+    if (me == NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the workers of 'explore' live in its run");
+    run = me->run;
+    x_pause(run, "open");
+    me->state = X_PRESENT;
+    me->asked_open = true;
+    open_gate(run);
+    for (;;) {
+        bool all = true;
+        for (int r = 0; r < run->size; r++)
+            if (!run->ranks[r].asked_open) {
+                all = false;
+                if (gone(run, r)) {
+                    const tutti_status status = missing(run, r, "opening the run", err);
+                    tutti_error unseen = { .status = status, .rank = -1 };
+                    x_depart(run, me->rank, X_FAILED, err != NULL ? err : &unseen);
+                    me->closed = true;
+                    return status;
+                }
+            }
+        if (all)
+            break;
+        x_block(run, X_IN_GATE, NULL, TUTTI_FOREVER);
+    }
+    *t = me;
+    return TUTTI_OK;
+}
+
+static void x_close(void *t)
+{
+    x_rank *const me = t;
+
+    if (me == NULL)
+        return;
+    x_pause(me->run, "close");
+    me->closed = true;
+    end_own(me->run, me->rank, false);
+    for (x_fiber *f = me->run->fibers; f != NULL; f = f->next)
+        if (f->rank == me->rank && f->where == X_IN_AWAIT)
+            x_wake(me->run, f);
+    x_depart(me->run, me->rank, X_LEFT, NULL);
+}
+
+/* By the last to arrive. Lazily zeroed: the board is large and mostly untouched. */
+static void make_parts(const x_run *run, x_window *w)
+{
+    size_t need = 0;
+
+    for (int r = 0; r < run->size; r++)
+        w->no_memory = w->no_memory || !tutti_size_add(need, w->bytes[r], &need) || need > WINDOWS_MOST;
+    for (int r = 0; r < run->size && !w->no_memory && w->other[0] == '\0'; r++) {
+        if (w->bytes[r] > 0)
+            w->parts[r] = mmap(NULL, w->bytes[r], PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (w->parts[r] == MAP_FAILED) {
+            w->parts[r] = NULL;
+            w->no_memory = true;
+        }
+    }
+}
+
+static tutti_status x_window_open(void *t, const char *name, size_t bytes, void **of_rank, tutti_error *err)
+{
+    x_rank *const me = t;
+    x_run *const run = me->run;
+    x_window **at = &run->windows, *w;
+
+    x_pause(run, "window");
+    memset(of_rank, 0, (size_t)run->size * sizeof *of_rank);
+    for (int k = me->windows++; k > 0; k--)
+        at = &(*at)->next;
+    if (*at == NULL) {
+        *at = calloc(1, sizeof **at);
+        if (*at == NULL)
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for window '%s'", name);
+    }
+    w = *at;
+    w->asked[me->rank] = true;
+    w->bytes[me->rank] = bytes;
+    if (w->name[0] == '\0') {
+        snprintf(w->name, sizeof w->name, "%.60s", name);
+        w->first = me->rank;
+    } else if (w->other[0] == '\0' && strncmp(w->name, name, 60) != 0) {
+        snprintf(w->other, sizeof w->other, "%.60s", name);
+        w->odd = me->rank;
+    }
+    if (++w->arrived == run->size)
+        make_parts(run, w);
+    open_gate(run);
+    while (w->arrived < run->size) {
+        for (int r = 0; r < run->size; r++)
+            if (!w->asked[r] && gone(run, r))
+                return missing(run, r, "opening a window", err);
+        x_block(run, X_IN_GATE, NULL, TUTTI_FOREVER);
+    }
+    if (w->other[0] != '\0')
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "worker %d opens window '%s' while worker %d opens '%s'; all workers must open the same windows in the same order", w->first, w->name, w->odd, w->other);
+    if (w->no_memory)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "window '%s' needs more bytes than the %d MiB that the explorer has; use fewer workers or a smaller window", name, WINDOWS_MOST >> 20);
+    memcpy(of_rank, w->parts, (size_t)run->size * sizeof *of_rank);
+    return TUTTI_OK;
+}
+
+static void x_publish(void *t, _Atomic uint32_t *word, uint32_t value)
+{
+    x_rank *const me = t;
+    x_run *const run = me->run;
+
+    x_pause(run, "publish");
+    atomic_store(word, value);
+    x_event(run, "publishes %u", value);
+    for (x_fiber *f = run->fibers; f != NULL; f = f->next)
+        if (f->where == X_IN_AWAIT && f->what == word)
+            x_wake(run, f);
+    x_pause(run, "published");
+}
+
+static tutti_status x_await(void *t, int peer, _Atomic uint32_t *word, uint32_t value, int64_t deadline_ns, tutti_error *err)
+{
+    x_rank *const me = t;
+    x_run *const run = me->run;
+    x_fiber *const f = run->current;
+
+    x_pause(run, "await");
+    while ((int32_t)(atomic_load(word) - value) < 0) {
+        if (me->closed)
+            return tutti_fail(err, TUTTI_CLOSED, 0, "the transport of worker %d was closed", me->rank);
+        if (peer != me->rank && gone(run, peer)) {
+            const x_rank *const r = &run->ranks[root_of(run, peer)];
+            return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank, "worker %d is gone: %s", r->rank, r->words);
+        }
+        if (run->now >= deadline_ns)
+            return tutti_fail(err, TUTTI_TIMEOUT, 0, "the deadline passed");
+        f->peer = peer;
+        f->value = value;
+        x_block(run, X_IN_AWAIT, (const void *)word, deadline_ns);
+    }
+    return TUTTI_OK;
+}
+
+const tutti_transport_ops explore_transport = {
+    .abi = TUTTI_TRANSPORT_ABI, .bytes = sizeof(tutti_transport_ops), .name = "explore", .help = "fibers under a seeded schedule, for tests",
+    .open = x_open, .close = x_close, .send = x_send, .recv = x_recv, .wait_some = x_wait_some, .cancel = x_cancel, .dead_peer = x_dead_peer,
+    .last_words = x_last_words, .window = x_window_open, .publish = x_publish, .await = x_await, .run = x_run_ranks, .simulated = true,
+};

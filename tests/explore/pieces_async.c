@@ -1,0 +1,309 @@
+/* Pieces: workers at their own pace, services and quiet. Nothing is the same twice in the order of events, so what is checked is what must hold after
+   any: no gradient lost, each handed out once, nothing under way when all is quiet. */
+#include "explore.h"
+#include "tutti/engine.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { PERIOD = 32, PHASES = 3, GRADIENTS = 256 };
+static const double rate = 0.0625;
+
+/* What the ranks share, in c->shared. */
+typedef struct common {
+    int done[EXPLORE_RANKS];       /* steps of each */
+    int taken[GRADIENTS];          /* how often each gradient was computed */
+    int asked, served, active;     /* relay */
+    int owed;                      /* counter */
+} common;
+
+static common *shared_of(explore_case *c)
+{
+    return (common *)(void *)c->shared;
+}
+
+static double pull(int rank, size_t i)
+{
+    return (double)((rank * 11 + (int)(i % PERIOD) * 5) % 23) / 4 - 2;
+}
+
+static void fill_initial(void *user, int tensor, float *values)
+{
+    (void)tensor;
+    for (size_t i = 0; i < *(const size_t *)user; i++)
+        values[i] = (float)(i % PERIOD) / 8 - 2;
+}
+
+static tutti_status one_step(tutti_engine *e, explore_case *c, tutti_error *err)
+{
+    const tutti_method *const m = tutti_engine_method(e);
+    tutti_pass p;
+    tutti_status status;
+
+    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+        if (m->rng.step < GRADIENTS)
+            shared_of(c)->taken[m->rng.step]++;
+        explore_dawdle(100000);
+        for (size_t i = 0; i < m->layout->used; i++)
+            m->g[i] = (float)pull(m->rank, i);
+        TUTTI_TRY(tutti_engine_ready(e, 0, err));
+        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+    }
+    if (status == TUTTI_CLOSED)
+        status = tutti_engine_step(e, err);
+    shared_of(c)->done[m->rank] += status == TUTTI_OK;
+    return status;
+}
+
+/* All ranks are between steps and none goes on before all have looked (show is collective): the agreed model is the initial one less eta sum m_i c_i / n. */
+static tutti_status check_mean(tutti_engine *e, explore_case *c, tutti_error *err)
+{
+    const tutti_method *const m = tutti_engine_method(e);
+
+    for (size_t i = 0; i < m->layout->used; i++) {
+        double x = (double)(i % PERIOD) / 8 - 2;
+        for (int r = 0; r < m->workers; r++)
+            x -= rate * shared_of(c)->done[r] * pull(r, i) / m->workers;
+        EXPLORE_EXPECT(fabs(m->x[i] - x) <= 1e-4, "%s: worker %d of %d: the mean of the models at %zu is %.7g instead of %.7g: a gradient is lost or counted twice", m->ops->name, m->rank,
+                       m->workers, i, (double)m->x[i], x);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status run_phases(tutti_engine *e, explore_case *c, tutti_error *err)
+{
+    const tutti_method *const m = tutti_engine_method(e);
+    tutti_group all = tutti_group_workers(m->world, 77);
+    const bool asks = explore_draw(c, "asks", 2) == 0;
+    uint64_t until = 0;
+
+    for (int phase = 0; phase < PHASES; phase++) {
+        const uint64_t steps = 1 + explore_draw(c, phase == 0 ? "first" : phase == 1 ? "second" : "third", 4);
+        bool more = true;
+        until += steps * (uint64_t)m->workers + (asks ? explore_draw(c, "rest", 2) : 0);
+        for (uint64_t k = 0; more && (asks || k < steps); k++) {
+            if (asks)
+                TUTTI_TRY(tutti_engine_more(e, until, &more, err));
+            if (more)
+                TUTTI_TRY(one_step(e, c, err));
+        }
+        TUTTI_TRY(tutti_engine_show(e, err));
+        TUTTI_TRY(check_mean(e, c, err));
+        TUTTI_TRY(tutti_barrier(&all, err));
+        TUTTI_TRY(tutti_engine_resume(e, err));
+    }
+    TUTTI_TRY(tutti_engine_finish(e, err));
+    TUTTI_TRY(check_mean(e, c, err));
+    for (uint64_t k = 0; asks && k < GRADIENTS; k++)
+        EXPLORE_EXPECT(shared_of(c)->taken[k] == (k < until), "gradient %llu of %llu was computed %d times", (unsigned long long)k, (unsigned long long)until, shared_of(c)->taken[k]);
+    return TUTTI_OK;
+}
+
+static tutti_status train(tutti_world *world, explore_case *c, const char *method, const tutti_method_ops *const *methods, tutti_error *err)
+{
+    size_t count = 3 * PERIOD;
+    const tutti_param param = { .name = "w", .dims = 1, .dim = { count } };
+    tutti_engine *e = NULL;
+    tutti_status status = tutti_engine_open_from(&e, world, &param, 1, &(tutti_engine_options){ .method = method, .optimizer = "sgd(lr=0.0625)", .batch = 1, .seed = c->seed,
+                                                 .initial = fill_initial, .user = &count }, methods, err);
+
+    if (status == TUTTI_OK)
+        status = run_phases(e, c, err);
+    tutti_engine_close(e);
+    return status;
+}
+
+static tutti_status ad_psgd(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const char *const graphs[] = { "ring", "complete", "star", "one-peer-exponential", "grid" };
+    char method[120];
+
+    snprintf(method, sizeof method, "ad-psgd(graph=%s,exchanges=%d,outstanding=%d,peer=%s)", graphs[explore_draw(c, "graph", TUTTI_LENGTH(graphs))], 1 + (int)explore_draw(c, "exchanges", 2),
+             (int)explore_draw(c, "outstanding", 3) - 1, explore_draw(c, "peer", 2) == 0 ? "random" : "cyclic");
+    return train(world, c, method, tutti_methods, err);
+}
+
+static tutti_status ad_psgd_ring(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    return train(world, c, "ad-psgd(graph=ring)", tutti_methods, err);
+}
+
+static tutti_status ad_psgd_free(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    return train(world, c, "ad-psgd(graph=ring,exchanges=0)", tutti_methods, err);
+}
+
+/* ---- services that call services: a round asks the next rank, whose server asks the one after it before it answers ---- */
+typedef struct relay { explore_case *c; } relay;
+static explore_case *relay_case; /* of this process's one run */
+
+static tutti_status relay_ask(tutti_method *m, tutti_error *err)
+{
+    common *s = shared_of(relay_case);
+    int rounds = 0;
+    tutti_status status;
+
+    while ((status = tutti_round(m, 0, false, err)) == TUTTI_OK) {
+        tutti_note note = { .a = 2 };
+        s->active++;
+        s->asked++;
+        explore_dawdle(20000);
+        TUTTI_TRY(tutti_call(m, 1, (m->rank + 1) % m->workers, &note, tutti_nothing(), tutti_nothing(), err));
+        EXPLORE_CHECK(note.a == 3);
+        explore_dawdle(20000);
+        s->active--;
+        if (relay_case->piece->judge != NULL && m->rank == (int)explore_draw(relay_case, "bad rank", (uint64_t)m->workers) && explore_draw(relay_case, "bad round", 6) == (uint64_t)rounds++)
+            return tutti_fail(err, TUTTI_ERR_STATE, 0, "the relay broke");
+    }
+    return status;
+}
+
+static tutti_status relay_serve(tutti_method *m, tutti_error *err)
+{
+    common *s = shared_of(relay_case);
+    tutti_note note;
+    tutti_status status;
+
+    while ((status = tutti_serve(m, 1, &note, tutti_nothing(), err)) == TUTTI_OK) {
+        tutti_note further = { .a = 1 };
+        s->active++;
+        s->served++;
+        TUTTI_TRY(tutti_call(m, 2, (m->rank + 1) % m->workers, &further, tutti_nothing(), tutti_nothing(), err));
+        TUTTI_TRY(tutti_reply(m, &note, &(tutti_note){ .a = 3 }, tutti_nothing(), err));
+        explore_dawdle(20000);
+        s->active--;
+    }
+    return status;
+}
+
+static tutti_status relay_last(tutti_method *m, tutti_error *err)
+{
+    common *s = shared_of(relay_case);
+    tutti_note note;
+    tutti_status status;
+
+    while ((status = tutti_serve(m, 2, &note, tutti_nothing(), err)) == TUTTI_OK) {
+        s->active++;
+        s->served++;
+        TUTTI_TRY(tutti_reply(m, &note, NULL, tutti_nothing(), err));
+        explore_dawdle(20000);
+        s->active--;
+    }
+    return status;
+}
+
+static tutti_status relay_step(tutti_method *m, tutti_error *err)
+{
+    TUTTI_TRY(tutti_base_step(m, err));
+    tutti_owe(m, 0, 1 + m->rank % 2);
+    return TUTTI_OK;
+}
+
+/* Called on each rank when all is quiet, and before anybody goes on. */
+static tutti_status relay_look(tutti_method *m, tutti_error *err)
+{
+    const common *s = shared_of(relay_case);
+
+    (void)m;
+    EXPLORE_EXPECT(s->active == 0, "%d services are at work though all is quiet", s->active);
+    EXPLORE_EXPECT(s->served == 2 * s->asked, "all is quiet, but %d requests were served for %d rounds", s->served, s->asked);
+    return TUTTI_OK;
+}
+
+static const tutti_service relay_services[] = { { "ask", relay_ask }, { "serve", relay_serve }, { "last", relay_last }, { 0 } };
+static const tutti_method_ops relay_ops = { .name = "relay", .services = relay_services, .step = relay_step, .hold = relay_look, .release = relay_look };
+static const tutti_method_ops relay_own_ops = { .name = "relay", .services = relay_services, .step = relay_step, .hold = relay_look, .release = relay_look, .traits = TUTTI_OWN_PACE };
+
+/* One whose service fails by itself: it says so, and all others end because of it. */
+static tutti_status judge_failure(const explore_case *c, tutti_error *err)
+{
+    int broken = 0;
+
+    for (int r = 0; r < c->ranks; r++) {
+        broken += c->rank[r].status == TUTTI_ERR_STATE && strstr(c->rank[r].err.text, "the relay broke") != NULL;
+        EXPLORE_EXPECT(c->rank[r].status == TUTTI_ERR_STATE || c->rank[r].status == TUTTI_ERR_PEER, "worker %d ended with '%s'", r, c->rank[r].err.text);
+    }
+    EXPLORE_EXPECT(broken == 1, "%d workers say that their relay broke", broken);
+    return TUTTI_OK;
+}
+
+/* A service that only counts its rounds: when all is quiet every round that was owed has been made. */
+static tutti_status count_rounds(tutti_method *m, tutti_error *err)
+{
+    common *s = shared_of(relay_case);
+    tutti_status status;
+
+    while ((status = tutti_round(m, 0, false, err)) == TUTTI_OK) {
+        explore_dawdle(2000);
+        s->asked++;
+    }
+    return status;
+}
+
+static tutti_status count_step(tutti_method *m, tutti_error *err)
+{
+    const int rounds = 1 + (int)(m->step % 2);
+
+    (void)err;
+    shared_of(relay_case)->owed += rounds;
+    tutti_owe(m, 0, rounds);
+    return TUTTI_OK;
+}
+
+static tutti_status count_look(tutti_method *m, tutti_error *err)
+{
+    const common *s = shared_of(relay_case);
+
+    (void)m;
+    EXPLORE_EXPECT(s->asked == s->owed, "all is quiet, but %d of %d rounds owed were made", s->asked, s->owed);
+    return TUTTI_OK;
+}
+
+static const tutti_service count_services[] = { { "count", count_rounds }, { 0 } };
+static const tutti_method_ops count_ops = { .name = "relay", .services = count_services, .step = count_step, .hold = count_look, .release = count_look };
+
+static tutti_status services(tutti_world *world, explore_case *c, const tutti_method_ops *ops, tutti_error *err)
+{
+    const tutti_method_ops *const methods[] = { ops, NULL };
+    size_t count = 8;
+    const tutti_param param = { .name = "w", .dims = 1, .dim = { count } };
+    tutti_engine *e = NULL;
+    tutti_status status;
+
+    relay_case = c;
+    status = tutti_engine_open_from(&e, world, &param, 1, &(tutti_engine_options){ .method = "relay", .batch = 1, .initial = fill_initial, .user = &count }, methods, err);
+    for (int phase = 0; phase < PHASES && status == TUTTI_OK; phase++) {
+        for (int k = 0; k < 2 && status == TUTTI_OK; k++)
+            status = one_step(e, c, err);
+        if (status == TUTTI_OK)
+            status = tutti_engine_show(e, err);
+        if (status == TUTTI_OK)
+            status = tutti_engine_resume(e, err);
+    }
+    if (status == TUTTI_OK)
+        status = tutti_engine_finish(e, err);
+    tutti_engine_close(e);
+    return status;
+}
+
+static tutti_status relays(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    return services(world, c, explore_draw(c, "pace", 2) == 0 ? &relay_ops : &relay_own_ops, err);
+}
+
+static tutti_status counters(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    return services(world, c, &count_ops, err);
+}
+
+const explore_piece explore_async_pieces[] = {
+    { .name = "ad-psgd", .help = "ad-psgd on several graphs, pacings and choices of peer, with meetings: no gradient lost, each handed out once", .least = 2, .most = 5, .rank_main = ad_psgd },
+    { .name = "ad-psgd-ring", .help = "ad-psgd on rings, odd ones too", .least = 3, .most = 7, .rank_main = ad_psgd_ring },
+    { .name = "ad-psgd-free", .help = "ad-psgd that averages as often as the network allows", .least = 2, .most = 4, .rank_main = ad_psgd_free },
+    { .name = "services", .help = "services that call services come to rest all over the run, several times", .least = 2, .most = 5, .rank_main = relays },
+    { .name = "rounds", .help = "rounds that are owed are made before all is quiet", .least = 1, .most = 3, .rank_main = counters },
+    { .name = "services-fail", .help = "a service fails by itself: its rank says why, all others end because of it", .least = 2, .most = 4, .rank_main = relays, .judge = judge_failure },
+    { .name = "ad-psgd-dies", .help = "a rank is killed while ad-psgd trains: all others end", .least = 2, .most = 5, .rank_main = ad_psgd, .deaths = true, .steps = 1500 },
+    { .name = "services-die", .help = "a rank is killed while services call each other: all others end", .least = 2, .most = 5, .rank_main = relays, .deaths = true, .steps = 1500 },
+    { 0 },
+};

@@ -1,0 +1,436 @@
+/* Pieces: collectives of all kinds and algorithms, over messages and on the board; several groups in flight on lanes; a rank that fails or dies in
+   the middle. Values are small integers in floats, so that a sum is exact in any order. */
+#include "explore.h"
+#include "collective/schedule.h"
+#include "tutti/lane.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST = 200000 }; /* elements: four chunks of a stage */
+
+static float value(uint64_t round, int rank, size_t i)
+{
+    return (float)((int)((round * 7919 + (uint64_t)rank * 104729 + i * 31) % 2039) - 1000);
+}
+
+static float sum_of(uint64_t round, const int *ranks, int n, size_t i)
+{
+    float sum = 0;
+
+    for (int r = 0; r < n; r++)
+        sum += value(round, ranks != NULL ? ranks[r] : r, i);
+    return sum;
+}
+
+static uint64_t draw_of(const explore_case *c, const char *what, uint64_t round, uint64_t n)
+{
+    char name[48];
+
+    snprintf(name, sizeof name, "%s %llu", what, (unsigned long long)round);
+    return explore_draw(c, name, n);
+}
+
+/* A row of the table that serves the kind and size, by the round's draw; NULL, which the board serves, two times in three where there
+   is one, else one in three. The texts stay: groups borrow them. */
+static const char *algorithm_of(const explore_case *c, tutti_collective kind, uint64_t round, int size)
+{
+    enum { ROWS = 64 };
+    static char texts[ROWS][EXPLORE_RANKS][64];
+    int rows[ROWS];
+    uint64_t n = 0;
+
+    for (int k = 0; tutti_algorithms[k].name != NULL && k < ROWS; k++)
+        if (tutti_algorithms[k].kind == kind && tutti_algorithm_serves(k, size))
+            rows[n++] = k;
+    if (n == 0 || draw_of(c, "named", round, 3) < (c->windows ? 2 : 1))
+        return NULL;
+    const int row = rows[draw_of(c, "algorithm", round, n)], late = (int)draw_of(c, "straggler", round, (uint64_t)size);
+    const unsigned traits = tutti_algorithms[row].traits;
+    char *const text = texts[row][late];
+    snprintf(text, sizeof texts[0][0], traits & TUTTI_SINGLES_OUT ? "%s(straggler=%d,order=any)" : traits & TUTTI_ANY_ORDER ? "%s(order=any)" : "%s", tutti_algorithms[row].name, late);
+    return text;
+}
+
+static size_t count_of(const explore_case *c, uint64_t round)
+{
+    static const size_t counts[] = { 1, 5, 64, 333, 1024, 1025, 3000, 5000 };
+
+    return counts[draw_of(c, "count", round, TUTTI_LENGTH(counts))];
+}
+
+/* ---- one call, checked ---- */
+static tutti_status one_allreduce(tutti_group *g, uint64_t round, float *x, size_t count, tutti_error *err)
+{
+    const int rank = tutti_world_rank(g->world);
+
+    for (size_t i = 0; i < count; i++)
+        x[i] = value(round, rank, i);
+    TUTTI_TRY(tutti_allreduce(g, TUTTI_SUM, tutti_host(x, count, TUTTI_F32), err));
+    for (size_t i = 0; i < count; i++)
+        EXPLORE_EXPECT(x[i] == sum_of(round, g->ranks, g->size, i), "worker %d: all-reduce '%s' of %zu over %d, round %llu: element %zu is %g instead of %g", rank,
+                       g->algorithm != NULL ? g->algorithm : "(chosen)", count, g->size, (unsigned long long)round, i, (double)x[i], (double)sum_of(round, g->ranks, g->size, i));
+    return TUTTI_OK;
+}
+
+static tutti_status one_broadcast(tutti_group *g, uint64_t round, int root, float *x, size_t count, tutti_error *err)
+{
+    const int rank = tutti_world_rank(g->world), from = g->ranks != NULL ? g->ranks[root] : root;
+
+    for (size_t i = 0; i < count; i++)
+        x[i] = value(round, rank, i);
+    TUTTI_TRY(tutti_broadcast(g, root, tutti_host(x, count, TUTTI_F32), err));
+    for (size_t i = 0; i < count; i++)
+        EXPLORE_EXPECT(x[i] == value(round, from, i), "worker %d: broadcast '%s' of %zu from %d of %d, round %llu: element %zu is wrong", rank, g->algorithm != NULL ? g->algorithm : "(chosen)",
+                       count, root, g->size, (unsigned long long)round, i);
+    return TUTTI_OK;
+}
+
+static tutti_status one_allgather(tutti_group *g, uint64_t round, float *x, size_t count, tutti_error *err)
+{
+    const int rank = tutti_world_rank(g->world);
+    float *const mine = x + (size_t)g->index * count;
+
+    memset(x, 0, count * (size_t)g->size * sizeof *x);
+    for (size_t i = 0; i < count; i++)
+        mine[i] = value(round, rank, i);
+    TUTTI_TRY(tutti_allgather(g, tutti_host(mine, count, TUTTI_F32), tutti_host(x, count * (size_t)g->size, TUTTI_F32), err));
+    for (int j = 0; j < g->size; j++)
+        for (size_t i = 0; i < count; i++)
+            EXPLORE_EXPECT(x[(size_t)j * count + i] == value(round, g->ranks != NULL ? g->ranks[j] : j, i), "worker %d: all-gather of %zu over %d, round %llu: element %zu of part %d is wrong", rank,
+                           count, g->size, (unsigned long long)round, i, j);
+    return TUTTI_OK;
+}
+
+static tutti_status one_reduce_scatter(tutti_group *g, uint64_t round, float *x, size_t count, tutti_error *err)
+{
+    const int rank = tutti_world_rank(g->world);
+    float *const mine = x + (size_t)g->index * count;
+
+    for (size_t i = 0; i < count * (size_t)g->size; i++)
+        x[i] = value(round, rank, i);
+    TUTTI_TRY(tutti_reduce_scatter(g, TUTTI_SUM, tutti_host(x, count * (size_t)g->size, TUTTI_F32), tutti_host(mine, count, TUTTI_F32), err));
+    for (size_t i = 0; i < count; i++)
+        EXPLORE_EXPECT(mine[i] == sum_of(round, g->ranks, g->size, (size_t)g->index * count + i), "worker %d: reduce-scatter of %zu over %d, round %llu: element %zu is wrong", rank, count, g->size,
+                       (unsigned long long)round, i);
+    return TUTTI_OK;
+}
+
+/* shared[rank] is the last barrier that the rank has come to. */
+static tutti_status one_barrier(tutti_group *g, explore_case *c, uint32_t round, tutti_error *err)
+{
+    uint32_t *const at = (uint32_t *)(void *)c->shared;
+    const int rank = tutti_world_rank(g->world);
+
+    at[rank] = round;
+    TUTTI_TRY(tutti_barrier(g, err));
+    for (int j = 0; j < g->size; j++)
+        EXPLORE_EXPECT(at[g->ranks != NULL ? g->ranks[j] : j] >= round, "worker %d: barrier '%s' %u over %d let it through before worker %d came", rank,
+                       g->algorithm != NULL ? g->algorithm : "(chosen)", round, g->size, g->ranks != NULL ? g->ranks[j] : j);
+    return TUTTI_OK;
+}
+
+/* ---- memory: a vector in a window or not, by rank ---- */
+static tutti_status memory_open(tutti_world *world, const explore_case *c, size_t count, void **window, float **own, float **x, tutti_error *err)
+{
+    const uint64_t where = explore_draw(c, "memory", 3); /* window, own, by rank */
+
+    *own = NULL;
+    TUTTI_TRY(tutti_world_window(world, "vector", (count + 16) * sizeof(float), window, err));
+    *own = tutti_alloc(count + 16, sizeof **own);
+    *x = where == 0 || (where == 2 && tutti_world_rank(world) % 2 == 0) ? *window : *own;
+    return *own != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory");
+}
+
+static tutti_status several(tutti_world *world, explore_case *c, tutti_collective kind, bool any, uint32_t rounds, tutti_error *err)
+{
+    tutti_group g = tutti_group_workers(world, 3);
+    const size_t most = 5000 * EXPLORE_RANKS;
+    void *window;
+    float *own, *x;
+    tutti_status status = memory_open(world, c, most, &window, &own, &x, err);
+
+    for (uint32_t round = 1; round <= rounds && status == TUTTI_OK; round++) {
+        const tutti_collective now = any ? (tutti_collective)draw_of(c, "kind", round, TUTTI_COLLECTIVES) : kind;
+        const int root = (int)draw_of(c, "root", round, (uint64_t)g.size);
+        const size_t count = count_of(c, round);
+        g.algorithm = algorithm_of(c, now, round, g.size);
+        switch (now) {
+        case TUTTI_ALLREDUCE: status = one_allreduce(&g, round, x, count, err); break;
+        case TUTTI_REDUCE_SCATTER: status = one_reduce_scatter(&g, round, x, count, err); break;
+        case TUTTI_ALLGATHER: status = one_allgather(&g, round, x, count, err); break;
+        case TUTTI_BROADCAST: status = one_broadcast(&g, round, root, x, count, err); break;
+        case TUTTI_BARRIER: status = one_barrier(&g, c, round, err); break;
+        }
+    }
+    tutti_free(own);
+    return status;
+}
+
+static tutti_status barrier(tutti_world *world, explore_case *c, tutti_error *err) { return several(world, c, TUTTI_BARRIER, false, 6, err); }
+static tutti_status allreduce(tutti_world *world, explore_case *c, tutti_error *err) { return several(world, c, TUTTI_ALLREDUCE, false, 4, err); }
+static tutti_status broadcast(tutti_world *world, explore_case *c, tutti_error *err) { return several(world, c, TUTTI_BROADCAST, false, 5, err); }
+static tutti_status allgather(tutti_world *world, explore_case *c, tutti_error *err) { return several(world, c, TUTTI_ALLGATHER, false, 4, err); }
+static tutti_status reduce_scatter(tutti_world *world, explore_case *c, tutti_error *err) { return several(world, c, TUTTI_REDUCE_SCATTER, false, 4, err); }
+static tutti_status mixture(tutti_world *world, explore_case *c, tutti_error *err) { return several(world, c, TUTTI_BARRIER, true, 8, err); }
+
+/* Broadcasts have no echo: a root may be as far ahead as the board has entries, and further. */
+static tutti_status far_ahead(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    tutti_group g = tutti_group_workers(world, 4);
+    float x[8];
+
+    for (uint64_t round = 1; round <= 70; round++)
+        TUTTI_TRY(one_broadcast(&g, round, 0, x, 1 + round % 8, err));
+    return one_barrier(&g, c, 71, err);
+}
+
+/* Vectors longer than a stage: its halves are used again. */
+static tutti_status long_vector(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    tutti_group g = tutti_group_workers(world, 5);
+    void *window;
+    float *own, *x;
+    tutti_status status = memory_open(world, c, MOST, &window, &own, &x, err);
+
+    for (uint64_t round = 1; round <= 2 && status == TUTTI_OK; round++)
+        status = one_allreduce(&g, round, x, MOST - (size_t)(explore_draw(c, "less", 3) * 50000), err);
+    tutti_free(own);
+    return status;
+}
+
+/* ---- several collectives at once, on the lanes of a rank ---- */
+enum { PIECES = 5, TURNS = 3 };
+typedef struct piece_job { tutti_job job; tutti_group group; uint64_t round; float *x; size_t count; } piece_job;
+
+static tutti_status run_piece(tutti_job *job, tutti_error *err)
+{
+    piece_job *const p = job->owner;
+
+    return one_allreduce(&p->group, p->round, p->x, p->count, err);
+}
+
+/* Where ranks die, some of those that have heard of it leave at once and some live on until all who live have ended their collectives: neither may
+   leave anybody behind. */
+static void linger(tutti_world *world, const explore_case *c, uint64_t one_in)
+{
+    tutti_request out[EXPLORE_RANKS] = { 0 }, in[EXPLORE_RANKS] = { 0 }, *one;
+    const int rank = tutti_world_rank(world);
+
+    if (draw_of(c, "leaves", (uint64_t)rank, one_in) == 0)
+        return;
+    for (int r = 0; r < c->ranks; r++) {
+        if (r == rank || tutti_post_send(world, &out[r], r, tutti_port_of("over", 0, 0), NULL, tutti_nothing(), NULL) != TUTTI_OK)
+            continue;
+        (void)tutti_post_recv(world, &in[r], r, tutti_port_of("over", 0, 0), tutti_nothing(), NULL);
+    }
+    for (int r = 0; r < c->ranks; r++) {
+        one = &in[r];
+        (void)tutti_wait_some(world, &one, 1, 1, TUTTI_FOREVER, NULL, NULL);
+        one = &out[r];
+        (void)tutti_wait_some(world, &one, 1, 1, TUTTI_FOREVER, NULL, NULL);
+    }
+}
+
+static tutti_status keyed(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    tutti_group all = tutti_group_workers(world, 6);
+    piece_job jobs[PIECES] = { 0 };
+    tutti_lane *lane;
+    void *window;
+    float *own, *x;
+    tutti_status status;
+
+    TUTTI_TRY(memory_open(world, c, PIECES * 4096, &window, &own, &x, err));
+    status = tutti_lane_open(&lane, tutti_world_runtime(world), "pieces", (int)explore_draw(c, "width", 4), err); /* the same on all: 0 runs here */
+    /* With deaths one turn, in which everybody makes every call: who does not call because it knows more leaves others waiting. */
+    for (uint32_t turn = 1; turn <= (c->piece->deaths ? 1 : TURNS) && status == TUTTI_OK; turn++) {
+        for (int k = 0; k < PIECES; k++) {
+            jobs[k].group = tutti_group_keyed(&all, (uint64_t)k + 1, turn);
+            jobs[k].group.algorithm = algorithm_of(c, TUTTI_ALLREDUCE, (uint64_t)k, all.size);
+            jobs[k].round = 100 * turn + (uint64_t)k;
+            jobs[k].x = x + 4096 * k;
+            jobs[k].count = count_of(c, 10 + (uint64_t)k) % 4096 + 1;
+            jobs[k].job.run = run_piece;
+            jobs[k].job.owner = &jobs[k];
+            tutti_lane_start(lane, &jobs[k].job);
+        }
+        for (int k = 0; k < PIECES; k++) {
+            const tutti_status one = tutti_job_wait(lane, &jobs[k].job, status == TUTTI_OK ? err : NULL);
+            status = status == TUTTI_OK ? one : status;
+        }
+        if (status == TUTTI_OK && !c->piece->deaths && explore_draw(c, "beside", 2) == 0)
+            status = one_barrier(&all, c, turn, err);
+    }
+    tutti_lane_close(lane);
+    if (c->piece->deaths)
+        linger(world, c, 3);
+    tutti_free(own);
+    return status;
+}
+
+/* Two groups that share ranks, each on a thread of its own; and one that comes again with the same context. */
+typedef struct side { tutti_world *world; explore_case *c; const int *ranks; int n; uint64_t context; } side;
+static tutti_status run_side(void *arg, tutti_error *err)
+{
+    const side *const s = arg;
+    float x[1100];
+
+    for (uint64_t round = 1; round <= 4; round++) {
+        tutti_group g = tutti_group_of(s->world, s->ranks, s->n, s->context);
+        g.sequence = (uint32_t)round * 10;
+        g.algorithm = algorithm_of(s->c, TUTTI_ALLREDUCE, round + s->context, g.size);
+        if (g.index >= 0)
+            TUTTI_TRY(one_allreduce(&g, round * 100 + s->context, x, round % 2 == 0 ? 1100 : 7, err));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status two_groups(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const int back[] = { 2, 1, 0 };
+    side sides[2] = { { world, c, back, 3, 1000 }, { world, c, NULL, 0, 2000 } };
+    tutti_thread *thread;
+    tutti_status status, other;
+
+    TUTTI_TRY(tutti_thread_open(&thread, tutti_world_runtime(world), "other group", run_side, &sides[0], err));
+    status = run_side(&sides[1], err);
+    other = tutti_thread_join(thread, status == TUTTI_OK ? err : NULL);
+    return status == TUTTI_OK ? other : status;
+}
+
+/* Threads of a rank on its board at the same time, each with a group of its own. */
+static tutti_status run_board(void *arg, tutti_error *err)
+{
+    const side *const s = arg;
+    tutti_group g = tutti_group_workers(s->world, s->context);
+    float x[1100];
+
+    for (uint64_t round = 1; round <= 6; round++)
+        TUTTI_TRY(one_allreduce(&g, round * 100 + s->context, x, draw_of(s->c, "large", round, 3) > 0 ? 1100 : 7, err));
+    return TUTTI_OK;
+}
+
+static tutti_status board_threads(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    side sides[3];
+    tutti_thread *threads[3];
+    tutti_status status = TUTTI_OK;
+
+    for (int k = 0; k < 3; k++) {
+        sides[k] = (side){ world, c, NULL, 0, 3000 + (uint64_t)k };
+        TUTTI_TRY(tutti_thread_open(&threads[k], tutti_world_runtime(world), "board", run_board, &sides[k], err));
+    }
+    for (int k = 0; k < 3; k++) {
+        const tutti_status one = tutti_thread_join(threads[k], status == TUTTI_OK ? err : NULL);
+        status = status == TUTTI_OK ? one : status;
+    }
+    return status;
+}
+
+/* ---- failures ---- */
+/* One collective of several phases on the board, a death in it, and survivors that live on. */
+static tutti_status dies_on_board(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    tutti_group g = tutti_group_workers(world, 9);
+    const uint64_t kind = explore_draw(c, "kind", 3);
+    void *window;
+    float *x;
+    tutti_status status;
+
+    TUTTI_TRY(tutti_world_window(world, "vector", 5000 * 5 * sizeof(float), &window, err));
+    x = kind == 2 ? tutti_alloc(140000, sizeof *x) : window;
+    status = kind == 0 ? one_broadcast(&g, 1, 0, x, 5000, err) : kind == 1 ? one_allgather(&g, 1, x, 5000, err) : one_allreduce(&g, 1, x, 140000, err);
+    linger(world, c, 3);
+    if (kind == 2)
+        tutti_free(x);
+    return status;
+}
+
+/* One rank gives up between two collectives of its own accord: every other one hears of it by name, in the same or a later call, or gets through all. */
+static tutti_status gives_up(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    const int coward = (int)explore_draw(c, "coward", (uint64_t)c->ranks);
+    const uint64_t at = 1 + explore_draw(c, "at", 5);
+    tutti_group g = tutti_group_workers(world, 7);
+    float x[1500];
+
+    for (uint64_t round = 1; round <= 6; round++) {
+        if (tutti_world_rank(world) == coward && round == at)
+            return tutti_fail(err, TUTTI_ERR_IO, 0, "the disk of worker %d is full", coward);
+        g.algorithm = algorithm_of(c, TUTTI_ALLREDUCE, round, g.size);
+        TUTTI_TRY(one_allreduce(&g, round, x, draw_of(c, "large", round, 2) == 0 ? 10 : 1500, err));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status judge_gives_up(const explore_case *c, tutti_error *err)
+{
+    const int coward = (int)explore_draw(c, "coward", (uint64_t)c->ranks);
+
+    for (int r = 0; r < c->ranks; r++) {
+        if (r == coward) {
+            EXPLORE_EXPECT(c->rank[r].status == TUTTI_ERR_IO, "worker %d gave up and ended with '%s'", r, tutti_status_name(c->rank[r].status));
+            continue;
+        }
+        EXPLORE_EXPECT(c->rank[r].status == TUTTI_ERR_PEER, "worker %d ended with '%s' although worker %d gave up: %s", r, tutti_status_name(c->rank[r].status), coward, c->rank[r].err.text);
+        EXPLORE_EXPECT(c->rank[r].err.rank == coward, "worker %d blames worker %d instead of worker %d: %s", r, c->rank[r].err.rank, coward, c->rank[r].err.text);
+    }
+    return TUTTI_OK;
+}
+
+/* One rank makes another call: it and all others hear that calls differ, or that somebody gave up because of it. */
+static tutti_status disagrees(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    const int odd = (int)explore_draw(c, "odd", (uint64_t)c->ranks);
+    tutti_group g = tutti_group_workers(world, 8);
+    float x[3000];
+
+    g.algorithm = algorithm_of(c, TUTTI_ALLREDUCE, 1, g.size);
+    TUTTI_TRY(one_allreduce(&g, 1, x, 40, err));
+    return one_allreduce(&g, 2, x, tutti_world_rank(world) == odd ? 41 : 40, err);
+}
+
+static tutti_status judge_disagrees(const explore_case *c, tutti_error *err)
+{
+    for (int r = 0; r < c->ranks; r++)
+        EXPLORE_EXPECT(c->rank[r].status == TUTTI_ERR_STATE || c->rank[r].status == TUTTI_ERR_PEER, "worker %d ended with '%s' although the calls differ", r, tutti_status_name(c->rank[r].status));
+    return TUTTI_OK;
+}
+
+/* A single call over messages, a death in it; of the survivors, who hear of it one from another, some leave at once. */
+static tutti_status dies_in_tree(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const char *const names[] = { "tree", "tree", "doubling" };
+    tutti_group g = tutti_group_workers(world, 11);
+    float x[40];
+    tutti_status status;
+
+    g.algorithm = names[explore_draw(c, "name", TUTTI_LENGTH(names))];
+    status = one_allreduce(&g, 1, x, 40, err);
+    linger(world, c, 2);
+    return status;
+}
+
+const explore_piece explore_collective_pieces[] = {
+    { .name = "barrier", .help = "barriers of all algorithms, and on the board", .least = 2, .most = 7, .rank_main = barrier },
+    { .name = "allreduce-messages", .help = "all-reduces of all algorithms", .least = 2, .most = 8, .rank_main = allreduce, .carrier = EXPLORE_MESSAGES },
+    { .name = "allreduce-board", .help = "all-reduces on the board, small and large, beside named algorithms", .least = 2, .most = 5, .rank_main = allreduce, .carrier = EXPLORE_WINDOWS },
+    { .name = "allreduce-long", .help = "all-reduces longer than a stage of the board", .least = 2, .most = 3, .rank_main = long_vector },
+    { .name = "broadcast", .help = "broadcasts from any root", .least = 2, .most = 7, .rank_main = broadcast },
+    { .name = "broadcast-ahead", .help = "a root far ahead of the others", .least = 2, .most = 4, .rank_main = far_ahead },
+    { .name = "allgather", .help = "all-gathers in place", .least = 2, .most = 6, .rank_main = allgather },
+    { .name = "reduce-scatter", .help = "reduce-scatters in place", .least = 2, .most = 6, .rank_main = reduce_scatter },
+    { .name = "mixture", .help = "eight collectives of any kind in a row", .least = 2, .most = 6, .rank_main = mixture },
+    { .name = "keyed-groups", .help = "five all-reduces at once on a lane of 0 to 3 threads, several turns", .least = 2, .most = 4, .rank_main = keyed },
+    { .name = "two-groups", .help = "two groups with common members on two threads, made anew each time", .least = 3, .most = 5, .rank_main = two_groups },
+    { .name = "board-threads", .help = "three threads of each rank on the board at the same time", .least = 2, .most = 3, .rank_main = board_threads, .carrier = EXPLORE_WINDOWS },
+    { .name = "gives-up", .help = "a rank fails between collectives: all hear of it", .least = 2, .most = 5, .rank_main = gives_up, .judge = judge_gives_up },
+    { .name = "disagrees", .help = "a rank makes another call: all hear of it", .least = 2, .most = 5, .rank_main = disagrees, .judge = judge_disagrees },
+    { .name = "dies-in-collective", .help = "a rank is killed while collectives run: all others end", .least = 2, .most = 5, .rank_main = mixture, .deaths = true },
+    { .name = "dies-in-tree", .help = "a rank is killed in an all-reduce over messages; some survivors leave, some live on", .least = 5, .most = 12, .rank_main = dies_in_tree,
+      .carrier = EXPLORE_MESSAGES, .deaths = true, .steps = 250 },
+    { .name = "dies-on-board", .help = "a rank is killed in a collective of several phases on the board; survivors live on", .least = 3, .most = 5, .rank_main = dies_on_board, .carrier = EXPLORE_WINDOWS,
+      .deaths = true, .steps = 700 },
+    { .name = "dies-beside-lanes", .help = "a rank is killed while several collectives are in flight", .least = 3, .most = 5, .rank_main = keyed, .deaths = true },
+    { 0 },
+};
