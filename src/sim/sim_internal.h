@@ -32,9 +32,10 @@ enum {
     SIM_WIRES_MOST = 10000,       /* a rank may have each way */
     SIM_RANKS = 1 << 16
 };
-/* Everything that a thread sees happens at a whole nanosecond: computing ends, messages arrive and sleepers wake at the next one. SimGrid's clock is a double, whose
-   last bits depend on how long the run has gone on; whole nanoseconds do not, so a run that goes on from a checkpoint lives through the same intervals
-   as the one that wrote it. Below this fraction of one, a time is taken for rounding of the nanosecond before. */
+/* Clocks are read, computing ends and sleepers wake at whole nanoseconds, and a tie is one of whole nanoseconds. SimGrid's clock is a double, whose last bits depend
+   on how long the run has gone on; whole nanoseconds do not, so a run that goes on from a checkpoint lives through the same intervals as the one
+   that wrote it. Below this fraction of one, a time is taken for rounding of the nanosecond before. (Messages arrive when SimGrid says: to round
+   that as well costs a third of a message, and what they bring about is rounded.) */
 #define SIM_DUST 1e-3
 /* Time zero of a run. Not 0: callers take a clock of 0 for "not yet". */
 #define SIM_EPOCH_NS INT64_C(1000000000)
@@ -131,7 +132,6 @@ struct sim_transfer {
     sim_op *send, *recv;          /* NULL: taken back; the wires carry on without effect */
     int from, to, users;          /* users: wires that have not finished */
     size_t bytes;
-    double began;                 /* the clock when it was put */
     sim_link queue;               /* of an end that has no wire left */
     sim_transfer *next, *all;     /* free ones; all of the run */
 };

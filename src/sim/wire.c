@@ -7,7 +7,6 @@
    calls of SimGrid.
 
    A rank has a limited number of wires each way, so that stacks do not run out (run.c, limit_wires); further transfers queue for one. */
-#include <math.h>
 #include <stdio.h>
 #include "sim_internal.h"
 
@@ -94,6 +93,19 @@ static void next_in_line(sim_thread *self, int rank, bool receives)
     }
 }
 
+/* A put that cannot fail need not be waited for. */
+static void put_and_forget(sim_run *run, sim_transfer *t)
+{
+    sg_comm_detach(sg_mailbox_put_init(run->ranks[t->to].mailbox, t, (long)t->bytes + SIM_HEADER_BYTES), NULL);
+}
+
+static void sent(sim_thread *self, sim_transfer *t)
+{
+    next_in_line(self, self->rank, false);
+    if (--t->users == 0)
+        transfer_give(self->run, t);
+}
+
 static void sending_main(void *arg)
 {
     sim_wire *w = arg;
@@ -108,16 +120,14 @@ static void sending_main(void *arg)
             sim_block(self, SIM_IN_SLEEP, NULL, TUTTI_FOREVER);
         t = w->job;
         w->job = NULL;
-        if (run->steady) { /* a put that cannot fail need not be waited for */
-            sg_comm_detach(sg_mailbox_put_init(run->ranks[t->to].mailbox, t, (long)t->bytes + SIM_HEADER_BYTES), NULL);
+        if (run->steady) {
+            put_and_forget(run, t);
             code = SG_OK;
         } else
             code = sg_comm_wait(sg_mailbox_put_async(run->ranks[t->to].mailbox, t, (long)t->bytes + SIM_HEADER_BYTES));
         if (t->send != NULL && code != SG_OK)
             arrive(self, t, false);
-        next_in_line(self, self->rank, false);
-        if (--t->users == 0)
-            transfer_give(run, t);
+        sent(self, t);
         w->idle = run->ranks[self->rank].idle;
         run->ranks[self->rank].idle = w;
         sim_play(self);
@@ -135,19 +145,6 @@ static void look_for_losses(sim_thread *self)
             sim_lost(self, r);
 }
 
-/* Seconds until a transfer that SimGrid has ended now may be seen to end: at a whole nanosecond, and where it took long, after a time with no
-   more than 23 significant bits, since shares of links are computed with less than a double's precision. */
-static double until_round(const sim_transfer *t)
-{
-    const double now = simgrid_get_clock(), took_ns = (now - t->began) * 1e9;
-    double step_ns = 1, rest;
-
-    while (step_ns * (1 << 23) < took_ns)
-        step_ns *= 2;
-    rest = t->began + ceil(took_ns / step_ns - SIM_DUST) * step_ns * 1e-9 - now;
-    return rest > SIM_DUST * 1e-9 ? rest : 0;
-}
-
 static void receiving_main(void *arg)
 {
     sim_rank *at = arg;
@@ -158,9 +155,6 @@ static void receiving_main(void *arg)
         void *got = NULL;
         if (sg_comm_wait(sg_mailbox_get_async(at->mailbox, &got)) == SG_OK) {
             sim_transfer *t = got;
-            const double rest = until_round(t);
-            if (rest > 0)
-                sg_actor_sleep_for(rest);
             if (t->send != NULL)
                 arrive(self, t, true);
             if (--t->users == 0)
@@ -177,6 +171,11 @@ static void employ_sender(sim_thread *self, sim_transfer *t)
     sim_rank *at = &self->run->ranks[t->from];
     sim_wire *w = at->idle;
 
+    if (self->run->steady && self->rank == t->from) { /* who puts says from which host: here that is right */
+        put_and_forget(self->run, t);
+        sent(self, t);
+        return;
+    }
     if (w != NULL) {
         at->idle = w->idle;
         w->job = t;
@@ -239,6 +238,5 @@ void sim_start(sim_thread *self, sim_transfer *t)
         }
     }
     t->users = 2;
-    t->began = simgrid_get_clock();
     employ_sender(self, t);
 }
