@@ -173,7 +173,8 @@ static void tell(tutti_method *m, double now, double then, bool moves)
     double equal = 0;
 
     for (int r = 0; r < m->workers; r++) {
-        const double even = (double)(s->passes / m->workers + (r < s->passes % m->workers)) * s->seconds[r];
+        const int64_t share = s->passes / m->workers + (r < s->passes % m->workers);
+        const double even = (double)share * s->seconds[r];
         equal = even > equal ? even : equal;
     }
     for (int r = 0; r < m->workers && r < TOLD; r++)
