@@ -1,5 +1,5 @@
 /* hetero-ring: heterogeneity-aware ring all-reduce: a step is cut in equal micro-batches, and each worker computes as many of them as it can in the same time.
-   Chao, Liao, Gao, "Task allocation for decentralized training in heterogeneous environment", 2021, arXiv 2111.08272. Sheet: hetero-ring.md.
+   Chao, Liao, Gao, "Task allocation for decentralized training in heterogeneous environment", 2021, arXiv 2111.08272. Sheet: heterogeneity-aware-ring-allreduce.md.
      each step     g_i <- sum over a_i micro-batches of m samples of grad / (C m);  G <- ring all-reduce of g_i;  x <- opt(x, G)
      each window   t <- all-gather of the time of a micro-batch;  v_i = 1 / t_i;  a'_i = C v_i / sum_j v_j, rounded by largest remainders, each at least 1;
                    a <- a' if the slowest is more than `tolerance` above the mean and the step gets shorter
@@ -262,7 +262,7 @@ static const char *const hetero_ring_constraints[] = {
 };
 
 const tutti_method_ops tutti_method_hetero_ring = {
-    .name = "hetero-ring", .title = "Heterogeneity-aware ring all-reduce", .authors = "Chao, Liao, Gao", .year = 2021, .family = "all-reduce", .sheet = "hetero-ring.md",
+    .name = "hetero-ring", .title = "Heterogeneity-aware ring all-reduce", .authors = "Chao, Liao, Gao", .year = 2021, .family = "all-reduce", .sheet = "heterogeneity-aware-ring-allreduce.md",
     .axes = { "ring", "every step", "fp32", "buckets, overlap", "replicated", "any" }, .constraints = hetero_ring_constraints, .options = hetero_ring_options,
     .self_bytes = sizeof(hetero_ring), .traits = TUTTI_REPLICAS_EQUAL, .declare = hetero_ring_declare, .open = hetero_ring_open, .pass = hetero_ring_pass,
     .exchange = hetero_ring_exchange, .step = hetero_ring_step,
