@@ -62,7 +62,7 @@ typedef struct tutti_group {
     uint64_t context;         /* part of every tag */
     uint32_t sequence;        /* of collectives; owner: the one thread that uses this copy */
     const char *algorithm;    /* NULL: by kind, size and count, through shared windows where all members can; else a name of the table (src/collective/
-                                 schedule.c: "exchange", "doubling", "tree", "direct", "halving", "flat", "scatter", "dissemination"), over messages; a kind
+                                 schedule.c: "exchange", "doubling", "tree", "direct", "halving", "flat", "scatter", "dissemination", "pairwise"), over messages; a kind
                                  that has none of that name chooses for itself. "window": insists on windows. "ring(order=any)",
                                  "stragglar(straggler=INDEX,order=any)": do not keep DESIGN's order, so that has to be said. Unknown names are refused. Borrowed. */
     bool uncounted;           /* what it sends is bookkeeping of the run: tutti_world_sent leaves it out */
@@ -83,17 +83,48 @@ tutti_group tutti_group_keyed(const tutti_group *group, uint64_t key, uint32_t t
    contents of written buffers undefined, group unusable. A member that passes another count or kind is told so by name (both sizes)
    on every member that hears of it, not by a hang, within the transport's reach. ---- */
 typedef enum { TUTTI_SUM, TUTTI_MEAN, TUTTI_MAX, TUTTI_MIN } tutti_reduction;
-/* Integer sums wrap. MAX, MIN: a NaN wins (that of the lower index, as the tree meets them), and of equal values (the two zeros) the lower
+/* Types: all of tutti_dtype; MEAN: F32, F64, BF16, F16. MEAN is each value times 1/size, rounded, then the tree. BF16 and F16 are converted to float, go
+   through the tree (of a mean: each times 1/size first) as floats, and are rounded once at the end, so algorithms that send partial sums refuse them.
+   In place: x holds the input, then the result. Calls that end in _from read `in` and leave it as it is; x, of the same count, takes the result: the same
+   memory or memory apart. `mine` may be the own part of the whole (its place there), else must lie apart. Buffers may be empty, then without memory.
+   Parts: equal ones, or, in calls that end in _v, counts[j] elements of member j, back to back in index order; counts: size of them, the same on all members,
+   read during the call only. Members whose counts differ are told so by name; therefore an empty part is a message too.
+   Integer sums wrap. MAX, MIN: a NaN wins (that of the lower index, as the tree meets them), and of equal values (the two zeros) the lower
    index's. Bytes and messages counted are those of the algorithm's list, the same through windows as over messages. */
-/* In place. F32, F64, I64, I32. MEAN: F32, F64 only; each value times 1/size, rounded, then the tree. */
 tutti_status tutti_allreduce(tutti_group *g, tutti_reduction op, tutti_buffer x, tutti_error *err);
+tutti_status tutti_allreduce_from(tutti_group *g, tutti_reduction op, tutti_buffer in, tutti_buffer x, tutti_error *err);
 /* F32: x := sum over members of weight_r x_r, each product rounded once, then the tree. Weights may differ (uneven batches). */
 tutti_status tutti_allreduce_weighted(tutti_group *g, float weight, tutti_buffer x, tutti_error *err);
-/* x: size equal parts; mine may be x's own part. The rest of x is undefined afterwards. */
+/* To one member; x of the others is undefined afterwards. */
+tutti_status tutti_reduce(tutti_group *g, tutti_reduction op, int root_index, tutti_buffer x, tutti_error *err);
+tutti_status tutti_reduce_from(tutti_group *g, tutti_reduction op, int root_index, tutti_buffer in, tutti_buffer x, tutti_error *err);
+/* Member j gets part j of the reduction into `mine`. The rest of x is undefined afterwards. */
 tutti_status tutti_reduce_scatter(tutti_group *g, tutti_reduction op, tutti_buffer x, tutti_buffer mine, tutti_error *err);
-tutti_status tutti_allgather(tutti_group *g, tutti_buffer mine, tutti_buffer all, tutti_error *err);       /* mine may be all's own part */
+tutti_status tutti_reduce_scatter_v(tutti_group *g, tutti_reduction op, const size_t *counts, tutti_buffer x, tutti_buffer mine, tutti_error *err);
+tutti_status tutti_allgather(tutti_group *g, tutti_buffer mine, tutti_buffer all, tutti_error *err);
+tutti_status tutti_allgather_v(tutti_group *g, const size_t *counts, tutti_buffer mine, tutti_buffer all, tutti_error *err);
+/* `all` is the root's; other members' is not looked at (tutti_nothing()). */
+tutti_status tutti_gather_parts(tutti_group *g, int root_index, tutti_buffer mine, tutti_buffer all, tutti_error *err);
+tutti_status tutti_gather_parts_v(tutti_group *g, int root_index, const size_t *counts, tutti_buffer mine, tutti_buffer all, tutti_error *err);
+tutti_status tutti_scatter_parts(tutti_group *g, int root_index, tutti_buffer all, tutti_buffer mine, tutti_error *err);
+tutti_status tutti_scatter_parts_v(tutti_group *g, int root_index, const size_t *counts, tutti_buffer all, tutti_buffer mine, tutti_error *err);
+/* Part j of my `in` becomes part (my index) of j's `out`. in.data = out.data: in place, by way of a copy of `in`. counts: 2 size of them, what I send to each
+   member, then what I receive of each; what one sends another must be what that one expects. */
+tutti_status tutti_alltoall(tutti_group *g, tutti_buffer in, tutti_buffer out, tutti_error *err);
+tutti_status tutti_alltoall_v(tutti_group *g, const size_t *counts, tutti_buffer in, tutti_buffer out, tutti_error *err);
 tutti_status tutti_broadcast(tutti_group *g, int root_index, tutti_buffer x, tutti_error *err);
 tutti_status tutti_barrier(tutti_group *g, tutti_error *err);
+/* Which algorithm a call takes that names none: by a table, a text of lines
+
+       KIND MEMBERS BYTES ALGORITHM        # all-reduce 16 4096 exchange
+
+   KIND: all-reduce, reduce-scatter, all-gather, broadcast, barrier, reduce, gather, scatter, all-to-all. The first line of the kind is taken whose MEMBERS and
+   BYTES (of x, or of one part; of parts that differ, of the mean one; * is any number) are not below the call's and whose algorithm serves it; without one, the
+   built-in rule. From # on a line is a comment. Algorithms that leave the one order of summation are refused, so a table changes times, never bits; "exchange",
+   "direct", "flat" and the broadcast's "scatter" go through windows where they can, the others over messages. All ranks call it, while no collective runs,
+   with the same table (compared; TUTTI_ERR_USAGE names a rank that differs); the old table then ends. On failure the old one stays. Blocks, allocates. */
+tutti_status tutti_collective_table_load(tutti_world *world, const char *path, tutti_error *err);
+tutti_status tutti_collective_table_text(tutti_world *world, const char *name, const char *text, size_t bytes, tutti_error *err); /* name: for sentences */
 tutti_status tutti_reduce_double(tutti_group *g, tutti_reduction op, double *x, size_t n, tutti_error *err);  /* all-reduce of small host values */
 #ifdef __cplusplus
 }

@@ -1,9 +1,16 @@
 /* The board: entries in shared memory, published and followed (board.h has the life of an entry). */
 #include "board.h"
 #include <string.h>
+#include <unistd.h>
 
 #define WINDOW_WAIT_NS (INT64_C(10) * 1000000000)
 #define POLL_NS (INT64_C(20) * 1000)
+#define WORDS_A_LINE 8
+#ifndef TUTTI_BOARD_GLANCES         /* the explorer's are fewer: every look is a choice of whom to run */
+#define TUTTI_BOARD_GLANCES 16
+#define TUTTI_BOARD_PATIENCE 512    /* some microseconds */
+#define TUTTI_BOARD_CORES sysconf(_SC_NPROCESSORS_ONLN)
+#endif
 
 tutti_status tutti_board_open(tutti_world *world, tutti_error *err)
 {
@@ -16,8 +23,11 @@ tutti_status tutti_board_open(tutti_world *world, tutti_error *err)
     board->of_rank = tutti_alloc((size_t)world->size, sizeof *board->of_rank);
     if (board->of_rank == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the board of a world");
-    TUTTI_TRY(world->ops->window(world->transport, "tutti.board", sizeof(tutti_board_memory), (void **)board->of_rank, err));
+    TUTTI_TRY(world->ops->window(world->transport, "tutti.board", sizeof(tutti_board_memory) + (size_t)world->size * sizeof *board->mine->finished,
+                                 (void **)board->of_rank, err));
     board->mine = board->of_rank[world->rank];
+    board->crowded = world->size > TUTTI_BOARD_CORES;
+    atomic_store_explicit(&board->patience, TUTTI_BOARD_PATIENCE, memory_order_relaxed); /* relaxed, here and below: a guess */
     return TUTTI_OK;
 }
 
@@ -38,12 +48,11 @@ void tutti_board_window(tutti_world *world, uint32_t window, size_t bytes)
         atomic_store_explicit(&world->board->mine->window_bytes[window], bytes, memory_order_relaxed);
 }
 
-static uint64_t others(const tutti_call *call)
+static void pause_cpu(void)
 {
-    const int size = call->group->size;
-    const uint64_t all = size == TUTTI_BOARD_MEMBERS ? UINT64_MAX : (UINT64_C(1) << size) - 1;
-
-    return all & ~(UINT64_C(1) << call->group->index);
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
 }
 
 /* Wakes whoever waits for this rank. Under the monitor, since publish stores: two threads might store in the wrong order. */
@@ -55,28 +64,93 @@ static void raise_version(tutti_world *world)
     world->ops->publish(world->transport, &mine->version, next);
 }
 
-/* Number of a free entry, or -1. */
-static int free_entry(tutti_board *board)
+void tutti_board_tell(const tutti_call *call)
 {
-    for (int k = 0; k < TUTTI_BOARD_ENTRIES; k++)
+    tutti_world *world = call->group->world;
+
+    /* acq_rel: whoever adds itself later sees all that was published before; whoever did earlier is seen here */
+    if (atomic_fetch_add_explicit(&world->board->mine->waiters, 0, memory_order_acq_rel) == 0)
+        return;
+    tutti_lock(world->board->monitor);
+    raise_version(world);
+    tutti_unlock(world->board->monitor);
+}
+
+/* Has everybody finished with entry k? */
+static bool is_free(const tutti_world *world, int k)
+{
+    tutti_board_slot *slot = &world->board->slots[k];
+
+    for (; slot->left > 0; slot->left--) {
+        const tutti_board_memory *reader = world->board->of_rank[slot->ranks[slot->left - 1]];
         /* acquire: pairs with the release in clear; the last reader has read before I write */
-        if (atomic_load_explicit(&board->mine->waiting[k], memory_order_acquire) == 0)
+        if (atomic_load_explicit(&reader->finished[world->rank][k], memory_order_acquire) != slot->serial)
+            return false;
+    }
+    return true;
+}
+
+/* The words of eight entries share a line, which their readers write call after call. So it is read once for all of them: by the first, when the readers
+   have long finished with the others. */
+static void sweep(const tutti_world *world, int first)
+{
+    for (int k = first + 1; first % WORDS_A_LINE == 0 && k < first + WORDS_A_LINE; k++)
+        (void)is_free(world, k);
+}
+
+static int preferred(const tutti_call *call)
+{
+    return (int)(call->turn % TUTTI_BOARD_ENTRIES);
+}
+
+/* Number of a free entry, or -1. */
+static int free_entry(const tutti_call *call)
+{
+    const tutti_world *world = call->group->world;
+    tutti_board *board = world->board;
+    bool elsewhere = false;
+
+    for (int k = 0; k < TUTTI_BOARD_ENTRIES && board->displaced != 0; k++)
+        if ((board->displaced >> k & 1) != 0) {
+            if (is_free(world, k))
+                board->displaced &= ~(UINT32_C(1) << k);
+            else
+                elsewhere = elsewhere || board->slots[k].tag == call->tag;
+        }
+    if (!elsewhere && is_free(world, preferred(call))) {
+        sweep(world, preferred(call));
+        return preferred(call);
+    }
+    for (int k = 0; k < TUTTI_BOARD_ENTRIES; k++)
+        if (k != preferred(call) && is_free(world, k)) {
+            board->displaced |= UINT32_C(1) << k;
             return k;
+        }
     return -1;
 }
 
-tutti_status tutti_board_publish(const tutti_call *call, const tutti_announcement *said, const void *payload, size_t bytes, tutti_entry **out,
-                                 tutti_error *err)
+static void remember(const tutti_call *call, int k)
+{
+    tutti_board_slot *slot = &call->group->world->board->slots[k];
+
+    slot->tag = call->tag;
+    slot->serial = ++call->group->world->board->published;
+    slot->left = 0;
+    for (int j = 0; j < call->group->size; j++)
+        if (j != call->group->index)
+            slot->ranks[slot->left++] = tutti_call_rank(call, j);
+}
+
+tutti_status tutti_board_publish(const tutti_call *call, const tutti_where *where, const void *payload, size_t bytes, tutti_entry **out, tutti_error *err)
 {
     tutti_world *world = call->group->world;
     tutti_board *board = world->board;
-    tutti_board_memory *mine = board->mine;
     tutti_entry *entry;
     int k;
 
     *out = NULL;
     tutti_lock(board->monitor);
-    while ((k = free_entry(board)) < 0) {
+    while ((k = free_entry(call)) < 0) {
         /* Readers lag by as many collectives as there are entries: only a sender without an echo (a broadcast's root) gets here. */
         char why[200];
         const int dead = world->ops->dead_peer(world->transport, why, sizeof why);
@@ -86,54 +160,122 @@ tutti_status tutti_board_publish(const tutti_call *call, const tutti_announcemen
         tutti_sleep_until(world->rt, tutti_now_ns(world->rt) + POLL_NS);
         tutti_lock(board->monitor);
     }
-    /* A reader must not take the old tag for valid together with the new bits: it reads tag, bits, tag again. release in
-       `waiting` orders the zero before the bits for a reader that acquires them. */
-    atomic_store_explicit(&mine->tags[k], 0, memory_order_relaxed);
-    entry = &mine->entries[k];
+    remember(call, k);
+    entry = &board->mine->entries[k];
+    /* A reader must not take the old tag for valid together with the new serial: it reads tag, serial, tag again. release in
+       `serial` orders the zero before it for a reader that acquires it. */
+    atomic_store_explicit(&entry->tag, 0, memory_order_relaxed);
+    atomic_store_explicit(&entry->serial, board->slots[k].serial, memory_order_release);
     atomic_store_explicit(&entry->phase, 1, memory_order_relaxed);
-    entry->said = *said;
-    entry->said.serial = ++board->published;
+    entry->what = tutti_call_what(call);
+    entry->shape = tutti_call_shape(call);
+    entry->count = call->count;
+    if (where != NULL)
+        entry->where = *where;
     if (bytes > 0)
         memcpy(entry->payload, payload, bytes);
-    atomic_store_explicit(&mine->waiting[k], others(call), memory_order_release);
-    atomic_store_explicit(&mine->tags[k], call->tag, memory_order_release); /* publishes all of it; pairs with the acquire in search */
-    raise_version(world);
+    atomic_store_explicit(&entry->tag, call->tag, memory_order_release); /* publishes all of it; pairs with the acquire in look */
     tutti_unlock(board->monitor);
     *out = entry;
     return TUTTI_OK;
 }
 
-void tutti_board_advance(const tutti_call *call, tutti_entry *mine, uint32_t phase)
+void tutti_board_advance(tutti_entry *mine, uint32_t phase)
 {
-    tutti_world *world = call->group->world;
-
     /* release: publishes what this member has written into windows; pairs with the acquire in follow */
     atomic_store_explicit(&mine->phase, phase, memory_order_release);
-    tutti_lock(world->board->monitor);
-    raise_version(world);
-    tutti_unlock(world->board->monitor);
 }
 
 void tutti_board_abandon(const tutti_call *call, tutti_entry *mine, int gone)
 {
     mine->gone = gone;
-    tutti_board_advance(call, mine, TUTTI_ABANDONED);
+    tutti_board_advance(mine, TUTTI_ABANDONED);
+    tutti_board_tell(call);
 }
 
-static tutti_entry *search(const tutti_call *call, tutti_board_memory *board)
+/* Entry k of a rank if it is this call's and I have not finished with it; its serial. */
+static tutti_entry *look(const tutti_call *call, int rank, int k, uint64_t *serial)
 {
-    const uint64_t bit = UINT64_C(1) << call->group->index;
-    tutti_entry *first = NULL;
+    const tutti_board *board = call->group->world->board;
+    tutti_entry *entry = &board->of_rank[rank]->entries[k];
 
-    for (int k = 0; k < TUTTI_BOARD_ENTRIES; k++) {
-        tutti_entry *entry = &board->entries[k];
-        if (atomic_load_explicit(&board->tags[k], memory_order_acquire) == call->tag &&
-            (atomic_load_explicit(&board->waiting[k], memory_order_acquire) & bit) != 0 &&
-            atomic_load_explicit(&board->tags[k], memory_order_acquire) == call->tag &&
-            (first == NULL || entry->said.serial < first->said.serial))
-            first = entry;
-    }
+    if (atomic_load_explicit(&entry->tag, memory_order_acquire) != call->tag)
+        return NULL;
+    *serial = atomic_load_explicit(&entry->serial, memory_order_acquire);
+    /* relaxed: this rank wrote it. The tag once more: see publish. */
+    if (atomic_load_explicit(&board->mine->finished[rank][k], memory_order_relaxed) == *serial ||
+        atomic_load_explicit(&entry->tag, memory_order_acquire) != call->tag)
+        return NULL;
+    return entry;
+}
+
+void tutti_board_prepare(const tutti_call *call)
+{
+    __builtin_prefetch(&call->group->world->board->mine->entries[(call->turn + 1) % TUTTI_BOARD_ENTRIES], 1);
+}
+
+/* Of a call made again there may be several, and the earliest is meant. A scan may pass its place before it is published and then find a later one
+   further on; but what was published before the one found is seen by a second scan. */
+static tutti_entry *search(const tutti_call *call, int rank)
+{
+    tutti_entry *first = NULL, *entry;
+    uint64_t lowest = 0, serial;
+
+    for (int scan = 0; scan == 0 || (scan == 1 && first != NULL); scan++)
+        for (int k = 0; k < TUTTI_BOARD_ENTRIES; k++)
+            if ((entry = look(call, rank, k, &serial)) != NULL && (first == NULL || serial < lowest)) {
+                first = entry;
+                lowest = serial;
+            }
     return first;
+}
+
+/* How many looks; and what came of them. */
+static uint32_t looks(const tutti_call *call, bool patient)
+{
+    tutti_board *board = call->group->world->board;
+
+    if (board->crowded)
+        return 1;
+    return patient ? atomic_load_explicit(&board->patience, memory_order_relaxed) : TUTTI_BOARD_GLANCES;
+}
+
+static void learn(const tutti_call *call, uint32_t had, bool enough)
+{
+    uint32_t next = enough ? 2 * had : had / 2;
+
+    if (call->group->world->board->crowded)
+        return;
+    if (next > TUTTI_BOARD_PATIENCE || next < TUTTI_BOARD_GLANCES)
+        next = enough ? TUTTI_BOARD_PATIENCE : TUTTI_BOARD_GLANCES;
+    if (next != had)
+        atomic_store_explicit(&call->group->world->board->patience, next, memory_order_relaxed);
+}
+
+tutti_entry *tutti_board_glance(const tutti_call *call, int j, bool patient)
+{
+    const uint32_t most = looks(call, patient);
+    const int rank = tutti_call_rank(call, j);
+    tutti_entry *entry = NULL;
+    uint64_t serial;
+
+    for (uint32_t n = 0; n < most && (entry = look(call, rank, preferred(call), &serial)) == NULL; n++)
+        pause_cpu();
+    if (patient)
+        learn(call, most, entry != NULL);
+    return entry;
+}
+
+bool tutti_board_glance_phase(const tutti_call *call, tutti_entry *entry, uint32_t phase, bool patient)
+{
+    const uint32_t most = looks(call, patient);
+    bool reached = false;
+
+    for (uint32_t n = 0; n < most && !(reached = atomic_load_explicit(&entry->phase, memory_order_acquire) >= phase); n++)
+        pause_cpu();
+    if (patient)
+        learn(call, most, reached);
+    return reached;
 }
 
 static tutti_status await_version(const tutti_call *call, int rank, uint32_t seen, tutti_error *err)
@@ -151,44 +293,68 @@ static tutti_status await_version(const tutti_call *call, int rank, uint32_t see
                              call->group->size);
 }
 
+/* acq_rel: see tutti_board_tell. */
+static tutti_board_memory *wait_for(const tutti_call *call, int rank)
+{
+    tutti_board_memory *board = call->group->world->board->of_rank[rank];
+
+    atomic_fetch_add_explicit(&board->waiters, 1, memory_order_acq_rel);
+    return board;
+}
+
+static tutti_status waited(tutti_board_memory *board, tutti_status status)
+{
+    atomic_fetch_add_explicit(&board->waiters, UINT32_MAX, memory_order_relaxed); /* minus 1 */
+    return status;
+}
+
 tutti_status tutti_board_find(const tutti_call *call, int j, tutti_entry **out, tutti_error *err)
 {
     const int rank = tutti_call_rank(call, j);
-    tutti_board_memory *board = call->group->world->board->of_rank[rank];
+    tutti_board_memory *board = wait_for(call, rank);
+    tutti_status status;
 
     for (;;) {
         const uint32_t seen = atomic_load_explicit(&board->version, memory_order_acquire); /* before the search: nothing is missed */
-        *out = search(call, board);
+        *out = search(call, rank);
         if (*out != NULL)
-            return TUTTI_OK;
-        TUTTI_TRY(await_version(call, rank, seen, err));
+            return waited(board, TUTTI_OK);
+        status = await_version(call, rank, seen, err);
+        if (status != TUTTI_OK)
+            return waited(board, status);
     }
 }
 
 tutti_status tutti_board_follow(const tutti_call *call, int j, tutti_entry *entry, uint32_t phase, tutti_error *err)
 {
     const int rank = tutti_call_rank(call, j);
-    tutti_board_memory *board = call->group->world->board->of_rank[rank];
+    tutti_board_memory *board = NULL;
+    tutti_status status = TUTTI_OK;
 
-    for (;;) {
-        const uint32_t seen = atomic_load_explicit(&board->version, memory_order_acquire);
-        const uint32_t reached = atomic_load_explicit(&entry->phase, memory_order_acquire);
-        if (reached == TUTTI_ABANDONED)
-            return tutti_fail_rank(err, TUTTI_ERR_PEER, entry->gone, "%s of %zu elements over %d members: rank %d gave up because of rank %d",
-                                   tutti_collective_name(call->kind), call->count, call->group->size, rank, entry->gone);
-        if (reached >= phase)
-            return TUTTI_OK;
-        TUTTI_TRY(await_version(call, rank, seen, err));
+    while (status == TUTTI_OK && atomic_load_explicit(&entry->phase, memory_order_acquire) < phase) {
+        uint32_t seen;
+        if (board == NULL)
+            board = wait_for(call, rank);
+        seen = atomic_load_explicit(&board->version, memory_order_acquire); /* before the second look, as above */
+        if (atomic_load_explicit(&entry->phase, memory_order_acquire) < phase)
+            status = await_version(call, rank, seen, err);
     }
+    if (board != NULL)
+        (void)waited(board, status);
+    if (status == TUTTI_OK && atomic_load_explicit(&entry->phase, memory_order_acquire) == TUTTI_ABANDONED)
+        return tutti_fail_rank(err, TUTTI_ERR_PEER, entry->gone, "%s of %zu elements over %d members: rank %d gave up because of rank %d",
+                               tutti_collective_name(call->kind), call->count, call->group->size, rank, entry->gone);
+    return status;
 }
 
 void tutti_board_clear(const tutti_call *call, int j, const tutti_entry *entry)
 {
-    tutti_board_memory *board = call->group->world->board->of_rank[tutti_call_rank(call, j)];
-    const uint64_t bit = UINT64_C(1) << call->group->index;
+    const tutti_board *board = call->group->world->board;
+    const int rank = tutti_call_rank(call, j);
+    const uint64_t serial = atomic_load_explicit(&((tutti_entry *)(uintptr_t)entry)->serial, memory_order_relaxed); /* constant until I have finished */
 
-    /* release: I have read; pairs with the acquire in free_entry */
-    atomic_fetch_and_explicit(&board->waiting[entry - board->entries], ~bit, memory_order_release);
+    /* release: I have read; pairs with the acquire in is_free */
+    atomic_store_explicit(&board->mine->finished[rank][entry - board->of_rank[rank]->entries], serial, memory_order_release);
 }
 
 int tutti_board_stage_take(tutti_board *board)
@@ -214,7 +380,7 @@ void tutti_board_stage_give(tutti_board *board, int stage)
     tutti_unlock(board->monitor);
 }
 
-tutti_status tutti_board_reach(const tutti_call *call, int j, const tutti_announcement *said, size_t bytes, unsigned char **out, tutti_error *err)
+tutti_status tutti_board_reach(const tutti_call *call, int j, const tutti_where *where, size_t bytes, unsigned char **out, tutti_error *err)
 {
     tutti_world *world = call->group->world;
     const int rank = tutti_call_rank(call, j);
@@ -223,23 +389,23 @@ tutti_status tutti_board_reach(const tutti_call *call, int j, const tutti_announ
     uint64_t room;
 
     *out = NULL;
-    if (said->reach == TUTTI_REACH_STAGE && said->offset < TUTTI_STAGES) {
-        *out = board->stages[said->offset][0];
+    if (where->reach == TUTTI_REACH_STAGE && where->offset < TUTTI_STAGES) {
+        *out = board->stages[where->offset][0];
         return TUTTI_OK;
     }
-    if (said->reach != TUTTI_REACH_WINDOW || said->window >= TUTTI_WINDOWS)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, rank, "rank %d announces a vector in window %u of %d", rank, said->window, TUTTI_WINDOWS);
+    if (where->reach != TUTTI_REACH_WINDOW || where->window >= TUTTI_WINDOWS)
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, rank, "rank %d announces a vector in window %u of %d", rank, where->window, TUTTI_WINDOWS);
     /* The peer may be through tutti_world_window while another thread of mine is on its last instructions in there. */
-    while (atomic_load_explicit(&world->n_windows, memory_order_acquire) <= said->window) {
+    while (atomic_load_explicit(&world->n_windows, memory_order_acquire) <= where->window) {
         if (tutti_now_ns(world->rt) > deadline)
             return tutti_fail_rank(err, TUTTI_ERR_STATE, rank, "rank %d uses window %u, which this rank has not made; all ranks must make the "
-                                   "same windows in the same order", rank, said->window);
+                                   "same windows in the same order", rank, where->window);
         tutti_sleep_until(world->rt, tutti_now_ns(world->rt) + POLL_NS);
     }
-    room = atomic_load_explicit(&board->window_bytes[said->window], memory_order_relaxed); /* relaxed: ordered by the entry's tag */
-    if (said->offset > room || bytes > room - said->offset)
+    room = atomic_load_explicit(&board->window_bytes[where->window], memory_order_relaxed); /* relaxed: ordered by the entry's tag */
+    if (where->offset > room || bytes > room - where->offset)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, rank, "rank %d announces %zu bytes at %llu of window %u, which has %llu bytes", rank,
-                               bytes, (unsigned long long)said->offset, said->window, (unsigned long long)room);
-    *out = (unsigned char *)world->windows[said->window].of_rank[rank] + said->offset;
+                               bytes, (unsigned long long)where->offset, where->window, (unsigned long long)room);
+    *out = (unsigned char *)world->windows[where->window].of_rank[rank] + where->offset;
     return TUTTI_OK;
 }

@@ -1,15 +1,20 @@
 /* board.h: where the members of a group on one host meet. Each rank has a board in a shared window of its own: entries that it
    writes and the others read. Between board.c (entries) and window.c (the collectives on them).
 
-   An entry belongs to one collective of one group, found by its tag. Life of an entry, all in its owner's window:
+   An entry belongs to one collective of one group, found by its tag. Life of an entry:
 
-     free (waiting = 0) -> owner: tag = 0, fields, payload, waiting = a bit for each other member, tag = the collective's (release)
-       -> members: find it by tag (acquire), read, follow `phase` -> each clears its bit (release) -> free
+     free -> owner: tag = 0, serial, fields, payload, tag = the collective's (release)
+       -> members: find it by tag (acquire), read, follow `phase`
+       -> each: finished[owner][entry] = serial, in its own board (release) -> free once all members' words say so
 
-   Tags may come again (a group made twice), even while others still read the entry before: a member's own bit tells which
-   entries it has finished with, and of several left the one with the lowest serial is meant. Tags and bits lie close together, away from
-   the payloads, since they are searched. Whoever waits for anything of rank r waits for one word, r's `version`, which r raises
-   after every entry and phase it publishes; a death of r ends that wait. */
+   Tags may come again (a group made twice), even while others still read the entry before: a member's own word tells which entries it has finished with, and
+   of several left the one with the lowest serial is meant. So nobody ever writes a line that another owns, and what one collective costs is one line from
+   each member to each other: tag, fields and the first 24 bytes of payload share it. Who looks first at the entry that the call's `turn` prefers
+   finds it there unless it was in use; the owner does not put a tag there while an older entry of that tag lies elsewhere unread.
+
+   Waiting: a member looks at the word it needs some hundred times at most. Then it counts itself in `waiters` of the owner's board and waits for one word, the
+   owner's `version`; a death of the owner ends that wait. Publishing and advancing are silent stores; before its owner waits or leaves
+   it tells: looks at its `waiters`, and only if there are some it raises `version`. Both change `waiters` by read-modify-write, so one of the two sees the other. */
 #ifndef TUTTI_COLLECTIVE_BOARD_H
 #define TUTTI_COLLECTIVE_BOARD_H
 #include "collective_internal.h"
@@ -21,47 +26,65 @@
 
 typedef enum { TUTTI_REACH_NONE, TUTTI_REACH_WINDOW, TUTTI_REACH_STAGE } tutti_reach; /* how others reach my vector */
 
-typedef struct tutti_announcement { /* written before the tag is published, constant until the entry is free */
-    uint64_t serial;        /* set by publish: the owner's count */
-    uint32_t what;
-    int64_t shape;
-    uint64_t count;
+typedef struct tutti_where {  /* written before the tag is published, constant until the entry is free */
     double weight;
+    uint64_t offset;        /* bytes in that window; REACH_STAGE: number of the stage */
     tutti_reach reach;
     uint32_t window;        /* REACH_WINDOW: number of the window */
-    uint64_t offset;        /* bytes in that window; REACH_STAGE: number of the stage */
-} tutti_announcement;
+} tutti_where;
 
 typedef struct tutti_entry {
-    _Alignas(64) _Atomic uint32_t phase;    /* owner only writes; starts at 1; TUTTI_ABANDONED: it gave up */
-    int gone;                               /* then: because of this rank; published by phase */
-    tutti_announcement said;
-    _Alignas(64) unsigned char payload[8 * TUTTI_INLINE_COUNT];
+    _Alignas(64) _Atomic uint64_t tag;      /* owner only writes what is in here */
+    _Atomic uint64_t serial;                /* the owner's count of entries */
+    _Atomic uint32_t phase;                 /* starts at 1; TUTTI_ABANDONED: it gave up */
+    uint32_t what;                          /* what, shape, count: see tutti_call_compare */
+    int64_t shape;
+    uint64_t count;
+    union {
+        tutti_where where;                  /* large */
+        unsigned char payload[8 * TUTTI_INLINE_COUNT]; /* small */
+    };
+    int gone;                               /* abandoned: because of this rank; published by phase */
 } tutti_entry;
 
-typedef struct tutti_board_memory {         /* one a rank, in its window */
-    _Alignas(64) _Atomic uint32_t version;  /* only its rank writes, under board->monitor */
-    _Alignas(64) _Atomic uint64_t tags[TUTTI_BOARD_ENTRIES];     /* only its rank writes */
-    _Alignas(64) _Atomic uint64_t waiting[TUTTI_BOARD_ENTRIES];  /* bit i: member i has not finished with this entry */
+typedef struct tutti_board_memory {         /* one a rank, in its window; only its rank writes, except waiters */
+    _Alignas(64) _Atomic uint32_t version;  /* under board->monitor */
+    _Alignas(64) _Atomic uint32_t waiters;  /* threads of other ranks on their way to await version; too high a count costs time only */
     _Alignas(64) _Atomic uint64_t window_bytes[TUTTI_WINDOWS]; /* sizes of its windows, for checking offsets */
     tutti_entry entries[TUTTI_BOARD_ENTRIES];
-    _Alignas(64) unsigned char stages[TUTTI_STAGES][2][TUTTI_STAGE_BYTES];
+    _Alignas(4096) unsigned char stages[TUTTI_STAGES][2][TUTTI_STAGE_BYTES];
+    _Alignas(64) _Atomic uint64_t finished[][TUTTI_BOARD_ENTRIES]; /* [owner]: serials of its entries that this rank has finished with */
 } tutti_board_memory;
 
+typedef struct tutti_board_slot {           /* what the owner remembers of an entry; under monitor */
+    uint64_t tag, serial;
+    int left;                               /* of `ranks`: those not known to have finished */
+    int ranks[TUTTI_BOARD_MEMBERS];
+} tutti_board_slot;
+
 typedef struct tutti_board {
-    tutti_monitor *monitor;                 /* among the threads of this rank: entries, stages, version */
+    tutti_monitor *monitor;                 /* among the threads of this rank */
     tutti_board_memory **of_rank;
     tutti_board_memory *mine;
-    bool stage_used[TUTTI_STAGES];          /* under monitor */
-    uint64_t published;                     /* under monitor */
+    bool crowded;                           /* more ranks than cores: who looks takes the core from whom it waits for; one look, then wait */
+    _Atomic uint32_t patience;              /* looks before a wait: doubles when they were enough, halves when they were not */
+    tutti_board_slot slots[TUTTI_BOARD_ENTRIES]; /* this and below under monitor */
+    uint32_t displaced;                     /* bit k: entry k was not the preferred one, and not all have finished */
+    bool stage_used[TUTTI_STAGES];
+    uint64_t published;
 } tutti_board;
 
-/* Fills a free entry (payload: `bytes` of it) with phase 1. Blocks while all entries are in use. */
-tutti_status tutti_board_publish(const tutti_call *call, const tutti_announcement *said, const void *payload, size_t bytes, tutti_entry **out,
-                                 tutti_error *err);
-void tutti_board_advance(const tutti_call *call, tutti_entry *mine, uint32_t phase);
+/* Fills a free entry with phase 1 and `where`, or with `bytes` of payload if where is NULL. Blocks while all entries are in use. Silent. */
+tutti_status tutti_board_publish(const tutti_call *call, const tutti_where *where, const void *payload, size_t bytes, tutti_entry **out, tutti_error *err);
+void tutti_board_advance(tutti_entry *mine, uint32_t phase); /* silent */
+/* The first line of the next call's entry is where others have read it last: fetched for writing now, it need not be waited for then. */
+void tutti_board_prepare(const tutti_call *call);
+void tutti_board_tell(const tutti_call *call);               /* after the silent ones, before waiting and before leaving */
 /* This member gives up because of rank `gone`: whoever follows it hears so. It may live on, and its death would never end their waiting. */
 void tutti_board_abandon(const tutti_call *call, tutti_entry *mine, int gone);
+/* Looks for member j's entry, resp. at its phase, for a moment. patient: for as long as has paid off lately. NULL, resp. false: not yet. */
+tutti_entry *tutti_board_glance(const tutti_call *call, int j, bool patient);
+bool tutti_board_glance_phase(const tutti_call *call, tutti_entry *entry, uint32_t phase, bool patient);
 /* Blocks until member j has an entry for this call, resp. until it has reached phase. */
 tutti_status tutti_board_find(const tutti_call *call, int j, tutti_entry **out, tutti_error *err);
 tutti_status tutti_board_follow(const tutti_call *call, int j, tutti_entry *entry, uint32_t phase, tutti_error *err);
@@ -70,5 +93,5 @@ void tutti_board_clear(const tutti_call *call, int j, const tutti_entry *entry);
 int tutti_board_stage_take(tutti_board *board);   /* -1: none is free */
 void tutti_board_stage_give(tutti_board *board, int stage);
 /* Start of [offset, offset + bytes) of member j's window as announced; TUTTI_ERR_CORRUPT when it does not lie inside. */
-tutti_status tutti_board_reach(const tutti_call *call, int j, const tutti_announcement *said, size_t bytes, unsigned char **out, tutti_error *err);
+tutti_status tutti_board_reach(const tutti_call *call, int j, const tutti_where *where, size_t bytes, unsigned char **out, tutti_error *err);
 #endif

@@ -44,7 +44,7 @@ static tutti_step *add_step(tutti_builder *b, tutti_step_kind kind, size_t count
    their notes are how members notice that they passed different counts. */
 static bool skipped(const tutti_builder *b, size_t count)
 {
-    return count == 0 && b->n != 0;
+    return count == 0 && b->n != 0 && b->first[0] == NULL;
 }
 
 void tutti_build_send(tutti_builder *b, int peer, uint32_t round, tutti_ref from, size_t count)
@@ -163,6 +163,22 @@ void tutti_build_move(tutti_builder *b, uint32_t round, int chunks, const tutti_
     tutti_build_sum(b, term, mine, count);
 }
 
+void tutti_build_slots(tutti_builder *b, uint32_t round, tutti_ref own, size_t count)
+{
+    size_t slot = 0;
+
+    for (int j = 0; j < b->p; j++) {
+        if (j == b->i) {
+            tutti_build_term(b, own);
+            continue;
+        }
+        tutti_build_recv(b, j, round, tutti_at(TUTTI_SCRATCH, slot), count);
+        tutti_build_term(b, tutti_at(TUTTI_SCRATCH, slot));
+        slot += count;
+    }
+    tutti_build_scratch(b, slot);
+}
+
 /* Lists of large groups are long and are kept: what growing left over is given back. Failing to is no failure. */
 static void trim(tutti_builder *b)
 {
@@ -175,6 +191,24 @@ static void trim(tutti_builder *b)
     b->s->steps = steps;
 }
 
+/* The schedule's own copy of the counts, and where each part begins. The caller has seen that the sums do not overflow. */
+static bool take_counts(tutti_builder *b, const tutti_schedule_key *key)
+{
+    const size_t p = (size_t)key->size, n = key->counts != NULL ? tutti_counts_of(key->kind, key->size) : 0;
+
+    if (n == 0)
+        return true;
+    b->s->key.counts = b->s->counts = tutti_alloc(n, sizeof *b->s->counts);
+    b->first[0] = tutti_alloc(2 * (p + 1), sizeof *b->first[0]);
+    if (b->s->counts == NULL || b->first[0] == NULL)
+        return false;
+    memcpy(b->s->counts, key->counts, n * sizeof *b->s->counts);
+    b->first[1] = b->first[0] + p + 1;
+    for (size_t k = 0; k < n; k++)
+        b->first[k / p][k % p + 1] = b->first[k / p][k % p] + key->counts[k];
+    return true;
+}
+
 tutti_status tutti_schedule_open(tutti_schedule **out, const tutti_schedule_key *key, tutti_error *err)
 {
     tutti_builder b = { .p = key->size, .i = key->index, .n = key->count };
@@ -185,9 +219,13 @@ tutti_status tutti_schedule_open(tutti_schedule **out, const tutti_schedule_key 
     b.s = tutti_alloc(1, sizeof *b.s);
     if (b.s != NULL) {
         b.s->key = *key;
-        tutti_algorithms[key->algorithm].build(&b);
+        b.s->key.counts = NULL;
+        b.failed = !take_counts(&b, key);
+        if (!b.failed)
+            tutti_algorithms[key->algorithm].build(&b);
         trim(&b);
     }
+    tutti_free(b.first[0]);
     if (b.s == NULL || b.failed) {
         tutti_schedule_close(b.s);
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the steps of a %s of %zu elements over %d members",
@@ -203,5 +241,6 @@ void tutti_schedule_close(tutti_schedule *s)
         return;
     tutti_free(s->steps);
     tutti_free(s->terms);
+    tutti_free(s->counts);
     tutti_free(s);
 }

@@ -8,6 +8,7 @@ struct tutti_builder {
     size_t room_steps, room_terms;
     int p, i;               /* size, index */
     size_t n;               /* count */
+    size_t *first[2];       /* with counts: first element of each part, and their sum; [1]: of what an all-to-all receives. NULL: equal parts of n */
     bool failed;            /* no memory */
 };
 
@@ -17,7 +18,22 @@ static inline tutti_ref tutti_at(tutti_place place, size_t element)
     return ref;
 }
 
-/* An empty slice of a vector that is not empty is not sent. */
+/* Part j of the whole: where it begins, and its length. `side` 1: of what an all-to-all receives; else 0. */
+static inline size_t tutti_part_at(const tutti_builder *b, int side, int j)
+{
+    return b->first[side] != NULL ? b->first[side][j] : (size_t)j * b->n;
+}
+static inline size_t tutti_part_count(const tutti_builder *b, int side, int j)
+{
+    return b->first[side] != NULL ? b->first[side][j + 1] - b->first[side][j] : b->n;
+}
+/* Peers in the order i+1, i+2, ...: not all members start with the same one. */
+static inline int tutti_peer_after(const tutti_builder *b, int k)
+{
+    return (b->i + k) % b->p;
+}
+
+/* An empty slice of a vector that is not empty is not sent, unless it is a part that has a count of its own. */
 void tutti_build_send(tutti_builder *b, int peer, uint32_t round, tutti_ref from, size_t count);
 void tutti_build_recv(tutti_builder *b, int peer, uint32_t round, tutti_ref to, size_t count);
 void tutti_build_wait(tutti_builder *b, size_t first, size_t end);      /* for the requests [first, end) */
@@ -32,6 +48,20 @@ typedef enum { TUTTI_REPLACE, TUTTI_ADD_LEFT, TUTTI_ADD_RIGHT } tutti_received;
 typedef struct tutti_move { int to, out, from, in; tutti_received received; } tutti_move;
 void tutti_build_move(tutti_builder *b, uint32_t round, int chunks, const tutti_move *move);
 
+/* Receives `count` elements from everybody but me into the scratch memory; adds the terms of a sum in index order, with `own` at my place. */
+void tutti_build_slots(tutti_builder *b, uint32_t round, tutti_ref own, size_t count);
+
+void tutti_build_reduce_flat(tutti_builder *b);      /* parts.c */
+void tutti_build_reduce_tree(tutti_builder *b);
+void tutti_build_reduce_direct(tutti_builder *b);
+void tutti_build_reduce_scatter_direct(tutti_builder *b);
+void tutti_build_allgather_direct(tutti_builder *b);
+void tutti_build_gather_flat(tutti_builder *b);
+void tutti_build_gather_tree(tutti_builder *b);
+void tutti_build_scatter_flat(tutti_builder *b);
+void tutti_build_scatter_tree(tutti_builder *b);
+void tutti_build_alltoall_direct(tutti_builder *b);
+void tutti_build_alltoall_pairwise(tutti_builder *b);
 void tutti_build_stragglar(tutti_builder *b);        /* stragglar.c */
 void tutti_build_stragglar_greedy(tutti_builder *b);
 #endif

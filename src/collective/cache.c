@@ -1,20 +1,29 @@
 /* Lists of steps and scratch memory outlive the call that needed them, so that a collective that has run before allocates nothing.
 
-   Lists: sets of four, found by the hash of their key; the one longest unused makes room. If all four of a set are in use by other threads
+   Lists: sets of eight, found by the hash of their key; the one longest unused makes room. If all eight of a set are in use by other threads
    the list is made for this call only. Scratch: blocks not in use, in a list; the smallest that suffices is taken, else the largest is
    replaced by a larger one. There are never more blocks than threads that ran collectives at one time. */
 #include "collective_internal.h"
+#include <string.h>
+
+static bool same_counts(const tutti_schedule_key *a, const tutti_schedule_key *b)
+{
+    if (a->counts == NULL || b->counts == NULL)
+        return a->counts == b->counts;
+    return memcmp(a->counts, b->counts, tutti_counts_of(a->kind, a->size) * sizeof *a->counts) == 0;
+}
 
 static bool same(const tutti_schedule_key *a, const tutti_schedule_key *b)
 {
     return a->kind == b->kind && a->algorithm == b->algorithm && a->size == b->size && a->index == b->index && a->root == b->root &&
-           a->count == b->count;
+           a->count == b->count && same_counts(a, b);
 }
 
 static tutti_schedule **set_of(tutti_world *world, const tutti_schedule_key *key)
 {
-    const uint64_t words[6] = { (uint64_t)key->kind, (uint64_t)key->algorithm, (uint64_t)key->size, (uint64_t)key->index,
-                                (uint64_t)key->root, key->count };
+    const uint64_t words[7] = { (uint64_t)key->kind, (uint64_t)key->algorithm, (uint64_t)key->size, (uint64_t)key->index,
+                                (uint64_t)key->root, key->count,
+                                key->counts != NULL ? tutti_hash(key->counts, tutti_counts_of(key->kind, key->size) * sizeof *key->counts) : 0 };
 
     return world->schedules[tutti_hash(words, sizeof words) % TUTTI_CACHE_SETS];
 }
@@ -96,6 +105,7 @@ static void scratch_close(tutti_scratch *scratch)
     tutti_free(scratch->memory);
     tutti_free(scratch->request);
     tutti_free(scratch->pointer);
+    tutti_free(scratch->expected);
     tutti_free(scratch->term);
     tutti_free(scratch);
 }
@@ -112,9 +122,11 @@ static tutti_status scratch_grow(tutti_scratch *scratch, size_t bytes, size_t re
     if (requests > scratch->requests) {
         tutti_free(scratch->request);
         tutti_free(scratch->pointer);
+        tutti_free(scratch->expected);
         scratch->requests = requests;
         scratch->request = tutti_alloc(requests, sizeof *scratch->request);
         scratch->pointer = tutti_alloc(requests, sizeof *scratch->pointer);
+        scratch->expected = tutti_alloc(requests, sizeof *scratch->expected);
     }
     if (terms > scratch->terms) {
         tutti_free(scratch->term);
@@ -122,7 +134,7 @@ static tutti_status scratch_grow(tutti_scratch *scratch, size_t bytes, size_t re
         scratch->term = tutti_alloc(terms, sizeof *scratch->term);
     }
     if ((scratch->bytes > 0 && scratch->memory == NULL) || (scratch->terms > 0 && scratch->term == NULL) ||
-        (scratch->requests > 0 && (scratch->request == NULL || scratch->pointer == NULL)))
+        (scratch->requests > 0 && (scratch->request == NULL || scratch->pointer == NULL || scratch->expected == NULL)))
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a collective's %zu bytes of scratch; use smaller pieces", bytes);
     return TUTTI_OK;
 }

@@ -354,14 +354,64 @@ static tutti_status check_any_order(checker *c, int i)
     return status;
 }
 
+/* First element of part j of member i's whole; of `size`: their sum. side 1: of what an all-to-all receives. */
+static size_t part_at(const tutti_schedule_key *key, int side, int j)
+{
+    size_t at = 0;
+
+    if (key->counts == NULL)
+        return key->count * (size_t)j;
+    for (int k = 0; k < j; k++)
+        at += key->counts[(side == 0 ? 0 : key->size) + k];
+    return at;
+}
+
+/* Elements of an all-to-all are named by whom they are for and their place in that part. */
+static size_t bound_for(int j, size_t e)
+{
+    return ((size_t)j << 32) + e;
+}
+
+/* part[0, count) of member i: symbol, and elements from `element`. */
+static tutti_status check_cells(const checker *c, int i, const cell *part, size_t count, uint32_t symbol, size_t element)
+{
+    for (size_t e = 0; e < count; e++)
+        if (part[e].symbol != symbol || part[e].element != element + e)
+            return wrong(c, i, "an element does not end as promised");
+    return TUTTI_OK;
+}
+
+/* Of the kinds with a root or with parts. */
+static tutti_status check_parts(const checker *c, int i, const uint32_t *leaves, uint32_t sum)
+{
+    const member *m = &c->members[i];
+    const tutti_schedule_key *key = &m->s->key;
+    const size_t mine = part_at(key, 0, i), count = part_at(key, 0, i + 1) - mine;
+
+    if (key->kind == TUTTI_REDUCE_SCATTER)
+        return check_cells(c, i, m->memory[TUTTI_PART], count, sum, mine);
+    if (key->kind == TUTTI_SCATTER)
+        return check_cells(c, i, m->memory[TUTTI_PART], count, leaves[key->root], mine);
+    if (key->kind == TUTTI_REDUCE)
+        return check_cells(c, i, m->memory[TUTTI_VECTOR], i == key->root ? key->count : 0, sum, 0);
+    for (int j = 0; j < c->size; j++) {
+        const int side = key->kind == TUTTI_ALLTOALL;
+        const size_t at = part_at(key, side, j), n = part_at(key, side, j + 1) - at;
+        if (key->kind == TUTTI_ALLTOALL)
+            TUTTI_TRY(check_cells(c, i, m->memory[TUTTI_PART] + at, n, leaves[j], bound_for(i, 0)));
+        else if (key->kind == TUTTI_ALLGATHER || i == key->root)
+            TUTTI_TRY(check_cells(c, i, m->memory[TUTTI_VECTOR] + at, n, leaves[j], at));
+    }
+    return TUTTI_OK;
+}
+
 /* What the kind promises, after the last step. */
 static tutti_status check_results(checker *c, int i)
 {
     const member *m = &c->members[i];
     const tutti_schedule_key *key = &m->s->key;
-    const size_t n = key->count;
     const bool any = (tutti_algorithms[key->algorithm].traits & TUTTI_ANY_ORDER) != 0;
-    uint32_t *leaves = tutti_alloc((size_t)c->size, sizeof *leaves), sum, *expected;
+    uint32_t *leaves = tutti_alloc((size_t)c->size, sizeof *leaves), sum;
     tutti_status status = TUTTI_OK;
 
     if (leaves == NULL)
@@ -372,22 +422,12 @@ static tutti_status check_results(checker *c, int i)
     for (size_t k = 0; k < m->s->requests; k++)
         if (!m->posts[k].waited)
             status = wrong(c, i, "a request that nobody waits for");
-    expected = key->kind == TUTTI_BROADCAST ? &leaves[key->root] : &sum;
-    if (any && status == TUTTI_OK)
+    if (status == TUTTI_OK && any)
         status = check_any_order(c, i);
-    else if (key->kind == TUTTI_ALLREDUCE || key->kind == TUTTI_BROADCAST) {
-        for (size_t e = 0; e < n && status == TUTTI_OK; e++)
-            if (m->memory[TUTTI_VECTOR][e].symbol != *expected || m->memory[TUTTI_VECTOR][e].element != e)
-                status = wrong(c, i, "an element does not end as promised");
-    } else if (key->kind == TUTTI_REDUCE_SCATTER) {
-        for (size_t e = 0; e < n && status == TUTTI_OK; e++)
-            if (m->memory[TUTTI_PART][e].symbol != sum || m->memory[TUTTI_PART][e].element != (size_t)i * n + e)
-                status = wrong(c, i, "an element does not end as promised");
-    } else if (key->kind == TUTTI_ALLGATHER) {
-        for (size_t e = 0; e < n * (size_t)c->size && status == TUTTI_OK; e++)
-            if (m->memory[TUTTI_VECTOR][e].symbol != leaves[e / n] || m->memory[TUTTI_VECTOR][e].element != e)
-                status = wrong(c, i, "an element does not end as promised");
-    }
+    else if (status == TUTTI_OK && (key->kind == TUTTI_ALLREDUCE || key->kind == TUTTI_BROADCAST))
+        status = check_cells(c, i, m->memory[TUTTI_VECTOR], key->count, key->kind == TUTTI_BROADCAST ? leaves[key->root] : sum, 0);
+    else if (status == TUTTI_OK && key->kind != TUTTI_BARRIER)
+        status = check_parts(c, i, leaves, sum);
     tutti_free(leaves);
     return status;
 }
@@ -396,12 +436,15 @@ static tutti_status prepare(checker *c, const tutti_schedule *const *lists, int 
 {
     member *m = &c->members[i];
     const tutti_schedule_key *key = &lists[i]->key;
-    const bool parts = key->kind == TUTTI_REDUCE_SCATTER || key->kind == TUTTI_ALLGATHER;
+    const bool parts = tutti_counts_of(key->kind, c->size) > 0, to_all = key->kind == TUTTI_ALLTOALL;
+    const bool rooted = key->kind == TUTTI_GATHER || key->kind == TUTTI_SCATTER;
+    const bool gathers = key->kind == TUTTI_ALLGATHER || key->kind == TUTTI_GATHER; /* PART is the input */
+    const size_t own = part_at(key, 0, i);
     const uint32_t mine = leaf(c, i);
 
     m->s = lists[i];
-    m->cells[TUTTI_VECTOR] = parts ? key->count * (size_t)c->size : key->count;
-    m->cells[TUTTI_PART] = parts ? key->count : 0;
+    m->cells[TUTTI_VECTOR] = !parts ? key->count : rooted && i != key->root ? 0 : part_at(key, 0, c->size);
+    m->cells[TUTTI_PART] = to_all ? part_at(key, 1, c->size) : parts ? part_at(key, 0, i + 1) - own : 0;
     m->cells[TUTTI_SCRATCH] = lists[i]->scratch;
     m->posts = tutti_alloc(lists[i]->requests + 1, sizeof *m->posts);
     for (int place = 0; place < 3; place++) {
@@ -411,13 +454,16 @@ static tutti_status prepare(checker *c, const tutti_schedule *const *lists, int 
     }
     if (m->posts == NULL || mine == 0)
         return tutti_fail(c->err, TUTTI_ERR_MEMORY, 0, "no memory to check a schedule");
-    for (size_t e = 0; e < m->cells[TUTTI_VECTOR] && key->kind != TUTTI_ALLGATHER; e++) {
+    for (size_t e = 0; e < m->cells[TUTTI_VECTOR] && !gathers; e++) {
         m->memory[TUTTI_VECTOR][e].symbol = mine;
         m->memory[TUTTI_VECTOR][e].element = e;
     }
-    for (size_t e = 0; e < m->cells[TUTTI_PART] && key->kind == TUTTI_ALLGATHER; e++) {
+    for (int j = 0; j < c->size && to_all; j++)
+        for (size_t e = part_at(key, 0, j), end = part_at(key, 0, j + 1), first = e; e < end; e++)
+            m->memory[TUTTI_VECTOR][e].element = bound_for(j, e - first);
+    for (size_t e = 0; e < m->cells[TUTTI_PART] && gathers; e++) {
         m->memory[TUTTI_PART][e].symbol = mine;
-        m->memory[TUTTI_PART][e].element = (size_t)i * key->count + e;
+        m->memory[TUTTI_PART][e].element = own + e;
     }
     return TUTTI_OK;
 }

@@ -100,6 +100,16 @@ static tutti_status check_row(int row, int size, const wish *w, tutti_error *err
     return TUTTI_OK;
 }
 
+tutti_status tutti_algorithm_fits(int row, tutti_dtype dtype, tutti_error *err)
+{
+    const tutti_algorithm *a = &tutti_algorithms[row];
+
+    if (!tutti_reduce_narrow(dtype) || (a->traits & TUTTI_PARTIAL_SUMS) == 0)
+        return TUTTI_OK;
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s '%s' sends partial sums, which %s would round on their way; 'direct' adds all terms at once: take that, or leave "
+                      "the algorithm to be chosen, or convert to F32 first", tutti_collective_name(a->kind), a->name, tutti_dtype_name(dtype));
+}
+
 /* A name of another kind's table leaves the choice to this kind; one of no table is refused. */
 tutti_status tutti_algorithm_wished(const char *text, tutti_collective kind, int size, int *row, int *straggler, tutti_error *err)
 {

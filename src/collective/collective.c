@@ -9,10 +9,12 @@ int tutti_call_rank(const tutti_call *call, int index)
     return call->group->ranks != NULL ? call->group->ranks[index] : index;
 }
 
+#define OWN_COUNTS (UINT32_C(1) << 23) /* parts have counts of their own */
+
 /* kind + 1, so that no collective's word is 0. */
 uint32_t tutti_call_what(const tutti_call *call)
 {
-    return ((uint32_t)call->kind + 1) << 24 | (uint32_t)call->op << 16 | (uint32_t)call->dtype << 8 | (uint32_t)call->algorithm;
+    return ((uint32_t)call->kind + 1) << 24 | (call->counts != NULL ? OWN_COUNTS : 0) | (uint32_t)call->op << 16 | (uint32_t)call->dtype << 8 | (uint32_t)call->algorithm;
 }
 
 int64_t tutti_call_shape(const tutti_call *call)
@@ -24,9 +26,9 @@ int64_t tutti_call_shape(const tutti_call *call)
 static void describe(uint32_t what, uint64_t count, int64_t shape, char *out, size_t bytes)
 {
     static const char *const ops[] = { "sum", "mean", "max", "min", "weighted sum" };
-    const uint32_t kind = what >> 24, op = what >> 16 & 255, dtype = what >> 8 & 255, algorithm = what & 255;
+    const uint32_t kind = what >> 24, op = what >> 16 & 127, dtype = what >> 8 & 255, algorithm = what & 255;
     const unsigned size = (unsigned)(shape >> 32 & 0xffffffff), root = (unsigned)(shape & 0xffffffff);
-    const char *algorithm_name = "unknown";
+    const char *algorithm_name = "unknown", *each = what & OWN_COUNTS ? " in all" : " a member";
     bool straggler = false;
 
     if (kind == 0 || kind > TUTTI_COLLECTIVES || op >= TUTTI_LENGTH(ops) || dtype > TUTTI_F64) {
@@ -43,16 +45,24 @@ static void describe(uint32_t what, uint64_t count, int64_t shape, char *out, si
     else if (kind - 1 == TUTTI_BROADCAST)
         snprintf(out, bytes, "broadcast ('%s') of %llu %s from index %u over %u members", algorithm_name, (unsigned long long)count,
                  tutti_dtype_name((tutti_dtype)dtype), root, size);
-    else if (kind - 1 == TUTTI_ALLGATHER)
-        snprintf(out, bytes, "all-gather of %llu %s a member over %u members", (unsigned long long)count,
-                 tutti_dtype_name((tutti_dtype)dtype), size);
+    else if (kind - 1 == TUTTI_REDUCE)
+        snprintf(out, bytes, "reduce (%s, '%s') of %llu %s to index %u over %u members", ops[op], algorithm_name, (unsigned long long)count,
+                 tutti_dtype_name((tutti_dtype)dtype), root, size);
+    else if (kind - 1 == TUTTI_GATHER || kind - 1 == TUTTI_SCATTER)
+        snprintf(out, bytes, "%s ('%s') of %llu %s%s, root %u, over %u members", tutti_collective_name((tutti_collective)(kind - 1)), algorithm_name,
+                 (unsigned long long)count, tutti_dtype_name((tutti_dtype)dtype), each, root, size);
+    else if (kind - 1 == TUTTI_ALLTOALL && (what & OWN_COUNTS) != 0)
+        snprintf(out, bytes, "all-to-all ('%s') of %s by counts over %u members", algorithm_name, tutti_dtype_name((tutti_dtype)dtype), size);
+    else if (kind - 1 == TUTTI_ALLGATHER || kind - 1 == TUTTI_ALLTOALL)
+        snprintf(out, bytes, "%s of %llu %s%s over %u members", tutti_collective_name((tutti_collective)(kind - 1)), (unsigned long long)count,
+                 tutti_dtype_name((tutti_dtype)dtype), each, size);
     else if (straggler)
         snprintf(out, bytes, "%s (%s, '%s', straggler %u) of %llu %s over %u members", tutti_collective_name((tutti_collective)(kind - 1)), ops[op],
                  algorithm_name, root, (unsigned long long)count, tutti_dtype_name((tutti_dtype)dtype), size);
     else
         snprintf(out, bytes, "%s (%s, '%s') of %llu %s%s over %u members", tutti_collective_name((tutti_collective)(kind - 1)), ops[op],
                  algorithm_name, (unsigned long long)count, tutti_dtype_name((tutti_dtype)dtype),
-                 kind - 1 == TUTTI_REDUCE_SCATTER ? " a member" : "", size);
+                 kind - 1 == TUTTI_REDUCE_SCATTER ? each : "", size);
 }
 
 tutti_status tutti_call_compare(const tutti_call *call, int from, uint32_t what, uint64_t count, int64_t shape, tutti_error *err)
@@ -74,16 +84,35 @@ void tutti_call_account(const tutti_call *call, const tutti_schedule *s)
             tutti_world_account(call->group->world, tutti_call_rank(call, s->steps[k].peer), s->steps[k].count * call->element, 1);
 }
 
+/* What the group asks for; else what the world's table says; else by kind, size and count. */
 static tutti_status choose(tutti_call *call, tutti_error *err)
 {
+    const int size = call->group->size;
+    const size_t count = call->counts != NULL ? call->count / (size_t)size : call->count; /* of a part, where parts differ: on average */
     int straggler;
 
-    TUTTI_TRY(tutti_algorithm_wished(call->group->algorithm, call->kind, call->group->size, &call->algorithm, &straggler, err));
-    if (call->algorithm < 0)
-        call->algorithm = tutti_algorithm_choose(call->kind, call->group->size, call->count);
+    TUTTI_TRY(tutti_algorithm_wished(call->group->algorithm, call->kind, size, &call->algorithm, &straggler, err));
+    if (call->algorithm >= 0) {
+        TUTTI_TRY(tutti_algorithm_fits(call->algorithm, call->dtype, err));
+    } else {
+        call->algorithm = tutti_table_choose(call->group->world, call->kind, size, count * call->element, call->dtype);
+        if (call->algorithm < 0)
+            call->algorithm = tutti_algorithm_choose(call->kind, size, count);
+        if (tutti_algorithm_fits(call->algorithm, call->dtype, NULL) != TUTTI_OK)
+            call->algorithm = tutti_algorithm_find(call->kind, "direct");
+    }
     if (straggler >= 0)
         call->root = straggler;
     return TUTTI_OK;
+}
+
+/* To the board, if it can serve the call: asked for, or nothing is. */
+static bool to_board(const tutti_call *call)
+{
+    const char *name = call->group->algorithm;
+    const bool known = call->kind <= TUTTI_BARRIER && call->counts == NULL;
+
+    return (name == NULL || strcmp(name, "window") == 0) && call->group->size > 1 && known && tutti_window_serves(call);
 }
 
 /* A named algorithm goes over messages; without a name the board serves it where it can; "window" insists. */
@@ -93,7 +122,7 @@ static tutti_status perform(tutti_call *call, const tutti_schedule *s, tutti_err
     const bool insists = name != NULL && strcmp(name, "window") == 0;
     bool handled = false;
 
-    if ((name == NULL || insists) && call->group->size > 1 && tutti_window_serves(call))
+    if (to_board(call))
         TUTTI_TRY(tutti_window_run(call, s, &handled, err));
     if (handled)
         return TUTTI_OK;
@@ -102,8 +131,7 @@ static tutti_status perform(tutti_call *call, const tutti_schedule *s, tutti_err
                           "needs a transport with shared windows ('%s' is this one) and vectors inside of windows of tutti_world_window on "
                           "all members; leave the algorithm to be chosen", tutti_collective_name(call->kind), call->count,
                           call->group->size, call->group->world->ops->name);
-    tutti_reduce_scale(call->group->world->device, call->dtype,
-                       call->kind == TUTTI_REDUCE_SCATTER ? call->count * (size_t)call->group->size : call->count, call->weight, call->vector);
+    tutti_reduce_scale(call->group->world->device, call->dtype, call->inputs, call->weight, call->vector);
     return tutti_interpret(call, s, err);
 }
 
@@ -117,9 +145,14 @@ static tutti_status collective(tutti_group *g, tutti_call *call, tutti_error *er
     call->group = g;
     call->element = tutti_dtype_bytes(call->dtype);
     call->tag = tutti_hash(words, sizeof words);
+    call->turn = (uint32_t)(g->context >> 32) + (uint32_t)g->context + g->sequence;
     g->sequence++;
     TUTTI_TRY(choose(call, err));
-    const tutti_schedule_key key = { call->kind, call->algorithm, g->size, g->index, call->root, call->count };
+    if (tutti_window_listless(call) && to_board(call)) { /* what takes a fraction of a microsecond does without its list */
+        bool handled;
+        return tutti_window_run(call, NULL, &handled, err);
+    }
+    const tutti_schedule_key key = { call->kind, call->algorithm, g->size, g->index, call->root, call->count, call->counts };
     TUTTI_TRY(tutti_schedule_borrow(g->world, &key, &s, err));
     status = perform(call, s, err);
     tutti_schedule_return(g->world, s);
@@ -142,49 +175,105 @@ static tutti_status check_reduction(const tutti_group *g, tutti_collective kind,
 
     *weight = 1.0;
     TUTTI_TRY(check_member(g, kind, err));
-    if (!real && dtype != TUTTI_I64 && dtype != TUTTI_I32)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s of %s: only F32, F64, I64 and I32 can be reduced; convert first",
-                          tutti_collective_name(kind), tutti_dtype_name(dtype));
-    if (op == TUTTI_MEAN && !real)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s of %s: a mean needs F32 or F64; take the sum and divide", tutti_collective_name(kind),
+    if (op == TUTTI_MEAN && !real && !tutti_reduce_narrow(dtype))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s of %s: a mean needs BF16, F16, F32 or F64; take the sum and divide", tutti_collective_name(kind),
                           tutti_dtype_name(dtype));
     if (op < TUTTI_SUM || op > TUTTI_MIN)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s with operation %d: sum, mean, max and min are 0 to 3", tutti_collective_name(kind), (int)op);
-    if (op == TUTTI_MEAN)
+    if (op == TUTTI_MEAN && real)
         *weight = dtype == TUTTI_F32 ? (double)(1.0f / (float)g->size) : 1.0 / g->size;
     return TUTTI_OK;
 }
 
-/* whole = size x part in count and type; where the two overlap the part must be whole's own one. */
-static tutti_status check_parts(const tutti_group *g, tutti_collective kind, tutti_buffer whole, tutti_buffer part, tutti_error *err)
+static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
+{
+    return a_bytes > 0 && b_bytes > 0 && (uintptr_t)a < (uintptr_t)b + b_bytes && (uintptr_t)b < (uintptr_t)a + a_bytes;
+}
+
+static tutti_status check_root(const tutti_group *g, tutti_collective kind, int root, tutti_error *err)
+{
+    TUTTI_TRY(check_member(g, kind, err));
+    if (root >= 0 && root < g->size)
+        return TUTTI_OK;
+    if (kind == TUTTI_BROADCAST)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "broadcast from index %d: the members are 0 to %d", root, g->size - 1);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s with root %d: the members are 0 to %d", tutti_collective_name(kind), root, g->size - 1);
+}
+
+/* Sum of the counts of all members (at[0]), and of those before me (at[1]); counts NULL: `equal` each. */
+static tutti_status add_counts(const tutti_group *g, tutti_collective kind, const size_t *counts, size_t equal, size_t element, size_t at[2], tutti_error *err)
+{
+    size_t bytes = 0;
+
+    at[0] = at[1] = 0;
+    for (int j = 0; j < g->size; j++) {
+        if (j == g->index)
+            at[1] = at[0];
+        if (!tutti_size_add(at[0], counts != NULL ? counts[j] : equal, &at[0]) || !tutti_size_mul(at[0], element, &bytes))
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: the counts of the first %d of %d members are more than there are addresses", tutti_collective_name(kind), j + 1, g->size);
+    }
+    return TUTTI_OK;
+}
+
+/* The whole is the parts of all members in count and type; where the two overlap the part must be whole's own one. counts NULL: equal parts. */
+static tutti_status check_parts(const tutti_group *g, tutti_collective kind, const size_t *counts, tutti_buffer whole, tutti_buffer part, tutti_error *err)
 {
     const size_t element = tutti_dtype_bytes(part.dtype);
-    const uintptr_t w = (uintptr_t)whole.data, p = (uintptr_t)part.data;
-    size_t count, bytes;
+    size_t at[2];
 
     TUTTI_TRY(check_member(g, kind, err));
-    if (!tutti_size_mul(part.count, (size_t)g->size, &count) || !tutti_size_mul(count, element, &bytes) || count != whole.count ||
-        part.dtype != whole.dtype)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: a part of %zu %s and a whole of %zu %s over %d members; the whole must be as many equal "
-                          "parts as there are members", tutti_collective_name(kind), part.count, tutti_dtype_name(part.dtype), whole.count,
-                          tutti_dtype_name(whole.dtype), g->size);
-    if (bytes > 0 && w < p + bytes / (size_t)g->size && p < w + bytes && p != w + (size_t)g->index * (bytes / (size_t)g->size))
+    TUTTI_TRY(add_counts(g, kind, counts, part.count, element, at, err));
+    if (counts != NULL && counts[g->index] != part.count)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: a part of %zu %s, but the count of member %d, which this is, is %zu", tutti_collective_name(kind), part.count,
+                          tutti_dtype_name(part.dtype), g->index, counts[g->index]);
+    if (at[0] != whole.count || part.dtype != whole.dtype)
+        return counts == NULL
+            ? tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: a part of %zu %s and a whole of %zu %s over %d members; the whole must be as many equal "
+                         "parts as there are members", tutti_collective_name(kind), part.count, tutti_dtype_name(part.dtype), whole.count,
+                         tutti_dtype_name(whole.dtype), g->size)
+            : tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: parts of %zu %s in all and a whole of %zu %s over %d members; the whole must be the parts back to back",
+                         tutti_collective_name(kind), at[0], tutti_dtype_name(part.dtype), whole.count, tutti_dtype_name(whole.dtype), g->size);
+    if (overlap(whole.data, whole.count * element, part.data, part.count * element) &&
+        (uintptr_t)part.data != (uintptr_t)whole.data + at[1] * element)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: the part overlaps the whole, but is not its part number %d; use that or other memory",
                           tutti_collective_name(kind), g->index);
     return TUTTI_OK;
 }
 
+/* x := in, for calls that then work in place. */
+static tutti_status take_input(const tutti_group *g, tutti_collective kind, tutti_buffer in, tutti_buffer x, tutti_error *err)
+{
+    const size_t bytes = x.count * tutti_dtype_bytes(x.dtype);
+
+    TUTTI_TRY(check_member(g, kind, err));
+    if (in.count != x.count || in.dtype != x.dtype)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s from %zu %s into %zu %s: both must be alike", tutti_collective_name(kind), in.count, tutti_dtype_name(in.dtype),
+                          x.count, tutti_dtype_name(x.dtype));
+    if (in.data != x.data && overlap(in.data, bytes, x.data, bytes))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: input and result overlap; they must be the same memory or apart", tutti_collective_name(kind));
+    tutti_reduce_copy(in.data, x.data, bytes);
+    return TUTTI_OK;
+}
+
+/* ---- the calls ---- */
+
 tutti_status tutti_allreduce(tutti_group *g, tutti_reduction op, tutti_buffer x, tutti_error *err)
 {
-    tutti_call call = { .kind = TUTTI_ALLREDUCE, .op = (int)op, .dtype = x.dtype, .count = x.count, .vector = x.data };
+    tutti_call call = { .kind = TUTTI_ALLREDUCE, .op = (int)op, .dtype = x.dtype, .count = x.count, .inputs = x.count, .vector = x.data };
 
     TUTTI_TRY(check_reduction(g, call.kind, op, x.dtype, &call.weight, err));
     return collective(g, &call, err);
 }
 
+tutti_status tutti_allreduce_from(tutti_group *g, tutti_reduction op, tutti_buffer in, tutti_buffer x, tutti_error *err)
+{
+    TUTTI_TRY(take_input(g, TUTTI_ALLREDUCE, in, x, err));
+    return tutti_allreduce(g, op, x, err);
+}
+
 tutti_status tutti_allreduce_weighted(tutti_group *g, float weight, tutti_buffer x, tutti_error *err)
 {
-    tutti_call call = { .kind = TUTTI_ALLREDUCE, .op = TUTTI_WEIGHTED, .dtype = x.dtype, .count = x.count, .vector = x.data, .weight = weight };
+    tutti_call call = { .kind = TUTTI_ALLREDUCE, .op = TUTTI_WEIGHTED, .dtype = x.dtype, .count = x.count, .inputs = x.count, .vector = x.data, .weight = weight };
 
     TUTTI_TRY(check_member(g, call.kind, err));
     if (x.dtype != TUTTI_F32)
@@ -192,30 +281,158 @@ tutti_status tutti_allreduce_weighted(tutti_group *g, float weight, tutti_buffer
     return collective(g, &call, err);
 }
 
-tutti_status tutti_reduce_scatter(tutti_group *g, tutti_reduction op, tutti_buffer x, tutti_buffer mine, tutti_error *err)
+tutti_status tutti_reduce(tutti_group *g, tutti_reduction op, int root_index, tutti_buffer x, tutti_error *err)
 {
-    tutti_call call = { .kind = TUTTI_REDUCE_SCATTER, .op = (int)op, .dtype = x.dtype, .count = mine.count, .vector = x.data, .part = mine.data };
+    tutti_call call = { .kind = TUTTI_REDUCE, .op = (int)op, .dtype = x.dtype, .count = x.count, .inputs = x.count, .root = root_index, .vector = x.data };
+
+    TUTTI_TRY(check_root(g, call.kind, root_index, err));
+    TUTTI_TRY(check_reduction(g, call.kind, op, x.dtype, &call.weight, err));
+    return collective(g, &call, err);
+}
+
+tutti_status tutti_reduce_from(tutti_group *g, tutti_reduction op, int root_index, tutti_buffer in, tutti_buffer x, tutti_error *err)
+{
+    TUTTI_TRY(take_input(g, TUTTI_REDUCE, in, x, err));
+    return tutti_reduce(g, op, root_index, x, err);
+}
+
+static tutti_status reduce_scatter(tutti_group *g, tutti_reduction op, const size_t *counts, tutti_buffer x, tutti_buffer mine, tutti_error *err)
+{
+    tutti_call call = { .kind = TUTTI_REDUCE_SCATTER, .op = (int)op, .dtype = x.dtype, .count = counts != NULL ? x.count : mine.count, .counts = counts,
+                        .inputs = x.count, .vector = x.data, .part = mine.data };
 
     TUTTI_TRY(check_reduction(g, call.kind, op, x.dtype, &call.weight, err));
-    TUTTI_TRY(check_parts(g, call.kind, x, mine, err));
+    TUTTI_TRY(check_parts(g, call.kind, counts, x, mine, err));
+    return collective(g, &call, err);
+}
+
+static tutti_status no_counts(tutti_collective kind, tutti_error *err)
+{
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: no counts are given; the call without _v has equal parts", tutti_collective_name(kind));
+}
+
+tutti_status tutti_reduce_scatter(tutti_group *g, tutti_reduction op, tutti_buffer x, tutti_buffer mine, tutti_error *err)
+{
+    return reduce_scatter(g, op, NULL, x, mine, err);
+}
+
+tutti_status tutti_reduce_scatter_v(tutti_group *g, tutti_reduction op, const size_t *counts, tutti_buffer x, tutti_buffer mine, tutti_error *err)
+{
+    return counts != NULL ? reduce_scatter(g, op, counts, x, mine, err) : no_counts(TUTTI_REDUCE_SCATTER, err);
+}
+
+static tutti_status allgather(tutti_group *g, const size_t *counts, tutti_buffer mine, tutti_buffer all, tutti_error *err)
+{
+    tutti_call call = { .kind = TUTTI_ALLGATHER, .dtype = all.dtype, .count = counts != NULL ? all.count : mine.count, .counts = counts, .weight = 1.0,
+                        .vector = all.data, .part = mine.data };
+
+    TUTTI_TRY(check_parts(g, call.kind, counts, all, mine, err));
     return collective(g, &call, err);
 }
 
 tutti_status tutti_allgather(tutti_group *g, tutti_buffer mine, tutti_buffer all, tutti_error *err)
 {
-    tutti_call call = { .kind = TUTTI_ALLGATHER, .dtype = all.dtype, .count = mine.count, .weight = 1.0, .vector = all.data, .part = mine.data };
+    return allgather(g, NULL, mine, all, err);
+}
 
-    TUTTI_TRY(check_parts(g, call.kind, all, mine, err));
+tutti_status tutti_allgather_v(tutti_group *g, const size_t *counts, tutti_buffer mine, tutti_buffer all, tutti_error *err)
+{
+    return counts != NULL ? allgather(g, counts, mine, all, err) : no_counts(TUTTI_ALLGATHER, err);
+}
+
+/* Gather or scatter; `all` is the root's only. */
+static tutti_status rooted(tutti_group *g, tutti_collective kind, int root, const size_t *counts, tutti_buffer all, tutti_buffer mine, tutti_error *err)
+{
+    tutti_call call = { .kind = kind, .dtype = mine.dtype, .count = mine.count, .counts = counts, .root = root, .weight = 1.0, .vector = all.data, .part = mine.data };
+    size_t at[2];
+
+    TUTTI_TRY(check_root(g, kind, root, err));
+    TUTTI_TRY(add_counts(g, kind, counts, mine.count, tutti_dtype_bytes(mine.dtype), at, err));
+    if (g->index != root)
+        all = tutti_host(NULL, at[0], mine.dtype);
+    TUTTI_TRY(check_parts(g, kind, counts, all, mine, err));
+    call.count = counts != NULL ? at[0] : mine.count;
     return collective(g, &call, err);
+}
+
+tutti_status tutti_gather_parts(tutti_group *g, int root_index, tutti_buffer mine, tutti_buffer all, tutti_error *err)
+{
+    return rooted(g, TUTTI_GATHER, root_index, NULL, all, mine, err);
+}
+
+tutti_status tutti_gather_parts_v(tutti_group *g, int root_index, const size_t *counts, tutti_buffer mine, tutti_buffer all, tutti_error *err)
+{
+    return counts != NULL ? rooted(g, TUTTI_GATHER, root_index, counts, all, mine, err) : no_counts(TUTTI_GATHER, err);
+}
+
+tutti_status tutti_scatter_parts(tutti_group *g, int root_index, tutti_buffer all, tutti_buffer mine, tutti_error *err)
+{
+    return rooted(g, TUTTI_SCATTER, root_index, NULL, all, mine, err);
+}
+
+tutti_status tutti_scatter_parts_v(tutti_group *g, int root_index, const size_t *counts, tutti_buffer all, tutti_buffer mine, tutti_error *err)
+{
+    return counts != NULL ? rooted(g, TUTTI_SCATTER, root_index, counts, all, mine, err) : no_counts(TUTTI_SCATTER, err);
+}
+
+/* In place the input is first moved aside: what is received for one part would be written over another that is still to be sent. */
+static tutti_status alltoall(tutti_group *g, tutti_call *call, tutti_buffer in, tutti_buffer out, tutti_error *err)
+{
+    const size_t element = tutti_dtype_bytes(in.dtype), bytes = in.count * element;
+    tutti_scratch *aside;
+    tutti_status status;
+
+    call->vector = in.data;
+    call->part = out.data;
+    if (!overlap(in.data, bytes, out.data, out.count * element))
+        return collective(g, call, err);
+    if (in.data != out.data)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "all-to-all: input and result overlap; they must begin at the same place or lie apart");
+    TUTTI_TRY(tutti_scratch_borrow(g->world, bytes, 0, 0, &aside, err));
+    tutti_reduce_copy(in.data, aside->memory, bytes);
+    call->vector = aside->memory;
+    status = collective(g, call, err);
+    tutti_scratch_return(g->world, aside);
+    return status;
+}
+
+tutti_status tutti_alltoall(tutti_group *g, tutti_buffer in, tutti_buffer out, tutti_error *err)
+{
+    tutti_call call = { .kind = TUTTI_ALLTOALL, .dtype = in.dtype, .weight = 1.0 };
+
+    TUTTI_TRY(check_member(g, call.kind, err));
+    if (in.count % (size_t)g->size != 0 || in.count != out.count || in.dtype != out.dtype)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "all-to-all from %zu %s into %zu %s over %d members; both must be as many equal parts as there are members",
+                          in.count, tutti_dtype_name(in.dtype), out.count, tutti_dtype_name(out.dtype), g->size);
+    call.count = in.count / (size_t)g->size;
+    return alltoall(g, &call, in, out, err);
+}
+
+tutti_status tutti_alltoall_v(tutti_group *g, const size_t *counts, tutti_buffer in, tutti_buffer out, tutti_error *err)
+{
+    tutti_call call = { .kind = TUTTI_ALLTOALL, .dtype = in.dtype, .counts = counts, .weight = 1.0 };
+    const size_t element = tutti_dtype_bytes(in.dtype);
+    size_t sent[2], received[2];
+
+    TUTTI_TRY(check_member(g, call.kind, err));
+    if (counts == NULL)
+        return no_counts(TUTTI_ALLTOALL, err);
+    TUTTI_TRY(add_counts(g, call.kind, counts, 0, element, sent, err));
+    TUTTI_TRY(add_counts(g, call.kind, counts + g->size, 0, element, received, err));
+    if (in.count != sent[0] || out.count != received[0] || in.dtype != out.dtype)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "all-to-all from %zu %s into %zu %s over %d members, but the counts send %zu and receive %zu", in.count,
+                          tutti_dtype_name(in.dtype), out.count, tutti_dtype_name(out.dtype), g->size, sent[0], received[0]);
+    if (counts[g->index] != counts[g->size + g->index])
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "all-to-all: member %d, which this is, sends itself %zu %s and expects %zu of itself", g->index, counts[g->index],
+                          tutti_dtype_name(in.dtype), counts[g->size + g->index]);
+    return alltoall(g, &call, in, out, err);
 }
 
 tutti_status tutti_broadcast(tutti_group *g, int root_index, tutti_buffer x, tutti_error *err)
 {
     tutti_call call = { .kind = TUTTI_BROADCAST, .dtype = x.dtype, .count = x.count, .root = root_index, .weight = 1.0, .vector = x.data };
 
-    TUTTI_TRY(check_member(g, call.kind, err));
-    if (root_index < 0 || root_index >= g->size)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "broadcast from index %d: the members are 0 to %d", root_index, g->size - 1);
+    TUTTI_TRY(check_root(g, call.kind, root_index, err));
     return collective(g, &call, err);
 }
 

@@ -1,5 +1,5 @@
 /* What the files of this room share. world.c opens and closes; message.c: ports; group.c: groups, tags and the common ground of
-   collectives; collective.c: the public calls and which path they take; choice.c: which algorithm; schedule.c, stragglar.c write lists (builder.c: with what), check.c proves and cost.c prices
+   collectives; collective.c: the public calls and which path they take; choice.c: which algorithm; table.c: which one by a file; schedule.c, parts.c, stragglar.c write lists (builder.c: with what), check.c proves and cost.c prices
    them; interpret.c runs a list over messages;
    cache.c keeps lists and scratch memory; reduce.c adds; board.c and window.c: the same algorithms through shared memory. */
 #ifndef TUTTI_COLLECTIVE_INTERNAL_H
@@ -20,6 +20,7 @@ typedef struct tutti_scratch {
     size_t bytes, requests, terms;
     unsigned char *memory;
     tutti_request *request, **pointer; /* requests of them */
+    size_t *expected;             /* requests of them: bytes of each; see interpret.c */
     const void **term;            /* terms of them */
 } tutti_scratch;
 
@@ -29,7 +30,7 @@ typedef struct tutti_orphan {     /* an alarm on its way, kept until the transpo
 } tutti_orphan;
 
 #define TUTTI_CACHE_SETS 64
-#define TUTTI_CACHE_WAYS 4
+#define TUTTI_CACHE_WAYS 8
 
 typedef struct tutti_shared_window { /* set at creation, constant afterwards */
     void *mine;
@@ -38,6 +39,7 @@ typedef struct tutti_shared_window { /* set at creation, constant afterwards */
 } tutti_shared_window;
 
 struct tutti_board;
+struct tutti_table;
 struct tutti_world {
     const tutti_transport_ops *ops;
     void *transport;
@@ -53,6 +55,8 @@ struct tutti_world {
     tutti_orphan *orphans;        /* under monitor */
     tutti_shared_window windows[TUTTI_WINDOWS];
     _Atomic uint32_t n_windows;   /* release: publishes windows[n]; pairs with the acquire in tutti_windows_find */
+    struct tutti_table *table;    /* NULL: none. Changes only while no collective runs */
+    uint32_t tables;              /* loads so far */
     struct tutti_board *board;    /* NULL: the transport has no windows, or one rank only */
 };
 
@@ -71,7 +75,9 @@ tutti_status tutti_request_failed(tutti_world *world, const tutti_request *r, co
 
 /* ---- reduce.c ---- */
 #define TUTTI_WEIGHTED 4          /* beside tutti_reduction in messages and on the board: a sum with a weight a member */
-/* y = tree over x[0..p) by op (SUM, MAX, MIN; MEAN: as SUM). scale: each value times scale[r] first, rounded (F32, F64; NULL: none).
+/* Types whose sums are rounded once at the end: BF16, F16. */
+bool tutti_reduce_narrow(tutti_dtype dtype);
+/* y = tree over x[0..p) by op (SUM, MAX, MIN; MEAN: as SUM; of BF16 and F16: over terms times 1/p). scale: each value times scale[r] first, rounded (F32, F64; NULL: none).
    y may be one of x. Maximum and minimum: a NaN wins (the one of the lower index); of equal values (the zeros) the lower index's. */
 void tutti_reduce_tree(tutti_device *d, tutti_dtype dtype, int op, size_t n, int p, const void *const *x, const double *scale, void *y);
 /* x *= a, rounded once; F32 (a is exactly a float), F64. */
@@ -89,6 +95,14 @@ void tutti_cache_close(tutti_world *world);
 /* What a group's `algorithm` asks of a kind: *row -1: nothing, choose; *straggler -1: the row has none. Refuses what is no request, or cannot serve. */
 tutti_status tutti_algorithm_wished(const char *text, tutti_collective kind, int size, int *row, int *straggler, tutti_error *err);
 
+/* Refuses a row that would round partial sums of this type. */
+tutti_status tutti_algorithm_fits(int row, tutti_dtype dtype, tutti_error *err);
+
+/* ---- table.c ---- */
+/* The row that the world's table has for this call, or -1. bytes: of the vector or of one part. */
+int tutti_table_choose(const tutti_world *world, tutti_collective kind, int size, size_t bytes, tutti_dtype dtype);
+void tutti_table_close(tutti_world *world);
+
 /* ---- collective.c: one call on its way ---- */
 typedef struct tutti_call {
     tutti_group *group;
@@ -98,10 +112,13 @@ typedef struct tutti_call {
     size_t element;               /* bytes */
     size_t count;                 /* as in tutti_schedule_key */
     int root;
+    const size_t *counts;         /* as there; borrowed */
+    size_t inputs;                /* elements of `vector` that the weight is for */
     double weight;                /* my values times this before the tree; 1: none */
     unsigned char *vector, *part; /* as in schedule.h */
     int algorithm;                /* row */
     uint64_t tag;                 /* of this collective: context and sequence */
+    uint32_t turn;                /* grows by one from call to call of a group: where on the board */
 } tutti_call;
 int tutti_call_rank(const tutti_call *call, int index);
 /* What members compare, packed: kind, op, dtype, algorithm; and size with root. */
@@ -120,6 +137,8 @@ tutti_status tutti_board_open(tutti_world *world, tutti_error *err);
 void tutti_board_close(tutti_world *world);
 void tutti_board_window(tutti_world *world, uint32_t window, size_t bytes); /* before the window is made known */
 bool tutti_window_serves(const tutti_call *call); /* by kind, algorithm, size and count: the same on every member */
+/* Needs no list to count by: tutti_window_run takes NULL, and handles it. */
+bool tutti_window_listless(const tutti_call *call);
 /* *handled false: not all members' memory can be reached, and nothing has been done: use messages. */
 tutti_status tutti_window_run(const tutti_call *call, const tutti_schedule *s, bool *handled, tutti_error *err);
 #endif

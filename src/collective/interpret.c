@@ -51,6 +51,7 @@ static tutti_status post(run *r, const tutti_step *step)
 
     *request = (tutti_request){ 0 };
     r->scratch->pointer[r->posted] = request;
+    r->scratch->expected[r->posted] = step->kind == TUTTI_STEP_RECV ? step->count * r->call->element : SIZE_MAX;
     r->posted++;
     if (step->kind == TUTTI_STEP_SEND) {
         const tutti_note note = { .kind = tutti_call_what(r->call), .a = (int64_t)r->call->count, .b = tutti_call_shape(r->call) };
@@ -70,7 +71,18 @@ static const char *doing(const run *r, char *out, size_t bytes)
     return out;
 }
 
-static tutti_status look_at(run *r, const tutti_request *request)
+/* Only counts of the parts can differ where calls are alike. */
+static tutti_status odd_length(run *r, const tutti_request *request, size_t expected)
+{
+    char what[120];
+
+    return tutti_fail_rank(r->err, TUTTI_ERR_STATE, request->note.from, "%s: rank %d sends %zu %s to rank %d, which expects %zu of it; all members must agree on "
+                           "the counts", doing(r, what, sizeof what), request->note.from, (size_t)request->note.bytes / r->call->element,
+                           tutti_dtype_name(r->call->dtype), r->world->rank, expected / r->call->element);
+}
+
+/* expected: bytes; SIZE_MAX: none are, it is a send. */
+static tutti_status look_at(run *r, const tutti_request *request, size_t expected)
 {
     const bool received = request->status == TUTTI_OK || request->status == TUTTI_ERR_CORRUPT;
     char what[120];
@@ -80,6 +92,8 @@ static tutti_status look_at(run *r, const tutti_request *request)
         r->odd_what = request->note.kind;
         r->odd_count = (uint64_t)request->note.a;
         TUTTI_TRY(tutti_call_compare(r->call, request->note.from, request->note.kind, r->odd_count, request->note.b, r->err));
+        if (expected != SIZE_MAX && request->note.bytes != expected)
+            return odd_length(r, request, expected);
     }
     if (request->status == TUTTI_OK)
         return TUTTI_OK;
@@ -96,7 +110,7 @@ static tutti_status listen(run *r)
     char what[160];
 
     if (r->alarm->status != TUTTI_OK)
-        return look_at(r, r->alarm); /* everybody else is gone */
+        return look_at(r, r->alarm, SIZE_MAX); /* everybody else is gone */
     r->alarmed = true;
     r->odd_what = (uint32_t)(note->ticket >> 32);
     r->odd_count = (uint64_t)note->b;
@@ -134,7 +148,7 @@ static tutti_status wait_for(run *r, const tutti_step *step)
         }
         if (this_one == 0)
             return listen(r);
-        TUTTI_TRY(look_at(r, all[k]));
+        TUTTI_TRY(look_at(r, all[k], r->scratch->expected[step->first + k]));
     }
     return TUTTI_OK;
 }

@@ -2,7 +2,10 @@
    the compiler vectorises: integers, doubles, maxima and minima are small control values in training, not its bulk.
 
    The tree by a stack: after vector r is pushed, as many pairs are merged as r + 1 has trailing zero bits; at the end the rest is
-   merged from the top. For p = 7: ((0 1)(2 3)) ((4 5) 6), which is the split at the largest power of two below p. */
+   merged from the top. For p = 7: ((0 1)(2 3)) ((4 5) 6), which is the split at the largest power of two below p.
+
+   BF16 and F16 are converted to float, which is exact, go through the float tree, and are rounded once at the end (nearest even). So a sum of theirs must have
+   all its terms at hand; algorithms that send partial sums are refused for them (TUTTI_PARTIAL_SUMS). A mean scales the converted terms. */
 #include "collective_internal.h"
 #include <assert.h>
 #include <string.h>
@@ -28,11 +31,13 @@
 #define IS_NAN(a) ((a) != (a))
 #define SUM_REAL(a, b) ((a) + (b))
 #define SUM_I32(a, b) ((int32_t)((uint32_t)(a) + (uint32_t)(b)))
+#define SUM_U8(a, b) ((uint8_t)((a) + (b)))
 #define SUM_I64(a, b) ((int64_t)((uint64_t)(a) + (uint64_t)(b)))
 MERGE(f32, float, IS_NAN, SUM_REAL)
 MERGE(f64, double, IS_NAN, SUM_REAL)
 MERGE(i32, int32_t, NEVER, SUM_I32)
 MERGE(i64, int64_t, NEVER, SUM_I64)
+MERGE(u8, uint8_t, NEVER, SUM_U8)
 
 static void merge(tutti_dtype dtype, int op, size_t n, const void *a, const void *b, void *y)
 {
@@ -42,6 +47,8 @@ static void merge(tutti_dtype dtype, int op, size_t n, const void *a, const void
         merge_f64(op, n, a, b, y);
     else if (dtype == TUTTI_I32)
         merge_i32(op, n, a, b, y);
+    else if (dtype == TUTTI_U8)
+        merge_u8(op, n, a, b, y);
     else
         merge_i64(op, n, a, b, y);
 }
@@ -77,6 +84,33 @@ static void tree_tile(tutti_dtype dtype, int op, size_t n, int p, const void *co
     memcpy(y, stack[0], bytes);
 }
 
+/* A tile of BF16 or F16. */
+static void tree_tile_narrow(tutti_device *d, tutti_dtype dtype, int op, size_t n, int p, const void *const *x, size_t offset, void *y)
+{
+    float stack[LEVELS][TILE];
+    uint16_t tile[TILE];
+    int level = 0;
+
+    for (int r = 0; r < p; r++) {
+        memcpy(tile, (const unsigned char *)x[r] + offset, n * sizeof *tile); /* any alignment */
+        tutti_cast(d, tutti_host(tile, n, dtype), tutti_host(stack[level], n, TUTTI_F32));
+        if (op == TUTTI_MEAN)
+            scale_tile(TUTTI_F32, n, (double)(1.0f / (float)p), stack[level]);
+        level++;
+        for (int bit = 1; ((r + 1) & bit) == 0; bit <<= 1, level--)
+            merge_f32(op, n, stack[level - 2], stack[level - 1], stack[level - 2]);
+    }
+    for (; level > 1; level--)
+        merge_f32(op, n, stack[level - 2], stack[level - 1], stack[level - 2]);
+    tutti_cast(d, tutti_host(stack[0], n, TUTTI_F32), tutti_host(tile, n, dtype));
+    memcpy(y, tile, n * sizeof *tile);
+}
+
+bool tutti_reduce_narrow(tutti_dtype dtype)
+{
+    return dtype == TUTTI_BF16 || dtype == TUTTI_F16;
+}
+
 void tutti_reduce_tree(tutti_device *d, tutti_dtype dtype, int op, size_t n, int p, const void *const *x, const double *scale, void *y)
 {
     const size_t size = tutti_dtype_bytes(dtype);
@@ -91,7 +125,10 @@ void tutti_reduce_tree(tutti_device *d, tutti_dtype dtype, int op, size_t n, int
     }
     for (size_t first = 0; first < n; first += TILE) {
         const size_t count = n - first < TILE ? n - first : TILE;
-        tree_tile(dtype, op, count, p, x, first * size, scale, (unsigned char *)y + first * size);
+        if (tutti_reduce_narrow(dtype))
+            tree_tile_narrow(d, dtype, op, count, p, x, first * size, (unsigned char *)y + first * size);
+        else
+            tree_tile(dtype, op, count, p, x, first * size, scale, (unsigned char *)y + first * size);
     }
 }
 

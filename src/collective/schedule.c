@@ -81,37 +81,13 @@ static void allreduce_doubling(tutti_builder *b)
     }
 }
 
-/* Receives from everybody but me: peer j's `count` elements into slot j (less one beyond me) of the scratch memory; terms in index
-   order, with `own` at my place. */
-static void recv_slots(tutti_builder *b, uint32_t round, tutti_ref own, size_t count)
-{
-    size_t slot = 0;
-
-    for (int j = 0; j < b->p; j++) {
-        if (j == b->i) {
-            tutti_build_term(b, own);
-            continue;
-        }
-        tutti_build_recv(b, j, round, tutti_at(TUTTI_SCRATCH, slot), count);
-        tutti_build_term(b, tutti_at(TUTTI_SCRATCH, slot));
-        slot += count;
-    }
-    tutti_build_scratch(b, slot);
-}
-
-/* Peers in the order i+1, i+2, ...: not all members start with the same one. */
-static int peer_after(const tutti_builder *b, int k)
-{
-    return (b->i + k) % b->p;
-}
-
 static void allreduce_exchange(tutti_builder *b)
 {
     const size_t request = b->s->requests, term = b->s->n_terms;
 
-    recv_slots(b, 0, tutti_at(TUTTI_VECTOR, 0), b->n);
+    tutti_build_slots(b, 0, tutti_at(TUTTI_VECTOR, 0), b->n);
     for (int k = 1; k < b->p; k++)
-        tutti_build_send(b, peer_after(b, k), 0, tutti_at(TUTTI_VECTOR, 0), b->n);
+        tutti_build_send(b, tutti_peer_after(b, k), 0, tutti_at(TUTTI_VECTOR, 0), b->n);
     tutti_build_wait(b, request, b->s->requests);
     tutti_build_sum(b, term, tutti_at(TUTTI_VECTOR, 0), b->n);
 }
@@ -127,10 +103,10 @@ static void allreduce_direct(tutti_builder *b)
         const size_t received = b->s->requests, term = b->s->n_terms;
         size_t sent, again;
 
-        recv_slots(b, round, tutti_at(TUTTI_VECTOR, mine), count);
+        tutti_build_slots(b, round, tutti_at(TUTTI_VECTOR, mine), count);
         sent = b->s->requests;
         for (int k = 1; k < b->p; k++) {
-            const int j = peer_after(b, k);
+            const int j = tutti_peer_after(b, k);
             tutti_build_send(b, j, round, tutti_at(TUTTI_VECTOR, begin + tutti_slice(length, b->p, j)), tutti_slice_count(length, b->p, j));
         }
         again = b->s->requests;
@@ -138,11 +114,11 @@ static void allreduce_direct(tutti_builder *b)
         tutti_build_sum(b, term, tutti_at(TUTTI_VECTOR, mine), count);
         tutti_build_wait(b, sent, again); /* what I sent is received over now */
         for (int k = 1; k < b->p; k++) {
-            const int j = peer_after(b, k);
+            const int j = tutti_peer_after(b, k);
             tutti_build_recv(b, j, round + 1, tutti_at(TUTTI_VECTOR, begin + tutti_slice(length, b->p, j)), tutti_slice_count(length, b->p, j));
         }
         for (int k = 1; k < b->p; k++)
-            tutti_build_send(b, peer_after(b, k), round + 1, tutti_at(TUTTI_VECTOR, mine), count);
+            tutti_build_send(b, tutti_peer_after(b, k), round + 1, tutti_at(TUTTI_VECTOR, mine), count);
         tutti_build_wait(b, again, b->s->requests);
         begin += length;
         round += 2;
@@ -198,46 +174,6 @@ static void allreduce_ring(tutti_builder *b)
         tutti_build_move(b, (uint32_t)(p - 1 + s), p, &(tutti_move){ right, (b->i + 1 + p - s) % p, left, (b->i + p - s) % p, TUTTI_REPLACE });
 }
 
-static void reduce_scatter_direct(tutti_builder *b)
-{
-    size_t begin = 0;
-    uint32_t round = 0;
-
-    do {
-        /* Each owner holds p - 1 slots of this length. */
-        const size_t most = TUTTI_SEGMENT / (size_t)b->p + 1;
-        const size_t length = b->n - begin < most ? b->n - begin : most;
-        const size_t received = b->s->requests, term = b->s->n_terms;
-        size_t sent;
-
-        recv_slots(b, round, tutti_at(TUTTI_VECTOR, (size_t)b->i * b->n + begin), length);
-        sent = b->s->requests;
-        for (int k = 1; k < b->p; k++) {
-            const int j = peer_after(b, k);
-            tutti_build_send(b, j, round, tutti_at(TUTTI_VECTOR, (size_t)j * b->n + begin), length);
-        }
-        tutti_build_wait(b, received, sent);
-        tutti_build_sum(b, term, tutti_at(TUTTI_PART, begin), length);
-        tutti_build_wait(b, sent, b->s->requests);
-        begin += length;
-        round++;
-    } while (begin < b->n);
-}
-
-static void allgather_direct(tutti_builder *b)
-{
-    const size_t request = b->s->requests;
-
-    for (int k = 1; k < b->p; k++) {
-        const int j = peer_after(b, k);
-        tutti_build_recv(b, j, 0, tutti_at(TUTTI_VECTOR, (size_t)j * b->n), b->n);
-    }
-    for (int k = 1; k < b->p; k++)
-        tutti_build_send(b, peer_after(b, k), 0, tutti_at(TUTTI_PART, 0), b->n);
-    tutti_build_copy(b, tutti_at(TUTTI_VECTOR, (size_t)b->i * b->n), tutti_at(TUTTI_PART, 0), b->n);
-    tutti_build_wait(b, request, b->s->requests);
-}
-
 static void broadcast_tree(tutti_builder *b)
 {
     down_tree(b, b->s->key.root, 0);
@@ -252,7 +188,7 @@ static void broadcast_flat(tutti_builder *b)
         tutti_build_recv(b, root, 0, tutti_at(TUTTI_VECTOR, 0), b->n);
     else
         for (int k = 1; k < b->p; k++)
-            tutti_build_send(b, peer_after(b, k), 0, tutti_at(TUTTI_VECTOR, 0), b->n);
+            tutti_build_send(b, tutti_peer_after(b, k), 0, tutti_at(TUTTI_VECTOR, 0), b->n);
     tutti_build_wait(b, request, b->s->requests);
 }
 
@@ -302,31 +238,61 @@ static void barrier_exchange(tutti_builder *b)
 
 const tutti_algorithm tutti_algorithms[] = {
     { TUTTI_ALLREDUCE, "exchange", "all inputs to all, who sum themselves: one round, n (p-1) a member; few members, small vectors", allreduce_exchange },
-    { TUTTI_ALLREDUCE, "doubling", "recursive doubling: ceil(lg p) rounds, about n lg p a member; many members, small vectors", allreduce_doubling },
-    { TUTTI_ALLREDUCE, "tree", "binomial reduction and broadcast: 2 ceil(lg p) rounds, 2n (p-1) in all; many members, medium vectors", allreduce_tree },
+    { TUTTI_ALLREDUCE, "doubling", "recursive doubling: ceil(lg p) rounds, about n lg p a member; many members, small vectors", allreduce_doubling, TUTTI_PARTIAL_SUMS },
+    { TUTTI_ALLREDUCE, "tree", "binomial reduction and broadcast: 2 ceil(lg p) rounds, 2n (p-1) in all; many members, medium vectors", allreduce_tree, TUTTI_PARTIAL_SUMS },
     { TUTTI_ALLREDUCE, "direct", "reduce-scatter to the owners of slices, all-gather: 2n (p-1)/p a member; all else", allreduce_direct },
     { TUTTI_ALLREDUCE, "halving", "recursive halving, nearest partner first, and doubling: 2 lg p rounds, 2n (p-1)/p a member; p a power of two, more than 64",
-      allreduce_halving, TUTTI_POWER_OF_TWO },
-    { TUTTI_ALLREDUCE, "ring", "round the members twice: 2 (p-1) rounds, 2n (p-1)/p a member; on request", allreduce_ring, TUTTI_ANY_ORDER },
+      allreduce_halving, TUTTI_POWER_OF_TWO | TUTTI_PARTIAL_SUMS },
+    { TUTTI_ALLREDUCE, "ring", "round the members twice: 2 (p-1) rounds, 2n (p-1)/p a member; on request", allreduce_ring, TUTTI_ANY_ORDER | TUTTI_PARTIAL_SUMS },
     { TUTTI_ALLREDUCE, "stragglar", "the others add first, then one late member joins: p - 2 + lg p rounds of n/(p-1) once it is there; the exact schedule "
-      "for powers of two, else the greedy one; on request", tutti_build_stragglar, TUTTI_ANY_ORDER | TUTTI_SINGLES_OUT },
+      "for powers of two, else the greedy one; on request", tutti_build_stragglar, TUTTI_ANY_ORDER | TUTTI_SINGLES_OUT | TUTTI_PARTIAL_SUMS },
     { TUTTI_ALLREDUCE, "stragglar-greedy", "stragglar by the greedy schedule always; on request", tutti_build_stragglar_greedy,
-      TUTTI_ANY_ORDER | TUTTI_SINGLES_OUT },
-    { TUTTI_REDUCE_SCATTER, "direct", "each part from all to its owner: n (p-1)/p a member", reduce_scatter_direct },
-    { TUTTI_ALLGATHER, "direct", "each part from its owner to all", allgather_direct },
+      TUTTI_ANY_ORDER | TUTTI_SINGLES_OUT | TUTTI_PARTIAL_SUMS },
+    { TUTTI_REDUCE_SCATTER, "direct", "each part from all to its owner: n (p-1)/p a member", tutti_build_reduce_scatter_direct },
+    { TUTTI_ALLGATHER, "direct", "each part from its owner to all", tutti_build_allgather_direct },
     { TUTTI_BROADCAST, "flat", "root to each: one round; few members, small vectors", broadcast_flat },
     { TUTTI_BROADCAST, "tree", "binomial: ceil(lg p) rounds; many members, small vectors", broadcast_tree },
     { TUTTI_BROADCAST, "scatter", "slices to their owners, all-gather: about 2n from the root; large vectors", broadcast_scatter },
     { TUTTI_BARRIER, "exchange", "a word from each to each: one round; few members", barrier_exchange },
     { TUTTI_BARRIER, "dissemination", "ceil(lg p) rounds; many members", barrier_dissemination },
+    { TUTTI_REDUCE, "flat", "all inputs to the root, which sums: one round, n (p-1) into the root; few members, small vectors", tutti_build_reduce_flat },
+    { TUTTI_REDUCE, "tree", "binomial, a block with the root in it at the root: ceil(lg p) rounds, n (p-1) in all; many members, small vectors",
+      tutti_build_reduce_tree, TUTTI_PARTIAL_SUMS },
+    { TUTTI_REDUCE, "direct", "reduce-scatter to the owners of slices, which send to the root: 2n (p-1)/p into the root; large vectors", tutti_build_reduce_direct },
+    { TUTTI_GATHER, "flat", "each part from its owner to the root", tutti_build_gather_flat },
+    { TUTTI_GATHER, "tree", "binomial: ceil(lg p) messages into the root; many members, small parts", tutti_build_gather_tree },
+    { TUTTI_SCATTER, "flat", "each part from the root to its owner", tutti_build_scatter_flat },
+    { TUTTI_SCATTER, "tree", "binomial: ceil(lg p) messages out of the root; many members, small parts", tutti_build_scatter_tree },
+    { TUTTI_ALLTOALL, "direct", "each part to its member, all at once; up to 64 members", tutti_build_alltoall_direct },
+    { TUTTI_ALLTOALL, "pairwise", "p - 1 rounds of one message out and one in; many members", tutti_build_alltoall_pairwise },
     { TUTTI_BARRIER, NULL, NULL, NULL },
 };
 
 const char *tutti_collective_name(tutti_collective kind)
 {
-    static const char *const names[TUTTI_COLLECTIVES] = { "all-reduce", "reduce-scatter", "all-gather", "broadcast", "barrier" };
+    static const char *const names[TUTTI_COLLECTIVES] = { "all-reduce", "reduce-scatter", "all-gather", "broadcast", "barrier", "reduce", "gather", "scatter",
+                                                          "all-to-all" };
 
     return names[kind];
+}
+
+size_t tutti_counts_of(tutti_collective kind, int size)
+{
+    switch (kind) {
+    case TUTTI_REDUCE_SCATTER:
+    case TUTTI_ALLGATHER:
+    case TUTTI_GATHER:
+    case TUTTI_SCATTER:
+        return (size_t)size;
+    case TUTTI_ALLTOALL:
+        return 2 * (size_t)size;
+    case TUTTI_ALLREDUCE:
+    case TUTTI_BROADCAST:
+    case TUTTI_BARRIER:
+    case TUTTI_REDUCE:
+        break;
+    }
+    return 0;
 }
 
 int tutti_algorithm_find(tutti_collective kind, const char *name)
@@ -364,6 +330,16 @@ int tutti_algorithm_choose(tutti_collective kind, int size, size_t count)
         break;
     case TUTTI_BARRIER:
         name = few ? "exchange" : "dissemination";
+        break;
+    case TUTTI_REDUCE:
+        name = small ? (few ? "flat" : "tree") : sliced ? "direct" : "tree";
+        break;
+    case TUTTI_GATHER:
+    case TUTTI_SCATTER:
+        name = few || !small ? "flat" : "tree";
+        break;
+    case TUTTI_ALLTOALL:
+        name = size <= 64 ? "direct" : "pairwise";
         break;
     case TUTTI_REDUCE_SCATTER:
     case TUTTI_ALLGATHER:

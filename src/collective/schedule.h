@@ -4,8 +4,9 @@
 
    A member sees three memories, all counted in elements of whatever type the call has:
 
-     VECTOR   x of all-reduce, broadcast and reduce-scatter; `all` of all-gather
-     PART     `mine` of reduce-scatter and all-gather
+     VECTOR   x of all-reduce, broadcast, reduce and reduce-scatter; `all` of all-gather, gather and scatter (of these two on the root
+              only); `in` of all-to-all
+     PART     `mine` of reduce-scatter, all-gather, gather and scatter; `out` of all-to-all
      SCRATCH  `scratch` elements, contents undefined at the start
 
    and five kinds of steps, performed in order:
@@ -23,8 +24,10 @@
 #define TUTTI_COLLECTIVE_SCHEDULE_H
 #include "tutti/base.h"
 
-typedef enum { TUTTI_ALLREDUCE, TUTTI_REDUCE_SCATTER, TUTTI_ALLGATHER, TUTTI_BROADCAST, TUTTI_BARRIER } tutti_collective;
-#define TUTTI_COLLECTIVES 5
+typedef enum {
+    TUTTI_ALLREDUCE, TUTTI_REDUCE_SCATTER, TUTTI_ALLGATHER, TUTTI_BROADCAST, TUTTI_BARRIER, TUTTI_REDUCE, TUTTI_GATHER, TUTTI_SCATTER, TUTTI_ALLTOALL
+} tutti_collective;
+#define TUTTI_COLLECTIVES 9
 
 typedef enum { TUTTI_VECTOR, TUTTI_PART, TUTTI_SCRATCH } tutti_place;
 typedef struct tutti_ref {
@@ -42,17 +45,21 @@ typedef struct tutti_step {
     size_t first, n;        /* WAIT: requests; SUM: terms */
 } tutti_step;
 
-/* What fixes a list. count: elements of x for all-reduce and broadcast, of one part for reduce-scatter and all-gather, 0 for a barrier. */
+/* What fixes a list. count: elements of x for all-reduce, broadcast and reduce, of one part for the kinds with parts, 0 for a barrier.
+   counts: parts of their own lengths, counts[j] is member j's, all back to back; then `count` is their sum. Of an all-to-all it is first what I send to each
+   member, then what I receive of each, and `count` is 0, since sums differ. With counts an empty part is a message too: who thinks it is not empty hears it. */
 typedef struct tutti_schedule_key {
     tutti_collective kind;
     int algorithm;          /* row of tutti_algorithms */
     int size, index;
-    int root;               /* the member that kind or algorithm singles out: a broadcast's root, the straggler; else 0 */
+    int root;               /* the member that kind or algorithm singles out: the root, the straggler; else 0 */
     size_t count;
+    const size_t *counts;   /* NULL: equal parts. Borrowed; in a schedule's own key it is the schedule's copy */
 } tutti_schedule_key;
 
 typedef struct tutti_schedule {
     tutti_schedule_key key;
+    size_t *counts;         /* what key.counts points to */
     tutti_step *steps;
     tutti_ref *terms;
     size_t n_steps, n_terms, requests, scratch;
@@ -66,7 +73,8 @@ typedef struct tutti_schedule {
 enum {
     TUTTI_ANY_ORDER = 1,    /* sums of an order of its own, the same on all members; only on request: order=any */
     TUTTI_POWER_OF_TWO = 2, /* serves such groups only */
-    TUTTI_SINGLES_OUT = 4   /* has a straggler */
+    TUTTI_SINGLES_OUT = 4,  /* has a straggler */
+    TUTTI_PARTIAL_SUMS = 8  /* sends sums of some members: not for types whose sums are rounded once at the end (16 bits) */
 };
 typedef struct tutti_builder tutti_builder;
 typedef struct tutti_algorithm {
@@ -89,6 +97,8 @@ int tutti_algorithm_choose(tutti_collective kind, int size, size_t count);
 tutti_status tutti_schedule_open(tutti_schedule **out, const tutti_schedule_key *key, tutti_error *err);
 void tutti_schedule_close(tutti_schedule *s);
 
+/* How many counts a key of this kind has, if it has any; 0: the kind has no parts. */
+size_t tutti_counts_of(tutti_collective kind, int size);
 /* First element of slice i of [0, count) cut for `size` owners; slice `size` gives count. Cuts lie at multiples of 16 elements (a
    64-byte line of floats), so that two owners never write one line of an aligned vector; small vectors leave late owners nothing. */
 size_t tutti_slice(size_t count, int size, int i);

@@ -3,18 +3,26 @@
    it). DESIGN, "shm"; the sheet on collectives, "Shared-memory all-reduce".
 
    Small (at most 1024 elements): each member's input travels in its entry of the board and everybody computes alone: one
-   synchronisation, latency about p cache-line transfers.
+   synchronisation. Bound: the latency of a line from each member to each other (up to 24 bytes), then of n bytes more in a row.
 
    Large all-reduce: every member announces where its vector lies; each adds its slice of all p vectors in tiles that fit the caches
    and writes the finished tile into all p vectors; when all are through, everybody's vector is complete: two
    synchronisations, no scratch memory. Writing to all was chosen over "everybody fetches the finished slices": the tile's lines of all
    vectors have just been read, so the writes need no second trip to memory (p n read and p n written, against 2 p n read
-   with the fetch), and nobody has to wait until others have fetched. It is safe because in this phase only I read those ranges.
+   with the fetch), and nobody has to wait until others have fetched. It is safe because in this phase only I read those ranges. Bound: p n bytes
+   read and p n written by p members, from the second cache, the third or memory, as large as the vectors are.
 
    A vector outside of windows passes through a stage, two halves in the member's board window: chunk c in half c mod 2. One
    synchronisation a chunk: phase c + 1 says "my results of chunk c - 1 are written and my input of chunk c is there", so copying in and
    out overlaps with the others' adding. Members with a vector in a window join without copies. Whoever has neither (all
-   stages in use) says so, and all take to messages together: nobody ever waits for a stage. */
+   stages in use) says so, and all take to messages together: nobody ever waits for a stage.
+
+   Bound: n bytes read and n written of memory a member, n copied into a stage and out of it, and of the lines of the stages (p - 1)/p read from another core
+   twice. Two members who each added all of the other's stage to their own vector instead, one synchronisation a chunk and nothing written back, were slower wherever
+   it was measured (64 KiB: 2 to 4 times, 1 MiB: up to 5 times, where cores are far apart): lines fresh in another core's cache come slowly, and that moves all of
+   them at once.
+
+   bench/limits/shm_limit.c does both without groups, tags, types or deaths; bench compares. */
 #include "board.h"
 #include <string.h>
 
@@ -24,7 +32,7 @@ typedef struct meeting {
     const tutti_call *call;
     tutti_world *world;
     int size, index;
-    tutti_announcement said;                    /* what I announce if the vectors are large */
+    tutti_where where;                          /* what I announce if the vectors are large */
     tutti_entry *entries[TUTTI_BOARD_MEMBERS];  /* [index]: mine; nobody else's once the others may have cleared it */
     unsigned char *base[TUTTI_BOARD_MEMBERS];   /* start of the vector or stage of each */
     bool staged[TUTTI_BOARD_MEMBERS];
@@ -46,14 +54,17 @@ static tutti_status meet(meeting *m)
 {
     tutti_status status = TUTTI_OK;
 
+    for (int k = 1; k < m->size; k++)
+        m->entries[(m->index + k) % m->size] = tutti_board_glance(m->call, (m->index + k) % m->size, false);
+    tutti_board_tell(m->call);
     for (int k = 1; k < m->size; k++) {
         const int j = (m->index + k) % m->size;
-        TUTTI_TRY(tutti_board_find(m->call, j, &m->entries[j], m->err));
+        if (m->entries[j] == NULL && (m->entries[j] = tutti_board_glance(m->call, j, true)) == NULL)
+            TUTTI_TRY(tutti_board_find(m->call, j, &m->entries[j], m->err));
     }
     for (int j = 0; j < m->size && status == TUTTI_OK; j++)
         if (j != m->index)
-            status = tutti_call_compare(m->call, tutti_call_rank(m->call, j), m->entries[j]->said.what, m->entries[j]->said.count,
-                                        m->entries[j]->said.shape, m->err);
+            status = tutti_call_compare(m->call, tutti_call_rank(m->call, j), m->entries[j]->what, m->entries[j]->count, m->entries[j]->shape, m->err);
     return status;
 }
 
@@ -64,20 +75,22 @@ static void part_company(const meeting *m)
             tutti_board_clear(m->call, j, m->entries[j]);
 }
 
-static tutti_status follow_all(const meeting *m, uint32_t phase)
+/* Advances to the phase and waits until all others have reached it. */
+static tutti_status advance_all(const meeting *m, uint32_t phase)
 {
+    bool all = true;
+
+    tutti_board_advance(m->entries[m->index], phase);
+    for (int k = 1; k < m->size; k++)
+        all = tutti_board_glance_phase(m->call, m->entries[(m->index + k) % m->size], phase, false) && all;
+    tutti_board_tell(m->call);
     for (int k = 1; k < m->size; k++) {
         const int j = (m->index + k) % m->size;
+        if (!all)
+            (void)tutti_board_glance_phase(m->call, m->entries[j], phase, true);
         TUTTI_TRY(tutti_board_follow(m->call, j, m->entries[j], phase, m->err));
     }
     return TUTTI_OK;
-}
-
-static tutti_announcement announcement(const tutti_call *call)
-{
-    const tutti_announcement said = { .what = tutti_call_what(call), .shape = tutti_call_shape(call), .count = call->count, .weight = call->weight };
-
-    return said;
 }
 
 /* ---- small ---- */
@@ -102,15 +115,19 @@ static bool is_small(const tutti_call *call)
 static tutti_status small_broadcast(meeting *m)
 {
     const tutti_call *call = m->call;
-    const tutti_announcement said = announcement(call);
     const size_t bytes = call->count * call->element;
     tutti_entry *root;
     tutti_status status;
 
-    if (call->group->index == call->root)
-        return tutti_board_publish(call, &said, call->vector, bytes, &root, m->err);
-    TUTTI_TRY(tutti_board_find(call, call->root, &root, m->err));
-    status = tutti_call_compare(call, tutti_call_rank(call, call->root), root->said.what, root->said.count, root->said.shape, m->err);
+    if (call->group->index == call->root) {
+        status = tutti_board_publish(call, NULL, call->vector, bytes, &root, m->err);
+        tutti_board_tell(call);
+        return status;
+    }
+    root = tutti_board_glance(call, call->root, true);
+    if (root == NULL)
+        TUTTI_TRY(tutti_board_find(call, call->root, &root, m->err));
+    status = tutti_call_compare(call, tutti_call_rank(call, call->root), root->what, root->count, root->shape, m->err);
     if (status == TUTTI_OK)
         tutti_reduce_copy(root->payload, call->vector, bytes);
     tutti_board_clear(call, call->root, root);
@@ -141,7 +158,6 @@ static void small_finish(const meeting *m)
 static tutti_status small(meeting *m)
 {
     const tutti_call *call = m->call;
-    const tutti_announcement said = announcement(call);
     tutti_status status;
     size_t count;
     const unsigned char *from = input(call, &count);
@@ -150,21 +166,22 @@ static tutti_status small(meeting *m)
         return small_broadcast(m);
     if (call->weight != 1.0)
         tutti_reduce_scale(m->world->device, call->dtype, count, call->weight, call->vector);
-    TUTTI_TRY(tutti_board_publish(call, &said, from, count * call->element, &m->entries[m->index], m->err));
+    TUTTI_TRY(tutti_board_publish(call, NULL, from, count * call->element, &m->entries[m->index], m->err));
     status = meet(m);
     if (status == TUTTI_OK)
         small_finish(m);
     if (status == TUTTI_OK || status == TUTTI_ERR_STATE)
         part_company(m);
+    tutti_board_prepare(call);
     return status;
 }
 
 /* ---- large ---- */
 
 /* Mine from my own memory: when the others take to messages they clear my entry at once, and another thread of mine may fill it. */
-static const tutti_announcement *said_of(const meeting *m, int j)
+static const tutti_where *where_of(const meeting *m, int j)
 {
-    return j == m->index ? &m->said : &m->entries[j]->said;
+    return j == m->index ? &m->where : &m->entries[j]->where;
 }
 
 static void take_bases(meeting *m, tutti_status *status, size_t bytes, bool *all_reach, bool *any_staged)
@@ -172,16 +189,16 @@ static void take_bases(meeting *m, tutti_status *status, size_t bytes, bool *all
     *all_reach = true;
     *any_staged = m->weighted = false;
     for (int j = 0; j < m->size; j++) {
-        const tutti_announcement *said = said_of(m, j);
-        if (said->reach == TUTTI_REACH_NONE)
+        const tutti_where *where = where_of(m, j);
+        if (where->reach == TUTTI_REACH_NONE)
             *all_reach = false;
-        m->staged[j] = said->reach == TUTTI_REACH_STAGE;
+        m->staged[j] = where->reach == TUTTI_REACH_STAGE;
         *any_staged = *any_staged || m->staged[j];
-        m->weights[j] = said->weight;
-        m->weighted = m->weighted || said->weight != 1.0;
+        m->weights[j] = where->weight;
+        m->weighted = m->weighted || where->weight != 1.0;
     }
     for (int j = 0; j < m->size && *all_reach && *status == TUTTI_OK; j++)
-        *status = tutti_board_reach(m->call, j, said_of(m, j), bytes, &m->base[j], m->err);
+        *status = tutti_board_reach(m->call, j, where_of(m, j), bytes, &m->base[j], m->err);
 }
 
 static unsigned char *chunk_of(const meeting *m, int j, size_t c, size_t chunk_bytes)
@@ -229,8 +246,7 @@ static tutti_status allreduce_chunks(meeting *m, size_t chunk)
     for (size_t c = 1; c <= chunks; c++) {
         if (c < chunks && staged)
             tutti_reduce_copy(call->vector + c * chunk * element, chunk_of(m, m->index, c, 0), chunk_count(call, c, chunk) * element);
-        tutti_board_advance(call, m->entries[m->index], (uint32_t)c + 1);
-        TUTTI_TRY(follow_all(m, (uint32_t)c + 1));
+        TUTTI_TRY(advance_all(m, (uint32_t)c + 1));
         if (c < chunks)
             add_slices(m, c, chunk, chunk_count(call, c, chunk));
         if (staged)
@@ -253,8 +269,7 @@ static tutti_status large_reduce_scatter(meeting *m)
         tutti_reduce_tree(m->world->device, call->dtype, call->op, n, m->size, terms, m->weighted ? m->weights : NULL,
                           call->part + first * element);
     }
-    tutti_board_advance(call, m->entries[m->index], 2); /* I have read */
-    return follow_all(m, 2);
+    return advance_all(m, 2); /* I have read */
 }
 
 static tutti_status large_allgather(meeting *m)
@@ -265,8 +280,7 @@ static tutti_status large_allgather(meeting *m)
         const int j = (m->index + k) % m->size;
         tutti_reduce_copy(m->base[j], m->call->vector + (size_t)j * bytes, bytes);
     }
-    tutti_board_advance(m->call, m->entries[m->index], 2); /* I have read */
-    return follow_all(m, 2);
+    return advance_all(m, 2); /* I have read */
 }
 
 /* As the list "scatter": virtual index v fetches slice v from the root, then the others' slices from their owners. */
@@ -279,15 +293,15 @@ static tutti_status large_broadcast(meeting *m)
         const size_t first = tutti_slice(call->count, p, v) * call->element, end = tutti_slice(call->count, p, v + 1) * call->element;
         tutti_reduce_copy(m->base[root] + first, call->vector + first, end - first);
     }
-    tutti_board_advance(call, m->entries[m->index], 2); /* my slice is there */
+    tutti_board_advance(m->entries[m->index], 2); /* my slice is there */
+    tutti_board_tell(call);
     for (int k = 1; k < p && v != 0; k++) {
         const int w = (v + k) % p, j = (w + root) % p;
         const size_t first = tutti_slice(call->count, p, w) * call->element, end = tutti_slice(call->count, p, w + 1) * call->element;
         TUTTI_TRY(tutti_board_follow(call, j, m->entries[j], 2, m->err));
         tutti_reduce_copy(m->base[j] + first, call->vector + first, end - first);
     }
-    tutti_board_advance(call, m->entries[m->index], 3); /* I have read */
-    return follow_all(m, 3);
+    return advance_all(m, 3); /* I have read */
 }
 
 static tutti_status large(meeting *m, bool *handled, int *stage)
@@ -296,22 +310,22 @@ static tutti_status large(meeting *m, bool *handled, int *stage)
     const size_t stage_chunk = TUTTI_STAGE_BYTES / call->element;
     const unsigned char *shown = call->kind == TUTTI_ALLGATHER ? call->part : call->vector;
     const size_t bytes = call->count * call->element * (call->kind == TUTTI_REDUCE_SCATTER ? (size_t)m->size : 1);
-    tutti_announcement *said = &m->said;
+    tutti_where *where = &m->where;
     int window;
     bool all_reach, any_staged;
     tutti_status status;
 
-    *said = announcement(call);
-    window = tutti_windows_find(m->world, shown, bytes, &said->offset);
+    where->weight = call->weight;
+    window = tutti_windows_find(m->world, shown, bytes, &where->offset);
     if (window >= 0) {
-        said->reach = TUTTI_REACH_WINDOW;
-        said->window = (uint32_t)window;
+        where->reach = TUTTI_REACH_WINDOW;
+        where->window = (uint32_t)window;
     } else if (call->kind == TUTTI_ALLREDUCE && (*stage = tutti_board_stage_take(m->world->board)) >= 0) {
-        said->reach = TUTTI_REACH_STAGE;
-        said->offset = (uint64_t)*stage;
+        where->reach = TUTTI_REACH_STAGE;
+        where->offset = (uint64_t)*stage;
         tutti_reduce_copy(call->vector, m->world->board->mine->stages[*stage][0], chunk_count(call, 0, stage_chunk) * call->element);
     }
-    TUTTI_TRY(tutti_board_publish(call, said, NULL, 0, &m->entries[m->index], m->err));
+    TUTTI_TRY(tutti_board_publish(call, where, NULL, 0, &m->entries[m->index], m->err));
     status = meet(m);
     if (status == TUTTI_ERR_STATE) { /* everybody has heard of the disagreement, or will */
         part_company(m);
@@ -337,6 +351,21 @@ static tutti_status large(meeting *m, bool *handled, int *stage)
     return status;
 }
 
+bool tutti_window_listless(const tutti_call *call)
+{
+    return is_small(call) && (call->kind == TUTTI_ALLREDUCE || call->kind == TUTTI_BARRIER) && strcmp(tutti_algorithms[call->algorithm].name, "exchange") == 0;
+}
+
+/* s NULL: of an exchange, all to each. */
+static void account(const tutti_call *call, const tutti_schedule *s)
+{
+    if (s != NULL)
+        tutti_call_account(call, s);
+    for (int j = 0; j < call->group->size && s == NULL && !call->group->uncounted; j++)
+        if (j != call->group->index)
+            tutti_world_account(call->group->world, tutti_call_rank(call, j), call->count * call->element, 1);
+}
+
 tutti_status tutti_window_run(const tutti_call *call, const tutti_schedule *s, bool *handled, tutti_error *err)
 {
     tutti_error own = { .rank = -1 };
@@ -351,6 +380,6 @@ tutti_status tutti_window_run(const tutti_call *call, const tutti_schedule *s, b
     if (status == TUTTI_OK)
         tutti_board_stage_give(m.world->board, stage);
     if (status == TUTTI_OK && *handled)
-        tutti_call_account(call, s);
+        account(call, s);
     return status;
 }

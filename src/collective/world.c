@@ -208,6 +208,7 @@ void tutti_world_close(tutti_world *world)
         world->ops->close(world->transport);
     tutti_device_close(world->device);
     tutti_cache_close(world);
+    tutti_table_close(world);
     tutti_monitor_close(world->monitor);
     if (world->owns_rt)
         tutti_runtime_close(world->rt);

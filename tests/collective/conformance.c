@@ -4,8 +4,8 @@
 #include "conformance_internal.h"
 #include <sys/mman.h>
 
-static const int sizes[] = { 1, 2, 3, 4, 5, 7, 8, 11, 16 };
-#define LARGE 100001
+static const int sizes[] = { 1, 2, 3, 4, 5, 7, 8, 11, 16, 17 };
+#define LARGE 100003
 
 void run_ranks(under_test *t, int p, tutti_status (*rank_main)(tutti_world *, void *, tutti_error *))
 {
@@ -48,15 +48,18 @@ unsigned char *vector_of(const rank_memory *m, memory_kind kind, int rank, size_
 }
 
 /* What this rank has sent to each other one since the last call must be what the list says. */
-static tutti_status check_traffic(const tutti_group *g, tutti_collective kind, size_t count, int root, size_t element, uint64_t *bytes_before,
-                                  uint64_t *messages_before, tutti_error *err)
+tutti_status check_traffic(const tutti_group *g, tutti_collective kind, size_t count, const size_t *counts, int root, tutti_dtype dtype, counts_sent *sent,
+                           tutti_error *err)
 {
+    const size_t element = tutti_dtype_bytes(dtype);
     tutti_schedule *list;
     int row, straggler;
 
     TUTTI_TRY(tutti_algorithm_wished(g->algorithm, kind, g->size, &row, &straggler, err));
-    row = row >= 0 ? row : tutti_algorithm_choose(kind, g->size, count);
-    const tutti_schedule_key key = { kind, row, g->size, g->index, straggler >= 0 ? straggler : root, count };
+    row = row >= 0 ? row : tutti_algorithm_choose(kind, g->size, counts != NULL ? count / (size_t)g->size : count);
+    if ((dtype == TUTTI_BF16 || dtype == TUTTI_F16) && (tutti_algorithms[row].traits & TUTTI_PARTIAL_SUMS) != 0)
+        row = tutti_algorithm_find(kind, "direct");
+    const tutti_schedule_key key = { kind, row, g->size, g->index, straggler >= 0 ? straggler : root, count, counts };
     TUTTI_TRY(tutti_schedule_open(&list, &key, err));
     for (int j = 0; j < g->size; j++) {
         const int rank = g->ranks != NULL ? g->ranks[j] : j;
@@ -65,15 +68,15 @@ static tutti_status check_traffic(const tutti_group *g, tutti_collective kind, s
             continue;
         tutti_schedule_sent(list, j, &elements, &messages);
         tutti_world_sent(g->world, rank, &bytes_now, &messages_now);
-        if (bytes_now - bytes_before[rank] != elements * element || messages_now - messages_before[rank] != messages) {
+        if (bytes_now - sent->bytes[rank] != elements * element || messages_now - sent->messages[rank] != messages) {
             tutti_schedule_close(list);
             return tutti_fail(err, TUTTI_ERR_NUMBER, 0, "%s '%s' of %zu over %d: index %d sent %d %llu bytes in %llu messages, the list says %llu in %llu",
                               tutti_collective_name(kind), tutti_algorithms[row].name, count, g->size, g->index, j,
-                              (unsigned long long)(bytes_now - bytes_before[rank]), (unsigned long long)(messages_now - messages_before[rank]),
+                              (unsigned long long)(bytes_now - sent->bytes[rank]), (unsigned long long)(messages_now - sent->messages[rank]),
                               (unsigned long long)(elements * element), (unsigned long long)messages);
         }
-        bytes_before[rank] = bytes_now;
-        messages_before[rank] = messages_now;
+        sent->bytes[rank] = bytes_now;
+        sent->messages[rank] = messages_now;
     }
     tutti_schedule_close(list);
     return TUTTI_OK;
@@ -103,17 +106,17 @@ tutti_status one_allreduce(tutti_group *g, const rank_memory *m, counts_sent *se
           g->algorithm != NULL ? g->algorithm : "(chosen)", count, tutti_dtype_name(dtype), op, memory_names[kind], g->size, where, rank);
     for (int k = 0; k < 64; k++)
         CHECK(x[count * element + (size_t)k] == 0xa5, "all-reduce of %zu %s writes behind the vector", count, tutti_dtype_name(dtype));
-    return check_traffic(g, TUTTI_ALLREDUCE, count, 0, element, sent->bytes, sent->messages, err);
+    return check_traffic(g, TUTTI_ALLREDUCE, count, NULL, 0, dtype, sent, err);
 }
 
 static const char *const algorithms[] = { NULL, "exchange", "doubling", "tree", "direct", "halving" };
-#define HALVING 5 /* needs a power of two */
+enum { DOUBLING = 2, TREE = 3, HALVING = 5 /* needs a power of two */ };
 
 static tutti_status allreduce_small_main(tutti_world *world, void *arg, tutti_error *err)
 {
     under_test *t = arg;
     const size_t p = (size_t)t->p, counts[] = { 0, 1, 2, p - 1, p, p + 1, 7 * p + 3 };
-    static const tutti_dtype dtypes[] = { TUTTI_F32, TUTTI_F64, TUTTI_I32, TUTTI_I64 };
+    static const tutti_dtype dtypes[] = { TUTTI_F32, TUTTI_F64, TUTTI_BF16, TUTTI_F16, TUTTI_I32, TUTTI_I64, TUTTI_U8 };
     tutti_group g = tutti_group_workers(world, 1);
     counts_sent sent;
     rank_memory m;
@@ -123,11 +126,12 @@ static tutti_status allreduce_small_main(tutti_world *world, void *arg, tutti_er
     for (size_t c = 0; c < TUTTI_LENGTH(counts); c++)
         for (size_t d = 0; d < TUTTI_LENGTH(dtypes); d++)
             for (int op = TUTTI_SUM; op <= VALUES_WEIGHTED; op++) {
-                if ((op == TUTTI_MEAN && d >= 2) || (op == VALUES_WEIGHTED && d > 0))
+                if ((op == TUTTI_MEAN && d >= 4) || (op == VALUES_WEIGHTED && d > 0))
                     continue;
                 values_reduce(dtypes[d], op, 1, t->p, NULL, 0, counts[c], m.expected);
                 for (size_t a = 0; a < TUTTI_LENGTH(algorithms); a++) {
-                    if (a == HALVING && (t->p & (t->p - 1)) != 0)
+                    const bool partial = a == DOUBLING || a == TREE || a == HALVING, narrow = dtypes[d] == TUTTI_BF16 || dtypes[d] == TUTTI_F16;
+                    if ((a == HALVING && (t->p & (t->p - 1)) != 0) || (partial && narrow))
                         continue;
                     g.algorithm = algorithms[a];
                     /* every memory meets every algorithm, over the counts */
@@ -215,7 +219,7 @@ static tutti_status one_reduce_scatter(tutti_group *g, const rank_memory *m, cou
     values_reduce(dtype, op, 2, g->size, g->ranks, (size_t)g->index * count, count, m->expected);
     CHECK(values_equal(dtype, mine, m->expected, count, &where), "reduce-scatter of %zu %s a part, operation %d, %s memory, %d members: element %zu is wrong",
           count, tutti_dtype_name(dtype), op, memory_names[kind], g->size, where);
-    return check_traffic(g, TUTTI_REDUCE_SCATTER, count, 0, element, sent->bytes, sent->messages, err);
+    return check_traffic(g, TUTTI_REDUCE_SCATTER, count, NULL, 0, dtype, sent, err);
 }
 
 static tutti_status one_allgather(tutti_group *g, const rank_memory *m, counts_sent *sent, tutti_dtype dtype, size_t count, memory_kind kind, bool own_part,
@@ -235,7 +239,7 @@ static tutti_status one_allgather(tutti_group *g, const rank_memory *m, counts_s
               "all-gather of %zu %s a part, %s memory, %d members: element %zu of part %d is wrong", count, tutti_dtype_name(dtype), memory_names[kind],
               g->size, where, j);
     }
-    return check_traffic(g, TUTTI_ALLGATHER, count, 0, element, sent->bytes, sent->messages, err);
+    return check_traffic(g, TUTTI_ALLGATHER, count, NULL, 0, dtype, sent, err);
 }
 
 tutti_status one_broadcast(tutti_group *g, const rank_memory *m, counts_sent *sent, tutti_dtype dtype, size_t count, int root, memory_kind kind,
@@ -251,7 +255,7 @@ tutti_status one_broadcast(tutti_group *g, const rank_memory *m, counts_sent *se
     values_fill(dtype, TUTTI_SUM, 4, root_rank, 0, count, m->expected);
     CHECK(values_equal(dtype, x, m->expected, count, &where), "broadcast '%s' of %zu %s from %d, %s memory, %d members: element %zu is wrong",
           g->algorithm != NULL ? g->algorithm : "(chosen)", count, tutti_dtype_name(dtype), root, memory_names[kind], g->size, where);
-    return check_traffic(g, TUTTI_BROADCAST, count, root, element, sent->bytes, sent->messages, err);
+    return check_traffic(g, TUTTI_BROADCAST, count, NULL, root, dtype, sent, err);
 }
 
 static tutti_status other_kinds_main(tutti_world *world, void *arg, tutti_error *err)
@@ -287,7 +291,7 @@ static tutti_status other_kinds_main(tutti_world *world, void *arg, tutti_error 
         atomic_fetch_add(entered, 1);
         TUTTI_TRY(tutti_barrier(&g, err));
         CHECK(atomic_load(entered) >= round * t->p, "a barrier of %d ranks let somebody through", t->p);
-        TUTTI_TRY(check_traffic(&g, TUTTI_BARRIER, 0, 0, 1, sent.bytes, sent.messages, err));
+        TUTTI_TRY(check_traffic(&g, TUTTI_BARRIER, 0, NULL, 0, TUTTI_U8, &sent, err));
     }
     memory_close(&m);
     return TUTTI_OK;
@@ -486,7 +490,7 @@ tutti_status collective_conformance_rank(tutti_world *world, tutti_error *err)
 {
     /* leaving_main last: rank 1 goes. */
     static tutti_status (*const mains[])(tutti_world *, void *, tutti_error *) = {
-        ports_main, allreduce_small_main, allreduce_large_main, other_kinds_main, lanes_main, own_order_main, repeat_main, double_main, again_main, common_main,
+        ports_main, allreduce_small_main, allreduce_large_main, other_kinds_main, parts_main, large_parts_main, table_main, lanes_main, own_order_main, repeat_main, double_main, again_main, common_main,
         leaving_main,
     };
     static under_test t;
@@ -510,6 +514,13 @@ int collective_conformance(const tutti_transport_ops *ops, const char *spec)
         cmocka_unit_test(every_large_allreduce_gives_the_trees_bits),
         cmocka_unit_test(the_other_collectives_are_exact_too),
         cmocka_unit_test(subgroups_in_odd_orders_sum_in_their_own_order),
+        cmocka_unit_test(reductions_parts_and_all_to_all_are_exact),
+        cmocka_unit_test(large_parts_are_exact),
+        cmocka_unit_test(subgroups_have_parts_too),
+        cmocka_unit_test(members_with_other_counts_are_told_by_name),
+        cmocka_unit_test(wrong_parts_are_refused_with_a_sentence),
+        cmocka_unit_test(a_table_changes_the_way_and_not_the_bits),
+        cmocka_unit_test(tables_that_differ_or_are_wrong_are_refused),
         cmocka_unit_test(two_threads_with_keys_in_different_orders_do_not_meet),
         cmocka_unit_test(orders_of_their_own_give_exact_integers_and_equal_bits),
         cmocka_unit_test(two_hundred_repetitions_give_equal_bits_on_all_ranks),

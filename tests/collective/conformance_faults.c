@@ -78,7 +78,7 @@ static tutti_status usage_main(tutti_world *world, void *arg, tutti_error *err)
     (void)arg;
     g.algorithm = "bulter";
     CHECK(tutti_allreduce(&g, TUTTI_SUM, tutti_f32(NULL, x, 8), &e) == TUTTI_ERR_USAGE && strstr(e.text, "'bulter'") != NULL &&
-          strstr(e.text, "exchange, doubling, tree, direct, halving, ring, stragglar, stragglar-greedy, flat, scatter, dissemination, window") != NULL, "unknown algorithm: %s", e.text);
+          strstr(e.text, "exchange, doubling, tree, direct, halving, ring, stragglar, stragglar-greedy, flat, scatter, dissemination, pairwise, window") != NULL, "unknown algorithm: %s", e.text);
     for (size_t k = 0; k < TUTTI_LENGTH(wishes); k++) {
         g.algorithm = wishes[k].algorithm;
         CHECK(tutti_allreduce(&g, TUTTI_SUM, tutti_f32(NULL, x, 8), &e) == TUTTI_ERR_USAGE && strstr(e.text, wishes[k].sentence) != NULL, "'%s': %s",
@@ -93,7 +93,12 @@ static tutti_status usage_main(tutti_world *world, void *arg, tutti_error *err)
     if (me != 1)
         CHECK(tutti_barrier(&strange, &e) == TUTTI_ERR_USAGE && strstr(e.text, "not a member") != NULL, "stranger: %s", e.text);
     CHECK(tutti_allreduce(&g, TUTTI_MEAN, tutti_host(n, 4, TUTTI_I32), &e) == TUTTI_ERR_USAGE && strstr(e.text, "F32 or F64") != NULL, "mean: %s", e.text);
-    CHECK(tutti_allreduce(&g, TUTTI_SUM, tutti_host(n, 4, TUTTI_BF16), &e) == TUTTI_ERR_USAGE && strstr(e.text, "BF16") != NULL, "BF16: %s", e.text);
+    g.algorithm = "doubling";
+    CHECK(tutti_allreduce(&g, TUTTI_SUM, tutti_host(n, 4, TUTTI_BF16), &e) == TUTTI_ERR_USAGE &&
+          strstr(e.text, "all-reduce 'doubling' sends partial sums, which BF16 would round on their way; 'direct'") != NULL, "BF16: %s", e.text);
+    g.algorithm = "halving";
+    CHECK(tutti_allreduce(&g, TUTTI_MAX, tutti_host(n, 4, TUTTI_F16), &e) == TUTTI_ERR_USAGE && strstr(e.text, "F16") != NULL, "F16: %s", e.text);
+    g.algorithm = NULL;
     CHECK(tutti_allreduce(&g, (tutti_reduction)9, tutti_host(n, 4, TUTTI_I32), &e) == TUTTI_ERR_USAGE, "operation 9: %s", e.text);
     CHECK(tutti_allreduce_weighted(&g, 1, tutti_host(x, 4, TUTTI_F64), &e) == TUTTI_ERR_USAGE, "weighted F64: %s", e.text);
     CHECK(tutti_allgather(&g, tutti_f32(NULL, x, 3), tutti_f32(NULL, x, 8), &e) == TUTTI_ERR_USAGE && strstr(e.text, "equal parts") != NULL, "parts: %s", e.text);

@@ -1,4 +1,5 @@
-/* conformance_internal.h: what the files of the suite share. conformance.c: collectives and their bits and bytes; conformance_faults.c: ports, wrong
+/* conformance_internal.h: what the files of the suite share. conformance.c: collectives and their bits and bytes; conformance_parts.c: those with a root or
+   with parts, tables; conformance_faults.c: ports, wrong
    calls, disagreement, death. Ranks are not cmocka's thread: they report failures as a status and a sentence. */
 #ifndef TUTTI_TESTS_CONFORMANCE_INTERNAL_H
 #define TUTTI_TESTS_CONFORMANCE_INTERNAL_H
@@ -18,7 +19,7 @@
             return tutti_fail(err, TUTTI_ERR_NUMBER, 0, __VA_ARGS__);           \
     } while (0)
 
-#define P_MAX 16
+#define P_MAX 17
 #define VECTOR_BYTES ((size_t)1 << 20)
 
 typedef struct under_test {
@@ -48,11 +49,25 @@ void run_ranks(under_test *t, int p, tutti_status (*rank_main)(tutti_world *, vo
 tutti_status memory_open(rank_memory *m, tutti_world *world, tutti_error *err);
 void memory_close(rank_memory *m);
 unsigned char *vector_of(const rank_memory *m, memory_kind kind, int rank, size_t element);
+tutti_status check_traffic(const tutti_group *g, tutti_collective kind, size_t count, const size_t *counts, int root, tutti_dtype dtype, counts_sent *sent,
+                           tutti_error *err);
 void take_counts(tutti_world *world, counts_sent *c);
 tutti_status one_allreduce(tutti_group *g, const rank_memory *m, counts_sent *sent, tutti_dtype dtype, int op, size_t count, memory_kind kind,
                            const unsigned char *expected, tutti_error *err);
 tutti_status one_broadcast(tutti_group *g, const rank_memory *m, counts_sent *sent, tutti_dtype dtype, size_t count, int root, memory_kind kind,
                            tutti_error *err);
+
+/* conformance_parts.c: tests, and rank mains that processes run too */
+tutti_status parts_main(tutti_world *world, void *arg, tutti_error *err);
+tutti_status large_parts_main(tutti_world *world, void *arg, tutti_error *err);
+tutti_status table_main(tutti_world *world, void *arg, tutti_error *err);
+void reductions_parts_and_all_to_all_are_exact(void **state);
+void large_parts_are_exact(void **state);
+void subgroups_have_parts_too(void **state);
+void members_with_other_counts_are_told_by_name(void **state);
+void wrong_parts_are_refused_with_a_sentence(void **state);
+void a_table_changes_the_way_and_not_the_bits(void **state);
+void tables_that_differ_or_are_wrong_are_refused(void **state);
 
 /* conformance_faults.c: tests, and rank mains that processes run too */
 tutti_status ports_main(tutti_world *world, void *arg, tutti_error *err);

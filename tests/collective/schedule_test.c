@@ -34,7 +34,8 @@ static void every_list_of_every_group_is_proved(void **state)
         for (size_t s = 0; s < TUTTI_LENGTH(sizes); s++) {
             const int p = sizes[s];
             const size_t counts[] = { 0, 1, 2, (size_t)p - 1, (size_t)p, (size_t)p + 1, (size_t)(7 * p + 3), (size_t)(33 * p) };
-            const bool special = tutti_algorithms[row].kind == TUTTI_BROADCAST || (tutti_algorithms[row].traits & TUTTI_SINGLES_OUT) != 0;
+            const tutti_collective of = tutti_algorithms[row].kind;
+            const bool special = of == TUTTI_BROADCAST || of == TUTTI_REDUCE || of == TUTTI_GATHER || of == TUTTI_SCATTER || (tutti_algorithms[row].traits & TUTTI_SINGLES_OUT) != 0;
             if (!tutti_algorithm_serves(row, p))
                 continue;
             for (size_t c = 0; c < TUTTI_LENGTH(counts); c++) {
@@ -148,7 +149,7 @@ static void slices_cover_the_vector_in_whole_lines(void **state)
 
 static void scratch_memory_of_direct_is_bounded(void **state)
 {
-    const tutti_collective kinds[] = { TUTTI_ALLREDUCE, TUTTI_REDUCE_SCATTER };
+    const tutti_collective kinds[] = { TUTTI_ALLREDUCE, TUTTI_REDUCE_SCATTER, TUTTI_REDUCE };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(kinds); k++)
@@ -181,6 +182,15 @@ static void the_choice_depends_on_kind_size_and_count(void **state)
     assert_string_equal(CHOSEN(TUTTI_BARRIER, 17, 0), "dissemination");
     assert_string_equal(CHOSEN(TUTTI_REDUCE_SCATTER, 5, 0), "direct");
     assert_string_equal(CHOSEN(TUTTI_ALLGATHER, 500, 1), "direct");
+    assert_string_equal(CHOSEN(TUTTI_REDUCE, 16, 1024), "flat");
+    assert_string_equal(CHOSEN(TUTTI_REDUCE, 17, 1024), "tree");
+    assert_string_equal(CHOSEN(TUTTI_REDUCE, 17, 1025), "direct");
+    assert_string_equal(CHOSEN(TUTTI_REDUCE, 100, 5000), "tree");
+    assert_string_equal(CHOSEN(TUTTI_GATHER, 17, 1024), "tree");
+    assert_string_equal(CHOSEN(TUTTI_GATHER, 17, 1025), "flat");
+    assert_string_equal(CHOSEN(TUTTI_SCATTER, 16, 1), "flat");
+    assert_string_equal(CHOSEN(TUTTI_ALLTOALL, 64, 1), "direct");
+    assert_string_equal(CHOSEN(TUTTI_ALLTOALL, 65, 1), "pairwise");
 }
 
 /* What leaves the one order of summation is never chosen, whatever the group and the count. */

@@ -24,6 +24,56 @@ static double real_at(int op, uint64_t h)
     return (double)(int32_t)(h >> 32 & 0xffffff00) * scales[h & 7];
 }
 
+/* 16-bit floats as a sign, `exponent` bits (bias 2^(exponent-1) - 1) and `fraction` bits: BF16 8 and 7, F16 5 and 10. Written with the C library's exact
+   ldexp and nearbyint, not with bits. */
+static double narrow_value(tutti_dtype dtype, uint16_t h)
+{
+    const int fraction = dtype == TUTTI_BF16 ? 7 : 10, exponent = 15 - fraction, bias = (1 << (exponent - 1)) - 1;
+    const int e = h >> fraction & ((1 << exponent) - 1), m = h & ((1 << fraction) - 1);
+    const double sign = h >> 15 ? -1 : 1;
+
+    if (e == (1 << exponent) - 1)
+        return m != 0 ? NAN : sign * INFINITY;
+    return sign * (e == 0 ? ldexp(m, 1 - bias - fraction) : ldexp(m + (1 << fraction), e - bias - fraction));
+}
+
+/* Nearest, of two equally near the even one. */
+static uint16_t narrow_from(tutti_dtype dtype, double x)
+{
+    const int fraction = dtype == TUTTI_BF16 ? 7 : 10, exponent = 15 - fraction, bias = (1 << (exponent - 1)) - 1;
+    const uint16_t sign = signbit(x) ? 0x8000 : 0, infinite = (uint16_t)(((1 << exponent) - 1) << fraction);
+    int e;
+    double m;
+
+    if (isnan(x))
+        return (uint16_t)(infinite | 1 << (fraction - 1));
+    if (x == 0 || isinf(x))
+        return (uint16_t)(sign | (x == 0 ? 0 : infinite));
+    e = ilogb(x) + bias < 1 ? 1 : ilogb(x) + bias;
+    m = nearbyint(ldexp(fabs(x), bias + fraction - e)); /* of the last place */
+    if (m >= ldexp(1, fraction + 1)) {
+        m /= 2;
+        e++;
+    }
+    if (e >= (1 << exponent) - 1)
+        return (uint16_t)(sign | infinite);
+    return (uint16_t)(sign | (m < ldexp(1, fraction) ? (int)m : (e << fraction) | ((int)m & ((1 << fraction) - 1))));
+}
+
+/* Bits: of many magnitudes, denormals, now and then one so large that sums overflow; NaN and zeros as for the larger types. */
+static uint16_t narrow_at(tutti_dtype dtype, int op, uint64_t h)
+{
+    const int fraction = dtype == TUTTI_BF16 ? 7 : 10, exponent = 15 - fraction, bias = (1 << (exponent - 1)) - 1;
+    const bool order = op == TUTTI_MAX || op == TUTTI_MIN;
+    const int e = h % 31 == 5 ? 0 : h % 97 == 3 ? (1 << exponent) - 2 : bias - 6 + (int)(h >> 20 & 15);
+
+    if (order && h % 61 == 0)
+        return (uint16_t)(((1 << exponent) - 1) << fraction | 1);
+    if (order && h % 7 == 0)
+        return h & 64 ? 0 : 0x8000;
+    return (uint16_t)((h >> 40 & 1) << 15 | (uint64_t)e << fraction | (h >> 44 & ((1u << fraction) - 1)));
+}
+
 void values_fill(tutti_dtype dtype, int op, uint64_t seed, int rank, size_t first, size_t count, void *out)
 {
     for (size_t k = 0; k < count; k++) {
@@ -37,7 +87,7 @@ void values_fill(tutti_dtype dtype, int op, uint64_t seed, int rank, size_t firs
         case TUTTI_F64: memcpy(to, &x, 8); break;
         case TUTTI_I32: memcpy(to, &small, 4); break;
         case TUTTI_I64: memcpy(to, &h, 8); break;
-        case TUTTI_BF16: case TUTTI_F16: memcpy(to, &h, 2); break;
+        case TUTTI_BF16: case TUTTI_F16: { const uint16_t narrow = narrow_at(dtype, op, h); memcpy(to, &narrow, 2); break; }
         case TUTTI_U8: memcpy(to, &h, 1); break;
         }
     }
@@ -70,6 +120,12 @@ TREE(f32, float, a + b)
 TREE(f64, double, a + b)
 TREE(i32, int32_t, (int32_t)((uint32_t)a + (uint32_t)b))
 TREE(i64, int64_t, (int64_t)((uint64_t)a + (uint64_t)b))
+TREE(u8, uint8_t, (uint8_t)(a + b))
+
+static bool is_narrow(tutti_dtype dtype)
+{
+    return dtype == TUTTI_BF16 || dtype == TUTTI_F16;
+}
 
 void values_reduce(tutti_dtype dtype, int op, uint64_t seed, int p, const int *ranks, size_t first, size_t count, void *out)
 {
@@ -80,12 +136,17 @@ void values_reduce(tutti_dtype dtype, int op, uint64_t seed, int p, const int *r
         double d[64] = { 0 };
         int32_t s[64] = { 0 };
         int64_t l[64] = { 0 };
+        uint8_t c[64] = { 0 };
+        uint16_t h[64] = { 0 };
         unsigned char *to = (unsigned char *)out + k * bytes;
         for (int r = 0; r < p; r++) {
             const int rank = ranks != NULL ? ranks[r] : r;
-            void *const at = dtype == TUTTI_F32 ? (void *)&f[r] : dtype == TUTTI_F64 ? (void *)&d[r] : dtype == TUTTI_I32 ? (void *)&s[r] : (void *)&l[r];
+            void *const at = dtype == TUTTI_F32 ? (void *)&f[r] : dtype == TUTTI_F64 ? (void *)&d[r] : dtype == TUTTI_I32 ? (void *)&s[r] :
+                             dtype == TUTTI_U8 ? (void *)&c[r] : is_narrow(dtype) ? (void *)&h[r] : (void *)&l[r];
             values_fill(dtype, op, seed, rank, first + k, 1, at);
-            if (op == TUTTI_MEAN && dtype == TUTTI_F32)
+            if (is_narrow(dtype))
+                f[r] = (float)narrow_value(dtype, h[r]);
+            if (op == TUTTI_MEAN && (dtype == TUTTI_F32 || is_narrow(dtype)))
                 f[r] *= 1.0f / (float)p;
             if (op == TUTTI_MEAN && dtype == TUTTI_F64)
                 d[r] *= 1.0 / p;
@@ -96,6 +157,12 @@ void values_reduce(tutti_dtype dtype, int op, uint64_t seed, int p, const int *r
         const double sum_d = tree_f64(op, p, d);
         const int32_t sum_s = tree_i32(op, p, s);
         const int64_t sum_l = tree_i64(op, p, l);
+        const uint8_t sum_c = tree_u8(op, p, c);
+        const uint16_t sum_h = narrow_from(dtype, (double)sum_f);
+        if (is_narrow(dtype) || dtype == TUTTI_U8) {
+            memcpy(to, dtype == TUTTI_U8 ? (const void *)&sum_c : (const void *)&sum_h, bytes);
+            continue;
+        }
         memcpy(to, dtype == TUTTI_F32 ? (const void *)&sum_f : dtype == TUTTI_F64 ? (const void *)&sum_d : dtype == TUTTI_I32 ? (const void *)&sum_s : (const void *)&sum_l, bytes);
     }
 }
@@ -106,12 +173,21 @@ bool values_equal(tutti_dtype dtype, const void *a, const void *b, size_t count,
 
     for (size_t k = 0; k < count; k++) {
         const unsigned char *x = (const unsigned char *)a + k * bytes, *y = (const unsigned char *)b + k * bytes;
-        float f[2];
+        float f[2] = { 0 };
         double d[2];
         if (memcmp(x, y, bytes) == 0)
             continue;
-        memcpy(&f[0], x, 4);
-        memcpy(&f[1], y, 4);
+        if (is_narrow(dtype)) {
+            uint16_t a16, b16;
+            memcpy(&a16, x, 2);
+            memcpy(&b16, y, 2);
+            if (isnan(narrow_value(dtype, a16)) && isnan(narrow_value(dtype, b16)))
+                continue;
+        }
+        if (bytes >= 4) {
+            memcpy(&f[0], x, 4);
+            memcpy(&f[1], y, 4);
+        }
         if (dtype == TUTTI_F32 && isnan(f[0]) && isnan(f[1]))
             continue;
         if (dtype == TUTTI_F64) {

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <cmocka.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -175,6 +176,7 @@ static void ports_and_keyed_groups_are_pure_functions(void **state)
 static tutti_status one_step(tutti_group *g, float *window, float *private, tutti_error *err)
 {
     static const char *const algorithms[] = { NULL, "direct", "tree", "doubling" };
+    static const size_t counts[] = { 20, 0, 30 };
     double small[4] = { 0 };
 
     for (size_t a = 0; a < TUTTI_LENGTH(algorithms); a++)
@@ -183,7 +185,12 @@ static tutti_status one_step(tutti_group *g, float *window, float *private, tutt
             TUTTI_TRY(tutti_allreduce(g, TUTTI_MEAN, tutti_f32(NULL, window, count), err));
             TUTTI_TRY(tutti_allreduce_weighted(g, 0.5f, tutti_f32(NULL, private, count), err));
             TUTTI_TRY(tutti_broadcast(g, 1, tutti_f32(NULL, private, count), err));
+            TUTTI_TRY(tutti_reduce(g, TUTTI_SUM, 1, tutti_f32(NULL, private, count), err));
+            TUTTI_TRY(tutti_gather_parts_v(g, 1, counts, tutti_f32(NULL, private, counts[g->index]), tutti_f32(NULL, private + 100, 50), err));
+            TUTTI_TRY(tutti_alltoall(g, tutti_f32(NULL, private, count / 3 * 3), tutti_f32(NULL, private, count / 3 * 3), err));
         }
+    g->algorithm = NULL;
+    TUTTI_TRY(tutti_allreduce(g, TUTTI_MEAN, tutti_host(private, 5000, TUTTI_F16), err));
     TUTTI_TRY(tutti_reduce_double(g, TUTTI_SUM, small, 4, err));
     return tutti_barrier(g, err);
 }
@@ -257,6 +264,93 @@ static void the_cache_is_bounded_and_gives_what_was_asked_for(void **state)
     tutti_world_close(world);
 }
 
+/* Counts are part of what fixes a list: those of equal sum that differ in order only are other lists. */
+static void the_cache_tells_counts_apart(void **state)
+{
+    enum { P = 6, SHIFTS = 400 };
+    tutti_error err = { 0 };
+    tutti_world *world;
+
+    (void)state;
+    assert_int_equal(tutti_world_open(&world, "", &err), TUTTI_OK);
+    for (size_t k = 0; k < 3 * SHIFTS; k++) {
+        const size_t shift = k % SHIFTS, counts[P] = { 3 + shift, 1000 - shift, 5, 0, 2 * shift, 2000 - 2 * shift };
+        const tutti_schedule_key key = { TUTTI_ALLGATHER, tutti_algorithm_find(TUTTI_ALLGATHER, "direct"), P, 4, 0, 3008, counts };
+        tutti_schedule *s;
+        uint64_t elements, messages;
+        assert_int_equal(tutti_schedule_borrow(world, &key, &s, &err), TUTTI_OK);
+        tutti_schedule_sent(s, 0, &elements, &messages);
+        assert_int_equal(elements, 2 * shift);
+        tutti_schedule_return(world, s);
+    }
+    tutti_world_close(world);
+}
+
+static const char *chosen(const tutti_world *world, tutti_collective kind, int size, size_t bytes, tutti_dtype dtype)
+{
+    const int row = tutti_table_choose(world, kind, size, bytes, dtype);
+
+    return row >= 0 ? tutti_algorithms[row].name : "";
+}
+
+static void a_table_is_read_from_a_file(void **state)
+{
+    char path[] = "/tmp/tutti-table-XXXXXX";
+    const char *const text = "# written by a benchmark\nreduce 4 * flat\nreduce * 100 tree # many\nall-to-all 8 4096 pairwise\nall-reduce * * halving\n";
+    tutti_error err = { 0 };
+    tutti_world *world;
+    FILE *file = NULL;
+    const int fd = mkstemp(path);
+
+    (void)state;
+    assert_true(fd >= 0 && (file = fdopen(fd, "w")) != NULL);
+    assert_true(fputs(text, file) >= 0 && fclose(file) == 0);
+    assert_int_equal(tutti_world_open(&world, "", &err), TUTTI_OK);
+    assert_string_equal(chosen(world, TUTTI_REDUCE, 2, 8, TUTTI_F32), "");
+    if (tutti_collective_table_load(world, path, &err) != TUTTI_OK)
+        fail_msg("%s", err.text);
+    assert_string_equal(chosen(world, TUTTI_REDUCE, 4, 1u << 30, TUTTI_F32), "flat");
+    assert_string_equal(chosen(world, TUTTI_REDUCE, 5, 100, TUTTI_F32), "tree");
+    assert_string_equal(chosen(world, TUTTI_REDUCE, 5, 101, TUTTI_F32), "");
+    assert_string_equal(chosen(world, TUTTI_REDUCE, 5, 100, TUTTI_BF16), "");
+    assert_string_equal(chosen(world, TUTTI_ALLTOALL, 8, 4096, TUTTI_BF16), "pairwise");
+    assert_string_equal(chosen(world, TUTTI_ALLTOALL, 9, 4096, TUTTI_F32), "");
+    assert_string_equal(chosen(world, TUTTI_ALLREDUCE, 8, 5, TUTTI_I64), "halving");
+    assert_string_equal(chosen(world, TUTTI_ALLREDUCE, 9, 5, TUTTI_I64), "");
+    assert_int_equal(tutti_collective_table_text(world, "t", "all-reduce", 10, &err), TUTTI_ERR_USAGE); /* the old one stays */
+    assert_string_equal(chosen(world, TUTTI_ALLREDUCE, 8, 5, TUTTI_I64), "halving");
+    tutti_world_close(world);
+    remove(path);
+}
+
+/* Text of any bytes, without an end of its own: read or refused. */
+static void mutilated_tables_are_read_or_refused(void **state)
+{
+    static const char whole[] = "all-reduce 16 4096 exchange # few\nreduce * 100 tree\r\n\tall-to-all 8 * pairwise\n";
+    tutti_error err = { 0 };
+    tutti_world *world;
+    size_t read = 0;
+
+    (void)state;
+    assert_int_equal(tutti_world_open(&world, "", &err), TUTTI_OK);
+    for (uint64_t k = 0; k < 3000; k++) {
+        const tutti_rng rng = { 9, k, 0 };
+        const size_t bytes = (size_t)(tutti_random(rng, 0) % sizeof whole);
+        char *const text = tutti_alloc(bytes, 1);
+        tutti_status status;
+        if (bytes > 0)
+            memcpy(text, whole, bytes);
+        for (uint64_t m = tutti_random(rng, 1) % 4; m > 0 && bytes > 0; m--)
+            text[tutti_random(rng, 2 * m) % bytes] = (char)(tutti_random(rng, 2 * m + 1) >> (m % 2 == 0 ? 57 : 56)); /* any byte, or any letter */
+        status = tutti_collective_table_text(world, "table", text, bytes, &err);
+        assert_true(status == TUTTI_OK || (status == TUTTI_ERR_USAGE && strncmp(err.text, "table:", 6) == 0));
+        read += status == TUTTI_OK;
+        tutti_free(text);
+    }
+    assert_true(read > 100 && read < 2900);
+    tutti_world_close(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -269,6 +363,9 @@ int main(void)
         cmocka_unit_test_setup(ports_and_keyed_groups_are_pure_functions, clean),
         cmocka_unit_test_setup(collectives_that_have_run_before_allocate_nothing, clean),
         cmocka_unit_test_setup(the_cache_is_bounded_and_gives_what_was_asked_for, clean),
+        cmocka_unit_test_setup(the_cache_tells_counts_apart, clean),
+        cmocka_unit_test_setup(a_table_is_read_from_a_file, clean),
+        cmocka_unit_test_setup(mutilated_tables_are_read_or_refused, clean),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -150,7 +150,7 @@ static tutti_status several(tutti_world *world, explore_case *c, tutti_collectiv
     tutti_status status = memory_open(world, c, most, &window, &own, &x, err);
 
     for (uint32_t round = 1; round <= rounds && status == TUTTI_OK; round++) {
-        const tutti_collective now = any ? (tutti_collective)draw_of(c, "kind", round, TUTTI_COLLECTIVES) : kind;
+        const tutti_collective now = any ? (tutti_collective)draw_of(c, "kind", round, TUTTI_BARRIER + 1) : kind; /* those of the board */
         const int root = (int)draw_of(c, "root", round, (uint64_t)g.size);
         const size_t count = count_of(c, round);
         g.algorithm = algorithm_of(c, now, round, g.size);
@@ -160,11 +160,104 @@ static tutti_status several(tutti_world *world, explore_case *c, tutti_collectiv
         case TUTTI_ALLGATHER: status = one_allgather(&g, round, x, count, err); break;
         case TUTTI_BROADCAST: status = one_broadcast(&g, round, root, x, count, err); break;
         case TUTTI_BARRIER: status = one_barrier(&g, c, round, err); break;
+        default: break; /* see parts */
         }
     }
     tutti_free(own);
     return status;
 }
+
+/* ---- with a root, or with parts of their own lengths, some of them empty ---- */
+static size_t part_of(const explore_case *c, uint64_t round, int from, int to)
+{
+    return (size_t)draw_of(c, "part", 10000 * round + 100 * (uint64_t)from + (uint64_t)to, 4) * 7;
+}
+
+static tutti_status one_reduce(tutti_group *g, uint64_t round, int root, float *x, size_t count, tutti_error *err)
+{
+    for (size_t i = 0; i < count; i++)
+        x[i] = value(round, g->index, i);
+    TUTTI_TRY(tutti_reduce(g, TUTTI_SUM, root, tutti_host(x, count, TUTTI_F32), err));
+    for (size_t i = 0; i < count && g->index == root; i++)
+        EXPLORE_EXPECT(x[i] == sum_of(round, NULL, g->size, i), "worker %d: reduce '%s' of %zu over %d, round %llu: element %zu is %g", root, g->algorithm != NULL ? g->algorithm : "(chosen)", count,
+                       g->size, (unsigned long long)round, i, (double)x[i]);
+    return TUTTI_OK;
+}
+
+/* Element i of member j's part is value(round, j, i) when it is gathered, and value(round, root, 50 j + i) when it was scattered. */
+static tutti_status one_move(tutti_group *g, const explore_case *c, tutti_collective kind, uint64_t round, int root, float *x, tutti_error *err)
+{
+    size_t counts[EXPLORE_RANKS], at[EXPLORE_RANKS + 1] = { 0 };
+    const bool scatter = kind == TUTTI_SCATTER, all = kind == TUTTI_ALLGATHER || g->index == root;
+    float part[32], *mine = draw_of(c, "in place", round, 2) == 0 ? part : x;
+
+    for (int j = 0; j < g->size; j++) {
+        counts[j] = part_of(c, round, 0, j);
+        at[j + 1] = at[j] + counts[j];
+    }
+    mine = mine == x && all ? x + at[g->index] : part;
+    const tutti_buffer one = tutti_host(mine, counts[g->index], TUTTI_F32), whole = all ? tutti_host(x, at[g->size], TUTTI_F32) : tutti_nothing();
+    for (size_t i = 0; i < counts[g->index]; i++)
+        mine[i] = value(round, g->index, i);
+    for (int j = 0; j < g->size && scatter && all; j++)
+        for (size_t i = 0; i < counts[j]; i++)
+            x[at[j] + i] = value(round, root, 50 * (size_t)j + i);
+    TUTTI_TRY(kind == TUTTI_ALLGATHER ? tutti_allgather_v(g, counts, one, whole, err) : scatter ? tutti_scatter_parts_v(g, root, counts, whole, one, err) :
+              tutti_gather_parts_v(g, root, counts, one, whole, err));
+    for (size_t i = 0; i < counts[g->index] && scatter; i++)
+        EXPLORE_EXPECT(mine[i] == value(round, root, 50 * (size_t)g->index + i), "worker %d: scatter '%s' over %d, round %llu: element %zu is %g", g->index, g->algorithm != NULL ? g->algorithm : "(chosen)",
+                       g->size, (unsigned long long)round, i, (double)mine[i]);
+    for (int j = 0; j < g->size && !scatter && all; j++)
+        for (size_t i = 0; i < counts[j]; i++)
+            EXPLORE_EXPECT(x[at[j] + i] == value(round, j, i), "worker %d: gather '%s' over %d, round %llu: element %zu of part %d is %g", g->index, g->algorithm != NULL ? g->algorithm : "(chosen)", g->size,
+                           (unsigned long long)round, i, j, (double)x[at[j] + i]);
+    return TUTTI_OK;
+}
+
+/* Element i of what j sends k is value(round, j, 50 k + i). */
+static tutti_status one_alltoall(tutti_group *g, const explore_case *c, uint64_t round, float *x, tutti_error *err)
+{
+    size_t counts[2 * EXPLORE_RANKS], sends = 0, takes = 0;
+    float out[EXPLORE_RANKS * 32], *const to = draw_of(c, "in place", round, 2) == 0 ? x : out;
+    const int p = g->size;
+
+    for (int j = 0; j < p; j++) {
+        counts[j] = part_of(c, round, g->index, j);
+        counts[p + j] = part_of(c, round, j, g->index);
+        for (size_t i = 0; i < counts[j]; i++)
+            x[sends + i] = value(round, g->index, 50 * (size_t)j + i);
+        sends += counts[j];
+        takes += counts[p + j];
+    }
+    TUTTI_TRY(tutti_alltoall_v(g, counts, tutti_host(x, sends, TUTTI_F32), tutti_host(to, takes, TUTTI_F32), err));
+    takes = 0;
+    for (int j = 0; j < p; j++)
+        for (size_t i = 0; i < counts[p + j]; i++, takes++)
+            EXPLORE_EXPECT(to[takes] == value(round, j, 50 * (size_t)g->index + i), "worker %d: all-to-all '%s' over %d, round %llu: element %zu from %d is %g", g->index,
+                           g->algorithm != NULL ? g->algorithm : "(chosen)", p, (unsigned long long)round, i, j, (double)to[takes]);
+    return TUTTI_OK;
+}
+
+static tutti_status parts_of(tutti_world *world, explore_case *c, tutti_collective least, tutti_collective last, uint32_t rounds, tutti_error *err)
+{
+    tutti_group g = tutti_group_workers(world, 12);
+    float x[3000];
+
+    for (uint64_t round = 1; round <= rounds; round++) {
+        const tutti_collective now = (tutti_collective)((uint64_t)least + draw_of(c, "kind", round, (uint64_t)(last - least) + 1));
+        const int root = (int)draw_of(c, "root", round, (uint64_t)g.size);
+        g.algorithm = algorithm_of(c, now, round, g.size);
+        TUTTI_TRY(now == TUTTI_REDUCE ? one_reduce(&g, round, root, x, count_of(c, round) % 3000, err) : now == TUTTI_ALLTOALL ? one_alltoall(&g, c, round, x, err) :
+                  one_move(&g, c, now, round, root, x, err));
+        if (now != TUTTI_ALLTOALL && now != TUTTI_REDUCE && round % 2 == 0)
+            TUTTI_TRY(one_move(&g, c, TUTTI_ALLGATHER, round, 0, x, err));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status parts(tutti_world *world, explore_case *c, tutti_error *err) { return parts_of(world, c, TUTTI_REDUCE, TUTTI_ALLTOALL, 6, err); }
+static tutti_status reduce(tutti_world *world, explore_case *c, tutti_error *err) { return parts_of(world, c, TUTTI_REDUCE, TUTTI_REDUCE, 4, err); }
+static tutti_status alltoall(tutti_world *world, explore_case *c, tutti_error *err) { return parts_of(world, c, TUTTI_ALLTOALL, TUTTI_ALLTOALL, 5, err); }
 
 static tutti_status barrier(tutti_world *world, explore_case *c, tutti_error *err) { return several(world, c, TUTTI_BARRIER, false, 6, err); }
 static tutti_status allreduce(tutti_world *world, explore_case *c, tutti_error *err) { return several(world, c, TUTTI_ALLREDUCE, false, 4, err); }
@@ -390,6 +483,36 @@ static tutti_status disagrees(tutti_world *world, explore_case *c, tutti_error *
     return one_allreduce(&g, 2, x, tutti_world_rank(world) == odd ? 41 : 40, err);
 }
 
+/* One rank sends its neighbour less than that expects, or nothing. Who has all that it expects may have ended before it could hear of it. */
+static tutti_status disagrees_on_counts(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    const int odd = (int)explore_draw(c, "odd", (uint64_t)c->ranks);
+    tutti_group g = tutti_group_workers(world, 13);
+    size_t counts[2 * EXPLORE_RANKS];
+    float x[EXPLORE_RANKS * 8], y[EXPLORE_RANKS * 4];
+
+    TUTTI_TRY(one_alltoall(&g, c, 1, x, err));
+    for (int j = 0; j < 2 * g.size; j++)
+        counts[j] = 4;
+    if (g.index == odd)
+        counts[(odd + 1) % g.size] = 2 * (size_t)explore_draw(c, "other", 2);
+    g.algorithm = algorithm_of(c, TUTTI_ALLTOALL, 1, g.size);
+    return tutti_alltoall_v(&g, counts, tutti_host(x, 4 * (size_t)g.size - (g.index == odd ? 4 - counts[(odd + 1) % g.size] : 0), TUTTI_F32),
+                            tutti_host(y, 4 * (size_t)g.size, TUTTI_F32), err);
+}
+
+static tutti_status judge_disagrees_on_counts(const explore_case *c, tutti_error *err)
+{
+    const int odd = (int)explore_draw(c, "odd", (uint64_t)c->ranks), deceived = (odd + 1) % c->ranks;
+
+    EXPLORE_EXPECT(c->rank[deceived].status == TUTTI_ERR_STATE && c->rank[deceived].err.rank == odd, "worker %d ended with '%s', rank %d, although worker %d sent too little", deceived,
+                   tutti_status_name(c->rank[deceived].status), c->rank[deceived].err.rank, odd);
+    for (int r = 0; r < c->ranks; r++)
+        EXPLORE_EXPECT(c->rank[r].status == TUTTI_OK || c->rank[r].status == TUTTI_ERR_STATE || c->rank[r].status == TUTTI_ERR_PEER, "worker %d ended with '%s'", r,
+                       tutti_status_name(c->rank[r].status));
+    return TUTTI_OK;
+}
+
 static tutti_status judge_disagrees(const explore_case *c, tutti_error *err)
 {
     for (int r = 0; r < c->ranks; r++)
@@ -421,11 +544,17 @@ const explore_piece explore_collective_pieces[] = {
     { .name = "allgather", .help = "all-gathers in place", .least = 2, .most = 6, .rank_main = allgather },
     { .name = "reduce-scatter", .help = "reduce-scatters in place", .least = 2, .most = 6, .rank_main = reduce_scatter },
     { .name = "mixture", .help = "eight collectives of any kind in a row", .least = 2, .most = 6, .rank_main = mixture },
+    { .name = "reduce", .help = "reductions to any root", .least = 2, .most = 8, .rank_main = reduce, .carrier = EXPLORE_MESSAGES },
+    { .name = "parts", .help = "reduce, gather, scatter and all-to-all, parts of unequal lengths", .least = 2, .most = 7, .rank_main = parts },
+    { .name = "all-to-all", .help = "all-to-alls of unequal parts, in place and not", .least = 2, .most = 6, .rank_main = alltoall },
     { .name = "keyed-groups", .help = "five all-reduces at once on a lane of 0 to 3 threads, several turns", .least = 2, .most = 4, .rank_main = keyed },
     { .name = "two-groups", .help = "two groups with common members on two threads, made anew each time", .least = 3, .most = 5, .rank_main = two_groups },
     { .name = "board-threads", .help = "three threads of each rank on the board at the same time", .least = 2, .most = 3, .rank_main = board_threads, .carrier = EXPLORE_WINDOWS },
     { .name = "gives-up", .help = "a rank fails between collectives: all hear of it", .least = 2, .most = 5, .rank_main = gives_up, .judge = judge_gives_up },
     { .name = "disagrees", .help = "a rank makes another call: all hear of it", .least = 2, .most = 5, .rank_main = disagrees, .judge = judge_disagrees },
+    { .name = "disagrees-on-counts", .help = "a rank sends less than its neighbour expects: it is named, and nobody hangs", .least = 2, .most = 5, .rank_main = disagrees_on_counts,
+      .judge = judge_disagrees_on_counts },
+    { .name = "dies-in-parts", .help = "a rank is killed in a reduce, gather, scatter or all-to-all: all others end", .least = 2, .most = 5, .rank_main = parts, .deaths = true },
     { .name = "dies-in-collective", .help = "a rank is killed while collectives run: all others end", .least = 2, .most = 5, .rank_main = mixture, .deaths = true },
     { .name = "dies-in-tree", .help = "a rank is killed in an all-reduce over messages; some survivors leave, some live on", .least = 5, .most = 12, .rank_main = dies_in_tree,
       .carrier = EXPLORE_MESSAGES, .deaths = true, .steps = 250 },

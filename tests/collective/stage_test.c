@@ -1,0 +1,130 @@
+/* Goal: all-reduces of foreign memory give the tree's bits at every length, alignment and mixture of memories, whatever chunks they travel in, and call after
+   call on the same stages. Method: ranks as threads and lengths at the edges of a stage's halves, each rank's vector where the draw puts it: malloc's
+   memory off the line, or a window. The expected bits are computed from all ranks' inputs by the tree written out. */
+#include "collective/board.h"
+#include "tutti/comm.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HALF (TUTTI_STAGE_BYTES / sizeof(float)) /* elements of a chunk */
+#define MOST (4 * HALF + 64)
+#define SHIFTS 16                                /* elements a vector may begin off a line */
+
+typedef enum { FOREIGN, REGISTERED, MIXED } memory;
+typedef struct stage_case { memory where; tutti_reduction op; } stage_case;
+
+static float input(int rank, size_t k, uint64_t turn)
+{
+    const uint64_t mixed = (k * 2654435761u + (uint64_t)rank * 40503u + turn * 97u) % 100003u;
+
+    return ((float)mixed - 50000.0f) / (float)(1u << (mixed % 20)); /* sums of these round */
+}
+
+/* The tree over ranks [first, first + n). */
+static float tree(int first, int n, size_t k, uint64_t turn, float weight)
+{
+    int half = 1;
+
+    if (n == 1)
+        return weight * input(first, k, turn);
+    while (2 * half < n)
+        half *= 2;
+    return tree(first, half, k, turn, weight) + tree(first + half, n - half, k, turn, weight);
+}
+
+static uint32_t bits(float x)
+{
+    uint32_t word;
+
+    memcpy(&word, &x, sizeof word);
+    return word;
+}
+
+static tutti_status one(tutti_group *g, const stage_case *c, float *x, size_t count, uint64_t turn, tutti_error *err)
+{
+    const int rank = tutti_world_rank(g->world);
+    const float weight = c->op == TUTTI_MEAN ? 1.0f / (float)g->size : 1.0f;
+
+    for (size_t k = 0; k < count; k++)
+        x[k] = input(rank, k, turn);
+    x[count] = 12345.0f;
+    TUTTI_TRY(tutti_allreduce(g, c->op, tutti_host(x, count, TUTTI_F32), err));
+    for (size_t k = 0; k < count; k += count - k > 70 && k > 40 ? 13 : 1) {
+        const float expected = tree(0, g->size, k, turn, weight);
+        if (bits(x[k]) != bits(expected))
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "element %zu of %zu over %d ranks is %a, not %a", k, count, g->size, (double)x[k], (double)expected);
+    }
+    if (x[count] != 12345.0f)
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the element behind %zu elements was written", count);
+    return TUTTI_OK;
+}
+
+static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
+{
+    static const size_t counts[] = { 1025, HALF - 1, HALF, HALF + 1, 1500, 2 * HALF - 17, 2 * HALF, 2 * HALF + 1, 3 * HALF + 5, 4 * HALF };
+    const stage_case *c = arg;
+    const int rank = tutti_world_rank(world);
+    float *own = tutti_alloc(MOST + SHIFTS + 1, sizeof *own);
+    tutti_group g = tutti_group_workers(world, 5);
+    tutti_status status = TUTTI_OK;
+    void *window;
+
+    if (own == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory");
+    status = tutti_world_window(world, "vector", (MOST + SHIFTS + 1) * sizeof *own, &window, err);
+    for (size_t k = 0; k < TUTTI_LENGTH(counts) && status == TUTTI_OK; k++) {
+        const bool shared = c->where == REGISTERED || (c->where == MIXED && (rank + (int)k) % 2 == 0);
+        float *x = (shared ? (float *)window : own) + (k * 5 + (size_t)rank * 3) % SHIFTS;
+        status = one(&g, c, x, counts[k], k, err);
+    }
+    for (uint64_t turn = 100; turn < 140 && status == TUTTI_OK; turn++) /* the same stages at once again, nobody in step */
+        status = one(&g, c, own + turn % 3, 1025 + (turn % 7) * 31, turn, err);
+    tutti_free(own);
+    return status;
+}
+
+static void run(int ranks, memory where, tutti_reduction op)
+{
+    stage_case c = { where, op };
+    tutti_error err = { 0 };
+
+    if (tutti_world_run("shm", ranks, rank_main, &c, &err) != TUTTI_OK)
+        fail_msg("%d ranks: %s", ranks, err.text);
+}
+
+static void foreign_vectors_of_any_length_and_alignment_get_the_tree(void **state)
+{
+    (void)state;
+    run(2, FOREIGN, TUTTI_SUM);
+    run(3, FOREIGN, TUTTI_SUM);
+    run(5, FOREIGN, TUTTI_SUM);
+}
+
+static void means_of_foreign_vectors_scale_before_they_add(void **state)
+{
+    (void)state;
+    run(2, FOREIGN, TUTTI_MEAN);
+    run(3, FOREIGN, TUTTI_MEAN);
+}
+
+static void foreign_and_registered_vectors_meet(void **state)
+{
+    (void)state;
+    run(2, MIXED, TUTTI_SUM);
+    run(3, MIXED, TUTTI_MEAN);
+    run(2, REGISTERED, TUTTI_MEAN);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(foreign_vectors_of_any_length_and_alignment_get_the_tree),
+        cmocka_unit_test(means_of_foreign_vectors_scale_before_they_add),
+        cmocka_unit_test(foreign_and_registered_vectors_meet),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
