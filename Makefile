@@ -4,7 +4,7 @@ JOBS ?= $(shell nproc)
 CMAKE ?= cmake
 PREFIX ?= /usr/local
 
-.PHONY: help setup release dev demo test bench lint format install clean
+.PHONY: help setup release dev demo test bench lint format docs install clean
 help:             ## this list
 	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
 
@@ -34,8 +34,16 @@ lint: dev         ## clang-tidy and the house's own rules
 format:           ## clang-format every C file in place
 	@git ls-files '*.c' '*.h' | grep -v '/vectors.h$$' | xargs clang-format -i
 
-install: release  ## to $(PREFIX)
-	@$(CMAKE) --install build/release --prefix $(PREFIX)
+docs: release     ## the pages made from headers and options: docs/api, docs/OPTIONS.md
+	@tools/api-doc
+	@tools/options-doc build/release/bin/tutti >build/OPTIONS.md && mv build/OPTIONS.md docs/OPTIONS.md
+
+# Configured for its place, because that decides where libraries go and where the command looks for plug-ins.
+install:          ## to $(PREFIX), libraries to $(LIBDIR) if given, all below $(DESTDIR) if given
+	@$(CMAKE) --preset release -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(if $(LIBDIR),-DCMAKE_INSTALL_LIBDIR=$(LIBDIR)) $(if $(VERBOSE),,>/dev/null)
+	@$(CMAKE) --build --preset release -j $(JOBS)
+	@DESTDIR=$(DESTDIR) $(CMAKE) --install build/release $(if $(VERBOSE),,>/dev/null)
+	@echo "installed to $(DESTDIR)$(PREFIX)"
 
 clean:            ## remove build/
 	@rm -rf build

@@ -5,7 +5,7 @@
 #include <tutti/tutti.h>
 
 enum { DIM = 8, SAMPLES = 4096, STEPS = 400 };
-static const tutti_share share = { SAMPLES, 4, 32, 1, 1 };
+static const tutti_share share = { .samples = SAMPLES, .workers = 4, .batch = 32, .accumulate = 1, .seed = 1 };
 
 static double feature(uint64_t sample, int k) { return tutti_normal((tutti_rng){ 7, 1, sample }, (uint64_t)k); }
 static double truth(int k) { return 0.5 * k - 1; } /* the weights to be found; k = DIM is the bias */

@@ -12,6 +12,7 @@
 extern "C" {
 #endif
 typedef struct tutti_lane tutti_lane;
+typedef enum tutti_job_state { TUTTI_JOB_IDLE, TUTTI_JOB_QUEUED, TUTTI_JOB_RUNNING, TUTTI_JOB_ENDED } tutti_job_state;
 typedef struct tutti_job {        /* caller's memory, untouched from start to wait; zero it before the first use */
     tutti_status (*run)(struct tutti_job *job, tutti_error *err);     /* lane thread, may block, must not allocate */
     void *owner;
@@ -19,7 +20,7 @@ typedef struct tutti_job {        /* caller's memory, untouched from start to wa
     int64_t started_ns, ended_ns; /* written by the lane */
     tutti_status status;          /* lane's; read through tutti_job_wait */
     tutti_error error;
-    enum { TUTTI_JOB_IDLE, TUTTI_JOB_QUEUED, TUTTI_JOB_RUNNING, TUTTI_JOB_ENDED } state; /* under the lane's lock */
+    tutti_job_state state;        /* under the lane's lock */
     struct tutti_job *next;
 } tutti_job;
 tutti_status tutti_lane_open(tutti_lane **out, tutti_runtime *rt, const char *name, int width, tutti_error *err);

@@ -3,8 +3,22 @@
 #define TUTTI_TRANSPORT_H
 #include "device.h"
 #include "options.h"
+
+/* A flag and a counter that threads, and with windows processes, share. To C11 they are atomics; C99 and C++ have no common word for those, so there they
+   are opaque values of the same size and alignment, to be read by tutti_request_done or handed on. Nothing differs in memory (tests/package compares). */
+#if !defined(__cplusplus) && defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L
 #include <stdatomic.h>
+typedef _Atomic bool tutti_flag;
+typedef _Atomic uint32_t tutti_word;
+#else
+typedef struct tutti_flag { bool opaque; } tutti_flag;
+typedef struct tutti_word { uint32_t opaque; } tutti_word;
+#endif
+
 #pragma GCC visibility push(default)
+#ifdef __cplusplus
+extern "C" {
+#endif
 #define TUTTI_ANY (-1)
 #define TUTTI_TRANSPORT_ABI 1
 
@@ -22,10 +36,12 @@ typedef struct tutti_request {
     tutti_note note;       /* a received one: what came */
     tutti_status status;   /* valid once done: OK, CORRUPT (payload larger than the room; note.bytes says how large), PEER */
     int rank;              /* of a PEER failure: who is gone, or because of whom (the root) */
-    _Atomic bool done;     /* stored with release by whichever thread ends it: who loads true with acquire sees note, status and payload */
+    tutti_flag done;       /* stored with release by whichever thread ends it: who loads true with acquire sees note, status and payload */
     bool posted;           /* zeroed requests are not posted; wait_some counts them as done */
     void *internal[8];
 } tutti_request;
+/* Has it ended? An acquire load of `done`, in every language; what else the request says may be read after a true. */
+static inline bool tutti_request_done(const tutti_request *r) { return __atomic_load_n((const bool *)(const void *)&r->done, __ATOMIC_ACQUIRE); }
 
 /* How a process found its place in a run: by the launcher's environment, or as a thread of transport->run. */
 typedef struct tutti_launch {
@@ -71,8 +87,8 @@ typedef struct tutti_transport_ops {
     /* With windows: flags in them. Both or neither; NULL: collectives use messages, windows are for common
        memory only. publish: *word = value (release), then wakes whoever sleeps in await. await: blocks until the word
        has reached value, counted as a wrapping difference (acquire), or `peer` is gone (TUTTI_ERR_PEER, err->rank). */
-    void (*publish)(void *t, _Atomic uint32_t *word, uint32_t value);
-    tutti_status (*await)(void *t, int peer, _Atomic uint32_t *word, uint32_t value, int64_t deadline_ns, tutti_error *err);
+    void (*publish)(void *t, tutti_word *word, uint32_t value);
+    tutti_status (*await)(void *t, int peer, tutti_word *word, uint32_t value, int64_t deadline_ns, tutti_error *err);
     /* Optional: runs rank_main as n ranks of this process (shm: threads; sim: actors), returns when all have ended: OK, or the root
        failure (the first rank that failed by itself, not because of another). NULL: ranks are processes. */
     tutti_status (*run)(tutti_runtime *rt, const tutti_launch *launch, tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err), void *arg, tutti_error *err);
@@ -80,9 +96,13 @@ typedef struct tutti_transport_ops {
 } tutti_transport_ops;
 extern const tutti_transport_ops *const tutti_transports[];            /* NULL-ended registry of the built-in ones */
 const tutti_transport_ops *tutti_transport_find(const char *name);     /* of the built-in ones; NULL */
-/* The built-in one of that name, or else a plug-in: libtutti_transport_NAME.so beside this library, or in ../lib beside the running executable; it exports
-   `const tutti_transport_ops tutti_transport_plugin` and stays loaded. TUTTI_ERR_USAGE: there is none, *tried (may be NULL) has where it was looked for, "" for a name that cannot be a
-   file's; or it cannot be loaded or is of another version, with its path in the sentence. Allocates. */
+/* The built-in one of that name, or else a plug-in, libtutti_transport_NAME.so, looked for beside this library (or the program that links it statically), then beside the
+   running executable where an install puts libraries, then in its ../lib. It exports `const tutti_transport_ops tutti_transport_plugin` and stays loaded. TUTTI_ERR_USAGE: there
+   is none, *tried (may be NULL) has where an install would have it, "" for a name that cannot be a file's; or it cannot be loaded or is of another version, with its path in the
+   sentence. Allocates. */
 tutti_status tutti_transport_load(const char *name, const tutti_transport_ops **out, char *tried, size_t bytes, tutti_error *err);
+#ifdef __cplusplus
+}
+#endif
 #pragma GCC visibility pop
 #endif

@@ -1,4 +1,4 @@
 /* tutti.h: the engine and all below it. Reading order: base, options, runtime, device, transport, comm, state, optim, method, engine.
-   Clients that train their own model need this header only; nn.h, data.h and launch.h are for those who want the parts of
-   the native trainer too. */
+   Clients that train their own model need this header only; launch.h is for those who start worker processes themselves. nn.h, data.h and the
+   like belong to the command: their functions are not in libtutti. */
 #include "engine.h"

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 #include "transport_internal.h"
 
@@ -29,53 +30,78 @@ static bool is_plain(const char *name)
     return length > 0 && length <= 64 && strspn(name, plain) == length;
 }
 
-static void folder_of(char *path)
+/* Where plug-ins are installed, as seen from the folder of the command: "/../lib", or "/../lib/x86_64-linux-gnu" and the like (src/transport/CMakeLists.txt). */
+#ifndef TUTTI_LIBRARIES_FROM_COMMAND
+#define TUTTI_LIBRARIES_FROM_COMMAND "/../lib"
+#endif
+
+/* Cuts an absolute path to its folder. False for any other: it is relative to a working directory that may have changed since. */
+static bool folder_of(char *path)
 {
     char *slash = strrchr(path, '/');
 
-    if (slash != NULL)
-        *slash = '\0';
-    else
-        strcpy(path, ".");
+    if (path[0] != '/')
+        return false;
+    *slash = '\0';
+    return true;
 }
 
-/* place 0: beside the file this code is in (libtutti.so, or the program that links it); 1: ../lib beside the running executable. */
+static bool folder_of_program(char *folder, size_t bytes)
+{
+    const ssize_t length = readlink("/proc/self/exe", folder, bytes - 1);
+
+    if (length < 0)
+        return false;
+    folder[length] = '\0';
+    return folder_of(folder);
+}
+
+/* The folder of the file this code is in: libtutti.so, or the program that links it. What the loader calls a program is argv[0], a bare word as a rule,
+   so a program is asked by other means. */
+static bool folder_of_this(char *folder, size_t bytes)
+{
+    Dl_info about, program;
+
+    /* The table is an address of this file; a function's would be cast against the standard. */
+    if (dladdr(tutti_transports, &about) == 0)
+        return false;
+    if (dladdr((const void *)getauxval(AT_ENTRY), &program) != 0 && program.dli_fbase == about.dli_fbase)
+        return folder_of_program(folder, bytes);
+    if (about.dli_fname == NULL || strlen(about.dli_fname) >= bytes)
+        return false;
+    strcpy(folder, about.dli_fname);
+    return folder_of(folder);
+}
+
+/* place 0: beside the file this code is in; 1: where the install puts libraries, seen from the running executable; 2: ../lib beside it, as in a build tree. */
+enum { PLACE_INSTALLED = 1, PLACES = 3 };
 static bool path_at(int place, const char *name, char *path, size_t bytes)
 {
+    static const char *const from_program[PLACES] = { "", TUTTI_LIBRARIES_FROM_COMMAND, "/../lib" };
     char folder[3800];
-    Dl_info about;
 
-    if (place == 0) {
-        /* The table is an address of this file; a function's would be cast against the standard. */
-        if (dladdr(tutti_transports, &about) == 0 || about.dli_fname == NULL || strlen(about.dli_fname) >= sizeof folder)
-            return false;
-        strcpy(folder, about.dli_fname);
-    } else {
-        const ssize_t length = readlink("/proc/self/exe", folder, sizeof folder - 1);
-        if (length < 0)
-            return false;
-        folder[length] = '\0';
-    }
-    folder_of(folder);
-    return snprintf(path, bytes, "%s%s/libtutti_transport_%s.so", folder, place == 0 ? "" : "/../lib", name) < (int)bytes;
+    if (place == 0 ? !folder_of_this(folder, sizeof folder) : !folder_of_program(folder, sizeof folder))
+        return false;
+    return snprintf(path, bytes, "%s%s/libtutti_transport_%s.so", folder, from_program[place], name) < (int)bytes;
 }
 
 tutti_status tutti_transport_load(const char *name, const tutti_transport_ops **out, char *tried, size_t bytes, tutti_error *err)
 {
-    char path[4096], last[4096] = "";
+    char path[4096], expected[4096] = "";
 
     if (tried != NULL && bytes > 0)
         tried[0] = '\0';
     *out = tutti_transport_find(name);
     if (*out != NULL)
         return TUTTI_OK;
-    for (int place = 0; place < 2 && is_plain(name); place++) {
+    for (int place = 0; place < PLACES && is_plain(name); place++) {
         const tutti_transport_ops *ops;
         void *file;
         if (!path_at(place, name, path, sizeof path))
             continue;
         if (access(path, F_OK) != 0) {
-            strcpy(last, path);
+            if (place <= PLACE_INSTALLED)
+                strcpy(expected, path);
             continue;
         }
         /* NODELETE: what it has started (SimGrid's engine) ends with the process only. */
@@ -94,6 +120,6 @@ tutti_status tutti_transport_load(const char *name, const tutti_transport_ops **
         return TUTTI_OK;
     }
     if (tried != NULL && bytes > 0)
-        snprintf(tried, bytes, "%s", last);
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "no transport is named '%.80s', and there is no plug-in '%.300s'", name, last);
+        snprintf(tried, bytes, "%s", expected);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "no transport is named '%.80s', and there is no plug-in '%.300s'", name, expected);
 }

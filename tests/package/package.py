@@ -1,0 +1,44 @@
+"""Shared by the tests of this folder: where things are, and how to run a command and see why it failed."""
+import glob, os, shutil, subprocess, tempfile, unittest
+
+SOURCE = os.path.realpath(os.path.join(os.path.dirname(__file__), "../.."))
+BUILD = os.environ["TUTTI_BUILD"]
+CMAKE = os.environ["CMAKE"]
+CC = os.environ["CC"]
+PLUGIN = os.environ.get("PLUGIN", "") != ""   # built with SimGrid
+HEADERS = sorted(os.path.basename(path) for path in glob.glob(os.path.join(SOURCE, "include/tutti/*.h")))
+STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+CLEAN = {k: v for k, v in os.environ.items() if not k.startswith("TUTTI_") and k not in ("LD_LIBRARY_PATH", "PKG_CONFIG_PATH", "CMAKE_PREFIX_PATH", "DESTDIR", "CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS")}
+
+
+def compilers(language):
+    """The system's compiler, and clang where there is one: tools/setup brings the first, tools/setup --ci both."""
+    names = {"c": ("gcc", "clang"), "c++": ("g++", "clang++")}[language]
+    there = [name for name in names if shutil.which(name)]
+    if not there:
+        raise AssertionError(f"no {language} compiler ({names[0]}): tools/setup installs it")
+    return there
+
+
+def run(*command, cwd=None, code=0, **environment):
+    """The output of a command that has to end with `code`; None: with any but 0."""
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=dict(CLEAN, **environment), timeout=200)
+    if (done.returncode == 0) != (code == 0) or (code is not None and done.returncode != code):
+        raise AssertionError(f"{' '.join(command)}\nended with {done.returncode}, not {code}:\n{done.stdout}{done.stderr}")
+    return done.stdout if code == 0 else done.stdout + done.stderr
+
+
+class Case(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = os.path.realpath(tempfile.mkdtemp(prefix="tutti-package-"))
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder, ignore_errors=True)
+
+    def write(self, name, text):
+        path = os.path.join(self.folder, name)
+        with open(path, "w") as f:
+            f.write(text)
+        return path
