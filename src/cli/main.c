@@ -11,6 +11,7 @@ const tutti_command tutti_commands[] = {
     { "config", "[FILE] [--explain] [--OPTION VALUE ...]", "the configuration that `train` would use; --explain: and where each value comes from", tutti_cli_config },
     { "topology", "[SPEC] [-n N]", "graphs of gossip methods: who averages with whom, weights, spectral gap", tutti_cli_topology },
     { "data", "list | inspect NAME | verify NAME", "data sets: what is known, what is in one, is it whole", tutti_cli_data },
+    { "bench", "allreduce|step|io|kernels [...]", "measure, with ratios to peers and to what the machine can do", tutti_cli_bench },
     { "check", "DIR", "read a run's checkpoints and check every hash", tutti_cli_check },
     { "platform", "SPEC > FILE.xml", "write a cluster for simulated runs", tutti_cli_platform },
     { "version", "", "versions of Tutti and of what it runs on", tutti_cli_version },

@@ -225,11 +225,21 @@ static void find_moments(const tutti_data *d, const uint8_t *block, data_facts *
     const data_part *images = &d->parts[TUTTI_TRAIN][DATA_X];
     const uint8_t *pixel = block + images->offset;
     const double n = (double)images->header.bytes;
-    uint64_t histogram[256] = { 0 };
+    const uint64_t end = images->header.bytes;
+    /* Four in turn: neighbours are mostly of one grey, and a count waits for the one before it: twice as fast. */
+    uint64_t turns[4][256] = { 0 }, histogram[256], i = 0;
     double mean = 0, variance = 0;
 
-    for (uint64_t i = 0; i < images->header.bytes; i++)
-        histogram[pixel[i]]++;
+    for (; i + 4 <= end; i += 4) {
+        turns[0][pixel[i]]++;
+        turns[1][pixel[i + 1]]++;
+        turns[2][pixel[i + 2]]++;
+        turns[3][pixel[i + 3]]++;
+    }
+    for (; i < end; i++)
+        turns[0][pixel[i]]++;
+    for (int v = 0; v < 256; v++)
+        histogram[v] = turns[0][v] + turns[1][v] + turns[2][v] + turns[3][v];
     for (int v = 0; v < 256; v++)
         mean += (double)histogram[v] * v;
     mean /= n * 255;

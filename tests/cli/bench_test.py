@@ -1,0 +1,214 @@
+"""`tutti bench`: rows and tables have what they promise, absent peers are said, nothing is left behind; docs/PERFORMANCE.md is that of the rows. No figure is judged."""
+import json, os, signal, subprocess, sys, time, unittest
+from command import *
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
+
+
+def rows(done):
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+class Bench(Case):
+    def bench(self, *arguments, code=0, **environment):
+        done = tutti("bench", *arguments, **environment)
+        self.assertEqual(done.returncode, code, done.stderr + done.stdout)
+        return done
+
+    def peers(self, **scripts):
+        """A folder with bench/peers/NAME for each; the command finds it from there."""
+        folder = self.out("peers")
+        os.makedirs(folder + "/bench/peers")
+        for name, text in dict(dict(allreduce="exit 2"), **scripts).items():
+            with open(f"{folder}/bench/peers/{name}", "w") as f:
+                f.write("#!/bin/sh\n" + text)
+            os.chmod(f.name, 0o755)
+        return folder
+
+    def at(self, folder, *arguments):
+        return subprocess.run([TUTTI, "bench", *map(str, arguments)], capture_output=True, text=True, cwd=folder, env=clean_environment(), timeout=60)
+
+    def test_each_benchmark_explains_itself_with_its_options(self):
+        for name, option in (("allreduce", "with-peers"), ("step", "method"), ("io", "dir"), ("kernels", "bytes")):
+            done = self.bench(name, "--help")
+            self.assertIn("tutti bench " + name, done.stdout)
+            self.assertRegex(done.stdout, r"(?m)^  --%s " % option)
+            self.assertIn("tutti bench " + name, tutti("bench", "--help").stdout)
+
+    def test_misspelt_words_and_bad_values_are_refused_with_what_mends_them(self):
+        self.refused("say which one: allreduce, step, io or kernels", "bench")
+        self.refused("there is no benchmark 'alreduce'; did you mean 'allreduce'?", "bench", "alreduce")
+        self.refused("there is no option '--size' of bench allreduce; did you mean 'sizes'", "bench", "allreduce", "--size", "4")
+        self.refused("bench io takes options only, not 'here'", "bench", "io", "here")
+        self.refused("option '--bytes' needs a value", "bench", "io", "--bytes")
+        self.refused("'4k' is no size; write bytes as 4, 64KiB, 16MiB or 1GiB", "bench", "allreduce", "--sizes", "4k")
+        self.refused("size '0' is out of range; it must be from 1 B to 1024 GiB", "bench", "allreduce", "--sizes", "0")
+        self.refused("size '99999999999999999999' is out of range", "bench", "allreduce", "--sizes", "99999999999999999999")
+        self.refused("size 6 is no number of floats; it must be a multiple of 4 bytes", "bench", "allreduce", "--sizes", "6")
+        self.refused("size '4' stands behind a larger or equal one; write sizes in rising order", "bench", "allreduce", "--sizes", "8,4")
+        self.refused("no sizes", "bench", "allreduce", "--sizes", "")
+        self.refused("'n' is 0; it must be from 1 to 1024", "bench", "allreduce", "-n", "0")
+        self.refused("it must be on, off or both", "bench", "allreduce", "--registered", "maybe")
+        self.refused("no algorithm of collectives is named 'exchagne'; did you mean 'exchange'?", "bench", "allreduce", "--algorithm", "exchagne")
+        self.refused("shn", "bench", "allreduce", "--transport", "shn")
+        self.refused("--tune measures every algorithm on one kind of buffer", "bench", "allreduce", "--tune", self.out("t"))
+        self.refused("there is no kernel 'axp'; did you mean 'axpy'", "bench", "kernels", "--only", "axp")
+        self.refused("/nowhere", "bench", "io", "--dir", "/nowhere", "--bytes", "1MiB", code=1)
+        self.refused("has room for", "bench", "io", "--dir", self.folder, "--bytes", "1024GiB")
+        self.refused("the peer has models mlp and cnn, not 'mlp(hidden=8)'", "bench", "step", "--model", "mlp(hidden=8)", "--with-peers")
+        self.refused("there is no method 'dpp'", "bench", "step", "--method", "dpp", "--data", self.data)
+
+    def test_allreduce_measures_every_size_on_both_kinds_of_buffers(self):
+        shm = shm_entries()
+        found = rows(self.bench("allreduce", "-n", 3, "--sizes", "4,1KiB,65540", "--repeat", 2, "--seconds", 0.001, "--json"))
+        self.assertEqual([r["name"] for r in found], [f"allreduce/3/{size}/{kind}" for size in ("4B", "1KiB", "65540B") for kind in ("registered", "foreign")])
+        for r in found:
+            self.assertLessEqual({"name", "value", "unit", "ratio", "against", "command", "tutti", "p99_us", "gbps", "bus_gbps", "calls"}, set(r))
+            self.assertEqual(r["unit"], "us")
+            self.assertLessEqual(r["min_us"], r["value"])
+            self.assertLessEqual(r["value"], r["max_us"])
+            self.assertGreaterEqual(r["p99_us"], r["min_us"])
+            self.assertGreaterEqual(r["calls"], 7)
+            self.assertAlmostEqual(r["gbps"] * r["value"] * 1e3 / r["bytes"], 1, 3)
+            self.assertAlmostEqual(r["bus_gbps"] / r["gbps"], 2 * 2 / 3, 5)
+        self.assertIn("-n 3 --sizes 4,1KiB,65540", found[0]["command"])
+        self.assertEqual(shm_entries(), shm)
+
+    def test_allreduce_prints_a_table_of_the_asked_kind_and_algorithm(self):
+        done = self.bench("allreduce", "--sizes", "4,1KiB", "--registered", "off", "--algorithm", "tree", "--repeat", 1, "--seconds", 0.001)
+        self.assertIn("2 workers, shm, algorithm tree", done.stdout)
+        self.assertRegex(done.stdout, r"(?m)^  1KiB +foreign +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+$")
+        self.assertNotIn("registered", done.stdout)
+        self.assertRegex(self.bench("allreduce", "-n", 1, "--sizes", "4", "--repeat", 1, "--seconds", 0.001).stdout, r"4B +registered +[0-9.]+")
+
+    def test_peers_take_turns_and_their_ratio_is_time_over_ours_on_the_same_kind_of_buffer(self):
+        folder = self.peers(allreduce='[ "$2 $3" = "2 4,1024" ] || exit 9\necho "$1" >>turns\n'
+                            'p=; [ $1 = limit ] && p="limit-registered "; echo "${p}4 1000000 2000000 50"; [ $1 = limit ] && p="limit-foreign "; echo "${p}1024 3000000 4000000 60"\n')
+        done = self.at(folder, "allreduce", "--sizes", "4,1KiB", "--repeat", 2, "--seconds", 0.001, "--with-peers", "--peers", "a,limit", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(read(folder + "/turns"), b"a\nlimit\n" * 2)
+        found = {r["name"].split("/", 2)[2]: r for r in rows(done)}
+        self.assertEqual(list(found), ["4B/registered", "4B/foreign", "4B/a", "4B/limit-registered", "1KiB/registered", "1KiB/foreign", "1KiB/a", "1KiB/limit-foreign"])
+        self.assertEqual((found["4B/a"]["value"], found["4B/a"]["p99_us"], found["4B/a"]["calls"]), (1e6, 2e6, 50))
+        for peer, ours in (("4B/a", "4B/foreign"), ("4B/limit-registered", "4B/registered"), ("1KiB/limit-foreign", "1KiB/foreign")):
+            self.assertAlmostEqual(found[peer]["ratio"] * found[ours]["value"] / found[peer]["value"], 1, 4)
+            self.assertEqual(found[peer]["against"], ours.split("/")[1])
+
+    def test_an_absent_peer_is_said_and_the_figures_of_the_others_stand(self):
+        folder = self.peers(allreduce='[ $1 = away ] && { echo "tutti: peer is absent" >&2; exit 77; }\necho "4 1 2 50"')
+        done = self.at(folder, "allreduce", "--sizes", "4", "--repeat", 2, "--seconds", 0.001, "--with-peers", "--peers", "away,here", "--json")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr.count("peer is absent"), 1)
+        self.assertEqual([r["program"] for r in rows(done)], ["registered", "foreign", "here"])
+        for script, sentence in (("exit 5", "peer 'x' failed with exit code 5; run `bench/peers/allreduce x 2 4 0.001` to see why"), ("echo 8 1 1 9", "was not asked for"),
+                                 ("echo hello", "'hello' from x is no line of figures")):
+            with open(folder + "/bench/peers/allreduce", "w") as f:
+                f.write("#!/bin/sh\n" + script)
+            done = self.at(folder, "allreduce", "--sizes", "4", "--repeat", 1, "--seconds", 0.001, "--with-peers", "--peers", "x")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(sentence, done.stderr)
+
+    def test_tune_writes_a_table_that_covers_all_sizes(self):
+        path = self.out("table")
+        self.bench("allreduce", "-n", 3, "--sizes", "4,4KiB,256KiB", "--registered", "on", "--repeat", 1, "--seconds", 0.001, "--tune", path)
+        lines = [line.split() for line in read(path).decode().splitlines() if not line.startswith("#")]
+        self.assertTrue(1 <= len(lines) <= 3)
+        for kind, members, size, algorithm in lines:
+            self.assertEqual((kind, members), ("all-reduce", "3"))
+            self.assertIn(algorithm, ("exchange", "doubling", "tree", "direct"))  # halving serves powers of two
+        self.assertEqual(lines[-1][2], "*")
+        self.assertTrue(set(line[2] for line in lines[:-1]) <= {"128", "32768"})
+        self.refused("writing the table of algorithms '/nowhere/table'", "bench", "allreduce", "--sizes", "4", "--registered", "on", "--repeat", 1, "--seconds", 0.001, "--tune", "/nowhere/table",
+                     code=1)
+
+    def test_simulated_workers_are_measured_in_virtual_time(self):
+        if not os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so")):
+            self.skipTest("this build has no simulator (SimGrid)")
+        found = [rows(self.bench("allreduce", "-n", 4, "--sizes", "1MiB", "--transport", "sim", "--registered", "off", "--repeat", 1, "--seconds", 0.001, "--json")) for _ in range(2)]
+        self.assertEqual(found[0], found[1])
+        self.assertGreater(found[0][0]["value"], 2 * 3 / 4 * 2 ** 20 / 1.25e9 * 1e6)  # the bytes at 10 Gbit/s
+        self.refused("virtual time", "bench", "allreduce", "--transport", "sim", "--with-peers")
+
+    def test_kernels_are_timed_at_each_level_against_memcpy(self):
+        found = rows(self.bench("kernels", "--bytes", "64KiB", "--repeat", 2, "--json"))
+        names = [r["name"].split("/") for r in found]
+        self.assertEqual(names[0], ["kernel", "memcpy"])
+        self.assertEqual(found[0]["ratio"], 1)
+        self.assertLessEqual({"axpy", "tree_sum_4", "step_sgd", "step_adam", "to_bf16", "from_f16", "norm2"}, {n[1] for n in names})
+        self.assertEqual({n[2] for n in names[2:]} - {"scalar", "avx2", "avx512"}, set())
+        for r in found:
+            self.assertAlmostEqual(r["ratio"] * found[0]["value"] / r["value"], 1, 4)
+        self.assertEqual({r["name"].split("/")[1] for r in rows(self.bench("kernels", "--bytes", "4KiB", "--repeat", 1, "--only", "axpy", "--json"))}, {"memcpy", "triad", "axpy"})
+
+    def test_io_compares_with_direct_writes_and_leaves_nothing(self):
+        folder = self.peers(disk='[ -d "$1" ] && [ "$2" = 2097152 ] || exit 9\necho 3e9 1e9')
+        done = self.at(folder, "io", "--bytes", "2MiB", "--repeat", 2, "--json", "--with-peers")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = {r["name"]: r for r in rows(done)}
+        self.assertEqual(list(found), [f"io/2MiB/{what} {how}" for how in ("write", "read") for what in ("direct", "checkpoint")] + ["io/2MiB/fio write", "io/2MiB/fio read"])
+        for how in ("write", "read"):
+            self.assertAlmostEqual(found[f"io/2MiB/checkpoint {how}"]["ratio"] * found[f"io/2MiB/direct {how}"]["value"] / found[f"io/2MiB/checkpoint {how}"]["value"], 1, 4)
+        self.assertEqual(found["io/2MiB/fio write"]["value"], 3)
+        self.assertEqual(os.listdir(folder), ["bench"])
+
+    def test_step_measures_the_run_against_the_one_without_exchange(self):
+        script = 'echo \'{"samples_per_second": 10, "wall_seconds": 1, "exposed_comm_seconds": 0, "peak_rss_bytes_per_worker": 104857600, "host_seconds": 2, "torch": "9.9"}\''
+        folder = self.peers(train='[ "$*" = "mlp 2 3 16 1 ddp" ] || [ "$*" = "mlp 2 3 16 1 alone" ] || exit 9\n' + script)
+        temporary = self.out("tmp")
+        os.makedirs(temporary)
+        done = subprocess.run([TUTTI, "bench", "step", "--data", self.data, "--steps", "3", "--batch", "16", "--repeat", "1", "--json", "--with-peers"], capture_output=True, text=True, cwd=folder,
+                              env=clean_environment(TMPDIR=temporary), timeout=100)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = {r["name"].split("/", 3)[3]: r for r in rows(done)}
+        self.assertEqual(list(found), ["ddp", "no exchange", "exposed communication", "run less no-exchange run", "memory", "command to the end of one step", "PyTorch DDP on Gloo",
+                                       "PyTorch without exchange", "ddp against PyTorch"])
+        self.assertAlmostEqual(found["ddp"]["ratio"] * found["no exchange"]["value"] / found["ddp"]["value"], 1, 4)
+        self.assertAlmostEqual(found["ddp against PyTorch"]["ratio"] * 10 / found["ddp"]["value"], 1, 4)
+        self.assertAlmostEqual(found["memory"]["ratio"] * 100 / found["memory"]["value"], 1, 4)
+        self.assertEqual(found["PyTorch DDP on Gloo"]["torch"], "9.9")
+        self.assertEqual(os.listdir(temporary), [])
+
+    def test_an_interrupted_benchmark_ends_by_the_signal_and_leaves_nothing(self):
+        temporary, shm = self.out("tmp"), shm_entries()
+        os.makedirs(temporary)
+        for words in (("step", "--data", self.data, "--steps", "1000000"), ("io", "--dir", temporary, "--bytes", "4MiB", "--repeat", "1000")):
+            run = subprocess.Popen([TUTTI, "bench", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=clean_environment(TMPDIR=temporary), start_new_session=True)
+            while not os.listdir(temporary):
+                time.sleep(0.01)
+            time.sleep(0.3)
+            os.killpg(run.pid, signal.SIGINT)
+            self.assertIn(run.wait(20), (-signal.SIGINT, 128 + signal.SIGINT))
+            self.assertEqual(os.listdir(temporary), [])
+        self.assertEqual(shm_entries(), shm)
+
+    def test_no_peer_outlives_a_benchmark_that_is_killed(self):
+        folder = self.peers(allreduce="echo $$ >pid.new && mv pid.new pid\nexec sleep 100")
+        run = subprocess.Popen([TUTTI, "bench", "allreduce", "--sizes", "4", "--seconds", "0.001", "--with-peers", "--peers", "x"], stdout=subprocess.DEVNULL, cwd=folder, env=clean_environment())
+        while not os.path.exists(folder + "/pid"):
+            time.sleep(0.01)
+        peer = int(read(folder + "/pid"))
+        run.kill()
+        run.wait()
+        deadline = time.monotonic() + 20
+        while alive(peer) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.assertFalse(alive(peer))
+
+    def test_the_peers_of_this_tree_say_when_they_are_absent(self):
+        empty = {"PATH": self.out("empty"), "TUTTI_PEERS_BUILD": self.out("build")}
+        os.makedirs(empty["PATH"])
+        for name in ("bash", "dirname", "nproc", "env"):
+            os.symlink("/usr/bin/" + name, f"{empty['PATH']}/{name}")
+        for script, words in (("allreduce", ("openmpi", 2, 4, 1)), ("allreduce", ("mpich", 2, 4, 1)), ("allreduce", ("limit", 3, 4, 1)), ("disk", ("/tmp", 4096))):
+            done = subprocess.run([f"{ROOT}/bench/peers/{script}", *map(str, words)], capture_output=True, text=True, env=empty)
+            self.assertEqual(done.returncode, 77, done.stderr)
+            self.assertRegex(done.stderr, r"^tutti: peer '[a-z]+' is absent")
+
+    def test_the_page_of_figures_is_that_of_the_rows(self):
+        made = subprocess.run([sys.executable, "-B", ROOT + "/tools/performance-doc"], capture_output=True, text=True)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        self.assertEqual(read(ROOT + "/docs/PERFORMANCE.md").decode(), made.stdout, "docs/PERFORMANCE.md is old: tools/performance-doc > docs/PERFORMANCE.md")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
