@@ -124,7 +124,8 @@ class Bench(Case):
     def test_simulated_workers_are_measured_in_virtual_time(self):
         if not os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so")):
             self.skipTest("this build has no simulator (SimGrid)")
-        found = [rows(self.bench("allreduce", "-n", 4, "--sizes", "1MiB", "--transport", "sim", "--registered", "off", "--repeat", 1, "--seconds", 0.001, "--json")) for _ in range(2)]
+        leaks = {"ASAN_OPTIONS": "detect_leaks=0"}  # in a sanitized build, where it stumbles over the threads that SimGrid leaves behind
+        found = [rows(self.bench("allreduce", "-n", 4, "--sizes", "1MiB", "--transport", "sim", "--registered", "off", "--repeat", 1, "--seconds", 0.001, "--json", **leaks)) for _ in range(2)]
         self.assertEqual(found[0], found[1])
         self.assertGreater(found[0][0]["value"], 2 * 3 / 4 * 2 ** 20 / 1.25e9 * 1e6)  # the bytes at 10 Gbit/s
         self.refused("virtual time", "bench", "allreduce", "--transport", "sim", "--with-peers")
