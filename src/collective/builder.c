@@ -244,3 +244,21 @@ void tutti_schedule_close(tutti_schedule *s)
     tutti_free(s->counts);
     tutti_free(s);
 }
+
+void tutti_build_sum_slices(tutti_builder *b, size_t begin, size_t length, uint32_t round)
+{
+    const tutti_ref mine = tutti_at(TUTTI_VECTOR, begin + tutti_slice(length, b->p, b->i));
+    const size_t count = tutti_slice_count(length, b->p, b->i), received = b->s->requests, term = b->s->n_terms;
+    size_t sent, end;
+
+    tutti_build_slots(b, round, mine, count);
+    sent = b->s->requests;
+    for (int k = 1; k < b->p; k++) {
+        const int j = tutti_peer_after(b, k);
+        tutti_build_send(b, j, round, tutti_at(TUTTI_VECTOR, begin + tutti_slice(length, b->p, j)), tutti_slice_count(length, b->p, j));
+    }
+    end = b->s->requests;
+    tutti_build_wait(b, received, sent);
+    tutti_build_sum(b, term, mine, count);
+    tutti_build_wait(b, sent, end); /* what I sent is received over now */
+}

@@ -50,6 +50,8 @@ void tutti_build_move(tutti_builder *b, uint32_t round, int chunks, const tutti_
 
 /* Receives `count` elements from everybody but me into the scratch memory; adds the terms of a sum in index order, with `own` at my place. */
 void tutti_build_slots(tutti_builder *b, uint32_t round, tutti_ref own, size_t count);
+/* Each member's slice of [begin, begin + length) of the vectors to it, and their sum there. All of it is waited for. */
+void tutti_build_sum_slices(tutti_builder *b, size_t begin, size_t length, uint32_t round);
 
 void tutti_build_reduce_flat(tutti_builder *b);      /* parts.c */
 void tutti_build_reduce_tree(tutti_builder *b);

@@ -100,19 +100,10 @@ static void allreduce_direct(tutti_builder *b)
     do {
         const size_t length = b->n - begin < TUTTI_SEGMENT ? b->n - begin : TUTTI_SEGMENT;
         const size_t mine = begin + tutti_slice(length, b->p, b->i), count = tutti_slice_count(length, b->p, b->i);
-        const size_t received = b->s->requests, term = b->s->n_terms;
-        size_t sent, again;
+        size_t again;
 
-        tutti_build_slots(b, round, tutti_at(TUTTI_VECTOR, mine), count);
-        sent = b->s->requests;
-        for (int k = 1; k < b->p; k++) {
-            const int j = tutti_peer_after(b, k);
-            tutti_build_send(b, j, round, tutti_at(TUTTI_VECTOR, begin + tutti_slice(length, b->p, j)), tutti_slice_count(length, b->p, j));
-        }
+        tutti_build_sum_slices(b, begin, length, round);
         again = b->s->requests;
-        tutti_build_wait(b, received, sent);
-        tutti_build_sum(b, term, tutti_at(TUTTI_VECTOR, mine), count);
-        tutti_build_wait(b, sent, again); /* what I sent is received over now */
         for (int k = 1; k < b->p; k++) {
             const int j = tutti_peer_after(b, k);
             tutti_build_recv(b, j, round + 1, tutti_at(TUTTI_VECTOR, begin + tutti_slice(length, b->p, j)), tutti_slice_count(length, b->p, j));
