@@ -34,7 +34,7 @@ bool tutti_graph_is(const tutti_graph *graph, const char *property);
    graph and are its two colours if it is bipartite. Edges of all rounds count, in either direction; those within a role are left out.
    asks: size. *left_out: how many edges that is. Allocates. */
 tutti_status tutti_graph_roles(const tutti_graph *graph, bool *asks, int *left_out, tutti_error *err);
-/* Whom member i may meet: its neighbours of all rounds, in either direction, ascending; of the other role only, unless asks is NULL. partner: room for all other members. Allocates. */
+/* Whom member i may meet: its neighbours of all rounds, in either direction, ascending, of the other role only. partner: room for all other members. Allocates. */
 tutti_status tutti_graph_partners(const tutti_graph *graph, const bool *asks, int i, int *partner, int *partners, tutti_error *err);
 /* 1 - the factor by which one period shrinks the distance from the mean at least: the second singular value of the product of the period's W. For static
    graphs that is |lambda_2|, eigenvalues by modulus (all families here are normal matrices). Full matrices: 16 n^2 bytes, O(n^3). */
