@@ -488,7 +488,7 @@ static void two_hundred_repetitions_give_equal_bits_on_all_ranks(void **state)
 
 tutti_status collective_conformance_rank(tutti_world *world, tutti_error *err)
 {
-    /* leaving_main last: rank 1 goes. */
+    /* leaving_main last: rank 1 of three goes. table_main knows what up to five members take when no table says otherwise. */
     static tutti_status (*const mains[])(tutti_world *, void *, tutti_error *) = {
         ports_main, allreduce_small_main, allreduce_large_main, other_kinds_main, parts_main, large_parts_main, table_main, lanes_main, own_order_main, repeat_main, double_main, again_main, common_main,
         leaving_main,
@@ -499,7 +499,8 @@ tutti_status collective_conformance_rank(tutti_world *world, tutti_error *err)
     t.p = tutti_world_size(world);
     expect_large(&t, t.p);
     for (size_t k = 0; k < TUTTI_LENGTH(mains) && status == TUTTI_OK; k++)
-        status = mains[k](world, &t, err);
+        if ((mains[k] != leaving_main || t.p == 3) && (mains[k] != table_main || t.p <= 5))
+            status = mains[k](world, &t, err);
     expect_nothing(&t);
     return status;
 }

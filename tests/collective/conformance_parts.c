@@ -470,7 +470,8 @@ static tutti_status sent_messages(tutti_group *g, size_t count, const rank_memor
     return TUTTI_OK;
 }
 
-/* Messages tell which list ran: "exchange" 4, "doubling" of the members 0 .. 4 their own, "direct" up to 8. */
+/* Messages tell which list ran: "exchange" 4, "doubling" of the members 0 .. 4 their own, "direct" up to 8. "halving" is for powers of two: others take the
+   next line that fits. Two members send one message by whatever list the line for them names. */
 tutti_status table_main(tutti_world *world, void *arg, tutti_error *err)
 {
     static const struct { const char *text, *small, *large; } tables[] = {
@@ -491,8 +492,9 @@ tutti_status table_main(tutti_world *world, void *arg, tutti_error *err)
         TUTTI_TRY(LOAD(tables[k].text));
         for (int large = 0; large < 2; large++) {
             const size_t count = large ? 3000 : 100;
-            const char *const name = large ? tables[k].large : tables[k].small;
-            const tutti_schedule_key key = { TUTTI_ALLREDUCE, tutti_algorithm_find(TUTTI_ALLREDUCE, strcmp(name, "halving") == 0 ? "direct" : name), t->p, g.index, 0, count };
+            const bool halves = large && t->p > 2 && (t->p & (t->p - 1)) == 0 && strstr(tables[k].text, "halving") != NULL;
+            const char *const name = halves ? "halving" : large ? tables[k].large : tables[k].small;
+            const tutti_schedule_key key = { TUTTI_ALLREDUCE, tutti_algorithm_find(TUTTI_ALLREDUCE, name), t->p, g.index, 0, count };
             uint64_t messages, hash, expected = 0;
             tutti_schedule *list;
             TUTTI_TRY(tutti_schedule_open(&list, &key, err));

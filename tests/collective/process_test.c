@@ -61,11 +61,14 @@ static tutti_launch_result launch(const char *part, int workers)
 
 static void processes_pass_the_suite(void **state)
 {
-    const tutti_launch_result result = launch("suite", 3);
+    static const int sizes[] = { 1, 2, 3, 4, 7, 8 };
 
     (void)state;
-    if (result.exit_code != 0)
-        fail_msg("%s", result.text);
+    for (size_t s = 0; s < TUTTI_LENGTH(sizes); s++) {
+        const tutti_launch_result result = launch("suite", sizes[s]);
+        if (result.exit_code != 0)
+            fail_msg("%d processes: %s", sizes[s], result.text);
+    }
 }
 
 static void a_killed_process_is_named_to_the_others(void **state)
