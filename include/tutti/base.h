@@ -74,6 +74,9 @@ bool tutti_size_add(size_t a, size_t b, size_t *out);
    indexes below 2^33 have draws of their own. ---- */
 typedef struct { uint64_t seed, stream, step; } tutti_rng;
 void tutti_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]); /* the block function, 10 rounds */
+/* The counter and the key of block 0; block j, which holds draws 2j and 2j + 1, has counter[0] = j low and counter[1] ^= j high. For kernels. */
+void tutti_philox_begin(tutti_rng rng, uint32_t counter[4], uint32_t key[2]);
+#define TUTTI_NORMAL_STREAM UINT64_C(0x4E6F726D00000000)              /* bits of the stream that tutti_normal turns: its draws are its own */
 uint64_t tutti_random(tutti_rng rng, uint64_t index);                 /* 64 uniform bits */
 double tutti_uniform(tutti_rng rng, uint64_t index);                  /* [0,1), 53 bits */
 double tutti_normal(tutti_rng rng, uint64_t index);                   /* N(0,1), Box-Muller of two draws of its own */

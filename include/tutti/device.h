@@ -19,7 +19,7 @@ const char *tutti_device_kind(const tutti_device *d); /* "host" */
 /* Charges the device's runtime (tutti_charge) for work done on it by others: the layers of nn. Nothing if there is no runtime. */
 void tutti_device_charge(tutti_device *d, double flops, double bytes);
 
-typedef enum { TUTTI_F32, TUTTI_BF16, TUTTI_F16, TUTTI_I32, TUTTI_I64, TUTTI_U8, TUTTI_F64 } tutti_dtype;
+typedef enum { TUTTI_F32, TUTTI_BF16, TUTTI_F16, TUTTI_I32, TUTTI_I64, TUTTI_U8, TUTTI_F64, TUTTI_I8 } tutti_dtype;
 size_t tutti_dtype_bytes(tutti_dtype dtype);
 const char *tutti_dtype_name(tutti_dtype dtype);   /* safetensors' names: "F32", "BF16", ... */
 typedef struct tutti_buffer {             /* by value; does not own */
@@ -36,7 +36,7 @@ static inline tutti_buffer tutti_nothing(void) { tutti_buffer b = { NULL, NULL, 
    and each sum is rounded by itself. A NaN is a NaN at every level; its sign and payload are not promised. */
 void tutti_copy(tutti_device *d, size_t n, const float *x, float *y);                          /* y = x            */
 void tutti_fill(tutti_device *d, size_t n, float a, float *y);                                 /* y = a            */
-void tutti_fill_normal(tutti_device *d, size_t n, tutti_rng rng, float *y);                    /* N(0,1), element i from index i */
+void tutti_fill_normal(tutti_device *d, size_t n, tutti_rng rng, float *y);                    /* N(0,1), element i from index i: tutti_normal's, but for the last bit of one in millions (src/kernels/fill_loop.h) */
 void tutti_fill_uniform(tutti_device *d, size_t n, tutti_rng rng, float low, float high, float *y); /* [low,high), element i from index i; low = high: all low */
 void tutti_add(tutti_device *d, size_t n, const float *x, float *y);                           /* y += x           */
 void tutti_scale(tutti_device *d, size_t n, float a, float *y);                                /* y = a y          */
@@ -47,6 +47,8 @@ void tutti_add_diff(tutti_device *d, size_t n, float a, const float *x, const fl
 /* y = the sum of a[r] x[r] over p vectors in DESIGN's one order: products rounded first, then the binary tree over r split at the
    largest power of two below p. a NULL: plain sum. y may be any of x[r]. p from 1 to 4096; memory-bound: p reads, one write. */
 void tutti_tree_sum(tutti_device *d, size_t n, int p, const float *const *x, const float *a, float *y);
+/* The same into all of them: each x[r] becomes the sum. p reads and p writes, while the lines that were read are still at hand. */
+void tutti_tree_sum_all(tutti_device *d, size_t n, int p, float *const *x, const float *a);
 /* Sums in double over 16 lanes (element i in lane i mod 16), lanes added pairwise 0+8, 1+9 ..., then 0+4 ..., 0+2, 0+1. */
 double tutti_norm2(tutti_device *d, size_t n, const float *x);                                 /* sum x^2 */
 double tutti_dot(tutti_device *d, size_t n, const float *x, const float *y);

@@ -1,12 +1,15 @@
 /* memory.c: the one place where the library allocates. 64 bytes is a cache line and an AVX-512 register: kernels may use
-   aligned loads on what comes from here, and two allocations never share a line. */
+   aligned loads on what comes from here, and two allocations never share a line. What holds a huge page begins on one and asks for them: of a training
+   step's time a twentieth went into looking up the small pages of parameters and momenta (a fifth of the optimiser's). */
 #include "tutti/base.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum { ALIGNMENT = 64 };
+static const size_t huge_page = (size_t)2 << 20;
 
 bool tutti_size_mul(size_t a, size_t b, size_t *out)
 {
@@ -39,7 +42,15 @@ void *tutti_alloc(size_t count, size_t size)
     if (bytes == 0)
         bytes = 1; /* nothing is an array too: NULL always means that there was no memory */
     bytes = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    memory = aligned_alloc(ALIGNMENT, bytes);
+    memory = NULL;
+    if (bytes < huge_page)
+        memory = aligned_alloc(ALIGNMENT, bytes);
+    else if (posix_memalign(&memory, huge_page, bytes) == 0) {
+        const int kept = errno;
+        madvise(memory, bytes / huge_page * huge_page, MADV_HUGEPAGE); /* a wish; no page more than asked for is touched */
+        errno = kept;
+    } else
+        errno = ENOMEM;
     if (memory != NULL)
         memset(memory, 0, bytes);
     return memory;

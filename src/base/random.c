@@ -56,13 +56,26 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-static void block(tutti_rng rng, uint64_t j, uint32_t out[4])
+void tutti_philox_begin(tutti_rng rng, uint32_t counter[4], uint32_t key[2])
 {
     const uint64_t high = (rng.seed >> 32 << 32) | rng.stream >> 32;
     const uint64_t fold = mix(high ^ (rng.step >> 32) * 0x9E3779B97F4A7C15u);
-    const uint32_t counter[4] = { (uint32_t)j, (uint32_t)(j >> 32) ^ (uint32_t)(fold >> 32), (uint32_t)rng.step, (uint32_t)fold };
-    const uint32_t key[2] = { (uint32_t)rng.seed, (uint32_t)rng.stream };
 
+    counter[0] = 0;
+    counter[1] = (uint32_t)(fold >> 32);
+    counter[2] = (uint32_t)rng.step;
+    counter[3] = (uint32_t)fold;
+    key[0] = (uint32_t)rng.seed;
+    key[1] = (uint32_t)rng.stream;
+}
+
+static void block(tutti_rng rng, uint64_t j, uint32_t out[4])
+{
+    uint32_t counter[4], key[2];
+
+    tutti_philox_begin(rng, counter, key);
+    counter[0] = (uint32_t)j;
+    counter[1] ^= (uint32_t)(j >> 32);
     tutti_philox(counter, key, out);
 }
 
@@ -96,7 +109,7 @@ double tutti_normal(tutti_rng rng, uint64_t index)
 {
     uint32_t words[4];
 
-    rng.stream ^= STREAM_NORMAL;
+    rng.stream ^= TUTTI_NORMAL_STREAM;
     block(rng, index, words);
     return sqrt(-2.0 * log(1.0 - unit(half(words, 0)))) * cos(6.283185307179586 * unit(half(words, 1)));
 }

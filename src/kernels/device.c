@@ -23,12 +23,24 @@ tutti_status tutti_device_open_host(tutti_device **out, tutti_runtime *rt, tutti
     tutti_kernels_reduce(&d->kernels);
     tutti_kernels_cast(&d->kernels);
     tutti_kernels_step(&d->kernels);
+    tutti_kernels_fill(&d->kernels);
+    tutti_kernels_extent(&d->kernels);
+    tutti_kernels_draws(&d->kernels);
+    tutti_kernels_levels(&d->kernels);
+    tutti_kernels_packing(&d->kernels);
+    tutti_kernels_select(&d->kernels);
     if (d->cpu >= TUTTI_CPU_AVX2) {
         tutti_kernels_vector_avx2(&d->kernels);
         tutti_kernels_tree_avx2(&d->kernels);
         tutti_kernels_reduce_avx2(&d->kernels);
         tutti_kernels_cast_avx2(&d->kernels);
         tutti_kernels_step_avx2(&d->kernels);
+        tutti_kernels_fill_avx2(&d->kernels);
+        tutti_kernels_extent_avx2(&d->kernels);
+        tutti_kernels_draws_avx2(&d->kernels);
+        tutti_kernels_levels_avx2(&d->kernels);
+        tutti_kernels_packing_avx2(&d->kernels);
+        tutti_kernels_select_avx2(&d->kernels);
     }
     if (d->cpu >= TUTTI_CPU_AVX512) {
         tutti_kernels_vector_avx512(&d->kernels);
@@ -36,6 +48,12 @@ tutti_status tutti_device_open_host(tutti_device **out, tutti_runtime *rt, tutti
         tutti_kernels_reduce_avx512(&d->kernels);
         tutti_kernels_cast_avx512(&d->kernels);
         tutti_kernels_step_avx512(&d->kernels);
+        tutti_kernels_fill_avx512(&d->kernels);
+        tutti_kernels_extent_avx512(&d->kernels);
+        tutti_kernels_draws_avx512(&d->kernels);
+        tutti_kernels_levels_avx512(&d->kernels);
+        tutti_kernels_packing_avx512(&d->kernels);
+        tutti_kernels_select_avx512(&d->kernels);
     }
     return TUTTI_OK;
 }
@@ -59,6 +77,7 @@ const char *tutti_device_kind(const tutti_device *d)
 static const struct { const char *name; size_t bytes; } dtypes[] = {
     [TUTTI_F32] = { "F32", 4 }, [TUTTI_BF16] = { "BF16", 2 }, [TUTTI_F16] = { "F16", 2 }, [TUTTI_I32] = { "I32", 4 },
     [TUTTI_I64] = { "I64", 8 }, [TUTTI_U8] = { "U8", 1 },     [TUTTI_F64] = { "F64", 8 },
+    [TUTTI_I8] = { "I8", 1 },
 };
 
 size_t tutti_dtype_bytes(tutti_dtype dtype)
@@ -93,23 +112,22 @@ void tutti_fill(tutti_device *d, size_t n, float a, float *y)
     charge(d, n, 0, 4);
 }
 
-/* The generators cost some tens of operations a number; they run when a model is made, not in its steps. */
 void tutti_fill_normal(tutti_device *d, size_t n, tutti_rng rng, float *y)
 {
-    for (size_t i = 0; i < n; i++)
-        y[i] = (float)tutti_normal(rng, i);
+    uint32_t counter[4], key[2];
+
+    rng.stream ^= TUTTI_NORMAL_STREAM;
+    tutti_philox_begin(rng, counter, key);
+    d->kernels.fill_normal(n, counter, key, y);
     charge(d, n, 100, 4);
 }
 
 void tutti_fill_uniform(tutti_device *d, size_t n, tutti_rng rng, float low, float high, float *y)
 {
-    const double width = (double)high - low;
+    uint32_t counter[4], key[2];
 
-    for (size_t i = 0; i < n; i++) {
-        const float x = (float)(low + width * tutti_uniform(rng, i));
-        /* Rounding to float may reach `high`, which does not belong to [low, high). */
-        y[i] = x < high || low >= high ? x : nextafterf(high, low);
-    }
+    tutti_philox_begin(rng, counter, key);
+    d->kernels.fill_uniform(n, counter, key, low, high, y);
     charge(d, n, 50, 4);
 }
 
@@ -153,6 +171,12 @@ void tutti_tree_sum(tutti_device *d, size_t n, int p, const float *const *x, con
 {
     tutti_kernels_tree_sum(&d->kernels, n, p, x, a, y);
     charge(d, n, (a == NULL ? 0 : p) + p - 1, 4.0 * (p + 1));
+}
+
+void tutti_tree_sum_all(tutti_device *d, size_t n, int p, float *const *x, const float *a)
+{
+    tutti_kernels_tree_sum_all(&d->kernels, n, p, x, a);
+    charge(d, n, (a == NULL ? 0 : p) + p - 1, 4.0 * (2 * p));
 }
 
 double tutti_norm2(tutti_device *d, size_t n, const float *x)

@@ -19,8 +19,12 @@ typedef struct tutti_kernels {
     void (*blend)(size_t n, float a, const float *x, float b, float *y);
     void (*diff)(size_t n, float a, const float *x, const float *y, float *z);
     void (*add_diff)(size_t n, float a, const float *x, const float *y, float *z);
+    /* counter, key: tutti_philox_begin */
+    void (*fill_normal)(size_t n, const uint32_t counter[4], const uint32_t key[2], float *y);
+    void (*fill_uniform)(size_t n, const uint32_t counter[4], const uint32_t key[2], float low, float high, float *y);
     /* The tree over p = 1 .. TUTTI_KERNELS_LEAVES vectors; a NULL: no weights. */
     void (*tree)(size_t n, int p, const float *const *x, const float *a, float *y);
+    void (*tree_all)(size_t n, int p, float *const *x, const float *a); /* the same into every x[r] */
 
     double (*norm2)(size_t n, const float *x);
     double (*dot)(size_t n, const float *x, const float *y);
@@ -35,6 +39,21 @@ typedef struct tutti_kernels {
 
     void (*sgd)(size_t n, const tutti_sgd_step *s, float *w, const float *g, float *momentum);
     void (*adam)(size_t n, const tutti_adam_step *s, float *w, const float *g, float *m, float *v);
+
+    /* kernels.h */
+    float (*absmax)(size_t n, const float *x);
+    void (*extent)(size_t n, const float *x, float *least, float *greatest);
+    double (*norm1)(size_t n, const float *x);
+    void (*draws)(const uint32_t counter[4], const uint32_t key[2], uint64_t first, size_t groups, uint16_t *draws);
+    void (*round_uniform)(size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes);
+    void (*round_powers)(size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes);
+    void (*round_range)(size_t n, const float *x, float least, float range, uint8_t *codes);
+    void (*levels_add)(size_t n, const uint8_t *codes, int values, const float *value, float *y);
+    void (*pack)(int bits, size_t n, const uint8_t *codes, uint8_t *out);
+    void (*unpack)(int bits, size_t n, const uint8_t *in, uint8_t *codes);
+    void (*signs)(size_t n, const float *x, uint8_t *out);
+    void (*signs_add)(size_t n, const uint8_t *in, float v, float *y);
+    size_t (*above)(size_t n, const float *x, uint32_t key, size_t room, uint32_t *index, float *value);
 } tutti_kernels;
 
 struct tutti_device {
@@ -49,19 +68,41 @@ void tutti_kernels_tree(tutti_kernels *t);
 void tutti_kernels_reduce(tutti_kernels *t);
 void tutti_kernels_cast(tutti_kernels *t);
 void tutti_kernels_step(tutti_kernels *t);
+void tutti_kernels_fill(tutti_kernels *t);
+void tutti_kernels_extent(tutti_kernels *t);
+void tutti_kernels_draws(tutti_kernels *t);
+void tutti_kernels_levels(tutti_kernels *t);
+void tutti_kernels_packing(tutti_kernels *t);
+void tutti_kernels_select(tutti_kernels *t);
 void tutti_kernels_vector_avx2(tutti_kernels *t);
 void tutti_kernels_tree_avx2(tutti_kernels *t);
 void tutti_kernels_reduce_avx2(tutti_kernels *t);
 void tutti_kernels_cast_avx2(tutti_kernels *t);
 void tutti_kernels_step_avx2(tutti_kernels *t);
+void tutti_kernels_fill_avx2(tutti_kernels *t);
+void tutti_kernels_extent_avx2(tutti_kernels *t);
+void tutti_kernels_draws_avx2(tutti_kernels *t);
+void tutti_kernels_levels_avx2(tutti_kernels *t);
+void tutti_kernels_packing_avx2(tutti_kernels *t);
+void tutti_kernels_select_avx2(tutti_kernels *t);
 void tutti_kernels_vector_avx512(tutti_kernels *t);
 void tutti_kernels_tree_avx512(tutti_kernels *t);
 void tutti_kernels_reduce_avx512(tutti_kernels *t);
 void tutti_kernels_cast_avx512(tutti_kernels *t);
 void tutti_kernels_step_avx512(tutti_kernels *t);
+void tutti_kernels_fill_avx512(tutti_kernels *t);
+void tutti_kernels_extent_avx512(tutti_kernels *t);
+void tutti_kernels_draws_avx512(tutti_kernels *t);
+void tutti_kernels_levels_avx512(tutti_kernels *t);
+void tutti_kernels_packing_avx512(tutti_kernels *t);
+void tutti_kernels_select_avx512(tutti_kernels *t);
 
 /* tree.c: any p, with the table's `tree` for the leaves and its `add` above them. */
 void tutti_kernels_tree_sum(const tutti_kernels *t, size_t n, int p, const float *const *x, const float *a, float *y);
+void tutti_kernels_tree_sum_all(const tutti_kernels *t, size_t n, int p, float *const *x, const float *a);
+
+/* select.c: with the table's `above`. */
+void tutti_kernels_select_top(const tutti_kernels *t, size_t n, const float *x, size_t k, uint32_t *index, float *value);
 
 /* The lanes added as device.h says: 0+8, 1+9 ..., then 0+4 ..., 0+2, 0+1. */
 static inline double tutti_kernels_fold(double lane[TUTTI_KERNELS_LANES])

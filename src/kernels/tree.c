@@ -15,22 +15,58 @@
 
 enum { BLOCK = 256, DEPTH = 10 }; /* 4096 / 8 leaves = 2^9: at most ten subtrees at a time */
 
+static float tree_at(size_t i, int p, const float *const *x, const float *a)
+{
+    float v[TUTTI_KERNELS_LEAVES] = { 0 };
+
+    for (int r = 0; r < p; r++)
+        v[r] = a == NULL ? x[r][i] : a[r] * x[r][i];
+    for (int width = 1; width < p; width *= 2) /* neighbours of `width` products each; one without a partner waits */
+        for (int r = 0; r + width < p; r += 2 * width)
+            v[r] = v[r] + v[r + width];
+    return v[0];
+}
+
 static void tree(size_t n, int p, const float *const *x, const float *a, float *y)
 {
+    for (size_t i = 0; i < n; i++)
+        y[i] = tree_at(i, p, x, a);
+}
+
+static void tree_all(size_t n, int p, float *const *x, const float *a)
+{
     for (size_t i = 0; i < n; i++) {
-        float v[TUTTI_KERNELS_LEAVES] = { 0 };
+        const float sum = tree_at(i, p, (const float *const *)x, a);
         for (int r = 0; r < p; r++)
-            v[r] = a == NULL ? x[r][i] : a[r] * x[r][i];
-        for (int width = 1; width < p; width *= 2) /* neighbours of `width` products each; one without a partner waits */
-            for (int r = 0; r + width < p; r += 2 * width)
-                v[r] = v[r] + v[r + width];
-        y[i] = v[0];
+            x[r][i] = sum;
     }
 }
 
 void tutti_kernels_tree(tutti_kernels *t)
 {
     t->tree = tree;
+    t->tree_all = tree_all;
+}
+
+/* Elements [i, i + count) of more vectors than a leaf has into stack[0]; count is a BLOCK at most. */
+static void block(const tutti_kernels *t, size_t i, size_t count, int p, const float *const *x, const float *a, float stack[DEPTH][BLOCK])
+{
+    unsigned leaves = 0;
+    int top = 0;
+
+    for (int r = 0; r < p; r += TUTTI_KERNELS_LEAVES) {
+        const int here = p - r < TUTTI_KERNELS_LEAVES ? p - r : TUTTI_KERNELS_LEAVES;
+        const float *leaf[TUTTI_KERNELS_LEAVES];
+        for (int q = 0; q < here; q++)
+            leaf[q] = x[r + q] + i;
+        assert(top < DEPTH);
+        t->tree(count, here, leaf, a == NULL ? NULL : a + r, stack[top++]);
+        leaves++;
+        for (unsigned pairs = leaves; pairs % 2 == 0; pairs /= 2, top--)
+            t->add(count, stack[top - 1], stack[top - 2]);
+    }
+    for (; top > 1; top--)
+        t->add(count, stack[top - 1], stack[top - 2]);
 }
 
 void tutti_kernels_tree_sum(const tutti_kernels *t, size_t n, int p, const float *const *x, const float *a, float *y)
@@ -44,22 +80,24 @@ void tutti_kernels_tree_sum(const tutti_kernels *t, size_t n, int p, const float
     }
     for (size_t i = 0; i < n; i += BLOCK) {
         const size_t count = n - i < BLOCK ? n - i : BLOCK;
-        unsigned leaves = 0;
-        int top = 0;
-
-        for (int r = 0; r < p; r += TUTTI_KERNELS_LEAVES) {
-            const int here = p - r < TUTTI_KERNELS_LEAVES ? p - r : TUTTI_KERNELS_LEAVES;
-            const float *leaf[TUTTI_KERNELS_LEAVES];
-            for (int q = 0; q < here; q++)
-                leaf[q] = x[r + q] + i;
-            assert(top < DEPTH);
-            t->tree(count, here, leaf, a == NULL ? NULL : a + r, stack[top++]);
-            leaves++;
-            for (unsigned pairs = leaves; pairs % 2 == 0; pairs /= 2, top--)
-                t->add(count, stack[top - 1], stack[top - 2]);
-        }
-        for (; top > 1; top--)
-            t->add(count, stack[top - 1], stack[top - 2]);
+        block(t, i, count, p, x, a, stack);
         memcpy(y + i, stack[0], count * sizeof *y);
+    }
+}
+
+void tutti_kernels_tree_sum_all(const tutti_kernels *t, size_t n, int p, float *const *x, const float *a)
+{
+    float stack[DEPTH][BLOCK];
+
+    assert(p >= 1 && p <= 4096);
+    if (p <= TUTTI_KERNELS_LEAVES) {
+        t->tree_all(n, p, x, a);
+        return;
+    }
+    for (size_t i = 0; i < n; i += BLOCK) {
+        const size_t count = n - i < BLOCK ? n - i : BLOCK;
+        block(t, i, count, p, (const float *const *)x, a, stack);
+        for (int r = 0; r < p; r++)
+            memcpy(x[r] + i, stack[0], count * sizeof *stack[0]);
     }
 }

@@ -113,7 +113,7 @@ static void every_level_casts_to_the_references_bits(void **state)
 {
     static const tutti_dtype pairs[][2] = {
         { TUTTI_F32, TUTTI_BF16 }, { TUTTI_BF16, TUTTI_F32 }, { TUTTI_F32, TUTTI_F16 }, { TUTTI_F16, TUTTI_F32 },
-        { TUTTI_F32, TUTTI_F64 },  { TUTTI_F64, TUTTI_F32 },  { TUTTI_U8, TUTTI_U8 },   { TUTTI_F16, TUTTI_F16 },
+        { TUTTI_F32, TUTTI_F64 },  { TUTTI_F64, TUTTI_F32 },  { TUTTI_U8, TUTTI_U8 },   { TUTTI_I8, TUTTI_I8 },   { TUTTI_F16, TUTTI_F16 },
     };
     harness_levels l = harness_open();
     harness_area from = harness_area_open(), expected = harness_area_open(), to = harness_area_open();

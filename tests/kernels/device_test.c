@@ -20,7 +20,7 @@ static void types_have_the_names_and_sizes_of_safetensors(void **state)
 {
     static const struct { tutti_dtype dtype; const char *name; size_t bytes; } rows[] = {
         { TUTTI_F32, "F32", 4 }, { TUTTI_BF16, "BF16", 2 }, { TUTTI_F16, "F16", 2 }, { TUTTI_I32, "I32", 4 },
-        { TUTTI_I64, "I64", 8 }, { TUTTI_U8, "U8", 1 },     { TUTTI_F64, "F64", 8 },
+        { TUTTI_I64, "I64", 8 }, { TUTTI_U8, "U8", 1 },     { TUTTI_F64, "F64", 8 },  { TUTTI_I8, "I8", 1 },
     };
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(rows); i++) {
@@ -46,6 +46,49 @@ static void random_fills_are_a_function_of_the_index(void **state)
     tutti_fill_normal(d, 17, rng, shorter);
     assert_memory_equal(shorter, normal, sizeof shorter);
     tutti_device_close(d);
+}
+
+/* Levels give the same bits at every length; a normal is that of base.h but for the last bit now and then, since the library's log and cos may differ. */
+static void random_fills_are_the_same_at_every_level(void **state)
+{
+    enum { N = 100003 };
+    harness_levels l = harness_open();
+    float *first = malloc(N * sizeof *first), *other = malloc(N * sizeof *other);
+    const tutti_rng rngs[] = { { 42, 3, 9 }, { 0, 0, 0 }, { UINT64_MAX, UINT64_MAX - 5, UINT64_MAX / 3 } };
+    (void)state;
+
+    for (size_t r = 0; r < TUTTI_LENGTH(rngs); r++) {
+        size_t different = 0;
+        tutti_fill_normal(l.device[0], N, rngs[r], first);
+        for (size_t i = 0; i < N; i++) {
+            const float x = (float)tutti_normal(rngs[r], i);
+            assert_true(first[i] >= nextafterf(x, -INFINITY) && first[i] <= nextafterf(x, INFINITY));
+            different += first[i] != x;
+        }
+        assert_true(different <= 2);
+        for (int k = 1; k < l.count; k++) {
+            tutti_fill_normal(l.device[k], N, rngs[r], other);
+            assert_memory_equal(other, first, N * sizeof *other);
+        }
+        tutti_fill_uniform(l.device[0], N, rngs[r], -0.5f, 2, first);
+        for (size_t i = 0; i < N; i++)
+            assert_true(first[i] == (float)(-0.5 + 2.5 * tutti_uniform(rngs[r], i)));
+        for (int k = 1; k < l.count; k++) {
+            tutti_fill_uniform(l.device[k], N, rngs[r], -0.5f, 2, other);
+            assert_memory_equal(other, first, N * sizeof *other);
+        }
+        for (size_t n = 0; n < 70; n++)
+            for (int k = 0; k < l.count; k++) {
+                other[n] = 77;
+                tutti_fill_uniform(l.device[k], n, rngs[r], -0.5f, 2, other);
+                assert_memory_equal(other, first, n * sizeof *other);
+                tutti_fill_normal(l.device[k], n, rngs[r], other);
+                assert_true(other[n] == 77);
+            }
+    }
+    free(first);
+    free(other);
+    harness_close(&l);
 }
 
 /* Where floats are coarse, half of the draws round up to the excluded end: none may stay there. */
@@ -108,6 +151,7 @@ static void every_kernel_charges_its_work(void **state)
     CHARGED(tutti_add_diff(d, 100, 2, x, y, z), 300, 1600);
     CHARGED(tutti_tree_sum(d, 100, 2, both, NULL, z), 100, 1200);
     CHARGED(tutti_tree_sum(d, 100, 2, both, weights, z), 300, 1200);
+    CHARGED(tutti_tree_sum_all(d, 100, 2, (float *const[]){ x, y }, NULL), 100, 1600);
     CHARGED((void)tutti_norm2(d, 100, x), 200, 400);
     CHARGED((void)tutti_dot(d, 100, x, y), 200, 800);
     CHARGED((void)tutti_finite(d, 100, x), 0, 400);
@@ -126,6 +170,7 @@ int main(void)
         cmocka_unit_test(a_device_has_at_most_the_machines_level),
         cmocka_unit_test(types_have_the_names_and_sizes_of_safetensors),
         cmocka_unit_test(random_fills_are_a_function_of_the_index),
+        cmocka_unit_test(random_fills_are_the_same_at_every_level),
         cmocka_unit_test(a_uniform_fill_never_reaches_its_upper_end),
         cmocka_unit_test(every_kernel_charges_its_work),
     };

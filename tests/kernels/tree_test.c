@@ -1,4 +1,5 @@
-/* tutti_tree_sum. Goal: for every p the sum is the binary tree of DESIGN, bit for bit, at every level, and y may be any x.
+/* tutti_tree_sum and tutti_tree_sum_all. Goal: for every p the sum is the binary tree of DESIGN, bit for bit, at every level; y may be any x; into all, every
+   vector has it and nothing around them is touched.
    Method: the tree written as the recursion it is, an element at a time. */
 #include "harness.h"
 
@@ -44,6 +45,53 @@ static void compare(harness_levels *l, int p, size_t n, int kind, uint64_t seed)
     free(memory);
     free(a);
     free(y);
+}
+
+/* As compare, into all of them; every vector's neighbours are the gaps between vectors. */
+static void compare_all(harness_levels *l, int p, size_t n, int kind, uint64_t seed)
+{
+    const size_t stride = n + 3, count = (size_t)p * stride + 1;
+    const float **x = calloc((size_t)p, sizeof *x);
+    float **y = calloc((size_t)p, sizeof *y);
+    float *fresh = calloc(count, sizeof *fresh), *memory = calloc(count, sizeof *memory), *a = calloc((size_t)p, sizeof *a);
+
+    for (int r = 0; r < p; r++) {
+        x[r] = fresh + 1 + (size_t)r * stride;
+        y[r] = memory + 1 + (size_t)r * stride;
+        a[r] = harness_number(&seed, 0);
+    }
+    for (size_t i = 0; i < count; i++)
+        fresh[i] = harness_number(&seed, kind);
+    for (int weighted = 0; weighted < 2; weighted++)
+        for (int level = 0; level < l->count; level++) {
+            memcpy(memory, fresh, count * sizeof *fresh);
+            tutti_tree_sum_all(l->device[level], n, p, y, weighted ? a : NULL);
+            for (size_t i = 0; i < count; i++) {
+                const bool gap = i == 0 || (i - 1) % stride >= n;
+                const float expected = gap ? fresh[i] : recursion(x, weighted ? a : NULL, 0, p, (i - 1) % stride);
+                if (gap ? harness_bits(memory[i]) != harness_bits(expected) : !harness_same(memory[i], expected))
+                    fail_msg("p %d, n %zu, place %zu, level %d, weighted %d, kind %d", p, n, i, level, weighted, kind);
+            }
+        }
+    free(x);
+    free(y);
+    free(fresh);
+    free(memory);
+    free(a);
+}
+
+static void sums_into_all_vectors_have_the_same_bits_in_each(void **state)
+{
+    static const size_t lengths[] = { 0, 1, 3, 8, 15, 16, 17, 33, 255, 256, 257, 600 };
+    harness_levels l = harness_open();
+    (void)state;
+
+    for (int p = 1; p <= 20; p++)
+        for (size_t j = 0; j < TUTTI_LENGTH(lengths); j++)
+            compare_all(&l, p, lengths[j], (int)j % 3, (uint64_t)p * 1000 + j);
+    compare_all(&l, 64, 300, 0, 7);
+    compare_all(&l, 129, 20, 0, 8);
+    harness_close(&l);
 }
 
 static void every_number_of_vectors_keeps_the_tree(void **state)
@@ -117,6 +165,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_number_of_vectors_keeps_the_tree),
+        cmocka_unit_test(sums_into_all_vectors_have_the_same_bits_in_each),
         cmocka_unit_test(the_order_is_the_promised_one),
         cmocka_unit_test(the_result_may_be_any_of_the_vectors),
     };

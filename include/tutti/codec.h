@@ -1,0 +1,109 @@
+/* codec.h: what is on the wire instead of float32. A codec is a table in one of three forms; whoever exchanges picks the collective by the form:
+     linear:  rounds of numbers that may be summed (16-bit casts, random-k, PowerSGD: two rounds)  -> all-reduce a round
+     message: bytes that only their decoder understands (top-k, quantisers, signs)                 -> all-gather, or all-to-all and all-gather
+                                                                                                      from four workers up; point to point
+     wrapper: has inner codecs and only says who encodes what (`ef(...)`)
+   The functions of a codec are pure but for its declared state: they send nothing, block nowhere and allocate nothing.
+
+   A message has no header: codec, options, view and step are agreed on by both ends (fingerprint and order of calls), the transport delivers
+   whole messages. Numbers are little-endian, codes are packed as kernels.h says. A message that came from a peer is checked in full before the
+   first element is changed.
+
+   Numbers that are not finite never stop an encoder, since the other workers could only wait: they travel as far as the form allows, so that
+   every worker hears of them alike and the engine's vote on finite gradients decides. Casts, PowerSGD and sums carry them as arithmetic does.
+   A quantised bucket, chunk or block with one in it (or with a scale beyond the range of float) has scale NaN and decodes to NaN throughout.
+   To top-k and threshold infinity is the greatest magnitude but for NaN. Wangni's message decodes to NaN at element 0. Random-k sends what
+   the draw falls on: a number that is not drawn stays where it is and is heard when it is drawn. What codecs keep stays finite: PowerSGD keeps its
+   last finite factor; a residual is protected by whoever exchanges, who sends a vector that is not finite as it is, past `before`, and leaves
+   `account` out where the decoded mean is not finite (what was to be sent then stays in the residual). */
+#ifndef TUTTI_CODEC_H
+#define TUTTI_CODEC_H
+#include "kernels.h"
+#include "options.h"
+#include "state.h"
+#pragma GCC visibility push(default)
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A range of the flat space as a codec sees it in one step. */
+typedef struct tutti_view {
+    int tensor;                  /* index in the space's list; -1: not within one tensor */
+    size_t first, count;         /* elements [first, first + count) of the flat space; count < 2^31 */
+    size_t rows, cols;           /* rows x cols = count, row-major; whole matrices have their shape, all else is 1 x count */
+    int stage;                   /* 0: from the worker; 1: the owner's re-encoding of a sum (draws and residuals of its own) */
+    uint64_t step;               /* draws are a function of (seed, worker, stage, step, place): the same however the space is cut */
+} tutti_view;
+/* What a codec is opened on. Stays unchanged until it is closed. */
+typedef struct tutti_codec_space {
+    size_t n;                    /* elements of the flat space */
+    const tutti_view *tensor;    /* whole tensors in order; stage and step are not read */
+    int n_tensors;
+    int rank, workers;
+    uint64_t seed;               /* the same on all workers */
+    tutti_device *device;
+} tutti_codec_space;
+
+enum {
+    TUTTI_CODEC_UNBIASED = 1,    /* E[decoded] = x */
+    TUTTI_CODEC_CONTRACTIVE = 2, /* E|x - decoded|^2 <= (1 - delta) |x|^2 with delta > 0: error feedback converges */
+    TUTTI_CODEC_WHOLE_TENSOR = 4 /* views of its matrices must not be cut */
+};
+
+typedef struct tutti_codec tutti_codec;
+typedef struct tutti_codec_ops {
+    const char *name, *paper, *help;
+    const tutti_option *options; /* ends with {0}; never NULL */
+    size_t self_bytes;           /* of the struct the options are written to; zeroed */
+    int rounds;                  /* > 0: linear; 0: message, or wrapper if `choose` is there */
+    tutti_dtype dtype;           /* of the numbers of linear rounds: F32, F16 or BF16 */
+    unsigned (*traits)(const tutti_codec *c);                                              /* options applied, inner codecs declared */
+    tutti_status (*check)(const tutti_codec *c, tutti_error *err);                         /* optional: combinations that bounds cannot say */
+    void (*declare)(tutti_codec *c, tutti_plan *plan);                                     /* optional */
+    void (*open)(tutti_codec *c);                                                          /* optional; declared pointers are valid */
+    /* Below: lane threads; calls for different views may run at once, so state is per element or per tensor. `scratch` is the caller's, 64-byte
+       aligned, scratch(c, v) bytes; its contents stay from the first fold of a view to its unfold. x, y: view.count elements. */
+    size_t (*scratch)(const tutti_codec *c, const tutti_view *v);                          /* optional: 0 bytes */
+    /* linear; wire[r] has width(c, v, r) elements of dtype */
+    size_t (*width)(const tutti_codec *c, const tutti_view *v, int round);
+    /* Writes wire[round]; the earlier ones hold means over the workers by now and may be changed, the same way on all. */
+    void (*fold)(tutti_codec *c, const tutti_view *v, int round, const float *x, void *scratch, void *const *wire);
+    /* y += a * (this worker's part, as decoded; the mean of the parts over the workers is what unfold gives). x as given to fold, may be y; wire holds
+       means. Called before unfold. */
+    void (*mine)(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, void *const *wire, float a, float *y);
+    void (*unfold)(tutti_codec *c, const tutti_view *v, void *scratch, void *const *wire, float *y); /* y = decoded mean */
+    /* message */
+    size_t (*bound)(const tutti_codec *c, const tutti_view *v);                            /* most bytes of a message */
+    /* out: bound(c, v) bytes. Gives the bytes written. */
+    size_t (*encode)(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out);
+    /* y += a * decoded: a * decoded is rounded, then the sum. On failure (TUTTI_ERR_CORRUPT) y is as it was. */
+    tutti_status (*decode_add)(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err);
+    /* wrapper */
+    tutti_codec *(*choose)(tutti_codec *c, const tutti_view *v);                           /* who encodes this view now */
+    const float *(*before)(tutti_codec *c, const tutti_view *v, const float *x);           /* optional: what to encode instead of x, which is finite */
+    /* Optional: *into += result * (what I sent, as decoded); *into NULL: nothing to account for. */
+    float (*account)(tutti_codec *c, const tutti_view *v, float **into);
+    void (*after)(tutti_codec *c, const tutti_view *v, float *y);                          /* optional: y is the decoded mean, may change it */
+} tutti_codec_ops;
+struct tutti_codec {
+    const tutti_codec_ops *ops;
+    void *self;
+    tutti_spec *spec;
+    tutti_codec *inner[2];       /* from SPEC options, in table order */
+    const tutti_codec_space *space;
+    char prefix[128];            /* of its states' names */
+};
+
+extern const tutti_codec_ops *const tutti_codecs[];                                        /* NULL-ended registry */
+const tutti_codec_ops *tutti_codec_find(const char *name);
+/* Within a declare(): opens `spec` ("ef(topk(ratio=0.01))") with its inner codecs and declares their states as "<prefix>...". keeps `space`. */
+tutti_status tutti_codec_declare(tutti_codec **out, tutti_plan *plan, const char *spec, const char *prefix, const tutti_codec_space *space,
+                                 tutti_error *err);
+void tutti_codec_open(tutti_codec *c);                                                     /* once the plan is carried out: initial state */
+void tutti_codec_close(tutti_codec *c);
+static inline unsigned tutti_codec_traits(const tutti_codec *c) { return c->ops->traits(c); }
+#ifdef __cplusplus
+}
+#endif
+#pragma GCC visibility pop
+#endif

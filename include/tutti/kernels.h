@@ -1,0 +1,59 @@
+/* kernels.h: what codecs compute on vectors: extents, random draws, rounding to levels, packing of bits, selection. As in device.h every level
+   gives the scalar reference's bits for any alignment and length, and no call blocks or allocates. Codes are one byte an element between the
+   rounding and the packing; callers go through their vectors in blocks that stay in the first cache.
+
+   A *code* of `bits` bits is an index of a level in its lower bits - 1 bits and the sign (1: negative) above it; index 0 has sign 0. */
+#ifndef TUTTI_KERNELS_H
+#define TUTTI_KERNELS_H
+#include "device.h"
+#pragma GCC visibility push(default)
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- extents ---- */
+float tutti_absmax(tutti_device *d, size_t n, const float *x);            /* max |x|, 0 if n = 0; a NaN if there is one */
+/* The least and the greatest, -0 below 0; n > 0. Both finite iff all are. */
+void tutti_extent(tutti_device *d, size_t n, const float *x, float *least, float *greatest);
+double tutti_norm1(tutti_device *d, size_t n, const float *x);            /* sum |x| in the order of tutti_norm2 */
+
+/* ---- draws: 16 uniform bits an element, in groups of 128, which are 16 consecutive Philox blocks of `rng` (base.h): draw 32 w + 2 l + h of a
+   group is half h (0: lower) of word w of its block l. So a vector of 16 lanes computes 16 blocks and stores four words without a shuffle. ---- */
+enum { TUTTI_DRAWS = 128 };
+/* draws: groups x TUTTI_DRAWS, those of the groups first, first + 1, ... */
+void tutti_draws(tutti_device *d, tutti_rng rng, uint64_t first, size_t groups, uint16_t *draws);
+
+/* ---- rounding to levels; x finite, scale finite and > 0, |x| <= scale. draws: n, or NULL: to the nearest, halves away from 0.
+   Rounding is stochastic and unbiased but for 2^-17 of a level, half of what sixteen bits resolve. ---- */
+/* Index l of |x| / scale among 0, 1/s, ..., 1 with s = 2^(bits-1) - 1; bits 2 .. 8 (QSGD). */
+void tutti_round_uniform(tutti_device *d, size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes);
+/* Index of |x| / scale among 0, 2^-s, ..., 1/2, 1 with s = 2^(bits-1) - 2; bits 2 .. 8 (NUQSGD). draws not NULL. */
+void tutti_round_powers(tutti_device *d, size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes);
+/* round((x - least) / range * 255), halves to even; no sign. range > 0 finite, x in [least, least + range]. */
+void tutti_round_range(tutti_device *d, size_t n, const float *x, float least, float range, uint8_t *codes);
+/* y += value[code]; value has `values` entries, a power of two of at most 256, and codes are below it. */
+void tutti_levels_add(tutti_device *d, size_t n, const uint8_t *codes, int values, const float *value, float *y);
+
+/* ---- packing: element i is at bits [i * bits, (i + 1) * bits) of the output, the lowest bit of a byte first; bits 1 .. 8. Bits beyond the last
+   element are 0. out: tutti_packed_bytes(bits, n). ---- */
+size_t tutti_packed_bytes(int bits, size_t n);
+void tutti_pack(tutti_device *d, int bits, size_t n, const uint8_t *codes, uint8_t *out); /* codes below 2^bits */
+void tutti_unpack(tutti_device *d, int bits, size_t n, const uint8_t *in, uint8_t *codes);
+/* One bit an element, packed as above: 1 where x < 0 (so 0, -0 and NaN are 0). */
+void tutti_signs(tutti_device *d, size_t n, const float *x, uint8_t *out);
+/* y += v where the bit is 0, y += -v where it is 1. */
+void tutti_signs_add(tutti_device *d, size_t n, const uint8_t *in, float v, float *y);
+
+/* ---- selection. The key of x is its bits without the sign: keys order as magnitudes do, and a NaN is above infinity. ---- */
+uint32_t tutti_magnitude_key(float x);
+/* The elements with a key of at least `key`, in order: at most `room` are written, all are counted. index and value: room. */
+size_t tutti_select_above(tutti_device *d, size_t n, const float *x, uint32_t key, size_t room, uint32_t *index, float *value);
+/* The k greatest keys, of equal ones those of the lowest indexes, in order of index; k <= n < 2^32. index, value: tutti_select_room(n, k)
+   entries, of which the first k are the result. */
+size_t tutti_select_room(size_t n, size_t k);
+void tutti_select_top(tutti_device *d, size_t n, const float *x, size_t k, uint32_t *index, float *value);
+#ifdef __cplusplus
+}
+#endif
+#pragma GCC visibility pop
+#endif

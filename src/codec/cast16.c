@@ -1,0 +1,84 @@
+/* cast16.c: codecs fp16, bf16 and trunc16: one linear round of 16-bit numbers. fp16 and bf16 round to nearest even (device.h); beyond 65504 fp16 is
+   infinite, and heard of as such. trunc16 cuts the lower half of the float off: a bfloat16 towards zero, at most 2^-7 of the number. */
+#include "codec_internal.h"
+#include "registry.h"
+
+static const tutti_option options[] = { { 0 } };
+
+static unsigned traits(const tutti_codec *c)
+{
+    (void)c;
+    return TUTTI_CODEC_CONTRACTIVE;
+}
+
+static size_t width(const tutti_codec *c, const tutti_view *v, int round)
+{
+    (void)c, (void)round;
+    return v->count;
+}
+
+static void truncate16(tutti_device *d, size_t n, const float *x, uint16_t *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        out[i] = (uint16_t)(bits >> 16 | (isnan(x[i]) ? 0x40u : 0)); /* a NaN must not lose its last bits to infinity */
+    }
+    tutti_device_charge(d, 0, 6.0 * (double)n);
+}
+
+static void narrow(const tutti_codec *c, size_t n, const float *x, void *out)
+{
+    tutti_device *d = c->space->device;
+
+    if (c->ops == &tutti_codec_trunc16)
+        truncate16(d, n, x, out);
+    else
+        tutti_cast(d, (tutti_buffer){ d, (void *)(uintptr_t)x, n, TUTTI_F32 }, (tutti_buffer){ d, out, n, c->ops->dtype });
+}
+
+static void widen(const tutti_codec *c, size_t n, void *in, float *y)
+{
+    tutti_device *d = c->space->device;
+
+    tutti_cast(d, (tutti_buffer){ d, in, n, c->ops->dtype }, tutti_f32(d, y, n));
+}
+
+static void fold(tutti_codec *c, const tutti_view *v, int round, const float *x, void *scratch, void *const *wire)
+{
+    (void)scratch;
+    narrow(c, v->count, x, wire[round]);
+}
+
+static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, void *const *wire, float a, float *y)
+{
+    uint16_t half[TUTTI_CODEC_BLOCK];
+    float back[TUTTI_CODEC_BLOCK];
+
+    (void)scratch, (void)wire;
+    for (size_t at = 0, n; at < v->count; at += n) {
+        n = v->count - at < TUTTI_CODEC_BLOCK ? v->count - at : TUTTI_CODEC_BLOCK;
+        narrow(c, n, x + at, half);
+        widen(c, n, half, back);
+        tutti_axpy(c->space->device, n, a, back, y + at);
+    }
+}
+
+static void unfold(tutti_codec *c, const tutti_view *v, void *scratch, void *const *wire, float *y)
+{
+    (void)scratch;
+    widen(c, v->count, wire[0], y);
+}
+
+const tutti_codec_ops tutti_codec_fp16 = {
+    .name = "fp16", .paper = "IEEE 754 binary16", .help = "half precision, to the nearest",
+    .options = options, .rounds = 1, .dtype = TUTTI_F16, .traits = traits, .width = width, .fold = fold, .mine = mine, .unfold = unfold,
+};
+const tutti_codec_ops tutti_codec_bf16 = {
+    .name = "bf16", .paper = "bfloat16", .help = "the upper half of a float, to the nearest",
+    .options = options, .rounds = 1, .dtype = TUTTI_BF16, .traits = traits, .width = width, .fold = fold, .mine = mine, .unfold = unfold,
+};
+const tutti_codec_ops tutti_codec_trunc16 = {
+    .name = "trunc16", .paper = "bfloat16, truncated", .help = "the upper half of a float, the rest cut off",
+    .options = options, .rounds = 1, .dtype = TUTTI_BF16, .traits = traits, .width = width, .fold = fold, .mine = mine, .unfold = unfold,
+};

@@ -1,0 +1,175 @@
+/* codec.c: a codec from its spec: options, inner codecs, declared state; and what all codecs share. */
+#include "codec_internal.h"
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+
+enum { NAMES_MAX = 32, NESTED_MAX = 4 };
+#define STREAM_WORKER 0x436F646500000000u /* bits of the upper half: apart from the streams that others number from 0 */
+#define STREAM_SHARED 0x436F647300000000u
+#define STREAM_STAGE  0x0000000080000000u
+
+static tutti_status unknown(const char *name, tutti_error *err)
+{
+    const char *names[NAMES_MAX];
+    char near[160], all[240];
+    size_t n = 0, used = 0;
+
+    all[0] = '\0';
+    for (; tutti_codecs[n] != NULL; n++) {
+        assert(n < NAMES_MAX && used < sizeof all);
+        names[n] = tutti_codecs[n]->name;
+        used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", n == 0 ? "" : ", ", names[n]);
+    }
+    tutti_suggest(name, names, n, near, sizeof near);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "unknown codec '%.60s'%s (there are %s)", name, near, all);
+}
+
+static tutti_status declare(tutti_codec **out, tutti_plan *plan, const char *spec, const char *prefix, const tutti_codec_space *space, int depth,
+                            tutti_error *err);
+
+/* The SPEC options of the table, in order. */
+static tutti_status declare_inner(tutti_codec *c, tutti_plan *plan, int depth, tutti_error *err)
+{
+    size_t n = 0;
+
+    for (const tutti_option *o = c->ops->options; o != NULL && o->name != NULL; o++) {
+        const char *spec;
+        char prefix[sizeof c->prefix];
+        if (o->type != TUTTI_SPEC)
+            continue;
+        memcpy(&spec, (const char *)c->self + o->offset, sizeof spec);
+        if (spec[0] == '\0')
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec '%s' wraps another one and was given none; write %s(topk(ratio=0.01)), for example",
+                              c->ops->name, c->ops->name);
+        if (depth == NESTED_MAX)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec '%s': codecs are nested more than %d deep; unwrap some", c->ops->name, NESTED_MAX);
+        if ((size_t)snprintf(prefix, sizeof prefix, "%s.%s", c->prefix, o->name) >= sizeof prefix)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec '%s': its states' names would have more than %zu bytes; give a shorter prefix than "
+                              "'%.20s...'", c->ops->name, sizeof prefix - 1, c->prefix);
+        assert(n < TUTTI_LENGTH(c->inner));
+        TUTTI_TRY(tutti_fail_within(err, declare(&c->inner[n++], plan, spec, prefix, c->space, depth + 1, err), "within codec '%s'", c->ops->name));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status declare(tutti_codec **out, tutti_plan *plan, const char *spec, const char *prefix, const tutti_codec_space *space, int depth,
+                            tutti_error *err)
+{
+    tutti_codec *c = tutti_alloc(1, sizeof *c);
+    tutti_status status;
+    char what[64];
+
+    *out = NULL;
+    if (c == NULL) {
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for codec '%.60s'", spec);
+        goto out;
+    }
+    c->space = space;
+    if ((size_t)snprintf(c->prefix, sizeof c->prefix, "%s", prefix) >= sizeof c->prefix) {
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec '%.60s': its states' prefix has %zu bytes and may have %zu; give a shorter one than "
+                            "'%.20s...'", spec, strlen(prefix), sizeof c->prefix - 1, prefix);
+        goto out;
+    }
+    status = tutti_fail_within(err, tutti_spec_open(&c->spec, spec, err), "codec");
+    if (status != TUTTI_OK)
+        goto out;
+    c->ops = tutti_codec_find(tutti_spec_name(c->spec));
+    if (c->ops == NULL) {
+        status = unknown(tutti_spec_name(c->spec), err);
+        goto out;
+    }
+    if (c->ops->self_bytes > 0 && (c->self = tutti_alloc(1, c->ops->self_bytes)) == NULL) {
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for codec '%.60s'", spec);
+        goto out;
+    }
+    snprintf(what, sizeof what, "codec '%s'", c->ops->name);
+    status = tutti_spec_apply(c->spec, what, c->ops->options, c->self, err);
+    if (status == TUTTI_OK)
+        status = declare_inner(c, plan, depth, err);
+    if (status == TUTTI_OK && c->ops->check != NULL)
+        status = tutti_fail_within(err, c->ops->check(c, err), "%s", what);
+    if (status == TUTTI_OK && c->ops->declare != NULL)
+        c->ops->declare(c, plan);
+out:
+    if (status == TUTTI_OK)
+        *out = c;
+    else
+        tutti_codec_close(c);
+    return status;
+}
+
+tutti_status tutti_codec_declare(tutti_codec **out, tutti_plan *plan, const char *spec, const char *prefix, const tutti_codec_space *space,
+                                 tutti_error *err)
+{
+    return declare(out, plan, spec, prefix, space, 1, err);
+}
+
+void tutti_codec_open(tutti_codec *c)
+{
+    for (size_t i = 0; i < TUTTI_LENGTH(c->inner); i++)
+        if (c->inner[i] != NULL)
+            tutti_codec_open(c->inner[i]);
+    if (c->ops->open != NULL)
+        c->ops->open(c);
+}
+
+void tutti_codec_close(tutti_codec *c)
+{
+    if (c == NULL)
+        return;
+    for (size_t i = 0; i < TUTTI_LENGTH(c->inner); i++)
+        tutti_codec_close(c->inner[i]);
+    tutti_free(c->self);
+    tutti_spec_close(c->spec);
+    tutti_free(c);
+}
+
+tutti_rng tutti_codec_rng(const tutti_codec *c, const tutti_view *v, bool shared)
+{
+    const uint64_t stream = shared ? STREAM_SHARED : STREAM_WORKER | (uint64_t)c->space->rank;
+
+    return (tutti_rng){ c->space->seed, stream | (v->stage == 0 ? 0 : STREAM_STAGE), v->step };
+}
+
+const uint16_t *tutti_codec_draws(const tutti_codec *c, tutti_rng rng, uint64_t at, size_t count, uint16_t room[TUTTI_CODEC_DRAWS])
+{
+    const size_t skip = at % TUTTI_DRAWS;
+
+    assert(count <= TUTTI_CODEC_BLOCK);
+    tutti_draws(c->space->device, rng, at / TUTTI_DRAWS, (skip + count + TUTTI_DRAWS - 1) / TUTTI_DRAWS, room);
+    return room + skip;
+}
+
+uint32_t tutti_codec_word(const tutti_codec *c, tutti_codec_words *held, uint64_t at)
+{
+    const uint64_t group = at / (TUTTI_DRAWS / 2);
+    const size_t i = 2 * (size_t)(at % (TUTTI_DRAWS / 2));
+
+    if (held->group != group) {
+        tutti_draws(c->space->device, held->rng, group, 1, held->draws);
+        held->group = group;
+    }
+    return held->draws[i] | (uint32_t)held->draws[i + 1] << 16;
+}
+
+void tutti_codec_declare_vector(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep, float **slot)
+{
+    char full[sizeof c->prefix + 32];
+
+    snprintf(full, sizeof full, "%s.%s", c->prefix, name);
+    tutti_declare_vector(plan, full, keep, slot);
+}
+
+size_t tutti_codec_fraction(double ratio, size_t n)
+{
+    const double k = ceil(ratio * (double)n * (1 - 1e-12));
+
+    return n == 0 ? 0 : k < 1 ? 1 : k > (double)n ? n : (size_t)k;
+}
+
+tutti_status tutti_codec_wrong_size(const tutti_codec *c, const tutti_view *v, size_t bytes, size_t wanted, tutti_error *err)
+{
+    return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': a message of %zu bytes for the %zu elements from %zu on should have %zu; do both workers "
+                      "run the same codec with the same options?", c->ops->name, bytes, v->count, v->first, wanted);
+}

@@ -1,0 +1,237 @@
+/* elias.c: the codes of a quantised bucket as Elias's universal codes (Elias, IEEE Trans. Inf. Theory 1975; QSGD, section 3.3). Bits follow each other
+   from the lowest of the first byte on, over bucket borders; the last byte is filled up with 0.
+
+     bucket:  scale (32 bits, float; its sign bit is 1 if the sparse form follows), then unless the scale is 0 or NaN
+     dense:   an element: E(level + 1), and a sign bit if level > 0
+     sparse:  a nonzero element: E(distance from the one before it, or from -1), sign bit, E(level); at the end E(distance to the bucket's end)
+     gamma:   k of z + 1 bits: z zeros, a one, the z lower bits of k, lowest first
+     omega:   groups, each a one and the lower bits (lowest first) of a number whose count of lower bits was the number before it, from 1 on, up to
+              k; then a zero
+
+   The encoder takes the shorter form of each bucket, so the dense one bounds the size. Serial and slow, for links that are slower still. */
+#include "codec_internal.h"
+
+static int top_bit(uint32_t k)
+{
+    return 31 - __builtin_clz(k);
+}
+
+int tutti_codec_elias_length(tutti_codec_elias code, uint32_t k)
+{
+    int bits = 1;
+
+    if (code == TUTTI_CODEC_GAMMA)
+        return 2 * top_bit(k) + 1;
+    for (; k > 1; k = (uint32_t)top_bit(k))
+        bits += top_bit(k) + 1;
+    return bits;
+}
+
+size_t tutti_codec_elias_bound(const tutti_codec_quantiser *q, tutti_codec_elias code, size_t n)
+{
+    const uint32_t most = 1u << (q->bits - 1); /* s + 1 */
+
+    return (32 * ((n + q->bucket - 1) / q->bucket) + n * ((size_t)tutti_codec_elias_length(code, most) + 1) + 7) / 8;
+}
+
+/* ---- writing ---- */
+typedef struct writer { uint8_t *out; size_t bytes; uint64_t held; int have; } writer;
+
+static void put(writer *w, uint32_t value, int bits)
+{
+    w->held |= (uint64_t)value << w->have;
+    for (w->have += bits; w->have >= 8; w->have -= 8, w->held >>= 8)
+        w->out[w->bytes++] = (uint8_t)w->held;
+}
+
+static void put_elias(writer *w, tutti_codec_elias code, uint32_t k)
+{
+    uint32_t group[8];
+    int n = 0;
+
+    if (code == TUTTI_CODEC_GAMMA) {
+        const int z = top_bit(k);
+        put(w, 0, z);
+        put(w, 1, 1);
+        put(w, k & ((1u << z) - 1), z);
+        return;
+    }
+    for (; k > 1; k = (uint32_t)top_bit(k))
+        group[n++] = k;
+    while (n > 0) {
+        const int z = top_bit(group[--n]);
+        put(w, 1, 1);
+        put(w, group[n] & ((1u << z) - 1), z);
+    }
+    put(w, 0, 1);
+}
+
+size_t tutti_codec_elias_encode(const tutti_codec *c, const tutti_codec_quantiser *q, tutti_codec_elias code, const tutti_view *v, const float *x,
+                                uint8_t *out)
+{
+    const uint32_t levels = (1u << (q->bits - 1)) - 1;
+    uint8_t codes[TUTTI_CODEC_BLOCK];
+    writer w = { .out = out };
+
+    for (size_t first = 0; first < v->count; first += q->bucket) {
+        const size_t end = v->count - first < q->bucket ? v->count : first + q->bucket;
+        const float scale = tutti_codec_bucket_scale(c, q, x + first, end - first);
+        uint64_t dense = 0, sparse = 0;
+        uint32_t bits;
+        bool is_sparse = false;
+        memcpy(&bits, &scale, sizeof bits);
+        if (!(scale > 0)) {
+            put(&w, isnan(scale) ? 0x7fc00000u : 0, 32);
+            continue;
+        }
+        /* Twice over the bucket, once to measure and once to write: the draws are a function of the place. */
+        for (int writing = 0; writing < 2; writing++) {
+            size_t before = first - 1; /* of the last nonzero; wraps below 0 as intended */
+            if (writing == 1) {
+                is_sparse = sparse < dense;
+                put(&w, bits | (is_sparse ? 0x80000000u : 0), 32);
+            }
+            for (size_t at = first, count; at < end; at += count) {
+                count = end - at < TUTTI_CODEC_BLOCK ? end - at : TUTTI_CODEC_BLOCK;
+                tutti_codec_bucket_codes(c, q, v, x, at, count, scale, codes);
+                for (size_t i = 0; i < count; i++) {
+                    const uint32_t level = codes[i] & levels, sign = (uint32_t)codes[i] >> (q->bits - 1);
+                    if (writing == 0) {
+                        dense += (uint64_t)tutti_codec_elias_length(code, level + 1) + (level > 0);
+                        if (level > 0)
+                            sparse += (uint64_t)tutti_codec_elias_length(code, (uint32_t)(at + i - before)) + 1 +
+                                      (uint64_t)tutti_codec_elias_length(code, level);
+                    } else if (!is_sparse) {
+                        put_elias(&w, code, level + 1);
+                        if (level > 0)
+                            put(&w, sign, 1);
+                    } else if (level > 0) {
+                        put_elias(&w, code, (uint32_t)(at + i - before));
+                        put(&w, sign, 1);
+                        put_elias(&w, code, level);
+                    }
+                    if (level > 0)
+                        before = at + i;
+                }
+            }
+            if (writing == 0)
+                sparse += (uint64_t)tutti_codec_elias_length(code, (uint32_t)(end - before));
+            else if (is_sparse)
+                put_elias(&w, code, (uint32_t)(end - before));
+        }
+    }
+    put(&w, 0, (8 - w.have) % 8);
+    return w.bytes;
+}
+
+/* ---- reading ---- */
+typedef struct reader { const uint8_t *in; uint64_t at, end; bool short_of; } reader; /* in bits */
+
+static uint32_t get(reader *r, int bits)
+{
+    uint32_t value = 0;
+
+    if (r->end - r->at < (uint64_t)bits) {
+        r->short_of = true;
+        r->at = r->end;
+        return 0;
+    }
+    for (int k = 0; k < bits; k++, r->at++)
+        value |= (uint32_t)(r->in[r->at / 8] >> r->at % 8 & 1) << k;
+    return value;
+}
+
+/* 0: no number of at most 31 bits */
+static uint32_t get_elias(reader *r, tutti_codec_elias code)
+{
+    uint32_t k = 1;
+
+    if (code == TUTTI_CODEC_GAMMA) {
+        int z = 0;
+        while (z < 31 && get(r, 1) == 0 && !r->short_of)
+            z++;
+        k = z == 31 ? 0 : 1u << z | get(r, z);
+    } else
+        while (get(r, 1) == 1) {
+            if (k > 30)
+                return 0;
+            k = 1u << k | get(r, (int)k);
+        }
+    return r->short_of ? 0 : k;
+}
+
+/* One way through the message for checking (y NULL) and for adding. NULL, or what is wrong with element *at. */
+static const char *walk(const tutti_codec_quantiser *q, tutti_codec_elias code, size_t n, const uint8_t *in, size_t bytes, float a, float *y, size_t *at)
+{
+    const uint32_t levels = (1u << (q->bits - 1)) - 1;
+    reader r = { .in = in, .end = 8 * (uint64_t)bytes };
+    float value[256];
+
+    for (size_t first = 0; first < n; first += q->bucket) {
+        const size_t end = n - first < q->bucket ? n : first + q->bucket;
+        const uint32_t head = get(&r, 32), bits = head & 0x7fffffffu;
+        float scale;
+        memcpy(&scale, &bits, sizeof scale);
+        *at = first;
+        if (r.short_of)
+            return "the message ends before its bucket";
+        if (isinf(scale) || (head >> 31 == 1 && !(scale > 0)))
+            return "its bucket has no valid scale";
+        if (y != NULL)
+            tutti_codec_bucket_values(q, scale, a, value);
+        if (!(scale > 0)) {
+            for (size_t i = first; i < end && y != NULL && isnan(scale); i++)
+                y[i] += scale;
+            continue;
+        }
+        if (head >> 31 == 0)
+            for (size_t i = first; i < end; i++) {
+                const uint32_t level = get_elias(&r, code) - 1; /* of 0: beyond all levels */
+                *at = i;
+                if (level > levels)
+                    return r.short_of ? "the message ends before it" : "its level is beyond the greatest";
+                if (level > 0 && y != NULL)
+                    y[i] += value[level | get(&r, 1) << (q->bits - 1)];
+                else if (level > 0)
+                    get(&r, 1);
+            }
+        else
+            for (size_t i = first - 1;;) {
+                const uint32_t step = get_elias(&r, code);
+                uint32_t sign, level;
+                if (step == 0 || step > end - i)
+                    return r.short_of ? "the message ends after it" : "the next one is beyond its bucket";
+                i += step;
+                if (i == end)
+                    break;
+                *at = i;
+                sign = get(&r, 1);
+                level = get_elias(&r, code);
+                if (level == 0 || level > levels)
+                    return r.short_of ? "the message ends before it" : "its level is beyond the greatest";
+                if (y != NULL)
+                    y[i] += value[level | sign << (q->bits - 1)];
+            }
+        if (r.short_of)
+            return "the message ends after it";
+    }
+    *at = n;
+    if (r.end - r.at >= 8)
+        return "the message goes on after the last one";
+    if (get(&r, (int)(r.end - r.at)) != 0)
+        return "the last byte is not filled up with zeros";
+    return NULL;
+}
+
+tutti_status tutti_codec_elias_decode(const tutti_codec *c, const tutti_codec_quantiser *q, tutti_codec_elias code, const tutti_view *v,
+                                      const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err)
+{
+    size_t at = 0;
+    const char *wrong = walk(q, code, v->count, in, bytes, a, NULL, &at);
+
+    if (wrong != NULL)
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': element %zu of %zu in a message of %zu bytes: %s; the message was damaged or is "
+                          "another codec's", c->ops->name, at, v->count, bytes, wrong);
+    walk(q, code, v->count, in, bytes, a, y, &at);
+    return TUTTI_OK;
+}

@@ -1,0 +1,96 @@
+/* minmax8.c: codec minmax8: 256 even steps between the least and the greatest element of a chunk, to the nearest. After BAGUA's MinMaxUInt8 (Gan et al.,
+   VLDB 2022), with the same bytes: n + 8 ceil(n / chunk), the two extremes of each chunk first. Differs in the arithmetic: BAGUA's scale is
+   255 / (max - min + 1e-7), which rounds chunks of small numbers to nothing; here a chunk of equal numbers is exact whatever they are, and the error
+   is at most (max - min) / 510 and the rounding. */
+#include "codec_internal.h"
+#include "registry.h"
+
+typedef struct minmax8 { int64_t chunk; } minmax8;
+static const tutti_option options[] = {
+    { "chunk", TUTTI_INT, TUTTI_AT(minmax8, chunk), 0, 0, 1 << 24, NULL, "elements with extremes of their own, 256 or more; 0: all" },
+    { 0 }
+};
+
+static unsigned traits(const tutti_codec *c)
+{
+    (void)c;
+    return 0; /* many zeros beside few great numbers may come back greater than they were */
+}
+
+static tutti_status check(const tutti_codec *c, tutti_error *err)
+{
+    const int64_t chunk = ((const minmax8 *)c->self)->chunk;
+
+    if (chunk != 0 && chunk < 256)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "chunk is %lld and must be 0 or at least 256", (long long)chunk);
+    return TUTTI_OK;
+}
+
+static size_t chunk_of(const tutti_codec *c, const tutti_view *v)
+{
+    const size_t chunk = (size_t)((const minmax8 *)c->self)->chunk;
+
+    return chunk == 0 || chunk > v->count ? v->count : chunk;
+}
+
+static size_t chunks_of(const tutti_codec *c, const tutti_view *v)
+{
+    const size_t chunk = chunk_of(c, v);
+
+    return chunk == 0 ? 0 : (v->count + chunk - 1) / chunk;
+}
+
+static size_t bound(const tutti_codec *c, const tutti_view *v)
+{
+    return 8 * chunks_of(c, v) + v->count;
+}
+
+static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
+{
+    const size_t chunk = chunk_of(c, v);
+    uint8_t *codes = out + 8 * chunks_of(c, v);
+
+    (void)scratch;
+    for (size_t first = 0; first < v->count; first += chunk, out += 8) {
+        const size_t n = v->count - first < chunk ? v->count - first : chunk;
+        float least, greatest, range;
+        tutti_extent(c->space->device, n, x + first, &least, &greatest);
+        range = greatest - least;
+        if (!isfinite(range))
+            least = greatest = NAN;
+        if (range > 0 && isfinite(range))
+            tutti_round_range(c->space->device, n, x + first, least, range, codes + first);
+        else
+            memset(codes + first, 0, n);
+        tutti_codec_put_f32(out, least);
+        tutti_codec_put_f32(out + 4, greatest);
+    }
+    return bound(c, v);
+}
+
+static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err)
+{
+    const size_t chunk = chunk_of(c, v), chunks = chunks_of(c, v);
+
+    if (bytes != bound(c, v))
+        return tutti_codec_wrong_size(c, v, bytes, bound(c, v), err);
+    for (size_t k = 0; k < chunks; k++) {
+        const float least = tutti_codec_get_f32(in + 8 * k), greatest = tutti_codec_get_f32(in + 8 * k + 4);
+        if (!(isnan(least) && isnan(greatest)) && !(isfinite(greatest - least) && least <= greatest))
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec 'minmax8': chunk %zu of %zu goes from %g to %g, which is no range; the message was damaged "
+                              "or is another codec's", k, chunks, (double)least, (double)greatest);
+    }
+    for (size_t k = 0, first = 0; k < chunks; k++, first += chunk) {
+        const float least = tutti_codec_get_f32(in + 8 * k), greatest = tutti_codec_get_f32(in + 8 * k + 4), step = (greatest - least) / 255.0f;
+        float value[256];
+        for (int l = 0; l < 256; l++)
+            value[l] = a * (l == 255 ? greatest : least + step * (float)l);
+        tutti_levels_add(c->space->device, v->count - first < chunk ? v->count - first : chunk, in + 8 * chunks + first, 256, value, y + first);
+    }
+    return TUTTI_OK;
+}
+
+const tutti_codec_ops tutti_codec_minmax8 = {
+    .name = "minmax8", .paper = "Gan et al., VLDB 2022 (BAGUA)", .help = "8 bits an element between a chunk's extremes",
+    .options = options, .self_bytes = sizeof(minmax8), .traits = traits, .check = check, .bound = bound, .encode = encode, .decode_add = decode_add,
+};

@@ -1,0 +1,108 @@
+/* randomk.c: codec randomk: k elements (or blocks of them) drawn with a seed that all workers share, so that only values travel and can be summed.
+   Stich, Cordonnier and Jaggi, NeurIPS 2018.
+
+   Differs from the paper: the vector is cut into k strata of equal length (to one), and one place is drawn in each. Places are distinct and ascend
+   by construction, in O(k) and without memory; each is drawn with probability 1 / length of its stratum, which is k / n where k divides n, so that
+   both laws keep: the expected loss (1 - k/n) |x|^2, and unbiased with the factor n/k (here: the length of the stratum). */
+#include "codec_internal.h"
+#include "registry.h"
+
+typedef struct randomk { double ratio; int64_t block; bool unbiased; } randomk;
+static const tutti_option options[] = {
+    { "ratio", TUTTI_REAL, TUTTI_AT(randomk, ratio), 0.01, 1e-9, 1, NULL, "blocks sent, as a share of all: k = ceil(ratio blocks), at least 1" },
+    { "block", TUTTI_INT, TUTTI_AT(randomk, block), 1, 1, 1 << 24, NULL, "consecutive elements that are drawn together; the last block travels filled with 0" },
+    { "unbiased", TUTTI_BOOL, TUTTI_AT(randomk, unbiased), 0, 0, 1, NULL, "multiply by n/k: for use without error feedback" },
+    { 0 }
+};
+
+typedef struct strata { size_t blocks, k, block; tutti_codec_words words; } strata;
+
+static strata strata_of(const tutti_codec *c, const tutti_view *v)
+{
+    const randomk *s = c->self;
+    strata t = { .block = (size_t)s->block, .words = { .group = UINT64_MAX } };
+
+    t.blocks = (v->count + t.block - 1) / t.block;
+    t.k = tutti_codec_fraction(s->ratio, t.blocks);
+    t.words.rng = tutti_codec_rng(c, v, true);
+    return t;
+}
+
+/* Stratum j's draw: its elements [*from, *from + result) of the view, and the stratum's length in blocks. Draw v->first + j: no other view of this
+   step has it, since there are no more strata than elements. */
+static size_t drawn(const tutti_codec *c, const tutti_view *v, strata *t, size_t j, size_t *from, size_t *length)
+{
+    const size_t low = (size_t)((uint64_t)j * t->blocks / t->k), high = (size_t)((uint64_t)(j + 1) * t->blocks / t->k);
+    const size_t block = low + (size_t)((uint64_t)tutti_codec_word(c, &t->words, v->first + j) * (high - low) >> 32);
+
+    *from = block * t->block;
+    *length = high - low;
+    return v->count - *from < t->block ? v->count - *from : t->block;
+}
+
+static float factor(const tutti_codec *c, size_t length)
+{
+    return ((const randomk *)c->self)->unbiased ? (float)length : 1.0f;
+}
+
+static unsigned traits(const tutti_codec *c)
+{
+    return ((const randomk *)c->self)->unbiased ? TUTTI_CODEC_UNBIASED : TUTTI_CODEC_CONTRACTIVE;
+}
+
+static size_t width(const tutti_codec *c, const tutti_view *v, int round)
+{
+    const randomk *s = c->self;
+
+    (void)round;
+    return tutti_codec_fraction(s->ratio, (v->count + (size_t)s->block - 1) / (size_t)s->block) * (size_t)s->block;
+}
+
+static void fold(tutti_codec *c, const tutti_view *v, int round, const float *x, void *scratch, void *const *wire)
+{
+    strata t = strata_of(c, v);
+    float *out = wire[round];
+
+    (void)scratch;
+    for (size_t j = 0, from, length; j < t.k; j++, out += t.block) {
+        const size_t count = drawn(c, v, &t, j, &from, &length);
+        memcpy(out, x + from, count * sizeof *out);
+        memset(out + count, 0, (t.block - count) * sizeof *out);
+    }
+    tutti_device_charge(c->space->device, 0, 8.0 * (double)(t.k * t.block));
+}
+
+static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, void *const *wire, float a, float *y)
+{
+    strata t = strata_of(c, v);
+
+    (void)scratch, (void)wire;
+    for (size_t j = 0, from, length; j < t.k; j++) {
+        const size_t count = drawn(c, v, &t, j, &from, &length);
+        const float by = factor(c, length);
+        for (size_t i = from; i < from + count; i++)
+            y[i] += a * (by * x[i]);
+    }
+    tutti_device_charge(c->space->device, 3.0 * (double)(t.k * t.block), 12.0 * (double)(t.k * t.block));
+}
+
+static void unfold(tutti_codec *c, const tutti_view *v, void *scratch, void *const *wire, float *y)
+{
+    strata t = strata_of(c, v);
+    const float *in = wire[0];
+
+    (void)scratch;
+    tutti_fill(c->space->device, v->count, 0, y);
+    for (size_t j = 0, from, length; j < t.k; j++, in += t.block) {
+        const size_t count = drawn(c, v, &t, j, &from, &length);
+        const float by = factor(c, length);
+        for (size_t i = 0; i < count; i++)
+            y[from + i] = by * in[i];
+    }
+    tutti_device_charge(c->space->device, (double)(t.k * t.block), 8.0 * (double)(t.k * t.block));
+}
+
+const tutti_codec_ops tutti_codec_randomk = {
+    .name = "randomk", .paper = "Stich et al., NeurIPS 2018", .help = "elements or blocks drawn alike on all workers: values only, summed on the way",
+    .options = options, .self_bytes = sizeof(randomk), .rounds = 1, .traits = traits, .width = width, .fold = fold, .mine = mine, .unfold = unfold,
+};

@@ -1,0 +1,30 @@
+/* registry.c: the built-in codecs, a line each. A test compares this list with the tables of the folder. */
+#include "registry.h"
+#include <string.h>
+
+const tutti_codec_ops *const tutti_codecs[] = {
+    &tutti_codec_fp16,
+    &tutti_codec_bf16,
+    &tutti_codec_trunc16,
+    &tutti_codec_int8,
+    &tutti_codec_minmax8,
+    &tutti_codec_qsgd,
+    &tutti_codec_nuqsgd,
+    &tutti_codec_sign,
+    &tutti_codec_onebit,
+    &tutti_codec_topk,
+    &tutti_codec_threshold,
+    &tutti_codec_randomk,
+    &tutti_codec_wangni,
+    &tutti_codec_powersgd,
+    &tutti_codec_ef,
+    NULL
+};
+
+const tutti_codec_ops *tutti_codec_find(const char *name)
+{
+    for (size_t i = 0; tutti_codecs[i] != NULL; i++)
+        if (strcmp(tutti_codecs[i]->name, name) == 0)
+            return tutti_codecs[i];
+    return NULL;
+}

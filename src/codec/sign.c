@@ -1,0 +1,85 @@
+/* sign.c: codecs sign and onebit: a scale a block and one bit an element; the sign of 0 is +. They differ in the default scale:
+     sign    |x|_1 / n        (Karimireddy et al., ICML 2019): loses |x|^2 - |x|_1^2 / n exactly, always less than |x|^2;
+     onebit  |x|_2 / sqrt n   (1-bit Adam, Tang et al., ICML 2021): keeps the 2-norm, contractive only where |x|_1 > sqrt(n) |x|_2 / 2.
+   4 ceil(n / block) + ceil(n / 8) bytes: scales, then bits (1: negative). */
+#include "codec_internal.h"
+#include "registry.h"
+
+enum { L1, L2 };
+typedef struct sign { int scale; int64_t block; } sign;
+static const tutti_option sign_options[] = {
+    { "scale", TUTTI_CHOICE, TUTTI_AT(sign, scale), L1, 0, 0, "l1|l2", "|x|_1 / n or |x|_2 / sqrt(n)" },
+    { "block", TUTTI_INT, TUTTI_AT(sign, block), 0, 0, 1 << 24, NULL, "elements with a scale of their own, rounded up to a multiple of 8; 0: all" },
+    { 0 }
+};
+static const tutti_option onebit_options[] = {
+    { "scale", TUTTI_CHOICE, TUTTI_AT(sign, scale), L2, 0, 0, "l1|l2", "|x|_1 / n or |x|_2 / sqrt(n)" },
+    { "block", TUTTI_INT, TUTTI_AT(sign, block), 0, 0, 1 << 24, NULL, "elements with a scale of their own, rounded up to a multiple of 8; 0: all" },
+    { 0 }
+};
+
+static unsigned traits(const tutti_codec *c)
+{
+    return ((const sign *)c->self)->scale == L1 ? TUTTI_CODEC_CONTRACTIVE : 0;
+}
+
+static size_t block_of(const tutti_codec *c, const tutti_view *v)
+{
+    const size_t block = ((size_t)((const sign *)c->self)->block + 7) / 8 * 8;
+
+    return block == 0 || block > v->count ? v->count : block;
+}
+
+static size_t blocks_of(const tutti_codec *c, const tutti_view *v)
+{
+    const size_t block = block_of(c, v);
+
+    return block == 0 ? 0 : (v->count + block - 1) / block;
+}
+
+static size_t bound(const tutti_codec *c, const tutti_view *v)
+{
+    return 4 * blocks_of(c, v) + (v->count + 7) / 8;
+}
+
+static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
+{
+    tutti_device *d = c->space->device;
+    const size_t block = block_of(c, v);
+    uint8_t *scale = out;
+
+    (void)scratch;
+    for (size_t first = 0; first < v->count; first += block, scale += 4) {
+        const size_t n = v->count - first < block ? v->count - first : block;
+        const float s = (float)(((const sign *)c->self)->scale == L1 ? tutti_norm1(d, n, x + first) / (double)n
+                                                                     : sqrt(tutti_norm2(d, n, x + first) / (double)n));
+        tutti_codec_put_f32(scale, isfinite(s) ? s : NAN);
+    }
+    tutti_signs(d, v->count, x, scale);
+    return bound(c, v);
+}
+
+static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err)
+{
+    const size_t block = block_of(c, v), blocks = blocks_of(c, v);
+
+    if (bytes != bound(c, v))
+        return tutti_codec_wrong_size(c, v, bytes, bound(c, v), err);
+    for (size_t b = 0; b < blocks; b++)
+        if (!tutti_codec_scale_is_valid(tutti_codec_get_f32(in + 4 * b)))
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': the scale of block %zu of %zu is %g, and scales are 0 or more; the message was "
+                              "damaged or is another codec's", c->ops->name, b, blocks, (double)tutti_codec_get_f32(in + 4 * b));
+    for (size_t b = 0, first = 0; b < blocks; b++, first += block)
+        tutti_signs_add(c->space->device, v->count - first < block ? v->count - first : block, in + 4 * blocks + first / 8,
+                        a * tutti_codec_get_f32(in + 4 * b), y + first);
+    return TUTTI_OK;
+}
+
+const tutti_codec_ops tutti_codec_sign = {
+    .name = "sign", .paper = "Karimireddy et al., ICML 2019", .help = "one bit an element and the mean magnitude",
+    .options = sign_options, .self_bytes = sizeof(sign), .traits = traits, .bound = bound, .encode = encode, .decode_add = decode_add,
+};
+const tutti_codec_ops tutti_codec_onebit = {
+    .name = "onebit", .paper = "Tang et al., ICML 2021", .help = "one bit an element and the root mean square",
+    .options = onebit_options, .self_bytes = sizeof(sign), .traits = traits, .bound = bound, .encode = encode, .decode_add = decode_add,
+};

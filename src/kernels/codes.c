@@ -1,0 +1,115 @@
+/* codes.c: what kernels.h offers: looks the kernel up in the device's table, runs it, charges the runtime as device.c does. */
+#include "codes_internal.h"
+#include <assert.h>
+#include <math.h>
+
+static void charge(tutti_device *d, size_t n, double flops, double bytes)
+{
+    tutti_device_charge(d, (double)n * flops, (double)n * bytes);
+}
+
+float tutti_absmax(tutti_device *d, size_t n, const float *x)
+{
+    charge(d, n, 1, 4);
+    return d->kernels.absmax(n, x);
+}
+
+void tutti_extent(tutti_device *d, size_t n, const float *x, float *least, float *greatest)
+{
+    assert(n > 0);
+    d->kernels.extent(n, x, least, greatest);
+    charge(d, n, 2, 4);
+}
+
+double tutti_norm1(tutti_device *d, size_t n, const float *x)
+{
+    charge(d, n, 1, 4);
+    return d->kernels.norm1(n, x);
+}
+
+void tutti_draws(tutti_device *d, tutti_rng rng, uint64_t first, size_t groups, uint16_t *draws)
+{
+    uint32_t counter[4], key[2];
+
+    tutti_philox_begin(rng, counter, key);
+    d->kernels.draws(counter, key, first, groups, draws);
+    charge(d, groups, 16 * 80, 0); /* a block is some 80 operations; the draws stay in the cache */
+}
+
+void tutti_round_uniform(tutti_device *d, size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes)
+{
+    assert(bits >= 2 && bits <= 8 && isfinite(scale) && scale > 0);
+    d->kernels.round_uniform(n, x, scale, bits, draws, codes);
+    charge(d, n, 6, 4);
+}
+
+void tutti_round_powers(tutti_device *d, size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes)
+{
+    assert(bits >= 2 && bits <= 8 && isfinite(scale) && scale > 0);
+    d->kernels.round_powers(n, x, scale, bits, draws, codes);
+    charge(d, n, 6, 4);
+}
+
+void tutti_round_range(tutti_device *d, size_t n, const float *x, float least, float range, uint8_t *codes)
+{
+    assert(isfinite(range) && range > 0);
+    d->kernels.round_range(n, x, least, range, codes);
+    charge(d, n, 4, 4);
+}
+
+void tutti_levels_add(tutti_device *d, size_t n, const uint8_t *codes, int values, const float *value, float *y)
+{
+    assert(values >= 1 && values <= 256 && (values & (values - 1)) == 0);
+    d->kernels.levels_add(n, codes, values, value, y);
+    charge(d, n, 1, 8);
+}
+
+size_t tutti_packed_bytes(int bits, size_t n)
+{
+    const size_t b = (size_t)bits;
+
+    return n / 8 * b + (n % 8 * b + 7) / 8;
+}
+
+void tutti_pack(tutti_device *d, int bits, size_t n, const uint8_t *codes, uint8_t *out)
+{
+    assert(bits >= 1 && bits <= 8);
+    d->kernels.pack(bits, n, codes, out);
+    charge(d, n, 0, bits / 8.0);
+}
+
+void tutti_unpack(tutti_device *d, int bits, size_t n, const uint8_t *in, uint8_t *codes)
+{
+    assert(bits >= 1 && bits <= 8);
+    d->kernels.unpack(bits, n, in, codes);
+    charge(d, n, 0, bits / 8.0);
+}
+
+void tutti_signs(tutti_device *d, size_t n, const float *x, uint8_t *out)
+{
+    d->kernels.signs(n, x, out);
+    charge(d, n, 0, 4.125);
+}
+
+void tutti_signs_add(tutti_device *d, size_t n, const uint8_t *in, float v, float *y)
+{
+    d->kernels.signs_add(n, in, v, y);
+    charge(d, n, 1, 8.125);
+}
+
+uint32_t tutti_magnitude_key(float x)
+{
+    return tutti_kernels_key(x);
+}
+
+size_t tutti_select_above(tutti_device *d, size_t n, const float *x, uint32_t key, size_t room, uint32_t *index, float *value)
+{
+    charge(d, n, 1, 4);
+    return d->kernels.above(n, x, key, room, index, value);
+}
+
+void tutti_select_top(tutti_device *d, size_t n, const float *x, size_t k, uint32_t *index, float *value)
+{
+    tutti_kernels_select_top(&d->kernels, n, x, k, index, value);
+    charge(d, n, 1, 4);
+}

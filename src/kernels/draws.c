@@ -1,0 +1,23 @@
+/* draws.c: Philox4x32-10 of base.h sixteen blocks at a time, in the order that kernels.h promises: what a vector of sixteen lanes holds after ten
+   rounds is what memory holds, and sixteen bits are enough for a rounding, so that a block serves eight elements. */
+#include "codes_internal.h"
+
+static void draws(const uint32_t counter[4], const uint32_t key[2], uint64_t first, size_t groups, uint16_t *out)
+{
+    for (size_t g = 0; g < groups; g++)
+        for (uint32_t l = 0; l < 16; l++) {
+            const uint64_t j = 16 * (first + g) + l;
+            const uint32_t c[4] = { (uint32_t)j, counter[1] ^ (uint32_t)(j >> 32), counter[2], counter[3] };
+            uint32_t word[4];
+            tutti_philox(c, key, word);
+            for (size_t w = 0; w < 4; w++) {
+                out[TUTTI_DRAWS * g + 32 * w + 2 * l] = (uint16_t)word[w];
+                out[TUTTI_DRAWS * g + 32 * w + 2 * l + 1] = (uint16_t)(word[w] >> 16);
+            }
+        }
+}
+
+void tutti_kernels_draws(tutti_kernels *t)
+{
+    t->draws = draws;
+}

@@ -1,0 +1,8 @@
+/* fill_avx512.c: fill_loop.h for this level; the compiler's vectors. */
+#include "fill_loop.h"
+
+void tutti_kernels_fill_avx512(tutti_kernels *t)
+{
+    t->fill_normal = fill_normal;
+    t->fill_uniform = fill_uniform;
+}

@@ -1,0 +1,56 @@
+/* levels.c: numbers to the index of a level and back. A magnitude is divided by its scale (not multiplied by a reciprocal: the greatest must be
+   level 1 exactly, and the codes of 2 x must be those of x), taken to sixteen bits after the point, and the draw decides about them in integers:
+   a + u rounded to float would round up too often. */
+#include "codes_internal.h"
+#include <math.h>
+
+static void round_uniform(size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes)
+{
+    const float steps = (float)((1 << (bits - 1)) - 1) * 65536.0f;
+
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t level = ((uint32_t)lrintf(tutti_kernels_float(tutti_kernels_key(x[i])) / scale * steps) + (draws == NULL ? 32768u : draws[i])) >> 16;
+        codes[i] = (uint8_t)(level | (level > 0 ? tutti_kernels_bits(x[i]) >> 31 : 0) << (bits - 1));
+    }
+}
+
+/* r = |x| / scale in [2^-s, 1] lies in the binade of its exponent, and its fraction, rounded to sixteen bits, is the probability of the next
+   power: adding the draw below the exponent carries into it as often as it should. Below 2^-s the levels are 0 and 2^-s. */
+static void round_powers(size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes)
+{
+    const int s = (1 << (bits - 1)) - 2;
+    const uint32_t least = (uint32_t)(127 - s) << 23; /* bits of 2^-s */
+    const float up = tutti_kernels_float((uint32_t)(127 + s) << 23);
+
+    for (size_t i = 0; i < n; i++) {
+        const float r = tutti_kernels_float(tutti_kernels_key(x[i])) / scale;
+        const uint32_t u = tutti_kernels_bits(r);
+        const uint32_t level = u < least ? ((uint32_t)lrintf(r * up * 65536.0f) + draws[i]) >> 16
+                                         : (((u + 64) >> 7) + draws[i]) >> 16;
+        const uint32_t index = u < least ? level : level - (uint32_t)(127 - s) + 1;
+        codes[i] = (uint8_t)(index | (index > 0 ? tutti_kernels_bits(x[i]) >> 31 : 0) << (bits - 1));
+    }
+}
+
+static void round_range(size_t n, const float *x, float least, float range, uint8_t *codes)
+{
+    for (size_t i = 0; i < n; i++) {
+        const float t = (x[i] - least) / range * 255.0f;
+        codes[i] = (uint8_t)lrintf(t < 255.0f ? t : 255.0f);
+    }
+}
+
+static void levels_add(size_t n, const uint8_t *codes, int values, const float *value, float *y)
+{
+    (void)values;
+    for (size_t i = 0; i < n; i++)
+        y[i] = y[i] + value[codes[i]];
+}
+
+void tutti_kernels_levels(tutti_kernels *t)
+{
+    t->round_uniform = round_uniform;
+    t->round_powers = round_powers;
+    t->round_range = round_range;
+    t->levels_add = levels_add;
+}

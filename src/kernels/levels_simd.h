@@ -1,0 +1,71 @@
+/* levels_simd.h: levels.c in `vec` and `ivec`; included by one file a level after its simd_codes_LEVEL.h. */
+#include "simd_loop.h"
+
+/* index | sign << (bits - 1), no sign where the index is 0 */
+INLINE ivec with_sign(ivec index, ivec x, int bits)
+{
+    const ivec sign = ivec_sll(ivec_srl(x, 31), bits - 1);
+
+    return ivec_or(index, ivec_and(sign, ivec_sra31(ivec_sub(ivec_all(0), index))));
+}
+
+static void LEVEL(round_uniform)(size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes)
+{
+    const vec steps = vec_all((float)((1 << (bits - 1)) - 1) * 65536.0f), by = vec_all(scale);
+    const ivec magnitude = ivec_all(0x7fffffff), half = ivec_all(32768);
+
+    EACH_VECTOR(n, {
+        const ivec u = vec_bits(vec_get(x + i, k));
+        const vec a = vec_mul(vec_div(bits_vec(ivec_and(u, magnitude)), by), steps);
+        const ivec level = ivec_srl(ivec_add(ivec_round(a), draws == NULL ? half : ivec_get_u16(draws + i, k)), 16);
+        ivec_put_u8(codes + i, k, with_sign(level, u, bits));
+    });
+}
+
+static void LEVEL(round_powers)(size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes)
+{
+    const int s = (1 << (bits - 1)) - 2;
+    const ivec magnitude = ivec_all(0x7fffffff), least = ivec_all((127 - s) << 23), below = ivec_all(127 - s - 1), nearest = ivec_all(64);
+    const vec by = vec_all(scale), up = vec_all(tutti_kernels_float((uint32_t)(127 + s) << 23)), fine = vec_all(65536.0f);
+
+    EACH_VECTOR(n, {
+        const ivec b = vec_bits(vec_get(x + i, k));
+        const ivec draw = ivec_get_u16(draws + i, k);
+        const vec r = vec_div(bits_vec(ivec_and(b, magnitude)), by);
+        const ivec u = vec_bits(r);
+        /* Where r is not small the product overflows the integer and is not used. */
+        const ivec small = ivec_srl(ivec_add(ivec_round(vec_mul(vec_mul(r, up), fine)), draw), 16);
+        const ivec power = ivec_sub(ivec_srl(ivec_add(ivec_srl(ivec_add(u, nearest), 7), draw), 16), below);
+        ivec_put_u8(codes + i, k, with_sign(ivec_if_less(u, least, small, power), b, bits));
+    });
+}
+
+static void LEVEL(round_range)(size_t n, const float *x, float least, float range, uint8_t *codes)
+{
+    const vec from = vec_all(least), by = vec_all(range), steps = vec_all(255.0f);
+
+    EACH_VECTOR(n, ivec_put_u8(codes + i, k, ivec_round(vec_min(vec_mul(vec_div(vec_sub(vec_get(x + i, k), from), by), steps), steps))));
+}
+
+static void LEVEL(levels_add)(size_t n, const uint8_t *codes, int values, const float *value, float *y)
+{
+    if (values <= WIDTH) { /* the table in a register */
+        float padded[WIDTH] = { 0 };
+        vec table;
+        memcpy(padded, value, (size_t)values * sizeof *padded);
+        table = vec_get(padded, WIDTH);
+        EACH_VECTOR(n, vec_put(y + i, k, vec_add(vec_get(y + i, k), vec_permute(table, ivec_get_u8(codes + i, k)))));
+    } else if (values == 2 * WIDTH) {
+        const vec low = vec_get(value, WIDTH), high = vec_get(value + WIDTH, WIDTH);
+        EACH_VECTOR(n, vec_put(y + i, k, vec_add(vec_get(y + i, k), vec_permute2(low, high, ivec_get_u8(codes + i, k)))));
+    } else
+        EACH_VECTOR(n, vec_put(y + i, k, vec_add(vec_get(y + i, k), vec_gather(value, ivec_get_u8(codes + i, k)))));
+}
+
+void LEVEL(tutti_kernels_levels)(tutti_kernels *t)
+{
+    t->round_uniform = LEVEL(round_uniform);
+    t->round_powers = LEVEL(round_powers);
+    t->round_range = LEVEL(round_range);
+    t->levels_add = LEVEL(levels_add);
+}

@@ -1,0 +1,57 @@
+/* pack.c: codes of one byte to bits and back, the lowest bit first, so that the format is one number read from its lower end, whatever the
+   machine. Signs have a way of their own, without codes between. */
+#include "codes_internal.h"
+
+void tutti_kernels_pack(int bits, size_t n, const uint8_t *codes, uint8_t *out)
+{
+    uint32_t held = 0;
+    int have = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        held |= (uint32_t)codes[i] << have;
+        for (have += bits; have >= 8; have -= 8, held >>= 8)
+            *out++ = (uint8_t)held;
+    }
+    if (have > 0)
+        *out = (uint8_t)held;
+}
+
+void tutti_kernels_unpack(int bits, size_t n, const uint8_t *in, uint8_t *codes)
+{
+    uint32_t held = 0;
+    int have = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (have < bits) {
+            held |= (uint32_t)*in++ << have;
+            have += 8;
+        }
+        codes[i] = (uint8_t)(held & ((1u << bits) - 1));
+        held >>= bits;
+        have -= bits;
+    }
+}
+
+static void signs(size_t n, const float *x, uint8_t *out)
+{
+    for (size_t i = 0; i < n; i += 8) {
+        uint8_t byte = 0;
+        for (size_t j = i; j < n && j < i + 8; j++)
+            byte = (uint8_t)(byte | (x[j] < 0) << (j - i));
+        out[i / 8] = byte;
+    }
+}
+
+static void signs_add(size_t n, const uint8_t *in, float v, float *y)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = y[i] + ((in[i / 8] >> i % 8 & 1) != 0 ? -v : v);
+}
+
+void tutti_kernels_packing(tutti_kernels *t)
+{
+    t->pack = tutti_kernels_pack;
+    t->unpack = tutti_kernels_unpack;
+    t->signs = signs;
+    t->signs_add = signs_add;
+}

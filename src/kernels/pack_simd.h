@@ -1,0 +1,91 @@
+/* pack_simd.h: pack.c, eight codes a 64-bit lane; included by one file a level after its simd_codes_LEVEL.h. The gaps between the codes of a lane
+   are closed in three steps, between bytes, pairs and fours, for any number of bits alike: of every two neighbours the upper one moves down next to
+   the lower. Then the lanes are moved together within 128 bits. Unpacking is the same backwards. */
+#include "simd_loop.h"
+
+enum { AT_ONCE = 16 * QUARTERS };
+
+/* In each unit of `unit` bits the `half` bits from bit `half` on move down to, or up from, bit `to`; those below `to` stay. */
+INLINE qvec close_gap(qvec v, int unit, int half, int to)
+{
+    const uint64_t each = unit == 64 ? 1 : unit == 32 ? 0x0000000100000001u : 0x0001000100010001u, low = (UINT64_C(1) << half) - 1;
+
+    return qvec_or(qvec_and(v, qvec_all(each * low)), qvec_srl(qvec_and(v, qvec_all(each * (low << half))), half - to));
+}
+
+INLINE qvec open_gap(qvec v, int unit, int half, int to)
+{
+    const uint64_t each = unit == 64 ? 1 : unit == 32 ? 0x0000000100000001u : 0x0001000100010001u, low = (UINT64_C(1) << to) - 1;
+
+    return qvec_or(qvec_and(v, qvec_all(each * low)), qvec_sll(qvec_and(v, qvec_all(each * (low << to))), half - to));
+}
+
+static void LEVEL(pack)(int bits, size_t n, const uint8_t *codes, uint8_t *out)
+{
+    const size_t b = (size_t)bits, bytes = tutti_packed_bytes(bits, n);
+    uint8_t together[16];
+    size_t i = 0, at = 0;
+
+    if (bits == 8) {
+        if (n > 0)
+            memcpy(out, codes, n);
+        return;
+    }
+    for (size_t j = 0; j < 16; j++)
+        together[j] = (uint8_t)(j < b ? j : j < 2 * b ? 8 + j - b : 0x80);
+    /* Each store writes sixteen bytes, of which 2 b count: stop while the last one is still inside. */
+    for (; n - i >= AT_ONCE && bytes - at >= (QUARTERS - 1) * 2 * b + 16; i += AT_ONCE, at += 2 * b * QUARTERS) {
+        const qvec v = close_gap(close_gap(close_gap(qvec_get(codes + i), 16, 8, bits), 32, 16, 2 * bits), 64, 32, 4 * bits);
+        qvec_put_quarters(out + at, 2 * b, qvec_shuffle(v, together));
+    }
+    tutti_kernels_pack(bits, n - i, codes + i, out + at);
+}
+
+static void LEVEL(unpack)(int bits, size_t n, const uint8_t *in, uint8_t *codes)
+{
+    const size_t b = (size_t)bits, bytes = tutti_packed_bytes(bits, n);
+    uint8_t apart[16];
+    size_t i = 0, at = 0;
+
+    if (bits == 8) {
+        if (n > 0)
+            memcpy(codes, in, n);
+        return;
+    }
+    for (size_t j = 0; j < 16; j++)
+        apart[j] = (uint8_t)(j % 8 >= b ? 0x80 : j < 8 ? j : b + j - 8);
+    for (; n - i >= AT_ONCE && bytes - at >= (QUARTERS - 1) * 2 * b + 16; i += AT_ONCE, at += 2 * b * QUARTERS)
+        qvec_put(codes + i, open_gap(open_gap(open_gap(qvec_shuffle(qvec_get_quarters(in + at, 2 * b), apart), 64, 32, 4 * bits), 32, 16, 2 * bits),
+                                     16, 8, bits));
+    tutti_kernels_unpack(bits, n - i, in + at, codes + i);
+}
+
+static void LEVEL(signs)(size_t n, const float *x, uint8_t *out)
+{
+    EACH_VECTOR(n, {
+        const uint32_t mask = vec_negative(vec_get(x + i, k));
+        out[i / 8] = (uint8_t)mask;
+        if (WIDTH == 16 && k > 8)
+            out[i / 8 + 1] = (uint8_t)(mask >> 8);
+    });
+}
+
+static void LEVEL(signs_add)(size_t n, const uint8_t *in, float v, float *y)
+{
+    const vec plus = vec_all(v);
+
+    EACH_VECTOR(n, {
+        uint32_t mask = in[i / 8];
+        if (WIDTH == 16 && k > 8)
+            mask |= (uint32_t)in[i / 8 + 1] << 8;
+        vec_put(y + i, k, vec_add(vec_get(y + i, k), vec_turn(plus, mask)));
+    });
+}
+
+void LEVEL(tutti_kernels_packing)(tutti_kernels *t)
+{
+    t->pack = LEVEL(pack);
+    t->unpack = LEVEL(unpack);
+    t->signs = LEVEL(signs);
+    t->signs_add = LEVEL(signs_add);
+}

@@ -1,0 +1,115 @@
+/* simd_codes_avx512.h: what the loops over codes need besides simd_avx512.h: sixteen 32-bit integers as `ivec`. */
+#ifndef TUTTI_KERNELS_SIMD_CODES_AVX512_H
+#define TUTTI_KERNELS_SIMD_CODES_AVX512_H
+#include "codes_internal.h"
+#include "simd_avx512.h"
+
+typedef __m512i ivec;
+
+INLINE ivec vec_bits(vec v) { return _mm512_castps_si512(v); }
+INLINE vec bits_vec(ivec v) { return _mm512_castsi512_ps(v); }
+INLINE ivec ivec_all(int32_t a) { return _mm512_set1_epi32(a); }
+INLINE ivec ivec_count(void) { return _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15); }
+INLINE void ivec_put(void *p, ivec v) { _mm512_storeu_si512(p, v); }
+INLINE ivec ivec_add(ivec a, ivec b) { return _mm512_add_epi32(a, b); }
+INLINE ivec ivec_sub(ivec a, ivec b) { return _mm512_sub_epi32(a, b); }
+INLINE ivec ivec_and(ivec a, ivec b) { return _mm512_and_si512(a, b); }
+INLINE ivec ivec_or(ivec a, ivec b) { return _mm512_or_si512(a, b); }
+INLINE ivec ivec_xor(ivec a, ivec b) { return _mm512_xor_si512(a, b); }
+INLINE ivec ivec_srl(ivec a, int by) { return _mm512_srl_epi32(a, _mm_cvtsi32_si128(by)); }
+INLINE ivec ivec_sll(ivec a, int by) { return _mm512_sll_epi32(a, _mm_cvtsi32_si128(by)); }
+INLINE ivec ivec_sra31(ivec a) { return _mm512_srai_epi32(a, 31); }
+INLINE ivec ivec_max_u32(ivec a, ivec b) { return _mm512_max_epu32(a, b); }
+INLINE ivec ivec_max_i32(ivec a, ivec b) { return _mm512_max_epi32(a, b); }
+INLINE ivec ivec_min_i32(ivec a, ivec b) { return _mm512_min_epi32(a, b); }
+INLINE ivec ivec_if_less(ivec a, ivec b, ivec yes, ivec no) { return _mm512_mask_blend_epi32(_mm512_cmplt_epi32_mask(a, b), no, yes); } /* signed */
+INLINE ivec ivec_round(vec v) { return _mm512_cvtps_epi32(v); } /* nearest, halves to even */
+
+/* The 64-bit products of 32-bit lanes come from even lanes only: twice, then put together. */
+INLINE void ivec_mul_wide(ivec a, ivec b, ivec *high, ivec *low)
+{
+    const ivec even = _mm512_mul_epu32(a, b), odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), b);
+
+    *high = _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd);
+    *low = _mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
+}
+
+INLINE ivec ivec_get_u16(const uint16_t *p, size_t count)
+{
+    return _mm512_cvtepu16_epi32(count == 16 ? _mm256_loadu_si256((const __m256i *)(const void *)p) : _mm256_maskz_loadu_epi16(vec_mask(count), p));
+}
+
+INLINE ivec ivec_get_u8(const uint8_t *p, size_t count)
+{
+    return _mm512_cvtepu8_epi32(count == 16 ? _mm_loadu_si128((const __m128i *)(const void *)p) : _mm_maskz_loadu_epi8(vec_mask(count), p));
+}
+
+/* The lowest byte of each lane. */
+INLINE void ivec_put_u8(uint8_t *p, size_t count, ivec v)
+{
+    if (count == 16)
+        _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtepi32_epi8(v));
+    else
+        _mm_mask_storeu_epi8(p, vec_mask(count), _mm512_cvtepi32_epi8(v));
+}
+
+INLINE vec vec_min(vec a, vec b) { return _mm512_min_ps(a, b); }
+INLINE vec vec_permute(vec table, ivec at) { return _mm512_permutexvar_ps(at, table); }
+INLINE vec vec_permute2(vec low, vec high, ivec at) { return _mm512_permutex2var_ps(low, at, high); }
+INLINE vec vec_gather(const float *table, ivec at) { return _mm512_i32gather_ps(at, table, 4); }
+INLINE dvec dvec_add(dvec a, dvec b) { return _mm512_add_pd(a, b); }
+INLINE dvec dvec_abs(dvec a) { return _mm512_andnot_pd(_mm512_set1_pd(-0.0), a); }
+
+/* Bit j: lane j < 0. */
+INLINE uint32_t vec_negative(vec v) { return _mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_LT_OQ); }
+/* The sign turned where bit j is 1. */
+INLINE vec vec_turn(vec v, uint32_t mask)
+{
+    return bits_vec(_mm512_mask_xor_epi32(vec_bits(v), (__mmask16)mask, vec_bits(v), ivec_all(INT32_MIN)));
+}
+/* Bit j: key of lane j >= key. */
+INLINE uint32_t vec_above(vec v, uint32_t key)
+{
+    return _mm512_cmpge_epu32_mask(_mm512_and_si512(vec_bits(v), ivec_all(0x7fffffff)), ivec_all((int32_t)key));
+}
+/* The chosen elements among x[i ..): `at` are written already and there is room for WIDTH more. Compressed in a register and stored whole: the
+   compressing store is microcode on some processors. */
+INLINE size_t put_chosen(uint32_t mask, const float *x, size_t i, size_t at, uint32_t *index, float *value)
+{
+    ivec_put(index + at, _mm512_maskz_compress_epi32((__mmask16)mask, ivec_add(ivec_all((int32_t)(uint32_t)i), ivec_count())));
+    _mm512_storeu_ps(value + at, _mm512_maskz_compress_ps((__mmask16)mask, _mm512_loadu_ps(x + i)));
+    return at + (size_t)__builtin_popcount(mask);
+}
+
+/* ---- eight codes a lane of 64 bits ---- */
+typedef __m512i qvec;
+enum { QUARTERS = 4 }; /* of 128 bits */
+INLINE qvec qvec_all(uint64_t a) { return _mm512_set1_epi64((long long)a); }
+INLINE qvec qvec_or(qvec a, qvec b) { return _mm512_or_si512(a, b); }
+INLINE qvec qvec_and(qvec a, qvec b) { return _mm512_and_si512(a, b); }
+INLINE qvec qvec_srl(qvec a, int by) { return _mm512_srl_epi64(a, _mm_cvtsi32_si128(by)); }
+INLINE qvec qvec_sll(qvec a, int by) { return _mm512_sll_epi64(a, _mm_cvtsi32_si128(by)); }
+INLINE qvec qvec_get(const uint8_t *p) { return _mm512_loadu_si512(p); }
+INLINE void qvec_put(uint8_t *p, qvec v) { _mm512_storeu_si512(p, v); }
+/* pattern: of one quarter */
+INLINE qvec qvec_shuffle(qvec v, const uint8_t pattern[16])
+{
+    return _mm512_shuffle_epi8(v, _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)pattern)));
+}
+/* Quarter j to and from p + j * step, sixteen bytes each; later ones over the ends of earlier ones. */
+INLINE void qvec_put_quarters(uint8_t *p, size_t step, qvec v)
+{
+    _mm_storeu_si128((__m128i *)(void *)p, _mm512_castsi512_si128(v));
+    _mm_storeu_si128((__m128i *)(void *)(p + step), _mm512_extracti32x4_epi32(v, 1));
+    _mm_storeu_si128((__m128i *)(void *)(p + 2 * step), _mm512_extracti32x4_epi32(v, 2));
+    _mm_storeu_si128((__m128i *)(void *)(p + 3 * step), _mm512_extracti32x4_epi32(v, 3));
+}
+INLINE qvec qvec_get_quarters(const uint8_t *p, size_t step)
+{
+    __m512i v = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(const void *)p));
+
+    v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(const void *)(p + step)), 1);
+    v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(const void *)(p + 2 * step)), 2);
+    return _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i *)(const void *)(p + 3 * step)), 3);
+}
+#endif

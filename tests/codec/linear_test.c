@@ -1,0 +1,612 @@
+/* Codecs of the linear form, and error feedback over codecs of either form.
+   Goal: what workers fold and sum is what they all unfold; random-k's draws, PowerSGD's projection and the conservation of error feedback are as the
+   methods' sheets prove them.
+   Method: four workers in one process; the mean over them in double; identities with tolerances from the arithmetic. */
+#include "subject.h"
+#include "codec/codec_internal.h"
+
+enum { WORKERS = 4 };
+
+static size_t wire_bytes(const subject *s, const tutti_view *v, int round)
+{
+    return s->codec->ops->width(s->codec, v, round) * tutti_dtype_bytes(s->codec->ops->dtype);
+}
+
+static float wire_get(const subject *s, const void *wire, size_t i)
+{
+    float y;
+
+    tutti_cast(s->device, (tutti_buffer){ s->device, (char *)(uintptr_t)wire + i * tutti_dtype_bytes(s->codec->ops->dtype), 1, s->codec->ops->dtype },
+               tutti_f32(s->device, &y, 1));
+    return y;
+}
+
+/* All rounds of `workers` subjects on x[w]; own[w] (or NULL) = what w contributed as decoded; y = the decoded mean, equal on all. */
+static void mean(subject *const *s, int workers, uint64_t step, float *const *x, float *const *own, float *y)
+{
+    const tutti_codec_ops *ops = s[0]->codec->ops;
+    const tutti_view v = subject_view(s[0], step);
+    void *wire[WORKERS][2] = { { NULL } };
+
+    for (int round = 0; round < ops->rounds; round++) {
+        const size_t n = ops->width(s[0]->codec, &v, round);
+        for (int w = 0; w < workers; w++) {
+            assert_int_equal(ops->width(s[w]->codec, &v, round), n);
+            wire[w][round] = malloc(wire_bytes(s[w], &v, round) + 1);
+            ops->fold(s[w]->codec, &v, round, x[w], s[w]->scratch, wire[w]);
+        }
+        for (size_t i = 0; i < n; i++) {
+            double sum = 0;
+            float m;
+            for (int w = 0; w < workers; w++)
+                sum += wire_get(s[w], wire[w][round], i);
+            m = (float)(sum / workers);
+            for (int w = 0; w < workers; w++)
+                tutti_cast(s[w]->device, tutti_f32(s[w]->device, &m, 1), (tutti_buffer){ s[w]->device,
+                           (char *)wire[w][round] + i * tutti_dtype_bytes(ops->dtype), 1, ops->dtype });
+        }
+    }
+    for (int w = 0; w < workers; w++) {
+        float *mine = malloc((v.count + 1) * sizeof *mine);
+        for (size_t i = 0; i < v.count && own != NULL; i++)
+            own[w][i] = 0;
+        if (own != NULL)
+            ops->mine(s[w]->codec, &v, x[w], s[w]->scratch, wire[w], 1, own[w]);
+        ops->unfold(s[w]->codec, &v, s[w]->scratch, wire[w], mine);
+        if (w == 0 && v.count > 0)
+            memcpy(y, mine, v.count * sizeof *y);
+        assert_true(v.count == 0 || memcmp(y, mine, v.count * sizeof *y) == 0);
+        free(mine);
+        free(wire[w][0]);
+        free(wire[w][1]);
+    }
+}
+
+static void casts_round_and_come_back(void **state)
+{
+    float x[SUBJECT_LONGEST], y[SUBJECT_LONGEST], own[SUBJECT_LONGEST];
+    uint64_t seed = 1;
+    (void)state;
+
+    for (int which = 0; which < 3; which++)
+        for (size_t at = 0; at < TUTTI_LENGTH(subject_lengths); at++) {
+            const size_t n = subject_lengths[at];
+            subject *s = subject_open((const char *const[]){ "fp16", "bf16", "trunc16" }[which], n);
+            const double relative = which == 0 ? 0x1p-11 : which == 1 ? 0x1p-8 : 0x1p-7;
+            const tutti_view v = subject_view(s, 0);
+            subject_fill(n, x, 0, &seed);
+            assert_int_equal(wire_bytes(s, &v, 0), 2 * n);
+            mean(&s, 1, 0, (float *[]){ x }, (float *[]){ own }, y);
+            for (size_t i = 0; i < n; i++) {
+                assert_true(fabs((double)x[i] - y[i]) <= relative * fmax(fabs((double)x[i]), 0x1p-14));
+                assert_true(which != 2 || fabsf(y[i]) <= fabsf(x[i]));
+                assert_true(own[i] == y[i]);
+            }
+            subject_close(s);
+        }
+    for (int which = 0; which < 3; which++) {
+        subject *s = subject_open((const char *const[]){ "fp16", "bf16", "trunc16" }[which], 4);
+        uint32_t low_payload = 0xff800001;
+        x[0] = NAN, x[1] = INFINITY, x[2] = -INFINITY, memcpy(&x[3], &low_payload, 4);
+        mean(&s, 1, 0, (float *[]){ x }, NULL, y);
+        assert_true(isnan(y[0]) && y[1] == INFINITY && y[2] == -INFINITY && isnan(y[3]));
+        subject_close(s);
+    }
+}
+
+/* Loss (1 - k/n) |x|^2 in expectation where k divides n; with the factor n/k unbiased with variance (n/k - 1) |x|^2. */
+static void randomk_draws_each_element_as_often(void **state)
+{
+    enum { N = 200, K = 20000 };
+    float x[N], y[N];
+    uint64_t seed = 2;
+    (void)state;
+
+    for (int which = 0; which < 4; which++) {
+        subject *s = subject_open((const char *const[]){ "randomk(ratio=0.1)", "randomk(ratio=0.1,unbiased=true)", "randomk(ratio=0.1,block=5)",
+                                                         "randomk(ratio=0.25,block=10,unbiased=true)" }[which], N);
+        const double share = which == 3 ? 0.25 : 0.1;
+        double sum[N] = { 0 }, loss = 0, norm;
+        subject_fill(N, x, 0, &seed);
+        norm = subject_norm2(N, x);
+        for (uint64_t step = 0; step < K; step++) {
+            size_t sent = 0;
+            mean(&s, 1, step, (float *[]){ x }, NULL, y);
+            loss += subject_loss(N, x, y) / K;
+            for (size_t i = 0; i < N; i++) {
+                sent += y[i] != 0;
+                sum[i] += y[i] / x[i];
+                assert_true(y[i] == 0 || y[i] == x[i] * (which % 2 ? (float)(1 / share) : 1));
+            }
+            assert_int_equal(sent, share * N);
+        }
+        for (size_t i = 0; i < N; i++) { /* binomial: p K with standard deviation sqrt(K p (1 - p)) */
+            const double drawn = which % 2 ? sum[i] * share : sum[i];
+            assert_true(fabs(drawn - share * K) < 5.5 * sqrt(K * share * (1 - share)));
+        }
+        assert_true(fabs(loss / norm - (which % 2 ? 1 / share - 1 : 1 - share)) < 0.05 * (which % 2 ? 1 / share : 1));
+        assert_int_equal(tutti_codec_traits(s->codec), which % 2 ? TUTTI_CODEC_UNBIASED : TUTTI_CODEC_CONTRACTIVE);
+        subject_close(s);
+    }
+}
+
+static void randomk_is_shared_and_sums(void **state)
+{
+    float x[WORKERS][SUBJECT_LONGEST], own[WORKERS][SUBJECT_LONGEST], y[SUBJECT_LONGEST];
+    uint64_t seed = 3;
+    (void)state;
+
+    for (int which = 0; which < 3; which++)
+        for (size_t at = 0; at < TUTTI_LENGTH(subject_lengths); at++) {
+            const size_t n = subject_lengths[at], block = which == 1 ? 7 : 1, blocks = (n + block - 1) / block;
+            subject *s[WORKERS];
+            for (int w = 0; w < WORKERS; w++) {
+                s[w] = subject_open_as((const char *const[]){ "randomk(ratio=0.05)", "randomk(ratio=0.2,block=7)", "randomk(ratio=1)" }[which], 1, n, w, TUTTI_CPU_AVX2);
+                subject_fill(n, x[w], 0, &seed);
+            }
+            const tutti_view v = subject_view(s[0], 0);
+            assert_int_equal(s[0]->codec->ops->width(s[0]->codec, &v, 0), block * (n == 0 ? 0 : (size_t)fmax(1, ceil((which == 0 ? 0.05 : which == 1 ? 0.2 : 1) * (double)blocks - 1e-9))));
+            mean(s, WORKERS, at, (float *[]){ x[0], x[1], x[2], x[3] }, (float *[]){ own[0], own[1], own[2], own[3] }, y);
+            for (size_t i = 0; i < n; i++) {
+                const double m = ((double)own[0][i] + own[1][i] + own[2][i] + own[3][i]) / 4;
+                assert_true(fabs(m - y[i]) <= 1e-6);
+                assert_true(own[2][i] == 0 || own[2][i] == x[2][i]);
+                assert_true(which != 2 || own[3][i] == x[3][i]);
+            }
+            for (int w = 0; w < WORKERS; w++)
+                subject_close(s[w]);
+        }
+}
+
+/* Columns that are dependent, zero, tiny, huge, nearly parallel (condition number 1e6 and more): P^T P = 1 all the same. */
+static void columns_become_orthonormal_whatever_they_are(void **state)
+{
+    static const struct { size_t n, r; } shapes[] = { { 1, 1 }, { 2, 2 }, { 8, 8 }, { 9, 4 }, { 100, 4 }, { 1000, 8 }, { 513, 16 }, { 40, 40 } };
+    float *p = malloc(1000 * 16 * sizeof *p);
+    uint64_t seed = 4;
+    tutti_device *d;
+    (void)state;
+
+    assert_int_equal(tutti_device_open_host(&d, NULL, TUTTI_CPU_AVX512, NULL), TUTTI_OK);
+    for (size_t at = 0; at < TUTTI_LENGTH(shapes); at++)
+        for (int kind = 0; kind < 8; kind++) {
+            const size_t n = shapes[at].n, r = shapes[at].r;
+            subject_fill(n * r, p, 0, &seed);
+            for (size_t c = 1; c < r; c++)
+                for (size_t i = 0; i < n; i++) {
+                    float *it = &p[c * n + i];
+                    if (kind == 1)
+                        *it = 3 * p[i];
+                    else if (kind == 2)
+                        *it = 0;
+                    else if (kind == 3)
+                        *it = p[i] + 1e-6f * *it;
+                    else if (kind == 4)
+                        *it *= 1e-40f;
+                    else if (kind == 5)
+                        *it *= 1e37f;
+                    else if (kind == 6)
+                        *it = p[i] * (float)(c + 1) + (c == r - 1 ? 1e-7f * *it : 0);
+                }
+            for (size_t i = 0; i < n * r && kind == 7; i++)
+                p[i] = 0;
+            tutti_codec_orthonormalise(d, n, r, p, (tutti_rng){ 1, 2, 3 });
+            for (size_t a = 0; a < r; a++)
+                for (size_t b = 0; b <= a; b++) {
+                    double dot = 0;
+                    for (size_t i = 0; i < n; i++)
+                        dot += (double)p[a * n + i] * p[b * n + i];
+                    if (!(fabs(dot - (a == b)) < 2e-6))
+                        fail_msg("%zu x %zu, kind %d: columns %zu and %zu: %g", n, r, kind, a, b, dot);
+                }
+        }
+    p[5] = NAN;
+    tutti_codec_orthonormalise(d, 100, 4, p, (tutti_rng){ 1, 2, 3 });
+    assert_true(isnan(p[0]) && isnan(p[399]));
+    free(p);
+    tutti_device_close(d);
+}
+
+/* Columns keep their span: orth must not replace what has a direction of its own. */
+static void orthonormal_columns_span_what_they_spanned(void **state)
+{
+    enum { N = 300, R = 5 };
+    float a[N * R], p[N * R];
+    uint64_t seed = 5;
+    tutti_device *d;
+    (void)state;
+
+    assert_int_equal(tutti_device_open_host(&d, NULL, TUTTI_CPU_SCALAR, NULL), TUTTI_OK);
+    subject_fill(N * R, a, 0, &seed);
+    memcpy(p, a, sizeof p);
+    tutti_codec_orthonormalise(d, N, R, p, (tutti_rng){ 1, 2, 3 });
+    for (size_t c = 0; c < R; c++) {
+        double rest = 0;
+        for (size_t i = 0; i < N; i++) {
+            double projected = 0;
+            for (size_t k = 0; k < R; k++)
+                projected += tutti_dot(d, N, p + k * N, a + c * N) * p[k * N + i];
+            rest += pow(a[c * N + i] - projected, 2);
+        }
+        assert_true(rest < 1e-10 * N);
+    }
+    tutti_device_close(d);
+}
+
+static void product(size_t rows, size_t cols, size_t r, float *x, uint64_t *seed)
+{
+    float *p = malloc(rows * r * sizeof *p), *q = malloc(cols * r * sizeof *q);
+
+    subject_fill(rows * r, p, 0, seed);
+    subject_fill(cols * r, q, 0, seed);
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < cols; j++) {
+            double sum = 0;
+            for (size_t k = 0; k < r; k++)
+                sum += (double)p[i * r + k] * q[j * r + k];
+            x[i * cols + j] = (float)sum;
+        }
+    free(p);
+    free(q);
+}
+
+static void powersgd_is_exact_on_matrices_of_its_rank(void **state)
+{
+    static const struct { size_t rows, cols, r; } shapes[] = { { 40, 30, 1 }, { 64, 100, 4 }, { 31, 257, 3 }, { 33, 20, 5 }, { 16, 16, 2 } };
+    float x[31 * 257 + 1], y[31 * 257 + 1];
+    uint64_t seed = 6;
+    (void)state;
+
+    for (size_t at = 0; at < TUTTI_LENGTH(shapes); at++)
+        for (size_t rank = 0; rank <= shapes[at].r; rank++) { /* of the matrix: 0, fewer than the codec's, as many */
+            const size_t rows = shapes[at].rows, cols = shapes[at].cols, n = rows * cols;
+            char spec[60];
+            subject *s;
+            snprintf(spec, sizeof spec, "powersgd(rank=%zu,min_compression_rate=1)", shapes[at].r);
+            s = subject_open_as(spec, rows, cols, 0, TUTTI_CPU_AVX512);
+            const tutti_view v = subject_view(s, 0);
+            assert_int_equal(s->codec->ops->width(s->codec, &v, 0), shapes[at].r * rows);
+            assert_int_equal(s->codec->ops->width(s->codec, &v, 1), shapes[at].r * cols);
+            for (uint64_t step = 0; step < 3; step++) {
+                product(rows, cols, rank, x, &seed);
+                mean(&s, 1, step, (float *[]){ x }, NULL, y);
+                assert_true(subject_loss(n, x, y) <= 1e-9 * subject_norm2(n, x));
+            }
+            subject_close(s);
+        }
+}
+
+/* Sheet, invariants 1, 2 and 6: G projects the mean; W workers are one with the mean; a constant matrix is approached. */
+static void powersgd_projects_the_mean_whatever_the_workers(void **state)
+{
+    enum { ROWS = 48, COLS = 70, N = ROWS * COLS };
+    static float x[WORKERS][N], m[N], y[N], z[N], own[WORKERS][N];
+    subject *s[WORKERS], *one = subject_open_as("powersgd(rank=3)", ROWS, COLS, 0, TUTTI_CPU_AVX512);
+    uint64_t seed = 7;
+    double before = INFINITY;
+    (void)state;
+
+    for (int w = 0; w < WORKERS; w++)
+        s[w] = subject_open_as("powersgd(rank=3)", ROWS, COLS, w, w % 2 ? TUTTI_CPU_SCALAR : TUTTI_CPU_AVX512);
+    for (uint64_t step = 0; step < 12; step++) {
+        double inner = 0, loss, sums = 0;
+        for (int w = 0; w < WORKERS && step < 6; w++)
+            subject_fill(N, x[w], 0, &seed);
+        for (size_t i = 0; i < N; i++)
+            m[i] = (float)(((double)x[0][i] + x[1][i] + x[2][i] + x[3][i]) / 4);
+        mean(s, WORKERS, step, (float *[]){ x[0], x[1], x[2], x[3] }, (float *[]){ own[0], own[1], own[2], own[3] }, y);
+        mean(&one, 1, step, (float *[]){ m }, NULL, z);
+        loss = subject_loss(N, m, y);
+        for (size_t i = 0; i < N; i++) {
+            inner += (double)y[i] * ((double)m[i] - y[i]);
+            sums = fmax(sums, fabs(((double)own[0][i] + own[1][i] + own[2][i] + own[3][i]) / 4 - y[i]));
+        }
+        assert_true(subject_loss(N, y, z) <= 1e-7 * subject_norm2(N, y));
+        assert_true(fabs(inner) <= 1e-5 * subject_norm2(N, m) && loss <= subject_norm2(N, m));
+        assert_true(sums <= 1e-5); /* rule local: the parts are what the mean is made of */
+        if (step > 6)
+            assert_true(loss <= before * (1 + 1e-5)); /* the same matrix: the warm start gains */
+        before = loss;
+    }
+    for (int w = 0; w < WORKERS; w++)
+        subject_close(s[w]);
+    subject_close(one);
+}
+
+static void powersgd_sends_what_would_not_shrink_as_it_is(void **state)
+{
+    static const struct { const char *spec; size_t rows, cols; uint64_t step; bool dense; } rows[] = {
+        { "powersgd(rank=4)", 1, 500, 0, true }, { "powersgd(rank=4)", 16, 16, 0, true }, { "powersgd(rank=4)", 17, 17, 0, false },
+        { "powersgd(rank=4,min_compression_rate=3)", 17, 17, 0, true }, { "powersgd(rank=2,start_iter=5)", 50, 50, 4, true }, { "powersgd(rank=2,start_iter=5)", 50, 50, 5, false },
+    };
+    float x[2500], y[2500];
+    uint64_t seed = 8;
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
+        subject *s = subject_open_as(rows[k].spec, rows[k].rows, rows[k].cols, 0, TUTTI_CPU_AVX512);
+        const size_t n = rows[k].rows * rows[k].cols;
+        subject_fill(n, x, 0, &seed);
+        mean(&s, 1, rows[k].step, (float *[]){ x }, NULL, y);
+        assert_int_equal(memcmp(x, y, n * sizeof *x) == 0, rows[k].dense);
+        subject_close(s);
+    }
+}
+
+static void powersgd_recovers_from_zeros_and_from_nan(void **state)
+{
+    enum { ROWS = 30, COLS = 40, N = ROWS * COLS };
+    float x[N], y[N];
+    uint64_t seed = 9;
+    (void)state;
+
+    for (int warm = 0; warm < 2; warm++) {
+        subject *s = subject_open_as(warm ? "powersgd(rank=2)" : "powersgd(rank=2,warm_start=false)", ROWS, COLS, 0, TUTTI_CPU_AVX512);
+        for (uint64_t step = 0; step < 10; step++) {
+            if (step < 5)
+                memset(x, 0, sizeof x);
+            else
+                product(ROWS, COLS, 1, x, &seed);
+            mean(&s, 1, step, (float *[]){ x }, NULL, y);
+            for (size_t i = 0; i < N; i++)
+                assert_true(isfinite(y[i]));
+            /* Step 5 of a warm start has drawn directions: it can but gain from what it was given; the next one has found the matrix. */
+            assert_true(subject_loss(N, x, y) <= (warm && step == 5 ? 1 - 1e-4 : 1e-9) * subject_norm2(N, x));
+        }
+        x[7] = NAN; /* heard of everywhere */
+        mean(&s, 1, 10, (float *[]){ x }, NULL, y);
+        assert_true(isnan(y[0]) && isnan(y[N - 1]));
+        product(ROWS, COLS, 1, x, &seed); /* and over with it */
+        mean(&s, 1, 11, (float *[]){ x }, NULL, y);
+        assert_true(subject_loss(N, x, y) <= 1e-9 * subject_norm2(N, x));
+        subject_close(s);
+    }
+}
+
+/* ---- error feedback ---- */
+
+/* One worker's step under a wrapper, as the exchange does it: y = what all see, from W workers' sends. */
+static void fed_back(subject *const *s, int workers, uint64_t step, float *const *g, float *y)
+{
+    const tutti_view v = subject_view(s[0], step);
+    tutti_codec *inner[WORKERS];
+    const float *p[WORKERS];
+    const size_t n = v.count;
+    void *wire[WORKERS][2], *scratch[WORKERS];
+
+    for (size_t i = 0; i < n; i++)
+        y[i] = 0;
+    for (int w = 0; w < workers; w++) {
+        inner[w] = s[w]->codec->ops->choose(s[w]->codec, &v);
+        p[w] = s[w]->codec->ops->before(s[w]->codec, &v, g[w]);
+        scratch[w] = aligned_alloc(64, inner[w]->ops->scratch == NULL ? 64 : (inner[w]->ops->scratch(inner[w], &v) + 64) / 64 * 64);
+        wire[w][0] = malloc(n * 4 + 64), wire[w][1] = malloc(n * 4 + 64);
+    }
+    for (int round = 0; round < inner[0]->ops->rounds; round++) {
+        for (int w = 0; w < workers; w++)
+            inner[w]->ops->fold(inner[w], &v, round, p[w], scratch[w], wire[w]);
+        for (size_t i = 0; i < inner[0]->ops->width(inner[0], &v, round); i++) {
+            double sum = 0;
+            for (int w = 0; w < workers; w++)
+                sum += ((float *)wire[w][round])[i];
+            for (int w = 0; w < workers; w++)
+                ((float *)wire[w][round])[i] = (float)(sum / workers);
+        }
+    }
+    for (int w = 0; w < workers; w++) {
+        float *into;
+        const float a = s[w]->codec->ops->account(s[w]->codec, &v, &into);
+        assert_non_null(into);
+        if (inner[w]->ops->rounds > 0) {
+            inner[w]->ops->mine(inner[w], &v, p[w], scratch[w], wire[w], a, into);
+            inner[w]->ops->unfold(inner[w], &v, scratch[w], wire[w], y);
+        } else {
+            uint8_t *m = malloc(inner[w]->ops->bound(inner[w], &v) + 1);
+            const size_t bytes = inner[w]->ops->encode(inner[w], &v, p[w], scratch[w], m);
+            assert_int_equal(inner[w]->ops->decode_add(inner[w], &v, m, bytes, a, into, NULL), TUTTI_OK);
+            assert_int_equal(inner[w]->ops->decode_add(inner[w], &v, m, bytes, 1.0f / (float)workers, y, NULL), TUTTI_OK);
+            free(m);
+        }
+    }
+    for (int w = 0; w < workers; w++)
+        free(scratch[w]), free(wire[w][0]), free(wire[w][1]);
+}
+
+static float *residual_of(const subject *s)
+{
+    void *memory = NULL;
+
+    for (size_t i = 0; i < tutti_plan_count(s->plan); i++) {
+        const tutti_state *state = tutti_plan_state(s->plan, i, &memory);
+        if (strcmp(state->name, "codec.e") == 0) {
+            assert_int_equal(state->keep, TUTTI_OWN_SUM);
+            return memory;
+        }
+    }
+    fail_msg("no residual among the states");
+    return NULL;
+}
+
+/* Error feedback, sheet: the sum of what was delivered and the mean residual is the sum of the mean gradients. */
+static void error_feedback_loses_nothing(void **state)
+{
+    static const char *const wrapped[] = { "ef(topk(ratio=0.05))", "ef(sign)", "ef(onebit)", "ef(int8)", "ef(minmax8)", "ef(threshold(value=1))", "ef(randomk(ratio=0.1))",
+                                           "ef(randomk(ratio=0.2,block=8))", "ef(powersgd(rank=2))", "ef(powersgd(rank=2,ef_rule=aggregated))" };
+    enum { ROWS = 24, COLS = 30, N = ROWS * COLS, STEPS = 60 };
+    static float g[WORKERS][N], y[N];
+    uint64_t seed = 10;
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(wrapped); k++)
+        for (int workers = 1; workers <= WORKERS; workers += 3) {
+            subject *s[WORKERS];
+            double given[N] = { 0 }, delivered[N] = { 0 };
+            for (int w = 0; w < workers; w++)
+                s[w] = subject_open_as(wrapped[k], ROWS, COLS, w, TUTTI_CPU_AVX512);
+            for (uint64_t step = 0; step < STEPS; step++) {
+                for (int w = 0; w < workers; w++)
+                    subject_fill(N, g[w], 0, &seed);
+                fed_back(s, workers, step, (float *[]){ g[0], g[1], g[2], g[3] }, y);
+                for (size_t i = 0; i < N; i++) {
+                    for (int w = 0; w < workers; w++)
+                        given[i] += (double)g[w][i] / workers;
+                    delivered[i] += y[i];
+                }
+            }
+            for (size_t i = 0; i < N; i++) {
+                double e = 0;
+                for (int w = 0; w < workers; w++)
+                    e += (double)residual_of(s[w])[i] / workers;
+                if (!(fabs(given[i] - delivered[i] - e) < 1e-4)) /* some 4 roundings a step of numbers up to 10 */
+                    fail_msg("%s, %d workers, element %zu: given %g, delivered %g, kept %g", wrapped[k], workers, i, given[i], delivered[i], e);
+            }
+            for (int w = 0; w < workers; w++)
+                subject_close(s[w]);
+        }
+}
+
+/* Disjoint supports: what is sent and what is kept are the elements themselves, bit for bit. */
+static void a_selection_and_its_residual_are_the_vector(void **state)
+{
+    enum { N = 500 };
+    float g[N], y[N], p[N];
+    uint64_t seed = 11;
+    (void)state;
+
+    for (int which = 0; which < 3; which++) {
+        subject *s = subject_open((const char *const[]){ "ef(topk(ratio=0.1))", "ef(threshold(value=1))", "ef(randomk(ratio=0.1))" }[which], N);
+        memset(p, 0, sizeof p);
+        for (uint64_t step = 0; step < 30; step++) {
+            const float *e = residual_of(s);
+            subject_fill(N, g, 0, &seed);
+            for (size_t i = 0; i < N; i++)
+                p[i] = e[i] + g[i];
+            fed_back(&s, 1, step, (float *[]){ g }, y);
+            for (size_t i = 0; i < N; i++)
+                assert_true(y[i] == 0 ? e[i] == p[i] : y[i] == p[i] && e[i] == 0);
+        }
+        subject_close(s);
+    }
+}
+
+/* Sheet: f = c |a + b| + |a - b|, 0 < c < 1, from (1, 1): the signs of the gradients never move a + b, with error feedback it goes to 0. */
+static void error_feedback_mends_the_counterexample_of_sign(void **state)
+{
+    (void)state;
+    for (int with = 0; with < 2; with++) {
+        subject *s = subject_open(with ? "ef(sign)" : "sign", 2);
+        float x[2] = { 1, 1 }, y[2];
+        for (uint64_t step = 0; step < 4000; step++) {
+            const float up = 0.5f * (x[0] + x[1] >= 0 ? 1.0f : -1.0f), apart = x[0] - x[1] >= 0 ? 1.0f : -1.0f;
+            float g[2] = { up + apart, up - apart };
+            if (with)
+                fed_back(&s, 1, step, (float *[]){ g }, y);
+            else
+                subject_round_trip(s, step, g, y);
+            x[0] -= 0.003f * y[0], x[1] -= 0.003f * y[1];
+        }
+        assert_true(with ? fabsf(x[0] + x[1]) < 0.05f : fabsf(x[0] + x[1] - 2) < 1e-3f);
+        subject_close(s);
+    }
+}
+
+static void the_owner_of_a_sum_has_a_residual_of_its_own_if_asked(void **state)
+{
+    (void)state;
+    for (int with = 0; with < 2; with++) {
+        subject *s = subject_open(with ? "ef(sign,server=on)" : "ef(sign)", 10);
+        tutti_view v = subject_view(s, 0);
+        float x[10] = { 1, 2 }, *into;
+        v.stage = 1;
+        assert_true((s->codec->ops->before(s->codec, &v, x) == x) == !with);
+        s->codec->ops->account(s->codec, &v, &into);
+        assert_int_equal(into != NULL, with);
+        assert_int_equal(tutti_plan_count(s->plan), 1 + with);
+        subject_close(s);
+    }
+}
+
+/* ---- specs ---- */
+
+static void specs_that_make_no_sense_are_refused_with_a_sentence(void **state)
+{
+    static const struct { const char *spec, *text; } rows[] = {
+        { "topq", "unknown codec 'topq'; did you mean 'topk'? (there are fp16, bf16, trunc16, int8, minmax8, qsgd, nuqsgd, sign, onebit, topk, threshold, randomk, wangni, powersgd, ef)" },
+        { "qsgd(bucket=500)", "codec 'qsgd': bucket is 500 and must be a power of two, such as 512" },
+        { "minmax8(chunk=9)", "codec 'minmax8': chunk is 9 and must be 0 or at least 256" },
+        { "ef", "codec 'ef' wraps another one and was given none; write ef(topk(ratio=0.01)), for example" },
+        { "ef(qsgd)", "codec 'ef': qsgd is unbiased and may lose more than it was given, so that a residual can grow without end; use it without ef, or with a codec that only leaves out, such as topk, sign or powersgd" },
+        { "ef(ef(sign))", "codec 'ef': ef inside of it is a wrapper, and a loss is made good once; give ef the codec itself" },
+        { "ef(nosuch)", NULL }, { "qsgd(bits=1)", NULL }, { "qsgd(bits=9)", NULL }, { "topk(ratio=1.5)", NULL }, { "topk(", NULL }, { "", NULL }, { "fp16(x=1)", NULL },
+        { "ef(ef(ef(ef(ef(ef(sign))))))", NULL },
+    };
+    const tutti_codec_space space = { .n = 10 };
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
+        tutti_plan *plan;
+        tutti_codec *c = (void *)1;
+        tutti_error err = { 0 };
+        assert_int_equal(tutti_plan_open(&plan, 10, NULL), TUTTI_OK);
+        assert_int_equal(tutti_codec_declare(&c, plan, rows[k].spec, "codec", &space, &err), TUTTI_ERR_USAGE);
+        assert_null(c);
+        assert_true(err.text[0] != '\0');
+        if (rows[k].text != NULL)
+            assert_string_equal(err.text, rows[k].text);
+        tutti_plan_close(plan);
+    }
+    tutti_codec_close(NULL);
+}
+
+/* Every table in src/codec is registered once, and says what it must. */
+static void the_registry_is_the_folder(void **state)
+{
+    size_t in_folder = 0, registered = 0;
+    FILE *f = popen("cat " TUTTI_SOURCE_DIR "/src/codec/*.c", "r");
+    char line[1000], name[40];
+    (void)state;
+
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f) != NULL) {
+        const char *at = strstr(line, ".name = \"");
+        if (at == NULL || strstr(line, ".paper = ") == NULL)
+            continue;
+        assert_int_equal(sscanf(at, ".name = \"%39[^\"]", name), 1);
+        if (tutti_codec_find(name) == NULL)
+            fail_msg("%s is in no registry", name);
+        in_folder++;
+    }
+    pclose(f);
+    for (; tutti_codecs[registered] != NULL; registered++) {
+        const tutti_codec_ops *o = tutti_codecs[registered];
+        assert_ptr_equal(tutti_codec_find(o->name), o);
+        assert_true(o->options != NULL && o->paper != NULL && o->help != NULL && o->traits != NULL);
+        assert_int_equal((o->rounds > 0) + (o->bound != NULL) + (o->choose != NULL), 1); /* one form */
+        assert_true(o->rounds == 0 || (o->width != NULL && o->fold != NULL && o->mine != NULL && o->unfold != NULL));
+        assert_true(o->bound == NULL || (o->encode != NULL && o->decode_add != NULL));
+    }
+    assert_int_equal(in_folder, registered);
+    assert_null(tutti_codec_find("nosuch"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(casts_round_and_come_back),
+        cmocka_unit_test(randomk_draws_each_element_as_often),
+        cmocka_unit_test(randomk_is_shared_and_sums),
+        cmocka_unit_test(columns_become_orthonormal_whatever_they_are),
+        cmocka_unit_test(orthonormal_columns_span_what_they_spanned),
+        cmocka_unit_test(powersgd_is_exact_on_matrices_of_its_rank),
+        cmocka_unit_test(powersgd_projects_the_mean_whatever_the_workers),
+        cmocka_unit_test(powersgd_sends_what_would_not_shrink_as_it_is),
+        cmocka_unit_test(powersgd_recovers_from_zeros_and_from_nan),
+        cmocka_unit_test(error_feedback_loses_nothing),
+        cmocka_unit_test(a_selection_and_its_residual_are_the_vector),
+        cmocka_unit_test(error_feedback_mends_the_counterexample_of_sign),
+        cmocka_unit_test(the_owner_of_a_sum_has_a_residual_of_its_own_if_asked),
+        cmocka_unit_test(specs_that_make_no_sense_are_refused_with_a_sentence),
+        cmocka_unit_test(the_registry_is_the_folder),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,626 @@
+/* Codecs of the message form.
+   Goal: sizes on the wire, losses and expectations are those of the methods' sheets; a message from a peer is refused with a sentence or decoded, and
+   never changes anything it does not say; all processors write the same bytes.
+   Method: one list of specs for what all have in common; identities and bounds of each codec on several shapes of vectors. */
+#include "subject.h"
+#include "codec/codec_internal.h"
+
+static const char *const specs[] = {
+    "int8", "int8(bucket=20)", "minmax8", "minmax8(chunk=300)", "qsgd", "qsgd(bits=2,bucket=64,norm=l2)", "qsgd(bits=3,bucket=16)", "qsgd(bits=8,bucket=1024)",
+    "qsgd(bits=4,coding=elias)", "qsgd(bits=2,bucket=2048,norm=l2,coding=elias)", "qsgd(bits=5,bucket=128,norm=l2,coding=omega)", "nuqsgd", "nuqsgd(bits=3,bucket=64)",
+    "nuqsgd(bits=8,norm=max)", "nuqsgd(bits=5,bucket=128)", "sign", "sign(block=100)", "sign(scale=l2,block=64)", "onebit", "topk", "topk(ratio=0.3)", "topk(ratio=1)",
+    "threshold(value=0.5)", "threshold(value=1e-20)", "wangni", "wangni(sparsity=0.3)", "wangni(solver=closed,epsilon=0.5)", "wangni(solver=closed,epsilon=0)",
+};
+static const char *const unbiased[] = {
+    "qsgd(bits=2,bucket=64)", "qsgd(bits=4,bucket=64,norm=l2)", "qsgd(bits=8,bucket=64)", "qsgd(bits=3,bucket=32,coding=elias)", "nuqsgd(bits=3,bucket=64)",
+    "nuqsgd(bits=4,bucket=32,norm=max)", "nuqsgd(bits=8,bucket=64)", "wangni(sparsity=0.1)", "wangni(solver=closed,epsilon=2)",
+};
+
+static size_t quantised(size_t n, size_t bits, size_t bucket) { return (n * bits + 7) / 8 + 4 * ((n + bucket - 1) / bucket); }
+static size_t share(size_t n, double ratio) { return n == 0 ? 0 : (size_t)fmax(1, ceil(ratio * (double)n - 1e-9)); }
+
+/* The formulas of the sheets, to the byte. */
+static void sizes_are_those_of_the_sheets(void **state)
+{
+    float x[SUBJECT_LONGEST];
+    uint64_t seed = 1;
+    (void)state;
+
+    for (size_t at = 0; at < TUTTI_LENGTH(subject_lengths); at++) {
+        const size_t n = subject_lengths[at];
+        const struct { const char *spec; size_t bytes; } rows[] = {
+            { "int8", quantised(n, 8, 2048) }, { "int8(bucket=20)", quantised(n, 8, 24) }, { "minmax8", n + (n > 0 ? 8 : 0) },
+            { "minmax8(chunk=300)", n + 8 * ((n + 299) / 300) }, { "qsgd", quantised(n, 4, 512) }, { "qsgd(bits=3,bucket=16)", quantised(n, 3, 16) },
+            { "nuqsgd(bits=5,bucket=128)", quantised(n, 5, 128) }, { "sign", (n + 7) / 8 + (n > 0 ? 4 : 0) },
+            { "onebit(block=100)", (n + 7) / 8 + 4 * ((n + 103) / 104) }, { "topk(ratio=0.01)", 8 * share(n, 0.01) }, { "topk(ratio=0.07)", 8 * share(n, 0.07) },
+            { "topk(ratio=1)", 8 * n },
+        };
+        subject_fill(n, x, 0, &seed);
+        for (size_t r = 0; r < TUTTI_LENGTH(rows); r++) {
+            subject *s = subject_open(rows[r].spec, n);
+            const tutti_view v = subject_view(s, 3);
+            size_t bytes;
+            free(subject_encode(s, &v, x, &bytes));
+            if (bytes != rows[r].bytes || s->codec->ops->bound(s->codec, &v) != bytes)
+                fail_msg("%s of %zu: %zu bytes, bound %zu, formula %zu", rows[r].spec, n, bytes, s->codec->ops->bound(s->codec, &v), rows[r].bytes);
+            subject_close(s);
+        }
+    }
+}
+
+static void all_processors_write_and_read_the_same_bits(void **state)
+{
+    float x[SUBJECT_LONGEST], y[2][SUBJECT_LONGEST];
+    uint64_t seed = 2;
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(specs); k++)
+        for (size_t at = 0; at < TUTTI_LENGTH(subject_lengths); at++) {
+            const size_t n = subject_lengths[at];
+            uint8_t *first = NULL;
+            size_t first_bytes = 0;
+            subject_fill(n, x, (int)(at % 5), &seed);
+            for (int level = 0; level <= (int)tutti_cpu_best(); level++) {
+                subject *s = subject_open_as(specs[k], 1, n, 1, (tutti_cpu)level);
+                const tutti_view v = subject_view(s, at);
+                size_t bytes;
+                uint8_t *m = subject_encode(s, &v, x, &bytes);
+                subject_decode(s, &v, m, bytes, y[level > 0]);
+                if (level == 0)
+                    first = m, first_bytes = bytes;
+                else {
+                    if (bytes != first_bytes || memcmp(m, first, bytes) != 0 || memcmp(y[0], y[1], n * sizeof *x) != 0)
+                        fail_msg("%s of %zu differs at level %d", specs[k], n, level);
+                    free(m);
+                }
+                subject_close(s);
+            }
+            free(first);
+        }
+}
+
+/* y + a * decoded, each rounded by itself. */
+static void decoding_adds_a_multiple(void **state)
+{
+    float x[SUBJECT_LONGEST], d[SUBJECT_LONGEST], y[SUBJECT_LONGEST];
+    uint64_t seed = 3;
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(specs); k++)
+        for (int round = 0; round < 6; round++) {
+            const size_t n = subject_lengths[(size_t)round * 3 + 2];
+            const float a = (const float[]){ -1, 0.25f, 0.3f }[round % 3];
+            subject *s = subject_open(specs[k], n);
+            const tutti_view v = subject_view(s, 5);
+            size_t bytes;
+            uint8_t *m;
+            subject_fill(n, x, round % 2, &seed);
+            m = subject_encode(s, &v, x, &bytes);
+            subject_decode(s, &v, m, bytes, d);
+            subject_fill(n, y, 0, &seed);
+            for (size_t i = 0; i < n; i++) {
+                volatile float product = a * d[i], sum = y[i] + product;
+                d[i] = sum;
+            }
+            assert_int_equal(s->codec->ops->decode_add(s->codec, &v, m, bytes, a, y, NULL), TUTTI_OK);
+            for (size_t i = 0; i < n; i++)
+                assert_true(d[i] == y[i]);
+            free(m);
+            subject_close(s);
+        }
+}
+
+/* A refusal has a sentence and leaves y alone; whatever is taken is harmless. */
+static void require_refusal_or_harmless(subject *s, const tutti_view *v, const uint8_t *in, size_t bytes, float *y, bool must_refuse)
+{
+    tutti_error err = { 0 };
+    tutti_status status;
+
+    for (size_t i = 0; i < v->count; i++)
+        y[i] = 1.5f;
+    status = s->codec->ops->decode_add(s->codec, v, in, bytes, 1, y, &err);
+    if (status == TUTTI_OK) {
+        if (must_refuse)
+            fail_msg("%s took a message of %zu bytes for %zu elements", s->codec->ops->name, bytes, v->count);
+        return;
+    }
+    assert_int_equal(status, TUTTI_ERR_CORRUPT);
+    assert_non_null(strstr(err.text, s->codec->ops->name));
+    for (size_t i = 0; i < v->count; i++)
+        assert_true(y[i] == 1.5f);
+}
+
+static void damaged_messages_are_refused_or_harmless(void **state)
+{
+    static const size_t lengths[] = { 0, 1, 9, 130 };
+    float x[130], y[130];
+    uint64_t seed = 4;
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(specs); k++)
+        for (size_t at = 0; at < TUTTI_LENGTH(lengths); at++) {
+            subject *s = subject_open(specs[k], lengths[at]);
+            const bool says_its_size = strncmp(specs[k], "threshold", 9) != 0;
+            const tutti_view v = subject_view(s, 7);
+            size_t bytes;
+            uint8_t *m, *bad;
+            subject_fill(lengths[at], x, 0, &seed);
+            m = subject_encode(s, &v, x, &bytes);
+            for (size_t cut = 0; cut < bytes; cut++) {
+                bad = malloc(cut + (cut == 0));
+                memcpy(bad, m, cut);
+                require_refusal_or_harmless(s, &v, bad, cut, y, says_its_size || cut % 8 != 0);
+                free(bad);
+            }
+            bad = calloc(1, bytes + 9);
+            if (bytes > 0)
+                memcpy(bad, m, bytes);
+            require_refusal_or_harmless(s, &v, bad, bytes + 1, y, true);
+            require_refusal_or_harmless(s, &v, bad, bytes + 9, y, true);
+            for (int flip = 0; flip < 300 && bytes > 0; flip++) {
+                memcpy(bad, m, bytes);
+                for (int j = 0; j <= flip % 4; j++)
+                    bad[subject_random(&seed) % bytes] ^= (uint8_t)(1u << subject_random(&seed) % 8);
+                require_refusal_or_harmless(s, &v, bad, bytes, y, false);
+                for (size_t j = 0; j < bytes && flip % 10 == 0; j++)
+                    bad[j] = (uint8_t)subject_random(&seed);
+                require_refusal_or_harmless(s, &v, bad, bytes, y, false);
+            }
+            free(bad);
+            free(m);
+            subject_close(s);
+        }
+}
+
+static void refusals_say_what_is_wrong_and_what_mends_it(void **state)
+{
+    float y[16] = { 0 };
+    uint8_t m[8 * 16] = { 0 };
+    tutti_error err;
+    subject *s = subject_open("topk(ratio=0.2)", 10);
+    tutti_view v = subject_view(s, 0);
+    (void)state;
+
+    s->codec->ops->decode_add(s->codec, &v, m, 15, 1, y, &err);
+    assert_string_equal(err.text, "codec 'topk': a message of 15 bytes for the 10 elements from 0 on should have 16; do both workers run the same codec with the same options?");
+    m[0] = 7, m[4] = 7;
+    s->codec->ops->decode_add(s->codec, &v, m, 16, 1, y, &err);
+    assert_string_equal(err.text, "codec 'topk': index 1 of 2 kept elements is 7, and it should be from 8 to 9; the message was damaged or is another codec's");
+    subject_close(s);
+
+    s = subject_open("qsgd", 10);
+    v = subject_view(s, 0);
+    tutti_codec_put_f32(m, -1);
+    s->codec->ops->decode_add(s->codec, &v, m, 9, 1, y, &err);
+    assert_string_equal(err.text, "codec 'qsgd': the scale of bucket 0 of 1 is -1, and scales are 0 or more; the message was damaged or is another codec's");
+    subject_close(s);
+
+    s = subject_open("minmax8", 4);
+    v = subject_view(s, 0);
+    tutti_codec_put_f32(m, 2), tutti_codec_put_f32(m + 4, 1);
+    s->codec->ops->decode_add(s->codec, &v, m, 12, 1, y, &err);
+    assert_string_equal(err.text, "codec 'minmax8': chunk 0 of 1 goes from 2 to 1, which is no range; the message was damaged or is another codec's");
+    subject_close(s);
+}
+
+/* codec.h, third paragraph. */
+static void numbers_that_are_not_finite_are_heard_of(void **state)
+{
+    static const char *const whole[] = { "int8", "qsgd", "qsgd(norm=l2)", "qsgd(coding=elias)", "nuqsgd", "sign", "onebit", "minmax8" };
+    float x[600], y[600];
+    uint64_t seed = 6;
+    (void)state;
+
+    for (int bad = 0; bad < 3; bad++) {
+        const float it = (const float[]){ NAN, INFINITY, -INFINITY }[bad];
+        for (size_t k = 0; k < TUTTI_LENGTH(whole); k++) {
+            subject *s = subject_open(whole[k], 600);
+            const size_t bucket = strncmp(whole[k], "qsgd", 4) == 0 || strcmp(whole[k], "nuqsgd") == 0 ? 512 : 600;
+            subject_fill(600, x, 0, &seed);
+            x[100] = it;
+            subject_round_trip(s, 0, x, y);
+            for (size_t i = 0; i < 600; i++)
+                assert_int_equal(isnan(y[i]) != 0, i < bucket);
+            subject_close(s);
+        }
+        for (int k = 0; k < 3; k++) {
+            subject *s = subject_open((const char *const[]){ "topk(ratio=0.002)", "threshold(value=100)", "wangni" }[k], 600);
+            subject_fill(600, x, 0, &seed);
+            x[k == 2 ? 0 : 100] = it;
+            subject_round_trip(s, 0, x, y);
+            assert_true(k == 2 ? isnan(y[0]) : bad == 0 ? isnan(y[100]) : y[100] == it);
+            subject_close(s);
+        }
+    }
+}
+
+/* Mean over K draws: its distance from x, in standard errors, element by element; and 2^-17 of a level, which rounding resolves. An element that was
+   rounded one way less than twenty times has no standard error worth the name and is left out; most have one. */
+static void unbiased_codecs_are_unbiased(void **state)
+{
+    enum { N = 100, K = 6000 };
+    float x[N], y[N];
+    uint64_t seed = 8;
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(unbiased); k++)
+        for (int kind = 0; kind < 2; kind++) {
+            subject *s = subject_open(unbiased[k], N);
+            double sum[N] = { 0 }, squares[N] = { 0 }, most = 0;
+            int up[N] = { 0 }, down[N] = { 0 }, judged = 0;
+            assert_int_equal(tutti_codec_traits(s->codec), TUTTI_CODEC_UNBIASED);
+            subject_fill(N, x, kind, &seed);
+            x[5] = 0, x[6] = 1e-4f;
+            for (uint64_t step = 0; step < K; step++) {
+                subject_round_trip(s, step, x, y);
+                for (size_t i = 0; i < N; i++) {
+                    sum[i] += (double)y[i] - x[i];
+                    squares[i] += ((double)y[i] - x[i]) * ((double)y[i] - x[i]);
+                    up[i] += y[i] > x[i];
+                    down[i] += y[i] < x[i];
+                }
+            }
+            for (size_t i = 0; i < N; i++)
+                most = fmax(most, fabs((double)x[i]));
+            for (size_t i = 0; i < N; i++) {
+                const double mean = sum[i] / K, error = sqrt(squares[i] / K / K);
+                if (up[i] < 20 || down[i] < 20)
+                    continue;
+                judged++;
+                if (fabs(mean) > 5.5 * error + 10 * most * 0x1p-17)
+                    fail_msg("%s: element %zu, %g, is off by %g, %g standard errors", unbiased[k], i, (double)x[i], mean, mean / error);
+            }
+            assert_true(y[5] == 0 && judged >= N / 3);
+            subject_close(s);
+        }
+}
+
+/* QSGD: min(d / 4 s^2, sqrt(d) / s) |v|^2 with the 2-norm, d / 4 s^2 N^2 with the greatest. NUQSGD: 1/8 + 2/9 t^2 up to t = 9/4, then t - 1. */
+static void quantisers_keep_their_variance_bounds(void **state)
+{
+    enum { D = 64, K = 400 };
+    float x[D], y[D];
+    uint64_t seed = 10;
+    (void)state;
+
+    for (int round = 0; round < 60; round++) {
+        const int bits = 3 + round % 5, kind = round % 4;
+        const double s = (1 << (bits - 1)) - 1, tau = ldexp(sqrt(D), -((1 << (bits - 1)) - 2));
+        const double factor[3] = { fmin(D / (4 * s * s), sqrt(D) / s), D / (4 * s * s), tau <= 2.25 ? 0.125 + 2.0 / 9 * tau * tau : tau - 1 };
+        subject_fill(D, x, kind, &seed);
+        for (int which = 0; which < 3; which++) {
+            char spec[64];
+            double loss = 0, most = 0, norm = subject_norm2(D, x);
+            subject *c;
+            snprintf(spec, sizeof spec, which == 2 ? "nuqsgd(bits=%d,bucket=64)" : "qsgd(bits=%d,bucket=64,norm=%s)", bits, which == 0 ? "l2" : "max");
+            c = subject_open(spec, D);
+            for (size_t i = 0; i < D; i++)
+                most = fmax(most, fabs((double)x[i]));
+            for (uint64_t step = 0; step < K; step++) {
+                subject_round_trip(c, step, x, y);
+                loss += subject_loss(D, x, y) / K;
+            }
+            /* A mean of K losses: a tenth above the expectation is beyond ten standard errors here. */
+            if (loss > 1.1 * factor[which] * (which == 1 ? most * most : norm) + 1e-9)
+                fail_msg("%s: %g, bound %g", spec, loss, factor[which] * (which == 1 ? most * most : norm));
+            subject_close(c);
+        }
+    }
+}
+
+/* Powers of two and signs pass through a quantiser; a one-hot vector is exact. */
+static void quantisers_commute_with_powers_of_two(void **state)
+{
+    static const char *const scaled[] = { "qsgd(bits=4,bucket=64)", "qsgd(bits=2,norm=l2)", "nuqsgd(bits=4)", "int8", "qsgd(coding=elias)", "sign" };
+    float x[200], x2[200], y[200], y2[200];
+    uint64_t seed = 12;
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(scaled); k++) {
+        subject *s = subject_open(scaled[k], 200);
+        for (int power = -40; power <= 40; power += 8) {
+            subject_fill(200, x, 0, &seed);
+            for (size_t i = 0; i < 200; i++)
+                x2[i] = -ldexpf(x[i], power);
+            subject_round_trip(s, 9, x, y);
+            subject_round_trip(s, 9, x2, y2);
+            for (size_t i = 0; i < 200; i++)
+                assert_true(y2[i] == -ldexpf(y[i], power));
+        }
+        subject_fill(200, x, 2, &seed);
+        subject_round_trip(s, 9, x, y);
+        for (size_t i = 0; i < 200 && k < 5; i++)
+            assert_true(x[i] == y[i]);
+        subject_close(s);
+    }
+}
+
+static void draws_belong_to_worker_step_stage_and_place(void **state)
+{
+    enum { N = 1024 };
+    float x[N], whole[N], part[N], other[N];
+    uint64_t seed = 13;
+    subject *a = subject_open_as("qsgd(bits=4,bucket=128)", 1, N, 0, TUTTI_CPU_AVX512), *b = subject_open_as("qsgd(bits=4,bucket=128)", 1, N, 1, TUTTI_CPU_AVX512);
+    tutti_view v = subject_view(a, 4);
+    size_t bytes;
+    uint8_t *m;
+    (void)state;
+
+    subject_fill(N, x, 0, &seed);
+    subject_round_trip(a, 4, x, whole);
+    for (size_t first = 0, count; first < N; first += count) { /* cut at buckets: the same bits */
+        count = 128 * (1 + subject_random(&seed) % 3);
+        count = count < N - first ? count : N - first;
+        v.first = first, v.count = count, v.cols = count;
+        m = subject_encode(a, &v, x + first, &bytes);
+        subject_decode(a, &v, m, bytes, part + first);
+        free(m);
+    }
+    assert_memory_equal(whole, part, sizeof whole);
+    subject_round_trip(b, 4, x, other), assert_memory_not_equal(whole, other, sizeof whole);
+    subject_round_trip(a, 5, x, other), assert_memory_not_equal(whole, other, sizeof whole);
+    v = subject_view(a, 4), v.stage = 1;
+    m = subject_encode(a, &v, x, &bytes);
+    subject_decode(a, &v, m, bytes, other), assert_memory_not_equal(whole, other, sizeof whole);
+    free(m);
+    subject_close(a);
+    subject_close(b);
+}
+
+/* Both codings of the same codes decode to the same numbers; lengths are the codes'; nothing but zeros costs a bit each at most. */
+static void elias_codes_say_what_fixed_codes_say(void **state)
+{
+    static const struct { uint32_t k; int gamma, omega; } lengths[] = { { 1, 1, 1 }, { 2, 3, 3 }, { 3, 3, 3 }, { 4, 5, 6 }, { 7, 5, 6 }, { 8, 7, 7 }, { 15, 7, 7 }, { 16, 9, 11 }, { 31, 9, 11 } };
+    float x[SUBJECT_LONGEST], y[SUBJECT_LONGEST], z[SUBJECT_LONGEST];
+    uint64_t seed = 14;
+    (void)state;
+
+    for (size_t i = 0; i < TUTTI_LENGTH(lengths); i++) {
+        assert_int_equal(tutti_codec_elias_length(TUTTI_CODEC_GAMMA, lengths[i].k), lengths[i].gamma);
+        assert_int_equal(tutti_codec_elias_length(TUTTI_CODEC_OMEGA, lengths[i].k), lengths[i].omega);
+    }
+    for (int bits = 2; bits <= 8; bits++)
+        for (size_t at = 0; at < TUTTI_LENGTH(subject_lengths); at++)
+            for (int norm = 0; norm < 2; norm++) {
+                const size_t n = subject_lengths[at];
+                char spec[64];
+                subject *s;
+                subject_fill(n, x, (int)(at % 5), &seed);
+                for (size_t i = 0; i < n; i++)
+                    x[i] = at % 3 == 0 && i / 128 % 2 == 0 ? 0 : x[i]; /* whole buckets of zeros */
+                snprintf(spec, sizeof spec, "qsgd(bits=%d,bucket=128,norm=%s)", bits, norm ? "l2" : "max");
+                s = subject_open(spec, n), subject_round_trip(s, 1, x, y), subject_close(s);
+                for (int coding = 0; coding < 2; coding++) {
+                    snprintf(spec, sizeof spec, "qsgd(bits=%d,bucket=128,norm=%s,coding=%s)", bits, norm ? "l2" : "max", coding ? "omega" : "elias");
+                    s = subject_open(spec, n), subject_round_trip(s, 1, x, z), subject_close(s);
+                    for (size_t i = 0; i < n; i++)
+                        assert_true(y[i] == z[i]);
+                }
+            }
+    /* QSGD, theorem 3.2: with s = 1 and the 2-norm some sqrt(n) elements are left: 13 bits each are plenty. */
+    for (int round = 0; round < 10; round++) {
+        subject *s = subject_open("qsgd(bits=2,bucket=2048,norm=l2,coding=elias)", 2048);
+        subject_fill(2048, x, 0, &seed);
+        assert_true(subject_round_trip(s, (uint64_t)round, x, y) * 8 < 32 + 13 * (1 + 46 + 4 * 7));
+        subject_close(s);
+    }
+}
+
+static void topk_loses_what_it_leaves_out(void **state)
+{
+    static const double ratios[] = { 0.001, 0.01, 0.25, 1 };
+    float x[SUBJECT_LONGEST], y[SUBJECT_LONGEST];
+    uint64_t seed = 15;
+    (void)state;
+
+    for (size_t at = 1; at < TUTTI_LENGTH(subject_lengths); at++)
+        for (int r = 0; r < 4; r++)
+            for (int kind = 0; kind < 5; kind++) {
+                const size_t n = subject_lengths[at], k = share(n, ratios[r]);
+                char spec[40];
+                size_t sent = 0;
+                float least = INFINITY, left = 0;
+                subject *s;
+                snprintf(spec, sizeof spec, "topk(ratio=%g)", ratios[r]);
+                s = subject_open(spec, n);
+                subject_fill(n, x, kind, &seed);
+                subject_round_trip(s, 0, x, y);
+                for (size_t i = 0; i < n; i++) {
+                    assert_true(y[i] == x[i] || y[i] == 0);
+                    if (y[i] != 0)
+                        sent++, least = fminf(least, fabsf(y[i]));
+                    else
+                        left = fmaxf(left, fabsf(x[i]));
+                }
+                assert_true(sent <= k && least >= left);
+                assert_true(subject_loss(n, x, y) <= (1 - (double)k / (double)n) * subject_norm2(n, x) * (1 + 1e-12));
+                subject_close(s);
+            }
+}
+
+/* |x|^2 - |x|_1^2 / n, resp. (2 - 2 rho) |x|^2 */
+static void sign_loses_exactly_what_the_sheet_says(void **state)
+{
+    float x[SUBJECT_LONGEST], y[SUBJECT_LONGEST];
+    uint64_t seed = 16;
+    (void)state;
+
+    for (size_t at = 1; at < TUTTI_LENGTH(subject_lengths); at++)
+        for (int kind = 0; kind < 5; kind++) {
+            const size_t n = subject_lengths[at];
+            subject *l1 = subject_open("sign", n), *l2 = subject_open("onebit", n);
+            double sum = 0, norm, rho;
+            subject_fill(n, x, kind, &seed);
+            for (size_t i = 0; i < n; i++)
+                sum += fabs((double)x[i]);
+            norm = subject_norm2(n, x);
+            rho = norm > 0 ? sum / sqrt((double)n * norm) : 1;
+            subject_round_trip(l1, 0, x, y);
+            assert_true(fabs(subject_loss(n, x, y) - (1 - rho * rho) * norm) <= 1e-6 * norm);
+            for (size_t i = 0; i < n; i++)
+                assert_true(x[i] < 0 ? y[i] < 0 : y[i] >= 0); /* the sign of 0 is + */
+            subject_round_trip(l2, 0, x, y);
+            assert_true(fabs(subject_loss(n, x, y) - (2 - 2 * rho) * norm) <= 1e-6 * norm);
+            assert_true(fabs(subject_norm2(n, y) - norm) <= 1e-6 * norm);
+            assert_int_equal(tutti_codec_traits(l1->codec), TUTTI_CODEC_CONTRACTIVE);
+            assert_int_equal(tutti_codec_traits(l2->codec), 0);
+            subject_close(l1);
+            subject_close(l2);
+        }
+}
+
+static void eight_bits_err_by_half_a_step_at_most(void **state)
+{
+    float x[SUBJECT_LONGEST], y[SUBJECT_LONGEST];
+    uint64_t seed = 18;
+    (void)state;
+
+    for (size_t at = 1; at < TUTTI_LENGTH(subject_lengths); at++)
+        for (int kind = 0; kind < 5; kind++) {
+            const size_t n = subject_lengths[at];
+            subject *i8 = subject_open("int8(bucket=16777216)", n), *mm = subject_open("minmax8", n);
+            const float shift = kind == 0 ? 1000 : 0, by = kind == 1 ? 1e-30f : 1;
+            double low = INFINITY, high = -INFINITY, most = 0;
+            subject_fill(n, x, kind, &seed);
+            for (size_t i = 0; i < n; i++) {
+                x[i] = x[i] * by + shift;
+                low = fmin(low, (double)x[i]), high = fmax(high, (double)x[i]), most = fmax(most, fabs((double)x[i]));
+            }
+            subject_round_trip(i8, 0, x, y);
+            for (size_t i = 0; i < n; i++) {
+                assert_true(fabs((double)x[i] - y[i]) <= most / 254 * (1 + 1e-4));
+                assert_true(fabs((double)x[i]) != most || x[i] == y[i]);
+            }
+            assert_true(subject_loss(n, x, y) <= (1 - 1 / (double)n) * subject_norm2(n, x) * (1 + 1e-6) + 1e-300);
+            subject_round_trip(mm, 0, x, y);
+            for (size_t i = 0; i < n; i++) {
+                assert_true(fabs((double)x[i] - y[i]) <= (high - low) / 510 * (1 + 1e-4) + 3e-7 * most);
+                assert_true(kind != 4 || x[i] == y[i]); /* equal numbers are exact */
+                assert_true(((double)x[i] != low && (double)x[i] != high) || x[i] == y[i]);
+            }
+            subject_close(i8);
+            subject_close(mm);
+        }
+}
+
+static void threshold_sends_what_reaches_it(void **state)
+{
+    float x[SUBJECT_LONGEST], y[SUBJECT_LONGEST];
+    uint64_t seed = 19;
+    (void)state;
+
+    for (size_t at = 0; at < TUTTI_LENGTH(subject_lengths); at++) {
+        const size_t n = subject_lengths[at];
+        subject *s = subject_open("threshold(value=0.5)", n);
+        size_t sent = 0;
+        subject_fill(n, x, 0, &seed);
+        if (n > 1)
+            x[1] = -0.5f;
+        for (size_t i = 0; i < n; i++)
+            sent += fabsf(x[i]) >= 0.5f;
+        assert_int_equal(subject_round_trip(s, 0, x, y), 8 * sent);
+        for (size_t i = 0; i < n; i++)
+            assert_true(y[i] == (fabsf(x[i]) >= 0.5f ? x[i] : 0));
+        subject_close(s);
+    }
+}
+
+/* lambda from the message; the optimum by sorting, as the paper's algorithm 2 has it. */
+static double lambda_of(subject *s, const float *x, size_t *kept)
+{
+    const tutti_view v = subject_view(s, 0);
+    size_t bytes;
+    uint8_t *m = subject_encode(s, &v, x, &bytes);
+    const double lambda = 1 / (double)tutti_codec_get_f32(m + 8);
+
+    *kept = tutti_codec_get_u32(m);
+    assert_int_equal(bytes, 12 + 8 * *kept + 4 * (size_t)tutti_codec_get_u32(m + 4));
+    free(m);
+    return lambda;
+}
+
+static int descending(const void *a, const void *b)
+{
+    return (*(const double *)a < *(const double *)b) - (*(const double *)a > *(const double *)b);
+}
+
+static void wangni_probabilities_are_the_optimum(void **state)
+{
+    enum { N = 1000 };
+    float x[N];
+    double m[N];
+    uint64_t seed = 20;
+    (void)state;
+
+    for (int round = 0; round < 40; round++) {
+        const double epsilon = (const double[]){ 0.05, 0.5, 2, 20 }[round % 4];
+        double g2, s1 = 0, s2 = 0, p = 0, variance = 0, wanted, lambda, greedy;
+        char spec[80];
+        size_t k = 0, kept;
+        subject *s;
+        subject_fill(N, x, round % 2, &seed);
+        g2 = subject_norm2(N, x);
+        for (size_t i = 0; i < N; i++)
+            m[i] = fabs((double)x[i]), s1 += m[i], s2 += m[i] * m[i];
+        qsort(m, N, sizeof *m, descending);
+        for (; k < N && m[k] * s1 > epsilon * g2 + s2; k++) /* the smallest k with |g_(k+1)| S1 <= eps G2 + S2 */
+            s1 -= m[k], s2 -= m[k] * m[k];
+        wanted = s1 / (epsilon * g2 + s2);
+        snprintf(spec, sizeof spec, "wangni(solver=closed,epsilon=%g)", epsilon);
+        s = subject_open(spec, N), lambda = lambda_of(s, x, &kept), subject_close(s);
+        assert_true(fabs(lambda / wanted - 1) < 1e-6);
+        assert_int_equal(kept, k);
+        for (size_t i = 0; i < N; i++) {
+            const double q = fmin(lambda * fabs((double)x[i]), 1);
+            p += q;
+            variance += x[i] == 0 ? 0 : (double)x[i] * x[i] / q;
+        }
+        assert_true(fabs(variance / ((1 + epsilon) * g2) - 1) < 1e-6); /* the budget is used up */
+        snprintf(spec, sizeof spec, "wangni(sparsity=%.17g)", p / N);
+        s = subject_open(spec, N), greedy = lambda_of(s, x, &kept), subject_close(s);
+        assert_true(fabs(greedy / lambda - 1) < 1e-5); /* both solvers agree at the same expected number */
+    }
+}
+
+static void wangni_keeps_everything_where_there_is_nothing_to_draw(void **state)
+{
+    float x[50], y[50];
+    uint64_t seed = 21;
+    static const char *const all[] = { "wangni(sparsity=1)", "wangni(solver=closed,epsilon=0)" };
+    (void)state;
+
+    for (int k = 0; k < 2; k++) {
+        subject *s = subject_open(all[k], 50);
+        subject_fill(50, x, 0, &seed);
+        subject_round_trip(s, 0, x, y);
+        for (size_t i = 0; i < 50; i++)
+            assert_true(fabs((double)x[i] - y[i]) <= 1e-6 * fabs((double)x[i]));
+        memset(x, 0, sizeof x);
+        assert_int_equal(subject_round_trip(s, 0, x, y), 12);
+        subject_close(s);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes_are_those_of_the_sheets),
+        cmocka_unit_test(all_processors_write_and_read_the_same_bits),
+        cmocka_unit_test(decoding_adds_a_multiple),
+        cmocka_unit_test(damaged_messages_are_refused_or_harmless),
+        cmocka_unit_test(refusals_say_what_is_wrong_and_what_mends_it),
+        cmocka_unit_test(numbers_that_are_not_finite_are_heard_of),
+        cmocka_unit_test(unbiased_codecs_are_unbiased),
+        cmocka_unit_test(quantisers_keep_their_variance_bounds),
+        cmocka_unit_test(quantisers_commute_with_powers_of_two),
+        cmocka_unit_test(draws_belong_to_worker_step_stage_and_place),
+        cmocka_unit_test(elias_codes_say_what_fixed_codes_say),
+        cmocka_unit_test(topk_loses_what_it_leaves_out),
+        cmocka_unit_test(sign_loses_exactly_what_the_sheet_says),
+        cmocka_unit_test(eight_bits_err_by_half_a_step_at_most),
+        cmocka_unit_test(threshold_sends_what_reaches_it),
+        cmocka_unit_test(wangni_probabilities_are_the_optimum),
+        cmocka_unit_test(wangni_keeps_everything_where_there_is_nothing_to_draw),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,348 @@
+/* The kernels of kernels.h.
+   Goal: every level gives the scalar reference's bits and touches nothing outside its arrays; the reference is what the header says; rounding keeps the
+   expectation; selection is exact.
+   Method: each kernel at each level beside the scalar one for all lengths, alignments and numbers; formulas written out again; brute force. */
+#include "harness.h"
+#include <tutti/kernels.h>
+
+enum { INPUT, OUTPUT, ARRAYS };
+typedef struct job { size_t n; int variant; const float *x; const uint16_t *draws; uint8_t *bytes; float *y; } job;
+static const char *const kernels[] = { "extents", "draws", "uniform", "nearest", "powers", "range", "levels", "pack", "unpack", "signs", "signs_add", "above" };
+enum { EXTENTS, DRAWS, UNIFORM, NEAREST, POWERS, RANGE, LEVELS, PACK, UNPACK, SIGNS, SIGNS_ADD, ABOVE, KERNELS };
+
+static float largest(size_t n, const float *x)
+{
+    float most = 0;
+
+    for (size_t i = 0; i < n; i++)
+        most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+    return most;
+}
+
+/* Bytes and floats that each job may write; its inputs are x (floats) or the bytes. */
+static size_t bytes_of(const job *j, int kernel)
+{
+    return kernel == PACK || kernel == UNPACK ? tutti_packed_bytes(j->variant % 8 + 1, j->n) : kernel == SIGNS || kernel == SIGNS_ADD ? (j->n + 7) / 8 : j->n;
+}
+
+static void run(tutti_device *d, int kernel, const job *j, const uint8_t *codes, uint8_t *out, float *y, uint32_t *index, double sums[4])
+{
+    const int bits = j->variant % 7 + 2;
+    const float scale = largest(j->n, j->x);
+
+    switch (kernel) {
+    case EXTENTS: {
+        float low = 0, high = 0;
+        sums[0] = tutti_norm1(d, j->n, j->x);
+        low = tutti_absmax(d, j->n, j->x), memcpy(&sums[1], &low, sizeof low);
+        if (j->n > 0)
+            tutti_extent(d, j->n, j->x, &low, &high);
+        memcpy(&sums[2], &low, sizeof low), memcpy(&sums[3], &high, sizeof high);
+        break;
+    }
+    case DRAWS: {
+        uint16_t draws[3 * TUTTI_DRAWS];
+        tutti_draws(d, (tutti_rng){ j->n * 0x123456789abcdefu, (uint64_t)j->variant << 31, j->n << 28 }, j->n * 0x2000000, 3, draws);
+        memcpy(out, draws, j->n < sizeof draws ? j->n : sizeof draws);
+        break;
+    }
+    case UNIFORM: if (scale > 0) tutti_round_uniform(d, j->n, j->x, scale, bits, j->draws, out); break;
+    case NEAREST: if (scale > 0) tutti_round_uniform(d, j->n, j->x, scale, bits, NULL, out); break;
+    case POWERS: if (scale > 0) tutti_round_powers(d, j->n, j->x, scale, bits, j->draws, out); break;
+    case RANGE: if (scale > 0) tutti_round_range(d, j->n, j->x, -scale, 2 * scale, out); break;
+    case LEVELS: {
+        float value[256];
+        const int values = 1 << j->variant % 9;
+        uint8_t *low = malloc(j->n + 1);
+        for (int l = 0; l < 256; l++)
+            value[l] = (float)l * 0.37f - 3;
+        for (size_t i = 0; i < j->n; i++)
+            low[i] = (uint8_t)(codes[i] & (values - 1));
+        tutti_levels_add(d, j->n, low, values, value, y);
+        free(low);
+        break;
+    }
+    case PACK: {
+        uint8_t *low = malloc(j->n + 1);
+        for (size_t i = 0; i < j->n; i++)
+            low[i] = (uint8_t)(codes[i] & ((1 << (j->variant % 8 + 1)) - 1));
+        tutti_pack(d, j->variant % 8 + 1, j->n, low, out);
+        free(low);
+        break;
+    }
+    case UNPACK: {
+        uint8_t *back = malloc(j->n + 1);
+        tutti_unpack(d, j->variant % 8 + 1, j->n, codes, back);
+        sums[0] = 0;
+        for (size_t i = 0; i < j->n; i++)
+            sums[0] = sums[0] * 0.75 + back[i] * (double)(i % 7 + 1);
+        free(back);
+        break;
+    }
+    case SIGNS: tutti_signs(d, j->n, j->x, out); break;
+    case SIGNS_ADD: tutti_signs_add(d, j->n, codes, -0.7f, y); break;
+    case ABOVE: sums[0] = (double)tutti_select_above(d, j->n, j->x, 0x3f000000u + (uint32_t)(j->variant % 3) * 0x700000u, j->n * (size_t)(j->variant % 4) / 3, index, y); break;
+    default: break;
+    }
+}
+
+static void every_level_gives_the_references_bits(void **state)
+{
+    harness_levels l = harness_open();
+    harness_area x_area = harness_area_open(), in_area = harness_area_open(), out_area = harness_area_open(), y_area = harness_area_open(),
+                 i_area = harness_area_open();
+    uint16_t draws[4096];
+    uint64_t seed = 11;
+    (void)state;
+
+    for (size_t i = 0; i < TUTTI_LENGTH(draws); i++)
+        draws[i] = (uint16_t)harness_random(&seed);
+    for (size_t at = 0, n; (n = harness_length(at)) != SIZE_MAX; at++)
+        for (int offset = HARNESS_FLUSH; offset < 16; offset += offset == HARNESS_FLUSH ? 1 : 5)
+            for (int kernel = 0; kernel < KERNELS; kernel++) {
+                job j = { .n = n, .variant = (int)(at * 3 + (size_t)offset + 1), .draws = draws + (at & 7) };
+                const bool any = kernel == EXTENTS || kernel == SIGNS || kernel == ABOVE; /* NaN and infinity are theirs to answer for */
+                const size_t bytes = bytes_of(&j, kernel);
+                float *x = harness_place(&x_area, n * 4, offset, 4);
+                uint8_t *in = harness_place(&in_area, kernel == UNPACK || kernel == SIGNS_ADD ? bytes : n, offset, 1);
+                uint8_t first_out[4096], *out;
+                float first_y[4096], *y;
+                uint32_t first_index[4096], *index;
+                double first[4] = { 0 };
+                j.x = x;
+                for (size_t i = 0; i < n; i++) {
+                    x[i] = harness_number(&seed, any ? (int)(at % 3) : 0);
+                    if (!any && harness_random(&seed) % 16 == 0)
+                        x[i] = harness_random(&seed) % 2 ? -0.0f : 1e-42f;
+                }
+                for (size_t i = 0; i < (kernel == UNPACK || kernel == SIGNS_ADD ? bytes : n); i++)
+                    in[i] = (uint8_t)harness_random(&seed);
+                for (int level = 0; level < l.count; level++) {
+                    double sums[4] = { 0 };
+                    out = harness_place(&out_area, bytes, offset, 1);
+                    y = harness_place(&y_area, n * 4, offset, 4);
+                    index = harness_place(&i_area, n * 4, offset, 4);
+                    memset(out, 0x5a, bytes);
+                    for (size_t i = 0; i < n; i++)
+                        y[i] = (float)i - 7, index[i] = 0xdeadbeef;
+                    run(l.device[level], kernel, &j, in, out, y, index, sums);
+                    if (kernel == ABOVE) /* beyond what was found a vector's store may have left something */
+                        for (size_t i = (size_t)sums[0]; i < n; i++)
+                            y[i] = 0, index[i] = 0;
+                    if (level == 0) {
+                        memcpy(first_out, out, bytes), memcpy(first_y, y, n * 4), memcpy(first_index, index, n * 4), memcpy(first, sums, sizeof sums);
+                        continue;
+                    }
+                    if (isnan(first[0]) && isnan(sums[0]))
+                        sums[0] = first[0];
+                    if (memcmp(first_out, out, bytes) != 0 || memcmp(first_y, y, n * 4) != 0 || memcmp(first_index, index, n * 4) != 0 ||
+                        memcmp(first, sums, sizeof sums) != 0)
+                        fail_msg("%s differs: level %d, n %zu, offset %d, variant %d", kernels[kernel], level, n, offset, j.variant);
+                    if (!harness_guards_stand(&out_area, out, bytes) || !harness_guards_stand(&y_area, y, n * 4) || !harness_guards_stand(&i_area, index, n * 4))
+                        fail_msg("%s wrote outside: level %d, n %zu, offset %d, variant %d", kernels[kernel], level, n, offset, j.variant);
+                }
+            }
+    harness_area_close(&x_area), harness_area_close(&in_area), harness_area_close(&out_area), harness_area_close(&y_area), harness_area_close(&i_area);
+    harness_close(&l);
+}
+
+/* kernels.h: draw 32 w + 2 l + h of group g is half h of word w of block 16 g + l, and blocks are those of tutti_random. */
+static void draws_are_the_halves_of_tutti_random(void **state)
+{
+    harness_levels l = harness_open();
+    uint16_t draws[2 * TUTTI_DRAWS];
+    const tutti_rng rng = { 0x1122334455667788u, 0x99aabbccddeeff00u, 0x123456789au };
+    (void)state;
+
+    for (int level = 0; level < l.count; level++)
+        for (uint64_t first = 0; first < UINT64_C(1) << 40; first = first * 7 + 1) {
+            tutti_draws(l.device[level], rng, first, 2, draws);
+            for (uint64_t i = 0; i < 2 * TUTTI_DRAWS; i++) {
+                const uint64_t w = i % 128 / 32, lane = i % 32 / 2, h = i % 2, block = 16 * (first + i / 128) + lane;
+                assert_int_equal(draws[i], (uint16_t)(tutti_random(rng, 2 * block + w / 2) >> (32 * (w % 2) + 16 * h)));
+            }
+        }
+    harness_close(&l);
+}
+
+/* Over all 65536 draws the sum of levels is what the fraction says, to half a draw: the expectation is exact to 2^-17. */
+static void rounding_keeps_the_expectation_over_all_draws(void **state)
+{
+    harness_levels l = harness_open();
+    static uint16_t draws[65536];
+    static float x[65536];
+    static uint8_t codes[65536];
+    uint64_t seed = 5;
+    (void)state;
+
+    for (int i = 0; i < 65536; i++)
+        draws[i] = (uint16_t)i;
+    for (int round = 0; round < 60; round++) {
+        const int bits = 2 + round % 7, top = (1 << (bits - 1)) - 1;
+        const float scale = ldexpf(1 + (float)(harness_random(&seed) % 1000) / 1000, (int)(harness_random(&seed) % 40) - 20);
+        float r = (float)(harness_random(&seed) % 100001) / 100000;
+        double sum = 0, values = 0;
+        if (round % 3 == 0)
+            r = ldexpf(r, -(int)(harness_random(&seed) % 8));
+        for (int i = 0; i < 65536; i++)
+            x[i] = round % 2 ? -r * scale : r * scale;
+        tutti_round_uniform(l.device[l.count - 1], 65536, x, scale, bits, draws, codes);
+        for (int i = 0; i < 65536; i++)
+            sum += codes[i] & top, assert_true((codes[i] & top) == 0 || codes[i] >> (bits - 1) == (r != 0 && round % 2));
+        assert_true(fabs(sum / 65536 - (double)fabsf(x[0]) / scale * top) <= 0x1p-17 + 1e-6 * top);
+        tutti_round_powers(l.device[l.count - 1], 65536, x, scale, bits, draws, codes);
+        for (int i = 0; i < 65536; i++)
+            values += (codes[i] & top) == 0 ? 0 : ldexp(1, (codes[i] & top) - top);
+        assert_true(fabs(values / 65536 - (double)fabsf(x[0]) / scale) <= 0x1p-17 * fmax((double)fabsf(x[0]) / scale, ldexp(1, 1 - top)) + 3e-7);
+    }
+    harness_close(&l);
+}
+
+static void levels_are_kept_exactly(void **state)
+{
+    harness_levels l = harness_open();
+    uint16_t draws[256];
+    float x[256];
+    uint8_t codes[256];
+    (void)state;
+
+    for (int i = 0; i < 256; i++)
+        draws[i] = (uint16_t)(i * 257);
+    for (int bits = 2; bits <= 8; bits++) {
+        const int top = (1 << (bits - 1)) - 1;
+        const float inverse = 1.0f / (float)top;
+        assert_true(inverse * (float)top == 1.0f); /* what the decoders rest on */
+        for (int level = 0; level <= top; level++) {
+            for (int i = 0; i < 256; i++)
+                x[i] = level == 0 ? 0 : -ldexpf(3, level - top);
+            tutti_round_powers(l.device[0], 256, x, 3, bits, draws, codes);
+            for (int i = 0; i < 256; i++)
+                assert_int_equal(codes[i], level == 0 ? 0 : level | 1 << (bits - 1));
+        }
+        for (int i = 0; i < 256; i++)
+            x[i] = i % 2 ? 0.1f : -0.1f;
+        tutti_round_uniform(l.device[0], 256, x, 0.1f, bits, draws, codes);
+        for (int i = 0; i < 256; i++)
+            assert_int_equal(codes[i], i % 2 ? top : top | 1 << (bits - 1));
+    }
+    harness_close(&l);
+}
+
+static void packing_puts_element_i_at_bit_i_times_bits(void **state)
+{
+    harness_levels l = harness_open();
+    uint8_t codes[300], out[300], back[300];
+    uint64_t seed = 3;
+    (void)state;
+
+    for (int level = 0; level < l.count; level++)
+        for (int bits = 1; bits <= 8; bits++)
+            for (size_t n = 0; n <= 300; n++) {
+                for (size_t i = 0; i < n; i++)
+                    codes[i] = (uint8_t)(harness_random(&seed) & ((1u << bits) - 1));
+                tutti_pack(l.device[level], bits, n, codes, out);
+                assert_int_equal(tutti_packed_bytes(bits, n), (n * (size_t)bits + 7) / 8);
+                for (size_t k = 0; k < 8 * tutti_packed_bytes(bits, n); k++)
+                    assert_int_equal(out[k / 8] >> k % 8 & 1, k < n * (size_t)bits ? codes[k / (size_t)bits] >> k % (size_t)bits & 1 : 0);
+                tutti_unpack(l.device[level], bits, n, out, back);
+                assert_true(n == 0 || memcmp(back, codes, n) == 0);
+            }
+    harness_close(&l);
+}
+
+static int by_magnitude_then_index(const void *a, const void *b, void *x)
+{
+    const uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
+    const uint32_t ki = tutti_magnitude_key(((const float *)x)[i]), kj = tutti_magnitude_key(((const float *)x)[j]);
+
+    return ki != kj ? (ki < kj ? 1 : -1) : (i > j) - (i < j);
+}
+
+static int by_index(const void *a, const void *b)
+{
+    return (*(const uint32_t *)a > *(const uint32_t *)b) - (*(const uint32_t *)a < *(const uint32_t *)b);
+}
+
+/* Against sorting; shapes: normal-like, few distinct values, all equal, one in four special, heavy where the sample does not look. */
+static void top_k_is_exact_with_ties_by_index(void **state)
+{
+    static const size_t lengths[] = { 1, 7, 8, 511, 512, 513, 5000, 70001 };
+    harness_levels l = harness_open();
+    float *x = malloc(70001 * sizeof *x);
+    uint32_t *order = malloc(70001 * sizeof *order), *index = malloc(70001 * sizeof *index);
+    float *value = malloc(70001 * sizeof *value);
+    uint64_t seed = 17;
+    (void)state;
+
+    for (size_t at = 0; at < TUTTI_LENGTH(lengths); at++)
+        for (int shape = 0; shape < 5; shape++) {
+            const size_t n = lengths[at];
+            for (size_t i = 0; i < n; i++) {
+                x[i] = harness_number(&seed, shape == 3 ? 1 : 0);
+                if (shape == 1)
+                    x[i] = (float)(harness_random(&seed) % 3) - 1;
+                else if (shape == 2)
+                    x[i] = -0.5f;
+                else if (shape == 4)
+                    x[i] = i % 97 < 3 ? x[i] * 1e6f : x[i];
+                order[i] = (uint32_t)i;
+            }
+            qsort_r(order, n, sizeof *order, by_magnitude_then_index, x);
+            for (size_t k = 0; k <= n; k = k < 3 ? k + 1 : k * 3 < n || k == n ? k * 3 : n) {
+                uint32_t *wanted = malloc((k + 1) * sizeof *wanted);
+                memcpy(wanted, order, k * sizeof *wanted);
+                qsort(wanted, k, sizeof *wanted, by_index);
+                for (int level = 0; level < l.count; level++) {
+                    assert_true(tutti_select_room(n, k) >= k && tutti_select_room(n, k) <= n);
+                    tutti_select_top(l.device[level], n, x, k, index, value);
+                    assert_true(k == 0 || memcmp(index, wanted, k * sizeof *index) == 0);
+                    for (size_t i = 0; i < k; i++)
+                        assert_int_equal(harness_bits(value[i]), harness_bits(x[wanted[i]]));
+                }
+                free(wanted);
+                if (k == n)
+                    break;
+            }
+        }
+    free(x), free(order), free(index), free(value);
+    harness_close(&l);
+}
+
+static void extents_are_those_of_the_numbers(void **state)
+{
+    harness_levels l = harness_open();
+    float x[100], low, high;
+    uint64_t seed = 9;
+    (void)state;
+
+    for (int level = 0; level < l.count; level++)
+        for (size_t n = 1; n <= 100; n++) {
+            float least = INFINITY, greatest = -INFINITY, most = 0;
+            for (size_t i = 0; i < n; i++) {
+                x[i] = harness_number(&seed, 0);
+                least = fminf(least, x[i]), greatest = fmaxf(greatest, x[i]), most = fmaxf(most, fabsf(x[i]));
+            }
+            tutti_extent(l.device[level], n, x, &low, &high);
+            assert_true(low == least && high == greatest && tutti_absmax(l.device[level], n, x) == most);
+            x[seed % n] = harness_float(n % 2 ? 0x7fc00001 : 0xffc00001);
+            tutti_extent(l.device[level], n, x, &low, &high);
+            assert_true(isnan(low) || isnan(high));
+            assert_true(isnan(tutti_absmax(l.device[level], n, x)) && isnan(tutti_norm1(l.device[level], n, x)));
+        }
+    assert_true(tutti_absmax(l.device[0], 0, x) == 0);
+    harness_close(&l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_level_gives_the_references_bits),
+        cmocka_unit_test(draws_are_the_halves_of_tutti_random),
+        cmocka_unit_test(rounding_keeps_the_expectation_over_all_draws),
+        cmocka_unit_test(levels_are_kept_exactly),
+        cmocka_unit_test(packing_puts_element_i_at_bit_i_times_bits),
+        cmocka_unit_test(top_k_is_exact_with_ties_by_index),
+        cmocka_unit_test(extents_are_those_of_the_numbers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
