@@ -6,7 +6,20 @@
 #include "cli_internal.h"
 #include "tutti/topology.h"
 
-enum { MATRIX_MOST = 16 };
+enum { MATRIX_MOST = 16, ROUNDS_SHOWN = 3 }; /* members whose matrix is printed; rounds of a graph that is drawn anew in each */
+
+static void print_option(const tutti_option *o)
+{
+    const char *word = o->text;
+
+    if (o->type == TUTTI_INT || o->type == TUTTI_REAL) {
+        printf("  %-22s   %s=%g: %s\n", "", o->name, o->initial, o->help);
+        return;
+    }
+    if (o->type == TUTTI_BOOL)
+        word = o->initial != 0 ? "true" : "false";
+    printf("  %-22s   %s=%.*s: %s\n", "", o->name, (int)strcspn(word, "|"), word, o->help); /* of a choice the first word: all have index 0 */
+}
 
 static void print_families(void)
 {
@@ -16,7 +29,7 @@ static void print_families(void)
     for (int i = 0; tutti_graph_family(i, &name, &help, &options); i++) {
         printf("  %-22s %s\n", name, help);
         for (const tutti_option *o = options; o != NULL && o->name != NULL; o++)
-            printf("  %-22s   %s=%g: %s\n", "", o->name, o->initial, o->help);
+            print_option(o);
     }
 }
 
@@ -28,6 +41,8 @@ static void print_round(const tutti_graph *g, uint64_t k, row *r)
 
     if (tutti_graph_period(g) > 1)
         printf("\nround %llu, and every %llu after it\n", (unsigned long long)k, (unsigned long long)tutti_graph_period(g));
+    else if (tutti_graph_period(g) == 0)
+        printf("\nround %llu\n", (unsigned long long)k);
     else
         printf("\n");
     for (int i = 0; i < n; i++) {
@@ -46,71 +61,105 @@ static void print_round(const tutti_graph *g, uint64_t k, row *r)
     }
 }
 
-/* Messages of a round on average, over all members; equal to the number of directed edges. */
-static double messages(const tutti_graph *g, row *r)
-{
-    const uint64_t period = tutti_graph_period(g);
-    double sum = 0;
-
-    for (uint64_t k = 0; k < period; k++)
-        for (int i = 0; i < tutti_graph_size(g); i++) {
-            tutti_graph_round(g, k, i, r->in, r->w_in, &r->n_in, r->out, r->w_out, &r->n_out, &r->self);
-            sum += r->n_out;
-        }
-    return sum / (double)period;
-}
-
-static void print_gap(const tutti_graph *g)
+static void print_product(const tutti_graph *g)
 {
     const int n = tutti_graph_size(g);
-    const double period = (double)tutti_graph_period(g);
+    double *w = tutti_alloc((size_t)n * (size_t)n, sizeof *w);
+
+    if (w != NULL && tutti_graph_product(g, 0, tutti_graph_period(g), w, NULL) == TUTTI_OK) {
+        printf("\nall %llu rounds together\n", (unsigned long long)tutti_graph_period(g));
+        for (int i = 0; i < n; i++) {
+            printf("  %2d ", i);
+            for (int j = 0; j < n; j++)
+                printf(" %.4f", w[i * n + j]);
+            printf("\n");
+        }
+    }
+    tutti_free(w);
+}
+
+/* How long until the squared distance from the mean is a hundredth: spectral-gap.md's measure. factor: of the distance, for each `rounds` rounds. */
+static void print_rounds_to_a_hundredth(const tutti_graph *g, double factor, double rounds)
+{
+    const double needed = factor > 1e-12 ? ceil(log(100) / (-2 * log(factor)) - 1e-9) * rounds : rounds;
+
+    if (needed < 1e15)
+        printf("to 1 %%:      %.0f round%s for the squared distance from the mean; %g messages a member\n", needed, needed > 1 ? "s" : "",
+               needed * tutti_graph_messages(g) / tutti_graph_size(g));
+}
+
+static void print_gap(const tutti_graph *g, const char *spec)
+{
+    const int n = tutti_graph_size(g);
+    const uint64_t rounds = tutti_graph_period(g);
+    const double period = rounds > 0 ? (double)rounds : 1;
+    tutti_error err = { .rank = -1 };
     double gap;
 
-    if (tutti_graph_gap(g, &gap, NULL) != TUTTI_OK) {
-        printf("gap:         not computed above %d members\n", TUTTI_GRAPH_GAP_MAX);
+    if (tutti_graph_gap(g, &gap, &err) != TUTTI_OK) {
+        if (n > TUTTI_GRAPH_GAP_MAX)
+            printf("gap:         not computed above %d members\n", TUTTI_GRAPH_GAP_MAX);
+        else
+            printf("gap:         none: %s\n", err.text);
         return;
     }
     if (gap > 1 - 1e-12)
-        printf("gap:         1: the exact mean after %s\n", period > 1 ? "a period" : "one round");
-    else if (period > 1)
+        printf("gap:         1: the exact mean after %s\n", rounds > 1 ? "a period" : "one round");
+    else if (rounds > 1)
         printf("gap:         %.5f a period, which shrinks the distance from the mean by %.5f; %.5f a round\n", gap, 1 - gap, pow(1 - gap, 1 / period));
+    else if (rounds == 0)
+        printf("gap:         %.5f: a round shrinks the squared distance from the mean by %.5f on average\n", gap, (1 - gap) * (1 - gap));
     else
         printf("gap:         %.5f: a round shrinks the distance from the mean by %.5f\n", gap, 1 - gap);
     if (gap < 0.01 && n > 1)
         printf("             mixes slowly: consider exponential or one-peer-exponential\n");
-    if (gap <= 1 - 1e-12 && period > 1)
-        printf("             not exact: a period ends at the mean only for a power of two\n");
+    if (gap <= 1 - 1e-12 && rounds > 1)
+        printf("             not exact: %s\n", strncmp(spec, "one-peer-exponential", 20) == 0
+                                                   ? "a period ends at the mean only for a power of two; base does for any number"
+                                                   : "base ends a period at the mean for any number");
+    print_rounds_to_a_hundredth(g, 1 - gap, period);
 }
 
-static void print_graph(const tutti_graph *g, row *r)
+static void print_graph(const tutti_graph *g, const char *spec, row *r)
 {
-    static const char *const properties[] = { "static", "symmetric", "regular", "doubly-stochastic", "bipartite", "connected" };
+    static const char *const properties[] = { "static", "symmetric", "regular", "doubly-stochastic", "column-stochastic", "bipartite", "connected" };
     const int n = tutti_graph_size(g);
-    const double sent = messages(g, r);
+    const uint64_t period = tutti_graph_period(g);
+    const double sent = tutti_graph_messages(g);
+    bool doubly = false;
 
-    printf("members:     %d\nperiod:      %llu\ndegree:      at most %d\nmessages:    %g a round in all, %g a member\nproperties: ", n,
-           (unsigned long long)tutti_graph_period(g), tutti_graph_degree(g), sent, sent / n);
+    printf("members:     %d\nperiod:      ", n);
+    if (period > 0)
+        printf("%llu\n", (unsigned long long)period);
+    else
+        printf("none: each round is drawn anew\n");
+    printf("degree:      at most %d\nmessages:    %g a round in all, %g a member\nproperties: ", tutti_graph_degree(g), sent, sent / n);
     for (size_t i = 0; i < TUTTI_LENGTH(properties); i++)
-        if (tutti_graph_is(g, properties[i]))
+        if ((!doubly || strcmp(properties[i], "column-stochastic") != 0) && tutti_graph_is(g, properties[i])) { /* what is doubly so is so by columns */
             printf(" %s", properties[i]);
+            doubly = doubly || strcmp(properties[i], "doubly-stochastic") == 0;
+        }
     printf("\n");
-    print_gap(g);
-    if (n <= MATRIX_MOST)
-        for (uint64_t k = 0; k < tutti_graph_period(g); k++)
-            print_round(g, k, r);
+    print_gap(g, spec);
+    if (n > MATRIX_MOST)
+        return;
+    for (uint64_t k = 0; k < (period > 0 ? period : ROUNDS_SHOWN); k++)
+        print_round(g, k, r);
+    if (period > 1)
+        print_product(g);
 }
 
 static int show(const char *spec, int n)
 {
     tutti_error err = { .rank = -1 };
     tutti_graph *g;
-    tutti_status status = tutti_graph_open(&g, spec, n, &err);
+    tutti_status status = tutti_graph_open_push(&g, spec, n, &err); /* what is only for push-sum can be looked at as well */
 
     if (status == TUTTI_OK) {
         const size_t d = (size_t)tutti_graph_degree(g) + 1;
         row r = { .in = tutti_alloc(d, sizeof *r.in), .out = tutti_alloc(d, sizeof *r.out), .w_in = tutti_alloc(d, sizeof *r.w_in), .w_out = tutti_alloc(d, sizeof *r.w_out) };
         if (r.in != NULL && r.out != NULL && r.w_in != NULL && r.w_out != NULL)
-            print_graph(g, &r);
+            print_graph(g, spec, &r);
         else
             status = tutti_fail(&err, TUTTI_ERR_MEMORY, 0, "no memory for the rows of '%s' with %d members", spec, n);
         tutti_free(r.in);
@@ -130,8 +179,9 @@ int tutti_cli_topology(int argc, char **argv)
 
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            printf("tutti topology [SPEC] [-n N]\n\nShows a graph of N members (default 8): degree, messages a round, properties, spectral gap and, up to %d members, the mixing matrix of each\n"
-                   "round: row i holds the weights member i gives to the models of all. Without SPEC it lists the graphs:\n\n", MATRIX_MOST);
+            printf("tutti topology [SPEC] [-n N]\n\nShows a graph of N members (default 8): degree, messages a round, properties, spectral gap and, up to %d members, the mixing\n"
+                   "matrix of each round: row i holds the weights member i gives to the models of all; then what a period's rounds do together. Without SPEC\n"
+                   "it lists the graphs:\n\n", MATRIX_MOST);
             print_families();
             return EXIT_DONE;
         }

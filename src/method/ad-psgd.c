@@ -32,7 +32,7 @@ enum { RANDOM, CYCLIC };
 enum { AVERAGE };               /* service */
 
 static const tutti_option ad_psgd_options[] = {
-    { "graph", TUTTI_SPEC, TUTTI_AT(ad_psgd, graph), 0, 0, 0, "", "who may average with whom; `tutti topology` lists them; none: bipartite-exponential, complete for an odd number of workers" },
+    { "graph", TUTTI_SPEC, TUTTI_AT(ad_psgd, graph), 0, 0, 0, "", "who may average with whom; `tutti topology` lists them; none: bipartite-exp, complete for an odd number of workers" },
     { "peer", TUTTI_CHOICE, TUTTI_AT(ad_psgd, peer), RANDOM, 0, 1, "random|cyclic", "which neighbour is asked next" },
     { "exchanges", TUTTI_INT, TUTTI_AT(ad_psgd, exchanges), 1, 0, 1e6, NULL, "averagings a gradient of a worker that asks; 0: as often as the network allows" },
     { "outstanding", TUTTI_INT, TUTTI_AT(ad_psgd, outstanding), 1, -1, 1e6, NULL, "averagings that may be owed when the next gradient begins; 0: no overlap; -1: any number" },
@@ -76,7 +76,7 @@ static tutti_status ad_psgd_declare(tutti_method *m, tutti_plan *plan, tutti_err
         tutti_declare_vector(plan, "ad-psgd.got", TUTTI_SCRATCH, &s->got);
     }
     tutti_declare_value(plan, "ad-psgd.asked", TUTTI_OWN_ZERO, &s->asked, sizeof s->asked);
-    return find_partners(m, s, s->graph[0] != 0 ? s->graph : m->workers % 2 == 0 ? "bipartite-exponential" : "complete", err);
+    return find_partners(m, s, s->graph[0] != 0 ? s->graph : m->workers % 2 == 0 ? "bipartite-exp" : "complete", err);
 }
 
 static tutti_status ad_psgd_open(tutti_method *m, tutti_error *err)

@@ -1,14 +1,13 @@
 /* gap.c: the spectral gap. P: the product of W over a period; B = P - J takes the mean out. Its norm is the largest |eigenvalue| of B where B is
    symmetric, else the root of that of B^T B (whose rounding, 1e-16, becomes 1e-8 in the root: only where the true value is 0 does that show, and there B itself
-   is 0 to rounding). The eigenvalues: Householder's reduction to tridiagonal form, then bisection on Sturm's count (Golub and Van Loan,
-   section 8.3 and 8.4): about 100 lines that cannot fail to converge, where power iteration needs ever more steps as the gap closes. */
+   is 0 to rounding). Graphs that are drawn anew in each round know their lambda_2(E[W^T W]) themselves. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
 #include "topology_internal.h"
 
-/* P := W_k P, row by row into `next`. */
+/* next := W_k p, row by row. */
 static void multiply(const tutti_graph *g, uint64_t k, const double *p, double *next, int *index, double *w)
 {
     const size_t n = (size_t)g->n;
@@ -26,81 +25,26 @@ static void multiply(const tutti_graph *g, uint64_t k, const double *p, double *
     }
 }
 
-/* a: symmetric, n x n; overwritten. diagonal, off (off[i] beside diagonal[i] and diagonal[i + 1]), v, p: n each. */
-static void tridiagonal(double *a, size_t n, double *diagonal, double *off, double *v, double *p)
+/* *p := W_first+rounds-1 .. W_first; *q: room, may come back as the other of the two. */
+static void product(const tutti_graph *g, uint64_t first, uint64_t rounds, double **p, double **q, double *w, int *index)
 {
-    for (size_t c = 0; c + 2 < n; c++) {
-        double norm2 = 0, head = a[(c + 1) * n + c], beta, dot = 0;
-        for (size_t i = c + 1; i < n; i++)
-            norm2 += a[i * n + c] * a[i * n + c];
-        off[c] = head > 0 ? -sqrt(norm2) : sqrt(norm2);
-        if (norm2 == head * head) { /* nothing below to take out */
-            off[c] = head;
-            continue;
-        }
-        for (size_t i = c + 1; i < n; i++)
-            v[i] = a[i * n + c];
-        v[c + 1] -= off[c];
-        beta = 1 / (norm2 - head * off[c]); /* 2 / |v|^2 */
-        for (size_t i = c + 1; i < n; i++) { /* p = beta A v */
-            double sum = 0;
-            for (size_t j = c + 1; j < n; j++)
-                sum += a[i * n + j] * v[j];
-            p[i] = beta * sum;
-            dot += p[i] * v[i];
-        }
-        for (size_t i = c + 1; i < n; i++) /* A := (1 - beta v v^T) A (1 - beta v v^T) */
-            p[i] -= beta * dot / 2 * v[i];
-        for (size_t i = c + 1; i < n; i++)
-            for (size_t j = c + 1; j < n; j++)
-                a[i * n + j] -= v[i] * p[j] + p[i] * v[j];
+    const size_t n = (size_t)g->n;
+
+    for (size_t i = 0; i < n * n; i++)
+        (*p)[i] = i % (n + 1) == 0;
+    for (uint64_t k = 0; k < rounds; k++) {
+        double *swap = *p;
+        multiply(g, first + k, *p, *q, index, w);
+        *p = *q;
+        *q = swap;
     }
-    for (size_t i = 0; i < n; i++)
-        diagonal[i] = a[i * n + i];
-    if (n > 1)
-        off[n - 2] = a[(n - 1) * n + n - 2];
 }
 
-/* How many eigenvalues lie below x. */
-static size_t below(const double *diagonal, const double *off, size_t n, double x)
-{
-    size_t count = 0;
-    double q = 1;
-
-    for (size_t i = 0; i < n; i++) {
-        q = diagonal[i] - x - (i > 0 ? off[i - 1] * off[i - 1] / q : 0);
-        if (q == 0)
-            q = 1e-300;
-        count += q < 0;
-    }
-    return count;
-}
-
-static double eigenvalue(const double *diagonal, const double *off, size_t n, size_t which, double bound)
-{
-    double low = -bound, high = bound;
-
-    for (int turn = 0; turn < 100 && high - low > 1e-16 * bound; turn++) {
-        const double middle = (low + high) / 2;
-        if (below(diagonal, off, n, middle) > which)
-            high = middle;
-        else
-            low = middle;
-    }
-    return (low + high) / 2;
-}
-
-/* Largest |eigenvalue| of a symmetric matrix; it is overwritten. room: 4 n. */
 static double largest(double *a, size_t n, double *room)
 {
-    double *diagonal = room, *off = room + n, bound = 0;
-
-    tridiagonal(a, n, diagonal, off, room + 2 * n, room + 3 * n);
-    for (size_t i = 0; i < n; i++) { /* Gershgorin */
-        const double reach = fabs(diagonal[i]) + (i > 0 ? fabs(off[i - 1]) : 0) + (i + 1 < n ? fabs(off[i]) : 0);
-        bound = reach > bound ? reach : bound;
-    }
-    return bound == 0 ? 0 : fmax(fabs(eigenvalue(diagonal, off, n, 0, bound)), fabs(eigenvalue(diagonal, off, n, n - 1, bound)));
+    double low, high;
+    tutti_eigen_full(a, n, room, 0, &low, &high);
+    return fmax(fabs(low), fabs(high));
 }
 
 static double factor(const tutti_graph *g, double **p, double **q, double *w, int *index)
@@ -109,14 +53,7 @@ static double factor(const tutti_graph *g, double **p, double **q, double *w, in
     bool symmetric = true;
     double *b, *square, most = 0;
 
-    for (size_t i = 0; i < n * n; i++)
-        (*p)[i] = i % (n + 1) == 0;
-    for (uint64_t k = 0; k < g->period; k++) {
-        double *swap = *p;
-        multiply(g, k, *p, *q, index, w);
-        *p = *q;
-        *q = swap;
-    }
+    product(g, 0, g->period, p, q, w, index);
     b = *p;
     square = *q;
     for (size_t i = 0; i < n * n; i++) {
@@ -132,33 +69,90 @@ static double factor(const tutti_graph *g, double **p, double **q, double *w, in
         return largest(b, n, w);
     memset(square, 0, n * n * sizeof *square);
     for (size_t r = 0; r < n; r++)
-        for (size_t i = 0; i < n; i++)
-            for (size_t j = 0; j < n; j++)
-                square[i * n + j] += b[r * n + i] * b[r * n + j];
+        for (size_t i = 0; i < n; i++) {
+            const double here = b[r * n + i];
+            if (here != 0)
+                for (size_t j = 0; j < n; j++)
+                    square[i * n + j] += here * b[r * n + j];
+        }
     return sqrt(largest(square, n, w));
+}
+
+typedef struct workspace { double *p, *q, *w; int *index; } workspace;
+
+static void workspace_close(workspace *s)
+{
+    tutti_free(s->p);
+    tutti_free(s->q);
+    tutti_free(s->w);
+    tutti_free(s->index);
+}
+
+static tutti_status workspace_open(workspace *s, const tutti_graph *g, bool both, const char *what, tutti_error *err)
+{
+    const size_t n = (size_t)g->n, d = (size_t)g->degree_max + 1;
+
+    *s = (workspace){ 0 };
+    if (g->n > TUTTI_GRAPH_GAP_MAX)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the %s of a graph of %d members; it is computed up to %d, with full matrices", what, g->n, TUTTI_GRAPH_GAP_MAX);
+    *s = (workspace){ tutti_alloc(n * n, sizeof *s->p), both ? tutti_alloc(n * n, sizeof *s->q) : NULL, tutti_alloc(4 * n + 2 * d, sizeof *s->w),
+                      tutti_alloc(2 * d, sizeof *s->index) };
+    if (s->p != NULL && (!both || s->q != NULL) && s->w != NULL && s->index != NULL)
+        return TUTTI_OK;
+    workspace_close(s);
+    return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the %s of %d members takes %zu bytes", what, g->n, (both ? 16 : 8) * n * n);
 }
 
 tutti_status tutti_graph_gap(const tutti_graph *g, double *gap, tutti_error *err)
 {
-    const size_t n = (size_t)g->n, d = (size_t)g->degree_max + 1;
-    double *p, *q, *w;
-    int *index;
-    tutti_status status = TUTTI_OK;
+    workspace s;
 
     *gap = 0;
-    if (g->n > TUTTI_GRAPH_GAP_MAX)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the spectral gap of a graph of %d members; it is computed up to %d, with full matrices", g->n, TUTTI_GRAPH_GAP_MAX);
-    p = tutti_alloc(n * n, sizeof *p);
-    q = tutti_alloc(n * n, sizeof *q);
-    w = tutti_alloc(4 * n + 2 * d, sizeof *w);
-    index = tutti_alloc(2 * d, sizeof *index);
-    if (p == NULL || q == NULL || w == NULL || index == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the spectral gap of %d members takes %zu bytes", g->n, 16 * n * n);
-    else
-        *gap = 1 - factor(g, &p, &q, w, index);
-    tutti_free(p);
-    tutti_free(q);
-    tutti_free(w);
-    tutti_free(index);
-    return status;
+    if (g->family->drawn) {
+        *gap = 1 - sqrt(g->family->second(g));
+        return TUTTI_OK;
+    }
+    TUTTI_TRY(workspace_open(&s, g, true, "spectral gap", err));
+    if (g->weights == TUTTI_WEIGHTS_PUSH || g->edges != NULL) {
+        const tutti_status status = tutti_fail_within(err, tutti_graph_require(g, "doubly-stochastic", err), "the spectral gap is the distance from the mean");
+        if (status != TUTTI_OK) {
+            workspace_close(&s);
+            return status;
+        }
+    }
+    *gap = 1 - factor(g, &s.p, &s.q, s.w, s.index);
+    workspace_close(&s);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_graph_product(const tutti_graph *g, uint64_t first, uint64_t rounds, double *w, tutti_error *err)
+{
+    const size_t n = (size_t)g->n;
+    workspace s;
+
+    TUTTI_TRY(workspace_open(&s, g, true, "product of rounds", err));
+    product(g, first, rounds, &s.p, &s.q, s.w, s.index);
+    memcpy(w, s.p, n * n * sizeof *w);
+    workspace_close(&s);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_graph_laplacian(const tutti_graph *g, double *second, double *last, tutti_error *err)
+{
+    const size_t n = (size_t)g->n;
+    workspace s;
+    tutti_graph_list list;
+
+    *second = *last = 0;
+    TUTTI_TRY(workspace_open(&s, g, false, "Laplacian", err));
+    list = (tutti_graph_list){ .at = s.index };
+    for (size_t i = 0; i < n; i++) {
+        tutti_graph_neighbours(g, 0, (int)i, -1, &list);
+        s.p[i * n + i] = list.count;
+        for (int a = 0; a < list.count; a++)
+            s.p[i * n + (size_t)list.at[a]] = -1;
+    }
+    tutti_eigen_full(s.p, n, s.w, n > 1 ? 1 : 0, second, last);
+    workspace_close(&s);
+    return TUTTI_OK;
 }

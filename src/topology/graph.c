@@ -1,12 +1,34 @@
-/* graph.c: a spec becomes a graph; its rows; facts about it. */
+/* graph.c: a spec becomes a graph; its rows. */
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "topology_internal.h"
 
-static const tutti_graph_rules alone = { "alone", "one member", NULL, true, NULL, NULL, NULL, NULL };
+static const tutti_graph_rules alone = { .name = "alone", .help = "one member", .regular = true };
+
+/* ---- all families ---- */
+
+const tutti_graph_rules *tutti_graph_rules_at(int i)
+{
+    static const tutti_graph_rules *const tables[] = { tutti_graph_fixed, tutti_graph_staged, tutti_graph_drawn, tutti_graph_matcha, tutti_graph_filed };
+
+    for (size_t t = 0; i >= 0 && t < TUTTI_LENGTH(tables); t++)
+        for (const tutti_graph_rules *family = tables[t]; family->name != NULL; family++)
+            if (i-- == 0)
+                return family;
+    return NULL;
+}
+
+bool tutti_graph_family(int i, const char **name, const char **help, const tutti_option **options)
+{
+    const tutti_graph_rules *family = tutti_graph_rules_at(i);
+
+    *name = family != NULL ? family->name : NULL;
+    *help = family != NULL ? family->help : NULL;
+    *options = family != NULL ? family->options : NULL;
+    return family != NULL;
+}
 
 static tutti_status find_family(tutti_graph *g, tutti_error *err)
 {
@@ -14,10 +36,10 @@ static tutti_status find_family(tutti_graph *g, tutti_error *err)
     size_t n = 0;
     char near[160];
 
-    for (; tutti_graph_table[n].name != NULL && n < TUTTI_LENGTH(names); n++) {
-        names[n] = tutti_graph_table[n].name;
+    for (const tutti_graph_rules *family; n < TUTTI_LENGTH(names) && (family = tutti_graph_rules_at((int)n)) != NULL; n++) {
+        names[n] = family->name;
         if (strcmp(names[n], tutti_spec_name(g->spec)) == 0)
-            g->family = &tutti_graph_table[n];
+            g->family = family;
     }
     if (g->family != NULL)
         return TUTTI_OK;
@@ -25,37 +47,131 @@ static tutti_status find_family(tutti_graph *g, tutti_error *err)
     return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no graph '%.60s'%s; `tutti topology` lists them", tutti_spec_name(g->spec), near);
 }
 
-static void neighbours(const tutti_graph *g, uint64_t k, int i, int sign, int *at, int *count)
+void tutti_graph_print(const tutti_graph *g, char *out, size_t bytes)
 {
-    tutti_graph_list list = { at, 0, i };
-
-    if (g->family->list != NULL)
-        g->family->list(g, k, i, sign, &list);
-    *count = list.count;
+    if (tutti_spec_print(g->family->name, g->family->options, &g->options, out, bytes) >= (int)bytes && bytes > 4)
+        memcpy(out + bytes - 4, "...", 4);
 }
 
+/* ---- opening ---- */
+
+void tutti_graph_neighbours(const tutti_graph *g, uint64_t k, int i, int sign, tutti_graph_list *out)
+{
+    out->count = 0;
+    out->owner = i;
+    out->self = 1;
+    if (g->family->list != NULL)
+        g->family->list(g, k, i, sign, out);
+}
+
+uint64_t tutti_graph_meetings(const tutti_graph *g)
+{
+    return g->period > 0 ? g->period : 1;
+}
+
+void tutti_graph_meets(const tutti_graph *g, uint64_t k, int i, int sign, tutti_graph_list *out)
+{
+    if (!g->family->drawn) {
+        tutti_graph_neighbours(g, k, i, sign, out);
+        return;
+    }
+    out->count = 0;
+    out->owner = i;
+    g->family->meets(g, i, out);
+}
+
+static double count_messages(const tutti_graph *g, tutti_graph_list *room)
+{
+    double sum = 0;
+
+    if (g->family->drawn)
+        return g->family->messages(g);
+    if (g->family->regular)
+        return (double)g->n * g->degree_max;
+    for (uint64_t k = 0; k < g->period; k++)
+        for (int i = 0; i < g->n; i++) {
+            if (g->degree == NULL)
+                tutti_graph_neighbours(g, k, i, -1, room);
+            sum += g->degree != NULL ? g->degree[i] : room->count;
+        }
+    return sum / (double)g->period;
+}
+
+/* degree_max, and the degree of each where a fixed graph may have several. */
 static tutti_status measure(tutti_graph *g, tutti_error *err)
 {
-    int *room = tutti_alloc((size_t)g->n, sizeof *room); /* a list never holds more than the others */
+    const bool each = !g->family->regular && g->family->degree == NULL;
+    tutti_graph_list room = { .at = tutti_alloc((size_t)g->n, sizeof *room.at) }; /* a list never holds more than the others */
     tutti_status status = TUTTI_OK;
 
-    if (!g->family->regular)
+    if (each)
         g->degree = tutti_alloc((size_t)g->n, sizeof *g->degree);
-    if (room == NULL || (!g->family->regular && g->degree == NULL))
+    if (room.at == NULL || (each && g->degree == NULL))
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a graph of %d members", g->n);
-    for (int i = 0; status == TUTTI_OK && i < (g->family->regular ? 1 : g->n); i++) {
-        int count;
-        neighbours(g, 0, i, -1, room, &count);
-        if (g->degree != NULL)
-            g->degree[i] = count;
-        if (count > g->degree_max)
-            g->degree_max = count;
-    }
-    tutti_free(room);
+    else if (g->family->degree != NULL)
+        g->degree_max = g->family->degree(g);
+    else
+        for (int i = 0; i < (each ? g->n : 1); i++) {
+            tutti_graph_neighbours(g, 0, i, -1, &room);
+            if (each)
+                g->degree[i] = room.count;
+            if (room.count > g->degree_max)
+                g->degree_max = room.count;
+        }
+    if (status == TUTTI_OK)
+        g->messages = count_messages(g, &room);
+    tutti_free(room.at);
     return status;
 }
 
-static tutti_status open_graph(tutti_graph *g, const char *spec, tutti_error *err)
+/* A member of the smallest degree, and whether that is all there is. */
+static int least(const tutti_graph *g, bool *equal)
+{
+    int who = 0;
+
+    *equal = true;
+    for (int i = 0; g->degree != NULL && i < g->n; i++) {
+        *equal = *equal && g->degree[i] == g->degree_max;
+        if (g->degree[i] < g->degree[who])
+            who = i;
+    }
+    return who;
+}
+
+static tutti_status find_alpha(tutti_graph *g, tutti_error *err)
+{
+    double second, last;
+
+    TUTTI_TRY(tutti_graph_laplacian(g, &second, &last, err));
+    g->alpha = 2 / (second + last);
+    if (1 - g->alpha * g->degree_max < (g->options.lazy ? -1 : 0) - 1e-12)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "graph '%s' of %d members: weights=laplacian gives %.5f to each edge, so a member with %d neighbours would weigh "
+                          "itself %.5f; use weights=metropolis%s", g->family->name, g->n, g->alpha, g->degree_max, 1 - g->alpha * g->degree_max,
+                          1 - g->alpha * g->degree_max >= -1 ? ", or lazy=true" : "");
+    return TUTTI_OK;
+}
+
+static tutti_status choose_weights(tutti_graph *g, tutti_error *err)
+{
+    bool equal;
+    const int who = least(g, &equal);
+
+    g->weights = (tutti_weights)g->options.weights;
+    if (g->family->own || g->options.weight > 0)
+        g->weights = TUTTI_WEIGHTS_OWN;
+    else if (g->weights == TUTTI_WEIGHTS_LAPLACIAN)
+        return g->n > 1 ? find_alpha(g, err) : TUTTI_OK;
+    else if (g->weights == TUTTI_WEIGHTS_UNIFORM && !equal)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "graph '%s' of %d members: uniform weights need equal degrees, and member %d has %d neighbour%s, another %d; use "
+                          "weights=metropolis, or push for push-sum", g->family->name, g->n, who, g->degree[who], g->degree[who] == 1 ? "" : "s", g->degree_max);
+    else if (g->family->regular || g->family->cliques || g->weights == TUTTI_WEIGHTS_UNIFORM || (g->weights == TUTTI_WEIGHTS_PUSH && equal))
+        g->weights = TUTTI_WEIGHTS_UNIFORM;
+    else if (g->weights == TUTTI_WEIGHTS_AUTO)
+        g->weights = TUTTI_WEIGHTS_METROPOLIS;
+    return TUTTI_OK;
+}
+
+static tutti_status open_graph(tutti_graph *g, const char *spec, bool push, tutti_error *err)
 {
     char what[64], mend[200];
 
@@ -65,17 +181,25 @@ static tutti_status open_graph(tutti_graph *g, const char *spec, tutti_error *er
     TUTTI_TRY(find_family(g, err));
     snprintf(what, sizeof what, "graph '%s'", g->family->name);
     TUTTI_TRY(tutti_spec_apply(g->spec, what, g->family->options, &g->options, err));
-    if (g->n == 1) /* nobody to talk to: any spec that is well-formed will do */
+    if (g->n == 1) { /* nobody to talk to: any spec that is well-formed will do */
         g->family = &alone;
+        g->options = (tutti_graph_options){ 0 };
+    }
     if (g->family->fits != NULL && !g->family->fits(g, mend, sizeof mend))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "graph '%s' cannot have %d members; their number must be %s", g->family->name, g->n, mend);
     if (g->family->prepare != NULL)
         TUTTI_TRY(g->family->prepare(g, err));
-    g->period = g->family->period != NULL ? g->family->period(g) : 1;
-    return measure(g, err);
+    g->period = g->family->drawn ? 0 : g->family->period != NULL ? g->family->period(g) : 1;
+    TUTTI_TRY(measure(g, err));
+    TUTTI_TRY(choose_weights(g, err));
+    if (!push && (g->weights == TUTTI_WEIGHTS_PUSH || g->edges != NULL)) /* all others are so by construction */
+        TUTTI_TRY(tutti_fail_within(err, tutti_graph_require(g, "doubly-stochastic", err), "plain averaging would drift from the mean (push-sum would not)"));
+    if (g->edges != NULL)
+        return tutti_edges_check(g, err);
+    return TUTTI_OK;
 }
 
-tutti_status tutti_graph_open(tutti_graph **out, const char *spec, int n, tutti_error *err)
+static tutti_status open_one(tutti_graph **out, const char *spec, int n, bool push, tutti_error *err)
 {
     tutti_graph *g = tutti_alloc(1, sizeof *g);
     tutti_status status;
@@ -84,12 +208,22 @@ tutti_status tutti_graph_open(tutti_graph **out, const char *spec, int n, tutti_
     if (g == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening graph '%.60s'", spec);
     g->n = n;
-    status = open_graph(g, spec, err);
+    status = open_graph(g, spec, push, err);
     if (status == TUTTI_OK)
         *out = g;
     else
         tutti_graph_close(g);
     return status;
+}
+
+tutti_status tutti_graph_open(tutti_graph **out, const char *spec, int n, tutti_error *err)
+{
+    return open_one(out, spec, n, false, err);
+}
+
+tutti_status tutti_graph_open_push(tutti_graph **out, const char *spec, int n, tutti_error *err)
+{
+    return open_one(out, spec, n, true, err);
 }
 
 void tutti_graph_close(tutti_graph *g)
@@ -99,9 +233,14 @@ void tutti_graph_close(tutti_graph *g)
     tutti_free(g->degree);
     tutti_free(g->order);
     tutti_free(g->place);
+    tutti_free(g->staged);
+    tutti_matchings_close(g->matchings);
+    tutti_edges_close(g->edges);
     tutti_spec_close(g->spec);
     tutti_free(g);
 }
+
+/* ---- a graph, open ---- */
 
 int tutti_graph_size(const tutti_graph *g)
 {
@@ -118,150 +257,69 @@ int tutti_graph_degree(const tutti_graph *g)
     return g->degree_max;
 }
 
-static double weight(const tutti_graph *g, int i, int j)
+double tutti_graph_messages(const tutti_graph *g)
 {
-    if (g->degree == NULL)
-        return 1.0 / (g->degree_max + 1);
-    return 1.0 / (1 + (g->degree[i] > g->degree[j] ? g->degree[i] : g->degree[j])); /* Metropolis-Hastings */
+    return g->messages;
+}
+
+static int degree_of(const tutti_graph *g, int i)
+{
+    return g->degree != NULL ? g->degree[i] : g->degree_max;
+}
+
+/* What member `to` gives to the values of `from`, its neighbour in a round in which it has `count`. */
+static double weight(const tutti_graph *g, int to, int from, int count)
+{
+    switch (g->weights) {
+    case TUTTI_WEIGHTS_METROPOLIS: return 1.0 / (1 + (degree_of(g, to) > degree_of(g, from) ? degree_of(g, to) : degree_of(g, from)));
+    case TUTTI_WEIGHTS_LAPLACIAN: return g->alpha;
+    case TUTTI_WEIGHTS_PUSH: return 1.0 / (degree_of(g, from) + 1);
+    default: return 1.0 / (count + 1);
+    }
+}
+
+/* What is left for itself. Uniform: the same bits as its neighbours' weights, so that the complete graph is an all-reduce to the bit. */
+static double own_weight(const tutti_graph *g, int i, const double *w, int count)
+{
+    double self = 1;
+
+    if (g->weights == TUTTI_WEIGHTS_UNIFORM)
+        return 1.0 / (count + 1);
+    if (g->weights == TUTTI_WEIGHTS_PUSH)
+        return 1.0 / (degree_of(g, i) + 1);
+    for (int a = 0; a < count; a++)
+        self -= w[a];
+    return self < 0 && !g->options.lazy ? 0 : self; /* laplacian weights that leave nothing: rounding */
 }
 
 void tutti_graph_round(const tutti_graph *g, uint64_t k, int i, int *in, double *w_in, int *n_in, int *out, double *w_out, int *n_out, double *self)
 {
-    neighbours(g, k, i, -1, in, n_in);
-    neighbours(g, k, i, 1, out, n_out);
-    *self = 1;
-    for (int a = 0; a < *n_in; a++) {
-        w_in[a] = weight(g, i, in[a]);
-        *self -= w_in[a];
-    }
-    for (int a = 0; a < *n_out; a++)
-        w_out[a] = weight(g, i, out[a]);
-    if (g->degree == NULL) /* the same bits as its neighbours' weights: the complete graph is then an all-reduce, to the bit */
-        *self = 1.0 / (g->degree_max + 1);
-}
+    tutti_graph_list take = { .at = in, .w = w_in }, give = { .at = out, .w = w_out };
 
-/* ---- facts ---- */
-
-typedef struct rows { int *in, *out; double *w_in, *w_out; int *color, *queue; double *column; } rows;
-
-static bool rows_open(rows *r, const tutti_graph *g)
-{
-    const size_t n = (size_t)g->n, d = (size_t)g->degree_max + 1;
-
-    r->in = tutti_alloc(d, sizeof *r->in);
-    r->out = tutti_alloc(d, sizeof *r->out);
-    r->w_in = tutti_alloc(d, sizeof *r->w_in);
-    r->w_out = tutti_alloc(d, sizeof *r->w_out);
-    r->color = tutti_alloc(n, sizeof *r->color);
-    r->queue = tutti_alloc(n, sizeof *r->queue);
-    r->column = tutti_alloc(n, sizeof *r->column);
-    return r->in != NULL && r->out != NULL && r->w_in != NULL && r->w_out != NULL && r->color != NULL && r->queue != NULL && r->column != NULL;
-}
-
-static void rows_close(rows *r)
-{
-    tutti_free(r->in);
-    tutti_free(r->out);
-    tutti_free(r->w_in);
-    tutti_free(r->w_out);
-    tutti_free(r->color);
-    tutti_free(r->queue);
-    tutti_free(r->column);
-}
-
-/* Breadth first over the edges of all rounds, colours alternating: how many members are reached from 0, and whether two of one colour meet. */
-static void walk(const tutti_graph *g, rows *r, int *reached, bool *two_colours)
-{
-    int head = 0;
-
-    memset(r->color, 0, (size_t)g->n * sizeof *r->color);
-    *reached = 1;
-    *two_colours = true;
-    r->queue[0] = 0;
-    r->color[0] = 1;
-    while (head < *reached) {
-        const int i = r->queue[head++];
-        for (uint64_t k = 0; k < g->period; k++)
-            for (int sign = -1; sign <= 1; sign += 2) {
-                int count;
-                neighbours(g, k, i, sign, r->in, &count);
-                for (int a = 0; a < count; a++) {
-                    const int j = r->in[a];
-                    if (r->color[j] == 0) {
-                        r->color[j] = 3 - r->color[i];
-                        r->queue[(*reached)++] = j;
-                    } else if (r->color[j] == r->color[i])
-                        *two_colours = false;
-                }
-            }
-    }
-}
-
-static bool each_round(const tutti_graph *g, rows *r, bool symmetric, bool regular)
-{
-    for (uint64_t k = 0; k < g->period; k++) {
-        for (int i = 0; i < g->n; i++) {
-            int n_in, n_out;
-            double self;
-            tutti_graph_round(g, k, i, r->in, r->w_in, &n_in, r->out, r->w_out, &n_out, &self);
-            if (regular && (n_in != g->degree_max || n_out != g->degree_max))
-                return false;
-            if (symmetric && (n_in != n_out || memcmp(r->in, r->out, (size_t)n_in * sizeof *r->in) != 0))
-                return false; /* equal lists have equal weights */
+    tutti_graph_neighbours(g, k, i, -1, &take);
+    if (g->family->directed)
+        tutti_graph_neighbours(g, k, i, 1, &give);
+    else {
+        for (give.count = 0; give.count < take.count; give.count++) {
+            out[give.count] = in[give.count];
+            w_out[give.count] = w_in[give.count];
         }
     }
-    return true;
-}
-
-static bool doubly_stochastic(const tutti_graph *g, rows *r)
-{
-    for (uint64_t k = 0; k < g->period; k++) {
-        memset(r->column, 0, (size_t)g->n * sizeof *r->column);
-        for (int i = 0; i < g->n; i++) {
-            int n_in, n_out;
-            double self, row;
-            tutti_graph_round(g, k, i, r->in, r->w_in, &n_in, r->out, r->w_out, &n_out, &self);
-            row = self;
-            r->column[i] += self;
-            for (int a = 0; a < n_in; a++) {
-                row += r->w_in[a];
-                r->column[r->in[a]] += r->w_in[a];
-            }
-            if (self < 0 || fabs(row - 1) > 1e-12)
-                return false;
-        }
-        for (int i = 0; i < g->n; i++)
-            if (fabs(r->column[i] - 1) > 1e-12)
-                return false;
-    }
-    return true;
-}
-
-bool tutti_graph_is(const tutti_graph *g, const char *property)
-{
-    rows r = { 0 };
-    bool is = false, two_colours;
-    int reached;
-
-    if (strcmp(property, "static") == 0)
-        return g->period == 1;
-    if (strcmp(property, "exact") == 0) {
-        double gap;
-        return tutti_graph_gap(g, &gap, NULL) == TUTTI_OK && gap > 1 - 1e-12;
-    }
-    if (rows_open(&r, g)) {
-        walk(g, &r, &reached, &two_colours);
-        if (strcmp(property, "connected") == 0)
-            is = reached == g->n;
-        else if (strcmp(property, "bipartite") == 0)
-            is = two_colours;
-        else if (strcmp(property, "symmetric") == 0)
-            is = each_round(g, &r, true, false);
-        else if (strcmp(property, "regular") == 0)
-            is = each_round(g, &r, false, true);
-        else if (strcmp(property, "doubly-stochastic") == 0)
-            is = doubly_stochastic(g, &r);
-    }
-    rows_close(&r);
-    return is;
+    *n_in = take.count;
+    *n_out = give.count;
+    *self = take.self;
+    if (g->weights == TUTTI_WEIGHTS_OWN)
+        return;
+    for (int a = 0; a < take.count; a++)
+        w_in[a] = weight(g, i, in[a], take.count);
+    for (int a = 0; a < give.count; a++)
+        w_out[a] = weight(g, out[a], i, give.count);
+    *self = own_weight(g, i, w_in, take.count);
+    if (!g->options.lazy)
+        return;
+    for (int a = 0; a < take.count; a++)
+        w_in[a] /= 2;
+    for (int a = 0; a < give.count; a++)
+        w_out[a] /= 2;
+    *self = *self > -1 ? (1 + *self) / 2 : 0;
 }

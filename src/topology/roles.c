@@ -4,41 +4,36 @@
 
 #include "topology_internal.h"
 
-/* met[j]: i and j are neighbours in some round. in, out: room for the degree. */
-static void mark(const tutti_graph *g, int i, int *in, int *out, double *weight, bool *met)
+/* met[j]: i and j are neighbours in some round. at: n. */
+static void mark(const tutti_graph *g, int i, int *at, bool *met)
 {
-    int n_in, n_out;
-    double self;
+    tutti_graph_list list = { .at = at };
 
     memset(met, 0, (size_t)g->n * sizeof *met);
-    for (uint64_t k = 0; k < g->period; k++) {
-        tutti_graph_round(g, k, i, in, weight, &n_in, out, weight, &n_out, &self);
-        for (int a = 0; a < n_in; a++)
-            met[in[a]] = true;
-        for (int a = 0; a < n_out; a++)
-            met[out[a]] = true;
-    }
+    for (uint64_t k = 0; k < tutti_graph_meetings(g); k++)
+        for (int sign = -1; sign <= 1; sign += 2) {
+            tutti_graph_meets(g, k, i, sign, &list);
+            for (int a = 0; a < list.count; a++)
+                met[list.at[a]] = true;
+        }
 }
 
-typedef struct room { int *in, *out, *queue; double *weight; bool *met, *seen; } room;
+typedef struct room { int *at, *queue; bool *met, *seen; } room; /* n each */
 
 static void room_close(room *r)
 {
-    tutti_free(r->in);
-    tutti_free(r->out);
+    tutti_free(r->at);
     tutti_free(r->queue);
-    tutti_free(r->weight);
     tutti_free(r->met);
     tutti_free(r->seen);
 }
 
 static tutti_status room_open(room *r, const tutti_graph *g, tutti_error *err)
 {
-    const size_t n = (size_t)g->n, d = (size_t)g->degree_max + 1;
+    const size_t n = (size_t)g->n;
 
-    *r = (room){ tutti_alloc(d, sizeof *r->in), tutti_alloc(d, sizeof *r->out), tutti_alloc(n, sizeof *r->queue), tutti_alloc(d, sizeof *r->weight),
-                 tutti_alloc(n, sizeof *r->met), tutti_alloc(n, sizeof *r->seen) };
-    if (r->in != NULL && r->out != NULL && r->queue != NULL && r->weight != NULL && r->met != NULL && r->seen != NULL)
+    *r = (room){ tutti_alloc(n, sizeof *r->at), tutti_alloc(n, sizeof *r->queue), tutti_alloc(n, sizeof *r->met), tutti_alloc(n, sizeof *r->seen) };
+    if (r->at != NULL && r->queue != NULL && r->met != NULL && r->seen != NULL)
         return TUTTI_OK;
     room_close(r);
     return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "finding the roles in a graph of %d members", g->n);
@@ -56,7 +51,7 @@ static int walk(const tutti_graph *g, room *r, bool levels, bool *asks)
         asks[0] = false;
     while (head < reached) {
         const int i = r->queue[head++];
-        mark(g, i, r->in, r->out, r->weight, r->met);
+        mark(g, i, r->at, r->met);
         for (int j = 0; j < g->n; j++)
             if (r->met[j] && !r->seen[j] && (levels || asks[j] != asks[i])) {
                 if (levels)
@@ -79,7 +74,7 @@ tutti_status tutti_graph_roles(const tutti_graph *g, bool *asks, int *left_out, 
     if (walk(g, &r, false, asks) < g->n)
         walk(g, &r, true, asks);
     for (int i = 0; i < g->n; i++) {
-        mark(g, i, r.in, r.out, r.weight, r.met);
+        mark(g, i, r.at, r.met);
         for (int j = 0; j < i; j++)
             within += r.met[j] && asks[j] == asks[i];
     }
@@ -94,7 +89,7 @@ tutti_status tutti_graph_partners(const tutti_graph *g, const bool *asks, int i,
 
     *partners = 0;
     TUTTI_TRY(room_open(&r, g, err));
-    mark(g, i, r.in, r.out, r.weight, r.met);
+    mark(g, i, r.at, r.met);
     for (int j = 0; j < g->n; j++)
         if (r.met[j] && asks[j] != asks[i])
             partner[(*partners)++] = j;
