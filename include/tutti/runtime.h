@@ -49,6 +49,14 @@ uint64_t tutti_file_bytes(const tutti_file *f);                       /* at open
 tutti_status tutti_file_read(tutti_file *f, uint64_t offset, void *to, size_t bytes, tutti_error *err); /* past the end: TUTTI_ERR_CORRUPT, with sizes */
 tutti_status tutti_file_write(tutti_file *f, const void *from, size_t bytes, tutti_error *err);         /* appends */
 tutti_status tutti_file_sync(tutti_file *f, tutti_error *err);
+/* For large files in mode CREATE: written in any order, by several threads at once, past the page cache where the file system has that. */
+#define TUTTI_FILE_BLOCK 4096
+bool tutti_file_wide(tutti_runtime *rt);                              /* whether the implementation has what the next two need */
+/* Takes the room of the whole file at once, so that a full disk is found before anything is written; then only write_at may write. */
+tutti_status tutti_file_reserve(tutti_file *f, uint64_t bytes, tutti_error *err);
+/* Several threads may be in it, on parts that do not overlap, as long as offset, address and size are multiples of TUTTI_FILE_BLOCK. Another part (the
+   rest of a file) is written when no other call is under way, and ends writing past the cache. */
+tutti_status tutti_file_write_at(tutti_file *f, uint64_t offset, const void *from, size_t bytes, tutti_error *err);
 tutti_status tutti_file_close(tutti_file *f, tutti_error *err);       /* takes NULL; reports what close reports; frees in any case */
 tutti_status tutti_file_rename(tutti_runtime *rt, const char *from, const char *to, tutti_error *err);
 tutti_status tutti_file_remove(tutti_runtime *rt, const char *path, tutti_error *err);      /* file or empty directory; absent is OK */
@@ -93,6 +101,10 @@ typedef struct tutti_runtime_ops {
     int (*exists)(void *self, const char *path);                  /* 0 or an errno */
     int (*space_left)(void *self, const char *path, uint64_t *bytes);
     void (*entropy)(void *self, void *to, size_t bytes);
+    /* All three or none (NULL): files written by several threads. */
+    int (*file_reserve)(void *self, int fd, uint64_t bytes);      /* room, and the size; EOPNOTSUPP: cannot, and nothing has changed */
+    int (*file_direct)(void *self, int fd, bool on);              /* from the next write on, past the page cache; EINVAL: cannot */
+    int (*file_write_at)(void *self, int fd, uint64_t offset, const void *from, size_t bytes, size_t *done); /* may be short; EINVAL: not past the cache */
 } tutti_runtime_ops;
 #define TUTTI_RUNTIME_ABI 1
 struct tutti_runtime { const tutti_runtime_ops *ops; void *self; }; /* opened by the implementation's own open function */

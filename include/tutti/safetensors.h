@@ -16,11 +16,12 @@ typedef struct tutti_tensor_entry {
     int dims; uint64_t dim[TUTTI_SAFETENSORS_DIMS];
     uint64_t begin, bytes;        /* in the data section; writer: ignored and set */
     const void *data;             /* writer: the contents; reader: NULL */
+    uint64_t hash;                /* writer: set to the contents' XXH3-64; reader: 0 */
 } tutti_tensor_entry;
 /* Text pairs of __metadata__; NULL-ended array of key, value, key, value. No time, no host: files of equal runs are equal. */
 
 /* Writes path + ".part" (an old one is removed first), syncs it, renames it to path. Tensors are laid out by descending element size, then name; the
-   first starts at a multiple of 64 bytes. entries[k].begin, bytes are set. *hash (may be NULL): XXH3-64 of the whole file.
+   first starts at a multiple of 64 bytes. entries[k].begin, bytes, hash are set. *hash (may be NULL): XXH3-64 of the whole file.
    On failure the part file is gone and an earlier `path` is as it was. Does not sync the directory. */
 tutti_status tutti_safetensors_write(tutti_runtime *rt, const char *path, tutti_tensor_entry *entries, size_t n, const char *const *metadata,
                                      uint64_t *hash, tutti_error *err);

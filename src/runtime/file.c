@@ -11,6 +11,7 @@ struct tutti_file {
     tutti_runtime *rt;
     int fd;
     tutti_file_mode mode;
+    bool direct;            /* past the page cache; only read while several threads write */
     uint64_t bytes;
     char *path;
 };
@@ -119,6 +120,58 @@ tutti_status tutti_file_write(tutti_file *f, const void *from, size_t bytes, tut
         at += done;
         bytes -= done;
         f->bytes += done;
+    }
+    return TUTTI_OK;
+}
+
+bool tutti_file_wide(tutti_runtime *rt)
+{
+    return rt->ops->file_write_at != NULL;
+}
+
+tutti_status tutti_file_reserve(tutti_file *f, uint64_t bytes, tutti_error *err)
+{
+    int cause;
+
+    do
+        cause = f->rt->ops->file_reserve(f->rt->self, f->fd, bytes);
+    while (cause == EINTR);
+    if (cause != 0 && cause != EOPNOTSUPP) /* a file system that cannot reserve finds out as it goes along */
+        return tutti_fail(err, status_of(cause), cause, "cannot write the %" PRIu64 " bytes of '%s'%s", bytes, f->path, mend(cause));
+    f->bytes = bytes;
+    f->direct = f->rt->ops->file_direct(f->rt->self, f->fd, true) == 0;
+    return TUTTI_OK;
+}
+
+/* Some disks want larger blocks than TUTTI_FILE_BLOCK and say so by EINVAL: then it is the cache after all, for all threads. */
+tutti_status tutti_file_write_at(tutti_file *f, uint64_t offset, const void *from, size_t bytes, tutti_error *err)
+{
+    const tutti_runtime_ops *ops = f->rt->ops;
+    const unsigned char *at = from;
+    bool direct = f->direct;
+
+    if (direct && ((uintptr_t)from % TUTTI_FILE_BLOCK != 0 || offset % TUTTI_FILE_BLOCK != 0 || bytes % TUTTI_FILE_BLOCK != 0)) {
+        ops->file_direct(f->rt->self, f->fd, false);
+        f->direct = direct = false;
+    }
+    while (bytes > 0) {
+        size_t done = 0;
+        int cause = ops->file_write_at(f->rt->self, f->fd, offset, at, bytes, &done);
+
+        if (cause == EINTR)
+            continue;
+        if (cause == EINVAL && direct) {
+            direct = false;
+            if (ops->file_direct(f->rt->self, f->fd, false) == 0)
+                continue;
+        }
+        if (cause == 0 && done == 0) /* would loop for ever */
+            cause = EIO;
+        if (cause != 0)
+            return tutti_fail(err, status_of(cause), cause, "cannot write %zu bytes at offset %" PRIu64 " of '%s'%s", bytes, offset, f->path, mend(cause));
+        at += done;
+        offset += done;
+        bytes -= done;
     }
     return TUTTI_OK;
 }

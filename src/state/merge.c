@@ -77,7 +77,7 @@ tutti_status tutti_manifest_merge(tutti_checkpoint **out, const char *path, tutt
         qsort(pieces, n, sizeof *pieces, by_place);
     for (size_t k = 0; k < n && status == TUTTI_OK; k++) {
         const tutti_saved_piece *p = &pieces[k];
-        if (p->keep < TUTTI_SAME || p->keep >= TUTTI_SCRATCH || p->dtype < TUTTI_F32 || p->dtype > TUTTI_F64) {
+        if (p->keep < TUTTI_SAME || p->keep >= TUTTI_SCRATCH || p->dtype < TUTTI_F32 || p->dtype > TUTTI_I8) {
             status = tutti_fail_rank(err, TUTTI_ERR_CORRUPT, p->rank, "rank %d's list of what it saves is not what it should be", p->rank);
         } else if (first == NULL || tutti_state_order(first->state, first->tensor, p->state, p->tensor) != 0) {
             first = p;

@@ -1,12 +1,11 @@
 /* read.c: what a checkpoint holds, to whoever needs it. It is addressed by (state, tensor, owner, elements), never by the rank
    that saved it, so that any number of workers can read it. Keys are read whole, since only a whole key's hash says that it is
-   sound; each is read once however many targets want parts of it, and one file is open at a time. Verifying reads every file
+   sound; each is read once however many targets want parts of it, and one file is open at a time, read ahead (stream.c). Verifying reads every file
    once, in order, into two hashes: the key's, which names the tensor that is damaged, and the file's, which covers the header. */
 #include "state_internal.h"
 #include <stdlib.h>
 #include <string.h>
 
-#define PIECE ((size_t)1 << 20)
 #define KEY_ROOM (TUTTI_STATE_NAME_MOST + 32)
 
 /* ---- reading ---- */
@@ -141,16 +140,15 @@ static void hand_out(const tutti_saved *t, const tutti_manifest_range *r, uint64
         memcpy((uint8_t *)t->data + (low - from), piece + (low - first), (size_t)(high - low));
 }
 
-static tutti_status read_key(const tutti_checkpoint *c, tutti_tensor_file *f, const job *j, const wanted *list, uint8_t *piece, tutti_state_hash *h,
+/* The pieces of one key, which come next. */
+static tutti_status take_key(const tutti_tensor_file *f, const tutti_tensor_entry *e, const job *j, const wanted *list, tutti_state_in *in, tutti_state_hash *h,
                              tutti_error *err)
 {
-    const tutti_tensor_entry *e;
-
-    TUTTI_TRY(find_key(c, f, &c->states[j->state], j->range, &e, err));
     tutti_state_hash_begin(h);
     for (uint64_t at = 0; at < e->bytes;) {
-        const size_t bytes = e->bytes - at < PIECE ? (size_t)(e->bytes - at) : PIECE;
-        TUTTI_TRY(tutti_safetensors_read(f, e, at, piece, bytes, err));
+        const uint8_t *piece;
+        size_t bytes;
+        TUTTI_TRY(tutti_state_in_next(in, &piece, &bytes, err));
         tutti_state_hash_add(h, piece, bytes);
         for (size_t k = 0; k < j->n; k++)
             hand_out(list[j->first + k].target, j->range, at, piece, bytes);
@@ -159,6 +157,32 @@ static tutti_status read_key(const tutti_checkpoint *c, tutti_tensor_file *f, co
     if (tutti_state_hash_end(h) != j->range->hash)
         return damaged(f, e, j->range, tutti_state_hash_end(h), err);
     return TUTTI_OK;
+}
+
+/* n jobs, all of file f. */
+static tutti_status read_keys(const tutti_checkpoint *c, const tutti_tensor_file *f, const job *jobs, size_t n, const wanted *list, tutti_state_hash *h,
+                              tutti_error *err)
+{
+    const tutti_tensor_entry **entries = tutti_alloc(n + 1, sizeof(const tutti_tensor_entry *));
+    tutti_state_extent *extents = tutti_alloc(n + 1, sizeof *extents);
+    tutti_state_in *in = NULL;
+    tutti_status status = TUTTI_OK;
+
+    if (entries == NULL || extents == NULL)
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to read %zu tensors of '%s'", n, f->path);
+    for (size_t k = 0; k < n && status == TUTTI_OK; k++) {
+        status = find_key(c, f, &c->states[jobs[k].state], jobs[k].range, &entries[k], err);
+        if (status == TUTTI_OK)
+            extents[k] = (tutti_state_extent){ f->data + entries[k]->begin, entries[k]->bytes };
+    }
+    if (status == TUTTI_OK)
+        status = tutti_state_in_open(&in, c->rt, f, extents, n, err);
+    for (size_t k = 0; k < n && status == TUTTI_OK; k++)
+        status = take_key(f, entries[k], &jobs[k], list, in, h, err);
+    tutti_state_in_close(in);
+    tutti_free(extents);
+    tutti_free(entries);
+    return status;
 }
 
 static tutti_status open_file(const tutti_checkpoint *c, size_t file, tutti_tensor_file **f, tutti_error *err)
@@ -178,17 +202,15 @@ tutti_status tutti_checkpoint_read(tutti_checkpoint *c, const tutti_saved *targe
 {
     tutti_status status = TUTTI_OK;
     wanted *list = tutti_alloc(n + 1, sizeof *list);
-    uint8_t *piece = tutti_alloc(PIECE, 1);
     tutti_state_hash *h = tutti_state_hash_open();
-    tutti_tensor_file *f = NULL;
     job *jobs = NULL;
-    size_t n_jobs;
+    size_t n_jobs, end;
 
     if (c->directory == NULL) {
         status = tutti_fail(err, TUTTI_ERR_STATE, 0, "'%s' was parsed from memory; there are no files to read", c->path);
         goto out;
     }
-    if (list == NULL || piece == NULL || h == NULL) {
+    if (list == NULL || h == NULL) {
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to read '%s'", c->directory);
         goto out;
     }
@@ -207,18 +229,17 @@ tutti_status tutti_checkpoint_read(tutti_checkpoint *c, const tutti_saved *targe
     list_jobs(c, list, n, jobs);
     if (n_jobs > 0)
         qsort(jobs, n_jobs, sizeof *jobs, by_file);
-    for (size_t k = 0; k < n_jobs && status == TUTTI_OK; k++) {
-        if (k == 0 || jobs[k].range->file != jobs[k - 1].range->file) {
-            tutti_safetensors_close(f);
-            status = open_file(c, jobs[k].range->file, &f, err);
-        }
+    for (size_t first = 0; first < n_jobs && status == TUTTI_OK; first = end) {
+        tutti_tensor_file *f;
+        for (end = first + 1; end < n_jobs && jobs[end].range->file == jobs[first].range->file;)
+            end++;
+        status = open_file(c, jobs[first].range->file, &f, err);
         if (status == TUTTI_OK)
-            status = read_key(c, f, &jobs[k], list, piece, h, err);
+            status = read_keys(c, f, jobs + first, end - first, list, h, err);
+        tutti_safetensors_close(f);
     }
 out:
-    tutti_safetensors_close(f);
     tutti_state_hash_close(h);
-    tutti_free(piece);
     tutti_free(jobs);
     tutti_free(list);
     return status;
@@ -231,7 +252,7 @@ typedef struct reader {
     const tutti_checkpoint *c;
     tutti_tensor_file *f;
     tutti_state_hash *key, *whole;
-    uint8_t *piece;
+    tutti_state_in *in;
 } reader;
 
 static int by_place(const void *a, const void *b)
@@ -269,44 +290,52 @@ static tutti_status match(const reader *r, uint32_t file, expected *list, tutti_
     return TUTTI_OK;
 }
 
-static tutti_status read_entry(const reader *r, const expected *x, tutti_error *err)
+/* The next `bytes` of the file into both hashes. */
+static tutti_status hash_next(const reader *r, uint64_t bytes, tutti_error *err)
 {
-    uint64_t found;
-
     tutti_state_hash_begin(r->key);
-    for (uint64_t at = 0; at < x->entry->bytes;) {
-        const size_t bytes = x->entry->bytes - at < PIECE ? (size_t)(x->entry->bytes - at) : PIECE;
-        TUTTI_TRY(tutti_safetensors_read(r->f, x->entry, at, r->piece, bytes, err));
-        tutti_state_hash_add(r->key, r->piece, bytes);
-        tutti_state_hash_add(r->whole, r->piece, bytes);
-        at += bytes;
+    while (bytes > 0) {
+        const uint8_t *piece;
+        size_t n;
+        TUTTI_TRY(tutti_state_in_next(r->in, &piece, &n, err));
+        tutti_state_hash_add(r->key, piece, n);
+        tutti_state_hash_add(r->whole, piece, n);
+        bytes -= n;
     }
-    found = tutti_state_hash_end(r->key);
-    if (found != x->range->hash)
-        return damaged(r->f, x->entry, x->range, found, err);
     return TUTTI_OK;
 }
 
-static tutti_status verify_file(const reader *r, uint32_t file, tutti_error *err)
+static tutti_status verify_file(reader *r, uint32_t file, tutti_error *err)
 {
     expected *list = tutti_alloc(r->f->n + 1, sizeof *list);
-    tutti_status status = list == NULL ? tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to verify '%s'", r->f->path) : match(r, file, list, err);
+    tutti_state_extent *extents = tutti_alloc(r->f->n + 1, sizeof *extents);
+    tutti_status status = list == NULL || extents == NULL ? tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to verify '%s'", r->f->path)
+                                                          : match(r, file, list, err);
     uint64_t found;
 
+    if (status != TUTTI_OK)
+        goto out;
+    extents[0] = (tutti_state_extent){ 0, r->f->data };
+    for (size_t k = 0; k < r->f->n; k++)
+        extents[k + 1] = (tutti_state_extent){ r->f->data + list[k].entry->begin, list[k].entry->bytes };
+    status = tutti_state_in_open(&r->in, r->c->rt, r->f, extents, r->f->n + 1, err);
     tutti_state_hash_begin(r->whole);
-    for (uint64_t at = 0; at < r->f->data && status == TUTTI_OK;) {
-        const size_t bytes = r->f->data - at < PIECE ? (size_t)(r->f->data - at) : PIECE;
-        status = tutti_file_read(r->f->file, at, r->piece, bytes, err);
-        if (status == TUTTI_OK)
-            tutti_state_hash_add(r->whole, r->piece, bytes);
-        at += bytes;
+    if (status == TUTTI_OK)
+        status = hash_next(r, r->f->data, err);
+    for (size_t k = 0; k < r->f->n && status == TUTTI_OK; k++) {
+        status = hash_next(r, list[k].entry->bytes, err);
+        found = tutti_state_hash_end(r->key);
+        if (status == TUTTI_OK && found != list[k].range->hash)
+            status = damaged(r->f, list[k].entry, list[k].range, found, err);
     }
-    for (size_t k = 0; k < r->f->n && status == TUTTI_OK; k++)
-        status = read_entry(r, &list[k], err);
     found = tutti_state_hash_end(r->whole);
     if (status == TUTTI_OK && found != r->c->files[file].hash)
         status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has hash %016llx, the manifest says %016llx, though all tensors are sound: its header was "
                             "damaged; use an older checkpoint", r->f->path, (unsigned long long)found, (unsigned long long)r->c->files[file].hash);
+out:
+    tutti_state_in_close(r->in);
+    r->in = NULL;
+    tutti_free(extents);
     tutti_free(list);
     return status;
 }
@@ -314,11 +343,11 @@ static tutti_status verify_file(const reader *r, uint32_t file, tutti_error *err
 tutti_status tutti_checkpoint_verify(tutti_checkpoint *c, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
-    reader r = { .c = c, .key = tutti_state_hash_open(), .whole = tutti_state_hash_open(), .piece = tutti_alloc(PIECE, 1) };
+    reader r = { .c = c, .key = tutti_state_hash_open(), .whole = tutti_state_hash_open() };
 
     if (c->directory == NULL)
         status = tutti_fail(err, TUTTI_ERR_STATE, 0, "'%s' was parsed from memory; there are no files to verify", c->path);
-    else if (r.key == NULL || r.whole == NULL || r.piece == NULL)
+    else if (r.key == NULL || r.whole == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to verify '%s'", c->directory);
     for (size_t k = 0; k < c->n_files && status == TUTTI_OK; k++) {
         status = open_file(c, k, &r.f, err);
@@ -332,6 +361,5 @@ tutti_status tutti_checkpoint_verify(tutti_checkpoint *c, tutti_error *err)
     }
     tutti_state_hash_close(r.key);
     tutti_state_hash_close(r.whole);
-    tutti_free(r.piece);
     return status;
 }

@@ -94,7 +94,7 @@ static tutti_status take_tensor(tutti_tensor_file *f, const char *name, const js
     if (!json_is_string(dtype))
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s', tensor '%s': no dtype; " MEND, f->path, shown);
     if (!tutti_state_dtype(json_string_value(dtype), &e->dtype))
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s', tensor '%s': dtype '%s' is not read (F64, F32, F16, BF16, I64, I32, U8 are); "
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s', tensor '%s': dtype '%s' is not read (F64, F32, F16, BF16, I64, I32, U8, I8 are); "
                           "convert the file", f->path, shown, tutti_state_shown(shown_dtype, json_string_value(dtype)));
     TUTTI_TRY(take_shape(f, e, json_object_get(object, "shape"), shown, err));
     offsets = json_object_get(object, "data_offsets");

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define ALIGNMENT 64
-#define PIECE ((size_t)1 << 20) /* hashed, then written, while it is in the cache */
+#define PIECE ((size_t)256 << 10) /* hashed twice and copied on its way to the disk, while it is in the cache */
 
 static int by_size_then_name(const void *a, const void *b)
 {
@@ -132,35 +132,39 @@ out:
     return status;
 }
 
-static tutti_status write_hashed(tutti_file *file, tutti_state_hash *h, const void *data, size_t bytes, tutti_error *err)
+/* The hash of the whole file and that of this tensor (NULL: of the header, which has none). */
+static tutti_status write_hashed(tutti_state_out *out, tutti_state_hash *whole, tutti_state_hash *own, const void *data, size_t bytes, tutti_error *err)
 {
     const char *at = data;
 
     while (bytes > 0) {
         const size_t piece = bytes < PIECE ? bytes : PIECE;
-        tutti_state_hash_add(h, at, piece);
-        TUTTI_TRY(tutti_file_write(file, at, piece, err));
+        tutti_state_hash_add(whole, at, piece);
+        if (own != NULL)
+            tutti_state_hash_add(own, at, piece);
+        TUTTI_TRY(tutti_state_out_add(out, at, piece, err));
         at += piece;
         bytes -= piece;
     }
     return TUTTI_OK;
 }
 
-/* Writes everything to `part` and syncs it; the file is closed in any case. */
+/* Writes everything to `part` and syncs it. */
 static tutti_status write_part(tutti_runtime *rt, const char *part, const char *head, size_t head_bytes, tutti_tensor_entry **order, size_t n,
-                               tutti_state_hash *h, tutti_error *err)
+                               tutti_state_hash *whole, tutti_state_hash *own, tutti_error *err)
 {
-    tutti_file *file;
-    tutti_status status = tutti_file_open(&file, rt, part, TUTTI_FILE_CREATE, err), closed;
+    tutti_state_out *out;
+    const uint64_t bytes = head_bytes + (n == 0 ? 0 : order[n - 1]->begin + order[n - 1]->bytes);
+    tutti_status status = tutti_state_out_open(&out, rt, part, bytes, err), closed;
 
-    if (status != TUTTI_OK)
-        return status;
-    status = write_hashed(file, h, head, head_bytes, err);
-    for (size_t k = 0; k < n && status == TUTTI_OK; k++)
-        status = write_hashed(file, h, order[k]->data, (size_t)order[k]->bytes, err);
     if (status == TUTTI_OK)
-        status = tutti_file_sync(file, err);
-    closed = tutti_file_close(file, status == TUTTI_OK ? err : NULL);
+        status = write_hashed(out, whole, NULL, head, head_bytes, err);
+    for (size_t k = 0; k < n && status == TUTTI_OK; k++) {
+        tutti_state_hash_begin(own);
+        status = write_hashed(out, whole, own, order[k]->data, (size_t)order[k]->bytes, err);
+        order[k]->hash = tutti_state_hash_end(own);
+    }
+    closed = tutti_state_out_close(out, status == TUTTI_OK, status == TUTTI_OK ? err : NULL);
     return status == TUTTI_OK ? closed : status;
 }
 
@@ -169,13 +173,13 @@ tutti_status tutti_safetensors_write(tutti_runtime *rt, const char *path, tutti_
 {
     tutti_status status;
     tutti_tensor_entry **order = tutti_alloc(n + 1, sizeof *order);
-    tutti_state_hash *h = tutti_state_hash_open();
+    tutti_state_hash *whole = tutti_state_hash_open(), *own = tutti_state_hash_open();
     char *part = tutti_alloc(strlen(path) + sizeof ".part", 1), *head = NULL;
     size_t head_bytes;
 
     if (hash != NULL)
         *hash = 0;
-    if (order == NULL || part == NULL || h == NULL) {
+    if (order == NULL || part == NULL || whole == NULL || own == NULL) {
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to write '%s'", path);
         goto out;
     }
@@ -193,17 +197,18 @@ tutti_status tutti_safetensors_write(tutti_runtime *rt, const char *path, tutti_
         status = tutti_file_remove(rt, part, err);
     if (status != TUTTI_OK)
         goto out;
-    status = write_part(rt, part, head, head_bytes, order, n, h, err);
+    status = write_part(rt, part, head, head_bytes, order, n, whole, own, err);
     if (status == TUTTI_OK)
         status = tutti_file_rename(rt, part, path, err);
     if (status != TUTTI_OK)
         tutti_file_remove(rt, part, NULL);
     else if (hash != NULL)
-        *hash = tutti_state_hash_end(h);
+        *hash = tutti_state_hash_end(whole);
 out:
     tutti_free(order);
     tutti_free(part);
     tutti_free(head);
-    tutti_state_hash_close(h);
+    tutti_state_hash_close(whole);
+    tutti_state_hash_close(own);
     return status;
 }

@@ -370,8 +370,8 @@ static tutti_status begin(saver *s, uint64_t *id, tutti_error *err)
 
 /* ---- round two: everybody writes ---- */
 
-/* Writes this rank's file (none if it has no elements to save) into tmp, and tells its size and hash. */
-static tutti_status write_file(const saver *s, uint64_t *bytes, uint64_t *hash, tutti_error *err)
+/* Writes this rank's file (none if it has no elements to save) into tmp, and tells its size and hash and those of its items. */
+static tutti_status write_file(const saver *s, uint64_t *bytes, uint64_t *hash, uint64_t *item_hashes, tutti_error *err)
 {
     char name[TUTTI_STATE_FILE_NAME], step[24], *path, *keys, *at;
     const char *metadata[] = { "format", "tutti-checkpoint", "step", step, NULL };
@@ -409,6 +409,9 @@ static tutti_status write_file(const saver *s, uint64_t *bytes, uint64_t *hash, 
     if (status == TUTTI_OK)
         *bytes = tutti_file_bytes(file);
     tutti_file_close(file, NULL);
+    for (size_t k = 0, e = 0; k < s->n; k++)
+        if (s->items[k].begin < s->items[k].end)
+            item_hashes[k] = entries[e++].hash;
 out:
     tutti_free(entries);
     tutti_free(path);
@@ -416,7 +419,7 @@ out:
     return status;
 }
 
-static void put_items(message *m, const saver *s)
+static void put_items(message *m, const saver *s, const uint64_t *hashes)
 {
     put_number(m, s->n);
     for (size_t k = 0; k < s->n; k++) {
@@ -429,7 +432,7 @@ static void put_items(message *m, const saver *s)
         put_number(m, i->count);
         put_number(m, i->begin);
         put_number(m, i->end);
-        put_number(m, i->begin < i->end ? tutti_hash(i->data, (size_t)bytes_of(i)) : 0);
+        put_number(m, hashes[k]);
     }
 }
 
@@ -493,16 +496,19 @@ static tutti_status write_and_conclude(saver *s, uint64_t id, tutti_error *err)
 {
     message m = { 0 };
     tutti_error why = { .rank = -1 };
-    uint64_t bytes = 0, hash = 0, nothing;
+    uint64_t bytes = 0, hash = 0, nothing, *hashes = tutti_alloc(s->n + 1, sizeof *hashes);
     tutti_status status = s->rank == 0 ? TUTTI_OK : tutti_commit_open(&s->commit, s->rt, s->dir, s->step, id, &why);
 
+    if (status == TUTTI_OK && hashes == NULL)
+        status = tutti_fail(&why, TUTTI_ERR_MEMORY, ENOMEM, "listing %zu tensors to save", s->n);
     if (status == TUTTI_OK)
-        status = write_file(s, &bytes, &hash, &why);
+        status = write_file(s, &bytes, &hash, hashes, &why);
     put_outcome(&m, status, &why);
     put_number(&m, bytes);
     put_number(&m, hash);
     if (status == TUTTI_OK)
-        put_items(&m, s);
+        put_items(&m, s, hashes);
+    tutti_free(hashes);
     status = say(s, &m, err);
     tutti_free(m.data);
     if (s->rank != 0) {

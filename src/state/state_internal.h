@@ -32,6 +32,25 @@ void tutti_state_hash_begin(tutti_state_hash *h);
 void tutti_state_hash_add(tutti_state_hash *h, const void *data, size_t bytes);
 uint64_t tutti_state_hash_end(const tutti_state_hash *h);
 
+/* ---- stream.c: the contents of a file, in order, with the disk kept busy ---- */
+typedef struct tutti_state_out tutti_state_out;
+/* A new file of `bytes` bytes. */
+tutti_status tutti_state_out_open(tutti_state_out **out, tutti_runtime *rt, const char *path, uint64_t bytes, tutti_error *err);
+/* The next bytes; they are copied or written when it returns. A failure may be that of earlier bytes. */
+tutti_status tutti_state_out_add(tutti_state_out *o, const void *data, size_t bytes, tutti_error *err);
+/* whole: all `bytes` have come; they are on the disk when it returns. Otherwise the file is closed as it is. Frees in any case; takes NULL. */
+tutti_status tutti_state_out_close(tutti_state_out *o, bool whole, tutti_error *err);
+
+struct tutti_tensor_file;
+typedef struct tutti_state_in tutti_state_in;
+typedef struct tutti_state_extent { uint64_t offset, bytes; } tutti_state_extent; /* of a file */
+/* Keeps file and extents. */
+tutti_status tutti_state_in_open(tutti_state_in **out, tutti_runtime *rt, const struct tutti_tensor_file *file, const tutti_state_extent *extents, size_t n,
+                                 tutti_error *err);
+/* The next piece of the extents, in their order; no piece has bytes of two. It is the caller's to read until the next call. TUTTI_CLOSED: there is none. */
+tutti_status tutti_state_in_next(tutti_state_in *i, const uint8_t **piece, size_t *bytes, tutti_error *err);
+void tutti_state_in_close(tutti_state_in *i);
+
 /* ---- safetensors.c ---- */
 struct tutti_tensor_file {
     char *path;

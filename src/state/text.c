@@ -90,7 +90,7 @@ const char *tutti_state_shown(char out[TUTTI_STATE_SHOWN], const char *name)
 
 bool tutti_state_dtype(const char *name, tutti_dtype *dtype)
 {
-    static const tutti_dtype known[] = { TUTTI_F32, TUTTI_BF16, TUTTI_F16, TUTTI_I32, TUTTI_I64, TUTTI_U8, TUTTI_F64 };
+    static const tutti_dtype known[] = { TUTTI_F32, TUTTI_BF16, TUTTI_F16, TUTTI_I32, TUTTI_I64, TUTTI_U8, TUTTI_F64, TUTTI_I8 };
 
     for (size_t k = 0; k < TUTTI_LENGTH(known); k++)
         if (strcmp(name, tutti_dtype_name(known[k])) == 0) {

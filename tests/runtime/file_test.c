@@ -60,6 +60,21 @@ static int faulty_write(void *self, int fd, const void *from, size_t bytes, size
     return cause != 0 || f->stuck ? cause : f->below->ops->file_write(f->below->self, fd, from, bytes < f->bite ? bytes : f->bite, done);
 }
 
+static int faulty_reserve(void *self, int fd, uint64_t bytes)
+{
+    faults *f = self;
+    const int cause = fault(f);
+    return cause != 0 ? cause : f->below->ops->file_reserve(f->below->self, fd, bytes);
+}
+
+static int faulty_write_at(void *self, int fd, uint64_t offset, const void *from, size_t bytes, size_t *done)
+{
+    faults *f = self;
+    const int cause = fault(f);
+    *done = 0;
+    return cause != 0 || f->stuck ? cause : f->below->ops->file_write_at(f->below->self, fd, offset, from, bytes < f->bite ? bytes : f->bite, done);
+}
+
 static int faulty_sync(void *self, int fd)
 {
     faults *f = self;
@@ -88,6 +103,8 @@ static tutti_runtime *faulty_runtime(faults *f, tutti_runtime_ops *ops, tutti_ru
     ops->file_write = faulty_write;
     ops->file_sync = faulty_sync;
     ops->file_close = faulty_close;
+    ops->file_reserve = faulty_reserve;
+    ops->file_write_at = faulty_write_at;
     *made = (tutti_runtime){ ops, f };
     return made;
 }
@@ -287,6 +304,65 @@ static void every_failing_call_is_told_and_leaks_nothing(void **state)
     assert_true(k > 10); /* open, three writes, sync, close, open, size, three reads, close */
 }
 
+/* Writes 5 blocks and 77 bytes, the last whole block first; at a block's start in memory if aligned. */
+static tutti_status write_wide(tutti_runtime *rt, const char *path, const unsigned char *from, tutti_error *err)
+{
+    enum { BLOCK = TUTTI_FILE_BLOCK };
+    tutti_file *f;
+    tutti_status status = tutti_file_open(&f, rt, path, TUTTI_FILE_CREATE, err), closed;
+
+    if (status != TUTTI_OK)
+        return status;
+    status = tutti_file_reserve(f, 5 * BLOCK + 77, err);
+    for (size_t b = 5; b-- > 0 && status == TUTTI_OK;)
+        status = tutti_file_write_at(f, b * BLOCK, from + b * BLOCK, BLOCK, err);
+    if (status == TUTTI_OK)
+        status = tutti_file_write_at(f, 5 * BLOCK, from + 5 * BLOCK, 77, err);
+    if (status == TUTTI_OK)
+        status = tutti_file_sync(f, err);
+    closed = tutti_file_close(f, status == TUTTI_OK ? err : NULL);
+    return status == TUTTI_OK ? closed : status;
+}
+
+/* Short and interrupted calls, memory at a block's start and beside it; every call fails once, with EINVAL too, which a disk says that wants larger blocks. */
+static void parts_in_any_order_make_the_file(void **state)
+{
+    enum { BLOCK = TUTTI_FILE_BLOCK, BYTES = 5 * BLOCK + 77 };
+    place *p = *state;
+    unsigned char *memory = aligned_alloc(BLOCK, 8 * BLOCK), *got = malloc(BYTES);
+
+    assert_true(tutti_file_wide(p->rt));
+    for (size_t i = 0; i < 8 * BLOCK; i++)
+        memory[i] = (unsigned char)(i * 2654435761u >> 11);
+    for (size_t shift = 0; shift < 2; shift++)
+        for (int cause = 0; cause < 3; cause++) {
+            tutti_status status = TUTTI_ERR_IO;
+            for (int k = cause == 0 ? 0 : 1; status != TUTTI_OK; k++) {
+                faults f = { .bite = cause == 0 ? 1000 : BLOCK, .interrupts = cause == 0 ? 3 : 0, .fail_at = k, .cause = cause == 1 ? ENOSPC : EINVAL };
+                tutti_runtime_ops ops;
+                tutti_runtime made, *rt = faulty_runtime(&f, &ops, &made);
+                tutti_error err = { 0 };
+                tutti_file *file;
+                assert_true(k < 30);
+                status = write_wide(rt, p->path, memory + shift, &err);
+                if (status != TUTTI_OK)
+                    assert_says(&err, p->path, cause == 1 ? "free space there or choose another place (No space left on device)" : "(Invalid argument)");
+                assert_int_equal(f.opened, f.closed);
+                if (status == TUTTI_OK) {
+                    assert_int_equal(tutti_file_open(&file, p->rt, p->path, TUTTI_FILE_READ, NULL), TUTTI_OK);
+                    assert_int_equal(tutti_file_bytes(file), BYTES);
+                    assert_int_equal(tutti_file_read(file, 0, got, BYTES, NULL), TUTTI_OK);
+                    assert_memory_equal(got, memory + shift, BYTES);
+                    tutti_file_close(file, NULL);
+                }
+                tutti_file_remove(p->rt, p->path, NULL);
+                tutti_runtime_close(f.below);
+            }
+        }
+    free(memory);
+    free(got);
+}
+
 static void a_write_that_takes_nothing_does_not_loop_for_ever(void **state)
 {
     place *p = *state;
@@ -406,6 +482,7 @@ int main(void)
         IN_PLACE(a_full_disk_is_told_with_what_mends_it),
         IN_PLACE(short_and_interrupted_calls_are_made_whole),
         IN_PLACE(every_failing_call_is_told_and_leaks_nothing),
+        IN_PLACE(parts_in_any_order_make_the_file),
         IN_PLACE(a_write_that_takes_nothing_does_not_loop_for_ever),
         IN_PLACE(directories_are_made_with_parents),
         IN_PLACE(names_are_listed_in_bytewise_order),

@@ -6,7 +6,8 @@
 
    Mutating operations are counted: create, write, sync, rename, remove, make, sync of a directory. `fault` strikes at number
    `fault_at` (from 1): STOP as if the process had been killed there (a write is torn in half, nothing later has an effect),
-   the others once. Reads can be failed by `fail_read_at`. One lock makes it safe for ranks that are threads. */
+   the others once. Reads can be failed by `fail_read_at`. One lock makes it safe for ranks that are threads. memory_files_open_wide gives files
+   that several threads write at once (reserve and write_at are counted too); it needs a real runtime for the threads. */
 #ifndef TUTTI_TESTS_MEMORY_FILES_H
 #define TUTTI_TESTS_MEMORY_FILES_H
 #include "tutti/runtime.h"
@@ -30,6 +31,7 @@ struct memory_node {
 };
 typedef struct memory_files {
     tutti_runtime rt;              /* give &files->rt to the code under test */
+    tutti_runtime_ops wide;        /* its table, if files are wide */
     tutti_runtime *real;
     pthread_mutex_t lock;
     memory_node *root, *all;
@@ -210,6 +212,35 @@ static inline int memory_write(void *self, int fd, const void *from, size_t byte
     MEMORY_END(m);
 }
 
+static inline int memory_reserve(void *self, int fd, uint64_t bytes)
+{
+    MEMORY_BEGIN(m);
+    cause = memory_strike(m, &half);
+    node = m->fds[fd];
+    if (cause == 0 && node->bytes < bytes) {
+        uint8_t *zeros = calloc(1, (size_t)bytes - node->bytes);
+        if (zeros == NULL)
+            abort();
+        memory_append(node, zeros, (size_t)bytes - node->bytes);
+        free(zeros);
+    }
+    MEMORY_END(m);
+}
+
+static inline int memory_direct(void *self, int fd, bool on) { (void)self; (void)fd; (void)on; return 0; }
+
+static inline int memory_write_at(void *self, int fd, uint64_t offset, const void *from, size_t bytes, size_t *done)
+{
+    MEMORY_BEGIN(m);
+    cause = memory_strike(m, &half);
+    *done = cause == 0 ? half ? (bytes + 1) / 2 : bytes : 0;
+    node = m->fds[fd];
+    if (offset + bytes > node->bytes) /* nobody here writes past what was reserved */
+        abort();
+    memcpy(node->data + offset, from, cause == 0 ? *done : half ? bytes / 2 : 0);
+    MEMORY_END(m);
+}
+
 static inline int memory_sync(void *self, int fd)
 {
     MEMORY_BEGIN(m);
@@ -340,6 +371,17 @@ static inline memory_files *memory_files_open(tutti_runtime *real)
     m->space = (uint64_t)1 << 40;
     pthread_mutex_init(&m->lock, NULL);
     m->root = memory_node_new(m, true);
+    return m;
+}
+
+static inline memory_files *memory_files_open_wide(tutti_runtime *real)
+{
+    memory_files *m = memory_files_open(real);
+    m->wide = memory_ops;
+    m->wide.file_reserve = memory_reserve;
+    m->wide.file_direct = memory_direct;
+    m->wide.file_write_at = memory_write_at;
+    m->rt.ops = &m->wide;
     return m;
 }
 

@@ -37,6 +37,7 @@ static size_t all_kinds(tutti_tensor_entry *e)
 {
     const tutti_tensor_entry all[] = {
         { .name = "u8", .dtype = TUTTI_U8, .dims = 1, .dim = { 3 }, .data = bytes_of_all },
+        { .name = "i8", .dtype = TUTTI_I8, .dims = 1, .dim = { 5 }, .data = bytes_of_all },
         { .name = "scalar", .dtype = TUTTI_F32, .dims = 0, .data = bytes_of_all },
         { .name = "empty", .dtype = TUTTI_F32, .dims = 3, .dim = { 2, 0, 5 } },
         { .name = "f64", .dtype = TUTTI_F64, .dims = 2, .dim = { 2, 2 }, .data = bytes_of_all },
@@ -52,7 +53,7 @@ static size_t all_kinds(tutti_tensor_entry *e)
 static void every_kind_of_tensor_comes_back(void **state)
 {
     fixture *f = *state;
-    tutti_tensor_entry e[8];
+    tutti_tensor_entry e[9];
     const size_t n = all_kinds(e);
     tutti_tensor_file *file;
     uint64_t hash, header = 0;
@@ -122,7 +123,7 @@ static void the_bytes_are_those_of_the_published_format(void **state)
 static void the_order_of_the_entries_does_not_change_the_file(void **state)
 {
     fixture *f = *state;
-    tutti_tensor_entry e[8], swapped[8];
+    tutti_tensor_entry e[9], swapped[9];
     const size_t n = all_kinds(e);
     uint64_t one, other;
 
@@ -190,7 +191,7 @@ static void what_no_file_can_hold_is_not_written(void **state)
 static void a_failing_disk_leaves_the_earlier_file(void **state)
 {
     fixture *f = *state;
-    tutti_tensor_entry e[8];
+    tutti_tensor_entry e[9];
     const size_t n = all_kinds(e);
 
     for (memory_fault fault = FAULT_STOP; fault <= FAULT_SHORT; fault++) {
@@ -297,8 +298,8 @@ static void headers_that_lie_are_refused_in_sentences(void **state)
           "'a', tensor 'x': 4 members where dtype, shape and data_offsets are all the format has; the file is damaged or not a safetensors file" },
         { "{\"x\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "'a', tensor 'x': no dtype; the file is damaged or not a safetensors file" },
         { "{\"x\":" T("F8_E4M3", "[4]", 0, 4) "}", 4,
-          "'a', tensor 'x': dtype 'F8_E4M3' is not read (F64, F32, F16, BF16, I64, I32, U8 are); convert the file" },
-        { "{\"x\":" T("F4", "[8]", 0, 4) "}", 4, "'a', tensor 'x': dtype 'F4' is not read (F64, F32, F16, BF16, I64, I32, U8 are); convert the file" },
+          "'a', tensor 'x': dtype 'F8_E4M3' is not read (F64, F32, F16, BF16, I64, I32, U8, I8 are); convert the file" },
+        { "{\"x\":" T("F4", "[8]", 0, 4) "}", 4, "'a', tensor 'x': dtype 'F4' is not read (F64, F32, F16, BF16, I64, I32, U8, I8 are); convert the file" },
         { "{\"x\":7}", 0, "'a', tensor 'x': no object with dtype, shape and data_offsets; the file is damaged or not a safetensors file" },
         { "{\"__metadata__\":[]}", 0, "'a' has __metadata__ that is no object; the file is damaged or not a safetensors file" },
         { "{\"__metadata__\":{\"k\":1}}", 0, "'a' has metadata 'k' that is no text; the file is damaged or not a safetensors file" },
@@ -373,7 +374,7 @@ static void header_lengths_are_compared_with_the_file_first(void **state)
 static void every_truncation_of_a_file_is_refused(void **state)
 {
     fixture *f = *state;
-    tutti_tensor_entry e[8];
+    tutti_tensor_entry e[9];
     const size_t n = all_kinds(e);
     tutti_tensor_file *t;
     uint8_t *data;
