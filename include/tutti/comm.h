@@ -9,9 +9,9 @@ extern "C" {
 
 /* ---- world: this rank's view of the run; the only root besides the engine ---- */
 typedef struct tutti_world tutti_world;
-/* Blocks until all ranks are there. transport_spec "": "shm". The place in the run comes from the launcher's environment
-   (launch.h); without one it is rank 0 of 1. Variables of MPI, torchrun or Slurm that ask for more than one rank and are not ours to serve yet:
-   TUTTI_ERR_USAGE with a sentence. A failure after the transport was open leaves its last words. */
+/* Blocks until all ranks are there. The place in the run comes from the environment of our launcher, or of MPI's, Slurm's or torchrun's (launch.h: tutti_launch_find_place);
+   without one it is rank 0 of 1. transport_spec "": "mpi" under an MPI launcher, "tcp" where the environment says where to meet, else "shm". Somebody else's processes
+   cannot use shm: TUTTI_ERR_USAGE with a sentence. A failure after the transport was open leaves its last words. */
 tutti_status tutti_world_open(tutti_world **out, const char *transport_spec, tutti_error *err);
 /* Would it be taken? Checks the transport's name and options and TUTTI_CPU without opening anything: for a launcher, before it starts workers. */
 tutti_status tutti_world_check(const char *transport_spec, tutti_error *err);
@@ -124,6 +124,7 @@ tutti_status tutti_barrier(tutti_group *g, tutti_error *err);
    "direct", "flat" and the broadcast's "scatter" go through windows where they can, the others over messages. All ranks call it, while no collective runs,
    with the same table (compared; TUTTI_ERR_USAGE names a rank that differs); the old table then ends. On failure the old one stays. Blocks, allocates. */
 tutti_status tutti_collective_table_load(tutti_world *world, const char *path, tutti_error *err);
+tutti_status tutti_collective_table_check(tutti_runtime *rt, const char *path, tutti_error *err); /* reads it as load does and takes nothing; no collective */
 tutti_status tutti_collective_table_text(tutti_world *world, const char *name, const char *text, size_t bytes, tutti_error *err); /* name: for sentences */
 tutti_status tutti_reduce_double(tutti_group *g, tutti_reduction op, double *x, size_t n, tutti_error *err);  /* all-reduce of small host values */
 #ifdef __cplusplus

@@ -5,7 +5,7 @@
    Workers and peers report in one form, a line a size: BYTES MEDIAN_US P99_US CALLS ALGORITHM.
 
    The same command line runs in the launcher and, with a place in the environment, in each worker, as `tutti train` does. Worker 0 reports to the file descriptor that
-   the launcher names in TUTTI_BENCH_FD. */
+   the launcher names in TUTTI_BENCH_FD; one that mpirun, srun or torchrun started prints its lines. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -165,7 +165,8 @@ static int work(bench *k, tutti_error *err)
     tutti_world *world;
     tutti_status status;
 
-    signal(SIGINT, SIG_IGN); /* the launcher hears the terminal and tells us by SIGTERM */
+    if (where != NULL)
+        signal(SIGINT, SIG_IGN); /* the launcher hears the terminal and tells us by SIGTERM */
     k->report = fd >= 0 ? fdopen(fd, "a") : NULL;
     if (k->report == NULL) {
         tutti_fail(err, TUTTI_ERR_IO, errno, "opening the launcher's file descriptor '%s' (TUTTI_BENCH_FD)", where != NULL ? where : "1");
@@ -174,14 +175,14 @@ static int work(bench *k, tutti_error *err)
     status = tutti_world_open(&world, k->config.transport, err);
     if (status != TUTTI_OK) {
         fclose(k->report);
-        return status == TUTTI_ERR_USAGE || status == TUTTI_ERR_IO ? tutti_cli_fail(err) : tutti_cli_code(status);
+        return where == NULL || status == TUTTI_ERR_USAGE || status == TUTTI_ERR_IO ? tutti_cli_fail(err) : tutti_cli_code(status);
     }
     status = rank_main(world, k, err);
     if (status != TUTTI_OK)
         tutti_world_last_words(world, err);
     tutti_world_close(world);
     fclose(k->report);
-    return tutti_cli_code(status);
+    return status != TUTTI_OK && where == NULL ? tutti_cli_fail(err) : tutti_cli_code(status);
 }
 
 /* ---- the launcher ---- */
@@ -273,7 +274,8 @@ static tutti_status run_ours(bench *k, int argc, char **argv, int64_t r, int *co
         words[1] = "bench";
         for (int i = 0; i < argc; i++)
             words[2 + i] = argv[i];
-        status = tutti_launch_run(&(tutti_launch_options){ .workers = (int)k->config.n, .threads = 1, .argv = words, .pin = true }, &result, err);
+        status = tutti_launch_run(&(tutti_launch_options){ .workers = (int)k->config.n, .threads = 1, .argv = words, .pin = true,
+                                                           .meet = strncmp(k->config.transport, "tcp", 3) == 0 }, &result, err);
         unsetenv("TUTTI_BENCH_FD");
     }
     *code = result.exit_code;
@@ -499,12 +501,9 @@ static tutti_status run_round(bench *k, int argc, char **argv, const char *folde
 
 static tutti_status run(bench *k, int argc, char **argv, int *code, tutti_error *err)
 {
-    char folder[4096] = "", foreign[160];
+    char folder[4096] = "";
     bool absent[MOST_PROGRAMS + 1] = { false };
 
-    if (tutti_launch_foreign(environ, foreign, sizeof foreign) != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "started by another launcher (%s), which this version cannot serve; run `tutti bench allreduce -n N` by itself: it starts "
-                          "its own workers", foreign);
     TUTTI_TRY(open_programs(k, err));
     if (k->config.common.with_peers)
         TUTTI_TRY(tutti_bench_peers(&k->b, folder, sizeof folder, err));
@@ -535,8 +534,13 @@ int tutti_bench_allreduce(int argc, char **argv)
         tutti_cli_print_options(stdout, options, true);
         printf("\nExamples:\n  tutti bench allreduce -n 2 --sizes 4,64KiB,16MiB --with-peers\n  tutti bench allreduce -n 4 --registered on --tune allreduce.table\n");
     } else if (status == TUTTI_OK) {
-        status = check_config(&k, &err);
-        if (status == TUTTI_OK && getenv("TUTTI_RANK") != NULL)
+        tutti_launch_place place;
+        status = tutti_launch_find_place(environ, &place, &err);
+        if (status == TUTTI_OK && place.size > 1) /* a worker: of ours, or of another launcher, for which worker 0 prints lines of figures */
+            k.config.n = place.size;
+        if (status == TUTTI_OK)
+            status = check_config(&k, &err);
+        if (status == TUTTI_OK && (place.size > 1 || place.by == TUTTI_BY_TUTTI))
             code = work(&k, &err);
         else if (status == TUTTI_OK)
             status = run(&k, argc, argv, &code, &err);

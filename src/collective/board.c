@@ -19,7 +19,6 @@ tutti_status tutti_board_open(tutti_world *world, tutti_error *err)
     if (board == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the board of a world");
     world->board = board;
-    TUTTI_TRY(tutti_monitor_open(&board->monitor, world->rt, err));
     board->of_rank = tutti_alloc((size_t)world->size, sizeof *board->of_rank);
     if (board->of_rank == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the board of a world");
@@ -35,7 +34,6 @@ void tutti_board_close(tutti_world *world)
 {
     if (world->board == NULL)
         return;
-    tutti_monitor_close(world->board->monitor);
     tutti_free(world->board->of_rank);
     tutti_free(world->board);
     world->board = NULL;
@@ -55,11 +53,27 @@ static void pause_cpu(void)
 #endif
 }
 
-/* Wakes whoever waits for this rank. Under the monitor, since publish stores: two threads might store in the wrong order. */
+/* The board's own lock among the threads of this rank, held for some instructions: one read-modify-write where a monitor takes two and the calls to reach them,
+   which would be a tenth of a small collective. Who finds it taken looks again for a while; the holder may have lost its core, so then it sleeps. */
+static void enter(const tutti_world *world)
+{
+    for (int n = 0; atomic_exchange_explicit(&world->board->held, true, memory_order_acquire); n++) /* acquire: pairs with the release in leave */
+        if (n < TUTTI_BOARD_GLANCES)
+            pause_cpu();
+        else
+            tutti_sleep_until(world->rt, tutti_now_ns(world->rt) + POLL_NS);
+}
+
+static void leave(const tutti_world *world)
+{
+    atomic_store_explicit(&world->board->held, false, memory_order_release);
+}
+
+/* Wakes whoever waits for this rank. Under the lock, since publish stores: two threads might store in the wrong order. */
 static void raise_version(tutti_world *world)
 {
     tutti_board_memory *mine = world->board->mine;
-    const uint32_t next = atomic_load_explicit(&mine->version, memory_order_relaxed) + 1; /* relaxed: under the monitor */
+    const uint32_t next = atomic_load_explicit(&mine->version, memory_order_relaxed) + 1; /* relaxed: under the lock */
 
     world->ops->publish(world->transport, &mine->version, next);
 }
@@ -71,9 +85,9 @@ void tutti_board_tell(const tutti_call *call)
     /* acq_rel: whoever adds itself later sees all that was published before; whoever did earlier is seen here */
     if (atomic_fetch_add_explicit(&world->board->mine->waiters, 0, memory_order_acq_rel) == 0)
         return;
-    tutti_lock(world->board->monitor);
+    enter(world);
     raise_version(world);
-    tutti_unlock(world->board->monitor);
+    leave(world);
 }
 
 /* Has everybody finished with entry k? */
@@ -98,9 +112,13 @@ static void sweep(const tutti_world *world, int first)
         (void)is_free(world, k);
 }
 
+/* Each group walks round the entries of one line of words. Few, so that their lines stay in the caches of both sides (over all 32 a call of 4 bytes took 30 ns
+   longer), and of several groups at a time not many meet. */
 static int preferred(const tutti_call *call)
 {
-    return (int)(call->turn % TUTTI_BOARD_ENTRIES);
+    const uint64_t mixed = call->group->context * UINT64_C(0x9e3779b97f4a7c15);
+
+    return (int)(mixed >> 40) % (TUTTI_BOARD_ENTRIES / WORDS_A_LINE) * WORDS_A_LINE + (int)(call->turn % WORDS_A_LINE);
 }
 
 /* Number of a free entry, or -1. */
@@ -131,10 +149,11 @@ static int free_entry(const tutti_call *call)
 
 static void remember(const tutti_call *call, int k)
 {
-    tutti_board_slot *slot = &call->group->world->board->slots[k];
+    tutti_board *board = call->group->world->board;
+    tutti_board_slot *slot = &board->slots[k];
 
     slot->tag = call->tag;
-    slot->serial = ++call->group->world->board->published;
+    slot->serial = ++board->published;
     slot->left = 0;
     for (int j = 0; j < call->group->size; j++)
         if (j != call->group->index)
@@ -146,26 +165,29 @@ tutti_status tutti_board_publish(const tutti_call *call, const tutti_where *wher
     tutti_world *world = call->group->world;
     tutti_board *board = world->board;
     tutti_entry *entry;
+    uint64_t serial;
     int k;
 
     *out = NULL;
-    tutti_lock(board->monitor);
+    enter(world);
     while ((k = free_entry(call)) < 0) {
         /* Readers lag by as many collectives as there are entries: only a sender without an echo (a broadcast's root) gets here. */
         char why[200];
         const int dead = world->ops->dead_peer(world->transport, why, sizeof why);
-        tutti_unlock(board->monitor);
+        leave(world);
         if (dead >= 0)
             return tutti_fail_rank(err, TUTTI_ERR_PEER, dead, "%s: rank %d is gone: %s", tutti_collective_name(call->kind), dead, why);
         tutti_sleep_until(world->rt, tutti_now_ns(world->rt) + POLL_NS);
-        tutti_lock(board->monitor);
+        enter(world);
     }
-    remember(call, k);
+    remember(call, k); /* and so it is mine alone until all have finished with it; filled without the lock, whose end would wait for the line */
+    serial = board->slots[k].serial;
+    leave(world);
     entry = &board->mine->entries[k];
     /* A reader must not take the old tag for valid together with the new serial: it reads tag, serial, tag again. release in
        `serial` orders the zero before it for a reader that acquires it. */
     atomic_store_explicit(&entry->tag, 0, memory_order_relaxed);
-    atomic_store_explicit(&entry->serial, board->slots[k].serial, memory_order_release);
+    atomic_store_explicit(&entry->serial, serial, memory_order_release);
     atomic_store_explicit(&entry->phase, 1, memory_order_relaxed);
     entry->what = tutti_call_what(call);
     entry->shape = tutti_call_shape(call);
@@ -175,7 +197,6 @@ tutti_status tutti_board_publish(const tutti_call *call, const tutti_where *wher
     if (bytes > 0)
         memcpy(entry->payload, payload, bytes);
     atomic_store_explicit(&entry->tag, call->tag, memory_order_release); /* publishes all of it; pairs with the acquire in look */
-    tutti_unlock(board->monitor);
     *out = entry;
     return TUTTI_OK;
 }
@@ -207,11 +228,6 @@ static tutti_entry *look(const tutti_call *call, int rank, int k, uint64_t *seri
         atomic_load_explicit(&entry->tag, memory_order_acquire) != call->tag)
         return NULL;
     return entry;
-}
-
-void tutti_board_prepare(const tutti_call *call)
-{
-    __builtin_prefetch(&call->group->world->board->mine->entries[(call->turn + 1) % TUTTI_BOARD_ENTRIES], 1);
 }
 
 /* Of a call made again there may be several, and the earliest is meant. A scan may pass its place before it is published and then find a later one
@@ -357,27 +373,28 @@ void tutti_board_clear(const tutti_call *call, int j, const tutti_entry *entry)
     atomic_store_explicit(&board->mine->finished[rank][entry - board->of_rank[rank]->entries], serial, memory_order_release);
 }
 
-int tutti_board_stage_take(tutti_board *board)
+int tutti_board_stage_take(const tutti_world *world)
 {
+    tutti_board *board = world->board;
     int stage = -1;
 
-    tutti_lock(board->monitor);
+    enter(world);
     for (int k = 0; k < TUTTI_STAGES && stage < 0; k++)
         if (!board->stage_used[k])
             stage = k;
     if (stage >= 0)
         board->stage_used[stage] = true;
-    tutti_unlock(board->monitor);
+    leave(world);
     return stage;
 }
 
-void tutti_board_stage_give(tutti_board *board, int stage)
+void tutti_board_stage_give(const tutti_world *world, int stage)
 {
     if (stage < 0)
         return;
-    tutti_lock(board->monitor);
-    board->stage_used[stage] = false;
-    tutti_unlock(board->monitor);
+    enter(world);
+    world->board->stage_used[stage] = false;
+    leave(world);
 }
 
 tutti_status tutti_board_reach(const tutti_call *call, int j, const tutti_where *where, size_t bytes, unsigned char **out, tutti_error *err)
@@ -385,7 +402,7 @@ tutti_status tutti_board_reach(const tutti_call *call, int j, const tutti_where 
     tutti_world *world = call->group->world;
     const int rank = tutti_call_rank(call, j);
     tutti_board_memory *board = world->board->of_rank[rank];
-    const int64_t deadline = tutti_now_ns(world->rt) + WINDOW_WAIT_NS;
+    int64_t deadline = 0;
     uint64_t room;
 
     *out = NULL;
@@ -397,6 +414,7 @@ tutti_status tutti_board_reach(const tutti_call *call, int j, const tutti_where 
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, rank, "rank %d announces a vector in window %u of %d", rank, where->window, TUTTI_WINDOWS);
     /* The peer may be through tutti_world_window while another thread of mine is on its last instructions in there. */
     while (atomic_load_explicit(&world->n_windows, memory_order_acquire) <= where->window) {
+        deadline = deadline == 0 ? tutti_now_ns(world->rt) + WINDOW_WAIT_NS : deadline;
         if (tutti_now_ns(world->rt) > deadline)
             return tutti_fail_rank(err, TUTTI_ERR_STATE, rank, "rank %d uses window %u, which this rank has not made; all ranks must make the "
                                    "same windows in the same order", rank, where->window);

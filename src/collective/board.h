@@ -48,7 +48,7 @@ typedef struct tutti_entry {
 } tutti_entry;
 
 typedef struct tutti_board_memory {         /* one a rank, in its window; only its rank writes, except waiters */
-    _Alignas(64) _Atomic uint32_t version;  /* under board->monitor */
+    _Alignas(64) _Atomic uint32_t version;  /* under board->held */
     _Alignas(64) _Atomic uint32_t waiters;  /* threads of other ranks on their way to await version; too high a count costs time only */
     _Alignas(64) _Atomic uint64_t window_bytes[TUTTI_WINDOWS]; /* sizes of its windows, for checking offsets */
     tutti_entry entries[TUTTI_BOARD_ENTRIES];
@@ -56,19 +56,19 @@ typedef struct tutti_board_memory {         /* one a rank, in its window; only i
     _Alignas(64) _Atomic uint64_t finished[][TUTTI_BOARD_ENTRIES]; /* [owner]: serials of its entries that this rank has finished with */
 } tutti_board_memory;
 
-typedef struct tutti_board_slot {           /* what the owner remembers of an entry; under monitor */
+typedef struct tutti_board_slot {           /* what the owner remembers of an entry; under held */
     uint64_t tag, serial;
     int left;                               /* of `ranks`: those not known to have finished */
     int ranks[TUTTI_BOARD_MEMBERS];
 } tutti_board_slot;
 
 typedef struct tutti_board {
-    tutti_monitor *monitor;                 /* among the threads of this rank */
+    _Alignas(64) _Atomic bool held;         /* the lock among the threads of this rank; see board.c */
     tutti_board_memory **of_rank;
     tutti_board_memory *mine;
     bool crowded;                           /* more ranks than cores: who looks takes the core from whom it waits for; one look, then wait */
     _Atomic uint32_t patience;              /* looks before a wait: doubles when they were enough, halves when they were not */
-    tutti_board_slot slots[TUTTI_BOARD_ENTRIES]; /* this and below under monitor */
+    tutti_board_slot slots[TUTTI_BOARD_ENTRIES]; /* this and below under held */
     uint32_t displaced;                     /* bit k: entry k was not the preferred one, and not all have finished */
     bool stage_used[TUTTI_STAGES];
     uint64_t published;
@@ -77,8 +77,6 @@ typedef struct tutti_board {
 /* Fills a free entry with phase 1 and `where`, or with `bytes` of payload if where is NULL. Blocks while all entries are in use. Silent. */
 tutti_status tutti_board_publish(const tutti_call *call, const tutti_where *where, const void *payload, size_t bytes, tutti_entry **out, tutti_error *err);
 void tutti_board_advance(tutti_entry *mine, uint32_t phase); /* silent */
-/* The first line of the next call's entry is where others have read it last: fetched for writing now, it need not be waited for then. */
-void tutti_board_prepare(const tutti_call *call);
 void tutti_board_tell(const tutti_call *call);               /* after the silent ones, before waiting and before leaving */
 /* This member gives up because of rank `gone`: whoever follows it hears so. It may live on, and its death would never end their waiting. */
 void tutti_board_abandon(const tutti_call *call, tutti_entry *mine, int gone);
@@ -90,8 +88,8 @@ tutti_status tutti_board_find(const tutti_call *call, int j, tutti_entry **out, 
 tutti_status tutti_board_follow(const tutti_call *call, int j, tutti_entry *entry, uint32_t phase, tutti_error *err);
 /* This member has finished with member j's entry. */
 void tutti_board_clear(const tutti_call *call, int j, const tutti_entry *entry);
-int tutti_board_stage_take(tutti_board *board);   /* -1: none is free */
-void tutti_board_stage_give(tutti_board *board, int stage);
+int tutti_board_stage_take(const tutti_world *world);   /* -1: none is free */
+void tutti_board_stage_give(const tutti_world *world, int stage);
 /* Start of [offset, offset + bytes) of member j's window as announced; TUTTI_ERR_CORRUPT when it does not lie inside. */
 tutti_status tutti_board_reach(const tutti_call *call, int j, const tutti_where *where, size_t bytes, unsigned char **out, tutti_error *err);
 #endif

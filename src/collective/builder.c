@@ -47,13 +47,21 @@ static bool skipped(const tutti_builder *b, size_t count)
     return count == 0 && b->n != 0 && b->first[0] == NULL;
 }
 
+void tutti_build_narrow(tutti_builder *b, int p, int i, int base, int stride)
+{
+    b->p = p;
+    b->i = i;
+    b->base = base;
+    b->stride = stride;
+}
+
 void tutti_build_send(tutti_builder *b, int peer, uint32_t round, tutti_ref from, size_t count)
 {
     tutti_step *step;
 
     if (skipped(b, count) || (step = add_step(b, TUTTI_STEP_SEND, count)) == NULL)
         return;
-    step->peer = peer;
+    step->peer = b->base + peer * b->stride;
     step->round = round;
     step->from = from;
     b->s->requests++;
@@ -65,7 +73,7 @@ void tutti_build_recv(tutti_builder *b, int peer, uint32_t round, tutti_ref to, 
 
     if (skipped(b, count) || (step = add_step(b, TUTTI_STEP_RECV, count)) == NULL)
         return;
-    step->peer = peer;
+    step->peer = b->base + peer * b->stride;
     step->round = round;
     step->to = to;
     b->s->requests++;
@@ -211,7 +219,7 @@ static bool take_counts(tutti_builder *b, const tutti_schedule_key *key)
 
 tutti_status tutti_schedule_open(tutti_schedule **out, const tutti_schedule_key *key, tutti_error *err)
 {
-    tutti_builder b = { .p = key->size, .i = key->index, .n = key->count };
+    tutti_builder b = { .p = key->size, .i = key->index, .stride = 1, .n = key->count };
 
     assert(key->size > 0 && key->index >= 0 && key->index < key->size && key->root >= 0 && key->root < key->size);
     assert(tutti_algorithms[key->algorithm].kind == key->kind && tutti_algorithm_serves(key->algorithm, key->size));
@@ -261,4 +269,28 @@ void tutti_build_sum_slices(tutti_builder *b, size_t begin, size_t length, uint3
     tutti_build_wait(b, received, sent);
     tutti_build_sum(b, term, mine, count);
     tutti_build_wait(b, sent, end); /* what I sent is received over now */
+}
+
+void tutti_build_spread_slices(tutti_builder *b, size_t begin, size_t length, uint32_t round)
+{
+    const size_t request = b->s->requests, mine = begin + tutti_slice(length, b->p, b->i), count = tutti_slice_count(length, b->p, b->i);
+
+    for (int k = 1; k < b->p; k++) {
+        const int j = tutti_peer_after(b, k);
+        tutti_build_recv(b, j, round, tutti_at(TUTTI_VECTOR, begin + tutti_slice(length, b->p, j)), tutti_slice_count(length, b->p, j));
+    }
+    for (int k = 1; k < b->p; k++)
+        tutti_build_send(b, tutti_peer_after(b, k), round, tutti_at(TUTTI_VECTOR, mine), count);
+    tutti_build_wait(b, request, b->s->requests);
+}
+
+void tutti_build_exchange(tutti_builder *b, size_t begin, size_t length, uint32_t round)
+{
+    const size_t request = b->s->requests, term = b->s->n_terms;
+
+    tutti_build_slots(b, round, tutti_at(TUTTI_VECTOR, begin), length);
+    for (int k = 1; k < b->p; k++)
+        tutti_build_send(b, tutti_peer_after(b, k), round, tutti_at(TUTTI_VECTOR, begin), length);
+    tutti_build_wait(b, request, b->s->requests);
+    tutti_build_sum(b, term, tutti_at(TUTTI_VECTOR, begin), length);
 }

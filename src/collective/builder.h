@@ -6,7 +6,8 @@
 struct tutti_builder {
     tutti_schedule *s;
     size_t room_steps, room_terms;
-    int p, i;               /* size, index */
+    int p, i;               /* size, index; of the sub-group while the builder is narrowed to one */
+    int base, stride;       /* member k of the sub-group is base + k * stride of the whole */
     size_t n;               /* count */
     size_t *first[2];       /* with counts: first element of each part, and their sum; [1]: of what an all-to-all receives. NULL: equal parts of n */
     bool failed;            /* no memory */
@@ -33,6 +34,9 @@ static inline int tutti_peer_after(const tutti_builder *b, int k)
     return (b->i + k) % b->p;
 }
 
+/* From here on for the sub-group of p members base, base + stride, ..., of which I am the i-th. */
+void tutti_build_narrow(tutti_builder *b, int p, int i, int base, int stride);
+
 /* An empty slice of a vector that is not empty is not sent, unless it is a part that has a count of its own. */
 void tutti_build_send(tutti_builder *b, int peer, uint32_t round, tutti_ref from, size_t count);
 void tutti_build_recv(tutti_builder *b, int peer, uint32_t round, tutti_ref to, size_t count);
@@ -52,6 +56,10 @@ void tutti_build_move(tutti_builder *b, uint32_t round, int chunks, const tutti_
 void tutti_build_slots(tutti_builder *b, uint32_t round, tutti_ref own, size_t count);
 /* Each member's slice of [begin, begin + length) of the vectors to it, and their sum there. All of it is waited for. */
 void tutti_build_sum_slices(tutti_builder *b, size_t begin, size_t length, uint32_t round);
+/* The other half: each member's slice of it to all others. */
+void tutti_build_spread_slices(tutti_builder *b, size_t begin, size_t length, uint32_t round);
+/* Sums [begin, begin + length) of the vectors in one round: all to all. */
+void tutti_build_exchange(tutti_builder *b, size_t begin, size_t length, uint32_t round);
 
 void tutti_build_reduce_flat(tutti_builder *b);      /* parts.c */
 void tutti_build_reduce_tree(tutti_builder *b);
@@ -64,6 +72,9 @@ void tutti_build_scatter_flat(tutti_builder *b);
 void tutti_build_scatter_tree(tutti_builder *b);
 void tutti_build_alltoall_direct(tutti_builder *b);
 void tutti_build_alltoall_pairwise(tutti_builder *b);
+void tutti_build_allreduce_hierarchy(tutti_builder *b); /* hierarchy.c */
+void tutti_build_reduce_scatter_hierarchy(tutti_builder *b);
+void tutti_build_allgather_hierarchy(tutti_builder *b);
 void tutti_build_stragglar(tutti_builder *b);        /* stragglar.c */
 void tutti_build_stragglar_greedy(tutti_builder *b);
 #endif

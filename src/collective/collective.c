@@ -4,34 +4,16 @@
 #include <stdio.h>
 #include <string.h>
 
-int tutti_call_rank(const tutti_call *call, int index)
-{
-    return call->group->ranks != NULL ? call->group->ranks[index] : index;
-}
-
-#define OWN_COUNTS (UINT32_C(1) << 23) /* parts have counts of their own */
-
-/* kind + 1, so that no collective's word is 0. */
-uint32_t tutti_call_what(const tutti_call *call)
-{
-    return ((uint32_t)call->kind + 1) << 24 | (call->counts != NULL ? OWN_COUNTS : 0) | (uint32_t)call->op << 16 | (uint32_t)call->dtype << 8 | (uint32_t)call->algorithm;
-}
-
-int64_t tutti_call_shape(const tutti_call *call)
-{
-    return (int64_t)call->group->size << 32 | call->root;
-}
-
 /* "all-reduce (sum, 'direct') of 1000 F32 over 4 members". Words come from a peer: nothing is trusted. */
 static void describe(uint32_t what, uint64_t count, int64_t shape, char *out, size_t bytes)
 {
     static const char *const ops[] = { "sum", "mean", "max", "min", "weighted sum" };
     const uint32_t kind = what >> 24, op = what >> 16 & 127, dtype = what >> 8 & 255, algorithm = what & 255;
     const unsigned size = (unsigned)(shape >> 32 & 0xffffffff), root = (unsigned)(shape & 0xffffffff);
-    const char *algorithm_name = "unknown", *each = what & OWN_COUNTS ? " in all" : " a member";
+    const char *algorithm_name = "unknown", *each = what & TUTTI_OWN_COUNTS ? " in all" : " a member";
     bool straggler = false;
 
-    if (kind == 0 || kind > TUTTI_COLLECTIVES || op >= TUTTI_LENGTH(ops) || dtype > TUTTI_F64) {
+    if (kind == 0 || kind > TUTTI_COLLECTIVES || op >= TUTTI_LENGTH(ops) || dtype > TUTTI_I8) {
         snprintf(out, bytes, "something unknown (%08x)", what);
         return;
     }
@@ -51,7 +33,7 @@ static void describe(uint32_t what, uint64_t count, int64_t shape, char *out, si
     else if (kind - 1 == TUTTI_GATHER || kind - 1 == TUTTI_SCATTER)
         snprintf(out, bytes, "%s ('%s') of %llu %s%s, root %u, over %u members", tutti_collective_name((tutti_collective)(kind - 1)), algorithm_name,
                  (unsigned long long)count, tutti_dtype_name((tutti_dtype)dtype), each, root, size);
-    else if (kind - 1 == TUTTI_ALLTOALL && (what & OWN_COUNTS) != 0)
+    else if (kind - 1 == TUTTI_ALLTOALL && (what & TUTTI_OWN_COUNTS) != 0)
         snprintf(out, bytes, "all-to-all ('%s') of %s by counts over %u members", algorithm_name, tutti_dtype_name((tutti_dtype)dtype), size);
     else if (kind - 1 == TUTTI_ALLGATHER || kind - 1 == TUTTI_ALLTOALL)
         snprintf(out, bytes, "%s of %llu %s%s over %u members", tutti_collective_name((tutti_collective)(kind - 1)), (unsigned long long)count,
@@ -84,25 +66,36 @@ void tutti_call_account(const tutti_call *call, const tutti_schedule *s)
             tutti_world_account(call->group->world, tutti_call_rank(call, s->steps[k].peer), s->steps[k].count * call->element, 1);
 }
 
-/* What the group asks for; else what the world's table says; else by kind, size and count. */
+/* Asked for by name: on several hosts the group has to be laid out for it. */
+static tutti_status fits(const tutti_call *call, tutti_error *err)
+{
+    if ((tutti_algorithms[call->algorithm].traits & TUTTI_HOSTS) != 0 && call->group->world->host != NULL && call->local == 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s '%s' needs the same power of two of members on each of several hosts, those of one host next to each other, and the %d members "
+                          "are not so; leave the algorithm to be chosen", tutti_collective_name(call->kind), tutti_algorithms[call->algorithm].name, call->group->size);
+    return tutti_algorithm_fits(call->algorithm, call->dtype, err);
+}
+
+/* What the group asks for; else what the world's table says; else by hosts, kind, size and count. */
 static tutti_status choose(tutti_call *call, tutti_error *err)
 {
     const int size = call->group->size;
     const size_t count = call->counts != NULL ? call->count / (size_t)size : call->count; /* of a part, where parts differ: on average */
-    int straggler;
+    int straggler = -1;
 
-    TUTTI_TRY(tutti_algorithm_wished(call->group->algorithm, call->kind, size, &call->algorithm, &straggler, err));
-    if (call->algorithm >= 0) {
-        TUTTI_TRY(tutti_algorithm_fits(call->algorithm, call->dtype, err));
-    } else {
-        call->algorithm = tutti_table_choose(call->group->world, call->kind, size, count * call->element, call->dtype);
-        if (call->algorithm < 0)
-            call->algorithm = tutti_algorithm_choose(call->kind, size, count);
-        if (tutti_algorithm_fits(call->algorithm, call->dtype, NULL) != TUTTI_OK)
-            call->algorithm = tutti_algorithm_find(call->kind, "direct");
-    }
+    call->algorithm = -1;
+    call->local = call->group->world->host != NULL ? tutti_group_local(call->group) : 0;
+    if (call->group->algorithm != NULL)
+        TUTTI_TRY(tutti_algorithm_wished(call->group->algorithm, call->kind, size, &call->algorithm, &straggler, err));
     if (straggler >= 0)
         call->root = straggler;
+    if (call->algorithm >= 0)
+        return fits(call, err);
+    if (call->group->world->table != NULL)
+        call->algorithm = tutti_table_choose(call->group->world, call->kind, size, count * call->element, call->dtype);
+    if (call->algorithm < 0)
+        call->algorithm = tutti_algorithm_choose(call->kind, size, call->local, count);
+    if (tutti_reduce_narrow(call->dtype) && tutti_algorithm_fits(call->algorithm, call->dtype, NULL) != TUTTI_OK)
+        call->algorithm = tutti_algorithm_find(call->kind, "direct");
     return TUTTI_OK;
 }
 
@@ -152,7 +145,8 @@ static tutti_status collective(tutti_group *g, tutti_call *call, tutti_error *er
         bool handled;
         return tutti_window_run(call, NULL, &handled, err);
     }
-    const tutti_schedule_key key = { call->kind, call->algorithm, g->size, g->index, call->root, call->count, call->counts };
+    const tutti_schedule_key key = { call->kind, call->algorithm, g->size, g->index, call->root, call->count, call->counts,
+                                     (tutti_algorithms[call->algorithm].traits & TUTTI_HOSTS) != 0 ? call->local : 0 };
     TUTTI_TRY(tutti_schedule_borrow(g->world, &key, &s, err));
     status = perform(call, s, err);
     tutti_schedule_return(g->world, s);
@@ -163,7 +157,7 @@ static tutti_status check_member(const tutti_group *g, tutti_collective kind, tu
 {
     if (g->size >= 1 && g->index >= 0 && g->index < g->size)
         return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "rank %d calls a %s of a group of %d that it is not a member of", g->world->rank,
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "rank %d calls %s of a group of %d that it is not a member of", g->world->rank,
                       tutti_collective_name(kind), g->size);
 }
 

@@ -57,6 +57,7 @@ struct tutti_world {
     _Atomic uint32_t n_windows;   /* release: publishes windows[n]; pairs with the acquire in tutti_windows_find */
     struct tutti_table *table;    /* NULL: none. Changes only while no collective runs */
     uint32_t tables;              /* loads so far */
+    int *host;                    /* of each rank; NULL: all on one */
     struct tutti_board *board;    /* NULL: the transport has no windows, or one rank only */
 };
 
@@ -69,6 +70,10 @@ void tutti_world_account(tutti_world *world, int to, uint64_t bytes, uint64_t me
 /* The window that holds [x, x + bytes) of mine whole; -1. */
 int tutti_windows_find(const tutti_world *world, const void *x, size_t bytes, uint64_t *offset);
 
+/* ---- group.c ---- */
+/* Members a host, if the group is that many of one host, as many of the next, ..., and a power of two; all of it on one host: 0, as of any other layout. */
+int tutti_group_local(const tutti_group *g);
+
 /* ---- message.c ---- */
 /* Sentence of a finished request that failed; its status. */
 tutti_status tutti_request_failed(tutti_world *world, const tutti_request *r, const char *doing, tutti_error *err);
@@ -80,6 +85,8 @@ bool tutti_reduce_narrow(tutti_dtype dtype);
 /* y = tree over x[0..p) by op (SUM, MAX, MIN; MEAN: as SUM; of BF16 and F16: over terms times 1/p). scale: each value times scale[r] first, rounded (F32, F64; NULL: none).
    y may be one of x. Maximum and minimum: a NaN wins (the one of the lower index); of equal values (the zeros) the lower index's. */
 void tutti_reduce_tree(tutti_device *d, tutti_dtype dtype, int op, size_t n, int p, const void *const *x, const double *scale, void *y);
+/* The same into each of x[0..p), at most TUTTI_BOARD_MEMBERS; they lie apart. x[first], the nearest, is written first where it is not all in one go. */
+void tutti_reduce_tree_all(tutti_device *d, tutti_dtype dtype, int op, size_t n, int p, void *const *x, const double *scale, int first);
 /* x *= a, rounded once; F32 (a is exactly a float), F64. */
 void tutti_reduce_scale(tutti_device *d, tutti_dtype dtype, size_t n, double a, void *x);
 void tutti_reduce_copy(const void *from, void *to, size_t bytes); /* equal addresses and no bytes at all: nothing */
@@ -117,13 +124,25 @@ typedef struct tutti_call {
     double weight;                /* my values times this before the tree; 1: none */
     unsigned char *vector, *part; /* as in schedule.h */
     int algorithm;                /* row */
+    int local;                    /* as in tutti_schedule_key */
     uint64_t tag;                 /* of this collective: context and sequence */
     uint32_t turn;                /* grows by one from call to call of a group: where on the board */
 } tutti_call;
-int tutti_call_rank(const tutti_call *call, int index);
-/* What members compare, packed: kind, op, dtype, algorithm; and size with root. */
-uint32_t tutti_call_what(const tutti_call *call);
-int64_t tutti_call_shape(const tutti_call *call);
+static inline int tutti_call_rank(const tutti_call *call, int index)
+{
+    return call->group->ranks != NULL ? call->group->ranks[index] : index;
+}
+/* What members compare, packed: kind + 1 (no collective's word is 0), op, dtype, algorithm; and size with root. */
+#define TUTTI_OWN_COUNTS (UINT32_C(1) << 23) /* parts have counts of their own */
+static inline uint32_t tutti_call_what(const tutti_call *call)
+{
+    return ((uint32_t)call->kind + 1) << 24 | (call->counts != NULL ? TUTTI_OWN_COUNTS : 0) | (uint32_t)call->op << 16 | (uint32_t)call->dtype << 8 |
+           (uint32_t)call->algorithm;
+}
+static inline int64_t tutti_call_shape(const tutti_call *call)
+{
+    return (int64_t)call->group->size << 32 | call->root;
+}
 /* TUTTI_OK if rank `from` passed the same; else the sentence with both. */
 tutti_status tutti_call_compare(const tutti_call *call, int from, uint32_t what, uint64_t count, int64_t shape, tutti_error *err);
 void tutti_call_account(const tutti_call *call, const tutti_schedule *s); /* all its sends */

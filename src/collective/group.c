@@ -16,6 +16,25 @@ tutti_group tutti_group_of(tutti_world *world, const int *ranks, int n, uint64_t
     return g;
 }
 
+int tutti_group_local(const tutti_group *g)
+{
+    const int *const host = g->world->host;
+    int q = 0;
+
+    if (host == NULL)
+        return 0;
+#define HOST(k) host[g->ranks != NULL ? g->ranks[k] : (k)]
+    while (q < g->size && HOST(q) == HOST(0))
+        q++;
+    if (q == g->size || (q & (q - 1)) != 0 || g->size % q != 0)
+        return 0;
+    for (int k = q; k < g->size; k++)
+        if ((k % q == 0) == (HOST(k) == HOST(k - 1)))
+            return 0;
+#undef HOST
+    return q;
+}
+
 tutti_group tutti_group_workers(tutti_world *world, uint64_t context)
 {
     return tutti_group_of(world, NULL, 0, context);

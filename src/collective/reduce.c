@@ -12,6 +12,7 @@
 
 #define TILE 128 /* elements: TILE x LEVELS x 8 bytes of stack */
 #define LEVELS 14
+#define ALL_BYTES ((size_t)8 << 10) /* of each of the p vectors; up to 64 of them in a second-level cache */
 
 /* Integer sums wrap; done unsigned, because signed overflow is undefined. */
 #define MERGE(name, type, is_nan, sum)                                              \
@@ -32,12 +33,14 @@
 #define SUM_REAL(a, b) ((a) + (b))
 #define SUM_I32(a, b) ((int32_t)((uint32_t)(a) + (uint32_t)(b)))
 #define SUM_U8(a, b) ((uint8_t)((a) + (b)))
+#define SUM_I8(a, b) ((int8_t)(uint8_t)((a) + (b)))
 #define SUM_I64(a, b) ((int64_t)((uint64_t)(a) + (uint64_t)(b)))
 MERGE(f32, float, IS_NAN, SUM_REAL)
 MERGE(f64, double, IS_NAN, SUM_REAL)
 MERGE(i32, int32_t, NEVER, SUM_I32)
 MERGE(i64, int64_t, NEVER, SUM_I64)
 MERGE(u8, uint8_t, NEVER, SUM_U8)
+MERGE(i8, int8_t, NEVER, SUM_I8)
 
 static void merge(tutti_dtype dtype, int op, size_t n, const void *a, const void *b, void *y)
 {
@@ -49,6 +52,8 @@ static void merge(tutti_dtype dtype, int op, size_t n, const void *a, const void
         merge_i32(op, n, a, b, y);
     else if (dtype == TUTTI_U8)
         merge_u8(op, n, a, b, y);
+    else if (dtype == TUTTI_I8)
+        merge_i8(op, n, a, b, y);
     else
         merge_i64(op, n, a, b, y);
 }
@@ -129,6 +134,30 @@ void tutti_reduce_tree(tutti_device *d, tutti_dtype dtype, int op, size_t n, int
             tree_tile_narrow(d, dtype, op, count, p, x, first * size, (unsigned char *)y + first * size);
         else
             tree_tile(dtype, op, count, p, x, first * size, scale, (unsigned char *)y + first * size);
+    }
+}
+
+void tutti_reduce_tree_all(tutti_device *d, tutti_dtype dtype, int op, size_t n, int p, void *const *x, const double *scale, int first)
+{
+    const size_t tile = ALL_BYTES / tutti_dtype_bytes(dtype);
+    const void *terms[TUTTI_BOARD_MEMBERS];
+    float factors[TUTTI_BOARD_MEMBERS];
+
+    assert(p > 0 && p <= TUTTI_BOARD_MEMBERS);
+    if (dtype == TUTTI_F32 && op != TUTTI_MAX && op != TUTTI_MIN) {
+        for (int r = 0; r < p && scale != NULL; r++)
+            factors[r] = (float)scale[r];
+        tutti_tree_sum_all(d, n, p, (float *const *)x, scale == NULL ? NULL : factors);
+        return;
+    }
+    for (size_t done = 0, count; done < n; done += count) {
+        const size_t at = done * tutti_dtype_bytes(dtype);
+        count = n - done < tile ? n - done : tile;
+        for (int r = 0; r < p; r++)
+            terms[r] = (const unsigned char *)x[r] + at;
+        tutti_reduce_tree(d, dtype, op, count, p, terms, scale, (unsigned char *)x[first] + at);
+        for (int r = 0; r < p; r++)
+            tutti_reduce_copy((unsigned char *)x[first] + at, (unsigned char *)x[r] + at, count * tutti_dtype_bytes(dtype));
     }
 }
 

@@ -83,13 +83,7 @@ static void allreduce_doubling(tutti_builder *b)
 
 static void allreduce_exchange(tutti_builder *b)
 {
-    const size_t request = b->s->requests, term = b->s->n_terms;
-
-    tutti_build_slots(b, 0, tutti_at(TUTTI_VECTOR, 0), b->n);
-    for (int k = 1; k < b->p; k++)
-        tutti_build_send(b, tutti_peer_after(b, k), 0, tutti_at(TUTTI_VECTOR, 0), b->n);
-    tutti_build_wait(b, request, b->s->requests);
-    tutti_build_sum(b, term, tutti_at(TUTTI_VECTOR, 0), b->n);
+    tutti_build_exchange(b, 0, b->n, 0);
 }
 
 static void allreduce_direct(tutti_builder *b)
@@ -99,18 +93,8 @@ static void allreduce_direct(tutti_builder *b)
 
     do {
         const size_t length = b->n - begin < TUTTI_SEGMENT ? b->n - begin : TUTTI_SEGMENT;
-        const size_t mine = begin + tutti_slice(length, b->p, b->i), count = tutti_slice_count(length, b->p, b->i);
-        size_t again;
-
         tutti_build_sum_slices(b, begin, length, round);
-        again = b->s->requests;
-        for (int k = 1; k < b->p; k++) {
-            const int j = tutti_peer_after(b, k);
-            tutti_build_recv(b, j, round + 1, tutti_at(TUTTI_VECTOR, begin + tutti_slice(length, b->p, j)), tutti_slice_count(length, b->p, j));
-        }
-        for (int k = 1; k < b->p; k++)
-            tutti_build_send(b, tutti_peer_after(b, k), round + 1, tutti_at(TUTTI_VECTOR, mine), count);
-        tutti_build_wait(b, again, b->s->requests);
+        tutti_build_spread_slices(b, begin, length, round + 1);
         begin += length;
         round += 2;
     } while (begin < b->n);
@@ -227,36 +211,51 @@ static void barrier_exchange(tutti_builder *b)
     allreduce_exchange(b);
 }
 
+/* Rows, for the rule below; names are for people. */
+enum {
+    ALLREDUCE_EXCHANGE, ALLREDUCE_DOUBLING, ALLREDUCE_TREE, ALLREDUCE_DIRECT, ALLREDUCE_HALVING, ALLREDUCE_HIERARCHY, ALLREDUCE_RING, ALLREDUCE_STRAGGLAR,
+    ALLREDUCE_STRAGGLAR_GREEDY, REDUCE_SCATTER_DIRECT, REDUCE_SCATTER_HIERARCHY, ALLGATHER_DIRECT, ALLGATHER_HIERARCHY, BROADCAST_FLAT, BROADCAST_TREE, BROADCAST_SCATTER, BARRIER_EXCHANGE,
+    BARRIER_DISSEMINATION, REDUCE_FLAT, REDUCE_TREE, REDUCE_DIRECT, GATHER_FLAT, GATHER_TREE, SCATTER_FLAT, SCATTER_TREE, ALLTOALL_DIRECT,
+    ALLTOALL_PAIRWISE,
+    ROWS
+};
+
 const tutti_algorithm tutti_algorithms[] = {
-    { TUTTI_ALLREDUCE, "exchange", "all inputs to all, who sum themselves: one round, n (p-1) a member; few members, small vectors", allreduce_exchange },
-    { TUTTI_ALLREDUCE, "doubling", "recursive doubling: ceil(lg p) rounds, about n lg p a member; many members, small vectors", allreduce_doubling, TUTTI_PARTIAL_SUMS },
-    { TUTTI_ALLREDUCE, "tree", "binomial reduction and broadcast: 2 ceil(lg p) rounds, 2n (p-1) in all; many members, medium vectors", allreduce_tree, TUTTI_PARTIAL_SUMS },
-    { TUTTI_ALLREDUCE, "direct", "reduce-scatter to the owners of slices, all-gather: 2n (p-1)/p a member; all else", allreduce_direct },
-    { TUTTI_ALLREDUCE, "halving", "recursive halving, nearest partner first, and doubling: 2 lg p rounds, 2n (p-1)/p a member; p a power of two, more than 64",
+    [ALLREDUCE_EXCHANGE] = { TUTTI_ALLREDUCE, "exchange", "all inputs to all, who sum themselves: one round, n (p-1) a member; few members, small vectors", allreduce_exchange, TUTTI_WINDOWED | TUTTI_ALL_TO_EACH },
+    [ALLREDUCE_DOUBLING] = { TUTTI_ALLREDUCE, "doubling", "recursive doubling: ceil(lg p) rounds, about n lg p a member; many members, small vectors", allreduce_doubling, TUTTI_PARTIAL_SUMS },
+    [ALLREDUCE_TREE] = { TUTTI_ALLREDUCE, "tree", "binomial reduction and broadcast: 2 ceil(lg p) rounds, 2n (p-1) in all; many members, medium vectors", allreduce_tree, TUTTI_PARTIAL_SUMS },
+    [ALLREDUCE_DIRECT] = { TUTTI_ALLREDUCE, "direct", "reduce-scatter to the owners of slices, all-gather: 2n (p-1)/p a member; all else", allreduce_direct, TUTTI_WINDOWED },
+    [ALLREDUCE_HALVING] = { TUTTI_ALLREDUCE, "halving", "recursive halving, nearest partner first, and doubling: 2 lg p rounds, 2n (p-1)/p a member; p a power of two, more than 64",
       allreduce_halving, TUTTI_POWER_OF_TWO | TUTTI_PARTIAL_SUMS },
-    { TUTTI_ALLREDUCE, "ring", "round the members twice: 2 (p-1) rounds, 2n (p-1)/p a member; on request", allreduce_ring, TUTTI_ANY_ORDER | TUTTI_PARTIAL_SUMS },
-    { TUTTI_ALLREDUCE, "stragglar", "the others add first, then one late member joins: p - 2 + lg p rounds of n/(p-1) once it is there; the exact schedule "
+    [ALLREDUCE_HIERARCHY] = { TUTTI_ALLREDUCE, "hierarchy", "inside each host, between hosts slice by slice, inside again: 2n/q (P-1)/P a member between P hosts of q; "
+      "several hosts that are alike", tutti_build_allreduce_hierarchy, TUTTI_HOSTS | TUTTI_PARTIAL_SUMS },
+    [ALLREDUCE_RING] = { TUTTI_ALLREDUCE, "ring", "round the members twice: 2 (p-1) rounds, 2n (p-1)/p a member; on request", allreduce_ring, TUTTI_ANY_ORDER | TUTTI_PARTIAL_SUMS },
+    [ALLREDUCE_STRAGGLAR] = { TUTTI_ALLREDUCE, "stragglar", "the others add first, then one late member joins: p - 2 + lg p rounds of n/(p-1) once it is there; the exact schedule "
       "for powers of two, else the greedy one; on request", tutti_build_stragglar, TUTTI_ANY_ORDER | TUTTI_SINGLES_OUT | TUTTI_PARTIAL_SUMS },
-    { TUTTI_ALLREDUCE, "stragglar-greedy", "stragglar by the greedy schedule always; on request", tutti_build_stragglar_greedy,
+    [ALLREDUCE_STRAGGLAR_GREEDY] = { TUTTI_ALLREDUCE, "stragglar-greedy", "stragglar by the greedy schedule always; on request", tutti_build_stragglar_greedy,
       TUTTI_ANY_ORDER | TUTTI_SINGLES_OUT | TUTTI_PARTIAL_SUMS },
-    { TUTTI_REDUCE_SCATTER, "direct", "each part from all to its owner: n (p-1)/p a member", tutti_build_reduce_scatter_direct },
-    { TUTTI_ALLGATHER, "direct", "each part from its owner to all", tutti_build_allgather_direct },
-    { TUTTI_BROADCAST, "flat", "root to each: one round; few members, small vectors", broadcast_flat },
-    { TUTTI_BROADCAST, "tree", "binomial: ceil(lg p) rounds; many members, small vectors", broadcast_tree },
-    { TUTTI_BROADCAST, "scatter", "slices to their owners, all-gather: about 2n from the root; large vectors", broadcast_scatter },
-    { TUTTI_BARRIER, "exchange", "a word from each to each: one round; few members", barrier_exchange },
-    { TUTTI_BARRIER, "dissemination", "ceil(lg p) rounds; many members", barrier_dissemination },
-    { TUTTI_REDUCE, "flat", "all inputs to the root, which sums: one round, n (p-1) into the root; few members, small vectors", tutti_build_reduce_flat },
-    { TUTTI_REDUCE, "tree", "binomial, a block with the root in it at the root: ceil(lg p) rounds, n (p-1) in all; many members, small vectors",
+    [REDUCE_SCATTER_DIRECT] = { TUTTI_REDUCE_SCATTER, "direct", "each part from all to its owner: n (p-1)/p a member", tutti_build_reduce_scatter_direct, TUTTI_WINDOWED },
+    [REDUCE_SCATTER_HIERARCHY] = { TUTTI_REDUCE_SCATTER, "hierarchy", "a host's members sum for each part first, so that it leaves the host once; several hosts that are alike",
+      tutti_build_reduce_scatter_hierarchy, TUTTI_HOSTS | TUTTI_PARTIAL_SUMS },
+    [ALLGATHER_DIRECT] = { TUTTI_ALLGATHER, "direct", "each part from its owner to all", tutti_build_allgather_direct, TUTTI_WINDOWED },
+    [ALLGATHER_HIERARCHY] = { TUTTI_ALLGATHER, "hierarchy", "each part to one member of each host, which passes it on; several hosts that are alike",
+      tutti_build_allgather_hierarchy, TUTTI_HOSTS },
+    [BROADCAST_FLAT] = { TUTTI_BROADCAST, "flat", "root to each: one round; few members, small vectors", broadcast_flat, TUTTI_WINDOWED },
+    [BROADCAST_TREE] = { TUTTI_BROADCAST, "tree", "binomial: ceil(lg p) rounds; many members, small vectors", broadcast_tree },
+    [BROADCAST_SCATTER] = { TUTTI_BROADCAST, "scatter", "slices to their owners, all-gather: about 2n from the root; large vectors", broadcast_scatter, TUTTI_WINDOWED },
+    [BARRIER_EXCHANGE] = { TUTTI_BARRIER, "exchange", "a word from each to each: one round; few members", barrier_exchange, TUTTI_WINDOWED | TUTTI_ALL_TO_EACH },
+    [BARRIER_DISSEMINATION] = { TUTTI_BARRIER, "dissemination", "ceil(lg p) rounds; many members", barrier_dissemination },
+    [REDUCE_FLAT] = { TUTTI_REDUCE, "flat", "all inputs to the root, which sums: one round, n (p-1) into the root; few members, small vectors", tutti_build_reduce_flat },
+    [REDUCE_TREE] = { TUTTI_REDUCE, "tree", "binomial, a block with the root in it at the root: ceil(lg p) rounds, n (p-1) in all; many members, small vectors",
       tutti_build_reduce_tree, TUTTI_PARTIAL_SUMS },
-    { TUTTI_REDUCE, "direct", "reduce-scatter to the owners of slices, which send to the root: 2n (p-1)/p into the root; large vectors", tutti_build_reduce_direct },
-    { TUTTI_GATHER, "flat", "each part from its owner to the root", tutti_build_gather_flat },
-    { TUTTI_GATHER, "tree", "binomial: ceil(lg p) messages into the root; many members, small parts", tutti_build_gather_tree },
-    { TUTTI_SCATTER, "flat", "each part from the root to its owner", tutti_build_scatter_flat },
-    { TUTTI_SCATTER, "tree", "binomial: ceil(lg p) messages out of the root; many members, small parts", tutti_build_scatter_tree },
-    { TUTTI_ALLTOALL, "direct", "each part to its member, all at once; up to 64 members", tutti_build_alltoall_direct },
-    { TUTTI_ALLTOALL, "pairwise", "p - 1 rounds of one message out and one in; many members", tutti_build_alltoall_pairwise },
-    { TUTTI_BARRIER, NULL, NULL, NULL },
+    [REDUCE_DIRECT] = { TUTTI_REDUCE, "direct", "reduce-scatter to the owners of slices, which send to the root: 2n (p-1)/p into the root; large vectors", tutti_build_reduce_direct },
+    [GATHER_FLAT] = { TUTTI_GATHER, "flat", "each part from its owner to the root", tutti_build_gather_flat },
+    [GATHER_TREE] = { TUTTI_GATHER, "tree", "binomial: ceil(lg p) messages into the root; many members, small parts", tutti_build_gather_tree },
+    [SCATTER_FLAT] = { TUTTI_SCATTER, "flat", "each part from the root to its owner", tutti_build_scatter_flat },
+    [SCATTER_TREE] = { TUTTI_SCATTER, "tree", "binomial: ceil(lg p) messages out of the root; many members, small parts", tutti_build_scatter_tree },
+    [ALLTOALL_DIRECT] = { TUTTI_ALLTOALL, "direct", "each part to its member, all at once; up to 64 members", tutti_build_alltoall_direct },
+    [ALLTOALL_PAIRWISE] = { TUTTI_ALLTOALL, "pairwise", "p - 1 rounds of one message out and one in; many members", tutti_build_alltoall_pairwise },
+    [ROWS] = { TUTTI_BARRIER, NULL, NULL, NULL },
 };
 
 const char *tutti_collective_name(tutti_collective kind)
@@ -300,41 +299,43 @@ bool tutti_algorithm_serves(int row, int size)
 }
 
 /* Up to 16 members a round of p - 1 small messages costs less than lg p rounds one after the other; up to 64 members the p - 1 slices
-   of a vector are worth a message each, beyond that from 1024 elements a slice. More than 64 that are a power of two halve and double: the same bytes in lg p messages. */
-int tutti_algorithm_choose(tutti_collective kind, int size, size_t count)
+   of a vector are worth a message each, beyond that from 1024 elements a slice. More than 64 that are a power of two halve and double: the same bytes in lg p messages.
+   On several hosts what is more than a small message crosses between them once: the two more rounds inside a host cost less than what they save. */
+int tutti_algorithm_choose(tutti_collective kind, int size, int local, size_t count)
 {
     const bool few = size <= 16, small = count <= 1024;
     const bool sliced = size <= 64 || count / (size_t)size >= 1024;
-    const char *name = "direct";
+    const bool hosts = local > 1 && count > 256;
 
     switch (kind) {
     case TUTTI_ALLREDUCE:
+        if (hosts)
+            return ALLREDUCE_HIERARCHY;
         if (small)
-            name = few ? "exchange" : "doubling";
-        else if (size > 64 && (size & (size - 1)) == 0)
-            name = "halving";
-        else
-            name = sliced ? "direct" : "tree";
-        break;
-    case TUTTI_BROADCAST:
-        name = small ? (few ? "flat" : "tree") : sliced ? "scatter" : "tree";
-        break;
-    case TUTTI_BARRIER:
-        name = few ? "exchange" : "dissemination";
-        break;
-    case TUTTI_REDUCE:
-        name = small ? (few ? "flat" : "tree") : sliced ? "direct" : "tree";
-        break;
-    case TUTTI_GATHER:
-    case TUTTI_SCATTER:
-        name = few || !small ? "flat" : "tree";
-        break;
-    case TUTTI_ALLTOALL:
-        name = size <= 64 ? "direct" : "pairwise";
-        break;
+            return few ? ALLREDUCE_EXCHANGE : ALLREDUCE_DOUBLING;
+        if (size > 64 && (size & (size - 1)) == 0)
+            return ALLREDUCE_HALVING;
+        return sliced ? ALLREDUCE_DIRECT : ALLREDUCE_TREE;
     case TUTTI_REDUCE_SCATTER:
+        return hosts ? REDUCE_SCATTER_HIERARCHY : REDUCE_SCATTER_DIRECT;
     case TUTTI_ALLGATHER:
-        break;
+        return hosts ? ALLGATHER_HIERARCHY : ALLGATHER_DIRECT;
+    case TUTTI_BROADCAST:
+        if (small)
+            return few ? BROADCAST_FLAT : BROADCAST_TREE;
+        return sliced ? BROADCAST_SCATTER : BROADCAST_TREE;
+    case TUTTI_BARRIER:
+        return few ? BARRIER_EXCHANGE : BARRIER_DISSEMINATION;
+    case TUTTI_REDUCE:
+        if (small)
+            return few ? REDUCE_FLAT : REDUCE_TREE;
+        return sliced ? REDUCE_DIRECT : REDUCE_TREE;
+    case TUTTI_GATHER:
+        return few || !small ? GATHER_FLAT : GATHER_TREE;
+    case TUTTI_SCATTER:
+        return few || !small ? SCATTER_FLAT : SCATTER_TREE;
+    case TUTTI_ALLTOALL:
+        return size <= 64 ? ALLTOALL_DIRECT : ALLTOALL_PAIRWISE;
     }
-    return tutti_algorithm_find(kind, name);
+    return -1;
 }

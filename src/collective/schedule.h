@@ -55,6 +55,7 @@ typedef struct tutti_schedule_key {
     int root;               /* the member that kind or algorithm singles out: the root, the straggler; else 0 */
     size_t count;
     const size_t *counts;   /* NULL: equal parts. Borrowed; in a schedule's own key it is the schedule's copy */
+    int local;              /* members a host, a power of two: as many of one host, as many of the next, ... 0: one host, or hosts that are not alike */
 } tutti_schedule_key;
 
 typedef struct tutti_schedule {
@@ -74,7 +75,10 @@ enum {
     TUTTI_ANY_ORDER = 1,    /* sums of an order of its own, the same on all members; only on request: order=any */
     TUTTI_POWER_OF_TWO = 2, /* serves such groups only */
     TUTTI_SINGLES_OUT = 4,  /* has a straggler */
-    TUTTI_PARTIAL_SUMS = 8  /* sends sums of some members: not for types whose sums are rounded once at the end (16 bits) */
+    TUTTI_PARTIAL_SUMS = 8, /* sends sums of some members: not for types whose sums are rounded once at the end (16 bits) */
+    TUTTI_WINDOWED = 16,    /* window.c does it through shared memory where it can */
+    TUTTI_ALL_TO_EACH = 32, /* a member sends its whole input to each other once, and nothing else: to be counted without the list */
+    TUTTI_HOSTS = 64        /* looks at hosts; on one it is "direct" by another name */
 };
 typedef struct tutti_builder tutti_builder;
 typedef struct tutti_algorithm {
@@ -90,8 +94,8 @@ const char *tutti_collective_name(tutti_collective kind); /* "all-reduce" */
 /* Row of a name for a kind, or -1. */
 int tutti_algorithm_find(tutti_collective kind, const char *name);
 bool tutti_algorithm_serves(int row, int size);
-/* Row for NULL: a function of kind, size and count only, so that every member, run and transport decides alike. */
-int tutti_algorithm_choose(tutti_collective kind, int size, size_t count);
+/* Row for NULL: a function of kind, size, members a host (0: one host, or hosts not alike) and count only, so that every member decides alike. */
+int tutti_algorithm_choose(tutti_collective kind, int size, int local, size_t count);
 
 /* Writes the list of one member; allocates. */
 tutti_status tutti_schedule_open(tutti_schedule **out, const tutti_schedule_key *key, tutti_error *err);

@@ -243,7 +243,7 @@ tutti_status tutti_collective_table_text(tutti_world *world, const char *name, c
     return agree(world, t, name, status, err);
 }
 
-static tutti_status read_file(tutti_world *world, const char *path, char **text, size_t *bytes, tutti_error *err)
+static tutti_status read_file(tutti_runtime *rt, const char *path, char **text, size_t *bytes, tutti_error *err)
 {
     tutti_file *f;
     uint64_t size;
@@ -251,7 +251,7 @@ static tutti_status read_file(tutti_world *world, const char *path, char **text,
 
     *text = NULL;
     *bytes = 0;
-    TUTTI_TRY(tutti_file_open(&f, world->rt, path, TUTTI_FILE_READ, err));
+    TUTTI_TRY(tutti_file_open(&f, rt, path, TUTTI_FILE_READ, err));
     size = tutti_file_bytes(f);
     if (size > TABLE_BYTES_MOST)
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s' has %llu bytes; a table of collectives has at most %llu, so this is another file", path, (unsigned long long)size,
@@ -265,15 +265,32 @@ static tutti_status read_file(tutti_world *world, const char *path, char **text,
     return status;
 }
 
-tutti_status tutti_collective_table_load(tutti_world *world, const char *path, tutti_error *err)
+static tutti_status table_of_file(tutti_runtime *rt, const char *path, tutti_table **t, tutti_error *err)
 {
-    tutti_table *t = NULL;
     char *text;
     size_t bytes;
-    tutti_status status = read_file(world, path, &text, &bytes, err);
+    tutti_status status = read_file(rt, path, &text, &bytes, err);
 
+    *t = NULL;
     if (status == TUTTI_OK)
-        status = table_read(&t, path, text, bytes, err);
+        status = table_read(t, path, text, bytes, err);
     tutti_free(text);
+    return status;
+}
+
+tutti_status tutti_collective_table_load(tutti_world *world, const char *path, tutti_error *err)
+{
+    tutti_table *t;
+    const tutti_status status = table_of_file(world->rt, path, &t, err);
+
     return agree(world, t, path, status, err);
+}
+
+tutti_status tutti_collective_table_check(tutti_runtime *rt, const char *path, tutti_error *err)
+{
+    tutti_table *t;
+    const tutti_status status = table_of_file(rt, path, &t, err);
+
+    table_free(t);
+    return status;
 }

@@ -5,28 +5,28 @@
    Small (at most 1024 elements): each member's input travels in its entry of the board and everybody computes alone: one
    synchronisation. Bound: the latency of a line from each member to each other (up to 24 bytes), then of n bytes more in a row.
 
-   Large all-reduce: every member announces where its vector lies; each adds its slice of all p vectors in tiles that fit the caches
-   and writes the finished tile into all p vectors; when all are through, everybody's vector is complete: two
-   synchronisations, no scratch memory. Writing to all was chosen over "everybody fetches the finished slices": the tile's lines of all
-   vectors have just been read, so the writes need no second trip to memory (p n read and p n written, against 2 p n read
+   Large all-reduce: every member announces where its vector lies; each adds its slice of all p vectors and writes the sum into all p of them in the same pass;
+   when all are through, everybody's vector is complete: two synchronisations, no scratch memory. Writing to all was chosen over "everybody fetches the finished
+   slices": the lines of all vectors have just been read, so the writes need no second trip to memory (p n read and p n written, against 2 p n read
    with the fetch), and nobody has to wait until others have fetched. It is safe because in this phase only I read those ranges. Bound: p n bytes
-   read and p n written by p members, from the second cache, the third or memory, as large as the vectors are.
+   read and p n written by p members, from the second cache, the third or memory, as large as the vectors are. Stores that go round the caches were 2 to 9 times
+   slower (the lines are in a cache already), and fetching the others' lines for writing ahead of the loop gained nothing.
 
-   A vector outside of windows passes through a stage, two halves in the member's board window: chunk c in half c mod 2. One
+   A vector outside of windows passes through a stage, two halves in the member's board window: chunk c in half c mod 2. Only what others add goes there, (p - 1)/p
+   of the chunk; its owner takes it from there, and puts the sums back in the same place; of my own slice the sum goes straight into my vector. One
    synchronisation a chunk: phase c + 1 says "my results of chunk c - 1 are written and my input of chunk c is there", so copying in and
    out overlaps with the others' adding. Members with a vector in a window join without copies. Whoever has neither (all
    stages in use) says so, and all take to messages together: nobody ever waits for a stage.
 
-   Bound: n bytes read and n written of memory a member, n copied into a stage and out of it, and of the lines of the stages (p - 1)/p read from another core
-   twice. Two members who each added all of the other's stage to their own vector instead, one synchronisation a chunk and nothing written back, were slower wherever
-   it was measured (64 KiB: 2 to 4 times, 1 MiB: up to 5 times, where cores are far apart): lines fresh in another core's cache come slowly, and that moves all of
-   them at once.
+   Bound: n bytes read and n written of memory a member, and (p - 1)/p n through another core's cache in each direction: staged, fetched and added; the sums put back,
+   fetched. Staging all of a vector and adding in each member for itself, one synchronisation a chunk and nothing written back, moves 2 n a member instead and took
+   1.4 times (16 MiB) to 4 times as long (64 KiB, two members).
 
    bench/limits/shm_limit.c does both without groups, tags, types or deaths; bench compares. */
 #include "board.h"
 #include <string.h>
 
-#define TILE_BYTES ((size_t)8 << 10) /* of each of the p vectors; up to 64 of them in a second-level cache */
+#define TILE_BYTES ((size_t)8 << 10) /* of each of the p vectors of a reduce-scatter; up to 64 of them in a second-level cache */
 
 typedef struct meeting {
     const tutti_call *call;
@@ -43,10 +43,8 @@ typedef struct meeting {
 
 bool tutti_window_serves(const tutti_call *call)
 {
-    const char *name = tutti_algorithms[call->algorithm].name;
-
-    return call->group->world->board != NULL && call->group->size <= TUTTI_BOARD_MEMBERS && strcmp(name, "doubling") != 0 &&
-           strcmp(name, "tree") != 0 && strcmp(name, "dissemination") != 0;
+    return call->group->world->board != NULL && call->group->size <= TUTTI_BOARD_MEMBERS &&
+           (tutti_algorithms[call->algorithm].traits & TUTTI_WINDOWED) != 0;
 }
 
 /* Waits for all other members' entries, then compares: so that everybody hears of a difference, and nobody leaves before he is heard. */
@@ -172,7 +170,6 @@ static tutti_status small(meeting *m)
         small_finish(m);
     if (status == TUTTI_OK || status == TUTTI_ERR_STATE)
         part_company(m);
-    tutti_board_prepare(call);
     return status;
 }
 
@@ -201,33 +198,36 @@ static void take_bases(meeting *m, tutti_status *status, size_t bytes, bool *all
         *status = tutti_board_reach(m->call, j, where_of(m, j), bytes, &m->base[j], m->err);
 }
 
+/* Where in a stage chunk c passes. */
+static size_t half_of(size_t c)
+{
+    return (c % 2) * TUTTI_STAGE_BYTES;
+}
+
+/* Chunk c of member j as I reach it; of mine the vector itself, wherever it lies. */
 static unsigned char *chunk_of(const meeting *m, int j, size_t c, size_t chunk_bytes)
 {
-    return m->staged[j] ? m->base[j] + (c % 2) * TUTTI_STAGE_BYTES : m->base[j] + c * chunk_bytes;
+    if (j == m->index)
+        return m->call->vector + c * chunk_bytes;
+    return m->base[j] + (m->staged[j] ? half_of(c) : c * chunk_bytes);
 }
 
 /* My slice of each segment of the `count` elements of chunk c, into all vectors. */
 static void add_slices(const meeting *m, size_t c, size_t chunk, size_t count)
 {
     const tutti_call *call = m->call;
-    const size_t element = call->element, tile = TILE_BYTES / element;
+    const size_t element = call->element;
     unsigned char *base[TUTTI_BOARD_MEMBERS];
-    const void *terms[TUTTI_BOARD_MEMBERS];
+    void *slices[TUTTI_BOARD_MEMBERS];
 
     for (int j = 0; j < m->size; j++)
         base[j] = chunk_of(m, j, c, chunk * element);
     for (size_t begin = 0; begin < count; begin += TUTTI_SEGMENT) {
         const size_t length = count - begin < TUTTI_SEGMENT ? count - begin : TUTTI_SEGMENT;
-        const size_t end = begin + tutti_slice(length, m->size, m->index + 1);
-        for (size_t first = begin + tutti_slice(length, m->size, m->index), n; first < end; first += n) {
-            n = end - first < tile ? end - first : tile;
-            for (int j = 0; j < m->size; j++)
-                terms[j] = base[j] + first * element;
-            unsigned char *sum = base[m->index] + first * element;
-            tutti_reduce_tree(m->world->device, call->dtype, call->op, n, m->size, terms, m->weighted ? m->weights : NULL, sum);
-            for (int j = 0; j < m->size; j++)
-                tutti_reduce_copy(sum, base[j] + first * element, n * element);
-        }
+        const size_t first = begin + tutti_slice(length, m->size, m->index), end = begin + tutti_slice(length, m->size, m->index + 1);
+        for (int j = 0; j < m->size; j++)
+            slices[j] = base[j] + first * element;
+        tutti_reduce_tree_all(m->world->device, call->dtype, call->op, end - first, m->size, slices, m->weighted ? m->weights : NULL, m->index);
     }
 }
 
@@ -236,22 +236,34 @@ static size_t chunk_count(const tutti_call *call, size_t c, size_t chunk)
     return call->count - c * chunk < chunk ? call->count - c * chunk : chunk;
 }
 
+/* The slices of chunk c that others add: from my vector into my stage, or their sums back. A chunk of a stage is less than a segment. */
+static void move_slices(const tutti_call *call, unsigned char *stage, size_t c, bool back)
+{
+    const size_t chunk = TUTTI_STAGE_BYTES / call->element, count = chunk_count(call, c, chunk);
+    const size_t ends[4] = { 0, tutti_slice(count, call->group->size, call->group->index), tutti_slice(count, call->group->size, call->group->index + 1), count };
+    unsigned char *const half = stage + half_of(c), *const vector = call->vector + c * chunk * call->element;
+
+    for (int k = 0; k < 4; k += 2) {
+        const size_t at = ends[k] * call->element, bytes = (ends[k + 1] - ends[k]) * call->element;
+        tutti_reduce_copy((back ? half : vector) + at, (back ? vector : half) + at, bytes);
+    }
+}
+
 static tutti_status allreduce_chunks(meeting *m, size_t chunk)
 {
     const tutti_call *call = m->call;
-    const size_t chunks = (call->count + chunk - 1) / chunk, element = call->element;
-    const bool staged = m->staged[m->index];
+    const size_t chunks = (call->count + chunk - 1) / chunk;
+    unsigned char *const stage = m->staged[m->index] ? m->base[m->index] : NULL;
 
     add_slices(m, 0, chunk, chunk_count(call, 0, chunk));
     for (size_t c = 1; c <= chunks; c++) {
-        if (c < chunks && staged)
-            tutti_reduce_copy(call->vector + c * chunk * element, chunk_of(m, m->index, c, 0), chunk_count(call, c, chunk) * element);
+        if (c < chunks && stage != NULL)
+            move_slices(call, stage, c, false);
         TUTTI_TRY(advance_all(m, (uint32_t)c + 1));
         if (c < chunks)
             add_slices(m, c, chunk, chunk_count(call, c, chunk));
-        if (staged)
-            tutti_reduce_copy(chunk_of(m, m->index, c - 1, 0), call->vector + (c - 1) * chunk * element,
-                              chunk_count(call, c - 1, chunk) * element);
+        if (stage != NULL)
+            move_slices(call, stage, c - 1, true);
     }
     return TUTTI_OK;
 }
@@ -315,15 +327,15 @@ static tutti_status large(meeting *m, bool *handled, int *stage)
     bool all_reach, any_staged;
     tutti_status status;
 
-    where->weight = call->weight;
+    *where = (tutti_where){ .weight = call->weight, .reach = TUTTI_REACH_NONE };
     window = tutti_windows_find(m->world, shown, bytes, &where->offset);
     if (window >= 0) {
         where->reach = TUTTI_REACH_WINDOW;
         where->window = (uint32_t)window;
-    } else if (call->kind == TUTTI_ALLREDUCE && (*stage = tutti_board_stage_take(m->world->board)) >= 0) {
+    } else if (call->kind == TUTTI_ALLREDUCE && (*stage = tutti_board_stage_take(m->world)) >= 0) {
         where->reach = TUTTI_REACH_STAGE;
         where->offset = (uint64_t)*stage;
-        tutti_reduce_copy(call->vector, m->world->board->mine->stages[*stage][0], chunk_count(call, 0, stage_chunk) * call->element);
+        move_slices(call, m->world->board->mine->stages[*stage][0], 0, false);
     }
     TUTTI_TRY(tutti_board_publish(call, where, NULL, 0, &m->entries[m->index], m->err));
     status = meet(m);
@@ -353,7 +365,7 @@ static tutti_status large(meeting *m, bool *handled, int *stage)
 
 bool tutti_window_listless(const tutti_call *call)
 {
-    return is_small(call) && (call->kind == TUTTI_ALLREDUCE || call->kind == TUTTI_BARRIER) && strcmp(tutti_algorithms[call->algorithm].name, "exchange") == 0;
+    return (tutti_algorithms[call->algorithm].traits & TUTTI_ALL_TO_EACH) != 0 && is_small(call);
 }
 
 /* s NULL: of an exchange, all to each. */
@@ -368,17 +380,22 @@ static void account(const tutti_call *call, const tutti_schedule *s)
 
 tutti_status tutti_window_run(const tutti_call *call, const tutti_schedule *s, bool *handled, tutti_error *err)
 {
-    tutti_error own = { .rank = -1 };
-    meeting m = { .call = call, .world = call->group->world, .size = call->group->size, .index = call->group->index,
-                  .err = err != NULL ? err : &own };
+    tutti_error own;
+    meeting m; /* its arrays are long, and a small call needs little of them: not zeroed */
     tutti_status status;
     int stage = -1;
 
+    m.call = call;
+    m.world = call->group->world;
+    m.size = call->group->size;
+    m.index = call->group->index;
+    m.err = err != NULL ? err : &own;
+    m.err->rank = -1;
     *handled = is_small(call);
     status = *handled ? small(&m) : large(&m, handled, &stage);
     /* After a failure a peer may still write into the stage: it is lost to this world, as the group is. */
     if (status == TUTTI_OK)
-        tutti_board_stage_give(m.world->board, stage);
+        tutti_board_stage_give(m.world, stage);
     if (status == TUTTI_OK && *handled)
         account(call, s);
     return status;

@@ -21,43 +21,6 @@ static const char *variable(char *const *environment, const char *name)
     return NULL;
 }
 
-static bool parse_int(const char *text, long max, int *out)
-{
-    char *end;
-    long value;
-
-    *out = 0;
-    if (text == NULL || text[0] < '0' || text[0] > '9')
-        return false;
-    errno = 0;
-    value = strtol(text, &end, 10);
-    if (errno != 0 || *end != '\0' || value > max)
-        return false;
-    *out = (int)value;
-    return true;
-}
-
-/* Rank and size from the launcher's environment; alone without one. */
-static tutti_status place_of(char *const *environment, tutti_launch *launch, tutti_error *err)
-{
-    const char *rank = variable(environment, "TUTTI_RANK"), *size = variable(environment, "TUTTI_SIZE");
-    char foreign[160];
-
-    if (rank == NULL && size == NULL) {
-        if (tutti_launch_foreign(environment, foreign, sizeof foreign) != NULL)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "this process was started as one of several by another launcher (%s), which "
-                              "is not supported yet; start the run with 'tutti train -n N' instead", foreign);
-        launch->rank = 0;
-        launch->size = 1;
-        return TUTTI_OK;
-    }
-    if (!parse_int(size, RANKS_MAX, &launch->size) || launch->size < 1 || !parse_int(rank, launch->size - 1, &launch->rank))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "TUTTI_RANK is '%.40s' and TUTTI_SIZE is '%.40s': the size must be 1 to %d, the rank "
-                          "0 to size - 1; both are set by the launcher, unset both to run alone", rank != NULL ? rank : "(not set)",
-                          size != NULL ? size : "(not set)", RANKS_MAX);
-    return TUTTI_OK;
-}
-
 /* TUTTI_CPU lowers the level that kernels use, for tests and comparisons. */
 static tutti_status cpu_of(char *const *environment, tutti_cpu *cpu, tutti_error *err)
 {
@@ -104,6 +67,26 @@ static tutti_status check_abi(const tutti_transport_ops *ops, tutti_error *err)
                       "install both from the same version", ops->name, ops->abi, ops->bytes, TUTTI_TRANSPORT_ABI, sizeof *ops);
 }
 
+static tutti_status know_hosts(tutti_world *world, tutti_error *err)
+{
+    bool several = false;
+
+    if (world->ops->host == NULL)
+        return TUTTI_OK;
+    world->host = tutti_alloc((size_t)world->size, sizeof *world->host);
+    if (world->host == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the hosts of %d ranks", world->size);
+    for (int r = 0; r < world->size; r++) {
+        world->host[r] = world->ops->host(world->transport, r);
+        several = several || world->host[r] != world->host[0];
+    }
+    if (!several) {
+        tutti_free(world->host);
+        world->host = NULL;
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status open_parts(tutti_world *world, const tutti_launch *launch, tutti_error *err)
 {
     tutti_cpu cpu;
@@ -119,6 +102,7 @@ static tutti_status open_parts(tutti_world *world, const tutti_launch *launch, t
     TUTTI_TRY(tutti_monitor_open(&world->monitor, world->rt, err));
     TUTTI_TRY(tutti_device_open_host(&world->device, world->rt, cpu, err));
     TUTTI_TRY(world->ops->open(&world->transport, world->rt, launch, err));
+    TUTTI_TRY(know_hosts(world, err));
     if (world->ops->publish != NULL && world->size > 1)
         TUTTI_TRY(tutti_board_open(world, err));
     return TUTTI_OK;
@@ -184,13 +168,24 @@ bool tutti_world_simulated(const char *transport_spec)
 tutti_status tutti_world_open(tutti_world **out, const char *transport_spec, tutti_error *err)
 {
     const tutti_transport_ops *ops;
-    tutti_launch launch = { .environment = environ };
+    tutti_launch_place place;
+    char **environment;
+    tutti_status status;
 
     *out = NULL;
-    launch.spec = transport_spec == NULL || transport_spec[0] == '\0' ? "shm" : transport_spec;
-    TUTTI_TRY(find_transport(launch.spec, &ops, err));
-    TUTTI_TRY(place_of(environ, &launch, err));
-    return tutti_world_open_on(out, ops, &launch, NULL, err);
+    TUTTI_TRY(tutti_launch_find_place(environ, &place, err));
+    if (transport_spec == NULL || transport_spec[0] == '\0')
+        transport_spec = tutti_launch_place_transport(&place);
+    TUTTI_TRY(find_transport(transport_spec, &ops, err));
+    if (place.by > TUTTI_BY_TUTTI && place.size > 1 && strcmp(ops->name, "shm") == 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s has started %d processes (%s), and transport shm takes the shared memory of a launcher of ours; use transport tcp or mpi, or "
+                          "start the run with 'tutti train -n N'", place.name, place.size, place.found);
+    if (strcmp(ops->name, "tcp") == 0)
+        TUTTI_TRY(tutti_launch_place_meets(&place, environ, err));
+    TUTTI_TRY(tutti_launch_place_environment(&place, environ, &environment, err));
+    status = tutti_world_open_on(out, ops, &(tutti_launch){ .rank = place.rank, .size = place.size, .spec = transport_spec, .environment = environment }, NULL, err);
+    tutti_free(environment);
+    return status;
 }
 
 void tutti_world_close(tutti_world *world)
@@ -213,6 +208,7 @@ void tutti_world_close(tutti_world *world)
     if (world->owns_rt)
         tutti_runtime_close(world->rt);
     tutti_free(world->sent);
+    tutti_free(world->host);
     tutti_free(world);
 }
 

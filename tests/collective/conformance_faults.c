@@ -78,7 +78,7 @@ static tutti_status usage_main(tutti_world *world, void *arg, tutti_error *err)
     (void)arg;
     g.algorithm = "bulter";
     CHECK(tutti_allreduce(&g, TUTTI_SUM, tutti_f32(NULL, x, 8), &e) == TUTTI_ERR_USAGE && strstr(e.text, "'bulter'") != NULL &&
-          strstr(e.text, "exchange, doubling, tree, direct, halving, ring, stragglar, stragglar-greedy, flat, scatter, dissemination, pairwise, window") != NULL, "unknown algorithm: %s", e.text);
+          strstr(e.text, "exchange, doubling, tree, direct, halving, hierarchy, ring, stragglar, stragglar-greedy, flat, scatter, dissemination, pairwise, window") != NULL, "unknown algorithm: %s", e.text);
     for (size_t k = 0; k < TUTTI_LENGTH(wishes); k++) {
         g.algorithm = wishes[k].algorithm;
         CHECK(tutti_allreduce(&g, TUTTI_SUM, tutti_f32(NULL, x, 8), &e) == TUTTI_ERR_USAGE && strstr(e.text, wishes[k].sentence) != NULL, "'%s': %s",

@@ -28,6 +28,7 @@ typedef struct under_test {
     int p;
     int dying;        /* rank, in the tests of death */
     int variant;
+    bool processes;   /* ranks share no memory but windows */
     atomic_int counter;
     unsigned char *expected[2];
     atomic_ullong bits[P_MAX];

@@ -167,11 +167,11 @@ static tutti_status one_alltoall(const trial *t, const size_t *counts, size_t eq
 
 /* ---- all of them ---- */
 
-static const tutti_dtype all_types[] = { TUTTI_F32, TUTTI_BF16, TUTTI_F16, TUTTI_F64, TUTTI_I32, TUTTI_I64, TUTTI_U8 };
+static const tutti_dtype all_types[] = { TUTTI_F32, TUTTI_BF16, TUTTI_F16, TUTTI_F64, TUTTI_I32, TUTTI_I64, TUTTI_U8, TUTTI_I8 };
 
 static bool has_mean(tutti_dtype dtype)
 {
-    return dtype != TUTTI_I32 && dtype != TUTTI_I64 && dtype != TUTTI_U8;
+    return dtype != TUTTI_I32 && dtype != TUTTI_I64 && dtype != TUTTI_U8 && dtype != TUTTI_I8;
 }
 
 /* Lengths that differ by member, some of them 0. */

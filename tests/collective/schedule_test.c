@@ -165,7 +165,7 @@ static void scratch_memory_of_direct_is_bounded(void **state)
 static void the_choice_depends_on_kind_size_and_count(void **state)
 {
     (void)state;
-#define CHOSEN(kind, p, n) tutti_algorithms[tutti_algorithm_choose(kind, p, n)].name
+#define CHOSEN(kind, p, n) tutti_algorithms[tutti_algorithm_choose(kind, p, 0, n)].name
     assert_string_equal(CHOSEN(TUTTI_ALLREDUCE, 4, 1024), "exchange");
     assert_string_equal(CHOSEN(TUTTI_ALLREDUCE, 4, 1025), "direct");
     assert_string_equal(CHOSEN(TUTTI_ALLREDUCE, 17, 1024), "doubling");
@@ -200,7 +200,7 @@ static void no_choice_leaves_the_tree(void **state)
     for (int kind = 0; kind < TUTTI_COLLECTIVES; kind++)
         for (int p = 1; p <= 1024; p++)
             for (size_t n = 0; n < (size_t)1 << 26; n = 3 * n + 1) {
-                const int row = tutti_algorithm_choose((tutti_collective)kind, p, n);
+                const int row = tutti_algorithm_choose((tutti_collective)kind, p, (int)(n % 3), n);
                 assert_true((tutti_algorithms[row].traits & TUTTI_ANY_ORDER) == 0);
                 assert_true(tutti_algorithm_serves(row, p));
             }

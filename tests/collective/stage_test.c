@@ -110,6 +110,72 @@ static void means_of_foreign_vectors_scale_before_they_add(void **state)
     run(3, FOREIGN, TUTTI_MEAN);
 }
 
+/* More members than the fused kernel has registers for; and a slice of a chunk ends between lines. */
+static void many_members_give_their_slices_and_take_them_back(void **state)
+{
+    (void)state;
+    run(9, FOREIGN, TUTTI_SUM);
+    run(9, MIXED, TUTTI_MEAN);
+}
+
+/* Types and operations without a kernel of their own go by tiles: lengths at the tiles' edges, integers that any order of a wrong tree would still add up, so
+   each member's input is marked in bits of its own; and minima of doubles. */
+static tutti_status other_types(tutti_world *world, void *arg, tutti_error *err)
+{
+    static const size_t tile = 1024, counts[] = { tile + 1, 2 * tile - 1, 2 * tile, 2 * tile + 1, 5 * tile - 3, TUTTI_STAGE_BYTES / 8 + 100 }; /* of 8 bytes */
+    const int p = tutti_world_size(world), rank = tutti_world_rank(world);
+    const size_t most = TUTTI_STAGE_BYTES / 8 + 101;
+    tutti_group g = tutti_group_workers(world, 6);
+    int64_t *whole;
+    double *real;
+    void *window;
+
+    TUTTI_TRY(tutti_world_window(world, "words", 2 * most * sizeof *whole, &window, err));
+    whole = *(const bool *)arg ? window : tutti_alloc(2 * most, sizeof *whole);
+    if (whole == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory");
+    real = (double *)(void *)(whole + most);
+    for (size_t c = 0; c < TUTTI_LENGTH(counts); c++) {
+        const size_t n = counts[c];
+        for (size_t k = 0; k < n; k++) {
+            whole[k] = (int64_t)(k % 251) << 8 * rank;
+            real[k] = (double)((k * 7 + (size_t)rank * 3) % 11);
+        }
+        whole[n] = -1;
+        real[n] = -1;
+        TUTTI_TRY(tutti_allreduce(&g, TUTTI_SUM, tutti_host(whole, n, TUTTI_I64), err));
+        TUTTI_TRY(tutti_allreduce(&g, TUTTI_MIN, tutti_host(real, n, TUTTI_F64), err));
+        for (size_t k = 0; k < n; k++) {
+            double least = 11;
+            int64_t sum = 0;
+            for (int r = 0; r < p; r++) {
+                const double other = (double)((k * 7 + (size_t)r * 3) % 11);
+                least = other < least ? other : least;
+                sum += (int64_t)(k % 251) << 8 * r;
+            }
+            if (whole[k] != sum || real[k] != least)
+                return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "element %zu of %zu is %lld and %g, not %lld and %g", k, n, (long long)whole[k], real[k], (long long)sum, least);
+        }
+        if (whole[n] != -1 || real[n] != -1)
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "what is behind %zu elements was written", n);
+    }
+    if (whole != window)
+        tutti_free(whole);
+    return TUTTI_OK;
+}
+
+static void integers_and_minima_go_by_tiles(void **state)
+{
+    (void)state;
+    for (int p = 2; p <= 3; p++)
+        for (int shared = 0; shared < 2; shared++) {
+            bool where = shared != 0;
+            tutti_error err = { 0 };
+            if (tutti_world_run("shm", p, other_types, &where, &err) != TUTTI_OK)
+                fail_msg("%d ranks: %s", p, err.text);
+        }
+}
+
 static void foreign_and_registered_vectors_meet(void **state)
 {
     (void)state;
@@ -124,6 +190,8 @@ int main(void)
         cmocka_unit_test(foreign_vectors_of_any_length_and_alignment_get_the_tree),
         cmocka_unit_test(means_of_foreign_vectors_scale_before_they_add),
         cmocka_unit_test(foreign_and_registered_vectors_meet),
+        cmocka_unit_test(many_members_give_their_slices_and_take_them_back),
+        cmocka_unit_test(integers_and_minima_go_by_tiles),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -88,7 +88,7 @@ void values_fill(tutti_dtype dtype, int op, uint64_t seed, int rank, size_t firs
         case TUTTI_I32: memcpy(to, &small, 4); break;
         case TUTTI_I64: memcpy(to, &h, 8); break;
         case TUTTI_BF16: case TUTTI_F16: { const uint16_t narrow = narrow_at(dtype, op, h); memcpy(to, &narrow, 2); break; }
-        case TUTTI_U8: memcpy(to, &h, 1); break;
+        case TUTTI_U8: case TUTTI_I8: memcpy(to, &h, 1); break;
         }
     }
 }
@@ -121,6 +121,7 @@ TREE(f64, double, a + b)
 TREE(i32, int32_t, (int32_t)((uint32_t)a + (uint32_t)b))
 TREE(i64, int64_t, (int64_t)((uint64_t)a + (uint64_t)b))
 TREE(u8, uint8_t, (uint8_t)(a + b))
+TREE(i8, int8_t, (int8_t)(uint8_t)(a + b))
 
 static bool is_narrow(tutti_dtype dtype)
 {
@@ -137,12 +138,13 @@ void values_reduce(tutti_dtype dtype, int op, uint64_t seed, int p, const int *r
         int32_t s[64] = { 0 };
         int64_t l[64] = { 0 };
         uint8_t c[64] = { 0 };
+        int8_t i[64] = { 0 };
         uint16_t h[64] = { 0 };
         unsigned char *to = (unsigned char *)out + k * bytes;
         for (int r = 0; r < p; r++) {
             const int rank = ranks != NULL ? ranks[r] : r;
             void *const at = dtype == TUTTI_F32 ? (void *)&f[r] : dtype == TUTTI_F64 ? (void *)&d[r] : dtype == TUTTI_I32 ? (void *)&s[r] :
-                             dtype == TUTTI_U8 ? (void *)&c[r] : is_narrow(dtype) ? (void *)&h[r] : (void *)&l[r];
+                             dtype == TUTTI_U8 ? (void *)&c[r] : dtype == TUTTI_I8 ? (void *)&i[r] : is_narrow(dtype) ? (void *)&h[r] : (void *)&l[r];
             values_fill(dtype, op, seed, rank, first + k, 1, at);
             if (is_narrow(dtype))
                 f[r] = (float)narrow_value(dtype, h[r]);
@@ -158,9 +160,10 @@ void values_reduce(tutti_dtype dtype, int op, uint64_t seed, int p, const int *r
         const int32_t sum_s = tree_i32(op, p, s);
         const int64_t sum_l = tree_i64(op, p, l);
         const uint8_t sum_c = tree_u8(op, p, c);
+        const int8_t sum_i = tree_i8(op, p, i);
         const uint16_t sum_h = narrow_from(dtype, (double)sum_f);
-        if (is_narrow(dtype) || dtype == TUTTI_U8) {
-            memcpy(to, dtype == TUTTI_U8 ? (const void *)&sum_c : (const void *)&sum_h, bytes);
+        if (is_narrow(dtype) || bytes == 1) {
+            memcpy(to, dtype == TUTTI_U8 ? (const void *)&sum_c : dtype == TUTTI_I8 ? (const void *)&sum_i : (const void *)&sum_h, bytes);
             continue;
         }
         memcpy(to, dtype == TUTTI_F32 ? (const void *)&sum_f : dtype == TUTTI_F64 ? (const void *)&sum_d : dtype == TUTTI_I32 ? (const void *)&sum_s : (const void *)&sum_l, bytes);

@@ -32,7 +32,7 @@ void *aligned_alloc(size_t alignment, size_t bytes) /* in place of libc's: what 
 
 static int clean(void **state)
 {
-    static const char *const names[] = { "TUTTI_RANK", "TUTTI_SIZE", "TUTTI_CPU", "TUTTI_SHM_FD", "OMPI_COMM_WORLD_SIZE" };
+    static const char *const names[] = { "TUTTI_RANK", "TUTTI_SIZE", "TUTTI_CPU", "TUTTI_SHM_FD", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK" };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(names); k++)
@@ -100,8 +100,11 @@ static void other_launchers_are_refused(void **state)
 {
     (void)state;
     setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
-    refused("shm", "OMPI_COMM_WORLD_SIZE=4 (Open MPI)");
+    refused("shm", "OMPI_COMM_WORLD_RANK is '(not set)' and OMPI_COMM_WORLD_SIZE is '4'");
+    setenv("OMPI_COMM_WORLD_RANK", "1", 1);
+    refused("shm", "Open MPI has started 4 processes (OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=4), and transport shm takes the shared memory of a launcher of ours; use transport tcp or mpi");
     setenv("OMPI_COMM_WORLD_SIZE", "1", 1);
+    setenv("OMPI_COMM_WORLD_RANK", "0", 1);
     tutti_world *world;
     assert_int_equal(tutti_world_open(&world, "shm", NULL), TUTTI_OK);
     tutti_world_close(world);

@@ -123,6 +123,8 @@ static tutti_status shm_open_endpoint(void **t, tutti_runtime *rt, const tutti_l
 {
     shm_options options;
     shm_endpoint *e;
+    shm_op *op;
+    shm_message *message;
     tutti_error unseen;
     tutti_status status;
     int cause;
@@ -147,13 +149,19 @@ static tutti_status shm_open_endpoint(void **t, tutti_runtime *rt, const tutti_l
     }
     tutti_shm_pool_init(&e->ops, sizeof(shm_op));
     tutti_shm_pool_init(&e->messages, sizeof(shm_message));
+    op = tutti_shm_op_take(e); /* the first of each brings room for many, before any step is under way */
+    message = tutti_shm_message_take(e);
+    if (op != NULL)
+        tutti_shm_op_give(e, op);
+    if (message != NULL)
+        tutti_shm_message_give(e, message);
 
     status = find_region(e, launch, err);
     if (status != TUTTI_OK)
         goto out;
     e->header = e->region.header;
     e->self = &e->header->ranks[e->rank];
-    e->window_end = e->header->bytes;
+    e->window_end = (e->header->bytes + SHM_HUGE_BYTES - 1) / SHM_HUGE_BYTES * SHM_HUGE_BYTES;
     e->spin_ns = e->header->spin ? options.spin * 1000 : 0;
     status = make_peers(e, err);
     if (status != TUTTI_OK)

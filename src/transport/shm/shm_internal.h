@@ -25,6 +25,7 @@
 
 /* ---- intrusive lists: a link in a circle with its head ---- */
 typedef struct shm_link { struct shm_link *next, *prev; } shm_link;
+#define SHM_HUGE_BYTES ((uint64_t)2 << 20)
 #define SHM_OWNER(type, member, at) ((type *)(void *)((char *)(at) - offsetof(type, member)))
 static inline void shm_list_init(shm_link *head) { head->next = head->prev = head; }
 static inline bool shm_list_empty(const shm_link *head) { return head->next == head; }
@@ -153,7 +154,7 @@ typedef struct shm_endpoint {
     bool more;                   /* there was room in a ring when progress stopped to let others have the lock */
     bool closing;
     /* windows: one collective call at a time, not under lock */
-    uint64_t window_end;         /* of the file */
+    uint64_t window_end;         /* of the file; a multiple of SHM_HUGE_BYTES */
     uint32_t step;               /* how often all ranks have met: = self->step */
     shm_window *windows;
 } shm_endpoint;

@@ -2,6 +2,9 @@
    no leader: the parts' sizes are laid open, each rank computes the same places, reserves its own part (so its pages lie on
    its own memory node), and all learn whether all could.
 
+   Large parts lie on huge pages where the kernel gives them: a training step that walks through a vector of some MiB on pages of 4 KiB spends a twentieth of its
+   time on looking them up. The mount of a memory file seldom offers them, so each rank asks for its own part once it is there (MADV_COLLAPSE, Linux 6.1).
+
    The meetings of one call: sizes are known; parts are reserved; the window is mapped (of thread ranks by rank 0); nobody
    reads the lines any more. Every rank attends all four whatever went wrong, so a failure is told to all. */
 #include <errno.h>
@@ -14,7 +17,9 @@
 #include "shm_internal.h"
 
 #define MIB (1024.0 * 1024.0)
-#define HUGE_BYTES ((uint64_t)2 << 20)
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* of the kernel; Debian 12's headers do not have it yet */
+#endif
 
 tutti_status tutti_shm_meet(shm_endpoint *e, tutti_error *err)
 {
@@ -25,7 +30,12 @@ tutti_status tutti_shm_meet(shm_endpoint *e, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Where the parts lie: of rank `rank` at *mine from the window's start; gives the whole, or false when it overflows. */
+static uint64_t up(uint64_t n, uint64_t step)
+{
+    return (n + step - 1) / step * step;
+}
+
+/* Where the parts lie: of rank `rank` at *mine from the window's start; gives the whole, or false when it overflows. Large parts begin on huge pages. */
 static bool places(const shm_endpoint *e, int rank, uint64_t *mine, uint64_t *whole)
 {
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -35,25 +45,48 @@ static bool places(const shm_endpoint *e, int rank, uint64_t *mine, uint64_t *wh
         const uint64_t bytes = e->header->ranks[r].window_bytes;
         if (bytes > INT64_MAX / 2 || *whole > INT64_MAX / 2)
             return false;
+        if (bytes >= SHM_HUGE_BYTES)
+            *whole = up(*whole, SHM_HUGE_BYTES);
         if (r == rank)
             *mine = *whole;
-        *whole += (bytes + page - 1) / page * page;
+        *whole += up(bytes, page);
     }
-    return *whole + e->window_end <= INT64_MAX;
+    return *whole + e->window_end <= INT64_MAX - SHM_HUGE_BYTES;
 }
 
+/* At an address that is like its place in the file: only so can a huge page of the file be one of the mapping. */
 static void *map(const shm_endpoint *e, uint64_t whole, int32_t *cause)
 {
-    void *memory = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_SHARED, e->region.fd, (off_t)e->window_end);
+    const uint64_t room = whole + SHM_HUGE_BYTES;
+    unsigned char *reserved = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0), *at;
+    void *memory;
 
     *cause = 0;
-    if (memory == MAP_FAILED) {
+    if (reserved == MAP_FAILED) {
         *cause = errno;
         return NULL;
     }
-    if (whole >= HUGE_BYTES)
-        madvise(memory, whole, MADV_HUGEPAGE); /* a wish: the mount decides */
+    at = reserved + (e->window_end - (uint64_t)(uintptr_t)reserved) % SHM_HUGE_BYTES;
+    memory = mmap(at, whole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, e->region.fd, (off_t)e->window_end);
+    if (memory == MAP_FAILED) {
+        *cause = errno;
+        munmap(reserved, room);
+        return NULL;
+    }
+    if (at > reserved)
+        munmap(reserved, (size_t)(at - reserved));
+    munmap(at + whole, (size_t)(reserved + room - (at + whole)));
     return memory;
+}
+
+/* A wish: what the kernel does not give stays on small pages. EAGAIN: pages were on their way somewhere else just then. */
+static void collapse(unsigned char *part, size_t bytes)
+{
+    const size_t whole = bytes / SHM_HUGE_BYTES * SHM_HUGE_BYTES;
+
+    for (size_t at = 0; at < whole; at += SHM_HUGE_BYTES)
+        for (int attempt = 0; attempt < 3 && madvise(part + at, SHM_HUGE_BYTES, MADV_COLLAPSE) != 0 && errno == EAGAIN; attempt++)
+            ;
 }
 
 /* The first rank, in order, with another name than rank 0's; or -1. */
@@ -133,6 +166,12 @@ tutti_status tutti_shm_window_open(void *t, const char *name, size_t bytes, void
             fallocate(e->region.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(e->window_end + mine), (off_t)bytes);
     } else if (other_name(e) < 0 && whole > 0 && (e->within == NULL || e->rank == 0)) {
         memory = map(e, whole, &self->window_map_cause);
+        for (int r = 0; r < e->size && memory != NULL; r++) {
+            uint64_t at, unused;
+            places(e, r, &at, &unused);
+            if (e->within != NULL || r == e->rank)
+                collapse(memory + at, e->header->ranks[r].window_bytes);
+        }
         if (memory != NULL) {
             shm_window **list = e->within != NULL ? &e->within->windows : &e->windows;
             *w = (shm_window){ *list, memory, whole };
@@ -156,7 +195,7 @@ tutti_status tutti_shm_window_open(void *t, const char *name, size_t bytes, void
             if (e->header->ranks[r].window_bytes > 0)
                 of_rank[r] = memory + at;
         }
-        e->window_end += whole;
+        e->window_end = up(e->window_end + whole, SHM_HUGE_BYTES); /* what lies between has no pages */
     }
     met = tutti_shm_meet(e, status == TUTTI_OK ? err : NULL); /* until here others read what I laid open */
     if (status == TUTTI_OK)

@@ -1,0 +1,7 @@
+/* The suite over sockets: no windows, no boards, messages between threads of one process. */
+#include "conformance.h"
+
+int main(void)
+{
+    return collective_conformance(NULL, "tcp");
+}
