@@ -31,7 +31,7 @@ target_link_options(tutti_shared PRIVATE -Wl,--version-script=${PROJECT_BINARY_D
 set_target_properties(tutti_shared PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${TUTTI_ABI} EXPORT_NAME tutti LINK_DEPENDS ${PROJECT_BINARY_DIR}/libtutti.map)
 
 # What libtutti.a needs besides. Plain names: an installed file must not know where this machine keeps them.
-set(private ${jansson_LIBRARIES} ${yaml_LIBRARIES} ${xxhash_LIBRARIES} ${hwloc_LIBRARIES} pthread ${CMAKE_DL_LIBS} m)
+set(private ${jansson_LIBRARIES} ${yaml_LIBRARIES} ${xxhash_LIBRARIES} ${hwloc_LIBRARIES} ${sodium_LIBRARIES} pthread ${CMAKE_DL_LIBS} m)
 list(REMOVE_DUPLICATES private)
 target_link_libraries(tutti_static INTERFACE ${private})
 

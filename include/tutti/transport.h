@@ -1,4 +1,4 @@
-/* transport.h: what a transport (shm; later tcp, mpi, sim, nccl) must offer. Everything else is written once, above it. */
+/* transport.h: what a transport (shm, tcp; plug-ins sim and mpi; later nccl) must offer. Everything else is written once, above it. */
 #ifndef TUTTI_TRANSPORT_H
 #define TUTTI_TRANSPORT_H
 #include "device.h"
@@ -93,6 +93,9 @@ typedef struct tutti_transport_ops {
        failure (the first rank that failed by itself, not because of another). NULL: ranks are processes. */
     tutti_status (*run)(tutti_runtime *rt, const tutti_launch *launch, tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err), void *arg, tutti_error *err);
     bool simulated;                            /* ranks live in run() only, on its own runtime in virtual time: a command calls run() itself instead of starting processes */
+    /* Optional: the host a rank is on, by a number: ranks with equal numbers share a host, and what they send each other crosses no link. The same on every rank, for
+       the transport's life. NULL: all on one, or nobody knows. */
+    int (*host)(void *t, int rank);
 } tutti_transport_ops;
 extern const tutti_transport_ops *const tutti_transports[];            /* NULL-ended registry of the built-in ones */
 const tutti_transport_ops *tutti_transport_find(const char *name);     /* of the built-in ones; NULL */

@@ -9,6 +9,7 @@
 
 const tutti_transport_ops *const tutti_transports[] = {
     &tutti_transport_shm,
+    &tutti_transport_tcp,
     NULL,
 };
 

@@ -3,4 +3,5 @@
 #define TUTTI_TRANSPORT_INTERNAL_H
 #include "tutti/transport.h"
 extern const tutti_transport_ops tutti_transport_shm; /* shm/shm.c */
+extern const tutti_transport_ops tutti_transport_tcp; /* tcp/tcp.c */
 #endif

@@ -3,9 +3,10 @@
 #include <string.h>
 #include "conformance_internal.h"
 
-enum { BIG = 6 << 20, CANCEL_ROUNDS = 8 };
+enum { CANCEL_ROUNDS = 8 };
 
 static tutti_buffer bytes_of(void *data, size_t bytes) { return tutti_host(data, bytes, TUTTI_U8); }
+static size_t much_of(const rank_context *c) { return c->subject->much != 0 ? c->subject->much : (size_t)6 << 20; }
 
 /* Goal: a cancelled receive has consumed nothing; its memory is not touched again. */
 static tutti_status cancel_unmatched(rank_context *c, tutti_error *err)
@@ -58,21 +59,22 @@ static void a_cancelled_receive_has_consumed_nothing(const conformance_subject *
    between words; rank 1 cancels after a few words, and at last receives the message whole, in its place before a later one. */
 static tutti_status cancel_receive_midway(rank_context *c, tutti_error *err)
 {
-    unsigned char *data = malloc(BIG), *trap = malloc(BIG);
+    const size_t much = much_of(c);
+    unsigned char *data = malloc(much), *trap = malloc(much);
     tutti_status status = TUTTI_OK;
     tutti_request big = { 0 }, later = { 0 };
 
     if (c->rank == 0) {
         const tutti_note note = { .a = 4711 };
-        fill(data, BIG, 1);
-        status = c->ops->send(c->t, &big, 1, 1, NULL, bytes_of(data, BIG), err);
+        fill(data, much, 1);
+        status = c->ops->send(c->t, &big, 1, 1, NULL, bytes_of(data, much), err);
         if (status == TUTTI_OK)
             status = c->ops->send(c->t, &later, 1, 1, &note, tutti_nothing(), err);
     }
     for (int round = 0; round < CANCEL_ROUNDS && status == TUTTI_OK; round++) {
         tutti_request r = { 0 };
         if (c->rank == 1)
-            status = c->ops->recv(c->t, &r, 0, 1, bytes_of(trap, BIG), err);
+            status = c->ops->recv(c->t, &r, 0, 1, bytes_of(trap, much), err);
         for (int word = 0; word < round && status == TUTTI_OK; word++)
             status = meet(c, 2, err);
         if (c->rank == 1) {
@@ -91,12 +93,12 @@ static tutti_status cancel_receive_midway(rank_context *c, tutti_error *err)
     c->ops->cancel(c->t, &later);
     if (c->rank == 1 && status == TUTTI_OK) {
         int64_t word = 0;
-        status = c->ops->recv(c->t, &big, TUTTI_ANY, 1, bytes_of(data, BIG), err);
+        status = c->ops->recv(c->t, &big, TUTTI_ANY, 1, bytes_of(data, much), err);
         if (status == TUTTI_OK)
             status = recv_word(c, 0, 1, &word, err);
         if (status == TUTTI_OK)
             status = wait_one(c, &big, err);
-        if (status == TUTTI_OK && (big.status != TUTTI_OK || big.note.bytes != BIG || !filled(data, BIG, 1) || word != 4711))
+        if (status == TUTTI_OK && (big.status != TUTTI_OK || big.note.bytes != much || !filled(data, much, 1) || word != 4711))
             status = tutti_fail(err, TUTTI_ERR_STATE, 0, "a message did not survive that its receive was cancelled midway");
         for (int i = 0; i < 4096 && status == TUTTI_OK; i++) {
             if (trap[i] != 0xEE)
@@ -116,26 +118,27 @@ static void a_receive_cancelled_midway_leaves_the_message_whole(const conformanc
 /* Goal: with two receives posted, cancelling the one in transfer gives the message to the other. */
 static tutti_status pass_on(rank_context *c, tutti_error *err)
 {
-    unsigned char *data = malloc(BIG), *trap = malloc(BIG);
+    const size_t much = much_of(c);
+    unsigned char *data = malloc(much), *trap = malloc(much);
     tutti_request first = { 0 }, second = { 0 };
     tutti_status status = TUTTI_OK;
 
-    fill(data, BIG, 2);
+    fill(data, much, 2);
     if (c->rank == 0)
-        status = c->ops->send(c->t, &first, 1, 1, NULL, bytes_of(data, BIG), err);
+        status = c->ops->send(c->t, &first, 1, 1, NULL, bytes_of(data, much), err);
     else {
-        status = c->ops->recv(c->t, &first, 0, 1, bytes_of(trap, BIG), err);
-        memset(data, 0, BIG);
+        status = c->ops->recv(c->t, &first, 0, 1, bytes_of(trap, much), err);
+        memset(data, 0, much);
         if (status == TUTTI_OK)
-            status = c->ops->recv(c->t, &second, 0, 1, bytes_of(data, BIG), err);
+            status = c->ops->recv(c->t, &second, 0, 1, bytes_of(data, much), err);
     }
     for (int i = 0; i < 3 && status == TUTTI_OK; i++)
         status = meet(c, 2, err);
     if (c->rank == 1 && status == TUTTI_OK) {
         c->ops->cancel(c->t, &first);
-        memset(trap, 0xEE, BIG);
+        memset(trap, 0xEE, much);
         status = wait_one(c, &second, err);
-        if (status == TUTTI_OK && (second.status != TUTTI_OK || !filled(data, BIG, 2) || trap[0] != 0xEE || trap[BIG - 1] != 0xEE))
+        if (status == TUTTI_OK && (second.status != TUTTI_OK || !filled(data, much, 2) || trap[0] != 0xEE || trap[much - 1] != 0xEE))
             status = tutti_fail(err, TUTTI_ERR_STATE, 0, "the second receive did not get what the first gave up");
     } else if (status == TUTTI_OK)
         status = wait_one(c, &first, err);
@@ -153,16 +156,17 @@ static void a_message_given_up_goes_to_the_next_receive(const conformance_subjec
    sender's memory is its own again at once. */
 static tutti_status cancel_send(rank_context *c, tutti_error *err)
 {
-    unsigned char *data = malloc(BIG), small[8];
+    const size_t much = much_of(c);
+    unsigned char *data = malloc(much), small[8];
     tutti_status status = TUTTI_OK;
 
     for (int round = 0; round < CANCEL_ROUNDS && status == TUTTI_OK; round++) {
         tutti_request r = { 0 };
         if (c->rank == 0) {
-            fill(data, BIG, 3);
-            status = c->ops->send(c->t, &r, 1, 1, NULL, bytes_of(data, BIG), err);
+            fill(data, much, 3);
+            status = c->ops->send(c->t, &r, 1, 1, NULL, bytes_of(data, much), err);
         } else if (round % 2 == 0)
-            status = c->ops->recv(c->t, &r, 0, 1, bytes_of(data, BIG), err);
+            status = c->ops->recv(c->t, &r, 0, 1, bytes_of(data, much), err);
         for (int word = 0; word < round && status == TUTTI_OK; word++)
             status = meet(c, 2, err);
         if (c->rank == 0) {
@@ -170,7 +174,7 @@ static tutti_status cancel_send(rank_context *c, tutti_error *err)
             if (r.done && status == TUTTI_OK)
                 status = tutti_fail(err, TUTTI_ERR_STATE, 0, "the message is through already: it is too small for this test");
             c->ops->cancel(c->t, &r);
-            memset(data, 0xBB, BIG);
+            memset(data, 0xBB, much);
             fill(small, sizeof small, 9);
             if (status == TUTTI_OK)
                 status = c->ops->send(c->t, &s, 1, 1, NULL, bytes_of(small, sizeof small), err);
@@ -178,7 +182,7 @@ static tutti_status cancel_send(rank_context *c, tutti_error *err)
                 status = wait_one(c, &s, err);
         } else {
             if (round % 2 == 1 && status == TUTTI_OK)
-                status = c->ops->recv(c->t, &r, 0, 1, bytes_of(data, BIG), err);
+                status = c->ops->recv(c->t, &r, 0, 1, bytes_of(data, much), err);
             if (status == TUTTI_OK)
                 status = wait_one(c, &r, err);
             if (status == TUTTI_OK && (r.status != TUTTI_OK || r.note.bytes != sizeof small || !filled(data, sizeof small, 9)))

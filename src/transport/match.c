@@ -1,0 +1,786 @@
+/* match.c: see match.h. Pools first, then matching, posting, cancelling, what comes from peers, and endings. */
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include "match.h"
+
+/* ---- pools: things in flight, found by id. Things never move; the place of slot s follows from its highest bit. A generation is odd while the thing is in
+   use, so that no number from outside finds a free one. ---- */
+/* Slots of chunk k: from first * (2^k - 1), first * 2^k of them. */
+static void *at_slot(const match_pool *pool, uint32_t slot)
+{
+    const uint32_t group = slot / pool->first + 1;
+    const int chunk = 31 - __builtin_clz(group);
+    const uint32_t first = pool->first * ((UINT32_C(1) << chunk) - 1);
+
+    return pool->chunks[chunk] + (size_t)(slot - first) * pool->thing_bytes;
+}
+
+static void pool_init(match_pool *pool, size_t thing_bytes, uint32_t first)
+{
+    memset(pool, 0, sizeof *pool);
+    pool->thing_bytes = thing_bytes;
+    pool->first = first;
+    match_list_init(&pool->free);
+}
+
+static void pool_fini(match_pool *pool)
+{
+    for (int k = 0; k < MATCH_POOL_CHUNKS; k++)
+        tutti_free(pool->chunks[k]);
+    memset(pool, 0, sizeof *pool);
+}
+
+/* Adds a chunk; gives the first of its slots and how many, 0: no memory. */
+static uint32_t grow(match_pool *pool, uint32_t *first)
+{
+    const int chunk = 31 - __builtin_clz(pool->made / pool->first + 1);
+    const uint32_t count = pool->first << chunk;
+
+    *first = pool->made;
+    if (chunk >= MATCH_POOL_CHUNKS)
+        return 0;
+    pool->chunks[chunk] = tutti_alloc(count, pool->thing_bytes);
+    if (pool->chunks[chunk] == NULL)
+        return 0;
+    pool->made += count;
+    return count;
+}
+
+/* The two kinds of thing with an id differ only in type; this is the code of both. */
+#define MATCH_POOL_OF(type, pool) \
+    static bool type##_more(tutti_match *m) \
+    { \
+        uint32_t first; \
+        const uint32_t count = grow(&m->pool, &first); \
+        for (uint32_t s = first; s < first + count; s++) { \
+            struct match_##type *thing = at_slot(&m->pool, s); \
+            thing->slot = s; \
+            match_list_init(&thing->answer.link); \
+            match_list_insert(&m->pool.free, &thing->link); \
+        } \
+        return count > 0; \
+    } \
+    static struct match_##type *type##_take(tutti_match *m) \
+    { \
+        struct match_##type *thing; \
+        if (match_list_empty(&m->pool.free) && !type##_more(m)) \
+            return NULL; \
+        thing = MATCH_OWNER(struct match_##type, link, m->pool.free.next); \
+        match_list_remove(&thing->link); \
+        thing->generation++; \
+        return thing; \
+    } \
+    static void type##_give(tutti_match *m, struct match_##type *thing) \
+    { \
+        thing->generation++; \
+        match_list_remove(&thing->answer.link); \
+        match_list_remove(&thing->link); \
+        match_list_insert(m->pool.free.next, &thing->link); /* in front: its memory is warm */ \
+    } \
+    static struct match_##type *type##_find(tutti_match *m, uint64_t id) \
+    { \
+        struct match_##type *thing; \
+        if ((uint32_t)id >= m->pool.made) \
+            return NULL; \
+        thing = at_slot(&m->pool, (uint32_t)id); \
+        return thing->generation == (uint32_t)(id >> 32) && thing->generation % 2 == 1 ? thing : NULL; \
+    } \
+    uint64_t tutti_match_##type##_id(const struct match_##type *thing) \
+    { \
+        return (uint64_t)thing->generation << 32 | thing->slot; \
+    }
+
+MATCH_POOL_OF(op, ops)
+MATCH_POOL_OF(message, messages)
+
+/* Buffers for whole payloads; while one is free it is a link of the list itself. */
+static bool payload_more(tutti_match *m)
+{
+    uint32_t first;
+    const uint32_t count = grow(&m->payloads, &first);
+
+    for (uint32_t s = first; s < first + count; s++)
+        match_list_insert(&m->payloads.free, at_slot(&m->payloads, s));
+    return count > 0;
+}
+
+static unsigned char *payload_take(tutti_match *m)
+{
+    match_link *link;
+
+    if (match_list_empty(&m->payloads.free) && !payload_more(m))
+        return NULL;
+    link = m->payloads.free.next;
+    match_list_remove(link);
+    return (unsigned char *)link;
+}
+
+static void message_drop(tutti_match *m, match_message *message)
+{
+    if (message->payload != NULL && message->payload != message->small) {
+        match_list_insert(m->payloads.free.next, (match_link *)(void *)message->payload);
+        m->peers[message->from].held--;
+        m->carrier->took(m->self, message->from);
+    }
+    message->payload = NULL;
+    match_list_remove(&message->of_peer);
+    message_give(m, message);
+}
+
+/* ---- matching ---- */
+static match_link *bucket_of(match_link *buckets, uint64_t tag)
+{
+    return &buckets[(tag * UINT64_C(0x9E3779B97F4A7C15)) >> 56]; /* Fibonacci hashing; ports are hashes already, tests' tags are not */
+}
+
+static void finish(tutti_match *m, tutti_request *r, tutti_status status, int rank)
+{
+    r->status = status;
+    r->rank = rank;
+    r->internal[0] = NULL;
+    atomic_store_explicit(&r->done, true, memory_order_release); /* publishes the result; pairs with an acquire load by the owner */
+    m->completions++;
+}
+
+static void complete(tutti_match *m, match_op *op, tutti_status status, int rank)
+{
+    if (op->request != NULL)
+        finish(m, op->request, status, rank);
+    m->carrier->let_go(m->self, op);
+    op_give(m, op);
+}
+
+static void say(tutti_match *m, int to, match_answer *answer, match_word word)
+{
+    answer->word = word;
+    if (match_list_empty(&answer->link)) /* else it stands there already: the new word replaces the old */
+        match_list_insert(&m->peers[to].outbox, &answer->link);
+    m->carrier->flush(m->self, to);
+}
+
+/* Takes it out of its bucket; NULL: none. */
+static match_op *match_posted(tutti_match *m, int from, uint64_t tag)
+{
+    match_link *bucket = bucket_of(m->posted, tag);
+
+    for (match_link *at = bucket->next; at != bucket; at = at->next) {
+        match_op *op = MATCH_OWNER(match_op, link, at);
+        if (op->tag == tag && (op->peer == from || op->peer == TUTTI_ANY)) {
+            match_list_remove(at);
+            return op;
+        }
+    }
+    return NULL;
+}
+
+static match_message *match_unexpected(tutti_match *m, int from, uint64_t tag)
+{
+    match_link *bucket = bucket_of(m->unexpected, tag);
+
+    for (match_link *at = bucket->next; at != bucket; at = at->next) {
+        match_message *message = MATCH_OWNER(match_message, link, at);
+        if (message->tag == tag && (message->from == from || from == TUTTI_ANY)) {
+            match_list_remove(at);
+            return message;
+        }
+    }
+    return NULL;
+}
+
+/* All at once. */
+static void deliver(tutti_match *m, match_op *op, const tutti_note *note, const unsigned char *payload)
+{
+    const bool fits = note->bytes <= op->bytes;
+
+    op->request->note = *note;
+    if (fits && note->bytes > 0)
+        memcpy(op->data, payload, note->bytes);
+    complete(m, op, fits ? TUTTI_OK : TUTTI_ERR_CORRUPT, -1);
+}
+
+/* Neither is in a bucket. */
+static void pair_up(tutti_match *m, match_op *op, match_message *message)
+{
+    if (!message->large) {
+        deliver(m, op, &message->note, message->payload);
+        message_drop(m, message);
+        return;
+    }
+    if (message->local != NULL) {
+        deliver(m, op, &message->note, message->local->data);
+        complete(m, message->local, TUTTI_OK, -1);
+        message_drop(m, message);
+        return;
+    }
+    op->state = MATCH_OP_MATCHED;
+    op->message = message;
+    op->request->note = message->note;
+    message->op = op;
+    message->received = 0;
+    if (message->note.bytes > op->bytes) {
+        message->outcome = TUTTI_ERR_CORRUPT;
+        say(m, message->from, &message->answer, MATCH_TAKEN);
+    } else {
+        message->cleared = true;
+        say(m, message->from, &message->answer, MATCH_CLEAR);
+    }
+}
+
+/* To the posted ones, else unexpected, in its place by arrival. */
+static void offer_message(tutti_match *m, match_message *message)
+{
+    match_link *bucket = bucket_of(m->unexpected, message->tag), *before = bucket;
+    match_op *op = match_posted(m, message->from, message->tag);
+
+    if (op != NULL) {
+        pair_up(m, op, message);
+        return;
+    }
+    while (before->prev != bucket && MATCH_OWNER(match_message, link, before->prev)->sequence > message->sequence)
+        before = before->prev;
+    match_list_insert(before, &message->link);
+}
+
+/* To the unexpected ones, else posted, in its place by posting. */
+static void offer_op(tutti_match *m, match_op *op)
+{
+    match_link *bucket = bucket_of(m->posted, op->tag), *before = bucket;
+    match_message *message = match_unexpected(m, op->peer, op->tag);
+
+    op->state = MATCH_OP_POSTED;
+    op->message = NULL;
+    if (message != NULL) {
+        pair_up(m, op, message);
+        return;
+    }
+    while (before->prev != bucket && MATCH_OWNER(match_op, link, before->prev)->sequence > op->sequence)
+        before = before->prev;
+    match_list_insert(before, &op->link);
+}
+
+/* ---- posting ---- */
+static tutti_status check(const tutti_match *m, const char *doing, const tutti_request *r, int peer, bool any, tutti_buffer b, size_t *bytes, tutti_error *err)
+{
+    *bytes = 0;
+    if (r->posted && !atomic_load_explicit(&r->done, memory_order_acquire))
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "%s with a request that is still in flight; wait for it or cancel it first", doing);
+    if ((peer < 0 || peer >= m->size) && !(any && peer == TUTTI_ANY))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d of a run of %d; there are workers 0 to %d", doing, peer, m->size, m->size - 1);
+    if (!tutti_size_mul(b.count, tutti_dtype_bytes(b.dtype), bytes) || (b.data == NULL && *bytes > 0))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d: %zu elements of %s at %p are no memory", doing, peer, b.count, tutti_dtype_name(b.dtype), b.data);
+    return TUTTI_OK;
+}
+
+static void begin(tutti_request *r)
+{
+    r->status = TUTTI_OK;
+    r->rank = -1;
+    atomic_store_explicit(&r->done, false, memory_order_relaxed); /* nobody waits for it yet */
+    r->posted = true;
+    r->internal[0] = NULL;
+}
+
+static match_op *op_make(tutti_match *m, tutti_request *r, match_op_state state, int peer, uint64_t tag, void *data, size_t bytes)
+{
+    match_op *op = op_take(m);
+
+    if (op == NULL)
+        return NULL;
+    op->answer.is_message = false;
+    op->state = state;
+    op->peer = peer;
+    op->any = peer == TUTTI_ANY;
+    op->tag = tag;
+    op->request = r;
+    op->data = data;
+    op->bytes = bytes;
+    op->streamed = 0;
+    op->sequence = m->sequence++;
+    op->message_id = 0;
+    op->message = NULL;
+    r->internal[0] = op;
+    return op;
+}
+
+static match_message *message_make(tutti_match *m, int from, uint64_t tag, uint64_t send_id, const tutti_note *note, bool large)
+{
+    match_message *message = message_take(m);
+
+    if (message == NULL)
+        return NULL;
+    match_list_init(&message->of_peer);
+    message->answer.is_message = true;
+    message->from = from;
+    message->large = large;
+    message->cleared = false;
+    message->tag = tag;
+    message->send_id = send_id;
+    message->sequence = m->sequence++;
+    message->note = *note;
+    message->op = NULL;
+    message->local = NULL;
+    message->payload = NULL;
+    return message;
+}
+
+static bool send_to_self(tutti_match *m, tutti_request *r, uint64_t tag, tutti_buffer payload, size_t bytes)
+{
+    match_op *op = match_posted(m, m->rank, tag);
+    match_message *message;
+
+    if (op != NULL) {
+        deliver(m, op, &r->note, payload.data);
+        finish(m, r, TUTTI_OK, -1);
+        return true;
+    }
+    message = message_make(m, m->rank, tag, 0, &r->note, bytes > MATCH_INLINE);
+    if (message == NULL)
+        return false;
+    if (message->large) {
+        op = op_make(m, r, MATCH_OP_ANNOUNCED, m->rank, tag, payload.data, bytes);
+        if (op == NULL) {
+            message_drop(m, message);
+            return false;
+        }
+        op->message = message;
+        message->local = op;
+    } else {
+        message->payload = message->small;
+        if (bytes > 0)
+            memcpy(message->small, payload.data, bytes);
+        finish(m, r, TUTTI_OK, -1);
+    }
+    match_list_insert(bucket_of(m->unexpected, tag), &message->link);
+    return true;
+}
+
+static bool send_to_peer(tutti_match *m, tutti_request *r, const match_peer *p, uint64_t tag, tutti_buffer payload, size_t bytes)
+{
+    match_op *op;
+
+    if (p->gone) {
+        finish(m, r, TUTTI_ERR_PEER, p->root);
+        return true;
+    }
+    op = op_make(m, r, MATCH_OP_QUEUED, p->rank, tag, payload.data, bytes);
+    if (op == NULL)
+        return false;
+    say(m, p->rank, &op->answer, MATCH_ANNOUNCE);
+    return true;
+}
+
+tutti_status tutti_match_send(tutti_match *m, tutti_request *r, int to, uint64_t tag, const tutti_note *note, tutti_buffer payload, tutti_error *err)
+{
+    size_t bytes;
+
+    TUTTI_TRY(check(m, "sending to", r, to, false, payload, &bytes, err));
+    begin(r);
+    r->note = note != NULL ? *note : (tutti_note){ 0 };
+    r->note.from = m->rank;
+    r->note.bytes = bytes;
+    if (m->closing)
+        finish(m, r, TUTTI_CLOSED, -1);
+    else if (!(to == m->rank ? send_to_self(m, r, tag, payload, bytes) : send_to_peer(m, r, &m->peers[to], tag, payload, bytes))) {
+        r->posted = false;
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "sending %zu bytes to worker %d", bytes, to);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_match_recv(tutti_match *m, tutti_request *r, int from, uint64_t tag, tutti_buffer room, tutti_error *err)
+{
+    match_message *message;
+    match_op *op;
+    size_t bytes;
+
+    TUTTI_TRY(check(m, "receiving from", r, from, true, room, &bytes, err));
+    begin(r);
+    r->note = (tutti_note){ .from = from };
+    op = op_make(m, r, MATCH_OP_POSTED, from, tag, room.data, bytes);
+    if (op == NULL) {
+        r->posted = false;
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "receiving up to %zu bytes from worker %d", bytes, from);
+    }
+    if (m->closing) {
+        complete(m, op, TUTTI_CLOSED, -1);
+        return TUTTI_OK;
+    }
+    message = match_unexpected(m, from, tag);
+    if (message != NULL)
+        pair_up(m, op, message);
+    else if (from != TUTTI_ANY && from != m->rank && m->peers[from].gone)
+        complete(m, op, TUTTI_ERR_PEER, m->peers[from].root);
+    else if (from == TUTTI_ANY && m->size > 1 && m->gone == m->size - 1)
+        complete(m, op, TUTTI_ERR_PEER, m->peers[m->rank == 0 ? 1 : 0].root);
+    else
+        match_list_insert(bucket_of(m->posted, tag), &op->link);
+    return TUTTI_OK;
+}
+
+/* ---- cancelling ---- */
+static void cancel_send(tutti_match *m, match_op *op)
+{
+    m->carrier->let_go(m->self, op);
+    if (op->state == MATCH_OP_QUEUED) { /* nobody has heard of it */
+        op_give(m, op);
+    } else if (op->state == MATCH_OP_WRITING) { /* half of it is on its way: too late to take it back; the carrier has copied the rest */
+        op_give(m, op);
+    } else if (op->message != NULL) { /* to oneself */
+        message_drop(m, op->message);
+        op_give(m, op);
+    } else {
+        op->request = NULL;
+        op->state = MATCH_OP_WITHDRAWN;
+        match_list_remove(&op->link);
+        say(m, op->peer, &op->answer, MATCH_WITHDRAW);
+    }
+}
+
+static void cancel_matched(tutti_match *m, match_op *op)
+{
+    match_message *message = op->message;
+
+    m->carrier->let_go(m->self, op);
+    op_give(m, op);
+    message->op = NULL;
+    match_list_remove(&message->answer.link); /* a TAKEN or CLEAR not yet said */
+    if (message->cleared) {
+        message->cleared = false;
+        message->generation += 2; /* a new id: what is under way to the old one is dropped */
+        say(m, message->from, &message->answer, MATCH_REWIND);
+    }
+    offer_message(m, message);
+}
+
+void tutti_match_cancel(tutti_match *m, tutti_request *r)
+{
+    match_op *op = r->internal[0];
+
+    if (!r->posted || atomic_load_explicit(&r->done, memory_order_acquire) || op == NULL)
+        return;
+    assert(op->request == r);
+    r->internal[0] = NULL;
+    r->posted = false;
+    if (op->state == MATCH_OP_POSTED)
+        op_give(m, op);
+    else if (op->state == MATCH_OP_FILLING) {
+        m->carrier->let_go(m->self, op);
+        op_give(m, op);
+    } else if (op->state == MATCH_OP_MATCHED)
+        cancel_matched(m, op);
+    else
+        cancel_send(m, op);
+}
+
+/* ---- what the carrier sends ---- */
+void tutti_match_said(tutti_match *m, match_peer *p, bool whole)
+{
+    match_answer *a = MATCH_OWNER(match_answer, link, p->outbox.next);
+    match_op *op;
+
+    match_list_remove(&a->link);
+    if (a->is_message) {
+        match_message *message = MATCH_OWNER(match_message, answer, a);
+        if (a->word == MATCH_TAKEN) {
+            complete(m, message->op, message->outcome, -1);
+            message_drop(m, message);
+        }
+        return;
+    }
+    op = MATCH_OWNER(match_op, answer, a);
+    if (a->word == MATCH_WITHDRAW)
+        op_give(m, op);
+    else {
+        op->state = whole ? MATCH_OP_WRITING : MATCH_OP_ANNOUNCED;
+        match_list_insert(&p->sends, &op->link);
+    }
+}
+
+void tutti_match_written(tutti_match *m, match_op *op)
+{
+    complete(m, op, TUTTI_OK, -1);
+}
+
+void tutti_match_streamed(tutti_match *m, match_peer *p, size_t bytes)
+{
+    match_op *op = MATCH_OWNER(match_op, link, p->streams.next);
+
+    (void)m;
+    op->streamed += bytes;
+    match_list_remove(&op->link);
+    match_list_insert(op->streamed == op->bytes ? &p->sends : &p->streams, &op->link);
+}
+
+/* ---- what the carrier receives ---- */
+tutti_status tutti_match_announced(tutti_match *m, match_peer *p, uint64_t tag, uint64_t send_id, const tutti_note *said, bool whole, const unsigned char *payload, tutti_error *err)
+{
+    const bool stored = whole && said->bytes > MATCH_INLINE;
+    tutti_note note = *said;
+    match_message *message;
+
+    note.from = p->rank;
+    if (whole) {
+        match_op *op = match_posted(m, p->rank, tag);
+        if (op != NULL) {
+            deliver(m, op, &note, payload);
+            if (stored)
+                m->carrier->took(m->self, p->rank);
+            return TUTTI_OK;
+        }
+    }
+    message = message_make(m, p->rank, tag, send_id, &note, !whole);
+    if (message != NULL && whole) {
+        message->payload = stored ? payload_take(m) : message->small;
+        if (message->payload == NULL) {
+            message_give(m, message);
+            message = NULL;
+        }
+    }
+    if (message == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory to note a message from worker %d that no receive expects yet", p->rank);
+    p->held += stored;
+    if (whole && note.bytes > 0)
+        memcpy(message->payload, payload, note.bytes);
+    if (!whole)
+        match_list_insert(&p->messages, &message->of_peer);
+    offer_message(m, message);
+    return TUTTI_OK;
+}
+
+unsigned char *tutti_match_expect(tutti_match *m, match_peer *p, uint64_t tag, size_t bytes, match_op **out)
+{
+    match_link *bucket = bucket_of(m->posted, tag);
+
+    *out = NULL;
+    for (match_link *at = bucket->next; at != bucket; at = at->next) {
+        match_op *op = MATCH_OWNER(match_op, link, at);
+        if (op->tag != tag || (op->peer != p->rank && op->peer != TUTTI_ANY))
+            continue;
+        if (op->bytes < bytes) /* the first that matches is the one; it is told when the message is here */
+            return NULL;
+        match_list_remove(at);
+        match_list_insert(&p->filling, at);
+        op->state = MATCH_OP_FILLING;
+        op->peer = p->rank;
+        *out = op;
+        return op->data;
+    }
+    return NULL;
+}
+
+void tutti_match_filled(tutti_match *m, match_peer *p, match_op *op, const tutti_note *note)
+{
+    op->request->note = *note;
+    op->request->note.from = p->rank;
+    complete(m, op, TUTTI_OK, -1);
+    if (note->bytes > MATCH_INLINE)
+        m->carrier->took(m->self, p->rank);
+}
+
+static void withdrawn(tutti_match *m, match_peer *p, uint64_t send_id)
+{
+    for (match_link *at = p->messages.next; at != &p->messages; at = at->next) {
+        match_message *message = MATCH_OWNER(match_message, of_peer, at);
+        match_op *op = message->op;
+        if (message->send_id != send_id)
+            continue;
+        if (op != NULL)
+            m->carrier->let_go(m->self, op); /* a piece that is just coming must not disturb the next message */
+        message_drop(m, message);
+        if (op != NULL)
+            offer_op(m, op);
+        return;
+    }
+}
+
+void tutti_match_answered(tutti_match *m, match_peer *p, match_word word, uint64_t send_id, uint64_t message_id)
+{
+    match_op *op;
+
+    if (word == MATCH_WITHDRAW) {
+        withdrawn(m, p, send_id);
+        return;
+    }
+    op = op_find(m, send_id);
+    if (op == NULL || op->peer != p->rank || op->message != NULL || (op->state != MATCH_OP_ANNOUNCED && op->state != MATCH_OP_STREAMING))
+        return; /* it was cancelled while this was under way */
+    switch (word) {
+    case MATCH_CLEAR: /* also: start again, for another receive */
+        op->state = MATCH_OP_STREAMING;
+        op->message_id = message_id;
+        op->streamed = 0;
+        match_list_remove(&op->link);
+        match_list_insert(&p->streams, &op->link);
+        m->carrier->flush(m->self, p->rank);
+        break;
+    case MATCH_TAKEN:
+        complete(m, op, TUTTI_OK, -1);
+        break;
+    case MATCH_REWIND:
+        op->state = MATCH_OP_ANNOUNCED;
+        match_list_remove(&op->link);
+        match_list_insert(&p->sends, &op->link);
+        break;
+    default:
+        break;
+    }
+}
+
+unsigned char *tutti_match_piece(tutti_match *m, match_peer *p, uint64_t message_id, uint64_t offset, size_t bytes, match_op **op)
+{
+    match_message *message = message_find(m, message_id);
+
+    *op = NULL;
+    if (message == NULL || message->from != p->rank || !message->cleared || offset > message->note.bytes || bytes > message->note.bytes - offset)
+        return NULL;
+    *op = message->op;
+    return message->op->data + offset;
+}
+
+void tutti_match_piece_here(tutti_match *m, match_peer *p, uint64_t message_id, size_t bytes)
+{
+    match_message *message = message_find(m, message_id);
+
+    if (message == NULL || message->from != p->rank || !message->cleared || bytes > message->note.bytes - message->received)
+        return;
+    message->received += bytes;
+    if (message->received == message->note.bytes) {
+        message->cleared = false;
+        message->outcome = TUTTI_OK;
+        say(m, p->rank, &message->answer, MATCH_TAKEN);
+    }
+}
+
+/* ---- endings ---- */
+static void end_list(tutti_match *m, match_link *list, tutti_status status, int rank)
+{
+    while (!match_list_empty(list))
+        complete(m, MATCH_OWNER(match_op, link, list->next), status, rank);
+}
+
+static void end_posted(tutti_match *m, int from, int root)
+{
+    for (int b = 0; b < MATCH_BUCKETS; b++) {
+        for (match_link *at = m->posted[b].next, *next; at != &m->posted[b]; at = next) {
+            match_op *op = MATCH_OWNER(match_op, link, at);
+            next = at->next;
+            if (op->peer == from)
+                complete(m, op, TUTTI_ERR_PEER, root);
+        }
+    }
+}
+
+/* A receive that had begun. One from ANY can still be served by others: it goes back to its place. */
+static void end_receive(tutti_match *m, match_op *op, tutti_status status, int rank)
+{
+    if (status != TUTTI_ERR_PEER || !op->any) {
+        complete(m, op, status, rank);
+        return;
+    }
+    m->carrier->let_go(m->self, op);
+    match_list_remove(&op->link);
+    op->peer = TUTTI_ANY;
+    offer_op(m, op);
+}
+
+/* What is in flight with one peer. A receive whose TAKEN is not said yet has all its bytes. */
+static void end_peer(tutti_match *m, match_peer *p, tutti_status status, int rank)
+{
+    while (!match_list_empty(&p->outbox)) {
+        match_answer *a = MATCH_OWNER(match_answer, link, p->outbox.next);
+        if (a->is_message || a->word == MATCH_WITHDRAW)
+            tutti_match_said(m, p, false); /* nobody is left to be told; what has arrived has arrived */
+        else {
+            match_list_remove(&a->link);
+            complete(m, MATCH_OWNER(match_op, answer, a), status, rank);
+        }
+    }
+    end_list(m, &p->sends, status, rank);
+    end_list(m, &p->streams, status, rank);
+    while (!match_list_empty(&p->filling))
+        end_receive(m, MATCH_OWNER(match_op, link, p->filling.next), status, rank);
+    while (!match_list_empty(&p->messages)) {
+        match_message *message = MATCH_OWNER(match_message, of_peer, p->messages.next);
+        match_op *op = message->op;
+        message->op = NULL;
+        match_list_remove(&message->link);     /* unexpected: nobody may find it any more */
+        match_list_remove(&message->of_peer);
+        if (op != NULL)
+            end_receive(m, op, status, rank);
+        message_drop(m, message);
+    }
+}
+
+void tutti_match_peer_gone(tutti_match *m, int rank, int root)
+{
+    match_peer *p = &m->peers[rank];
+
+    p->gone = true;
+    p->root = root;
+    m->gone++;
+    end_peer(m, p, TUTTI_ERR_PEER, root);
+    end_posted(m, rank, root);
+    if (m->gone == m->size - 1)
+        end_posted(m, TUTTI_ANY, root);
+}
+
+void tutti_match_close(tutti_match *m)
+{
+    m->closing = true;
+    for (int r = 0; r < m->size && m->peers != NULL; r++)
+        end_peer(m, &m->peers[r], TUTTI_CLOSED, -1);
+    for (int b = 0; b < MATCH_BUCKETS; b++) {
+        end_list(m, &m->posted[b], TUTTI_CLOSED, -1);
+        for (match_link *at = m->unexpected[b].next; at != &m->unexpected[b]; at = at->next) {
+            match_message *message = MATCH_OWNER(match_message, link, at);
+            if (message->local != NULL)
+                complete(m, message->local, TUTTI_CLOSED, -1);
+            message->local = NULL;
+        }
+    }
+}
+
+/* ---- making ---- */
+tutti_status tutti_match_init(tutti_match *m, const match_carrier *carrier, void *self, int rank, int size, size_t whole_most, tutti_error *err)
+{
+    memset(m, 0, sizeof *m);
+    m->carrier = carrier;
+    m->self = self;
+    m->rank = rank;
+    m->size = size;
+    m->whole_most = whole_most;
+    for (int b = 0; b < MATCH_BUCKETS; b++) {
+        match_list_init(&m->posted[b]);
+        match_list_init(&m->unexpected[b]);
+    }
+    pool_init(&m->ops, sizeof(match_op), MATCH_THINGS);
+    pool_init(&m->messages, sizeof(match_message), MATCH_THINGS);
+    pool_init(&m->payloads, whole_most > sizeof(match_link) ? (whole_most + 63) & ~(size_t)63 : sizeof(match_link), MATCH_PAYLOADS);
+    m->peers = tutti_alloc((size_t)size, sizeof *m->peers);
+    if (m->peers == NULL || !op_more(m) || !message_more(m) || !payload_more(m))
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d cannot keep account of %d workers", rank, size);
+    for (int r = 0; r < size; r++) {
+        match_peer *p = &m->peers[r];
+        p->rank = r;
+        p->root = r;
+        match_list_init(&p->outbox);
+        match_list_init(&p->sends);
+        match_list_init(&p->streams);
+        match_list_init(&p->messages);
+        match_list_init(&p->filling);
+    }
+    return TUTTI_OK;
+}
+
+void tutti_match_fini(tutti_match *m)
+{
+    if (m->carrier == NULL)
+        return;
+    pool_fini(&m->ops);
+    pool_fini(&m->messages);
+    pool_fini(&m->payloads);
+    tutti_free(m->peers);
+    memset(m, 0, sizeof *m);
+}

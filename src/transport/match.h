@@ -1,0 +1,167 @@
+/* match.h: which receive gets which message. The state of all sends, receives and messages of one rank, for a transport whose peers exchange words (a carrier:
+   tcp). No input or output, no waiting, no lock of its own: the carrier holds one lock round every call.
+
+   How a message travels
+     whole:   ANNOUNCE with the payload. The send is done once the carrier has written it. If its receive is posted the payload goes straight to the room
+              while it comes; cancelled in the middle, what has come is kept by the carrier, and the message is announced when it is all there.
+     large:   sender                                  receiver
+              ANNOUNCE(tag, note, send id)        ->  waits unexpected until a receive matches
+              streams pieces                      <-  CLEAR(send id, message id)
+              with (message id, offset)           ->  they go straight to the room
+              is done                             <-  TAKEN(send id); the receive is done once this is on its way
+   So no large payload ever waits at a receiver, and a message stays whole at its sender until it has arrived: when the receiver cancels in mid-transfer
+   (REWIND) it goes back to the unexpected ones as if nothing had happened, and when the sender cancels (WITHDRAW) the receive goes back to the posted ones.
+     too large for the room: TAKEN without CLEAR; the receive is CORRUPT.
+     to oneself: a message that points to the send; the match copies.
+   A message and a receive that fit each other are never both waiting: whichever comes second finds the first. Both kinds wait in buckets by tag, in the order
+   they came; those that go back after a cancel go back to their old place.
+
+   Ids are (slot, generation). Reusing a slot changes its generation, so a word that crossed a cancel, or a piece still under way, finds nobody and is dropped.
+
+   The scheme is the one of shm/match.c, taken out of its rings; shm could use this file with its control ring as the carrier. */
+#ifndef TUTTI_TRANSPORT_MATCH_H
+#define TUTTI_TRANSPORT_MATCH_H
+#include "tutti/transport.h"
+
+/* ---- intrusive lists: a link in a circle with its head ---- */
+typedef struct match_link { struct match_link *next, *prev; } match_link;
+#define MATCH_OWNER(type, member, at) ((type *)(void *)((char *)(at) - offsetof(type, member)))
+static inline void match_list_init(match_link *head) { head->next = head->prev = head; }
+static inline bool match_list_empty(const match_link *head) { return head->next == head; }
+static inline void match_list_insert(match_link *before, match_link *link)
+{
+    link->next = before;
+    link->prev = before->prev;
+    before->prev->next = link;
+    before->prev = link;
+}
+static inline void match_list_remove(match_link *link) /* also of one that is in no list */
+{
+    link->prev->next = link->next;
+    link->next->prev = link->prev;
+    link->next = link->prev = link;
+}
+
+enum { MATCH_INLINE = 256, MATCH_BUCKETS = 256, MATCH_POOL_CHUNKS = 24, MATCH_THINGS = 64, MATCH_PAYLOADS = 16 };
+typedef enum match_word { MATCH_ANNOUNCE, MATCH_CLEAR, MATCH_TAKEN, MATCH_REWIND, MATCH_WITHDRAW } match_word;
+
+typedef struct match_answer {    /* a word that waits to be sent */
+    match_link link;             /* in peer->outbox, or alone */
+    match_word word;
+    bool is_message;             /* owner: match_message, else match_op */
+} match_answer;
+
+typedef enum match_op_state {
+    MATCH_OP_QUEUED,             /* send: its ANNOUNCE waits in the outbox */
+    MATCH_OP_WRITING,            /* send: being written whole; the carrier says when it is done */
+    MATCH_OP_ANNOUNCED,          /* send: not yet matched, or all pieces sent; or to oneself */
+    MATCH_OP_STREAMING,          /* send: cleared, in peer->streams */
+    MATCH_OP_WITHDRAWN,          /* send: cancelled; only the WITHDRAW is left to be sent */
+    MATCH_OP_POSTED,             /* receive: in a bucket */
+    MATCH_OP_FILLING,            /* receive: a whole message is coming into its room; in peer->filling */
+    MATCH_OP_MATCHED             /* receive: its message is op->message */
+} match_op_state;
+
+typedef struct match_op {        /* a send or receive of this rank */
+    match_link link;             /* send: in peer->sends or peer->streams; receive: in a bucket; free: in the pool */
+    match_answer answer;         /* send */
+    uint32_t slot, generation;
+    match_op_state state;
+    int peer;                    /* TUTTI_ANY in a receive only */
+    bool any;                    /* receive: it was posted for ANY */
+    uint64_t tag;
+    tutti_request *request;      /* NULL once cancelled */
+    unsigned char *data;         /* the caller's payload or room */
+    size_t bytes, streamed;      /* size; how much of it the carrier has begun to send */
+    uint64_t sequence;           /* receive: order of posting */
+    uint64_t message_id;         /* send: whom the pieces are for */
+    struct match_message *message; /* receive when MATCHED; send to oneself */
+} match_op;
+
+typedef struct match_message {   /* something that has come: unexpected, or matched and on its way */
+    match_link link;             /* unexpected: in a bucket; free: in the pool */
+    match_link of_peer;          /* large ones: in peer->messages */
+    match_answer answer;
+    uint32_t slot, generation;
+    int from;
+    bool large, cleared;         /* cleared: CLEAR was said and nothing has taken it back */
+    uint64_t tag, send_id, sequence; /* sequence: order of arrival */
+    tutti_note note;
+    size_t received;
+    tutti_status outcome;        /* of the receive, while the answer is TAKEN */
+    match_op *op;                /* the receive that has it, or NULL: unexpected */
+    match_op *local;             /* to oneself, large: the send */
+    unsigned char *payload;      /* of a whole one that is unexpected: small, or a buffer of the second pool */
+    unsigned char small[MATCH_INLINE];
+} match_message;
+
+/* Chunk k holds first << k things; the first is there from the start. Memory grows when more are in flight than ever before, never in a steady state. */
+typedef struct match_pool {
+    size_t thing_bytes;
+    uint32_t first;              /* MATCH_THINGS, MATCH_PAYLOADS */
+    unsigned char *chunks[MATCH_POOL_CHUNKS];
+    uint32_t made;               /* slots that exist */
+    match_link free;
+} match_pool;
+
+typedef struct match_peer {
+    int rank;
+    bool gone;                   /* all it ever sent has been seen; it will not answer */
+    int root;                    /* once gone: because of whom */
+    match_link outbox;           /* match_answer: words to be sent, in order */
+    match_link sends;            /* match_op: announced */
+    match_link streams;          /* match_op: cleared; served round robin */
+    match_link messages;         /* match_message: large ones */
+    match_link filling;          /* match_op: receives whose whole message is coming */
+    uint32_t held;               /* whole messages above MATCH_INLINE bytes that it has sent and that no receive has taken */
+} match_peer;
+
+typedef struct match_carrier {   /* what the transport does for the matcher; all under the carrier's lock */
+    void (*flush)(void *self, int to);                 /* there is something in the outbox or the streams of `to`: send what goes without waiting */
+    void (*let_go)(void *self, match_op *op);          /* op->data is the caller's again: nothing may read or write it any more */
+    void (*took)(void *self, int from);                /* a whole message above MATCH_INLINE bytes has left the matcher */
+} match_carrier;
+
+typedef struct tutti_match {
+    const match_carrier *carrier;
+    void *self;                  /* the carrier's */
+    int rank, size, gone;        /* gone: peers that are */
+    size_t whole_most;           /* payloads up to this may travel whole */
+    match_peer *peers;           /* size; [rank] is unused */
+    match_link posted[MATCH_BUCKETS], unexpected[MATCH_BUCKETS]; /* by tag */
+    match_pool ops, messages, payloads;
+    uint64_t sequence, completions; /* completions: requests that have ended, ever */
+    bool closing;
+} tutti_match;
+
+/* All lists empty. TUTTI_ERR_MEMORY; fini takes a half-made one and a zeroed one. */
+tutti_status tutti_match_init(tutti_match *m, const match_carrier *carrier, void *self, int rank, int size, size_t whole_most, tutti_error *err);
+void tutti_match_fini(tutti_match *m);
+
+/* ---- for the transport's table ---- */
+tutti_status tutti_match_send(tutti_match *m, tutti_request *r, int to, uint64_t tag, const tutti_note *note, tutti_buffer payload, tutti_error *err);
+tutti_status tutti_match_recv(tutti_match *m, tutti_request *r, int from, uint64_t tag, tutti_buffer room, tutti_error *err);
+void tutti_match_cancel(tutti_match *m, tutti_request *r);
+void tutti_match_close(tutti_match *m);                /* every request in flight ends with TUTTI_CLOSED, so does each that comes later */
+void tutti_match_peer_gone(tutti_match *m, int rank, int root);
+
+/* ---- what the carrier sends ---- */
+uint64_t tutti_match_op_id(const match_op *op);
+uint64_t tutti_match_message_id(const match_message *message);
+/* The word at the head of the outbox is on its way; `whole`: an ANNOUNCE that takes its payload along: written() is called when the last byte is. */
+void tutti_match_said(tutti_match *m, match_peer *p, bool whole);
+void tutti_match_written(tutti_match *m, match_op *op);
+/* Of the first of peer->streams `bytes` more are on their way: it goes behind the others, or, all sent, among those that wait for their TAKEN. */
+void tutti_match_streamed(tutti_match *m, match_peer *p, size_t bytes);
+
+/* ---- what the carrier receives; each word was checked for form. `whole`: the payload is here. TUTTI_ERR_CORRUPT: what no honest peer sends ---- */
+tutti_status tutti_match_announced(tutti_match *m, match_peer *p, uint64_t tag, uint64_t send_id, const tutti_note *note, bool whole, const unsigned char *payload, tutti_error *err);
+/* A whole message of `bytes` begins to come: the room of the posted receive that it is for and that it fits, which waits in FILLING until filled() or let_go. NULL: there
+   is none; the payload must be kept and then announced. */
+unsigned char *tutti_match_expect(tutti_match *m, match_peer *p, uint64_t tag, size_t bytes, match_op **op);
+void tutti_match_filled(tutti_match *m, match_peer *p, match_op *op, const tutti_note *note); /* it is all there, and sound */
+void tutti_match_answered(tutti_match *m, match_peer *p, match_word word, uint64_t send_id, uint64_t message_id); /* all but ANNOUNCE */
+/* Where a piece goes: into the room of the receive that has the message; *op, to know it again in let_go. NULL: to nobody (any more), drop it. */
+unsigned char *tutti_match_piece(tutti_match *m, match_peer *p, uint64_t message_id, uint64_t offset, size_t bytes, match_op **op);
+void tutti_match_piece_here(tutti_match *m, match_peer *p, uint64_t message_id, size_t bytes); /* it is in its place, and sound */
+#endif

@@ -1,0 +1,399 @@
+/* match.c: posting, matching and cancelling. A message and a receive that fit each other are never both waiting: whichever comes second finds the first. Both
+   kinds wait in buckets by tag, in the order they came, so that the first fit in a bucket is the right one; those that go back after a cancel go back to their old
+   place. A receive whose room MPI has not let go of yet (op->busy) is matched all the same, and gets its message when the room is free. */
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+#include "mpi_internal.h"
+
+static mpi_link *bucket_of(mpi_link *buckets, uint64_t tag)
+{
+    return &buckets[(tag * UINT64_C(0x9E3779B97F4A7C15)) >> 56]; /* Fibonacci hashing; ports are hashes already, tests' tags are not */
+}
+
+static void finish(mpi_endpoint *e, tutti_request *r, tutti_status status, int rank)
+{
+    r->status = status;
+    r->rank = rank;
+    r->internal[0] = NULL;
+    atomic_store_explicit(&r->done, true, memory_order_release); /* publishes the result; pairs with an acquire load by the owner */
+    e->completed = true;
+}
+
+void tutti_mpi_ended(mpi_endpoint *e, mpi_op *op)
+{
+    list_remove(&op->active);
+    if (op->request != NULL)
+        finish(e, op->request, op->status, op->rank);
+    if (op->over != NULL)
+        *op->over = true;
+    tutti_mpi_give(&e->ops, &op->link);
+}
+
+void tutti_mpi_end(mpi_endpoint *e, mpi_op *op, tutti_status status, int rank)
+{
+    op->status = status;
+    op->rank = rank;
+    op->state = OP_ENDING;
+    list_remove(&op->link);
+    if (op->is_send && tutti_mpi_has_chunks(op)) {
+        if (list_empty(&op->active))
+            list_insert(&e->streams, &op->active);
+    } else if (op->busy != NULL)
+        list_insert(&e->ending, &op->link);
+    else
+        tutti_mpi_ended(e, op);
+}
+
+void tutti_mpi_drop(mpi_endpoint *e, mpi_message *m)
+{
+    list_remove(&m->of_peer);
+    if (m->frame != NULL)
+        tutti_mpi_give(&e->frames, &m->frame->link);
+    tutti_mpi_give(&e->messages, &m->link);
+}
+
+/* ---- matching ---- */
+mpi_op *tutti_mpi_match_posted(mpi_endpoint *e, int from, uint64_t tag)
+{
+    mpi_link *bucket = bucket_of(e->posted, tag);
+
+    for (mpi_link *at = bucket->next; at != bucket; at = at->next) {
+        mpi_op *op = OWNER(mpi_op, link, at);
+        if (op->tag == tag && (op->peer == from || op->peer == TUTTI_ANY)) {
+            list_remove(at);
+            return op;
+        }
+    }
+    return NULL;
+}
+
+static mpi_message *match_unexpected(mpi_endpoint *e, int from, uint64_t tag)
+{
+    mpi_link *bucket = bucket_of(e->unexpected, tag);
+
+    for (mpi_link *at = bucket->next; at != bucket; at = at->next) {
+        mpi_message *m = OWNER(mpi_message, link, at);
+        if (m->tag == tag && (m->from == from || from == TUTTI_ANY)) {
+            list_remove(at);
+            return m;
+        }
+    }
+    return NULL;
+}
+
+void tutti_mpi_deliver(mpi_endpoint *e, mpi_op *op, const tutti_note *note, const unsigned char *payload)
+{
+    const bool fits = note->bytes <= op->bytes;
+
+    op->request->note = *note;
+    if (fits && note->bytes > 0)
+        memcpy(op->data, payload, note->bytes);
+    tutti_mpi_end(e, op, fits ? TUTTI_OK : TUTTI_ERR_CORRUPT, -1);
+}
+
+void tutti_mpi_pair_up(mpi_endpoint *e, mpi_op *op, mpi_message *m)
+{
+    if (op->busy == NULL && !m->large) {
+        tutti_mpi_deliver(e, op, &m->note, m->frame != NULL ? m->frame->payload : m->kept);
+        tutti_mpi_drop(e, m);
+        return;
+    }
+    if (op->busy == NULL && m->local != NULL) {
+        tutti_mpi_deliver(e, op, &m->note, m->local->data);
+        tutti_mpi_end(e, m->local, TUTTI_OK, -1);
+        tutti_mpi_drop(e, m);
+        return;
+    }
+    op->state = OP_MATCHED;
+    op->message = m;
+    m->op = op;
+    if (op->busy != NULL)
+        return;
+    op->request->note = m->note;
+    if (m->note.bytes > op->bytes) {
+        const mpi_wire taken = { .kind = WIRE_TAKEN, .send_id = m->send_id };
+        tutti_mpi_put(e, m->from, &taken, NULL, 0);
+        tutti_mpi_end(e, op, TUTTI_ERR_CORRUPT, -1);
+        tutti_mpi_drop(e, m);
+        return;
+    }
+    tutti_mpi_transfer_begin(e, op, m);
+}
+
+void tutti_mpi_offer_message(mpi_endpoint *e, mpi_message *m)
+{
+    mpi_link *bucket = bucket_of(e->unexpected, m->tag), *before = bucket;
+    mpi_op *op = tutti_mpi_match_posted(e, m->from, m->tag);
+
+    if (op != NULL) {
+        tutti_mpi_pair_up(e, op, m);
+        return;
+    }
+    while (before->prev != bucket && OWNER(mpi_message, link, before->prev)->sequence > m->sequence)
+        before = before->prev;
+    list_insert(before, &m->link);
+}
+
+void tutti_mpi_offer_op(mpi_endpoint *e, mpi_op *op)
+{
+    mpi_link *bucket = bucket_of(e->posted, op->tag), *before = bucket;
+    mpi_message *m = match_unexpected(e, op->peer, op->tag);
+
+    op->state = OP_POSTED;
+    op->message = NULL;
+    if (m != NULL) {
+        tutti_mpi_pair_up(e, op, m);
+        return;
+    }
+    while (before->prev != bucket && OWNER(mpi_op, link, before->prev)->sequence > op->sequence)
+        before = before->prev;
+    list_insert(before, &op->link);
+}
+
+/* ---- posting ---- */
+static tutti_status check(const mpi_endpoint *e, const char *doing, tutti_request *r, int peer, bool any, tutti_buffer b, size_t *bytes, tutti_error *err)
+{
+    *bytes = 0;
+    if (r->posted && !atomic_load_explicit(&r->done, memory_order_acquire))
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "%s with a request that is still in flight; wait for it or cancel it first", doing);
+    if ((peer < 0 || peer >= e->size) && !(any && peer == TUTTI_ANY))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d of a run of %d; there are workers 0 to %d", doing, peer, e->size, e->size - 1);
+    if (!tutti_size_mul(b.count, tutti_dtype_bytes(b.dtype), bytes) || (b.data == NULL && *bytes > 0))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d: %zu elements of %s at %p are no memory", doing, peer, b.count, tutti_dtype_name(b.dtype), b.data);
+    if (tutti_mpi_foreign_thread(e))
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "%s worker %d from another thread than the one that opened the world, but MPI runs with MPI_THREAD_FUNNELED; use an MPI that gives "
+                          "MPI_THREAD_SERIALIZED, or no background threads (--lane off)", doing, peer);
+    return TUTTI_OK;
+}
+
+static void begin(tutti_request *r)
+{
+    r->status = TUTTI_OK;
+    r->rank = -1;
+    atomic_store_explicit(&r->done, false, memory_order_relaxed); /* nobody waits for it yet */
+    r->posted = true;
+    r->internal[0] = NULL;
+}
+
+static mpi_op *op_make(mpi_endpoint *e, tutti_request *r, op_state state, int peer, uint64_t tag, void *data, size_t bytes)
+{
+    mpi_op *op = tutti_mpi_take(&e->ops);
+
+    if (op == NULL)
+        return NULL;
+    *op = (mpi_op){ .link = op->link, .state = state, .is_send = state != OP_POSTED, .peer = peer, .tag = tag, .request = r, .data = data, .bytes = bytes,
+                    .sequence = e->sequence++, .id = ++e->ids, .data_tag = -1, .give_up_ns = TUTTI_FOREVER };
+    list_init(&op->link);
+    list_init(&op->active);
+    for (int i = 0; i < WINDOW; i++)
+        op->chunks[i] = MPI_REQUEST_NULL;
+    r->internal[0] = op;
+    return op;
+}
+
+static bool send_to_self(mpi_endpoint *e, tutti_request *r, uint64_t tag, tutti_buffer payload, size_t bytes)
+{
+    mpi_op *op = tutti_mpi_match_posted(e, e->rank, tag);
+    mpi_message *m;
+
+    if (op != NULL && op->busy == NULL) {
+        tutti_mpi_deliver(e, op, &r->note, payload.data);
+        finish(e, r, TUTTI_OK, -1);
+        return true;
+    }
+    if (op != NULL)
+        tutti_mpi_offer_op(e, op); /* back to its place: it will be found again below */
+    m = tutti_mpi_take(&e->messages);
+    if (m == NULL)
+        return false;
+    *m = (mpi_message){ .from = e->rank, .large = bytes > KEPT, .tag = tag, .sequence = e->sequence++, .note = r->note };
+    list_init(&m->link);
+    list_init(&m->of_peer);
+    if (m->large) {
+        op = op_make(e, r, OP_SELF, e->rank, tag, payload.data, bytes);
+        if (op == NULL) {
+            tutti_mpi_drop(e, m);
+            return false;
+        }
+        op->message = m;
+        m->local = op;
+    } else {
+        if (bytes > 0)
+            memcpy(m->kept, payload.data, bytes);
+        finish(e, r, TUTTI_OK, -1);
+    }
+    tutti_mpi_offer_message(e, m);
+    return true;
+}
+
+static bool send_to_peer(mpi_endpoint *e, tutti_request *r, int to, uint64_t tag, tutti_buffer payload, size_t bytes)
+{
+    mpi_peer *p = &e->peers[to];
+    mpi_op *op;
+
+    if (p->gone) {
+        finish(e, r, TUTTI_ERR_PEER, tutti_mpi_root(e, to));
+        return true;
+    }
+    if (p->under_way >= UNDER_WAY)
+        tutti_mpi_sweep(e);
+    if (bytes <= EAGER && list_empty(&p->outbox) && p->under_way < UNDER_WAY) {
+        const mpi_wire wire = { .kind = WIRE_EAGER, .tag = tag, .note = r->note };
+        if (!tutti_mpi_put(e, to, &wire, payload.data, bytes))
+            return false;
+        finish(e, r, TUTTI_OK, -1);
+        return true;
+    }
+    op = op_make(e, r, OP_QUEUED, to, tag, payload.data, bytes);
+    if (op == NULL)
+        return false;
+    list_insert(&p->outbox, &op->link);
+    e->queued++;
+    tutti_mpi_outbox(e, p);
+    return e->broken.status == TUTTI_OK;
+}
+
+tutti_status tutti_mpi_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note, tutti_buffer payload, tutti_error *err)
+{
+    mpi_endpoint *e = t;
+    tutti_status status;
+    size_t bytes;
+
+    status = check(e, "sending to", r, to, false, payload, &bytes, err);
+    if (status != TUTTI_OK)
+        return status;
+    begin(r);
+    r->note = note != NULL ? *note : (tutti_note){ 0 };
+    r->note.from = e->rank;
+    r->note.bytes = bytes;
+    pthread_mutex_lock(&e->lock);
+    if (e->closing)
+        finish(e, r, TUTTI_CLOSED, -1);
+    else if (!(to == e->rank ? send_to_self(e, r, tag, payload, bytes) : send_to_peer(e, r, to, tag, payload, bytes))) {
+        r->posted = false;
+        status = e->broken.status != TUTTI_OK ? tutti_fail_rank(err, e->broken.status, e->broken.rank, "%s", e->broken.text)
+                                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "sending %zu bytes to worker %d", bytes, to);
+    }
+    tutti_mpi_tell(e, 0);
+    pthread_mutex_unlock(&e->lock);
+    return status;
+}
+
+tutti_status tutti_mpi_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room, tutti_error *err)
+{
+    mpi_endpoint *e = t;
+    mpi_message *m;
+    mpi_op *op;
+    tutti_status status;
+    size_t bytes;
+
+    status = check(e, "receiving from", r, from, true, room, &bytes, err);
+    if (status != TUTTI_OK)
+        return status;
+    begin(r);
+    r->note = (tutti_note){ .from = from };
+    pthread_mutex_lock(&e->lock);
+    op = op_make(e, r, OP_POSTED, from, tag, room.data, bytes);
+    if (op == NULL) {
+        r->posted = false;
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "receiving up to %zu bytes from worker %d", bytes, from);
+        goto out;
+    }
+    if (e->closing) {
+        tutti_mpi_end(e, op, TUTTI_CLOSED, -1);
+        goto out;
+    }
+    m = match_unexpected(e, from, tag);
+    if (m != NULL)
+        tutti_mpi_pair_up(e, op, m);
+    else if (from != TUTTI_ANY && from != e->rank && e->peers[from].gone)
+        tutti_mpi_end(e, op, TUTTI_ERR_PEER, tutti_mpi_root(e, from));
+    else if (from == TUTTI_ANY && e->size > 1 && e->gone == e->size - 1)
+        tutti_mpi_end(e, op, TUTTI_ERR_PEER, tutti_mpi_root(e, e->rank == 0 ? 1 : 0));
+    else
+        list_insert(bucket_of(e->posted, tag), &op->link);
+out:
+    tutti_mpi_tell(e, 0);
+    pthread_mutex_unlock(&e->lock);
+    return status;
+}
+
+/* ---- cancelling ---- */
+/* Until MPI has let go of the caller's memory; `over` is set then and op gone. The other side's progress may need ours, so all of it goes on. */
+static void wait_until(mpi_endpoint *e, mpi_op *op, const bool *over)
+{
+    while (!*over && tutti_mpi_progress(e, NULL) == TUTTI_OK && !*over) {
+        if (e->moved)
+            continue;
+        pthread_mutex_unlock(&e->lock);
+        sched_yield();
+        pthread_mutex_lock(&e->lock);
+    }
+    if (!*over) /* MPI has failed: nothing moves any more */
+        op->over = NULL;
+}
+
+static void cancel_send(mpi_endpoint *e, mpi_op *op)
+{
+    bool over = false;
+
+    op->request = NULL;
+    if (op->state == OP_QUEUED) {
+        e->queued--;
+        tutti_mpi_end(e, op, TUTTI_CLOSED, -1);
+        return;
+    }
+    if (op->state == OP_SELF) {
+        mpi_op *receiver = op->message->op; /* one that waits for its room */
+        tutti_mpi_drop(e, op->message);
+        if (receiver != NULL)
+            tutti_mpi_offer_op(e, receiver);
+        tutti_mpi_end(e, op, TUTTI_CLOSED, -1);
+        return;
+    }
+    op->withdraw = op->state != OP_ENDING; /* one that is ending already has nothing more to say */
+    op->state = OP_ENDING;
+    op->over = &over;
+    if (list_empty(&op->active))
+        list_insert(&e->streams, &op->active);
+    wait_until(e, op, &over);
+}
+
+static void cancel_receive(mpi_endpoint *e, mpi_op *op)
+{
+    mpi_message *m = op->state == OP_MATCHED ? op->message : NULL;
+    bool over = false;
+
+    op->request = NULL;
+    if (m != NULL && m->transfer != NULL)
+        tutti_mpi_transfer_give_up(e, m->transfer);
+    if (m != NULL) {
+        m->op = NULL;
+        op->message = NULL;
+    }
+    op->over = &over;
+    tutti_mpi_end(e, op, TUTTI_CLOSED, -1);
+    if (m != NULL)
+        tutti_mpi_offer_message(e, m);
+    wait_until(e, op, &over);
+}
+
+void tutti_mpi_cancel(void *t, tutti_request *r)
+{
+    mpi_endpoint *e = t;
+    mpi_op *op;
+
+    pthread_mutex_lock(&e->lock);
+    op = r->internal[0];
+    if (r->posted && !atomic_load_explicit(&r->done, memory_order_acquire) && op != NULL) {
+        r->internal[0] = NULL;
+        r->posted = false;
+        if (op->is_send)
+            cancel_send(e, op);
+        else
+            cancel_receive(e, op);
+        tutti_mpi_tell(e, 0);
+    }
+    pthread_mutex_unlock(&e->lock);
+}

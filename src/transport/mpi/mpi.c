@@ -1,0 +1,221 @@
+/* mpi.c: the table of the transport for one implementation of MPI, its opening and its closing. One source, built against Open MPI and against MPICH.
+
+   The files of this folder: launcher.c whose launcher; choose.c the plug-in that picks the implementation; process.c MPI's beginning and end; pool.c memory;
+   match.c posting, matching, cancelling; stream.c large payloads; progress.c control messages, departures; wait.c waiting. mpi_internal.h tells how a message travels.
+
+   There are no windows: MPI's shared ones would need MPI_Win_sync round every flag, and no wait of MPI's can sleep on one. Collectives go by messages. */
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include "mpi_internal.h"
+
+/* How long closing goes on helping MPI with what is under way. */
+#define FLUSH_NS ((int64_t)2000000000)
+
+static void mpi_close(void *t);
+
+static tutti_status prepare(mpi_endpoint *e, tutti_error *err)
+{
+    pthread_condattr_t monotonic;
+    int cause;
+
+    for (int b = 0; b < BUCKETS; b++) {
+        list_init(&e->posted[b]);
+        list_init(&e->unexpected[b]);
+    }
+    list_init(&e->streams);
+    list_init(&e->ending);
+    list_init(&e->transfers);
+    list_init(&e->under_way);
+    tutti_mpi_pool_init(&e->ops, sizeof(mpi_op));
+    tutti_mpi_pool_init(&e->messages, sizeof(mpi_message));
+    tutti_mpi_pool_init(&e->frames, sizeof(mpi_frame));
+    tutti_mpi_pool_init(&e->transfer_pool, sizeof(mpi_transfer));
+    e->peers = tutti_alloc((size_t)e->size, sizeof *e->peers);
+    if (e->peers == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d cannot keep account of %d workers", e->rank, e->size);
+    for (int r = 0; r < e->size; r++) {
+        list_init(&e->peers[r].outbox);
+        list_init(&e->peers[r].sends);
+        list_init(&e->peers[r].messages);
+    }
+    for (int i = 0; i < RING; i++) {
+        e->ring[i] = tutti_mpi_take(&e->frames);
+        if (e->ring[i] == NULL)
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d cannot hold %d messages of %d bytes", e->rank, RING, FRAME_BYTES);
+        e->ring[i]->request = MPI_REQUEST_NULL;
+    }
+    cause = pthread_mutex_init(&e->lock, NULL);
+    if (cause != 0)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, cause, "opening the mpi transport of worker %d: no lock", e->rank);
+    e->lock_made = true;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC); /* the runtime's clock */
+    cause = pthread_cond_init(&e->bell, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    if (cause != 0)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, cause, "opening the mpi transport of worker %d: no condition", e->rank);
+    e->bell_made = true;
+    return TUTTI_OK;
+}
+
+static tutti_status mpi_open(void **t, tutti_runtime *rt, const tutti_launch *launch, tutti_error *err)
+{
+    mpi_options options;
+    mpi_endpoint *e;
+    tutti_status status;
+
+    *t = NULL;
+    if (launch->size < 1 || launch->rank < 0 || launch->rank >= launch->size)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d of %d cannot be: ranks are 0 to size - 1", launch->rank, launch->size);
+    TUTTI_TRY(tutti_mpi_parse(launch->spec, &options, err));
+    e = tutti_alloc(1, sizeof *e);
+    if (e == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the mpi transport of worker %d", launch->rank);
+    e->rt = rt;
+    e->rank = launch->rank;
+    e->size = launch->size;
+    e->broken = (tutti_error){ .status = TUTTI_OK, .rank = -1 };
+    status = prepare(e, err); /* first, so that nobody joins who has no memory */
+    if (status == TUTTI_OK)
+        status = tutti_mpi_begin(e, launch, &options, err);
+    for (int i = 0; i < RING && status == TUTTI_OK; i++) {
+        mpi_frame *f = e->ring[i];
+        if (!tutti_mpi_well(e, MPI_Irecv(&f->wire, FRAME_BYTES, MPI_BYTE, MPI_ANY_SOURCE, CONTROL_TAG, e->control, &f->request), "posting a receive", -1))
+            status = tutti_fail(err, e->broken.status, 0, "%s", e->broken.text);
+        e->joined = true;
+    }
+    if (status == TUTTI_OK) {
+        *t = e;
+        if (e->last != NULL) {
+            e->last->control = e->control;
+            e->last->rank = e->rank;
+            e->last->size = e->size;
+            e->last->open = true;
+        }
+    } else
+        mpi_close(e);
+    return status;
+}
+
+/* ---- closing ---- */
+/* Nothing of this rank is in MPI's hands any more, as far as it is for MPI to finish it. */
+static bool flushed(const mpi_endpoint *e)
+{
+    return list_empty(&e->under_way) && list_empty(&e->streams) && list_empty(&e->ending) && list_empty(&e->transfers);
+}
+
+static void flush(mpi_endpoint *e)
+{
+    const int64_t until = tutti_now_ns(e->rt) + FLUSH_NS;
+
+    while (e->broken.status == TUTTI_OK && !flushed(e) && tutti_now_ns(e->rt) < until) {
+        if (tutti_mpi_progress(e, NULL) == TUTTI_OK && !e->moved) {
+            pthread_mutex_unlock(&e->lock);
+            tutti_sleep_until(e->rt, tutti_now_ns(e->rt) + 20000);
+            pthread_mutex_lock(&e->lock);
+        }
+    }
+    if (!list_empty(&e->under_way) || !list_empty(&e->transfers))
+        e->keep_frames = true;
+    /* Too late for these: a peer that takes no notice for so long gets no more. */
+    while (!list_empty(&e->streams))
+        tutti_mpi_ended(e, OWNER(mpi_op, active, e->streams.next));
+    while (!list_empty(&e->ending))
+        tutti_mpi_ended(e, OWNER(mpi_op, link, e->ending.next));
+}
+
+/* The process that has to end MPI goes on listening until it ends: what still comes is received then, and receives that are never cancelled cannot lose it. */
+static void hand_over(mpi_endpoint *e)
+{
+    e->last->open = false;
+    e->last->missing = e->broken.status == TUTTI_OK ? e->size - 1 - e->gone : 0;
+    e->last->ring_head = e->ring_head;
+    memcpy(e->last->ring, e->ring, sizeof e->ring);
+    tutti_mpi_pool_move(&e->last->frames, &e->frames);
+}
+
+/* The two communicators are left to MPI_Finalize: freeing one is collective, and others may still send to it. */
+static void mpi_close(void *t)
+{
+    mpi_endpoint *e = t;
+
+    if (e == NULL)
+        return;
+    if (e->joined) {
+        pthread_mutex_lock(&e->lock);
+        tutti_mpi_leave(e, NULL);
+        flush(e);
+        while (e->waiting > 0) { /* other threads of this rank: they find their requests done */
+            pthread_cond_broadcast(&e->bell);
+            pthread_mutex_unlock(&e->lock);
+            tutti_sleep_until(e->rt, tutti_now_ns(e->rt) + 100000);
+            pthread_mutex_lock(&e->lock);
+        }
+        if (e->last != NULL)
+            hand_over(e);
+        else if (!tutti_mpi_cancel_ring(e->ring))
+            e->keep_frames = true;
+        pthread_mutex_unlock(&e->lock);
+    }
+    if (e->bell_made)
+        pthread_cond_destroy(&e->bell);
+    if (e->lock_made)
+        pthread_mutex_destroy(&e->lock);
+    for (mpi_link *at = e->transfers.next; at != NULL && at != &e->transfers && !e->keep_frames; at = at->next)
+        tutti_free(OWNER(mpi_transfer, link, at)->trash);
+    if (!e->keep_frames) {
+        tutti_mpi_pool_fini(&e->frames);
+        tutti_mpi_pool_fini(&e->transfer_pool);
+    }
+    tutti_mpi_pool_fini(&e->messages);
+    tutti_mpi_pool_fini(&e->ops);
+    for (int r = 0; r < e->size && e->peers != NULL; r++)
+        tutti_free(e->peers[r].words);
+    tutti_free(e->by_tag);
+    tutti_free(e->peers);
+    tutti_free(e);
+}
+
+/* ---- endings ---- */
+static int mpi_dead_peer(void *t, char *why, size_t bytes)
+{
+    mpi_endpoint *e = t;
+    int root = -1;
+
+    if (why != NULL && bytes > 0)
+        why[0] = '\0';
+    pthread_mutex_lock(&e->lock);
+    for (int r = 0; r < e->size && root < 0; r++) {
+        if (!e->peers[r].failed)
+            continue;
+        root = tutti_mpi_root(e, r);
+        if (why != NULL && bytes > 0)
+            snprintf(why, bytes, "%s", e->peers[root].words != NULL ? e->peers[root].words : e->peers[r].words != NULL ? e->peers[r].words : "it failed");
+    }
+    pthread_mutex_unlock(&e->lock);
+    return root;
+}
+
+static void mpi_last_words(void *t, const tutti_error *err)
+{
+    mpi_endpoint *e = t;
+
+    pthread_mutex_lock(&e->lock);
+    tutti_mpi_note_lost();
+    tutti_mpi_leave(e, err);
+    pthread_mutex_unlock(&e->lock);
+}
+
+#pragma GCC visibility push(default)
+extern const tutti_transport_ops tutti_transport_plugin;
+#pragma GCC visibility pop
+const tutti_transport_ops tutti_transport_plugin = {
+    .abi = TUTTI_TRANSPORT_ABI, .bytes = sizeof(tutti_transport_ops),
+    .name = "mpi", .help = "processes started by mpirun",
+    .options = tutti_mpi_options, .options_bytes = sizeof(mpi_options),
+    .open = mpi_open, .close = mpi_close,
+    .send = tutti_mpi_send, .recv = tutti_mpi_recv, .wait_some = tutti_mpi_wait_some, .cancel = tutti_mpi_cancel,
+    .dead_peer = mpi_dead_peer, .last_words = mpi_last_words,
+};

@@ -1,0 +1,261 @@
+/* mpi_internal.h: one rank's end of the mpi transport, shared by the files of this folder.
+
+   Tags have 64 bits here and 15 to 31 in MPI, and a receive may be cancelled in mid-transfer, so messages are matched here. Two communicators:
+
+     control   messages of at most a header and EAGER bytes, all of one tag, into preposted receives; MPI keeps the order of each sender's
+     data      payloads of large messages, in chunks straight from the caller's memory into the receiver's, on a tag that the receiver gives to a transfer
+
+   small (up to EAGER bytes): one EAGER message, header and payload. The send is done once it is with MPI.
+   large:   sender                                    receiver
+            ANNOUNCE(tag, note, send id)          ->  waits unexpected until a receive matches; posts the first chunks
+            sends WINDOW chunks at a time         <-  CLEAR(send id, data tag)
+            ...                                   ->  posts the next chunk when one is there
+            is done                               <-  TAKEN(send id)
+   What MPI has begun to move cannot be called back, so taking back what is under way has a protocol:
+     the receiver cancels:  REWIND(send id, data tag); the message is unexpected again. The sender answers STOPPED(data tag, chunks it has sent) and waits for a
+                            new CLEAR; chunks that still come are received into memory of ours and forgotten.
+     the sender cancels:    waits until the chunks it has sent are out of its memory, then STOPPED and WITHDRAW; the receive goes back to its place.
+   Every CLEAR ends in one of two ways, all chunks or a STOPPED; only then the data tag is used again. A payload too large for its room is TAKEN without CLEAR.
+   A message to oneself never meets MPI.
+
+   The last control message to each peer is DEPART, with the last words of a rank that failed.
+
+   All below is under endpoint->lock, and so is every call of MPI after opening: MPI_THREAD_SERIALIZED is enough. There is no thread of our own: who waits makes
+   the progress for the whole rank. */
+#ifndef TUTTI_MPI_INTERNAL_H
+#define TUTTI_MPI_INTERNAL_H
+#include <mpi.h>
+#include <pthread.h>
+#include <sys/types.h>
+#include "mpi_launcher.h"
+
+enum {
+    EAGER = 16 << 10,            /* payload of a control message */
+    KEPT = 192,                  /* an unexpected payload up to this is copied; a larger one keeps the frame it came in */
+    CHUNK = 512 << 10,           /* of a large payload: big enough that a message of MPI costs nothing beside it, small enough to be waited for when cancelled */
+    WINDOW = 4,                  /* chunks of one transfer under way */
+    RING = 32,                   /* control receives preposted */
+    UNDER_WAY = 16,              /* control messages to one peer that MPI has not let go; more wait in the caller's memory */
+    BUCKETS = 256,
+    CONTROL_TAG = 0
+};
+
+/* ---- intrusive lists: a link in a circle with its head ---- */
+typedef struct mpi_link { struct mpi_link *next, *prev; } mpi_link;
+#define OWNER(type, member, at) ((type *)(void *)((char *)(at) - offsetof(type, member)))
+static inline void list_init(mpi_link *head) { head->next = head->prev = head; }
+static inline bool list_empty(const mpi_link *head) { return head->next == head; }
+static inline void list_insert(mpi_link *before, mpi_link *link)
+{
+    link->next = before;
+    link->prev = before->prev;
+    before->prev->next = link;
+    before->prev = link;
+}
+static inline void list_remove(mpi_link *link) /* also of one that is in no list */
+{
+    link->prev->next = link->next;
+    link->next->prev = link->prev;
+    link->next = link->prev = link;
+}
+
+/* ---- on the wire: all ranks are of one build, which opening checks ---- */
+typedef enum wire_kind { WIRE_NOTHING, WIRE_EAGER, WIRE_ANNOUNCE, WIRE_CLEAR, WIRE_TAKEN, WIRE_REWIND, WIRE_STOPPED, WIRE_WITHDRAW, WIRE_DEPART } wire_kind;
+typedef struct mpi_wire {
+    uint32_t kind, data_tag;
+    uint64_t tag, send_id, chunks;
+    tutti_note note;
+} mpi_wire;
+typedef struct mpi_departure {   /* payload of DEPART */
+    int32_t failed, root;        /* root: because of whom; itself if of its own */
+    char words[480];             /* of the root: "worker 2 failed: ..." */
+} mpi_departure;
+
+typedef struct mpi_frame {       /* a control message in memory */
+    mpi_link link;               /* under way: in endpoint->under_way; free: in the pool */
+    MPI_Request request;
+    int peer;
+    mpi_wire wire;
+    unsigned char payload[EAGER];
+} mpi_frame;
+#define FRAME_BYTES ((int)(sizeof(mpi_wire) + EAGER))
+
+/* ---- what is in flight ---- */
+typedef enum op_state {
+    OP_QUEUED,                   /* send: in peer->outbox, MPI has not heard of it */
+    OP_ANNOUNCED,                /* send: no receive has it (or has it any more) */
+    OP_STREAMING,                /* send: cleared */
+    OP_SELF,                     /* send to oneself, op->message points to it */
+    OP_POSTED,                   /* receive: in a bucket */
+    OP_MATCHED,                  /* receive: its message is op->message */
+    OP_ENDING                    /* ends with `status` once MPI has let go of its memory */
+} op_state;
+
+typedef struct mpi_op {          /* a send or receive of this rank */
+    mpi_link link;               /* send: in peer->outbox or peer->sends; receive: in a bucket; ending receive: in endpoint->ending; free: in the pool */
+    mpi_link active;             /* send: in endpoint->streams while MPI may hold chunks of it */
+    op_state state;
+    bool is_send;
+    int peer;                    /* TUTTI_ANY in a receive only */
+    uint64_t tag, sequence, id;  /* sequence: order of posting; id: of a send */
+    tutti_request *request;      /* NULL once cancelled */
+    unsigned char *data;         /* the caller's payload or room */
+    size_t bytes;
+    struct mpi_message *message; /* receive when MATCHED; SELF */
+    struct mpi_transfer *busy;   /* receive: chunks of a transfer that was given up may still land in the room */
+    uint64_t issued;             /* send: chunks of this stream given to MPI */
+    int64_t data_tag;            /* send: of the stream that has not ended, or -1 */
+    MPI_Request chunks[WINDOW];
+    tutti_status status;         /* ENDING */
+    int rank;
+    bool withdraw;               /* ENDING: cancelled by the caller; the peer is to be told */
+    int64_t give_up_ns;          /* ENDING because the peer has left: until when chunks are waited for; TUTTI_FOREVER otherwise */
+    bool *over;                  /* set when it has ended: whoever cancels waits for it */
+} mpi_op;
+
+typedef struct mpi_message {     /* something that has come: unexpected, or matched and on its way */
+    mpi_link link;               /* unexpected: in a bucket; free: in the pool */
+    mpi_link of_peer;            /* large: in peer->messages */
+    int from;
+    bool large;
+    uint64_t tag, send_id, sequence; /* sequence: order of arrival */
+    tutti_note note;
+    mpi_op *op;                  /* the receive that has it */
+    mpi_op *local;               /* to oneself, large: the send */
+    struct mpi_transfer *transfer;
+    mpi_frame *frame;            /* the payload is there, else in `kept` */
+    unsigned char kept[KEPT];
+} mpi_message;
+
+typedef struct mpi_transfer {    /* a large payload on its way to this rank: one data tag */
+    mpi_link link;               /* in endpoint->transfers; free: in the pool */
+    uint32_t data_tag;
+    int from;
+    uint64_t send_id;
+    size_t bytes;
+    uint64_t total, received;    /* chunks: of the message, or as STOPPED said; here */
+    uint32_t head, tail;         /* receives posted: requests[head % WINDOW .. tail % WINDOW) */
+    MPI_Request requests[WINDOW];
+    bool live;                   /* it will complete op; else what comes is forgotten */
+    bool told;                   /* nothing more comes than `total` */
+    bool stopping;               /* some posted receives were cancelled: no new ones until all have ended */
+    mpi_op *op;                  /* whose room the posted receives point into, or NULL: `trash` */
+    mpi_message *message;        /* while live */
+    unsigned char *trash;
+    int64_t give_up_ns;
+} mpi_transfer;
+
+/* Grows when more is in flight than ever before, never in a steady state. Things begin with their link. */
+typedef struct mpi_pool {
+    size_t bytes;
+    uint32_t next;               /* things of the next chunk */
+    mpi_link free;
+    struct mpi_chunk { struct mpi_chunk *next; } *chunks;
+} mpi_pool;
+
+typedef struct mpi_peer {
+    mpi_link outbox, sends;      /* mpi_op */
+    mpi_link messages;           /* mpi_message: large ones */
+    int under_way;               /* frames */
+    bool gone;                   /* has departed: all it ever sent on control has been seen */
+    bool failed;
+    int root;                    /* of a departed one */
+    char *words;                 /* of a failed one; NULL: no memory for them */
+} mpi_peer;
+
+typedef struct mpi_ending {      /* what is left to be done when the process ends */
+    pid_t process;
+    MPI_Comm control;
+    int rank, size;
+    bool open;                   /* the world is; then the rest counts for nothing */
+    int missing;                 /* ranks that had not departed from the world when it was closed here */
+    mpi_frame *ring[RING];       /* taken over from the endpoint, with their memory */
+    uint32_t ring_head;
+    mpi_pool frames;
+} mpi_ending;
+
+typedef struct mpi_endpoint {
+    tutti_runtime *rt;
+    int rank, size;
+    MPI_Comm control, data;
+    int tag_max;
+    bool owned;                  /* MPI was started by this transport */
+    mpi_ending *last;            /* of an owned one; on_exit frees it */
+    bool funneled;               /* only `thread` may call */
+    pthread_t thread;
+    int64_t spin_ns;
+    pthread_mutex_t lock;
+    pthread_cond_t bell;         /* rung when a request was completed */
+    bool lock_made, bell_made, joined;
+    /* under lock */
+    mpi_peer *peers;
+    mpi_link posted[BUCKETS], unexpected[BUCKETS]; /* by tag */
+    mpi_link streams;            /* mpi_op.active */
+    mpi_link ending;             /* receives that end when their room is free */
+    mpi_link transfers, under_way;
+    mpi_frame *ring[RING];
+    uint32_t ring_head;
+    mpi_pool ops, messages, frames, transfer_pool;
+    mpi_transfer **by_tag;       /* [tags] */
+    uint32_t tags;
+    uint64_t sequence, ids;
+    size_t queued;               /* ops in outboxes */
+    int gone;                    /* peers that are */
+    int waiting;                 /* threads in wait_some */
+    bool completed;              /* a request was, since the bell last rang */
+    bool moved;                  /* the last progress did something */
+    bool left;                   /* DEPART was sent: nothing more is */
+    bool closing;
+    bool keep_frames;            /* MPI may still hold some: never freed */
+    tutti_error broken;          /* status OK: it is not. MPI failed, or memory did in the middle of something */
+} mpi_endpoint;
+
+/* process.c: MPI as a whole, of which a process has one */
+tutti_status tutti_mpi_begin(mpi_endpoint *e, const tutti_launch *launch, const mpi_options *options, tutti_error *err); /* blocks: all ranks */
+bool tutti_mpi_well(mpi_endpoint *e, int code, const char *doing, int peer); /* false: the endpoint is broken, with MPI's words */
+void tutti_mpi_note_lost(void);                                     /* MPI cannot be finalised any more */
+bool tutti_mpi_lost(void);
+bool tutti_mpi_cancel_ring(mpi_frame *const *ring);                 /* false: MPI does not let go of all of them */
+
+/* pool.c */
+void tutti_mpi_pool_init(mpi_pool *pool, size_t bytes);
+void tutti_mpi_pool_fini(mpi_pool *pool);
+void tutti_mpi_pool_move(mpi_pool *to, mpi_pool *from);             /* all memory, to be freed there */
+void *tutti_mpi_take(mpi_pool *pool);                               /* NULL: no memory; its content is what it was */
+void tutti_mpi_give(mpi_pool *pool, mpi_link *thing);               /* takes it out of its list */
+
+/* match.c */
+tutti_status tutti_mpi_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note, tutti_buffer payload, tutti_error *err);
+tutti_status tutti_mpi_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room, tutti_error *err);
+void tutti_mpi_cancel(void *t, tutti_request *r);
+mpi_op *tutti_mpi_match_posted(mpi_endpoint *e, int from, uint64_t tag); /* takes it out of its bucket; NULL: none */
+void tutti_mpi_end(mpi_endpoint *e, mpi_op *op, tutti_status status, int rank); /* now, or once MPI has let go of its memory */
+void tutti_mpi_ended(mpi_endpoint *e, mpi_op *op);                  /* it has: tells the request */
+void tutti_mpi_deliver(mpi_endpoint *e, mpi_op *op, const tutti_note *note, const unsigned char *payload);
+void tutti_mpi_pair_up(mpi_endpoint *e, mpi_op *op, mpi_message *m); /* neither is in a bucket */
+void tutti_mpi_offer_message(mpi_endpoint *e, mpi_message *m);
+void tutti_mpi_offer_op(mpi_endpoint *e, mpi_op *op);
+void tutti_mpi_drop(mpi_endpoint *e, mpi_message *m);
+
+/* stream.c: large payloads */
+void tutti_mpi_transfer_begin(mpi_endpoint *e, mpi_op *op, mpi_message *m);
+void tutti_mpi_transfer_give_up(mpi_endpoint *e, mpi_transfer *t);  /* by the receiver: REWIND; op->busy until its room is free */
+void tutti_mpi_transfer_unmatched(mpi_transfer *t);                  /* the same without a word: the sender has taken the message back */
+void tutti_mpi_transfer_stopped(mpi_transfer *t, uint64_t chunks);  /* no more than these come */
+void tutti_mpi_transfers(mpi_endpoint *e);                          /* progress */
+void tutti_mpi_streams(mpi_endpoint *e);                            /* progress */
+bool tutti_mpi_has_chunks(const mpi_op *op);
+
+/* progress.c */
+bool tutti_mpi_put(mpi_endpoint *e, int to, const mpi_wire *wire, const void *payload, size_t bytes); /* false: broken */
+void tutti_mpi_outbox(mpi_endpoint *e, mpi_peer *p);                /* sends what waits there, as far as MPI takes it */
+void tutti_mpi_sweep(mpi_endpoint *e);                              /* takes back frames that MPI has let go */
+tutti_status tutti_mpi_progress(mpi_endpoint *e, tutti_error *err);
+void tutti_mpi_leave(mpi_endpoint *e, const tutti_error *why);      /* why NULL: in order. Ends every request, DEPART to all */
+int tutti_mpi_root(const mpi_endpoint *e, int rank);
+
+/* wait.c */
+tutti_status tutti_mpi_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns, size_t *n_done, tutti_error *err);
+void tutti_mpi_tell(mpi_endpoint *e, int mine);                     /* rings the bell if a request was completed and more than `mine` threads wait */
+bool tutti_mpi_foreign_thread(const mpi_endpoint *e);
+#endif

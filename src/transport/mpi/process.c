@@ -1,0 +1,251 @@
+/* process.c: MPI as a whole. A process starts it once and ends it once, so what belongs to the process hangs on MPI and the C library, not on a world:
+
+   starting  by the first world that is opened, unless the program has done it already; then the program ends it too.
+   ending    when the process ends, by on_exit: MPI_Finalize waits for all ranks, and closing a world must not. What the others still say is heard until then.
+             A process that ends badly (exit code not 0) calls MPI_Abort with its code, so that no launcher is left with ranks that wait for it; a rank that saw
+             another one fail gives that one half a second's start, so that the job's code is that of the cause.
+   A world in which somebody was lost cannot be finalised. MPI_COMM_SELF's name remembers that: it is the one place of the process that is MPI's. */
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "mpi_internal.h"
+
+#if defined(OPEN_MPI)
+#define BUILT_FOR KIND_OPENMPI
+#else
+#define BUILT_FOR KIND_MPICH
+#endif
+
+enum { EXIT_BECAUSE_OF_OTHERS = 3, START_MS = 500, CANCEL_MS = 2000 };
+
+/* Takes back posted receives. MPI must have let go of a frame before its memory is freed. */
+bool tutti_mpi_cancel_ring(mpi_frame *const *ring)
+{
+    bool well = true;
+
+    for (int i = RING - 1; i >= 0; i--) {
+        if (ring[i] != NULL && ring[i]->request != MPI_REQUEST_NULL)
+            MPI_Cancel(&ring[i]->request);
+    }
+    for (int i = 0; i < RING; i++) {
+        int done = 0;
+        for (int tries = 0; ring[i] != NULL && ring[i]->request != MPI_REQUEST_NULL && !done; tries++) {
+            if (MPI_Test(&ring[i]->request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || tries > CANCEL_MS) {
+                well = false;
+                break;
+            }
+            if (!done && tries > 0)
+                poll(NULL, 0, 1);
+        }
+    }
+    return well;
+}
+
+/* What other ranks still say to a world that was closed here. MPI_Finalize would wait for them too, but on a busy core, and MPICH complains of each message that nobody received. */
+static void hear_the_rest(mpi_ending *last)
+{
+    while (last->missing > 0 && !tutti_mpi_lost()) {
+        mpi_frame *f = last->ring[last->ring_head];
+        int done = 0;
+        if (f == NULL || MPI_Test(&f->request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+            return;
+        if (!done) {
+            poll(NULL, 0, 1);
+            continue;
+        }
+        if (f->wire.kind == WIRE_DEPART) {
+            last->missing--;
+            if (((const mpi_departure *)(const void *)f->payload)->failed)
+                tutti_mpi_note_lost();
+        }
+        if (MPI_Irecv(&f->wire, FRAME_BYTES, MPI_BYTE, MPI_ANY_SOURCE, CONTROL_TAG, last->control, &f->request) != MPI_SUCCESS)
+            return;
+        last->ring_head = (last->ring_head + 1) % RING;
+    }
+    tutti_mpi_cancel_ring(last->ring);
+}
+
+/* The program ends without having closed its world. The others wait for this. */
+static void say_goodbye(const mpi_ending *last)
+{
+    struct { mpi_wire wire; mpi_departure d; } last_word = { .wire.kind = WIRE_DEPART, .d.root = last->rank };
+
+    for (int r = 0; r < last->size; r++) {
+        if (r != last->rank)
+            MPI_Send(&last_word, (int)sizeof last_word, MPI_BYTE, r, CONTROL_TAG, last->control);
+    }
+}
+
+static void at_exit(int code, void *argument)
+{
+    mpi_ending *last = argument;
+    int initialised = 0, finalised = 0;
+
+    if (getpid() != last->process) /* a child that was forked: MPI is its parent's */
+        return;
+    MPI_Initialized(&initialised);
+    MPI_Finalized(&finalised);
+    if (initialised && !finalised) {
+        if (code == EXIT_BECAUSE_OF_OTHERS)
+            poll(NULL, 0, START_MS);
+        if (code != 0)
+            MPI_Abort(MPI_COMM_WORLD, code);
+        if (last->open && !tutti_mpi_lost())
+            say_goodbye(last);
+        else
+            hear_the_rest(last);
+        if (tutti_mpi_lost())
+            return; /* MPI may still write into the frames */
+        MPI_Finalize();
+    }
+    tutti_mpi_pool_fini(&last->frames);
+    tutti_free(last);
+}
+
+static const char lost_name[] = "tutti: a worker was lost";
+
+void tutti_mpi_note_lost(void)
+{
+    MPI_Comm_set_name(MPI_COMM_SELF, lost_name);
+}
+
+bool tutti_mpi_lost(void)
+{
+    char name[MPI_MAX_OBJECT_NAME];
+    int length;
+
+    return MPI_Comm_get_name(MPI_COMM_SELF, name, &length) == MPI_SUCCESS && strcmp(name, lost_name) == 0;
+}
+
+bool tutti_mpi_well(mpi_endpoint *e, int code, const char *doing, int peer)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length;
+
+    if (code == MPI_SUCCESS)
+        return true;
+    if (e->broken.status != TUTTI_OK)
+        return false;
+    MPI_Error_string(code, text, &length);
+    tutti_fail_rank(&e->broken, TUTTI_ERR_IO, peer, "%s failed, %s says '%.300s'; look for the first rank that reports a failure", doing, tutti_mpi_name(BUILT_FOR), text);
+    return false;
+}
+
+/* MPI's words as a failure of opening. */
+static tutti_status refused(mpi_endpoint *e, int code, const char *doing, tutti_error *err)
+{
+    if (tutti_mpi_well(e, code, doing, -1))
+        return TUTTI_OK;
+    return tutti_fail(err, e->broken.status, 0, "%s", e->broken.text);
+}
+
+static tutti_status start(mpi_endpoint *e, const mpi_options *options, tutti_error *err)
+{
+    static const int levels[] = { MPI_THREAD_SERIALIZED, MPI_THREAD_MULTIPLE, MPI_THREAD_FUNNELED };
+    int initialised, finalised, provided;
+
+    TUTTI_TRY(refused(e, MPI_Initialized(&initialised), "asking for the state of MPI", err));
+    TUTTI_TRY(refused(e, MPI_Finalized(&finalised), "asking for the state of MPI", err));
+    if (finalised)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "MPI has been finalised in this process and cannot be started again; open worlds before that");
+    if (!initialised) {
+        TUTTI_TRY(refused(e, MPI_Init_thread(NULL, NULL, levels[options->threads], &provided), "starting MPI", err));
+        MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+        e->owned = true;
+        e->last = tutti_alloc(1, sizeof *e->last);
+        if (e->last == NULL || on_exit(at_exit, e->last) != 0) {
+            tutti_free(e->last);
+            e->last = NULL;
+            MPI_Finalize();
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "remembering that MPI has to be ended with this process");
+        }
+        e->last->process = getpid();
+    }
+    TUTTI_TRY(refused(e, MPI_Query_thread(&provided), "asking for MPI's thread level", err));
+    if (provided < MPI_THREAD_FUNNELED)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "MPI was started by this program with MPI_THREAD_SINGLE; start it by MPI_Init_thread with MPI_THREAD_FUNNELED or more");
+    e->funneled = provided == MPI_THREAD_FUNNELED || options->threads == THREADS_FUNNELED;
+    e->thread = pthread_self();
+    return TUTTI_OK;
+}
+
+static tutti_status check_place(const mpi_endpoint *e, const tutti_launch *launch, int rank, int size, tutti_error *err)
+{
+    mpi_found found;
+
+    if (e->owned && size == 1 && tutti_mpi_launcher(launch->environment, &found) && found.size != 1 && launch->size != 1)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the launcher says %s, but %s sees a world of 1: it was started by another MPI's launcher; start it with %s", found.text,
+                          tutti_mpi_name(BUILT_FOR), tutti_mpi_starter(BUILT_FOR));
+    /* A program that has started MPI itself may open a world of its first ranks. */
+    if (launch->rank == rank && (e->owned ? launch->size == size : launch->size <= size))
+        return TUTTI_OK;
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "this is worker %d of %d, but rank %d of MPI's %d; workers and ranks come from the launcher (mpirun -n %d), do not set them yourself",
+                      launch->rank, launch->size, rank, size, launch->size);
+}
+
+/* Do the ranks of this host have a core each? Each is bound to a part of them, so it is the union that counts. */
+static tutti_status look_at_cores(mpi_endpoint *e, int64_t spin_us, tutti_error *err)
+{
+    cpu_set_t mine, all;
+    MPI_Comm host;
+    int ranks = 0;
+
+    CPU_ZERO(&mine);
+    CPU_ZERO(&all);
+    sched_getaffinity(0, sizeof mine, &mine); /* fails on hosts with more than 1024 cores: then nobody spins */
+    TUTTI_TRY(refused(e, MPI_Comm_split_type(e->control, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host), "counting the ranks of this host", err));
+    TUTTI_TRY(refused(e, MPI_Comm_size(host, &ranks), "counting the ranks of this host", err));
+    TUTTI_TRY(refused(e, MPI_Allreduce(&mine, &all, (int)sizeof mine, MPI_BYTE, MPI_BOR, host), "counting the cores of this host", err));
+    MPI_Comm_free(&host);
+    e->spin_ns = CPU_COUNT(&all) >= ranks ? spin_us * 1000 : 0;
+    return TUTTI_OK;
+}
+
+/* Header and sizes are those of the build; ranks of different builds would misread each other. */
+static tutti_status check_builds(mpi_endpoint *e, tutti_error *err)
+{
+    const uint32_t build[] = { TUTTI_TRANSPORT_ABI, 1, sizeof(mpi_wire), EAGER, CHUNK, WINDOW, sizeof(mpi_departure), TUTTI_VERSION_MAJOR << 16 | TUTTI_VERSION_MINOR };
+    uint64_t mine[2], least[2];
+
+    mine[0] = tutti_hash(build, sizeof build);
+    mine[1] = ~mine[0];
+    TUTTI_TRY(refused(e, MPI_Allreduce(mine, least, 2, MPI_UINT64_T, MPI_MIN, e->control), "comparing the builds of the ranks", err));
+    if (least[0] != mine[0] || least[1] != mine[1])
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the ranks of this job run different versions of Tutti; install the same one on all hosts");
+    return TUTTI_OK;
+}
+
+tutti_status tutti_mpi_begin(mpi_endpoint *e, const tutti_launch *launch, const mpi_options *options, tutti_error *err)
+{
+    int initialised = 0, rank, size, found, kind, range[1][3] = { { 0, launch->size - 1, 1 } };
+    MPI_Group all, ours;
+    void *tag_max;
+
+    MPI_Initialized(&initialised);
+    if (options->implementation != KIND_AUTO && options->implementation != BUILT_FOR)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "this is the transport for %s, and %s is asked for; use the transport 'mpi', which chooses", tutti_mpi_name(BUILT_FOR),
+                          tutti_mpi_name(options->implementation));
+    if (!initialised)
+        TUTTI_TRY(tutti_mpi_fits(BUILT_FOR, launch->environment, &kind, err));
+    TUTTI_TRY(start(e, options, err));
+    TUTTI_TRY(refused(e, MPI_Comm_rank(MPI_COMM_WORLD, &rank), "asking for the rank", err));
+    TUTTI_TRY(refused(e, MPI_Comm_size(MPI_COMM_WORLD, &size), "asking for the number of ranks", err));
+    TUTTI_TRY(check_place(e, launch, rank, size, err));
+
+    TUTTI_TRY(refused(e, MPI_Comm_group(MPI_COMM_WORLD, &all), "making the world's communicators", err));
+    TUTTI_TRY(refused(e, MPI_Group_range_incl(all, 1, range, &ours), "making the world's communicators", err));
+    TUTTI_TRY(refused(e, MPI_Comm_create_group(MPI_COMM_WORLD, ours, CONTROL_TAG, &e->control), "making the world's communicators", err));
+    MPI_Group_free(&ours);
+    MPI_Group_free(&all);
+    MPI_Comm_set_errhandler(e->control, MPI_ERRORS_RETURN);
+    TUTTI_TRY(refused(e, MPI_Comm_dup(e->control, &e->data), "making the world's communicators", err));
+    MPI_Comm_set_errhandler(e->data, MPI_ERRORS_RETURN);
+    TUTTI_TRY(refused(e, MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tag_max, &found), "asking for the largest tag", err));
+    e->tag_max = found ? *(int *)tag_max : 32767;
+    TUTTI_TRY(look_at_cores(e, options->spin, err));
+    return check_builds(e, err);
+}

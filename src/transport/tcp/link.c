@@ -1,0 +1,492 @@
+/* link.c: one connection with a peer, and what goes over it. A pair of ranks has `streams` of them: all words and whole messages go over the first, so that
+   they keep their order; pieces of large messages take whichever of the others has room, so that no word waits behind megabytes of them. A pair with
+   one connection sends everything over it.
+
+   Out: one frame at a time, its header and the caller's own memory in one sendmsg. When the kernel takes no more, epoll tells us about room. A payload whose
+   owner wants it back in the middle of the frame is copied: a frame that was begun must be finished.
+
+   In: one buffer for headers and small payloads. Pieces of large messages, and whole messages whose receive is posted, go straight into the room, with the next
+   header behind them in the same call; so no more is read into the buffer at once than a few small messages. A payload counts only after its hash
+   was right; a wrong one ends the connection. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/uio.h>
+#include "tcp_internal.h"
+
+enum { READ_AHEAD = 8192 };     /* bytes read into the buffer when nothing is known of them */
+enum { PASS_BYTES = 2 << 20 }; /* after so much of one connection the lock is for others */
+
+static uint64_t number_of(const tcp_endpoint *e, const tcp_link *l)
+{
+    return (uint64_t)(l - e->links);
+}
+
+static void watch_for_room(tcp_endpoint *e, tcp_link *l, bool wanted)
+{
+    struct epoll_event event = { .events = EPOLLIN | (wanted ? EPOLLOUT : 0u), .data.u64 = number_of(e, l) };
+
+    if (l->blocked == wanted)
+        return;
+    l->blocked = wanted;
+    epoll_ctl(e->epoll, EPOLL_CTL_MOD, l->fd, &event);
+}
+
+/* ---- endings ---- */
+void tutti_tcp_link_drop(tcp_link *l)
+{
+    tutti_tcp_hang_up(&l->fd);
+    tutti_free(l->spill);
+    l->spill = NULL;
+    l->payload = NULL;
+    l->out_op = l->in_op = NULL;
+    l->piece = NULL;
+    l->writing = l->blocked = false;
+    l->ended = l->mute = true;
+}
+
+void tutti_tcp_peer_cut(tcp_endpoint *e, int rank, const char *how)
+{
+    tcp_peer *p = &e->peers[rank];
+
+    if (e->match.peers[rank].gone || p->cut_ns != 0)
+        return;
+    p->cut_ns = tutti_now_ns(e->rt);
+    snprintf(p->how, sizeof p->how, "%.199s", how);
+    if (p->said_ns == 0)
+        e->uncertain++;
+}
+
+static void ended(tcp_endpoint *e, tcp_link *l, const char *how)
+{
+    struct epoll_event nothing = { 0 };
+
+    if (l->ended)
+        return;
+    l->ended = l->mute = true;
+    if (l->fd >= 0)
+        epoll_ctl(e->epoll, EPOLL_CTL_DEL, l->fd, &nothing); /* its end would be reported for ever */
+    tutti_tcp_peer_cut(e, l->peer, how);
+}
+
+static void broken(tcp_endpoint *e, tcp_link *l, const tutti_error *why)
+{
+    tcp_departure d = { .rank = l->peer, .state = TUTTI_MEET_LOST, .blame = -1, .status = TUTTI_ERR_CORRUPT };
+
+    snprintf(d.words, sizeof d.words, "what came over its connection cannot be trusted: %.300s; the connection was closed", why->text);
+    ended(e, l, why->text);
+    tutti_tcp_hang_up(&l->fd);
+    tutti_tcp_departed(e, &d, false);
+}
+
+/* ---- out ---- */
+static void frame_begin(tcp_endpoint *e, tcp_link *l, tcp_frame *f, const void *payload, match_op *op, bool whole)
+{
+    tcp_peer *p = &e->peers[l->peer];
+
+    f->credit = p->took;
+    f->progress = e->match.completions;
+    p->took = 0;
+    tutti_tcp_frame_write(f, &e->rules, l->header);
+    tutti_tcp_seal(&l->session, l->header);
+    l->writing = true;
+    l->header_sent = l->payload_sent = 0;
+    l->payload = payload;
+    l->payload_bytes = f->bytes;
+    l->out_op = op;
+    l->out_whole = whole;
+}
+
+static uint64_t data_hash(const tcp_endpoint *e, uint64_t seed, const void *data, size_t bytes)
+{
+    const uint64_t hash = e->options.wire_check ? tutti_tcp_hash_data(seed, data, bytes) : 0;
+
+    return e->options.wire_check && hash == 0 ? 1 : hash; /* 0 says that there is none */
+}
+
+static void say_word(tcp_endpoint *e, tcp_link *l, match_peer *p)
+{
+    static const uint32_t kinds[] = { [MATCH_ANNOUNCE] = TCP_ANNOUNCE, [MATCH_CLEAR] = TCP_CLEAR, [MATCH_TAKEN] = TCP_TAKEN, [MATCH_REWIND] = TCP_REWIND, [MATCH_WITHDRAW] = TCP_WITHDRAW };
+    const match_answer *a = MATCH_OWNER(match_answer, link, p->outbox.next);
+    tcp_frame f = { .kind = kinds[a->word] };
+    match_op *op = NULL;
+    bool whole = false;
+
+    if (a->is_message) {
+        const match_message *message = MATCH_OWNER(match_message, answer, a);
+        f.send_id = message->send_id;
+        f.message_id = tutti_match_message_id(message);
+    } else {
+        op = MATCH_OWNER(match_op, answer, a);
+        f.send_id = tutti_match_op_id(op);
+        if (a->word == MATCH_ANNOUNCE) {
+            f.tag = op->tag;
+            f.note = op->request->note;
+            whole = op->bytes <= MATCH_INLINE || (op->bytes <= e->match.whole_most && e->peers[p->rank].credit > 0);
+            if (whole && op->bytes > MATCH_INLINE)
+                e->peers[p->rank].credit--;
+            if (whole && op->bytes > 0) {
+                f.bytes = (uint32_t)op->bytes;
+                f.hash = data_hash(e, l->session.send_seed, op->data, op->bytes);
+            }
+        }
+    }
+    frame_begin(e, l, &f, whole ? op->data : NULL, whole ? op : NULL, whole);
+    tutti_match_said(&e->match, p, whole);
+}
+
+static void say_departure(tcp_endpoint *e, tcp_link *l)
+{
+    const tutti_meet_rank *mine = &e->roll.ranks[e->rank];
+    tcp_departure d = { .rank = e->rank, .state = mine->state, .blame = mine->blame, .status = mine->status };
+    const void *words;
+    tcp_frame f;
+
+    snprintf(d.words, sizeof d.words, "%s", mine->words);
+    tutti_tcp_departure_frame(&d, &f, &words);
+    f.hash = tutti_tcp_hash_words(l->session.send_key, mine->words, f.bytes);
+    frame_begin(e, l, &f, mine->words, NULL, false); /* the roll stays where it is */
+}
+
+static void send_piece(tcp_endpoint *e, tcp_link *l, match_peer *p)
+{
+    match_op *op = MATCH_OWNER(match_op, link, p->streams.next);
+    const size_t left = op->bytes - op->streamed, most = (size_t)e->options.chunk, bytes = left < most ? left : most;
+    const unsigned char *data = op->data + op->streamed;
+    tcp_frame f = { .kind = TCP_DATA, .bytes = (uint32_t)bytes, .tag = op->streamed, .message_id = op->message_id, .hash = data_hash(e, l->session.send_seed, data, bytes) };
+
+    frame_begin(e, l, &f, data, op, false);
+    tutti_match_streamed(&e->match, p, bytes);
+}
+
+/* Chooses what goes next; false: nothing is waiting. */
+static bool next_frame(tcp_endpoint *e, tcp_link *l)
+{
+    match_peer *p = &e->match.peers[l->peer];
+    tcp_peer *mine = &e->peers[l->peer];
+
+    if (l->stream == 0 && mine->farewell) {
+        mine->farewell = false;
+        say_departure(e, l);
+    } else if (mine->greeted)
+        return false; /* nothing follows the last word */
+    else if (l->stream == 0 && !match_list_empty(&p->outbox))
+        say_word(e, l, p);
+    else if (!match_list_empty(&p->streams) && (l->stream > 0 || e->options.streams == 1))
+        send_piece(e, l, p);
+    else if (l->stream == 0 && (mine->beat || mine->took >= TCP_CREDITS / 2)) {
+        tcp_frame f = { .kind = mine->beat ? TCP_BEAT : TCP_CREDIT };
+        mine->beat = false;
+        frame_begin(e, l, &f, NULL, NULL, false);
+    } else
+        return false;
+    return true;
+}
+
+static void frame_done(tcp_endpoint *e, tcp_link *l)
+{
+    match_op *op = l->out_op;
+    const bool whole = l->out_whole;
+
+    l->writing = l->out_whole = false;
+    l->out_op = NULL;
+    l->payload = NULL;
+    tutti_free(l->spill);
+    l->spill = NULL;
+    if (whole && op != NULL)
+        tutti_match_written(&e->match, op);
+}
+
+void tutti_tcp_link_write(tcp_endpoint *e, tcp_link *l)
+{
+    size_t written = 0;
+
+    while (l->fd >= 0 && !l->mute) {
+        struct iovec parts[2];
+        struct msghdr message = { .msg_iov = parts, .msg_iovlen = 1 };
+        size_t of_header;
+        ssize_t n;
+
+        if (!l->writing) {
+            if (written >= PASS_BYTES) { /* there is room, says epoll at once, and we go on */
+                watch_for_room(e, l, true);
+                return;
+            }
+            if (!next_frame(e, l)) {
+                watch_for_room(e, l, false);
+                return;
+            }
+        }
+        parts[0] = (struct iovec){ l->header + l->header_sent, TCP_FRAME_BYTES - l->header_sent };
+        if (l->payload_bytes > l->payload_sent) {
+            parts[1] = (struct iovec){ (void *)(uintptr_t)(l->payload + l->payload_sent), l->payload_bytes - l->payload_sent };
+            message.msg_iovlen = 2;
+        }
+        n = sendmsg(l->fd, &message, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && (errno == EAGAIN || errno == ENOBUFS)) {
+            watch_for_room(e, l, true);
+            return;
+        }
+        if (n < 0) { /* what it sent before it went may still be read; reading finds the end */
+            l->mute = true;
+            watch_for_room(e, l, false);
+            return;
+        }
+        written += (size_t)n;
+        of_header = (size_t)n < parts[0].iov_len ? (size_t)n : parts[0].iov_len;
+        l->header_sent += of_header;
+        l->payload_sent += (size_t)n - of_header;
+        if (l->header_sent == TCP_FRAME_BYTES && l->payload_sent == l->payload_bytes)
+            frame_done(e, l);
+    }
+}
+
+/* ---- in ---- */
+static tutti_status take_words(tcp_endpoint *e, tcp_link *l, const tcp_frame *f, const unsigned char *payload, tutti_error *err)
+{
+    match_peer *p = &e->match.peers[l->peer];
+    const bool whole = f->kind == TCP_ANNOUNCE && f->bytes == f->note.bytes;
+    tcp_departure d;
+
+    switch ((tcp_kind)f->kind) {
+    case TCP_ANNOUNCE:
+        if (f->bytes > 0 && f->hash != 0 && tutti_tcp_hash_data(l->session.receive_seed, payload, f->bytes) != f->hash)
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the %" PRIu32 " bytes of a message are not those that were sent", f->bytes);
+        if (whole && f->bytes > MATCH_INLINE && p->held >= TCP_CREDITS)
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "it sent more than %d messages that nobody had asked for", TCP_CREDITS);
+        return tutti_match_announced(&e->match, p, f->tag, f->send_id, &f->note, whole, payload, err);
+    case TCP_CLEAR:
+        tutti_match_answered(&e->match, p, MATCH_CLEAR, f->send_id, f->message_id);
+        return TUTTI_OK;
+    case TCP_TAKEN:
+        tutti_match_answered(&e->match, p, MATCH_TAKEN, f->send_id, f->message_id);
+        return TUTTI_OK;
+    case TCP_REWIND:
+        tutti_match_answered(&e->match, p, MATCH_REWIND, f->send_id, f->message_id);
+        return TUTTI_OK;
+    case TCP_WITHDRAW:
+        tutti_match_answered(&e->match, p, MATCH_WITHDRAW, f->send_id, f->message_id);
+        return TUTTI_OK;
+    case TCP_CREDIT: case TCP_BEAT:
+        return TUTTI_OK;
+    case TCP_DEPART:
+        if (tutti_tcp_hash_words(l->session.receive_key, payload, f->bytes) != f->hash || !tutti_tcp_departure_read(f, payload, e->size, &d) || d.rank != l->peer || d.state == TUTTI_MEET_LOST)
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "its last words make no sense");
+        tutti_tcp_departed(e, &d, true);
+        return TUTTI_OK;
+    default:
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a frame of kind %" PRIu32 " came that has no meaning between workers", f->kind);
+    }
+}
+
+/* A payload that went past the buffer is all here. */
+static tutti_status piece_done(tcp_endpoint *e, tcp_link *l, tutti_error *err)
+{
+    const unsigned char *piece = l->piece;
+    match_op *op = l->in_op;
+
+    l->framed = l->straight = false;
+    l->piece = NULL;
+    l->in_op = NULL;
+    if (piece == NULL)
+        return TUTTI_OK;
+    if (l->frame.hash != 0 && tutti_tcp_hash_data(l->session.receive_seed, piece, l->frame.bytes) != l->frame.hash)
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "bytes %" PRIu64 " to %" PRIu64 " of a message are not those that were sent", l->frame.tag, l->frame.tag + l->frame.bytes - 1);
+    if (l->frame.kind == TCP_ANNOUNCE)
+        tutti_match_filled(&e->match, &e->match.peers[l->peer], op, &l->frame.note);
+    else
+        tutti_match_piece_here(&e->match, &e->match.peers[l->peer], l->frame.message_id, l->frame.bytes);
+    return TUTTI_OK;
+}
+
+/* What is in the buffer. */
+static tutti_status take_buffer(tcp_endpoint *e, tcp_link *l, tutti_error *err)
+{
+    while (l->fd >= 0) {
+        const size_t have = l->in_have - l->in_used;
+        const unsigned char *at = l->in + l->in_used;
+        if (!l->framed) {
+            if (have < TCP_FRAME_BYTES)
+                return TUTTI_OK;
+            if (!tutti_tcp_sealed(&l->session, at))
+                return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a frame came that it did not write, or not in this place");
+            TUTTI_TRY(tutti_tcp_frame_read(at, &e->rules, &l->frame, err));
+            if (l->frame.credit > TCP_CREDITS - e->peers[l->peer].credit)
+                return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "it gave back %" PRIu32 " credits of %d", l->frame.credit, TCP_CREDITS);
+            if (l->stream != 0 && l->frame.kind != TCP_DATA)
+                return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a frame of kind %" PRIu32 " came over a connection for data", l->frame.kind);
+            e->peers[l->peer].credit += l->frame.credit;
+            e->peers[l->peer].progress = l->frame.progress;
+            l->in_used += TCP_FRAME_BYTES;
+            l->framed = true;
+            l->piece_have = 0;
+            l->straight = l->frame.kind == TCP_DATA;
+            if (l->straight)
+                l->piece = tutti_match_piece(&e->match, &e->match.peers[l->peer], l->frame.message_id, l->frame.tag, l->frame.bytes, &l->in_op);
+            else if (l->frame.kind == TCP_ANNOUNCE && l->frame.bytes > have - TCP_FRAME_BYTES) {
+                l->piece = tutti_match_expect(&e->match, &e->match.peers[l->peer], l->frame.tag, l->frame.bytes, &l->in_op);
+                l->straight = l->piece != NULL;
+            }
+            continue;
+        }
+        if (l->straight) {
+            const size_t left = l->frame.bytes - l->piece_have, bytes = left < have ? left : have;
+            if (l->piece != NULL)
+                memcpy(l->piece + l->piece_have, at, bytes);
+            l->piece_have += bytes;
+            l->in_used += bytes;
+            if (l->piece_have < l->frame.bytes)
+                return TUTTI_OK;
+            TUTTI_TRY(piece_done(e, l, err));
+            continue;
+        }
+        if (have < l->frame.bytes)
+            return TUTTI_OK;
+        l->framed = false;
+        l->in_used += l->frame.bytes;
+        TUTTI_TRY(take_words(e, l, &l->frame, at, err));
+    }
+    return TUTTI_OK;
+}
+
+/* One call of the kernel. Gives what it gave; *wanted: what was asked for. */
+static ssize_t receive(tcp_endpoint *e, tcp_link *l, size_t *wanted)
+{
+    struct iovec parts[2];
+    struct msghdr message = { .msg_iov = parts, .msg_iovlen = 1 };
+    size_t left = 0, room;
+    ssize_t n;
+
+    if (l->framed && l->straight) { /* the buffer is empty then */
+        left = l->frame.bytes - l->piece_have;
+        if (l->piece != NULL) {
+            parts[0] = (struct iovec){ l->piece + l->piece_have, left };
+            parts[1] = (struct iovec){ l->in, TCP_FRAME_BYTES };
+            message.msg_iovlen = 2;
+        } else
+            parts[0] = (struct iovec){ e->scratch, left < TCP_SCRATCH ? left : TCP_SCRATCH };
+        l->in_used = l->in_have = 0;
+    } else {
+        if (l->in_used > 0) {
+            memmove(l->in, l->in + l->in_used, l->in_have - l->in_used);
+            l->in_have -= l->in_used;
+            l->in_used = 0;
+        }
+        room = l->framed ? l->frame.bytes - l->in_have + READ_AHEAD / 2 : READ_AHEAD;
+        parts[0] = (struct iovec){ l->in + l->in_have, room < e->in_room - l->in_have ? room : e->in_room - l->in_have };
+    }
+    *wanted = parts[0].iov_len + (message.msg_iovlen == 2 ? parts[1].iov_len : 0);
+    n = recvmsg(l->fd, &message, 0);
+    if (n <= 0)
+        return n;
+    if (left > 0) {
+        const size_t of_piece = (size_t)n < left ? (size_t)n : left;
+        l->piece_have += of_piece;
+        l->in_have = (size_t)n - of_piece;
+    } else
+        l->in_have += (size_t)n;
+    return n;
+}
+
+bool tutti_tcp_link_read(tcp_endpoint *e, tcp_link *l)
+{
+    tutti_error why = { .rank = -1 };
+    tutti_status status = TUTTI_OK;
+    size_t wanted, total = 0;
+
+    while (l->fd >= 0 && !l->ended && total < PASS_BYTES) {
+        const ssize_t n = receive(e, l, &wanted);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return false;
+        if (n <= 0) {
+            char how[160];
+            const int cause = n < 0 ? errno : 0;
+            tutti_fail(&why, TUTTI_ERR_PEER, cause, "its connection with worker %d ended without a word", e->rank);
+            snprintf(how, sizeof how, "%.159s", why.text);
+            ended(e, l, how);
+            return false;
+        }
+        total += (size_t)n;
+        e->peers[l->peer].heard_ns = e->passed_ns;
+        if (l->framed && l->straight && l->piece_have == l->frame.bytes)
+            status = piece_done(e, l, &why);
+        if (status == TUTTI_OK)
+            status = take_buffer(e, l, &why);
+        if (status != TUTTI_OK) {
+            broken(e, l, &why);
+            return false;
+        }
+        if ((size_t)n < wanted && !l->ended) /* it is empty; epoll will say when it is not */
+            return false;
+    }
+    return l->fd >= 0 && !l->ended;
+}
+
+/* ---- what the matcher asks for ---- */
+static void flush(void *self, int to)
+{
+    tcp_endpoint *e = self;
+    tcp_peer *p = &e->peers[to];
+
+    if (p->links == NULL || e->match.peers[to].gone)
+        return;
+    for (int64_t s = 0; s < e->options.streams; s++) {
+        tcp_link *l = &p->links[s];
+        if (l->fd >= 0 && !l->blocked && !l->mute && (s == 0 || !match_list_empty(&e->match.peers[to].streams)))
+            tutti_tcp_link_write(e, l);
+    }
+}
+
+static void let_go(void *self, match_op *op)
+{
+    tcp_endpoint *e = self;
+    const int rank = op->state == MATCH_OP_MATCHED ? op->message->from : op->peer;
+
+    if (rank < 0 || rank == e->rank || e->peers[rank].links == NULL)
+        return;
+    for (int64_t s = 0; s < e->options.streams; s++) {
+        tcp_link *l = &e->peers[rank].links[s];
+        if (l->in_op == op) {
+            if (l->frame.kind == TCP_ANNOUNCE) { /* the message goes on to come, into the buffer, which is empty */
+                memcpy(l->in, l->piece, l->piece_have);
+                l->in_used = 0;
+                l->in_have = l->piece_have;
+                l->straight = false;
+            }
+            l->in_op = NULL;
+            l->piece = NULL;
+        }
+        if (l->out_op != op)
+            continue;
+        l->out_op = NULL;
+        l->out_whole = false;
+        if (l->payload_sent < l->payload_bytes && l->fd >= 0 && !l->mute) {
+            const size_t left = l->payload_bytes - l->payload_sent;
+            l->spill = tutti_alloc(left, 1);
+            if (l->spill == NULL)
+                l->mute = true; /* half a frame cannot be taken back: the peer will find us gone */
+            else
+                memcpy(l->spill, l->payload + l->payload_sent, left);
+            l->payload = l->spill;
+            l->payload_bytes = left;
+            l->payload_sent = 0;
+        }
+    }
+}
+
+static void took(void *self, int from)
+{
+    tcp_endpoint *e = self;
+
+    e->peers[from].took++;
+    if (e->peers[from].took >= TCP_CREDITS / 2)
+        flush(e, from);
+}
+
+const match_carrier tutti_tcp_carrier = { .flush = flush, .let_go = let_go, .took = took };

@@ -1,0 +1,472 @@
+/* open.c: how a rank finds its run. It reads its environment, calls the meeting place, tells where it listens, waits for the table of all, and then makes its
+   connections: it calls every lower rank, every higher one calls it. Ports are chosen by the kernel; the address it tells is that of its own end of the
+   connection with the meeting place, which the kernel picked by route. Ranks of one host use local sockets without a name in any folder. Once all connections
+   are there nothing listens any more. */
+#include <errno.h>
+#include <poll.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <time.h>
+#include <unistd.h>
+#include "tcp_internal.h"
+
+typedef struct finder {
+    tcp_endpoint *e;
+    tutti_run_key key;
+    tutti_run_id id;
+    tcp_address place;           /* where to meet */
+    char where[300];
+    tcp_door door;
+    tcp_call *calls;             /* of all links to lower ranks */
+    size_t n_calls, missing;     /* missing: links not there yet */
+    int64_t deadline_ns, beat_ns;
+} finder;
+
+static const char *variable(char *const *environment, const char *name)
+{
+    const size_t length = strlen(name);
+
+    for (; environment != NULL && *environment != NULL; environment++) {
+        if (strncmp(*environment, name, length) == 0 && (*environment)[length] == '=')
+            return *environment + length + 1;
+    }
+    return NULL;
+}
+
+/* ---- what the environment says ---- */
+static tutti_status read_place(finder *f, const tutti_launch *launch, tutti_error *err)
+{
+    const tcp_within *within = launch->within;
+    const char *id = variable(launch->environment, TUTTI_MEET_VARIABLE_ID), *key = variable(launch->environment, TUTTI_MEET_VARIABLE_KEY);
+    const char *file = variable(launch->environment, TUTTI_MEET_VARIABLE_KEY_FILE), *where = variable(launch->environment, TUTTI_MEET_VARIABLE);
+
+    if (within != NULL) {
+        f->id = within->id;
+        f->key = within->key;
+        where = within->where;
+    } else {
+        if (id == NULL || (key == NULL && file == NULL))
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, TUTTI_MEET_VARIABLE " is set, but not %s; the launcher sets all of them, start the workers with it",
+                              id == NULL ? TUTTI_MEET_VARIABLE_ID : TUTTI_MEET_VARIABLE_KEY " or " TUTTI_MEET_VARIABLE_KEY_FILE);
+        if (key != NULL && file != NULL)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "both " TUTTI_MEET_VARIABLE_KEY " and " TUTTI_MEET_VARIABLE_KEY_FILE " are set; unset one of them");
+        TUTTI_TRY(tutti_run_id_parse(&f->id, id, err));
+        TUTTI_TRY(key != NULL ? tutti_run_key_parse(&f->key, key, err) : tutti_run_key_read(&f->key, file, err));
+    }
+    snprintf(f->where, sizeof f->where, "%s", where);
+    return tutti_tcp_resolve(where, &f->place, err);
+}
+
+/* Rank 0 of a run whose launcher knows nothing of us. The door is open to all of this host's addresses: by which of them others come is theirs to know. */
+static tutti_status serve(finder *f, tutti_error *err)
+{
+    tcp_endpoint *e = f->e;
+    const tutti_meet_options options = {
+        .address = f->place.at.ss_family == AF_INET6 ? "::" : "0.0.0.0", .port = tutti_tcp_address_port(&f->place), .size = e->size, .id = f->id, .key = f->key,
+        .gather_ns = (int64_t)(e->options.open_timeout * 1e9), .silence_ns = (int64_t)(e->options.peer_timeout * 1e9),
+    };
+
+    if (options.port == 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, TUTTI_MEET_VARIABLE "='%s' has no port at which worker 0 could serve the meeting place; write host:port", f->where);
+    return tutti_meet_open(&e->meet, e->rt, &options, err);
+}
+
+static void sleep_for(struct pollfd *polled, nfds_t n, int64_t ns)
+{
+    const struct timespec t = { ns > 0 ? ns / 1000000000 : 0, ns > 0 ? ns % 1000000000 : 0 };
+
+    ppoll(polled, n, &t, NULL);
+}
+
+/* ---- the meeting place ---- */
+static tutti_status call_meeting_place(finder *f, tutti_error *err)
+{
+    tcp_endpoint *e = f->e;
+    tcp_call call = {
+        .fd = -1, .to = f->place, .timeout_ns = (int64_t)(e->options.peer_timeout * 1e9),
+        .hello = { .low = TCP_VERSION_LOW, .high = TCP_VERSION_HIGH, .purpose = TCP_TO_MEET, .from = e->rank, .size = e->size, .id = f->id },
+    };
+    tutti_status status;
+
+    for (;;) {
+        const int64_t now = tutti_now_ns(e->rt);
+        struct pollfd polled = { .fd = call.fd, .events = tutti_tcp_call_events(&call) };
+        if (now >= f->deadline_ns) {
+            tutti_tcp_hang_up(&call.fd);
+            return tutti_fail(err, TUTTI_ERR_IO, call.cause, "worker %d did not reach the meeting place at %s within %g s (" TUTTI_MEET_VARIABLE "); is the launcher running, and does it listen there?",
+                              e->rank, f->where, e->options.open_timeout);
+        }
+        sleep_for(&polled, 1, call.state == TCP_CALL_IDLE ? call.again_ns - now : f->deadline_ns - now < TCP_TICK ? f->deadline_ns - now : TCP_TICK);
+        status = tutti_tcp_call_step(&call, e->rt, &f->key, &e->rules, err);
+        if (status != TUTTI_OK)
+            return tutti_fail_within(err, status, "worker %d goes to the meeting place", e->rank);
+        if (call.state == TCP_CALL_DONE)
+            break;
+    }
+    status = tutti_tcp_line_open(&e->control, call.fd, &call.session, &e->rules, e->rules.table_bytes > TCP_WORDS ? e->rules.table_bytes : TCP_WORDS, err);
+    e->control.heard_ns = tutti_now_ns(e->rt);
+    sodium_memzero(&call, sizeof call);
+    return status;
+}
+
+static tutti_status listen_for_peers(finder *f, tcp_entry *mine, tutti_error *err)
+{
+    tcp_endpoint *e = f->e;
+    tcp_address a = { .bytes = sizeof a.at };
+    int cause;
+
+    if (getsockname(e->control.fd, (struct sockaddr *)&a.at, &a.bytes) != 0)
+        return tutti_fail(err, TUTTI_ERR_IO, errno, "worker %d cannot tell its own address", e->rank);
+    if (a.at.ss_family == AF_UNIX && e->options.local == TCP_LOCAL_TCP)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "local=tcp was asked for, but the meeting place (%s) is a local socket; give it an address, or leave local=unix", f->where);
+    if (e->options.local == TCP_LOCAL_UNIX) {
+        cause = tutti_tcp_listen_local(mine->local, &f->door.listening[1]);
+        if (cause != 0)
+            return tutti_fail(err, TUTTI_ERR_IO, cause, "worker %d cannot listen for those of its own host", e->rank);
+    }
+    if (a.at.ss_family == AF_UNIX)
+        return TUTTI_OK;
+    if (a.at.ss_family == AF_INET) {
+        struct sockaddr_in *in = (struct sockaddr_in *)(void *)&a.at;
+        mine->family = 4;
+        memcpy(mine->address, &in->sin_addr, 4);
+        in->sin_port = 0;
+    } else {
+        struct sockaddr_in6 *in = (struct sockaddr_in6 *)(void *)&a.at;
+        mine->family = 6;
+        memcpy(mine->address, &in->sin6_addr, 16);
+        mine->scope = in->sin6_scope_id;
+        in->sin6_port = 0;
+    }
+    cause = tutti_tcp_listen(&a, &f->door.listening[0]);
+    if (cause != 0) {
+        char text[80];
+        tutti_tcp_address_text(&a, text, sizeof text);
+        return tutti_fail(err, TUTTI_ERR_IO, cause, "worker %d cannot listen at %s, by which it reached the meeting place", e->rank, text);
+    }
+    mine->port = (uint16_t)tutti_tcp_address_port(&a);
+    return TUTTI_OK;
+}
+
+static void address_of(const tcp_entry *entry, tcp_address *a)
+{
+    memset(a, 0, sizeof *a);
+    if (entry->family == 4) {
+        struct sockaddr_in *in = (struct sockaddr_in *)(void *)&a->at;
+        in->sin_family = AF_INET;
+        memcpy(&in->sin_addr, entry->address, 4);
+        in->sin_port = htons(entry->port);
+        a->bytes = sizeof *in;
+    } else {
+        struct sockaddr_in6 *in = (struct sockaddr_in6 *)(void *)&a->at;
+        in->sin6_family = AF_INET6;
+        memcpy(&in->sin6_addr, entry->address, 16);
+        in->sin6_scope_id = entry->scope;
+        in->sin6_port = htons(entry->port);
+        a->bytes = sizeof *in;
+    }
+}
+
+static bool link_up(const tcp_endpoint *e, int rank)
+{
+    for (int64_t s = 0; s < e->options.streams; s++) {
+        if (rank != e->rank && e->peers[rank].links[s].fd < 0)
+            return false;
+    }
+    return true;
+}
+
+static tutti_status table_came(tcp_endpoint *e, const uint8_t *payload, tutti_error *err)
+{
+    for (int r = 0; r < e->size; r++) {
+        if (!tutti_tcp_entry_read(payload + (size_t)r * TCP_ENTRY_BYTES, &e->table[r]) || e->table[r].rank != r)
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the meeting place sent a table whose line %d makes no sense", r);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status without(const tcp_endpoint *e, int rank, tutti_error *err)
+{
+    const int root = tutti_tcp_roll_root(&e->roll, rank);
+    char text[400];
+
+    tutti_tcp_roll_describe(&e->roll, root, text, sizeof text);
+    return tutti_fail_rank(err, TUTTI_ERR_PEER, root, "%s", text);
+}
+
+/* One that has come and gone may have had its connection with us already: the last bytes of the handshake are here, or never will be. */
+static tutti_status look_for_the_gone(const tcp_endpoint *e, int64_t now, tutti_error *err)
+{
+    for (int r = 0; r < e->size && e->uncertain > 0; r++) {
+        if (r != e->rank && e->peers[r].said_ns != 0 && now - e->peers[r].said_ns > TCP_LINGER_NS && !link_up(e, r))
+            return without(e, r, err);
+    }
+    return TUTTI_OK;
+}
+
+/* What the meeting place has to say while the run comes about. *table: it was there. */
+static tutti_status hear_meeting_place(finder *f, bool *table, tutti_error *err)
+{
+    tcp_endpoint *e = f->e;
+    tutti_error why = { .rank = -1 };
+    const tutti_status ended = tutti_tcp_line_read(&e->control, e->rt, &why);
+    tutti_status status = TUTTI_OK;
+    const uint8_t *payload;
+    tcp_departure d;
+    tcp_frame frame;
+
+    while (status == TUTTI_OK && tutti_tcp_line_next(&e->control, &frame, &payload, &status, err)) {
+        if (frame.kind == TCP_TABLE) {
+            TUTTI_TRY(table_came(e, payload, err));
+            *table = true;
+        } else if (frame.kind == TCP_SHUT)
+            return tutti_fail(err, TUTTI_ERR_PEER, 0, "the run did not come about: %.*s", (int)frame.bytes, frame.bytes > 0 ? (const char *)payload : "");
+        else if (frame.kind == TCP_DEPART && tutti_tcp_departure_read(&frame, payload, e->size, &d) && d.rank != e->rank) {
+            tutti_tcp_departed(e, &d, false);
+            if (!*table)
+                return without(e, d.rank, err);
+        }
+    }
+    if (status != TUTTI_OK)
+        return tutti_fail_within(err, status, "from the meeting place");
+    if (ended != TUTTI_OK)
+        return tutti_fail(err, TUTTI_ERR_PEER, 0, "the meeting place at %s went away while worker %d waited for the others: %s", f->where, e->rank, why.text);
+    if (tutti_now_ns(e->rt) >= f->beat_ns) {
+        tcp_frame beat = { .kind = TCP_BEAT };
+        f->beat_ns = tutti_now_ns(e->rt) + TCP_TICK;
+        tutti_tcp_line_say(&e->control, e->rt, &beat, NULL, NULL);
+    }
+    tutti_tcp_line_flush(&e->control, NULL);
+    return TUTTI_OK;
+}
+
+static tutti_status join(finder *f, tutti_error *err)
+{
+    tcp_endpoint *e = f->e;
+    tcp_entry mine = { .rank = e->rank, .pid = (uint32_t)getpid() };
+    tcp_frame frame = { .kind = TCP_JOIN, .bytes = TCP_ENTRY_BYTES };
+    uint8_t payload[TCP_ENTRY_BYTES];
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    bool table = false;
+
+    TUTTI_TRY(listen_for_peers(f, &mine, err));
+    mine.cores = cores > 0 ? (uint32_t)cores : 1;
+    tutti_tcp_host_of(e->rt, mine.host, mine.host_name);
+    tutti_tcp_entry_write(&mine, payload);
+    TUTTI_TRY(tutti_fail_within(err, tutti_tcp_line_say(&e->control, e->rt, &frame, payload, err), "worker %d tells the meeting place where it listens", e->rank));
+    while (!table) { /* how long is the meeting place's affair */
+        struct pollfd polled = { .fd = e->control.fd, .events = POLLIN };
+        sleep_for(&polled, 1, TCP_TICK);
+        TUTTI_TRY(hear_meeting_place(f, &table, err));
+    }
+    return TUTTI_OK;
+}
+
+/* ---- the peers ---- */
+static void have_link(finder *f, int peer, int stream, int fd, const tcp_session *session)
+{
+    tcp_link *l = &f->e->peers[peer].links[stream];
+
+    l->fd = fd;
+    l->session = *session;
+    f->missing--;
+}
+
+static uint16_t judge(void *self, const tcp_hello *h)
+{
+    const finder *f = self;
+    const tcp_endpoint *e = f->e;
+
+    if (h->from <= e->rank || h->stream >= (uint32_t)e->options.streams)
+        return TCP_NO_PLACE;
+    return e->peers[h->from].links[h->stream].fd >= 0 ? TCP_PLACE_TAKEN : TCP_WELCOME;
+}
+
+static bool admit(void *self, int fd, const tcp_hello *h, const tcp_session *session)
+{
+    have_link(self, h->from, (int)h->stream, fd, session);
+    return true;
+}
+
+static tutti_status prepare_calls(finder *f, tutti_error *err)
+{
+    tcp_endpoint *e = f->e;
+    const size_t streams = (size_t)e->options.streams;
+    const tcp_entry *mine = &e->table[e->rank];
+
+    f->missing = (size_t)(e->size - 1) * streams;
+    f->n_calls = (size_t)e->rank * streams;
+    f->calls = tutti_alloc(f->n_calls > 0 ? f->n_calls : 1, sizeof *f->calls);
+    if (f->calls == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d cannot call %d others", e->rank, e->rank);
+    for (size_t i = 0; i < f->n_calls; i++) {
+        tcp_call *c = &f->calls[i];
+        const int to = (int)(i / streams);
+        const tcp_entry *other = &e->table[to];
+        const bool same_host = memcmp(mine->host, other->host, sizeof mine->host) == 0;
+        *c = (tcp_call){ .fd = -1, .timeout_ns = (int64_t)(e->options.peer_timeout * 1e9),
+                         .hello = { .low = TCP_VERSION_LOW, .high = TCP_VERSION_HIGH, .purpose = TCP_TO_PEER, .stream = (uint32_t)(i % streams), .from = e->rank, .to = to, .size = e->size, .id = f->id } };
+        if (same_host && e->options.local == TCP_LOCAL_UNIX && other->local[0] != '\0')
+            tutti_tcp_address_local(&c->to, other->local);
+        else if (other->family == 0)
+            return tutti_fail_rank(err, TUTTI_ERR_USAGE, to, "worker %d on host '%s' can be reached from its own host only, and worker %d is on '%s': the meeting place (%s) must have an address", to,
+                                   other->host_name, e->rank, mine->host_name, f->where);
+        else
+            address_of(other, &c->to);
+        if (!same_host && tutti_tcp_address_loopback(&c->to))
+            return tutti_fail_rank(err, TUTTI_ERR_USAGE, to, "worker %d on host '%s' knows only its loopback address, because it reached the meeting place by one (" TUTTI_MEET_VARIABLE
+                                   "); give an address of that host that '%s' can reach", to, other->host_name, mine->host_name);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status too_late(const finder *f, tutti_error *err)
+{
+    const tcp_endpoint *e = f->e;
+    char where[80];
+    int rank = 0;
+
+    while (rank < e->size && link_up(e, rank))
+        rank++;
+    if (rank < e->rank)
+        tutti_tcp_address_text(&f->calls[(size_t)rank * (size_t)e->options.streams].to, where, sizeof where);
+    if (rank < e->rank)
+        return tutti_fail_rank(err, TUTTI_ERR_IO, rank, "worker %d could not connect to worker %d on host '%s' at %s within %g s; does a firewall stand between them?", e->rank, rank,
+                               e->table[rank].host_name, where, e->options.open_timeout);
+    return tutti_fail_rank(err, TUTTI_ERR_IO, rank, "worker %d on host '%s' has not connected to worker %d on '%s' within %g s; does a firewall stand between them?", rank, e->table[rank].host_name,
+                           e->rank, e->table[e->rank].host_name, e->options.open_timeout);
+}
+
+static tutti_status step_calls(finder *f, struct pollfd *polled, nfds_t *n, int64_t *until, tutti_error *err)
+{
+    tcp_endpoint *e = f->e;
+    int open = 0;
+
+    for (size_t i = 0; i < f->n_calls && open < TCP_CALLS; i++) {
+        tcp_call *c = &f->calls[i];
+        if (c->state == TCP_CALL_DONE)
+            continue;
+        open++;
+        TUTTI_TRY(tutti_fail_within(err, tutti_tcp_call_step(c, e->rt, &f->key, &e->rules, err), "worker %d calls worker %d on host '%s'", e->rank, c->hello.to, e->table[c->hello.to].host_name));
+        if (c->state == TCP_CALL_DONE) {
+            have_link(f, c->hello.to, (int)c->hello.stream, c->fd, &c->session);
+            c->fd = -1;
+        } else if (c->state == TCP_CALL_IDLE)
+            *until = c->again_ns < *until ? c->again_ns : *until;
+        else
+            polled[(*n)++] = (struct pollfd){ .fd = c->fd, .events = tutti_tcp_call_events(c) };
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status connect_all(finder *f, tutti_error *err)
+{
+    tcp_endpoint *e = f->e;
+    bool table = true;
+
+    TUTTI_TRY(prepare_calls(f, err));
+    while (f->missing > 0) {
+        struct pollfd polled[TCP_CALLS + 2];
+        const int64_t now = tutti_now_ns(e->rt);
+        int64_t until = now + TCP_TICK < f->deadline_ns ? now + TCP_TICK : f->deadline_ns;
+        const size_t before = f->missing;
+        nfds_t n = 2;
+        polled[0] = (struct pollfd){ .fd = f->door.epoll, .events = POLLIN };
+        polled[1] = (struct pollfd){ .fd = e->control.fd, .events = POLLIN };
+        TUTTI_TRY(step_calls(f, polled, &n, &until, err));
+        tutti_tcp_door_serve(&f->door);
+        TUTTI_TRY(hear_meeting_place(f, &table, err));
+        TUTTI_TRY(look_for_the_gone(e, now, err));
+        if (f->missing < before) /* there may be more at once */
+            continue;
+        if (now >= f->deadline_ns)
+            return too_late(f, err);
+        sleep_for(polled, n, until - now);
+    }
+    return TUTTI_OK;
+}
+
+/* ---- all of it ---- */
+static bool all_local(const tcp_endpoint *e)
+{
+    int here = 0;
+
+    for (int r = 0; r < e->size; r++)
+        here += memcmp(e->table[r].host, e->table[e->rank].host, sizeof e->table[r].host) == 0;
+    return (uint32_t)here <= e->table[e->rank].cores;
+}
+
+static tutti_status watch(tcp_endpoint *e, int fd, uint64_t what, tutti_error *err)
+{
+    struct epoll_event wanted = { .events = EPOLLIN, .data.u64 = what };
+
+    return epoll_ctl(e->epoll, EPOLL_CTL_ADD, fd, &wanted) == 0 ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_IO, errno, "worker %d cannot watch its connections", e->rank);
+}
+
+tutti_status tutti_tcp_find(tcp_endpoint *e, const tutti_launch *launch, tutti_error *err)
+{
+    const char *at_0 = variable(launch->environment, TUTTI_MEET_VARIABLE_AT_0);
+    finder f = { .e = e, .door = { .rt = e->rt, .epoll = -1, .listening = { -1, -1 } } };
+    const size_t links = (size_t)e->size * (size_t)e->options.streams;
+    tutti_status status;
+
+    if (launch->within == NULL && variable(launch->environment, TUTTI_MEET_VARIABLE) == NULL) {
+        if (e->size == 1)
+            return TUTTI_OK; /* alone */
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d of %d does not know where to meet the others: " TUTTI_MEET_VARIABLE " is not set; start the workers with the launcher (tutti train -n %d "
+                          "--transport tcp)", e->rank, e->size, e->size);
+    }
+    f.deadline_ns = tutti_now_ns(e->rt) + (int64_t)(e->options.open_timeout * 1e9);
+    status = read_place(&f, launch, err);
+    if (status != TUTTI_OK)
+        goto out;
+    e->rules.run = tutti_tcp_run_short(&f.id);
+    e->rules.table_bytes = (uint32_t)((size_t)e->size * TCP_ENTRY_BYTES);
+    e->at_rank_0 = launch->within == NULL && at_0 != NULL && strcmp(at_0, "1") == 0;
+    if (e->at_rank_0 && e->rank == 0)
+        status = serve(&f, err);
+    if (status == TUTTI_OK)
+        status = tutti_thread_open(&e->service, e->rt, "tutti-tcp", tutti_tcp_serve, e, err);
+    if (status == TUTTI_OK)
+        status = call_meeting_place(&f, err);
+    if (status == TUTTI_OK)
+        status = join(&f, err);
+    if (status != TUTTI_OK)
+        goto out;
+
+    f.deadline_ns = tutti_now_ns(e->rt) + (int64_t)(e->options.open_timeout * 1e9);
+    f.door.key = &f.key;
+    f.door.id = f.id;
+    f.door.rules = e->rules;
+    f.door.size = e->size;
+    f.door.rank = e->rank;
+    f.door.purpose = TCP_TO_PEER;
+    f.door.timeout_ns = (int64_t)(e->options.peer_timeout * 1e9);
+    f.door.judge = judge;
+    f.door.admit = admit;
+    f.door.self = &f;
+    status = tutti_tcp_door_open(&f.door, err);
+    if (status == TUTTI_OK)
+        status = connect_all(&f, err);
+    for (size_t i = 0; i < links && status == TUTTI_OK; i++) {
+        if (e->links[i].fd >= 0)
+            status = watch(e, e->links[i].fd, i, err);
+    }
+    if (status == TUTTI_OK)
+        status = watch(e, e->control.fd, links, err);
+    if (status == TUTTI_OK && !all_local(e))
+        e->options.spin = 0; /* fewer cores than workers: who waits must let the others work */
+out:
+    for (size_t i = 0; i < f.n_calls && f.calls != NULL; i++)
+        tutti_tcp_hang_up(&f.calls[i].fd);
+    if (f.calls != NULL)
+        sodium_memzero(f.calls, f.n_calls * sizeof *f.calls);
+    tutti_free(f.calls);
+    e->strangers = f.door.turned_away;
+    tutti_tcp_door_close(&f.door);
+    tutti_run_key_wipe(&f.key);
+    return status;
+}

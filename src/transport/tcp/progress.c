@@ -1,0 +1,357 @@
+/* progress.c: one pass over the connections, waiting, and the clock.
+
+   Whoever waits makes the progress. The first to find nothing done becomes the one that polls: without the lock it looks for `spin` microseconds, if every
+   worker of this host has a core, then sleeps in epoll until a socket or the bell has news. The others sleep in the monitor; the poller wakes them when it has ended a
+   request, and when it leaves, so that one of them polls on. A request that is ended by a thread that posts rings the bell.
+
+   A peer is gone when its own departure has come; or when its connection has ended and the meeting place, asked by nobody, has said why or has been silent for
+   half a second; or when it has been silent for peer-timeout. All that has come from it is read first. */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#include "tcp_internal.h"
+
+enum { EVENTS = 64 };
+#define UNCERTAIN_NS (10 * TCP_MS) /* how often is looked whether an uncertain peer is gone */
+
+static uint64_t links_of(const tcp_endpoint *e)
+{
+    return (uint64_t)e->size * (uint64_t)e->options.streams;
+}
+
+/* ---- who is gone ---- */
+void tutti_tcp_departed(tcp_endpoint *e, const tcp_departure *d, bool by_itself)
+{
+    tcp_peer *p = &e->peers[d->rank];
+
+    tutti_tcp_roll_depart(&e->roll, d, tutti_now_ns(e->rt));
+    if (d->rank == e->rank || e->match.peers[d->rank].gone)
+        return;
+    if (p->said_ns == 0 && p->cut_ns == 0)
+        e->uncertain++;
+    if (p->said_ns == 0)
+        p->said_ns = tutti_now_ns(e->rt);
+    p->took_leave = p->took_leave || by_itself;
+}
+
+static void peer_gone(tcp_endpoint *e, int rank)
+{
+    tcp_peer *p = &e->peers[rank];
+
+    if (e->roll.ranks[rank].state < TUTTI_MEET_LEFT) { /* nobody knows more than that its connection ended */
+        tcp_departure d = { .rank = rank, .state = TUTTI_MEET_LOST, .blame = -1, .status = TUTTI_ERR_PEER };
+        snprintf(d.words, sizeof d.words, "%s (process %u on '%s')", p->how, e->table[rank].pid, e->table[rank].host_name);
+        tutti_tcp_roll_depart(&e->roll, &d, tutti_now_ns(e->rt));
+    }
+    e->uncertain--;
+    tutti_match_peer_gone(&e->match, rank, tutti_tcp_roll_root(&e->roll, rank));
+    for (int64_t s = 0; s < e->options.streams; s++)
+        tutti_tcp_link_drop(&p->links[s]);
+}
+
+/* All that it has sent. Its connections end one by one: the words before the end of the first must not be lost over the end of another. */
+static void read_all(tcp_endpoint *e, const tcp_peer *p)
+{
+    for (int64_t s = 0; s < e->options.streams; s++) {
+        while (tutti_tcp_link_read(e, &p->links[s]))
+            continue;
+    }
+}
+
+static void judge(tcp_endpoint *e)
+{
+    const int64_t now = e->passed_ns;
+
+    for (int r = 0; r < e->size && e->uncertain > 0; r++) {
+        tcp_peer *p = &e->peers[r];
+        const tutti_meet_state state = e->roll.ranks[r].state;
+        bool gone;
+        if (r == e->rank || e->match.peers[r].gone || (p->cut_ns == 0 && p->said_ns == 0))
+            continue;
+        gone = p->took_leave || (p->links[0].ended && (state >= TUTTI_MEET_LEFT || e->control.fd < 0)) || (p->cut_ns != 0 && now - p->cut_ns >= TCP_HEARSAY_NS) ||
+               (p->said_ns != 0 && now - p->said_ns >= (state == TUTTI_MEET_LOST ? TCP_PATIENCE_NS : TCP_LINGER_NS));
+        if (!gone)
+            continue;
+        read_all(e, p);
+        peer_gone(e, r);
+    }
+}
+
+static void control_ended(tcp_endpoint *e, const char *how, bool in_order)
+{
+    tutti_tcp_line_close(&e->control);
+    if (in_order || e->at_rank_0 || e->departed)
+        return; /* one that rank 0 serves ends with rank 0, which its own connection tells */
+    e->orphaned = true;
+    snprintf(e->orphan_how, sizeof e->orphan_how, "%.200s", how);
+    if (e->waiting > 0)
+        tutti_tcp_wake_all(e); /* no wait can end well */
+}
+
+static void hear_control(tcp_endpoint *e)
+{
+    tutti_error why = { .rank = -1 }, wrong = { .rank = -1 };
+    const tutti_status ended = tutti_tcp_line_read(&e->control, e->rt, &why);
+    tutti_status status = TUTTI_OK;
+    const uint8_t *payload;
+    tcp_departure d;
+    tcp_frame frame;
+
+    while (status == TUTTI_OK && tutti_tcp_line_next(&e->control, &frame, &payload, &status, &wrong)) {
+        if (frame.kind == TCP_DEPART && tutti_tcp_departure_read(&frame, payload, e->size, &d))
+            tutti_tcp_departed(e, &d, false);
+        else if (frame.kind == TCP_SHUT) {
+            control_ended(e, "", true);
+            return;
+        } else if (frame.kind != TCP_BEAT)
+            status = tutti_fail(&wrong, TUTTI_ERR_CORRUPT, 0, "a frame of kind %u came that has no meaning here", frame.kind);
+    }
+    if (status != TUTTI_OK)
+        control_ended(e, wrong.text, false);
+    else if (ended != TUTTI_OK)
+        control_ended(e, why.text, false);
+}
+
+/* ---- one pass ---- */
+static void handle(tcp_endpoint *e, const struct epoll_event *events, int n)
+{
+    const uint64_t links = links_of(e);
+
+    e->passed_ns = tutti_now_ns(e->rt);
+    for (int i = 0; i < n && !e->closing; i++) {
+        const uint64_t what = events[i].data.u64;
+        uint64_t count;
+        if (what == links) {
+            if (e->control.fd >= 0)
+                hear_control(e);
+        } else if (what > links) {
+            if (e->polling) /* it rings for another thread, which must still find it */
+                continue;
+            if (read(e->bell, &count, sizeof count) < 0)
+                continue; /* silent again */
+        } else {
+            if (events[i].events & ~(uint32_t)EPOLLOUT)
+                tutti_tcp_link_read(e, &e->links[what]);
+            if ((events[i].events & EPOLLOUT) && e->links[what].fd >= 0)
+                tutti_tcp_link_write(e, &e->links[what]);
+        }
+    }
+    if (e->uncertain > 0 && !e->closing)
+        judge(e);
+}
+
+void tutti_tcp_pass(tcp_endpoint *e)
+{
+    struct epoll_event events[EVENTS];
+    const int n = e->size > 1 || e->control.fd >= 0 ? epoll_wait(e->epoll, events, EVENTS, 0) : 0;
+
+    handle(e, events, n > 0 ? n : 0);
+}
+
+static void ring(const tcp_endpoint *e)
+{
+    const uint64_t one = 1;
+
+    if (write(e->bell, &one, sizeof one) < 0)
+        return; /* full of rings already */
+}
+
+void tutti_tcp_wake(tcp_endpoint *e)
+{
+    if (e->told == e->match.completions)
+        return;
+    e->told = e->match.completions;
+    if (e->waiting > 0)
+        tutti_tcp_wake_all(e);
+}
+
+void tutti_tcp_wake_all(tcp_endpoint *e)
+{
+    if (e->polling)
+        ring(e);
+    tutti_wake(e->lock);
+}
+
+/* ---- waiting ---- */
+static size_t count_done(tutti_request *const *r, size_t n)
+{
+    size_t done = 0;
+
+    for (size_t i = 0; i < n; i++)
+        done += r[i] == NULL || !r[i]->posted || atomic_load_explicit(&r[i]->done, memory_order_acquire); /* pairs with match.c */
+    return done;
+}
+
+static int sleep_in_epoll(const tcp_endpoint *e, struct epoll_event *events, int64_t ns)
+{
+    const struct timespec t = { ns / 1000000000, ns % 1000000000 };
+    int n = epoll_pwait2(e->epoll, events, EVENTS, &t, NULL);
+
+    if (n < 0 && errno == ENOSYS) { /* Linux before 5.11: an epoll can itself be polled, to the nanosecond */
+        struct pollfd polled = { .fd = e->epoll, .events = POLLIN };
+        n = ppoll(&polled, 1, &t, NULL) > 0 ? epoll_wait(e->epoll, events, EVENTS, 0) : 0;
+    }
+    return n;
+}
+
+/* The poller's turn. The lock is given up meanwhile. */
+static void poll_once(tcp_endpoint *e, int64_t until_ns)
+{
+    struct epoll_event events[EVENTS];
+    int n = 0;
+
+    e->polling = true;
+    tutti_unlock(e->lock);
+    if (e->options.spin > 0) {
+        const int64_t spin_until = tutti_now_ns(e->rt) + e->options.spin * 1000;
+        do
+            n = epoll_wait(e->epoll, events, EVENTS, 0);
+        while (n == 0 && tutti_now_ns(e->rt) < spin_until);
+    }
+    if (n == 0) {
+        const int64_t left = until_ns - tutti_now_ns(e->rt);
+        n = sleep_in_epoll(e, events, left < 0 ? 0 : left > 1000 * TCP_MS ? 1000 * TCP_MS : left);
+    }
+    tutti_lock(e->lock);
+    e->polling = false;
+    handle(e, events, n > 0 ? n : 0);
+}
+
+tutti_status tutti_tcp_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns, size_t *n_done, tutti_error *err)
+{
+    tcp_endpoint *e = t;
+    tutti_status status = TUTTI_OK;
+    bool looked = false;
+    size_t done;
+
+    if (need > n)
+        need = n;
+    tutti_lock(e->lock);
+    e->waiting++;
+    for (;;) {
+        int64_t now, until = deadline_ns;
+        if ((!looked || e->uncertain > 0) && !e->closing)
+            tutti_tcp_pass(e);
+        looked = true;
+        if (e->told != e->match.completions) {
+            e->told = e->match.completions;
+            if (e->waiting > 1)
+                tutti_tcp_wake_all(e);
+        }
+        done = count_done(r, n);
+        if (done >= need)
+            break;
+        if (e->orphaned) {
+            status = tutti_fail(err, TUTTI_ERR_PEER, 0, "worker %d has lost its launcher (the meeting place): %s", e->rank, e->orphan_how);
+            break;
+        }
+        now = tutti_now_ns(e->rt);
+        if (now >= deadline_ns) {
+            status = tutti_fail(err, TUTTI_TIMEOUT, 0, "%zu of %zu messages were done when the deadline passed; %zu were needed", done, n, need);
+            break;
+        }
+        if (e->uncertain > 0 && now + UNCERTAIN_NS < until)
+            until = now + UNCERTAIN_NS;
+        if (e->polling || e->closing)
+            tutti_wait(e->lock, until, NULL);
+        else
+            poll_once(e, until);
+    }
+    e->waiting--;
+    if (e->waiting > 0 && !e->polling)
+        tutti_wake(e->lock); /* one of them polls on */
+    tutti_unlock(e->lock);
+    if (n_done != NULL)
+        *n_done = done;
+    return status;
+}
+
+/* ---- leaving ---- */
+void tutti_tcp_take_leave(tcp_endpoint *e, const tutti_error *why)
+{
+    tcp_departure d;
+    const void *words;
+    tcp_frame frame;
+
+    if (e->departed)
+        return;
+    e->departed = true;
+    tutti_tcp_departure_of(&d, e->rank, why != NULL ? TUTTI_MEET_FAILED : TUTTI_MEET_LEFT, why, 0, e->size);
+    tutti_tcp_roll_depart(&e->roll, &d, tutti_now_ns(e->rt));
+    tutti_tcp_departure_frame(&d, &frame, &words);
+    tutti_tcp_line_say(&e->control, e->rt, &frame, words, NULL);
+    for (int r = 0; r < e->size; r++) {
+        tcp_peer *p = &e->peers[r];
+        if (r == e->rank || e->match.peers[r].gone || p->links[0].fd < 0)
+            continue;
+        p->greeted = p->farewell = true;
+        if (!p->links[0].blocked)
+            tutti_tcp_link_write(e, &p->links[0]);
+    }
+}
+
+/* ---- the service thread ---- */
+static void tick(tcp_endpoint *e, bool slept)
+{
+    const int64_t now = tutti_now_ns(e->rt), silence = (int64_t)(e->options.peer_timeout * 1e9 / 6 * 5); /* it is found by the next tick */
+    tcp_frame beat = { .kind = TCP_BEAT, .progress = e->match.completions };
+
+    for (int r = 0; r < e->size; r++) {
+        tcp_peer *p = &e->peers[r];
+        tcp_link *l = r != e->rank ? &p->links[0] : NULL;
+        if (l == NULL || e->match.peers[r].gone || l->fd < 0)
+            continue;
+        if (slept)
+            p->heard_ns = now;
+        if (now - p->heard_ns > silence) {
+            tcp_departure d = { .rank = r, .state = TUTTI_MEET_LOST, .blame = -1, .status = TUTTI_ERR_PEER };
+            snprintf(d.words, sizeof d.words, "it has been silent for %.1f s (process %u on '%s'): stopped, or cut off", (double)(now - p->heard_ns) / 1e9, e->table[r].pid, e->table[r].host_name);
+            tutti_tcp_departed(e, &d, false);
+            peer_gone(e, r);
+            continue;
+        }
+        p->beat = true;
+        if (!l->blocked && !l->mute)
+            tutti_tcp_link_write(e, l);
+    }
+    if (e->control.fd >= 0 && !e->departed)
+        tutti_tcp_line_say(&e->control, e->rt, &beat, NULL, NULL);
+    else if (e->control.fd >= 0)
+        tutti_tcp_line_flush(&e->control, NULL);
+}
+
+/* Six times in peer-timeout, but not less than twice a second, and whenever the meeting place has something to do if that is ours. */
+tutti_status tutti_tcp_serve(void *arg, tutti_error *err)
+{
+    tcp_endpoint *e = arg;
+    const int64_t sixth = (int64_t)(e->options.peer_timeout * 1e9 / 6), period = sixth < TCP_TICK ? sixth : TCP_TICK;
+    int64_t next = tutti_now_ns(e->rt) + period;
+
+    (void)err;
+    for (;;) {
+        struct pollfd polled[2] = { { .fd = e->stop, .events = POLLIN }, { .fd = e->meet != NULL ? tutti_meet_fd(e->meet) : -1, .events = POLLIN } };
+        const int64_t now = tutti_now_ns(e->rt), meet = e->meet != NULL ? tutti_meet_wait_ns(e->meet) : TCP_TICK;
+        const int64_t left = next - now < meet ? next - now : meet;
+        const struct timespec t = { 0, left < 0 ? 0 : left > TCP_TICK ? (long)TCP_TICK : (long)left };
+        if (ppoll(polled, 2, &t, NULL) > 0 && polled[0].revents != 0)
+            return TUTTI_OK;
+        if (e->meet != NULL)
+            tutti_meet_progress(e->meet, NULL);
+        if (tutti_now_ns(e->rt) < next)
+            continue;
+        tutti_lock(e->lock);
+        if (e->opened && !e->closing) {
+            const int64_t late = tutti_now_ns(e->rt) - next;
+            tutti_tcp_pass(e);
+            tick(e, late > (int64_t)(e->options.peer_timeout * 5e8)); /* we slept ourselves: who was silent meanwhile is none the worse for it */
+            tutti_tcp_wake(e);
+        }
+        tutti_unlock(e->lock);
+        next = tutti_now_ns(e->rt) + period;
+    }
+}

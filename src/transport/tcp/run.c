@@ -1,0 +1,157 @@
+/* run.c: ranks that are threads of one process, over real sockets, with a meeting place of their own that the calling thread serves. The same code as for
+   processes: nothing is shared but the key. */
+#include <errno.h>
+#include <poll.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+#include "tcp_internal.h"
+
+typedef struct run_rank {
+    tutti_launch launch;
+    tcp_within within;           /* each its own: the ranks wipe what they do not need any more */
+    tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err);
+    void *arg;
+    tutti_thread *thread;
+    int bell;                    /* rung when it has ended */
+    _Atomic bool ended;
+    bool noted;                  /* the parent's: the meeting place knows */
+    tutti_status status;
+    tutti_error err;
+} run_rank;
+
+static tutti_status rank_thread(void *arg, tutti_error *err)
+{
+    run_rank *r = arg;
+    const uint64_t one = 1;
+
+    (void)err; /* a failure is the run's affair, not the thread's */
+    r->err.rank = -1;
+    r->status = r->rank_main(&r->launch, r->arg, &r->err);
+    if (r->status == TUTTI_CLOSED)
+        r->status = TUTTI_OK;
+    if (r->status != TUTTI_OK && r->err.status == TUTTI_OK)
+        tutti_fail(&r->err, r->status, 0, "worker %d ended with '%s' and no sentence", r->launch.rank, tutti_status_name(r->status));
+    atomic_store_explicit(&r->ended, true, memory_order_release); /* publishes status and err; pairs with the acquire in note_ends */
+    if (write(r->bell, &one, sizeof one) < 0)
+        return TUTTI_OK; /* it has rung already, or is looked at twice a second */
+    return TUTTI_OK;
+}
+
+static int note_ends(tutti_meet *meet, run_rank *ranks, int n)
+{
+    int left = 0;
+
+    for (int r = 0; r < n; r++) {
+        if (ranks[r].noted)
+            continue;
+        if (!atomic_load_explicit(&ranks[r].ended, memory_order_acquire)) {
+            left++;
+            continue;
+        }
+        ranks[r].noted = true;
+        if (ranks[r].status == TUTTI_OK)
+            tutti_meet_lost(meet, r, NULL, 0);
+        else
+            tutti_meet_lost(meet, r, &ranks[r].err, 0);
+    }
+    return left;
+}
+
+static void serve(tutti_meet *meet, run_rank *ranks, int n, int bell)
+{
+    uint64_t count;
+
+    while (note_ends(meet, ranks, n) > 0) {
+        struct pollfd polled[2] = { { .fd = bell, .events = POLLIN }, { .fd = tutti_meet_fd(meet), .events = POLLIN } };
+        const struct timespec t = { 0, (long)tutti_meet_wait_ns(meet) };
+        ppoll(polled, 2, &t, NULL);
+        if (polled[0].revents != 0 && read(bell, &count, sizeof count) < 0)
+            continue;
+        tutti_meet_progress(meet, NULL);
+    }
+}
+
+/* What the failed rank returned; or, of one that left last words and returned OK, those. */
+static tutti_status root_failure(const tutti_meet *meet, const run_rank *ranks, tutti_error *err)
+{
+    const int culprit = tutti_meet_culprit(meet);
+    const tutti_meet_rank *line;
+
+    if (culprit < 0)
+        return TUTTI_OK;
+    if (ranks[culprit].status != TUTTI_OK) {
+        if (err != NULL)
+            *err = ranks[culprit].err;
+        return ranks[culprit].status;
+    }
+    line = tutti_meet_rank_of(meet, culprit);
+    return tutti_fail_rank(err, line->status != TUTTI_OK ? line->status : TUTTI_ERR_STATE, line->blame, "%s", line->words);
+}
+
+tutti_status tutti_tcp_run(tutti_runtime *rt, const tutti_launch *launch, tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err), void *arg, tutti_error *err)
+{
+    const int n = launch->size;
+    tutti_meet_options options = { .size = n };
+    tutti_meet *meet = NULL;
+    run_rank *ranks = NULL;
+    tcp_options mine;
+    tutti_status status;
+    int started = 0, bell = -1;
+
+    TUTTI_TRY(tutti_tcp_parse(launch->spec, &mine, err));
+    if (sodium_init() < 0)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "libsodium cannot start: the system gives no random numbers");
+    options.address = mine.local == TCP_LOCAL_TCP ? "127.0.0.1" : "unix";
+    options.silence_ns = (int64_t)(mine.peer_timeout * 1e9);
+    tutti_run_id_make(rt, &options.id);
+    tutti_run_key_make(rt, &options.key);
+    status = tutti_meet_open(&meet, rt, &options, err);
+    if (status != TUTTI_OK)
+        goto out;
+    bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    ranks = tutti_alloc((size_t)n, sizeof *ranks);
+    if (ranks == NULL || bell < 0) {
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, bell < 0 ? errno : ENOMEM, "starting %d workers as threads", n);
+        goto out;
+    }
+    for (; started < n; started++) {
+        run_rank *r = &ranks[started];
+        char name[24];
+        r->within.id = options.id;
+        r->within.key = options.key;
+        tutti_meet_where(meet, NULL, r->within.where, sizeof r->within.where);
+        r->launch = *launch;
+        r->launch.rank = started;
+        r->launch.within = &r->within;
+        r->rank_main = rank_main;
+        r->arg = arg;
+        r->bell = bell;
+        snprintf(name, sizeof name, "worker-%d", started);
+        status = tutti_thread_open(&r->thread, rt, name, rank_thread, r, &r->err);
+        if (status != TUTTI_OK) {
+            for (int late = started; late < n; late++) { /* those that run may be waiting for these */
+                ranks[late].status = status;
+                ranks[late].err = r->err;
+                ranks[late].noted = true;
+                tutti_meet_lost(meet, late, &r->err, 0);
+            }
+            break;
+        }
+    }
+    serve(meet, ranks, n, bell);
+    for (int r = 0; r < started; r++)
+        tutti_thread_join(ranks[r].thread, NULL);
+    status = root_failure(meet, ranks, err);
+out:
+    tutti_meet_close(meet);
+    tutti_tcp_hang_up(&bell);
+    if (ranks != NULL)
+        sodium_memzero(ranks, (size_t)n * sizeof *ranks);
+    tutti_free(ranks);
+    tutti_run_key_wipe(&options.key);
+    return status;
+}

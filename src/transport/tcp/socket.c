@@ -1,0 +1,223 @@
+/* socket.c: sockets and addresses. Every socket is non-blocking and closed on exec. Buffers are left to the kernel, which tunes them to the line. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "tcp_internal.h"
+
+static const struct sockaddr_in *as4(const tcp_address *a) { return (const struct sockaddr_in *)(const void *)&a->at; }
+static const struct sockaddr_in6 *as6(const tcp_address *a) { return (const struct sockaddr_in6 *)(const void *)&a->at; }
+static const struct sockaddr_un *as_local(const tcp_address *a) { return (const struct sockaddr_un *)(const void *)&a->at; }
+
+void tutti_tcp_address_text(const tcp_address *a, char *text, size_t bytes)
+{
+    char host[INET6_ADDRSTRLEN] = "?", scope[IF_NAMESIZE + 1] = "";
+
+    if (a->at.ss_family == AF_UNIX)
+        snprintf(text, bytes, "unix:%.*s", (int)(a->bytes - offsetof(struct sockaddr_un, sun_path) - 1), as_local(a)->sun_path + 1);
+    else if (a->at.ss_family == AF_INET) {
+        inet_ntop(AF_INET, &as4(a)->sin_addr, host, sizeof host);
+        snprintf(text, bytes, "%s:%d", host, ntohs(as4(a)->sin_port));
+    } else if (a->at.ss_family == AF_INET6) {
+        inet_ntop(AF_INET6, &as6(a)->sin6_addr, host, sizeof host);
+        if (as6(a)->sin6_scope_id != 0) {
+            scope[0] = '%';
+            if (if_indextoname(as6(a)->sin6_scope_id, scope + 1) == NULL)
+                scope[0] = '\0';
+        }
+        snprintf(text, bytes, "[%s%s]:%d", host, scope, ntohs(as6(a)->sin6_port));
+    } else
+        snprintf(text, bytes, "?");
+}
+
+int tutti_tcp_address_port(const tcp_address *a)
+{
+    return a->at.ss_family == AF_INET ? ntohs(as4(a)->sin_port) : a->at.ss_family == AF_INET6 ? ntohs(as6(a)->sin6_port) : 0;
+}
+
+bool tutti_tcp_address_loopback(const tcp_address *a)
+{
+    if (a->at.ss_family == AF_INET)
+        return ntohl(as4(a)->sin_addr.s_addr) >> 24 == 127;
+    return a->at.ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&as6(a)->sin6_addr);
+}
+
+void tutti_tcp_address_local(tcp_address *a, const char *name)
+{
+    struct sockaddr_un *un = (struct sockaddr_un *)(void *)&a->at;
+
+    memset(a, 0, sizeof *a);
+    un->sun_family = AF_UNIX;
+    snprintf(un->sun_path + 1, sizeof un->sun_path - 1, "%s", name); /* the leading NUL: a name that is no file */
+    a->bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(un->sun_path + 1));
+}
+
+tutti_status tutti_tcp_resolve_host(const char *host, int port, bool to_bind, tcp_address *out, tutti_error *err)
+{
+    struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | (to_bind ? AI_PASSIVE : 0) }, *found = NULL;
+    char service[16];
+    int failed;
+
+    memset(out, 0, sizeof *out);
+    snprintf(service, sizeof service, "%d", port);
+    failed = getaddrinfo(host, service, &hints, &found);
+    if (failed == EAI_NONAME) {
+        hints.ai_flags &= ~AI_NUMERICHOST;
+        failed = getaddrinfo(host, service, &hints, &found);
+    }
+    if (failed != 0)
+        return tutti_fail(err, TUTTI_ERR_IO, failed == EAI_SYSTEM ? errno : 0, "no address is known for the host '%.200s': %s; give one in numbers, or mend the name service", host,
+                          gai_strerror(failed));
+    memcpy(&out->at, found->ai_addr, found->ai_addrlen);
+    out->bytes = found->ai_addrlen;
+    freeaddrinfo(found);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_tcp_resolve(const char *text, tcp_address *out, tutti_error *err)
+{
+    char host[256];
+    const char *colon = strrchr(text, ':'), *from = text;
+    size_t length;
+    char *end;
+    long port;
+
+    memset(out, 0, sizeof *out);
+    if (strncmp(text, "unix:", 5) == 0 && text[5] != '\0' && strlen(text + 5) < 16) {
+        tutti_tcp_address_local(out, text + 5);
+        return TUTTI_OK;
+    }
+    length = colon != NULL ? (size_t)(colon - text) : 0;
+    if (length >= 2 && text[0] == '[' && text[length - 1] == ']') {
+        from++;
+        length -= 2;
+    } else if (length > 0 && memchr(text, ':', length) != NULL)
+        length = 0; /* an IPv6 address without brackets */
+    port = colon != NULL ? strtol(colon + 1, &end, 10) : 0;
+    if (length == 0 || length >= sizeof host || port < 1 || port > 65535 || *end != '\0')
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, TUTTI_MEET_VARIABLE "='%.200s' is no place to meet: write host:port, [IPv6 address]:port or unix:NAME", text);
+    memcpy(host, from, length);
+    host[length] = '\0';
+    return tutti_tcp_resolve_host(host, (int)port, false, out, err);
+}
+
+static int open_socket(int family, int *fd)
+{
+    *fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    return *fd < 0 ? errno : 0;
+}
+
+void tutti_tcp_hang_up(int *fd)
+{
+    const int saved = errno;
+
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+    errno = saved;
+}
+
+static int bind_and_listen(int fd, tcp_address *a, socklen_t bytes)
+{
+    if (bind(fd, (const struct sockaddr *)&a->at, bytes) != 0 || listen(fd, SOMAXCONN) != 0)
+        return errno;
+    a->bytes = sizeof a->at;
+    return getsockname(fd, (struct sockaddr *)&a->at, &a->bytes) == 0 ? 0 : errno;
+}
+
+int tutti_tcp_listen(tcp_address *a, int *fd)
+{
+    const int on = 1;
+    int cause = open_socket(a->at.ss_family, fd);
+
+    if (cause != 0)
+        return cause;
+    if (tutti_tcp_address_port(a) != 0) /* one that was asked for may still have connections of an earlier run in TIME_WAIT */
+        setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    cause = bind_and_listen(*fd, a, a->bytes);
+    if (cause != 0)
+        tutti_tcp_hang_up(fd);
+    return cause;
+}
+
+int tutti_tcp_listen_local(char name[16], int *fd)
+{
+    tcp_address a = { .at = { .ss_family = AF_UNIX } };
+    int cause = open_socket(AF_UNIX, fd);
+
+    name[0] = '\0';
+    if (cause != 0)
+        return cause;
+    cause = bind_and_listen(*fd, &a, sizeof(sa_family_t)); /* only the family: the kernel finds a free abstract name */
+    if (cause == 0)
+        snprintf(name, 16, "%.*s", (int)(a.bytes - offsetof(struct sockaddr_un, sun_path) - 1), as_local(&a)->sun_path + 1);
+    else
+        tutti_tcp_hang_up(fd);
+    return cause;
+}
+
+int tutti_tcp_connect(const tcp_address *a, int *fd)
+{
+    int cause = open_socket(a->at.ss_family, fd);
+
+    if (cause != 0)
+        return cause;
+    if (connect(*fd, (const struct sockaddr *)&a->at, a->bytes) != 0 && errno != EINPROGRESS) {
+        cause = errno;
+        tutti_tcp_hang_up(fd);
+    }
+    return cause;
+}
+
+void tutti_tcp_tune(int fd, bool local, int64_t timeout_ns)
+{
+    const int on = 1, milliseconds = (int)(timeout_ns / TCP_MS);
+
+    if (local)
+        return;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds); /* unacknowledged bytes end the connection */
+}
+
+bool tutti_tcp_same_user(int fd)
+{
+    struct ucred peer;
+    socklen_t bytes = sizeof peer;
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && (peer.uid == geteuid() || peer.uid == 0);
+}
+
+static size_t read_small(const char *path, char *to, size_t room)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t n = fd >= 0 ? read(fd, to, room) : -1;
+
+    if (fd >= 0)
+        close(fd);
+    return n > 0 ? (size_t)n : 0;
+}
+
+/* Ranks can reach each other by local sockets if they share the kernel and the network namespace: that is what a host is here. One that cannot tell is alone. */
+void tutti_tcp_host_of(tutti_runtime *rt, uint8_t host[16], char name[64])
+{
+    char text[200];
+    size_t n = read_small("/proc/sys/kernel/random/boot_id", text, 64);
+    const ssize_t net = n > 0 ? readlink("/proc/self/ns/net", text + n, sizeof text - n) : -1;
+
+    if (net > 0)
+        crypto_generichash(host, 16, (const uint8_t *)text, n + (size_t)net, NULL, 0);
+    else
+        tutti_entropy(rt, host, 16);
+    memset(name, 0, 64);
+    if (gethostname(name, 63) != 0 || name[0] == '\0')
+        strcpy(name, "unnamed");
+    for (char *c = name; *c != '\0'; c++)
+        *c = *c <= ' ' || *c > '~' ? '?' : *c;
+}

@@ -1,0 +1,125 @@
+"""`tutti train` under MPI's own launchers. TUTTI_MPI names those for which a transport was built: "openmpi:/usr/bin/mpirun.openmpi|mpich:/usr/bin/mpiexec.mpich"."""
+import os, signal, subprocess, time, unittest
+from command import *
+
+LAUNCHERS = dict(pair.split(":", 1) for pair in os.environ.get("TUTTI_MPI", "").split("|") if ":" in pair)
+COMMON = ("--model", "mlp(hidden=48)", "--epochs", 2, "--batch", 16, "--seed", 7, "--threads", 1)
+
+
+def mpirun(kind, n):
+    """More ranks than cores, as root if need be, on this host only. MPI leaves memory behind at its end, which is not our matter."""
+    leaks = {"ASAN_OPTIONS": ":".join(filter(None, [os.environ.get("ASAN_OPTIONS"), "detect_leaks=0"]))}
+    if kind == "openmpi":
+        return [LAUNCHERS[kind], "--oversubscribe", "-n", str(n)], {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **leaks}
+    return [LAUNCHERS[kind], "-n", str(n)], leaks
+
+
+def under(kind, n, *arguments, command=(TUTTI,), timeout=120, **environment):
+    launcher, variables = mpirun(kind, n)
+    return subprocess.run([*launcher, *command, *map(str, arguments)], capture_output=True, text=True, timeout=timeout, env=clean_environment(**variables, **environment))
+
+
+@unittest.skipIf(not LAUNCHERS, "skipped: built without MPI, or its launchers are not installed")
+class MPI(Case):
+    def test_ddp_gives_the_same_bytes_as_over_shared_memory(self):
+        for n in (2, 4):
+            shm = self.train("shm%d" % n, *COMMON, "--data", self.data, "-n", n)
+            for kind in LAUNCHERS:
+                out = os.path.join(self.folder, "%s%d" % (kind, n))
+                r = under(kind, n, "train", *COMMON, "--data", self.data, "--out", out)
+                self.assertEqual(r.returncode, 0, r.stderr + r.stdout)
+                self.assertEqual(read(os.path.join(shm, "model.safetensors")), read(os.path.join(out, "model.safetensors")), kind)
+                s = summary(out)
+                self.assertEqual((s["transport"], s["workers"], s["events"]), ("mpi", n, []))
+                self.assertEqual(s["bytes_sent_total"], summary(shm)["bytes_sent_total"])
+                self.assertTrue(os.path.exists(os.path.join(out, "config.json")))
+
+    def test_the_transport_may_be_named(self):
+        for kind in LAUNCHERS:
+            out = os.path.join(self.folder, "named" + kind)
+            r = under(kind, 3, "train", *COMMON, "--data", self.data, "--transport", "mpi(implementation=%s,threads=multiple)" % kind, "--out", out)
+            self.assertEqual(r.returncode, 0, r.stderr + r.stdout)
+            self.assertEqual(summary(out)["transport"], "mpi")
+
+    def test_one_thread_is_enough_below_serialized(self):
+        shm = self.train("shm", *COMMON, "--data", self.data, "-n", 2)
+        for kind in LAUNCHERS:
+            out = os.path.join(self.folder, "funneled" + kind)
+            r = under(kind, 2, "train", *COMMON, "--data", self.data, "--transport", "mpi(threads=funneled)", "--lane", "off", "--out", out)
+            self.assertEqual(r.returncode, 0, r.stderr + r.stdout)
+            self.assertEqual(read(os.path.join(shm, "model.safetensors")), read(os.path.join(out, "model.safetensors")), kind)
+            large = ("--model", "mlp(hidden=512)", *COMMON[2:]) # a small vector would wait for the end of the step, lane or not
+            r = under(kind, 2, "train", *large, "--data", self.data, "--transport", "mpi(threads=funneled)", "--lane", "on", "--out", out + "-lane")
+            self.assertNotEqual(r.returncode, 0)
+            self.assertIn("MPI_THREAD_FUNNELED", r.stderr)
+
+    def test_the_wrong_implementation_is_refused_before_anything_is_trained(self):
+        for kind in LAUNCHERS:
+            other = "mpich" if kind == "openmpi" else "openmpi"
+            out = os.path.join(self.folder, "wrong" + kind)
+            r = under(kind, 2, "train", *COMMON, "--data", self.data, "--transport", "mpi(implementation=%s)" % other, "--out", out)
+            self.assertNotEqual(r.returncode, 0)
+            self.assertIn("a world of 1", r.stderr)
+            self.assertFalse(os.path.exists(os.path.join(out, "model.safetensors")))
+
+    def test_without_a_launcher_of_mpis_it_says_how_to_start(self):
+        r = tutti("train", *COMMON, "--data", self.data, "-n", 2, "--transport", "mpi", "--out", os.path.join(self.folder, "alone"))
+        self.assertNotEqual(r.returncode, 0)
+        self.assertIn("mpirun -n 4 tutti train", r.stderr)
+
+    def test_a_number_of_workers_that_mpirun_contradicts_is_refused(self):
+        for kind in LAUNCHERS:
+            r = under(kind, 2, "train", *COMMON, "--data", self.data, "-n", 3, "--out", os.path.join(self.folder, "three" + kind))
+            self.assertNotEqual(r.returncode, 0)
+            self.assertIn("asks for 3 workers", r.stderr)
+
+    def test_a_killed_worker_ends_the_job_within_seconds(self):
+        for kind in LAUNCHERS:
+            launcher, variables = mpirun(kind, 3)
+            out = os.path.join(self.folder, "killed" + kind)
+            marker = "TUTTI_TEST_MARK=%d-%s" % (os.getpid(), kind)
+            name, value = marker.split("=")
+            p = subprocess.Popen([*launcher, TUTTI, "train", "--model", "mlp(hidden=48)", "--data", self.data, "--epochs", "100000", "--threads", "1", "--out", out],
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=clean_environment(**variables, **{name: value}))
+            try:
+                victim = worker_of_rank(marker, 1, os.path.join(out, "metrics.jsonl"))
+                os.kill(victim, signal.SIGKILL)
+                started = time.monotonic()
+                p.communicate(timeout=60)
+                self.assertNotEqual(p.returncode, 0)
+                self.assertLess(time.monotonic() - started, 30)
+                self.assertEqual(processes(marker), {})
+            finally:
+                p.kill()
+                p.wait()
+                for pid in processes(marker):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def processes(marker):
+    """Our workers' process ids with their environment, by what is in it: never by a name that others' processes may have."""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            words = read("/proc/%s/environ" % pid).decode(errors="replace").split("\0")
+            if marker in words and os.path.realpath("/proc/%s/exe" % pid) == os.path.realpath(TUTTI):
+                found[int(pid)] = words
+        except OSError:
+            continue
+    return found
+
+
+def worker_of_rank(marker, rank, metrics):
+    """Once training has begun."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if os.path.exists(metrics):
+            for pid, words in processes(marker).items():
+                if "OMPI_COMM_WORLD_RANK=%d" % rank in words or "PMI_RANK=%d" % rank in words:
+                    return pid
+        time.sleep(0.05)
+    raise AssertionError("training did not begin")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,57 @@
+/* tcp_same_test.c: the methods whose results are a function of the seed give the same parameters to the bit over sockets as over shared memory. Method: gradients whose sums
+   depend on the order of adding; after every step all parameters of all workers are compared. */
+#include "trial.h"
+
+static float rough(int rank, uint64_t step, size_t i, float x)
+{
+    const uint64_t draw = tutti_random((tutti_rng){ (uint64_t)rank, step, 3 }, i);
+
+    return x * 0.37f + (float)((double)(draw >> 11) * 0x1p-53 - 0.5) * (float)(1 + draw % 1000);
+}
+
+static void run_on(trial *t, const char *transport, int n)
+{
+    tutti_error err = { .rank = -1 };
+
+    for (int r = 0; r < n; r++)
+        for (int s = 0; s <= t->steps; s++)
+            assert_non_null(t->x[r][s] = tutti_alloc(trial_size(t), sizeof(float)));
+    if (tutti_world_run(transport, n, trial_rank, t, &err) != TUTTI_OK)
+        fail_msg("%s on %d over %s: %s", t->method, n, transport, err.text);
+}
+
+static void parameters_are_the_same_to_the_bit_over_sockets_and_shared_memory(void **state)
+{
+    static const char *const methods[] = { "ddp", "local-sgd(period=3)", "d-psgd" };
+    static const char *const transports[] = { "tcp", "tcp(local=tcp,streams=2,chunk=4096,eager=256)", "tcp(local=tcp,wire-check=off)" };
+    static const int sizes[] = { 2, 3, 5 };
+
+    (void)state;
+    for (size_t m = 0; m < TUTTI_LENGTH(methods); m++) {
+        for (size_t i = 0; i < TUTTI_LENGTH(sizes); i++) {
+            trial shm = trial_of(methods[m], "sgd(lr=0.05,momentum=0.9)", 7);
+            shm.gradient = rough;
+            shm.count[0] = 30011;
+            run_on(&shm, "shm", sizes[i]);
+            for (size_t k = 0; k < TUTTI_LENGTH(transports); k++) {
+                trial tcp = trial_of(methods[m], "sgd(lr=0.05,momentum=0.9)", 7);
+                tcp.gradient = rough;
+                tcp.count[0] = shm.count[0];
+                run_on(&tcp, transports[k], sizes[i]);
+                for (int r = 0; r < sizes[i]; r++)
+                    for (int s = 0; s <= 7; s++)
+                        if (!trial_same(&shm, shm.x[r][s], tcp.x[r][s]))
+                            fail_msg("%s, %d workers, %s: worker %d differs after step %d", methods[m], sizes[i], transports[k], r, s);
+                trial_drop(&tcp);
+            }
+            trial_drop(&shm);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(parameters_are_the_same_to_the_bit_over_sockets_and_shared_memory) };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,57 @@
+/* Goal: ports and collectives hold over MPI too, with the transport as a program uses it: it starts MPI itself and ends it with the process. Method: jobs of several sizes run
+   the part of the suite that is for processes; what a rank finds wrong it says on standard error, and the job's exit code tells. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "collective/collective_internal.h"
+#include "../collective/conformance.h"
+#include "mpi_job.h"
+#include "tutti/launch.h"
+
+extern char **environ;
+extern const tutti_transport_ops tutti_transport_plugin;
+
+static int rank_of_suite(void)
+{
+    tutti_launch_place place;
+    tutti_error err = { .rank = -1 };
+    tutti_world *world = NULL;
+    tutti_status status = tutti_launch_find_place(environ, &place, &err);
+
+    if (status == TUTTI_OK)
+        status = tutti_world_open_on(&world, &tutti_transport_plugin, &(tutti_launch){ .rank = place.rank, .size = place.size, .spec = "mpi", .environment = environ }, NULL, &err);
+    if (status == TUTTI_OK)
+        status = collective_conformance_rank(world, &err);
+    if (status != TUTTI_OK) {
+        fprintf(stderr, "%s: %s\n", tutti_status_name(status), err.text);
+        if (world != NULL)
+            tutti_world_last_words(world, &err);
+    }
+    tutti_world_close(world);
+    return status == TUTTI_OK ? 0 : status == TUTTI_ERR_PEER ? 3 : 1;
+}
+
+static void jobs_of_all_sizes_pass_the_suite(void **state)
+{
+    static const int sizes[] = { 1, 2, 3, 4, 7 };
+    char *arguments[] = { (char *)"rank", NULL };
+
+    (void)state;
+    for (size_t s = 0; s < TUTTI_LENGTH(sizes); s++) {
+        const int code = mpi_job_run(sizes[s], arguments);
+        if (code != 0)
+            fail_msg("a job of %d ranks ended with code %d", sizes[s], code);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(jobs_of_all_sizes_pass_the_suite) };
+
+    if (mpi_job_inside())
+        return rank_of_suite();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

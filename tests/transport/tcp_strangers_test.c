@@ -1,0 +1,459 @@
+/* tcp_strangers_test.c: who is not of the run, and who is but sends nonsense. Goal: nobody is taken for a rank who has not the key; none of them holds more than its
+   slot, delays the run or ends it; and what a rank with the key sends is checked all the same. Method: raw sockets at the door of a meeting place while a run
+   comes about, and a rank played by hand (tcp_help.h). */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "tcp_help.h"
+
+static int setup(void **state) { return tutti_runtime_open_posix((tutti_runtime **)state, NULL) == TUTTI_OK ? 0 : -1; }
+static int teardown(void **state) { tutti_runtime_close(*state); return 0; }
+
+static int knock(const run_of *run)
+{
+    tcp_address a;
+    int fd;
+
+    assert_int_equal(tutti_tcp_resolve(run->where, &a, NULL), TUTTI_OK);
+    assert_int_equal(tutti_tcp_connect(&a, &fd), 0);
+    return fd;
+}
+
+/* Everything of `bytes` is taken by the kernel once the connection stands. */
+static void say(const run_of *run, int fd, const void *what, size_t bytes)
+{
+    struct pollfd polled = { .fd = fd, .events = POLLOUT };
+
+    (void)run;
+    assert_int_equal(poll(&polled, 1, 10000), 1);
+    if (send(fd, what, bytes, MSG_NOSIGNAL) != (ssize_t)bytes)
+        assert_true(errno == EPIPE || errno == ECONNRESET); /* turned away already */
+}
+
+/* How many bytes come before the other side hangs up; -1: it does not within 10 s. */
+static ssize_t heard_until_hung_up(int fd, uint8_t *to, size_t room)
+{
+    size_t got = 0;
+
+    for (;;) {
+        struct pollfd polled = { .fd = fd, .events = POLLIN };
+        ssize_t n;
+        if (poll(&polled, 1, 10000) != 1)
+            return -1;
+        n = recv(fd, to + got, room - got, 0);
+        if (n <= 0)
+            return (ssize_t)got;
+        got += (size_t)n;
+    }
+}
+
+/* Both ranks of the run meet after all, and a word goes round. */
+static tutti_status exchange(void *t, tutti_runtime *rt, void *arg, tutti_error *err)
+{
+    tutti_request s = { 0 }, r = { 0 }, *list[2] = { &s, &r };
+    const int rank = *(const int *)arg;
+    size_t done;
+
+    TUTTI_TRY(tcp()->send(t, &s, 1 - rank, 1, NULL, tutti_nothing(), err));
+    TUTTI_TRY(tcp()->recv(t, &r, 1 - rank, 1, tutti_nothing(), err));
+    TUTTI_TRY(tcp()->wait_some(t, list, 2, 2, tutti_now_ns(rt) + 60000 * TCP_MS, &done, err));
+    CHECK(s.status == TUTTI_OK && r.status == TUTTI_OK);
+    return TUTTI_OK;
+}
+
+static void comes_about(run_of *run)
+{
+    static int numbers[2] = { 0, 1 };
+    real_rank ranks[2];
+
+    for (int r = 0; r < 2; r++)
+        rank_start(&ranks[r], run, r, "tcp(local=tcp)", exchange, &numbers[r]);
+    for (int r = 0; r < 2; r++) {
+        if (rank_end(&ranks[r]) != TUTTI_OK)
+            fail_msg("rank %d: %s", r, ranks[r].err.text);
+    }
+}
+
+static void a_stranger_holds_less_than_four_kilobytes(void **state)
+{
+    (void)state;
+    assert_true(sizeof(tcp_stranger) < 4096);
+}
+
+static void garbage_is_turned_away_unanswered(void **state)
+{
+    uint8_t noise[600], answer[64];
+    tcp_hello h;
+    run_of run;
+
+    run_open(&run, *state, "127.0.0.1", 2, 0);
+    for (uint64_t k = 0; k < 40; k++) {
+        const int fd = knock(&run);
+        for (size_t i = 0; i < sizeof noise; i++)
+            noise[i] = (uint8_t)tutti_random((tutti_rng){ k, 1, 0 }, i);
+        if (k % 4 == 1)
+            memcpy(noise, "GET / HTTP/1.1\r\n\r\n", 18);
+        if (k % 4 == 2) { /* right in all but one bit of its MAC */
+            fake_hello(&run, 1, &h);
+            tutti_tcp_hello_write(&h, &run.options.key, noise);
+            noise[TCP_HELLO_BYTES - 1 - k / 4] ^= 1;
+        }
+        say(&run, fd, noise, k % 4 == 3 ? TCP_HELLO_BYTES : sizeof noise);
+        assert_int_equal(heard_until_hung_up(fd, answer, sizeof answer), 0);
+        close(fd);
+    }
+    assert_true(run_strangers(&run) >= 40);
+    assert_int_equal(run_missing(&run), 2);
+    comes_about(&run);
+    run_close(&run);
+}
+
+/* One that says nothing, or byte after byte, is put out after 5 s. */
+static void a_slow_stranger_is_put_out(void **state)
+{
+    uint8_t answer[8];
+    int64_t start;
+    run_of run;
+    int fds[3];
+
+    run_open(&run, *state, "127.0.0.1", 2, 0);
+    start = tutti_now_ns(*state);
+    for (int i = 0; i < 3; i++)
+        fds[i] = knock(&run);
+    for (int k = 0; k < 50; k++) {
+        say(&run, fds[1], "T", 1);
+        pause_ms(*state, 20);
+    }
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(heard_until_hung_up(fds[i], answer, sizeof answer), 0);
+        close(fds[i]);
+    }
+    assert_true(tutti_now_ns(*state) - start < 50000 * TCP_MS);
+    comes_about(&run);
+    run_close(&run);
+}
+
+/* More than there are slots, and more all the time, while the ranks come. */
+typedef struct flood { run_of *run; _Atomic bool stop; _Atomic int made; } flood;
+
+static tutti_status pour(void *arg, tutti_error *err)
+{
+    flood *f = arg;
+    tcp_address a;
+    int fds[200], n = 0;
+
+    TUTTI_TRY(tutti_tcp_resolve(f->run->where, &a, err));
+    memset(fds, -1, sizeof fds);
+    while (!atomic_load(&f->stop)) {
+        tutti_tcp_hang_up(&fds[n]);
+        if (tutti_tcp_connect(&a, &fds[n]) == 0)
+            atomic_fetch_add(&f->made, 1);
+        n = (n + 1) % 200;
+        pause_ms(f->run->rt, 1);
+    }
+    for (int i = 0; i < 200; i++)
+        tutti_tcp_hang_up(&fds[i]);
+    return TUTTI_OK;
+}
+
+static void a_flood_of_strangers_keeps_no_rank_out(void **state)
+{
+    tutti_thread *thread;
+    flood f = { 0 };
+    run_of run;
+
+    run_open(&run, *state, "127.0.0.1", 2, 0);
+    f.run = &run;
+    assert_int_equal(tutti_thread_open(&thread, *state, "flood", pour, &f, NULL), TUTTI_OK);
+    while (atomic_load(&f.made) < 150)
+        pause_ms(*state, 1);
+    comes_about(&run);
+    atomic_store(&f.stop, true);
+    tutti_thread_join(thread, NULL);
+    assert_true(run_strangers(&run) > 50);
+    run_close(&run);
+}
+
+/* Somebody has recorded a whole handshake of rank 1 and says it again. */
+static void a_replayed_handshake_is_turned_away(void **state)
+{
+    uint8_t hello[TCP_HELLO_BYTES], answer[TCP_ANSWER_BYTES], proof[TCP_PROOF_BYTES], first[TCP_FRAME_BYTES + 1];
+    uint64_t strangers;
+    run_of run;
+    tcp_hello h;
+    int fd;
+
+    run_open(&run, *state, "127.0.0.1", 2, 0);
+    fake_hello(&run, 1, &h);
+    tutti_tcp_hello_write(&h, &run.options.key, hello);
+    fd = knock(&run);
+    say(&run, fd, hello, sizeof hello);
+    for (size_t got = 0; got < sizeof answer; pause_ms(*state, 1)) {
+        const ssize_t n = recv(fd, answer + got, sizeof answer - got, 0);
+        got += n > 0 ? (size_t)n : 0;
+    }
+    tutti_tcp_proof_write(&run.options.key, hello, answer, proof);
+    say(&run, fd, proof, sizeof proof);
+    for (size_t got = 0; got < TCP_FRAME_BYTES; pause_ms(*state, 1)) { /* the real one is taken */
+        const ssize_t n = recv(fd, first + got, sizeof first - got, 0);
+        got += n > 0 ? (size_t)n : 0;
+    }
+    close(fd);
+    while (run_missing(&run) != 2)
+        pause_ms(*state, 1);
+    pause_ms(*state, 100);
+    strangers = run_strangers(&run);
+
+    fd = knock(&run);
+    say(&run, fd, hello, sizeof hello);
+    say(&run, fd, proof, sizeof proof);
+    assert_int_equal(heard_until_hung_up(fd, first, sizeof first), TCP_ANSWER_BYTES); /* an answer to whoever has the key; not taken */
+    close(fd);
+    assert_int_equal(run_strangers(&run), strangers + 1);
+    assert_int_equal(run_missing(&run), 2);
+    comes_about(&run);
+    run_close(&run);
+}
+
+/* Each is told as much as it may know, and the run comes about after all. */
+static void ranks_of_another_run_or_key_or_size_are_turned_away_with_a_sentence(void **state)
+{
+    real_rank r;
+    run_of run;
+
+    run_open(&run, *state, "127.0.0.1", 2, 0);
+    r = (real_rank){ .run = &run, .spec = "tcp", .key = run.options.key, .id = run.options.id, .size = 2 };
+    r.key.bytes[31] ^= 1;
+    rank_begin(&r);
+    assert_int_equal(rank_end(&r), TUTTI_ERR_IO);
+    assert_says(r.err.text, "it belongs to another run or has another key");
+    assert_true(run_strangers(&run) >= TCP_TRIES);
+
+    r.key = run.options.key;
+    r.id.bytes[15] ^= 1; /* which no frame has: only HELLO does */
+    rank_begin(&r);
+    assert_int_equal(rank_end(&r), TUTTI_ERR_IO);
+    assert_says(r.err.text, "it belongs to another run or has another key");
+
+    r.id = run.options.id;
+    r.size = 3;
+    rank_begin(&r);
+    assert_int_equal(rank_end(&r), TUTTI_ERR_USAGE);
+    assert_says(r.err.text, "has no place for worker 0 of 3: its run is of 2; compare TUTTI_SIZE and TUTTI_RANK");
+    assert_int_equal(run_missing(&run), 2);
+    comes_about(&run);
+    run_close(&run);
+}
+
+static void a_place_is_taken_once(void **state)
+{
+    fake_rank first = { .control.fd = -1, .peer.fd = -1 };
+    tcp_call c = { .fd = -1 };
+    real_rank r;
+    run_of run;
+
+    run_open(&run, *state, "127.0.0.1", 2, 0);
+    assert_int_equal(tutti_tcp_resolve(run.where, &c.to, NULL), TUTTI_OK);
+    fake_hello(&run, 1, &c.hello);
+    fake_call(&run, &c);
+    rank_start(&r, &run, 1, "tcp", NULL, NULL);
+    assert_int_equal(rank_end(&r), TUTTI_ERR_STATE);
+    assert_says(r.err.text, "the place of worker 1 is taken already");
+    close(c.fd); /* it had not said who it is: the place is free again */
+    pause_ms(*state, 200);
+    comes_about(&run);
+    fake_close(&first);
+    run_close(&run);
+}
+
+static void versions_that_do_not_overlap_are_told_both_ways(void **state)
+{
+    tcp_call c = { .fd = -1 };
+    const tcp_rules rules = { 0 };
+    tutti_error err = { 0 };
+    tutti_status status = TUTTI_OK;
+    run_of run;
+
+    run_open(&run, *state, "127.0.0.1", 2, 0);
+    assert_int_equal(tutti_tcp_resolve(run.where, &c.to, NULL), TUTTI_OK);
+    fake_hello(&run, 1, &c.hello);
+    c.hello.low = 7;
+    c.hello.high = 9;
+    for (int i = 0; i < 10000 && status == TUTTI_OK; i++) {
+        status = tutti_tcp_call_step(&c, *state, &run.options.key, &rules, &err);
+        pause_ms(*state, 1);
+    }
+    tutti_tcp_hang_up(&c.fd);
+    assert_int_equal(status, TUTTI_ERR_USAGE);
+    assert_says(err.text, "speaks versions 1 to 1 of the protocol, this worker 7 to 9; install the same version");
+    comes_about(&run);
+    run_close(&run);
+}
+
+/* ---- a rank that has the key and sends nonsense ---- */
+typedef enum { BAD_MAC, AGAIN, BAD_KIND, BAD_RUN, TOO_LONG, EXTRA_CREDIT, BAD_PAYLOAD, BAD_PIECE, MEET_FRAME, FALSE_WORDS, HANG_UP, NONSENSES } nonsense;
+static const char *const told[NONSENSES] = {
+    [BAD_MAC] = "that it did not write", [AGAIN] = "that it did not write", [BAD_KIND] = "of kind 99", [BAD_RUN] = "came in run", [TOO_LONG] = "it may have", [EXTRA_CREDIT] = "credits",
+    [BAD_PAYLOAD] = "not those that were sent", [BAD_PIECE] = "not those that were sent", [MEET_FRAME] = "no meaning between workers", [FALSE_WORDS] = "last words make no sense", [HANG_UP] = "without a word",
+};
+
+static void put(fake_rank *f, tcp_frame *frame, const void *payload, nonsense what)
+{
+    uint8_t bytes[TCP_FRAME_BYTES + 4096];
+
+    tutti_tcp_frame_write(frame, &f->rules, bytes);
+    if (what == BAD_RUN)
+        bytes[0] ^= 1;
+    tutti_tcp_seal(&f->peer.session, bytes);
+    if (what == BAD_MAC)
+        bytes[TCP_SEALED_AT + 3] ^= 4;
+    if (what != TOO_LONG && frame->bytes > 0)
+        memcpy(bytes + TCP_FRAME_BYTES, payload, frame->bytes);
+    for (int k = 0; k < (what == AGAIN ? 2 : 1); k++)
+        say(f->run, f->peer.fd, bytes, TCP_FRAME_BYTES + (what != TOO_LONG ? frame->bytes : 0));
+}
+
+/* Rank 0 clears the large message of the other; a piece of it comes with a flipped bit. */
+static void send_bad_piece(fake_rank *f)
+{
+    tcp_frame announce = { .kind = TCP_ANNOUNCE, .tag = 1, .send_id = 77, .note = { .bytes = 8192 } }, frame = { 0 };
+    uint8_t piece[4096];
+    const uint8_t *payload;
+    tutti_status status;
+
+    memset(piece, 5, sizeof piece);
+    put(f, &announce, NULL, NONSENSES);
+    while (frame.kind != TCP_CLEAR) {
+        pause_ms(f->run->rt, 1);
+        assert_int_equal(tutti_tcp_line_read(&f->peer, f->run->rt, NULL), TUTTI_OK);
+        tutti_tcp_line_next(&f->peer, &frame, &payload, &status, NULL);
+    }
+    frame = (tcp_frame){ .kind = TCP_DATA, .bytes = 2048, .message_id = frame.message_id, .hash = tutti_tcp_hash_data(f->peer.session.send_seed, piece, 2048) };
+    piece[1000] ^= 1;
+    put(f, &frame, piece, NONSENSES);
+}
+
+static void send_nonsense(fake_rank *f, nonsense what)
+{
+    tcp_frame frame = { .kind = TCP_BEAT };
+    uint8_t payload[300] = { 0 };
+
+    switch (what) {
+    case BAD_KIND: frame.kind = 99; break;
+    case TOO_LONG: frame = (tcp_frame){ .kind = TCP_ANNOUNCE, .bytes = 100000, .note.bytes = 100000 }; break;
+    case EXTRA_CREDIT: frame.credit = 5; break;
+    case BAD_PAYLOAD: frame = (tcp_frame){ .kind = TCP_ANNOUNCE, .tag = 1, .bytes = 300, .note.bytes = 300, .hash = 12345 }; break;
+    case BAD_PIECE: send_bad_piece(f); return;
+    case MEET_FRAME: frame.kind = TCP_SHUT; break;
+    case FALSE_WORDS: frame = (tcp_frame){ .kind = TCP_DEPART, .message_id = TUTTI_MEET_LOST, .hash = tutti_tcp_hash_words(f->peer.session.send_key, "", 0) }; break;
+    case HANG_UP: tutti_tcp_line_close(&f->peer); tutti_tcp_line_close(&f->control); return;
+    default: break;
+    }
+    put(f, &frame, payload, what);
+}
+
+static tutti_status receive_from_1(void *t, tutti_runtime *rt, void *arg, tutti_error *err)
+{
+    tutti_request r = { 0 }, *list = &r;
+    static unsigned char room[16384];
+    size_t done;
+    char why[400];
+
+    (void)arg;
+    TUTTI_TRY(tcp()->recv(t, &r, 1, 1, tutti_host(room, sizeof room, TUTTI_U8), err));
+    TUTTI_TRY(tcp()->wait_some(t, &list, 1, 1, tutti_now_ns(rt) + 60000 * TCP_MS, &done, err));
+    CHECK(r.status == TUTTI_ERR_PEER && r.rank == 1);
+    CHECK(tcp()->dead_peer(t, why, sizeof why) == 1);
+    return tutti_fail_rank(err, TUTTI_ERR_PEER, 1, "%s", why);
+}
+
+static void nonsense_from_a_rank_ends_its_connection_with_a_sentence(void **state)
+{
+    for (nonsense what = 0; what < NONSENSES; what++) {
+        fake_rank fake;
+        real_rank r;
+        run_of run;
+        run_open(&run, *state, "unix", 2, 0);
+        rank_start(&r, &run, 0, "tcp", receive_from_1, NULL);
+        fake_join(&fake, &run, 1);
+        send_nonsense(&fake, what);
+        assert_int_equal(rank_end(&r), TUTTI_ERR_PEER);
+        assert_says(r.err.text, "worker 1 was lost: ");
+        assert_says(r.err.text, told[what]);
+        for (int i = 0; what == HANG_UP && i < 10000 && run_state(&run, 1) != TUTTI_MEET_LOST; i++) /* the meeting place has seen it too */
+            pause_ms(*state, 1);
+        assert_int_equal(run_state(&run, 1), what == HANG_UP ? TUTTI_MEET_LOST : TUTTI_MEET_RUNNING);
+        fake_close(&fake);
+        run_close(&run);
+    }
+}
+
+/* Words about messages that never were are dropped. */
+static void strange_ids_are_dropped(void **state)
+{
+    static const uint32_t kinds[] = { TCP_CLEAR, TCP_TAKEN, TCP_REWIND, TCP_WITHDRAW };
+    static int zero = 0;
+    uint8_t piece[100] = { 0 };
+    fake_rank fake;
+    real_rank r;
+    run_of run;
+
+    run_open(&run, *state, "unix", 2, 0);
+    rank_start(&r, &run, 0, "tcp", exchange, &zero);
+    fake_join(&fake, &run, 1);
+    for (uint64_t i = 0; i < 200; i++) {
+        tcp_frame frame = { .kind = kinds[i % 4], .send_id = i < 100 ? i : i << 32 | i % 3, .message_id = i % 7 << 32 | i };
+        put(&fake, &frame, NULL, NONSENSES);
+        frame = (tcp_frame){ .kind = TCP_DATA, .bytes = sizeof piece, .message_id = i, .tag = i << 60 };
+        put(&fake, &frame, piece, NONSENSES);
+    }
+    put(&fake, &(tcp_frame){ .kind = TCP_ANNOUNCE, .tag = 1 }, NULL, NONSENSES);
+    if (rank_end(&r) != TUTTI_OK)
+        fail_msg("%s", r.err.text);
+    fake_close(&fake);
+    run_close(&run);
+}
+
+/* One that keeps sending what nobody asked for: its credit is bounded, and so is the memory. */
+static void more_unasked_messages_than_the_credit_end_the_connection(void **state)
+{
+    uint8_t payload[300] = { 1 };
+    fake_rank fake;
+    real_rank r;
+    run_of run;
+
+    run_open(&run, *state, "unix", 2, 0);
+    rank_start(&r, &run, 0, "tcp", receive_from_1, NULL);
+    fake_join(&fake, &run, 1);
+    for (uint64_t i = 0; i <= TCP_CREDITS; i++)
+        put(&fake, &(tcp_frame){ .kind = TCP_ANNOUNCE, .tag = 9, .bytes = sizeof payload, .note.bytes = sizeof payload }, payload, NONSENSES);
+    assert_int_equal(rank_end(&r), TUTTI_ERR_PEER);
+    assert_says(r.err.text, "more than 16 messages that nobody had asked for");
+    fake_close(&fake);
+    run_close(&run);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_stranger_holds_less_than_four_kilobytes),
+        cmocka_unit_test(garbage_is_turned_away_unanswered),
+        cmocka_unit_test(a_slow_stranger_is_put_out),
+        cmocka_unit_test(a_flood_of_strangers_keeps_no_rank_out),
+        cmocka_unit_test(a_replayed_handshake_is_turned_away),
+        cmocka_unit_test(ranks_of_another_run_or_key_or_size_are_turned_away_with_a_sentence),
+        cmocka_unit_test(a_place_is_taken_once),
+        cmocka_unit_test(versions_that_do_not_overlap_are_told_both_ways),
+        cmocka_unit_test(nonsense_from_a_rank_ends_its_connection_with_a_sentence),
+        cmocka_unit_test(strange_ids_are_dropped),
+        cmocka_unit_test(more_unasked_messages_than_the_credit_end_the_connection),
+    };
+
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
