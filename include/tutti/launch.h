@@ -1,4 +1,5 @@
-/* launch.h: N worker processes on this host: started, pinned, watched, ended. The launcher is the parent and computes nothing. */
+/* launch.h: worker processes, on this host or on several: started, pinned, watched, ended. The launcher computes nothing. And which place a process has that
+   somebody else's launcher started. */
 #ifndef TUTTI_LAUNCH_H
 #define TUTTI_LAUNCH_H
 #include "base.h"
@@ -13,6 +14,12 @@ typedef struct tutti_launch_options {
     char *const *environment;    /* NULL: this process's; the launcher adds its own variables, OMP_WAIT_POLICY=passive and OMP_NUM_THREADS unless set */
     bool pin;                    /* worker r to its own cores by hwloc; with more workers than cores they share round robin */
     int64_t grace_ns;            /* from the first failure or signal to SIGKILL of what is left; 0: 1 s */
+    bool meet;                   /* a meeting place of this host is served meanwhile: the workers talk by the transport tcp, without a port of ours */
+    int first, size;             /* the workers are ranks first, first + 1, ... of size in all; size 0: they are all there is */
+    /* Told of each worker that was started (ended: false; code and signal 0) and that has ended (both 0 also for one that the
+       launcher has ended itself, after a loss or a signal); NULL: nobody. Called between waits; must not block for long. */
+    void (*told)(void *user, int rank, long pid, bool ended, int code, int signal);
+    void *user;
 } tutti_launch_options;
 
 typedef struct tutti_launch_result {
@@ -33,9 +40,67 @@ typedef struct tutti_launch_result {
    (result is filled then too). Workers find their place in TUTTI_RANK and TUTTI_SIZE; the transport finds its own. */
 tutti_status tutti_launch_run(const tutti_launch_options *options, tutti_launch_result *result, tutti_error *err);
 
-/* "OMPI_COMM_WORLD_SIZE=4 (Open MPI)" if this process was started by a launcher we cannot serve yet (Open MPI, MPICH/PMI,
-   Slurm, torchrun: more than one rank asked for), else NULL. text: room. */
-const char *tutti_launch_foreign(char *const *environment, char *text, size_t bytes);
+/* ---- several hosts ---- */
+typedef struct tutti_launch_host { char name[128]; int workers, first; } tutti_launch_host; /* ranks first ... first + workers - 1 */
+/* "a:4,b:4", "gpu[01-16]:8", "me@c": hosts with their workers (1 where none are given), in the order of the ranks. *hosts: tutti_free it. *workers: in all. TUTTI_ERR_USAGE:
+   no such list, a host twice, too many workers. */
+tutti_status tutti_launch_parse_hosts(const char *text, tutti_launch_host **hosts, int *n_hosts, int *workers, tutti_error *err);
+
+typedef struct tutti_launch_hosts_options {
+    const tutti_launch_host *hosts;
+    int n_hosts;
+    const char *rsh;             /* what starts a command on a host, as `RSH HOST COMMAND`: words between blanks, quotes keep blanks; no shell reads it. NULL, "": ssh */
+    const char *agent;           /* path of the tutti command on the hosts, which runs `agent` */
+    const char *const *argv;     /* of the workers, as in tutti_launch_options */
+    int threads_word;            /* argv[threads_word] becomes "--threads=N"; 0: no word does */
+    char *const *environment;    /* NULL: this process's. Handed on: TUTTI_*, the usual ones of OpenMP, BLAS, sanitizers, and LD_LIBRARY_PATH */
+    const char *directory;       /* to work in, on every host */
+    int threads;                 /* a worker; 0: the least over the hosts of cores / workers there, at least 1 */
+    bool pin;
+    bool meet;                   /* serve a meeting place (tcp); without it the hosts' workers know nothing of each other */
+    const char *address;         /* by which the hosts reach this one, "10.0.0.1" or "10.0.0.1:29500"; NULL, "": the one that the route to them has */
+    int64_t start_ns;            /* until all agents have answered and all workers have met; 0: 60 s */
+    int64_t grace_ns;            /* as above */
+    /* What the person should read. stream 1: of the workers' standard output (whole lines of worker 0's host as they are, of others behind "HOST: "); 2: standard error, and who is
+       still missing. Never NULL. */
+    void (*output)(void *user, int stream, const char *text, size_t bytes);
+    void *user;
+} tutti_launch_hosts_options;
+/* As tutti_launch_run, over several hosts: on each one `RSH HOST 'AGENT agent'` is started, which gets everything else, the key too, over its standard input. Workers die when
+   their agent does, an agent when its input closes. Who has not come is said after 2 s and then every 5 s. The signals are those of tutti_launch_run. */
+tutti_status tutti_launch_hosts(const tutti_launch_hosts_options *options, tutti_launch_result *result, tutti_error *err);
+/* The other end: reads a job from `in`, runs it, tells of it on `out`. Gives the exit code. For a process with one thread that does nothing else. */
+int tutti_launch_agent(int in, int out);
+
+/* ---- the place of a process in a run, from its environment alone ---- */
+typedef enum tutti_launch_by { /* in the order in which they are asked */
+    TUTTI_BY_NOBODY, TUTTI_BY_TUTTI, TUTTI_BY_OPENMPI, TUTTI_BY_PMI, TUTTI_BY_MVAPICH, TUTTI_BY_SLURM, TUTTI_BY_TORCHRUN
+} tutti_launch_by;
+typedef struct tutti_launch_place {
+    int rank, size;              /* 0 of 1 if nobody says otherwise */
+    int local_rank;              /* among those of its host; -1: not told */
+    tutti_launch_by by;
+    const char *name;            /* "Slurm", "torchrun"; "" for nobody */
+    char found[160];             /* what told it: "SLURM_PROCID=3, SLURM_NTASKS=8" */
+    char host[128];              /* of this process, as its launcher calls it, or "" */
+    char meet[300];              /* "node01:23456": where the ranks meet over tcp; "": nobody said */
+    bool meet_at_rank_0;         /* rank 0 has to serve the meeting place there */
+    char run[256];               /* names the run among those of its launcher: "Slurm 4711.0"; "" where it cannot */
+} tutti_launch_place;
+/* Asks TUTTI_RANK and TUTTI_SIZE, then Open MPI (OMPI_COMM_WORLD_*), PMI (PMI_RANK, PMI_SIZE), MVAPICH2, Slurm (SLURM_PROCID, SLURM_NTASKS of a step), torchrun (RANK,
+   WORLD_SIZE); the first that is there has it. TUTTI_ERR_USAGE with both values: a rank without a size or beyond it, or two launchers of several ranks that disagree.
+   TUTTI_RANK and TUTTI_SIZE settle every disagreement. A launcher that started the launcher is no disagreement: Slurm with one task a node below MPI or torchrun.
+   environment as environ, NULL is empty. Pure: reads nothing else. */
+tutti_status tutti_launch_find_place(char *const *environment, tutti_launch_place *out, tutti_error *err);
+/* `environment` and, where somebody else's launcher gave the place, the TUTTI_ variables that say the same to a transport (TUTTI_RANK, TUTTI_SIZE, TUTTI_MEET,
+   TUTTI_MEET_AT_RANK_0, TUTTI_RUN_ID), unless they are set already. One block: tutti_free it; its strings are borrowed from `environment` or within. */
+tutti_status tutti_launch_place_environment(const tutti_launch_place *place, char *const *environment, char ***out, tutti_error *err);
+/* May the ranks of this place meet over tcp? TUTTI_ERR_USAGE with what mends it: nobody says where, or they have no common key. For those of somebody else's launcher. */
+tutti_status tutti_launch_place_meets(const tutti_launch_place *place, char *const *environment, tutti_error *err);
+/* The transport for a place where nobody named one: "mpi" under an MPI launcher, "tcp" where there is a place to meet, else "shm". */
+const char *tutti_launch_place_transport(const tutti_launch_place *place);
+/* Host `index` of a list as Slurm writes it, "gpu[01-03,7],login": names in order, TUTTI_CLOSED past the end. TUTTI_ERR_USAGE: not such a list. */
+tutti_status tutti_launch_host_at(const char *list, int64_t index, char *name, size_t bytes, tutti_error *err);
 int tutti_cores(void);           /* this process may use */
 #ifdef __cplusplus
 }

@@ -10,10 +10,10 @@ extern "C" {
 #endif
 
 typedef struct tutti_train_config {
-    const char *model, *data, *method, *optimizer, *lr_schedule, *transport, *target, *out, *resume, *slow, *batch_share, *platform, *collective;
+    const char *model, *data, *method, *optimizer, *lr_schedule, *transport, *target, *out, *resume, *slow, *batch_share, *platform, *collective, *collective_table, *hosts, *rsh, *meet;
     int64_t n, epochs, steps, batch, accumulate, seed, threads, report_every, eval_every, checkpoint_every, checkpoint_keep;
-    double clip_norm, step_time;
-    int on_loss, nonfinite;
+    double clip_norm, step_time, start_timeout;
+    int on_loss, nonfinite, lane;
     bool final_eval, trace, quiet;
 } tutti_train_config;
 extern const tutti_option tutti_train_options[];
@@ -27,7 +27,7 @@ void tutti_train_pair(tutti_train_config *config, bool model_given, bool data_gi
 tutti_status tutti_train_check(tutti_train_config *config, int cores, tutti_error *err);
 /* The transport with the platform in it, for the world: "sim(platform=...)". tutti_free it. Refuses a platform where the transport has none or another. */
 tutti_status tutti_train_transport(const tutti_train_config *config, char **spec, tutti_error *err);
-/* Makes the output directory; refuses one that already holds checkpoints of another run. Once, before workers start. */
+/* Reads the collective-table, if there is one; makes the output directory; refuses one that already holds checkpoints of another run. Once, before workers start. */
 tutti_status tutti_train_prepare(tutti_runtime *rt, const tutti_train_config *config, tutti_error *err);
 
 typedef struct tutti_train_io {
@@ -43,7 +43,7 @@ tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *co
 
 /* DIRECTORY/name, whole or not at all: written beside, then renamed. */
 tutti_status tutti_train_write_file(tutti_runtime *rt, const char *directory, const char *name, const char *text, size_t bytes, tutti_error *err);
-/* Keys of the settings as JSON, without out and resume: DIR/config.json. */
+/* Keys of the settings as JSON, without out, resume and meet: DIR/config.json. */
 tutti_status tutti_train_config_json(const tutti_train_config *config, char **json, tutti_error *err); /* tutti_free it */
 #ifdef __cplusplus
 }

@@ -3,7 +3,9 @@
      METHOD    as asked
      single    the same workers without any exchange: the ceiling of METHOD's samples a second, and what its exposed communication is measured against
      one step  a run of one step: from the command to the first step, and all that follows it
-     ddp       with peers: PyTorch's DistributedDataParallel on Gloo, and without synchronisation, its own ceiling
+     ddp       with peers: PyTorch's DistributedDataParallel on Gloo, and without synchronisation, its own ceiling; a pair of runs for each Python of
+               TUTTI_PYTHON. Of the second on, figures carry the version in their name
+     accuracy  with seeds: METHOD after one epoch from as many seeds, and each PyTorch
 
    Nothing but the run's own summary.json is read, which tests hold to its word; wall times are those of training (start and evaluation are outside). */
 #include <errno.h>
@@ -14,7 +16,7 @@
 
 #include "bench_internal.h"
 
-typedef struct config { tutti_bench_common common; int64_t n, steps, threads, batch; const char *model, *method, *data, *transport; } config;
+typedef struct config { tutti_bench_common common; int64_t n, steps, threads, batch, seeds; const char *model, *method, *data, *transport; } config;
 static const tutti_option options[] = {
     { "n", TUTTI_INT, TUTTI_AT(config, n), 2, 1, 1024, NULL, "workers" },
     { "model", TUTTI_SPEC, TUTTI_AT(config, model), 0, 0, 0, "mlp", "as of `tutti train`" },
@@ -24,21 +26,29 @@ static const tutti_option options[] = {
     { "steps", TUTTI_INT, TUTTI_AT(config, steps), 200, 1, 1e9, NULL, "of a run" },
     { "batch", TUTTI_INT, TUTTI_AT(config, batch), 64, 1, 1e9, NULL, "samples a worker a step" },
     { "threads", TUTTI_INT, TUTTI_AT(config, threads), 1, 1, 1024, NULL, "a worker" },
+    { "seeds", TUTTI_INT, TUTTI_AT(config, seeds), 0, 0, 100, NULL, "compare the accuracy after one epoch over so many seeds; 0: leave it out" },
     TUTTI_BENCH_COMMON(config),
-    { "with-peers", TUTTI_BOOL, TUTTI_AT(config, common.with_peers), 0, 0, 1, NULL, "run PyTorch too (TUTTI_PYTHON names a Python that has it); it is an error if it is absent" },
+    { "with-peers", TUTTI_BOOL, TUTTI_AT(config, common.with_peers), 0, 0, 1, NULL, "run PyTorch too (TUTTI_PYTHON=PATH:PATH... names Pythons that have it); it is an error if one is absent" },
     { 0 }
 };
 
-enum { ASKED, SINGLE, ONE_STEP, PEER, PEER_ALONE, RUNS };
+enum { PEERS_MOST = 4, ASKED = 0, SINGLE, ONE_STEP, PEER, RUNS = PEER + 2 * PEERS_MOST }; /* PEER + 2k: PyTorch k; + 1: without exchange */
 enum { RATE, WALL, EXPOSED, MEMORY, HOST, VALUES };
 static const char *const sources[VALUES] = { "samples_per_second", "wall_seconds", "exposed_comm_seconds", "peak_rss_bytes_per_worker", "host_seconds" };
+typedef struct pytorch {
+    char python[1024];              /* as TUTTI_PYTHON names it; "": it names none, and the script looks for one */
+    bool absent;
+    char version[64];
+    double *accuracy;               /* of each seed */
+} pytorch;
 typedef struct bench {
     tutti_bench b;
     config config;
     tutti_bench_folder folder;
-    bool absent;                    /* PyTorch */
-    char torch[64];
+    pytorch peer[PEERS_MOST];
+    int peers;                      /* 0 without --with-peers */
     double *value[RUNS][VALUES];    /* of each round */
+    double *accuracy;               /* of each seed */
     int code;                       /* of a run that failed and has said why, or 0 */
 } bench;
 
@@ -53,58 +63,130 @@ static tutti_status read_values(bench *k, json_t *o, int run, int64_t r, const c
     return TUTTI_OK;
 }
 
-static tutti_status train(bench *k, int run, int64_t r, tutti_error *err)
+typedef struct numbers { char n[24], steps[24], batch[24], threads[24], seed[24]; } numbers;
+
+static numbers write_numbers(const bench *k)
 {
-    const char *method = run == SINGLE ? "single" : k->config.method;
-    char self[4096], out[4200], summary[4300], n[24], steps[24], batch[24], threads[24], *text = NULL;
+    numbers t = { .seed = "0" };
+
+    snprintf(t.n, sizeof t.n, "%lld", (long long)k->config.n);
+    snprintf(t.steps, sizeof t.steps, "%lld", (long long)k->config.steps);
+    snprintf(t.batch, sizeof t.batch, "%lld", (long long)k->config.batch);
+    snprintf(t.threads, sizeof t.threads, "%lld", (long long)k->config.threads);
+    return t;
+}
+
+/* One `tutti train` into folder `name`, for so many `steps` without an evaluation, or, with "", for an epoch with one. *summary: json_decref it; NULL if k->code
+   is not 0. */
+static tutti_status train(bench *k, const char *name, const char *method, const char *steps, const char *seed, json_t **summary, tutti_error *err)
+{
+    const numbers t = write_numbers(k);
+    const bool epoch = steps[0] == 0;
+    char self[4096], out[4200], path[4300], *text = NULL;
     const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    json_t *o;
     tutti_status status;
 
+    *summary = NULL;
     if (length < 0)
         return tutti_fail(err, TUTTI_ERR_IO, errno, "finding this command's own file (/proc/self/exe)");
     self[length] = 0;
-    snprintf(out, sizeof out, "%s/%d-%lld", k->folder.path, run, (long long)r);
-    snprintf(n, sizeof n, "%lld", (long long)k->config.n);
-    snprintf(steps, sizeof steps, "%lld", run == ONE_STEP ? 1LL : (long long)k->config.steps);
-    snprintf(batch, sizeof batch, "%lld", (long long)k->config.batch);
-    snprintf(threads, sizeof threads, "%lld", (long long)k->config.threads);
-    status = tutti_bench_capture((const char *const[]){ self, "train", "-n", n, "--model", k->config.model, "--data", k->config.data, "--method", method, "--transport",
-                                 k->config.transport, "--steps", steps, "--batch", batch, "--threads", threads, "--final-eval", "off", "--quiet", "--out", out, NULL },
-                                 &text, &k->code, err);
+    snprintf(out, sizeof out, "%s/%s", k->folder.path, name);
+    status = tutti_bench_capture((const char *const[]){ self, "train", "-n", t.n, "--model", k->config.model, "--data", k->config.data, "--method", method, "--transport",
+                                 k->config.transport, "--batch", t.batch, "--threads", t.threads, "--seed", seed, "--quiet", "--out", out, epoch ? "--epochs" : "--steps",
+                                 epoch ? "1" : steps, "--final-eval", epoch ? "on" : "off", NULL }, &text, &k->code, err);
     tutti_free(text);
     if (status != TUTTI_OK || k->code != 0)
         return status;
-    snprintf(summary, sizeof summary, "%s/summary.json", out);
-    o = json_load_file(summary, 0, NULL);
-    status = o != NULL ? read_values(k, o, run, r, summary, err) : tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the run left no readable '%.300s'", summary);
+    snprintf(path, sizeof path, "%s/summary.json", out);
+    *summary = json_load_file(path, 0, NULL);
+    return *summary != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the run left no readable '%.300s'", path);
+}
+
+static tutti_status train_round(bench *k, int run, int64_t r, tutti_error *err)
+{
+    const numbers t = write_numbers(k);
+    char name[64];
+    json_t *o;
+    tutti_status status;
+
+    snprintf(name, sizeof name, "%d-%lld", run, (long long)r);
+    status = train(k, name, run == SINGLE ? "single" : k->config.method, run == ONE_STEP ? "1" : t.steps, t.seed, &o, err);
+    if (status == TUTTI_OK && k->code == 0)
+        status = read_values(k, o, run, r, name, err);
     json_decref(o);
     return status;
 }
 
-static tutti_status peer(bench *k, const char *peers, int run, int64_t r, tutti_error *err)
+/* One run of PyTorch p, for so many steps or an "epoch". *o: json_decref it; NULL if it is absent. */
+static tutti_status peer(bench *k, pytorch *p, const char *script, const char *steps, const char *kind, const char *seed, json_t **o, tutti_error *err)
 {
-    char script[4200], n[24], steps[24], batch[24], threads[24], *text = NULL;
+    const numbers t = write_numbers(k);
+    const char *version;
+    char *text = NULL;
     int code;
     tutti_status status;
 
-    snprintf(script, sizeof script, "%s/train", peers);
-    snprintf(n, sizeof n, "%lld", (long long)k->config.n);
-    snprintf(steps, sizeof steps, "%lld", (long long)k->config.steps);
-    snprintf(batch, sizeof batch, "%lld", (long long)k->config.batch);
-    snprintf(threads, sizeof threads, "%lld", (long long)k->config.threads);
-    status = tutti_bench_capture((const char *const[]){ script, k->config.model, n, steps, batch, threads, run == PEER ? "ddp" : "alone", NULL }, &text, &code, err);
-    k->absent = code == TUTTI_BENCH_ABSENT;
-    if (status == TUTTI_OK && !k->absent) {
-        json_t *o = code == 0 ? json_loads(text, 0, NULL) : NULL;
-        const char *version = json_string_value(json_object_get(o, "torch"));
-        status = o != NULL ? read_values(k, o, run, r, script, err) :
-                 tutti_fail(err, TUTTI_ERR_STATE, 0, "PyTorch gave no figures (exit code %d); run `%s %s %s %s %s %s ddp` to see why", code, script, k->config.model, n, steps,
-                            batch, threads);
-        snprintf(k->torch, sizeof k->torch, "%s", version != NULL ? version : "");
-        json_decref(o);
+    *o = NULL;
+    if (p->python[0] != 0)
+        setenv("TUTTI_PYTHON", p->python, 1);
+    status = tutti_bench_capture((const char *const[]){ script, k->config.model, t.n, steps, t.batch, t.threads, kind, seed, NULL }, &text, &code, err);
+    p->absent = code == TUTTI_BENCH_ABSENT;
+    if (status == TUTTI_OK && !p->absent) {
+        *o = code == 0 ? json_loads(text, 0, NULL) : NULL;
+        version = json_string_value(json_object_get(*o, "torch"));
+        if (*o == NULL)
+            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "PyTorch gave no figures (exit code %d); run `%s%s%s%s %s %s %s %s %s ddp` to see why", code, p->python[0] != 0 ? "TUTTI_PYTHON=" : "",
+                                p->python, p->python[0] != 0 ? " " : "", script, k->config.model, t.n, steps, t.batch, t.threads);
+        snprintf(p->version, sizeof p->version, "%s", version != NULL ? version : "");
     }
     tutti_free(text);
+    return status;
+}
+
+static tutti_status peer_round(bench *k, const char *script, int run, int64_t r, tutti_error *err)
+{
+    const numbers t = write_numbers(k);
+    json_t *o;
+    tutti_status status = peer(k, &k->peer[(run - PEER) / 2], script, t.steps, (run - PEER) % 2 == 0 ? "ddp" : "alone", NULL, &o, err);
+
+    if (status == TUTTI_OK && o != NULL)
+        status = read_values(k, o, run, r, script, err);
+    json_decref(o);
+    return status;
+}
+
+static tutti_status read_accuracy(json_t *o, const char *name, double *accuracy, const char *from, tutti_error *err)
+{
+    const json_t *value = json_object_get(o, name);
+
+    if (!json_is_number(value))
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%.200s has no number '%s'; a model without an accuracy is compared without --seeds", from, name);
+    *accuracy = 100 * json_number_value(value);
+    return TUTTI_OK;
+}
+
+/* Ours and theirs from seed s. */
+static tutti_status measure_accuracy(bench *k, const char *script, int64_t s, tutti_error *err)
+{
+    char name[64], seed[24];
+    json_t *o;
+    tutti_status status;
+
+    snprintf(name, sizeof name, "seed-%lld", (long long)s);
+    snprintf(seed, sizeof seed, "%lld", (long long)s);
+    tutti_bench_progress("step: accuracy, seed %lld of %lld", (long long)s + 1, (long long)k->config.seeds);
+    status = train(k, name, k->config.method, "", seed, &o, err);
+    if (status == TUTTI_OK && k->code == 0)
+        status = read_accuracy(o, "final_test_accuracy", &k->accuracy[s], name, err);
+    json_decref(o);
+    for (int i = 0; i < k->peers && status == TUTTI_OK && k->code == 0 && tutti_bench_interrupted() == 0; i++) {
+        if (k->peer[i].absent)
+            continue;
+        status = peer(k, &k->peer[i], script, "epoch", "ddp", seed, &o, err);
+        if (status == TUTTI_OK && o != NULL)
+            status = read_accuracy(o, "accuracy", &k->peer[i].accuracy[s], script, err);
+        json_decref(o);
+    }
     return status;
 }
 
@@ -122,100 +204,198 @@ static double middle(bench *k, double *a, double *b, bool minus, double *least, 
     return result;
 }
 
-/* A figure: a, or a - b. ratio: a / over (NULL: none). */
-static void figure(bench *k, const char *name, double *a, double scale, const char *unit, double *over, const char *against)
+static void put(bench *k, const char *name, double value, double least, double most, const char *unit, double ratio, const char *against, const char *torch)
 {
-    char label[160];
-    double least, most, low, high;
-    const double value = middle(k, a, NULL, false, &least, &most) * scale, ratio = over != NULL ? middle(k, a, over, false, &low, &high) : NAN;
+    char label[200];
 
-    least *= scale;
-    most *= scale;
     if (k->config.common.json) {
         snprintf(label, sizeof label, "step/%s/%lld/%s", k->config.model, (long long)k->config.n, name);
-        tutti_bench_row(&k->b, label, value, unit, ratio, over != NULL ? against : NULL,
+        tutti_bench_row(&k->b, label, value, unit, ratio, against,
                         json_pack("{s:f, s:f, s:I, s:s, s:I, s:I, s:s}", "min", least, "max", most, "rounds", (json_int_t)k->config.common.repeat, "method", k->config.method,
-                                  "steps", (json_int_t)k->config.steps, "workers", (json_int_t)k->config.n, "torch", k->torch));
-    } else if (over != NULL)
+                                  "steps", (json_int_t)k->config.steps, "workers", (json_int_t)k->config.n, "torch", torch));
+    } else if (against != NULL)
         printf("  %-44s %12.5g %-10s (%.5g - %.5g)  %.3f of %s\n", name, value, unit, least, most, ratio, against);
     else
         printf("  %-44s %12.5g %-10s (%.5g - %.5g)\n", name, value, unit, least, most);
 }
 
+/* over: what the ratio is to; NULL: none. */
+static void figure(bench *k, const char *name, double *a, double scale, const char *unit, double *over, const char *against, const char *torch)
+{
+    double least, most, low, high;
+    const double value = middle(k, a, NULL, false, &least, &most) * scale, ratio = over != NULL ? middle(k, a, over, false, &low, &high) : NAN;
+
+    put(k, name, value, least * scale, most * scale, unit, ratio, over != NULL ? against : NULL, torch);
+}
+
+static double mean_of(const double *x, int64_t n, double *least, double *most)
+{
+    double sum = 0;
+
+    *least = *most = x[0];
+    for (int64_t i = 0; i < n; i++) {
+        sum += x[i];
+        *least = x[i] < *least ? x[i] : *least;
+        *most = x[i] > *most ? x[i] : *most;
+    }
+    return sum / (double)n;
+}
+
+/* The same accuracy: the means differ by no more than seeds make a difference, that is, the wider range of the two. */
+static void print_accuracy(bench *k)
+{
+    double least, most, low, high;
+    const double ours = mean_of(k->accuracy, k->config.seeds, &least, &most);
+    char name[160], title[100];
+
+    put(k, "accuracy after 1 epoch", ours, least, most, "%", NAN, NULL, k->peer[0].version);
+    for (int i = 0; i < k->peers; i++) {
+        const pytorch *p = &k->peer[i];
+        double theirs, spread;
+        if (p->absent)
+            continue;
+        theirs = mean_of(p->accuracy, k->config.seeds, &low, &high);
+        spread = most - least > high - low ? most - least : high - low;
+        snprintf(title, sizeof title, i == 0 ? "PyTorch" : "PyTorch %.60s", p->version);
+        snprintf(name, sizeof name, "%s accuracy after 1 epoch", title);
+        put(k, name, theirs, low, high, "%", NAN, NULL, p->version);
+        snprintf(name, sizeof name, "accuracy off from %s", title);
+        put(k, name, fabs(ours - theirs), spread, spread, "points", fabs(ours - theirs) / spread, "the spread over seeds", p->version);
+    }
+}
+
+static void print_peer(bench *k, int i)
+{
+    const pytorch *p = &k->peer[i];
+    char name[200], title[100], other[130];
+
+    if (p->absent)
+        return;
+    snprintf(title, sizeof title, i == 0 ? "PyTorch" : "PyTorch %.60s", p->version);
+    snprintf(name, sizeof name, "%s DDP on Gloo", title);
+    snprintf(other, sizeof other, "%s without exchange", title);
+    figure(k, name, k->value[PEER + 2 * i][RATE], 1, "samples/s", k->value[PEER + 2 * i + 1][RATE], other, p->version);
+    figure(k, other, k->value[PEER + 2 * i + 1][RATE], 1, "samples/s", NULL, NULL, p->version);
+    snprintf(other, sizeof other, "%s DDP on Gloo", title);
+    snprintf(name, sizeof name, "%.60s against %s", k->config.method, title);
+    figure(k, name, k->value[ASKED][RATE], 1, "samples/s", k->value[PEER + 2 * i][RATE], other, p->version);
+}
+
 static void print_all(bench *k)
 {
     const size_t n = (size_t)k->config.common.repeat;
-    double (*const noop) = NULL, *difference[RUNS] = { NULL };
-    double least, most;
+    const bool peers = k->peers > 0 && !k->peer[0].absent;
+    const char *torch = k->peer[0].version;
+    double *difference = k->value[SINGLE][EXPOSED]; /* in place of single's exposed time, which is 0 but for the mean at its end */
     char name[160];
 
     if (!k->config.common.json)
         printf("%s, %s, %lld workers x %lld threads, %lld steps of %lld samples a worker, %s, %zu rounds\n\n", k->config.model, k->config.method, (long long)k->config.n,
                (long long)k->config.threads, (long long)k->config.steps, (long long)k->config.batch, k->config.transport, n);
-    /* (run - run without exchange), in place of single's exposed time, which is 0 but for the mean at its end. */
-    difference[SINGLE] = k->value[SINGLE][EXPOSED];
     for (size_t r = 0; r < n; r++)
-        difference[SINGLE][r] = k->value[ASKED][WALL][r] - k->value[SINGLE][WALL][r];
+        difference[r] = k->value[ASKED][WALL][r] - k->value[SINGLE][WALL][r];
     snprintf(name, sizeof name, "%.60s", k->config.method);
-    figure(k, name, k->value[ASKED][RATE], 1, "samples/s", k->value[SINGLE][RATE], "no exchange");
-    figure(k, "no exchange", k->value[SINGLE][RATE], 1, "samples/s", noop, NULL);
-    (void)middle(k, k->value[ASKED][EXPOSED], NULL, false, &least, &most);
-    figure(k, "exposed communication", k->value[ASKED][EXPOSED], 1e3 / (double)k->config.steps, "ms/step", k->value[ASKED][WALL], "the step");
-    figure(k, "run less no-exchange run", difference[SINGLE], 1e3 / (double)k->config.steps, "ms/step", k->value[ASKED][EXPOSED], "exposed communication");
-    figure(k, "memory", k->value[ASKED][MEMORY], 1.0 / (1 << 20), "MiB/worker", k->config.common.with_peers && !k->absent ? k->value[PEER][MEMORY] : noop, "PyTorch's");
-    figure(k, "command to the end of one step", k->value[ONE_STEP][HOST], 1, "s", noop, NULL);
-    if (k->config.common.with_peers && !k->absent) {
-        figure(k, "PyTorch DDP on Gloo", k->value[PEER][RATE], 1, "samples/s", k->value[PEER_ALONE][RATE], "PyTorch without exchange");
-        figure(k, "PyTorch without exchange", k->value[PEER_ALONE][RATE], 1, "samples/s", noop, NULL);
-        snprintf(name, sizeof name, "%.60s against PyTorch", k->config.method);
-        figure(k, name, k->value[ASKED][RATE], 1, "samples/s", k->value[PEER][RATE], "PyTorch DDP on Gloo");
+    figure(k, name, k->value[ASKED][RATE], 1, "samples/s", k->value[SINGLE][RATE], "no exchange", torch);
+    figure(k, "no exchange", k->value[SINGLE][RATE], 1, "samples/s", NULL, NULL, torch);
+    figure(k, "exposed communication", k->value[ASKED][EXPOSED], 1e3 / (double)k->config.steps, "ms/step", k->value[ASKED][WALL], "the step", torch);
+    figure(k, "run less no-exchange run", difference, 1e3 / (double)k->config.steps, "ms/step", k->value[ASKED][EXPOSED], "exposed communication", torch);
+    figure(k, "memory", k->value[ASKED][MEMORY], 1.0 / (1 << 20), "MiB/worker", peers ? k->value[PEER][MEMORY] : NULL, "PyTorch's", torch);
+    figure(k, "command to the end of one step", k->value[ONE_STEP][HOST], 1, "s", NULL, NULL, torch);
+    for (int i = 0; i < k->peers; i++)
+        print_peer(k, i);
+    if (k->config.seeds > 0)
+        print_accuracy(k);
+}
+
+/* Of TUTTI_PYTHON, one a peer; one that the script looks for if that is unset. */
+static tutti_status name_peers(bench *k, tutti_error *err)
+{
+    const char *at = getenv("TUTTI_PYTHON");
+
+    k->peers = 1;
+    if (at == NULL || at[0] == 0)
+        return TUTTI_OK;
+    for (k->peers = 0; *at != 0; at += *at == ':') {
+        const size_t length = strcspn(at, ":");
+        if (k->peers == PEERS_MOST || length >= sizeof k->peer[0].python)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "TUTTI_PYTHON is '%.200s'; it may name %d Pythons, with a ':' between two, of %zu bytes each", getenv("TUTTI_PYTHON"), PEERS_MOST,
+                              sizeof k->peer[0].python - 1);
+        memcpy(k->peer[k->peers].python, at, length);
+        k->peers += length > 0;
+        at += length;
     }
+    return TUTTI_OK;
+}
+
+static tutti_status run_all(bench *k, const char *script, tutti_error *err)
+{
+    for (int64_t r = 0; r < k->config.common.repeat; r++)
+        for (int what = 0; what < PEER + 2 * k->peers; what++) {
+            static const char *const names[PEER + 2] = { "as asked", "no exchange", "one step", "PyTorch", "PyTorch without exchange" };
+            if (what >= PEER && k->peer[(what - PEER) / 2].absent)
+                continue;
+            tutti_bench_progress("step: round %lld of %lld, %s", (long long)r + 1, (long long)k->config.common.repeat, names[what < PEER ? what : PEER + (what - PEER) % 2]);
+            TUTTI_TRY(what < PEER ? train_round(k, what, r, err) : peer_round(k, script, what, r, err));
+            if (k->code != 0 || tutti_bench_interrupted() != 0)
+                return TUTTI_OK;
+        }
+    for (int64_t s = 0; s < k->config.seeds; s++) {
+        TUTTI_TRY(measure_accuracy(k, script, s, err));
+        if (k->code != 0 || tutti_bench_interrupted() != 0)
+            return TUTTI_OK;
+    }
+    tutti_bench_progress("%s", "");
+    print_all(k);
+    return TUTTI_OK;
 }
 
 static tutti_status run(bench *k, tutti_error *err)
 {
     const char *temporary = getenv("TMPDIR");
-    char peers[4096] = "";
+    const size_t rounds = (size_t)k->config.common.repeat, seeds = (size_t)k->config.seeds;
+    char peers[4096] = "", script[4200];
+    bool room = (k->accuracy = tutti_alloc(seeds, sizeof(double))) != NULL;
 
     if (k->config.common.with_peers && strcmp(k->config.model, "mlp") != 0 && strcmp(k->config.model, "cnn") != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the peer has models mlp and cnn, not '%.60s'; leave out --with-peers", k->config.model);
-    if (k->config.common.with_peers)
+    if (k->config.common.with_peers) {
+        TUTTI_TRY(name_peers(k, err));
         TUTTI_TRY(tutti_bench_peers(&k->b, peers, sizeof peers, err));
+    }
+    snprintf(script, sizeof script, "%s/train", peers);
     for (int i = 0; i < RUNS * VALUES; i++)
-        if ((k->value[i / VALUES][i % VALUES] = tutti_alloc((size_t)k->config.common.repeat, sizeof(double))) == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the samples");
+        room = (k->value[i / VALUES][i % VALUES] = tutti_alloc(rounds, sizeof(double))) != NULL && room;
+    for (int i = 0; i < k->peers; i++)
+        room = (k->peer[i].accuracy = tutti_alloc(seeds, sizeof(double))) != NULL && room;
+    if (!room)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the samples");
     TUTTI_TRY(tutti_bench_folder_make(&k->folder, temporary != NULL && temporary[0] != 0 ? temporary : "/tmp", err));
-    for (int64_t r = 0; r < k->config.common.repeat; r++)
-        for (int what = 0; what < (k->config.common.with_peers ? RUNS : PEER); what++) {
-            static const char *const names[RUNS] = { "as asked", "no exchange", "one step", "PyTorch", "PyTorch without exchange" };
-            if (what >= PEER && k->absent)
-                continue;
-            tutti_bench_progress("step: round %lld of %lld, %s", (long long)r + 1, (long long)k->config.common.repeat, names[what]);
-            TUTTI_TRY(what < PEER ? train(k, what, r, err) : peer(k, peers, what, r, err));
-            if (k->code != 0 || tutti_bench_interrupted() != 0)
-                return TUTTI_OK;
-        }
-    tutti_bench_progress("%s", "");
-    print_all(k);
-    return TUTTI_OK;
+    return run_all(k, script, err);
 }
 
 int tutti_bench_step(int argc, char **argv)
 {
     tutti_error err = { .rank = -1 };
     bench k = { 0 };
+    bool absent = false;
     tutti_status status = tutti_bench_open(&k.b, "step", options, &k.config, &k.config.common, argc, argv, &err);
 
     if (status == TUTTI_OK && k.b.help) {
         printf("tutti bench step [--OPTION VALUE ...]\n\nRuns `tutti train` with a method and without exchange, in turn: samples a second and their share of the ceiling, exposed communication, "
-               "memory, time\nto a first step. Exit code 1: PyTorch was asked for and is absent.\n\n  option               type   default                    meaning\n");
+               "memory, time\nto a first step; with --seeds the accuracy after an epoch. Exit code 1: PyTorch was asked for and is absent.\n\n  option               type   default                    meaning\n");
         tutti_cli_print_options(stdout, options, true);
-        printf("\nExamples:\n  tutti bench step --model cnn -n 2 --with-peers\n  tutti bench step --method 'local-sgd(period=8)' -n 4\n");
+        printf("\nExamples:\n  tutti bench step --model cnn -n 2 --with-peers\n  TUTTI_PYTHON=/opt/new/bin/python:/usr/bin/python3 tutti bench step --with-peers --seeds 3\n"
+               "  tutti bench step --method 'local-sgd(period=8)' -n 4\n");
     } else if (status == TUTTI_OK)
         status = run(&k, &err);
     for (int i = 0; i < RUNS * VALUES; i++)
         tutti_free(k.value[i / VALUES][i % VALUES]);
+    for (int i = 0; i < PEERS_MOST; i++) {
+        tutti_free(k.peer[i].accuracy);
+        absent = absent || k.peer[i].absent;
+    }
+    tutti_free(k.accuracy);
     tutti_bench_folder_remove(&k.folder);
     tutti_bench_close(&k.b);
-    return status != TUTTI_OK ? tutti_cli_fail(&err) : k.code != 0 ? k.code : k.absent ? EXIT_TRAINING : EXIT_DONE;
+    return status != TUTTI_OK ? tutti_cli_fail(&err) : k.code != 0 ? k.code : absent ? EXIT_TRAINING : EXIT_DONE;
 }

@@ -13,7 +13,7 @@ typedef struct tutti_command {
 extern const tutti_command tutti_commands[]; /* {0}-ended */
 int tutti_cli_train(int argc, char **argv), tutti_cli_methods(int argc, char **argv), tutti_cli_config(int argc, char **argv),
     tutti_cli_data(int argc, char **argv), tutti_cli_check(int argc, char **argv), tutti_cli_version(int argc, char **argv),
-    tutti_cli_platform(int argc, char **argv), tutti_cli_topology(int argc, char **argv), tutti_cli_bench(int argc, char **argv);
+    tutti_cli_platform(int argc, char **argv), tutti_cli_topology(int argc, char **argv), tutti_cli_bench(int argc, char **argv), tutti_cli_agent(int argc, char **argv), tutti_cli_key(int argc, char **argv);
 
 enum { EXIT_DONE = 0, EXIT_TRAINING = 1, EXIT_USAGE = 2, EXIT_LOST = 3 };
 int tutti_cli_code(tutti_status status);

@@ -14,6 +14,8 @@ const tutti_command tutti_commands[] = {
     { "bench", "allreduce|step|io|kernels [...]", "measure, with ratios to peers and to what the machine can do", tutti_cli_bench },
     { "check", "DIR", "read a run's checkpoints and check every hash", tutti_cli_check },
     { "platform", "SPEC > FILE.xml", "write a cluster for simulated runs", tutti_cli_platform },
+    { "key", "[FILE]", "make the key that ranks share where no launcher of ours does it", tutti_cli_key },
+    { "agent", "", NULL, tutti_cli_agent }, /* what `train -H` starts on each host; nothing for people */
     { "version", "", "versions of Tutti and of what it runs on", tutti_cli_version },
     { 0 }
 };
@@ -63,7 +65,8 @@ static void print_commands(FILE *out)
 {
     fprintf(out, "Tutti %s: trains neural networks on many workers and spends as little time as possible waiting for them.\n\n", tutti_version());
     for (const tutti_command *c = tutti_commands; c->name != NULL; c++)
-        fprintf(out, "  tutti %-8s %-42s %s\n", c->name, c->arguments, c->help);
+        if (c->help != NULL)
+            fprintf(out, "  tutti %-8s %-42s %s\n", c->name, c->arguments, c->help);
     fprintf(out, "\n`tutti COMMAND --help` explains one. Exit codes: 0 done, 1 training failed, 2 bad usage or configuration,\n"
                  "3 a worker was lost and the method could not go on, 128 + signal when stopped by one.\n");
 }
@@ -85,7 +88,8 @@ int main(int argc, char **argv)
             const int code = c->run(argc - 1, argv + 1);
             return fflush(stdout) == 0 && !ferror(stdout) ? code : code != 0 ? code : EXIT_TRAINING;
         }
-        names[n++] = c->name;
+        if (c->help != NULL)
+            names[n++] = c->name;
     }
     tutti_suggest(argv[1], names, n, near, sizeof near);
     fprintf(stderr, "tutti: there is no command '%s'%s; `tutti --help` lists them\n", argv[1], near);

@@ -34,9 +34,9 @@ static tutti_status take(tutti_cli_settings *s, int argc, char **argv, int *at, 
             s->help = true;
             return TUTTI_OK;
         }
-        if (arg[1] != 'n')
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no option '%.40s'; the only short ones are -n (workers) and -h", arg);
-        strcpy(name, "n");
+        if (arg[1] != 'n' && arg[1] != 'H')
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no option '%.40s'; the only short ones are -n (workers), -H (hosts) and -h", arg);
+        strcpy(name, arg[1] == 'n' ? "n" : "hosts");
         value = arg[2] == '=' ? arg + 3 : arg[2] != 0 ? arg + 2 : NULL;
     } else {
         length = strcspn(arg + 2, "=");
@@ -67,7 +67,7 @@ static tutti_status take(tutti_cli_settings *s, int argc, char **argv, int *at, 
         else
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "option '%.60s' needs a value: %s", arg, option->help);
     }
-    snprintf(where, sizeof where, "%s%s", arg[1] == '-' ? "--" : "-", name);
+    snprintf(where, sizeof where, "%s%s", arg[1] == '-' ? "--" : "-", arg[1] == 'H' ? "H" : name);
     return tutti_settings_flag(s->settings, option->name, value, where, err);
 }
 

@@ -1,5 +1,6 @@
 /* train.c: `tutti train`. The same command line runs twice: in the launcher, which starts the workers and waits, and in each worker, which the
-   launcher's environment tells its place. Simulated workers are no processes: the command runs them itself. */
+   launcher's environment tells its place. Under somebody else's launcher (mpirun, srun, torchrun) each process is a worker at once. Simulated workers are no processes:
+   the command runs them itself. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -9,6 +10,11 @@
 
 #include "cli_internal.h"
 #include "tutti/launch.h"
+
+static bool is_tcp(const char *transport)
+{
+    return strncmp(transport, "tcp", 3) == 0 && (transport[3] == 0 || transport[3] == '(');
+}
 
 typedef struct screen { bool terminal, open; } screen; /* open: a progress line stands without its end */
 
@@ -26,24 +32,92 @@ static void say(void *user, int status, const char *line)
     fflush(stdout);
 }
 
-static int work(tutti_cli_settings *s, tutti_error *err)
+/* Where this process stands. A worker of ours was told by TUTTI_RANK; TUTTI_LAUNCHED says that a launcher of ours shows its last words: "here" one that has made the output
+   directory too, "agent" one on another host, which has not. */
+typedef struct standing {
+    tutti_launch_place place;
+    tutti_launch_host *hosts;    /* of -H */
+    int n_hosts;
+    bool worker;
+    bool out_given, threads_given;
+} standing;
+
+/* Flags win over the environment, but cannot contradict a launcher that has started several processes already. */
+static tutti_status stand(tutti_cli_settings *s, standing *at, tutti_error *err)
+{
+    tutti_train_config *c = &s->config;
+    const tutti_origin n_from = tutti_settings_origin(s->settings, "n", NULL), hosts_from = tutti_settings_origin(s->settings, "hosts", NULL);
+    const bool n_given = n_from == TUTTI_FROM_FLAG, hosts_given = hosts_from == TUTTI_FROM_FLAG;
+    const char *flag;
+    int workers = 0;
+
+    if (c->hosts[0] != 0 && !hosts_given && n_given) /* -n alone: on this machine, whatever the file says */
+        c->hosts = "";
+    if (c->hosts[0] != 0)
+        TUTTI_TRY(tutti_launch_parse_hosts(c->hosts, &at->hosts, &at->n_hosts, &workers, err));
+    if (c->hosts[0] != 0 && n_given && c->n != workers)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "n is %lld, but the hosts '%.200s' have %d workers; leave out -n, or write HOST:WORKERS", (long long)c->n, c->hosts, workers);
+    if (c->hosts[0] != 0)
+        c->n = workers;
+    TUTTI_TRY(tutti_launch_find_place(environ, &at->place, err));
+    at->worker = at->place.by == TUTTI_BY_TUTTI || at->place.size > 1;
+    flag = c->hosts[0] != 0 && hosts_given ? "-H" : "-n";
+    if (at->worker && (n_given || hosts_given) && c->n != at->place.size)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s asks for %lld workers, but %s has started %d processes (%s); leave out %s, or start `tutti train` once", flag, (long long)c->n,
+                          at->place.by == TUTTI_BY_TUTTI ? "somebody" : at->place.name, at->place.size, at->place.found, flag);
+    if (at->worker)
+        c->n = at->place.size;
+    if (c->n > 1024)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%lld workers; at most 1024 are possible", (long long)c->n);
+    if (tutti_settings_origin(s->settings, "transport", NULL) == TUTTI_FROM_DEFAULT)
+        c->transport = at->worker ? tutti_launch_place_transport(&at->place) : at->n_hosts > 1 ? "tcp" : "shm";
+    if ((at->worker || at->n_hosts > 0) && tutti_world_simulated(c->transport))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the workers of transport '%.60s' live in one process; start `tutti train -n N` once, by itself", c->transport);
+    return TUTTI_OK;
+}
+
+static tutti_status write_config(tutti_cli_settings *s, tutti_error *err);
+static void default_out(tutti_cli_settings *s);
+
+/* The output directory, where no launcher of ours on this host has made it: by rank 0, on its host; its name for all, since it has the time in it. */
+static tutti_status prepare(tutti_cli_settings *s, const standing *at, tutti_world *world, tutti_error *err)
+{
+    tutti_group all = tutti_group_workers(world, tutti_port_of("name of the results", 0, 0));
+
+    all.uncounted = true;
+    if (at->place.rank == 0) {
+        if (!at->out_given)
+            default_out(s);
+        TUTTI_TRY(tutti_train_prepare(s->rt, &s->config, err));
+        TUTTI_TRY(write_config(s, err));
+    }
+    return at->out_given ? TUTTI_OK : tutti_broadcast(&all, 0, tutti_host(s->out, sizeof s->out, TUTTI_U8), err);
+}
+
+static int work(tutti_cli_settings *s, const standing *at, tutti_error *err)
 {
     screen display = { .terminal = isatty(STDOUT_FILENO) };
     tutti_train_io io = { .say = say, .user = &display };
-    const char *started = getenv("TUTTI_STARTED_NS");
+    const char *started = getenv("TUTTI_STARTED_NS"), *launched = getenv("TUTTI_LAUNCHED");
     char installed[4096];
     tutti_world *world;
     tutti_status status;
 
-    signal(SIGINT, SIG_IGN); /* the launcher hears the terminal and tells us by SIGTERM */
+    if (launched != NULL)
+        signal(SIGINT, SIG_IGN); /* the launcher hears the terminal and tells us by SIGTERM */
     io.started_ns = started != NULL ? strtoll(started, NULL, 10) : 0;
     io.installed_data = tutti_cli_installed(installed, sizeof installed, "data");
+    if (at->place.by > TUTTI_BY_TUTTI && at->place.rank == 0 && !s->config.quiet)
+        printf("tutti: %d workers started by %s (%s), transport %s\n", at->place.size, at->place.name, at->place.found, s->config.transport);
     status = tutti_world_open(&world, s->config.transport, err);
-    if (status == TUTTI_ERR_USAGE || status == TUTTI_ERR_IO) /* no way yet to tell the launcher; what else can fail has left its last words */
+    if (launched == NULL ? status != TUTTI_OK : status == TUTTI_ERR_USAGE || status == TUTTI_ERR_IO) /* no way yet to tell the launcher; what else can fail has left its last words */
         return tutti_cli_fail(err);
     if (status != TUTTI_OK)
         return tutti_cli_code(status);
-    status = tutti_train_worker(world, &s->config, &io, err);
+    if (launched == NULL || strcmp(launched, "here") != 0)
+        status = prepare(s, at, world, err);
+    if (status == TUTTI_OK)
+        status = tutti_train_worker(world, &s->config, &io, err);
     if (display.open)
         putchar('\n');
     if (fflush(stdout) != 0 && status == TUTTI_OK)
@@ -51,7 +125,7 @@ static int work(tutti_cli_settings *s, tutti_error *err)
     if (status != TUTTI_OK)
         tutti_world_last_words(world, err);
     tutti_world_close(world);
-    return tutti_cli_code(status);
+    return status != TUTTI_OK && launched == NULL ? tutti_cli_fail(err) : tutti_cli_code(status);
 }
 
 /* Simulated workers: all of them here, in one call; their time is virtual, host_seconds is ours. */
@@ -108,49 +182,78 @@ static tutti_status write_config(tutti_cli_settings *s, tutti_error *err)
     return status;
 }
 
-static int launch(tutti_cli_settings *s, int argc, char **argv, int64_t started_ns, tutti_error *err)
+/* The command line once more, for the workers. What was decided here must not be decided again: a pinned worker sees fewer cores, and the last of two equal flags wins. Room
+   for the three texts in `more`; *threads_word: which word the number of threads is in. tutti_free it. */
+enum { MORE = 3 };
+static const char **worker_words(int argc, char **argv, const char *self, const char *const more[MORE], int *threads_word)
 {
-    char self[4096], out[4200], threads[64], started[40], foreign[160];
-    const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    tutti_launch_result result;
-    const char **words;
+    const char **words = tutti_alloc((size_t)argc + 2 + MORE, sizeof *words);
+    int n = argc + 1, end = 2;
 
-    if (tutti_launch_foreign(environ, foreign, sizeof foreign) != NULL) {
-        tutti_fail(err, TUTTI_ERR_USAGE, 0, "started by another launcher (%s), which this version cannot serve; run `tutti train -n N` by itself: it starts its own "
-                   "workers", foreign);
-        return tutti_cli_fail(err);
-    }
-    if (length < 0) {
-        tutti_fail(err, TUTTI_ERR_IO, errno, "finding this command's own file (/proc/self/exe)");
-        return tutti_cli_fail(err);
-    }
-    self[length] = 0;
-    words = tutti_alloc((size_t)argc + 4, sizeof *words);
     if (words == NULL)
-        return EXIT_TRAINING;
-    snprintf(out, sizeof out, "--out=%s", s->out);
-    snprintf(threads, sizeof threads, "--threads=%lld", (long long)s->config.threads);
-    snprintf(started, sizeof started, "%lld", (long long)started_ns);
-    setenv("TUTTI_STARTED_NS", started, 1);
+        return NULL;
     words[0] = self;
     words[1] = argv[0];
     for (int i = 1; i < argc; i++)
         words[1 + i] = argv[i];
-    /* What was decided here must not be decided again: a pinned worker sees fewer cores. The last of two equal flags wins. */
-    int n = argc + 1, end = 2;
     while (end < n && strcmp(words[end], "--") != 0)
         end++;
-    memmove(words + end + 2, words + end, (size_t)(n - end) * sizeof *words);
-    words[end] = out;
-    words[end + 1] = threads;
-    if (tutti_launch_run(&(tutti_launch_options){ .workers = (int)s->config.n, .threads = (int)s->config.threads, .argv = words, .pin = true }, &result, err) != TUTTI_OK) {
-        tutti_free(words);
-        return tutti_cli_fail(err);
-    }
+    memmove(words + end + MORE, words + end, (size_t)(n - end) * sizeof *words);
+    for (int i = 0; i < MORE; i++)
+        words[end + i] = more[i];
+    *threads_word = end;
+    return words;
+}
+
+static void show(void *user, int stream, const char *text, size_t bytes)
+{
+    FILE *to = stream == 1 ? stdout : stderr;
+
+    (void)user;
+    fwrite(text, 1, bytes, to);
+    fflush(to);
+}
+
+static tutti_status launch(tutti_cli_settings *s, const standing *at, int argc, char **argv, int64_t started_ns, int *code, tutti_error *err)
+{
+    char self[4096], out[4200], threads[64], started[40], transport[600], directory[4096];
+    const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    const char *const more[MORE] = { threads, out, transport };
+    tutti_launch_result result;
+    const char **words;
+    tutti_status status;
+    int threads_word;
+
+    if (length < 0)
+        return tutti_fail(err, TUTTI_ERR_IO, errno, "finding this command's own file (/proc/self/exe)");
+    self[length] = 0;
+    snprintf(out, sizeof out, "--out=%s", s->out);
+    snprintf(threads, sizeof threads, "--threads=%lld", (long long)s->config.threads);
+    if ((size_t)snprintf(transport, sizeof transport, "--transport=%s", s->config.transport) >= sizeof transport)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "transport '%.60s...' is too long", s->config.transport);
+    snprintf(started, sizeof started, "%lld", (long long)started_ns);
+    words = worker_words(argc, argv, self, more, &threads_word);
+    if (words == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting the workers");
+    setenv("TUTTI_LAUNCHED", at->n_hosts > 0 ? "agent" : "here", 1);
+    if (at->n_hosts == 0) {
+        setenv("TUTTI_STARTED_NS", started, 1);
+        status = tutti_launch_run(&(tutti_launch_options){ .workers = (int)s->config.n, .threads = (int)s->config.threads, .argv = words, .pin = true,
+                                                           .meet = is_tcp(s->config.transport) }, &result, err);
+    } else if (getcwd(directory, sizeof directory) == NULL)
+        status = tutti_fail(err, TUTTI_ERR_IO, errno, "finding the working directory");
+    else
+        status = tutti_launch_hosts(&(tutti_launch_hosts_options){ .hosts = at->hosts, .n_hosts = at->n_hosts, .rsh = s->config.rsh, .agent = self, .argv = words,
+                                                                   .threads_word = threads_word, .directory = directory, .threads = at->threads_given ? (int)s->config.threads : 0,
+                                                                   .pin = true, .meet = is_tcp(s->config.transport), .address = s->config.meet,
+                                                                   .start_ns = (int64_t)(s->config.start_timeout * 1e9), .output = show }, &result, err);
     tutti_free(words);
+    if (status != TUTTI_OK)
+        return status;
     if (result.text[0] != 0)
         fprintf(stderr, "tutti: %s\n", result.text);
-    return result.exit_code;
+    *code = result.exit_code;
+    return TUTTI_OK;
 }
 
 static void help(void)
@@ -161,43 +264,56 @@ static void help(void)
     printf("\nExamples:\n  tutti train --model cnn --data mnist -n 2 --method ddp --epochs 1\n"
            "  tutti train --model mlp -n 4 --optimizer 'adamw(lr=0.001)' --lr-schedule 'cosine(warmup=100)' --checkpoint-every 200 --out runs/mlp\n"
            "  tutti train --resume runs/mlp --epochs 3\n"
+           "  tutti train --model mlp --data mnist -H a:4,b:4\n"
            "  tutti train --transport sim --platform cluster.xml -n 8 --step-time 0.01 --slow 0:5 --batch-share auto\n");
+}
+
+/* Not a worker: starts the run. */
+static tutti_status begin(tutti_cli_settings *s, const standing *at, int argc, char **argv, int64_t started_ns, int *code, tutti_error *err)
+{
+    TUTTI_TRY(tutti_world_check(s->config.transport, err));
+    if (at->n_hosts > 1 && !is_tcp(s->config.transport))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "transport '%.60s' does not reach several hosts from here; use tcp, or start the run by mpirun", s->config.transport);
+    if (at->n_hosts == 0) { /* else rank 0 does it, on its host */
+        TUTTI_TRY(tutti_train_prepare(s->rt, &s->config, err));
+        TUTTI_TRY(write_config(s, err));
+    }
+    if (!tutti_world_simulated(s->config.transport))
+        return launch(s, at, argc, argv, started_ns, code, err);
+    *code = simulate(s, started_ns, err);
+    return TUTTI_OK;
 }
 
 int tutti_cli_train(int argc, char **argv)
 {
     tutti_error err = { .rank = -1 };
     tutti_cli_settings s;
+    standing at = { .n_hosts = 0 };
     int code = EXIT_DONE;
     tutti_status status = tutti_cli_read(&s, argc, argv, NULL, &err);
     const int64_t started_ns = s.rt != NULL ? tutti_now_ns(s.rt) : 0;
 
     if (status == TUTTI_OK && s.help)
         help();
-    else if (status == TUTTI_OK) {
-        const bool simulated = tutti_world_simulated(s.config.transport);
-        if (simulated && s.config.threads == 0)
+    else if (status == TUTTI_OK)
+        status = stand(&s, &at, &err);
+    if (status == TUTTI_OK && !s.help) {
+        if (tutti_world_simulated(s.config.transport) && s.config.threads == 0)
             s.config.threads = 1; /* one core runs them all, one after the other */
+        at.threads_given = s.config.threads != 0;
+        at.out_given = s.out[0] != 0;
         status = tutti_train_check(&s.config, tutti_cores(), &err);
-        if (status == TUTTI_OK && s.out[0] == 0)
+        if (status == TUTTI_OK && !at.out_given)
             default_out(&s);
         s.config.out = s.out;
-        if (status != TUTTI_OK)
-            ;
-        else if (getenv("TUTTI_RANK") != NULL)
-            code = work(&s, &err);
-        else {
-            status = tutti_world_check(s.config.transport, &err);
-            if (status == TUTTI_OK)
-                status = tutti_train_prepare(s.rt, &s.config, &err);
-            if (status == TUTTI_OK)
-                status = write_config(&s, &err);
-            if (status == TUTTI_OK)
-                code = simulated ? simulate(&s, started_ns, &err) : launch(&s, argc, argv, started_ns, &err);
-        }
+        if (status == TUTTI_OK && at.worker)
+            code = work(&s, &at, &err);
+        else if (status == TUTTI_OK)
+            status = begin(&s, &at, argc, argv, started_ns, &code, &err);
     }
     if (status != TUTTI_OK)
         code = tutti_cli_fail(&err);
+    tutti_free(at.hosts);
     tutti_cli_close(&s);
     return code;
 }

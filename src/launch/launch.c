@@ -15,12 +15,14 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "../transport/shm/shm_region.h"
 #include "launch_internal.h"
+#include "tutti/meet.h"
+
+extern char **environ;
 
 #define NS_PER_MS 1000000
 #define GRACE_NS ((int64_t)1000 * NS_PER_MS)
@@ -47,12 +49,13 @@ typedef struct launcher {
     launch_start start;
     launch_worker *workers;
     cpu_set_t *cores;            /* NULL: not pinned */
-    struct pollfd *polled;       /* [workers]: the signals */
+    struct pollfd *polled;       /* [workers]: the signals; [workers + 1]: the meeting place */
     int alive;
-    sigset_t before;
-    struct sigaction child_before;
-    bool masked;
-    int signals;                 /* descriptor */
+    launch_signals signals;
+    tutti_meet *meet;            /* where workers over tcp meet; NULL: they share memory */
+    tutti_launch_options as_given; /* but with the meeting place in the environment */
+    char **environment;          /* that one */
+    char meet_text[3][160];      /* its variables */
     int user_signal;             /* the first, or 0 */
     bool failed_first;           /* a loss was seen before the user's signal */
     int64_t kill_at;             /* end of the grace; TUTTI_FOREVER: nothing is wrong, or it has passed */
@@ -60,27 +63,6 @@ typedef struct launcher {
 } launcher;
 
 /* ---- signals ---- */
-/* What the user ignores (nohup, a background job) stays ignored. SIGCHLD must not be, or there is nothing to wait for. */
-static tutti_status take_signals(launcher *l, tutti_error *err)
-{
-    static const int wanted[] = { SIGINT, SIGTERM, SIGHUP };
-    struct sigaction now, plain = { .sa_handler = SIG_DFL };
-    sigset_t set;
-
-    sigemptyset(&set);
-    for (size_t i = 0; i < TUTTI_LENGTH(wanted); i++) {
-        if (sigaction(wanted[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
-            sigaddset(&set, wanted[i]);
-    }
-    sigaction(SIGCHLD, &plain, &l->child_before);
-    pthread_sigmask(SIG_BLOCK, &set, &l->before);
-    l->masked = true;
-    l->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (l->signals < 0)
-        return tutti_fail(err, TUTTI_ERR_IO, errno, "cannot watch for signals; raise the limit of open files (ulimit -n)");
-    return TUTTI_OK;
-}
-
 static void send_all(launcher *l, int signal)
 {
     for (int r = 0; r < l->options->workers; r++) {
@@ -92,6 +74,15 @@ static void send_all(launcher *l, int signal)
     }
 }
 
+static void tell(const launcher *l, int rank, bool ended)
+{
+    const launch_worker *w = &l->workers[rank];
+    const bool ours = w->signal != 0 && (w->killed_by == w->signal || w->killed_by == SIGKILL);
+
+    if (l->options->told != NULL)
+        l->options->told(l->options->user, l->options->first + rank, w->pid, ended, w->exit_code, ours ? 0 : w->signal);
+}
+
 static void begin_grace(launcher *l)
 {
     if (l->kill_at == TUTTI_FOREVER && !l->grace_over)
@@ -100,11 +91,11 @@ static void begin_grace(launcher *l)
 
 static void hear_signals(launcher *l)
 {
-    struct signalfd_siginfo info;
+    int heard;
 
-    while (read(l->signals, &info, sizeof info) == (ssize_t)sizeof info) {
+    while ((heard = tutti_launch_signals_next(&l->signals)) != 0) {
         if (l->user_signal == 0) {
-            l->user_signal = (int)info.ssi_signo;
+            l->user_signal = heard;
             l->failed_first = l->result->noticed_ns != 0;
             send_all(l, SIGTERM);
             begin_grace(l);
@@ -114,30 +105,39 @@ static void hear_signals(launcher *l)
 }
 
 /* ---- ends ---- */
-static guilt judge(const launcher *l, const launch_worker *w, int rank)
+
+/* What a worker has said of itself: in the shared memory, or at the meeting place. */
+typedef struct words { uint32_t state; tutti_status status; int64_t order; const char *text; } words;
+
+static words words_of(const launcher *l, int rank)
 {
+    static const uint32_t same[] = { [TUTTI_MEET_ABSENT] = TUTTI_SHM_ABSENT, [TUTTI_MEET_RUNNING] = TUTTI_SHM_RUNNING, [TUTTI_MEET_LEFT] = TUTTI_SHM_CLOSED,
+                                     [TUTTI_MEET_FAILED] = TUTTI_SHM_FAILED, [TUTTI_MEET_LOST] = TUTTI_SHM_LOST };
     const tutti_shm_rank *line = &l->region.header->ranks[rank];
     const uint32_t state = atomic_load_explicit(&line->state, memory_order_acquire);
+    const tutti_meet_rank *met = l->meet != NULL ? tutti_meet_rank_of(l->meet, rank) : NULL;
+
+    if (met != NULL)
+        return (words){ same[met->state], met->status, met->order, met->words };
+    return (words){ state, (tutti_status)line->status, line->order, line->words };
+}
+
+static guilt judge(const launcher *l, const launch_worker *w, int rank)
+{
+    const words said = words_of(l, rank);
 
     if (w->signal != 0)
         return w->killed_by == w->signal || w->killed_by == SIGKILL ? GUILT_OURS : GUILT_KILLED;
-    if (state == TUTTI_SHM_FAILED)
-        return line->status == TUTTI_ERR_PEER ? GUILT_ECHO : GUILT_OWN;
-    return w->exit_code == 0 && state != TUTTI_SHM_RUNNING ? GUILT_NONE : GUILT_OWN;
-}
-
-/* "KILL"; the name that people type, not the C library's prose in the language of the place. */
-static const char *signal_name(int number)
-{
-    const char *name = sigabbrev_np(number);
-    return name != NULL ? name : "?";
+    if (said.state == TUTTI_SHM_FAILED)
+        return said.status == TUTTI_ERR_PEER ? GUILT_ECHO : GUILT_OWN;
+    return w->exit_code == 0 && said.state != TUTTI_SHM_RUNNING ? GUILT_NONE : GUILT_OWN;
 }
 
 /* It is gone and reaped: writes down how, for the survivors and for the sentence at the end. */
 static void ended(launcher *l, int rank)
 {
     launch_worker *w = &l->workers[rank];
-    const uint32_t state = atomic_load_explicit(&l->region.header->ranks[rank].state, memory_order_acquire);
+    const uint32_t state = words_of(l, rank).state;
     const char *when = state == TUTTI_SHM_ABSENT ? " before it had joined the run" : state == TUTTI_SHM_RUNNING ? "" : " after it had left the run";
     tutti_error why = { .rank = -1 };
 
@@ -147,12 +147,14 @@ static void ended(launcher *l, int rank)
         return;
     }
     if (w->signal != 0)
-        tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld was killed by signal %d (SIG%s)%s", (long)w->pid, w->signal, signal_name(w->signal), when);
+        tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld was killed by signal %d (SIG%s)%s", (long)w->pid, w->signal, tutti_launch_signal_name(w->signal), when);
     else if (w->exit_code == 0)
         tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld exited with code 0 in the middle of the run", (long)w->pid);
     else
         tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld exited with code %d%s; its own output may say why", (long)w->pid, w->exit_code, when);
     tutti_shm_depart(&l->region, rank, state == TUTTI_SHM_CLOSED ? TUTTI_SHM_FAILED : TUTTI_SHM_LOST, &why, w->signal);
+    if (l->meet != NULL)
+        tutti_meet_lost(l->meet, rank, &why, w->signal);
     if (w->guilt == GUILT_OURS)
         return;
     if (l->result->noticed_ns == 0)
@@ -174,24 +176,45 @@ static void reap(launcher *l, int rank)
     close(w->pidfd);
     w->pidfd = -1;
     l->alive--;
-    if (got < 0) /* somebody else in this process has reaped it; the region still knows whether it left in order */
-        w->exit_code = atomic_load_explicit(&l->region.header->ranks[rank].state, memory_order_acquire) == TUTTI_SHM_CLOSED ? 0 : 255;
+    if (got < 0) /* somebody else in this process has reaped it; its last words still say whether it left in order */
+        w->exit_code = words_of(l, rank).state == TUTTI_SHM_CLOSED ? 0 : 255;
     else if (WIFSIGNALED(status))
         w->signal = WTERMSIG(status);
     else
         w->exit_code = WEXITSTATUS(status);
+    tell(l, rank, true);
     ended(l, rank);
 }
 
 /* ---- watching ---- */
 static int milliseconds_to(const launcher *l)
 {
-    int64_t left;
+    const int64_t meet_ns = l->meet != NULL ? tutti_meet_wait_ns(l->meet) : TUTTI_FOREVER;
+    int64_t left = TUTTI_FOREVER;
 
-    if (l->kill_at == TUTTI_FOREVER)
+    if (l->kill_at != TUTTI_FOREVER)
+        left = l->kill_at - tutti_now_ns(l->rt);
+    if (left > meet_ns)
+        left = meet_ns;
+    if (left == TUTTI_FOREVER)
         return -1;
-    left = (l->kill_at - tutti_now_ns(l->rt) + NS_PER_MS - 1) / NS_PER_MS;
-    return left < 0 ? 0 : left > INT_MAX ? INT_MAX : (int)left;
+    left = left < 0 ? 0 : (left + NS_PER_MS - 1) / NS_PER_MS;
+    return left > INT_MAX ? INT_MAX : (int)left;
+}
+
+/* The meeting place, and what it has heard: a worker that fell silent is a loss like one that ended. */
+static void serve(launcher *l)
+{
+    if (l->meet == NULL)
+        return;
+    tutti_meet_progress(l->meet, NULL); /* late workers are told, and end by themselves with a sentence */
+    for (int rank; (rank = tutti_meet_event(l->meet)) >= 0;) {
+        if (tutti_meet_rank_of(l->meet, rank)->state < TUTTI_MEET_FAILED)
+            continue;
+        if (l->result->noticed_ns == 0)
+            l->result->noticed_ns = tutti_meet_rank_of(l->meet, rank)->noticed_ns;
+        begin_grace(l);
+    }
 }
 
 static void watch(launcher *l)
@@ -201,10 +224,12 @@ static void watch(launcher *l)
     while (l->alive > 0) {
         for (int r = 0; r < n; r++)
             l->polled[r] = (struct pollfd){ .fd = l->workers[r].pidfd, .events = POLLIN }; /* -1 is passed over */
-        l->polled[n] = (struct pollfd){ .fd = l->signals, .events = POLLIN };
-        if (poll(l->polled, (nfds_t)n + 1, milliseconds_to(l)) < 0 && errno != EINTR && errno != EAGAIN && errno != ENOMEM)
+        l->polled[n] = (struct pollfd){ .fd = l->signals.fd, .events = POLLIN };
+        l->polled[n + 1] = (struct pollfd){ .fd = l->meet != NULL ? tutti_meet_fd(l->meet) : -1, .events = POLLIN };
+        if (poll(l->polled, (nfds_t)n + 2, milliseconds_to(l)) < 0 && errno != EINTR && errno != EAGAIN && errno != ENOMEM)
             send_all(l, SIGKILL); /* cannot be; but never wait for what we cannot see */
         hear_signals(l); /* before the deaths: those that the user wanted are not losses */
+        serve(l);        /* and before them too: last words come before the end of who said them */
         for (int r = 0; r < n; r++) {
             if (l->workers[r].pidfd >= 0 && l->polled[r].revents != 0)
                 reap(l, r);
@@ -227,7 +252,7 @@ static int culprit_of(const launcher *l)
         if (mine == GUILT_NONE)
             continue;
         if (culprit < 0 || mine < l->workers[culprit].guilt ||
-            (mine == l->workers[culprit].guilt && l->region.header->ranks[r].order < l->region.header->ranks[culprit].order))
+            (mine == l->workers[culprit].guilt && words_of(l, r).order < words_of(l, culprit).order))
             culprit = r;
     }
     return culprit;
@@ -238,15 +263,15 @@ static bool is_users(int signal)
     return signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
 }
 
-static int exit_code_of(const launch_worker *w, const tutti_shm_rank *line, uint32_t state)
+static int exit_code_of(const launch_worker *w, words said)
 {
     if (w->guilt == GUILT_KILLED || w->guilt == GUILT_OURS)
         return 3;
-    if (state == TUTTI_SHM_FAILED && line->status == TUTTI_ERR_USAGE)
+    if (said.state == TUTTI_SHM_FAILED && said.status == TUTTI_ERR_USAGE)
         return 2;
-    if (state == TUTTI_SHM_FAILED && line->status == TUTTI_ERR_PEER)
+    if (said.state == TUTTI_SHM_FAILED && said.status == TUTTI_ERR_PEER)
         return 3;
-    if (state == TUTTI_SHM_LOST && w->exit_code == 0)
+    if (said.state == TUTTI_SHM_LOST && w->exit_code == 0)
         return 3;
     return w->exit_code == 2 || w->exit_code == 3 ? w->exit_code : 1; /* its own word for what kind of failure it was */
 }
@@ -256,32 +281,70 @@ static void conclude(launcher *l)
     tutti_launch_result *result = l->result;
     const int rank = culprit_of(l);
     const launch_worker *w = rank < 0 ? NULL : &l->workers[rank];
-    uint32_t state;
+    words said;
 
     if (w != NULL && w->guilt == GUILT_KILLED && is_users(w->signal) && l->user_signal == 0) {
-        struct pollfd polled = { .fd = l->signals, .events = POLLIN };
+        struct pollfd polled = { .fd = l->signals.fd, .events = POLLIN };
         if (poll(&polled, 1, (int)(ECHO_NS / NS_PER_MS)) > 0)
             hear_signals(l);
     }
     if (l->user_signal != 0 && (!l->failed_first || w == NULL || (w->guilt == GUILT_KILLED && is_users(w->signal)))) {
         result->exit_code = 128 + l->user_signal;
-        snprintf(result->text, sizeof result->text, "stopped by signal %d (SIG%s)", l->user_signal, signal_name(l->user_signal));
+        snprintf(result->text, sizeof result->text, "stopped by signal %d (SIG%s)", l->user_signal, tutti_launch_signal_name(l->user_signal));
         return;
     }
     if (w == NULL)
         return;
-    state = atomic_load_explicit(&l->region.header->ranks[rank].state, memory_order_acquire);
-    result->exit_code = exit_code_of(w, &l->region.header->ranks[rank], state);
-    result->rank = rank;
+    said = words_of(l, rank);
+    result->exit_code = exit_code_of(w, said);
+    result->rank = l->options->first + rank;
     result->pid = w->pid;
     result->signal = w->signal;
-    if (state == TUTTI_SHM_FAILED)
-        snprintf(result->text, sizeof result->text, "worker %d: %.*s", rank, TUTTI_SHM_WORDS - 1, l->region.header->ranks[rank].words);
+    if (said.state == TUTTI_SHM_FAILED)
+        snprintf(result->text, sizeof result->text, "worker %d: %.*s", result->rank, TUTTI_SHM_WORDS - 1, tutti_launch_own_words(result->rank, said.text));
+    else if (l->meet != NULL)
+        tutti_meet_describe(l->meet, rank, result->text, sizeof result->text);
     else
         tutti_shm_describe(&l->region, rank, result->text, sizeof result->text);
 }
 
 /* ---- opening and closing ---- */
+/* The workers' variables carry the key in the environment of children, which only this user can read. */
+static tutti_status open_meet(launcher *l, tutti_error *err)
+{
+    tutti_meet_options m = { .address = "unix", .size = l->options->workers };
+    char *const *given = l->options->environment != NULL ? l->options->environment : environ;
+    char where[120], id[TUTTI_RUN_ID_TEXT], key[TUTTI_RUN_KEY_TEXT];
+    tutti_status status;
+    size_t n = 0, kept = 0;
+
+    tutti_run_id_make(l->rt, &m.id);
+    tutti_run_key_make(l->rt, &m.key);
+    tutti_run_id_text(&m.id, id);
+    tutti_run_key_text(&m.key, key);
+    status = tutti_meet_open(&l->meet, l->rt, &m, err);
+    tutti_run_key_wipe(&m.key);
+    if (status != TUTTI_OK)
+        return status;
+    while (given[n] != NULL)
+        n++;
+    l->environment = tutti_alloc(n + 4, sizeof *l->environment);
+    if (l->environment == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting %d workers with %zu variables", l->options->workers, n);
+    for (size_t i = 0; i < n; i++) { /* those of an outer run are not handed on */
+        if (strncmp(given[i], TUTTI_MEET_VARIABLE, strlen(TUTTI_MEET_VARIABLE)) != 0 && strncmp(given[i], "TUTTI_RUN_", 10) != 0)
+            l->environment[kept++] = given[i];
+    }
+    tutti_meet_where(l->meet, NULL, where, sizeof where);
+    snprintf(l->meet_text[0], sizeof *l->meet_text, TUTTI_MEET_VARIABLE "=%s", where);
+    snprintf(l->meet_text[1], sizeof *l->meet_text, TUTTI_MEET_VARIABLE_ID "=%s", id);
+    snprintf(l->meet_text[2], sizeof *l->meet_text, TUTTI_MEET_VARIABLE_KEY "=%s", key);
+    for (size_t i = 0; i < TUTTI_LENGTH(l->meet_text); i++)
+        l->environment[kept++] = l->meet_text[i];
+    l->as_given.environment = l->environment;
+    return TUTTI_OK;
+}
+
 static tutti_status prepare(launcher *l, tutti_error *err)
 {
     const tutti_launch_options *o = l->options;
@@ -290,11 +353,13 @@ static tutti_status prepare(launcher *l, tutti_error *err)
 
     if (o->argv == NULL || o->argv[0] == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "no program to start; give the path of one and its arguments");
+    if (o->size > 0 && (o->first < 0 || o->first > o->size - o->workers || o->meet))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%d workers from rank %d on are no part of %d that meet elsewhere", o->workers, o->first, o->size);
     if (o->workers < 1 || o->workers > TUTTI_SHM_RANKS)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%d workers asked for; one host takes from 1 to %d", o->workers, TUTTI_SHM_RANKS);
     TUTTI_TRY(tutti_runtime_open_posix(&l->rt, err));
     l->workers = tutti_alloc(n, sizeof *l->workers);
-    l->polled = tutti_alloc(n + 1, sizeof *l->polled);
+    l->polled = tutti_alloc(n + 2, sizeof *l->polled);
     if (o->pin)
         l->cores = tutti_alloc(n, sizeof *l->cores);
     if (l->workers == NULL || l->polled == NULL || (o->pin && l->cores == NULL))
@@ -304,17 +369,24 @@ static tutti_status prepare(launcher *l, tutti_error *err)
     if (o->pin)
         TUTTI_TRY(tutti_launch_pin(l->cores, o->workers, threads, err));
     TUTTI_TRY(tutti_shm_region_open(&l->region, o->workers, (int64_t)o->workers * threads <= tutti_cores(), err));
-    TUTTI_TRY(take_signals(l, err));
-    return tutti_launch_start_open(&l->start, o, l->region.fd, &l->before, err);
+    TUTTI_TRY(tutti_launch_signals_take(&l->signals, err));
+    l->as_given = *o;
+    if (o->meet)
+        TUTTI_TRY(open_meet(l, err));
+    TUTTI_TRY(tutti_launch_start_open(&l->start, &l->as_given, l->region.fd, &l->signals.before, err));
+    if (o->size > 0)
+        snprintf(l->start.size_text, sizeof l->start.size_text, "%s=%d", TUTTI_SHM_VARIABLE_SIZE, o->size);
+    return TUTTI_OK;
 }
 
 static tutti_status start_all(launcher *l, tutti_error *err)
 {
     for (int r = 0; r < l->options->workers; r++) {
         launch_worker *w = &l->workers[r];
-        const tutti_status status = tutti_launch_start_worker(&l->start, r, l->cores != NULL ? &l->cores[r] : NULL, &w->pid, &w->pidfd, err);
+        const tutti_status status = tutti_launch_start_worker(&l->start, l->options->first + r, l->cores != NULL ? &l->cores[r] : NULL, &w->pid, &w->pidfd, err);
         if (status == TUTTI_OK) {
             l->alive++;
+            tell(l, r, false);
             continue;
         }
         if (w->pid > 0) { /* it runs but cannot be watched */
@@ -330,18 +402,10 @@ static tutti_status start_all(launcher *l, tutti_error *err)
 
 static void launcher_close(launcher *l)
 {
-    struct signalfd_siginfo info;
-
     tutti_launch_start_close(&l->start);
-    if (l->signals >= 0) {
-        while (read(l->signals, &info, sizeof info) > 0) /* one that came at the very end has been answered by our return */
-            continue;
-        close(l->signals);
-    }
-    if (l->masked) {
-        pthread_sigmask(SIG_SETMASK, &l->before, NULL);
-        sigaction(SIGCHLD, &l->child_before, NULL);
-    }
+    tutti_launch_signals_release(&l->signals);
+    tutti_meet_close(l->meet);
+    tutti_free(l->environment);
     tutti_shm_region_close(&l->region);
     tutti_free(l->cores);
     tutti_free(l->polled);
@@ -351,7 +415,7 @@ static void launcher_close(launcher *l)
 
 tutti_status tutti_launch_run(const tutti_launch_options *options, tutti_launch_result *result, tutti_error *err)
 {
-    launcher l = { .options = options, .result = result, .region = { .fd = -1, .owned = true }, .signals = -1, .kill_at = TUTTI_FOREVER };
+    launcher l = { .options = options, .result = result, .region = { .fd = -1, .owned = true }, .signals = { .fd = -1 }, .kill_at = TUTTI_FOREVER };
     tutti_error own = { .rank = -1 };
     tutti_status status;
 

@@ -1,10 +1,26 @@
-/* launch_internal.h: what the files of this room share. launch.c watches; start.c makes one worker; pin.c knows the cores. */
+/* launch_internal.h: what the files of this room share. launch.c watches those of one host; start.c makes one worker; pin.c knows the cores;
+   hosts.c and agent.c are the two ends of several hosts. */
 #ifndef TUTTI_LAUNCH_INTERNAL_H
 #define TUTTI_LAUNCH_INTERNAL_H
 #include <sched.h>
 #include <signal.h>
 #include <sys/types.h>
 #include "tutti/launch.h"
+
+/* ---- signals.c ---- */
+typedef struct launch_signals {
+    int fd;                      /* to poll for reading; -1: not taken */
+    bool masked;
+    sigset_t before;             /* the mask as it was: for children */
+    struct sigaction child_before;
+} launch_signals;
+tutti_status tutti_launch_signals_take(launch_signals *s, tutti_error *err);
+int tutti_launch_signals_next(launch_signals *s);       /* one that came, or 0 */
+void tutti_launch_signals_release(launch_signals *s);
+const char *tutti_launch_signal_name(int number);       /* "KILL" */
+
+/* Last words without the "worker 3: " that some of them begin with, since the sentence around them says it. */
+const char *tutti_launch_own_words(int rank, const char *words);
 
 /* ---- pin.c ---- */
 /* sets[r]: the cores of worker r. Uses hwloc, which takes milliseconds and reads /sys; only called when pinning is wanted. */
@@ -25,4 +41,23 @@ tutti_status tutti_launch_start_open(launch_start *s, const tutti_launch_options
 void tutti_launch_start_close(launch_start *s);
 /* Returns once the program runs, or with the reason why it cannot. cores may be NULL. */
 tutti_status tutti_launch_start_worker(const launch_start *s, int rank, const cpu_set_t *cores, pid_t *pid, int *pidfd, tutti_error *err);
+
+/* ---- address.c ---- */
+/* The words of a command: split at blanks; what stands in '...' or "..." keeps its blanks. One block, NULL-ended, room for `more` words behind: tutti_free it. */
+tutti_status tutti_launch_words(const char *text, size_t more, const char ***words, size_t *n, tutti_error *err);
+/* The address of this host on the way to `host`, in figures; "" if its name is not known or there is no way. */
+void tutti_launch_route(const char *host, char *text, size_t bytes);
+bool tutti_launch_is_loopback(const char *address);
+
+/* ---- what launcher and agent say to each other (hosts.c, agent.c) ----
+   The agent greets on its output: "\nTUTTI-AGENT 1 <version> <cores> <address of the launcher as ssh sees it, or ->\n"; what stands before it is a login's chatter.
+   The launcher then writes a job to its input: "JOB <bytes>\n", then so many bytes of strings "name=value", each ended by a NUL; and after that single
+   letters: T (SIGTERM to the workers), K (the end). The end of the input is K.
+   The agent answers with frames: a letter, four bytes of length, little-endian, and so many bytes:
+     o, e  standard output and error of the workers
+     s     "<rank> <pid>": started        d     "<rank> <pid> <exit code> <signal>": ended
+     r     "<exit code> <rank> <pid> <signal> <sentence>": the end of all; the last
+     x     "<status> <sentence>": the job could not be begun; the last */
+#define TUTTI_AGENT_GREETING "TUTTI-AGENT 1 "
+enum { TUTTI_AGENT_FRAME = 65536, TUTTI_AGENT_JOB = 4 << 20, TUTTI_AGENT_HEAD = 5 };
 #endif

@@ -1,6 +1,7 @@
 /* pin.c: which cores are whose. Workers get neighbouring cores in hwloc's logical order, so that those of one worker share
    caches; hwloc sees only what cpusets and the affinity of this process allow. A core comes with all its hardware threads:
-   two workers on one core would only take turns. */
+   two workers on one core would only take turns. Where there are cores for it, each worker has one more than it computes on, so that what it has
+   besides (the lane of its exchanges, its loader) runs beside the computation and not in turn with it. */
 #include <errno.h>
 #include <hwloc.h>
 #include <hwloc/glibc-sched.h>
@@ -12,7 +13,7 @@ tutti_status tutti_launch_pin(cpu_set_t *sets, int workers, int threads, tutti_e
     hwloc_bitmap_t allowed = hwloc_bitmap_alloc(), mine = hwloc_bitmap_alloc();
     tutti_status status = TUTTI_OK;
     hwloc_obj_type_t type = HWLOC_OBJ_CORE;
-    int cores;
+    int cores, each;
 
     if (allowed == NULL || mine == NULL) {
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "pinning %d workers", workers);
@@ -34,8 +35,9 @@ tutti_status tutti_launch_pin(cpu_set_t *sets, int workers, int threads, tutti_e
         status = tutti_fail(err, TUTTI_ERR_IO, 0, "found no core that this process may use; start the %d workers without pinning", workers);
         goto out;
     }
+    each = (long long)workers * (threads + 1LL) <= cores ? threads + 1 : threads;
     for (int r = 0; r < workers; r++) {
-        const int first = (int)((long long)r * threads % cores), n = threads < cores ? threads : cores;
+        const int first = (int)((long long)r * each % cores), n = each < cores ? each : cores;
         hwloc_bitmap_zero(mine);
         for (int k = 0; k < n; k++)
             hwloc_bitmap_or(mine, mine, hwloc_get_obj_inside_cpuset_by_type(topology, allowed, type, (unsigned)((first + k) % cores))->cpuset);

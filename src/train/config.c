@@ -11,10 +11,15 @@
 const tutti_option tutti_train_options[] = {
     { "model", TUTTI_SPEC, AT(model), 0, 0, 0, "mlp", "network: mlp, cnn, logistic, quadratic, with options; naming a problem (logistic, quadratic) names its data too" },
     { "data", TUTTI_TEXT, AT(data), 0, 0, 0, "mnist", "mnist, mnist(distort=0.5), quadratic, logistic, or a directory of IDX files with the four MNIST names (plain or .gz)" },
-    { "n", TUTTI_INT, AT(n), 1, 1, 1024, NULL, "workers on this machine" },
+    { "n", TUTTI_INT, AT(n), 1, 1, 1024, NULL, "workers on this machine; with several hosts what they add up to" },
+    { "hosts", TUTTI_TEXT, AT(hosts), 0, 0, 0, "", "-H: hosts with their workers, a:4,b:4 or gpu[01-16]:8, started by ssh; docs/CLUSTERS.md" },
+    { "rsh", TUTTI_TEXT, AT(rsh), 0, 0, 0, "", "several hosts: what starts a command on one, as `RSH HOST COMMAND`, instead of ssh" },
+    { "meet", TUTTI_TEXT, AT(meet), 0, 0, 0, "", "several hosts: ADDRESS or ADDRESS:PORT by which they reach this one; default: the one that the route to them has" },
+    { "start-timeout", TUTTI_REAL, AT(start_timeout), 60, 0.1, 86400, NULL, "several hosts: seconds until all workers must have come" },
     { "method", TUTTI_SPEC, AT(method), 0, 0, 0, "ddp", "training method; `tutti methods` lists them" },
     { "epochs", TUTTI_INT, AT(epochs), 1, 1, 1000000, NULL, "times over the training set, counted from the run's beginning" },
     { "steps", TUTTI_INT, AT(steps), 0, 0, 1e15, NULL, "steps of each worker instead of epochs, counted from the run's beginning; 0: by epochs" },
+    { "collective-table", TUTTI_TEXT, AT(collective_table), 0, 0, 0, "", "with collective=auto: a file that says which algorithm serves which size, as `tutti bench allreduce --tune FILE` writes it; it changes times, not results" },
     { "collective", TUTTI_SPEC, AT(collective), 0, 0, 0, "auto", "all-reduce of gradients: auto, exchange, doubling, tree, direct, halving; in an order of their own: ring(order=any), stragglar(straggler=R,order=any)" },
     { "batch", TUTTI_INT, AT(batch), 64, 1, 1 << 20, NULL, "samples a worker a pass" },
     { "batch-share", TUTTI_TEXT, AT(batch_share), 0, 0, 0, "even", "samples of a pass by worker: even, auto (by measured speed), or weights w0:w1:..." },
@@ -25,6 +30,7 @@ const tutti_option tutti_train_options[] = {
     { "nonfinite", TUTTI_CHOICE, AT(nonfinite), 0, 0, 0, "stop|skip", "when a gradient is NaN or infinite: stop the run, or leave the step out" },
     { "seed", TUTTI_INT, AT(seed), 0, 0, 9007199254740992.0, NULL, "of initial values and of the order of samples" },
     { "threads", TUTTI_INT, AT(threads), 0, 0, 1024, NULL, "compute threads a worker; 0: max(1, cores / workers). Part of what fixes the bits" },
+    { "lane", TUTTI_CHOICE, AT(lane), 0, 0, 0, "auto|on|off", "exchange on a thread beside the computation: auto leaves it away where its work would take the computation's core (shm without a core to spare)" },
     { "transport", TUTTI_SPEC, AT(transport), 0, 0, 0, "shm", "what carries messages: shm (shared memory, this machine)" },
     { "platform", TUTTI_TEXT, AT(platform), 0, 0, 0, "", "simulated runs: SimGrid platform file, as sim(platform=FILE); `tutti platform` writes them" },
     { "step-time", TUTTI_REAL, AT(step_time), 0, 0, 1e9, NULL, "simulated runs: seconds a pass of `batch` samples takes on each worker, before --slow; 0: its FLOPs over the host's speed" },
@@ -74,6 +80,8 @@ tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *er
     TUTTI_TRY(tutti_train_check_pair(c, err));
     if (strcmp(c->collective, "auto") != 0)
         TUTTI_TRY(tutti_fail_within(err, tutti_algorithm_check(c->collective, (int)c->n, err), "collective"));
+    if (strcmp(c->collective, "auto") != 0 && c->collective_table[0] != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "collective is '%.80s', so collective-table '%.200s' would not be asked; give one of the two", c->collective, c->collective_table);
     if (strlen(c->out) > 3800)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the name of the output directory has %zu bytes; at most 3800 are possible", strlen(c->out));
     if (c->target[0] != 0)
@@ -88,6 +96,8 @@ tutti_status tutti_train_prepare(tutti_runtime *rt, const tutti_train_config *c,
 {
     char path[4096], found[4096];
 
+    if (c->collective_table[0] != 0)
+        TUTTI_TRY(tutti_fail_within(err, tutti_collective_table_check(rt, c->collective_table, err), "collective-table"));
     TUTTI_TRY(tutti_directory_make(rt, c->out, err));
     snprintf(path, sizeof path, "%s/checkpoints", c->out);
     if (c->resume[0] == 0 && tutti_file_exists(rt, path) && tutti_checkpoint_find(rt, path, found, sizeof found, NULL, 0, NULL) == TUTTI_OK)
@@ -104,7 +114,7 @@ json_t *tutti_train_config_object(const tutti_train_config *c)
         const char *at = (const char *)c + o->offset;
         char text[4096];
         json_t *value;
-        if (strcmp(o->name, "out") == 0 || strcmp(o->name, "resume") == 0)
+        if (strcmp(o->name, "out") == 0 || strcmp(o->name, "resume") == 0 || strcmp(o->name, "meet") == 0)
             continue;
         switch (o->type) {
         case TUTTI_INT: value = json_integer(*(const int64_t *)at); break;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "train_internal.h"
+#include "tutti/launch.h"
 
 enum { LOADER_DEPTH = 4, TRACE_EVENTS = 200000 };
 
@@ -48,6 +49,18 @@ static bool goes_at_own_pace(const char *method)
     return ops != NULL && ops->traits & TUTTI_OWN_PACE; /* the engine says what is wrong with the spec */
 }
 
+/* Exchanging through memory is work: a lane without a core of its own takes that of the computation, so nothing overlaps, each switch costs, and what it takes is
+   booked as computing. Over a wire it mostly waits, which needs no core. */
+static bool wants_lane(const tutti_run *run)
+{
+    enum { AUTO, ON };
+    const tutti_train_config *c = run->config;
+
+    if (c->lane != AUTO)
+        return c->lane == ON;
+    return strcmp(tutti_world_transport(run->world), "shm") != 0 || tutti_cores() > c->threads;
+}
+
 static tutti_status open_engine(tutti_run *run, tutti_error *err)
 {
     const tutti_train_config *c = run->config;
@@ -89,7 +102,7 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
         status = tutti_engine_open(&run->engine, run->world, params, n, &(tutti_engine_options){
             .method = c->method, .optimizer = c->optimizer, .lr_schedule = c->lr_schedule, .collective = c->collective, .batch = c->batch, .accumulate = c->accumulate, .batch_of = run->batch_of,
             .data_samples = samples, .steps = run->steps, .seed = (uint64_t)c->seed, .clip_norm = c->clip_norm, .nonfinite = (tutti_nonfinite)c->nonfinite,
-            .fingerprint = fingerprint, .initial = initial_values, .user = run, .trace_events = c->trace ? TRACE_EVENTS : 0 }, err);
+            .fingerprint = fingerprint, .initial = initial_values, .user = run, .lane = wants_lane(run) ? 0 : -1, .trace_events = c->trace ? TRACE_EVENTS : 0 }, err);
     }
     for (int i = 0; status == TUTTI_OK && i < n; i++) {
         run->values[i] = tutti_engine_values(run->engine, i);
@@ -148,6 +161,8 @@ static tutti_status open_all(tutti_run *run, tutti_error *err)
     const tutti_train_config *c = run->config;
     tutti_device *device;
 
+    if (c->collective_table[0] != 0)
+        TUTTI_TRY(tutti_collective_table_load(run->world, c->collective_table, err));
     TUTTI_TRY(open_data(run, err));
     TUTTI_TRY(tutti_train_shares_open(run, err));
     TUTTI_TRY(open_engine(run, err));

@@ -146,7 +146,7 @@ class Bench(Case):
         done = self.at(folder, "io", "--bytes", "2MiB", "--repeat", 2, "--json", "--with-peers")
         self.assertEqual(done.returncode, 0, done.stderr)
         found = {r["name"]: r for r in rows(done)}
-        self.assertEqual(list(found), [f"io/2MiB/{what} {how}" for how in ("write", "read") for what in ("direct", "checkpoint")] + ["io/2MiB/fio write", "io/2MiB/fio read"])
+        self.assertEqual(list(found), ["io/2MiB/" + what for what in ("direct write", "checkpoint write", "checkpoint write, older removed", "direct read", "checkpoint read", "fio write", "fio read")])
         for how in ("write", "read"):
             self.assertAlmostEqual(found[f"io/2MiB/checkpoint {how}"]["ratio"] * found[f"io/2MiB/direct {how}"]["value"] / found[f"io/2MiB/checkpoint {how}"]["value"], 1, 4)
         self.assertEqual(found["io/2MiB/fio write"]["value"], 3)
@@ -168,6 +168,31 @@ class Bench(Case):
         self.assertAlmostEqual(found["memory"]["ratio"] * 100 / found["memory"]["value"], 1, 4)
         self.assertEqual(found["PyTorch DDP on Gloo"]["torch"], "9.9")
         self.assertEqual(os.listdir(temporary), [])
+
+    def test_step_runs_every_python_that_is_named_and_compares_accuracies_with_the_spread_of_seeds(self):
+        figures = '\'"samples_per_second": %d, "wall_seconds": 1, "exposed_comm_seconds": 0, "peak_rss_bytes_per_worker": 1, "host_seconds": 2, "torch": "\'$TUTTI_PYTHON\'"\''
+        folder = self.peers(train=f"""case "$TUTTI_PYTHON $3" in
+            absent*) echo "no torch in absent" >&2; exit 77;;
+            *epoch) [ "$*" = "mlp 2 epoch 16 1 ddp $7" ] || exit 9; echo "{{"{figures % 1}', "accuracy": 0.'$((3 + 2 * $7))'}}';;
+            one*) echo "{{"{figures % 10}"}}";;
+            *) echo "{{"{figures % 20}"}}";;
+            esac""")
+        words = [TUTTI, "bench", "step", "--data", self.data, "--steps", "2", "--batch", "16", "--repeat", "1", "--seeds", "2", "--with-peers"]
+        done = subprocess.run(words + ["--json"], capture_output=True, text=True, cwd=folder, env=clean_environment(TUTTI_PYTHON="one:absent:three"), timeout=100)
+        self.assertEqual((done.returncode, done.stderr), (1, "no torch in absent\n"), done.stdout)
+        found = {r["name"].split("/", 3)[3]: r for r in rows(done)}
+        self.assertEqual(list(found)[6:], ["PyTorch DDP on Gloo", "PyTorch without exchange", "ddp against PyTorch", "PyTorch three DDP on Gloo", "PyTorch three without exchange",
+                                           "ddp against PyTorch three", "accuracy after 1 epoch", "PyTorch accuracy after 1 epoch", "accuracy off from PyTorch",
+                                           "PyTorch three accuracy after 1 epoch", "accuracy off from PyTorch three"])
+        self.assertEqual([found[name]["torch"] for name in ("ddp against PyTorch", "ddp against PyTorch three")], ["one", "three"])
+        self.assertAlmostEqual(found["ddp against PyTorch"]["ratio"] / found["ddp against PyTorch three"]["ratio"], 2, 4)
+        ours, theirs, off = (found[name] for name in ("accuracy after 1 epoch", "PyTorch accuracy after 1 epoch", "accuracy off from PyTorch"))
+        self.assertEqual((theirs["value"], theirs["min"], theirs["max"]), (40, 30, 50))
+        self.assertAlmostEqual(off["value"], abs(ours["value"] - 40), 3)
+        self.assertAlmostEqual(off["ratio"], off["value"] / max(20, ours["max"] - ours["min"]), 3)
+        many = subprocess.run(words, capture_output=True, text=True, cwd=folder, env=clean_environment(TUTTI_PYTHON="a:b:c:d:e"), timeout=100)
+        self.assertEqual(many.returncode, 2)
+        self.assertIn("TUTTI_PYTHON is 'a:b:c:d:e'; it may name 4 Pythons", many.stderr)
 
     def test_an_interrupted_benchmark_ends_by_the_signal_and_leaves_nothing(self):
         temporary, shm = self.out("tmp"), shm_entries()

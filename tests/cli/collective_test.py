@@ -48,6 +48,30 @@ class Collective(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("method 'd-psgd' does not sum over the workers", done.stderr)
 
+    def table(self, name, text):
+        path = os.path.join(self.folder.name, name)
+        with open(path, "w") as f:
+            f.write(text)
+        return path
+
+    def test_a_table_of_algorithms_gives_the_same_bytes(self):
+        expected = self.model("auto", 4)
+        for algorithm in ("tree", "doubling", "halving"):
+            path = self.table(algorithm, f"# all sizes\nall-reduce * * {algorithm}\n")
+            self.assertEqual(self.model("auto", 4, "--collective-table", path), expected, algorithm)
+
+    def test_a_table_that_cannot_be_is_refused_before_any_work(self):
+        good = self.table("good", "all-reduce * * tree\n")
+        for collective, path, sentence in (("auto", self.table("bad", "# a comment\nall-reduce 16 4096 trea\n"), "bad:2: no algorithm of all-reduce is named 'trea'; there are "),
+                                           ("auto", self.table("three", "all-reduce 16 4096\n"), "three:1: not four words; a line is KIND MEMBERS BYTES ALGORITHM, such as"),
+                                           ("auto", self.table("order", "all-reduce * * ring\n"), "order:1: all-reduce 'ring' does not keep the one order of summation"),
+                                           ("auto", self.folder.name + "/absent", "absent'; check the path (No such file or directory)"),
+                                           ("tree", good, "collective is 'tree', so collective-table '")):
+            done, out = self.train(collective, 2, "--collective-table", path)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(sentence, done.stderr)
+            self.assertFalse(os.path.exists(out), sentence)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -8,7 +8,7 @@ NAMES = ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3
 
 def clean_environment(**extra):
     keep = {k: v for k, v in os.environ.items()
-            if not k.startswith(("TUTTI_", "OMPI_", "PMI", "SLURM_", "WORLD_", "RANK", "LOCAL_RANK"))}
+            if not k.startswith(("TUTTI_", "OMPI_", "PMI", "MV2_", "SLURM_", "WORLD_", "RANK", "LOCAL_RANK", "MASTER_", "TORCHELASTIC_"))}
     keep["TUTTI_DATA"] = DATA
     keep.update(extra)
     return keep

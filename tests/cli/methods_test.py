@@ -1,4 +1,4 @@
-"""local-sgd and d-psgd as a person runs them: accuracy, the same bytes twice, traffic against the formula, resuming; and `tutti topology`."""
+"""local-sgd and d-psgd as a person runs them: accuracy, the same bytes twice, traffic against the formula, resuming."""
 import json, math, os, signal, subprocess, time, unittest
 from command import *
 
@@ -87,7 +87,7 @@ class Methods(Case):
             self.assertIn("worker 3 was lost: process %d was killed by signal 9 (SIGKILL)" % workers[3], err)
 
     def test_mixing_is_in_the_trace_beside_the_computation(self):
-        out = self.train("t", "--model", "mlp", "--data", self.data, "-n", 2, "--batch", 64, "--steps", 10, "--trace", "--final-eval", "off", "--method", "d-psgd")
+        out = self.train("t", "--model", "mlp", "--data", self.data, "-n", 2, "--batch", 64, "--steps", 10, "--trace", "--final-eval", "off", "--method", "d-psgd", "--lane", "on")
         with open(os.path.join(out, "trace.json")) as f:
             events = json.load(f)
         for rank in (0, 1):
@@ -119,36 +119,6 @@ class Methods(Case):
     def test_impossible_graphs_are_refused_by_the_command_in_one_sentence(self):
         self.refused("graph 'hypercube' cannot have 3 members; their number must be a power of two: 2 or 4", "train", *MODEL, "--data", self.data, "-n", 3,
                      "--method", "d-psgd(hypercube)", "--out", self.out("a"))
-
-
-class Topology(Case):
-    def test_the_list_and_a_graph(self):
-        listed = tutti("topology")
-        self.assertEqual(listed.returncode, 0)
-        for name in ("ring", "complete", "exponential", "one-peer-exponential", "grid", "torus", "star", "random", "hypercube", "bipartite-exponential"):
-            self.assertRegex(listed.stdout, r"(?m)^  %s " % name)
-        done = tutti("topology", "ring", "-n", 8)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertIn("degree:      at most 2\nmessages:    16 a round in all, 2 a member\nproperties:  static symmetric regular doubly-stochastic bipartite connected\ngap:         0.19526:", done.stdout)
-        rows = [line.split() for line in done.stdout.splitlines() if line.startswith("   ")]
-        self.assertEqual(len(rows), 8)
-        self.assertEqual(rows[0], ["0", "0.3333", "0.3333", ".", ".", ".", ".", ".", "0.3333"])
-        self.assertEqual(len(tutti("topology", "ring", "-n", 17).stdout.splitlines()), 6)  # no matrix
-
-    def test_rounds_of_a_varying_graph_and_slow_ones_are_told(self):
-        exact = tutti("topology", "one-peer-exponential", "-n", 8).stdout
-        self.assertIn("gap:         1: the exact mean after a period", exact)
-        self.assertEqual(exact.count("\nround "), 3)
-        self.assertIn("not exact: a period ends at the mean only for a power of two", tutti("topology", "one-peer-exponential", "-n", 6).stdout)
-        self.assertIn("mixes slowly", tutti("topology", "ring", "-n", 64).stdout)
-
-    def test_bad_words_are_refused(self):
-        self.refused("graph 'hypercube' cannot have 12 members; their number must be a power of two: 8 or 16", "topology", "hypercube", "-n", 12)
-        self.refused("there is no graph 'rign'; did you mean 'ring'?", "topology", "rign")
-        self.refused("'n' is 0; it must be from 1 to 65536", "topology", "ring", "-n", 0)
-        self.refused("-n needs a number of members", "topology", "ring", "-n")
-        self.refused("there is no option '--size'", "topology", "--size")
-        self.refused("it takes one graph, not 'ring' and 'star'", "topology", "ring", "star")
 
 
 if __name__ == "__main__":

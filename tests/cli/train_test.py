@@ -96,7 +96,7 @@ class Train(Case):
 
     def test_exchange_begins_before_backward_ends(self):
         """Asserted from the trace's own timestamps, in a quarter of the steps at least: on a busy machine the scheduler holds lanes back."""
-        out = self.train("t", "--model", "mlp", "--data", self.data, "-n", 2, "--batch", 64, "--steps", 20, "--trace", "--final-eval", "off")
+        out = self.train("t", "--model", "mlp", "--data", self.data, "-n", 2, "--batch", 64, "--steps", 20, "--trace", "--final-eval", "off", "--lane", "on")
         with open(os.path.join(out, "trace.json")) as f:
             events = json.load(f)
         early = total = 0
@@ -109,6 +109,20 @@ class Train(Case):
                 early += first < backward_end
         self.assertEqual(total, 40)
         self.assertGreaterEqual(early, 10)
+
+    def test_without_a_lane_pieces_are_exchanged_after_backward_and_all_of_it_is_exposed(self):
+        common = ("--model", "mlp", "--data", self.data, "-n", 2, "--batch", 64, "--steps", 10, "--threads", 1, "--final-eval", "off")
+        off, on = self.train("off", *common, "--trace", "--lane", "off"), self.train("on", *common, "--lane", "on")
+        with open(os.path.join(off, "trace.json")) as f:
+            events = [e for e in json.load(f) if "step" in e.get("args", {})]
+        for rank, step in ((r, s) for r in (0, 1) for s in range(10)):
+            mine = [e for e in events if (e["pid"], e["args"]["step"]) == (rank, step)]
+            exchanges = [e for e in mine if e["cat"] == "exchange"]
+            self.assertEqual([(e["name"], e["tid"]) for e in exchanges], [("exchange 0", 0), ("exchange 1", 0)])
+            self.assertGreaterEqual(exchanges[0]["ts"], max(e["ts"] + e["dur"] for e in mine if e["cat"] == "backward"))
+        figures = summary(off)
+        self.assertAlmostEqual(figures["comm_seconds"] / figures["exposed_comm_seconds"], 1, delta=0.05)
+        self.assertEqual(read(os.path.join(off, "model.safetensors")), read(os.path.join(on, "model.safetensors")))
 
     def test_a_slowed_worker_makes_the_others_wait_and_changes_no_bit(self):
         common = ("--model", "mlp", "--data", self.data, "-n", 2, "--batch", 32, "--steps", 12, "--threads", 1, "--report-every", 6, "--final-eval", "off")

@@ -97,11 +97,11 @@ class Usage(Case):
         self.refused("bach", "config", path)
         self.refused("did you mean 'batch'", "config", path)
 
-    def test_other_launchers_are_refused_by_name(self):
-        for variables, name in (({"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "1"}, "OMPI_COMM_WORLD_SIZE=4"),
-                                ({"WORLD_SIZE": "2", "RANK": "0"}, "WORLD_SIZE=2"),
-                                ({"SLURM_NTASKS": "8", "SLURM_PROCID": "3", "SLURM_STEP_ID": "0"}, "SLURM_NTASKS=8")):
-            self.refused(name, "train", "--data", self.data, "--out", self.out("a"), **variables)
+    def test_memory_of_our_own_launcher_is_not_for_others_processes(self):
+        for variables, name in (({"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "1"}, "Open MPI has started 4 processes"),
+                                ({"WORLD_SIZE": "2", "RANK": "1"}, "torchrun has started 2 processes"),
+                                ({"SLURM_NTASKS": "8", "SLURM_PROCID": "3", "SLURM_STEP_ID": "0"}, "Slurm has started 8 processes")):
+            self.refused(name, "train", "--transport", "shm", "--data", self.data, "--out", self.out("a"), **variables)
 
     def test_data_is_inspected_and_verified(self):
         done = tutti("data", "inspect", self.data)

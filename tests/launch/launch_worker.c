@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "launch_record.h"
+#include "tutti/launch.h"
 #include "tutti/transport.h"
 
 extern char **environ;
@@ -104,12 +105,29 @@ int main(int argc, char **argv)
     void *parts[16];
     unsigned char byte = 0;
 
+    if (strcmp(kind, "agent") == 0) /* of hosts_test.c: here a host is a process */
+        return tutti_launch_agent(STDIN_FILENO, STDOUT_FILENO);
     if (getenv("TUTTI_RANK") == NULL || getenv("TUTTI_SIZE") == NULL)
         return 77;
     launch.rank = rank = atoi(getenv("TUTTI_RANK"));
     launch.size = size = atoi(getenv("TUTTI_SIZE"));
     if (strcmp(kind, "strangers") == 0) /* never join */
         return 0;
+    if (strcmp(kind, "hello") == 0) { /* a line on each stream, and what it was given */
+        char directory[512];
+        printf("worker %d of %d in %s, %s, %s\n", rank, size, getcwd(directory, sizeof directory), path != NULL ? path : "", getenv("TUTTI_TEST_WORD") != NULL ? getenv("TUTTI_TEST_WORD") : "-");
+        fprintf(stderr, "worker %d complains", rank); /* without an end of line */
+        return 0;
+    }
+    if (strcmp(kind, "wait") == 0 || strcmp(kind, "die") == 0) { /* for one that dies, or for ever */
+        record(path, facts());
+        if (strcmp(kind, "die") == 0 && rank == size - 1)
+            kill(getpid(), SIGKILL);
+        for (;;)
+            pause();
+    }
+    if (strcmp(kind, "code") == 0)
+        return rank == size - 1 ? 7 : 0;
     if (strcmp(kind, "usage") == 0)
         return 2;
     if (strcmp(kind, "late") == 0 && rank == 1) /* the others wait for it to join */

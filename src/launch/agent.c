@@ -1,0 +1,409 @@
+/* agent.c: the far end of a run over several hosts. It is started by ssh or its like, reads a job, starts this host's workers by tutti_launch_run in a child of its
+   own, and stands between: workers' output and ends go out as frames, letters come in, and when the input closes everything here ends.
+
+   Two processes because both block: the child in tutti_launch_run, this one in poll. The child dies with this one (PR_SET_PDEATHSIG) and the workers with the child. */
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "launch_internal.h"
+
+enum { MOST_MEETS = 8 };
+#define CONNECT_MS 3000
+
+typedef struct job {
+    char *text;                  /* the strings point into it; the key is among them */
+    size_t bytes;
+    const char **argv;           /* NULL-ended */
+    size_t n_argv;
+    const char *directory, *host, *meets[MOST_MEETS];
+    size_t n_meets;
+    long workers, first, size, threads, pin, grace_ms;
+} job;
+
+/* ---- reading and writing whole ---- */
+static bool read_all(int fd, void *to, size_t bytes)
+{
+    for (size_t at = 0; at < bytes;) {
+        const ssize_t n = read(fd, (char *)to + at, bytes - at);
+        if (n > 0)
+            at += (size_t)n;
+        else if (n == 0 || errno != EINTR)
+            return false;
+    }
+    return true;
+}
+
+static bool write_all(int fd, const void *from, size_t bytes)
+{
+    for (size_t at = 0; at < bytes;) {
+        const ssize_t n = write(fd, (const char *)from + at, bytes - at);
+        if (n > 0)
+            at += (size_t)n;
+        else if (n < 0 && errno != EINTR)
+            return false;
+    }
+    return true;
+}
+
+static bool frame(int fd, char type, const void *body, size_t bytes)
+{
+    uint8_t head[TUTTI_AGENT_HEAD] = { (uint8_t)type, (uint8_t)bytes, (uint8_t)(bytes >> 8), (uint8_t)(bytes >> 16), (uint8_t)(bytes >> 24) };
+
+    return write_all(fd, head, sizeof head) && write_all(fd, body, bytes);
+}
+
+static bool frame_text(int fd, char type, const char *text)
+{
+    return frame(fd, type, text, strlen(text));
+}
+
+/* ---- the job ---- */
+static tutti_status take(job *j, const char *name, size_t length, const char *value, tutti_error *err)
+{
+    static const struct { const char *name; size_t at; } numbers[] = {
+        { "workers", offsetof(job, workers) }, { "first", offsetof(job, first) }, { "size", offsetof(job, size) },
+        { "threads", offsetof(job, threads) }, { "pin", offsetof(job, pin) }, { "grace", offsetof(job, grace_ms) },
+    };
+    char *end;
+
+    for (size_t i = 0; i < TUTTI_LENGTH(numbers); i++) {
+        if (strlen(numbers[i].name) == length && strncmp(name, numbers[i].name, length) == 0) {
+            errno = 0;
+            *(long *)(void *)((char *)j + numbers[i].at) = strtol(value, &end, 10);
+            if (errno == 0 && end != value && *end == '\0')
+                return TUTTI_OK;
+        }
+    }
+    if (length == 3 && strncmp(name, "arg", 3) == 0)
+        j->argv[j->n_argv++] = value;
+    else if (length == 3 && strncmp(name, "env", 3) == 0)
+        return putenv((char *)(uintptr_t)value) == 0 ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, errno, "taking over a variable"); /* the job's text stays until the end */
+    else if (length == 3 && strncmp(name, "dir", 3) == 0)
+        j->directory = value;
+    else if (length == 4 && strncmp(name, "host", 4) == 0)
+        j->host = value;
+    else if (length == 4 && strncmp(name, "meet", 4) == 0 && j->n_meets < MOST_MEETS)
+        j->meets[j->n_meets++] = value;
+    else
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the job that came has a line '%.40s' that this agent does not know; install the same version of Tutti on every host", name);
+    return TUTTI_OK;
+}
+
+static tutti_status read_job(int in, job *j, tutti_error *err)
+{
+    char line[64];
+    size_t at = 0, strings = 0;
+    long bytes = 0;
+
+    while (at + 1 < sizeof line) {
+        if (!read_all(in, line + at, 1))
+            return tutti_fail(err, TUTTI_ERR_IO, 0, "the launcher went away before it had sent a job");
+        if (line[at++] == '\n')
+            break;
+    }
+    line[at] = '\0';
+    if (sscanf(line, "JOB %8ld\n", &bytes) != 1 || bytes < 1 || bytes > TUTTI_AGENT_JOB || line[at - 1] != '\n')
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "what came is no job; `tutti agent` is started by `tutti train -H`, not by hand");
+    j->text = tutti_alloc((size_t)bytes + 1, 1);
+    if (j->text == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading a job of %ld bytes", bytes);
+    if (!read_all(in, j->text, (size_t)bytes))
+        return tutti_fail(err, TUTTI_ERR_IO, 0, "the launcher went away within the job");
+    j->bytes = (size_t)bytes;
+    for (long i = 0; i < bytes; i++)
+        strings += j->text[i] == '\0';
+    j->argv = tutti_alloc(strings + 1, sizeof *j->argv);
+    if (j->argv == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading a job of %zu strings", strings);
+    for (const char *p = j->text; p < j->text + bytes; p += strlen(p) + 1) {
+        const char *equal = strchr(p, '=');
+        if (equal == NULL)
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the job that came has a line without a value; install the same version of Tutti on every host");
+        TUTTI_TRY(take(j, p, (size_t)(equal - p), equal + 1, err));
+    }
+    if (j->n_argv == 0 || j->directory == NULL || j->host == NULL || j->workers < 1 || j->first < 0 || j->size < 1 || j->first > j->size - j->workers || j->size > INT32_MAX)
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the job that came is not whole; install the same version of Tutti on every host");
+    return TUTTI_OK;
+}
+
+/* ---- which way to the meeting place ---- */
+
+/* 0, or why not. "10.0.0.1:80", "[fe80::1]:80", "name:80". */
+static const char *cannot_connect(const char *where)
+{
+    char host[256];
+    const char *colon = strrchr(where, ':'), *why = "no address";
+    struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *list = NULL;
+    size_t length;
+    int code;
+
+    if (colon == NULL)
+        return why;
+    length = (size_t)(colon - where);
+    if (where[0] == '[' && length >= 2) {
+        where++;
+        length -= 2;
+    }
+    if (length >= sizeof host)
+        return why;
+    memcpy(host, where, length);
+    host[length] = '\0';
+    code = getaddrinfo(host, colon + 1, &hints, &list);
+    if (code != 0)
+        return gai_strerror(code);
+    for (const struct addrinfo *a = list; a != NULL && why != NULL; a = a->ai_next) {
+        const int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        struct pollfd polled = { .fd = fd, .events = POLLOUT };
+        int cause = fd < 0 ? errno : 0;
+        socklen_t bytes = sizeof cause;
+        if (fd < 0) {
+            why = strerrordesc_np(cause);
+            continue;
+        }
+        if (connect(fd, a->ai_addr, a->ai_addrlen) != 0)
+            cause = errno;
+        if (cause == EINPROGRESS) {
+            if (poll(&polled, 1, CONNECT_MS) <= 0)
+                cause = ETIMEDOUT;
+            else
+                getsockopt(fd, SOL_SOCKET, SO_ERROR, &cause, &bytes);
+        }
+        why = cause == 0 ? NULL : strerrordesc_np(cause);
+        close(fd);
+    }
+    freeaddrinfo(list);
+    return why;
+}
+
+static tutti_status choose_meet(const job *j, char *text, size_t bytes, tutti_error *err)
+{
+    char tried[240] = "";
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; i < j->n_meets; i++) {
+        const char *why = cannot_connect(j->meets[i]);
+        if (why == NULL) {
+            snprintf(text, bytes, "TUTTI_MEET=%s", j->meets[i]);
+            return TUTTI_OK;
+        }
+        if (used < sizeof tried)
+            used += (size_t)snprintf(tried + used, sizeof tried - used, "%s%.80s (%s)", i > 0 ? ", " : "", j->meets[i], why);
+    }
+    return j->n_meets == 0 ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_IO, 0, "cannot reach the launcher at %s; open that way in firewalls, or say --meet with an address that this host reaches", tried);
+}
+
+/* ---- the child: workers ---- */
+typedef struct reporter { int fd; } reporter;
+
+static void told(void *user, int rank, long pid, bool ended, int code, int signal)
+{
+    const reporter *r = user;
+    char text[80];
+
+    if (ended)
+        snprintf(text, sizeof text, "%d %ld %d %d", rank, pid, code, signal);
+    else
+        snprintf(text, sizeof text, "%d %ld", rank, pid);
+    frame_text(r->fd, ended ? 'd' : 's', text);
+}
+
+/* Does not return. Frames go through a pipe: the other process copies them out as they are. */
+static void run_workers(const job *j, int output, int errors, int events, pid_t parent)
+{
+    tutti_launch_result result;
+    reporter r = { events };
+    char text[sizeof result.text + 120];
+    const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent || null < 0 || dup2(null, 0) < 0 || dup2(output, 1) < 0 || dup2(errors, 2) < 0)
+        _exit(127);
+    signal(SIGINT, SIG_IGN); /* a terminal's reaches the launcher, which tells us */
+    signal(SIGHUP, SIG_IGN);
+    signal(SIGPIPE, SIG_DFL);
+    tutti_launch_run(&(tutti_launch_options){ .workers = (int)j->workers, .threads = (int)j->threads, .argv = j->argv, .pin = j->pin != 0, .grace_ns = j->grace_ms * 1000000, .first = (int)j->first, .size = (int)j->size, .told = told, .user = &r },
+                     &result, NULL);
+    snprintf(text, sizeof text, "%d %d %ld %d %s", result.exit_code, result.rank, result.pid, result.signal, result.text);
+    frame_text(events, 'r', text);
+    _exit(0);
+}
+
+/* ---- in between ---- */
+typedef struct between {
+    int in, out, output, errors, events; /* the last three: our ends; -1: closed */
+    pid_t child;
+    bool reported;               /* the last frame went out */
+    uint8_t held[2 * (TUTTI_AGENT_FRAME + TUTTI_AGENT_HEAD)]; /* events not yet whole */
+    size_t n_held;
+} between;
+
+/* What is there of the workers' output, as a frame. False: the launcher is gone. */
+static bool pass_output(between *b, int *fd, char type)
+{
+    char chunk[TUTTI_AGENT_FRAME];
+    const ssize_t n = read(*fd, chunk, sizeof chunk);
+
+    if (n > 0)
+        return frame(b->out, type, chunk, (size_t)n);
+    if (n == 0 || (errno != EINTR && errno != EAGAIN)) {
+        close(*fd);
+        *fd = -1;
+    }
+    return true;
+}
+
+static bool pass_events(between *b)
+{
+    const ssize_t n = read(b->events, b->held + b->n_held, sizeof b->held - b->n_held);
+    size_t at = 0;
+
+    if (n <= 0) {
+        if (n < 0 && (errno == EINTR || errno == EAGAIN))
+            return true;
+        close(b->events);
+        b->events = -1;
+        return true;
+    }
+    b->n_held += (size_t)n;
+    while (b->n_held - at >= TUTTI_AGENT_HEAD) {
+        const uint8_t *h = b->held + at;
+        const size_t bytes = TUTTI_AGENT_HEAD + ((size_t)h[1] | (size_t)h[2] << 8 | (size_t)h[3] << 16);
+        if (b->n_held - at < bytes)
+            break;
+        if (h[0] == 'r') { /* the last word comes last: what the workers wrote before it goes first */
+            while (b->output >= 0 && poll(&(struct pollfd){ .fd = b->output, .events = POLLIN }, 1, 0) > 0 && pass_output(b, &b->output, 'o'))
+                continue;
+            while (b->errors >= 0 && poll(&(struct pollfd){ .fd = b->errors, .events = POLLIN }, 1, 0) > 0 && pass_output(b, &b->errors, 'e'))
+                continue;
+            b->reported = true;
+        }
+        if (!write_all(b->out, h, bytes))
+            return false;
+        at += bytes;
+    }
+    b->n_held -= at;
+    memmove(b->held, b->held + at, b->n_held);
+    return true;
+}
+
+/* False: it is the end of everything here. */
+static bool hear(const between *b)
+{
+    char letters[64];
+    const ssize_t n = read(b->in, letters, sizeof letters);
+
+    if (n < 0 && errno == EINTR)
+        return true;
+    for (ssize_t i = 0; i < n; i++) {
+        if (letters[i] == 'T')
+            kill(b->child, SIGTERM);
+        else if (letters[i] == 'K')
+            return false;
+    }
+    return n > 0;
+}
+
+static int stand_between(between *b)
+{
+    int status = 0;
+    char text[80];
+    bool going = true;
+
+    while (going && b->events >= 0) { /* the child's end closes events */
+        struct pollfd polled[] = { { .fd = b->in, .events = POLLIN }, { .fd = b->events, .events = POLLIN }, { .fd = b->output, .events = POLLIN }, { .fd = b->errors, .events = POLLIN } };
+        if (poll(polled, TUTTI_LENGTH(polled), -1) < 0 && errno != EINTR)
+            break;
+        if (polled[2].revents != 0)
+            going = pass_output(b, &b->output, 'o');
+        if (going && polled[3].revents != 0)
+            going = pass_output(b, &b->errors, 'e');
+        if (going && polled[1].revents != 0)
+            going = pass_events(b);
+        if (going && polled[0].revents != 0)
+            going = hear(b);
+    }
+    if (!going)
+        kill(b->child, SIGKILL);
+    while (waitpid(b->child, &status, 0) < 0 && errno == EINTR)
+        continue;
+    if (going && !b->reported) {
+        snprintf(text, sizeof text, "%d its launcher ended with status %#x and said nothing", TUTTI_ERR_STATE, (unsigned)status);
+        frame_text(b->out, 'x', text);
+    }
+    return going && b->reported ? 0 : 1;
+}
+
+static tutti_status begin(const job *j, between *b, tutti_error *err)
+{
+    int pipes[3][2];
+    const pid_t parent = getpid();
+
+    for (size_t i = 0; i < 3; i++) {
+        if (pipe2(pipes[i], O_CLOEXEC) != 0)
+            return tutti_fail(err, TUTTI_ERR_IO, errno, "no pipe for the workers' output; raise the limit of open files (ulimit -n)"); /* the process ends: nothing to close */
+    }
+    b->child = fork();
+    if (b->child < 0)
+        return tutti_fail(err, TUTTI_ERR_IO, errno, "no process for the workers; raise the limit of processes (ulimit -u)");
+    if (b->child == 0)
+        run_workers(j, pipes[0][1], pipes[1][1], pipes[2][1], parent);
+    for (size_t i = 0; i < 3; i++)
+        close(pipes[i][1]);
+    b->output = pipes[0][0];
+    b->errors = pipes[1][0];
+    b->events = pipes[2][0];
+    return TUTTI_OK;
+}
+
+int tutti_launch_agent(int in, int out)
+{
+    static const char *const outer[] = { "TUTTI_RANK", "TUTTI_SIZE", "TUTTI_MEET", "TUTTI_MEET_AT_RANK_0", "TUTTI_RUN_ID", "TUTTI_RUN_KEY", "TUTTI_RUN_KEY_FILE", "TUTTI_SHM_FD" };
+    const char *connection = getenv("SSH_CONNECTION");
+    between b = { .in = in, .out = out, .output = -1, .errors = -1, .events = -1 };
+    job j = { 0 };
+    tutti_error err = { .rank = -1 };
+    tutti_status status;
+    char text[600], meet[340] = "";
+    const int length = connection != NULL ? (int)strcspn(connection, " ") : 0;
+    int code = 1;
+
+    signal(SIGINT, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
+    snprintf(text, sizeof text, "\n" TUTTI_AGENT_GREETING "%s %d %.*s\n", tutti_version(), tutti_cores(), length > 0 && length < 100 ? length : 1, length > 0 && length < 100 ? connection : "-");
+    if (!write_all(out, text, strlen(text)))
+        return 1;
+    for (size_t i = 0; i < TUTTI_LENGTH(outer); i++) /* of a run that the agent was started in */
+        unsetenv(outer[i]);
+    status = read_job(in, &j, &err);
+    if (status == TUTTI_OK && chdir(j.directory) != 0)
+        status = tutti_fail(&err, TUTTI_ERR_USAGE, errno, "there is no directory '%.200s' to work in; start from one that every host has", j.directory);
+    if (status == TUTTI_OK)
+        status = choose_meet(&j, meet, sizeof meet, &err);
+    if (status == TUTTI_OK && meet[0] != '\0')
+        putenv(meet);
+    if (status == TUTTI_OK)
+        status = begin(&j, &b, &err);
+    if (status == TUTTI_OK)
+        code = stand_between(&b);
+    else {
+        snprintf(text, sizeof text, "%d %s", status, err.text);
+        frame_text(out, 'x', text);
+    }
+    clearenv(); /* its strings are ours */
+    if (j.text != NULL)
+        explicit_bzero(j.text, j.bytes);
+    tutti_free(j.text);
+    tutti_free(j.argv);
+    return code;
+}

@@ -1,0 +1,647 @@
+/* hosts.c: a run over several hosts, from the launcher's side. On each host ssh, or what the user gave instead, starts an agent (agent.c); all it needs goes to its
+   standard input, since command lines can be read by everyone. The workers meet at a meeting place that is served here (meet.h), so that the launcher hears the last words
+   of each and tells all of an end.
+
+   The stages of a host
+
+       STARTING   the command runs, the agent has not answered
+       ANSWERED   its greeting has come: version, cores; the job waits until every host has answered, since the number of threads depends on all
+       RUNNING    the job was sent
+       DONE       its last frame has come
+       GONE       the command has ended and its output is read to the end
+
+   What happens when
+     a worker ends badly      its agent says how; the meeting place tells the others, who end by themselves; who is left after the grace is killed.
+     a host is lost           the command ends (ssh notices in 15 s), or its workers fall silent at the meeting place; its workers are lost.
+     the user sends a signal  T to all agents; the rest as above; a second signal kills at once.
+     the launcher is killed   every agent's input closes. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "hosts_internal.h"
+
+extern char **environ;
+
+#define NS_PER_MS ((int64_t)1000000)
+#define NS_PER_S ((int64_t)1000000000)
+#define GRACE_NS NS_PER_S
+#define START_NS (60 * NS_PER_S)
+#define ROSTER_FIRST_NS (2 * NS_PER_S)
+#define ROSTER_NEXT_NS (5 * NS_PER_S)
+/* A worker that ended with a code may have left its last words at the meeting place; they travel another way than its agent's word. */
+#define WORDS_NS (200 * NS_PER_MS)
+/* The agent of a lost worker counts its own grace and then reports; its sentence is better than none. */
+#define REPORT_NS (300 * NS_PER_MS)
+/* ---- words for the person ---- */
+static void say(const far_launcher *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void say(const far_launcher *l, const char *format, ...)
+{
+    char text[LINE];
+    va_list args;
+    int n;
+
+    va_start(args, format);
+    n = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    l->options->output(l->options->user, 2, text, (size_t)(n < LINE ? n : LINE - 1));
+}
+
+/* "rank 3" or "ranks 2 to 3" */
+static const char *ranks_of(const tutti_launch_host *h, char *text, size_t bytes)
+{
+    if (h->workers == 1)
+        snprintf(text, bytes, "rank %d", h->first);
+    else
+        snprintf(text, bytes, "ranks %d to %d", h->first, h->first + h->workers - 1);
+    return text;
+}
+
+/* ---- ends ---- */
+static void stop_all(far_launcher *l)
+{
+    const int64_t now = tutti_now_ns(l->rt);
+
+    if (l->stopping)
+        return;
+    l->stopping = true;
+    for (int i = 0; i < l->n; i++) {
+        if (l->hosts[i].in >= 0) {
+            close(l->hosts[i].in); /* K, whatever else was being sent */
+            l->hosts[i].in = -1;
+        }
+    }
+    l->kill_at = TUTTI_FOREVER;
+    l->force_at = now + GRACE_NS;
+}
+
+void tutti_launch_far_give_up(far_launcher *l, int exit_code, const char *format, ...)
+{
+    va_list args;
+
+    if (!l->failed && l->user_signal == 0) {
+        l->failed = true;
+        l->result->exit_code = exit_code;
+        va_start(args, format);
+        vsnprintf(l->result->text, sizeof l->result->text, format, args);
+        va_end(args);
+    }
+    stop_all(l);
+}
+
+static void begin_grace(far_launcher *l)
+{
+    if (l->kill_at == TUTTI_FOREVER && !l->stopping)
+        l->kill_at = tutti_now_ns(l->rt) + (l->options->grace_ns > 0 ? l->options->grace_ns : GRACE_NS) + REPORT_NS;
+}
+
+void tutti_launch_far_noticed(far_launcher *l)
+{
+    if (l->result->noticed_ns == 0)
+        l->result->noticed_ns = tutti_now_ns(l->rt);
+    begin_grace(l);
+}
+
+static void lost(far_launcher *l, int rank, const char *how, int signal)
+{
+    tutti_error why = { .rank = rank };
+
+    if (l->first.text[0] == '\0') {
+        l->first = (tutti_launch_result){ .exit_code = signal == 0 ? 1 : 3, .rank = rank, .pid = l->workers[rank].pid, .signal = signal };
+        snprintf(l->first.text, sizeof l->first.text, "worker %d was lost: %s", rank, how);
+    }
+
+    tutti_fail(&why, TUTTI_ERR_STATE, 0, "%s", how);
+    if (l->meet != NULL)
+        tutti_meet_lost(l->meet, rank, &why, signal);
+    tutti_launch_far_noticed(l);
+}
+
+void tutti_launch_far_ended(far_launcher *l, far_worker *w, int rank, int code, int signal)
+{
+    char how[300];
+    const char *host = l->hosts[w->host].what->name;
+
+    w->ended = true;
+    w->code = code;
+    w->signal = signal;
+    if (l->user_signal != 0 || l->stopping)
+        return;
+    if (signal != 0) {
+        snprintf(how, sizeof how, "process %ld on host %s was killed by signal %d (SIG%s)", w->pid, host, signal, tutti_launch_signal_name(signal));
+        lost(l, rank, how, signal);
+    } else if (code != 0)
+        w->words_until = tutti_now_ns(l->rt) + WORDS_NS;
+}
+
+static void silent_ends(far_launcher *l)
+{
+    for (int r = 0; r < l->size; r++) {
+        far_worker *w = &l->workers[r];
+        char how[300];
+        if (w->words_until == 0 || tutti_now_ns(l->rt) < w->words_until)
+            continue;
+        w->words_until = 0;
+        snprintf(how, sizeof how, "process %ld on host %s exited with code %d; its own output may say why", w->pid, l->hosts[w->host].what->name, w->code);
+        lost(l, r, how, 0);
+    }
+}
+
+/* ---- starting ---- */
+static tutti_status start_host(far_launcher *l, far_host *h, tutti_error *err)
+{
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    int ends[3][2] = { { -1, -1 }, { -1, -1 }, { -1, -1 } }, cause = 0;
+    tutti_status status = TUTTI_OK;
+    sigset_t plain;              /* what we ignore is not for the command */
+
+    sigemptyset(&plain);
+    sigaddset(&plain, SIGPIPE);
+    l->rsh[l->n_rsh] = h->what->name;
+    l->rsh[l->n_rsh + 1] = l->command;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawnattr_init(&attributes);
+    for (int i = 0; i < 3 && cause == 0; i++) {
+        cause = pipe2(ends[i], O_CLOEXEC) != 0 ? errno : 0;
+        if (cause == 0)
+            cause = posix_spawn_file_actions_adddup2(&actions, ends[i][i == 0 ? 0 : 1], i);
+    }
+    /* A session of its own: a terminal's Ctrl-C is for us, and ssh must live to carry the end to the other side. */
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    posix_spawnattr_setsigdefault(&attributes, &plain);
+    posix_spawnattr_setsigmask(&attributes, &l->signals.before);
+    if (cause != 0)
+        status = tutti_fail(err, TUTTI_ERR_IO, cause, "cannot start on host %s: no pipes; raise the limit of open files (ulimit -n)", h->what->name);
+    else {
+        cause = posix_spawnp(&h->pid, l->rsh[0], &actions, &attributes, (char *const *)(uintptr_t)l->rsh, environ);
+        if (cause != 0) {
+            h->pid = -1;
+            status = tutti_fail(err, TUTTI_ERR_USAGE, cause, "cannot execute '%s' to start on host %s; install it, or say --rsh", l->rsh[0], h->what->name);
+        }
+    }
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    for (int i = 0; i < 3; i++) {
+        if (ends[i][i == 0 ? 0 : 1] >= 0)
+            close(ends[i][i == 0 ? 0 : 1]);
+    }
+    h->in = ends[0][1];
+    h->out = ends[1][0];
+    h->err = ends[2][0];
+    for (int i = 0; i < 3; i++) {
+        const int fd = i == 0 ? h->in : i == 1 ? h->out : h->err;
+        if (fd >= 0)
+            fcntl(fd, F_SETFL, O_NONBLOCK);
+    }
+    if (status == TUTTI_OK) {
+        h->pidfd = (int)syscall(SYS_pidfd_open, h->pid, 0);
+        if (h->pidfd < 0) {
+            status = tutti_fail(err, TUTTI_ERR_IO, errno, "cannot watch '%s'; Linux 5.3 or newer and a free descriptor (ulimit -n) are needed", l->rsh[0]);
+            kill(h->pid, SIGKILL);
+            waitpid(h->pid, NULL, 0);
+            h->pid = -1;
+        }
+    }
+    return status;
+}
+
+/* ---- the end of a host ---- */
+static void rsh_ended(far_launcher *l, far_host *h)
+{
+    char how[200], ranks[60];
+
+    if (h->out >= 0 ? tutti_launch_far_read_out(l, h) : false) { /* somebody still holds the other end; what is there was read */
+        close(h->out);
+        h->out = -1;
+    }
+    if (h->err >= 0)
+        tutti_launch_far_read_err(l, h);
+    if (h->rsh.n > 0)
+        snprintf(h->last, sizeof h->last, "%.*s", (int)h->rsh.n, h->rsh.text);
+    tutti_launch_far_flush(l, h, 2, &h->rsh);
+    tutti_launch_far_flush(l, h, 1, &h->o);
+    tutti_launch_far_flush(l, h, 2, &h->e);
+    if (WIFSIGNALED(h->rsh_status))
+        snprintf(how, sizeof how, "was killed by signal %d (SIG%s)", WTERMSIG(h->rsh_status), tutti_launch_signal_name(WTERMSIG(h->rsh_status)));
+    else
+        snprintf(how, sizeof how, "ended with code %d", WEXITSTATUS(h->rsh_status));
+    if (h->stage < RUNNING)
+        tutti_launch_far_give_up(l, 1, "host %s (%s): '%s' %s before Tutti answered there%s%.200s; %s must work there", h->what->name, ranks_of(h->what, ranks, sizeof ranks), l->rsh[0], how,
+                h->last[0] != '\0' ? ": " : "", h->last, l->command);
+    else if (h->stage == RUNNING) {
+        for (int r = h->what->first; r < h->what->first + h->what->workers && !l->stopping && l->user_signal == 0; r++) {
+            char text[800];
+            snprintf(text, sizeof text, "host %s is gone: '%.120s' %s%s%.150s", h->what->name, l->rsh[0], how, h->last[0] != '\0' ? ": " : "", h->last);
+            if (!l->workers[r].ended)
+                lost(l, r, text, 0);
+            if (l->meet == NULL)
+                tutti_launch_far_give_up(l, 3, "%s", text);
+        }
+    }
+    h->stage = GONE;
+}
+
+static void reap(far_launcher *l, far_host *h)
+{
+    pid_t got;
+
+    do
+        got = waitpid(h->pid, &h->rsh_status, WNOHANG);
+    while (got < 0 && errno == EINTR);
+    if (got == 0)
+        return;
+    close(h->pidfd);
+    h->pidfd = -1;
+    h->pid = -1;
+    rsh_ended(l, h);
+    for (int *fd = (int[]){ 0 }, i = 0; i < 3; i++) {
+        fd = i == 0 ? &h->in : i == 1 ? &h->out : &h->err;
+        if (*fd >= 0)
+            close(*fd);
+        *fd = -1;
+    }
+}
+
+/* ---- the roster ---- */
+static int missing_of(const far_launcher *l, const far_host *h, char *text, size_t bytes)
+{
+    int n = 0;
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (int r = h->what->first; r < h->what->first + h->what->workers; r++) {
+        if (l->meet == NULL || l->workers[r].ended || tutti_meet_rank_of(l->meet, r)->state != TUTTI_MEET_ABSENT)
+            continue;
+        if (used < bytes)
+            used += (size_t)snprintf(text + used, bytes - used, "%s%d", n > 0 ? ", " : "", r);
+        n++;
+    }
+    return n;
+}
+
+/* Who has not come: "host b (ranks 2 to 3) has not answered", "ranks 2, 3 on host b have not come to the meeting place". Gives how many workers. */
+static int roster(const far_launcher *l, char *text, size_t bytes)
+{
+    int missing = 0;
+    size_t used = 0;
+    char ranks[200];
+
+    text[0] = '\0';
+    for (int i = 0; i < l->n; i++) {
+        const far_host *h = &l->hosts[i];
+        int n = 0;
+        if (h->stage == STARTING)
+            n = h->what->workers;
+        else if (h->stage == RUNNING || h->stage == DONE)
+            n = missing_of(l, h, ranks, sizeof ranks);
+        if (n == 0)
+            continue;
+        if (used < bytes) {
+            char own[60];
+            if (h->stage == STARTING)
+                used += (size_t)snprintf(text + used, bytes - used, "%shost %s (%s) has not answered", missing > 0 ? "; " : "", h->what->name, ranks_of(h->what, own, sizeof own));
+            else
+                used += (size_t)snprintf(text + used, bytes - used, "%sfrom host %s rank%s %s %s not come to the meeting place", missing > 0 ? "; " : "", h->what->name, n > 1 ? "s" : "", ranks,
+                                         n > 1 ? "have" : "has");
+        }
+        missing += n;
+    }
+    return missing;
+}
+
+static bool gathered(const far_launcher *l)
+{
+    for (int i = 0; i < l->n; i++)
+        if (l->hosts[i].stage < RUNNING)
+            return false;
+    return l->meet == NULL || tutti_meet_complete(l->meet);
+}
+
+static void look_at_the_clock(far_launcher *l)
+{
+    const int64_t now = tutti_now_ns(l->rt);
+    char text[500];
+
+    if (gathered(l) || l->stopping)
+        l->roster_at = l->give_up_at = TUTTI_FOREVER;
+    if (now >= l->give_up_at) {
+        l->give_up_at = TUTTI_FOREVER;
+        if (roster(l, text, sizeof text) > 0)
+            tutti_launch_far_give_up(l, 1, "after %.3g s %s; raise --start-timeout if that was too short", (double)(now - l->began) / (double)NS_PER_S, text);
+    } else if (now >= l->roster_at) {
+        l->roster_at = now + ROSTER_NEXT_NS;
+        if (roster(l, text, sizeof text) > 0)
+            say(l, "tutti: %.0f s: %s\n", (double)(now - l->began) / (double)NS_PER_S, text);
+    }
+    if (now >= l->kill_at)
+        stop_all(l);
+    if (now >= l->force_at) {
+        l->force_at = now + GRACE_NS;
+        for (int i = 0; i < l->n; i++)
+            if (l->hosts[i].pid > 0)
+                kill(l->hosts[i].pid, SIGKILL);
+    }
+}
+
+/* ---- watching ---- */
+static void hear_signals(far_launcher *l)
+{
+    int heard;
+
+    while ((heard = tutti_launch_signals_next(&l->signals)) != 0) {
+        if (l->user_signal != 0) {
+            stop_all(l);
+            continue;
+        }
+        l->user_signal = heard;
+        l->failed_first = l->failed || l->result->noticed_ns != 0;
+        for (int i = 0; i < l->n; i++) {
+            if (l->hosts[i].stage < RUNNING || l->hosts[i].job != NULL)
+                stop_all(l); /* not begun everywhere: there is nobody to end in order */
+            else if (l->hosts[i].in >= 0 && write(l->hosts[i].in, "T", 1) != 1)
+                stop_all(l);
+        }
+        begin_grace(l);
+    }
+}
+
+static void serve(far_launcher *l)
+{
+    if (l->meet == NULL)
+        return;
+    tutti_meet_progress(l->meet, NULL); /* its own deadline is ours */
+    for (int rank; (rank = tutti_meet_event(l->meet)) >= 0;) {
+        const tutti_meet_state state = tutti_meet_rank_of(l->meet, rank)->state;
+        if (state == TUTTI_MEET_FAILED || state == TUTTI_MEET_LOST) {
+            l->workers[rank].words_until = 0;
+            if (l->user_signal == 0)
+                tutti_launch_far_noticed(l);
+        }
+    }
+}
+
+static int milliseconds_to(const far_launcher *l)
+{
+    const int64_t now = tutti_now_ns(l->rt);
+    int64_t at = l->roster_at;
+
+    at = l->give_up_at < at ? l->give_up_at : at;
+    at = l->kill_at < at ? l->kill_at : at;
+    at = l->force_at < at ? l->force_at : at;
+    for (int r = 0; r < l->size; r++)
+        if (l->workers[r].words_until != 0 && l->workers[r].words_until < at)
+            at = l->workers[r].words_until;
+    if (l->meet != NULL && at > now + tutti_meet_wait_ns(l->meet))
+        at = now + tutti_meet_wait_ns(l->meet);
+    if (at == TUTTI_FOREVER)
+        return -1;
+    at = at <= now ? 0 : (at - now + NS_PER_MS - 1) / NS_PER_MS;
+    return at > INT_MAX ? INT_MAX : (int)at;
+}
+
+static bool some(const far_launcher *l)
+{
+    for (int i = 0; i < l->n; i++)
+        if (l->hosts[i].stage != GONE)
+            return true;
+    return false;
+}
+
+static tutti_status watch(far_launcher *l, tutti_error *err)
+{
+    bool sent = false;
+
+    while (some(l)) {
+        struct pollfd *p = l->polled;
+        *p++ = (struct pollfd){ .fd = l->signals.fd, .events = POLLIN };
+        *p++ = (struct pollfd){ .fd = l->meet != NULL ? tutti_meet_fd(l->meet) : -1, .events = POLLIN };
+        for (int i = 0; i < l->n; i++) {
+            const far_host *h = &l->hosts[i];
+            *p++ = (struct pollfd){ .fd = h->out, .events = POLLIN };
+            *p++ = (struct pollfd){ .fd = h->err, .events = POLLIN };
+            *p++ = (struct pollfd){ .fd = h->pidfd, .events = POLLIN };
+            *p++ = (struct pollfd){ .fd = h->job != NULL ? h->in : -1, .events = POLLOUT };
+        }
+        if (poll(l->polled, (nfds_t)(p - l->polled), milliseconds_to(l)) < 0 && errno != EINTR && errno != EAGAIN && errno != ENOMEM)
+            stop_all(l);
+        hear_signals(l);
+        serve(l); /* last words before ends */
+        for (int i = 0; i < l->n; i++) {
+            far_host *h = &l->hosts[i];
+            const struct pollfd *q = &l->polled[2 + 4 * i];
+            if (q[3].revents != 0)
+                tutti_launch_far_push_job(h);
+            if (h->out >= 0 && q[0].revents != 0 && !tutti_launch_far_read_out(l, h)) {
+                close(h->out);
+                h->out = -1;
+            }
+            if (h->err >= 0 && q[1].revents != 0 && !tutti_launch_far_read_err(l, h)) {
+                close(h->err);
+                h->err = -1;
+            }
+            if (h->pidfd >= 0 && q[2].revents != 0)
+                reap(l, h);
+        }
+        silent_ends(l);
+        if (!sent && !l->stopping && l->user_signal == 0) {
+            bool all = true;
+            for (int i = 0; i < l->n; i++)
+                all = all && l->hosts[i].stage == ANSWERED;
+            if (all) {
+                sent = true;
+                if (tutti_launch_far_send_jobs(l, err) != TUTTI_OK)
+                    tutti_launch_far_give_up(l, err->status == TUTTI_ERR_USAGE ? 2 : 1, "%s", err->text);
+            }
+        }
+        look_at_the_clock(l);
+    }
+    return TUTTI_OK;
+}
+
+/* ---- the result ---- */
+static int exit_code_of(const far_launcher *l, int rank)
+{
+    const tutti_meet_rank *m = tutti_meet_rank_of(l->meet, rank);
+    const far_worker *w = &l->workers[rank];
+
+    if (m->state == TUTTI_MEET_FAILED)
+        return m->status == TUTTI_ERR_USAGE ? 2 : m->status == TUTTI_ERR_PEER ? 3 : 1;
+    if (w->ended && w->signal == 0 && w->code != 0)
+        return w->code == 2 || w->code == 3 ? w->code : 1;
+    return 3;
+}
+
+static void conclude(far_launcher *l)
+{
+    tutti_launch_result *result = l->result;
+    const int culprit = l->meet != NULL ? tutti_meet_culprit(l->meet) : -1;
+
+    if (l->user_signal != 0 && !l->failed_first) {
+        result->exit_code = 128 + l->user_signal;
+        snprintf(result->text, sizeof result->text, "stopped by signal %d (SIG%s)", l->user_signal, tutti_launch_signal_name(l->user_signal));
+        return;
+    }
+    if (culprit >= 0 && !l->failed) {
+        const tutti_meet_rank *m = tutti_meet_rank_of(l->meet, culprit);
+        result->exit_code = exit_code_of(l, culprit);
+        result->rank = m->state == TUTTI_MEET_FAILED && m->status == TUTTI_ERR_PEER && m->blame >= 0 ? m->blame : culprit;
+        result->pid = l->workers[culprit].pid;
+        result->signal = m->signal;
+        if (m->state == TUTTI_MEET_FAILED)
+            snprintf(result->text, sizeof result->text, "worker %d (host %s): %s", culprit, l->hosts[l->workers[culprit].host].what->name, tutti_launch_own_words(culprit, m->words));
+        else
+            tutti_meet_describe(l->meet, culprit, result->text, sizeof result->text);
+        return;
+    }
+    if (l->first.text[0] != '\0' && !l->failed && l->meet != NULL) {
+        l->failed = true;
+        l->first.noticed_ns = result->noticed_ns;
+        *result = l->first;
+    }
+    for (int i = 0; i < l->n && !l->failed; i++) {
+        const far_host *h = &l->hosts[i];
+        if (h->result.exit_code == 0)
+            continue;
+        l->failed = true;
+        *result = h->result;
+        snprintf(result->text, sizeof result->text, "host %s: %.500s", h->what->name, h->result.text[0] != '\0' ? h->result.text : "its workers failed; their own output may say why");
+    }
+    if (l->first.text[0] != '\0' && !l->failed) /* its agent did not come to report */
+        *result = l->first;
+}
+
+/* ---- opening and closing ---- */
+
+/* The command as a remote shell reads it. */
+static tutti_status quote(const char *path, char *text, size_t bytes, tutti_error *err)
+{
+    size_t n = 0;
+
+    text[n++] = '\'';
+    for (const char *c = path; *c != '\0' && n + 12 < bytes; c++) {
+        if (*c == '\'')
+            n += (size_t)snprintf(text + n, bytes - n, "'\\''");
+        else
+            text[n++] = *c;
+    }
+    if (n + 12 >= bytes)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the path of the command has %zu bytes; at most %zu are possible", strlen(path), bytes - 16);
+    snprintf(text + n, bytes - n, "' agent");
+    return TUTTI_OK;
+}
+
+static tutti_status prepare(far_launcher *l, tutti_error *err)
+{
+    const tutti_launch_hosts_options *o = l->options;
+    const char *rsh = o->rsh != NULL && o->rsh[0] != '\0' ? o->rsh : "ssh -T -x -a -o BatchMode=yes -o ClearAllForwardings=yes -o ServerAliveInterval=5 -o ServerAliveCountMax=3 --";
+
+    if (o->argv == NULL || o->argv[0] == NULL || o->agent == NULL || o->directory == NULL || o->n_hosts < 1)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "no program to start, no agent, no directory or no host; give all of them");
+    TUTTI_TRY(tutti_runtime_open_posix(&l->rt, err));
+    l->n = o->n_hosts;
+    for (int i = 0; i < l->n; i++)
+        l->size += o->hosts[i].workers;
+    TUTTI_TRY(quote(o->agent, l->command, sizeof l->command, err));
+    TUTTI_TRY(tutti_launch_words(rsh, 2, &l->rsh, &l->n_rsh, err));
+    l->hosts = tutti_alloc((size_t)l->n, sizeof *l->hosts);
+    for (int i = 0; l->hosts != NULL && i < l->n; i++) /* closable from here on */
+        l->hosts[i] = (far_host){ .what = &o->hosts[i], .pid = -1, .pidfd = -1, .in = -1, .out = -1, .err = -1, .result = { .rank = -1 } };
+    l->workers = tutti_alloc((size_t)l->size, sizeof *l->workers);
+    l->polled = tutti_alloc(2 + 4 * (size_t)l->n, sizeof *l->polled);
+    if (l->hosts == NULL || l->workers == NULL || l->polled == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "watching %d hosts", l->n);
+    for (int i = 0; i < l->n; i++) {
+        const far_host *h = &l->hosts[i];
+        for (int r = h->what->first; r < h->what->first + h->what->workers && r < l->size; r++)
+            l->workers[r].host = i;
+    }
+    for (int i = 0; i < l->n; i++) {
+        l->hosts[i].got = tutti_alloc(GOT + 1, 1);
+        if (l->hosts[i].got == NULL)
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "watching %d hosts", l->n);
+    }
+    return tutti_launch_signals_take(&l->signals, err);
+}
+
+/* Our addresses towards the hosts. Where one is this host itself, the way to it is the loopback, of which the others must not hear. */
+static void find_routes(far_launcher *l)
+{
+    const char *real = NULL;
+
+    for (int i = 0; i < l->n; i++) {
+        tutti_launch_route(l->hosts[i].what->name, l->hosts[i].route, sizeof l->hosts[i].route);
+        if (l->hosts[i].route[0] != '\0' && !tutti_launch_is_loopback(l->hosts[i].route) && real == NULL)
+            real = l->hosts[i].route;
+    }
+    for (int i = 0; i < l->n && real != NULL; i++)
+        if (tutti_launch_is_loopback(l->hosts[i].route))
+            memcpy(l->hosts[i].route, real, sizeof l->hosts[i].route);
+}
+
+static void launcher_close(far_launcher *l)
+{
+    for (int i = 0; l->hosts != NULL && i < l->n; i++) {
+        far_host *h = &l->hosts[i];
+        tutti_launch_far_job_close(h);
+        tutti_free(h->got);
+        if (h->in >= 0)
+            close(h->in);
+        if (h->out >= 0)
+            close(h->out);
+        if (h->err >= 0)
+            close(h->err);
+        if (h->pidfd >= 0)
+            close(h->pidfd);
+    }
+    tutti_meet_close(l->meet);
+    tutti_launch_signals_release(&l->signals);
+    tutti_free(l->hosts);
+    tutti_free(l->workers);
+    tutti_free(l->polled);
+    tutti_free(l->rsh);
+    tutti_runtime_close(l->rt);
+}
+
+tutti_status tutti_launch_hosts(const tutti_launch_hosts_options *options, tutti_launch_result *result, tutti_error *err)
+{
+    far_launcher l = { .options = options, .result = result, .signals = { .fd = -1 }, .kill_at = TUTTI_FOREVER, .force_at = TUTTI_FOREVER };
+    struct sigaction pipe_before, ignore = { .sa_handler = SIG_IGN };
+    tutti_error own = { .rank = -1 };
+    tutti_status status;
+
+    *result = (tutti_launch_result){ .rank = -1 };
+    sigaction(SIGPIPE, &ignore, &pipe_before); /* an agent may go while we write to it */
+    status = prepare(&l, &own);
+    if (status == TUTTI_OK) {
+        find_routes(&l);
+        l.began = tutti_now_ns(l.rt);
+        l.roster_at = l.began + ROSTER_FIRST_NS;
+        l.give_up_at = l.began + (options->start_ns > 0 ? options->start_ns : START_NS);
+        for (int i = 0; i < l.n && status == TUTTI_OK; i++)
+            status = start_host(&l, &l.hosts[i], &own);
+        if (status != TUTTI_OK) {
+            tutti_launch_far_give_up(&l, status == TUTTI_ERR_USAGE ? 2 : 1, "%s", own.text);
+            for (int i = 0; i < l.n; i++)
+                if (l.hosts[i].pid < 0)
+                    l.hosts[i].stage = GONE;
+        }
+        watch(&l, &own);
+        conclude(&l);
+    } else {
+        result->exit_code = status == TUTTI_ERR_USAGE ? 2 : 1;
+        snprintf(result->text, sizeof result->text, "%s", own.text);
+    }
+    if (status != TUTTI_OK && err != NULL)
+        *err = own;
+    launcher_close(&l);
+    sigaction(SIGPIPE, &pipe_before, NULL);
+    return status;
+}

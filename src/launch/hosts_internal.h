@@ -1,0 +1,68 @@
+/* hosts_internal.h: what hosts.c (starts, watches, judges), hosts_job.c (what goes to an agent) and hosts_talk.c (what comes from one) share. */
+#ifndef TUTTI_LAUNCH_HOSTS_INTERNAL_H
+#define TUTTI_LAUNCH_HOSTS_INTERNAL_H
+#include <poll.h>
+#include "launch_internal.h"
+#include "tutti/meet.h"
+
+enum { LINE = 1024, GOT = TUTTI_AGENT_FRAME + TUTTI_AGENT_HEAD }; /* GOT: one frame; its buffer has a byte more for a NUL */
+
+typedef enum { STARTING, ANSWERED, RUNNING, DONE, GONE } stage;
+typedef struct line { char text[LINE]; size_t n; } line;
+typedef struct far_worker { long pid; int code, signal, host; bool ended; int64_t words_until; /* 0: nothing to wait for */ } far_worker;
+
+typedef struct far_host {
+    const tutti_launch_host *what;
+    stage stage;
+    pid_t pid;                   /* of the command; -1: not started or reaped */
+    int pidfd, in, out, err;     /* -1: none */
+    int rsh_status;
+    int cores;
+    char route[64], seen_as[112]; /* our address: by our route to it, and as its ssh sees us; "" */
+    uint8_t *got;                /* of out, not yet taken */
+    size_t n_got;
+    char *job;
+    size_t job_bytes, job_sent;
+    line o, e, rsh;              /* begun lines */
+    char last[LINE];             /* the last line of rsh's standard error */
+    tutti_launch_result result;  /* the agent's */
+} far_host;
+
+typedef struct far_launcher {
+    const tutti_launch_hosts_options *options;
+    tutti_launch_result *result;
+    tutti_runtime *rt;
+    far_host *hosts;
+    far_worker *workers;         /* by rank */
+    int n, size;
+    struct pollfd *polled;
+    const char **rsh;            /* its words, then host and command */
+    size_t n_rsh;
+    char command[4200];          /* what the host is asked to run */
+    launch_signals signals;
+    tutti_meet *meet;
+    int user_signal;
+    tutti_launch_result first;   /* the first worker that was lost, if text is not "" */
+    bool failed_first, failed;   /* a loss came before the signal; result->text says what is wrong already */
+    bool stopping;               /* inputs are closed */
+    int64_t began, roster_at, give_up_at, kill_at, force_at; /* TUTTI_FOREVER: never */
+} far_launcher;
+
+/* ---- hosts.c ---- */
+/* The run cannot be, or go on: the first such sentence is kept, and all is ended. */
+void tutti_launch_far_give_up(far_launcher *l, int exit_code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void tutti_launch_far_noticed(far_launcher *l);         /* something is lost: the grace begins */
+void tutti_launch_far_ended(far_launcher *l, far_worker *w, int rank, int code, int signal);
+
+/* ---- hosts_job.c ---- */
+/* All hosts have answered: opens the meeting place, and writes each host its job. */
+tutti_status tutti_launch_far_send_jobs(far_launcher *l, tutti_error *err);
+void tutti_launch_far_push_job(far_host *h);            /* as much as fits now */
+void tutti_launch_far_job_close(far_host *h);
+
+/* ---- hosts_talk.c ---- */
+/* What is there is read and acted on; false at the end of it. */
+bool tutti_launch_far_read_out(far_launcher *l, far_host *h);
+bool tutti_launch_far_read_err(const far_launcher *l, far_host *h);
+void tutti_launch_far_flush(const far_launcher *l, const far_host *h, int stream, line *of);
+#endif

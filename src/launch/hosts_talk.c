@@ -1,0 +1,154 @@
+/* hosts_talk.c: what an agent says, taken apart and acted on; the workers' output becomes lines that name their host. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include "hosts_internal.h"
+
+/* ---- lines ---- */
+void tutti_launch_far_flush(const far_launcher *l, const far_host *h, int stream, line *of)
+{
+    char text[LINE + sizeof h->what->name + 4];
+    const int n = snprintf(text, sizeof text, "%s: %.*s\n", h->what->name, (int)of->n, of->text);
+
+    if (of->n > 0)
+        l->options->output(l->options->user, stream, text, (size_t)n);
+    of->n = 0;
+}
+
+static void pass_lines(const far_launcher *l, const far_host *h, int stream, line *of, const char *text, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        if (text[i] == '\n' || of->n == LINE)
+            tutti_launch_far_flush(l, h, stream, of);
+        if (text[i] != '\n')
+            of->text[of->n++] = text[i];
+    }
+}
+
+/* ---- what an agent says ---- */
+
+/* The greeting stands on a line of its own; what a login prints before it is passed on. */
+static void take_greeting(far_launcher *l, far_host *h)
+{
+    const size_t mark = strlen(TUTTI_AGENT_GREETING);
+    char version[40], seen[112];
+    uint8_t *end;
+
+    while (h->stage == STARTING && (end = memchr(h->got, '\n', h->n_got)) != NULL) {
+        const size_t n = (size_t)(end - h->got);
+        *end = '\0';
+        if (n > mark && memcmp(h->got, TUTTI_AGENT_GREETING, mark) == 0 && sscanf((const char *)h->got + mark, "%39s %9d %111s", version, &h->cores, seen) == 3) {
+            h->stage = ANSWERED;
+            snprintf(h->seen_as, sizeof h->seen_as, "%s", strcmp(seen, "-") != 0 ? seen : "");
+            if (strcmp(version, tutti_version()) != 0)
+                tutti_launch_far_give_up(l, 2, "host %s has Tutti %s, this one %s; install the same version on every host", h->what->name, version, tutti_version());
+        } else {
+            pass_lines(l, h, 2, &h->e, (const char *)h->got, n);
+            tutti_launch_far_flush(l, h, 2, &h->e);
+        }
+        h->n_got -= n + 1;
+        memmove(h->got, end + 1, h->n_got);
+    }
+}
+
+static void take_frame(far_launcher *l, far_host *h, char type, char *body, size_t bytes)
+{
+    int rank, code, signal, at = 0;
+    long pid;
+
+    switch (type) {
+    case 'o':
+        if (h->what->first == 0)
+            l->options->output(l->options->user, 1, body, bytes);
+        else
+            pass_lines(l, h, 1, &h->o, body, bytes);
+        return;
+    case 'e': pass_lines(l, h, 2, &h->e, body, bytes); return;
+    default: break;
+    }
+    body[bytes] = '\0'; /* room is there */
+    if (type == 's' && sscanf(body, "%9d %19ld", &rank, &pid) == 2 && rank >= h->what->first && rank < h->what->first + h->what->workers)
+        l->workers[rank].pid = pid;
+    else if (type == 'd' && sscanf(body, "%9d %19ld %9d %9d", &rank, &pid, &code, &signal) == 4 && rank >= h->what->first && rank < h->what->first + h->what->workers)
+        tutti_launch_far_ended(l, &l->workers[rank], rank, code, signal);
+    else if (type == 'r' && sscanf(body, "%9d %9d %19ld %9d %n", &code, &rank, &pid, &signal, &at) == 4) {
+        h->stage = DONE;
+        h->result = (tutti_launch_result){ .exit_code = code, .rank = rank, .pid = pid, .signal = signal };
+        snprintf(h->result.text, sizeof h->result.text, "%s", body + at);
+        if (code != 0 && l->user_signal == 0 && !l->stopping)
+            tutti_launch_far_noticed(l);
+    } else if (type == 'x' && sscanf(body, "%9d %n", &code, &at) == 1) {
+        h->stage = DONE;
+        tutti_launch_far_give_up(l, code == TUTTI_ERR_USAGE ? 2 : 1, "host %s: %s", h->what->name, body + at);
+    } else
+        tutti_launch_far_give_up(l, 1, "host %s sends what no agent of this version would (frame '%c' of %zu bytes)", h->what->name, type, bytes);
+}
+
+static void take_frames(far_launcher *l, far_host *h)
+{
+    size_t at = 0;
+
+    while (h->n_got - at >= TUTTI_AGENT_HEAD) {
+        uint8_t *p = h->got + at;
+        const size_t bytes = (size_t)p[1] | (size_t)p[2] << 8 | (size_t)p[3] << 16 | (size_t)p[4] << 24;
+        uint8_t after;
+        if (bytes > TUTTI_AGENT_FRAME) {
+            tutti_launch_far_give_up(l, 1, "host %s sends what no agent of this version would (a frame of %zu bytes)", h->what->name, bytes);
+            h->n_got = 0;
+            return;
+        }
+        if (h->n_got - at < TUTTI_AGENT_HEAD + bytes)
+            break;
+        after = p[TUTTI_AGENT_HEAD + bytes];
+        take_frame(l, h, (char)p[0], (char *)p + TUTTI_AGENT_HEAD, bytes);
+        p[TUTTI_AGENT_HEAD + bytes] = after;
+        at += TUTTI_AGENT_HEAD + bytes;
+    }
+    h->n_got -= at;
+    memmove(h->got, h->got + at, h->n_got);
+}
+
+/* Reads what is there; false at the end. */
+bool tutti_launch_far_read_out(far_launcher *l, far_host *h)
+{
+    for (;;) {
+        const ssize_t n = read(h->out, h->got + h->n_got, GOT - h->n_got);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return true;
+        if (n <= 0)
+            return false;
+        h->n_got += (size_t)n;
+        take_greeting(l, h);
+        if (h->stage != STARTING)
+            take_frames(l, h);
+        else if (h->n_got == GOT)
+            h->n_got = 0; /* no greeting has lines that long */
+    }
+}
+
+bool tutti_launch_far_read_err(const far_launcher *l, far_host *h)
+{
+    char text[4096];
+
+    for (;;) {
+        const ssize_t n = read(h->err, text, sizeof text);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return true;
+        if (n <= 0)
+            return false;
+        for (ssize_t i = 0; i < n; i++) {
+            if (text[i] == '\n' || text[i] == '\r') {
+                if (h->rsh.n > 0)
+                    snprintf(h->last, sizeof h->last, "%.*s", (int)h->rsh.n, h->rsh.text);
+                tutti_launch_far_flush(l, h, 2, &h->rsh);
+            } else if (h->rsh.n < LINE)
+                h->rsh.text[h->rsh.n++] = text[i];
+        }
+    }
+}
+

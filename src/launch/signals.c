@@ -1,0 +1,65 @@
+/* signals.c: the signals by which a person ends a run, taken as something to poll for while workers are watched; and two small words for sentences about ends. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+#include "launch_internal.h"
+
+/* What the user ignores (nohup, a background job) stays ignored. SIGCHLD must not be, or there is nothing to wait for. */
+tutti_status tutti_launch_signals_take(launch_signals *s, tutti_error *err)
+{
+    static const int wanted[] = { SIGINT, SIGTERM, SIGHUP };
+    struct sigaction now, plain = { .sa_handler = SIG_DFL };
+    sigset_t set;
+
+    sigemptyset(&set);
+    for (size_t i = 0; i < TUTTI_LENGTH(wanted); i++) {
+        if (sigaction(wanted[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
+            sigaddset(&set, wanted[i]);
+    }
+    sigaction(SIGCHLD, &plain, &s->child_before);
+    pthread_sigmask(SIG_BLOCK, &set, &s->before);
+    s->masked = true;
+    s->fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (s->fd < 0)
+        return tutti_fail(err, TUTTI_ERR_IO, errno, "cannot watch for signals; raise the limit of open files (ulimit -n)");
+    return TUTTI_OK;
+}
+
+int tutti_launch_signals_next(launch_signals *s)
+{
+    struct signalfd_siginfo info;
+
+    return s->fd >= 0 && read(s->fd, &info, sizeof info) == (ssize_t)sizeof info ? (int)info.ssi_signo : 0;
+}
+
+void tutti_launch_signals_release(launch_signals *s)
+{
+    if (s->fd >= 0) {
+        while (tutti_launch_signals_next(s) != 0) /* one that came at the very end has been answered by our return */
+            continue;
+        close(s->fd);
+        s->fd = -1;
+    }
+    if (s->masked) {
+        pthread_sigmask(SIG_SETMASK, &s->before, NULL);
+        sigaction(SIGCHLD, &s->child_before, NULL);
+        s->masked = false;
+    }
+}
+
+const char *tutti_launch_own_words(int rank, const char *words)
+{
+    char name[32];
+    const int n = snprintf(name, sizeof name, "worker %d: ", rank);
+
+    return strncmp(words, name, (size_t)n) == 0 ? words + n : words;
+}
+
+/* "KILL"; the name that people type, not the C library's prose in the language of the place. */
+const char *tutti_launch_signal_name(int number)
+{
+    const char *name = sigabbrev_np(number);
+    return name != NULL ? name : "?";
+}

@@ -1,0 +1,328 @@
+"""Runs over several hosts and under other launchers. A host is a loopback address that a script "logs in" to, or, as root, a network namespace of tools/netlab. Bounds on time
+are ten times the promises (a killed worker named within 1 s, a silent host within 3 s), since a test machine may be busy."""
+import glob, json, os, re, signal, socket, subprocess, sys, time, unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../netlab"))
+from command import *
+from lab import NETLAB, needs_lab
+
+HERE = "sh -c 'eval \"$1\"'"  # RSH HOST COMMAND: the command, here
+TWO = "127.0.0.1:1,127.0.0.2:2"
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def workers_of(out):
+    """Worker processes of the run: pid by rank, found by their output directory and environment."""
+    found = {}
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            with open(path, "rb") as f:
+                words = f.read().split(b"\0")
+            if ("--out=" + out).encode() not in words:
+                continue
+            with open(path.replace("cmdline", "environ"), "rb") as f:
+                variables = dict(v.split(b"=", 1) for v in f.read().split(b"\0") if b"=" in v)
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+        if b"TUTTI_RANK" in variables:
+            found[int(variables[b"TUTTI_RANK"])] = (int(path.split("/")[2]), variables)
+    return found
+
+
+class HostCase(Case):
+    def start(self, name, *arguments, workers=3, command=(), ready=True):
+        """A run for ever; comes back once all workers have made a step."""
+        out = self.out(name)
+        run = subprocess.Popen([*command, TUTTI, "train", "--model", "mlp(hidden=64)", "--data", self.data, "--batch", "16", "--epochs", "100000", "--report-every", "1", "--final-eval", "off", "--out", out,
+                                *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=clean_environment())
+        until = time.monotonic() + 40
+        while ready and (len(workers_of(out)) < workers or not os.path.exists(os.path.join(out, "metrics.jsonl"))):
+            self.assertIsNone(run.poll(), "it ended at once")
+            if time.monotonic() > until:
+                run.kill()
+                self.fail("workers did not start: " + run.communicate()[1])
+            time.sleep(0.01)
+        return run, out, workers_of(out)
+
+    def ended(self, run, seconds=30):
+        try:
+            return run.communicate(timeout=seconds)[1]
+        except subprocess.TimeoutExpired:
+            run.kill()
+            self.fail("the run did not end within %g s: %s" % (seconds, run.communicate()[1]))
+
+    def nothing_is_left(self, out, seconds=15):
+        until = time.monotonic() + seconds
+        while workers_of(out):
+            self.assertLess(time.monotonic(), until, "workers are left: %s" % workers_of(out).keys())
+            time.sleep(0.02)
+
+
+class Hosts(HostCase):
+    def test_two_hosts_give_the_bits_of_one(self):
+        common = ("--model", "mlp(hidden=48)", "--data", self.data, "--batch", 16, "--epochs", 1, "--seed", 7)
+        one = self.train("one", *common, "-n", 3)
+        two = self.train("two", *common, "-H", TWO, "--rsh", HERE)
+        self.assertEqual(read(os.path.join(one, "model.safetensors")), read(os.path.join(two, "model.safetensors")))
+        self.assertEqual((summary(two)["transport"], summary(two)["workers"], summary(one)["bytes_sent_total"]), ("tcp", 3, summary(two)["bytes_sent_total"]))
+        local = self.train("local", *common, "-n", 3, "--transport", "tcp")
+        self.assertEqual(read(os.path.join(one, "model.safetensors")), read(os.path.join(local, "model.safetensors")))
+
+    def test_one_host_shares_memory(self):
+        out = self.train("one", "--model", "mlp(hidden=16)", "--data", self.data, "-H", "localhost:2", "--rsh", HERE, "--steps", 3)
+        self.assertEqual((summary(out)["transport"], summary(out)["workers"]), ("shm", 2))
+
+    def test_a_killed_worker_on_another_host_is_named(self):
+        for rank in (2, 0):
+            run, out, workers = self.start("k%d" % rank, "-H", TWO, "--rsh", HERE)
+            begin = time.monotonic()
+            os.kill(workers[rank][0], signal.SIGKILL)
+            err = self.ended(run)
+            self.assertEqual(run.returncode, 3, err)
+            self.assertRegex(err, r"tutti: worker %d was lost: process %d on host 127\.0\.0\.%d was killed by signal 9 \(SIGKILL\)" % (rank, workers[rank][0], 1 if rank == 0 else 2))
+            self.assertLess(time.monotonic() - begin, 10)
+            self.nothing_is_left(out)
+
+    def test_ctrl_c_and_sigterm_leave_nothing(self):
+        for sign in (signal.SIGINT, signal.SIGTERM):
+            run, out, _ = self.start(sign.name, "-H", TWO, "--rsh", HERE)
+            run.send_signal(sign)
+            err = self.ended(run)
+            self.assertEqual(run.returncode, 128 + sign, err)
+            self.nothing_is_left(out)
+
+    def test_workers_die_with_the_launcher(self):
+        run, out, _ = self.start("l", "-H", TWO, "--rsh", HERE)
+        run.kill()
+        run.communicate()
+        self.nothing_is_left(out)
+
+    def test_the_key_stands_on_no_command_line(self):
+        run, out, workers = self.start("s", "-H", TWO, "--rsh", HERE)
+        key = workers[0][1][b"TUTTI_RUN_KEY"]
+        self.assertRegex(key.decode(), r"^[0-9a-f]{64}$")
+        self.assertEqual({w[1][b"TUTTI_RUN_KEY"] for w in workers.values()}, {key})
+        for path in glob.glob("/proc/[0-9]*/cmdline"):
+            try:
+                self.assertNotIn(key, read(path))
+            except (FileNotFoundError, ProcessLookupError):
+                pass
+        run.terminate()
+        self.ended(run)
+
+    def test_a_missing_host_is_named_after_the_deadline(self):
+        deaf = "sh -c 'if [ \"$0\" = 127.0.0.2 ]; then exec sleep 1000; fi; eval \"$1\"'"
+        done = tutti("train", "--model", "mlp(hidden=16)", "--data", self.data, "-H", TWO, "--rsh", deaf, "--start-timeout", 2.5, "--out", self.out("a"))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("tutti: 2 s: host 127.0.0.2 (ranks 1 to 2) has not answered\n", done.stderr)
+        self.assertIn("tutti: after 2.5 s host 127.0.0.2 (ranks 1 to 2) has not answered; raise --start-timeout if that was too short\n", done.stderr)
+
+    def test_workers_that_do_not_come_to_the_meeting_are_named_with_their_host(self):
+        """A worker of the second host is stopped as soon as it is there."""
+        run, out, _ = self.start("w", "-H", TWO, "--rsh", "sh -c 'if [ \"$0\" = 127.0.0.2 ]; then export LD_PRELOAD=; fi; eval \"$1\"'", "--start-timeout", "4", ready=False)
+        stopped = None
+        until = time.monotonic() + 20
+        while stopped is None and time.monotonic() < until and run.poll() is None:
+            found = workers_of(out)
+            if 2 in found:
+                stopped = found[2][0]
+                os.kill(stopped, signal.SIGSTOP)
+        err = self.ended(run)
+        self.assertNotEqual(run.returncode, 0)
+        self.assertRegex(err, r"worker 2|from host 127\.0\.0\.2 rank 2 has not come to the meeting place")  # before it had come, or after
+        self.nothing_is_left(out)
+
+    def test_a_failure_on_another_host_is_told_in_its_own_words(self):
+        done = tutti("train", "--model", "mlp(hidden=64)", "--data", self.data, "-H", TWO, "--rsh", HERE, "--optimizer", "sgd(lr=1e6)", "--epochs", 20, "--quiet", "--out", self.out("d"))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stderr, r"tutti: worker [012] \(host 127\.0\.0\.[12]\): the gradient of \d\.(weight|bias) is -?(nan|inf) at element \d+ in step \d+")
+
+    def test_a_login_that_fails_is_told_in_its_own_words(self):
+        done = tutti("train", "--data", self.data, "-H", TWO, "--rsh", "sh -c 'echo No route to host >&2; exit 255'", "--out", self.out("a"))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stderr, r"tutti: host 127\.0\.0\.1 \(rank 0\): 'sh' ended with code 255 before Tutti answered there: No route to host; '[^']*tutti' agent must work there")
+
+    def test_an_address_that_hosts_cannot_reach_is_named(self):
+        done = tutti("train", "--data", self.data, "-H", TWO, "--rsh", HERE, "--meet", "nowhere.invalid", "--out", self.out("a"))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stderr, r"host 127\.0\.0\.[12]: cannot reach the launcher at nowhere\.invalid:\d+ \(.*\); open that way in firewalls, or say --meet with an address that this host reaches")
+
+    def test_wrong_words_are_refused_with_both_values(self):
+        self.refused("n is 5, but the hosts 'a:2,b:2' have 4 workers; leave out -n, or write HOST:WORKERS", "train", "-n", 5, "-H", "a:2,b:2")
+        self.refused("hosts: host 'a' is named twice; write it once with all its workers, a:4", "train", "-H", "a:2,a:2")
+        self.refused("hosts: host '-oX' begins with '-'", "train", "-H", "-oX")
+        self.refused("transport 'shm' does not reach several hosts from here; use tcp, or start the run by mpirun", "train", "-H", "a,b", "--transport", "shm")
+        if os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so")):  # where SimGrid is
+            self.refused("the workers of transport 'sim' live in one process; start `tutti train -n N` once, by itself", "train", "-H", "a,b", "--transport", "sim")
+        self.refused("'start-timeout' is 0; it must be from 0.1", "train", "-H", "a,b", "--start-timeout", "0")
+        self.refused("rsh is 'ssh 'x': a quote is not closed", "train", "-H", "a,b", "--rsh", "ssh 'x", "--data", self.data, "--out", self.out("a"))
+        self.refused("cannot execute '/nowhere/ssh' to start on host a; install it, or say --rsh", "train", "-H", "a,b", "--rsh", "/nowhere/ssh", "--data", self.data, "--out", self.out("b"))
+
+
+class Launchers(HostCase):
+    """Each process is a worker itself; its place comes from somebody else's variables."""
+    def together(self, name, environments, *arguments, out=True):
+        runs = [subprocess.Popen([TUTTI, "train", "--model", "mlp(hidden=48)", "--data", self.data, "--batch", "16", "--epochs", "1", "--seed", "7", *(("--out", self.out(name)) if out else ()), *arguments],
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment(**e), cwd=self.folder) for e in environments]
+        return [(*r.communicate(timeout=60), r.returncode) for r in runs]
+
+    def torchrun(self, n, **more):
+        port = str(free_port())
+        return [dict(RANK=str(r), WORLD_SIZE=str(n), LOCAL_RANK=str(r), MASTER_ADDR="127.0.0.1", MASTER_PORT=port, **more) for r in range(n)]
+
+    def key(self):
+        path = os.path.join(self.folder, self.id().split(".")[-1] + ".key")
+        done = tutti("key", path)
+        self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
+        return path
+
+    def test_torchrun_s_variables_make_a_run(self):
+        one = self.train("one", "--model", "mlp(hidden=48)", "--batch", 16, "--epochs", 1, "--seed", 7, "--data", self.data, "-n", 3)
+        told = self.together("t", self.torchrun(3, TUTTI_RUN_KEY_FILE=self.key()))
+        self.assertEqual([t[2] for t in told], [0, 0, 0], told)
+        self.assertEqual(told[0][0].splitlines()[0], "tutti: 3 workers started by torchrun (RANK=0, WORLD_SIZE=3), transport tcp")
+        self.assertEqual((told[1][0], told[2][0]), ("", ""))
+        self.assertEqual(read(os.path.join(one, "model.safetensors")), read(os.path.join(self.out("t"), "model.safetensors")))
+
+    def test_slurm_s_variables_make_a_run(self):
+        common = dict(SLURM_NTASKS="2", SLURM_STEP_ID="0", SLURM_JOB_ID=str(os.getpid()), SLURM_NODELIST="localhost", TUTTI_RUN_KEY_FILE=self.key())
+        told = self.together("s", [dict(SLURM_PROCID=str(r), **common) for r in range(2)])
+        self.assertEqual([t[2] for t in told], [0, 0], told)
+        self.assertEqual(told[0][0].splitlines()[0], "tutti: 2 workers started by Slurm (SLURM_PROCID=0, SLURM_NTASKS=2), transport tcp")
+
+    def test_all_ranks_agree_on_a_default_name_of_the_results(self):
+        told = self.together("d", self.torchrun(2, TUTTI_RUN_KEY_FILE=self.key()), "--checkpoint-every", "10", out=False)
+        self.assertEqual([t[2] for t in told], [0, 0], told)
+        runs = os.listdir(os.path.join(self.folder, "runs"))
+        self.assertEqual(len(runs), 1)
+        self.assertTrue({"config.json", "summary.json", "model.safetensors", "checkpoints"} <= set(os.listdir(os.path.join(self.folder, "runs", runs[0]))))
+
+    def test_without_a_key_it_shows_how_to_make_one(self):
+        done = tutti("train", "--data", self.data, "--out", self.out("a"), **self.torchrun(2)[1])
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("the 2 processes that torchrun has started have no key to know each other by; make one with `tutti key > FILE` where all can read it, and say TUTTI_RUN_KEY_FILE=FILE to all",
+                      done.stderr)
+        done = tutti("train", "--data", self.data, "--transport", "tcp", "--out", self.out("b"), OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_SIZE="2")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("but nothing says where they meet; say TUTTI_MEET=HOST:PORT to all", done.stderr)
+
+    def test_a_failure_is_told_by_who_has_it(self):
+        told = self.together("f", self.torchrun(2, TUTTI_RUN_KEY_FILE=self.key()), "--optimizer", "sgd(lr=1e6)", "--epochs", "20")
+        self.assertTrue(all(t[2] in (1, 3) for t in told), told)
+        self.assertTrue(any("the gradient of" in t[1] for t in told), told)
+
+    def test_contradictions_are_refused_with_both_values(self):
+        self.refused("Open MPI says that this is rank 1 of 4 (OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=4), torchrun that it is rank 0 of 2 (RANK=0, WORLD_SIZE=2)", "train", "--data", self.data,
+                     OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_SIZE="4", RANK="0", WORLD_SIZE="2")
+        self.refused("-n asks for 3 workers, but torchrun has started 2 processes (RANK=0, WORLD_SIZE=2); leave out -n, or start `tutti train` once", "train", "-n", 3, RANK="0", WORLD_SIZE="2")
+        self.refused("-H asks for 3 workers, but Slurm has started 8 processes (SLURM_PROCID=3, SLURM_NTASKS=8); leave out -H", "train", "-H", "a:3", SLURM_PROCID="3", SLURM_NTASKS="8", SLURM_STEP_ID="0")
+        self.refused("RANK is '2' and WORLD_SIZE is '2'", "train", RANK="2", WORLD_SIZE="2")
+        self.refused("PMI_RANK is '(not set)' and PMI_SIZE is '2'", "train", PMI_SIZE="2")
+
+    def test_a_launcher_of_one_is_no_hindrance(self):
+        out = self.train("one", "--model", "mlp(hidden=16)", "--data", self.data, "-n", 2, "--steps", 3, SLURM_PROCID="0", SLURM_NTASKS="1", SLURM_STEP_ID="0")
+        self.assertEqual(summary(out)["workers"], 2)
+
+    def test_keys_are_for_their_owner_alone(self):
+        path = self.key()
+        self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+        self.assertRegex(read(path).decode(), r"^[0-9a-f]{64}\n$")
+        self.refused("cannot make the key's file '%s'; a key is never written over another (File exists)" % path, "key", path)
+        redirected = path + "2"
+        with open(redirected, "w") as f:
+            self.assertEqual(subprocess.run([TUTTI, "key"], stdout=f).returncode, 0)
+        self.assertEqual(os.stat(redirected).st_mode & 0o777, 0o600)
+        self.assertNotEqual(read(path), read(redirected))
+        os.chmod(path, 0o644)
+        told = self.together("o", self.torchrun(2, TUTTI_RUN_KEY_FILE=path))
+        self.assertEqual([t[2] for t in told], [2, 2], told)
+
+    def test_agents_are_not_for_hands(self):
+        done = subprocess.run([TUTTI, "agent"], input="hello\n", capture_output=True, text=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("what came is no job; `tutti agent` is started by `tutti train -H`, not by hand", done.stdout)
+
+
+@needs_lab
+class Namespaces(HostCase):
+    """Hosts with networks of their own: addresses come from routes, and nothing but the link connects them."""
+    def lab(self, *options):
+        return [NETLAB, "-n", "2", *options, "--timeout", "100", "--"]
+
+    def test_a_run_crosses_the_link_and_gives_the_bits_of_one_host(self):
+        common = ("--model", "mlp(hidden=48)", "--data", self.data, "--batch", "16", "--epochs", "1", "--seed", "7")
+        one = self.train("one", *common, "-n", 3)
+        report, out = os.path.join(self.folder, "report.json"), self.out("two")
+        done = subprocess.run([NETLAB, "-n", "2", "--rate", "100mbit", "--timeout", "100", "--json", report, "--", TUTTI, "train", *common, "-H", "h1:2,h2:1", "--rsh", NETLAB + " rsh", "--out", out],
+                              capture_output=True, text=True, env=clean_environment())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(read(os.path.join(one, "model.safetensors")), read(os.path.join(out, "model.safetensors")))
+        with open(report) as f:
+            links = json.load(f)["hosts"]
+        crossed = summary(out)["bytes_sent_total"]
+        self.assertGreater(links[1]["bytes_sent"], crossed / 10)  # it was this link
+        self.assertLess(links[1]["bytes_sent"], crossed)
+
+    def test_a_killed_worker_on_another_host_is_named(self):
+        run, out, workers = self.start("k", "-H", "h1:1,h2:2", "--rsh", NETLAB + " rsh", command=self.lab())
+        begin = time.monotonic()
+        os.kill(workers[2][0], signal.SIGKILL)
+        err = self.ended(run)
+        self.assertEqual(run.returncode, 3, err)
+        self.assertIn("tutti: worker 2 was lost: process %d on host h2 was killed by signal 9 (SIGKILL)" % workers[2][0], err)
+        self.assertLess(time.monotonic() - begin, 12)  # the lab's own end included
+        self.nothing_is_left(out)
+
+    def test_a_host_that_falls_silent_is_named(self):
+        run, out, workers = self.start("c", "-H", "h1:1,h2:2", "--rsh", NETLAB + " rsh", command=self.lab())
+        begin = time.monotonic()
+        subprocess.run([NETLAB, "cut", "h2"], env=dict(os.environ, NETLAB=workers[0][1][b"NETLAB"].decode()), check=True)
+        err = self.ended(run, 60)
+        self.assertEqual(run.returncode, 3, err)
+        self.assertRegex(err, r"tutti: .*worker [12] was lost.* silent for ")
+        self.assertLess(time.monotonic() - begin, 30)
+        self.nothing_is_left(out)
+
+    def through(self, name, *faults):
+        """Forty steps over a link with faults; gives what subprocess.run gives, and the output directory."""
+        out = self.out(name)
+        return subprocess.run([NETLAB, "-n", "2", "--rate", "200mbit", *faults, "--timeout", "100", "--", TUTTI, "train", "--model", "mlp(hidden=64)", "--data", self.data, "--batch", "16", "--steps", "40",
+                               "--final-eval", "off", "--out", out, "-H", "h1:1,h2:1", "--rsh", NETLAB + " rsh"], capture_output=True, text=True, env=clean_environment()), out
+
+    def test_what_a_bad_way_does_to_packets_changes_no_bit(self):
+        here = self.train("here", "--model", "mlp(hidden=64)", "--data", self.data, "--batch", 16, "--steps", 40, "--final-eval", "off", "-n", 2)
+        done, out = self.through("far", "--loss", "1%", "--duplicate", "1%", "--delay", "2ms", "--reorder", "1%")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(read(os.path.join(here, "model.safetensors")), read(os.path.join(out, "model.safetensors")))
+
+    def test_a_connection_that_is_cut_and_bytes_that_are_wrong_end_the_run_with_a_sentence(self):
+        for name, faults, sentence in (("cut", ("--reset-after", "3MB"), r"worker [01] was lost: its connection"), ("wrong", ("--corrupt", "1%"), "worker [01] was lost: .*cannot be trusted")):
+            done, out = self.through(name, *faults)
+            self.assertEqual(done.returncode, 3, done.stderr)
+            self.assertRegex(done.stderr, sentence)
+            self.nothing_is_left(out)
+
+    def test_torchrun_s_variables_on_two_hosts(self):
+        key, out = os.path.join(self.folder, "key"), self.out("t")
+        self.assertEqual(tutti("key", key).returncode, 0)
+        done = subprocess.run([*self.lab("--each"), TUTTI, "train", "--model", "mlp(hidden=16)", "--data", self.data, "--steps", "5", "--out", out], capture_output=True, text=True,
+                              env=clean_environment(TUTTI_RUN_KEY_FILE=key))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("tutti: 2 workers started by torchrun (RANK=0, WORLD_SIZE=2), transport tcp", done.stdout)
+        self.assertEqual(summary(out)["workers"], 2)
+
+    def test_ctrl_c_leaves_nothing_on_any_host(self):
+        run, out, _ = self.start("i", "-H", "h1:1,h2:2", "--rsh", NETLAB + " rsh", command=self.lab())
+        run.send_signal(signal.SIGINT)
+        self.ended(run)
+        self.assertEqual(run.returncode, 130)
+        self.nothing_is_left(out)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
