@@ -48,7 +48,7 @@ typedef struct tutti_engine_options {    /* zero means default */
     tutti_nonfinite nonfinite;
     const char *fingerprint;             /* the client's own "key=value\n" lines, compared over ranks with the engine's */
     void (*initial)(void *user, int tensor, float *values); void *user; /* values of tensors without memory of the client; called on rank 0 only; NULL: 0 */
-    int lane;                            /* lane width: 0 default (the method's), -1 none: jobs run on the client's thread, k > 0: k threads */
+    int lane;                            /* lane width: 0 default (the method's), -1 none: pieces are exchanged on the client's thread at the end of the step, k > 0: k threads */
     size_t trace_events;                 /* room for that many trace events; 0: no trace */
 } tutti_engine_options;
 

@@ -5,7 +5,8 @@
 
 #include "engine_internal.h"
 
-/* Below this a hand-over to the lane costs more than it hides (ENGINE.md: 35-47 us here). The last piece has nothing left to hide behind. */
+/* Below this a hand-over to the lane costs more than it hides (ENGINE.md: 35-47 us here). The last piece has nothing left to hide behind. What the lane
+   is not given waits for the end of the step, where the workers wait for each other once instead of once a piece. */
 static const size_t lane_bytes = 256 * 1024;
 
 static tutti_status wrong(tutti_error *err, const char *call, const char *when)
@@ -69,13 +70,9 @@ static void start_piece(tutti_engine *e, int k)
     s->job.owner = s;
     s->job.index = k;
     s->pending = true;
-    s->on_lane = e->m.lane_width == 0 || (p->count * sizeof(float) >= lane_bytes && k + 1 < e->layout.n_pieces);
-    if (s->on_lane) {
-        const tutti_doing was = e->m.lane_width == 0 ? tutti_engine_doing(e, TUTTI_DOING_EXPOSED) : TUTTI_DOING_OUTSIDE;
+    s->on_lane = e->m.lane_width > 0 && p->count * sizeof(float) >= lane_bytes && k + 1 < e->layout.n_pieces;
+    if (s->on_lane)
         tutti_lane_start(e->lane, &s->job);
-        if (e->m.lane_width == 0) /* it ran here and now */
-            tutti_engine_doing(e, was);
-    }
 }
 
 static void start_ready(tutti_engine *e)
@@ -105,7 +102,7 @@ static tutti_status settle(tutti_engine *e, tutti_error *err)
             s->pending = false;
             status = status == TUTTI_OK ? one : status;
             e->clock.comm_ns += s->job.ended_ns - s->job.started_ns;
-            tutti_engine_mark(e, "exchange", k, s->on_lane && e->m.lane_width > 0, s->job.started_ns, s->job.ended_ns);
+            tutti_engine_mark(e, "exchange", k, s->on_lane, s->job.started_ns, s->job.ended_ns);
         }
     tutti_engine_doing(e, was);
     return status;
