@@ -16,22 +16,24 @@ tutti_group tutti_group_of(tutti_world *world, const int *ranks, int n, uint64_t
     return g;
 }
 
+static int host_of(const tutti_group *g, int index)
+{
+    return g->world->host[g->ranks != NULL ? g->ranks[index] : index];
+}
+
 int tutti_group_local(const tutti_group *g)
 {
-    const int *const host = g->world->host;
     int q = 0;
 
-    if (host == NULL)
+    if (g->world->host == NULL)
         return 0;
-#define HOST(k) host[g->ranks != NULL ? g->ranks[k] : (k)]
-    while (q < g->size && HOST(q) == HOST(0))
+    while (q < g->size && host_of(g, q) == host_of(g, 0))
         q++;
     if (q == g->size || (q & (q - 1)) != 0 || g->size % q != 0)
         return 0;
     for (int k = q; k < g->size; k++)
-        if ((k % q == 0) == (HOST(k) == HOST(k - 1)))
+        if ((k % q == 0) == (host_of(g, k) == host_of(g, k - 1)))
             return 0;
-#undef HOST
     return q;
 }
 

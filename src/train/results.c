@@ -220,7 +220,8 @@ tutti_status tutti_train_results(tutti_run *run, double train_loss, tutti_error 
         stale_most = w[STALE_MOST] > stale_most ? w[STALE_MOST] : stale_most;
     }
     memcpy(mine, busiest, sizeof mine);
-    mine[WALL] = wall; /* the last one's, which differs by when a last message came */
+    mine[EXPOSED] += wall - mine[WALL]; /* the run ends with the last of them */
+    mine[WALL] = wall;
     TUTTI_TRY(write_model(run, err));
 
     o = json_object();

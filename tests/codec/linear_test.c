@@ -369,7 +369,7 @@ static void powersgd_recovers_from_zeros_and_from_nan(void **state)
 static void fed_back(subject *const *s, int workers, uint64_t step, float *const *g, float *y)
 {
     const tutti_view v = subject_view(s[0], step);
-    tutti_codec *inner[WORKERS];
+    tutti_codec *inner[WORKERS] = { NULL };
     const float *p[WORKERS];
     const size_t n = v.count;
     void *wire[WORKERS][2], *scratch[WORKERS];

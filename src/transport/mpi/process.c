@@ -20,7 +20,7 @@
 #define BUILT_FOR KIND_MPICH
 #endif
 
-enum { EXIT_BECAUSE_OF_OTHERS = 3, START_MS = 500, CANCEL_MS = 2000 };
+enum { EXIT_BECAUSE_OF_OTHERS = 3, START_MS = 500, WORDS_MS = 200, CANCEL_MS = 2000 };
 
 /* Takes back posted receives. MPI must have let go of a frame before its memory is freed. */
 bool tutti_mpi_cancel_ring(mpi_frame *const *ring)
@@ -90,10 +90,10 @@ static void at_exit(int code, void *argument)
     MPI_Initialized(&initialised);
     MPI_Finalized(&finalised);
     if (initialised && !finalised) {
-        if (code == EXIT_BECAUSE_OF_OTHERS)
-            poll(NULL, 0, START_MS);
-        if (code != 0)
+        if (code != 0) {
+            poll(NULL, 0, code == EXIT_BECAUSE_OF_OTHERS ? START_MS : WORDS_MS); /* also, launchers have to fetch the sentence before they end everybody: it was lost without */
             MPI_Abort(MPI_COMM_WORLD, code);
+        }
         if (last->open && !tutti_mpi_lost())
             say_goodbye(last);
         else
