@@ -107,8 +107,8 @@ int main(int argc, char **argv)
     if (argc > 2)
         cmocka_set_test_filter(argv[2]);
     failed = conformance_run(&subject);
-    /* On a busy machine a world may be closed while a peer has not taken a message for so long that its frames are left with MPI (mpi.c, flush): one or two of the
-       hundred worlds of this suite at most, five pieces each. What leaks in every world shows. */
+    /* Under MPICH on a busy machine five pieces were seen to stay. Suspected, not proved: a world closed while a peer has not taken a message for so long that its frames
+       are left with MPI (mpi.c, flush). What leaks in every world shows all the same. */
     if (pieces > 10) {
         fprintf(stderr, "rank %d: %d pieces of memory were not given back\n", here.rank, (int)pieces);
         failed++;

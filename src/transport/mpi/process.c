@@ -91,7 +91,7 @@ static void at_exit(int code, void *argument)
     MPI_Finalized(&finalised);
     if (initialised && !finalised) {
         if (code != 0) {
-            poll(NULL, 0, code == EXIT_BECAUSE_OF_OTHERS ? START_MS : WORDS_MS); /* also, launchers have to fetch the sentence before they end everybody: it was lost without */
+            poll(NULL, 0, code == EXIT_BECAUSE_OF_OTHERS ? START_MS : WORDS_MS); /* also, launchers have to fetch the sentence before they end everybody: once it did not arrive */
             MPI_Abort(MPI_COMM_WORLD, code);
         }
         if (last->open && !tutti_mpi_lost())
