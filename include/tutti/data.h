@@ -1,4 +1,4 @@
-/* data.h: data sets and the loader; who uses which samples when is share.h. */
+/* data.h: data sets, their parts and the loader; who uses which samples when is share.h. */
 #ifndef TUTTI_DATA_H
 #define TUTTI_DATA_H
 #include "device.h"
@@ -16,14 +16,16 @@ typedef struct tutti_idx_header { int rank; uint64_t dim[4]; uint64_t bytes; /* 
 tutti_status tutti_idx_parse(const char *path, const uint8_t *head, size_t have, tutti_idx_header *header, tutti_error *err);
 
 /* ---- a data set of samples and labels: a directory of IDX files with the four MNIST names, plain or .gz, kept as bytes; or the samples of a synthetic
-   problem (problem.h), kept as floats. ---- */
+   problem (problem.h), kept as floats; a text: windows of tokens, with the token after each as its label, of a file that is mapped; or a click log (clicks.h). ---- */
 typedef struct tutti_data tutti_data;
 typedef enum { TUTTI_TRAIN, TUTTI_TEST } tutti_split;
 typedef struct tutti_data_shape {
     uint64_t samples[2];          /* of each split */
     int channels, height, width;  /* 1, 28, 28; of a problem 1, 1, dim */
-    int value_bytes;              /* 1: pixels; 4: floats of a problem */
-    int classes;                  /* largest label of both splits + 1; known after filling */
+    int value_bytes;              /* 1: pixels; 4: floats of a problem; 0: a text */
+    int context;                  /* of a text: tokens of a sample, and width; else 0 */
+    int tables; uint32_t rows;    /* of a click log: categories of a sample, each a row of a table of that many; else 0. Its values are the 13 integers */
+    int classes;                  /* largest label of both splits + 1; known after filling. Of a text the vocabulary, known at once */
     uint64_t bytes;               /* memory that fill needs */
     float mean, deviation;        /* of the training pixels / 255, over all of them (population); known after filling. Of a problem 0, 1 */
 } tutti_data_shape;
@@ -32,10 +34,13 @@ typedef struct tutti_data_set {
     const char *name, *title;
     const tutti_option *options;
     bool drawn;                   /* a problem: made from its options, found everywhere */
+    bool text, clicks;            /* its samples are windows of tokens; or clicks */
+    const char *file;             /* of a text that is in $TUTTI_DATA/name or the like; NULL: the option `file` says */
 } tutti_data_set;
 extern const tutti_data_set tutti_data_sets[]; /* {0}-ended */
 /* Where a text leads: a problem to its canonical spec; "mnist" or a spec of it, "mnist(distort=0.5)", is $TUTTI_DATA/mnist, else ./data/mnist, else `installed`/mnist (may be NULL).
-   What exists under the text as it stands, and any text with a '/', is a path. A bad spec or an absent place: TUTTI_ERR_USAGE, with near names or the
+   moby-dick is found likewise; text(file=PATH), tokens(file=PATH) and clicks(file=PATH) lead to PATH. What exists under the text as it stands, and any text with a '/', is a path: of a directory
+   of IDX files, of a token file (text.h), or of a text in UTF-8. A bad spec or an absent place: TUTTI_ERR_USAGE, with near names or the
    places tried. */
 tutti_status tutti_data_find(tutti_runtime *rt, const char *text, const char *installed, char *path, size_t bytes, tutti_error *err);
 /* Finds and opens (as tutti_data_open), and takes the options of the spec: what --data takes. */
@@ -48,7 +53,12 @@ const tutti_data_shape *tutti_data_shape_of(const tutti_data *data);
    spec says so; otherwise
    another rank of this host has filled it (shape's late facts travel in it). */
 tutti_status tutti_data_attach(tutti_data *data, void *memory, bool fill, tutti_error *err);
-const uint8_t *tutti_data_labels(const tutti_data *data, tutti_split split);
+bool tutti_data_attached(const tutti_data *data);
+const uint8_t *tutti_data_labels(const tutti_data *data, tutti_split split); /* NULL of a text, and before attach */
+/* Of a text: n windows of `context` tokens, and the token after each. ids as below. Tokens are below `classes`. */
+void tutti_data_gather_tokens(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n, uint32_t *tokens, uint32_t *next);
+/* Of a click log: tables row numbers of each of n samples, each below `rows`. x and labels come from tutti_data_gather. */
+void tutti_data_gather_rows(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n, uint32_t *rows);
 /* Normalised floats of n samples and their labels: (pixel / 255 - mean) / deviation (a deviation of 0 counts as 1), from a table of 256. ids: indexes in the split.
    A problem that drifts is taken at step 0. */
 void tutti_data_gather(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n, float *x, uint8_t *labels);
@@ -59,9 +69,38 @@ void tutti_data_gather_at(const tutti_data *data, tutti_split split, const uint6
 bool tutti_data_optimum(const tutti_data *data, uint64_t step, float *x);
 uint64_t tutti_data_hash(const tutti_data *data);   /* of shapes and contents, of a problem of its options too: part of the fingerprint; after attach */
 
+/* ---- a partition: the training set cut by labels into parts, one a worker (share.h, tutti_parts), so that workers see unlike data ---- */
+typedef enum { TUTTI_PARTITION_IID, TUTTI_PARTITION_DIRICHLET, TUTTI_PARTITION_CLASS, TUTTI_PARTITION_SHARD } tutti_partition_kind;
+typedef struct tutti_partition {
+    tutti_partition_kind kind;
+    double alpha;                 /* dirichlet */
+    int64_t least, k, seed;       /* dirichlet: samples a worker has at least; class, shard: how many a worker; seed: of the draw, -1: the run's */
+    bool even;                    /* dirichlet: all parts of one size */
+} tutti_partition;
+typedef struct tutti_partition_set { const char *name, *title; const tutti_option *options; tutti_partition_kind kind; } tutti_partition_set;
+extern const tutti_partition_set tutti_partitions[];         /* {0}-ended; src/data/partition.c says how each is drawn */
+/* Reads "iid", "dirichlet(alpha=0.1)", "class(k=2)", "shard(k=2)". */
+tutti_status tutti_partition_read(tutti_partition *p, const char *text, tutti_error *err);
+/* Memory that the parts need, aligned to 8 bytes; false: more than there can be. tutti_partition_at finds them in it. */
+bool tutti_partition_bytes(uint64_t samples, int workers, size_t *bytes);
+void tutti_partition_at(tutti_parts *parts, const void *memory, int workers);
+/* Draws the parts into memory: every sample is in exactly one, none is empty, each ascends. Not for iid, which has no parts. labels below classes (1 to 256). A partition
+   that these labels and workers do not allow is TUTTI_ERR_USAGE. Deterministic; allocates. */
+tutti_status tutti_partition_draw(const tutti_partition *p, const uint8_t *labels, uint64_t samples, int classes, int workers, uint64_t seed, void *memory, tutti_error *err);
+/* count[0..classes): samples of each class in the worker's part; labels: of all samples. Gives the distance of its mixture p from that of the whole set q, sum_c |p_c - q_c|: 0 alike, 2 nothing in
+   common (Zhao et al. 2018 call it earth mover's). */
+double tutti_partition_histogram(const tutti_parts *parts, int worker, const uint8_t *labels, uint64_t samples, int classes, uint64_t *count);
+
 /* ---- loader: one thread that gathers ahead of the trainer. Batches come in (step, pass) order from where it was started. ---- */
 typedef struct tutti_loader tutti_loader;
-typedef struct tutti_batch { const float *x; const uint8_t *labels; int64_t samples; uint64_t step; int64_t pass; } tutti_batch;
+typedef struct tutti_batch {
+    const float *x; const uint8_t *labels;
+    const uint32_t *tokens, *next;  /* of a text, in place of x and labels: samples x context each */
+    const uint32_t *rows;           /* of a click log, besides x and labels: samples x tables */
+    int64_t samples;
+    uint64_t step;
+    int64_t pass;
+} tutti_batch;
 /* depth: batches gathered ahead (1..16). No thread and a gather at take() if depth is 0. data (attached), rt: kept. */
 tutti_status tutti_loader_open(tutti_loader **out, tutti_runtime *rt, const tutti_data *data, const tutti_share *share, int worker,
                                uint64_t first_step, int depth, tutti_error *err);
@@ -69,8 +108,9 @@ void tutti_loader_close(tutti_loader *loader);   /* ends the thread wherever it 
 /* The next batch; valid until the next take or close. Blocks while it is being gathered. A pass of a tail step that has nothing for this
    worker comes too, with no samples. */
 tutti_status tutti_loader_take(tutti_loader *loader, tutti_batch *batch, tutti_error *err);
-/* The next batch is to be this one, not before the first step. For a loader of depth 0. */
-void tutti_loader_seek(tutti_loader *loader, uint64_t step, int64_t pass);
+/* The next batch is to be this one, not before the first step. For a loader of depth 0. position: the pass's own (tutti_pass); it decides only where the share has parts,
+   since whose turn it was in earlier steps does not follow from the share. */
+void tutti_loader_seek(tutti_loader *loader, uint64_t step, int64_t pass, uint64_t position);
 #ifdef __cplusplus
 }
 #endif

@@ -11,7 +11,14 @@ extern "C" {
 #endif
 
 typedef enum { TUTTI_LAYER_LINEAR, TUTTI_LAYER_CONV2D, TUTTI_LAYER_RELU, TUTTI_LAYER_MAXPOOL2D, TUTTI_LAYER_FLATTEN,
-    TUTTI_LAYER_QUADRATIC            /* a network by itself: one vector x as parameter; a sample xi has the loss 1/2 sum_j lambda_j (x_j - xi_j)^2 (problem.h) */
+    TUTTI_LAYER_QUADRATIC,           /* a network by itself: one vector x as parameter; a sample xi has the loss 1/2 sum_j lambda_j (x_j - xi_j)^2 (problem.h) */
+    /* Of networks of tokens, whose layers work on rows, a row a token: they begin with an embedding and take linear layers too. */
+    TUTTI_LAYER_EMBEDDING,           /* a token's row of `out` values */
+    TUTTI_LAYER_POSITIONS,           /* after the embedding: adds a learned row for each place of the window */
+    TUTTI_LAYER_LAYER_NORM,          /* eps 1e-5, with weight and bias */
+    TUTTI_LAYER_ATTENTION,           /* causal, `heads` heads; rows are queries, keys and values, one after another, each heads x width */
+    TUTTI_LAYER_GELU,                /* with the error function */
+    TUTTI_LAYER_BRANCH, TUTTI_LAYER_JOIN /* join adds the rows that stood at its branch; pairs may stand within each other */
 } tutti_layer_kind;
 typedef struct tutti_layer {
     tutti_layer_kind kind;
@@ -19,36 +26,46 @@ typedef struct tutti_layer {
     int kernel;                  /* conv2d: kernel x kernel, stride 1, no padding; maxpool2d: kernel = stride, floor */
     double condition;            /* quadratic: lambda falls from 1 to 1 / condition */
     bool simplex;                /* quadratic: x starts at 1 / dim, not at 0 */
+    int heads;                   /* attention */
+    bool bare;                   /* linear, of tokens: no bias */
+    double deviation;            /* of tokens: its matrix starts normal with this deviation; 0: linear as tutti_nn_initialise says, tables with 1 */
+    char name[16];               /* of tokens: its parameters are called name.weight and name.bias; "": its index */
 } tutti_layer;
-/* The task: samples of channels x height x width floats, one label in [0, classes) each. */
-typedef struct tutti_nn_task { int channels, height, width, classes; } tutti_nn_task;
+/* The task: samples of channels x height x width floats, one label in [0, classes) each. Or, if context is not 0, windows of so many tokens in [0, classes) with the token
+   after each as its label; the other three are then of no matter. */
+typedef struct tutti_nn_task { int channels, height, width, classes, context; } tutti_nn_task;
 
 /* ---- models: named lists. "mlp(hidden=1024)" = flatten-free 784-1024-1024-10; "cnn" = conv3x3x32, ReLU, pool 2, conv3x3x64, ReLU,
    pool 2, flatten, fc128, ReLU, fc classes (images of 10x10 and more); indexes of parameters are those of peers/train.py's Sequential: mlp 0, 2, 4; cnn 0, 3, 7, 9.
-   "logistic" = fc classes (softmax regression on any data; its options speak of its own data); "quadratic(...)": options as in problem.h, dim that of the samples. ---- */
+   "logistic" = fc classes (softmax regression on any data; its options speak of its own data); "quadratic(...)": options as in problem.h, dim that of the samples;
+   "gpt(layers,dim,heads,context,vocab)" = the GPT of peers/train.py, for tokens. ---- */
 typedef struct tutti_model_ops {
     const char *name, *title;
     const tutti_option *options;
     size_t self_bytes;
     /* Writes at most `room` layers, gives how many; refuses tasks it cannot take with a sentence. */
     tutti_status (*layers)(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count, tutti_error *err);
+    bool tokens;                 /* its samples are windows of tokens */
 } tutti_model_ops;
 extern const tutti_model_ops *const tutti_models[];                    /* NULL-ended registry */
+bool tutti_nn_takes_tokens(const char *model);                         /* a spec; false of one that is none */
 
 typedef struct tutti_nn_param {
     char name[24];               /* "0.weight": nn.Sequential's; quadratic: "x" */
     int unit;                    /* index among the layers that have parameters, from the input: 0, 1, ... */
     int dims; size_t dim[4];     /* PyTorch's shape: linear (out, in), conv (out, in, k, k), bias (out) */
     size_t count, rows, cols;    /* rows x cols = count: the matrix view (out x rest); bias: count x 1 */
-    size_t fan_in;               /* of its layer; quadratic: 0 */
+    size_t fan_in;               /* of its layer; quadratic, tables and norms: 0 */
     float start;                 /* initial value of every element if fan_in is 0 */
+    float deviation;             /* if not 0, values start normal with this deviation instead */
 } tutti_nn_param;
 
 /* Parameters in the order their gradients become ready: last layer first, weight before bias. Needs no backend. room: of params; *count is
    always the number there is. */
 tutti_status tutti_nn_params(const char *model, const tutti_nn_task *task, tutti_nn_param *params, int room, int *count, tutti_error *err);
 /* PyTorch's defaults: uniform in +-1/sqrt(fan_in) for weights and biases, element i from index i of rng (seed; stream = forward_index, the
-   parameter's index in forward order: 2 unit for a weight, 2 unit + 1 for a bias; step 0). quadratic: all param->start, whatever the seed. */
+   parameter's index in forward order: 2 unit for a weight, 2 unit + 1 for a bias; step 0). With a deviation: tutti_normal of the same rng times it. quadratic and
+   norms: all param->start, whatever the seed. */
 void tutti_nn_initialise(const tutti_nn_param *param, int forward_index, uint64_t seed, float *values);
 
 /* ---- a network ready to run ---- */
@@ -87,10 +104,17 @@ typedef struct tutti_nn_hooks {
    `same_weights` says that values have not changed since the last call. */
 tutti_status tutti_nn_pass(tutti_nn *nn, const float *x, const uint8_t *labels, int64_t samples, double divisor, bool add, bool same_weights,
                            const float *const *values, float *const *gradients, const tutti_nn_hooks *hooks, double *loss_sum, tutti_error *err);
+/* The same for tokens: tokens, next: samples x context each, next[i] the token after tokens[i]. A sample's loss is the mean over its tokens. Blocks are as many windows, a power
+   of two up to 64, as have at most 1024 tokens, and at least one. A token that is none of the vocabulary is TUTTI_ERR_CORRUPT. */
+tutti_status tutti_nn_pass_tokens(tutti_nn *nn, const uint32_t *tokens, const uint32_t *next, int64_t samples, double divisor, bool add, bool same_weights,
+                                  const float *const *values, float *const *gradients, const tutti_nn_hooks *hooks, double *loss_sum, tutti_error *err);
 /* Forward only, any number of samples (cut into pieces). A sample's loss has the same bits whatever stands round it. correct: the largest
    output is the label's, ties going to the lowest class; 0 where tutti_nn_classifies is false. Calls no hook. */
 tutti_status tutti_nn_evaluate(tutti_nn *nn, const float *x, const uint8_t *labels, int64_t samples, const float *const *values,
                                double *loss_sum, int64_t *correct, tutti_error *err);
+/* correct: tokens, not samples, that the largest output tells. */
+tutti_status tutti_nn_evaluate_tokens(tutti_nn *nn, const uint32_t *tokens, const uint32_t *next, int64_t samples, const float *const *values,
+                                      double *loss_sum, int64_t *correct, tutti_error *err);
 bool tutti_nn_classifies(const tutti_nn *nn); /* false: quadratic, which has a loss but no accuracy */
 void tutti_nn_flops(const tutti_nn *nn, double *forward, double *backward);   /* a sample; two for a product and its sum, products of layers only */
 size_t tutti_nn_bytes(const tutti_nn *nn);                                     /* activations and scratch it holds */

@@ -2,6 +2,7 @@
 #ifndef TUTTI_DATA_INTERNAL_H
 #define TUTTI_DATA_INTERNAL_H
 #include "tutti/data.h"
+#include "tutti/text.h"
 
 /* The options of a named set (sets.c). All zero: the images as they are. */
 typedef struct tutti_data_distortion { double distort; int64_t seed; } tutti_data_distortion;
@@ -10,7 +11,15 @@ tutti_status tutti_data_distort(uint8_t *images, uint64_t samples, int height, i
                                 tutti_error *err);
 void tutti_data_distort_by(tutti_data *data, const tutti_data_distortion *how); /* before attach */
 
-/* ---- a data set (dataset.c; of a problem: problem.c) ---- */
+/* Of a text (text.c). */
+typedef struct tutti_data_windows { const char *file; int64_t context, stride, val_windows, val_stride; double val; } tutti_data_windows;
+extern const tutti_option tutti_data_text_options[], tutti_data_moby_dick_options[]; /* of a tutti_data_windows */
+
+/* Of a click log (clicklog.c). */
+typedef struct tutti_data_clicks { const char *file; int64_t rows; double val; } tutti_data_clicks;
+extern const tutti_option tutti_data_clicks_options[];
+
+/* ---- a data set (dataset.c; of a problem: problem.c; of a text: text.c; of clicks: clicklog.c) ---- */
 #define DATA_MAGIC UINT64_C(0x3161746164747475) /* written last: a block without it was never filled */
 enum { DATA_X, DATA_LABELS, DATA_ALIGNMENT = 64 };
 
@@ -35,6 +44,19 @@ struct tutti_data {
     float table[256];             /* normalised value of each byte; after attach */
     tutti_data_distortion distortion;
     tutti_problem problem;        /* kind NONE: images from files */
+    struct {
+        char *path;               /* NULL: no text */
+        tutti_contents contents;
+        tutti_tokens tokens;      /* vocabulary 0: contents are the tokens, as bytes */
+        const void *ids;
+        int id_bytes;             /* 1, 2, 4 */
+        uint64_t first[2], stride[2]; /* of each split: window i begins at first + i x stride */
+    } text;
+    struct {
+        char *path;               /* NULL: no clicks */
+        tutti_contents contents;
+        uint64_t rows[2];         /* offset of the row numbers of each split; the values and labels are where parts say */
+    } clicks;
     uint64_t path;                /* offset of `from` and `way` of a problem with a known optimum (problem.h), 2 x dim doubles; 0: none */
 };
 
@@ -45,6 +67,17 @@ uint64_t tutti_data_hash_block(const tutti_data *d, const uint8_t *block);
 tutti_status tutti_data_problem_open(tutti_data **out, tutti_runtime *rt, const tutti_problem *problem, tutti_error *err);
 tutti_status tutti_data_problem_fill(tutti_data *d, uint8_t *block, tutti_error *err); /* all but the magic */
 void tutti_data_problem_gather(const tutti_data *d, tutti_split split, const uint64_t *ids, size_t n, uint64_t step, float *x, uint8_t *labels);
+
+/* text.c. how->file is not looked at. tokens: a token file, else a text in UTF-8. */
+tutti_status tutti_data_text_open(tutti_data **out, tutti_runtime *rt, const char *path, bool tokens, const tutti_data_windows *how, tutti_error *err);
+tutti_status tutti_data_text_fill(tutti_data *d, uint8_t *block, tutti_error *err); /* all but the magic */
+void tutti_data_text_close(tutti_data *d);
+
+/* clicklog.c. how->file is not looked at. */
+tutti_status tutti_data_clicks_open(tutti_data **out, tutti_runtime *rt, const char *path, const tutti_data_clicks *how, tutti_error *err);
+tutti_status tutti_data_clicks_fill(tutti_data *d, uint8_t *block, tutti_error *err); /* all but the magic */
+void tutti_data_clicks_gather(const tutti_data *d, tutti_split split, const uint64_t *ids, size_t n, float *x, uint8_t *labels);
+void tutti_data_clicks_close(tutti_data *d);
 
 /* A file read from its beginning to its end, inflated on the way if its first two bytes say gzip (RFC 1952). */
 typedef struct tutti_data_stream tutti_data_stream;

@@ -169,6 +169,8 @@ void tutti_data_close(tutti_data *data)
     for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++)
         for (int kind = DATA_X; kind <= DATA_LABELS; kind++)
             tutti_free(data->parts[split][kind].path);
+    tutti_data_text_close(data);
+    tutti_data_clicks_close(data);
     tutti_free(data);
 }
 
@@ -267,6 +269,12 @@ tutti_status tutti_data_attach(tutti_data *data, void *memory, bool fill, tutti_
     if (fill && data->problem.kind != TUTTI_PROBLEM_NONE) {
         TUTTI_TRY(tutti_data_problem_fill(data, block, err));
         f->magic = DATA_MAGIC;
+    } else if (fill && data->text.path != NULL) {
+        TUTTI_TRY(tutti_data_text_fill(data, block, err));
+        f->magic = DATA_MAGIC;
+    } else if (fill && data->clicks.path != NULL) {
+        TUTTI_TRY(tutti_data_clicks_fill(data, block, err));
+        f->magic = DATA_MAGIC;
     } else if (fill) {
         for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++)
             for (int kind = DATA_X; kind <= DATA_LABELS; kind++) {
@@ -286,7 +294,7 @@ tutti_status tutti_data_attach(tutti_data *data, void *memory, bool fill, tutti_
         char name[256];
         tutti_problem_print(&data->problem, name, sizeof name);
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "the data set of '%s' has not been filled on this host; the rank that fills it must have "
-                          "done so, without failure, before the others attach", name[0] != '\0' ? name : data->parts[TUTTI_TRAIN][DATA_X].path);
+                          "done so, without failure, before the others attach", name[0] != '\0' ? name : data->text.path != NULL ? data->text.path : data->clicks.path != NULL ? data->clicks.path : data->parts[TUTTI_TRAIN][DATA_X].path);
     }
     data->block = block;
     data->shape.classes = f->classes;
@@ -299,9 +307,14 @@ tutti_status tutti_data_attach(tutti_data *data, void *memory, bool fill, tutti_
     return TUTTI_OK;
 }
 
+bool tutti_data_attached(const tutti_data *data)
+{
+    return data->block != NULL;
+}
+
 const uint8_t *tutti_data_labels(const tutti_data *data, tutti_split split)
 {
-    return data->block == NULL ? NULL : data->block + data->parts[split][DATA_LABELS].offset;
+    return data->block == NULL || data->text.path != NULL ? NULL : data->block + data->parts[split][DATA_LABELS].offset;
 }
 
 void tutti_data_gather(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n, float *x, uint8_t *labels)
@@ -314,9 +327,13 @@ void tutti_data_gather_at(const tutti_data *data, tutti_split split, const uint6
     const uint8_t *images = data->block + data->parts[split][DATA_X].offset, *all = data->block + data->parts[split][DATA_LABELS].offset;
     const size_t pixels = data->pixels;
 
-    assert(data->block != NULL);
+    assert(data->block != NULL && data->text.path == NULL);
     if (data->problem.kind != TUTTI_PROBLEM_NONE) {
         tutti_data_problem_gather(data, split, ids, n, step, x, labels);
+        return;
+    }
+    if (data->clicks.path != NULL) {
+        tutti_data_clicks_gather(data, split, ids, n, x, labels);
         return;
     }
     for (size_t i = 0; i < n; i++) {

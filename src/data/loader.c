@@ -20,13 +20,19 @@ struct tutti_loader {
     size_t pixels, slots, stride;   /* stride: floats from slot to slot */
     int64_t batch;                  /* most samples of a batch */
 
+    int context;                    /* of a text: its batches are tokens */
     float *x;                       /* slots x stride; a slot is its batch's owner's, see above */
+    uint32_t *tokens, *next;        /* of a text, in place of x and labels; slots x stride each */
+    size_t tables;                  /* of a click log */
+    uint32_t *rows;                 /* of a click log, besides x and labels; slots x batch x tables */
     uint8_t *labels;                /* slots x batch */
     uint64_t *ids;                  /* batch; of whoever gathers: the thread, or take() if there is none */
     tutti_batch ready[DEPTH_MOST + 1];
 
     tutti_monitor *monitor;
     tutti_thread *thread;
+    bool sought;                    /* without a thread: the next batch begins at sought_position of the worker's part */
+    uint64_t sought_position;
     uint64_t made, taken;           /* under monitor (with a thread) */
     bool closing;                   /* under monitor */
 };
@@ -37,16 +43,35 @@ static void gather(tutti_loader *l, uint64_t k)
     const uint64_t passes = tutti_share_passes(&l->share, l->worker) > 0 ? (uint64_t)tutti_share_passes(&l->share, l->worker) : 1, step = l->first_step + k / passes;
     const int64_t pass = (int64_t)(k % passes);
     const size_t slot = (size_t)(k % l->slots);
-    float *x = l->x + slot * l->stride;
-    uint8_t *labels = l->labels + slot * (size_t)l->batch;
     uint64_t epoch, position;
     const int64_t samples = tutti_share_pass(&l->share, step, l->worker, pass, &epoch, &position);
 
+    if (l->share.parts != NULL && l->thread == NULL && l->sought)
+        position = l->sought_position;
+
     for (int64_t i = 0; i < samples; i++)
-        l->ids[i] = tutti_share_sample(&l->share, epoch, position + (uint64_t)i);
-    tutti_data_gather_at(l->data, TUTTI_TRAIN, l->ids, (size_t)samples, step, x, labels);
-    tutti_charge(l->rt, 0, (double)samples * (double)l->pixels * (sizeof(float) + 1));
-    l->ready[slot] = (tutti_batch){ x, labels, samples, step, pass };
+        l->ids[i] = tutti_share_sample_of(&l->share, l->worker, epoch, position + (uint64_t)i);
+    l->ready[slot] = (tutti_batch){ .samples = samples, .step = step, .pass = pass };
+    if (l->context > 0) {
+        uint32_t *tokens = l->tokens + slot * l->stride, *next = l->next + slot * l->stride;
+        tutti_data_gather_tokens(l->data, TUTTI_TRAIN, l->ids, (size_t)samples, tokens, next);
+        tutti_charge(l->rt, 0, (double)samples * (double)l->pixels * 2 * sizeof *tokens);
+        l->ready[slot].tokens = tokens;
+        l->ready[slot].next = next;
+    } else {
+        float *x = l->x + slot * l->stride;
+        uint8_t *labels = l->labels + slot * (size_t)l->batch;
+        tutti_data_gather_at(l->data, TUTTI_TRAIN, l->ids, (size_t)samples, step, x, labels);
+        tutti_charge(l->rt, 0, (double)samples * (double)l->pixels * (sizeof(float) + 1));
+        l->ready[slot].x = x;
+        l->ready[slot].labels = labels;
+        if (l->tables > 0) {
+            uint32_t *rows = l->rows + slot * (size_t)l->batch * l->tables;
+            tutti_data_gather_rows(l->data, TUTTI_TRAIN, l->ids, (size_t)samples, rows);
+            tutti_charge(l->rt, 0, (double)samples * (double)l->tables * sizeof *rows);
+            l->ready[slot].rows = rows;
+        }
+    }
 }
 
 static tutti_status prefetch(void *arg, tutti_error *err)
@@ -75,7 +100,7 @@ static tutti_status prefetch(void *arg, tutti_error *err)
 
 static tutti_status check(const tutti_data *data, const tutti_share *share, int worker, int depth, tutti_error *err)
 {
-    if (tutti_data_labels(data, TUTTI_TRAIN) == NULL)
+    if (!tutti_data_attached(data))
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "a loader needs its data attached first");
     if (share->samples < 1 || share->samples > tutti_data_shape_of(data)->samples[TUTTI_TRAIN])
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the workers would share %llu samples, but the training set has %llu",
@@ -108,6 +133,8 @@ tutti_status tutti_loader_open(tutti_loader **out, tutti_runtime *rt, const tutt
     l->share = *share;
     l->worker = worker;
     l->first_step = first_step;
+    l->context = shape->context;
+    l->tables = (size_t)shape->tables;
     l->pixels = (size_t)shape->channels * (size_t)shape->height * (size_t)shape->width;
     l->slots = (size_t)depth + 1;
     l->batch = tutti_share_batch(share, worker) > 0 ? tutti_share_batch(share, worker) : 1;
@@ -121,10 +148,17 @@ tutti_status tutti_loader_open(tutti_loader **out, tutti_runtime *rt, const tutt
         goto out;
     }
     l->stride = floats / 16 * 16; /* each slot begins a cache line */
-    l->x = tutti_alloc(room, sizeof(float));
-    l->labels = tutti_alloc((size_t)l->batch * l->slots, 1);
+    if (l->context > 0) {
+        l->tokens = tutti_alloc(room, sizeof *l->tokens);
+        l->next = tutti_alloc(room, sizeof *l->next);
+    } else {
+        l->x = tutti_alloc(room, sizeof(float));
+        l->labels = tutti_alloc((size_t)l->batch * l->slots, 1);
+    }
+    if (l->tables > 0) /* twice as many as values, which fit */
+        l->rows = tutti_alloc((size_t)l->batch * l->slots, l->tables * sizeof *l->rows);
     l->ids = tutti_alloc((size_t)l->batch, sizeof *l->ids);
-    if (l->x == NULL || l->labels == NULL || l->ids == NULL) {
+    if (l->ids == NULL || (l->context > 0 ? l->tokens == NULL || l->next == NULL : l->x == NULL || l->labels == NULL) || (l->tables > 0 && l->rows == NULL)) {
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %zu batches of %lld samples of %zu pixels; use a smaller batch", l->slots,
                             (long long)l->batch, l->pixels);
         goto out;
@@ -155,6 +189,9 @@ void tutti_loader_close(tutti_loader *loader)
     }
     tutti_monitor_close(loader->monitor);
     tutti_free(loader->x);
+    tutti_free(loader->tokens);
+    tutti_free(loader->next);
+    tutti_free(loader->rows);
     tutti_free(loader->labels);
     tutti_free(loader->ids);
     tutti_free(loader);
@@ -168,6 +205,7 @@ tutti_status tutti_loader_take(tutti_loader *loader, tutti_batch *batch, tutti_e
     *batch = (tutti_batch){ 0 };
     if (l->thread == NULL) {
         gather(l, l->made++);
+        l->sought = false;
         *batch = l->ready[(l->taken++) % l->slots];
         return TUTTI_OK;
     }
@@ -186,9 +224,11 @@ tutti_status tutti_loader_take(tutti_loader *loader, tutti_batch *batch, tutti_e
     return status;
 }
 
-void tutti_loader_seek(tutti_loader *loader, uint64_t step, int64_t pass)
+void tutti_loader_seek(tutti_loader *loader, uint64_t step, int64_t pass, uint64_t position)
 {
     tutti_loader *l = loader;
     assert(l->thread == NULL && step >= l->first_step);
     l->made = l->taken = (step - l->first_step) * (uint64_t)l->share.accumulate + (uint64_t)pass;
+    l->sought = true;
+    l->sought_position = position;
 }

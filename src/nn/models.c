@@ -94,7 +94,60 @@ static const tutti_model_ops logistic_ops = {
     .options = tutti_logistic_options, .self_bytes = sizeof(tutti_problem), .layers = logistic_layers,
 };
 
-const tutti_model_ops *const tutti_models[] = { &mlp_ops, &cnn_ops, &quadratic_ops, &logistic_ops, NULL };
+/* ---- gpt: pre-norm blocks of attention and a linear pair with GELU; learned positions, an output matrix of its own without bias. Matrices start normal with 0.02 ---- */
+typedef struct gpt { int64_t layers, dim, heads, context, vocab; } gpt;
+static const tutti_option gpt_options[] = {
+    { "layers", TUTTI_INT, TUTTI_AT(gpt, layers), 4, 1, 1000, NULL, "blocks of attention and linear layers" },
+    { "dim", TUTTI_INT, TUTTI_AT(gpt, dim), 256, 1, 65536, NULL, "values of a token's row" },
+    { "heads", TUTTI_INT, TUTTI_AT(gpt, heads), 4, 1, 65536, NULL, "of attention; dim is a multiple of it" },
+    { "context", TUTTI_INT, TUTTI_AT(gpt, context), 0, 0, 65536, NULL, "tokens of a window; 0: as many as the data's" },
+    { "vocab", TUTTI_INT, TUTTI_AT(gpt, vocab), 0, 0, 1 << 20, NULL, "different tokens; 0: as many as the data has" },
+    { 0 },
+};
+
+static tutti_status gpt_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count, tutti_error *err)
+{
+    enum { HEAD = 2, BLOCK = 12, TAIL = 2 };
+    const gpt *g = self;
+    const int dim = (int)g->dim;
+    const double deviation = 0.02;
+    const tutti_layer head[HEAD] = {
+        { .kind = TUTTI_LAYER_EMBEDDING, .out = dim, .deviation = deviation, .name = "e" }, { .kind = TUTTI_LAYER_POSITIONS, .deviation = deviation, .name = "pe" },
+    }, block[BLOCK] = {
+        { .kind = TUTTI_LAYER_BRANCH }, { .kind = TUTTI_LAYER_LAYER_NORM, .name = "l1" }, { .kind = TUTTI_LAYER_LINEAR, .out = 3 * dim, .deviation = deviation, .name = "qkv" },
+        { .kind = TUTTI_LAYER_ATTENTION, .heads = (int)g->heads }, { .kind = TUTTI_LAYER_LINEAR, .out = dim, .deviation = deviation, .name = "o" }, { .kind = TUTTI_LAYER_JOIN },
+        { .kind = TUTTI_LAYER_BRANCH }, { .kind = TUTTI_LAYER_LAYER_NORM, .name = "l2" }, { .kind = TUTTI_LAYER_LINEAR, .out = 4 * dim, .deviation = deviation, .name = "f1" },
+        { .kind = TUTTI_LAYER_GELU }, { .kind = TUTTI_LAYER_LINEAR, .out = dim, .deviation = deviation, .name = "f2" }, { .kind = TUTTI_LAYER_JOIN },
+    }, tail[TAIL] = {
+        { .kind = TUTTI_LAYER_LAYER_NORM, .name = "ln" }, { .kind = TUTTI_LAYER_LINEAR, .out = task->classes, .bare = true, .deviation = deviation, .name = "head" },
+    };
+
+    *count = 0;
+    if (task->context == 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "gpt needs windows of tokens; this task has samples of %d x %d x %d values; --data moby-dick is a text", task->channels, task->height,
+                          task->width);
+    if (g->dim % g->heads != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "gpt with dim=%lld and heads=%lld: dim must be a multiple of heads", (long long)g->dim, (long long)g->heads);
+    if (g->context != 0 && g->context != task->context)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "gpt with context=%lld on windows of %d tokens; give both the same context", (long long)g->context, task->context);
+    if (g->vocab != 0 && g->vocab != task->classes)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "gpt with vocab=%lld on data of %d different tokens; leave vocab out", (long long)g->vocab, task->classes);
+    *count = HEAD + BLOCK * (int)g->layers + TAIL;
+    for (int i = 0; i < *count && i < room; i++) {
+        const int k = (i - HEAD) % BLOCK;
+        layers[i] = i < HEAD ? head[i] : i >= *count - TAIL ? tail[i - *count + TAIL] : block[k];
+        if (i >= HEAD && i < *count - TAIL && block[k].name[0] != '\0')
+            snprintf(layers[i].name, sizeof layers[i].name, "b.%d.%.3s", (i - HEAD) / BLOCK % 1000, block[k].name);
+    }
+    return TUTTI_OK;
+}
+
+static const tutti_model_ops gpt_ops = {
+    .name = "gpt", .title = "a GPT on windows of tokens: blocks of causal attention and a linear pair with GELU, learned positions",
+    .options = gpt_options, .self_bytes = sizeof(gpt), .layers = gpt_layers, .tokens = true,
+};
+
+const tutti_model_ops *const tutti_models[] = { &mlp_ops, &cnn_ops, &quadratic_ops, &logistic_ops, &gpt_ops, NULL };
 
 /* ---- from a spec to a network ---- */
 static const tutti_model_ops *find(const char *name)
@@ -107,6 +160,18 @@ static const tutti_model_ops *find(const char *name)
             return tutti_models[i];
     }
     return NULL;
+}
+
+bool tutti_nn_takes_tokens(const char *model)
+{
+    const tutti_model_ops *ops = NULL;
+    tutti_spec *spec;
+
+    if (tutti_spec_open(&spec, model, NULL) == TUTTI_OK) {
+        ops = find(tutti_spec_name(spec));
+        tutti_spec_close(spec);
+    }
+    return ops != NULL && ops->tokens;
 }
 
 static tutti_status unknown(const char *name, tutti_error *err)
@@ -126,7 +191,7 @@ static tutti_status unknown(const char *name, tutti_error *err)
 
 tutti_status tutti_nn_net_model(nn_net *net, const char *model, const tutti_nn_task *task, tutti_error *err)
 {
-    tutti_layer layers[NN_LAYERS_MAX];
+    tutti_layer *layers = NULL;
     const tutti_model_ops *ops;
     tutti_spec *spec = NULL;
     tutti_status status;
@@ -154,10 +219,15 @@ tutti_status tutti_nn_net_model(nn_net *net, const char *model, const tutti_nn_t
     snprintf(what, sizeof what, "model '%s'", ops->name);
     status = tutti_spec_apply(spec, what, ops->options, self, err);
     if (status == TUTTI_OK)
-        status = ops->layers(self, task, layers, NN_LAYERS_MAX, &count, err);
+        status = ops->layers(self, task, NULL, 0, &count, err);
+    if (status == TUTTI_OK && (layers = tutti_alloc((size_t)count, sizeof *layers)) == NULL)
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "model '%s': no memory for its %d layers", ops->name, count);
+    if (status == TUTTI_OK)
+        status = ops->layers(self, task, layers, count, &count, err);
     if (status == TUTTI_OK)
         status = tutti_nn_net_build(net, layers, count, task, err);
 out:
+    tutti_free(layers);
     tutti_free(self);
     tutti_spec_close(spec);
     return status;

@@ -1,6 +1,6 @@
 /* net.c: from a list of layers to shapes, units and the table of parameters; the initial values. Rules of shape: linear takes any
    sample as its flat vector; a convolution of k x k, stride 1, no padding takes k - 1 off each side; pooling by k divides, rounding down. */
-#include "nn_internal.h"
+#include "sequence.h"
 #include <math.h>
 #include <stdio.h>
 
@@ -21,9 +21,10 @@ static tutti_status check_task(const tutti_nn_task *t, int least_classes, tutti_
     return TUTTI_OK;
 }
 
-static const char *kind_name(tutti_layer_kind kind)
+const char *tutti_nn_layer_name(tutti_layer_kind kind)
 {
-    static const char *const names[] = { "linear", "conv2d", "relu", "maxpool2d", "flatten", "quadratic" };
+    static const char *const names[] = { "linear", "conv2d", "relu", "maxpool2d", "flatten", "quadratic", "embedding", "positions", "layer norm", "attention", "gelu", "branch",
+                                         "join" };
     return (size_t)kind < TUTTI_LENGTH(names) ? names[kind] : "unknown";
 }
 
@@ -37,7 +38,7 @@ static tutti_status add_unit(nn_net *net, int i, nn_shape *shape, tutti_error *e
     if (net->unit_count == NN_UNITS_MAX)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d: more than %d layers with parameters are not supported", i, NN_UNITS_MAX);
     if (layer->out < 1 || layer->out > OUT_MAX)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) has %d outputs; it must have from 1 to %d", i, kind_name(layer->kind),
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) has %d outputs; it must have from 1 to %d", i, tutti_nn_layer_name(layer->kind),
                           layer->out, OUT_MAX);
     *u = (nn_unit){ .kind = layer->kind, .index = i, .first = net->unit_count == 0 ? 0 : i, .end = i + 1, .in = *shape };
     if (layer->kind == TUTTI_LAYER_LINEAR) {
@@ -59,7 +60,7 @@ static tutti_status add_unit(nn_net *net, int i, nn_shape *shape, tutti_error *e
     }
     if ((int64_t)u->fan_in > values_max / layer->out || u->wide.height * u->wide.width > values_max / layer->out)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) of %d outputs on %lld inputs: tensors of more than %lld values are not supported",
-                          i, kind_name(layer->kind), layer->out, (long long)in, (long long)values_max);
+                          i, tutti_nn_layer_name(layer->kind), layer->out, (long long)in, (long long)values_max);
     u->weights = u->fan_in * (size_t)layer->out;
     u->flops = 2.0 * (double)u->weights * (double)(u->wide.height * u->wide.width);
     u->out = *shape = u->wide;
@@ -81,8 +82,10 @@ static tutti_status add_follower(nn_net *net, int i, nn_shape *shape, tutti_erro
     }
     if (layer->kind == TUTTI_LAYER_QUADRATIC)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (quadratic) is a network by itself and follows no other layer", i);
+    if (layer->kind >= TUTTI_LAYER_EMBEDDING && layer->kind <= TUTTI_LAYER_JOIN)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) works on tokens; a network of tokens begins with an embedding", i, tutti_nn_layer_name(layer->kind));
     if (u == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) has no linear or conv2d layer before it", i, kind_name(layer->kind));
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) has no linear or conv2d layer before it", i, tutti_nn_layer_name(layer->kind));
     if (layer->kind == TUTTI_LAYER_RELU) {
         if (u->relu)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (relu) follows another relu with no linear or conv2d layer between", i);
@@ -128,6 +131,10 @@ tutti_status tutti_nn_net_build(nn_net *net, const tutti_layer *layers, int coun
     bool flattened = false;
 
     *net = (nn_net){ .task = *task };
+    if (count > 0 && layers[0].kind == TUTTI_LAYER_EMBEDDING)
+        return tutti_nn_sequence_open(&net->sequence, layers, count, task, err);
+    if (task->context != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "this network takes images or vectors, and the task has windows of %d tokens; gpt takes tokens", task->context);
     TUTTI_TRY(check_task(task, count > 0 && layers[0].kind == TUTTI_LAYER_QUADRATIC ? 1 : 2, err));
     if (count > 0 && layers[0].kind == TUTTI_LAYER_QUADRATIC)
         return build_quadratic(net, layers, count, err);
@@ -138,19 +145,30 @@ tutti_status tutti_nn_net_build(nn_net *net, const tutti_layer *layers, int coun
         net->layers[i] = layers[i];
         net->layer_count = i + 1;
         if (flattened && (layers[i].kind == TUTTI_LAYER_CONV2D || layers[i].kind == TUTTI_LAYER_MAXPOOL2D))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) comes after a flatten; it needs images", i, kind_name(layers[i].kind));
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) comes after a flatten; it needs images", i, tutti_nn_layer_name(layers[i].kind));
         flattened = flattened || layers[i].kind == TUTTI_LAYER_FLATTEN;
         TUTTI_TRY(layers[i].kind == TUTTI_LAYER_LINEAR || layers[i].kind == TUTTI_LAYER_CONV2D ? add_unit(net, i, &shape, err)
                                                                                                : add_follower(net, i, &shape, err));
     }
     if (layers[count - 1].kind != TUTTI_LAYER_LINEAR || layers[count - 1].out != task->classes)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a network must end in a linear layer of as many outputs as the task has classes (%d); this one "
-                          "ends in %s with %d", task->classes, kind_name(layers[count - 1].kind), layers[count - 1].out);
+                          "ends in %s with %d", task->classes, tutti_nn_layer_name(layers[count - 1].kind), layers[count - 1].out);
     return TUTTI_OK;
+}
+
+void tutti_nn_net_close(nn_net *net)
+{
+    tutti_nn_sequence_close(net->sequence);
+    net->sequence = NULL;
 }
 
 void tutti_nn_net_params(const nn_net *net, tutti_nn_param *params, int room)
 {
+    if (net->sequence != NULL) {
+        for (int k = 0; k < net->sequence->param_count && k < room; k++)
+            params[k] = net->sequence->params[k];
+        return;
+    }
     if (nn_quadratic(net)) {
         const size_t dim = net->units[0].weights;
         if (room > 0)
@@ -188,8 +206,9 @@ tutti_status tutti_nn_params(const char *model, const tutti_nn_task *task, tutti
 
     *count = 0;
     TUTTI_TRY(tutti_nn_net_model(&net, model, task, err));
-    *count = nn_param_count(&net);
+    *count = net.sequence != NULL ? net.sequence->param_count : nn_param_count(&net);
     tutti_nn_net_params(&net, params, room);
+    tutti_nn_net_close(&net);
     return TUTTI_OK;
 }
 
@@ -199,6 +218,8 @@ void tutti_nn_initialise(const tutti_nn_param *param, int forward_index, uint64_
     const tutti_rng rng = { .seed = seed, .stream = (uint64_t)forward_index, .step = 0 };
     const double bound = param->fan_in > 0 ? 1.0 / sqrt((double)param->fan_in) : 0;
 
-    for (size_t i = 0; i < param->count; i++)
+    for (size_t i = 0; i < param->count && param->deviation > 0; i++)
+        values[i] = (float)((double)param->deviation * tutti_normal(rng, i));
+    for (size_t i = 0; i < param->count && !(param->deviation > 0); i++)
         values[i] = param->fan_in == 0 ? param->start : (float)((2.0 * tutti_uniform(rng, i) - 1.0) * bound);
 }

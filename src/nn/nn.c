@@ -5,20 +5,28 @@
    final, between a unit's two halves of backward, so that its exchange overlaps the rest. A pass of no samples makes the
    same calls in the same order without computing.
 
-   A pass runs in blocks of 64 samples, and the blocks' gradients are added in the house's one order: the binary tree over the blocks. So four workers
+   A pass runs in blocks of 64 samples (of tokens: of fewer windows, block_of), and the blocks' gradients are added in the house's one order: the binary tree over the blocks. So four workers
    with 64 samples each and one worker with 256 compute the same gradient to the bit (their common divisor is a power of two apart, which is exact);
    without it a single ReLU that rounding turns over sends two such runs apart within a hundred steps. It also bounds the activations by 64
    samples. The tree is a binary counter over a stack of gradient sets: the caller's at the bottom, floor(log2(blocks)) of our own above it. */
-#include "nn_internal.h"
+#include "math/math.h"
+#include "sequence.h"
 #include <math.h>
 #include <string.h>
 
-enum { BLOCK = 64, SETS_MAX = 16 }; /* batches up to 2^20 */
+enum { BLOCK = 64, BLOCK_TOKENS = 1024, SETS_MAX = 21, BATCH_MAX = 1 << 20 }; /* a block of one sample: 2^20 blocks, 20 sets and one for a pass that adds */
+
+typedef struct part { int param, params; double flops; } part; /* a unit: the first of its parameters, how many; a forward of a sample */
 
 struct tutti_nn {
     nn_net net;
+    part *unit;
+    int units, convs, params;
+    size_t *count;         /* values of each parameter */
+    int64_t block, piece;  /* samples of a block of a pass, of a run of an evaluation */
     int sets;              /* own gradient sets */
     float *set_memory;     /* sets x values: the parameters one after another, as in the table */
+    float **set_pointers;  /* sets x params, into it */
     size_t values;
     const nn_backend *ops;
     void *backend;
@@ -38,40 +46,118 @@ static const nn_backend *find_backend(const char *name)
     return NULL;
 }
 
+/* ---- life ---- */
+/* Tokens: as many windows as fill the machine's vectors and no more, so that few workers and many cut a step at the same places. */
+static int64_t block_of(const nn_net *net)
+{
+    int64_t block = BLOCK;
+
+    while (net->sequence != NULL && block > 1 && block * net->sequence->context > BLOCK_TOKENS)
+        block /= 2;
+    return block;
+}
+
+/* Tokens: rows a multiple of 48, of which every block of rows in oneDNN's kernels is a divisor (onednn_internal.h, DN_PIECE). */
+static int64_t piece_of(const nn_net *net, const nn_backend *ops)
+{
+    int64_t step = 1;
+
+    if (net->sequence == NULL)
+        return ops->piece;
+    while (step * net->sequence->context % 48 != 0)
+        step++;
+    return step * net->sequence->context < BLOCK_TOKENS ? BLOCK_TOKENS / (step * net->sequence->context) * step : step;
+}
+
+/* What the driver has to know of the units. */
+static tutti_status outline(tutti_nn *nn, tutti_error *err)
+{
+    const nn_net *net = &nn->net;
+    const nn_sequence *s = net->sequence;
+
+    nn->units = s != NULL ? s->unit_count : net->unit_count;
+    nn->params = s != NULL ? s->param_count : nn_param_count(net);
+    nn->convs = net->conv_count;
+    nn->unit = tutti_alloc((size_t)nn->units, sizeof *nn->unit);
+    nn->count = tutti_alloc((size_t)nn->params, sizeof *nn->count);
+    if (nn->unit == NULL || nn->count == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the table of %d layers with parameters", nn->units);
+    for (int u = 0; u < nn->units && s == NULL; u++)
+        nn->unit[u] = (part){ nn_unit_params(net) * (net->unit_count - 1 - u), nn_unit_params(net), net->units[u].flops };
+    for (int u = 0; u < nn->units && s != NULL; u++) {
+        nn->unit[u] = (part){ s->nodes[s->unit_node[u]].param, s->nodes[s->unit_node[u]].params, 0 };
+        for (int i = s->unit_node[u]; i < s->unit_node[u + 1]; i++)
+            nn->unit[u].flops += s->nodes[i].flops;
+    }
+    for (int k = 0; k < nn->params; k++) {
+        nn->count[k] = s != NULL ? s->params[k].count : nn_param_values(net, k);
+        nn->values += nn->count[k];
+    }
+    return TUTTI_OK;
+}
+
+/* Gradient sets for the tree over blocks. */
+static tutti_status open_sets(tutti_nn *nn, tutti_error *err)
+{
+    for (int64_t blocks = (nn->batch + nn->block - 1) / nn->block; blocks > 1; blocks /= 2)
+        nn->sets++;
+    if (nn->sets == 0)
+        return TUTTI_OK;
+    nn->sets++; /* for a pass that adds: the caller's then takes the sum at the end */
+    nn->set_memory = tutti_alloc((size_t)nn->sets, nn->values * sizeof(float));
+    nn->set_pointers = tutti_alloc((size_t)nn->sets * (size_t)nn->params, sizeof *nn->set_pointers);
+    if (nn->set_memory == NULL || nn->set_pointers == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %d sets of %zu gradients; use a batch of at most %lld", nn->sets, nn->values, (long long)nn->block);
+    for (int set = 0; set < nn->sets; set++) {
+        float *at = nn->set_memory + (size_t)set * nn->values;
+        for (int k = 0; k < nn->params; at += nn->count[k++])
+            nn->set_pointers[set * nn->params + k] = at;
+    }
+    return TUTTI_OK;
+}
+
+/* Takes what net owns. */
 tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn_options *options, tutti_error *err)
 {
     const tutti_nn_options o = options != NULL ? *options : (tutti_nn_options){ 0 };
-    const nn_settings settings = { .batch = o.batch < BLOCK ? o.batch : BLOCK, .threads = o.threads == 0 ? 1 : o.threads,
-                                   .cpu = o.device != NULL ? tutti_device_cpu(o.device) : tutti_cpu_best() };
     const nn_backend *ops = find_backend(o.backend);
+    nn_settings settings;
+    nn_net mine = *net;
     tutti_status status;
-    tutti_nn *nn;
+    tutti_nn *nn = NULL;
 
     *out = NULL;
     if (ops == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no backend '%.60s'; backends are onednn, reference", o.backend);
-    if (o.batch < 1 || o.batch > 1 << 20)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "opening a network for passes of %lld samples: it must be from 1 to %d", (long long)o.batch, 1 << 20);
-    if (o.threads < 0 || o.threads > 1024)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "opening a network for %d threads: it must be from 1 to 1024", o.threads);
-    nn = tutti_alloc(1, sizeof *nn);
-    if (nn == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "opening a network: no memory for its %zu bytes", sizeof *nn);
-    if (nn_quadratic(net) && ops == &tutti_nn_onednn)
-        ops = &tutti_nn_quadratic;
-    nn->net = *net;
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no backend '%.60s'; backends are onednn, reference", o.backend);
+    else if (o.batch < 1 || o.batch > BATCH_MAX)
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "opening a network for passes of %lld samples: it must be from 1 to %d", (long long)o.batch, BATCH_MAX);
+    else if (o.threads < 0 || o.threads > 1024)
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "opening a network for %d threads: it must be from 1 to 1024", o.threads);
+    else if (net->sequence != NULL && ops != &tutti_nn_onednn)
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "the backend '%s' has no layers for tokens; use onednn", ops->name);
+    else if ((nn = tutti_alloc(1, sizeof *nn)) == NULL)
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "opening a network: no memory for its %zu bytes", sizeof *nn);
+    else
+        status = TUTTI_OK;
+    if (status != TUTTI_OK) {
+        tutti_nn_net_close(&mine);
+        return status;
+    }
+    if (ops == &tutti_nn_onednn)
+        ops = nn_quadratic(net) ? &tutti_nn_quadratic : net->sequence != NULL ? &tutti_nn_tokens : ops;
+    nn->net = mine;
     nn->ops = ops;
     nn->device = o.device;
     nn->batch = o.batch;
-    for (int k = 0; k < nn_param_count(net); k++)
-        nn->values += nn_param_values(net, k);
-    for (int64_t blocks = (o.batch + BLOCK - 1) / BLOCK; blocks > 1; blocks /= 2)
-        nn->sets++;
-    if (nn->sets > 0) /* one more for a pass that adds: the caller's then takes the sum at the end */
-        nn->set_memory = tutti_alloc((size_t)++nn->sets, nn->values * sizeof(float));
-    status = nn->sets > 0 && nn->set_memory == NULL
-           ? tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %d sets of %zu gradients; use a batch of at most %d", nn->sets, nn->values, BLOCK)
-           : ops->open(&nn->backend, &nn->net, &settings, err);
+    nn->block = block_of(net);
+    nn->piece = piece_of(net, ops);
+    settings = (nn_settings){ .batch = o.batch < nn->block ? o.batch : nn->block, .piece = nn->piece, .threads = o.threads == 0 ? 1 : o.threads,
+                              .cpu = o.device != NULL ? tutti_device_cpu(o.device) : tutti_cpu_best() };
+    status = outline(nn, err);
+    if (status == TUTTI_OK)
+        status = open_sets(nn, err);
+    if (status == TUTTI_OK)
+        status = ops->open(&nn->backend, &nn->net, &settings, err);
     if (status != TUTTI_OK) {
         tutti_nn_close(nn);
         return tutti_fail_within(err, status, "opening a network on %s for %lld samples", ops->name, (long long)o.batch);
@@ -94,7 +180,11 @@ void tutti_nn_close(tutti_nn *nn)
     if (nn == NULL)
         return;
     nn->ops->close(nn->backend);
+    tutti_nn_net_close(&nn->net);
+    tutti_free(nn->unit);
+    tutti_free(nn->count);
     tutti_free(nn->set_memory);
+    tutti_free(nn->set_pointers);
     tutti_free(nn);
 }
 
@@ -113,15 +203,16 @@ static tutti_status ready(const tutti_nn *nn, const tutti_nn_hooks *h, int unit,
 {
     if (h == NULL || h->ready == NULL)
         return TUTTI_OK;
-    TUTTI_TRY(h->ready(h->user, nn_weight(&nn->net, unit), err));
-    return nn_quadratic(&nn->net) ? TUTTI_OK : h->ready(h->user, nn_bias(&nn->net, unit), err);
+    for (int k = 0; k < nn->unit[unit].params; k++)
+        TUTTI_TRY(h->ready(h->user, nn->unit[unit].param + k, err));
+    return TUTTI_OK;
 }
 
 /* Each half of backward costs as much as the forward. Loss, ReLU and pooling are left out: below 1 % of the models here. */
 static void charge(const tutti_nn *nn, int unit, int64_t samples)
 {
     if (nn->device != NULL)
-        tutti_device_charge(nn->device, nn->net.units[unit].flops * (double)samples, 0);
+        tutti_device_charge(nn->device, nn->unit[unit].flops * (double)samples, 0);
 }
 
 /* ---- the halves of a pass. samples = 0: the calls alone ---- */
@@ -141,7 +232,7 @@ static tutti_status forward_unit(tutti_nn *nn, int unit, int64_t first, int64_t 
 /* What is needed stays so over all blocks: `needs` in the first one, `dones` in the last. */
 static tutti_status forward_pass(tutti_nn *nn, int64_t samples, const tutti_nn_hooks *needs, const tutti_nn_hooks *dones, tutti_error *err)
 {
-    const int convs = nn->net.conv_count;
+    const int convs = nn->convs;
 
     for (int u = 0; u < convs; u++)
         TUTTI_TRY(need(needs, u, false, err));
@@ -152,7 +243,7 @@ static tutti_status forward_pass(tutti_nn *nn, int64_t samples, const tutti_nn_h
     }
     for (int u = 0; u < convs; u++)
         TUTTI_TRY(done(dones, u, false, err));
-    for (int u = convs; u < nn->net.unit_count; u++) {
+    for (int u = convs; u < nn->units; u++) {
         TUTTI_TRY(need(needs, u, false, err));
         if (samples > 0)
             TUTTI_TRY(forward_unit(nn, u, 0, samples, err));
@@ -163,8 +254,7 @@ static tutti_status forward_pass(tutti_nn *nn, int64_t samples, const tutti_nn_h
 
 /* ---- the tree over blocks ---- */
 typedef struct stack {
-    float *const *set[SETS_MAX + 2];  /* gradient pointers of each set, bottom first; set[top - 1] is being written */
-    float *own[SETS_MAX + 1][2 * NN_UNITS_MAX];
+    float *const *set[SETS_MAX + 1];  /* gradient pointers of each set, bottom first; set[top - 1] is being written */
     float *const *total;              /* where a pass that adds wants it; NULL: the bottom is the caller's */
     int top;
 } stack;
@@ -175,9 +265,9 @@ static void add_sets(const tutti_nn *nn, float *const *from, float *const *to, i
     float *restrict y = to[param];
 
     if (nn->device != NULL)
-        tutti_add(nn->device, nn_param_values(&nn->net, param), x, y);
+        tutti_add(nn->device, nn->count[param], x, y);
     else
-        for (size_t i = 0; i < nn_param_values(&nn->net, param); i++)
+        for (size_t i = 0; i < nn->count[param]; i++)
             y[i] += x[i];
 }
 
@@ -196,11 +286,9 @@ static tutti_status backward_unit(tutti_nn *nn, int unit, int64_t first, int64_t
         TUTTI_TRY(nn->ops->weights(nn->backend, unit, first, count, err));
         charge(nn, unit, count);
     }
-    if (last && sums != NULL) {
-        collapse(nn, sums, nn_weight(&nn->net, unit));
-        if (!nn_quadratic(&nn->net))
-            collapse(nn, sums, nn_bias(&nn->net, unit));
-    }
+    if (last && sums != NULL)
+        for (int k = 0; k < nn->unit[unit].params; k++)
+            collapse(nn, sums, nn->unit[unit].param + k);
     if (last)
         TUTTI_TRY(ready(nn, hooks, unit, err));
     if (count > 0 && unit > 0) {
@@ -213,10 +301,10 @@ static tutti_status backward_unit(tutti_nn *nn, int unit, int64_t first, int64_t
 /* sums: the stack, in the last of several blocks; hooks NULL in those before. */
 static tutti_status backward_pass(tutti_nn *nn, int64_t samples, const stack *sums, const tutti_nn_hooks *hooks, tutti_error *err)
 {
-    const int convs = nn->net.conv_count;
+    const int convs = nn->convs;
     int64_t first = 0;
 
-    for (int u = nn->net.unit_count - 1; u >= convs; u--) {
+    for (int u = nn->units - 1; u >= convs; u--) {
         TUTTI_TRY(need(hooks, u, true, err));
         TUTTI_TRY(backward_unit(nn, u, 0, samples, true, sums, hooks, err));
         TUTTI_TRY(done(hooks, u, true, err));
@@ -236,41 +324,62 @@ static tutti_status backward_pass(tutti_nn *nn, int64_t samples, const stack *su
 }
 
 /* ---- the public calls ---- */
-static tutti_status check_labels(const tutti_nn *nn, const uint8_t *labels, int64_t samples, tutti_error *err)
+static tutti_status check_labels(const tutti_nn *nn, const nn_run *run, tutti_error *err)
 {
     const int classes = nn->net.task.classes;
 
-    for (int64_t i = 0; i < samples; i++)
-        if (labels[i] >= classes)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the label of sample %lld is %d; the task has classes 0 to %d", (long long)i, labels[i], classes - 1);
+    for (int64_t i = 0; i < run->samples && nn->net.sequence == NULL; i++)
+        if (run->labels[i] >= classes)
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the label of sample %lld is %d; the task has classes 0 to %d", (long long)i, run->labels[i], classes - 1);
+    for (int which = 0; which < 2 && nn->net.sequence != NULL; which++) {
+        const uint32_t *tokens = which == 0 ? run->tokens : run->next;
+        const size_t context = (size_t)nn->net.sequence->context, n = (size_t)run->samples * context, bad = tutti_nn_first_above(n, tokens, (uint32_t)classes);
+        if (bad < n)
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the %s of place %zu of sample %zu is %u; the vocabulary is 0 to %d", which == 0 ? "token" : "label", bad % context,
+                              bad / context, tokens[bad], classes - 1);
+    }
     return TUTTI_OK;
+}
+
+static tutti_status check_kind(const tutti_nn *nn, bool tokens, tutti_error *err)
+{
+    if ((nn->net.sequence != NULL) == tokens)
+        return TUTTI_OK;
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, tokens ? "a pass of tokens through a network that takes images or vectors" : "a pass of images or vectors through a network that takes tokens");
+}
+
+/* The run from sample `first` on. */
+static void skip(const tutti_nn *nn, nn_run *run, int64_t first)
+{
+    const nn_shape sample = { nn->net.task.channels, nn->net.task.height, nn->net.task.width };
+
+    if (nn->net.sequence != NULL) {
+        run->tokens += first * nn->net.sequence->context;
+        run->next += first * nn->net.sequence->context;
+    } else {
+        run->x += first * nn_values(sample);
+        run->labels += first;
+    }
 }
 
 static tutti_status pass_in_blocks(tutti_nn *nn, const nn_run *whole, double divisor, const tutti_nn_hooks *hooks, double *loss_sum, tutti_error *err)
 {
-    const nn_shape sample = { nn->net.task.channels, nn->net.task.height, nn->net.task.width };
-    const int params = nn_param_count(&nn->net);
     stack s = { .total = whole->add ? whole->gradients : NULL };
     double total = 0;
     int bottom = 0;
 
     if (!whole->add)
         s.set[bottom++] = whole->gradients;
-    for (int k = 0; k < nn->sets && bottom < (int)TUTTI_LENGTH(s.set); k++) {
-        float *at = nn->set_memory + (size_t)k * nn->values;
-        for (int param = 0; param < params; at += nn_param_values(&nn->net, param++))
-            s.own[k][param] = at;
-        s.set[bottom++] = s.own[k];
-    }
-    for (int64_t first = 0, block = 0; first < whole->samples; first += BLOCK, block++) {
-        const bool last = first + BLOCK >= whole->samples;
+    for (int k = 0; k < nn->sets && bottom < (int)TUTTI_LENGTH(s.set); k++)
+        s.set[bottom++] = nn->set_pointers + (size_t)k * (size_t)nn->params;
+    for (int64_t first = 0, block = 0; first < whole->samples; first += nn->block, block++) {
+        const bool last = first + nn->block >= whole->samples;
         nn_run run = *whole;
         int64_t correct;
         double sum;
 
-        run.x = whole->x + first * nn_values(sample);
-        run.labels = whole->labels + first;
-        run.samples = last ? whole->samples - first : BLOCK;
+        skip(nn, &run, first);
+        run.samples = last ? whole->samples - first : nn->block;
         run.add = false;
         run.same_weights = first > 0 || whole->same_weights;
         run.gradients = s.set[s.top++];
@@ -281,7 +390,7 @@ static tutti_status pass_in_blocks(tutti_nn *nn, const nn_run *whole, double div
         total += sum;
         TUTTI_TRY(backward_pass(nn, run.samples, last ? &s : NULL, last ? hooks : NULL, err));
         for (int64_t pairs = block + 1; !last && pairs % 2 == 0; pairs /= 2, s.top--)
-            for (int param = 0; param < params; param++)
+            for (int param = 0; param < nn->params; param++)
                 add_sets(nn, s.set[s.top - 1], s.set[s.top - 2], param);
     }
     nn->prepared = true;
@@ -289,30 +398,28 @@ static tutti_status pass_in_blocks(tutti_nn *nn, const nn_run *whole, double div
     return TUTTI_OK;
 }
 
-tutti_status tutti_nn_pass(tutti_nn *nn, const float *x, const uint8_t *labels, int64_t samples, double divisor, bool add, bool same_weights,
-                           const float *const *values, float *const *gradients, const tutti_nn_hooks *hooks, double *loss_sum, tutti_error *err)
+static tutti_status pass(tutti_nn *nn, nn_run run, double divisor, const tutti_nn_hooks *hooks, double *loss_sum, tutti_error *err)
 {
-    const nn_run run = { .x = x, .labels = labels, .samples = samples, .train = true, .add = add,
-                         .same_weights = same_weights && nn->prepared, .values = values, .gradients = gradients };
+    const int64_t samples = run.samples;
     int64_t correct;
     double sum = 0;
 
-    *loss_sum = 0;
     if (samples < 0 || samples > nn->batch)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a pass of %lld samples; the network was opened for 0 to %lld", (long long)samples, (long long)nn->batch);
     if (!(divisor > 0) || !isfinite(divisor))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a pass with the divisor %g; it must be positive and finite", divisor);
-    TUTTI_TRY(check_labels(nn, labels, samples, err));
+    TUTTI_TRY(check_labels(nn, &run, err));
 
-    if (!same_weights)
+    if (!run.same_weights)
         nn->prepared = false;
+    run.same_weights = nn->prepared;
     if (samples == 0) {
-        for (int k = 0; k < nn_param_count(&nn->net) && !add; k++)
-            memset(gradients[k], 0, nn_param_values(&nn->net, k) * sizeof(float));
+        for (int k = 0; k < nn->params && !run.add; k++)
+            memset(run.gradients[k], 0, nn->count[k] * sizeof(float));
         TUTTI_TRY(forward_pass(nn, 0, hooks, hooks, err));
         return backward_pass(nn, 0, NULL, hooks, err);
     }
-    if (samples > BLOCK)
+    if (samples > nn->block)
         return pass_in_blocks(nn, &run, divisor, hooks, loss_sum, err);
     nn->prepared = false;
     TUTTI_TRY(nn->ops->begin(nn->backend, &run, err));
@@ -324,29 +431,45 @@ tutti_status tutti_nn_pass(tutti_nn *nn, const float *x, const uint8_t *labels, 
     return TUTTI_OK;
 }
 
-tutti_status tutti_nn_evaluate(tutti_nn *nn, const float *x, const uint8_t *labels, int64_t samples, const float *const *values,
-                               double *loss_sum, int64_t *correct, tutti_error *err)
+tutti_status tutti_nn_pass(tutti_nn *nn, const float *x, const uint8_t *labels, int64_t samples, double divisor, bool add, bool same_weights,
+                           const float *const *values, float *const *gradients, const tutti_nn_hooks *hooks, double *loss_sum, tutti_error *err)
 {
-    const nn_shape sample = { nn->net.task.channels, nn->net.task.height, nn->net.task.width };
+    const nn_run run = { .x = x, .labels = labels, .samples = samples, .train = true, .add = add, .same_weights = same_weights, .values = values, .gradients = gradients };
+
+    *loss_sum = 0;
+    TUTTI_TRY(check_kind(nn, false, err));
+    return pass(nn, run, divisor, hooks, loss_sum, err);
+}
+
+tutti_status tutti_nn_pass_tokens(tutti_nn *nn, const uint32_t *tokens, const uint32_t *next, int64_t samples, double divisor, bool add, bool same_weights,
+                                  const float *const *values, float *const *gradients, const tutti_nn_hooks *hooks, double *loss_sum, tutti_error *err)
+{
+    const nn_run run = { .tokens = tokens, .next = next, .samples = samples, .train = true, .add = add, .same_weights = same_weights, .values = values, .gradients = gradients };
+
+    *loss_sum = 0;
+    TUTTI_TRY(check_kind(nn, true, err));
+    return pass(nn, run, divisor, hooks, loss_sum, err);
+}
+
+static tutti_status evaluate(tutti_nn *nn, const nn_run *whole, double *loss_sum, int64_t *correct, tutti_error *err)
+{
     double total = 0;
     int64_t right = 0;
 
-    *loss_sum = 0;
-    *correct = 0;
-    if (samples < 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "an evaluation of %lld samples", (long long)samples);
-    TUTTI_TRY(check_labels(nn, labels, samples, err));
+    if (whole->samples < 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "an evaluation of %lld samples", (long long)whole->samples);
+    TUTTI_TRY(check_labels(nn, whole, err));
     nn->prepared = false; /* these values may be others than the next pass's: it prepares anew */
-    for (int64_t first = 0, count; first < samples; first += count) {
-        const nn_run run = { .x = x + first * nn_values(sample), .labels = labels + first,
-                             .samples = samples - first < nn->ops->piece ? samples - first : nn->ops->piece,
-                             .same_weights = first > 0, .values = values };
+    for (int64_t first = 0; first < whole->samples; first += nn->piece) {
+        nn_run run = *whole;
         double sum = 0;
         int64_t hits = 0;
 
-        count = run.samples;
+        skip(nn, &run, first);
+        run.samples = whole->samples - first < nn->piece ? whole->samples - first : nn->piece;
+        run.same_weights = first > 0;
         TUTTI_TRY(nn->ops->begin(nn->backend, &run, err));
-        TUTTI_TRY(forward_pass(nn, count, NULL, NULL, err));
+        TUTTI_TRY(forward_pass(nn, run.samples, NULL, NULL, err));
         nn->ops->loss(nn->backend, 1, &sum, &hits);
         total += sum;
         right += hits;
@@ -358,6 +481,24 @@ tutti_status tutti_nn_evaluate(tutti_nn *nn, const float *x, const uint8_t *labe
     return TUTTI_OK;
 }
 
+tutti_status tutti_nn_evaluate(tutti_nn *nn, const float *x, const uint8_t *labels, int64_t samples, const float *const *values,
+                               double *loss_sum, int64_t *correct, tutti_error *err)
+{
+    *loss_sum = 0;
+    *correct = 0;
+    TUTTI_TRY(check_kind(nn, false, err));
+    return evaluate(nn, &(nn_run){ .x = x, .labels = labels, .samples = samples, .values = values }, loss_sum, correct, err);
+}
+
+tutti_status tutti_nn_evaluate_tokens(tutti_nn *nn, const uint32_t *tokens, const uint32_t *next, int64_t samples, const float *const *values,
+                                      double *loss_sum, int64_t *correct, tutti_error *err)
+{
+    *loss_sum = 0;
+    *correct = 0;
+    TUTTI_TRY(check_kind(nn, true, err));
+    return evaluate(nn, &(nn_run){ .tokens = tokens, .next = next, .samples = samples, .values = values }, loss_sum, correct, err);
+}
+
 bool tutti_nn_classifies(const tutti_nn *nn)
 {
     return !nn_quadratic(&nn->net);
@@ -366,15 +507,16 @@ bool tutti_nn_classifies(const tutti_nn *nn)
 void tutti_nn_flops(const tutti_nn *nn, double *forward, double *backward)
 {
     *forward = *backward = 0;
-    for (int u = 0; u < nn->net.unit_count; u++) {
-        *forward += nn->net.units[u].flops;
-        *backward += nn->net.units[u].flops * (u > 0 ? 2 : 1);
+    for (int u = 0; u < nn->units; u++) {
+        *forward += nn->unit[u].flops;
+        *backward += nn->unit[u].flops * (u > 0 ? 2 : 1);
     }
 }
 
 size_t tutti_nn_bytes(const tutti_nn *nn)
 {
-    return sizeof *nn + (size_t)nn->sets * nn->values * sizeof(float) + nn->ops->bytes(nn->backend);
+    const size_t table = (size_t)nn->units * sizeof *nn->unit + (size_t)nn->params * sizeof *nn->count;
+    return sizeof *nn + table + (size_t)nn->sets * (nn->values * sizeof(float) + (size_t)nn->params * sizeof *nn->set_pointers) + nn->ops->bytes(nn->backend);
 }
 
 int tutti_nn_describe(const tutti_nn *nn, char *text, size_t bytes)

@@ -5,7 +5,8 @@
    units take the whole batch (their weights are large). src/nn/nn.c drives the units and calls the hooks, so that order and
    residency are the same for every backend; a backend only computes.
 
-   A quadratic is a network of one unit with one parameter and no layer after it. */
+   A quadratic is a network of one unit with one parameter and no layer after it. A network of tokens has its list of layers in `sequence` (sequence.h), and of the rest of
+   nn_net nothing but the task. */
 #ifndef TUTTI_NN_INTERNAL_H
 #define TUTTI_NN_INTERNAL_H
 #include "tutti/nn.h"
@@ -27,6 +28,7 @@ typedef struct nn_unit {
 
 typedef struct nn_net {
     tutti_nn_task task;
+    struct nn_sequence *sequence; /* NULL: images or vectors */
     tutti_layer layers[NN_LAYERS_MAX];
     int layer_count;
     nn_unit units[NN_UNITS_MAX];
@@ -45,15 +47,18 @@ static inline size_t nn_param_values(const nn_net *net, int param)
 static inline int nn_weight(const nn_net *net, int unit) { return 2 * (net->unit_count - 1 - unit); } /* index among the parameters */
 static inline int nn_bias(const nn_net *net, int unit) { return nn_weight(net, unit) + 1; }
 
+const char *tutti_nn_layer_name(tutti_layer_kind kind); /* "conv2d" */
 /* Shapes and units of a list of layers; refuses what does not fit. */
 tutti_status tutti_nn_net_build(nn_net *net, const tutti_layer *layers, int count, const tutti_nn_task *task, tutti_error *err);
-/* The same from a spec such as "mlp(hidden=16)". */
+/* The same from a spec such as "mlp(hidden=16)". A network of tokens owns memory: tutti_nn_net_close. */
 tutti_status tutti_nn_net_model(nn_net *net, const char *model, const tutti_nn_task *task, tutti_error *err);
+void tutti_nn_net_close(nn_net *net);
 void tutti_nn_net_params(const nn_net *net, tutti_nn_param *params, int room);
 
 /* ---- a backend ---- */
 typedef struct nn_settings {
     int64_t batch;               /* most samples of a training pass */
+    int64_t piece;               /* tokens: samples of a run of an evaluation */
     int threads;                 /* at least 1 */
     tutti_cpu cpu;               /* the highest level for own loops */
 } nn_settings;
@@ -61,6 +66,7 @@ typedef struct nn_settings {
 typedef struct nn_run {          /* one pass, or one piece of an evaluation */
     const float *x;
     const uint8_t *labels;       /* all below classes */
+    const uint32_t *tokens, *next; /* in place of both, samples x context; all below classes */
     int64_t samples;             /* at least 1 */
     bool train, add, same_weights; /* same_weights: values are those of the run before */
     const float *const *values;
@@ -71,7 +77,7 @@ typedef struct nn_run {          /* one pass, or one piece of an evaluation */
 typedef struct nn_backend {
     const char *name;
     int64_t tile;                /* images of one forward or backward of a convolution unit; 0: the whole run */
-    int64_t piece;               /* samples of a run of an evaluation; a multiple of tile */
+    int64_t piece;               /* samples of a run of an evaluation; a multiple of tile. Tokens: as the settings say */
     /* Sets *out only on success. Keeps net. */
     tutti_status (*open)(void **out, const nn_net *net, const nn_settings *settings, tutti_error *err);
     void (*close)(void *self);   /* takes NULL */
@@ -94,8 +100,9 @@ typedef struct nn_backend {
     size_t (*bytes)(const void *self);
     int (*describe)(const void *self, char *text, size_t bytes);
 } nn_backend;
-extern const nn_backend tutti_nn_onednn, tutti_nn_reference, tutti_nn_quadratic; /* the last in place of onednn, for quadratics */
+extern const nn_backend tutti_nn_onednn, tutti_nn_reference;
+extern const nn_backend tutti_nn_quadratic, tutti_nn_tokens; /* in place of onednn, for quadratics and for tokens */
 
-/* As tutti_nn_open, from any list of layers. */
+/* As tutti_nn_open, from any list of layers. Takes what net owns, also when it fails. */
 tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn_options *options, tutti_error *err);
 #endif

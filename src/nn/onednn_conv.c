@@ -23,9 +23,9 @@ static tutti_status reorder(onednn *b, dn_op *op, const nn_unit *u, const char *
 {
     static const int args[] = { DNNL_ARG_FROM, DNNL_ARG_TO };
     dnnl_primitive_desc_t pd = NULL;
-    const dnnl_status_t status = dnnl_reorder_primitive_desc_create(&pd, from, b->engine, to, b->engine, b->plain);
+    const dnnl_status_t status = dnnl_reorder_primitive_desc_create(&pd, from, b->core.engine, to, b->core.engine, b->core.plain);
 
-    return tutti_nn_dn_op_open(b, op, pd, status, u, what, args, 2, err);
+    return tutti_nn_dn_op_open(&b->core, op, pd, status, u, what, args, 2, err);
 }
 
 static const_dnnl_primitive_desc_t hint_of(const dn_op *op)
@@ -73,19 +73,19 @@ static tutti_status build_forward(onednn *b, dn_conv *c, const nn_unit *u, const
     static const int conv_args[] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST };
     static const int pool_args[] = { DNNL_ARG_SRC, DNNL_ARG_DST, DNNL_ARG_WORKSPACE };
     dnnl_primitive_desc_t pd = NULL;
-    dnnl_status_t made = nn_conv_forward_pd(&pd, b->engine, nn_md_of(&m[ANY_IN]), nn_md_of(&m[ANY_W]), nn_md_of(&m[BIAS]), nn_md_of(&m[ANY_WIDE]),
-                                            u->relu && u->pool == 0 ? b->relu : b->plain);
+    dnnl_status_t made = nn_conv_forward_pd(&pd, b->core.engine, nn_md_of(&m[ANY_IN]), nn_md_of(&m[ANY_W]), nn_md_of(&m[BIAS]), nn_md_of(&m[ANY_WIDE]),
+                                            u->relu && u->pool == 0 ? b->core.relu : b->core.plain);
 
-    TUTTI_TRY(tutti_nn_dn_op_open(b, &c->conv, pd, made, u, "forward", conv_args, 4, err));
+    TUTTI_TRY(tutti_nn_dn_op_open(&b->core, &c->conv, pd, made, u, "forward", conv_args, 4, err));
     TUTTI_TRY(adapt(b, &c->conv_input, u, "forward input reorder", input, tutti_nn_dn_md(&c->conv, DNNL_ARG_SRC), err));
     if (u->pool > 0) {
         const nn_mdref wide = tutti_nn_dn_md(&c->conv, DNNL_ARG_DST);
         pd = NULL;
-        made = nn_pool_forward_pd(&pd, b->engine, true, wide, nn_md_of(&m[ANY_OUT]), u->pool, b->plain);
-        TUTTI_TRY(tutti_nn_dn_op_open(b, &c->pool, pd, made, u, "pool forward", pool_args, 3, err));
+        made = nn_pool_forward_pd(&pd, b->core.engine, true, wide, nn_md_of(&m[ANY_OUT]), u->pool, b->core.plain);
+        TUTTI_TRY(tutti_nn_dn_op_open(&b->core, &c->pool, pd, made, u, "pool forward", pool_args, 3, err));
         pd = NULL;
-        made = nn_pool_forward_pd(&pd, b->engine, false, wide, out_md(c), u->pool, b->plain);
-        TUTTI_TRY(tutti_nn_dn_op_open(b, &c->pool_inference, pd, made, u, "pool inference", pool_args, 2, err));
+        made = nn_pool_forward_pd(&pd, b->core.engine, false, wide, out_md(c), u->pool, b->core.plain);
+        TUTTI_TRY(tutti_nn_dn_op_open(&b->core, &c->pool_inference, pd, made, u, "pool inference", pool_args, 2, err));
     }
     if (last)
         TUTTI_TRY(reorder(b, &c->flatten, u, "flatten", out_md(c), nn_md_of(&m[PLAIN_OUT]), err));
@@ -104,14 +104,14 @@ static tutti_status build_backward(onednn *b, dn_conv *c, const nn_unit *u, cons
     if (last)
         TUTTI_TRY(reorder(b, &c->unflatten, u, "unflatten", nn_md_of(&m[PLAIN_OUT]), out_md(c), err));
     if (u->pool > 0) {
-        made = nn_pool_data_pd(&pd, b->engine, wide, out_md(c), u->pool, hint_of(&c->pool), b->plain);
-        TUTTI_TRY(tutti_nn_dn_op_open(b, &c->pool_data, pd, made, u, "pool data", pool_args, 3, err));
+        made = nn_pool_data_pd(&pd, b->core.engine, wide, out_md(c), u->pool, hint_of(&c->pool), b->core.plain);
+        TUTTI_TRY(tutti_nn_dn_op_open(&b->core, &c->pool_data, pd, made, u, "pool data", pool_args, 3, err));
     }
 
     pd = NULL;
-    made = nn_conv_weights_pd(&pd, b->engine, nn_md_of(&m[ANY_IN]), nn_md_of(&m[ANY_W]), nn_md_of(&m[BIAS]), nn_md_of(&m[ANY_WIDE]),
-                              hint_of(&c->conv), b->plain);
-    TUTTI_TRY(tutti_nn_dn_op_open(b, &c->weights, pd, made, u, "weights", weights_args, 4, err));
+    made = nn_conv_weights_pd(&pd, b->core.engine, nn_md_of(&m[ANY_IN]), nn_md_of(&m[ANY_W]), nn_md_of(&m[BIAS]), nn_md_of(&m[ANY_WIDE]),
+                              hint_of(&c->conv), b->core.plain);
+    TUTTI_TRY(tutti_nn_dn_op_open(&b->core, &c->weights, pd, made, u, "weights", weights_args, 4, err));
     TUTTI_TRY(adapt(b, &c->weights_input, u, "weights input reorder", input, tutti_nn_dn_md(&c->weights, DNNL_ARG_SRC), err));
     TUTTI_TRY(adapt(b, &c->weights_slope, u, "weights slope reorder", wide, tutti_nn_dn_md(&c->weights, DNNL_ARG_DIFF_DST), err));
     TUTTI_TRY(reorder(b, &c->take_weights, u, "weights reorder", tutti_nn_dn_md(&c->weights, DNNL_ARG_DIFF_WEIGHTS), nn_md_of(&m[PLAIN_W]), err));
@@ -119,16 +119,11 @@ static tutti_status build_backward(onednn *b, dn_conv *c, const nn_unit *u, cons
         return TUTTI_OK;
 
     pd = NULL;
-    made = nn_conv_data_pd(&pd, b->engine, nn_md_of(&m[ANY_IN]), nn_md_of(&m[ANY_W]), nn_md_of(&m[ANY_WIDE]), hint_of(&c->conv), b->plain);
-    TUTTI_TRY(tutti_nn_dn_op_open(b, &c->data, pd, made, u, "data", data_args, 3, err));
+    made = nn_conv_data_pd(&pd, b->core.engine, nn_md_of(&m[ANY_IN]), nn_md_of(&m[ANY_W]), nn_md_of(&m[ANY_WIDE]), hint_of(&c->conv), b->core.plain);
+    TUTTI_TRY(tutti_nn_dn_op_open(&b->core, &c->data, pd, made, u, "data", data_args, 3, err));
     TUTTI_TRY(adapt(b, &c->data_slope, u, "data slope reorder", wide, tutti_nn_dn_md(&c->data, DNNL_ARG_DIFF_DST), err));
     TUTTI_TRY(adapt(b, &c->data_result, u, "data result reorder", tutti_nn_dn_md(&c->data, DNNL_ARG_DIFF_SRC), input, err));
     return reorder(b, &c->give_data, u, "data weights reorder", nn_md_of(&m[PLAIN_W]), tutti_nn_dn_md(&c->data, DNNL_ARG_WEIGHTS), err);
-}
-
-static size_t larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
 }
 
 static size_t bytes_of(const dn_op *op, int arg)
@@ -136,26 +131,38 @@ static size_t bytes_of(const dn_op *op, int arg)
     return op->primitive != NULL ? dnnl_memory_desc_get_size(tutti_nn_dn_md(op, arg)) : 0;
 }
 
-static tutti_status build_memory(dn_conv *c, const nn_unit *u, bool first, tutti_error *err)
+/* What a tile of this unit takes; whatever has no primitive takes nothing. */
+static void measure(onednn *b, dn_conv *c, int unit, bool last)
 {
-    const size_t forward = bytes_of(&c->conv, DNNL_ARG_WEIGHTS), data = bytes_of(&c->data, DNNL_ARG_WEIGHTS);
-    const size_t gradient = bytes_of(&c->weights, DNNL_ARG_DIFF_WEIGHTS);
+    const nn_unit *u = &b->net->units[unit];
+    const size_t out = dnnl_memory_desc_get_size(out_md(c)), wide = bytes_of(&c->conv, DNNL_ARG_DST);
+    const size_t gradient = bytes_of(&c->weights, DNNL_ARG_DIFF_WEIGHTS), bias = (size_t)u->wide.channels * sizeof(float);
+    const dn_op *const forward[] = { &c->conv, &c->pool, &c->pool_inference, &c->flatten, &c->give_forward, &c->conv_input };
+    const dn_op *const weights[] = { &c->unflatten, &c->pool_data, &c->weights, &c->weights_input, &c->weights_slope, &c->take_weights };
+    const dn_op *const data[] = { &c->data, &c->give_data, &c->data_slope, &c->data_result };
 
-    c->input_bytes = larger(bytes_of(&c->conv_input, DNNL_ARG_TO), bytes_of(&c->weights_input, DNNL_ARG_TO));
-    c->slope_bytes = larger(bytes_of(&c->weights_slope, DNNL_ARG_TO), bytes_of(&c->data_slope, DNNL_ARG_TO));
-    c->out_bytes = dnnl_memory_desc_get_size(out_md(c));
-    c->wide_bytes = larger(bytes_of(&c->conv, DNNL_ARG_DST), bytes_of(&c->data, DNNL_ARG_DIFF_SRC));
-    c->workspace_bytes = bytes_of(&c->pool, DNNL_ARG_WORKSPACE);
-    c->sum_values = gradient / sizeof(float);
-    c->forward_copy = tutti_alloc(1, forward);
-    c->data_copy = first ? NULL : tutti_alloc(1, data);
-    c->sum = tutti_alloc(1, gradient);
-    c->part = tutti_alloc(1, gradient);
-    c->bias_sum = tutti_alloc((size_t)u->wide.channels, sizeof(float));
-    c->bias_part = tutti_alloc((size_t)u->wide.channels, sizeof(float));
-    if (c->forward_copy == NULL || (!first && c->data_copy == NULL) || c->sum == NULL || c->part == NULL || c->bias_sum == NULL || c->bias_part == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "conv2d %d: no memory for copies of its weights (%zu bytes each)", u->index, forward);
-    return TUTTI_OK;
+    c->bytes[DN_ACT] = c->bytes[DN_SLOPE] = out;
+    c->bytes[DN_ROWS] = last ? (size_t)nn_values(u->out) * sizeof(float) : 0; /* of an image */
+    c->bytes[DN_WORKSPACE] = bytes_of(&c->pool, DNNL_ARG_WORKSPACE);
+    c->bytes[DN_WIDE] = c->bytes[DN_WIDE_SLOPE] = u->pool > 0 ? wide : 0;
+    c->bytes[DN_INPUT] = bytes_of(&c->conv_input, DNNL_ARG_TO);
+    c->bytes[DN_WEIGHTS_INPUT] = bytes_of(&c->weights_input, DNNL_ARG_TO);
+    c->bytes[DN_WEIGHTS_SLOPE] = bytes_of(&c->weights_slope, DNNL_ARG_TO);
+    c->bytes[DN_DATA_SLOPE] = bytes_of(&c->data_slope, DNNL_ARG_TO);
+    c->bytes[DN_DATA_RESULT] = bytes_of(&c->data_result, DNNL_ARG_FROM);
+    c->bytes[DN_SUM] = c->bytes[DN_PART] = gradient;
+    c->bytes[DN_BIAS_SUM] = c->bytes[DN_BIAS_PART] = bias;
+    c->bytes[DN_PLAIN] = u->weights * sizeof(float);
+    c->forward_bytes = bytes_of(&c->conv, DNNL_ARG_WEIGHTS);
+    c->data_bytes = bytes_of(&c->data, DNNL_ARG_WEIGHTS);
+    for (size_t i = 0; i < TUTTI_LENGTH(forward); i++) {
+        tutti_nn_dn_note_scratch(b, true, unit, DN_FORWARD_SCRATCH, forward[i]);
+        tutti_nn_dn_note_scratch(b, false, unit, DN_FORWARD_SCRATCH, forward[i]);
+    }
+    for (size_t i = 0; i < TUTTI_LENGTH(weights); i++)
+        tutti_nn_dn_note_scratch(b, true, unit, DN_WEIGHTS_SCRATCH, weights[i]);
+    for (size_t i = 0; i < TUTTI_LENGTH(data); i++)
+        tutti_nn_dn_note_scratch(b, true, unit, DN_DATA_SCRATCH, data[i]);
 }
 
 static void close_unit(dn_conv *c)
@@ -164,12 +171,6 @@ static void close_unit(dn_conv *c)
                            &c->give_data, &c->take_weights, &c->conv_input, &c->weights_input, &c->weights_slope, &c->data_slope, &c->data_result };
     for (size_t i = 0; i < TUTTI_LENGTH(ops); i++)
         tutti_nn_dn_op_close(ops[i]);
-    tutti_free(c->forward_copy);
-    tutti_free(c->data_copy);
-    tutti_free(c->sum);
-    tutti_free(c->part);
-    tutti_free(c->bias_sum);
-    tutti_free(c->bias_part);
 }
 
 void tutti_nn_dn_conv_close(onednn *b, dn_conv_plan *plan)
@@ -204,39 +205,15 @@ tutti_status tutti_nn_dn_conv_plan(onednn *b, int64_t images, tutti_error *err)
         if (status == TUTTI_OK)
             status = build_backward(b, c, unit, m, input, u == 0, u == convs - 1, err);
         if (status == TUTTI_OK)
-            status = build_memory(c, unit, u == 0, err);
+            measure(b, c, u, u == convs - 1);
         for (int i = 0; i < LAYOUTS; i++)
             nn_md_free(&m[i]);
     }
     plan->made = status == TUTTI_OK;
+    tutti_nn_dn_forget_layouts(b);
     if (!plan->made)
         tutti_nn_dn_conv_close(b, plan);
     return status;
-}
-
-tutti_status tutti_nn_dn_conv_room(onednn *b, int64_t tiles, tutti_error *err)
-{
-    size_t tile = 0, input = 0, turned = 0, plain = 0;
-
-    for (int images = 1; images <= DN_TILE; images++)
-        for (int u = 0; u < b->net->conv_count && b->tiles[images].made; u++) {
-            const dn_conv *c = &b->tiles[images].units[u];
-            b->act_step[u] = larger(b->act_step[u], (c->out_bytes + 63) / 64 * 64);
-            b->workspace_step[u] = larger(b->workspace_step[u], (c->workspace_bytes + 63) / 64 * 64);
-            tile = larger(tile, larger(c->wide_bytes, c->out_bytes));
-            input = larger(input, c->input_bytes);
-            turned = larger(turned, c->slope_bytes);
-            plain = larger(plain, b->net->units[u].weights * sizeof(float));
-        }
-    for (int u = 0; u < b->net->conv_count; u++) {
-        TUTTI_TRY(tutti_nn_dn_store(&b->act[u], b->act_step[u] * (size_t)tiles, err));
-        TUTTI_TRY(tutti_nn_dn_store(&b->workspace[u], b->workspace_step[u] * (size_t)tiles, err));
-    }
-    TUTTI_TRY(tutti_nn_dn_store(&b->tile_a, tile, err));
-    TUTTI_TRY(tutti_nn_dn_store(&b->tile_b, tile, err));
-    TUTTI_TRY(tutti_nn_dn_store(&b->input, input, err));
-    TUTTI_TRY(tutti_nn_dn_store(&b->turned, turned, err));
-    return tutti_nn_dn_store(&b->plain_part, plain, err);
 }
 
 /* ---- running ---- */
@@ -248,23 +225,23 @@ static dn_conv *unit_of(onednn *b, int unit, int64_t count)
 /* A unit's output of the tile that begins with sample `first`; an evaluation keeps none but the current one. */
 static void *act_of(const onednn *b, int unit, int64_t first)
 {
-    return (char *)b->act[unit].memory + (b->run.train ? (size_t)(first / DN_TILE) * b->act_step[unit] : 0);
+    return (char *)dn_at(b, unit, DN_ACT) + (size_t)(first / DN_TILE) * b->layout->act_step[unit];
 }
 
 static void *workspace_of(const onednn *b, int unit, int64_t first)
 {
-    return (char *)b->workspace[unit].memory + (size_t)(first / DN_TILE) * b->workspace_step[unit];
+    return (char *)dn_at(b, unit, DN_WORKSPACE) + (size_t)(first / DN_TILE) * b->layout->workspace_step[unit];
 }
 
 /* *x to another layout, if there is a reorder for it. */
-static tutti_status turn(onednn *b, dn_op *op, const dn_store *to, void **x, tutti_error *err)
+static tutti_status turn(onednn *b, dn_op *op, void *to, void **x, tutti_error *err)
 {
-    void *const pointers[] = { *x, to->memory };
+    void *const pointers[] = { *x, to };
 
     if (op->primitive == NULL)
         return TUTTI_OK;
-    TUTTI_TRY(tutti_nn_dn_op_run(b, op, pointers, err));
-    *x = to->memory;
+    TUTTI_TRY(tutti_nn_dn_op_run(&b->core, op, pointers, err));
+    *x = to;
     return TUTTI_OK;
 }
 
@@ -273,23 +250,25 @@ static void *input_of(const onednn *b, int unit, int64_t first, int64_t count)
 {
     const size_t values = (size_t)nn_values(b->net->units[0].in);
     const float *x = b->run.x + (size_t)first * values;
+    float *filled;
 
     if (unit > 0)
         return act_of(b, unit - 1, first);
     if (b->run.train || count == DN_TILE)
         return (void *)x;
-    memset(b->filled.memory, 0, DN_TILE * values * sizeof(float));
-    return memcpy(b->filled.memory, x, (size_t)count * values * sizeof(float));
+    filled = dn_at(b, 0, DN_FILLED);
+    memset(filled + (size_t)count * values, 0, (size_t)(DN_TILE - count) * values * sizeof *filled);
+    return memcpy(filled, x, (size_t)count * values * sizeof *filled);
 }
 
 /* Weights in the layout wanted, made once for each set of values. */
-static tutti_status copy_weights(onednn *b, dn_op *give, int unit, float *copy, uint64_t *version, tutti_error *err)
+static tutti_status copy_weights(onednn *b, dn_op *give, int unit, void *copy, uint64_t *version, tutti_error *err)
 {
     void *const pointers[] = { (void *)b->run.values[nn_weight(b->net, unit)], copy };
 
     if (*version == b->version)
         return TUTTI_OK;
-    TUTTI_TRY(tutti_nn_dn_op_run(b, give, pointers, err));
+    TUTTI_TRY(tutti_nn_dn_op_run(&b->core, give, pointers, err));
     *version = b->version;
     return TUTTI_OK;
 }
@@ -298,33 +277,26 @@ tutti_status tutti_nn_dn_conv_forward(onednn *b, int unit, int64_t first, int64_
 {
     const nn_unit *u = &b->net->units[unit];
     dn_conv *c = unit_of(b, unit, count);
-    void *out = act_of(b, unit, first), *wide = u->pool > 0 ? b->tile_a.memory : out;
+    void *copy = b->arena + c->forward_copy, *out = act_of(b, unit, first), *wide = u->pool > 0 ? dn_at(b, unit, DN_WIDE) : out;
     void *x = input_of(b, unit, first, count);
 
-    TUTTI_TRY(turn(b, &c->conv_input, &b->input, &x, err));
-    TUTTI_TRY(copy_weights(b, &c->give_forward, unit, c->forward_copy, &c->forward_version, err));
+    TUTTI_TRY(turn(b, &c->conv_input, dn_at(b, unit, DN_INPUT), &x, err));
+    TUTTI_TRY(copy_weights(b, &c->give_forward, unit, copy, &c->forward_version, err));
     {
-        void *const pointers[] = { x, c->forward_copy, (void *)b->run.values[nn_bias(b->net, unit)], wide };
-        TUTTI_TRY(tutti_nn_dn_op_run(b, &c->conv, pointers, err));
+        void *const pointers[] = { x, copy, (void *)b->run.values[nn_bias(b->net, unit)], wide };
+        TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &c->conv, pointers, err));
     }
     if (u->pool > 0) {
         void *const pointers[] = { wide, out, b->run.train ? workspace_of(b, unit, first) : NULL };
-        TUTTI_TRY(tutti_nn_dn_op_run(b, b->run.train ? &c->pool : &c->pool_inference, pointers, err));
+        TUTTI_TRY(tutti_nn_dn_op_run(&b->core, b->run.train ? &c->pool : &c->pool_inference, pointers, err));
         if (u->relu)
-            b->loops->relu(c->out_bytes / sizeof(float), out);
+            b->loops->relu(c->bytes[DN_ACT] / sizeof(float), out);
     }
     if (c->flatten.primitive != NULL) {
-        void *const pointers[] = { out, (float *)b->flat.memory + first * nn_values(u->out) };
-        TUTTI_TRY(tutti_nn_dn_op_run(b, &c->flatten, pointers, err));
+        void *const pointers[] = { out, (float *)dn_at(b, unit, DN_ROWS) + first * nn_values(u->out) };
+        TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &c->flatten, pointers, err));
     }
     return TUTTI_OK;
-}
-
-static void swap(dn_store *x, dn_store *y)
-{
-    const dn_store t = *x;
-    *x = *y;
-    *y = t;
 }
 
 /* Brings the sums over the tiles of one size to the gradient: the first written (unless the pass adds), later ones added. */
@@ -332,16 +304,23 @@ static tutti_status give_gradient(onednn *b, dn_conv *c, int unit, bool add, tut
 {
     const nn_unit *u = &b->net->units[unit];
     float *weights = b->run.gradients[nn_weight(b->net, unit)], *bias = b->run.gradients[nn_bias(b->net, unit)];
-    void *const pointers[] = { c->sum, add ? b->plain_part.memory : weights };
+    float *plain = dn_at(b, unit, DN_PLAIN), *bias_sum = dn_at(b, unit, DN_BIAS_SUM);
+    void *const pointers[] = { dn_at(b, unit, DN_SUM), add ? plain : weights };
 
-    TUTTI_TRY(tutti_nn_dn_op_run(b, &c->take_weights, pointers, err));
+    TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &c->take_weights, pointers, err));
     if (add) {
-        b->loops->add(u->weights, b->plain_part.memory, weights);
-        b->loops->add((size_t)u->wide.channels, c->bias_sum, bias);
+        b->loops->add(u->weights, plain, weights);
+        b->loops->add((size_t)u->wide.channels, bias_sum, bias);
     } else {
-        memcpy(bias, c->bias_sum, (size_t)u->wide.channels * sizeof *bias);
+        memcpy(bias, bias_sum, (size_t)u->wide.channels * sizeof *bias);
     }
     return TUTTI_OK;
+}
+
+/* Where the gradient of conv's own output stands once `weights` has brought it there. */
+static void *slope_of(const onednn *b, int unit)
+{
+    return dn_at(b, unit, b->net->units[unit].pool > 0 ? DN_WIDE_SLOPE : DN_SLOPE);
 }
 
 tutti_status tutti_nn_dn_conv_weights(onednn *b, int unit, int64_t first, int64_t count, tutti_error *err)
@@ -350,30 +329,29 @@ tutti_status tutti_nn_dn_conv_weights(onednn *b, int unit, int64_t first, int64_
     const int64_t left = b->run.samples - first - count;
     dn_conv *c = unit_of(b, unit, count);
     bool *begun = &b->tiles[count].sum_begun[unit];
-    void *x = input_of(b, unit, first, count), *slope;
+    float *sum = dn_at(b, unit, DN_SUM), *part = dn_at(b, unit, DN_PART), *bias_sum = dn_at(b, unit, DN_BIAS_SUM), *bias_part = dn_at(b, unit, DN_BIAS_PART);
+    void *x = input_of(b, unit, first, count), *given = dn_at(b, unit, DN_SLOPE), *slope = slope_of(b, unit);
 
     if (c->unflatten.primitive != NULL) {
-        void *const pointers[] = { (float *)b->slope.memory + first * nn_values(u->out), b->tile_a.memory };
-        TUTTI_TRY(tutti_nn_dn_op_run(b, &c->unflatten, pointers, err));
+        void *const pointers[] = { (float *)dn_at(b, unit, DN_ROWS_SLOPE) + first * nn_values(u->out), given };
+        TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &c->unflatten, pointers, err));
     }
     if (u->relu)
-        b->loops->mask(c->out_bytes / sizeof(float), act_of(b, unit, first), b->tile_a.memory);
+        b->loops->mask(c->bytes[DN_SLOPE] / sizeof(float), act_of(b, unit, first), given);
     if (u->pool > 0) {
-        void *const pointers[] = { b->tile_a.memory, b->tile_b.memory, workspace_of(b, unit, first) };
-        TUTTI_TRY(tutti_nn_dn_op_run(b, &c->pool_data, pointers, err));
-        swap(&b->tile_a, &b->tile_b);
+        void *const pointers[] = { given, slope, workspace_of(b, unit, first) };
+        TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &c->pool_data, pointers, err));
     }
 
-    slope = b->tile_a.memory;
-    TUTTI_TRY(turn(b, &c->weights_input, &b->input, &x, err));
-    TUTTI_TRY(turn(b, &c->weights_slope, &b->turned, &slope, err));
+    TUTTI_TRY(turn(b, &c->weights_input, dn_at(b, unit, DN_WEIGHTS_INPUT), &x, err));
+    TUTTI_TRY(turn(b, &c->weights_slope, dn_at(b, unit, DN_WEIGHTS_SLOPE), &slope, err));
     {
-        void *const pointers[] = { x, slope, *begun ? c->part : c->sum, *begun ? c->bias_part : c->bias_sum };
-        TUTTI_TRY(tutti_nn_dn_op_run(b, &c->weights, pointers, err));
+        void *const pointers[] = { x, slope, *begun ? part : sum, *begun ? bias_part : bias_sum };
+        TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &c->weights, pointers, err));
     }
     if (*begun) {
-        b->loops->add(c->sum_values, c->part, c->sum);
-        b->loops->add((size_t)u->wide.channels, c->bias_part, c->bias_sum);
+        b->loops->add(c->bytes[DN_SUM] / sizeof(float), part, sum);
+        b->loops->add((size_t)u->wide.channels, bias_part, bias_sum);
     }
     *begun = left >= count; /* otherwise the next tile, if any, is of another size, or all are done */
     return *begun ? TUTTI_OK : give_gradient(b, c, unit, b->run.add || (count < DN_TILE && first > 0), err);
@@ -382,19 +360,15 @@ tutti_status tutti_nn_dn_conv_weights(onednn *b, int unit, int64_t first, int64_
 tutti_status tutti_nn_dn_conv_data(onednn *b, int unit, int64_t first, int64_t count, tutti_error *err)
 {
     dn_conv *c = unit_of(b, unit, count);
-    void *slope = b->tile_a.memory;
+    void *copy = b->arena + c->data_copy, *slope = slope_of(b, unit), *to = dn_at(b, unit - 1, DN_SLOPE);
+    void *result = c->data_result.primitive != NULL ? dn_at(b, unit, DN_DATA_RESULT) : to;
 
     (void)first;
-    TUTTI_TRY(copy_weights(b, &c->give_data, unit, c->data_copy, &c->data_version, err));
-    TUTTI_TRY(turn(b, &c->data_slope, &b->turned, &slope, err));
+    TUTTI_TRY(copy_weights(b, &c->give_data, unit, copy, &c->data_version, err));
+    TUTTI_TRY(turn(b, &c->data_slope, dn_at(b, unit, DN_DATA_SLOPE), &slope, err));
     {
-        void *const pointers[] = { slope, c->data_copy, b->tile_b.memory };
-        TUTTI_TRY(tutti_nn_dn_op_run(b, &c->data, pointers, err));
+        void *const pointers[] = { slope, copy, result };
+        TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &c->data, pointers, err));
     }
-    if (c->data_result.primitive != NULL) { /* back into tile_a, which nobody needs any more */
-        void *const pointers[] = { b->tile_b.memory, b->tile_a.memory };
-        return tutti_nn_dn_op_run(b, &c->data_result, pointers, err);
-    }
-    swap(&b->tile_a, &b->tile_b);
-    return TUTTI_OK;
+    return turn(b, &c->data_result, to, &result, err);
 }

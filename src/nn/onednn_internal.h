@@ -1,10 +1,13 @@
-/* onednn_internal.h: what the three files of the oneDNN backend share. onednn.c: engine, primitives as `dn_op`, activations, the loss,
-   the table; onednn_linear.c and onednn_conv.c: the two kinds of units.
+/* onednn_internal.h: what the files of the oneDNN backend share. onednn_core.c: engine and primitives as `dn_op`; onednn.c: the loss, the table;
+   onednn_memory.c: which buffer stands where; onednn_linear.c and onednn_conv.c: the two kinds of units.
+
+   onednn_core.c serves sequence_run.c too.
 
    A *plan* is a set of primitives for one number of samples; running one only sets pointers and executes. Plans of the full batch
    are made at open, others at first use, and kept: a linear plan for each of a few sizes, a convolution plan for each size of a tile. */
 #ifndef TUTTI_NN_ONEDNN_INTERNAL_H
 #define TUTTI_NN_ONEDNN_INTERNAL_H
+#include "arena.h"
 #include "dnnl_compat.h"
 #include "loops.h"
 
@@ -22,11 +25,21 @@ typedef struct dn_op { /* a primitive with its memory objects; all zero: none */
     dnnl_primitive_t primitive;
     dnnl_exec_arg_t args[DN_ARGS + 1]; /* in the order the pointers are given; the scratchpad last */
     int count;
+    size_t scratch;   /* bytes */
     char label[48];   /* "conv2d 0 forward" */
     char implementation[48];
 } dn_op;
 
-typedef struct dn_linear { dn_op forward, data, weights, weights_add; } dn_linear;
+typedef struct dn_linear { dn_op forward, data, data_add, weights, weights_add; } dn_linear; /* _add: to what is there */
+
+/* What primitives are made from and run on. */
+typedef struct dn_core {
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    dnnl_primitive_attr_t plain, relu, sum; /* scratchpad by the user; with a ReLU or a sum behind it */
+    int threads;
+    void *scratch;                          /* of the running call */
+} dn_core;
 
 typedef struct dn_linear_plan {
     int64_t rows;
@@ -34,6 +47,27 @@ typedef struct dn_linear_plan {
     uint64_t used;    /* of the backend's clock; 0: an empty place */
     dn_linear *units; /* of all units; those of convolutions stay empty */
 } dn_linear_plan;
+
+/* What a run keeps for a unit, each with a place of its own in the arena. All float32 but the workspace. */
+enum dn_thing {
+    DN_ACT,            /* the unit's output. Convolutions: a place a tile (training) or one (evaluation), in conv's or pooling's layout */
+    DN_WORKSPACE,      /* of pooling, a place a tile */
+    DN_ROWS,           /* the last convolution unit's output as plain rows */
+    DN_ROWS_SLOPE,     /* gradient of a unit's output as plain rows: linear units and the last convolution */
+    DN_FILLED,         /* unit 0: the end of an evaluation's input, filled up with zeros */
+    DN_FORWARD_SCRATCH, DN_WEIGHTS_SCRATCH, DN_DATA_SCRATCH, /* of the primitives of a call */
+    /* Of the current tile; those of reorders are empty where layouts agree. */
+    DN_INPUT,          /* forward: the input in conv's layout */
+    DN_WIDE,           /* conv's output on the way to pooling */
+    DN_SLOPE,          /* gradient of the unit's output, in that one's layout */
+    DN_WIDE_SLOPE,     /* of conv's output, where pooling stands between */
+    DN_WEIGHTS_INPUT, DN_WEIGHTS_SLOPE, DN_DATA_SLOPE, /* the input and that gradient in the layouts of `weights` and `data` */
+    DN_DATA_RESULT,    /* the gradient of the input, before it is brought to the input's layout */
+    /* Gradients of a convolution's parameters, blocked as `weights` gives them: over the tiles of one size, of one tile; in plain order. */
+    DN_SUM, DN_PART, DN_BIAS_SUM, DN_BIAS_PART, DN_PLAIN,
+    DN_THINGS
+};
+enum { DN_SCRATCHES = DN_DATA_SCRATCH - DN_FORWARD_SCRATCH + 1 };
 
 typedef struct dn_conv {
     dn_op conv, pool, pool_inference, flatten; /* flatten: the last unit's output to plain rows */
@@ -43,58 +77,76 @@ typedef struct dn_conv {
        to what conv and `weights` want; the slope as conv's output stands to what `weights` and `data` want; data's result to how the
        input comes. */
     dn_op conv_input, weights_input, weights_slope, data_slope, data_result;
-    size_t input_bytes, slope_bytes, wide_bytes, out_bytes, workspace_bytes;
-    float *forward_copy, *data_copy, *sum, *part; /* weights in their layouts; gradients of a plan's tiles, of one tile */
-    size_t sum_values;
-    float *bias_sum, *bias_part;
-    uint64_t forward_version, data_version;       /* of the values the copies were made from */
+    size_t bytes[DN_THINGS];                      /* of a tile; 0 for what it has not */
+    size_t forward_bytes, data_bytes;             /* of the copies of the weights */
+    size_t forward_copy, data_copy;               /* their places: offsets into the arena */
+    uint64_t forward_version, data_version;       /* of the values the copies were made from; 0: none */
 } dn_conv;
 
 typedef struct dn_conv_plan { bool made, sum_begun[NN_UNITS_MAX]; dn_conv *units; } dn_conv_plan;
 
-typedef struct dn_store { void *memory; size_t bytes; } dn_store; /* grows, keeps no contents */
+/* Where everything stands in one kind of run, as offsets into the arena. */
+typedef struct dn_layout {
+    bool made;
+    size_t at[NN_UNITS_MAX][DN_THINGS];
+    size_t act_step[NN_UNITS_MAX], workspace_step[NN_UNITS_MAX]; /* bytes from tile to tile */
+    size_t end;
+    size_t scratch[NN_UNITS_MAX][DN_SCRATCHES];                  /* bytes: the most that any primitive of such runs has needed */
+} dn_layout;
 
 typedef struct onednn {
     const nn_net *net;
     const nn_loops *loops;
     int64_t batch;
-    int threads;
-    dnnl_engine_t engine;
-    dnnl_stream_t stream;
-    dnnl_primitive_attr_t plain, relu, sum; /* scratchpad by the user; with a ReLU or a sum behind it */
-    size_t scratch_bytes;                   /* the largest need of all primitives */
-    dn_store scratch;
+    dn_core core;
 
     dn_linear_plan full, evaluation, others[DN_PLANS], *linear; /* linear: of this run */
     dn_conv_plan tiles[DN_TILE + 1];                            /* by images */
-    uint64_t clock, version;                                    /* of the use of plans; of the values */
+    uint64_t clock, version;                                    /* of the use of plans; of the values, from 1 */
 
-    dn_store act[NN_UNITS_MAX];       /* out of each unit; convolutions: a place a tile (training) or one (evaluation), in conv's layout */
-    dn_store workspace[NN_UNITS_MAX]; /* of pooling, a place a tile */
-    size_t act_step[NN_UNITS_MAX], workspace_step[NN_UNITS_MAX]; /* bytes from tile to tile */
-    dn_store flat;                    /* the last convolution unit's output as plain rows */
-    dn_store slope, other;            /* rows of gradients: where backward has come to; space for the next */
-    dn_store tile_a, tile_b;          /* the same for a tile, and conv's output on the way to pooling */
-    dn_store input, turned;           /* a tile of a unit's input, of its slope, in another layout */
-    dn_store filled;                  /* the end of an evaluation's input, filled up with zeros */
-    dn_store plain_part;              /* gradients of a weight tensor in plain order, to be added */
+    char *arena;                      /* copies of weights at the front; behind them a run's things */
+    size_t arena_bytes, copies_end;
+    dn_layout layouts[2];             /* of evaluation, of training */
     nn_run run;
+    const dn_layout *layout;          /* of this run */
 } onednn;
 
-/* ---- onednn.c ---- */
+static inline void *dn_at(const onednn *b, int unit, enum dn_thing thing) { return b->arena + b->layout->at[unit][thing]; }
+
+/* ---- onednn_core.c ---- */
+/* *core all zero before; tutti_nn_dn_core_close also after a failure. */
+tutti_status tutti_nn_dn_core_open(dn_core *core, int threads, tutti_error *err);
+void tutti_nn_dn_core_close(dn_core *core);
+/* Between these two the calling thread has the core's number of threads; leave gives `status`. */
+int tutti_nn_dn_enter(const dn_core *core);
+tutti_status tutti_nn_dn_leave(int before, tutti_status status);
 /* Takes pd. Makes the primitive and its memory objects for `count` arguments; refuses the library's reference code, which is hundreds of
    times slower. status: of the call that made pd. */
-tutti_status tutti_nn_dn_op_open(onednn *b, dn_op *op, dnnl_primitive_desc_t pd, dnnl_status_t status, const nn_unit *unit, const char *what,
+tutti_status tutti_nn_dn_op_open(dn_core *core, dn_op *op, dnnl_primitive_desc_t pd, dnnl_status_t status, const nn_unit *unit, const char *what,
                                  const int *args, int count, tutti_error *err);
 void tutti_nn_dn_op_close(dn_op *op);
 /* pointers: one an argument, as given at open. */
-tutti_status tutti_nn_dn_op_run(onednn *b, dn_op *op, void *const *pointers, tutti_error *err);
+tutti_status tutti_nn_dn_op_run(dn_core *core, dn_op *op, void *const *pointers, tutti_error *err);
 nn_mdref tutti_nn_dn_md(const dn_op *op, int arg);
-/* At least `bytes`, zeroed when it grows. */
-tutti_status tutti_nn_dn_store(dn_store *store, size_t bytes, tutti_error *err);
+/* "linear 4 forward: brg:avx512_core", a line; `length` is what stands before, the new one is given. Nothing for no primitive. */
+int tutti_nn_dn_op_describe(const dn_op *op, char *text, size_t bytes, int length);
 tutti_status tutti_nn_dn_failed(dnnl_status_t status, const nn_unit *unit, const char *what, tutti_error *err);
 
+/* ---- onednn_memory.c ---- */
+/* For whoever makes a primitive: it runs in such a call of the unit (`which`: a scratch thing). The layout is made anew if it needs more than all before. */
+void tutti_nn_dn_note_scratch(onednn *b, bool train, int unit, enum dn_thing which, const dn_op *op);
+/* For whoever makes a convolution plan: layouts are made anew. */
+void tutti_nn_dn_forget_layouts(onednn *b);
+/* After all plans of a run are made: its layout, and an arena that has room for it. Allocates only if something has grown; copies of weights are then gone. */
+tutti_status tutti_nn_dn_memory(onednn *b, bool train, tutti_error *err);
+/* Between an evaluation and training: exactly what training needs. */
+void tutti_nn_dn_memory_trim(onednn *b);
+
 /* ---- onednn_linear.c ---- */
+enum { DN_BARE = 1, DN_WEIGHTS = 2, DN_DATA = 4, DN_DATA_ADD = 8 }; /* no bias; primitives besides the forward */
+/* The products of a linear unit of which `in`, `wide`, `relu`, `kind` and `index` matter. tutti_nn_dn_linear_free also after a failure. */
+tutti_status tutti_nn_dn_linear_build(dn_core *core, dn_linear *l, const nn_unit *u, int64_t rows, int parts, tutti_error *err);
+void tutti_nn_dn_linear_free(dn_linear *l);
 tutti_status tutti_nn_dn_linear_plan(onednn *b, int64_t rows, bool train, dn_linear_plan **out, tutti_error *err);
 void tutti_nn_dn_linear_close(onednn *b, dn_linear_plan *plan);
 tutti_status tutti_nn_dn_linear_forward(onednn *b, int unit, tutti_error *err);
@@ -104,8 +156,6 @@ tutti_status tutti_nn_dn_linear_data(onednn *b, int unit, tutti_error *err);
 /* ---- onednn_conv.c ---- */
 tutti_status tutti_nn_dn_conv_plan(onednn *b, int64_t images, tutti_error *err);
 void tutti_nn_dn_conv_close(onednn *b, dn_conv_plan *plan);
-/* Room for the run's tiles; after all its plans are made. */
-tutti_status tutti_nn_dn_conv_room(onednn *b, int64_t tiles, tutti_error *err);
 tutti_status tutti_nn_dn_conv_forward(onednn *b, int unit, int64_t first, int64_t count, tutti_error *err);
 tutti_status tutti_nn_dn_conv_weights(onednn *b, int unit, int64_t first, int64_t count, tutti_error *err);
 tutti_status tutti_nn_dn_conv_data(onednn *b, int unit, int64_t first, int64_t count, tutti_error *err);

@@ -17,17 +17,17 @@ static dnnl_status_t matrix(nn_md *m, int64_t rows, int64_t columns, int64_t row
     return nn_md_make(m, 2, dims, strides);
 }
 
-static tutti_status product(onednn *b, dn_op *op, const nn_unit *u, const char *what, const nn_md *x, const nn_md *w, const nn_md *bias,
+static tutti_status product(dn_core *core, dn_op *op, const nn_unit *u, const char *what, const nn_md *x, const nn_md *w, const nn_md *bias,
                             const nn_md *y, dnnl_primitive_attr_t attr, tutti_error *err)
 {
     static const int args[] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS };
     dnnl_primitive_desc_t pd = NULL;
-    const dnnl_status_t status = nn_matmul_pd(&pd, b->engine, nn_md_of(x), nn_md_of(w), bias != NULL ? nn_md_of(bias) : NULL, nn_md_of(y), attr);
+    const dnnl_status_t status = nn_matmul_pd(&pd, core->engine, nn_md_of(x), nn_md_of(w), bias != NULL ? nn_md_of(bias) : NULL, nn_md_of(y), attr);
 
-    return tutti_nn_dn_op_open(b, op, pd, status, u, what, args, bias != NULL ? 4 : 3, err);
+    return tutti_nn_dn_op_open(core, op, pd, status, u, what, args, bias != NULL ? 4 : 3, err);
 }
 
-static tutti_status build(onednn *b, dn_linear *l, const nn_unit *u, int64_t rows, bool train, tutti_error *err)
+tutti_status tutti_nn_dn_linear_build(dn_core *core, dn_linear *l, const nn_unit *u, int64_t rows, int parts, tutti_error *err)
 {
     const int64_t in = nn_values(u->in), out = u->wide.channels;
     enum { X, W_TURNED, BIAS, Y, Y_TURNED, W, MATRICES };
@@ -48,26 +48,31 @@ static tutti_status build(onednn *b, dn_linear *l, const nn_unit *u, int64_t row
 
     status = made == dnnl_success ? TUTTI_OK : tutti_nn_dn_failed(made, u, "layout", err);
     if (status == TUTTI_OK)
-        status = product(b, &l->forward, u, "forward", &m[X], &m[W_TURNED], &m[BIAS], &m[Y], u->relu ? b->relu : b->plain, err);
-    if (status == TUTTI_OK && train)
-        status = product(b, &l->weights, u, "weights", &m[Y_TURNED], &m[X], NULL, &m[W], b->plain, err);
-    if (status == TUTTI_OK && train)
-        status = product(b, &l->weights_add, u, "weights added", &m[Y_TURNED], &m[X], NULL, &m[W], b->sum, err);
-    if (status == TUTTI_OK && train && u != b->net->units)
-        status = product(b, &l->data, u, "data", &m[Y], &m[W], NULL, &m[X], b->plain, err);
+        status = product(core, &l->forward, u, "forward", &m[X], &m[W_TURNED], parts & DN_BARE ? NULL : &m[BIAS], &m[Y], u->relu ? core->relu : core->plain, err);
+    if (status == TUTTI_OK && parts & DN_WEIGHTS)
+        status = product(core, &l->weights, u, "weights", &m[Y_TURNED], &m[X], NULL, &m[W], core->plain, err);
+    if (status == TUTTI_OK && parts & DN_WEIGHTS)
+        status = product(core, &l->weights_add, u, "weights added", &m[Y_TURNED], &m[X], NULL, &m[W], core->sum, err);
+    if (status == TUTTI_OK && parts & DN_DATA)
+        status = product(core, &l->data, u, "data", &m[Y], &m[W], NULL, &m[X], core->plain, err);
+    if (status == TUTTI_OK && parts & DN_DATA_ADD)
+        status = product(core, &l->data_add, u, "data added", &m[Y], &m[W], NULL, &m[X], core->sum, err);
     for (int i = 0; i < MATRICES; i++)
         nn_md_free(&m[i]);
     return status;
 }
 
+void tutti_nn_dn_linear_free(dn_linear *l)
+{
+    dn_op *const ops[] = { &l->forward, &l->data, &l->data_add, &l->weights, &l->weights_add };
+    for (size_t i = 0; i < TUTTI_LENGTH(ops); i++)
+        tutti_nn_dn_op_close(ops[i]);
+}
+
 void tutti_nn_dn_linear_close(onednn *b, dn_linear_plan *plan)
 {
-    for (int u = 0; u < b->net->unit_count && plan->units != NULL; u++) {
-        tutti_nn_dn_op_close(&plan->units[u].forward);
-        tutti_nn_dn_op_close(&plan->units[u].data);
-        tutti_nn_dn_op_close(&plan->units[u].weights);
-        tutti_nn_dn_op_close(&plan->units[u].weights_add);
-    }
+    for (int u = 0; u < b->net->unit_count && plan->units != NULL; u++)
+        tutti_nn_dn_linear_free(&plan->units[u]);
     tutti_free(plan->units);
     *plan = (dn_linear_plan){ 0 };
 }
@@ -104,8 +109,14 @@ tutti_status tutti_nn_dn_linear_plan(onednn *b, int64_t rows, bool train, dn_lin
             return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a plan of %lld samples", (long long)rows);
         plan->rows = rows;
         plan->train = train;
-        for (int u = b->net->conv_count; u < b->net->unit_count && status == TUTTI_OK; u++)
-            status = build(b, &plan->units[u], &b->net->units[u], rows, train, err);
+        for (int u = b->net->conv_count; u < b->net->unit_count && status == TUTTI_OK; u++) {
+            const dn_linear *l = &plan->units[u];
+            status = tutti_nn_dn_linear_build(&b->core, &plan->units[u], &b->net->units[u], rows, train ? DN_WEIGHTS | (u > 0 ? DN_DATA : 0) : 0, err);
+            tutti_nn_dn_note_scratch(b, train, u, DN_FORWARD_SCRATCH, &l->forward);
+            tutti_nn_dn_note_scratch(b, train, u, DN_WEIGHTS_SCRATCH, &l->weights);
+            tutti_nn_dn_note_scratch(b, train, u, DN_WEIGHTS_SCRATCH, &l->weights_add);
+            tutti_nn_dn_note_scratch(b, train, u, DN_DATA_SCRATCH, &l->data);
+        }
         if (status != TUTTI_OK) {
             tutti_nn_dn_linear_close(b, plan);
             return status;
@@ -120,35 +131,31 @@ tutti_status tutti_nn_dn_linear_plan(onednn *b, int64_t rows, bool train, dn_lin
 static const float *input(const onednn *b, int unit)
 {
     if (unit > b->net->conv_count)
-        return b->act[unit - 1].memory;
-    return unit > 0 ? b->flat.memory : b->run.x;
+        return dn_at(b, unit - 1, DN_ACT);
+    return unit > 0 ? dn_at(b, unit - 1, DN_ROWS) : b->run.x;
 }
 
 tutti_status tutti_nn_dn_linear_forward(onednn *b, int unit, tutti_error *err)
 {
-    void *const pointers[] = { (void *)input(b, unit), (void *)b->run.values[nn_weight(b->net, unit)], b->act[unit].memory,
+    void *const pointers[] = { (void *)input(b, unit), (void *)b->run.values[nn_weight(b->net, unit)], dn_at(b, unit, DN_ACT),
                                (void *)b->run.values[nn_bias(b->net, unit)] };
-    return tutti_nn_dn_op_run(b, &b->linear->units[unit].forward, pointers, err);
+    return tutti_nn_dn_op_run(&b->core, &b->linear->units[unit].forward, pointers, err);
 }
 
 tutti_status tutti_nn_dn_linear_weights(onednn *b, int unit, tutti_error *err)
 {
     const nn_unit *u = &b->net->units[unit];
     dn_linear *l = &b->linear->units[unit];
-    void *const pointers[] = { b->slope.memory, (void *)input(b, unit), b->run.gradients[nn_weight(b->net, unit)] };
+    float *slope = dn_at(b, unit, DN_ROWS_SLOPE);
+    void *const pointers[] = { slope, (void *)input(b, unit), b->run.gradients[nn_weight(b->net, unit)] };
 
-    b->loops->bias((size_t)b->run.samples, (size_t)u->wide.channels, u->relu ? b->act[unit].memory : NULL, b->slope.memory,
+    b->loops->bias((size_t)b->run.samples, (size_t)u->wide.channels, u->relu ? dn_at(b, unit, DN_ACT) : NULL, slope,
                    b->run.gradients[nn_bias(b->net, unit)], b->run.add);
-    return tutti_nn_dn_op_run(b, b->run.add ? &l->weights_add : &l->weights, pointers, err);
+    return tutti_nn_dn_op_run(&b->core, b->run.add ? &l->weights_add : &l->weights, pointers, err);
 }
 
 tutti_status tutti_nn_dn_linear_data(onednn *b, int unit, tutti_error *err)
 {
-    void *const pointers[] = { b->slope.memory, (void *)b->run.values[nn_weight(b->net, unit)], b->other.memory };
-    const dn_store t = b->slope;
-
-    TUTTI_TRY(tutti_nn_dn_op_run(b, &b->linear->units[unit].data, pointers, err));
-    b->slope = b->other;
-    b->other = t;
-    return TUTTI_OK;
+    void *const pointers[] = { dn_at(b, unit, DN_ROWS_SLOPE), (void *)b->run.values[nn_weight(b->net, unit)], dn_at(b, unit - 1, DN_ROWS_SLOPE) };
+    return tutti_nn_dn_op_run(&b->core, &b->linear->units[unit].data, pointers, err);
 }

@@ -72,7 +72,7 @@ static void infer(reference *r)
         case TUTTI_LAYER_MAXPOOL2D: s.height /= t->kernel; s.width /= t->kernel; break;
         case TUTTI_LAYER_FLATTEN: s = (nn_shape){ nn_values(s), 1, 1 }; break;
         case TUTTI_LAYER_QUADRATIC: s = (nn_shape){ 1, 1, 1 }; break;
-        case TUTTI_LAYER_RELU: break;
+        default: break; /* relu */
         }
         y->out = s;
         y->in_values = (size_t)nn_values(y->in);
@@ -209,6 +209,7 @@ static void layer_forward(const reference *r, int index, int unit, const double 
                 for (int64_t q = 0; q < l->out.width; q++)
                     y[at(l->out, c, p, q)] = x[pool_place(l, k, x, c, p, q)];
         break;
+    default: break; /* tokens: refused when the network is opened */
     }
 }
 

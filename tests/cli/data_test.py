@@ -1,5 +1,5 @@
-"""Data sets by name and options: what `tutti data` says of them, and that a distorted set is harder than the plain one but can be learnt."""
-import os, re, subprocess, unittest
+"""Data sets by name and options: what `tutti data` says of them, that a distorted set is harder than the plain one but can be learnt, parts of a set, and texts."""
+import os, re, struct, subprocess, unittest
 from command import *
 
 
@@ -63,8 +63,167 @@ class Data(Case):
         where = ("--out", self.out("a"))
         self.refused("data 'mnist': option 'distort' is 2; it must be from 0 to 1", "train", "--data", "mnist(distort=2)", *where)
         self.refused("data 'mnist': unknown option 'distrt'; did you mean 'distort'?", "train", "--data", "mnist(distrt=1)", *where)
-        self.refused("no data at 'minst(1)'; did you mean 'mnist'?; give 'mnist', 'quadratic', 'logistic' or a directory", "train", "--data", "minst(1)", *where)
+        self.refused("no data at 'minst(1)'; did you mean 'mnist'?; give 'mnist', 'moby-dick', 'text', 'tokens', 'clicks', 'quadratic', 'logistic', a directory", "train", "--data", "minst(1)", *where)
         self.refused("missing ')' at the end", "data", "inspect", "mnist(distort=1")
+
+
+PARTITION = "dirichlet(alpha=0.2,least=20)"
+
+
+class Partition(Case):
+    def model(self, out):
+        return read(os.path.join(out, "model.safetensors"))
+
+    def test_the_table_is_that_of_the_run_and_counts_every_sample_once(self):
+        done = tutti("data", "partition", self.data, PARTITION, "-n", 3, "--seed", 5)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = [[float(v) for v in line.split()] for line in done.stdout.splitlines() if re.match(r" +\d+ +\d+ ", line)]
+        out = self.train("a", "--data", self.data, "--model", "mlp(hidden=16)", "-n", 3, "--batch", 10, "--steps", 2, "--seed", 5, "--threads", 1, "--partition", PARTITION)
+        workers = summary(out)["by_worker"]
+        self.assertEqual(summary(out)["partition"], PARTITION)
+        self.assertEqual([w["part_classes"] for w in workers], [[int(v) for v in row[4:]] for row in rows])
+        self.assertEqual([w["part_samples"] for w in workers], [int(row[1]) for row in rows])
+        for w, row in zip(workers, rows):
+            self.assertEqual(sum(w["part_classes"]), w["part_samples"])
+            self.assertGreaterEqual(w["part_samples"], 20)
+            self.assertAlmostEqual(w["part_distance"], row[3], delta=6e-4)
+        labels = read(os.path.join(self.data, "train-labels-idx1-ubyte"))[8:]
+        self.assertEqual([sum(w["part_classes"][c] for w in workers) for c in range(10)], [labels.count(c) for c in range(10)])
+
+    def test_skewed_parts_train_under_every_method_and_differ_from_iid(self):
+        plain = self.train("iid", "--data", self.data, "--model", "mlp(hidden=16)", "-n", 3, "--batch", 10, "--threads", 1)
+        self.assertNotIn("part_samples", summary(plain)["by_worker"][0])
+        named = self.train("named", "--data", self.data, "--model", "mlp(hidden=16)", "-n", 3, "--batch", 10, "--threads", 1, "--partition", "iid")
+        self.assertEqual(self.model(plain), self.model(named))
+        for method in ("ddp", "local-sgd", "d-psgd", "ad-psgd"):
+            out = self.train(method, "--data", self.data, "--model", "mlp(hidden=16)", "-n", 3, "--batch", 10, "--threads", 1, "--method", method, "--partition", "class(k=4)")
+            self.assertEqual(summary(out)["samples"], 600)
+            self.assertNotEqual(self.model(plain), self.model(out))
+            self.assertEqual([sum(n > 0 for n in w["part_classes"]) for w in summary(out)["by_worker"]], [4, 4, 4])
+
+    def test_one_worker_has_all(self):
+        out = self.train("a", "--data", self.data, "--model", "mlp(hidden=32)", "-n", 1, "--batch", 20, "--epochs", 5, "--threads", 1, "--optimizer", "sgd(lr=0.02,momentum=0.9)", "--partition", "class(k=10)")
+        self.assertGreater(summary(out)["final_test_accuracy"], 0.5)
+        self.assertEqual(summary(out)["by_worker"][0]["part_distance"], 0)
+
+    def test_batches_can_follow_the_sizes_of_the_parts(self):
+        out = self.train("a", "--data", self.data, "--model", "mlp(hidden=16)", "-n", 3, "--batch", 10, "--threads", 1, "--partition", PARTITION, "--batch-share", "data")
+        workers = summary(out)["by_worker"]
+        self.assertEqual(sum(w["batch"] for w in workers), 30)
+        for w in workers:
+            self.assertLessEqual(abs(w["batch"] - max(1, 30 * w["part_samples"] / 600)), 1)
+
+    def test_a_run_goes_on_in_the_same_bits(self):
+        common = ["--data", self.data, "--model", "mlp(hidden=16)", "-n", 3, "--batch", 10, "--threads", 1, "--partition", "shard(k=2)"]
+        whole = self.train("whole", *common, "--steps", 50)
+        half = self.train("half", *common, "--steps", 30, "--checkpoint-every", 30)
+        rest = self.train("rest", *common, "--steps", 50, "--resume", half)
+        self.assertEqual(self.model(whole), self.model(rest))
+        self.refused('its run has partition "shard(k=2)", this one "shard(k=3)"', "train", *common, "--partition", "shard(k=3)", "--steps", 50, "--resume", half, "--out", self.out("b"))
+
+    def test_simulated_workers_have_the_same_parts(self):
+        if not os.path.exists(os.path.join(os.path.dirname(TUTTI), "..", "lib", "libtutti_transport_sim.so")):
+            self.skipTest("built without SimGrid")
+        common = ["--data", self.data, "--model", "mlp(hidden=16)", "-n", 3, "--batch", 10, "--threads", 1, "--partition", PARTITION]
+        real, simulated = self.train("real", *common), self.train("sim", *common, "--transport", "sim")
+        self.assertEqual(self.model(real), self.model(simulated))
+
+    def test_bad_partitions_are_refused(self):
+        where = ("--data", self.data, "--out", self.out("a"))
+        self.refused("partition 'dirichlet': option 'alpha' is -0.5; it must be from 1e-6 to 1000000", "train", "--partition", "dirichlet(alpha=-0.5)", *where)
+        self.refused("there is no partition 'dirichlett'; did you mean 'dirichlet'?", "train", "--partition", "dirichlett", *where)
+        self.refused("partition 'class': 2 workers with 2 classes each have 4 of the 10 classes, and nobody would have the others; k must be at least 5", "train", "--partition", "class", "-n", 2, *where)
+        self.refused("batch-share is 'auto', but with partition 'shard'", "train", "--partition", "shard", "--batch-share", "auto", "-n", 2, *where)
+        self.refused("batch-share is 'data', but with partition 'iid'", "train", "--batch-share", "data", "-n", 2, *where)
+        self.refused("method 'hetero-ring' hands work from worker to worker", "train", "--partition", "shard", "--method", "hetero-ring", "-n", 2, *where)
+        self.refused("partition takes a data set and a partition", "data", "partition", self.data)
+        self.refused("-n needs a number", "data", "partition", self.data, "shard", "-n")
+
+
+class Text(Case):
+    def setUp(self):
+        self.book = os.path.join(self.folder, "book.txt")
+        with open(self.book, "w", encoding="utf-8") as f:
+            f.write("Call me Ishmael. Some years ago, never mind how long precisely, “having little” or no money. " * 200)
+
+    def made(self, *arguments):
+        done = tutti("data", *arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_an_encoding_is_learnt_and_tokens_are_made_with_it(self):
+        bpe, tokens = self.out("x.bpe"), self.out("x.tok")
+        self.assertRegex(self.made("bpe", self.book, "--vocab", 300, "--out", bpe), r"300 ids learnt from 19400 bytes in [\d.]+ s; the text has \d+ tokens of [\d.]+ bytes")
+        lines = read(bpe).decode().splitlines()
+        self.assertEqual((lines[0], lines[1], len(lines)), ("tutti-bpe 1", "vocabulary 300", 2 + 44 + 1))
+        self.assertRegex(self.made("tokens", self.book, "--bpe", bpe, "--out=" + tokens), r"\d+ tokens of 300 kinds from 19400 bytes")
+        raw = read(tokens)
+        count = struct.unpack("<Q", raw[16:24])[0]
+        ids = struct.unpack("<%dH" % count, raw[64:])
+        table = [bytes([k]) for k in range(256)]
+        for line in lines[2:-1]:
+            left, right = map(int, line.split())
+            table.append(table[left] + table[right])
+        self.assertEqual(b"".join(table[i] for i in ids), read(self.book))
+        self.assertIn("each 128 tokens of 300 kinds", self.made("inspect", tokens))
+        self.assertIn("each 32 tokens of 300 kinds", self.made("inspect", f"tokens(file={tokens},context=32)"))
+
+    def test_any_file_in_utf8_is_a_text(self):
+        self.assertIn("each 128 tokens of 256 kinds", self.made("inspect", self.book))
+        self.assertIn("as text(file=", self.made("inspect", f"text(file={self.book},context=16)"))
+        self.assertIn("training windows 8821, validation windows 16", self.made("inspect", "moby-dick"))
+
+    def test_models_that_take_no_tokens_say_so(self):
+        for data in ("moby-dick", f"text(file={self.book})", self.book):
+            self.refused("a text, whose samples are tokens, but model 'mlp' takes values (images, features)", "train", "--data", data, "--out", self.out("a"))
+        self.refused("is a text, which has no labels to cut it by", "data", "partition", self.book, "shard")
+
+    def test_damage_is_told_where_it_is(self):
+        tokens = self.out("x.tok")
+        self.made("tokens", self.book, "--out", tokens)
+        raw = bytearray(read(tokens))
+        for place, sentence in ((20, "the hash of its header is wrong"), (5000, "the hash of its ids is wrong")):
+            bad = bytearray(raw)
+            bad[place] ^= 4
+            with open(self.out("bad.tok"), "wb") as f:
+                f.write(bad)
+            self.refused(sentence, "data", "inspect", self.out("bad.tok"), code=1)
+        with open(self.out("cut.tok"), "wb") as f:
+            f.write(raw[:-3])
+        self.refused("it was cut short or added to: make or fetch it again", "data", "inspect", self.out("cut.tok"), code=1)
+
+    def test_a_click_log_is_made_and_read(self):
+        log = self.out("c.tsv")
+        said = self.made("clicks", "--samples", 2000, "--spread", 3, "--out", log)
+        self.assertRegex(said, r"2000 clicks, [\d.]+ % of them positive, \d+ bytes\nBayes AUC 0\.[89]\d+ \(0\.[89]\d+ on these labels\)")
+        lines = read(log).decode().splitlines()
+        self.assertEqual((len(lines), {len(line.split("\t")) for line in lines}), (2000, {40}))
+        self.assertNotEqual(read(log), read(self.more(log, "--seed", 1)))
+        page = self.made("inspect", f"clicks(file={log},rows=500)")
+        self.assertIn("training samples 1800, test samples 200\n  each 1 x 1 x 13 floats, 2 classes\n  and 26 categories, rows of tables of 500", page)
+        self.refused("a click log, whose samples have categories, but model 'mlp' takes values only", "train", "--data", f"clicks(file={log})", "--out", self.out("a"))
+        self.refused("line 1: field 1 is 'Call me Ishmael. Some y'", "data", "inspect", f"clicks(file={self.short()})", code=1)
+        self.refused("clicks takes options only, not 'x'", "data", "clicks", "x")
+        self.refused("clicks: option 'missing' is 1; it must be from 0 to 0.99", "data", "clicks", "--missing", 1, "--out", self.out("d"))
+
+    def more(self, log, *arguments):
+        self.made("clicks", "--samples", 2000, "--spread", 3, "--out", log + "2", *arguments)
+        return log + "2"
+
+    def short(self):
+        path = self.out("short.txt")
+        with open(path, "w") as f:
+            f.write("Call me Ishmael. Some years ago\nnever mind\n")
+        return path
+
+    def test_bad_arguments_are_refused(self):
+        self.refused("bpe needs a text and --out", "data", "bpe", self.book)
+        self.refused("tokens has no option '--vocab'", "data", "tokens", self.book, "--vocab", 3)
+        self.refused("a vocabulary of 100000 ids is more than the text gives", "data", "bpe", self.book, "--vocab", 100000, "--out", self.out("x"))
+        self.refused("is not written; remove it or choose another name (File exists)", "data", "tokens", self.book, "--out", self.book)
+        open(self.out("empty"), "w").close()
+        self.refused("is empty; give a text", "data", "bpe", self.out("empty"), "--out", self.out("x"))
+        self.refused("line 1 is not 'tutti-bpe 1'; it is damaged or no encoding made by `tutti data bpe`", "data", "tokens", self.book, "--bpe", self.book, "--out", self.out("x"), code=1)
 
 
 if __name__ == "__main__":

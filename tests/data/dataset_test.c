@@ -418,7 +418,7 @@ static void names_lead_to_places_in_their_order(void **state)
     unsetenv("TUTTI_DATA");
     assert_int_equal(tutti_data_find(&f->m->rt, "mnist", "/inst", path, sizeof path, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "no data set 'mnist' (looked for 'data/mnist', '/inst/mnist'); set TUTTI_DATA to the folder that holds mnist/, or give "
-                        "the path of a directory of IDX files");
+                        "a path");
     memory_files_put(f->m, "inst/mnist/a", "", 0);
     assert_int_equal(tutti_data_find(&f->m->rt, "mnist", "/inst", path, sizeof path, NULL), TUTTI_OK);
     assert_string_equal(path, "/inst/mnist");
@@ -436,7 +436,7 @@ static void names_lead_to_places_in_their_order(void **state)
     assert_string_equal(path, "");
     unsetenv("TUTTI_DATA");
     assert_int_equal(tutti_data_find(&f->m->rt, "elsewhere", NULL, path, sizeof path, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "no data at 'elsewhere'; give 'mnist', 'quadratic', 'logistic' or a directory with the four MNIST files");
+    assert_string_equal(err.text, "no data at 'elsewhere'; give 'mnist', 'moby-dick', 'text', 'tokens', 'clicks', 'quadratic', 'logistic', a directory with the four MNIST files, or a text");
     memory_files_put(f->m, "elsewhere/a", "", 0);
     assert_int_equal(tutti_data_find(&f->m->rt, "elsewhere", NULL, path, sizeof path, NULL), TUTTI_OK);
     assert_string_equal(path, "elsewhere");

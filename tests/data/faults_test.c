@@ -1,6 +1,7 @@
 /* Goal: no memory is an ordinary result. Method: tutti_alloc is wrapped at link time; the 1st, 2nd, 3rd ... allocation fails until
    opening, filling (zlib's memory is ours too) and loading succeed. The address sanitizer sees what leaks. */
 #include "make.h"
+#include "tutti/text.h"
 
 static size_t until_failure = SIZE_MAX;
 
@@ -36,8 +37,11 @@ static void without_memory_opening_filling_and_loading_fail_cleanly(void **state
 {
     tutti_runtime *real;
     memory_files *m;
-    static const struct { const char *spec; size_t allocations; } sets[] = { { "mnist(distort=1)", 40 }, { "quadratic(dim=3,samples=16)", 6 }, { "logistic(dim=3,samples=8)", 6 } };
+    static const struct { const char *spec; size_t allocations; } sets[] = { { "mnist(distort=1)", 40 }, { "quadratic(dim=3,samples=16)", 6 }, { "logistic(dim=3,samples=8)", 6 }, { "text(file=book.txt,context=4)", 9 },
+                                                                        { "tokens(file=book.tok,context=4)", 9 } };
     void *block = __real_tutti_alloc(4096, 1);
+    uint8_t text[300];
+    uint32_t ids[sizeof text];
     size_t at;
 
     (void)state;
@@ -45,6 +49,10 @@ static void without_memory_opening_filling_and_loading_fail_cleanly(void **state
     m = memory_files_open(real);
     unsetenv("TUTTI_DATA");
     put_set_in(m, "data/mnist", 7, 3, 4, 5, true);
+    for (size_t i = 0; i < sizeof text; i++)
+        text[i] = (uint8_t)('a' + (ids[i] = (uint32_t)i % 26));
+    memory_files_put(m, "book.txt", text, sizeof text);
+    assert_int_equal(tutti_tokens_write(&m->rt, "book.tok", ids, sizeof text, 26, 0, NULL), TUTTI_OK);
     for (size_t k = 0; k < TUTTI_LENGTH(sets); k++) {
         tutti_status status = TUTTI_ERR_MEMORY;
         for (at = 0; status != TUTTI_OK; at++) {

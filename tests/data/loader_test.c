@@ -99,6 +99,35 @@ static void it_closes_from_any_state(void **state)
         }
 }
 
+/* At one's own pace a turn says how far this worker is in its part; the step does not. */
+static void a_turn_begins_where_the_worker_is_in_its_part(void **state)
+{
+    fixture *f = *state;
+    static const uint64_t first[2] = { 0, 7 };
+    static const uint32_t sample[7] = { 3, 5, 8, 21, 22, 40, 52 };
+    const tutti_parts parts = { first, sample };
+    const tutti_share s = { .samples = 53, .workers = 1, .batch = 4, .accumulate = 2, .seed = 9, .parts = &parts };
+    tutti_loader *l;
+
+    assert_int_equal(tutti_loader_open(&l, f->real, f->data, &s, 0, 0, 0, NULL), TUTTI_OK);
+    for (uint64_t turn = 0; turn < 30; turn++) {
+        const uint64_t step = turn * 5 % 6, position = turn * 4; /* six full steps an epoch, whoever's turn they are */
+        uint64_t ids[4];
+        uint8_t labels[4];
+        float x[36];
+        tutti_batch b;
+        tutti_loader_seek(l, step, (int64_t)(turn % 2), position);
+        assert_int_equal(tutti_loader_take(l, &b, NULL), TUTTI_OK);
+        assert_true(b.step == step && b.pass == (int64_t)(turn % 2) && b.samples == 4);
+        for (uint64_t i = 0; i < 4; i++)
+            ids[i] = tutti_share_sample_of(&s, 0, 0, position + i);
+        tutti_data_gather(f->data, TUTTI_TRAIN, ids, 4, x, labels);
+        assert_memory_equal(b.x, x, sizeof x);
+        assert_memory_equal(b.labels, labels, sizeof labels);
+    }
+    tutti_loader_close(l);
+}
+
 static void a_batch_larger_than_the_set_takes_no_more_than_the_set(void **state)
 {
     fixture *f = *state;
@@ -144,6 +173,7 @@ int main(void)
         TEST(batches_are_those_of_the_shares_in_order),
         TEST(a_batch_stays_still_until_the_next_take),
         TEST(it_closes_from_any_state),
+        TEST(a_turn_begins_where_the_worker_is_in_its_part),
         TEST(a_batch_larger_than_the_set_takes_no_more_than_the_set),
         TEST(impossible_loaders_are_refused_in_sentences),
     };

@@ -1,5 +1,5 @@
 /* Any bytes as a frame's header. The first two bytes choose the rules, so that run and epoch often agree. What is taken obeys the rules and is written back the same;
-   a departure is read from the rest as its words. And no header is taken for a sealed one unless it was sealed. */
+   a departure and a view are read from the rest as their words. And no header is taken for a sealed one unless it was sealed. */
 #include <stdlib.h>
 #include <string.h>
 #include "../../src/transport/tcp/tcp_internal.h"
@@ -19,13 +19,16 @@ static uint32_t word_at(const uint8_t *at)
 
 static void keep_rules(const tcp_frame *f, const tcp_rules *rules, const uint8_t *in)
 {
+    tcp_rules writer = *rules;
     uint8_t out[TCP_FRAME_BYTES];
 
+    require(f->epoch <= rules->epoch_most);
+    writer.epoch = f->epoch;
     require(f->kind > TCP_NOTHING && f->kind < TCP_KINDS);
     require(f->bytes <= TCP_CHUNK_MOST || f->bytes <= rules->table_bytes);
     require(f->kind != TCP_ANNOUNCE || (f->bytes <= rules->eager_most && (f->bytes == 0 || f->bytes == f->note.bytes)));
     require(f->kind != TCP_DATA || (f->bytes > 0 && f->bytes <= rules->chunk_most));
-    tutti_tcp_frame_write(f, rules, out);
+    tutti_tcp_frame_write(f, &writer, out);
     require(memcmp(out, in, TCP_SEALED_AT) == 0);
 }
 
@@ -46,9 +49,10 @@ static void be_sealed(const uint8_t *in)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    tcp_rules rules = { .run = 1, .epoch = 0, .eager_most = 16384, .chunk_most = 262144, .table_bytes = 4 * TCP_ENTRY_BYTES };
+    tcp_rules rules = { .run = 1, .epoch_most = 0, .eager_most = 16384, .chunk_most = 262144, .table_bytes = 4 * TCP_ENTRY_BYTES };
     uint8_t payload[TCP_WORDS] = { 0 };
     tcp_departure d;
+    tcp_view v;
     tutti_error err;
     tcp_frame f;
 
@@ -57,16 +61,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (data[0] & 1)
         rules.run = word_at(data + 1);
     if (data[0] & 2)
-        rules.epoch = word_at(data + 5);
+        rules.epoch_most = word_at(data + 5);
     if (data[0] & 4)
         rules.eager_most = rules.chunk_most = 256;
     if (tutti_tcp_frame_read(data + 1, &rules, &f, &err) != TUTTI_OK) {
         require(err.text[0] != '\0' && f.kind == TCP_NOTHING);
     } else {
         keep_rules(&f, &rules, data + 1);
-        if (f.kind == TCP_DEPART) {
+        if (f.kind == TCP_DEPART || f.kind == TCP_VIEW) {
             const size_t left = size - 1 - TCP_FRAME_BYTES;
             memcpy(payload, data + 1 + TCP_FRAME_BYTES, left < sizeof payload ? left : sizeof payload);
+            if (tutti_tcp_view_read(&f, payload, 4, &v))
+                require(v.rank >= 0 && v.rank < 4 && v.opinion >= TCP_DOES_NOT_HEAR && v.opinion <= TCP_EXPELS && strlen(v.words) <= f.bytes);
             if (tutti_tcp_departure_read(&f, payload, 4, &d))
                 require(d.rank >= 0 && d.rank < 4 && d.blame >= -1 && d.blame < 4 && d.state >= TUTTI_MEET_LEFT && strlen(d.words) <= f.bytes);
         }

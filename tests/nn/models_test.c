@@ -105,7 +105,7 @@ static void models_and_tasks_that_do_not_fit_are_refused_in_a_sentence(void **st
     check_refusal("cnn", (tutti_nn_task){ 1, 4, 4, 10 }, "cnn needs images of at least 10x10; this task has 4x4");
     check_refusal("cnn", (tutti_nn_task){ 1, 28, 9, 10 }, "cnn needs images of at least 10x10; this task has 28x9");
     check_refusal("cmn", mnist, "there is no model 'cmn'; did you mean 'cnn'?");
-    check_refusal("resnet", mnist, "models are mlp, cnn, quadratic, logistic");
+    check_refusal("resnet", mnist, "models are mlp, cnn, quadratic, logistic, gpt");
     check_refusal("mlp(hidden=0)", mnist, "hidden");
     check_refusal("mlp(hidden=65537)", mnist, "65536");
     check_refusal("mlp(width=3)", mnist, "model 'mlp'");
@@ -147,7 +147,7 @@ static void lists_of_layers_that_make_no_network_are_refused(void **state)
         pool_of_rows[] = { LINEAR(4), POOL(2), LINEAR(3) }, late_conv[] = { LINEAR(4), CONV(4, 1), LINEAR(3) },
         flat_conv[] = { CONV(4, 3), FLATTEN, CONV(4, 1), LINEAR(3) }, flat_pool[] = { CONV(4, 3), FLATTEN, POOL(1), LINEAR(3) },
         wide[] = { CONV(4, 9), LINEAR(3) }, wide_pool[] = { CONV(4, 3), POOL(7), LINEAR(3) }, no_end[] = { LINEAR(3), RELU },
-        classes[] = { LINEAR(4) }, none[] = { LINEAR(0) }, kind[] = { LINEAR(4), { (tutti_layer_kind)9, 1, 1 }, LINEAR(3) },
+        classes[] = { LINEAR(4) }, none[] = { LINEAR(0) }, kind[] = { LINEAR(4), { (tutti_layer_kind)99, 1, 1 }, LINEAR(3) },
         zero_kernel[] = { CONV(4, 0), LINEAR(3) }, zero_pool[] = { CONV(4, 3), POOL(0), LINEAR(3) };
 
     (void)state;
@@ -162,7 +162,7 @@ static void lists_of_layers_that_make_no_network_are_refused(void **state)
     check_list(no_end, 2, "ends in relu");
     check_list(classes, 1, "as many outputs as the task has classes (3); this one ends in linear with 4");
     check_list(none, 1, "layer 0 (linear) has 0 outputs");
-    check_list(kind, 3, "layer 1 is of the unknown kind 9");
+    check_list(kind, 3, "layer 1 is of the unknown kind 99");
     check_list(zero_kernel, 2, "0x0");
     check_list(zero_pool, 3, "0x0");
     check_list(classes, 0, "a network of 0 layers");
@@ -228,10 +228,12 @@ static void every_registered_model_has_a_name_a_title_and_layers(void **state)
         int count;
         assert_true(strlen(tutti_models[n]->name) > 0 && strlen(tutti_models[n]->title) > 0);
         const bool quadratic = strcmp(tutti_models[n]->name, "quadratic") == 0; /* the dim of its data, no other */
-        assert_int_equal(tutti_nn_params(quadratic ? "quadratic(dim=784)" : tutti_models[n]->name, &mnist, NULL, 0, &count, NULL), TUTTI_OK);
+        const bool tokens = strcmp(tutti_models[n]->name, "gpt") == 0;
+        const tutti_nn_task windows = { .classes = 10, .context = 28 };
+        assert_int_equal(tutti_nn_params(quadratic ? "quadratic(dim=784)" : tutti_models[n]->name, tokens ? &windows : &mnist, NULL, 0, &count, NULL), TUTTI_OK);
         assert_true(count > 0);
     }
-    assert_int_equal(n, 4);
+    assert_int_equal(n, 5);
 }
 
 static void the_flops_of_a_sample_are_those_of_its_products(void **state)

@@ -1,0 +1,71 @@
+/* entropy_body.h: softmax and cross-entropy, the classes of a row NN_CLASSES at a time with a running maximum (Milakov, Gimelshein 2018), so that chunks give the
+   bits of the whole. The running maximum passes NaNs over; the sum does not. */
+
+/* exp(a - b), 1 if equal, so that nothing yet (-infinity) can follow nothing yet. */
+INLINE float ratio(float a, float b)
+{
+    float of[LANES];
+    if (a == b)
+        return 1;
+    lanes_put(of, lanes_exp(lanes_sub(lanes_all(a), lanes_all(b))));
+    return of[0];
+}
+
+INLINE lanes load_or_least(const float *p, size_t k)
+{
+    float some[LANES];
+    if (k == LANES)
+        return lanes_get(p);
+    for (size_t i = 0; i < LANES; i++)
+        some[i] = i < k ? p[i] : -INFINITY;
+    return lanes_get(some);
+}
+
+static void entropy_block(size_t first, size_t count, const float *x, nn_entropy *s)
+{
+    lanes most = lanes_all(-INFINITY), total = lanes_all(0), base;
+    float block, max;
+
+    EACH_VECTOR(count, most = lanes_max(load_or_least(x + i, k), most));
+    block = lanes_greatest(most);
+    max = block > s->max ? block : s->max;
+    if (block > s->max) {
+        size_t place = 0;
+        while (place + LANES < count && lanes_without(lanes_get(x + place), block))
+            place += LANES;
+        while (place + 1 < count && x[place] != block)
+            place++;
+        s->best = (uint32_t)(first + place);
+    }
+    /* Where all are -infinity so far each exp is 0, not exp(-infinity + infinity). */
+    base = lanes_all(max == -INFINITY ? 0 : max);
+    EACH_VECTOR(count, total = lanes_add(total, lanes_exp(lanes_sub(load_or_least(x + i, k), base))));
+    s->sum = s->sum * ratio(s->max, max) + lanes_sum(total);
+    s->max = max;
+}
+
+static void entropy(size_t rows, size_t first, size_t count, size_t stride, const float *logits, const uint32_t *labels, nn_entropy *state)
+{
+    for (size_t r = 0; r < rows; r++) {
+        nn_entropy s = first == 0 ? (nn_entropy){ -INFINITY, 0, 0, 0 } : state[r];
+        const float *x = logits + r * stride;
+        for (size_t c = 0; c < count; c += NN_CLASSES)
+            entropy_block(first + c, count - c < NN_CLASSES ? count - c : NN_CLASSES, x + c, &s);
+        if (labels[r] >= first && labels[r] - first < count)
+            s.label = x[labels[r] - first];
+        state[r] = s;
+    }
+}
+
+static void entropy_back(size_t rows, size_t first, size_t count, size_t stride, const float *logits, const uint32_t *labels, const nn_entropy *state, float scale,
+                         float *slope)
+{
+    for (size_t r = 0; r < rows; r++) {
+        const float *x = logits + r * stride;
+        float *g = slope + r * stride;
+        const lanes max = lanes_all(state[r].max), factor = lanes_all(scale / state[r].sum);
+        EACH_VECTOR(count, store(g + i, k, lanes_mul(lanes_exp(lanes_sub(load(x + i, k), max)), factor)));
+        if (labels[r] >= first && labels[r] - first < count)
+            g[labels[r] - first] -= scale;
+    }
+}

@@ -1,0 +1,97 @@
+/* plain.c: what of math.h is the same at every level of vectors: ids, tables of angles, losses, dropout's draws. */
+#include <math.h>
+#include "math.h"
+
+size_t tutti_nn_first_above(size_t n, const uint32_t *values, uint32_t limit)
+{
+    size_t i = 0;
+
+    while (i < n && values[i] < limit)
+        i++;
+    return i;
+}
+
+/* Counting sorts by byte, lowest first (LSD radix), of pairs (id, place): stable, so places of an id ascend. A byte that all ids share is passed over, as the upper ones of
+   a small vocabulary are. */
+size_t tutti_nn_unique(size_t n, const uint32_t *ids, uint32_t *unique, uint32_t *order, uint32_t *begin, uint64_t *scratch)
+{
+    uint64_t *from = scratch, *to = scratch + n;
+    size_t count = 0;
+
+    for (size_t i = 0; i < n; i++)
+        from[i] = (uint64_t)ids[i] << 32 | i;
+    for (int shift = 32; shift < 64 && n > 0; shift += 8) {
+        size_t place[256] = { 0 }, at = 0;
+        for (size_t i = 0; i < n; i++)
+            place[from[i] >> shift & 255]++;
+        if (place[from[0] >> shift & 255] == n)
+            continue;
+        for (size_t b = 0; b < 256; b++) {
+            const size_t next = at + place[b];
+            place[b] = at;
+            at = next;
+        }
+        for (size_t i = 0; i < n; i++)
+            to[place[from[i] >> shift & 255]++] = from[i];
+        uint64_t *const other = from;
+        from = to;
+        to = other;
+    }
+    for (size_t i = 0; i < n; i++) {
+        order[i] = (uint32_t)from[i];
+        if (i == 0 || from[i] >> 32 != from[i - 1] >> 32) {
+            unique[count] = (uint32_t)(from[i] >> 32);
+            begin[count++] = (uint32_t)i;
+        }
+    }
+    begin[count] = (uint32_t)n;
+    return count;
+}
+
+void tutti_nn_rotary(size_t length, size_t width, double base, float *cosine, float *sine)
+{
+    const size_t half = width / 2;
+
+    for (size_t j = 0; j < half; j++) {
+        const double turn = pow(base, -2.0 * (double)j / (double)width);
+        for (size_t p = 0; p < length; p++) {
+            cosine[p * half + j] = (float)cos((double)p * turn);
+            sine[p * half + j] = (float)sin((double)p * turn);
+        }
+    }
+}
+
+double tutti_nn_entropy_loss(size_t rows, const nn_entropy *state, const uint32_t *labels, size_t *right)
+{
+    double total = 0;
+
+    *right = 0;
+    for (size_t r = 0; r < rows; r++) {
+        const double loss = log((double)state[r].sum) + ((double)state[r].max - (double)state[r].label);
+        *right += state[r].best == labels[r] && isfinite(loss);
+        total += loss;
+    }
+    return total;
+}
+
+void tutti_nn_dropout(const nn_math *math, tutti_device *d, tutti_rng rng, uint64_t first, size_t n, float p, const float *x, float *y)
+{
+    enum { GROUPS = 8, TILE = GROUPS * TUTTI_DRAWS };
+    const uint32_t least = (uint32_t)lrintf(p * 65536);
+    const float scale = (float)(65536.0 / (double)(65536 - (least < 65536 ? least : 65535)));
+    uint16_t draws[TILE];
+
+    for (size_t i = 0; i < n;) {
+        const uint64_t group = (first + i) / TUTTI_DRAWS;
+        const size_t skip = (size_t)((first + i) % TUTTI_DRAWS), room = TILE - skip, count = n - i < room ? n - i : room;
+        tutti_draws(d, rng, group, (skip + count + TUTTI_DRAWS - 1) / TUTTI_DRAWS, draws);
+        math->drop(count, draws + skip, least, scale, x + i, y + i);
+        i += count;
+    }
+}
+
+/* For 32 queries, the most of any level (attention_body.h: block). */
+size_t tutti_nn_attention_scratch(const nn_attention *a)
+{
+    return 32 * (5 * a->width + 2 * NN_KEYS + 5);
+}

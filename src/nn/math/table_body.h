@@ -1,0 +1,64 @@
+/* table_body.h: rows of tables: embeddings, learned and rotary positions. */
+
+static void gather(size_t n, size_t width, const uint32_t *ids, const float *table, float *y)
+{
+    for (size_t t = 0; t < n; t++)
+        memcpy(y + t * width, table + ids[t] * width, width * sizeof *y);
+}
+
+INLINE void add_to(size_t n, const float *x, float *y)
+{
+    EACH_VECTOR(n, store(y + i, k, lanes_add(load(y + i, k), load(x + i, k))));
+}
+
+static void scatter_add(size_t n, size_t width, size_t first, size_t count, const uint32_t *ids, const float *dy, float *table)
+{
+    for (size_t t = 0; t < n; t++)
+        add_to(count, dy + t * width + first, table + ids[t] * width + first);
+}
+
+static void sum_rows(size_t width, size_t first, size_t count, const uint32_t *order, const uint32_t *begin, const float *dy, float *rows)
+{
+    for (size_t u = first; u < first + count; u++) {
+        memset(rows + u * width, 0, width * sizeof *rows);
+        for (uint32_t j = begin[u]; j < begin[u + 1]; j++)
+            add_to(width, dy + order[j] * width, rows + u * width);
+    }
+}
+
+static void positions(size_t batch, size_t values, const float *table, float *x)
+{
+    for (size_t b = 0; b < batch; b++)
+        add_to(values, table, x + b * values);
+}
+
+static void positions_back(size_t batch, size_t values, const float *dy, float *dtable, bool add)
+{
+    EACH_VECTOR(values, {
+        lanes total = lanes_all(0);
+        for (size_t b = 0; b < batch; b++)
+            total = lanes_add(total, load(dy + b * values + i, k));
+        store(dtable + i, k, add ? lanes_add(load(dtable + i, k), total) : total);
+    });
+}
+
+static void rotary(size_t rows, size_t length, size_t heads, size_t width, size_t stride, const float *cosine, const float *sine, bool back, float *x)
+{
+    const size_t half = width / 2;
+    const lanes turn = lanes_all(back ? -1 : 1);
+
+    for (size_t r = 0; r < rows; r++) {
+        const float *c = cosine + r % length * half, *s = sine + r % length * half;
+        for (size_t h = 0; h < heads; h++) {
+            float *low = x + r * stride + h * width, *high = low + half;
+            EACH_VECTOR(half, {
+                const lanes a = load(low + i, k);
+                const lanes b = load(high + i, k);
+                const lanes cos = load(c + i, k);
+                const lanes sin = lanes_mul(load(s + i, k), turn);
+                store(low + i, k, lanes_fnma(b, sin, lanes_mul(a, cos)));
+                store(high + i, k, lanes_fma(a, sin, lanes_mul(b, cos)));
+            });
+        }
+    }
+}

@@ -1,0 +1,180 @@
+/* onednn_core.c: engine, stream and primitives of oneDNN, for whoever computes with it.
+
+   - Every network has an engine, a stream, scratch memory and primitives of its own, so that networks run in threads side by side. The
+     scratchpad is always ours: one kept by the library belongs to the thread that made the primitive, and sharing it gave wrong results.
+   - oneDNN takes the number of threads from the calling OpenMP thread; it is set on entry and put back on leaving, since between
+     two calls other workers of a simulation may run on the same thread.
+   - No primitive may be the library's reference code; that is checked when it is made, with its name kept for `describe`. */
+#include "onednn_internal.h"
+#include <stdio.h>
+#include <string.h>
+
+static const char *status_text(dnnl_status_t status)
+{
+    switch (status) {
+    case dnnl_success: return "success";
+    case dnnl_out_of_memory: return "out of memory";
+    case dnnl_invalid_arguments: return "invalid arguments";
+    case dnnl_unimplemented: return "no such primitive";
+    case dnnl_runtime_error: return "runtime error";
+    default: return "refused";
+    }
+}
+
+static const char *kind_of(const nn_unit *u)
+{
+    return u->kind == TUTTI_LAYER_LINEAR ? "linear" : "conv2d";
+}
+
+tutti_status tutti_nn_dn_failed(dnnl_status_t status, const nn_unit *unit, const char *what, tutti_error *err)
+{
+    return tutti_fail(err, status == dnnl_out_of_memory ? TUTTI_ERR_MEMORY : TUTTI_ERR_STATE, 0, "oneDNN %d.%d: %s %d, %s: %s",
+                      DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, kind_of(unit), unit->index, what, status_text(status));
+}
+
+/* ---- primitives ---- */
+tutti_status tutti_nn_dn_op_open(dn_core *core, dn_op *op, dnnl_primitive_desc_t pd, dnnl_status_t status, const nn_unit *unit, const char *what,
+                                 const int *args, int count, tutti_error *err)
+{
+    const char *name = "";
+    tutti_status result = TUTTI_OK;
+
+    if (status == dnnl_success)
+        status = dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, (void *)&name);
+    if (status == dnnl_success && strncmp(name, "ref", 3) == 0) {
+        result = tutti_fail(err, TUTTI_ERR_USAGE, 0, "oneDNN %d.%d has only its slow reference code (%s) for %s %d, %s, on this CPU; use the backend "
+                            "'reference' or another shape", DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, name, kind_of(unit), unit->index, what);
+        goto out;
+    }
+    if (status == dnnl_success) {
+        snprintf(op->label, sizeof op->label, "%s %d %s", kind_of(unit), unit->index, what);
+        snprintf(op->implementation, sizeof op->implementation, "%s", name);
+        status = dnnl_primitive_create(&op->primitive, pd);
+    }
+    op->count = 0;
+    for (int i = 0; i <= count && status == dnnl_success; i++) {
+        op->args[i] = (dnnl_exec_arg_t){ .arg = i < count ? args[i] : DNNL_ARG_SCRATCHPAD };
+        status = dnnl_memory_create(&op->args[i].memory, tutti_nn_dn_md(op, op->args[i].arg), core->engine, DNNL_MEMORY_NONE);
+        op->count += status == dnnl_success;
+    }
+    if (status == dnnl_success)
+        op->scratch = dnnl_memory_desc_get_size(tutti_nn_dn_md(op, DNNL_ARG_SCRATCHPAD));
+    else
+        result = tutti_nn_dn_failed(status, unit, what, err);
+out:
+    if (pd != NULL)
+        dnnl_primitive_desc_destroy(pd);
+    if (result != TUTTI_OK)
+        tutti_nn_dn_op_close(op);
+    return result;
+}
+
+void tutti_nn_dn_op_close(dn_op *op)
+{
+    for (int i = 0; i < op->count; i++)
+        dnnl_memory_destroy(op->args[i].memory);
+    if (op->primitive != NULL)
+        dnnl_primitive_destroy(op->primitive);
+    *op = (dn_op){ 0 };
+}
+
+nn_mdref tutti_nn_dn_md(const dn_op *op, int arg)
+{
+    const_dnnl_primitive_desc_t pd = NULL;
+
+    if (dnnl_primitive_get_primitive_desc(op->primitive, &pd) != dnnl_success)
+        return NULL;
+    return dnnl_primitive_desc_query_md(pd, dnnl_query_exec_arg_md, arg);
+}
+
+tutti_status tutti_nn_dn_op_run(dn_core *core, dn_op *op, void *const *pointers, tutti_error *err)
+{
+    dnnl_status_t status = dnnl_success;
+
+    for (int i = 0; i < op->count && status == dnnl_success; i++)
+        status = dnnl_memory_set_data_handle(op->args[i].memory, i < op->count - 1 ? pointers[i] : core->scratch);
+    if (status == dnnl_success)
+        status = dnnl_primitive_execute(op->primitive, core->stream, op->count, op->args);
+    if (status == dnnl_success)
+        status = dnnl_stream_wait(core->stream);
+    if (status == dnnl_success)
+        return TUTTI_OK;
+    return tutti_fail(err, status == dnnl_out_of_memory ? TUTTI_ERR_MEMORY : TUTTI_ERR_STATE, 0, "oneDNN %d.%d: running %s (%s): %s",
+                      DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, op->label, op->implementation, status_text(status));
+}
+
+int tutti_nn_dn_op_describe(const dn_op *op, char *text, size_t bytes, int length)
+{
+    const size_t used = (size_t)length < bytes ? (size_t)length : bytes;
+
+    if (op->primitive == NULL)
+        return length;
+    return length + snprintf(used < bytes ? text + used : NULL, bytes - used, "%s: %s\n", op->label, op->implementation);
+}
+
+/* ---- the core ---- */
+int tutti_nn_dn_enter(const dn_core *core)
+{
+    const int before = omp_get_max_threads();
+    omp_set_num_threads(core->threads);
+    return before;
+}
+
+tutti_status tutti_nn_dn_leave(int before, tutti_status status)
+{
+    omp_set_num_threads(before);
+    return status;
+}
+
+static dnnl_status_t attribute(dnnl_primitive_attr_t *attr, dnnl_status_t (*append)(dnnl_post_ops_t))
+{
+    dnnl_post_ops_t ops = NULL;
+    dnnl_status_t status = dnnl_primitive_attr_create(attr);
+
+    if (status == dnnl_success)
+        status = dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user);
+    if (status == dnnl_success && append != NULL)
+        status = dnnl_post_ops_create(&ops);
+    if (status == dnnl_success && append != NULL)
+        status = append(ops);
+    if (status == dnnl_success && append != NULL)
+        status = dnnl_primitive_attr_set_post_ops(*attr, ops);
+    if (ops != NULL)
+        dnnl_post_ops_destroy(ops);
+    return status;
+}
+
+tutti_status tutti_nn_dn_core_open(dn_core *core, int threads, tutti_error *err)
+{
+    dnnl_status_t made;
+    int before;
+
+    core->threads = threads;
+    before = tutti_nn_dn_enter(core);
+    made = dnnl_engine_create(&core->engine, dnnl_cpu, 0);
+    if (made == dnnl_success)
+        made = dnnl_stream_create(&core->stream, core->engine, dnnl_stream_default_flags);
+    if (made == dnnl_success)
+        made = attribute(&core->plain, NULL);
+    if (made == dnnl_success)
+        made = attribute(&core->relu, nn_post_relu);
+    if (made == dnnl_success)
+        made = attribute(&core->sum, nn_post_sum);
+    tutti_nn_dn_leave(before, TUTTI_OK);
+    if (made == dnnl_success)
+        return TUTTI_OK;
+    return tutti_fail(err, made == dnnl_out_of_memory ? TUTTI_ERR_MEMORY : TUTTI_ERR_STATE, 0, "oneDNN %d.%d: making an engine: %s", DNNL_VERSION_MAJOR,
+                      DNNL_VERSION_MINOR, status_text(made));
+}
+
+void tutti_nn_dn_core_close(dn_core *core)
+{
+    dnnl_primitive_attr_destroy(core->plain);
+    dnnl_primitive_attr_destroy(core->relu);
+    dnnl_primitive_attr_destroy(core->sum);
+    if (core->stream != NULL)
+        dnnl_stream_destroy(core->stream);
+    if (core->engine != NULL)
+        dnnl_engine_destroy(core->engine);
+    *core = (dn_core){ 0 };
+}

@@ -1,0 +1,213 @@
+/* onednn_memory.c: one arena for a network. The moments of a pass are its calls, in the order nn.c makes them:
+
+     0 .. U-1       forward of unit u (U units)
+     U              the loss
+     U+1, U+2 ..    for u from U-1 down to 0: weights, then data
+
+   and each thing of dn_thing lives from the call that writes it to the last one that reads it. Convolutions run these calls in tiles: what belongs to the tile alone
+   lives from call to call, what spans tiles (outputs and workspaces kept for backward, rows, sums) from the first call of the block of tiles to its last. Training is
+   laid out for the full batch, and smaller passes use the same places; evaluation has a layout of its own on the same memory.
+
+   The copies of weights stand before all that, outlive passes, and are known by the version of the values they were made from. */
+#include "onednn_internal.h"
+#include <string.h>
+
+typedef struct lives { onednn *b; nn_buffer *list; dn_layout *layout; int count; } lives;
+
+static int weights_at(const onednn *b, int unit)
+{
+    return b->net->unit_count + 1 + 2 * (b->net->unit_count - 1 - unit);
+}
+
+/* The last call that handles the gradient of what the unit's layer gives. */
+static int slope_end(const onednn *b, int unit)
+{
+    return weights_at(b, unit) + (unit > 0);
+}
+
+static void live(lives *l, int unit, enum dn_thing thing, size_t bytes, int first, int last)
+{
+    l->list[l->count++] = (nn_buffer){ .bytes = bytes, .first = first, .last = last, .place = &l->layout->at[unit][thing] };
+}
+
+static size_t largest(const onednn *b, int unit, enum dn_thing thing)
+{
+    size_t most = 0;
+
+    for (int images = 1; images <= DN_TILE; images++)
+        if (b->tiles[images].made && b->tiles[images].units[unit].bytes[thing] > most)
+            most = b->tiles[images].units[unit].bytes[thing];
+    return most;
+}
+
+static size_t lines(size_t bytes)
+{
+    return (bytes + NN_ARENA_LINE - 1) / NN_ARENA_LINE * NN_ARENA_LINE;
+}
+
+static void conv_lives(lives *l, int u, bool train, int64_t rows)
+{
+    const onednn *b = l->b;
+    const int convs = b->net->conv_count, last = convs - 1, weights = weights_at(b, u), data = weights + 1;
+    const int block = weights_at(b, last), end = weights_at(b, 0); /* of the backward tiles */
+    const bool pools = b->net->units[u].pool > 0;
+    const size_t tiles = train ? (size_t)((rows + DN_TILE - 1) / DN_TILE) : 0;
+    const size_t plain_rows = (size_t)rows * largest(b, u, DN_ROWS);
+
+    live(l, u, DN_INPUT, largest(b, u, DN_INPUT), u, u);
+    live(l, u, DN_WIDE, largest(b, u, DN_WIDE), u, u);
+    if (u == last)
+        live(l, u, DN_ROWS, plain_rows, 0, train ? weights_at(b, convs) : convs);
+    if (!train) {
+        live(l, u, DN_ACT, largest(b, u, DN_ACT), u, u == last ? u : u + 1);
+        return;
+    }
+    l->layout->act_step[u] = lines(largest(b, u, DN_ACT));
+    l->layout->workspace_step[u] = lines(largest(b, u, DN_WORKSPACE));
+    live(l, u, DN_ACT, l->layout->act_step[u] * tiles, 0, end);
+    live(l, u, DN_WORKSPACE, l->layout->workspace_step[u] * tiles, 0, end);
+    if (u == last)
+        live(l, u, DN_ROWS_SLOPE, plain_rows, weights_at(b, convs) + 1, end);
+    live(l, u, DN_SLOPE, largest(b, u, DN_SLOPE), u == last ? weights : weights - 1, pools ? weights : slope_end(b, u));
+    live(l, u, DN_WIDE_SLOPE, largest(b, u, DN_WIDE_SLOPE), weights, slope_end(b, u));
+    live(l, u, DN_WEIGHTS_INPUT, largest(b, u, DN_WEIGHTS_INPUT), weights, weights);
+    live(l, u, DN_WEIGHTS_SLOPE, largest(b, u, DN_WEIGHTS_SLOPE), weights, weights);
+    live(l, u, DN_DATA_SLOPE, largest(b, u, DN_DATA_SLOPE), data, data);
+    live(l, u, DN_DATA_RESULT, largest(b, u, DN_DATA_RESULT), data, data);
+    live(l, u, DN_SUM, largest(b, u, DN_SUM), block, end);
+    live(l, u, DN_BIAS_SUM, largest(b, u, DN_BIAS_SUM), block, end);
+    live(l, u, DN_PART, largest(b, u, DN_PART), weights, weights);
+    live(l, u, DN_BIAS_PART, largest(b, u, DN_BIAS_PART), weights, weights);
+    live(l, u, DN_PLAIN, largest(b, u, DN_PLAIN), weights, weights);
+}
+
+static void linear_lives(lives *l, int u, bool train, int64_t rows)
+{
+    const onednn *b = l->b;
+    const nn_unit *unit = &b->net->units[u];
+    const size_t bytes = (size_t)rows * (size_t)unit->wide.channels * sizeof(float); /* rows <= 2^20, values <= 2^28: below 2^50 */
+    const bool last = u == b->net->unit_count - 1;
+
+    if (!train) {
+        live(l, u, DN_ACT, bytes, u, u + 1);
+        return;
+    }
+    live(l, u, DN_ACT, bytes, u, unit->relu ? weights_at(b, u) : last ? b->net->unit_count : weights_at(b, u + 1));
+    live(l, u, DN_ROWS_SLOPE, bytes, last ? b->net->unit_count : weights_at(b, u) - 1, slope_end(b, u));
+}
+
+static tutti_status lay_out(onednn *b, bool train, tutti_error *err)
+{
+    const nn_net *net = b->net;
+    const int64_t rows = train ? b->batch : DN_PIECE;
+    lives l = { b, tutti_alloc((size_t)net->unit_count * DN_THINGS, sizeof *l.list), &b->layouts[train], 0 };
+    tutti_status status;
+
+    if (l.list == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to plan the buffers of %d layers", net->unit_count);
+    memset(l.layout->at, 0, sizeof l.layout->at);
+    for (int u = 0; u < net->unit_count; u++) {
+        if (u < net->conv_count)
+            conv_lives(&l, u, train, rows);
+        else
+            linear_lives(&l, u, train, rows);
+        live(&l, u, DN_FORWARD_SCRATCH, l.layout->scratch[u][0], u, u);
+        live(&l, u, DN_WEIGHTS_SCRATCH, l.layout->scratch[u][1], weights_at(b, u), weights_at(b, u));
+        live(&l, u, DN_DATA_SCRATCH, l.layout->scratch[u][2], slope_end(b, u), slope_end(b, u));
+    }
+    if (!train)
+        live(&l, 0, DN_FILLED, (size_t)(net->conv_count > 0 ? DN_TILE : DN_PIECE) * (size_t)nn_values(net->units[0].in) * sizeof(float), 0, 0);
+    status = tutti_nn_arena_plan(l.list, l.count, &l.layout->end, err);
+    for (int u = 0; u < net->unit_count; u++) /* behind the copies */
+        for (int thing = 0; thing < DN_THINGS; thing++)
+            l.layout->at[u][thing] += b->copies_end;
+    l.layout->end += b->copies_end;
+    l.layout->made = status == TUTTI_OK;
+    tutti_free(l.list);
+    return status;
+}
+
+static nn_mdref copy_md(const dn_conv *c, bool data)
+{
+    return tutti_nn_dn_md(data ? &c->data : &c->conv, DNNL_ARG_WEIGHTS);
+}
+
+/* Tiles of most sizes want weights in one layout, and share the copy; each makes it when it finds it old, the second time with the same values. */
+static size_t place_copy(onednn *b, int images, int unit, bool data)
+{
+    const dn_conv *c = &b->tiles[images].units[unit];
+    const size_t bytes = data ? c->data_bytes : c->forward_bytes, at = b->copies_end;
+
+    if (bytes == 0)
+        return 0;
+    for (int larger = DN_TILE; larger > images; larger--)
+        if (b->tiles[larger].made && dnnl_memory_desc_equal(copy_md(&b->tiles[larger].units[unit], data), copy_md(c, data)))
+            return data ? b->tiles[larger].units[unit].data_copy : b->tiles[larger].units[unit].forward_copy;
+    b->copies_end += lines(bytes);
+    return at;
+}
+
+/* A place for each copy of weights; what stood there is void. */
+static void place_copies(onednn *b)
+{
+    b->copies_end = 0;
+    for (int images = DN_TILE; images >= 1; images--)
+        for (int u = 0; u < b->net->conv_count && b->tiles[images].made; u++) {
+            dn_conv *c = &b->tiles[images].units[u];
+            c->forward_copy = place_copy(b, images, u, false);
+            c->data_copy = place_copy(b, images, u, true);
+            c->forward_version = c->data_version = 0;
+        }
+}
+
+void tutti_nn_dn_note_scratch(onednn *b, bool train, int unit, enum dn_thing which, const dn_op *op)
+{
+    size_t *most = &b->layouts[train].scratch[unit][which - DN_FORWARD_SCRATCH];
+
+    if (op->scratch > *most) {
+        *most = op->scratch;
+        b->layouts[train].made = false;
+    }
+}
+
+void tutti_nn_dn_forget_layouts(onednn *b)
+{
+    b->layouts[false].made = b->layouts[true].made = false;
+    b->layouts[false].end = b->layouts[true].end = 0;
+    place_copies(b);
+}
+
+static tutti_status resize(onednn *b, size_t bytes, tutti_error *err)
+{
+    tutti_free(b->arena);
+    b->arena_bytes = 0;
+    place_copies(b);
+    b->arena = tutti_alloc(1, bytes);
+    if (b->arena == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %zu bytes of activations; use a smaller batch", bytes);
+    b->arena_bytes = bytes;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_nn_dn_memory(onednn *b, bool train, tutti_error *err)
+{
+    dn_layout *layout = &b->layouts[train];
+
+    if (!layout->made)
+        TUTTI_TRY(lay_out(b, train, err));
+    if (b->arena_bytes < layout->end)
+        TUTTI_TRY(resize(b, layout->end, err));
+    b->layout = layout;
+    return TUTTI_OK;
+}
+
+void tutti_nn_dn_memory_trim(onednn *b)
+{
+    const dn_layout *training = &b->layouts[true];
+
+    /* Without memory for either the next run asks again. */
+    if (!training->made && lay_out(b, true, NULL) != TUTTI_OK)
+        return;
+    if (b->arena_bytes != training->end) /* the evaluation's plan of tiles may have added copies, too */
+        resize(b, training->end, NULL);
+}

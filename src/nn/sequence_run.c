@@ -1,0 +1,619 @@
+/* sequence_run.c: the backend of networks of tokens: matrix products by oneDNN on plain rows (onednn_linear.c), everything else by math/.
+
+   - The residual stream's slope is one buffer from the last join to the first branch: a join hands its slope to its branch and keeps it, and the norm that begins a branch adds
+     its own to it. So a layer norm's backward gives both its halves in `weights`, in one pass over the rows.
+   - Classes are taken HEAD at a time: logits exist for one chunk only, and with several chunks backward multiplies once more instead of keeping rows x classes.
+     Then each chunk gives its part of the input's slope along with its weights' gradient.
+   - Moments of the arena: forward of node i is i, the loss n, backward of node i 2n - i. Training is laid out for the full block; an evaluation runs pieces that are
+     filled up with windows of token 0, so that no window's loss depends on how many there are (as DN_PIECE).
+   - Own loops run on the calling thread; oneDNN on as many as were asked for. */
+#include "math/math.h"
+#include "onednn_internal.h"
+#include "sequence.h"
+#include <math.h>
+
+enum { HEAD = 8 * NN_CLASSES, PLANS = 8, NONE = -1 };
+static const float norm_eps = 1e-5F;
+
+typedef struct plan {            /* primitives for a number of samples */
+    int64_t samples;
+    uint64_t used;               /* of the clock; 0: an empty place */
+    dn_linear *linear;           /* by node; of the head: a full chunk of classes */
+    dn_linear rest;              /* the head's last chunk, if it is shorter */
+} plan;
+
+typedef struct place { int out, stats, slope, back, residual, forward_scratch, back_scratch; } place; /* of a node: buffers by index */
+
+typedef struct layout {
+    bool made;
+    int buffers, state, filled;
+    nn_buffer *buffer;
+    place *place;                /* by node */
+    size_t *scratch;             /* bytes: forward and backward of each node's primitives, the most there was */
+    size_t end;
+} layout;
+
+typedef struct sequence {
+    const nn_sequence *net;
+    const nn_math *math;
+    const nn_loops *loops;
+    dn_core core;
+    int64_t block, piece;
+    plan full, evaluation, others[PLANS], *plan;
+    uint64_t clock;
+    layout layouts[2], *layout;  /* of evaluation, of training */
+    char *arena;
+    size_t arena_bytes;
+    nn_run run;
+    int64_t windows;             /* of this run, those filled up included */
+    float scale;                 /* of the loss's gradient */
+} sequence;
+
+/* ---- primitives ---- */
+static int head_of(const sequence *b)
+{
+    return b->net->node_count - 1;
+}
+
+static bool is_linear(const sequence *b, int i)
+{
+    return b->net->nodes[i].layer.kind == TUTTI_LAYER_LINEAR;
+}
+
+static void close_plan(sequence *b, plan *p)
+{
+    for (int i = 0; i < b->net->node_count && p->linear != NULL; i++)
+        tutti_nn_dn_linear_free(&p->linear[i]);
+    tutti_nn_dn_linear_free(&p->rest);
+    tutti_free(p->linear);
+    *p = (plan){ 0 };
+}
+
+static void note_scratch(layout *l, int i, const dn_linear *op)
+{
+    const dn_op *const back[] = { &op->forward, &op->weights, &op->weights_add, &op->data, &op->data_add }; /* the head's chunks go forward again */
+    size_t *most = &l->scratch[2 * i];
+
+    if (op->forward.scratch > most[0])
+        most[0] = op->forward.scratch, l->made = false;
+    for (size_t k = 0; k < TUTTI_LENGTH(back); k++)
+        if (back[k]->scratch > most[1])
+            most[1] = back[k]->scratch, l->made = false;
+}
+
+static tutti_status build_linear(sequence *b, dn_linear *op, int i, int64_t rows, int columns, bool train, tutti_error *err)
+{
+    const nn_node *n = &b->net->nodes[i];
+    const nn_unit unit = { .kind = TUTTI_LAYER_LINEAR, .index = i, .in = { n->in, 1, 1 }, .wide = { columns, 1, 1 } };
+    const bool chunks = i == head_of(b) && n->out > HEAD;
+    const int parts = (n->layer.bare ? DN_BARE : 0) | (train ? DN_WEIGHTS | DN_DATA | (chunks ? DN_DATA_ADD : 0) : 0);
+    const tutti_status status = tutti_nn_dn_linear_build(&b->core, op, &unit, rows, parts, err);
+
+    note_scratch(&b->layouts[train], i, op);
+    return status;
+}
+
+static plan *place_of_plan(sequence *b, int64_t samples, bool train)
+{
+    plan *oldest = &b->others[0];
+
+    if (!train)
+        return &b->evaluation;
+    if (samples == b->block)
+        return &b->full;
+    for (int i = 0; i < PLANS; i++) {
+        if (b->others[i].used != 0 && b->others[i].samples == samples)
+            return &b->others[i];
+        if (b->others[i].used < oldest->used)
+            oldest = &b->others[i];
+    }
+    return oldest;
+}
+
+static tutti_status make_plan(sequence *b, int64_t samples, bool train, tutti_error *err)
+{
+    plan *p = place_of_plan(b, samples, train);
+    const int64_t rows = samples * b->net->context;
+    const int head = head_of(b), classes = b->net->classes;
+    tutti_status status = TUTTI_OK;
+
+    if (p->used == 0 || p->samples != samples) {
+        close_plan(b, p);
+        p->samples = samples;
+        p->linear = tutti_alloc((size_t)b->net->node_count, sizeof *p->linear);
+        if (p->linear == NULL)
+            return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a plan of %lld windows", (long long)samples);
+        for (int i = 0; i < head && status == TUTTI_OK; i++)
+            if (is_linear(b, i))
+                status = build_linear(b, &p->linear[i], i, rows, b->net->nodes[i].out, train, err);
+        if (status == TUTTI_OK)
+            status = build_linear(b, &p->linear[head], head, rows, classes < HEAD ? classes : HEAD, train, err);
+        if (status == TUTTI_OK && classes > HEAD && classes % HEAD != 0)
+            status = build_linear(b, &p->rest, head, rows, classes % HEAD, train, err);
+        if (status != TUTTI_OK) {
+            close_plan(b, p);
+            return status;
+        }
+    }
+    p->used = ++b->clock;
+    b->plan = p;
+    return TUTTI_OK;
+}
+
+/* ---- memory ---- */
+static int new_buffer(layout *l, size_t bytes, int moment)
+{
+    l->buffer[l->buffers] = (nn_buffer){ .bytes = bytes, .first = moment, .last = moment };
+    return l->buffers++;
+}
+
+static void touch(layout *l, int buffer, int moment)
+{
+    if (l->buffer[buffer].last < moment)
+        l->buffer[buffer].last = moment;
+}
+
+static size_t row_bytes(size_t rows, int values)
+{
+    return rows * (size_t)values * sizeof(float); /* rows < 2^26 (a block of one window, or of 1024 rows), values <= 2^20 */
+}
+
+static nn_attention attention_of(const sequence *b, int i, int64_t windows)
+{
+    const nn_node *n = &b->net->nodes[i];
+    const size_t dim = (size_t)n->out, width = dim / (size_t)n->layer.heads;
+
+    return (nn_attention){ .batch = (size_t)windows, .heads = (size_t)n->layer.heads, .length = (size_t)b->net->context, .width = width, .stride = 3 * dim,
+                           .out_stride = dim, .scale = (float)(1 / sqrt((double)width)), .causal = true };
+}
+
+static void forward_lives(const sequence *b, layout *l, int i, int64_t windows)
+{
+    const nn_node *n = &b->net->nodes[i], *before = n - 1;
+    const size_t rows = (size_t)(windows * b->net->context);
+    place *p = &l->place[i];
+    size_t scratch = l->scratch[2 * i];
+
+    p->out = i > 0 ? p[-1].out : NONE;
+    switch (n->layer.kind) {
+    case TUTTI_LAYER_POSITIONS: case TUTTI_LAYER_BRANCH: break;
+    case TUTTI_LAYER_JOIN:
+        if (before->layer.kind != TUTTI_LAYER_LINEAR) /* whose output nobody else reads */
+            p->out = new_buffer(l, row_bytes(rows, n->out), i);
+        break;
+    case TUTTI_LAYER_LINEAR:
+        p->out = new_buffer(l, row_bytes(rows, i == head_of(b) && n->out > HEAD ? HEAD : n->out), i);
+        break;
+    case TUTTI_LAYER_LAYER_NORM:
+        p->out = new_buffer(l, row_bytes(rows, n->out), i);
+        p->stats = new_buffer(l, row_bytes(rows, 2), i);
+        break;
+    case TUTTI_LAYER_ATTENTION: {
+        const nn_attention a = attention_of(b, i, windows);
+        p->out = new_buffer(l, row_bytes(rows, n->out), i);
+        p->stats = new_buffer(l, row_bytes(rows, n->layer.heads), i);
+        scratch = tutti_nn_attention_scratch(&a) * sizeof(float);
+        break;
+    }
+    default:
+        p->out = new_buffer(l, row_bytes(rows, n->out), i);
+    }
+    p->forward_scratch = new_buffer(l, scratch, i);
+    touch(l, p->out, i);
+    if (i > 0)
+        touch(l, p[-1].out, i);
+    if (n->layer.kind == TUTTI_LAYER_JOIN)
+        touch(l, l->place[n->partner].out, i);
+}
+
+/* slope: of the node's output. Gives that of its input. */
+static int back_lives(const sequence *b, layout *l, int i, int slope, int64_t windows)
+{
+    const nn_node *n = &b->net->nodes[i];
+    const size_t rows = (size_t)(windows * b->net->context);
+    const int now = 2 * b->net->node_count - i;
+    const bool held = i < head_of(b) && n[1].layer.kind == TUTTI_LAYER_JOIN; /* the slope is also the stream's: not to be written */
+    place *p = &l->place[i];
+    size_t scratch = l->scratch[2 * i + 1];
+
+    p->slope = p->back = slope;
+    touch(l, slope, now);
+    switch (n->layer.kind) {
+    case TUTTI_LAYER_LINEAR:
+        touch(l, p[-1].out, now);
+        p->back = new_buffer(l, row_bytes(rows, n->in), now);
+        break;
+    case TUTTI_LAYER_GELU:
+        touch(l, p[-1].out, now);
+        if (held)
+            p->back = new_buffer(l, row_bytes(rows, n->in), now);
+        break;
+    case TUTTI_LAYER_ATTENTION: {
+        const nn_attention a = attention_of(b, i, windows);
+        touch(l, p[-1].out, now);
+        touch(l, p->out, now);
+        touch(l, p->stats, now);
+        p->back = new_buffer(l, row_bytes(rows, n->in), now);
+        scratch = tutti_nn_attention_scratch(&a) * sizeof(float);
+        break;
+    }
+    case TUTTI_LAYER_LAYER_NORM:
+        touch(l, p[-1].out, now);
+        touch(l, p->stats, now);
+        scratch = 4 * (size_t)n->in * sizeof(float);
+        if (n[-1].layer.kind == TUTTI_LAYER_BRANCH)
+            p->back = p[-1].residual;
+        else if (held)
+            p->back = new_buffer(l, row_bytes(rows, n->in), now);
+        break;
+    case TUTTI_LAYER_JOIN:
+        l->place[n->partner].residual = slope;
+        break;
+    case TUTTI_LAYER_BRANCH:
+        p->back = p->residual;
+        break;
+    default: break;
+    }
+    touch(l, p->back, now);
+    p->back_scratch = new_buffer(l, scratch, now);
+    return p->back;
+}
+
+static tutti_status lay_out(sequence *b, bool train, tutti_error *err)
+{
+    layout *l = &b->layouts[train];
+    const int n = b->net->node_count;
+    const int64_t windows = train ? b->block : b->piece;
+    const size_t rows = (size_t)(windows * b->net->context);
+
+    l->buffers = 0;
+    for (int i = 0; i < n; i++)
+        forward_lives(b, l, i, windows);
+    l->state = new_buffer(l, rows * sizeof(nn_entropy), n - 1);
+    touch(l, l->state, train ? n + 1 : n);
+    l->filled = new_buffer(l, train ? 0 : rows * sizeof(uint32_t), 0);
+    if (train)
+        for (int i = n - 1, slope = l->place[n - 1].out; i >= 0; i--) /* the logits become their slope in place */
+            slope = back_lives(b, l, i, slope, windows);
+    TUTTI_TRY(tutti_nn_arena_plan(l->buffer, l->buffers, &l->end, err));
+    l->made = true;
+    return TUTTI_OK;
+}
+
+static tutti_status resize(sequence *b, size_t bytes, tutti_error *err)
+{
+    tutti_free(b->arena);
+    b->arena_bytes = 0;
+    b->arena = tutti_alloc(1, bytes);
+    if (b->arena == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %zu bytes of activations; use a smaller batch", bytes);
+    b->arena_bytes = bytes;
+    return TUTTI_OK;
+}
+
+static tutti_status prepare(sequence *b, int64_t samples, bool train, tutti_error *err)
+{
+    layout *l = &b->layouts[train];
+
+    TUTTI_TRY(make_plan(b, train ? samples : b->piece, train, err));
+    if (!l->made)
+        TUTTI_TRY(lay_out(b, train, err));
+    if (b->arena_bytes < l->end)
+        TUTTI_TRY(resize(b, l->end, err));
+    b->layout = l;
+    b->windows = train ? samples : b->piece;
+    return TUTTI_OK;
+}
+
+static void *at(const sequence *b, int buffer)
+{
+    return b->arena + b->layout->buffer[buffer].offset;
+}
+
+/* ---- a run ---- */
+static tutti_status sequence_begin(void *self, const nn_run *run, tutti_error *err)
+{
+    sequence *b = self;
+    const size_t context = (size_t)b->net->context, given = (size_t)run->samples * context;
+    const int before = tutti_nn_dn_enter(&b->core);
+
+    TUTTI_TRY(tutti_nn_dn_leave(before, prepare(b, run->samples, run->train, err)));
+    b->run = *run;
+    if (b->windows > run->samples) {
+        uint32_t *filled = at(b, b->layout->filled);
+        memcpy(filled, run->tokens, given * sizeof *filled);
+        memset(filled + given, 0, ((size_t)b->windows * context - given) * sizeof *filled);
+        b->run.tokens = filled;
+    }
+    return TUTTI_OK;
+}
+
+static const float *value(const sequence *b, int i, int k)
+{
+    const nn_node *n = &b->net->nodes[i];
+    return k < n->params ? b->run.values[n->param + k] : NULL;
+}
+
+static float *gradient(const sequence *b, int i, int k)
+{
+    const nn_node *n = &b->net->nodes[i];
+    return k < n->params ? b->run.gradients[n->param + k] : NULL;
+}
+
+static dn_linear *chunk_plan(sequence *b, int first)
+{
+    const int head = head_of(b);
+    return b->net->classes - first >= HEAD || first == 0 ? &b->plan->linear[head] : &b->plan->rest;
+}
+
+/* The logits of classes from `first` on; gives how many in *count. */
+static tutti_status logits(sequence *b, int first, int *count, tutti_error *err)
+{
+    const int head = head_of(b), left = b->net->classes - first;
+    const size_t in = (size_t)b->net->nodes[head].in;
+    const float *bias = value(b, head, 1);
+    void *const pointers[] = { at(b, b->layout->place[head - 1].out), (void *)(value(b, head, 0) + (size_t)first * in), at(b, b->layout->place[head].out),
+                               bias != NULL ? (void *)(bias + first) : NULL };
+
+    *count = left < HEAD ? left : HEAD;
+    return tutti_nn_dn_op_run(&b->core, &chunk_plan(b, first)->forward, pointers, err);
+}
+
+static tutti_status head_forward(sequence *b, tutti_error *err)
+{
+    const int head = head_of(b);
+
+    for (int first = 0, count; first < b->net->classes; first += count) {
+        TUTTI_TRY(logits(b, first, &count, err));
+        b->math->entropy((size_t)(b->run.samples * b->net->context), (size_t)first, (size_t)count, (size_t)count, at(b, b->layout->place[head].out), b->run.next,
+                         at(b, b->layout->state));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status forward_node(sequence *b, int i, tutti_error *err)
+{
+    const nn_node *n = &b->net->nodes[i];
+    const place *p = &b->layout->place[i];
+    const size_t rows = (size_t)(b->windows * b->net->context), width = (size_t)n->out;
+    float *y = at(b, p->out), *x = i > 0 ? at(b, p[-1].out) : NULL;
+
+    switch (n->layer.kind) {
+    case TUTTI_LAYER_EMBEDDING: b->math->gather(rows, width, b->run.tokens, value(b, i, 0), y); break;
+    case TUTTI_LAYER_POSITIONS: b->math->positions((size_t)b->windows, (size_t)b->net->context * width, value(b, i, 0), y); break;
+    case TUTTI_LAYER_GELU: b->math->gelu(rows * width, x, y); break;
+    case TUTTI_LAYER_JOIN: b->math->sum(rows * width, at(b, b->layout->place[n->partner].out), x, y); break;
+    case TUTTI_LAYER_LAYER_NORM: {
+        float *mean = at(b, p->stats);
+        b->math->layer_norm(rows, width, x, value(b, i, 0), value(b, i, 1), norm_eps, y, mean, mean + rows);
+        break;
+    }
+    case TUTTI_LAYER_ATTENTION: {
+        const nn_attention a = attention_of(b, i, b->windows);
+        b->math->attention(&a, 0, a.batch * a.heads, x, x + width, x + 2 * width, y, at(b, p->stats), at(b, p->forward_scratch));
+        break;
+    }
+    case TUTTI_LAYER_LINEAR: {
+        void *const pointers[] = { x, (void *)value(b, i, 0), y, (void *)value(b, i, 1) };
+        b->core.scratch = at(b, p->forward_scratch);
+        return i == head_of(b) ? head_forward(b, err) : tutti_nn_dn_op_run(&b->core, &b->plan->linear[i].forward, pointers, err);
+    }
+    default: break; /* a branch: nothing moves */
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status sequence_forward(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
+{
+    sequence *b = self;
+    const int before = tutti_nn_dn_enter(&b->core);
+    tutti_status status = TUTTI_OK;
+
+    (void)first, (void)count; /* always the whole run */
+    for (int i = b->net->unit_node[unit]; i < b->net->unit_node[unit + 1] && status == TUTTI_OK; i++)
+        status = forward_node(b, i, err);
+    return tutti_nn_dn_leave(before, status);
+}
+
+/* A sample's loss is the mean over its tokens, so that divisors count samples. */
+static void sequence_loss(void *self, double divisor, double *sum, int64_t *correct)
+{
+    sequence *b = self;
+    size_t right;
+
+    *sum = tutti_nn_entropy_loss((size_t)(b->run.samples * b->net->context), at(b, b->layout->state), b->run.next, &right) / b->net->context;
+    *correct = (int64_t)right;
+    b->scale = (float)(1 / (divisor * b->net->context));
+}
+
+/* ---- backward ---- */
+static tutti_status linear_weights(sequence *b, int i, dn_linear *op, size_t columns, float *slope, float *weights, float *bias, tutti_error *err)
+{
+    void *const pointers[] = { slope, at(b, b->layout->place[i - 1].out), weights };
+
+    if (bias != NULL)
+        b->loops->bias((size_t)(b->windows * b->net->context), columns, NULL, slope, bias, b->run.add);
+    return tutti_nn_dn_op_run(&b->core, b->run.add ? &op->weights_add : &op->weights, pointers, err);
+}
+
+static tutti_status head_back(sequence *b, tutti_error *err)
+{
+    const int head = head_of(b);
+    const place *p = &b->layout->place[head];
+    const size_t in = (size_t)b->net->nodes[head].in, rows = (size_t)(b->windows * b->net->context);
+    float *slope = at(b, p->out), *bias = gradient(b, head, 1);
+
+    for (int first = 0, count = b->net->classes; first < b->net->classes; first += count) {
+        dn_linear *op = chunk_plan(b, first);
+        void *const pointers[] = { slope, (void *)(value(b, head, 0) + (size_t)first * in), at(b, p->back) };
+        if (b->net->classes > HEAD)
+            TUTTI_TRY(logits(b, first, &count, err));
+        b->math->entropy_back(rows, (size_t)first, (size_t)count, (size_t)count, slope, b->run.next, at(b, b->layout->state), b->scale, slope);
+        TUTTI_TRY(linear_weights(b, head, op, (size_t)count, slope, gradient(b, head, 0) + (size_t)first * in, bias != NULL ? bias + first : NULL, err));
+        TUTTI_TRY(tutti_nn_dn_op_run(&b->core, first > 0 ? &op->data_add : &op->data, pointers, err));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status back_node(sequence *b, int i, tutti_error *err)
+{
+    const nn_node *n = &b->net->nodes[i];
+    const place *p = &b->layout->place[i];
+    const size_t rows = (size_t)(b->windows * b->net->context), width = (size_t)n->out;
+    float *slope = at(b, p->slope), *back = at(b, p->back);
+    const float *x = i > 0 ? at(b, p[-1].out) : NULL;
+
+    b->core.scratch = at(b, p->back_scratch);
+    switch (n->layer.kind) {
+    case TUTTI_LAYER_EMBEDDING: {
+        float *table = gradient(b, i, 0);
+        if (!b->run.add)
+            memset(table, 0, (size_t)b->net->classes * width * sizeof *table);
+        b->math->scatter_add(rows, width, 0, width, b->run.tokens, slope, table);
+        break;
+    }
+    case TUTTI_LAYER_POSITIONS: b->math->positions_back((size_t)b->windows, (size_t)b->net->context * width, slope, gradient(b, i, 0), b->run.add); break;
+    case TUTTI_LAYER_GELU: b->math->gelu_back(rows * width, x, slope, back); break;
+    case TUTTI_LAYER_BRANCH:
+        if (n[1].layer.kind != TUTTI_LAYER_LAYER_NORM) /* which has added its slope itself */
+            b->math->sum(rows * width, back, slope, back);
+        break;
+    case TUTTI_LAYER_LAYER_NORM: {
+        float *mean = at(b, p->stats);
+        b->math->layer_norm_back(rows, width, x, value(b, i, 0), mean, mean + rows, slope, back, n[-1].layer.kind == TUTTI_LAYER_BRANCH, gradient(b, i, 0),
+                                 gradient(b, i, 1), b->run.add, b->core.scratch);
+        break;
+    }
+    case TUTTI_LAYER_ATTENTION: {
+        const nn_attention a = attention_of(b, i, b->windows);
+        b->math->attention_back(&a, 0, a.batch * a.heads, x, x + width, x + 2 * width, at(b, p->out), at(b, p->stats), slope, back, back + width, back + 2 * width,
+                                b->core.scratch);
+        break;
+    }
+    case TUTTI_LAYER_LINEAR:
+        return i == head_of(b) ? head_back(b, err) : linear_weights(b, i, &b->plan->linear[i], width, slope, gradient(b, i, 0), gradient(b, i, 1), err);
+    default: break; /* a join: its slope goes both ways as it is */
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status sequence_weights(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
+{
+    sequence *b = self;
+    const int before = tutti_nn_dn_enter(&b->core);
+    tutti_status status = TUTTI_OK;
+
+    (void)first, (void)count;
+    for (int i = b->net->unit_node[unit + 1] - 1; i >= b->net->unit_node[unit] && status == TUTTI_OK; i--)
+        status = back_node(b, i, err);
+    return tutti_nn_dn_leave(before, status);
+}
+
+static tutti_status sequence_data(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
+{
+    sequence *b = self;
+    const int i = b->net->unit_node[unit];
+    const place *p = &b->layout->place[i];
+    void *const pointers[] = { at(b, p->slope), (void *)value(b, i, 0), at(b, p->back) };
+    int before;
+
+    (void)first, (void)count;
+    if (!is_linear(b, i) || i == head_of(b)) /* done along with the weights */
+        return TUTTI_OK;
+    before = tutti_nn_dn_enter(&b->core);
+    b->core.scratch = at(b, p->back_scratch);
+    return tutti_nn_dn_leave(before, tutti_nn_dn_op_run(&b->core, &b->plan->linear[i].data, pointers, err));
+}
+
+/* ---- life ---- */
+static void sequence_close(void *self)
+{
+    sequence *b = self;
+
+    if (b == NULL)
+        return;
+    close_plan(b, &b->full);
+    close_plan(b, &b->evaluation);
+    for (int i = 0; i < PLANS; i++)
+        close_plan(b, &b->others[i]);
+    for (int k = 0; k < 2; k++) {
+        tutti_free(b->layouts[k].buffer);
+        tutti_free(b->layouts[k].place);
+        tutti_free(b->layouts[k].scratch);
+    }
+    tutti_free(b->arena);
+    tutti_nn_dn_core_close(&b->core);
+    tutti_free(b);
+}
+
+static tutti_status sequence_open(void **out, const nn_net *net, const nn_settings *settings, tutti_error *err)
+{
+    const size_t n = (size_t)net->sequence->node_count;
+    sequence *b = tutti_alloc(1, sizeof *b);
+    tutti_status status = TUTTI_OK;
+    int before;
+
+    *out = NULL;
+    if (b == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the backend's %zu bytes", sizeof *b);
+    b->net = net->sequence;
+    b->math = nn_math_of(settings->cpu);
+    b->loops = nn_loops_of(settings->cpu);
+    b->block = settings->batch;
+    b->piece = settings->piece;
+    for (int k = 0; k < 2; k++) {
+        layout *l = &b->layouts[k];
+        l->buffer = tutti_alloc(6 * n + 2, sizeof *l->buffer); /* output, statistics, slope, two scratches a node at most; state, filled */
+        l->place = tutti_alloc(n, sizeof *l->place);
+        l->scratch = tutti_alloc(2 * n, sizeof *l->scratch);
+        if (l->buffer == NULL || l->place == NULL || l->scratch == NULL)
+            status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to plan the buffers of %zu layers", n);
+    }
+    if (status == TUTTI_OK)
+        status = tutti_nn_dn_core_open(&b->core, settings->threads, err);
+    before = tutti_nn_dn_enter(&b->core);
+    if (status == TUTTI_OK)
+        status = prepare(b, b->block, true, err);
+    tutti_nn_dn_leave(before, status);
+    if (status == TUTTI_OK)
+        *out = b;
+    else
+        sequence_close(b);
+    return status;
+}
+
+static void sequence_evaluated(void *self)
+{
+    sequence *b = self;
+
+    if (b->layouts[true].made && b->arena_bytes > b->layouts[true].end)
+        resize(b, b->layouts[true].end, NULL); /* without memory now the next run asks for it */
+}
+
+static size_t sequence_bytes(const void *self)
+{
+    const sequence *b = self;
+    const size_t n = (size_t)b->net->node_count;
+    return sizeof *b + 2 * n * (6 * sizeof(nn_buffer) + sizeof(place) + 2 * sizeof(size_t)) + b->arena_bytes;
+}
+
+static int sequence_describe(const void *self, char *text, size_t bytes)
+{
+    const sequence *b = self;
+    int length = 0;
+
+    if (bytes > 0)
+        text[0] = '\0';
+    for (int i = 0; i < b->net->node_count; i++) {
+        const dn_linear *l = &b->full.linear[i];
+        const dn_op *const ops[] = { &l->forward, &l->weights, &l->weights_add, &l->data, &l->data_add };
+        for (size_t k = 0; k < TUTTI_LENGTH(ops); k++)
+            length = tutti_nn_dn_op_describe(ops[k], text, bytes, length);
+    }
+    return length;
+}
+
+const nn_backend tutti_nn_tokens = {
+    .name = "onednn", .open = sequence_open, .close = sequence_close, .begin = sequence_begin, .forward = sequence_forward, .loss = sequence_loss,
+    .weights = sequence_weights, .data = sequence_data, .evaluated = sequence_evaluated, .bytes = sequence_bytes, .describe = sequence_describe,
+};

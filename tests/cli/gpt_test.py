@@ -1,0 +1,67 @@
+"""Training a GPT on a text: it learns, the number of workers does not change a bit, a run goes on where it stopped, and what does not fit is a sentence."""
+import os, random, shutil, tempfile, unittest
+
+from command import read, summary, tutti
+
+MODEL = "gpt(layers=1,dim=16,heads=2)"
+
+
+class Gpt(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp(prefix="tutti-gpt-")
+        cls.text = os.path.join(cls.folder, "text.txt")
+        draw = random.Random(3)
+        with open(cls.text, "w") as f: # each letter follows from the one before in two ways of three
+            letters, at = "abcdefgh ", 0
+            for _ in range(40000):
+                at = (at + 1) % 9 if draw.random() < 2 / 3 else draw.randrange(9)
+                f.write(letters[at])
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder)
+
+    def out(self, name):
+        return os.path.join(self.folder, name)
+
+    def train(self, name, *more, code=0):
+        done = tutti("train", "--model", MODEL, "--data", f"text(file={self.text},context=32,val_windows=16)", "--optimizer", "adamw(lr=0.01)", "--threads", 1,
+                     "--out", self.out(name), *more)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done.stderr if code else summary(self.out(name))
+
+    def test_it_learns_what_there_is_to_learn(self):
+        s = self.train("learns", "--batch", 16, "--steps", 150)
+        # The text has 1.22 nats a letter, on these 512 letters give or take 0.06; an even guess among nine letters costs 2.2, among 256 bytes 5.5.
+        self.assertLess(s["final_test_loss"], 1.5)
+        self.assertGreater(s["final_test_loss"], 1.0)
+        self.assertGreater(s["final_test_accuracy"], 0.6)
+        self.assertLessEqual(s["final_test_accuracy"], 1)
+
+    def test_workers_do_not_change_a_bit(self):
+        for n in (1, 2, 4):
+            self.train(f"n{n}", "-n", n, "--batch", 128 // n, "--steps", 6)
+        models = [read(os.path.join(self.out(f"n{n}"), "model.safetensors")) for n in (1, 2, 4)]
+        self.assertEqual(models[0], models[1])
+        self.assertEqual(models[0], models[2])
+
+    def test_a_run_goes_on_where_it_stopped(self):
+        self.train("whole", "-n", 2, "--batch", 4, "--steps", 20)
+        self.train("first", "-n", 2, "--batch", 4, "--steps", 20, "--checkpoint-every", 10)
+        checkpoints = os.path.join(self.out("first"), "checkpoints")
+        self.train("rest", "-n", 2, "--batch", 4, "--steps", 20, "--resume", os.path.join(checkpoints, sorted(os.listdir(checkpoints))[0]))
+        self.assertEqual(read(os.path.join(self.out("whole"), "model.safetensors")), read(os.path.join(self.out("rest"), "model.safetensors")))
+
+    def test_what_does_not_fit_is_a_sentence(self):
+        for model, data, sentence in ((MODEL, "mnist", "gpt needs windows of tokens; this task has samples of 1 x 28 x 28 values"),
+                                      ("gpt(dim=10,heads=3)", self.text, "dim must be a multiple of heads"),
+                                      ("gpt(context=64)", self.text, "gpt with context=64 on windows of 128 tokens"),
+                                      ("cnn", self.text, "give a model of tokens (gpt)")):
+            done = tutti("train", "--model", model, "--data", data, "--steps", 1, "--out", self.out("refused"))
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(sentence, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

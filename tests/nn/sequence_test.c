@@ -1,0 +1,694 @@
+/* Goal: networks of tokens compute their formulas, and keep every promise of nn.h that networks of images keep. Method: an oracle in double that only goes forward, layer by
+   layer from the formulas of math.h, and central differences of its loss; lists of layers that gpt does not have; awkward widths, contexts and vocabularies; equal bits
+   of blocks, pieces and sums; every allocation failing in turn. */
+#include "nn/sequence.h"
+#include "nn_test.h"
+
+enum { NODES_MAX = 40, VALUES_MAX = 200000 };
+
+/* ---- examples ---- */
+typedef struct text {
+    nn_net net;
+    int count;
+    int64_t samples;
+    float **values, **gradients;
+    uint32_t *tokens, *next;
+} text;
+
+static text text_of(const nn_net *net, int64_t samples, uint64_t seed)
+{
+    const nn_sequence *s = net->sequence;
+    const size_t n = (size_t)(samples * s->context);
+    text t = { .net = *net, .count = s->param_count, .samples = samples };
+
+    t.values = calloc((size_t)t.count, sizeof *t.values);
+    t.gradients = calloc((size_t)t.count, sizeof *t.gradients);
+    for (int k = 0; k < t.count; k++) {
+        const tutti_nn_param *p = &s->params[k];
+        const tutti_rng rng = { .seed = seed, .stream = 77 + (uint64_t)k };
+        t.values[k] = calloc(p->count, sizeof(float));
+        t.gradients[k] = calloc(p->count, sizeof(float));
+        for (size_t i = 0; i < p->count; i++) /* of a size at which every layer bends */
+            t.values[k][i] = (float)((double)p->start + tutti_normal(rng, i) * (p->dims == 2 ? 0.9 / sqrt((double)(p->fan_in > 0 ? p->fan_in : 1)) : 0.3));
+    }
+    t.tokens = calloc(n + 1, sizeof *t.tokens);
+    t.next = calloc(n + 1, sizeof *t.next);
+    for (size_t i = 0; i < n; i++) {
+        t.tokens[i] = (uint32_t)(tutti_random((tutti_rng){ seed, 5, 0 }, i) % (uint64_t)s->classes);
+        t.next[i] = (uint32_t)(tutti_random((tutti_rng){ seed, 6, 0 }, i) % (uint64_t)s->classes);
+    }
+    return t;
+}
+
+static void text_free(text *t)
+{
+    for (int k = 0; k < t->count; k++) {
+        free(t->values[k]);
+        free(t->gradients[k]);
+    }
+    free(t->values);
+    free(t->gradients);
+    free(t->tokens);
+    free(t->next);
+}
+
+static double pass(tutti_nn *nn, const text *t, int64_t n, bool add, const tutti_nn_hooks *hooks)
+{
+    tutti_error err = { 0 };
+    double loss;
+
+    if (tutti_nn_pass_tokens(nn, t->tokens, t->next, n, n > 0 ? (double)n : 1, add, false, (const float *const *)t->values, t->gradients, hooks, &loss, &err) != TUTTI_OK)
+        fail_msg("%s", err.text);
+    return loss;
+}
+
+/* Opens net for the test and the network under test; what net owns goes over to *nn. */
+static nn_net build(const tutti_layer *layers, int count, int context, int vocabulary)
+{
+    const tutti_nn_task task = { .classes = vocabulary, .context = context };
+    tutti_error err = { 0 };
+    nn_net net;
+
+    if (tutti_nn_net_build(&net, layers, count, &task, &err) != TUTTI_OK)
+        fail_msg("%s", err.text);
+    return net;
+}
+
+static nn_net gpt_net(const char *spec, int context, int vocabulary)
+{
+    const tutti_nn_task task = { .classes = vocabulary, .context = context };
+    tutti_error err = { 0 };
+    nn_net net;
+
+    if (tutti_nn_net_model(&net, spec, &task, &err) != TUTTI_OK)
+        fail_msg("%s", err.text);
+    return net;
+}
+
+/* ---- the oracle ---- */
+typedef struct oracle { double *row[NODES_MAX]; } oracle; /* output of each node, rows x out */
+
+static double value_at(const text *t, int k, size_t i, int moved, size_t place, double by)
+{
+    return (double)t->values[k][i] + (k == moved && i == place ? by : 0);
+}
+#define V(k, i) value_at(t, k, i, moved, place, by)
+
+static void oracle_attention(const nn_node *n, int context, size_t row, const double *x, double *y)
+{
+    const int width = n->out / n->layer.heads, at = (int)(row % (size_t)context);
+    const size_t first = row - (size_t)at, in = (size_t)n->in;
+
+    for (int h = 0; h < n->layer.heads; h++) {
+        double score[64], most = -INFINITY, total = 0;
+        for (int j = 0; j <= at; j++) {
+            score[j] = 0;
+            for (int c = 0; c < width; c++)
+                score[j] += x[row * in + (size_t)(h * width + c)] * x[(first + (size_t)j) * in + (size_t)(n->out + h * width + c)];
+            score[j] /= sqrt((double)width);
+            most = fmax(most, score[j]);
+        }
+        for (int j = 0; j <= at; j++)
+            total += score[j] = exp(score[j] - most);
+        for (int c = 0; c < width; c++) {
+            double sum = 0;
+            for (int j = 0; j <= at; j++)
+                sum += score[j] / total * x[(first + (size_t)j) * in + (size_t)(2 * n->out + h * width + c)];
+            y[row * (size_t)n->out + (size_t)(h * width + c)] = sum;
+        }
+    }
+}
+
+/* Mean over the tokens of the windows' losses, summed; parameter `moved` moved by `by` at one place. */
+static double oracle_loss(oracle *o, const text *t, int moved, size_t place, double by)
+{
+    const nn_sequence *s = t->net.sequence;
+    const size_t rows = (size_t)(t->samples * s->context);
+    double loss = 0;
+
+    for (int i = 0; i < s->node_count; i++) {
+        const nn_node *n = &s->nodes[i];
+        const size_t in = (size_t)n->in, out = (size_t)n->out;
+        const double *x = i > 0 ? o->row[i - 1] : NULL, *branch = n->layer.kind == TUTTI_LAYER_JOIN ? o->row[n->partner] : NULL;
+        double *y = o->row[i];
+        for (size_t r = 0; r < rows; r++) {
+            double mean = 0, variance = 0;
+            if (n->layer.kind == TUTTI_LAYER_ATTENTION)
+                oracle_attention(n, s->context, r, x, y);
+            for (size_t c = 0; c < in && n->layer.kind == TUTTI_LAYER_LAYER_NORM; c++)
+                mean += x[r * in + c] / (double)in;
+            for (size_t c = 0; c < in && n->layer.kind == TUTTI_LAYER_LAYER_NORM; c++)
+                variance += pow(x[r * in + c] - mean, 2) / (double)in;
+            for (size_t c = 0; c < out; c++) {
+                double v = 0;
+                switch (n->layer.kind) {
+                case TUTTI_LAYER_EMBEDDING: v = V(n->param, t->tokens[r] * out + c); break;
+                case TUTTI_LAYER_POSITIONS: v = x[r * in + c] + V(n->param, r % (size_t)s->context * out + c); break;
+                case TUTTI_LAYER_LAYER_NORM: v = (x[r * in + c] - mean) / sqrt(variance + 1e-5) * V(n->param, c) + V(n->param + 1, c); break;
+                case TUTTI_LAYER_GELU: v = x[r * in + c] * 0.5 * erfc(-x[r * in + c] / sqrt(2)); break;
+                case TUTTI_LAYER_BRANCH: v = x[r * in + c]; break;
+                case TUTTI_LAYER_JOIN: v = x[r * in + c] + branch[r * in + c]; break;
+                case TUTTI_LAYER_LINEAR:
+                    v = n->params == 2 ? V(n->param + 1, c) : 0;
+                    for (size_t j = 0; j < in; j++)
+                        v += V(n->param, c * in + j) * x[r * in + j];
+                    break;
+                default: continue;
+                }
+                y[r * out + c] = v;
+            }
+        }
+    }
+    for (size_t r = 0; r < rows; r++) {
+        const double *y = o->row[s->node_count - 1] + r * (size_t)s->classes;
+        double most = y[0], total = 0;
+        for (int c = 0; c < s->classes; c++)
+            most = fmax(most, y[c]);
+        for (int c = 0; c < s->classes; c++)
+            total += exp(y[c] - most);
+        loss += (log(total) + most - y[t->next[r]]) / s->context;
+    }
+    return loss;
+}
+
+static oracle oracle_open(const text *t)
+{
+    const nn_sequence *s = t->net.sequence;
+    oracle o = { { NULL } };
+
+    assert_true(s->node_count <= NODES_MAX);
+    for (int i = 0; i < s->node_count; i++)
+        o.row[i] = calloc((size_t)(t->samples * s->context) * (size_t)s->nodes[i].out, sizeof(double));
+    return o;
+}
+
+static void oracle_close(oracle *o)
+{
+    for (int i = 0; i < NODES_MAX; i++)
+        free(o->row[i]);
+}
+
+/* Loss to 2e-6 of itself; a few elements of every gradient against central differences to 3e-5 of the tensor's largest of them and of 1e-3 of all tensors' (a sum that cancels, as the
+   key's bias does exactly, keeps the rounding of its terms). */
+static void check_against_oracle(const char *name, nn_net net, int64_t samples, uint64_t seed)
+{
+    text t = text_of(&net, samples, seed);
+    oracle o = oracle_open(&t);
+    tutti_nn *nn = open_net(&net, NULL, samples);
+    const double loss = pass(nn, &t, samples, false, NULL), exact = oracle_loss(&o, &t, -1, 0, 0);
+    double overall = 0;
+
+    if (!(fabs(loss - exact) <= 2e-6 * exact))
+        fail_msg("%s: the loss is %.9g, not %.9g", name, loss, exact);
+    for (int k = 0; k < t.count; k++)
+        for (size_t i = 0; i < net.sequence->params[k].count; i++)
+            overall = fmax(overall, fabs((double)t.gradients[k][i]));
+    for (int k = 0; k < t.count; k++) {
+        const tutti_nn_param *p = &net.sequence->params[k];
+        double most = 1e-3 * overall;
+        for (size_t i = 0; i < p->count; i++)
+            most = fmax(most, fabs((double)t.gradients[k][i]));
+        for (int j = 0; j < 6; j++) {
+            const size_t i = j == 0 ? 0 : j == 1 ? p->count - 1 : j == 2 && p->unit == 0 ? t.tokens[0] * p->cols : tutti_random((tutti_rng){ seed, 9, (uint64_t)k }, (uint64_t)j) % p->count;
+            const double h = 1e-4, slope = (oracle_loss(&o, &t, k, i, h) - oracle_loss(&o, &t, k, i, -h)) / (2 * h) / (double)samples;
+            if (!(fabs(slope - (double)t.gradients[k][i]) <= 3e-5 * most + 1e-8))
+                fail_msg("%s, %s[%zu]: the gradient is %.9g, the slope %.9g (largest %.3g)", name, p->name, i, (double)t.gradients[k][i], slope, most);
+        }
+    }
+    tutti_nn_close(nn);
+    oracle_close(&o);
+    text_free(&t);
+}
+
+static const tutti_layer embed = { .kind = TUTTI_LAYER_EMBEDDING, .out = 6 }, positions = { .kind = TUTTI_LAYER_POSITIONS }, norm = { .kind = TUTTI_LAYER_LAYER_NORM },
+    branch = { .kind = TUTTI_LAYER_BRANCH }, join = { .kind = TUTTI_LAYER_JOIN }, gelu = { .kind = TUTTI_LAYER_GELU }, attention = { .kind = TUTTI_LAYER_ATTENTION, .heads = 3 },
+    attention1 = { .kind = TUTTI_LAYER_ATTENTION, .heads = 1 }, to6 = { .kind = TUTTI_LAYER_LINEAR, .out = 6 }, to18 = { .kind = TUTTI_LAYER_LINEAR, .out = 18 },
+    to11 = { .kind = TUTTI_LAYER_LINEAR, .out = 11 }, head = { .kind = TUTTI_LAYER_LINEAR, .out = 9, .bare = true }, biased = { .kind = TUTTI_LAYER_LINEAR, .out = 9 };
+
+static void losses_and_gradients_are_those_of_the_formulas(void **state)
+{
+    (void)state;
+    const struct { const char *name; int count; tutti_layer layers[16]; } lists[] = {
+        { "the least", 2, { embed, biased } },
+        { "positions, no branch", 4, { embed, positions, norm, head } },
+        { "gelu before join", 7, { embed, branch, norm, to6, gelu, join, head } },
+        { "attention before join", 7, { embed, branch, to18, attention, join, norm, biased } },
+        { "norm before join", 8, { embed, positions, branch, to6, norm, join, gelu, head } },
+        { "branch without a norm", 8, { embed, branch, to11, gelu, to6, join, norm, head } },
+        { "branches within each other", 13, { embed, branch, norm, to6, branch, to11, gelu, to6, join, norm, to6, join, head } },
+        { "branch after linear", 9, { embed, to6, branch, norm, gelu, to6, join, gelu, head } },
+        { "two norms, one head", 10, { embed, positions, norm, norm, branch, to18, attention1, to6, join, biased } },
+        { "branch after branch's end", 12, { embed, branch, norm, to6, join, branch, norm, to18, attention, join, norm, head } },
+    };
+    for (size_t i = 0; i < TUTTI_LENGTH(lists); i++)
+        for (int context = 1; context <= 7; context += 3)
+            check_against_oracle(lists[i].name, build(lists[i].layers, lists[i].count, context, 9), 1 + (int64_t)i % 3, 100 + i);
+    check_against_oracle("gpt", gpt_net("gpt(layers=2,dim=12,heads=3)", 5, 17), 3, 1);
+    check_against_oracle("gpt of one head", gpt_net("gpt(layers=1,dim=16,heads=1)", 33, 7), 2, 2);
+    check_against_oracle("gpt of width 1", gpt_net("gpt(layers=1,dim=4,heads=4)", 4, 3), 2, 3);
+}
+
+/* Logits are taken 4096 classes at a time. */
+static void large_vocabularies_are_taken_in_chunks(void **state)
+{
+    (void)state;
+    check_against_oracle("one chunk", gpt_net("gpt(layers=1,dim=4,heads=1)", 2, 4096), 2, 4);
+    check_against_oracle("a chunk and one class", gpt_net("gpt(layers=1,dim=4,heads=1)", 2, 4097), 2, 5);
+    check_against_oracle("three chunks", gpt_net("gpt(layers=1,dim=4,heads=1)", 2, 9001), 2, 6);
+    {
+        const tutti_layer layers[] = { embed, { .kind = TUTTI_LAYER_LINEAR, .out = 5000 } };
+        check_against_oracle("chunks with a bias", build(layers, 2, 3, 5000), 2, 7);
+    }
+}
+
+/* ---- bits ---- */
+static float **copy_gradients(const text *t)
+{
+    float **copy = calloc((size_t)t->count, sizeof *copy);
+
+    for (int k = 0; k < t->count; k++) {
+        copy[k] = calloc(t->net.sequence->params[k].count, sizeof(float));
+        memcpy(copy[k], t->gradients[k], t->net.sequence->params[k].count * sizeof(float));
+    }
+    return copy;
+}
+
+static void free_gradients(const text *t, float **copy)
+{
+    for (int k = 0; k < t->count; k++)
+        free(copy[k]);
+    free(copy);
+}
+
+/* A context of 300 has blocks of two windows: seven windows are ((0 1)(2 3)) ((4 5)(6)). */
+static void a_pass_is_the_tree_of_its_blocks_bit_for_bit(void **state)
+{
+    nn_net net = gpt_net("gpt(layers=1,dim=8,heads=2)", 300, 11);
+    tutti_nn *nn = open_net(&net, NULL, 7);
+    text t = text_of(&net, 7, 3);
+    float **part[4], **first = NULL;
+    double sum = 0;
+
+    (void)state;
+    for (int add = 0; add < 2; add++) {
+        double loss = pass(nn, &t, 7, add, NULL);
+        if (add == 0)
+            first = copy_gradients(&t);
+        for (int b = 0; b < 4 && add == 0; b++) {
+            text some = t;
+            double one;
+            some.tokens += b * 600;
+            some.next += b * 600;
+            assert_int_equal(tutti_nn_pass_tokens(nn, some.tokens, some.next, b < 3 ? 2 : 1, 7, false, false, (const float *const *)t.values, t.gradients, NULL, &one, NULL), TUTTI_OK);
+            part[b] = copy_gradients(&t);
+            sum += one;
+        }
+        assert_true(loss == sum);
+        for (int k = 0; k < t.count; k++)
+            for (size_t i = 0; i < net.sequence->params[k].count; i++) {
+                const float tree = (part[0][k][i] + part[1][k][i]) + (part[2][k][i] + part[3][k][i]);
+                if (add == 0 && first[k][i] != tree)
+                    fail_msg("%s[%zu]: %.9g, not %.9g", net.sequence->params[k].name, i, (double)first[k][i], (double)tree);
+                if (add == 1 && t.gradients[k][i] != part[3][k][i] + tree) /* on what the last block left */
+                    fail_msg("added, %s[%zu]: %.9g", net.sequence->params[k].name, i, (double)t.gradients[k][i]);
+            }
+    }
+    for (int b = 0; b < 4; b++)
+        free_gradients(&t, part[b]);
+    free_gradients(&t, first);
+    tutti_nn_close(nn);
+    text_free(&t);
+}
+
+/* Within a block a pass that adds need not round as an addition of the finished gradient would, but agrees to its last digits. */
+static void adding_adds(void **state)
+{
+    nn_net net = gpt_net("gpt(layers=2,dim=12,heads=3)", 9, 4500);
+    tutti_nn *nn = open_net(&net, NULL, 4);
+    text t = text_of(&net, 4, 8);
+    float **once;
+
+    (void)state;
+    pass(nn, &t, 4, false, NULL);
+    once = copy_gradients(&t);
+    pass(nn, &t, 4, true, NULL);
+    for (int k = 0; k < t.count; k++) {
+        double most = 0;
+        for (size_t i = 0; i < net.sequence->params[k].count; i++)
+            most = fmax(most, fabs((double)once[k][i]));
+        for (size_t i = 0; i < net.sequence->params[k].count; i++)
+            assert_true(fabs((double)t.gradients[k][i] - 2 * (double)once[k][i]) <= 1e-5 * most);
+    }
+    pass(nn, &t, 4, false, NULL);
+    for (int k = 0; k < t.count; k++)
+        assert_memory_equal(t.gradients[k], once[k], net.sequence->params[k].count * sizeof(float));
+    free_gradients(&t, once);
+    tutti_nn_close(nn);
+    text_free(&t);
+}
+
+static void a_window_s_loss_does_not_depend_on_how_windows_are_cut(void **state)
+{
+    static const int contexts[] = { 1, 5, 16, 100 };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(contexts); c++) {
+        nn_net net = gpt_net("gpt(layers=1,dim=24,heads=2)", contexts[c], 31);
+        tutti_nn *nn = open_net(&net, NULL, 3);
+        text t = text_of(&net, 40, 3);
+        const size_t context = (size_t)contexts[c];
+        double all, sum = 0, one;
+        int64_t correct, hits = 0, some;
+
+        assert_int_equal(tutti_nn_evaluate_tokens(nn, t.tokens, t.next, 40, (const float *const *)t.values, &all, &correct, NULL), TUTTI_OK);
+        for (size_t w = 0; w < 40; w++) {
+            double again;
+            assert_int_equal(tutti_nn_evaluate_tokens(nn, t.tokens + w * context, t.next + w * context, 1, (const float *const *)t.values, &one, &some, NULL), TUTTI_OK);
+            sum += one;
+            hits += some;
+            if (w < 39) {
+                assert_int_equal(tutti_nn_evaluate_tokens(nn, t.tokens + w * context, t.next + w * context, 2, (const float *const *)t.values, &again, &some, NULL), TUTTI_OK);
+                assert_int_equal(tutti_nn_evaluate_tokens(nn, t.tokens + (w + 1) * context, t.next + (w + 1) * context, 1, (const float *const *)t.values, &all, &some, NULL),
+                                 TUTTI_OK);
+                assert_true(fabs(again - (one + all)) <= 1e-13 * again); /* two sums in double */
+            }
+        }
+        assert_int_equal(tutti_nn_evaluate_tokens(nn, t.tokens, t.next, 40, (const float *const *)t.values, &all, &correct, NULL), TUTTI_OK);
+        assert_true(fabs(all - sum) <= 1e-12 * all);
+        assert_int_equal(correct, hits);
+        tutti_nn_close(nn);
+        text_free(&t);
+    }
+}
+
+/* ---- hooks ---- */
+typedef struct calls { char text[1024]; } calls;
+
+static tutti_status note(calls *c, char what, int unit, bool backward)
+{
+    const size_t at = strlen(c->text);
+    snprintf(c->text + at, sizeof c->text - at, "%c%d%c ", what, unit, backward ? 'b' : 'f');
+    return TUTTI_OK;
+}
+static tutti_status on_need(void *user, int unit, bool backward, tutti_error *err) { (void)err; return note(user, 'n', unit, backward); }
+static tutti_status on_done(void *user, int unit, bool backward, tutti_error *err) { (void)err; return note(user, 'd', unit, backward); }
+static tutti_status on_ready(void *user, int param, tutti_error *err) { (void)err; return note(user, 'r', param, true); }
+
+static void hooks_come_in_one_order_whatever_the_number_of_samples(void **state)
+{
+    const tutti_layer layers[] = { embed, positions, norm, head };
+    const char *const expected = "n0f d0f n1f d1f n2f d2f n3f d3f n3b r0b d3b n2b r1b r2b d2b n1b r3b d1b n0b r4b d0b ";
+
+    (void)state;
+    for (int64_t n = 0; n <= 3; n++) {
+        nn_net net = build(layers, 4, 4, 9);
+        tutti_nn *nn = open_net(&net, NULL, 3);
+        text t = text_of(&net, 3, 1);
+        calls c = { "" };
+        const tutti_nn_hooks hooks = { &c, on_need, on_done, on_ready };
+        pass(nn, &t, n, false, &hooks);
+        assert_string_equal(c.text, expected);
+        if (n == 0)
+            for (int k = 0; k < t.count; k++)
+                for (size_t i = 0; i < net.sequence->params[k].count; i++)
+                    assert_true(t.gradients[k][i] == 0);
+        tutti_nn_close(nn);
+        text_free(&t);
+    }
+}
+
+/* ---- parameters ---- */
+static void gpt_has_the_parameters_of_the_peer_in_ready_order(void **state)
+{
+    static const char *const names[] = { "head.weight", "ln.weight", "ln.bias", "b.1.f2.weight", "b.1.f2.bias", "b.1.f1.weight", "b.1.f1.bias", "b.1.l2.weight", "b.1.l2.bias",
+        "b.1.o.weight", "b.1.o.bias", "b.1.qkv.weight", "b.1.qkv.bias", "b.1.l1.weight", "b.1.l1.bias", "b.0.f2.weight" };
+    const tutti_nn_task task = { .classes = 256, .context = 128 };
+    tutti_nn_param p[64];
+    size_t total = 0;
+    int count;
+
+    (void)state;
+    assert_int_equal(tutti_nn_params("gpt(4,256,4,128)", &task, p, 64, &count, NULL), TUTTI_OK);
+    assert_int_equal(count, 1 + 2 + 4 * 12 + 2);
+    for (int k = 0; k < count; k++)
+        total += p[k].count;
+    assert_int_equal(total, 256 * 256 + 128 * 256 + 4 * (2 * 256 + 256 * 768 + 768 + 256 * 256 + 256 + 2 * 256 + 256 * 1024 + 1024 + 1024 * 256 + 256) + 2 * 256 + 256 * 256);
+    assert_int_equal(tutti_nn_params("gpt(layers=2,dim=8,heads=2)", &task, p, 64, &count, NULL), TUTTI_OK);
+    for (size_t k = 0; k < TUTTI_LENGTH(names); k++)
+        assert_string_equal(p[k].name, names[k]);
+    assert_string_equal(p[count - 2].name, "pe.weight");
+    assert_int_equal(p[count - 2].rows, 128);
+    assert_string_equal(p[count - 1].name, "e.weight");
+    assert_int_equal(p[count - 1].rows, 256);
+    assert_int_equal(p[count - 1].cols, 8);
+    assert_int_equal(p[count - 1].unit, 0);
+    assert_int_equal(p[11].dim[0], 24);
+    assert_int_equal(p[11].dim[1], 8);
+}
+
+/* Matrices normal with 0.02, norms 1 and 0, biases of linear layers uniform within the root of their inputs. Five standard errors. */
+static void initial_values_are_those_of_the_peer(void **state)
+{
+    const tutti_nn_task task = { .classes = 256, .context = 128 };
+    tutti_nn_param p[64];
+    int count;
+
+    (void)state;
+    assert_int_equal(tutti_nn_params("gpt(layers=1,dim=64,heads=2)", &task, p, 64, &count, NULL), TUTTI_OK);
+    for (int k = 0; k < count; k++) {
+        float *v = calloc(p[k].count, sizeof *v);
+        double sum = 0, square = 0, n = (double)p[k].count, most = 0;
+        tutti_nn_initialise(&p[k], 2 * p[k].unit + (p[k].dims == 1), 3, v);
+        for (size_t i = 0; i < p[k].count; i++) {
+            sum += (double)v[i];
+            square += (double)v[i] * (double)v[i];
+            most = fmax(most, fabs((double)v[i]));
+        }
+        if (p[k].dims == 2) {
+            assert_true(fabs(sum / n) < 5 * 0.02 / sqrt(n));
+            assert_true(fabs(square / n / 0.0004 - 1) < 5 * sqrt(2 / n));
+        } else if (p[k].fan_in > 0) {
+            assert_true(most <= 1 / sqrt((double)p[k].fan_in) * (1 + 1e-7) && most > 0.8 / sqrt((double)p[k].fan_in));
+        } else {
+            assert_true(most == (double)p[k].start && sum == n * (double)p[k].start);
+        }
+        free(v);
+    }
+}
+
+/* ---- refusals ---- */
+static void refused_list(const tutti_layer *layers, int count, tutti_nn_task task, const char *sentence)
+{
+    tutti_error err = { 0 };
+    nn_net net;
+
+    assert_int_equal(tutti_nn_net_build(&net, layers, count, &task, &err), TUTTI_ERR_USAGE);
+    assert_null(net.sequence);
+    if (strstr(err.text, sentence) == NULL)
+        fail_msg("'%s' does not contain '%s'", err.text, sentence);
+}
+
+static void lists_that_make_no_network_of_tokens_are_refused(void **state)
+{
+    const tutti_nn_task task = { .classes = 9, .context = 4 };
+    const tutti_layer twice[] = { embed, embed, head }, late[] = { embed, norm, positions, head }, open[] = { embed, branch, norm, head }, shut[] = { embed, join, head },
+        idle[] = { embed, branch, norm, join, head }, unequal[] = { embed, branch, to11, join, head }, heads[] = { embed, to11, attention, head },
+        three[] = { embed, { .kind = TUTTI_LAYER_LINEAR, .out = 12 }, attention, head }, none[] = { embed, { .kind = TUTTI_LAYER_ATTENTION }, head },
+        end[] = { embed, head, gelu }, narrow[] = { embed, to6 }, relu[] = { embed, { .kind = TUTTI_LAYER_RELU }, head }, zero[] = { { .kind = TUTTI_LAYER_EMBEDDING }, head },
+        wide[] = { embed, { .kind = TUTTI_LAYER_LINEAR, .out = 1 << 21 }, head }, joined[] = { embed, branch, to6, branch, to6, join, join, head },
+        images[] = { LINEAR(4), gelu, LINEAR(9) }, fine[] = { embed, head };
+
+    (void)state;
+    refused_list(twice, 3, task, "layer 1 (embedding): a network of tokens begins with an embedding and has no other");
+    refused_list(late, 4, task, "layer 2 (positions) must follow the embedding");
+    refused_list(open, 4, task, "layer 1 (branch) is never joined");
+    refused_list(shut, 3, task, "layer 1 (join) has no branch to join");
+    refused_list(idle, 5, task, "layer 3 (join): its branch, layer 1, has no linear layer");
+    refused_list(unequal, 5, task, "layer 3 (join): rows of 11 values cannot be added to the 6 of its branch, layer 1");
+    refused_list(heads, 4, task, "layer 2 (attention) of 3 heads on rows of 11 values");
+    refused_list(three, 4, task, "layer 2 (attention) of 3 heads on rows of 12 values");
+    refused_list(none, 3, task, "layer 1 (attention) of 0 heads on rows of 6 values");
+    refused_list(end, 3, task, "as many outputs as there are tokens (9); this one ends in gelu with 9");
+    refused_list(narrow, 2, task, "ends in linear with 6");
+    refused_list(relu, 3, task, "layer 1 (relu) does not work on rows of tokens");
+    refused_list(zero, 2, task, "layer 0 (embedding) has a matrix of 9 x 0");
+    refused_list(wide, 3, task, "layer 1 (linear) has a matrix of 2097152 x 6");
+    refused_list(joined, 8, task, "layer 6 (join) directly follows another; put a layer between");
+    refused_list(fine, 2, (tutti_nn_task){ .classes = 9, .context = 65537 }, "a task of windows of 65537 tokens out of 9: windows must have from 1 to 65536");
+    refused_list(fine, 2, (tutti_nn_task){ .classes = 1, .context = 3 }, "windows of 3 tokens out of 1");
+    refused_list(images, 3, (tutti_nn_task){ 1, 4, 4, 9, 0 }, "layer 1 (gelu) works on tokens; a network of tokens begins with an embedding");
+}
+
+static void refused_model(const char *model, tutti_nn_task task, const char *sentence)
+{
+    tutti_error err = { 0 };
+    int count = 9;
+
+    assert_int_equal(tutti_nn_params(model, &task, NULL, 0, &count, &err), TUTTI_ERR_USAGE);
+    assert_int_equal(count, 0);
+    if (strstr(err.text, sentence) == NULL)
+        fail_msg("'%s' does not contain '%s'", err.text, sentence);
+}
+
+static void models_and_tasks_that_do_not_fit_are_refused_in_a_sentence(void **state)
+{
+    const tutti_nn_task windows = { .classes = 256, .context = 128 };
+
+    (void)state;
+    refused_model("gpt", (tutti_nn_task){ 1, 28, 28, 10, 0 }, "gpt needs windows of tokens; this task has samples of 1 x 28 x 28 values");
+    refused_model("gpt(dim=10,heads=3)", windows, "gpt with dim=10 and heads=3: dim must be a multiple of heads");
+    refused_model("gpt(context=64)", windows, "gpt with context=64 on windows of 128 tokens; give both the same context");
+    refused_model("gpt(vocab=300)", windows, "gpt with vocab=300 on data of 256 different tokens");
+    refused_model("gpt(layers=0)", windows, "layers");
+    assert_true(tutti_nn_takes_tokens("gpt(2,8,2)"));
+    assert_false(tutti_nn_takes_tokens("mlp"));
+    assert_false(tutti_nn_takes_tokens("gtp"));
+    assert_false(tutti_nn_takes_tokens("gpt("));
+    refused_model("mlp", windows, "this network takes images or vectors, and the task has windows of 128 tokens; gpt takes tokens");
+}
+
+static void passes_that_cannot_be_are_refused_in_a_sentence(void **state)
+{
+    nn_net net = gpt_net("gpt(layers=1,dim=4,heads=1)", 4, 5);
+    const nn_net mlp = net_of("mlp(hidden=3)", 1, 2, 2, 3);
+    tutti_nn *nn = open_net(&net, NULL, 2), *images = open_net(&mlp, NULL, 2);
+    text t = text_of(&net, 2, 1);
+    const float *const *values = (const float *const *)t.values;
+    tutti_error err = { 0 };
+    int64_t correct;
+    double loss;
+
+    (void)state;
+    t.tokens[6] = 5;
+    assert_int_equal(tutti_nn_pass_tokens(nn, t.tokens, t.next, 2, 2, false, false, values, t.gradients, NULL, &loss, &err), TUTTI_ERR_CORRUPT);
+    assert_string_equal(err.text, "the token of place 2 of sample 1 is 5; the vocabulary is 0 to 4");
+    t.tokens[6] = 0;
+    t.next[1] = UINT32_MAX;
+    assert_int_equal(tutti_nn_evaluate_tokens(nn, t.tokens, t.next, 2, values, &loss, &correct, &err), TUTTI_ERR_CORRUPT);
+    assert_string_equal(err.text, "the label of place 1 of sample 0 is 4294967295; the vocabulary is 0 to 4");
+    t.next[1] = 0;
+    assert_int_equal(tutti_nn_pass_tokens(nn, t.tokens, t.next, 3, 2, false, false, values, t.gradients, NULL, &loss, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, "a pass of 3 samples; the network was opened for 0 to 2");
+    assert_int_equal(tutti_nn_pass(nn, NULL, NULL, 0, 1, false, false, values, t.gradients, NULL, &loss, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, "a pass of images or vectors through a network that takes tokens");
+    assert_int_equal(tutti_nn_evaluate(nn, NULL, NULL, 0, values, &loss, &correct, &err), TUTTI_ERR_USAGE);
+    assert_int_equal(tutti_nn_pass_tokens(images, t.tokens, t.next, 0, 1, false, false, values, t.gradients, NULL, &loss, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, "a pass of tokens through a network that takes images or vectors");
+    tutti_nn_close(images);
+    images = NULL;
+    assert_int_equal(tutti_nn_open(&images, "gpt", &(tutti_nn_task){ .classes = 5, .context = 4 }, &(tutti_nn_options){ .backend = "reference", .batch = 1 }, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, "the backend 'reference' has no layers for tokens; use onednn");
+    assert_null(images);
+    pass(nn, &t, 2, false, NULL);
+    tutti_nn_close(nn);
+    text_free(&t);
+}
+
+/* ---- memory: the linker gives our allocations to this counter ---- */
+void *__real_tutti_alloc(size_t count, size_t size);
+void *__wrap_tutti_alloc(size_t count, size_t size);
+static int alloc_left = -1;
+
+void *__wrap_tutti_alloc(size_t count, size_t size)
+{
+    if (alloc_left == 0)
+        return NULL;
+    alloc_left -= alloc_left > 0;
+    return __real_tutti_alloc(count, size);
+}
+
+static void every_allocation_that_fails_is_an_error_and_nothing_is_lost(void **state)
+{
+    const tutti_nn_task task = { .classes = 7, .context = 300 };
+    nn_net net = gpt_net("gpt(layers=1,dim=8,heads=2)", 300, 7);
+    text t = text_of(&net, 5, 1);
+    const float *const *values = (const float *const *)t.values;
+    tutti_status status = TUTTI_ERR_MEMORY;
+    tutti_error err = { 0 };
+    tutti_nn *nn = NULL, *fresh;
+    int64_t correct;
+    double loss, again;
+    int n;
+
+    (void)state;
+    for (n = 0; status != TUTTI_OK; n++) {
+        alloc_left = n;
+        status = tutti_nn_open(&nn, "gpt(layers=1,dim=8,heads=2)", &task, &(tutti_nn_options){ .batch = 5 }, &err);
+        alloc_left = -1;
+        assert_true(status == TUTTI_OK ? nn != NULL : nn == NULL);
+        if (status != TUTTI_OK)
+            assert_int_equal(status, TUTTI_ERR_MEMORY);
+    }
+    assert_true(n > 12);
+    for (n = 0, status = TUTTI_ERR_MEMORY; status != TUTTI_OK; n++) {
+        alloc_left = n;
+        status = tutti_nn_evaluate_tokens(nn, t.tokens, t.next, 5, values, &loss, &correct, NULL);
+        alloc_left = -1;
+        assert_true(status == TUTTI_OK || status == TUTTI_ERR_MEMORY);
+    }
+    for (n = 0, status = TUTTI_ERR_MEMORY; status != TUTTI_OK; n++) {
+        alloc_left = n;
+        status = tutti_nn_pass_tokens(nn, t.tokens, t.next, 1, 1, false, false, values, t.gradients, NULL, &loss, NULL);
+        alloc_left = -1;
+        assert_true(status == TUTTI_OK || status == TUTTI_ERR_MEMORY);
+    }
+    loss = pass(nn, &t, 5, false, NULL);
+    alloc_left = 0; /* of sizes known by now */
+    assert_true(pass(nn, &t, 5, false, NULL) == loss);
+    pass(nn, &t, 1, true, NULL);
+    alloc_left = -1;
+    fresh = open_net(&net, NULL, 5);
+    again = pass(fresh, &t, 5, false, NULL);
+    assert_true(again == loss);
+    assert_int_equal(tutti_nn_bytes(nn), tutti_nn_bytes(fresh)); /* what the evaluation took was given back */
+    tutti_nn_close(fresh);
+    tutti_nn_close(nn);
+    text_free(&t);
+}
+
+/* gpt(4,256,4,128), 8 windows: outputs kept for backward are 16 values a dim, row and block, 16 MiB each; slopes, logits and the ends share. */
+static void memory_stays_within_what_is_kept_for_backward(void **state)
+{
+    nn_net net = gpt_net("gpt(4,256,4,128)", 128, 256);
+    tutti_nn *nn = open_net(&net, NULL, 8);
+
+    (void)state;
+    assert_in_range(tutti_nn_bytes(nn), 60 << 20, 80 << 20);
+    tutti_nn_close(nn);
+}
+
+static void every_product_is_named(void **state)
+{
+    nn_net net = gpt_net("gpt(layers=1,dim=64,heads=2)", 16, 96);
+    tutti_nn *nn = open_net(&net, NULL, 8);
+    char lines[8192];
+    const int n = tutti_nn_describe(nn, lines, sizeof lines);
+
+    (void)state;
+    assert_int_equal(n, strlen(lines));
+    assert_null(strstr(lines, ": ref"));
+    assert_non_null(strstr(lines, "linear 4 forward: "));
+    assert_non_null(strstr(lines, "linear 15 data: "));
+    tutti_nn_close(nn);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(losses_and_gradients_are_those_of_the_formulas),
+        cmocka_unit_test(large_vocabularies_are_taken_in_chunks),
+        cmocka_unit_test(a_pass_is_the_tree_of_its_blocks_bit_for_bit),
+        cmocka_unit_test(adding_adds),
+        cmocka_unit_test(a_window_s_loss_does_not_depend_on_how_windows_are_cut),
+        cmocka_unit_test(hooks_come_in_one_order_whatever_the_number_of_samples),
+        cmocka_unit_test(gpt_has_the_parameters_of_the_peer_in_ready_order),
+        cmocka_unit_test(initial_values_are_those_of_the_peer),
+        cmocka_unit_test(lists_that_make_no_network_of_tokens_are_refused),
+        cmocka_unit_test(models_and_tasks_that_do_not_fit_are_refused_in_a_sentence),
+        cmocka_unit_test(passes_that_cannot_be_are_refused_in_a_sentence),
+        cmocka_unit_test(every_allocation_that_fails_is_an_error_and_nothing_is_lost),
+        cmocka_unit_test(memory_stays_within_what_is_kept_for_backward),
+        cmocka_unit_test(every_product_is_named),
+    };
+    return cmocka_run_group_tests_name("nn/sequence", tests, NULL, NULL);
+}
