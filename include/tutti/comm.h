@@ -13,7 +13,7 @@ typedef struct tutti_world tutti_world;
    without one it is rank 0 of 1. transport_spec "": "mpi" under an MPI launcher, "tcp" where the environment says where to meet, else "shm". Somebody else's processes
    cannot use shm: TUTTI_ERR_USAGE with a sentence. A failure after the transport was open leaves its last words. */
 tutti_status tutti_world_open(tutti_world **out, const char *transport_spec, tutti_error *err);
-/* Would it be taken? Checks the transport's name and options and TUTTI_CPU without opening anything: for a launcher, before it starts workers. */
+/* Would it be taken? Checks the transport's name and options, TUTTI_CPU and TUTTI_NODES without opening anything: for a launcher, before it starts workers. */
 tutti_status tutti_world_check(const char *transport_spec, tutti_error *err);
 /* The ranks of this transport are not processes and its time is not ours (sim): a command calls tutti_world_run itself. False for a spec that is refused. */
 bool tutti_world_simulated(const char *transport_spec);
@@ -27,6 +27,18 @@ int tutti_world_size(const tutti_world *world);
 const char *tutti_world_transport(const tutti_world *world);          /* "shm" */
 /* A peer known to be dead (lowest rank) or -1, with its last words or how it ended. */
 int tutti_world_dead(tutti_world *world, char *why, size_t bytes);
+/* Where a rank is: ranks with equal numbers share a host, or one NUMA node of a host. host: 0 for all where the transport does not tell. node: the lowest rank that is on the same
+   one; -1: the transport does not tell, or the rank may run on several. TUTTI_NODES=N in the environment of all ranks says it instead: N nodes a host, its ranks on them in equal
+   blocks, in order (1: the nodes do not count). The same on every rank. */
+int tutti_world_host(const tutti_world *world, int rank);
+int tutti_world_node(const tutti_world *world, int rank);
+/* Membership, as this rank knows it (transport.h: events, expel). survives: the transport tells of losses one by one and goes on after them. lost: is that rank, and (why may be
+   NULL) how did it end? expel: gives it up for all; does nothing where the transport does not survive a loss. Any thread. */
+bool tutti_world_survives(const tutti_world *world);
+bool tutti_world_can_survive(const char *transport_spec); /* would a world over it? Loads a plug-in */
+int tutti_world_events(tutti_world *world, int first, tutti_peer_event *out, int room);
+bool tutti_world_lost(tutti_world *world, int rank, char *why, size_t bytes);
+void tutti_world_expel(tutti_world *world, int rank, const char *why);
 void tutti_world_last_words(tutti_world *world, const tutti_error *err); /* on failure, before close: for the launcher and the peers */
 /* Payload bytes and messages this rank has sent to `to` (TUTTI_ANY: all others; itself is not counted) since open. Bytes a
    peer reads from this rank's window count as sent by this rank, one message a range. Any thread. */
@@ -66,6 +78,7 @@ typedef struct tutti_group {
                                  that has none of that name chooses for itself. "window": insists on windows. "ring(order=any)",
                                  "stragglar(straggler=INDEX,order=any)": do not keep DESIGN's order, so that has to be said. Unknown names are refused. Borrowed. */
     bool uncounted;           /* what it sends is bookkeeping of the run: tutti_world_sent leaves it out */
+    bool apart;               /* over messages only, whatever the algorithm: its members share no memory that somebody else may have left half written. The same on all members */
 } tutti_group;
 /* Would an all-reduce over `size` members take it? TUTTI_ERR_USAGE with a sentence otherwise. NULL: yes. */
 tutti_status tutti_algorithm_check(const char *algorithm, int size, tutti_error *err);
@@ -78,10 +91,33 @@ tutti_group tutti_group_workers(tutti_world *world, uint64_t context);
    must not start before the last one has ended on this rank; sequence starts at `turn` (e.g. the step), so that turns never meet either. */
 tutti_group tutti_group_keyed(const tutti_group *group, uint64_t key, uint32_t turn);
 
+/* ---- members: who of the world is still there, as those who are agree (src/collective/members.c has the protocol). For worlds that survive a loss. One thread; all members
+   make the same calls in the same order. ---- */
+typedef struct tutti_members tutti_members;
+/* All ranks are members at first; nothing is sent. name: tells several such agreements of a world apart. TUTTI_ERR_MEMORY. */
+tutti_status tutti_members_open(tutti_members **out, tutti_world *world, tutti_port name, tutti_error *err);
+void tutti_members_close(tutti_members *m);                          /* takes NULL; waits for nobody */
+/* The end of something that the members have done together, on the group as it was: `mine` is how this member's part ended, TUTTI_OK, TUTTI_ERR_PEER (a loss has spoilt it), or another
+   failure. Blocks until all who are still there know the same: who is lost, who from now on is no member and is expelled, and
+     - *again: a loss has spoilt somebody's part: all do it again, on the new group; or
+     - nobody's part was spoilt: it is done, for all; or
+     - somebody has failed by itself: on that member its own failure is returned, *err left as it is; on the others TUTTI_ERR_PEER, err->rank: the lowest that failed.
+   TUTTI_ERR_PEER with this rank in err->rank: the others have given this one up. Who is lost after it has agreed may have been alone with what it agreed to. Allocates. */
+tutti_status tutti_members_agree(tutti_members *m, tutti_status mine, bool *again, tutti_error *err);
+/* After the last agreement, or before a long time without one: blocks until all have heard all; nothing of the agreements is under way afterwards. Without it, who closes the
+   world at once may take the last word with it. */
+tutti_status tutti_members_part(tutti_members *m, tutti_error *err);
+/* The members, by rank, under a context of `key` that changes whenever they do or something is done again. Its ranks are m's: good until the next agreement. After the first change
+   it is `apart`. */
+tutti_group tutti_members_group(const tutti_members *m, uint64_t key);
+uint32_t tutti_members_epoch(const tutti_members *m);                /* how often the members have changed */
+bool tutti_members_has(const tutti_members *m, int rank);
+
 /* ---- collectives. Every member calls in the same order on its copy. Same bits on every member, every run, every
    transport and every algorithm that was not asked for with order=any: sums are DESIGN's binary tree over the group's index order. size 1 copies. Any failure:
    contents of written buffers undefined, group unusable. A member that passes another count or kind is told so by name (both sizes)
-   on every member that hears of it, not by a hang, within the transport's reach. ---- */
+   on every member that hears of it, not by a hang, within the transport's reach. Members who believe in different roots and so wait for each other are not told: nothing of theirs
+   ever meets. ---- */
 typedef enum { TUTTI_SUM, TUTTI_MEAN, TUTTI_MAX, TUTTI_MIN } tutti_reduction;
 /* Types: all of tutti_dtype; MEAN: F32, F64, BF16, F16. MEAN is each value times 1/size, rounded, then the tree. BF16 and F16 are converted to float, go
    through the tree (of a mean: each times 1/size first) as floats, and are rounded once at the end, so algorithms that send partial sums refuse them.

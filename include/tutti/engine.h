@@ -41,6 +41,7 @@ typedef struct tutti_engine_options {    /* zero means default */
     const char *collective;              /* of the workers' sums, of pieces and of tutti_average: "auto", or an algorithm (comm.h, tutti_group) */
     int64_t batch, accumulate;           /* samples a worker a pass (64), passes a step (1) */
     const int64_t *batch_of;             /* workers: samples of each in a pass, summing to workers x batch (unequal workers); NULL: batch each. Copied; declared state */
+    const tutti_parts *parts;            /* every worker has samples of its own (share.h): the same on all. Kept. NULL: a common order */
     uint64_t data_samples;               /* size of the training set: the share of each step follows from it; 0: every step is full */
     uint64_t steps;                      /* of the whole run, for the schedule; 0: unknown (constant and step schedules only) */
     uint64_t seed;
@@ -50,6 +51,7 @@ typedef struct tutti_engine_options {    /* zero means default */
     void (*initial)(void *user, int tensor, float *values); void *user; /* values of tensors without memory of the client; called on rank 0 only; NULL: 0 */
     int lane;                            /* lane width: 0 default (the method's), -1 none: pieces are exchanged on the client's thread at the end of the step, k > 0: k threads */
     size_t trace_events;                 /* room for that many trace events; 0: no trace */
+    bool stop_on_loss;                   /* a lost worker ends the run, whatever the method could */
 } tutti_engine_options;
 
 /* * Refuses bad options, then compares the fingerprints of all ranks (version, shapes, options): a mismatch is TUTTI_ERR_USAGE on every rank, naming
@@ -92,6 +94,27 @@ tutti_status tutti_engine_save(tutti_engine *e, const char *directory, const cha
 /* * all ranks, before the first pass: every declared state of exactly that checkpoint. Another number of workers is legal for methods whose replicas are equal. */
 tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tutti_error *err);
 
+/* ---- runs that go on after losses: a method with TUTTI_GOES_ON on a world that survives them, unless stop_on_loss. Everywhere else settle gives `mine` back, has everybody, and
+   nothing is sent. A worker that is lost before the engine is open, or within load, ends the run.
+   A step leaves lost neighbours out. show, finish and save are held again by themselves when a loss spoils them. What the client does together with all others besides (its own
+   collectives) goes so:
+
+     do {
+         tutti_engine_regroup(e, &group, key);               // those who are left: sums over them, index 0 writes
+         status = what is done together, over the group;     // nothing in it that cannot be done twice
+         status = tutti_engine_settle(e, status, &again, err);
+     } while (status == TUTTI_OK && again);
+
+   m->rank, m->workers, the graph and the shares stay those of the beginning, the samples of a lost worker are computed by nobody; m->all becomes those who are left. */
+bool tutti_engine_goes_on(const tutti_engine *e);
+bool tutti_engine_has(const tutti_engine *e, int worker);        /* is it, as last agreed, still there? */
+/* group := those who are there, if that has changed since `group` was made by the caller or taken from here (then true). Over messages; its ranks are the engine's. */
+bool tutti_engine_regroup(const tutti_engine *e, tutti_group *group, uint64_t key);
+/* * All who are there: see tutti_members_agree (comm.h), which it is, for the engine's own groups and counts as well. */
+tutti_status tutti_engine_settle(tutti_engine *e, tutti_status mine, bool *again, tutti_error *err);
+/* * After the last settle, before the world is closed: nobody leaves while another still waits for its word. finish has one of its own. */
+tutti_status tutti_engine_part(tutti_engine *e, tutti_error *err);
+
 /* What the client thread is doing, for the clock: the engine sets COMPUTE when pass() returns OK and OTHER when passed(), step() return; a client that
    loads its batch after pass() says OTHER and COMPUTE itself; the client's own reports over the wire are REPORT (time as OTHER, bytes not counted);
    evaluation and checkpoints are OUTSIDE (neither time nor bytes). */
@@ -107,8 +130,9 @@ typedef struct tutti_figures {           /* of this rank, from the first pass to
     uint64_t staleness_max; double staleness_mean; /* of this worker's gradients of this process, in the method's count */
 } tutti_figures;
 void tutti_engine_figures(tutti_engine *e, tutti_figures *figures);
-typedef struct tutti_event_record { uint64_t step; const char *kind, *text; } tutti_event_record;
-int tutti_engine_events(const tutti_engine *e, const tutti_event_record **events); /* what happened: skipped steps, unused parameters; oldest first */
+/* What happened: skipped steps, unused parameters, workers that were lost. worker, epoch: of "lost", "silent" and "back" (transport.h); else -1 and 0. step: how many this worker had done. */
+typedef struct tutti_event_record { uint64_t step; const char *kind, *text; int worker; uint32_t epoch; } tutti_event_record;
+int tutti_engine_events(const tutti_engine *e, const tutti_event_record **events); /* oldest first */
 
 typedef struct tutti_trace_event { const char *what; int32_t index; uint8_t thread; uint64_t step; int64_t begin_ns, end_ns; } tutti_trace_event; /* thread: 0 client, 1 lane; begin = end: an instant */
 size_t tutti_engine_trace(const tutti_engine *e, const tutti_trace_event **events); /* the first trace_events ones */

@@ -20,6 +20,11 @@ typedef struct tutti_launch_options {
        launcher has ended itself, after a loss or a signal); NULL: nobody. Called between waits; must not block for long. */
     void (*told)(void *user, int rank, long pid, bool ended, int code, int signal);
     void *user;
+    /* The run goes on without a worker that is lost once it had joined: that starts no grace, and the result is that of the others. One that refuses its command line
+       (TUTTI_ERR_USAGE) or never joined ends the run all the same. */
+    bool goes_on;
+    int least;                   /* goes_on: with fewer workers left the run ends, exit code 3; 0: that is for somebody else to say */
+    void (*lost)(void *user, const char *line); /* goes_on: told of each such loss at once: "worker 2 was lost: ...; the run goes on with 3 workers". NULL: nobody */
 } tutti_launch_options;
 
 typedef struct tutti_launch_result {
@@ -33,7 +38,8 @@ typedef struct tutti_launch_result {
 
 /* Blocks until every worker is gone and reaped, whatever happens. SIGINT, SIGTERM and SIGHUP are taken for the duration (a second one kills at once)
    and handed on as SIGTERM. A worker that dies is noticed through its pidfd; with `exit 3` semantics: survivors are told by the transport
-   and leave by themselves, within grace_ns. The sentence names rank, pid and signal or the worker's own last words (the root cause, not the
+   and leave by themselves, within grace_ns. Over shared memory a worker that has been stopped (SIGSTOP) for 3 s while the launcher was not is ended and counts as lost; after
+   1 s the others are warned. One that was expelled is ended. The sentence names rank, pid and signal or the worker's own last words (the root cause, not the
    survivors' echoes). If the launcher itself is killed the kernel kills the workers. Nothing is left in /dev/shm at any time.
    The signals are blocked in the calling thread only: other threads of the process must block them too. One that the process ignores
    (nohup) stays ignored. Gives OK when the workers ran, however they ended; a failure when they could not be started
@@ -61,6 +67,8 @@ typedef struct tutti_launch_hosts_options {
     const char *address;         /* by which the hosts reach this one, "10.0.0.1" or "10.0.0.1:29500"; NULL, "": the one that the route to them has */
     int64_t start_ns;            /* until all agents have answered and all workers have met; 0: 60 s */
     int64_t grace_ns;            /* as above */
+    bool goes_on;                /* as above; lines go to output. Only with meet, and once all have met */
+    int least;
     /* What the person should read. stream 1: of the workers' standard output (whole lines of worker 0's host as they are, of others behind "HOST: "); 2: standard error, and who is
        still missing. Never NULL. */
     void (*output)(void *user, int stream, const char *text, size_t bytes);

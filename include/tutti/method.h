@@ -56,7 +56,8 @@ typedef struct tutti_pass {              /* the engine fills in the default, the
 enum {  /* traits: facts the engine and `tutti methods` act on */
     TUTTI_REPLICAS_EQUAL = 1,    /* x equal on all workers after each step: saved once, no averaging at the end */
     TUTTI_OWNS_UPDATE = 2,       /* does not use the run's optimiser */
-    TUTTI_GOES_ON = 4,           /* survives a lost member */
+    TUTTI_GOES_ON = 4,           /* trains on without a lost worker: nothing but the mixer's neighbours is needed in a step, which leaves out those that are lost. So: no `exchange`, no
+                                    services, no collectives in its hooks but in open and agree, and agree may be called again after it has failed. engine.h says the rest */
     TUTTI_OWN_PACE = 8           /* asynchronous: no worker waits for another's step. A step is one gradient computation by whoever is free; no
                                     `exchange`, no collectives in its hooks but in agree, hold and release */
 };
@@ -110,8 +111,8 @@ struct tutti_method {            /* written by the engine unless noted; read by 
     const tutti_layout *layout;
     size_t n;                    /* = layout->n */
     float *x, *g;                /* n each */
-    tutti_group all;             /* the workers; client thread's copy */
-    int rank, workers;           /* rank: my index in all */
+    tutti_group all;             /* the workers; client thread's copy. Under GOES_ON those who are left, by rank */
+    int rank, workers;           /* rank: my index in all at the beginning; both stay */
     tutti_optim *optim;          /* NULL under TUTTI_OWNS_UPDATE */
     int lane_width;              /* declare() may set; default 1 */
     size_t piece_bytes, first_piece_bytes; /* declare() may set; default 25 MiB, 1 MiB */
@@ -153,7 +154,8 @@ tutti_status tutti_mixer_open(tutti_mixer *mixer, bool ahead, tutti_error *err);
 void tutti_mixer_close(tutti_mixer *mixer);                       /* within close(); NULL-safe; waits for its thread */
 /* x := W_ii u + sum_j W_ij u_j with W of round k (x may be u; otherwise apart). Summed as a collective would: products rounded, then the tree over ascending rank, so
    the complete graph gives tutti_average's bits. Blocks for the neighbours of round k only. mass: NULL, or push-sum's weight, which travels and is mixed alike.
-   All members mix the same rounds in the same order. Client thread. */
+   All members mix the same rounds in the same order. Under GOES_ON a neighbour that is lost is left out, what it would have weighed goes to W_ii (src/engine/mixer.c), and a kind
+   of event, "disconnected", tells when the graph falls apart. Client thread. */
 tutti_status tutti_mix(tutti_mixer *mixer, uint64_t k, const float *u, float *x, double *mass, tutti_error *err);
 /* The same in two halves: between them u stays as it is and x is the mixer's. One at a time. Wait gives OK at once if nothing was started. */
 void tutti_mix_start(tutti_mixer *mixer, uint64_t k, const float *u, float *x);

@@ -20,7 +20,7 @@ typedef struct tutti_word { uint32_t opaque; } tutti_word;
 extern "C" {
 #endif
 #define TUTTI_ANY (-1)
-#define TUTTI_TRANSPORT_ABI 1
+#define TUTTI_TRANSPORT_ABI 2
 
 /* A message is a note (a few integers; small protocols need nothing more) and an optional payload. 40 bytes on the wire. */
 typedef struct tutti_note {
@@ -51,6 +51,17 @@ typedef struct tutti_launch {
     void *within;                       /* run()'s own; NULL otherwise */
     tutti_runtime *rt;                  /* of a rank of run(), where the transport brings its own (sim: virtual time); NULL: the caller's */
 } tutti_launch;
+
+/* What a rank learns of a peer. LOST is for good: it died, or was silent for too long, or others have expelled it; whatever comes from it afterwards is thrown
+   away. One that left in order is not lost. SILENT is a warning, BACK takes it back. */
+typedef enum tutti_peer_change { TUTTI_PEER_LOST = 1, TUTTI_PEER_SILENT, TUTTI_PEER_BACK } tutti_peer_change;
+typedef struct tutti_peer_event {
+    uint32_t epoch;              /* how many ranks are lost to this rank, this one counted: the epoch of the membership from here on. 0: nobody is */
+    int32_t rank;
+    tutti_peer_change change;
+    int64_t at_ns;               /* of the runtime's clock, when this rank learnt of it */
+    char why[200];               /* a sentence, "worker 2 was lost: process 4711 was killed by signal 9 (SIGKILL)"; cut at a whole character, no control characters */
+} tutti_peer_event;
 
 struct tutti_world; /* comm.h */
 typedef struct tutti_transport_ops {
@@ -96,6 +107,18 @@ typedef struct tutti_transport_ops {
     /* Optional: the host a rank is on, by a number: ranks with equal numbers share a host, and what they send each other crosses no link. The same on every rank, for
        the transport's life. NULL: all on one, or nobody knows. */
     int (*host)(void *t, int rank);
+    /* Optional, both or neither: a rank's loss is not the end of the run. Then the requests and awaits that need a lost rank end with TUTTI_ERR_PEER and its number, and all
+       others go on as before; a receive from ANY ends so only once all others are gone. NULL: after a loss the transport promises nothing but clean failure (mpi).
+       events: writes at most `room` of what was learnt, from number `first` on, in the order in which it was learnt; gives how many there are in all. Looks before it answers,
+       so a loss is learnt without waiting. Each loss is there once and before any request has ended because of it; of warnings (SILENT, BACK) the first 256 are kept. Cheap; any thread.
+       expel: `rank` is lost from now on to this rank, and, as far as they can be told, to all others and to itself: its requests and waits then end with TUTTI_ERR_PEER, its own
+       number and a sentence with who expelled it and why; its launcher ends its process. Of a rank that is lost or has left already, and of this one: nothing. Any thread.
+       Collective calls (window) need all ranks: after a loss they end with TUTTI_ERR_PEER. What a lost rank had sent before stays to be received, small messages whole, large ones not. */
+    int (*events)(void *t, int first, tutti_peer_event *out, int room);
+    void (*expel)(void *t, int rank, const char *why);
+    /* Optional: the node (NUMA) of its host that a rank was bound to when it opened, by the host's number for it: ranks with equal host and node have the same near memory. -1: it was
+       bound to none, or nobody knows. The same on every rank, for the transport's life. NULL: nobody knows of any. */
+    int (*node)(void *t, int rank);
 } tutti_transport_ops;
 extern const tutti_transport_ops *const tutti_transports[];            /* NULL-ended registry of the built-in ones */
 const tutti_transport_ops *tutti_transport_find(const char *name);     /* of the built-in ones; NULL */

@@ -1,6 +1,7 @@
 /* share.c: which samples a worker uses when (data-sharding.md, rule T). A step uses positions [k G, (k + 1) G) of its epoch's
    order, G = workers B A; the order is a keyed permutation of the samples, so nothing is stored and any step is found in O(1).
-   The order does not know the workers: the k-th global batch is the same for every number of them that keeps G. */
+   The order does not know the workers: the k-th global batch is the same for every number of them that keeps G. Parts (share.h) are gone over in turns, each in an order that is
+   such a permutation too; since batch sizes are a function of the step, how many samples a worker has taken before a step is one as well, and nothing is stored either. */
 #include "tutti/share.h"
 
 #include <assert.h>
@@ -8,6 +9,7 @@
 
 /* Draws of the order have a stream of their own; part of what a resumed run relies on. */
 #define ORDER_STREAM UINT64_C(0x6f72646572) /* "order" */
+#define PART_STREAM UINT64_C(0x70617274)    /* "part" */
 
 /* Passes of all workers in a full step, where they are counted one by one. */
 static uint64_t all_passes(const tutti_share *s)
@@ -105,6 +107,16 @@ static uint64_t tail_part(const tutti_share *s, uint64_t total, int worker, uint
     return each + (r < extra);
 }
 
+/* Samples that the worker has taken from its part before this step. 2^64 are never reached: a sample takes longer than a nanosecond. */
+static uint64_t taken_before(const tutti_share *s, uint64_t step, int worker)
+{
+    const uint64_t steps = tutti_share_steps(s), full = (uint64_t)(tutti_share_batch(s, worker) * s->accumulate), tail = s->samples % full_step(s);
+    uint64_t first;
+    const uint64_t epoch = (steps - (tail != 0)) * full + (tail != 0 ? tail_part(s, tail, worker, &first) : 0);
+
+    return step / steps * epoch + step % steps * full;
+}
+
 int64_t tutti_share_pass(const tutti_share *s, uint64_t step, int worker, int64_t pass, uint64_t *epoch, uint64_t *position)
 {
     uint64_t first, part_first;
@@ -112,6 +124,13 @@ int64_t tutti_share_pass(const tutti_share *s, uint64_t step, int worker, int64_
     uint64_t part, used;
 
     assert(worker >= 0 && worker < s->workers && pass >= 0 && (s->passes_of != NULL || pass < s->accumulate));
+    if (s->parts != NULL) {
+        assert(s->passes_of == NULL);
+        part = (uint64_t)tutti_share_step(s, step, worker);
+        used = b == 0 || a > part / b ? part : a * b;
+        *position = taken_before(s, step, worker) + used;
+        return (int64_t)(part - used < b ? part - used : b);
+    }
     if (total == full_step(s) && s->passes_of != NULL) {
         *position = first + passes_before(s, worker, pass) * b;
         return pass < s->passes_of[worker] ? (int64_t)b : 0;
@@ -143,8 +162,18 @@ uint64_t tutti_share_sample(const tutti_share *s, uint64_t epoch, uint64_t posit
 {
     const tutti_rng rng = { s->seed, ORDER_STREAM, epoch };
 
-    assert(position < s->samples);
+    assert(s->parts == NULL && position < s->samples);
     return tutti_permuted(rng, s->samples, position);
+}
+
+uint64_t tutti_share_sample_of(const tutti_share *s, int worker, uint64_t epoch, uint64_t position)
+{
+    if (s->parts == NULL)
+        return tutti_share_sample(s, epoch, position);
+    const uint64_t begin = s->parts->first[worker], n = s->parts->first[worker + 1] - begin;
+    const tutti_rng rng = { s->seed, PART_STREAM, position / n };
+
+    return s->parts->sample[begin + tutti_permuted(rng, n, position % n)];
 }
 
 void tutti_share_apportion(int64_t total, int workers, const double *weight, int64_t least, int64_t *part)

@@ -1,5 +1,9 @@
 /* Writing a list: what every algorithm is written with (builder.h). The first failure for want of memory is kept, and the rest does nothing, so that
-   algorithms need no error paths. */
+   algorithms need no error paths.
+
+   Who sends to a member and receives from it posts the sending first. Where a large message waits for the receiver's word (tcp), that word must not stand behind the
+   megabytes that go the same way: with the sending announced first, whoever hears that he may begin has heard, before, what the other has for him, and has answered. The
+   other way round a sum of 1 MiB took 11.2 ms at 1 Gbit/s instead of 8.8. */
 #include "builder.h"
 #include <assert.h>
 #include <string.h>
@@ -159,10 +163,10 @@ void tutti_build_move(tutti_builder *b, uint32_t round, int chunks, const tutti_
 
     if (move->received != TUTTI_REPLACE)
         tutti_build_scratch(b, count);
-    if (move->from >= 0)
-        tutti_build_recv(b, move->from, round, move->received == TUTTI_REPLACE ? mine : theirs, count);
     if (move->to >= 0)
         tutti_build_send(b, move->to, round, tutti_at(TUTTI_VECTOR, tutti_slice(b->n, chunks, move->out)), tutti_slice_count(b->n, chunks, move->out));
+    if (move->from >= 0)
+        tutti_build_recv(b, move->from, round, move->received == TUTTI_REPLACE ? mine : theirs, count);
     tutti_build_wait(b, request, b->s->requests);
     if (count == 0 || move->received == TUTTI_REPLACE)
         return;
@@ -256,31 +260,30 @@ void tutti_schedule_close(tutti_schedule *s)
 void tutti_build_sum_slices(tutti_builder *b, size_t begin, size_t length, uint32_t round)
 {
     const tutti_ref mine = tutti_at(TUTTI_VECTOR, begin + tutti_slice(length, b->p, b->i));
-    const size_t count = tutti_slice_count(length, b->p, b->i), received = b->s->requests, term = b->s->n_terms;
-    size_t sent, end;
+    const size_t count = tutti_slice_count(length, b->p, b->i), sent = b->s->requests, term = b->s->n_terms;
+    size_t received;
 
-    tutti_build_slots(b, round, mine, count);
-    sent = b->s->requests;
     for (int k = 1; k < b->p; k++) {
         const int j = tutti_peer_after(b, k);
         tutti_build_send(b, j, round, tutti_at(TUTTI_VECTOR, begin + tutti_slice(length, b->p, j)), tutti_slice_count(length, b->p, j));
     }
-    end = b->s->requests;
-    tutti_build_wait(b, received, sent);
+    received = b->s->requests;
+    tutti_build_slots(b, round, mine, count);
+    tutti_build_wait(b, received, b->s->requests);
     tutti_build_sum(b, term, mine, count);
-    tutti_build_wait(b, sent, end); /* what I sent is received over now */
+    tutti_build_wait(b, sent, received); /* what I sent is received over now */
 }
 
 void tutti_build_spread_slices(tutti_builder *b, size_t begin, size_t length, uint32_t round)
 {
     const size_t request = b->s->requests, mine = begin + tutti_slice(length, b->p, b->i), count = tutti_slice_count(length, b->p, b->i);
 
+    for (int k = 1; k < b->p; k++)
+        tutti_build_send(b, tutti_peer_after(b, k), round, tutti_at(TUTTI_VECTOR, mine), count);
     for (int k = 1; k < b->p; k++) {
         const int j = tutti_peer_after(b, k);
         tutti_build_recv(b, j, round, tutti_at(TUTTI_VECTOR, begin + tutti_slice(length, b->p, j)), tutti_slice_count(length, b->p, j));
     }
-    for (int k = 1; k < b->p; k++)
-        tutti_build_send(b, tutti_peer_after(b, k), round, tutti_at(TUTTI_VECTOR, mine), count);
     tutti_build_wait(b, request, b->s->requests);
 }
 
@@ -288,9 +291,9 @@ void tutti_build_exchange(tutti_builder *b, size_t begin, size_t length, uint32_
 {
     const size_t request = b->s->requests, term = b->s->n_terms;
 
-    tutti_build_slots(b, round, tutti_at(TUTTI_VECTOR, begin), length);
     for (int k = 1; k < b->p; k++)
         tutti_build_send(b, tutti_peer_after(b, k), round, tutti_at(TUTTI_VECTOR, begin), length);
+    tutti_build_slots(b, round, tutti_at(TUTTI_VECTOR, begin), length);
     tutti_build_wait(b, request, b->s->requests);
     tutti_build_sum(b, term, tutti_at(TUTTI_VECTOR, begin), length);
 }

@@ -16,7 +16,7 @@ static bool same_counts(const tutti_schedule_key *a, const tutti_schedule_key *b
 static bool same(const tutti_schedule_key *a, const tutti_schedule_key *b)
 {
     return a->kind == b->kind && a->algorithm == b->algorithm && a->size == b->size && a->index == b->index && a->root == b->root &&
-           a->count == b->count && a->local == b->local && same_counts(a, b);
+           a->count == b->count && a->local == b->local && a->node == b->node && same_counts(a, b);
 }
 
 static tutti_schedule **set_of(tutti_world *world, const tutti_schedule_key *key)

@@ -148,7 +148,7 @@ tutti_status tutti_algorithm_prove(const char *text, int size, size_t count, tut
     tutti_status status = tutti_algorithm_wished(text, TUTTI_ALLREDUCE, size, &row, &straggler, err);
 
     if (row < 0)
-        row = tutti_algorithm_choose(TUTTI_ALLREDUCE, size, 0, count);
+        row = tutti_algorithm_choose(TUTTI_ALLREDUCE, size, 0, 0, count);
     if (status == TUTTI_OK && lists == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to prove an all-reduce over %d members", size);
     for (int i = 0; i < size && status == TUTTI_OK; i++) {

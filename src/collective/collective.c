@@ -75,6 +75,15 @@ static tutti_status fits(const tutti_call *call, tutti_error *err)
     return tutti_algorithm_fits(call->algorithm, call->dtype, err);
 }
 
+/* Windows have no messages that could cross between nodes. */
+static bool nodes_count(const tutti_call *call, size_t count)
+{
+    const tutti_group *g = call->group;
+    const size_t vector = call->kind == TUTTI_ALLREDUCE ? count : count * (size_t)g->size;
+
+    return call->node > 0 && (g->world->board == NULL || g->apart) && tutti_nodes_pay(call->local > 0 ? call->local : g->size, call->node, vector);
+}
+
 /* What the group asks for; else what the world's table says; else by hosts, kind, size and count. */
 static tutti_status choose(tutti_call *call, tutti_error *err)
 {
@@ -83,29 +92,32 @@ static tutti_status choose(tutti_call *call, tutti_error *err)
     int straggler = -1;
 
     call->algorithm = -1;
-    call->local = call->group->world->host != NULL ? tutti_group_local(call->group) : 0;
+    call->local = tutti_group_local(call->group);
+    call->node = tutti_group_node(call->group, call->local);
     if (call->group->algorithm != NULL)
         TUTTI_TRY(tutti_algorithm_wished(call->group->algorithm, call->kind, size, &call->algorithm, &straggler, err));
     if (straggler >= 0)
         call->root = straggler;
     if (call->algorithm >= 0)
         return fits(call, err);
+    if (!nodes_count(call, count))
+        call->node = 0;
     if (call->group->world->table != NULL)
         call->algorithm = tutti_table_choose(call->group->world, call->kind, size, count * call->element, call->dtype);
     if (call->algorithm < 0)
-        call->algorithm = tutti_algorithm_choose(call->kind, size, call->local, count);
+        call->algorithm = tutti_algorithm_choose(call->kind, size, call->local, call->node, count);
     if (tutti_reduce_narrow(call->dtype) && tutti_algorithm_fits(call->algorithm, call->dtype, NULL) != TUTTI_OK)
         call->algorithm = tutti_algorithm_find(call->kind, "direct");
     return TUTTI_OK;
 }
 
-/* To the board, if it can serve the call: asked for, or nothing is. */
+/* To the board, if it can serve the call: asked for, or nothing is, and the group may. */
 static bool to_board(const tutti_call *call)
 {
     const char *name = call->group->algorithm;
     const bool known = call->kind <= TUTTI_BARRIER && call->counts == NULL;
 
-    return (name == NULL || strcmp(name, "window") == 0) && call->group->size > 1 && known && tutti_window_serves(call);
+    return (name == NULL || strcmp(name, "window") == 0) && !call->group->apart && call->group->size > 1 && known && tutti_window_serves(call);
 }
 
 /* A named algorithm goes over messages; without a name the board serves it where it can; "window" insists. */
@@ -145,8 +157,8 @@ static tutti_status collective(tutti_group *g, tutti_call *call, tutti_error *er
         bool handled;
         return tutti_window_run(call, NULL, &handled, err);
     }
-    const tutti_schedule_key key = { call->kind, call->algorithm, g->size, g->index, call->root, call->count, call->counts,
-                                     (tutti_algorithms[call->algorithm].traits & TUTTI_HOSTS) != 0 ? call->local : 0 };
+    const bool placed = (tutti_algorithms[call->algorithm].traits & TUTTI_HOSTS) != 0;
+    const tutti_schedule_key key = { call->kind, call->algorithm, g->size, g->index, call->root, call->count, call->counts, placed ? call->local : 0, placed ? call->node : 0 };
     TUTTI_TRY(tutti_schedule_borrow(g->world, &key, &s, err));
     status = perform(call, s, err);
     tutti_schedule_return(g->world, s);

@@ -58,6 +58,7 @@ struct tutti_world {
     struct tutti_table *table;    /* NULL: none. Changes only while no collective runs */
     uint32_t tables;              /* loads so far */
     int *host;                    /* of each rank; NULL: all on one */
+    int *node;                    /* of each rank: the lowest rank on the same node of the same host, -1: unknown; NULL: unknown of all */
     struct tutti_board *board;    /* NULL: the transport has no windows, or one rank only */
 };
 
@@ -73,6 +74,8 @@ int tutti_windows_find(const tutti_world *world, const void *x, size_t bytes, ui
 /* ---- group.c ---- */
 /* Members a host, if the group is that many of one host, as many of the next, ..., and a power of two; all of it on one host: 0, as of any other layout. */
 int tutti_group_local(const tutti_group *g);
+/* The same of a node's members, where `local` is of a host's: 0 if a host's members are all on one node, or its hosts are not alike. */
+int tutti_group_node(const tutti_group *g, int local);
 
 /* ---- message.c ---- */
 /* Sentence of a finished request that failed; its status. */
@@ -124,7 +127,7 @@ typedef struct tutti_call {
     double weight;                /* my values times this before the tree; 1: none */
     unsigned char *vector, *part; /* as in schedule.h */
     int algorithm;                /* row */
-    int local;                    /* as in tutti_schedule_key */
+    int local, node;              /* as in tutti_schedule_key */
     uint64_t tag;                 /* of this collective: context and sequence */
     uint32_t turn;                /* grows by one from call to call of a group: where on the board */
 } tutti_call;

@@ -36,6 +36,7 @@ typedef struct model {
     member *members;
     int size;
     const tutti_cost *cost;
+    double *free[2][2];      /* of each block of cost->block[k]: when its port in, out is free */
     event *heap;
     size_t n, room;
     tutti_error *err;
@@ -167,25 +168,53 @@ static tutti_status end_post(model *m, int i, size_t k, double ended)
     return go_on(m, i);
 }
 
+static void later(double *time, double other)
+{
+    *time = other > *time ? other : *time;
+}
+
 static tutti_status begin_message(model *m, event e)
 {
     member *const from = &m->members[e.member];
     const post *const p = &from->posts[e.post];
-    member *const to = &m->members[p->step->peer];
-    const double free = from->out_free > to->in_free ? from->out_free : to->in_free;
-    const double wire = m->cost->beta * bytes_of(m, p->step), ended = e.time + (m->cost->alpha + wire);
+    const int peer = p->step->peer;
+    member *const to = &m->members[peer];
+    const double bytes = bytes_of(m, p->step);
+    double *port[2][2] = { { NULL } }; /* of blocks on its way: out, in */
+    double free = from->out_free, beta = m->cost->beta, ended;
 
+    later(&free, to->in_free);
+    for (int k = 0; k < 2; k++) {
+        const int size = m->cost->block[k].size;
+        if (size == 0 || e.member / size == peer / size)
+            continue;
+        port[k][0] = &m->free[k][1][e.member / size];
+        port[k][1] = &m->free[k][0][peer / size];
+        later(&free, *port[k][0]);
+        later(&free, *port[k][1]);
+        later(&beta, m->cost->block[k].beta);
+    }
     if (free > e.time) {
         e.time = free;
         return push(m, e);
     }
-    from->out_free = to->in_free = e.time + wire;
+    from->out_free = to->in_free = e.time + beta * bytes;
+    for (int k = 0; k < 2; k++)
+        if (port[k][0] != NULL)
+            *port[k][0] = *port[k][1] = e.time + m->cost->block[k].beta * bytes;
+    ended = e.time + (m->cost->alpha + beta * bytes);
     TUTTI_TRY(end_post(m, p->step->peer, p->peer_post, ended));
     return end_post(m, e.member, e.post, ended);
 }
 
 static tutti_status walk(model *m, const tutti_schedule *const *lists, double *times)
 {
+    for (int k = 0; k < 2; k++)
+        for (int way = 0; way < 2 && m->cost->block[k].size > 0; way++) {
+            m->free[k][way] = tutti_alloc((size_t)(m->size / m->cost->block[k].size) + 1, sizeof(double));
+            if (m->free[k][way] == NULL)
+                return no_memory(m);
+        }
     for (int i = 0; i < m->size; i++) {
         member *const me = &m->members[i];
         me->s = lists[i];
@@ -218,6 +247,8 @@ tutti_status tutti_schedule_cost(const tutti_schedule *const *lists, int size, c
     status = m.members == NULL ? no_memory(&m) : walk(&m, lists, times);
     for (int i = 0; i < size && m.members != NULL; i++)
         tutti_free(m.members[i].posts);
+    for (int k = 0; k < 4; k++)
+        tutti_free(m.free[k / 2][k % 2]);
     tutti_free(m.members);
     tutti_free(m.heap);
     return status;

@@ -16,25 +16,44 @@ tutti_group tutti_group_of(tutti_world *world, const int *ranks, int n, uint64_t
     return g;
 }
 
-static int host_of(const tutti_group *g, int index)
+static int label_of(const tutti_group *g, const int *label, int index)
 {
-    return g->world->host[g->ranks != NULL ? g->ranks[index] : index];
+    return label[g->ranks != NULL ? g->ranks[index] : index];
+}
+
+/* Members a label, if that many of one stand next to each other, then as many of the next, and so on, and they are a power of two. 0: another layout, one label, or somebody has none. */
+static int block_of(const tutti_group *g, const int *label)
+{
+    int q = 0;
+
+    while (q < g->size && label_of(g, label, q) == label_of(g, label, 0))
+        q++;
+    if (label_of(g, label, 0) < 0 || q == g->size || (q & (q - 1)) != 0 || g->size % q != 0)
+        return 0;
+    for (int k = q; k < g->size; k++)
+        if (label_of(g, label, k) < 0 || (k % q == 0) == (label_of(g, label, k) == label_of(g, label, k - 1)))
+            return 0;
+    return q;
 }
 
 int tutti_group_local(const tutti_group *g)
 {
-    int q = 0;
+    return g->world->host != NULL ? block_of(g, g->world->host) : 0;
+}
 
-    if (g->world->host == NULL)
-        return 0;
-    while (q < g->size && host_of(g, q) == host_of(g, 0))
-        q++;
-    if (q == g->size || (q & (q - 1)) != 0 || g->size % q != 0)
-        return 0;
-    for (int k = q; k < g->size; k++)
-        if ((k % q == 0) == (host_of(g, k) == host_of(g, k - 1)))
-            return 0;
-    return q;
+static bool several_hosts(const tutti_group *g)
+{
+    for (int k = 1; k < g->size && g->world->host != NULL; k++)
+        if (label_of(g, g->world->host, k) != label_of(g, g->world->host, 0))
+            return true;
+    return false;
+}
+
+int tutti_group_node(const tutti_group *g, int local)
+{
+    const int q = g->world->node != NULL && (local > 0 || !several_hosts(g)) ? block_of(g, g->world->node) : 0;
+
+    return q > 1 && q != local ? q : 0;
 }
 
 tutti_group tutti_group_workers(tutti_world *world, uint64_t context)

@@ -1,67 +1,90 @@
-/* Collectives that know hosts: links between hosts are slow and shared by all members of a host, so what is to cross one crosses it once.
+/* Collectives that know where members are: links between hosts are slow and shared by all members of a host, and memory of another node of a host (NUMA) is
+   farther than that of one's own, by a link that all members of the node share. What is to cross such a border crosses it once.
 
    Source: the hierarchical form of the sheet on collectives: reduce-scatter over the q members of a host, all-reduce of each slice over the P members that hold
-   it, all-gather over the host. Between hosts a member sends 2n/q (P-1)/P elements, all q at once. Order of summation: hosts are aligned blocks of q members, a
-   power of two, so the sum of a block is a subtree of DESIGN's one order, and the tree over blocks is the rest of it. Hosts that are not alike (key->local 0)
-   have no such lists.
+   it, all-gather over the host. Between hosts a member sends 2n/q (P-1)/P elements, all q at once. The same again inside a host of several nodes: reduce-scatter over a node, then
+   between the nodes of the host, then between hosts.
 
-   Two hosts exchange whole slices: the same bytes as slices of slices, in one round. */
+   Members are numbers of two or three digits, the innermost first: place in the node, node of the host, host. The members that differ in one digit alone are a group of that level, its
+   mates; all messages are between mates. A block of level l are the members that agree in the digits from l on: block_0 is a member, the highest all of them. Order of
+   summation: blocks but the highest are aligned, and powers of two of members, so the sum of a block is a subtree of DESIGN's one order, and the tree over the blocks is
+   the rest of it. Layouts that are not so (key->local and key->node 0) have no such lists.
+
+   Two blocks exchange whole slices: the same bytes as slices of slices, in one round. */
 #include "builder.h"
 
-typedef struct hosts {
-    int q, n;               /* members a host, hosts */
-    int host, at;           /* mine, and my place there */
-} hosts;
+enum { LEVELS = 3 };
+typedef struct layout {
+    int n;                      /* levels */
+    int size[LEVELS];           /* mates of level l, me among them */
+    int stride[LEVELS];         /* members of a block of level l: how far mates lie apart */
+    int digit[LEVELS];          /* mine */
+    int i;                      /* my index in the whole */
+} layout;
 
-static hosts hosts_of(const tutti_builder *b)
+static layout layout_of(const tutti_builder *b)
 {
-    const int local = b->s->key.local, q = local > 0 ? local : b->p;
-    const hosts h = { q, b->p / q, b->i / q, b->i % q };
+    const int blocks[LEVELS] = { b->s->key.node, b->s->key.local, b->p };
+    layout l = { .i = b->i };
+    int inner = 1;
 
-    return h;
+    for (int k = 0; k < LEVELS; k++) {
+        if (blocks[k] == 0 || (blocks[k] == inner && k < LEVELS - 1))
+            continue;
+        l.size[l.n] = blocks[k] / inner;
+        l.stride[l.n] = inner;
+        l.digit[l.n] = b->i / inner % l.size[l.n];
+        l.n++;
+        inner = blocks[k];
+    }
+    return l;
 }
 
-static void inside(tutti_builder *b, const hosts *h)
+/* From here on the builder writes for my mates of level k. */
+static void among(tutti_builder *b, const layout *l, int k)
 {
-    tutti_build_narrow(b, h->q, h->at, h->host * h->q, 1);
+    tutti_build_narrow(b, l->size[k], l->digit[k], l->i - l->digit[k] * l->stride[k], l->stride[k]);
 }
 
-static void between(tutti_builder *b, const hosts *h)
+/* ---- all-reduce ---- */
+/* [begin, begin + length) over my mates of the levels from `level` on, all of whom hold the sum of their blocks there. *round: the next that is free; all mates count alike. */
+static void allreduce_from(tutti_builder *b, const layout *l, int level, size_t begin, size_t length, uint32_t *round)
 {
-    tutti_build_narrow(b, h->n, h->host, h->at, h->q);
+    const size_t mine = begin + tutti_slice(length, l->size[level], l->digit[level]), count = tutti_slice_count(length, l->size[level], l->digit[level]);
+
+    among(b, l, level);
+    if (level == l->n - 1 && level > 0 && l->size[level] == 2) {
+        tutti_build_exchange(b, begin, length, (*round)++);
+        return;
+    }
+    tutti_build_sum_slices(b, begin, length, (*round)++);
+    if (level < l->n - 1)
+        allreduce_from(b, l, level + 1, mine, count, round);
+    among(b, l, level);
+    tutti_build_spread_slices(b, begin, length, (*round)++);
 }
 
 void tutti_build_allreduce_hierarchy(tutti_builder *b)
 {
-    const hosts h = hosts_of(b);
+    const layout l = layout_of(b);
     size_t begin = 0;
     uint32_t round = 0;
 
     do {
         const size_t length = b->n - begin < TUTTI_SEGMENT ? b->n - begin : TUTTI_SEGMENT;
-        const size_t mine = begin + tutti_slice(length, h.q, h.at), count = tutti_slice_count(length, h.q, h.at);
-        inside(b, &h);
-        tutti_build_sum_slices(b, begin, length, round);
-        between(b, &h);
-        if (h.n == 2) {
-            tutti_build_exchange(b, mine, count, round + 1);
-        } else if (h.n > 2) {
-            tutti_build_sum_slices(b, mine, count, round + 1);
-            tutti_build_spread_slices(b, mine, count, round + 2);
-        }
-        inside(b, &h);
-        tutti_build_spread_slices(b, begin, length, round + 3);
+        allreduce_from(b, &l, 0, begin, length, &round);
         begin += length;
-        round += 4;
     } while (begin < b->n);
 }
 
-/* Where a segment of a reduce-scatter stands, and how its scratch memory is laid out: what comes of mates, sums for other hosts, sums from other hosts. */
+/* ---- reduce-scatter ---- */
+/* A segment of a reduce-scatter: elements [begin, begin + most) of each part. Scratch memory: of the innermost level what comes of mates; of each other level first the sums for mates,
+   then what comes of them. */
 typedef struct segment {
-    hosts h;
-    size_t begin, most;     /* of each part: elements [begin, begin + most) */
-    size_t sums, others;    /* where in the scratch memory */
-    uint32_t round;
+    layout l;
+    size_t begin, most;
+    size_t at[LEVELS];          /* where a level's scratch memory begins */
+    uint32_t round;             /* the next that is free; all mates count alike */
 } segment;
 
 static size_t rest(const tutti_builder *b, const segment *s, int j)
@@ -77,104 +100,124 @@ static bool spoken_of(const tutti_builder *b, const segment *s, int j)
     return s->begin == 0 || rest(b, s, j) > 0;
 }
 
-/* The members of my host send each other their inputs of host `to`'s parts; each adds those of the part at its own place into `sum`. */
-static void sum_inside(tutti_builder *b, const segment *s, int to, uint32_t round, tutti_ref sum)
+/* The part that is to be mine of block `target` of level k (the stride of level k): the one whose owner stands in that block where I stand in mine. */
+static int part_of(const segment *s, int k, int target)
 {
-    const hosts *h = &s->h;
-    const int j = to * h->q + h->at;
-    const size_t request = b->s->requests, term = b->s->n_terms;
+    const int stride = k < s->l.n ? s->l.stride[k] : s->l.stride[k - 1] * s->l.size[k - 1];
 
-    inside(b, h);
-    for (int k = 1; k < h->q; k++) {
-        const int mate = tutti_peer_after(b, k), theirs = to * h->q + mate;
+    return target * stride + s->l.i % stride;
+}
+
+/* The innermost level: inputs lie in the vector as they are to be sent. */
+static void sum_inputs(tutti_builder *b, segment *s, int target, tutti_ref sum)
+{
+    const int mine = part_of(s, 1, target);
+    const size_t request = b->s->requests, term = b->s->n_terms;
+    const uint32_t round = s->round++;
+
+    among(b, &s->l, 0);
+    for (int k = 1; k < s->l.size[0]; k++) {
+        const int mate = tutti_peer_after(b, k), theirs = target * s->l.size[0] + mate;
         if (spoken_of(b, s, theirs))
             tutti_build_send(b, mate, round, tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, theirs) + s->begin), rest(b, s, theirs));
     }
-    if (spoken_of(b, s, j))
-        tutti_build_slots(b, round, tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, j) + s->begin), rest(b, s, j));
+    if (spoken_of(b, s, mine))
+        tutti_build_slots(b, round, tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, mine) + s->begin), rest(b, s, mine));
     tutti_build_wait(b, request, b->s->requests);
-    tutti_build_sum(b, term, sum, rest(b, s, j));
-    between(b, h);
+    tutti_build_sum(b, term, sum, rest(b, s, mine));
 }
 
-static void reduce_scatter_segment(tutti_builder *b, const segment *s)
+/* `sum` = my block of level k + 1's sum of my part of block `target` of that level. For each mate the sum that is to be his, by the next level inside; these travel
+   while I do my own. */
+static void sum_block(tutti_builder *b, segment *s, int k, int target, tutti_ref sum)
 {
-    const hosts *h = &s->h;
-    const int mine = h->host * h->q + h->at;
-    const size_t request = b->s->requests, count = rest(b, s, mine);
+    const layout *l = &s->l;
+    const int size = l->size[k], mine = part_of(s, k + 1, target);
+    const size_t sums = s->at[k], others = sums + (size_t)(size - 1) * s->most, request = b->s->requests, count = rest(b, s, mine);
+    uint32_t round;
+    size_t received, first, sent, term;
 
-    between(b, h);
-    for (int host = 0, k = 0; host < h->n; host++)
-        if (host != h->host && spoken_of(b, s, mine))
-            tutti_build_recv(b, host, s->round, tutti_at(TUTTI_SCRATCH, s->others + (size_t)k++ * s->most), count);
-    const size_t received = b->s->requests;
-    for (int k = 1; k < h->n; k++)
-        sum_inside(b, s, tutti_peer_after(b, k), s->round + (uint32_t)k, tutti_at(TUTTI_SCRATCH, s->sums + (size_t)(k - 1) * s->most));
-    const size_t first = b->s->requests;
-    for (int k = 1; k < h->n; k++) { /* they travel while I do my own host's */
-        const int to = tutti_peer_after(b, k), j = to * h->q + h->at;
-        if (spoken_of(b, s, j))
-            tutti_build_send(b, to, s->round, tutti_at(TUTTI_SCRATCH, s->sums + (size_t)(k - 1) * s->most), rest(b, s, j));
+    if (k == 0) {
+        sum_inputs(b, s, target, sum);
+        return;
     }
-    const size_t sent = b->s->requests;
-    sum_inside(b, s, h->host, s->round + (uint32_t)h->n, tutti_at(TUTTI_PART, s->begin));
+    round = s->round++;
+    among(b, l, k);
+    for (int mate = 0, at = 0; mate < size; mate++)
+        if (mate != l->digit[k] && spoken_of(b, s, mine))
+            tutti_build_recv(b, mate, round, tutti_at(TUTTI_SCRATCH, others + (size_t)at++ * s->most), count);
+    received = b->s->requests;
+    for (int j = 1; j < size; j++)
+        sum_block(b, s, k - 1, target * size + (l->digit[k] + j) % size, tutti_at(TUTTI_SCRATCH, sums + (size_t)(j - 1) * s->most));
+    first = b->s->requests;
+    among(b, l, k);
+    for (int j = 1; j < size; j++) {
+        const int mate = tutti_peer_after(b, j), theirs = part_of(s, k, target * size + mate);
+        if (spoken_of(b, s, theirs))
+            tutti_build_send(b, mate, round, tutti_at(TUTTI_SCRATCH, sums + (size_t)(j - 1) * s->most), rest(b, s, theirs));
+    }
+    sent = b->s->requests;
+    sum_block(b, s, k - 1, target * size + l->digit[k], sum);
     tutti_build_wait(b, request, received);
-    const size_t term = b->s->n_terms;
-    for (int host = 0, k = 0; host < h->n; host++)
-        tutti_build_term(b, host == h->host ? tutti_at(TUTTI_PART, s->begin) : tutti_at(TUTTI_SCRATCH, s->others + (size_t)k++ * s->most));
-    if (h->n > 1)
-        tutti_build_sum(b, term, tutti_at(TUTTI_PART, s->begin), count);
+    term = b->s->n_terms;
+    for (int mate = 0, at = 0; mate < size; mate++)
+        tutti_build_term(b, mate == l->digit[k] ? sum : tutti_at(TUTTI_SCRATCH, others + (size_t)at++ * s->most));
+    tutti_build_sum(b, term, sum, count);
     tutti_build_wait(b, first, sent);
 }
 
 void tutti_build_reduce_scatter_hierarchy(tutti_builder *b)
 {
-    segment s = { .h = hosts_of(b), .most = TUTTI_SEGMENT / (size_t)b->p + 1 };
+    segment s = { .l = layout_of(b), .most = TUTTI_SEGMENT / (size_t)b->p + 1 };
     const int p = b->p;
-    size_t longest = 0;
+    size_t longest = 0, end;
 
     for (int j = 0; j < p; j++)
         longest = tutti_part_count(b, 0, j) > longest ? tutti_part_count(b, 0, j) : longest;
     s.most = longest < s.most ? longest : s.most;
-    s.sums = (size_t)(s.h.q - 1) * s.most;
-    s.others = s.sums + (size_t)(s.h.n - 1) * s.most;
-    tutti_build_scratch(b, s.others + (size_t)(s.h.n - 1) * s.most);
+    end = (size_t)(s.l.size[0] - 1) * s.most;
+    for (int k = 1; k < s.l.n; k++) {
+        s.at[k] = end;
+        end += 2 * (size_t)(s.l.size[k] - 1) * s.most;
+    }
+    tutti_build_scratch(b, end);
     do {
-        reduce_scatter_segment(b, &s);
+        sum_block(b, &s, s.l.n - 1, 0, tutti_at(TUTTI_PART, s.begin));
         s.begin += s.most;
-        s.round += (uint32_t)s.h.n + 1;
     } while (s.begin < longest);
 }
 
-/* The part of member (host, at) goes to the members (any host, at), and each of them passes it on inside its host, its own host's parts first: those need not
+/* ---- all-gather ---- */
+/* From the outermost level inwards: each mate gets all parts that I hold, those of the members that stand in their blocks of this level where I stand in mine. My own first: it need not
    wait for what crosses. */
 void tutti_build_allgather_hierarchy(tutti_builder *b)
 {
-    const hosts h = hosts_of(b);
-    const int me = b->i;
-    const size_t request = b->s->requests;
+    const layout l = layout_of(b);
+    const int p = b->p, me = b->i;
+    size_t first[LEVELS] = { 0 }, received[LEVELS] = { 0 }; /* requests of level k: receives [first, received), then sends up to those of the level inside */
 
-    between(b, &h);
-    for (int k = 1; k < h.n; k++) {
-        const int j = tutti_peer_after(b, k) * h.q + h.at;
-        tutti_build_recv(b, tutti_peer_after(b, k), 0, tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, j)), tutti_part_count(b, 0, j));
-    }
-    const size_t received = b->s->requests;
-    for (int k = 1; k < h.n; k++)
-        tutti_build_send(b, tutti_peer_after(b, k), 0, tutti_at(TUTTI_PART, 0), tutti_part_count(b, 0, me));
-    tutti_build_copy(b, tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, me)), tutti_at(TUTTI_PART, 0), tutti_part_count(b, 0, me));
-    inside(b, &h);
-    for (int k = 0; k < h.n; k++) {
-        const int host = (h.host + k) % h.n, passed = host * h.q + h.at;
-        for (int m = 1; m < h.q; m++) {
-            const int j = host * h.q + tutti_peer_after(b, m);
-            tutti_build_recv(b, tutti_peer_after(b, m), 1 + (uint32_t)host, tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, j)), tutti_part_count(b, 0, j));
+    for (int k = l.n - 1; k >= 0; k--) {
+        const int block = l.stride[k] * l.size[k], blocks = p / block;
+        first[k] = b->s->requests;
+        among(b, &l, k);
+        for (int t = 0; t < blocks; t++)
+            for (int m = 1; m < l.size[k]; m++) {
+                const int mate = tutti_peer_after(b, m), j = t * block + mate * l.stride[k] + me % l.stride[k];
+                tutti_build_recv(b, mate, (uint32_t)(k * p + t), tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, j)), tutti_part_count(b, 0, j));
+            }
+        received[k] = b->s->requests;
+        for (int t = 0; t < blocks; t++) {
+            const int passed = (me / block + t) % blocks * block + me % block;
+            if (t == 1)
+                tutti_build_wait(b, first[k + 1], received[k + 1]);
+            for (int m = 1; m < l.size[k]; m++)
+                tutti_build_send(b, tutti_peer_after(b, m), (uint32_t)(k * p + passed / block), t == 0 ? tutti_at(TUTTI_PART, 0) : tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, passed)),
+                                 tutti_part_count(b, 0, passed));
         }
-        if (k == 1)
-            tutti_build_wait(b, request, received);
-        for (int m = 1; m < h.q; m++)
-            tutti_build_send(b, tutti_peer_after(b, m), 1 + (uint32_t)host, k == 0 ? tutti_at(TUTTI_PART, 0) : tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, passed)),
-                             tutti_part_count(b, 0, passed));
+        if (k == l.n - 1)
+            tutti_build_copy(b, tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, me)), tutti_at(TUTTI_PART, 0), tutti_part_count(b, 0, me));
     }
-    tutti_build_wait(b, h.n > 1 ? received : request, b->s->requests);
+    tutti_build_wait(b, first[0], b->s->requests);
+    for (int k = 1; k < l.n; k++)
+        tutti_build_wait(b, received[k], first[k - 1]);
 }

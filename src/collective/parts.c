@@ -117,20 +117,20 @@ void tutti_build_reduce_scatter_direct(tutti_builder *b)
     for (int j = 0; j < b->p; j++)
         longest = tutti_part_count(b, 0, j) > longest ? tutti_part_count(b, 0, j) : longest;
     do {
-        const size_t length = rest(b, b->i, begin), received = b->s->requests, term = b->s->n_terms;
-        size_t sent;
+        const size_t length = rest(b, b->i, begin), sent = b->s->requests, term = b->s->n_terms;
+        size_t received;
 
-        if (length > 0 || begin == 0)
-            tutti_build_slots(b, round, tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, b->i) + begin), length);
-        sent = b->s->requests;
         for (int k = 1; k < b->p; k++) {
             const int j = tutti_peer_after(b, k);
             if (rest(b, j, begin) > 0 || begin == 0)
                 tutti_build_send(b, j, round, tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, j) + begin), rest(b, j, begin));
         }
-        tutti_build_wait(b, received, sent);
+        received = b->s->requests;
+        if (length > 0 || begin == 0)
+            tutti_build_slots(b, round, tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, b->i) + begin), length);
+        tutti_build_wait(b, received, b->s->requests);
         tutti_build_sum(b, term, tutti_at(TUTTI_PART, begin), length);
-        tutti_build_wait(b, sent, b->s->requests);
+        tutti_build_wait(b, sent, received);
         begin += segment(b);
         round++;
     } while (begin < longest);
@@ -140,12 +140,12 @@ void tutti_build_allgather_direct(tutti_builder *b)
 {
     const size_t request = b->s->requests, count = tutti_part_count(b, 0, b->i);
 
+    for (int k = 1; k < b->p; k++)
+        tutti_build_send(b, tutti_peer_after(b, k), 0, tutti_at(TUTTI_PART, 0), count);
     for (int k = 1; k < b->p; k++) {
         const int j = tutti_peer_after(b, k);
         tutti_build_recv(b, j, 0, tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, j)), tutti_part_count(b, 0, j));
     }
-    for (int k = 1; k < b->p; k++)
-        tutti_build_send(b, tutti_peer_after(b, k), 0, tutti_at(TUTTI_PART, 0), count);
     tutti_build_copy(b, tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, b->i)), tutti_at(TUTTI_PART, 0), count);
     tutti_build_wait(b, request, b->s->requests);
 }
@@ -292,9 +292,9 @@ void tutti_build_alltoall_direct(tutti_builder *b)
     const size_t request = b->s->requests;
 
     for (int k = 1; k < b->p; k++)
-        recv_part(b, tutti_peer_after(b, b->p - k));
-    for (int k = 1; k < b->p; k++)
         send_part(b, tutti_peer_after(b, k));
+    for (int k = 1; k < b->p; k++)
+        recv_part(b, tutti_peer_after(b, b->p - k));
     keep_part(b);
     tutti_build_wait(b, request, b->s->requests);
 }
@@ -304,8 +304,8 @@ void tutti_build_alltoall_pairwise(tutti_builder *b)
     keep_part(b);
     for (int k = 1; k < b->p; k++) {
         const size_t request = b->s->requests;
-        recv_part(b, tutti_peer_after(b, b->p - k));
         send_part(b, tutti_peer_after(b, k));
+        recv_part(b, tutti_peer_after(b, b->p - k));
         tutti_build_wait(b, request, b->s->requests);
     }
 }

@@ -118,9 +118,9 @@ static void allreduce_halving(tutti_builder *b)
         mine = tutti_slice(b->n, p, first);
         count = tutti_slice(b->n, p, first + length) - mine;
         tutti_build_scratch(b, count);
-        tutti_build_recv(b, b->i ^ bit, round, tutti_at(TUTTI_SCRATCH, 0), count);
         tutti_build_send(b, b->i ^ bit, round, tutti_at(TUTTI_VECTOR, theirs),
                          tutti_slice(b->n, p, upper ? first : first + 2 * length) - theirs);
+        tutti_build_recv(b, b->i ^ bit, round, tutti_at(TUTTI_SCRATCH, 0), count);
         tutti_build_wait(b, request, b->s->requests);
         tutti_build_term(b, tutti_at(upper ? TUTTI_SCRATCH : TUTTI_VECTOR, upper ? 0 : mine));
         tutti_build_term(b, tutti_at(upper ? TUTTI_VECTOR : TUTTI_SCRATCH, upper ? mine : 0));
@@ -130,8 +130,8 @@ static void allreduce_halving(tutti_builder *b)
         const bool upper = (b->i & bit) != 0;
         const int sibling = upper ? first - length : first + length;
         const size_t mine = tutti_slice(b->n, p, first), theirs = tutti_slice(b->n, p, sibling), request = b->s->requests;
-        tutti_build_recv(b, b->i ^ bit, round, tutti_at(TUTTI_VECTOR, theirs), tutti_slice(b->n, p, sibling + length) - theirs);
         tutti_build_send(b, b->i ^ bit, round, tutti_at(TUTTI_VECTOR, mine), tutti_slice(b->n, p, first + length) - mine);
+        tutti_build_recv(b, b->i ^ bit, round, tutti_at(TUTTI_VECTOR, theirs), tutti_slice(b->n, p, sibling + length) - theirs);
         tutti_build_wait(b, request, b->s->requests);
         first = upper ? sibling : first;
         length *= 2;
@@ -298,14 +298,28 @@ bool tutti_algorithm_serves(int row, int size)
     return (tutti_algorithms[row].traits & TUTTI_POWER_OF_TWO) == 0 || (size & (size - 1)) == 0;
 }
 
+/* By the cost model of schedule.h, for float, in units of what a member sends or receives for a byte of the vector in each half of an all-reduce. Member and border work at the same time.
+   Flat, a member has (q-1)/q and the border of a node of its q1 members q1 (m-1)/m of m nodes; in two rounds (q1-1)/q1 of the member's first, and then (m-1)/m a q1-th of the member's
+   and a whole of the border's. BORDER: a byte over the border against one over a member's port; 8 GB/s of one core's copies and 20 GB/s between two sockets. Assumed, not measured: the
+   machines at hand have one node. ROUND: bytes that a member sends in the time of one more message. */
+bool tutti_nodes_pay(int members, int node, size_t count)
+{
+    const double BORDER = 0.4, ROUND = 16384, q = members, q1 = node, m = node > 0 ? q / q1 : 1;
+    const double flat_border = q1 * (m - 1) / m * BORDER, flat_member = (q - 1) / q, flat = flat_border > flat_member ? flat_border : flat_member;
+    const double far_border = (m - 1) / m * BORDER, far_member = (m - 1) / m / q1, nested = (q1 - 1) / q1 + (far_border > far_member ? far_border : far_member);
+
+    return node > 1 && node < members && (flat - nested) * 4 * (double)count > ROUND;
+}
+
 /* Up to 16 members a round of p - 1 small messages costs less than lg p rounds one after the other; up to 64 members the p - 1 slices
    of a vector are worth a message each, beyond that from 1024 elements a slice. More than 64 that are a power of two halve and double: the same bytes in lg p messages.
-   On several hosts what is more than a small message crosses between them once: the two more rounds inside a host cost less than what they save. */
-int tutti_algorithm_choose(tutti_collective kind, int size, int local, size_t count)
+   On several hosts what is more than a small message crosses between them once: the two more rounds inside a host cost less than what they save. On one host whose nodes count they do
+   for it what hosts do for several. */
+int tutti_algorithm_choose(tutti_collective kind, int size, int local, int node, size_t count)
 {
     const bool few = size <= 16, small = count <= 1024;
     const bool sliced = size <= 64 || count / (size_t)size >= 1024;
-    const bool hosts = local > 1 && count > 256;
+    const bool hosts = local > 1 ? count > 256 : local == 0 && node > 0;
 
     switch (kind) {
     case TUTTI_ALLREDUCE:

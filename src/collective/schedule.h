@@ -56,6 +56,7 @@ typedef struct tutti_schedule_key {
     size_t count;
     const size_t *counts;   /* NULL: equal parts. Borrowed; in a schedule's own key it is the schedule's copy */
     int local;              /* members a host, a power of two: as many of one host, as many of the next, ... 0: one host, or hosts that are not alike */
+    int node;               /* members a node of a host (NUMA), likewise, fewer than of the host. 0: one node each, or nodes that are not alike, or unknown */
 } tutti_schedule_key;
 
 typedef struct tutti_schedule {
@@ -78,7 +79,7 @@ enum {
     TUTTI_PARTIAL_SUMS = 8, /* sends sums of some members: not for types whose sums are rounded once at the end (16 bits) */
     TUTTI_WINDOWED = 16,    /* window.c does it through shared memory where it can */
     TUTTI_ALL_TO_EACH = 32, /* a member sends its whole input to each other once, and nothing else: to be counted without the list */
-    TUTTI_HOSTS = 64        /* looks at hosts; on one it is "direct" by another name */
+    TUTTI_HOSTS = 64        /* looks at hosts and nodes; on one of each it is "direct" by another name */
 };
 typedef struct tutti_builder tutti_builder;
 typedef struct tutti_algorithm {
@@ -94,8 +95,11 @@ const char *tutti_collective_name(tutti_collective kind); /* "all-reduce" */
 /* Row of a name for a kind, or -1. */
 int tutti_algorithm_find(tutti_collective kind, const char *name);
 bool tutti_algorithm_serves(int row, int size);
-/* Row for NULL: a function of kind, size, members a host (0: one host, or hosts not alike) and count only, so that every member decides alike. */
-int tutti_algorithm_choose(tutti_collective kind, int size, int local, size_t count);
+/* Row for NULL: a function of kind, size, members a host (0: one host, or hosts not alike), members a node (0: they do not count) and count only, so that every member
+   decides alike. */
+int tutti_algorithm_choose(tutti_collective kind, int size, int local, int node, size_t count);
+/* Is it worth the rounds to let each element cross between nodes once? members: of a host; node: of a node; count: of the whole vector. */
+bool tutti_nodes_pay(int members, int node, size_t count);
 
 /* Writes the list of one member; allocates. */
 tutti_status tutti_schedule_open(tutti_schedule **out, const tutti_schedule_key *key, tutti_error *err);
@@ -116,12 +120,17 @@ size_t tutti_slice(size_t count, int size, int i);
 tutti_status tutti_schedule_check(const tutti_schedule *const *lists, int size, tutti_error *err);
 /* What the lists of a whole group take, in seconds from 0: times[i] is when member i has done its list. Rendezvous: a message is ready when both ends have
    posted. Each member has one port out and one in: a message takes each for beta seconds a byte, in order of readiness (of equal ones: of posting), and is done
-   alpha later, so latencies of messages in flight together overlap. A SUM of k terms takes gamma (k - 1) a byte; copies are free. For any lists that
-   the checker would pass; a deadlock is TUTTI_ERR_STATE. Allocates; O(messages log messages). */
+   alpha later, so latencies of messages in flight together overlap. A SUM of k terms takes gamma (k - 1) a byte; copies are free. Blocks of members (of a host, of a node) have
+   a port out and one in as well, which a message to a member of another block takes for the block's beta a byte; the members' ports are then held for the slower of the two. For
+   any lists that the checker would pass; a deadlock is TUTTI_ERR_STATE. Allocates; O(messages log messages). */
 typedef struct tutti_cost {
     double alpha, beta, gamma; /* s a message, s a byte sent, s a byte summed */
     size_t element;            /* bytes */
     const double *arrival;     /* of each member, s; NULL: all at 0 */
+    struct {
+        int size;              /* members: as many of one block, as many of the next, ...; 0: none */
+        double beta;           /* s a byte of its ports, which its members share */
+    } block[2];
 } tutti_cost;
 tutti_status tutti_schedule_cost(const tutti_schedule *const *lists, int size, const tutti_cost *cost, double *times, tutti_error *err);
 /* Elements and messages that a list sends to member `to`. */

@@ -67,6 +67,57 @@ static tutti_status check_abi(const tutti_transport_ops *ops, tutti_error *err)
                       "install both from the same version", ops->name, ops->abi, ops->bytes, TUTTI_TRANSPORT_ABI, sizeof *ops);
 }
 
+/* TUTTI_NODES says how many nodes (NUMA) each host has, its workers on them in equal blocks, in the order of their ranks, whatever the machine says: for tests, and where the machine
+   does not tell. *nodes 0: it is not set. */
+static tutti_status nodes_of(char *const *environment, int *nodes, tutti_error *err)
+{
+    const char *text = variable(environment, "TUTTI_NODES");
+    char *end;
+    long n;
+
+    *nodes = 0;
+    if (text == NULL || text[0] == 0)
+        return TUTTI_OK;
+    n = strtol(text, &end, 10);
+    if (*end != 0 || n < 1 || n > 1024)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "TUTTI_NODES is '%.40s'; it must be the number of NUMA nodes of each host, 1 to 1024", text);
+    *nodes = (int)n;
+    return TUTTI_OK;
+}
+
+/* Of its host, or -1. */
+static int node_of(const tutti_world *world, int nodes, int rank)
+{
+    int here = 0, before = 0;
+
+    if (nodes == 0)
+        return world->ops->node(world->transport, rank);
+    for (int r = 0; r < world->size; r++) {
+        if (world->host != NULL && world->host[r] != world->host[rank])
+            continue;
+        here++;
+        before += r < rank;
+    }
+    return (int)((int64_t)before * nodes / here);
+}
+
+static tutti_status know_nodes(tutti_world *world, int nodes, tutti_error *err)
+{
+    if (nodes == 0 && world->ops->node == NULL)
+        return TUTTI_OK;
+    world->node = tutti_alloc(2 * (size_t)world->size, sizeof *world->node); /* [size + r]: as told */
+    if (world->node == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the nodes of %d ranks", world->size);
+    for (int r = 0; r < world->size; r++) {
+        int *const told = world->node + world->size, first = 0;
+        told[r] = node_of(world, nodes, r);
+        while (told[first] != told[r] || (world->host != NULL && world->host[first] != world->host[r]))
+            first++;
+        world->node[r] = told[r] >= 0 ? first : -1;
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status know_hosts(tutti_world *world, tutti_error *err)
 {
     bool several = false;
@@ -90,11 +141,13 @@ static tutti_status know_hosts(tutti_world *world, tutti_error *err)
 static tutti_status open_parts(tutti_world *world, const tutti_launch *launch, tutti_error *err)
 {
     tutti_cpu cpu;
+    int nodes;
 
     if (world->sent == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a world of %d ranks", launch->size);
     TUTTI_TRY(check_abi(world->ops, err));
     TUTTI_TRY(cpu_of(launch->environment, &cpu, err));
+    TUTTI_TRY(nodes_of(launch->environment, &nodes, err));
     if (world->rt == NULL) {
         TUTTI_TRY(tutti_runtime_open_posix(&world->rt, err));
         world->owns_rt = true;
@@ -103,6 +156,7 @@ static tutti_status open_parts(tutti_world *world, const tutti_launch *launch, t
     TUTTI_TRY(tutti_device_open_host(&world->device, world->rt, cpu, err));
     TUTTI_TRY(world->ops->open(&world->transport, world->rt, launch, err));
     TUTTI_TRY(know_hosts(world, err));
+    TUTTI_TRY(know_nodes(world, nodes, err));
     if (world->ops->publish != NULL && world->size > 1)
         TUTTI_TRY(tutti_board_open(world, err));
     return TUTTI_OK;
@@ -140,10 +194,12 @@ tutti_status tutti_world_check(const char *transport_spec, tutti_error *err)
     tutti_spec *spec = NULL;
     void *options;
     tutti_cpu cpu;
+    int nodes;
     char what[80];
     tutti_status status;
 
     TUTTI_TRY(cpu_of(environ, &cpu, err));
+    TUTTI_TRY(nodes_of(environ, &nodes, err));
     TUTTI_TRY(find_transport(text, &ops, err));
     TUTTI_TRY(check_abi(ops, err));
     options = tutti_alloc(ops->options_bytes + 1, 1);
@@ -163,6 +219,13 @@ bool tutti_world_simulated(const char *transport_spec)
     const tutti_transport_ops *ops;
 
     return transport_spec != NULL && transport_spec[0] != '\0' && find_transport(transport_spec, &ops, NULL) == TUTTI_OK && check_abi(ops, NULL) == TUTTI_OK && ops->simulated;
+}
+
+bool tutti_world_can_survive(const char *transport_spec)
+{
+    const tutti_transport_ops *ops;
+
+    return transport_spec != NULL && transport_spec[0] != '\0' && find_transport(transport_spec, &ops, NULL) == TUTTI_OK && check_abi(ops, NULL) == TUTTI_OK && ops->events != NULL;
 }
 
 tutti_status tutti_world_open(tutti_world **out, const char *transport_spec, tutti_error *err)
@@ -209,6 +272,7 @@ void tutti_world_close(tutti_world *world)
         tutti_runtime_close(world->rt);
     tutti_free(world->sent);
     tutti_free(world->host);
+    tutti_free(world->node);
     tutti_free(world);
 }
 
@@ -281,6 +345,45 @@ int tutti_world_dead(tutti_world *world, char *why, size_t bytes)
 void tutti_world_last_words(tutti_world *world, const tutti_error *err)
 {
     world->ops->last_words(world->transport, err);
+}
+
+int tutti_world_host(const tutti_world *world, int rank)
+{
+    return world->host != NULL ? world->host[rank] : 0;
+}
+
+int tutti_world_node(const tutti_world *world, int rank)
+{
+    return world->node != NULL ? world->node[rank] : -1;
+}
+
+bool tutti_world_survives(const tutti_world *world)
+{
+    return world->ops->events != NULL;
+}
+
+int tutti_world_events(tutti_world *world, int first, tutti_peer_event *out, int room)
+{
+    return world->ops->events != NULL ? world->ops->events(world->transport, first, out, room) : 0;
+}
+
+bool tutti_world_lost(tutti_world *world, int rank, char *why, size_t bytes)
+{
+    tutti_peer_event event;
+
+    for (int i = 0; tutti_world_events(world, i, &event, 1) > i; i++)
+        if (event.rank == rank && event.change == TUTTI_PEER_LOST) {
+            if (why != NULL && bytes > 0)
+                snprintf(why, bytes, "%s", event.why);
+            return true;
+        }
+    return false;
+}
+
+void tutti_world_expel(tutti_world *world, int rank, const char *why)
+{
+    if (world->ops->expel != NULL)
+        world->ops->expel(world->transport, rank, why);
 }
 
 /* Relaxed: the counters order nothing; a reader that wants the counts of a call has synchronised with it already. */

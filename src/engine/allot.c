@@ -16,6 +16,9 @@ tutti_status tutti_allot_declare(tutti_method *m, tutti_plan *plan, int64_t samp
 
     if (e->options.batch_of != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' decides itself how much of a step each worker computes; use it with even shares (batch-share)", m->ops->name);
+    if (e->options.parts != NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' hands work from worker to worker, but each has samples of its own that stay with it; leave partition at iid or take "
+                          "another method", m->ops->name);
     if (samples < 1 || step % samples != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s': a step of %lld samples (%d workers x batch x accumulate) cannot be cut in passes of %lld; the number must divide it",
                           m->ops->name, (long long)step, m->workers, (long long)samples);

@@ -139,17 +139,22 @@ size_t tutti_engine_trace(const tutti_engine *e, const tutti_trace_event **event
     return e->n_trace;
 }
 
-/* Events are rare and may allocate; when there is no memory the event is lost, not the run. */
 void tutti_event(tutti_method *m, const char *kind, const char *format, ...)
 {
-    tutti_engine *e = m->engine;
     char text[512];
-    char *copy;
     va_list args;
 
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    tutti_engine_note(m->engine, kind, -1, 0, text);
+}
+
+/* Events are rare and may allocate; when there is no memory the event is lost, not the run. */
+void tutti_engine_note(tutti_engine *e, const char *kind, int worker, uint32_t epoch, const char *text)
+{
+    char *copy;
+
     if (e->n_events == e->room_events) {
         const int room = e->room_events == 0 ? 16 : 2 * e->room_events;
         tutti_event_record *more = tutti_alloc((size_t)room, sizeof *more);
@@ -163,7 +168,7 @@ void tutti_event(tutti_method *m, const char *kind, const char *format, ...)
     }
     copy = tutti_copy_text(text);
     if (copy != NULL)
-        e->events[e->n_events++] = (tutti_event_record){ e->progress.step, kind, copy };
+        e->events[e->n_events++] = (tutti_event_record){ .step = e->progress.step, .kind = kind, .text = copy, .worker = worker, .epoch = epoch };
 }
 
 int tutti_engine_events(const tutti_engine *e, const tutti_event_record **events)

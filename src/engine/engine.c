@@ -46,7 +46,7 @@ static tutti_status check_options(tutti_engine *e, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the lane width is %d; it must be -1 (none) to 64 threads", o->lane);
     global = o->batch * o->accumulate * e->m.workers;
     e->share = (tutti_share){ .samples = o->data_samples > 0 ? o->data_samples : (uint64_t)global, .workers = e->m.workers, .batch = o->batch,
-                              .accumulate = o->accumulate, .seed = o->seed };
+                              .accumulate = o->accumulate, .seed = o->seed, .parts = o->parts };
     return TUTTI_OK;
 }
 
@@ -87,6 +87,10 @@ static tutti_status set_pace(tutti_engine *e, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' lets every worker go at its own pace, so there are no shares of a step to give out; leave batch-share "
                           "away or take a synchronous method", e->m.ops->name);
     e->share.workers = 1;
+    if (e->options.parts != NULL) {
+        e->own_part = (tutti_parts){ e->options.parts->first + e->m.rank, e->options.parts->sample };
+        e->share.parts = &e->own_part;
+    }
     if (e->options.data_samples == 0)
         e->share.samples = (uint64_t)(e->share.batch * e->share.accumulate);
     if (e->share.batch * e->share.accumulate > UINT32_MAX)
@@ -189,6 +193,7 @@ static tutti_status open_all(tutti_engine *e, const tutti_param *params, int n_p
         e->m.lane_width = 0;
     TUTTI_TRY(initial_values(e, err));
     TUTTI_TRY(tutti_engine_services_open(e, err));
+    TUTTI_TRY(tutti_engine_members_open(e, err));
     return e->m.ops->open != NULL ? e->m.ops->open(&e->m, err) : TUTTI_OK;
 }
 
@@ -228,6 +233,7 @@ void tutti_engine_close(tutti_engine *e)
         return;
     tutti_engine_services_close(e);
     tutti_lane_close(e->lane);
+    tutti_members_close(e->members);
     if (e->m.ops != NULL && e->m.ops->close != NULL)
         e->m.ops->close(&e->m);
     tutti_optim_close(e->m.optim);
@@ -239,6 +245,7 @@ void tutti_engine_close(tutti_engine *e)
         tutti_free((void *)e->events[i].text);
     tutti_free(e->events);
     tutti_free(e->trace);
+    tutti_free(e->was_member);
     tutti_free(e->unit_began_ns);
     tutti_free(e->pieces);
     tutti_free(e->piece_state);
@@ -279,6 +286,23 @@ static tutti_status agree(tutti_engine *e, tutti_error *err)
     return m->ops->traits & TUTTI_REPLICAS_EQUAL || m->workers == 1 ? TUTTI_OK : tutti_average(m, m->x, err);
 }
 
+/* Agree, until it has worked for all who are left. */
+static tutti_status meet(tutti_engine *e, tutti_error *err)
+{
+    tutti_status status;
+    bool again;
+
+    if (e->members != NULL)
+        tutti_copy(e->m.device, e->m.n, e->m.x, e->kept);
+    do {
+        status = agree(e, err);
+        status = tutti_engine_settle(e, status, &again, err);
+        if (again)
+            tutti_copy(e->m.device, e->m.n, e->kept, e->m.x);
+    } while (status == TUTTI_OK && again);
+    return status;
+}
+
 static tutti_status out_of_order(tutti_error *err, const char *call)
 {
     return tutti_fail(err, TUTTI_ERR_STATE, 0, "%s is legal between steps only (engine.h)", call);
@@ -301,7 +325,7 @@ tutti_status tutti_engine_show(tutti_engine *e, tutti_error *err)
     if (e->kept != NULL)
         tutti_copy(e->m.device, e->m.n, e->m.x, e->kept);
     was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE); /* who looks at the model is not the method's cost */
-    status = agree(e, err);
+    status = meet(e, err);
     tutti_engine_doing(e, was);
     e->stage = status == TUTTI_OK ? STAGE_SHOWN : STAGE_FAILED;
     return status;
@@ -325,6 +349,8 @@ tutti_status tutti_engine_reshare(tutti_engine *e, const int64_t *batch_of, tutt
         return out_of_order(err, "reshare");
     if (e->batch_of == NULL)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "reshare is for engines that were opened with batch_of (engine.h)");
+    if (e->share.parts != NULL)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "reshare is not for engines with parts: how far a worker is in its own follows from the shares it had all along");
     TUTTI_TRY(check_shares(e, batch_of, err));
     memcpy(e->batch_of, batch_of, (size_t)e->m.workers * sizeof *e->batch_of);
     return TUTTI_OK;
@@ -343,7 +369,9 @@ tutti_status tutti_engine_finish(tutti_engine *e, tutti_error *err)
         return out_of_order(err, "finish");
     status = tutti_engine_quiet(e, err);
     if (status == TUTTI_OK)
-        status = agree(e, err);
+        status = meet(e, err);
+    if (status == TUTTI_OK)
+        status = tutti_engine_part(e, err);
     if (status == TUTTI_OK)
         tutti_engine_services_close(e);
     if (e->clock.running)

@@ -60,6 +60,7 @@ struct tutti_engine {
     tutti_share share;
     int64_t *batch_of;               /* workers; declared, if the shares are uneven; share.batch_of */
     int64_t *passes_of;              /* workers; declared, if the method deals out the passes (allot.c); share.passes_of */
+    tutti_parts own_part;            /* of the one worker that share knows at its own pace: mine */
     tutti_engine_options options;    /* texts owned: see text[] */
     char *text[5];                   /* method, optimizer, lr_schedule, collective, fingerprint */
 
@@ -70,6 +71,11 @@ struct tutti_engine {
     tutti_param *params;             /* names owned by `tensors` */
     char *names;
     float *kept;                     /* n: x while the agreed model is shown; only where replicas differ */
+
+    tutti_members *members;          /* of a run that goes on after losses; NULL: it does not (members.c) */
+    bool *was_member;                /* workers: scratch of settle */
+    uint64_t agreed_step;            /* steps done at the last agreement */
+    int watched;                     /* events of the world that are noted */
 
     tutti_engine_stage stage;
     tutti_pass pass;                 /* the current one */
@@ -127,6 +133,10 @@ tutti_status tutti_engine_cut(tutti_engine *e, tutti_error *err);
 /* allot.c */
 void tutti_engine_deal(tutti_engine *e);                            /* evenly, once there is memory for it */
 tutti_status tutti_engine_check_deal(const tutti_engine *e, const int64_t *passes_of, tutti_error *err);
+/* members.c */
+tutti_status tutti_engine_members_open(tutti_engine *e, tutti_error *err);
+void tutti_engine_watch(tutti_engine *e);                           /* client thread */
+int64_t tutti_engine_samples(const tutti_engine *e, uint64_t step); /* of a step, by all who are members */
 /* fingerprint.c */
 tutti_status tutti_engine_compare(tutti_engine *e, tutti_error *err);
 /* service.c */
@@ -153,5 +163,6 @@ void tutti_engine_clock_start(tutti_engine *e);
 void tutti_engine_clock_stop(tutti_engine *e);
 tutti_doing tutti_engine_expose(tutti_engine *e); /* EXPOSED, unless the client is aside (OUTSIDE, REPORT) and stays so; gives what it was */
 void tutti_engine_comm(tutti_engine *e, const char *what, int thread, int64_t begin_ns, int64_t end_ns); /* counts and traces it, unless the client is aside or the clock stands */
+void tutti_engine_note(tutti_engine *e, const char *kind, int worker, uint32_t epoch, const char *text); /* an event; worker -1: about none */
 void tutti_engine_mark(tutti_engine *e, const char *what, int index, int thread, int64_t begin_ns, int64_t end_ns);
 #endif

@@ -1,7 +1,12 @@
 /* mixer.c: neighbour averaging, the communication of every gossip method (d-psgd.md, steps 2 to 5). A model travels in chunks of 4 MiB: receives are
    posted before sends, the next chunk before the last one is waited for, so no order of neighbours can deadlock (a ring of blocking sends does, once messages are
    too large to be buffered), the wires never idle, and the receive buffers are two chunks a neighbour however large the model is. Sums wait for all terms
-   of a chunk and then add them in rank order: a running sum in order of arrival would need one buffer, and differ from run to run. */
+   of a chunk and then add them in rank order: a running sum in order of arrival would need one buffer, and differ from run to run.
+
+   A run that goes on after losses (TUTTI_GOES_ON) goes on here: a neighbour that is lost, before a round or in the middle of it, is left out, and what it would have weighed is
+   added to W_ii. So rows still sum to 1; where W is symmetric so is what is left of it, and among those who stay its columns sum to 1 as well, which they do
+   not where edges are directed. This is done chunk by chunk: of a model that came in part, the chunks that came are used and of the others nothing, and every element is
+   still a mean whose weights sum to 1. To wait for the whole before the first sum would need a buffer as large as the model for each neighbour. */
 #include <errno.h>
 #include <string.h>
 
@@ -21,6 +26,9 @@ struct tutti_mixer {
     double *w_in, *w_out;
     const float **term;      /* degree + 1, by rank */
     float *weight;
+    bool *lost;              /* workers: left out from now on. Whoever runs the round; NULL: a loss ends the run */
+    int *part;               /* workers: scratch of `falls_apart` */
+    int events, losses, told; /* events looked at, losses among them, those that the client has looked at */
     tutti_lane *lane;        /* NULL: what was started runs in wait */
     tutti_job job;
     struct { uint64_t k; const float *u; float *x; bool pending; } started; /* client thread's; the job reads it between start and wait */
@@ -48,6 +56,12 @@ tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan 
     mixer->w_out = tutti_alloc(d + 1, sizeof *mixer->w_out);
     mixer->term = tutti_alloc(d + 1, sizeof *mixer->term);
     mixer->weight = tutti_alloc(d + 1, sizeof *mixer->weight);
+    if (m->ops->traits & TUTTI_GOES_ON) {
+        mixer->lost = tutti_alloc((size_t)m->workers, sizeof *mixer->lost);
+        mixer->part = tutti_alloc((size_t)m->workers, sizeof *mixer->part);
+        if (mixer->lost == NULL || mixer->part == NULL)
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the mixer of method '%s'", m->ops->name);
+    }
     if (mixer->requests == NULL || mixer->wanted == NULL || mixer->in == NULL || mixer->out == NULL || mixer->w_in == NULL || mixer->w_out == NULL ||
         mixer->term == NULL || mixer->weight == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the mixer of method '%s'", m->ops->name);
@@ -61,6 +75,10 @@ tutti_status tutti_mixer_open(tutti_mixer *mixer, bool ahead, tutti_error *err)
 {
     const tutti_engine *e = mixer->m->engine;
 
+    if (e->members == NULL) { /* declare() comes before the engine knows */
+        tutti_free(mixer->lost);
+        mixer->lost = NULL;
+    }
     if (!ahead || e->options.lane < 0 || mixer->m->workers == 1 || mixer->m->layout->used * sizeof(float) < ahead_bytes)
         return TUTTI_OK;
     return tutti_lane_open(&mixer->lane, mixer->m->rt, "mixer", 1, err);
@@ -80,6 +98,8 @@ void tutti_mixer_close(tutti_mixer *mixer)
     tutti_free(mixer->w_out);
     tutti_free(mixer->term);
     tutti_free(mixer->weight);
+    tutti_free(mixer->lost);
+    tutti_free(mixer->part);
     tutti_free(mixer);
 }
 
@@ -92,6 +112,86 @@ typedef struct round {
     int n_in, n_out;
     double self, mass;
 } round;
+
+/* ---- losses ---- */
+
+static void leave_out(tutti_mixer *mixer, int rank)
+{
+    mixer->losses += !mixer->lost[rank];
+    mixer->lost[rank] = true;
+}
+
+static void look_for_losses(tutti_mixer *mixer)
+{
+    tutti_peer_event event;
+
+    for (; mixer->lost != NULL && tutti_world_events(mixer->m->world, mixer->events, &event, 1) > mixer->events; mixer->events++)
+        if (event.change == TUTTI_PEER_LOST)
+            leave_out(mixer, event.rank);
+}
+
+static bool is_lost(const tutti_mixer *mixer, int rank)
+{
+    return mixer->lost != NULL && mixer->lost[rank];
+}
+
+/* A message to or from this neighbour has ended because of a loss: of it, or of this worker, which the others have given up. */
+static tutti_status lose(tutti_mixer *mixer, int rank, const tutti_request *request, tutti_error *err)
+{
+    if (request->rank == mixer->m->rank)
+        return tutti_fail_rank(err, TUTTI_ERR_PEER, mixer->m->rank, "the others have given this worker up");
+    leave_out(mixer, rank);
+    return TUTTI_OK;
+}
+
+static int root_of(const int *part, int i)
+{
+    while (part[i] != i)
+        i = part[i];
+    return i;
+}
+
+/* Without those who are lost: a worker that this one no longer averages with in any round, nor by way of others; -1: there is none. Of graphs drawn anew that is asked of so many rounds. */
+static int falls_apart(tutti_mixer *mixer, uint64_t k)
+{
+    enum { DRAWN_ROUNDS = 256 };
+    const uint64_t period = tutti_graph_period(mixer->graph), rounds = period > 0 ? period : DRAWN_ROUNDS;
+    const tutti_method *m = mixer->m;
+    int n_in, n_out;
+    double self;
+
+    for (int i = 0; i < m->workers; i++)
+        mixer->part[i] = i;
+    for (uint64_t j = 0; j < rounds; j++)
+        for (int i = 0; i < m->workers; i++) {
+            if (mixer->lost[i])
+                continue;
+            tutti_graph_round(mixer->graph, k + j, i, mixer->in, mixer->w_in, &n_in, mixer->out, mixer->w_out, &n_out, &self);
+            for (int a = 0; a < n_in; a++)
+                if (!mixer->lost[mixer->in[a]])
+                    mixer->part[root_of(mixer->part, mixer->in[a])] = root_of(mixer->part, i);
+        }
+    for (int i = 0; i < m->workers; i++)
+        if (!mixer->lost[i] && root_of(mixer->part, i) != root_of(mixer->part, m->rank))
+            return i;
+    return -1;
+}
+
+/* Client thread, between rounds: what the losses of the last one have done to the graph. */
+static void tell_of_losses(tutti_mixer *mixer, uint64_t k)
+{
+    int other;
+
+    if (mixer->losses == mixer->told)
+        return;
+    mixer->told = mixer->losses;
+    other = falls_apart(mixer, k);
+    if (other >= 0)
+        tutti_event(mixer->m, "disconnected", "without the workers that are lost the graph is not connected: workers %d and %d have no way to average any more, until the end, where all who are "
+                    "left do", mixer->m->rank, other);
+}
+
+/* ---- chunks ---- */
 
 static size_t length(const tutti_mixer *mixer, size_t c)
 {
@@ -117,32 +217,64 @@ static tutti_status post(tutti_mixer *mixer, const round *r, size_t c, tutti_err
     tutti_note note = { .kind = (uint32_t)c };
 
     memcpy(&note.a, &r->mass, sizeof r->mass);
-    for (int a = 0; a < r->n_in; a++)
-        TUTTI_TRY(tutti_post_recv(m->world, request++, mixer->in[a], port, tutti_f32(m->device, room(mixer, c, a), length(mixer, c)), err));
-    for (int a = 0; a < r->n_out; a++)
-        TUTTI_TRY(tutti_post_send(m->world, request++, mixer->out[a], port, &note, tutti_f32(m->device, (float *)r->u + c * mixer->chunk, length(mixer, c)), err));
+    for (int a = 0; a < r->n_in; a++, request++) {
+        request->posted = false;
+        if (!is_lost(mixer, mixer->in[a]))
+            TUTTI_TRY(tutti_post_recv(m->world, request, mixer->in[a], port, tutti_f32(m->device, room(mixer, c, a), length(mixer, c)), err));
+    }
+    for (int a = 0; a < r->n_out; a++, request++) {
+        request->posted = false;
+        if (!is_lost(mixer, mixer->out[a]))
+            TUTTI_TRY(tutti_post_send(m->world, request, mixer->out[a], port, &note, tutti_f32(m->device, (float *)r->u + c * mixer->chunk, length(mixer, c)), err));
+    }
+    return TUTTI_OK;
+}
+
+/* Until all messages of the chunk have ended; those of lost neighbours are taken out. */
+static tutti_status await(tutti_mixer *mixer, const round *r, tutti_request *request, tutti_error *err)
+{
+    const size_t n = (size_t)(r->n_in + r->n_out);
+    size_t done;
+    tutti_status status;
+
+    for (size_t i = 0; i < n; i++)
+        mixer->wanted[i] = &request[i];
+    status = tutti_wait_some(mixer->m->world, mixer->wanted, n, n, TUTTI_FOREVER, &done, err);
+    if (status != TUTTI_ERR_PEER || mixer->lost == NULL || done < n)
+        return status;
+    for (size_t i = 0; i < n; i++) {
+        if (!request[i].posted || request[i].status != TUTTI_ERR_PEER)
+            continue;
+        TUTTI_TRY(lose(mixer, i < (size_t)r->n_in ? mixer->in[i] : mixer->out[i - (size_t)r->n_in], &request[i], err));
+        request[i].posted = false;
+    }
     return TUTTI_OK;
 }
 
 static tutti_status finish(tutti_mixer *mixer, round *r, size_t c, double *mixed_mass, tutti_error *err)
 {
     tutti_method *m = mixer->m;
-    const size_t n = (size_t)(r->n_in + r->n_out), count = length(mixer, c);
+    const size_t count = length(mixer, c);
     tutti_request *request = slot(mixer, c);
+    double self = r->self;
     int terms = 0;
     bool mine = false;
 
-    for (size_t i = 0; i < n; i++)
-        mixer->wanted[i] = &request[i];
-    TUTTI_TRY(tutti_wait_some(m->world, mixer->wanted, n, n, TUTTI_FOREVER, NULL, err));
+    TUTTI_TRY(await(mixer, r, request, err));
+    for (int a = 0; a < r->n_in; a++)
+        self += request[a].posted ? 0 : mixer->w_in[a];
+    if (c == 0)
+        *mixed_mass = self * r->mass;
     for (int a = 0; a <= r->n_in; a++) {
         if (!mine && (a == r->n_in || mixer->in[a] > m->rank)) {
             mixer->term[terms] = r->u + c * mixer->chunk;
-            mixer->weight[terms++] = (float)r->self;
+            mixer->weight[terms++] = (float)self;
             mine = true;
         }
         if (a == r->n_in)
             break;
+        if (!request[a].posted)
+            continue;
         if (request[a].note.bytes != count * sizeof(float))
             return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, mixer->in[a], "worker %d sent %llu bytes of its model where %zu were due; all workers must run one version",
                                    mixer->in[a], (unsigned long long)request[a].note.bytes, count * sizeof(float));
@@ -175,11 +307,11 @@ static tutti_status chunks(tutti_mixer *mixer, round *r, double *mixed_mass, tut
 static tutti_status mix(tutti_mixer *mixer, uint64_t k, const float *u, float *x, double *mass, tutti_error *err)
 {
     round r = { .k = k, .u = u, .x = x, .mass = mass != NULL ? *mass : 0 };
-    double mixed_mass;
+    double mixed_mass = r.mass;
     tutti_status status;
 
+    look_for_losses(mixer);
     tutti_graph_round(mixer->graph, k, mixer->m->rank, mixer->in, mixer->w_in, &r.n_in, mixer->out, mixer->w_out, &r.n_out, &r.self);
-    mixed_mass = r.self * r.mass;
     if (r.n_in + r.n_out == 0) {
         if (u != x)
             tutti_copy(mixer->m->device, mixer->m->layout->used, u, x);
@@ -203,6 +335,7 @@ tutti_status tutti_mix(tutti_mixer *mixer, uint64_t k, const float *u, float *x,
     const int64_t begin = tutti_now_ns(e->rt);
     const tutti_status status = mix(mixer, k, u, x, mass, err);
 
+    tell_of_losses(mixer, k);
     tutti_engine_comm(e, "mix", 0, begin, tutti_now_ns(e->rt));
     tutti_engine_doing(e, was);
     return status;
@@ -242,6 +375,7 @@ tutti_status tutti_mix_wait(tutti_mixer *mixer, tutti_error *err)
         return tutti_mix(mixer, mixer->started.k, mixer->started.u, mixer->started.x, NULL, err);
     was = tutti_engine_expose(e);
     status = tutti_job_wait(mixer->lane, &mixer->job, err);
+    tell_of_losses(mixer, mixer->started.k);
     tutti_engine_comm(e, "mix", 1, mixer->job.started_ns, mixer->job.ended_ns);
     tutti_engine_doing(e, was);
     return status;

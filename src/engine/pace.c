@@ -225,7 +225,7 @@ void tutti_engine_pace_end(tutti_engine *e)
         e->pace.untold_loss = e->loss_sum;
         e->pace.drawn = false;
     } else {
-        e->progress.samples += (uint64_t)tutti_share_step(&e->share, e->progress.step, -1);
+        e->progress.samples += (uint64_t)tutti_engine_samples(e, e->progress.step);
         e->progress.step++;
     }
     e->m.step = e->progress.step;

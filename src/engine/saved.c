@@ -1,6 +1,7 @@
-/* saved.c: declared state <-> checkpoint. A placed vector is saved by tensor and range, so that later it can be cut anew for another number of
+/* saved.c: declared state <-> checkpoint. After losses those who are left write it as a run of so many workers, their indexes for ranks. A placed vector is saved by tensor and range, so that later it can be cut anew for another number of
    workers; what is the same everywhere is saved once, each worker writing its n-th of it; what is a worker's own carries its rank. */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "engine_internal.h"
@@ -43,30 +44,68 @@ static tutti_status add_placed(const tutti_engine *e, items *list, const tutti_s
 static tutti_status collect(const tutti_engine *e, items *list, bool reading, tutti_error *err)
 {
     const tutti_method *m = &e->m;
-    const size_t share = (m->n + (size_t)m->workers - 1) / (size_t)m->workers, low = share * (size_t)m->rank, high = low + share < m->n ? low + share : m->n;
+    const size_t workers = (size_t)m->all.size, index = (size_t)m->all.index;
+    const size_t share = (m->n + workers - 1) / workers, low = share * index, high = low + share < m->n ? low + share : m->n;
 
     for (size_t i = 0; i < tutti_plan_count(e->plan); i++) {
         void *memory;
         const tutti_state *s = tutti_plan_state(e->plan, i, &memory);
         const bool same = s->keep == TUTTI_SAME, mine = !same && s->keep != TUTTI_SLICE;
-        const int owner = mine ? m->rank : -1;
+        const int owner = mine ? m->all.index : -1;
         if (s->keep == TUTTI_SCRATCH || s->count == 0)
             continue;
         if (s->placed) {
             const size_t end = s->first + s->count;
             const bool whole = reading || !same;
             TUTTI_TRY(add_placed(e, list, s, memory, owner, whole || low < s->first ? s->first : low, whole || high > end ? end : high, err));
-        } else if (reading || !same || m->rank == 0)
+        } else if (reading || !same || index == 0)
             TUTTI_TRY(add(list, &(tutti_saved){ .state = s->name, .tensor = "", .keep = s->keep, .dtype = s->dtype, .owner = owner, .count = s->count,
                                                 .begin = 0, .end = s->count, .data = memory }, err));
     }
     return TUTTI_OK;
 }
 
+/* facts, which are a JSON object, and, after losses, who is left: "members":[0,1,3]. Gives NULL without memory; the caller frees it. */
+static char *facts_now(const tutti_engine *e, const char *facts)
+{
+    const size_t length = strlen(facts), end = length > 0 ? length - 1 : 0;
+    const bool whole = e->members == NULL || tutti_members_epoch(e->members) == 0 || facts[end] != '}';
+    char *text = tutti_alloc(length + 32 + (whole ? 0 : 12 * (size_t)e->m.workers), 1), *at = text;
+
+    if (text == NULL)
+        return NULL;
+    if (whole)
+        return strcpy(text, facts);
+    memcpy(text, facts, end);
+    at += end;
+    at += sprintf(at, "%s\"members\":[", strchr(facts, ':') != NULL ? "," : "");
+    for (int i = 0; i < e->m.all.size; i++)
+        at += sprintf(at, "%s%d", i > 0 ? "," : "", e->m.all.ranks[i]);
+    strcpy(at, "]}");
+    return text;
+}
+
+/* By those who are there, as last agreed. */
+static tutti_status save_once(tutti_engine *e, const char *directory, const char *facts, int keep, tutti_error *err)
+{
+    char *text = facts_now(e, facts);
+    tutti_group group = tutti_group_keyed(&e->m.all, tutti_port_of("save", 0, 0), 0);
+    items list = { 0 };
+    tutti_status status = text != NULL ? collect(e, &list, false, err) : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the state to save");
+
+    if (status == TUTTI_OK && e->members != NULL)
+        status = tutti_checkpoint_save_group(&group, directory, e->progress.step, list.at, list.count, text, keep, err);
+    else if (status == TUTTI_OK)
+        status = tutti_checkpoint_save(e->world, directory, e->progress.step, list.at, list.count, text, keep, err);
+    tutti_free(list.at);
+    tutti_free(text);
+    return status;
+}
+
 tutti_status tutti_engine_save(tutti_engine *e, const char *directory, const char *facts, int keep, tutti_error *err)
 {
     tutti_doing was;
-    items list = { 0 };
+    bool again;
     tutti_status status;
 
     if (e->stage != STAGE_READY && e->stage != STAGE_FINISHED)
@@ -74,10 +113,9 @@ tutti_status tutti_engine_save(tutti_engine *e, const char *directory, const cha
     status = tutti_engine_quiet(e, err);
     was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE);
     if (status == TUTTI_OK)
-        status = collect(e, &list, false, err);
-    if (status == TUTTI_OK)
-        status = tutti_checkpoint_save(e->world, directory, e->progress.step, list.at, list.count, facts, keep, err);
-    tutti_free(list.at);
+        do
+            status = tutti_engine_settle(e, save_once(e, directory, facts, keep, err), &again, err);
+        while (status == TUTTI_OK && again);
     tutti_engine_doing(e, was);
     return status;
 }
@@ -101,7 +139,7 @@ tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tu
     if (status == TUTTI_OK && e->own_pace)
         status = tutti_engine_pace_agree(e, err);
     tutti_free(list.at);
-    e->m.step = e->progress.step;
+    e->m.step = e->agreed_step = e->progress.step;
     e->values_changed = true;
     return status;
 }

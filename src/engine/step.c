@@ -165,6 +165,8 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
     if (next.index == e->passes)
         return TUTTI_CLOSED;
     next.samples = tutti_share_pass(&e->share, e->m.rng.step, e->member, next.index, &next.epoch, &next.position);
+    if (e->share.parts != NULL && e->own_pace) /* which gradients were mine, only I know; passes before this one were full */
+        next.position = e->own.samples + (uint64_t)(next.index * tutti_share_batch(&e->share, e->member));
     next.divisor = e->m.samples;
     next.keep = next.index > 0;
     next.same_values = next.index > 0;
@@ -362,6 +364,7 @@ tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err)
         tutti_engine_mark(e, "update", 0, 0, begin, tutti_now_ns(e->rt));
     e->values_changed = true;
     tutti_engine_pace_end(e);
+    tutti_engine_watch(e);
     e->stage = STAGE_READY;
     return TUTTI_OK;
 }

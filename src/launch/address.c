@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include "tutti/runtime.h"
 #include "launch_internal.h"
 
 #define WORKERS_MOST 65536
@@ -143,7 +144,7 @@ void tutti_launch_route(const char *host, char *text, size_t bytes)
     struct sockaddr_storage own;
 
     text[0] = '\0';
-    if (getaddrinfo(name != NULL ? name + 1 : host, "9", &hints, &list) != 0)
+    if (tutti_lookup(name != NULL ? name + 1 : host, "9", &hints, &list) != NULL)
         return;
     for (const struct addrinfo *a = list; a != NULL && text[0] == '\0'; a = a->ai_next) {
         const int fd = socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "tutti/runtime.h"
 #include "launch_internal.h"
 
 enum { MOST_MEETS = 8 };
@@ -26,7 +27,7 @@ typedef struct job {
     size_t n_argv;
     const char *directory, *host, *meets[MOST_MEETS];
     size_t n_meets;
-    long workers, first, size, threads, pin, grace_ms;
+    long workers, first, size, threads, pin, grace_ms, goes_on;
 } job;
 
 /* ---- reading and writing whole ---- */
@@ -72,6 +73,7 @@ static tutti_status take(job *j, const char *name, size_t length, const char *va
     static const struct { const char *name; size_t at; } numbers[] = {
         { "workers", offsetof(job, workers) }, { "first", offsetof(job, first) }, { "size", offsetof(job, size) },
         { "threads", offsetof(job, threads) }, { "pin", offsetof(job, pin) }, { "grace", offsetof(job, grace_ms) },
+        { "goes_on", offsetof(job, goes_on) },
     };
     char *end;
 
@@ -144,7 +146,6 @@ static const char *cannot_connect(const char *where)
     const char *colon = strrchr(where, ':'), *why = "no address";
     struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *list = NULL;
     size_t length;
-    int code;
 
     if (colon == NULL)
         return why;
@@ -157,9 +158,10 @@ static const char *cannot_connect(const char *where)
         return why;
     memcpy(host, where, length);
     host[length] = '\0';
-    code = getaddrinfo(host, colon + 1, &hints, &list);
-    if (code != 0)
-        return gai_strerror(code);
+    why = tutti_lookup(host, colon + 1, &hints, &list);
+    if (why != NULL)
+        return why;
+    why = "no address";
     for (const struct addrinfo *a = list; a != NULL && why != NULL; a = a->ai_next) {
         const int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         struct pollfd polled = { .fd = fd, .events = POLLOUT };
@@ -231,7 +233,7 @@ static void run_workers(const job *j, int output, int errors, int events, pid_t 
     signal(SIGINT, SIG_IGN); /* a terminal's reaches the launcher, which tells us */
     signal(SIGHUP, SIG_IGN);
     signal(SIGPIPE, SIG_DFL);
-    tutti_launch_run(&(tutti_launch_options){ .workers = (int)j->workers, .threads = (int)j->threads, .argv = j->argv, .pin = j->pin != 0, .grace_ns = j->grace_ms * 1000000, .first = (int)j->first, .size = (int)j->size, .told = told, .user = &r },
+    tutti_launch_run(&(tutti_launch_options){ .workers = (int)j->workers, .threads = (int)j->threads, .argv = j->argv, .pin = j->pin != 0, .grace_ns = j->grace_ms * 1000000, .first = (int)j->first, .size = (int)j->size, .goes_on = j->goes_on != 0, .told = told, .user = &r },
                      &result, NULL);
     snprintf(text, sizeof text, "%d %d %ld %d %s", result.exit_code, result.rank, result.pid, result.signal, result.text);
     frame_text(events, 'r', text);
@@ -243,6 +245,9 @@ typedef struct between {
     int in, out, output, errors, events; /* the last three: our ends; -1: closed */
     pid_t child;
     bool reported;               /* the last frame went out */
+    long *pids;                  /* of the workers, in order of rank; 0: not started, or ended */
+    long first, workers;
+    long naming;                 /* the rank after an X, as far as it has come; -1: none */
     uint8_t held[2 * (TUTTI_AGENT_FRAME + TUTTI_AGENT_HEAD)]; /* events not yet whole */
     size_t n_held;
 } between;
@@ -260,6 +265,20 @@ static bool pass_output(between *b, int *fd, char type)
         *fd = -1;
     }
     return true;
+}
+
+/* Who runs as which process, from what the child tells of it. */
+static void note_worker(between *b, const uint8_t *h, size_t bytes)
+{
+    char text[80];
+    long rank, pid;
+
+    if ((h[0] != 's' && h[0] != 'd') || bytes - TUTTI_AGENT_HEAD >= sizeof text)
+        return;
+    memcpy(text, h + TUTTI_AGENT_HEAD, bytes - TUTTI_AGENT_HEAD);
+    text[bytes - TUTTI_AGENT_HEAD] = '\0';
+    if (sscanf(text, "%9ld %19ld", &rank, &pid) == 2 && rank >= b->first && rank < b->first + b->workers)
+        b->pids[rank - b->first] = h[0] == 's' ? pid : 0;
 }
 
 static bool pass_events(between *b)
@@ -287,6 +306,7 @@ static bool pass_events(between *b)
                 continue;
             b->reported = true;
         }
+        note_worker(b, h, bytes);
         if (!write_all(b->out, h, bytes))
             return false;
         at += bytes;
@@ -297,7 +317,7 @@ static bool pass_events(between *b)
 }
 
 /* False: it is the end of everything here. */
-static bool hear(const between *b)
+static bool hear(between *b)
 {
     char letters[64];
     const ssize_t n = read(b->in, letters, sizeof letters);
@@ -305,10 +325,20 @@ static bool hear(const between *b)
     if (n < 0 && errno == EINTR)
         return true;
     for (ssize_t i = 0; i < n; i++) {
-        if (letters[i] == 'T')
+        const char c = letters[i];
+        if (c == 'T')
             kill(b->child, SIGTERM);
-        else if (letters[i] == 'K')
+        else if (c == 'K')
             return false;
+        else if (c == 'X')
+            b->naming = 0;
+        else if (c >= '0' && c <= '9' && b->naming >= 0 && b->naming < INT32_MAX / 10)
+            b->naming = 10 * b->naming + (c - '0');
+        else if (c == ';') {
+            if (b->naming >= b->first && b->naming < b->first + b->workers && b->pids[b->naming - b->first] > 0)
+                kill((pid_t)b->pids[b->naming - b->first], SIGKILL);
+            b->naming = -1;
+        }
     }
     return n > 0;
 }
@@ -348,6 +378,9 @@ static tutti_status begin(const job *j, between *b, tutti_error *err)
     int pipes[3][2];
     const pid_t parent = getpid();
 
+    b->pids = tutti_alloc((size_t)j->workers, sizeof *b->pids);
+    if (b->pids == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "watching %ld workers", j->workers);
     for (size_t i = 0; i < 3; i++) {
         if (pipe2(pipes[i], O_CLOEXEC) != 0)
             return tutti_fail(err, TUTTI_ERR_IO, errno, "no pipe for the workers' output; raise the limit of open files (ulimit -n)"); /* the process ends: nothing to close */
@@ -359,6 +392,8 @@ static tutti_status begin(const job *j, between *b, tutti_error *err)
         run_workers(j, pipes[0][1], pipes[1][1], pipes[2][1], parent);
     for (size_t i = 0; i < 3; i++)
         close(pipes[i][1]);
+    b->first = j->first;
+    b->workers = j->workers;
     b->output = pipes[0][0];
     b->errors = pipes[1][0];
     b->events = pipes[2][0];
@@ -369,7 +404,7 @@ int tutti_launch_agent(int in, int out)
 {
     static const char *const outer[] = { "TUTTI_RANK", "TUTTI_SIZE", "TUTTI_MEET", "TUTTI_MEET_AT_RANK_0", "TUTTI_RUN_ID", "TUTTI_RUN_KEY", "TUTTI_RUN_KEY_FILE", "TUTTI_SHM_FD" };
     const char *connection = getenv("SSH_CONNECTION");
-    between b = { .in = in, .out = out, .output = -1, .errors = -1, .events = -1 };
+    between b = { .in = in, .out = out, .output = -1, .errors = -1, .events = -1, .naming = -1 };
     job j = { 0 };
     tutti_error err = { .rank = -1 };
     tutti_status status;
@@ -405,5 +440,6 @@ int tutti_launch_agent(int in, int out)
         explicit_bzero(j.text, j.bytes);
     tutti_free(j.text);
     tutti_free(j.argv);
+    tutti_free(b.pids);
     return code;
 }

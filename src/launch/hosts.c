@@ -13,6 +13,8 @@
    What happens when
      a worker ends badly      its agent says how; the meeting place tells the others, who end by themselves; who is left after the grace is killed.
      a host is lost           the command ends (ssh notices in 15 s), or its workers fall silent at the meeting place; its workers are lost.
+     a worker is lost, and    that is said at once; there is no grace while enough are left. The process, if its agent can still be told, is killed:
+     the run goes on          the others have given it up.
      the user sends a signal  T to all agents; the rest as above; a second signal kills at once.
      the launcher is killed   every agent's input closes. */
 #include <errno.h>
@@ -36,8 +38,6 @@ extern char **environ;
 #define START_NS (60 * NS_PER_S)
 #define ROSTER_FIRST_NS (2 * NS_PER_S)
 #define ROSTER_NEXT_NS (5 * NS_PER_S)
-/* A worker that ended with a code may have left its last words at the meeting place; they travel another way than its agent's word. */
-#define WORDS_NS (200 * NS_PER_MS)
 /* The agent of a lost worker counts its own grace and then reports; its sentence is better than none. */
 #define REPORT_NS (300 * NS_PER_MS)
 /* ---- words for the person ---- */
@@ -107,51 +107,6 @@ void tutti_launch_far_noticed(far_launcher *l)
     if (l->result->noticed_ns == 0)
         l->result->noticed_ns = tutti_now_ns(l->rt);
     begin_grace(l);
-}
-
-static void lost(far_launcher *l, int rank, const char *how, int signal)
-{
-    tutti_error why = { .rank = rank };
-
-    if (l->first.text[0] == '\0') {
-        l->first = (tutti_launch_result){ .exit_code = signal == 0 ? 1 : 3, .rank = rank, .pid = l->workers[rank].pid, .signal = signal };
-        snprintf(l->first.text, sizeof l->first.text, "worker %d was lost: %s", rank, how);
-    }
-
-    tutti_fail(&why, TUTTI_ERR_STATE, 0, "%s", how);
-    if (l->meet != NULL)
-        tutti_meet_lost(l->meet, rank, &why, signal);
-    tutti_launch_far_noticed(l);
-}
-
-void tutti_launch_far_ended(far_launcher *l, far_worker *w, int rank, int code, int signal)
-{
-    char how[300];
-    const char *host = l->hosts[w->host].what->name;
-
-    w->ended = true;
-    w->code = code;
-    w->signal = signal;
-    if (l->user_signal != 0 || l->stopping)
-        return;
-    if (signal != 0) {
-        snprintf(how, sizeof how, "process %ld on host %s was killed by signal %d (SIG%s)", w->pid, host, signal, tutti_launch_signal_name(signal));
-        lost(l, rank, how, signal);
-    } else if (code != 0)
-        w->words_until = tutti_now_ns(l->rt) + WORDS_NS;
-}
-
-static void silent_ends(far_launcher *l)
-{
-    for (int r = 0; r < l->size; r++) {
-        far_worker *w = &l->workers[r];
-        char how[300];
-        if (w->words_until == 0 || tutti_now_ns(l->rt) < w->words_until)
-            continue;
-        w->words_until = 0;
-        snprintf(how, sizeof how, "process %ld on host %s exited with code %d; its own output may say why", w->pid, l->hosts[w->host].what->name, w->code);
-        lost(l, r, how, 0);
-    }
 }
 
 /* ---- starting ---- */
@@ -241,7 +196,7 @@ static void rsh_ended(far_launcher *l, far_host *h)
             char text[800];
             snprintf(text, sizeof text, "host %s is gone: '%.120s' %s%s%.150s", h->what->name, l->rsh[0], how, h->last[0] != '\0' ? ": " : "", h->last);
             if (!l->workers[r].ended)
-                lost(l, r, text, 0);
+                tutti_launch_far_lost(l, r, text, 0);
             if (l->meet == NULL)
                 tutti_launch_far_give_up(l, 3, "%s", text);
         }
@@ -325,6 +280,14 @@ static bool gathered(const far_launcher *l)
     return l->meet == NULL || tutti_meet_complete(l->meet);
 }
 
+static bool nobody_left(const far_launcher *l)
+{
+    for (int r = 0; r < l->size; r++)
+        if (!l->workers[r].ended && !l->workers[r].lost)
+            return false;
+    return true;
+}
+
 static void look_at_the_clock(far_launcher *l)
 {
     const int64_t now = tutti_now_ns(l->rt);
@@ -341,6 +304,8 @@ static void look_at_the_clock(far_launcher *l)
         if (roster(l, text, sizeof text) > 0)
             say(l, "tutti: %.0f s: %s\n", (double)(now - l->began) / (double)NS_PER_S, text);
     }
+    if (l->lost > 0 && l->kill_at == TUTTI_FOREVER && !l->stopping && nobody_left(l)) /* a host that is cut off has nothing to say any more */
+        l->kill_at = now + GRACE_NS + REPORT_NS;
     if (now >= l->kill_at)
         stop_all(l);
     if (now >= l->force_at) {
@@ -383,7 +348,7 @@ static void serve(far_launcher *l)
         if (state == TUTTI_MEET_FAILED || state == TUTTI_MEET_LOST) {
             l->workers[rank].words_until = 0;
             if (l->user_signal == 0)
-                tutti_launch_far_noticed(l);
+                tutti_launch_far_loss(l, rank);
         }
     }
 }
@@ -450,7 +415,7 @@ static tutti_status watch(far_launcher *l, tutti_error *err)
             if (h->pidfd >= 0 && q[2].revents != 0)
                 reap(l, h);
         }
-        silent_ends(l);
+        tutti_launch_far_silent_ends(l);
         if (!sent && !l->stopping && l->user_signal == 0) {
             bool all = true;
             for (int i = 0; i < l->n; i++)
@@ -489,6 +454,8 @@ static void conclude(far_launcher *l)
         snprintf(result->text, sizeof result->text, "stopped by signal %d (SIG%s)", l->user_signal, tutti_launch_signal_name(l->user_signal));
         return;
     }
+    if (l->lost > 0 && !l->too_few && result->noticed_ns == 0 && !l->failed)
+        return; /* the others have ended well */
     if (culprit >= 0 && !l->failed) {
         const tutti_meet_rank *m = tutti_meet_rank_of(l->meet, culprit);
         result->exit_code = exit_code_of(l, culprit);
@@ -499,6 +466,10 @@ static void conclude(far_launcher *l)
             snprintf(result->text, sizeof result->text, "worker %d (host %s): %s", culprit, l->hosts[l->workers[culprit].host].what->name, tutti_launch_own_words(culprit, m->words));
         else
             tutti_meet_describe(l->meet, culprit, result->text, sizeof result->text);
+        if (l->too_few) {
+            const size_t used = strlen(result->text);
+            snprintf(result->text + used, sizeof result->text - used, "; %d of %d workers were left, fewer than the %d of min-workers", l->size - l->lost, l->size, l->options->least);
+        }
         return;
     }
     if (l->first.text[0] != '\0' && !l->failed && l->meet != NULL) {

@@ -1,10 +1,13 @@
 /* launch.c: starts the workers and watches them to their end. The launcher computes nothing; it sleeps in poll() on a pidfd a
-   worker and on its signals, so a death is seen when the kernel knows it.
+   worker and on its signals, so a death is seen when the kernel knows it. What the kernel does not tell, it looks at twice a
+   second (stopped.c).
 
    What happens when
      a worker ends well           nothing more.
      a worker ends badly          it is written down in the shared memory and all bells ring: survivors end by themselves with
-                                  TUTTI_ERR_PEER. Who is left after the grace is killed.
+                                  TUTTI_ERR_PEER. Who is left after the grace is killed. In a run that goes on there is no
+                                  grace while enough are left; the loss is told at once.
+     a worker is stopped          over shared memory: the others are warned, then it is killed, which is a bad end.
      the user sends a signal      SIGTERM to all, the rest as above; a second one kills at once.
      the launcher is killed       the kernel kills the workers (start.c); the shared memory has no name and goes with them.
 
@@ -26,6 +29,7 @@ extern char **environ;
 
 #define NS_PER_MS 1000000
 #define GRACE_NS ((int64_t)1000 * NS_PER_MS)
+#define LOOK_NS ((int64_t)500 * NS_PER_MS)
 /* A terminal sends SIGINT to the workers and to the launcher, one after the other: how long to wait for our own when a
    worker died of one. */
 #define ECHO_NS ((int64_t)50 * NS_PER_MS)
@@ -39,6 +43,8 @@ typedef struct launch_worker {
     int killed_by;               /* a signal of ours, or 0 */
     int exit_code, signal;       /* how it ended */
     guilt guilt;
+    bool passed_over;            /* lost in a run that goes on */
+    launch_stopped stopped;
 } launch_worker;
 
 typedef struct launcher {
@@ -58,20 +64,27 @@ typedef struct launcher {
     char meet_text[3][160];      /* its variables */
     int user_signal;             /* the first, or 0 */
     bool failed_first;           /* a loss was seen before the user's signal */
+    int lost;                    /* workers that are passed over, and the one that was too many */
+    bool too_few;                /* that one */
+    char host[64];               /* this one's name */
+    int64_t look_at, looked_at;  /* when the workers are looked at next, and were last; TUTTI_FOREVER: never */
     int64_t kill_at;             /* end of the grace; TUTTI_FOREVER: nothing is wrong, or it has passed */
     bool grace_over;
 } launcher;
 
 /* ---- signals ---- */
+static void send_one(launch_worker *w, int signal)
+{
+    if (w->pidfd >= 0) {
+        syscall(SYS_pidfd_send_signal, w->pidfd, signal, NULL, 0);
+        w->killed_by = signal;
+    }
+}
+
 static void send_all(launcher *l, int signal)
 {
-    for (int r = 0; r < l->options->workers; r++) {
-        launch_worker *w = &l->workers[r];
-        if (w->pidfd >= 0) {
-            syscall(SYS_pidfd_send_signal, w->pidfd, signal, NULL, 0);
-            w->killed_by = signal;
-        }
-    }
+    for (int r = 0; r < l->options->workers; r++)
+        send_one(&l->workers[r], signal);
 }
 
 static void tell(const launcher *l, int rank, bool ended)
@@ -126,11 +139,57 @@ static guilt judge(const launcher *l, const launch_worker *w, int rank)
 {
     const words said = words_of(l, rank);
 
+    if (w->stopped.ended_ns != 0)
+        return GUILT_KILLED;
     if (w->signal != 0)
         return w->killed_by == w->signal || w->killed_by == SIGKILL ? GUILT_OURS : GUILT_KILLED;
     if (said.state == TUTTI_SHM_FAILED)
         return said.status == TUTTI_ERR_PEER ? GUILT_ECHO : GUILT_OWN;
     return w->exit_code == 0 && said.state != TUTTI_SHM_RUNNING ? GUILT_NONE : GUILT_OWN;
+}
+
+/* May the run go on without it? It must have been a member; and a command line that it refuses is everybody's. */
+static bool can_go_on(const launcher *l, uint32_t before, words said)
+{
+    const bool member = before != TUTTI_SHM_ABSENT || l->options->size > 0; /* of a part, somebody else knows who has met */
+
+    return l->options->goes_on && member && l->user_signal == 0 && l->kill_at == TUTTI_FOREVER && !l->grace_over && !(said.state == TUTTI_SHM_FAILED && said.status == TUTTI_ERR_USAGE);
+}
+
+static void describe(const launcher *l, int rank, char *text, size_t bytes)
+{
+    if (l->meet != NULL)
+        tutti_meet_describe(l->meet, rank, text, bytes);
+    else
+        tutti_shm_describe(&l->region, rank, text, bytes);
+}
+
+/* A loss that is known for good. */
+static void lost(launcher *l, int rank, uint32_t before)
+{
+    launch_worker *w = &l->workers[rank];
+    const bool goes_on = can_go_on(l, before, words_of(l, rank));
+    const int left = l->options->workers - l->lost - 1;
+    char text[500], line[600];
+
+    if (w->passed_over)
+        return;
+    if (goes_on && left >= l->options->least) {
+        w->passed_over = true;
+        l->lost++;
+        describe(l, rank, text, sizeof text);
+        snprintf(line, sizeof line, "%s; the run goes on with %d worker%s", text, left, left == 1 ? "" : "s");
+        if (l->options->lost != NULL)
+            l->options->lost(l->options->user, line);
+        return;
+    }
+    if (goes_on) {
+        l->too_few = true;
+        l->lost++;
+    }
+    if (l->result->noticed_ns == 0)
+        l->result->noticed_ns = tutti_now_ns(l->rt);
+    begin_grace(l);
 }
 
 /* It is gone and reaped: writes down how, for the survivors and for the sentence at the end. */
@@ -142,11 +201,15 @@ static void ended(launcher *l, int rank)
     tutti_error why = { .rank = -1 };
 
     w->guilt = judge(l, w, rank);
+    if (w->passed_over && w->guilt == GUILT_OURS) /* that is why */
+        return;
     if (w->guilt == GUILT_NONE) {
         tutti_shm_depart(&l->region, rank, TUTTI_SHM_CLOSED, NULL, 0); /* one that never joined: let nobody wait for it */
         return;
     }
-    if (w->signal != 0)
+    if (w->stopped.ended_ns != 0)
+        tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld on host '%s' had been stopped (SIGSTOP) for %.1f s and was ended", (long)w->pid, l->host, (double)w->stopped.ended_ns / 1e9);
+    else if (w->signal != 0)
         tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld was killed by signal %d (SIG%s)%s", (long)w->pid, w->signal, tutti_launch_signal_name(w->signal), when);
     else if (w->exit_code == 0)
         tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld exited with code 0 in the middle of the run", (long)w->pid);
@@ -155,11 +218,8 @@ static void ended(launcher *l, int rank)
     tutti_shm_depart(&l->region, rank, state == TUTTI_SHM_CLOSED ? TUTTI_SHM_FAILED : TUTTI_SHM_LOST, &why, w->signal);
     if (l->meet != NULL)
         tutti_meet_lost(l->meet, rank, &why, w->signal);
-    if (w->guilt == GUILT_OURS)
-        return;
-    if (l->result->noticed_ns == 0)
-        l->result->noticed_ns = tutti_now_ns(l->rt);
-    begin_grace(l);
+    if (w->guilt != GUILT_OURS || w->stopped.expelled_ns != 0)
+        lost(l, rank, state);
 }
 
 static void reap(launcher *l, int rank)
@@ -194,6 +254,8 @@ static int milliseconds_to(const launcher *l)
 
     if (l->kill_at != TUTTI_FOREVER)
         left = l->kill_at - tutti_now_ns(l->rt);
+    if (l->look_at != TUTTI_FOREVER && l->look_at - tutti_now_ns(l->rt) < left)
+        left = l->look_at - tutti_now_ns(l->rt);
     if (left > meet_ns)
         left = meet_ns;
     if (left == TUTTI_FOREVER)
@@ -209,11 +271,44 @@ static void serve(launcher *l)
         return;
     tutti_meet_progress(l->meet, NULL); /* late workers are told, and end by themselves with a sentence */
     for (int rank; (rank = tutti_meet_event(l->meet)) >= 0;) {
-        if (tutti_meet_rank_of(l->meet, rank)->state < TUTTI_MEET_FAILED)
+        const tutti_meet_rank *met = tutti_meet_rank_of(l->meet, rank);
+        launch_worker *w = &l->workers[rank];
+        if (met->state < TUTTI_MEET_FAILED)
             continue;
-        if (l->result->noticed_ns == 0)
-            l->result->noticed_ns = tutti_meet_rank_of(l->meet, rank)->noticed_ns;
-        begin_grace(l);
+        if (met->state == TUTTI_MEET_LOST && w->pidfd >= 0 && l->options->goes_on) { /* silent, or expelled: it must never come back */
+            w->stopped.expelled_ns = tutti_now_ns(l->rt);
+            send_one(w, SIGKILL);
+        }
+        if (met->state == TUTTI_MEET_FAILED && l->options->goes_on)
+            continue; /* its end follows */
+        if (!l->options->goes_on && l->result->noticed_ns == 0)
+            l->result->noticed_ns = met->noticed_ns;
+        lost(l, rank, tutti_meet_complete(l->meet) ? TUTTI_SHM_RUNNING : TUTTI_SHM_ABSENT);
+    }
+}
+
+/* What no descriptor tells: who is stopped, and who was expelled. A launcher that was stopped itself (the whole job, by Ctrl-Z) has seen nothing of that time. */
+static void look(launcher *l)
+{
+    const int64_t now = tutti_now_ns(l->rt);
+    const bool was_away = now - l->looked_at > 3 * LOOK_NS;
+
+    l->looked_at = now;
+    l->look_at = now + LOOK_NS;
+    for (int r = 0; r < l->options->workers; r++) {
+        launch_worker *w = &l->workers[r];
+        char how[300];
+        bool kill_it = false;
+        if (w->pidfd < 0)
+            continue;
+        if (tutti_shm_expelled(&l->region, r, how, sizeof how)) { /* one look to end by itself, with a sentence of its own */
+            kill_it = w->stopped.expelled_ns != 0;
+            w->stopped.expelled_ns = now;
+        } else
+            kill_it = tutti_launch_stopped_look(&w->stopped, w->pid, now, was_away);
+        tutti_shm_stopped(&l->region, r, w->stopped.warned);
+        if (kill_it)
+            send_one(w, SIGKILL);
     }
 }
 
@@ -234,6 +329,8 @@ static void watch(launcher *l)
             if (l->workers[r].pidfd >= 0 && l->polled[r].revents != 0)
                 reap(l, r);
         }
+        if (tutti_now_ns(l->rt) >= l->look_at)
+            look(l);
         if (l->kill_at != TUTTI_FOREVER && tutti_now_ns(l->rt) >= l->kill_at) {
             send_all(l, SIGKILL);
             l->kill_at = TUTTI_FOREVER;
@@ -249,7 +346,7 @@ static int culprit_of(const launcher *l)
 
     for (int r = 0; r < l->options->workers; r++) {
         const guilt mine = l->workers[r].guilt;
-        if (mine == GUILT_NONE)
+        if (mine == GUILT_NONE || (l->workers[r].passed_over && !l->too_few))
             continue;
         if (culprit < 0 || mine < l->workers[culprit].guilt ||
             (mine == l->workers[culprit].guilt && words_of(l, r).order < words_of(l, culprit).order))
@@ -302,10 +399,13 @@ static void conclude(launcher *l)
     result->signal = w->signal;
     if (said.state == TUTTI_SHM_FAILED)
         snprintf(result->text, sizeof result->text, "worker %d: %.*s", result->rank, TUTTI_SHM_WORDS - 1, tutti_launch_own_words(result->rank, said.text));
-    else if (l->meet != NULL)
-        tutti_meet_describe(l->meet, rank, result->text, sizeof result->text);
     else
-        tutti_shm_describe(&l->region, rank, result->text, sizeof result->text);
+        describe(l, rank, result->text, sizeof result->text);
+    if (l->too_few) {
+        const size_t used = strlen(result->text);
+        snprintf(result->text + used, sizeof result->text - used, "; %d of %d workers were left, fewer than the %d of min-workers", l->options->workers - l->lost,
+                 l->options->workers, l->options->least);
+    }
 }
 
 /* ---- opening and closing ---- */
@@ -371,6 +471,10 @@ static tutti_status prepare(launcher *l, tutti_error *err)
     TUTTI_TRY(tutti_shm_region_open(&l->region, o->workers, (int64_t)o->workers * threads <= tutti_cores(), err));
     TUTTI_TRY(tutti_launch_signals_take(&l->signals, err));
     l->as_given = *o;
+    gethostname(l->host, sizeof l->host - 1);
+    l->looked_at = tutti_now_ns(l->rt);
+    if (!o->meet && o->size == 0 && o->workers > 1) /* they share memory; over tcp silence is heard */
+        l->look_at = l->looked_at + LOOK_NS;
     if (o->meet)
         TUTTI_TRY(open_meet(l, err));
     TUTTI_TRY(tutti_launch_start_open(&l->start, &l->as_given, l->region.fd, &l->signals.before, err));
@@ -415,7 +519,7 @@ static void launcher_close(launcher *l)
 
 tutti_status tutti_launch_run(const tutti_launch_options *options, tutti_launch_result *result, tutti_error *err)
 {
-    launcher l = { .options = options, .result = result, .region = { .fd = -1, .owned = true }, .signals = { .fd = -1 }, .kill_at = TUTTI_FOREVER };
+    launcher l = { .options = options, .result = result, .region = { .fd = -1, .owned = true }, .signals = { .fd = -1 }, .look_at = TUTTI_FOREVER, .kill_at = TUTTI_FOREVER };
     tutti_error own = { .rank = -1 };
     tutti_status status;
 

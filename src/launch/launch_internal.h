@@ -1,4 +1,4 @@
-/* launch_internal.h: what the files of this room share. launch.c watches those of one host; start.c makes one worker; pin.c knows the cores;
+/* launch_internal.h: what the files of this room share. launch.c watches those of one host; stopped.c sees who is stopped; start.c makes one worker; pin.c knows the cores;
    hosts.c and agent.c are the two ends of several hosts. */
 #ifndef TUTTI_LAUNCH_INTERNAL_H
 #define TUTTI_LAUNCH_INTERNAL_H
@@ -26,6 +26,16 @@ const char *tutti_launch_own_words(int rank, const char *words);
 /* sets[r]: the cores of worker r. Uses hwloc, which takes milliseconds and reads /sys; only called when pinning is wanted. */
 tutti_status tutti_launch_pin(cpu_set_t *sets, int workers, int threads, tutti_error *err);
 
+/* ---- stopped.c ---- */
+typedef struct launch_stopped {  /* zero: never was */
+    int64_t since_ns;            /* it has been stopped, as far as we have seen; 0: it is not */
+    bool warned;                 /* for a third of the time that it may be */
+    int64_t ended_ns;            /* how long it had been when it had to be ended; 0: it had not */
+    int64_t expelled_ns;         /* when the launcher knew that others go on without it; 0: they do not */
+} launch_stopped;
+/* To be called twice a second. was_away: the caller itself did not run for a while. True: it has been stopped for 3 s, and has to be ended. */
+bool tutti_launch_stopped_look(launch_stopped *s, pid_t pid, int64_t now_ns, bool was_away);
+
 /* ---- start.c ---- */
 typedef struct launch_start {
     const char *const *argv;
@@ -52,7 +62,7 @@ bool tutti_launch_is_loopback(const char *address);
 /* ---- what launcher and agent say to each other (hosts.c, agent.c) ----
    The agent greets on its output: "\nTUTTI-AGENT 1 <version> <cores> <address of the launcher as ssh sees it, or ->\n"; what stands before it is a login's chatter.
    The launcher then writes a job to its input: "JOB <bytes>\n", then so many bytes of strings "name=value", each ended by a NUL; and after that single
-   letters: T (SIGTERM to the workers), K (the end). The end of the input is K.
+   letters: T (SIGTERM to the workers), X<rank>; (SIGKILL to that one: the run goes on without it), K (the end). The end of the input is K.
    The agent answers with frames: a letter, four bytes of length, little-endian, and so many bytes:
      o, e  standard output and error of the workers
      s     "<rank> <pid>": started        d     "<rank> <pid> <exit code> <signal>": ended

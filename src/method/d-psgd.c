@@ -5,7 +5,8 @@
      atc:                        x_i <- sum_j W_ij (x_j - eta opt(g_j(x_j))): adapt, then combine; nothing to overlap with, but the models stay closer.
    W is the graph's (topology.h): non-negative, doubly stochastic, W_ii > 0, so the mean of the models moves by the mean gradient whatever the graph.
    Differs from the paper: any optimiser, whose buffers stay local (with momentum: DSGDm); graphs may be directed or change with the step as long as W is doubly
-   stochastic. The final model is the mean of all, as in the paper. */
+   stochastic. The final model is the mean of all, as in the paper; of all who are left, since the run goes on without workers it has lost: the paper has no such case, the mixer says
+   what becomes of W. */
 #include "tutti/method.h"
 
 typedef struct d_psgd {
@@ -70,13 +71,16 @@ static tutti_status d_psgd_step(tutti_method *m, tutti_error *err)
 
 static const char *const d_psgd_constraints[] = {
     "the graph must exist for the number of workers; ring, torus and exponential do for any",
-    "every step needs every neighbour: a lost worker ends the run (exit code 3)",
-    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",
+    ("a lost worker is left out where the transport survives the loss (shm, tcp): its weight goes to its neighbours' own models, its samples are computed by nobody, the final model is the "
+    "mean of those who are left; with on-loss=stop, and on other transports, it ends the run (exit code 3)"),
+    "with a directed graph only the rows of what is left of W sum to 1, so after a loss the mean of the models is no longer kept exactly",
+    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it: after a loss with as many as were left",
+    "after a loss batch-share=auto moves no shares any more, and a checkpoint written then cannot be resumed unless shares are even",
     NULL
 };
 
 const tutti_method_ops tutti_method_d_psgd = {
     .name = "d-psgd", .title = "Decentralised parallel SGD", .authors = "Lian, Zhang, Zhang, Hsieh, Zhang, Liu", .year = 2017, .family = "gossip", .sheet = "d-psgd.md",
     .axes = { "graph", "every step, neighbours", "fp32", "overlap", "a model each", "any" }, .constraints = d_psgd_constraints, .options = d_psgd_options,
-    .self_bytes = sizeof(d_psgd), .declare = d_psgd_declare, .open = d_psgd_open, .close = d_psgd_close, .pass = d_psgd_pass, .step = d_psgd_step,
+    .self_bytes = sizeof(d_psgd), .traits = TUTTI_GOES_ON, .declare = d_psgd_declare, .open = d_psgd_open, .close = d_psgd_close, .pass = d_psgd_pass, .step = d_psgd_step,
 };

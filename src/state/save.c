@@ -106,7 +106,8 @@ static tutti_status get_outcome(message *m, tutti_error *why)
 typedef struct saver {
     tutti_world *world;
     tutti_runtime *rt;
-    int rank, size;
+    const int *ranks;             /* of the members; NULL: all */
+    int rank, size;               /* indexes among the members, here and below, but in sentences and errors */
     const char *dir, *facts;
     uint64_t step;
     const tutti_saved *items;
@@ -116,13 +117,18 @@ typedef struct saver {
     message *heard;               /* rank 0: size of them, this round's reports */
 } saver;
 
+static int rank_of(const saver *s, int index)
+{
+    return s->ranks != NULL ? s->ranks[index] : index;
+}
+
 /* One failure of the round, the one that others follow from: the first that is not a peer's death. */
 static void take_worse(tutti_status *status, tutti_error *why, int rank, tutti_status other, const tutti_error *other_why, const saver *s)
 {
     if (other == TUTTI_OK || (*status != TUTTI_OK && (*status != TUTTI_ERR_PEER || other == TUTTI_ERR_PEER)))
         return;
     *status = other;
-    tutti_fail_rank(why, other, rank, "cannot save the checkpoint of step %llu: rank %d: %s", (unsigned long long)s->step, rank,
+    tutti_fail_rank(why, other, rank_of(s, rank), "cannot save the checkpoint of step %llu: rank %d: %s", (unsigned long long)s->step, rank_of(s, rank),
                     other_why->text);
     why->cause = other_why->cause;
 }
@@ -140,9 +146,9 @@ static tutti_status say(saver *s, message *m, tutti_error *err)
     }
     if (note.a > REPORT_MOST)
         note.a = -1;
-    status = tutti_send(s->world, 0, s->report, &note, tutti_nothing(), err);
+    status = tutti_send(s->world, rank_of(s, 0), s->report, &note, tutti_nothing(), err);
     if (status == TUTTI_OK && note.a > 0)
-        status = tutti_send(s->world, 0, s->report, NULL, tutti_host(m->data, m->n, TUTTI_U8), err);
+        status = tutti_send(s->world, rank_of(s, 0), s->report, NULL, tutti_host(m->data, m->n, TUTTI_U8), err);
     return status;
 }
 
@@ -154,18 +160,18 @@ static tutti_status hear(saver *s, int r, tutti_error *err)
 
     if (r == 0)
         return s->heard[0].failed ? tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing what to save") : TUTTI_OK;
-    TUTTI_TRY(tutti_recv(s->world, r, s->report, &note, tutti_nothing(), TUTTI_FOREVER, err));
+    TUTTI_TRY(tutti_recv(s->world, rank_of(s, r), s->report, &note, tutti_nothing(), TUTTI_FOREVER, err));
     if (note.a < 0)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing what to save");
     *m = (message){ .data = note.a <= REPORT_MOST ? tutti_alloc((size_t)note.a + 1, 1) : NULL };
     if (m->data == NULL) {
-        tutti_recv(s->world, r, s->report, NULL, tutti_nothing(), TUTTI_FOREVER, NULL);
+        tutti_recv(s->world, rank_of(s, r), s->report, NULL, tutti_nothing(), TUTTI_FOREVER, NULL);
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no room on rank 0 for the list of what it saves (%lld bytes)", (long long)note.a);
     }
     m->n = m->room = (size_t)note.a;
     if (note.a == 0)
         return TUTTI_OK;
-    TUTTI_TRY(tutti_recv(s->world, r, s->report, &note, tutti_host(m->data, m->n, TUTTI_U8), TUTTI_FOREVER, err));
+    TUTTI_TRY(tutti_recv(s->world, rank_of(s, r), s->report, &note, tutti_host(m->data, m->n, TUTTI_U8), TUTTI_FOREVER, err));
     if (note.bytes != m->n)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "its list of what it saves has %llu bytes, not the %zu it spoke of",
                           (unsigned long long)note.bytes, m->n);
@@ -192,8 +198,8 @@ static void hear_nobody(saver *s)
 {
     for (int r = 1; r < s->size; r++) {
         tutti_note note;
-        if (tutti_recv(s->world, r, s->report, &note, tutti_nothing(), TUTTI_FOREVER, NULL) == TUTTI_OK && note.a > 0)
-            tutti_recv(s->world, r, s->report, NULL, tutti_nothing(), TUTTI_FOREVER, NULL);
+        if (tutti_recv(s->world, rank_of(s, r), s->report, &note, tutti_nothing(), TUTTI_FOREVER, NULL) == TUTTI_OK && note.a > 0)
+            tutti_recv(s->world, rank_of(s, r), s->report, NULL, tutti_nothing(), TUTTI_FOREVER, NULL);
     }
 }
 
@@ -219,9 +225,9 @@ static tutti_status decide(saver *s, tutti_status status, const tutti_error *why
     put_outcome(&m, status, why);
     for (int r = 1; r < s->size; r++) {
         tutti_error other;
-        const tutti_status sent = tutti_send(s->world, r, s->verdict, NULL, tutti_host(m.data, m.n, TUTTI_U8), &other);
+        const tutti_status sent = tutti_send(s->world, rank_of(s, r), s->verdict, NULL, tutti_host(m.data, m.n, TUTTI_U8), &other);
         if (sent != TUTTI_OK && sent != TUTTI_ERR_PEER && status == TUTTI_OK)
-            status = tutti_fail_rank(err, sent, r, "cannot tell rank %d how the checkpoint of step %llu ended: %s", r, (unsigned long long)s->step,
+            status = tutti_fail_rank(err, sent, rank_of(s, r), "cannot tell rank %d how the checkpoint of step %llu ended: %s", rank_of(s, r), (unsigned long long)s->step,
                                      other.text);
     }
     return status;
@@ -236,7 +242,7 @@ static tutti_status await_decision(saver *s, uint64_t *number, tutti_error *err)
     tutti_status status;
 
     *number = 0;
-    TUTTI_TRY(tutti_recv(s->world, 0, s->verdict, &note, tutti_host(room, sizeof room, TUTTI_U8), TUTTI_FOREVER, err));
+    TUTTI_TRY(tutti_recv(s->world, rank_of(s, 0), s->verdict, &note, tutti_host(room, sizeof room, TUTTI_U8), TUTTI_FOREVER, err));
     m.n = (size_t)note.bytes;
     *number = get_number(&m);
     status = get_outcome(&m, &why);
@@ -320,14 +326,14 @@ static tutti_status weigh(saver *s, tutti_error *why)
         if (r == 0)
             print0 = print;
         if (print != print0)
-            return tutti_fail_rank(why, TUTTI_ERR_STATE, r, "cannot save the checkpoint of step %llu: rank %d saves another step or other facts "
-                                   "than rank 0; all must save the same", (unsigned long long)s->step, r);
+            return tutti_fail_rank(why, TUTTI_ERR_STATE, rank_of(s, r), "cannot save the checkpoint of step %llu: rank %d saves another step or other facts "
+                                   "than rank %d; all must save the same", (unsigned long long)s->step, rank_of(s, r), rank_of(s, 0));
     }
     total += total / 50;
     if (total <= least)
         return TUTTI_OK;
-    return tutti_fail_rank(why, TUTTI_ERR_IO, who, "cannot save the checkpoint of step %llu: it needs %llu bytes and rank %d sees %llu left at '%s'; "
-                           "free space there or keep fewer checkpoints", (unsigned long long)s->step, (unsigned long long)total, who,
+    return tutti_fail_rank(why, TUTTI_ERR_IO, rank_of(s, who), "cannot save the checkpoint of step %llu: it needs %llu bytes and rank %d sees %llu left at '%s'; "
+                           "free space there or keep fewer checkpoints", (unsigned long long)s->step, (unsigned long long)total, rank_of(s, who),
                            (unsigned long long)least, s->dir);
 }
 
@@ -528,32 +534,47 @@ static tutti_status write_and_conclude(saver *s, uint64_t id, tutti_error *err)
     return decide(s, status, &why, 0, err);
 }
 
+static tutti_status save(saver *s, int keep, tutti_error *err)
+{
+    tutti_status status = TUTTI_OK;
+    uint64_t id;
+
+    if (s->rank == 0 && (s->heard = tutti_alloc((size_t)s->size, sizeof *s->heard)) == NULL) {
+        tutti_error why = { .rank = -1 };
+        hear_nobody(s);
+        status = tutti_fail_rank(&why, TUTTI_ERR_MEMORY, rank_of(s, 0), "cannot save the checkpoint of step %llu: rank %d: no memory", (unsigned long long)s->step, rank_of(s, 0));
+        return decide(s, status, &why, 0, err);
+    }
+    status = begin(s, &id, err);
+    if (status == TUTTI_OK)
+        status = write_and_conclude(s, id, err);
+    if (status == TUTTI_OK && s->rank == 0) {
+        tutti_commit_retire(&s->commit, keep);
+        tutti_commit_clean(s->rt, s->dir);
+    }
+    forget(s);
+    tutti_free(s->heard);
+    tutti_commit_close(&s->commit);
+    return status;
+}
+
 tutti_status tutti_checkpoint_save_through(tutti_world *world, tutti_runtime *files, const char *dir, uint64_t step, const tutti_saved *items,
                                            size_t n, const char *facts, int keep, tutti_error *err)
 {
     saver s = { .world = world, .rt = files, .rank = tutti_world_rank(world), .size = tutti_world_size(world), .dir = dir,
                 .facts = facts, .step = step, .items = items, .n = n, .report = tutti_port_of("checkpoint.report", step, 0),
                 .verdict = tutti_port_of("checkpoint.verdict", step, 0) };
-    tutti_status status = TUTTI_OK;
-    uint64_t id;
 
-    if (s.rank == 0 && (s.heard = tutti_alloc((size_t)s.size, sizeof *s.heard)) == NULL) {
-        tutti_error why = { .rank = -1 };
-        hear_nobody(&s);
-        status = tutti_fail_rank(&why, TUTTI_ERR_MEMORY, 0, "cannot save the checkpoint of step %llu: rank 0: no memory", (unsigned long long)step);
-        return decide(&s, status, &why, 0, err);
-    }
-    status = begin(&s, &id, err);
-    if (status == TUTTI_OK)
-        status = write_and_conclude(&s, id, err);
-    if (status == TUTTI_OK && s.rank == 0) {
-        tutti_commit_retire(&s.commit, keep);
-        tutti_commit_clean(files, dir);
-    }
-    forget(&s);
-    tutti_free(s.heard);
-    tutti_commit_close(&s.commit);
-    return status;
+    return save(&s, keep, err);
+}
+
+tutti_status tutti_checkpoint_save_group(const tutti_group *group, const char *dir, uint64_t step, const tutti_saved *items, size_t n, const char *facts, int keep, tutti_error *err)
+{
+    saver s = { .world = group->world, .rt = tutti_world_runtime(group->world), .ranks = group->ranks, .rank = group->index, .size = group->size, .dir = dir,
+                .facts = facts, .step = step, .items = items, .n = n, .report = tutti_port_of("checkpoint.report", step, group->context),
+                .verdict = tutti_port_of("checkpoint.verdict", step, group->context) };
+
+    return save(&s, keep, err);
 }
 
 tutti_status tutti_checkpoint_save(tutti_world *world, const char *dir, uint64_t step, const tutti_saved *items, size_t n, const char *facts,

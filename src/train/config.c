@@ -10,7 +10,7 @@
 #define AT(member) TUTTI_AT(tutti_train_config, member)
 const tutti_option tutti_train_options[] = {
     { "model", TUTTI_SPEC, AT(model), 0, 0, 0, "mlp", "network: mlp, cnn, logistic, quadratic, with options; naming a problem (logistic, quadratic) names its data too" },
-    { "data", TUTTI_TEXT, AT(data), 0, 0, 0, "mnist", "mnist, mnist(distort=0.5), quadratic, logistic, or a directory of IDX files with the four MNIST names (plain or .gz)" },
+    { "data", TUTTI_TEXT, AT(data), 0, 0, 0, "mnist", "mnist, mnist(distort=0.5), quadratic, logistic, or a directory of IDX files with the four MNIST names (plain or .gz); docs/DATA.md" },
     { "n", TUTTI_INT, AT(n), 1, 1, 1024, NULL, "workers on this machine; with several hosts what they add up to" },
     { "hosts", TUTTI_TEXT, AT(hosts), 0, 0, 0, "", "-H: hosts with their workers, a:4,b:4 or gpu[01-16]:8, started by ssh; docs/CLUSTERS.md" },
     { "rsh", TUTTI_TEXT, AT(rsh), 0, 0, 0, "", "several hosts: what starts a command on one, as `RSH HOST COMMAND`, instead of ssh" },
@@ -20,9 +20,10 @@ const tutti_option tutti_train_options[] = {
     { "epochs", TUTTI_INT, AT(epochs), 1, 1, 1000000, NULL, "times over the training set, counted from the run's beginning" },
     { "steps", TUTTI_INT, AT(steps), 0, 0, 1e15, NULL, "steps of each worker instead of epochs, counted from the run's beginning; 0: by epochs" },
     { "collective-table", TUTTI_TEXT, AT(collective_table), 0, 0, 0, "", "with collective=auto: a file that says which algorithm serves which size, as `tutti bench allreduce --tune FILE` writes it; it changes times, not results" },
-    { "collective", TUTTI_SPEC, AT(collective), 0, 0, 0, "auto", "all-reduce of gradients: auto, exchange, doubling, tree, direct, halving; in an order of their own: ring(order=any), stragglar(straggler=R,order=any)" },
+    { "collective", TUTTI_SPEC, AT(collective), 0, 0, 0, "auto", "all-reduce of gradients: auto, exchange, doubling, tree, direct, halving, hierarchy (of hosts and nodes); in an order of their own: ring(order=any), stragglar(straggler=R,order=any)" },
     { "batch", TUTTI_INT, AT(batch), 64, 1, 1 << 20, NULL, "samples a worker a pass" },
-    { "batch-share", TUTTI_TEXT, AT(batch_share), 0, 0, 0, "even", "samples of a pass by worker: even, auto (by measured speed), or weights w0:w1:..." },
+    { "batch-share", TUTTI_TEXT, AT(batch_share), 0, 0, 0, "even", "samples of a pass by worker: even, auto (by measured speed), data (by the sizes of their parts), or weights w0:w1:..." },
+    { "partition", TUTTI_SPEC, AT(partition), 0, 0, 0, "iid", "who has which samples: iid (all draw from all), dirichlet(alpha=A), class(k=K), shard(k=K); docs/DATA.md" },
     { "accumulate", TUTTI_INT, AT(accumulate), 1, 1, 4096, NULL, "passes whose gradients are added up before one exchange and update" },
     { "optimizer", TUTTI_SPEC, AT(optimizer), 0, 0, 0, "sgd(lr=0.05,momentum=0.9)", "update rule: sgd, adam, adamw with options" },
     { "lr-schedule", TUTTI_SPEC, AT(lr_schedule), 0, 0, 0, "constant", "factor on the learning rate: constant, step, cosine, linear, each with warmup=STEPS" },
@@ -42,7 +43,8 @@ const tutti_option tutti_train_options[] = {
     { "checkpoint-keep", TUTTI_INT, AT(checkpoint_keep), 2, 1, 1000000, NULL, "newest checkpoints that are kept" },
     { "resume", TUTTI_TEXT, AT(resume), 0, 0, 0, "", "go on from a run's --out (its newest valid checkpoint) or from one checkpoint" },
     { "slow", TUTTI_TEXT, AT(slow), 0, 0, 0, "", "emulate unequal workers: RANK:FACTOR, RANK:FACTOR:P, *:FACTOR:P (in a step with probability P), by commas" },
-    { "on-loss", TUTTI_CHOICE, AT(on_loss), 0, 0, 0, "stop|continue", "when a worker is lost: stop (exit code 3), or go on where the method can" },
+    { "on-loss", TUTTI_CHOICE, AT(on_loss), 0, 0, 0, "auto|stop|continue", "when a worker is lost: stop (exit code 3), or go on without it; auto: go on where method and transport can" },
+    { "min-workers", TUTTI_INT, AT(min_workers), 1, 1, 1024, NULL, "with on-loss=continue: stop (exit code 3) when fewer workers than these are left" },
     { "out", TUTTI_TEXT, AT(out), 0, 0, 0, "", "directory of the results; default runs/TIME-METHOD" },
     { "trace", TUTTI_BOOL, AT(trace), 0, 0, 1, NULL, "write OUT/trace.json (Chrome, Perfetto): passes, exchanges, updates of all workers" },
     { "quiet", TUTTI_BOOL, AT(quiet), 0, 0, 1, NULL, "no progress; errors are always shown" },
@@ -67,6 +69,46 @@ tutti_status tutti_train_parse_target(const char *text, bool *accuracy, double *
     return TUTTI_OK;
 }
 
+/* Names with commas. */
+static void add_name(char *text, size_t room, const char *name)
+{
+    const size_t used = strlen(text);
+
+    snprintf(text + used, room - used, "%s%s", used > 0 ? ", " : "", name);
+}
+
+/* Settles whether the run goes on without a worker that is lost: method and transport must both be able to. */
+static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
+{
+    const size_t length = strcspn(c->method, "(");
+    const bool survives = tutti_world_can_survive(c->transport);
+    char name[64], can[200] = "";
+    const tutti_method_ops *method;
+
+    snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1), c->method);
+    method = tutti_method_find(name);
+    if (c->min_workers > c->n)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "min-workers is %lld, but the run has %lld from its beginning; give at most %lld", (long long)c->min_workers, (long long)c->n, (long long)c->n);
+    if (c->on_loss == TUTTI_ON_LOSS_AUTO)
+        c->on_loss = c->n > 1 && survives && method != NULL && (method->traits & TUTTI_GOES_ON) ? TUTTI_ON_LOSS_CONTINUE : TUTTI_ON_LOSS_STOP;
+    if (c->on_loss != TUTTI_ON_LOSS_CONTINUE)
+        return TUTTI_OK;
+    if (method != NULL && !(method->traits & TUTTI_GOES_ON)) { /* one that does not exist is told elsewhere */
+        for (size_t i = 0; tutti_methods[i] != NULL; i++)
+            if (tutti_methods[i]->traits & TUTTI_GOES_ON)
+                add_name(can, sizeof can, tutti_methods[i]->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "on-loss is 'continue', but '%.60s' needs every worker in every step; use on-loss=stop and resume from a checkpoint, or a method that goes on (%s)",
+                          c->method, can);
+    }
+    if (!survives) {
+        for (size_t i = 0; tutti_transports[i] != NULL; i++)
+            if (tutti_transports[i]->events != NULL)
+                add_name(can, sizeof can, tutti_transports[i]->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "on-loss is 'continue', but transport '%.60s' does not outlive the loss of a worker; use on-loss=stop, or a transport that does (%s)", c->transport, can);
+    }
+    return TUTTI_OK;
+}
+
 tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *err)
 {
     bool accuracy, automatic;
@@ -78,6 +120,7 @@ tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *er
     TUTTI_TRY(tutti_train_check_slow(c->slow, c->n, err));
     TUTTI_TRY(tutti_train_parse_shares(c->batch_share, c->n, NULL, &automatic, err));
     TUTTI_TRY(tutti_train_check_pair(c, err));
+    TUTTI_TRY(tutti_train_check_partition(c, err));
     if (strcmp(c->collective, "auto") != 0)
         TUTTI_TRY(tutti_fail_within(err, tutti_algorithm_check(c->collective, (int)c->n, err), "collective"));
     if (strcmp(c->collective, "auto") != 0 && c->collective_table[0] != 0)
@@ -86,10 +129,7 @@ tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *er
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the name of the output directory has %zu bytes; at most 3800 are possible", strlen(c->out));
     if (c->target[0] != 0)
         TUTTI_TRY(tutti_train_parse_target(c->target, &accuracy, &value, err));
-    if (c->on_loss == TUTTI_ON_LOSS_CONTINUE)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "on-loss is 'continue', but '%.60s' needs every worker in every step; use on-loss=stop and resume from a "
-                          "checkpoint", c->method);
-    return TUTTI_OK;
+    return check_on_loss(c, err);
 }
 
 tutti_status tutti_train_prepare(tutti_runtime *rt, const tutti_train_config *c, tutti_error *err)

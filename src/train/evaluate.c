@@ -9,6 +9,33 @@
 
 enum { CHUNK = 500 };
 
+/* Of a text: windows' losses are means over their tokens, hits are tokens. */
+static tutti_status my_windows(tutti_run *run, tutti_split split, uint64_t at, uint64_t end, double sums[3], tutti_error *err)
+{
+    enum { WINDOWS = 64 };
+    const size_t room = (size_t)(end - at < WINDOWS ? end - at : WINDOWS), context = (size_t)run->task.context;
+    uint32_t *tokens = tutti_alloc(room * context, sizeof *tokens), *next = tutti_alloc(room * context, sizeof *next);
+    uint64_t ids[WINDOWS];
+    tutti_status status = TUTTI_OK;
+
+    if (tokens == NULL || next == NULL)
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room to evaluate %zu windows at once", room);
+    for (; at < end && status == TUTTI_OK; at += WINDOWS) {
+        const size_t n = (size_t)(end - at < WINDOWS ? end - at : WINDOWS);
+        double part;
+        int64_t correct;
+        for (size_t i = 0; i < n; i++)
+            ids[i] = at + i;
+        tutti_data_gather_tokens(run->data, split, ids, n, tokens, next);
+        status = tutti_nn_evaluate_tokens(run->nn, tokens, next, (int64_t)n, run->values, &part, &correct, err);
+        sums[0] += part;
+        sums[1] += (double)correct / (double)context;
+    }
+    tutti_free(tokens);
+    tutti_free(next);
+    return status;
+}
+
 /* Summed loss, number of hits and summed loss of `least` (NULL: 0) over [at, end). */
 static tutti_status my_part(tutti_run *run, tutti_split split, uint64_t at, uint64_t end, const float *least, double sums[3], tutti_error *err)
 {
@@ -41,12 +68,24 @@ static tutti_status my_part(tutti_run *run, tutti_split split, uint64_t at, uint
     return status;
 }
 
+typedef struct evaluation { tutti_split split; uint64_t total; const float *least; double sums[3]; } evaluation;
+
+static tutti_status evaluate_together(tutti_run *run, void *arg, tutti_error *err)
+{
+    evaluation *e = arg;
+    const uint64_t p = (uint64_t)run->all.size, r = (uint64_t)run->all.index;
+
+    for (int k = 0; k < 3; k++)
+        e->sums[k] = 0;
+    TUTTI_TRY(run->task.context > 0 ? my_windows(run, e->split, e->total * r / p, e->total * (r + 1) / p, e->sums, err)
+                                    : my_part(run, e->split, e->total * r / p, e->total * (r + 1) / p, e->least, e->sums, err));
+    return tutti_reduce_double(&run->all, TUTTI_SUM, e->sums, 3, err);
+}
+
 tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, double *loss, double *accuracy, tutti_error *err)
 {
-    const uint64_t total = tutti_data_shape_of(run->data)->samples[split];
-    const uint64_t p = (uint64_t)run->all.size, r = (uint64_t)run->all.index;
+    evaluation e = { .split = split, .total = tutti_data_shape_of(run->data)->samples[split] };
     float *least = NULL;
-    double sums[3] = { 0, 0, 0 };
     tutti_status status;
 
     if (!tutti_nn_classifies(run->nn)) {
@@ -58,13 +97,12 @@ tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, double *los
             least = NULL;
         }
     }
-    status = my_part(run, split, total * r / p, total * (r + 1) / p, least, sums, err);
-    if (status == TUTTI_OK)
-        status = tutti_reduce_double(&run->all, TUTTI_SUM, sums, 3, err);
-    *loss = (sums[0] - sums[2]) / (double)total;
+    e.least = least;
+    status = tutti_train_meet(run, evaluate_together, &e, err);
+    *loss = (e.sums[0] - e.sums[2]) / (double)e.total;
     if (least != NULL && *loss < 0)
         *loss = 0;
-    *accuracy = tutti_nn_classifies(run->nn) ? sums[1] / (double)total : -1;
+    *accuracy = tutti_nn_classifies(run->nn) ? e.sums[1] / (double)e.total : -1;
     tutti_free(least);
     return status;
 }

@@ -1,4 +1,5 @@
-/* pair.c: a synthetic problem is a model and its data (problem.h). Naming one names the other; naming both must name the same problem. */
+/* pair.c: what model and data have to do with each other. A synthetic problem is both (problem.h): naming one names the other; naming both must name the same problem. A text's samples are
+   tokens, a click's have categories: only a model that begins with an embedding can take them. */
 #include <string.h>
 
 #include "train_internal.h"
@@ -25,12 +26,35 @@ void tutti_train_pair(tutti_train_config *c, bool model_given, bool data_given)
         c->data = c->model;
 }
 
+tutti_status tutti_train_check_samples(const tutti_train_config *c, bool text, bool clicks, tutti_error *err)
+{
+    if (clicks)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "data is '%.120s', a click log, whose samples have categories, but model '%.80s' takes values only; give a set of images or a problem (`tutti data list`)",
+                          c->data, c->model);
+    if (!text || tutti_nn_takes_tokens(c->model))
+        return TUTTI_OK; /* of a model of tokens on other data nn says what is wrong */
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "data is '%.120s', a text, whose samples are tokens, but model '%.80s' takes values (images, features); give a model of tokens (gpt), or a set of images or a problem (`tutti data list`)",
+                      c->data, c->model);
+}
+
+/* By its name; a path shows what it is when it is opened. */
+static const tutti_data_set *named(const char *data)
+{
+    const size_t n = strcspn(data, "(");
+    const tutti_data_set *set = tutti_data_sets;
+
+    while (set->name != NULL && (strlen(set->name) != n || strncmp(set->name, data, n) != 0))
+        set++;
+    return set;
+}
+
 tutti_status tutti_train_check_pair(const tutti_train_config *c, tutti_error *err)
 {
     const tutti_problem_set *model_set = tutti_problem_named(c->model), *data_set = tutti_problem_named(c->data);
     tutti_problem model, data;
     bool no_options = true;
 
+    TUTTI_TRY(tutti_train_check_samples(c, named(c->data)->text, named(c->data)->clicks, err));
     if (model_set != NULL)
         TUTTI_TRY(tutti_problem_read(&model, c->model, "model", &no_options, err));
     if (data_set != NULL)

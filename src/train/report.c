@@ -53,6 +53,9 @@ tutti_status tutti_train_gather(tutti_run *run, const double *mine, size_t n, tu
     const tutti_port port = tutti_port_of("train.told", 0, 0);
     const int index = run->all.index, all = spokesman_of(run);
 
+    /* Where a loss fails this on some only, the others must hear of it: a collective tells them, ports do not. */
+    if (tutti_engine_goes_on(run->engine))
+        return tutti_gather_parts(&run->all, 0, tutti_host((double *)(uintptr_t)mine, n, TUTTI_F64), index == 0 ? tutti_host(run->told, n * (size_t)run->all.size, TUTTI_F64) : tutti_nothing(), err);
     memcpy(run->told, mine, n * sizeof *mine);
     for (int bit = 1; bit < all; bit <<= 1) {
         const int theirs = all - bit < bit ? all - bit : bit;
@@ -98,12 +101,21 @@ static tutti_status keep_lines(tutti_run *run, const char *path, tutti_error *er
     return status;
 }
 
-tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err)
+tutti_status tutti_train_open_metrics(tutti_run *run, tutti_error *err)
 {
     char path[4096];
 
+    snprintf(path, sizeof path, "%s/metrics.jsonl", run->config->out);
+    return tutti_file_open(&run->metrics, run->rt, path, TUTTI_FILE_APPEND, err);
+}
+
+tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err)
+{
+    const bool all = run->automatic_shares || tutti_engine_goes_on(run->engine); /* anybody may come to be the one who is told */
+    char path[4096];
+
     run->reported_ns = tutti_now_ns(run->rt);
-    run->told = tutti_alloc((size_t)(run->automatic_shares ? run->all.size : spokesman_of(run)), TUTTI_TRAIN_FIGURES * sizeof(double));
+    run->told = tutti_alloc((size_t)(all ? run->all.size : spokesman_of(run)), TUTTI_TRAIN_FIGURES * sizeof(double));
     if (run->told == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the reports of %d workers", run->all.size);
     if (run->all.index != 0)
@@ -113,7 +125,7 @@ tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err)
         TUTTI_TRY(keep_lines(run, path, err));
     else
         TUTTI_TRY(tutti_file_remove(run->rt, path, err));
-    return tutti_file_open(&run->metrics, run->rt, path, TUTTI_FILE_APPEND, err);
+    return tutti_train_open_metrics(run, err);
 }
 
 static void print_time(double seconds, char *text, size_t bytes)
@@ -125,11 +137,16 @@ static void print_time(double seconds, char *text, size_t bytes)
         snprintf(text, bytes, "%ld:%02ld", s / 60, s % 60);
 }
 
-static json_t *by_worker(const double *told, int workers, int what)
+/* null of a lost worker. */
+static json_t *by_worker(const tutti_run *run, const double *told, int what)
 {
     json_t *array = json_array();
-    for (int r = 0; r < workers; r++)
-        json_array_append_new(array, json_real(told[r * TOLD + what]));
+
+    for (int r = 0, index = 0; r < run->workers; r++) {
+        const bool there = index < run->all.size && tutti_train_rank(run, index) == r;
+        json_array_append_new(array, there ? json_real(told[index * TOLD + what]) : json_null());
+        index += there;
+    }
     return array;
 }
 
@@ -159,8 +176,8 @@ static tutti_status write_report(tutti_run *run, const tutti_figures *f, const d
     return tutti_train_put_json(run, json_pack("{s:I, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}", "step", (json_int_t)m->step, "epoch",
         (double)m->step / run->steps_per_epoch, "samples", (json_int_t)f->samples, "train_loss", loss, "lr", m->lr, "samples_per_second", rate,
         "wall_seconds", (double)f->wall_ns * 1e-9, "compute_seconds", (double)f->compute_ns * 1e-9, "exposed_comm_seconds", (double)f->exposed_ns * 1e-9,
-        "other_seconds", (double)f->other_ns * 1e-9, "bytes_sent_total", sum[BYTES], "compute_seconds_by_worker", by_worker(told, run->all.size, COMPUTE),
-        "wait_seconds_by_worker", by_worker(told, run->all.size, WAIT)), err);
+        "other_seconds", (double)f->other_ns * 1e-9, "bytes_sent_total", sum[BYTES], "compute_seconds_by_worker", by_worker(run, told, COMPUTE),
+        "wait_seconds_by_worker", by_worker(run, told, WAIT)), err);
 }
 
 tutti_status tutti_train_report_heard(tutti_run *run, uint64_t until, tutti_error *err)
@@ -189,6 +206,11 @@ tutti_status tutti_train_report_heard(tutti_run *run, uint64_t until, tutti_erro
     return status;
 }
 
+static tutti_status gather_report(tutti_run *run, void *mine, tutti_error *err)
+{
+    return tutti_train_gather(run, mine, TOLD, err);
+}
+
 tutti_status tutti_train_report(tutti_run *run, tutti_error *err)
 {
     const tutti_doing was = tutti_engine_doing(run->engine, TUTTI_DOING_REPORT);
@@ -203,7 +225,12 @@ tutti_status tutti_train_report(tutti_run *run, tutti_error *err)
     mine[BYTES] = (double)f.bytes_sent;
     mine[COMPUTE] = (double)(f.compute_ns - run->reported.compute_ns) * 1e-9;
     mine[WAIT] = (double)(f.exposed_ns - run->reported.exposed_ns) * 1e-9;
-    status = tutti_train_gather(run, mine, TOLD, err);
+    status = tutti_train_meet(run, gather_report, mine, err);
+    if (tutti_engine_goes_on(run->engine)) { /* who is lost may have computed less than was counted */
+        tutti_figures now;
+        tutti_engine_figures(run->engine, &now);
+        f.samples = now.samples;
+    }
     if (status == TUTTI_OK && run->all.index == 0)
         status = write_report(run, &f, run->told, seconds, err);
     run->loss_sum = run->loss_samples = 0;

@@ -76,6 +76,40 @@ static bool put_event(trace_text *t, int rank, const tutti_trace_event *e, const
     return true;
 }
 
+static tutti_status write_trace_text(tutti_run *run, char *all, size_t length, tutti_error *err)
+{
+    memcpy(all + length - 2, "\n]\n", 3); /* over the last comma and line end */
+    return tutti_train_write_file(run->rt, run->config->out, "trace.json", all, length + 1, err);
+}
+
+/* As collectives, so that all hear of a loss. */
+static tutti_status gather_trace(tutti_run *run, const trace_text *mine, tutti_error *err)
+{
+    const size_t n = (size_t)run->all.size;
+    size_t *counts = tutti_alloc(n, sizeof *counts), length = 2;
+    int64_t *bytes = tutti_alloc(n, sizeof *bytes), own = (int64_t)mine->length;
+    char *all = NULL;
+    tutti_status status = counts != NULL && bytes != NULL ? tutti_allgather(&run->all, tutti_host(&own, 1, TUTTI_I64), tutti_host(bytes, n, TUTTI_I64), err)
+                                                           : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "merging the trace of %zu workers", n);
+
+    for (size_t i = 0; status == TUTTI_OK && i < n; i++) {
+        counts[i] = (size_t)bytes[i];
+        length += counts[i];
+    }
+    if (status == TUTTI_OK && run->all.index == 0 && (all = tutti_alloc(length + 64, 1)) == NULL)
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "merging the trace of %zu workers", n);
+    if (status == TUTTI_OK)
+        status = tutti_gather_parts_v(&run->all, 0, counts, tutti_host(mine->at, mine->length, TUTTI_U8), all != NULL ? tutti_host(all + 2, length - 2, TUTTI_U8) : tutti_nothing(), err);
+    if (status == TUTTI_OK && all != NULL) {
+        memcpy(all, "[\n", 2);
+        status = write_trace_text(run, all, length, err);
+    }
+    tutti_free(all);
+    tutti_free(counts);
+    tutti_free(bytes);
+    return status;
+}
+
 static tutti_status write_trace(tutti_run *run, tutti_error *err)
 {
     const tutti_trace_event *events;
@@ -91,11 +125,13 @@ static tutti_status write_trace(tutti_run *run, tutti_error *err)
     mine.length = (size_t)snprintf(mine.at, mine.room, "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"worker %d\"}},\n"
                                    "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"args\":{\"name\":\"compute\"}},\n"
                                    "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":1,\"args\":{\"name\":\"lane\"}},\n",
-                                   run->all.index, run->all.index, run->all.index, run->all.index);
-    for (size_t i = 0; i < n && put_event(&mine, run->all.index, &events[i], run); i++)
+                                   run->rank, run->rank, run->rank, run->rank);
+    for (size_t i = 0; i < n && put_event(&mine, run->rank, &events[i], run); i++)
         ;
     bytes = mine.length;
-    if (run->all.index != 0) {
+    if (tutti_engine_goes_on(run->engine)) {
+        status = gather_trace(run, &mine, err);
+    } else if (run->all.index != 0) {
         status = tutti_send(run->world, 0, port, NULL, tutti_host(&bytes, 1, TUTTI_I64), err);
         if (status == TUTTI_OK)
             status = tutti_send(run->world, 0, port, NULL, tutti_host(mine.at, (size_t)bytes, TUTTI_U8), err);
@@ -126,10 +162,8 @@ static tutti_status write_trace(tutti_run *run, tutti_error *err)
                 status = tutti_recv(run->world, r, port, NULL, tutti_host(all + length, (size_t)theirs, TUTTI_U8), TUTTI_FOREVER, err);
             length += (size_t)theirs;
         }
-        if (status == TUTTI_OK) {
-            memcpy(all + length - 2, "\n]\n", 3); /* over the last comma and line end */
-            status = tutti_train_write_file(run->rt, run->config->out, "trace.json", all, length + 1, err);
-        }
+        if (status == TUTTI_OK)
+            status = write_trace_text(run, all, length, err);
         tutti_free(all);
     }
     tutti_free(mine.at);
@@ -144,8 +178,23 @@ static json_t *events_of(const tutti_run *run)
     const int n = tutti_engine_events(run->engine, &events);
     json_t *array = json_array();
 
-    for (int i = 0; i < n; i++)
-        json_array_append_new(array, json_pack("{s:I, s:s, s:s}", "step", (json_int_t)events[i].step, "kind", events[i].kind, "text", events[i].text));
+    for (int i = 0; i < n; i++) {
+        json_t *event = json_pack("{s:I, s:s, s:s}", "step", (json_int_t)events[i].step, "kind", events[i].kind, "text", events[i].text);
+        if (events[i].worker >= 0) {
+            json_object_set_new(event, "rank", json_integer(events[i].worker));
+            json_object_set_new(event, "epoch", json_integer(events[i].epoch));
+        }
+        json_array_append_new(array, event);
+    }
+    return array;
+}
+
+static json_t *members_of(const tutti_run *run)
+{
+    json_t *array = json_array();
+
+    for (int i = 0; i < run->all.size; i++)
+        json_array_append_new(array, json_integer(tutti_train_rank(run, i)));
     return array;
 }
 
@@ -157,27 +206,30 @@ static json_t *real_or_null(bool known, double value)
 /* What each worker tells at the end. */
 enum { WALL, COMPUTE, COMM, EXPOSED, OTHER, BYTES, MEMORY, STEPS, STALE_MOST, STALE_MEAN, FIGURES };
 
-/* A row a worker, for the summary and, up to 16, for the person. all: see tutti_train_results. */
+/* A row a worker that is left, for the summary and, up to 16, for the person. all: a row an index of run->all. */
 static json_t *by_worker(const tutti_run *run, const double *all)
 {
     json_t *array = json_array();
 
     if (run->all.size > 1 && run->all.size <= 16)
         tutti_train_say(run, 0, "  worker    steps   computing     waiting       other        sent");
-    for (int r = 0; r < run->all.size; r++) {
-        const double *w = all + FIGURES * r;
+    for (int i = 0; i < run->all.size; i++) {
+        const double *w = all + FIGURES * i;
+        const int r = tutti_train_rank(run, i);
         json_array_append_new(array, json_pack("{s:i, s:I, s:f, s:f, s:f, s:f, s:I}", "worker", r, "steps", (json_int_t)w[STEPS], "wall_seconds", w[WALL], "compute_seconds",
                                                w[COMPUTE], "exposed_comm_seconds", w[EXPOSED], "other_seconds", w[OTHER], "bytes_sent", (json_int_t)w[BYTES]));
-        json_object_set_new(json_array_get(array, (size_t)r), "batch", json_integer(tutti_share_batch(&run->share, r)));
-        json_object_set_new(json_array_get(array, (size_t)r), "passes", json_integer(tutti_share_passes(&run->share, r)));
+        json_object_set_new(json_array_get(array, (size_t)i), "batch", json_integer(tutti_share_batch(&run->share, r)));
+        json_object_set_new(json_array_get(array, (size_t)i), "passes", json_integer(tutti_share_passes(&run->share, r)));
+        tutti_train_partition_describe(run, r, json_array_get(array, (size_t)i));
         if (run->all.size > 1 && run->all.size <= 16)
             tutti_train_say(run, 0, "  %6d %8.0f  %8.2f s  %8.2f s  %8.2f s  %7.1f MB", r, w[STEPS], w[COMPUTE], w[EXPOSED], w[OTHER], w[BYTES] * 1e-6);
     }
     return array;
 }
 
-tutti_status tutti_train_results(tutti_run *run, double train_loss, tutti_error *err)
+static tutti_status results(tutti_run *run, void *arg, tutti_error *err)
 {
+    const double train_loss = *(const double *)arg;
     const tutti_train_config *c = run->config;
     const tutti_method *m = tutti_engine_method(run->engine);
     tutti_figures f;
@@ -229,7 +281,8 @@ tutti_status tutti_train_results(tutti_run *run, double train_loss, tutti_error 
     json_object_set_new(o, "method_spec", json_string(c->method));
     json_object_set_new(o, "codec", json_string("fp32"));
     json_object_set_new(o, "transport", json_string(tutti_world_transport(run->world)));
-    json_object_set_new(o, "workers", json_integer(run->all.size));
+    json_object_set_new(o, "workers", json_integer(run->workers));
+    json_object_set_new(o, "members", members_of(run));
     json_object_set_new(o, "servers", json_integer(0));
     json_object_set_new(o, "model", json_string(c->model));
     json_object_set_new(o, "data", json_string(c->data));
@@ -239,6 +292,7 @@ tutti_status tutti_train_results(tutti_run *run, double train_loss, tutti_error 
     json_object_set_new(o, "collective", json_string(c->collective));
     json_object_set_new(o, "batch", json_integer(c->batch));
     json_object_set_new(o, "batch_share", json_string(c->batch_share));
+    json_object_set_new(o, "partition", json_string(c->partition));
     json_object_set_new(o, "accumulate", json_integer(c->accumulate));
     json_object_set_new(o, "seed", json_integer(c->seed));
     json_object_set_new(o, "threads", json_integer(c->threads));
@@ -275,4 +329,10 @@ tutti_status tutti_train_results(tutti_run *run, double train_loss, tutti_error 
     status = tutti_train_write_file(run->rt, run->config->out, "summary.json", text, strlen(text), err);
     free(text);
     return status;
+}
+
+/* Everything in it may be done twice: each file appears whole, in place of what is there. */
+tutti_status tutti_train_results(tutti_run *run, double train_loss, tutti_error *err)
+{
+    return tutti_train_meet(run, results, &train_loss, err);
 }

@@ -39,19 +39,32 @@ static tutti_status must_equal(const char *path, const char *key, const json_t *
     return tutti_fail(err, TUTTI_ERR_USAGE, 0, "cannot resume %s: its run has %s %s, this one %s; it decides the numbers and must be the same", path, key, a, b);
 }
 
-static tutti_status compare(const tutti_run *run, const char *path, const char *saved_text, tutti_error *err)
+/* Saved after losses, it is the state of a run of those who were left, with their part of the samples of a step; its facts are those of the beginning. */
+static void scale_samples(json_t *saved, int saved_by)
 {
-    static const char *const keys[] = { "model", "method", "seed", "batch-share" };
+    const json_int_t workers = json_integer_value(json_object_get(json_object_get(saved, "config"), "n"));
+    json_t *samples = json_object_get(saved, "samples_per_step");
+
+    if (json_is_array(json_object_get(saved, "members")) && workers > 0 && json_is_integer(samples))
+        json_integer_set(samples, json_integer_value(samples) / workers * saved_by);
+}
+
+static tutti_status compare(const tutti_run *run, const char *path, const char *saved_text, int saved_by, tutti_error *err)
+{
+    static const char *const keys[] = { "model", "method", "seed", "batch-share", "partition" };
     static const char *const facts_keys[] = { "data_hash", "parameters", "samples_per_step" };
     char *now_text = tutti_train_facts(run);
     json_t *saved = json_loads(saved_text, 0, NULL), *now = now_text != NULL ? json_loads(now_text, 0, NULL) : NULL;
+    /* With another number of workers such a checkpoint is refused as a whole, by tutti_engine_load. */
+    const bool other = json_is_array(json_object_get(saved, "members")) && saved_by != run->workers;
     tutti_status status = TUTTI_OK;
 
+    scale_samples(saved, saved_by);
     if (now == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "resuming %s", path);
     for (size_t i = 0; status == TUTTI_OK && i < TUTTI_LENGTH(keys); i++)
         status = must_equal(path, keys[i], json_object_get(json_object_get(saved, "config"), keys[i]), json_object_get(json_object_get(now, "config"), keys[i]), err);
-    for (size_t i = 0; status == TUTTI_OK && i < TUTTI_LENGTH(facts_keys); i++)
+    for (size_t i = 0; status == TUTTI_OK && i < TUTTI_LENGTH(facts_keys) - other; i++)
         status = must_equal(path, facts_keys[i], json_object_get(saved, facts_keys[i]), json_object_get(now, facts_keys[i]), err);
     free(now_text);
     json_decref(saved);
@@ -80,7 +93,7 @@ tutti_status tutti_train_resume(tutti_run *run, tutti_error *err)
         tutti_train_say(run, 0, "passed over damaged checkpoints: %s", skipped);
     status = tutti_checkpoint_open(&checkpoint, run->rt, path, err);
     if (status == TUTTI_OK)
-        status = compare(run, path, tutti_checkpoint_facts(checkpoint), err);
+        status = compare(run, path, tutti_checkpoint_facts(checkpoint), tutti_checkpoint_world(checkpoint), err);
     if (status == TUTTI_OK)
         status = tutti_engine_load(run->engine, checkpoint, err);
     if (status == TUTTI_OK) {

@@ -1,5 +1,6 @@
 /* shares.c: --batch-share: how many samples of a pass each worker takes. even: the same. w0:w1:...: in these proportions. auto: by measured speed, so that all
-   finish together: a worker that needs t seconds a sample gets a share in proportion to 1/t. The samples of a step stay the same, only who computes
+   finish together: a worker that needs t seconds a sample gets a share in proportion to 1/t. data: in proportion to the workers' parts of the data, so that with a partition every
+   sample counts alike. The samples of a step stay the same, only who computes
    them changes; gradients are weighted by samples, so the mean is exact. Times are smoothed, and shares move only when the slowest worker would
    gain 3 %: `auto` follows the clock, so its bits are those of the shares it chose, which a checkpoint keeps. */
 #include <errno.h>
@@ -16,7 +17,7 @@ tutti_status tutti_train_parse_shares(const char *text, int64_t workers, double 
     int64_t n = 0;
 
     *automatic = strcmp(text, "auto") == 0;
-    if (*automatic || strcmp(text, "even") == 0) {
+    if (*automatic || strcmp(text, "data") == 0 || strcmp(text, "even") == 0) {
         for (int64_t r = 0; r < workers && weight != NULL; r++)
             weight[r] = 1;
         return TUTTI_OK;
@@ -25,7 +26,7 @@ tutti_status tutti_train_parse_shares(const char *text, int64_t workers, double 
         char *end;
         const double w = strtod(at, &end);
         if (end == at || !(w >= 0 && w <= 1e9) || (*end != ':' && *end != 0))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "batch-share is '%.80s'; write even, auto, or a weight for each worker: w0:w1:...", text);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "batch-share is '%.80s'; write even, auto, data, or a weight for each worker: w0:w1:...", text);
         if (n < workers && weight != NULL)
             weight[n] = w;
         sum += w;
@@ -56,8 +57,10 @@ tutti_status tutti_train_shares_open(tutti_run *run, tutti_error *err)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the shares of %d workers", n);
     else
         status = tutti_train_parse_shares(c->batch_share, n, weight, &run->automatic_shares, err);
+    for (int r = 0; status == TUTTI_OK && run->parts.first != NULL && strcmp(c->batch_share, "data") == 0 && r < n; r++)
+        weight[r] = (double)(run->parts.first[r + 1] - run->parts.first[r]);
     if (status == TUTTI_OK)
-        tutti_share_apportion(c->batch * n, n, weight, run->automatic_shares ? 1 : 0, run->batch_of);
+        tutti_share_apportion(c->batch * n, n, weight, run->automatic_shares || strcmp(c->batch_share, "data") == 0 ? 1 : 0, run->batch_of);
     tutti_free(weight);
     return status;
 }
@@ -71,7 +74,13 @@ static double pass_seconds(const int64_t *batch_of, const double *seconds, int n
     return most;
 }
 
-/* After `done` steps: measures, and moves the shares when that pays. Collective; all compute the same from the same figures. */
+static tutti_status gather_times(tutti_run *run, void *mine, tutti_error *err)
+{
+    return tutti_allgather(&run->all, tutti_host(mine, 2, TUTTI_F64), tutti_host(run->told, 2 * (size_t)run->all.size, TUTTI_F64), err);
+}
+
+/* After `done` steps: measures, and moves the shares when that pays. Collective; all compute the same from the same figures.
+   Where the run goes on after a loss the shares stay as they were then: the lost worker's is computed by nobody. */
 tutti_status tutti_train_shares_adapt(tutti_run *run, uint64_t done, tutti_error *err)
 {
     const int n = run->all.size;
@@ -82,7 +91,7 @@ tutti_status tutti_train_shares_adapt(tutti_run *run, uint64_t done, tutti_error
     int64_t *next;
     tutti_status status;
 
-    if (!run->automatic_shares || (here != SETTLE_STEPS && here % EVERY_STEPS != 0) || done >= run->steps)
+    if (!run->automatic_shares || (here != SETTLE_STEPS && here % EVERY_STEPS != 0) || done >= run->steps || n < run->workers)
         return TUTTI_OK;
     was = tutti_engine_doing(run->engine, TUTTI_DOING_REPORT);
     tutti_engine_figures(run->engine, &f);
@@ -90,8 +99,13 @@ tutti_status tutti_train_shares_adapt(tutti_run *run, uint64_t done, tutti_error
     mine[1] = run->shares_samples;
     run->shares_compute_ns = f.compute_ns;
     run->shares_samples = 0;
-    status = tutti_allgather(&run->all, tutti_host(mine, 2, TUTTI_F64), tutti_host(run->told, 2 * (size_t)n, TUTTI_F64), err);
+    status = tutti_train_meet(run, gather_times, mine, err);
     next = tutti_alloc((size_t)n, 2 * sizeof *next); /* rare: not within a step */
+    if (status == TUTTI_OK && run->all.size < n) {
+        tutti_free(next);
+        tutti_engine_doing(run->engine, was);
+        return TUTTI_OK;
+    }
     if (status == TUTTI_OK && next == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the shares of %d workers", n);
     if (status == TUTTI_OK) {

@@ -19,13 +19,14 @@ static tutti_status open_data(tutti_run *run, tutti_error *err)
 
     TUTTI_TRY(tutti_data_open_spec(&run->data, run->rt, run->config->data, run->io->installed_data, err));
     shape = tutti_data_shape_of(run->data);
+    TUTTI_TRY(tutti_train_check_samples(run->config, shape->context > 0, shape->tables > 0, err));
     TUTTI_TRY(tutti_world_common(run->world, "data", (size_t)shape->bytes, &memory, &fill, err)); /* one copy a host */
     if (fill)
         TUTTI_TRY(tutti_data_attach(run->data, memory, true, err));
     TUTTI_TRY(tutti_barrier(&run->all, err));
     if (!fill)
         TUTTI_TRY(tutti_data_attach(run->data, memory, false, err));
-    run->task = (tutti_nn_task){ shape->channels, shape->height, shape->width, shape->classes };
+    run->task = (tutti_nn_task){ shape->channels, shape->height, shape->width, shape->classes, shape->context };
     return TUTTI_OK;
 }
 
@@ -96,13 +97,13 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
         run->gradients_in_all = c->steps > 0 ? (uint64_t)c->steps * run->unit : (uint64_t)c->epochs * per_epoch;
         run->steps = (run->gradients_in_all + run->unit - 1) / run->unit;
         run->steps_per_epoch = (double)per_epoch / (double)run->unit;
-        snprintf(fingerprint, sizeof fingerprint, "model=%s\ndata hash=%016llx\nthreads=%lld\neval-every=%lld\ncheckpoint-every=%lld\ntarget=%s\nresume=%s\n",
-                 c->model, (unsigned long long)tutti_data_hash(run->data), (long long)c->threads, (long long)c->eval_every,
+        snprintf(fingerprint, sizeof fingerprint, "model=%s\ndata hash=%016llx\npartition=%s\nthreads=%lld\neval-every=%lld\ncheckpoint-every=%lld\ntarget=%s\nresume=%s\n",
+                 c->model, (unsigned long long)tutti_data_hash(run->data), c->partition, (long long)c->threads, (long long)c->eval_every,
                  (long long)c->checkpoint_every, c->target, c->resume);
         status = tutti_engine_open(&run->engine, run->world, params, n, &(tutti_engine_options){
             .method = c->method, .optimizer = c->optimizer, .lr_schedule = c->lr_schedule, .collective = c->collective, .batch = c->batch, .accumulate = c->accumulate, .batch_of = run->batch_of,
-            .data_samples = samples, .steps = run->steps, .seed = (uint64_t)c->seed, .clip_norm = c->clip_norm, .nonfinite = (tutti_nonfinite)c->nonfinite,
-            .fingerprint = fingerprint, .initial = initial_values, .user = run, .lane = wants_lane(run) ? 0 : -1, .trace_events = c->trace ? TRACE_EVENTS : 0 }, err);
+            .parts = run->parts.first != NULL ? &run->parts : NULL, .data_samples = samples, .steps = run->steps, .seed = (uint64_t)c->seed, .clip_norm = c->clip_norm, .nonfinite = (tutti_nonfinite)c->nonfinite,
+            .stop_on_loss = c->on_loss != TUTTI_ON_LOSS_CONTINUE, .fingerprint = fingerprint, .initial = initial_values, .user = run, .lane = wants_lane(run) ? 0 : -1, .trace_events = c->trace ? TRACE_EVENTS : 0 }, err);
     }
     for (int i = 0; status == TUTTI_OK && i < n; i++) {
         run->values[i] = tutti_engine_values(run->engine, i);
@@ -140,7 +141,7 @@ static tutti_status open_loader(tutti_run *run, uint64_t step, tutti_error *err)
     TUTTI_TRY(take_share(run, err));
     if (run->own_pace) /* whose turn is next is not known ahead */
         return tutti_loader_open(&run->loader, run->rt, run->data, &run->share, 0, 0, 0, err);
-    return tutti_loader_open(&run->loader, run->rt, run->data, &run->share, run->all.index, step, LOADER_DEPTH, err);
+    return tutti_loader_open(&run->loader, run->rt, run->data, &run->share, run->rank, step, LOADER_DEPTH, err);
 }
 
 /* After a step: if the shares have moved, the loader goes on with the new ones. */
@@ -164,6 +165,7 @@ static tutti_status open_all(tutti_run *run, tutti_error *err)
     if (c->collective_table[0] != 0)
         TUTTI_TRY(tutti_collective_table_load(run->world, c->collective_table, err));
     TUTTI_TRY(open_data(run, err));
+    TUTTI_TRY(tutti_train_partition_open(run, err));
     TUTTI_TRY(tutti_train_shares_open(run, err));
     TUTTI_TRY(open_engine(run, err));
     if (c->resume[0] != 0)
@@ -236,12 +238,12 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
         if (pass.samples == 0)
             batch = (tutti_batch){ 0 };
         if (pass.index == 0)
-            run->slow = tutti_train_slow_factor(run->config->slow, (uint64_t)run->config->seed, run->all.index, m->rng.step);
+            run->slow = tutti_train_slow_factor(run->config->slow, (uint64_t)run->config->seed, run->rank, m->rng.step);
         if (pass.samples > 0 && !pass.same_batch) {
             const uint64_t step = m->rng.step;
             tutti_engine_doing(run->engine, TUTTI_DOING_OTHER);
             if (run->own_pace)
-                tutti_loader_seek(run->loader, step, pass.index);
+                tutti_loader_seek(run->loader, step, pass.index, pass.position);
             do /* a tail step may have passes without samples for this worker: the engine leaves them out */
                 TUTTI_TRY(tutti_loader_take(run->loader, &batch, err));
             while (batch.step < step || batch.pass < pass.index);
@@ -253,8 +255,11 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
         }
         run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
         tutti_train_meter_start(run, batch.samples);
-        TUTTI_TRY(tutti_nn_pass(run->nn, batch.x, batch.labels, batch.samples, (double)(pass.divisor > 0 ? pass.divisor : 1), pass.keep, pass.same_values,
-                                run->values, run->gradients, &hooks, &loss, err));
+        TUTTI_TRY(run->task.context > 0
+            ? tutti_nn_pass_tokens(run->nn, batch.tokens, batch.next, batch.samples, (double)(pass.divisor > 0 ? pass.divisor : 1), pass.keep, pass.same_values,
+                                   run->values, run->gradients, &hooks, &loss, err)
+            : tutti_nn_pass(run->nn, batch.x, batch.labels, batch.samples, (double)(pass.divisor > 0 ? pass.divisor : 1), pass.keep, pass.same_values,
+                            run->values, run->gradients, &hooks, &loss, err));
         TUTTI_TRY(tutti_engine_passed(run->engine, loss, err));
         run->loss_sum += loss;
         run->loss_samples += (double)batch.samples;
@@ -263,6 +268,15 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
     if (status != TUTTI_CLOSED)
         return status;
     return tutti_engine_step(run->engine, err);
+}
+
+static tutti_status slowest(tutti_run *run, void *seconds, tutti_error *err)
+{
+    double most = *(const double *)seconds;
+    const tutti_status status = tutti_reduce_double(&run->all, TUTTI_MAX, &most, 1, err);
+
+    run->time_to_target = most;
+    return status;
 }
 
 static tutti_status evaluate(tutti_run *run, tutti_error *err)
@@ -285,8 +299,8 @@ static tutti_status evaluate(tutti_run *run, tutti_error *err)
         tutti_train_parse_target(run->config->target, &accuracy, &target, NULL);
         run->target_reached = accuracy ? run->test_accuracy >= target : run->test_loss <= target;
         if (run->target_reached) { /* the slowest worker's clock, so that all report the same */
-            run->time_to_target = (double)f.wall_ns * 1e-9;
-            status = tutti_reduce_double(&run->all, TUTTI_MAX, &run->time_to_target, 1, err);
+            double seconds = (double)f.wall_ns * 1e-9;
+            status = tutti_train_meet(run, slowest, &seconds, err);
         }
     }
     tutti_engine_doing(run->engine, was);
@@ -323,6 +337,12 @@ static uint64_t next_meeting(const tutti_run *run, uint64_t done, uint64_t eval_
     return next;
 }
 
+static tutti_status begin_together(tutti_run *run, void *nothing, tutti_error *err)
+{
+    (void)nothing;
+    return tutti_barrier(&run->all, err);
+}
+
 static tutti_status train(tutti_run *run, tutti_error *err)
 {
     const tutti_train_config *c = run->config;
@@ -333,7 +353,7 @@ static tutti_status train(tutti_run *run, tutti_error *err)
 
     tutti_engine_figures(run->engine, &f);
     run->first_samples = f.samples;
-    TUTTI_TRY(tutti_barrier(&run->all, err)); /* start-up is outside: all clocks begin together */
+    TUTTI_TRY(tutti_train_meet(run, begin_together, NULL, err)); /* start-up is outside: all clocks begin together */
     for (uint64_t done = f.gradients, until; done < end && !run->target_reached; done = until) {
         bool more;
         until = next_meeting(run, done, eval_every, save_every);
@@ -367,6 +387,8 @@ tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *co
     if (io.started_ns == 0)
         io.started_ns = tutti_now_ns(run.rt);
     run.all = tutti_group_workers(world, tutti_port_of("train", 0, 0));
+    run.rank = run.all.index;
+    run.workers = run.all.size;
     status = open_all(&run, err);
     if (status == TUTTI_OK) {
         const tutti_method *m = tutti_engine_method(run.engine);
@@ -383,6 +405,8 @@ tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *co
     }
     if (status == TUTTI_OK)
         status = tutti_train_results(&run, train_loss, err);
+    if (status == TUTTI_OK)
+        status = tutti_engine_part(run.engine, err);
     if (status == TUTTI_OK) {
         tutti_figures f;
         tutti_engine_figures(run.engine, &f);

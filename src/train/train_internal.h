@@ -13,7 +13,8 @@ enum { TUTTI_TRAIN_FIGURES = 10 };
 typedef struct tutti_run {
     tutti_world *world;
     tutti_runtime *rt;
-    tutti_group all;                 /* the trainer's own collectives */
+    tutti_group all;                 /* the trainer's own collectives: all workers, after losses those who are left. Index 0 prints and writes */
+    int rank, workers;               /* mine and how many there were at the beginning; shares, samples and rows of reports go by these */
     const tutti_train_config *config;
     const tutti_train_io *io;
     tutti_data *data;
@@ -31,6 +32,7 @@ typedef struct tutti_run {
     uint64_t unit;                   /* gradients a step, as tutti_engine_more counts them: 1, or the workers where each goes at its own pace */
     uint64_t gradients_in_all, steps, first_step; /* of the whole run; where this process begins */
     double steps_per_epoch;
+    tutti_parts parts;               /* of a partition; first is NULL: none */
     int64_t *batch_of;               /* workers: shares of a pass (share.h); NULL: even */
     bool automatic_shares;
     double *sample_seconds;          /* workers: smoothed, for automatic shares */
@@ -50,17 +52,23 @@ typedef struct tutti_run {
     double test_loss, test_accuracy; /* of the last evaluation; accuracy < 0: none yet, or none at all (quadratic) */
     double time_to_target;           /* seconds; < 0: not reached */
     bool target_reached;
-    tutti_file *metrics;             /* rank 0 */
+    tutti_file *metrics;             /* of index 0 */
 } tutti_run;
 
 json_t *tutti_train_config_object(const tutti_train_config *c);
 tutti_status tutti_train_parse_target(const char *text, bool *accuracy, double *value, tutti_error *err);
 /* pair.c: model and data fit each other and the target */
 tutti_status tutti_train_check_pair(const tutti_train_config *c, tutti_error *err);
+tutti_status tutti_train_check_samples(const tutti_train_config *c, bool text, bool clicks, tutti_error *err); /* of such data: can the model take them? */
 /* slow.c: the factor of a worker's step; stretch sleeps it off, after --step-time's part, called whenever a part of the computation is done. */
 tutti_status tutti_train_check_slow(const char *spec, int64_t workers, tutti_error *err);
 double tutti_train_slow_factor(const char *spec, uint64_t seed, int rank, uint64_t step);
 void tutti_train_stretch(tutti_run *run);
+/* partition.c: the workers' own parts of the data, where --partition asks for them. check: what can be told before the data are open. open: after the data. describe: adds to
+   the summary's row of a worker. */
+tutti_status tutti_train_check_partition(const tutti_train_config *c, tutti_error *err);
+tutti_status tutti_train_partition_open(tutti_run *run, tutti_error *err);
+void tutti_train_partition_describe(const tutti_run *run, int worker, json_t *row);
 /* shares.c */
 tutti_status tutti_train_parse_shares(const char *text, int64_t workers, double *weight, bool *automatic, tutti_error *err); /* weight: workers, or NULL to check only */
 tutti_status tutti_train_shares_open(tutti_run *run, tutti_error *err);
@@ -70,11 +78,16 @@ tutti_status tutti_train_check_simulation(const tutti_train_config *config, tutt
 tutti_status tutti_train_meter_open(tutti_run *run, tutti_device **device, tutti_error *err);
 void tutti_train_meter_start(tutti_run *run, int64_t samples);
 void tutti_train_meter_pay(tutti_run *run);
+/* members.c: meetings. regroup: run->all as it is now. meet: body is done by all who are left, again if a loss has spoilt it; run->all is theirs before, within and after. */
+int tutti_train_rank(const tutti_run *run, int index);                             /* of run->all */
+tutti_status tutti_train_regroup(tutti_run *run, tutti_error *err);
+tutti_status tutti_train_meet(tutti_run *run, tutti_status (*body)(tutti_run *run, void *arg, tutti_error *err), void *arg, tutti_error *err);
 /* evaluate.c: mean loss (of a known optimum: its excess) and accuracy (-1: none) of the engine's values over a split, shared among the workers. Collective. */
 tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, double *loss, double *accuracy, tutti_error *err);
 /* report.c */
 tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err);
-/* n figures of each worker to run->told of worker 0; of the others it holds what they passed on. Collective. n <= TUTTI_TRAIN_FIGURES. */
+tutti_status tutti_train_open_metrics(tutti_run *run, tutti_error *err);           /* to go on with what is there */
+/* n figures of each worker to run->told of worker 0, a row an index of run->all; of the others it holds what they passed on. Within a meeting. n <= TUTTI_TRAIN_FIGURES. */
 tutti_status tutti_train_gather(tutti_run *run, const double *mine, size_t n, tutti_error *err);
 tutti_status tutti_train_report(tutti_run *run, tutti_error *err);                 /* collective */
 /* Worker 0 of a method at its own pace, after a step of its own: what it has heard of the others, if a line is due before the meeting at `until`. */

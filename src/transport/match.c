@@ -1,121 +1,8 @@
-/* match.c: see match.h. Pools first, then matching, posting, cancelling, what comes from peers, and endings. */
+/* match.c: see match.h. Pairing first, then posting, cancelling, what comes from peers, and endings. */
 #include <assert.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <string.h>
-#include "match.h"
-
-/* ---- pools: things in flight, found by id. Things never move; the place of slot s follows from its highest bit. A generation is odd while the thing is in
-   use, so that no number from outside finds a free one. ---- */
-/* Slots of chunk k: from first * (2^k - 1), first * 2^k of them. */
-static void *at_slot(const match_pool *pool, uint32_t slot)
-{
-    const uint32_t group = slot / pool->first + 1;
-    const int chunk = 31 - __builtin_clz(group);
-    const uint32_t first = pool->first * ((UINT32_C(1) << chunk) - 1);
-
-    return pool->chunks[chunk] + (size_t)(slot - first) * pool->thing_bytes;
-}
-
-static void pool_init(match_pool *pool, size_t thing_bytes, uint32_t first)
-{
-    memset(pool, 0, sizeof *pool);
-    pool->thing_bytes = thing_bytes;
-    pool->first = first;
-    match_list_init(&pool->free);
-}
-
-static void pool_fini(match_pool *pool)
-{
-    for (int k = 0; k < MATCH_POOL_CHUNKS; k++)
-        tutti_free(pool->chunks[k]);
-    memset(pool, 0, sizeof *pool);
-}
-
-/* Adds a chunk; gives the first of its slots and how many, 0: no memory. */
-static uint32_t grow(match_pool *pool, uint32_t *first)
-{
-    const int chunk = 31 - __builtin_clz(pool->made / pool->first + 1);
-    const uint32_t count = pool->first << chunk;
-
-    *first = pool->made;
-    if (chunk >= MATCH_POOL_CHUNKS)
-        return 0;
-    pool->chunks[chunk] = tutti_alloc(count, pool->thing_bytes);
-    if (pool->chunks[chunk] == NULL)
-        return 0;
-    pool->made += count;
-    return count;
-}
-
-/* The two kinds of thing with an id differ only in type; this is the code of both. */
-#define MATCH_POOL_OF(type, pool) \
-    static bool type##_more(tutti_match *m) \
-    { \
-        uint32_t first; \
-        const uint32_t count = grow(&m->pool, &first); \
-        for (uint32_t s = first; s < first + count; s++) { \
-            struct match_##type *thing = at_slot(&m->pool, s); \
-            thing->slot = s; \
-            match_list_init(&thing->answer.link); \
-            match_list_insert(&m->pool.free, &thing->link); \
-        } \
-        return count > 0; \
-    } \
-    static struct match_##type *type##_take(tutti_match *m) \
-    { \
-        struct match_##type *thing; \
-        if (match_list_empty(&m->pool.free) && !type##_more(m)) \
-            return NULL; \
-        thing = MATCH_OWNER(struct match_##type, link, m->pool.free.next); \
-        match_list_remove(&thing->link); \
-        thing->generation++; \
-        return thing; \
-    } \
-    static void type##_give(tutti_match *m, struct match_##type *thing) \
-    { \
-        thing->generation++; \
-        match_list_remove(&thing->answer.link); \
-        match_list_remove(&thing->link); \
-        match_list_insert(m->pool.free.next, &thing->link); /* in front: its memory is warm */ \
-    } \
-    static struct match_##type *type##_find(tutti_match *m, uint64_t id) \
-    { \
-        struct match_##type *thing; \
-        if ((uint32_t)id >= m->pool.made) \
-            return NULL; \
-        thing = at_slot(&m->pool, (uint32_t)id); \
-        return thing->generation == (uint32_t)(id >> 32) && thing->generation % 2 == 1 ? thing : NULL; \
-    } \
-    uint64_t tutti_match_##type##_id(const struct match_##type *thing) \
-    { \
-        return (uint64_t)thing->generation << 32 | thing->slot; \
-    }
-
-MATCH_POOL_OF(op, ops)
-MATCH_POOL_OF(message, messages)
-
-/* Buffers for whole payloads; while one is free it is a link of the list itself. */
-static bool payload_more(tutti_match *m)
-{
-    uint32_t first;
-    const uint32_t count = grow(&m->payloads, &first);
-
-    for (uint32_t s = first; s < first + count; s++)
-        match_list_insert(&m->payloads.free, at_slot(&m->payloads, s));
-    return count > 0;
-}
-
-static unsigned char *payload_take(tutti_match *m)
-{
-    match_link *link;
-
-    if (match_list_empty(&m->payloads.free) && !payload_more(m))
-        return NULL;
-    link = m->payloads.free.next;
-    match_list_remove(link);
-    return (unsigned char *)link;
-}
+#include "match_pool.h"
 
 static void message_drop(tutti_match *m, match_message *message)
 {
@@ -125,22 +12,15 @@ static void message_drop(tutti_match *m, match_message *message)
         m->carrier->took(m->self, message->from);
     }
     message->payload = NULL;
+    m->peers[message->from].waiting--;
     match_list_remove(&message->of_peer);
-    message_give(m, message);
+    tutti_match_message_give(m, message);
 }
 
-/* ---- matching ---- */
-static match_link *bucket_of(match_link *buckets, uint64_t tag)
-{
-    return &buckets[(tag * UINT64_C(0x9E3779B97F4A7C15)) >> 56]; /* Fibonacci hashing; ports are hashes already, tests' tags are not */
-}
-
+/* ---- pairing ---- */
 static void finish(tutti_match *m, tutti_request *r, tutti_status status, int rank)
 {
-    r->status = status;
-    r->rank = rank;
-    r->internal[0] = NULL;
-    atomic_store_explicit(&r->done, true, memory_order_release); /* publishes the result; pairs with an acquire load by the owner */
+    tutti_match_finish(r, status, rank);
     m->completions++;
 }
 
@@ -149,7 +29,7 @@ static void complete(tutti_match *m, match_op *op, tutti_status status, int rank
     if (op->request != NULL)
         finish(m, op->request, status, rank);
     m->carrier->let_go(m->self, op);
-    op_give(m, op);
+    tutti_match_op_give(m, op);
 }
 
 static void say(tutti_match *m, int to, match_answer *answer, match_word word)
@@ -160,33 +40,25 @@ static void say(tutti_match *m, int to, match_answer *answer, match_word word)
     m->carrier->flush(m->self, to);
 }
 
-/* Takes it out of its bucket; NULL: none. */
-static match_op *match_posted(tutti_match *m, int from, uint64_t tag)
+/* Take it out of its queue; NULL: none. */
+static match_op *take_posted(tutti_match *m, int from, uint64_t tag)
 {
-    match_link *bucket = bucket_of(m->posted, tag);
+    match_waiting *w = tutti_match_posted(&m->queue, from, tag);
 
-    for (match_link *at = bucket->next; at != bucket; at = at->next) {
-        match_op *op = MATCH_OWNER(match_op, link, at);
-        if (op->tag == tag && (op->peer == from || op->peer == TUTTI_ANY)) {
-            match_list_remove(at);
-            return op;
-        }
-    }
-    return NULL;
+    if (w == NULL)
+        return NULL;
+    match_list_remove(&w->link);
+    return MATCH_OWNER(match_op, waiting, w);
 }
 
-static match_message *match_unexpected(tutti_match *m, int from, uint64_t tag)
+static match_message *take_unexpected(tutti_match *m, int from, uint64_t tag)
 {
-    match_link *bucket = bucket_of(m->unexpected, tag);
+    match_waiting *w = tutti_match_unexpected(&m->queue, from, tag);
 
-    for (match_link *at = bucket->next; at != bucket; at = at->next) {
-        match_message *message = MATCH_OWNER(match_message, link, at);
-        if (message->tag == tag && (message->from == from || from == TUTTI_ANY)) {
-            match_list_remove(at);
-            return message;
-        }
-    }
-    return NULL;
+    if (w == NULL)
+        return NULL;
+    match_list_remove(&w->link);
+    return MATCH_OWNER(match_message, waiting, w);
 }
 
 /* All at once. */
@@ -200,7 +72,7 @@ static void deliver(tutti_match *m, match_op *op, const tutti_note *note, const 
     complete(m, op, fits ? TUTTI_OK : TUTTI_ERR_CORRUPT, -1);
 }
 
-/* Neither is in a bucket. */
+/* Neither is in a queue. */
 static void pair_up(tutti_match *m, match_op *op, match_message *message)
 {
     if (!message->large) {
@@ -231,60 +103,31 @@ static void pair_up(tutti_match *m, match_op *op, match_message *message)
 /* To the posted ones, else unexpected, in its place by arrival. */
 static void offer_message(tutti_match *m, match_message *message)
 {
-    match_link *bucket = bucket_of(m->unexpected, message->tag), *before = bucket;
-    match_op *op = match_posted(m, message->from, message->tag);
+    match_op *op = take_posted(m, message->from, message->tag);
 
-    if (op != NULL) {
+    if (op != NULL)
         pair_up(m, op, message);
-        return;
-    }
-    while (before->prev != bucket && MATCH_OWNER(match_message, link, before->prev)->sequence > message->sequence)
-        before = before->prev;
-    match_list_insert(before, &message->link);
+    else
+        tutti_match_keep(&m->queue, &message->waiting);
 }
 
 /* To the unexpected ones, else posted, in its place by posting. */
 static void offer_op(tutti_match *m, match_op *op)
 {
-    match_link *bucket = bucket_of(m->posted, op->tag), *before = bucket;
-    match_message *message = match_unexpected(m, op->peer, op->tag);
+    match_message *message = take_unexpected(m, op->peer, op->tag);
 
     op->state = MATCH_OP_POSTED;
     op->message = NULL;
-    if (message != NULL) {
+    if (message != NULL)
         pair_up(m, op, message);
-        return;
-    }
-    while (before->prev != bucket && MATCH_OWNER(match_op, link, before->prev)->sequence > op->sequence)
-        before = before->prev;
-    match_list_insert(before, &op->link);
+    else
+        tutti_match_post(&m->queue, &op->waiting);
 }
 
 /* ---- posting ---- */
-static tutti_status check(const tutti_match *m, const char *doing, const tutti_request *r, int peer, bool any, tutti_buffer b, size_t *bytes, tutti_error *err)
-{
-    *bytes = 0;
-    if (r->posted && !atomic_load_explicit(&r->done, memory_order_acquire))
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "%s with a request that is still in flight; wait for it or cancel it first", doing);
-    if ((peer < 0 || peer >= m->size) && !(any && peer == TUTTI_ANY))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d of a run of %d; there are workers 0 to %d", doing, peer, m->size, m->size - 1);
-    if (!tutti_size_mul(b.count, tutti_dtype_bytes(b.dtype), bytes) || (b.data == NULL && *bytes > 0))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d: %zu elements of %s at %p are no memory", doing, peer, b.count, tutti_dtype_name(b.dtype), b.data);
-    return TUTTI_OK;
-}
-
-static void begin(tutti_request *r)
-{
-    r->status = TUTTI_OK;
-    r->rank = -1;
-    atomic_store_explicit(&r->done, false, memory_order_relaxed); /* nobody waits for it yet */
-    r->posted = true;
-    r->internal[0] = NULL;
-}
-
 static match_op *op_make(tutti_match *m, tutti_request *r, match_op_state state, int peer, uint64_t tag, void *data, size_t bytes)
 {
-    match_op *op = op_take(m);
+    match_op *op = tutti_match_op_take(m);
 
     if (op == NULL)
         return NULL;
@@ -297,7 +140,7 @@ static match_op *op_make(tutti_match *m, tutti_request *r, match_op_state state,
     op->data = data;
     op->bytes = bytes;
     op->streamed = 0;
-    op->sequence = m->sequence++;
+    op->sequence = m->queue.sequence++;
     op->message_id = 0;
     op->message = NULL;
     r->internal[0] = op;
@@ -306,18 +149,19 @@ static match_op *op_make(tutti_match *m, tutti_request *r, match_op_state state,
 
 static match_message *message_make(tutti_match *m, int from, uint64_t tag, uint64_t send_id, const tutti_note *note, bool large)
 {
-    match_message *message = message_take(m);
+    match_message *message = tutti_match_message_take(m);
 
     if (message == NULL)
         return NULL;
     match_list_init(&message->of_peer);
+    m->peers[from].waiting++;
     message->answer.is_message = true;
     message->from = from;
     message->large = large;
     message->cleared = false;
     message->tag = tag;
     message->send_id = send_id;
-    message->sequence = m->sequence++;
+    message->sequence = m->queue.sequence++;
     message->note = *note;
     message->op = NULL;
     message->local = NULL;
@@ -327,7 +171,7 @@ static match_message *message_make(tutti_match *m, int from, uint64_t tag, uint6
 
 static bool send_to_self(tutti_match *m, tutti_request *r, uint64_t tag, tutti_buffer payload, size_t bytes)
 {
-    match_op *op = match_posted(m, m->rank, tag);
+    match_op *op = take_posted(m, m->rank, tag);
     match_message *message;
 
     if (op != NULL) {
@@ -352,7 +196,7 @@ static bool send_to_self(tutti_match *m, tutti_request *r, uint64_t tag, tutti_b
             memcpy(message->small, payload.data, bytes);
         finish(m, r, TUTTI_OK, -1);
     }
-    match_list_insert(bucket_of(m->unexpected, tag), &message->link);
+    tutti_match_keep(&m->queue, &message->waiting);
     return true;
 }
 
@@ -375,13 +219,13 @@ tutti_status tutti_match_send(tutti_match *m, tutti_request *r, int to, uint64_t
 {
     size_t bytes;
 
-    TUTTI_TRY(check(m, "sending to", r, to, false, payload, &bytes, err));
-    begin(r);
+    TUTTI_TRY(tutti_match_check("sending to", r, m->size, to, false, payload, &bytes, err));
+    tutti_match_begin(r);
     r->note = note != NULL ? *note : (tutti_note){ 0 };
     r->note.from = m->rank;
     r->note.bytes = bytes;
     if (m->closing)
-        finish(m, r, TUTTI_CLOSED, -1);
+        finish(m, r, m->over, m->over_rank);
     else if (!(to == m->rank ? send_to_self(m, r, tag, payload, bytes) : send_to_peer(m, r, &m->peers[to], tag, payload, bytes))) {
         r->posted = false;
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "sending %zu bytes to worker %d", bytes, to);
@@ -395,8 +239,8 @@ tutti_status tutti_match_recv(tutti_match *m, tutti_request *r, int from, uint64
     match_op *op;
     size_t bytes;
 
-    TUTTI_TRY(check(m, "receiving from", r, from, true, room, &bytes, err));
-    begin(r);
+    TUTTI_TRY(tutti_match_check("receiving from", r, m->size, from, true, room, &bytes, err));
+    tutti_match_begin(r);
     r->note = (tutti_note){ .from = from };
     op = op_make(m, r, MATCH_OP_POSTED, from, tag, room.data, bytes);
     if (op == NULL) {
@@ -404,10 +248,10 @@ tutti_status tutti_match_recv(tutti_match *m, tutti_request *r, int from, uint64
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "receiving up to %zu bytes from worker %d", bytes, from);
     }
     if (m->closing) {
-        complete(m, op, TUTTI_CLOSED, -1);
+        complete(m, op, m->over, m->over_rank);
         return TUTTI_OK;
     }
-    message = match_unexpected(m, from, tag);
+    message = take_unexpected(m, from, tag);
     if (message != NULL)
         pair_up(m, op, message);
     else if (from != TUTTI_ANY && from != m->rank && m->peers[from].gone)
@@ -415,7 +259,7 @@ tutti_status tutti_match_recv(tutti_match *m, tutti_request *r, int from, uint64
     else if (from == TUTTI_ANY && m->size > 1 && m->gone == m->size - 1)
         complete(m, op, TUTTI_ERR_PEER, m->peers[m->rank == 0 ? 1 : 0].root);
     else
-        match_list_insert(bucket_of(m->posted, tag), &op->link);
+        tutti_match_post(&m->queue, &op->waiting);
     return TUTTI_OK;
 }
 
@@ -424,12 +268,12 @@ static void cancel_send(tutti_match *m, match_op *op)
 {
     m->carrier->let_go(m->self, op);
     if (op->state == MATCH_OP_QUEUED) { /* nobody has heard of it */
-        op_give(m, op);
+        tutti_match_op_give(m, op);
     } else if (op->state == MATCH_OP_WRITING) { /* half of it is on its way: too late to take it back; the carrier has copied the rest */
-        op_give(m, op);
+        tutti_match_op_give(m, op);
     } else if (op->message != NULL) { /* to oneself */
         message_drop(m, op->message);
-        op_give(m, op);
+        tutti_match_op_give(m, op);
     } else {
         op->request = NULL;
         op->state = MATCH_OP_WITHDRAWN;
@@ -443,7 +287,7 @@ static void cancel_matched(tutti_match *m, match_op *op)
     match_message *message = op->message;
 
     m->carrier->let_go(m->self, op);
-    op_give(m, op);
+    tutti_match_op_give(m, op);
     message->op = NULL;
     match_list_remove(&message->answer.link); /* a TAKEN or CLEAR not yet said */
     if (message->cleared) {
@@ -464,10 +308,10 @@ void tutti_match_cancel(tutti_match *m, tutti_request *r)
     r->internal[0] = NULL;
     r->posted = false;
     if (op->state == MATCH_OP_POSTED)
-        op_give(m, op);
+        tutti_match_op_give(m, op);
     else if (op->state == MATCH_OP_FILLING) {
         m->carrier->let_go(m->self, op);
-        op_give(m, op);
+        tutti_match_op_give(m, op);
     } else if (op->state == MATCH_OP_MATCHED)
         cancel_matched(m, op);
     else
@@ -491,7 +335,7 @@ void tutti_match_said(tutti_match *m, match_peer *p, bool whole)
     }
     op = MATCH_OWNER(match_op, answer, a);
     if (a->word == MATCH_WITHDRAW)
-        op_give(m, op);
+        tutti_match_op_give(m, op);
     else {
         op->state = whole ? MATCH_OP_WRITING : MATCH_OP_ANNOUNCED;
         match_list_insert(&p->sends, &op->link);
@@ -522,7 +366,7 @@ tutti_status tutti_match_announced(tutti_match *m, match_peer *p, uint64_t tag, 
 
     note.from = p->rank;
     if (whole) {
-        match_op *op = match_posted(m, p->rank, tag);
+        match_op *op = take_posted(m, p->rank, tag);
         if (op != NULL) {
             deliver(m, op, &note, payload);
             if (stored)
@@ -530,11 +374,14 @@ tutti_status tutti_match_announced(tutti_match *m, match_peer *p, uint64_t tag, 
             return TUTTI_OK;
         }
     }
+    if (p->waiting == MATCH_WAITING_MOST)
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, p->rank, "worker %d has sent %u messages that no receive has taken, and sends more", p->rank, p->waiting);
     message = message_make(m, p->rank, tag, send_id, &note, !whole);
     if (message != NULL && whole) {
-        message->payload = stored ? payload_take(m) : message->small;
+        message->payload = stored ? tutti_match_payload_take(m) : message->small;
         if (message->payload == NULL) {
-            message_give(m, message);
+            p->waiting--;
+            tutti_match_message_give(m, message);
             message = NULL;
         }
     }
@@ -551,23 +398,18 @@ tutti_status tutti_match_announced(tutti_match *m, match_peer *p, uint64_t tag, 
 
 unsigned char *tutti_match_expect(tutti_match *m, match_peer *p, uint64_t tag, size_t bytes, match_op **out)
 {
-    match_link *bucket = bucket_of(m->posted, tag);
+    match_waiting *w = tutti_match_posted(&m->queue, p->rank, tag);
+    match_op *op = w != NULL ? MATCH_OWNER(match_op, waiting, w) : NULL;
 
     *out = NULL;
-    for (match_link *at = bucket->next; at != bucket; at = at->next) {
-        match_op *op = MATCH_OWNER(match_op, link, at);
-        if (op->tag != tag || (op->peer != p->rank && op->peer != TUTTI_ANY))
-            continue;
-        if (op->bytes < bytes) /* the first that matches is the one; it is told when the message is here */
-            return NULL;
-        match_list_remove(at);
-        match_list_insert(&p->filling, at);
-        op->state = MATCH_OP_FILLING;
-        op->peer = p->rank;
-        *out = op;
-        return op->data;
-    }
-    return NULL;
+    if (op == NULL || op->bytes < bytes) /* the first that matches is the one; it is told when the message is here */
+        return NULL;
+    match_list_remove(&op->link);
+    match_list_insert(&p->filling, &op->link);
+    op->state = MATCH_OP_FILLING;
+    op->peer = p->rank;
+    *out = op;
+    return op->data;
 }
 
 void tutti_match_filled(tutti_match *m, match_peer *p, match_op *op, const tutti_note *note)
@@ -603,7 +445,7 @@ void tutti_match_answered(tutti_match *m, match_peer *p, match_word word, uint64
         withdrawn(m, p, send_id);
         return;
     }
-    op = op_find(m, send_id);
+    op = tutti_match_op_find(m, send_id);
     if (op == NULL || op->peer != p->rank || op->message != NULL || (op->state != MATCH_OP_ANNOUNCED && op->state != MATCH_OP_STREAMING))
         return; /* it was cancelled while this was under way */
     switch (word) {
@@ -630,7 +472,7 @@ void tutti_match_answered(tutti_match *m, match_peer *p, match_word word, uint64
 
 unsigned char *tutti_match_piece(tutti_match *m, match_peer *p, uint64_t message_id, uint64_t offset, size_t bytes, match_op **op)
 {
-    match_message *message = message_find(m, message_id);
+    match_message *message = tutti_match_message_find(m, message_id);
 
     *op = NULL;
     if (message == NULL || message->from != p->rank || !message->cleared || offset > message->note.bytes || bytes > message->note.bytes - offset)
@@ -641,7 +483,7 @@ unsigned char *tutti_match_piece(tutti_match *m, match_peer *p, uint64_t message
 
 void tutti_match_piece_here(tutti_match *m, match_peer *p, uint64_t message_id, size_t bytes)
 {
-    match_message *message = message_find(m, message_id);
+    match_message *message = tutti_match_message_find(m, message_id);
 
     if (message == NULL || message->from != p->rank || !message->cleared || bytes > message->note.bytes - message->received)
         return;
@@ -662,13 +504,10 @@ static void end_list(tutti_match *m, match_link *list, tutti_status status, int 
 
 static void end_posted(tutti_match *m, int from, int root)
 {
-    for (int b = 0; b < MATCH_BUCKETS; b++) {
-        for (match_link *at = m->posted[b].next, *next; at != &m->posted[b]; at = next) {
-            match_op *op = MATCH_OWNER(match_op, link, at);
-            next = at->next;
-            if (op->peer == from)
-                complete(m, op, TUTTI_ERR_PEER, root);
-        }
+    for (match_waiting *w = tutti_match_next(m->queue.posted, NULL), *next; w != NULL; w = next) {
+        next = tutti_match_next(m->queue.posted, w);
+        if (w->peer == from)
+            complete(m, MATCH_OWNER(match_op, waiting, w), TUTTI_ERR_PEER, root);
     }
 }
 
@@ -726,20 +565,28 @@ void tutti_match_peer_gone(tutti_match *m, int rank, int root)
         end_posted(m, TUTTI_ANY, root);
 }
 
-void tutti_match_close(tutti_match *m)
+void tutti_match_end(tutti_match *m, tutti_status status, int rank)
 {
     m->closing = true;
+    m->over = status;
+    m->over_rank = rank;
     for (int r = 0; r < m->size && m->peers != NULL; r++)
-        end_peer(m, &m->peers[r], TUTTI_CLOSED, -1);
-    for (int b = 0; b < MATCH_BUCKETS; b++) {
-        end_list(m, &m->posted[b], TUTTI_CLOSED, -1);
-        for (match_link *at = m->unexpected[b].next; at != &m->unexpected[b]; at = at->next) {
-            match_message *message = MATCH_OWNER(match_message, link, at);
-            if (message->local != NULL)
-                complete(m, message->local, TUTTI_CLOSED, -1);
-            message->local = NULL;
-        }
+        end_peer(m, &m->peers[r], status, rank);
+    for (match_waiting *w = tutti_match_next(m->queue.posted, NULL), *next; w != NULL; w = next) {
+        next = tutti_match_next(m->queue.posted, w);
+        complete(m, MATCH_OWNER(match_op, waiting, w), status, rank);
     }
+    for (match_waiting *w = tutti_match_next(m->queue.unexpected, NULL); w != NULL; w = tutti_match_next(m->queue.unexpected, w)) {
+        match_message *message = MATCH_OWNER(match_message, waiting, w);
+        if (message->local != NULL)
+            complete(m, message->local, status, rank);
+        message->local = NULL;
+    }
+}
+
+void tutti_match_close(tutti_match *m)
+{
+    tutti_match_end(m, TUTTI_CLOSED, -1);
 }
 
 /* ---- making ---- */
@@ -751,15 +598,12 @@ tutti_status tutti_match_init(tutti_match *m, const match_carrier *carrier, void
     m->rank = rank;
     m->size = size;
     m->whole_most = whole_most;
-    for (int b = 0; b < MATCH_BUCKETS; b++) {
-        match_list_init(&m->posted[b]);
-        match_list_init(&m->unexpected[b]);
-    }
-    pool_init(&m->ops, sizeof(match_op), MATCH_THINGS);
-    pool_init(&m->messages, sizeof(match_message), MATCH_THINGS);
-    pool_init(&m->payloads, whole_most > sizeof(match_link) ? (whole_most + 63) & ~(size_t)63 : sizeof(match_link), MATCH_PAYLOADS);
+    tutti_match_queue_init(&m->queue);
+    tutti_match_pool_init(&m->ops, sizeof(match_op), MATCH_THINGS);
+    tutti_match_pool_init(&m->messages, sizeof(match_message), MATCH_THINGS);
+    tutti_match_pool_init(&m->payloads, whole_most > sizeof(match_link) ? (whole_most + 63) & ~(size_t)63 : sizeof(match_link), MATCH_PAYLOADS);
     m->peers = tutti_alloc((size_t)size, sizeof *m->peers);
-    if (m->peers == NULL || !op_more(m) || !message_more(m) || !payload_more(m))
+    if (m->peers == NULL || !tutti_match_op_more(m) || !tutti_match_message_more(m) || !tutti_match_payload_more(m))
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d cannot keep account of %d workers", rank, size);
     for (int r = 0; r < size; r++) {
         match_peer *p = &m->peers[r];
@@ -778,9 +622,9 @@ void tutti_match_fini(tutti_match *m)
 {
     if (m->carrier == NULL)
         return;
-    pool_fini(&m->ops);
-    pool_fini(&m->messages);
-    pool_fini(&m->payloads);
+    tutti_match_pool_fini(&m->ops);
+    tutti_match_pool_fini(&m->messages);
+    tutti_match_pool_fini(&m->payloads);
     tutti_free(m->peers);
     memset(m, 0, sizeof *m);
 }

@@ -1,5 +1,5 @@
-/* match.h: which receive gets which message. The state of all sends, receives and messages of one rank, for a transport whose peers exchange words (a carrier:
-   tcp). No input or output, no waiting, no lock of its own: the carrier holds one lock round every call.
+/* match.h: messages under way. The state of all sends, receives and messages of one rank, for a transport whose peers exchange words (a carrier: tcp). Which receive gets
+   which message is match_queue.c's. No input or output, no waiting, no lock of its own: the carrier holds one lock round every call.
 
    How a message travels
      whole:   ANNOUNCE with the payload. The send is done once the carrier has written it. If its receive is posted the payload goes straight to the room
@@ -13,36 +13,18 @@
    (REWIND) it goes back to the unexpected ones as if nothing had happened, and when the sender cancels (WITHDRAW) the receive goes back to the posted ones.
      too large for the room: TAKEN without CLEAR; the receive is CORRUPT.
      to oneself: a message that points to the send; the match copies.
-   A message and a receive that fit each other are never both waiting: whichever comes second finds the first. Both kinds wait in buckets by tag, in the order
-   they came; those that go back after a cancel go back to their old place.
 
    Ids are (slot, generation). Reusing a slot changes its generation, so a word that crossed a cancel, or a piece still under way, finds nobody and is dropped.
 
-   The scheme is the one of shm/match.c, taken out of its rings; shm could use this file with its control ring as the carrier. */
+   The scheme is the one of shm/match.c, taken out of its rings. shm keeps its own: there a small message goes from the caller's memory into the ring without a send
+   to keep account of, and room in rings and bells are asked for at every step, which a carrier would hide. mpi uses the queues and keeps an account of its own: what MPI has begun to
+   move cannot be taken back at once, which let_go promises. */
 #ifndef TUTTI_TRANSPORT_MATCH_H
 #define TUTTI_TRANSPORT_MATCH_H
-#include "tutti/transport.h"
+#include "match_queue.h"
 
-/* ---- intrusive lists: a link in a circle with its head ---- */
-typedef struct match_link { struct match_link *next, *prev; } match_link;
-#define MATCH_OWNER(type, member, at) ((type *)(void *)((char *)(at) - offsetof(type, member)))
-static inline void match_list_init(match_link *head) { head->next = head->prev = head; }
-static inline bool match_list_empty(const match_link *head) { return head->next == head; }
-static inline void match_list_insert(match_link *before, match_link *link)
-{
-    link->next = before;
-    link->prev = before->prev;
-    before->prev->next = link;
-    before->prev = link;
-}
-static inline void match_list_remove(match_link *link) /* also of one that is in no list */
-{
-    link->prev->next = link->next;
-    link->next->prev = link->prev;
-    link->next = link->prev = link;
-}
-
-enum { MATCH_INLINE = 256, MATCH_BUCKETS = 256, MATCH_POOL_CHUNKS = 24, MATCH_THINGS = 64, MATCH_PAYLOADS = 16 };
+enum { MATCH_INLINE = 256, MATCH_POOL_CHUNKS = 24, MATCH_THINGS = 64, MATCH_PAYLOADS = 16,
+       MATCH_WAITING_MOST = 1 << 18 }; /* messages of one peer that no receive has taken: some 120 MB. A program that leaves that many is wrong, a peer that sends them is worse */
 typedef enum match_word { MATCH_ANNOUNCE, MATCH_CLEAR, MATCH_TAKEN, MATCH_REWIND, MATCH_WITHDRAW } match_word;
 
 typedef struct match_answer {    /* a word that waits to be sent */
@@ -63,29 +45,39 @@ typedef enum match_op_state {
 } match_op_state;
 
 typedef struct match_op {        /* a send or receive of this rank */
-    match_link link;             /* send: in peer->sends or peer->streams; receive: in a bucket; free: in the pool */
+    union {                      /* the head under its two names */
+        match_waiting waiting;
+        struct {
+            match_link link;     /* send: in peer->sends or peer->streams; receive: in the queue; free: in the pool */
+            int peer;            /* TUTTI_ANY in a receive only */
+            uint64_t tag, sequence;
+        };
+    };
     match_answer answer;         /* send */
     uint32_t slot, generation;
     match_op_state state;
-    int peer;                    /* TUTTI_ANY in a receive only */
     bool any;                    /* receive: it was posted for ANY */
-    uint64_t tag;
     tutti_request *request;      /* NULL once cancelled */
     unsigned char *data;         /* the caller's payload or room */
     size_t bytes, streamed;      /* size; how much of it the carrier has begun to send */
-    uint64_t sequence;           /* receive: order of posting */
     uint64_t message_id;         /* send: whom the pieces are for */
     struct match_message *message; /* receive when MATCHED; send to oneself */
 } match_op;
 
 typedef struct match_message {   /* something that has come: unexpected, or matched and on its way */
-    match_link link;             /* unexpected: in a bucket; free: in the pool */
+    union {
+        match_waiting waiting;
+        struct {
+            match_link link;     /* unexpected: in the queue; free: in the pool */
+            int from;
+            uint64_t tag, sequence;
+        };
+    };
     match_link of_peer;          /* large ones: in peer->messages */
     match_answer answer;
     uint32_t slot, generation;
-    int from;
     bool large, cleared;         /* cleared: CLEAR was said and nothing has taken it back */
-    uint64_t tag, send_id, sequence; /* sequence: order of arrival */
+    uint64_t send_id;
     tutti_note note;
     size_t received;
     tutti_status outcome;        /* of the receive, while the answer is TAKEN */
@@ -113,6 +105,7 @@ typedef struct match_peer {
     match_link streams;          /* match_op: cleared; served round robin */
     match_link messages;         /* match_message: large ones */
     match_link filling;          /* match_op: receives whose whole message is coming */
+    uint32_t waiting;            /* messages of its that are here or announced, and not yet through */
     uint32_t held;               /* whole messages above MATCH_INLINE bytes that it has sent and that no receive has taken */
 } match_peer;
 
@@ -128,10 +121,12 @@ typedef struct tutti_match {
     int rank, size, gone;        /* gone: peers that are */
     size_t whole_most;           /* payloads up to this may travel whole */
     match_peer *peers;           /* size; [rank] is unused */
-    match_link posted[MATCH_BUCKETS], unexpected[MATCH_BUCKETS]; /* by tag */
+    match_queue queue;
     match_pool ops, messages, payloads;
-    uint64_t sequence, completions; /* completions: requests that have ended, ever */
-    bool closing;
+    uint64_t completions;        /* requests that have ended, ever */
+    bool closing;                /* requests end at once, with: */
+    tutti_status over;
+    int over_rank;
 } tutti_match;
 
 /* All lists empty. TUTTI_ERR_MEMORY; fini takes a half-made one and a zeroed one. */
@@ -143,6 +138,7 @@ tutti_status tutti_match_send(tutti_match *m, tutti_request *r, int to, uint64_t
 tutti_status tutti_match_recv(tutti_match *m, tutti_request *r, int from, uint64_t tag, tutti_buffer room, tutti_error *err);
 void tutti_match_cancel(tutti_match *m, tutti_request *r);
 void tutti_match_close(tutti_match *m);                /* every request in flight ends with TUTTI_CLOSED, so does each that comes later */
+void tutti_match_end(tutti_match *m, tutti_status status, int rank); /* the same with another reason; close follows all the same */
 void tutti_match_peer_gone(tutti_match *m, int rank, int root);
 
 /* ---- what the carrier sends ---- */

@@ -1,7 +1,11 @@
 """Workers that die, signals, a launcher that is killed: the run ends, says who and why, and leaves nothing. Bounds are ten times those of the design (50 ms to
 notice, 2 s to stop, 1 s after the launcher's death), since a test machine may be busy."""
-import os, random, re, signal, subprocess, time, unittest
+import os, random, re, signal, subprocess, sys, time, unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../netlab"))
 from command import *
+from hosts_test import HERE, TWO, HostCase, workers_of
+from lab import NETLAB, needs_lab
 
 
 class Loss(Case):
@@ -94,6 +98,86 @@ class Loss(Case):
             self.assertRegex(done.stderr, r"/dev/shm")
             self.assertRegex(done.stderr, r"\d+(\.\d+)? MiB|\d+ bytes")
             self.assertIn("fewer workers", done.stderr)
+
+    def test_a_stopped_worker_is_lost_with_how_it_was_stopped(self):
+        run, workers = self.start("t", n=3)
+        time.sleep(0.5)
+        begin = time.monotonic()
+        os.kill(workers[1], signal.SIGSTOP)
+        err = self.ended(run, 60)
+        self.assertEqual(run.returncode, 3, err)
+        self.assertRegex(err, r"^tutti: worker 1 was lost: process %d on host '\S+' had been stopped \(SIGSTOP\) for \d+\.\d s and was ended\n$" % workers[1])
+        self.assertGreater(time.monotonic() - begin, 2)
+        self.assert_gone(workers)
+
+
+class GoesOn(HostCase):
+    """Runs that outlive a worker, by --on-loss continue, which is what d-psgd does over shm and tcp unless it is told to stop."""
+    METHOD = ("--method", "d-psgd(graph=complete)", "--model", "mlp(hidden=16)")
+
+    def going(self, name, *arguments, steps=4000, **more):
+        return self.start(name, *self.METHOD, "--steps", str(steps), *arguments, **more)
+
+    def test_a_killed_worker_is_told_and_the_others_end_well(self):
+        for transport in ("shm", "tcp"):
+            for rank in (2, 0):
+                run, out, workers = self.going("%s%d" % (transport, rank), "-n", "3", "--transport", transport)
+                os.kill(workers[rank][0], signal.SIGKILL)
+                err = self.ended(run, 60)
+                self.assertEqual(run.returncode, 0, err)
+                self.assertEqual(err, "tutti: worker %d was lost: process %d was killed by signal 9 (SIGKILL); the run goes on with 2 workers\n" % (rank, workers[rank][0]))
+                self.assertEqual(summary(out)["workers"], 3)
+                self.nothing_is_left(out)
+
+    def test_too_few_workers_end_it(self):
+        run, out, workers = self.going("f", "-n", "3", "--min-workers", "2", steps=1000000)
+        os.kill(workers[2][0], signal.SIGKILL)
+        time.sleep(1)
+        self.assertIsNone(run.poll())
+        os.kill(workers[1][0], signal.SIGKILL)
+        err = self.ended(run, 60)
+        self.assertEqual(run.returncode, 3, err)
+        self.assertIn("was killed by signal 9 (SIGKILL); 1 of 3 workers were left, fewer than the 2 of min-workers\n", err)
+
+    def test_it_stops_when_it_is_told_to(self):
+        run, out, workers = self.going("s", "-n", "3", "--on-loss", "stop", steps=1000000)
+        os.kill(workers[1][0], signal.SIGKILL)
+        err = self.ended(run, 60)
+        self.assertEqual(run.returncode, 3, err)
+        self.assertEqual(err, "tutti: worker 1 was lost: process %d was killed by signal 9 (SIGKILL)\n" % workers[1][0])
+
+    def test_a_worker_on_another_host_and_a_whole_host_are_lost_likewise(self):
+        run, out, workers = self.going("w", "-H", "127.0.0.1:2,127.0.0.2:2", "--rsh", HERE, steps=12000, workers=4)
+        os.kill(workers[3][0], signal.SIGKILL)
+        time.sleep(0.5)
+        with open("/proc/%d/stat" % workers[2][0]) as f:
+            launcher = int(f.read().rsplit(")", 1)[1].split()[1])
+        with open("/proc/%d/stat" % launcher) as f:
+            agent = int(f.read().rsplit(")", 1)[1].split()[1])
+        os.kill(agent, signal.SIGKILL)  # the workers die with it
+        err = self.ended(run, 90)
+        self.assertEqual(run.returncode, 0, err)
+        lines = [l for l in err.splitlines() if "the run goes on" in l]
+        self.assertEqual(lines[0], "tutti: worker 3 was lost: process %d on host 127.0.0.2 was killed by signal 9 (SIGKILL); the run goes on with 3 workers" % workers[3][0])
+        self.assertRegex(lines[1], r"^tutti: worker 2 was lost: .*; the run goes on with 2 workers$")
+        self.assertEqual(len(lines), 2, err)
+        self.nothing_is_left(out)
+
+    @needs_lab
+    def test_a_host_that_is_cut_off_is_lost_and_its_workers_stop(self):
+        run, out, workers = self.going("c", "-H", "h1:2,h2:1", "--rsh", NETLAB + " rsh", steps=8000, command=[NETLAB, "-n", "2", "--timeout", "100", "--"])
+        subprocess.run([NETLAB, "cut", "h2"], env=dict(os.environ, NETLAB=workers[0][1][b"NETLAB"].decode()), check=True)
+        err = self.ended(run, 90)
+        self.assertEqual(run.returncode, 0, err)
+        self.assertRegex(err, r"tutti: worker 2 was lost: it has been silent for \d\.\d s .*; the run goes on with 2 workers\n")
+        self.nothing_is_left(out)
+
+    def test_who_cannot_go_on_is_told_who_can(self):
+        self.refused("on-loss is 'continue', but 'ddp' needs every worker in every step; use on-loss=stop and resume from a checkpoint, or a method that goes on (", "train", "-n", 2, "--on-loss", "continue")
+        self.refused("min-workers is 4, but the run has 3 from its beginning; give at most 3", "train", "-n", 3, "--min-workers", 4)
+        if os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so")):
+            self.refused("on-loss is 'continue', but transport 'sim' does not outlive the loss of a worker; use on-loss=stop, or a transport that does (shm, tcp)", "train", "-n", 2,
+                         "--method", "d-psgd", "--on-loss", "continue", "--transport", "sim")
 
 
 if __name__ == "__main__":

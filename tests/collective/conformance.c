@@ -56,7 +56,7 @@ tutti_status check_traffic(const tutti_group *g, tutti_collective kind, size_t c
     int row, straggler;
 
     TUTTI_TRY(tutti_algorithm_wished(g->algorithm, kind, g->size, &row, &straggler, err));
-    row = row >= 0 ? row : tutti_algorithm_choose(kind, g->size, 0, counts != NULL ? count / (size_t)g->size : count);
+    row = row >= 0 ? row : tutti_algorithm_choose(kind, g->size, 0, 0, counts != NULL ? count / (size_t)g->size : count);
     if ((dtype == TUTTI_BF16 || dtype == TUTTI_F16) && (tutti_algorithms[row].traits & TUTTI_PARTIAL_SUMS) != 0)
         row = tutti_algorithm_find(kind, "direct");
     const tutti_schedule_key key = { kind, row, g->size, g->index, straggler >= 0 ? straggler : root, count, counts };

@@ -165,6 +165,63 @@ static void a_sender_has_one_port_too(void **state)
     assert_true(times[0] == 201 && times[1] == 101 && times[2] == 201);
 }
 
+/* Four members, two a block: both members of block 0 send to the other block at once, and wait for each other at its port; within a block they do not. */
+static void messages_between_blocks_take_turns_at_their_ports(void **state)
+{
+    const double far = 3 * BETA, bytes = 4000;
+    const tutti_cost cost = { ALPHA, BETA, 0, 4, NULL, { { 2, far } } };
+    const tutti_step send = { .kind = TUTTI_STEP_SEND, .count = 1000 }, recv = { .kind = TUTTI_STEP_RECV, .count = 1000 }, wait = { .kind = TUTTI_STEP_WAIT, .n = 1 };
+    double times[4];
+
+    (void)state;
+    for (int near = 0; near < 2; near++) { /* 0 and 1 send to 2 and 3; or to each other's neighbours: 0 to 1, 2 to 3 */
+        tutti_step steps[4][2] = { { send, wait }, { near ? recv : send, wait }, { near ? send : recv, wait }, { recv, wait } };
+        tutti_schedule lists[4];
+        const tutti_schedule *all[4];
+        for (int i = 0; i < 4; i++) {
+            steps[i][0].peer = near ? i ^ 1 : (i + 2) % 4;
+            lists[i] = (tutti_schedule){ .steps = steps[i], .n_steps = 2, .requests = 1 };
+            all[i] = &lists[i];
+        }
+        assert_int_equal(tutti_schedule_cost(all, 4, &cost, times, NULL), TUTTI_OK);
+        close_to("first", 4, times[0], ALPHA + bytes * (near ? BETA : far));
+        close_to("second", 4, times[near ? 2 : 1], ALPHA + bytes * (near ? BETA : 2 * far));
+    }
+}
+
+/* Goal: nodes are looked at where the model says that it pays, and only there. Method: both lists priced with the constants of the rule (schedule.c): 8 GB/s a member, 20 GB/s a node's
+   border, 2 us a message; near the break-even either is right. */
+static void nodes_count_where_the_model_says_so(void **state)
+{
+    static const int sizes[] = { 2, 4, 8, 16 };
+    int paid = 0, not = 0;
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(sizes); k++)
+        for (int nodes = 2; nodes <= 4 && nodes * sizes[k] <= P_MAX; nodes++)
+            for (size_t n = (size_t)1 << 11; n <= (size_t)1 << 21; n *= 8) { /* smaller ones go another way */
+                const int q = sizes[k], p = q * nodes;
+                const tutti_cost cost = { 2e-6, 1 / 8e9, 0, 4, NULL, { { q, 1 / 20e9 } } };
+                const bool pays = tutti_nodes_pay(p, q, n);
+                double nested = 0, flat = priced("direct", p, 0, n, &cost, NULL), times[P_MAX];
+                tutti_schedule *lists[P_MAX] = { 0 };
+                for (int i = 0; i < p; i++) {
+                    const tutti_schedule_key key = { TUTTI_ALLREDUCE, tutti_algorithm_find(TUTTI_ALLREDUCE, "hierarchy"), p, i, 0, n, NULL, 0, q };
+                    assert_int_equal(tutti_schedule_open(&lists[i], &key, NULL), TUTTI_OK);
+                }
+                assert_int_equal(tutti_schedule_cost((const tutti_schedule *const *)lists, p, &cost, times, NULL), TUTTI_OK);
+                for (int i = 0; i < p; i++) {
+                    nested = times[i] > nested ? times[i] : nested;
+                    tutti_schedule_close(lists[i]);
+                }
+                paid += pays;
+                not += !pays;
+                if (pays ? nested > 1.02 * flat : nested < 0.8 * flat)
+                    fail_msg("%d nodes of %d, %zu elements: %s, but flat takes %.1f us and by nodes %.1f us", nodes, q, n, pays ? "by nodes" : "flat", flat * 1e6, nested * 1e6);
+            }
+    assert_true(paid > 0 && not > 0);
+}
+
 static void a_deadlock_is_told(void **state)
 {
     tutti_step steps[2][4] = {
@@ -191,6 +248,8 @@ int main(void)
         cmocka_unit_test(the_gain_is_that_of_the_authors_model),
         cmocka_unit_test(messages_take_turns_at_a_port),
         cmocka_unit_test(a_sender_has_one_port_too),
+        cmocka_unit_test(messages_between_blocks_take_turns_at_their_ports),
+        cmocka_unit_test(nodes_count_where_the_model_says_so),
         cmocka_unit_test(a_deadlock_is_told),
     };
 

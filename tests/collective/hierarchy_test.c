@@ -1,5 +1,5 @@
-/* Goal: the lists that know hosts give the tree's sums on every layout of hosts that are alike, and cross between hosts as rarely as they say. Method: the checker
-   proves the lists of whole groups; traffic between every two members is counted from the lists and compared with the formulas, in exact elements. */
+/* Goal: the lists that know hosts and their nodes give the tree's sums on every layout of hosts that are alike, and cross between hosts, and between nodes, as rarely as they say.
+   Method: the checker proves the lists of whole groups; traffic between every two members is counted from the lists and compared with the formulas, in exact elements. */
 #include "collective/schedule.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,8 +9,11 @@
 #include <string.h>
 
 #define P_MAX 32
-typedef struct layout { int p, q; } layout;
-static const layout layouts[] = { { 2, 2 }, { 4, 2 }, { 6, 2 }, { 8, 2 }, { 8, 4 }, { 12, 4 }, { 14, 2 }, { 16, 8 }, { 20, 4 }, { 24, 8 }, { 32, 16 }, { 5, 1 }, { 4, 4 } };
+typedef struct layout { int p, q, node; } layout; /* members, a host, a node (0: they do not count) */
+static const layout layouts[] = {
+    { 2, 2, 0 }, { 4, 2, 0 }, { 6, 2, 0 }, { 8, 2, 0 }, { 8, 4, 0 }, { 12, 4, 0 }, { 14, 2, 0 }, { 16, 8, 0 }, { 20, 4, 0 }, { 24, 8, 0 }, { 32, 16, 0 }, { 5, 1, 0 }, { 4, 4, 0 },
+    { 8, 4, 2 }, { 16, 8, 2 }, { 16, 8, 4 }, { 12, 4, 2 }, { 20, 4, 2 }, { 24, 8, 2 }, { 32, 16, 4 }, { 4, 4, 2 }, { 6, 6, 2 }, { 12, 12, 4 }, { 16, 16, 2 },
+};
 static const tutti_collective kinds[] = { TUTTI_ALLREDUCE, TUTTI_REDUCE_SCATTER, TUTTI_ALLGATHER };
 
 /* pattern 0: counts that differ, some of them 0; else equal parts. */
@@ -21,7 +24,7 @@ static void open_lists(tutti_schedule **lists, tutti_collective kind, layout l, 
     for (int j = 0; j < l.p; j++)
         sum += counts[j] = (size_t)(j * 7 % 5) * (count / 3 + 1);
     for (int i = 0; i < l.p; i++) {
-        tutti_schedule_key key = { kind, tutti_algorithm_find(kind, "hierarchy"), l.p, i, 0, own_counts ? sum : count, own_counts ? counts : NULL, l.q < l.p ? l.q : 0 };
+        tutti_schedule_key key = { kind, tutti_algorithm_find(kind, "hierarchy"), l.p, i, 0, own_counts ? sum : count, own_counts ? counts : NULL, l.q < l.p ? l.q : 0, l.node };
         tutti_error err = { 0 };
         if (tutti_schedule_open(&lists[i], &key, &err) != TUTTI_OK)
             fail_msg("%s", err.text);
@@ -46,7 +49,7 @@ static void every_layout_is_proved(void **state)
                     tutti_error err = { 0 };
                     open_lists(lists, kinds[k], layouts[l], p > 16 && counts[c] > 80 ? 80 : counts[c], own);
                     if (tutti_schedule_check((const tutti_schedule *const *)lists, layouts[l].p, &err) != TUTTI_OK)
-                        fail_msg("%s of %zu over %d members, %d a host: %s", tutti_collective_name(kinds[k]), counts[c], layouts[l].p, layouts[l].q, err.text);
+                        fail_msg("%s of %zu over %d members, %d a host, %d a node: %s", tutti_collective_name(kinds[k]), counts[c], layouts[l].p, layouts[l].q, layouts[l].node, err.text);
                     close_lists(lists, layouts[l].p);
                 }
         }
@@ -69,7 +72,7 @@ static uint64_t to_host(tutti_schedule *const *lists, layout l, int from, int ho
    reduce-scatter: one sum for each part. Counts divide evenly here; segments make no difference. */
 static void each_element_crosses_between_hosts_once(void **state)
 {
-    static const layout some[] = { { 4, 2 }, { 8, 2 }, { 8, 4 }, { 12, 4 }, { 32, 16 } };
+    static const layout some[] = { { 4, 2, 0 }, { 8, 2, 0 }, { 8, 4, 0 }, { 12, 4, 0 }, { 32, 16, 0 }, { 8, 4, 2 }, { 16, 8, 2 }, { 16, 8, 4 }, { 12, 4, 2 }, { 32, 16, 4 } };
 
     (void)state;
     for (size_t l = 0; l < TUTTI_LENGTH(some); l++) {
@@ -83,6 +86,37 @@ static void each_element_crosses_between_hosts_once(void **state)
                 for (int host = 0; host < hosts; host++)
                     if (host != i / some[l].q)
                         assert_int_equal(to_host(lists, some[l], i, host), each);
+            close_lists(lists, some[l].p);
+        }
+    }
+}
+
+/* Inside a host the same holds of its nodes. What all members of a node send to the members of another of their host: of an all-reduce over m nodes 2 n/m (each half sends every slice
+   once); of a reduce-scatter, for each other host and for their own, the sums of the parts that belong to members of that node or to their likes; of an all-gather those parts.
+   Members send to their mates only, and those of other hosts hear as much as without nodes. */
+static void each_element_crosses_between_nodes_once(void **state)
+{
+    static const layout some[] = { { 4, 4, 2 }, { 16, 16, 4 }, { 16, 16, 2 }, { 6, 6, 2 }, { 8, 4, 2 }, { 16, 8, 2 }, { 32, 16, 4 } };
+
+    (void)state;
+    for (size_t l = 0; l < TUTTI_LENGTH(some); l++) {
+        const int nodes = some[l].q / some[l].node, hosts = some[l].p / some[l].q;
+        const size_t n = (size_t)some[l].p * 16 * 3 * 5 * 1000;
+        for (size_t k = 0; k < TUTTI_LENGTH(kinds); k++) {
+            const size_t all = kinds[k] == TUTTI_ALLREDUCE ? 2 * n / (size_t)nodes : n * (size_t)(some[l].node * hosts);
+            tutti_schedule *lists[P_MAX];
+            open_lists(lists, kinds[k], some[l], n, false);
+            for (int from = 0; from < nodes * hosts; from++)
+                for (int to = 0; to < nodes * hosts; to++) {
+                    uint64_t crossed = 0, elements, messages;
+                    for (int i = from * some[l].node; i < (from + 1) * some[l].node && from != to && from / nodes == to / nodes; i++)
+                        for (int j = to * some[l].node; j < (to + 1) * some[l].node; j++) {
+                            tutti_schedule_sent(lists[i], j, &elements, &messages);
+                            assert_true(elements == 0 || i % some[l].node == j % some[l].node);
+                            crossed += elements;
+                        }
+                    assert_int_equal(crossed, from != to && from / nodes == to / nodes ? all : 0);
+                }
             close_lists(lists, some[l].p);
         }
     }
@@ -106,6 +140,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_layout_is_proved),
         cmocka_unit_test(each_element_crosses_between_hosts_once),
+        cmocka_unit_test(each_element_crosses_between_nodes_once),
         cmocka_unit_test(scratch_memory_is_bounded),
     };
 

@@ -8,7 +8,8 @@
      - the latency of every message: of different senders or tags any order, of equal (sender, tag) the order of sending;
      - whether sends are strict (done when taken) or small ones are done at once; whether the board or messages carry collectives;
      - wakes without a cause, which monitors may have;
-     - where the piece says so, the moment at which a rank dies, and how long that stays unnoticed.
+     - where the piece says so, the moments at which ranks die, how long each of the others does not notice, and what of their last messages still arrives to whom; also that two
+       live ranks lose each other, and what of it others hear.
    Not SimGrid: a schedule is a matter of a millisecond here and not of thirty, a choice can be made at every call and not only where somebody
    waits, and the board runs as well. The simulator has tests of its own. The strategies are a random walk and priorities with few random changes
    (Burckhardt et al., "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs", ASPLOS 2010). Memory is sequentially
@@ -48,7 +49,8 @@ typedef struct explore_piece {
     tutti_status (*judge)(const explore_case *c, tutti_error *err);
     explore_carrier carrier;
     bool deaths;                 /* one rank may die, at a moment that the seed draws */
-    unsigned steps;              /* with deaths: about how many steps a run takes, among which that moment lies; 0: early ones more often, up to 4,096 */
+    int losses;                  /* so many ranks at most may die, never all, and the transport goes on (transport.h: events, expel); also a connection may be cut between two that live */
+    unsigned steps;              /* with deaths or losses: about how many steps a run takes, among which that moment lies; 0: early ones more often, up to 4,096 */
     double seconds;              /* of virtual time, at which all must have ended; 0: 100 */
 } explore_piece;
 
@@ -59,11 +61,16 @@ struct explore_case {
     bool windows;                /* the board carries collectives */
     unsigned char *shared;       /* EXPLORE_SHARED bytes, zeroed */
     /* for judge */
-    struct { explore_end end; tutti_status status; tutti_error err; } rank[EXPLORE_RANKS];
+    bool cut;                    /* a connection was cut */
+    struct { explore_end end; bool expelled; tutti_status status; tutti_error err; } rank[EXPLORE_RANKS];
 };
 
 /* 0 .. n-1, drawn from the seed; `what` names the draw: equal names give equal values on all ranks. */
 uint64_t explore_draw(const explore_case *c, const char *what, uint64_t n);
+/* With losses: this rank is past its beginning, which needs all. When all are, deaths and cuts may come; their steps are counted from there. */
+void explore_ready(void);
+/* With losses: has a rank died, been expelled, or lost another? */
+bool explore_lost_any(void);
 /* A line in the log of the run, shown with a failure. */
 void explore_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* A point where others may run; instrument.h puts it before the atomics of the board. Does nothing outside of a run. */

@@ -57,6 +57,13 @@ typedef struct x_rank {
     uint64_t order;
     char words[480];
     int64_t noticed_at;          /* of a dead one: when the others hear of it */
+    /* pieces with losses: of each other rank */
+    int64_t loses_at[EXPLORE_RANKS]; /* when this rank notices the loss of that one; 0: never, below 0: has noticed */
+    bool lost[EXPLORE_RANKS];        /* has noticed */
+    tutti_peer_event events[EXPLORE_RANKS];
+    int n_events;
+    int64_t refused_at;          /* expelled: when it learns of it; 0: never, below 0: has learnt */
+    char refused[80];
     int windows;
 } x_rank;
 
@@ -76,8 +83,14 @@ struct x_run {
     bool priorities, eager;
     unsigned one_in_switch, one_in_delay, one_in_change, one_in_spurious;
     int delay_bits, latency_bits, slow_rank;
-    uint64_t death_step;         /* 0: none */
-    int death_rank;
+    bool losses;
+    int ready;                   /* ranks that have called explore_ready */
+    uint64_t armed_at;           /* the step at which all had; 0: not yet */
+    uint64_t death_step[EXPLORE_RANKS]; /* 0: none */
+    int death_rank[EXPLORE_RANKS];
+    uint64_t cut_step;           /* 0: none */
+    int cut[2];
+    bool was_cut;
     /* messages.c */
     x_op *ops;                   /* posted ones, in order of posting */
     uint64_t sequence, failures;
@@ -113,9 +126,12 @@ extern const tutti_runtime_ops x_runtime_ops;               /* threads.c */
 int64_t x_messages_next(const x_run *run);                  /* when the next message arrives or death is noticed; INT64_MAX */
 void x_messages_due(x_run *run);                            /* what has arrived by now */
 void x_messages_died(x_run *run, int rank);
+void x_messages_cut(x_run *run, int a, int b);                /* two live ranks lose each other */
 void x_messages_close(x_run *run);
 void x_depart(x_run *run, int rank, x_state state, const tutti_error *why);
 int x_culprit(const x_run *run);
+int x_events(void *t, int first, tutti_peer_event *out, int room); /* of the transport, for pieces with losses */
+void x_expel(void *t, int rank, const char *why);
 /* What fiber f waits for among messages: the first undone request; false: none. */
 bool x_messages_tell(const x_run *run, const x_fiber *f, char *out, size_t bytes, int *peer);
 tutti_status x_run_ranks(tutti_runtime *rt, const tutti_launch *launch, tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err), void *arg, tutti_error *err);

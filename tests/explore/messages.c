@@ -41,9 +41,11 @@ static void drop(x_op *op)
     free(op);
 }
 
-static bool fit(const x_op *send, const x_op *recv)
+/* What a rank sends that lives but is lost to the receiver is thrown away; what a dead one had sent before may still come. */
+static bool fit(const x_run *run, const x_op *send, const x_op *recv)
 {
-    return send->sends && !recv->sends && send->peer == recv->rank && send->tag == recv->tag && (recv->peer == TUTTI_ANY || recv->peer == send->rank);
+    return send->sends && !recv->sends && send->peer == recv->rank && send->tag == recv->tag && (recv->peer == TUTTI_ANY || recv->peer == send->rank) &&
+           !(run->ranks[recv->rank].lost[send->rank] && run->ranks[send->rank].state < X_LEFT);
 }
 
 static bool waits_for_request(const x_fiber *f, const tutti_request *r)
@@ -105,22 +107,28 @@ static x_op *partner(const x_run *run, const x_op *op)
     x_op *best = NULL;
 
     for (x_op *other = run->ops; other != NULL; other = other->next)
-        if (op->sends ? fit(op, other) : other->arrived && fit(other, op))
+        if (op->sends ? fit(run, op, other) : other->arrived && fit(run, other, op))
             if (best == NULL || (op->sends ? other->sequence < best->sequence : other->arrives_at < best->arrives_at || (other->arrives_at == best->arrives_at && other->sequence < best->sequence)))
                 best = other;
     return best;
 }
 
 /* ---- departures ---- */
-static bool gone(const x_run *run, int rank)
+static bool gone(const x_run *run, int to, int rank)
 {
-    return run->ranks[rank].state >= X_LEFT && run->now >= run->ranks[rank].noticed_at;
+    const x_rank *const r = &run->ranks[rank];
+
+    if (run->losses && r->state != X_LEFT)
+        return run->ranks[to].lost[rank];
+    return r->state >= X_LEFT && run->now >= r->noticed_at;
 }
 
 static int root_of(const x_run *run, int rank)
 {
     int root = rank;
 
+    if (run->losses)
+        return rank;
     for (int steps = 0; steps < run->size; steps++) {
         const x_rank *const r = &run->ranks[root];
         if (r->state < X_FAILED || r->blame < 0)
@@ -149,7 +157,7 @@ int x_culprit(const x_run *run)
 static bool alone(const x_run *run, int rank)
 {
     for (int r = 0; r < run->size; r++)
-        if (r != rank && !gone(run, r))
+        if (r != rank && !gone(run, rank, r))
             return false;
     return run->size > 1;
 }
@@ -157,7 +165,7 @@ static bool alone(const x_run *run, int rank)
 static int who_is_gone(const x_run *run, int rank)
 {
     for (int r = 0; r < run->size; r++)
-        if (r != rank && run->ranks[r].state >= X_FAILED && gone(run, r))
+        if (r != rank && (run->losses || run->ranks[r].state >= X_FAILED) && gone(run, rank, r))
             return root_of(run, r);
     return rank == 0 ? 1 : 0;
 }
@@ -165,7 +173,7 @@ static int who_is_gone(const x_run *run, int rank)
 static bool may_come(const x_run *run, const x_op *recv)
 {
     for (const x_op *op = run->ops; op != NULL; op = op->next)
-        if (fit(op, recv))
+        if (fit(run, op, recv))
             return true;
     return false;
 }
@@ -175,25 +183,29 @@ static void settle(x_run *run)
 {
     bool any = false;
 
-    for (int r = 0; r < run->size; r++)
-        any = any || gone(run, r);
+    for (int r = 0; r < run->size * run->size; r++)
+        any = any || gone(run, r / run->size, r % run->size);
     if (!any)
         return;
     for (x_op *op = run->ops, *next; op != NULL; op = next) {
         next = op->next;
-        if (op->sends ? gone(run, op->peer) && op->peer != op->rank : (op->peer == TUTTI_ANY ? alone(run, op->rank) : op->peer != op->rank && gone(run, op->peer)) && !may_come(run, op)) {
+        if (op->sends ? gone(run, op->rank, op->peer) && op->peer != op->rank : (op->peer == TUTTI_ANY ? alone(run, op->rank) : op->peer != op->rank && gone(run, op->rank, op->peer)) && !may_come(run, op)) {
             end(run, op, TUTTI_ERR_PEER, op->peer == TUTTI_ANY ? who_is_gone(run, op->rank) : root_of(run, op->peer));
             next = run->ops;
         }
     }
 }
 
-/* Own requests end; what travels as a copy arrives, unless the rank was killed: then it is lost with it, or not. */
+/* Own requests end; what travels as a copy arrives, unless the rank was killed: then it is lost with it, or, where the run goes on, what went to one is and what went to another is not. */
 static void end_own(x_run *run, int rank, bool killed)
 {
+    bool arrives[EXPLORE_RANKS] = { false };
+
+    for (int r = 0; r < run->size && killed && run->losses; r++)
+        arrives[r] = x_random(run, 2) == 0;
     for (x_op *op = run->ops, *next; op != NULL; op = next) {
         next = op->next;
-        if (op->rank != rank || (op->request == NULL && !killed))
+        if (op->rank != rank || (op->request == NULL && (!killed || arrives[op->peer])))
             continue;
         end(run, op, TUTTI_CLOSED, -1);
         next = run->ops;
@@ -222,7 +234,90 @@ void x_depart(x_run *run, int rank, x_state state, const tutti_error *why)
     for (const x_op *op = run->ops; op != NULL; op = op->next) /* what it has sent comes before the news, as over any connection */
         if (op->rank == rank && op->arrives_at >= r->noticed_at)
             r->noticed_at = op->arrives_at + 1;
+    for (int o = 0; o < run->size && run->losses && state >= X_FAILED; o++)
+        if (o != rank && run->ranks[o].loses_at[rank] == 0)
+            run->ranks[o].loses_at[rank] = r->noticed_at + (state == X_LOST ? x_duration(run, 20) : 0);
     run->due_at = run->now;
+}
+
+/* ---- losses that the run goes on after ---- */
+static void lose(x_run *run, int observer, int rank, const char *why)
+{
+    x_rank *const o = &run->ranks[observer];
+
+    o->loses_at[rank] = -1;
+    o->lost[rank] = true;
+    o->events[o->n_events] = (tutti_peer_event){ .epoch = (uint32_t)o->n_events + 1, .rank = rank, .change = TUTTI_PEER_LOST, .at_ns = run->now };
+    snprintf(o->events[o->n_events++].why, sizeof o->events[0].why, "worker %d was lost: %.150s", rank, why);
+    x_event(run, "worker %d learns that worker %d is lost", observer, rank);
+}
+
+/* It learns that it was expelled: whatever it waits for ends. */
+static void refuse(x_run *run, x_rank *r)
+{
+    r->refused_at = -1;
+    for (x_op *op = run->ops, *next; op != NULL; op = next) {
+        next = op->next;
+        if (op->rank != r->rank || op->request == NULL)
+            continue;
+        end(run, op, TUTTI_ERR_PEER, r->rank);
+        next = run->ops;
+    }
+    for (x_fiber *f = run->fibers; f != NULL; f = f->next)
+        if (f->rank == r->rank && f->where == X_IN_AWAIT)
+            x_wake(run, f);
+}
+
+static tutti_status refused(const x_rank *me, tutti_error *err)
+{
+    return tutti_fail_rank(err, TUTTI_ERR_PEER, me->rank, "worker %d is no member of the run any more: %s", me->rank, me->refused);
+}
+
+void x_messages_cut(x_run *run, int a, int b)
+{
+    if (run->ranks[a].state != X_PRESENT || run->ranks[b].state != X_PRESENT)
+        return;
+    x_event(run, "the connection of workers %d and %d is cut", a, b);
+    run->was_cut = true;
+    for (int k = 0; k < 2; k++) {
+        x_rank *const o = &run->ranks[k == 0 ? a : b];
+        if (o->loses_at[k == 0 ? b : a] == 0)
+            o->loses_at[k == 0 ? b : a] = run->now + 1 + x_duration(run, 20);
+    }
+    run->due_at = run->now;
+}
+
+int x_events(void *t, int first, tutti_peer_event *out, int room)
+{
+    const x_rank *const me = t;
+
+    x_pause(me->run, "events");
+    x_messages_due(me->run);
+    for (int i = 0; i < room && first + i < me->n_events; i++)
+        out[i] = me->events[first + i];
+    return me->n_events;
+}
+
+void x_expel(void *t, int rank, const char *why)
+{
+    x_rank *const me = t, *const r = &me->run->ranks[rank];
+    x_run *const run = me->run;
+    char words[160];
+
+    x_pause(run, "expel");
+    if (rank == me->rank || me->lost[rank] || r->state >= X_LEFT)
+        return;
+    snprintf(words, sizeof words, "expelled by worker %d: %.100s", me->rank, why);
+    lose(run, me->rank, rank, words);
+    for (int o = 0; o < run->size; o++)
+        if (o != rank && run->ranks[o].loses_at[rank] == 0)
+            run->ranks[o].loses_at[rank] = run->now + 1 + x_duration(run, 20);
+    if (r->refused_at == 0) {
+        r->refused_at = run->now + 1 + x_duration(run, 20);
+        snprintf(r->refused, sizeof r->refused, "%.79s", words);
+    }
+    run->due_at = run->now;
+    settle(run);
 }
 
 void x_messages_died(x_run *run, int rank)
@@ -241,9 +336,16 @@ int64_t x_messages_next(const x_run *run)
     for (const x_op *op = run->ops; op != NULL; op = op->next)
         if (op->sends && !op->arrived && op->arrives_at < next)
             next = op->arrives_at;
-    for (int r = 0; r < run->size; r++)
-        if (run->ranks[r].noticed_at > run->now && run->ranks[r].noticed_at < next)
-            next = run->ranks[r].noticed_at;
+    for (int r = 0; r < run->size; r++) {
+        const x_rank *const rank = &run->ranks[r];
+        if (rank->noticed_at > run->now && rank->noticed_at < next)
+            next = rank->noticed_at;
+        if (rank->refused_at > run->now && rank->refused_at < next)
+            next = rank->refused_at;
+        for (int o = 0; o < run->size; o++)
+            if (rank->loses_at[o] > run->now && rank->loses_at[o] < next)
+                next = rank->loses_at[o];
+    }
     return next;
 }
 
@@ -274,6 +376,20 @@ void x_messages_due(x_run *run)
                 if (f->where == X_IN_AWAIT || f->where == X_IN_GATE)
                     x_wake(run, f);
         }
+    for (int k = 0; k < run->size * run->size; k++) {
+        x_rank *const o = &run->ranks[k / run->size];
+        const int lost = k % run->size;
+        if (o->loses_at[lost] <= 0 || o->loses_at[lost] > run->now)
+            continue;
+        lose(run, o->rank, lost, run->ranks[lost].state >= X_FAILED ? run->ranks[lost].words : "the connection has broken");
+        changed = true;
+        for (x_fiber *f = run->fibers; f != NULL; f = f->next)
+            if (f->where == X_IN_AWAIT || f->where == X_IN_GATE)
+                x_wake(run, f);
+    }
+    for (int r = 0; r < run->size; r++)
+        if (run->ranks[r].refused_at > 0 && run->ranks[r].refused_at <= run->now)
+            refuse(run, &run->ranks[r]);
     if (changed)
         settle(run);
     run->due_at = x_messages_next(run);
@@ -374,6 +490,10 @@ static tutti_status post(x_rank *me, tutti_request *r, int peer, uint64_t tag, c
         end(run, op, TUTTI_CLOSED, -1);
         return TUTTI_OK;
     }
+    if (me->refused_at < 0) {
+        end(run, op, TUTTI_ERR_PEER, me->rank);
+        return TUTTI_OK;
+    }
     if (!sends) {
         x_op *const send = partner(run, op);
         if (send != NULL)
@@ -409,12 +529,16 @@ static tutti_status x_wait_some(void *t, tutti_request *const *r, size_t n, size
     x_fiber *const f = run->current;
 
     x_pause(run, "messages");
+    if (me->refused_at < 0)
+        return refused(me, err);
     while ((*n_done = count_done(r, n)) < need && run->now < deadline_ns) {
         f->requests = r;
         f->n = n;
         f->need = need;
         x_block(run, X_IN_MESSAGES, NULL, deadline_ns);
         f->n = 0;
+        if (me->refused_at < 0)
+            return refused(me, err);
     }
     if (*n_done < need)
         return tutti_fail(err, TUTTI_TIMEOUT, 0, "worker %d waited for %zu of %zu messages; the deadline passed with %zu done", me->rank, need, n, *n_done);
@@ -448,7 +572,7 @@ static int x_dead_peer(void *t, char *why, size_t bytes)
         why[0] = '\0';
     for (int k = 0; k < run->size; k++) {
         const x_rank *r = &run->ranks[k];
-        if (k == me->rank || r->state < X_FAILED || !gone(run, k))
+        if (k == me->rank || (r->state < X_FAILED && !run->losses) || r->state == X_LEFT || !gone(run, me->rank, k))
             continue;
         r = &run->ranks[root_of(run, k)];
         if (why != NULL && bytes > 0)
@@ -500,7 +624,7 @@ static tutti_status x_open(void **t, tutti_runtime *rt, const tutti_launch *laun
         for (int r = 0; r < run->size; r++)
             if (!run->ranks[r].asked_open) {
                 all = false;
-                if (gone(run, r)) {
+                if (gone(run, me->rank, r)) {
                     const tutti_status status = missing(run, r, "opening the run", err);
                     tutti_error unseen = { .status = status, .rank = -1 };
                     x_depart(run, me->rank, X_FAILED, err != NULL ? err : &unseen);
@@ -578,7 +702,7 @@ static tutti_status x_window_open(void *t, const char *name, size_t bytes, void 
     open_gate(run);
     while (w->arrived < run->size) {
         for (int r = 0; r < run->size; r++)
-            if (!w->asked[r] && gone(run, r))
+            if (!w->asked[r] && gone(run, me->rank, r))
                 return missing(run, r, "opening a window", err);
         x_block(run, X_IN_GATE, NULL, TUTTI_FOREVER);
     }
@@ -614,7 +738,9 @@ static tutti_status x_await(void *t, int peer, _Atomic uint32_t *word, uint32_t 
     while ((int32_t)(atomic_load(word) - value) < 0) {
         if (me->closed)
             return tutti_fail(err, TUTTI_CLOSED, 0, "the transport of worker %d was closed", me->rank);
-        if (peer != me->rank && gone(run, peer)) {
+        if (me->refused_at < 0)
+            return refused(me, err);
+        if (peer != me->rank && gone(run, me->rank, peer)) {
             const x_rank *const r = &run->ranks[root_of(run, peer)];
             return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank, "worker %d is gone: %s", r->rank, r->words);
         }

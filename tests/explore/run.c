@@ -95,8 +95,11 @@ tutti_status x_run_ranks(tutti_runtime *rt, const tutti_launch *launch, tutti_st
     status = x_schedule(run, err);
     if (status == TUTTI_OK)
         status = verdict(run, err);
+    if (prepared.c != NULL)
+        prepared.c->cut = run->was_cut;
     for (int r = 0; r < run->size && prepared.c != NULL; r++) {
         prepared.c->rank[r].end = run->ranks[r].state == X_LOST ? EXPLORE_DIED : EXPLORE_ENDED;
+        prepared.c->rank[r].expelled = run->ranks[r].refused_at != 0;
         prepared.c->rank[r].status = run->ranks[r].status;
         prepared.c->rank[r].err = run->ranks[r].err;
     }
@@ -147,6 +150,10 @@ tutti_status explore_run(const explore_piece *piece, uint64_t seed, bool verbose
     if (!c.windows) {
         ops.publish = NULL;
         ops.await = NULL;
+    }
+    if (piece->losses > 0) {
+        ops.events = x_events;
+        ops.expel = x_expel;
     }
     prepared.piece = piece;
     prepared.seed = seed;

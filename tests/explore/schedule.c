@@ -278,9 +278,14 @@ void x_pause(x_run *run, const char *at)
         x_find(run, "livelock: %" PRIu64 " steps have not brought the piece to its end", run->steps_most);
     if (run->now > run->limit)
         x_find(run, "after %.3f s of virtual time the piece has not ended", (double)(run->limit - X_EPOCH_NS) * 1e-9);
-    if (run->death_step != 0 && run->steps >= run->death_step) {
-        run->death_step = 0;
-        x_kill(run, run->death_rank);
+    for (int k = 0; k < run->size; k++)
+        if (run->death_step[k] != 0 && run->armed_at != 0 && run->steps + 1 >= run->armed_at + run->death_step[k]) {
+            run->death_step[k] = 0;
+            x_kill(run, run->death_rank[k]);
+        }
+    if (run->cut_step != 0 && run->armed_at != 0 && run->steps >= run->armed_at + run->cut_step) {
+        run->cut_step = 0;
+        x_messages_cut(run, run->cut[0], run->cut[1]);
     }
     if (run->found != TUTTI_OK || f->where == X_DEAD) {
         switch_now(run, f);
@@ -363,6 +368,24 @@ void x_kill(x_run *run, int rank)
     x_messages_died(run, rank);
 }
 
+void explore_ready(void)
+{
+    x_run *const run = the_run;
+
+    if (run != NULL && ++run->ready == run->size)
+        run->armed_at = run->steps;
+}
+
+bool explore_lost_any(void)
+{
+    const x_run *const run = the_run;
+
+    for (int r = 0; run != NULL && r < run->size; r++)
+        if (run->ranks[r].state >= X_FAILED || run->ranks[r].n_events > 0 || run->ranks[r].refused_at != 0)
+            return true;
+    return false;
+}
+
 static bool runnable(const x_run *run, const x_fiber *f)
 {
     return f->where != X_ENDED && f->where != X_DEAD && f->ready_at <= run->now; /* of a blocked one that is its deadline */
@@ -437,6 +460,26 @@ tutti_status x_schedule(x_run *run, tutti_error *err)
 }
 
 /* ---- the strategy of a seed ---- */
+/* Several may die in the same moment, and one is always left. */
+static void draw_losses(x_run *run)
+{
+    const int most = run->piece != NULL ? run->piece->losses : 0, deaths = most > 0 ? (int)x_random(run, (uint64_t)most + 1) : 0, first = most > 0 ? (int)x_random(run, (uint64_t)run->size) : 0;
+    const uint64_t steps = most > 0 && run->piece->steps > 0 ? run->piece->steps : 4096;
+
+    run->losses = most > 0;
+    run->armed_at = most > 0 ? 0 : 1; /* other deaths may come from the first step on */
+    for (int k = 0; k < deaths && k < run->size - 1; k++) {
+        const int stride = run->size % 2 == 1 && x_random(run, 2) == 0 ? 2 : 1; /* prime to the number of ranks */
+        run->death_step[k] = k > 0 && x_random(run, 4) == 0 ? run->death_step[k - 1] : 1 + x_random(run, steps);
+        run->death_rank[k] = (first + k * stride) % run->size;
+    }
+    if (most > 0 && run->size > 2 && x_random(run, 4) == 0) {
+        run->cut_step = 1 + x_random(run, steps);
+        run->cut[0] = (int)x_random(run, (uint64_t)run->size);
+        run->cut[1] = (run->cut[0] + 1 + (int)x_random(run, (uint64_t)run->size - 1)) % run->size;
+    }
+}
+
 void x_strategy(x_run *run, uint64_t seed, bool deaths)
 {
     static const unsigned switches[] = { 1, 2, 4, 16 }, delays[] = { 4, 8, 32, 128 };
@@ -453,8 +496,9 @@ void x_strategy(x_run *run, uint64_t seed, bool deaths)
     run->latency_bits = magnitudes[x_random(run, TUTTI_LENGTH(magnitudes))];
     run->slow_rank = x_random(run, 2) == 0 ? (int)x_random(run, (uint64_t)run->size) : -1;
     run->eager = x_random(run, 3) == 0 && run->piece != NULL;
-    run->death_step = deaths ? 1 + x_random(run, run->piece->steps > 0 ? run->piece->steps : UINT64_C(1) << x_random(run, 13)) : 0;
-    run->death_rank = (int)x_random(run, (uint64_t)run->size);
+    run->death_step[0] = deaths ? 1 + x_random(run, run->piece->steps > 0 ? run->piece->steps : UINT64_C(1) << x_random(run, 13)) : 0;
+    run->death_rank[0] = (int)x_random(run, (uint64_t)run->size);
+    draw_losses(run);
     run->steps_most = 4000000;
     run->now = X_EPOCH_NS;
     run->limit = X_EPOCH_NS + (int64_t)((run->piece != NULL && run->piece->seconds > 0 ? run->piece->seconds : 100) * 1e9);

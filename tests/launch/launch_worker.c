@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #include "launch_record.h"
 #include "tutti/launch.h"
@@ -18,6 +19,7 @@ static const tutti_transport_ops *ops;
 static tutti_runtime *rt;
 static void *t;
 static int rank, size;
+static tutti_thread *ender;      /* reachable to the end: a worker that fails does not wait for it */
 
 static void record(const char *path, launch_record r)
 {
@@ -97,6 +99,119 @@ static int traffic(const char *path, tutti_error *err)
     return fail(err);
 }
 
+/* ---- "survive": all talk with all in rounds and go on without who is lost. Of the environment: ROUNDS; VICTIMS, a list "1,2", and what becomes of them after KILL_AFTER_US and
+   so much again for each in the list: HOW is kill, stop, words (last words), hang (worker 0 expels it, and it does not notice) or usage; CONT_AFTER_MS: a stopped one goes on.
+   WARNINGS: how many SILENT and BACK events each survivor must have seen. ---- */
+static int place_among(const char *list, int of)
+{
+    int place = 1;
+
+    for (const char *at = list; at != NULL && *at != '\0'; at += strcspn(at, ","), at += *at == ',', place++)
+        if (atoi(at) == of)
+            return place;
+    return 0;
+}
+
+static int64_t number(const char *name, int64_t otherwise)
+{
+    return getenv(name) != NULL ? strtoll(getenv(name), NULL, 10) : otherwise;
+}
+
+static void go_on_later(int64_t milliseconds)
+{
+    const pid_t stopped = getpid();
+    const struct timespec time = { milliseconds / 1000, milliseconds % 1000 * 1000000 };
+
+    if (fork() == 0) {
+        nanosleep(&time, NULL);
+        kill(stopped, SIGCONT);
+        _exit(0);
+    }
+}
+
+static tutti_status end_of_a_victim(void *arg, tutti_error *err)
+{
+    const char *how = getenv("HOW");
+    launch_record r = facts();
+
+    (void)err;
+    tutti_sleep_until(rt, tutti_now_ns(rt) + number("KILL_AFTER_US", 0) * 1000 * place_among(getenv("VICTIMS"), rank));
+    r.killed_ns = tutti_now_ns(rt);
+    record(arg, r);
+    if (strcmp(how, "stop") == 0 && number("CONT_AFTER_MS", 0) > 0)
+        go_on_later(number("CONT_AFTER_MS", 0));
+    if (strcmp(how, "kill") == 0 || strcmp(how, "stop") == 0)
+        kill(getpid(), strcmp(how, "kill") == 0 ? SIGKILL : SIGSTOP);
+    return TUTTI_OK;
+}
+
+static int lost_ranks(bool *lost, int *warnings)
+{
+    tutti_peer_event event;
+    int n = 0;
+
+    *warnings = 0;
+    memset(lost, 0, 16 * sizeof *lost);
+    for (int i = 0; ops->events(t, i, &event, 1) > i; i++) {
+        if (event.change == TUTTI_PEER_LOST) {
+            lost[event.rank] = true;
+            n++;
+        } else
+            ++*warnings;
+    }
+    return n;
+}
+
+static int survive(const char *path, tutti_error *err)
+{
+    const bool victim = place_among(getenv("VICTIMS"), rank) > 0;
+    const char *how = getenv("HOW");
+    tutti_status status = TUTTI_OK;
+    bool lost[16];
+    int warnings = 0;
+
+    if (victim)
+        status = tutti_thread_open(&ender, rt, "end", end_of_a_victim, (void *)(uintptr_t)path, err);
+    for (int64_t round = 0; round < number("ROUNDS", 300) && status == TUTTI_OK; round++) {
+        tutti_request requests[32], *list[32];
+        size_t n = 0, done;
+        memset(requests, 0, sizeof requests);
+        if (victim && round == 20 && (strcmp(how, "words") == 0 || strcmp(how, "usage") == 0))
+            return tutti_fail(err, strcmp(how, "words") == 0 ? TUTTI_ERR_NUMBER : TUTTI_ERR_USAGE, 0, "round 20 is one too many"), fail(err);
+        if (victim && round == 20 && strcmp(how, "hang") == 0)
+            for (;;)
+                pause();
+        if (rank == 0 && round == 20 && how != NULL && strcmp(how, "hang") == 0)
+            ops->expel(t, atoi(getenv("VICTIMS")), "it hangs");
+        lost_ranks(lost, &warnings);
+        for (int r = 0; r < size && status == TUTTI_OK; r++) {
+            if (r == rank || lost[r])
+                continue;
+            list[n] = &requests[n];
+            status = ops->send(t, list[n++], r, (uint64_t)round, NULL, tutti_nothing(), err);
+            list[n] = &requests[n];
+            if (status == TUTTI_OK)
+                status = ops->recv(t, list[n++], r, (uint64_t)round, tutti_nothing(), err);
+        }
+        if (status == TUTTI_OK)
+            status = ops->wait_some(t, list, n, n, TUTTI_FOREVER, &done, err);
+        lost_ranks(lost, &warnings);
+        for (size_t i = 0; i < n && status == TUTTI_OK; i++)
+            if (list[i]->status != TUTTI_OK && !(list[i]->status == TUTTI_ERR_PEER && list[i]->rank >= 0 && lost[list[i]->rank]))
+                status = tutti_fail_rank(err, list[i]->status, list[i]->rank, "round %d: worker %d is gone, and no event says so", (int)round, list[i]->rank);
+        tutti_sleep_until(rt, tutti_now_ns(rt) + 2000000);
+    }
+    if (status == TUTTI_OK && !victim && warnings != number("WARNINGS", 0))
+        status = tutti_fail(err, TUTTI_ERR_STATE, 0, "%d warnings instead of %d", warnings, (int)number("WARNINGS", 0));
+    if (status != TUTTI_OK)
+        return fail(err);
+    ops->close(t);
+    if (ender != NULL)
+        tutti_thread_join(ender, NULL);
+    tutti_runtime_close(rt);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     const char *kind = argc > 1 ? argv[1] : "", *path = argc > 2 ? argv[2] : NULL;
@@ -136,13 +251,16 @@ int main(int argc, char **argv)
         return 0;
     if (tutti_runtime_open_posix(&rt, &err) != TUTTI_OK)
         return 70;
-    ops = tutti_transport_find("shm");
+    launch.spec = getenv("TRANSPORT") != NULL ? getenv("TRANSPORT") : "shm";
+    ops = tutti_transport_find(launch.spec);
     if (ops->open(&t, rt, &launch, &err) != TUTTI_OK)
         return err.status == TUTTI_ERR_PEER ? 3 : 71;
     record(path, facts());
 
     if (strcmp(kind, "traffic") == 0)
         return traffic(path, &err);
+    if (strcmp(kind, "survive") == 0)
+        return survive(path, &err);
     if (strcmp(kind, "words") == 0 && rank == 1) {
         tutti_fail(&err, TUTTI_ERR_NUMBER, 0, "the loss of step 7 is not a number; lower the learning rate");
         return fail(&err);

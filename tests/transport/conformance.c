@@ -12,7 +12,9 @@
 
 /* In memory that forked ranks share: a survivor's failure must not hide behind the victim's. */
 typedef struct survivors { _Atomic int failed; char text[480]; } survivors;
-typedef struct body_arg { const conformance_subject *subject; rank_body body; uint64_t seed; int victim; survivors *survivors; } body_arg;
+typedef struct body_arg { const conformance_subject *subject; rank_body body; uint64_t seed; unsigned victims; survivors *survivors; } body_arg;
+
+static bool is_in(unsigned set, int rank) { return rank >= 0 && rank < 32 && (set >> rank & 1) != 0; }
 
 static tutti_status with_rank(const tutti_launch *launch, void *arg, tutti_error *err)
 {
@@ -31,18 +33,18 @@ static tutti_status with_rank(const tutti_launch *launch, void *arg, tutti_error
             c.ops->last_words(c.t, err);
         c.ops->close(c.t);
     }
-    /* One that fails because of the victim does as it should. */
-    if (status != TUTTI_OK && c.rank != a->victim && !(status == TUTTI_ERR_PEER && err->rank == a->victim) && atomic_fetch_add(&a->survivors->failed, 1) == 0)
+    /* One that fails because of a victim does as it should. */
+    if (status != TUTTI_OK && !is_in(a->victims, c.rank) && !(status == TUTTI_ERR_PEER && is_in(a->victims, err->rank)) && atomic_fetch_add(&a->survivors->failed, 1) == 0)
         snprintf(a->survivors->text, sizeof a->survivors->text, "%s", err->text);
     if (launch->rt == NULL)
         tutti_runtime_close(c.rt);
     return status;
 }
 
-static tutti_status run_ranks(const conformance_subject *subject, int n, uint64_t seed, int victim, rank_body body, tutti_error *err)
+static tutti_status run_ranks(const conformance_subject *subject, int n, uint64_t seed, unsigned victims, rank_body body, tutti_error *err)
 {
     survivors *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    body_arg arg = { subject, body, seed, victim, shared };
+    body_arg arg = { subject, body, seed, victims, shared };
     tutti_runtime *rt;
     tutti_status status;
 
@@ -51,7 +53,7 @@ static tutti_status run_ranks(const conformance_subject *subject, int n, uint64_
     assert_int_equal(tutti_runtime_open_posix(&rt, err), TUTTI_OK);
     status = subject->run(rt, n, with_rank, &arg, err);
     tutti_runtime_close(rt);
-    if (atomic_load(&shared->failed) > 0 && victim >= 0)
+    if (atomic_load(&shared->failed) > 0 && victims != 0)
         fail_msg("%s, %d ranks, seed %llu: a survivor failed: %s", subject->name, n, (unsigned long long)seed, shared->text);
     munmap(shared, sizeof *shared);
     return status;
@@ -60,7 +62,7 @@ static tutti_status run_ranks(const conformance_subject *subject, int n, uint64_
 void all_well(const conformance_subject *subject, int n, uint64_t seed, rank_body body)
 {
     tutti_error err;
-    const tutti_status status = run_ranks(subject, n, seed, -1, body, &err);
+    const tutti_status status = run_ranks(subject, n, seed, 0, body, &err);
 
     if (status != TUTTI_OK)
         fail_msg("%s, %d ranks, seed %llu: %s: %s", subject->name, n, (unsigned long long)seed, tutti_status_name(status), err.text);
@@ -70,11 +72,18 @@ void dies(const conformance_subject *subject, int n, uint64_t seed, int victim, 
 {
     char who[32];
     tutti_error err;
-    const tutti_status status = run_ranks(subject, n, seed, victim, body, &err);
+    const tutti_status status = run_ranks(subject, n, seed, 1u << victim, body, &err);
 
     snprintf(who, sizeof who, "worker %d ", victim);
     if (status == TUTTI_OK || strstr(err.text, who) == NULL)
         fail_msg("%s, %d ranks, seed %llu: %sshould have been the failure, not: %s: %s", subject->name, n, (unsigned long long)seed, who, tutti_status_name(status), err.text);
+}
+
+void some_die(const conformance_subject *subject, int n, uint64_t seed, unsigned victims, rank_body body)
+{
+    tutti_error err;
+
+    run_ranks(subject, n, seed, victims, body, &err);
 }
 
 tutti_status die(rank_context *c, tutti_error *err)
@@ -202,7 +211,7 @@ static void run_bound(void **state)
 
 int conformance_run(const conformance_subject *subject)
 {
-    const conformance_test *const lists[] = { conformance_messages, conformance_cancels, conformance_endings, conformance_windows };
+    const conformance_test *const lists[] = { conformance_messages, conformance_cancels, conformance_endings, conformance_losses, conformance_windows };
     struct CMUnitTest tests[64];
     bound_test bound[64];
     size_t n = 0;
@@ -210,7 +219,7 @@ int conformance_run(const conformance_subject *subject)
     memset(tests, 0, sizeof tests);
     for (size_t l = 0; l < TUTTI_LENGTH(lists); l++) {
         for (const conformance_test *t = lists[l]; t->name != NULL; t++) {
-            if ((t->needs_windows && subject->ops->window == NULL) || (t->needs_flags && subject->ops->publish == NULL))
+            if ((t->needs_windows && subject->ops->window == NULL) || (t->needs_flags && subject->ops->publish == NULL) || (t->needs_events && subject->ops->events == NULL))
                 continue;
             bound[n] = (bound_test){ t, subject };
             tests[n] = (struct CMUnitTest){ .name = t->name, .test_func = run_bound, .initial_state = &bound[n] };

@@ -18,6 +18,8 @@ void all_well(const conformance_subject *subject, int n, uint64_t seed, rank_bod
 /* The same, but `victim` must be the run's root failure. */
 void dies(const conformance_subject *subject, int n, uint64_t seed, int victim, rank_body body);
 /* Ends this rank as a crash would; return its status from the body. */
+/* The same, but the ranks of this set may end in any way (tutti_status of the run included); all others must be well. */
+void some_die(const conformance_subject *subject, int n, uint64_t seed, unsigned victims, rank_body body);
 tutti_status die(rank_context *c, tutti_error *err);
 
 tutti_status wait_all(rank_context *c, tutti_request *const *r, size_t n, tutti_error *err); /* at most a minute */
@@ -32,6 +34,6 @@ tutti_rng rng_of(const rank_context *c, uint64_t stream);
 size_t size_from(const conformance_subject *subject, tutti_rng rng, uint64_t index); /* often an edge, seldom large */
 
 /* conformance_*.c: arrays that end with {0} */
-typedef struct conformance_test { const char *name; void (*run)(const conformance_subject *subject); bool needs_windows, needs_flags; } conformance_test;
-extern const conformance_test conformance_messages[], conformance_cancels[], conformance_endings[], conformance_windows[];
+typedef struct conformance_test { const char *name; void (*run)(const conformance_subject *subject); bool needs_windows, needs_flags, needs_events; } conformance_test;
+extern const conformance_test conformance_messages[], conformance_cancels[], conformance_endings[], conformance_losses[], conformance_windows[];
 #endif

@@ -11,6 +11,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "mpi_job.h"
+#include "mpi_memory.h"
+#include "transport/node.h"
 #include "tutti/launch.h"
 #include "tutti/transport.h"
 
@@ -103,7 +105,7 @@ static void the_chooser_refuses_the_same(void **state)
 }
 
 /* ---- jobs ---- */
-typedef struct rank { tutti_runtime *rt; void *t; const tutti_transport_ops *ops; tutti_launch_place place; } rank;
+typedef struct rank { tutti_runtime *rt; void *t; const tutti_transport_ops *ops; tutti_launch_place place; int pieces; } rank; /* pieces: of memory, before opening */
 
 static int fails(const char *doing, const tutti_error *err)
 {
@@ -239,6 +241,59 @@ static int wrong_size(rank *c, tutti_error *err)
     return 0;
 }
 
+/* All on this host; and each is where it says it is. */
+static int places(rank *c, tutti_error *err)
+{
+    for (int r = 0; r < c->place.size; r++) {
+        if (c->ops->host(c->t, r) != 0 || c->ops->node(c->t, r) < -1) {
+            fprintf(stderr, "rank %d is said to be on host %d, node %d\n", r, c->ops->host(c->t, r), c->ops->node(c->t, r));
+            return 8;
+        }
+    }
+    if (c->ops->node(c->t, c->place.rank) != tutti_node_here(c->rt))
+        return 9;
+    return leaves(c, err);
+}
+
+/* Rank 0 closes its world while rank 1 takes no notice of anything: messages are under way to it, and one from it. What MPI holds of them then is freed at MPI's end, and no sooner. Rank 1 wakes
+   when rank 0 has closed, of which a file tells it. The program has started MPI, and ends it. */
+static int unheard(rank *c, tutti_error *err)
+{
+    enum { SMALL = 15000, MANY = 14, LARGE = 4 << 20 };
+    static unsigned char data[LARGE];
+    static tutti_request r[MANY + 1]; /* closing ends them */
+    tutti_request *list = &r[MANY];
+    const char *path = getenv("TUTTI_TEST_CLOSED");
+    const int64_t until = tutti_now_ns(c->rt) + INT64_C(60000000000);
+    tutti_status status;
+    size_t done;
+    FILE *file;
+
+    if (c->place.rank == 1) {
+        status = c->ops->send(c->t, &r[MANY], 0, 2, NULL, tutti_host(data, LARGE, TUTTI_U8), err);
+        if (status == TUTTI_OK)
+            status = c->ops->wait_some(c->t, &list, 1, 0, 0, &done, err);
+        while (status == TUTTI_OK && access(path, F_OK) != 0 && tutti_now_ns(c->rt) < until)
+            tutti_sleep_until(c->rt, tutti_now_ns(c->rt) + 1000000);
+        return status == TUTTI_OK && tutti_now_ns(c->rt) < until ? 0 : fails("taking no notice", err);
+    }
+    status = c->ops->recv(c->t, &r[MANY], 1, 2, tutti_host(data, LARGE, TUTTI_U8), err);
+    for (int i = 0; i < MANY && status == TUTTI_OK; i++)
+        status = c->ops->send(c->t, &r[i], 1, 3, NULL, tutti_host(data, SMALL, TUTTI_U8), err);
+    if (status == TUTTI_OK && c->ops->wait_some(c->t, &list, 1, 1, tutti_now_ns(c->rt) + 500000000, &done, err) != TUTTI_TIMEOUT)
+        return fails("a message came whose sender took no notice", err);
+    c->ops->close(c->t);
+    c->t = NULL;
+    if (status != TUTTI_OK || r[MANY].status != TUTTI_CLOSED)
+        return fails("closing", err);
+    if (mpi_memory_pieces() <= c->pieces + 1) { /* the record of the process stays in any case */
+        fprintf(stderr, "nothing was left with MPI: the test tests nothing\n");
+        return 5;
+    }
+    file = fopen(path, "w");
+    return file != NULL && fclose(file) == 0 ? 0 : fails("telling rank 1", err);
+}
+
 static const struct { const char *name, *spec; int (*run)(rank *c, tutti_error *err); bool closed; } parts[] = {
     { "funneled", "mpi(threads=funneled)", funneled, false },
     { "leaves", "mpi", leaves, false },
@@ -248,21 +303,28 @@ static const struct { const char *name, *spec; int (*run)(rank *c, tutti_error *
     { "wrong_size", "mpi", wrong_size, true },
     { "chosen", "mpi", leaves, false },
     { "forgets", "mpi", forgets, false },
+    { "unheard", "mpi", unheard, false },
+    { "places", "mpi", places, false },
+    { "places_chosen", "mpi", places, false },
 };
 
 static int one_rank(const char *part)
 {
     rank c = { .ops = &tutti_transport_plugin };
     tutti_error err = { .rank = -1 };
-    int code = NO_PART;
+    const bool own_mpi = strcmp(part, "unheard") == 0;
+    int code = NO_PART, provided;
 
+    if (own_mpi)
+        MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
     if (tutti_runtime_open_posix(&c.rt, &err) != TUTTI_OK || tutti_launch_find_place(environ, &c.place, &err) != TUTTI_OK)
         return fails("starting", &err);
     for (size_t i = 0; i < TUTTI_LENGTH(parts); i++) {
         if (strcmp(parts[i].name, part) != 0)
             continue;
-        if (strcmp(part, "chosen") == 0 && tutti_transport_load("mpi", &c.ops, NULL, 0, &err) != TUTTI_OK)
+        if (strstr(part, "chosen") != NULL && tutti_transport_load("mpi", &c.ops, NULL, 0, &err) != TUTTI_OK)
             return fails("loading the chooser", &err);
+        c.pieces = mpi_memory_pieces();
         if (!parts[i].closed &&
             c.ops->open(&c.t, c.rt, &(tutti_launch){ .rank = c.place.rank, .size = c.place.size, .spec = parts[i].spec, .environment = environ }, &err) != TUTTI_OK)
             return fails("opening", &err);
@@ -271,6 +333,13 @@ static int one_rank(const char *part)
         c.t = NULL;
     }
     tutti_runtime_close(c.rt);
+    if (own_mpi) {
+        MPI_Finalize();
+        if (mpi_memory_pieces() != 0) {
+            fprintf(stderr, "rank %d: %d pieces of memory were not given back\n", c.place.rank, mpi_memory_pieces());
+            code = 6;
+        }
+    }
     return code;
 }
 
@@ -290,6 +359,28 @@ static void the_others_hear_why_a_rank_failed_and_the_job_ends_with_its_code(voi
 static void a_number_of_workers_that_is_not_mpis_is_refused(void **state) { (void)state; job("wrong_size", 2, 0); }
 static void a_world_that_is_not_closed_keeps_nobody_waiting(void **state) { (void)state; job("forgets", 3, 0); }
 static void the_chooser_opens_the_one_of_the_launcher(void **state) { (void)state; job("chosen", 3, 0); }
+
+static void all_are_told_who_is_on_which_host_and_node(void **state)
+{
+    (void)state;
+    job("places", 3, 0);
+    job("places_chosen", 3, 0);
+}
+
+static void what_a_closed_world_leaves_with_mpi_is_freed_at_its_end(void **state)
+{
+    char path[] = "/tmp/tutti-mpi-test-XXXXXX";
+    const int file = mkstemp(path);
+
+    (void)state;
+    assert_true(file >= 0);
+    close(file);
+    unlink(path); /* the name is what counts */
+    setenv("TUTTI_TEST_CLOSED", path, 1);
+    job("unheard", 2, 0);
+    unsetenv("TUTTI_TEST_CLOSED");
+    unlink(path);
+}
 
 static void a_killed_rank_ends_the_job(void **state)
 {
@@ -318,6 +409,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_number_of_workers_that_is_not_mpis_is_refused),
         cmocka_unit_test(a_world_that_is_not_closed_keeps_nobody_waiting),
         cmocka_unit_test(the_chooser_opens_the_one_of_the_launcher),
+        cmocka_unit_test(all_are_told_who_is_on_which_host_and_node),
+        cmocka_unit_test(what_a_closed_world_leaves_with_mpi_is_freed_at_its_end),
     };
 
     if (mpi_job_inside())

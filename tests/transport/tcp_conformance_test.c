@@ -111,7 +111,7 @@ int main(int argc, char **argv)
     subject.name = forms[form].spec;
     if (forms[form].processes) {
         subject.run = as_processes;
-        subject.processes = true;
+        subject.processes = subject.hears_silence = true;
     }
     if (argc > 2) /* one test by name, * and ? allowed */
         cmocka_set_test_filter(argv[2]);

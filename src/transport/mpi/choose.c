@@ -133,11 +133,23 @@ static void choose_last_words(void *t, const tutti_error *err)
     c->ops->last_words(c->t, err);
 }
 
+static int choose_host(void *t, int rank)
+{
+    const chosen *c = t;
+    return c->ops->host(c->t, rank);
+}
+
+static int choose_node(void *t, int rank)
+{
+    const chosen *c = t;
+    return c->ops->node(c->t, rank);
+}
+
 const tutti_transport_ops tutti_transport_plugin = {
     .abi = TUTTI_TRANSPORT_ABI, .bytes = sizeof(tutti_transport_ops),
     .name = "mpi", .help = "processes started by mpirun, over Open MPI or MPICH",
     .options = tutti_mpi_options, .options_bytes = sizeof(mpi_options),
     .open = choose_open, .close = choose_close,
     .send = choose_send, .recv = choose_recv, .wait_some = choose_wait_some, .cancel = choose_cancel,
-    .dead_peer = choose_dead_peer, .last_words = choose_last_words,
+    .dead_peer = choose_dead_peer, .last_words = choose_last_words, .host = choose_host, .node = choose_node,
 };

@@ -1,28 +1,19 @@
-/* match.c: posting, matching and cancelling. A message and a receive that fit each other are never both waiting: whichever comes second finds the first. Both
-   kinds wait in buckets by tag, in the order they came, so that the first fit in a bucket is the right one; those that go back after a cancel go back to their old
-   place. A receive whose room MPI has not let go of yet (op->busy) is matched all the same, and gets its message when the room is free. */
+/* match.c: posting, pairing and cancelling; which receive gets which message is ../match_queue.h's. A receive whose room MPI has not let go of yet (op->busy) is matched all the same, and
+   gets its message when the room is free. */
 #include <errno.h>
 #include <sched.h>
 #include <string.h>
 #include "mpi_internal.h"
 
-static mpi_link *bucket_of(mpi_link *buckets, uint64_t tag)
-{
-    return &buckets[(tag * UINT64_C(0x9E3779B97F4A7C15)) >> 56]; /* Fibonacci hashing; ports are hashes already, tests' tags are not */
-}
-
 static void finish(mpi_endpoint *e, tutti_request *r, tutti_status status, int rank)
 {
-    r->status = status;
-    r->rank = rank;
-    r->internal[0] = NULL;
-    atomic_store_explicit(&r->done, true, memory_order_release); /* publishes the result; pairs with an acquire load by the owner */
+    tutti_match_finish(r, status, rank);
     e->completed = true;
 }
 
 void tutti_mpi_ended(mpi_endpoint *e, mpi_op *op)
 {
-    list_remove(&op->active);
+    match_list_remove(&op->active);
     if (op->request != NULL)
         finish(e, op->request, op->status, op->rank);
     if (op->over != NULL)
@@ -35,51 +26,43 @@ void tutti_mpi_end(mpi_endpoint *e, mpi_op *op, tutti_status status, int rank)
     op->status = status;
     op->rank = rank;
     op->state = OP_ENDING;
-    list_remove(&op->link);
+    match_list_remove(&op->link);
     if (op->is_send && tutti_mpi_has_chunks(op)) {
-        if (list_empty(&op->active))
-            list_insert(&e->streams, &op->active);
+        if (match_list_empty(&op->active))
+            match_list_insert(&e->streams, &op->active);
     } else if (op->busy != NULL)
-        list_insert(&e->ending, &op->link);
+        match_list_insert(&e->ending, &op->link);
     else
         tutti_mpi_ended(e, op);
 }
 
 void tutti_mpi_drop(mpi_endpoint *e, mpi_message *m)
 {
-    list_remove(&m->of_peer);
+    match_list_remove(&m->of_peer);
     if (m->frame != NULL)
         tutti_mpi_give(&e->frames, &m->frame->link);
     tutti_mpi_give(&e->messages, &m->link);
 }
 
-/* ---- matching ---- */
-mpi_op *tutti_mpi_match_posted(mpi_endpoint *e, int from, uint64_t tag)
+/* ---- pairing ---- */
+mpi_op *tutti_mpi_take_posted(mpi_endpoint *e, int from, uint64_t tag)
 {
-    mpi_link *bucket = bucket_of(e->posted, tag);
+    match_waiting *w = tutti_match_posted(&e->queue, from, tag);
 
-    for (mpi_link *at = bucket->next; at != bucket; at = at->next) {
-        mpi_op *op = OWNER(mpi_op, link, at);
-        if (op->tag == tag && (op->peer == from || op->peer == TUTTI_ANY)) {
-            list_remove(at);
-            return op;
-        }
-    }
-    return NULL;
+    if (w == NULL)
+        return NULL;
+    match_list_remove(&w->link);
+    return MATCH_OWNER(mpi_op, waiting, w);
 }
 
-static mpi_message *match_unexpected(mpi_endpoint *e, int from, uint64_t tag)
+static mpi_message *take_unexpected(mpi_endpoint *e, int from, uint64_t tag)
 {
-    mpi_link *bucket = bucket_of(e->unexpected, tag);
+    match_waiting *w = tutti_match_unexpected(&e->queue, from, tag);
 
-    for (mpi_link *at = bucket->next; at != bucket; at = at->next) {
-        mpi_message *m = OWNER(mpi_message, link, at);
-        if (m->tag == tag && (m->from == from || from == TUTTI_ANY)) {
-            list_remove(at);
-            return m;
-        }
-    }
-    return NULL;
+    if (w == NULL)
+        return NULL;
+    match_list_remove(&w->link);
+    return MATCH_OWNER(mpi_message, waiting, w);
 }
 
 void tutti_mpi_deliver(mpi_endpoint *e, mpi_op *op, const tutti_note *note, const unsigned char *payload)
@@ -123,57 +106,34 @@ void tutti_mpi_pair_up(mpi_endpoint *e, mpi_op *op, mpi_message *m)
 
 void tutti_mpi_offer_message(mpi_endpoint *e, mpi_message *m)
 {
-    mpi_link *bucket = bucket_of(e->unexpected, m->tag), *before = bucket;
-    mpi_op *op = tutti_mpi_match_posted(e, m->from, m->tag);
+    mpi_op *op = tutti_mpi_take_posted(e, m->from, m->tag);
 
-    if (op != NULL) {
+    if (op != NULL)
         tutti_mpi_pair_up(e, op, m);
-        return;
-    }
-    while (before->prev != bucket && OWNER(mpi_message, link, before->prev)->sequence > m->sequence)
-        before = before->prev;
-    list_insert(before, &m->link);
+    else
+        tutti_match_keep(&e->queue, &m->waiting);
 }
 
 void tutti_mpi_offer_op(mpi_endpoint *e, mpi_op *op)
 {
-    mpi_link *bucket = bucket_of(e->posted, op->tag), *before = bucket;
-    mpi_message *m = match_unexpected(e, op->peer, op->tag);
+    mpi_message *m = take_unexpected(e, op->peer, op->tag);
 
     op->state = OP_POSTED;
     op->message = NULL;
-    if (m != NULL) {
+    if (m != NULL)
         tutti_mpi_pair_up(e, op, m);
-        return;
-    }
-    while (before->prev != bucket && OWNER(mpi_op, link, before->prev)->sequence > op->sequence)
-        before = before->prev;
-    list_insert(before, &op->link);
+    else
+        tutti_match_post(&e->queue, &op->waiting);
 }
 
 /* ---- posting ---- */
-static tutti_status check(const mpi_endpoint *e, const char *doing, tutti_request *r, int peer, bool any, tutti_buffer b, size_t *bytes, tutti_error *err)
+static tutti_status check(const mpi_endpoint *e, const char *doing, const tutti_request *r, int peer, bool any, tutti_buffer b, size_t *bytes, tutti_error *err)
 {
-    *bytes = 0;
-    if (r->posted && !atomic_load_explicit(&r->done, memory_order_acquire))
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "%s with a request that is still in flight; wait for it or cancel it first", doing);
-    if ((peer < 0 || peer >= e->size) && !(any && peer == TUTTI_ANY))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d of a run of %d; there are workers 0 to %d", doing, peer, e->size, e->size - 1);
-    if (!tutti_size_mul(b.count, tutti_dtype_bytes(b.dtype), bytes) || (b.data == NULL && *bytes > 0))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s worker %d: %zu elements of %s at %p are no memory", doing, peer, b.count, tutti_dtype_name(b.dtype), b.data);
+    TUTTI_TRY(tutti_match_check(doing, r, e->size, peer, any, b, bytes, err));
     if (tutti_mpi_foreign_thread(e))
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "%s worker %d from another thread than the one that opened the world, but MPI runs with MPI_THREAD_FUNNELED; use an MPI that gives "
                           "MPI_THREAD_SERIALIZED, or no background threads (--lane off)", doing, peer);
     return TUTTI_OK;
-}
-
-static void begin(tutti_request *r)
-{
-    r->status = TUTTI_OK;
-    r->rank = -1;
-    atomic_store_explicit(&r->done, false, memory_order_relaxed); /* nobody waits for it yet */
-    r->posted = true;
-    r->internal[0] = NULL;
 }
 
 static mpi_op *op_make(mpi_endpoint *e, tutti_request *r, op_state state, int peer, uint64_t tag, void *data, size_t bytes)
@@ -183,9 +143,9 @@ static mpi_op *op_make(mpi_endpoint *e, tutti_request *r, op_state state, int pe
     if (op == NULL)
         return NULL;
     *op = (mpi_op){ .link = op->link, .state = state, .is_send = state != OP_POSTED, .peer = peer, .tag = tag, .request = r, .data = data, .bytes = bytes,
-                    .sequence = e->sequence++, .id = ++e->ids, .data_tag = -1, .give_up_ns = TUTTI_FOREVER };
-    list_init(&op->link);
-    list_init(&op->active);
+                    .sequence = e->queue.sequence++, .id = ++e->ids, .data_tag = -1, .give_up_ns = TUTTI_FOREVER };
+    match_list_init(&op->link);
+    match_list_init(&op->active);
     for (int i = 0; i < WINDOW; i++)
         op->chunks[i] = MPI_REQUEST_NULL;
     r->internal[0] = op;
@@ -194,7 +154,7 @@ static mpi_op *op_make(mpi_endpoint *e, tutti_request *r, op_state state, int pe
 
 static bool send_to_self(mpi_endpoint *e, tutti_request *r, uint64_t tag, tutti_buffer payload, size_t bytes)
 {
-    mpi_op *op = tutti_mpi_match_posted(e, e->rank, tag);
+    mpi_op *op = tutti_mpi_take_posted(e, e->rank, tag);
     mpi_message *m;
 
     if (op != NULL && op->busy == NULL) {
@@ -207,9 +167,9 @@ static bool send_to_self(mpi_endpoint *e, tutti_request *r, uint64_t tag, tutti_
     m = tutti_mpi_take(&e->messages);
     if (m == NULL)
         return false;
-    *m = (mpi_message){ .from = e->rank, .large = bytes > KEPT, .tag = tag, .sequence = e->sequence++, .note = r->note };
-    list_init(&m->link);
-    list_init(&m->of_peer);
+    *m = (mpi_message){ .from = e->rank, .large = bytes > KEPT, .tag = tag, .sequence = e->queue.sequence++, .note = r->note };
+    match_list_init(&m->link);
+    match_list_init(&m->of_peer);
     if (m->large) {
         op = op_make(e, r, OP_SELF, e->rank, tag, payload.data, bytes);
         if (op == NULL) {
@@ -238,7 +198,7 @@ static bool send_to_peer(mpi_endpoint *e, tutti_request *r, int to, uint64_t tag
     }
     if (p->under_way >= UNDER_WAY)
         tutti_mpi_sweep(e);
-    if (bytes <= EAGER && list_empty(&p->outbox) && p->under_way < UNDER_WAY) {
+    if (bytes <= EAGER && match_list_empty(&p->outbox) && p->under_way < UNDER_WAY) {
         const mpi_wire wire = { .kind = WIRE_EAGER, .tag = tag, .note = r->note };
         if (!tutti_mpi_put(e, to, &wire, payload.data, bytes))
             return false;
@@ -248,7 +208,7 @@ static bool send_to_peer(mpi_endpoint *e, tutti_request *r, int to, uint64_t tag
     op = op_make(e, r, OP_QUEUED, to, tag, payload.data, bytes);
     if (op == NULL)
         return false;
-    list_insert(&p->outbox, &op->link);
+    match_list_insert(&p->outbox, &op->link);
     e->queued++;
     tutti_mpi_outbox(e, p);
     return e->broken.status == TUTTI_OK;
@@ -263,7 +223,7 @@ tutti_status tutti_mpi_send(void *t, tutti_request *r, int to, uint64_t tag, con
     status = check(e, "sending to", r, to, false, payload, &bytes, err);
     if (status != TUTTI_OK)
         return status;
-    begin(r);
+    tutti_match_begin(r);
     r->note = note != NULL ? *note : (tutti_note){ 0 };
     r->note.from = e->rank;
     r->note.bytes = bytes;
@@ -291,7 +251,7 @@ tutti_status tutti_mpi_recv(void *t, tutti_request *r, int from, uint64_t tag, t
     status = check(e, "receiving from", r, from, true, room, &bytes, err);
     if (status != TUTTI_OK)
         return status;
-    begin(r);
+    tutti_match_begin(r);
     r->note = (tutti_note){ .from = from };
     pthread_mutex_lock(&e->lock);
     op = op_make(e, r, OP_POSTED, from, tag, room.data, bytes);
@@ -304,7 +264,7 @@ tutti_status tutti_mpi_recv(void *t, tutti_request *r, int from, uint64_t tag, t
         tutti_mpi_end(e, op, TUTTI_CLOSED, -1);
         goto out;
     }
-    m = match_unexpected(e, from, tag);
+    m = take_unexpected(e, from, tag);
     if (m != NULL)
         tutti_mpi_pair_up(e, op, m);
     else if (from != TUTTI_ANY && from != e->rank && e->peers[from].gone)
@@ -312,7 +272,7 @@ tutti_status tutti_mpi_recv(void *t, tutti_request *r, int from, uint64_t tag, t
     else if (from == TUTTI_ANY && e->size > 1 && e->gone == e->size - 1)
         tutti_mpi_end(e, op, TUTTI_ERR_PEER, tutti_mpi_root(e, e->rank == 0 ? 1 : 0));
     else
-        list_insert(bucket_of(e->posted, tag), &op->link);
+        tutti_match_post(&e->queue, &op->waiting);
 out:
     tutti_mpi_tell(e, 0);
     pthread_mutex_unlock(&e->lock);
@@ -355,8 +315,8 @@ static void cancel_send(mpi_endpoint *e, mpi_op *op)
     op->withdraw = op->state != OP_ENDING; /* one that is ending already has nothing more to say */
     op->state = OP_ENDING;
     op->over = &over;
-    if (list_empty(&op->active))
-        list_insert(&e->streams, &op->active);
+    if (match_list_empty(&op->active))
+        match_list_insert(&e->streams, &op->active);
     wait_until(e, op, &over);
 }
 

@@ -1,7 +1,7 @@
 /* mpi.c: the table of the transport for one implementation of MPI, its opening and its closing. One source, built against Open MPI and against MPICH.
 
-   The files of this folder: launcher.c whose launcher; choose.c the plug-in that picks the implementation; process.c MPI's beginning and end; pool.c memory;
-   match.c posting, matching, cancelling; stream.c large payloads; progress.c control messages, departures; wait.c waiting. mpi_internal.h tells how a message travels.
+   The files of this folder: launcher.c whose launcher; choose.c the plug-in that picks the implementation; process.c MPI's beginning and end; closed.c what a world leaves; pool.c memory;
+   match.c posting, pairing, cancelling; stream.c large payloads; progress.c control messages, departures; wait.c waiting. mpi_internal.h tells how a message travels.
 
    There are no windows: MPI's shared ones would need MPI_Win_sync round every flag, and no wait of MPI's can sleep on one. Collectives go by messages. */
 #include <errno.h>
@@ -20,25 +20,24 @@ static tutti_status prepare(mpi_endpoint *e, tutti_error *err)
     pthread_condattr_t monotonic;
     int cause;
 
-    for (int b = 0; b < BUCKETS; b++) {
-        list_init(&e->posted[b]);
-        list_init(&e->unexpected[b]);
-    }
-    list_init(&e->streams);
-    list_init(&e->ending);
-    list_init(&e->transfers);
-    list_init(&e->under_way);
+    tutti_match_queue_init(&e->queue);
+    match_list_init(&e->streams);
+    match_list_init(&e->ending);
+    match_list_init(&e->transfers);
+    match_list_init(&e->under_way);
+    match_list_init(&e->stale);
     tutti_mpi_pool_init(&e->ops, sizeof(mpi_op));
     tutti_mpi_pool_init(&e->messages, sizeof(mpi_message));
     tutti_mpi_pool_init(&e->frames, sizeof(mpi_frame));
     tutti_mpi_pool_init(&e->transfer_pool, sizeof(mpi_transfer));
     e->peers = tutti_alloc((size_t)e->size, sizeof *e->peers);
-    if (e->peers == NULL)
+    e->places = tutti_alloc((size_t)e->size, sizeof *e->places);
+    if (e->peers == NULL || e->places == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d cannot keep account of %d workers", e->rank, e->size);
     for (int r = 0; r < e->size; r++) {
-        list_init(&e->peers[r].outbox);
-        list_init(&e->peers[r].sends);
-        list_init(&e->peers[r].messages);
+        match_list_init(&e->peers[r].outbox);
+        match_list_init(&e->peers[r].sends);
+        match_list_init(&e->peers[r].messages);
     }
     for (int i = 0; i < RING; i++) {
         e->ring[i] = tutti_mpi_take(&e->frames);
@@ -86,24 +85,22 @@ static tutti_status mpi_open(void **t, tutti_runtime *rt, const tutti_launch *la
             status = tutti_fail(err, e->broken.status, 0, "%s", e->broken.text);
         e->joined = true;
     }
-    if (status == TUTTI_OK) {
+    if (status == TUTTI_OK)
         *t = e;
-        if (e->last != NULL) {
-            e->last->control = e->control;
-            e->last->rank = e->rank;
-            e->last->size = e->size;
-            e->last->open = true;
-        }
-    } else
+    else
         mpi_close(e);
     return status;
 }
 
 /* ---- closing ---- */
-/* Nothing of this rank is in MPI's hands any more, as far as it is for MPI to finish it. */
+/* Nothing of this rank is in MPI's hands any more, as far as it is for MPI to finish it. What is under way to a peer that has left is heard when that one's process looks (closed.c). */
 static bool flushed(const mpi_endpoint *e)
 {
-    return list_empty(&e->under_way) && list_empty(&e->streams) && list_empty(&e->ending) && list_empty(&e->transfers);
+    for (const match_link *at = e->under_way.next; at != &e->under_way; at = at->next) {
+        if (!e->peers[MATCH_OWNER(const mpi_frame, link, at)->peer].gone)
+            return false;
+    }
+    return match_list_empty(&e->streams) && match_list_empty(&e->ending) && match_list_empty(&e->transfers);
 }
 
 static void flush(mpi_endpoint *e)
@@ -117,23 +114,11 @@ static void flush(mpi_endpoint *e)
             pthread_mutex_lock(&e->lock);
         }
     }
-    if (!list_empty(&e->under_way) || !list_empty(&e->transfers))
-        e->keep_frames = true;
     /* Too late for these: a peer that takes no notice for so long gets no more. */
-    while (!list_empty(&e->streams))
-        tutti_mpi_ended(e, OWNER(mpi_op, active, e->streams.next));
-    while (!list_empty(&e->ending))
-        tutti_mpi_ended(e, OWNER(mpi_op, link, e->ending.next));
-}
-
-/* The process that has to end MPI goes on listening until it ends: what still comes is received then, and receives that are never cancelled cannot lose it. */
-static void hand_over(mpi_endpoint *e)
-{
-    e->last->open = false;
-    e->last->missing = e->broken.status == TUTTI_OK ? e->size - 1 - e->gone : 0;
-    e->last->ring_head = e->ring_head;
-    memcpy(e->last->ring, e->ring, sizeof e->ring);
-    tutti_mpi_pool_move(&e->last->frames, &e->frames);
+    while (!match_list_empty(&e->streams))
+        tutti_mpi_ended(e, MATCH_OWNER(mpi_op, active, e->streams.next));
+    while (!match_list_empty(&e->ending))
+        tutti_mpi_ended(e, MATCH_OWNER(mpi_op, link, e->ending.next));
 }
 
 /* The two communicators are left to MPI_Finalize: freeing one is collective, and others may still send to it. */
@@ -153,29 +138,32 @@ static void mpi_close(void *t)
             tutti_sleep_until(e->rt, tutti_now_ns(e->rt) + 100000);
             pthread_mutex_lock(&e->lock);
         }
-        if (e->last != NULL)
-            hand_over(e);
-        else if (!tutti_mpi_cancel_ring(e->ring))
-            e->keep_frames = true;
         pthread_mutex_unlock(&e->lock);
     }
     if (e->bell_made)
         pthread_cond_destroy(&e->bell);
     if (e->lock_made)
         pthread_mutex_destroy(&e->lock);
-    for (mpi_link *at = e->transfers.next; at != NULL && at != &e->transfers && !e->keep_frames; at = at->next)
-        tutti_free(OWNER(mpi_transfer, link, at)->trash);
-    if (!e->keep_frames) {
-        tutti_mpi_pool_fini(&e->frames);
-        tutti_mpi_pool_fini(&e->transfer_pool);
-    }
     tutti_mpi_pool_fini(&e->messages);
     tutti_mpi_pool_fini(&e->ops);
     for (int r = 0; r < e->size && e->peers != NULL; r++)
         tutti_free(e->peers[r].words);
+    tutti_free(e->places);
     tutti_free(e->by_tag);
     tutti_free(e->peers);
-    tutti_free(e);
+    tutti_mpi_closed(e);
+}
+
+static int mpi_host(void *t, int rank)
+{
+    const mpi_endpoint *e = t;
+    return e->places[rank].host;
+}
+
+static int mpi_node(void *t, int rank)
+{
+    const mpi_endpoint *e = t;
+    return e->places[rank].node;
 }
 
 /* ---- endings ---- */
@@ -203,7 +191,7 @@ static void mpi_last_words(void *t, const tutti_error *err)
     mpi_endpoint *e = t;
 
     pthread_mutex_lock(&e->lock);
-    tutti_mpi_note_lost();
+    e->process->lost = true;
     tutti_mpi_leave(e, err);
     pthread_mutex_unlock(&e->lock);
 }
@@ -217,5 +205,5 @@ const tutti_transport_ops tutti_transport_plugin = {
     .options = tutti_mpi_options, .options_bytes = sizeof(mpi_options),
     .open = mpi_open, .close = mpi_close,
     .send = tutti_mpi_send, .recv = tutti_mpi_recv, .wait_some = tutti_mpi_wait_some, .cancel = tutti_mpi_cancel,
-    .dead_peer = mpi_dead_peer, .last_words = mpi_last_words,
+    .dead_peer = mpi_dead_peer, .last_words = mpi_last_words, .host = mpi_host, .node = mpi_node,
 };

@@ -28,6 +28,7 @@
 #include <pthread.h>
 #include <sys/types.h>
 #include "mpi_launcher.h"
+#include "../match_queue.h"
 
 enum {
     EAGER = 16 << 10,            /* payload of a control message */
@@ -36,28 +37,8 @@ enum {
     WINDOW = 4,                  /* chunks of one transfer under way */
     RING = 32,                   /* control receives preposted */
     UNDER_WAY = 16,              /* control messages to one peer that MPI has not let go; more wait in the caller's memory */
-    BUCKETS = 256,
     CONTROL_TAG = 0
 };
-
-/* ---- intrusive lists: a link in a circle with its head ---- */
-typedef struct mpi_link { struct mpi_link *next, *prev; } mpi_link;
-#define OWNER(type, member, at) ((type *)(void *)((char *)(at) - offsetof(type, member)))
-static inline void list_init(mpi_link *head) { head->next = head->prev = head; }
-static inline bool list_empty(const mpi_link *head) { return head->next == head; }
-static inline void list_insert(mpi_link *before, mpi_link *link)
-{
-    link->next = before;
-    link->prev = before->prev;
-    before->prev->next = link;
-    before->prev = link;
-}
-static inline void list_remove(mpi_link *link) /* also of one that is in no list */
-{
-    link->prev->next = link->next;
-    link->next->prev = link->prev;
-    link->next = link->prev = link;
-}
 
 /* ---- on the wire: all ranks are of one build, which opening checks ---- */
 typedef enum wire_kind { WIRE_NOTHING, WIRE_EAGER, WIRE_ANNOUNCE, WIRE_CLEAR, WIRE_TAKEN, WIRE_REWIND, WIRE_STOPPED, WIRE_WITHDRAW, WIRE_DEPART } wire_kind;
@@ -72,7 +53,7 @@ typedef struct mpi_departure {   /* payload of DEPART */
 } mpi_departure;
 
 typedef struct mpi_frame {       /* a control message in memory */
-    mpi_link link;               /* under way: in endpoint->under_way; free: in the pool */
+    match_link link;               /* under way: in endpoint->under_way; free: in the pool */
     MPI_Request request;
     int peer;
     mpi_wire wire;
@@ -86,18 +67,24 @@ typedef enum op_state {
     OP_ANNOUNCED,                /* send: no receive has it (or has it any more) */
     OP_STREAMING,                /* send: cleared */
     OP_SELF,                     /* send to oneself, op->message points to it */
-    OP_POSTED,                   /* receive: in a bucket */
+    OP_POSTED,                   /* receive: in the queue */
     OP_MATCHED,                  /* receive: its message is op->message */
     OP_ENDING                    /* ends with `status` once MPI has let go of its memory */
 } op_state;
 
 typedef struct mpi_op {          /* a send or receive of this rank */
-    mpi_link link;               /* send: in peer->outbox or peer->sends; receive: in a bucket; ending receive: in endpoint->ending; free: in the pool */
-    mpi_link active;             /* send: in endpoint->streams while MPI may hold chunks of it */
+    union {                      /* the head under its two names; first, as pools want the link */
+        match_waiting waiting;
+        struct {
+            match_link link;       /* send: in peer->outbox or peer->sends; receive: in the queue; ending receive: in endpoint->ending; free: in the pool */
+            int peer;            /* TUTTI_ANY in a receive only */
+            uint64_t tag, sequence;
+        };
+    };
+    match_link active;             /* send: in endpoint->streams while MPI may hold chunks of it */
     op_state state;
     bool is_send;
-    int peer;                    /* TUTTI_ANY in a receive only */
-    uint64_t tag, sequence, id;  /* sequence: order of posting; id: of a send */
+    uint64_t id;                 /* of a send */
     tutti_request *request;      /* NULL once cancelled */
     unsigned char *data;         /* the caller's payload or room */
     size_t bytes;
@@ -114,11 +101,17 @@ typedef struct mpi_op {          /* a send or receive of this rank */
 } mpi_op;
 
 typedef struct mpi_message {     /* something that has come: unexpected, or matched and on its way */
-    mpi_link link;               /* unexpected: in a bucket; free: in the pool */
-    mpi_link of_peer;            /* large: in peer->messages */
-    int from;
+    union {
+        match_waiting waiting;
+        struct {
+            match_link link;       /* unexpected: in the queue; free: in the pool */
+            int from;
+            uint64_t tag, sequence;
+        };
+    };
+    match_link of_peer;            /* large: in peer->messages */
     bool large;
-    uint64_t tag, send_id, sequence; /* sequence: order of arrival */
+    uint64_t send_id;
     tutti_note note;
     mpi_op *op;                  /* the receive that has it */
     mpi_op *local;               /* to oneself, large: the send */
@@ -128,7 +121,7 @@ typedef struct mpi_message {     /* something that has come: unexpected, or matc
 } mpi_message;
 
 typedef struct mpi_transfer {    /* a large payload on its way to this rank: one data tag */
-    mpi_link link;               /* in endpoint->transfers; free: in the pool */
+    match_link link;               /* in endpoint->transfers; free: in the pool */
     uint32_t data_tag;
     int from;
     uint64_t send_id;
@@ -149,13 +142,13 @@ typedef struct mpi_transfer {    /* a large payload on its way to this rank: one
 typedef struct mpi_pool {
     size_t bytes;
     uint32_t next;               /* things of the next chunk */
-    mpi_link free;
+    match_link free;
     struct mpi_chunk { struct mpi_chunk *next; } *chunks;
 } mpi_pool;
 
 typedef struct mpi_peer {
-    mpi_link outbox, sends;      /* mpi_op */
-    mpi_link messages;           /* mpi_message: large ones */
+    match_link outbox, sends;      /* mpi_op */
+    match_link messages;           /* mpi_message: large ones */
     int under_way;               /* frames */
     bool gone;                   /* has departed: all it ever sent on control has been seen */
     bool failed;
@@ -163,16 +156,13 @@ typedef struct mpi_peer {
     char *words;                 /* of a failed one; NULL: no memory for them */
 } mpi_peer;
 
-typedef struct mpi_ending {      /* what is left to be done when the process ends */
-    pid_t process;
-    MPI_Comm control;
-    int rank, size;
-    bool open;                   /* the world is; then the rest counts for nothing */
-    int missing;                 /* ranks that had not departed from the world when it was closed here */
-    mpi_frame *ring[RING];       /* taken over from the endpoint, with their memory */
-    uint32_t ring_head;
-    mpi_pool frames;
-} mpi_ending;
+typedef struct mpi_place { int32_t host, node; } mpi_place; /* of a rank: the lowest rank of MPI's on its host; node or -1 */
+
+typedef struct mpi_process {     /* what belongs to the process; see closed.c */
+    pthread_mutex_t lock;
+    match_link worlds;           /* mpi_endpoint.of_process: open ones, and closed ones that are not over; under lock */
+    _Atomic bool lost;           /* a worker of some world was: not everybody will come to MPI_Finalize */
+} mpi_process;
 
 typedef struct mpi_endpoint {
     tutti_runtime *rt;
@@ -180,25 +170,32 @@ typedef struct mpi_endpoint {
     MPI_Comm control, data;
     int tag_max;
     bool owned;                  /* MPI was started by this transport */
-    mpi_ending *last;            /* of an owned one; on_exit frees it */
+    mpi_process *process;        /* NULL: MPI was not started */
+    match_link of_process;
+    /* of a closed one, under process->lock */
+    bool closed, deaf;           /* deaf: its receives were cancelled */
+    int missing;                 /* peers that have not departed */
+    /* of an open one */
     bool funneled;               /* only `thread` may call */
     pthread_t thread;
     int64_t spin_ns;
+    mpi_place *places;           /* size; constant once it is open */
     pthread_mutex_t lock;
     pthread_cond_t bell;         /* rung when a request was completed */
     bool lock_made, bell_made, joined;
     /* under lock */
     mpi_peer *peers;
-    mpi_link posted[BUCKETS], unexpected[BUCKETS]; /* by tag */
-    mpi_link streams;            /* mpi_op.active */
-    mpi_link ending;             /* receives that end when their room is free */
-    mpi_link transfers, under_way;
+    match_queue queue;
+    match_link streams;            /* mpi_op.active */
+    match_link ending;             /* receives that end when their room is free */
+    match_link transfers, under_way;
+    match_link stale;              /* transfers given up while MPI held memory of theirs: never used again */
     mpi_frame *ring[RING];
     uint32_t ring_head;
     mpi_pool ops, messages, frames, transfer_pool;
     mpi_transfer **by_tag;       /* [tags] */
     uint32_t tags;
-    uint64_t sequence, ids;
+    uint64_t ids;
     size_t queued;               /* ops in outboxes */
     int gone;                    /* peers that are */
     int waiting;                 /* threads in wait_some */
@@ -206,33 +203,34 @@ typedef struct mpi_endpoint {
     bool moved;                  /* the last progress did something */
     bool left;                   /* DEPART was sent: nothing more is */
     bool closing;
-    bool keep_frames;            /* MPI may still hold some: never freed */
     tutti_error broken;          /* status OK: it is not. MPI failed, or memory did in the middle of something */
 } mpi_endpoint;
 
 /* process.c: MPI as a whole, of which a process has one */
 tutti_status tutti_mpi_begin(mpi_endpoint *e, const tutti_launch *launch, const mpi_options *options, tutti_error *err); /* blocks: all ranks */
 bool tutti_mpi_well(mpi_endpoint *e, int code, const char *doing, int peer); /* false: the endpoint is broken, with MPI's words */
-void tutti_mpi_note_lost(void);                                     /* MPI cannot be finalised any more */
-bool tutti_mpi_lost(void);
-bool tutti_mpi_cancel_ring(mpi_frame *const *ring);                 /* false: MPI does not let go of all of them */
+
+/* closed.c */
+tutti_status tutti_mpi_join_process(mpi_endpoint *e, tutti_error *err); /* MPI is started; the rest is forgotten by tutti_mpi_closed */
+mpi_process *tutti_mpi_find_process(void);                          /* NULL: no world was ever opened. While MPI is neither not yet nor no more */
+/* The endpoint's memory but for the ring, under_way, transfers, stale and their pools is freed: the rest of it is, now or later. Takes half-built ones. */
+void tutti_mpi_closed(mpi_endpoint *e);
 
 /* pool.c */
 void tutti_mpi_pool_init(mpi_pool *pool, size_t bytes);
 void tutti_mpi_pool_fini(mpi_pool *pool);
-void tutti_mpi_pool_move(mpi_pool *to, mpi_pool *from);             /* all memory, to be freed there */
 void *tutti_mpi_take(mpi_pool *pool);                               /* NULL: no memory; its content is what it was */
-void tutti_mpi_give(mpi_pool *pool, mpi_link *thing);               /* takes it out of its list */
+void tutti_mpi_give(mpi_pool *pool, match_link *thing);               /* takes it out of its list */
 
 /* match.c */
 tutti_status tutti_mpi_send(void *t, tutti_request *r, int to, uint64_t tag, const tutti_note *note, tutti_buffer payload, tutti_error *err);
 tutti_status tutti_mpi_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_buffer room, tutti_error *err);
 void tutti_mpi_cancel(void *t, tutti_request *r);
-mpi_op *tutti_mpi_match_posted(mpi_endpoint *e, int from, uint64_t tag); /* takes it out of its bucket; NULL: none */
+mpi_op *tutti_mpi_take_posted(mpi_endpoint *e, int from, uint64_t tag); /* out of the queue; NULL: none */
 void tutti_mpi_end(mpi_endpoint *e, mpi_op *op, tutti_status status, int rank); /* now, or once MPI has let go of its memory */
 void tutti_mpi_ended(mpi_endpoint *e, mpi_op *op);                  /* it has: tells the request */
 void tutti_mpi_deliver(mpi_endpoint *e, mpi_op *op, const tutti_note *note, const unsigned char *payload);
-void tutti_mpi_pair_up(mpi_endpoint *e, mpi_op *op, mpi_message *m); /* neither is in a bucket */
+void tutti_mpi_pair_up(mpi_endpoint *e, mpi_op *op, mpi_message *m); /* neither is in the queue */
 void tutti_mpi_offer_message(mpi_endpoint *e, mpi_message *m);
 void tutti_mpi_offer_op(mpi_endpoint *e, mpi_op *op);
 void tutti_mpi_drop(mpi_endpoint *e, mpi_message *m);

@@ -4,7 +4,7 @@
 void tutti_mpi_pool_init(mpi_pool *pool, size_t bytes)
 {
     *pool = (mpi_pool){ .bytes = (bytes + 63) & ~(size_t)63, .next = bytes > 4096 ? 4 : 32 };
-    list_init(&pool->free);
+    match_list_init(&pool->free);
 }
 
 void tutti_mpi_pool_fini(mpi_pool *pool)
@@ -15,39 +15,32 @@ void tutti_mpi_pool_fini(mpi_pool *pool)
         pool->chunks = next;
     }
     if (pool->free.next != NULL)
-        list_init(&pool->free);
-}
-
-void tutti_mpi_pool_move(mpi_pool *to, mpi_pool *from)
-{
-    tutti_mpi_pool_init(to, from->bytes);
-    to->chunks = from->chunks; /* the free ones are forgotten: nothing more is taken */
-    tutti_mpi_pool_init(from, from->bytes);
+        match_list_init(&pool->free);
 }
 
 void *tutti_mpi_take(mpi_pool *pool)
 {
-    mpi_link *link;
+    match_link *link;
 
-    if (list_empty(&pool->free)) {
+    if (match_list_empty(&pool->free)) {
         unsigned char *memory = tutti_alloc(pool->next * pool->bytes + 64, 1);
         if (memory == NULL)
             return NULL;
         ((struct mpi_chunk *)(void *)memory)->next = pool->chunks;
         pool->chunks = (struct mpi_chunk *)(void *)memory;
         for (uint32_t i = 0; i < pool->next; i++)
-            list_insert(&pool->free, (mpi_link *)(void *)(memory + 64 + i * pool->bytes));
+            match_list_insert(&pool->free, (match_link *)(void *)(memory + 64 + i * pool->bytes));
         if (pool->next < 1024 && pool->next * pool->bytes < (size_t)1 << 20)
             pool->next *= 2;
     }
     link = pool->free.next;
-    list_remove(link);
+    match_list_remove(link);
     return link;
 }
 
 /* The last given is taken first: it is still in the cache. */
-void tutti_mpi_give(mpi_pool *pool, mpi_link *thing)
+void tutti_mpi_give(mpi_pool *pool, match_link *thing)
 {
-    list_remove(thing);
-    list_insert(pool->free.next, thing);
+    match_list_remove(thing);
+    match_list_insert(pool->free.next, thing);
 }

@@ -1,10 +1,10 @@
 /* process.c: MPI as a whole. A process starts it once and ends it once, so what belongs to the process hangs on MPI and the C library, not on a world:
 
    starting  by the first world that is opened, unless the program has done it already; then the program ends it too.
-   ending    when the process ends, by on_exit: MPI_Finalize waits for all ranks, and closing a world must not. What the others still say is heard until then.
+   ending    when the process ends, by on_exit: MPI_Finalize waits for all ranks, and closing a world must not. What the others still say is heard until then (closed.c).
              A process that ends badly (exit code not 0) calls MPI_Abort with its code, so that no launcher is left with ranks that wait for it; a rank that saw
              another one fail gives that one half a second's start, so that the job's code is that of the cause.
-   A world in which somebody was lost cannot be finalised. MPI_COMM_SELF's name remembers that: it is the one place of the process that is MPI's. */
+   An MPI of ours in which somebody was lost is not finalised: it would wait for him. */
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "mpi_internal.h"
+#include "../node.h"
 
 #if defined(OPEN_MPI)
 #define BUILT_FOR KIND_OPENMPI
@@ -20,105 +21,29 @@
 #define BUILT_FOR KIND_MPICH
 #endif
 
-enum { EXIT_BECAUSE_OF_OTHERS = 3, START_MS = 500, WORDS_MS = 200, CANCEL_MS = 2000 };
+enum { EXIT_BECAUSE_OF_OTHERS = 3, START_MS = 500, WORDS_MS = 200 };
 
-/* Takes back posted receives. MPI must have let go of a frame before its memory is freed. */
-bool tutti_mpi_cancel_ring(mpi_frame *const *ring)
-{
-    bool well = true;
-
-    for (int i = RING - 1; i >= 0; i--) {
-        if (ring[i] != NULL && ring[i]->request != MPI_REQUEST_NULL)
-            MPI_Cancel(&ring[i]->request);
-    }
-    for (int i = 0; i < RING; i++) {
-        int done = 0;
-        for (int tries = 0; ring[i] != NULL && ring[i]->request != MPI_REQUEST_NULL && !done; tries++) {
-            if (MPI_Test(&ring[i]->request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || tries > CANCEL_MS) {
-                well = false;
-                break;
-            }
-            if (!done && tries > 0)
-                poll(NULL, 0, 1);
-        }
-    }
-    return well;
-}
-
-/* What other ranks still say to a world that was closed here. MPI_Finalize would wait for them too, but on a busy core, and MPICH complains of each message that nobody received. */
-static void hear_the_rest(mpi_ending *last)
-{
-    while (last->missing > 0 && !tutti_mpi_lost()) {
-        mpi_frame *f = last->ring[last->ring_head];
-        int done = 0;
-        if (f == NULL || MPI_Test(&f->request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
-            return;
-        if (!done) {
-            poll(NULL, 0, 1);
-            continue;
-        }
-        if (f->wire.kind == WIRE_DEPART) {
-            last->missing--;
-            if (((const mpi_departure *)(const void *)f->payload)->failed)
-                tutti_mpi_note_lost();
-        }
-        if (MPI_Irecv(&f->wire, FRAME_BYTES, MPI_BYTE, MPI_ANY_SOURCE, CONTROL_TAG, last->control, &f->request) != MPI_SUCCESS)
-            return;
-        last->ring_head = (last->ring_head + 1) % RING;
-    }
-    tutti_mpi_cancel_ring(last->ring);
-}
-
-/* The program ends without having closed its world. The others wait for this. */
-static void say_goodbye(const mpi_ending *last)
-{
-    struct { mpi_wire wire; mpi_departure d; } last_word = { .wire.kind = WIRE_DEPART, .d.root = last->rank };
-
-    for (int r = 0; r < last->size; r++) {
-        if (r != last->rank)
-            MPI_Send(&last_word, (int)sizeof last_word, MPI_BYTE, r, CONTROL_TAG, last->control);
-    }
-}
+typedef struct mpi_ending { pid_t process; } mpi_ending;
 
 static void at_exit(int code, void *argument)
 {
-    mpi_ending *last = argument;
+    const bool here = getpid() == ((const mpi_ending *)argument)->process; /* not in a child that was forked: MPI is its parent's */
     int initialised = 0, finalised = 0;
 
-    if (getpid() != last->process) /* a child that was forked: MPI is its parent's */
-        return;
-    MPI_Initialized(&initialised);
-    MPI_Finalized(&finalised);
-    if (initialised && !finalised) {
-        if (code != 0) {
-            poll(NULL, 0, code == EXIT_BECAUSE_OF_OTHERS ? START_MS : WORDS_MS); /* also, launchers have to fetch the sentence before they end everybody: once it did not arrive */
-            MPI_Abort(MPI_COMM_WORLD, code);
-        }
-        if (last->open && !tutti_mpi_lost())
-            say_goodbye(last);
-        else
-            hear_the_rest(last);
-        if (tutti_mpi_lost())
-            return; /* MPI may still write into the frames */
-        MPI_Finalize();
+    tutti_free(argument);
+    if (here) {
+        MPI_Initialized(&initialised);
+        MPI_Finalized(&finalised);
     }
-    tutti_mpi_pool_fini(&last->frames);
-    tutti_free(last);
-}
-
-static const char lost_name[] = "tutti: a worker was lost";
-
-void tutti_mpi_note_lost(void)
-{
-    MPI_Comm_set_name(MPI_COMM_SELF, lost_name);
-}
-
-bool tutti_mpi_lost(void)
-{
-    char name[MPI_MAX_OBJECT_NAME];
-    int length;
-
-    return MPI_Comm_get_name(MPI_COMM_SELF, name, &length) == MPI_SUCCESS && strcmp(name, lost_name) == 0;
+    if (!initialised || finalised)
+        return;
+    if (code != 0) {
+        poll(NULL, 0, code == EXIT_BECAUSE_OF_OTHERS ? START_MS : WORDS_MS); /* also, launchers have to fetch the sentence before they end everybody: once it did not arrive */
+        MPI_Abort(MPI_COMM_WORLD, code);
+    }
+    const mpi_process *p = tutti_mpi_find_process();
+    if (p == NULL || !p->lost)
+        MPI_Finalize();
 }
 
 bool tutti_mpi_well(mpi_endpoint *e, int code, const char *doing, int peer)
@@ -147,6 +72,7 @@ static tutti_status start(mpi_endpoint *e, const mpi_options *options, tutti_err
 {
     static const int levels[] = { MPI_THREAD_SERIALIZED, MPI_THREAD_MULTIPLE, MPI_THREAD_FUNNELED };
     int initialised, finalised, provided;
+    mpi_ending *last;
 
     TUTTI_TRY(refused(e, MPI_Initialized(&initialised), "asking for the state of MPI", err));
     TUTTI_TRY(refused(e, MPI_Finalized(&finalised), "asking for the state of MPI", err));
@@ -156,21 +82,20 @@ static tutti_status start(mpi_endpoint *e, const mpi_options *options, tutti_err
         TUTTI_TRY(refused(e, MPI_Init_thread(NULL, NULL, levels[options->threads], &provided), "starting MPI", err));
         MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
         e->owned = true;
-        e->last = tutti_alloc(1, sizeof *e->last);
-        if (e->last == NULL || on_exit(at_exit, e->last) != 0) {
-            tutti_free(e->last);
-            e->last = NULL;
+        last = tutti_alloc(1, sizeof *last);
+        if (last == NULL || on_exit(at_exit, last) != 0) {
+            tutti_free(last);
             MPI_Finalize();
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "remembering that MPI has to be ended with this process");
         }
-        e->last->process = getpid();
+        last->process = getpid();
     }
     TUTTI_TRY(refused(e, MPI_Query_thread(&provided), "asking for MPI's thread level", err));
     if (provided < MPI_THREAD_FUNNELED)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "MPI was started by this program with MPI_THREAD_SINGLE; start it by MPI_Init_thread with MPI_THREAD_FUNNELED or more");
     e->funneled = provided == MPI_THREAD_FUNNELED || options->threads == THREADS_FUNNELED;
     e->thread = pthread_self();
-    return TUTTI_OK;
+    return tutti_mpi_join_process(e, err);
 }
 
 static tutti_status check_place(const mpi_endpoint *e, const tutti_launch *launch, int rank, int size, tutti_error *err)
@@ -187,22 +112,25 @@ static tutti_status check_place(const mpi_endpoint *e, const tutti_launch *launc
                       launch->rank, launch->size, rank, size, launch->size);
 }
 
-/* Do the ranks of this host have a core each? Each is bound to a part of them, so it is the union that counts. */
-static tutti_status look_at_cores(mpi_endpoint *e, int64_t spin_us, tutti_error *err)
+/* Who is where; and do the ranks of this host have a core each? Each is bound to a part of them, so it is the union that counts. */
+static tutti_status look_round(mpi_endpoint *e, int64_t spin_us, tutti_error *err)
 {
-    cpu_set_t mine, all;
+    static const char doing[] = "asking who is on which host";
+    mpi_place mine = { .node = tutti_node_here(e->rt) };
+    cpu_set_t own, all;
     MPI_Comm host;
     int ranks = 0;
 
-    CPU_ZERO(&mine);
+    CPU_ZERO(&own);
     CPU_ZERO(&all);
-    sched_getaffinity(0, sizeof mine, &mine); /* fails on hosts with more than 1024 cores: then nobody spins */
-    TUTTI_TRY(refused(e, MPI_Comm_split_type(e->control, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host), "counting the ranks of this host", err));
-    TUTTI_TRY(refused(e, MPI_Comm_size(host, &ranks), "counting the ranks of this host", err));
-    TUTTI_TRY(refused(e, MPI_Allreduce(&mine, &all, (int)sizeof mine, MPI_BYTE, MPI_BOR, host), "counting the cores of this host", err));
+    sched_getaffinity(0, sizeof own, &own); /* fails on hosts with more than 1024 cores: then nobody spins */
+    TUTTI_TRY(refused(e, MPI_Comm_split_type(e->control, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host), doing, err));
+    TUTTI_TRY(refused(e, MPI_Comm_size(host, &ranks), doing, err));
+    TUTTI_TRY(refused(e, MPI_Allreduce(&own, &all, (int)sizeof own, MPI_BYTE, MPI_BOR, host), doing, err));
+    TUTTI_TRY(refused(e, MPI_Allreduce(&e->rank, &mine.host, 1, MPI_INT, MPI_MIN, host), doing, err));
     MPI_Comm_free(&host);
     e->spin_ns = CPU_COUNT(&all) >= ranks ? spin_us * 1000 : 0;
-    return TUTTI_OK;
+    return refused(e, MPI_Allgather(&mine, (int)sizeof mine, MPI_BYTE, e->places, (int)sizeof mine, MPI_BYTE, e->control), doing, err);
 }
 
 /* Header and sizes are those of the build; ranks of different builds would misread each other. */
@@ -246,6 +174,6 @@ tutti_status tutti_mpi_begin(mpi_endpoint *e, const tutti_launch *launch, const 
     MPI_Comm_set_errhandler(e->data, MPI_ERRORS_RETURN);
     TUTTI_TRY(refused(e, MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tag_max, &found), "asking for the largest tag", err));
     e->tag_max = found ? *(int *)tag_max : 32767;
-    TUTTI_TRY(look_at_cores(e, options->spin, err));
-    return check_builds(e, err);
+    TUTTI_TRY(check_builds(e, err));
+    return look_round(e, options->spin, err);
 }

@@ -15,8 +15,8 @@ bool tutti_mpi_put(mpi_endpoint *e, int to, const mpi_wire *wire, const void *pa
 
     if (e->broken.status != TUTTI_OK)
         return false;
-    /* Who has left listens for the others' DEPART only: its process waits for them at its end. */
-    if (e->left || (e->peers[to].gone && (wire->kind != WIRE_DEPART || e->peers[to].failed)))
+    /* Who has left listens for the others' DEPART only. One that failed does not if its process ends by that, which is MPI's matter to notice. */
+    if (e->left || (e->peers[to].gone && (wire->kind != WIRE_DEPART || (e->peers[to].failed && e->owned))))
         return true;
     f = tutti_mpi_take(&e->frames);
     if (f == NULL) {
@@ -32,14 +32,14 @@ bool tutti_mpi_put(mpi_endpoint *e, int to, const mpi_wire *wire, const void *pa
         return false;
     }
     e->peers[to].under_way++;
-    list_insert(&e->under_way, &f->link);
+    match_list_insert(&e->under_way, &f->link);
     return true;
 }
 
 void tutti_mpi_sweep(mpi_endpoint *e)
 {
-    for (mpi_link *at = e->under_way.next, *next; at != &e->under_way; at = next) {
-        mpi_frame *f = OWNER(mpi_frame, link, at);
+    for (match_link *at = e->under_way.next, *next; at != &e->under_way; at = next) {
+        mpi_frame *f = MATCH_OWNER(mpi_frame, link, at);
         int done = 0;
         next = at->next;
         if (!tutti_mpi_well(e, MPI_Test(&f->request, &done, MPI_STATUS_IGNORE), "sending a message", f->peer))
@@ -53,8 +53,8 @@ void tutti_mpi_sweep(mpi_endpoint *e)
 
 void tutti_mpi_outbox(mpi_endpoint *e, mpi_peer *p)
 {
-    while (!list_empty(&p->outbox) && p->under_way < UNDER_WAY && e->broken.status == TUTTI_OK) {
-        mpi_op *op = OWNER(mpi_op, link, p->outbox.next);
+    while (!match_list_empty(&p->outbox) && p->under_way < UNDER_WAY && e->broken.status == TUTTI_OK) {
+        mpi_op *op = MATCH_OWNER(mpi_op, link, p->outbox.next);
         const bool small = op->bytes <= EAGER;
         const mpi_wire wire = { .kind = small ? WIRE_EAGER : WIRE_ANNOUNCE, .tag = op->tag, .send_id = op->id, .note = op->request->note };
         if (!tutti_mpi_put(e, op->peer, &wire, op->data, small ? op->bytes : 0))
@@ -66,8 +66,8 @@ void tutti_mpi_outbox(mpi_endpoint *e, mpi_peer *p)
             continue;
         }
         op->state = OP_ANNOUNCED;
-        list_remove(&op->link);
-        list_insert(&p->sends, &op->link);
+        match_list_remove(&op->link);
+        match_list_insert(&p->sends, &op->link);
     }
 }
 
@@ -83,7 +83,7 @@ static void announced(mpi_endpoint *e, int from, mpi_frame *f, bool *kept)
         return;
     note.from = from;
     if (!large) {
-        mpi_op *op = tutti_mpi_match_posted(e, from, f->wire.tag);
+        mpi_op *op = tutti_mpi_take_posted(e, from, f->wire.tag);
         if (op != NULL && op->busy == NULL) {
             tutti_mpi_deliver(e, op, &note, f->payload);
             return;
@@ -96,11 +96,11 @@ static void announced(mpi_endpoint *e, int from, mpi_frame *f, bool *kept)
         tutti_fail(&e->broken, TUTTI_ERR_MEMORY, ENOMEM, "no memory to note a message from worker %d that no receive expects yet", from);
         return;
     }
-    *m = (mpi_message){ .from = from, .large = large, .tag = f->wire.tag, .send_id = f->wire.send_id, .sequence = e->sequence++, .note = note };
-    list_init(&m->link);
-    list_init(&m->of_peer);
+    *m = (mpi_message){ .from = from, .large = large, .tag = f->wire.tag, .send_id = f->wire.send_id, .sequence = e->queue.sequence++, .note = note };
+    match_list_init(&m->link);
+    match_list_init(&m->of_peer);
     if (large)
-        list_insert(&e->peers[from].messages, &m->of_peer);
+        match_list_insert(&e->peers[from].messages, &m->of_peer);
     else if (note.bytes > KEPT) {
         m->frame = f;
         *kept = true;
@@ -111,8 +111,8 @@ static void announced(mpi_endpoint *e, int from, mpi_frame *f, bool *kept)
 
 static mpi_op *find_send(mpi_peer *p, uint64_t id)
 {
-    for (mpi_link *at = p->sends.next; at != &p->sends; at = at->next) {
-        mpi_op *op = OWNER(mpi_op, link, at);
+    for (match_link *at = p->sends.next; at != &p->sends; at = at->next) {
+        mpi_op *op = MATCH_OWNER(mpi_op, link, at);
         if (op->id == id)
             return op;
     }
@@ -131,8 +131,8 @@ static void cleared(mpi_endpoint *e, int from, const mpi_wire *w)
     op->state = OP_STREAMING;
     op->data_tag = (int64_t)w->data_tag;
     op->issued = 0;
-    if (list_empty(&op->active))
-        list_insert(&e->streams, &op->active);
+    if (match_list_empty(&op->active))
+        match_list_insert(&e->streams, &op->active);
 }
 
 static void rewound(mpi_endpoint *e, int from, const mpi_wire *w)
@@ -153,8 +153,8 @@ static void withdrawn(mpi_endpoint *e, int from, uint64_t send_id)
 {
     mpi_peer *p = &e->peers[from];
 
-    for (mpi_link *at = p->messages.next; at != &p->messages; at = at->next) {
-        mpi_message *m = OWNER(mpi_message, of_peer, at);
+    for (match_link *at = p->messages.next; at != &p->messages; at = at->next) {
+        mpi_message *m = MATCH_OWNER(mpi_message, of_peer, at);
         mpi_op *op = m->op;
         if (m->send_id != send_id)
             continue;
@@ -169,21 +169,18 @@ static void withdrawn(mpi_endpoint *e, int from, uint64_t send_id)
 
 static void end_posted(mpi_endpoint *e, int from, int root)
 {
-    for (int b = 0; b < BUCKETS; b++) {
-        for (mpi_link *at = e->posted[b].next, *next; at != &e->posted[b]; at = next) {
-            mpi_op *op = OWNER(mpi_op, link, at);
-            next = at->next;
-            if (op->peer == from)
-                tutti_mpi_end(e, op, TUTTI_ERR_PEER, root);
-        }
+    for (match_waiting *w = tutti_match_next(e->queue.posted, NULL), *next; w != NULL; w = next) {
+        next = tutti_match_next(e->queue.posted, w);
+        if (w->peer == from)
+            tutti_mpi_end(e, MATCH_OWNER(mpi_op, waiting, w), TUTTI_ERR_PEER, root);
     }
 }
 
 /* Chunks of `from` that are under way will be there soon, or never. */
 static void end_transfers(mpi_endpoint *e, int from, int64_t give_up_ns)
 {
-    for (mpi_link *at = e->transfers.next; at != &e->transfers; at = at->next) {
-        mpi_transfer *t = OWNER(mpi_transfer, link, at);
+    for (match_link *at = e->transfers.next; at != &e->transfers; at = at->next) {
+        mpi_transfer *t = MATCH_OWNER(mpi_transfer, link, at);
         if (t->from != from)
             continue;
         tutti_mpi_transfer_stopped(t, t->received); /* unless it was told: then the sender never heard of it */
@@ -205,24 +202,24 @@ static void departed(mpi_endpoint *e, int from, const mpi_departure *d)
     e->gone++;
     if (p->failed) {
         char words[sizeof d->words + 1];
-        tutti_mpi_note_lost();
+        e->process->lost = true;
         snprintf(words, sizeof words, "%.*s", (int)sizeof d->words, d->words);
         p->words = tutti_copy_text(words);
     }
     root = tutti_mpi_root(e, from);
-    while (!list_empty(&p->outbox)) {
+    while (!match_list_empty(&p->outbox)) {
         e->queued--;
-        tutti_mpi_end(e, OWNER(mpi_op, link, p->outbox.next), TUTTI_ERR_PEER, root);
+        tutti_mpi_end(e, MATCH_OWNER(mpi_op, link, p->outbox.next), TUTTI_ERR_PEER, root);
     }
-    while (!list_empty(&p->sends)) {
-        mpi_op *op = OWNER(mpi_op, link, p->sends.next);
+    while (!match_list_empty(&p->sends)) {
+        mpi_op *op = MATCH_OWNER(mpi_op, link, p->sends.next);
         op->give_up_ns = give_up_ns;
         op->withdraw = false;
         tutti_mpi_end(e, op, TUTTI_ERR_PEER, root);
     }
     end_transfers(e, from, give_up_ns);
-    while (!list_empty(&p->messages)) {
-        mpi_message *m = OWNER(mpi_message, of_peer, p->messages.next);
+    while (!match_list_empty(&p->messages)) {
+        mpi_message *m = MATCH_OWNER(mpi_message, of_peer, p->messages.next);
         if (m->op != NULL)
             tutti_mpi_end(e, m->op, TUTTI_ERR_PEER, root);
         tutti_mpi_drop(e, m);
@@ -355,12 +352,12 @@ int tutti_mpi_root(const mpi_endpoint *e, int rank)
 
 static void end_sends(mpi_endpoint *e, mpi_peer *p)
 {
-    while (!list_empty(&p->outbox)) {
+    while (!match_list_empty(&p->outbox)) {
         e->queued--;
-        tutti_mpi_end(e, OWNER(mpi_op, link, p->outbox.next), TUTTI_CLOSED, -1);
+        tutti_mpi_end(e, MATCH_OWNER(mpi_op, link, p->outbox.next), TUTTI_CLOSED, -1);
     }
-    while (!list_empty(&p->sends)) {
-        mpi_op *op = OWNER(mpi_op, link, p->sends.next);
+    while (!match_list_empty(&p->sends)) {
+        mpi_op *op = MATCH_OWNER(mpi_op, link, p->sends.next);
         if (op->data_tag >= 0) {
             const mpi_wire stopped = { .kind = WIRE_STOPPED, .data_tag = (uint32_t)op->data_tag, .send_id = op->id, .chunks = op->issued };
             tutti_mpi_put(e, op->peer, &stopped, NULL, 0);
@@ -368,8 +365,8 @@ static void end_sends(mpi_endpoint *e, mpi_peer *p)
         op->withdraw = false; /* DEPART says as much */
         tutti_mpi_end(e, op, TUTTI_CLOSED, -1);
     }
-    while (!list_empty(&p->messages)) {
-        mpi_message *m = OWNER(mpi_message, of_peer, p->messages.next);
+    while (!match_list_empty(&p->messages)) {
+        mpi_message *m = MATCH_OWNER(mpi_message, of_peer, p->messages.next);
         mpi_op *op = m->op;
         if (m->transfer != NULL)
             tutti_mpi_transfer_give_up(e, m->transfer);
@@ -381,8 +378,8 @@ static void end_sends(mpi_endpoint *e, mpi_peer *p)
 
 static void end_waiting(mpi_endpoint *e)
 {
-    for (mpi_link *at = e->transfers.next; at != &e->transfers; at = at->next) { /* receives that have a message and wait for their room */
-        mpi_op *op = OWNER(mpi_transfer, link, at)->op;
+    for (match_link *at = e->transfers.next; at != &e->transfers; at = at->next) { /* receives that have a message and wait for their room */
+        mpi_op *op = MATCH_OWNER(mpi_transfer, link, at)->op;
         if (op == NULL || op->state != OP_MATCHED)
             continue;
         if (op->message->local != NULL)
@@ -390,15 +387,16 @@ static void end_waiting(mpi_endpoint *e)
         tutti_mpi_drop(e, op->message);
         tutti_mpi_end(e, op, TUTTI_CLOSED, -1);
     }
-    for (int b = 0; b < BUCKETS; b++) {
-        while (!list_empty(&e->posted[b]))
-            tutti_mpi_end(e, OWNER(mpi_op, link, e->posted[b].next), TUTTI_CLOSED, -1);
-        while (!list_empty(&e->unexpected[b])) {
-            mpi_message *m = OWNER(mpi_message, link, e->unexpected[b].next);
-            if (m->local != NULL)
-                tutti_mpi_end(e, m->local, TUTTI_CLOSED, -1);
-            tutti_mpi_drop(e, m);
-        }
+    for (match_waiting *w = tutti_match_next(e->queue.posted, NULL), *next; w != NULL; w = next) {
+        next = tutti_match_next(e->queue.posted, w);
+        tutti_mpi_end(e, MATCH_OWNER(mpi_op, waiting, w), TUTTI_CLOSED, -1);
+    }
+    for (match_waiting *w = tutti_match_next(e->queue.unexpected, NULL), *next; w != NULL; w = next) {
+        mpi_message *m = MATCH_OWNER(mpi_message, waiting, w);
+        next = tutti_match_next(e->queue.unexpected, w);
+        if (m->local != NULL)
+            tutti_mpi_end(e, m->local, TUTTI_CLOSED, -1);
+        tutti_mpi_drop(e, m);
     }
 }
 

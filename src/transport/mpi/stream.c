@@ -67,7 +67,7 @@ static void stream(mpi_endpoint *e, mpi_op *op)
         return;
     if (op->state != OP_ENDING) {
         if (op->state == OP_ANNOUNCED || op->issued == chunks_of(op->bytes))
-            list_remove(&op->active); /* waits for a CLEAR or for its TAKEN */
+            match_list_remove(&op->active); /* waits for a CLEAR or for its TAKEN */
         return;
     }
     if (op->withdraw && !e->left) {
@@ -82,9 +82,9 @@ static void stream(mpi_endpoint *e, mpi_op *op)
 
 void tutti_mpi_streams(mpi_endpoint *e)
 {
-    for (mpi_link *at = e->streams.next, *next; at != &e->streams && e->broken.status == TUTTI_OK; at = next) {
+    for (match_link *at = e->streams.next, *next; at != &e->streams && e->broken.status == TUTTI_OK; at = next) {
         next = at->next;
-        stream(e, OWNER(mpi_op, active, at));
+        stream(e, MATCH_OWNER(mpi_op, active, at));
     }
 }
 
@@ -114,8 +114,8 @@ static mpi_transfer *transfer_make(mpi_endpoint *e)
     }
     e->by_tag[tag] = t;
     *t = (mpi_transfer){ .data_tag = tag, .give_up_ns = TUTTI_FOREVER };
-    list_init(&t->link);
-    list_insert(&e->transfers, &t->link);
+    match_list_init(&t->link);
+    match_list_insert(&e->transfers, &t->link);
     for (int i = 0; i < WINDOW; i++)
         t->requests[i] = MPI_REQUEST_NULL;
     return t;
@@ -275,9 +275,9 @@ static void transfer_on(mpi_endpoint *e, mpi_transfer *t)
 
     if (!take_chunks(e, t))
         return;
-    if (too_long && t->head != t->tail) { /* never used again: MPI may still hold its tag and memory */
-        e->keep_frames = true;
-        list_remove(&t->link);
+    if (too_long && t->head != t->tail) { /* MPI still holds its tag and memory: never used again */
+        match_list_remove(&t->link);
+        match_list_insert(&e->stale, &t->link);
         room_is_free(e, t);
         return;
     }
@@ -307,8 +307,8 @@ static void transfer_on(mpi_endpoint *e, mpi_transfer *t)
 
 void tutti_mpi_transfers(mpi_endpoint *e)
 {
-    for (mpi_link *at = e->transfers.next, *next; at != &e->transfers && e->broken.status == TUTTI_OK; at = next) {
+    for (match_link *at = e->transfers.next, *next; at != &e->transfers && e->broken.status == TUTTI_OK; at = next) {
         next = at->next;
-        transfer_on(e, OWNER(mpi_transfer, link, at));
+        transfer_on(e, MATCH_OWNER(mpi_transfer, link, at));
     }
 }

@@ -257,6 +257,8 @@ tutti_status tutti_shm_send(void *t, tutti_request *r, int to, uint64_t tag, con
     pthread_mutex_lock(&e->lock);
     if (e->closing)
         finish(e, r, TUTTI_CLOSED, -1);
+    else if (e->expelled)
+        finish(e, r, TUTTI_ERR_PEER, e->rank);
     else if (!(to == e->rank ? send_to_self(e, r, tag, payload, bytes) : send_to_peer(e, r, &e->peers[to], tag, payload, bytes))) {
         r->posted = false;
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "sending %zu bytes to worker %d", bytes, to);
@@ -288,6 +290,10 @@ tutti_status tutti_shm_recv(void *t, tutti_request *r, int from, uint64_t tag, t
     }
     if (e->closing) {
         tutti_shm_complete(e, op, TUTTI_CLOSED, -1);
+        goto out;
+    }
+    if (e->expelled) {
+        tutti_shm_complete(e, op, TUTTI_ERR_PEER, e->rank);
         goto out;
     }
     m = match_unexpected(e, from, tag);

@@ -6,6 +6,7 @@
    (Dekker); the store of 0 precedes the ring, and a woken sender that finds no room says so again. */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include "shm_internal.h"
 
@@ -342,6 +343,15 @@ static void end_posted(shm_endpoint *e, int from, int root)
     }
 }
 
+/* A receive that its message will not fill any more. One from ANY can still be served by others: it goes back to its place. */
+static void end_receive(shm_endpoint *e, shm_op *op, int root)
+{
+    if (op->peer == TUTTI_ANY)
+        tutti_shm_offer_op(e, op);
+    else
+        tutti_shm_complete(e, op, TUTTI_ERR_PEER, root);
+}
+
 static void peer_gone(shm_endpoint *e, shm_peer *p)
 {
     const int root = tutti_shm_root(&e->region, p->rank);
@@ -361,31 +371,65 @@ static void peer_gone(shm_endpoint *e, shm_peer *p)
     end_sends(e, &p->streams, root);
     while (!shm_list_empty(&p->messages)) {
         shm_message *m = SHM_OWNER(shm_message, of_peer, p->messages.next);
-        if (m->op != NULL)
-            tutti_shm_complete(e, m->op, TUTTI_ERR_PEER, root);
+        shm_op *op = m->op;
         tutti_shm_message_drop(e, m);
+        if (op != NULL)
+            end_receive(e, op, root);
     }
     end_posted(e, p->rank, root);
     if (e->gone == e->size - 1)
         end_posted(e, TUTTI_ANY, root);
 }
 
-static tutti_status look_who_left(shm_endpoint *e, tutti_error *err)
+static void note(shm_endpoint *e, shm_peer *p, tutti_shm_state state)
 {
-    const uint32_t departures = atomic_load_explicit(&e->header->departures, memory_order_acquire); /* pairs with tutti_shm_depart */
+    const bool stopped = state == TUTTI_SHM_RUNNING && atomic_load_explicit(&e->header->ranks[p->rank].stopped, memory_order_relaxed) != 0; /* `changes` orders it */
+    const int64_t now = tutti_now_ns(e->rt);
+    char why[sizeof ((tutti_error *)0)->text];
 
-    if (departures == e->departures)
-        return TUTTI_OK;
-    for (int r = 0; r < e->size; r++) {
-        shm_peer *p = &e->peers[r];
-        if (r == e->rank || p->gone || atomic_load_explicit(&e->header->ranks[r].state, memory_order_acquire) < TUTTI_SHM_CLOSED)
-            continue;
-        /* The acquire above made all that it ever sent visible: take it before judging. */
-        TUTTI_TRY(take_control(e, p, err));
-        TUTTI_TRY(take_data(e, p, err));
-        peer_gone(e, p);
+    if (state >= TUTTI_SHM_FAILED) {
+        tutti_shm_describe(&e->region, p->rank, why, sizeof why);
+        tutti_events_note(&e->events, p->rank, TUTTI_PEER_LOST, now, why);
+    } else if (state == TUTTI_SHM_RUNNING && stopped != p->silent) {
+        snprintf(why, sizeof why, "worker %d (process %d) %s", p->rank, (int)atomic_load_explicit(&e->header->ranks[p->rank].pid, memory_order_relaxed),
+                 stopped ? "is stopped (SIGSTOP, or a debugger)" : "goes on");
+        tutti_events_note(&e->events, p->rank, stopped ? TUTTI_PEER_SILENT : TUTTI_PEER_BACK, now, why);
+        p->silent = stopped;
     }
-    e->departures = departures;
+}
+
+tutti_status tutti_shm_refused(const shm_endpoint *e, tutti_error *err)
+{
+    char why[300] = "";
+
+    tutti_shm_expelled(&e->region, e->rank, why, sizeof why);
+    return tutti_fail_rank(err, TUTTI_ERR_PEER, e->rank, "worker %d is no member of the run any more: %s", e->rank, why);
+}
+
+tutti_status tutti_shm_look(shm_endpoint *e, tutti_error *err)
+{
+    const uint32_t changes = atomic_load_explicit(&e->header->changes, memory_order_acquire); /* pairs with `changed` in region.c */
+
+    if (changes == e->changes || e->closing)
+        return TUTTI_OK;
+    if (!e->expelled && tutti_shm_state_of(&e->region, e->rank) == TUTTI_SHM_LOST) {
+        e->expelled = true;
+        tutti_shm_end_requests(e, TUTTI_ERR_PEER, e->rank);
+    }
+    for (int r = 0; r < e->size && !e->expelled; r++) {
+        const tutti_shm_state state = tutti_shm_state_of(&e->region, r);
+        shm_peer *p = &e->peers[r];
+        if (r == e->rank || p->gone)
+            continue;
+        if (state >= TUTTI_SHM_CLOSED) { /* state_of's acquire made all that it ever sent visible: take it before judging */
+            TUTTI_TRY(take_control(e, p, err));
+            TUTTI_TRY(take_data(e, p, err));
+        }
+        note(e, p, state);
+        if (state >= TUTTI_SHM_CLOSED)
+            peer_gone(e, p);
+    }
+    e->changes = changes;
     return TUTTI_OK;
 }
 
@@ -397,7 +441,9 @@ tutti_status tutti_shm_progress(shm_endpoint *e, tutti_error *err)
     e->more = false;
     if (e->closing) /* requests have ended; what the lists still hold is on its way to be freed */
         return TUTTI_OK;
-    status = look_who_left(e, err);
+    status = tutti_shm_look(e, err);
+    if (e->expelled)
+        return tutti_shm_refused(e, err);
     for (int r = 0; r < e->size && status == TUTTI_OK; r++) {
         shm_peer *p = &e->peers[r];
         if (r == e->rank || p->gone)

@@ -17,6 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "shm_region.h"
+#include "../events.h"
 
 #define DIRECTORY "/dev/shm"
 #define MIB (1024.0 * 1024.0)
@@ -48,7 +49,8 @@ static tutti_shm_header layout(int size, bool spin)
 
     h.control_entries = share(CONTROL_BUDGET / ENTRY_BYTES, pairs, CONTROL_LEAST, CONTROL_MOST);
     h.data_bytes = share(DATA_BUDGET, pairs, DATA_LEAST, DATA_MOST);
-    h.pairs_at = sizeof h + ranks * sizeof(tutti_shm_rank);
+    h.expulsions_at = sizeof h + ranks * sizeof(tutti_shm_rank);
+    h.pairs_at = round_up(h.expulsions_at + 2 * ranks * sizeof(tutti_shm_expulsion), TUTTI_SHM_LINE);
     h.rings_at = round_up(h.pairs_at + pairs * sizeof(tutti_shm_pair), 4096);
     h.bytes = round_up(h.rings_at + pairs * ((uint64_t)h.control_entries * ENTRY_BYTES + h.data_bytes), 4096);
     return h;
@@ -160,11 +162,12 @@ tutti_status tutti_shm_region_attach(tutti_shm_region *out, int fd, int rank, in
     if (!S_ISREG(about.st_mode) || got != (ssize_t)sizeof claimed || claimed.magic != TUTTI_SHM_MAGIC)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, TUTTI_SHM_VARIABLE_FD "=%d is not the shared memory of a run; %s", fd, mend);
     if (claimed.version != TUTTI_SHM_VERSION)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the launcher's shared memory has version %" PRIu32 ", this library's has %u; use one version of tutti for both", claimed.version, TUTTI_SHM_VERSION);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the launcher's shared memory has version %" PRIu32 ", this library's has %u; use one version of tutti for both",
+                          claimed.version, TUTTI_SHM_VERSION);
     if (claimed.size != size || size < 1 || size > TUTTI_SHM_RANKS || rank < 0 || rank >= size)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d of %d does not fit a run of %" PRId32 "; %s", rank, size, claimed.size, mend);
     expected = layout(size, claimed.spin != 0);
-    if (claimed.bytes != expected.bytes || claimed.pairs_at != expected.pairs_at || claimed.rings_at != expected.rings_at ||
+    if (claimed.bytes != expected.bytes || claimed.expulsions_at != expected.expulsions_at || claimed.pairs_at != expected.pairs_at || claimed.rings_at != expected.rings_at ||
         claimed.control_entries != expected.control_entries || claimed.data_bytes != expected.data_bytes || (uint64_t)about.st_size < expected.bytes)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the shared memory of %d workers has %" PRIu64 " bytes instead of %" PRIu64 "; use one version of tutti for launcher and workers",
                           size, (uint64_t)about.st_size, expected.bytes);
@@ -205,6 +208,12 @@ void tutti_shm_ring_all(tutti_shm_header *header)
         tutti_shm_ring_bell(&header->ranks[r]);
 }
 
+static void changed(tutti_shm_header *header)
+{
+    atomic_fetch_add_explicit(&header->changes, 1, memory_order_release); /* pairs with the acquire in progress.c */
+    tutti_shm_ring_all(header);
+}
+
 /* ---- endings ---- */
 void tutti_shm_depart(const tutti_shm_region *region, int rank, tutti_shm_state state, const tutti_error *why, int signal)
 {
@@ -212,8 +221,10 @@ void tutti_shm_depart(const tutti_shm_region *region, int rank, tutti_shm_state 
     tutti_shm_rank *line = &h->ranks[rank];
     const uint32_t before = atomic_load_explicit(&line->state, memory_order_acquire); /* one writer at a time, see the header */
 
-    if (before >= TUTTI_SHM_FAILED || (before == TUTTI_SHM_CLOSED && state != TUTTI_SHM_FAILED))
+    if (before >= TUTTI_SHM_FAILED || (before == TUTTI_SHM_CLOSED && state != TUTTI_SHM_FAILED)) {
+        changed(h); /* one that was killed just after it had written it down has told nobody */
         return;
+    }
     line->blame = -1;
     if (state != TUTTI_SHM_CLOSED) {
         if (why != NULL && why->status == TUTTI_ERR_PEER && why->rank >= 0 && why->rank < h->size && why->rank != rank)
@@ -224,13 +235,76 @@ void tutti_shm_depart(const tutti_shm_region *region, int rank, tutti_shm_state 
         line->order = atomic_fetch_add_explicit(&h->failures, 1, memory_order_relaxed); /* only a number */
     }
     atomic_store_explicit(&line->state, state, memory_order_release); /* publishes the line and all that the rank has sent */
-    atomic_fetch_add_explicit(&h->departures, 1, memory_order_release); /* pairs with the acquire in progress.c and wait.c */
-    tutti_shm_ring_all(h);
+    changed(h);
 }
 
-static uint32_t state_of(const tutti_shm_region *region, int rank)
+/* ---- expulsion and silence ---- */
+static tutti_shm_expulsion *expulsion(const tutti_shm_header *h, uint32_t number)
 {
-    return atomic_load_explicit(&region->header->ranks[rank].state, memory_order_acquire); /* pairs with depart */
+    return (tutti_shm_expulsion *)(void *)((unsigned char *)(uintptr_t)h + h->expulsions_at) + number;
+}
+
+bool tutti_shm_expel(const tutti_shm_region *region, int rank, int by, const char *why)
+{
+    tutti_shm_header *h = region->header;
+    uint32_t number, nobody = 0;
+
+    if (tutti_shm_state_of(region, rank) >= TUTTI_SHM_CLOSED)
+        return false;
+    number = atomic_fetch_add_explicit(&h->expulsions, 1, memory_order_relaxed); /* only a number */
+    if (number < 2 * (uint32_t)h->size) {
+        expulsion(h, number)->by = by;
+        tutti_events_copy(expulsion(h, number)->why, sizeof expulsion(h, number)->why, why);
+    }
+    /* release: publishes the words; pairs with the acquire in state_of and expelled */
+    if (!atomic_compare_exchange_strong_explicit(&h->ranks[rank].expelled, &nobody, number + 1, memory_order_acq_rel, memory_order_acquire))
+        return false;
+    changed(h);
+    return true;
+}
+
+bool tutti_shm_expelled(const tutti_shm_region *region, int rank, char *text, size_t bytes)
+{
+    const tutti_shm_header *h = region->header;
+    const uint32_t number = atomic_load_explicit(&h->ranks[rank].expelled, memory_order_acquire); /* pairs with tutti_shm_expel */
+    const tutti_shm_expulsion *x;
+
+    if (number == 0)
+        return false;
+    if (number > 2 * (uint32_t)h->size) { /* so many were begun and not finished */
+        snprintf(text, bytes, "another worker has expelled it");
+        return true;
+    }
+    x = expulsion(h, number - 1);
+    if (x->by == TUTTI_SHM_PARENT)
+        snprintf(text, bytes, "%.*s", (int)sizeof x->why - 1, x->why);
+    else
+        snprintf(text, bytes, "worker %d has expelled it: %.*s", x->by, (int)sizeof x->why - 1, x->why);
+    return true;
+}
+
+void tutti_shm_stopped(const tutti_shm_region *region, int rank, bool stopped)
+{
+    tutti_shm_header *h = region->header;
+
+    if (atomic_exchange_explicit(&h->ranks[rank].stopped, stopped, memory_order_relaxed) != stopped) /* `changes` orders it */
+        changed(h);
+}
+
+tutti_shm_state tutti_shm_state_of(const tutti_shm_region *region, int rank)
+{
+    const tutti_shm_rank *line = &region->header->ranks[rank];
+    const uint32_t state = atomic_load_explicit(&line->state, memory_order_acquire); /* pairs with depart */
+
+    if (state < TUTTI_SHM_LOST && atomic_load_explicit(&line->expelled, memory_order_acquire) != 0) /* pairs with expel */
+        return TUTTI_SHM_LOST;
+    return (tutti_shm_state)state;
+}
+
+/* May its line be read? One that was expelled may just be writing it. */
+static bool left_words(const tutti_shm_region *region, int rank)
+{
+    return atomic_load_explicit(&region->header->ranks[rank].state, memory_order_acquire) >= TUTTI_SHM_FAILED; /* pairs with depart */
 }
 
 int tutti_shm_root(const tutti_shm_region *region, int rank)
@@ -239,8 +313,7 @@ int tutti_shm_root(const tutti_shm_region *region, int rank)
 
     /* Two that blame each other are as guilty as each other: stop after as many steps as there are ranks. */
     for (int steps = 0; steps < region->header->size; steps++) {
-        const uint32_t state = state_of(region, root);
-        const int blame = state >= TUTTI_SHM_FAILED ? region->header->ranks[root].blame : -1;
+        const int blame = left_words(region, root) ? region->header->ranks[root].blame : -1;
         if (blame < 0 || blame >= region->header->size)
             return root;
         root = blame;
@@ -255,12 +328,14 @@ int tutti_shm_culprit(const tutti_shm_region *region)
 
     for (int r = 0; r < region->header->size; r++) {
         const tutti_shm_rank *line = &region->header->ranks[r];
-        const uint32_t state = state_of(region, r);
+        const tutti_shm_state state = tutti_shm_state_of(region, r);
         uint64_t rank_of_guilt;
         if (state < TUTTI_SHM_FAILED)
             continue;
-        rank_of_guilt = state == TUTTI_SHM_LOST && line->signal != 0 ? 0 : line->status != TUTTI_ERR_PEER ? 1 : 2;
-        rank_of_guilt = rank_of_guilt << 32 | line->order;
+        if (!left_words(region, r)) /* expelled; what it has to say to it is still to come, or never will */
+            rank_of_guilt = UINT64_C(1) << 32;
+        else
+            rank_of_guilt = (uint64_t)(state == TUTTI_SHM_LOST && line->signal != 0 ? 0 : line->status != TUTTI_ERR_PEER ? 1 : 2) << 32 | line->order;
         if (rank_of_guilt < least) {
             least = rank_of_guilt;
             culprit = r;
@@ -273,8 +348,15 @@ void tutti_shm_describe(const tutti_shm_region *region, int rank, char *text, si
 {
     const tutti_shm_rank *line = &region->header->ranks[rank];
     tutti_error cut; /* tutti_fail cuts at a whole character */
+    char expelled[300];
 
-    switch (state_of(region, rank)) {
+    if (tutti_shm_expelled(region, rank, expelled, sizeof expelled)) {
+        tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d was lost: %s", rank, expelled);
+        if (bytes > 0)
+            snprintf(text, bytes, "%s", cut.text);
+        return;
+    }
+    switch (tutti_shm_state_of(region, rank)) {
     case TUTTI_SHM_FAILED:
         tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d failed: %.*s", rank, (int)sizeof line->words, line->words);
         break;

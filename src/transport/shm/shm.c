@@ -12,6 +12,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 #include "shm_internal.h"
+#include "../node.h"
 #include "../transport_internal.h"
 
 static const tutti_option shm_option_table[] = {
@@ -114,6 +115,7 @@ static tutti_status join(shm_endpoint *e, tutti_error *err)
     if (!atomic_compare_exchange_strong_explicit(&e->self->state, &absent, TUTTI_SHM_RUNNING, memory_order_acq_rel, memory_order_acquire))
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "the place of worker %d of %d is taken already; a worker process opens one world in its life", e->rank, e->size);
     e->joined = true;
+    e->self->node = tutti_node_here(e->rt);
     return tutti_shm_meet(e, err);
 }
 
@@ -164,6 +166,8 @@ static tutti_status shm_open_endpoint(void **t, tutti_runtime *rt, const tutti_l
     e->window_end = (e->header->bytes + SHM_HUGE_BYTES - 1) / SHM_HUGE_BYTES * SHM_HUGE_BYTES;
     e->spin_ns = e->header->spin ? options.spin * 1000 : 0;
     status = make_peers(e, err);
+    if (status == TUTTI_OK)
+        status = tutti_events_open(&e->events, e->size, err);
     if (status != TUTTI_OK)
         goto out;
     cause = pthread_mutex_init(&e->lock, NULL);
@@ -184,14 +188,13 @@ out:
 }
 
 /* ---- closing ---- */
-static void end_list(shm_endpoint *e, shm_link *list)
+static void end_list(shm_endpoint *e, shm_link *list, tutti_status status, int rank)
 {
     while (!shm_list_empty(list))
-        tutti_shm_complete(e, SHM_OWNER(shm_op, link, list->next), TUTTI_CLOSED, -1);
+        tutti_shm_complete(e, SHM_OWNER(shm_op, link, list->next), status, rank);
 }
 
-/* Every request still in flight ends with TUTTI_CLOSED. */
-static void end_requests(shm_endpoint *e)
+void tutti_shm_end_requests(shm_endpoint *e, tutti_status status, int rank)
 {
     for (int r = 0; r < e->size; r++) {
         shm_peer *p = &e->peers[r];
@@ -199,22 +202,24 @@ static void end_requests(shm_endpoint *e)
             shm_answer *a = SHM_OWNER(shm_answer, link, p->outbox.next);
             shm_list_remove(&a->link);
             if (!a->is_message)
-                tutti_shm_complete(e, SHM_OWNER(shm_op, answer, a), TUTTI_CLOSED, -1);
+                tutti_shm_complete(e, SHM_OWNER(shm_op, answer, a), status, rank);
         }
-        end_list(e, &p->sends);
-        end_list(e, &p->streams);
+        end_list(e, &p->sends, status, rank);
+        end_list(e, &p->streams, status, rank);
         for (shm_link *at = p->messages.next; at != &p->messages; at = at->next) {
             shm_message *m = SHM_OWNER(shm_message, of_peer, at);
             if (m->op != NULL)
-                tutti_shm_complete(e, m->op, TUTTI_CLOSED, -1);
+                tutti_shm_complete(e, m->op, status, rank);
+            m->op = NULL;
         }
     }
     for (int b = 0; b < SHM_BUCKETS; b++) {
-        end_list(e, &e->posted[b]);
+        end_list(e, &e->posted[b], status, rank);
         for (shm_link *at = e->unexpected[b].next; at != &e->unexpected[b]; at = at->next) {
             shm_message *m = SHM_OWNER(shm_message, link, at);
             if (m->local != NULL)
-                tutti_shm_complete(e, m->local, TUTTI_CLOSED, -1);
+                tutti_shm_complete(e, m->local, status, rank);
+            m->local = NULL;
         }
     }
 }
@@ -228,7 +233,7 @@ static void shm_close(void *t)
     if (e->joined) {
         pthread_mutex_lock(&e->lock);
         e->closing = true;
-        end_requests(e);
+        tutti_shm_end_requests(e, TUTTI_CLOSED, -1);
         while (e->waiting > 0) { /* other threads of this rank: they find their requests done */
             pthread_mutex_unlock(&e->lock);
             tutti_shm_ring_bell(e->self);
@@ -243,6 +248,7 @@ static void shm_close(void *t)
     tutti_shm_windows_close(e->windows);
     tutti_shm_pool_fini(&e->messages);
     tutti_shm_pool_fini(&e->ops);
+    tutti_events_close(&e->events);
     tutti_free(e->peers);
     tutti_shm_region_close(&e->region);
     tutti_free(e);
@@ -256,7 +262,7 @@ static int shm_dead_peer(void *t, char *why, size_t bytes)
     if (why != NULL && bytes > 0)
         why[0] = '\0';
     for (int r = 0; r < e->size; r++) {
-        if (r != e->rank && atomic_load_explicit(&e->header->ranks[r].state, memory_order_acquire) >= TUTTI_SHM_FAILED) {
+        if (r != e->rank && tutti_shm_state_of(&e->region, r) >= TUTTI_SHM_FAILED) {
             const int root = tutti_shm_root(&e->region, r);
             if (why != NULL)
                 tutti_shm_describe(&e->region, root, why, bytes);
@@ -273,6 +279,39 @@ static void shm_last_words(void *t, const tutti_error *err)
     tutti_shm_depart(&e->region, e->rank, TUTTI_SHM_FAILED, err, 0);
 }
 
+static int shm_events(void *t, int first, tutti_peer_event *out, int room)
+{
+    shm_endpoint *e = t;
+    int have;
+
+    pthread_mutex_lock(&e->lock);
+    tutti_shm_look(e, NULL); /* no memory for what a lost one had sent: the next wait tries again, and says so */
+    have = tutti_events_read(&e->events, first, out, room);
+    tutti_shm_tell(e, 0);
+    pthread_mutex_unlock(&e->lock);
+    return have;
+}
+
+static void shm_expel(void *t, int rank, const char *why)
+{
+    shm_endpoint *e = t;
+
+    if (rank < 0 || rank >= e->size || rank == e->rank)
+        return;
+    pthread_mutex_lock(&e->lock);
+    tutti_shm_look(e, NULL);
+    if (!e->expelled && !e->closing && !e->peers[rank].gone && tutti_shm_expel(&e->region, rank, e->rank, why))
+        tutti_shm_look(e, NULL);
+    tutti_shm_tell(e, 0);
+    pthread_mutex_unlock(&e->lock);
+}
+
+static int shm_node(void *t, int rank)
+{
+    const shm_endpoint *e = t;
+    return e->header->ranks[rank].node;
+}
+
 const tutti_transport_ops tutti_transport_shm = {
     .abi = TUTTI_TRANSPORT_ABI, .bytes = sizeof(tutti_transport_ops),
     .name = "shm", .help = "workers of one host over shared memory",
@@ -281,5 +320,5 @@ const tutti_transport_ops tutti_transport_shm = {
     .send = tutti_shm_send, .recv = tutti_shm_recv, .wait_some = tutti_shm_wait_some, .cancel = tutti_shm_cancel,
     .dead_peer = shm_dead_peer, .last_words = shm_last_words,
     .window = tutti_shm_window_open, .publish = tutti_shm_publish, .await = tutti_shm_await,
-    .run = tutti_shm_run,
+    .run = tutti_shm_run, .events = shm_events, .expel = shm_expel, .node = shm_node,
 };

@@ -22,6 +22,7 @@
 #define TUTTI_SHM_INTERNAL_H
 #include <pthread.h>
 #include "shm_region.h"
+#include "../events.h"
 
 /* ---- intrusive lists: a link in a circle with its head ---- */
 typedef struct shm_link { struct shm_link *next, *prev; } shm_link;
@@ -124,7 +125,8 @@ typedef struct shm_peer {
     shm_link messages;           /* shm_message: large ones */
     uint32_t expecting;          /* messages cleared, not yet received */
     bool news;                   /* its bell must ring */
-    bool gone;                   /* all it ever sent has been seen; it will not answer */
+    bool gone;                   /* all it ever sent has been seen, or what it sends counts no more; it will not answer */
+    bool silent;                 /* the event has said so */
 } shm_peer;
 
 enum { SHM_BUCKETS = 256 };
@@ -147,12 +149,14 @@ typedef struct shm_endpoint {
     shm_link posted[SHM_BUCKETS], unexpected[SHM_BUCKETS]; /* by tag */
     shm_pool ops, messages;
     uint64_t sequence;
-    uint32_t departures;         /* as last looked at */
+    uint32_t changes;            /* as last looked at */
     int gone;                    /* peers that are */
     int waiting;                 /* threads in wait_some or await */
     bool completed;              /* some request was, since the bell last rang for it */
     bool more;                   /* there was room in a ring when progress stopped to let others have the lock */
     bool closing;
+    bool expelled;               /* this rank is: all it had in flight has ended */
+    tutti_events events;
     /* windows: one collective call at a time, not under lock */
     uint64_t window_end;         /* of the file; a multiple of SHM_HUGE_BYTES */
     uint32_t step;               /* how often all ranks have met: = self->step */
@@ -196,9 +200,12 @@ void tutti_shm_offer_op(shm_endpoint *e, shm_op *op);                           
 bool tutti_shm_put(shm_endpoint *e, shm_peer *p, const shm_entry *entry, const void *payload, size_t bytes); /* false: no room now */
 void tutti_shm_answer_queue(shm_endpoint *e, int to, shm_answer *answer, shm_kind kind);
 tutti_status tutti_shm_progress(shm_endpoint *e, tutti_error *err);
+tutti_status tutti_shm_refused(const shm_endpoint *e, tutti_error *err); /* this rank was expelled: the sentence */
 /* Rings the bells of those for whom there is news; our own too if a request was completed and more than `mine` threads wait. */
 void tutti_shm_tell(shm_endpoint *e, int mine);
 void tutti_shm_message_drop(shm_endpoint *e, shm_message *m);       /* out of all lists, back to the pool */
+tutti_status tutti_shm_look(shm_endpoint *e, tutti_error *err);     /* who has left, was expelled, stopped or goes on */
+void tutti_shm_end_requests(shm_endpoint *e, tutti_status status, int rank); /* all that are in flight */
 
 /* wait.c */
 tutti_status tutti_shm_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns, size_t *n_done, tutti_error *err);

@@ -158,7 +158,7 @@ tutti_status tutti_shm_await(void *t, int peer, _Atomic uint32_t *word, uint32_t
         if (status != TUTTI_OK)
             break;
         gone = -1;
-        if (peer >= 0 && peer < e->size && atomic_load_explicit(&e->header->ranks[peer].state, memory_order_acquire) >= TUTTI_SHM_CLOSED)
+        if (peer >= 0 && peer < e->size && tutti_shm_state_of(&e->region, peer) >= TUTTI_SHM_CLOSED)
             gone = peer;
         else if ((peer < 0 || peer >= e->size) && e->size > 1 && e->gone == e->size - 1)
             gone = e->rank == 0 ? 1 : 0;

@@ -133,6 +133,16 @@ bool tutti_tcp_line_next(tcp_line *l, tcp_frame *frame, const uint8_t **payload,
     return true;
 }
 
+/* They go to a terminal. */
+static void take_words(char *to, const uint8_t *payload, uint32_t bytes)
+{
+    memcpy(to, payload, bytes);
+    for (uint32_t i = 0; i < bytes; i++) {
+        if ((uint8_t)to[i] < ' ' || (uint8_t)to[i] == 0x7f)
+            to[i] = ' ';
+    }
+}
+
 /* ---- DEPART ---- */
 void tutti_tcp_departure_frame(const tcp_departure *d, tcp_frame *frame, const void **payload)
 {
@@ -152,10 +162,24 @@ bool tutti_tcp_departure_read(const tcp_frame *f, const uint8_t *payload, int si
     out->blame = (int)f->note.b;
     out->status = (tutti_status)f->note.kind;
     out->signal = (int)f->note.ticket;
-    memcpy(out->words, payload, f->bytes);
-    for (uint32_t i = 0; i < f->bytes; i++) { /* they go to a terminal */
-        if ((uint8_t)out->words[i] < ' ' || (uint8_t)out->words[i] == 0x7f)
-            out->words[i] = ' ';
-    }
+    take_words(out->words, payload, f->bytes);
+    return true;
+}
+
+/* ---- VIEW ---- */
+void tutti_tcp_view_frame(const tcp_view *v, tcp_frame *frame, const void **payload)
+{
+    *frame = (tcp_frame){ .kind = TCP_VIEW, .bytes = (uint32_t)strnlen(v->words, TCP_WORDS - 1), .message_id = (uint64_t)v->opinion, .note = { .a = v->rank } };
+    *payload = v->words;
+}
+
+bool tutti_tcp_view_read(const tcp_frame *f, const uint8_t *payload, int size, tcp_view *out)
+{
+    memset(out, 0, sizeof *out);
+    if (f->message_id < TCP_DOES_NOT_HEAR || f->message_id > TCP_EXPELS || f->note.a < 0 || f->note.a >= size || f->bytes >= TCP_WORDS)
+        return false;
+    out->opinion = (tcp_opinion)f->message_id;
+    out->rank = (int)f->note.a;
+    take_words(out->words, payload, f->bytes);
     return true;
 }

@@ -78,7 +78,7 @@ static void broken(tcp_endpoint *e, tcp_link *l, const tutti_error *why)
     snprintf(d.words, sizeof d.words, "what came over its connection cannot be trusted: %.300s; the connection was closed", why->text);
     ended(e, l, why->text);
     tutti_tcp_hang_up(&l->fd);
-    tutti_tcp_departed(e, &d, false);
+    tutti_tcp_departed(e, &d, TCP_BY_CLOCK);
 }
 
 /* ---- out ---- */
@@ -137,10 +137,10 @@ static void say_word(tcp_endpoint *e, tcp_link *l, match_peer *p)
     tutti_match_said(&e->match, p, whole);
 }
 
-static void say_departure(tcp_endpoint *e, tcp_link *l)
+static void say_departure(tcp_endpoint *e, tcp_link *l, int rank)
 {
-    const tutti_meet_rank *mine = &e->roll.ranks[e->rank];
-    tcp_departure d = { .rank = e->rank, .state = mine->state, .blame = mine->blame, .status = mine->status };
+    const tutti_meet_rank *mine = &e->roll.ranks[rank];
+    tcp_departure d = { .rank = rank, .state = mine->state, .blame = mine->blame, .status = mine->status };
     const void *words;
     tcp_frame f;
 
@@ -169,8 +169,14 @@ static bool next_frame(tcp_endpoint *e, tcp_link *l)
 
     if (l->stream == 0 && mine->farewell) {
         mine->farewell = false;
-        say_departure(e, l);
-    } else if (mine->greeted)
+        say_departure(e, l, e->rank);
+    } else if (l->stream == 0 && mine->notice) {
+        mine->notice = false;
+        mine->greeted = true;
+        say_departure(e, l, l->peer);
+    } else if (l->stream == 0 && !mine->greeted && mine->told < e->n_expelled)
+        say_departure(e, l, e->expelled[mine->told++]);
+    else if (mine->greeted)
         return false; /* nothing follows the last word */
     else if (l->stream == 0 && !match_list_empty(&p->outbox))
         say_word(e, l, p);
@@ -274,9 +280,9 @@ static tutti_status take_words(tcp_endpoint *e, tcp_link *l, const tcp_frame *f,
     case TCP_CREDIT: case TCP_BEAT:
         return TUTTI_OK;
     case TCP_DEPART:
-        if (tutti_tcp_hash_words(l->session.receive_key, payload, f->bytes) != f->hash || !tutti_tcp_departure_read(f, payload, e->size, &d) || d.rank != l->peer || d.state == TUTTI_MEET_LOST)
+        if (tutti_tcp_hash_words(l->session.receive_key, payload, f->bytes) != f->hash || !tutti_tcp_departure_read(f, payload, e->size, &d) || (d.rank == l->peer) == (d.state == TUTTI_MEET_LOST) || (d.rank != l->peer && d.words[0] == '\0'))
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "its last words make no sense");
-        tutti_tcp_departed(e, &d, true);
+        tutti_tcp_departed(e, &d, d.rank == l->peer ? TCP_BY_ITSELF : TCP_BY_PEER);
         return TUTTI_OK;
     default:
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a frame of kind %" PRIu32 " came that has no meaning between workers", f->kind);
@@ -315,6 +321,9 @@ static tutti_status take_buffer(tcp_endpoint *e, tcp_link *l, tutti_error *err)
             if (!tutti_tcp_sealed(&l->session, at))
                 return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a frame came that it did not write, or not in this place");
             TUTTI_TRY(tutti_tcp_frame_read(at, &e->rules, &l->frame, err));
+            if (l->frame.epoch < l->epoch)
+                return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a frame of epoch %" PRIu32 " came after one of epoch %" PRIu32, l->frame.epoch, l->epoch);
+            l->epoch = l->frame.epoch;
             if (l->frame.credit > TCP_CREDITS - e->peers[l->peer].credit)
                 return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "it gave back %" PRIu32 " credits of %d", l->frame.credit, TCP_CREDITS);
             if (l->stream != 0 && l->frame.kind != TCP_DATA)
@@ -409,6 +418,8 @@ bool tutti_tcp_link_read(tcp_endpoint *e, tcp_link *l)
             const int cause = n < 0 ? errno : 0;
             tutti_fail(&why, TUTTI_ERR_PEER, cause, "its connection with worker %d ended without a word", e->rank);
             snprintf(how, sizeof how, "%.159s", why.text);
+            if (n < 0 && cause != ECONNRESET && cause != EPIPE) /* it timed out, or there is no way: that is no word of the other's kernel */
+                e->peers[l->peer].doubt = true;
             ended(e, l, how);
             return false;
         }

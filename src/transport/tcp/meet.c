@@ -27,6 +27,7 @@ struct tutti_meet {
     tcp_line *lines;             /* size */
     int64_t *cut_ns;             /* size: when its line ended without a word; 0: it has not */
     char (*how)[120];            /* size: it ended */
+    bool *silent;                /* size x size: rank a, the line, does not hear rank b, the column */
     tcp_roll roll;
     uint8_t *table;              /* size entries */
     uint8_t (*host_ids)[16];     /* size; `hosts` are known */
@@ -59,7 +60,7 @@ static void depart(tutti_meet *m, const tcp_departure *d)
     m->gone_before = m->gone_before || !m->complete;
     event(m, d->rank);
     tutti_tcp_departure_frame(d, &frame, &payload);
-    tell_all(m, &frame, payload, d->rank);
+    tell_all(m, &frame, payload, d->state == TUTTI_MEET_LOST ? -1 : d->rank); /* one that is lost and lives must know */
 }
 
 static void lost(tutti_meet *m, int rank, const char *how)
@@ -67,8 +68,63 @@ static void lost(tutti_meet *m, int rank, const char *how)
     const tutti_meet_rank *line = &m->roll.ranks[rank];
     tcp_departure d = { .rank = rank, .state = TUTTI_MEET_LOST, .blame = -1, .status = TUTTI_ERR_PEER };
 
-    snprintf(d.words, sizeof d.words, "%.200s (process %ld on %s, %s)", how, line->pid, line->host_name, line->address);
+    snprintf(d.words, sizeof d.words, "%.330s (process %ld on %s, %s)", how, line->pid, line->host_name, line->address);
     depart(m, &d);
+}
+
+/* ---- views: two ranks that both live and do not hear each other ---- */
+
+/* How many ranks are on the side of `rank`: those that it hears and that hear it; *lowest of them. */
+static int side_of(const tutti_meet *m, int rank, int *lowest)
+{
+    int n = 0;
+
+    *lowest = -1;
+    for (int r = 0; r < m->size; r++) {
+        const bool together = r == rank || !(m->silent[(size_t)rank * (size_t)m->size + (size_t)r] || m->silent[(size_t)r * (size_t)m->size + (size_t)rank]);
+        if (!together || m->roll.ranks[r].state != TUTTI_MEET_RUNNING)
+            continue;
+        n++;
+        if (*lowest < 0)
+            *lowest = r;
+    }
+    return n;
+}
+
+/* Ranks tell early whom they do not hear, long before they give one up, so by then both sides are known. */
+static void decide(tutti_meet *m, int a, int b, const char *why)
+{
+    int lowest_a, lowest_b, winner, loser, most;
+    const int n_a = side_of(m, a, &lowest_a), n_b = side_of(m, b, &lowest_b);
+    char how[420];
+
+    if (n_a != n_b)
+        winner = n_a > n_b ? a : b;
+    else if (lowest_a != lowest_b)
+        winner = lowest_a < lowest_b ? a : b;
+    else
+        winner = a < b ? a : b;
+    loser = winner == a ? b : a;
+    most = winner == a ? n_a : n_b;
+    snprintf(how, sizeof how, "it and worker %d do not hear each other (%.200s); worker %d is on the side that goes on, %d of %d", winner, why, winner, most, m->size);
+    lost(m, loser, how);
+}
+
+static void view(tutti_meet *m, int from, const tcp_view *v)
+{
+    const bool running = m->roll.ranks[from].state == TUTTI_MEET_RUNNING && m->roll.ranks[v->rank].state == TUTTI_MEET_RUNNING;
+    bool *silent = &m->silent[(size_t)from * (size_t)m->size + (size_t)v->rank];
+    char how[TCP_WORDS];
+
+    if (v->opinion != TCP_EXPELS)
+        *silent = v->opinion != TCP_HEARS;
+    if (!m->complete || !running || v->rank == from)
+        return;
+    if (v->opinion == TCP_EXPELS) {
+        snprintf(how, sizeof how, "worker %d has expelled it: %.300s", from, v->words);
+        lost(m, v->rank, how);
+    } else if (v->opinion == TCP_GIVES_UP && m->cut_ns[v->rank] == 0) /* else it is dying, and why is about to be known */
+        decide(m, from, v->rank, v->words);
 }
 
 /* ---- lines ---- */
@@ -153,6 +209,7 @@ static void hear(tutti_meet *m, int rank)
     tutti_status status = TUTTI_OK;
     tutti_error wrong = { .rank = -1 };
     const uint8_t *payload;
+    tcp_view opinion;
     tcp_departure d;
     tcp_frame frame;
 
@@ -164,6 +221,10 @@ static void hear(tutti_meet *m, int rank)
             sound = tutti_tcp_departure_read(&frame, payload, m->size, &d) && d.rank == rank && d.state != TUTTI_MEET_LOST;
             if (sound)
                 depart(m, &d);
+        } else if (frame.kind == TCP_VIEW) {
+            sound = tutti_tcp_view_read(&frame, payload, m->size, &opinion);
+            if (sound)
+                view(m, rank, &opinion);
         } else
             sound = frame.kind == TCP_BEAT;
         if (!sound)
@@ -371,12 +432,13 @@ static tutti_status open_parts(tutti_meet *m, const tutti_meet_options *o, tutti
     m->lines = tutti_alloc(n, sizeof *m->lines);
     m->cut_ns = tutti_alloc(n, sizeof *m->cut_ns);
     m->how = tutti_alloc(n, sizeof *m->how);
+    m->silent = tutti_alloc(n * n, sizeof *m->silent);
     m->table = tutti_alloc(n, TCP_ENTRY_BYTES);
     m->host_ids = tutti_alloc(n, sizeof *m->host_ids);
     m->events = tutti_alloc(n * EVENTS_A_RANK, sizeof *m->events);
     for (size_t r = 0; r < n && m->lines != NULL; r++)
         m->lines[r].fd = -1;
-    if (m->lines == NULL || m->cut_ns == NULL || m->how == NULL || m->table == NULL || m->host_ids == NULL || m->events == NULL)
+    if (m->lines == NULL || m->cut_ns == NULL || m->how == NULL || m->silent == NULL || m->table == NULL || m->host_ids == NULL || m->events == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for a meeting place of %d workers", o->size);
     TUTTI_TRY(tutti_tcp_roll_open(&m->roll, o->size, err));
     m->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -411,7 +473,7 @@ tutti_status tutti_meet_open(tutti_meet **out, tutti_runtime *rt, const tutti_me
     m->silence_ns = o->silence_ns > 0 ? o->silence_ns : SILENCE_NS;
     m->door = (tcp_door){
         .rt = rt, .epoll = -1, .listening = { -1, -1 }, .timeout_ns = m->silence_ns, .key = &m->key, .id = o->id, .size = o->size, .purpose = TCP_TO_MEET,
-        .rules = { .run = tutti_tcp_run_short(&o->id), .table_bytes = (uint32_t)((size_t)o->size * TCP_ENTRY_BYTES) }, .judge = judge, .admit = admit, .self = m,
+        .rules = { .run = tutti_tcp_run_short(&o->id), .epoch_most = (uint32_t)o->size, .table_bytes = (uint32_t)((size_t)o->size * TCP_ENTRY_BYTES) }, .judge = judge, .admit = admit, .self = m,
     };
     status = open_parts(m, o, err);
     if (status == TUTTI_OK)
@@ -437,6 +499,7 @@ void tutti_meet_close(tutti_meet *m)
     tutti_free(m->lines);
     tutti_free(m->cut_ns);
     tutti_free(m->how);
+    tutti_free(m->silent);
     tutti_free(m->table);
     tutti_free(m->host_ids);
     tutti_free(m->events);

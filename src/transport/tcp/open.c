@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "tcp_internal.h"
+#include "../node.h"
 
 typedef struct finder {
     tcp_endpoint *e;
@@ -224,8 +225,10 @@ static tutti_status hear_meeting_place(finder *f, bool *table, tutti_error *err)
             *table = true;
         } else if (frame.kind == TCP_SHUT)
             return tutti_fail(err, TUTTI_ERR_PEER, 0, "the run did not come about: %.*s", (int)frame.bytes, frame.bytes > 0 ? (const char *)payload : "");
-        else if (frame.kind == TCP_DEPART && tutti_tcp_departure_read(&frame, payload, e->size, &d) && d.rank != e->rank) {
-            tutti_tcp_departed(e, &d, false);
+        else if (frame.kind == TCP_DEPART && tutti_tcp_departure_read(&frame, payload, e->size, &d)) {
+            if (d.rank == e->rank)
+                return tutti_fail_rank(err, TUTTI_ERR_PEER, e->rank, "worker %d is no member of the run any more: %s", e->rank, d.words);
+            tutti_tcp_departed(e, &d, TCP_BY_MEET);
             if (!*table)
                 return without(e, d.rank, err);
         }
@@ -246,7 +249,7 @@ static tutti_status hear_meeting_place(finder *f, bool *table, tutti_error *err)
 static tutti_status join(finder *f, tutti_error *err)
 {
     tcp_endpoint *e = f->e;
-    tcp_entry mine = { .rank = e->rank, .pid = (uint32_t)getpid() };
+    tcp_entry mine = { .rank = e->rank, .pid = (uint32_t)getpid(), .node = tutti_node_here(e->rt) };
     tcp_frame frame = { .kind = TCP_JOIN, .bytes = TCP_ENTRY_BYTES };
     uint8_t payload[TCP_ENTRY_BYTES];
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -424,6 +427,7 @@ tutti_status tutti_tcp_find(tcp_endpoint *e, const tutti_launch *launch, tutti_e
     if (status != TUTTI_OK)
         goto out;
     e->rules.run = tutti_tcp_run_short(&f.id);
+    e->rules.epoch_most = (uint32_t)e->size;
     e->rules.table_bytes = (uint32_t)((size_t)e->size * TCP_ENTRY_BYTES);
     e->at_rank_0 = launch->within == NULL && at_0 != NULL && strcmp(at_0, "1") == 0;
     if (e->at_rank_0 && e->rank == 0)

@@ -4,8 +4,7 @@
    worker of this host has a core, then sleeps in epoll until a socket or the bell has news. The others sleep in the monitor; the poller wakes them when it has ended a
    request, and when it leaves, so that one of them polls on. A request that is ended by a thread that posts rings the bell.
 
-   A peer is gone when its own departure has come; or when its connection has ended and the meeting place, asked by nobody, has said why or has been silent for
-   half a second; or when it has been silent for peer-timeout. All that has come from it is read first. */
+   Who is gone is losses.c's affair. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -24,64 +23,7 @@ static uint64_t links_of(const tcp_endpoint *e)
     return (uint64_t)e->size * (uint64_t)e->options.streams;
 }
 
-/* ---- who is gone ---- */
-void tutti_tcp_departed(tcp_endpoint *e, const tcp_departure *d, bool by_itself)
-{
-    tcp_peer *p = &e->peers[d->rank];
-
-    tutti_tcp_roll_depart(&e->roll, d, tutti_now_ns(e->rt));
-    if (d->rank == e->rank || e->match.peers[d->rank].gone)
-        return;
-    if (p->said_ns == 0 && p->cut_ns == 0)
-        e->uncertain++;
-    if (p->said_ns == 0)
-        p->said_ns = tutti_now_ns(e->rt);
-    p->took_leave = p->took_leave || by_itself;
-}
-
-static void peer_gone(tcp_endpoint *e, int rank)
-{
-    tcp_peer *p = &e->peers[rank];
-
-    if (e->roll.ranks[rank].state < TUTTI_MEET_LEFT) { /* nobody knows more than that its connection ended */
-        tcp_departure d = { .rank = rank, .state = TUTTI_MEET_LOST, .blame = -1, .status = TUTTI_ERR_PEER };
-        snprintf(d.words, sizeof d.words, "%s (process %u on '%s')", p->how, e->table[rank].pid, e->table[rank].host_name);
-        tutti_tcp_roll_depart(&e->roll, &d, tutti_now_ns(e->rt));
-    }
-    e->uncertain--;
-    tutti_match_peer_gone(&e->match, rank, tutti_tcp_roll_root(&e->roll, rank));
-    for (int64_t s = 0; s < e->options.streams; s++)
-        tutti_tcp_link_drop(&p->links[s]);
-}
-
-/* All that it has sent. Its connections end one by one: the words before the end of the first must not be lost over the end of another. */
-static void read_all(tcp_endpoint *e, const tcp_peer *p)
-{
-    for (int64_t s = 0; s < e->options.streams; s++) {
-        while (tutti_tcp_link_read(e, &p->links[s]))
-            continue;
-    }
-}
-
-static void judge(tcp_endpoint *e)
-{
-    const int64_t now = e->passed_ns;
-
-    for (int r = 0; r < e->size && e->uncertain > 0; r++) {
-        tcp_peer *p = &e->peers[r];
-        const tutti_meet_state state = e->roll.ranks[r].state;
-        bool gone;
-        if (r == e->rank || e->match.peers[r].gone || (p->cut_ns == 0 && p->said_ns == 0))
-            continue;
-        gone = p->took_leave || (p->links[0].ended && (state >= TUTTI_MEET_LEFT || e->control.fd < 0)) || (p->cut_ns != 0 && now - p->cut_ns >= TCP_HEARSAY_NS) ||
-               (p->said_ns != 0 && now - p->said_ns >= (state == TUTTI_MEET_LOST ? TCP_PATIENCE_NS : TCP_LINGER_NS));
-        if (!gone)
-            continue;
-        read_all(e, p);
-        peer_gone(e, r);
-    }
-}
-
+/* ---- the meeting place ---- */
 static void control_ended(tcp_endpoint *e, const char *how, bool in_order)
 {
     tutti_tcp_line_close(&e->control);
@@ -104,7 +46,7 @@ static void hear_control(tcp_endpoint *e)
 
     while (status == TUTTI_OK && tutti_tcp_line_next(&e->control, &frame, &payload, &status, &wrong)) {
         if (frame.kind == TCP_DEPART && tutti_tcp_departure_read(&frame, payload, e->size, &d))
-            tutti_tcp_departed(e, &d, false);
+            tutti_tcp_departed(e, &d, TCP_BY_MEET);
         else if (frame.kind == TCP_SHUT) {
             control_ended(e, "", true);
             return;
@@ -142,7 +84,7 @@ static void handle(tcp_endpoint *e, const struct epoll_event *events, int n)
         }
     }
     if (e->uncertain > 0 && !e->closing)
-        judge(e);
+        tutti_tcp_judge(e);
 }
 
 void tutti_tcp_pass(tcp_endpoint *e)
@@ -226,13 +168,14 @@ tutti_status tutti_tcp_wait_some(void *t, tutti_request *const *r, size_t n, siz
 {
     tcp_endpoint *e = t;
     tutti_status status = TUTTI_OK;
-    bool looked = false;
+    bool looked;
     size_t done;
 
     if (need > n)
         need = n;
     tutti_lock(e->lock);
     e->waiting++;
+    looked = n > 0 && count_done(r, n) >= (need > 0 ? need : n); /* what is done is done: a look at the sockets is a call of the kernel */
     for (;;) {
         int64_t now, until = deadline_ns;
         if ((!looked || e->uncertain > 0) && !e->closing)
@@ -244,6 +187,10 @@ tutti_status tutti_tcp_wait_some(void *t, tutti_request *const *r, size_t n, siz
                 tutti_tcp_wake_all(e);
         }
         done = count_done(r, n);
+        if (e->out) {
+            status = tutti_fail_rank(err, TUTTI_ERR_PEER, e->rank, "%s", e->out_how);
+            break;
+        }
         if (done >= need)
             break;
         if (e->orphaned) {
@@ -298,23 +245,18 @@ void tutti_tcp_take_leave(tcp_endpoint *e, const tutti_error *why)
 /* ---- the service thread ---- */
 static void tick(tcp_endpoint *e, bool slept)
 {
-    const int64_t now = tutti_now_ns(e->rt), silence = (int64_t)(e->options.peer_timeout * 1e9 / 6 * 5); /* it is found by the next tick */
+    const int64_t now = tutti_now_ns(e->rt);
     tcp_frame beat = { .kind = TCP_BEAT, .progress = e->match.completions };
 
-    for (int r = 0; r < e->size; r++) {
+    for (int r = 0; r < e->size && !e->out; r++) {
         tcp_peer *p = &e->peers[r];
         tcp_link *l = r != e->rank ? &p->links[0] : NULL;
         if (l == NULL || e->match.peers[r].gone || l->fd < 0)
             continue;
         if (slept)
             p->heard_ns = now;
-        if (now - p->heard_ns > silence) {
-            tcp_departure d = { .rank = r, .state = TUTTI_MEET_LOST, .blame = -1, .status = TUTTI_ERR_PEER };
-            snprintf(d.words, sizeof d.words, "it has been silent for %.1f s (process %u on '%s'): stopped, or cut off", (double)(now - p->heard_ns) / 1e9, e->table[r].pid, e->table[r].host_name);
-            tutti_tcp_departed(e, &d, false);
-            peer_gone(e, r);
+        if (tutti_tcp_silence(e, r, now))
             continue;
-        }
         p->beat = true;
         if (!l->blocked && !l->mute)
             tutti_tcp_link_write(e, l);

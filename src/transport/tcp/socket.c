@@ -61,20 +61,16 @@ void tutti_tcp_address_local(tcp_address *a, const char *name)
 
 tutti_status tutti_tcp_resolve_host(const char *host, int port, bool to_bind, tcp_address *out, tutti_error *err)
 {
-    struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | (to_bind ? AI_PASSIVE : 0) }, *found = NULL;
+    const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV | (to_bind ? AI_PASSIVE : 0) };
+    struct addrinfo *found;
+    const char *failed;
     char service[16];
-    int failed;
 
     memset(out, 0, sizeof *out);
     snprintf(service, sizeof service, "%d", port);
-    failed = getaddrinfo(host, service, &hints, &found);
-    if (failed == EAI_NONAME) {
-        hints.ai_flags &= ~AI_NUMERICHOST;
-        failed = getaddrinfo(host, service, &hints, &found);
-    }
-    if (failed != 0)
-        return tutti_fail(err, TUTTI_ERR_IO, failed == EAI_SYSTEM ? errno : 0, "no address is known for the host '%.200s': %s; give one in numbers, or mend the name service", host,
-                          gai_strerror(failed));
+    failed = tutti_lookup(host, service, &hints, &found);
+    if (failed != NULL)
+        return tutti_fail(err, TUTTI_ERR_IO, 0, "no address is known for the host '%.200s': %s; give one in numbers, or mend the name service", host, failed);
     memcpy(&out->at, found->ai_addr, found->ai_addrlen);
     out->bytes = found->ai_addrlen;
     freeaddrinfo(found);

@@ -1,4 +1,17 @@
-/* tcp.c: the tcp transport's table, its opening and its closing. Ranks on any hosts that reach each other; on one host they use local sockets. */
+/* tcp.c: the tcp transport's table, its opening and its closing. Ranks on any hosts that reach each other; on one host they use local sockets.
+
+   Speed. On a line slower than memory the line is the bound: what a message adds is a header of 112 bytes a chunk and, above `eager`, two short words before its
+   first byte. Without such a line (two hosts on one machine, a veth pair) it is the kernel's copying: of the samples of a sum of 1 MiB between two such hosts 22 % were
+   in _copy_from_iter and _copy_to_iter, 8 % in hashes, 4 % in sums; most others in the kernel's way of a packet. bench/limits/tcp_limit.c is a connection that does nothing
+   else, beside which `bench/run net` measures. What chose the defaults, as medians of rounds in turn between two such hosts of 2 cores:
+
+     chunk        256 KiB 112.7 ms, 1 MiB 100.0 ms for a sum of 256 MiB (lower in each of 5 rounds); 6.98 and 6.22 ms for one of 16 MiB (in 4 of 5)
+     eager        16 KiB 81 us, 64 KiB 48 us for a sum of 64 KiB, which is two messages of 32 KiB each way (one round)
+     wire-check   106.7 ms with, 102.6 ms without for a sum of 256 MiB (one round): it stays on
+     spin         reading the one awaited socket instead of asking epoll: 10.4 against 10.3 us for 4 bytes (12 rounds). It does not pay, and is not here
+
+   MSG_ZEROCOPY is not used: to a receiver on the same machine the kernel copies after all (its Documentation/networking/msg_zerocopy.rst), so that nothing measured
+   here could show what it is worth on a network card. */
 #include <errno.h>
 #include <linux/sockios.h>
 #include <sodium.h>
@@ -22,7 +35,7 @@ static const tutti_option tcp_option_table[] = {
     { .name = "local", .type = TUTTI_CHOICE, .offset = TUTTI_AT(tcp_options, local), .initial = TCP_LOCAL_UNIX, .text = "unix|tcp", .help = "sockets between workers of one host" },
     { .name = "eager", .type = TUTTI_INT, .offset = TUTTI_AT(tcp_options, eager), .initial = 65536, .min = 256, .max = 1 << 20,
       .help = "bytes up to which a message is sent before its receive is known" },
-    { .name = "chunk", .type = TUTTI_INT, .offset = TUTTI_AT(tcp_options, chunk), .initial = 262144, .min = 4096, .max = TCP_CHUNK_MOST, .help = "bytes of a large message that are hashed and sent in one piece" },
+    { .name = "chunk", .type = TUTTI_INT, .offset = TUTTI_AT(tcp_options, chunk), .initial = 1048576, .min = 4096, .max = TCP_CHUNK_MOST, .help = "bytes of a large message that are hashed and sent in one piece" },
     { .name = "spin", .type = TUTTI_INT, .offset = TUTTI_AT(tcp_options, spin), .initial = 20, .min = 0, .max = 1000000,
       .help = "microseconds a waiting thread polls before it sleeps; with fewer cores than workers of this host it never polls" },
     { 0 },
@@ -47,6 +60,7 @@ static tutti_status make_parts(tcp_endpoint *e, tutti_error *err)
 
     TUTTI_TRY(tutti_monitor_open(&e->lock, e->rt, err));
     TUTTI_TRY(tutti_tcp_roll_open(&e->roll, e->size, err));
+    TUTTI_TRY(tutti_events_open(&e->events, e->size, err));
     TUTTI_TRY(tutti_match_init(&e->match, &tutti_tcp_carrier, e, e->rank, e->size, (size_t)e->options.eager, err));
     e->in_room = TCP_FRAME_BYTES + (size_t)e->options.eager + 4096;
     e->peers = tutti_alloc(n, sizeof *e->peers);
@@ -54,9 +68,12 @@ static tutti_status make_parts(tcp_endpoint *e, tutti_error *err)
     e->buffers = tutti_alloc(n * streams, e->in_room);
     e->table = tutti_alloc(n, sizeof *e->table);
     e->scratch = tutti_alloc(TCP_SCRATCH, 1);
+    e->expelled = tutti_alloc(n, sizeof *e->expelled);
+    e->here = tutti_alloc(n, sizeof *e->here);
+    e->dead = tutti_alloc(n, sizeof *e->dead);
     for (size_t i = 0; i < n * streams && e->links != NULL; i++)
         e->links[i] = (tcp_link){ .fd = -1, .peer = (int)(i / streams), .stream = (int)(i % streams), .in = e->buffers + i * e->in_room };
-    if (e->peers == NULL || e->links == NULL || e->buffers == NULL || e->table == NULL || e->scratch == NULL)
+    if (e->peers == NULL || e->links == NULL || e->buffers == NULL || e->table == NULL || e->scratch == NULL || e->expelled == NULL || e->here == NULL || e->dead == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d cannot keep account of %d workers", e->rank, e->size);
     for (size_t r = 0; r < n; r++) {
         e->peers[r].links = e->links + r * streams;
@@ -205,6 +222,10 @@ static void tcp_close(void *t)
     tutti_meet_close(e->meet);
     tutti_match_fini(&e->match);
     tutti_tcp_roll_close(&e->roll);
+    tutti_events_close(&e->events);
+    tutti_free(e->expelled);
+    tutti_free(e->here);
+    tutti_free(e->dead);
     tutti_tcp_hang_up(&e->epoll);
     tutti_tcp_hang_up(&e->bell);
     tutti_tcp_hang_up(&e->stop);
@@ -295,6 +316,12 @@ static int tcp_host(void *t, int rank)
     return rank;
 }
 
+static int tcp_node(void *t, int rank)
+{
+    const tcp_endpoint *e = t;
+    return e->table[rank].node;
+}
+
 const tutti_transport_ops tutti_transport_tcp = {
     .abi = TUTTI_TRANSPORT_ABI, .bytes = sizeof(tutti_transport_ops),
     .name = "tcp", .help = "workers of any hosts over sockets, with a key; local sockets within a host",
@@ -302,5 +329,5 @@ const tutti_transport_ops tutti_transport_tcp = {
     .open = tcp_open, .close = tcp_close,
     .send = tcp_send, .recv = tcp_recv, .wait_some = tutti_tcp_wait_some, .cancel = tcp_cancel,
     .dead_peer = tcp_dead_peer, .last_words = tcp_last_words,
-    .run = tutti_tcp_run, .host = tcp_host,
+    .run = tutti_tcp_run, .host = tcp_host, .events = tutti_tcp_events, .expel = tutti_tcp_expel, .node = tcp_node,
 };

@@ -2,7 +2,7 @@
 
    wire.c what is on the wire; socket.c sockets and addresses; key.c run ids and keys; shake.c the handshake, from both sides; line.c a connection with the
    meeting place; meet.c the meeting place; open.c how a rank finds it and its peers; link.c a connection with a peer; progress.c one pass over all of them,
-   and waiting; roll.c who is gone and why; tcp.c the table, opening and closing; run.c ranks that are threads. Matching is ../match.c.
+   and waiting; losses.c when a peer is gone; roll.c who is gone and why; tcp.c the table, opening and closing; run.c ranks that are threads. Matching is ../match.c.
 
    Threads: everything of an endpoint is under its lock. Whoever waits makes the progress for the whole rank: one of them (`polling`) waits in epoll for the
    sockets, the others for the monitor. A service thread wakes twice a second: heartbeats must be answered, and a silent peer be noticed, while all threads
@@ -12,6 +12,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include "../events.h"
 #include "../match.h"
 #include "wire.h"
 
@@ -132,6 +133,10 @@ bool tutti_tcp_roll_depart(tcp_roll *r, const tcp_departure *d, int64_t now_ns);
 int tutti_tcp_roll_root(const tcp_roll *r, int rank);
 int tutti_tcp_roll_culprit(const tcp_roll *r);
 void tutti_tcp_roll_describe(const tcp_roll *r, int rank, char *text, size_t bytes);
+/* VIEW: what one rank thinks of another. */
+typedef struct tcp_view { int rank; tcp_opinion opinion; char words[TCP_WORDS]; } tcp_view;
+void tutti_tcp_view_frame(const tcp_view *v, tcp_frame *frame, const void **payload);
+bool tutti_tcp_view_read(const tcp_frame *frame, const uint8_t *payload, int size, tcp_view *out);
 void tutti_tcp_departure_of(tcp_departure *d, int rank, tutti_meet_state state, const tutti_error *why, int signal, int size);
 
 /* ---- an endpoint ---- */
@@ -141,6 +146,7 @@ typedef struct tcp_link {        /* one connection with a peer */
     bool blocked;                /* the kernel took no more: epoll watches for room */
     bool mute;                   /* writing failed: what it sent may still be read */
     bool ended;                  /* nothing more will come */
+    uint32_t epoch;              /* as it told last */
     tcp_session session;
     /* the frame that goes out */
     bool writing;
@@ -169,6 +175,12 @@ typedef struct tcp_peer {
     bool farewell;               /* that departure waits to be written */
     bool beat;                   /* a heartbeat is due */
     bool took_leave;             /* its own departure has come: nothing follows */
+    bool given_up;               /* another rank has expelled it */
+    bool notice;                 /* that it is lost waits to be written to it: the last frame */
+    bool silent;                 /* the event has said so */
+    bool doubt;                  /* nobody knows whether it is dead */
+    int told;                    /* how many of our expulsions are on their way to it */
+    int64_t asked_ns;            /* when the meeting place was asked about it; 0: it was not */
     int64_t heard_ns;
     int64_t cut_ns;              /* when its connection ended without a departure; 0: it has not */
     int64_t said_ns;             /* when the meeting place said that it is gone; 0: it has not */
@@ -193,6 +205,11 @@ typedef struct tcp_endpoint {
     bool at_rank_0;              /* the meeting place is a rank's own: its end is no end of the run */
     bool orphaned;               /* the launcher is gone */
     char orphan_how[240];
+    bool out;                    /* this rank was expelled, or stops for the others' sake: all it had in flight has ended */
+    char out_how[480];
+    tutti_events events;
+    int *expelled, n_expelled;   /* size; by us, in order */
+    bool *here, *dead;           /* size; for counting */
     int uncertain;               /* peers that may be gone: cut, or said to be, and not yet judged */
     int waiting;                 /* threads in wait_some */
     bool polling;                /* one of them, or the service, is in epoll */
@@ -216,7 +233,15 @@ bool tutti_tcp_link_read(tcp_endpoint *e, tcp_link *l);                 /* true:
 void tutti_tcp_link_write(tcp_endpoint *e, tcp_link *l);
 void tutti_tcp_link_drop(tcp_link *l);                                  /* closes it; lets go of what it was writing */
 void tutti_tcp_peer_cut(tcp_endpoint *e, int rank, const char *how);   /* its connection ended */
-void tutti_tcp_departed(tcp_endpoint *e, const tcp_departure *d, bool by_itself);
+
+/* losses.c; all but the last two under the lock */
+typedef enum tcp_teller { TCP_BY_ITSELF, TCP_BY_MEET, TCP_BY_PEER, TCP_BY_CLOCK } tcp_teller; /* BY_PEER: another one */
+void tutti_tcp_departed(tcp_endpoint *e, const tcp_departure *d, tcp_teller teller); /* of this rank: it is out */
+void tutti_tcp_out(tcp_endpoint *e, const char *why);
+void tutti_tcp_judge(tcp_endpoint *e);                                  /* of the uncertain ones, those that are gone */
+bool tutti_tcp_silence(tcp_endpoint *e, int rank, int64_t now);         /* true: it is gone by that */
+int tutti_tcp_events(void *t, int first, tutti_peer_event *out, int room);
+void tutti_tcp_expel(void *t, int rank, const char *why);
 
 /* open.c */
 tutti_status tutti_tcp_find(tcp_endpoint *e, const tutti_launch *launch, tutti_error *err);

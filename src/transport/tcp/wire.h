@@ -76,22 +76,26 @@ typedef enum tcp_kind {
     TCP_CREDIT,                  /* nothing but header.credit */
     /* everywhere */
     TCP_BEAT,                    /* I am here; progress says how far */
-    TCP_DEPART,                  /* message_id: tutti_meet_state; note.a: rank; note.b: blame or -1; note.kind: status; note.ticket: signal; payload: words */
+    TCP_DEPART,                  /* of the sender, or LOST of another, the receiver too. message_id: tutti_meet_state; note.a: rank; note.b: blame or -1; note.kind: status; note.ticket: signal; payload: words */
     /* with the meeting place */
     TCP_JOIN,                    /* payload: the rank's entry of the table */
     TCP_TABLE,                   /* payload: the entries of all */
     TCP_SHUT,                    /* the meeting place closes in order; or, with words, the run cannot come about */
+    TCP_VIEW,                    /* message_id: tcp_opinion; note.a: of which rank; payload: words */
     TCP_KINDS
 } tcp_kind;
 
+typedef enum tcp_opinion { TCP_DOES_NOT_HEAR = 1, TCP_HEARS, TCP_GIVES_UP, TCP_EXPELS } tcp_opinion; /* GIVES_UP: who of us two goes on? EXPELS: that is settled */
+
 typedef struct tcp_frame {
-    uint32_t kind, bytes, credit;        /* credit: eager messages taken since last said */
+    uint32_t kind, bytes, credit, epoch; /* credit: eager messages taken since last said */
     uint64_t tag, send_id, message_id, hash, progress;
     tutti_note note;             /* from is not sent */
 } tcp_frame;
 
 typedef struct tcp_rules {       /* what a frame is checked against */
-    uint32_t run, epoch;         /* short form of the run's id; of the membership */
+    uint32_t run;                /* short form of the run's id */
+    uint32_t epoch, epoch_most;  /* of the membership, as the writer knows it: ranks that are lost to it; a reader knows no more than how many there can be */
     uint32_t eager_most, chunk_most, table_bytes; /* payloads of ANNOUNCE, DATA, TABLE */
 } tcp_rules;
 
@@ -111,6 +115,7 @@ typedef struct tcp_entry {
     int family;                  /* 4, 6, or 0: it has no port, only ranks of its host can reach it */
     uint16_t port;
     uint32_t scope;              /* of an IPv6 address of one link */
+    int node;                    /* of its host, or -1 */
     uint8_t address[16];
     uint8_t host[16];            /* equal for ranks that share a kernel and a network namespace */
     char local[16];              /* name of its abstract socket, "" for none */

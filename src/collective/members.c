@@ -1,0 +1,461 @@
+/* members.c: who is still there, agreed on by those who are.
+
+   Every meeting of a run that goes on after losses ends with an agreement: did all members' parts of it end well, and who is lost? The answer is the same on all who
+   stay, so either all leave the meeting or all hold it again, over the same members.
+
+   Flooding, after Cachin, Guerraoui, Rodrigues, "Introduction to Reliable and Secure Distributed Programming" (2nd ed. 2011), algorithm 5.1: a round is to send
+   what one knows to all and to hear everybody, or learn that he is lost. What is known only grows: who accuses whom of being lost, whether anybody's part was spoilt by a loss, and the
+   lowest rank that has failed by itself. A member decides when all that stay have said in one round exactly what it said itself. The book's rule (the same
+   members heard in two rounds running) relies on messages of one round reaching all or none of those who hear the sender's next; a worker that is killed breaks that,
+   since what it had sent to one may arrive and to another be lost. Who decides says so to all before it goes on: a member that has missed somebody's
+   last message, and so begins another round, hears the decision there. Of those who stay all decide alike; one that decides and dies may have been alone with it.
+
+   Without a loss that is one round: two messages to each other member, the second of which nobody waits for. All messages of a pair of workers are one stream in
+   order, with the number of the meeting: who has left the agreement early finds what it did not need at the next one, and drops it.
+
+   Who stays: not everybody who is accused is dead, since a connection may fail between two live workers, and then each accuses the other. From the accusations, which all know
+   alike, members are left out one by one, the one with the most accusers first, of equals the highest rank, until nobody who stays accuses anybody who does.
+   Who is left out is expelled (transport.h), in case it lives.
+
+   A message's note: kind: below; a: number of the meeting; b: round << 40 | failed rank + 1 << 16 | its status << 8 | 2 accusations | spoilt. Where there are accusations a second
+   message brings their table, so that room for it is needed once and not for each peer. */
+#include "collective_internal.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { ROUND = 1, DECIDED, PART, TABLE };
+enum { SPOILT_MOST = 8 }; /* meetings in a row that are spoilt without anybody lost: something else is wrong */
+
+typedef struct knowledge {
+    uint8_t *accused;            /* size x size bits: row: who accuses */
+    bool spoilt;
+    uint32_t failed;             /* rank + 1 << 8 | status of the lowest rank that failed by itself; 0: nobody */
+} knowledge;
+
+typedef struct outgoing {        /* a message on its way; nobody waits for it */
+    struct outgoing *next;
+    tutti_request request;
+    uint8_t payload[];
+} outgoing;
+
+typedef struct message { uint32_t kind; int64_t meeting, round; knowledge said; } message;
+
+struct tutti_members {
+    tutti_world *world;
+    uint64_t tag;
+    tutti_group group;
+    int *ranks;                  /* of the members; group's */
+    bool *stays;                 /* size: what `settle` found last */
+    tutti_request *from;         /* size: the receive that is posted for the next message of each */
+    message heard;               /* the last one */
+    knowledge mine, told;        /* now, and as it was told in this round */
+    size_t bytes;                /* of a table of accusations */
+    uint8_t *memory;             /* of all tables */
+    outgoing *out;
+    int64_t meeting;
+    int spoilt;                  /* in a row, without a loss */
+    uint32_t epoch;
+};
+
+/* ---- accusations ---- */
+
+static bool accuses(const tutti_members *m, const knowledge *k, int who, int whom)
+{
+    const size_t bit = (size_t)who * (size_t)m->world->size + (size_t)whom;
+
+    return (k->accused[bit / 8] >> bit % 8 & 1) != 0;
+}
+
+static void accuse(const tutti_members *m, knowledge *k, int who, int whom)
+{
+    const size_t bit = (size_t)who * (size_t)m->world->size + (size_t)whom;
+
+    k->accused[bit / 8] |= (uint8_t)(1u << bit % 8);
+}
+
+static bool same(const tutti_members *m, const knowledge *a, const knowledge *b)
+{
+    return a->spoilt == b->spoilt && a->failed == b->failed && memcmp(a->accused, b->accused, m->bytes) == 0;
+}
+
+static void copy(const tutti_members *m, knowledge *to, const knowledge *from)
+{
+    to->spoilt = from->spoilt;
+    to->failed = from->failed;
+    memcpy(to->accused, from->accused, m->bytes);
+}
+
+static void merge(const tutti_members *m, knowledge *into, const knowledge *from)
+{
+    into->spoilt = into->spoilt || from->spoilt;
+    if (from->failed != 0 && (into->failed == 0 || from->failed < into->failed))
+        into->failed = from->failed;
+    for (size_t i = 0; i < m->bytes; i++)
+        into->accused[i] |= from->accused[i];
+}
+
+static bool member(const tutti_members *m, int rank)
+{
+    for (int i = 0; i < m->group.size; i++)
+        if (m->ranks[i] == rank)
+            return true;
+    return false;
+}
+
+/* m->stays := who stays by what k knows. */
+static void settle(const tutti_members *m, const knowledge *k)
+{
+    const int size = m->world->size;
+
+    for (int r = 0; r < size; r++)
+        m->stays[r] = member(m, r);
+    for (;;) {
+        int worst = -1, most = 0;
+        for (int r = 0; r < size; r++) {
+            int accusers = 0;
+            for (int q = 0; m->stays[r] && q < size; q++)
+                accusers += m->stays[q] && accuses(m, k, q, r);
+            if (accusers > 0 && accusers >= most) {
+                most = accusers;
+                worst = r;
+            }
+        }
+        if (worst < 0)
+            return;
+        m->stays[worst] = false;
+    }
+}
+
+static void look_for_losses(tutti_members *m)
+{
+    tutti_peer_event event;
+
+    for (int i = 0; tutti_world_events(m->world, i, &event, 1) > i; i++)
+        if (event.change == TUTTI_PEER_LOST && event.rank != m->world->rank && member(m, event.rank))
+            accuse(m, &m->mine, m->world->rank, event.rank);
+}
+
+/* ---- messages ---- */
+
+static void reap(tutti_members *m, bool all)
+{
+    for (outgoing **at = &m->out; *at != NULL;) {
+        outgoing *const o = *at;
+        tutti_request *const request = &o->request;
+        size_t done = 0;
+        (void)m->world->ops->wait_some(m->world->transport, &request, 1, 0, 0, &done, NULL);
+        if (done == 0 && !all) {
+            at = &o->next;
+            continue;
+        }
+        m->world->ops->cancel(m->world->transport, request);
+        *at = o->next;
+        tutti_free(o);
+    }
+}
+
+static bool blank(const tutti_members *m, const knowledge *k)
+{
+    for (size_t i = 0; i < m->bytes; i++)
+        if (k->accused[i] != 0)
+            return false;
+    return true;
+}
+
+/* table: of accusations, or NULL. */
+static tutti_status send(tutti_members *m, int to, const tutti_note *note, const uint8_t *table, tutti_error *err)
+{
+    const size_t bytes = table != NULL ? m->bytes : 0;
+    outgoing *o = tutti_alloc(1, sizeof *o + bytes);
+
+    if (o == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "agreeing on who is still there");
+    o->next = m->out;
+    m->out = o;
+    if (bytes > 0)
+        memcpy(o->payload, table, bytes);
+    return m->world->ops->send(m->world->transport, &o->request, to, m->tag, note, tutti_host(bytes > 0 ? o->payload : NULL, bytes, TUTTI_U8), err);
+}
+
+/* To every member that is not lost to me. */
+static tutti_status tell(tutti_members *m, uint32_t kind, int64_t round, const knowledge *k, tutti_error *err)
+{
+    tutti_world *const world = m->world;
+    const bool accusations = !blank(m, k);
+    const tutti_note note = { .kind = kind, .a = m->meeting, .b = round << 40 | (int64_t)k->failed << 8 | (accusations ? 2 : 0) | k->spoilt }, table = { .kind = TABLE };
+
+    for (int i = 0; i < m->group.size; i++) {
+        if (m->ranks[i] == world->rank || accuses(m, &m->mine, world->rank, m->ranks[i]))
+            continue;
+        TUTTI_TRY(send(m, m->ranks[i], &note, NULL, err));
+        if (accusations)
+            TUTTI_TRY(send(m, m->ranks[i], &table, k->accused, err));
+    }
+    return TUTTI_OK;
+}
+
+/* The next message of that rank: of the rounds into the room of m->heard, or (table) of accusations into its table. *lost: there will be none. */
+static tutti_status take(tutti_members *m, int rank, bool table, bool *lost, tutti_error *err)
+{
+    tutti_world *const world = m->world;
+    tutti_request *const request = &m->from[rank];
+    size_t done;
+
+    *lost = false;
+    if (!request->posted)
+        TUTTI_TRY(world->ops->recv(world->transport, request, rank, m->tag, table ? tutti_host(m->heard.said.accused, m->bytes, TUTTI_U8) : tutti_nothing(), err));
+    TUTTI_TRY(world->ops->wait_some(world->transport, &request, 1, 1, TUTTI_FOREVER, &done, err));
+    request->posted = false;
+    if (request->status == TUTTI_ERR_PEER && request->rank == world->rank)
+        return tutti_fail_rank(err, TUTTI_ERR_PEER, world->rank, "worker %d is no member of the run any more: the others have given it up", world->rank);
+    *lost = request->status == TUTTI_ERR_PEER;
+    if (!*lost && (request->status != TUTTI_OK || request->note.bytes != (table ? m->bytes : 0) || (request->note.kind == TABLE) != table || request->note.kind < ROUND ||
+                   request->note.kind > TABLE || request->note.b < 0 || (request->note.b >> 16 & 0xffffff) > world->size))
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, rank, "worker %d's word on who is still there is not what it should be; all workers must run one version", rank);
+    return TUTTI_OK;
+}
+
+/* The next message of this meeting from that rank. *lost: there will be none. */
+static tutti_status hear(tutti_members *m, int rank, int64_t round, bool *lost, tutti_error *err)
+{
+    message *const h = &m->heard;
+
+    for (;;) {
+        const tutti_note *const note = &m->from[rank].note;
+        bool accusations;
+        TUTTI_TRY(take(m, rank, false, lost, err));
+        if (*lost)
+            return TUTTI_OK;
+        h->kind = note->kind;
+        h->meeting = note->a;
+        h->round = note->b >> 40;
+        h->said.failed = (uint32_t)(note->b >> 8 & UINT32_MAX);
+        h->said.spoilt = note->b & 1;
+        accusations = (note->b & 2) != 0;
+        memset(h->said.accused, 0, m->bytes);
+        if (accusations)
+            TUTTI_TRY(take(m, rank, true, lost, err));
+        if (*lost)
+            return TUTTI_OK;
+        if (h->meeting == m->meeting && (h->kind != ROUND || h->round == round))
+            return TUTTI_OK;
+        if (h->meeting > m->meeting || (h->meeting == m->meeting && h->round > round))
+            return tutti_fail_rank(err, TUTTI_ERR_STATE, rank, "worker %d is at meeting %lld of the workers and this is number %lld; all must hold the same meetings", rank,
+                                   (long long)h->meeting, (long long)m->meeting);
+    }
+}
+
+/* ---- the agreement ---- */
+
+/* One round. *decided: m->told is what all agree on. */
+static tutti_status one_round(tutti_members *m, int64_t round, bool *decided, tutti_error *err)
+{
+    const int me = m->world->rank;
+    bool alike = true;
+
+    *decided = false;
+    look_for_losses(m);
+    copy(m, &m->told, &m->mine);
+    TUTTI_TRY(tell(m, ROUND, round, &m->told, err));
+    settle(m, &m->told);
+    for (int i = 0; i < m->group.size && m->stays[me]; i++) {
+        const int r = m->ranks[i];
+        bool lost;
+        if (r == me || !m->stays[r])
+            continue;
+        TUTTI_TRY(hear(m, r, round, &lost, err));
+        if (lost) {
+            accuse(m, &m->mine, me, r);
+            alike = false;
+        } else if (m->heard.kind == ROUND) {
+            alike = alike && same(m, &m->heard.said, &m->told);
+            merge(m, &m->mine, &m->heard.said);
+        } else if (m->heard.kind == PART) {
+            return tutti_fail_rank(err, TUTTI_ERR_STATE, r, "worker %d has parted where this one agrees; all must hold the same meetings", r);
+        } else {
+            copy(m, &m->told, &m->heard.said);
+            merge(m, &m->mine, &m->told);
+            *decided = true;
+            return TUTTI_OK;
+        }
+    }
+    *decided = alike && m->stays[me];
+    return TUTTI_OK;
+}
+
+static tutti_status left_out(const tutti_members *m, const knowledge *k, tutti_error *err)
+{
+    const int me = m->world->rank;
+
+    for (int r = 0; r < m->world->size; r++)
+        if (accuses(m, k, r, me))
+            return tutti_fail_rank(err, TUTTI_ERR_PEER, me, "worker %d is no member of the run any more: worker %d has lost it", me, r);
+    return tutti_fail_rank(err, TUTTI_ERR_PEER, me, "worker %d is no member of the run any more", me);
+}
+
+/* Who does not stay goes; *gone: how many. */
+static void leave_out(tutti_members *m, const knowledge *k, int *gone)
+{
+    char why[80];
+    int n = 0;
+
+    *gone = 0;
+    settle(m, k);
+    for (int i = 0; i < m->group.size; i++) {
+        const int r = m->ranks[i];
+        if (m->stays[r]) {
+            m->ranks[n++] = r;
+            continue;
+        }
+        ++*gone;
+        for (int q = 0; q < m->world->size; q++)
+            if (accuses(m, k, q, r)) {
+                snprintf(why, sizeof why, "worker %d has lost it, and the others go on without it", q);
+                break;
+            }
+        tutti_world_expel(m->world, r, why); /* nothing, of one that is lost to me as well */
+        m->world->ops->cancel(m->world->transport, &m->from[r]);
+        m->from[r].posted = false;
+    }
+    m->group.size = n;
+}
+
+/* What was begun among the members must never meet what is begun from now on; and what a lost one has left half done in shared memory must not either. */
+static void renew(tutti_members *m)
+{
+    m->group = tutti_group_of(m->world, m->ranks, m->group.size, tutti_port_of("members", m->tag, (uint64_t)m->meeting));
+    m->group.apart = true;
+}
+
+static tutti_status conclude(tutti_members *m, tutti_status mine, bool *again, tutti_error *err)
+{
+    const int failed = (int)(m->told.failed >> 8) - 1;
+    int gone;
+
+    settle(m, &m->told);
+    if (!m->stays[m->world->rank])
+        return left_out(m, &m->told, err);
+    leave_out(m, &m->told, &gone);
+    m->epoch += gone > 0;
+    if (gone > 0 || m->told.spoilt)
+        renew(m);
+    m->spoilt = gone > 0 || !m->told.spoilt ? 0 : m->spoilt + 1;
+    if (failed >= 0)
+        return mine != TUTTI_OK && mine != TUTTI_ERR_PEER ? mine
+            : tutti_fail_rank(err, TUTTI_ERR_PEER, failed, "worker %d has failed (%s), and the run ends with it", failed, tutti_status_name((tutti_status)(m->told.failed & 255)));
+    if (m->spoilt >= SPOILT_MOST)
+        return mine != TUTTI_OK ? mine
+            : tutti_fail(err, TUTTI_ERR_STATE, 0, "the workers have held one meeting %d times, each time somebody missed a worker, and none is lost", SPOILT_MOST);
+    *again = m->told.spoilt;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_members_agree(tutti_members *m, tutti_status mine, bool *again, tutti_error *err)
+{
+    const bool own = mine != TUTTI_OK && mine != TUTTI_ERR_PEER;
+    tutti_error unseen = { .rank = -1 }, *const why = own ? &unseen : err; /* what failed first is what is told */
+    bool decided = false;
+    tutti_status status = TUTTI_OK;
+
+    *again = false;
+    m->meeting++;
+    reap(m, false);
+    memset(m->mine.accused, 0, m->bytes);
+    m->mine.spoilt = mine == TUTTI_ERR_PEER;
+    m->mine.failed = own ? (uint32_t)(m->world->rank + 1) << 8 | (uint32_t)mine : 0;
+    for (int64_t round = 1; status == TUTTI_OK && !decided; round++) {
+        status = one_round(m, round, &decided, why);
+        if (status == TUTTI_OK && !m->stays[m->world->rank])
+            return own ? mine : left_out(m, &m->told, err);
+    }
+    if (status == TUTTI_OK)
+        status = tell(m, DECIDED, 0, &m->told, why);
+    if (status == TUTTI_OK)
+        status = conclude(m, mine, again, why);
+    return own ? mine : status;
+}
+
+tutti_status tutti_members_part(tutti_members *m, tutti_error *err)
+{
+    m->meeting++;
+    memset(m->mine.accused, 0, m->bytes);
+    m->mine.spoilt = false;
+    m->mine.failed = 0;
+    look_for_losses(m);
+    TUTTI_TRY(tell(m, PART, 0, &m->mine, err));
+    for (int i = 0; i < m->group.size; i++) {
+        bool lost = false;
+        if (m->ranks[i] != m->world->rank && !accuses(m, &m->mine, m->world->rank, m->ranks[i]))
+            TUTTI_TRY(hear(m, m->ranks[i], 0, &lost, err));
+    }
+    for (outgoing *o = m->out; o != NULL; o = o->next) {
+        tutti_request *const request = &o->request;
+        size_t done;
+        TUTTI_TRY(m->world->ops->wait_some(m->world->transport, &request, 1, 1, TUTTI_FOREVER, &done, err));
+    }
+    reap(m, false);
+    return TUTTI_OK;
+}
+
+/* ---- from open to close ---- */
+
+tutti_status tutti_members_open(tutti_members **out, tutti_world *world, tutti_port name, tutti_error *err)
+{
+    const size_t size = (size_t)world->size;
+    tutti_members *m = tutti_alloc(1, sizeof *m);
+    size_t bits;
+
+    *out = NULL;
+    if (m == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the members of a run of %zu", size);
+    m->world = world;
+    m->tag = tutti_port_of("tutti.members", name, 0);
+    m->bytes = tutti_size_mul(size, size, &bits) ? bits / 8 + 1 : 0;
+    m->ranks = tutti_alloc(size, sizeof *m->ranks);
+    m->stays = tutti_alloc(size, sizeof *m->stays);
+    m->from = tutti_alloc(size, sizeof *m->from);
+    m->memory = tutti_alloc(3, m->bytes);
+    if (m->bytes == 0 || m->ranks == NULL || m->stays == NULL || m->from == NULL || m->memory == NULL) {
+        tutti_members_close(m);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the members of a run of %zu", size);
+    }
+    for (int r = 0; r < world->size; r++)
+        m->ranks[r] = r;
+    m->mine.accused = m->memory;
+    m->told.accused = m->memory + m->bytes;
+    m->heard.said.accused = m->memory + 2 * m->bytes;
+    m->group = tutti_group_of(world, m->ranks, world->size, tutti_port_of("members", m->tag, 0));
+    *out = m;
+    return TUTTI_OK;
+}
+
+void tutti_members_close(tutti_members *m)
+{
+    if (m == NULL)
+        return;
+    for (int r = 0; m->from != NULL && r < m->world->size; r++)
+        if (m->from[r].posted)
+            m->world->ops->cancel(m->world->transport, &m->from[r]);
+    reap(m, true);
+    tutti_free(m->ranks);
+    tutti_free(m->stays);
+    tutti_free(m->from);
+    tutti_free(m->memory);
+    tutti_free(m);
+}
+
+tutti_group tutti_members_group(const tutti_members *m, uint64_t key)
+{
+    return tutti_group_keyed(&m->group, key, 0);
+}
+
+uint32_t tutti_members_epoch(const tutti_members *m)
+{
+    return m->epoch;
+}
+
+bool tutti_members_has(const tutti_members *m, int rank)
+{
+    return member(m, rank);
+}

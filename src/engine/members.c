@@ -1,0 +1,107 @@
+/* members.c: a run that goes on without the workers it has lost (TUTTI_GOES_ON).
+
+   Steps need no agreement: the mixer leaves a lost neighbour out. What all workers do together (show, finish, save, and the client's own collectives) is a *meeting*: it is held
+   over the members as last agreed, and agreed on at its end (comm.h: tutti_members_agree). A loss in its middle fails it on some and not on others; so whoever did well holds
+   it again with the others. What a meeting changes has to be put back before: the model that was shown is the only such thing in here.
+
+   What stays as it was: m->rank, m->workers, the graph, the shares and so the positions of everybody's samples. The part of a lost worker is not computed by others, as in
+   D-PSGD, where the data are the worker's own. Only m->all becomes the group of those who are left. */
+#include <errno.h>
+
+#include "engine_internal.h"
+
+tutti_status tutti_engine_members_open(tutti_engine *e, tutti_error *err)
+{
+    const tutti_method_ops *ops = e->m.ops;
+
+    if (!(ops->traits & TUTTI_GOES_ON) || e->options.stop_on_loss || e->m.workers == 1 || !tutti_world_survives(e->world))
+        return TUTTI_OK;
+    e->was_member = tutti_alloc((size_t)e->m.workers, sizeof *e->was_member);
+    if (e->was_member == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the members of a run of %d workers", e->m.workers);
+    return tutti_members_open(&e->members, e->world, tutti_port_of("engine", 0, 0), err);
+}
+
+bool tutti_engine_goes_on(const tutti_engine *e)
+{
+    return e->members != NULL;
+}
+
+bool tutti_engine_has(const tutti_engine *e, int worker)
+{
+    return e->members == NULL || tutti_members_has(e->members, worker);
+}
+
+bool tutti_engine_regroup(const tutti_engine *e, tutti_group *group, uint64_t key)
+{
+    tutti_group now;
+
+    if (e->members == NULL)
+        return false;
+    now = tutti_members_group(e->members, key);
+    if (!now.apart || now.context == group->context)
+        return false;
+    *group = now;
+    return true;
+}
+
+/* What has been learnt of the others since the last look, as events of the run. */
+void tutti_engine_watch(tutti_engine *e)
+{
+    static const char *const kinds[] = { [TUTTI_PEER_LOST] = "lost", [TUTTI_PEER_SILENT] = "silent", [TUTTI_PEER_BACK] = "back" };
+    tutti_peer_event event;
+
+    for (; e->members != NULL && tutti_world_events(e->world, e->watched, &event, 1) > e->watched; e->watched++)
+        tutti_engine_note(e, kinds[event.change], event.rank, event.epoch, event.why);
+}
+
+/* Samples of the steps since the last agreement that a lost worker is not known to have computed. */
+static uint64_t not_computed(const tutti_engine *e, int worker)
+{
+    int64_t sum = 0;
+
+    for (uint64_t step = e->agreed_step; step < e->progress.step; step++)
+        sum += tutti_share_step(&e->share, step, worker);
+    return (uint64_t)sum;
+}
+
+/* Of one step, by those who are members. */
+int64_t tutti_engine_samples(const tutti_engine *e, uint64_t step)
+{
+    int64_t sum = 0;
+
+    if (e->members == NULL || tutti_members_epoch(e->members) == 0)
+        return tutti_share_step(&e->share, step, -1);
+    for (int r = 0; r < e->m.workers; r++)
+        sum += tutti_members_has(e->members, r) ? tutti_share_step(&e->share, step, r) : 0;
+    return sum;
+}
+
+tutti_status tutti_engine_settle(tutti_engine *e, tutti_status mine, bool *again, tutti_error *err)
+{
+    tutti_doing was;
+    tutti_status status;
+
+    *again = false;
+    if (e->members == NULL)
+        return mine;
+    for (int r = 0; r < e->m.workers; r++)
+        e->was_member[r] = tutti_members_has(e->members, r);
+    was = tutti_engine_expose(e);
+    status = tutti_members_agree(e->members, mine, again, err);
+    tutti_engine_doing(e, was);
+    if (status != TUTTI_OK)
+        return status;
+    for (int r = 0; r < e->m.workers; r++)
+        if (e->was_member[r] && !tutti_members_has(e->members, r))
+            e->progress.samples -= not_computed(e, r);
+    e->agreed_step = e->progress.step;
+    tutti_engine_regroup(e, &e->m.all, tutti_port_of("engine", 0, 0));
+    tutti_engine_watch(e);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_engine_part(tutti_engine *e, tutti_error *err)
+{
+    return e->members != NULL ? tutti_members_part(e->members, err) : TUTTI_OK;
+}

@@ -1,0 +1,84 @@
+/* hosts_losses.c: a worker on some host is gone: who says so, what is said of it, and whether the run goes on without it. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include "hosts_internal.h"
+
+/* A worker that ended with a code may have left its last words at the meeting place; they travel another way than its agent's word. */
+#define WORDS_NS ((int64_t)200000000)
+
+/* Has one that is known to be lost to be the end of the run? It must have been a member; and a command line that it refuses is everybody's. */
+void tutti_launch_far_loss(far_launcher *l, int rank)
+{
+    const tutti_launch_hosts_options *o = l->options;
+    const tutti_meet_rank *m = l->meet != NULL ? tutti_meet_rank_of(l->meet, rank) : NULL;
+    const bool goes_on = o->goes_on && m != NULL && tutti_meet_complete(l->meet) && l->user_signal == 0 && !l->stopping && l->kill_at == TUTTI_FOREVER &&
+                         !(m->state == TUTTI_MEET_FAILED && m->status == TUTTI_ERR_USAGE);
+    const int left = l->size - l->lost - 1;
+    far_worker *w = &l->workers[rank];
+    char text[500], told[640];
+
+    if (w->lost)
+        return;
+    if (!goes_on || left < o->least) {
+        l->too_few = l->too_few || goes_on;
+        l->lost += goes_on;
+        tutti_launch_far_noticed(l);
+        return;
+    }
+    w->lost = true;
+    l->lost++;
+    tutti_meet_describe(l->meet, rank, text, sizeof text);
+    snprintf(told, sizeof told, "tutti: %s; the run goes on with %d worker%s\n", text, left, left == 1 ? "" : "s");
+    l->options->output(l->options->user, 2, told, strlen(told));
+    if (!w->ended && m->state == TUTTI_MEET_LOST && l->hosts[w->host].in >= 0) {
+        const int n = snprintf(text, sizeof text, "X%d;", rank);
+        if (write(l->hosts[w->host].in, text, (size_t)n) != n)
+            return; /* the agent is gone: its workers go with it */
+    }
+}
+
+void tutti_launch_far_lost(far_launcher *l, int rank, const char *how, int signal)
+{
+    tutti_error why = { .rank = rank };
+
+    if (l->first.text[0] == '\0') {
+        l->first = (tutti_launch_result){ .exit_code = signal == 0 ? 1 : 3, .rank = rank, .pid = l->workers[rank].pid, .signal = signal };
+        snprintf(l->first.text, sizeof l->first.text, "worker %d was lost: %s", rank, how);
+    }
+
+    tutti_fail(&why, TUTTI_ERR_STATE, 0, "%s", how);
+    if (l->meet != NULL)
+        tutti_meet_lost(l->meet, rank, &why, signal);
+    tutti_launch_far_loss(l, rank);
+}
+
+void tutti_launch_far_ended(far_launcher *l, far_worker *w, int rank, int code, int signal)
+{
+    char how[300];
+    const char *host = l->hosts[w->host].what->name;
+
+    w->ended = true;
+    w->code = code;
+    w->signal = signal;
+    if (l->user_signal != 0 || l->stopping || w->lost)
+        return;
+    if (signal != 0) {
+        snprintf(how, sizeof how, "process %ld on host %s was killed by signal %d (SIG%s)", w->pid, host, signal, tutti_launch_signal_name(signal));
+        tutti_launch_far_lost(l, rank, how, signal);
+    } else if (code != 0)
+        w->words_until = tutti_now_ns(l->rt) + WORDS_NS;
+}
+
+void tutti_launch_far_silent_ends(far_launcher *l)
+{
+    for (int r = 0; r < l->size; r++) {
+        far_worker *w = &l->workers[r];
+        char how[300];
+        if (w->words_until == 0 || tutti_now_ns(l->rt) < w->words_until)
+            continue;
+        w->words_until = 0;
+        snprintf(how, sizeof how, "process %ld on host %s exited with code %d; its own output may say why", w->pid, l->hosts[w->host].what->name, w->code);
+        tutti_launch_far_lost(l, r, how, 0);
+    }
+}

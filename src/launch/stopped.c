@@ -1,0 +1,46 @@
+/* stopped.c: whether a worker is stopped, by SIGSTOP or a terminal, and for how long. Over shared memory there are no heartbeats: one that is stopped looks like one that
+   computes, except to the kernel, which writes T into /proc/PID/stat. One that a debugger holds (t) is left alone, and so is one that waits for a disk or for memory (D): it
+   is not silent, only slow. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include "launch_internal.h"
+
+/* It stopped up to one look before we saw it, and the next look is half a second away: so it is ended 2.5 to 3 s after it stopped. */
+#define LOST_NS ((int64_t)2500000000)
+#define WARN_NS ((int64_t)1000000000)
+
+static bool is_stopped(pid_t pid)
+{
+    char path[40], text[512];
+    const char *end;
+    ssize_t n;
+    int fd;
+
+    snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    n = read(fd, text, sizeof text - 1);
+    close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    end = strrchr(text, ')'); /* of the program's name, which may have anything in it */
+    return end != NULL && end[1] == ' ' && end[2] == 'T';
+}
+
+bool tutti_launch_stopped_look(launch_stopped *s, pid_t pid, int64_t now_ns, bool was_away)
+{
+    if (!is_stopped(pid)) {
+        s->since_ns = 0;
+        s->warned = false;
+        return false;
+    }
+    if (s->since_ns == 0 || was_away)
+        s->since_ns = now_ns;
+    s->warned = now_ns - s->since_ns >= WARN_NS;
+    if (now_ns - s->since_ns < LOST_NS)
+        return false;
+    s->ended_ns = now_ns - s->since_ns;
+    return true;
+}

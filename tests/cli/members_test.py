@@ -1,0 +1,156 @@
+"""d-psgd goes on without the workers it has lost: whoever is killed, whenever, the rest end well, say who was lost, and leave one whole model."""
+import glob, math, random
+from command import *
+
+TRAIN = ["--model", "mlp", "--batch", "16", "--quiet"]
+
+
+class Members(Case):
+    def start(self, name, *arguments, n=4, method="d-psgd"):
+        out = self.out(name)
+        run = subprocess.Popen([TUTTI, "train", "--method", method, "--data", self.data, "-n", str(n), *TRAIN, "--out", out, *map(str, arguments)], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, env=clean_environment())
+        self.addCleanup(lambda: (run.kill(), run.communicate()) if run.poll() is None else None)
+        return run, out
+
+    def lines(self, out):
+        try:
+            with open(os.path.join(out, "metrics.jsonl")) as f:
+                return [json.loads(line) for line in f.read().split("\n")[:-1]]
+        except FileNotFoundError:
+            return []
+
+    def until(self, run, out, step):
+        """Waits until a line of metrics tells of that step; gives the workers' processes, by rank."""
+        deadline = time.monotonic() + 60
+        while not any(line["step"] >= step for line in self.lines(out)):
+            self.assertIsNone(run.poll(), run.stderr.read() if run.poll() is not None else "")
+            self.assertLess(time.monotonic(), deadline, "step %d is not reached" % step)
+            time.sleep(0.002)
+        return children_of(run.pid)
+
+    def ended(self, run, code=0, seconds=100):
+        try:
+            _, err = run.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            run.kill()
+            self.fail("the run did not end within %g s" % seconds)
+        self.assertEqual(run.returncode, code, err)
+        return err
+
+    def check(self, out, n, lost, accuracy=0.4):
+        """The summary and the model of a run of n workers of which those in `lost` were killed."""
+        s = summary(out)
+        left = [r for r in range(n) if r not in lost]
+        self.assertEqual(s["workers"], n)
+        self.assertEqual(s["members"], left)
+        self.assertEqual([row["worker"] for row in s["by_worker"]], left)
+        events = [e for e in s["events"] if e["kind"] == "lost"]
+        self.assertEqual(sorted(e["rank"] for e in events), sorted(lost))
+        self.assertEqual([e["epoch"] for e in events], list(range(1, len(lost) + 1)))
+        for e in events:
+            self.assertRegex(e["text"], r"worker %d .*signal 9|worker %d " % (e["rank"], e["rank"]))
+            self.assertLessEqual(e["step"], s["steps"])
+        self.assertTrue(all(math.isfinite(v) for v in floats(os.path.join(out, "model.safetensors"))))
+        if accuracy > 0:
+            self.assertGreater(s["final_test_accuracy"], accuracy)
+        for line in self.lines(out):
+            for key in ("compute_seconds_by_worker", "wait_seconds_by_worker"):
+                if key in line:
+                    self.assertEqual(len(line[key]), n)
+                    self.assertLessEqual([r for r in range(n) if line[key][r] is None], sorted(lost))
+        return s
+
+    def kill(self, pids, ranks):
+        for r in ranks:
+            os.kill(pids[r], signal.SIGKILL)
+
+    def test_one_is_killed_and_the_others_end_the_run_on_every_graph(self):
+        before = shm_entries()
+        for graph, rank in (("ring", 2), ("complete", 0), ("exponential", 3)):
+            run, out = self.start(graph, "--steps", 300, "--report-every", 5, method="d-psgd(graph=%s)" % graph)
+            self.kill(self.until(run, out, 20), [rank])
+            self.ended(run)
+            s = self.check(out, 4, [rank])
+            self.assertEqual(s["steps"], 300)
+            self.assertLess(s["samples"], 30 * 600)  # thirty times all of the data, but for the part of the one that was lost
+            self.assertGreaterEqual(s["samples"], 30 * 600 * 3 // 4)
+            last = [line for line in self.lines(out) if "train_loss" in line][-1]
+            self.assertIsNone(last["wait_seconds_by_worker"][rank])
+            self.assertEqual(last["step"], 300)
+        self.assertEqual(shm_entries(), before)
+
+    def test_two_of_four_and_all_but_one(self):
+        for ranks in ((0, 1), (3, 1), (0, 2, 3)):
+            run, out = self.start("-".join(map(str, ranks)), "--steps", 300, "--report-every", 5, "--seed", 3)
+            self.kill(self.until(run, out, 10), ranks)
+            self.ended(run)
+            self.check(out, 4, list(ranks))
+
+    def test_killed_one_after_the_other(self):
+        run, out = self.start("then", "--steps", 400, "--report-every", 5, n=4, method="d-psgd(graph=complete)")
+        pids = self.until(run, out, 10)
+        self.kill(pids, [0])
+        self.until(run, out, 150)
+        self.kill(pids, [2])
+        self.ended(run)
+        s = self.check(out, 4, [0, 2])
+        self.assertEqual([e["rank"] for e in s["events"] if e["kind"] == "lost"], [0, 2])
+        steps = [line["step"] for line in self.lines(out) if "train_loss" in line]
+        self.assertEqual(steps, sorted(set(steps)), "a report is there twice")
+
+    def test_a_kill_at_any_moment_of_a_run_that_evaluates_and_saves_all_the_time(self):
+        rng = random.Random(7)
+        for k in range(8):
+            n = rng.choice([2, 3, 4])
+            lost = rng.sample(range(n), rng.randrange(1, n))
+            run, out = self.start("k%d" % k, "--steps", 60, "--report-every", 1, "--eval-every", 2, "--checkpoint-every", 2, n=n, method="d-psgd(graph=%s)" % rng.choice(["ring", "complete"]))
+            pids = self.until(run, out, rng.randrange(1, 30))
+            for r in lost:
+                time.sleep(rng.random() * 0.02)
+                os.kill(pids[r], signal.SIGKILL)
+            self.ended(run)
+            self.check(out, n, lost, accuracy=0)
+            saved = sorted(glob.glob(os.path.join(out, "checkpoints", "*")))
+            self.assertTrue(saved and all("tmp-" not in s and "-old" not in s for s in saved), saved)
+            with open(os.path.join(saved[-1], "manifest.json")) as f:
+                manifest = json.load(f)
+            self.assertEqual(manifest["world"], n - len(lost))
+            self.assertEqual(manifest["facts"]["members"], [r for r in range(n) if r not in lost])
+            self.assertEqual(tutti("check", saved[-1]).returncode, 0)
+
+    def test_a_checkpoint_of_those_who_are_left_is_resumed_by_as_many(self):
+        run, out = self.start("first", "--steps", 60, "--report-every", 5, "--checkpoint-every", 30, n=3)
+        self.kill(self.until(run, out, 5), [0])
+        self.ended(run)
+        self.check(out, 3, [0], accuracy=0)
+        again = ["train", "--method", "d-psgd", "--data", self.data, *TRAIN, "--steps", "80", "--resume", out]
+        self.refused("resume it with -n 2 instead of 3", *again, "-n", "3", "--out", self.out("three"))
+        done = tutti(*again, "-n", "2", "--out", self.out("two"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        s = summary(self.out("two"))
+        self.assertEqual((s["steps"], s["resumed_at_step"], s["workers"], s["members"]), (80, 60, 2, [0, 1]))
+
+    def test_on_loss_stop_ends_the_run_as_ddp_does(self):
+        for method, extra in (("d-psgd", ["--on-loss", "stop"]), ("ddp", [])):
+            run, out = self.start(method, "--steps", 100000, "--report-every", 5, *extra, method=method)
+            self.kill(self.until(run, out, 5), [1])
+            self.assertIn("worker 1 was lost", self.ended(run, code=3))
+
+    def test_over_tcp(self):
+        for graph, ranks in (("ring", [1]), ("complete", [0]), ("exponential", [3, 0])):
+            run, out = self.start(graph, "--steps", 300, "--report-every", 5, "--transport", "tcp", method="d-psgd(graph=%s)" % graph)
+            self.kill(self.until(run, out, 20), ranks)
+            self.ended(run)
+            self.check(out, 4, ranks)
+
+    def test_traces_of_those_who_are_left_are_merged(self):
+        run, out = self.start("trace", "--steps", 200, "--report-every", 5, "--trace")
+        self.kill(self.until(run, out, 5), [0])
+        self.ended(run)
+        with open(os.path.join(out, "trace.json")) as f:
+            self.assertEqual({e["pid"] for e in json.load(f)}, {1, 2, 3})
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)

@@ -1,0 +1,238 @@
+/* Pieces: agreements on who is still there, while ranks die, several of them and at any moment, and connections break (explore.h: losses). */
+#include "explore.h"
+#include "tutti/engine.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MEETINGS = 4, DECISIONS = 128 };
+
+/* What a rank has decided, in order; in the shared memory. */
+typedef struct diary {
+    int n;
+    struct { unsigned members; bool again; uint32_t epoch; int64_t sum; } at[DECISIONS];
+} diary;
+
+static diary *diary_of(const explore_case *c, int rank)
+{
+    return (diary *)(void *)c->shared + rank;
+}
+
+static unsigned members_of(const tutti_members *m, int ranks)
+{
+    unsigned set = 0;
+
+    for (int r = 0; r < ranks; r++)
+        set |= (unsigned)tutti_members_has(m, r) << r;
+    return set;
+}
+
+/* A meeting is a sum over the members, told in a collective that a loss spoils for some and not for others. */
+static tutti_status meet(tutti_members *m, explore_case *c, int me, tutti_error *err)
+{
+    diary *const d = diary_of(c, me);
+    bool again;
+
+    do {
+        tutti_group g = tutti_members_group(m, 7);
+        const unsigned before = members_of(m, c->ranks);
+        int64_t sum = INT64_C(1) << (2 * me);
+        tutti_error own = { .rank = -1 };
+        tutti_status status;
+        explore_dawdle(2000);
+        status = tutti_allreduce(&g, TUTTI_SUM, tutti_host(&sum, 1, TUTTI_I64), &own);
+        EXPLORE_EXPECT(status == TUTTI_OK || status == TUTTI_ERR_PEER, "the sum of worker %d ends with: %s", me, own.text);
+        for (int r = 0; status == TUTTI_OK && r < c->ranks; r++)
+            EXPLORE_EXPECT((sum >> 2 * r & 3) == (int64_t)(before >> r & 1), "the sum of worker %d has worker %d's part %d times", me, r, (int)(sum >> 2 * r & 3));
+        TUTTI_TRY(tutti_members_agree(m, status, &again, err));
+        EXPLORE_EXPECT(again || status == TUTTI_OK, "worker %d: its part was spoilt, and it is not done again", me);
+        EXPLORE_EXPECT((members_of(m, c->ranks) & ~before) == 0 && tutti_members_has(m, me), "worker %d: members come back, or it is none itself", me);
+        EXPLORE_CHECK(d->n < DECISIONS);
+        d->at[d->n].members = members_of(m, c->ranks);
+        d->at[d->n].again = again;
+        d->at[d->n].sum = again ? 0 : sum;
+        d->at[d->n++].epoch = tutti_members_epoch(m);
+    } while (again);
+    return TUTTI_OK;
+}
+
+static tutti_status members(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    tutti_members *m;
+    tutti_status status;
+
+    TUTTI_TRY(tutti_members_open(&m, world, 1, err));
+    explore_ready();
+    status = TUTTI_OK;
+    for (int k = 0; k < MEETINGS && status == TUTTI_OK; k++)
+        status = meet(m, c, tutti_world_rank(world), err);
+    if (status == TUTTI_OK)
+        status = tutti_members_part(m, err);
+    tutti_members_close(m);
+    return status;
+}
+
+static unsigned last_members(const explore_case *c, int rank)
+{
+    const diary *const d = diary_of(c, rank);
+
+    return d->n > 0 ? d->at[d->n - 1].members : 0;
+}
+
+static tutti_status alike(const explore_case *c, int r, int q, tutti_error *err)
+{
+    const diary *const a = diary_of(c, r), *const b = diary_of(c, q);
+
+    EXPLORE_EXPECT(a->n == b->n, "worker %d has held %d meetings, worker %d %d", r, a->n, q, b->n);
+    for (int k = 0; k < a->n; k++)
+        EXPLORE_EXPECT(memcmp(&a->at[k], &b->at[k], sizeof a->at[k]) == 0, "meeting %d: worker %d decides (members %x, again %d, sum %llx), worker %d (%x, %d, %llx)", k, r, a->at[k].members,
+                       a->at[k].again, (unsigned long long)a->at[k].sum, q, b->at[k].members, b->at[k].again, (unsigned long long)b->at[k].sum);
+    return TUTTI_OK;
+}
+
+/* Who lives and was not given up has ended well, and all have decided alike in every meeting. Only two whose connection is cut when nobody else is left go on apart: which side may is
+   for the transport to say (transport/events.h), and this one does not. */
+static tutti_status judge(const explore_case *c, tutti_error *err)
+{
+    bool any = false;
+
+    for (int r = 0; r < c->ranks; r++) {
+        if (c->rank[r].end == EXPLORE_DIED)
+            continue;
+        any = true;
+        if (c->rank[r].status == TUTTI_ERR_PEER && c->rank[r].err.rank == r)
+            continue; /* given up */
+        EXPLORE_EXPECT(c->rank[r].status == TUTTI_OK, "worker %d: %s", r, c->rank[r].err.text);
+        for (int q = 0; q < c->ranks; q++) {
+            const bool mutual = (last_members(c, r) >> q & 1) != 0 && (last_members(c, q) >> r & 1) != 0;
+            if (c->rank[q].end == EXPLORE_ENDED && c->rank[q].status == TUTTI_OK && (mutual || !c->cut))
+                TUTTI_TRY(alike(c, r, q, err));
+        }
+    }
+    EXPLORE_EXPECT(any, "nobody is left");
+    return TUTTI_OK;
+}
+
+/* ---- training that goes on ---- */
+
+enum { STEPS = 6, SHOW_EVERY = 2, TENSORS = 2 };
+
+static void fill_initial(void *user, int tensor, float *values)
+{
+    const size_t *const count = user;
+
+    for (size_t i = 0; i < count[tensor]; i++)
+        values[i] = tensor == 1 ? 4 : (float)(i % 64) / 8 - 3;
+}
+
+static tutti_status one_step(tutti_engine *e, tutti_error *err)
+{
+    const tutti_method *const m = tutti_engine_method(e);
+    tutti_pass p;
+    tutti_status status;
+
+    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+        for (int k = 0; k < TENSORS; k++) {
+            const tutti_tensor *const tensor = &m->layout->tensor[k];
+            for (size_t i = tensor->first; i < tensor->first + tensor->count; i++)
+                m->g[i] = k == 1 ? 0 : m->x[i] - (float)((m->rank * 13 + (int)m->step * 29 + (int)(i % 64) * 7) % 41) / 4; /* of the second: 4 on all workers, for ever */
+            explore_dawdle(200);
+            TUTTI_TRY(tutti_engine_ready(e, k, err));
+        }
+        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+    }
+    return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
+}
+
+/* The agreed model into the diary; every element is a mean of what models can be, with weights that sum to 1. */
+static tutti_status write_down(tutti_engine *e, explore_case *c, tutti_error *err)
+{
+    const tutti_method *const m = tutti_engine_method(e);
+    diary *const d = diary_of(c, m->rank);
+    unsigned members = 0;
+
+    for (int r = 0; r < c->ranks; r++)
+        members |= (unsigned)tutti_engine_has(e, r) << r;
+    for (size_t i = 0; i < m->layout->used; i++)
+        EXPLORE_EXPECT(i < m->layout->tensor[1].first ? fabsf(m->x[i]) <= 30 : fabsf(m->x[i] - 4) <= 1e-4f, "worker %d after %llu steps: x[%zu] is %g", m->rank, (unsigned long long)m->step, i, (double)m->x[i]);
+    EXPLORE_CHECK(d->n < DECISIONS);
+    d->at[d->n].members = members;
+    d->at[d->n++].sum = (int64_t)tutti_hash(m->x, m->layout->used * sizeof(float));
+    return TUTTI_OK;
+}
+
+/* The client's own collective: the sum of who is there. */
+static tutti_status count_all(tutti_engine *e, explore_case *c, tutti_group *group, tutti_error *err)
+{
+    bool again;
+
+    do {
+        int64_t sum;
+        tutti_status status;
+        tutti_error own = { .rank = -1 };
+        tutti_engine_regroup(e, group, 5);
+        sum = INT64_C(1) << (2 * tutti_world_rank(group->world));
+        status = tutti_allreduce(group, TUTTI_SUM, tutti_host(&sum, 1, TUTTI_I64), &own);
+        for (int r = 0; status == TUTTI_OK && r < c->ranks; r++)
+            EXPLORE_EXPECT((sum >> 2 * r & 3) == tutti_engine_has(e, r), "worker %d is counted %d times", r, (int)(sum >> 2 * r & 3));
+        if (status != TUTTI_OK && err != NULL)
+            *err = own;
+        TUTTI_TRY(tutti_engine_settle(e, status, &again, err));
+    } while (again);
+    return TUTTI_OK;
+}
+
+static tutti_status train(tutti_engine *e, tutti_world *world, explore_case *c, tutti_error *err)
+{
+    tutti_group group = tutti_group_workers(world, 99);
+
+    for (int s = 1; s <= STEPS; s++) {
+        TUTTI_TRY(one_step(e, err));
+        if (s % SHOW_EVERY != 0 || s == STEPS)
+            continue;
+        TUTTI_TRY(tutti_engine_show(e, err));
+        TUTTI_TRY(write_down(e, c, err));
+        TUTTI_TRY(tutti_engine_resume(e, err));
+        TUTTI_TRY(count_all(e, c, &group, err));
+    }
+    TUTTI_TRY(tutti_engine_finish(e, err));
+    TUTTI_TRY(write_down(e, c, err));
+    TUTTI_TRY(count_all(e, c, &group, err));
+    return tutti_engine_part(e, err);
+}
+
+static tutti_status d_psgd(tutti_world *world, explore_case *c, bool large, tutti_error *err)
+{
+    static const char *const methods[] = { "d-psgd(graph=ring)", "d-psgd(graph=exponential)", "d-psgd(graph=complete)", "d-psgd(graph=ring,order=atc)", "d-psgd(graph=directed-ring)" };
+    size_t count[TENSORS] = { large ? 70016 : 192, 64 };
+    const tutti_param params[TENSORS] = { { .name = "b", .dims = 1, .dim = { count[0] }, .unit = 1 }, { .name = "a", .dims = 1, .dim = { count[1] } } };
+    tutti_engine *e;
+    tutti_status status;
+
+    TUTTI_TRY(tutti_engine_open(&e, world, params, TENSORS, &(tutti_engine_options){ .method = methods[explore_draw(c, "graph", TUTTI_LENGTH(methods))], .optimizer = "sgd(lr=0.125)", .batch = 2,
+                                                                                    .initial = fill_initial, .user = count }, err));
+    explore_ready();
+    status = train(e, world, c, err);
+    tutti_engine_close(e);
+    return status;
+}
+
+static tutti_status d_psgd_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    return d_psgd(world, c, false, err);
+}
+
+static tutti_status d_psgd_ahead(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    return d_psgd(world, c, true, err);
+}
+
+const explore_piece explore_members_pieces[] = {
+    { .name = "members", .help = "four agreed sums while ranks die and connections break: all who stay decide alike", .least = 2, .most = 6, .rank_main = members, .judge = judge, .losses = 5,
+      .steps = 1500 },
+    { .name = "d-psgd-goes-on", .help = "d-psgd trains on while ranks die and connections break: shown and final models are the same on all who stay", .least = 2, .most = 6,
+      .rank_main = d_psgd_goes_on, .judge = judge, .losses = 5, .steps = 3000 },
+    { .name = "d-psgd-goes-on-ahead", .help = "the same with models that travel on the mixer's own thread", .least = 2, .most = 4, .rank_main = d_psgd_ahead, .judge = judge, .losses = 3,
+      .steps = 3000 },
+    { 0 },
+};

@@ -1,0 +1,135 @@
+/* tcp_losses_test.c: divided runs. Ranks stop hearing each other in every direction that a test wants, while all live; exactly one side goes on, whether a launcher's meeting
+   place decides or each side counts. A way is cut by taking its connection out of the receiver's epoll: what comes is never read, as if it had never come. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include "tcp_help.h"
+
+enum { MOST = 7 };
+typedef struct division {
+    int size;
+    const char *sides;           /* a letter a rank: ranks of equal letters hear each other */
+    bool counts;                 /* no arbiter: rank 0 serves the meeting place, which is not asked */
+    const char *goes_on;         /* the side that does */
+    bool pair;                   /* only ranks 1 and 2 do not hear each other */
+} division;
+
+typedef struct member { const division *d; int rank; _Atomic int *ready; int lost; char told[480]; } member;
+
+static int setup(void **state) { return tutti_runtime_open_posix((tutti_runtime **)state, NULL) == TUTTI_OK ? 0 : -1; }
+static int teardown(void **state) { tutti_runtime_close(*state); return 0; }
+
+static bool hear_each_other(const division *d, int a, int b)
+{
+    return d->pair ? !((a == 1 && b == 2) || (a == 2 && b == 1)) : d->sides[a] == d->sides[b];
+}
+
+static int losses(void *t)
+{
+    tutti_peer_event event;
+    int lost = 0;
+
+    for (int i = 0; tcp()->events(t, i, &event, 1) > i; i++)
+        lost += event.change == TUTTI_PEER_LOST;
+    return lost;
+}
+
+static tutti_status divided(void *t, tutti_runtime *rt, void *arg, tutti_error *err)
+{
+    const int64_t until = tutti_now_ns(rt) + 60000 * TCP_MS;
+    tcp_endpoint *e = t;
+    member *m = arg;
+    int others = 0;
+
+    tutti_lock(e->lock);
+    e->at_rank_0 = m->d->counts;
+    for (int r = 0; r < m->d->size; r++) {
+        struct epoll_event nothing = { 0 };
+        if (r != m->rank && !hear_each_other(m->d, m->rank, r))
+            epoll_ctl(e->epoll, EPOLL_CTL_DEL, e->peers[r].links[0].fd, &nothing);
+        others += m->d->sides[r] != m->d->goes_on[0];
+    }
+    tutti_unlock(e->lock);
+    atomic_fetch_add(m->ready, 1);
+    while (tutti_now_ns(rt) < until) {
+        size_t done;
+        const tutti_status status = tcp()->wait_some(t, NULL, 0, 0, 0, &done, err);
+        if (status != TUTTI_OK) {
+            snprintf(m->told, sizeof m->told, "%s", err->text);
+            return status;
+        }
+        m->lost = losses(t);
+        if (m->lost == others && m->d->sides[m->rank] == m->d->goes_on[0] && atomic_load(m->ready) > m->d->size)
+            return TUTTI_OK;
+        pause_ms(rt, 2);
+    }
+    return tutti_fail(err, TUTTI_TIMEOUT, 0, "rank %d knows of %d losses, and still runs", m->rank, m->lost);
+}
+
+static void divide(tutti_runtime *rt, const division *d)
+{
+    real_rank ranks[MOST];
+    member members[MOST];
+    _Atomic int ready = 0;
+    run_of run;
+    int stopped = 0, goes = 0;
+
+    run_open(&run, rt, "unix", d->size, 0);
+    for (int r = 0; r < d->size; r++) {
+        members[r] = (member){ .d = d, .rank = r, .ready = &ready };
+        rank_start(&ranks[r], &run, r, "tcp(peer-timeout=1)", divided, &members[r]);
+    }
+    for (int r = 0; r < d->size; r++) /* those of the other sides end by themselves; then the others may */
+        if (d->sides[r] != d->goes_on[0]) {
+            if (rank_end(&ranks[r]) != TUTTI_ERR_PEER || ranks[r].err.rank != r)
+                fail_msg("%s: rank %d ended with '%s', rank %d: %s", d->sides, r, tutti_status_name(ranks[r].status), ranks[r].err.rank, ranks[r].err.text);
+            assert_says(members[r].told, "is no member of the run any more: ");
+            assert_says(members[r].told, d->counts ? "hears only" : "goes on, ");
+            stopped++;
+        }
+    atomic_store(&ready, d->size + 1);
+    for (int r = 0; r < d->size; r++)
+        if (d->sides[r] == d->goes_on[0]) {
+            if (rank_end(&ranks[r]) != TUTTI_OK)
+                fail_msg("%s: rank %d ended with '%s': %s", d->sides, r, tutti_status_name(ranks[r].status), ranks[r].err.text);
+            assert_int_equal(members[r].lost, stopped);
+            goes++;
+        }
+    assert_int_equal(goes + stopped, d->size);
+    run_close(&run);
+}
+
+static const struct { int size; const char *sides, *goes_on; } divisions[] = {
+    { 2, "ab", "a" }, { 4, "aabb", "a" }, { 4, "abba", "a" }, { 3, "abb", "b" }, { 5, "aabbb", "b" }, { 4, "abbb", "b" }, { 7, "bbbabab", "b" },
+};
+
+static void the_meeting_place_takes_the_larger_side(void **state)
+{
+    for (size_t i = 0; i < TUTTI_LENGTH(divisions); i++)
+        divide(*state, &(division){ divisions[i].size, divisions[i].sides, false, divisions[i].goes_on, false });
+}
+
+static void without_a_launcher_each_side_counts(void **state)
+{
+    for (size_t i = 0; i < TUTTI_LENGTH(divisions); i++)
+        divide(*state, &(division){ divisions[i].size, divisions[i].sides, true, divisions[i].goes_on, false });
+}
+
+/* A single way that is cut costs the higher of the two. */
+static void of_two_that_others_hear_the_higher_one_goes(void **state)
+{
+    divide(*state, &(division){ 4, "aaba", false, "a", true });
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_meeting_place_takes_the_larger_side, setup, teardown),
+        cmocka_unit_test_setup_teardown(without_a_launcher_each_side_counts, setup, teardown),
+        cmocka_unit_test_setup_teardown(of_two_that_others_hear_the_higher_one_goes, setup, teardown),
+    };
+
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
