@@ -65,7 +65,10 @@ install(EXPORT tutti-targets NAMESPACE tutti:: DESTINATION ${package})
 install(FILES ${PROJECT_BINARY_DIR}/tutti-config.cmake ${PROJECT_BINARY_DIR}/tutti-config-version.cmake DESTINATION ${package})
 install(FILES ${PROJECT_BINARY_DIR}/tutti.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(FILES ${TUTTI_HEADERS} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tutti)
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/data/mnist DESTINATION ${CMAKE_INSTALL_DATADIR}/tutti/data)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/data/mnist ${PROJECT_SOURCE_DIR}/data/moby-dick DESTINATION ${CMAKE_INSTALL_DATADIR}/tutti/data)
+# For `tutti bench NAME --with-peers`: scripts and sources, built when they are first needed. Without those for test networks, which are of the source tree only.
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/bench/peers ${PROJECT_SOURCE_DIR}/bench/limits DESTINATION ${CMAKE_INSTALL_DATADIR}/tutti/bench USE_SOURCE_PERMISSIONS
+  PATTERN __pycache__ EXCLUDE PATTERN lab-rsh EXCLUDE PATTERN network EXCLUDE)
 install(FILES ${PROJECT_SOURCE_DIR}/data/README.md ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/tutti)
 install(FILES ${PROJECT_SOURCE_DIR}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR})

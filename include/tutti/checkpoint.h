@@ -34,6 +34,10 @@ typedef struct tutti_saved {
 tutti_status tutti_checkpoint_save(tutti_world *world, const char *dir, uint64_t step, const tutti_saved *items, size_t n, const char *facts,
                                    int keep, tutti_error *err);
 
+/* The same by the members of a group, as a run of so many workers: ranks, files and owners (tutti_saved.owner) are their indexes, and messages are under the group's context, so a
+   save that has failed may be tried again under another one. err->rank is a rank of the world. */
+tutti_status tutti_checkpoint_save_group(const tutti_group *group, const char *dir, uint64_t step, const tutti_saved *items, size_t n, const char *facts, int keep, tutti_error *err);
+
 /* Finds a checkpoint: `path` is one, or holds some (itself or its checkpoints/ folder): the newest whose manifest parses, whose files exist with the right sizes. Older
    ones are taken when a newer is damaged; *skipped (may be NULL; room bytes) then says which and why, a line each. One rank at a time may call. */
 tutti_status tutti_checkpoint_find(tutti_runtime *rt, const char *path, char *found, size_t bytes, char *skipped, size_t skipped_bytes, tutti_error *err);

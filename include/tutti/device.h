@@ -36,7 +36,7 @@ static inline tutti_buffer tutti_nothing(void) { tutti_buffer b = { NULL, NULL, 
    and each sum is rounded by itself. A NaN is a NaN at every level; its sign and payload are not promised. */
 void tutti_copy(tutti_device *d, size_t n, const float *x, float *y);                          /* y = x            */
 void tutti_fill(tutti_device *d, size_t n, float a, float *y);                                 /* y = a            */
-void tutti_fill_normal(tutti_device *d, size_t n, tutti_rng rng, float *y);                    /* N(0,1), element i from index i: tutti_normal's, but for the last bit of one in millions (src/kernels/fill_loop.h) */
+void tutti_fill_normal(tutti_device *d, size_t n, tutti_rng rng, float *y);                    /* N(0,1), element i from index i: tutti_normal's, but for the last bit of one in millions (src/kernels/fill.c) */
 void tutti_fill_uniform(tutti_device *d, size_t n, tutti_rng rng, float low, float high, float *y); /* [low,high), element i from index i; low = high: all low */
 void tutti_add(tutti_device *d, size_t n, const float *x, float *y);                           /* y += x           */
 void tutti_scale(tutti_device *d, size_t n, float a, float *y);                                /* y = a y          */

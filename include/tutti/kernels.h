@@ -17,6 +17,10 @@ float tutti_absmax(tutti_device *d, size_t n, const float *x);            /* max
 void tutti_extent(tutti_device *d, size_t n, const float *x, float *least, float *greatest);
 double tutti_norm1(tutti_device *d, size_t n, const float *x);            /* sum |x| in the order of tutti_norm2 */
 
+/* ---- several at once: the bits of p calls of device.h in order, in fewer passes over memory ---- */
+void tutti_axpy_many(tutti_device *d, size_t n, int p, const float *a, const float *const *x, float *y);         /* y += a[k] x[k], k = 0, 1, ... */
+void tutti_dot_many(tutti_device *d, size_t n, const float *x, int p, const float *const *y, double *sum);       /* sum[k] = tutti_dot of x and y[k] */
+
 /* ---- draws: 16 uniform bits an element, in groups of 128, which are 16 consecutive Philox blocks of `rng` (base.h): draw 32 w + 2 l + h of a
    group is half h (0: lower) of word w of its block l. So a vector of 16 lanes computes 16 blocks and stores four words without a shuffle. ---- */
 enum { TUTTI_DRAWS = 128 };
@@ -33,6 +37,10 @@ void tutti_round_powers(tutti_device *d, size_t n, const float *x, float scale, 
 void tutti_round_range(tutti_device *d, size_t n, const float *x, float least, float range, uint8_t *codes);
 /* y += value[code]; value has `values` entries, a power of two of at most 256, and codes are below it. */
 void tutti_levels_add(tutti_device *d, size_t n, const uint8_t *codes, int values, const float *value, float *y);
+/* The same for codes of tutti_round_uniform without a table: y += a * (scale * (l * (1 / s))), each product rounded; negated first where the sign is 1. */
+void tutti_uniform_add(tutti_device *d, size_t n, const uint8_t *codes, int bits, float scale, float a, float *y);
+/* The upper halves of floats: bfloat16 towards zero; a NaN stays one. */
+void tutti_cut_bf16(tutti_device *d, size_t n, const float *x, uint16_t *y);
 
 /* ---- packing: element i is at bits [i * bits, (i + 1) * bits) of the output, the lowest bit of a byte first; bits 1 .. 8. Bits beyond the last
    element are 0. out: tutti_packed_bytes(bits, n). ---- */

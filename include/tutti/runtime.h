@@ -41,6 +41,12 @@ void tutti_unlock(tutti_monitor *m);
 tutti_status tutti_wait(tutti_monitor *m, int64_t deadline_ns, tutti_error *err);
 void tutti_wake(tutti_monitor *m);                                    /* all waiters; lock held */
 
+/* ---- names: the addresses of a host, as getaddrinfo gives them (freeaddrinfo ends *list), or why there are none, as constant text (*list NULL then). Blocks for as long as the name
+   service takes, 5 s at most; numbers are read at once. Needs no runtime: hosts have names outside of simulations only. ---- */
+#define TUTTI_LOOKUP_NS (INT64_C(5) * 1000000000)
+struct addrinfo;
+const char *tutti_lookup(const char *host, const char *service, const struct addrinfo *hints, struct addrinfo **list);
+
 /* ---- files: whole calls (no short reads or writes, EINTR retried); the sentence names the path, the offset and the cause.
    They go through the table so that a test can fail, cut or kill at the k-th operation. Paths are relative to the process. ---- */
 typedef enum { TUTTI_FILE_READ, TUTTI_FILE_CREATE, TUTTI_FILE_APPEND } tutti_file_mode; /* CREATE: O_EXCL, 0644; APPEND: made if absent */
@@ -57,6 +63,10 @@ tutti_status tutti_file_reserve(tutti_file *f, uint64_t bytes, tutti_error *err)
 /* Several threads may be in it, on parts that do not overlap, as long as offset, address and size are multiples of TUTTI_FILE_BLOCK. Another part (the
    rest of a file) is written when no other call is under way, and ends writing past the cache. */
 tutti_status tutti_file_write_at(tutti_file *f, uint64_t offset, const void *from, size_t bytes, tutti_error *err);
+/* All of a file opened for reading, until it is closed: mapped where the runtime can, so that what is not looked at is not read, and processes share it; else read into memory.
+   Needs no descriptor from then on, and only bytes and close are legal. A mapped file must not be cut short meanwhile: the kernel kills who reads beyond its end. An empty one is a
+   valid address of no bytes. */
+tutti_status tutti_file_map(tutti_file *f, const void **at, tutti_error *err);
 tutti_status tutti_file_close(tutti_file *f, tutti_error *err);       /* takes NULL; reports what close reports; frees in any case */
 tutti_status tutti_file_rename(tutti_runtime *rt, const char *from, const char *to, tutti_error *err);
 tutti_status tutti_file_remove(tutti_runtime *rt, const char *path, tutti_error *err);      /* file or empty directory; absent is OK */
@@ -105,6 +115,9 @@ typedef struct tutti_runtime_ops {
     int (*file_reserve)(void *self, int fd, uint64_t bytes);      /* room, and the size; EOPNOTSUPP: cannot, and nothing has changed */
     int (*file_direct)(void *self, int fd, bool on);              /* from the next write on, past the page cache; EINVAL: cannot */
     int (*file_write_at)(void *self, int fd, uint64_t offset, const void *from, size_t bytes, size_t *done); /* may be short; EINVAL: not past the cache */
+    /* Both or none (NULL): a whole file, of at least a byte, as memory to read. */
+    int (*file_map)(void *self, int fd, uint64_t bytes, const void **at);
+    void (*file_unmap)(void *self, const void *at, uint64_t bytes);
 } tutti_runtime_ops;
 #define TUTTI_RUNTIME_ABI 1
 struct tutti_runtime { const tutti_runtime_ops *ops; void *self; }; /* opened by the implementation's own open function */

@@ -344,7 +344,7 @@ tutti_status tutti_base_option_unknown(const tutti_option *options, const char *
         tutti_base_near_offer(&near, o->name, strlen(o->name));
     tutti_base_near_print(&near, hint, sizeof hint);
     if (near.count == 0) {
-        used = (size_t)snprintf(hint, sizeof hint, "%s", options->name == NULL ? "; there are none" : "; there are ");
+        used = (size_t)snprintf(hint, sizeof hint, "%s", options == NULL || options->name == NULL ? "; there are none" : "; there are ");
         for (const tutti_option *o = options; o != NULL && o->name != NULL && used < sizeof hint; o++)
             used += (size_t)snprintf(hint + used, sizeof hint - used, "%s%s", o == options ? "" : o[1].name != NULL ? ", " : " and ", o->name);
     }

@@ -1,4 +1,4 @@
-/* bench.c: `tutti bench`: which benchmark, and what all four share. The command measures and prints; bounds, and whether they are met, are bench/run's. */
+/* bench.c: `tutti bench`: which benchmark, and what all of them share. The command measures and prints; bounds, and whether they are met, are bench/run's. */
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -18,6 +18,7 @@ static const tutti_command benchmarks[] = {
     { "step", "[-n N] [--model mlp] [--method ddp]", "training steps: samples a second, exposed communication, memory; beside PyTorch", tutti_bench_step },
     { "io", "[--dir DIR] [--bytes 256MiB]", "checkpoints, against direct writes and reads of the same size", tutti_bench_io },
     { "kernels", "[--bytes 32MiB]", "vector kernels at each SIMD level, against memcpy", tutti_bench_kernels },
+    { "codec", "[--codec SPEC] [--rows 5000]", "codecs: encoding, decoding and adding, against memcpy", tutti_bench_codec },
     { 0 }
 };
 
@@ -225,22 +226,26 @@ tutti_status tutti_bench_capture(const char *const *argv, char **text, int *code
 
 tutti_status tutti_bench_peers(const tutti_bench *b, char *path, size_t bytes, tutti_error *err)
 {
-    static const char *const beside[] = { "../../../bench/peers", "../share/tutti/bench/peers" };
+    /* A build folder of the source tree, which knows itself by its cache, an installation; then where the person is. */
+    static const struct { const char *folder, *needs; } beside[] = { { "../../../bench/peers", "../CMakeCache.txt" }, { "../share/tutti/bench/peers", "" } };
     char self[2048], script[4200];
     ssize_t length;
 
-    snprintf(path, bytes, "bench/peers");
-    if (tutti_file_exists(b->rt, "bench/peers/allreduce"))
-        return TUTTI_OK;
     length = readlink("/proc/self/exe", self, sizeof self - 1);
     self[length > 0 ? length : 0] = 0;
     *(strrchr(self, '/') != NULL ? strrchr(self, '/') : self) = 0;
     for (size_t i = 0; i < TUTTI_LENGTH(beside); i++) {
-        snprintf(path, bytes, "%s/%s", self, beside[i]);
+        snprintf(script, sizeof script, "%s/%s", self, beside[i].needs);
+        if (!tutti_file_exists(b->rt, script))
+            continue;
+        snprintf(path, bytes, "%s/%s", self, beside[i].folder);
         snprintf(script, sizeof script, "%s/allreduce", path);
         if (tutti_file_exists(b->rt, script))
             return TUTTI_OK;
     }
+    snprintf(path, bytes, "bench/peers");
+    if (tutti_file_exists(b->rt, "bench/peers/allreduce"))
+        return TUTTI_OK;
     path[0] = 0;
     return tutti_fail(err, TUTTI_ERR_USAGE, 0, "--with-peers needs Tutti's folder bench/peers, which is not here; run it in the source tree, or without --with-peers");
 }
@@ -303,7 +308,7 @@ int tutti_bench_interrupted(void)
 
 static void print_benchmarks(FILE *out)
 {
-    fprintf(out, "tutti bench allreduce|step|io|kernels [--OPTION VALUE ...]\n\nMeasures, with ratios to what was measured in the same run:\n\n");
+    fprintf(out, "tutti bench allreduce|step|io|kernels|codec [--OPTION VALUE ...]\n\nMeasures, with ratios to what was measured in the same run:\n\n");
     for (const tutti_command *c = benchmarks; c->name != NULL; c++)
         fprintf(out, "  tutti bench %-9s %-36s %s\n", c->name, c->arguments, c->help);
     fprintf(out, "\n`tutti bench NAME --help` explains one. --json: rows for programs; `make bench` keeps them in bench/results.\n");
@@ -320,7 +325,7 @@ int tutti_cli_bench(int argc, char **argv)
         return EXIT_DONE;
     }
     if (argc < 2)
-        return tutti_cli_usage("bench", "say which one: allreduce, step, io or kernels");
+        return tutti_cli_usage("bench", "say which one: allreduce, step, io, kernels or codec");
     for (const tutti_command *c = benchmarks; c->name != NULL; c++) {
         if (strcmp(argv[1], c->name) == 0)
             return c->run(argc - 1, argv + 1);

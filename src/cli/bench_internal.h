@@ -1,4 +1,4 @@
-/* bench_internal.h: what the four benchmarks share: their options, samples, rows and the programs they start. */
+/* bench_internal.h: what the benchmarks share: their options, samples, rows and the programs they start. */
 #ifndef TUTTI_CLI_BENCH_INTERNAL_H
 #define TUTTI_CLI_BENCH_INTERNAL_H
 #include <signal.h>
@@ -39,7 +39,7 @@ void tutti_bench_print_bytes(char out[32], size_t bytes);   /* "64KiB" */
 
 /* argv[0] is searched in PATH; standard output is taken as *text (tutti_free it; at most 1 MiB), the rest is inherited. *code: exit code, 128 + signal. */
 tutti_status tutti_bench_capture(const char *const *argv, char **text, int *code, tutti_error *err);
-/* The folder bench/peers: in the working directory, else beside the build or the installation of this command. */
+/* The folder bench/peers: of the source tree if this command lies in a build folder there, else of its installation, else in the working directory. */
 tutti_status tutti_bench_peers(const tutti_bench *b, char *path, size_t bytes, tutti_error *err);
 enum { TUTTI_BENCH_ABSENT = 77 }; /* exit code of a peer's script: it is not installed here, and a sentence on standard error said so */
 
@@ -50,5 +50,5 @@ tutti_status tutti_bench_folder_make(tutti_bench_folder *f, const char *parent, 
 void tutti_bench_folder_remove(tutti_bench_folder *f);
 int tutti_bench_interrupted(void);  /* the signal that waits, or 0 */
 
-int tutti_bench_allreduce(int argc, char **argv), tutti_bench_kernels(int argc, char **argv), tutti_bench_io(int argc, char **argv), tutti_bench_step(int argc, char **argv);
+int tutti_bench_allreduce(int argc, char **argv), tutti_bench_kernels(int argc, char **argv), tutti_bench_io(int argc, char **argv), tutti_bench_step(int argc, char **argv), tutti_bench_codec(int argc, char **argv);
 #endif

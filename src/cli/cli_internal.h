@@ -15,6 +15,9 @@ int tutti_cli_train(int argc, char **argv), tutti_cli_methods(int argc, char **a
     tutti_cli_data(int argc, char **argv), tutti_cli_check(int argc, char **argv), tutti_cli_version(int argc, char **argv),
     tutti_cli_platform(int argc, char **argv), tutti_cli_topology(int argc, char **argv), tutti_cli_bench(int argc, char **argv), tutti_cli_agent(int argc, char **argv), tutti_cli_key(int argc, char **argv);
 
+int tutti_cli_data_bpe(int argc, char **argv), tutti_cli_data_tokens(int argc, char **argv),
+    tutti_cli_data_clicks(int argc, char **argv); /* data_make.c; argv[0]: bpe, tokens, clicks */
+
 enum { EXIT_DONE = 0, EXIT_TRAINING = 1, EXIT_USAGE = 2, EXIT_LOST = 3 };
 int tutti_cli_code(tutti_status status);
 /* "tutti: sentence" on standard error; gives the exit code of the status. */

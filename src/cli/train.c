@@ -214,11 +214,18 @@ static void show(void *user, int stream, const char *text, size_t bytes)
     fflush(to);
 }
 
+static void show_loss(void *user, const char *line)
+{
+    (void)user;
+    fprintf(stderr, "tutti: %s\n", line);
+}
+
 static tutti_status launch(tutti_cli_settings *s, const standing *at, int argc, char **argv, int64_t started_ns, int *code, tutti_error *err)
 {
     char self[4096], out[4200], threads[64], started[40], transport[600], directory[4096];
     const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     const char *const more[MORE] = { threads, out, transport };
+    const bool goes_on = s->config.on_loss == TUTTI_ON_LOSS_CONTINUE;
     tutti_launch_result result;
     const char **words;
     tutti_status status;
@@ -239,14 +246,15 @@ static tutti_status launch(tutti_cli_settings *s, const standing *at, int argc, 
     if (at->n_hosts == 0) {
         setenv("TUTTI_STARTED_NS", started, 1);
         status = tutti_launch_run(&(tutti_launch_options){ .workers = (int)s->config.n, .threads = (int)s->config.threads, .argv = words, .pin = true,
-                                                           .meet = is_tcp(s->config.transport) }, &result, err);
+                                                           .meet = is_tcp(s->config.transport), .goes_on = goes_on, .least = (int)s->config.min_workers, .lost = show_loss }, &result, err);
     } else if (getcwd(directory, sizeof directory) == NULL)
         status = tutti_fail(err, TUTTI_ERR_IO, errno, "finding the working directory");
     else
         status = tutti_launch_hosts(&(tutti_launch_hosts_options){ .hosts = at->hosts, .n_hosts = at->n_hosts, .rsh = s->config.rsh, .agent = self, .argv = words,
                                                                    .threads_word = threads_word, .directory = directory, .threads = at->threads_given ? (int)s->config.threads : 0,
                                                                    .pin = true, .meet = is_tcp(s->config.transport), .address = s->config.meet,
-                                                                   .start_ns = (int64_t)(s->config.start_timeout * 1e9), .output = show }, &result, err);
+                                                                   .start_ns = (int64_t)(s->config.start_timeout * 1e9), .goes_on = goes_on, .least = (int)s->config.min_workers,
+                                                                   .output = show }, &result, err);
     tutti_free(words);
     if (status != TUTTI_OK)
         return status;

@@ -17,22 +17,12 @@ static size_t width(const tutti_codec *c, const tutti_view *v, int round)
     return v->count;
 }
 
-static void truncate16(tutti_device *d, size_t n, const float *x, uint16_t *out)
-{
-    for (size_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &x[i], sizeof bits);
-        out[i] = (uint16_t)(bits >> 16 | (isnan(x[i]) ? 0x40u : 0)); /* a NaN must not lose its last bits to infinity */
-    }
-    tutti_device_charge(d, 0, 6.0 * (double)n);
-}
-
 static void narrow(const tutti_codec *c, size_t n, const float *x, void *out)
 {
     tutti_device *d = c->space->device;
 
     if (c->ops == &tutti_codec_trunc16)
-        truncate16(d, n, x, out);
+        tutti_cut_bf16(d, n, x, out);
     else
         tutti_cast(d, (tutti_buffer){ d, (void *)(uintptr_t)x, n, TUTTI_F32 }, (tutti_buffer){ d, out, n, c->ops->dtype });
 }

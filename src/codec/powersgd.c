@@ -20,9 +20,10 @@ typedef struct powersgd {
     float *q;       /* the tensors' Q one after the other; NULL: nothing is compressed */
 } powersgd;
 enum { LOCAL, AGGREGATED };
+enum { RANK_MOST = 512, TILE_ROWS = 8, TILE_COLS = 512 }; /* a tile has 16 KiB */
 
 static const tutti_option options[] = {
-    { "rank", TUTTI_INT, TUTTI_AT(powersgd, rank), 1, 1, 512, NULL, "of the approximation; at most the lesser side of a matrix" },
+    { "rank", TUTTI_INT, TUTTI_AT(powersgd, rank), 1, 1, RANK_MOST, NULL, "of the approximation; at most the lesser side of a matrix" },
     { "min_compression_rate", TUTTI_REAL, TUTTI_AT(powersgd, min_compression_rate), 2, 1, 1e9, NULL, "matrices that shrink less travel as they are" },
     { "start_iter", TUTTI_INT, TUTTI_AT(powersgd, start_iter), 0, 0, 1e12, NULL, "steps before the first that compresses" },
     { "warm_start", TUTTI_BOOL, TUTTI_AT(powersgd, warm_start), 1, 0, 1, NULL, "begin from the previous step's factor, not from a drawn one" },
@@ -109,6 +110,18 @@ static size_t width(const tutti_codec *c, const tutti_view *v, int round)
     return r * (round == 0 ? v->rows : v->cols);
 }
 
+/* own += D^T P^, rows i .. and columns j .. of D only, which stay in the first cache for all r. */
+static void add_tile(tutti_device *d, const tutti_view *v, size_t r, size_t i, size_t j, const float *p, const float *x, float *own)
+{
+    const size_t rows = v->rows - i < TILE_ROWS ? v->rows - i : TILE_ROWS, cols = v->cols - j < TILE_COLS ? v->cols - j : TILE_COLS;
+    const float *row[TILE_ROWS];
+
+    for (size_t m = 0; m < rows; m++)
+        row[m] = x + (i + m) * v->cols + j;
+    for (size_t k = 0; k < r; k++)
+        tutti_axpy_many(d, cols, (int)rows, p + k * v->rows + i, row, own + k * v->cols + j);
+}
+
 static void fold(tutti_codec *c, const tutti_view *v, int round, const float *x, void *scratch, void *const *wire)
 {
     tutti_device *d = c->space->device;
@@ -126,26 +139,41 @@ static void fold(tutti_codec *c, const tutti_view *v, int round, const float *x,
             tutti_fill_normal(d, r * cols, shared(c, v, v->tensor), scratch);
             q = scratch;
         }
-        for (size_t i = 0; i < rows; i++) /* P = D Q: a row of D is read once from memory */
+        const float *column[RANK_MOST];
+        double sum[RANK_MOST];
+        for (size_t k = 0; k < r; k++)
+            column[k] = q + k * cols;
+        for (size_t i = 0; i < rows; i++) { /* P = D Q: a row of D is read once */
+            tutti_dot_many(d, cols, x + i * cols, (int)r, column, sum);
             for (size_t k = 0; k < r; k++)
-                p[k * rows + i] = (float)tutti_dot(d, cols, x + i * cols, q + k * cols);
+                p[k * rows + i] = (float)sum[k];
+        }
     } else {
         float *own = wire[1];
         tutti_codec_orthonormalise(d, rows, r, p, shared(c, v, v->tensor));
         tutti_fill(d, r * cols, 0, own);
-        for (size_t i = 0; i < rows; i++) /* Q = D^T P^ */
-            for (size_t k = 0; k < r; k++)
-                tutti_axpy(d, cols, p[k * rows + i], x + i * cols, own + k * cols);
+        for (size_t i = 0; i < rows; i += TILE_ROWS) /* Q = D^T P^ */
+            for (size_t j = 0; j < cols; j += TILE_COLS)
+                add_tile(d, v, r, i, j, p, x, own);
         tutti_copy(d, r * cols, own, scratch);
     }
 }
 
-/* y += a P^ Q^T */
-static void add_product(const tutti_codec *c, const tutti_view *v, size_t r, const float *p, const float *q, float a, float *y)
+/* y += a P^ Q^T; from_zero: y = 0 first, a row at a time. */
+static void add_product(const tutti_codec *c, const tutti_view *v, size_t r, const float *p, const float *q, float a, bool from_zero, float *y)
 {
-    for (size_t i = 0; i < v->rows; i++)
+    const float *column[RANK_MOST];
+    float by[RANK_MOST];
+
+    for (size_t k = 0; k < r; k++)
+        column[k] = q + k * v->cols;
+    for (size_t i = 0; i < v->rows; i++) {
         for (size_t k = 0; k < r; k++)
-            tutti_axpy(c->space->device, v->cols, a * p[k * v->rows + i], q + k * v->cols, y + i * v->cols);
+            by[k] = a * p[k * v->rows + i];
+        if (from_zero)
+            tutti_fill(c->space->device, v->cols, 0, y + i * v->cols);
+        tutti_axpy_many(c->space->device, v->cols, (int)r, by, column, y + i * v->cols);
+    }
 }
 
 static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, void *const *wire, float a, float *y)
@@ -156,7 +184,7 @@ static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scra
     if (r == 0)
         tutti_axpy(c->space->device, v->count, a, s->ef_rule == LOCAL ? x : wire[0], y);
     else
-        add_product(c, v, r, wire[0], s->ef_rule == LOCAL ? scratch : wire[1], a, y);
+        add_product(c, v, r, wire[0], s->ef_rule == LOCAL ? scratch : wire[1], a, false, y);
 }
 
 static void unfold(tutti_codec *c, const tutti_view *v, void *scratch, void *const *wire, float *y)
@@ -170,8 +198,7 @@ static void unfold(tutti_codec *c, const tutti_view *v, void *scratch, void *con
         tutti_copy(d, v->count, wire[0], y);
         return;
     }
-    tutti_fill(d, v->count, 0, y);
-    add_product(c, v, r, wire[0], wire[1], 1, y);
+    add_product(c, v, r, wire[0], wire[1], 1, true, y);
     if (s->warm_start && tutti_finite(d, r * v->cols, wire[1])) /* one step with a NaN must not spoil all that follow */
         tutti_copy(d, r * v->cols, wire[1], s->q + place(c, v->tensor));
 }

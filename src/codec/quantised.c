@@ -4,6 +4,8 @@
    and codes. */
 #include "codec_internal.h"
 
+enum { TABLE_BITS = 4 }; /* up to these the levels fit vector registers, and looking them up costs less than computing them */
+
 size_t tutti_codec_quantised_bytes(const tutti_codec_quantiser *q, size_t n)
 {
     return 4 * ((n + q->bucket - 1) / q->bucket) + tutti_packed_bytes(q->bits, n);
@@ -35,6 +37,16 @@ void tutti_codec_bucket_codes(const tutti_codec *c, const tutti_codec_quantiser 
     }
 }
 
+/* 2^e, e from -126 to 0. */
+static float power(int e)
+{
+    const uint32_t bits = (uint32_t)(127 + e) << 23;
+    float value;
+
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
 /* A level times the scale is rounded, then a times that: the same numbers as decoding first and adding after. */
 void tutti_codec_bucket_values(const tutti_codec_quantiser *q, float scale, float a, float value[256])
 {
@@ -42,7 +54,7 @@ void tutti_codec_bucket_values(const tutti_codec_quantiser *q, float scale, floa
     const float step = 1.0f / (float)top; /* top * step is 1 exactly for all tops here, 1 .. 127 (tested) */
 
     for (int l = 0; l < half; l++) {
-        const float level = q->powers ? l == 0 ? 0.0f : ldexpf(1.0f, l - top) : (float)l * step;
+        const float level = q->powers ? l == 0 ? 0.0f : power(l - top) : (float)l * step;
         value[l] = a * (scale * level);
         value[half + l] = -value[l];
     }
@@ -64,8 +76,9 @@ size_t tutti_codec_quantise(const tutti_codec *c, const tutti_codec_quantiser *q
         tutti_codec_put_f32(out + 4 * (first / q->bucket), scale);
         for (size_t at = first, count; at < end; at += count) {
             count = end - at < TUTTI_CODEC_BLOCK ? end - at : TUTTI_CODEC_BLOCK;
-            tutti_codec_bucket_codes(c, q, v, x, at, count, scale, codes);
-            tutti_pack(c->space->device, q->bits, count, codes, packed + at / 8 * (size_t)q->bits);
+            tutti_codec_bucket_codes(c, q, v, x, at, count, scale, q->bits == 8 ? packed + at : codes);
+            if (q->bits < 8)
+                tutti_pack(c->space->device, q->bits, count, codes, packed + at / 8 * (size_t)q->bits);
         }
     }
     return tutti_codec_quantised_bytes(q, n);
@@ -86,11 +99,21 @@ tutti_status tutti_codec_dequantise(const tutti_codec *c, const tutti_codec_quan
                               "damaged or is another codec's", c->ops->name, b, buckets, (double)tutti_codec_get_f32(in + 4 * b));
     for (size_t first = 0; first < n; first += q->bucket) {
         const size_t end = n - first < q->bucket ? n : first + q->bucket;
-        tutti_codec_bucket_values(q, tutti_codec_get_f32(in + 4 * (first / q->bucket)), a, value);
+        const float scale = tutti_codec_get_f32(in + 4 * (first / q->bucket));
+        const bool table = q->powers || q->bits <= TABLE_BITS;
+        if (table)
+            tutti_codec_bucket_values(q, scale, a, value);
         for (size_t at = first, count; at < end; at += count) {
+            const uint8_t *from = in + 4 * buckets + at / 8 * (size_t)q->bits;
             count = end - at < TUTTI_CODEC_BLOCK ? end - at : TUTTI_CODEC_BLOCK;
-            tutti_unpack(c->space->device, q->bits, count, in + 4 * buckets + at / 8 * (size_t)q->bits, codes);
-            tutti_levels_add(c->space->device, count, codes, 1 << q->bits, value, y + at);
+            if (q->bits < 8) {
+                tutti_unpack(c->space->device, q->bits, count, from, codes);
+                from = codes;
+            }
+            if (table)
+                tutti_levels_add(c->space->device, count, from, 1 << q->bits, value, y + at);
+            else
+                tutti_uniform_add(c->space->device, count, from, q->bits, scale, a, y + at);
         }
     }
     return TUTTI_OK;

@@ -8,6 +8,12 @@ static void bf16_from_f32(size_t n, const float *x, uint16_t *y)
         y[i] = tutti_kernels_bf16(x[i]);
 }
 
+static void bf16_cut(size_t n, const float *x, uint16_t *y)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = tutti_kernels_bf16_cut(x[i]);
+}
+
 static void f32_from_bf16(size_t n, const uint16_t *x, float *y)
 {
     for (size_t i = 0; i < n; i++)
@@ -41,6 +47,7 @@ static void f32_from_f64(size_t n, const double *x, float *y)
 void tutti_kernels_cast(tutti_kernels *t)
 {
     t->bf16_from_f32 = bf16_from_f32;
+    t->bf16_cut = bf16_cut;
     t->f32_from_bf16 = f32_from_bf16;
     t->f16_from_f32 = f16_from_f32;
     t->f32_from_f16 = f32_from_f16;

@@ -20,6 +20,21 @@ static void bf16_from_f32(size_t n, const float *x, uint16_t *y)
         y[i] = tutti_kernels_bf16(x[i]);
 }
 
+static void bf16_cut(size_t n, const float *x, uint16_t *y)
+{
+    const __m256i magnitude = _mm256_set1_epi32(0x7fffffff), infinity = _mm256_set1_epi32(0x7f800000), quiet = _mm256_set1_epi32(0x40);
+    size_t i = 0;
+
+    for (; n - i >= 8; i += 8) {
+        const __m256i u = _mm256_castps_si256(_mm256_loadu_ps(x + i)), upper = _mm256_srli_epi32(u, 16);
+        const __m256i nan = _mm256_cmpgt_epi32(_mm256_and_si256(u, magnitude), infinity);
+        const __m256i h = _mm256_or_si256(upper, _mm256_and_si256(nan, quiet));
+        _mm_storeu_si128((__m128i *)(void *)(y + i), _mm_packus_epi32(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1)));
+    }
+    for (; i < n; i++)
+        y[i] = tutti_kernels_bf16_cut(x[i]);
+}
+
 static void f32_from_bf16(size_t n, const uint16_t *x, float *y)
 {
     const __m256i magnitude = _mm256_set1_epi32(0x7fffffff), infinity = _mm256_set1_epi32(0x7f800000);
@@ -79,6 +94,7 @@ static void f32_from_f64(size_t n, const double *x, float *y)
 void tutti_kernels_cast_avx2(tutti_kernels *t)
 {
     t->bf16_from_f32 = bf16_from_f32;
+    t->bf16_cut = bf16_cut;
     t->f32_from_bf16 = f32_from_bf16;
     t->f16_from_f32 = f16_from_f32;
     t->f32_from_f16 = f32_from_f16;

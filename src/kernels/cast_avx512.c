@@ -20,6 +20,20 @@ static void bf16_from_f32(size_t n, const float *x, uint16_t *y)
         y[i] = tutti_kernels_bf16(x[i]);
 }
 
+static void bf16_cut(size_t n, const float *x, uint16_t *y)
+{
+    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff), infinity = _mm512_set1_epi32(0x7f800000), quiet = _mm512_set1_epi32(0x40);
+    size_t i = 0;
+
+    for (; n - i >= 16; i += 16) {
+        const __m512i u = _mm512_castps_si512(_mm512_loadu_ps(x + i)), upper = _mm512_srli_epi32(u, 16);
+        const __mmask16 nan = _mm512_cmpgt_epi32_mask(_mm512_and_si512(u, magnitude), infinity);
+        _mm256_storeu_si256((__m256i *)(void *)(y + i), _mm512_cvtepi32_epi16(_mm512_mask_or_epi32(upper, nan, upper, quiet)));
+    }
+    for (; i < n; i++)
+        y[i] = tutti_kernels_bf16_cut(x[i]);
+}
+
 static void f32_from_bf16(size_t n, const uint16_t *x, float *y)
 {
     const __m512i magnitude = _mm512_set1_epi32(0x7fffffff), infinity = _mm512_set1_epi32(0x7f800000);
@@ -79,6 +93,7 @@ static void f32_from_f64(size_t n, const double *x, float *y)
 void tutti_kernels_cast_avx512(tutti_kernels *t)
 {
     t->bf16_from_f32 = bf16_from_f32;
+    t->bf16_cut = bf16_cut;
     t->f32_from_bf16 = f32_from_bf16;
     t->f16_from_f32 = f16_from_f32;
     t->f32_from_f16 = f32_from_f16;

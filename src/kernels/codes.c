@@ -27,6 +27,18 @@ double tutti_norm1(tutti_device *d, size_t n, const float *x)
     return d->kernels.norm1(n, x);
 }
 
+void tutti_axpy_many(tutti_device *d, size_t n, int p, const float *a, const float *const *x, float *y)
+{
+    d->kernels.axpys(n, p, a, x, y);
+    charge(d, n, 2.0 * p, 8 + 4.0 * p);
+}
+
+void tutti_dot_many(tutti_device *d, size_t n, const float *x, int p, const float *const *y, double *sum)
+{
+    d->kernels.dots(n, x, p, y, sum);
+    charge(d, n, 2.0 * p, 4 + 4.0 * p);
+}
+
 void tutti_draws(tutti_device *d, tutti_rng rng, uint64_t first, size_t groups, uint16_t *draws)
 {
     uint32_t counter[4], key[2];
@@ -62,6 +74,19 @@ void tutti_levels_add(tutti_device *d, size_t n, const uint8_t *codes, int value
     assert(values >= 1 && values <= 256 && (values & (values - 1)) == 0);
     d->kernels.levels_add(n, codes, values, value, y);
     charge(d, n, 1, 8);
+}
+
+void tutti_uniform_add(tutti_device *d, size_t n, const uint8_t *codes, int bits, float scale, float a, float *y)
+{
+    assert(bits >= 2 && bits <= 8);
+    d->kernels.uniform_add(n, codes, bits, scale, a, y);
+    charge(d, n, 4, 8);
+}
+
+void tutti_cut_bf16(tutti_device *d, size_t n, const float *x, uint16_t *y)
+{
+    d->kernels.bf16_cut(n, x, y);
+    charge(d, n, 0, 6);
 }
 
 size_t tutti_packed_bytes(int bits, size_t n)

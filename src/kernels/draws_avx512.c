@@ -1,3 +1,3 @@
 /* draws_avx512.c: draws.c for AVX-512. */
-#include "simd_codes_avx512.h"
+#include "simd_random_avx512.h"
 #include "draws_simd.h"

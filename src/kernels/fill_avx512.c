@@ -1,8 +1,3 @@
-/* fill_avx512.c: fill_loop.h for this level; the compiler's vectors. */
-#include "fill_loop.h"
-
-void tutti_kernels_fill_avx512(tutti_kernels *t)
-{
-    t->fill_normal = fill_normal;
-    t->fill_uniform = fill_uniform;
-}
+/* fill_avx512.c: fill.c for AVX-512. */
+#include "simd_random_avx512.h"
+#include "fill_simd.h"

@@ -28,9 +28,12 @@ typedef struct tutti_kernels {
 
     double (*norm2)(size_t n, const float *x);
     double (*dot)(size_t n, const float *x, const float *y);
+    void (*axpys)(size_t n, int p, const float *a, const float *const *x, float *y);
+    void (*dots)(size_t n, const float *x, int p, const float *const *y, double *sum);
     bool (*finite)(size_t n, const float *x);
 
     void (*bf16_from_f32)(size_t n, const float *x, uint16_t *y);
+    void (*bf16_cut)(size_t n, const float *x, uint16_t *y);
     void (*f32_from_bf16)(size_t n, const uint16_t *x, float *y);
     void (*f16_from_f32)(size_t n, const float *x, uint16_t *y);
     void (*f32_from_f16)(size_t n, const uint16_t *x, float *y);
@@ -49,6 +52,7 @@ typedef struct tutti_kernels {
     void (*round_powers)(size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes);
     void (*round_range)(size_t n, const float *x, float least, float range, uint8_t *codes);
     void (*levels_add)(size_t n, const uint8_t *codes, int values, const float *value, float *y);
+    void (*uniform_add)(size_t n, const uint8_t *codes, int bits, float scale, float a, float *y);
     void (*pack)(int bits, size_t n, const uint8_t *codes, uint8_t *out);
     void (*unpack)(int bits, size_t n, const uint8_t *in, uint8_t *codes);
     void (*signs)(size_t n, const float *x, uint8_t *out);
@@ -138,6 +142,14 @@ static inline uint16_t tutti_kernels_bf16(float x)
     if ((u & 0x7fffffffu) > 0x7f800000u)
         return (uint16_t)(u >> 16 | 0x0040u);
     return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
+}
+
+/* Towards zero. A NaN must not lose its last bits to infinity. */
+static inline uint16_t tutti_kernels_bf16_cut(float x)
+{
+    const uint32_t u = tutti_kernels_bits(x);
+
+    return (uint16_t)(u >> 16 | ((u & 0x7fffffffu) > 0x7f800000u ? 0x0040u : 0));
 }
 
 static inline float tutti_kernels_from_bf16(uint16_t h)

@@ -47,10 +47,22 @@ static void levels_add(size_t n, const uint8_t *codes, int values, const float *
         y[i] = y[i] + value[codes[i]];
 }
 
+static void uniform_add(size_t n, const uint8_t *codes, int bits, float scale, float a, float *y)
+{
+    const int half = 1 << (bits - 1);
+    const float step = 1.0f / (float)(half - 1);
+
+    for (size_t i = 0; i < n; i++) {
+        const float v = a * (scale * ((float)(codes[i] & (half - 1)) * step));
+        y[i] = y[i] + ((codes[i] & half) != 0 ? -v : v);
+    }
+}
+
 void tutti_kernels_levels(tutti_kernels *t)
 {
     t->round_uniform = round_uniform;
     t->round_powers = round_powers;
     t->round_range = round_range;
     t->levels_add = levels_add;
+    t->uniform_add = uniform_add;
 }

@@ -1,14 +1,6 @@
 /* levels_simd.h: levels.c in `vec` and `ivec`; included by one file a level after its simd_codes_LEVEL.h. */
 #include "simd_loop.h"
 
-/* index | sign << (bits - 1), no sign where the index is 0 */
-INLINE ivec with_sign(ivec index, ivec x, int bits)
-{
-    const ivec sign = ivec_sll(ivec_srl(x, 31), bits - 1);
-
-    return ivec_or(index, ivec_and(sign, ivec_sra31(ivec_sub(ivec_all(0), index))));
-}
-
 static void LEVEL(round_uniform)(size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes)
 {
     const vec steps = vec_all((float)((1 << (bits - 1)) - 1) * 65536.0f), by = vec_all(scale);
@@ -62,10 +54,25 @@ static void LEVEL(levels_add)(size_t n, const uint8_t *codes, int values, const 
         EACH_VECTOR(n, vec_put(y + i, k, vec_add(vec_get(y + i, k), vec_gather(value, ivec_get_u8(codes + i, k)))));
 }
 
+static void LEVEL(uniform_add)(size_t n, const uint8_t *codes, int bits, float scale, float a, float *y)
+{
+    const int half = 1 << (bits - 1);
+    const ivec index = ivec_all(half - 1);
+    const vec step = vec_all(1.0f / (float)(half - 1)), by = vec_all(scale), times = vec_all(a);
+
+    EACH_VECTOR(n, {
+        const ivec c = ivec_get_u8(codes + i, k);
+        const vec v = vec_mul(times, vec_mul(by, vec_mul(ivec_float(ivec_and(c, index)), step)));
+        const ivec sign = ivec_sll(ivec_srl(c, bits - 1), 31);
+        vec_put(y + i, k, vec_add(vec_get(y + i, k), bits_vec(ivec_xor(vec_bits(v), sign))));
+    });
+}
+
 void LEVEL(tutti_kernels_levels)(tutti_kernels *t)
 {
     t->round_uniform = LEVEL(round_uniform);
     t->round_powers = LEVEL(round_powers);
     t->round_range = LEVEL(round_range);
     t->levels_add = LEVEL(levels_add);
+    t->uniform_add = LEVEL(uniform_add);
 }

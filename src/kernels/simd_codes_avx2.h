@@ -23,16 +23,8 @@ INLINE ivec ivec_max_u32(ivec a, ivec b) { return _mm256_max_epu32(a, b); }
 INLINE ivec ivec_max_i32(ivec a, ivec b) { return _mm256_max_epi32(a, b); }
 INLINE ivec ivec_min_i32(ivec a, ivec b) { return _mm256_min_epi32(a, b); }
 INLINE ivec ivec_if_less(ivec a, ivec b, ivec yes, ivec no) { return _mm256_blendv_epi8(no, yes, _mm256_cmpgt_epi32(b, a)); } /* signed */
+INLINE vec ivec_float(ivec a) { return _mm256_cvtepi32_ps(a); }
 INLINE ivec ivec_round(vec v) { return _mm256_cvtps_epi32(v); } /* nearest, halves to even */
-
-/* The 64-bit products of 32-bit lanes come from even lanes only: twice, then put together. */
-INLINE void ivec_mul_wide(ivec a, ivec b, ivec *high, ivec *low)
-{
-    const ivec even = _mm256_mul_epu32(a, b), odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), b);
-
-    *high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
-    *low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
-}
 
 INLINE ivec ivec_get_u16(const uint16_t *p, size_t count)
 {
@@ -60,6 +52,14 @@ INLINE void ivec_put_u8(uint8_t *p, size_t count, ivec v)
     const uint64_t both = (uint64_t)_mm_cvtsi128_si64(_mm_unpacklo_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1)));
 
     memcpy(p, &both, count == 8 ? 8 : count);
+}
+
+/* The bit where x < 0 and index is not 0. */
+INLINE ivec with_sign(ivec index, ivec x, int bits)
+{
+    const ivec sign = ivec_sll(ivec_srl(x, 31), bits - 1);
+
+    return ivec_or(index, ivec_and(sign, _mm256_cmpgt_epi32(index, ivec_all(0))));
 }
 
 INLINE vec vec_min(vec a, vec b) { return _mm256_min_ps(a, b); }
@@ -114,6 +114,20 @@ INLINE void qvec_put(uint8_t *p, qvec v) { _mm256_storeu_si256((__m256i *)(void 
 INLINE qvec qvec_shuffle(qvec v, const uint8_t pattern[16])
 {
     return _mm256_shuffle_epi8(v, _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)pattern)));
+}
+/* 64 codes of four bits to 32 bytes, the first of a pair below; and back. */
+INLINE void pack_nibbles(const uint8_t *codes, uint8_t *out)
+{
+    const __m256i each = _mm256_set1_epi16(0x1001), a = _mm256_maddubs_epi16(qvec_get(codes), each), b = _mm256_maddubs_epi16(qvec_get(codes + 32), each);
+
+    qvec_put(out, _mm256_permute4x64_epi64(_mm256_packus_epi16(a, b), 0xd8)); /* packing is within 128 bits */
+}
+INLINE void unpack_nibbles(const uint8_t *in, uint8_t *codes)
+{
+    for (int half = 0; half < 2; half++) {
+        const __m256i v = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)(in + 16 * half)));
+        qvec_put(codes + 32 * half, _mm256_and_si256(_mm256_or_si256(v, _mm256_slli_epi16(v, 4)), _mm256_set1_epi8(15)));
+    }
 }
 /* Quarter j to and from p + j * step, sixteen bytes each; later ones over the ends of earlier ones. */
 INLINE void qvec_put_quarters(uint8_t *p, size_t step, qvec v)

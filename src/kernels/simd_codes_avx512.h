@@ -23,16 +23,8 @@ INLINE ivec ivec_max_u32(ivec a, ivec b) { return _mm512_max_epu32(a, b); }
 INLINE ivec ivec_max_i32(ivec a, ivec b) { return _mm512_max_epi32(a, b); }
 INLINE ivec ivec_min_i32(ivec a, ivec b) { return _mm512_min_epi32(a, b); }
 INLINE ivec ivec_if_less(ivec a, ivec b, ivec yes, ivec no) { return _mm512_mask_blend_epi32(_mm512_cmplt_epi32_mask(a, b), no, yes); } /* signed */
+INLINE vec ivec_float(ivec a) { return _mm512_cvtepi32_ps(a); }
 INLINE ivec ivec_round(vec v) { return _mm512_cvtps_epi32(v); } /* nearest, halves to even */
-
-/* The 64-bit products of 32-bit lanes come from even lanes only: twice, then put together. */
-INLINE void ivec_mul_wide(ivec a, ivec b, ivec *high, ivec *low)
-{
-    const ivec even = _mm512_mul_epu32(a, b), odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), b);
-
-    *high = _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd);
-    *low = _mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
-}
 
 INLINE ivec ivec_get_u16(const uint16_t *p, size_t count)
 {
@@ -51,6 +43,14 @@ INLINE void ivec_put_u8(uint8_t *p, size_t count, ivec v)
         _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtepi32_epi8(v));
     else
         _mm_mask_storeu_epi8(p, vec_mask(count), _mm512_cvtepi32_epi8(v));
+}
+
+/* The bit where x < 0 and index is not 0. */
+INLINE ivec with_sign(ivec index, ivec x, int bits)
+{
+    const __mmask16 signed_ones = _mm512_mask_test_epi32_mask(_mm512_movepi32_mask(x), index, index);
+
+    return _mm512_mask_or_epi32(index, signed_ones, index, ivec_all(1 << (bits - 1)));
 }
 
 INLINE vec vec_min(vec a, vec b) { return _mm512_min_ps(a, b); }
@@ -95,6 +95,17 @@ INLINE void qvec_put(uint8_t *p, qvec v) { _mm512_storeu_si512(p, v); }
 INLINE qvec qvec_shuffle(qvec v, const uint8_t pattern[16])
 {
     return _mm512_shuffle_epi8(v, _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)pattern)));
+}
+/* 64 codes of four bits to 32 bytes, the first of a pair below; and back. */
+INLINE void pack_nibbles(const uint8_t *codes, uint8_t *out)
+{
+    _mm256_storeu_si256((__m256i *)(void *)out, _mm512_cvtepi16_epi8(_mm512_maddubs_epi16(_mm512_loadu_si512(codes), _mm512_set1_epi16(0x1001))));
+}
+INLINE void unpack_nibbles(const uint8_t *in, uint8_t *codes)
+{
+    const __m512i v = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)in));
+
+    _mm512_storeu_si512(codes, _mm512_and_si512(_mm512_or_si512(v, _mm512_slli_epi16(v, 4)), _mm512_set1_epi8(15)));
 }
 /* Quarter j to and from p + j * step, sixteen bytes each; later ones over the ends of earlier ones. */
 INLINE void qvec_put_quarters(uint8_t *p, size_t step, qvec v)

@@ -13,6 +13,8 @@ struct tutti_file {
     tutti_file_mode mode;
     bool direct;            /* past the page cache; only read while several threads write */
     uint64_t bytes;
+    const void *mapped;     /* all of it; NULL: not */
+    void *copy;             /* the same where nothing can be mapped */
     char *path;
 };
 
@@ -100,6 +102,39 @@ tutti_status tutti_file_read(tutti_file *f, uint64_t offset, void *to, size_t by
         at += done;
         left -= done;
     }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_file_map(tutti_file *f, const void **at, tutti_error *err)
+{
+    static const char nothing[1];
+    const tutti_runtime_ops *ops = f->rt->ops;
+    int cause = EOPNOTSUPP;
+
+    *at = NULL;
+    if (f->mode != TUTTI_FILE_READ)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s' is open for writing; only what is read can be mapped", f->path);
+    if (f->bytes > 0 && f->mapped == NULL && f->copy == NULL) {
+        if (ops->file_map != NULL)
+            cause = ops->file_map(f->rt->self, f->fd, f->bytes, &f->mapped);
+        if (cause != 0) { /* some file systems cannot either */
+            tutti_status status;
+            f->mapped = NULL;
+            f->copy = f->bytes <= SIZE_MAX ? tutti_alloc((size_t)f->bytes, 1) : NULL;
+            if (f->copy == NULL)
+                return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the %" PRIu64 " bytes of '%s'", f->bytes, f->path);
+            status = tutti_file_read(f, 0, f->copy, (size_t)f->bytes, err);
+            if (status != TUTTI_OK) {
+                tutti_free(f->copy);
+                f->copy = NULL;
+                return status;
+            }
+        }
+    }
+    if (f->fd >= 0) /* a thousand simulated workers with one file each would be a thousand descriptors */
+        ops->file_close(f->rt->self, f->fd);
+    f->fd = -1;
+    *at = f->bytes == 0 ? nothing : f->mapped != NULL ? f->mapped : f->copy;
     return TUTTI_OK;
 }
 
@@ -195,7 +230,10 @@ tutti_status tutti_file_close(tutti_file *f, tutti_error *err)
 
     if (f == NULL)
         return TUTTI_OK;
-    cause = f->rt->ops->file_close(f->rt->self, f->fd);
+    if (f->mapped != NULL)
+        f->rt->ops->file_unmap(f->rt->self, f->mapped, f->bytes);
+    tutti_free(f->copy);
+    cause = f->fd >= 0 ? f->rt->ops->file_close(f->rt->self, f->fd) : 0;
     if (cause != 0)
         status = tutti_fail(err, status_of(cause), cause, "closing '%s' after %" PRIu64 " bytes%s", f->path, f->bytes, mend(cause));
     tutti_free(f->path);

@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -303,6 +304,27 @@ static int posix_file_close(void *self, int fd)
     return close(fd) == 0 || errno == EINTR ? 0 : errno;
 }
 
+static int posix_file_map(void *self, int fd, uint64_t bytes, const void **at)
+{
+    void *mapped;
+
+    (void)self;
+    *at = NULL;
+    if (bytes > SIZE_MAX)
+        return EOVERFLOW;
+    mapped = mmap(NULL, (size_t)bytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (mapped == MAP_FAILED)
+        return errno;
+    *at = mapped;
+    return 0;
+}
+
+static void posix_file_unmap(void *self, const void *at, uint64_t bytes)
+{
+    (void)self;
+    munmap((void *)(uintptr_t)at, (size_t)bytes);
+}
+
 static int posix_file_rename(void *self, const char *from, const char *to)
 {
     (void)self;
@@ -423,6 +445,7 @@ static const tutti_runtime_ops posix_ops = {
     .directory_make = posix_directory_make, .directory_sync = posix_directory_sync, .directory_list = posix_directory_list,
     .exists = posix_exists, .space_left = posix_space_left, .entropy = posix_entropy,
     .file_reserve = posix_file_reserve, .file_direct = posix_file_direct, .file_write_at = posix_file_write_at,
+    .file_map = posix_file_map, .file_unmap = posix_file_unmap,
 };
 
 tutti_status tutti_runtime_open_posix(tutti_runtime **out, tutti_error *err)

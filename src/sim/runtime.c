@@ -377,6 +377,8 @@ static int sim_file_size(void *run, int fd, uint64_t *bytes) { FILES; return fil
 static int sim_file_read(void *run, int fd, uint64_t offset, void *to, size_t bytes, size_t *done) { FILES; return files->ops->file_read(files->self, fd, offset, to, bytes, done); }
 static int sim_file_write(void *run, int fd, const void *from, size_t bytes, size_t *done) { FILES; return files->ops->file_write(files->self, fd, from, bytes, done); }
 static int sim_file_sync(void *run, int fd) { FILES; return files->ops->file_sync(files->self, fd); }
+static int sim_file_map(void *run, int fd, uint64_t bytes, const void **at) { FILES; return files->ops->file_map != NULL ? files->ops->file_map(files->self, fd, bytes, at) : EOPNOTSUPP; }
+static void sim_file_unmap(void *run, const void *at, uint64_t bytes) { FILES; files->ops->file_unmap(files->self, at, bytes); }
 static int sim_file_close(void *run, int fd) { FILES; return files->ops->file_close(files->self, fd); }
 static int sim_file_rename(void *run, const char *from, const char *to) { FILES; return files->ops->file_rename(files->self, from, to); }
 static int sim_file_remove(void *run, const char *path) { FILES; return files->ops->file_remove(files->self, path); }
@@ -410,4 +412,5 @@ const tutti_runtime_ops sim_runtime_ops = {
     .file_sync = sim_file_sync, .file_close = sim_file_close, .file_rename = sim_file_rename, .file_remove = sim_file_remove,
     .directory_make = sim_directory_make, .directory_sync = sim_directory_sync, .directory_list = sim_directory_list,
     .exists = sim_exists, .space_left = sim_space_left, .entropy = sim_entropy,
+    .file_map = sim_file_map, .file_unmap = sim_file_unmap,
 };

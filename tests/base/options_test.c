@@ -315,6 +315,22 @@ static void near_names_are_suggested(void **state)
     }
 }
 
+static void a_thing_without_options_says_so(void **state)
+{
+    static const tutti_option none[] = { { 0 } };
+    tutti_spec *spec;
+    tutti_error err;
+    char nothing;
+
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        assert_int_equal(tutti_spec_open(&spec, "mean(lr=1)", &err), TUTTI_OK);
+        assert_int_equal(tutti_spec_apply(spec, "method 'mean'", k == 0 ? NULL : none, &nothing, &err), TUTTI_ERR_USAGE);
+        assert_string_equal(err.text, "method 'mean': unknown option 'lr'; there are none");
+        tutti_spec_close(spec);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -332,6 +348,7 @@ int main(void)
         cmocka_unit_test(the_locale_of_the_thread_is_left_as_it_was),
         cmocka_unit_test(names_are_found_with_dashes_or_underscores),
         cmocka_unit_test(near_names_are_suggested),
+        cmocka_unit_test(a_thing_without_options_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,9 @@
 import json, os, signal, subprocess, sys, time, unittest
 from command import *
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../netlab"))
+from lab import NETLAB, needs_lab  # noqa: E402
+
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 
 
@@ -29,14 +32,14 @@ class Bench(Case):
         return subprocess.run([TUTTI, "bench", *map(str, arguments)], capture_output=True, text=True, cwd=folder, env=clean_environment(), timeout=60)
 
     def test_each_benchmark_explains_itself_with_its_options(self):
-        for name, option in (("allreduce", "with-peers"), ("step", "method"), ("io", "dir"), ("kernels", "bytes")):
+        for name, option in (("allreduce", "with-peers"), ("step", "method"), ("io", "dir"), ("kernels", "bytes"), ("codec", "rows")):
             done = self.bench(name, "--help")
             self.assertIn("tutti bench " + name, done.stdout)
             self.assertRegex(done.stdout, r"(?m)^  --%s " % option)
             self.assertIn("tutti bench " + name, tutti("bench", "--help").stdout)
 
     def test_misspelt_words_and_bad_values_are_refused_with_what_mends_them(self):
-        self.refused("say which one: allreduce, step, io or kernels", "bench")
+        self.refused("say which one: allreduce, step, io, kernels or codec", "bench")
         self.refused("there is no benchmark 'alreduce'; did you mean 'allreduce'?", "bench", "alreduce")
         self.refused("there is no option '--size' of bench allreduce; did you mean 'sizes'", "bench", "allreduce", "--size", "4")
         self.refused("bench io takes options only, not 'here'", "bench", "io", "here")
@@ -141,6 +144,21 @@ class Bench(Case):
             self.assertAlmostEqual(r["ratio"] * found[0]["value"] / r["value"], 1, 4)
         self.assertEqual({r["name"].split("/")[1] for r in rows(self.bench("kernels", "--bytes", "4KiB", "--repeat", 1, "--only", "axpy", "--json"))}, {"memcpy", "triad", "axpy"})
 
+    def test_codecs_are_timed_against_memcpy(self):
+        found = rows(self.bench("codec", "--rows", 40, "--cols", 50, "--repeat", 2, "--json"))
+        self.assertEqual(found[0]["name"], "codec/memcpy")
+        names = {r["name"] for r in found}
+        for codec in ("fp16", "int8", "qsgd(bits=4)", "topk(ratio=0.01)", "ef(powersgd(rank=4))"):
+            self.assertLessEqual({f"codec/{codec}/{part}" for part in ("encode", "decode", "both")}, names)
+        for r in found[1:]:
+            self.assertAlmostEqual(r["ratio"] * found[0]["value"] / r["value"], 1, 4)
+        sizes = {r["name"].split("/")[1]: r["bytes"] for r in found[1:]}
+        self.assertEqual((sizes["fp16"], sizes["int8"], sizes["sign"], sizes["topk(ratio=0.01)"]), (4000, 2004, 254, 160))
+        one = rows(self.bench("codec", "--rows", 4, "--cols", 5, "--repeat", 1, "--codec", "nuqsgd(bits=8)", "--level", "scalar", "--json"))
+        self.assertEqual([r["name"] for r in one], ["codec/memcpy"] + ["codec/nuqsgd(bits=8)/" + part for part in ("encode", "decode", "both")])
+        self.refused("unknown codec 'qsdg'; did you mean 'qsgd'", "bench", "codec", "--codec", "qsdg")
+        self.refused("fewer than 2^31", "bench", "codec", "--rows", "100000", "--cols", "100000")
+
     def test_io_compares_with_direct_writes_and_leaves_nothing(self):
         folder = self.peers(disk='[ -d "$1" ] && [ "$2" = 2097152 ] || exit 9\necho 3e9 1e9')
         done = self.at(folder, "io", "--bytes", "2MiB", "--repeat", 2, "--json", "--with-peers")
@@ -225,10 +243,27 @@ class Bench(Case):
         os.makedirs(empty["PATH"])
         for name in ("bash", "dirname", "nproc", "env"):
             os.symlink("/usr/bin/" + name, f"{empty['PATH']}/{name}")
-        for script, words in (("allreduce", ("openmpi", 2, 4, 1)), ("allreduce", ("mpich", 2, 4, 1)), ("allreduce", ("limit", 3, 4, 1)), ("disk", ("/tmp", 4096))):
+        for script, words in (("allreduce", ("openmpi", 2, 4, 1)), ("allreduce", ("mpich", 2, 4, 1)), ("make", ("openmpi",)), ("make", ("mpich",)), ("allreduce", ("limit", 3, 4, 1)), ("disk", ("/tmp", 4096))):
             done = subprocess.run([f"{ROOT}/bench/peers/{script}", *map(str, words)], capture_output=True, text=True, env=empty)
             self.assertEqual(done.returncode, 77, done.stderr)
             self.assertRegex(done.stderr, r"^tutti: peer '[a-z]+' is absent")
+
+    @needs_lab
+    def test_between_two_hosts_each_program_gives_a_line_a_size_and_a_round(self):
+        network, lab = ROOT + "/bench/peers/network", [NETLAB, "-n", "2", "--direct", "--timeout", "50", "--"]
+        done = subprocess.run([*lab, network, "--tutti", TUTTI, "--programs", "tcp(streams=2,chunk=4096) line", "--sizes", "4,65536", "--seconds", "0.005", "--rounds", "2"], capture_output=True,
+                              text=True, timeout=100, env=clean_environment(TUTTI_PEERS_BUILD=self.out("build")))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        goodput = [line for line in lines if line["program"] == "goodput"]
+        self.assertEqual([line["round"] for line in goodput], [0, 1])
+        self.assertGreater(min(line["bytes_per_second"] for line in goodput), 1e6)
+        self.assertEqual([(line["round"], line["program"], line["bytes"]) for line in lines if line not in goodput],
+                         [(r, program, size) for r in (0, 1) for program in ("tcp(streams=2,chunk=4096)", "line") for size in (4, 65536)])
+        self.assertTrue(all(0 < line["median_us"] <= line["p99_us"] and line["calls"] >= 7 for line in lines if line not in goodput))
+        done = subprocess.run([*lab, network, "--tutti", TUTTI, "--programs", "tcp(no=1)"], capture_output=True, text=True, timeout=100, env=clean_environment(TUTTI_PEERS_BUILD=self.out("build")))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("network: tcp(no=1) gave 0 of 4 lines; exit codes [2, 2]; it said: tutti: transport 'tcp': unknown option 'no'", done.stderr)
 
     def test_the_page_of_figures_is_that_of_the_rows(self):
         made = subprocess.run([sys.executable, "-B", ROOT + "/tools/performance-doc"], capture_output=True, text=True)

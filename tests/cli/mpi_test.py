@@ -14,6 +14,16 @@ def mpirun(kind, n):
     return [LAUNCHERS[kind], "-n", str(n)], leaks
 
 
+def libfabric():
+    """Has Open MPI the part that goes through libfabric, and libfabric its provider for TCP?"""
+    try:
+        mine = subprocess.run(["ompi_info"], capture_output=True, text=True, timeout=60).stdout
+        providers = subprocess.run(["fi_info", "-p", "tcp;ofi_rxm"], capture_output=True, text=True, timeout=60)
+        return "MCA mtl: ofi" in mine and providers.returncode == 0
+    except OSError:
+        return False
+
+
 def under(kind, n, *arguments, command=(TUTTI,), timeout=120, **environment):
     launcher, variables = mpirun(kind, n)
     return subprocess.run([*launcher, *command, *map(str, arguments)], capture_output=True, text=True, timeout=timeout, env=clean_environment(**variables, **environment))
@@ -40,6 +50,31 @@ class MPI(Case):
             r = under(kind, 3, "train", *COMMON, "--data", self.data, "--transport", "mpi(implementation=%s,threads=multiple)" % kind, "--out", out)
             self.assertEqual(r.returncode, 0, r.stderr + r.stdout)
             self.assertEqual(summary(out)["transport"], "mpi")
+
+    def test_nodes_change_the_way_of_the_sums_and_not_their_bits(self):
+        shm = self.train("nodes", *COMMON, "--data", self.data, "-n", 4)
+        for kind in LAUNCHERS:
+            for nodes in "1", "2":
+                out = os.path.join(self.folder, "nodes%s%s" % (nodes, kind))
+                r = under(kind, 4, "train", *COMMON, "--data", self.data, "--collective", "hierarchy", "--out", out, TUTTI_NODES=nodes)
+                self.assertEqual(r.returncode, 0, r.stderr + r.stdout)
+                self.assertEqual(read(os.path.join(shm, "model.safetensors")), read(os.path.join(out, "model.safetensors")), (kind, nodes))
+        r = under(kind, 2, "train", *COMMON, "--data", self.data, "--out", os.path.join(self.folder, "none"), TUTTI_NODES="many")
+        self.assertNotEqual(r.returncode, 0)
+        self.assertIn("TUTTI_NODES is 'many'; it must be the number of NUMA nodes of each host, 1 to 1024", r.stderr)
+
+    @unittest.skipIf("openmpi" not in LAUNCHERS or not libfabric(), "skipped: no Open MPI with libfabric")
+    def test_open_mpi_over_libfabric_gives_the_same_bytes(self):
+        """InfiniBand, EFA and Slingshot are providers of the same path (docs/MPI.md); with pml cm and mtl ofi Open MPI takes it or does not start. Here its provider is TCP."""
+        shm = self.train("shm", *COMMON, "--data", self.data, "-n", 4)
+        out = os.path.join(self.folder, "fabric")
+        fabric = dict(OMPI_MCA_pml="cm", OMPI_MCA_mtl="ofi", OMPI_MCA_mtl_ofi_provider_include="tcp;ofi_rxm")
+        r = under("openmpi", 4, "train", *COMMON, "--data", self.data, "--out", out, **fabric)
+        self.assertEqual(r.returncode, 0, r.stderr + r.stdout)
+        self.assertEqual(read(os.path.join(shm, "model.safetensors")), read(os.path.join(out, "model.safetensors")))
+        self.assertEqual(summary(out)["transport"], "mpi")
+        r = under("openmpi", 4, "train", *COMMON, "--data", self.data, "--out", out + "-none", **{**fabric, "OMPI_MCA_mtl_ofi_provider_include": "none-of-these"})
+        self.assertNotEqual(r.returncode, 0) # so the first run did not go another way
 
     def test_one_thread_is_enough_below_serialized(self):
         shm = self.train("shm", *COMMON, "--data", self.data, "-n", 2)

@@ -7,8 +7,8 @@
 
 enum { INPUT, OUTPUT, ARRAYS };
 typedef struct job { size_t n; int variant; const float *x; const uint16_t *draws; uint8_t *bytes; float *y; } job;
-static const char *const kernels[] = { "extents", "draws", "uniform", "nearest", "powers", "range", "levels", "pack", "unpack", "signs", "signs_add", "above" };
-enum { EXTENTS, DRAWS, UNIFORM, NEAREST, POWERS, RANGE, LEVELS, PACK, UNPACK, SIGNS, SIGNS_ADD, ABOVE, KERNELS };
+static const char *const kernels[] = { "extents", "draws", "uniform", "nearest", "powers", "range", "levels", "pack", "unpack", "signs", "signs_add", "above", "uniform_add", "cut", "axpys", "dots" };
+enum { EXTENTS, DRAWS, UNIFORM, NEAREST, POWERS, RANGE, LEVELS, PACK, UNPACK, SIGNS, SIGNS_ADD, ABOVE, UNIFORM_ADD, CUT, AXPYS, DOTS, KERNELS };
 
 static float largest(size_t n, const float *x)
 {
@@ -82,6 +82,36 @@ static void run(tutti_device *d, int kernel, const job *j, const uint8_t *codes,
     case SIGNS: tutti_signs(d, j->n, j->x, out); break;
     case SIGNS_ADD: tutti_signs_add(d, j->n, codes, -0.7f, y); break;
     case ABOVE: sums[0] = (double)tutti_select_above(d, j->n, j->x, 0x3f000000u + (uint32_t)(j->variant % 3) * 0x700000u, j->n * (size_t)(j->variant % 4) / 3, index, y); break;
+    case UNIFORM_ADD: {
+        uint8_t *low = malloc(j->n + 1);
+        for (size_t i = 0; i < j->n; i++)
+            low[i] = (uint8_t)(codes[i] & ((1 << bits) - 1));
+        tutti_uniform_add(d, j->n, low, bits, 0.37f, -1.3f, y);
+        free(low);
+        break;
+    }
+    case AXPYS:
+    case DOTS: {
+        const int p = j->variant % 11;
+        const size_t n = j->n < 10 ? 0 : j->n - 10; /* vectors that begin one float after another: every alignment at once */
+        const float *all[11];
+        float a[11];
+        double dots[11];
+        for (int k = 0; k < p; k++) {
+            all[k] = j->x + k % (j->n < 10 ? 1 : 11);
+            a[k] = (float)k * 0.3f - 1;
+        }
+        if (kernel == AXPYS)
+            tutti_axpy_many(d, n, p, a, all, y);
+        else
+            tutti_dot_many(d, n, j->x, p, all, dots);
+        for (int k = 0; k < p && kernel == DOTS; k++) {
+            assert_true(dots[k] == tutti_dot(d, n, j->x, all[k]));
+            sums[k % 4] = sums[k % 4] * 0.75 + dots[k];
+        }
+        break;
+    }
+    case CUT: tutti_cut_bf16(d, j->n, j->x, (uint16_t *)(void *)y); break;
     default: break;
     }
 }
@@ -101,7 +131,7 @@ static void every_level_gives_the_references_bits(void **state)
         for (int offset = HARNESS_FLUSH; offset < 16; offset += offset == HARNESS_FLUSH ? 1 : 5)
             for (int kernel = 0; kernel < KERNELS; kernel++) {
                 job j = { .n = n, .variant = (int)(at * 3 + (size_t)offset + 1), .draws = draws + (at & 7) };
-                const bool any = kernel == EXTENTS || kernel == SIGNS || kernel == ABOVE; /* NaN and infinity are theirs to answer for */
+                const bool any = kernel == EXTENTS || kernel == SIGNS || kernel == ABOVE || kernel == CUT; /* NaN and infinity are theirs to answer for */
                 const size_t bytes = bytes_of(&j, kernel);
                 float *x = harness_place(&x_area, n * 4, offset, 4);
                 uint8_t *in = harness_place(&in_area, kernel == UNPACK || kernel == SIGNS_ADD ? bytes : n, offset, 1);
@@ -228,6 +258,55 @@ static void levels_are_kept_exactly(void **state)
     harness_close(&l);
 }
 
+/* Adding uniform levels is adding from the table that the formula makes, also where the scale is NaN; every level is met with both signs. */
+static void uniform_levels_need_no_table(void **state)
+{
+    static const float scales[] = { 0.7f, 0, 3e38f, 1e-42f, NAN };
+    harness_levels l = harness_open();
+    (void)state;
+
+    for (int level = 0; level < l.count; level++)
+        for (int bits = 2; bits <= 8; bits++)
+            for (size_t s = 0; s < TUTTI_LENGTH(scales); s++) {
+                const int half = 1 << (bits - 1);
+                uint8_t codes[256];
+                float value[256], table[256], formula[256];
+                for (int k = 0; k < 256; k++) {
+                    codes[k] = (uint8_t)(k & (2 * half - 1));
+                    table[k] = formula[k] = k % 3 == 0 ? -0.0f : (float)k * 0.1f;
+                }
+                for (int k = 0; k < half; k++) {
+                    value[k] = -0.3f * (scales[s] * ((float)k * (1.0f / (float)(half - 1))));
+                    value[half + k] = -value[k];
+                }
+                tutti_levels_add(l.device[0], 256, codes, 2 * half, value, table);
+                tutti_uniform_add(l.device[level], 256, codes, bits, scales[s], -0.3f, formula);
+                for (int k = 0; k < 256; k++)
+                    assert_true(harness_same(table[k], formula[k]));
+            }
+    harness_close(&l);
+}
+
+static void cutting_goes_towards_zero_and_keeps_nan(void **state)
+{
+    static const uint32_t rows[][2] = { { 0x3f80ffff, 0x3f80 }, { 0xbf80ffff, 0xbf80 }, { 0x7f7fffff, 0x7f7f }, { 0x7f800000, 0x7f80 }, { 0xff800000, 0xff80 },
+                                        { 0x7f800001, 0x7fc0 }, { 0xff80ffff, 0xffc0 }, { 0x0000ffff, 0 }, { 0x80010000, 0x8001 } };
+    harness_levels l = harness_open();
+    (void)state;
+
+    for (int level = 0; level < l.count; level++)
+        for (size_t r = 0; r < TUTTI_LENGTH(rows); r++) {
+            float x[16];
+            uint16_t y[16];
+            for (int i = 0; i < 16; i++)
+                x[i] = harness_float(rows[r][0]);
+            tutti_cut_bf16(l.device[level], 16, x, y);
+            for (int i = 0; i < 16; i++)
+                assert_int_equal(y[i], rows[r][1]);
+        }
+    harness_close(&l);
+}
+
 static void packing_puts_element_i_at_bit_i_times_bits(void **state)
 {
     harness_levels l = harness_open();
@@ -340,6 +419,8 @@ int main(void)
         cmocka_unit_test(draws_are_the_halves_of_tutti_random),
         cmocka_unit_test(rounding_keeps_the_expectation_over_all_draws),
         cmocka_unit_test(levels_are_kept_exactly),
+        cmocka_unit_test(uniform_levels_need_no_table),
+        cmocka_unit_test(cutting_goes_towards_zero_and_keeps_nan),
         cmocka_unit_test(packing_puts_element_i_at_bit_i_times_bits),
         cmocka_unit_test(top_k_is_exact_with_ties_by_index),
         cmocka_unit_test(extents_are_those_of_the_numbers),

@@ -45,13 +45,24 @@ class Install(Case):
     def test_all_parts_are_there(self):
         for path in ("bin/tutti", "include/tutti/tutti.h", "share/tutti/LICENSE", "share/tutti/data/mnist", "share/doc/tutti/README.md", "share/doc/tutti/docs/api/README.md", "share/doc/tutti/examples/regression.c"):
             self.assertTrue(os.path.exists(os.path.join(self.prefix, path)), path)
+        for path in ("allreduce", "disk", "train", "make"):
+            self.assertTrue(os.access(os.path.join(self.prefix, "share/tutti/bench/peers", path), os.X_OK), path)
+        self.assertTrue(os.path.exists(os.path.join(self.prefix, "share/tutti/bench/limits/shm_limit.c")))
         for name in ["libtutti.a", "libtutti.so." + self.version, "cmake/tutti/tutti-config.cmake"] + PLUGIN * ["libtutti_transport_sim.so"]:
             self.assertTrue(os.path.isfile(os.path.join(self.lib, name)), name)
         self.assertTrue(os.access(self.tutti, os.X_OK))
 
+    def test_the_command_finds_its_peers(self):
+        built, home = os.path.join(self.folder, "peers"), os.path.join(self.folder, "home")
+        command = (self.tutti, "bench", "allreduce", "-n", "2", "--sizes", "4", "--repeat", "1", "--with-peers", "--peers", "limit")
+        self.assertIn("limit", run(*command, cwd="/", TUTTI_PEERS_BUILD=built))
+        self.assertEqual(os.listdir(built), ["shm_limit"])
+        run(*command, cwd="/", HOME=home, XDG_CACHE_HOME="")
+        self.assertEqual(os.listdir(os.path.join(home, ".cache/tutti/peers")), ["shm_limit"])
+
     def test_headers_are_those_of_the_library_and_need_no_others(self):
         there = os.listdir(os.path.join(self.prefix, "include/tutti"))
-        self.assertEqual(set(HEADERS) - set(there), {"codec.h", "data.h", "kernels.h", "meet.h", "nn.h", "platform.h", "problem.h", "train.h"})
+        self.assertEqual(set(HEADERS) - set(there), {"clicks.h", "codec.h", "data.h", "kernels.h", "meet.h", "nn.h", "platform.h", "problem.h", "text.h", "train.h"})
         source = self.write("all.c", "".join(f"#include <tutti/{header}>\n" for header in there))
         run(CC, "-std=c99", *STRICT, *self.flags("--cflags"), "-fsyntax-only", source)
 

@@ -186,6 +186,58 @@ static void what_is_written_is_read(void **state)
     assert_int_equal(tutti_file_close(f, NULL), TUTTI_OK);
 }
 
+/* Mapped where the table can, read where it has no such call or the call fails; either way the descriptor is given back at once. */
+static void all_of_a_file_is_mapped_or_else_read(void **state)
+{
+    place *p = *state;
+
+    assert_int_equal(write_text(p->rt, p->path, TUTTI_FILE_CREATE, "hello world", NULL), TUTTI_OK);
+    for (int kind = 0; kind < 3; kind++) {
+        faults f = { .bite = 3, .interrupts = kind == 2 ? 2 : 0 };
+        tutti_runtime_ops ops;
+        tutti_runtime made, *rt = faulty_runtime(&f, &ops, &made);
+        tutti_error err = { 0 };
+        const void *at, *again;
+        tutti_file *file;
+        if (kind > 0)
+            ops.file_map = NULL;
+        assert_int_equal(tutti_file_open(&file, rt, p->path, TUTTI_FILE_READ, NULL), TUTTI_OK);
+        assert_int_equal(tutti_file_map(file, &at, NULL), TUTTI_OK);
+        assert_memory_equal(at, "hello world", 11);
+        assert_int_equal(f.closed, 1);
+        assert_int_equal(tutti_file_map(file, &again, NULL), TUTTI_OK);
+        assert_ptr_equal(at, again);
+        assert_int_equal(tutti_file_bytes(file), 11);
+        assert_int_equal(tutti_file_close(file, NULL), TUTTI_OK);
+        assert_int_equal(f.closed, f.opened);
+
+        assert_int_equal(tutti_file_open(&file, rt, p->path, TUTTI_FILE_APPEND, NULL), TUTTI_OK);
+        assert_int_equal(tutti_file_map(file, &at, &err), TUTTI_ERR_USAGE);
+        assert_says(&err, p->path, "is open for writing; only what is read can be mapped");
+        assert_null(at);
+        assert_int_equal(tutti_file_close(file, NULL), TUTTI_OK);
+        if (kind == 1) { /* a read that fails leaves a file that can be closed */
+            assert_int_equal(tutti_file_open(&file, rt, p->path, TUTTI_FILE_READ, NULL), TUTTI_OK);
+            f.calls = 0;
+            f.fail_at = 2;
+            f.cause = EIO;
+            assert_int_equal(tutti_file_map(file, &at, &err), TUTTI_ERR_IO);
+            assert_null(at);
+            f.fail_at = 0;
+            assert_int_equal(tutti_file_close(file, NULL), TUTTI_OK);
+        }
+        tutti_runtime_close(f.below);
+    }
+    assert_int_equal(truncate(p->path, 0), 0);
+    tutti_file *empty;
+    const void *nothing;
+    assert_int_equal(tutti_file_open(&empty, p->rt, p->path, TUTTI_FILE_READ, NULL), TUTTI_OK);
+    assert_int_equal(tutti_file_map(empty, &nothing, NULL), TUTTI_OK);
+    assert_non_null(nothing);
+    assert_int_equal(tutti_file_bytes(empty), 0);
+    tutti_file_close(empty, NULL);
+}
+
 static void reading_past_the_end_is_corrupt_with_sizes(void **state)
 {
     place *p = *state;
@@ -477,6 +529,7 @@ int main(void)
 #define IN_PLACE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
     const struct CMUnitTest tests[] = {
         IN_PLACE(what_is_written_is_read),
+        IN_PLACE(all_of_a_file_is_mapped_or_else_read),
         IN_PLACE(reading_past_the_end_is_corrupt_with_sizes),
         IN_PLACE(opening_tells_the_path_and_what_mends_it),
         IN_PLACE(a_full_disk_is_told_with_what_mends_it),
