@@ -4,7 +4,7 @@
            says what the line carries in the long run, its goodput. And what two hosts of two workers put on the link, from the counters of its interfaces
     truth  a step of ddp in the simulator against one measured. The simulator is told three figures: the goodput and the latency of the same lab's line, and a step
            without exchange, all workers running at once (with 4 workers on 2 cores that is what it costs there)
-    wire   what hashes, seals, heartbeats and handshakes cost a step of ddp
+    wire   what hashes and heartbeats cost a step of ddp
 
 --piece PREFIX: only the pieces whose names begin so, each of which takes at most 80 s: `net/1gbit/small`, `truth/2/100mbit`, `wire/unshaped`. Hosts use cubic, as the
 peers' baselines do, where the first namespace allows it (net.ipv4.tcp_allowed_congestion_control lists it), else the kernel's own; rows say which."""
@@ -191,7 +191,7 @@ class Bench:
                         command=command, pairs=rounds, step_ms=statistics.median(with_ms), least=100 * (min(ratios) - 1), most=100 * (max(ratios) - 1), cc=self.cc)
 
     def beats(self):
-        """The service thread does nothing but heartbeats here: its share of a core, from its own clock. A handshake: the CPU time of its MACs, by how long a run of no steps takes is not to be seen."""
+        """The service thread does nothing but heartbeats here: its share of a core, from its own clock."""
         with tempfile.TemporaryDirectory(prefix="tutti-bench-") as folder:
             words, out = self.train(folder, "beats", "-H", "h1:1,h2:1", "--rsh", NETLAB + " rsh", "--model", "mlp", "--steps", 20 if self.quick else 500)
             shares, stop = [], threading.Event()

@@ -226,11 +226,14 @@ tutti_status tutti_bench_capture(const char *const *argv, char **text, int *code
 
 tutti_status tutti_bench_peers(const tutti_bench *b, char *path, size_t bytes, tutti_error *err)
 {
-    /* A build folder of the source tree, which knows itself by its cache, an installation; then where the person is. */
+    /* Where the person is comes first; then a build folder of the source tree, which knows itself by its cache; then an installation. */
     static const struct { const char *folder, *needs; } beside[] = { { "../../../bench/peers", "../CMakeCache.txt" }, { "../share/tutti/bench/peers", "" } };
     char self[2048], script[4200];
     ssize_t length;
 
+    snprintf(path, bytes, "bench/peers");
+    if (tutti_file_exists(b->rt, "bench/peers/allreduce"))
+        return TUTTI_OK;
     length = readlink("/proc/self/exe", self, sizeof self - 1);
     self[length > 0 ? length : 0] = 0;
     *(strrchr(self, '/') != NULL ? strrchr(self, '/') : self) = 0;
@@ -243,9 +246,6 @@ tutti_status tutti_bench_peers(const tutti_bench *b, char *path, size_t bytes, t
         if (tutti_file_exists(b->rt, script))
             return TUTTI_OK;
     }
-    snprintf(path, bytes, "bench/peers");
-    if (tutti_file_exists(b->rt, "bench/peers/allreduce"))
-        return TUTTI_OK;
     path[0] = 0;
     return tutti_fail(err, TUTTI_ERR_USAGE, 0, "--with-peers needs Tutti's folder bench/peers, which is not here; run it in the source tree, or without --with-peers");
 }

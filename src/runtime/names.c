@@ -95,7 +95,9 @@ static lookup *make(tutti_resolver *resolver, const char *host, const char *serv
 
 static const char *why(int code, int cause)
 {
-    return code == EAI_SYSTEM ? strerrordesc_np(cause) : gai_strerror(code);
+    const char *text = code == EAI_SYSTEM ? strerrordesc_np(cause) : NULL; /* of a number it does not know: NULL */
+
+    return text != NULL ? text : gai_strerror(code);
 }
 
 const char *tutti_lookup_by(tutti_resolver *resolver, const char *host, const char *service, const struct addrinfo *hints, int64_t limit_ns, struct addrinfo **list)
