@@ -152,8 +152,9 @@ static guilt judge(const launcher *l, const launch_worker *w, int rank)
 static bool can_go_on(const launcher *l, uint32_t before, words said)
 {
     const bool member = before != TUTTI_SHM_ABSENT || l->options->size > 0; /* of a part, somebody else knows who has met */
+    const bool left = before == TUTTI_SHM_CLOSED; /* it had ended its part: what goes wrong then is no loss but a defect, to be seen in the exit code */
 
-    return l->options->goes_on && member && l->user_signal == 0 && l->kill_at == TUTTI_FOREVER && !l->grace_over && !(said.state == TUTTI_SHM_FAILED && said.status == TUTTI_ERR_USAGE);
+    return l->options->goes_on && member && !left && l->user_signal == 0 && l->kill_at == TUTTI_FOREVER && !l->grace_over && !(said.state == TUTTI_SHM_FAILED && said.status == TUTTI_ERR_USAGE);
 }
 
 static void describe(const launcher *l, int rank, char *text, size_t bytes)

@@ -123,7 +123,8 @@ static void view(tutti_meet *m, int from, const tcp_view *v)
     if (v->opinion == TCP_EXPELS) {
         snprintf(how, sizeof how, "worker %d has expelled it: %.300s", from, v->words);
         lost(m, v->rank, how);
-    } else if (v->opinion == TCP_GIVES_UP && m->cut_ns[v->rank] == 0) /* else it is dying, and why is about to be known */
+    } else if (v->opinion == TCP_GIVES_UP && m->cut_ns[v->rank] == 0 && /* else it is dying, and why is about to be known */
+               tutti_now_ns(m->rt) - m->lines[v->rank].heard_ns <= m->silence_ns / 2) /* else it is silent here, too, and the clock will find it: it must not win by its rank */
         decide(m, from, v->rank, v->words);
 }
 
