@@ -229,6 +229,7 @@ class Bench(Case):
         folder = self.peers(allreduce="echo $$ >pid.new && mv pid.new pid\nexec sleep 100")
         run = subprocess.Popen([TUTTI, "bench", "allreduce", "--sizes", "4", "--seconds", "0.001", "--with-peers", "--peers", "x"], stdout=subprocess.DEVNULL, cwd=folder, env=clean_environment())
         while not os.path.exists(folder + "/pid"):
+            self.assertIsNone(run.poll(), "it ended before the peer began")
             time.sleep(0.01)
         peer = int(read(folder + "/pid"))
         run.kill()
