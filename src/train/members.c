@@ -20,9 +20,8 @@ tutti_status tutti_train_meet(tutti_run *run, tutti_status (*body)(tutti_run *ru
     bool again;
 
     do {
-        status = tutti_train_regroup(run, err);
-        if (status == TUTTI_OK)
-            status = body(run, arg, err);
+        TUTTI_TRY(tutti_train_regroup(run, err)); /* a failure of its own: it leaves, and the others learn that. In the agreement it would wait for them, they for it in the body */
+        status = body(run, arg, err);
         status = tutti_engine_settle(run->engine, status, &again, err);
     } while (status == TUTTI_OK && again);
     return status == TUTTI_OK ? tutti_train_regroup(run, err) : status;
