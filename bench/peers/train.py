@@ -1,18 +1,75 @@
-"""Data-parallel training in PyTorch, as far as `tutti bench step` compares it: the reference networks mlp and cnn on MNIST, SGD(0.05, momentum 0.9), the same number of
-samples a worker a step. usage: RANK, WORLD_SIZE, INIT, STARTED (s since the epoch) in the environment; train.py MODEL N STEPS|epoch BATCH THREADS ddp|alone [SEED]
-alone: nothing is exchanged between the workers. The first three steps are outside of the clock. Times of the slowest worker, memory of the largest.
-epoch: one over the training set, then the accuracy on the test set; SEED (0) draws the initial values and the order."""
-import gzip, json, os, resource, sys, time
+"""Data-parallel training in PyTorch, as far as `tutti bench step` and bench/curves.py compare it: the reference networks mlp and cnn on MNIST, gpt(layers,dim,heads,context) on
+the bytes of Moby Dick, the same number of samples a worker a step.
+usage: RANK, WORLD_SIZE, INIT, STARTED (s since the epoch) in the environment; train.py MODEL N STEPS|epoch BATCH THREADS ddp|alone [SEED [OPTIMIZER [EVERY]]]
+alone: nothing is exchanged between the workers. The first three steps are outside of the clock. Times of the slowest worker, memory of the largest; `empty`: what that process had before
+it read data or made a network. epoch: one over the training set, then the accuracy on the test set; SEED (0) draws the initial values and the order. OPTIMIZER: sgd(...) or adamw(...)
+with the options of `tutti train` that PyTorch calls the same. EVERY: the loss on the validation set after each so many steps, outside of the clock (gpt)."""
+import gzip, json, os, re, resource, sys, time
 import torch, torch.distributed as dist, torch.nn as nn, torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 WARM = 3
-model, steps, batch, threads, kind, seed = sys.argv[1], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]), sys.argv[6], int((sys.argv[7:] or ["0"])[0])
+more = sys.argv[7:]
+model, steps, batch, threads, kind, seed = sys.argv[1], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]), sys.argv[6], int((more or ["0"])[0])
+optimizer_spec, every = (more[1:] or ["sgd(lr=0.05,momentum=0.9)"])[0], int((more[2:] or ["0"])[0])
+name, given = re.fullmatch(r"([\w-]+)(?:\((.*)\))?", model).groups()
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 data = os.environ.get("TUTTI_DATA", os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../data"))
 torch.set_num_threads(threads)
 torch.manual_seed(seed)
 dist.init_process_group("gloo", init_method=os.environ["INIT"], rank=rank, world_size=size)
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
+empty = peak()
+
+
+def options(text, names, allowed):
+    """Of a spec, by place or by name."""
+    found = {}
+    for place, word in enumerate(w for w in (text or "").split(",") if w):
+        key, _, value = word.rpartition("=")
+        found[key or names[place]] = float(value)
+        if (key or names[place]) not in allowed:
+            sys.exit(f"the peer knows no option '{key}' of '{model}' and '{optimizer_spec}'")
+    return found
+
+
+def optimizer_of(parameters):
+    kind, words = re.fullmatch(r"(\w+)(?:\((.*)\))?", optimizer_spec).groups()
+    if kind == "sgd":
+        return torch.optim.SGD(parameters, **options(words, ["lr", "momentum"], ["lr", "momentum", "weight_decay"]))
+    if kind == "adamw":
+        return torch.optim.AdamW(parameters, **options(words, ["lr"], ["lr", "weight_decay"]))
+    sys.exit(f"there is no optimizer '{kind}' here; sgd and adamw are")
+
+
+class Block(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads, self.l1, self.l2, self.qkv, self.o = heads, nn.LayerNorm(dim), nn.LayerNorm(dim), nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        self.f1, self.f2 = nn.Linear(dim, 4 * dim), nn.Linear(4 * dim, dim)
+
+    def forward(self, x):
+        b, t, d = x.shape
+        q, k, v = self.qkv(self.l1(x)).view(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        x = x + self.o(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, t, d))
+        return x + self.f2(F.gelu(self.f1(self.l2(x))))
+
+
+class GPT(nn.Module):
+    def __init__(self, layers, dim, heads, context, vocabulary=256):
+        super().__init__()
+        self.e, self.pe, self.b = nn.Embedding(vocabulary, dim), nn.Embedding(context, dim), nn.ModuleList(Block(dim, heads) for _ in range(layers))
+        self.ln, self.head = nn.LayerNorm(dim), nn.Linear(dim, vocabulary, bias=False)
+        self.register_buffer("places", torch.arange(context))
+        for p in self.parameters():
+            if p.dim() > 1:
+                nn.init.normal_(p, 0, 0.02)
+
+    def forward(self, tokens):
+        x = self.e(tokens) + self.pe(self.places)
+        for block in self.b:
+            x = block(x)
+        return self.head(self.ln(x))
 
 
 def idx(name):
@@ -27,40 +84,87 @@ def samples(which):
     return images.flatten(1) if model == "mlp" else images, idx(which + "-labels-idx1-ubyte").long()
 
 
-images, labels = samples("train")
-if model == "mlp":
+class Images:
+    def __init__(self):
+        self.images, self.labels = samples("train")
+        self.order = torch.randperm(len(self.labels), generator=torch.Generator().manual_seed(seed + 1))
+        self.per_epoch = len(self.labels) // (batch * size)
+
+    def loss(self, net, step):
+        at = step % self.per_epoch * batch * size + rank * batch
+        chosen = self.order[at:at + batch]
+        return F.cross_entropy(net(self.images[chosen]), self.labels[chosen])
+
+    def accuracy(self, net):
+        images, labels = samples("t10k")
+        return sum((net(images[i:i + 500]).argmax(1) == labels[i:i + 500]).sum().item() for i in range(0, len(labels), 500)) / len(labels)
+
+
+class Text:
+    """Windows at any place of the first nineteen twentieths; validated on 16 of the rest, one every 3000 bytes."""
+
+    def __init__(self, context):
+        with open(os.path.join(data, "moby-dick/moby-dick.txt"), "rb") as f:
+            text = torch.frombuffer(bytearray(f.read()), dtype=torch.uint8)
+        cut = int(len(text) * 0.95)
+        self.text, self.context, self.draw = text[:cut], context, torch.Generator().manual_seed(seed + 1)
+        self.held_out = torch.stack([text[cut + 3000 * i:cut + 3000 * i + context + 1] for i in range(16)]).long()
+        self.per_epoch = len(self.text) // context // (batch * size)
+
+    def of(self, net, windows):
+        logits = net(windows[:, :-1])
+        return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), windows[:, 1:].reshape(-1))
+
+    def loss(self, net, step):
+        at = torch.randint(len(self.text) - self.context - 1, (batch * size,), generator=self.draw)[rank * batch:(rank + 1) * batch]
+        return self.of(net, torch.stack([self.text[i:i + self.context + 1] for i in at.tolist()]).long())
+
+    def validate(self, net):
+        with torch.no_grad():
+            return self.of(net, self.held_out).item()
+
+
+if name == "gpt":
+    shape = dict(layers=4, dim=256, heads=4, context=128) | options(given, ["layers", "dim", "heads", "context"], ["layers", "dim", "heads", "context"])
+    task = Text(int(shape["context"]))
+    net = GPT(**{k: int(v) for k, v in shape.items()})
+elif name == "mlp":
+    task = Images()
     net = nn.Sequential(nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
-elif model == "cnn":
+elif name == "cnn":
+    task = Images()
     net = nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64 * 25, 128), nn.ReLU(), nn.Linear(128, 10))
 else:
-    sys.exit(f"there is no model '{model}' here; mlp and cnn are")
+    sys.exit(f"there is no model '{name}' here; mlp, cnn and gpt are")
+plain = net
 if kind == "ddp" and size > 1:
     net = DistributedDataParallel(net)
-optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
-order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed + 1))
-per_epoch = len(labels) // (batch * size)
+optimizer = optimizer_of(net.parameters())
 whole = steps == "epoch"
-steps = per_epoch - WARM if whole else int(steps)
-for step in range(WARM + steps):
-    if step == WARM:
+warm = 0 if every else WARM
+steps = task.per_epoch - warm if whole else int(steps)
+curve, outside = [], 0.0
+for step in range(warm + steps):
+    if step == warm:
         dist.barrier()
         begin = time.perf_counter()
-    at = step % per_epoch * batch * size + rank * batch
-    chosen = order[at:at + batch]
     optimizer.zero_grad(set_to_none=True)
-    F.cross_entropy(net(images[chosen]), labels[chosen]).backward()
+    task.loss(net, step).backward()
     optimizer.step()
-wall = torch.tensor([time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0], dtype=torch.float64)
-dist.all_reduce(wall, op=dist.ReduceOp.MAX)
+    if every and (step + 1) % every == 0:
+        since = time.perf_counter()
+        curve.append([step + 1, task.validate(plain)])
+        outside += time.perf_counter() - since
+figures = torch.tensor([time.perf_counter() - begin - outside, peak(), empty], dtype=torch.float64)
+dist.all_reduce(figures, op=dist.ReduceOp.MAX)
 if rank == 0:
-    seconds, memory = wall.tolist()
+    seconds, memory, empty = figures.tolist()
     accuracy = None
     if whole:
-        images, labels = samples("t10k")
         with torch.no_grad():
-            accuracy = sum((net(images[i:i + 500]).argmax(1) == labels[i:i + 500]).sum().item() for i in range(0, len(labels), 500)) / len(labels)
-    print(json.dumps(dict(samples_per_second=steps * batch * size / seconds, wall_seconds=seconds, exposed_comm_seconds=0.0, peak_rss_bytes_per_worker=memory,
-                          host_seconds=time.time() - float(os.environ["STARTED"]), accuracy=accuracy, torch=torch.__version__)))
+            accuracy = task.accuracy(plain)
+    print(json.dumps(dict(samples_per_second=steps * batch * size / seconds, wall_seconds=seconds, exposed_comm_seconds=0.0, peak_rss_bytes_per_worker=memory, empty_bytes=empty,
+                          host_seconds=time.time() - float(os.environ["STARTED"]), accuracy=accuracy, curve=curve, torch=torch.__version__)))
 sys.stdout.flush()
 dist.barrier()
 os._exit(0)  # taking the process group down ends in "terminate called" now and then

@@ -18,7 +18,11 @@ typedef enum { TUTTI_LAYER_LINEAR, TUTTI_LAYER_CONV2D, TUTTI_LAYER_RELU, TUTTI_L
     TUTTI_LAYER_LAYER_NORM,          /* eps 1e-5, with weight and bias */
     TUTTI_LAYER_ATTENTION,           /* causal, `heads` heads; rows are queries, keys and values, one after another, each heads x width */
     TUTTI_LAYER_GELU,                /* with the error function */
-    TUTTI_LAYER_BRANCH, TUTTI_LAYER_JOIN /* join adds the rows that stood at its branch; pairs may stand within each other */
+    TUTTI_LAYER_BRANCH, TUTTI_LAYER_JOIN, /* join adds the rows that stood at its branch; pairs may stand within each other */
+    TUTTI_LAYER_RMS_NORM,            /* eps 1e-5, with weight (Zhang, Sennrich 2019) */
+    TUTTI_LAYER_ROTARY,              /* between the linear layer that gives queries, keys and values and its attention, with as many heads: turns queries and keys by their
+                                        places (Su et al. 2021), base 10000, halves of a head as pairs */
+    TUTTI_LAYER_DROPOUT              /* in training: 0 with probability `rate`, else times 1 / (1 - rate) (Srivastava et al. 2014); tutti_nn_draw says by which draws */
 } tutti_layer_kind;
 typedef struct tutti_layer {
     tutti_layer_kind kind;
@@ -26,8 +30,10 @@ typedef struct tutti_layer {
     int kernel;                  /* conv2d: kernel x kernel, stride 1, no padding; maxpool2d: kernel = stride, floor */
     double condition;            /* quadratic: lambda falls from 1 to 1 / condition */
     bool simplex;                /* quadratic: x starts at 1 / dim, not at 0 */
-    int heads;                   /* attention */
+    int heads;                   /* attention, rotary */
+    double rate;                 /* dropout: 0 to below 1, in steps of 2^-16 */
     bool bare;                   /* linear, of tokens: no bias */
+    bool tied;                   /* the last linear layer, of tokens, bare: its matrix is the embedding's, one parameter of two layers, whose gradient is the sum */
     double deviation;            /* of tokens: its matrix starts normal with this deviation; 0: linear as tutti_nn_initialise says, tables with 1 */
     char name[16];               /* of tokens: its parameters are called name.weight and name.bias; "": its index */
 } tutti_layer;
@@ -38,7 +44,7 @@ typedef struct tutti_nn_task { int channels, height, width, classes, context; } 
 /* ---- models: named lists. "mlp(hidden=1024)" = flatten-free 784-1024-1024-10; "cnn" = conv3x3x32, ReLU, pool 2, conv3x3x64, ReLU,
    pool 2, flatten, fc128, ReLU, fc classes (images of 10x10 and more); indexes of parameters are those of peers/train.py's Sequential: mlp 0, 2, 4; cnn 0, 3, 7, 9.
    "logistic" = fc classes (softmax regression on any data; its options speak of its own data); "quadratic(...)": options as in problem.h, dim that of the samples;
-   "gpt(layers,dim,heads,context,vocab)" = the GPT of peers/train.py, for tokens. ---- */
+   "gpt(layers,dim,heads,context,vocab)" = the GPT of peers/train.py, for tokens; its other options choose among layers. ---- */
 typedef struct tutti_model_ops {
     const char *name, *title;
     const tutti_option *options;
@@ -80,7 +86,8 @@ typedef struct tutti_nn_options {
 tutti_status tutti_nn_open(tutti_nn **out, const char *model, const tutti_nn_task *task, const tutti_nn_options *options, tutti_error *err);
 void tutti_nn_close(tutti_nn *nn);
 /* Called between the layers of a pass, on the calling thread; each may block; a failure ends the pass with its status. unit: as in params.
-   Values of a unit are read only between its need and its done (twice: forward, then backward). ready(param): the gradient of
+   Values of a unit are read only between its need and its done (twice: forward, then backward); unit 0 whose matrix is also the last layer's stays needed until that one is done,
+   and from there on in backward. ready(param): the gradient of
    params[param] is final for this pass and not touched by it again; called between the unit's two halves of backward, so that its
    exchange overlaps the second. Units with convolutions run in tiles of a few samples and are one block: all needed before its first tile,
    done after its last. So the order of the calls does not depend on the number of samples, and is the same without any:
@@ -108,6 +115,9 @@ tutti_status tutti_nn_pass(tutti_nn *nn, const float *x, const uint8_t *labels, 
    of two up to 64, as have at most 1024 tokens, and at least one. A token that is none of the vocabulary is TUTTI_ERR_CORRUPT. */
 tutti_status tutti_nn_pass_tokens(tutti_nn *nn, const uint32_t *tokens, const uint32_t *next, int64_t samples, double divisor, bool add, bool same_weights,
                                   const float *const *values, float *const *gradients, const tutti_nn_hooks *hooks, double *loss_sum, tutti_error *err);
+/* Dropout's draws of the passes that follow: sample k of a pass takes those of (seed, first + k), whoever computes it and however a batch is cut. first: as a rule how many samples the
+   run took before. Without a call (0, 0). Evaluation drops nothing. */
+void tutti_nn_draw(tutti_nn *nn, uint64_t seed, uint64_t first);
 /* Forward only, any number of samples (cut into pieces). A sample's loss has the same bits whatever stands round it. correct: the largest
    output is the label's, ties going to the lowest class; 0 where tutti_nn_classifies is false. Calls no hook. */
 tutti_status tutti_nn_evaluate(tutti_nn *nn, const float *x, const uint8_t *labels, int64_t samples, const float *const *values,

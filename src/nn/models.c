@@ -94,32 +94,64 @@ static const tutti_model_ops logistic_ops = {
     .options = tutti_logistic_options, .self_bytes = sizeof(tutti_problem), .layers = logistic_layers,
 };
 
-/* ---- gpt: pre-norm blocks of attention and a linear pair with GELU; learned positions, an output matrix of its own without bias. Matrices start normal with 0.02 ---- */
-typedef struct gpt { int64_t layers, dim, heads, context, vocab; } gpt;
+/* ---- gpt: pre-norm blocks of attention and a linear pair with GELU; an output matrix without bias. Matrices start normal with 0.02. Dropout stands where GPT-2 has it, on the
+   embedding and on what a block adds, but not on the weights of attention, which exist a tile at a time ---- */
+enum { GPT_LEARNED, GPT_ROTARY };
+enum { GPT_LAYER_NORM, GPT_RMS_NORM };
+typedef struct gpt { int64_t layers, dim, heads, context, vocab; double dropout; int positions, norm; bool tied; } gpt;
 static const tutti_option gpt_options[] = {
     { "layers", TUTTI_INT, TUTTI_AT(gpt, layers), 4, 1, 1000, NULL, "blocks of attention and linear layers" },
     { "dim", TUTTI_INT, TUTTI_AT(gpt, dim), 256, 1, 65536, NULL, "values of a token's row" },
     { "heads", TUTTI_INT, TUTTI_AT(gpt, heads), 4, 1, 65536, NULL, "of attention; dim is a multiple of it" },
     { "context", TUTTI_INT, TUTTI_AT(gpt, context), 0, 0, 65536, NULL, "tokens of a window; 0: as many as the data's" },
     { "vocab", TUTTI_INT, TUTTI_AT(gpt, vocab), 0, 0, 1 << 20, NULL, "different tokens; 0: as many as the data has" },
+    { "dropout", TUTTI_REAL, TUTTI_AT(gpt, dropout), 0, 0, 0.99, NULL, "probability that a value of the embedding or of what a block adds is dropped, in steps of 1/65536" },
+    { "positions", TUTTI_CHOICE, TUTTI_AT(gpt, positions), GPT_LEARNED, 0, 0, "learned|rotary", "a table added to the embedding, or queries and keys turned by their places" },
+    { "norm", TUTTI_CHOICE, TUTTI_AT(gpt, norm), GPT_LAYER_NORM, 0, 0, "layer|rms", "layer norm, or RMS norm" },
+    { "tied", TUTTI_BOOL, TUTTI_AT(gpt, tied), 0, 0, 1, NULL, "the output matrix is the embedding's" },
     { 0 },
 };
 
+/* A layer of gpt's list; those that options leave out are in it with `out` of OMITTED. */
+enum { OMITTED = -1 };
+static tutti_layer optional(bool there, tutti_layer layer)
+{
+    if (!there)
+        layer.out = OMITTED;
+    return layer;
+}
+
+static void append(tutti_layer layer, int block, tutti_layer *layers, int room, int *count)
+{
+    if (layer.out == OMITTED)
+        return;
+    if (*count < room) {
+        layers[*count] = layer;
+        if (block >= 0 && layer.name[0] != '\0')
+            snprintf(layers[*count].name, sizeof layers[*count].name, "b.%d.%.3s", block % 1000, layer.name);
+    }
+    ++*count;
+}
+
 static tutti_status gpt_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count, tutti_error *err)
 {
-    enum { HEAD = 2, BLOCK = 12, TAIL = 2 };
     const gpt *g = self;
-    const int dim = (int)g->dim;
+    const int dim = (int)g->dim, heads = (int)g->heads;
     const double deviation = 0.02;
-    const tutti_layer head[HEAD] = {
-        { .kind = TUTTI_LAYER_EMBEDDING, .out = dim, .deviation = deviation, .name = "e" }, { .kind = TUTTI_LAYER_POSITIONS, .deviation = deviation, .name = "pe" },
-    }, block[BLOCK] = {
-        { .kind = TUTTI_LAYER_BRANCH }, { .kind = TUTTI_LAYER_LAYER_NORM, .name = "l1" }, { .kind = TUTTI_LAYER_LINEAR, .out = 3 * dim, .deviation = deviation, .name = "qkv" },
-        { .kind = TUTTI_LAYER_ATTENTION, .heads = (int)g->heads }, { .kind = TUTTI_LAYER_LINEAR, .out = dim, .deviation = deviation, .name = "o" }, { .kind = TUTTI_LAYER_JOIN },
-        { .kind = TUTTI_LAYER_BRANCH }, { .kind = TUTTI_LAYER_LAYER_NORM, .name = "l2" }, { .kind = TUTTI_LAYER_LINEAR, .out = 4 * dim, .deviation = deviation, .name = "f1" },
-        { .kind = TUTTI_LAYER_GELU }, { .kind = TUTTI_LAYER_LINEAR, .out = dim, .deviation = deviation, .name = "f2" }, { .kind = TUTTI_LAYER_JOIN },
-    }, tail[TAIL] = {
-        { .kind = TUTTI_LAYER_LAYER_NORM, .name = "ln" }, { .kind = TUTTI_LAYER_LINEAR, .out = task->classes, .bare = true, .deviation = deviation, .name = "head" },
+    const bool drops = g->dropout > 0, rotary = g->positions == GPT_ROTARY;
+    const tutti_layer_kind norm = g->norm == GPT_RMS_NORM ? TUTTI_LAYER_RMS_NORM : TUTTI_LAYER_LAYER_NORM;
+    const tutti_layer drop = optional(drops, (tutti_layer){ .kind = TUTTI_LAYER_DROPOUT, .rate = g->dropout });
+    const tutti_layer begin[] = {
+        { .kind = TUTTI_LAYER_EMBEDDING, .out = dim, .deviation = deviation, .name = "e" },
+        optional(!rotary, (tutti_layer){ .kind = TUTTI_LAYER_POSITIONS, .deviation = deviation, .name = "pe" }), drop,
+    }, block[] = {
+        { .kind = TUTTI_LAYER_BRANCH }, { .kind = norm, .name = "l1" }, { .kind = TUTTI_LAYER_LINEAR, .out = 3 * dim, .deviation = deviation, .name = "qkv" },
+        optional(rotary, (tutti_layer){ .kind = TUTTI_LAYER_ROTARY, .heads = heads }), { .kind = TUTTI_LAYER_ATTENTION, .heads = heads },
+        { .kind = TUTTI_LAYER_LINEAR, .out = dim, .deviation = deviation, .name = "o" }, drop, { .kind = TUTTI_LAYER_JOIN },
+        { .kind = TUTTI_LAYER_BRANCH }, { .kind = norm, .name = "l2" }, { .kind = TUTTI_LAYER_LINEAR, .out = 4 * dim, .deviation = deviation, .name = "f1" },
+        { .kind = TUTTI_LAYER_GELU }, { .kind = TUTTI_LAYER_LINEAR, .out = dim, .deviation = deviation, .name = "f2" }, drop, { .kind = TUTTI_LAYER_JOIN },
+    }, end[] = {
+        { .kind = norm, .name = "ln" }, { .kind = TUTTI_LAYER_LINEAR, .out = task->classes, .bare = true, .tied = g->tied, .deviation = deviation, .name = "head" },
     };
 
     *count = 0;
@@ -132,18 +164,21 @@ static tutti_status gpt_layers(const void *self, const tutti_nn_task *task, tutt
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "gpt with context=%lld on windows of %d tokens; give both the same context", (long long)g->context, task->context);
     if (g->vocab != 0 && g->vocab != task->classes)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "gpt with vocab=%lld on data of %d different tokens; leave vocab out", (long long)g->vocab, task->classes);
-    *count = HEAD + BLOCK * (int)g->layers + TAIL;
-    for (int i = 0; i < *count && i < room; i++) {
-        const int k = (i - HEAD) % BLOCK;
-        layers[i] = i < HEAD ? head[i] : i >= *count - TAIL ? tail[i - *count + TAIL] : block[k];
-        if (i >= HEAD && i < *count - TAIL && block[k].name[0] != '\0')
-            snprintf(layers[i].name, sizeof layers[i].name, "b.%d.%.3s", (i - HEAD) / BLOCK % 1000, block[k].name);
-    }
+    if (rotary && g->dim / g->heads % 2 != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "gpt with dim=%lld, heads=%lld and positions=rotary: rotary positions turn pairs, so heads must be of an even width, not %lld", (long long)g->dim,
+                          (long long)g->heads, (long long)(g->dim / g->heads));
+    for (size_t i = 0; i < TUTTI_LENGTH(begin); i++)
+        append(begin[i], -1, layers, room, count);
+    for (int b = 0; b < (int)g->layers; b++)
+        for (size_t i = 0; i < TUTTI_LENGTH(block); i++)
+            append(block[i], b, layers, room, count);
+    for (size_t i = 0; i < TUTTI_LENGTH(end); i++)
+        append(end[i], -1, layers, room, count);
     return TUTTI_OK;
 }
 
 static const tutti_model_ops gpt_ops = {
-    .name = "gpt", .title = "a GPT on windows of tokens: blocks of causal attention and a linear pair with GELU, learned positions",
+    .name = "gpt", .title = "a GPT on windows of tokens: blocks of causal attention and a linear pair with GELU",
     .options = gpt_options, .self_bytes = sizeof(gpt), .layers = gpt_layers, .tokens = true,
 };
 

@@ -21,11 +21,22 @@ static tutti_status check_task(const tutti_nn_task *t, int least_classes, tutti_
     return TUTTI_OK;
 }
 
+static const struct { const char *name; bool of_tokens; } kinds[] = {
+    [TUTTI_LAYER_LINEAR] = { "linear", false }, [TUTTI_LAYER_CONV2D] = { "conv2d", false }, [TUTTI_LAYER_RELU] = { "relu", false }, [TUTTI_LAYER_MAXPOOL2D] = { "maxpool2d", false },
+    [TUTTI_LAYER_FLATTEN] = { "flatten", false }, [TUTTI_LAYER_QUADRATIC] = { "quadratic", false },
+    [TUTTI_LAYER_EMBEDDING] = { "embedding", true }, [TUTTI_LAYER_POSITIONS] = { "positions", true }, [TUTTI_LAYER_LAYER_NORM] = { "layer norm", true },
+    [TUTTI_LAYER_ATTENTION] = { "attention", true }, [TUTTI_LAYER_GELU] = { "gelu", true }, [TUTTI_LAYER_BRANCH] = { "branch", true }, [TUTTI_LAYER_JOIN] = { "join", true },
+    [TUTTI_LAYER_RMS_NORM] = { "rms norm", true }, [TUTTI_LAYER_ROTARY] = { "rotary", true }, [TUTTI_LAYER_DROPOUT] = { "dropout", true },
+};
+
 const char *tutti_nn_layer_name(tutti_layer_kind kind)
 {
-    static const char *const names[] = { "linear", "conv2d", "relu", "maxpool2d", "flatten", "quadratic", "embedding", "positions", "layer norm", "attention", "gelu", "branch",
-                                         "join" };
-    return (size_t)kind < TUTTI_LENGTH(names) ? names[kind] : "unknown";
+    return (size_t)kind < TUTTI_LENGTH(kinds) ? kinds[kind].name : "unknown";
+}
+
+bool tutti_nn_layer_of_tokens(tutti_layer_kind kind)
+{
+    return (size_t)kind < TUTTI_LENGTH(kinds) && kinds[kind].of_tokens;
 }
 
 /* Begins a unit. *shape: before the layer, then after it. */
@@ -82,7 +93,7 @@ static tutti_status add_follower(nn_net *net, int i, nn_shape *shape, tutti_erro
     }
     if (layer->kind == TUTTI_LAYER_QUADRATIC)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (quadratic) is a network by itself and follows no other layer", i);
-    if (layer->kind >= TUTTI_LAYER_EMBEDDING && layer->kind <= TUTTI_LAYER_JOIN)
+    if (tutti_nn_layer_of_tokens(layer->kind))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) works on tokens; a network of tokens begins with an embedding", i, tutti_nn_layer_name(layer->kind));
     if (u == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) has no linear or conv2d layer before it", i, tutti_nn_layer_name(layer->kind));

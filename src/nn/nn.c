@@ -16,12 +16,17 @@
 
 enum { BLOCK = 64, BLOCK_TOKENS = 1024, SETS_MAX = 21, BATCH_MAX = 1 << 20 }; /* a block of one sample: 2^20 blocks, 20 sets and one for a pass that adds */
 
-typedef struct part { int param, params; double flops; } part; /* a unit: the first of its parameters, how many; a forward of a sample */
+typedef struct part { /* a unit */
+    int param, params; /* the first of its parameters, how many */
+    double flops;      /* a forward of a sample */
+} part;
 
 struct tutti_nn {
     nn_net net;
     part *unit;
     int units, convs, params;
+    bool tied;             /* the last unit reads unit 0's values, too */
+    uint64_t seed, first;  /* tutti_nn_draw */
     size_t *count;         /* values of each parameter */
     int64_t block, piece;  /* samples of a block of a pass, of a run of an evaluation */
     int sets;              /* own gradient sets */
@@ -57,16 +62,11 @@ static int64_t block_of(const nn_net *net)
     return block;
 }
 
-/* Tokens: rows a multiple of 48, of which every block of rows in oneDNN's kernels is a divisor (onednn_internal.h, DN_PIECE). */
 static int64_t piece_of(const nn_net *net, const nn_backend *ops)
 {
-    int64_t step = 1;
-
     if (net->sequence == NULL)
         return ops->piece;
-    while (step * net->sequence->context % 48 != 0)
-        step++;
-    return step * net->sequence->context < BLOCK_TOKENS ? BLOCK_TOKENS / (step * net->sequence->context) * step : step;
+    return net->sequence->context < BLOCK_TOKENS ? BLOCK_TOKENS / net->sequence->context : 1;
 }
 
 /* What the driver has to know of the units. */
@@ -78,6 +78,7 @@ static tutti_status outline(tutti_nn *nn, tutti_error *err)
     nn->units = s != NULL ? s->unit_count : net->unit_count;
     nn->params = s != NULL ? s->param_count : nn_param_count(net);
     nn->convs = net->conv_count;
+    nn->tied = s != NULL && s->tied && s->unit_count > 1;
     nn->unit = tutti_alloc((size_t)nn->units, sizeof *nn->unit);
     nn->count = tutti_alloc((size_t)nn->params, sizeof *nn->count);
     if (nn->unit == NULL || nn->count == NULL)
@@ -85,7 +86,7 @@ static tutti_status outline(tutti_nn *nn, tutti_error *err)
     for (int u = 0; u < nn->units && s == NULL; u++)
         nn->unit[u] = (part){ nn_unit_params(net) * (net->unit_count - 1 - u), nn_unit_params(net), net->units[u].flops };
     for (int u = 0; u < nn->units && s != NULL; u++) {
-        nn->unit[u] = (part){ s->nodes[s->unit_node[u]].param, s->nodes[s->unit_node[u]].params, 0 };
+        nn->unit[u] = (part){ s->nodes[s->unit_node[u]].param, s->nodes[s->unit_node[u]].params, .flops = 0 };
         for (int i = s->unit_node[u]; i < s->unit_node[u + 1]; i++)
             nn->unit[u].flops += s->nodes[i].flops;
     }
@@ -247,9 +248,10 @@ static tutti_status forward_pass(tutti_nn *nn, int64_t samples, const tutti_nn_h
         TUTTI_TRY(need(needs, u, false, err));
         if (samples > 0)
             TUTTI_TRY(forward_unit(nn, u, 0, samples, err));
-        TUTTI_TRY(done(dones, u, false, err));
+        if (u > 0 || !nn->tied)
+            TUTTI_TRY(done(dones, u, false, err));
     }
-    return TUTTI_OK;
+    return nn->tied ? done(dones, 0, false, err) : TUTTI_OK;
 }
 
 /* ---- the tree over blocks ---- */
@@ -304,8 +306,11 @@ static tutti_status backward_pass(tutti_nn *nn, int64_t samples, const stack *su
     const int convs = nn->convs;
     int64_t first = 0;
 
+    if (nn->tied)
+        TUTTI_TRY(need(hooks, 0, true, err));
     for (int u = nn->units - 1; u >= convs; u--) {
-        TUTTI_TRY(need(hooks, u, true, err));
+        if (u > 0 || !nn->tied)
+            TUTTI_TRY(need(hooks, u, true, err));
         TUTTI_TRY(backward_unit(nn, u, 0, samples, true, sums, hooks, err));
         TUTTI_TRY(done(hooks, u, true, err));
     }
@@ -353,6 +358,7 @@ static void skip(const tutti_nn *nn, nn_run *run, int64_t first)
 {
     const nn_shape sample = { nn->net.task.channels, nn->net.task.height, nn->net.task.width };
 
+    run->first = nn->first + (uint64_t)first;
     if (nn->net.sequence != NULL) {
         run->tokens += first * nn->net.sequence->context;
         run->next += first * nn->net.sequence->context;
@@ -413,6 +419,8 @@ static tutti_status pass(tutti_nn *nn, nn_run run, double divisor, const tutti_n
     if (!run.same_weights)
         nn->prepared = false;
     run.same_weights = nn->prepared;
+    run.seed = nn->seed;
+    run.first = nn->first;
     if (samples == 0) {
         for (int k = 0; k < nn->params && !run.add; k++)
             memset(run.gradients[k], 0, nn->count[k] * sizeof(float));
@@ -449,6 +457,12 @@ tutti_status tutti_nn_pass_tokens(tutti_nn *nn, const uint32_t *tokens, const ui
     *loss_sum = 0;
     TUTTI_TRY(check_kind(nn, true, err));
     return pass(nn, run, divisor, hooks, loss_sum, err);
+}
+
+void tutti_nn_draw(tutti_nn *nn, uint64_t seed, uint64_t first)
+{
+    nn->seed = seed;
+    nn->first = first;
 }
 
 static tutti_status evaluate(tutti_nn *nn, const nn_run *whole, double *loss_sum, int64_t *correct, tutti_error *err)

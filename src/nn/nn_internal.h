@@ -48,6 +48,7 @@ static inline int nn_weight(const nn_net *net, int unit) { return 2 * (net->unit
 static inline int nn_bias(const nn_net *net, int unit) { return nn_weight(net, unit) + 1; }
 
 const char *tutti_nn_layer_name(tutti_layer_kind kind); /* "conv2d" */
+bool tutti_nn_layer_of_tokens(tutti_layer_kind kind);   /* and of nothing else */
 /* Shapes and units of a list of layers; refuses what does not fit. */
 tutti_status tutti_nn_net_build(nn_net *net, const tutti_layer *layers, int count, const tutti_nn_task *task, tutti_error *err);
 /* The same from a spec such as "mlp(hidden=16)". A network of tokens owns memory: tutti_nn_net_close. */
@@ -69,6 +70,7 @@ typedef struct nn_run {          /* one pass, or one piece of an evaluation */
     const uint32_t *tokens, *next; /* in place of both, samples x context; all below classes */
     int64_t samples;             /* at least 1 */
     bool train, add, same_weights; /* same_weights: values are those of the run before */
+    uint64_t seed, first;        /* tutti_nn_draw; first: of this run */
     const float *const *values;
     float *const *gradients;     /* NULL unless train */
 } nn_run;

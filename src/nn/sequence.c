@@ -49,14 +49,27 @@ static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX]
         if (i != 1)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (positions) must follow the embedding", i);
         return fits(s->context, n->in) ? TUTTI_OK : refuse_size(i, n, s->context, n->in, err);
-    case TUTTI_LAYER_LAYER_NORM:
-        n->params = 2;
+    case TUTTI_LAYER_LAYER_NORM: case TUTTI_LAYER_RMS_NORM:
+        n->params = l->kind == TUTTI_LAYER_LAYER_NORM ? 2 : 1;
         return TUTTI_OK;
     case TUTTI_LAYER_LINEAR:
-        n->params = l->bare ? 1 : 2;
+        n->params = l->tied ? 0 : l->bare ? 1 : 2;
         n->out = l->out;
         n->flops = 2.0 * (double)s->context * (double)n->in * (double)n->out;
+        if (l->tied && (i < s->node_count - 1 || !l->bare || n->in != s->nodes[0].out))
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (linear) is tied to the embedding's matrix of %d x %d: it must be the last layer, have no bias, and its rows of %d values must be "
+                              "as wide as the embedding's", i, s->classes, s->nodes[0].out, n->in);
         return fits(l->out, n->in) ? TUTTI_OK : refuse_size(i, n, l->out, n->in, err);
+    case TUTTI_LAYER_ROTARY:
+        if (s->nodes[i - 1].layer.kind != TUTTI_LAYER_LINEAR || i + 1 == s->node_count || n[1].layer.kind != TUTTI_LAYER_ATTENTION || n[1].layer.heads != l->heads)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (rotary) of %d heads must stand between a linear layer and an attention of as many heads", i, l->heads);
+        if (l->heads < 1 || n->in % (6 * l->heads) != 0) /* the attention says what else is wrong */
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (rotary) of %d heads on rows of %d values: heads must be of an even width", i, l->heads, n->in);
+        return TUTTI_OK;
+    case TUTTI_LAYER_DROPOUT:
+        if (!(l->rate >= 0 && l->rate < 1))
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (dropout) has the rate %g; it must be from 0 to below 1", i, l->rate);
+        return TUTTI_OK;
     case TUTTI_LAYER_ATTENTION:
         n->out = n->in / 3;
         n->flops = 4.0 * (double)s->context * (double)s->context * (double)n->out / 2; /* two products, half of each masked */
@@ -97,7 +110,7 @@ static void describe_params(nn_sequence *s, int i)
 {
     const nn_node *n = &s->nodes[i];
     const tutti_layer *l = &n->layer;
-    const bool matrix = l->kind != TUTTI_LAYER_LAYER_NORM;
+    const bool matrix = l->kind != TUTTI_LAYER_LAYER_NORM && l->kind != TUTTI_LAYER_RMS_NORM;
 
     for (int k = 0; k < n->params; k++) {
         tutti_nn_param *p = &s->params[n->param + k];
@@ -142,9 +155,11 @@ tutti_status tutti_nn_sequence_open(nn_sequence **out, const tutti_layer *layers
                             task->classes, CONTEXT_MAX, WIDTH_MAX);
         goto out;
     }
-    for (int i = 0; i < count && status == TUTTI_OK; i++) {
+    for (int i = 0; i < count; i++)
         s->nodes[i].layer = layers[i];
+    for (int i = 0; i < count && status == TUTTI_OK; i++) {
         status = infer(s, i, &width, open, &depth, err);
+        s->nodes[i].reads = s->nodes[i].params;
         width = s->nodes[i].out;
         if (s->nodes[i].params > 0)
             s->unit_node[++unit] = i;
@@ -166,6 +181,11 @@ tutti_status tutti_nn_sequence_open(nn_sequence **out, const tutti_layer *layers
         describe_params(s, s->unit_node[u]);
     }
     s->param_count = param;
+    s->tied = layers[count - 1].tied;
+    if (s->tied) {
+        s->nodes[count - 1].param = s->nodes[0].param;
+        s->nodes[count - 1].reads = 1;
+    }
     *out = s;
     return TUTTI_OK;
 out:

@@ -16,13 +16,15 @@ typedef struct nn_node {         /* a layer after shape inference */
     int in, out;                 /* values of a row before and after; in of an embedding: 0 */
     int unit;
     int partner;                 /* of a branch its join, of a join its branch; else -1 */
-    int param, params;           /* the first of its parameters in the table, how many: 0, 1 or 2 (weight, bias) */
+    int param, params;           /* the first of its parameters in the table, how many: 0, 1 or 2 (weight, bias); of a tied layer: the embedding's, 0 */
+    int reads;                   /* parameters whose values it reads: params, of a tied layer 1 */
     double flops;                /* of a forward, a sample */
 } nn_node;
 
 typedef struct nn_sequence {
     int context, classes;
     int node_count, unit_count, param_count;
+    bool tied;                   /* the last layer, of the last unit, reads unit 0's parameter too */
     nn_node *nodes;
     int *unit_node;              /* each unit's first node, the one with the parameters; [unit_count]: node_count */
     tutti_nn_param *params;      /* ready order */

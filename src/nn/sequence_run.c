@@ -5,7 +5,8 @@
    - Classes are taken HEAD at a time: logits exist for one chunk only, and with several chunks backward multiplies once more instead of keeping rows x classes.
      Then each chunk gives its part of the input's slope along with its weights' gradient.
    - Moments of the arena: forward of node i is i, the loss n, backward of node i 2n - i. Training is laid out for the full block; an evaluation runs pieces that are
-     filled up with windows of token 0, so that no window's loss depends on how many there are (as DN_PIECE).
+     filled up with windows of token 0, and products with further rows that nobody reads, so that no window's loss depends on how many there are (as DN_PIECE).
+   - A dropout works in place where nobody else reads what it is given, keeps no mask and draws it once more in backward. An evaluation passes it over.
    - Own loops run on the calling thread; oneDNN on as many as were asked for. */
 #include "math/math.h"
 #include "onednn_internal.h"
@@ -13,7 +14,10 @@
 #include <math.h>
 
 enum { HEAD = 8 * NN_CLASSES, PLANS = 8, NONE = -1 };
+enum { ROWS_STEP = 48 }; /* every block of rows in oneDNN's kernels is a divisor (onednn_internal.h, DN_PIECE) */
+static const uint64_t draws_stream = (uint64_t)1 << 32; /* and the layer's index: far from the streams of initial values */
 static const float norm_eps = 1e-5F;
+static const double rotary_base = 10000;
 
 typedef struct plan {            /* primitives for a number of samples */
     int64_t samples;
@@ -38,6 +42,8 @@ typedef struct sequence {
     const nn_math *math;
     const nn_loops *loops;
     dn_core core;
+    tutti_device *draws;         /* only if there is a dropout */
+    float **angles;              /* by node, of a rotary one: cosines and sines, each context x half of a head's width; heads of one width share */
     int64_t block, piece;
     plan full, evaluation, others[PLANS], *plan;
     uint64_t clock;
@@ -49,6 +55,13 @@ typedef struct sequence {
     float scale;                 /* of the loss's gradient */
 } sequence;
 
+/* Rows of a buffer and of its products. */
+static size_t room_of(const sequence *b, int64_t windows, bool train)
+{
+    const size_t rows = (size_t)(windows * b->net->context);
+    return train ? rows : (rows + ROWS_STEP - 1) / ROWS_STEP * ROWS_STEP;
+}
+
 /* ---- primitives ---- */
 static int head_of(const sequence *b)
 {
@@ -58,6 +71,11 @@ static int head_of(const sequence *b)
 static bool is_linear(const sequence *b, int i)
 {
     return b->net->nodes[i].layer.kind == TUTTI_LAYER_LINEAR;
+}
+
+static bool is_norm(const nn_node *n)
+{
+    return n->layer.kind == TUTTI_LAYER_LAYER_NORM || n->layer.kind == TUTTI_LAYER_RMS_NORM;
 }
 
 static void close_plan(sequence *b, plan *p)
@@ -113,7 +131,7 @@ static plan *place_of_plan(sequence *b, int64_t samples, bool train)
 static tutti_status make_plan(sequence *b, int64_t samples, bool train, tutti_error *err)
 {
     plan *p = place_of_plan(b, samples, train);
-    const int64_t rows = samples * b->net->context;
+    const int64_t rows = (int64_t)room_of(b, samples, train);
     const int head = head_of(b), classes = b->net->classes;
     tutti_status status = TUTTI_OK;
 
@@ -167,26 +185,30 @@ static nn_attention attention_of(const sequence *b, int i, int64_t windows)
                            .out_stride = dim, .scale = (float)(1 / sqrt((double)width)), .causal = true };
 }
 
-static void forward_lives(const sequence *b, layout *l, int i, int64_t windows)
+static void forward_lives(const sequence *b, layout *l, int i, int64_t windows, bool train)
 {
     const nn_node *n = &b->net->nodes[i], *before = n - 1;
-    const size_t rows = (size_t)(windows * b->net->context);
+    const size_t rows = room_of(b, windows, train);
     place *p = &l->place[i];
     size_t scratch = l->scratch[2 * i];
 
     p->out = i > 0 ? p[-1].out : NONE;
     switch (n->layer.kind) {
-    case TUTTI_LAYER_POSITIONS: case TUTTI_LAYER_BRANCH: break;
+    case TUTTI_LAYER_POSITIONS: case TUTTI_LAYER_BRANCH: case TUTTI_LAYER_ROTARY: break;
+    case TUTTI_LAYER_DROPOUT:
+        if (train && (before->layer.kind == TUTTI_LAYER_ATTENTION || before->layer.kind == TUTTI_LAYER_BRANCH)) /* whose outputs backward or the join read */
+            p->out = new_buffer(l, row_bytes(rows, n->out), i);
+        break;
     case TUTTI_LAYER_JOIN:
-        if (before->layer.kind != TUTTI_LAYER_LINEAR) /* whose output nobody else reads */
+        if (before->layer.kind != TUTTI_LAYER_LINEAR && !(train && before->layer.kind == TUTTI_LAYER_DROPOUT)) /* whose output nobody else reads */
             p->out = new_buffer(l, row_bytes(rows, n->out), i);
         break;
     case TUTTI_LAYER_LINEAR:
         p->out = new_buffer(l, row_bytes(rows, i == head_of(b) && n->out > HEAD ? HEAD : n->out), i);
         break;
-    case TUTTI_LAYER_LAYER_NORM:
+    case TUTTI_LAYER_LAYER_NORM: case TUTTI_LAYER_RMS_NORM:
         p->out = new_buffer(l, row_bytes(rows, n->out), i);
-        p->stats = new_buffer(l, row_bytes(rows, 2), i);
+        p->stats = new_buffer(l, row_bytes(rows, n->layer.kind == TUTTI_LAYER_LAYER_NORM ? 2 : 1), i);
         break;
     case TUTTI_LAYER_ATTENTION: {
         const nn_attention a = attention_of(b, i, windows);
@@ -228,6 +250,10 @@ static int back_lives(const sequence *b, layout *l, int i, int slope, int64_t wi
         if (held)
             p->back = new_buffer(l, row_bytes(rows, n->in), now);
         break;
+    case TUTTI_LAYER_DROPOUT:
+        if (held)
+            p->back = new_buffer(l, row_bytes(rows, n->in), now);
+        break;
     case TUTTI_LAYER_ATTENTION: {
         const nn_attention a = attention_of(b, i, windows);
         touch(l, p[-1].out, now);
@@ -237,10 +263,10 @@ static int back_lives(const sequence *b, layout *l, int i, int slope, int64_t wi
         scratch = tutti_nn_attention_scratch(&a) * sizeof(float);
         break;
     }
-    case TUTTI_LAYER_LAYER_NORM:
+    case TUTTI_LAYER_LAYER_NORM: case TUTTI_LAYER_RMS_NORM:
         touch(l, p[-1].out, now);
         touch(l, p->stats, now);
-        scratch = 4 * (size_t)n->in * sizeof(float);
+        scratch = 4 * (size_t)n->in * sizeof(float); /* RMS: half of it */
         if (n[-1].layer.kind == TUTTI_LAYER_BRANCH)
             p->back = p[-1].residual;
         else if (held)
@@ -264,11 +290,11 @@ static tutti_status lay_out(sequence *b, bool train, tutti_error *err)
     layout *l = &b->layouts[train];
     const int n = b->net->node_count;
     const int64_t windows = train ? b->block : b->piece;
-    const size_t rows = (size_t)(windows * b->net->context);
+    const size_t rows = room_of(b, windows, train);
 
     l->buffers = 0;
     for (int i = 0; i < n; i++)
-        forward_lives(b, l, i, windows);
+        forward_lives(b, l, i, windows, train);
     l->state = new_buffer(l, rows * sizeof(nn_entropy), n - 1);
     touch(l, l->state, train ? n + 1 : n);
     l->filled = new_buffer(l, train ? 0 : rows * sizeof(uint32_t), 0);
@@ -331,13 +357,13 @@ static tutti_status sequence_begin(void *self, const nn_run *run, tutti_error *e
 static const float *value(const sequence *b, int i, int k)
 {
     const nn_node *n = &b->net->nodes[i];
-    return k < n->params ? b->run.values[n->param + k] : NULL;
+    return k < n->reads ? b->run.values[n->param + k] : NULL;
 }
 
 static float *gradient(const sequence *b, int i, int k)
 {
     const nn_node *n = &b->net->nodes[i];
-    return k < n->params ? b->run.gradients[n->param + k] : NULL;
+    return k < n->reads ? b->run.gradients[n->param + k] : NULL;
 }
 
 static dn_linear *chunk_plan(sequence *b, int first)
@@ -371,6 +397,25 @@ static tutti_status head_forward(sequence *b, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* Queries and keys, which stand one after another at the head of a row. */
+static void turn(const sequence *b, int i, bool back, float *x)
+{
+    const nn_node *n = &b->net->nodes[i];
+    const size_t context = (size_t)b->net->context, heads = 2 * (size_t)n->layer.heads, width = (size_t)n->in / (3 * (size_t)n->layer.heads);
+
+    b->math->rotary((size_t)b->windows * context, context, heads, width, (size_t)n->in, b->angles[i], b->angles[i] + context * (width / 2), back, x);
+}
+
+/* Each sample has draws of its own, so that it matters to nobody who computes it. */
+static void drop(const sequence *b, int i, const float *x, float *y)
+{
+    const nn_node *n = &b->net->nodes[i];
+    const size_t values = (size_t)b->net->context * (size_t)n->out;
+
+    for (size_t w = 0; w < (size_t)b->windows; w++)
+        tutti_nn_dropout(b->math, b->draws, (tutti_rng){ b->run.seed, draws_stream + (uint64_t)i, b->run.first + w }, 0, values, (float)n->layer.rate, x + w * values, y + w * values);
+}
+
 static tutti_status forward_node(sequence *b, int i, tutti_error *err)
 {
     const nn_node *n = &b->net->nodes[i];
@@ -388,6 +433,12 @@ static tutti_status forward_node(sequence *b, int i, tutti_error *err)
         b->math->layer_norm(rows, width, x, value(b, i, 0), value(b, i, 1), norm_eps, y, mean, mean + rows);
         break;
     }
+    case TUTTI_LAYER_RMS_NORM: b->math->rms_norm(rows, width, x, value(b, i, 0), norm_eps, y, at(b, p->stats)); break;
+    case TUTTI_LAYER_ROTARY: turn(b, i, false, y); break;
+    case TUTTI_LAYER_DROPOUT:
+        if (b->run.train)
+            drop(b, i, x, y);
+        break;
     case TUTTI_LAYER_ATTENTION: {
         const nn_attention a = attention_of(b, i, b->windows);
         b->math->attention(&a, 0, a.batch * a.heads, x, x + width, x + 2 * width, y, at(b, p->stats), at(b, p->forward_scratch));
@@ -467,7 +518,7 @@ static tutti_status back_node(sequence *b, int i, tutti_error *err)
     switch (n->layer.kind) {
     case TUTTI_LAYER_EMBEDDING: {
         float *table = gradient(b, i, 0);
-        if (!b->run.add)
+        if (!b->run.add && !b->net->tied) /* a tied head has begun the sum */
             memset(table, 0, (size_t)b->net->classes * width * sizeof *table);
         b->math->scatter_add(rows, width, 0, width, b->run.tokens, slope, table);
         break;
@@ -475,7 +526,7 @@ static tutti_status back_node(sequence *b, int i, tutti_error *err)
     case TUTTI_LAYER_POSITIONS: b->math->positions_back((size_t)b->windows, (size_t)b->net->context * width, slope, gradient(b, i, 0), b->run.add); break;
     case TUTTI_LAYER_GELU: b->math->gelu_back(rows * width, x, slope, back); break;
     case TUTTI_LAYER_BRANCH:
-        if (n[1].layer.kind != TUTTI_LAYER_LAYER_NORM) /* which has added its slope itself */
+        if (!is_norm(&n[1])) /* which has added its slope itself */
             b->math->sum(rows * width, back, slope, back);
         break;
     case TUTTI_LAYER_LAYER_NORM: {
@@ -484,6 +535,11 @@ static tutti_status back_node(sequence *b, int i, tutti_error *err)
                                  gradient(b, i, 1), b->run.add, b->core.scratch);
         break;
     }
+    case TUTTI_LAYER_RMS_NORM:
+        b->math->rms_norm_back(rows, width, x, value(b, i, 0), at(b, p->stats), slope, back, n[-1].layer.kind == TUTTI_LAYER_BRANCH, gradient(b, i, 0), b->run.add, b->core.scratch);
+        break;
+    case TUTTI_LAYER_ROTARY: turn(b, i, true, back); break;
+    case TUTTI_LAYER_DROPOUT: drop(b, i, slope, back); break;
     case TUTTI_LAYER_ATTENTION: {
         const nn_attention a = attention_of(b, i, b->windows);
         b->math->attention_back(&a, 0, a.batch * a.heads, x, x + width, x + 2 * width, at(b, p->out), at(b, p->stats), slope, back, back + width, back + 2 * width,
@@ -526,6 +582,17 @@ static tutti_status sequence_data(void *self, int unit, int64_t first, int64_t c
 }
 
 /* ---- life ---- */
+/* The first rotary node whose heads have the width of node i's; -1: i is none. */
+static int angles_owner(const sequence *b, int i)
+{
+    const nn_node *n = b->net->nodes;
+
+    for (int k = 0; k <= i && n[i].layer.kind == TUTTI_LAYER_ROTARY; k++)
+        if (n[k].layer.kind == TUTTI_LAYER_ROTARY && n[k].in / n[k].layer.heads == n[i].in / n[i].layer.heads)
+            return k;
+    return -1;
+}
+
 static void sequence_close(void *self)
 {
     sequence *b = self;
@@ -541,9 +608,41 @@ static void sequence_close(void *self)
         tutti_free(b->layouts[k].place);
         tutti_free(b->layouts[k].scratch);
     }
+    for (int i = 0; i < b->net->node_count && b->angles != NULL; i++)
+        if (i == angles_owner(b, i))
+            tutti_free(b->angles[i]);
+    tutti_free(b->angles);
+    tutti_device_close(b->draws);
     tutti_free(b->arena);
     tutti_nn_dn_core_close(&b->core);
     tutti_free(b);
+}
+
+/* Tables of angles, and a device for draws. */
+static tutti_status open_extras(sequence *b, const nn_settings *settings, tutti_error *err)
+{
+    const size_t context = (size_t)b->net->context;
+
+    b->angles = tutti_alloc((size_t)b->net->node_count, sizeof *b->angles);
+    if (b->angles == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the list of %d layers", b->net->node_count);
+    for (int i = 0; i < b->net->node_count; i++) {
+        const nn_node *n = &b->net->nodes[i];
+        if (n->layer.kind == TUTTI_LAYER_DROPOUT && b->draws == NULL)
+            TUTTI_TRY(tutti_device_open_host(&b->draws, NULL, settings->cpu, err));
+        if (n->layer.kind != TUTTI_LAYER_ROTARY)
+            continue;
+        if (angles_owner(b, i) < i) {
+            b->angles[i] = b->angles[angles_owner(b, i)];
+            continue;
+        }
+        const size_t width = (size_t)n->in / (3 * (size_t)n->layer.heads), half = context * (width / 2);
+        b->angles[i] = tutti_alloc(2, half * sizeof(float)); /* both within 2^26 */
+        if (b->angles[i] == NULL)
+            return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the angles of %zu places", context);
+        tutti_nn_rotary(context, width, rotary_base, b->angles[i], b->angles[i] + half);
+    }
+    return TUTTI_OK;
 }
 
 static tutti_status sequence_open(void **out, const nn_net *net, const nn_settings *settings, tutti_error *err)
@@ -569,6 +668,8 @@ static tutti_status sequence_open(void **out, const nn_net *net, const nn_settin
         if (l->buffer == NULL || l->place == NULL || l->scratch == NULL)
             status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to plan the buffers of %zu layers", n);
     }
+    if (status == TUTTI_OK)
+        status = open_extras(b, settings, err);
     if (status == TUTTI_OK)
         status = tutti_nn_dn_core_open(&b->core, settings->threads, err);
     before = tutti_nn_dn_enter(&b->core);

@@ -225,6 +225,12 @@ static tutti_status on_ready(void *user, int param, tutti_error *err)
     return status;
 }
 
+/* The place of a pass's samples among all that the run takes, so that a sample's draws are the same whoever computes it. With parts each worker counts its own. */
+static uint64_t first_of_run(const tutti_run *run, const tutti_pass *pass)
+{
+    return run->parts.first != NULL ? (uint64_t)run->rank << 48 | pass->position : pass->epoch * tutti_data_shape_of(run->data)->samples[TUTTI_TRAIN] + pass->position;
+}
+
 static tutti_status one_step(tutti_run *run, tutti_error *err)
 {
     const tutti_nn_hooks hooks = { run, on_need, on_done, on_ready };
@@ -255,6 +261,7 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
         }
         run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
         tutti_train_meter_start(run, batch.samples);
+        tutti_nn_draw(run->nn, (uint64_t)run->config->seed, first_of_run(run, &pass));
         TUTTI_TRY(run->task.context > 0
             ? tutti_nn_pass_tokens(run->nn, batch.tokens, batch.next, batch.samples, (double)(pass.divisor > 0 ? pass.divisor : 1), pass.keep, pass.same_values,
                                    run->values, run->gradients, &hooks, &loss, err)

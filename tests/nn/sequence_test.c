@@ -1,6 +1,7 @@
 /* Goal: networks of tokens compute their formulas, and keep every promise of nn.h that networks of images keep. Method: an oracle in double that only goes forward, layer by
    layer from the formulas of math.h, and central differences of its loss; lists of layers that gpt does not have; awkward widths, contexts and vocabularies; equal bits
    of blocks, pieces and sums; every allocation failing in turn. */
+#include "nn/math/math.h"
 #include "nn/sequence.h"
 #include "nn_test.h"
 
@@ -86,7 +87,10 @@ static nn_net gpt_net(const char *spec, int context, int vocabulary)
 }
 
 /* ---- the oracle ---- */
-typedef struct oracle { double *row[NODES_MAX]; } oracle; /* output of each node, rows x out */
+/* row: output of each node, rows x out. kept: of a dropout, what each value is multiplied by. Of the draws the oracle takes on faith only that they are those of tutti_nn_dropout for
+   (seed, 2^32 + layer, first + sample), which nn.h and sequence_run.c promise. */
+typedef struct oracle { double *row[NODES_MAX]; float *kept[NODES_MAX]; } oracle;
+enum { DRAW_SEED = 5, DRAW_FIRST = 1000 };
 
 static double value_at(const text *t, int k, size_t i, int moved, size_t place, double by)
 {
@@ -119,6 +123,20 @@ static void oracle_attention(const nn_node *n, int context, size_t row, const do
     }
 }
 
+/* Queries and keys of a row, pair by pair. */
+static void oracle_rotary(const nn_node *n, int context, size_t row, const double *x, double *y)
+{
+    const int dim = n->in / 3, width = dim / n->layer.heads, half = width / 2;
+
+    for (int c = 0; c < n->in; c++)
+        y[c] = x[c];
+    for (int c = 0; c < 2 * dim; c++) {
+        const int j = c % width % half, other = c % width < half ? c + half : c - half;
+        const double angle = (double)(row % (size_t)context) * pow(10000, -2.0 * j / width);
+        y[c] = c % width < half ? x[c] * cos(angle) - x[other] * sin(angle) : x[c] * cos(angle) + x[other] * sin(angle);
+    }
+}
+
 /* Mean over the tokens of the windows' losses, summed; parameter `moved` moved by `by` at one place. */
 static double oracle_loss(oracle *o, const text *t, int moved, size_t place, double by)
 {
@@ -135,9 +153,11 @@ static double oracle_loss(oracle *o, const text *t, int moved, size_t place, dou
             double mean = 0, variance = 0;
             if (n->layer.kind == TUTTI_LAYER_ATTENTION)
                 oracle_attention(n, s->context, r, x, y);
+            if (n->layer.kind == TUTTI_LAYER_ROTARY)
+                oracle_rotary(n, s->context, r, x + r * in, y + r * out);
             for (size_t c = 0; c < in && n->layer.kind == TUTTI_LAYER_LAYER_NORM; c++)
                 mean += x[r * in + c] / (double)in;
-            for (size_t c = 0; c < in && n->layer.kind == TUTTI_LAYER_LAYER_NORM; c++)
+            for (size_t c = 0; c < in && (n->layer.kind == TUTTI_LAYER_LAYER_NORM || n->layer.kind == TUTTI_LAYER_RMS_NORM); c++)
                 variance += pow(x[r * in + c] - mean, 2) / (double)in;
             for (size_t c = 0; c < out; c++) {
                 double v = 0;
@@ -145,6 +165,8 @@ static double oracle_loss(oracle *o, const text *t, int moved, size_t place, dou
                 case TUTTI_LAYER_EMBEDDING: v = V(n->param, t->tokens[r] * out + c); break;
                 case TUTTI_LAYER_POSITIONS: v = x[r * in + c] + V(n->param, r % (size_t)s->context * out + c); break;
                 case TUTTI_LAYER_LAYER_NORM: v = (x[r * in + c] - mean) / sqrt(variance + 1e-5) * V(n->param, c) + V(n->param + 1, c); break;
+                case TUTTI_LAYER_RMS_NORM: v = x[r * in + c] / sqrt(variance + 1e-5) * V(n->param, c); break;
+                case TUTTI_LAYER_DROPOUT: v = x[r * in + c] * (double)o->kept[i][r * in + c]; break;
                 case TUTTI_LAYER_GELU: v = x[r * in + c] * 0.5 * erfc(-x[r * in + c] / sqrt(2)); break;
                 case TUTTI_LAYER_BRANCH: v = x[r * in + c]; break;
                 case TUTTI_LAYER_JOIN: v = x[r * in + c] + branch[r * in + c]; break;
@@ -174,18 +196,33 @@ static double oracle_loss(oracle *o, const text *t, int moved, size_t place, dou
 static oracle oracle_open(const text *t)
 {
     const nn_sequence *s = t->net.sequence;
-    oracle o = { { NULL } };
+    oracle o = { { NULL }, { NULL } };
 
     assert_true(s->node_count <= NODES_MAX);
-    for (int i = 0; i < s->node_count; i++)
-        o.row[i] = calloc((size_t)(t->samples * s->context) * (size_t)s->nodes[i].out, sizeof(double));
+    for (int i = 0; i < s->node_count; i++) {
+        const size_t sample = (size_t)s->context * (size_t)s->nodes[i].out, n = (size_t)t->samples * sample;
+        tutti_device *d;
+        o.row[i] = calloc(n, sizeof(double));
+        if (s->nodes[i].layer.kind != TUTTI_LAYER_DROPOUT)
+            continue;
+        assert_int_equal(tutti_device_open_host(&d, NULL, TUTTI_CPU_SCALAR, NULL), TUTTI_OK);
+        o.kept[i] = calloc(n, sizeof(float));
+        for (size_t k = 0; k < n; k++)
+            o.kept[i][k] = 1;
+        for (size_t w = 0; w < (size_t)t->samples; w++)
+            tutti_nn_dropout(nn_math_of(TUTTI_CPU_SCALAR), d, (tutti_rng){ DRAW_SEED, ((uint64_t)1 << 32) + (uint64_t)i, DRAW_FIRST + w }, 0, sample, (float)s->nodes[i].layer.rate,
+                             o.kept[i] + w * sample, o.kept[i] + w * sample);
+        tutti_device_close(d);
+    }
     return o;
 }
 
 static void oracle_close(oracle *o)
 {
-    for (int i = 0; i < NODES_MAX; i++)
+    for (int i = 0; i < NODES_MAX; i++) {
         free(o->row[i]);
+        free(o->kept[i]);
+    }
 }
 
 /* Loss to 2e-6 of itself; a few elements of every gradient against central differences to 3e-5 of the tensor's largest of them and of 1e-3 of all tensors' (a sum that cancels, as the
@@ -195,8 +232,11 @@ static void check_against_oracle(const char *name, nn_net net, int64_t samples, 
     text t = text_of(&net, samples, seed);
     oracle o = oracle_open(&t);
     tutti_nn *nn = open_net(&net, NULL, samples);
-    const double loss = pass(nn, &t, samples, false, NULL), exact = oracle_loss(&o, &t, -1, 0, 0);
-    double overall = 0;
+    const double exact = oracle_loss(&o, &t, -1, 0, 0);
+    double overall = 0, loss;
+
+    tutti_nn_draw(nn, DRAW_SEED, DRAW_FIRST);
+    loss = pass(nn, &t, samples, false, NULL);
 
     if (!(fabs(loss - exact) <= 2e-6 * exact))
         fail_msg("%s: the loss is %.9g, not %.9g", name, loss, exact);
@@ -223,6 +263,8 @@ static void check_against_oracle(const char *name, nn_net net, int64_t samples, 
 static const tutti_layer embed = { .kind = TUTTI_LAYER_EMBEDDING, .out = 6 }, positions = { .kind = TUTTI_LAYER_POSITIONS }, norm = { .kind = TUTTI_LAYER_LAYER_NORM },
     branch = { .kind = TUTTI_LAYER_BRANCH }, join = { .kind = TUTTI_LAYER_JOIN }, gelu = { .kind = TUTTI_LAYER_GELU }, attention = { .kind = TUTTI_LAYER_ATTENTION, .heads = 3 },
     attention1 = { .kind = TUTTI_LAYER_ATTENTION, .heads = 1 }, to6 = { .kind = TUTTI_LAYER_LINEAR, .out = 6 }, to18 = { .kind = TUTTI_LAYER_LINEAR, .out = 18 },
+    rms = { .kind = TUTTI_LAYER_RMS_NORM }, rotary3 = { .kind = TUTTI_LAYER_ROTARY, .heads = 3 }, rotary1 = { .kind = TUTTI_LAYER_ROTARY, .heads = 1 },
+    drop = { .kind = TUTTI_LAYER_DROPOUT, .rate = 0.4 }, tied = { .kind = TUTTI_LAYER_LINEAR, .out = 9, .bare = true, .tied = true },
     to11 = { .kind = TUTTI_LAYER_LINEAR, .out = 11 }, head = { .kind = TUTTI_LAYER_LINEAR, .out = 9, .bare = true }, biased = { .kind = TUTTI_LAYER_LINEAR, .out = 9 };
 
 static void losses_and_gradients_are_those_of_the_formulas(void **state)
@@ -238,6 +280,15 @@ static void losses_and_gradients_are_those_of_the_formulas(void **state)
         { "branches within each other", 13, { embed, branch, norm, to6, branch, to11, gelu, to6, join, norm, to6, join, head } },
         { "branch after linear", 9, { embed, to6, branch, norm, gelu, to6, join, gelu, head } },
         { "two norms, one head", 10, { embed, positions, norm, norm, branch, to18, attention1, to6, join, biased } },
+        { "tied to the embedding", 2, { embed, tied } },
+        { "tied, with a branch", 8, { embed, positions, branch, norm, to6, join, rms, tied } },
+        { "rms norms", 8, { embed, rms, branch, rms, to6, join, rms, head } },
+        { "rms before join", 7, { embed, branch, to6, rms, join, gelu, head } },
+        { "rotary of three heads and of one", 13, { embed, branch, to18, rotary3, attention, to6, join, to18, rotary1, attention1, norm, to6, head } },
+        { "dropout on a branch", 9, { embed, drop, branch, norm, to6, drop, join, norm, biased } },
+        { "dropout where outputs are kept", 11, { embed, branch, drop, to18, attention, drop, to6, join, drop, norm, head } },
+        { "dropout before join", 8, { embed, branch, to18, attention, drop, join, drop, tied } },
+        { "dropout twice", 8, { embed, drop, drop, branch, to6, gelu, join, head } },
         { "branch after branch's end", 12, { embed, branch, norm, to6, join, branch, norm, to18, attention, join, norm, head } },
     };
     for (size_t i = 0; i < TUTTI_LENGTH(lists); i++)
@@ -245,6 +296,7 @@ static void losses_and_gradients_are_those_of_the_formulas(void **state)
             check_against_oracle(lists[i].name, build(lists[i].layers, lists[i].count, context, 9), 1 + (int64_t)i % 3, 100 + i);
     check_against_oracle("gpt", gpt_net("gpt(layers=2,dim=12,heads=3)", 5, 17), 3, 1);
     check_against_oracle("gpt of one head", gpt_net("gpt(layers=1,dim=16,heads=1)", 33, 7), 2, 2);
+    check_against_oracle("gpt with all options", gpt_net("gpt(layers=2,dim=12,heads=3,dropout=0.2,positions=rotary,norm=rms,tied=on)", 5, 17), 3, 4);
     check_against_oracle("gpt of width 1", gpt_net("gpt(layers=1,dim=4,heads=4)", 4, 3), 2, 3);
 }
 
@@ -258,6 +310,7 @@ static void large_vocabularies_are_taken_in_chunks(void **state)
     {
         const tutti_layer layers[] = { embed, { .kind = TUTTI_LAYER_LINEAR, .out = 5000 } };
         check_against_oracle("chunks with a bias", build(layers, 2, 3, 5000), 2, 7);
+        check_against_oracle("chunks of a tied matrix", gpt_net("gpt(layers=1,dim=4,heads=1,tied=on)", 2, 4097), 2, 8);
     }
 }
 
@@ -320,10 +373,54 @@ static void a_pass_is_the_tree_of_its_blocks_bit_for_bit(void **state)
     text_free(&t);
 }
 
+/* Masks belong to samples: not to the pass, the block or the place in them. And a network whose rate is 0 has the bits of one without dropout. */
+static void dropped_values_depend_on_the_sample_alone(void **state)
+{
+    nn_net net = gpt_net("gpt(layers=1,dim=8,heads=2,dropout=0.3)", 300, 11), plain = gpt_net("gpt(layers=1,dim=8,heads=2)", 300, 11);
+    tutti_nn *nn = open_net(&net, NULL, 4), *kept = open_net(&plain, NULL, 4);
+    text t = text_of(&net, 4, 3);
+    double all, other, one, sum = 0, whole, again;
+    float **once, **half = NULL;
+    int64_t correct;
+
+    (void)state;
+    tutti_nn_draw(nn, 7, 100);
+    all = pass(nn, &t, 4, false, NULL);
+    once = copy_gradients(&t);
+    assert_true(pass(nn, &t, 4, false, NULL) == all);
+    tutti_nn_draw(nn, 7, 101);
+    other = pass(nn, &t, 4, false, NULL);
+    assert_true(other != all);
+    tutti_nn_draw(nn, 8, 100);
+    assert_true(pass(nn, &t, 4, false, NULL) != all);
+    for (uint64_t b = 0; b < 2; b++) {
+        text some = t;
+        some.tokens += b * 600;
+        some.next += b * 600;
+        tutti_nn_draw(nn, 7, 100 + 2 * b);
+        assert_int_equal(tutti_nn_pass_tokens(nn, some.tokens, some.next, 2, 4, false, false, (const float *const *)t.values, t.gradients, NULL, &one, NULL), TUTTI_OK);
+        sum += one;
+        if (b == 0)
+            half = copy_gradients(&t);
+    }
+    assert_true(sum == all);
+    for (int k = 0; k < t.count; k++)
+        for (size_t i = 0; i < net.sequence->params[k].count; i++)
+            assert_true(once[k][i] == half[k][i] + t.gradients[k][i]);
+    assert_int_equal(tutti_nn_evaluate_tokens(nn, t.tokens, t.next, 4, (const float *const *)t.values, &whole, &correct, NULL), TUTTI_OK);
+    assert_int_equal(tutti_nn_evaluate_tokens(kept, t.tokens, t.next, 4, (const float *const *)t.values, &again, &correct, NULL), TUTTI_OK);
+    assert_true(whole == again);
+    free_gradients(&t, once);
+    free_gradients(&t, half);
+    tutti_nn_close(kept);
+    tutti_nn_close(nn);
+    text_free(&t);
+}
+
 /* Within a block a pass that adds need not round as an addition of the finished gradient would, but agrees to its last digits. */
 static void adding_adds(void **state)
 {
-    nn_net net = gpt_net("gpt(layers=2,dim=12,heads=3)", 9, 4500);
+    nn_net net = gpt_net("gpt(layers=2,dim=12,heads=3,dropout=0.1,norm=rms,positions=rotary,tied=on)", 9, 4500);
     tutti_nn *nn = open_net(&net, NULL, 4);
     text t = text_of(&net, 4, 8);
     float **once;
@@ -394,14 +491,18 @@ static tutti_status on_need(void *user, int unit, bool backward, tutti_error *er
 static tutti_status on_done(void *user, int unit, bool backward, tutti_error *err) { (void)err; return note(user, 'd', unit, backward); }
 static tutti_status on_ready(void *user, int param, tutti_error *err) { (void)err; return note(user, 'r', param, true); }
 
+/* A tied matrix stays needed from the embedding to the head, and is announced once, with the embedding. */
 static void hooks_come_in_one_order_whatever_the_number_of_samples(void **state)
 {
-    const tutti_layer layers[] = { embed, positions, norm, head };
-    const char *const expected = "n0f d0f n1f d1f n2f d2f n3f d3f n3b r0b d3b n2b r1b r2b d2b n1b r3b d1b n0b r4b d0b ";
+    const tutti_layer apart[] = { embed, positions, norm, head }, together[] = { embed, positions, norm, tied };
+    static const char *const orders[] = { "n0f d0f n1f d1f n2f d2f n3f d3f n3b r0b d3b n2b r1b r2b d2b n1b r3b d1b n0b r4b d0b ",
+                                          "n0f n1f d1f n2f d2f d0f n0b n2b r0b r1b d2b n1b r2b d1b r3b d0b " };
 
     (void)state;
-    for (int64_t n = 0; n <= 3; n++) {
-        nn_net net = build(layers, 4, 4, 9);
+    for (int64_t which = 0; which < 8; which++) {
+        const int64_t n = which / 2;
+        const char *const expected = orders[which % 2];
+        nn_net net = build(which % 2 == 0 ? apart : together, 4, 4, 9);
         tutti_nn *nn = open_net(&net, NULL, 3);
         text t = text_of(&net, 3, 1);
         calls c = { "" };
@@ -519,6 +620,28 @@ static void lists_that_make_no_network_of_tokens_are_refused(void **state)
     refused_list(images, 3, (tutti_nn_task){ 1, 4, 4, 9, 0 }, "layer 1 (gelu) works on tokens; a network of tokens begins with an embedding");
 }
 
+static void layers_in_places_where_they_cannot_be_are_refused(void **state)
+{
+    const tutti_nn_task task = { .classes = 9, .context = 4 };
+    const tutti_layer alone[] = { embed, to18, rotary3, head }, others[] = { embed, to18, rotary3, attention1, head }, odd[] = { embed, { .kind = TUTTI_LAYER_LINEAR, .out = 27 }, rotary3, attention, head },
+        normed[] = { embed, norm, rotary3, attention, head }, last[] = { embed, to18, rotary3 }, certain[] = { embed, { .kind = TUTTI_LAYER_DROPOUT, .rate = 1 }, head },
+        never[] = { embed, { .kind = TUTTI_LAYER_DROPOUT, .rate = -0.1 }, head }, wide[] = { embed, to11, tied }, early[] = { embed, { .kind = TUTTI_LAYER_LINEAR, .out = 6, .bare = true, .tied = true }, head },
+        biased_tie[] = { embed, { .kind = TUTTI_LAYER_LINEAR, .out = 9, .tied = true } }, images[] = { LINEAR(4), drop, LINEAR(9) };
+
+    (void)state;
+    refused_list(alone, 4, task, "layer 2 (rotary) of 3 heads must stand between a linear layer and an attention of as many heads");
+    refused_list(others, 5, task, "layer 2 (rotary) of 3 heads must stand between");
+    refused_list(normed, 5, task, "layer 2 (rotary) of 3 heads must stand between");
+    refused_list(last, 3, task, "layer 2 (rotary) of 3 heads must stand between");
+    refused_list(odd, 5, task, "layer 2 (rotary) of 3 heads on rows of 27 values: heads must be of an even width");
+    refused_list(certain, 3, task, "layer 1 (dropout) has the rate 1; it must be from 0 to below 1");
+    refused_list(never, 3, task, "layer 1 (dropout) has the rate -0.1");
+    refused_list(wide, 3, task, "layer 2 (linear) is tied to the embedding's matrix of 9 x 6: it must be the last layer, have no bias, and its rows of 11 values must be as wide");
+    refused_list(early, 3, task, "layer 1 (linear) is tied to the embedding's matrix");
+    refused_list(biased_tie, 2, task, "layer 1 (linear) is tied to the embedding's matrix");
+    refused_list(images, 3, (tutti_nn_task){ 1, 4, 4, 9, 0 }, "layer 1 (dropout) works on tokens");
+}
+
 static void refused_model(const char *model, tutti_nn_task task, const char *sentence)
 {
     tutti_error err = { 0 };
@@ -537,6 +660,9 @@ static void models_and_tasks_that_do_not_fit_are_refused_in_a_sentence(void **st
     (void)state;
     refused_model("gpt", (tutti_nn_task){ 1, 28, 28, 10, 0 }, "gpt needs windows of tokens; this task has samples of 1 x 28 x 28 values");
     refused_model("gpt(dim=10,heads=3)", windows, "gpt with dim=10 and heads=3: dim must be a multiple of heads");
+    refused_model("gpt(dim=6,heads=2,positions=rotary)", windows, "rotary positions turn pairs, so heads must be of an even width, not 3");
+    refused_model("gpt(dropout=1)", windows, "dropout");
+    refused_model("gpt(norm=batch)", windows, "norm");
     refused_model("gpt(context=64)", windows, "gpt with context=64 on windows of 128 tokens; give both the same context");
     refused_model("gpt(vocab=300)", windows, "gpt with vocab=300 on data of 256 different tokens");
     refused_model("gpt(layers=0)", windows, "layers");
@@ -600,7 +726,7 @@ void *__wrap_tutti_alloc(size_t count, size_t size)
 static void every_allocation_that_fails_is_an_error_and_nothing_is_lost(void **state)
 {
     const tutti_nn_task task = { .classes = 7, .context = 300 };
-    nn_net net = gpt_net("gpt(layers=1,dim=8,heads=2)", 300, 7);
+    nn_net net = gpt_net("gpt(layers=1,dim=8,heads=2,dropout=0.1,positions=rotary)", 300, 7);
     text t = text_of(&net, 5, 1);
     const float *const *values = (const float *const *)t.values;
     tutti_status status = TUTTI_ERR_MEMORY;
@@ -613,7 +739,7 @@ static void every_allocation_that_fails_is_an_error_and_nothing_is_lost(void **s
     (void)state;
     for (n = 0; status != TUTTI_OK; n++) {
         alloc_left = n;
-        status = tutti_nn_open(&nn, "gpt(layers=1,dim=8,heads=2)", &task, &(tutti_nn_options){ .batch = 5 }, &err);
+        status = tutti_nn_open(&nn, "gpt(layers=1,dim=8,heads=2,dropout=0.1,positions=rotary)", &task, &(tutti_nn_options){ .batch = 5 }, &err);
         alloc_left = -1;
         assert_true(status == TUTTI_OK ? nn != NULL : nn == NULL);
         if (status != TUTTI_OK)
@@ -678,12 +804,14 @@ int main(void)
         cmocka_unit_test(losses_and_gradients_are_those_of_the_formulas),
         cmocka_unit_test(large_vocabularies_are_taken_in_chunks),
         cmocka_unit_test(a_pass_is_the_tree_of_its_blocks_bit_for_bit),
+        cmocka_unit_test(dropped_values_depend_on_the_sample_alone),
         cmocka_unit_test(adding_adds),
         cmocka_unit_test(a_window_s_loss_does_not_depend_on_how_windows_are_cut),
         cmocka_unit_test(hooks_come_in_one_order_whatever_the_number_of_samples),
         cmocka_unit_test(gpt_has_the_parameters_of_the_peer_in_ready_order),
         cmocka_unit_test(initial_values_are_those_of_the_peer),
         cmocka_unit_test(lists_that_make_no_network_of_tokens_are_refused),
+        cmocka_unit_test(layers_in_places_where_they_cannot_be_are_refused),
         cmocka_unit_test(models_and_tasks_that_do_not_fit_are_refused_in_a_sentence),
         cmocka_unit_test(passes_that_cannot_be_are_refused_in_a_sentence),
         cmocka_unit_test(every_allocation_that_fails_is_an_error_and_nothing_is_lost),

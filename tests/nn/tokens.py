@@ -17,30 +17,43 @@ torch.set_default_dtype(torch.float64)
 torch.set_num_threads(1)
 
 
+def rotated(x):
+    """Rotary positions as GPT-NeoX and Llama have them: x is samples x heads x places x width; value j of a head and value j + width / 2 are a pair."""
+    t, width = x.shape[-2:]
+    angle = torch.outer(torch.arange(t, dtype=torch.float64), 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width))
+    low, high = x[..., :width // 2], x[..., width // 2:]
+    return torch.cat((low * angle.cos() - high * angle.sin(), low * angle.sin() + high * angle.cos()), -1)
+
+
 class Block(nn.Module):
-    def __init__(self, d, h):
+    def __init__(self, d, h, norm, rotary):
         super().__init__()
-        self.h = h
-        self.l1, self.l2, self.qkv, self.o = nn.LayerNorm(d), nn.LayerNorm(d), nn.Linear(d, 3 * d), nn.Linear(d, d)
+        self.h, self.rotary = h, rotary
+        self.l1, self.l2, self.qkv, self.o = norm(d), norm(d), nn.Linear(d, 3 * d), nn.Linear(d, d)
         self.f1, self.f2 = nn.Linear(d, 4 * d), nn.Linear(4 * d, d)
 
     def forward(self, x, m):
         b, t, d = x.shape
         q, k, v = self.qkv(self.l1(x)).view(b, t, 3, self.h, d // self.h).permute(2, 0, 3, 1, 4)
+        if self.rotary:
+            q, k = rotated(q), rotated(k)
         w = (q @ k.transpose(-1, -2)) * (d // self.h) ** -.5 + m
         x = x + self.o((w.softmax(-1) @ v).transpose(1, 2).reshape(b, t, d))
         return x + self.f2(F.gelu(self.f1(self.l2(x))))
 
 
 class GPT(nn.Module):
-    def __init__(self, layers, d, h, t, v):
+    def __init__(self, layers, d, h, t, v, rotary, rms, tied):
         super().__init__()
-        self.e, self.pe, self.b = nn.Embedding(v, d), nn.Embedding(t, d), nn.ModuleList([Block(d, h) for _ in range(layers)])
-        self.ln, self.head = nn.LayerNorm(d), nn.Linear(d, v, bias=False)
+        norm = (lambda d: nn.RMSNorm(d, eps=1e-5)) if rms else nn.LayerNorm
+        self.e, self.pe, self.b = nn.Embedding(v, d), None if rotary else nn.Embedding(t, d), nn.ModuleList([Block(d, h, norm, rotary) for _ in range(layers)])
+        self.ln, self.head = norm(d), nn.Linear(d, v, bias=False)
+        if tied:
+            self.head.weight = self.e.weight
         self.m = torch.full((t, t), float("-inf")).triu(1)
 
     def forward(self, i):
-        x = self.e(i) + self.pe(torch.arange(i.shape[1]))
+        x = self.e(i) if self.pe is None else self.e(i) + self.pe(torch.arange(i.shape[1]))
         for b in self.b:
             x = b(x, self.m)
         return self.head(self.ln(x))
@@ -52,8 +65,8 @@ def ready_order(net, layers):
     return [(f"{u}.{k}", p[f"{u}.{k}"]) for u in units for k in ("weight", "bias") if f"{u}.{k}" in p]
 
 
-def one(layers, d, h, t, v, samples):
-    net = GPT(layers, d, h, t, v)
+def one(layers, d, h, t, v, samples, rotary=False, rms=False, tied=False):
+    net = GPT(layers, d, h, t, v, rotary, rms, tied)
     order = ready_order(net, layers)
     for k, (name, p) in enumerate(order):
         wave = torch.sin(0.37 * torch.arange(p.numel(), dtype=torch.float64) + 1.3 * k).view_as(p)
@@ -68,7 +81,8 @@ def one(layers, d, h, t, v, samples):
     loss = F.cross_entropy(logits, y)
     loss.backward()
     correct = int((logits.argmax(1) == y).sum())
-    print(f'    {{ "gpt({layers},{d},{h})", {t}, {v}, {samples}, {loss.item() * samples:.12e}, {correct}, {len(order)}, {{')
+    more = ",positions=rotary" * rotary + ",norm=rms" * rms + ",tied=on" * tied
+    print(f'    {{ "gpt({layers},{d},{h}{more})", {t}, {v}, {samples}, {loss.item() * samples:.12e}, {correct}, {len(order)}, {{')
     for name, p in order:
         g = p.grad.flatten()
         n = g.numel()
@@ -96,4 +110,8 @@ static const token_net token_nets[] = {{""")
 one(2, 24, 3, 11, 37, 3)
 one(1, 64, 2, 70, 256, 2)
 one(1, 8, 2, 3, 5000, 2)
+one(2, 24, 3, 11, 37, 3, rotary=True, rms=True, tied=True)
+one(1, 32, 2, 70, 96, 2, rotary=True)
+one(1, 32, 1, 19, 96, 2, rms=True)
+one(1, 12, 2, 5, 5000, 2, tied=True)
 print("};")
