@@ -4,6 +4,7 @@ import os, random, shutil, tempfile, unittest
 from command import read, summary, tutti
 
 MODEL = "gpt(layers=1,dim=16,heads=2)"
+ALL = "gpt(layers=1,dim=16,heads=2,dropout=0.2,positions=rotary,norm=rms,tied=on)"
 
 
 class Gpt(unittest.TestCase):
@@ -25,8 +26,8 @@ class Gpt(unittest.TestCase):
     def out(self, name):
         return os.path.join(self.folder, name)
 
-    def train(self, name, *more, code=0):
-        done = tutti("train", "--model", MODEL, "--data", f"text(file={self.text},context=32,val_windows=16)", "--optimizer", "adamw(lr=0.01)", "--threads", 1,
+    def train(self, name, *more, model=MODEL, code=0):
+        done = tutti("train", "--model", model, "--data", f"text(file={self.text},context=32,val_windows=16)", "--optimizer", "adamw(lr=0.01)", "--threads", 1,
                      "--out", self.out(name), *more)
         self.assertEqual(done.returncode, code, done.stderr)
         return done.stderr if code else summary(self.out(name))
@@ -46,16 +47,27 @@ class Gpt(unittest.TestCase):
         self.assertEqual(models[0], models[1])
         self.assertEqual(models[0], models[2])
 
+    def test_what_is_dropped_does_not_depend_on_the_number_of_workers(self):
+        for n in (1, 2, 4):
+            self.train(f"d{n}", "-n", n, "--batch", 128 // n, "--steps", 4, model=ALL)
+        self.train("kept", "--batch", 128, "--steps", 4, model=ALL.replace("0.2", "0"))
+        models = [read(os.path.join(self.out(name), "model.safetensors")) for name in ("d1", "d2", "d4", "kept")]
+        self.assertEqual(models[0], models[1])
+        self.assertEqual(models[0], models[2])
+        self.assertNotEqual(models[0], models[3])
+
     def test_a_run_goes_on_where_it_stopped(self):
-        self.train("whole", "-n", 2, "--batch", 4, "--steps", 20)
-        self.train("first", "-n", 2, "--batch", 4, "--steps", 20, "--checkpoint-every", 10)
+        self.train("whole", "-n", 2, "--batch", 4, "--steps", 20, model=ALL)
+        self.train("first", "-n", 2, "--batch", 4, "--steps", 20, "--checkpoint-every", 10, model=ALL)
         checkpoints = os.path.join(self.out("first"), "checkpoints")
-        self.train("rest", "-n", 2, "--batch", 4, "--steps", 20, "--resume", os.path.join(checkpoints, sorted(os.listdir(checkpoints))[0]))
+        self.train("rest", "-n", 2, "--batch", 4, "--steps", 20, "--resume", os.path.join(checkpoints, sorted(os.listdir(checkpoints))[0]), model=ALL)
         self.assertEqual(read(os.path.join(self.out("whole"), "model.safetensors")), read(os.path.join(self.out("rest"), "model.safetensors")))
 
     def test_what_does_not_fit_is_a_sentence(self):
         for model, data, sentence in ((MODEL, "mnist", "gpt needs windows of tokens; this task has samples of 1 x 28 x 28 values"),
                                       ("gpt(dim=10,heads=3)", self.text, "dim must be a multiple of heads"),
+                                      ("gpt(dim=6,heads=2,positions=rotary)", self.text, "heads must be of an even width, not 3"),
+                                      ("gpt(dropout=1)", self.text, "dropout"),
                                       ("gpt(context=64)", self.text, "gpt with context=64 on windows of 128 tokens"),
                                       ("cnn", self.text, "give a model of tokens (gpt)")):
             done = tutti("train", "--model", model, "--data", data, "--steps", 1, "--out", self.out("refused"))
