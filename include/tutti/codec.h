@@ -44,6 +44,16 @@ typedef struct tutti_codec_space {
     tutti_device *device;
 } tutti_codec_space;
 
+/* A step that begins, for codecs that adapt themselves (alq, amq, accordion): what they go by, and what whoever exchanges does for them. */
+typedef struct tutti_codec_moment {
+    uint64_t step, epoch;        /* of the step that begins: its views have this step */
+    double lr;                   /* its learning rate */
+    /* numbers := their sum over the workers, the same bits on all; blocks. */
+    tutti_status (*sum)(void *with, size_t n, float *numbers, tutti_error *err);
+    void (*say)(void *with, const char *kind, const char *text); /* optional: one line for the run's events; kind: "levels", "accordion" */
+    void *with;
+} tutti_codec_moment;
+
 enum {
     TUTTI_CODEC_UNBIASED = 1,    /* E[decoded] = x */
     TUTTI_CODEC_CONTRACTIVE = 2, /* E|x - decoded|^2 <= (1 - delta) |x|^2 with delta > 0: error feedback converges */
@@ -61,6 +71,10 @@ typedef struct tutti_codec_ops {
     tutti_status (*check)(const tutti_codec *c, tutti_error *err);                         /* optional: combinations that bounds cannot say */
     void (*declare)(tutti_codec *c, tutti_plan *plan);                                     /* optional */
     void (*open)(tutti_codec *c);                                                          /* optional; declared pointers are valid */
+    /* Optional: step m->step begins; on all workers alike, no view under way. A codec sends nothing; what it wants merged it gives out: round 0 and on,
+       result: how many of *numbers (the codec's memory) are to be summed over the workers, the same on all, before the next round; 0: that was all.
+       What is not a sum is one too: a worker's own place in the numbers, zeros elsewhere. */
+    size_t (*begin)(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers);
     /* Below: lane threads; calls for different views may run at once, so state is per element or per tensor. `scratch` is the caller's, 64-byte
        aligned, scratch(c, v) bytes; its contents stay from the first fold of a view to its unfold. x, y: view.count elements. */
     size_t (*scratch)(const tutti_codec *c, const tutti_view *v);                          /* optional: 0 bytes */
@@ -100,6 +114,9 @@ const tutti_codec_ops *tutti_codec_find(const char *name);
 tutti_status tutti_codec_declare(tutti_codec **out, tutti_plan *plan, const char *spec, const char *prefix, const tutti_codec_space *space,
                                  tutti_error *err);
 void tutti_codec_open(tutti_codec *c);                                                     /* once the plan is carried out: initial state */
+/* Before the first view of every step, by whoever exchanges, on all workers: `begin` of the codecs inside and of c, with the sums they ask for. Few
+   steps ask for any. Fails where m->sum does. */
+tutti_status tutti_codec_begin(tutti_codec *c, const tutti_codec_moment *m, tutti_error *err);
 void tutti_codec_close(tutti_codec *c);
 static inline unsigned tutti_codec_traits(const tutti_codec *c) { return c->ops->traits(c); }
 #ifdef __cplusplus

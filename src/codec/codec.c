@@ -114,6 +114,21 @@ void tutti_codec_open(tutti_codec *c)
         c->ops->open(c);
 }
 
+tutti_status tutti_codec_begin(tutti_codec *c, const tutti_codec_moment *m, tutti_error *err)
+{
+    float *numbers = NULL;
+    size_t n;
+
+    for (size_t i = 0; i < TUTTI_LENGTH(c->inner); i++)
+        if (c->inner[i] != NULL)
+            TUTTI_TRY(tutti_codec_begin(c->inner[i], m, err));
+    if (c->ops->begin == NULL)
+        return TUTTI_OK;
+    for (int round = 0; (n = c->ops->begin(c, m, round, &numbers)) > 0; round++)
+        TUTTI_TRY(tutti_fail_within(err, m->sum(m->with, n, numbers, err), "codec '%s': merging %zu numbers before step %llu", c->ops->name, n, (unsigned long long)m->step));
+    return TUTTI_OK;
+}
+
 void tutti_codec_close(tutti_codec *c)
 {
     if (c == NULL)
