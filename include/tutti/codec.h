@@ -57,7 +57,8 @@ typedef struct tutti_codec_moment {
 enum {
     TUTTI_CODEC_UNBIASED = 1,    /* E[decoded] = x */
     TUTTI_CODEC_CONTRACTIVE = 2, /* E|x - decoded|^2 <= (1 - delta) |x|^2 with delta > 0: error feedback converges */
-    TUTTI_CODEC_WHOLE_TENSOR = 4 /* views of its matrices must not be cut */
+    TUTTI_CODEC_WHOLE_TENSOR = 4, /* views of its matrices must not be cut */
+    TUTTI_CODEC_FIXED = 8        /* a message always has bound() bytes: nobody needs to be told how many */
 };
 
 typedef struct tutti_codec tutti_codec;
@@ -95,7 +96,8 @@ typedef struct tutti_codec_ops {
     /* wrapper */
     tutti_codec *(*choose)(tutti_codec *c, const tutti_view *v);                           /* who encodes this view now */
     const float *(*before)(tutti_codec *c, const tutti_view *v, const float *x);           /* optional: what to encode instead of x, which is finite */
-    /* Optional: *into += result * (what I sent, as decoded); *into NULL: nothing to account for. */
+    /* Optional: *into += result * (what I sent, as decoded); *into NULL: nothing to account for, which depends on options and stage only. Has no effect but
+       its answer: it is also asked beforehand, whether a stage's loss is made good. */
     float (*account)(tutti_codec *c, const tutti_view *v, float **into);
     void (*after)(tutti_codec *c, const tutti_view *v, float *y);                          /* optional: y is the decoded mean, may change it */
 } tutti_codec_ops;

@@ -39,6 +39,7 @@ typedef struct tutti_engine_options {    /* zero means default */
     const char *optimizer;               /* "sgd(lr=0.05,momentum=0.9)" */
     const char *lr_schedule;             /* "constant" */
     const char *collective;              /* of the workers' sums, of pieces and of tutti_average: "auto", or an algorithm (comm.h, tutti_group) */
+    const char *codec;                   /* of gradients, for methods with TUTTI_ENCODES: a spec of codec.h; NULL or "": they travel as they are */
     int64_t batch, accumulate;           /* samples a worker a pass (64), passes a step (1) */
     const int64_t *batch_of;             /* workers: samples of each in a pass, summing to workers x batch (unequal workers); NULL: batch each. Copied; declared state */
     const tutti_parts *parts;            /* every worker has samples of its own (share.h): the same on all. Kept. NULL: a common order */
@@ -91,7 +92,8 @@ tutti_status tutti_engine_show(tutti_engine *e, tutti_error *err);
 tutti_status tutti_engine_resume(tutti_engine *e, tutti_error *err);
 /* * all ranks, between steps. facts: JSON object stored with it. */
 tutti_status tutti_engine_save(tutti_engine *e, const char *directory, const char *facts, int keep, tutti_error *err);
-/* * all ranks, before the first pass: every declared state of exactly that checkpoint. Another number of workers is legal for methods whose replicas are equal. */
+/* * all ranks, before the first pass: every declared state of exactly that checkpoint. Another number of workers is legal for methods whose replicas are equal,
+   unless a codec has residuals of each worker. */
 tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tutti_error *err);
 
 /* ---- runs that go on after losses: a method with TUTTI_GOES_ON on a world that survives them, unless stop_on_loss. Everywhere else settle gives `mine` back, has everybody, and

@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 typedef struct tutti_train_config {
-    const char *model, *data, *method, *optimizer, *lr_schedule, *transport, *target, *out, *resume, *slow, *batch_share, *partition, *platform, *collective, *collective_table, *hosts, *rsh, *meet;
+    const char *model, *data, *method, *optimizer, *lr_schedule, *transport, *target, *out, *resume, *slow, *batch_share, *partition, *platform, *collective, *collective_table, *codec, *hosts, *rsh, *meet;
     int64_t n, epochs, steps, batch, accumulate, seed, threads, report_every, eval_every, checkpoint_every, checkpoint_keep, min_workers;
     double clip_norm, step_time, start_timeout;
     int on_loss, nonfinite, lane;

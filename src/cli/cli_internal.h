@@ -13,7 +13,7 @@ typedef struct tutti_command {
 extern const tutti_command tutti_commands[]; /* {0}-ended */
 int tutti_cli_train(int argc, char **argv), tutti_cli_methods(int argc, char **argv), tutti_cli_config(int argc, char **argv),
     tutti_cli_data(int argc, char **argv), tutti_cli_check(int argc, char **argv), tutti_cli_version(int argc, char **argv),
-    tutti_cli_platform(int argc, char **argv), tutti_cli_topology(int argc, char **argv), tutti_cli_bench(int argc, char **argv), tutti_cli_agent(int argc, char **argv), tutti_cli_key(int argc, char **argv);
+    tutti_cli_platform(int argc, char **argv), tutti_cli_topology(int argc, char **argv), tutti_cli_bench(int argc, char **argv), tutti_cli_agent(int argc, char **argv), tutti_cli_key(int argc, char **argv), tutti_cli_codecs(int argc, char **argv);
 
 int tutti_cli_data_bpe(int argc, char **argv), tutti_cli_data_tokens(int argc, char **argv),
     tutti_cli_data_clicks(int argc, char **argv); /* data_make.c; argv[0]: bpe, tokens, clicks */
@@ -38,6 +38,7 @@ typedef struct tutti_cli_settings {
 tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const char *const *extra, tutti_error *err);
 void tutti_cli_close(tutti_cli_settings *s);
 void tutti_cli_print_options(FILE *out, const tutti_option *options, bool flags);
+json_t *tutti_cli_option_json(const tutti_option *o); /* methods.c */
 /* DIR/../share/tutti beside the running command; "" if it cannot be told. */
 const char *tutti_cli_installed(char *path, size_t bytes, const char *folder);
 extern char **environ;

@@ -8,6 +8,7 @@
 const tutti_command tutti_commands[] = {
     { "train", "[FILE] [--OPTION VALUE ...]", "train a network with several workers", tutti_cli_train },
     { "methods", "[NAME] [--json]", "catalogue of training methods with their options", tutti_cli_methods },
+    { "codecs", "[NAME] [--json]", "what gradients may travel as, with options (train --codec)", tutti_cli_codecs },
     { "config", "[FILE] [--explain] [--OPTION VALUE ...]", "the configuration that `train` would use; --explain: and where each value comes from", tutti_cli_config },
     { "topology", "[SPEC] [-n N]", "graphs of gossip methods: who averages with whom, weights, spectral gap", tutti_cli_topology },
     { "data", "list|inspect|verify|partition|bpe|tokens|clicks [...]", "data sets: what is known, what is in one, parts of one; encodings, token files, click logs", tutti_cli_data },

@@ -10,7 +10,7 @@ static json_t *text_or_null(const char *text)
     return text != NULL ? json_string(text) : json_null();
 }
 
-static json_t *option_json(const tutti_option *o)
+json_t *tutti_cli_option_json(const tutti_option *o)
 {
     json_t *object = json_object();
     json_t *initial, *low = json_null(), *high = json_null();
@@ -57,7 +57,7 @@ static json_t *method_json(const tutti_method_ops *m)
     json_t *options = json_array(), *constraints = json_array(), *object = json_object();
 
     for (const tutti_option *o = m->options; o != NULL && o->name != NULL; o++)
-        json_array_append_new(options, option_json(o));
+        json_array_append_new(options, tutti_cli_option_json(o));
     for (size_t i = 0; m->constraints != NULL && m->constraints[i] != NULL; i++)
         json_array_append_new(constraints, json_string(m->constraints[i]));
     json_object_set_new(object, "name", json_string(m->name));

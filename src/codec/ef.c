@@ -24,7 +24,7 @@ static tutti_status check(const tutti_codec *c, tutti_error *err)
 
     if (inner->ops->choose != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s inside of it is a wrapper, and a loss is made good once; give ef the codec itself", inner->ops->name);
-    if (inner->ops->traits(inner) == TUTTI_CODEC_UNBIASED)
+    if ((inner->ops->traits(inner) & (TUTTI_CODEC_UNBIASED | TUTTI_CODEC_CONTRACTIVE)) == TUTTI_CODEC_UNBIASED)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is unbiased and may lose more than it was given, so that a residual can grow without end; use it "
                           "without ef, or with a codec that only leaves out, such as topk, sign or powersgd", inner->ops->name);
     return TUTTI_OK;

@@ -17,7 +17,7 @@ static tutti_codec_quantiser quantiser(const tutti_codec *c)
 static unsigned traits(const tutti_codec *c)
 {
     (void)c;
-    return TUTTI_CODEC_CONTRACTIVE;
+    return TUTTI_CODEC_CONTRACTIVE | TUTTI_CODEC_FIXED;
 }
 
 static size_t bound(const tutti_codec *c, const tutti_view *v)

@@ -21,7 +21,7 @@ static tutti_codec_quantiser quantiser(const tutti_codec *c)
 static unsigned traits(const tutti_codec *c)
 {
     (void)c;
-    return TUTTI_CODEC_UNBIASED;
+    return TUTTI_CODEC_UNBIASED | TUTTI_CODEC_FIXED;
 }
 
 static tutti_status check(const tutti_codec *c, tutti_error *err)

@@ -28,8 +28,7 @@ static tutti_codec_elias elias(const tutti_codec *c)
 
 static unsigned traits(const tutti_codec *c)
 {
-    (void)c;
-    return TUTTI_CODEC_UNBIASED;
+    return TUTTI_CODEC_UNBIASED | (((const qsgd *)c->self)->coding == FIXED ? TUTTI_CODEC_FIXED : 0);
 }
 
 static tutti_status check(const tutti_codec *c, tutti_error *err)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 const tutti_codec_ops *const tutti_codecs[] = {
+    &tutti_codec_fp32,
     &tutti_codec_fp16,
     &tutti_codec_bf16,
     &tutti_codec_trunc16,
@@ -18,6 +19,7 @@ const tutti_codec_ops *const tutti_codecs[] = {
     &tutti_codec_wangni,
     &tutti_codec_powersgd,
     &tutti_codec_ef,
+    &tutti_codec_large,
     NULL
 };
 

@@ -20,7 +20,7 @@ static const tutti_option onebit_options[] = {
 
 static unsigned traits(const tutti_codec *c)
 {
-    return ((const sign *)c->self)->scale == L1 ? TUTTI_CODEC_CONTRACTIVE : 0;
+    return ((const sign *)c->self)->scale == L1 ? TUTTI_CODEC_CONTRACTIVE | TUTTI_CODEC_FIXED : TUTTI_CODEC_FIXED;
 }
 
 static size_t block_of(const tutti_codec *c, const tutti_view *v)

@@ -17,7 +17,7 @@ static size_t k_of(const tutti_codec *c, const tutti_view *v)
 static unsigned traits(const tutti_codec *c)
 {
     (void)c;
-    return TUTTI_CODEC_CONTRACTIVE;
+    return TUTTI_CODEC_CONTRACTIVE | TUTTI_CODEC_FIXED;
 }
 
 static size_t scratch_bytes(const tutti_codec *c, const tutti_view *v)

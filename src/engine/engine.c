@@ -2,16 +2,17 @@
    the workers' comparison, rank 0's values, the method's own open. */
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "engine_internal.h"
 
 static tutti_status keep_texts(tutti_engine *e, const tutti_engine_options *options, tutti_error *err)
 {
-    const char *given[5] = { options->method, options->optimizer, options->lr_schedule, options->collective, options->fingerprint };
-    static const char *const fallback[5] = { "ddp", "sgd(lr=0.05,momentum=0.9)", "constant", "auto", "" };
+    const char *given[6] = { options->method, options->optimizer, options->lr_schedule, options->collective, options->fingerprint, options->codec };
+    static const char *const fallback[6] = { "ddp", "sgd(lr=0.05,momentum=0.9)", "constant", "auto", "", "" };
 
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 6; i++) {
         e->text[i] = tutti_copy_text(given[i] != NULL && (given[i][0] != 0 || i == 4) ? given[i] : fallback[i]);
         if (e->text[i] == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the engine");
@@ -21,6 +22,7 @@ static tutti_status keep_texts(tutti_engine *e, const tutti_engine_options *opti
     e->options.lr_schedule = e->text[2];
     e->options.collective = e->text[3];
     e->options.fingerprint = e->text[4];
+    e->options.codec = e->text[5];
     e->collective = strcmp(e->text[3], "auto") == 0 ? NULL : e->text[3];
     return TUTTI_OK;
 }
@@ -115,8 +117,23 @@ static tutti_status check_shares(const tutti_engine *e, const int64_t *batch_of,
     return TUTTI_OK;
 }
 
+/* The run's own codec, for a method whose gradients may go through any. */
+static tutti_status declare_codec(tutti_engine *e, const tutti_method_ops *const *methods, tutti_error *err)
+{
+    char names[256] = "";
+
+    if ((e->m.ops->traits & TUTTI_ENCODES) != 0 || e->exchange != NULL)
+        return tutti_exchange_declare(&e->m, e->plan, e->options.codec, err);
+    for (size_t i = 0, used = 0; methods[i] != NULL && used < sizeof names - 34; i++)
+        if ((methods[i]->traits & TUTTI_ENCODES) != 0)
+            used += (size_t)snprintf(names + used, 34, "%s%.30s", used > 0 ? ", " : "", methods[i]->name);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec is '%.80s', but method '%s' %s; leave codec away, or take a method whose gradients may go through one (%s)", e->options.codec,
+                      e->m.ops->name, e->m.ops->exchange == NULL ? "sends models or nothing: what a codec loses of a model is lost in every step, since models, unlike gradients, do not go to zero"
+                                                                 : "has an exchange of its own, of float32", names);
+}
+
 /* Everything that outlives a step, in one place. */
-static tutti_status declare_all(tutti_engine *e, tutti_error *err)
+static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *methods, tutti_error *err)
 {
     tutti_method *m = &e->m;
     const bool equal = m->ops->traits & TUTTI_REPLICAS_EQUAL;
@@ -140,6 +157,8 @@ static tutti_status declare_all(tutti_engine *e, tutti_error *err)
     TUTTI_TRY(tutti_lr_schedule_open(&e->schedule, e->options.lr_schedule, e->options.steps, err));
     if (m->ops->declare != NULL)
         TUTTI_TRY(m->ops->declare(m, e->plan, err));
+    if (e->options.codec[0] != 0)
+        TUTTI_TRY(declare_codec(e, methods, err));
     if (e->options.lane != 0)
         m->lane_width = e->options.lane < 0 ? 0 : e->options.lane;
     return TUTTI_OK;
@@ -173,7 +192,7 @@ static tutti_status open_all(tutti_engine *e, const tutti_param *params, int n_p
     TUTTI_TRY(tutti_engine_place(e, params, n_params, err));
     TUTTI_TRY(choose_method(e, methods, err));
     TUTTI_TRY(set_pace(e, err));
-    TUTTI_TRY(declare_all(e, err));
+    TUTTI_TRY(declare_all(e, methods, err));
     e->unit_began_ns = tutti_alloc(2 * (size_t)e->layout.n_units, sizeof *e->unit_began_ns);
     e->trace = tutti_alloc(e->options.trace_events + 1, sizeof *e->trace);
     if (e->unit_began_ns == NULL || e->trace == NULL)
@@ -191,6 +210,7 @@ static tutti_status open_all(tutti_engine *e, const tutti_param *params, int n_p
     TUTTI_TRY(tutti_lane_open(&e->lane, e->rt, "lane", e->m.ops->exchange != NULL && e->m.workers > 1 ? e->m.lane_width : 0, err));
     if (e->m.ops->exchange == NULL || e->m.workers == 1)
         e->m.lane_width = 0;
+    TUTTI_TRY(tutti_engine_exchange_open(e, err));
     TUTTI_TRY(initial_values(e, err));
     TUTTI_TRY(tutti_engine_services_open(e, err));
     TUTTI_TRY(tutti_engine_members_open(e, err));
@@ -236,6 +256,7 @@ void tutti_engine_close(tutti_engine *e)
     tutti_members_close(e->members);
     if (e->m.ops != NULL && e->m.ops->close != NULL)
         e->m.ops->close(&e->m);
+    tutti_engine_exchange_close(e);
     tutti_optim_close(e->m.optim);
     tutti_lr_schedule_close(e->schedule);
     tutti_plan_close(e->plan);

@@ -62,9 +62,10 @@ struct tutti_engine {
     int64_t *passes_of;              /* workers; declared, if the method deals out the passes (allot.c); share.passes_of */
     tutti_parts own_part;            /* of the one worker that share knows at its own pace: mine */
     tutti_engine_options options;    /* texts owned: see text[] */
-    char *text[5];                   /* method, optimizer, lr_schedule, collective, fingerprint */
+    char *text[6];                   /* method, optimizer, lr_schedule, collective, fingerprint, codec */
 
     const char *collective;          /* of the workers' sums; NULL: chosen for each */
+    struct tutti_engine_exchange *exchange; /* gradients through a codec (exchange.c); NULL: as they are */
     tutti_layout layout;
     tutti_tensor *tensors;
     tutti_piece *pieces;
@@ -139,6 +140,10 @@ void tutti_engine_watch(tutti_engine *e);                           /* client th
 int64_t tutti_engine_samples(const tutti_engine *e, uint64_t step); /* of a step, by all who are members */
 /* fingerprint.c */
 tutti_status tutti_engine_compare(tutti_engine *e, tutti_error *err);
+/* exchange.c */
+tutti_status tutti_engine_exchange_open(tutti_engine *e, tutti_error *err);  /* the plan is carried out, pieces are cut, the lane has its width */
+void tutti_engine_exchange_close(tutti_engine *e);
+tutti_status tutti_engine_exchange_begin(tutti_engine *e, tutti_error *err); /* of a step; collective */
 /* service.c */
 tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err);
 void tutti_engine_services_close(tutti_engine *e);

@@ -131,6 +131,12 @@ tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tu
     if (saved_by != e->m.workers && !(e->m.ops->traits & TUTTI_REPLICAS_EQUAL))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the checkpoint was saved by %d workers and each worker of '%s' has a state of its own; resume it with "
                           "-n %d instead of %d", saved_by, e->m.ops->name, saved_by, e->m.workers);
+    for (size_t i = 0; saved_by != e->m.workers && i < tutti_plan_count(e->plan); i++) {
+        const tutti_state *s = tutti_plan_state(e->plan, i, NULL);
+        if (s->keep == TUTTI_OWN_SUM || s->keep == TUTTI_OWN_MEAN)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the checkpoint was saved by %d workers, and each has '%s' of its own, which would be lost with a worker; resume it with -n %d instead of %d",
+                              saved_by, s->name, saved_by, e->m.workers);
+    }
     status = collect(e, &list, true, err);
     if (status == TUTTI_OK)
         status = tutti_checkpoint_read(checkpoint, list.at, list.count, err);

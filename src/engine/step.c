@@ -56,7 +56,15 @@ static tutti_status exchange(tutti_job *job, tutti_error *err)
         if (s->bad.found && e->options.nonfinite == TUTTI_NONFINITE_STOP)
             return say_bad(e, &s->bad, err);
     }
-    return e->m.ops->exchange(&e->m, p, err);
+    TUTTI_TRY(e->m.ops->exchange(&e->m, p, err));
+    if (e->exchange != NULL && !s->bad.found && !tutti_finite(e->m.device, p->count, p->g)) { /* a codec has numbers of its own that may overflow: fp16 */
+        find_bad(e, p, &s->bad);
+        if (e->options.nonfinite == TUTTI_NONFINITE_STOP)
+            return tutti_fail(err, TUTTI_ERR_NUMBER, 0, "the mean gradient of %s is %g at element %zu in step %llu, as %s decoded it; lower the learning rate, take a codec with a wider range "
+                              "(bf16 instead of fp16) or leave such steps out (nonfinite=skip)", e->tensors[s->bad.tensor].name, (double)s->bad.value, s->bad.element,
+                              (unsigned long long)e->progress.step, tutti_exchange_codec(&e->m));
+    }
+    return TUTTI_OK;
 }
 
 static void start_piece(tutti_engine *e, int k)
@@ -157,6 +165,8 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
             status = tutti_engine_services_look(e, err);
         if (status == TUTTI_OK)
             status = begin_step(e, err);
+        if (status == TUTTI_OK)
+            status = tutti_engine_exchange_begin(e, err);
         if (status != TUTTI_OK)
             return failed(e, status);
     } else if (e->stage != STAGE_BETWEEN)

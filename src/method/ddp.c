@@ -30,7 +30,7 @@ static tutti_status ddp_declare(tutti_method *m, tutti_plan *plan, tutti_error *
 
 static tutti_status ddp_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)
 {
-    return tutti_allreduce_weighted(&p->group, (float)m->weight, tutti_f32(m->device, p->g, p->count), err);
+    return tutti_exchange(m, p, m->weight, err);
 }
 
 static const char *const ddp_constraints[] = {
@@ -42,6 +42,6 @@ static const char *const ddp_constraints[] = {
 const tutti_method_ops tutti_method_ddp = {
     .name = "ddp", .title = "Distributed data parallel", .authors = "Li, Zhao, Varma, Salpekar, Noordhuis, Li, Paszke, Smith, Vaughan, Damania, Chintala",
     .year = 2020, .family = "all-reduce", .sheet = "ddp.md", .constraints = ddp_constraints, .options = ddp_options, .self_bytes = sizeof(ddp),
-    .traits = TUTTI_REPLICAS_EQUAL, .axes = { "all-reduce", "every step", "fp32", "buckets, overlap", "replicated", "any" },
+    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ENCODES, .axes = { "all-reduce", "every step", "fp32 or any", "buckets, overlap", "replicated", "any" },
     .declare = ddp_declare, .exchange = ddp_exchange,
 };

@@ -97,6 +97,9 @@ static tutti_status hetero_ring_declare(tutti_method *m, tutti_plan *plan, tutti
     s->every = strcmp(s->adapt_every, "epoch") == 0 ? 0 : strtoull(s->adapt_every, &end, 10);
     if (strcmp(s->adapt_every, "epoch") != 0 && (s->adapt_every[0] < '0' || s->adapt_every[0] > '9' || *end != 0 || s->every < 1 || s->every > 1000000000))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hetero-ring': adapt_every is '%.40s'; it must be epoch or a number of steps from 1 to 1000000000", s->adapt_every);
+    if (s->collective == RING && tutti_exchange_codec(m) != NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hetero-ring': its ring sums float32, and codec is '%.80s'; write collective=auto, which lets the codec choose what carries it, or leave "
+                          "codec away", tutti_exchange_codec(m));
     TUTTI_TRY(read_shares(m, NULL, err));
     TUTTI_TRY(cut(m, &samples, err));
     TUTTI_TRY(tutti_allot_declare(m, plan, samples, err));
@@ -137,7 +140,7 @@ static tutti_status hetero_ring_exchange(tutti_method *m, tutti_piece *p, tutti_
 
     if (s->collective == RING)
         p->group.algorithm = "ring(order=any)";
-    return tutti_allreduce(&p->group, TUTTI_SUM, tutti_f32(m->device, p->g, p->count), err);
+    return tutti_exchange(m, p, 1, err); /* of everybody's samples: the divisor has weighed them */
 }
 
 /* What the slowest needs for a step. */
@@ -263,7 +266,7 @@ static const char *const hetero_ring_constraints[] = {
 
 const tutti_method_ops tutti_method_hetero_ring = {
     .name = "hetero-ring", .title = "Heterogeneity-aware ring all-reduce", .authors = "Chao, Liao, Gao", .year = 2021, .family = "all-reduce", .sheet = "heterogeneity-aware-ring-allreduce.md",
-    .axes = { "ring", "every step", "fp32", "buckets, overlap", "replicated", "any" }, .constraints = hetero_ring_constraints, .options = hetero_ring_options,
-    .self_bytes = sizeof(hetero_ring), .traits = TUTTI_REPLICAS_EQUAL, .declare = hetero_ring_declare, .open = hetero_ring_open, .pass = hetero_ring_pass,
+    .axes = { "ring", "every step", "fp32 or any", "buckets, overlap", "replicated", "any" }, .constraints = hetero_ring_constraints, .options = hetero_ring_options,
+    .self_bytes = sizeof(hetero_ring), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ENCODES, .declare = hetero_ring_declare, .open = hetero_ring_open, .pass = hetero_ring_pass,
     .exchange = hetero_ring_exchange, .step = hetero_ring_step,
 };

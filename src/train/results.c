@@ -279,7 +279,7 @@ static tutti_status results(tutti_run *run, void *arg, tutti_error *err)
     o = json_object();
     json_object_set_new(o, "method", json_string(m->ops->name));
     json_object_set_new(o, "method_spec", json_string(c->method));
-    json_object_set_new(o, "codec", json_string("fp32"));
+    json_object_set_new(o, "codec", json_string(tutti_exchange_codec(m) != NULL ? tutti_exchange_codec(m) : "fp32"));
     json_object_set_new(o, "transport", json_string(tutti_world_transport(run->world)));
     json_object_set_new(o, "workers", json_integer(run->workers));
     json_object_set_new(o, "members", members_of(run));

@@ -31,6 +31,16 @@ def under(kind, n, *arguments, command=(TUTTI,), timeout=120, **environment):
 
 @unittest.skipIf(not LAUNCHERS, "skipped: built without MPI, or its launchers are not installed")
 class MPI(Case):
+    def test_codecs_give_the_same_bytes_as_over_shared_memory(self):
+        for n, codec in ((2, "ef(topk)"), (4, "qsgd(coding=elias)")):
+            shm = self.train("codec%d" % n, *COMMON, "--data", self.data, "-n", n, "--codec", codec)
+            for kind in LAUNCHERS:
+                out = os.path.join(self.folder, "codec%s%d" % (kind, n))
+                r = under(kind, n, "train", *COMMON, "--data", self.data, "--codec", codec, "--out", out)
+                self.assertEqual(r.returncode, 0, r.stderr + r.stdout)
+                self.assertEqual(read(os.path.join(out, "model.safetensors")), read(os.path.join(shm, "model.safetensors")))
+                self.assertEqual(summary(out)["bytes_sent_total"], summary(shm)["bytes_sent_total"])
+
     def test_ddp_gives_the_same_bytes_as_over_shared_memory(self):
         for n in (2, 4):
             shm = self.train("shm%d" % n, *COMMON, "--data", self.data, "-n", n)

@@ -35,7 +35,7 @@ class Usage(Case):
         self.assertEqual(written, made.stdout, "docs/OPTIONS.md is old: tools/options-doc build/release/bin/tutti > docs/OPTIONS.md")
 
     def test_each_command_explains_itself(self):
-        for command in ("train", "methods", "config", "topology", "data", "check"):
+        for command in ("train", "methods", "codecs", "config", "topology", "data", "check"):
             done = tutti(command, "--help")
             self.assertEqual(done.returncode, 0)
             self.assertIn(f"tutti {command}", done.stdout)

@@ -531,7 +531,7 @@ static void the_owner_of_a_sum_has_a_residual_of_its_own_if_asked(void **state)
 static void specs_that_make_no_sense_are_refused_with_a_sentence(void **state)
 {
     static const struct { const char *spec, *text; } rows[] = {
-        { "topq", "unknown codec 'topq'; did you mean 'topk'? (there are fp16, bf16, trunc16, int8, minmax8, qsgd, nuqsgd, sign, onebit, topk, threshold, randomk, wangni, powersgd, ef)" },
+        { "topq", "unknown codec 'topq'; did you mean 'topk'? (there are fp32, fp16, bf16, trunc16, int8, minmax8, qsgd, nuqsgd, sign, onebit, topk, threshold, randomk, wangni, powersgd, ef, large)" },
         { "qsgd(bucket=500)", "codec 'qsgd': bucket is 500 and must be a power of two, such as 512" },
         { "minmax8(chunk=9)", "codec 'minmax8': chunk is 9 and must be 0 or at least 256" },
         { "ef", "codec 'ef' wraps another one and was given none; write ef(topk(ratio=0.01)), for example" },

@@ -99,6 +99,7 @@ static saved_run fresh(const char *method, const char *optimizer, const char *sc
     s.t.options.steps = STEPS;
     s.t.count[1] = 1200; /* small: these tests run hundreds of engines */
     s.t.count[3] = 901;
+    s.t.rows[1] = 30;
     snprintf(s.directory, sizeof s.directory, "%s/state-test-XXXXXX", getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp");
     assert_non_null(mkdtemp(s.directory));
     return s;
@@ -111,7 +112,7 @@ static void drop(const saved_run *s)
     assert_int_equal(system(command), 0);
 }
 
-static const struct { const char *method, *optimizer; int n; } cases[] = {
+static const struct { const char *method, *optimizer; int n; const char *codec; } cases[] = {
     { "ddp", "sgd(lr=0.05,momentum=0.9)", 1 }, { "ddp", "sgd(lr=0.05,momentum=0.9)", 3 }, { "ddp", "adam(lr=0.01)", 2 }, { "ddp", "adamw(lr=0.01)", 4 },
     { "single", "sgd(lr=0.05,momentum=0.9)", 1 }, { "single", "adamw(lr=0.01)", 3 },
     { "local-sgd(period=2)", "sgd(lr=0.05,momentum=0.9)", 3 }, { "local-sgd(period=5)", "adamw(lr=0.01)", 2 }, /* SAVE_AT is in mid-period */
@@ -120,6 +121,8 @@ static const struct { const char *method, *optimizer; int n; } cases[] = {
     { "local-sgd(period=2,outer=adam(lr=0.01))", "sgd(lr=0.05,momentum=0.9)", 1 },
     { "d-psgd", "sgd(lr=0.05,momentum=0.9)", 1 }, { "d-psgd", "sgd(lr=0.05,momentum=0.9)", 2 }, { "d-psgd", "sgd(lr=0.05,momentum=0.9)", 3 }, { "d-psgd", "adamw(lr=0.01)", 7 },
     { "d-psgd(order=atc,graph=one-peer-exponential)", "sgd(lr=0.05,momentum=0.9)", 5 },
+    { "ddp", "sgd(lr=0.05,momentum=0.9)", 3, "ef(topk(ratio=0.05))" }, { "ddp", "sgd(lr=0.05)", 4, "ef(sign,server=on)" }, { "ddp", "sgd(lr=0.05)", 2, "ef(powersgd(rank=2))" },
+    { "ddp", "adam(lr=0.01)", 4, "qsgd(coding=elias)" },
 };
 
 static void a_resumed_run_ends_with_the_same_bits(void **state)
@@ -127,6 +130,7 @@ static void a_resumed_run_ends_with_the_same_bits(void **state)
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
         saved_run s = fresh(cases[i].method, cases[i].optimizer, "cosine(warmup=2)");
+        s.t.options.codec = cases[i].codec;
         uint64_t saved, plain;
         run(save_rank, &s, cases[i].n);
         saved = s.hash;
@@ -145,6 +149,7 @@ static void every_declared_state_that_is_not_scratch_matters(void **state)
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
         saved_run s = fresh(cases[i].method, cases[i].optimizer, "cosine(warmup=2)");
+        s.t.options.codec = cases[i].codec;
         uint64_t plain;
         run(save_rank, &s, cases[i].n);
         plain = s.hash;
@@ -153,7 +158,7 @@ static void every_declared_state_that_is_not_scratch_matters(void **state)
         for (s.zero = 0; s.zero < s.states; s.zero++) {
             run(load_rank, &s, cases[i].n);
             if (s.hash == plain)
-                fail_msg("%s, %s: zeroing '%s' changed nothing: it need not be declared, or it is not restored", cases[i].method, cases[i].optimizer, s.zeroed);
+                fail_msg("%s, %s: zeroing '%s' changed nothing: it need not be declared, or it is not restored", cases[i].method, cases[i].codec != NULL ? cases[i].codec : cases[i].optimizer, s.zeroed);
         }
         drop(&s);
     }
@@ -191,6 +196,22 @@ static void workers_with_a_state_of_their_own_refuse_another_number(void **state
     drop(&s);
 }
 
+static void residuals_refuse_another_number_of_workers(void **state)
+{
+    saved_run s = fresh("ddp", "sgd(lr=0.05)", "constant");
+    tutti_error err = { .rank = -1 };
+
+    (void)state;
+    s.t.options.codec = "ef(topk)";
+    run(save_rank, &s, 3);
+    assert_int_equal(tutti_world_run("shm", 2, load_rank, &s, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, "the checkpoint was saved by 3 workers, and each has 'codec.e' of its own, which would be lost with a worker; resume it with -n 3 instead of 2");
+    s.t.options.codec = "qsgd"; /* nothing of its own */
+    run(save_rank, &s, 3);
+    run(load_rank, &s, 2);
+    drop(&s);
+}
+
 static void another_optimizer_is_refused_by_the_state_it_lacks(void **state)
 {
     saved_run s = fresh("ddp", "sgd(lr=0.05,momentum=0.9)", "constant");
@@ -211,6 +232,7 @@ int main(void)
         cmocka_unit_test(every_declared_state_that_is_not_scratch_matters),
         cmocka_unit_test(a_checkpoint_of_equal_replicas_loads_at_any_number_of_workers),
         cmocka_unit_test(workers_with_a_state_of_their_own_refuse_another_number),
+        cmocka_unit_test(residuals_refuse_another_number_of_workers),
         cmocka_unit_test(another_optimizer_is_refused_by_the_state_it_lacks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

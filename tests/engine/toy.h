@@ -20,6 +20,7 @@
 typedef struct toy {
     tutti_engine_options options;
     size_t count[TOY_TENSORS];   /* elements of each tensor */
+    size_t rows[TOY_TENSORS];    /* of the tensor as a matrix; 0: it has one dimension */
     int steps;
     uint64_t order_seed;         /* of the order in which gradients are announced; 0: index order */
     int unused;                  /* tensor that is never announced, or -1 */
@@ -47,7 +48,7 @@ static inline tutti_status toy_open(tutti_engine **e, tutti_world *world, toy *t
     tutti_param params[TOY_TENSORS];
 
     for (int i = 0; i < TOY_TENSORS; i++)
-        params[i] = (tutti_param){ .name = names[i], .dims = 1, .dim = { t->count[i] }, .unit = TOY_TENSORS - 1 - i,
+        params[i] = (tutti_param){ .name = names[i], .dims = t->rows[i] > 0 ? 2 : 1, .dim = { t->rows[i] > 0 ? t->rows[i] : t->count[i], t->rows[i] > 0 ? t->count[i] / t->rows[i] : 1 }, .unit = TOY_TENSORS - 1 - i,
                                    .values = t->own_memory ? t->values[i] : NULL, .gradient = t->own_memory ? t->gradients[i] : NULL };
     t->options.initial = toy_initial;
     t->options.user = t;

@@ -1,0 +1,41 @@
+/* fp32.c: codec fp32: numbers as they are, in one linear round. It loses nothing, so it shows that the way through the codecs changes no bit, and it is what wrappers give to tensors
+   that are not worth encoding. */
+#include "codec_internal.h"
+#include "registry.h"
+
+static const tutti_option options[] = { { 0 } };
+
+static unsigned traits(const tutti_codec *c)
+{
+    (void)c;
+    return TUTTI_CODEC_UNBIASED | TUTTI_CODEC_CONTRACTIVE;
+}
+
+static size_t width(const tutti_codec *c, const tutti_view *v, int round)
+{
+    (void)c, (void)round;
+    return v->count;
+}
+
+static void fold(tutti_codec *c, const tutti_view *v, int round, const float *x, void *scratch, void *const *wire)
+{
+    (void)scratch;
+    tutti_copy(c->space->device, v->count, x, wire[round]);
+}
+
+static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, void *const *wire, float a, float *y)
+{
+    (void)scratch, (void)wire;
+    tutti_axpy(c->space->device, v->count, a, x, y);
+}
+
+static void unfold(tutti_codec *c, const tutti_view *v, void *scratch, void *const *wire, float *y)
+{
+    (void)scratch;
+    tutti_copy(c->space->device, v->count, wire[0], y);
+}
+
+const tutti_codec_ops tutti_codec_fp32 = {
+    .name = "fp32", .paper = "IEEE 754 binary32", .help = "numbers as they are",
+    .options = options, .rounds = 1, .traits = traits, .width = width, .fold = fold, .mine = mine, .unfold = unfold,
+};

@@ -1,0 +1,418 @@
+/* exchange.c: gradients through a codec (codec.h). A piece is a list of tensors, and each tensor is a view of its own: pieces are cut between tensors, so what a codec
+   makes of a tensor does not depend on the size of pieces, and a checkpoint is resumed with another. What all workers need to know of each other goes in few collectives a piece, however
+   many tensors it has: linear codecs share an all-reduce a round and number type, messages stand back to back.
+
+   Weights. With x_r = workers * weight_r * g_r (which is g_r itself where all workers have equal shares) what is wanted is the plain mean of the x_r, so that is what codecs see:
+   a residual then stays in units of the gradient whatever the shares of a step are, and what error feedback has kept is delivered with the weight it had. The factor is 1 but
+   for uneven steps, and exact for powers of two of workers; for others an uneven step is one rounding away from what ddp computes.
+
+   Overlap: a piece is encoded, sent and decoded by one job; the lane is two jobs wide, so that one piece is encoded while the one before is on its way. Slots are memory of jobs:
+   one a thread that may exchange. They are sized when the engine opens, for the first step and for a late one; a codec whose messages are longest in between makes them grow
+   once.
+
+   Numbers that are not finite: codec.h's rule. Who has one sends it past the wrappers; where the decoded mean is not finite nothing is accounted for, and what was to be sent stays
+   in the residual.
+
+   What a mean of 16-bit numbers loses when it is rounded to 16 bits (2^-11 of it, fp16) nobody knows, so error feedback makes good what fp16 loses of the parts, not that. */
+#include <errno.h>
+#include <string.h>
+
+#include "exchange_internal.h"
+
+static const uint64_t late_step = UINT64_C(1) << 40;
+
+tutti_status tutti_exchange_grow(tutti_exchange_room *room, size_t count, size_t size, tutti_error *err)
+{
+    size_t bytes;
+    void *more;
+
+    if (!tutti_size_mul(count, size, &bytes))
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a piece of %zu x %zu bytes does not fit in this machine's addresses", count, size);
+    if (bytes <= room->bytes)
+        return TUTTI_OK;
+    more = tutti_alloc(bytes, 1);
+    if (more == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for the %zu bytes that a piece needs on its way through the codec; use smaller buckets", bytes);
+    tutti_free(room->at);
+    *room = (tutti_exchange_room){ more, bytes };
+    return TUTTI_OK;
+}
+
+/* ---- opening ---- */
+
+/* The first codec that encodes, in the order of the spec, for which `is` holds; NULL: none. */
+static const tutti_codec *find_leaf(const tutti_codec *c, bool (*is)(const tutti_codec *c))
+{
+    const tutti_codec *found = c->ops->choose == NULL && is(c) ? c : NULL;
+
+    for (size_t i = 0; found == NULL && i < TUTTI_LENGTH(c->inner); i++)
+        if (c->inner[i] != NULL)
+            found = find_leaf(c->inner[i], is);
+    return found;
+}
+
+static bool is_not_a_sum_of_floats(const tutti_codec *c)
+{
+    return c->ops->rounds == 0 || c->ops->dtype != TUTTI_F32;
+}
+
+static tutti_status list_tensors(tutti_engine *e, tutti_engine_exchange *x, tutti_error *err)
+{
+    x->tensor = tutti_alloc((size_t)e->layout.n_tensors, sizeof *x->tensor);
+    if (x->tensor == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for codec '%.60s'", x->spec);
+    for (int i = 0; i < e->layout.n_tensors; i++) {
+        const tutti_tensor *t = &e->tensors[i];
+        const bool vector = t->cols == 1;
+        if (t->count > INT32_MAX)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec '%.60s': parameter %s has %zu elements; a codec takes tensors of fewer than 2147483648", x->spec, t->name, t->count);
+        x->tensor[i] = (tutti_view){ .tensor = i, .first = t->first, .count = t->count, .rows = vector ? 1 : t->rows, .cols = vector ? t->count : t->cols };
+    }
+    x->space = (tutti_codec_space){ .n = e->m.n, .tensor = x->tensor, .n_tensors = e->layout.n_tensors, .rank = e->m.rank, .workers = e->m.workers, .seed = e->options.seed,
+                                    .device = e->m.device };
+    return TUTTI_OK;
+}
+
+tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const char *spec, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    tutti_engine_exchange *x;
+    const tutti_codec *other;
+
+    if (e->exchange != NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec is '%.80s', but method '%s' brings its own, '%.120s'; leave codec away, or use it under another method (ddp)", spec, m->ops->name,
+                          e->exchange->spec);
+    x = e->exchange = tutti_alloc(1, sizeof *x);
+    if (x == NULL || (x->spec = tutti_copy_text(spec)) == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for codec '%.60s'", spec);
+    TUTTI_TRY(list_tensors(e, x, err));
+    TUTTI_TRY(tutti_codec_declare(&x->codec, plan, spec, "codec", &x->space, err));
+    other = find_leaf(x->codec, is_not_a_sum_of_floats);
+    if (e->collective != NULL && other != NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "collective is '%.80s', an algorithm for sums of float32, but codec '%s' sends something else; leave collective at auto", e->collective,
+                          other->ops->name);
+    if (m->lane_width == 1)
+        m->lane_width = 2; /* a piece is encoded while the one before it is sent */
+    return TUTTI_OK;
+}
+
+const char *tutti_exchange_codec(const tutti_method *m)
+{
+    const tutti_engine *e = m->engine;
+
+    return e->exchange != NULL ? e->exchange->spec : e->options.codec[0] != 0 ? e->options.codec : NULL;
+}
+
+/* What lossy codecs without error feedback risk is said once, by worker 0. */
+static void warn(tutti_engine *e)
+{
+    const tutti_engine_exchange *x = e->exchange;
+    const tutti_codec *c = x->codec;
+    const tutti_view *v = x->tensor;
+    float *into = NULL;
+
+    if (e->m.rank > 0)
+        return;
+    for (int i = 1; i < x->space.n_tensors; i++) /* the largest is what matters */
+        v = x->tensor[i].count > v->count ? &x->tensor[i] : v;
+    for (; c->ops->choose != NULL && into == NULL; c = c->ops->choose((tutti_codec *)(uintptr_t)c, v))
+        if (c->ops->account != NULL)
+            c->ops->account((tutti_codec *)(uintptr_t)c, v, &into);
+    if (into == NULL && c->ops->rounds == 0 && (tutti_codec_traits(c) & TUTTI_CODEC_UNBIASED) == 0)
+        tutti_event(&e->m, "codec", "codec '%s' is biased and nothing makes good what it leaves out, so training may stall or end elsewhere; ef(%s) sends it later", c->ops->name, x->spec);
+}
+
+static tutti_status set_up(tutti_exchange_job *job, const tutti_piece *p, uint64_t step, tutti_error *err);
+static tutti_status room_for_linear(tutti_exchange_job *job, tutti_error *err);
+
+tutti_status tutti_engine_exchange_open(tutti_engine *e, tutti_error *err)
+{
+    tutti_engine_exchange *x = e->exchange;
+
+    if (x == NULL)
+        return TUTTI_OK;
+    tutti_codec_open(x->codec);
+    TUTTI_TRY(tutti_monitor_open(&x->monitor, e->rt, err));
+    x->slot = tutti_alloc((size_t)e->m.lane_width + 1, sizeof *x->slot);
+    if (x->slot == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for codec '%.60s'", x->spec);
+    x->n_slots = e->m.lane_width + 1;
+    for (int s = 0; s < x->n_slots; s++)
+        for (int k = 0; k < e->layout.n_pieces; k++)
+            for (int late = 0; late < 2; late++) {
+                tutti_exchange_job job = { .exchange = x, .slot = &x->slot[s] };
+                TUTTI_TRY(set_up(&job, &e->pieces[k], late ? late_step : 0, err));
+                TUTTI_TRY(room_for_linear(&job, err));
+            }
+    warn(e);
+    return TUTTI_OK;
+}
+
+void tutti_engine_exchange_close(tutti_engine *e)
+{
+    tutti_engine_exchange *x = e->exchange;
+
+    if (x == NULL)
+        return;
+    for (int s = 0; s < x->n_slots; s++) {
+        tutti_exchange_slot *t = &x->slot[s];
+        tutti_exchange_room *const rooms[] = { &t->units, &t->scratch, &t->wire[0], &t->wire[1], &t->send, &t->receive, &t->out, &t->all, &t->sums, &t->table, &t->asked };
+        for (size_t i = 0; i < TUTTI_LENGTH(rooms); i++)
+            tutti_free(rooms[i]->at);
+    }
+    tutti_free(x->slot);
+    tutti_monitor_close(x->monitor);
+    tutti_codec_close(x->codec);
+    tutti_free(x->tensor);
+    tutti_free(x->spec);
+    tutti_free(x);
+    e->exchange = NULL;
+}
+
+/* ---- a step begins ---- */
+
+static tutti_status sum(void *with, size_t n, float *numbers, tutti_error *err)
+{
+    tutti_engine *e = with;
+
+    return e->m.workers == 1 ? TUTTI_OK : tutti_allreduce(&e->m.all, TUTTI_SUM, tutti_f32(e->m.device, numbers, n), err);
+}
+
+static void say(void *with, const char *kind, const char *text)
+{
+    tutti_event(&((tutti_engine *)with)->m, kind, "%s", text);
+}
+
+tutti_status tutti_engine_exchange_begin(tutti_engine *e, tutti_error *err)
+{
+    const tutti_codec_moment moment = { .step = e->progress.step, .epoch = e->m.epoch, .lr = e->m.lr, .sum = sum, .say = e->m.rank == 0 ? say : NULL, .with = e };
+    tutti_doing was;
+    tutti_status status;
+
+    if (e->exchange == NULL)
+        return TUTTI_OK;
+    was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
+    status = tutti_codec_begin(e->exchange->codec, &moment, err);
+    tutti_engine_doing(e, was);
+    return status;
+}
+
+/* ---- a piece ---- */
+
+static tutti_exchange_slot *take_slot(tutti_engine_exchange *x, tutti_error *err)
+{
+    tutti_exchange_slot *slot = NULL;
+
+    tutti_lock(x->monitor);
+    for (int s = 0; s < x->n_slots && slot == NULL; s++)
+        if (!x->slot[s].taken)
+            slot = &x->slot[s];
+    if (slot != NULL)
+        slot->taken = true;
+    tutti_unlock(x->monitor);
+    if (slot == NULL)
+        tutti_fail(err, TUTTI_ERR_STATE, 0, "more than %d pieces are exchanged at one time; an exchange hook calls tutti_exchange on its own thread", x->n_slots);
+    return slot;
+}
+
+static void give_slot(tutti_engine_exchange *x, tutti_exchange_slot *slot)
+{
+    tutti_lock(x->monitor);
+    slot->taken = false;
+    tutti_unlock(x->monitor);
+}
+
+/* The tensors of a piece, and who encodes them in this step. */
+static tutti_status set_up(tutti_exchange_job *job, const tutti_piece *p, uint64_t step, tutti_error *err)
+{
+    const tutti_engine_exchange *x = job->exchange;
+
+    TUTTI_TRY(tutti_exchange_grow(&job->slot->units, (size_t)p->tensors, sizeof *job->unit, err));
+    job->unit = job->slot->units.at;
+    job->n_units = p->tensors;
+    for (int i = 0; i < p->tensors; i++) {
+        tutti_exchange_unit *u = &job->unit[i];
+        *u = (tutti_exchange_unit){ .view = x->tensor[p->first_tensor + i], .codec = x->codec };
+        u->view.step = step;
+        while (u->codec->ops->choose != NULL && u->n_wrappers < TUTTI_EXCHANGE_WRAPPERS) {
+            u->wrapper[u->n_wrappers++] = u->codec;
+            u->codec = u->codec->ops->choose(u->codec, &u->view);
+        }
+        if (u->codec->ops->choose != NULL)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec '%.120s' has more than %d wrappers, one in another; unwrap some", x->spec, TUTTI_EXCHANGE_WRAPPERS);
+        u->x = u->y = p->g + (u->view.first - p->first);
+    }
+    return TUTTI_OK;
+}
+
+static void wrap(const tutti_exchange_job *job)
+{
+    tutti_device *d = job->exchange->space.device;
+
+    for (int i = 0; i < job->n_units; i++) {
+        tutti_exchange_unit *u = &job->unit[i];
+        u->finite = u->n_wrappers > 0 && tutti_finite(d, u->view.count, u->x);
+        for (int w = 0; u->finite && w < u->n_wrappers; w++)
+            if (u->wrapper[w]->ops->before != NULL)
+                u->x = u->wrapper[w]->ops->before(u->wrapper[w], &u->view, u->x);
+    }
+}
+
+float tutti_exchange_account(const tutti_exchange_unit *u, int wrapper, const tutti_view *v, float **into)
+{
+    tutti_codec *c = u->wrapper[wrapper];
+
+    *into = NULL;
+    return c->ops->account != NULL ? c->ops->account(c, v, into) : 0;
+}
+
+static void unwrap(const tutti_exchange_job *job)
+{
+    for (int i = 0; i < job->n_units; i++) {
+        const tutti_exchange_unit *u = &job->unit[i];
+        for (int w = u->n_wrappers - 1; w >= 0; w--)
+            if (u->wrapper[w]->ops->after != NULL)
+                u->wrapper[w]->ops->after(u->wrapper[w], &u->view, u->y);
+    }
+}
+
+/* ---- linear codecs ---- */
+
+static const tutti_dtype linear_types[] = { TUTTI_F32, TUTTI_F16, TUTTI_BF16 };
+
+static size_t width(const tutti_exchange_unit *u, int round)
+{
+    return round < u->codec->ops->rounds ? u->codec->ops->width(u->codec, &u->view, round) : 0;
+}
+
+static size_t rounded_up(size_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+/* Places of what linear codecs send in each round, one number type after the other, and of their scratch. */
+static tutti_status room_for_linear(tutti_exchange_job *job, tutti_error *err)
+{
+    tutti_exchange_slot *s = job->slot;
+    size_t bytes[TUTTI_EXCHANGE_ROUNDS] = { 0 }, scratch = 0;
+
+    for (int i = 0; i < job->n_units; i++) {
+        const tutti_exchange_unit *u = &job->unit[i];
+        for (int r = 0; r < TUTTI_EXCHANGE_ROUNDS; r++)
+            bytes[r] += width(u, r) * tutti_dtype_bytes(u->codec->ops->dtype);
+        if (u->codec->ops->rounds > 0 && u->codec->ops->scratch != NULL)
+            scratch += rounded_up(u->codec->ops->scratch(u->codec, &u->view));
+    }
+    for (int r = 0; r < TUTTI_EXCHANGE_ROUNDS; r++)
+        TUTTI_TRY(tutti_exchange_grow(&s->wire[r], bytes[r] + 64 * TUTTI_LENGTH(linear_types), 1, err));
+    TUTTI_TRY(tutti_exchange_grow(&s->scratch, scratch + 64, 1, err));
+    for (int r = 0; r < TUTTI_EXCHANGE_ROUNDS; r++) {
+        char *at = s->wire[r].at;
+        for (size_t t = 0; t < TUTTI_LENGTH(linear_types); t++) {
+            at = (char *)s->wire[r].at + rounded_up((size_t)(at - (char *)s->wire[r].at));
+            for (int i = 0; i < job->n_units; i++) {
+                tutti_exchange_unit *u = &job->unit[i];
+                if (u->codec->ops->rounds == 0 || u->codec->ops->dtype != linear_types[t])
+                    continue;
+                u->wire[r] = at;
+                at += width(u, r) * tutti_dtype_bytes(linear_types[t]);
+            }
+        }
+    }
+    scratch = 0;
+    for (int i = 0; i < job->n_units; i++) {
+        tutti_exchange_unit *u = &job->unit[i];
+        if (u->codec->ops->rounds == 0 || u->codec->ops->scratch == NULL)
+            continue;
+        u->scratch = (char *)s->scratch.at + scratch;
+        scratch += rounded_up(u->codec->ops->scratch(u->codec, &u->view));
+    }
+    return TUTTI_OK;
+}
+
+/* Folds the units of one number type, which stand back to back, and takes the mean of all at once. */
+static tutti_status round_of(tutti_exchange_job *job, int round, tutti_dtype dtype, tutti_error *err)
+{
+    void *first = NULL;
+    size_t count = 0;
+
+    for (int i = 0; i < job->n_units; i++) {
+        tutti_exchange_unit *u = &job->unit[i];
+        const size_t n = u->codec->ops->dtype == dtype ? width(u, round) : 0;
+        if (u->codec->ops->rounds <= round || u->codec->ops->dtype != dtype)
+            continue;
+        u->codec->ops->fold(u->codec, &u->view, round, u->x, u->scratch, u->wire);
+        first = first == NULL ? u->wire[round] : first;
+        count += n;
+    }
+    return count > 0 ? tutti_allreduce(job->group, TUTTI_MEAN, (tutti_buffer){ job->exchange->space.device, first, count, dtype }, err) : TUTTI_OK;
+}
+
+static bool wire_is_finite(tutti_device *d, const tutti_exchange_unit *u)
+{
+    const tutti_dtype dtype = u->codec->ops->dtype;
+    float back[1024];
+
+    for (int r = 0; r < u->codec->ops->rounds; r++) {
+        const size_t n = width(u, r);
+        if (dtype == TUTTI_F32 && !tutti_finite(d, n, u->wire[r]))
+            return false;
+        for (size_t at = 0; dtype != TUTTI_F32 && at < n; at += TUTTI_LENGTH(back)) {
+            const size_t some = n - at < TUTTI_LENGTH(back) ? n - at : TUTTI_LENGTH(back);
+            tutti_cast(d, (tutti_buffer){ d, (char *)u->wire[r] + at * tutti_dtype_bytes(dtype), some, dtype }, tutti_f32(d, back, some));
+            if (!tutti_finite(d, some, back))
+                return false;
+        }
+    }
+    return true;
+}
+
+static tutti_status linear(tutti_exchange_job *job, tutti_error *err)
+{
+    tutti_device *d = job->exchange->space.device;
+
+    TUTTI_TRY(room_for_linear(job, err));
+    for (int r = 0; r < TUTTI_EXCHANGE_ROUNDS; r++)
+        for (size_t t = 0; t < TUTTI_LENGTH(linear_types); t++)
+            TUTTI_TRY(round_of(job, r, linear_types[t], err));
+    for (int i = 0; i < job->n_units; i++) {
+        tutti_exchange_unit *u = &job->unit[i];
+        if (u->codec->ops->rounds == 0)
+            continue;
+        for (int w = 0, good = u->finite && wire_is_finite(d, u); good && w < u->n_wrappers; w++) {
+            float *into;
+            const float a = tutti_exchange_account(u, w, &u->view, &into);
+            if (into != NULL)
+                u->codec->ops->mine(u->codec, &u->view, u->x, u->scratch, u->wire, a, into);
+        }
+        u->codec->ops->unfold(u->codec, &u->view, u->scratch, u->wire, u->y);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_exchange(tutti_method *m, tutti_piece *p, double weight, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    const float scale = (float)(weight * m->workers);
+    tutti_exchange_job job = { .exchange = e->exchange, .group = &p->group };
+    tutti_status status;
+
+    if (e->exchange == NULL)
+        return tutti_allreduce_weighted(&p->group, (float)weight, tutti_f32(m->device, p->g, p->count), err);
+    job.slot = take_slot(e->exchange, err);
+    if (job.slot == NULL)
+        return TUTTI_ERR_STATE;
+    if (scale != 1)
+        tutti_scale(m->device, p->count, scale, p->g);
+    status = set_up(&job, p, e->progress.step, err);
+    if (status == TUTTI_OK) {
+        wrap(&job);
+        status = linear(&job, err);
+    }
+    if (status == TUTTI_OK)
+        status = tutti_exchange_messages(&job, err);
+    if (status == TUTTI_OK)
+        unwrap(&job);
+    give_slot(e->exchange, job.slot);
+    return status;
+}

@@ -1,0 +1,53 @@
+/* exchange_internal.h: what exchange.c and exchange_message.c share: one tensor of a piece on its way through a codec. */
+#ifndef TUTTI_ENGINE_EXCHANGE_INTERNAL_H
+#define TUTTI_ENGINE_EXCHANGE_INTERNAL_H
+#include "engine_internal.h"
+#include "tutti/codec.h"
+
+enum { TUTTI_EXCHANGE_WRAPPERS = 4, TUTTI_EXCHANGE_ROUNDS = 2 };
+
+/* Memory that grows and stays: after the first steps nothing is allocated any more. */
+typedef struct tutti_exchange_room { void *at; size_t bytes; } tutti_exchange_room;
+tutti_status tutti_exchange_grow(tutti_exchange_room *room, size_t count, size_t size, tutti_error *err);
+
+typedef struct tutti_exchange_unit {
+    tutti_view view;             /* the whole tensor */
+    tutti_codec *wrapper[TUTTI_EXCHANGE_WRAPPERS], *codec; /* outermost first; who encodes it in this step */
+    int n_wrappers;
+    const float *x;              /* what is encoded: y, or a wrapper's */
+    float *y;                    /* its place in g */
+    bool finite;                 /* the gradient is, so the wrappers were asked */
+    bool owned;                  /* messages: by way of the parts' owners */
+    void *scratch, *wire[TUTTI_EXCHANGE_ROUNDS]; /* linear */
+} tutti_exchange_unit;
+
+/* What one piece needs while it is exchanged. */
+typedef struct tutti_exchange_slot {
+    bool taken;
+    tutti_exchange_room units, scratch, wire[TUTTI_EXCHANGE_ROUNDS], send, receive, out, all, sums, table, asked;
+} tutti_exchange_slot;
+
+typedef struct tutti_engine_exchange {
+    tutti_codec *codec;
+    char *spec;
+    tutti_codec_space space;
+    tutti_view *tensor;          /* space.tensor */
+    tutti_monitor *monitor;      /* of `taken` */
+    tutti_exchange_slot *slot;
+    int n_slots;                 /* threads that may exchange at one time */
+} tutti_engine_exchange;
+
+/* One exchange under way. */
+typedef struct tutti_exchange_job {
+    tutti_engine_exchange *exchange;
+    tutti_exchange_slot *slot;
+    tutti_group *group;
+    tutti_exchange_unit *unit;
+    int n_units;
+} tutti_exchange_job;
+
+/* Of a view of this unit, in its wrappers: `what was sent, as decoded` is added with the weights they give. Asks, in `into`, for one wrapper. */
+float tutti_exchange_account(const tutti_exchange_unit *u, int wrapper, const tutti_view *v, float **into);
+/* exchange_message.c: units whose codec makes messages: u->y := the mean of what the workers sent, as decoded. */
+tutti_status tutti_exchange_messages(tutti_exchange_job *job, tutti_error *err);
+#endif

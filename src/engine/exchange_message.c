@@ -1,0 +1,413 @@
+/* exchange_message.c: the mean over the workers of what only its decoder understands. Two ways, whichever costs less without losing what was promised:
+
+     gather   each sends its message to all; all decode all of them, in DESIGN's tree over the ranks:                       (W - 1) b bytes a worker
+     owners   from four workers up: every tensor is cut into W parts; each sends part j to its owner, who decodes and adds
+              in the same tree, encodes the mean anew (stage 1) and sends it to all:                                        2 (W - 1) / W b bytes a worker
+
+   The second encoding loses again. Where a wrapper makes good what the first one loses (error feedback) but not what the second one does (ef without server=on), the
+   tensors go by gather, so that nothing is lost that was promised to be delivered. Part j of tensor t belongs to worker (j + t) mod W: small tensors are
+   one part, and their owners differ. Everyone decodes the same bytes, its own among them, so all have the same mean to the bit.
+
+   Messages stand back to back without a word between them where their codec says that all have the same length (TUTTI_CODEC_FIXED); each of the others begins with its length, four bytes,
+   and the workers tell each other first how much they send (eight bytes). */
+#include <string.h>
+
+#include "exchange_internal.h"
+
+enum { OWNERS_FROM = 4, PART_ALIGNMENT = 64, PREFIX = 4 };
+
+typedef struct message { const uint8_t *at; size_t bytes; } message;
+typedef struct table { message *own, *theirs, *all; size_t *send, *receive; } table; /* messages: workers x units; receive follows send */
+
+/* ---- views, and room for their messages ---- */
+
+static bool is_message(const tutti_exchange_unit *u)
+{
+    return u->codec->ops->rounds == 0;
+}
+
+static bool is_fixed(const tutti_exchange_unit *u)
+{
+    return (tutti_codec_traits(u->codec) & TUTTI_CODEC_FIXED) != 0;
+}
+
+static size_t bound(const tutti_exchange_unit *u, const tutti_view *v)
+{
+    return v->count == 0 ? 0 : u->codec->ops->bound(u->codec, v) + (is_fixed(u) ? 0 : PREFIX);
+}
+
+static bool goes_by_owners(const tutti_exchange_unit *u, int workers)
+{
+    if (workers < OWNERS_FROM || (tutti_codec_traits(u->codec) & TUTTI_CODEC_WHOLE_TENSOR) != 0)
+        return false;
+    for (int w = 0; w < u->n_wrappers; w++) {
+        tutti_view second = u->view;
+        float *first_loss, *second_loss;
+        second.stage = 1;
+        tutti_exchange_account(u, w, &u->view, &first_loss);
+        tutti_exchange_account(u, w, &second, &second_loss);
+        if (first_loss != NULL && second_loss == NULL)
+            return false;
+    }
+    return true;
+}
+
+/* The part of a unit that worker `owner` owns. */
+static tutti_view part_of(const tutti_exchange_unit *u, int owner, int workers, int stage)
+{
+    const size_t each = (u->view.count + (size_t)workers * PART_ALIGNMENT - 1) / ((size_t)workers * PART_ALIGNMENT) * PART_ALIGNMENT;
+    const size_t j = (size_t)((owner + workers - u->view.tensor % workers) % workers), low = j * each < u->view.count ? j * each : u->view.count;
+    tutti_view v = u->view;
+
+    v.first += low;
+    v.count = u->view.count - low < each ? u->view.count - low : each;
+    v.rows = 1;
+    v.cols = v.count;
+    v.stage = stage;
+    return v;
+}
+
+static size_t at_of(const tutti_exchange_unit *u, const tutti_view *v)
+{
+    return v->first - u->view.first;
+}
+
+/* ---- writing and reading ---- */
+
+/* Gives the bytes written, with the prefix; m: the message alone. */
+static tutti_status put(tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v, const float *x, uint8_t *out, message *m, size_t *bytes, tutti_error *err)
+{
+    const size_t prefix = is_fixed(u) ? 0 : PREFIX;
+
+    *m = (message){ out + prefix, 0 };
+    *bytes = 0;
+    if (v->count == 0)
+        return TUTTI_OK;
+    if (u->codec->ops->scratch != NULL)
+        TUTTI_TRY(tutti_exchange_grow(&job->slot->scratch, u->codec->ops->scratch(u->codec, v), 1, err));
+    m->bytes = u->codec->ops->encode(u->codec, v, x, job->slot->scratch.at, out + prefix);
+    for (size_t k = 0; k < prefix; k++)
+        out[k] = (uint8_t)(m->bytes >> 8 * k);
+    *bytes = prefix + m->bytes;
+    return TUTTI_OK;
+}
+
+static tutti_status take(const tutti_exchange_unit *u, const tutti_view *v, const uint8_t **at, const uint8_t *end, message *m, tutti_error *err)
+{
+    size_t left = (size_t)(end - *at), bytes;
+
+    *m = (message){ *at, 0 };
+    if (v->count == 0)
+        return TUTTI_OK;
+    bytes = u->codec->ops->bound(u->codec, v);
+    if (!is_fixed(u)) {
+        const uint8_t *p = *at;
+        if (left < PREFIX)
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': %zu bytes are left for a message that begins with %d of its length; do all workers run the same version?", u->codec->ops->name,
+                              left, PREFIX);
+        bytes = (size_t)p[0] | (size_t)p[1] << 8 | (size_t)p[2] << 16 | (size_t)p[3] << 24;
+        *at += PREFIX;
+        left -= PREFIX;
+    }
+    if (bytes > left)
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': a message of %zu bytes where %zu are left; do all workers run the same codec with the same options?", u->codec->ops->name, bytes, left);
+    *m = (message){ *at, bytes };
+    *at += bytes;
+    return TUTTI_OK;
+}
+
+static tutti_status add(const tutti_exchange_unit *u, const tutti_view *v, const message *m, int from, float a, float *y, tutti_error *err)
+{
+    if (v->count == 0)
+        return TUTTI_OK;
+    return tutti_fail_within(err, u->codec->ops->decode_add(u->codec, v, m->at, m->bytes, a, y, err), "what worker %d sent of tensor %d", from, u->view.tensor);
+}
+
+/* y += the sum of the n workers' messages from `low` on, each times a, in the tree. `at`: of worker 0's; the next worker's is `stride` further. sums: for right branches. */
+static tutti_status add_tree(const tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v, const message *at, size_t stride, int low, int n, float a, float *y, float *sums,
+                             tutti_error *err)
+{
+    tutti_device *d = job->exchange->space.device;
+    int half = 1;
+
+    if (n == 1)
+        return add(u, v, &at[(size_t)low * stride], low, a, y, err);
+    while (2 * half < n)
+        half *= 2;
+    TUTTI_TRY(add_tree(job, u, v, at, stride, low, half, a, y, sums, err));
+    if (n - half == 1)
+        return add(u, v, &at[(size_t)(low + half) * stride], low + half, a, y, err);
+    tutti_fill(d, v->count, 0, sums);
+    TUTTI_TRY(add_tree(job, u, v, at, stride, low + half, n - half, a, sums, sums + v->count, err));
+    tutti_add(d, v->count, sums, y);
+    return TUTTI_OK;
+}
+
+/* y := the mean. */
+static tutti_status mean(tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v, const message *at, size_t stride, float *y, tutti_error *err)
+{
+    const int workers = job->group->size;
+    size_t levels = 0;
+
+    for (int n = workers; n > 2; n = (n + 1) / 2)
+        levels++;
+    TUTTI_TRY(tutti_exchange_grow(&job->slot->sums, levels * v->count, sizeof(float), err));
+    tutti_fill(job->exchange->space.device, v->count, 0, y);
+    return add_tree(job, u, v, at, stride, 0, workers, (float)(1.0 / workers), y, job->slot->sums.at, err);
+}
+
+/* Wrappers hear what I have sent of a view. */
+static tutti_status account(tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v, const message *mine, tutti_error *err)
+{
+    for (int w = 0; w < u->n_wrappers; w++) {
+        float *into;
+        const float a = tutti_exchange_account(u, w, v, &into);
+        if (into != NULL)
+            TUTTI_TRY(add(u, v, mine, job->group->index, a, into, err));
+    }
+    return TUTTI_OK;
+}
+
+/* ---- all to all ---- */
+
+static tutti_status open_table(tutti_exchange_job *job, table *t, tutti_error *err)
+{
+    const size_t workers = (size_t)job->group->size, units = (size_t)job->n_units;
+
+    TUTTI_TRY(tutti_exchange_grow(&job->slot->table, 3 * workers * units * sizeof(message) + 2 * workers * sizeof(size_t), 1, err));
+    t->own = job->slot->table.at;
+    t->theirs = t->own + workers * units;
+    t->all = t->theirs + workers * units;
+    t->send = (size_t *)(t->all + workers * units);
+    t->receive = t->send + workers;
+    return TUTTI_OK;
+}
+
+static bool chosen(const tutti_exchange_unit *u, bool owned)
+{
+    return is_message(u) && u->owned == owned;
+}
+
+static bool all_fixed(const tutti_exchange_job *job, bool owned)
+{
+    for (int i = 0; i < job->n_units; i++)
+        if (chosen(&job->unit[i], owned) && !is_fixed(&job->unit[i]))
+            return false;
+    return true;
+}
+
+static tutti_status too_long(int from, size_t bytes, size_t most, tutti_error *err)
+{
+    return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "worker %d announces messages of %zu bytes, and the codec makes at most %zu; do all workers run the same version?", from, bytes, most);
+}
+
+/* Everybody's `bytes` in `from` become `all`, workers after workers; counts: of each. most: what one may have at most. */
+static tutti_status gather_bytes(tutti_exchange_job *job, uint8_t *from, size_t bytes, const size_t *most, bool fixed, size_t *counts, tutti_exchange_room *all, tutti_error *err)
+{
+    const int workers = job->group->size;
+    size_t total = 0;
+
+    if (fixed)
+        memcpy(counts, most, (size_t)workers * sizeof *counts);
+    else {
+        int64_t mine = (int64_t)bytes;
+        _Static_assert(sizeof *counts == sizeof mine, "counts travel as they are in memory");
+        TUTTI_TRY(tutti_allgather(job->group, tutti_host(&mine, 1, TUTTI_I64), tutti_host(counts, (size_t)workers, TUTTI_I64), err));
+    }
+    for (int r = 0; r < workers; r++) {
+        if (counts[r] > most[r])
+            return too_long(r, counts[r], most[r], err);
+        total += counts[r];
+    }
+    TUTTI_TRY(tutti_exchange_grow(all, total + 1, 1, err));
+    return tutti_allgather_v(job->group, counts, tutti_host(from, bytes, TUTTI_U8), tutti_host(all->at, total, TUTTI_U8), err);
+}
+
+static tutti_status gather(tutti_exchange_job *job, tutti_error *err)
+{
+    const int workers = job->group->size, me = job->group->index;
+    const size_t units = (size_t)job->n_units;
+    size_t most = 0, bytes = 0, one;
+    const uint8_t *at;
+    table t;
+
+    TUTTI_TRY(open_table(job, &t, err));
+    for (size_t i = 0; i < units; i++)
+        most += chosen(&job->unit[i], false) ? bound(&job->unit[i], &job->unit[i].view) : 0;
+    TUTTI_TRY(tutti_exchange_grow(&job->slot->send, most + 1, 1, err));
+    for (size_t i = 0; i < units; i++, bytes += one) {
+        const tutti_exchange_unit *u = &job->unit[i];
+        one = 0;
+        if (chosen(u, false))
+            TUTTI_TRY(put(job, u, &u->view, u->x, (uint8_t *)job->slot->send.at + bytes, &t.own[i], &one, err));
+    }
+    for (int r = 0; r < workers; r++)
+        t.send[r] = most;
+    TUTTI_TRY(gather_bytes(job, job->slot->send.at, bytes, t.send, all_fixed(job, false), t.receive, &job->slot->receive, err));
+    at = job->slot->receive.at;
+    for (int r = 0; r < workers; r++) {
+        const uint8_t *end = at + t.receive[r];
+        for (size_t i = 0; i < units; i++)
+            if (chosen(&job->unit[i], false))
+                TUTTI_TRY(tutti_fail_within(err, take(&job->unit[i], &job->unit[i].view, &at, end, &t.theirs[(size_t)r * units + i], err), "from worker %d", r));
+        at = end;
+    }
+    for (size_t i = 0; i < units; i++) {
+        const tutti_exchange_unit *u = &job->unit[i];
+        if (!chosen(u, false))
+            continue;
+        TUTTI_TRY(mean(job, u, &u->view, &t.theirs[i], units, u->y, err));
+        if (u->finite && tutti_finite(job->exchange->space.device, u->view.count, u->y))
+            TUTTI_TRY(account(job, u, &u->view, &t.theirs[(size_t)me * units + i], err));
+    }
+    return TUTTI_OK;
+}
+
+/* Parts to their owners: t->theirs, what I was sent of my parts; t->own, what I have sent of all. */
+static tutti_status to_owners(tutti_exchange_job *job, const table *t, tutti_error *err)
+{
+    const int workers = job->group->size, me = job->group->index;
+    const size_t units = (size_t)job->n_units;
+    size_t most = 0, most_of_mine = 0, bytes = 0, received = 0, one;
+    const uint8_t *at;
+
+    for (size_t i = 0; i < units; i++)
+        for (int o = 0; o < workers && chosen(&job->unit[i], true); o++) {
+            const tutti_view v = part_of(&job->unit[i], o, workers, 0);
+            most += bound(&job->unit[i], &v);
+            most_of_mine += o == me ? bound(&job->unit[i], &v) : 0;
+        }
+    TUTTI_TRY(tutti_exchange_grow(&job->slot->send, most + 1, 1, err));
+    for (int o = 0; o < workers; o++) {
+        const size_t begin = bytes;
+        for (size_t i = 0; i < units; i++) {
+            const tutti_exchange_unit *u = &job->unit[i];
+            const tutti_view v = part_of(u, o, workers, 0);
+            if (!chosen(u, true))
+                continue;
+            TUTTI_TRY(put(job, u, &v, u->x + at_of(u, &v), (uint8_t *)job->slot->send.at + bytes, &t->own[(size_t)o * units + i], &one, err));
+            bytes += one;
+        }
+        t->send[o] = bytes - begin;
+        t->receive[o] = most_of_mine;
+    }
+    if (!all_fixed(job, true))
+        TUTTI_TRY(tutti_alltoall(job->group, tutti_host(t->send, (size_t)workers, TUTTI_I64), tutti_host(t->receive, (size_t)workers, TUTTI_I64), err));
+    for (int r = 0; r < workers; r++) {
+        if (t->receive[r] > most_of_mine)
+            return too_long(r, t->receive[r], most_of_mine, err);
+        received += t->receive[r];
+    }
+    TUTTI_TRY(tutti_exchange_grow(&job->slot->receive, received + 1, 1, err));
+    TUTTI_TRY(tutti_alltoall_v(job->group, t->send, tutti_host(job->slot->send.at, bytes, TUTTI_U8), tutti_host(job->slot->receive.at, received, TUTTI_U8), err));
+    at = job->slot->receive.at;
+    for (int r = 0; r < workers; r++) {
+        const uint8_t *end = at + t->receive[r];
+        for (size_t i = 0; i < units; i++) {
+            const tutti_view v = part_of(&job->unit[i], me, workers, 0);
+            if (chosen(&job->unit[i], true))
+                TUTTI_TRY(tutti_fail_within(err, take(&job->unit[i], &v, &at, end, &t->theirs[(size_t)r * units + i], err), "from worker %d", r));
+        }
+        at = end;
+    }
+    return TUTTI_OK;
+}
+
+/* My parts, encoded anew, to all: t->all. asked[i]: the mean of unit i's part was finite, so its wrappers were asked. */
+static tutti_status from_owners(tutti_exchange_job *job, const table *t, bool *asked, tutti_error *err)
+{
+    tutti_device *d = job->exchange->space.device;
+    const int workers = job->group->size, me = job->group->index;
+    const size_t units = (size_t)job->n_units;
+    size_t bytes = 0, one;
+    const uint8_t *at;
+
+    for (int o = 0; o < workers; o++) {
+        t->send[o] = 0;
+        for (size_t i = 0; i < units; i++) {
+            const tutti_view v = part_of(&job->unit[i], o, workers, 1);
+            t->send[o] += chosen(&job->unit[i], true) ? bound(&job->unit[i], &v) : 0;
+        }
+    }
+    TUTTI_TRY(tutti_exchange_grow(&job->slot->out, t->send[me] + 1, 1, err));
+    for (size_t i = 0; i < units; i++) {
+        const tutti_exchange_unit *u = &job->unit[i];
+        const tutti_view v = part_of(u, me, workers, 1), stage0 = part_of(u, me, workers, 0);
+        float *y = u->y + at_of(u, &v);
+        const float *x = y;
+        message m;
+        if (!chosen(u, true))
+            continue;
+        TUTTI_TRY(mean(job, u, &stage0, &t->theirs[i], units, y, err));
+        asked[i] = tutti_finite(d, v.count, y);
+        for (int w = 0; asked[i] && w < u->n_wrappers; w++)
+            if (u->wrapper[w]->ops->before != NULL)
+                x = u->wrapper[w]->ops->before(u->wrapper[w], &v, x);
+        TUTTI_TRY(put(job, u, &v, x, (uint8_t *)job->slot->out.at + bytes, &m, &one, err));
+        bytes += one;
+    }
+    TUTTI_TRY(gather_bytes(job, job->slot->out.at, bytes, t->send, all_fixed(job, true), t->receive, &job->slot->all, err));
+    at = job->slot->all.at;
+    for (int o = 0; o < workers; o++) {
+        const uint8_t *end = at + t->receive[o];
+        for (size_t i = 0; i < units; i++) {
+            const tutti_view v = part_of(&job->unit[i], o, workers, 1);
+            if (chosen(&job->unit[i], true))
+                TUTTI_TRY(tutti_fail_within(err, take(&job->unit[i], &v, &at, end, &t->all[(size_t)o * units + i], err), "from worker %d", o));
+        }
+        at = end;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status by_owners(tutti_exchange_job *job, tutti_error *err)
+{
+    tutti_device *d = job->exchange->space.device;
+    const int workers = job->group->size, me = job->group->index;
+    const size_t units = (size_t)job->n_units;
+    bool *asked;
+    table t;
+
+    TUTTI_TRY(open_table(job, &t, err));
+    TUTTI_TRY(to_owners(job, &t, err));
+    TUTTI_TRY(tutti_exchange_grow(&job->slot->asked, units, sizeof *asked, err));
+    asked = job->slot->asked.at;
+    TUTTI_TRY(from_owners(job, &t, asked, err));
+    for (size_t i = 0; i < units; i++) {
+        const tutti_exchange_unit *u = &job->unit[i];
+        bool good;
+        if (!chosen(u, true))
+            continue;
+        tutti_fill(d, u->view.count, 0, u->y);
+        for (int o = 0; o < workers; o++) {
+            const tutti_view v = part_of(u, o, workers, 1);
+            TUTTI_TRY(add(u, &v, &t.all[(size_t)o * units + i], o, 1, u->y + at_of(u, &v), err));
+        }
+        good = tutti_finite(d, u->view.count, u->y);
+        for (int o = 0; o < workers && good && u->finite; o++) {
+            const tutti_view v = part_of(u, o, workers, 0);
+            TUTTI_TRY(account(job, u, &v, &t.own[(size_t)o * units + i], err));
+        }
+        if (good && asked[i]) {
+            const tutti_view v = part_of(u, me, workers, 1);
+            TUTTI_TRY(account(job, u, &v, &t.all[(size_t)me * units + i], err));
+        }
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_exchange_messages(tutti_exchange_job *job, tutti_error *err)
+{
+    int ways[2] = { 0 };
+
+    for (int i = 0; i < job->n_units; i++)
+        if (is_message(&job->unit[i])) {
+            job->unit[i].owned = goes_by_owners(&job->unit[i], job->group->size);
+            ways[job->unit[i].owned]++;
+        }
+    if (ways[0] > 0)
+        TUTTI_TRY(gather(job, err));
+    if (ways[1] > 0)
+        TUTTI_TRY(by_owners(job, err));
+    return TUTTI_OK;
+}

@@ -1,0 +1,70 @@
+"""`tutti train --codec` as a person uses it: the same bytes over every transport, killed and resumed, and the catalogue."""
+import json, os, unittest
+from command import *
+
+COMMON = ("--model", "mlp(hidden=48)", "--batch", 16, "--seed", 7, "--threads", 1)
+PARAMS = 784 * 48 + 48 + 48 * 48 + 48 + 48 * 10 + 10
+
+
+def model(out):
+    return read(os.path.join(out, "model.safetensors"))
+
+
+class Codec(Case):
+    def test_every_transport_gives_the_same_bytes_and_the_same_traffic(self):
+        for n, codec in ((2, "ef(topk)"), (4, "qsgd(bits=4)"), (4, "ef(sign,server=on)"), (3, "ef(powersgd(rank=2))"), (4, "wangni")):
+            common = (*COMMON, "--data", self.data, "-n", n, "--steps", 12, "--codec", codec)
+            shm = self.train("shm%d%s" % (n, codec[:5]), *common)
+            for transport in ("tcp", "sim"):
+                out = self.train("%s%d%s" % (transport, n, codec[:5]), *common, "--transport", transport)
+                self.assertEqual(model(out), model(shm), (transport, codec))
+                self.assertEqual(summary(out)["bytes_sent_total"], summary(shm)["bytes_sent_total"], (transport, codec))
+            self.assertEqual(summary(shm)["codec"], codec)
+            self.assertEqual(summary(shm)["method"], "ddp")
+
+    def test_fp32_is_no_codec_and_half_of_it_is_half_the_bytes(self):
+        common = (*COMMON, "--data", self.data, "-n", 2, "--steps", 12)
+        plain, fp32, fp16 = self.train("plain", *common), self.train("fp32", *common, "--codec", "fp32"), self.train("fp16", *common, "--codec", "fp16")
+        self.assertEqual(model(plain), model(fp32))
+        self.assertNotEqual(model(plain), model(fp16))
+        self.assertEqual(summary(plain)["bytes_sent_total"], 12 * 2 * 4 * PARAMS)
+        self.assertEqual(summary(fp32)["bytes_sent_total"], 12 * 2 * 4 * PARAMS)
+        self.assertEqual(summary(fp16)["bytes_sent_total"], 12 * 2 * 2 * PARAMS)
+
+    def test_a_resumed_run_ends_with_the_same_bytes_since_residuals_are_in_the_checkpoint(self):
+        for n, codec in ((2, "ef(topk)"), (4, "ef(sign,server=on)")):
+            common = (*COMMON, "--data", self.data, "-n", n, "--codec", codec, "--checkpoint-every", 5)
+            whole = self.train("w%d" % n, *common, "--steps", 12)
+            self.train("h%d" % n, *common, "--steps", 10)
+            again = self.train("h%d" % n, "--resume", self.out("h%d" % n), "--steps", 12)
+            self.assertEqual(model(again), model(whole))
+            self.assertEqual(summary(again)["resumed_at_step"], 10)
+
+    def test_a_network_learns_through_it(self):
+        common = ("--model", "mlp(hidden=64)", "--data", self.data, "-n", 4, "--batch", 10, "--epochs", 8, "--seed", 1, "--optimizer", "sgd(lr=0.1)")
+        plain = summary(self.train("plain", *common))["final_test_accuracy"]
+        for codec in ("qsgd(bits=4)", "ef(topk(ratio=0.05))", "ef(sign,server=on)", "ef(powersgd(rank=2))"):
+            accuracy = summary(self.train(codec[:7], *common, "--codec", codec))["final_test_accuracy"]
+            self.assertGreater(accuracy, plain - 0.05, codec)  # 200 pictures: one is 0.5 %
+
+    def test_what_makes_no_sense_is_refused_before_anything_starts(self):
+        self.refused("unknown codec 'topkk'; did you mean 'topk'?", "train", "--codec", "topkk", "--data", self.data, "--out", self.out("a"))
+        self.refused("codec is 'topk', but method 'local-sgd'", "train", "--codec", "topk", "--method", "local-sgd", "--data", self.data, "--out", self.out("b"))
+        self.refused("collective is 'direct'", "train", "--codec", "ef(topk)", "--collective", "direct", "-n", 2, "--data", self.data, "--out", self.out("c"))
+
+    def test_the_catalogue_and_help_come_from_the_same_tables(self):
+        codecs = json.loads(tutti("codecs", "--json").stdout)
+        self.assertLessEqual({"fp16", "qsgd", "topk", "powersgd", "ef", "large"}, {c["name"] for c in codecs})
+        listed = tutti("codecs").stdout
+        for c in codecs:
+            self.assertEqual(set(c), {"name", "help", "paper", "form", "options"})
+            self.assertIn(c["form"], ("summed", "message", "wrapper"))
+            self.assertRegex(listed, r"(?m)^  %s +%s +" % (c["name"], c["form"]))
+            page = tutti("codecs", c["name"]).stdout
+            for o in c["options"]:
+                self.assertIn(o["help"], page)
+        self.refused("there is no codec 'topq'; did you mean 'topk'?", "codecs", "topq")
+
+
+if __name__ == "__main__":
+    unittest.main()

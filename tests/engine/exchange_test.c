@@ -1,0 +1,461 @@
+/* Goal: gradients through any codec: the same model on all workers whatever pieces and lanes are, ddp's bits where a codec loses nothing, exactly the bytes of
+   wire-formats.md, residuals that account for every bit of gradient, and codec.h's rule for numbers that are not finite.
+   Method: the toy client on ranks that are threads; matrices among its tensors. */
+#include "engine/engine_internal.h"
+#include "toy.h"
+
+enum { RANKS = 8, ELEMENTS = 10 + 3000 + 33 + 2001 + 7 };
+
+typedef struct job {
+    toy t;
+    uint64_t hash[RANKS][16];              /* of each rank's values after each step */
+    float x[ELEMENTS];                     /* rank 0's at the end */
+    float *e[RANKS];                       /* a copy of each rank's state codec.e at the end, if there is one */
+    float *owner[RANKS];
+    uint64_t bytes, messages;              /* of all, in the steps alone */
+    int events;
+    char event[300];
+} job;
+
+static tutti_status copy_state(tutti_engine *e, const char *name, float **out)
+{
+    for (size_t i = 0; i < tutti_plan_count(e->plan); i++) {
+        void *memory;
+        const tutti_state *s = tutti_plan_state(e->plan, i, &memory);
+        if (strcmp(s->name, name) != 0)
+            continue;
+        *out = tutti_alloc(s->count, sizeof(float));
+        if (*out == NULL)
+            return TUTTI_ERR_MEMORY;
+        memcpy(*out, memory, s->count * sizeof(float));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    job *j = arg;
+    const int rank = tutti_world_rank(world);
+    toy t = j->t;
+    tutti_engine *e;
+    const tutti_event_record *events;
+    tutti_status status;
+    uint64_t sent[2][2];
+
+    TUTTI_TRY(toy_open(&e, world, &t, err));
+    tutti_world_sent(world, TUTTI_ANY, &sent[0][0], &sent[0][1]);
+    status = TUTTI_OK;
+    for (int s = 0; s < t.steps && status == TUTTI_OK; s++) {
+        status = toy_step(e, &t, err);
+        j->hash[rank][s] = toy_hash(e);
+    }
+    tutti_world_sent(world, TUTTI_ANY, &sent[1][0], &sent[1][1]);
+    if (status == TUTTI_OK)
+        status = tutti_engine_finish(e, err);
+    __atomic_add_fetch(&j->bytes, sent[1][0] - sent[0][0], __ATOMIC_RELAXED);
+    __atomic_add_fetch(&j->messages, sent[1][1] - sent[0][1], __ATOMIC_RELAXED);
+    if (status == TUTTI_OK)
+        status = copy_state(e, "codec.e", &j->e[rank]);
+    if (status == TUTTI_OK)
+        status = copy_state(e, "codec.owner", &j->owner[rank]);
+    if (rank == 0) {
+        memcpy(j->x, tutti_engine_method(e)->x, sizeof j->x);
+        j->events = tutti_engine_events(e, &events);
+        if (j->events > 0)
+            snprintf(j->event, sizeof j->event, "%s: %s", events[0].kind, events[0].text);
+    }
+    tutti_engine_close(e);
+    return status;
+}
+
+static job job_of(const char *codec, const char *optimizer, int steps)
+{
+    static const size_t count[TOY_TENSORS] = { 10, 3000, 33, 2001, 7 }, rows[TOY_TENSORS] = { 0, 60, 0, 3, 0 };
+    job j = { .t = toy_default() };
+
+    memcpy(j.t.count, count, sizeof count);
+    memcpy(j.t.rows, rows, sizeof rows);
+    j.t.options.codec = codec;
+    j.t.options.optimizer = optimizer;
+    j.t.options.data_samples = 0; /* every step is full */
+    j.t.steps = steps;
+    return j;
+}
+
+static tutti_status try_job(job *j, int n, tutti_error *err)
+{
+    *err = (tutti_error){ .rank = -1 };
+    return tutti_world_run("shm", n, run_rank, j, err);
+}
+
+static void run_job(job *j, int n)
+{
+    tutti_error err;
+    if (try_job(j, n, &err) != TUTTI_OK)
+        fail_msg("%s on %d: %s", j->t.options.codec, n, err.text);
+}
+
+static void drop(job *j)
+{
+    for (int r = 0; r < RANKS; r++) {
+        tutti_free(j->e[r]);
+        tutti_free(j->owner[r]);
+    }
+}
+
+static const int sizes[] = { 1, 2, 3, 4, 5, 8 };
+
+static void a_codec_that_loses_nothing_gives_the_bits_of_ddp(void **state)
+{
+    static const char *const codecs[] = { "fp32", "topk(ratio=1)", "ef(topk(ratio=1))", "ef(topk(ratio=1),server=on)", "ef(fp32)", "large(topk(ratio=1),min=100)", "threshold(1e-30)", "powersgd(min_compression_rate=1000)" };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(codecs); c++)
+        for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
+            const int n = sizes[p];
+            job a = job_of(codecs[c], "sgd(lr=0.05,momentum=0.9)", 5), b = job_of(NULL, "sgd(lr=0.05,momentum=0.9)", 5);
+            if ((n & (n - 1)) == 0) /* uneven steps: exact where the factor is a power of two */
+                a.t.options.data_samples = b.t.options.data_samples = (uint64_t)(4 * n) * 2 + 3;
+            run_job(&a, n);
+            run_job(&b, n);
+            for (int s = 0; s < 5; s++)
+                if (a.hash[0][s] != b.hash[0][s])
+                    fail_msg("%s on %d workers, step %d", codecs[c], n, s);
+            drop(&a);
+            drop(&b);
+        }
+}
+
+static const char *const all_codecs[] = {
+    "fp16", "bf16", "int8", "minmax8", "qsgd", "qsgd(bits=2,coding=elias,norm=l2)", "nuqsgd", "sign", "onebit", "topk", "threshold(0.1)", "ef(threshold(0.1))", "randomk(ratio=0.1)", "wangni",
+    "powersgd(rank=2)", "ef(powersgd(rank=2))", "ef(topk)", "ef(sign,server=on)", "large(qsgd)", "ef(randomk(ratio=0.1))", "ef(powersgd(rank=2,ef_rule=aggregated,warm_start=off,start_iter=2))",
+};
+
+/* One tensor a piece, two pieces, one; without a lane and with one. */
+static void replicas_are_equal_and_pieces_and_lanes_change_no_bit(void **state)
+{
+    static const struct { const char *method; int lane; } ways[] = { { "ddp(1000,1000)", -1 }, { "ddp(0.000001,0.000001)", 0 }, { "ddp(0.01)", 3 } };
+    static const int some[] = { 2, 3, 5 };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(all_codecs); c++)
+        for (size_t p = 0; p < TUTTI_LENGTH(some); p++) {
+            uint64_t first[4] = { 0 };
+            for (size_t w = 0; w < TUTTI_LENGTH(ways); w++) {
+                job j = job_of(all_codecs[c], "sgd(lr=0.05)", 4);
+                j.t.options.method = ways[w].method;
+                j.t.options.lane = ways[w].lane;
+                j.t.order_seed = w;
+                j.t.options.data_samples = 30; /* an uneven step among them */
+                run_job(&j, some[p]);
+                for (int s = 0; s < 4; s++) {
+                    for (int r = 1; r < some[p]; r++)
+                        assert_int_equal(j.hash[r][s], j.hash[0][s]);
+                    if (w == 0)
+                        first[s] = j.hash[0][s];
+                    else if (j.hash[0][s] != first[s])
+                        fail_msg("%s on %d workers: %s differs from %s in step %d", all_codecs[c], some[p], ways[w].method, ways[0].method, s);
+                }
+                assert_int_not_equal(j.hash[0][0], j.hash[0][3]);
+                drop(&j);
+            }
+        }
+}
+
+/* A lane works only on pieces of at least 256 KiB. */
+static void pieces_on_two_lanes_at_once_give_the_same_bits(void **state)
+{
+    static const char *const codecs[] = { "ef(topk)", "qsgd", "fp16" };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(codecs); c++) {
+        uint64_t first = 0;
+        for (int lane = -1; lane < 2; lane++) {
+            job j = { .t = toy_default() };
+            j.t.options.codec = codecs[c];
+            j.t.options.lane = lane == 1 ? 4 : lane;
+            j.t.options.method = "ddp(0.2,0.2)";
+            j.t.steps = 2;
+            j.t.options.batch = 1;
+            run_job(&j, 4);
+            if (lane < 0)
+                first = j.hash[0][1];
+            assert_int_equal(j.hash[0][1], first);
+            drop(&j);
+        }
+    }
+}
+
+/* ---- traffic ---- */
+
+static size_t ceil_div(size_t a, size_t b) { return (a + b - 1) / b; }
+static size_t bytes_topk(size_t n) { return n == 0 ? 0 : 8 * ceil_div(n, 100); }
+static size_t bytes_sign(size_t n) { return n == 0 ? 0 : 4 + ceil_div(n, 8); }
+static size_t bytes_qsgd(size_t n) { return 4 * ceil_div(n, 512) + ceil_div(n, 2); }
+static size_t bytes_int8(size_t n) { return 4 * ceil_div(n, 512) + n; }
+
+/* (n-1) b received by each from all, or 2 (n-1)/n b: of all workers together n (n-1) b and 2 (n-1) b, b of all parts. */
+static void messages_have_exactly_the_bytes_of_the_formula(void **state)
+{
+    static const struct { const char *codec; size_t (*bytes)(size_t n); bool owners; } cases[] = {
+        { "topk", bytes_topk, true }, { "ef(topk)", bytes_topk, false }, { "ef(topk,server=on)", bytes_topk, true }, { "sign", bytes_sign, true }, { "ef(sign)", bytes_sign, false },
+        { "ef(sign,server=on)", bytes_sign, true }, { "qsgd", bytes_qsgd, true }, { "nuqsgd", bytes_qsgd, true }, { "int8(512)", bytes_int8, true },
+    };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++)
+        for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
+            const size_t n = (size_t)sizes[p];
+            job j = job_of(cases[c].codec, "sgd(lr=0.05)", 3);
+            uint64_t expect = 0;
+            run_job(&j, (int)n);
+            for (int t = 0; t < TOY_TENSORS; t++) {
+                const size_t count = j.t.count[t], each = ceil_div(count, n * 64) * 64;
+                if (n < 4 || !cases[c].owners)
+                    expect += n * (n - 1) * cases[c].bytes(count);
+                else
+                    for (size_t low = 0; low < count; low += each)
+                        expect += 2 * (n - 1) * cases[c].bytes(count - low < each ? count - low : each);
+            }
+            if (j.bytes != 3 * expect)
+                fail_msg("%s on %zu workers: %llu bytes, expected %llu", cases[c].codec, n, (unsigned long long)j.bytes, 3 * (unsigned long long)expect);
+            drop(&j);
+        }
+}
+
+/* wire-formats.md: an all-reduce of m bytes sends 2 (n-1) m in all. PowerSGD: rank (rows + cols) numbers of a matrix that shrinks twofold, all of the others. */
+static void linear_codecs_send_what_an_all_reduce_of_their_numbers_sends(void **state)
+{
+    static const struct { const char *codec; uint64_t bytes; } cases[] = {
+        { "fp32", 4 * ELEMENTS }, { "fp16", 2 * ELEMENTS }, { "bf16", 2 * ELEMENTS }, { "randomk(ratio=0.1)", 4 * (1 + 300 + 4 + 201 + 1) },
+        { "ef(powersgd(rank=2))", 4 * (10 + 2 * (60 + 50) + 33 + 2001 + 7) }, { "powersgd(rank=1)", 4 * (10 + (60 + 50) + 33 + (3 + 667) + 7) },
+    };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++)
+        for (int n = 2; n <= 5; n++) {
+            job j = job_of(cases[c].codec, "sgd(lr=0.05)", 3);
+            j.t.options.method = "ddp(1000,1000)";
+            run_job(&j, n);
+            /* Small vectors may take algorithms that send whole vectors: n (n-1) m at most, never less than 2 (n-1) m. */
+            assert_in_range(j.bytes, 3 * 2 * (uint64_t)(n - 1) * cases[c].bytes, 3 * (uint64_t)n * (uint64_t)(n - 1) * cases[c].bytes);
+            if (n == 2)
+                assert_int_equal(j.bytes, 3 * 2 * cases[c].bytes);
+            drop(&j);
+        }
+}
+
+/* ---- residuals ---- */
+
+/* error-feedback.md, invariant 3: the virtual iterate y_t = x_t - lr mean_r e_r,t obeys y_{t+1} = y_t - lr mean_r g_r(x_t), whatever the codec. What an owner of a part
+   keeps is to be delivered whole, not as a mean. */
+typedef struct virtual_iterate { job j; double worst; } virtual_iterate;
+
+static tutti_status virtual_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    virtual_iterate *v = arg;
+    toy t = v->j.t;
+    tutti_engine *e;
+    const float lr = 0.05f;
+    const int mine = tutti_world_rank(world);
+    const size_t n = ELEMENTS;
+    float *y = tutti_alloc(n, sizeof *y), *g = tutti_alloc(n, sizeof *g), *e0 = tutti_alloc(n, sizeof *e0), *e1 = tutti_alloc(n, sizeof *e1);
+    const float *residual = NULL, *owner = NULL;
+    tutti_group all = tutti_group_workers(world, tutti_port_of("virtual iterate", 0, 0));
+    double worst = 0;
+
+    if (y == NULL || g == NULL || e0 == NULL || e1 == NULL)
+        return TUTTI_ERR_MEMORY;
+    TUTTI_TRY(toy_open(&e, world, &t, err));
+    for (size_t i = 0; i < tutti_plan_count(e->plan); i++) {
+        void *memory;
+        const tutti_state *s = tutti_plan_state(e->plan, i, &memory);
+        residual = strcmp(s->name, "codec.e") == 0 ? memory : residual;
+        owner = strcmp(s->name, "codec.owner") == 0 ? memory : owner;
+    }
+    CHECK(residual != NULL);
+    for (int step = 0; step < t.steps; step++) {
+        const tutti_method *m = tutti_engine_method(e);
+        tutti_pass p;
+        tutti_status status;
+        memcpy(y, m->x, n * sizeof *y);
+        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) { /* what the toy computes, and a copy of it before it is exchanged */
+            size_t at = 0;
+            for (int k = 0; k < TOY_TENSORS; at += t.count[k], k++)
+                for (size_t i = 0; i < t.count[k]; i++)
+                    g[at + i] = m->g[at + i] = m->x[at + i] - (float)((m->rank * 13 + (int)(i % 17) + step) % 19) / 8;
+            for (int k = 0; k < TOY_TENSORS; k++)
+                TUTTI_TRY(tutti_engine_ready(e, k, err));
+            TUTTI_TRY(tutti_engine_passed(e, 0, err));
+        }
+        CHECK(status == TUTTI_CLOSED);
+        for (size_t i = 0; i < n; i++)
+            e0[i] = residual[i] + (owner != NULL ? owner[i] * (float)m->workers : 0);
+        TUTTI_TRY(tutti_engine_step(e, err));
+        for (size_t i = 0; i < n; i++)
+            e1[i] = residual[i] + (owner != NULL ? owner[i] * (float)m->workers : 0);
+        TUTTI_TRY(tutti_allreduce(&all, TUTTI_MEAN, tutti_host(e0, n, TUTTI_F32), err));
+        TUTTI_TRY(tutti_allreduce(&all, TUTTI_MEAN, tutti_host(e1, n, TUTTI_F32), err));
+        TUTTI_TRY(tutti_allreduce(&all, TUTTI_MEAN, tutti_host(g, n, TUTTI_F32), err));
+        for (size_t i = 0; i < n; i++) {
+            const double expect = (y[i] - lr * (double)e0[i]) - lr * (double)g[i], got = m->x[i] - lr * (double)e1[i];
+            worst = fmax(worst, fabs(expect - got));
+        }
+    }
+    if (mine == 0)
+        v->worst = worst;
+    tutti_engine_close(e);
+    tutti_free(y);
+    tutti_free(g);
+    tutti_free(e0);
+    tutti_free(e1);
+    return TUTTI_OK;
+}
+
+static void what_error_feedback_keeps_and_what_was_applied_is_all_the_gradient(void **state)
+{
+    static const char *const codecs[] = { "ef(topk)", "ef(topk,server=on)", "ef(sign)", "ef(sign,server=on)", "ef(onebit(scale=l1),server=on)", "ef(int8)", "ef(powersgd(rank=2))", "ef(powersgd(rank=1,ef_rule=aggregated))",
+                                          "ef(randomk(ratio=0.1))", "ef(fp16)", "ef(threshold(0.5))" };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(codecs); c++)
+        for (int n = 1; n <= 5; n++) {
+            virtual_iterate v = { .j = job_of(codecs[c], "sgd(lr=0.05)", 8) };
+            tutti_error err = { .rank = -1 };
+            if (tutti_world_run("shm", n, virtual_rank, &v, &err) != TUTTI_OK)
+                fail_msg("%s on %d: %s", codecs[c], n, err.text);
+            if (v.worst > (strcmp(codecs[c], "ef(fp16)") == 0 ? 1e-4 : 2e-6)) /* the mean of 16-bit numbers is one of 16 bits */
+                fail_msg("%s on %d workers: the virtual iterate is off by %g", codecs[c], n, v.worst);
+        }
+}
+
+/* powersgd.md, invariant 2: W workers give what one gives who has all samples: P^ Q^T depends on the mean gradient alone. Bits differ, as those of any mean. */
+static void powersgd_does_not_depend_on_the_number_of_workers(void **state)
+{
+    static const char *const codecs[] = { "ef(powersgd(rank=2))", "ef(powersgd(rank=3,warm_start=off))" };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(codecs); c++) {
+        job one = job_of(codecs[c], "sgd(lr=0.05)", 6), exact = job_of(NULL, "sgd(lr=0.05)", 6);
+        one.t.options.batch = exact.t.options.batch = 16;
+        run_job(&one, 1);
+        run_job(&exact, 1);
+        for (int n = 2; n <= 8; n *= 2) {
+            job j = job_of(codecs[c], "sgd(lr=0.05)", 6);
+            double apart = 0, lossy = 0;
+            j.t.options.batch = 16 / n;
+            run_job(&j, n);
+            for (size_t i = 0; i < ELEMENTS; i++) {
+                apart = fmax(apart, fabs((double)j.x[i] - one.x[i]));
+                lossy = fmax(lossy, fabs((double)exact.x[i] - one.x[i]));
+            }
+            if (!(apart < 2e-5 && lossy > 1e-3))
+                fail_msg("%s on %d workers: %g from one worker, which is %g from exact", codecs[c], n, apart, lossy);
+            drop(&j);
+        }
+        drop(&one);
+        drop(&exact);
+    }
+}
+
+/* ---- numbers that are not finite ---- */
+
+static void a_step_that_is_left_out_leaves_residuals_finite_and_replicas_equal(void **state)
+{
+    static const int some[] = { 2, 3, 4 };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(all_codecs); c++)
+        for (size_t p = 0; p < TUTTI_LENGTH(some); p++) {
+            job j = job_of(all_codecs[c], "sgd(lr=0.05)", 6);
+            j.t.options.nonfinite = TUTTI_NONFINITE_SKIP;
+            j.t.bad_rank = 1;
+            j.t.bad_tensor = 1;
+            j.t.bad_step = 2;
+            run_job(&j, some[p]);
+            for (int s = 0; s < 6; s++)
+                for (int r = 1; r < some[p]; r++)
+                    assert_int_equal(j.hash[r][s], j.hash[0][s]);
+            assert_int_equal(j.hash[0][1], j.hash[0][2]); /* left out */
+            if (j.hash[0][2] == j.hash[0][3])
+                fail_msg("%s on %d workers: nothing was learnt after the step that was left out", all_codecs[c], some[p]);
+            for (size_t i = 0; i < ELEMENTS; i++) {
+                assert_true(isfinite(j.x[i]));
+                for (int r = 0; r < some[p]; r++)
+                    if ((j.e[r] != NULL && !isfinite(j.e[r][i])) || (j.owner[r] != NULL && !isfinite(j.owner[r][i])))
+                        fail_msg("%s on %d workers: worker %d's residual of element %zu is not finite", all_codecs[c], some[p], r, i);
+            }
+            drop(&j);
+        }
+}
+
+static float steep(int element)
+{
+    return element == 12 ? 1e6f : 0;
+}
+
+static tutti_status steep_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    job *j = arg;
+    toy t = j->t;
+    tutti_engine *e;
+    tutti_pass p;
+    tutti_status status;
+
+    TUTTI_TRY(toy_open(&e, world, &t, err));
+    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+        for (int i = 0; i < ELEMENTS; i++)
+            tutti_engine_method(e)->g[i] = steep(i);
+        for (int k = 0; k < TOY_TENSORS; k++)
+            TUTTI_TRY(tutti_engine_ready(e, k, err));
+        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+    }
+    status = tutti_engine_step(e, err);
+    tutti_engine_close(e);
+    return status;
+}
+
+static void numbers_beyond_the_codecs_range_stop_the_run_with_the_mend(void **state)
+{
+    job j = job_of("fp16", "sgd(lr=0.05)", 1);
+    tutti_error err = { .rank = -1 };
+
+    (void)state;
+    assert_int_equal(tutti_world_run("shm", 2, steep_rank, &j, &err), TUTTI_ERR_NUMBER);
+    assert_string_equal(err.text, "the mean gradient of d.weight is inf at element 2 in step 0, as fp16 decoded it; lower the learning rate, take a codec with a wider range (bf16 instead of "
+                                  "fp16) or leave such steps out (nonfinite=skip)");
+    j.t.options.codec = "bf16";
+    assert_int_equal(tutti_world_run("shm", 2, steep_rank, &j, &err), TUTTI_OK);
+}
+
+static void a_biased_codec_without_error_feedback_is_warned_of(void **state)
+{
+    static const struct { const char *codec; bool warned; } cases[] = { { "topk", true }, { "sign", true }, { "ef(topk)", false }, { "qsgd", false }, { "fp16", false }, { "large(topk)", true } };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
+        job j = job_of(cases[c].codec, "sgd(lr=0.05)", 1);
+        run_job(&j, 2);
+        assert_int_equal(j.events, cases[c].warned);
+        if (cases[c].warned)
+            assert_non_null(strstr(j.event, "is biased and nothing makes good what it leaves out"));
+        drop(&j);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_codec_that_loses_nothing_gives_the_bits_of_ddp),
+        cmocka_unit_test(replicas_are_equal_and_pieces_and_lanes_change_no_bit),
+        cmocka_unit_test(pieces_on_two_lanes_at_once_give_the_same_bits),
+        cmocka_unit_test(messages_have_exactly_the_bytes_of_the_formula),
+        cmocka_unit_test(linear_codecs_send_what_an_all_reduce_of_their_numbers_sends),
+        cmocka_unit_test(what_error_feedback_keeps_and_what_was_applied_is_all_the_gradient),
+        cmocka_unit_test(powersgd_does_not_depend_on_the_number_of_workers),
+        cmocka_unit_test(a_step_that_is_left_out_leaves_residuals_finite_and_replicas_equal),
+        cmocka_unit_test(numbers_beyond_the_codecs_range_stop_the_run_with_the_mend),
+        cmocka_unit_test(a_biased_codec_without_error_feedback_is_warned_of),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
