@@ -22,7 +22,12 @@ typedef enum { TUTTI_LAYER_LINEAR, TUTTI_LAYER_CONV2D, TUTTI_LAYER_RELU, TUTTI_L
     TUTTI_LAYER_RMS_NORM,            /* eps 1e-5, with weight (Zhang, Sennrich 2019) */
     TUTTI_LAYER_ROTARY,              /* between the linear layer that gives queries, keys and values and its attention, with as many heads: turns queries and keys by their
                                         places (Su et al. 2021), base 10000, halves of a head as pairs */
-    TUTTI_LAYER_DROPOUT              /* in training: 0 with probability `rate`, else times 1 / (1 - rate) (Srivastava et al. 2014); tutti_nn_draw says by which draws */
+    TUTTI_LAYER_DROPOUT,             /* in training: 0 with probability `rate`, else times 1 / (1 - rate) (Srivastava et al. 2014); tutti_nn_draw says by which draws */
+    /* Recurrent. Every window begins with zeros; no attention or positions beside them. */
+    TUTTI_LAYER_LSTM,                /* long short-term memory of `out` values; both: another from the last row to the first, whose values stand behind, so rows of 2 out.
+                                        Parameters are those of PyTorch's LSTM of one layer */
+    TUTTI_LAYER_FRAMES,              /* in place of the embedding: a sample of 1 x height x width values is a window of `height` rows of `width` values, with one label */
+    TUTTI_LAYER_MEAN                 /* the mean of a window's rows, one row; of frames, once. What follows works on rows of samples */
 } tutti_layer_kind;
 typedef struct tutti_layer {
     tutti_layer_kind kind;
@@ -34,6 +39,7 @@ typedef struct tutti_layer {
     double rate;                 /* dropout: 0 to below 1, in steps of 2^-16 */
     bool bare;                   /* linear, of tokens: no bias */
     bool tied;                   /* the last linear layer, of tokens, bare: its matrix is the embedding's, one parameter of two layers, whose gradient is the sum */
+    bool both;                   /* lstm: in both directions */
     double deviation;            /* of tokens: its matrix starts normal with this deviation; 0: linear as tutti_nn_initialise says, tables with 1 */
     char name[16];               /* of tokens: its parameters are called name.weight and name.bias; "": its index */
 } tutti_layer;
@@ -44,7 +50,9 @@ typedef struct tutti_nn_task { int channels, height, width, classes, context; } 
 /* ---- models: named lists. "mlp(hidden=1024)" = flatten-free 784-1024-1024-10; "cnn" = conv3x3x32, ReLU, pool 2, conv3x3x64, ReLU,
    pool 2, flatten, fc128, ReLU, fc classes (images of 10x10 and more); indexes of parameters are those of peers/train.py's Sequential: mlp 0, 2, 4; cnn 0, 3, 7, 9.
    "logistic" = fc classes (softmax regression on any data; its options speak of its own data); "quadratic(...)": options as in problem.h, dim that of the samples;
-   "gpt(layers,dim,heads,context,vocab)" = the GPT of peers/train.py, for tokens; its other options choose among layers. ---- */
+   "gpt(layers,dim,heads,context,vocab)" = the GPT of peers/train.py, for tokens; its other options choose among layers;
+   "wordlm(vocab,dim,hidden)" = embedding, lstm, linear to dim if hidden is another, linear to the vocabulary, for tokens;
+   "blstm(layers,hidden)" = lstm in both directions, `layers` times, mean over the rows, linear: samples of 1 x frames x features. ---- */
 typedef struct tutti_model_ops {
     const char *name, *title;
     const tutti_option *options;
@@ -57,20 +65,21 @@ extern const tutti_model_ops *const tutti_models[];                    /* NULL-e
 bool tutti_nn_takes_tokens(const char *model);                         /* a spec; false of one that is none */
 
 typedef struct tutti_nn_param {
-    char name[24];               /* "0.weight": nn.Sequential's; quadratic: "x" */
+    char name[40];               /* "0.weight": nn.Sequential's; quadratic: "x"; "lstm.weight_hh_l0_reverse" */
     int unit;                    /* index among the layers that have parameters, from the input: 0, 1, ... */
     int dims; size_t dim[4];     /* PyTorch's shape: linear (out, in), conv (out, in, k, k), bias (out) */
     size_t count, rows, cols;    /* rows x cols = count: the matrix view (out x rest); bias: count x 1 */
     size_t fan_in;               /* of its layer; quadratic, tables and norms: 0 */
     float start;                 /* initial value of every element if fan_in is 0 */
     float deviation;             /* if not 0, values start normal with this deviation instead */
+    int nth;                     /* how many of its unit stand before it with as many dimensions: 0 but for lstm */
 } tutti_nn_param;
 
 /* Parameters in the order their gradients become ready: last layer first, weight before bias. Needs no backend. room: of params; *count is
    always the number there is. */
 tutti_status tutti_nn_params(const char *model, const tutti_nn_task *task, tutti_nn_param *params, int room, int *count, tutti_error *err);
 /* PyTorch's defaults: uniform in +-1/sqrt(fan_in) for weights and biases, element i from index i of rng (seed; stream = forward_index, the
-   parameter's index in forward order: 2 unit for a weight, 2 unit + 1 for a bias; step 0). With a deviation: tutti_normal of the same rng times it. quadratic and
+   parameter's index in forward order: 2 unit for a weight, 2 unit + 1 for a bias, and 2^40 param->nth on top; step 0). LSTM: fan_in is its `out` for all, as in PyTorch. With a deviation: tutti_normal of the same rng times it. quadratic and
    norms: all param->start, whatever the seed. */
 void tutti_nn_initialise(const tutti_nn_param *param, int forward_index, uint64_t seed, float *values);
 

@@ -27,6 +27,7 @@ static const struct { const char *name; bool of_tokens; } kinds[] = {
     [TUTTI_LAYER_EMBEDDING] = { "embedding", true }, [TUTTI_LAYER_POSITIONS] = { "positions", true }, [TUTTI_LAYER_LAYER_NORM] = { "layer norm", true },
     [TUTTI_LAYER_ATTENTION] = { "attention", true }, [TUTTI_LAYER_GELU] = { "gelu", true }, [TUTTI_LAYER_BRANCH] = { "branch", true }, [TUTTI_LAYER_JOIN] = { "join", true },
     [TUTTI_LAYER_RMS_NORM] = { "rms norm", true }, [TUTTI_LAYER_ROTARY] = { "rotary", true }, [TUTTI_LAYER_DROPOUT] = { "dropout", true },
+    [TUTTI_LAYER_LSTM] = { "lstm", true }, [TUTTI_LAYER_FRAMES] = { "frames", true }, [TUTTI_LAYER_MEAN] = { "mean", true },
 };
 
 const char *tutti_nn_layer_name(tutti_layer_kind kind)
@@ -94,7 +95,8 @@ static tutti_status add_follower(nn_net *net, int i, nn_shape *shape, tutti_erro
     if (layer->kind == TUTTI_LAYER_QUADRATIC)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (quadratic) is a network by itself and follows no other layer", i);
     if (tutti_nn_layer_of_tokens(layer->kind))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) works on tokens; a network of tokens begins with an embedding", i, tutti_nn_layer_name(layer->kind));
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) works on tokens or frames; a network of tokens begins with an embedding, one of frames with frames", i,
+                          tutti_nn_layer_name(layer->kind));
     if (u == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) has no linear or conv2d layer before it", i, tutti_nn_layer_name(layer->kind));
     if (layer->kind == TUTTI_LAYER_RELU) {
@@ -145,7 +147,11 @@ tutti_status tutti_nn_net_build(nn_net *net, const tutti_layer *layers, int coun
     if (count > 0 && layers[0].kind == TUTTI_LAYER_EMBEDDING)
         return tutti_nn_sequence_open(&net->sequence, layers, count, task, err);
     if (task->context != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "this network takes images or vectors, and the task has windows of %d tokens; gpt takes tokens", task->context);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "this network takes images or vectors, and the task has windows of %d tokens; gpt and wordlm take tokens", task->context);
+    if (count > 0 && layers[0].kind == TUTTI_LAYER_FRAMES) {
+        TUTTI_TRY(check_task(task, 2, err));
+        return tutti_nn_sequence_open(&net->sequence, layers, count, task, err);
+    }
     TUTTI_TRY(check_task(task, count > 0 && layers[0].kind == TUTTI_LAYER_QUADRATIC ? 1 : 2, err));
     if (count > 0 && layers[0].kind == TUTTI_LAYER_QUADRATIC)
         return build_quadratic(net, layers, count, err);
@@ -226,7 +232,7 @@ tutti_status tutti_nn_params(const char *model, const tutti_nn_task *task, tutti
 /* PyTorch's reset_parameters of Linear and Conv2d: kaiming_uniform with a = sqrt(5) comes to +-1/sqrt(fan_in), as for the bias. */
 void tutti_nn_initialise(const tutti_nn_param *param, int forward_index, uint64_t seed, float *values)
 {
-    const tutti_rng rng = { .seed = seed, .stream = (uint64_t)forward_index, .step = 0 };
+    const tutti_rng rng = { .seed = seed, .stream = (uint64_t)forward_index + ((uint64_t)param->nth << 40), .step = 0 };
     const double bound = param->fan_in > 0 ? 1.0 / sqrt((double)param->fan_in) : 0;
 
     for (size_t i = 0; i < param->count && param->deviation > 0; i++)

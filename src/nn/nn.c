@@ -62,11 +62,17 @@ static int64_t block_of(const nn_net *net)
     return block;
 }
 
+/* Where a product has the rows of one moment, or where rows become samples, windows are a multiple of 48, of which every block of rows in oneDNN's kernels is a divisor (onednn_internal.h,
+   DN_PIECE); elsewhere the backend fills rows up to one. */
 static int64_t piece_of(const nn_net *net, const nn_backend *ops)
 {
+    const int64_t step = 48, windows = net->sequence != NULL ? BLOCK_TOKENS / net->sequence->context : 0;
+
     if (net->sequence == NULL)
         return ops->piece;
-    return net->sequence->context < BLOCK_TOKENS ? BLOCK_TOKENS / net->sequence->context : 1;
+    if (net->sequence->by_moment)
+        return windows < step ? step : windows / step * step;
+    return windows > 0 ? windows : 1;
 }
 
 /* What the driver has to know of the units. */
@@ -86,7 +92,7 @@ static tutti_status outline(tutti_nn *nn, tutti_error *err)
     for (int u = 0; u < nn->units && s == NULL; u++)
         nn->unit[u] = (part){ nn_unit_params(net) * (net->unit_count - 1 - u), nn_unit_params(net), net->units[u].flops };
     for (int u = 0; u < nn->units && s != NULL; u++) {
-        nn->unit[u] = (part){ s->nodes[s->unit_node[u]].param, s->nodes[s->unit_node[u]].params, .flops = 0 };
+        nn->unit[u] = (part){ s->nodes[nn_unit_own(s, u)].param, s->nodes[nn_unit_own(s, u)].params, .flops = 0 };
         for (int i = s->unit_node[u]; i < s->unit_node[u + 1]; i++)
             nn->unit[u].flops += s->nodes[i].flops;
     }
@@ -135,7 +141,7 @@ tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn
     else if (o.threads < 0 || o.threads > 1024)
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "opening a network for %d threads: it must be from 1 to 1024", o.threads);
     else if (net->sequence != NULL && ops != &tutti_nn_onednn)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "the backend '%s' has no layers for tokens; use onednn", ops->name);
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "the backend '%s' has no layers for tokens or frames; use onednn", ops->name);
     else if ((nn = tutti_alloc(1, sizeof *nn)) == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "opening a network: no memory for its %zu bytes", sizeof *nn);
     else
@@ -333,10 +339,10 @@ static tutti_status check_labels(const tutti_nn *nn, const nn_run *run, tutti_er
 {
     const int classes = nn->net.task.classes;
 
-    for (int64_t i = 0; i < run->samples && nn->net.sequence == NULL; i++)
+    for (int64_t i = 0; i < run->samples && !nn_takes_tokens(&nn->net); i++)
         if (run->labels[i] >= classes)
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the label of sample %lld is %d; the task has classes 0 to %d", (long long)i, run->labels[i], classes - 1);
-    for (int which = 0; which < 2 && nn->net.sequence != NULL; which++) {
+    for (int which = 0; which < 2 && nn_takes_tokens(&nn->net); which++) {
         const uint32_t *tokens = which == 0 ? run->tokens : run->next;
         const size_t context = (size_t)nn->net.sequence->context, n = (size_t)run->samples * context, bad = tutti_nn_first_above(n, tokens, (uint32_t)classes);
         if (bad < n)
@@ -348,7 +354,7 @@ static tutti_status check_labels(const tutti_nn *nn, const nn_run *run, tutti_er
 
 static tutti_status check_kind(const tutti_nn *nn, bool tokens, tutti_error *err)
 {
-    if ((nn->net.sequence != NULL) == tokens)
+    if (nn_takes_tokens(&nn->net) == tokens)
         return TUTTI_OK;
     return tutti_fail(err, TUTTI_ERR_USAGE, 0, tokens ? "a pass of tokens through a network that takes images or vectors" : "a pass of images or vectors through a network that takes tokens");
 }
@@ -359,7 +365,7 @@ static void skip(const tutti_nn *nn, nn_run *run, int64_t first)
     const nn_shape sample = { nn->net.task.channels, nn->net.task.height, nn->net.task.width };
 
     run->first = nn->first + (uint64_t)first;
-    if (nn->net.sequence != NULL) {
+    if (nn_takes_tokens(&nn->net)) {
         run->tokens += first * nn->net.sequence->context;
         run->next += first * nn->net.sequence->context;
     } else {

@@ -5,7 +5,7 @@
    units take the whole batch (their weights are large). src/nn/nn.c drives the units and calls the hooks, so that order and
    residency are the same for every backend; a backend only computes.
 
-   A quadratic is a network of one unit with one parameter and no layer after it. A network of tokens has its list of layers in `sequence` (sequence.h), and of the rest of
+   A quadratic is a network of one unit with one parameter and no layer after it. A network of tokens or frames has its list of layers in `sequence` (sequence.h), and of the rest of
    nn_net nothing but the task. */
 #ifndef TUTTI_NN_INTERNAL_H
 #define TUTTI_NN_INTERNAL_H
@@ -47,8 +47,10 @@ static inline size_t nn_param_values(const nn_net *net, int param)
 static inline int nn_weight(const nn_net *net, int unit) { return 2 * (net->unit_count - 1 - unit); } /* index among the parameters */
 static inline int nn_bias(const nn_net *net, int unit) { return nn_weight(net, unit) + 1; }
 
+extern const tutti_model_ops tutti_nn_wordlm, tutti_nn_blstm; /* model_recurrent.c */
+
 const char *tutti_nn_layer_name(tutti_layer_kind kind); /* "conv2d" */
-bool tutti_nn_layer_of_tokens(tutti_layer_kind kind);   /* and of nothing else */
+bool tutti_nn_layer_of_tokens(tutti_layer_kind kind);   /* or frames, and of nothing else */
 /* Shapes and units of a list of layers; refuses what does not fit. */
 tutti_status tutti_nn_net_build(nn_net *net, const tutti_layer *layers, int count, const tutti_nn_task *task, tutti_error *err);
 /* The same from a spec such as "mlp(hidden=16)". A network of tokens owns memory: tutti_nn_net_close. */
@@ -67,7 +69,7 @@ typedef struct nn_settings {
 typedef struct nn_run {          /* one pass, or one piece of an evaluation */
     const float *x;
     const uint8_t *labels;       /* all below classes */
-    const uint32_t *tokens, *next; /* in place of both, samples x context; all below classes */
+    const uint32_t *tokens, *next; /* of tokens: in place of both, samples x context; all below classes */
     int64_t samples;             /* at least 1 */
     bool train, add, same_weights; /* same_weights: values are those of the run before */
     uint64_t seed, first;        /* tutti_nn_draw; first: of this run */

@@ -21,15 +21,10 @@ static const char *status_text(dnnl_status_t status)
     }
 }
 
-static const char *kind_of(const nn_unit *u)
-{
-    return u->kind == TUTTI_LAYER_LINEAR ? "linear" : "conv2d";
-}
-
 tutti_status tutti_nn_dn_failed(dnnl_status_t status, const nn_unit *unit, const char *what, tutti_error *err)
 {
     return tutti_fail(err, status == dnnl_out_of_memory ? TUTTI_ERR_MEMORY : TUTTI_ERR_STATE, 0, "oneDNN %d.%d: %s %d, %s: %s",
-                      DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, kind_of(unit), unit->index, what, status_text(status));
+                      DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, tutti_nn_layer_name(unit->kind), unit->index, what, status_text(status));
 }
 
 /* ---- primitives ---- */
@@ -43,11 +38,11 @@ tutti_status tutti_nn_dn_op_open(dn_core *core, dn_op *op, dnnl_primitive_desc_t
         status = dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, (void *)&name);
     if (status == dnnl_success && strncmp(name, "ref", 3) == 0) {
         result = tutti_fail(err, TUTTI_ERR_USAGE, 0, "oneDNN %d.%d has only its slow reference code (%s) for %s %d, %s, on this CPU; use the backend "
-                            "'reference' or another shape", DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, name, kind_of(unit), unit->index, what);
+                            "'reference' or another shape", DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, name, tutti_nn_layer_name(unit->kind), unit->index, what);
         goto out;
     }
     if (status == dnnl_success) {
-        snprintf(op->label, sizeof op->label, "%s %d %s", kind_of(unit), unit->index, what);
+        snprintf(op->label, sizeof op->label, "%s %d %s", tutti_nn_layer_name(unit->kind), unit->index, what);
         snprintf(op->implementation, sizeof op->implementation, "%s", name);
         status = dnnl_primitive_create(&op->primitive, pd);
     }

@@ -1,7 +1,7 @@
 /* onednn_internal.h: what the files of the oneDNN backend share. onednn_core.c: engine and primitives as `dn_op`; onednn.c: the loss, the table;
    onednn_memory.c: which buffer stands where; onednn_linear.c and onednn_conv.c: the two kinds of units.
 
-   onednn_core.c serves sequence_run.c too.
+   onednn_core.c, onednn_linear.c and onednn_lstm.c serve sequence_run.c too.
 
    A *plan* is a set of primitives for one number of samples; running one only sets pointers and executes. Plans of the full batch
    are made at open, others at first use, and kept: a linear plan for each of a few sizes, a convolution plan for each size of a tile. */
@@ -143,6 +143,11 @@ tutti_status tutti_nn_dn_memory(onednn *b, bool train, tutti_error *err);
 void tutti_nn_dn_memory_trim(onednn *b);
 
 /* ---- onednn_linear.c ---- */
+/* A matrix rows x columns with so many elements from row to row and from column to column. */
+dnnl_status_t tutti_nn_dn_matrix(nn_md *m, int64_t rows, int64_t columns, int64_t row_step, int64_t column_step);
+/* y = x w (+ bias, unless NULL). Pointers of a run: x, w, y, bias. */
+tutti_status tutti_nn_dn_product(dn_core *core, dn_op *op, const nn_unit *u, const char *what, const nn_md *x, const nn_md *w, const nn_md *bias, const nn_md *y,
+                                 dnnl_primitive_attr_t attr, tutti_error *err);
 enum { DN_BARE = 1, DN_WEIGHTS = 2, DN_DATA = 4, DN_DATA_ADD = 8 }; /* no bias; primitives besides the forward */
 /* The products of a linear unit of which `in`, `wide`, `relu`, `kind` and `index` matter. tutti_nn_dn_linear_free also after a failure. */
 tutti_status tutti_nn_dn_linear_build(dn_core *core, dn_linear *l, const nn_unit *u, int64_t rows, int parts, tutti_error *err);
@@ -152,6 +157,37 @@ void tutti_nn_dn_linear_close(onednn *b, dn_linear_plan *plan);
 tutti_status tutti_nn_dn_linear_forward(onednn *b, int unit, tutti_error *err);
 tutti_status tutti_nn_dn_linear_weights(onednn *b, int unit, tutti_error *err);
 tutti_status tutti_nn_dn_linear_data(onednn *b, int unit, tutti_error *err);
+
+/* ---- onednn_lstm.c: rows in the order (moment, window) ---- */
+struct nn_math;
+typedef struct dn_lstm {
+    int64_t windows, length, width;       /* moments of a window; values of h. These and `directions` are set before it is built */
+    int directions;                       /* 1, or 2 with the one from the last moment to the first */
+    dn_linear layer;                      /* all moments' products with W_ih */
+    dn_op step, give_step, back, give_back; /* a moment's with W_hh, forward and backward, and what brings W_hh there; none if length is 1 */
+    dn_op hidden, hidden_add;             /* gradient of W_hh */
+    size_t forward_bytes, back_bytes;     /* of `scratch` of a run */
+    size_t forward_packed, back_packed;   /* where in it W_hh is brought to */
+} dn_lstm;
+typedef struct dn_lstm_run {
+    const float *x;                       /* rows x in */
+    float *y;                             /* rows x directions width */
+    float *kept;                          /* from forward to data: tutti_nn_dn_lstm_kept bytes */
+    void *scratch;                        /* of this call alone, aligned to lines */
+    const float *const *values;           /* four a direction: weight_ih, weight_hh, bias_ih, bias_hh */
+    float *const *gradients;              /* likewise, weights only */
+    bool add;
+    const float *slope;                   /* of y; weights only */
+    float *back;                          /* of x; data only */
+} dn_lstm_run;
+/* in: values of a row of x. tutti_nn_dn_lstm_free also after a failure. */
+tutti_status tutti_nn_dn_lstm_build(dn_core *core, dn_lstm *l, int index, int64_t in, bool train, tutti_error *err);
+void tutti_nn_dn_lstm_free(dn_lstm *l);
+int tutti_nn_dn_lstm_describe(const dn_lstm *l, char *text, size_t bytes, int length);
+size_t tutti_nn_dn_lstm_kept(int64_t rows, int64_t width, int directions);
+tutti_status tutti_nn_dn_lstm_forward(dn_core *core, dn_lstm *l, const struct nn_math *math, const dn_lstm_run *r, tutti_error *err);
+tutti_status tutti_nn_dn_lstm_weights(dn_core *core, dn_lstm *l, const struct nn_math *math, const nn_loops *loops, const dn_lstm_run *r, tutti_error *err);
+tutti_status tutti_nn_dn_lstm_data(dn_core *core, dn_lstm *l, const dn_lstm_run *r, tutti_error *err);
 
 /* ---- onednn_conv.c ---- */
 tutti_status tutti_nn_dn_conv_plan(onednn *b, int64_t images, tutti_error *err);

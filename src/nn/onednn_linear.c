@@ -10,15 +10,14 @@
    The bias gradient, a sum of columns, is taken in the pass over dY that the ReLU's mask needs anyway. */
 #include "onednn_internal.h"
 
-/* A matrix rows x columns; `across` elements between rows, `down` between columns. */
-static dnnl_status_t matrix(nn_md *m, int64_t rows, int64_t columns, int64_t row_step, int64_t column_step)
+dnnl_status_t tutti_nn_dn_matrix(nn_md *m, int64_t rows, int64_t columns, int64_t row_step, int64_t column_step)
 {
     const dnnl_dims_t dims = { rows, columns }, strides = { row_step, column_step };
     return nn_md_make(m, 2, dims, strides);
 }
 
-static tutti_status product(dn_core *core, dn_op *op, const nn_unit *u, const char *what, const nn_md *x, const nn_md *w, const nn_md *bias,
-                            const nn_md *y, dnnl_primitive_attr_t attr, tutti_error *err)
+tutti_status tutti_nn_dn_product(dn_core *core, dn_op *op, const nn_unit *u, const char *what, const nn_md *x, const nn_md *w, const nn_md *bias,
+                                 const nn_md *y, dnnl_primitive_attr_t attr, tutti_error *err)
 {
     static const int args[] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS };
     dnnl_primitive_desc_t pd = NULL;
@@ -32,31 +31,31 @@ tutti_status tutti_nn_dn_linear_build(dn_core *core, dn_linear *l, const nn_unit
     const int64_t in = nn_values(u->in), out = u->wide.channels;
     enum { X, W_TURNED, BIAS, Y, Y_TURNED, W, MATRICES };
     nn_md m[MATRICES] = { 0 };
-    dnnl_status_t made = matrix(&m[X], rows, in, in, 1);
+    dnnl_status_t made = tutti_nn_dn_matrix(&m[X], rows, in, in, 1);
     tutti_status status;
 
     if (made == dnnl_success)
-        made = matrix(&m[W_TURNED], in, out, 1, in);
+        made = tutti_nn_dn_matrix(&m[W_TURNED], in, out, 1, in);
     if (made == dnnl_success)
-        made = matrix(&m[BIAS], 1, out, out, 1);
+        made = tutti_nn_dn_matrix(&m[BIAS], 1, out, out, 1);
     if (made == dnnl_success)
-        made = matrix(&m[Y], rows, out, out, 1);
+        made = tutti_nn_dn_matrix(&m[Y], rows, out, out, 1);
     if (made == dnnl_success)
-        made = matrix(&m[Y_TURNED], out, rows, 1, out);
+        made = tutti_nn_dn_matrix(&m[Y_TURNED], out, rows, 1, out);
     if (made == dnnl_success)
-        made = matrix(&m[W], out, in, in, 1);
+        made = tutti_nn_dn_matrix(&m[W], out, in, in, 1);
 
     status = made == dnnl_success ? TUTTI_OK : tutti_nn_dn_failed(made, u, "layout", err);
     if (status == TUTTI_OK)
-        status = product(core, &l->forward, u, "forward", &m[X], &m[W_TURNED], parts & DN_BARE ? NULL : &m[BIAS], &m[Y], u->relu ? core->relu : core->plain, err);
+        status = tutti_nn_dn_product(core, &l->forward, u, "forward", &m[X], &m[W_TURNED], parts & DN_BARE ? NULL : &m[BIAS], &m[Y], u->relu ? core->relu : core->plain, err);
     if (status == TUTTI_OK && parts & DN_WEIGHTS)
-        status = product(core, &l->weights, u, "weights", &m[Y_TURNED], &m[X], NULL, &m[W], core->plain, err);
+        status = tutti_nn_dn_product(core, &l->weights, u, "weights", &m[Y_TURNED], &m[X], NULL, &m[W], core->plain, err);
     if (status == TUTTI_OK && parts & DN_WEIGHTS)
-        status = product(core, &l->weights_add, u, "weights added", &m[Y_TURNED], &m[X], NULL, &m[W], core->sum, err);
+        status = tutti_nn_dn_product(core, &l->weights_add, u, "weights added", &m[Y_TURNED], &m[X], NULL, &m[W], core->sum, err);
     if (status == TUTTI_OK && parts & DN_DATA)
-        status = product(core, &l->data, u, "data", &m[Y], &m[W], NULL, &m[X], core->plain, err);
+        status = tutti_nn_dn_product(core, &l->data, u, "data", &m[Y], &m[W], NULL, &m[X], core->plain, err);
     if (status == TUTTI_OK && parts & DN_DATA_ADD)
-        status = product(core, &l->data_add, u, "data added", &m[Y], &m[W], NULL, &m[X], core->sum, err);
+        status = tutti_nn_dn_product(core, &l->data_add, u, "data added", &m[Y], &m[W], NULL, &m[X], core->sum, err);
     for (int i = 0; i < MATRICES; i++)
         nn_md_free(&m[i]);
     return status;

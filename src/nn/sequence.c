@@ -37,8 +37,12 @@ static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX]
     n->partner = -1;
     n->in = *width;
     n->out = *width;
-    if ((l->kind == TUTTI_LAYER_EMBEDDING) != (i == 0))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s): a network of tokens begins with an embedding and has no other", i, name);
+    n->length = i > 0 ? s->nodes[i - 1].length : s->context;
+    if ((l->kind == TUTTI_LAYER_EMBEDDING || l->kind == TUTTI_LAYER_FRAMES) != (i == 0))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s): a network of tokens begins with an embedding and has no other, one of frames with frames", i, name);
+    if (s->by_moment && (l->kind == TUTTI_LAYER_POSITIONS || l->kind == TUTTI_LAYER_ROTARY || l->kind == TUTTI_LAYER_ATTENTION))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) takes rows window by window, and this network has them moment by moment, for %s; leave one of them out", i, name,
+                          s->tokens ? "its lstm" : "its frames");
     switch (l->kind) {
     case TUTTI_LAYER_EMBEDDING:
         n->out = l->out;
@@ -49,14 +53,33 @@ static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX]
         if (i != 1)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (positions) must follow the embedding", i);
         return fits(s->context, n->in) ? TUTTI_OK : refuse_size(i, n, s->context, n->in, err);
+    case TUTTI_LAYER_FRAMES:
+        n->out = s->width;
+        return fits(s->context, n->out) ? TUTTI_OK : refuse_size(i, n, s->context, n->out, err);
+    case TUTTI_LAYER_MEAN:
+        if (s->tokens || n->length == 1)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (mean): %s", i, s->tokens ? "every token has a label, so a network of tokens ends with as many rows as it began"
+                                                                                           : "there is one row a sample already");
+        if (*depth > 0)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (mean) stands in the branch of layer %d, which is not joined yet", i, open[*depth - 1]);
+        n->length = 1;
+        return TUTTI_OK;
+    case TUTTI_LAYER_LSTM:
+        n->params = l->both ? 8 : 4;
+        n->lstm = s->lstm_count++;
+        if (!fits(l->out, 8) || !fits(4 * (int64_t)l->out, n->in) || !fits(4 * (int64_t)l->out, l->out))
+            return refuse_size(i, n, 4 * (int64_t)l->out, n->in > l->out ? n->in : l->out, err);
+        n->out = l->both ? 2 * l->out : l->out;
+        n->flops = 2.0 * (double)n->length * 4 * (double)n->out * ((double)n->in + (double)l->out);
+        return TUTTI_OK;
     case TUTTI_LAYER_LAYER_NORM: case TUTTI_LAYER_RMS_NORM:
         n->params = l->kind == TUTTI_LAYER_LAYER_NORM ? 2 : 1;
         return TUTTI_OK;
     case TUTTI_LAYER_LINEAR:
         n->params = l->tied ? 0 : l->bare ? 1 : 2;
         n->out = l->out;
-        n->flops = 2.0 * (double)s->context * (double)n->in * (double)n->out;
-        if (l->tied && (i < s->node_count - 1 || !l->bare || n->in != s->nodes[0].out))
+        n->flops = 2.0 * (double)n->length * (double)n->in * (double)n->out;
+        if (l->tied && (!s->tokens || i < s->node_count - 1 || !l->bare || n->in != s->nodes[0].out))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (linear) is tied to the embedding's matrix of %d x %d: it must be the last layer, have no bias, and its rows of %d values must be "
                               "as wide as the embedding's", i, s->classes, s->nodes[0].out, n->in);
         return fits(l->out, n->in) ? TUTTI_OK : refuse_size(i, n, l->out, n->in, err);
@@ -93,9 +116,9 @@ static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX]
         n->partner = open[--*depth];
         s->nodes[n->partner].partner = i;
         for (int k = n->partner; k < i; k++)
-            linear = linear || s->nodes[k].layer.kind == TUTTI_LAYER_LINEAR;
+            linear = linear || s->nodes[k].layer.kind == TUTTI_LAYER_LINEAR || s->nodes[k].layer.kind == TUTTI_LAYER_LSTM; /* whose slope is a new buffer */
         if (!linear)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (join): its branch, layer %d, has no linear layer", i, n->partner);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (join): its branch, layer %d, has no linear or lstm layer", i, n->partner);
         if (s->nodes[n->partner].in != n->in)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (join): rows of %d values cannot be added to the %d of its branch, layer %d", i, n->in,
                               s->nodes[n->partner].in, n->partner);
@@ -106,12 +129,36 @@ static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX]
     }
 }
 
+/* weight_ih, weight_hh, bias_ih, bias_hh of one direction, then of the other, as PyTorch lists them. All start uniform within 1 / sqrt(out). */
+static void describe_lstm(nn_sequence *s, int i)
+{
+    static const char *const names[] = { "weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0" };
+    const nn_node *n = &s->nodes[i];
+    const size_t width = (size_t)n->layer.out, in[] = { (size_t)n->in, width, 1, 1 };
+
+    for (int k = 0; k < n->params; k++) {
+        tutti_nn_param *p = &s->params[n->param + k];
+        const int which = k % 4;
+        *p = (tutti_nn_param){ .unit = n->unit, .dims = which < 2 ? 2 : 1, .dim = { 4 * width, which < 2 ? in[which] : 0 }, .rows = 4 * width, .cols = in[which], .fan_in = width,
+                               .nth = k / 4 * 2 + k % 2 };
+        p->count = p->rows * p->cols;
+        if (n->layer.name[0] != '\0')
+            snprintf(p->name, sizeof p->name, "%.15s.%s%s", n->layer.name, names[which], k < 4 ? "" : "_reverse");
+        else
+            snprintf(p->name, sizeof p->name, "%d.%s%s", i, names[which], k < 4 ? "" : "_reverse");
+    }
+}
+
 static void describe_params(nn_sequence *s, int i)
 {
     const nn_node *n = &s->nodes[i];
     const tutti_layer *l = &n->layer;
     const bool matrix = l->kind != TUTTI_LAYER_LAYER_NORM && l->kind != TUTTI_LAYER_RMS_NORM;
 
+    if (l->kind == TUTTI_LAYER_LSTM) {
+        describe_lstm(s, i);
+        return;
+    }
     for (int k = 0; k < n->params; k++) {
         tutti_nn_param *p = &s->params[n->param + k];
         *p = (tutti_nn_param){ .unit = n->unit, .dims = 1, .dim = { (size_t)n->out }, .rows = (size_t)n->out, .cols = 1 };
@@ -133,6 +180,38 @@ static void describe_params(nn_sequence *s, int i)
     }
 }
 
+static bool goes_by_moment(const tutti_layer *layers, int count)
+{
+    bool by_moment = false;
+
+    for (int i = 0; i < count; i++)
+        by_moment = by_moment || layers[i].kind == TUTTI_LAYER_LSTM || layers[i].kind == TUTTI_LAYER_FRAMES;
+    return by_moment;
+}
+
+static tutti_status check_task(const nn_sequence *s, const tutti_nn_task *task, tutti_error *err)
+{
+    if (!s->tokens && task->channels != 1)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a network of frames on samples of %d x %d x %d values: it takes samples of one channel, 1 x frames x values", task->channels, task->height,
+                          task->width);
+    if (s->context < 1 || s->context > CONTEXT_MAX || s->classes < 2 || s->classes > WIDTH_MAX)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a task of windows of %d tokens out of %d: windows must have from 1 to %d, vocabularies from 2 to %d", s->context, s->classes, CONTEXT_MAX,
+                          WIDTH_MAX);
+    return TUTTI_OK;
+}
+
+static tutti_status check_end(const nn_sequence *s, tutti_error *err)
+{
+    const nn_node *last = &s->nodes[s->node_count - 1];
+
+    if (last->layer.kind != TUTTI_LAYER_LINEAR || last->out != s->classes)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a network of %s must end in a linear layer of as many outputs as there are %s (%d); this one ends in %s with %d",
+                          s->tokens ? "tokens" : "frames", s->tokens ? "tokens" : "classes", s->classes, tutti_nn_layer_name(last->layer.kind), last->out);
+    if (!s->tokens && last->length > 1)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a network of frames ends with %d rows a sample, which has one label; it needs a mean layer", last->length);
+    return TUTTI_OK;
+}
+
 tutti_status tutti_nn_sequence_open(nn_sequence **out, const tutti_layer *layers, int count, const tutti_nn_task *task, tutti_error *err)
 {
     nn_sequence *s = tutti_alloc(1, sizeof *s);
@@ -141,20 +220,19 @@ tutti_status tutti_nn_sequence_open(nn_sequence **out, const tutti_layer *layers
 
     *out = NULL;
     if (s != NULL && count > 0) {
-        *s = (nn_sequence){ .context = task->context, .classes = task->classes, .node_count = count };
+        *s = (nn_sequence){ .context = task->context, .classes = task->classes, .width = task->width, .tokens = layers[0].kind != TUTTI_LAYER_FRAMES,
+                            .by_moment = goes_by_moment(layers, count), .node_count = count };
+        if (!s->tokens)
+            s->context = task->height;
         s->nodes = tutti_alloc((size_t)count, sizeof *s->nodes);
         s->unit_node = tutti_alloc((size_t)count + 1, sizeof *s->unit_node);
-        s->params = tutti_alloc(2 * (size_t)count, sizeof *s->params);
+        s->params = tutti_alloc(8 * (size_t)count, sizeof *s->params);
     }
     if (s == NULL || count < 1 || s->nodes == NULL || s->unit_node == NULL || s->params == NULL) {
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a network of %d layers", count);
         goto out;
     }
-    if (task->context < 1 || task->context > CONTEXT_MAX || task->classes < 2 || task->classes > WIDTH_MAX) {
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "a task of windows of %d tokens out of %d: windows must have from 1 to %d, vocabularies from 2 to %d", task->context,
-                            task->classes, CONTEXT_MAX, WIDTH_MAX);
-        goto out;
-    }
+    status = check_task(s, task, err);
     for (int i = 0; i < count; i++)
         s->nodes[i].layer = layers[i];
     for (int i = 0; i < count && status == TUTTI_OK; i++) {
@@ -163,22 +241,22 @@ tutti_status tutti_nn_sequence_open(nn_sequence **out, const tutti_layer *layers
         width = s->nodes[i].out;
         if (s->nodes[i].params > 0)
             s->unit_node[++unit] = i;
-        s->nodes[i].unit = unit;
+        s->nodes[i].unit = unit > 0 ? unit : 0; /* frames, which have none, belong to the first */
     }
     if (status == TUTTI_OK && depth > 0)
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (branch) is never joined", open[depth - 1]);
-    if (status == TUTTI_OK && (layers[count - 1].kind != TUTTI_LAYER_LINEAR || width != task->classes))
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "a network of tokens must end in a linear layer of as many outputs as there are tokens (%d); this one ends in %s with %d",
-                            task->classes, tutti_nn_layer_name(layers[count - 1].kind), width);
+    if (status == TUTTI_OK)
+        status = check_end(s, err);
     if (status != TUTTI_OK)
         goto out;
     s->unit_count = unit + 1;
+    s->unit_node[0] = 0;
     s->unit_node[s->unit_count] = count;
     for (int u = unit; u >= 0; u--) { /* the last unit's gradients are ready first */
-        nn_node *n = &s->nodes[s->unit_node[u]];
-        n->param = param;
-        param += n->params;
-        describe_params(s, s->unit_node[u]);
+        const int i = nn_unit_own(s, u);
+        s->nodes[i].param = param;
+        param += s->nodes[i].params;
+        describe_params(s, i);
     }
     s->param_count = param;
     s->tied = layers[count - 1].tied;

@@ -1,6 +1,10 @@
-/* sequence.h: networks of tokens. A sample is a window of `context` tokens, a row of a matrix is a token, and the network is a list of layers on rows (embedding, norms,
-   linear layers, attention, branches that are joined again) that ends in a linear layer of as many classes as there are tokens. sequence.c infers shapes and units;
+/* sequence.h: networks of tokens or frames. A sample is a window of `context` tokens, a row of a matrix is a token, and the network is a list of layers on rows (embedding, norms,
+   linear layers, attention, lstm, branches that are joined again) that ends in a linear layer of as many classes as there are tokens. Or a sample is a window of `context` frames,
+   rows of values, whose mean is taken somewhere: behind it a row is a sample, and so the network ends in a row of classes for each. sequence.c infers shapes and units;
    sequence_run.c is the backend.
+
+   Most layers do not care about the order of rows. Attention and positions take them window by window. A recurrent layer computes one moment of all windows at once, so in networks
+   that have one, and in those of frames, rows stand moment by moment (`by_moment`): row t windows + w. It is decided once for the whole network, and no layer copies rows.
 
    Images keep a path of their own (onednn.c): there convolutions run in tiles of 8 images through all layers, and blocked layouts, pooling's workspaces and sums over tiles
    decide its whole shape; here every layer takes all rows, and residual streams decide it. What they share is everything around: nn.c's order of calls, hooks, blocks
@@ -14,21 +18,37 @@
 typedef struct nn_node {         /* a layer after shape inference */
     tutti_layer layer;
     int in, out;                 /* values of a row before and after; in of an embedding: 0 */
+    int length;                  /* rows of a window after it */
     int unit;
     int partner;                 /* of a branch its join, of a join its branch; else -1 */
-    int param, params;           /* the first of its parameters in the table, how many: 0, 1 or 2 (weight, bias); of a tied layer: the embedding's, 0 */
+    int param, params;           /* the first of its parameters in the table, how many: 0, 1 or 2 (weight, bias), four a direction of an lstm; of a tied layer: the embedding's, 0 */
     int reads;                   /* parameters whose values it reads: params, of a tied layer 1 */
+    int lstm;                    /* of an lstm its index among them */
     double flops;                /* of a forward, a sample */
 } nn_node;
 
 typedef struct nn_sequence {
-    int context, classes;
-    int node_count, unit_count, param_count;
+    int context, classes;        /* rows of a window at first */
+    int width;                   /* values of a frame */
+    bool tokens;                 /* else frames */
+    bool by_moment;
+    int node_count, unit_count, param_count, lstm_count;
     bool tied;                   /* the last layer, of the last unit, reads unit 0's parameter too */
     nn_node *nodes;
-    int *unit_node;              /* each unit's first node, the one with the parameters; [unit_count]: node_count */
+    int *unit_node;              /* each unit's first node, as a rule the one with the parameters (frames have none); [unit_count]: node_count */
     tutti_nn_param *params;      /* ready order */
 } nn_sequence;
+
+static inline bool nn_takes_tokens(const nn_net *net) { return net->sequence != NULL && net->sequence->tokens; }
+
+/* The unit's node that has its parameters. */
+static inline int nn_unit_own(const nn_sequence *s, int unit)
+{
+    int i = s->unit_node[unit];
+    while (s->nodes[i].params == 0)
+        i++;
+    return i;
+}
 
 /* Refuses lists that make no network. */
 tutti_status tutti_nn_sequence_open(nn_sequence **out, const tutti_layer *layers, int count, const tutti_nn_task *task, tutti_error *err);

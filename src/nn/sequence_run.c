@@ -1,4 +1,4 @@
-/* sequence_run.c: the backend of networks of tokens: matrix products by oneDNN on plain rows (onednn_linear.c), everything else by math/.
+/* sequence_run.c: the backend of networks of tokens and frames: matrix products by oneDNN on plain rows (onednn_linear.c, onednn_lstm.c), everything else by math/.
 
    - The residual stream's slope is one buffer from the last join to the first branch: a join hands its slope to its branch and keeps it, and the norm that begins a branch adds
      its own to it. So a layer norm's backward gives both its halves in `weights`, in one pass over the rows.
@@ -7,6 +7,7 @@
    - Moments of the arena: forward of node i is i, the loss n, backward of node i 2n - i. Training is laid out for the full block; an evaluation runs pieces that are
      filled up with windows of token 0, and products with further rows that nobody reads, so that no window's loss depends on how many there are (as DN_PIECE).
    - A dropout works in place where nobody else reads what it is given, keeps no mask and draws it once more in backward. An evaluation passes it over.
+   - Tokens and labels of networks that go moment by moment are put into that order when a run begins, frames by their layer: no other layer knows of it.
    - Own loops run on the calling thread; oneDNN on as many as were asked for. */
 #include "math/math.h"
 #include "onednn_internal.h"
@@ -24,13 +25,14 @@ typedef struct plan {            /* primitives for a number of samples */
     uint64_t used;               /* of the clock; 0: an empty place */
     dn_linear *linear;           /* by node; of the head: a full chunk of classes */
     dn_linear rest;              /* the head's last chunk, if it is shorter */
+    dn_lstm *lstm;               /* by node.lstm */
 } plan;
 
 typedef struct place { int out, stats, slope, back, residual, forward_scratch, back_scratch; } place; /* of a node: buffers by index */
 
 typedef struct layout {
     bool made;
-    int buffers, state, filled;
+    int buffers, state, filled, labels; /* filled, labels: tokens and labels in other places than they came in, or more of them */
     nn_buffer *buffer;
     place *place;                /* by node */
     size_t *scratch;             /* bytes: forward and backward of each node's primitives, the most there was */
@@ -51,14 +53,15 @@ typedef struct sequence {
     char *arena;
     size_t arena_bytes;
     nn_run run;
+    const uint32_t *labels;      /* of the head's rows */
     int64_t windows;             /* of this run, those filled up included */
     float scale;                 /* of the loss's gradient */
 } sequence;
 
 /* Rows of a buffer and of its products. */
-static size_t room_of(const sequence *b, int64_t windows, bool train)
+static size_t room_of(int64_t windows, int length, bool train)
 {
-    const size_t rows = (size_t)(windows * b->net->context);
+    const size_t rows = (size_t)(windows * length);
     return train ? rows : (rows + ROWS_STEP - 1) / ROWS_STEP * ROWS_STEP;
 }
 
@@ -82,32 +85,53 @@ static void close_plan(sequence *b, plan *p)
 {
     for (int i = 0; i < b->net->node_count && p->linear != NULL; i++)
         tutti_nn_dn_linear_free(&p->linear[i]);
+    for (int k = 0; k < b->net->lstm_count && p->lstm != NULL; k++)
+        tutti_nn_dn_lstm_free(&p->lstm[k]);
     tutti_nn_dn_linear_free(&p->rest);
     tutti_free(p->linear);
+    tutti_free(p->lstm);
     *p = (plan){ 0 };
+}
+
+static void note_bytes(layout *l, int i, bool back, size_t bytes)
+{
+    size_t *most = &l->scratch[2 * i + back];
+
+    if (bytes > *most)
+        *most = bytes, l->made = false;
 }
 
 static void note_scratch(layout *l, int i, const dn_linear *op)
 {
     const dn_op *const back[] = { &op->forward, &op->weights, &op->weights_add, &op->data, &op->data_add }; /* the head's chunks go forward again */
-    size_t *most = &l->scratch[2 * i];
 
-    if (op->forward.scratch > most[0])
-        most[0] = op->forward.scratch, l->made = false;
+    note_bytes(l, i, false, op->forward.scratch);
     for (size_t k = 0; k < TUTTI_LENGTH(back); k++)
-        if (back[k]->scratch > most[1])
-            most[1] = back[k]->scratch, l->made = false;
+        note_bytes(l, i, true, back[k]->scratch);
 }
 
-static tutti_status build_linear(sequence *b, dn_linear *op, int i, int64_t rows, int columns, bool train, tutti_error *err)
+static tutti_status build_linear(sequence *b, dn_linear *op, int i, int64_t windows, int columns, bool train, tutti_error *err)
 {
     const nn_node *n = &b->net->nodes[i];
     const nn_unit unit = { .kind = TUTTI_LAYER_LINEAR, .index = i, .in = { n->in, 1, 1 }, .wide = { columns, 1, 1 } };
     const bool chunks = i == head_of(b) && n->out > HEAD;
     const int parts = (n->layer.bare ? DN_BARE : 0) | (train ? DN_WEIGHTS | DN_DATA | (chunks ? DN_DATA_ADD : 0) : 0);
-    const tutti_status status = tutti_nn_dn_linear_build(&b->core, op, &unit, rows, parts, err);
+    const tutti_status status = tutti_nn_dn_linear_build(&b->core, op, &unit, (int64_t)room_of(windows, n->length, train), parts, err);
 
     note_scratch(&b->layouts[train], i, op);
+    return status;
+}
+
+static tutti_status build_lstm(sequence *b, plan *p, int i, bool train, tutti_error *err)
+{
+    const nn_node *n = &b->net->nodes[i];
+    dn_lstm *l = &p->lstm[n->lstm];
+    tutti_status status;
+
+    *l = (dn_lstm){ .windows = p->samples, .length = n->length, .width = n->layer.out, .directions = n->layer.both ? 2 : 1 };
+    status = tutti_nn_dn_lstm_build(&b->core, l, i, n->in, train, err);
+    note_bytes(&b->layouts[train], i, false, l->forward_bytes);
+    note_bytes(&b->layouts[train], i, true, l->back_bytes);
     return status;
 }
 
@@ -131,7 +155,6 @@ static plan *place_of_plan(sequence *b, int64_t samples, bool train)
 static tutti_status make_plan(sequence *b, int64_t samples, bool train, tutti_error *err)
 {
     plan *p = place_of_plan(b, samples, train);
-    const int64_t rows = (int64_t)room_of(b, samples, train);
     const int head = head_of(b), classes = b->net->classes;
     tutti_status status = TUTTI_OK;
 
@@ -139,15 +162,18 @@ static tutti_status make_plan(sequence *b, int64_t samples, bool train, tutti_er
         close_plan(b, p);
         p->samples = samples;
         p->linear = tutti_alloc((size_t)b->net->node_count, sizeof *p->linear);
-        if (p->linear == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a plan of %lld windows", (long long)samples);
+        p->lstm = b->net->lstm_count > 0 ? tutti_alloc((size_t)b->net->lstm_count, sizeof *p->lstm) : NULL;
+        if (p->linear == NULL || (b->net->lstm_count > 0 && p->lstm == NULL))
+            status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a plan of %lld windows", (long long)samples);
         for (int i = 0; i < head && status == TUTTI_OK; i++)
             if (is_linear(b, i))
-                status = build_linear(b, &p->linear[i], i, rows, b->net->nodes[i].out, train, err);
+                status = build_linear(b, &p->linear[i], i, samples, b->net->nodes[i].out, train, err);
+            else if (b->net->nodes[i].layer.kind == TUTTI_LAYER_LSTM)
+                status = build_lstm(b, p, i, train, err);
         if (status == TUTTI_OK)
-            status = build_linear(b, &p->linear[head], head, rows, classes < HEAD ? classes : HEAD, train, err);
+            status = build_linear(b, &p->linear[head], head, samples, classes < HEAD ? classes : HEAD, train, err);
         if (status == TUTTI_OK && classes > HEAD && classes % HEAD != 0)
-            status = build_linear(b, &p->rest, head, rows, classes % HEAD, train, err);
+            status = build_linear(b, &p->rest, head, samples, classes % HEAD, train, err);
         if (status != TUTTI_OK) {
             close_plan(b, p);
             return status;
@@ -188,7 +214,7 @@ static nn_attention attention_of(const sequence *b, int i, int64_t windows)
 static void forward_lives(const sequence *b, layout *l, int i, int64_t windows, bool train)
 {
     const nn_node *n = &b->net->nodes[i], *before = n - 1;
-    const size_t rows = room_of(b, windows, train);
+    const size_t rows = room_of(windows, n->length, train);
     place *p = &l->place[i];
     size_t scratch = l->scratch[2 * i];
 
@@ -196,7 +222,7 @@ static void forward_lives(const sequence *b, layout *l, int i, int64_t windows, 
     switch (n->layer.kind) {
     case TUTTI_LAYER_POSITIONS: case TUTTI_LAYER_BRANCH: case TUTTI_LAYER_ROTARY: break;
     case TUTTI_LAYER_DROPOUT:
-        if (train && (before->layer.kind == TUTTI_LAYER_ATTENTION || before->layer.kind == TUTTI_LAYER_BRANCH)) /* whose outputs backward or the join read */
+        if (train && (before->layer.kind == TUTTI_LAYER_ATTENTION || before->layer.kind == TUTTI_LAYER_BRANCH || before->layer.kind == TUTTI_LAYER_LSTM)) /* whose outputs backward or the join read */
             p->out = new_buffer(l, row_bytes(rows, n->out), i);
         break;
     case TUTTI_LAYER_JOIN:
@@ -209,6 +235,10 @@ static void forward_lives(const sequence *b, layout *l, int i, int64_t windows, 
     case TUTTI_LAYER_LAYER_NORM: case TUTTI_LAYER_RMS_NORM:
         p->out = new_buffer(l, row_bytes(rows, n->out), i);
         p->stats = new_buffer(l, row_bytes(rows, n->layer.kind == TUTTI_LAYER_LAYER_NORM ? 2 : 1), i);
+        break;
+    case TUTTI_LAYER_LSTM:
+        p->out = new_buffer(l, row_bytes(rows, n->out), i);
+        p->stats = new_buffer(l, tutti_nn_dn_lstm_kept((int64_t)rows, n->layer.out, n->layer.both ? 2 : 1), i);
         break;
     case TUTTI_LAYER_ATTENTION: {
         const nn_attention a = attention_of(b, i, windows);
@@ -232,8 +262,9 @@ static void forward_lives(const sequence *b, layout *l, int i, int64_t windows, 
 static int back_lives(const sequence *b, layout *l, int i, int slope, int64_t windows)
 {
     const nn_node *n = &b->net->nodes[i];
-    const size_t rows = (size_t)(windows * b->net->context);
+    const size_t rows = (size_t)(windows * n->length);
     const int now = 2 * b->net->node_count - i;
+    const bool first = i == nn_unit_own(b->net, 0); /* nothing goes back from here */
     const bool held = i < head_of(b) && n[1].layer.kind == TUTTI_LAYER_JOIN; /* the slope is also the stream's: not to be written */
     place *p = &l->place[i];
     size_t scratch = l->scratch[2 * i + 1];
@@ -243,7 +274,16 @@ static int back_lives(const sequence *b, layout *l, int i, int slope, int64_t wi
     switch (n->layer.kind) {
     case TUTTI_LAYER_LINEAR:
         touch(l, p[-1].out, now);
-        p->back = new_buffer(l, row_bytes(rows, n->in), now);
+        p->back = new_buffer(l, first ? 0 : row_bytes(rows, n->in), now);
+        break;
+    case TUTTI_LAYER_LSTM:
+        touch(l, p[-1].out, now);
+        touch(l, p->out, now);
+        touch(l, p->stats, now);
+        p->back = new_buffer(l, first ? 0 : row_bytes(rows, n->in), now);
+        break;
+    case TUTTI_LAYER_MEAN:
+        p->back = new_buffer(l, row_bytes((size_t)(windows * n[-1].length), n->in), now);
         break;
     case TUTTI_LAYER_GELU:
         touch(l, p[-1].out, now);
@@ -290,16 +330,20 @@ static tutti_status lay_out(sequence *b, bool train, tutti_error *err)
     layout *l = &b->layouts[train];
     const int n = b->net->node_count;
     const int64_t windows = train ? b->block : b->piece;
-    const size_t rows = room_of(b, windows, train);
+    const size_t rows = room_of(windows, b->net->context, train), last = room_of(windows, b->net->nodes[n - 1].length, train);
+    const bool moved = b->net->by_moment || !train; /* tokens */
 
     l->buffers = 0;
     for (int i = 0; i < n; i++)
         forward_lives(b, l, i, windows, train);
-    l->state = new_buffer(l, rows * sizeof(nn_entropy), n - 1);
+    l->state = new_buffer(l, last * sizeof(nn_entropy), n - 1);
     touch(l, l->state, train ? n + 1 : n);
-    l->filled = new_buffer(l, train ? 0 : rows * sizeof(uint32_t), 0);
+    l->filled = new_buffer(l, b->net->tokens && moved ? rows * sizeof(uint32_t) : 0, 0);
+    touch(l, l->filled, train ? 2 * n : 0);
+    l->labels = new_buffer(l, b->net->by_moment ? last * sizeof(uint32_t) : 0, 0);
+    touch(l, l->labels, train ? n + 1 : n);
     if (train)
-        for (int i = n - 1, slope = l->place[n - 1].out; i >= 0; i--) /* the logits become their slope in place */
+        for (int i = n - 1, slope = l->place[n - 1].out; i >= nn_unit_own(b->net, 0); i--) /* the logits become their slope in place */
             slope = back_lives(b, l, i, slope, windows);
     TUTTI_TRY(tutti_nn_arena_plan(l->buffer, l->buffers, &l->end, err));
     l->made = true;
@@ -337,20 +381,60 @@ static void *at(const sequence *b, int buffer)
 }
 
 /* ---- a run ---- */
+static size_t rows_of(const sequence *b, int i)
+{
+    return (size_t)(b->windows * b->net->nodes[i].length);
+}
+
+/* From windows one after another to moments one after another; windows without samples get 0. */
+static void by_moment(const sequence *b, const uint32_t *from, uint32_t *to)
+{
+    const size_t length = (size_t)b->net->context, windows = (size_t)b->windows, samples = (size_t)b->run.samples;
+
+    for (size_t t = 0; t < length; t++)
+        for (size_t w = 0; w < windows; w++)
+            to[t * windows + w] = w < samples ? from[w * length + t] : 0;
+}
+
+static void place_tokens(sequence *b)
+{
+    const size_t context = (size_t)b->net->context, given = (size_t)b->run.samples * context;
+    uint32_t *filled = at(b, b->layout->filled), *labels = at(b, b->layout->labels);
+
+    b->labels = b->run.next;
+    if (b->net->by_moment) {
+        by_moment(b, b->run.tokens, filled);
+        by_moment(b, b->run.next, labels);
+        b->labels = labels;
+    } else if (b->windows > b->run.samples) {
+        memcpy(filled, b->run.tokens, given * sizeof *filled);
+        memset(filled + given, 0, ((size_t)b->windows * context - given) * sizeof *filled);
+    } else {
+        return;
+    }
+    b->run.tokens = filled;
+}
+
+static void place_labels(sequence *b)
+{
+    uint32_t *labels = at(b, b->layout->labels);
+
+    for (int64_t w = 0; w < b->windows; w++)
+        labels[w] = w < b->run.samples ? b->run.labels[w] : 0;
+    b->labels = labels;
+}
+
 static tutti_status sequence_begin(void *self, const nn_run *run, tutti_error *err)
 {
     sequence *b = self;
-    const size_t context = (size_t)b->net->context, given = (size_t)run->samples * context;
     const int before = tutti_nn_dn_enter(&b->core);
 
     TUTTI_TRY(tutti_nn_dn_leave(before, prepare(b, run->samples, run->train, err)));
     b->run = *run;
-    if (b->windows > run->samples) {
-        uint32_t *filled = at(b, b->layout->filled);
-        memcpy(filled, run->tokens, given * sizeof *filled);
-        memset(filled + given, 0, ((size_t)b->windows * context - given) * sizeof *filled);
-        b->run.tokens = filled;
-    }
+    if (b->net->tokens)
+        place_tokens(b);
+    else
+        place_labels(b);
     return TUTTI_OK;
 }
 
@@ -388,11 +472,11 @@ static tutti_status logits(sequence *b, int first, int *count, tutti_error *err)
 static tutti_status head_forward(sequence *b, tutti_error *err)
 {
     const int head = head_of(b);
+    const size_t rows = b->net->by_moment ? rows_of(b, head) : (size_t)(b->run.samples * b->net->context); /* labels of windows that are filled up: none, or 0 */
 
     for (int first = 0, count; first < b->net->classes; first += count) {
         TUTTI_TRY(logits(b, first, &count, err));
-        b->math->entropy((size_t)(b->run.samples * b->net->context), (size_t)first, (size_t)count, (size_t)count, at(b, b->layout->place[head].out), b->run.next,
-                         at(b, b->layout->state));
+        b->math->entropy(rows, (size_t)first, (size_t)count, (size_t)count, at(b, b->layout->place[head].out), b->labels, at(b, b->layout->state));
     }
     return TUTTI_OK;
 }
@@ -410,22 +494,81 @@ static void turn(const sequence *b, int i, bool back, float *x)
 static void drop(const sequence *b, int i, const float *x, float *y)
 {
     const nn_node *n = &b->net->nodes[i];
-    const size_t values = (size_t)b->net->context * (size_t)n->out;
+    const size_t width = (size_t)n->out, length = (size_t)n->length, values = length * width, windows = (size_t)b->windows;
 
-    for (size_t w = 0; w < (size_t)b->windows; w++)
+    for (size_t t = 0; t < length && b->net->by_moment; t++)
+        for (size_t w = 0; w < windows; w++) {
+            const size_t row = (t * windows + w) * width;
+            tutti_nn_dropout(b->math, b->draws, (tutti_rng){ b->run.seed, draws_stream + (uint64_t)i, b->run.first + w }, t * width, width, (float)n->layer.rate, x + row, y + row);
+        }
+    for (size_t w = 0; w < windows && !b->net->by_moment; w++)
         tutti_nn_dropout(b->math, b->draws, (tutti_rng){ b->run.seed, draws_stream + (uint64_t)i, b->run.first + w }, 0, values, (float)n->layer.rate, x + w * values, y + w * values);
+}
+
+/* run->x is windows x frames x values. */
+static void place_frames(const sequence *b, size_t width, float *y)
+{
+    const size_t length = (size_t)b->net->context, windows = (size_t)b->windows, samples = (size_t)b->run.samples;
+
+    for (size_t t = 0; t < length; t++, y += windows * width) {
+        for (size_t w = 0; w < samples; w++)
+            memcpy(y + w * width, b->run.x + (w * length + t) * width, width * sizeof *y);
+        memset(y + samples * width, 0, (windows - samples) * width * sizeof *y);
+    }
+}
+
+/* Of `length` blocks of n values. */
+static void mean_of_moments(const sequence *b, size_t n, int length, const float *x, float *y)
+{
+    const float factor = (float)(1 / (double)length);
+
+    b->math->sum(n, x, x + n, y);
+    for (int t = 2; t < length; t++)
+        b->math->sum(n, y, x + (size_t)t * n, y);
+    for (size_t i = 0; i < n; i++)
+        y[i] *= factor;
+}
+
+static void mean_back(size_t n, int length, const float *slope, float *back)
+{
+    const float factor = (float)(1 / (double)length);
+
+    for (size_t i = 0; i < n; i++)
+        back[i] = factor * slope[i];
+    for (int t = 1; t < length; t++)
+        memcpy(back + (size_t)t * n, back, n * sizeof *back);
+}
+
+static dn_lstm_run lstm_run(const sequence *b, int i)
+{
+    const nn_node *n = &b->net->nodes[i];
+    const place *p = &b->layout->place[i];
+
+    return (dn_lstm_run){ .x = at(b, p[-1].out), .y = at(b, p->out), .kept = at(b, p->stats), .values = b->run.values + n->param,
+                          .gradients = b->run.train ? b->run.gradients + n->param : NULL, .add = b->run.add };
+}
+
+static tutti_status lstm_forward(sequence *b, int i, tutti_error *err)
+{
+    dn_lstm_run r = lstm_run(b, i);
+
+    r.scratch = at(b, b->layout->place[i].forward_scratch);
+    return tutti_nn_dn_lstm_forward(&b->core, &b->plan->lstm[b->net->nodes[i].lstm], b->math, &r, err);
 }
 
 static tutti_status forward_node(sequence *b, int i, tutti_error *err)
 {
     const nn_node *n = &b->net->nodes[i];
     const place *p = &b->layout->place[i];
-    const size_t rows = (size_t)(b->windows * b->net->context), width = (size_t)n->out;
+    const size_t rows = rows_of(b, i), width = (size_t)n->out;
     float *y = at(b, p->out), *x = i > 0 ? at(b, p[-1].out) : NULL;
 
     switch (n->layer.kind) {
     case TUTTI_LAYER_EMBEDDING: b->math->gather(rows, width, b->run.tokens, value(b, i, 0), y); break;
     case TUTTI_LAYER_POSITIONS: b->math->positions((size_t)b->windows, (size_t)b->net->context * width, value(b, i, 0), y); break;
+    case TUTTI_LAYER_FRAMES: place_frames(b, width, y); break;
+    case TUTTI_LAYER_MEAN: mean_of_moments(b, rows * width, n[-1].length, x, y); break;
+    case TUTTI_LAYER_LSTM: return lstm_forward(b, i, err);
     case TUTTI_LAYER_GELU: b->math->gelu(rows * width, x, y); break;
     case TUTTI_LAYER_JOIN: b->math->sum(rows * width, at(b, b->layout->place[n->partner].out), x, y); break;
     case TUTTI_LAYER_LAYER_NORM: {
@@ -466,15 +609,23 @@ static tutti_status sequence_forward(void *self, int unit, int64_t first, int64_
     return tutti_nn_dn_leave(before, status);
 }
 
-/* A sample's loss is the mean over its tokens, so that divisors count samples. */
+/* A sample's loss is the mean over its tokens, so that divisors count samples. By moments, the windows with samples come first in each. */
 static void sequence_loss(void *self, double divisor, double *sum, int64_t *correct)
 {
     sequence *b = self;
-    size_t right;
+    const size_t length = (size_t)b->net->nodes[head_of(b)].length, samples = (size_t)b->run.samples, moments = b->net->by_moment ? length : 1;
+    const nn_entropy *states = at(b, b->layout->state);
+    double total = 0;
 
-    *sum = tutti_nn_entropy_loss((size_t)(b->run.samples * b->net->context), at(b, b->layout->state), b->run.next, &right) / b->net->context;
-    *correct = (int64_t)right;
-    b->scale = (float)(1 / (divisor * b->net->context));
+    *correct = 0;
+    for (size_t t = 0; t < moments; t++) {
+        const size_t first = t * (size_t)b->windows;
+        size_t right;
+        total += tutti_nn_entropy_loss(samples * length / moments, states + first, b->labels + first, &right);
+        *correct += (int64_t)right;
+    }
+    *sum = total / (double)length;
+    b->scale = (float)(1 / (divisor * (double)length));
 }
 
 /* ---- backward ---- */
@@ -483,7 +634,7 @@ static tutti_status linear_weights(sequence *b, int i, dn_linear *op, size_t col
     void *const pointers[] = { slope, at(b, b->layout->place[i - 1].out), weights };
 
     if (bias != NULL)
-        b->loops->bias((size_t)(b->windows * b->net->context), columns, NULL, slope, bias, b->run.add);
+        b->loops->bias(rows_of(b, i), columns, NULL, slope, bias, b->run.add);
     return tutti_nn_dn_op_run(&b->core, b->run.add ? &op->weights_add : &op->weights, pointers, err);
 }
 
@@ -491,7 +642,7 @@ static tutti_status head_back(sequence *b, tutti_error *err)
 {
     const int head = head_of(b);
     const place *p = &b->layout->place[head];
-    const size_t in = (size_t)b->net->nodes[head].in, rows = (size_t)(b->windows * b->net->context);
+    const size_t in = (size_t)b->net->nodes[head].in, rows = rows_of(b, head);
     float *slope = at(b, p->out), *bias = gradient(b, head, 1);
 
     for (int first = 0, count = b->net->classes; first < b->net->classes; first += count) {
@@ -499,18 +650,28 @@ static tutti_status head_back(sequence *b, tutti_error *err)
         void *const pointers[] = { slope, (void *)(value(b, head, 0) + (size_t)first * in), at(b, p->back) };
         if (b->net->classes > HEAD)
             TUTTI_TRY(logits(b, first, &count, err));
-        b->math->entropy_back(rows, (size_t)first, (size_t)count, (size_t)count, slope, b->run.next, at(b, b->layout->state), b->scale, slope);
+        b->math->entropy_back(rows, (size_t)first, (size_t)count, (size_t)count, slope, b->labels, at(b, b->layout->state), b->scale, slope);
         TUTTI_TRY(linear_weights(b, head, op, (size_t)count, slope, gradient(b, head, 0) + (size_t)first * in, bias != NULL ? bias + first : NULL, err));
         TUTTI_TRY(tutti_nn_dn_op_run(&b->core, first > 0 ? &op->data_add : &op->data, pointers, err));
     }
     return TUTTI_OK;
 }
 
+static tutti_status lstm_weights(sequence *b, int i, tutti_error *err)
+{
+    const place *p = &b->layout->place[i];
+    dn_lstm_run r = lstm_run(b, i);
+
+    r.scratch = at(b, p->back_scratch);
+    r.slope = at(b, p->slope);
+    return tutti_nn_dn_lstm_weights(&b->core, &b->plan->lstm[b->net->nodes[i].lstm], b->math, b->loops, &r, err);
+}
+
 static tutti_status back_node(sequence *b, int i, tutti_error *err)
 {
     const nn_node *n = &b->net->nodes[i];
     const place *p = &b->layout->place[i];
-    const size_t rows = (size_t)(b->windows * b->net->context), width = (size_t)n->out;
+    const size_t rows = rows_of(b, i), width = (size_t)n->out;
     float *slope = at(b, p->slope), *back = at(b, p->back);
     const float *x = i > 0 ? at(b, p[-1].out) : NULL;
 
@@ -524,6 +685,8 @@ static tutti_status back_node(sequence *b, int i, tutti_error *err)
         break;
     }
     case TUTTI_LAYER_POSITIONS: b->math->positions_back((size_t)b->windows, (size_t)b->net->context * width, slope, gradient(b, i, 0), b->run.add); break;
+    case TUTTI_LAYER_LSTM: return lstm_weights(b, i, err);
+    case TUTTI_LAYER_MEAN: mean_back(rows * width, n[-1].length, slope, back); break;
     case TUTTI_LAYER_GELU: b->math->gelu_back(rows * width, x, slope, back); break;
     case TUTTI_LAYER_BRANCH:
         if (!is_norm(&n[1])) /* which has added its slope itself */
@@ -560,25 +723,41 @@ static tutti_status sequence_weights(void *self, int unit, int64_t first, int64_
     tutti_status status = TUTTI_OK;
 
     (void)first, (void)count;
-    for (int i = b->net->unit_node[unit + 1] - 1; i >= b->net->unit_node[unit] && status == TUTTI_OK; i--)
+    for (int i = b->net->unit_node[unit + 1] - 1; i >= nn_unit_own(b->net, unit) && status == TUTTI_OK; i--)
         status = back_node(b, i, err);
     return tutti_nn_dn_leave(before, status);
+}
+
+static tutti_status linear_data(sequence *b, int i, tutti_error *err)
+{
+    const place *p = &b->layout->place[i];
+
+    b->core.scratch = at(b, p->back_scratch);
+    return tutti_nn_dn_op_run(&b->core, &b->plan->linear[i].data, (void *const[]){ at(b, p->slope), (void *)value(b, i, 0), at(b, p->back) }, err);
+}
+
+static tutti_status lstm_data(sequence *b, int i, tutti_error *err)
+{
+    const place *p = &b->layout->place[i];
+    dn_lstm_run r = lstm_run(b, i);
+
+    r.scratch = at(b, p->back_scratch);
+    r.back = at(b, p->back);
+    return tutti_nn_dn_lstm_data(&b->core, &b->plan->lstm[b->net->nodes[i].lstm], &r, err);
 }
 
 static tutti_status sequence_data(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
 {
     sequence *b = self;
-    const int i = b->net->unit_node[unit];
-    const place *p = &b->layout->place[i];
-    void *const pointers[] = { at(b, p->slope), (void *)value(b, i, 0), at(b, p->back) };
-    int before;
+    const int i = nn_unit_own(b->net, unit), before = tutti_nn_dn_enter(&b->core);
+    tutti_status status = TUTTI_OK; /* of the others it was done along with the weights */
 
     (void)first, (void)count;
-    if (!is_linear(b, i) || i == head_of(b)) /* done along with the weights */
-        return TUTTI_OK;
-    before = tutti_nn_dn_enter(&b->core);
-    b->core.scratch = at(b, p->back_scratch);
-    return tutti_nn_dn_leave(before, tutti_nn_dn_op_run(&b->core, &b->plan->linear[i].data, pointers, err));
+    if (is_linear(b, i) && i != head_of(b))
+        status = linear_data(b, i, err);
+    else if (b->net->nodes[i].layer.kind == TUTTI_LAYER_LSTM)
+        status = lstm_data(b, i, err);
+    return tutti_nn_dn_leave(before, status);
 }
 
 /* ---- life ---- */
@@ -662,7 +841,7 @@ static tutti_status sequence_open(void **out, const nn_net *net, const nn_settin
     b->piece = settings->piece;
     for (int k = 0; k < 2; k++) {
         layout *l = &b->layouts[k];
-        l->buffer = tutti_alloc(6 * n + 2, sizeof *l->buffer); /* output, statistics, slope, two scratches a node at most; state, filled */
+        l->buffer = tutti_alloc(6 * n + 3, sizeof *l->buffer); /* output, statistics, slope, two scratches a node at most; state, filled, labels */
         l->place = tutti_alloc(n, sizeof *l->place);
         l->scratch = tutti_alloc(2 * n, sizeof *l->scratch);
         if (l->buffer == NULL || l->place == NULL || l->scratch == NULL)
@@ -710,6 +889,8 @@ static int sequence_describe(const void *self, char *text, size_t bytes)
         const dn_op *const ops[] = { &l->forward, &l->weights, &l->weights_add, &l->data, &l->data_add };
         for (size_t k = 0; k < TUTTI_LENGTH(ops); k++)
             length = tutti_nn_dn_op_describe(ops[k], text, bytes, length);
+        if (b->net->nodes[i].layer.kind == TUTTI_LAYER_LSTM)
+            length = tutti_nn_dn_lstm_describe(&b->full.lstm[b->net->nodes[i].lstm], text, bytes, length);
     }
     return length;
 }

@@ -33,7 +33,7 @@ tutti_status tutti_train_check_samples(const tutti_train_config *c, bool text, b
                           c->data, c->model);
     if (!text || tutti_nn_takes_tokens(c->model))
         return TUTTI_OK; /* of a model of tokens on other data nn says what is wrong */
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "data is '%.120s', a text, whose samples are tokens, but model '%.80s' takes values (images, features); give a model of tokens (gpt), or a set of images or a problem (`tutti data list`)",
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "data is '%.120s', a text, whose samples are tokens, but model '%.80s' takes values (images, features); give a model of tokens (gpt, wordlm), or a set of images or a problem (`tutti data list`)",
                       c->data, c->model);
 }
 

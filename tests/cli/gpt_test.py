@@ -69,7 +69,7 @@ class Gpt(unittest.TestCase):
                                       ("gpt(dim=6,heads=2,positions=rotary)", self.text, "heads must be of an even width, not 3"),
                                       ("gpt(dropout=1)", self.text, "dropout"),
                                       ("gpt(context=64)", self.text, "gpt with context=64 on windows of 128 tokens"),
-                                      ("cnn", self.text, "give a model of tokens (gpt)")):
+                                      ("cnn", self.text, "give a model of tokens (gpt, wordlm)")):
             done = tutti("train", "--model", model, "--data", data, "--steps", 1, "--out", self.out("refused"))
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(sentence, done.stderr)

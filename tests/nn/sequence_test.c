@@ -600,11 +600,11 @@ static void lists_that_make_no_network_of_tokens_are_refused(void **state)
         images[] = { LINEAR(4), gelu, LINEAR(9) }, fine[] = { embed, head };
 
     (void)state;
-    refused_list(twice, 3, task, "layer 1 (embedding): a network of tokens begins with an embedding and has no other");
+    refused_list(twice, 3, task, "layer 1 (embedding): a network of tokens begins with an embedding and has no other, one of frames with frames");
     refused_list(late, 4, task, "layer 2 (positions) must follow the embedding");
     refused_list(open, 4, task, "layer 1 (branch) is never joined");
     refused_list(shut, 3, task, "layer 1 (join) has no branch to join");
-    refused_list(idle, 5, task, "layer 3 (join): its branch, layer 1, has no linear layer");
+    refused_list(idle, 5, task, "layer 3 (join): its branch, layer 1, has no linear or lstm layer");
     refused_list(unequal, 5, task, "layer 3 (join): rows of 11 values cannot be added to the 6 of its branch, layer 1");
     refused_list(heads, 4, task, "layer 2 (attention) of 3 heads on rows of 11 values");
     refused_list(three, 4, task, "layer 2 (attention) of 3 heads on rows of 12 values");
@@ -617,7 +617,7 @@ static void lists_that_make_no_network_of_tokens_are_refused(void **state)
     refused_list(joined, 8, task, "layer 6 (join) directly follows another; put a layer between");
     refused_list(fine, 2, (tutti_nn_task){ .classes = 9, .context = 65537 }, "a task of windows of 65537 tokens out of 9: windows must have from 1 to 65536");
     refused_list(fine, 2, (tutti_nn_task){ .classes = 1, .context = 3 }, "windows of 3 tokens out of 1");
-    refused_list(images, 3, (tutti_nn_task){ 1, 4, 4, 9, 0 }, "layer 1 (gelu) works on tokens; a network of tokens begins with an embedding");
+    refused_list(images, 3, (tutti_nn_task){ 1, 4, 4, 9, 0 }, "layer 1 (gelu) works on tokens or frames; a network of tokens begins with an embedding");
 }
 
 static void layers_in_places_where_they_cannot_be_are_refused(void **state)
@@ -670,7 +670,7 @@ static void models_and_tasks_that_do_not_fit_are_refused_in_a_sentence(void **st
     assert_false(tutti_nn_takes_tokens("mlp"));
     assert_false(tutti_nn_takes_tokens("gtp"));
     assert_false(tutti_nn_takes_tokens("gpt("));
-    refused_model("mlp", windows, "this network takes images or vectors, and the task has windows of 128 tokens; gpt takes tokens");
+    refused_model("mlp", windows, "this network takes images or vectors, and the task has windows of 128 tokens; gpt and wordlm take tokens");
 }
 
 static void passes_that_cannot_be_are_refused_in_a_sentence(void **state)
@@ -703,7 +703,7 @@ static void passes_that_cannot_be_are_refused_in_a_sentence(void **state)
     tutti_nn_close(images);
     images = NULL;
     assert_int_equal(tutti_nn_open(&images, "gpt", &(tutti_nn_task){ .classes = 5, .context = 4 }, &(tutti_nn_options){ .backend = "reference", .batch = 1 }, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "the backend 'reference' has no layers for tokens; use onednn");
+    assert_string_equal(err.text, "the backend 'reference' has no layers for tokens or frames; use onednn");
     assert_null(images);
     pass(nn, &t, 2, false, NULL);
     tutti_nn_close(nn);

@@ -98,6 +98,14 @@ typedef struct nn_math {
     void (*attention_back)(const nn_attention *a, size_t first, size_t count, const float *q, const float *k, const float *v, const float *o, const float *lse,
                            const float *slope, float *dq, float *dk, float *dv, float *scratch);
 
+    /* ---- a moment of long short-term memory, `width` values a row. May be cut by rows ----
+       gates: rows x 4 width, before the call the sums of the products and biases in PyTorch's order i f g o, after it i, f, o = sigmoid and g = tanh of them.
+       cell: rows x width = f before + i g (before NULL: the first moment, whose cells were 0). out, a row every `stride` values: o tanh(cell). Keep gates and cell. */
+    void (*lstm)(size_t rows, size_t width, float *gates, const float *before, float *cell, float *out, size_t stride);
+    /* gates become the slopes of the sums they were. dy, a row every `stride` values, and dh, rows x width, are the slopes of out from above and from the moment after;
+       dc (rows x width): that of cell from the moment after, becomes that of `before`. dh NULL: the last moment; dc is then only written. */
+    void (*lstm_back)(size_t rows, size_t width, float *gates, const float *before, const float *cell, const float *dy, size_t stride, const float *dh, float *dc);
+
     /* ---- batch norm (Ioffe, Szegedy 2015) over images x positions of a channel. May be cut by groups (with one group: not) ----
        Training: mean, rstd (channels each) of the batch are written; keep x and both. running (NULL: not) moves by `momentum` towards the batch's mean and unbiased
        variance, as PyTorch does. relu: y = max(y, 0). y in place of x only if nothing goes back. At least two values a channel. */

@@ -31,6 +31,7 @@ INLINE void store(float *p, size_t k, lanes a)
 #include "entropy_body.h"
 #include "attention_body.h"
 #include "batch_norm_body.h"
+#include "lstm_body.h"
 
 const nn_math NN_MATH = {
     .gelu = gelu, .gelu_back = gelu_back, .gelu_tanh = gelu_tanh, .gelu_tanh_back = gelu_tanh_back, .sum = sum, .drop = drop,
@@ -39,5 +40,6 @@ const nn_math NN_MATH = {
     .positions = positions, .positions_back = positions_back, .rotary = rotary,
     .entropy = entropy, .entropy_back = entropy_back,
     .attention = attention, .attention_back = attention_back,
+    .lstm = lstm, .lstm_back = lstm_back,
     .batch_norm = batch_norm, .batch_norm_given = batch_norm_given, .batch_norm_back = batch_norm_back,
 };

@@ -1,0 +1,281 @@
+/* onednn_lstm.c: a layer of long short-term memory on rows in the order (moment, window), so that a moment of all windows is one block of rows. In one direction, with
+   W_ih (4H x in), W_hh (4H x H) and the two biases where PyTorch has them, X (rows x in) and H, the layer's rows:
+
+     forward  G = X W_ih^T + (b_ih + b_hh)                all moments in one product
+              G_t += H_(t-1) W_hh^T, then the gates       a moment after the other (math.h: lstm)
+     weights  a moment before the other: the gates' slopes dG_t, then dG_t W_hh, the slope that H_(t-1) gets from here
+              dW_ih = dG^T X;  dW_hh = dG^T H, H a moment earlier;  both biases: the sums of dG's columns
+     data     dX = dG W_ih, the second direction's added
+
+   A window begins with h = c = 0. The second direction runs from the last moment to the first and has the right half of each row of H.
+
+   The products are oneDNN's, the recurrence is ours, and oneDNN's own LSTM primitive is not used: it has one bias, weights in orders that are not PyTorch's (a reorder of each tensor
+   and gradient a pass, in both directions of time a memory of its own), no adding to a gradient, a workspace of its own layout, and in 2.6 both its halves bear the name of reference
+   code ("ref"), by which dn_op refuses what is hundreds of times slower.
+   Here only W_hh is reordered, once a direction and pass, to what the product of few rows reads fastest; it is read once a moment. */
+#include "math/math.h"
+#include "onednn_internal.h"
+#include <string.h>
+
+static size_t lines(size_t bytes)
+{
+    return (bytes + NN_ARENA_LINE - 1) / NN_ARENA_LINE * NN_ARENA_LINE;
+}
+
+static size_t floats(size_t n)
+{
+    return lines(n * sizeof(float));
+}
+
+/* ---- primitives ---- */
+/* y (windows x out) = x (windows x in, a row every x_step) w, w in x out and plain with these steps, given to the product in the order it likes. */
+static tutti_status moment_product(dn_core *core, const nn_unit *u, dn_op *op, dn_op *give, const char *what, const char *give_what, const nn_md *x, const dnnl_dims_t size,
+                                   const dnnl_dims_t step, const nn_md *y, dnnl_primitive_attr_t attr, tutti_error *err)
+{
+    static const int args[] = { DNNL_ARG_FROM, DNNL_ARG_TO };
+    dnnl_primitive_desc_t pd = NULL;
+    nn_md any = { 0 }, plain = { 0 };
+    dnnl_status_t made = nn_md_make(&any, 2, size, NULL);
+    tutti_status status;
+
+    if (made == dnnl_success)
+        made = nn_md_make(&plain, 2, size, step);
+    status = made == dnnl_success ? tutti_nn_dn_product(core, op, u, what, x, &any, NULL, y, attr, err) : tutti_nn_dn_failed(made, u, what, err);
+    if (status == TUTTI_OK) {
+        made = dnnl_reorder_primitive_desc_create(&pd, nn_md_of(&plain), core->engine, tutti_nn_dn_md(op, DNNL_ARG_WEIGHTS), core->engine, core->plain);
+        status = tutti_nn_dn_op_open(core, give, pd, made, u, give_what, args, 2, err);
+    }
+    nn_md_free(&any);
+    nn_md_free(&plain);
+    return status;
+}
+
+static tutti_status build_forward(dn_core *core, dn_lstm *l, const nn_unit *u, tutti_error *err)
+{
+    const int64_t width = l->width;
+    const dnnl_dims_t size = { width, 4 * width }, step = { 1, width };
+    nn_md x = { 0 }, y = { 0 };
+    dnnl_status_t made = tutti_nn_dn_matrix(&x, l->windows, width, l->directions * width, 1);
+    tutti_status status;
+
+    if (made == dnnl_success)
+        made = tutti_nn_dn_matrix(&y, l->windows, 4 * width, 4 * width, 1);
+    status = made == dnnl_success ? TUTTI_OK : tutti_nn_dn_failed(made, u, "layout", err);
+    if (status == TUTTI_OK)
+        status = moment_product(core, u, &l->step, &l->give_step, "moment", "moment's weights", &x, size, step, &y, core->sum, err);
+    nn_md_free(&x);
+    nn_md_free(&y);
+    return status;
+}
+
+static tutti_status build_backward(dn_core *core, dn_lstm *l, const nn_unit *u, tutti_error *err)
+{
+    const int64_t width = l->width, rows = l->windows * (l->length - 1);
+    const dnnl_dims_t size = { 4 * width, width }, step = { width, 1 };
+    enum { G, H_SLOPE, G_TURNED, H, W, MATRICES };
+    nn_md m[MATRICES] = { 0 };
+    dnnl_status_t made = tutti_nn_dn_matrix(&m[G], l->windows, 4 * width, 4 * width, 1);
+    tutti_status status;
+
+    if (made == dnnl_success)
+        made = tutti_nn_dn_matrix(&m[H_SLOPE], l->windows, width, width, 1);
+    if (made == dnnl_success)
+        made = tutti_nn_dn_matrix(&m[G_TURNED], 4 * width, rows, 1, 4 * width);
+    if (made == dnnl_success)
+        made = tutti_nn_dn_matrix(&m[H], rows, width, l->directions * width, 1);
+    if (made == dnnl_success)
+        made = tutti_nn_dn_matrix(&m[W], 4 * width, width, width, 1);
+    status = made == dnnl_success ? TUTTI_OK : tutti_nn_dn_failed(made, u, "layout", err);
+    if (status == TUTTI_OK)
+        status = moment_product(core, u, &l->back, &l->give_back, "moment back", "moment back's weights", &m[G], size, step, &m[H_SLOPE], core->plain, err);
+    if (status == TUTTI_OK)
+        status = tutti_nn_dn_product(core, &l->hidden, u, "hidden weights", &m[G_TURNED], &m[H], NULL, &m[W], core->plain, err);
+    if (status == TUTTI_OK)
+        status = tutti_nn_dn_product(core, &l->hidden_add, u, "hidden weights added", &m[G_TURNED], &m[H], NULL, &m[W], core->sum, err);
+    for (int i = 0; i < MATRICES; i++)
+        nn_md_free(&m[i]);
+    return status;
+}
+
+static size_t packed_bytes(const dn_op *op)
+{
+    return op->primitive != NULL ? lines(dnnl_memory_desc_get_size(tutti_nn_dn_md(op, DNNL_ARG_WEIGHTS))) : 0;
+}
+
+static size_t most_scratch(const dn_op *const *ops, size_t count)
+{
+    size_t most = 0;
+
+    for (size_t i = 0; i < count; i++)
+        most = ops[i]->scratch > most ? ops[i]->scratch : most;
+    return lines(most);
+}
+
+/* The memory of a call: the primitives' scratchpad, W_hh as the product wants it, then own vectors. */
+static void measure(dn_lstm *l)
+{
+    const dn_op *const forward[] = { &l->layer.forward, &l->step, &l->give_step };
+    const dn_op *const back[] = { &l->layer.weights, &l->layer.weights_add, &l->layer.data, &l->layer.data_add, &l->back, &l->give_back, &l->hidden, &l->hidden_add };
+    const size_t width = (size_t)l->width;
+
+    l->forward_packed = most_scratch(forward, TUTTI_LENGTH(forward));
+    l->forward_bytes = l->forward_packed + packed_bytes(&l->step) + floats(4 * width);
+    l->back_packed = most_scratch(back, TUTTI_LENGTH(back));
+    l->back_bytes = l->back_packed + packed_bytes(&l->back) + 2 * floats((size_t)l->windows * width) + floats(4 * width);
+}
+
+tutti_status tutti_nn_dn_lstm_build(dn_core *core, dn_lstm *l, int index, int64_t in, bool train, tutti_error *err)
+{
+    const nn_unit u = { .kind = TUTTI_LAYER_LSTM, .index = index, .in = { in, 1, 1 }, .wide = { 4 * l->width, 1, 1 } };
+    tutti_status status = tutti_nn_dn_linear_build(core, &l->layer, &u, l->windows * l->length, train ? DN_WEIGHTS | DN_DATA | (l->directions > 1 ? DN_DATA_ADD : 0) : 0, err);
+
+    if (status == TUTTI_OK && l->length > 1)
+        status = build_forward(core, l, &u, err);
+    if (status == TUTTI_OK && l->length > 1 && train)
+        status = build_backward(core, l, &u, err);
+    measure(l);
+    return status;
+}
+
+void tutti_nn_dn_lstm_free(dn_lstm *l)
+{
+    dn_op *const ops[] = { &l->step, &l->give_step, &l->back, &l->give_back, &l->hidden, &l->hidden_add };
+
+    tutti_nn_dn_linear_free(&l->layer);
+    for (size_t i = 0; i < TUTTI_LENGTH(ops); i++)
+        tutti_nn_dn_op_close(ops[i]);
+    *l = (dn_lstm){ 0 };
+}
+
+int tutti_nn_dn_lstm_describe(const dn_lstm *l, char *text, size_t bytes, int length)
+{
+    const dn_op *const ops[] = { &l->layer.forward, &l->step, &l->back, &l->layer.weights, &l->layer.weights_add, &l->hidden, &l->hidden_add, &l->layer.data, &l->layer.data_add };
+
+    for (size_t i = 0; i < TUTTI_LENGTH(ops); i++)
+        length = tutti_nn_dn_op_describe(ops[i], text, bytes, length);
+    return length;
+}
+
+size_t tutti_nn_dn_lstm_kept(int64_t rows, int64_t width, int directions)
+{
+    return (size_t)directions * 5 * floats((size_t)(rows * width)); /* gates and cells */
+}
+
+/* ---- running ---- */
+enum { W_IH, W_HH, B_IH, B_HH, TENSORS };
+
+/* Where a direction has its things. Its moments are numbered in the order it goes through them. */
+typedef struct direction {
+    float *gates, *cells, *rows; /* rows: of H, one every `stride` values */
+    size_t stride, windows, width;
+    bool turned;
+    int64_t length;
+} direction;
+
+static direction direction_of(const dn_lstm *l, const dn_lstm_run *r, int d)
+{
+    const size_t width = (size_t)l->width, all = (size_t)(l->windows * l->length);
+    float *kept = r->kept + (size_t)d * 5 * floats(all * width) / sizeof(float);
+
+    return (direction){ .gates = kept, .cells = kept + 4 * all * width, .rows = r->y + (size_t)d * width, .stride = (size_t)l->directions * width, .windows = (size_t)l->windows,
+                        .width = width, .turned = d == 1, .length = l->length };
+}
+
+/* Index of the first row of moment t. */
+static size_t row_of(const direction *d, int64_t t)
+{
+    return (size_t)(d->turned ? d->length - 1 - t : t) * d->windows;
+}
+
+static float *packed_at(const dn_lstm_run *r, size_t packed)
+{
+    return (float *)(void *)((char *)r->scratch + packed);
+}
+
+tutti_status tutti_nn_dn_lstm_forward(dn_core *core, dn_lstm *l, const nn_math *math, const dn_lstm_run *r, tutti_error *err)
+{
+    const size_t width = (size_t)l->width;
+    float *packed = packed_at(r, l->forward_packed), *bias = packed_at(r, l->forward_packed + packed_bytes(&l->step));
+
+    core->scratch = r->scratch;
+    for (int k = 0; k < l->directions; k++) {
+        const direction d = direction_of(l, r, k);
+        const float *const *w = r->values + k * TENSORS;
+        math->sum(4 * width, w[B_IH], w[B_HH], bias);
+        TUTTI_TRY(tutti_nn_dn_op_run(core, &l->layer.forward, (void *const[]){ (void *)r->x, (void *)w[W_IH], d.gates, bias }, err));
+        if (l->length > 1)
+            TUTTI_TRY(tutti_nn_dn_op_run(core, &l->give_step, (void *const[]){ (void *)w[W_HH], packed }, err));
+        for (int64_t t = 0; t < l->length; t++) {
+            const size_t at = row_of(&d, t), last = t > 0 ? row_of(&d, t - 1) : 0;
+            float *gates = d.gates + at * 4 * width;
+            if (t > 0)
+                TUTTI_TRY(tutti_nn_dn_op_run(core, &l->step, (void *const[]){ d.rows + last * d.stride, packed, gates }, err));
+            math->lstm(d.windows, width, gates, t > 0 ? d.cells + last * width : NULL, d.cells + at * width, d.rows + at * d.stride, d.stride);
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* Both biases get the same; dG's columns are summed once. */
+static void bias_gradients(const nn_loops *loops, const direction *d, float *const *gradient, float *sum, bool add)
+{
+    const size_t columns = 4 * d->width;
+
+    loops->bias((size_t)d->length * d->windows, columns, NULL, d->gates, sum, false);
+    for (int k = B_IH; k <= B_HH; k++) {
+        if (add)
+            loops->add(columns, sum, gradient[k]);
+        else
+            memcpy(gradient[k], sum, columns * sizeof *sum);
+    }
+}
+
+static tutti_status hidden_gradient(dn_core *core, dn_lstm *l, const direction *d, float *gradient, bool add, tutti_error *err)
+{
+    const size_t next = d->turned ? 0 : d->windows, before = d->turned ? d->windows : 0; /* rows at which all moments but the first, and but the last, begin */
+
+    if (l->length == 1) { /* no moment has one before it */
+        if (!add)
+            memset(gradient, 0, 4 * d->width * d->width * sizeof *gradient);
+        return TUTTI_OK;
+    }
+    return tutti_nn_dn_op_run(core, add ? &l->hidden_add : &l->hidden, (void *const[]){ d->gates + next * 4 * d->width, d->rows + before * d->stride, gradient }, err);
+}
+
+tutti_status tutti_nn_dn_lstm_weights(dn_core *core, dn_lstm *l, const nn_math *math, const nn_loops *loops, const dn_lstm_run *r, tutti_error *err)
+{
+    const size_t width = (size_t)l->width, values = floats((size_t)l->windows * width);
+    const size_t own = l->back_packed + packed_bytes(&l->back);
+    float *packed = packed_at(r, l->back_packed), *dh = packed_at(r, own), *dc = packed_at(r, own + values), *sum = packed_at(r, own + 2 * values);
+
+    core->scratch = r->scratch;
+    for (int k = 0; k < l->directions; k++) {
+        const direction d = direction_of(l, r, k);
+        float *const *g = r->gradients + k * TENSORS;
+        const float *slope = r->slope + (size_t)k * width;
+        if (l->length > 1)
+            TUTTI_TRY(tutti_nn_dn_op_run(core, &l->give_back, (void *const[]){ (void *)r->values[k * TENSORS + W_HH], packed }, err));
+        for (int64_t t = l->length - 1; t >= 0; t--) {
+            const size_t at = row_of(&d, t);
+            const bool last = t == l->length - 1;
+            if (!last)
+                TUTTI_TRY(tutti_nn_dn_op_run(core, &l->back, (void *const[]){ d.gates + row_of(&d, t + 1) * 4 * width, packed, dh }, err));
+            math->lstm_back(d.windows, width, d.gates + at * 4 * width, t > 0 ? d.cells + row_of(&d, t - 1) * width : NULL, d.cells + at * width, slope + at * d.stride, d.stride,
+                            last ? NULL : dh, dc);
+        }
+        TUTTI_TRY(tutti_nn_dn_op_run(core, r->add ? &l->layer.weights_add : &l->layer.weights, (void *const[]){ d.gates, (void *)r->x, g[W_IH] }, err));
+        TUTTI_TRY(hidden_gradient(core, l, &d, g[W_HH], r->add, err));
+        bias_gradients(loops, &d, g, sum, r->add);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_nn_dn_lstm_data(dn_core *core, dn_lstm *l, const dn_lstm_run *r, tutti_error *err)
+{
+    core->scratch = r->scratch;
+    for (int k = 0; k < l->directions; k++) {
+        const direction d = direction_of(l, r, k);
+        TUTTI_TRY(tutti_nn_dn_op_run(core, k > 0 ? &l->layer.data_add : &l->layer.data, (void *const[]){ d.gates, (void *)r->values[k * TENSORS + W_IH], r->back }, err));
+    }
+    return TUTTI_OK;
+}
