@@ -411,7 +411,7 @@ static void adding_adds(void **state)
 /* 130 samples are three runs of 48, the last one filled up. The loss of each by itself: sums of the same doubles. */
 static void a_sample_s_loss_does_not_depend_on_how_samples_are_cut(void **state)
 {
-    const tutti_nn_task tasks[] = { words(5, 31), words(35, 31), frames(7, 6, 5) };
+    const tutti_nn_task tasks[] = { words(16, 31), words(35, 31), frames(8, 6, 5) };
     const char *const models[] = { "wordlm(dim=24,hidden=20)", "wordlm(dim=24,hidden=16)", "blstm(layers=2,hidden=19)" };
 
     (void)state;
