@@ -1,6 +1,6 @@
 """bench/run curves: what a model has learned after so many steps, beside PyTorch with the same network, batch, optimiser, steps and validation samples, from several seeds each.
 
-A row curve/MODEL/WHO/SEED keeps the whole curve, [[step, loss], ...]; the bounds are on the means over the seeds. Seeds draw the initial values and the order of the samples; the
+A row curve/MODEL/WHO/SEED keeps the whole curve, [[step, loss], ...], of images [[step, test loss, test accuracy], ...]; the bounds are on the means over the seeds. Seeds draw the initial values and the order of the samples; the
 generators are not PyTorch's, so only distributions can agree: the means are to be no further apart than PyTorch's seeds are. A run is a minute or so of one core."""
 import json, os, statistics, subprocess, sys, tempfile
 from dataclasses import dataclass
@@ -19,9 +19,13 @@ class Case:
     batch: int               # of all workers
     workers: tuple
     goal: Optional[tuple]    # what the mean is to reach, and how far above it may stay
+    figure: str = "loss"     # what is compared: loss or accuracy
 
 
-CASES = [Case("gpt(4,256,4,128)", "moby-dick(stride=1)", "adamw(lr=0.0003)", 300, 50, 16, (1, 4), (2.290, 0.01))]
+CASES = [Case("gpt(4,256,4,128)", "moby-dick(stride=1)", "adamw(lr=0.0003)", 300, 50, 16, (1, 4), (2.290, 0.01)),
+         # The workers of `-n 4` normalise over 16 samples each, where one worker and PyTorch have 64.
+         Case("resnet(depth=8)", "mnist", "sgd(lr=0.05,momentum=0.9)", 300, 100, 64, (1, 4), None),
+         Case("cnn", "mnist", "sgd(lr=0.05,momentum=0.9)", 2814, 938, 64, (1, 4), (0.989, 0), "accuracy")]
 
 
 def ours(tutti, case, n, seed):
@@ -35,7 +39,7 @@ def ours(tutti, case, n, seed):
         with open(folder + "/run/metrics.jsonl") as f:
             lines = [json.loads(line) for line in f]
         command[0], command[-1] = "tutti", "DIR"
-        return " ".join(str(word) for word in command), [[line["step"], line["test_loss"]] for line in lines if "test_loss" in line]
+        return " ".join(str(word) for word in command), [[line["step"], line["test_loss"], *([line["test_accuracy"]] if "test_accuracy" in line else [])] for line in lines if "test_loss" in line]
 
 
 def pytorch(case, seed):
@@ -49,26 +53,29 @@ def pytorch(case, seed):
     return " ".join(command), json.loads(done.stdout)["curve"]
 
 
-def curves(tutti, record, quick, peers):
-    for case in CASES:
+def curves(tutti, record, quick, peers, piece=""):
+    """piece: of the models whose names begin so."""
+    for case in (case for case in CASES if case.model.startswith(piece)):
         if quick:
             case.steps = case.every = 2
         seeds = range(1 if quick else 3)
+        column, scale, unit, better, what = (1, 1, "nats", "less", "validation loss") if case.figure == "loss" else (2, 100, "%", "more", "test accuracy")
         found = {}
         for seed in seeds:
             runs = {f"{n} x 1 thread, ddp": ours(tutti, case, n, seed) for n in case.workers} | ({"PyTorch": pytorch(case, seed)} if peers else {})
             for who, run in runs.items():
                 if run is not None:
-                    record.row(f"curve/{case.model}/{who}/{seed}", run[1][-1][1], "nats", command=run[0], curve=run[1])
-                    found.setdefault(who, []).append(run[1][-1][1])
+                    value = scale * run[1][-1][column]
+                    record.row(f"curve/{case.model}/{who}/{seed}", value, unit, command=run[0], curve=run[1])
+                    found.setdefault(who, []).append(value)
         theirs = found.pop("PyTorch", None)
-        for who, losses in found.items():
-            mean, title = statistics.mean(losses), f"{case.model}, {who}: validation loss after {case.steps} steps"
-            spread = dict(min=min(losses), max=max(losses), seeds=len(seeds))
+        for who, values in found.items():
+            mean, title = statistics.mean(values), f"{case.model}, {who}: {what} after {case.steps} steps"
+            spread = dict(min=min(values), max=max(values), seeds=len(seeds))
             if case.goal is not None:
-                record.row(title, mean, "nats", bound=sum(case.goal), better="less", of="value", **spread)
+                record.row(title, mean, unit, bound=scale * sum(case.goal), better=better, of="value", **spread)
             if theirs is None or len(theirs) < 2:
                 record.absent(title + ", off from PyTorch's", "PyTorch is not here" if theirs is None else "one seed has no spread")
             else:
                 off = abs(mean - statistics.mean(theirs))
-                record.row(title + ", off from PyTorch's", off, "nats", off / (max(theirs) - min(theirs)), "the range of PyTorch's seeds", 1, "less", of="ratio", **spread)
+                record.row(title + ", off from PyTorch's", off, unit if unit != "%" else "points", off / (max(theirs) - min(theirs)), "the range of PyTorch's seeds", 1, "less", of="ratio", **spread)

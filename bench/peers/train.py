@@ -1,12 +1,15 @@
-"""Data-parallel training in PyTorch, as far as `tutti bench step` and bench/curves.py compare it: the reference networks mlp and cnn on MNIST, gpt(layers,dim,heads,context) on
+"""Data-parallel training in PyTorch, as far as `tutti bench step` and bench/curves.py compare it: the reference networks mlp and cnn and those of images.py on MNIST, gpt(layers,dim,heads,context) on
 the bytes of Moby Dick, the same number of samples a worker a step.
 usage: RANK, WORLD_SIZE, INIT, STARTED (s since the epoch) in the environment; train.py MODEL N STEPS|epoch BATCH THREADS ddp|alone [SEED [OPTIMIZER [EVERY]]]
 alone: nothing is exchanged between the workers. The first three steps are outside of the clock. Times of the slowest worker, memory of the largest; `empty`: what that process had before
 it read data or made a network. epoch: one over the training set, then the accuracy on the test set; SEED (0) draws the initial values and the order. OPTIMIZER: sgd(...) or adamw(...)
-with the options of `tutti train` that PyTorch calls the same. EVERY: the loss on the validation set after each so many steps, outside of the clock (gpt)."""
+with the options of `tutti train` that PyTorch calls the same. EVERY: the loss on the validation set, of images
+the test set, and there the accuracy, after each so many steps, outside of the clock."""
 import gzip, json, os, re, resource, sys, time
 import torch, torch.distributed as dist, torch.nn as nn, torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
+
+from images import VGG, ResNet
 
 WARM = 3
 more = sys.argv[7:]
@@ -95,9 +98,17 @@ class Images:
         chosen = self.order[at:at + batch]
         return F.cross_entropy(net(self.images[chosen]), self.labels[chosen])
 
-    def accuracy(self, net):
+    def validate(self, net):
         images, labels = samples("t10k")
-        return sum((net(images[i:i + 500]).argmax(1) == labels[i:i + 500]).sum().item() for i in range(0, len(labels), 500)) / len(labels)
+        loss = hits = 0.0
+        net.eval()
+        with torch.no_grad():
+            for i in range(0, len(labels), 500):
+                logits = net(images[i:i + 500])
+                loss += F.cross_entropy(logits, labels[i:i + 500], reduction="sum").item()
+                hits += (logits.argmax(1) == labels[i:i + 500]).sum().item()
+        net.train()
+        return [loss / len(labels), hits / len(labels)]
 
 
 class Text:
@@ -121,7 +132,7 @@ class Text:
 
     def validate(self, net):
         with torch.no_grad():
-            return self.of(net, self.held_out).item()
+            return [self.of(net, self.held_out).item()]
 
 
 if name == "gpt":
@@ -134,8 +145,14 @@ elif name == "mlp":
 elif name == "cnn":
     task = Images()
     net = nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64 * 25, 128), nn.ReLU(), nn.Linear(128, 10))
+elif name == "resnet":
+    task = Images()
+    net = ResNet(int(options(given, ["depth"], ["depth"]).get("depth", 20)))
+elif name == "vgg" and given in (None, "small", "size=small"):
+    task = Images()
+    net = VGG()
 else:
-    sys.exit(f"there is no model '{name}' here; mlp, cnn and gpt are")
+    sys.exit(f"there is no model '{name}' here; mlp, cnn, resnet(depth), vgg(small) and gpt are")
 plain = net
 if kind == "ddp" and size > 1:
     net = DistributedDataParallel(net)
@@ -153,7 +170,7 @@ for step in range(warm + steps):
     optimizer.step()
     if every and (step + 1) % every == 0:
         since = time.perf_counter()
-        curve.append([step + 1, task.validate(plain)])
+        curve.append([step + 1, *task.validate(plain)])
         outside += time.perf_counter() - since
 figures = torch.tensor([time.perf_counter() - begin - outside, peak(), empty], dtype=torch.float64)
 dist.all_reduce(figures, op=dist.ReduceOp.MAX)
@@ -161,8 +178,7 @@ if rank == 0:
     seconds, memory, empty = figures.tolist()
     accuracy = None
     if whole:
-        with torch.no_grad():
-            accuracy = task.accuracy(plain)
+        accuracy = task.validate(plain)[1]
     print(json.dumps(dict(samples_per_second=steps * batch * size / seconds, wall_seconds=seconds, exposed_comm_seconds=0.0, peak_rss_bytes_per_worker=memory, empty_bytes=empty,
                           host_seconds=time.time() - float(os.environ["STARTED"]), accuracy=accuracy, curve=curve, torch=torch.__version__)))
 sys.stdout.flush()

@@ -53,6 +53,8 @@ typedef struct tutti_engine_options {    /* zero means default */
     int lane;                            /* lane width: 0 default (the method's), -1 none: pieces are exchanged on the client's thread at the end of the step, k > 0: k threads */
     size_t trace_events;                 /* room for that many trace events; 0: no trace */
     bool stop_on_loss;                   /* a lost worker ends the run, whatever the method could */
+    size_t own_values;                   /* floats of client state: what the client computes along with gradients, no parameters, never exchanged in a step (running statistics of
+                                            batch norms); the same on all ranks. See tutti_engine_own */
 } tutti_engine_options;
 
 /* * Refuses bad options, then compares the fingerprints of all ranks (version, shapes, options): a mismatch is TUTTI_ERR_USAGE on every rank, naming
@@ -66,6 +68,10 @@ void tutti_engine_close(tutti_engine *e);                        /* * waits for 
 const tutti_method *tutti_engine_method(const tutti_engine *e);  /* layout, counters; read only */
 float *tutti_engine_values(tutti_engine *e, int tensor);         /* where the engine put them */
 float *tutti_engine_gradient(tutti_engine *e, int tensor);
+/* The client state: own_values floats, 0 at open, this worker's own, NULL if none were asked for. The client reads and writes them between pass() and passed(), and sets the first
+   values before load. While the model is shown, and from finish on, the mean over the workers stands there, the same bits on all, of those who have had samples; resume brings
+   the worker's own back, so who looks changes nothing. Saved and loaded with the run; a checkpoint of another number of workers gives each the mean. */
+float *tutti_engine_own(tutti_engine *e);
 /* * Is there another step for this worker before the run has `until` of them? Counted in steps of all workers together; for a method at its own pace
    (TUTTI_OWN_PACE) in gradients computed by whoever is free, which this call hands out one by one: true obliges the caller to one step. Until all
    workers have been told false they pass the same `until`; then all are between steps and may call what is collective. A client that does

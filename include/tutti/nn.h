@@ -18,7 +18,7 @@ typedef enum { TUTTI_LAYER_LINEAR, TUTTI_LAYER_CONV2D, TUTTI_LAYER_RELU, TUTTI_L
     TUTTI_LAYER_LAYER_NORM,          /* eps 1e-5, with weight and bias */
     TUTTI_LAYER_ATTENTION,           /* causal, `heads` heads; rows are queries, keys and values, one after another, each heads x width */
     TUTTI_LAYER_GELU,                /* with the error function */
-    TUTTI_LAYER_BRANCH, TUTTI_LAYER_JOIN, /* join adds the rows that stood at its branch; pairs may stand within each other */
+    TUTTI_LAYER_BRANCH, TUTTI_LAYER_JOIN, /* join adds the rows that stood at its branch; pairs may stand within each other. Of images they join as said at batch norms, below */
     TUTTI_LAYER_RMS_NORM,            /* eps 1e-5, with weight (Zhang, Sennrich 2019) */
     TUTTI_LAYER_ROTARY,              /* between the linear layer that gives queries, keys and values and its attention, with as many heads: turns queries and keys by their
                                         places (Su et al. 2021), base 10000, halves of a head as pairs */
@@ -27,21 +27,24 @@ typedef enum { TUTTI_LAYER_LINEAR, TUTTI_LAYER_CONV2D, TUTTI_LAYER_RELU, TUTTI_L
     TUTTI_LAYER_LSTM,                /* long short-term memory of `out` values; both: another from the last row to the first, whose values stand behind, so rows of 2 out.
                                         Parameters are those of PyTorch's LSTM of one layer */
     TUTTI_LAYER_FRAMES,              /* in place of the embedding: a sample of 1 x height x width values is a window of `height` rows of `width` values, with one label */
-    TUTTI_LAYER_MEAN                 /* the mean of a window's rows, one row; of frames, once. What follows works on rows of samples */
+    TUTTI_LAYER_MEAN,                /* the mean of a window's rows, one row; of frames, once. What follows works on rows of samples */
+    TUTTI_LAYER_BATCH_NORM,          /* of images, over a block's samples and places of each channel; eps 1e-5, with weight, bias and running statistics */
+    TUTTI_LAYER_AVGPOOL              /* of images: the mean over all places of each channel, a value a channel */
 } tutti_layer_kind;
 typedef struct tutti_layer {
     tutti_layer_kind kind;
     int out;                     /* features (linear), channels (conv2d) */
-    int kernel;                  /* conv2d: kernel x kernel, stride 1, no padding; maxpool2d: kernel = stride, floor */
+    int kernel;                  /* conv2d: kernel x kernel; maxpool2d: kernel = stride, floor */
+    int stride, padding, groups; /* conv2d: windows move by stride (0: 1) over an image with `padding` zeros on each side; groups (0: 1) divides the channels before and after */
     double condition;            /* quadratic: lambda falls from 1 to 1 / condition */
     bool simplex;                /* quadratic: x starts at 1 / dim, not at 0 */
     int heads;                   /* attention, rotary */
     double rate;                 /* dropout: 0 to below 1, in steps of 2^-16 */
-    bool bare;                   /* linear, of tokens: no bias */
+    bool bare;                   /* linear, of tokens, and conv2d: no bias */
     bool tied;                   /* the last linear layer, of tokens, bare: its matrix is the embedding's, one parameter of two layers, whose gradient is the sum */
     bool both;                   /* lstm: in both directions */
     double deviation;            /* of tokens: its matrix starts normal with this deviation; 0: linear as tutti_nn_initialise says, tables with 1 */
-    char name[16];               /* of tokens: its parameters are called name.weight and name.bias; "": its index */
+    char name[16];               /* its parameters are called name.weight and name.bias; "": its index (the only way in lists of linear, conv2d, relu, maxpool2d, flatten alone) */
 } tutti_layer;
 /* The task: samples of channels x height x width floats, one label in [0, classes) each. Or, if context is not 0, windows of so many tokens in [0, classes) with the token
    after each as its label; the other three are then of no matter. */
@@ -52,7 +55,9 @@ typedef struct tutti_nn_task { int channels, height, width, classes, context; } 
    "logistic" = fc classes (softmax regression on any data; its options speak of its own data); "quadratic(...)": options as in problem.h, dim that of the samples;
    "gpt(layers,dim,heads,context,vocab)" = the GPT of peers/train.py, for tokens; its other options choose among layers;
    "wordlm(vocab,dim,hidden)" = embedding, lstm, linear to dim if hidden is another, linear to the vocabulary, for tokens;
-   "blstm(layers,hidden)" = lstm in both directions, `layers` times, mean over the rows, linear: samples of 1 x frames x features. ---- */
+   "blstm(layers,hidden)" = lstm in both directions, `layers` times, mean over the rows, linear: samples of 1 x frames x features;
+   "resnet(depth=6n+2)" = He et al. 2016, section 4.2: conv3x3(16), batch norm, ReLU, three stages of n blocks of two 3x3 convolutions with 16, 32, 64 channels, stride 2 between,
+   mean over places, fc classes; "vgg(small)" = three times two 3x3 convolutions with batch norm (32, 64, 128 channels) and pooling, fc 256, ReLU, fc classes. ---- */
 typedef struct tutti_model_ops {
     const char *name, *title;
     const tutti_option *options;
@@ -65,7 +70,7 @@ extern const tutti_model_ops *const tutti_models[];                    /* NULL-e
 bool tutti_nn_takes_tokens(const char *model);                         /* a spec; false of one that is none */
 
 typedef struct tutti_nn_param {
-    char name[40];               /* "0.weight": nn.Sequential's; quadratic: "x"; "lstm.weight_hh_l0_reverse" */
+    char name[40];               /* "0.weight": nn.Sequential's, or the layer's name; quadratic: "x"; "lstm.weight_hh_l0_reverse" */
     int unit;                    /* index among the layers that have parameters, from the input: 0, 1, ... */
     int dims; size_t dim[4];     /* PyTorch's shape: linear (out, in), conv (out, in, k, k), bias (out) */
     size_t count, rows, cols;    /* rows x cols = count: the matrix view (out x rest); bias: count x 1 */
@@ -74,6 +79,23 @@ typedef struct tutti_nn_param {
     float deviation;             /* if not 0, values start normal with this deviation instead */
     int nth;                     /* how many of its unit stand before it with as many dimensions: 0 but for lstm */
 } tutti_nn_param;
+
+/* ---- batch norms. In training a block (64 samples, below) is normalised by the mean and variance of its own samples, whoever computes it: one worker with 256
+   samples and four with 64 compute the same bits, and a block is what PyTorch calls a batch. A last block of one sample and one place a channel gives the bias.
+   Running statistics, a mean and a variance a channel, are no parameters: nothing is exchanged or optimised, they are a worker's own. A pass that ends well moves them by
+   0.1 towards the mean over its blocks, weighted by samples, of the blocks' mean and unbiased variance: so the mean over workers of what each has is what one worker with all
+   their samples would have. Evaluation uses them, in place of the block's. Who trains with several workers takes that mean before evaluating, and only then: with the engine
+   they are client state (engine.h), averaged over the workers whenever the model is shown, whatever the method. (PyTorch's DDP sends those of rank 0 around
+   before each forward, so that 1 / workers of the samples are seen; its local and gossip methods average them as parameters or not at all.)
+   Branch and join of images: if the body has changed the shape, the branch's values are taken at every stride-th place, and channels that are new get nothing added
+   (He et al. 2016, section 4.2, option A: no parameters, and what they use on CIFAR). ---- */
+typedef struct tutti_nn_statistic {
+    char name[32];               /* "n0.running_mean", "n0.running_var": PyTorch's */
+    size_t first, count;         /* place in the vector of tutti_nn_running; a value a channel */
+    float start;                 /* means 0, variances 1 */
+} tutti_nn_statistic;
+/* In the order of the layers, mean before variance. room, *count as for tutti_nn_params. */
+tutti_status tutti_nn_statistics(const char *model, const tutti_nn_task *task, tutti_nn_statistic *statistics, int room, int *count, tutti_error *err);
 
 /* Parameters in the order their gradients become ready: last layer first, weight before bias. Needs no backend. room: of params; *count is
    always the number there is. */
@@ -90,10 +112,13 @@ typedef struct tutti_nn_options {
     int64_t batch;               /* samples of a full pass, 1 to 2^20; smaller passes are legal (their plans are made at first use; those of
                                     eight sizes are kept). Only these first uses and evaluation's allocate */
     int threads;                 /* of the backend, for the calling thread; 0: 1. Part of what fixes the bits */
+    float *running;              /* keeps; running statistics are here, as tutti_nn_statistics lays them out, and have their values; NULL: nn's own memory, at their start */
     tutti_device *device;        /* keeps; charged with each layer's flops, its level is that of own loops; NULL: nothing is charged */
 } tutti_nn_options;
 tutti_status tutti_nn_open(tutti_nn **out, const char *model, const tutti_nn_task *task, const tutti_nn_options *options, tutti_error *err);
 void tutti_nn_close(tutti_nn *nn);
+/* The running statistics, until nn is closed: the caller may read and write them between passes. *count: floats in all; NULL if the model has none. */
+float *tutti_nn_running(tutti_nn *nn, size_t *count);
 /* Called between the layers of a pass, on the calling thread; each may block; a failure ends the pass with its status. unit: as in params.
    Values of a unit are read only between its need and its done (twice: forward, then backward); unit 0 whose matrix is also the last layer's stays needed until that one is done,
    and from there on in backward. ready(param): the gradient of

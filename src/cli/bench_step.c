@@ -155,6 +155,17 @@ static tutti_status peer_round(bench *k, const char *script, int run, int64_t r,
     return status;
 }
 
+/* As bench/peers/train.py reads it. */
+static bool peer_has(const char *model)
+{
+    static const char *const whole[] = { "mlp", "cnn", "vgg", "vgg(small)", "resnet" };
+
+    for (size_t i = 0; i < TUTTI_LENGTH(whole); i++)
+        if (strcmp(model, whole[i]) == 0)
+            return true;
+    return strncmp(model, "resnet(", 7) == 0;
+}
+
 static tutti_status read_accuracy(json_t *o, const char *name, double *accuracy, const char *from, tutti_error *err)
 {
     const json_t *value = json_object_get(o, name);
@@ -356,8 +367,8 @@ static tutti_status run(bench *k, tutti_error *err)
     char peers[4096] = "", script[4200];
     bool room = (k->accuracy = tutti_alloc(seeds, sizeof(double))) != NULL;
 
-    if (k->config.common.with_peers && strcmp(k->config.model, "mlp") != 0 && strcmp(k->config.model, "cnn") != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the peer has models mlp and cnn, not '%.60s'; leave out --with-peers", k->config.model);
+    if (k->config.common.with_peers && !peer_has(k->config.model))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the peer has models mlp, cnn, resnet(depth) and vgg(small), not '%.60s'; leave out --with-peers", k->config.model);
     if (k->config.common.with_peers) {
         TUTTI_TRY(name_peers(k, err));
         TUTTI_TRY(tutti_bench_peers(&k->b, peers, sizeof peers, err));

@@ -150,6 +150,10 @@ static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *
     tutti_declare_value(e->plan, "engine.progress", TUTTI_SAME, &e->progress, sizeof e->progress);
     if (e->own_pace)
         tutti_declare_value(e->plan, "engine.own", TUTTI_OWN_ZERO, &e->own, sizeof e->own);
+    if (e->options.own_values > 0)
+        tutti_declare(e->plan, &(tutti_state){ .name = "client", .keep = TUTTI_OWN_MEAN, .dtype = TUTTI_F32, .count = e->options.own_values + 1 }, &e->own_state);
+    if (e->options.own_values > 0 && m->workers > 1)
+        tutti_declare(e->plan, &(tutti_state){ .name = "engine.client-kept", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = e->options.own_values + 1 }, &e->own_kept);
     if (!equal && m->workers > 1)
         tutti_declare_vector(e->plan, "engine.kept", TUTTI_SCRATCH, &e->kept);
     if (!(m->ops->traits & TUTTI_OWNS_UPDATE))
@@ -295,6 +299,11 @@ float *tutti_engine_gradient(tutti_engine *e, int tensor)
     return e->m.g + e->tensors[tensor].first;
 }
 
+float *tutti_engine_own(tutti_engine *e)
+{
+    return e->own_state;
+}
+
 /* ---- the agreed model ---- */
 
 static tutti_status agree(tutti_engine *e, tutti_error *err)
@@ -307,19 +316,48 @@ static tutti_status agree(tutti_engine *e, tutti_error *err)
     return m->ops->traits & TUTTI_REPLICAS_EQUAL || m->workers == 1 ? TUTTI_OK : tutti_average(m, m->x, err);
 }
 
+/* The mean of client state over those who have had samples; nobody has: each keeps its own. */
+static tutti_status agree_on_own(tutti_engine *e, tutti_error *err)
+{
+    const size_t n = e->options.own_values;
+    tutti_method *m = &e->m;
+    float *own = e->own_state;
+    bool all;
+
+    if (e->own_kept == NULL)
+        return TUTTI_OK;
+    if (!(own[n] > 0))
+        memset(own, 0, n * sizeof *own);
+    TUTTI_TRY(tutti_allreduce(&m->all, TUTTI_SUM, tutti_f32(m->device, own, n + 1), err));
+    all = own[n] > 0;
+    if (all)
+        tutti_scale(m->device, n, 1 / own[n], own);
+    else
+        tutti_copy(m->device, n, e->own_kept, own);
+    own[n] = all ? 1 : 0;
+    return TUTTI_OK;
+}
+
 /* Agree, until it has worked for all who are left. */
 static tutti_status meet(tutti_engine *e, tutti_error *err)
 {
     tutti_status status;
     bool again;
 
+    const size_t own = e->own_kept != NULL ? e->options.own_values + 1 : 0;
+
     if (e->members != NULL)
         tutti_copy(e->m.device, e->m.n, e->m.x, e->kept);
+    tutti_copy(e->m.device, own, e->own_state, e->own_kept);
     do {
         status = agree(e, err);
+        if (status == TUTTI_OK)
+            status = agree_on_own(e, err);
         status = tutti_engine_settle(e, status, &again, err);
-        if (again)
+        if (again) {
             tutti_copy(e->m.device, e->m.n, e->kept, e->m.x);
+            tutti_copy(e->m.device, own, e->own_kept, e->own_state);
+        }
     } while (status == TUTTI_OK && again);
     return status;
 }
@@ -360,6 +398,8 @@ tutti_status tutti_engine_resume(tutti_engine *e, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "resume is legal after show only (engine.h)");
     if (e->kept != NULL)
         tutti_copy(e->m.device, e->m.n, e->kept, e->m.x);
+    if (e->own_kept != NULL)
+        tutti_copy(e->m.device, e->options.own_values + 1, e->own_kept, e->own_state);
     e->stage = STAGE_READY;
     return TUTTI_OK;
 }

@@ -71,6 +71,7 @@ struct tutti_engine {
     tutti_piece *pieces;
     tutti_param *params;             /* names owned by `tensors` */
     char *names;
+    float *own_state, *own_kept;     /* own_values and one more, which is 1 once this worker has had samples; as they were before the mean. NULL: none */
     float *kept;                     /* n: x while the agreed model is shown; only where replicas differ */
 
     tutti_members *members;          /* of a run that goes on after losses; NULL: it does not (members.c) */

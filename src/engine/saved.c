@@ -40,8 +40,8 @@ static tutti_status add_placed(const tutti_engine *e, items *list, const tutti_s
     return TUTTI_OK;
 }
 
-/* What this worker saves, or (reading) what it needs. */
-static tutti_status collect(const tutti_engine *e, items *list, bool reading, tutti_error *err)
+/* What this worker saves, or (reading) what it needs. own: what each worker has one of, too. */
+static tutti_status collect(const tutti_engine *e, items *list, bool reading, bool own, tutti_error *err)
 {
     const tutti_method *m = &e->m;
     const size_t workers = (size_t)m->all.size, index = (size_t)m->all.index;
@@ -52,7 +52,7 @@ static tutti_status collect(const tutti_engine *e, items *list, bool reading, tu
         const tutti_state *s = tutti_plan_state(e->plan, i, &memory);
         const bool same = s->keep == TUTTI_SAME, mine = !same && s->keep != TUTTI_SLICE;
         const int owner = mine ? m->all.index : -1;
-        if (s->keep == TUTTI_SCRATCH || s->count == 0)
+        if (s->keep == TUTTI_SCRATCH || s->count == 0 || (memory == (void *)e->own_state && !own))
             continue;
         if (s->placed) {
             const size_t end = s->first + s->count;
@@ -91,7 +91,7 @@ static tutti_status save_once(tutti_engine *e, const char *directory, const char
     char *text = facts_now(e, facts);
     tutti_group group = tutti_group_keyed(&e->m.all, tutti_port_of("save", 0, 0), 0);
     items list = { 0 };
-    tutti_status status = text != NULL ? collect(e, &list, false, err) : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the state to save");
+    tutti_status status = text != NULL ? collect(e, &list, false, true, err) : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the state to save");
 
     if (status == TUTTI_OK && e->members != NULL)
         status = tutti_checkpoint_save_group(&group, directory, e->progress.step, list.at, list.count, text, keep, err);
@@ -120,6 +120,27 @@ tutti_status tutti_engine_save(tutti_engine *e, const char *directory, const cha
     return status;
 }
 
+/* Client state of another number of workers: the mean of those who had had samples. */
+static tutti_status load_mean(tutti_engine *e, tutti_checkpoint *checkpoint, int saved_by, tutti_error *err)
+{
+    const size_t n = e->options.own_values;
+    float *one = tutti_alloc(n + 1, sizeof *one);
+    double *sum = tutti_alloc(n + 1, sizeof *sum);
+    tutti_status status = one != NULL && sum != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the client state of another worker");
+
+    for (int k = 0; k < saved_by && status == TUTTI_OK; k++) {
+        const tutti_saved item = { .state = "client", .tensor = "", .keep = TUTTI_OWN_MEAN, .dtype = TUTTI_F32, .owner = k, .count = n + 1, .begin = 0, .end = n + 1, .data = one };
+        status = tutti_checkpoint_read(checkpoint, &item, 1, err);
+        for (size_t i = 0; i <= n && one[n] > 0 && status == TUTTI_OK; i++)
+            sum[i] += (double)one[i];
+    }
+    for (size_t i = 0; i <= n && status == TUTTI_OK && sum[n] > 0; i++)
+        e->own_state[i] = (float)(sum[i] / sum[n]);
+    tutti_free(one);
+    tutti_free(sum);
+    return status;
+}
+
 tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tutti_error *err)
 {
     const int saved_by = tutti_checkpoint_world(checkpoint);
@@ -132,12 +153,13 @@ tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tu
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the checkpoint was saved by %d workers and each worker of '%s' has a state of its own; resume it with "
                           "-n %d instead of %d", saved_by, e->m.ops->name, saved_by, e->m.workers);
     for (size_t i = 0; saved_by != e->m.workers && i < tutti_plan_count(e->plan); i++) {
-        const tutti_state *s = tutti_plan_state(e->plan, i, NULL);
-        if (s->keep == TUTTI_OWN_SUM || s->keep == TUTTI_OWN_MEAN)
+        void *memory;
+        const tutti_state *s = tutti_plan_state(e->plan, i, &memory);
+        if (memory != (void *)e->own_state && (s->keep == TUTTI_OWN_SUM || s->keep == TUTTI_OWN_MEAN))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the checkpoint was saved by %d workers, and each has '%s' of its own, which would be lost with a worker; resume it with -n %d instead of %d",
                               saved_by, s->name, saved_by, e->m.workers);
     }
-    status = collect(e, &list, true, err);
+    status = collect(e, &list, true, saved_by == e->m.workers, err);
     if (status == TUTTI_OK)
         status = tutti_checkpoint_read(checkpoint, list.at, list.count, err);
     if (status == TUTTI_OK && e->passes_of != NULL)
@@ -145,6 +167,8 @@ tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tu
     if (status == TUTTI_OK && e->own_pace)
         status = tutti_engine_pace_agree(e, err);
     tutti_free(list.at);
+    if (status == TUTTI_OK && saved_by != e->m.workers && e->own_state != NULL)
+        status = load_mean(e, checkpoint, saved_by, err);
     e->m.step = e->agreed_step = e->progress.step;
     e->values_changed = true;
     return status;

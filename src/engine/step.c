@@ -276,6 +276,8 @@ tutti_status tutti_engine_passed(tutti_engine *e, double loss_sum, tutti_error *
                 tutti_fill(e->m.device, e->tensors[i].count, 0, e->m.g + e->tensors[i].first);
             e->piece_state[e->piece_of_tensor[i]].missing--;
         }
+    if (e->own_state != NULL && e->pass.samples > 0)
+        e->own_state[e->options.own_values] = 1;
     e->loss_sum += loss_sum;
     e->m.loss = e->m.samples > 0 ? e->loss_sum / (double)e->m.samples : 0;
     tutti_engine_doing(e, TUTTI_DOING_OTHER);

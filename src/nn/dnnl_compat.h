@@ -18,6 +18,12 @@
 extern void omp_set_num_threads(int threads);
 extern int omp_get_max_threads(void);
 
+/* Channels of the blocks that convolutions and pooling like on this CPU, or on the smaller one that ONEDNN_MAX_CPU_ISA says. */
+static inline int nn_channel_block(void)
+{
+    return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core ? 16 : 8;
+}
+
 typedef struct nn_md { dnnl_memory_desc_t it; } nn_md; /* all zero: none */
 #if NN_DNNL_3
 typedef const_dnnl_memory_desc_t nn_mdref;
@@ -43,6 +49,16 @@ static inline dnnl_status_t nn_md_make(nn_md *m, int n, const dnnl_dims_t dims, 
 #else
     return strides != NULL ? dnnl_memory_desc_init_by_strides(&m->it, n, dims, dnnl_f32, strides)
                            : dnnl_memory_desc_init_by_tag(&m->it, n, dims, dnnl_f32, dnnl_format_tag_any);
+#endif
+}
+
+/* A layout that strides cannot say: blocks of channels. */
+static inline dnnl_status_t nn_md_tag(nn_md *m, int n, const dnnl_dims_t dims, dnnl_format_tag_t tag)
+{
+#if NN_DNNL_3
+    return dnnl_memory_desc_create_with_tag(&m->it, n, dims, dnnl_f32, tag);
+#else
+    return dnnl_memory_desc_init_by_tag(&m->it, n, dims, dnnl_f32, tag);
 #endif
 }
 
@@ -88,50 +104,54 @@ static inline dnnl_status_t nn_matmul_pd(dnnl_primitive_desc_t *pd, dnnl_engine_
 #endif
 }
 
-/* Windows move by 1, without padding: the only convolution there is here. */
-#define NN_CONV_STEPS const dnnl_dims_t one = { 1, 1 }, zero = { 0, 0 }
+/* Windows move by `stride` both ways, over `padding` zeros on each side. Groups are a leading dimension of the weights. */
+typedef struct nn_conv_steps { dnnl_dim_t stride, padding; } nn_conv_steps;
+#define NN_CONV_STEPS(s) const dnnl_dims_t step = { (s).stride, (s).stride }, pad = { (s).padding, (s).padding }
 
-static inline dnnl_status_t nn_conv_forward_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, nn_mdref src, nn_mdref weights, nn_mdref bias,
+static inline dnnl_status_t nn_conv_forward_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, nn_conv_steps steps, nn_mdref src, nn_mdref weights, nn_mdref bias,
                                                nn_mdref dst, const_dnnl_primitive_attr_t attr)
 {
-    NN_CONV_STEPS;
+    NN_CONV_STEPS(steps);
 #if NN_DNNL_3
+    const dnnl_dims_t none = { 0, 0 }; /* dilation */
     return dnnl_convolution_forward_primitive_desc_create(pd, engine, dnnl_forward_training, dnnl_convolution_direct, src, weights, bias, dst,
-                                                          one, zero, zero, zero, attr);
+                                                          step, none, pad, pad, attr);
 #else
     dnnl_convolution_desc_t d;
     const dnnl_status_t s = dnnl_convolution_forward_desc_init(&d, dnnl_forward_training, dnnl_convolution_direct, src, weights, bias, dst,
-                                                               one, zero, zero);
+                                                               step, pad, pad);
     return s != dnnl_success ? s : dnnl_primitive_desc_create(pd, &d, attr, engine, NULL);
 #endif
 }
 
-static inline dnnl_status_t nn_conv_data_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, nn_mdref diff_src, nn_mdref weights,
+static inline dnnl_status_t nn_conv_data_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, nn_conv_steps steps, nn_mdref diff_src, nn_mdref weights,
                                             nn_mdref diff_dst, const_dnnl_primitive_desc_t hint, const_dnnl_primitive_attr_t attr)
 {
-    NN_CONV_STEPS;
+    NN_CONV_STEPS(steps);
 #if NN_DNNL_3
+    const dnnl_dims_t none = { 0, 0 }; /* dilation */
     return dnnl_convolution_backward_data_primitive_desc_create(pd, engine, dnnl_convolution_direct, diff_src, weights, diff_dst,
-                                                                one, zero, zero, zero, hint, attr);
+                                                                step, none, pad, pad, hint, attr);
 #else
     dnnl_convolution_desc_t d;
-    const dnnl_status_t s = dnnl_convolution_backward_data_desc_init(&d, dnnl_convolution_direct, diff_src, weights, diff_dst, one, zero, zero);
+    const dnnl_status_t s = dnnl_convolution_backward_data_desc_init(&d, dnnl_convolution_direct, diff_src, weights, diff_dst, step, pad, pad);
     return s != dnnl_success ? s : dnnl_primitive_desc_create(pd, &d, attr, engine, hint);
 #endif
 }
 
-static inline dnnl_status_t nn_conv_weights_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, nn_mdref src, nn_mdref diff_weights,
+static inline dnnl_status_t nn_conv_weights_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, nn_conv_steps steps, nn_mdref src, nn_mdref diff_weights,
                                                nn_mdref diff_bias, nn_mdref diff_dst, const_dnnl_primitive_desc_t hint,
                                                const_dnnl_primitive_attr_t attr)
 {
-    NN_CONV_STEPS;
+    NN_CONV_STEPS(steps);
 #if NN_DNNL_3
+    const dnnl_dims_t none = { 0, 0 }; /* dilation */
     return dnnl_convolution_backward_weights_primitive_desc_create(pd, engine, dnnl_convolution_direct, src, diff_weights, diff_bias, diff_dst,
-                                                                   one, zero, zero, zero, hint, attr);
+                                                                   step, none, pad, pad, hint, attr);
 #else
     dnnl_convolution_desc_t d;
     const dnnl_status_t s = dnnl_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct, src, diff_weights, diff_bias, diff_dst,
-                                                                        one, zero, zero);
+                                                                        step, pad, pad);
     return s != dnnl_success ? s : dnnl_primitive_desc_create(pd, &d, attr, engine, hint);
 #endif
 }

@@ -4,6 +4,9 @@
 #define TUTTI_NN_LOOPS_H
 #include "nn_internal.h"
 
+/* Images x channels x height x width, `lanes` channels (a divisor of them) side by side at each place: nhwc if all, else oneDNN's nChw16c or nChw8c. */
+typedef struct nn_maps { size_t images, channels, height, width, lanes; } nn_maps;
+
 typedef struct nn_loops {
     void (*relu)(size_t n, float *y);                        /* y = max(y, 0); NaN stays */
     void (*mask)(size_t n, const float *y, float *g);        /* g = 0 where y <= 0 */
@@ -11,6 +14,14 @@ typedef struct nn_loops {
     /* g: rows x columns. Masks it by y (NULL: not) and gives the sums of its columns, written or added. Sums run over 64 rows at a
        time, then over these partial sums: the error stays that of short sums. */
     void (*bias)(size_t rows, size_t columns, const float *y, float *g, float *sum, bool add);
+    /* ---- of maps ---- */
+    void (*sum_relu)(size_t n, const float *a, const float *b, float *y);   /* y = max(a + b, 0), NaN stays; y in place of either */
+    /* Where a branch joins a body of another shape: y = x + the stream at every stride-th place in its channels, x in others; y in place of x. And its derivative: the slope
+       of y is added to that of the stream. */
+    void (*shortcut)(const nn_maps *small, const nn_maps *large, size_t stride, const float *stream, const float *x, float *y);
+    void (*shortcut_back)(const nn_maps *small, const nn_maps *large, size_t stride, const float *slope, float *stream);
+    void (*places)(const nn_maps *m, const float *x, float *rows);          /* the mean over the places of each channel: images x channels */
+    void (*places_back)(const nn_maps *m, const float *slope, float *dx);
 } nn_loops;
 extern const nn_loops tutti_nn_loops_scalar, tutti_nn_loops_avx2, tutti_nn_loops_avx512;
 

@@ -182,7 +182,7 @@ static const tutti_model_ops gpt_ops = {
     .options = gpt_options, .self_bytes = sizeof(gpt), .layers = gpt_layers, .tokens = true,
 };
 
-const tutti_model_ops *const tutti_models[] = { &mlp_ops, &cnn_ops, &quadratic_ops, &logistic_ops, &gpt_ops, &tutti_nn_wordlm, &tutti_nn_blstm, NULL };
+const tutti_model_ops *const tutti_models[] = { &mlp_ops, &cnn_ops, &quadratic_ops, &logistic_ops, &gpt_ops, &tutti_nn_wordlm, &tutti_nn_blstm, &tutti_nn_resnet, &tutti_nn_vgg, NULL };
 
 /* ---- from a spec to a network ---- */
 static const tutti_model_ops *find(const char *name)

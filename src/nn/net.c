@@ -1,5 +1,6 @@
 /* net.c: from a list of layers to shapes, units and the table of parameters; the initial values. Rules of shape: linear takes any
    sample as its flat vector; a convolution of k x k, stride 1, no padding takes k - 1 off each side; pooling by k divides, rounding down. */
+#include "image.h"
 #include "sequence.h"
 #include <math.h>
 #include <stdio.h>
@@ -28,6 +29,7 @@ static const struct { const char *name; bool of_tokens; } kinds[] = {
     [TUTTI_LAYER_ATTENTION] = { "attention", true }, [TUTTI_LAYER_GELU] = { "gelu", true }, [TUTTI_LAYER_BRANCH] = { "branch", true }, [TUTTI_LAYER_JOIN] = { "join", true },
     [TUTTI_LAYER_RMS_NORM] = { "rms norm", true }, [TUTTI_LAYER_ROTARY] = { "rotary", true }, [TUTTI_LAYER_DROPOUT] = { "dropout", true },
     [TUTTI_LAYER_LSTM] = { "lstm", true }, [TUTTI_LAYER_FRAMES] = { "frames", true }, [TUTTI_LAYER_MEAN] = { "mean", true },
+    [TUTTI_LAYER_BATCH_NORM] = { "batch norm", false }, [TUTTI_LAYER_AVGPOOL] = { "avgpool", false },
 };
 
 const char *tutti_nn_layer_name(tutti_layer_kind kind)
@@ -155,6 +157,8 @@ tutti_status tutti_nn_net_build(nn_net *net, const tutti_layer *layers, int coun
     TUTTI_TRY(check_task(task, count > 0 && layers[0].kind == TUTTI_LAYER_QUADRATIC ? 1 : 2, err));
     if (count > 0 && layers[0].kind == TUTTI_LAYER_QUADRATIC)
         return build_quadratic(net, layers, count, err);
+    if (tutti_nn_image_needed(layers, count))
+        return tutti_nn_image_open(&net->image, layers, count, task, err);
     if (count < 1 || count > NN_LAYERS_MAX)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a network of %d layers: it must have from 1 to %d", count, NN_LAYERS_MAX);
     shape = (nn_shape){ task->channels, task->height, task->width };
@@ -176,14 +180,22 @@ tutti_status tutti_nn_net_build(nn_net *net, const tutti_layer *layers, int coun
 void tutti_nn_net_close(nn_net *net)
 {
     tutti_nn_sequence_close(net->sequence);
+    tutti_nn_image_close(net->image);
     net->sequence = NULL;
+    net->image = NULL;
+}
+
+int tutti_nn_net_param_count(const nn_net *net)
+{
+    return net->sequence != NULL ? net->sequence->param_count : net->image != NULL ? net->image->param_count : nn_param_count(net);
 }
 
 void tutti_nn_net_params(const nn_net *net, tutti_nn_param *params, int room)
 {
-    if (net->sequence != NULL) {
-        for (int k = 0; k < net->sequence->param_count && k < room; k++)
-            params[k] = net->sequence->params[k];
+    if (net->sequence != NULL || net->image != NULL) {
+        const tutti_nn_param *from = net->sequence != NULL ? net->sequence->params : net->image->params;
+        for (int k = 0; k < tutti_nn_net_param_count(net) && k < room; k++)
+            params[k] = from[k];
         return;
     }
     if (nn_quadratic(net)) {
@@ -223,8 +235,39 @@ tutti_status tutti_nn_params(const char *model, const tutti_nn_task *task, tutti
 
     *count = 0;
     TUTTI_TRY(tutti_nn_net_model(&net, model, task, err));
-    *count = net.sequence != NULL ? net.sequence->param_count : nn_param_count(&net);
+    *count = tutti_nn_net_param_count(&net);
     tutti_nn_net_params(&net, params, room);
+    tutti_nn_net_close(&net);
+    return TUTTI_OK;
+}
+
+void tutti_nn_net_statistics(const nn_net *net, tutti_nn_statistic *statistics, int room)
+{
+    for (int i = 0, k = 0; net->image != NULL && i < net->image->map_count; i++) {
+        const nn_map *m = &net->image->maps[i];
+        if (m->layer.kind != TUTTI_LAYER_BATCH_NORM)
+            continue;
+        for (int which = 0; which < 2; which++, k++) {
+            tutti_nn_statistic s = { .first = m->running + (size_t)which * m->weights, .count = m->weights, .start = (float)which };
+            const char *const kind = which == 0 ? "running_mean" : "running_var";
+            if (m->layer.name[0] != '\0')
+                snprintf(s.name, sizeof s.name, "%.15s.%s", m->layer.name, kind);
+            else
+                snprintf(s.name, sizeof s.name, "%d.%s", m->index, kind);
+            if (k < room)
+                statistics[k] = s;
+        }
+    }
+}
+
+tutti_status tutti_nn_statistics(const char *model, const tutti_nn_task *task, tutti_nn_statistic *statistics, int room, int *count, tutti_error *err)
+{
+    nn_net net;
+
+    *count = 0;
+    TUTTI_TRY(tutti_nn_net_model(&net, model, task, err));
+    *count = net.image != NULL ? 2 * net.image->norm_count : 0;
+    tutti_nn_net_statistics(&net, statistics, room);
     tutti_nn_net_close(&net);
     return TUTTI_OK;
 }

@@ -9,11 +9,13 @@
    with 64 samples each and one worker with 256 compute the same gradient to the bit (their common divisor is a power of two apart, which is exact);
    without it a single ReLU that rounding turns over sends two such runs apart within a hundred steps. It also bounds the activations by 64
    samples. The tree is a binary counter over a stack of gradient sets: the caller's at the bottom, floor(log2(blocks)) of our own above it. */
+#include "image.h"
 #include "math/math.h"
 #include "sequence.h"
 #include <math.h>
 #include <string.h>
 
+static const double momentum = 0.1; /* of running statistics */
 enum { BLOCK = 64, BLOCK_TOKENS = 1024, SETS_MAX = 21, BATCH_MAX = 1 << 20 }; /* a block of one sample: 2^20 blocks, 20 sets and one for a pass that adds */
 
 typedef struct part { /* a unit */
@@ -37,6 +39,9 @@ struct tutti_nn {
     void *backend;
     tutti_device *device;  /* NULL: nothing is charged */
     int64_t batch;
+    size_t statistics;     /* floats of batch norms' running statistics */
+    float *running, *own_running, *part_statistics; /* a worker's; the memory if it is nn's; a block's */
+    double *mean_statistics; /* of the blocks of a pass so far, times their samples */
     bool prepared;         /* the backend's copies are of the values given last */
 };
 
@@ -80,16 +85,21 @@ static tutti_status outline(tutti_nn *nn, tutti_error *err)
 {
     const nn_net *net = &nn->net;
     const nn_sequence *s = net->sequence;
+    const nn_image *im = net->image;
 
-    nn->units = s != NULL ? s->unit_count : net->unit_count;
-    nn->params = s != NULL ? s->param_count : nn_param_count(net);
+    nn->units = s != NULL ? s->unit_count : im != NULL ? im->unit_count : net->unit_count;
+    nn->params = tutti_nn_net_param_count(net);
     nn->convs = net->conv_count;
     nn->tied = s != NULL && s->tied && s->unit_count > 1;
     nn->unit = tutti_alloc((size_t)nn->units, sizeof *nn->unit);
     nn->count = tutti_alloc((size_t)nn->params, sizeof *nn->count);
     if (nn->unit == NULL || nn->count == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the table of %d layers with parameters", nn->units);
-    for (int u = 0; u < nn->units && s == NULL; u++)
+    for (int u = 0; u < nn->units && im != NULL; u++) {
+        const nn_map *m = &im->maps[im->unit_map[u]];
+        nn->unit[u] = (part){ m->param, m->params, m->flops };
+    }
+    for (int u = 0; u < nn->units && s == NULL && im == NULL; u++)
         nn->unit[u] = (part){ nn_unit_params(net) * (net->unit_count - 1 - u), nn_unit_params(net), net->units[u].flops };
     for (int u = 0; u < nn->units && s != NULL; u++) {
         nn->unit[u] = (part){ s->nodes[nn_unit_own(s, u)].param, s->nodes[nn_unit_own(s, u)].params, .flops = 0 };
@@ -97,7 +107,7 @@ static tutti_status outline(tutti_nn *nn, tutti_error *err)
             nn->unit[u].flops += s->nodes[i].flops;
     }
     for (int k = 0; k < nn->params; k++) {
-        nn->count[k] = s != NULL ? s->params[k].count : nn_param_values(net, k);
+        nn->count[k] = s != NULL ? s->params[k].count : im != NULL ? im->params[k].count : nn_param_values(net, k);
         nn->values += nn->count[k];
     }
     return TUTTI_OK;
@@ -121,6 +131,47 @@ static tutti_status open_sets(tutti_nn *nn, tutti_error *err)
             nn->set_pointers[set * nn->params + k] = at;
     }
     return TUTTI_OK;
+}
+
+/* Running statistics, at their start. */
+static tutti_status open_statistics(tutti_nn *nn, float *given, tutti_error *err)
+{
+    const nn_image *im = nn->net.image;
+
+    nn->statistics = im != NULL ? im->running : 0;
+    if (nn->statistics == 0)
+        return TUTTI_OK;
+    nn->running = given != NULL ? given : (nn->own_running = tutti_alloc(nn->statistics, sizeof *nn->running));
+    nn->part_statistics = tutti_alloc(nn->statistics, sizeof *nn->part_statistics);
+    nn->mean_statistics = tutti_alloc(nn->statistics, sizeof *nn->mean_statistics);
+    if (nn->running == NULL || nn->part_statistics == NULL || nn->mean_statistics == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %zu running statistics", nn->statistics);
+    for (int i = 0; i < im->map_count && given == NULL; i++)
+        for (size_t c = 0; c < im->maps[i].weights && im->maps[i].layer.kind == TUTTI_LAYER_BATCH_NORM; c++)
+            nn->running[im->maps[i].running + im->maps[i].weights + c] = 1;
+    return TUTTI_OK;
+}
+
+float *tutti_nn_running(tutti_nn *nn, size_t *count)
+{
+    *count = nn->statistics;
+    return nn->running;
+}
+
+/* After each block of a pass, of `samples`. */
+static void count_statistics(tutti_nn *nn, int64_t samples)
+{
+    for (size_t i = 0; i < nn->statistics; i++)
+        nn->mean_statistics[i] += (double)nn->part_statistics[i] * (double)samples;
+}
+
+/* After a pass that went well. */
+static void move_statistics(tutti_nn *nn, int64_t samples)
+{
+    for (size_t i = 0; i < nn->statistics; i++) {
+        const double now = (double)nn->running[i];
+        nn->running[i] = (float)(now + momentum * (nn->mean_statistics[i] / (double)samples - now));
+    }
 }
 
 /* Takes what net owns. */
@@ -150,7 +201,9 @@ tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn
         tutti_nn_net_close(&mine);
         return status;
     }
-    if (ops == &tutti_nn_onednn)
+    if (net->image != NULL)
+        ops = ops == &tutti_nn_onednn ? &tutti_nn_image : &tutti_nn_image_reference;
+    else if (ops == &tutti_nn_onednn)
         ops = nn_quadratic(net) ? &tutti_nn_quadratic : net->sequence != NULL ? &tutti_nn_tokens : ops;
     nn->net = mine;
     nn->ops = ops;
@@ -163,6 +216,8 @@ tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn
     status = outline(nn, err);
     if (status == TUTTI_OK)
         status = open_sets(nn, err);
+    if (status == TUTTI_OK)
+        status = open_statistics(nn, o.running, err);
     if (status == TUTTI_OK)
         status = ops->open(&nn->backend, &nn->net, &settings, err);
     if (status != TUTTI_OK) {
@@ -192,6 +247,9 @@ void tutti_nn_close(tutti_nn *nn)
     tutti_free(nn->count);
     tutti_free(nn->set_memory);
     tutti_free(nn->set_pointers);
+    tutti_free(nn->own_running);
+    tutti_free(nn->part_statistics);
+    tutti_free(nn->mean_statistics);
     tutti_free(nn);
 }
 
@@ -400,12 +458,14 @@ static tutti_status pass_in_blocks(tutti_nn *nn, const nn_run *whole, double div
         TUTTI_TRY(forward_pass(nn, run.samples, first == 0 ? hooks : NULL, last ? hooks : NULL, err));
         nn->ops->loss(nn->backend, divisor, &sum, &correct);
         total += sum;
+        count_statistics(nn, run.samples);
         TUTTI_TRY(backward_pass(nn, run.samples, last ? &s : NULL, last ? hooks : NULL, err));
         for (int64_t pairs = block + 1; !last && pairs % 2 == 0; pairs /= 2, s.top--)
             for (int param = 0; param < nn->params; param++)
                 add_sets(nn, s.set[s.top - 1], s.set[s.top - 2], param);
     }
     nn->prepared = true;
+    move_statistics(nn, whole->samples);
     *loss_sum = total;
     return TUTTI_OK;
 }
@@ -427,6 +487,10 @@ static tutti_status pass(tutti_nn *nn, nn_run run, double divisor, const tutti_n
     run.same_weights = nn->prepared;
     run.seed = nn->seed;
     run.first = nn->first;
+    run.running = nn->running;
+    run.statistics = nn->part_statistics;
+    for (size_t i = 0; i < nn->statistics; i++)
+        nn->mean_statistics[i] = 0;
     if (samples == 0) {
         for (int k = 0; k < nn->params && !run.add; k++)
             memset(run.gradients[k], 0, nn->count[k] * sizeof(float));
@@ -439,8 +503,10 @@ static tutti_status pass(tutti_nn *nn, nn_run run, double divisor, const tutti_n
     TUTTI_TRY(nn->ops->begin(nn->backend, &run, err));
     TUTTI_TRY(forward_pass(nn, samples, hooks, hooks, err));
     nn->ops->loss(nn->backend, divisor, &sum, &correct);
+    count_statistics(nn, samples);
     TUTTI_TRY(backward_pass(nn, samples, NULL, hooks, err));
     nn->prepared = true;
+    move_statistics(nn, samples);
     *loss_sum = sum;
     return TUTTI_OK;
 }
@@ -486,6 +552,7 @@ static tutti_status evaluate(tutti_nn *nn, const nn_run *whole, double *loss_sum
         int64_t hits = 0;
 
         skip(nn, &run, first);
+        run.running = nn->running;
         run.samples = whole->samples - first < nn->piece ? whole->samples - first : nn->piece;
         run.same_weights = first > 0;
         TUTTI_TRY(nn->ops->begin(nn->backend, &run, err));
@@ -536,7 +603,7 @@ void tutti_nn_flops(const tutti_nn *nn, double *forward, double *backward)
 size_t tutti_nn_bytes(const tutti_nn *nn)
 {
     const size_t table = (size_t)nn->units * sizeof *nn->unit + (size_t)nn->params * sizeof *nn->count;
-    return sizeof *nn + table + (size_t)nn->sets * (nn->values * sizeof(float) + (size_t)nn->params * sizeof *nn->set_pointers) + nn->ops->bytes(nn->backend);
+    return sizeof *nn + table + nn->statistics * (2 * sizeof(float) + sizeof(double)) + (size_t)nn->sets * (nn->values * sizeof(float) + (size_t)nn->params * sizeof *nn->set_pointers) + nn->ops->bytes(nn->backend);
 }
 
 int tutti_nn_describe(const tutti_nn *nn, char *text, size_t bytes)

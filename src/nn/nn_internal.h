@@ -5,8 +5,8 @@
    units take the whole batch (their weights are large). src/nn/nn.c drives the units and calls the hooks, so that order and
    residency are the same for every backend; a backend only computes.
 
-   A quadratic is a network of one unit with one parameter and no layer after it. A network of tokens or frames has its list of layers in `sequence` (sequence.h), and of the rest of
-   nn_net nothing but the task. */
+   A quadratic is a network of one unit with one parameter and no layer after it. A network of tokens or frames has its list of layers in `sequence` (sequence.h), one of images with
+   batch norms, branches, strides, padding or groups in `image` (image.h), and of the rest of nn_net nothing but the task. */
 #ifndef TUTTI_NN_INTERNAL_H
 #define TUTTI_NN_INTERNAL_H
 #include "tutti/nn.h"
@@ -29,6 +29,7 @@ typedef struct nn_unit {
 typedef struct nn_net {
     tutti_nn_task task;
     struct nn_sequence *sequence; /* NULL: images or vectors */
+    struct nn_image *image;       /* images with batch norms, branches or more than plain convolutions; then the rest is empty */
     tutti_layer layers[NN_LAYERS_MAX];
     int layer_count;
     nn_unit units[NN_UNITS_MAX];
@@ -53,10 +54,14 @@ const char *tutti_nn_layer_name(tutti_layer_kind kind); /* "conv2d" */
 bool tutti_nn_layer_of_tokens(tutti_layer_kind kind);   /* or frames, and of nothing else */
 /* Shapes and units of a list of layers; refuses what does not fit. */
 tutti_status tutti_nn_net_build(nn_net *net, const tutti_layer *layers, int count, const tutti_nn_task *task, tutti_error *err);
-/* The same from a spec such as "mlp(hidden=16)". A network of tokens owns memory: tutti_nn_net_close. */
+/* The same from a spec such as "mlp(hidden=16)". A network with `sequence` or `image` owns memory: tutti_nn_net_close. */
 tutti_status tutti_nn_net_model(nn_net *net, const char *model, const tutti_nn_task *task, tutti_error *err);
 void tutti_nn_net_close(nn_net *net);
+int tutti_nn_net_param_count(const nn_net *net);
 void tutti_nn_net_params(const nn_net *net, tutti_nn_param *params, int room);
+void tutti_nn_net_statistics(const nn_net *net, tutti_nn_statistic *statistics, int room);
+
+extern const tutti_model_ops tutti_nn_resnet, tutti_nn_vgg; /* model_image.c */
 
 /* ---- a backend ---- */
 typedef struct nn_settings {
@@ -75,6 +80,8 @@ typedef struct nn_run {          /* one pass, or one piece of an evaluation */
     uint64_t seed, first;        /* tutti_nn_draw; first: of this run */
     const float *const *values;
     float *const *gradients;     /* NULL unless train */
+    const float *running;        /* statistics of batch norms: of an evaluation */
+    float *statistics;           /* train: in the same order, those of this run's samples are written here; an unbiased variance of a single value: what `running` has */
 } nn_run;
 
 /* All calls come from one thread at a time. Only open and begin may allocate. A failed call leaves the backend ready for begin. */
@@ -106,6 +113,7 @@ typedef struct nn_backend {
 } nn_backend;
 extern const nn_backend tutti_nn_onednn, tutti_nn_reference;
 extern const nn_backend tutti_nn_quadratic, tutti_nn_tokens; /* in place of onednn, for quadratics and for tokens */
+extern const nn_backend tutti_nn_image, tutti_nn_image_reference; /* for nn_net.image: by oneDNN, in scalar double */
 
 /* As tutti_nn_open, from any list of layers. Takes what net owns, also when it fails. */
 tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn_options *options, tutti_error *err);

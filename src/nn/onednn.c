@@ -74,17 +74,12 @@ static tutti_status onednn_data(void *self, int unit, int64_t first, int64_t cou
 }
 
 /* -log softmax(y)[label] = m + log sum exp(y - m) - y[label] with m the largest: nothing overflows. In double, one sample after another. */
-static void onednn_loss(void *self, double divisor, double *sum, int64_t *correct)
+void tutti_nn_dn_entropy(const nn_run *run, size_t classes, const float *y, double divisor, float *slope, double *sum, int64_t *correct)
 {
-    onednn *b = self;
-    const size_t classes = (size_t)b->net->task.classes;
-    const float *y = dn_at(b, b->net->unit_count - 1, DN_ACT);
-    float *slope = dn_at(b, b->net->unit_count - 1, DN_ROWS_SLOPE);
-
     *sum = 0;
     *correct = 0;
-    for (int64_t i = 0; i < b->run.samples; i++, y += classes) {
-        const size_t label = b->run.labels[i];
+    for (int64_t i = 0; i < run->samples; i++, y += classes) {
+        const size_t label = run->labels[i];
         double power[256], total = 0, loss; /* a label is a byte: at most 256 classes */
         size_t best = 0;
         for (size_t c = 1; c < classes; c++)
@@ -94,9 +89,17 @@ static void onednn_loss(void *self, double divisor, double *sum, int64_t *correc
         loss = (double)y[best] + log(total) - (double)y[label];
         *sum += loss;
         *correct += isfinite(loss) && best == label;
-        for (size_t c = 0; c < classes && b->run.train; c++)
+        for (size_t c = 0; c < classes && run->train; c++)
             slope[(size_t)i * classes + c] = (float)((power[c] / total - (c == label)) / divisor);
     }
+}
+
+static void onednn_loss(void *self, double divisor, double *sum, int64_t *correct)
+{
+    const onednn *b = self;
+    const int last = b->net->unit_count - 1;
+
+    tutti_nn_dn_entropy(&b->run, (size_t)b->net->task.classes, dn_at(b, last, DN_ACT), divisor, dn_at(b, last, DN_ROWS_SLOPE), sum, correct);
 }
 
 /* ---- life ---- */

@@ -14,6 +14,8 @@
 #include "onednn_internal.h"
 #include <string.h>
 
+static const nn_conv_steps plain_steps = { 1, 0 };
+
 static nn_mdref out_md(const dn_conv *c)
 {
     return tutti_nn_dn_md(c->pool.primitive != NULL ? &c->pool : &c->conv, DNNL_ARG_DST);
@@ -73,7 +75,7 @@ static tutti_status build_forward(onednn *b, dn_conv *c, const nn_unit *u, const
     static const int conv_args[] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST };
     static const int pool_args[] = { DNNL_ARG_SRC, DNNL_ARG_DST, DNNL_ARG_WORKSPACE };
     dnnl_primitive_desc_t pd = NULL;
-    dnnl_status_t made = nn_conv_forward_pd(&pd, b->core.engine, nn_md_of(&m[ANY_IN]), nn_md_of(&m[ANY_W]), nn_md_of(&m[BIAS]), nn_md_of(&m[ANY_WIDE]),
+    dnnl_status_t made = nn_conv_forward_pd(&pd, b->core.engine, plain_steps, nn_md_of(&m[ANY_IN]), nn_md_of(&m[ANY_W]), nn_md_of(&m[BIAS]), nn_md_of(&m[ANY_WIDE]),
                                             u->relu && u->pool == 0 ? b->core.relu : b->core.plain);
 
     TUTTI_TRY(tutti_nn_dn_op_open(&b->core, &c->conv, pd, made, u, "forward", conv_args, 4, err));
@@ -109,7 +111,7 @@ static tutti_status build_backward(onednn *b, dn_conv *c, const nn_unit *u, cons
     }
 
     pd = NULL;
-    made = nn_conv_weights_pd(&pd, b->core.engine, nn_md_of(&m[ANY_IN]), nn_md_of(&m[ANY_W]), nn_md_of(&m[BIAS]), nn_md_of(&m[ANY_WIDE]),
+    made = nn_conv_weights_pd(&pd, b->core.engine, plain_steps, nn_md_of(&m[ANY_IN]), nn_md_of(&m[ANY_W]), nn_md_of(&m[BIAS]), nn_md_of(&m[ANY_WIDE]),
                               hint_of(&c->conv), b->core.plain);
     TUTTI_TRY(tutti_nn_dn_op_open(&b->core, &c->weights, pd, made, u, "weights", weights_args, 4, err));
     TUTTI_TRY(adapt(b, &c->weights_input, u, "weights input reorder", input, tutti_nn_dn_md(&c->weights, DNNL_ARG_SRC), err));
@@ -119,7 +121,7 @@ static tutti_status build_backward(onednn *b, dn_conv *c, const nn_unit *u, cons
         return TUTTI_OK;
 
     pd = NULL;
-    made = nn_conv_data_pd(&pd, b->core.engine, nn_md_of(&m[ANY_IN]), nn_md_of(&m[ANY_W]), nn_md_of(&m[ANY_WIDE]), hint_of(&c->conv), b->core.plain);
+    made = nn_conv_data_pd(&pd, b->core.engine, plain_steps, nn_md_of(&m[ANY_IN]), nn_md_of(&m[ANY_W]), nn_md_of(&m[ANY_WIDE]), hint_of(&c->conv), b->core.plain);
     TUTTI_TRY(tutti_nn_dn_op_open(&b->core, &c->data, pd, made, u, "data", data_args, 3, err));
     TUTTI_TRY(adapt(b, &c->data_slope, u, "data slope reorder", wide, tutti_nn_dn_md(&c->data, DNNL_ARG_DIFF_DST), err));
     TUTTI_TRY(adapt(b, &c->data_result, u, "data result reorder", tutti_nn_dn_md(&c->data, DNNL_ARG_DIFF_SRC), input, err));

@@ -1,7 +1,7 @@
 /* onednn_internal.h: what the files of the oneDNN backend share. onednn_core.c: engine and primitives as `dn_op`; onednn.c: the loss, the table;
    onednn_memory.c: which buffer stands where; onednn_linear.c and onednn_conv.c: the two kinds of units.
 
-   onednn_core.c, onednn_linear.c and onednn_lstm.c serve sequence_run.c too.
+   onednn_core.c, onednn_linear.c and onednn_lstm.c serve sequence_run.c too, the first two image_run.c.
 
    A *plan* is a set of primitives for one number of samples; running one only sets pointers and executes. Plans of the full batch
    are made at open, others at first use, and kept: a linear plan for each of a few sizes, a convolution plan for each size of a tile. */
@@ -112,6 +112,10 @@ typedef struct onednn {
 } onednn;
 
 static inline void *dn_at(const onednn *b, int unit, enum dn_thing thing) { return b->arena + b->layout->at[unit][thing]; }
+
+/* ---- onednn.c ---- */
+/* Softmax cross-entropy of the run's samples, y: samples x classes; slope of the sum / divisor, written if the run trains. */
+void tutti_nn_dn_entropy(const nn_run *run, size_t classes, const float *y, double divisor, float *slope, double *sum, int64_t *correct);
 
 /* ---- onednn_core.c ---- */
 /* *core all zero before; tutti_nn_dn_core_close also after a failure. */

@@ -395,7 +395,7 @@ static int reference_describe(const void *self, char *text, size_t bytes)
         text[0] = '\0';
     for (int u = 0; u < r->net->unit_count; u++) {
         const size_t used = (size_t)length < bytes ? (size_t)length : bytes;
-        length += snprintf(used < bytes ? text + used : NULL, bytes - used, "%s %d: scalar reference\n",
+        length += snprintf(bytes > 0 ? text + used : (char[1]){ 0 }, bytes - used, "%s %d: scalar reference\n",
                            nn_quadratic(r->net) ? "quadratic" : r->net->units[u].kind == TUTTI_LAYER_LINEAR ? "linear" : "conv2d", r->net->units[u].index);
     }
     return length;

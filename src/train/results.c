@@ -32,19 +32,24 @@ tutti_status tutti_train_write_file(tutti_runtime *rt, const char *directory, co
 static tutti_status write_model(tutti_run *run, tutti_error *err)
 {
     static const char *const metadata[] = { "format", "pt", NULL };
-    tutti_tensor_entry *entries = tutti_alloc((size_t)run->n_params, sizeof *entries);
+    const int n = run->n_params + run->n_statistics;
+    tutti_tensor_entry *entries = tutti_alloc((size_t)n, sizeof *entries);
     char path[4096];
     tutti_status status;
 
     if (entries == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing the model of %d tensors", run->n_params);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing the model of %d tensors", n);
     for (int i = 0; i < run->n_params; i++) {
         entries[i] = (tutti_tensor_entry){ .name = run->params[i].name, .dtype = TUTTI_F32, .dims = run->params[i].dims, .data = run->values[i] };
         for (int d = 0; d < run->params[i].dims; d++)
             entries[i].dim[d] = run->params[i].dim[d];
     }
+    for (int k = 0; k < run->n_statistics; k++) {
+        const tutti_nn_statistic *s = &run->statistics[k];
+        entries[run->n_params + k] = (tutti_tensor_entry){ .name = s->name, .dtype = TUTTI_F32, .dims = 1, .dim = { s->count }, .data = tutti_engine_own(run->engine) + s->first };
+    }
     snprintf(path, sizeof path, "%s/model.safetensors", run->config->out);
-    status = tutti_safetensors_write(run->rt, path, entries, (size_t)run->n_params, metadata, NULL, err);
+    status = tutti_safetensors_write(run->rt, path, entries, (size_t)n, metadata, NULL, err);
     tutti_free(entries);
     return status;
 }

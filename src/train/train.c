@@ -62,10 +62,26 @@ static bool wants_lane(const tutti_run *run)
     return strcmp(tutti_world_transport(run->world), "shm") != 0 || tutti_cores() > c->threads;
 }
 
+/* Running statistics of batch norms are the engine's client state. */
+static tutti_status list_statistics(tutti_run *run, size_t *own, tutti_error *err)
+{
+    int n;
+
+    TUTTI_TRY(tutti_nn_statistics(run->config->model, &run->task, NULL, 0, &n, err));
+    if (n > 0 && (run->statistics = tutti_alloc((size_t)n, sizeof *run->statistics)) == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the %d running statistics of %s", n, run->config->model);
+    run->n_statistics = n;
+    TUTTI_TRY(tutti_nn_statistics(run->config->model, &run->task, run->statistics, n, &n, err));
+    for (int k = 0; k < n; k++)
+        *own += run->statistics[k].count;
+    return TUTTI_OK;
+}
+
 static tutti_status open_engine(tutti_run *run, tutti_error *err)
 {
     const tutti_train_config *c = run->config;
     tutti_param *params;
+    size_t own = 0;
     char fingerprint[2048];
     int n;
     tutti_status status;
@@ -87,6 +103,8 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
             params[i].dim[d] = p->dim[d];
         run->parameters += p->count;
     }
+    if (status == TUTTI_OK)
+        status = list_statistics(run, &own, err);
     if (status == TUTTI_OK) {
         const uint64_t samples = tutti_data_shape_of(run->data)->samples[TUTTI_TRAIN];
         uint64_t per_epoch;
@@ -103,8 +121,12 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
         status = tutti_engine_open(&run->engine, run->world, params, n, &(tutti_engine_options){
             .method = c->method, .optimizer = c->optimizer, .lr_schedule = c->lr_schedule, .collective = c->collective, .codec = c->codec, .batch = c->batch, .accumulate = c->accumulate, .batch_of = run->batch_of,
             .parts = run->parts.first != NULL ? &run->parts : NULL, .data_samples = samples, .steps = run->steps, .seed = (uint64_t)c->seed, .clip_norm = c->clip_norm, .nonfinite = (tutti_nonfinite)c->nonfinite,
-            .stop_on_loss = c->on_loss != TUTTI_ON_LOSS_CONTINUE, .fingerprint = fingerprint, .initial = initial_values, .user = run, .lane = wants_lane(run) ? 0 : -1, .trace_events = c->trace ? TRACE_EVENTS : 0 }, err);
+            .stop_on_loss = c->on_loss != TUTTI_ON_LOSS_CONTINUE, .fingerprint = fingerprint, .initial = initial_values, .user = run, .lane = wants_lane(run) ? 0 : -1, .trace_events = c->trace ? TRACE_EVENTS : 0,
+            .own_values = own }, err);
     }
+    for (int k = 0; status == TUTTI_OK && k < run->n_statistics; k++)
+        for (size_t i = 0; i < run->statistics[k].count; i++)
+            tutti_engine_own(run->engine)[run->statistics[k].first + i] = run->statistics[k].start;
     for (int i = 0; status == TUTTI_OK && i < n; i++) {
         run->values[i] = tutti_engine_values(run->engine, i);
         run->gradients[i] = tutti_engine_gradient(run->engine, i);
@@ -172,7 +194,8 @@ static tutti_status open_all(tutti_run *run, tutti_error *err)
         TUTTI_TRY(tutti_train_resume(run, err)); /* brings its shares */
     TUTTI_TRY(take_share(run, err));
     TUTTI_TRY(tutti_train_meter_open(run, &device, err));
-    TUTTI_TRY(tutti_nn_open(&run->nn, c->model, &run->task, &(tutti_nn_options){ .batch = most_samples(run), .threads = (int)c->threads, .device = device }, err));
+    TUTTI_TRY(tutti_nn_open(&run->nn, c->model, &run->task, &(tutti_nn_options){ .batch = most_samples(run), .threads = (int)c->threads, .device = device,
+                           .running = tutti_engine_own(run->engine) }, err));
     TUTTI_TRY(open_loader(run, run->first_step, err));
     return tutti_train_report_open(run, err);
 }
@@ -185,6 +208,7 @@ static void close_all(tutti_run *run)
     tutti_data_close(run->data);
     tutti_file_close(run->metrics, NULL);
     tutti_free(run->params);
+    tutti_free(run->statistics);
     tutti_free(run->values);
     tutti_free(run->gradients);
     tutti_free(run->told);

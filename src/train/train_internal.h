@@ -21,6 +21,7 @@ typedef struct tutti_run {
     tutti_nn_task task;
     tutti_nn_param *params; int n_params;
     size_t parameters;               /* elements in all */
+    tutti_nn_statistic *statistics; int n_statistics; /* of batch norms: the engine's client state */
     tutti_nn *nn;
     tutti_engine *engine;
     tutti_loader *loader;

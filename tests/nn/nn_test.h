@@ -33,7 +33,7 @@ static inline size_t sample_values(const nn_net *net)
 
 static inline example example_of(const nn_net *net, int64_t samples, uint64_t seed)
 {
-    example e = { .net = *net, .count = nn_param_count(net), .samples = samples };
+    example e = { .net = *net, .count = tutti_nn_net_param_count(net), .samples = samples };
     const tutti_rng rng = { .seed = seed, .stream = 1000 };
     const size_t n = (size_t)samples * sample_values(net);
 

@@ -5,9 +5,12 @@
 static void fill(example *e)
 {
     for (int k = 0; k < e->count; k++) {
-        const int forward = 2 * e->params[k].unit + k % 2;
+        const size_t fan_in = e->params[k].fan_in > 0 ? e->params[k].fan_in : 1;
+        int forward = 0; /* its place among the parameters in PyTorch's order: those of earlier units, and of its own the ones before it */
+        for (int j = 0; j < e->count; j++)
+            forward += e->params[j].unit < e->params[k].unit || (e->params[j].unit == e->params[k].unit && j < k);
         for (size_t i = 0; i < e->params[k].count; i++)
-            e->values[k][i] = (float)(sin(0.37 * (double)i + 1.3 * forward) / sqrt((double)e->params[k].fan_in));
+            e->values[k][i] = (float)(sin(0.37 * (double)i + 1.3 * forward) / sqrt((double)fan_in));
     }
     for (size_t i = 0; i < (size_t)e->samples * sample_values(&e->net); i++)
         e->x[i] = (float)(sin(0.11 * (double)i) + cos(0.017 * (double)i));
@@ -21,7 +24,8 @@ static void near(const char *backend, const char *model, const char *name, const
         fail_msg("%s, %s, %s: %s is %.9g, PyTorch has %.9g", backend, model, name, what, got, expected);
 }
 
-/* Tolerances are 1e-5 of a tensor's norm for the norm and single elements and, for a sum of n values, of norm sqrt(n), its largest. */
+/* Tolerances are 1e-5 of a tensor's norm for the norm and single elements and, for a sum of n values, of norm sqrt(n), its largest. With batch norms 1e-4: rounding in a layer moves
+   the statistics of all that follow. */
 static void check(const char *backend)
 {
     for (size_t v = 0; v < TUTTI_LENGTH(vectors); v++) {
@@ -30,6 +34,7 @@ static void check(const char *backend)
         tutti_nn *nn = open_net(&net, backend, expected->samples);
         example e = example_of(&net, expected->samples, 0);
         int64_t correct;
+        const double bound = net.image != NULL ? 1e-4 : 1e-5;
         double loss;
 
         fill(&e);
@@ -48,13 +53,13 @@ static void check(const char *backend)
                 sum += (double)g[i];
                 square += (double)g[i] * (double)g[i];
             }
-            near(backend, expected->model, t->name, "norm", sqrt(square), t->norm, 1e-5 * t->norm);
-            near(backend, expected->model, t->name, "sum", sum, t->sum, 1e-5 * t->norm * sqrt((double)n));
+            near(backend, expected->model, t->name, "norm", sqrt(square), t->norm, bound * t->norm);
+            near(backend, expected->model, t->name, "sum", sum, t->sum, bound * t->norm * sqrt((double)n));
             for (int i = 0; i < 4; i++)
-                near(backend, expected->model, t->name, "an element", (double)g[places[i]], t->at[i], 1e-5 * t->norm);
+                near(backend, expected->model, t->name, "an element", (double)g[places[i]], t->at[i], bound * t->norm);
         }
         assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, expected->samples, (const float *const *)e.values, &loss, &correct, NULL), TUTTI_OK);
-        near(backend, expected->model, "evaluation", "loss", loss, expected->loss, 1e-5 * expected->loss);
+        near(backend, expected->model, "evaluation", "loss", loss, expected->after, 1e-5 * expected->after);
         assert_int_equal(correct, expected->correct);
         example_free(&e);
         tutti_nn_close(nn);
