@@ -2,7 +2,7 @@
      linear:  rounds of numbers that may be summed (16-bit casts, random-k, PowerSGD: two rounds)  -> all-reduce a round
      message: bytes that only their decoder understands (top-k, quantisers, signs)                 -> all-gather, or all-to-all and all-gather
                                                                                                       from four workers up; point to point
-     wrapper: has inner codecs and only says who encodes what (`ef(...)`)
+     wrapper: has inner codecs and only says who encodes what (`ef(...)`, `accordion(...)`), which may be a wrapper in turn
    The functions of a codec are pure but for its declared state: they send nothing, block nowhere and allocate nothing.
 
    A message has no header: codec, options, view and step are agreed on by both ends (fingerprint and order of calls), the transport delivers
@@ -95,11 +95,14 @@ typedef struct tutti_codec_ops {
     tutti_status (*decode_add)(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err);
     /* wrapper */
     tutti_codec *(*choose)(tutti_codec *c, const tutti_view *v);                           /* who encodes this view now */
+    void (*watch)(tutti_codec *c, const tutti_view *v, const float *x);                    /* optional: x as the worker has it, finite, before any `before` */
     const float *(*before)(tutti_codec *c, const tutti_view *v, const float *x);           /* optional: what to encode instead of x, which is finite */
     /* Optional: *into += result * (what I sent, as decoded); *into NULL: nothing to account for, which depends on options and stage only. Has no effect but
        its answer: it is also asked beforehand, whether a stage's loss is made good. */
     float (*account)(tutti_codec *c, const tutti_view *v, float **into);
     void (*after)(tutti_codec *c, const tutti_view *v, float *y);                          /* optional: y is the decoded mean, may change it */
+    /* Optional: this codec encodes tensor t from now on, which `from`, of the same table, did: takes over what that one has learnt of it. */
+    void (*follow)(tutti_codec *c, const tutti_codec *from, int t);
 } tutti_codec_ops;
 struct tutti_codec {
     const tutti_codec_ops *ops;
@@ -120,6 +123,16 @@ void tutti_codec_open(tutti_codec *c);                                          
    steps ask for any. Fails where m->sum does. */
 tutti_status tutti_codec_begin(tutti_codec *c, const tutti_codec_moment *m, tutti_error *err);
 void tutti_codec_close(tutti_codec *c);
+/* A codec with the wrappers round it as one, from the outermost in; c need not be a wrapper. Whoever exchanges calls these instead of the operations:
+   who encodes this view now; what to encode instead of x, which is finite; where what was sent is accounted for (one wrapper of a nest at most does);
+   the decoded mean on its way to the model. */
+tutti_codec *tutti_codec_chosen(tutti_codec *c, const tutti_view *v);
+const float *tutti_codec_before(tutti_codec *c, const tutti_view *v, const float *x);
+float tutti_codec_account(tutti_codec *c, const tutti_view *v, float **into);
+void tutti_codec_after(tutti_codec *c, const tutti_view *v, float *y);
+/* All that tutti_codec_chosen may give, for whoever makes room for any of them; gives how many. */
+enum { TUTTI_CODEC_LEAVES_MOST = 16 };
+int tutti_codec_leaves(tutti_codec *c, tutti_codec *leaf[TUTTI_CODEC_LEAVES_MOST]);
 static inline unsigned tutti_codec_traits(const tutti_codec *c) { return c->ops->traits(c); }
 #ifdef __cplusplus
 }

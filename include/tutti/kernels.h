@@ -33,6 +33,17 @@ void tutti_draws(tutti_device *d, tutti_rng rng, uint64_t first, size_t groups, 
 void tutti_round_uniform(tutti_device *d, size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes);
 /* Index of |x| / scale among 0, 2^-s, ..., 1/2, 1 with s = 2^(bits-1) - 2; bits 2 .. 8 (NUQSGD). draws not NULL. */
 void tutti_round_powers(tutti_device *d, size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes);
+/* Levels of any kind, made ready for rounding: 2^bits of them, from -1 to 1; a code is an index, without a sign. */
+typedef struct tutti_levels {
+    int bits;                    /* 2 .. 8 */
+    float level[256];            /* ascending; beyond the last: 1 */
+    float bound[256];            /* level but for the last and beyond: infinity */
+    float per[256];              /* 65536 / (level[l + 1] - level[l]); the last and beyond: 0 */
+} tutti_levels;
+/* false: they do not ascend from -1 to 1 by 2^-30 at least each; t is undefined then. */
+bool tutti_levels_make(tutti_levels *t, int bits, const float *level);
+/* The index of one of the two levels next to x / scale. draws not NULL. */
+void tutti_round_levels(tutti_device *d, size_t n, const float *x, float scale, const tutti_levels *t, const uint16_t *draws, uint8_t *codes);
 /* round((x - least) / range * 255), halves to even; no sign. range > 0 finite, x in [least, least + range]. */
 void tutti_round_range(tutti_device *d, size_t n, const float *x, float least, float range, uint8_t *codes);
 /* y += value[code]; value has `values` entries, a power of two of at most 256, and codes are below it. */

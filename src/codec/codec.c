@@ -140,6 +140,75 @@ void tutti_codec_close(tutti_codec *c)
     tutti_free(c);
 }
 
+tutti_codec *tutti_codec_chosen(tutti_codec *c, const tutti_view *v)
+{
+    while (c->ops->choose != NULL)
+        c = c->ops->choose(c, v);
+    return c;
+}
+
+const float *tutti_codec_before(tutti_codec *c, const tutti_view *v, const float *x)
+{
+    for (tutti_codec *it = c; it->ops->choose != NULL; it = it->ops->choose(it, v))
+        if (it->ops->watch != NULL)
+            it->ops->watch(it, v, x);
+    for (; c->ops->choose != NULL; c = c->ops->choose(c, v))
+        if (c->ops->before != NULL)
+            x = c->ops->before(c, v, x);
+    return x;
+}
+
+float tutti_codec_account(tutti_codec *c, const tutti_view *v, float **into)
+{
+    for (; c->ops->choose != NULL; c = c->ops->choose(c, v))
+        if (c->ops->account != NULL)
+            return c->ops->account(c, v, into);
+    *into = NULL;
+    return 0;
+}
+
+void tutti_codec_after(tutti_codec *c, const tutti_view *v, float *y)
+{
+    for (; c->ops->choose != NULL; c = c->ops->choose(c, v))
+        if (c->ops->after != NULL)
+            c->ops->after(c, v, y);
+}
+
+int tutti_codec_leaves(tutti_codec *c, tutti_codec *leaf[TUTTI_CODEC_LEAVES_MOST])
+{
+    int n = 0;
+
+    if (c->ops->choose == NULL) {
+        leaf[0] = c;
+        return 1;
+    }
+    for (size_t i = 0; i < TUTTI_LENGTH(c->inner); i++)
+        if (c->inner[i] != NULL) {
+            tutti_codec *below[TUTTI_CODEC_LEAVES_MOST];
+            const int more = tutti_codec_leaves(c->inner[i], below);
+            assert(n + more <= TUTTI_CODEC_LEAVES_MOST);
+            memcpy(leaf + n, below, (size_t)more * sizeof(tutti_codec *));
+            n += more;
+        }
+    return n;
+}
+
+tutti_status tutti_codec_check_fed(const tutti_codec *c, unsigned needed, tutti_error *err)
+{
+    const tutti_codec *inner = c->inner[0];
+    const unsigned traits = inner->ops->traits(inner);
+
+    if (inner->ops->before != NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s inside of it feeds back by itself, and a loss is made good once; give %s the codec itself", inner->ops->name, c->ops->name);
+    if ((traits & (TUTTI_CODEC_UNBIASED | TUTTI_CODEC_CONTRACTIVE)) == TUTTI_CODEC_UNBIASED)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is unbiased and may lose more than it was given, so that a residual can grow without end; use it "
+                          "without %s, or with a codec that only leaves out, such as topk, sign or powersgd", inner->ops->name, c->ops->name);
+    if ((traits & needed) != needed)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s may lose as much as it was given, and %s converges with codecs that always keep a part, such as topk, sign or powersgd",
+                          inner->ops->name, c->ops->name);
+    return TUTTI_OK;
+}
+
 tutti_rng tutti_codec_rng(const tutti_codec *c, const tutti_view *v, bool shared)
 {
     const uint64_t stream = shared ? STREAM_SHARED : STREAM_WORKER | (uint64_t)c->space->rank;
@@ -174,6 +243,23 @@ void tutti_codec_declare_vector(tutti_codec *c, tutti_plan *plan, const char *na
 
     snprintf(full, sizeof full, "%s.%s", c->prefix, name);
     tutti_declare_vector(plan, full, keep, slot);
+}
+
+void tutti_codec_declare_floats(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep, size_t count, float **slot)
+{
+    char full[sizeof c->prefix + 32];
+    const tutti_state state = { .name = full, .keep = keep, .dtype = TUTTI_F32, .count = count };
+
+    snprintf(full, sizeof full, "%s.%s", c->prefix, name);
+    tutti_declare(plan, &state, slot);
+}
+
+void tutti_codec_declare_value(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep, void *value, size_t bytes)
+{
+    char full[sizeof c->prefix + 32];
+
+    snprintf(full, sizeof full, "%s.%s", c->prefix, name);
+    tutti_declare_value(plan, full, keep, value, bytes);
 }
 
 size_t tutti_codec_fraction(double ratio, size_t n)

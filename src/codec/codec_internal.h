@@ -47,41 +47,87 @@ uint32_t tutti_codec_word(const tutti_codec *c, tutti_codec_words *held, uint64_
 /* ---- states ---- */
 /* name: "e"; the state is "<prefix>.e", one element an element of the flat space. */
 void tutti_codec_declare_vector(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep, float **slot);
+/* The same without a place in the flat space: `count` floats; a value in self. */
+void tutti_codec_declare_floats(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep, size_t count, float **slot);
+void tutti_codec_declare_value(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep, void *value, size_t bytes);
+
+/* For wrappers that feed back what inner[0] loses: it does not do so itself, is not only unbiased, and has the traits needed. */
+tutti_status tutti_codec_check_fed(const tutti_codec *c, unsigned needed, tutti_error *err);
 
 /* k = ceil(ratio n), at least 1, at most n; 0 of 0. A ratio of 0.07 of 100 is 7: a last bit of the product does not make it 8. */
 size_t tutti_codec_fraction(double ratio, size_t n);
 /* The sentence for a message of the wrong size. */
 tutti_status tutti_codec_wrong_size(const tutti_codec *c, const tutti_view *v, size_t bytes, size_t wanted, tutti_error *err);
 
-/* ---- quantised.c: buckets with a scale and codes of a few bits; qsgd, nuqsgd, int8 ---- */
+/* ---- quantised.c: buckets with a scale and codes of a few bits: int8, qsgd, nuqsgd, alq, amq ---- */
+typedef enum { TUTTI_CODEC_EVEN, TUTTI_CODEC_POWERS, TUTTI_CODEC_ANY } tutti_codec_grid; /* 0, 1/s, ..., 1; 0, 2^-s, ..., 1/2, 1; a table */
+typedef enum { TUTTI_CODEC_PLAIN, TUTTI_CODEC_HUFFMAN, TUTTI_CODEC_GAMMA, TUTTI_CODEC_OMEGA } tutti_codec_coding;
+#define TUTTI_CODEC_CODINGS "fixed|huffman|elias|omega"
+/* The struct of a quantising codec begins with this; options write the upper half, `declare` the lower one. */
 typedef struct tutti_codec_quantiser {
-    int bits;
-    size_t bucket;               /* elements; a multiple of 8 */
-    bool l2;                     /* scale: the 2-norm; else the greatest magnitude */
-    bool powers;                 /* levels 0, 2^-s, ..., 1/2, 1; else 0, 1/s, ..., 1 */
-    bool nearest;                /* not stochastic; uniform levels only */
+    int64_t bits;                /* 2 .. 8 */
+    int64_t bucket;              /* elements; a multiple of 8 */
+    int l2;                      /* scale: 1: the 2-norm; 0: the greatest magnitude */
+    int coding;
+    tutti_codec_grid grid;
+    bool nearest;                /* not stochastic; even levels only */
+    const tutti_levels *levels;  /* of grid ANY; valid from open on */
 } tutti_codec_quantiser;
-/* Bytes: 4 ceil(n / bucket) + ceil(n bits / 8), scales first. */
-size_t tutti_codec_quantised_bytes(const tutti_codec_quantiser *q, size_t n);
-size_t tutti_codec_quantise(const tutti_codec *c, const tutti_codec_quantiser *q, const tutti_view *v, const float *x, uint8_t *out);
-tutti_status tutti_codec_dequantise(const tutti_codec *c, const tutti_codec_quantiser *q, const tutti_view *v, const uint8_t *in, size_t bytes,
-                                    float a, float *y, tutti_error *err);
-/* For other codings of the same codes: the scale of a bucket (0: all zero; NaN: not finite), its codes, at most TUTTI_CODEC_BLOCK at once, of the
-   elements [at, at + count) of the view, and the decoded values of codes times a. */
+#define TUTTI_CODEC_QUANTISER_OPTIONS(bits_first, bits_least, bucket_first, norm_first, codings)                                              \
+    { "bits", TUTTI_INT, TUTTI_AT(tutti_codec_quantiser, bits), bits_first, bits_least, 8, NULL, "bits of an element with its sign" },        \
+    { "bucket", TUTTI_INT, TUTTI_AT(tutti_codec_quantiser, bucket), bucket_first, 16, 1 << 24, NULL, "elements with a scale of their own; a power of two" }, \
+    { "norm", TUTTI_CHOICE, TUTTI_AT(tutti_codec_quantiser, l2), norm_first, 0, 0, "max|l2", "scale of a bucket: greatest magnitude or 2-norm" }, \
+    { "coding", TUTTI_CHOICE, TUTTI_AT(tutti_codec_quantiser, coding), 0, 0, 0, codings, "of the codes: fixed width, or fewer bits for what is frequent" }
+/* The entries of their tables of operations. Fixed width: 4 ceil(n / bucket) + ceil(n bits / 8) bytes, scales first; else see huffman.c, elias.c. */
+unsigned tutti_codec_quantised_traits(const tutti_codec *c);
+tutti_status tutti_codec_quantised_check(const tutti_codec *c, tutti_error *err);
+size_t tutti_codec_quantised_scratch(const tutti_codec *c, const tutti_view *v);
+size_t tutti_codec_quantised_bound(const tutti_codec *c, const tutti_view *v);
+size_t tutti_codec_quantised_encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out);
+tutti_status tutti_codec_quantised_decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err);
+#define TUTTI_CODEC_QUANTISED                                                                                                                 \
+    .bound = tutti_codec_quantised_bound, .scratch = tutti_codec_quantised_scratch, .encode = tutti_codec_quantised_encode,                   \
+    .decode_add = tutti_codec_quantised_decode_add
+/* For other codings of the same codes: how many buckets, the scale of one (0: all zero; NaN: not finite), its codes, at most TUTTI_CODEC_BLOCK at once,
+   of the elements [at, at + count) of the view, and the decoded values of codes times a. */
+size_t tutti_codec_buckets(const tutti_codec_quantiser *q, size_t n);
 float tutti_codec_bucket_scale(const tutti_codec *c, const tutti_codec_quantiser *q, const float *x, size_t count);
 void tutti_codec_bucket_codes(const tutti_codec *c, const tutti_codec_quantiser *q, const tutti_view *v, const float *x, size_t at, size_t count,
                               float scale, uint8_t *codes);
 void tutti_codec_bucket_values(const tutti_codec_quantiser *q, float scale, float a, float value[256]);
 bool tutti_codec_scale_is_valid(float scale); /* NaN, or finite and not negative */
+/* All scales of a message, four bytes each; "bucket" or "block" for the sentence. */
+tutti_status tutti_codec_check_scales(const tutti_codec *c, size_t n, const uint8_t *in, const char *of, tutti_error *err);
+
+/* ---- bits one after the other, from the lowest of a byte on: elias.c, huffman.c ---- */
+typedef struct tutti_codec_writer { uint8_t *out; size_t bytes; uint64_t held; int have; } tutti_codec_writer;
+static inline void tutti_codec_write(tutti_codec_writer *w, uint32_t value, int bits)
+{
+    w->held |= (uint64_t)value << w->have;
+    for (w->have += bits; w->have >= 8; w->have -= 8, w->held >>= 8)
+        w->out[w->bytes++] = (uint8_t)w->held;
+}
+/* Fills the last byte up with 0. */
+static inline void tutti_codec_write_end(tutti_codec_writer *w)
+{
+    tutti_codec_write(w, 0, (8 - w->have) % 8);
+}
 
 /* ---- elias.c ---- */
-typedef enum { TUTTI_CODEC_GAMMA, TUTTI_CODEC_OMEGA } tutti_codec_elias;
-size_t tutti_codec_elias_bound(const tutti_codec_quantiser *q, tutti_codec_elias code, size_t n);
-size_t tutti_codec_elias_encode(const tutti_codec *c, const tutti_codec_quantiser *q, tutti_codec_elias code, const tutti_view *v, const float *x,
-                                uint8_t *out);
-tutti_status tutti_codec_elias_decode(const tutti_codec *c, const tutti_codec_quantiser *q, tutti_codec_elias code, const tutti_view *v,
-                                      const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err);
-int tutti_codec_elias_length(tutti_codec_elias code, uint32_t k); /* bits of k >= 1 */
+size_t tutti_codec_elias_bound(const tutti_codec_quantiser *q, size_t n);
+size_t tutti_codec_elias_encode(const tutti_codec *c, const tutti_codec_quantiser *q, const tutti_view *v, const float *x, uint8_t *out);
+tutti_status tutti_codec_elias_decode(const tutti_codec *c, const tutti_codec_quantiser *q, const tutti_view *v, const uint8_t *in, size_t bytes, float a,
+                                      float *y, tutti_error *err);
+int tutti_codec_elias_length(tutti_codec_coding code, uint32_t k); /* bits of k >= 1 */
+
+/* ---- huffman.c ---- */
+enum { TUTTI_CODEC_HUFFMAN_LONGEST = 12 };
+/* Lengths of an optimal prefix code, 0 where count is 0, at most TUTTI_CODEC_HUFFMAN_LONGEST; one symbol alone has 1. */
+void tutti_codec_huffman_lengths(int symbols, const uint32_t *count, uint8_t *length);
+size_t tutti_codec_huffman_bound(const tutti_codec_quantiser *q, size_t n);
+size_t tutti_codec_huffman_encode(const tutti_codec *c, const tutti_codec_quantiser *q, const tutti_view *v, const float *x, uint8_t *codes, uint8_t *out);
+tutti_status tutti_codec_huffman_decode(const tutti_codec *c, const tutti_codec_quantiser *q, const tutti_view *v, const uint8_t *in, size_t bytes, float a,
+                                        float *y, tutti_error *err);
 
 /* ---- sparse.c: index and value lists; topk and threshold ---- */
 size_t tutti_codec_sparse_put(size_t k, const uint32_t *index, const float *value, uint8_t *out); /* 8 k bytes: the indexes, then the values */

@@ -1,15 +1,18 @@
 /* ef.c: wrapper ef: what was not sent is added to what is sent next. Karimireddy, Rebjock, Stich and Jaggi, ICML 2019, algorithm 2, with the residual
    in units of the gradient (outside of the learning rate), as PyTorch's and PowerSGD's.
-     before: p = x + e, kept in e;  account: e = p - decoded(p).
+     before: p = d + e, kept in e;  account: e = p - decoded(p);  d = x, or with momentum (as in the authors' code) what x makes of the worker's own
+     buffer b = momentum b + x: d = b, nesterov: d = x + momentum b. The optimiser must have no momentum then.
    The residual is addressed by place, so cutting the pieces anew moves nothing; what must survive a change of workers is its sum. With server=on the
    owner of a sum has a second one for what its re-encoding loses (stage 1); without it that loss is not made good. */
 #include "codec_internal.h"
 #include "registry.h"
 
-typedef struct ef { const char *codec; bool server; float *e, *owner; } ef;
+typedef struct ef { const char *codec; bool server, nesterov; double momentum; float *e, *owner, *b; } ef;
 static const tutti_option options[] = {
     { "codec", TUTTI_SPEC, TUTTI_AT(ef, codec), 0, 0, 0, "", "whose losses are made good" },
     { "server", TUTTI_BOOL, TUTTI_AT(ef, server), 0, 0, 1, NULL, "a second residual for what the owner of a sum loses when it encodes it" },
+    { "momentum", TUTTI_REAL, TUTTI_AT(ef, momentum), 0, 0, 0.9999, NULL, "of each worker's gradients, before they are encoded; the optimiser should have none then" },
+    { "nesterov", TUTTI_BOOL, TUTTI_AT(ef, nesterov), 0, 0, 1, NULL, "with momentum: Nesterov's" },
     { 0 }
 };
 
@@ -20,14 +23,7 @@ static unsigned traits(const tutti_codec *c)
 
 static tutti_status check(const tutti_codec *c, tutti_error *err)
 {
-    const tutti_codec *inner = c->inner[0];
-
-    if (inner->ops->choose != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s inside of it is a wrapper, and a loss is made good once; give ef the codec itself", inner->ops->name);
-    if ((inner->ops->traits(inner) & (TUTTI_CODEC_UNBIASED | TUTTI_CODEC_CONTRACTIVE)) == TUTTI_CODEC_UNBIASED)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is unbiased and may lose more than it was given, so that a residual can grow without end; use it "
-                          "without ef, or with a codec that only leaves out, such as topk, sign or powersgd", inner->ops->name);
-    return TUTTI_OK;
+    return tutti_codec_check_fed(c, 0, err);
 }
 
 static void declare(tutti_codec *c, tutti_plan *plan)
@@ -37,6 +33,8 @@ static void declare(tutti_codec *c, tutti_plan *plan)
     tutti_codec_declare_vector(c, plan, "e", TUTTI_OWN_SUM, &s->e);
     if (s->server)
         tutti_codec_declare_vector(c, plan, "owner", TUTTI_OWN_SUM, &s->owner);
+    if (s->momentum > 0)
+        tutti_codec_declare_vector(c, plan, "momentum", TUTTI_OWN_ZERO, &s->b);
 }
 
 static float *residual(const tutti_codec *c, const tutti_view *v)
@@ -55,11 +53,22 @@ static tutti_codec *choose(tutti_codec *c, const tutti_view *v)
 
 static const float *before(tutti_codec *c, const tutti_view *v, const float *x)
 {
+    tutti_device *d = c->space->device;
+    const ef *s = c->self;
     float *e = residual(c, v);
 
     if (e == NULL)
         return x;
-    tutti_add(c->space->device, v->count, x, e);
+    if (s->b == NULL || v->stage != 0) {
+        tutti_add(d, v->count, x, e);
+        return e;
+    }
+    tutti_blend(d, v->count, 1, x, (float)s->momentum, s->b + v->first);
+    if (s->nesterov) {
+        tutti_add(d, v->count, x, e);
+        tutti_axpy(d, v->count, (float)s->momentum, s->b + v->first, e);
+    } else
+        tutti_add(d, v->count, s->b + v->first, e);
     return e;
 }
 

@@ -16,7 +16,7 @@ static int top_bit(uint32_t k)
     return 31 - __builtin_clz(k);
 }
 
-int tutti_codec_elias_length(tutti_codec_elias code, uint32_t k)
+int tutti_codec_elias_length(tutti_codec_coding code, uint32_t k)
 {
     int bits = 1;
 
@@ -27,61 +27,53 @@ int tutti_codec_elias_length(tutti_codec_elias code, uint32_t k)
     return bits;
 }
 
-size_t tutti_codec_elias_bound(const tutti_codec_quantiser *q, tutti_codec_elias code, size_t n)
+size_t tutti_codec_elias_bound(const tutti_codec_quantiser *q, size_t n)
 {
     const uint32_t most = 1u << (q->bits - 1); /* s + 1 */
 
-    return (32 * ((n + q->bucket - 1) / q->bucket) + n * ((size_t)tutti_codec_elias_length(code, most) + 1) + 7) / 8;
+    return (32 * tutti_codec_buckets(q, n) + n * ((size_t)tutti_codec_elias_length((tutti_codec_coding)q->coding, most) + 1) + 7) / 8;
 }
 
 /* ---- writing ---- */
-typedef struct writer { uint8_t *out; size_t bytes; uint64_t held; int have; } writer;
-
-static void put(writer *w, uint32_t value, int bits)
-{
-    w->held |= (uint64_t)value << w->have;
-    for (w->have += bits; w->have >= 8; w->have -= 8, w->held >>= 8)
-        w->out[w->bytes++] = (uint8_t)w->held;
-}
-
-static void put_elias(writer *w, tutti_codec_elias code, uint32_t k)
+static void put_elias(tutti_codec_writer *w, tutti_codec_coding code, uint32_t k)
 {
     uint32_t group[8];
     int n = 0;
 
     if (code == TUTTI_CODEC_GAMMA) {
         const int z = top_bit(k);
-        put(w, 0, z);
-        put(w, 1, 1);
-        put(w, k & ((1u << z) - 1), z);
+        tutti_codec_write(w, 0, z);
+        tutti_codec_write(w, 1, 1);
+        tutti_codec_write(w, k & ((1u << z) - 1), z);
         return;
     }
     for (; k > 1; k = (uint32_t)top_bit(k))
         group[n++] = k;
     while (n > 0) {
         const int z = top_bit(group[--n]);
-        put(w, 1, 1);
-        put(w, group[n] & ((1u << z) - 1), z);
+        tutti_codec_write(w, 1, 1);
+        tutti_codec_write(w, group[n] & ((1u << z) - 1), z);
     }
-    put(w, 0, 1);
+    tutti_codec_write(w, 0, 1);
 }
 
-size_t tutti_codec_elias_encode(const tutti_codec *c, const tutti_codec_quantiser *q, tutti_codec_elias code, const tutti_view *v, const float *x,
-                                uint8_t *out)
+size_t tutti_codec_elias_encode(const tutti_codec *c, const tutti_codec_quantiser *q, const tutti_view *v, const float *x, uint8_t *out)
 {
+    const tutti_codec_coding code = (tutti_codec_coding)q->coding;
+    const size_t bucket = (size_t)q->bucket;
     const uint32_t levels = (1u << (q->bits - 1)) - 1;
     uint8_t codes[TUTTI_CODEC_BLOCK];
-    writer w = { .out = out };
+    tutti_codec_writer w = { .out = out };
 
-    for (size_t first = 0; first < v->count; first += q->bucket) {
-        const size_t end = v->count - first < q->bucket ? v->count : first + q->bucket;
+    for (size_t first = 0; first < v->count; first += bucket) {
+        const size_t end = v->count - first < bucket ? v->count : first + bucket;
         const float scale = tutti_codec_bucket_scale(c, q, x + first, end - first);
         uint64_t dense = 0, sparse = 0;
         uint32_t bits;
         bool is_sparse = false;
         memcpy(&bits, &scale, sizeof bits);
         if (!(scale > 0)) {
-            put(&w, isnan(scale) ? 0x7fc00000u : 0, 32);
+            tutti_codec_write(&w, isnan(scale) ? 0x7fc00000u : 0, 32);
             continue;
         }
         /* Twice over the bucket, once to measure and once to write: the draws are a function of the place. */
@@ -89,7 +81,7 @@ size_t tutti_codec_elias_encode(const tutti_codec *c, const tutti_codec_quantise
             size_t before = first - 1; /* of the last nonzero; wraps below 0 as intended */
             if (writing == 1) {
                 is_sparse = sparse < dense;
-                put(&w, bits | (is_sparse ? 0x80000000u : 0), 32);
+                tutti_codec_write(&w, bits | (is_sparse ? 0x80000000u : 0), 32);
             }
             for (size_t at = first, count; at < end; at += count) {
                 count = end - at < TUTTI_CODEC_BLOCK ? end - at : TUTTI_CODEC_BLOCK;
@@ -104,10 +96,10 @@ size_t tutti_codec_elias_encode(const tutti_codec *c, const tutti_codec_quantise
                     } else if (!is_sparse) {
                         put_elias(&w, code, level + 1);
                         if (level > 0)
-                            put(&w, sign, 1);
+                            tutti_codec_write(&w, sign, 1);
                     } else if (level > 0) {
                         put_elias(&w, code, (uint32_t)(at + i - before));
-                        put(&w, sign, 1);
+                        tutti_codec_write(&w, sign, 1);
                         put_elias(&w, code, level);
                     }
                     if (level > 0)
@@ -120,7 +112,7 @@ size_t tutti_codec_elias_encode(const tutti_codec *c, const tutti_codec_quantise
                 put_elias(&w, code, (uint32_t)(end - before));
         }
     }
-    put(&w, 0, (8 - w.have) % 8);
+    tutti_codec_write_end(&w);
     return w.bytes;
 }
 
@@ -142,7 +134,7 @@ static uint32_t get(reader *r, int bits)
 }
 
 /* 0: no number of at most 31 bits */
-static uint32_t get_elias(reader *r, tutti_codec_elias code)
+static uint32_t get_elias(reader *r, tutti_codec_coding code)
 {
     uint32_t k = 1;
 
@@ -161,14 +153,16 @@ static uint32_t get_elias(reader *r, tutti_codec_elias code)
 }
 
 /* One way through the message for checking (y NULL) and for adding. NULL, or what is wrong with element *at. */
-static const char *walk(const tutti_codec_quantiser *q, tutti_codec_elias code, size_t n, const uint8_t *in, size_t bytes, float a, float *y, size_t *at)
+static const char *walk(const tutti_codec_quantiser *q, size_t n, const uint8_t *in, size_t bytes, float a, float *y, size_t *at)
 {
+    const tutti_codec_coding code = (tutti_codec_coding)q->coding;
+    const size_t bucket = (size_t)q->bucket;
     const uint32_t levels = (1u << (q->bits - 1)) - 1;
     reader r = { .in = in, .end = 8 * (uint64_t)bytes };
     float value[256];
 
-    for (size_t first = 0; first < n; first += q->bucket) {
-        const size_t end = n - first < q->bucket ? n : first + q->bucket;
+    for (size_t first = 0; first < n; first += bucket) {
+        const size_t end = n - first < bucket ? n : first + bucket;
         const uint32_t head = get(&r, 32), bits = head & 0x7fffffffu;
         float scale;
         memcpy(&scale, &bits, sizeof scale);
@@ -223,15 +217,15 @@ static const char *walk(const tutti_codec_quantiser *q, tutti_codec_elias code, 
     return NULL;
 }
 
-tutti_status tutti_codec_elias_decode(const tutti_codec *c, const tutti_codec_quantiser *q, tutti_codec_elias code, const tutti_view *v,
-                                      const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err)
+tutti_status tutti_codec_elias_decode(const tutti_codec *c, const tutti_codec_quantiser *q, const tutti_view *v, const uint8_t *in, size_t bytes, float a,
+                                      float *y, tutti_error *err)
 {
     size_t at = 0;
-    const char *wrong = walk(q, code, v->count, in, bytes, a, NULL, &at);
+    const char *wrong = walk(q, v->count, in, bytes, a, NULL, &at);
 
     if (wrong != NULL)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': element %zu of %zu in a message of %zu bytes: %s; the message was damaged or is "
                           "another codec's", c->ops->name, at, v->count, bytes, wrong);
-    walk(q, code, v->count, in, bytes, a, y, &at);
+    walk(q, v->count, in, bytes, a, y, &at);
     return TUTTI_OK;
 }

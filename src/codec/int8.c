@@ -3,16 +3,10 @@
 #include "codec_internal.h"
 #include "registry.h"
 
-typedef struct int8 { int64_t bucket; } int8;
 static const tutti_option options[] = {
-    { "bucket", TUTTI_INT, TUTTI_AT(int8, bucket), 2048, 16, 1 << 24, NULL, "elements with a scale of their own; rounded up to a multiple of 8" },
+    { "bucket", TUTTI_INT, TUTTI_AT(tutti_codec_quantiser, bucket), 2048, 16, 1 << 24, NULL, "elements with a scale of their own; rounded up to a multiple of 8" },
     { 0 }
 };
-
-static tutti_codec_quantiser quantiser(const tutti_codec *c)
-{
-    return (tutti_codec_quantiser){ .bits = 8, .bucket = ((size_t)((const int8 *)c->self)->bucket + 7) / 8 * 8, .nearest = true };
-}
 
 static unsigned traits(const tutti_codec *c)
 {
@@ -20,29 +14,17 @@ static unsigned traits(const tutti_codec *c)
     return TUTTI_CODEC_CONTRACTIVE | TUTTI_CODEC_FIXED;
 }
 
-static size_t bound(const tutti_codec *c, const tutti_view *v)
+static void declare(tutti_codec *c, tutti_plan *plan)
 {
-    const tutti_codec_quantiser q = quantiser(c);
+    tutti_codec_quantiser *q = c->self;
 
-    return tutti_codec_quantised_bytes(&q, v->count);
-}
-
-static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
-{
-    const tutti_codec_quantiser q = quantiser(c);
-
-    (void)scratch;
-    return tutti_codec_quantise(c, &q, v, x, out);
-}
-
-static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err)
-{
-    const tutti_codec_quantiser q = quantiser(c);
-
-    return tutti_codec_dequantise(c, &q, v, in, bytes, a, y, err);
+    (void)plan;
+    q->bits = 8;
+    q->nearest = true;
+    q->bucket = (q->bucket + 7) / 8 * 8;
 }
 
 const tutti_codec_ops tutti_codec_int8 = {
     .name = "int8", .paper = "after Dettmers, ICLR 2016", .help = "8 bits an element, scaled by the bucket's greatest magnitude, to the nearest",
-    .options = options, .self_bytes = sizeof(int8), .traits = traits, .bound = bound, .encode = encode, .decode_add = decode_add,
+    .options = options, .self_bytes = sizeof(tutti_codec_quantiser), .traits = traits, .declare = declare, TUTTI_CODEC_QUANTISED,
 };

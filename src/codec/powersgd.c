@@ -75,12 +75,10 @@ static unsigned traits(const tutti_codec *c)
 
 static void declare(tutti_codec *c, tutti_plan *plan)
 {
-    char name[sizeof c->prefix + 8];
-    const tutti_state state = { .name = name, .keep = TUTTI_SAME, .dtype = TUTTI_F32, .count = place(c, c->space->n_tensors) };
+    const size_t count = place(c, c->space->n_tensors);
 
-    snprintf(name, sizeof name, "%s.q", c->prefix);
-    if (state.count > 0)
-        tutti_declare(plan, &state, &((powersgd *)c->self)->q);
+    if (count > 0)
+        tutti_codec_declare_floats(c, plan, "q", TUTTI_SAME, count, &((powersgd *)c->self)->q);
 }
 
 static void open(tutti_codec *c)
@@ -203,8 +201,19 @@ static void unfold(tutti_codec *c, const tutti_view *v, void *scratch, void *con
         tutti_copy(d, r * v->cols, wire[1], s->q + place(c, v->tensor));
 }
 
+/* Columns that both have; others are this codec's own last ones, drawn at first. */
+static void follow(tutti_codec *c, const tutti_codec *from, int t)
+{
+    const tutti_view *v = &c->space->tensor[t];
+    const powersgd *mine = c->self, *theirs = from->self;
+    const size_t a = rank_of(mine, v->rows, v->cols), b = rank_of(theirs, v->rows, v->cols), r = a < b ? a : b;
+
+    if (r > 0)
+        tutti_copy(c->space->device, r * v->cols, theirs->q + place(from, t), mine->q + place(c, t));
+}
+
 const tutti_codec_ops tutti_codec_powersgd = {
     .name = "powersgd", .paper = "Vogels et al., NeurIPS 2019, algorithm 1", .help = "matrices as products of rank r, summed on the way",
     .options = options, .self_bytes = sizeof(powersgd), .rounds = 2, .traits = traits, .declare = declare, .open = open, .scratch = scratch_bytes,
-    .width = width, .fold = fold, .mine = mine, .unfold = unfold,
+    .width = width, .fold = fold, .mine = mine, .unfold = unfold, .follow = follow,
 };

@@ -1,14 +1,46 @@
 /* quantised.c: buckets of consecutive elements, each with a float scale and one code an element: QSGD (Alistarh et al. 2017), NUQSGD (Ramezani-Kebrya
-   et al. 2021), int8. On the wire the scales come first, then the codes of all buckets back to back: a bucket is a multiple of eight elements, so
+   et al. 2021), ALQ and AMQ (Faghri et al. 2020), int8: what they have in common, which is all but the levels. On the wire the scales come first, then the codes of all buckets back to back: a bucket is a multiple of eight elements, so
    it begins on a byte, and only the end is padded. The vector is gone through in blocks that stay in the first cache together with their draws
    and codes. */
 #include "codec_internal.h"
 
 enum { TABLE_BITS = 4 }; /* up to these the levels fit vector registers, and looking them up costs less than computing them */
 
-size_t tutti_codec_quantised_bytes(const tutti_codec_quantiser *q, size_t n)
+unsigned tutti_codec_quantised_traits(const tutti_codec *c)
 {
-    return 4 * ((n + q->bucket - 1) / q->bucket) + tutti_packed_bytes(q->bits, n);
+    return TUTTI_CODEC_UNBIASED | (((const tutti_codec_quantiser *)c->self)->coding == TUTTI_CODEC_PLAIN ? TUTTI_CODEC_FIXED : 0);
+}
+
+tutti_status tutti_codec_quantised_check(const tutti_codec *c, tutti_error *err)
+{
+    const uint64_t bucket = (uint64_t)((const tutti_codec_quantiser *)c->self)->bucket;
+
+    if ((bucket & (bucket - 1)) != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "bucket is %llu and must be a power of two, such as 512", (unsigned long long)bucket);
+    return TUTTI_OK;
+}
+
+size_t tutti_codec_buckets(const tutti_codec_quantiser *q, size_t n)
+{
+    return (n + (size_t)q->bucket - 1) / (size_t)q->bucket;
+}
+
+size_t tutti_codec_quantised_scratch(const tutti_codec *c, const tutti_view *v)
+{
+    return ((const tutti_codec_quantiser *)c->self)->coding == TUTTI_CODEC_HUFFMAN ? v->count : 0;
+}
+
+static size_t fixed_bytes(const tutti_codec_quantiser *q, size_t n)
+{
+    return 4 * tutti_codec_buckets(q, n) + tutti_packed_bytes((int)q->bits, n);
+}
+
+size_t tutti_codec_quantised_bound(const tutti_codec *c, const tutti_view *v)
+{
+    const tutti_codec_quantiser *q = c->self;
+
+    return q->coding == TUTTI_CODEC_PLAIN ? fixed_bytes(q, v->count) : q->coding == TUTTI_CODEC_HUFFMAN ? tutti_codec_huffman_bound(q, v->count)
+                                                                                                        : tutti_codec_elias_bound(q, v->count);
 }
 
 float tutti_codec_bucket_scale(const tutti_codec *c, const tutti_codec_quantiser *q, const float *x, size_t count)
@@ -29,12 +61,11 @@ void tutti_codec_bucket_codes(const tutti_codec *c, const tutti_codec_quantiser 
         memset(codes, 0, count);
         return;
     }
-    if (q->nearest)
-        tutti_round_uniform(d, count, x + at, scale, q->bits, NULL, codes);
-    else {
-        const uint16_t *draws = tutti_codec_draws(c, tutti_codec_rng(c, v, false), v->first + at, count, room);
-        (q->powers ? tutti_round_powers : tutti_round_uniform)(d, count, x + at, scale, q->bits, draws, codes);
-    }
+    const uint16_t *draws = q->nearest ? NULL : tutti_codec_draws(c, tutti_codec_rng(c, v, false), v->first + at, count, room);
+    if (q->grid == TUTTI_CODEC_ANY)
+        tutti_round_levels(d, count, x + at, scale, q->levels, draws, codes);
+    else
+        (q->grid == TUTTI_CODEC_POWERS ? tutti_round_powers : tutti_round_uniform)(d, count, x + at, scale, (int)q->bits, draws, codes);
 }
 
 /* 2^e, e from -126 to 0. */
@@ -53,8 +84,10 @@ void tutti_codec_bucket_values(const tutti_codec_quantiser *q, float scale, floa
     const int half = 1 << (q->bits - 1), top = half - 1;
     const float step = 1.0f / (float)top; /* top * step is 1 exactly for all tops here, 1 .. 127 (tested) */
 
-    for (int l = 0; l < half; l++) {
-        const float level = q->powers ? l == 0 ? 0.0f : power(l - top) : (float)l * step;
+    for (int l = 0; l < 2 * half && q->grid == TUTTI_CODEC_ANY; l++)
+        value[l] = a * (scale * q->levels->level[l]);
+    for (int l = 0; l < half && q->grid != TUTTI_CODEC_ANY; l++) {
+        const float level = q->grid == TUTTI_CODEC_POWERS ? l == 0 ? 0.0f : power(l - top) : (float)l * step;
         value[l] = a * (scale * level);
         value[half + l] = -value[l];
     }
@@ -65,56 +98,75 @@ bool tutti_codec_scale_is_valid(float scale)
     return isnan(scale) || (isfinite(scale) && scale >= 0);
 }
 
-size_t tutti_codec_quantise(const tutti_codec *c, const tutti_codec_quantiser *q, const tutti_view *v, const float *x, uint8_t *out)
+tutti_status tutti_codec_check_scales(const tutti_codec *c, size_t n, const uint8_t *in, const char *of, tutti_error *err)
 {
-    const size_t n = v->count;
-    uint8_t *packed = out + 4 * ((n + q->bucket - 1) / q->bucket), codes[TUTTI_CODEC_BLOCK];
-
-    for (size_t first = 0; first < n; first += q->bucket) {
-        const size_t end = n - first < q->bucket ? n : first + q->bucket;
-        const float scale = tutti_codec_bucket_scale(c, q, x + first, end - first);
-        tutti_codec_put_f32(out + 4 * (first / q->bucket), scale);
-        for (size_t at = first, count; at < end; at += count) {
-            count = end - at < TUTTI_CODEC_BLOCK ? end - at : TUTTI_CODEC_BLOCK;
-            tutti_codec_bucket_codes(c, q, v, x, at, count, scale, q->bits == 8 ? packed + at : codes);
-            if (q->bits < 8)
-                tutti_pack(c->space->device, q->bits, count, codes, packed + at / 8 * (size_t)q->bits);
-        }
-    }
-    return tutti_codec_quantised_bytes(q, n);
+    for (size_t b = 0; b < n; b++)
+        if (!tutti_codec_scale_is_valid(tutti_codec_get_f32(in + 4 * b)))
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': the scale of %s %zu of %zu is %g, and scales are 0 or more; the message was "
+                              "damaged or is another codec's", c->ops->name, of, b, n, (double)tutti_codec_get_f32(in + 4 * b));
+    return TUTTI_OK;
 }
 
-tutti_status tutti_codec_dequantise(const tutti_codec *c, const tutti_codec_quantiser *q, const tutti_view *v, const uint8_t *in, size_t bytes,
-                                    float a, float *y, tutti_error *err)
+size_t tutti_codec_quantised_encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
 {
-    const size_t n = v->count, buckets = (n + q->bucket - 1) / q->bucket, wanted = tutti_codec_quantised_bytes(q, n);
+    const tutti_codec_quantiser *q = c->self;
+    const size_t n = v->count, bucket = (size_t)q->bucket, bits = (size_t)q->bits;
+    uint8_t *packed = out + 4 * tutti_codec_buckets(q, n), codes[TUTTI_CODEC_BLOCK];
+
+    if (q->coding == TUTTI_CODEC_HUFFMAN)
+        return tutti_codec_huffman_encode(c, q, v, x, scratch, out);
+    if (q->coding != TUTTI_CODEC_PLAIN)
+        return tutti_codec_elias_encode(c, q, v, x, out);
+    for (size_t first = 0; first < n; first += bucket) {
+        const size_t end = n - first < bucket ? n : first + bucket;
+        const float scale = tutti_codec_bucket_scale(c, q, x + first, end - first);
+        tutti_codec_put_f32(out + 4 * (first / bucket), scale);
+        for (size_t at = first, count; at < end; at += count) {
+            count = end - at < TUTTI_CODEC_BLOCK ? end - at : TUTTI_CODEC_BLOCK;
+            tutti_codec_bucket_codes(c, q, v, x, at, count, scale, bits == 8 ? packed + at : codes);
+            if (bits < 8)
+                tutti_pack(c->space->device, (int)bits, count, codes, packed + at / 8 * bits);
+        }
+    }
+    return fixed_bytes(q, n);
+}
+
+static tutti_status decode_fixed(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err)
+{
+    const tutti_codec_quantiser *q = c->self;
+    const size_t n = v->count, bucket = (size_t)q->bucket, bits = (size_t)q->bits, buckets = tutti_codec_buckets(q, n);
+    const bool table = q->grid != TUTTI_CODEC_EVEN || bits <= TABLE_BITS;
     uint8_t codes[TUTTI_CODEC_BLOCK];
     float value[256];
 
-    if (bytes != wanted)
-        return tutti_codec_wrong_size(c, v, bytes, wanted, err);
-    for (size_t b = 0; b < buckets; b++)
-        if (!tutti_codec_scale_is_valid(tutti_codec_get_f32(in + 4 * b)))
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': the scale of bucket %zu of %zu is %g, and scales are 0 or more; the message was "
-                              "damaged or is another codec's", c->ops->name, b, buckets, (double)tutti_codec_get_f32(in + 4 * b));
-    for (size_t first = 0; first < n; first += q->bucket) {
-        const size_t end = n - first < q->bucket ? n : first + q->bucket;
-        const float scale = tutti_codec_get_f32(in + 4 * (first / q->bucket));
-        const bool table = q->powers || q->bits <= TABLE_BITS;
+    if (bytes != fixed_bytes(q, n))
+        return tutti_codec_wrong_size(c, v, bytes, fixed_bytes(q, n), err);
+    TUTTI_TRY(tutti_codec_check_scales(c, buckets, in, "bucket", err));
+    for (size_t first = 0; first < n; first += bucket) {
+        const size_t end = n - first < bucket ? n : first + bucket;
+        const float scale = tutti_codec_get_f32(in + 4 * (first / bucket));
         if (table)
             tutti_codec_bucket_values(q, scale, a, value);
         for (size_t at = first, count; at < end; at += count) {
-            const uint8_t *from = in + 4 * buckets + at / 8 * (size_t)q->bits;
+            const uint8_t *from = in + 4 * buckets + at / 8 * bits;
             count = end - at < TUTTI_CODEC_BLOCK ? end - at : TUTTI_CODEC_BLOCK;
-            if (q->bits < 8) {
-                tutti_unpack(c->space->device, q->bits, count, from, codes);
+            if (bits < 8) {
+                tutti_unpack(c->space->device, (int)bits, count, from, codes);
                 from = codes;
             }
             if (table)
-                tutti_levels_add(c->space->device, count, from, 1 << q->bits, value, y + at);
+                tutti_levels_add(c->space->device, count, from, 1 << bits, value, y + at);
             else
-                tutti_uniform_add(c->space->device, count, from, q->bits, scale, a, y + at);
+                tutti_uniform_add(c->space->device, count, from, (int)bits, scale, a, y + at);
         }
     }
     return TUTTI_OK;
+}
+
+tutti_status tutti_codec_quantised_decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err)
+{
+    const tutti_codec_quantiser *q = c->self;
+
+    return q->coding == TUTTI_CODEC_PLAIN ? decode_fixed(c, v, in, bytes, a, y, err) : q->coding == TUTTI_CODEC_HUFFMAN
+        ? tutti_codec_huffman_decode(c, q, v, in, bytes, a, y, err) : tutti_codec_elias_decode(c, q, v, in, bytes, a, y, err);
 }

@@ -11,6 +11,8 @@ const tutti_codec_ops *const tutti_codecs[] = {
     &tutti_codec_minmax8,
     &tutti_codec_qsgd,
     &tutti_codec_nuqsgd,
+    &tutti_codec_alq,
+    &tutti_codec_amq,
     &tutti_codec_sign,
     &tutti_codec_onebit,
     &tutti_codec_topk,
@@ -20,6 +22,9 @@ const tutti_codec_ops *const tutti_codecs[] = {
     &tutti_codec_powersgd,
     &tutti_codec_ef,
     &tutti_codec_large,
+    &tutti_codec_ef21,
+    &tutti_codec_dgc,
+    &tutti_codec_accordion,
     NULL
 };
 

@@ -65,10 +65,7 @@ static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_
 
     if (bytes != bound(c, v))
         return tutti_codec_wrong_size(c, v, bytes, bound(c, v), err);
-    for (size_t b = 0; b < blocks; b++)
-        if (!tutti_codec_scale_is_valid(tutti_codec_get_f32(in + 4 * b)))
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': the scale of block %zu of %zu is %g, and scales are 0 or more; the message was "
-                              "damaged or is another codec's", c->ops->name, b, blocks, (double)tutti_codec_get_f32(in + 4 * b));
+    TUTTI_TRY(tutti_codec_check_scales(c, blocks, in, "block", err));
     for (size_t b = 0, first = 0; b < blocks; b++, first += block)
         tutti_signs_add(c->space->device, v->count - first < block ? v->count - first : block, in + 4 * blocks + first / 8,
                         a * tutti_codec_get_f32(in + 4 * b), y + first);

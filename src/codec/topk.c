@@ -1,17 +1,41 @@
 /* topk.c: codec topk: the k greatest magnitudes, of equal ones the lowest indexes. Stich, Cordonnier and Jaggi, NeurIPS 2018. Exact selection:
-   |x - decoded|^2 <= (1 - k/n) |x|^2 always. 8 k bytes: indexes, then values. */
+   |x - decoded|^2 <= (1 - k/n) |x|^2 always. 8 k bytes: indexes, then values. With a warm-up of E epochs the ratio of epoch e is ratio^((e + 1) / (E + 1)),
+   as DGC's (Lin et al., ICLR 2018). */
 #include "codec_internal.h"
 #include "registry.h"
 
-typedef struct topk { double ratio; } topk;
+typedef struct topk { double ratio; int64_t warmup; double now; } topk; /* now: the ratio of this epoch */
 static const tutti_option options[] = {
     { "ratio", TUTTI_REAL, TUTTI_AT(topk, ratio), 0.01, 1e-9, 1, NULL, "elements sent, as a share of all: k = ceil(ratio n), at least 1" },
+    { "warmup", TUTTI_INT, TUTTI_AT(topk, warmup), 0, 0, 1000, NULL, "epochs over which the ratio comes down to its value" },
     { 0 }
 };
 
+static double ratio_in(const topk *s, uint64_t epoch)
+{
+    return epoch >= (uint64_t)s->warmup ? s->ratio : pow(s->ratio, (double)(epoch + 1) / (double)(s->warmup + 1));
+}
+
+static void declare(tutti_codec *c, tutti_plan *plan)
+{
+    topk *s = c->self;
+
+    (void)plan;
+    s->now = ratio_in(s, 0);
+}
+
+static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
+{
+    topk *s = c->self;
+
+    (void)round, (void)numbers;
+    s->now = ratio_in(s, m->epoch);
+    return 0;
+}
+
 static size_t k_of(const tutti_codec *c, const tutti_view *v)
 {
-    return tutti_codec_fraction(((const topk *)c->self)->ratio, v->count);
+    return tutti_codec_fraction(((const topk *)c->self)->now, v->count);
 }
 
 static unsigned traits(const tutti_codec *c)
@@ -51,6 +75,6 @@ static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_
 
 const tutti_codec_ops tutti_codec_topk = {
     .name = "topk", .paper = "Stich et al., NeurIPS 2018", .help = "the elements of greatest magnitude, exactly k of them",
-    .options = options, .self_bytes = sizeof(topk), .traits = traits, .scratch = scratch_bytes, .bound = bound, .encode = encode,
+    .options = options, .self_bytes = sizeof(topk), .traits = traits, .declare = declare, .begin = begin, .scratch = scratch_bytes, .bound = bound, .encode = encode,
     .decode_add = decode_add,
 };

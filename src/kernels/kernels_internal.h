@@ -5,7 +5,7 @@
    All pointers may have any alignment of their element. Nothing here knows of threads or of the runtime. */
 #ifndef TUTTI_KERNELS_INTERNAL_H
 #define TUTTI_KERNELS_INTERNAL_H
-#include <tutti/device.h>
+#include <tutti/kernels.h>
 #include <string.h>
 
 #define TUTTI_KERNELS_LEAVES 8  /* vectors that `tree` adds in one pass: as many as sixteen registers hold with their weights */
@@ -50,6 +50,7 @@ typedef struct tutti_kernels {
     void (*draws)(const uint32_t counter[4], const uint32_t key[2], uint64_t first, size_t groups, uint16_t *draws);
     void (*round_uniform)(size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes);
     void (*round_powers)(size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes);
+    void (*round_levels)(size_t n, const float *x, float scale, const tutti_levels *t, const uint16_t *draws, uint8_t *codes);
     void (*round_range)(size_t n, const float *x, float least, float range, uint8_t *codes);
     void (*levels_add)(size_t n, const uint8_t *codes, int values, const float *value, float *y);
     void (*uniform_add)(size_t n, const uint8_t *codes, int bits, float scale, float a, float *y);

@@ -32,6 +32,20 @@ static void round_powers(size_t n, const float *x, float scale, int bits, const 
     }
 }
 
+/* The level below by halving the table; how far r is towards the next one, in 65536ths, is the probability of that one. The product of the distance and
+   the reciprocal is off by less than half of one, so that a level is itself and the greatest never leaves the table. */
+static void round_levels(size_t n, const float *x, float scale, const tutti_levels *t, const uint16_t *draws, uint8_t *codes)
+{
+    for (size_t i = 0; i < n; i++) {
+        const float r = x[i] / scale;
+        uint32_t l = 0;
+        for (uint32_t step = 1u << (t->bits - 1); step > 0; step /= 2)
+            if (r >= t->bound[l + step])
+                l += step;
+        codes[i] = (uint8_t)(l + (((uint32_t)lrintf((r - t->level[l]) * t->per[l]) + draws[i]) >> 16));
+    }
+}
+
 static void round_range(size_t n, const float *x, float least, float range, uint8_t *codes)
 {
     for (size_t i = 0; i < n; i++) {
@@ -62,6 +76,7 @@ void tutti_kernels_levels(tutti_kernels *t)
 {
     t->round_uniform = round_uniform;
     t->round_powers = round_powers;
+    t->round_levels = round_levels;
     t->round_range = round_range;
     t->levels_add = levels_add;
     t->uniform_add = uniform_add;

@@ -32,6 +32,37 @@ static void LEVEL(round_powers)(size_t n, const float *x, float scale, int bits,
     });
 }
 
+/* Entry at[j] of a table of 256: in one register, in two, or in memory. */
+enum { IN_ONE, IN_TWO, IN_MEMORY };
+INLINE vec entry(int where, const float *table, ivec at)
+{
+    return where == IN_ONE ? vec_permute(vec_get(table, WIDTH), at) : where == IN_TWO ? vec_permute2(vec_get(table, WIDTH), vec_get(table + WIDTH, WIDTH), at) : vec_gather(table, at);
+}
+
+INLINE void round_levels_from(int where, size_t n, const float *x, float scale, const tutti_levels *t, const uint16_t *draws, uint8_t *codes)
+{
+    const vec by = vec_all(scale);
+
+    EACH_VECTOR(n, {
+        const vec r = vec_div(vec_get(x + i, k), by);
+        ivec l = ivec_all(0);
+        for (int step = 1 << (t->bits - 1); step > 0; step /= 2)
+            l = ivec_add_if_at_least(l, step, r, entry(where, t->bound, ivec_add(l, ivec_all(step))));
+        const vec up = vec_mul(vec_sub(r, entry(where, t->level, l)), entry(where, t->per, l));
+        ivec_put_u8(codes + i, k, ivec_add(l, ivec_srl(ivec_add(ivec_round(up), ivec_get_u16(draws + i, k)), 16)));
+    });
+}
+
+static void LEVEL(round_levels)(size_t n, const float *x, float scale, const tutti_levels *t, const uint16_t *draws, uint8_t *codes)
+{
+    if (1 << t->bits <= WIDTH)
+        round_levels_from(IN_ONE, n, x, scale, t, draws, codes);
+    else if (1 << t->bits == 2 * WIDTH)
+        round_levels_from(IN_TWO, n, x, scale, t, draws, codes);
+    else
+        round_levels_from(IN_MEMORY, n, x, scale, t, draws, codes);
+}
+
 static void LEVEL(round_range)(size_t n, const float *x, float least, float range, uint8_t *codes)
 {
     const vec from = vec_all(least), by = vec_all(range), steps = vec_all(255.0f);
@@ -72,6 +103,7 @@ void LEVEL(tutti_kernels_levels)(tutti_kernels *t)
 {
     t->round_uniform = LEVEL(round_uniform);
     t->round_powers = LEVEL(round_powers);
+    t->round_levels = LEVEL(round_levels);
     t->round_range = LEVEL(round_range);
     t->levels_add = LEVEL(levels_add);
     t->uniform_add = LEVEL(uniform_add);

@@ -365,66 +365,20 @@ static void powersgd_recovers_from_zeros_and_from_nan(void **state)
 
 /* ---- error feedback ---- */
 
-/* One worker's step under a wrapper, as the exchange does it: y = what all see, from W workers' sends. */
 static void fed_back(subject *const *s, int workers, uint64_t step, float *const *g, float *y)
 {
-    const tutti_view v = subject_view(s[0], step);
-    tutti_codec *inner[WORKERS] = { NULL };
-    const float *p[WORKERS];
-    const size_t n = v.count;
-    void *wire[WORKERS][2], *scratch[WORKERS];
+    float *all[SUBJECT_WORKERS];
 
-    for (size_t i = 0; i < n; i++)
-        y[i] = 0;
-    for (int w = 0; w < workers; w++) {
-        inner[w] = s[w]->codec->ops->choose(s[w]->codec, &v);
-        p[w] = s[w]->codec->ops->before(s[w]->codec, &v, g[w]);
-        scratch[w] = aligned_alloc(64, inner[w]->ops->scratch == NULL ? 64 : (inner[w]->ops->scratch(inner[w], &v) + 64) / 64 * 64);
-        wire[w][0] = malloc(n * 4 + 64), wire[w][1] = malloc(n * 4 + 64);
-    }
-    for (int round = 0; round < inner[0]->ops->rounds; round++) {
-        for (int w = 0; w < workers; w++)
-            inner[w]->ops->fold(inner[w], &v, round, p[w], scratch[w], wire[w]);
-        for (size_t i = 0; i < inner[0]->ops->width(inner[0], &v, round); i++) {
-            double sum = 0;
-            for (int w = 0; w < workers; w++)
-                sum += ((float *)wire[w][round])[i];
-            for (int w = 0; w < workers; w++)
-                ((float *)wire[w][round])[i] = (float)(sum / workers);
-        }
-    }
-    for (int w = 0; w < workers; w++) {
-        float *into;
-        const float a = s[w]->codec->ops->account(s[w]->codec, &v, &into);
-        assert_non_null(into);
-        if (inner[w]->ops->rounds > 0) {
-            inner[w]->ops->mine(inner[w], &v, p[w], scratch[w], wire[w], a, into);
-            inner[w]->ops->unfold(inner[w], &v, scratch[w], wire[w], y);
-        } else {
-            uint8_t *m = malloc(inner[w]->ops->bound(inner[w], &v) + 1);
-            const size_t bytes = inner[w]->ops->encode(inner[w], &v, p[w], scratch[w], m);
-            assert_int_equal(inner[w]->ops->decode_add(inner[w], &v, m, bytes, a, into, NULL), TUTTI_OK);
-            assert_int_equal(inner[w]->ops->decode_add(inner[w], &v, m, bytes, 1.0f / (float)workers, y, NULL), TUTTI_OK);
-            free(m);
-        }
-    }
     for (int w = 0; w < workers; w++)
-        free(scratch[w]), free(wire[w][0]), free(wire[w][1]);
+        all[w] = w == 0 ? y : malloc((s[w]->space.n + 1) * sizeof *y);
+    subject_exchange(s, workers, step, false, g, all);
+    for (int w = 1; w < workers; w++)
+        free(all[w]);
 }
 
 static float *residual_of(const subject *s)
 {
-    void *memory = NULL;
-
-    for (size_t i = 0; i < tutti_plan_count(s->plan); i++) {
-        const tutti_state *state = tutti_plan_state(s->plan, i, &memory);
-        if (strcmp(state->name, "codec.e") == 0) {
-            assert_int_equal(state->keep, TUTTI_OWN_SUM);
-            return memory;
-        }
-    }
-    fail_msg("no residual among the states");
-    return NULL;
+    return subject_state(s, "codec.e", TUTTI_OWN_SUM);
 }
 
 /* Error feedback, sheet: the sum of what was delivered and the mean residual is the sum of the mean gradients. */
@@ -531,12 +485,16 @@ static void the_owner_of_a_sum_has_a_residual_of_its_own_if_asked(void **state)
 static void specs_that_make_no_sense_are_refused_with_a_sentence(void **state)
 {
     static const struct { const char *spec, *text; } rows[] = {
-        { "topq", "unknown codec 'topq'; did you mean 'topk'? (there are fp32, fp16, bf16, trunc16, int8, minmax8, qsgd, nuqsgd, sign, onebit, topk, threshold, randomk, wangni, powersgd, ef, large)" },
+        { "topq", "unknown codec 'topq'; did you mean 'topk'? (there are fp32, fp16, bf16, trunc16, int8, minmax8, qsgd, nuqsgd, alq, amq, sign, onebit, topk, threshold, randomk, wangni, powersgd, ef, large, ef21, dgc, accordion)" },
         { "qsgd(bucket=500)", "codec 'qsgd': bucket is 500 and must be a power of two, such as 512" },
         { "minmax8(chunk=9)", "codec 'minmax8': chunk is 9 and must be 0 or at least 256" },
         { "ef", "codec 'ef' wraps another one and was given none; write ef(topk(ratio=0.01)), for example" },
         { "ef(qsgd)", "codec 'ef': qsgd is unbiased and may lose more than it was given, so that a residual can grow without end; use it without ef, or with a codec that only leaves out, such as topk, sign or powersgd" },
-        { "ef(ef(sign))", "codec 'ef': ef inside of it is a wrapper, and a loss is made good once; give ef the codec itself" },
+        { "ef(ef(sign))", "codec 'ef': ef inside of it feeds back by itself, and a loss is made good once; give ef the codec itself" },
+        { "ef21(threshold)", "codec 'ef21': threshold may lose as much as it was given, and ef21 converges with codecs that always keep a part, such as topk, sign or powersgd" },
+        { "dgc(alq)", NULL }, { "ef(accordion(low=qsgd,high=qsgd))", NULL }, { "ef(accordion(low=ef(sign),high=sign))", NULL },
+        { "accordion(low=topk)", NULL }, { "accordion(low=ef(topk),high=sign)", "codec 'accordion': ef inside of it is a wrapper, whose state would be one a level; put it round both: ef(accordion(low=..., high=...))" },
+        { "alq(first=9,second=9)", "codec 'alq': second is 9 and must be after first, 9" }, { "alq(bucket=100)", NULL },
         { "ef(nosuch)", NULL }, { "qsgd(bits=1)", NULL }, { "qsgd(bits=9)", NULL }, { "topk(ratio=1.5)", NULL }, { "topk(", NULL }, { "", NULL }, { "fp16(x=1)", NULL },
         { "ef(ef(ef(ef(ef(ef(sign))))))", NULL },
     };

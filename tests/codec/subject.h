@@ -146,6 +146,145 @@ static inline double subject_loss(size_t n, const float *x, const float *y)
     return sum;
 }
 
+/* The memory of a state by its name, declared as it should be. */
+static inline float *subject_state(const subject *s, const char *name, tutti_keep keep)
+{
+    void *memory = NULL;
+
+    for (size_t i = 0; i < tutti_plan_count(s->plan); i++) {
+        const tutti_state *state = tutti_plan_state(s->plan, i, &memory);
+        if (strcmp(state->name, name) == 0) {
+            assert_int_equal(state->keep, keep);
+            return memory;
+        }
+    }
+    fail_msg("no state '%s'", name);
+    return NULL;
+}
+
+/* A step of workers of one process as whoever exchanges makes it: y[w] = what w's model gets of the mean of g. again: worker 0 owns the mean and encodes it
+   once more (message codecs). Vectors that are not finite are sent as they are. */
+enum { SUBJECT_WORKERS = 4 };
+static inline void subject_exchange(subject *const *s, int workers, uint64_t step, bool again, float *const *g, float *const *y)
+{
+    tutti_view v = subject_view(s[0], step);
+    const size_t n = v.count;
+    tutti_codec *leaf[SUBJECT_WORKERS];
+    const float *p[SUBJECT_WORKERS];
+    void *wire[SUBJECT_WORKERS][2], *scratch[SUBJECT_WORKERS];
+    uint8_t *message[SUBJECT_WORKERS];
+    size_t bytes[SUBJECT_WORKERS];
+    float *mean = calloc(n + 1, sizeof *mean);
+    bool finite;
+
+    for (int w = 0; w < workers; w++) {
+        leaf[w] = tutti_codec_chosen(s[w]->codec, &v);
+        p[w] = tutti_finite(s[w]->device, n, g[w]) ? tutti_codec_before(s[w]->codec, &v, g[w]) : g[w];
+        scratch[w] = aligned_alloc(64, leaf[w]->ops->scratch == NULL ? 64 : (leaf[w]->ops->scratch(leaf[w], &v) + 64) / 64 * 64);
+        wire[w][0] = malloc(n * 4 + 64), wire[w][1] = malloc(n * 4 + 64);
+        message[w] = leaf[w]->ops->rounds > 0 ? NULL : malloc(leaf[w]->ops->bound(leaf[w], &v) + 1);
+        if (message[w] != NULL) {
+            bytes[w] = leaf[w]->ops->encode(leaf[w], &v, p[w], scratch[w], message[w]);
+            assert_int_equal(leaf[0]->ops->decode_add(leaf[0], &v, message[w], bytes[w], 1.0f / (float)workers, mean, NULL), TUTTI_OK);
+        }
+    }
+    for (int round = 0; round < leaf[0]->ops->rounds; round++) {
+        for (int w = 0; w < workers; w++)
+            leaf[w]->ops->fold(leaf[w], &v, round, p[w], scratch[w], wire[w]);
+        for (size_t i = 0; i < leaf[0]->ops->width(leaf[0], &v, round); i++) {
+            double sum = 0;
+            for (int w = 0; w < workers; w++)
+                sum += ((float *)wire[w][round])[i];
+            for (int w = 0; w < workers; w++)
+                ((float *)wire[w][round])[i] = (float)(sum / workers);
+        }
+    }
+    finite = message[0] == NULL || tutti_finite(s[0]->device, n, mean);
+    for (int w = 0; w < workers; w++) {
+        float *into;
+        const float a = tutti_codec_account(s[w]->codec, &v, &into);
+        if (message[w] != NULL && into != NULL && finite)
+            assert_int_equal(leaf[w]->ops->decode_add(leaf[w], &v, message[w], bytes[w], a, into, NULL), TUTTI_OK);
+        else if (message[w] == NULL) {
+            if (into != NULL)
+                leaf[w]->ops->mine(leaf[w], &v, p[w], scratch[w], wire[w], a, into);
+            leaf[w]->ops->unfold(leaf[w], &v, scratch[w], wire[w], y[w]);
+        }
+    }
+    if (again && finite) {
+        tutti_view owner = v;
+        float *into, a;
+        owner.stage = 1;
+        p[0] = tutti_codec_before(s[0]->codec, &owner, mean);
+        bytes[0] = leaf[0]->ops->encode(leaf[0], &owner, p[0], scratch[0], message[0]);
+        a = tutti_codec_account(s[0]->codec, &owner, &into);
+        if (into != NULL)
+            assert_int_equal(leaf[0]->ops->decode_add(leaf[0], &owner, message[0], bytes[0], a, into, NULL), TUTTI_OK);
+        memset(mean, 0, n * sizeof *mean);
+        assert_int_equal(leaf[0]->ops->decode_add(leaf[0], &owner, message[0], bytes[0], 1, mean, NULL), TUTTI_OK);
+    }
+    for (int w = 0; w < workers; w++) {
+        if (message[w] != NULL && n > 0)
+            memcpy(y[w], mean, n * sizeof *mean);
+        tutti_codec_after(s[w]->codec, &v, y[w]);
+        free(scratch[w]), free(wire[w][0]), free(wire[w][1]), free(message[w]);
+    }
+    free(mean);
+}
+
+/* A step begins: tutti_codec_begin for workers of one process, round by round; h: what each says. Gives how many numbers were summed. */
+typedef struct subject_said { char text[8][1300]; int n; } subject_said;
+static inline void subject_hear(void *with, const char *kind, const char *text)
+{
+    subject_said *h = with;
+
+    assert_true(h->n < 8 && (strcmp(kind, "levels") == 0 || strcmp(kind, "accordion") == 0));
+    snprintf(h->text[h->n++], sizeof h->text[0], "%s", text);
+}
+
+static inline size_t subject_begin_codec(tutti_codec *const *c, int workers, uint64_t step, uint64_t epoch, double lr, subject_said *h)
+{
+    enum { NUMBERS_MOST = 4096 };
+    size_t all = 0;
+
+    for (size_t i = 0; i < TUTTI_LENGTH(c[0]->inner); i++)
+        if (c[0]->inner[i] != NULL) {
+            tutti_codec *below[SUBJECT_WORKERS];
+            for (int w = 0; w < workers; w++)
+                below[w] = c[w]->inner[i];
+            all += subject_begin_codec(below, workers, step, epoch, lr, h);
+        }
+    for (int round = 0; c[0]->ops->begin != NULL; round++) {
+        float *numbers[SUBJECT_WORKERS] = { NULL };
+        double sum[NUMBERS_MOST] = { 0 };
+        size_t n = 0;
+        for (int w = 0; w < workers; w++) {
+            const tutti_codec_moment m = { .step = step, .epoch = epoch, .lr = lr, .say = subject_hear, .with = &h[w] };
+            const size_t mine = c[w]->ops->begin(c[w], &m, round, &numbers[w]);
+            assert_true(mine <= NUMBERS_MOST && (w == 0 || mine == n));
+            n = mine;
+            for (size_t i = 0; i < n; i++)
+                sum[i] += (double)numbers[w][i];
+        }
+        if (n == 0)
+            break;
+        for (int w = 0; w < workers; w++)
+            for (size_t i = 0; i < n; i++)
+                numbers[w][i] = (float)sum[i];
+        all += n;
+    }
+    return all;
+}
+
+static inline size_t subject_begin(subject *const *s, int workers, uint64_t step, uint64_t epoch, double lr, subject_said *h)
+{
+    tutti_codec *c[SUBJECT_WORKERS];
+
+    for (int w = 0; w < workers; w++)
+        c[w] = s[w]->codec;
+    return subject_begin_codec(c, workers, step, epoch, lr, h);
+}
+
 static const size_t subject_lengths[] = { 0, 1, 7, 8, 9, 15, 16, 17, 127, 128, 129, 511, 512, 513, 1023, 1024, 1025, 2500 };
 enum { SUBJECT_LONGEST = 2500 };
 #endif

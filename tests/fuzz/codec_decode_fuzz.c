@@ -11,6 +11,7 @@ static const char *const specs[] = {
     "int8(bucket=64)", "minmax8", "minmax8(chunk=256)", "qsgd", "qsgd(bits=2,bucket=64,norm=l2)", "qsgd(bits=3,bucket=32,coding=elias)",
     "qsgd(bits=8,bucket=64,coding=elias)", "qsgd(bits=2,bucket=512,norm=l2,coding=omega)", "qsgd(bits=5,coding=omega)", "nuqsgd(bits=5,bucket=64)", "sign",
     "sign(block=64)", "onebit", "topk(ratio=0.1)", "threshold(value=0.5)", "wangni(sparsity=0.2)", "wangni(solver=closed)",
+    "qsgd(coding=huffman)", "nuqsgd(bits=8,bucket=64,coding=huffman)", "alq(bucket=64)", "alq(bits=5,bucket=32,coding=huffman,zero_level=on)", "amq(bits=2,bucket=512,coding=huffman)",
 };
 
 static void require(bool holds)
@@ -41,6 +42,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(tutti_device_open_host(&space.device, NULL, TUTTI_CPU_AVX512, NULL) == TUTTI_OK);
     require(tutti_plan_open(&plan, n, NULL) == TUTTI_OK);
     require(tutti_codec_declare(&c, plan, specs[data[0] % TUTTI_LENGTH(specs)], "codec", &space, NULL) == TUTTI_OK);
+    require(tutti_plan_carry_out(plan, NULL, NULL) == TUTTI_OK);
+    tutti_codec_open(c);
     data += 4;
     size -= 4;
     ops = c->ops;

@@ -7,8 +7,8 @@
 
 enum { INPUT, OUTPUT, ARRAYS };
 typedef struct job { size_t n; int variant; const float *x; const uint16_t *draws; uint8_t *bytes; float *y; } job;
-static const char *const kernels[] = { "extents", "draws", "uniform", "nearest", "powers", "range", "levels", "pack", "unpack", "signs", "signs_add", "above", "uniform_add", "cut", "axpys", "dots" };
-enum { EXTENTS, DRAWS, UNIFORM, NEAREST, POWERS, RANGE, LEVELS, PACK, UNPACK, SIGNS, SIGNS_ADD, ABOVE, UNIFORM_ADD, CUT, AXPYS, DOTS, KERNELS };
+static const char *const kernels[] = { "extents", "draws", "uniform", "nearest", "powers", "range", "any", "levels", "pack", "unpack", "signs", "signs_add", "above", "uniform_add", "cut", "axpys", "dots" };
+enum { EXTENTS, DRAWS, UNIFORM, NEAREST, POWERS, RANGE, ANY, LEVELS, PACK, UNPACK, SIGNS, SIGNS_ADD, ABOVE, UNIFORM_ADD, CUT, AXPYS, DOTS, KERNELS };
 
 static float largest(size_t n, const float *x)
 {
@@ -50,6 +50,16 @@ static void run(tutti_device *d, int kernel, const job *j, const uint8_t *codes,
     case NEAREST: if (scale > 0) tutti_round_uniform(d, j->n, j->x, scale, bits, NULL, out); break;
     case POWERS: if (scale > 0) tutti_round_powers(d, j->n, j->x, scale, bits, j->draws, out); break;
     case RANGE: if (scale > 0) tutti_round_range(d, j->n, j->x, -scale, 2 * scale, out); break;
+    case ANY: {
+        float level[256];
+        tutti_levels t;
+        for (int k = 0; k < 1 << bits; k++)
+            level[k] = (float)k / (float)((1 << bits) - 1) * 2 - 1, level[k] *= fabsf(level[k]);
+        assert_true(tutti_levels_make(&t, bits, level));
+        if (scale > 0)
+            tutti_round_levels(d, j->n, j->x, scale, &t, j->draws, out);
+        break;
+    }
     case LEVELS: {
         float value[256];
         const int values = 1 << j->variant % 9;
@@ -224,6 +234,53 @@ static void rounding_keeps_the_expectation_over_all_draws(void **state)
         for (int i = 0; i < 65536; i++)
             values += (codes[i] & top) == 0 ? 0 : ldexp(1, (codes[i] & top) - top);
         assert_true(fabs(values / 65536 - (double)fabsf(x[0]) / scale) <= 0x1p-17 * fmax((double)fabsf(x[0]) / scale, ldexp(1, 1 - top)) + 3e-7);
+    }
+    harness_close(&l);
+}
+
+/* The same of any levels; and a level is itself, whatever is drawn. */
+static void any_levels_keep_the_expectation_over_all_draws(void **state)
+{
+    harness_levels l = harness_open();
+    static uint16_t draws[65536];
+    static float x[65536];
+    static uint8_t codes[65536];
+    uint64_t seed = 6;
+    (void)state;
+
+    for (int i = 0; i < 65536; i++)
+        draws[i] = (uint16_t)i;
+    for (int round = 0; round < 70; round++) {
+        const int bits = 2 + round % 7, last = (1 << bits) - 1;
+        const float scale = ldexpf(1 + (float)(harness_random(&seed) % 1000) / 1000, (int)(harness_random(&seed) % 40) - 20);
+        float level[256], r = (float)(harness_random(&seed) % 200001) / 100000 - 1;
+        double sum = 0;
+        tutti_levels t;
+        for (int k = 1; k < last; k++) /* crowded at zero by turns */
+            level[k] = ((float)k + (float)(harness_random(&seed) % 1000) / 2000 - 0.25f) / (float)last * 2 - 1, level[k] *= round % 2 ? fabsf(level[k]) : 1;
+        level[0] = -1, level[last] = 1;
+        assert_true(tutti_levels_make(&t, bits, level));
+        for (int i = 0; i < 65536; i++)
+            x[i] = r * scale;
+        tutti_round_levels(l.device[l.count - 1], 65536, x, scale, &t, draws, codes);
+        for (int i = 0; i < 65536; i++) {
+            sum += (double)level[codes[i]];
+            assert_true(codes[i] == codes[0] || codes[i] == codes[0] + 1 || codes[i] + 1 == codes[0]);
+        }
+        assert_true(fabs(sum / 65536 - (double)x[0] / scale) <= 0x1p-17 + 1e-6);
+        for (int k = 0; k <= last; k++) {
+            for (int i = 0; i < 256; i++)
+                x[i] = level[k];
+            tutti_round_levels(l.device[round % l.count], 256, x, 1, &t, draws + (harness_random(&seed) & 0xfeff), codes);
+            for (int i = 0; i < 256; i++)
+                assert_int_equal(codes[i], k);
+        }
+        level[1] = level[0];
+        assert_false(tutti_levels_make(&t, bits, level));
+        level[1] = -0.999f, level[last] = 0.5f;
+        assert_false(tutti_levels_make(&t, bits, level));
+        level[last] = 1, level[last / 2] = NAN;
+        assert_false(tutti_levels_make(&t, bits, level));
     }
     harness_close(&l);
 }
@@ -418,6 +475,7 @@ int main(void)
         cmocka_unit_test(every_level_gives_the_references_bits),
         cmocka_unit_test(draws_are_the_halves_of_tutti_random),
         cmocka_unit_test(rounding_keeps_the_expectation_over_all_draws),
+        cmocka_unit_test(any_levels_keep_the_expectation_over_all_draws),
         cmocka_unit_test(levels_are_kept_exactly),
         cmocka_unit_test(uniform_levels_need_no_table),
         cmocka_unit_test(cutting_goes_towards_zero_and_keeps_nan),

@@ -1,0 +1,210 @@
+/* accordion.c: wrapper accordion: a codec that keeps much while a layer's gradients change, and one that keeps little while they do not. Agarwal, Wang, Lee,
+   Venkataraman and Papailiopoulos, MLSys 2021.
+     Each worker adds its gradients of a window up, before codec and error feedback; n is the root mean square over the workers of the sums' norms, divided by
+     the steps of the window. At its end, with n' of the window before: critical, hence `low`, iff |n' - n| >= eta n'; else `high`. The first window is
+     critical, and so is one after n' = 0 or with an n that is no number. When the learning rate falls to lr_drop or less of the last step's, everything is
+     `low` until the next check.
+   unit=epoch, as published: a window is one epoch in `interval`, the first of them, and what lies between is not added up. unit=step: all `interval` steps.
+
+   Differs from the authors' code, where worker 0 decides by its own gradients: decisions would depend on which worker is worker 0. All norms are merged, 4 bytes
+   a layer and check, and the same bits decide everywhere. The decoded mean, which all have anyway, would need no message, but its norm falls with the level
+   itself where nothing is fed back, and every second check would find a critical regime. A norm is divided by its steps, since epochs may differ. Only a
+   real drop of the learning rate counts, or a cosine would never let it compress.
+
+   ef(accordion(...)) has one residual for both levels. Of codecs that learn (powersgd) the one that takes over follows the other. */
+#include "codec_internal.h"
+#include "registry.h"
+#include <stdio.h>
+
+enum { EPOCH, STEP, LAYER = 0, LOW = 0, HIGH = 1 };
+typedef struct accordion {
+    const char *low, *high;
+    double eta, lr_drop;
+    int64_t interval;
+    int unit, scope;
+    float *sum;                  /* of this worker's gradients of a window */
+    float *norm, *level;         /* of each part: of the window before, -1: none yet; LOW or HIGH */
+    float *numbers;
+    struct { uint64_t epoch, steps; double lr; uint64_t adds; } now; /* epoch and steps of this window; adds: it is added up */
+    bool fell;                   /* the learning rate, before this step */
+} accordion;
+static const tutti_option options[] = {
+    { "low", TUTTI_SPEC, TUTTI_AT(accordion, low), 0, 0, 0, "", "the codec of low compression, for critical regimes" },
+    { "high", TUTTI_SPEC, TUTTI_AT(accordion, high), 0, 0, 0, "", "the codec of high compression" },
+    { "eta", TUTTI_REAL, TUTTI_AT(accordion, eta), 0.5, 0, 1e9, NULL, "relative change of a norm from which on a regime is critical" },
+    { "interval", TUTTI_INT, TUTTI_AT(accordion, interval), 10, 1, 1e9, NULL, "epochs or steps from check to check" },
+    { "unit", TUTTI_CHOICE, TUTTI_AT(accordion, unit), EPOCH, 0, 0, "epoch|step", "of the interval" },
+    { "scope", TUTTI_CHOICE, TUTTI_AT(accordion, scope), LAYER, 0, 0, "layer|model", "a decision for each tensor, or one for all" },
+    { "lr_drop", TUTTI_REAL, TUTTI_AT(accordion, lr_drop), 0.5, 0, 0.999, NULL, "a fall of the learning rate to this part of itself or less is critical" },
+    { 0 }
+};
+
+static size_t parts(const tutti_codec *c)
+{
+    return ((const accordion *)c->self)->scope == LAYER ? (size_t)c->space->n_tensors : 1;
+}
+
+static tutti_view part(const tutti_codec *c, size_t k)
+{
+    return ((const accordion *)c->self)->scope == LAYER ? c->space->tensor[k] : (tutti_view){ .tensor = -1, .count = c->space->n };
+}
+
+static unsigned traits(const tutti_codec *c)
+{
+    const unsigned a = c->inner[LOW]->ops->traits(c->inner[LOW]), b = c->inner[HIGH]->ops->traits(c->inner[HIGH]);
+
+    return (a & b & (TUTTI_CODEC_UNBIASED | TUTTI_CODEC_CONTRACTIVE)) | ((a | b) & TUTTI_CODEC_WHOLE_TENSOR);
+}
+
+/* What a codec sends of the whole tensors at most. */
+static double bytes_of(const tutti_codec *c)
+{
+    double bytes = 0;
+
+    for (int t = 0; t < c->space->n_tensors; t++) {
+        tutti_view v = c->space->tensor[t];
+        v.step = UINT64_MAX; /* beyond any warm-up */
+        if (c->ops->rounds == 0)
+            bytes += (double)c->ops->bound(c, &v);
+        for (int round = 0; round < c->ops->rounds; round++)
+            bytes += (double)(c->ops->width(c, &v, round) * tutti_dtype_bytes(c->ops->dtype));
+    }
+    return bytes;
+}
+
+static tutti_status check(const tutti_codec *c, tutti_error *err)
+{
+    for (int k = LOW; k <= HIGH; k++)
+        if (c->inner[k]->ops->choose != NULL)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s inside of it is a wrapper, whose state would be one a level; put it round both: %s(accordion(low=..., high=...))",
+                              c->inner[k]->ops->name, c->inner[k]->ops->name);
+    if (bytes_of(c->inner[LOW]) < bytes_of(c->inner[HIGH]))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "low, %s, sends %.0f bytes of the whole gradient and high, %s, %.0f, so that low compresses more than high; swap them",
+                          c->inner[LOW]->ops->name, bytes_of(c->inner[LOW]), c->inner[HIGH]->ops->name, bytes_of(c->inner[HIGH]));
+    return TUTTI_OK;
+}
+
+static void declare(tutti_codec *c, tutti_plan *plan)
+{
+    accordion *s = c->self;
+
+    tutti_codec_declare_vector(c, plan, "sum", TUTTI_OWN_ZERO, &s->sum);
+    tutti_codec_declare_floats(c, plan, "norms", TUTTI_SAME, parts(c), &s->norm);
+    tutti_codec_declare_floats(c, plan, "levels", TUTTI_SAME, parts(c), &s->level);
+    tutti_codec_declare_floats(c, plan, "numbers", TUTTI_SCRATCH, parts(c), &s->numbers);
+    tutti_codec_declare_value(c, plan, "now", TUTTI_SAME, &s->now, sizeof s->now);
+}
+
+static void open(tutti_codec *c)
+{
+    accordion *s = c->self;
+
+    for (size_t k = 0; k < parts(c); k++)
+        s->norm[k] = -1;
+    s->now.adds = 1;
+}
+
+static tutti_codec *choose(tutti_codec *c, const tutti_view *v)
+{
+    const accordion *s = c->self;
+    size_t k = 0;
+
+    if (s->scope == LAYER && v->tensor >= 0)
+        k = (size_t)v->tensor;
+    else if (s->scope == LAYER) /* not within one tensor: that of its first element */
+        while (k + 1 < parts(c) && v->first >= c->space->tensor[k].first + c->space->tensor[k].count)
+            k++;
+    return c->inner[s->level[k] == HIGH];
+}
+
+static void watch(tutti_codec *c, const tutti_view *v, const float *x)
+{
+    const accordion *s = c->self;
+
+    if (s->now.adds && v->stage == 0)
+        tutti_add(c->space->device, v->count, x, s->sum + v->first);
+}
+
+static void set(tutti_codec *c, size_t k, int level)
+{
+    accordion *s = c->self;
+    tutti_codec *to = c->inner[level], *from = c->inner[!level];
+
+    if ((int)s->level[k] == level)
+        return;
+    s->level[k] = (float)level;
+    if (to->ops == from->ops && to->ops->follow != NULL)
+        for (int t = 0; t < c->space->n_tensors; t++)
+            if (s->scope != LAYER || (size_t)t == k)
+                to->ops->follow(to, from, t);
+}
+
+/* By the mean squares of the norms, which all have heard. */
+static void decide(tutti_codec *c, const tutti_codec_moment *m)
+{
+    enum { SHOWN = 24 };
+    accordion *s = c->self;
+    size_t high = 0, used = 0;
+    char list[1024] = "", text[1200];
+
+    for (size_t k = 0; k < parts(c); k++) {
+        const double was = (double)s->norm[k], is = (double)(float)sqrt((double)s->numbers[k] / c->space->workers), change = fabs(was - is) / was;
+        set(c, k, was > 0 && change < s->eta ? HIGH : LOW); /* no number is not less */
+        high += s->level[k] == HIGH;
+        if (k < SHOWN)
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s%zu: %.4g -> %.4g %s", k > 0 ? ", " : "", k, was < 0 ? NAN : was, is, s->level[k] == HIGH ? "high" : "low");
+        s->norm[k] = (float)is;
+    }
+    if (m->say == NULL)
+        return;
+    snprintf(text, sizeof text, "accordion: step %llu: %zu of %zu high; %s%s", (unsigned long long)m->step, high, parts(c), list, parts(c) > SHOWN ? ", ..." : "");
+    m->say(m->with, "accordion", text);
+}
+
+static void all_low(tutti_codec *c, const tutti_codec_moment *m)
+{
+    char text[160];
+
+    for (size_t k = 0; k < parts(c); k++)
+        set(c, k, LOW);
+    snprintf(text, sizeof text, "accordion: step %llu: the learning rate fell to %g: all low until the next check", (unsigned long long)m->step, m->lr);
+    if (m->say != NULL)
+        m->say(m->with, "accordion", text);
+}
+
+static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
+{
+    accordion *s = c->self;
+    tutti_device *d = c->space->device;
+    const uint64_t interval = (uint64_t)s->interval;
+
+    *numbers = s->numbers;
+    if (round == 0) {
+        const bool ends = s->unit == STEP ? s->now.steps == interval : m->epoch != s->now.epoch && s->now.steps > 0, due = ends && s->now.adds;
+        s->fell = s->now.lr > 0 && m->lr <= s->lr_drop * s->now.lr;
+        s->now.lr = m->lr;
+        for (size_t k = 0; k < parts(c) && due; k++) {
+            const tutti_view v = part(c, k);
+            s->numbers[k] = (float)(tutti_norm2(d, v.count, s->sum + v.first) / (double)s->now.steps / (double)s->now.steps);
+        }
+        if (ends) {
+            tutti_fill(d, c->space->n, 0, s->sum);
+            s->now.steps = 0;
+        }
+        s->now.epoch = m->epoch;
+        s->now.adds = s->unit == STEP || m->epoch % interval == 0;
+        s->now.steps++;
+        if (due)
+            return parts(c);
+    } else
+        decide(c, m);
+    if (s->fell)
+        all_low(c, m);
+    return 0;
+}
+
+const tutti_codec_ops tutti_codec_accordion = {
+    .name = "accordion", .paper = "Agarwal et al., MLSys 2021", .help = "of two codecs the one that keeps more while gradients change",
+    .options = options, .self_bytes = sizeof(accordion), .traits = traits, .check = check, .declare = declare, .open = open, .begin = begin, .choose = choose,
+    .watch = watch,
+};

@@ -1,0 +1,310 @@
+/* alq.c: codecs alq and amq: as qsgd with levels that are fitted to the gradients at a few chosen steps. Faghri, Tabrizian, Markov, Alistarh, Roy and
+   Ramezani-Kebrya, NeurIPS 2020. ALQ moves all levels, AMQ the multiplier p of +-{1, p, p^2, ...}. Between the fits a look-up quantiser, unbiased.
+
+   A fit takes three rounds of tutti_codec_begin:
+     the step before it   `encode` keeps each whole bucket's norm, and mean and deviation of its normalised elements: the gradient of that step is the sample
+     round 0              each worker gives its `components` buckets of greatest norm, in its own place of the numbers (12 bytes each): every worker has them all
+     round 1              worker 0 fits the mixture and finds the levels (mixture.c); the others give zeros, so that the sum is worker 0's levels. Fitted by each
+                          for itself they could differ: the exponential and the error function are the C library's, and differ between processors
+     round 2              all take them, and say Psi before and after
+   Only whole buckets count, as in the authors' runs; elements that are the scale itself (norm=max) are left out of mean and deviation, since the distribution
+   has its ends there. A part of the mixture has the weight N^2 d, which makes its Psi the variance that is added to the gradient; the authors' code has N
+   (weight=norm). What is fitted replaces the levels only where it lowers Psi.
+
+   Fits are before the steps `first` and `second`, before every multiple of `every`, and before the second step at a learning rate of half the last one's or
+   less. Levels are a state, so that a worker that joins has them; on the wire there are codes only. */
+#include "codec_internal.h"
+#include "mixture.h"
+#include "registry.h"
+#include <assert.h>
+#include <stdio.h>
+
+enum { COMPONENTS_MOST = 1024, FIELDS = 3, NORM2 = 0, SINGLE = 1 };
+typedef struct alq {
+    tutti_codec_quantiser q;
+    int variant, fit, weight;
+    bool zero_level, on_lr_drop;
+    int64_t components, first, second, every;
+    tutti_levels ready;          /* made from level */
+    float *level;                /* 2^bits */
+    float *bucket;               /* FIELDS of each bucket of the flat space: norm, mean, deviation; norm 0: not seen */
+    float *numbers;
+    struct { uint64_t collect; double lr; } now; /* collect: the step whose gradients are the sample; NEVER */
+} alq;
+#define NEVER UINT64_MAX
+
+#define FIT_OPTIONS                                                                                                                           \
+    { "fit", TUTTI_CHOICE, TUTTI_AT(alq, fit), 0, 0, 0, "mixture|single", "of a distribution to the buckets of greatest norm, one each, or of one to all" }, \
+    { "components", TUTTI_INT, TUTTI_AT(alq, components), 64, 2, COMPONENTS_MOST, NULL, "fit=mixture: buckets of a worker, those of greatest norm" }, \
+    { "weight", TUTTI_CHOICE, TUTTI_AT(alq, weight), NORM2, 0, 0, "norm2|norm", "fit=mixture: of a bucket, its squared norm or its norm" },    \
+    { "first", TUTTI_INT, TUTTI_AT(alq, first), 100, 0, 1e12, NULL, "step before which levels are fitted for the first time; 0: none such" },  \
+    { "second", TUTTI_INT, TUTTI_AT(alq, second), 2000, 0, 1e12, NULL, "and for the second time; 0: none such" },                              \
+    { "every", TUTTI_INT, TUTTI_AT(alq, every), 10000, 0, 1e12, NULL, "and before each multiple of this many steps; 0: none such" },           \
+    { "on_lr_drop", TUTTI_BOOL, TUTTI_AT(alq, on_lr_drop), 1, 0, 1, NULL, "and after the learning rate has fallen to a half or less" }
+static const tutti_option alq_options[] = {
+    TUTTI_CODEC_QUANTISER_OPTIONS(3, 2, 8192, 1, "fixed|huffman"),
+    { "variant", TUTTI_CHOICE, TUTTI_AT(alq, variant), 0, 0, 0, "cd|gd", "how levels are found: coordinate descent or projected gradient descent" },
+    { "zero_level", TUTTI_BOOL, TUTTI_AT(alq, zero_level), 0, 0, 1, NULL, "one level stays 0: zeros are sent as they are" },
+    FIT_OPTIONS,
+    { 0 }
+};
+static const tutti_option amq_options[] = { TUTTI_CODEC_QUANTISER_OPTIONS(3, 2, 8192, 1, "fixed|huffman"), FIT_OPTIONS, { 0 } };
+
+static int levels_of(const alq *s)
+{
+    return 1 << s->q.bits;
+}
+
+static int pinned(const alq *s)
+{
+    return s->zero_level ? levels_of(s) / 2 : -1;
+}
+
+static tutti_status check(const tutti_codec *c, tutti_error *err)
+{
+    const alq *s = c->self;
+
+    if (s->second > 0 && s->second <= s->first)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "second is %lld and must be after first, %lld", (long long)s->second, (long long)s->first);
+    return tutti_codec_quantised_check(c, err);
+}
+
+static size_t numbers_of(const tutti_codec *c)
+{
+    const alq *s = c->self;
+    const size_t fit = s->fit == SINGLE ? FIELDS : FIELDS * (size_t)s->components * (size_t)c->space->workers, answer = (size_t)levels_of(s) + FIELDS;
+
+    return fit > answer ? fit : answer;
+}
+
+static size_t slots_of(const tutti_codec *c)
+{
+    return c->space->n / (size_t)((const alq *)c->self)->q.bucket + 1;
+}
+
+static void declare(tutti_codec *c, tutti_plan *plan)
+{
+    alq *s = c->self;
+
+    s->q.grid = TUTTI_CODEC_ANY;
+    s->q.levels = &s->ready;
+    tutti_codec_declare_floats(c, plan, "levels", TUTTI_SAME, (size_t)levels_of(s), &s->level);
+    tutti_codec_declare_floats(c, plan, "buckets", TUTTI_OWN_ZERO, FIELDS * slots_of(c), &s->bucket);
+    tutti_codec_declare_floats(c, plan, "numbers", TUTTI_SCRATCH, numbers_of(c), &s->numbers);
+    tutti_codec_declare_value(c, plan, "now", TUTTI_SAME, &s->now, sizeof s->now);
+}
+
+static void make_ready(alq *s)
+{
+    const bool good = tutti_levels_make(&s->ready, (int)s->q.bits, s->level);
+
+    assert(good);
+    (void)good;
+}
+
+/* ALQ and AMQ begin as NUQSGD without a zero does: at the powers of a half. */
+static void open(tutti_codec *c)
+{
+    alq *s = c->self;
+    double level[256];
+
+    tutti_codec_powers(levels_of(s), fmax(0.5, tutti_codec_power_least(levels_of(s))), level);
+    if (s->zero_level)
+        level[pinned(s)] = 0;
+    for (int l = 0; l < levels_of(s); l++)
+        s->level[l] = (float)level[l];
+    s->now.collect = NEVER;
+    make_ready(s);
+}
+
+/* ---- the sample ---- */
+static void sample(const tutti_codec *c, const tutti_view *v, const float *x)
+{
+    const alq *s = c->self;
+    const size_t d = (size_t)s->q.bucket;
+
+    for (size_t first = 0; first + d <= v->count; first += d) { /* whole buckets begin d apart, so that each has a slot to itself */
+        const float norm = tutti_codec_bucket_scale(c, &s->q, x + first, d);
+        float *slot = s->bucket + FIELDS * ((v->first + first) / d);
+        double sum = 0, squares = 0, mean;
+        size_t n = 0;
+        if (!(norm > 0))
+            continue;
+        for (size_t i = first; i < first + d; i++) {
+            const double r = (double)x[i] / norm;
+            if (s->q.l2 || fabs(r) != 1) {
+                sum += r;
+                squares += r * r;
+                n++;
+            }
+        }
+        mean = n > 0 ? sum / (double)n : 0;
+        slot[0] = norm;
+        slot[1] = (float)mean;
+        slot[2] = n > 1 ? (float)sqrt(fmax(squares - sum * mean, 0) / (double)(n - 1)) : 0;
+    }
+    tutti_device_charge(c->space->device, 4.0 * (double)v->count, 4.0 * (double)v->count);
+}
+
+static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
+{
+    if (v->stage == 0 && v->step == ((const alq *)c->self)->now.collect)
+        sample(c, v, x);
+    return tutti_codec_quantised_encode(c, v, x, scratch, out);
+}
+
+/* ---- a fit ---- */
+/* Of n triples those of greatest norm, at most `most`, in that order, of equal ones the earlier; gives how many. The result may be the triples' memory. */
+static size_t greatest(size_t n, const float *of, size_t most, float *to)
+{
+    float kept[FIELDS * COMPONENTS_MOST];
+    size_t have = 0;
+
+    assert(most <= COMPONENTS_MOST);
+    for (size_t i = 0; i < n; i++) {
+        size_t at;
+        if (!(of[FIELDS * i] > 0) || (have == most && of[FIELDS * i] <= kept[FIELDS * (most - 1)]))
+            continue;
+        for (at = have < most ? have++ : most - 1; at > 0 && kept[FIELDS * (at - 1)] < of[FIELDS * i]; at--)
+            memcpy(kept + FIELDS * at, kept + FIELDS * (at - 1), FIELDS * sizeof *kept);
+        memcpy(kept + FIELDS * at, of + FIELDS * i, FIELDS * sizeof *kept);
+    }
+    memcpy(to, kept, FIELDS * have * sizeof *kept);
+    return have;
+}
+
+static size_t give_sample(tutti_codec *c)
+{
+    const alq *s = c->self;
+    const double d = (double)s->q.bucket;
+    const size_t most = (size_t)s->components;
+    double seen = 0, sum = 0, squares = 0;
+
+    memset(s->numbers, 0, numbers_of(c) * sizeof *s->numbers);
+    if (s->fit != SINGLE) {
+        greatest(slots_of(c), s->bucket, most, s->numbers + FIELDS * most * (size_t)c->space->rank);
+        return FIELDS * most * (size_t)c->space->workers;
+    }
+    for (size_t k = 0; k < slots_of(c); k++)
+        if (s->bucket[FIELDS * k] > 0) {
+            seen++;
+            sum += (double)s->bucket[FIELDS * k + 1];
+            squares += (double)s->bucket[FIELDS * k + 2] * s->bucket[FIELDS * k + 2] * (d - 1) / d;
+        }
+    s->numbers[0] = (float)seen;
+    s->numbers[1] = (float)sum;
+    s->numbers[2] = (float)squares;
+    return FIELDS;
+}
+
+/* Worker 0: from the merged sample in numbers to levels, Psi before and after (equal: the levels stay) and how many buckets there were. */
+static void fit(tutti_codec *c)
+{
+    const alq *s = c->self;
+    const int n = levels_of(s);
+    tutti_codec_normal part[COMPONENTS_MOST];
+    tutti_codec_mixture m = { .of = part };
+    double level[256], before = 0, after = 0;
+    size_t seen;
+    tutti_levels made;
+
+    if (s->fit == SINGLE) {
+        seen = (size_t)s->numbers[0];
+        part[m.n++] = (tutti_codec_normal){ 1, (double)s->numbers[1] / s->numbers[0], sqrt((double)s->numbers[2] / s->numbers[0]), 0 };
+    } else {
+        seen = greatest((size_t)s->components * (size_t)c->space->workers, s->numbers, (size_t)s->components, s->numbers);
+        for (size_t k = 0; k < seen; k++) {
+            const double norm = (double)s->numbers[FIELDS * k];
+            part[m.n++] = (tutti_codec_normal){ s->weight == NORM2 ? norm * norm : norm, (double)s->numbers[FIELDS * k + 1], (double)s->numbers[FIELDS * k + 2], 0 };
+        }
+    }
+    for (int l = 0; l < n; l++)
+        level[l] = (double)s->level[l];
+    if (seen >= 2 && tutti_codec_mixture_make(&m)) {
+        float rounded[256];
+        before = after = tutti_codec_psi(&m, n, level);
+        if (c->ops == &tutti_codec_amq) {
+            double psi;
+            tutti_codec_powers(n, tutti_codec_psi_multiplier(&m, n, &psi), level);
+        } else
+            tutti_codec_psi_minimise(&m, n, level, pinned(s), s->variant == 1);
+        for (int l = 0; l < n; l++) {
+            rounded[l] = (float)level[l];
+            level[l] = (double)rounded[l];
+        }
+        if (tutti_levels_make(&made, (int)s->q.bits, rounded))
+            after = fmin(tutti_codec_psi(&m, n, level), before);
+        for (int l = 0; l < n; l++)
+            level[l] = after < before ? level[l] : (double)s->level[l];
+    }
+    for (int l = 0; l < n; l++)
+        s->numbers[l] = (float)level[l];
+    s->numbers[n] = (float)before;
+    s->numbers[n + 1] = (float)after;
+    s->numbers[n + 2] = (float)seen;
+}
+
+static void say(const tutti_codec *c, const tutti_codec_moment *m)
+{
+    enum { SHOWN = 16 };
+    const alq *s = c->self;
+    const int n = levels_of(s);
+    char text[640];
+    size_t used;
+
+    if (m->say == NULL)
+        return;
+    used = (size_t)snprintf(text, sizeof text, "%s: step %llu: ", c->ops->name, (unsigned long long)m->step);
+    if (s->numbers[n + 2] < 2)
+        used += (size_t)snprintf(text + used, sizeof text - used, "levels stay: the gradients have %.0f buckets of %lld elements that are not zero, and a fit takes 2; "
+                                 "a smaller bucket gives more", (double)s->numbers[n + 2], (long long)s->q.bucket);
+    else
+        used += (size_t)snprintf(text + used, sizeof text - used, "psi %.6g -> %.6g, %.0f buckets, levels %016llx", (double)s->numbers[n], (double)s->numbers[n + 1],
+                                 (double)s->numbers[n + 2], (unsigned long long)tutti_hash(s->level, (size_t)n * sizeof *s->level));
+    for (int l = 0; l < n && n <= SHOWN && s->numbers[n + 2] >= 2 && used < sizeof text; l++)
+        used += (size_t)snprintf(text + used, sizeof text - used, " %.4g", (double)s->level[l]);
+    m->say(m->with, "levels", text);
+}
+
+static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
+{
+    alq *s = c->self;
+    const size_t answer = (size_t)levels_of(s) + FIELDS;
+
+    *numbers = s->numbers;
+    if (round == 0) {
+        const bool due = s->now.collect != NEVER && s->now.collect + 1 == m->step, fell = s->on_lr_drop && m->lr <= 0.5 * s->now.lr && s->now.lr > 0;
+        const uint64_t next = m->step + 1;
+        const size_t given = due ? give_sample(c) : 0;
+        make_ready(s); /* the levels may come from a checkpoint */
+        s->now.lr = m->lr;
+        s->now.collect = NEVER;
+        if (fell || next == (uint64_t)s->first || next == (uint64_t)s->second || (s->every > 0 && next % (uint64_t)s->every == 0)) {
+            s->now.collect = m->step;
+            memset(s->bucket, 0, FIELDS * slots_of(c) * sizeof *s->bucket);
+        }
+        return given;
+    }
+    if (round == 1) {
+        if (c->space->rank == 0)
+            fit(c);
+        else
+            memset(s->numbers, 0, answer * sizeof *s->numbers);
+        return answer;
+    }
+    memcpy(s->level, s->numbers, (size_t)levels_of(s) * sizeof *s->level);
+    make_ready(s);
+    say(c, m);
+    return 0;
+}
+
+const tutti_codec_ops tutti_codec_alq = {
+    .name = "alq", .paper = "Faghri et al., NeurIPS 2020 (ALQ)", .help = "levels fitted to the gradients now and then, rounded at random: unbiased",
+    .options = alq_options, .self_bytes = sizeof(alq), .traits = tutti_codec_quantised_traits, .check = check, .declare = declare, .open = open, .begin = begin,
+    .bound = tutti_codec_quantised_bound, .scratch = tutti_codec_quantised_scratch, .encode = encode, .decode_add = tutti_codec_quantised_decode_add,
+};
+const tutti_codec_ops tutti_codec_amq = {
+    .name = "amq", .paper = "Faghri et al., NeurIPS 2020 (AMQ)", .help = "levels at powers of a multiplier that is fitted now and then: unbiased",
+    .options = amq_options, .self_bytes = sizeof(alq), .traits = tutti_codec_quantised_traits, .check = check, .declare = declare, .open = open, .begin = begin,
+    .bound = tutti_codec_quantised_bound, .scratch = tutti_codec_quantised_scratch, .encode = encode, .decode_add = tutti_codec_quantised_decode_add,
+};

@@ -1,0 +1,102 @@
+/* dgc.c: wrapper dgc: momentum that goes with what is held back. Lin, Han, Mao, Wang and Dally, ICLR 2018 (Deep Gradient Compression).
+     before:  g clipped;  u = m u + g, v = v + u  (nesterov, as in the authors' code: u = m (u + g), v = v + u + g);  v is encoded
+     account: v = v - decoded(v), which for a selection is 0 where it was sent
+     after:   u = 0 where v is 0: momentum factor masking, since what was just sent must not push again
+   The optimiser must be plain SGD. The paper clips each worker's gradient at clip / sqrt(workers) by the norm of the whole; a piece leaves before the
+   others are known, so here, as the authors' code does, each range that is encoded (a tensor) is clipped by its own norm. The ratio falls to its end over the
+   inner codec's warm-up: topk(ratio=0.001,warmup=4) is 25, 6.3, 1.6, 0.4 and 0.1 %, as published. server=on keeps what the owner of a sum loses when it
+   encodes it again (stage 1), which no worker could know of. */
+#include "codec_internal.h"
+#include "registry.h"
+
+typedef struct dgc { const char *codec; double momentum, clip; bool nesterov, masking, server; float *u, *v, *owner; } dgc;
+static const tutti_option options[] = {
+    { "codec", TUTTI_SPEC, TUTTI_AT(dgc, codec), 0, 0, 0, "topk(ratio=0.001,warmup=4)", "that selects" },
+    { "momentum", TUTTI_REAL, TUTTI_AT(dgc, momentum), 0.9, 0, 0.9999, NULL, "of each worker's gradients; the optimiser should have none" },
+    { "nesterov", TUTTI_BOOL, TUTTI_AT(dgc, nesterov), 0, 0, 1, NULL, "Nesterov's momentum" },
+    { "masking", TUTTI_BOOL, TUTTI_AT(dgc, masking), 1, 0, 1, NULL, "forget the momentum of what was sent" },
+    { "clip", TUTTI_REAL, TUTTI_AT(dgc, clip), 0, 0, 1e9, NULL, "norm of a tensor's gradient beyond which it is scaled down, times the root of the workers; 0: none" },
+    { "server", TUTTI_BOOL, TUTTI_AT(dgc, server), 1, 0, 1, NULL, "a residual for what the owner of a sum loses when it encodes it" },
+    { 0 }
+};
+
+static unsigned traits(const tutti_codec *c)
+{
+    return c->inner[0]->ops->traits(c->inner[0]) & TUTTI_CODEC_WHOLE_TENSOR;
+}
+
+static tutti_status check(const tutti_codec *c, tutti_error *err)
+{
+    return tutti_codec_check_fed(c, 0, err);
+}
+
+static void declare(tutti_codec *c, tutti_plan *plan)
+{
+    dgc *s = c->self;
+
+    tutti_codec_declare_vector(c, plan, "u", TUTTI_OWN_ZERO, &s->u);
+    tutti_codec_declare_vector(c, plan, "v", TUTTI_OWN_SUM, &s->v);
+    if (s->server)
+        tutti_codec_declare_vector(c, plan, "owner", TUTTI_OWN_SUM, &s->owner);
+}
+
+static tutti_codec *choose(tutti_codec *c, const tutti_view *v)
+{
+    (void)v;
+    return c->inner[0];
+}
+
+static float *kept(const tutti_codec *c, const tutti_view *v)
+{
+    const dgc *s = c->self;
+
+    return v->stage == 0 ? s->v + v->first : s->owner == NULL ? NULL : s->owner + v->first;
+}
+
+static const float *before(tutti_codec *c, const tutti_view *v, const float *x)
+{
+    tutti_device *d = c->space->device;
+    const dgc *s = c->self;
+    const float m = (float)s->momentum;
+    float *held = kept(c, v), *u = s->u + v->first, by = 1;
+
+    if (held == NULL)
+        return x;
+    if (v->stage == 1) {
+        tutti_add(d, v->count, x, held);
+        return held;
+    }
+    if (s->clip > 0) {
+        const double norm = sqrt(tutti_norm2(d, v->count, x)), most = s->clip / sqrt(c->space->workers);
+        by = norm > most ? (float)(most / norm) : 1;
+    }
+    tutti_blend(d, v->count, s->nesterov ? m * by : by, x, m, u);
+    tutti_add(d, v->count, u, held);
+    if (s->nesterov)
+        tutti_axpy(d, v->count, by, x, held);
+    return held;
+}
+
+static float account(tutti_codec *c, const tutti_view *v, float **into)
+{
+    *into = kept(c, v);
+    return -1;
+}
+
+static void after(tutti_codec *c, const tutti_view *v, float *y)
+{
+    const dgc *s = c->self;
+    const float *held = s->v + v->first;
+    float *u = s->u + v->first;
+
+    (void)y;
+    for (size_t i = 0; i < v->count && s->masking; i++)
+        u[i] = held[i] == 0 ? 0 : u[i];
+    tutti_device_charge(c->space->device, 0, 12.0 * (double)v->count);
+}
+
+const tutti_codec_ops tutti_codec_dgc = {
+    .name = "dgc", .paper = "Lin et al., ICLR 2018", .help = "momentum of what is held back, forgotten when it is sent",
+    .options = options, .self_bytes = sizeof(dgc), .traits = traits, .check = check, .declare = declare, .choose = choose, .before = before, .account = account,
+    .after = after,
+};

@@ -1,0 +1,482 @@
+/* Codecs that adapt themselves: the mathematics of ALQ and AMQ, and what workers merge.
+   Goal: levels are at the optimum of their objective, on all workers the same bits, and change at the steps of the schedule only.
+   Method: closed forms beside quadrature, optima beside brute force; workers in one process, whose numbers the test sums. */
+#include "subject.h"
+#include "codec/codec_internal.h"
+#include "codec/mixture.h"
+
+enum { WORKERS = 3 };
+
+/* ---- mathematics ---- */
+
+static tutti_codec_mixture a_mixture(tutti_codec_normal part[4], int kind, uint64_t *seed)
+{
+    tutti_codec_mixture m = { .n = 1 + kind % 4, .of = part };
+
+    for (int k = 0; k < m.n; k++)
+        part[k] = (tutti_codec_normal){ .weight = 0.1 + subject_uniform(seed), .mean = kind % 2 ? 0.2 * (subject_uniform(seed) - 0.5) : 0, .deviation = exp(-5 * subject_uniform(seed)) };
+    assert_true(tutti_codec_mixture_make(&m));
+    return m;
+}
+
+/* Simpson's rule on the density; narrow parts are 0.006 wide. */
+static double quadrature(const tutti_codec_mixture *m, double u, double w, double a, double b, double c) /* of a + b x + c x^2 */
+{
+    enum { PIECES = 4000 };
+    const double h = (w - u) / PIECES;
+    double sum = 0;
+
+    for (int i = 0; i <= PIECES; i++) {
+        const double x = u + h * i;
+        sum += (i == 0 || i == PIECES ? 1 : i % 2 ? 4 : 2) * (a + b * x + c * x * x) * tutti_codec_mixture_density(m, x);
+    }
+    return sum * h / 3;
+}
+
+static double psi_by_quadrature(const tutti_codec_mixture *m, int n, const double *level)
+{
+    double sum = 0;
+
+    for (int j = 0; j + 1 < n; j++)
+        sum += quadrature(m, level[j], level[j + 1], -level[j] * level[j + 1], level[j] + level[j + 1], -1);
+    return sum;
+}
+
+static void some_levels(int n, double *level, uint64_t *seed)
+{
+    level[0] = -1, level[n - 1] = 1;
+    for (int j = 1; j < n - 1; j++)
+        level[j] = (j + 0.8 * (subject_uniform(seed) - 0.5)) / (n - 1) * 2 - 1, level[j] *= fabs(level[j]);
+}
+
+static void closed_forms_are_the_integrals(void **state)
+{
+    uint64_t seed = 1;
+    (void)state;
+
+    for (int round = 0; round < 40; round++) {
+        tutti_codec_normal part[4];
+        const tutti_codec_mixture m = a_mixture(part, round, &seed);
+        const double u = 2 * subject_uniform(&seed) - 1, w = u + (1 - u) * subject_uniform(&seed), h = 1e-5;
+        double moment[3], level[16], x;
+        tutti_codec_mixture_moments(&m, u, w, moment);
+        assert_true(fabs(moment[0] - quadrature(&m, u, w, 1, 0, 0)) < 1e-9 && fabs(moment[1] - quadrature(&m, u, w, 0, 1, 0)) < 1e-9 &&
+                    fabs(moment[2] - quadrature(&m, u, w, 0, 0, 1)) < 1e-9);
+        x = tutti_codec_mixture_quantile(&m, u, w, 0.3 * moment[0]);
+        assert_true(x >= u && x <= w && (moment[0] < 1e-6 || fabs(quadrature(&m, u, x, 1, 0, 0) / moment[0] - 0.3) < 1e-6));
+        tutti_codec_mixture_moments(&m, -1, 1, moment);
+        assert_true(fabs(moment[0] - 1) < 1e-12);
+        some_levels(16, level, &seed);
+        assert_true(fabs(tutti_codec_psi(&m, 16, level) - psi_by_quadrature(&m, 16, level)) < 1e-8);
+        for (int j = 1; j < 15; j++) {
+            double up, down, at = level[j];
+            level[j] = at + h, up = tutti_codec_psi(&m, 16, level);
+            level[j] = at - h, down = tutti_codec_psi(&m, 16, level);
+            level[j] = at;
+            assert_true(fabs(tutti_codec_psi_slope(&m, level, j) - (up - down) / (2 * h)) < 1e-6);
+        }
+    }
+}
+
+static void descent_ends_where_no_level_gains(void **state)
+{
+    uint64_t seed = 2;
+    (void)state;
+
+    for (int round = 0; round < 30; round++) {
+        const int n = 4 << round % 3;
+        tutti_codec_normal part[4];
+        const tutti_codec_mixture m = a_mixture(part, round, &seed);
+        double level[16], start;
+        some_levels(n, level, &seed);
+        start = tutti_codec_psi(&m, n, level);
+        assert_true(tutti_codec_psi_descend(&m, n, level, -1, round % 2) <= start);
+        assert_true(fabs(tutti_codec_psi(&m, n, level) - tutti_codec_psi_descend(&m, n, level, -1, false)) <= 1); /* goes on from there */
+        for (int more = 0; more < 20; more++) /* some start far away: two hundred sweeps are not always enough */
+            tutti_codec_psi_descend(&m, n, level, -1, false);
+        for (int j = 1; j < n - 1; j++)
+            if (fabs(tutti_codec_psi_slope(&m, level, j)) > 1e-7)
+                fail_msg("round %d, level %d: slope %g", round, j, tutti_codec_psi_slope(&m, level, j));
+        for (int j = 0; j + 1 < n; j++)
+            assert_true(level[j] < level[j + 1]);
+        if (round % 4 == 0) { /* one part with mean 0: no levels are better than symmetric ones */
+            double mirrored[16];
+            const double psi = tutti_codec_psi_minimise(&m, n, level, -1, false);
+            for (int j = 0; j < n; j++)
+                mirrored[j] = (level[j] - level[n - 1 - j]) / 2;
+            assert_true(fabs(tutti_codec_psi(&m, n, mirrored) / psi - 1) < 1e-3);
+        }
+        tutti_codec_psi_minimise(&m, n, level, n / 2, false);
+        assert_true(level[n / 2] == 0);
+    }
+    { /* uniform: even levels */
+        tutti_codec_normal wide = { .weight = 1, .mean = 0, .deviation = 1000 };
+        tutti_codec_mixture m = { 1, &wide };
+        double level[8];
+        assert_true(tutti_codec_mixture_make(&m));
+        some_levels(8, level, &seed);
+        tutti_codec_psi_minimise(&m, 8, level, -1, false);
+        for (int j = 0; j < 8; j++)
+            assert_true(fabs(level[j] - (2.0 * j / 7 - 1)) < 1e-4);
+    }
+}
+
+/* Two inner levels on a grid; the multiplier in steps of 1e-4. */
+static void levels_are_at_the_optimum(void **state)
+{
+    enum { GRID = 120 };
+    uint64_t seed = 3;
+    (void)state;
+
+    for (int round = 0; round < 8; round++) {
+        tutti_codec_normal part[4];
+        const tutti_codec_mixture m = a_mixture(part, round, &seed);
+        double least = INFINITY, level[16] = { -1, -0.5, 0.5, 1 }, found, p, psi;
+        const double reach = round % 4 == 0 ? 6 * part[0].deviation : 1; /* where a single narrow part has its levels */
+        for (int i = 1; i < GRID; i++)
+            for (int j = i + 1; j < GRID; j++) {
+                const double it[4] = { -1, fmin(reach, 1) * (2.0 * i / GRID - 1), fmin(reach, 1) * (2.0 * j / GRID - 1), 1 };
+                least = fmin(least, tutti_codec_psi(&m, 4, it));
+            }
+        found = tutti_codec_psi_minimise(&m, 4, level, -1, false);
+        assert_true(fabs(found - psi_by_quadrature(&m, 4, level)) < 1e-8);
+        if (!(found <= least * (1 + 1e-9)))
+            fail_msg("round %d: alq's psi is %.9g, the grid's %.9g", round, found, least);
+        assert_true(found >= least * 0.9); /* the grid is fine enough to be compared with */
+        least = INFINITY;
+        for (int k = 100; k <= 9900; k++) {
+            tutti_codec_powers(8, k * 1e-4, level);
+            if (k * 1e-4 >= tutti_codec_power_least(8))
+                least = fmin(least, tutti_codec_psi(&m, 8, level));
+        }
+        p = tutti_codec_psi_multiplier(&m, 8, &psi);
+        tutti_codec_powers(8, p, level);
+        assert_true(fabs(psi - psi_by_quadrature(&m, 8, level)) < 1e-8 && psi <= least * (1 + 1e-9) && psi >= least * 0.999);
+        assert_true(tutti_codec_psi_minimise(&m, 8, level, -1, false) <= psi); /* all levels free: no worse than a multiplier */
+    }
+}
+
+/* ---- workers ---- */
+static double loss_of(subject *s, uint64_t step, const float *x, float *y, int draws)
+{
+    double loss = 0;
+
+    for (int k = 0; k < draws; k++) {
+        subject_round_trip(s, step + 1000 + (uint64_t)k, x, y);
+        loss += subject_loss(s->tensor.count, x, y) / draws;
+    }
+    return loss;
+}
+
+static void levels_are_fitted_at_the_steps_of_the_schedule_and_alike(void **state)
+{
+    static const char *const specs[] = {
+        "alq(bucket=512,first=3,second=7,every=10)", "amq(bucket=512,first=3,second=7,every=10)", "alq(bucket=512,first=3,second=7,every=10,fit=single)",
+        "alq(bucket=512,first=3,second=7,every=10,variant=gd,norm=max)", "alq(bits=4,bucket=256,first=3,second=7,every=10,zero_level=on,coding=huffman,components=4)",
+        "amq(bits=4,bucket=1024,first=3,second=7,every=10,norm=max,weight=norm,fit=single)",
+    };
+    enum { LONG = 512 * 12 + 100 };
+    static float x[WORKERS][LONG], y[LONG];
+    uint64_t seed = 4;
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(specs); k++) {
+        subject *s[WORKERS];
+        subject_said h[WORKERS] = { { .n = 0 } };
+        const size_t levels = strstr(specs[k], "bits=4") != NULL ? 16 : 8;
+        double before = 0, after;
+        for (int w = 0; w < WORKERS; w++) {
+            s[w] = subject_open_as(specs[k], 1, LONG, w, w % 2 ? TUTTI_CPU_SCALAR : TUTTI_CPU_AVX512);
+            s[w]->space.workers = WORKERS;
+        }
+        for (uint64_t step = 0; step <= 22; step++) {
+            const double lr = step < 15 ? 0.1 : 0.05; /* falls by half before step 15: levels are fitted before step 16 */
+            const bool due = step == 3 || step == 7 || step == 10 || step == 20 || step == 16;
+            const float first = subject_state(s[0], "codec.levels", TUTTI_SAME)[1];
+            const int said = h[0].n;
+            const size_t numbers = subject_begin(s, WORKERS, step, 0, lr, h);
+            assert_int_equal(numbers > 0, due);
+            assert_int_equal(h[0].n - said, due);
+            assert_true(due || subject_state(s[0], "codec.levels", TUTTI_SAME)[1] == first);
+            for (int w = 1; w < WORKERS; w++) {
+                assert_memory_equal(subject_state(s[w], "codec.levels", TUTTI_SAME), subject_state(s[0], "codec.levels", TUTTI_SAME), levels * sizeof(float));
+                assert_true(!due || strcmp(h[w].text[said], h[0].text[said]) == 0);
+            }
+            if (due) {
+                double from, to;
+                unsigned long long hash;
+                const float *level = subject_state(s[0], "codec.levels", TUTTI_SAME);
+                assert_int_equal(sscanf(strstr(h[0].text[said], "psi"), "psi %lf -> %lf, %*d buckets, levels %llx", &from, &to, &hash), 3);
+                assert_int_equal(hash, tutti_hash(level, levels * sizeof *level));
+                assert_true(to <= from && (step != 3 || to < from)); /* to fall further it has to find new gradients */
+                assert_true(level[0] == -1 && level[levels - 1] == 1 && (strstr(specs[k], "zero_level") == NULL || level[levels / 2] == 0));
+            }
+            for (int w = 0; w < WORKERS; w++) {
+                tutti_view v = subject_view(s[w], step);
+                size_t bytes;
+                subject_fill(LONG, x[w], step < 12 ? 0 : 1, &seed);
+                free(subject_encode(s[w], &v, x[w], &bytes));
+            }
+            if (step == 0)
+                before = loss_of(s[0], step, x[0], y, 20);
+        }
+        subject_fill(LONG, x[0], 0, &seed);
+        { /* what a fit to the same kind of gradients is worth on the wire */
+            subject_said again[WORKERS] = { { .n = 0 } };
+            for (uint64_t step = 29; step <= 30; step++) {
+                subject_begin(s, WORKERS, step, 0, 0.05, again);
+                for (int w = 0; w < WORKERS; w++) {
+                    tutti_view v = subject_view(s[w], step);
+                    size_t bytes;
+                    free(subject_encode(s[w], &v, x[0], &bytes));
+                }
+            }
+        }
+        after = loss_of(s[0], 30, x[0], y, 20);
+        if (!(after < before))
+            fail_msg("%s: loses %g with the first levels and %g with fitted ones", specs[k], before, after);
+        for (int w = 0; w < WORKERS; w++)
+            subject_close(s[w]);
+    }
+}
+
+/* Sheet: sum N^2 (l_(j+1) - r) (r - l_j), and the expectation of the objective on the fitted distribution. */
+static void the_variance_of_levels_is_that_of_the_sheet(void **state)
+{
+    enum { DIM = 512, K = 4000 };
+    float x[DIM], y[DIM];
+    uint64_t seed = 5;
+    (void)state;
+
+    for (int which = 0; which < 3; which++) {
+        subject *s = subject_open((const char *const[]){ "alq(bucket=512)", "alq(bits=4,bucket=512,norm=max)", "amq(bits=2,bucket=512)" }[which], DIM);
+        const int n = which == 1 ? 16 : which == 2 ? 4 : 8;
+        const float *level = subject_state(s, "codec.levels", TUTTI_SAME);
+        double wanted = 0, scale, loss;
+        subject_fill(DIM, x, 0, &seed);
+        scale = sqrt(subject_norm2(DIM, x));
+        for (size_t i = 0; i < DIM && which == 1; i++)
+            scale = i == 0 ? fabs((double)x[0]) : fmax(scale, fabs((double)x[i]));
+        for (size_t i = 0; i < DIM; i++) {
+            const double r = (double)x[i] / scale;
+            int j = 0;
+            while (j + 2 < n && r >= (double)level[j + 1])
+                j++;
+            wanted += scale * scale * ((double)level[j + 1] - r) * (r - (double)level[j]);
+        }
+        loss = loss_of(s, 0, x, y, K);
+        if (fabs(loss / wanted - 1) > 0.01) /* a sum over 512 elements, averaged 4000 times: the standard error is some 0.1 % */
+            fail_msg("%d: lost %g, the sheet says %g", which, loss, wanted);
+        subject_close(s);
+    }
+}
+
+static void what_cannot_be_fitted_changes_nothing_and_is_said(void **state)
+{
+    float x[900] = { 0 };
+    uint64_t seed = 6;
+    (void)state;
+
+    for (int kind = 0; kind < 3; kind++) { /* shorter than two buckets; all zero; not finite */
+        subject *s = subject_open("alq(bucket=512,first=2,second=0,every=0)", 900 * (kind == 0 ? 1 : 1));
+        subject_said h = { .n = 0 };
+        float was[8];
+        tutti_view v = subject_view(s, 1);
+        size_t bytes;
+        subject_fill(900, x, 0, &seed);
+        for (size_t i = 0; i < 900 && kind == 1; i++)
+            x[i] = 0;
+        x[5] = kind == 2 ? NAN : x[5];
+        s->space.workers = 1;
+        memcpy(was, subject_state(s, "codec.levels", TUTTI_SAME), sizeof was);
+        subject_begin(&s, 1, 1, 0, 0.1, &h);
+        free(subject_encode(s, &v, x, &bytes));
+        subject_begin(&s, 1, 2, 0, 0.1, &h);
+        assert_memory_equal(was, subject_state(s, "codec.levels", TUTTI_SAME), sizeof was);
+        assert_int_equal(h.n, 1);
+        assert_non_null(strstr(h.text[0], "levels stay: the gradients have "));
+        subject_close(s);
+    }
+}
+
+/* ---- accordion ---- */
+enum { ROWS = 20, COLS = 30, N = ROWS * COLS };
+static int level_of(subject *s)
+{
+    const tutti_view v = subject_view(s, 0);
+
+    return tutti_codec_chosen(s->codec, &v) == s->codec->inner[1];
+}
+
+/* Decisions are a function of norms and rates, as the paper has them; all workers take them alike; what is sent is the chosen codec's. */
+static void accordion_goes_by_the_norms(void **state)
+{
+    static const struct { const char *spec; double size[8], lr[8]; int high[8]; } rows[] = { /* windows of 5 steps: size of their gradients; the level in them */
+        { "accordion(low=topk(ratio=0.5),high=topk(ratio=0.01),unit=step,interval=5)",
+          { 1, 1, 1.4, 1.2, 3, 3, 2.9, 0.1 }, { 1, 1, 1, 1, 1, 1, 1, 1 }, { 0, 0, 1, 1, 1, 0, 1, 1 } },
+        { "accordion(low=topk(ratio=0.5),high=topk(ratio=0.01),unit=step,interval=5,scope=model,eta=0.1)",
+          { 1, 1, 1.4, 1.35, 1.3, 1.3, 1.3, 1.3 }, { 1, 1, 1, 1, 1, 1, 0.5, 0.49 }, { 0, 0, 1, 0, 1, 1, 0, 1 } },
+        { "accordion(low=topk(ratio=0.5),high=topk(ratio=0.01),unit=step,interval=5,eta=0)", { 1, 1, 1, 1, 1, 1, 1, 1 }, { 1, 1, 1, 1, 1, 1, 1, 1 }, { 0 } },
+        { "accordion(low=topk(ratio=0.5),high=topk(ratio=0.01),unit=step,interval=5,eta=1e9)", /* a rate that rises is no reason */
+          { 1, 50, 1, 9, 0, 1, 1, 1 }, { 1, 1, 2, 4, 4, 4, 2, 2 }, { 0, 0, 1, 1, 1, 1, 0, 1 } },
+    };
+    static float g[WORKERS][N], y[WORKERS][N];
+    float shape[N];
+    uint64_t seed = 7;
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++)
+        for (int big = 0; big < 2; big++) { /* a thousand times the loss: the same decisions */
+            subject *s[WORKERS];
+            subject_said h[WORKERS] = { { .n = 0 } };
+            subject_fill(N, shape, 0, &seed);
+            for (int w = 0; w < WORKERS; w++)
+                s[w] = subject_open_as(rows[k].spec, ROWS, COLS, w, TUTTI_CPU_AVX512), s[w]->space.workers = WORKERS;
+            for (uint64_t step = 0; step < 40; step++) {
+                const int window = (int)step / 5;
+                const size_t numbers = subject_begin(s, WORKERS, step, 0, rows[k].lr[window], h);
+                assert_int_equal(numbers, step > 0 && step % 5 == 0); /* 4 bytes a layer and check */
+                for (int w = 0; w < WORKERS; w++) {
+                    if (level_of(s[w]) != rows[k].high[window])
+                        fail_msg("%s: worker %d in window %d: level %d; %s", rows[k].spec, w, window, level_of(s[w]), h[w].n > 0 ? h[w].text[h[w].n - 1] : "");
+                    for (size_t i = 0; i < N; i++) /* all count */
+                        g[w][i] = (float)(rows[k].size[window] * (big ? 1000 : 1) * (double)shape[i] * (w == 0 ? 0.7 : w == 1 ? 1.3 : 1));
+                }
+                subject_exchange(s, WORKERS, step, false, (float *[]){ g[0], g[1], g[2] }, (float *[]){ y[0], y[1], y[2] });
+                for (int w = 1; w < WORKERS; w++)
+                    assert_memory_equal(y[0], y[w], sizeof y[0]);
+            }
+            for (int w = 0; w < WORKERS; w++) {
+                assert_true(h[w].n >= 7 && strcmp(h[w].text[3], h[0].text[3]) == 0);
+                subject_close(s[w]);
+            }
+        }
+}
+
+static void accordion_in_epochs_adds_up_one_in_so_many(void **state)
+{
+    static float g[N], y[N];
+    uint64_t seed = 8;
+    subject *s = subject_open_as("accordion(low=topk(ratio=0.5),high=topk(ratio=0.01),interval=3)", ROWS, COLS, 0, TUTTI_CPU_AVX512);
+    subject_said h = { .n = 0 };
+    (void)state;
+
+    subject_fill(N, g, 0, &seed);
+    for (uint64_t step = 0; step < 4 * 8; step++) { /* epochs of four steps: 0, 3 and 6 are added up; checks after each */
+        const uint64_t epoch = step / 4;
+        const size_t numbers = subject_begin(&s, 1, step, epoch, 0.1, &h);
+        assert_int_equal(numbers, step == 4 || step == 16 || step == 28);
+        assert_int_equal(level_of(s), epoch >= 4);
+        if (epoch % 3 != 0)
+            g[0] = 1000; /* not looked at */
+        else
+            g[0] = 0.1f;
+        subject_exchange(&s, 1, step, false, (float *[]){ g }, (float *[]){ y });
+    }
+    g[3] = NAN; /* not seen */
+    subject_begin(&s, 1, 32, 9, 0.1, &h);
+    subject_exchange(&s, 1, 32, false, (float *[]){ g }, (float *[]){ y });
+    for (size_t i = 0; i < N; i++)
+        assert_true(isfinite(subject_state(s, "codec.sum", TUTTI_OWN_ZERO)[i]));
+    subject_close(s);
+}
+
+/* low = high: the bits of the codec itself. A residual outside is one for both levels: nothing is lost over switches. A codec that learns goes on. */
+static void accordion_touches_nothing_else(void **state)
+{
+    static float g[2][N], y[2][N], q[4 * COLS];
+    double given[N] = { 0 }, delivered[N] = { 0 };
+    uint64_t seed = 9;
+    subject *s[2] = { subject_open_as("ef(accordion(low=powersgd(rank=2),high=powersgd(rank=2),unit=step,interval=3))", ROWS, COLS, 0, TUTTI_CPU_AVX512),
+                      subject_open_as("ef(powersgd(rank=2))", ROWS, COLS, 0, TUTTI_CPU_AVX512) };
+    subject *e = subject_open_as("ef(accordion(low=topk(ratio=0.3),high=sign,unit=step,interval=4,eta=0.2))", ROWS, COLS, 0, TUTTI_CPU_AVX512), *p;
+    subject_said h[2] = { { .n = 0 } };
+    int switched = 0, was = 0;
+    (void)state;
+
+    memcpy(subject_state(s[0], "codec.codec.high.q", TUTTI_SAME), subject_state(s[1], "codec.codec.q", TUTTI_SAME), 2 * COLS * sizeof(float)); /* drawn by tensor: the same anyway */
+    for (uint64_t step = 0; step < 20; step++) {
+        subject_fill(N, g[0], 0, &seed);
+        h[0].n = 0;
+        subject_begin(&s[0], 1, step, 0, step < 10 ? 0.1 : 0.01, h);
+        for (int k = 0; k < 2; k++)
+            subject_exchange(&s[k], 1, step, false, (float *[]){ g[0] }, (float *[]){ y[k] });
+        assert_memory_equal(y[0], y[1], sizeof y[0]);
+    }
+    h[0].n = 0;
+    for (uint64_t step = 0; step < 40; step++) {
+        tutti_view v = subject_view(e, step);
+        subject_fill(N, g[0], 0, &seed);
+        for (size_t i = 0; i < N; i++)
+            g[0][i] *= step / 12 % 2 == 0 ? 1 : 3;
+        h[0].n = h[0].n > 4 ? 0 : h[0].n;
+        subject_begin(&e, 1, step, 0, 0.1, h);
+        switched += (tutti_codec_chosen(e->codec, &v) == e->codec->inner[0]->inner[1]) != was;
+        was = tutti_codec_chosen(e->codec, &v) == e->codec->inner[0]->inner[1];
+        subject_exchange(&e, 1, step, false, (float *[]){ g[0] }, (float *[]){ y[0] });
+        for (size_t i = 0; i < N; i++)
+            given[i] += (double)g[0][i], delivered[i] += (double)y[0][i];
+    }
+    assert_true(switched >= 4);
+    for (size_t i = 0; i < N; i++)
+        assert_true(fabs(given[i] - delivered[i] - (double)subject_state(e, "codec.e", TUTTI_OWN_SUM)[i]) < 1e-4);
+    /* From rank 4 to rank 2 the first columns stay. */
+    p = subject_open_as("accordion(low=powersgd(rank=4),high=powersgd(rank=2),unit=step,interval=2,eta=1e9)", ROWS, COLS, 0, TUTTI_CPU_AVX512);
+    h[0].n = 0;
+    for (uint64_t step = 0; step <= 4; step++) {
+        memcpy(q, subject_state(p, "codec.low.q", TUTTI_SAME), sizeof q);
+        subject_begin(&p, 1, step, 0, 0.1, h);
+        if (step == 4) {
+            assert_int_equal(level_of(p), 1);
+            assert_memory_equal(subject_state(p, "codec.high.q", TUTTI_SAME), q, 2 * COLS * sizeof(float));
+        }
+        subject_fill(N, g[0], 0, &seed);
+        subject_exchange(&p, 1, step, false, (float *[]){ g[0] }, (float *[]){ y[0] });
+    }
+    subject_close(s[0]), subject_close(s[1]), subject_close(e), subject_close(p);
+}
+
+static tutti_status no_sum(void *with, size_t n, float *numbers, tutti_error *err)
+{
+    (void)numbers;
+    ++*(int *)with;
+    return tutti_fail(err, TUTTI_ERR_PEER, 0, "worker 1 has gone, and with it %zu numbers", n);
+}
+
+/* tutti_codec_begin reaches codecs inside of wrappers, asks for sums at their steps only, and says whose failed. */
+static void a_failed_sum_says_whose_it_was(void **state)
+{
+    int sums = 0;
+    float x[1024] = { 1 };
+    subject *s = subject_open("alq(bucket=512,first=2,second=0,every=0)", 1024);
+    tutti_codec_moment m = { .step = 0, .lr = 0.1, .sum = no_sum, .with = &sums };
+    tutti_error err = { 0 };
+    (void)state;
+
+    assert_int_equal(tutti_codec_begin(s->codec, &m, &err), TUTTI_OK);
+    m.step = 1;
+    assert_int_equal(tutti_codec_begin(s->codec, &m, &err), TUTTI_OK);
+    subject_round_trip(s, 1, x, x);
+    m.step = 2;
+    assert_int_equal(tutti_codec_begin(s->codec, &m, &err), TUTTI_ERR_PEER);
+    assert_string_equal(err.text, "codec 'alq': merging 768 numbers before step 2: worker 1 has gone, and with it 768 numbers");
+    assert_int_equal(sums, 1);
+    subject_close(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(closed_forms_are_the_integrals),
+        cmocka_unit_test(descent_ends_where_no_level_gains),
+        cmocka_unit_test(levels_are_at_the_optimum),
+        cmocka_unit_test(levels_are_fitted_at_the_steps_of_the_schedule_and_alike),
+        cmocka_unit_test(the_variance_of_levels_is_that_of_the_sheet),
+        cmocka_unit_test(what_cannot_be_fitted_changes_nothing_and_is_said),
+        cmocka_unit_test(accordion_goes_by_the_norms),
+        cmocka_unit_test(accordion_in_epochs_adds_up_one_in_so_many),
+        cmocka_unit_test(accordion_touches_nothing_else),
+        cmocka_unit_test(a_failed_sum_says_whose_it_was),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

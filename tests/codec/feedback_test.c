@@ -1,0 +1,229 @@
+/* Wrappers that feed back: ef's momentum, ef21, dgc; and the warm-up of topk.
+   Goal: what is held back is conserved, estimates follow what the sheets say, at both ends of the way; nothing that is not finite stays.
+   Method: workers in one process; the recursions of the papers written out again; small problems that tell methods apart. */
+#include "subject.h"
+#include "codec/codec_internal.h"
+
+enum { WORKERS = 4, N = 600 };
+
+static void open_all(subject **s, const char *spec)
+{
+    for (int w = 0; w < WORKERS; w++)
+        s[w] = subject_open_as(spec, 20, N / 20, w, TUTTI_CPU_AVX512);
+}
+
+static void close_all(subject **s)
+{
+    for (int w = 0; w < WORKERS; w++)
+        subject_close(s[w]);
+}
+
+#define ROW(x) ((float *[]){ x[0], x[1], x[2], x[3] })
+
+/* What all got and all still have is what they gave: with momentum, of what momentum makes of it; and with the owner's residual at the way back. */
+static void momentum_before_the_codec_is_conserved(void **state)
+{
+    static const struct { const char *spec; bool nesterov, again; } rows[] = {
+        { "ef(topk(ratio=0.05),momentum=0.9)", false, false }, { "ef(sign,momentum=0.5,nesterov=on)", true, false }, { "ef(topk(ratio=0.05),server=on,momentum=0.9)", false, true },
+        { "ef(topk(ratio=0.1),server=on)", false, true }, { "ef(sign,server=on)", false, true },
+    };
+    static float g[WORKERS][N], y[WORKERS][N];
+    static double b[WORKERS][N], given[N], delivered[N];
+    uint64_t seed = 1;
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
+        const double m = strstr(rows[k].spec, "0.9") != NULL ? (double)0.9f : strstr(rows[k].spec, "momentum") != NULL ? 0.5 : 0;
+        subject *s[WORKERS];
+        memset(b, 0, sizeof b), memset(given, 0, sizeof given), memset(delivered, 0, sizeof delivered);
+        open_all(s, rows[k].spec);
+        for (uint64_t step = 0; step < 50; step++) {
+            for (int w = 0; w < WORKERS; w++) {
+                subject_fill(N, g[w], 0, &seed);
+                for (size_t i = 0; i < N; i++) {
+                    b[w][i] = m * b[w][i] + (double)g[w][i];
+                    given[i] += (rows[k].nesterov ? (double)g[w][i] + m * b[w][i] : b[w][i]) / WORKERS;
+                }
+            }
+            subject_exchange(s, WORKERS, step, rows[k].again, ROW(g), ROW(y));
+            for (size_t i = 0; i < N; i++)
+                delivered[i] += (double)y[0][i];
+        }
+        for (size_t i = 0; i < N; i++) {
+            double e = rows[k].again ? (double)subject_state(s[0], "codec.owner", TUTTI_OWN_SUM)[i] : 0;
+            for (int w = 0; w < WORKERS; w++)
+                e += (double)subject_state(s[w], "codec.e", TUTTI_OWN_SUM)[i] / WORKERS;
+            if (!(fabs(given[i] - delivered[i] - e) < 1e-3)) /* sums of up to 300 in floats */
+                fail_msg("%s, element %zu: given %g, delivered %g, kept %g", rows[k].spec, i, given[i], delivered[i], e);
+        }
+        close_all(s);
+    }
+}
+
+/* Sheet: h = mean h_w on every worker after every step; |g - h_w|^2 contracts at a fixed point; h becomes the mean of the gradients, also by two stages. */
+static void ef21_follows_the_gradients(void **state)
+{
+    static const struct { const char *spec; bool again; } rows[] = {
+        { "ef21(topk(ratio=0.1))", false }, { "ef21(topk(ratio=0.1))", true }, { "ef21(sign)", false }, { "ef21(powersgd(rank=2))", false }, { "ef21(topk(ratio=0.2),eta=0.3)", false },
+        { "ef21(randomk(ratio=0.2))", false },
+    };
+    static float g[WORKERS][N], y[WORKERS][N];
+    uint64_t seed = 2;
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
+        subject *s[WORKERS];
+        double was[WORKERS], away = 0, all = 0;
+        open_all(s, rows[k].spec);
+        for (int w = 0; w < WORKERS; w++) {
+            subject_fill(N, g[w], 0, &seed);
+            was[w] = subject_norm2(N, g[w]);
+        }
+        for (uint64_t step = 0; step < 150; step++) {
+            subject_exchange(s, WORKERS, step, rows[k].again, ROW(g), ROW(y));
+            for (int w = 0; w < WORKERS; w++) {
+                const float *h = subject_state(s[w], "codec.h", TUTTI_SAME);
+                const double now = subject_loss(N, g[w], subject_state(s[w], "codec.own", TUTTI_OWN_MEAN));
+                assert_memory_equal(h, y[w], sizeof y[w]);
+                assert_memory_equal(y[w], y[0], sizeof y[w]);
+                if (strncmp(rows[k].spec, "ef21(topk(ratio=0.1))", 21) == 0)
+                    assert_true(now <= 0.9 * was[w] + 1e-9);
+                was[w] = now;
+            }
+            for (size_t i = 0; i < N && !rows[k].again; i++) {
+                double mean = 0;
+                for (int w = 0; w < WORKERS; w++)
+                    mean += (double)subject_state(s[w], "codec.own", TUTTI_OWN_MEAN)[i] / WORKERS;
+                assert_true(fabs(mean - (double)y[0][i]) < 1e-4);
+            }
+        }
+        for (size_t i = 0; i < N; i++) {
+            const double mean = ((double)g[0][i] + g[1][i] + g[2][i] + g[3][i]) / 4;
+            away += pow(mean - (double)y[0][i], 2), all += mean * mean;
+        }
+        if (!(away < 1e-3 * all))
+            fail_msg("%s, %s: %g of the mean gradient is still away", rows[k].spec, rows[k].again ? "two stages" : "one stage", away / all);
+        g[1][7] = NAN; /* heard of, and over with it */
+        subject_exchange(s, WORKERS, 150, rows[k].again, ROW(g), ROW(y));
+        assert_true(!tutti_finite(s[0]->device, N, y[0]) || strstr(rows[k].spec, "randomk") != NULL);
+        g[1][7] = 0;
+        subject_exchange(s, WORKERS, 151, rows[k].again, ROW(g), ROW(y));
+        for (int w = 0; w < WORKERS; w++)
+            assert_true(tutti_finite(s[w]->device, N, y[w]) || strstr(rows[k].spec, "powersgd") != NULL || strstr(rows[k].spec, "randomk") != NULL);
+        close_all(s);
+    }
+}
+
+/* Sheet, invariant 7: f_w = |x|^2 / 2 +- b.x. Error feedback with top-1 keeps moving at the size of its steps, EF21 comes to rest at the optimum. */
+static void ef21_rests_where_error_feedback_moves(void **state)
+{
+    static const char *const specs[] = { "ef(topk(ratio=0.01))", "ef21(topk(ratio=0.01))" };
+    double moved[2];
+    (void)state;
+
+    for (int k = 0; k < 2; k++) {
+        subject *s[2];
+        float x[10], g[2][10], y[2][10];
+        for (int w = 0; w < 2; w++)
+            s[w] = subject_open_as(specs[k], 1, 10, w, TUTTI_CPU_AVX512);
+        for (int i = 0; i < 10; i++)
+            x[i] = 1;
+        moved[k] = 0;
+        for (uint64_t step = 0; step < 6000; step++) {
+            for (int i = 0; i < 10; i++) {
+                g[0][i] = x[i] + (float)(i + 1) * 3;
+                g[1][i] = x[i] - (float)(10 - i) * 3 + (float)(9 - 2 * i) * 3; /* opposite: +3 (i + 1) and -3 (i + 1) */
+            }
+            subject_exchange(s, 2, step, false, (float *[]){ g[0], g[1] }, (float *[]){ y[0], y[1] });
+            for (int i = 0; i < 10; i++) {
+                x[i] -= 0.02f * y[0][i];
+                moved[k] = step > 5900 ? fmax(moved[k], fabs((double)x[i])) : 0;
+            }
+        }
+        subject_close(s[0]), subject_close(s[1]);
+    }
+    assert_true(moved[0] > 1e-2 && moved[1] < 1e-4);
+}
+
+/* DGC's recursion written out; with everything sent it is momentum SGD without the mask and plain SGD with it; nothing is lost without the mask. */
+static void dgc_is_its_recursion(void **state)
+{
+    static const struct { const char *spec; bool nesterov, masking; double ratio, clip; } rows[] = {
+        { "dgc(topk(ratio=0.05))", false, true, 0.05, 0 }, { "dgc(topk(ratio=0.05),nesterov=on)", true, true, 0.05, 0 }, { "dgc(topk(ratio=0.05),masking=off)", false, false, 0.05, 0 },
+        { "dgc(topk(ratio=1),masking=off)", false, false, 1, 0 }, { "dgc(topk(ratio=1))", false, true, 1, 0 }, { "dgc(topk(ratio=0.1),clip=20)", false, true, 0.1, 20 },
+        { "dgc(topk(ratio=0.05),nesterov=on,clip=30)", true, true, 0.05, 30 },
+    };
+    static float g[N], y[N];
+    static double u[N], v[N];
+    uint64_t seed = 3;
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
+        subject *s = subject_open(rows[k].spec, N); /* of 4 workers: clipped at half of clip */
+        const double m = (double)0.9f;
+        memset(u, 0, sizeof u), memset(v, 0, sizeof v);
+        for (uint64_t step = 0; step < 40; step++) {
+            size_t sent = 0;
+            double norm, by;
+            subject_fill(N, g, 0, &seed);
+            norm = sqrt(subject_norm2(N, g));
+            by = rows[k].clip > 0 && norm > rows[k].clip / 2 ? rows[k].clip / 2 / norm : 1;
+            for (size_t i = 0; i < N; i++) {
+                const double it = by * (double)g[i];
+                u[i] = rows[k].nesterov ? m * (u[i] + it) : m * u[i] + it;
+                v[i] += u[i] + (rows[k].nesterov ? it : 0);
+            }
+            subject_exchange(&s, 1, step, false, (float *[]){ g }, (float *[]){ y });
+            for (size_t i = 0; i < N; i++) {
+                if (y[i] != 0) {
+                    sent++;
+                    if (fabs((double)y[i] - v[i]) > 1e-4)
+                        fail_msg("%s, step %d, element %zu: sent %g, the recursion has %g", rows[k].spec, (int)step, i, (double)y[i], v[i]);
+                    v[i] = 0;
+                    u[i] = rows[k].masking ? 0 : u[i];
+                }
+                assert_true(fabs((double)subject_state(s, "codec.v", TUTTI_OWN_SUM)[i] - v[i]) < 1e-4 && fabs((double)subject_state(s, "codec.u", TUTTI_OWN_ZERO)[i] - u[i]) < 1e-4);
+            }
+            assert_int_equal(sent, (size_t)ceil(rows[k].ratio * N - 1e-9));
+        }
+        subject_close(s);
+    }
+}
+
+/* The ratio of epoch e of E: ratio^((e + 1) / (E + 1)); memory is that of the first, messages those of their epoch, and others' are refused. */
+static void topk_warms_up(void **state)
+{
+    static const double published[] = { 0.25, 0.063, 0.0158, 0.004, 0.001, 0.001 };
+    static float x[20000];
+    uint64_t seed = 4;
+    subject *s = subject_open("topk(ratio=0.001,warmup=4)", 20000);
+    subject_said h = { .n = 0 };
+    (void)state;
+
+    subject_fill(20000, x, 0, &seed);
+    for (uint64_t epoch = 0; epoch < 6; epoch++) {
+        tutti_view v = subject_view(s, epoch);
+        size_t bytes;
+        uint8_t *m;
+        float y[1];
+        subject_begin(&s, 1, epoch, epoch, 0.1, &h);
+        m = subject_encode(s, &v, x, &bytes);
+        assert_true(fabs((double)bytes / 8 / 20000 / published[epoch] - 1) < 0.01);
+        subject_begin(&s, 1, epoch, epoch == 0 ? 1 : 0, 0.1, &h);
+        assert_int_equal(s->codec->ops->decode_add(s->codec, &v, m, bytes, 1, y, NULL), TUTTI_ERR_CORRUPT);
+        free(m);
+    }
+    subject_close(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(momentum_before_the_codec_is_conserved),
+        cmocka_unit_test(ef21_follows_the_gradients),
+        cmocka_unit_test(ef21_rests_where_error_feedback_moves),
+        cmocka_unit_test(dgc_is_its_recursion),
+        cmocka_unit_test(topk_warms_up),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
