@@ -198,6 +198,25 @@ static void refusals_say_what_is_wrong_and_what_mends_it(void **state)
     assert_string_equal(err.text, "codec 'qsgd': the scale of bucket 0 of 1 is -1, and scales are 0 or more; the message was damaged or is another codec's");
     subject_close(s);
 
+    s = subject_open("qsgd(bits=2,coding=huffman)", 16);
+    v = subject_view(s, 0);
+    memset(m, 0, sizeof m);
+    tutti_codec_put_f32(m, 1);
+    m[4] = 0x11, m[5] = 0; /* two words of one bit */
+    s->codec->ops->decode_add(s->codec, &v, m, 7, 1, y, &err);
+    assert_string_equal(err.text, "codec 'qsgd': element 8 of 16 in a message of 7 bytes: the message ends before it; the message was damaged or is another codec's");
+    s->codec->ops->decode_add(s->codec, &v, m, 9, 1, y, &err);
+    assert_string_equal(err.text, "codec 'qsgd': element 16 of 16 in a message of 9 bytes: the message goes on after the last one; the message was damaged or is another codec's");
+    m[4] = 0x21;
+    s->codec->ops->decode_add(s->codec, &v, m, 8, 1, y, &err);
+    assert_string_equal(err.text, "codec 'qsgd': the lengths of its words are those of no prefix code; the message was damaged or is another codec's");
+    m[4] = 0x1d;
+    s->codec->ops->decode_add(s->codec, &v, m, 8, 1, y, &err);
+    assert_string_equal(err.text, "codec 'qsgd': the word of code 0 has 13 bits, and words have 12 at most; the message was damaged or is another codec's");
+    s->codec->ops->decode_add(s->codec, &v, m, 5, 1, y, &err);
+    assert_string_equal(err.text, "codec 'qsgd': a message of 5 bytes for the 16 elements from 0 on should have 6 or more; do both workers run the same codec with the same options?");
+    subject_close(s);
+
     s = subject_open("minmax8", 4);
     v = subject_view(s, 0);
     tutti_codec_put_f32(m, 2), tutti_codec_put_f32(m + 4, 1);
