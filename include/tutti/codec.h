@@ -123,16 +123,13 @@ void tutti_codec_open(tutti_codec *c);                                          
    steps ask for any. Fails where m->sum does. */
 tutti_status tutti_codec_begin(tutti_codec *c, const tutti_codec_moment *m, tutti_error *err);
 void tutti_codec_close(tutti_codec *c);
-/* A codec with the wrappers round it as one, from the outermost in; c need not be a wrapper. Whoever exchanges calls these instead of the operations:
-   who encodes this view now; what to encode instead of x, which is finite; where what was sent is accounted for (one wrapper of a nest at most does);
-   the decoded mean on its way to the model. */
+/* A codec with the wrappers round it as one; c need not be a wrapper. Who encodes this view now; what to encode instead of x, which is finite (from the
+   outermost wrapper in); where what was sent is accounted for (one wrapper of a nest at most does); the decoded mean on its way to the model (from the
+   innermost out). The engine's exchange takes the same steps for the tensors of a piece at once. */
 tutti_codec *tutti_codec_chosen(tutti_codec *c, const tutti_view *v);
 const float *tutti_codec_before(tutti_codec *c, const tutti_view *v, const float *x);
 float tutti_codec_account(tutti_codec *c, const tutti_view *v, float **into);
 void tutti_codec_after(tutti_codec *c, const tutti_view *v, float *y);
-/* All that tutti_codec_chosen may give, for whoever makes room for any of them; gives how many. */
-enum { TUTTI_CODEC_LEAVES_MOST = 16 };
-int tutti_codec_leaves(tutti_codec *c, tutti_codec *leaf[TUTTI_CODEC_LEAVES_MOST]);
 static inline unsigned tutti_codec_traits(const tutti_codec *c) { return c->ops->traits(c); }
 #ifdef __cplusplus
 }

@@ -53,7 +53,7 @@ static unsigned traits(const tutti_codec *c)
 {
     const unsigned a = c->inner[LOW]->ops->traits(c->inner[LOW]), b = c->inner[HIGH]->ops->traits(c->inner[HIGH]);
 
-    return (a & b & (TUTTI_CODEC_UNBIASED | TUTTI_CODEC_CONTRACTIVE)) | ((a | b) & TUTTI_CODEC_WHOLE_TENSOR);
+    return (a & b) | ((a | b) & TUTTI_CODEC_WHOLE_TENSOR);
 }
 
 /* What a codec sends of the whole tensors at most. */

@@ -169,28 +169,11 @@ float tutti_codec_account(tutti_codec *c, const tutti_view *v, float **into)
 
 void tutti_codec_after(tutti_codec *c, const tutti_view *v, float *y)
 {
-    for (; c->ops->choose != NULL; c = c->ops->choose(c, v))
-        if (c->ops->after != NULL)
-            c->ops->after(c, v, y);
-}
-
-int tutti_codec_leaves(tutti_codec *c, tutti_codec *leaf[TUTTI_CODEC_LEAVES_MOST])
-{
-    int n = 0;
-
-    if (c->ops->choose == NULL) {
-        leaf[0] = c;
-        return 1;
-    }
-    for (size_t i = 0; i < TUTTI_LENGTH(c->inner); i++)
-        if (c->inner[i] != NULL) {
-            tutti_codec *below[TUTTI_CODEC_LEAVES_MOST];
-            const int more = tutti_codec_leaves(c->inner[i], below);
-            assert(n + more <= TUTTI_CODEC_LEAVES_MOST);
-            memcpy(leaf + n, below, (size_t)more * sizeof(tutti_codec *));
-            n += more;
-        }
-    return n;
+    if (c->ops->choose == NULL)
+        return;
+    tutti_codec_after(c->ops->choose(c, v), v, y);
+    if (c->ops->after != NULL)
+        c->ops->after(c, v, y);
 }
 
 tutti_status tutti_codec_check_fed(const tutti_codec *c, unsigned needed, tutti_error *err)

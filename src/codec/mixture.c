@@ -186,7 +186,9 @@ double tutti_codec_psi_descend(const tutti_codec_mixture *m, int n, double *leve
 
 double tutti_codec_power_least(int n)
 {
-    return fmax(0.01, exp2(-20.0 / (n / 2 - 1)));
+    const int steps = n / 2 - 1;
+
+    return fmax(0.01, exp2(-20.0 / steps));
 }
 
 void tutti_codec_powers(int n, double p, double *level)

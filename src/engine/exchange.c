@@ -253,6 +253,9 @@ static void wrap(const tutti_exchange_job *job)
         tutti_exchange_unit *u = &job->unit[i];
         u->finite = u->n_wrappers > 0 && tutti_finite(d, u->view.count, u->x);
         for (int w = 0; u->finite && w < u->n_wrappers; w++)
+            if (u->wrapper[w]->ops->watch != NULL)
+                u->wrapper[w]->ops->watch(u->wrapper[w], &u->view, u->x);
+        for (int w = 0; u->finite && w < u->n_wrappers; w++)
             if (u->wrapper[w]->ops->before != NULL)
                 u->x = u->wrapper[w]->ops->before(u->wrapper[w], &u->view, u->x);
     }
