@@ -40,6 +40,23 @@ class Codec(Case):
             self.assertEqual(model(again), model(whole))
             self.assertEqual(summary(again)["resumed_at_step"], 10)
 
+    def test_codecs_that_adapt_do_so_alike_everywhere_and_go_on_after_a_resume(self):
+        for n, codec, kind in ((3, "alq(bucket=512,first=3,second=7)", "levels"), (2, "amq(bucket=256,bits=4,first=3,second=7,norm=max,coding=huffman)", "levels"),
+                               (4, "ef(accordion(low=topk(ratio=0.1),high=sign,unit=step,interval=2),server=on)", "accordion"),
+                               (2, "dgc(topk(ratio=0.01,warmup=1))", None), (4, "ef21(topk(ratio=0.05),eta=0.5)", None)):
+            common = (*COMMON, "--data", self.data, "-n", n, "--codec", codec)
+            name = codec[:5]
+            shm, sim = self.train("shm" + name, *common, "--steps", 10), self.train("sim" + name, *common, "--steps", 10, "--transport", "sim")
+            self.assertEqual(model(shm), model(sim), codec)
+            self.train("half" + name, *common, "--steps", 6, "--checkpoint-every", 6)
+            again = self.train("half" + name, "--resume", self.out("half" + name), "--steps", 10)
+            self.assertEqual(model(again), model(shm), codec)
+            said = [e["text"] for e in summary(shm)["events"] if e["kind"] == kind]
+            self.assertEqual(len(said), {"levels": 2, "accordion": 4, None: 0}[kind], (codec, said))
+            if kind == "levels":  # psi falls at the first fit
+                before, after = said[0].split("psi ")[1].split(",")[0].split(" -> ")
+                self.assertLess(float(after), float(before))
+
     def test_a_network_learns_through_it(self):
         common = ("--model", "mlp(hidden=64)", "--data", self.data, "-n", 4, "--batch", 10, "--epochs", 8, "--seed", 1, "--optimizer", "sgd(lr=0.1)")
         plain = summary(self.train("plain", *common))["final_test_accuracy"]
