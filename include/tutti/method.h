@@ -58,6 +58,7 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
     TUTTI_OWNS_UPDATE = 2,       /* does not use the run's optimiser */
     TUTTI_GOES_ON = 4,           /* trains on without a lost worker: nothing but the mixer's neighbours is needed in a step, which leaves out those that are lost. So: no `exchange`, no
                                     services, no collectives in its hooks but in open and agree, and agree may be called again after it has failed. engine.h says the rest */
+    TUTTI_DIRECTION = 32,        /* what its step hands to tutti_base_step is a direction of its own and no gradient: clip-norm is refused */
     TUTTI_ENCODES = 16,          /* its exchange is tutti_exchange, and takes any codec (engine_options.codec) */
     TUTTI_OWN_PACE = 8           /* asynchronous: no worker waits for another's step. A step is one gradient computation by whoever is free; no
                                     `exchange`, no collectives in its hooks but in agree, hold and release */
@@ -134,6 +135,9 @@ const tutti_method_ops *tutti_method_find(const char *name);
 /* p->g := sum over the workers of weight_r g_r (weights sum to 1), through the run's codec, else the method's own; without one tutti_allreduce_weighted. The same bits on all workers.
    Blocks; on the thread that the exchange hook is called on. Errors: of the collectives; TUTTI_ERR_CORRUPT. */
 tutti_status tutti_exchange(tutti_method *m, tutti_piece *p, double weight, tutti_error *err);
+/* x (n, a displacement or the like, which goes to zero) := the mean over the workers, all counting the same, through the same codec as one piece. Without one tutti_average. Client thread. */
+tutti_status tutti_exchange_all(tutti_method *m, float *x, tutti_error *err);
+tutti_status tutti_base_exchange(tutti_method *m, tutti_piece *p, tutti_error *err); /* an exchange hook: the mean, each worker weighted by its samples */
 /* Within declare(): gradients go through `spec` (codec.h), whose states are declared. TUTTI_ERR_USAGE where the run has a codec too. */
 tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const char *spec, tutti_error *err);
 const char *tutti_exchange_codec(const tutti_method *m);          /* its spec, from declare() on; NULL: gradients travel as they are */

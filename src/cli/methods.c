@@ -125,6 +125,6 @@ int tutti_cli_methods(int argc, char **argv)
         print_one(one);
     else
         for (size_t i = 0; tutti_methods[i] != NULL; i++)
-            printf("  %-12s %-12s %s (%d)\n", tutti_methods[i]->name, tutti_methods[i]->family, tutti_methods[i]->title, tutti_methods[i]->year);
+            printf("  %-24s %-12s %s (%d)\n", tutti_methods[i]->name, tutti_methods[i]->family, tutti_methods[i]->title, tutti_methods[i]->year);
     return EXIT_DONE;
 }

@@ -74,6 +74,9 @@ static tutti_status choose_method(tutti_engine *e, const tutti_method_ops *const
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method '%s'", m->ops->name);
     if (e->collective != NULL && m->ops->exchange == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "collective is '%.80s', but method '%s' does not sum over the workers; leave it at auto", e->collective, m->ops->name);
+    if ((m->ops->traits & TUTTI_DIRECTION) != 0 && e->options.clip_norm > 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "clip-norm is %g, but method '%s' updates along a direction of its own and never has the mean gradient; leave clip-norm at 0", e->options.clip_norm,
+                          m->ops->name);
     strcat(strcat(strcpy(what, "method '"), m->ops->name), "'");
     return tutti_spec_apply(e->method_spec, what, m->ops->options, m->self, err);
 }

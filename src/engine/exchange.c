@@ -393,6 +393,11 @@ static tutti_status linear(tutti_exchange_job *job, tutti_error *err)
     return TUTTI_OK;
 }
 
+tutti_status tutti_base_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)
+{
+    return tutti_exchange(m, p, m->weight, err);
+}
+
 tutti_status tutti_exchange(tutti_method *m, tutti_piece *p, double weight, tutti_error *err)
 {
     tutti_engine *e = m->engine;
@@ -417,5 +422,25 @@ tutti_status tutti_exchange(tutti_method *m, tutti_piece *p, double weight, tutt
     if (status == TUTTI_OK)
         unwrap(&job);
     give_slot(e->exchange, job.slot);
+    return status;
+}
+
+tutti_status tutti_exchange_all(tutti_method *m, float *x, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    tutti_piece all = { .index = -1, .count = m->layout->used, .tensors = m->layout->n_tensors, .g = x, .x = x,
+                        .group = tutti_group_keyed(&m->all, tutti_port_of("exchange of all", 0, 0), (uint32_t)e->progress.step) };
+    tutti_doing was;
+    int64_t begin;
+    tutti_status status;
+
+    if (e->exchange == NULL)
+        return m->workers > 1 ? tutti_average(m, x, err) : TUTTI_OK;
+    all.group.algorithm = e->collective;
+    was = tutti_engine_expose(e);
+    begin = tutti_now_ns(e->rt);
+    status = tutti_exchange(m, &all, 1.0 / m->workers, err);
+    tutti_engine_comm(e, "exchange", 0, begin, tutti_now_ns(e->rt));
+    tutti_engine_doing(e, was);
     return status;
 }

@@ -1,7 +1,7 @@
 /* ddp: synchronous data parallelism with overlapped, bucketed all-reduce. Li, Zhao, Varma et al., "PyTorch Distributed: Experiences on Accelerating Data
    Parallel Training", PVLDB 13(12), 2020, arXiv 2006.15704. Sheet: ddp.md.
    Almost all of it is the engine's default: pieces (buckets) close between tensors, go to a FIFO lane in index order as they become ready (that order is
-   what keeps collectives matched), parameters are broadcast once, and the default step updates. The method says what a piece's exchange is.
+   what keeps collectives matched), parameters are broadcast once, and the default step updates. A piece's exchange is the weighted mean, through the run's codec if it has one.
    Differs from the paper: the flat vector stands in the order gradients become ready from the start, so there is no rebuild after the first iteration; the
    mean weighs each worker by its samples (exact on the uneven last step of an epoch) instead of dividing by n; sums keep the house's tree order, so
    that bucket size, algorithm and transport do not change a bit. */
@@ -28,11 +28,6 @@ static tutti_status ddp_declare(tutti_method *m, tutti_plan *plan, tutti_error *
     return TUTTI_OK;
 }
 
-static tutti_status ddp_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)
-{
-    return tutti_exchange(m, p, m->weight, err);
-}
-
 static const char *const ddp_constraints[] = {
     "first_bucket_mb may not exceed bucket_mb",
     "a lost worker ends the run (exit code 3): every step needs every worker",
@@ -43,5 +38,5 @@ const tutti_method_ops tutti_method_ddp = {
     .name = "ddp", .title = "Distributed data parallel", .authors = "Li, Zhao, Varma, Salpekar, Noordhuis, Li, Paszke, Smith, Vaughan, Damania, Chintala",
     .year = 2020, .family = "all-reduce", .sheet = "ddp.md", .constraints = ddp_constraints, .options = ddp_options, .self_bytes = sizeof(ddp),
     .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ENCODES, .axes = { "all-reduce", "every step", "fp32 or any", "buckets, overlap", "replicated", "any" },
-    .declare = ddp_declare, .exchange = ddp_exchange,
+    .declare = ddp_declare, .exchange = tutti_base_exchange,
 };

@@ -123,6 +123,9 @@ static const struct { const char *method, *optimizer; int n; const char *codec; 
     { "d-psgd(order=atc,graph=one-peer-exponential)", "sgd(lr=0.05,momentum=0.9)", 5 },
     { "ddp", "sgd(lr=0.05,momentum=0.9)", 3, "ef(topk(ratio=0.05))" }, { "ddp", "sgd(lr=0.05)", 4, "ef(sign,server=on)" }, { "ddp", "sgd(lr=0.05)", 2, "ef(powersgd(rank=2))" },
     { "ddp", "adam(lr=0.01)", 4, "qsgd(coding=elias)" },
+    { "powersgd(rank=2)", "sgd(lr=0.05,momentum=0.9)", 2 }, { "gradient-sparsification(select=topk,min_numel=1000)", "sgd(lr=0.05)", 3 },
+    { "onebit-adam(freeze_step=2)", "sgd(lr=0.01)", 4 },
+    { "onebit-adam(freeze_step=5)", "sgd(lr=0.01)", 4 }, { "onebit-adam(beta2=0.5,beta1=0.5)", "sgd(lr=0.01)", 2 }, /* from here on: residuals are still 0 at SAVE_AT */
 };
 
 static void a_resumed_run_ends_with_the_same_bits(void **state)
@@ -147,7 +150,7 @@ static void a_resumed_run_ends_with_the_same_bits(void **state)
 static void every_declared_state_that_is_not_scratch_matters(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
+    for (size_t i = 0; i < TUTTI_LENGTH(cases) - 2; i++) {
         saved_run s = fresh(cases[i].method, cases[i].optimizer, "cosine(warmup=2)");
         s.t.options.codec = cases[i].codec;
         uint64_t plain;

@@ -20,7 +20,7 @@ static double pull(int rank, uint64_t step, size_t i)
 }
 
 typedef struct training {
-    const char *method;
+    const char *method, *codec;
     size_t count[TENSORS];
     double x[EXPLORE_RANKS][PERIOD]; /* the reference, after `step` steps */
     uint64_t step;
@@ -108,7 +108,7 @@ static tutti_status open_engine(tutti_engine **e, tutti_world *world, training *
 {
     static const char *const names[TENSORS] = { "c", "b", "a" };
     tutti_param params[TENSORS];
-    const tutti_engine_options options = { .method = t->method, .optimizer = "sgd(lr=0.25)", .batch = 2, .initial = fill_initial, .user = t };
+    const tutti_engine_options options = { .method = t->method, .codec = t->codec, .lane = t->codec != NULL ? 2 : 0, .optimizer = "sgd(lr=0.25)", .batch = 2, .initial = fill_initial, .user = t };
 
     for (int k = 0; k < TENSORS; k++)
         params[k] = (tutti_param){ .name = names[k], .dims = 1, .dim = { t->count[k] }, .unit = TENSORS - 1 - k };
@@ -166,16 +166,16 @@ static tutti_status train_checked(training *t, tutti_engine *e, reference next, 
     return compare(m, mean, "agreed after", err);
 }
 
-static tutti_status train(tutti_world *world, explore_case *c, const char *method, const char *graph, bool large, reference next, tutti_error *err)
+static tutti_status train_with(tutti_world *world, const char *codec, const char *method, const char *graph, bool large, reference next, tutti_error *err)
 {
     training *const t = tutti_alloc(1, sizeof *t);
     tutti_engine *e = NULL;
     tutti_status status;
 
-    (void)c;
     if (t == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory");
     t->method = method;
+    t->codec = codec;
     /* Whole periods: so places and tensors' own elements have one pattern. Large: the first piece is above what a lane is worth. */
     t->count[0] = large ? 70016 : 192;
     t->count[1] = 64;
@@ -189,6 +189,31 @@ static tutti_status train(tutti_world *world, explore_case *c, const char *metho
     tutti_graph_close(t->graph);
     tutti_free(t);
     return status;
+}
+
+static tutti_status train(tutti_world *world, explore_case *c, const char *method, const char *graph, bool large, reference next, tutti_error *err)
+{
+    (void)c;
+    return train_with(world, NULL, method, graph, large, next, err);
+}
+
+/* Codecs that lose nothing, in all forms: messages of one length and of lengths that differ, by gather and by owners, sums, and several in a piece. */
+static tutti_status encoded(tutti_world *world, explore_case *c, bool large, tutti_error *err)
+{
+    static const char *const codecs[] = { "topk(ratio=1)", "threshold(1e-30)", "ef(threshold(1e-30))", "ef(topk(ratio=1),server=on)", "fp32", "large(threshold(1e-30),min=200,small=topk(ratio=1))",
+                                          "large(ef(topk(ratio=1)),min=200)", "ef(powersgd)" };
+
+    return train_with(world, codecs[explore_draw(c, "codec", TUTTI_LENGTH(codecs))], large ? "ddp(bucket_mb=0.26,first_bucket_mb=0.26)" : "ddp(bucket_mb=0.001,first_bucket_mb=0.0005)", NULL, large, step_ddp, err);
+}
+
+static tutti_status encoded_small(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    return encoded(world, c, false, err);
+}
+
+static tutti_status encoded_lanes(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    return encoded(world, c, true, err);
 }
 
 static tutti_status ddp(tutti_world *world, explore_case *c, tutti_error *err)
@@ -320,6 +345,9 @@ static tutti_status judge_checkpoint(const explore_case *c, tutti_error *err)
 const explore_piece explore_train_pieces[] = {
     { .name = "ddp", .help = "ddp in small buckets", .least = 2, .most = 4, .rank_main = ddp },
     { .name = "ddp-lanes", .help = "ddp whose first bucket goes by a lane", .least = 2, .most = 3, .rank_main = ddp_lanes },
+    { .name = "encoded", .help = "ddp through codecs that lose nothing, in small buckets", .least = 2, .most = 5, .rank_main = encoded_small },
+    { .name = "encoded-lanes", .help = "the same, two pieces at a time on lanes", .least = 2, .most = 4, .rank_main = encoded_lanes },
+    { .name = "encoded-dies", .help = "a rank is killed while gradients travel through a codec: all others end", .least = 2, .most = 5, .rank_main = encoded_small, .deaths = true },
     { .name = "local-sgd", .help = "local-sgd(period=2)", .least = 2, .most = 5, .rank_main = local_sgd },
     { .name = "d-psgd", .help = "d-psgd on several graphs, both orders", .least = 2, .most = 5, .rank_main = d_psgd },
     { .name = "d-psgd-ahead", .help = "d-psgd whose models travel on the mixer's own thread", .least = 2, .most = 4, .rank_main = d_psgd_ahead },

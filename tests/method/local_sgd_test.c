@@ -256,6 +256,44 @@ static void what_cannot_be_is_refused(void **state)
     trial_drop(&t);
 }
 
+/* With a codec that loses nothing the mean displacement is that of before; with one that does, models are still equal after an averaging, and the residual delivers what was kept. */
+static void displacements_travel_through_the_codec(void **state)
+{
+    static const char *const exact[] = { "fp32", "topk(ratio=1)", "ef(topk(ratio=1))" };
+
+    (void)state;
+    for (int n = 1; n <= 5; n++) {
+        trial plain = trial_of("local-sgd(period=3,warmup=1)", "sgd(lr=0.1,momentum=0.9)", 10), lossy = trial_of("local-sgd(period=2)", "sgd(lr=0.1)", 16), target = trial_of("local-sgd(period=2)", "sgd(lr=0.1)", 16);
+        trial_run(&plain, n);
+        for (size_t c = 0; c < TUTTI_LENGTH(exact); c++) {
+            trial t = trial_of("local-sgd(period=3,warmup=1)", "sgd(lr=0.1,momentum=0.9)", 10);
+            t.options.codec = exact[c];
+            trial_run(&t, n);
+            for (int s = 0; s <= 10; s++)
+                assert_true(trial_apart(&t, t.x[0][s], plain.x[0][s]) < 2e-6);
+            trial_drop(&t);
+        }
+        lossy.options.codec = "ef(topk(ratio=0.3))";
+        trial_run(&lossy, n);
+        trial_run(&target, n);
+        for (int s = 1; s <= 16; s++)
+            for (int r = 1; r < n; r++)
+                assert_true(trial_same(&lossy, lossy.x[0][s - 1], lossy.x[r][s - 1]) == (s % 2 == 0));
+        if (n > 1) {
+            uint64_t sent = 0, kept = 300 + 10 + 150;
+            for (int r = 0; r < n; r++)
+                for (int to = 0; to < n; to++)
+                    sent += lossy.bytes[r][to];
+            assert_int_equal(sent, 8 * (uint64_t)n * (uint64_t)(n - 1) * 8 * kept); /* 8 averagings, 8 bytes an element, to all others */
+        }
+        assert_true(trial_apart(&lossy, lossy.x[0][15], target.x[0][15]) > 1e-4);
+        assert_true(trial_apart(&lossy, lossy.x[0][15], target.x[0][15]) < 0.2);
+        trial_drop(&plain);
+        trial_drop(&lossy);
+        trial_drop(&target);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -268,6 +306,7 @@ int main(void)
         cmocka_unit_test(traffic_is_one_all_reduce_of_the_model_every_period_and_none_where_models_are_equal),
         cmocka_unit_test(looking_at_the_agreed_model_disturbs_nothing),
         cmocka_unit_test(the_outer_optimiser_sees_the_mean_displacement),
+        cmocka_unit_test(displacements_travel_through_the_codec),
         cmocka_unit_test(the_outer_optimiser_starts_where_the_warm_up_ends),
         cmocka_unit_test(a_gradient_that_is_not_finite_is_found_in_a_local_step),
         cmocka_unit_test(what_cannot_be_is_refused),

@@ -1,0 +1,56 @@
+/* gradient-sparsification: synchronous data parallelism in which few elements of a gradient are sent. Wangni, Wang, Liu, Zhang, "Gradient Sparsification for Communication-Efficient
+   Distributed Optimization", NeurIPS 2018, arXiv 1710.09854 (select=wangni); Stich, Cordonnier, Jaggi, "Sparsified SGD with Memory", NeurIPS 2018, arXiv 1809.07599 (the others).
+   Sheet: sparsification.md.
+     wangni           element i is kept with probability p_i = min(c |g_i|, 1) and divided by it: unbiased, nothing is remembered; c such that `ratio` of all are expected
+     topk             the greatest magnitudes of g + e; the rest stays in e
+     randk, blockk    elements or blocks that are drawn alike on all workers, so that values alone travel and are summed on the way; the rest stays in e, or with ef=off what is sent is
+                      multiplied by n/k, which is unbiased
+   Selection is by tensor; tensors of fewer than min_numel elements travel as they are. */
+#include <stdio.h>
+#include "tutti/method.h"
+
+enum { WANGNI, TOPK, RANDK, BLOCKK };
+typedef struct sparsification { int select; double ratio, bucket_mb; int64_t block, min_numel; bool ef; } sparsification;
+
+static const tutti_option sparsification_options[] = {
+    { "select", TUTTI_CHOICE, TUTTI_AT(sparsification, select), WANGNI, 0, 0, "wangni|topk|randk|blockk", "which elements: at random in proportion to magnitude, the greatest, or drawn alike on all workers" },
+    { "ratio", TUTTI_REAL, TUTTI_AT(sparsification, ratio), 0.01, 1e-9, 1, NULL, "share of elements sent" },
+    { "ef", TUTTI_BOOL, TUTTI_AT(sparsification, ef), 1, 0, 1, NULL, "error feedback: what was not sent is added to the next gradient; wangni has none and needs none" },
+    { "block", TUTTI_INT, TUTTI_AT(sparsification, block), 256, 2, 1 << 24, NULL, "blockk: consecutive elements that are drawn together" },
+    { "min_numel", TUTTI_INT, TUTTI_AT(sparsification, min_numel), 1024, 0, 1e12, NULL, "tensors of fewer elements travel as they are" },
+    { "bucket_mb", TUTTI_REAL, TUTTI_AT(sparsification, bucket_mb), 25, 1.0 / 1048576, 65536, NULL, "gradients in MiB that are exchanged as one" },
+    { 0 }
+};
+
+static tutti_status sparsification_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    const sparsification *s = m->self;
+    const bool ef = s->ef && s->select != WANGNI;
+    char selected[80], spec[160];
+
+    m->piece_bytes = (size_t)(s->bucket_mb * 1048576);
+    m->first_piece_bytes = m->piece_bytes < m->first_piece_bytes ? m->piece_bytes : m->first_piece_bytes;
+    if (s->select == WANGNI)
+        snprintf(selected, sizeof selected, "wangni(sparsity=%.17g)", s->ratio);
+    else if (s->select == TOPK)
+        snprintf(selected, sizeof selected, "topk(ratio=%.17g)", s->ratio);
+    else
+        snprintf(selected, sizeof selected, "randomk(ratio=%.17g,block=%lld,unbiased=%s)", s->ratio, s->select == RANDK ? 1LL : (long long)s->block, ef ? "off" : "on");
+    snprintf(spec, sizeof spec, "large(%s%s%s,min=%lld)", ef ? "ef(" : "", selected, ef ? ")" : "", (long long)s->min_numel);
+    return tutti_exchange_declare(m, plan, spec, err);
+}
+
+static const char *const sparsification_constraints[] = {
+    "residuals are each worker's own: with error feedback a checkpoint is resumed with the number of workers that saved it",
+    "topk: all workers receive what each has sent, which is more than an all-reduce from 1 / (2 ratio) workers on",
+    "clip-norm acts on the decoded mean",
+    "codec is part of the method: codec must be left away",
+    NULL
+};
+
+const tutti_method_ops tutti_method_gradient_sparsification = {
+    .name = "gradient-sparsification", .title = "Sparsified gradients", .authors = "Wangni, Wang, Liu, Zhang", .year = 2018, .family = "all-reduce", .sheet = "sparsification.md",
+    .constraints = sparsification_constraints, .options = sparsification_options, .self_bytes = sizeof(sparsification), .traits = TUTTI_REPLICAS_EQUAL,
+    .axes = { "all-gather or all-reduce", "every step", "sparse, unbiased or error feedback", "buckets, overlap", "replicated", "any" }, .declare = sparsification_declare,
+    .exchange = tutti_base_exchange,
+};

@@ -1,0 +1,338 @@
+/* Goal: methods that are a codec under synchronous data parallelism are exactly that, with their sheets' defaults; onebit-adam is Adam until v is frozen, and afterwards what onebit.md says.
+   Method: the toy client on ranks that are threads; a second computation beside it where there is a formula. */
+#include <stdlib.h>
+
+#include "engine/engine_internal.h"
+#include "../engine/toy.h"
+
+enum { RANKS = 8, STEPS = 16, ELEMENTS = 10 + 3000 + 33 + 2001 + 7 };
+
+typedef struct job {
+    toy t;
+    int dead;                              /* an element whose gradient is 0, or -1 */
+    uint64_t hash[RANKS][STEPS];
+    float x[STEPS + 1][ELEMENTS];          /* rank 0's before each step and at the end */
+    float g[STEPS][ELEMENTS];              /* the mean gradient, of one worker */
+    float v[STEPS][ELEMENTS];              /* state onebit-adam.v after each step */
+    uint64_t bytes[STEPS];                 /* of all */
+    int events;
+    char event[300];
+} job;
+
+static tutti_status job_step(job *j, tutti_engine *e, tutti_error *err)
+{
+    const tutti_method *m = tutti_engine_method(e);
+    const int s = (int)m->step;
+    tutti_pass p;
+    tutti_status status;
+
+    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+        for (int i = 0; i < ELEMENTS; i++) {
+            const float pull = (float)(((m->rank * 13 + i % 17) * 5 + s * 7) % 19) / 8 - 1;
+            m->g[i] = i == j->dead ? 0 : m->x[i] - pull;
+        }
+        for (int k = 0; k < TOY_TENSORS; k++)
+            TUTTI_TRY(tutti_engine_ready(e, k, err));
+        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+    }
+    if (m->rank == 0) {
+        memcpy(j->x[s], m->x, sizeof j->x[s]);
+        memcpy(j->g[s], m->g, sizeof j->g[s]);
+    }
+    return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
+}
+
+static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    job *j = arg;
+    const int rank = tutti_world_rank(world);
+    toy t = j->t;
+    tutti_engine *e;
+    const tutti_event_record *events;
+    uint64_t before, after, messages;
+
+    TUTTI_TRY(toy_open(&e, world, &t, err));
+    for (int s = 0; s < t.steps; s++) {
+        tutti_status status;
+        tutti_world_sent(world, TUTTI_ANY, &before, &messages);
+        status = job_step(j, e, err);
+        if (status != TUTTI_OK) {
+            tutti_engine_close(e);
+            return status;
+        }
+        tutti_world_sent(world, TUTTI_ANY, &after, &messages);
+        __atomic_add_fetch(&j->bytes[s], after - before, __ATOMIC_RELAXED);
+        j->hash[rank][s] = toy_hash(e);
+        for (size_t i = 0; rank == 0 && i < tutti_plan_count(e->plan); i++) {
+            void *memory;
+            if (strcmp(tutti_plan_state(e->plan, i, &memory)->name, "onebit-adam.v") == 0)
+                memcpy(j->v[s], memory, sizeof j->v[s]);
+        }
+    }
+    TUTTI_TRY(tutti_engine_finish(e, err));
+    if (rank == 0) {
+        memcpy(j->x[t.steps], tutti_engine_method(e)->x, sizeof j->x[0]);
+        j->events = tutti_engine_events(e, &events);
+        if (j->events > 0)
+            snprintf(j->event, sizeof j->event, "%s: %s", events[0].kind, events[0].text);
+    }
+    tutti_engine_close(e);
+    return TUTTI_OK;
+}
+
+static job *job_of(const char *method, const char *codec, const char *optimizer, int steps)
+{
+    static const size_t count[TOY_TENSORS] = { 10, 3000, 33, 2001, 7 }, rows[TOY_TENSORS] = { 0, 60, 0, 3, 0 };
+    job *j = calloc(1, sizeof *j);
+
+    assert_non_null(j);
+    j->t = toy_default();
+    memcpy(j->t.count, count, sizeof count);
+    memcpy(j->t.rows, rows, sizeof rows);
+    j->t.options.method = method;
+    j->t.options.codec = codec;
+    j->t.options.optimizer = optimizer;
+    j->t.options.data_samples = 0;
+    j->t.steps = steps;
+    j->dead = -1;
+    return j;
+}
+
+static void run_job(job *j, int n)
+{
+    tutti_error err = { .rank = -1 };
+    if (tutti_world_run("shm", n, run_rank, j, &err) != TUTTI_OK)
+        fail_msg("%s on %d: %s", j->t.options.method, n, err.text);
+}
+
+static const int sizes[] = { 1, 2, 4, 5 };
+
+/* ---- a codec under synchronous data parallelism ---- */
+
+static void methods_are_their_codecs_with_the_sheets_defaults(void **state)
+{
+    static const struct { const char *method, *codec; } cases[] = {
+        { "powersgd", "ef(powersgd(rank=1,min_compression_rate=2,start_iter=0,warm_start=on,ef_rule=local))" },
+        { "powersgd(rank=3,start_iter=2,min_compression_rate=1,warm_start=off,ef_rule=aggregated)", "ef(powersgd(rank=3,min_compression_rate=1,start_iter=2,warm_start=off,ef_rule=aggregated))" },
+        { "powersgd(rank=2,error_feedback=off)", "powersgd(rank=2)" },
+        { "powersgd(start_iter=100)", NULL }, /* until then it is ddp */
+        { "qsgd", "large(qsgd(bits=4,bucket=512,norm=max,coding=fixed),min=1024)" },
+        { "qsgd(bits=2,norm=l2,code=elias-gamma,skip_below=0,bucket=128)", "qsgd(bits=2,norm=l2,coding=elias,bucket=128)" },
+        { "qsgd(code=elias-omega,skip_below=2500)", "large(qsgd(coding=omega),min=2500)" },
+        { "nuqsgd", "large(nuqsgd(bits=4,bucket=512,norm=l2),min=1024)" },
+        { "nuqsgd(bits=3,bucket=64,norm=max,skip_below=0)", "nuqsgd(bits=3,bucket=64,norm=max)" },
+        { "gradient-sparsification", "large(wangni(sparsity=0.01),min=1024)" },
+        { "gradient-sparsification(select=topk,ratio=0.05)", "large(ef(topk(ratio=0.05)),min=1024)" },
+        { "gradient-sparsification(select=topk,ef=off,min_numel=0)", "topk(ratio=0.01)" },
+        { "gradient-sparsification(select=randk)", "large(ef(randomk(ratio=0.01)),min=1024)" },
+        { "gradient-sparsification(select=blockk,block=64,ef=off,min_numel=0,ratio=0.1)", "randomk(ratio=0.1,block=64,unbiased=on)" },
+        { "gradient-sparsification(select=topk,ratio=1,min_numel=0)", NULL },
+    };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++)
+        for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
+            job *a = job_of(cases[c].method, NULL, "sgd(lr=0.05,momentum=0.9)", 4), *b = job_of("ddp", cases[c].codec, "sgd(lr=0.05,momentum=0.9)", 4);
+            run_job(a, sizes[p]);
+            run_job(b, sizes[p]);
+            for (int s = 0; s < 4; s++) {
+                if (a->hash[0][s] != b->hash[0][s] || (cases[c].codec != NULL && a->bytes[s] != b->bytes[s]))
+                    fail_msg("%s on %d workers, step %d: not ddp with %s", cases[c].method, sizes[p], s, cases[c].codec);
+                for (int r = 1; r < sizes[p]; r++)
+                    assert_int_equal(a->hash[r][s], a->hash[0][s]);
+            }
+            free(a);
+            free(b);
+        }
+}
+
+static tutti_status refused_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    toy t = *(toy *)arg;
+    tutti_engine *e;
+    const tutti_status status = toy_open(&e, world, &t, err);
+
+    tutti_engine_close(e);
+    return status;
+}
+
+static void what_does_not_go_together_is_refused(void **state)
+{
+    static const struct { const char *method, *codec, *optimizer, *sentence; double clip; } cases[] = {
+        { "powersgd", "topk", NULL, "codec is 'topk', but method 'powersgd' brings its own, 'ef(powersgd(rank=1,", 0 },
+        { "qsgd(bits=1)", NULL, NULL, "'bits' is 1", 0 },
+        { "qsgd(bucket=500)", NULL, NULL, "bucket is 500 and must be a power of two", 0 },
+        { "nuqsgd(bits=2)", NULL, NULL, "'bits' is 2", 0 },
+        { "gradient-sparsification(ratio=1.5)", NULL, NULL, "'ratio' is 1.5", 0 },
+        { "onebit-adam", NULL, NULL, "method 'onebit-adam' is an optimiser itself and takes the learning rate of a plain one; write --optimizer 'sgd(lr=0.001)', without momentum, instead of 'sgd'", 0 },
+        { "onebit-adam", NULL, "adam", "instead of 'adam'", 0 },
+        { "onebit-adam", NULL, "sgd(lr=0.001)", "clip-norm is 1, but method 'onebit-adam' updates along a direction of its own", 1 },
+        { "onebit-adam", "fp16", "sgd(lr=0.001)", "brings its own", 0 },
+        { "onebit-adam(beta2=0.9999995)", NULL, "sgd(lr=0.001)", "'beta2' is", 0 },
+    };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
+        toy t = toy_default();
+        tutti_error err = { .rank = -1 };
+        t.options.method = cases[c].method;
+        t.options.codec = cases[c].codec;
+        t.options.optimizer = cases[c].optimizer;
+        t.options.clip_norm = cases[c].clip;
+        assert_int_equal(tutti_world_run("shm", 2, refused_rank, &t, &err), TUTTI_ERR_USAGE);
+        if (strstr(err.text, cases[c].sentence) == NULL)
+            fail_msg("%s: wanted '%s', got '%s'", cases[c].method, cases[c].sentence, err.text);
+    }
+}
+
+static void too_large_a_variance_is_warned_of(void **state)
+{
+    static const struct { const char *method; bool warned; } cases[] = { { "nuqsgd", false }, { "nuqsgd(bits=3)", true }, { "nuqsgd(bits=3,bucket=64)", false } };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
+        job *j = job_of(cases[c].method, NULL, "sgd(lr=0.05)", 1);
+        run_job(j, 2);
+        assert_int_equal(j->events, cases[c].warned);
+        free(j);
+    }
+}
+
+/* ---- onebit-adam ---- */
+
+/* One worker: the gradient is known, so all of it can be computed beside it. Also that of a warm-up of many workers whose mean gradient is that of one. */
+static void one_worker_is_adam_with_its_second_moment_frozen(void **state)
+{
+    enum { N = 12 };
+    const double b1 = 0.8, b2 = 0.9, eps = 1e-3, lr = 0.05, wd = 0.01;
+    static const int freezes[] = { 3, 5, 100 };
+
+    (void)state;
+    for (size_t f = 0; f < TUTTI_LENGTH(freezes); f++) {
+        char method[120];
+        job *j;
+        double *m = calloc(ELEMENTS, sizeof *m), *v = calloc(ELEMENTS, sizeof *v), *x = calloc(ELEMENTS, sizeof *x), worst = 0;
+        snprintf(method, sizeof method, "onebit-adam(freeze_step=%d,beta1=%g,beta2=%g,eps=%g)", freezes[f], b1, b2, eps);
+        j = job_of(method, NULL, "sgd(lr=0.05,weight_decay=0.01)", N);
+        run_job(j, 1);
+        for (int i = 0; i < ELEMENTS; i++)
+            x[i] = j->x[0][i];
+        for (int s = 0; s < N; s++)
+            for (int i = 0; i < ELEMENTS; i++) {
+                const double g = j->g[s][i];
+                m[i] = b1 * m[i] + (1 - b1) * g;
+                if (s < freezes[f])
+                    v[i] = b2 * v[i] + (1 - b2) * g * g;
+                x[i] -= lr * (m[i] / (sqrt(v[i]) + eps) + wd * x[i]);
+                worst = fmax(worst, fabs(x[i] - j->x[s + 1 < N ? s + 1 : N][i]) / (1 + fabs(x[i])));
+            }
+        if (worst > 1e-4)
+            fail_msg("freeze_step=%d: %g from the formula", freezes[f], worst);
+        assert_int_equal(j->events, freezes[f] < N);
+        for (int s = freezes[f]; s + 1 < N; s++)
+            assert_memory_equal(j->v[s], j->v[s + 1], sizeof j->v[s]);
+        assert_memory_not_equal(j->v[0], j->v[N - 1], freezes[f] > 1 ? sizeof j->v[0] : 0);
+        free(m);
+        free(v);
+        free(x);
+        free(j);
+    }
+}
+
+static size_t ceil_div(size_t a, size_t b) { return (a + b - 1) / b; }
+
+static void workers_are_equal_and_send_an_all_reduce_and_then_one_bit_an_element(void **state)
+{
+    static const int some[] = { 2, 3, 4, 5 };
+
+    (void)state;
+    for (size_t p = 0; p < TUTTI_LENGTH(some); p++) {
+        const size_t n = (size_t)some[p];
+        job *j = job_of("onebit-adam(freeze_step=4,bucket_mb=1000)", NULL, "sgd(lr=0.01)", 10);
+        uint64_t coded = 0;
+        run_job(j, some[p]);
+        for (int s = 0; s < 10; s++)
+            for (int r = 1; r < some[p]; r++)
+                assert_int_equal(j->hash[r][s], j->hash[0][s]);
+        for (int s = 4; s < 9; s++)
+            assert_memory_equal(j->v[s], j->v[s + 1], sizeof j->v[s]);
+        for (int t = 0; t < TOY_TENSORS; t++) {
+            const size_t count = j->t.count[t], each = ceil_div(count, n * 64) * 64;
+            if (n < 4)
+                coded += n * (n - 1) * (4 + ceil_div(count, 8));
+            else
+                for (size_t low = 0; low < count; low += each)
+                    coded += 2 * (n - 1) * (4 + ceil_div(count - low < each ? count - low : each, 8));
+        }
+        for (int s = 0; s < 10; s++)
+            if (s < 4)
+                assert_in_range(j->bytes[s], 2 * (n - 1) * 4 * ELEMENTS, n * (n - 1) * 4 * ELEMENTS);
+            else
+                assert_int_equal(j->bytes[s], coded);
+        assert_string_equal(j->event, "freeze: the second moment is frozen after 4 steps; from now on momentum travels as ef(onebit(scale=l1,block=0),server=on)");
+        free(j);
+    }
+}
+
+/* v == 0 when it is frozen: no noise of the codec's scale may be divided by eps. */
+static void weights_that_no_gradient_reached_stay_where_they_are(void **state)
+{
+    (void)state;
+    for (int mask = 0; mask < 2; mask++) {
+        job *j = job_of(mask ? "onebit-adam(freeze_step=3,mask=auto)" : "onebit-adam(freeze_step=3,mask=none)", NULL, "sgd(lr=0.01)", 8);
+        j->dead = 1234;
+        run_job(j, 4);
+        assert_true(j->x[3][1234] == j->x[0][1234]);
+        assert_int_equal(j->x[8][1234] == j->x[0][1234], mask);
+        assert_true(j->x[8][1235] != j->x[3][1235]);
+        free(j);
+    }
+}
+
+/* D = 4 steps: with gradients of a steady size |v_t|_1 / |v_(t-D)|_1 comes near 1 after a few windows, and not before the rate has risen. */
+static void it_freezes_by_itself_when_the_second_moment_is_stable(void **state)
+{
+    int frozen[2] = { -1, -1 };
+
+    (void)state;
+    for (int warmup = 0; warmup < 2; warmup++) {
+        job *j = job_of("onebit-adam(beta2=0.75)", NULL, "sgd(lr=0.001)", STEPS);
+        j->t.options.lr_schedule = warmup ? "constant(warmup=13)" : "constant";
+        j->t.options.steps = STEPS;
+        run_job(j, 2);
+        for (int s = STEPS - 2; s >= 0; s--)
+            if (memcmp(j->v[s], j->v[s + 1], sizeof j->v[s]) != 0) {
+                frozen[warmup] = s + 2; /* steps of the warm-up */
+                break;
+            }
+        if (warmup == 0)
+            for (int s = 4; s < STEPS; s++) { /* the rule, from the states themselves */
+                double now = 0, before = 0;
+                for (int i = 0; i < ELEMENTS; i++) {
+                    now += j->v[s][i];
+                    before += j->v[s - 4][i];
+                }
+                if (now / before >= 0.96 && before / now >= 0.96) {
+                    assert_int_equal(frozen[0], s + 1);
+                    break;
+                }
+            }
+        free(j);
+    }
+    assert_in_range(frozen[0], 6, STEPS - 2);
+    assert_in_range(frozen[1], frozen[0] > 14 ? frozen[0] : 14, STEPS - 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(methods_are_their_codecs_with_the_sheets_defaults),
+        cmocka_unit_test(what_does_not_go_together_is_refused),
+        cmocka_unit_test(too_large_a_variance_is_warned_of),
+        cmocka_unit_test(one_worker_is_adam_with_its_second_moment_frozen),
+        cmocka_unit_test(workers_are_equal_and_send_an_all_reduce_and_then_one_bit_an_element),
+        cmocka_unit_test(weights_that_no_gradient_reached_stay_where_they_are),
+        cmocka_unit_test(it_freezes_by_itself_when_the_second_moment_is_stable),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
