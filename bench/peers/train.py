@@ -1,5 +1,5 @@
 """Data-parallel training in PyTorch, as far as `tutti bench step` and bench/curves.py compare it: the reference networks mlp and cnn and those of images.py on MNIST, gpt(layers,dim,heads,context) on
-the bytes of Moby Dick, the same number of samples a worker a step.
+the bytes of Moby Dick, and wordlm(vocab,dim,hidden,context) there, too; blstm(layers,hidden) on speech; the same number of samples a worker a step.
 usage: RANK, WORLD_SIZE, INIT, STARTED (s since the epoch) in the environment; train.py MODEL N STEPS|epoch BATCH THREADS ddp|alone [SEED [OPTIMIZER [EVERY]]]
 alone: nothing is exchanged between the workers. The first three steps are outside of the clock. Times of the slowest worker, memory of the largest; `empty`: what that process had before
 it read data or made a network. epoch: one over the training set, then the accuracy on the test set; SEED (0) draws the initial values and the order. OPTIMIZER: sgd(...) or adamw(...)
@@ -75,8 +75,30 @@ class GPT(nn.Module):
         return self.head(self.ln(x))
 
 
-def idx(name):
-    with gzip.open(os.path.join(data, "mnist", name + ".gz")) as f:
+class WordLM(nn.Module):
+    def __init__(self, dim, hidden, vocabulary=256):
+        super().__init__()
+        self.e, self.lstm, self.head = nn.Embedding(vocabulary, dim), nn.LSTM(dim, hidden, batch_first=True), nn.Linear(dim, vocabulary)
+        self.p = nn.Linear(hidden, dim) if dim != hidden else nn.Identity()
+
+    def forward(self, tokens):
+        return self.head(self.p(self.lstm(self.e(tokens))[0]))
+
+
+class BLSTM(nn.Module):
+    def __init__(self, layers, hidden, features=120, classes=10):
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(features, hidden, num_layers=layers, bidirectional=True, batch_first=True), nn.Linear(2 * hidden, classes)
+
+    def forward(self, frames):
+        return self.head(self.lstm(frames)[0].mean(1))
+
+
+def idx(name, folder="mnist"):
+    path = os.path.join(data, folder, name)
+    if not os.path.exists(path) and not os.path.exists(path + ".gz"):
+        sys.exit(f"there is no '{path}'" + ("; tools/speech-data makes it" if folder == "speech" else ""))
+    with open(path, "rb") if os.path.exists(path) else gzip.open(path + ".gz") as f:
         raw = f.read()
     dims = [int.from_bytes(raw[4 + 4 * i:8 + 4 * i], "big") for i in range(raw[3])]
     return torch.frombuffer(bytearray(raw), dtype=torch.uint8, offset=4 + 4 * raw[3]).reshape(dims)
@@ -87,8 +109,14 @@ def samples(which):
     return images.flatten(1) if model == "mlp" else images, idx(which + "-labels-idx1-ubyte").long()
 
 
+def speech(which):
+    frames = idx(which + "-images-idx3-ubyte", "speech").float()
+    return frames.sub_(128).div_(32), idx(which + "-labels-idx1-ubyte", "speech").long()
+
+
 class Images:
-    def __init__(self):
+    def __init__(self, samples):
+        self.samples = samples
         self.images, self.labels = samples("train")
         self.order = torch.randperm(len(self.labels), generator=torch.Generator().manual_seed(seed + 1))
         self.per_epoch = len(self.labels) // (batch * size)
@@ -99,7 +127,7 @@ class Images:
         return F.cross_entropy(net(self.images[chosen]), self.labels[chosen])
 
     def validate(self, net):
-        images, labels = samples("t10k")
+        images, labels = self.samples("t10k")
         loss = hits = 0.0
         net.eval()
         with torch.no_grad():
@@ -140,19 +168,27 @@ if name == "gpt":
     task = Text(int(shape["context"]))
     net = GPT(**{k: int(v) for k, v in shape.items()})
 elif name == "mlp":
-    task = Images()
+    task = Images(samples)
     net = nn.Sequential(nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
 elif name == "cnn":
-    task = Images()
+    task = Images(samples)
     net = nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64 * 25, 128), nn.ReLU(), nn.Linear(128, 10))
 elif name == "resnet":
-    task = Images()
+    task = Images(samples)
     net = ResNet(int(options(given, ["depth"], ["depth"]).get("depth", 20)))
 elif name == "vgg" and given in (None, "small", "size=small"):
-    task = Images()
+    task = Images(samples)
     net = VGG()
+elif name == "wordlm":
+    shape = dict(dim=256, hidden=512, context=128) | options(given, ["vocab", "dim", "hidden"], ["vocab", "dim", "hidden", "context"])
+    task = Text(int(shape["context"]))
+    net = WordLM(int(shape["dim"]), int(shape["hidden"]))
+elif name == "blstm":
+    shape = dict(layers=2, hidden=128) | options(given, ["layers", "hidden"], ["layers", "hidden"])
+    task = Images(speech)
+    net = BLSTM(int(shape["layers"]), int(shape["hidden"]))
 else:
-    sys.exit(f"there is no model '{name}' here; mlp, cnn, resnet(depth), vgg(small) and gpt are")
+    sys.exit(f"there is no model '{name}' here; mlp, cnn, resnet(depth), vgg(small), gpt, wordlm and blstm are")
 plain = net
 if kind == "ddp" and size > 1:
     net = DistributedDataParallel(net)

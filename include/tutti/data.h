@@ -36,10 +36,11 @@ typedef struct tutti_data_set {
     bool drawn;                   /* a problem: made from its options, found everywhere */
     bool text, clicks;            /* its samples are windows of tokens; or clicks */
     const char *file;             /* of a text that is in $TUTTI_DATA/name or the like; NULL: the option `file` says */
+    const char *maker;            /* the command that makes it, where it is not part of Tutti; NULL: it is */
 } tutti_data_set;
 extern const tutti_data_set tutti_data_sets[]; /* {0}-ended */
 /* Where a text leads: a problem to its canonical spec; "mnist" or a spec of it, "mnist(distort=0.5)", is $TUTTI_DATA/mnist, else ./data/mnist, else `installed`/mnist (may be NULL).
-   moby-dick is found likewise; text(file=PATH), tokens(file=PATH) and clicks(file=PATH) lead to PATH. What exists under the text as it stands, and any text with a '/', is a path: of a directory
+   speech and moby-dick are found likewise; text(file=PATH), tokens(file=PATH) and clicks(file=PATH) lead to PATH. What exists under the text as it stands, and any text with a '/', is a path: of a directory
    of IDX files, of a token file (text.h), or of a text in UTF-8. A bad spec or an absent place: TUTTI_ERR_USAGE, with near names or the
    places tried. */
 tutti_status tutti_data_find(tutti_runtime *rt, const char *text, const char *installed, char *path, size_t bytes, tutti_error *err);

@@ -63,7 +63,7 @@ class Data(Case):
         where = ("--out", self.out("a"))
         self.refused("data 'mnist': option 'distort' is 2; it must be from 0 to 1", "train", "--data", "mnist(distort=2)", *where)
         self.refused("data 'mnist': unknown option 'distrt'; did you mean 'distort'?", "train", "--data", "mnist(distrt=1)", *where)
-        self.refused("no data at 'minst(1)'; did you mean 'mnist'?; give 'mnist', 'moby-dick', 'text', 'tokens', 'clicks', 'quadratic', 'logistic', a directory", "train", "--data", "minst(1)", *where)
+        self.refused("no data at 'minst(1)'; did you mean 'mnist'?; give 'mnist', 'speech', 'moby-dick', 'text', 'tokens', 'clicks', 'quadratic', 'logistic', a directory", "train", "--data", "minst(1)", *where)
         self.refused("missing ')' at the end", "data", "inspect", "mnist(distort=1")
 
 

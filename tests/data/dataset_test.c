@@ -436,7 +436,7 @@ static void names_lead_to_places_in_their_order(void **state)
     assert_string_equal(path, "");
     unsetenv("TUTTI_DATA");
     assert_int_equal(tutti_data_find(&f->m->rt, "elsewhere", NULL, path, sizeof path, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "no data at 'elsewhere'; give 'mnist', 'moby-dick', 'text', 'tokens', 'clicks', 'quadratic', 'logistic', a directory with the four MNIST files, or a text");
+    assert_string_equal(err.text, "no data at 'elsewhere'; give 'mnist', 'speech', 'moby-dick', 'text', 'tokens', 'clicks', 'quadratic', 'logistic', a directory with the four MNIST files, or a text");
     memory_files_put(f->m, "elsewhere/a", "", 0);
     assert_int_equal(tutti_data_find(&f->m->rt, "elsewhere", NULL, path, sizeof path, NULL), TUTTI_OK);
     assert_string_equal(path, "elsewhere");

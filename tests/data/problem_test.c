@@ -367,7 +367,7 @@ static void bad_options_are_refused_in_sentences(void **state)
         { "logistic(noise=1.5)", "data 'logistic': option 'noise' is 1.5; it must be from 0 to 1 (share of the labels that are replaced by another class)" },
         { "logistic(classes=1)", "data 'logistic': option 'classes' is 1; it must be from 2 to 64 (classes of the labels)" },
         { "logistic(skew=1)", "data 'logistic': unknown option 'skew'; there are dim, condition, noise, classes, samples and seed" },
-        { "quadratik(dim=3)", "no data at 'quadratik(dim=3)'; did you mean 'quadratic'?; give 'mnist', 'moby-dick', 'text', 'tokens', 'clicks', 'quadratic', 'logistic', a directory with the four MNIST files, or a text" },
+        { "quadratik(dim=3)", "no data at 'quadratik(dim=3)'; did you mean 'quadratic'?; give 'mnist', 'speech', 'moby-dick', 'text', 'tokens', 'clicks', 'quadratic', 'logistic', a directory with the four MNIST files, or a text" },
     };
 
     for (size_t k = 0; k < TUTTI_LENGTH(cases); k++) {

@@ -175,12 +175,12 @@ static void bad_texts_are_refused_with_what_would_do(void **state)
     refused(*state, "mnist(seed=1.5)", "data 'mnist': option 'seed' is '1.5'; it must be a whole number from 0 to 9007199254740992 (of the "
             "distortions; that of the run has no part in them)");
     refused(*state, "mnist(distort=1", "no file or directory 'mnist(distort=1', and as the name of a data set: spec 'mnist(distort=1': missing ')' at the end");
-    refused(*state, "minst(distort=1)", "no data at 'minst(distort=1)'; did you mean 'mnist'?; give 'mnist', 'moby-dick', 'text', 'tokens', 'clicks', 'quadratic', 'logistic', a directory with the four MNIST files, or a text");
-    refused(*state, "minst", "no data at 'minst'; did you mean 'mnist'?; give 'mnist', 'moby-dick', 'text', 'tokens', 'clicks', 'quadratic', 'logistic', a directory with the four MNIST files, or a text");
+    refused(*state, "minst(distort=1)", "no data at 'minst(distort=1)'; did you mean 'mnist'?; give 'mnist', 'speech', 'moby-dick', 'text', 'tokens', 'clicks', 'quadratic', 'logistic', a directory with the four MNIST files, or a text");
+    refused(*state, "minst", "no data at 'minst'; did you mean 'mnist'?; give 'mnist', 'speech', 'moby-dick', 'text', 'tokens', 'clicks', 'quadratic', 'logistic', a directory with the four MNIST files, or a text");
     refused(*state, "no such thing", "no file or directory 'no such thing', and as the name of a data set: spec 'no such thing': unexpected text after the "
             "name at byte 4; write name(key=value,...)");
-    refused(*state, "", "no data at ''; give 'mnist', 'moby-dick', 'text', 'tokens', 'clicks', 'quadratic', 'logistic', a directory with the four MNIST files, or a text");
-    refused(*state, "/nowhere/mnist(distort=1)", "no data at '/nowhere/mnist(distort=1)'; give 'mnist', 'moby-dick', 'text', 'tokens', 'clicks', 'quadratic', 'logistic', a directory with the four MNIST files, or a text");
+    refused(*state, "", "no data at ''; give 'mnist', 'speech', 'moby-dick', 'text', 'tokens', 'clicks', 'quadratic', 'logistic', a directory with the four MNIST files, or a text");
+    refused(*state, "/nowhere/mnist(distort=1)", "no data at '/nowhere/mnist(distort=1)'; give 'mnist', 'speech', 'moby-dick', 'text', 'tokens', 'clicks', 'quadratic', 'logistic', a directory with the four MNIST files, or a text");
 }
 
 static void a_named_set_that_is_nowhere_lists_the_places(void **state)
@@ -192,6 +192,8 @@ static void a_named_set_that_is_nowhere_lists_the_places(void **state)
     setenv("TUTTI_DATA", "mine", 1);
     refused(f, "mnist(distort=1)", "no data set 'mnist' (looked for 'mine/mnist', 'data/mnist'); set TUTTI_DATA to the folder that holds mnist/, or give a "
             "path");
+    refused(f, "speech", "no data set 'speech' (looked for 'mine/speech', 'data/speech'); make it with tools/speech-data, set TUTTI_DATA to the folder that holds speech/, or give a path");
+    refused(f, "speech(distort=1)", "distort");
     unsetenv("TUTTI_DATA");
 }
 
