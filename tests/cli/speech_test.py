@@ -8,7 +8,7 @@ WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight",
 SYNTH = """#!/bin/sh
 case "$1" in
     --version) echo "stand-in 1.0  Data at: nowhere"; exit 0;;
-    --voices=variant) for v in m1 m2 m3 m4 m5 m6 m7 m8 f1 f2 f3 f4 f5 Andy Annie Denis Gene Mario steph Alicia edward; do echo " 5 variant --/M Name !v/$v"; done; exit 0;;
+    --voices=variant) for v in m1 m2 m4 m5 m6 m8 f1 f2 f4 f5 Andy Annie Denis Gene Mario steph adam anika antonio belinda benjamin boris caleb david gustave Jacky linda max miguel pablo rob victor m3 m7 f3 Alicia edward; do echo " 5 variant --/M Name !v/$v"; done; exit 0;;
 esac
 for word; do :; done
 exec cat "$(dirname "$0")/$word.wav"
@@ -45,11 +45,11 @@ class Speech(unittest.TestCase):
         self.synthesiser()
         done = self.run_script(self.out, "--takes", "1")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("train: 960 samples of 96 voices, 64 frames x 120 features", done.stdout)
+        self.assertIn("train: 1920 samples of 192 voices, 64 frames x 120 features", done.stdout)
         self.assertIn("t10k: 300 samples of 30 voices", done.stdout)
         images, labels = (read(os.path.join(self.out, name)) for name in NAMES[:2])
-        self.assertEqual(struct.unpack(">4I", images[:16]), (0x803, 960, 64, 120))
-        self.assertEqual([labels[8:].count(digit) for digit in range(10)], [96] * 10)
+        self.assertEqual(struct.unpack(">4I", images[:16]), (0x803, 1920, 64, 120))
+        self.assertEqual([labels[8:].count(digit) for digit in range(10)], [192] * 10)
         body = images[16:]
         mean = sum(body) / len(body)
         self.assertLess(abs(mean - 128), 1)  # mean 0, deviation 1, 32 a deviation; less what is cut off beyond four
@@ -64,7 +64,7 @@ class Speech(unittest.TestCase):
     def test_what_is_wrong_is_a_sentence(self):
         for text, rate, words, sentence in ((None, 22050, (), "there is no espeak-ng; apt-get install espeak-ng"), (SYNTH, 22050, ("--takes", "0"), "--takes 0: it must be from 1 to 1000"),
                                             (SYNTH, 16000, (), "gives 1 channels of 16 bits at 16000 Hz; this recipe is for one of 16 at 22050"),
-                                            ("#!/bin/sh\nexit 1\n", 22050, (), "has no voice Alicia, Andy, Annie"),
+                                            ("#!/bin/sh\nexit 1\n", 22050, (), "has no voice Alicia, Andy, Annie, Denis"),
                                             (SYNTH.replace("exec cat", "echo no such voice >&2; exit 1 #"), 22050, (), "': no such voice")):
             if text is not None:
                 self.synthesiser(text, rate)
