@@ -12,7 +12,7 @@
    The products are oneDNN's, the recurrence is ours, and oneDNN's own LSTM primitive is not used: it has one bias, weights in orders that are not PyTorch's (a reorder of each tensor
    and gradient a pass, in both directions of time a memory of its own), no adding to a gradient, a workspace of its own layout, and in 2.6 both its halves bear the name of reference
    code ("ref"), by which dn_op refuses what is hundreds of times slower. Nor is it faster: 16 windows of 64 moments, 256 values in and out, forward and backward with those reorders, took
-   16.3 to 16.5 ms on one core of an EPYC, this file 14.5 ms.
+   15.6 to 16.5 ms on one core of an EPYC, this file 14.1 to 15.2 ms.
    Here only W_hh is reordered, once a direction and pass, to what the product of few rows reads fastest; it is read once a moment. */
 #include "math/math.h"
 #include "onednn_internal.h"
