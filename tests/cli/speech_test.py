@@ -43,13 +43,13 @@ class Speech(unittest.TestCase):
 
     def test_files_are_made_once_and_read(self):
         self.synthesiser()
-        done = self.run_script(self.out, "--takes", "1")
+        done = self.run_script(self.out, "--takes", "2", "--speakers", "2")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("train: 1920 samples of 192 voices, 64 frames x 120 features", done.stdout)
-        self.assertIn("t10k: 300 samples of 30 voices", done.stdout)
+        self.assertIn("train: 240 samples of 12 voices, 64 frames x 120 features", done.stdout)
+        self.assertIn("t10k: 240 samples of 12 voices", done.stdout)
         images, labels = (read(os.path.join(self.out, name)) for name in NAMES[:2])
-        self.assertEqual(struct.unpack(">4I", images[:16]), (0x803, 1920, 64, 120))
-        self.assertEqual([labels[8:].count(digit) for digit in range(10)], [192] * 10)
+        self.assertEqual(struct.unpack(">4I", images[:16]), (0x803, 240, 64, 120))
+        self.assertEqual([labels[8:].count(digit) for digit in range(10)], [24] * 10)
         body = images[16:]
         mean = sum(body) / len(body)
         self.assertLess(abs(mean - 128), 1)  # mean 0, deviation 1, 32 a deviation; less what is cut off beyond four
@@ -57,12 +57,13 @@ class Speech(unittest.TestCase):
         checked = tutti("data", "verify", self.out)
         self.assertEqual(checked.returncode, 0, checked.stderr)
         before = os.stat(os.path.join(self.out, NAMES[0])).st_mtime_ns
-        again = self.run_script(self.out, "--takes", "1")
+        again = self.run_script(self.out, "--takes", "2", "--speakers", "2")
         self.assertIn("is there already", again.stdout)
         self.assertEqual(os.stat(os.path.join(self.out, NAMES[0])).st_mtime_ns, before)
 
     def test_what_is_wrong_is_a_sentence(self):
         for text, rate, words, sentence in ((None, 22050, (), "there is no espeak-ng; apt-get install espeak-ng"), (SYNTH, 22050, ("--takes", "0"), "--takes 0: it must be from 1 to 1000"),
+                                            (SYNTH, 22050, ("--speakers", "0"), "--speakers 0: it must be at least 1"),
                                             (SYNTH, 16000, (), "gives 1 channels of 16 bits at 16000 Hz; this recipe is for one of 16 at 22050"),
                                             ("#!/bin/sh\nexit 1\n", 22050, (), "has no voice Alicia, Andy, Annie, Denis"),
                                             (SYNTH.replace("exec cat", "echo no such voice >&2; exit 1 #"), 22050, (), "': no such voice")):

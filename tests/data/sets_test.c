@@ -193,7 +193,7 @@ static void a_named_set_that_is_nowhere_lists_the_places(void **state)
     refused(f, "mnist(distort=1)", "no data set 'mnist' (looked for 'mine/mnist', 'data/mnist'); set TUTTI_DATA to the folder that holds mnist/, or give a "
             "path");
     refused(f, "speech", "no data set 'speech' (looked for 'mine/speech', 'data/speech'); make it with tools/speech-data, set TUTTI_DATA to the folder that holds speech/, or give a path");
-    refused(f, "speech(distort=1)", "distort");
+    refused(f, "speech(distort=1)", "data 'speech': unknown option 'distort'; there are none");
     unsetenv("TUTTI_DATA");
 }
 
