@@ -172,7 +172,7 @@ int tutti_cli_data(int argc, char **argv)
     if (strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0) {
         printf("tutti data list | inspect NAME | verify NAME | partition NAME PARTITION [-n N] [--seed S]\n"
                "tutti data bpe FILE --vocab N --out OUT | tokens FILE --out OUT [--bpe FILE]\n"
-               "tutti data clicks --samples N --out OUT [--seed S --values V --zipf Z --spread D --bias B --missing P]\n\nNAME is a name of `list`, with options or without (mnist, 'mnist(distort=0.5)'), or a path: of a directory of IDX files, of a token file\nor of a text in UTF-8. mnist and moby-dick are looked for in $TUTTI_DATA, ./data, then where Tutti is installed; quadratic and logistic are drawn from\n"
+               "tutti data clicks --samples N --out OUT [--seed S --values V --zipf Z --spread D --bias B --missing P]\n\nNAME is a name of `list`, with options or without (mnist, 'mnist(distort=0.5)'), or a path: of a directory of IDX files, of a token file\nor of a text in UTF-8. mnist, moby-dick and speech (which tools/speech-data makes) are looked for in $TUTTI_DATA, ./data, then where Tutti is installed; quadratic and logistic are drawn from\n"
                "their options.\n"
                "inspect prints shapes, classes and statistics; verify reads every byte and checks sizes, counts and gzip checksums; partition\nshows what each of N workers (default 4) would have with that --partition: samples, classes, distance from the whole. bpe learns a byte-pair encoding of N ids from a text; tokens\n"
                "writes a text as a file of token ids, bytes unless an encoding is given; clicks writes a click log in Criteo's format whose\n"
@@ -189,7 +189,12 @@ int tutti_cli_data(int argc, char **argv)
             tutti_cli_installed(installed, sizeof installed, "data");
             for (const tutti_data_set *set = tutti_data_sets; set->name != NULL; set++) {
                 const bool here = tutti_data_find(rt, set->name, installed, path, sizeof path, NULL) == TUTTI_OK;
-                print_known(set, set->drawn ? "drawn from its options" : here ? path : (set->text && set->file == NULL) || set->clicks ? "the file that you name" : "not found in $TUTTI_DATA, ./data or where Tutti is installed");
+                char absent[120];
+                if (set->maker != NULL)
+                    snprintf(absent, sizeof absent, "not made yet: %.80s makes it", set->maker);
+                else
+                    snprintf(absent, sizeof absent, "not found in $TUTTI_DATA, ./data or where Tutti is installed");
+                print_known(set, set->drawn ? "drawn from its options" : here ? path : (set->text && set->file == NULL) || set->clicks ? "the file that you name" : absent);
             }
         }
         tutti_runtime_close(rt);

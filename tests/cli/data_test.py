@@ -47,6 +47,7 @@ class Data(Case):
         self.assertIn(os.path.join(self.sets, "mnist"), tutti("data", "list", TUTTI_DATA=self.sets).stdout)
         elsewhere = subprocess.run([TUTTI, "data", "list"], capture_output=True, text=True, cwd=self.folder, env=clean_environment(TUTTI_DATA="/nowhere"))
         self.assertIn("not found", elsewhere.stdout)
+        self.assertIn("not made yet: tools/speech-data makes it", elsewhere.stdout)
         contents = {text: re.search(r"contents (\w+)", self.inspect(text)).group(1)
                     for text in ("mnist", "mnist(0)", "mnist(0.5)", "mnist(distort=0.5,seed=0)", "mnist(0.5,1)", "mnist(0.6)")}
         self.assertEqual(contents["mnist"], contents["mnist(0)"])
