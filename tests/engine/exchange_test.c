@@ -13,6 +13,7 @@ typedef struct job {
     float *e[RANKS];                       /* a copy of each rank's state codec.e at the end, if there is one */
     float *owner[RANKS];
     uint64_t bytes, messages;              /* of all, in the steps alone */
+    uint64_t sent[RANKS];                  /* bytes of each */
     int events;
     char event[300];
 } job;
@@ -52,6 +53,7 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
     tutti_world_sent(world, TUTTI_ANY, &sent[1][0], &sent[1][1]);
     if (status == TUTTI_OK)
         status = tutti_engine_finish(e, err);
+    j->sent[rank] = sent[1][0] - sent[0][0];
     __atomic_add_fetch(&j->bytes, sent[1][0] - sent[0][0], __ATOMIC_RELAXED);
     __atomic_add_fetch(&j->messages, sent[1][1] - sent[0][1], __ATOMIC_RELAXED);
     if (status == TUTTI_OK)
@@ -219,6 +221,16 @@ static void messages_have_exactly_the_bytes_of_the_formula(void **state)
             }
             if (j.bytes != 3 * expect)
                 fail_msg("%s on %zu workers: %llu bytes, expected %llu", cases[c].codec, n, (unsigned long long)j.bytes, 3 * (unsigned long long)expect);
+            for (size_t r = 0; r < n && n >= 4 && cases[c].owners; r++) { /* all parts but mine to their owners, and mine to all: part p of tensor t is worker (p + t) mod n's */
+                uint64_t mine = 0;
+                for (size_t t = 0; t < TOY_TENSORS; t++) {
+                    const size_t count = j.t.count[t], each = ceil_div(count, n * 64) * 64;
+                    for (size_t part = 0; part * each < count; part++)
+                        mine += ((part + t) % n == r ? n - 1 : 1) * cases[c].bytes(count - part * each < each ? count - part * each : each);
+                }
+                if (j.sent[r] != 3 * mine)
+                    fail_msg("%s on %zu workers: worker %zu sent %llu bytes, expected %llu", cases[c].codec, n, r, (unsigned long long)j.sent[r], 3 * (unsigned long long)mine);
+            }
             drop(&j);
         }
 }
