@@ -23,8 +23,9 @@ class Case:
 
 
 CASES = [Case("gpt(4,256,4,128)", "moby-dick(stride=1)", "adamw(lr=0.0003)", 300, 50, 16, (1, 4), (2.290, 0.01)),
-         # The workers of `-n 4` normalise over 16 samples each, where one worker and PyTorch have 64.
-         Case("resnet(depth=8)", "mnist", "sgd(lr=0.05,momentum=0.9)", 300, 100, 64, (1, 4), None),
+         # The workers of `-n 4` normalise over 16 samples each, where one worker and PyTorch have 64. With a rate of 0.05 the loss of a single run, ours and PyTorch's, still
+         # jumps by a factor of two from point to point, and nothing can be told from three seeds.
+         Case("resnet(depth=8)", "mnist", "sgd(lr=0.01,momentum=0.9)", 300, 100, 64, (1, 4), None),
          Case("cnn", "mnist", "sgd(lr=0.05,momentum=0.9)", 2814, 938, 64, (1, 4), (0.989, 0), "accuracy"),
          Case("wordlm(dim=128,hidden=256)", "moby-dick(stride=1)", "adamw(lr=0.002)", 300, 50, 16, (1, 4), None)]
 

@@ -84,7 +84,7 @@ typedef struct tutti_nn_param {
    samples and four with 64 compute the same bits, and a block is what PyTorch calls a batch. A last block of one sample and one place a channel gives the bias.
    Running statistics, a mean and a variance a channel, are no parameters: nothing is exchanged or optimised, they are a worker's own. A pass that ends well moves them by
    0.1 towards the mean over its blocks, weighted by samples, of the blocks' mean and unbiased variance: so the mean over workers of what each has is what one worker with all
-   their samples would have. Evaluation uses them, in place of the block's. Who trains with several workers takes that mean before evaluating, and only then: with the engine
+   their samples would have. Of a channel whose mean over the blocks is not finite nothing moves. Evaluation uses them, in place of the block's. Who trains with several workers takes that mean before evaluating, and only then: with the engine
    they are client state (engine.h), averaged over the workers whenever the model is shown, whatever the method. (PyTorch's DDP sends those of rank 0 around
    before each forward, so that 1 / workers of the samples are seen; its local and gossip methods average them as parameters or not at all.)
    Branch and join of images: if the body has changed the shape, the branch's values are taken at every stride-th place, and channels that are new get nothing added
@@ -127,6 +127,7 @@ float *tutti_nn_running(tutti_nn *nn, size_t *count);
    done after its last. So the order of the calls does not depend on the number of samples, and is the same without any:
      cnn, forward: need 0 1, done 0 1, need 2, done 2, need 3, done 3; backward: need 3, ready, done 3, need 2, ready, done 2,
      need 1 0, ready (unit 1), ready (unit 0), done 1 0.
+   Networks with batch norms or branches run unit by unit, convolutions too, each needed and done by itself; a batch norm is a unit.
    A pass of more than 64 samples runs in blocks of 64: a unit is needed in the first block's forward and done in the last one's, backward calls come
    in the last block. Members may be NULL. */
 typedef struct tutti_nn_hooks {

@@ -7,6 +7,7 @@
      avgpool     y[c] = the mean of x[c];  maxpool, linear, relu, loss: as in reference.c */
 #include "image.h"
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { PIECE = 48 };
@@ -396,10 +397,17 @@ static size_t reference_bytes(const void *self)
 
 static int reference_describe(const void *self, char *text, size_t bytes)
 {
-    (void)self;
+    const reference *r = self;
+    int length = 0;
+
     if (bytes > 0)
         text[0] = '\0';
-    return 0;
+    for (int u = 0; u < r->net->unit_count; u++) {
+        const nn_map *m = &r->net->maps[r->net->unit_map[u]];
+        const size_t used = (size_t)length < bytes ? (size_t)length : bytes;
+        length += snprintf(bytes > 0 ? text + used : (char[1]){ 0 }, bytes - used, "%s %d: scalar reference\n", tutti_nn_layer_name(m->layer.kind), m->index);
+    }
+    return length;
 }
 
 const nn_backend tutti_nn_image_reference = {

@@ -165,12 +165,13 @@ static void count_statistics(tutti_nn *nn, int64_t samples)
         nn->mean_statistics[i] += (double)nn->part_statistics[i] * (double)samples;
 }
 
-/* After a pass that went well. */
+/* After a pass that went well. What is not finite moves nothing: the step may be skipped, and a NaN would stay for good. */
 static void move_statistics(tutti_nn *nn, int64_t samples)
 {
     for (size_t i = 0; i < nn->statistics; i++) {
-        const double now = (double)nn->running[i];
-        nn->running[i] = (float)(now + momentum * (nn->mean_statistics[i] / (double)samples - now));
+        const double now = (double)nn->running[i], mean = nn->mean_statistics[i] / (double)samples;
+        if (isfinite(mean))
+            nn->running[i] = (float)(now + momentum * (mean - now));
     }
 }
 

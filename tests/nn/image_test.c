@@ -257,6 +257,13 @@ static void running_statistics_follow_their_rule(void **state)
         assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 150, 150, false, false, (const float *const *)e.values, e.gradients, NULL, &loss, NULL), TUTTI_ERR_CORRUPT);
         assert_true(fabs((double)running[0] - expected_mean) < 1e-6 && fabs((double)running[1] - expected_variance) < 1e-6);
         e.labels[70] = 0;
+        {
+            const float kept = e.x[500];
+            e.x[500] = NAN;
+            run_pass(nn, &e, 150, false, NULL);
+            e.x[500] = kept;
+        }
+        assert_true(fabs((double)running[0] - expected_mean) < 1e-6 && fabs((double)running[1] - expected_variance) < 1e-6);
         run_pass(nn, &e, 150, false, NULL);
         assert_true(fabs((double)running[0] - (0.9 * expected_mean + 0.1 * mean)) < 1e-6);
         example_free(&e);
@@ -444,6 +451,26 @@ static void a_sample_s_loss_is_its_own(void **state)
     assert_int_equal(hits, right);
     example_free(&e);
     tutti_nn_close(nn);
+}
+
+static void each_backend_says_what_it_runs(void **state)
+{
+    static const char *const backends[] = { "onednn", "reference" };
+    char text[16384], little[20];
+
+    (void)state;
+    for (size_t which = 0; which < 2; which++) {
+        nn_net net = model("resnet(depth=8)", 8);
+        tutti_nn *nn = open_net(&net, backends[which], 2);
+        const int length = tutti_nn_describe(nn, text, sizeof text);
+        assert_int_equal(length, strlen(text));
+        assert_non_null(strstr(text, "conv2d 0"));
+        assert_null(strstr(text, "ref:"));
+        assert_int_equal(tutti_nn_describe(nn, little, sizeof little), length);
+        assert_int_equal(strlen(little), sizeof little - 1);
+        assert_int_equal(tutti_nn_describe(nn, NULL, 0), length);
+        tutti_nn_close(nn);
+    }
 }
 
 /* ---- hooks ---- */
@@ -658,6 +685,7 @@ int main(void)
         cmocka_unit_test(a_pass_is_the_tree_of_its_blocks_bit_for_bit),
         cmocka_unit_test(the_same_call_gives_the_same_bits),
         cmocka_unit_test(a_sample_s_loss_is_its_own),
+        cmocka_unit_test(each_backend_says_what_it_runs),
         cmocka_unit_test(each_unit_is_needed_and_each_gradient_ready_once_in_order),
         cmocka_unit_test(lists_that_make_no_network_are_refused_with_a_sentence),
         cmocka_unit_test(models_have_the_paper_s_layers_and_pytorch_s_names),
