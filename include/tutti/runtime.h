@@ -42,8 +42,9 @@ tutti_status tutti_wait(tutti_monitor *m, int64_t deadline_ns, tutti_error *err)
 void tutti_wake(tutti_monitor *m);                                    /* all waiters; lock held */
 
 /* ---- names: the addresses of a host, as getaddrinfo gives them (freeaddrinfo ends *list), or why there are none, as constant text (*list NULL then). Blocks for as long as the name
-   service takes, 5 s at most; numbers are read at once. Needs no runtime: hosts have names outside of simulations only. ---- */
-#define TUTTI_LOOKUP_NS (INT64_C(5) * 1000000000)
+   service takes, 12 s at most: where the first server does not answer, the C library waits 5 s for it before it asks the second, twice if there is a domain to search. Numbers are read
+   at once. Needs no runtime: hosts have names outside of simulations only. ---- */
+#define TUTTI_LOOKUP_NS (INT64_C(12) * 1000000000)
 struct addrinfo;
 const char *tutti_lookup(const char *host, const char *service, const struct addrinfo *hints, struct addrinfo **list);
 
@@ -68,6 +69,10 @@ tutti_status tutti_file_write_at(tutti_file *f, uint64_t offset, const void *fro
    valid address of no bytes. */
 tutti_status tutti_file_map(tutti_file *f, const void **at, tutti_error *err);
 tutti_status tutti_file_close(tutti_file *f, tutti_error *err);       /* takes NULL; reports what close reports; frees in any case */
+/* A file that appears whole or not at all: begin opens PATH.part in mode CREATE (what a killed try has left there goes); `replace` false: PATH must not be there. end closes it and, where
+   `status`, how the writing went, is TUTTI_OK, gives it its name; else, or if that fails, it is removed, and `status` or that failure is returned. Takes NULL; frees in any case. */
+tutti_status tutti_file_begin(tutti_file **out, tutti_runtime *rt, const char *path, bool replace, tutti_error *err);
+tutti_status tutti_file_end(tutti_file *f, tutti_status status, tutti_error *err);
 tutti_status tutti_file_rename(tutti_runtime *rt, const char *from, const char *to, tutti_error *err);
 tutti_status tutti_file_remove(tutti_runtime *rt, const char *path, tutti_error *err);      /* file or empty directory; absent is OK */
 tutti_status tutti_directory_make(tutti_runtime *rt, const char *path, tutti_error *err);   /* with parents; existing is OK */

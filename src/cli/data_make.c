@@ -168,7 +168,7 @@ static tutti_status write_clicks(tutti_runtime *rt, const tutti_click_model *m, 
     char *text = tutti_alloc(BUFFER, 1);
     tutti_file *file = NULL;
     size_t used = 0;
-    tutti_status status = text != NULL ? tutti_file_open(&file, rt, out, TUTTI_FILE_CREATE, err) : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing '%s'", out);
+    tutti_status status = text != NULL ? tutti_file_begin(&file, rt, out, false, err) : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing '%s'", out);
 
     for (size_t k = 0; k < samples && status == TUTTI_OK; k++) {
         tutti_click click;
@@ -181,12 +181,8 @@ static tutti_status write_clicks(tutti_runtime *rt, const tutti_click_model *m, 
         }
     }
     *bytes = file != NULL ? tutti_file_bytes(file) : 0;
-    if (status == TUTTI_OK)
-        status = tutti_file_close(file, err);
-    else
-        tutti_file_close(file, NULL);
     tutti_free(text);
-    return status;
+    return tutti_file_end(file, status, err);
 }
 
 int tutti_cli_data_clicks(int argc, char **argv)

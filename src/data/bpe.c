@@ -259,13 +259,9 @@ tutti_status tutti_bpe_write(const tutti_bpe *bpe, tutti_runtime *rt, const char
     for (uint32_t k = 0; k < bpe->vocabulary - 256; k++)
         n += (size_t)snprintf(text + n, room - n, "%u %u\n", (uint32_t)(bpe->pair[k] >> 32), (uint32_t)bpe->pair[k]);
     n += (size_t)snprintf(text + n, room - n, "hash %016" PRIx64 "\n", tutti_hash(text, n));
-    status = tutti_file_open(&file, rt, path, TUTTI_FILE_CREATE, err);
+    status = tutti_file_begin(&file, rt, path, false, err);
     if (status == TUTTI_OK)
-        status = tutti_file_write(file, text, n, err);
-    if (status == TUTTI_OK)
-        status = tutti_file_close(file, err);
-    else
-        tutti_file_close(file, NULL);
+        status = tutti_file_end(file, tutti_file_write(file, text, n, err), err);
     tutti_free(text);
     return status;
 }

@@ -199,15 +199,11 @@ tutti_status tutti_tokens_write(tutti_runtime *rt, const char *path, const uint3
     put(head + 32, 8, made_by);
     put(head + 40, 8, tutti_hash(to, bytes));
     put(head + 56, 8, tutti_hash(head, 56));
-    status = tutti_file_open(&file, rt, path, TUTTI_FILE_CREATE, err);
+    status = tutti_file_begin(&file, rt, path, false, err);
     if (status == TUTTI_OK)
         status = tutti_file_write(file, head, sizeof head, err);
     if (status == TUTTI_OK)
         status = tutti_file_write(file, to, bytes, err);
-    if (status == TUTTI_OK)
-        status = tutti_file_close(file, err);
-    else
-        tutti_file_close(file, NULL);
     tutti_free(to);
-    return status;
+    return tutti_file_end(file, status, err);
 }

@@ -241,6 +241,56 @@ tutti_status tutti_file_close(tutti_file *f, tutti_error *err)
     return status;
 }
 
+static const char unfinished[] = ".part";
+
+tutti_status tutti_file_begin(tutti_file **out, tutti_runtime *rt, const char *path, bool replace, tutti_error *err)
+{
+    const size_t length = strlen(path);
+    char *part;
+    tutti_status status;
+
+    *out = NULL;
+    if (!replace && tutti_file_exists(rt, path))
+        return tutti_fail(err, TUTTI_ERR_IO, EEXIST, "cannot create '%s'%s", path, mend(EEXIST));
+    part = tutti_alloc(length + sizeof unfinished, 1);
+    if (part == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cannot create '%s'", path);
+    strcat(strcpy(part, path), unfinished);
+    status = tutti_file_remove(rt, part, err);
+    if (status == TUTTI_OK)
+        status = tutti_file_open(out, rt, part, TUTTI_FILE_CREATE, err);
+    tutti_free(part);
+    return status;
+}
+
+tutti_status tutti_file_end(tutti_file *f, tutti_status status, tutti_error *err)
+{
+    tutti_runtime *rt;
+    char *part, *path;
+
+    if (f == NULL)
+        return status;
+    rt = f->rt;
+    part = f->path;
+    path = status == TUTTI_OK ? tutti_copy_text(part) : NULL;
+    f->path = tutti_copy_text(part); /* close's own, for its sentence; without memory it has none */
+    if (f->path == NULL || (status == TUTTI_OK && path == NULL))
+        status = status != TUTTI_OK ? status : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "naming '%s'", part);
+    if (status == TUTTI_OK)
+        status = tutti_file_close(f, err);
+    else
+        tutti_file_close(f, NULL);
+    if (status == TUTTI_OK) {
+        path[strlen(path) - strlen(unfinished)] = '\0';
+        status = tutti_file_rename(rt, part, path, err);
+    }
+    if (status != TUTTI_OK)
+        tutti_file_remove(rt, part, NULL);
+    tutti_free(part);
+    tutti_free(path);
+    return status;
+}
+
 tutti_status tutti_file_rename(tutti_runtime *rt, const char *from, const char *to, tutti_error *err)
 {
     int cause;
