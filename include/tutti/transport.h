@@ -35,7 +35,7 @@ typedef struct tutti_note {
 typedef struct tutti_request {
     tutti_note note;       /* a received one: what came */
     tutti_status status;   /* valid once done: OK, CORRUPT (payload larger than the room; note.bytes says how large), PEER */
-    int rank;              /* of a PEER failure: who is gone, or because of whom (the root) */
+    int rank;              /* of a PEER failure: who is gone, or because of whom (the root). This rank itself only if it was expelled, whomever others blame */
     tutti_flag done;       /* stored with release by whichever thread ends it: who loads true with acquire sees note, status and payload */
     bool posted;           /* zeroed requests are not posted; wait_some counts them as done */
     void *internal[8];

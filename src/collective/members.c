@@ -207,7 +207,7 @@ static tutti_status take(tutti_members *m, int rank, bool table, bool *lost, tut
         TUTTI_TRY(world->ops->recv(world->transport, request, rank, m->tag, table ? tutti_host(m->heard.said.accused, m->bytes, TUTTI_U8) : tutti_nothing(), err));
     TUTTI_TRY(world->ops->wait_some(world->transport, &request, 1, 1, TUTTI_FOREVER, &done, err));
     request->posted = false;
-    if (request->status == TUTTI_ERR_PEER && request->rank == world->rank)
+    if (request->status == TUTTI_ERR_PEER && request->rank == world->rank) /* of itself only who is expelled hears that (transport.h) */
         return tutti_fail_rank(err, TUTTI_ERR_PEER, world->rank, "worker %d is no member of the run any more: the others have given it up", world->rank);
     *lost = request->status == TUTTI_ERR_PEER;
     if (!*lost && (request->status != TUTTI_OK || request->note.bytes != (table ? m->bytes : 0) || (request->note.kind == TABLE) != table || request->note.kind < ROUND ||

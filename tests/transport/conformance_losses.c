@@ -299,6 +299,35 @@ static void an_expelled_rank_is_told_and_the_others_go_on(const conformance_subj
     some_die(s, 2, 1 * 8 + 0, 1u << 0, expel);
 }
 
+/* Goal: a rank that is blamed by one that has failed is not told that it is expelled itself. Method: the victim leaves with words that blame rank 0, which lives. */
+static tutti_status blames_the_first(rank_context *c, tutti_error *err)
+{
+    const int victim = (int)c->seed;
+    tutti_peer_event event;
+    tutti_request r[2] = { 0 };
+    char why[200];
+
+    TUTTI_TRY(meet_members(c, ~0u, 1, err));
+    if (c->rank == victim)
+        return tutti_fail_rank(err, TUTTI_ERR_PEER, 0, "worker %d dies as the test wants it, and says that worker 0 did it", victim);
+    TUTTI_TRY(c->ops->recv(c->t, &r[0], victim, 50, tutti_nothing(), err));
+    TUTTI_TRY(wait_one(c, &r[0], err));
+    TUTTI_TRY(await_events(c, TUTTI_PEER_LOST, 1, &event, err));
+    TUTTI_TRY(c->ops->recv(c->t, &r[1], victim, 51, tutti_nothing(), err)); /* after it is known */
+    TUTTI_TRY(wait_one(c, &r[1], err));
+    for (int k = 0; k < 2; k++)
+        CHECK(r[k].status == TUTTI_ERR_PEER && (r[k].rank == victim || (r[k].rank == 0 && c->rank != 0))); /* the words may come after the end */
+    CHECK(c->rank != 0 || (c->ops->dead_peer(c->t, why, sizeof why) == victim && strstr(why, "says that worker 0 did it") != NULL));
+    return meet_members(c, ~(1u << victim), 100, err);
+}
+
+static void who_is_blamed_is_not_expelled(const conformance_subject *s)
+{
+    some_die(s, 3, 1, 1u << 1, blames_the_first);
+    some_die(s, 4, 3, 1u << 3, blames_the_first);
+    some_die(s, 2, 1, 1u << 1, blames_the_first);
+}
+
 /* Goal: words of live ranks come through after a loss, and a wait for the dead one's ends. */
 static tutti_status flags_after_a_loss(rank_context *c, tutti_error *err)
 {
@@ -385,6 +414,7 @@ const conformance_test conformance_losses[] = {
     { "each_loss_is_an_event_and_the_others_go_on", each_loss_is_an_event_and_the_others_go_on, false, false, true },
     { "ranks_may_be_killed_at_any_moment_and_the_others_lose_nothing", ranks_may_be_killed_at_any_moment_and_the_others_lose_nothing, false, false, true },
     { "a_receive_from_any_goes_back_when_who_filled_it_dies", a_receive_from_any_goes_back_when_who_filled_it_dies, false, false, true },
+    { "who_is_blamed_is_not_expelled", who_is_blamed_is_not_expelled, false, false, true },
     { "an_expelled_rank_is_told_and_the_others_go_on", an_expelled_rank_is_told_and_the_others_go_on, false, false, true },
     { "flags_of_the_living_come_through_after_a_loss", flags_of_the_living_come_through_after_a_loss, false, true, true },
     { "a_stopped_process_is_silent_then_back_or_lost", a_stopped_process_is_silent_then_back_or_lost, false, false, true },

@@ -224,7 +224,7 @@ static bool send_to_peer(shm_endpoint *e, tutti_request *r, shm_peer *p, uint64_
     shm_op *op;
 
     if (p->gone) {
-        finish(e, r, TUTTI_ERR_PEER, tutti_shm_root(&e->region, p->rank));
+        finish(e, r, TUTTI_ERR_PEER, tutti_shm_because_of(e, p->rank));
         return true;
     }
     if (bytes <= TUTTI_SHM_INLINE && shm_list_empty(&p->outbox)) {
@@ -300,9 +300,9 @@ tutti_status tutti_shm_recv(void *t, tutti_request *r, int from, uint64_t tag, t
     if (m != NULL)
         tutti_shm_pair_up(e, op, m);
     else if (from != TUTTI_ANY && from != e->rank && e->peers[from].gone)
-        tutti_shm_complete(e, op, TUTTI_ERR_PEER, tutti_shm_root(&e->region, from));
+        tutti_shm_complete(e, op, TUTTI_ERR_PEER, tutti_shm_because_of(e, from));
     else if (from == TUTTI_ANY && e->size > 1 && e->gone == e->size - 1)
-        tutti_shm_complete(e, op, TUTTI_ERR_PEER, tutti_shm_root(&e->region, e->rank == 0 ? 1 : 0));
+        tutti_shm_complete(e, op, TUTTI_ERR_PEER, tutti_shm_because_of(e, e->rank == 0 ? 1 : 0));
     else
         shm_list_insert(tutti_shm_bucket(e->posted, tag), &op->link);
 out:

@@ -354,7 +354,7 @@ static void end_receive(shm_endpoint *e, shm_op *op, int root)
 
 static void peer_gone(shm_endpoint *e, shm_peer *p)
 {
-    const int root = tutti_shm_root(&e->region, p->rank);
+    const int root = tutti_shm_because_of(e, p->rank);
 
     p->gone = true;
     p->expecting = 0;

@@ -263,7 +263,7 @@ static int shm_dead_peer(void *t, char *why, size_t bytes)
         why[0] = '\0';
     for (int r = 0; r < e->size; r++) {
         if (r != e->rank && tutti_shm_state_of(&e->region, r) >= TUTTI_SHM_FAILED) {
-            const int root = tutti_shm_root(&e->region, r);
+            const int root = tutti_shm_because_of(e, r);
             if (why != NULL)
                 tutti_shm_describe(&e->region, root, why, bytes);
             return root;

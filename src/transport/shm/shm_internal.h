@@ -219,4 +219,12 @@ void tutti_shm_windows_close(shm_window *list);
 
 /* run.c */
 tutti_status tutti_shm_run(tutti_runtime *rt, const tutti_launch *launch, tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err), void *arg, tutti_error *err);
+
+/* Because of whom that rank is gone. Never this one, whom it may have blamed: one's own number says that one is expelled (transport.h). */
+static inline int tutti_shm_because_of(const shm_endpoint *e, int rank)
+{
+    const int root = tutti_shm_root(&e->region, rank);
+
+    return root == e->rank ? rank : root;
+}
 #endif

@@ -169,7 +169,7 @@ tutti_status tutti_shm_await(void *t, int peer, _Atomic uint32_t *word, uint32_t
             break;
         }
         if (gone >= 0) {
-            const int root = tutti_shm_root(&e->region, gone);
+            const int root = tutti_shm_because_of(e, gone);
             tutti_shm_describe(&e->region, root, why, sizeof why);
             status = tutti_fail_rank(err, TUTTI_ERR_PEER, root, "%s", why);
             break;

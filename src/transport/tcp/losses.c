@@ -91,6 +91,13 @@ void tutti_tcp_departed(tcp_endpoint *e, const tcp_departure *d, tcp_teller tell
     p->given_up = p->given_up || teller == TCP_BY_PEER;
 }
 
+int tutti_tcp_because_of(const tcp_endpoint *e, int rank)
+{
+    const int root = tutti_tcp_roll_root(&e->roll, rank);
+
+    return root == e->rank ? rank : root;
+}
+
 static void peer_gone(tcp_endpoint *e, int rank)
 {
     tcp_peer *p = &e->peers[rank];
@@ -107,7 +114,7 @@ static void peer_gone(tcp_endpoint *e, int rank)
         tutti_events_note(&e->events, rank, TUTTI_PEER_LOST, tutti_now_ns(e->rt), why);
         e->rules.epoch = e->events.lost;
     }
-    tutti_match_peer_gone(&e->match, rank, tutti_tcp_roll_root(&e->roll, rank));
+    tutti_match_peer_gone(&e->match, rank, tutti_tcp_because_of(e, rank));
     if (e->roll.ranks[rank].state == TUTTI_MEET_LOST && !p->took_leave && !p->links[0].blocked) { /* it may live, and must know */
         p->notice = true;
         tutti_tcp_link_write(e, &p->links[0]);
@@ -233,7 +240,7 @@ void tutti_tcp_expel(void *t, int rank, const char *why)
             if (l != NULL && l->fd >= 0 && !l->blocked)
                 tutti_tcp_link_write(e, l);
         }
-        tutti_tcp_wake(e);
     }
+    tutti_tcp_wake(e); /* also what the look has ended */
     tutti_unlock(e->lock);
 }

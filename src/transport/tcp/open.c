@@ -191,7 +191,7 @@ static tutti_status table_came(tcp_endpoint *e, const uint8_t *payload, tutti_er
 
 static tutti_status without(const tcp_endpoint *e, int rank, tutti_error *err)
 {
-    const int root = tutti_tcp_roll_root(&e->roll, rank);
+    const int root = tutti_tcp_because_of(e, rank);
     char text[400];
 
     tutti_tcp_roll_describe(&e->roll, root, text, sizeof text);

@@ -286,7 +286,7 @@ static int tcp_dead_peer(void *t, char *why, size_t bytes)
     tutti_lock(e->lock);
     for (int r = 0; r < e->size && root < 0; r++) {
         if (r != e->rank && e->roll.ranks[r].state >= TUTTI_MEET_FAILED) {
-            root = tutti_tcp_roll_root(&e->roll, r);
+            root = tutti_tcp_because_of(e, r);
             if (why != NULL)
                 tutti_tcp_roll_describe(&e->roll, root, why, bytes);
         }

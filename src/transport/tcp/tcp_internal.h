@@ -240,6 +240,7 @@ void tutti_tcp_departed(tcp_endpoint *e, const tcp_departure *d, tcp_teller tell
 void tutti_tcp_out(tcp_endpoint *e, const char *why);
 void tutti_tcp_judge(tcp_endpoint *e);                                  /* of the uncertain ones, those that are gone */
 bool tutti_tcp_silence(tcp_endpoint *e, int rank, int64_t now);         /* true: it is gone by that */
+int tutti_tcp_because_of(const tcp_endpoint *e, int rank);              /* is that one gone. Never this rank, whom it may have blamed: one's own number says that one is expelled (transport.h) */
 int tutti_tcp_events(void *t, int first, tutti_peer_event *out, int room);
 void tutti_tcp_expel(void *t, int rank, const char *why);
 
