@@ -101,7 +101,8 @@ void tutti_members_close(tutti_members *m);                          /* takes NU
    failure. Blocks until all who are still there know the same: who is lost, who from now on is no member and is expelled, and
      - *again: a loss has spoilt somebody's part: all do it again, on the new group; or
      - nobody's part was spoilt: it is done, for all; or
-     - somebody has failed by itself: on that member its own failure is returned, *err left as it is; on the others TUTTI_ERR_PEER, err->rank: the lowest that failed.
+     - somebody has failed by itself: on that member its own failure is returned, *err left as it is; on the others TUTTI_ERR_PEER, err->rank: the lowest that failed. Only of a failure
+       with which no other member is waited for: who fails before it has done its part leaves instead, with last words, and is lost.
    TUTTI_ERR_PEER with this rank in err->rank: the others have given this one up. Who is lost after it has agreed may have been alone with what it agreed to. Allocates. */
 tutti_status tutti_members_agree(tutti_members *m, tutti_status mine, bool *again, tutti_error *err);
 /* After the last agreement, or before a long time without one: blocks until all have heard all; nothing of the agreements is under way afterwards. Without it, who closes the
@@ -115,7 +116,8 @@ bool tutti_members_has(const tutti_members *m, int rank);
 
 /* ---- collectives. Every member calls in the same order on its copy. Same bits on every member, every run, every
    transport and every algorithm that was not asked for with order=any: sums are DESIGN's binary tree over the group's index order. size 1 copies. Any failure:
-   contents of written buffers undefined, group unusable. A member that passes another count or kind is told so by name (both sizes)
+   contents of written buffers undefined, the group (its context) unusable: whoever is in another collective of it, a later or an earlier one, may fail with it. A member that passes another
+   count or kind is told so by name (both sizes)
    on every member that hears of it, not by a hang, within the transport's reach. Members who believe in different roots and so wait for each other are not told: nothing of theirs
    ever meets. ---- */
 typedef enum { TUTTI_SUM, TUTTI_MEAN, TUTTI_MAX, TUTTI_MIN } tutti_reduction;

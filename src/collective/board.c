@@ -214,6 +214,41 @@ void tutti_board_abandon(const tutti_call *call, tutti_entry *mine, int gone)
     tutti_board_tell(call);
 }
 
+void tutti_board_forsake(const tutti_call *call, int gone)
+{
+    tutti_world *world = call->group->world;
+    tutti_board_memory *mine;
+    uint32_t n;
+
+    if (world->board == NULL)
+        return;
+    mine = world->board->mine;
+    enter(world);
+    n = atomic_load_explicit(&mine->n_forsaken, memory_order_relaxed); /* relaxed: under the lock */
+    atomic_store_explicit(&mine->forsaken[n % TUTTI_FORSAKEN], call->group->context, memory_order_relaxed);
+    atomic_store_explicit(&mine->forsaken_for[n % TUTTI_FORSAKEN], gone, memory_order_relaxed);
+    atomic_store_explicit(&mine->n_forsaken, n + 1, memory_order_release); /* pairs with the acquire in forsaken */
+    leave(world);
+    tutti_board_tell(call);
+}
+
+/* Has that rank given the group up? Then nothing of it will come. */
+static tutti_status forsaken(const tutti_call *call, int rank, tutti_error *err)
+{
+    const tutti_board_memory *board = call->group->world->board->of_rank[rank];
+    const uint32_t n = atomic_load_explicit(&board->n_forsaken, memory_order_acquire);
+    int gone;
+
+    for (uint32_t k = n > TUTTI_FORSAKEN ? n - TUTTI_FORSAKEN : 0; k < n; k++) {
+        if (atomic_load_explicit(&board->forsaken[k % TUTTI_FORSAKEN], memory_order_relaxed) != call->group->context)
+            continue;
+        gone = atomic_load_explicit(&board->forsaken_for[k % TUTTI_FORSAKEN], memory_order_relaxed);
+        return tutti_fail_rank(err, TUTTI_ERR_PEER, gone, "%s of %zu elements over %d members: rank %d gave up an earlier one because of rank %d", tutti_collective_name(call->kind), call->count,
+                               call->group->size, rank, gone);
+    }
+    return TUTTI_OK;
+}
+
 /* Entry k of a rank if it is this call's and I have not finished with it; its serial. */
 static tutti_entry *look(const tutti_call *call, int rank, int k, uint64_t *serial)
 {
@@ -335,7 +370,9 @@ tutti_status tutti_board_find(const tutti_call *call, int j, tutti_entry **out, 
         *out = search(call, rank);
         if (*out != NULL)
             return waited(board, TUTTI_OK);
-        status = await_version(call, rank, seen, err);
+        status = forsaken(call, rank, err);
+        if (status == TUTTI_OK)
+            status = await_version(call, rank, seen, err);
         if (status != TUTTI_OK)
             return waited(board, status);
     }

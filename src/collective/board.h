@@ -21,6 +21,7 @@
 
 #define TUTTI_BOARD_ENTRIES 32
 #define TUTTI_ABANDONED UINT32_MAX
+#define TUTTI_FORSAKEN 16                        /* groups that a rank has given up last */
 #define TUTTI_STAGES 2                           /* collectives on foreign memory at one time; more go over messages */
 #define TUTTI_STAGE_BYTES ((size_t)256 << 10)    /* of one half; see window.c */
 
@@ -51,6 +52,10 @@ typedef struct tutti_board_memory {         /* one a rank, in its window; only i
     _Alignas(64) _Atomic uint32_t version;  /* under board->held */
     _Alignas(64) _Atomic uint32_t waiters;  /* threads of other ranks on their way to await version; too high a count costs time only */
     _Alignas(64) _Atomic uint64_t window_bytes[TUTTI_WINDOWS]; /* sizes of its windows, for checking offsets */
+    /* Groups (contexts) that this rank has given up over messages, and because of whom: who waits for it here in a later collective of theirs would wait for ever. */
+    _Alignas(64) _Atomic uint32_t n_forsaken; /* in all; release: publishes the pair; number k lies at k modulo TUTTI_FORSAKEN. Written under board->held */
+    _Atomic uint64_t forsaken[TUTTI_FORSAKEN];
+    _Atomic int forsaken_for[TUTTI_FORSAKEN];
     tutti_entry entries[TUTTI_BOARD_ENTRIES];
     _Alignas(4096) unsigned char stages[TUTTI_STAGES][2][TUTTI_STAGE_BYTES];
     _Alignas(64) _Atomic uint64_t finished[][TUTTI_BOARD_ENTRIES]; /* [owner]: serials of its entries that this rank has finished with */

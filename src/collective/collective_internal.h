@@ -27,6 +27,7 @@ typedef struct tutti_scratch {
 typedef struct tutti_orphan {     /* an alarm on its way, kept until the transport has done with it; see interpret.c */
     struct tutti_orphan *next;
     tutti_request request;
+    uint64_t tag;                 /* of the collective that it is about: the payload */
 } tutti_orphan;
 
 #define TUTTI_CACHE_SETS 64
@@ -157,6 +158,8 @@ void tutti_orphans_close(tutti_world *world); /* before the transport is closed 
 /* ---- board.c, window.c ---- */
 tutti_status tutti_board_open(tutti_world *world, tutti_error *err);
 void tutti_board_close(tutti_world *world);
+/* This member has given up a collective of the call's group over messages, because of rank `gone`: who waits for it on the board in a later one of the group hears that. */
+void tutti_board_forsake(const tutti_call *call, int gone);
 void tutti_board_window(tutti_world *world, uint32_t window, size_t bytes); /* before the window is made known */
 bool tutti_window_serves(const tutti_call *call); /* by kind, algorithm, size and count: the same on every member */
 /* Needs no list to count by: tutti_window_run takes NULL, and handles it. */

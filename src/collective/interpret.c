@@ -6,14 +6,16 @@
    A member that fails gives up: its posted messages are cancelled, and others may wait for just these. It may well live on (a peer
    of it died, and the method continues without that one), so the transport would never end their waiting. Therefore every collective
    over messages has one receive more, from anybody, for an alarm; a member that fails by itself sends one to all others, who
-   fail with the cause it names. An alarm's note: kind = the sender's own call with the highest bit, a = its count, ticket = the call
-   of the member it is about (32 bits), the status (8), that member's rank (24), b = that member's count. Alarms are not counted as traffic.
+   fail with the cause it names. The alarm is the group's (its context's) and not the one collective's: a tree lets some members through before a loss fails it on others, and who
+   waits in the next collective for one that has given up in the last must hear of that too. After a failure a group is unusable anyway (comm.h).
+   An alarm's note: kind = the sender's own call with the highest bit, a = its count, ticket = the call
+   of the member it is about (32 bits), the status (8), that member's rank (24), b = that member's count; its payload: which collective it was. Alarms are not counted as traffic.
    Who gives up because of an alarm passes it on to those it exchanges messages with: the first sender may leave before all have taken it, and then
    nobody else would tell them. They are small but may be taken late or never: until then they are the world's orphans. */
 #include "collective_internal.h"
 #include <stdio.h>
 
-#define ALARM_ROUND UINT32_MAX
+#define ALARM_PORT UINT64_C(0x74757474692d616c)
 #define ALARM_BIT (UINT32_C(1) << 31)
 
 typedef struct run {
@@ -23,6 +25,7 @@ typedef struct run {
     tutti_scratch *scratch;
     size_t posted;
     tutti_request *alarm;
+    uint64_t alarm_tag;     /* the collective that it comes from; read once it is done */
     bool alarmed;           /* the failure is an alarm's: only who waits for me need hear of it from me */
     uint32_t odd_what;      /* the call of the member who disagrees, for the alarm */
     uint64_t odd_count;
@@ -40,6 +43,13 @@ static unsigned char *memory_at(const run *r, tutti_ref ref)
 static uint64_t tag_of(const run *r, uint32_t round)
 {
     const uint64_t words[2] = { r->call->tag, round };
+
+    return tutti_hash(words, sizeof words);
+}
+
+static uint64_t alarm_of(const run *r)
+{
+    const uint64_t words[2] = { ALARM_PORT, r->call->group->context };
 
     return tutti_hash(words, sizeof words);
 }
@@ -117,6 +127,9 @@ static tutti_status listen(run *r)
     doing(r, what, sizeof what);
     if (status == TUTTI_ERR_PEER)
         return tutti_request_failed(r->world, &gone, what, r->err);
+    if (status == TUTTI_ERR_STATE && r->alarm_tag != r->call->tag)
+        return tutti_fail_rank(r->err, TUTTI_ERR_STATE, gone.rank, "%s: rank %d found in another collective of this group that rank %d makes another call; all members of a group "
+                               "must make the same calls in the same order", what, note->from, gone.rank);
     if (status == TUTTI_ERR_STATE) {
         /* One of the two differs from mine, unless it is a root or a number of members. */
         if (gone.rank != r->world->rank)
@@ -210,12 +223,14 @@ static void raise_alarm(const run *r, tutti_status status)
                               .ticket = (uint64_t)r->odd_what << 32 | (uint64_t)status << 24 | (uint64_t)about };
 
     reap(r->world, false);
+    if (!r->call->group->apart)
+        tutti_board_forsake(r->call, about);
     for (int j = 0; j < r->call->group->size; j++) {
         tutti_orphan *orphan;
         if (j == r->call->group->index || (r->alarmed && !exchanges_with(r, j)) || (orphan = tutti_alloc(1, sizeof *orphan)) == NULL)
             continue;
-        if (r->world->ops->send(r->world->transport, &orphan->request, tutti_call_rank(r->call, j), tag_of(r, ALARM_ROUND), &note,
-                                tutti_nothing(), NULL) != TUTTI_OK) {
+        orphan->tag = r->call->tag;
+        if (r->world->ops->send(r->world->transport, &orphan->request, tutti_call_rank(r->call, j), alarm_of(r), &note, tutti_host(&orphan->tag, 1, TUTTI_I64), NULL) != TUTTI_OK) {
             tutti_free(orphan);
             continue;
         }
@@ -270,7 +285,7 @@ tutti_status tutti_interpret(const tutti_call *call, const tutti_schedule *s, tu
     TUTTI_TRY(tutti_scratch_borrow(r.world, bytes, s->requests + 1, s->most_terms, &r.scratch, err));
     r.alarm = &r.scratch->request[s->requests];
     *r.alarm = (tutti_request){ 0 };
-    status = s->requests == 0 ? TUTTI_OK : r.world->ops->recv(r.world->transport, r.alarm, TUTTI_ANY, tag_of(&r, ALARM_ROUND), tutti_nothing(), r.err);
+    status = s->requests == 0 ? TUTTI_OK : r.world->ops->recv(r.world->transport, r.alarm, TUTTI_ANY, alarm_of(&r), tutti_host(&r.alarm_tag, 1, TUTTI_I64), r.err);
     if (status == TUTTI_OK)
         status = run_steps(&r);
     for (size_t k = 0; k < r.posted && status != TUTTI_OK; k++)

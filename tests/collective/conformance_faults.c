@@ -213,7 +213,7 @@ static tutti_status dying_main(tutti_world *world, void *arg, tutti_error *err)
     tutti_status status;
 
     TUTTI_TRY(memory_open(&m, world, err));
-    status = tutti_barrier(&g, err);
+    status = tutti_barrier(&g, e); /* who is late in it may hear there what has happened to others in the next */
     if (status == TUTTI_OK && rank == t->dying) {
         memory_close(&m);
         return tutti_fail(err, TUTTI_ERR_NUMBER, 0, "the loss is not finite");

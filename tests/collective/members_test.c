@@ -209,6 +209,47 @@ static void who_is_lost_is_left_out_and_the_others_do_it_again(void **state)
             all_well(n, one_goes);
 }
 
+/* Goal: a loss that lets a member through one collective and fails it on another ends the next collective on the first. Method: worker 2 goes. Worker 1's part of a gather is a message to
+   worker 0, which waits for worker 2's; so worker 1 is in the broadcast, from worker 0, over messages or through shared memory, when worker 0 gives up. */
+static bool on_board;
+
+static tutti_status two_in_one_meeting(tutti_world *world, tutti_members *m, tutti_error *err)
+{
+    const int me = tutti_world_rank(world);
+    bool again;
+
+    TUTTI_TRY(tutti_members_agree(m, TUTTI_OK, &again, err));
+    if (me == 2)
+        return fail_here(err);
+    for (int meeting = 0; meeting == 0 || again; meeting++) {
+        tutti_group g = tutti_members_group(m, 1);
+        int64_t mine = 10 + me, all[3] = { 0 }, word = me == 0 ? 77 : 0;
+        tutti_error own = { .rank = -1 };
+        tutti_status status;
+        g.algorithm = "flat";
+        status = tutti_gather_parts(&g, 0, tutti_host(&mine, 1, TUTTI_I64), tutti_host(all, (size_t)g.size, TUTTI_I64), &own);
+        CHECK(meeting > 0 ? status == TUTTI_OK : me == 1 || status == TUTTI_ERR_PEER);
+        g.algorithm = tutti_members_epoch(m) == 0 && on_board ? "window" : "tree";
+        if (status == TUTTI_OK)
+            status = tutti_broadcast(&g, 0, tutti_host(&word, 1, TUTTI_I64), &own);
+        CHECK(status == (meeting > 0 ? TUTTI_OK : TUTTI_ERR_PEER));
+        CHECK(status == TUTTI_OK || own.rank == 2);
+        CHECK(status != TUTTI_OK || (word == 77 && (me == 1 || (all[0] == 10 && all[1] == 11))));
+        TUTTI_TRY(tutti_members_agree(m, status, &again, err));
+    }
+    CHECK(tutti_members_epoch(m) == 1 && !tutti_members_has(m, 2));
+    return tutti_members_part(m, err);
+}
+
+static void who_is_through_the_first_of_two_collectives_hears_of_a_loss_in_the_second(void **state)
+{
+    (void)state;
+    for (int turn = 0; turn < 20; turn++) {
+        on_board = turn % 2 == 1;
+        all_well(3, two_in_one_meeting);
+    }
+}
+
 static tutti_status expelling(tutti_world *world, tutti_members *m, tutti_error *err)
 {
     tutti_error own = { .rank = -1 };
@@ -274,6 +315,7 @@ int main(void)
         cmocka_unit_test(a_meeting_that_is_always_spoilt_though_nobody_is_lost_ends),
         cmocka_unit_test(a_failure_of_ones_own_ends_it_for_all_and_the_lowest_is_named),
         cmocka_unit_test(who_is_lost_is_left_out_and_the_others_do_it_again),
+        cmocka_unit_test(who_is_through_the_first_of_two_collectives_hears_of_a_loss_in_the_second),
         cmocka_unit_test(who_is_expelled_is_told_and_the_others_agree),
         cmocka_unit_test(one_that_is_left_alone_goes_on_alone),
     };

@@ -27,20 +27,25 @@ static unsigned members_of(const tutti_members *m, int ranks)
     return set;
 }
 
-/* A meeting is a sum over the members, told in a collective that a loss spoils for some and not for others. */
+/* A meeting is a sum over the members, told in a collective that a loss spoils for some and not for others, and perhaps, before it, what all tell one of them, which lets most of them
+   through whatever happens to the others. */
 static tutti_status meet(tutti_members *m, explore_case *c, int me, tutti_error *err)
 {
     diary *const d = diary_of(c, me);
+    const bool twice = explore_draw(c, "collectives", 2) == 1;
     bool again;
 
     do {
+        int64_t told[EXPLORE_RANKS];
         tutti_group g = tutti_members_group(m, 7);
         const unsigned before = members_of(m, c->ranks);
         int64_t sum = INT64_C(1) << (2 * me);
         tutti_error own = { .rank = -1 };
         tutti_status status;
         explore_dawdle(2000);
-        status = tutti_allreduce(&g, TUTTI_SUM, tutti_host(&sum, 1, TUTTI_I64), &own);
+        status = twice ? tutti_gather_parts(&g, 0, tutti_host(&sum, 1, TUTTI_I64), tutti_host(told, (size_t)g.size, TUTTI_I64), &own) : TUTTI_OK;
+        if (status == TUTTI_OK)
+            status = tutti_allreduce(&g, TUTTI_SUM, tutti_host(&sum, 1, TUTTI_I64), &own);
         EXPLORE_EXPECT(status == TUTTI_OK || status == TUTTI_ERR_PEER, "the sum of worker %d ends with: %s", me, own.text);
         for (int r = 0; status == TUTTI_OK && r < c->ranks; r++)
             EXPLORE_EXPECT((sum >> 2 * r & 3) == (int64_t)(before >> r & 1), "the sum of worker %d has worker %d's part %d times", me, r, (int)(sum >> 2 * r & 3));
