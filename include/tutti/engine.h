@@ -109,10 +109,14 @@ tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tu
 
      do {
          tutti_engine_regroup(e, &group, key);               // those who are left: sums over them, index 0 writes
-         status = what is done together, over the group;     // nothing in it that cannot be done twice
+         status = what is done together, over the group;     // nothing in it that cannot be done twice; collectives of one group, as many as it likes
+         if (status != TUTTI_OK && status != TUTTI_ERR_PEER)
+             return status;                                  // it leaves with its last words, and is lost to the others
          status = tutti_engine_settle(e, status, &again, err);
      } while (status == TUTTI_OK && again);
 
+   Who fails by itself before it has done its part must not settle: the others wait for it in what is done together, and it would wait for them. Only a failure after that, with which
+   nobody is waited for (a file that one writes for all), is told in a settle of its own, and ends the run.
    m->rank, m->workers, the graph and the shares stay those of the beginning, the samples of a lost worker are computed by nobody; m->all becomes those who are left. */
 bool tutti_engine_goes_on(const tutti_engine *e);
 bool tutti_engine_has(const tutti_engine *e, int worker);        /* is it, as last agreed, still there? */

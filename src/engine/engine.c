@@ -345,7 +345,7 @@ static tutti_status agree_on_own(tutti_engine *e, tutti_error *err)
 static tutti_status meet(tutti_engine *e, tutti_error *err)
 {
     tutti_status status;
-    bool again;
+    bool again = false;
 
     const size_t own = e->own_kept != NULL ? e->options.own_values + 1 : 0;
 
@@ -356,6 +356,8 @@ static tutti_status meet(tutti_engine *e, tutti_error *err)
         status = agree(e, err);
         if (status == TUTTI_OK)
             status = agree_on_own(e, err);
+        if (status != TUTTI_OK && status != TUTTI_ERR_PEER)
+            return status; /* others may wait for it in there: see tutti_engine_settle */
         status = tutti_engine_settle(e, status, &again, err);
         if (again) {
             tutti_copy(e->m.device, e->m.n, e->kept, e->m.x);

@@ -113,9 +113,12 @@ tutti_status tutti_engine_save(tutti_engine *e, const char *directory, const cha
     status = tutti_engine_quiet(e, err);
     was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE);
     if (status == TUTTI_OK)
-        do
-            status = tutti_engine_settle(e, save_once(e, directory, facts, keep, err), &again, err);
-        while (status == TUTTI_OK && again);
+        do {
+            again = false;
+            status = save_once(e, directory, facts, keep, err);
+            if (status == TUTTI_OK || status == TUTTI_ERR_PEER) /* else others may wait for it in there: see tutti_engine_settle */
+                status = tutti_engine_settle(e, status, &again, err);
+        } while (status == TUTTI_OK && again);
     tutti_engine_doing(e, was);
     return status;
 }

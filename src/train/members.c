@@ -1,5 +1,9 @@
 /* members.c: meetings of a run that goes on after losses (engine.h): who takes part, where reports find a worker's row, and who writes. The lowest worker that is left, index 0 of
-   run->all, prints and writes; when that changes, the new one opens the files. */
+   run->all, prints and writes; when that changes, the new one opens the files.
+
+   A worker that fails by itself within a meeting (no memory) leaves at once: others wait for it in the meeting, and in the agreement it would wait for them. It is lost to them
+   like one that was killed. What the writer cannot write is another matter: by then nobody waits for it, the next writer would find the same full disk, and so it is told, and the run
+   ends for all. */
 #include "train_internal.h"
 
 int tutti_train_rank(const tutti_run *run, int index)
@@ -18,11 +22,25 @@ tutti_status tutti_train_meet(tutti_run *run, tutti_status (*body)(tutti_run *ru
 {
     tutti_status status;
     bool again;
+    int members;
 
+    TUTTI_TRY(tutti_train_regroup(run, err));
     do {
-        TUTTI_TRY(tutti_train_regroup(run, err)); /* a failure of its own: it leaves, and the others learn that. In the agreement it would wait for them, they for it in the body */
+        members = run->all.size;
         status = body(run, arg, err);
+        if (status != TUTTI_OK && status != TUTTI_ERR_PEER)
+            return status;
         status = tutti_engine_settle(run->engine, status, &again, err);
-    } while (status == TUTTI_OK && again);
-    return status == TUTTI_OK ? tutti_train_regroup(run, err) : status;
+        if (status == TUTTI_OK)
+            status = tutti_train_regroup(run, err);
+    } while (status == TUTTI_OK && (again || run->all.size != members)); /* what was told goes by their indexes, and to whom it was told may be gone */
+    return status;
+}
+
+tutti_status tutti_train_written(tutti_run *run, tutti_status mine, tutti_error *err)
+{
+    bool again;
+
+    TUTTI_TRY(tutti_engine_settle(run->engine, mine, &again, err)); /* never again: nobody's part was an exchange */
+    return tutti_train_regroup(run, err);
 }

@@ -231,8 +231,8 @@ tutti_status tutti_train_report(tutti_run *run, tutti_error *err)
         tutti_engine_figures(run->engine, &now);
         f.samples = now.samples;
     }
-    if (status == TUTTI_OK && run->all.index == 0)
-        status = write_report(run, &f, run->told, seconds, err);
+    if (status == TUTTI_OK)
+        status = tutti_train_written(run, run->all.index == 0 ? write_report(run, &f, run->told, seconds, err) : TUTTI_OK, err);
     run->loss_sum = run->loss_samples = 0;
     run->reported = f;
     run->reported_ns = tutti_now_ns(run->rt);
@@ -240,12 +240,10 @@ tutti_status tutti_train_report(tutti_run *run, tutti_error *err)
     return status;
 }
 
-tutti_status tutti_train_report_evaluation(tutti_run *run, tutti_error *err)
+static tutti_status write_evaluation(tutti_run *run, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(run->engine);
 
-    if (run->all.index != 0)
-        return TUTTI_OK;
     if (run->test_accuracy < 0) {
         tutti_train_say(run, 0, "epoch %.2f  step %llu  test loss above the optimum %.6g", (double)m->step / run->steps_per_epoch, (unsigned long long)m->step, run->test_loss);
         return tutti_train_put_json(run, json_pack("{s:I, s:f, s:f, s:n}", "step", (json_int_t)m->step, "epoch", (double)m->step / run->steps_per_epoch, "test_loss",
@@ -255,4 +253,9 @@ tutti_status tutti_train_report_evaluation(tutti_run *run, tutti_error *err)
                     (unsigned long long)m->step, 100 * run->test_accuracy, run->test_loss);
     return tutti_train_put_json(run, json_pack("{s:I, s:f, s:f, s:f}", "step", (json_int_t)m->step, "epoch", (double)m->step / run->steps_per_epoch,
                                                "test_loss", run->test_loss, "test_accuracy", run->test_accuracy), err);
+}
+
+tutti_status tutti_train_report_evaluation(tutti_run *run, tutti_error *err)
+{
+    return tutti_train_written(run, run->all.index == 0 ? write_evaluation(run, err) : TUTTI_OK, err);
 }

@@ -8,25 +8,12 @@
 
 tutti_status tutti_train_write_file(tutti_runtime *rt, const char *directory, const char *name, const char *text, size_t bytes, tutti_error *err)
 {
-    char path[4096], part[4200];
-    tutti_file *file = NULL;
-    tutti_status status;
+    char path[4096];
+    tutti_file *file;
 
     snprintf(path, sizeof path, "%s/%s", directory, name);
-    snprintf(part, sizeof part, "%s.part", path);
-    TUTTI_TRY(tutti_file_remove(rt, part, err));
-    status = tutti_file_open(&file, rt, part, TUTTI_FILE_CREATE, err);
-    if (status == TUTTI_OK)
-        status = tutti_file_write(file, text, bytes, err);
-    if (status == TUTTI_OK)
-        status = tutti_file_close(file, err);
-    else
-        tutti_file_close(file, NULL);
-    if (status == TUTTI_OK)
-        status = tutti_file_rename(rt, part, path, err);
-    if (status != TUTTI_OK)
-        tutti_file_remove(rt, part, NULL);
-    return status;
+    TUTTI_TRY(tutti_file_begin(&file, rt, path, true, err));
+    return tutti_file_end(file, tutti_file_write(file, text, bytes, err), err);
 }
 
 static tutti_status write_model(tutti_run *run, tutti_error *err)
@@ -81,14 +68,16 @@ static bool put_event(trace_text *t, int rank, const tutti_trace_event *e, const
     return true;
 }
 
-static tutti_status write_trace_text(tutti_run *run, char *all, size_t length, tutti_error *err)
+/* Of all, at index 0: "[\n" and the events' lines, with room for the end. */
+static void finish_trace(trace_text *all)
 {
-    memcpy(all + length - 2, "\n]\n", 3); /* over the last comma and line end */
-    return tutti_train_write_file(run->rt, run->config->out, "trace.json", all, length + 1, err);
+    memcpy(all->at, "[\n", 2);
+    memcpy(all->at + all->length - 2, "\n]\n", 3); /* over the last comma and line end */
+    all->length++;
 }
 
 /* As collectives, so that all hear of a loss. */
-static tutti_status gather_trace(tutti_run *run, const trace_text *mine, tutti_error *err)
+static tutti_status gather_trace(tutti_run *run, const trace_text *mine, trace_text *whole, tutti_error *err)
 {
     const size_t n = (size_t)run->all.size;
     size_t *counts = tutti_alloc(n, sizeof *counts), length = 2;
@@ -106,16 +95,17 @@ static tutti_status gather_trace(tutti_run *run, const trace_text *mine, tutti_e
     if (status == TUTTI_OK)
         status = tutti_gather_parts_v(&run->all, 0, counts, tutti_host(mine->at, mine->length, TUTTI_U8), all != NULL ? tutti_host(all + 2, length - 2, TUTTI_U8) : tutti_nothing(), err);
     if (status == TUTTI_OK && all != NULL) {
-        memcpy(all, "[\n", 2);
-        status = write_trace_text(run, all, length, err);
-    }
-    tutti_free(all);
+        *whole = (trace_text){ all, length, length + 64 };
+        finish_trace(whole);
+    } else
+        tutti_free(all);
     tutti_free(counts);
     tutti_free(bytes);
     return status;
 }
 
-static tutti_status write_trace(tutti_run *run, tutti_error *err)
+/* *whole: at index 0 the text of the file, the caller's to free. */
+static tutti_status tell_trace(tutti_run *run, trace_text *whole, tutti_error *err)
 {
     const tutti_trace_event *events;
     const size_t n = tutti_engine_trace(run->engine, &events);
@@ -135,7 +125,7 @@ static tutti_status write_trace(tutti_run *run, tutti_error *err)
         ;
     bytes = mine.length;
     if (tutti_engine_goes_on(run->engine)) {
-        status = gather_trace(run, &mine, err);
+        status = gather_trace(run, &mine, whole, err);
     } else if (run->all.index != 0) {
         status = tutti_send(run->world, 0, port, NULL, tutti_host(&bytes, 1, TUTTI_I64), err);
         if (status == TUTTI_OK)
@@ -157,8 +147,6 @@ static tutti_status write_trace(tutti_run *run, tutti_error *err)
             }
             if (all != NULL)
                 memcpy(more, all, length);
-            else
-                memcpy(more, "[\n", 2);
             tutti_free(all);
             all = more;
             if (r == 0)
@@ -167,9 +155,11 @@ static tutti_status write_trace(tutti_run *run, tutti_error *err)
                 status = tutti_recv(run->world, r, port, NULL, tutti_host(all + length, (size_t)theirs, TUTTI_U8), TUTTI_FOREVER, err);
             length += (size_t)theirs;
         }
-        if (status == TUTTI_OK)
-            status = write_trace_text(run, all, length, err);
-        tutti_free(all);
+        if (status == TUTTI_OK) {
+            *whole = (trace_text){ all, length, length + 64 };
+            finish_trace(whole);
+        } else
+            tutti_free(all);
     }
     tutti_free(mine.at);
     return status;
@@ -232,13 +222,39 @@ static json_t *by_worker(const tutti_run *run, const double *all)
     return array;
 }
 
-static tutti_status results(tutti_run *run, void *arg, tutti_error *err)
+typedef struct results { double train_loss; tutti_figures f; trace_text trace; } results;
+
+static tutti_status tell(tutti_run *run, void *arg, tutti_error *err)
 {
-    const double train_loss = *(const double *)arg;
+    results *r = arg;
+    tutti_figures *const f = &r->f;
+    double mine[FIGURES];
+    struct rusage usage;
+
+    tutti_engine_figures(run->engine, f);
+    getrusage(RUSAGE_SELF, &usage);
+    mine[WALL] = (double)f->wall_ns * 1e-9;
+    mine[COMPUTE] = (double)f->compute_ns * 1e-9;
+    mine[COMM] = (double)f->comm_ns * 1e-9;
+    mine[EXPOSED] = (double)f->exposed_ns * 1e-9;
+    mine[OTHER] = (double)f->other_ns * 1e-9;
+    mine[BYTES] = (double)f->bytes_sent;
+    mine[MEMORY] = (double)usage.ru_maxrss * 1024;
+    mine[STEPS] = (double)f->own_steps;
+    mine[STALE_MOST] = (double)f->staleness_max;
+    mine[STALE_MEAN] = f->staleness_mean;
+    TUTTI_TRY(tutti_train_gather(run, mine, FIGURES, err));
+    tutti_free(r->trace.at); /* of a try that was spoilt */
+    r->trace = (trace_text){ 0 };
+    return run->config->trace ? tell_trace(run, &r->trace, err) : TUTTI_OK;
+}
+
+/* By index 0, of what all have told. */
+static tutti_status write_results(tutti_run *run, const results *r, tutti_error *err)
+{
+    const tutti_figures f = r->f;
     const tutti_train_config *c = run->config;
     const tutti_method *m = tutti_engine_method(run->engine);
-    tutti_figures f;
-    struct rusage usage;
     /* Times are those of one worker, so that they add up: of the busiest, which waits least. Among workers that wait for each other its waiting is what exchanging
        costs the run; the others' has in it that they had less to do. Bytes a worker and memory are the largest. */
     double mine[FIGURES], *const all = run->told, total_bytes = 0, most_bytes = 0, most_memory = 0, wall = 0, steps = 0, stale_most = 0, stale_sum = 0;
@@ -247,26 +263,11 @@ static tutti_status results(tutti_run *run, void *arg, tutti_error *err)
     char *text;
     tutti_status status;
 
-    tutti_engine_figures(run->engine, &f);
-    getrusage(RUSAGE_SELF, &usage);
-    mine[WALL] = (double)f.wall_ns * 1e-9;
-    mine[COMPUTE] = (double)f.compute_ns * 1e-9;
-    mine[COMM] = (double)f.comm_ns * 1e-9;
-    mine[EXPOSED] = (double)f.exposed_ns * 1e-9;
-    mine[OTHER] = (double)f.other_ns * 1e-9;
-    mine[BYTES] = (double)f.bytes_sent;
-    mine[MEMORY] = (double)usage.ru_maxrss * 1024;
-    mine[STEPS] = (double)f.own_steps;
-    mine[STALE_MOST] = (double)f.staleness_max;
-    mine[STALE_MEAN] = f.staleness_mean;
-    TUTTI_TRY(tutti_train_gather(run, mine, FIGURES, err));
     if (c->trace)
-        TUTTI_TRY(write_trace(run, err));
-    if (run->all.index != 0)
-        return TUTTI_OK;
+        TUTTI_TRY(tutti_train_write_file(run->rt, c->out, "trace.json", r->trace.at, r->trace.length, err));
     busiest = all;
-    for (int r = 0; r < run->all.size; r++) {
-        const double *w = all + FIGURES * r;
+    for (int i = 0; i < run->all.size; i++) {
+        const double *w = all + FIGURES * i;
         busiest = w[WALL] - w[EXPOSED] > busiest[WALL] - busiest[EXPOSED] ? w : busiest;
         wall = w[WALL] > wall ? w[WALL] : wall;
         total_bytes += w[BYTES];
@@ -314,7 +315,7 @@ static tutti_status results(tutti_run *run, void *arg, tutti_error *err)
     json_object_set_new(o, "bytes_sent_total", json_integer((json_int_t)total_bytes));
     json_object_set_new(o, "bytes_sent_per_worker", json_integer((json_int_t)most_bytes));
     json_object_set_new(o, "samples_per_second", json_real(mine[WALL] > 0 ? (double)(f.samples - run->first_samples) / mine[WALL] : 0));
-    json_object_set_new(o, "final_train_loss", real_or_null(c->final_eval, train_loss));
+    json_object_set_new(o, "final_train_loss", real_or_null(c->final_eval, r->train_loss));
     json_object_set_new(o, "final_test_loss", real_or_null(c->final_eval, run->test_loss));
     json_object_set_new(o, "final_test_accuracy", real_or_null(c->final_eval && run->test_accuracy >= 0, run->test_accuracy));
     json_object_set_new(o, "peak_rss_bytes_per_worker", json_integer((json_int_t)most_memory));
@@ -336,8 +337,19 @@ static tutti_status results(tutti_run *run, void *arg, tutti_error *err)
     return status;
 }
 
-/* Everything in it may be done twice: each file appears whole, in place of what is there. */
+/* A writer that is lost may not have come to the end: then the next one does it all again. Each file appears whole, in place of what is there. */
 tutti_status tutti_train_results(tutti_run *run, double train_loss, tutti_error *err)
 {
-    return tutti_train_meet(run, results, &train_loss, err);
+    results r = { .train_loss = train_loss };
+    tutti_status status;
+    int writer;
+
+    do {
+        status = tutti_train_meet(run, tell, &r, err);
+        writer = tutti_train_rank(run, 0);
+        if (status == TUTTI_OK)
+            status = tutti_train_written(run, run->all.index == 0 ? write_results(run, &r, err) : TUTTI_OK, err);
+    } while (status == TUTTI_OK && tutti_train_rank(run, 0) != writer);
+    tutti_free(r.trace.at);
+    return status;
 }

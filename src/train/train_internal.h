@@ -83,6 +83,8 @@ void tutti_train_meter_pay(tutti_run *run);
 int tutti_train_rank(const tutti_run *run, int index);                             /* of run->all */
 tutti_status tutti_train_regroup(tutti_run *run, tutti_error *err);
 tutti_status tutti_train_meet(tutti_run *run, tutti_status (*body)(tutti_run *run, void *arg, tutti_error *err), void *arg, tutti_error *err);
+/* After a meeting at which index 0 has written a file, `mine` on the others TUTTI_OK: all know whether it could, and the run ends for all if not. Collective. */
+tutti_status tutti_train_written(tutti_run *run, tutti_status mine, tutti_error *err);
 /* evaluate.c: mean loss (of a known optimum: its excess) and accuracy (-1: none) of the engine's values over a split, shared among the workers. Collective. */
 tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, double *loss, double *accuracy, tutti_error *err);
 /* report.c */

@@ -319,6 +319,51 @@ static void a_checkpoint_is_that_of_a_run_of_those_who_are_left(void **state)
     nftw(directory, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
 }
 
+/* ---- failures of one's own in a meeting ---- */
+
+static tutti_status agree_or_fail(tutti_method *m, tutti_error *err)
+{
+    return m->rank == 1 ? tutti_fail(err, TUTTI_ERR_MEMORY, 0, GONE) : tutti_average(m, m->x, err);
+}
+
+static tutti_status failing_main(tutti_world *world, void *arg, tutti_error *err)
+{
+    scene *s = arg;
+    const tutti_param param = { .name = "a", .dims = 1, .dim = { COUNT } };
+    const int rank = tutti_world_rank(world);
+    tutti_method_ops ops = *tutti_method_find("d-psgd");
+    const tutti_method_ops *const methods[] = { &ops, NULL };
+    tutti_engine *e;
+
+    ops.agree = agree_or_fail;
+    s->ended[rank] = tutti_engine_open_from(&e, world, &param, 1, &(tutti_engine_options){ .method = s->method, .batch = 2, .data_samples = 8, .initial = initial }, methods, err);
+    if (s->ended[rank] == TUTTI_OK) {
+        s->ended[rank] = train(s, e, world, err);
+        tutti_engine_close(e);
+    }
+    return s->ended[rank];
+}
+
+/* Goal: who fails before it has done its part of a meeting is lost to the others; none waits for another for ever. Method: the agreement on the model, with no memory on one worker. */
+static void who_fails_by_itself_in_a_meeting_is_lost_and_the_others_hold_it_without(void **state)
+{
+    scene *s = calloc(1, sizeof *s);
+    tutti_error err = { .rank = -1 };
+
+    (void)state;
+    *s = (scene){ .method = "d-psgd(graph=complete)", .lost_before = STEPS, .lost = { [1] = true } };
+    assert_int_equal(tutti_world_run("shm", N, failing_main, s, &err), TUTTI_ERR_MEMORY);
+    assert_string_equal(err.text, GONE);
+    for (int r = 0; r < N; r++) {
+        if (s->ended[r] != (r == 1 ? TUTTI_ERR_MEMORY : TUTTI_OK))
+            fail_msg("worker %d ends with %s", r, tutti_status_name(s->ended[r]));
+        if (r != 1)
+            assert_memory_equal(s->x[r][STEPS], s->x[0][STEPS], sizeof s->x[0][0]);
+    }
+    assert_non_null(strstr(s->events[0], "lost of 1 in 1 after 4;"));
+    free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -328,6 +373,7 @@ int main(void)
         cmocka_unit_test(a_graph_that_falls_apart_is_told),
         cmocka_unit_test(with_stop_on_loss_the_others_fail_because_of_it),
         cmocka_unit_test(a_checkpoint_is_that_of_a_run_of_those_who_are_left),
+        cmocka_unit_test(who_fails_by_itself_in_a_meeting_is_lost_and_the_others_hold_it_without),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
