@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "tutti/runtime.h"
@@ -245,7 +246,7 @@ typedef struct between {
     int in, out, output, errors, events; /* the last three: our ends; -1: closed */
     pid_t child;
     bool reported;               /* the last frame went out */
-    long *pids;                  /* of the workers, in order of rank; 0: not started, or ended */
+    int *pidfds;                 /* of the workers, in order of rank; -1: not started, or ended. Not their numbers, which others may have after them */
     long first, workers;
     long naming;                 /* the rank after an X, as far as it has come; -1: none */
     uint8_t held[2 * (TUTTI_AGENT_FRAME + TUTTI_AGENT_HEAD)]; /* events not yet whole */
@@ -267,18 +268,49 @@ static bool pass_output(between *b, int *fd, char type)
     return true;
 }
 
+/* The process of that number if it is a child of our child, which it may not be any more: then it has ended, and the number was given away. -1: it is not. */
+static int open_worker(const between *b, pid_t pid)
+{
+    char path[40], text[512];
+    const int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    struct pollfd ended = { .fd = fd, .events = POLLIN };
+    const char *name_end;
+    long parent = -1;
+    ssize_t n = -1;
+    int stat;
+
+    snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
+    stat = fd >= 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (stat >= 0) {
+        n = read(stat, text, sizeof text - 1);
+        close(stat);
+    }
+    text[n > 0 ? n : 0] = '\0';
+    name_end = strrchr(text, ')'); /* of the program's name, which may have anything in it */
+    if (name_end != NULL && sscanf(name_end, ") %*c %20ld", &parent) == 1 && parent == (long)b->child && poll(&ended, 1, 0) == 0) /* it lives: what was read was its own */
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
 /* Who runs as which process, from what the child tells of it. */
 static void note_worker(between *b, const uint8_t *h, size_t bytes)
 {
     char text[80];
     long rank, pid;
+    int *at;
 
     if ((h[0] != 's' && h[0] != 'd') || bytes - TUTTI_AGENT_HEAD >= sizeof text)
         return;
     memcpy(text, h + TUTTI_AGENT_HEAD, bytes - TUTTI_AGENT_HEAD);
     text[bytes - TUTTI_AGENT_HEAD] = '\0';
-    if (sscanf(text, "%9ld %19ld", &rank, &pid) == 2 && rank >= b->first && rank < b->first + b->workers)
-        b->pids[rank - b->first] = h[0] == 's' ? pid : 0;
+    if (sscanf(text, "%9ld %19ld", &rank, &pid) != 2 || rank < b->first || rank >= b->first + b->workers)
+        return;
+    at = &b->pidfds[rank - b->first];
+    if (*at >= 0)
+        close(*at);
+    *at = h[0] == 's' ? open_worker(b, (pid_t)pid) : -1;
 }
 
 static bool pass_events(between *b)
@@ -335,8 +367,8 @@ static bool hear(between *b)
         else if (c >= '0' && c <= '9' && b->naming >= 0 && b->naming < INT32_MAX / 10)
             b->naming = 10 * b->naming + (c - '0');
         else if (c == ';') {
-            if (b->naming >= b->first && b->naming < b->first + b->workers && b->pids[b->naming - b->first] > 0)
-                kill((pid_t)b->pids[b->naming - b->first], SIGKILL);
+            if (b->naming >= b->first && b->naming < b->first + b->workers && b->pidfds[b->naming - b->first] >= 0)
+                syscall(SYS_pidfd_send_signal, b->pidfds[b->naming - b->first], SIGKILL, NULL, 0);
             b->naming = -1;
         }
     }
@@ -378,9 +410,11 @@ static tutti_status begin(const job *j, between *b, tutti_error *err)
     int pipes[3][2];
     const pid_t parent = getpid();
 
-    b->pids = tutti_alloc((size_t)j->workers, sizeof *b->pids);
-    if (b->pids == NULL)
+    b->pidfds = tutti_alloc((size_t)j->workers, sizeof *b->pidfds);
+    if (b->pidfds == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "watching %ld workers", j->workers);
+    for (long r = 0; r < j->workers; r++)
+        b->pidfds[r] = -1;
     for (size_t i = 0; i < 3; i++) {
         if (pipe2(pipes[i], O_CLOEXEC) != 0)
             return tutti_fail(err, TUTTI_ERR_IO, errno, "no pipe for the workers' output; raise the limit of open files (ulimit -n)"); /* the process ends: nothing to close */
@@ -440,6 +474,9 @@ int tutti_launch_agent(int in, int out)
         explicit_bzero(j.text, j.bytes);
     tutti_free(j.text);
     tutti_free(j.argv);
-    tutti_free(b.pids);
+    for (long r = 0; b.pidfds != NULL && r < b.workers; r++)
+        if (b.pidfds[r] >= 0)
+            close(b.pidfds[r]);
+    tutti_free(b.pidfds);
     return code;
 }

@@ -347,7 +347,9 @@ static void serve(far_launcher *l)
         const tutti_meet_state state = tutti_meet_rank_of(l->meet, rank)->state;
         if (state == TUTTI_MEET_FAILED || state == TUTTI_MEET_LOST) {
             l->workers[rank].words_until = 0;
-            if (l->user_signal == 0)
+            if (l->user_signal == 0 && state == TUTTI_MEET_FAILED)
+                tutti_launch_far_failed(l, rank);
+            else if (l->user_signal == 0)
                 tutti_launch_far_loss(l, rank);
         }
     }
@@ -364,6 +366,9 @@ static int milliseconds_to(const far_launcher *l)
     for (int r = 0; r < l->size; r++)
         if (l->workers[r].words_until != 0 && l->workers[r].words_until < at)
             at = l->workers[r].words_until;
+    for (int r = 0; r < l->size; r++)
+        if (l->workers[r].lost_at != 0 && l->workers[r].lost_at < at)
+            at = l->workers[r].lost_at;
     if (l->meet != NULL && at > now + tutti_meet_wait_ns(l->meet))
         at = now + tutti_meet_wait_ns(l->meet);
     if (at == TUTTI_FOREVER)
@@ -447,6 +452,9 @@ static int exit_code_of(const far_launcher *l, int rank)
 static void conclude(far_launcher *l)
 {
     tutti_launch_result *result = l->result;
+    for (int r = 0; r < l->size; r++)
+        if (l->workers[r].lost_at != 0)
+            tutti_launch_far_loss(l, r);
     const int culprit = l->meet != NULL ? tutti_meet_culprit(l->meet) : -1;
 
     if (l->user_signal != 0 && !l->failed_first) {

@@ -9,7 +9,7 @@ enum { LINE = 1024, GOT = TUTTI_AGENT_FRAME + TUTTI_AGENT_HEAD }; /* GOT: one fr
 
 typedef enum { STARTING, ANSWERED, RUNNING, DONE, GONE } stage;
 typedef struct line { char text[LINE]; size_t n; } line;
-typedef struct far_worker { long pid; int code, signal, host; bool ended, lost; int64_t words_until; } far_worker; /* lost: the run goes on without it; words_until: 0: nothing to wait for */
+typedef struct far_worker { long pid; int code, signal, host; bool ended, lost; int64_t words_until, lost_at; } far_worker; /* lost: the run goes on without it; words_until, lost_at: 0: nothing to wait for */
 
 typedef struct far_host {
     const tutti_launch_host *what;
@@ -59,7 +59,8 @@ void tutti_launch_far_noticed(far_launcher *l);         /* something is lost tha
 void tutti_launch_far_ended(far_launcher *l, far_worker *w, int rank, int code, int signal); /* its agent says so */
 void tutti_launch_far_lost(far_launcher *l, int rank, const char *how, int signal); /* known here: all are told */
 void tutti_launch_far_loss(far_launcher *l, int rank);  /* known at the meeting place: does the run go on? */
-void tutti_launch_far_silent_ends(far_launcher *l);     /* those whose last words did not come in time */
+void tutti_launch_far_failed(far_launcher *l, int rank); /* it has said its last words */
+void tutti_launch_far_silent_ends(far_launcher *l);     /* those whose last words did not come in time, and those who have had theirs */
 
 /* ---- hosts_job.c ---- */
 /* All hosts have answered: opens the meeting place, and writes each host its job. */

@@ -7,17 +7,32 @@
 /* A worker that ended with a code may have left its last words at the meeting place; they travel another way than its agent's word. */
 #define WORDS_NS ((int64_t)200000000)
 
+/* Has it failed only because another did? Of a worker of a run that goes on that means: this is the end of the run. */
+static bool is_echo(const tutti_meet_rank *m, int rank)
+{
+    return m->state == TUTTI_MEET_FAILED && m->status == TUTTI_ERR_PEER && m->blame >= 0 && m->blame != rank;
+}
+
+static bool ends_others(const far_launcher *l, int rank)
+{
+    for (int r = 0; r < l->size; r++)
+        if (r != rank && is_echo(tutti_meet_rank_of(l->meet, r), r) && tutti_meet_rank_of(l->meet, r)->blame == rank)
+            return true;
+    return false;
+}
+
 /* Has one that is known to be lost to be the end of the run? It must have been a member; and a command line that it refuses is everybody's. */
 void tutti_launch_far_loss(far_launcher *l, int rank)
 {
     const tutti_launch_hosts_options *o = l->options;
     const tutti_meet_rank *m = l->meet != NULL ? tutti_meet_rank_of(l->meet, rank) : NULL;
     const bool goes_on = o->goes_on && m != NULL && tutti_meet_complete(l->meet) && l->user_signal == 0 && !l->stopping && l->kill_at == TUTTI_FOREVER &&
-                         !(m->state == TUTTI_MEET_FAILED && m->status == TUTTI_ERR_USAGE);
+                         !(m->state == TUTTI_MEET_FAILED && m->status == TUTTI_ERR_USAGE) && !is_echo(m, rank) && !ends_others(l, rank);
     const int left = l->size - l->lost - 1;
     far_worker *w = &l->workers[rank];
     char text[500], told[640];
 
+    w->lost_at = 0;
     if (w->lost)
         return;
     if (!goes_on || left < o->least) {
@@ -36,6 +51,14 @@ void tutti_launch_far_loss(far_launcher *l, int rank)
         if (write(l->hosts[w->host].in, text, (size_t)n) != n)
             return; /* the agent is gone: its workers go with it */
     }
+}
+
+void tutti_launch_far_failed(far_launcher *l, int rank)
+{
+    if (l->options->goes_on) /* if it has told the others, they end with it, and say so by then */
+        l->workers[rank].lost_at = tutti_now_ns(l->rt) + WORDS_NS;
+    else
+        tutti_launch_far_loss(l, rank);
 }
 
 void tutti_launch_far_lost(far_launcher *l, int rank, const char *how, int signal)
@@ -75,6 +98,8 @@ void tutti_launch_far_silent_ends(far_launcher *l)
     for (int r = 0; r < l->size; r++) {
         far_worker *w = &l->workers[r];
         char how[300];
+        if (w->lost_at != 0 && tutti_now_ns(l->rt) >= w->lost_at)
+            tutti_launch_far_loss(l, r);
         if (w->words_until == 0 || tutti_now_ns(l->rt) < w->words_until)
             continue;
         w->words_until = 0;

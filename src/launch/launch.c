@@ -6,8 +6,11 @@
      a worker ends well           nothing more.
      a worker ends badly          it is written down in the shared memory and all bells ring: survivors end by themselves with
                                   TUTTI_ERR_PEER. Who is left after the grace is killed. In a run that goes on there is no
-                                  grace while enough are left; the loss is told at once.
+                                  grace while enough are left; the loss is told at once, that of one that failed by itself
+                                  0.2 s later: if it has told the others, they end with it, and say so by then.
      a worker is stopped          over shared memory: the others are warned, then it is killed, which is a bad end.
+     a worker has said its last   and does not end: it is killed after the grace, in a run that goes on too, which would wait for it at the end.
+     words
      the user sends a signal      SIGTERM to all, the rest as above; a second one kills at once.
      the launcher is killed       the kernel kills the workers (start.c); the shared memory has no name and goes with them.
 
@@ -30,6 +33,7 @@ extern char **environ;
 #define NS_PER_MS 1000000
 #define GRACE_NS ((int64_t)1000 * NS_PER_MS)
 #define LOOK_NS ((int64_t)500 * NS_PER_MS)
+#define ECHOES_NS ((int64_t)200 * NS_PER_MS)
 /* A terminal sends SIGINT to the workers and to the launcher, one after the other: how long to wait for our own when a
    worker died of one. */
 #define ECHO_NS ((int64_t)50 * NS_PER_MS)
@@ -44,6 +48,8 @@ typedef struct launch_worker {
     int exit_code, signal;       /* how it ended */
     guilt guilt;
     bool passed_over;            /* lost in a run that goes on */
+    int64_t lost_at;             /* it has failed by itself and ended, which is a loss from then on; 0: it has not, or is one already */
+    int64_t words_ns;            /* when it was seen that it has said its last words; 0: not yet */
     launch_stopped stopped;
 } launch_worker;
 
@@ -96,10 +102,15 @@ static void tell(const launcher *l, int rank, bool ended)
         l->options->told(l->options->user, l->options->first + rank, w->pid, ended, w->exit_code, ours ? 0 : w->signal);
 }
 
+static int64_t grace(const launcher *l)
+{
+    return l->options->grace_ns > 0 ? l->options->grace_ns : GRACE_NS;
+}
+
 static void begin_grace(launcher *l)
 {
     if (l->kill_at == TUTTI_FOREVER && !l->grace_over)
-        l->kill_at = tutti_now_ns(l->rt) + (l->options->grace_ns > 0 ? l->options->grace_ns : GRACE_NS);
+        l->kill_at = tutti_now_ns(l->rt) + grace(l);
 }
 
 static void hear_signals(launcher *l)
@@ -120,7 +131,7 @@ static void hear_signals(launcher *l)
 /* ---- ends ---- */
 
 /* What a worker has said of itself: in the shared memory, or at the meeting place. */
-typedef struct words { uint32_t state; tutti_status status; int64_t order; const char *text; } words;
+typedef struct words { uint32_t state; tutti_status status; int blame; int64_t order; const char *text; } words;
 
 static words words_of(const launcher *l, int rank)
 {
@@ -131,30 +142,49 @@ static words words_of(const launcher *l, int rank)
     const tutti_meet_rank *met = l->meet != NULL ? tutti_meet_rank_of(l->meet, rank) : NULL;
 
     if (met != NULL)
-        return (words){ same[met->state], met->status, met->order, met->words };
-    return (words){ state, (tutti_status)line->status, line->order, line->words };
+        return (words){ same[met->state], met->status, met->blame, met->order, met->words };
+    return (words){ state, (tutti_status)line->status, line->blame, line->order, line->words };
 }
 
 static guilt judge(const launcher *l, const launch_worker *w, int rank)
 {
     const words said = words_of(l, rank);
+    const bool ours = w->signal != 0 && (w->killed_by == w->signal || w->killed_by == SIGKILL);
 
     if (w->stopped.ended_ns != 0)
         return GUILT_KILLED;
-    if (w->signal != 0)
-        return w->killed_by == w->signal || w->killed_by == SIGKILL ? GUILT_OURS : GUILT_KILLED;
+    if (w->signal != 0 && !(ours && said.state == TUTTI_SHM_FAILED)) /* else we ended what had failed already */
+        return ours ? GUILT_OURS : GUILT_KILLED;
     if (said.state == TUTTI_SHM_FAILED)
         return said.status == TUTTI_ERR_PEER ? GUILT_ECHO : GUILT_OWN;
     return w->exit_code == 0 && said.state != TUTTI_SHM_RUNNING ? GUILT_NONE : GUILT_OWN;
 }
 
-/* May the run go on without it? It must have been a member; and a command line that it refuses is everybody's. */
-static bool can_go_on(const launcher *l, uint32_t before, words said)
+/* Has it failed only because another did? Of a worker of a run that goes on that means: this is the end of the run. */
+static bool is_echo(words said, int rank)
 {
+    return said.state == TUTTI_SHM_FAILED && said.status == TUTTI_ERR_PEER && said.blame >= 0 && said.blame != rank;
+}
+
+static bool ends_others(const launcher *l, int rank)
+{
+    for (int r = 0; r < l->options->workers; r++) {
+        const words said = words_of(l, r);
+        if (r != rank && is_echo(said, r) && said.blame == rank)
+            return true;
+    }
+    return false;
+}
+
+/* May the run go on without it? It must have been a member; and a command line that it refuses is everybody's. */
+static bool can_go_on(const launcher *l, int rank, uint32_t before)
+{
+    const words said = words_of(l, rank);
     const bool member = before != TUTTI_SHM_ABSENT || l->options->size > 0; /* of a part, somebody else knows who has met */
     const bool left = before == TUTTI_SHM_CLOSED; /* it had ended its part: what goes wrong then is no loss but a defect, to be seen in the exit code */
 
-    return l->options->goes_on && member && !left && l->user_signal == 0 && l->kill_at == TUTTI_FOREVER && !l->grace_over && !(said.state == TUTTI_SHM_FAILED && said.status == TUTTI_ERR_USAGE);
+    return l->options->goes_on && member && !left && l->user_signal == 0 && l->kill_at == TUTTI_FOREVER && !l->grace_over && !(said.state == TUTTI_SHM_FAILED && said.status == TUTTI_ERR_USAGE) &&
+           !is_echo(said, rank) && !ends_others(l, rank);
 }
 
 static void describe(const launcher *l, int rank, char *text, size_t bytes)
@@ -169,10 +199,11 @@ static void describe(const launcher *l, int rank, char *text, size_t bytes)
 static void lost(launcher *l, int rank, uint32_t before)
 {
     launch_worker *w = &l->workers[rank];
-    const bool goes_on = can_go_on(l, before, words_of(l, rank));
+    const bool goes_on = can_go_on(l, rank, before);
     const int left = l->options->workers - l->lost - 1;
     char text[500], line[600];
 
+    w->lost_at = 0;
     if (w->passed_over)
         return;
     if (goes_on && left >= l->options->least) {
@@ -219,7 +250,9 @@ static void ended(launcher *l, int rank)
     tutti_shm_depart(&l->region, rank, state == TUTTI_SHM_CLOSED ? TUTTI_SHM_FAILED : TUTTI_SHM_LOST, &why, w->signal);
     if (l->meet != NULL)
         tutti_meet_lost(l->meet, rank, &why, w->signal);
-    if (w->guilt != GUILT_OURS || w->stopped.expelled_ns != 0)
+    if (l->options->goes_on && state == TUTTI_SHM_FAILED)
+        w->lost_at = tutti_now_ns(l->rt) + ECHOES_NS;
+    else if (w->guilt != GUILT_OURS || w->stopped.expelled_ns != 0)
         lost(l, rank, state);
 }
 
@@ -255,6 +288,9 @@ static int milliseconds_to(const launcher *l)
 
     if (l->kill_at != TUTTI_FOREVER)
         left = l->kill_at - tutti_now_ns(l->rt);
+    for (int r = 0; r < l->options->workers; r++)
+        if (l->workers[r].lost_at != 0 && l->workers[r].lost_at - tutti_now_ns(l->rt) < left)
+            left = l->workers[r].lost_at - tutti_now_ns(l->rt);
     if (l->look_at != TUTTI_FOREVER && l->look_at - tutti_now_ns(l->rt) < left)
         left = l->look_at - tutti_now_ns(l->rt);
     if (left > meet_ns)
@@ -288,7 +324,7 @@ static void serve(launcher *l)
     }
 }
 
-/* What no descriptor tells: who is stopped, and who was expelled. A launcher that was stopped itself (the whole job, by Ctrl-Z) has seen nothing of that time. */
+/* What no descriptor tells: who has failed and does not end, who was expelled, and, over shared memory, who is stopped. A launcher that was stopped itself (the whole job, by Ctrl-Z) has seen nothing of that time. */
 static void look(launcher *l)
 {
     const int64_t now = tutti_now_ns(l->rt);
@@ -302,7 +338,12 @@ static void look(launcher *l)
         bool kill_it = false;
         if (w->pidfd < 0)
             continue;
-        if (tutti_shm_expelled(&l->region, r, how, sizeof how)) { /* one look to end by itself, with a sentence of its own */
+        if (words_of(l, r).state == TUTTI_SHM_FAILED) {
+            w->words_ns = w->words_ns != 0 && !was_away ? w->words_ns : now;
+            kill_it = now - w->words_ns >= grace(l);
+        } else if (l->meet != NULL) {
+            continue; /* silence is heard there */
+        } else if (tutti_shm_expelled(&l->region, r, how, sizeof how)) { /* one look to end by itself, with a sentence of its own */
             kill_it = w->stopped.expelled_ns != 0;
             w->stopped.expelled_ns = now;
         } else
@@ -329,6 +370,8 @@ static void watch(launcher *l)
         for (int r = 0; r < n; r++) {
             if (l->workers[r].pidfd >= 0 && l->polled[r].revents != 0)
                 reap(l, r);
+            if (l->workers[r].lost_at != 0 && tutti_now_ns(l->rt) >= l->workers[r].lost_at)
+                lost(l, r, TUTTI_SHM_FAILED);
         }
         if (tutti_now_ns(l->rt) >= l->look_at)
             look(l);
@@ -338,6 +381,9 @@ static void watch(launcher *l)
             l->grace_over = true;
         }
     }
+    for (int r = 0; r < n; r++)
+        if (l->workers[r].lost_at != 0)
+            lost(l, r, TUTTI_SHM_FAILED);
 }
 
 /* ---- the result ---- */
@@ -347,7 +393,7 @@ static int culprit_of(const launcher *l)
 
     for (int r = 0; r < l->options->workers; r++) {
         const guilt mine = l->workers[r].guilt;
-        if (mine == GUILT_NONE || (l->workers[r].passed_over && !l->too_few))
+        if (mine == GUILT_NONE || (l->workers[r].passed_over && !l->too_few && !ends_others(l, r)))
             continue;
         if (culprit < 0 || mine < l->workers[culprit].guilt ||
             (mine == l->workers[culprit].guilt && words_of(l, r).order < words_of(l, culprit).order))
@@ -474,7 +520,7 @@ static tutti_status prepare(launcher *l, tutti_error *err)
     l->as_given = *o;
     gethostname(l->host, sizeof l->host - 1);
     l->looked_at = tutti_now_ns(l->rt);
-    if (!o->meet && o->size == 0 && o->workers > 1) /* they share memory; over tcp silence is heard */
+    if (o->size == 0 && o->workers > 1) /* of a part, somebody else hears its words */
         l->look_at = l->looked_at + LOOK_NS;
     if (o->meet)
         TUTTI_TRY(open_meet(l, err));

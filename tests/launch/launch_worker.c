@@ -100,7 +100,7 @@ static int traffic(const char *path, tutti_error *err)
 }
 
 /* ---- "survive": all talk with all in rounds and go on without who is lost. Of the environment: ROUNDS; VICTIMS, a list "1,2", and what becomes of them after KILL_AFTER_US and
-   so much again for each in the list: HOW is kill, stop, words (last words), hang (worker 0 expels it, and it does not notice) or usage; CONT_AFTER_MS: a stopped one goes on.
+   so much again for each in the list: HOW is kill, stop, words (last words), stay (last words, and does not end), hang (worker 0 expels it, and it does not notice) or usage; CONT_AFTER_MS: a stopped one goes on.
    WARNINGS: how many SILENT and BACK events each survivor must have seen. ---- */
 static int place_among(const char *list, int of)
 {
@@ -178,7 +178,11 @@ static int survive(const char *path, tutti_error *err)
         memset(requests, 0, sizeof requests);
         if (victim && round == 20 && (strcmp(how, "words") == 0 || strcmp(how, "usage") == 0))
             return tutti_fail(err, strcmp(how, "words") == 0 ? TUTTI_ERR_NUMBER : TUTTI_ERR_USAGE, 0, "round 20 is one too many"), fail(err);
-        if (victim && round == 20 && strcmp(how, "hang") == 0)
+        if (victim && round == 20 && strcmp(how, "stay") == 0) {
+            tutti_fail(err, TUTTI_ERR_NUMBER, 0, "round 20 is one too many");
+            ops->last_words(t, err);
+        }
+        if (victim && round == 20 && (strcmp(how, "hang") == 0 || strcmp(how, "stay") == 0))
             for (;;)
                 pause();
         if (rank == 0 && round == 20 && how != NULL && strcmp(how, "hang") == 0)

@@ -150,6 +150,28 @@ static void a_failure_of_one_worker_s_own_is_a_loss_and_a_refusal_is_not(void **
     }
 }
 
+/* Goal: who has said its last words and then does not end is ended, whether or not the run goes on, and its words count, not our signal. */
+static void who_has_failed_and_does_not_end_is_ended(void **state)
+{
+    tutti_launch_result result;
+    told t;
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        result = run((plan){ .workers = 3, .least = 1, .transport = transports[i], .victims = "1", .how = "stay" }, &t);
+        if (result.exit_code != 0)
+            fail_msg("%s", result.text);
+        assert_int_equal(t.n, 1);
+        assert_string_equal(t.lines[0], "worker 1 failed: round 20 is one too many; the run goes on with 2 workers");
+        result = run((plan){ .workers = 3, .transport = transports[i], .victims = "1", .how = "stay", .rounds = "1000000", .stops = true }, &t);
+        assert_int_equal(result.exit_code, 1);
+        assert_string_equal(result.text, "worker 1: round 20 is one too many");
+        result = run((plan){ .workers = 2, .least = 2, .transport = transports[i], .victims = "1", .how = "stay", .rounds = "1000000" }, &t);
+        assert_int_equal(result.exit_code, 1);
+        assert_string_equal(result.text, "worker 1: round 20 is one too many; 1 of 2 workers were left, fewer than the 2 of min-workers");
+    }
+}
+
 /* "process 7 on host 'h' had been stopped (SIGSTOP) for 2.5 s and was ended" */
 static void assert_stopped(const char *text, int rank)
 {
@@ -270,6 +292,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_run_goes_on_and_each_loss_is_told_at_once),
         cmocka_unit_test(too_few_workers_end_the_run_with_exit_code_3),
         cmocka_unit_test(a_failure_of_one_worker_s_own_is_a_loss_and_a_refusal_is_not),
+        cmocka_unit_test(who_has_failed_and_does_not_end_is_ended),
         cmocka_unit_test(a_stopped_worker_is_lost_and_ended),
         cmocka_unit_test(a_worker_that_goes_on_soon_is_not_lost),
         cmocka_unit_test(an_expelled_worker_never_comes_back),
