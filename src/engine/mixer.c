@@ -138,16 +138,18 @@ static bool is_lost(const tutti_mixer *mixer, int rank)
 /* A message to or from this neighbour has ended because of a loss: of it, or of this worker, which the others have given up. */
 static tutti_status lose(tutti_mixer *mixer, int rank, const tutti_request *request, tutti_error *err)
 {
-    if (request->rank == mixer->m->rank)
+    if (request->rank == mixer->m->rank) /* of itself only who is expelled hears that (transport.h) */
         return tutti_fail_rank(err, TUTTI_ERR_PEER, mixer->m->rank, "the others have given this worker up");
     leave_out(mixer, rank);
     return TUTTI_OK;
 }
 
-static int root_of(const int *part, int i)
+static int root_of(int *part, int i)
 {
-    while (part[i] != i)
+    while (part[i] != i) {
+        part[i] = part[part[i]]; /* paths stay short: of a ring they would be as long as it */
         i = part[i];
+    }
     return i;
 }
 
@@ -157,20 +159,27 @@ static int falls_apart(tutti_mixer *mixer, uint64_t k)
     enum { DRAWN_ROUNDS = 256 };
     const uint64_t period = tutti_graph_period(mixer->graph), rounds = period > 0 ? period : DRAWN_ROUNDS;
     const tutti_method *m = mixer->m;
-    int n_in, n_out;
+    int n_in, n_out, parts = 0;
     double self;
 
-    for (int i = 0; i < m->workers; i++)
+    for (int i = 0; i < m->workers; i++) {
         mixer->part[i] = i;
-    for (uint64_t j = 0; j < rounds; j++)
-        for (int i = 0; i < m->workers; i++) {
+        parts += !mixer->lost[i];
+    }
+    for (uint64_t j = 0; j < rounds && parts > 1; j++)
+        for (int i = 0; i < m->workers && parts > 1; i++) {
             if (mixer->lost[i])
                 continue;
             tutti_graph_round(mixer->graph, k + j, i, mixer->in, mixer->w_in, &n_in, mixer->out, mixer->w_out, &n_out, &self);
-            for (int a = 0; a < n_in; a++)
-                if (!mixer->lost[mixer->in[a]])
-                    mixer->part[root_of(mixer->part, mixer->in[a])] = root_of(mixer->part, i);
+            for (int a = 0; a < n_in; a++) {
+                const int theirs = mixer->lost[mixer->in[a]] ? -1 : root_of(mixer->part, mixer->in[a]), mine = root_of(mixer->part, i);
+                parts -= theirs >= 0 && theirs != mine;
+                if (theirs >= 0)
+                    mixer->part[theirs] = mine;
+            }
         }
+    if (parts <= 1)
+        return -1;
     for (int i = 0; i < m->workers; i++)
         if (!mixer->lost[i] && root_of(mixer->part, i) != root_of(mixer->part, m->rank))
             return i;
