@@ -85,12 +85,14 @@ class Bench:
                             min_us=min(l["median_us"] for l in lines), max_us=max(l["median_us"] for l in lines), p99_us=max(l["p99_us"] for l in lines), calls=lines[-1]["calls"],
                             goodput_mbits=8e-6 * statistics.median(goodput) if goodput else None)
         for size in sizes:
-            self.judge(label, size, {program: us for (s, program), us in times.items() if s == size}, statistics.median(goodput) if goodput else None, command)
+            self.judge(label, size, {program: us for (s, program), us in times.items() if s == size}, statistics.median(goodput) if goodput else None, command,
+                       min(len(lines) for (s, _), lines in got.items() if s == size))
 
-    def judge(self, label, size, times, goodput, command):
+    def judge(self, label, size, times, goodput, command, pairs):
+        """pairs: rounds in which all programs had their turn."""
         title = f"all-reduce, 2 hosts, {label}, {SIZE_NAMES[size]}: "
         ours, peers = times["tcp"], [p for p in PEERS if p in times]
-        row = lambda name, **more: self.record.row(title + name, ours, "us", command=command, cc=self.cc, **more)
+        row = lambda name, **more: self.record.row(title + name, ours, "us", command=command, cc=self.cc, pairs=pairs, **more)
         if size == 4:
             row("time of a call", bound=10, better="less")
         if goodput and size >= MIB and label != "unshaped":
