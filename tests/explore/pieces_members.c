@@ -32,7 +32,7 @@ static unsigned members_of(const tutti_members *m, int ranks)
 static tutti_status meet(tutti_members *m, explore_case *c, int me, tutti_error *err)
 {
     diary *const d = diary_of(c, me);
-    const bool twice = explore_draw(c, "collectives", 2) == 1;
+    const bool twice = explore_draw(c, "collectives", 4) > 0;
     bool again;
 
     do {

@@ -524,6 +524,64 @@ static void renaming_replaces_and_tells_both_names(void **state)
     assert_int_equal(bytes, 0);
 }
 
+/* Goal: under its name a file is whole: the old one or the new one; nothing else is left but after a kill. Method: fail the 1st, 2nd, 3rd ... call until all goes well, with and without an
+   old one; and an unfinished one of a try that was killed. */
+static void a_file_appears_whole_or_not_at_all(void **state)
+{
+    place *p = *state;
+    char part[200], got[8];
+
+    snprintf(part, sizeof part, "%s.part", p->path);
+    for (int old = 0; old < 2; old++) {
+        tutti_status status = TUTTI_ERR_IO;
+        tutti_file *f;
+        int k;
+        assert_int_equal(tutti_file_remove(p->rt, p->path, NULL), TUTTI_OK);
+        if (old)
+            assert_int_equal(write_text(p->rt, p->path, TUTTI_FILE_CREATE, "old!", NULL), TUTTI_OK);
+        for (k = 1; status != TUTTI_OK; k++) {
+            faults faulty = { .bite = 2, .fail_at = k, .cause = EIO };
+            tutti_runtime_ops ops;
+            tutti_runtime made, *rt = faulty_runtime(&faulty, &ops, &made);
+            tutti_error err = { 0 };
+            status = tutti_file_begin(&f, rt, p->path, true, &err);
+            if (status == TUTTI_OK)
+                status = tutti_file_end(f, tutti_file_write(f, "newer", 5, &err), &err);
+            assert_int_equal(faulty.opened, faulty.closed);
+            assert_false(tutti_file_exists(p->rt, part));
+            if (status != TUTTI_OK) {
+                assert_says(&err, p->path, "Input/output error");
+                assert_int_equal(tutti_file_exists(p->rt, p->path), old);
+            }
+            if (status != TUTTI_OK && old) {
+                assert_int_equal(tutti_file_open(&f, p->rt, p->path, TUTTI_FILE_READ, NULL), TUTTI_OK);
+                assert_int_equal(tutti_file_bytes(f), 4);
+                tutti_file_close(f, NULL);
+            }
+            tutti_runtime_close(faulty.below);
+        }
+        assert_true(k > 5);
+        assert_int_equal(tutti_file_open(&f, p->rt, p->path, TUTTI_FILE_READ, NULL), TUTTI_OK);
+        assert_int_equal(tutti_file_read(f, 0, got, 5, NULL), TUTTI_OK);
+        assert_memory_equal(got, "newer", 5);
+        tutti_file_close(f, NULL);
+    }
+    {
+        tutti_error err = { 0 };
+        tutti_file *f;
+        assert_int_equal(tutti_file_begin(&f, p->rt, p->path, false, &err), TUTTI_ERR_IO);
+        assert_null(f);
+        assert_says(&err, "cannot create", "remove it or choose another name (File exists)");
+        assert_int_equal(tutti_file_end(NULL, TUTTI_ERR_STATE, NULL), TUTTI_ERR_STATE);
+        assert_int_equal(tutti_file_remove(p->rt, p->path, NULL), TUTTI_OK);
+        assert_int_equal(write_text(p->rt, part, TUTTI_FILE_CREATE, "of a killed one", NULL), TUTTI_OK);
+        assert_int_equal(tutti_file_begin(&f, p->rt, p->path, false, &err), TUTTI_OK);
+        assert_int_equal(tutti_file_end(f, tutti_file_write(f, "x", 1, &err), &err), TUTTI_OK);
+        assert_false(tutti_file_exists(p->rt, part));
+        assert_true(tutti_file_exists(p->rt, p->path));
+    }
+}
+
 int main(void)
 {
 #define IN_PLACE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
@@ -540,6 +598,7 @@ int main(void)
         IN_PLACE(directories_are_made_with_parents),
         IN_PLACE(names_are_listed_in_bytewise_order),
         IN_PLACE(many_names_are_listed),
+        IN_PLACE(a_file_appears_whole_or_not_at_all),
         IN_PLACE(renaming_replaces_and_tells_both_names),
     };
 
