@@ -21,13 +21,29 @@ static bool ends_others(const far_launcher *l, int rank)
     return false;
 }
 
+/* Have all who are left failed by themselves at once, as when none can write a checkpoint? That is no loss after a loss. */
+static bool all_fail(const far_launcher *l, int rank)
+{
+    int others = 0;
+
+    for (int r = 0; r < l->size; r++) {
+        if (r == rank || l->workers[r].lost)
+            continue;
+        others++;
+        if (tutti_meet_rank_of(l->meet, r)->state != TUTTI_MEET_FAILED)
+            return false;
+    }
+    return others > 0;
+}
+
 /* Has one that is known to be lost to be the end of the run? It must have been a member; and a command line that it refuses is everybody's. */
 void tutti_launch_far_loss(far_launcher *l, int rank)
 {
     const tutti_launch_hosts_options *o = l->options;
     const tutti_meet_rank *m = l->meet != NULL ? tutti_meet_rank_of(l->meet, rank) : NULL;
     const bool goes_on = o->goes_on && m != NULL && tutti_meet_complete(l->meet) && l->user_signal == 0 && !l->stopping && l->kill_at == TUTTI_FOREVER &&
-                         !(m->state == TUTTI_MEET_FAILED && m->status == TUTTI_ERR_USAGE) && !is_echo(m, rank) && !ends_others(l, rank);
+                         !(m->state == TUTTI_MEET_FAILED && m->status == TUTTI_ERR_USAGE) && !is_echo(m, rank) && !ends_others(l, rank) &&
+                         !all_fail(l, rank);
     const int left = l->size - l->lost - 1;
     far_worker *w = &l->workers[rank];
     char text[500], told[640];

@@ -176,6 +176,21 @@ static bool ends_others(const launcher *l, int rank)
     return false;
 }
 
+/* Have all who are left failed by themselves at once, as when none can write a checkpoint? That is no loss after a loss. */
+static bool all_fail(const launcher *l, int rank)
+{
+    int others = 0;
+
+    for (int r = 0; r < l->options->workers; r++) {
+        if (r == rank || l->workers[r].passed_over)
+            continue;
+        others++;
+        if (words_of(l, r).state != TUTTI_SHM_FAILED)
+            return false;
+    }
+    return others > 0;
+}
+
 /* May the run go on without it? It must have been a member; and a command line that it refuses is everybody's. */
 static bool can_go_on(const launcher *l, int rank, uint32_t before)
 {
@@ -184,7 +199,7 @@ static bool can_go_on(const launcher *l, int rank, uint32_t before)
     const bool left = before == TUTTI_SHM_CLOSED; /* it had ended its part: what goes wrong then is no loss but a defect, to be seen in the exit code */
 
     return l->options->goes_on && member && !left && l->user_signal == 0 && l->kill_at == TUTTI_FOREVER && !l->grace_over && !(said.state == TUTTI_SHM_FAILED && said.status == TUTTI_ERR_USAGE) &&
-           !is_echo(said, rank) && !ends_others(l, rank);
+           !is_echo(said, rank) && !ends_others(l, rank) && !all_fail(l, rank);
 }
 
 static void describe(const launcher *l, int rank, char *text, size_t bytes)

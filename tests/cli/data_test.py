@@ -207,6 +207,21 @@ class Text(Case):
         self.refused("clicks takes options only, not 'x'", "data", "clicks", "x")
         self.refused("clicks: option 'missing' is 1; it must be from 0 to 0.99", "data", "clicks", "--missing", 1, "--out", self.out("d"))
 
+    def test_an_unfinished_file_never_has_its_name(self):
+        log = self.out("killed.tsv")
+        run = subprocess.Popen([TUTTI, "data", "clicks", "--samples", "100000000", "--out", log], stdout=subprocess.DEVNULL, env=clean_environment())
+        until = time.monotonic() + 30
+        while not os.path.exists(log + ".part"):
+            self.assertIsNone(run.poll())
+            self.assertLess(time.monotonic(), until)
+            time.sleep(0.005)
+        run.kill()
+        run.wait()
+        self.assertFalse(os.path.exists(log))
+        self.made("clicks", "--samples", 100, "--out", log)
+        self.assertFalse(os.path.exists(log + ".part"))
+        self.assertEqual(read(log).count(b"\n"), 100)
+
     def more(self, log, *arguments):
         self.made("clicks", "--samples", 2000, "--spread", 3, "--out", log + "2", *arguments)
         return log + "2"

@@ -175,8 +175,8 @@ class Launchers(HostCase):
         port = str(free_port())
         return [dict(RANK=str(r), WORLD_SIZE=str(n), LOCAL_RANK=str(r), MASTER_ADDR="127.0.0.1", MASTER_PORT=port, **more) for r in range(n)]
 
-    def key(self):
-        path = os.path.join(self.folder, self.id().split(".")[-1] + ".key")
+    def key(self, name=""):
+        path = os.path.join(self.folder, self.id().split(".")[-1] + name + ".key")
         done = tutti("key", path)
         self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
         return path
@@ -215,6 +215,29 @@ class Launchers(HostCase):
         told = self.together("f", self.torchrun(2, TUTTI_RUN_KEY_FILE=self.key()), "--optimizer", "sgd(lr=1e6)", "--epochs", "20")
         self.assertTrue(all(t[2] in (1, 3) for t in told), told)
         self.assertTrue(any("the gradient of" in t[1] for t in told), told)
+
+    def test_the_loss_of_the_rank_that_serves_the_meeting_place_is_a_loss_like_any_other(self):
+        """Rank 0 is killed in the middle: the meeting place goes with it, and there is no launcher that could say how."""
+        for method, code, steps in (("d-psgd(graph=complete)", 0, 1500), ("ddp", 3, 1000000)):
+            out = self.out(method[:3])
+            runs = [subprocess.Popen([TUTTI, "train", "--method", method, "--model", "mlp(hidden=16)", "--batch", "16", "--steps", str(steps), "--report-every", "1", "--data", self.data, "--out", out, "--quiet"],
+                                     stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=clean_environment(**v)) for v in self.torchrun(3, TUTTI_RUN_KEY_FILE=self.key(method[:3]))]
+            for run in runs:
+                self.addCleanup(lambda run=run: (run.kill(), run.communicate()) if run.poll() is None else None)
+            until = time.monotonic() + 40
+            while not os.path.exists(out + "/metrics.jsonl") or read(out + "/metrics.jsonl").count(b"\n") < 5:
+                self.assertTrue(all(run.poll() is None for run in runs), "it ended at once")
+                self.assertLess(time.monotonic(), until)
+                time.sleep(0.01)
+            runs[0].kill()
+            told = [run.communicate(timeout=60)[1] for run in runs]
+            self.assertEqual([run.returncode for run in runs], [-9, code, code], told)
+            if code == 0:
+                s = summary(out)
+                self.assertEqual((s["members"], s["steps"], [(e["kind"], e["rank"]) for e in s["events"]]), ([1, 2], steps, [("lost", 0)]))
+            else:
+                for err in told[1:]:
+                    self.assertRegex(err, r"^tutti: .*(worker|rank) 0 ")
 
     def test_contradictions_are_refused_with_both_values(self):
         self.refused("Open MPI says that this is rank 1 of 4 (OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=4), torchrun that it is rank 0 of 2 (RANK=0, WORLD_SIZE=2)", "train", "--data", self.data,

@@ -154,13 +154,15 @@ class Members(Case):
     def test_a_full_disk_ends_the_run_and_the_writer_s_words_are_read(self):
         if os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode != 0:
             self.skipTest("needs root and mount namespaces")
-        for transport in ("shm", "tcp"):
-            out = self.out("full-" + transport)
+        for transport, what, size in (("shm", ["--report-every", "1"], 24),
+                                      ("tcp", ["--report-every", "1"], 24), ("shm", ["--checkpoint-every", "3"], 100), ("tcp", ["--checkpoint-every", "3"], 100)):
+            out = self.out("full-" + transport + what[0])
             os.makedirs(out)
-            done = subprocess.run(["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=24k tmpfs "$0" && exec "$@"', out, TUTTI, "train", "--method", "d-psgd", "--data", self.data, "-n", "3", *TRAIN, "--steps",
-                                   "100000", "--report-every", "1", "--transport", transport, "--out", out + "/run"], capture_output=True, text=True, timeout=100, env=clean_environment())
+            done = subprocess.run(["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=%dk tmpfs "$0" && exec "$@"' % size, out, TUTTI, "train", "--method", "d-psgd", "--data", self.data, "-n", "3", *TRAIN, "--steps",
+                                   "100000", *what, "--transport", transport, "--out", out + "/run"], capture_output=True, text=True, timeout=100, env=clean_environment())
             self.assertEqual(done.returncode, 1, done.stderr)
-            self.assertRegex(done.stderr, r"^tutti: worker 0: .*metrics\.jsonl.*No space left on device.*\n$")
+            self.assertRegex(done.stderr, r"^tutti: worker 0: .*%s.*No space left on device.*\n$" % (r"metrics\.jsonl" if "report" in what[0] else "checkpoint"))
+            self.assertNotIn("goes on", done.stderr)
 
     def test_over_tcp(self):
         for graph, ranks in (("ring", [1]), ("complete", [0]), ("exponential", [3, 0])):
