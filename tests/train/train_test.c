@@ -5,7 +5,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,37 +126,6 @@ static void checkpoints_of_threads_resume_in_threads_with_the_same_bits(void **s
     if (train_in_threads(&rest, 2, &err) != TUTTI_OK)
         fail_msg("%s", err.text);
     shell("cmp '%s/whole/model.safetensors' '%s/rest/model.safetensors'", folder, folder);
-}
-
-/* ---- no memory for a part of an evaluation ---- */
-static _Atomic int evaluations_to_fail; /* so many of the next requests for the pictures of an evaluation, whose rows are 28 floats wide, fail */
-
-void *__real_tutti_alloc(size_t count, size_t size);
-void *__wrap_tutti_alloc(size_t count, size_t size);
-void *__wrap_tutti_alloc(size_t count, size_t size)
-{
-    if (size == 28 * sizeof(float) && count >= 28 && atomic_load(&evaluations_to_fail) > 0 && atomic_fetch_sub(&evaluations_to_fail, 1) > 0)
-        return NULL;
-    return __real_tutti_alloc(count, size);
-}
-
-/* Goal: a worker that fails by itself within a meeting leaves, and is lost to the others; nobody waits for ever. Method: the first that asks for the pictures of the first evaluation gets
-   no memory; the others wait for its part in a collective. */
-static void who_has_no_memory_for_its_part_of_an_evaluation_is_lost_to_the_others(void **state)
-{
-    tutti_train_config c = configure("memory");
-    tutti_error err;
-
-    (void)state;
-    c.method = "d-psgd(graph=complete)";
-    c.on_loss = TUTTI_ON_LOSS_CONTINUE;
-    c.steps = 12;
-    c.eval_every = 6;
-    atomic_store(&evaluations_to_fail, 1);
-    assert_int_equal(train_in_threads(&c, 3, &err), TUTTI_ERR_MEMORY);
-    assert_int_equal(atomic_load(&evaluations_to_fail), 0);
-    assert_non_null(strstr(err.text, "room to evaluate"));
-    shell("python3 -B -c 'import json; s = json.load(open(\"%s/memory/summary.json\")); assert len(s[\"members\"]) == 2 and s[\"steps\"] == 12 and s[\"events\"][0][\"kind\"] == \"lost\", s'", folder);
 }
 
 /* ---- what telling costs ---- */
@@ -307,7 +275,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_and_processes_give_the_same_bits),
         cmocka_unit_test(checkpoints_of_threads_resume_in_threads_with_the_same_bits),
-        cmocka_unit_test(who_has_no_memory_for_its_part_of_an_evaluation_is_lost_to_the_others),
         cmocka_unit_test(a_report_takes_a_message_of_every_worker_but_the_first),
         cmocka_unit_test(the_summary_has_a_row_a_worker_in_order),
         cmocka_unit_test(a_directory_that_cannot_be_written_is_named),
