@@ -8,6 +8,7 @@
 #include "registry.h"
 
 typedef struct randomk { double ratio; int64_t block; bool unbiased; } randomk;
+enum { AT_ONCE = 64 };
 static const tutti_option options[] = {
     { "ratio", TUTTI_REAL, TUTTI_AT(randomk, ratio), 0.01, 1e-9, 1, NULL, "blocks sent, as a share of all: k = ceil(ratio blocks), at least 1" },
     { "block", TUTTI_INT, TUTTI_AT(randomk, block), 1, 1, 1 << 24, NULL, "consecutive elements that are drawn together; the last block travels filled with 0" },
@@ -15,7 +16,8 @@ static const tutti_option options[] = {
     { 0 }
 };
 
-typedef struct strata { size_t blocks, k, block; tutti_codec_words words; } strata;
+/* The strata one after the other: j's blocks are [low, high), low = floor(j blocks / k), kept up to date without a division. */
+typedef struct strata { size_t blocks, k, block, each, more, j, low, rest; tutti_codec_words words; } strata;
 
 static strata strata_of(const tutti_codec *c, const tutti_view *v)
 {
@@ -24,19 +26,25 @@ static strata strata_of(const tutti_codec *c, const tutti_view *v)
 
     t.blocks = (v->count + t.block - 1) / t.block;
     t.k = tutti_codec_fraction(s->ratio, t.blocks);
+    t.each = t.k == 0 ? 0 : t.blocks / t.k;
+    t.more = t.k == 0 ? 0 : t.blocks % t.k;
     t.words.rng = tutti_codec_rng(c, v, true);
     return t;
 }
 
-/* Stratum j's draw: its elements [*from, *from + result) of the view, and the stratum's length in blocks. Draw v->first + j: no other view of this
+/* The next stratum's draw: its elements [*from, *from + result) of the view, and the stratum's length in blocks. Draw v->first + j: no other view of this
    step has it, since there are no more strata than elements. */
-static size_t drawn(const tutti_codec *c, const tutti_view *v, strata *t, size_t j, size_t *from, size_t *length)
+static size_t drawn(const tutti_codec *c, const tutti_view *v, strata *t, size_t *from, size_t *length)
 {
-    const size_t low = (size_t)((uint64_t)j * t->blocks / t->k), high = (size_t)((uint64_t)(j + 1) * t->blocks / t->k);
-    const size_t block = low + (size_t)((uint64_t)tutti_codec_word(c, &t->words, v->first + j) * (high - low) >> 32);
+    const size_t carry = (t->rest += t->more) >= t->k;
+    size_t block;
 
+    *length = t->each + carry;
+    block = t->low + (size_t)((uint64_t)tutti_codec_word(c, &t->words, v->first + t->j) * *length >> 32);
+    t->rest -= carry ? t->k : 0;
+    t->low += *length;
+    t->j++;
     *from = block * t->block;
-    *length = high - low;
     return v->count - *from < t->block ? v->count - *from : t->block;
 }
 
@@ -64,10 +72,20 @@ static void fold(tutti_codec *c, const tutti_view *v, int round, const float *x,
     float *out = wire[round];
 
     (void)scratch;
-    for (size_t j = 0, from, length; j < t.k; j++, out += t.block) {
-        const size_t count = drawn(c, v, &t, j, &from, &length);
-        memcpy(out, x + from, count * sizeof *out);
-        memset(out + count, 0, (t.block - count) * sizeof *out);
+    for (size_t some; t.j < t.k;) { /* where they lie is known before the first is needed: memory answers many at a time */
+        size_t from[AT_ONCE], count[AT_ONCE], length;
+        for (some = 0; some < AT_ONCE && t.j < t.k; some++) {
+            count[some] = drawn(c, v, &t, &from[some], &length);
+            __builtin_prefetch(x + from[some]);
+        }
+        for (size_t b = 0; b < some; b++, out += t.block) {
+            if (count[b] == 1) /* a call costs more than the copy */
+                *out = x[from[b]];
+            else
+                memcpy(out, x + from[b], count[b] * sizeof *out);
+            if (count[b] < t.block)
+                memset(out + count[b], 0, (t.block - count[b]) * sizeof *out);
+        }
     }
     tutti_device_charge(c->space->device, 0, 8.0 * (double)(t.k * t.block));
 }
@@ -78,7 +96,7 @@ static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scra
 
     (void)scratch, (void)wire;
     for (size_t j = 0, from, length; j < t.k; j++) {
-        const size_t count = drawn(c, v, &t, j, &from, &length);
+        const size_t count = drawn(c, v, &t, &from, &length);
         const float by = factor(c, length);
         for (size_t i = from; i < from + count; i++)
             y[i] += a * (by * x[i]);
@@ -94,7 +112,7 @@ static void unfold(tutti_codec *c, const tutti_view *v, void *scratch, void *con
     (void)scratch;
     tutti_fill(c->space->device, v->count, 0, y);
     for (size_t j = 0, from, length; j < t.k; j++, in += t.block) {
-        const size_t count = drawn(c, v, &t, j, &from, &length);
+        const size_t count = drawn(c, v, &t, &from, &length);
         const float by = factor(c, length);
         for (size_t i = 0; i < count; i++)
             y[from + i] = by * in[i];

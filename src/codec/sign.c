@@ -5,7 +5,7 @@
 #include "codec_internal.h"
 #include "registry.h"
 
-enum { L1, L2 };
+enum { L1, L2, ONCE = 2048 }; /* ONCE: a multiple of 8 */
 typedef struct sign { int scale; int64_t block; } sign;
 static const tutti_option sign_options[] = {
     { "scale", TUTTI_CHOICE, TUTTI_AT(sign, scale), L1, 0, 0, "l1|l2", "|x|_1 / n or |x|_2 / sqrt(n)" },
@@ -46,16 +46,22 @@ static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *
 {
     tutti_device *d = c->space->device;
     const size_t block = block_of(c, v);
-    uint8_t *scale = out;
+    const bool l1 = ((const sign *)c->self)->scale == L1;
+    uint8_t *scale = out, *bits = out + 4 * blocks_of(c, v);
 
     (void)scratch;
     for (size_t first = 0; first < v->count; first += block, scale += 4) {
         const size_t n = v->count - first < block ? v->count - first : block;
-        const float s = (float)(((const sign *)c->self)->scale == L1 ? tutti_norm1(d, n, x + first) / (double)n
-                                                                     : sqrt(tutti_norm2(d, n, x + first) / (double)n));
+        double sum = 0;
+        float s;
+        for (size_t at = first, some; at < first + n; at += some) { /* norm and signs while they are in the first cache: memory is read once */
+            some = first + n - at < ONCE ? first + n - at : ONCE;
+            sum += l1 ? tutti_norm1(d, some, x + at) : tutti_norm2(d, some, x + at);
+            tutti_signs(d, some, x + at, bits + at / 8);
+        }
+        s = (float)(l1 ? sum / (double)n : sqrt(sum / (double)n));
         tutti_codec_put_f32(scale, isfinite(s) ? s : NAN);
     }
-    tutti_signs(d, v->count, x, scale);
     return bound(c, v);
 }
 
