@@ -83,6 +83,7 @@ typedef struct tutti_method_ops {
     const tutti_option *options;         /* into self; NULL: none */
     size_t self_bytes;
     unsigned traits;
+    unsigned (*traits_of)(const void *self); /* those of a choice of options, applied; NULL: `traits`. May leave out TUTTI_OWN_PACE, nothing else, and adds none */
     const tutti_service *services;       /* ends with a NULL name; NULL: none */
     /* Declares state, sets m->piece_bytes, m->first_piece_bytes, m->lane_width, and refuses bad combinations. No memory, no messages yet. */
     tutti_status (*declare)(tutti_method *m, tutti_plan *plan, tutti_error *err);
@@ -108,6 +109,7 @@ typedef struct tutti_method_ops {
 
 struct tutti_method {            /* written by the engine unless noted; read by hooks */
     const tutti_method_ops *ops;
+    unsigned traits;             /* as the options have it */
     void *self;                  /* self_bytes, options filled in */
     tutti_world *world; tutti_runtime *rt; tutti_device *device;
     const tutti_layout *layout;
@@ -130,6 +132,7 @@ struct tutti_method {            /* written by the engine unless noted; read by 
 
 extern const tutti_method_ops *const tutti_methods[];             /* NULL-ended registry (src/method/registry.c) */
 const tutti_method_ops *tutti_method_find(const char *name);
+unsigned tutti_method_traits(const char *spec);                   /* of a built-in method with its options; 0 where the spec is wrong, which the engine says. Allocates */
 
 /* ---- what hooks may ask of the engine ---- */
 /* p->g := sum over the workers of weight_r g_r (weights sum to 1), through the run's codec, else the method's own; without one tutti_allreduce_weighted. The same bits on all workers.
@@ -157,20 +160,47 @@ int64_t tutti_computed_ns(const tutti_method *m);
    checkpoint keeps the deal. */
 tutti_status tutti_allot_declare(tutti_method *m, tutti_plan *plan, int64_t samples, tutti_error *err);
 tutti_status tutti_allot(tutti_method *m, const int64_t *passes_of, tutti_error *err);
+typedef int64_t tutti_mass;              /* push-sum's weight, in whole parts of TUTTI_MASS_ONE: up to 65536 workers' fit */
+#define TUTTI_MASS_ONE ((tutti_mass)1 << 44)
+static inline double tutti_mass_real(tutti_mass mass) { return (double)mass / (double)TUTTI_MASS_ONE; }
 /* Neighbour averaging over a graph spec, shared by all gossip methods. declare: within declare(); refuses the graph; its receive buffers become state.
+   push: for push-sum, which needs only the columns of W to sum to 1 (topology.h).
    open: within open(); ahead: tutti_mix_start gets a thread of its own, unless the model is too small for that to pay or the run has no lanes. */
 typedef struct tutti_mixer tutti_mixer;
-tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan *plan, const char *graph, tutti_error *err);
+tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan *plan, const char *graph, bool push, tutti_error *err);
 tutti_status tutti_mixer_open(tutti_mixer *mixer, bool ahead, tutti_error *err);
 void tutti_mixer_close(tutti_mixer *mixer);                       /* within close(); NULL-safe; waits for its thread */
 /* x := W_ii u + sum_j W_ij u_j with W of round k (x may be u; otherwise apart). Summed as a collective would: products rounded, then the tree over ascending rank, so
-   the complete graph gives tutti_average's bits. Blocks for the neighbours of round k only. mass: NULL, or push-sum's weight, which travels and is mixed alike.
+   the complete graph gives tutti_average's bits. Blocks for the neighbours of round k only.
+   mass: NULL, or of a push mixer this worker's push-sum weight m_i (TUTTI_MASS_ONE each at the beginning). Then u_i is the de-biased model, numerator / weight, and so is what comes:
+   x := sum_j P_ij m_j u_j / m_i', m_i' = sum_j P_ij m_j, P = W of round k. It is split among the out-neighbours at once: what *mass holds then is what this worker keeps, u with it; what came is
+   added at the end. Summed over all workers, and what is under way, it never changes, exactly.
    All members mix the same rounds in the same order. Under GOES_ON a neighbour that is lost is left out, what it would have weighed goes to W_ii (src/engine/mixer.c), and a kind
    of event, "disconnected", tells when the graph falls apart. Client thread. */
-tutti_status tutti_mix(tutti_mixer *mixer, uint64_t k, const float *u, float *x, double *mass, tutti_error *err);
-/* The same in two halves: between them u stays as it is and x is the mixer's. One at a time. Wait gives OK at once if nothing was started. */
-void tutti_mix_start(tutti_mixer *mixer, uint64_t k, const float *u, float *x);
+tutti_status tutti_mix(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_mass *mass, tutti_error *err);
+/* The same in two halves: between them u stays as it is and x is the mixer's, and so is *mass once it has been split: read it right after start and after wait. One at a time. Wait gives OK at
+   once if nothing was started. Whenever all is quiet (engine.h) what was started has come, so x and *mass can be saved with u, and wait has nothing left to do. */
+void tutti_mix_start(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_mass *mass);
 tutti_status tutti_mix_wait(tutti_mixer *mixer, tutti_error *err);
+
+/* A model that is averaged beside the computation, in delta form, so that no gradient is lost and the sum of the models is kept (src/engine/averager.c): shared by the methods that differ only in with whom and
+   when. graph: with the neighbours of a spec; NULL: with all, by an all-reduce. rounds 0: the method's first service calls tutti_averager_round once for each tutti_round it was owed, as often on all
+   workers; graph NULL asks for it. Else (TUTTI_OWN_PACE) so many rounds are made for every `workers` gradients of the run, by three services of the method that run tell, beat and mix.
+   services: their indexes, of tell, beat and mix. */
+typedef struct tutti_averager tutti_averager;
+tutti_status tutti_averager_declare(tutti_averager **out, tutti_method *m, tutti_plan *plan, const char *graph, int64_t rounds, const int services[3], tutti_error *err);
+tutti_status tutti_averager_open(tutti_averager *a, tutti_error *err);   /* within open() */
+void tutti_averager_close(tutti_averager *a);                            /* within close(); NULL-safe */
+void tutti_averager_hold(tutti_averager *a);                             /* within hold() and release() */
+void tutti_averager_release(tutti_averager *a);
+void tutti_averager_read(tutti_averager *a);                             /* within pass(), before the first: x := the model as it is now */
+/* Within step(): tutti_base_step_on on the model; staleness: rounds since read. With `rounds`: tells of the gradient, and waits until at most `outstanding` (-1: any number) of those told are not yet
+   heard, which bounds how far rounds may fall behind. */
+tutti_status tutti_averager_update(tutti_averager *a, int64_t outstanding, tutti_error *err);
+tutti_status tutti_averager_round(tutti_averager *a, tutti_error *err);  /* a service's thread */
+tutti_status tutti_averager_tell(tutti_averager *a, tutti_error *err);   /* run() of three services */
+tutti_status tutti_averager_beat(tutti_averager *a, tutti_error *err);
+tutti_status tutti_averager_mix(tutti_averager *a, tutti_error *err);
 
 /* ---- services: `service` is an index of ops->services ---- */
 /* [safe] The service's next round: blocks until a round is owed or, `free`, at once; TUTTI_CLOSED: the end. What is owed is done before all is quiet. */
@@ -178,8 +208,9 @@ tutti_status tutti_round(tutti_method *m, int service, bool free, tutti_error *e
 void tutti_owe(tutti_method *m, int service, int64_t rounds);     /* client thread */
 /* Client thread: blocks until at most that many rounds are owed or under way. */
 tutti_status tutti_await_rounds(tutti_method *m, int service, int64_t most, tutti_error *err);
-/* One request to the same service of another member, and its one reply, in place of which nothing else is received. Any thread; blocks. note: the
-   request's kind, a, b; on return the reply's. Kinds above 0xFFFFFFF0 are the engine's. TUTTI_ERR_PEER: that worker is gone, or its service has failed. */
+/* One request to that service of a member, and its one reply, in place of which nothing else is received. Any thread; blocks. note: the
+   request's kind, a, b; on return the reply's. Kinds above 0xFFFFFFF0 are the engine's. TUTTI_ERR_PEER: that worker is gone, or its service has failed.
+   TUTTI_CLOSED: this worker ends, after a failure. */
 tutti_status tutti_call(tutti_method *m, int service, int member, tutti_note *note, tutti_buffer request, tutti_buffer reply, tutti_error *err);
 /* [safe] The next request to this service, from any member, in order of arrival. TUTTI_CLOSED: the end. */
 tutti_status tutti_serve(tutti_method *m, int service, tutti_note *note, tutti_buffer room, tutti_error *err);

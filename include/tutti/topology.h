@@ -41,7 +41,7 @@ bool tutti_graph_is(const tutti_graph *graph, const char *property); /* the same
    graph and are its two colours if it is bipartite. Edges of all rounds count, in either direction; those within a role are left out.
    asks: size. *left_out: how many edges that is. Allocates. */
 tutti_status tutti_graph_roles(const tutti_graph *graph, bool *asks, int *left_out, tutti_error *err);
-/* Whom member i may meet: its neighbours of all rounds, in either direction, ascending, of the other role only. partner: room for all other members. Allocates. */
+/* Whom member i may meet: its neighbours of all rounds, in either direction, ascending, of the other role only, if there are roles (asks NULL: none). partner: room for all other members. Allocates. */
 tutti_status tutti_graph_partners(const tutti_graph *graph, const bool *asks, int i, int *partner, int *partners, tutti_error *err);
 /* 1 - the factor by which one period shrinks the distance from the mean at least: the second singular value of the product of the period's W. For static
    graphs that is |lambda_2|, eigenvalues by modulus (all families here are normal matrices). Graphs drawn anew: 1 - the root of lambda_2(E[W^T W]), the root mean square

@@ -96,9 +96,9 @@ void tutti_engine_figures(tutti_engine *e, tutti_figures *f)
         tutti_world_sent(e->world, TUTTI_ANY, &bytes, &messages);
     f->bytes_sent = bytes - c->bytes_at_start - c->bytes_aside;
     f->messages_sent = messages - c->messages_at_start - c->messages_aside;
+    f->staleness_max = e->services.stale_max;
+    f->staleness_mean = e->services.stale_n > 0 ? e->services.stale_sum / e->services.stale_n : 0;
     if (e->own_pace || e->services.n > 0) {
-        f->staleness_max = e->services.stale_max;
-        f->staleness_mean = e->services.stale_n > 0 ? e->services.stale_sum / e->services.stale_n : 0;
         if (e->services.monitor != NULL)
             tutti_lock(e->services.monitor);
         f->messages_sent -= e->services.aside;

@@ -78,13 +78,15 @@ static tutti_status choose_method(tutti_engine *e, const tutti_method_ops *const
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "clip-norm is %g, but method '%s' updates along a direction of its own and never has the mean gradient; leave clip-norm at 0", e->options.clip_norm,
                           m->ops->name);
     strcat(strcat(strcpy(what, "method '"), m->ops->name), "'");
-    return tutti_spec_apply(e->method_spec, what, m->ops->options, m->self, err);
+    TUTTI_TRY(tutti_spec_apply(e->method_spec, what, m->ops->options, m->self, err));
+    m->traits = m->ops->traits_of != NULL ? m->ops->traits_of(m->self) : m->ops->traits;
+    return TUTTI_OK;
 }
 
 /* A method at its own pace takes gradients from one order, as a single worker would. */
 static tutti_status set_pace(tutti_engine *e, tutti_error *err)
 {
-    e->own_pace = e->m.ops->traits & TUTTI_OWN_PACE;
+    e->own_pace = e->m.traits & TUTTI_OWN_PACE;
     e->member = e->own_pace ? 0 : e->m.rank;
     if (!e->own_pace)
         return TUTTI_OK;
@@ -139,7 +141,7 @@ static tutti_status declare_codec(tutti_engine *e, const tutti_method_ops *const
 static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *methods, tutti_error *err)
 {
     tutti_method *m = &e->m;
-    const bool equal = m->ops->traits & TUTTI_REPLICAS_EQUAL;
+    const bool equal = m->traits & TUTTI_REPLICAS_EQUAL;
 
     m->piece_bytes = (size_t)25 << 20;
     m->first_piece_bytes = (size_t)1 << 20;
@@ -159,7 +161,7 @@ static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *
         tutti_declare(e->plan, &(tutti_state){ .name = "engine.client-kept", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = e->options.own_values + 1 }, &e->own_kept);
     if (!equal && m->workers > 1)
         tutti_declare_vector(e->plan, "engine.kept", TUTTI_SCRATCH, &e->kept);
-    if (!(m->ops->traits & TUTTI_OWNS_UPDATE))
+    if (!(m->traits & TUTTI_OWNS_UPDATE))
         TUTTI_TRY(tutti_optim_declare(&m->optim, e->plan, e->options.optimizer, "optim", 0, m->n, equal ? TUTTI_SAME : TUTTI_OWN_ZERO, m->device, err));
     TUTTI_TRY(tutti_lr_schedule_open(&e->schedule, e->options.lr_schedule, e->options.steps, err));
     if (m->ops->declare != NULL)
@@ -316,7 +318,7 @@ static tutti_status agree(tutti_engine *e, tutti_error *err)
     e->values_changed = true;
     if (m->ops->agree != NULL)
         return m->ops->agree(m, err);
-    return m->ops->traits & TUTTI_REPLICAS_EQUAL || m->workers == 1 ? TUTTI_OK : tutti_average(m, m->x, err);
+    return m->traits & TUTTI_REPLICAS_EQUAL || m->workers == 1 ? TUTTI_OK : tutti_average(m, m->x, err);
 }
 
 /* The mean of client state over those who have had samples; nobody has: each keeps its own. */

@@ -45,7 +45,14 @@ typedef struct tutti_engine_service {
     size_t n_unanswered, room_unanswered;
 } tutti_engine_service;
 
-typedef struct tutti_engine_call { tutti_request request, reply; bool pending; int64_t begin_ns; } tutti_engine_call; /* begun and not ended; stays where it is */
+typedef struct tutti_engine_call {       /* begun and not ended; stays where it is */
+    tutti_request request, reply;
+    tutti_request leave, left;           /* to and by itself, when the worker closes */
+    bool pending;
+    uint64_t ticket;
+    int64_t begin_ns;
+    struct tutti_engine_call *next;      /* of services.calls */
+} tutti_engine_call;
 
 typedef struct tutti_engine_customer { tutti_request answer; uint64_t given; } tutti_engine_customer; /* given: gradients, in this phase */
 
@@ -104,11 +111,14 @@ struct tutti_engine {
     } pace;
     struct {
         tutti_monitor *monitor;      /* NULL: no services */
-        tutti_engine_service at[TUTTI_SERVICES_MOST + 1];
+        tutti_engine_service at[TUTTI_SERVICES_MOST + 2];
+        tutti_request *watched;      /* workers: of the watcher; my own is the end */
+        tutti_request **wanted;      /* workers: all of them */
         int n, pool;                 /* pool: index of the engine's own */
         bool held;                   /* client writes; not begun, or all is quiet, or about to be */
         bool closing;
         int64_t sent, received;      /* requests */
+        tutti_engine_call *calls;    /* of tutti_call, under way */
         uint64_t tickets, aside;     /* aside: empty messages of the engine's own, not the method's */
         int64_t comm_ns;
         uint64_t stale_max; double stale_sum, stale_n; /* client's */
@@ -119,6 +129,7 @@ struct tutti_engine {
     bool values_changed;             /* x differs from the client's copies */
     bool told_unused;
 
+    tutti_mixer *mixers;             /* the method's, open */
     struct { uint64_t step, samples, skipped; } progress; /* declared: survives a resume */
 
     tutti_engine_clock clock;
@@ -145,6 +156,9 @@ tutti_status tutti_engine_compare(tutti_engine *e, tutti_error *err);
 tutti_status tutti_engine_exchange_open(tutti_engine *e, tutti_error *err);  /* the plan is carried out, pieces are cut, the lane has its width */
 void tutti_engine_exchange_close(tutti_engine *e);
 tutti_status tutti_engine_exchange_begin(tutti_engine *e, tutti_error *err); /* of a step; collective */
+/* mixer.c */
+tutti_status tutti_engine_mixers_arrive(tutti_engine *e, tutti_error *err); /* what was started is over, though it has not been waited for: no message of it is under way */
+tutti_status tutti_engine_mix_aside(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_error *err); /* tutti_mix on a service's thread: not the client's time */
 /* service.c */
 tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err);
 void tutti_engine_services_close(tutti_engine *e);

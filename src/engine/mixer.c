@@ -6,7 +6,12 @@
    A run that goes on after losses (TUTTI_GOES_ON) goes on here: a neighbour that is lost, before a round or in the middle of it, is left out, and what it would have weighed is
    added to W_ii. So rows still sum to 1; where W is symmetric so is what is left of it, and among those who stay its columns sum to 1 as well, which they do
    not where edges are directed. This is done chunk by chunk: of a model that came in part, the chunks that came are used and of the others nothing, and every element is
-   still a mean whose weights sum to 1. To wait for the whole before the first sum would need a buffer as large as the model for each neighbour. */
+   still a mean whose weights sum to 1. To wait for the whole before the first sum would need a buffer as large as the model for each neighbour.
+
+   Push-sum (sgp.md; Kempe, Dobra, Gehrke, FOCS 2003) is the same with the sender's weights: each message carries a share of the sender's mass, and the model kept is the mean of what came,
+   weighted by the shares: z_i = sum_j P_ij m_j z_j / sum_j P_ij m_j. That is the numerator over the weight of the papers, without either being formed, so nothing is rounded by a division
+   that is multiplied back. A mass is a whole number and a sender keeps what it does not give, so the sum over workers and messages under way is exact, to the last bit, for any weights. Of a loss: what was
+   on its way to a lost neighbour is taken back, what the lost one held is lost with it; if it goes in the middle of a model, the mass after the round is that of the last chunk. */
 #include <errno.h>
 #include <string.h>
 
@@ -14,6 +19,15 @@
 
 enum { CHUNK = 1 << 20, SLOTS = 2, TERMS_MAX = 4096 }; /* tutti_tree_sum's limit */
 static const size_t ahead_bytes = 256 * 1024; /* as for pieces: below, handing over costs more than it hides */
+
+typedef struct round {
+    uint64_t k;
+    const float *u;
+    float *x;
+    int n_in, n_out;
+    double self;
+    tutti_mass *mass;        /* NULL: the receiver's weights */
+} round;
 
 struct tutti_mixer {
     tutti_method *m;
@@ -24,17 +38,21 @@ struct tutti_mixer {
     tutti_request **wanted;  /* 2 degree */
     int *in, *out;           /* of the current round, degree + 1 each */
     double *w_in, *w_out;
+    tutti_mass *share;       /* for each out */
     const float **term;      /* degree + 1, by rank */
     float *weight;
+    int terms;
     bool *lost;              /* workers: left out from now on. Whoever runs the round; NULL: a loss ends the run */
     int *part;               /* workers: scratch of `falls_apart` */
     int events, losses, told; /* events looked at, losses among them, those that the client has looked at */
     tutti_lane *lane;        /* NULL: what was started runs in wait */
     tutti_job job;
-    struct { uint64_t k; const float *u; float *x; bool pending; } started; /* client thread's; the job reads it between start and wait */
+    round started;           /* client thread's; the job's between start and wait */
+    bool pending, arrived;   /* started and not waited for; the round is over all the same */
+    tutti_mixer *next;       /* of the engine's */
 };
 
-tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan *plan, const char *graph, tutti_error *err)
+tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan *plan, const char *graph, bool push, tutti_error *err)
 {
     tutti_mixer *mixer = tutti_alloc(1, sizeof *mixer);
     size_t d;
@@ -43,7 +61,7 @@ tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan 
     if (mixer == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the mixer of method '%s'", m->ops->name);
     mixer->m = m;
-    TUTTI_TRY(tutti_fail_within(err, tutti_graph_open(&mixer->graph, graph, m->workers, err), "method '%s'", m->ops->name));
+    TUTTI_TRY(tutti_fail_within(err, (push ? tutti_graph_open_push : tutti_graph_open)(&mixer->graph, graph, m->workers, err), "method '%s'", m->ops->name));
     d = (size_t)tutti_graph_degree(mixer->graph);
     if (d >= TERMS_MAX)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s': graph '%s' gives a worker %zu neighbours; %d can be averaged at once", m->ops->name, graph, d, TERMS_MAX - 1);
@@ -54,15 +72,16 @@ tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan 
     mixer->out = tutti_alloc(d + 1, sizeof *mixer->out);
     mixer->w_in = tutti_alloc(d + 1, sizeof *mixer->w_in);
     mixer->w_out = tutti_alloc(d + 1, sizeof *mixer->w_out);
+    mixer->share = tutti_alloc(d + 1, sizeof *mixer->share);
     mixer->term = tutti_alloc(d + 1, sizeof *mixer->term);
     mixer->weight = tutti_alloc(d + 1, sizeof *mixer->weight);
-    if (m->ops->traits & TUTTI_GOES_ON) {
+    if (m->traits & TUTTI_GOES_ON) {
         mixer->lost = tutti_alloc((size_t)m->workers, sizeof *mixer->lost);
         mixer->part = tutti_alloc((size_t)m->workers, sizeof *mixer->part);
         if (mixer->lost == NULL || mixer->part == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the mixer of method '%s'", m->ops->name);
     }
-    if (mixer->requests == NULL || mixer->wanted == NULL || mixer->in == NULL || mixer->out == NULL || mixer->w_in == NULL || mixer->w_out == NULL ||
+    if (mixer->requests == NULL || mixer->wanted == NULL || mixer->in == NULL || mixer->out == NULL || mixer->w_in == NULL || mixer->w_out == NULL || mixer->share == NULL ||
         mixer->term == NULL || mixer->weight == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the mixer of method '%s'", m->ops->name);
     if (d > 0)
@@ -73,8 +92,10 @@ tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan 
 
 tutti_status tutti_mixer_open(tutti_mixer *mixer, bool ahead, tutti_error *err)
 {
-    const tutti_engine *e = mixer->m->engine;
+    tutti_engine *e = mixer->m->engine;
 
+    mixer->next = e->mixers;
+    e->mixers = mixer;
     if (e->members == NULL) { /* declare() comes before the engine knows */
         tutti_free(mixer->lost);
         mixer->lost = NULL;
@@ -96,22 +117,13 @@ void tutti_mixer_close(tutti_mixer *mixer)
     tutti_free(mixer->out);
     tutti_free(mixer->w_in);
     tutti_free(mixer->w_out);
+    tutti_free(mixer->share);
     tutti_free(mixer->term);
     tutti_free(mixer->weight);
     tutti_free(mixer->lost);
     tutti_free(mixer->part);
     tutti_free(mixer);
 }
-
-/* ---- one round ---- */
-
-typedef struct round {
-    uint64_t k;
-    const float *u;
-    float *x;
-    int n_in, n_out;
-    double self, mass;
-} round;
 
 /* ---- losses ---- */
 
@@ -225,7 +237,6 @@ static tutti_status post(tutti_mixer *mixer, const round *r, size_t c, tutti_err
     tutti_request *request = slot(mixer, c);
     tutti_note note = { .kind = (uint32_t)c };
 
-    memcpy(&note.a, &r->mass, sizeof r->mass);
     for (int a = 0; a < r->n_in; a++, request++) {
         request->posted = false;
         if (!is_lost(mixer, mixer->in[a]))
@@ -233,6 +244,7 @@ static tutti_status post(tutti_mixer *mixer, const round *r, size_t c, tutti_err
     }
     for (int a = 0; a < r->n_out; a++, request++) {
         request->posted = false;
+        note.a = mixer->share[a];
         if (!is_lost(mixer, mixer->out[a]))
             TUTTI_TRY(tutti_post_send(m->world, request, mixer->out[a], port, &note, tutti_f32(m->device, (float *)r->u + c * mixer->chunk, length(mixer, c)), err));
     }
@@ -260,22 +272,19 @@ static tutti_status await(tutti_mixer *mixer, const round *r, tutti_request *req
     return TUTTI_OK;
 }
 
-static tutti_status finish(tutti_mixer *mixer, round *r, size_t c, double *mixed_mass, tutti_error *err)
+/* What the models weigh: term and weight are those of the chunk, by rank. */
+static tutti_status weigh(tutti_mixer *mixer, const round *r, size_t c, const tutti_request *request, tutti_error *err)
 {
-    tutti_method *m = mixer->m;
-    const size_t count = length(mixer, c);
-    tutti_request *request = slot(mixer, c);
+    const int me = mixer->m->rank;
+    const size_t bytes = length(mixer, c) * sizeof(float);
     double self = r->self;
     int terms = 0;
     bool mine = false;
 
-    TUTTI_TRY(await(mixer, r, request, err));
     for (int a = 0; a < r->n_in; a++)
         self += request[a].posted ? 0 : mixer->w_in[a];
-    if (c == 0)
-        *mixed_mass = self * r->mass;
     for (int a = 0; a <= r->n_in; a++) {
-        if (!mine && (a == r->n_in || mixer->in[a] > m->rank)) {
+        if (!mine && (a == r->n_in || mixer->in[a] > me)) {
             mixer->term[terms] = r->u + c * mixer->chunk;
             mixer->weight[terms++] = (float)self;
             mine = true;
@@ -284,70 +293,119 @@ static tutti_status finish(tutti_mixer *mixer, round *r, size_t c, double *mixed
             break;
         if (!request[a].posted)
             continue;
-        if (request[a].note.bytes != count * sizeof(float))
+        if (request[a].note.bytes != bytes)
             return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, mixer->in[a], "worker %d sent %llu bytes of its model where %zu were due; all workers must run one version",
-                                   mixer->in[a], (unsigned long long)request[a].note.bytes, count * sizeof(float));
+                                   mixer->in[a], (unsigned long long)request[a].note.bytes, bytes);
         mixer->term[terms] = room(mixer, c, a);
         mixer->weight[terms++] = (float)mixer->w_in[a];
-        if (c == 0) {
-            double mass;
-            memcpy(&mass, &request[a].note.a, sizeof mass);
-            *mixed_mass += mixer->w_in[a] * mass;
-        }
     }
-    tutti_tree_sum(m->device, count, terms, mixer->term, mixer->weight, r->x + c * mixer->chunk);
+    mixer->terms = terms;
     return TUTTI_OK;
 }
 
-static tutti_status chunks(tutti_mixer *mixer, round *r, double *mixed_mass, tutti_error *err)
+/* Push-sum: w_in and self become what the shares make of them. kept: what this worker gave to nobody. */
+static tutti_status weigh_shares(tutti_mixer *mixer, round *r, tutti_mass kept, const tutti_request *request, tutti_error *err)
+{
+    tutti_mass own = kept, total;
+
+    for (int a = 0; a < r->n_out; a++) /* what did not get there is taken back */
+        own += request[r->n_in + a].posted ? 0 : mixer->share[a];
+    total = own;
+    for (int a = 0; a < r->n_in; a++) {
+        if (!request[a].posted)
+            continue;
+        if (request[a].note.a < 0 || request[a].note.a > TUTTI_MASS_ONE * mixer->m->workers)
+            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, mixer->in[a], "worker %d sent a push-sum weight of %g, among %d workers that have as many in all; all workers must run one version",
+                                   mixer->in[a], tutti_mass_real(request[a].note.a), mixer->m->workers);
+        total += request[a].note.a;
+    }
+    for (int a = 0; a < r->n_in; a++)
+        mixer->w_in[a] = request[a].posted && total > 0 ? (double)request[a].note.a / (double)total : 0;
+    r->self = total > 0 ? (double)own / (double)total : 1;
+    *r->mass = total;
+    return TUTTI_OK;
+}
+
+static tutti_status finish(tutti_mixer *mixer, round *r, tutti_mass kept, size_t c, tutti_error *err)
+{
+    tutti_request *request = slot(mixer, c);
+
+    TUTTI_TRY(await(mixer, r, request, err));
+    if (r->mass != NULL)
+        TUTTI_TRY(weigh_shares(mixer, r, kept, request, err));
+    TUTTI_TRY(weigh(mixer, r, c, request, err));
+    tutti_tree_sum(mixer->m->device, length(mixer, c), mixer->terms, mixer->term, mixer->weight, r->x + c * mixer->chunk);
+    return TUTTI_OK;
+}
+
+static tutti_status chunks(tutti_mixer *mixer, round *r, tutti_error *err)
 {
     const size_t count = (mixer->m->layout->used + mixer->chunk - 1) / mixer->chunk;
+    const tutti_mass kept = r->mass != NULL ? *r->mass : 0;
 
     TUTTI_TRY(post(mixer, r, 0, err));
     for (size_t c = 0; c < count; c++) {
         if (c + 1 < count)
             TUTTI_TRY(post(mixer, r, c + 1, err));
-        TUTTI_TRY(finish(mixer, r, c, mixed_mass, err));
+        TUTTI_TRY(finish(mixer, r, kept, c, err));
     }
     return TUTTI_OK;
 }
 
-/* Any one thread at a time. */
-static tutti_status mix(tutti_mixer *mixer, uint64_t k, const float *u, float *x, double *mass, tutti_error *err)
+/* Whom the round is with, and what each gets of the mass: *mass becomes what is kept. No thread is in a round. */
+static round begin(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_mass *mass)
 {
-    round r = { .k = k, .u = u, .x = x, .mass = mass != NULL ? *mass : 0 };
-    double mixed_mass = r.mass;
-    tutti_status status;
+    round r = { .k = k, .u = u, .x = x, .mass = mass };
+    tutti_mass left = mass != NULL ? *mass : 0;
 
     look_for_losses(mixer);
     tutti_graph_round(mixer->graph, k, mixer->m->rank, mixer->in, mixer->w_in, &r.n_in, mixer->out, mixer->w_out, &r.n_out, &r.self);
-    if (r.n_in + r.n_out == 0) {
-        if (u != x)
-            tutti_copy(mixer->m->device, mixer->m->layout->used, u, x);
-        return TUTTI_OK;
-    }
-    status = chunks(mixer, &r, &mixed_mass, err);
-    if (status != TUTTI_OK) {
-        for (int i = 0; i < SLOTS * 2 * tutti_graph_degree(mixer->graph); i++)
-            tutti_cancel(mixer->m->world, &mixer->requests[i]);
-        return tutti_fail_within(err, status, "worker %d, averaging with its neighbours in round %llu", mixer->m->rank, (unsigned long long)k);
+    for (int a = 0; a < r.n_out; a++) {
+        const tutti_mass due = mass != NULL && !is_lost(mixer, mixer->out[a]) ? (tutti_mass)(mixer->w_out[a] * (double)*mass) : 0;
+        mixer->share[a] = due < left ? due : left;
+        left -= mixer->share[a];
     }
     if (mass != NULL)
-        *mass = mixed_mass;
-    return TUTTI_OK;
+        *mass = left;
+    return r;
 }
 
-tutti_status tutti_mix(tutti_mixer *mixer, uint64_t k, const float *u, float *x, double *mass, tutti_error *err)
+/* Any one thread at a time. */
+static tutti_status carry_out(tutti_mixer *mixer, round *r, tutti_error *err)
+{
+    tutti_status status;
+
+    if (r->n_in + r->n_out == 0) {
+        if (r->u != r->x)
+            tutti_copy(mixer->m->device, mixer->m->layout->used, r->u, r->x);
+        return TUTTI_OK;
+    }
+    status = chunks(mixer, r, err);
+    if (status == TUTTI_OK)
+        return TUTTI_OK;
+    for (int i = 0; i < SLOTS * 2 * tutti_graph_degree(mixer->graph); i++)
+        tutti_cancel(mixer->m->world, &mixer->requests[i]);
+    return tutti_fail_within(err, status, "worker %d, averaging with its neighbours in round %llu", mixer->m->rank, (unsigned long long)r->k);
+}
+
+tutti_status tutti_mix(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_mass *mass, tutti_error *err)
 {
     tutti_engine *e = mixer->m->engine;
     const tutti_doing was = tutti_engine_expose(e);
-    const int64_t begin = tutti_now_ns(e->rt);
-    const tutti_status status = mix(mixer, k, u, x, mass, err);
+    const int64_t started_ns = tutti_now_ns(e->rt);
+    round r = begin(mixer, k, u, x, mass);
+    const tutti_status status = carry_out(mixer, &r, err);
 
     tell_of_losses(mixer, k);
-    tutti_engine_comm(e, "mix", 0, begin, tutti_now_ns(e->rt));
+    tutti_engine_comm(e, "mix", 0, started_ns, tutti_now_ns(e->rt));
     tutti_engine_doing(e, was);
     return status;
+}
+
+tutti_status tutti_engine_mix_aside(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_error *err)
+{
+    round r = begin(mixer, k, u, x, NULL);
+    return carry_out(mixer, &r, err);
 }
 
 /* ---- in two halves ---- */
@@ -355,15 +413,14 @@ tutti_status tutti_mix(tutti_mixer *mixer, uint64_t k, const float *u, float *x,
 static tutti_status run_started(tutti_job *job, tutti_error *err)
 {
     tutti_mixer *mixer = job->owner;
-    return mix(mixer, mixer->started.k, mixer->started.u, mixer->started.x, NULL, err);
+    return carry_out(mixer, &mixer->started, err);
 }
 
-void tutti_mix_start(tutti_mixer *mixer, uint64_t k, const float *u, float *x)
+void tutti_mix_start(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_mass *mass)
 {
-    mixer->started.k = k;
-    mixer->started.u = u;
-    mixer->started.x = x;
-    mixer->started.pending = true;
+    mixer->started = begin(mixer, k, u, x, mass);
+    mixer->pending = true;
+    mixer->arrived = false;
     if (mixer->lane == NULL)
         return;
     mixer->job.run = run_started;
@@ -371,21 +428,40 @@ void tutti_mix_start(tutti_mixer *mixer, uint64_t k, const float *u, float *x)
     tutti_lane_start(mixer->lane, &mixer->job);
 }
 
-tutti_status tutti_mix_wait(tutti_mixer *mixer, tutti_error *err)
+static tutti_status arrive(tutti_mixer *mixer, tutti_error *err)
 {
     tutti_engine *e = mixer->m->engine;
-    tutti_doing was;
+    const tutti_doing was = tutti_engine_expose(e);
+    int64_t from_ns = tutti_now_ns(e->rt), to_ns;
     tutti_status status;
 
-    if (!mixer->started.pending)
-        return TUTTI_OK;
-    mixer->started.pending = false;
-    if (mixer->lane == NULL)
-        return tutti_mix(mixer, mixer->started.k, mixer->started.u, mixer->started.x, NULL, err);
-    was = tutti_engine_expose(e);
-    status = tutti_job_wait(mixer->lane, &mixer->job, err);
+    mixer->arrived = true;
+    if (mixer->lane == NULL) {
+        status = carry_out(mixer, &mixer->started, err);
+        to_ns = tutti_now_ns(e->rt);
+    } else {
+        status = tutti_job_wait(mixer->lane, &mixer->job, err);
+        from_ns = mixer->job.started_ns;
+        to_ns = mixer->job.ended_ns;
+    }
     tell_of_losses(mixer, mixer->started.k);
-    tutti_engine_comm(e, "mix", 1, mixer->job.started_ns, mixer->job.ended_ns);
+    tutti_engine_comm(e, "mix", mixer->lane != NULL, from_ns, to_ns);
     tutti_engine_doing(e, was);
     return status;
+}
+
+tutti_status tutti_mix_wait(tutti_mixer *mixer, tutti_error *err)
+{
+    const tutti_status status = mixer->pending && !mixer->arrived ? arrive(mixer, err) : TUTTI_OK;
+
+    mixer->pending = false;
+    return status;
+}
+
+tutti_status tutti_engine_mixers_arrive(tutti_engine *e, tutti_error *err)
+{
+    for (tutti_mixer *mixer = e->mixers; mixer != NULL; mixer = mixer->next)
+        if (mixer->pending && !mixer->arrived)
+            TUTTI_TRY(arrive(mixer, err));
+    return TUTTI_OK;
 }

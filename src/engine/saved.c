@@ -152,7 +152,7 @@ tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tu
 
     if (e->stage != STAGE_READY || e->clock.started_ns != 0)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "load is legal before the first pass only (engine.h)");
-    if (saved_by != e->m.workers && !(e->m.ops->traits & TUTTI_REPLICAS_EQUAL))
+    if (saved_by != e->m.workers && !(e->m.traits & TUTTI_REPLICAS_EQUAL))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the checkpoint was saved by %d workers and each worker of '%s' has a state of its own; resume it with "
                           "-n %d instead of %d", saved_by, e->m.ops->name, saved_by, e->m.workers);
     for (size_t i = 0; saved_by != e->m.workers && i < tutti_plan_count(e->plan); i++) {

@@ -6,6 +6,8 @@
    time equals what was sent by the second, nothing was under way between them. Who rests is woken only by a message or by a client, and clients are here.
    A caller's rounds run out before it rests (what is owed is traffic that was promised), so a round is never cut.
 
+   Who closes while calls of its services are under way, after a failure, abandons them: whom they ask may itself wait for this worker, which is not gone as long as it waits for its threads.
+
    Locks: everything here is under the one monitor, which is never held while anything else blocks. */
 #include <errno.h>
 #include <string.h>
@@ -27,6 +29,12 @@ static tutti_port port_of(int index)
 tutti_port tutti_engine_reply_port(const tutti_note *request)
 {
     return tutti_port_of("reply", request->ticket, 0);
+}
+
+/* What a worker sends to itself so that a call of its own ends without its answer. */
+static tutti_port abandon_port(uint64_t ticket)
+{
+    return tutti_port_of("abandon", ticket, 0);
 }
 
 static int rank_of(const tutti_method *m, int member)
@@ -85,13 +93,64 @@ static void forget(tutti_engine *e, uint64_t ticket)
     }
 }
 
+/* ---- calls and answers that end when the worker does ---- */
+
+static uint64_t next_ticket(tutti_engine *e, int index)
+{
+    return (uint64_t)e->m.rank << 40 | e->services.tickets++ << 4 | (uint64_t)index;
+}
+
+/* Until `wanted` of the call has ended, or this worker closes. */
+static tutti_status wait_or_end(tutti_engine *e, tutti_engine_call *call, tutti_request *wanted, tutti_error *err)
+{
+    tutti_engine_call **at = &e->services.calls;
+    tutti_request *const either[2] = { wanted, &call->left };
+    tutti_status status;
+    bool closing;
+
+    TUTTI_TRY(tutti_post_recv(e->world, &call->left, tutti_world_rank(e->world), abandon_port(call->ticket), tutti_nothing(), err));
+    tutti_lock(e->services.monitor);
+    closing = e->services.closing;
+    if (!closing) {
+        call->next = e->services.calls;
+        e->services.calls = call;
+    }
+    tutti_unlock(e->services.monitor);
+    status = closing ? TUTTI_OK : tutti_wait_some(e->world, either, 2, 1, TUTTI_FOREVER, NULL, err);
+    tutti_lock(e->services.monitor);
+    closing = e->services.closing;
+    while (*at != NULL && *at != call)
+        at = &(*at)->next;
+    if (*at != NULL)
+        *at = call->next;
+    tutti_unlock(e->services.monitor);
+    tutti_cancel(e->world, &call->leave);
+    tutti_cancel(e->world, &call->left);
+    return closing ? TUTTI_CLOSED : status;
+}
+
+static tutti_status send_answer(tutti_engine *e, const tutti_note *request, const tutti_note *answer, tutti_buffer payload, tutti_error *err)
+{
+    tutti_engine_call call = { 0 };
+    tutti_status status;
+
+    tutti_lock(e->services.monitor);
+    call.ticket = next_ticket(e, 0);
+    tutti_unlock(e->services.monitor);
+    status = tutti_post_send(e->world, &call.reply, request->from, tutti_engine_reply_port(request), answer, payload, err);
+    if (status == TUTTI_OK)
+        status = wait_or_end(e, &call, &call.reply, err);
+    tutti_cancel(e->world, &call.reply); /* if it has not ended: who asked may have abandoned it */
+    return status;
+}
+
 /* ---- threads ---- */
 
 static void refuse(service *s, const tutti_note *request, int blame)
 {
     const tutti_note note = { .kind = (uint32_t)KIND_FAILED, .a = blame };
 
-    if (tutti_send(s->engine->world, request->from, tutti_engine_reply_port(request), &note, tutti_nothing(), NULL) == TUTTI_OK)
+    if (send_answer(s->engine, request, &note, tutti_nothing(), NULL) == TUTTI_OK)
         count_aside(s->engine);
 }
 
@@ -112,6 +171,17 @@ static void answer_for_the_failed(service *s, int blame)
     }
 }
 
+static void set_failed(tutti_engine *e, tutti_status status, const tutti_error *err)
+{
+    tutti_lock(e->services.monitor);
+    if (e->services.status == TUTTI_OK) {
+        e->services.status = status;
+        e->services.error = *err;
+    }
+    tutti_wake(e->services.monitor);
+    tutti_unlock(e->services.monitor);
+}
+
 static tutti_status work(void *arg, tutti_error *err)
 {
     service *s = arg;
@@ -121,11 +191,9 @@ static tutti_status work(void *arg, tutti_error *err)
     const bool failed = status != TUTTI_OK && status != TUTTI_CLOSED;
 
     (void)err;
+    if (failed)
+        set_failed(e, status, &error);
     tutti_lock(e->services.monitor);
-    if (failed && e->services.status == TUTTI_OK) {
-        e->services.status = status;
-        e->services.error = error;
-    }
     s->ended = s->resting = true;
     s->busy = false;
     tutti_wake(e->services.monitor);
@@ -146,6 +214,28 @@ static tutti_status start(tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* A server takes requests from anybody, which ends only when all others are gone, and a round may wait for a worker that waits for a message of the dead. So one thread a worker waits for what nobody ever
+   sends, from each of the others: that fails when one is gone, and with it, as any service that fails, the run of this worker. */
+static tutti_status watch(tutti_method *m, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    const int index = e->services.n - 1, workers = m->workers;
+    tutti_status status = TUTTI_OK;
+
+    for (int r = 0; r < workers && status == TUTTI_OK; r++) {
+        e->services.wanted[r] = &e->services.watched[r];
+        status = tutti_post_recv(e->world, &e->services.watched[r], rank_of(m, r), r == m->rank ? port_of(index) : tutti_port_of("watch", 0, 0), tutti_nothing(), err);
+    }
+    if (status == TUTTI_OK)
+        status = tutti_wait_some(e->world, e->services.wanted, (size_t)workers, 1, TUTTI_FOREVER, NULL, err);
+    if (status != TUTTI_OK)
+        set_failed(e, status, err);
+    tutti_wait_some(e->world, &e->services.wanted[m->rank], 1, 1, TUTTI_FOREVER, NULL, NULL); /* the end, if it was not that */
+    for (int r = 0; r < workers; r++)
+        tutti_cancel(e->world, &e->services.watched[r]);
+    return TUTTI_OK;
+}
+
 tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err)
 {
     const tutti_service *table = e->m.ops->services;
@@ -156,6 +246,13 @@ tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err)
     e->services.pool = n;
     if (e->own_pace && e->m.workers > 1 && e->m.rank == 0)
         e->services.at[n++] = (service){ .engine = e, .run = tutti_engine_pool, .name = "pool" };
+    if (n > 0 && e->m.workers > 1) {
+        e->services.watched = tutti_alloc((size_t)e->m.workers, sizeof *e->services.watched);
+        e->services.wanted = tutti_alloc((size_t)e->m.workers, sizeof *e->services.wanted);
+        if (e->services.watched == NULL || e->services.wanted == NULL)
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "watching %d workers", e->m.workers);
+        e->services.at[n++] = (service){ .engine = e, .run = watch, .name = "watch", .resting = true };
+    }
     e->services.n = n;
     e->services.held = true;
     if (n == 0 && !e->own_pace && e->m.ops->hold == NULL && e->m.ops->release == NULL)
@@ -168,13 +265,17 @@ tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err)
 
 void tutti_engine_services_close(tutti_engine *e)
 {
-    tutti_request end[TUTTI_SERVICES_MOST + 1] = { 0 };
+    tutti_request end[TUTTI_SERVICES_MOST + 2] = { 0 };
 
     if (e->services.monitor == NULL)
         return;
     tutti_engine_call_drop(e, &e->pace.call);
     tutti_lock(e->services.monitor);
     e->services.closing = true;
+    for (tutti_engine_call *call = e->services.calls; call != NULL; call = call->next) {
+        const tutti_note note = { .kind = (uint32_t)KIND_END };
+        tutti_post_send(e->world, &call->leave, tutti_world_rank(e->world), abandon_port(call->ticket), &note, tutti_nothing(), NULL);
+    }
     tutti_wake(e->services.monitor);
     tutti_unlock(e->services.monitor);
     for (int i = 0; i < e->services.n; i++)
@@ -187,6 +288,10 @@ void tutti_engine_services_close(tutti_engine *e)
             tutti_free(e->services.at[i].unanswered);
         }
     tutti_engine_pace_close(e);
+    tutti_free(e->services.watched);
+    tutti_free(e->services.wanted);
+    e->services.watched = NULL;
+    e->services.wanted = NULL;
     tutti_monitor_close(e->services.monitor);
     e->services.monitor = NULL;
     e->services.n = 0;
@@ -241,6 +346,7 @@ tutti_status tutti_engine_quiet(tutti_engine *e, tutti_error *err)
     tutti_doing was;
     tutti_status status;
 
+    TUTTI_TRY(tutti_engine_mixers_arrive(e, err));
     if (e->services.monitor == NULL || e->services.held)
         return TUTTI_OK;
     was = tutti_engine_expose(e);
@@ -346,7 +452,6 @@ tutti_status tutti_await_rounds(tutti_method *m, int index, int64_t most, tutti_
     return tutti_engine_services_look(e, err);
 }
 
-
 tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, int index, int member, tutti_note *note, tutti_buffer request, tutti_buffer reply,
                                      tutti_error *err)
 {
@@ -355,8 +460,9 @@ tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, i
 
     tutti_lock(e->services.monitor);
     e->services.sent++;
-    note->ticket = (uint64_t)e->m.rank << 40 | e->services.tickets++ << 4 | (uint64_t)index;
+    note->ticket = next_ticket(e, index);
     tutti_unlock(e->services.monitor);
+    call->ticket = note->ticket;
     call->begin_ns = tutti_now_ns(e->rt);
     TUTTI_TRY(tutti_post_recv(e->world, &call->reply, to, tutti_engine_reply_port(note), reply, err));
     status = tutti_post_send(e->world, &call->request, to, port_of(index), note, request, err);
@@ -392,9 +498,14 @@ tutti_status tutti_engine_call_end(tutti_engine *e, tutti_engine_call *call, tut
 tutti_status tutti_call(tutti_method *m, int index, int member, tutti_note *note, tutti_buffer request, tutti_buffer reply, tutti_error *err)
 {
     tutti_engine *e = m->engine;
-    tutti_engine_call call;
+    tutti_engine_call call = { 0 };
     tutti_status status = tutti_engine_call_start(e, &call, index, member, note, request, reply, err);
 
+    if (status == TUTTI_OK) {
+        status = wait_or_end(e, &call, &call.reply, err);
+        if (status != TUTTI_OK)
+            tutti_engine_call_drop(e, &call);
+    }
     if (status == TUTTI_OK)
         status = tutti_engine_call_end(e, &call, note, err);
     tutti_lock(e->services.monitor);
@@ -441,5 +552,5 @@ tutti_status tutti_reply(tutti_method *m, const tutti_note *request, const tutti
     tutti_engine *e = m->engine;
 
     tutti_engine_answered(e, request);
-    return tutti_send(e->world, request->from, tutti_engine_reply_port(request), answer, payload, err);
+    return send_answer(e, request, answer, payload, err);
 }

@@ -31,7 +31,7 @@ static tutti_status d_psgd_declare(tutti_method *m, tutti_plan *plan, tutti_erro
 
     if (s->order == AWC && m->workers > 1)
         tutti_declare_vector(plan, "d-psgd.mixed", TUTTI_SCRATCH, &s->mixed);
-    return tutti_mixer_declare(&s->mixer, m, plan, s->graph, err);
+    return tutti_mixer_declare(&s->mixer, m, plan, s->graph, false, err);
 }
 
 static tutti_status d_psgd_open(tutti_method *m, tutti_error *err)
@@ -53,7 +53,7 @@ static tutti_status d_psgd_pass(tutti_method *m, tutti_pass *p, tutti_error *err
 
     (void)err;
     if (s->mixed != NULL && p->index == 0)
-        tutti_mix_start(s->mixer, m->step, m->x, s->mixed);
+        tutti_mix_start(s->mixer, m->step, m->x, s->mixed, NULL);
     return TUTTI_OK;
 }
 

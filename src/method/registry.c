@@ -3,15 +3,19 @@
 
 #include "tutti/method.h"
 
-extern const tutti_method_ops tutti_method_ad_psgd, tutti_method_d_psgd, tutti_method_ddp, tutti_method_hetero_ring, tutti_method_gradient_sparsification, tutti_method_local_sgd, tutti_method_nuqsgd, tutti_method_onebit_adam,
-    tutti_method_powersgd, tutti_method_qsgd, tutti_method_single, tutti_method_stragglar;
+extern const tutti_method_ops tutti_method_ad_psgd, tutti_method_asr_adpsgd, tutti_method_d_psgd, tutti_method_ddp, tutti_method_hetero_ring, tutti_method_lasgd, tutti_method_gradient_sparsification, tutti_method_local_sgd, tutti_method_nuqsgd, tutti_method_onebit_adam,
+    tutti_method_powersgd, tutti_method_rand_psgd, tutti_method_sgp, tutti_method_qsgd, tutti_method_single, tutti_method_stragglar;
 
 const tutti_method_ops *const tutti_methods[] = {
     &tutti_method_single,
     &tutti_method_ddp,
     &tutti_method_local_sgd,
+    &tutti_method_lasgd,
     &tutti_method_d_psgd,
+    &tutti_method_sgp,
     &tutti_method_ad_psgd,
+    &tutti_method_rand_psgd,
+    &tutti_method_asr_adpsgd,
     &tutti_method_hetero_ring,
     &tutti_method_stragglar,
     &tutti_method_powersgd,
@@ -28,4 +32,23 @@ const tutti_method_ops *tutti_method_find(const char *name)
         if (strcmp(tutti_methods[i]->name, name) == 0)
             return tutti_methods[i];
     return NULL;
+}
+
+unsigned tutti_method_traits(const char *text)
+{
+    const tutti_method_ops *ops = NULL;
+    unsigned traits = 0;
+    tutti_spec *spec;
+    void *self = NULL;
+
+    if (tutti_spec_open(&spec, text, NULL) != TUTTI_OK)
+        return 0;
+    ops = tutti_method_find(tutti_spec_name(spec));
+    if (ops != NULL)
+        self = tutti_alloc(ops->self_bytes + (ops->self_bytes == 0), 1);
+    if (self != NULL && tutti_spec_apply(spec, "method", ops->options, self, NULL) == TUTTI_OK)
+        traits = ops->traits_of != NULL ? ops->traits_of(self) : ops->traits;
+    tutti_free(self);
+    tutti_spec_close(spec);
+    return traits;
 }

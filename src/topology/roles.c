@@ -91,7 +91,7 @@ tutti_status tutti_graph_partners(const tutti_graph *g, const bool *asks, int i,
     TUTTI_TRY(room_open(&r, g, err));
     mark(g, i, r.at, r.met);
     for (int j = 0; j < g->n; j++)
-        if (r.met[j] && asks[j] != asks[i])
+        if (r.met[j] && (asks == NULL || asks[j] != asks[i]))
             partner[(*partners)++] = j;
     room_close(&r);
     return TUTTI_OK;

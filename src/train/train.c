@@ -38,18 +38,6 @@ static void initial_values(void *user, int tensor, float *values)
     tutti_nn_initialise(p, forward, (uint64_t)run->config->seed, values);
 }
 
-static bool goes_at_own_pace(const char *method)
-{
-    const tutti_method_ops *ops = NULL;
-    tutti_spec *spec;
-
-    if (tutti_spec_open(&spec, method, NULL) == TUTTI_OK) {
-        ops = tutti_method_find(tutti_spec_name(spec));
-        tutti_spec_close(spec);
-    }
-    return ops != NULL && ops->traits & TUTTI_OWN_PACE; /* the engine says what is wrong with the spec */
-}
-
 /* Exchanging through memory is work: a lane without a core of its own takes that of the computation, so nothing overlaps, each switch costs, and what it takes is
    booked as computing. Over a wire it mostly waits, which needs no core. */
 static bool wants_lane(const tutti_run *run)
@@ -108,7 +96,7 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
     if (status == TUTTI_OK) {
         const uint64_t samples = tutti_data_shape_of(run->data)->samples[TUTTI_TRAIN];
         uint64_t per_epoch;
-        run->own_pace = goes_at_own_pace(c->method);
+        run->own_pace = tutti_method_traits(c->method) & TUTTI_OWN_PACE;
         run->unit = run->own_pace ? (uint64_t)run->all.size : 1;
         run->share = (tutti_share){ samples, run->own_pace ? 1 : run->all.size, c->batch, c->accumulate, (uint64_t)c->seed, run->batch_of };
         per_epoch = tutti_share_steps(&run->share);

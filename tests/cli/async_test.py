@@ -17,10 +17,9 @@ def steps(s):
 
 class Asynchronous(Case):
     def check_counts(self, s, n, count, exchanges):
-        """Odd ranks ask: an averaging is a model up and a model down; at the end one average of all."""
-        asked = sum(steps(s)[1::2])
+        """All ask: an averaging is a model up and a model down; at the end one average of all."""
         self.assertEqual(sum(steps(s)), count)
-        self.assertEqual(s["bytes_sent_total"], (2 * exchanges * asked + 2 * (n - 1)) * 4 * PARAMS)
+        self.assertEqual(s["bytes_sent_total"], (2 * exchanges * count + 2 * (n - 1)) * 4 * PARAMS if n > 1 else 0)
         self.assertAlmostEqual(s["compute_seconds"] + s["exposed_comm_seconds"] + s["other_seconds"], s["wall_seconds"], delta=0.02 * s["wall_seconds"])
 
     def test_it_learns_on_any_number_of_workers_and_sends_what_the_sheet_says(self):
@@ -33,7 +32,6 @@ class Asynchronous(Case):
                 self.assertEqual((s["steps"], s["samples"]), (100, 100 * n * 20))
                 self.check_counts(s, n, 100 * n, exchanges)
                 self.assertGreater(s["final_test_accuracy"], 0.4)
-                self.assertEqual(any(e["kind"] == "edges-left-out" for e in s["events"]), n in (3, 7))
                 if n == 1:
                     self.assertEqual(model(out), model(self.train("single" + transport, *MODEL, "--data", self.data, "--batch", 20, "--steps", 100, "--method", "single", "--seed", 1)))
 
@@ -107,7 +105,7 @@ class Asynchronous(Case):
 
     def test_what_cannot_work_is_refused_before_anything_starts(self):
         for args, sentence in ((("--method", "ad-psgd(graph=rnig)"), "there is no graph 'rnig'; did you mean 'ring'?"), (("--method", "ad-psgd", "--batch-share", "auto"), "no shares of a step"),
-                               (("--method", "ad-psgd(peer=nearest)"), "peer"), (("--method", "ad-psgd(exchanges=x)"), "exchanges")):
+                               (("--method", "ad-psgd(peer=nearest)"), "peer"), (("--method", "ad-psgd(graph=ring,roles=bipartite)"), "graph 'ring' of 3 members has no two roles: members "), (("--method", "ad-psgd(exchanges=x)"), "exchanges")):
             self.refused(sentence, "train", *MODEL, "--data", self.data, "-n", 3, "--out", self.out("no"), *args)
 
 

@@ -70,11 +70,11 @@ static tutti_status check_mean(tutti_engine *e, explore_case *c, tutti_error *er
     return TUTTI_OK;
 }
 
-static tutti_status run_phases(tutti_engine *e, explore_case *c, tutti_error *err)
+static tutti_status run_phases(tutti_engine *e, explore_case *c, bool own_pace, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
     tutti_group all = tutti_group_workers(m->world, 77);
-    const bool asks = explore_draw(c, "asks", 2) == 0;
+    const bool asks = own_pace && explore_draw(c, "asks", 2) == 0;
     uint64_t until = 0;
 
     for (int phase = 0; phase < PHASES; phase++) {
@@ -108,7 +108,7 @@ static tutti_status train(tutti_world *world, explore_case *c, const char *metho
                                                  .initial = fill_initial, .user = &count }, methods, err);
 
     if (status == TUTTI_OK)
-        status = run_phases(e, c, err);
+        status = run_phases(e, c, tutti_engine_method(e)->traits & TUTTI_OWN_PACE, err);
     tutti_engine_close(e);
     return status;
 }
@@ -125,12 +125,28 @@ static tutti_status ad_psgd(tutti_world *world, explore_case *c, tutti_error *er
 
 static tutti_status ad_psgd_ring(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    return train(world, c, "ad-psgd(graph=ring)", tutti_methods, err);
+    return train(world, c, c->ranks % 2 == 0 && explore_draw(c, "roles", 2) == 0 ? "ad-psgd(graph=ring,roles=bipartite)" : "ad-psgd(graph=ring)", tutti_methods, err);
 }
 
 static tutti_status ad_psgd_free(tutti_world *world, explore_case *c, tutti_error *err)
 {
     return train(world, c, "ad-psgd(graph=ring,exchanges=0)", tutti_methods, err);
+}
+
+/* Rings and other graphs whose rounds are granted by beats, with one worker that pauses long now and then. */
+static tutti_status averager(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const char *const methods[] = { "asr-adpsgd", "asr-adpsgd(mixing=random-ring,rounds=2)", "rand-psgd(pace=own,mixing=star,outstanding=0)", "rand-psgd(pace=own,mixing=random-matching,outstanding=-1)",
+                                           "rand-psgd(pace=own,mixing=one-peer-exponential,rounds=3)" };
+
+    return train(world, c, methods[explore_draw(c, "method", TUTTI_LENGTH(methods))], tutti_methods, err);
+}
+
+static tutti_status late_average(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const char *const methods[] = { "lasgd(local_steps=1)", "lasgd(local_steps=3)", "lasgd(local_steps=2,max_delay=0)", "asr-adpsgd(mixing=delay-by-one)", "rand-psgd(mixing=delay-by-one)" };
+
+    return train(world, c, methods[explore_draw(c, "method", TUTTI_LENGTH(methods))], tutti_methods, err);
 }
 
 /* ---- services that call services: a round asks the next rank, whose server asks the one after it before it answers ---- */
@@ -300,6 +316,9 @@ const explore_piece explore_async_pieces[] = {
     { .name = "ad-psgd", .help = "ad-psgd on several graphs, pacings and choices of peer, with meetings: no gradient lost, each handed out once", .least = 2, .most = 5, .rank_main = ad_psgd },
     { .name = "ad-psgd-ring", .help = "ad-psgd on rings, odd ones too", .least = 3, .most = 7, .rank_main = ad_psgd_ring },
     { .name = "ad-psgd-free", .help = "ad-psgd that averages as often as the network allows", .least = 2, .most = 4, .rank_main = ad_psgd_free },
+    { .name = "averager", .help = "rings and other graphs whose rounds all make at the beat of all gradients: none lost, no ring of waiting", .least = 2, .most = 7, .rank_main = averager },
+    { .name = "late-average", .help = "averages of all that come late: lasgd, delay by one", .least = 2, .most = 5, .rank_main = late_average },
+    { .name = "averager-dies", .help = "a rank is killed while rounds are granted and made: all others end", .least = 2, .most = 5, .rank_main = averager, .deaths = true, .steps = 1500 },
     { .name = "services", .help = "services that call services come to rest all over the run, several times", .least = 2, .most = 5, .rank_main = relays },
     { .name = "rounds", .help = "rounds that are owed are made before all is quiet", .least = 1, .most = 3, .rank_main = counters },
     { .name = "services-fail", .help = "a service fails by itself: its rank says why, all others end because of it", .least = 2, .most = 4, .rank_main = relays, .judge = judge_failure },

@@ -206,15 +206,17 @@ static tutti_status train(tutti_engine *e, tutti_world *world, explore_case *c, 
     return tutti_engine_part(e, err);
 }
 
-static tutti_status d_psgd(tutti_world *world, explore_case *c, bool large, tutti_error *err)
+static tutti_status gossip(tutti_world *world, explore_case *c, bool large, bool pushes, tutti_error *err)
 {
     static const char *const methods[] = { "d-psgd(graph=ring)", "d-psgd(graph=exponential)", "d-psgd(graph=complete)", "d-psgd(graph=ring,order=atc)", "d-psgd(graph=directed-ring)" };
+    static const char *const push[] = { "sgp(graph=ring)", "sgp(graph=directed-ring,overlap=2)", "sgp(graph=star(weights=push))", "sgp(overlap=1)", "sgp(graph=grid(weights=push),overlap=3)" };
     size_t count[TENSORS] = { large ? 70016 : 192, 64 };
     const tutti_param params[TENSORS] = { { .name = "b", .dims = 1, .dim = { count[0] }, .unit = 1 }, { .name = "a", .dims = 1, .dim = { count[1] } } };
+    const uint64_t graph = explore_draw(c, "graph", TUTTI_LENGTH(methods));
     tutti_engine *e;
     tutti_status status;
 
-    TUTTI_TRY(tutti_engine_open(&e, world, params, TENSORS, &(tutti_engine_options){ .method = methods[explore_draw(c, "graph", TUTTI_LENGTH(methods))], .optimizer = "sgd(lr=0.125)", .batch = 2,
+    TUTTI_TRY(tutti_engine_open(&e, world, params, TENSORS, &(tutti_engine_options){ .method = pushes ? push[graph] : methods[graph], .optimizer = "sgd(lr=0.125)", .batch = 2,
                                                                                     .initial = fill_initial, .user = count }, err));
     explore_ready();
     status = train(e, world, c, err);
@@ -224,12 +226,17 @@ static tutti_status d_psgd(tutti_world *world, explore_case *c, bool large, tutt
 
 static tutti_status d_psgd_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    return d_psgd(world, c, false, err);
+    return gossip(world, c, false, false, err);
 }
 
 static tutti_status d_psgd_ahead(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    return d_psgd(world, c, true, err);
+    return gossip(world, c, true, false, err);
+}
+
+static tutti_status sgp_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    return gossip(world, c, explore_draw(c, "large", 4) == 0, true, err);
 }
 
 const explore_piece explore_members_pieces[] = {
@@ -239,5 +246,7 @@ const explore_piece explore_members_pieces[] = {
       .rank_main = d_psgd_goes_on, .judge = judge, .losses = 5, .steps = 3000 },
     { .name = "d-psgd-goes-on-ahead", .help = "the same with models that travel on the mixer's own thread", .least = 2, .most = 4, .rank_main = d_psgd_ahead, .judge = judge, .losses = 3,
       .steps = 3000 },
+    { .name = "sgp-goes-on", .help = "sgp the same, on directed graphs, with models that are under way when all meet", .least = 2, .most = 5, .rank_main = sgp_goes_on, .judge = judge,
+      .losses = 4, .steps = 3000 },
     { 0 },
 };

@@ -233,11 +233,11 @@ static tutti_status local_sgd(tutti_world *world, explore_case *c, tutti_error *
 
 static tutti_status d_psgd(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    static const char *const methods[] = { "d-psgd(graph=ring)", "d-psgd(graph=exponential)", "d-psgd(graph=complete)", "d-psgd(graph=ring,order=atc)" };
-    static const char *const graphs[] = { "ring", "exponential", "complete", "ring" };
+    static const char *const methods[] = { "d-psgd(graph=ring)", "d-psgd(graph=exponential)", "d-psgd(graph=complete)", "d-psgd(graph=ring,order=atc)", "sgp(graph=exponential)" };
+    static const char *const graphs[] = { "ring", "exponential", "complete", "ring", "exponential" };
     const uint64_t k = explore_draw(c, "graph", TUTTI_LENGTH(methods));
 
-    return train(world, c, methods[k], graphs[k], false, k == 3 ? step_atc : step_awc, err);
+    return train(world, c, methods[k], graphs[k], false, k >= 3 ? step_atc : step_awc, err);
 }
 
 static tutti_status d_psgd_ahead(tutti_world *world, explore_case *c, tutti_error *err)
@@ -349,7 +349,7 @@ const explore_piece explore_train_pieces[] = {
     { .name = "encoded-lanes", .help = "the same, two pieces at a time on lanes", .least = 2, .most = 4, .rank_main = encoded_lanes },
     { .name = "encoded-dies", .help = "a rank is killed while gradients travel through a codec: all others end", .least = 2, .most = 5, .rank_main = encoded_small, .deaths = true },
     { .name = "local-sgd", .help = "local-sgd(period=2)", .least = 2, .most = 5, .rank_main = local_sgd },
-    { .name = "d-psgd", .help = "d-psgd on several graphs, both orders", .least = 2, .most = 5, .rank_main = d_psgd },
+    { .name = "d-psgd", .help = "d-psgd on several graphs, both orders, and sgp on one where they are the same", .least = 2, .most = 5, .rank_main = d_psgd },
     { .name = "d-psgd-ahead", .help = "d-psgd whose models travel on the mixer's own thread", .least = 2, .most = 4, .rank_main = d_psgd_ahead },
     { .name = "ddp-dies", .help = "a rank is killed while ddp trains: all others end", .least = 2, .most = 4, .rank_main = ddp, .deaths = true },
     { .name = "d-psgd-dies", .help = "a rank is killed while d-psgd trains: all others end", .least = 2, .most = 5, .rank_main = d_psgd, .deaths = true },

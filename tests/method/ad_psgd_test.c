@@ -54,11 +54,12 @@ static void check_sum(const trial *t, double eta)
     }
 }
 
-static void check_traffic(const trial *t, const char *spec, int exchanges)
+/* roles: of the paper's two groups; NULL: all ask and answer. Beside what the roles forbid: an averaging is a model each way, and each worker that asks asks as often as it should. */
+static void check_traffic(const trial *t, const char *spec, bool bipartite, int exchanges)
 {
     const uint64_t model = trial_size(t) * sizeof(float);
     const int n = t->workers;
-    uint64_t end_bytes[TRIAL_RANKS][TRIAL_RANKS], end_messages[TRIAL_RANKS][TRIAL_RANKS];
+    uint64_t end_bytes[TRIAL_RANKS][TRIAL_RANKS], end_messages[TRIAL_RANKS][TRIAL_RANKS], all = 0, due = 0;
     bool asks[TRIAL_RANKS];
     int partner[TRIAL_RANKS], partners, left_out;
     tutti_graph *g;
@@ -67,9 +68,9 @@ static void check_traffic(const trial *t, const char *spec, int exchanges)
     assert_int_equal(tutti_graph_roles(g, asks, &left_out, NULL), TUTTI_OK);
     of_the_end(n, end_bytes, end_messages);
     for (int i = 0; i < n; i++) {
-        uint64_t asked = 0, counted_bytes = 0, counted_messages = 0;
+        uint64_t mine = 0, counted_bytes = 0, counted_messages = 0;
         bool may[TRIAL_RANKS] = { false };
-        assert_int_equal(tutti_graph_partners(g, asks, i, partner, &partners, NULL), TUTTI_OK);
+        assert_int_equal(tutti_graph_partners(g, bipartite ? asks : NULL, i, partner, &partners, NULL), TUTTI_OK);
         assert_true(partners > 0);
         for (int k = 0; k < partners; k++)
             may[partner[k]] = true;
@@ -85,27 +86,33 @@ static void check_traffic(const trial *t, const char *spec, int exchanges)
                 counted_messages -= empty;
             }
             assert_int_equal(bytes, messages * model);
-            assert_true(messages == 0 || (may[j] && asks[i] != asks[j]));
-            assert_int_equal(t->bytes[i][j] - end_bytes[i][j], t->bytes[j][i] - end_bytes[j][i]); /* one up, one down */
-            asked += messages;
+            assert_true(messages == 0 || may[j]);
+            assert_int_equal(bytes, t->bytes[j][i] - end_bytes[j][i]); /* one up, one down */
+            mine += messages;
         }
-        if (asks[i] && exchanges > 0)
-            assert_int_equal(asked, exchanges * t->done[i]);
+        if (exchanges > 0 && (!bipartite || asks[i])) {
+            due += 2 * (uint64_t)exchanges * (uint64_t)t->done[i];
+            assert_true(bipartite ? mine == (uint64_t)exchanges * (uint64_t)t->done[i] : mine >= (uint64_t)exchanges * (uint64_t)t->done[i]);
+        }
+        all += mine;
         assert_int_equal(t->figures[i].bytes_sent, counted_bytes);
         assert_int_equal(t->figures[i].messages_sent, counted_messages);
     }
+    if (exchanges > 0)
+        assert_int_equal(all, due);
     tutti_graph_close(g);
 }
 
 static void no_gradient_is_lost_and_every_pair_sends_what_the_sheet_says(void **state)
 {
-    static const struct { const char *method, *graph; int exchanges; } kinds[] = {
-        { "ad-psgd(graph=ring)", "ring", 1 },
-        { "ad-psgd(graph=complete,peer=cyclic,exchanges=2)", "complete", 2 },
-        { "ad-psgd(graph=star,outstanding=0)", "star", 1 },
-        { "ad-psgd(graph=exponential,outstanding=-1,exchanges=3)", "exponential", 3 },
-        { "ad-psgd(graph=one-peer-exponential)", "one-peer-exponential", 1 },
-        { "ad-psgd(graph=grid,exchanges=0)", "grid", 0 },
+    static const struct { const char *method, *graph; bool bipartite; int exchanges; } kinds[] = {
+        { "ad-psgd(graph=ring)", "ring", false, 1 },
+        { "ad-psgd(graph=complete,peer=cyclic,exchanges=2)", "complete", false, 2 },
+        { "ad-psgd(graph=star,outstanding=0)", "star", false, 1 },
+        { "ad-psgd(graph=exponential,outstanding=-1,exchanges=3)", "exponential", false, 3 },
+        { "ad-psgd(graph=star,roles=bipartite,outstanding=0)", "star", true, 1 },
+        { "ad-psgd(graph=grid,roles=bipartite,exchanges=2)", "grid", true, 2 },
+        { "ad-psgd(graph=grid,exchanges=0)", "grid", false, 0 },
     };
 
     (void)state;
@@ -118,7 +125,7 @@ static void no_gradient_is_lost_and_every_pair_sends_what_the_sheet_says(void **
                 t.asks = asks;
                 trial_run(&t, sizes[p]);
                 check_sum(&t, 0.0625);
-                check_traffic(&t, kinds[k].graph, kinds[k].exchanges);
+                check_traffic(&t, kinds[k].graph, kinds[k].bipartite, kinds[k].exchanges);
                 for (int r = 0; r < sizes[p]; r++) {
                     done += t.done[r];
                     assert_true(asks || t.done[r] == 9);
@@ -142,7 +149,7 @@ static void averaging_alone_keeps_the_mean_and_draws_the_models_together(void **
 {
     (void)state;
     for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
-        trial t = trial_of("ad-psgd(exchanges=4,outstanding=0)", "sgd(lr=1)", 15);
+        trial t = trial_of(p % 2 == 0 ? "ad-psgd(exchanges=4,outstanding=0)" : "ad-psgd(graph=star,roles=bipartite,exchanges=4,outstanding=0)", "sgd(lr=1)", 15);
         double first = 0, last = 0;
         t.gradient = nothing;
         t.show = true; /* so that step s begins when the averagings of step s - 1 are over everywhere */
@@ -157,6 +164,24 @@ static void averaging_alone_keeps_the_mean_and_draws_the_models_together(void **
             fail_msg("%d workers are %g apart after averaging, %g before", sizes[p], last, first);
         trial_drop(&t);
     }
+}
+
+/* All ask at once, round an even ring: with halves throughout the models would only change places. Served by threads that meet as they like, so many trials, of which none may stay apart. */
+static void those_who_ask_each_other_at_once_meet_in_the_middle(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= 8; n *= 2)
+        for (int again = 0; again < 8; again++) {
+            trial t = trial_of("ad-psgd(graph=ring,peer=cyclic,exchanges=1,outstanding=0)", "sgd(lr=1)", 15);
+            double most = 0;
+            t.gradient = nothing;
+            trial_run(&t, n);
+            for (int r = 0; r < n; r++)
+                most = fmax(most, fabs(t.x[r][14][5] - (trial_initial_value(5) - 4.0 * (n - 1))));
+            if (most > 3.5 * (n - 1))
+                fail_msg("%d workers are still %g from their mean after 14 rounds", n, most);
+            trial_drop(&t);
+        }
 }
 
 static void looking_at_the_agreed_model_between_steps_loses_nothing(void **state)
@@ -189,8 +214,17 @@ static void what_cannot_work_is_refused_in_a_sentence(void **state)
     assert_string_equal(err.text, "method 'ad-psgd': there is no graph 'rign'; did you mean 'ring'?; `tutti topology` lists them");
     assert_int_equal(refused("ad-psgd(graph=bipartite-exp)", 5, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "method 'ad-psgd': graph 'bipartite-exp' cannot have 5 members; their number must be an even number: 4 or 6; ring and exponential take any number");
+    for (int n = 3; n <= 7; n += 2) { /* an odd cycle, named by two neighbours on it */
+        assert_int_equal(refused("ad-psgd(graph=ring,roles=bipartite)", n, &err), TUTTI_ERR_USAGE);
+        assert_non_null(strstr(err.text, "method 'ad-psgd' with roles=bipartite, for which roles=any is the way out: graph 'ring' of "));
+        assert_non_null(strstr(err.text, "has no two roles: members "));
+    }
+    assert_int_equal(refused("ad-psgd(roles=both)", 4, &err), TUTTI_ERR_USAGE);
     assert_int_equal(refused("ad-psgd(exchanges=-1)", 4, &err), TUTTI_ERR_USAGE);
+    assert_int_equal(refused("ad-psgd(exchanges=1000001)", 4, &err), TUTTI_ERR_USAGE);
     assert_int_equal(refused("ad-psgd(outstanding=-2)", 4, &err), TUTTI_ERR_USAGE);
+    assert_int_equal(refused("ad-psgd(outstanding=1000001)", 4, &err), TUTTI_ERR_USAGE);
+    assert_int_equal(refused("ad-psgd(outstanding=1000000,graph=ring)", 4, &err), TUTTI_OK);
 }
 
 static void shares_of_a_step_are_refused_where_there_are_no_steps_together(void **state)
@@ -235,6 +269,7 @@ int main(void)
         cmocka_unit_test(one_worker_is_single_bit_for_bit),
         cmocka_unit_test(no_gradient_is_lost_and_every_pair_sends_what_the_sheet_says),
         cmocka_unit_test(averaging_alone_keeps_the_mean_and_draws_the_models_together),
+        cmocka_unit_test(those_who_ask_each_other_at_once_meet_in_the_middle),
         cmocka_unit_test(looking_at_the_agreed_model_between_steps_loses_nothing),
         cmocka_unit_test(what_cannot_work_is_refused_in_a_sentence),
         cmocka_unit_test(shares_of_a_step_are_refused_where_there_are_no_steps_together),

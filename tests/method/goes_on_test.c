@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "tutti/engine.h"
@@ -236,6 +237,25 @@ static void other_graphs_move_the_weight_of_the_lost_to_the_diagonal_too(void **
     }
 }
 
+/* A sender keeps what it would have given to a lost one. W being symmetric that is the same as its taker's keeping what it would have had, and weights of 1/2 and 1 are exact. */
+static void push_sum_keeps_the_share_of_the_lost(void **state)
+{
+    (void)state;
+    for (unsigned lost = 0; lost < 15; lost++)
+        for (int before = 0; before < 3; before += 2) {
+            scene *s = scene_of("sgp(graph=complete)", before, lost);
+            play(s);
+            check_models(s, "complete", true, true);
+            free(s);
+            s = scene_of("sgp(graph=ring,overlap=1)", before, lost); /* what is under way, too */
+            play(s);
+            for (int r = 0; r < N; r++)
+                for (size_t i = 0; i < COUNT && !s->lost[r]; i++)
+                    assert_true(fabsf(s->x[r][STEPS][i]) < 8 && s->x[r][STEPS][i] == s->x[ffs((int)(~lost & 15u)) - 1][STEPS][i]);
+            free(s);
+        }
+}
+
 static void the_loss_is_told_and_samples_are_those_that_were_computed(void **state)
 {
     scene *s = scene_of("d-psgd(graph=ring)", 2, 1u << 3);
@@ -369,6 +389,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(on_the_complete_graph_the_models_are_those_of_the_formula_to_the_bit),
         cmocka_unit_test(other_graphs_move_the_weight_of_the_lost_to_the_diagonal_too),
+        cmocka_unit_test(push_sum_keeps_the_share_of_the_lost),
         cmocka_unit_test(the_loss_is_told_and_samples_are_those_that_were_computed),
         cmocka_unit_test(a_graph_that_falls_apart_is_told),
         cmocka_unit_test(with_stop_on_loss_the_others_fail_because_of_it),

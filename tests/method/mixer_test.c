@@ -2,10 +2,11 @@
    do not matter. */
 #include "trial.h"
 
-typedef struct probe { const char *graph; bool apart, halves; tutti_mixer *mixer; float *u; double mass; } probe;
+typedef struct probe { const char *graph; bool apart, halves, push; tutti_mixer *mixer; float *u; tutti_mass mass; } probe;
 static const tutti_option probe_options[] = {
     { "graph", TUTTI_SPEC, TUTTI_AT(probe, graph), 0, 0, 0, "ring", "graph" },
     { "apart", TUTTI_BOOL, TUTTI_AT(probe, apart), 0, 0, 1, NULL, "mix from one vector into another" },
+    { "push", TUTTI_BOOL, TUTTI_AT(probe, push), 0, 0, 1, NULL, "push-sum" },
     { "halves", TUTTI_BOOL, TUTTI_AT(probe, halves), 0, 0, 1, NULL, "start, then wait" },
     { 0 }
 };
@@ -13,9 +14,9 @@ static const tutti_option probe_options[] = {
 static tutti_status probe_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     probe *s = m->self;
-    s->mass = m->rank + 1;
+    s->mass = (m->rank + 1) * TUTTI_MASS_ONE;
     tutti_declare_vector(plan, "probe.u", TUTTI_SCRATCH, &s->u);
-    return tutti_mixer_declare(&s->mixer, m, plan, s->graph, err);
+    return tutti_mixer_declare(&s->mixer, m, plan, s->graph, s->push, err);
 }
 
 static tutti_status probe_open(tutti_method *m, tutti_error *err)
@@ -41,15 +42,15 @@ static tutti_status probe_step(tutti_method *m, tutti_error *err)
         tutti_fill(m->device, m->layout->used, NAN, m->x);
     }
     if (!s->halves)
-        return tutti_mix(s->mixer, m->step, s->apart ? s->u : m->x, m->x, &s->mass, err);
-    tutti_mix_start(s->mixer, m->step, s->u, m->x);
+        return tutti_mix(s->mixer, m->step, s->apart ? s->u : m->x, m->x, s->push ? &s->mass : NULL, err);
+    tutti_mix_start(s->mixer, m->step, s->u, m->x, s->push ? &s->mass : NULL);
     return tutti_mix_wait(s->mixer, err);
 }
 
 static tutti_status probe_agree(tutti_method *m, tutti_error *err) /* leaves the weight where the test finds it */
 {
     (void)err;
-    m->x[0] = (float)((probe *)m->self)->mass;
+    m->x[0] = (float)tutti_mass_real(((probe *)m->self)->mass);
     return TUTTI_OK;
 }
 
@@ -133,7 +134,7 @@ static void rounds_contract_as_the_gap_says_and_keep_the_mean(void **state)
 
 static void the_weight_of_push_sum_travels_with_the_model(void **state)
 {
-    trial t = of("probe(one-peer-exponential)", 3), u = of("probe(ring)", 1);
+    trial t = of("probe(one-peer-exponential,push=on)", 3), u = of("probe(ring,push=on)", 1);
 
     (void)state;
     trial_run(&t, 8);
@@ -143,6 +144,54 @@ static void the_weight_of_push_sum_travels_with_the_model(void **state)
     assert_true(fabs(u.x[0][1][0] - (5 + 1 + 2) / 3.0) < 1e-6 && fabs(u.x[3][1][0] - (3 + 4 + 5) / 3.0) < 1e-6);
     trial_drop(&t);
     trial_drop(&u);
+}
+
+static tutti_mass masses[TRIAL_RANKS];
+
+static tutti_status note_mass(tutti_method *m, tutti_error *err)
+{
+    (void)err;
+    masses[m->rank] = ((probe *)m->self)->mass;
+    return TUTTI_OK;
+}
+
+/* Weights of 1/3 and 1/7 have no finite fraction, yet what all hold sums to what they held, to the last bit, and so does weight times model, to rounding. */
+static void the_weights_of_push_sum_sum_to_what_they_were_exactly(void **state)
+{
+    static const char *const specs[] = { "ring", "star(weights=push)", "grid(weights=push)", "random(3,weights=push)", "exponential", "complete" }; /* the last three may be level by the end */
+    static tutti_method_ops ops;
+    static const tutti_method_ops *const noting[] = { &ops, NULL };
+
+    (void)state;
+    ops = probe_ops;
+    ops.agree = note_mass;
+    for (size_t k = 0; k < TUTTI_LENGTH(specs); k++)
+        for (int n = 4; n <= 8; n++)
+            for (int halves = 0; halves < 2; halves++) {
+                char method[80];
+                trial t;
+                tutti_mass sum = 0;
+                bool unlike = false;
+                snprintf(method, sizeof method, "probe(graph=%s,push=on,halves=%s)", specs[k], halves ? "on" : "off");
+                t = of(method, 13);
+                t.methods = noting;
+                trial_run(&t, n);
+                for (int r = 0; r < n; r++) {
+                    sum += masses[r];
+                    unlike = unlike || masses[r] != masses[0];
+                }
+                assert_true(sum == n * (n + 1) / 2 * TUTTI_MASS_ONE && (unlike || k >= 3));
+                for (size_t i = 0; i < trial_size(&t); i += 31) {
+                    double first = 0, last = 0;
+                    for (int r = 0; r < n; r++) {
+                        first += (r + 1) * tutti_normal((tutti_rng){ 5, (uint64_t)r, 0 }, i);
+                        last += tutti_mass_real(masses[r]) * t.x[r][12][i];
+                    }
+                    if (!(fabs(first - last) < 4e-5))
+                        fail_msg("%s on %d: %g at first, %g at last", method, n, first, last);
+                }
+                trial_drop(&t);
+            }
 }
 
 static void chunks_halves_and_places_change_no_bit(void **state)
@@ -178,6 +227,7 @@ int main(void)
         cmocka_unit_test(the_complete_graph_has_the_bits_of_an_all_reduce),
         cmocka_unit_test(rounds_contract_as_the_gap_says_and_keep_the_mean),
         cmocka_unit_test(the_weight_of_push_sum_travels_with_the_model),
+        cmocka_unit_test(the_weights_of_push_sum_sum_to_what_they_were_exactly),
         cmocka_unit_test(chunks_halves_and_places_change_no_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

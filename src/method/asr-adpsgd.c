@@ -1,0 +1,136 @@
+/* asr-adpsgd: the three mixing patterns of asynchronous decentralised training of acoustic models. Cui, Zhang, Kayi, Liu, Finkler, Kingsbury, Saon, Kung, IEEE/ACM TASLP 2021, arXiv 2110.11199.
+   Sheet: asr-adpsgd.md.
+     fixed-ring     the two beside, 1/3 each. Every worker computes at its own pace; beside it rounds of u <- s, s <- s + (u_left + u_right - 2 u) / 3
+     random-ring    the same on a ring in a new order each round, the same on all workers from (seed, round)
+     delay-by-one   x <- mean_j(x_j) - eta opt(g(x)): an all-reduce of the models that the gradients are being taken at. The models differ by their last step only. Steps are common
+   Rounds are matched by beats (src/engine/averager.c): `rounds` for every `workers` gradients of the run, whoever computed them; the paper's run free. So a slow worker's computation holds up nobody, its
+   service takes part in every round, and the number of rounds is exact. delay-by-one skips the first step, in which the models are equal. With two workers a ring is a pair, 1/2 each; with one, SGD. */
+#include <stdio.h>
+
+#include "tutti/method.h"
+
+typedef struct asr_adpsgd {
+    int mixing;
+    int64_t rounds, outstanding, seed;
+    tutti_averager *averager;
+} asr_adpsgd;
+enum { FIXED_RING, RANDOM_RING, DELAY_BY_ONE };
+enum { TELL, BEAT, MIX, AVERAGE }; /* services: rings have the first three, delay-by-one the last */
+
+static const tutti_option asr_adpsgd_options[] = {
+    { "mixing", TUTTI_CHOICE, TUTTI_AT(asr_adpsgd, mixing), FIXED_RING, 0, 2, "fixed-ring|random-ring|delay-by-one", "who averages with whom" },
+    { "rounds", TUTTI_INT, TUTTI_AT(asr_adpsgd, rounds), 1, 1, 1000, NULL, "rings: averagings for every `workers` gradients" },
+    { "outstanding", TUTTI_INT, TUTTI_AT(asr_adpsgd, outstanding), 1, -1, 1e6, NULL, "rings: gradients whose averaging may be awaited when the next begins; 0: none; -1: any number" },
+    { "seed", TUTTI_INT, TUTTI_AT(asr_adpsgd, seed), 1, 0, 9007199254740992.0, NULL, "random-ring: of the orders" },
+    { 0 }
+};
+
+static unsigned asr_adpsgd_traits(const void *self)
+{
+    return ((const asr_adpsgd *)self)->mixing == DELAY_BY_ONE ? 0 : TUTTI_OWN_PACE;
+}
+
+static tutti_status asr_adpsgd_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    static const int services[3] = { TELL, BEAT, MIX };
+    asr_adpsgd *s = m->self;
+    char ring[64];
+
+    if (s->mixing == DELAY_BY_ONE)
+        return tutti_averager_declare(&s->averager, m, plan, NULL, 0, services, err);
+    snprintf(ring, sizeof ring, s->mixing == RANDOM_RING ? "random-ring(seed=%lld)" : "ring", (long long)s->seed);
+    return tutti_averager_declare(&s->averager, m, plan, ring, s->rounds, services, err);
+}
+
+static tutti_status asr_adpsgd_open(tutti_method *m, tutti_error *err)
+{
+    return tutti_averager_open(((asr_adpsgd *)m->self)->averager, err);
+}
+
+static void asr_adpsgd_close(tutti_method *m)
+{
+    if (m->self != NULL)
+        tutti_averager_close(((asr_adpsgd *)m->self)->averager);
+}
+
+static tutti_status asr_adpsgd_hold(tutti_method *m, tutti_error *err)
+{
+    (void)err;
+    tutti_averager_hold(((asr_adpsgd *)m->self)->averager);
+    return TUTTI_OK;
+}
+
+static tutti_status asr_adpsgd_release(tutti_method *m, tutti_error *err)
+{
+    (void)err;
+    tutti_averager_release(((asr_adpsgd *)m->self)->averager);
+    return TUTTI_OK;
+}
+
+static tutti_status asr_adpsgd_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
+{
+    asr_adpsgd *s = m->self;
+
+    (void)err;
+    if (p->index > 0)
+        return TUTTI_OK;
+    tutti_averager_read(s->averager); /* before the average is owed: the delay is one step */
+    if (s->mixing == DELAY_BY_ONE && m->workers > 1 && m->step > 0)
+        tutti_owe(m, AVERAGE, 1);
+    return TUTTI_OK;
+}
+
+static tutti_status asr_adpsgd_step(tutti_method *m, tutti_error *err)
+{
+    asr_adpsgd *s = m->self;
+
+    if (s->mixing == DELAY_BY_ONE)
+        TUTTI_TRY(tutti_await_rounds(m, AVERAGE, 0, err));
+    return tutti_averager_update(s->averager, s->outstanding, err);
+}
+
+static tutti_status tell(tutti_method *m, tutti_error *err)
+{
+    asr_adpsgd *s = m->self;
+    return s->mixing == DELAY_BY_ONE ? TUTTI_OK : tutti_averager_tell(s->averager, err);
+}
+
+static tutti_status beat(tutti_method *m, tutti_error *err)
+{
+    asr_adpsgd *s = m->self;
+    return s->mixing == DELAY_BY_ONE ? TUTTI_OK : tutti_averager_beat(s->averager, err);
+}
+
+static tutti_status mix(tutti_method *m, tutti_error *err)
+{
+    asr_adpsgd *s = m->self;
+    return s->mixing == DELAY_BY_ONE ? TUTTI_OK : tutti_averager_mix(s->averager, err);
+}
+
+static tutti_status average(tutti_method *m, tutti_error *err)
+{
+    asr_adpsgd *s = m->self;
+    tutti_status status = TUTTI_OK;
+
+    while (s->mixing == DELAY_BY_ONE && (status = tutti_round(m, AVERAGE, false, err)) == TUTTI_OK)
+        TUTTI_TRY(tutti_averager_round(s->averager, err));
+    return status;
+}
+
+static const tutti_service asr_adpsgd_services[] = { [TELL] = { "tell", tell }, [BEAT] = { "beat", beat }, [MIX] = { "mix", mix }, [AVERAGE] = { "average", average }, { 0 } };
+
+static const char *const asr_adpsgd_constraints[] = {
+    "rings are asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated ones",
+    "delay-by-one has common steps and the same bits every time; it goes at the pace of the slowest worker",
+    "a lost worker ends the run (exit code 3)",
+    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",
+    NULL
+};
+
+const tutti_method_ops tutti_method_asr_adpsgd = {
+    .name = "asr-adpsgd", .title = "AD-PSGD for speech: fixed ring, random ring, delay by one", .authors = "Cui, Zhang, Kayi, Liu, Finkler, Kingsbury, Saon, Kung", .year = 2021, .family = "gossip",
+    .sheet = "asr-adpsgd.md", .axes = { "ring, or all-reduce", "none, matched rounds; or one step late", "fp32", "overlap", "a model each", "any" },
+    .constraints = asr_adpsgd_constraints, .options = asr_adpsgd_options, .self_bytes = sizeof(asr_adpsgd), .traits = TUTTI_OWN_PACE, .traits_of = asr_adpsgd_traits,
+    .services = asr_adpsgd_services, .declare = asr_adpsgd_declare, .open = asr_adpsgd_open, .close = asr_adpsgd_close, .pass = asr_adpsgd_pass, .step = asr_adpsgd_step,
+    .hold = asr_adpsgd_hold, .release = asr_adpsgd_release,
+};

@@ -1,0 +1,135 @@
+/* lasgd: locally asynchronous SGD: local steps, and beside them an exact average of all models whose difference is added when it is there. Avidor, Tal Israel, 2022, arXiv 2203.13085. Sheet:
+   topology.md, part B: only the paper's abstract and introduction could be read there, so the details are that sheet's and this file's.
+     client     every local_steps steps: u <- s, an average is owed;  x^ <- s;  s <- s - eta opt(g(x^));  waits once max_delay gradients were computed meanwhile
+     average    ubar <- mean of u over all (all-reduce);  s <- s + (ubar - u)
+   Averagings are begun by all workers at the same steps and are over before the next begins (max_delay is at most local_steps), so all make equally many and none is missing at the end: no last number has to
+   be agreed on. max_delay=0 averages between two steps; with local_steps=1 as well it is local-sgd(period=1). local_steps=1, max_delay=1 is the delay-by-one of asr-adpsgd. With max_delay of 2 or more it
+   depends on the network in which step a difference is added: runs differ in their bits then, except simulated ones.
+   Chosen: a step begins its averaging, not the one before ends with it: between steps nothing is under way unless max_delay exceeds 1, and the models after the last step are averaged by the end anyway.
+   warmup: that many steps of averaged gradients first. Momentum stays local. */
+#include "tutti/method.h"
+
+typedef struct lasgd {
+    int64_t local_steps, max_delay, warmup;
+    tutti_averager *averager;
+    uint64_t begun;             /* step in which the averaging under way was begun */
+    bool under_way;             /* not waited for yet */
+} lasgd;
+enum { AVERAGE };               /* service */
+
+static const tutti_option lasgd_options[] = {
+    { "local_steps", TUTTI_INT, TUTTI_AT(lasgd, local_steps), 8, 1, 1e9, NULL, "H: steps between averagings" },
+    { "max_delay", TUTTI_INT, TUTTI_AT(lasgd, max_delay), -1, -1, 1e9, NULL, "gradients that may be computed while an averaging is under way: 0 to local_steps; -1: local_steps" },
+    { "warmup", TUTTI_INT, TUTTI_AT(lasgd, warmup), 0, 0, 1e9, NULL, "steps of synchronous gradient averaging first" },
+    { 0 }
+};
+
+static tutti_status lasgd_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    static const int services[3] = { AVERAGE };
+    lasgd *s = m->self;
+
+    if (s->max_delay > s->local_steps)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'lasgd': max_delay is %lld, but an averaging must be over before the next begins, local_steps=%lld steps later; give at most that",
+                          (long long)s->max_delay, (long long)s->local_steps);
+    if (s->max_delay < 0)
+        s->max_delay = s->local_steps;
+    return tutti_averager_declare(&s->averager, m, plan, NULL, 0, services, err);
+}
+
+static tutti_status lasgd_open(tutti_method *m, tutti_error *err)
+{
+    return tutti_averager_open(((lasgd *)m->self)->averager, err);
+}
+
+static void lasgd_close(tutti_method *m)
+{
+    if (m->self != NULL)
+        tutti_averager_close(((lasgd *)m->self)->averager);
+}
+
+static tutti_status lasgd_hold(tutti_method *m, tutti_error *err)
+{
+    (void)err;
+    tutti_averager_hold(((lasgd *)m->self)->averager);
+    return TUTTI_OK;
+}
+
+static tutti_status lasgd_release(tutti_method *m, tutti_error *err)
+{
+    (void)err;
+    tutti_averager_release(((lasgd *)m->self)->averager);
+    return TUTTI_OK;
+}
+
+static bool is_due(const tutti_method *m, const lasgd *s)
+{
+    return m->workers > 1 && m->step > (uint64_t)s->warmup && (m->step - (uint64_t)s->warmup) % (uint64_t)s->local_steps == 0;
+}
+
+static tutti_status lasgd_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
+{
+    lasgd *s = m->self;
+    const bool now = is_due(m, s) && s->max_delay == 0;
+
+    p->exchange = p->exchange && m->step < (uint64_t)s->warmup;
+    if (p->index > 0)
+        return TUTTI_OK;
+    if (!now) /* before it is owed: the gradient is that of the model which is averaged */
+        tutti_averager_read(s->averager);
+    if (is_due(m, s)) {
+        tutti_owe(m, AVERAGE, 1);
+        s->begun = m->step;
+        s->under_way = true;
+    }
+    if (!now)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_await_rounds(m, AVERAGE, 0, err));
+    s->under_way = false;
+    tutti_averager_read(s->averager);
+    return TUTTI_OK;
+}
+
+static tutti_status lasgd_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)
+{
+    return tutti_allreduce_weighted(&p->group, (float)m->weight, tutti_f32(m->device, p->g, p->count), err);
+}
+
+static tutti_status lasgd_step(tutti_method *m, tutti_error *err)
+{
+    lasgd *s = m->self;
+
+    if (s->under_way && m->step - s->begun + 1 >= (uint64_t)s->max_delay) {
+        TUTTI_TRY(tutti_await_rounds(m, AVERAGE, 0, err));
+        s->under_way = false;
+    }
+    return tutti_averager_update(s->averager, -1, err);
+}
+
+static tutti_status average(tutti_method *m, tutti_error *err)
+{
+    lasgd *s = m->self;
+    tutti_status status;
+
+    while ((status = tutti_round(m, AVERAGE, false, err)) == TUTTI_OK)
+        TUTTI_TRY(tutti_averager_round(s->averager, err));
+    return status;
+}
+
+static const tutti_service lasgd_services[] = { [AVERAGE] = { "average", average }, { 0 } };
+
+static const char *const lasgd_constraints[] = {
+    "all workers make equally many steps: a slow one is waited for once max_delay gradients have been computed without its model",
+    "the mean is over workers, not samples: choose data and batch so that workers have equal shares",
+    "with max_delay of 2 or more runs differ in their bits, except simulated ones",
+    "a lost worker ends the run (exit code 3)",
+    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",
+    NULL
+};
+
+const tutti_method_ops tutti_method_lasgd = {
+    .name = "lasgd", .title = "Locally asynchronous SGD", .authors = "Avidor, Tal Israel", .year = 2022, .family = "periodic", .sheet = "topology.md",
+    .axes = { "all-reduce", "every local_steps steps, max_delay late", "fp32", "overlap", "a model each", "any" }, .constraints = lasgd_constraints, .options = lasgd_options,
+    .self_bytes = sizeof(lasgd), .services = lasgd_services, .declare = lasgd_declare, .open = lasgd_open, .close = lasgd_close,
+    .pass = lasgd_pass, .exchange = lasgd_exchange, .step = lasgd_step, .hold = lasgd_hold, .release = lasgd_release,
+};
