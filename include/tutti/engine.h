@@ -96,6 +96,8 @@ tutti_status tutti_engine_finish(tutti_engine *e, tutti_error *err);     /* * dr
    replicas are equal nothing moves. Between steps only. */
 tutti_status tutti_engine_show(tutti_engine *e, tutti_error *err);
 tutti_status tutti_engine_resume(tutti_engine *e, tutti_error *err);
+/* While it is shown, and after finish: how far this worker's own model is from it, |x_i - x|; 0 where replicas are equal. Writes over gradients. */
+double tutti_engine_apart(tutti_engine *e);
 /* * all ranks, between steps. facts: JSON object stored with it. */
 tutti_status tutti_engine_save(tutti_engine *e, const char *directory, const char *facts, int keep, tutti_error *err);
 /* * all ranks, before the first pass: every declared state of exactly that checkpoint. Another number of workers is legal for methods whose replicas are equal,

@@ -349,9 +349,13 @@ static tutti_status meet(tutti_engine *e, tutti_error *err)
     tutti_status status;
     bool again = false;
 
+<<<<<<< HEAD
     const size_t own = e->own_kept != NULL ? e->options.own_values + 1 : 0;
 
     if (e->members != NULL)
+=======
+    if (e->kept != NULL)
+>>>>>>> 06cf018 (gossip: consensus distance at every evaluation; pages of the new methods, figures in virtual time)
         tutti_copy(e->m.device, e->m.n, e->m.x, e->kept);
     tutti_copy(e->m.device, own, e->own_state, e->own_kept);
     do {
@@ -388,13 +392,19 @@ tutti_status tutti_engine_show(tutti_engine *e, tutti_error *err)
         e->stage = STAGE_FAILED;
         return status;
     }
-    if (e->kept != NULL)
-        tutti_copy(e->m.device, e->m.n, e->m.x, e->kept);
     was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE); /* who looks at the model is not the method's cost */
     status = meet(e, err);
     tutti_engine_doing(e, was);
     e->stage = status == TUTTI_OK ? STAGE_SHOWN : STAGE_FAILED;
     return status;
+}
+
+double tutti_engine_apart(tutti_engine *e)
+{
+    if (e->kept == NULL || (e->stage != STAGE_SHOWN && e->stage != STAGE_FINISHED))
+        return 0;
+    tutti_diff(e->m.device, e->layout.used, 1, e->kept, e->m.x, e->m.g); /* g is nobody's between steps */
+    return sqrt(tutti_norm2(e->m.device, e->layout.used, e->m.g));
 }
 
 tutti_status tutti_engine_resume(tutti_engine *e, tutti_error *err)

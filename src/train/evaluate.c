@@ -4,6 +4,7 @@
    Of a problem with a known optimum the loss is the excess over the least possible on these samples: the least is evaluated along with the values, on the same
    samples in the same order, so that the difference is good to the last digits of a double whatever the noise; what rounding leaves below 0 is 0. */
 #include <errno.h>
+#include <math.h>
 
 #include "train_internal.h"
 
@@ -68,7 +69,7 @@ static tutti_status my_part(tutti_run *run, tutti_split split, uint64_t at, uint
     return status;
 }
 
-typedef struct evaluation { tutti_split split; uint64_t total; const float *least; double sums[3]; } evaluation;
+typedef struct evaluation { tutti_split split; uint64_t total; const float *least; double sums[4]; } evaluation; /* [3]: squared distances of the models from their mean */
 
 static tutti_status evaluate_together(tutti_run *run, void *arg, tutti_error *err)
 {
@@ -77,9 +78,10 @@ static tutti_status evaluate_together(tutti_run *run, void *arg, tutti_error *er
 
     for (int k = 0; k < 3; k++)
         e->sums[k] = 0;
+    e->sums[3] = pow(tutti_engine_apart(run->engine), 2);
     TUTTI_TRY(run->task.context > 0 ? my_windows(run, e->split, e->total * r / p, e->total * (r + 1) / p, e->sums, err)
                                     : my_part(run, e->split, e->total * r / p, e->total * (r + 1) / p, e->least, e->sums, err));
-    return tutti_reduce_double(&run->all, TUTTI_SUM, e->sums, 3, err);
+    return tutti_reduce_double(&run->all, TUTTI_SUM, e->sums, 4, err);
 }
 
 tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, double *loss, double *accuracy, tutti_error *err)
@@ -102,6 +104,7 @@ tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, double *los
     *loss = (e.sums[0] - e.sums[2]) / (double)e.total;
     if (least != NULL && *loss < 0)
         *loss = 0;
+    run->consensus_distance = sqrt(e.sums[3] / run->all.size);
     *accuracy = tutti_nn_classifies(run->nn) ? e.sums[1] / (double)e.total : -1;
     tutti_free(least);
     return status;

@@ -246,13 +246,13 @@ static tutti_status write_evaluation(tutti_run *run, tutti_error *err)
 
     if (run->test_accuracy < 0) {
         tutti_train_say(run, 0, "epoch %.2f  step %llu  test loss above the optimum %.6g", (double)m->step / run->steps_per_epoch, (unsigned long long)m->step, run->test_loss);
-        return tutti_train_put_json(run, json_pack("{s:I, s:f, s:f, s:n}", "step", (json_int_t)m->step, "epoch", (double)m->step / run->steps_per_epoch, "test_loss",
-                                                   run->test_loss, "test_accuracy"), err);
+        return tutti_train_put_json(run, json_pack("{s:I, s:f, s:f, s:n, s:f}", "step", (json_int_t)m->step, "epoch", (double)m->step / run->steps_per_epoch, "test_loss",
+                                                   run->test_loss, "test_accuracy", "consensus_distance", run->consensus_distance), err);
     }
     tutti_train_say(run, 0, "epoch %.2f  step %llu  test accuracy %.2f %%  test loss %.4f", (double)m->step / run->steps_per_epoch,
                     (unsigned long long)m->step, 100 * run->test_accuracy, run->test_loss);
-    return tutti_train_put_json(run, json_pack("{s:I, s:f, s:f, s:f}", "step", (json_int_t)m->step, "epoch", (double)m->step / run->steps_per_epoch,
-                                               "test_loss", run->test_loss, "test_accuracy", run->test_accuracy), err);
+    return tutti_train_put_json(run, json_pack("{s:I, s:f, s:f, s:f, s:f}", "step", (json_int_t)m->step, "epoch", (double)m->step / run->steps_per_epoch,
+                                               "test_loss", run->test_loss, "test_accuracy", run->test_accuracy, "consensus_distance", run->consensus_distance), err);
 }
 
 tutti_status tutti_train_report_evaluation(tutti_run *run, tutti_error *err)

@@ -50,6 +50,7 @@ typedef struct tutti_run {
     tutti_figures reported;          /* as they were then */
     tutti_heard heard;               /* at the last line of metrics, of a method at its own pace */
     double *told;                    /* a row a worker, at most TUTTI_TRAIN_FIGURES each: what they tell at a report and at the end */
+    double consensus_distance;       /* at the last evaluation: root of the mean of |x_i - mean|^2; 0 where replicas are equal */
     double test_loss, test_accuracy; /* of the last evaluation; accuracy < 0: none yet, or none at all (quadratic) */
     double time_to_target;           /* seconds; < 0: not reached */
     bool target_reached;
