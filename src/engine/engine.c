@@ -349,13 +349,9 @@ static tutti_status meet(tutti_engine *e, tutti_error *err)
     tutti_status status;
     bool again = false;
 
-<<<<<<< HEAD
     const size_t own = e->own_kept != NULL ? e->options.own_values + 1 : 0;
 
-    if (e->members != NULL)
-=======
     if (e->kept != NULL)
->>>>>>> 06cf018 (gossip: consensus distance at every evaluation; pages of the new methods, figures in virtual time)
         tutti_copy(e->m.device, e->m.n, e->m.x, e->kept);
     tutti_copy(e->m.device, own, e->own_state, e->own_kept);
     do {
