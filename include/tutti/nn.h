@@ -114,6 +114,7 @@ typedef struct tutti_nn_options {
     int threads;                 /* of the backend, for the calling thread; 0: 1. Part of what fixes the bits */
     float *running;              /* keeps; running statistics are here, as tutti_nn_statistics lays them out, and have their values; NULL: nn's own memory, at their start */
     tutti_device *device;        /* keeps; charged with each layer's flops, its level is that of own loops; NULL: nothing is charged */
+    struct tutti_runtime *clock; /* keeps; layers are timed by it (tutti_nn_times); NULL: they are not */
 } tutti_nn_options;
 tutti_status tutti_nn_open(tutti_nn **out, const char *model, const tutti_nn_task *task, const tutti_nn_options *options, tutti_error *err);
 void tutti_nn_close(tutti_nn *nn);
@@ -162,6 +163,12 @@ tutti_status tutti_nn_evaluate_tokens(tutti_nn *nn, const uint32_t *tokens, cons
                                       double *loss_sum, int64_t *correct, tutti_error *err);
 bool tutti_nn_classifies(const tutti_nn *nn); /* false: quadratic, which has a loss but no accuracy */
 void tutti_nn_flops(const tutti_nn *nn, double *forward, double *backward);   /* a sample; two for a product and its sum, products of layers only */
+/* Where the time of the passes since the last call went, of a network opened with a clock: forward and backward of each layer in seconds, and the products among its operations. Layers of tokens one
+   by one; others as units: a layer with parameters and those that follow it without any. Gives how many there are, writes at most `room`, begins anew. */
+typedef struct tutti_nn_time { char name[40]; double forward, backward, flops; } tutti_nn_time;
+int tutti_nn_times(tutti_nn *nn, tutti_nn_time *times, int room);
+/* The yardstick: operations a second (two for a product and its sum) of oneDNN's product of fp32 matrices of 1024 x 1024, the median of `seconds` of them, on so many threads (0: 1). */
+tutti_status tutti_nn_product_rate(struct tutti_runtime *clock, int threads, double seconds, double *rate, tutti_error *err);
 size_t tutti_nn_bytes(const tutti_nn *nn);                                     /* activations and scratch it holds */
 /* For tests and reports: "conv2d 0 forward: jit:avx512_core" a line a primitive of a full pass; gives strlen as snprintf. */
 int tutti_nn_describe(const tutti_nn *nn, char *text, size_t bytes);

@@ -27,6 +27,9 @@ void tutti_train_pair(tutti_train_config *config, bool model_given, bool data_gi
 tutti_status tutti_train_check(tutti_train_config *config, int cores, tutti_error *err);
 /* The transport with the platform in it, for the world: "sim(platform=...)". tutti_free it. Refuses a platform where the transport has none or another. */
 tutti_status tutti_train_transport(const tutti_train_config *config, char **spec, tutti_error *err);
+/* Does the model take these samples? What is known before the set is read: of a text, whether it is there, its context and vocabulary; of others nothing, and their workers say it.
+   installed: as in tutti_train_io. */
+tutti_status tutti_train_check_data(tutti_runtime *rt, const tutti_train_config *config, const char *installed, tutti_error *err);
 /* Reads the collective-table, if there is one; makes the output directory; refuses one that already holds checkpoints of another run. Once, before workers start. */
 tutti_status tutti_train_prepare(tutti_runtime *rt, const tutti_train_config *config, tutti_error *err);
 

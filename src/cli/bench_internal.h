@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include "cli_internal.h"
+#include "tutti/nn.h"
 
 /* What every benchmark accepts; first member of each one's own config, last lines of its table. */
 typedef struct tutti_bench_common { int64_t repeat; bool json, with_peers; const char *peers; } tutti_bench_common;
@@ -49,6 +50,17 @@ typedef struct tutti_bench_folder { char path[4096]; sigset_t mask; bool made; }
 tutti_status tutti_bench_folder_make(tutti_bench_folder *f, const char *parent, tutti_error *err);
 void tutti_bench_folder_remove(tutti_bench_folder *f);
 int tutti_bench_interrupted(void);  /* the signal that waits, or 0 */
+
+/* bench_layers.c: passes of one worker, here. row: by time, most first; layers of blocks that are alike are one. All of one pass of `batch` samples. */
+typedef struct tutti_bench_layers {
+    int count;
+    tutti_nn_time *row;
+    double seconds, flops;          /* of a pass; of a sample, forward and backward */
+    double peak;                    /* operations a second of one large product */
+    size_t bytes;                   /* the network's: activations and scratch */
+} tutti_bench_layers;
+tutti_status tutti_bench_layers_measure(tutti_bench_layers *l, tutti_runtime *rt, const char *model, const char *data, int64_t batch, int threads, tutti_error *err);
+void tutti_bench_layers_free(tutti_bench_layers *l); /* takes a zeroed one */
 
 int tutti_bench_allreduce(int argc, char **argv), tutti_bench_kernels(int argc, char **argv), tutti_bench_io(int argc, char **argv), tutti_bench_step(int argc, char **argv), tutti_bench_codec(int argc, char **argv);
 #endif

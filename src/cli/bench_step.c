@@ -6,6 +6,7 @@
      ddp       with peers: PyTorch's DistributedDataParallel on Gloo, and without synchronisation, its own ceiling; a pair of runs for each Python of
                TUTTI_PYTHON. Of the second on, figures carry the version in their name
      accuracy  with seeds: METHOD after one epoch from as many seeds, and each PyTorch
+     layers    passes of one worker, in this process (bench_layers.c): how much of a large product's rate a step reaches, and where its time goes
 
    Nothing but the run's own summary.json is read, which tests hold to its word; wall times are those of training (start and evaluation are outside). */
 #include <errno.h>
@@ -16,13 +17,14 @@
 
 #include "bench_internal.h"
 
-typedef struct config { tutti_bench_common common; int64_t n, steps, threads, batch, seeds; const char *model, *method, *data, *transport; } config;
+typedef struct config { tutti_bench_common common; int64_t n, steps, threads, batch, seeds; const char *model, *method, *data, *transport, *optimizer; } config;
 static const tutti_option options[] = {
     { "n", TUTTI_INT, TUTTI_AT(config, n), 2, 1, 1024, NULL, "workers" },
     { "model", TUTTI_SPEC, TUTTI_AT(config, model), 0, 0, 0, "mlp", "as of `tutti train`" },
     { "data", TUTTI_TEXT, TUTTI_AT(config, data), 0, 0, 0, "mnist", "as of `tutti train`" },
     { "method", TUTTI_SPEC, TUTTI_AT(config, method), 0, 0, 0, "ddp", "as of `tutti train`" },
     { "transport", TUTTI_SPEC, TUTTI_AT(config, transport), 0, 0, 0, "shm", "as of `tutti train`" },
+    { "optimizer", TUTTI_SPEC, TUTTI_AT(config, optimizer), 0, 0, 0, "sgd(lr=0.05,momentum=0.9)", "as of `tutti train`; the peer knows sgd(lr,momentum,weight_decay) and adamw(lr,weight_decay)" },
     { "steps", TUTTI_INT, TUTTI_AT(config, steps), 200, 1, 1e9, NULL, "of a run" },
     { "batch", TUTTI_INT, TUTTI_AT(config, batch), 64, 1, 1e9, NULL, "samples a worker a step" },
     { "threads", TUTTI_INT, TUTTI_AT(config, threads), 1, 1, 1024, NULL, "a worker" },
@@ -49,6 +51,7 @@ typedef struct bench {
     int peers;                      /* 0 without --with-peers */
     double *value[RUNS][VALUES];    /* of each round */
     double *accuracy;               /* of each seed */
+    tutti_bench_layers layers;
     int code;                       /* of a run that failed and has said why, or 0 */
 } bench;
 
@@ -92,7 +95,7 @@ static tutti_status train(bench *k, const char *name, const char *method, const 
     self[length] = 0;
     snprintf(out, sizeof out, "%s/%s", k->folder.path, name);
     status = tutti_bench_capture((const char *const[]){ self, "train", "-n", t.n, "--model", k->config.model, "--data", k->config.data, "--method", method, "--transport",
-                                 k->config.transport, "--batch", t.batch, "--threads", t.threads, "--seed", seed, "--quiet", "--out", out, epoch ? "--epochs" : "--steps",
+                                 k->config.transport, "--optimizer", k->config.optimizer, "--batch", t.batch, "--threads", t.threads, "--seed", seed, "--quiet", "--out", out, epoch ? "--epochs" : "--steps",
                                  epoch ? "1" : steps, "--final-eval", epoch ? "on" : "off", NULL }, &text, &k->code, err);
     tutti_free(text);
     if (status != TUTTI_OK || k->code != 0)
@@ -129,14 +132,14 @@ static tutti_status peer(bench *k, pytorch *p, const char *script, const char *s
     *o = NULL;
     if (p->python[0] != 0)
         setenv("TUTTI_PYTHON", p->python, 1);
-    status = tutti_bench_capture((const char *const[]){ script, k->config.model, t.n, steps, t.batch, t.threads, kind, seed, NULL }, &text, &code, err);
+    status = tutti_bench_capture((const char *const[]){ script, k->config.model, t.n, steps, t.batch, t.threads, kind, seed, k->config.optimizer, NULL }, &text, &code, err);
     p->absent = code == TUTTI_BENCH_ABSENT;
     if (status == TUTTI_OK && !p->absent) {
         *o = code == 0 ? json_loads(text, 0, NULL) : NULL;
         version = json_string_value(json_object_get(*o, "torch"));
         if (*o == NULL)
-            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "PyTorch gave no figures (exit code %d); run `%s%s%s%s %s %s %s %s %s ddp` to see why", code, p->python[0] != 0 ? "TUTTI_PYTHON=" : "",
-                                p->python, p->python[0] != 0 ? " " : "", script, k->config.model, t.n, steps, t.batch, t.threads);
+            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "PyTorch gave no figures (exit code %d); run `%s%s%s%s '%s' %s %s %s %s ddp 0 '%s'` to see why", code, p->python[0] != 0 ? "TUTTI_PYTHON=" : "",
+                                p->python, p->python[0] != 0 ? " " : "", script, k->config.model, t.n, steps, t.batch, t.threads, k->config.optimizer);
         snprintf(p->version, sizeof p->version, "%s", version != NULL ? version : "");
     }
     tutti_free(text);
@@ -147,7 +150,7 @@ static tutti_status peer_round(bench *k, const char *script, int run, int64_t r,
 {
     const numbers t = write_numbers(k);
     json_t *o;
-    tutti_status status = peer(k, &k->peer[(run - PEER) / 2], script, t.steps, (run - PEER) % 2 == 0 ? "ddp" : "alone", NULL, &o, err);
+    tutti_status status = peer(k, &k->peer[(run - PEER) / 2], script, t.steps, (run - PEER) % 2 == 0 ? "ddp" : "alone", t.seed, &o, err);
 
     if (status == TUTTI_OK && o != NULL)
         status = read_values(k, o, run, r, script, err);
@@ -163,7 +166,7 @@ static bool peer_has(const char *model)
     for (size_t i = 0; i < TUTTI_LENGTH(whole); i++)
         if (strcmp(model, whole[i]) == 0)
             return true;
-    return strncmp(model, "resnet(", 7) == 0;
+    return strncmp(model, "resnet(", 7) == 0 || strncmp(model, "gpt", 3) == 0;
 }
 
 static tutti_status read_accuracy(json_t *o, const char *name, double *accuracy, const char *from, tutti_error *err)
@@ -292,6 +295,35 @@ static void print_peer(bench *k, int i)
     figure(k, name, k->value[ASKED][RATE], 1, "samples/s", k->value[PEER + 2 * i][RATE], other, p->version);
 }
 
+/* The rate is that of the run that was asked for, everything included: batches, optimiser, exchange. */
+static void print_layers(bench *k)
+{
+    const tutti_bench_layers *l = &k->layers;
+    double rest = l->seconds, least, most;
+    const double samples = middle(k, k->value[ASKED][RATE], NULL, false, &least, &most), scale = l->flops / (double)k->config.n * 1e-9;
+    char name[80];
+
+    put(k, "products of a worker", samples * scale, least * scale, most * scale, "GFLOP/s", samples * scale * 1e9 / l->peak, "one large product's", k->peer[0].version);
+    if (!k->config.common.json)
+        printf("\nA pass of %lld samples takes %.4g ms, a large product reaches %.4g GFLOP/s; of a pass:\n\n  %-28s %11s %11s %7s %9s\n", (long long)k->config.batch, l->seconds * 1e3, l->peak * 1e-9, "layer",
+               "forward ms", "backward ms", "share", "GFLOP/s");
+    for (int i = 0; i < l->count; i++) {
+        const tutti_nn_time *t = &l->row[i];
+        const double seconds = t->forward + t->backward, share = seconds / l->seconds;
+        rest -= seconds;
+        snprintf(name, sizeof name, "layer %.40s", t->name);
+        if (k->config.common.json) {
+            char label[200];
+            snprintf(label, sizeof label, "step/%.80s/%lld/%s", k->config.model, (long long)k->config.n, name);
+            tutti_bench_row(&k->b, label, seconds * 1e3, "ms", share, "the pass", json_pack("{s:f, s:f, s:f}", "forward_ms", t->forward * 1e3, "backward_ms", t->backward * 1e3, "gflops",
+                                                                                            seconds > 0 ? t->flops / seconds * 1e-9 : 0));
+        } else if (share >= 0.0005)
+            printf("  %-28s %11.3f %11.3f %6.1f%% %9.4g\n", t->name, t->forward * 1e3, t->backward * 1e3, 100 * share, seconds > 0 ? t->flops / seconds * 1e-9 : 0);
+    }
+    if (!k->config.common.json)
+        printf("  %-28s %23.3f %6.1f%%\n", "loss, sums over blocks", rest * 1e3, 100 * rest / l->seconds);
+}
+
 static void print_all(bench *k)
 {
     const size_t n = (size_t)k->config.common.repeat;
@@ -316,6 +348,7 @@ static void print_all(bench *k)
         print_peer(k, i);
     if (k->config.seeds > 0)
         print_accuracy(k);
+    print_layers(k);
 }
 
 /* Of TUTTI_PYTHON, one a peer; one that the script looks for if that is unset. */
@@ -355,6 +388,8 @@ static tutti_status run_all(bench *k, const char *script, tutti_error *err)
         if (k->code != 0 || tutti_bench_interrupted() != 0)
             return TUTTI_OK;
     }
+    tutti_bench_progress("step: layers");
+    TUTTI_TRY(tutti_bench_layers_measure(&k->layers, k->b.rt, k->config.model, k->config.data, k->config.batch, (int)k->config.threads, err));
     tutti_bench_progress("%s", "");
     print_all(k);
     return TUTTI_OK;
@@ -368,7 +403,7 @@ static tutti_status run(bench *k, tutti_error *err)
     bool room = (k->accuracy = tutti_alloc(seeds, sizeof(double))) != NULL;
 
     if (k->config.common.with_peers && !peer_has(k->config.model))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the peer has models mlp, cnn, resnet(depth) and vgg(small), not '%.60s'; leave out --with-peers", k->config.model);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the peer has models mlp, cnn, resnet(depth), vgg(small) and gpt(layers,dim,heads,context), not '%.60s'; leave out --with-peers", k->config.model);
     if (k->config.common.with_peers) {
         TUTTI_TRY(name_peers(k, err));
         TUTTI_TRY(tutti_bench_peers(&k->b, peers, sizeof peers, err));
@@ -393,10 +428,11 @@ int tutti_bench_step(int argc, char **argv)
 
     if (status == TUTTI_OK && k.b.help) {
         printf("tutti bench step [--OPTION VALUE ...]\n\nRuns `tutti train` with a method and without exchange, in turn: samples a second and their share of the ceiling, exposed communication, "
-               "memory, time\nto a first step; with --seeds the accuracy after an epoch. Exit code 1: PyTorch was asked for and is absent.\n\n  option               type   default                    meaning\n");
+               "memory, time\nto a first step; with --seeds the accuracy after an epoch; then how much of a large product's rate it reaches, and the time of each layer. Exit code 1: PyTorch was asked for and is absent.\n\n  option               type   default                    meaning\n");
         tutti_cli_print_options(stdout, options, true);
         printf("\nExamples:\n  tutti bench step --model cnn -n 2 --with-peers\n  TUTTI_PYTHON=/opt/new/bin/python:/usr/bin/python3 tutti bench step --with-peers --seeds 3\n"
-               "  tutti bench step --method 'local-sgd(period=8)' -n 4\n");
+               "  tutti bench step --method 'local-sgd(period=8)' -n 4\n"
+               "  tutti bench step --model 'gpt(4,256,4)' --data moby-dick --optimizer 'adamw(lr=0.0003)' --batch 8 -n 1 --threads 2 --with-peers\n");
     } else if (status == TUTTI_OK)
         status = run(&k, &err);
     for (int i = 0; i < RUNS * VALUES; i++)
@@ -406,6 +442,7 @@ int tutti_bench_step(int argc, char **argv)
         absent = absent || k.peer[i].absent;
     }
     tutti_free(k.accuracy);
+    tutti_bench_layers_free(&k.layers);
     tutti_bench_folder_remove(&k.folder);
     tutti_bench_close(&k.b);
     return status != TUTTI_OK ? tutti_cli_fail(&err) : k.code != 0 ? k.code : absent ? EXIT_TRAINING : EXIT_DONE;

@@ -283,6 +283,8 @@ static tutti_status begin(tutti_cli_settings *s, const standing *at, int argc, c
     if (at->n_hosts > 1 && !is_tcp(s->config.transport))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "transport '%.60s' does not reach several hosts from here; use tcp, or start the run by mpirun", s->config.transport);
     if (at->n_hosts == 0) { /* else rank 0 does it, on its host */
+        char installed[4096];
+        TUTTI_TRY(tutti_train_check_data(s->rt, &s->config, tutti_cli_installed(installed, sizeof installed, "data"), err));
         TUTTI_TRY(tutti_train_prepare(s->rt, &s->config, err));
         TUTTI_TRY(write_config(s, err));
     }

@@ -13,6 +13,7 @@
 #include "math/math.h"
 #include "sequence.h"
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static const double momentum = 0.1; /* of running statistics */
@@ -29,6 +30,8 @@ struct tutti_nn {
     int units, convs, params;
     bool tied;             /* the last unit reads unit 0's values, too */
     uint64_t seed, first;  /* tutti_nn_draw */
+    nn_times times;
+    int64_t timed_samples; /* of the training passes since times were last read */
     size_t *count;         /* values of each parameter */
     int64_t block, piece;  /* samples of a block of a pass, of a run of an evaluation */
     int sets;              /* own gradient sets */
@@ -212,9 +215,16 @@ tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn
     nn->batch = o.batch;
     nn->block = block_of(net);
     nn->piece = piece_of(net, ops);
+    nn->times.clock = o.clock;
     settings = (nn_settings){ .batch = o.batch < nn->block ? o.batch : nn->block, .piece = nn->piece, .threads = o.threads == 0 ? 1 : o.threads,
-                              .cpu = o.device != NULL ? tutti_device_cpu(o.device) : tutti_cpu_best() };
+                              .cpu = o.device != NULL ? tutti_device_cpu(o.device) : tutti_cpu_best(), .times = &nn->times };
     status = outline(nn, err);
+    if (status == TUTTI_OK && o.clock != NULL) {
+        nn->times.count = net->sequence != NULL ? net->sequence->node_count : nn->units;
+        nn->times.spent = tutti_alloc((size_t)nn->times.count, sizeof *nn->times.spent);
+        if (nn->times.spent == NULL)
+            status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the times of %d layers", nn->times.count);
+    }
     if (status == TUTTI_OK)
         status = open_sets(nn, err);
     if (status == TUTTI_OK)
@@ -244,6 +254,7 @@ void tutti_nn_close(tutti_nn *nn)
         return;
     nn->ops->close(nn->backend);
     tutti_nn_net_close(&nn->net);
+    tutti_free(nn->times.spent);
     tutti_free(nn->unit);
     tutti_free(nn->count);
     tutti_free(nn->set_memory);
@@ -288,9 +299,19 @@ static int64_t tile_of(const tutti_nn *nn, int64_t samples, int64_t first)
     return tile < left ? tile : left;
 }
 
+/* Of networks of tokens the backend notes its layers. */
+static bool timed_here(const tutti_nn *nn)
+{
+    return nn->times.clock != NULL && nn->net.sequence == NULL;
+}
+
 static tutti_status forward_unit(tutti_nn *nn, int unit, int64_t first, int64_t count, tutti_error *err)
 {
+    const int64_t begun = nn_times_begin(&nn->times);
+
     TUTTI_TRY(nn->ops->forward(nn->backend, unit, first, count, err));
+    if (timed_here(nn))
+        nn_times_end(&nn->times, unit, false, begun);
     charge(nn, unit, count);
     return TUTTI_OK;
 }
@@ -349,18 +370,25 @@ static void collapse(const tutti_nn *nn, const stack *s, int param)
 
 static tutti_status backward_unit(tutti_nn *nn, int unit, int64_t first, int64_t count, bool last, const stack *sums, const tutti_nn_hooks *hooks, tutti_error *err)
 {
+    int64_t begun = nn_times_begin(&nn->times);
+
     if (count > 0) {
         TUTTI_TRY(nn->ops->weights(nn->backend, unit, first, count, err));
         charge(nn, unit, count);
+        if (timed_here(nn))
+            nn_times_end(&nn->times, unit, true, begun);
     }
     if (last && sums != NULL)
         for (int k = 0; k < nn->unit[unit].params; k++)
             collapse(nn, sums, nn->unit[unit].param + k);
     if (last)
         TUTTI_TRY(ready(nn, hooks, unit, err));
+    begun = nn_times_begin(&nn->times);
     if (count > 0 && unit > 0) {
         TUTTI_TRY(nn->ops->data(nn->backend, unit, first, count, err));
         charge(nn, unit, count);
+        if (timed_here(nn))
+            nn_times_end(&nn->times, unit, true, begun);
     }
     return TUTTI_OK;
 }
@@ -492,6 +520,7 @@ static tutti_status pass(tutti_nn *nn, nn_run run, double divisor, const tutti_n
     run.statistics = nn->part_statistics;
     for (size_t i = 0; i < nn->statistics; i++)
         nn->mean_statistics[i] = 0;
+    nn->timed_samples += samples;
     if (samples == 0) {
         for (int k = 0; k < nn->params && !run.add; k++)
             memset(run.gradients[k], 0, nn->count[k] * sizeof(float));
@@ -599,6 +628,29 @@ void tutti_nn_flops(const tutti_nn *nn, double *forward, double *backward)
         *forward += nn->unit[u].flops;
         *backward += nn->unit[u].flops * (u > 0 ? 2 : 1);
     }
+}
+
+int tutti_nn_times(tutti_nn *nn, tutti_nn_time *times, int room)
+{
+    const nn_sequence *s = nn->net.sequence;
+
+    for (int i = 0; i < nn->times.count && i < room; i++) {
+        const nn_image *im = nn->net.image;
+        const tutti_layer *l = s != NULL ? &s->nodes[i].layer : im == NULL ? &nn->net.layers[nn->net.units[i].index] : NULL;
+        const double flops = s != NULL ? s->nodes[i].flops : nn->unit[i].flops;
+        times[i] = (tutti_nn_time){ .forward = (double)nn->times.spent[i][0] * 1e-9, .backward = (double)nn->times.spent[i][1] * 1e-9,
+                                    .flops = flops * (i > 0 ? 3 : 2) * (double)nn->timed_samples };
+        if (im != NULL) /* a unit is called as its parameters are */
+            snprintf(times[i].name, sizeof times[i].name, "%.*s", (int)strcspn(im->params[nn->unit[i].param].name, "."), im->params[nn->unit[i].param].name);
+        else if (s == NULL)
+            snprintf(times[i].name, sizeof times[i].name, "%s %d", tutti_nn_layer_name(l->kind), nn->net.units[i].index);
+        else
+            snprintf(times[i].name, sizeof times[i].name, "%s%s%.15s", tutti_nn_layer_name(l->kind), l->name[0] != '\0' ? " " : "", l->name);
+    }
+    for (int i = 0; i < nn->times.count; i++)
+        nn->times.spent[i][0] = nn->times.spent[i][1] = 0;
+    nn->timed_samples = 0;
+    return nn->times.count;
 }
 
 size_t tutti_nn_bytes(const tutti_nn *nn)

@@ -10,6 +10,7 @@
 #ifndef TUTTI_NN_INTERNAL_H
 #define TUTTI_NN_INTERNAL_H
 #include "tutti/nn.h"
+#include "tutti/runtime.h"
 
 enum { NN_LAYERS_MAX = 32, NN_UNITS_MAX = 16 };
 
@@ -64,11 +65,25 @@ void tutti_nn_net_statistics(const nn_net *net, tutti_nn_statistic *statistics, 
 extern const tutti_model_ops tutti_nn_resnet, tutti_nn_vgg; /* model_image.c */
 
 /* ---- a backend ---- */
+/* Nanoseconds spent, by node of a network of tokens (the backend notes them), else by unit (nn.c does). */
+typedef struct nn_times {
+    tutti_runtime *clock;        /* NULL: nothing is noted */
+    int count;
+    int64_t (*spent)[2];         /* forward, backward */
+} nn_times;
+static inline int64_t nn_times_begin(const nn_times *t) { return t->clock != NULL ? tutti_now_ns(t->clock) : 0; }
+static inline void nn_times_end(const nn_times *t, int which, bool backward, int64_t begun)
+{
+    if (t->clock != NULL)
+        t->spent[which][backward] += tutti_now_ns(t->clock) - begun;
+}
+
 typedef struct nn_settings {
     int64_t batch;               /* most samples of a training pass */
     int64_t piece;               /* tokens: samples of a run of an evaluation */
     int threads;                 /* at least 1 */
     tutti_cpu cpu;               /* the highest level for own loops */
+    const nn_times *times;       /* of tokens: to be kept and filled */
 } nn_settings;
 
 typedef struct nn_run {          /* one pass, or one piece of an evaluation */

@@ -8,13 +8,16 @@
      filled up with windows of token 0, and products with further rows that nobody reads, so that no window's loss depends on how many there are (as DN_PIECE).
    - A dropout works in place where nobody else reads what it is given, keeps no mask and draws it once more in backward. An evaluation passes it over.
    - Tokens and labels of networks that go moment by moment are put into that order when a run begins, frames by their layer: no other layer knows of it.
-   - Own loops run on the calling thread; oneDNN on as many as were asked for. */
+   - Own loops are cut among the threads of the products (parallel.h), by rows, windows, heads or columns as math.h allows; sums over rows run over NN_ROWS of them at a time,
+     which are then added in order. So the number of threads changes no bit of theirs; smaller loops than a thread's waking is worth stay on the caller's. */
 #include "math/math.h"
 #include "onednn_internal.h"
+#include "parallel.h"
 #include "sequence.h"
 #include <math.h>
 
 enum { HEAD = 8 * NN_CLASSES, PLANS = 8, NONE = -1 };
+enum { WORTH = 1 << 14 }; /* values: below so many a loop is not cut. A thread wakes in 5 to 50 us, as the system likes; 2^14 values take 5 and more */
 enum { ROWS_STEP = 48 }; /* every block of rows in oneDNN's kernels is a divisor (onednn_internal.h, DN_PIECE) */
 static const uint64_t draws_stream = (uint64_t)1 << 32; /* and the layer's index: far from the streams of initial values */
 static const float norm_eps = 1e-5F;
@@ -28,7 +31,7 @@ typedef struct plan {            /* primitives for a number of samples */
     dn_lstm *lstm;               /* by node.lstm */
 } plan;
 
-typedef struct place { int out, stats, slope, back, residual, forward_scratch, back_scratch; } place; /* of a node: buffers by index */
+typedef struct place { int out, stats, slope, back, residual, forward_scratch, back_scratch, parts; } place; /* of a node: buffers by index; parts: of sums over rows */
 
 typedef struct layout {
     bool made;
@@ -47,6 +50,7 @@ typedef struct sequence {
     tutti_device *draws;         /* only if there is a dropout */
     float **angles;              /* by node, of a rotary one: cosines and sines, each context x half of a head's width; heads of one width share */
     int64_t block, piece;
+    const nn_times *times;
     plan full, evaluation, others[PLANS], *plan;
     uint64_t clock;
     layout layouts[2], *layout;  /* of evaluation, of training */
@@ -244,7 +248,7 @@ static void forward_lives(const sequence *b, layout *l, int i, int64_t windows, 
         const nn_attention a = attention_of(b, i, windows);
         p->out = new_buffer(l, row_bytes(rows, n->out), i);
         p->stats = new_buffer(l, row_bytes(rows, n->layer.heads), i);
-        scratch = tutti_nn_attention_scratch(&a) * sizeof(float);
+        scratch = (size_t)b->core.threads * tutti_nn_attention_scratch(&a) * sizeof(float);
         break;
     }
     default:
@@ -300,13 +304,13 @@ static int back_lives(const sequence *b, layout *l, int i, int slope, int64_t wi
         touch(l, p->out, now);
         touch(l, p->stats, now);
         p->back = new_buffer(l, row_bytes(rows, n->in), now);
-        scratch = tutti_nn_attention_scratch(&a) * sizeof(float);
+        scratch = (size_t)b->core.threads * tutti_nn_attention_scratch(&a) * sizeof(float);
         break;
     }
     case TUTTI_LAYER_LAYER_NORM: case TUTTI_LAYER_RMS_NORM:
         touch(l, p[-1].out, now);
         touch(l, p->stats, now);
-        scratch = 4 * (size_t)n->in * sizeof(float); /* RMS: half of it */
+        scratch = (size_t)b->core.threads * 4 * (size_t)n->in * sizeof(float); /* RMS: half of it */
         if (n[-1].layer.kind == TUTTI_LAYER_BRANCH)
             p->back = p[-1].residual;
         else if (held)
@@ -322,6 +326,8 @@ static int back_lives(const sequence *b, layout *l, int i, int slope, int64_t wi
     }
     touch(l, p->back, now);
     p->back_scratch = new_buffer(l, scratch, now);
+    if (n->params > 0 && (is_norm(n) || n->params == 2))
+        p->parts = new_buffer(l, row_bytes((rows + NN_ROWS - 1) / NN_ROWS, is_norm(n) ? 2 * n->in : i == head_of(b) && n->out > HEAD ? HEAD : n->out), now);
     return p->back;
 }
 
@@ -469,39 +475,58 @@ static tutti_status logits(sequence *b, int first, int *count, tutti_error *err)
     return tutti_nn_dn_op_run(&b->core, &chunk_plan(b, first)->forward, pointers, err);
 }
 
+/* ---- own loops: [first, first + count) of what a layer's loop is cut by ---- */
+typedef struct cut { sequence *b; int i; size_t columns, class; float *rows, *sums; } cut; /* of node i; the rest as the loop needs it */
+
+/* Of `values` each at least; the thread's number is below core.threads. */
+static void share_out(sequence *b, size_t items, size_t values, void (*work)(void *arg, size_t first, size_t count, int thread), cut *c)
+{
+    tutti_nn_parallel(b->core.threads, items, values > 0 ? (WORTH + values - 1) / values : 1, work, c);
+}
+
+static void entropy_part(void *arg, size_t first, size_t count, int thread)
+{
+    const cut *c = arg;
+
+    (void)thread;
+    c->b->math->entropy(count, c->class, c->columns, c->columns, c->rows + first * c->columns, c->b->labels + first, (nn_entropy *)at(c->b, c->b->layout->state) + first);
+}
+
 static tutti_status head_forward(sequence *b, tutti_error *err)
 {
     const int head = head_of(b);
     const size_t rows = b->net->by_moment ? rows_of(b, head) : (size_t)(b->run.samples * b->net->context); /* labels of windows that are filled up: none, or 0 */
 
     for (int first = 0, count; first < b->net->classes; first += count) {
+        cut c = { .b = b, .i = head, .class = (size_t)first, .rows = at(b, b->layout->place[head].out) };
         TUTTI_TRY(logits(b, first, &count, err));
-        b->math->entropy(rows, (size_t)first, (size_t)count, (size_t)count, at(b, b->layout->place[head].out), b->labels, at(b, b->layout->state));
+        c.columns = (size_t)count;
+        share_out(b, rows, c.columns, entropy_part, &c);
     }
     return TUTTI_OK;
 }
 
 /* Queries and keys, which stand one after another at the head of a row. */
-static void turn(const sequence *b, int i, bool back, float *x)
+static void turn(const sequence *b, int i, size_t first, size_t count, bool back, float *x)
 {
     const nn_node *n = &b->net->nodes[i];
-    const size_t context = (size_t)b->net->context, heads = 2 * (size_t)n->layer.heads, width = (size_t)n->in / (3 * (size_t)n->layer.heads);
+    const size_t context = (size_t)b->net->context, heads = 2 * (size_t)n->layer.heads, width = (size_t)n->in / (3 * (size_t)n->layer.heads), in = (size_t)n->in;
 
-    b->math->rotary((size_t)b->windows * context, context, heads, width, (size_t)n->in, b->angles[i], b->angles[i] + context * (width / 2), back, x);
+    b->math->rotary(count * context, context, heads, width, in, b->angles[i], b->angles[i] + context * (width / 2), back, x + first * context * in);
 }
 
 /* Each sample has draws of its own, so that it matters to nobody who computes it. */
-static void drop(const sequence *b, int i, const float *x, float *y)
+static void drop(const sequence *b, int i, size_t first, size_t count, const float *x, float *y)
 {
     const nn_node *n = &b->net->nodes[i];
     const size_t width = (size_t)n->out, length = (size_t)n->length, values = length * width, windows = (size_t)b->windows;
 
-    for (size_t t = 0; t < length && b->net->by_moment; t++)
+    for (size_t t = first; t < first + count && b->net->by_moment; t++)
         for (size_t w = 0; w < windows; w++) {
             const size_t row = (t * windows + w) * width;
             tutti_nn_dropout(b->math, b->draws, (tutti_rng){ b->run.seed, draws_stream + (uint64_t)i, b->run.first + w }, t * width, width, (float)n->layer.rate, x + row, y + row);
         }
-    for (size_t w = 0; w < windows && !b->net->by_moment; w++)
+    for (size_t w = first; w < first + count && !b->net->by_moment; w++)
         tutti_nn_dropout(b->math, b->draws, (tutti_rng){ b->run.seed, draws_stream + (uint64_t)i, b->run.first + w }, 0, values, (float)n->layer.rate, x + w * values, y + w * values);
 }
 
@@ -556,43 +581,82 @@ static tutti_status lstm_forward(sequence *b, int i, tutti_error *err)
     return tutti_nn_dn_lstm_forward(&b->core, &b->plan->lstm[b->net->nodes[i].lstm], b->math, &r, err);
 }
 
+/* Windows, for layers that look at places; moments for dropouts of networks that go by them; units of attention; else rows. */
+static size_t items_of(const sequence *b, int i)
+{
+    const nn_node *n = &b->net->nodes[i];
+    const size_t windows = (size_t)b->windows;
+
+    switch (n->layer.kind) {
+    case TUTTI_LAYER_POSITIONS: case TUTTI_LAYER_ROTARY: return windows;
+    case TUTTI_LAYER_DROPOUT: return b->net->by_moment ? (size_t)n->length : windows;
+    case TUTTI_LAYER_ATTENTION: return windows * (size_t)n->layer.heads;
+    default: return rows_of(b, i);
+    }
+}
+
+static size_t values_of(const sequence *b, int i)
+{
+    const nn_node *n = &b->net->nodes[i];
+    return n->layer.kind == TUTTI_LAYER_ATTENTION ? WORTH : rows_of(b, i) * (size_t)n->out / items_of(b, i); /* a unit of attention is worth a thread */
+}
+
+static void forward_part(void *arg, size_t first, size_t count, int thread)
+{
+    const cut *c = arg;
+    const sequence *b = c->b;
+    const int i = c->i;
+    const nn_node *n = &b->net->nodes[i];
+    const place *p = &b->layout->place[i];
+    const size_t width = (size_t)n->out, at_row = first * width, context = (size_t)b->net->context;
+    float *const out = at(b, p->out), *const in = i > 0 ? at(b, p[-1].out) : NULL, *y = out + at_row;
+    const float *x = i > 0 ? in + at_row : NULL;
+
+    switch (n->layer.kind) {
+    case TUTTI_LAYER_EMBEDDING: b->math->gather(count, width, b->run.tokens + first, value(b, i, 0), y); break;
+    case TUTTI_LAYER_POSITIONS: b->math->positions(count, context * width, value(b, i, 0), out + first * context * width); break;
+    case TUTTI_LAYER_GELU: b->math->gelu(count * width, x, y); break;
+    case TUTTI_LAYER_JOIN: b->math->sum(count * width, (float *)at(b, b->layout->place[n->partner].out) + at_row, x, y); break;
+    case TUTTI_LAYER_LAYER_NORM: {
+        float *mean = at(b, p->stats);
+        b->math->layer_norm(count, width, x, value(b, i, 0), value(b, i, 1), norm_eps, y, mean + first, mean + rows_of(b, i) + first);
+        break;
+    }
+    case TUTTI_LAYER_RMS_NORM: b->math->rms_norm(count, width, x, value(b, i, 0), norm_eps, y, (float *)at(b, p->stats) + first); break;
+    case TUTTI_LAYER_ROTARY: turn(b, i, first, count, false, out); break;
+    case TUTTI_LAYER_DROPOUT: drop(b, i, first, count, in, out); break;
+    case TUTTI_LAYER_ATTENTION: {
+        const nn_attention a = attention_of(b, i, b->windows);
+        b->math->attention(&a, first, count, in, in + width, in + 2 * width, out, at(b, p->stats), (float *)at(b, p->forward_scratch) + (size_t)thread * tutti_nn_attention_scratch(&a));
+        break;
+    }
+    default: break;
+    }
+}
+
 static tutti_status forward_node(sequence *b, int i, tutti_error *err)
 {
     const nn_node *n = &b->net->nodes[i];
     const place *p = &b->layout->place[i];
-    const size_t rows = rows_of(b, i), width = (size_t)n->out;
-    float *y = at(b, p->out), *x = i > 0 ? at(b, p[-1].out) : NULL;
+    const size_t width = (size_t)n->out;
+    cut c = { .b = b, .i = i };
 
     switch (n->layer.kind) {
-    case TUTTI_LAYER_EMBEDDING: b->math->gather(rows, width, b->run.tokens, value(b, i, 0), y); break;
-    case TUTTI_LAYER_POSITIONS: b->math->positions((size_t)b->windows, (size_t)b->net->context * width, value(b, i, 0), y); break;
-    case TUTTI_LAYER_FRAMES: place_frames(b, width, y); break;
-    case TUTTI_LAYER_MEAN: mean_of_moments(b, rows * width, n[-1].length, x, y); break;
+    case TUTTI_LAYER_FRAMES: place_frames(b, width, at(b, p->out)); break;
+    case TUTTI_LAYER_MEAN: mean_of_moments(b, rows_of(b, i) * width, n[-1].length, at(b, p[-1].out), at(b, p->out)); break;
     case TUTTI_LAYER_LSTM: return lstm_forward(b, i, err);
-    case TUTTI_LAYER_GELU: b->math->gelu(rows * width, x, y); break;
-    case TUTTI_LAYER_JOIN: b->math->sum(rows * width, at(b, b->layout->place[n->partner].out), x, y); break;
-    case TUTTI_LAYER_LAYER_NORM: {
-        float *mean = at(b, p->stats);
-        b->math->layer_norm(rows, width, x, value(b, i, 0), value(b, i, 1), norm_eps, y, mean, mean + rows);
-        break;
-    }
-    case TUTTI_LAYER_RMS_NORM: b->math->rms_norm(rows, width, x, value(b, i, 0), norm_eps, y, at(b, p->stats)); break;
-    case TUTTI_LAYER_ROTARY: turn(b, i, false, y); break;
-    case TUTTI_LAYER_DROPOUT:
-        if (b->run.train)
-            drop(b, i, x, y);
-        break;
-    case TUTTI_LAYER_ATTENTION: {
-        const nn_attention a = attention_of(b, i, b->windows);
-        b->math->attention(&a, 0, a.batch * a.heads, x, x + width, x + 2 * width, y, at(b, p->stats), at(b, p->forward_scratch));
-        break;
-    }
     case TUTTI_LAYER_LINEAR: {
-        void *const pointers[] = { x, (void *)value(b, i, 0), y, (void *)value(b, i, 1) };
+        void *const pointers[] = { at(b, p[-1].out), (void *)value(b, i, 0), at(b, p->out), (void *)value(b, i, 1) };
         b->core.scratch = at(b, p->forward_scratch);
         return i == head_of(b) ? head_forward(b, err) : tutti_nn_dn_op_run(&b->core, &b->plan->linear[i].forward, pointers, err);
     }
-    default: break; /* a branch: nothing moves */
+    case TUTTI_LAYER_BRANCH: break; /* nothing moves */
+    case TUTTI_LAYER_DROPOUT:
+        if (!b->run.train)
+            break;
+        share_out(b, items_of(b, i), values_of(b, i), forward_part, &c);
+        break;
+    default: share_out(b, items_of(b, i), values_of(b, i), forward_part, &c);
     }
     return TUTTI_OK;
 }
@@ -604,8 +668,11 @@ static tutti_status sequence_forward(void *self, int unit, int64_t first, int64_
     tutti_status status = TUTTI_OK;
 
     (void)first, (void)count; /* always the whole run */
-    for (int i = b->net->unit_node[unit]; i < b->net->unit_node[unit + 1] && status == TUTTI_OK; i++)
+    for (int i = b->net->unit_node[unit]; i < b->net->unit_node[unit + 1] && status == TUTTI_OK; i++) {
+        const int64_t begun = nn_times_begin(b->times);
         status = forward_node(b, i, err);
+        nn_times_end(b->times, i, false, begun);
+    }
     return tutti_nn_dn_leave(before, status);
 }
 
@@ -629,13 +696,56 @@ static void sequence_loss(void *self, double divisor, double *sum, int64_t *corr
 }
 
 /* ---- backward ---- */
+/* Sums over rows: the parts of NN_ROWS rows each, one after another, as math.h and loops.h add them. */
+static void add_parts(const sequence *b, size_t rows, size_t step, float *parts)
+{
+    for (size_t k = 1; k < (rows + NN_ROWS - 1) / NN_ROWS; k++)
+        b->loops->add(step, parts + k * step, parts);
+}
+
+static void give(const sequence *b, size_t n, const float *sum, float *gradient_of)
+{
+    if (b->run.add)
+        b->loops->add(n, sum, gradient_of);
+    else
+        memcpy(gradient_of, sum, n * sizeof *sum);
+}
+
+static size_t rows_of_part(size_t rows, size_t k)
+{
+    return rows - k * NN_ROWS < NN_ROWS ? rows - k * NN_ROWS : NN_ROWS;
+}
+
+static void bias_part(void *arg, size_t first, size_t count, int thread)
+{
+    const cut *c = arg;
+
+    (void)thread;
+    for (size_t k = first; k < first + count; k++)
+        c->b->loops->bias(rows_of_part(rows_of(c->b, c->i), k), c->columns, NULL, c->rows + k * NN_ROWS * c->columns, c->sums + k * c->columns, false);
+}
+
 static tutti_status linear_weights(sequence *b, int i, dn_linear *op, size_t columns, float *slope, float *weights, float *bias, tutti_error *err)
 {
     void *const pointers[] = { slope, at(b, b->layout->place[i - 1].out), weights };
+    const size_t rows = rows_of(b, i);
 
-    if (bias != NULL)
-        b->loops->bias(rows_of(b, i), columns, NULL, slope, bias, b->run.add);
+    if (bias != NULL) {
+        cut c = { .b = b, .i = i, .columns = columns, .rows = slope, .sums = at(b, b->layout->place[i].parts) };
+        share_out(b, (rows + NN_ROWS - 1) / NN_ROWS, NN_ROWS * columns, bias_part, &c);
+        add_parts(b, rows, columns, c.sums);
+        give(b, columns, c.sums, bias);
+    }
     return tutti_nn_dn_op_run(&b->core, b->run.add ? &op->weights_add : &op->weights, pointers, err);
+}
+
+static void entropy_back_part(void *arg, size_t first, size_t count, int thread)
+{
+    const cut *c = arg;
+    float *rows = c->rows + first * c->columns;
+
+    (void)thread;
+    c->b->math->entropy_back(count, c->class, c->columns, c->columns, rows, c->b->labels + first, (nn_entropy *)at(c->b, c->b->layout->state) + first, c->b->scale, rows);
 }
 
 static tutti_status head_back(sequence *b, tutti_error *err)
@@ -648,9 +758,11 @@ static tutti_status head_back(sequence *b, tutti_error *err)
     for (int first = 0, count = b->net->classes; first < b->net->classes; first += count) {
         dn_linear *op = chunk_plan(b, first);
         void *const pointers[] = { slope, (void *)(value(b, head, 0) + (size_t)first * in), at(b, p->back) };
+        cut c = { .b = b, .i = head, .class = (size_t)first, .rows = slope };
         if (b->net->classes > HEAD)
             TUTTI_TRY(logits(b, first, &count, err));
-        b->math->entropy_back(rows, (size_t)first, (size_t)count, (size_t)count, slope, b->labels, at(b, b->layout->state), b->scale, slope);
+        c.columns = (size_t)count;
+        share_out(b, rows, c.columns, entropy_back_part, &c);
         TUTTI_TRY(linear_weights(b, head, op, (size_t)count, slope, gradient(b, head, 0) + (size_t)first * in, bias != NULL ? bias + first : NULL, err));
         TUTTI_TRY(tutti_nn_dn_op_run(&b->core, first > 0 ? &op->data_add : &op->data, pointers, err));
     }
@@ -667,51 +779,104 @@ static tutti_status lstm_weights(sequence *b, int i, tutti_error *err)
     return tutti_nn_dn_lstm_weights(&b->core, &b->plan->lstm[b->net->nodes[i].lstm], b->math, b->loops, &r, err);
 }
 
+/* Columns of the table, so that a row's sum keeps the order of the tokens. */
+static void embedding_part(void *arg, size_t first, size_t count, int thread)
+{
+    const cut *c = arg;
+    const sequence *b = c->b;
+
+    (void)thread;
+    b->math->scatter_add(rows_of(b, c->i), c->columns, first, count, b->run.tokens, c->rows, c->sums);
+}
+
+static void norm_part(void *arg, size_t first, size_t count, int thread)
+{
+    const cut *c = arg;
+    const sequence *b = c->b;
+    const nn_node *n = &b->net->nodes[c->i];
+    const place *p = &b->layout->place[c->i];
+    const size_t width = (size_t)n->out, rows = rows_of(b, c->i);
+    const float *x = at(b, p[-1].out), *mean = at(b, p->stats);
+    float *slope = at(b, p->slope), *back = at(b, p->back), *scratch = (float *)at(b, p->back_scratch) + (size_t)thread * 4 * width;
+    const bool add = n[-1].layer.kind == TUTTI_LAYER_BRANCH;
+
+    for (size_t k = first; k < first + count; k++) {
+        const size_t row = k * NN_ROWS, some = rows_of_part(rows, k), place_of = row * width;
+        float *sums = c->sums + k * 2 * width;
+        if (n->layer.kind == TUTTI_LAYER_LAYER_NORM)
+            b->math->layer_norm_back(some, width, x + place_of, value(b, c->i, 0), mean + row, mean + rows + row, slope + place_of, back + place_of, add, sums, sums + width, false, scratch);
+        else
+            b->math->rms_norm_back(some, width, x + place_of, value(b, c->i, 0), mean + row, slope + place_of, back + place_of, add, sums, false, scratch);
+    }
+}
+
+static void norm_back(sequence *b, int i)
+{
+    const size_t width = (size_t)b->net->nodes[i].out, rows = rows_of(b, i);
+    cut c = { .b = b, .i = i, .sums = at(b, b->layout->place[i].parts) };
+
+    share_out(b, (rows + NN_ROWS - 1) / NN_ROWS, NN_ROWS * width, norm_part, &c);
+    add_parts(b, rows, 2 * width, c.sums);
+    for (int k = 0; k < b->net->nodes[i].params; k++)
+        give(b, width, c.sums + (size_t)k * width, gradient(b, i, k));
+}
+
+static void back_part(void *arg, size_t first, size_t count, int thread)
+{
+    const cut *c = arg;
+    const sequence *b = c->b;
+    const int i = c->i;
+    const nn_node *n = &b->net->nodes[i];
+    const place *p = &b->layout->place[i];
+    const size_t width = (size_t)n->out, at_row = first * width;
+    float *const slope = at(b, p->slope), *const back = at(b, p->back), *const in = at(b, p[-1].out);
+
+    switch (n->layer.kind) {
+    case TUTTI_LAYER_GELU: b->math->gelu_back(count * width, in + at_row, slope + at_row, back + at_row); break;
+    case TUTTI_LAYER_BRANCH: b->math->sum(count * width, back + at_row, slope + at_row, back + at_row); break;
+    case TUTTI_LAYER_ROTARY: turn(b, i, first, count, true, back); break;
+    case TUTTI_LAYER_DROPOUT: drop(b, i, first, count, slope, back); break;
+    case TUTTI_LAYER_ATTENTION: {
+        const nn_attention a = attention_of(b, i, b->windows);
+        b->math->attention_back(&a, first, count, in, in + width, in + 2 * width, at(b, p->out), at(b, p->stats), slope, back, back + width, back + 2 * width,
+                                (float *)at(b, p->back_scratch) + (size_t)thread * tutti_nn_attention_scratch(&a));
+        break;
+    }
+    default: break;
+    }
+}
+
 static tutti_status back_node(sequence *b, int i, tutti_error *err)
 {
     const nn_node *n = &b->net->nodes[i];
     const place *p = &b->layout->place[i];
-    const size_t rows = rows_of(b, i), width = (size_t)n->out;
-    float *slope = at(b, p->slope), *back = at(b, p->back);
-    const float *x = i > 0 ? at(b, p[-1].out) : NULL;
+    const size_t width = (size_t)n->out;
+    cut c = { .b = b, .i = i };
 
     b->core.scratch = at(b, p->back_scratch);
     switch (n->layer.kind) {
-    case TUTTI_LAYER_EMBEDDING: {
-        float *table = gradient(b, i, 0);
+    case TUTTI_LAYER_EMBEDDING:
+        c.columns = width;
+        c.rows = at(b, p->slope);
+        c.sums = gradient(b, i, 0);
         if (!b->run.add && !b->net->tied) /* a tied head has begun the sum */
-            memset(table, 0, (size_t)b->net->classes * width * sizeof *table);
-        b->math->scatter_add(rows, width, 0, width, b->run.tokens, slope, table);
+            memset(c.sums, 0, (size_t)b->net->classes * width * sizeof *c.sums);
+        share_out(b, width, rows_of(b, i), embedding_part, &c);
         break;
-    }
-    case TUTTI_LAYER_POSITIONS: b->math->positions_back((size_t)b->windows, (size_t)b->net->context * width, slope, gradient(b, i, 0), b->run.add); break;
+    case TUTTI_LAYER_POSITIONS: b->math->positions_back((size_t)b->windows, (size_t)b->net->context * width, at(b, p->slope), gradient(b, i, 0), b->run.add); break;
     case TUTTI_LAYER_LSTM: return lstm_weights(b, i, err);
-    case TUTTI_LAYER_MEAN: mean_back(rows * width, n[-1].length, slope, back); break;
-    case TUTTI_LAYER_GELU: b->math->gelu_back(rows * width, x, slope, back); break;
-    case TUTTI_LAYER_BRANCH:
-        if (!is_norm(&n[1])) /* which has added its slope itself */
-            b->math->sum(rows * width, back, slope, back);
-        break;
-    case TUTTI_LAYER_LAYER_NORM: {
-        float *mean = at(b, p->stats);
-        b->math->layer_norm_back(rows, width, x, value(b, i, 0), mean, mean + rows, slope, back, n[-1].layer.kind == TUTTI_LAYER_BRANCH, gradient(b, i, 0),
-                                 gradient(b, i, 1), b->run.add, b->core.scratch);
-        break;
-    }
-    case TUTTI_LAYER_RMS_NORM:
-        b->math->rms_norm_back(rows, width, x, value(b, i, 0), at(b, p->stats), slope, back, n[-1].layer.kind == TUTTI_LAYER_BRANCH, gradient(b, i, 0), b->run.add, b->core.scratch);
-        break;
-    case TUTTI_LAYER_ROTARY: turn(b, i, true, back); break;
-    case TUTTI_LAYER_DROPOUT: drop(b, i, slope, back); break;
-    case TUTTI_LAYER_ATTENTION: {
-        const nn_attention a = attention_of(b, i, b->windows);
-        b->math->attention_back(&a, 0, a.batch * a.heads, x, x + width, x + 2 * width, at(b, p->out), at(b, p->stats), slope, back, back + width, back + 2 * width,
-                                b->core.scratch);
-        break;
-    }
+    case TUTTI_LAYER_MEAN: mean_back(rows_of(b, i) * width, n[-1].length, at(b, p->slope), at(b, p->back)); break;
+    case TUTTI_LAYER_LAYER_NORM: case TUTTI_LAYER_RMS_NORM: norm_back(b, i); break;
     case TUTTI_LAYER_LINEAR:
-        return i == head_of(b) ? head_back(b, err) : linear_weights(b, i, &b->plan->linear[i], width, slope, gradient(b, i, 0), gradient(b, i, 1), err);
-    default: break; /* a join: its slope goes both ways as it is */
+        return i == head_of(b) ? head_back(b, err) : linear_weights(b, i, &b->plan->linear[i], width, at(b, p->slope), gradient(b, i, 0), gradient(b, i, 1), err);
+    case TUTTI_LAYER_FRAMES: break;
+    case TUTTI_LAYER_JOIN: break; /* its slope goes both ways as it is */
+    case TUTTI_LAYER_BRANCH:
+        if (is_norm(&n[1])) /* which has added its slope itself */
+            break;
+        share_out(b, items_of(b, i), values_of(b, i), back_part, &c);
+        break;
+    default: share_out(b, items_of(b, i), values_of(b, i), back_part, &c);
     }
     return TUTTI_OK;
 }
@@ -723,8 +888,11 @@ static tutti_status sequence_weights(void *self, int unit, int64_t first, int64_
     tutti_status status = TUTTI_OK;
 
     (void)first, (void)count;
-    for (int i = b->net->unit_node[unit + 1] - 1; i >= nn_unit_own(b->net, unit) && status == TUTTI_OK; i--)
+    for (int i = b->net->unit_node[unit + 1] - 1; i >= nn_unit_own(b->net, unit) && status == TUTTI_OK; i--) {
+        const int64_t begun = nn_times_begin(b->times);
         status = back_node(b, i, err);
+        nn_times_end(b->times, i, true, begun);
+    }
     return tutti_nn_dn_leave(before, status);
 }
 
@@ -750,6 +918,7 @@ static tutti_status sequence_data(void *self, int unit, int64_t first, int64_t c
 {
     sequence *b = self;
     const int i = nn_unit_own(b->net, unit), before = tutti_nn_dn_enter(&b->core);
+    const int64_t begun = nn_times_begin(b->times);
     tutti_status status = TUTTI_OK; /* of the others it was done along with the weights */
 
     (void)first, (void)count;
@@ -757,6 +926,7 @@ static tutti_status sequence_data(void *self, int unit, int64_t first, int64_t c
         status = linear_data(b, i, err);
     else if (b->net->nodes[i].layer.kind == TUTTI_LAYER_LSTM)
         status = lstm_data(b, i, err);
+    nn_times_end(b->times, i, true, begun);
     return tutti_nn_dn_leave(before, status);
 }
 
@@ -837,11 +1007,13 @@ static tutti_status sequence_open(void **out, const nn_net *net, const nn_settin
     b->net = net->sequence;
     b->math = nn_math_of(settings->cpu);
     b->loops = nn_loops_of(settings->cpu);
+    b->times = settings->times;
+    b->core.threads = settings->threads; /* layouts ask for it */
     b->block = settings->batch;
     b->piece = settings->piece;
     for (int k = 0; k < 2; k++) {
         layout *l = &b->layouts[k];
-        l->buffer = tutti_alloc(6 * n + 3, sizeof *l->buffer); /* output, statistics, slope, two scratches a node at most; state, filled, labels */
+        l->buffer = tutti_alloc(7 * n + 3, sizeof *l->buffer); /* output, statistics, slope, two scratches, parts a node at most; state, filled, labels */
         l->place = tutti_alloc(n, sizeof *l->place);
         l->scratch = tutti_alloc(2 * n, sizeof *l->scratch);
         if (l->buffer == NULL || l->place == NULL || l->scratch == NULL)
@@ -874,7 +1046,7 @@ static size_t sequence_bytes(const void *self)
 {
     const sequence *b = self;
     const size_t n = (size_t)b->net->node_count;
-    return sizeof *b + 2 * n * (6 * sizeof(nn_buffer) + sizeof(place) + 2 * sizeof(size_t)) + b->arena_bytes;
+    return sizeof *b + 2 * n * (7 * sizeof(nn_buffer) + sizeof(place) + 2 * sizeof(size_t)) + b->arena_bytes;
 }
 
 static int sequence_describe(const void *self, char *text, size_t bytes)

@@ -70,3 +70,19 @@ tutti_status tutti_train_check_pair(const tutti_train_config *c, tutti_error *er
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "target is '%.40s', but quadratic has no accuracy; write loss=L, which is the excess over its least loss", c->target);
     return TUTTI_OK;
 }
+
+tutti_status tutti_train_check_data(tutti_runtime *rt, const tutti_train_config *c, const char *installed, tutti_error *err)
+{
+    const tutti_data_shape *shape;
+    tutti_data *data;
+    tutti_status status;
+    int n;
+
+    TUTTI_TRY(tutti_data_open_spec(&data, rt, c->data, installed, err));
+    shape = tutti_data_shape_of(data);
+    status = tutti_train_check_samples(c, shape->context > 0, shape->tables > 0, err);
+    if (status == TUTTI_OK && shape->context > 0)
+        status = tutti_nn_params(c->model, &(tutti_nn_task){ shape->channels, shape->height, shape->width, shape->classes, shape->context }, NULL, 0, &n, err);
+    tutti_data_close(data);
+    return status;
+}

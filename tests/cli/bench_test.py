@@ -12,6 +12,11 @@ def rows(done):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+def layers_last(found):
+    """Names in order, but layers, which come by their time, by name."""
+    return [name for name in found if not name.startswith("layer ")] + sorted(name for name in found if name.startswith("layer "))
+
+
 class Bench(Case):
     def bench(self, *arguments, code=0, **environment):
         done = tutti("bench", *arguments, **environment)
@@ -58,7 +63,7 @@ class Bench(Case):
         self.refused("there is no kernel 'axp'; did you mean 'axpy'", "bench", "kernels", "--only", "axp")
         self.refused("/nowhere", "bench", "io", "--dir", "/nowhere", "--bytes", "1MiB", code=1)
         self.refused("has room for", "bench", "io", "--dir", self.folder, "--bytes", "1024GiB")
-        self.refused("the peer has models mlp, cnn, resnet(depth) and vgg(small), not 'mlp(hidden=8)'", "bench", "step", "--model", "mlp(hidden=8)", "--with-peers")
+        self.refused("the peer has models mlp, cnn, resnet(depth), vgg(small) and gpt(layers,dim,heads,context), not 'mlp(hidden=8)'", "bench", "step", "--model", "mlp(hidden=8)", "--with-peers")
         self.refused("there is no method 'dpp'", "bench", "step", "--method", "dpp", "--data", self.data)
 
     def test_allreduce_measures_every_size_on_both_kinds_of_buffers(self):
@@ -172,15 +177,23 @@ class Bench(Case):
 
     def test_step_measures_the_run_against_the_one_without_exchange(self):
         script = 'echo \'{"samples_per_second": 10, "wall_seconds": 1, "exposed_comm_seconds": 0, "peak_rss_bytes_per_worker": 104857600, "host_seconds": 2, "torch": "9.9"}\''
-        folder = self.peers(train='[ "$*" = "mlp 2 3 16 1 ddp" ] || [ "$*" = "mlp 2 3 16 1 alone" ] || exit 9\n' + script)
+        folder = self.peers(train='[ "$*" = "mlp 2 3 16 1 ddp 0 sgd(lr=0.05,momentum=0.9)" ] || [ "$*" = "mlp 2 3 16 1 alone 0 sgd(lr=0.05,momentum=0.9)" ] || exit 9\n' + script)
         temporary = self.out("tmp")
         os.makedirs(temporary)
         done = subprocess.run([TUTTI, "bench", "step", "--data", self.data, "--steps", "3", "--batch", "16", "--repeat", "1", "--json", "--with-peers"], capture_output=True, text=True, cwd=folder,
                               env=clean_environment(TMPDIR=temporary), timeout=100)
         self.assertEqual(done.returncode, 0, done.stderr)
         found = {r["name"].split("/", 3)[3]: r for r in rows(done)}
-        self.assertEqual(list(found), ["ddp", "no exchange", "exposed communication", "run less no-exchange run", "memory", "command to the end of one step", "PyTorch DDP on Gloo",
-                                       "PyTorch without exchange", "ddp against PyTorch"])
+        self.assertEqual(layers_last(found), ["ddp", "no exchange", "exposed communication", "run less no-exchange run", "memory", "command to the end of one step", "PyTorch DDP on Gloo",
+                                       "PyTorch without exchange", "ddp against PyTorch", "products of a worker", "layer linear 0", "layer linear 2", "layer linear 4"])
+        # Three linear layers of 784, 1024 and 1024 inputs: a forward, and two products backward but for the first.
+        products = 2 * (784 * 1024 * 2 + 1024 * 1024 * 3 + 1024 * 10 * 3)
+        self.assertAlmostEqual(found["products of a worker"]["value"] * 2e9 / products / found["ddp"]["value"], 1, 3)
+        layers = [r for name, r in found.items() if name.startswith("layer ")]
+        self.assertLess(sum(r["ratio"] for r in layers), 1)
+        self.assertGreater(sum(r["ratio"] for r in layers), 0.5)
+        for r in layers:
+            self.assertAlmostEqual(r["forward_ms"] + r["backward_ms"], r["value"], 4)
         self.assertAlmostEqual(found["ddp"]["ratio"] * found["no exchange"]["value"] / found["ddp"]["value"], 1, 4)
         self.assertAlmostEqual(found["ddp against PyTorch"]["ratio"] * 10 / found["ddp"]["value"], 1, 4)
         self.assertAlmostEqual(found["memory"]["ratio"] * 100 / found["memory"]["value"], 1, 4)
@@ -191,7 +204,7 @@ class Bench(Case):
         figures = '\'"samples_per_second": %d, "wall_seconds": 1, "exposed_comm_seconds": 0, "peak_rss_bytes_per_worker": 1, "host_seconds": 2, "torch": "\'$TUTTI_PYTHON\'"\''
         folder = self.peers(train=f"""case "$TUTTI_PYTHON $3" in
             absent*) echo "no torch in absent" >&2; exit 77;;
-            *epoch) [ "$*" = "mlp 2 epoch 16 1 ddp $7" ] || exit 9; echo "{{"{figures % 1}', "accuracy": 0.'$((3 + 2 * $7))'}}';;
+            *epoch) [ "$*" = "mlp 2 epoch 16 1 ddp $7 sgd(lr=0.05,momentum=0.9)" ] || exit 9; echo "{{"{figures % 1}', "accuracy": 0.'$((3 + 2 * $7))'}}';;
             one*) echo "{{"{figures % 10}"}}";;
             *) echo "{{"{figures % 20}"}}";;
             esac""")
@@ -199,9 +212,9 @@ class Bench(Case):
         done = subprocess.run(words + ["--json"], capture_output=True, text=True, cwd=folder, env=clean_environment(TUTTI_PYTHON="one:absent:three"), timeout=100)
         self.assertEqual((done.returncode, done.stderr), (1, "no torch in absent\n"), done.stdout)
         found = {r["name"].split("/", 3)[3]: r for r in rows(done)}
-        self.assertEqual(list(found)[6:], ["PyTorch DDP on Gloo", "PyTorch without exchange", "ddp against PyTorch", "PyTorch three DDP on Gloo", "PyTorch three without exchange",
+        self.assertEqual(layers_last(found)[6:], ["PyTorch DDP on Gloo", "PyTorch without exchange", "ddp against PyTorch", "PyTorch three DDP on Gloo", "PyTorch three without exchange",
                                            "ddp against PyTorch three", "accuracy after 1 epoch", "PyTorch accuracy after 1 epoch", "accuracy off from PyTorch",
-                                           "PyTorch three accuracy after 1 epoch", "accuracy off from PyTorch three"])
+                                           "PyTorch three accuracy after 1 epoch", "accuracy off from PyTorch three", "products of a worker", "layer linear 0", "layer linear 2", "layer linear 4"])
         self.assertEqual([found[name]["torch"] for name in ("ddp against PyTorch", "ddp against PyTorch three")], ["one", "three"])
         self.assertAlmostEqual(found["ddp against PyTorch"]["ratio"] / found["ddp against PyTorch three"]["ratio"], 2, 4)
         ours, theirs, off = (found[name] for name in ("accuracy after 1 epoch", "PyTorch accuracy after 1 epoch", "accuracy off from PyTorch"))

@@ -73,6 +73,9 @@ class Gpt(unittest.TestCase):
             done = tutti("train", "--model", model, "--data", data, "--steps", 1, "--out", self.out("refused"))
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(sentence, done.stderr)
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.train("unmade", code=2, model="gpt(layers=1,dim=16,heads=2,context=64)")
+        self.assertFalse(os.path.exists(self.out("unmade"))) # the launcher has seen it, before it made anything
 
 
 if __name__ == "__main__":

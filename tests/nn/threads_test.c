@@ -1,5 +1,6 @@
 /* Networks side by side: two workers as threads of one process share nothing; a worker's own threads; the loops at every level. */
 #include "nn/loops.h"
+#include "nn/parallel.h"
 #include "nn_test.h"
 
 extern int omp_get_max_threads(void);
@@ -201,12 +202,100 @@ static void the_sums_of_columns_are_masked_sums_at_every_level(void **state)
         }
 }
 
+/* ---- loops cut among threads ---- */
+enum { CUTS = 1000 };
+typedef struct cuts { unsigned char times[CUTS], thread[CUTS]; size_t least; } cuts;
+
+static void count_items(void *arg, size_t first, size_t count, int thread)
+{
+    cuts *c = arg;
+
+    assert_true(count >= c->least);
+    for (size_t i = first; i < first + count; i++) {
+        c->times[i]++;
+        c->thread[i] = (unsigned char)thread;
+    }
+}
+
+static void a_loop_is_cut_into_parts_that_together_are_all_of_it(void **state)
+{
+    (void)state;
+#ifdef __SANITIZE_THREAD__
+    skip();
+#endif
+    for (int threads = 1; threads <= 3; threads++)
+        for (size_t items = 0; items <= CUTS; items = 2 * items + 1)
+            for (size_t least = 1; least <= CUTS; least *= 10) {
+                cuts c = { .least = items < least ? items : least };
+                int most = 0;
+                tutti_nn_parallel(threads, items, least, count_items, &c);
+                for (size_t i = 0; i < items; i++) {
+                    assert_int_equal(c.times[i], 1);
+                    most = c.thread[i] > most ? c.thread[i] : most;
+                }
+                assert_true(most < threads);
+                assert_true(items < 2 * least ? most == 0 : threads == 1 || most > 0);
+            }
+}
+
+/* Large enough that every loop is cut. Loops give one thread's bits; oneDNN's products may be cut otherwise, hence the tolerance. The same threads, the same bits. */
+static void threads_of_a_network_of_tokens_agree(void **state)
+{
+#ifdef __SANITIZE_THREAD__
+    (void)state;
+    skip();
+#else
+    const char *const model = "gpt(layers=1,dim=64,heads=2,dropout=0.1,positions=rotary,norm=rms)", *const other = "gpt(layers=1,dim=64,heads=2)";
+    const tutti_nn_task task = { .classes = 256, .context = 128 };
+    enum { SAMPLES = 8, TOKENS = SAMPLES * 128, MOST = 64 };
+    static uint32_t tokens[TOKENS], next[TOKENS];
+
+    (void)state;
+    for (int i = 0; i < TOKENS; i++) {
+        tokens[i] = (uint32_t)(i * i + i / 7) % 256;
+        next[i] = (uint32_t)(i * 3 + i / 5) % 256;
+    }
+    for (int which = 0; which < 2; which++) {
+        tutti_nn_param p[MOST];
+        float *values[MOST], *gradients[3][MOST];
+        double loss[3];
+        int count;
+        assert_int_equal(tutti_nn_params(which ? model : other, &task, p, MOST, &count, NULL), TUTTI_OK);
+        for (int k = 0; k < count; k++) {
+            values[k] = calloc(p[k].count, sizeof(float));
+            tutti_nn_initialise(&p[k], 2 * p[k].unit + (p[k].dims == 1), 3, values[k]);
+            for (int run = 0; run < 3; run++)
+                gradients[run][k] = calloc(p[k].count, sizeof(float));
+        }
+        for (int run = 0; run < 3; run++) {
+            tutti_error err = { 0 };
+            tutti_nn *nn;
+            if (tutti_nn_open(&nn, which ? model : other, &task, &(tutti_nn_options){ .batch = SAMPLES, .threads = run == 0 ? 1 : 2 }, &err) != TUTTI_OK ||
+                tutti_nn_pass_tokens(nn, tokens, next, SAMPLES, SAMPLES, false, false, (const float *const *)values, gradients[run], NULL, &loss[run], &err) != TUTTI_OK)
+                fail_msg("%s", err.text);
+            tutti_nn_close(nn);
+        }
+        assert_true(loss[1] == loss[2] && fabs(loss[0] - loss[1]) <= 1e-6 * loss[0]);
+        for (int k = 0; k < count; k++) {
+            assert_memory_equal(gradients[1][k], gradients[2][k], p[k].count * sizeof(float));
+            if (distance(gradients[1][k], gradients[0][k], p[k].count) > 1e-4)
+                fail_msg("%s: two threads are %g off from one", p[k].name, distance(gradients[1][k], gradients[0][k], p[k].count));
+            free(values[k]);
+            for (int run = 0; run < 3; run++)
+                free(gradients[run][k]);
+        }
+    }
+#endif
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_networks_in_two_threads_give_the_bits_they_give_alone),
         cmocka_unit_test(a_pass_leaves_the_caller_s_number_of_threads_alone),
         cmocka_unit_test(two_threads_of_one_network_agree_with_the_reference),
+        cmocka_unit_test(a_loop_is_cut_into_parts_that_together_are_all_of_it),
+        cmocka_unit_test(threads_of_a_network_of_tokens_agree),
         cmocka_unit_test(loops_give_the_same_bits_at_every_level),
         cmocka_unit_test(the_sums_of_columns_are_masked_sums_at_every_level),
     };
