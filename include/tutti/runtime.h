@@ -42,9 +42,8 @@ tutti_status tutti_wait(tutti_monitor *m, int64_t deadline_ns, tutti_error *err)
 void tutti_wake(tutti_monitor *m);                                    /* all waiters; lock held */
 
 /* ---- names: the addresses of a host, as getaddrinfo gives them (freeaddrinfo ends *list), or why there are none, as constant text (*list NULL then). Blocks for as long as the name
-   service takes, 12 s at most: where the first server does not answer, the C library waits 5 s for it before it asks the second, twice if there is a domain to search. Numbers are read
-   at once. Needs no runtime: hosts have names outside of simulations only. ---- */
-#define TUTTI_LOOKUP_NS (INT64_C(12) * 1000000000)
+   service takes, 5 s at most; numbers are read at once. Needs no runtime: hosts have names outside of simulations only. ---- */
+#define TUTTI_LOOKUP_NS (INT64_C(5) * 1000000000)
 struct addrinfo;
 const char *tutti_lookup(const char *host, const char *service, const struct addrinfo *hints, struct addrinfo **list);
 

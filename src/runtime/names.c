@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-_Static_assert(TUTTI_LOOKUP_NS == INT64_C(12000000000), "a sentence below says how long");
+_Static_assert(TUTTI_LOOKUP_NS == INT64_C(5000000000), "a sentence below says how long");
 
 typedef struct lookup {
     pthread_mutex_t lock;
@@ -126,7 +126,7 @@ const char *tutti_lookup_by(tutti_resolver *resolver, const char *host, const ch
     while (failed == NULL && !l->done && pthread_cond_timedwait(&l->over, &l->lock, &until) != ETIMEDOUT)
         ;
     if (failed == NULL && !l->done)
-        failed = "the name service gives no answer within 12 s";
+        failed = "the name service gives no answer within 5 s";
     if (failed == NULL && l->code != 0)
         failed = why(l->code, l->cause);
     if (failed == NULL) {
