@@ -17,7 +17,7 @@ typedef struct tutti_click {
 } tutti_click;
 /* The line that begins at text[0], of which `bytes` are left (more than 0); *used: with its line end, which the last line may lack. path, line (from 1) for the sentence. */
 tutti_status tutti_click_parse(tutti_click *click, const char *path, uint64_t line, const uint8_t *text, uint64_t bytes, size_t *used, tutti_error *err);
-/* What a network gets: log(1 + x) of an integer above 0, 0 of others and of missing ones; and the row of a table of `rows` (2 or more) that a category is hashed to: 1 to rows - 1, 0 if it
+/* What a network gets: log(1 + x) of an integer above 0, 0 of others and of missing ones (a data set then standardises them, data.h); and the row of a table of `rows` (2 or more) that a category is hashed to: 1 to rows - 1, 0 if it
    is missing. Different tables hash differently. */
 float tutti_click_integer(const tutti_click *click, int i);
 uint32_t tutti_click_row(const tutti_click *click, int category, uint32_t rows);

@@ -24,7 +24,8 @@ typedef struct tutti_data_shape {
     int channels, height, width;  /* 1, 28, 28; of a problem 1, 1, dim */
     int value_bytes;              /* 1: pixels; 4: floats of a problem; 0: a text */
     int context;                  /* of a text: tokens of a sample, and width; else 0 */
-    int tables; uint32_t rows;    /* of a click log: categories of a sample, each a row of a table of that many; else 0. Its values are the 13 integers */
+    int tables; uint32_t rows;    /* of a click log: categories of a sample, each a row of a table of that many; else 0. Its values are log(1 + x) of the 13 integers, less the mean
+                                     and over the deviation of the field's integers that are there in the training split; 0, the mean, where one is missing */
     int classes;                  /* largest label of both splits + 1; known after filling. Of a text the vocabulary, known at once */
     uint64_t bytes;               /* memory that fill needs */
     float mean, deviation;        /* of the training pixels / 255, over all of them (population); known after filling. Of a problem 0, 1 */

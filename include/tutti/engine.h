@@ -30,6 +30,8 @@ typedef struct tutti_param {             /* in the order gradients become ready,
     const char *name;                    /* copied; unique */
     int dims; uint64_t dim[4];           /* shape, row-major; at least one dimension, none 0 */
     int unit;                            /* layer group, from the input: 0, 1, ... */
+    bool row_sparse;                     /* of two dimensions and more: a table of dim[0] rows, of which a pass touches few; announced by ready_rows, or by ready as any other. Its gradient in the
+                                            engine's memory is 0 when a pass without `keep` begins, and only touched rows may be changed */
     float *values, *gradient;            /* NULL: the engine owns them, inside x and g (the zero-copy way). Else the client's memory, kept: initial values
                                             are read from it on rank 0; new values are copied to it by pass() whenever they changed, gradients from it by ready() */
 } tutti_param;
@@ -85,6 +87,8 @@ tutti_status tutti_engine_need(tutti_engine *e, int unit, bool backward, tutti_e
 tutti_status tutti_engine_done(tutti_engine *e, int unit, bool backward, tutti_error *err);
 /* The gradient of the tensor is final for this pass. Each tensor once a pass, in any order; a second time is an error. */
 tutti_status tutti_engine_ready(tutti_engine *e, int tensor, tutti_error *err);
+/* The same for a tensor with row_sparse: its rows ids[0] < ids[1] < ... are all that this pass has touched. They are taken from the client's memory, where it has its own. */
+tutti_status tutti_engine_ready_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, tutti_error *err);
 tutti_status tutti_engine_passed(tutti_engine *e, double loss_sum, tutti_error *err);             /* tensors never announced count as 0 and are named once in the events */
 tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err);                                /* * */
 /* Between steps, the same on all ranks, for engines opened with batch_of: new shares from the next step on; the sum stays. The positions that a step

@@ -24,7 +24,14 @@ typedef struct tutti_tensor {
     const char *name;
     size_t first, count, rows, cols;     /* first: place in x */
     int unit;                            /* layer group: what is needed together */
+    bool row_sparse;                     /* a table: passes say which rows of its gradient they touch */
 } tutti_tensor;
+/* The rows of a table's gradient that may be other than 0. All others are 0 in g: who does not ask for rows reads the whole gradient as ever. */
+typedef struct tutti_rows {
+    bool all;                            /* every row may; ids say nothing */
+    size_t n;
+    const uint32_t *ids;                 /* n, ascending, no two alike */
+} tutti_rows;
 /* What is exchanged as one: a range of the flat space. Buckets, partitions, fusion buffers and shard pieces are all pieces.
    Ready when every tensor it meets has its gradient. */
 typedef struct tutti_piece {
@@ -32,6 +39,7 @@ typedef struct tutti_piece {
     size_t first, count;
     int first_tensor, tensors;           /* those it meets */
     float *g, *x;                        /* element `first` */
+    const tutti_rows *rows;              /* of a table, which is a piece by itself: those of the exchange's input; NULL: not one, or not TUTTI_KNOWS_ROWS */
     tutti_group group;                   /* the workers, keyed so that no other piece or step meets it; set by the engine before each exchange */
 } tutti_piece;
 typedef struct tutti_layout {
@@ -60,6 +68,8 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
                                     services, no collectives in its hooks but in open and agree, and agree may be called again after it has failed. engine.h says the rest */
     TUTTI_DIRECTION = 32,        /* what its step hands to tutti_base_step is a direction of its own and no gradient: clip-norm is refused */
     TUTTI_ENCODES = 16,          /* its exchange is tutti_exchange, and takes any codec (engine_options.codec) */
+    TUTTI_KNOWS_ROWS = 64,       /* tables are exchanged by tutti_exchange or not at all, and nothing but an exchange writes to g: so the rows touched stay known, and only they are looked at,
+                                    updated (where the optimiser allows) and cleared. Without it a table's gradient is whole */
     TUTTI_OWN_PACE = 8           /* asynchronous: no worker waits for another's step. A step is one gradient computation by whoever is free; no
                                     `exchange`, no collectives in its hooks but in agree, hold and release */
 };
@@ -135,7 +145,8 @@ const tutti_method_ops *tutti_method_find(const char *name);
 unsigned tutti_method_traits(const char *spec);                   /* of a built-in method with its options; 0 where the spec is wrong, which the engine says. Allocates */
 
 /* ---- what hooks may ask of the engine ---- */
-/* p->g := sum over the workers of weight_r g_r (weights sum to 1), through the run's codec, else the method's own; without one tutti_allreduce_weighted. The same bits on all workers.
+/* p->g := sum over the workers of weight_r g_r (weights sum to 1), through the run's codec, else the method's own; without one tutti_allreduce_weighted's sum, of a table
+   (p->rows) by rows while that sends fewer bytes than the whole (src/engine/rows.c): the number of each worker's rows first, then their ids and values. The same bits on all workers.
    Blocks; on the thread that the exchange hook is called on. Errors: of the collectives; TUTTI_ERR_CORRUPT. */
 tutti_status tutti_exchange(tutti_method *m, tutti_piece *p, double weight, tutti_error *err);
 /* x (n, a displacement or the like, which goes to zero) := the mean over the workers, all counting the same, through the same codec as one piece. Without one tutti_average. Client thread. */

@@ -29,7 +29,8 @@ typedef enum { TUTTI_LAYER_LINEAR, TUTTI_LAYER_CONV2D, TUTTI_LAYER_RELU, TUTTI_L
     TUTTI_LAYER_FRAMES,              /* in place of the embedding: a sample of 1 x height x width values is a window of `height` rows of `width` values, with one label */
     TUTTI_LAYER_MEAN,                /* the mean of a window's rows, one row; of frames, once. What follows works on rows of samples */
     TUTTI_LAYER_BATCH_NORM,          /* of images, over a block's samples and places of each channel; eps 1e-5, with weight, bias and running statistics */
-    TUTTI_LAYER_AVGPOOL              /* of images: the mean over all places of each channel, a value a channel */
+    TUTTI_LAYER_AVGPOOL,             /* of images: the mean over all places of each channel, a value a channel */
+    TUTTI_LAYER_TABLES               /* begins a network of categories: a row of `out` values from the table of each, one after another, then the sample's own values */
 } tutti_layer_kind;
 typedef struct tutti_layer {
     tutti_layer_kind kind;
@@ -47,8 +48,8 @@ typedef struct tutti_layer {
     char name[16];               /* its parameters are called name.weight and name.bias; "": its index (the only way in lists of linear, conv2d, relu, maxpool2d, flatten alone) */
 } tutti_layer;
 /* The task: samples of channels x height x width floats, one label in [0, classes) each. Or, if context is not 0, windows of so many tokens in [0, classes) with the token
-   after each as its label; the other three are then of no matter. */
-typedef struct tutti_nn_task { int channels, height, width, classes, context; } tutti_nn_task;
+   after each as its label; the other three are then of no matter. Or, if tables is not 0, values as before beside so many categories, category t being a row below `rows` of table t; two classes. */
+typedef struct tutti_nn_task { int channels, height, width, classes, context, tables; uint32_t rows; } tutti_nn_task;
 
 /* ---- models: named lists. "mlp(hidden=1024)" = flatten-free 784-1024-1024-10; "cnn" = conv3x3x32, ReLU, pool 2, conv3x3x64, ReLU,
    pool 2, flatten, fc128, ReLU, fc classes (images of 10x10 and more); indexes of parameters are those of peers/train.py's Sequential: mlp 0, 2, 4; cnn 0, 3, 7, 9.
@@ -57,7 +58,8 @@ typedef struct tutti_nn_task { int channels, height, width, classes, context; } 
    "wordlm(vocab,dim,hidden)" = embedding, lstm, linear to dim if hidden is another, linear to the vocabulary, for tokens;
    "blstm(layers,hidden)" = lstm in both directions, `layers` times, mean over the rows, linear: samples of 1 x frames x features;
    "resnet(depth=6n+2)" = He et al. 2016, section 4.2: conv3x3(16), batch norm, ReLU, three stages of n blocks of two 3x3 convolutions with 16, 32, 64 channels, stride 2 between,
-   mean over places, fc classes; "vgg(small)" = three times two 3x3 convolutions with batch norm (32, 64, 128 channels) and pooling, fc 256, ReLU, fc classes. ---- */
+   mean over places, fc classes; "vgg(small)" = three times two 3x3 convolutions with batch norm (32, 64, 128 channels) and pooling, fc 256, ReLU, fc classes;
+   "ctr(tables,rows,dim,...)" = tables and linear layers with ReLU to one logit, for categories. ---- */
 typedef struct tutti_model_ops {
     const char *name, *title;
     const tutti_option *options;
@@ -65,9 +67,11 @@ typedef struct tutti_model_ops {
     /* Writes at most `room` layers, gives how many; refuses tasks it cannot take with a sentence. */
     tutti_status (*layers)(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count, tutti_error *err);
     bool tokens;                 /* its samples are windows of tokens */
+    bool categories;             /* its samples have categories */
 } tutti_model_ops;
 extern const tutti_model_ops *const tutti_models[];                    /* NULL-ended registry */
 bool tutti_nn_takes_tokens(const char *model);                         /* a spec; false of one that is none */
+bool tutti_nn_takes_categories(const char *model);                     /* likewise */
 
 typedef struct tutti_nn_param {
     char name[40];               /* "0.weight": nn.Sequential's, or the layer's name; quadratic: "x"; "lstm.weight_hh_l0_reverse" */
@@ -78,6 +82,7 @@ typedef struct tutti_nn_param {
     float start;                 /* initial value of every element if fan_in is 0 */
     float deviation;             /* if not 0, values start normal with this deviation instead */
     int nth;                     /* how many of its unit stand before it with as many dimensions: 0 but for lstm */
+    bool row_sparse;             /* a table: a pass changes the gradient of those rows only that its samples name */
 } tutti_nn_param;
 
 /* ---- batch norms. In training a block (64 samples, below) is normalised by the mean and variance of its own samples, whoever computes it: one worker with 256
@@ -136,6 +141,9 @@ typedef struct tutti_nn_hooks {
     tutti_status (*need)(void *user, int unit, bool backward, tutti_error *err);
     tutti_status (*done)(void *user, int unit, bool backward, tutti_error *err);
     tutti_status (*ready)(void *user, int param, tutti_error *err);
+    /* In place of ready, of parameters with row_sparse: the n rows ids[0] < ids[1] < ... are all that this pass has added to. Who gives this hook gives gradients of such parameters that
+       are 0, or of earlier passes with `add`; other rows are neither read nor written. Without it the whole gradient is written, like any other. */
+    tutti_status (*ready_rows)(void *user, int param, const uint32_t *ids, size_t n, tutti_error *err);
 } tutti_nn_hooks;
 /* Forward and backward over `samples` samples. x: samples x channels x height x width; labels: samples. values[k], gradients[k]: of
    params[k]. Loss: softmax cross-entropy, or the quadratic's. Gradient: of (sum of the samples' losses) / divisor, written, or added if `add`.
@@ -154,6 +162,10 @@ tutti_status tutti_nn_pass_tokens(tutti_nn *nn, const uint32_t *tokens, const ui
 /* Dropout's draws of the passes that follow: sample k of a pass takes those of (seed, first + k), whoever computes it and however a batch is cut. first: as a rule how many samples the
    run took before. Without a call (0, 0). Evaluation drops nothing. */
 void tutti_nn_draw(tutti_nn *nn, uint64_t seed, uint64_t first);
+/* The same for samples with categories: rows: samples x tables, each below task.rows; x and labels as for images. The loss is the binary cross-entropy of one logit. A row that is none of the
+   table is TUTTI_ERR_CORRUPT, with its sample and table. */
+tutti_status tutti_nn_pass_rows(tutti_nn *nn, const float *x, const uint32_t *rows, const uint8_t *labels, int64_t samples, double divisor, bool add, bool same_weights,
+                                const float *const *values, float *const *gradients, const tutti_nn_hooks *hooks, double *loss_sum, tutti_error *err);
 /* Forward only, any number of samples (cut into pieces). A sample's loss has the same bits whatever stands round it. correct: the largest
    output is the label's, ties going to the lowest class; 0 where tutti_nn_classifies is false. Calls no hook. */
 tutti_status tutti_nn_evaluate(tutti_nn *nn, const float *x, const uint8_t *labels, int64_t samples, const float *const *values,
@@ -161,6 +173,9 @@ tutti_status tutti_nn_evaluate(tutti_nn *nn, const float *x, const uint8_t *labe
 /* correct: tokens, not samples, that the largest output tells. */
 tutti_status tutti_nn_evaluate_tokens(tutti_nn *nn, const uint32_t *tokens, const uint32_t *next, int64_t samples, const float *const *values,
                                       double *loss_sum, int64_t *correct, tutti_error *err);
+/* correct: a logit above 0 tells class 1. logits: NULL, or samples: where each sample's logit goes (its rank among all is what an AUC needs). */
+tutti_status tutti_nn_evaluate_rows(tutti_nn *nn, const float *x, const uint32_t *rows, const uint8_t *labels, int64_t samples, const float *const *values,
+                                    double *loss_sum, int64_t *correct, float *logits, tutti_error *err);
 bool tutti_nn_classifies(const tutti_nn *nn); /* false: quadratic, which has a loss but no accuracy */
 void tutti_nn_flops(const tutti_nn *nn, double *forward, double *backward);   /* a sample; two for a product and its sum, products of layers only */
 /* Where the time of the passes since the last call went, of a network opened with a clock: forward and backward of each layer in seconds, and the products among its operations. Layers of tokens one

@@ -27,6 +27,7 @@ typedef struct tutti_optim_ops {
        it came in with (tested, bit for bit). Any runtime thread; ranges of concurrent calls must not overlap. */
     void (*apply)(const tutti_optim *o, size_t count, float *w, const float *g, float *const *slot, const tutti_rate *rate);
     double (*lr)(const void *self);      /* the base learning rate, for the schedule */
+    bool (*by_rows)(const void *self);   /* may rows of a table whose gradient is 0 be left out? Where that changes nothing, or was asked for (lazy) */
 } tutti_optim_ops;
 struct tutti_optim {
     const tutti_optim_ops *ops;
@@ -43,6 +44,7 @@ tutti_status tutti_optim_declare(tutti_optim **out, tutti_plan *plan, const char
                                  tutti_keep keep, tutti_device *device, tutti_error *err);
 void tutti_optim_close(tutti_optim *o);
 double tutti_optim_lr(const tutti_optim *o);
+bool tutti_optim_by_rows(const tutti_optim *o);
 /* w, g: element `first` of the range, which lies within what the slots cover. */
 void tutti_update(tutti_optim *o, size_t first, size_t count, float *w, const float *g, const tutti_rate *rate);
 

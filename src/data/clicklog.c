@@ -1,9 +1,12 @@
 /* clicklog.c: a click log as a data set: parsed once, by the rank that fills the block, into what a network takes, so that a batch is copied, not read. The block is that of dataset.c: for each
    split values (samples x 13 floats), labels, row numbers (samples x 26 of 4 bytes), each at a multiple of 64. The last `val` of the lines are the test split: a log is in the order of
-   time, and clicks are predicted for days to come. */
+   time, and clicks are predicted for days to come.
+
+   A missing integer must not look like a small one: it becomes its field's mean, which says nothing. Mean and deviation are of the training split, in double, in the order of the lines. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "data_internal.h"
@@ -84,6 +87,33 @@ void tutti_data_clicks_close(tutti_data *d)
     d->clicks.path = NULL;
 }
 
+/* Values of each field: a NaN where it is missing. */
+static void standardise(tutti_data *d, uint8_t *block)
+{
+    const uint64_t n = d->shape.samples[TUTTI_TRAIN];
+    const float *train = (const float *)(const void *)(block + d->parts[TUTTI_TRAIN][DATA_X].offset);
+
+    for (int k = 0; k < TUTTI_CLICKS_INTEGERS; k++) {
+        double sum = 0, square = 0, there = 0, mean, deviation;
+        for (uint64_t i = 0; i < n; i++) {
+            const double x = (double)train[i * TUTTI_CLICKS_INTEGERS + (uint64_t)k];
+            there += !isnan(x);
+            sum += isnan(x) ? 0 : x;
+        }
+        mean = there > 0 ? sum / there : 0;
+        for (uint64_t i = 0; i < n; i++) {
+            const double x = (double)train[i * TUTTI_CLICKS_INTEGERS + (uint64_t)k];
+            square += isnan(x) ? 0 : (x - mean) * (x - mean);
+        }
+        deviation = square > 0 ? sqrt(square / there) : 1;
+        for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++) {
+            float *x = (float *)(void *)(block + d->parts[split][DATA_X].offset) + k;
+            for (uint64_t i = 0; i < d->shape.samples[split]; i++, x += TUTTI_CLICKS_INTEGERS)
+                *x = isnan(*x) ? 0 : (float)(((double)*x - mean) / deviation);
+        }
+    }
+}
+
 tutti_status tutti_data_clicks_fill(tutti_data *d, uint8_t *block, tutti_error *err)
 {
     const tutti_contents *c = &d->clicks.contents;
@@ -103,11 +133,12 @@ tutti_status tutti_data_clicks_fill(tutti_data *d, uint8_t *block, tutti_error *
             at += used;
             block[d->parts[split][DATA_LABELS].offset + i] = click.label;
             for (int k = 0; k < TUTTI_CLICKS_INTEGERS; k++)
-                *x++ = tutti_click_integer(&click, k);
+                *x++ = click.has >> k & 1 ? tutti_click_integer(&click, k) : NAN;
             for (int k = 0; k < TUTTI_CLICKS_CATEGORIES; k++)
                 *rows++ = tutti_click_row(&click, k, d->shape.rows);
         }
     }
+    standardise(d, block);
     f->classes = 2;
     f->deviation = 1;
     f->hash = tutti_data_hash_block(d, block) ^ d->shape.rows;

@@ -208,6 +208,7 @@ static tutti_status open_all(tutti_engine *e, const tutti_param *params, int n_p
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %zu trace events", e->options.trace_events);
     TUTTI_TRY(tutti_engine_compare(e, err)); /* before anything is collective whose size depends on the options */
     TUTTI_TRY(tutti_plan_carry_out(e->plan, e->world, err));
+    TUTTI_TRY(tutti_engine_rows_open(e, err));
     TUTTI_TRY(tutti_engine_cut(e, err));
     if (e->batch_of != NULL) {
         memcpy(e->batch_of, e->options.batch_of, (size_t)e->m.workers * sizeof *e->batch_of);
@@ -281,6 +282,7 @@ void tutti_engine_close(tutti_engine *e)
     tutti_free(e->piece_state);
     tutti_free(e->piece_of_tensor);
     tutti_free(e->announced);
+    tutti_engine_rows_close(e);
     tutti_free(e->tensors);
     tutti_free(e->params);
     tutti_free(e->names);

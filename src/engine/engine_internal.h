@@ -25,6 +25,18 @@ typedef struct tutti_engine_piece {
     tutti_engine_bad bad;        /* written by the job, read after it was waited for */
 } tutti_engine_piece;
 
+/* A table (rows.c). The client's thread writes it, and the lane while it exchanges the table's piece. */
+typedef struct tutti_engine_rows {
+    bool knows;                  /* the method keeps rows known; else the rest is not there */
+    bool summed;                 /* by tutti_engine_sum, in this exchange */
+    tutti_rows known;            /* rows of g that may be other than 0 */
+    uint32_t *ids;               /* known.ids; room for every row */
+    uint64_t *mark;              /* a bit a row; 0 between calls */
+    float *zeros;                /* a row */
+    int64_t *told; size_t *counts; const uint32_t **cursor; const float **from; /* workers: rows and words of each, places in what came */
+    uint32_t *mine, *all; size_t mine_room, all_room; /* what is sent, what comes: ids, then rows, of each worker in turn; words */
+} tutti_engine_rows;
+
 typedef struct tutti_engine_clock {
     bool running;
     tutti_doing doing;
@@ -93,6 +105,7 @@ struct tutti_engine {
     tutti_engine_piece *piece_state; /* n_pieces */
     int next_piece;                  /* the only one that may start next */
     bool *announced;                 /* n_tensors, in this pass */
+    tutti_engine_rows *rows;         /* n_tensors; all 0 of those that are no tables */
     int *piece_of_tensor;
     double loss_sum;
     bool own_pace;                   /* TUTTI_OWN_PACE */
@@ -143,6 +156,16 @@ struct tutti_engine {
 /* layout.c: tensors get their places, pieces are cut. */
 tutti_status tutti_engine_place(tutti_engine *e, const tutti_param *params, int n, tutti_error *err);
 tutti_status tutti_engine_cut(tutti_engine *e, tutti_error *err);
+/* rows.c */
+tutti_status tutti_engine_rows_open(tutti_engine *e, tutti_error *err);
+void tutti_engine_rows_close(tutti_engine *e);
+void tutti_engine_rows_clear(tutti_engine *e);                      /* gradients of tables are 0, and no rows touched */
+void tutti_engine_rows_all(tutti_engine *e, int tensor);            /* any row may have been written */
+void tutti_engine_rows_touch(tutti_engine *e, int tensor, const uint32_t *ids, size_t n); /* besides those before; ids below rows */
+bool tutti_engine_finite(const tutti_engine *e, const tutti_piece *p);
+double tutti_engine_norm2(const tutti_engine *e);                   /* the bits of tutti_norm2 over g */
+void tutti_engine_update(tutti_engine *e, float *x, const tutti_rate *rate);
+tutti_status tutti_engine_sum(tutti_engine *e, tutti_piece *p, float weight, tutti_error *err); /* tutti_exchange without a codec */
 /* allot.c */
 void tutti_engine_deal(tutti_engine *e);                            /* evenly, once there is memory for it */
 tutti_status tutti_engine_check_deal(const tutti_engine *e, const int64_t *passes_of, tutti_error *err);

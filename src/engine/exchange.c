@@ -406,7 +406,7 @@ tutti_status tutti_exchange(tutti_method *m, tutti_piece *p, double weight, tutt
     tutti_status status;
 
     if (e->exchange == NULL)
-        return tutti_allreduce_weighted(&p->group, (float)weight, tutti_f32(m->device, p->g, p->count), err);
+        return tutti_engine_sum(e, p, (float)weight, err);
     job.slot = take_slot(e->exchange, err);
     if (job.slot == NULL)
         return TUTTI_ERR_STATE;

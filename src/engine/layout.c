@@ -34,6 +34,10 @@ static tutti_status place_one(tutti_engine *e, const tutti_param *p, int i, size
         t->rows = count;
         t->cols = 1;
     }
+    t->row_sparse = p->row_sparse;
+    if (p->row_sparse && (p->dims < 2 || p->dim[0] > UINT32_MAX))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "parameter '%s' is row_sparse with %d dimension%s and %llu rows; a table has two dimensions or more, and at most %u rows", p->name, p->dims,
+                          p->dims > 1 ? "s" : "", (unsigned long long)p->dim[0], UINT32_MAX);
     if (!tutti_size_add(*at, count, at))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "parameter '%s' makes the model larger than this machine's addresses", p->name);
     if (e->layout.n_units <= p->unit)
@@ -55,8 +59,9 @@ tutti_status tutti_engine_place(tutti_engine *e, const tutti_param *params, int 
     e->params = tutti_alloc((size_t)n, sizeof *e->params);
     e->piece_of_tensor = tutti_alloc((size_t)n, sizeof *e->piece_of_tensor);
     e->announced = tutti_alloc((size_t)n, sizeof *e->announced);
+    e->rows = tutti_alloc((size_t)n, sizeof *e->rows);
     e->names = name = tutti_alloc(bytes, 1);
-    if (e->tensors == NULL || e->params == NULL || e->piece_of_tensor == NULL || e->announced == NULL || e->names == NULL)
+    if (e->tensors == NULL || e->params == NULL || e->piece_of_tensor == NULL || e->announced == NULL || e->rows == NULL || e->names == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "placing %d parameters", n);
     for (int i = 0; i < n; i++) {
         TUTTI_TRY(place_one(e, &params[i], i, &at, err));
@@ -88,13 +93,18 @@ tutti_status tutti_engine_cut(tutti_engine *e, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cutting %d parameters into pieces", n);
     for (int i = 0; i < n; i++) {
         const tutti_tensor *t = &e->tensors[i];
+        const bool table = e->rows[i].knows;
         tutti_piece *p = &e->pieces[pieces];
+        if (table && p->tensors > 0) { /* a table is a piece by itself */
+            p = &e->pieces[++pieces];
+            limit = e->m.piece_bytes;
+        }
         if (p->tensors == 0)
-            *p = (tutti_piece){ .index = pieces, .first = t->first, .first_tensor = i, .g = e->m.g + t->first, .x = e->m.x + t->first };
+            *p = (tutti_piece){ .index = pieces, .first = t->first, .first_tensor = i, .g = e->m.g + t->first, .x = e->m.x + t->first, .rows = table ? &e->rows[i].known : NULL };
         p->tensors++;
         p->count = t->first + t->count - p->first;
         e->piece_of_tensor[i] = pieces;
-        if (p->count * sizeof(float) >= limit) {
+        if (p->count * sizeof(float) >= limit || table) {
             pieces++;
             limit = e->m.piece_bytes;
         }

@@ -49,15 +49,21 @@ static tutti_status exchange(tutti_job *job, tutti_error *err)
     tutti_engine_piece *s = job->owner;
     tutti_engine *e = s->engine;
     tutti_piece *p = &e->pieces[job->index];
+    tutti_status status;
 
     s->bad.found = false;
-    if (!tutti_finite(e->m.device, p->count, p->g)) {
+    if (!tutti_engine_finite(e, p)) {
         find_bad(e, p, &s->bad);
         if (s->bad.found && e->options.nonfinite == TUTTI_NONFINITE_STOP)
             return say_bad(e, &s->bad, err);
     }
-    TUTTI_TRY(e->m.ops->exchange(&e->m, p, err));
-    if (e->exchange != NULL && !s->bad.found && !tutti_finite(e->m.device, p->count, p->g)) { /* a codec has numbers of its own that may overflow: fp16 */
+    e->rows[p->first_tensor].summed = false;
+    status = e->m.ops->exchange(&e->m, p, err);
+    if (p->rows != NULL && !e->rows[p->first_tensor].summed) /* otherwise than by rows: the others' are not known */
+        tutti_engine_rows_all(e, p->first_tensor);
+    if (status != TUTTI_OK)
+        return status;
+    if (e->exchange != NULL && !s->bad.found && !tutti_engine_finite(e, p)) { /* a codec has numbers of its own that may overflow: fp16 */
         find_bad(e, p, &s->bad);
         if (e->options.nonfinite == TUTTI_NONFINITE_STOP)
             return tutti_fail(err, TUTTI_ERR_NUMBER, 0, "the mean gradient of %s is %g at element %zu in step %llu, as %s decoded it; lower the learning rate, take a codec with a wider range "
@@ -190,6 +196,8 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
     next.exchange = next.exchange && e->m.ops->exchange != NULL;
     e->exchanged = e->exchanged || next.exchange;
     hand_out(e);
+    if (!next.keep)
+        tutti_engine_rows_clear(e);
     e->pass = *pass = next;
     e->stage = STAGE_PASS;
     e->next_piece = 0;
@@ -232,25 +240,21 @@ tutti_status tutti_engine_done(tutti_engine *e, int unit, bool backward, tutti_e
     return failed(e, e->m.ops->done(&e->m, unit, backward, err));
 }
 
-tutti_status tutti_engine_ready(tutti_engine *e, int tensor, tutti_error *err)
+/* May it be announced? */
+static tutti_status check_ready(tutti_engine *e, int tensor, tutti_error *err)
 {
-    const tutti_tensor *t;
-
     if (e->stage != STAGE_PASS)
         return wrong(err, "ready", "outside a pass");
     if (tensor < 0 || tensor >= e->layout.n_tensors)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "ready was called for tensor %d; there are %d", tensor, e->layout.n_tensors);
-    t = &e->tensors[tensor];
     if (e->announced[tensor])
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "the gradient of %s was announced twice in one pass; a weight used twice is announced once, when "
-                          "its gradient is complete", t->name);
-    if (e->params[tensor].gradient != NULL && e->pass.samples > 0) {
-        if (e->pass.keep)
-            tutti_add(e->m.device, t->count, e->params[tensor].gradient, e->m.g + t->first);
-        else
-            tutti_copy(e->m.device, t->count, e->params[tensor].gradient, e->m.g + t->first);
-    } else if (e->params[tensor].gradient != NULL && !e->pass.keep)
-        tutti_fill(e->m.device, t->count, 0, e->m.g + t->first);
+                          "its gradient is complete", e->tensors[tensor].name);
+    return TUTTI_OK;
+}
+
+static tutti_status announce(tutti_engine *e, int tensor)
+{
     e->announced[tensor] = true;
     if (e->options.trace_events > 0) {
         const int64_t now = tutti_now_ns(e->rt);
@@ -260,6 +264,43 @@ tutti_status tutti_engine_ready(tutti_engine *e, int tensor, tutti_error *err)
     if (e->pass.exchange)
         start_ready(e);
     return TUTTI_OK;
+}
+
+tutti_status tutti_engine_ready(tutti_engine *e, int tensor, tutti_error *err)
+{
+    const tutti_tensor *t;
+
+    TUTTI_TRY(check_ready(e, tensor, err));
+    t = &e->tensors[tensor];
+    if (t->row_sparse)
+        tutti_engine_rows_all(e, tensor);
+    if (e->params[tensor].gradient != NULL && e->pass.samples > 0) {
+        if (e->pass.keep)
+            tutti_add(e->m.device, t->count, e->params[tensor].gradient, e->m.g + t->first);
+        else
+            tutti_copy(e->m.device, t->count, e->params[tensor].gradient, e->m.g + t->first);
+    } else if (e->params[tensor].gradient != NULL && !e->pass.keep)
+        tutti_fill(e->m.device, t->count, 0, e->m.g + t->first);
+    return announce(e, tensor);
+}
+
+tutti_status tutti_engine_ready_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
+{
+    const tutti_tensor *t;
+    const float *from;
+
+    TUTTI_TRY(check_ready(e, tensor, err));
+    t = &e->tensors[tensor];
+    from = e->params[tensor].gradient;
+    if (!t->row_sparse)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "ready_rows was called for %s, which was not given as row_sparse; use ready", t->name);
+    for (size_t k = 0; k < n; k++)
+        if (ids[k] >= t->rows || (k > 0 && ids[k] <= ids[k - 1]))
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "ready_rows was called for row %lu of %s at place %zu; rows must ascend, and there are %zu", (unsigned long)ids[k], t->name, k, t->rows);
+    for (size_t k = 0; from != NULL && k < n && e->pass.samples > 0; k++) /* rows that are not kept are 0 by now */
+        tutti_add(e->m.device, t->cols, from + ids[k] * t->cols, e->m.g + t->first + ids[k] * t->cols);
+    tutti_engine_rows_touch(e, tensor, ids, n);
+    return announce(e, tensor);
 }
 
 tutti_status tutti_engine_passed(tutti_engine *e, double loss_sum, tutti_error *err)
@@ -272,7 +313,7 @@ tutti_status tutti_engine_passed(tutti_engine *e, double loss_sum, tutti_error *
                 tutti_event(&e->m, "unused-parameter", "%s had no gradient in step %llu; it counts as zero (said once)", e->tensors[i].name,
                             (unsigned long long)e->progress.step);
             e->told_unused = true;
-            if (!e->pass.keep)
+            if (!e->pass.keep && !e->tensors[i].row_sparse) /* a table's is 0 already */
                 tutti_fill(e->m.device, e->tensors[i].count, 0, e->m.g + e->tensors[i].first);
             e->piece_state[e->piece_of_tensor[i]].missing--;
         }
@@ -327,7 +368,7 @@ tutti_status tutti_base_step_on(tutti_method *m, float *x, tutti_monitor *door, 
         for (int k = 0; k < e->layout.n_pieces; k++) {
             tutti_engine_bad *bad = &e->piece_state[k].bad;
             bad->found = false;
-            if (!tutti_finite(m->device, e->pieces[k].count, e->pieces[k].g))
+            if (!tutti_engine_finite(e, &e->pieces[k]))
                 find_bad(e, &e->pieces[k], bad);
             if (bad->found && e->options.nonfinite == TUTTI_NONFINITE_STOP)
                 return say_bad(e, bad, err);
@@ -344,7 +385,7 @@ tutti_status tutti_base_step_on(tutti_method *m, float *x, tutti_monitor *door, 
         }
     }
     if (e->options.clip_norm > 0) { /* torch.nn.utils.clip_grad_norm_: coefficient max/(norm + 1e-6), at most 1 */
-        const double norm = sqrt(tutti_norm2(m->device, m->n, m->g)), coefficient = e->options.clip_norm / (norm + 1e-6);
+        const double norm = sqrt(tutti_engine_norm2(e)), coefficient = e->options.clip_norm / (norm + 1e-6);
         if (coefficient < 1)
             rate.scale = coefficient;
     }
@@ -352,7 +393,7 @@ tutti_status tutti_base_step_on(tutti_method *m, float *x, tutti_monitor *door, 
     if (door != NULL)
         tutti_lock(door);
     if (m->optim != NULL)
-        tutti_update(m->optim, 0, m->n, x, m->g, &rate);
+        tutti_engine_update(e, x, &rate);
     if (door != NULL)
         tutti_unlock(door);
     return TUTTI_OK;

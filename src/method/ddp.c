@@ -37,6 +37,6 @@ static const char *const ddp_constraints[] = {
 const tutti_method_ops tutti_method_ddp = {
     .name = "ddp", .title = "Distributed data parallel", .authors = "Li, Zhao, Varma, Salpekar, Noordhuis, Li, Paszke, Smith, Vaughan, Damania, Chintala",
     .year = 2020, .family = "all-reduce", .sheet = "ddp.md", .constraints = ddp_constraints, .options = ddp_options, .self_bytes = sizeof(ddp),
-    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ENCODES, .axes = { "all-reduce", "every step", "fp32 or any", "buckets, overlap", "replicated", "any" },
+    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ENCODES | TUTTI_KNOWS_ROWS, .axes = { "all-reduce", "every step", "fp32 or any", "buckets, overlap", "replicated", "any" },
     .declare = ddp_declare, .exchange = tutti_base_exchange,
 };

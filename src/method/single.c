@@ -5,6 +5,6 @@
 
 const tutti_method_ops tutti_method_single = {
     .name = "single", .title = "Plain SGD; several workers average once, at the end", .authors = "Zinkevich, Weimer, Smola, Li", .year = 2010,
-    .family = "baseline", .sheet = "single.md", .traits = TUTTI_GOES_ON,
+    .family = "baseline", .sheet = "single.md", .traits = TUTTI_GOES_ON | TUTTI_KNOWS_ROWS,
     .axes = { "none", "at the end", "fp32", "none", "replicated", "any" },
 };

@@ -182,7 +182,7 @@ static const tutti_model_ops gpt_ops = {
     .options = gpt_options, .self_bytes = sizeof(gpt), .layers = gpt_layers, .tokens = true,
 };
 
-const tutti_model_ops *const tutti_models[] = { &mlp_ops, &cnn_ops, &quadratic_ops, &logistic_ops, &gpt_ops, &tutti_nn_wordlm, &tutti_nn_blstm, &tutti_nn_resnet, &tutti_nn_vgg, NULL };
+const tutti_model_ops *const tutti_models[] = { &mlp_ops, &cnn_ops, &quadratic_ops, &logistic_ops, &gpt_ops, &tutti_nn_wordlm, &tutti_nn_blstm, &tutti_nn_resnet, &tutti_nn_vgg, &tutti_model_ctr, NULL };
 
 /* ---- from a spec to a network ---- */
 static const tutti_model_ops *find(const char *name)
@@ -197,7 +197,7 @@ static const tutti_model_ops *find(const char *name)
     return NULL;
 }
 
-bool tutti_nn_takes_tokens(const char *model)
+static const tutti_model_ops *find_spec(const char *model)
 {
     const tutti_model_ops *ops = NULL;
     tutti_spec *spec;
@@ -206,7 +206,19 @@ bool tutti_nn_takes_tokens(const char *model)
         ops = find(tutti_spec_name(spec));
         tutti_spec_close(spec);
     }
+    return ops;
+}
+
+bool tutti_nn_takes_tokens(const char *model)
+{
+    const tutti_model_ops *ops = find_spec(model);
     return ops != NULL && ops->tokens;
+}
+
+bool tutti_nn_takes_categories(const char *model)
+{
+    const tutti_model_ops *ops = find_spec(model);
+    return ops != NULL && ops->categories;
 }
 
 static tutti_status unknown(const char *name, tutti_error *err)

@@ -30,6 +30,7 @@ static const struct { const char *name; bool of_tokens; } kinds[] = {
     [TUTTI_LAYER_RMS_NORM] = { "rms norm", true }, [TUTTI_LAYER_ROTARY] = { "rotary", true }, [TUTTI_LAYER_DROPOUT] = { "dropout", true },
     [TUTTI_LAYER_LSTM] = { "lstm", true }, [TUTTI_LAYER_FRAMES] = { "frames", true }, [TUTTI_LAYER_MEAN] = { "mean", true },
     [TUTTI_LAYER_BATCH_NORM] = { "batch norm", false }, [TUTTI_LAYER_AVGPOOL] = { "avgpool", false },
+    [TUTTI_LAYER_TABLES] = { "tables", true },
 };
 
 const char *tutti_nn_layer_name(tutti_layer_kind kind)
@@ -146,10 +147,12 @@ tutti_status tutti_nn_net_build(nn_net *net, const tutti_layer *layers, int coun
     bool flattened = false;
 
     *net = (nn_net){ .task = *task };
-    if (count > 0 && layers[0].kind == TUTTI_LAYER_EMBEDDING)
+    if (count > 0 && (layers[0].kind == TUTTI_LAYER_EMBEDDING || layers[0].kind == TUTTI_LAYER_TABLES))
         return tutti_nn_sequence_open(&net->sequence, layers, count, task, err);
     if (task->context != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "this network takes images or vectors, and the task has windows of %d tokens; gpt and wordlm take tokens", task->context);
+    if (task->tables != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "this network takes values only, and the task has %d categories; ctr takes categories", task->tables);
     if (count > 0 && layers[0].kind == TUTTI_LAYER_FRAMES) {
         TUTTI_TRY(check_task(task, 2, err));
         return tutti_nn_sequence_open(&net->sequence, layers, count, task, err);

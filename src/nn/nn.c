@@ -8,7 +8,10 @@
    A pass runs in blocks of 64 samples (of tokens: of fewer windows, block_of), and the blocks' gradients are added in the house's one order: the binary tree over the blocks. So four workers
    with 64 samples each and one worker with 256 compute the same gradient to the bit (their common divisor is a power of two apart, which is exact);
    without it a single ReLU that rounding turns over sends two such runs apart within a hundred steps. It also bounds the activations by 64
-   samples. The tree is a binary counter over a stack of gradient sets: the caller's at the bottom, floor(log2(blocks)) of our own above it. */
+   samples. The tree is a binary counter over a stack of gradient sets: the caller's at the bottom, floor(log2(blocks)) of our own above it.
+
+   A table's gradient (row_sparse) is a list of rows in each of these sets, merged in the same tree, and goes into the caller's memory once, when it is final: a row that a block has not touched
+   is a 0 that need not be added. */
 #include "image.h"
 #include "math/math.h"
 #include "sequence.h"
@@ -33,11 +36,17 @@ struct tutti_nn {
     nn_times times;
     int64_t timed_samples; /* of the training passes since times were last read */
     size_t *count;         /* values of each parameter */
+    size_t *width;         /* of a row of each parameter that is a table with row_sparse, else 0 */
     int64_t block, piece;  /* samples of a block of a pass, of a run of an evaluation */
     int sets;              /* own gradient sets */
     float *set_memory;     /* sets x values: the parameters one after another, as in the table */
     float **set_pointers;  /* sets x params, into it */
-    size_t values;
+    size_t values;         /* of a set: of all parameters but tables */
+    nn_rows *tables;       /* levels of the stack x params: the rows of tables; width 0: not one */
+    int levels;
+    bool ends;             /* the block that runs is the pass's last */
+    float *const *given;   /* the gradients of the pass that runs; does it add? */
+    bool adds;
     const nn_backend *ops;
     void *backend;
     tutti_device *device;  /* NULL: nothing is charged */
@@ -96,7 +105,8 @@ static tutti_status outline(tutti_nn *nn, tutti_error *err)
     nn->tied = s != NULL && s->tied && s->unit_count > 1;
     nn->unit = tutti_alloc((size_t)nn->units, sizeof *nn->unit);
     nn->count = tutti_alloc((size_t)nn->params, sizeof *nn->count);
-    if (nn->unit == NULL || nn->count == NULL)
+    nn->width = tutti_alloc((size_t)nn->params, sizeof *nn->width);
+    if (nn->unit == NULL || nn->count == NULL || nn->width == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the table of %d layers with parameters", nn->units);
     for (int u = 0; u < nn->units && im != NULL; u++) {
         const nn_map *m = &im->maps[im->unit_map[u]];
@@ -111,7 +121,8 @@ static tutti_status outline(tutti_nn *nn, tutti_error *err)
     }
     for (int k = 0; k < nn->params; k++) {
         nn->count[k] = s != NULL ? s->params[k].count : im != NULL ? im->params[k].count : nn_param_values(net, k);
-        nn->values += nn->count[k];
+        nn->width[k] = s != NULL && s->params[k].row_sparse ? s->params[k].cols : 0;
+        nn->values += nn->width[k] == 0 ? nn->count[k] : 0;
     }
     return TUTTI_OK;
 }
@@ -130,8 +141,10 @@ static tutti_status open_sets(tutti_nn *nn, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %d sets of %zu gradients; use a batch of at most %lld", nn->sets, nn->values, (long long)nn->block);
     for (int set = 0; set < nn->sets; set++) {
         float *at = nn->set_memory + (size_t)set * nn->values;
-        for (int k = 0; k < nn->params; at += nn->count[k++])
-            nn->set_pointers[set * nn->params + k] = at;
+        for (int k = 0; k < nn->params; k++) {
+            nn->set_pointers[set * nn->params + k] = nn->width[k] == 0 ? at : NULL;
+            at += nn->width[k] == 0 ? nn->count[k] : 0;
+        }
     }
     return TUTTI_OK;
 }
@@ -176,6 +189,31 @@ static void move_statistics(tutti_nn *nn, int64_t samples)
         if (isfinite(mean))
             nn->running[i] = (float)(now + momentum * (mean - now));
     }
+}
+
+/* Lists for the rows of tables: of the lowest level for all that a pass names, of each level above it for half as much. */
+static tutti_status open_tables(tutti_nn *nn, tutti_error *err)
+{
+    const nn_sequence *s = nn->net.sequence;
+    const int64_t blocks = (nn->batch + nn->block - 1) / nn->block, full = nn->batch < nn->block ? nn->batch : nn->block;
+    bool enough;
+
+    nn->levels = nn->sets > 0 ? nn->sets : 1;
+    nn->tables = tutti_alloc((size_t)nn->levels * (size_t)nn->params, sizeof *nn->tables);
+    enough = nn->tables != NULL;
+    for (int i = 0; i < nn->levels * nn->params && enough; i++) {
+        const int level = i / nn->params, k = i % nn->params;
+        nn_rows *t = &nn->tables[i];
+        if (nn->width[k] == 0)
+            continue;
+        *t = (nn_rows){ .width = nn->width[k], .room = (size_t)(blocks >> level > 0 ? blocks >> level : 1) * (size_t)(full * s->context) * nn_row_ids(s) };
+        if (t->room > s->params[k].rows)
+            t->room = s->params[k].rows;
+        t->ids = tutti_alloc(t->room, sizeof *t->ids);
+        t->values = tutti_alloc(t->room, t->width * sizeof *t->values);
+        enough = t->ids != NULL && t->values != NULL;
+    }
+    return enough ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the rows of tables that %lld samples name; use a smaller batch", (long long)nn->batch);
 }
 
 /* Takes what net owns. */
@@ -230,6 +268,8 @@ tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn
     if (status == TUTTI_OK)
         status = open_statistics(nn, o.running, err);
     if (status == TUTTI_OK)
+        status = open_tables(nn, err);
+    if (status == TUTTI_OK)
         status = ops->open(&nn->backend, &nn->net, &settings, err);
     if (status != TUTTI_OK) {
         tutti_nn_close(nn);
@@ -257,6 +297,12 @@ void tutti_nn_close(tutti_nn *nn)
     tutti_free(nn->times.spent);
     tutti_free(nn->unit);
     tutti_free(nn->count);
+    tutti_free(nn->width);
+    for (int i = 0; i < nn->levels * nn->params && nn->tables != NULL; i++) {
+        tutti_free(nn->tables[i].ids);
+        tutti_free(nn->tables[i].values);
+    }
+    tutti_free(nn->tables);
     tutti_free(nn->set_memory);
     tutti_free(nn->set_pointers);
     tutti_free(nn->own_running);
@@ -278,10 +324,13 @@ static tutti_status done(const tutti_nn_hooks *h, int unit, bool backward, tutti
 
 static tutti_status ready(const tutti_nn *nn, const tutti_nn_hooks *h, int unit, tutti_error *err)
 {
-    if (h == NULL || h->ready == NULL)
-        return TUTTI_OK;
-    for (int k = 0; k < nn->unit[unit].params; k++)
-        TUTTI_TRY(h->ready(h->user, nn->unit[unit].param + k, err));
+    for (int i = 0; i < nn->unit[unit].params && h != NULL; i++) {
+        const int k = nn->unit[unit].param + i;
+        if (nn->width[k] > 0 && h->ready_rows != NULL)
+            TUTTI_TRY(h->ready_rows(h->user, k, nn->tables[k].ids, nn->tables[k].n, err));
+        else if (h->ready != NULL)
+            TUTTI_TRY(h->ready(h->user, k, err));
+    }
     return TUTTI_OK;
 }
 
@@ -347,6 +396,67 @@ typedef struct stack {
     int top;
 } stack;
 
+static void add_row(size_t width, const float *restrict x, float *restrict y)
+{
+    for (size_t j = 0; j < width; j++)
+        y[j] += x[j];
+}
+
+static void charge_rows(const tutti_nn *nn, const nn_rows *rows)
+{
+    if (nn->device != NULL)
+        tutti_device_charge(nn->device, (double)(rows->n * rows->width), 12 * (double)(rows->n * rows->width));
+}
+
+/* to += from. In place, from the end: where `to` is read lies never behind where it is written. */
+static void add_rows(const tutti_nn *nn, const nn_rows *from, nn_rows *to)
+{
+    const size_t width = to->width;
+    size_t i = from->n, j = to->n, both = 0, at;
+
+    for (size_t a = 0, b = 0; a < i && b < j;) { /* how many ids they share */
+        both += from->ids[a] == to->ids[b];
+        if (from->ids[a] < to->ids[b])
+            a++;
+        else if (from->ids[a] > to->ids[b])
+            b++;
+        else
+            a++, b++;
+    }
+    to->n = at = i + j - both;
+    while (i > 0) {
+        const bool mine = j > 0 && to->ids[j - 1] >= from->ids[i - 1], theirs = j == 0 || to->ids[j - 1] <= from->ids[i - 1];
+        at--;
+        if (mine) {
+            to->ids[at] = to->ids[--j];
+            memmove(to->values + at * width, to->values + j * width, width * sizeof *to->values);
+        }
+        if (theirs) {
+            i--;
+            if (mine)
+                add_row(width, from->values + i * width, to->values + at * width);
+            else {
+                to->ids[at] = from->ids[i];
+                memcpy(to->values + at * width, from->values + i * width, width * sizeof *to->values);
+            }
+        }
+    }
+    charge_rows(nn, from);
+}
+
+/* The rows of a final table into the caller's gradient. */
+static void give_rows(const tutti_nn *nn, int param, const tutti_nn_hooks *hooks)
+{
+    const nn_rows *t = &nn->tables[param];
+    float *g = nn->given[param];
+
+    if (!nn->adds && (hooks == NULL || hooks->ready_rows == NULL))
+        memset(g, 0, nn->count[param] * sizeof *g);
+    for (size_t i = 0; i < t->n; i++)
+        add_row(t->width, t->values + i * t->width, g + t->ids[i] * t->width);
+    charge_rows(nn, t);
+}
+
 static void add_sets(const tutti_nn *nn, float *const *from, float *const *to, int param)
 {
     const float *restrict x = from[param];
@@ -359,12 +469,21 @@ static void add_sets(const tutti_nn *nn, float *const *from, float *const *to, i
             y[i] += x[i];
 }
 
+/* A level of the stack onto the one below it. */
+static void add_level(const tutti_nn *nn, const stack *s, int level, int param)
+{
+    if (nn->width[param] > 0)
+        add_rows(nn, &nn->tables[level * nn->params + param], &nn->tables[(level - 1) * nn->params + param]);
+    else
+        add_sets(nn, s->set[level], s->set[level - 1], param);
+}
+
 /* The parameter's final sum: the stack falls together from its top; then what the caller had. */
 static void collapse(const tutti_nn *nn, const stack *s, int param)
 {
     for (int k = s->top; k > 1; k--)
-        add_sets(nn, s->set[k - 1], s->set[k - 2], param);
-    if (s->total != NULL)
+        add_level(nn, s, k - 1, param);
+    if (s->total != NULL && nn->width[param] == 0)
         add_sets(nn, s->set[0], s->total, param);
 }
 
@@ -381,6 +500,9 @@ static tutti_status backward_unit(tutti_nn *nn, int unit, int64_t first, int64_t
     if (last && sums != NULL)
         for (int k = 0; k < nn->unit[unit].params; k++)
             collapse(nn, sums, nn->unit[unit].param + k);
+    for (int k = nn->unit[unit].param; k < nn->unit[unit].param + nn->unit[unit].params && last && nn->ends; k++)
+        if (nn->width[k] > 0)
+            give_rows(nn, k, hooks);
     if (last)
         TUTTI_TRY(ready(nn, hooks, unit, err));
     begun = nn_times_begin(&nn->times);
@@ -422,14 +544,26 @@ static tutti_status backward_pass(tutti_nn *nn, int64_t samples, const stack *su
 }
 
 /* ---- the public calls ---- */
+typedef enum { VALUES, TOKENS, CATEGORIES } sample_kind;
+
+static sample_kind kind_of(const tutti_nn *nn)
+{
+    return nn_takes_tokens(&nn->net) ? TOKENS : nn->net.sequence != NULL && nn->net.sequence->tables > 0 ? CATEGORIES : VALUES;
+}
+
 static tutti_status check_labels(const tutti_nn *nn, const nn_run *run, tutti_error *err)
 {
     const int classes = nn->net.task.classes;
 
-    for (int64_t i = 0; i < run->samples && !nn_takes_tokens(&nn->net); i++)
+    for (int64_t i = 0; i < run->samples && kind_of(nn) != TOKENS; i++)
         if (run->labels[i] >= classes)
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the label of sample %lld is %d; the task has classes 0 to %d", (long long)i, run->labels[i], classes - 1);
-    for (int which = 0; which < 2 && nn_takes_tokens(&nn->net); which++) {
+    if (kind_of(nn) == CATEGORIES) {
+        const size_t tables = (size_t)nn->net.sequence->tables, n = (size_t)run->samples * tables, bad = tutti_nn_first_above(n, run->rows, nn->net.sequence->rows);
+        if (bad < n)
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "category %zu of sample %zu is row %u; its table has rows 0 to %u", bad % tables, bad / tables, run->rows[bad], nn->net.sequence->rows - 1);
+    }
+    for (int which = 0; which < 2 && kind_of(nn) == TOKENS; which++) {
         const uint32_t *tokens = which == 0 ? run->tokens : run->next;
         const size_t context = (size_t)nn->net.sequence->context, n = (size_t)run->samples * context, bad = tutti_nn_first_above(n, tokens, (uint32_t)classes);
         if (bad < n)
@@ -439,11 +573,13 @@ static tutti_status check_labels(const tutti_nn *nn, const nn_run *run, tutti_er
     return TUTTI_OK;
 }
 
-static tutti_status check_kind(const tutti_nn *nn, bool tokens, tutti_error *err)
+static tutti_status check_kind(const tutti_nn *nn, sample_kind given, tutti_error *err)
 {
-    if (nn_takes_tokens(&nn->net) == tokens)
+    static const char *const names[] = { "images or vectors", "tokens", "categories" };
+
+    if (kind_of(nn) == given)
         return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, tokens ? "a pass of tokens through a network that takes images or vectors" : "a pass of images or vectors through a network that takes tokens");
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a pass of %s through a network that takes %s", names[given], names[kind_of(nn)]);
 }
 
 /* The run from sample `first` on. */
@@ -452,13 +588,17 @@ static void skip(const tutti_nn *nn, nn_run *run, int64_t first)
     const nn_shape sample = { nn->net.task.channels, nn->net.task.height, nn->net.task.width };
 
     run->first = nn->first + (uint64_t)first;
-    if (nn_takes_tokens(&nn->net)) {
+    if (kind_of(nn) == TOKENS) {
         run->tokens += first * nn->net.sequence->context;
         run->next += first * nn->net.sequence->context;
-    } else {
-        run->x += first * nn_values(sample);
-        run->labels += first;
+        return;
     }
+    run->x += first * nn_values(sample);
+    run->labels += first;
+    if (kind_of(nn) == CATEGORIES)
+        run->rows += first * nn->net.sequence->tables;
+    if (run->logits != NULL)
+        run->logits += first;
 }
 
 static tutti_status pass_in_blocks(tutti_nn *nn, const nn_run *whole, double divisor, const tutti_nn_hooks *hooks, double *loss_sum, tutti_error *err)
@@ -481,7 +621,9 @@ static tutti_status pass_in_blocks(tutti_nn *nn, const nn_run *whole, double div
         run.samples = last ? whole->samples - first : nn->block;
         run.add = false;
         run.same_weights = first > 0 || whole->same_weights;
+        run.tables = nn->tables + s.top * nn->params;
         run.gradients = s.set[s.top++];
+        nn->ends = last;
         nn->prepared = false;
         TUTTI_TRY(nn->ops->begin(nn->backend, &run, err));
         TUTTI_TRY(forward_pass(nn, run.samples, first == 0 ? hooks : NULL, last ? hooks : NULL, err));
@@ -491,7 +633,7 @@ static tutti_status pass_in_blocks(tutti_nn *nn, const nn_run *whole, double div
         TUTTI_TRY(backward_pass(nn, run.samples, last ? &s : NULL, last ? hooks : NULL, err));
         for (int64_t pairs = block + 1; !last && pairs % 2 == 0; pairs /= 2, s.top--)
             for (int param = 0; param < nn->params; param++)
-                add_sets(nn, s.set[s.top - 1], s.set[s.top - 2], param);
+                add_level(nn, &s, s.top - 1, param);
     }
     nn->prepared = true;
     move_statistics(nn, whole->samples);
@@ -521,9 +663,16 @@ static tutti_status pass(tutti_nn *nn, nn_run run, double divisor, const tutti_n
     for (size_t i = 0; i < nn->statistics; i++)
         nn->mean_statistics[i] = 0;
     nn->timed_samples += samples;
+    run.tables = nn->tables;
+    nn->given = run.gradients;
+    nn->adds = run.add;
+    nn->ends = true;
     if (samples == 0) {
-        for (int k = 0; k < nn->params && !run.add; k++)
-            memset(run.gradients[k], 0, nn->count[k] * sizeof(float));
+        for (int k = 0; k < nn->params; k++) {
+            nn->tables[k].n = 0;
+            if (!run.add && nn->width[k] == 0)
+                memset(run.gradients[k], 0, nn->count[k] * sizeof(float));
+        }
         TUTTI_TRY(forward_pass(nn, 0, hooks, hooks, err));
         return backward_pass(nn, 0, NULL, hooks, err);
     }
@@ -547,7 +696,7 @@ tutti_status tutti_nn_pass(tutti_nn *nn, const float *x, const uint8_t *labels, 
     const nn_run run = { .x = x, .labels = labels, .samples = samples, .train = true, .add = add, .same_weights = same_weights, .values = values, .gradients = gradients };
 
     *loss_sum = 0;
-    TUTTI_TRY(check_kind(nn, false, err));
+    TUTTI_TRY(check_kind(nn, VALUES, err));
     return pass(nn, run, divisor, hooks, loss_sum, err);
 }
 
@@ -557,7 +706,17 @@ tutti_status tutti_nn_pass_tokens(tutti_nn *nn, const uint32_t *tokens, const ui
     const nn_run run = { .tokens = tokens, .next = next, .samples = samples, .train = true, .add = add, .same_weights = same_weights, .values = values, .gradients = gradients };
 
     *loss_sum = 0;
-    TUTTI_TRY(check_kind(nn, true, err));
+    TUTTI_TRY(check_kind(nn, TOKENS, err));
+    return pass(nn, run, divisor, hooks, loss_sum, err);
+}
+
+tutti_status tutti_nn_pass_rows(tutti_nn *nn, const float *x, const uint32_t *rows, const uint8_t *labels, int64_t samples, double divisor, bool add, bool same_weights,
+                                const float *const *values, float *const *gradients, const tutti_nn_hooks *hooks, double *loss_sum, tutti_error *err)
+{
+    const nn_run run = { .x = x, .rows = rows, .labels = labels, .samples = samples, .train = true, .add = add, .same_weights = same_weights, .values = values, .gradients = gradients };
+
+    *loss_sum = 0;
+    TUTTI_TRY(check_kind(nn, CATEGORIES, err));
     return pass(nn, run, divisor, hooks, loss_sum, err);
 }
 
@@ -603,7 +762,7 @@ tutti_status tutti_nn_evaluate(tutti_nn *nn, const float *x, const uint8_t *labe
 {
     *loss_sum = 0;
     *correct = 0;
-    TUTTI_TRY(check_kind(nn, false, err));
+    TUTTI_TRY(check_kind(nn, VALUES, err));
     return evaluate(nn, &(nn_run){ .x = x, .labels = labels, .samples = samples, .values = values }, loss_sum, correct, err);
 }
 
@@ -612,8 +771,17 @@ tutti_status tutti_nn_evaluate_tokens(tutti_nn *nn, const uint32_t *tokens, cons
 {
     *loss_sum = 0;
     *correct = 0;
-    TUTTI_TRY(check_kind(nn, true, err));
+    TUTTI_TRY(check_kind(nn, TOKENS, err));
     return evaluate(nn, &(nn_run){ .tokens = tokens, .next = next, .samples = samples, .values = values }, loss_sum, correct, err);
+}
+
+tutti_status tutti_nn_evaluate_rows(tutti_nn *nn, const float *x, const uint32_t *rows, const uint8_t *labels, int64_t samples, const float *const *values,
+                                    double *loss_sum, int64_t *correct, float *logits, tutti_error *err)
+{
+    *loss_sum = 0;
+    *correct = 0;
+    TUTTI_TRY(check_kind(nn, CATEGORIES, err));
+    return evaluate(nn, &(nn_run){ .x = x, .rows = rows, .labels = labels, .samples = samples, .values = values, .logits = logits }, loss_sum, correct, err);
 }
 
 bool tutti_nn_classifies(const tutti_nn *nn)

@@ -86,10 +86,15 @@ typedef struct nn_settings {
     const nn_times *times;       /* of tokens: to be kept and filled */
 } nn_settings;
 
+/* The gradient of a table as far as it is not 0: ids ascend, no two alike; values: a row each. Room for `room` of both. */
+typedef struct nn_rows { size_t width, room, n; uint32_t *ids; float *values; } nn_rows;
+
 typedef struct nn_run {          /* one pass, or one piece of an evaluation */
     const float *x;
     const uint8_t *labels;       /* all below classes */
     const uint32_t *tokens, *next; /* of tokens: in place of both, samples x context; all below classes */
+    const uint32_t *rows;        /* categories beside both: samples x tables, all below task.rows */
+    float *logits;               /* of an evaluation with categories: samples; NULL: nobody wants them */
     int64_t samples;             /* at least 1 */
     bool train, add, same_weights; /* same_weights: values are those of the run before */
     uint64_t seed, first;        /* tutti_nn_draw; first: of this run */
@@ -97,6 +102,7 @@ typedef struct nn_run {          /* one pass, or one piece of an evaluation */
     float *const *gradients;     /* NULL unless train */
     const float *running;        /* statistics of batch norms: of an evaluation */
     float *statistics;           /* train: in the same order, those of this run's samples are written here; an unbiased variance of a single value: what `running` has */
+    nn_rows *tables;             /* NULL unless train; by parameter: where the gradient of one with row_sparse is written, never added, in place of `gradients` */
 } nn_run;
 
 /* All calls come from one thread at a time. Only open and begin may allocate. A failed call leaves the backend ready for begin. */
@@ -127,8 +133,10 @@ typedef struct nn_backend {
     int (*describe)(const void *self, char *text, size_t bytes);
 } nn_backend;
 extern const nn_backend tutti_nn_onednn, tutti_nn_reference;
-extern const nn_backend tutti_nn_quadratic, tutti_nn_tokens; /* in place of onednn, for quadratics and for tokens */
+extern const nn_backend tutti_nn_quadratic, tutti_nn_tokens; /* in place of onednn, for quadratics and for rows of tokens or categories */
 extern const nn_backend tutti_nn_image, tutti_nn_image_reference; /* for nn_net.image: by oneDNN, in scalar double */
+
+extern const tutti_model_ops tutti_model_ctr; /* model_ctr.c */
 
 /* As tutti_nn_open, from any list of layers. Takes what net owns, also when it fails. */
 tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn_options *options, tutti_error *err);

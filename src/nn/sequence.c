@@ -38,8 +38,8 @@ static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX]
     n->in = *width;
     n->out = *width;
     n->length = i > 0 ? s->nodes[i - 1].length : s->context;
-    if ((l->kind == TUTTI_LAYER_EMBEDDING || l->kind == TUTTI_LAYER_FRAMES) != (i == 0))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s): a network of tokens begins with an embedding and has no other, one of frames with frames", i, name);
+    if ((l->kind == TUTTI_LAYER_EMBEDDING || l->kind == TUTTI_LAYER_FRAMES || l->kind == TUTTI_LAYER_TABLES) != (i == 0))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s): a network of tokens begins with an embedding and has no other, one of frames with frames, one of categories with tables", i, name);
     if (s->by_moment && (l->kind == TUTTI_LAYER_POSITIONS || l->kind == TUTTI_LAYER_ROTARY || l->kind == TUTTI_LAYER_ATTENTION))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (%s) takes rows window by window, and this network has them moment by moment, for %s; leave one of them out", i, name,
                           s->tokens ? "its lstm" : "its frames");
@@ -48,6 +48,17 @@ static tutti_status infer(nn_sequence *s, int i, int *width, int open[DEPTH_MAX]
         n->out = l->out;
         n->params = 1;
         return fits(s->classes, l->out) ? TUTTI_OK : refuse_size(i, n, s->classes, l->out, err);
+    case TUTTI_LAYER_TABLES:
+        n->params = 1;
+        if (l->out < 1 || l->out > (WIDTH_MAX - s->values) / s->tables || (int64_t)s->rows > tensor_max / s->tables / l->out)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (tables): %d tables of %u rows of %d values; rows of all tables together must have from 1 to %d values, and all tables at most %lld; give "
+                              "the data fewer rows, or the model a smaller dim", i, s->tables, s->rows, l->out, WIDTH_MAX - s->values, (long long)tensor_max);
+        n->out = s->tables * l->out + s->values;
+        return TUTTI_OK;
+    case TUTTI_LAYER_RELU:
+        if (s->nodes[i - 1].layer.kind != TUTTI_LAYER_LINEAR) /* it is done along with the product */
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (relu) must follow a linear layer", i);
+        return TUTTI_OK;
     case TUTTI_LAYER_POSITIONS:
         n->params = 1;
         if (i != 1)
@@ -167,8 +178,10 @@ static void describe_params(nn_sequence *s, int i)
         else
             snprintf(p->name, sizeof p->name, "%d.%s", i, k == 0 ? "weight" : "bias");
         if (k == 0 && matrix) {
-            const int rows = l->kind == TUTTI_LAYER_EMBEDDING ? s->classes : l->kind == TUTTI_LAYER_POSITIONS ? s->context : n->out;
-            const int cols = l->kind == TUTTI_LAYER_LINEAR ? n->in : n->out;
+            const bool tables = l->kind == TUTTI_LAYER_TABLES;
+            const int rows = tables ? s->tables * (int)s->rows : l->kind == TUTTI_LAYER_EMBEDDING ? s->classes : l->kind == TUTTI_LAYER_POSITIONS ? s->context : n->out;
+            const int cols = tables ? l->out : l->kind == TUTTI_LAYER_LINEAR ? n->in : n->out;
+            p->row_sparse = tables || (l->kind == TUTTI_LAYER_EMBEDDING && !s->nodes[s->node_count - 1].layer.tied); /* a tied head has a slope in every row */
             p->dims = 2;
             p->dim[0] = p->rows = (size_t)rows;
             p->dim[1] = p->cols = (size_t)cols;
@@ -178,6 +191,17 @@ static void describe_params(nn_sequence *s, int i)
         p->fan_in = l->kind == TUTTI_LAYER_LINEAR ? (size_t)n->in : 0;
         p->start = !matrix && k == 0 ? 1 : 0;
     }
+}
+
+static tutti_status check_categories(const tutti_nn_task *t, tutti_error *err)
+{
+    if (t->tables < 1 || t->tables > WIDTH_MAX || t->rows < 1 || t->classes != 2)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a task of %d categories with tables of %u rows and %d classes: categories must be from 1 to %d, rows 1 or more, classes 2", t->tables, t->rows,
+                          t->classes, WIDTH_MAX);
+    if (t->context != 0 || t->channels < 1 || t->height < 1 || t->width < 1 || t->channels > WIDTH_MAX / t->height || t->channels * t->height > WIDTH_MAX / 2 / t->width)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a task of categories beside samples of %d x %d x %d values and a context of %d: values must be from 1 to %d, without a context", t->channels, t->height,
+                          t->width, t->context, WIDTH_MAX / 2);
+    return TUTTI_OK;
 }
 
 static bool goes_by_moment(const tutti_layer *layers, int count)
@@ -191,6 +215,8 @@ static bool goes_by_moment(const tutti_layer *layers, int count)
 
 static tutti_status check_task(const nn_sequence *s, const tutti_nn_task *task, tutti_error *err)
 {
+    if (s->tables > 0)
+        return check_categories(task, err);
     if (!s->tokens && task->channels != 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a network of frames on samples of %d x %d x %d values: it takes samples of one channel, 1 x frames x values", task->channels, task->height,
                           task->width);
@@ -204,6 +230,11 @@ static tutti_status check_end(const nn_sequence *s, tutti_error *err)
 {
     const nn_node *last = &s->nodes[s->node_count - 1];
 
+    if (s->tables > 0 && last->layer.kind == TUTTI_LAYER_LINEAR && last->out == 1)
+        return TUTTI_OK;
+    if (s->tables > 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a network of categories must end in a linear layer of one output, the logit; this one ends in %s with %d",
+                          tutti_nn_layer_name(last->layer.kind), last->out);
     if (last->layer.kind != TUTTI_LAYER_LINEAR || last->out != s->classes)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a network of %s must end in a linear layer of as many outputs as there are %s (%d); this one ends in %s with %d",
                           s->tokens ? "tokens" : "frames", s->tokens ? "tokens" : "classes", s->classes, tutti_nn_layer_name(last->layer.kind), last->out);
@@ -220,10 +251,11 @@ tutti_status tutti_nn_sequence_open(nn_sequence **out, const tutti_layer *layers
 
     *out = NULL;
     if (s != NULL && count > 0) {
-        *s = (nn_sequence){ .context = task->context, .classes = task->classes, .width = task->width, .tokens = layers[0].kind != TUTTI_LAYER_FRAMES,
+        const bool tables = layers[0].kind == TUTTI_LAYER_TABLES, frames = layers[0].kind == TUTTI_LAYER_FRAMES;
+        *s = (nn_sequence){ .context = tables ? 1 : frames ? task->height : task->context, .classes = task->classes, .width = task->width, .tokens = !tables && !frames,
                             .by_moment = goes_by_moment(layers, count), .node_count = count };
-        if (!s->tokens)
-            s->context = task->height;
+        if (tables)
+            s->tables = task->tables, s->rows = task->rows, s->values = task->channels * task->height * task->width;
         s->nodes = tutti_alloc((size_t)count, sizeof *s->nodes);
         s->unit_node = tutti_alloc((size_t)count + 1, sizeof *s->unit_node);
         s->params = tutti_alloc(8 * (size_t)count, sizeof *s->params);

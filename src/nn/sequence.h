@@ -1,6 +1,7 @@
-/* sequence.h: networks of tokens or frames. A sample is a window of `context` tokens, a row of a matrix is a token, and the network is a list of layers on rows (embedding, norms,
+/* sequence.h: networks of tokens, frames or categories. A sample is a window of `context` tokens, a row of a matrix is a token, and the network is a list of layers on rows (embedding, norms,
    linear layers, attention, lstm, branches that are joined again) that ends in a linear layer of as many classes as there are tokens. Or a sample is a window of `context` frames,
-   rows of values, whose mean is taken somewhere: behind it a row is a sample, and so the network ends in a row of classes for each. sequence.c infers shapes and units;
+   rows of values, whose mean is taken somewhere: behind it a row is a sample, and so the network ends in a row of classes for each. Or a sample
+   has categories: it is one row (so context is 1), which begins as the rows of tables that its categories name, and the network ends in one logit. sequence.c infers shapes and units;
    sequence_run.c is the backend.
 
    Most layers do not care about the order of rows. Attention and positions take them window by window. A recurrent layer computes one moment of all windows at once, so in networks
@@ -30,8 +31,10 @@ typedef struct nn_node {         /* a layer after shape inference */
 typedef struct nn_sequence {
     int context, classes;        /* rows of a window at first */
     int width;                   /* values of a frame */
-    bool tokens;                 /* else frames */
+    bool tokens;                 /* else frames or categories */
     bool by_moment;
+    int tables, values;          /* categories and values of a sample, and the rows of a table; tables 0: no categories */
+    uint32_t rows;
     int node_count, unit_count, param_count, lstm_count;
     bool tied;                   /* the last layer, of the last unit, reads unit 0's parameter too */
     nn_node *nodes;
@@ -50,6 +53,8 @@ static inline int nn_unit_own(const nn_sequence *s, int unit)
     return i;
 }
 
+/* Ids that a row looks up: its token, or a category a table. The table's rows are the vocabulary, or those of all tables one after another. */
+static inline size_t nn_row_ids(const nn_sequence *s) { return s->tables > 0 ? (size_t)s->tables : 1; }
 /* Refuses lists that make no network. */
 tutti_status tutti_nn_sequence_open(nn_sequence **out, const tutti_layer *layers, int count, const tutti_nn_task *task, tutti_error *err);
 void tutti_nn_sequence_close(nn_sequence *s);

@@ -1,4 +1,4 @@
-/* sequence_run.c: the backend of networks of tokens and frames: matrix products by oneDNN on plain rows (onednn_linear.c, onednn_lstm.c), everything else by math/.
+/* sequence_run.c: the backend of networks of tokens, frames and categories: matrix products by oneDNN on plain rows (onednn_linear.c, onednn_lstm.c), everything else by math/.
 
    - The residual stream's slope is one buffer from the last join to the first branch: a join hands its slope to its branch and keeps it, and the norm that begins a branch adds
      its own to it. So a layer norm's backward gives both its halves in `weights`, in one pass over the rows.
@@ -8,6 +8,9 @@
      filled up with windows of token 0, and products with further rows that nobody reads, so that no window's loss depends on how many there are (as DN_PIECE).
    - A dropout works in place where nobody else reads what it is given, keeps no mask and draws it once more in backward. An evaluation passes it over.
    - Tokens and labels of networks that go moment by moment are put into that order when a run begins, frames by their layer: no other layer knows of it.
+   - A ReLU is done along with its linear layer and masks the slope by that one's output.
+   - A table's gradient is written as rows (nn_rows), a sum a distinct id, in the order of the batch: the bits of a sum into a table of zeros.
+   - One logit z is two classes with the logits 0 and z: the same entropy, loss and slope.
    - Own loops are cut among the threads of the products (parallel.h), by rows, windows, heads or columns as math.h allows; sums over rows run over NN_ROWS of them at a time,
      which are then added in order. So the number of threads changes no bit of theirs; smaller loops than a thread's waking is worth stay on the caller's. */
 #include "math/math.h"
@@ -35,7 +38,7 @@ typedef struct place { int out, stats, slope, back, residual, forward_scratch, b
 
 typedef struct layout {
     bool made;
-    int buffers, state, filled, labels; /* filled, labels: tokens and labels in other places than they came in, or more of them */
+    int buffers, state, filled, labels, pairs; /* filled, labels: tokens (or ids of rows) and labels in other places than they came in, or more of them */
     nn_buffer *buffer;
     place *place;                /* by node */
     size_t *scratch;             /* bytes: forward and backward of each node's primitives, the most there was */
@@ -85,6 +88,17 @@ static bool is_norm(const nn_node *n)
     return n->layer.kind == TUTTI_LAYER_LAYER_NORM || n->layer.kind == TUTTI_LAYER_RMS_NORM;
 }
 
+static int outputs_of(const sequence *b)
+{
+    return b->net->nodes[head_of(b)].out;
+}
+
+/* Ids that `windows` samples look up in the first layer's table. */
+static size_t ids_of(const sequence *b, int64_t windows)
+{
+    return (size_t)(windows * b->net->context) * nn_row_ids(b->net);
+}
+
 static void close_plan(sequence *b, plan *p)
 {
     for (int i = 0; i < b->net->node_count && p->linear != NULL; i++)
@@ -117,7 +131,8 @@ static void note_scratch(layout *l, int i, const dn_linear *op)
 static tutti_status build_linear(sequence *b, dn_linear *op, int i, int64_t windows, int columns, bool train, tutti_error *err)
 {
     const nn_node *n = &b->net->nodes[i];
-    const nn_unit unit = { .kind = TUTTI_LAYER_LINEAR, .index = i, .in = { n->in, 1, 1 }, .wide = { columns, 1, 1 } };
+    const bool relu = i < head_of(b) && n[1].layer.kind == TUTTI_LAYER_RELU;
+    const nn_unit unit = { .kind = TUTTI_LAYER_LINEAR, .index = i, .in = { n->in, 1, 1 }, .wide = { columns, 1, 1 }, .relu = relu };
     const bool chunks = i == head_of(b) && n->out > HEAD;
     const int parts = (n->layer.bare ? DN_BARE : 0) | (train ? DN_WEIGHTS | DN_DATA | (chunks ? DN_DATA_ADD : 0) : 0);
     const tutti_status status = tutti_nn_dn_linear_build(&b->core, op, &unit, (int64_t)room_of(windows, n->length, train), parts, err);
@@ -159,7 +174,7 @@ static plan *place_of_plan(sequence *b, int64_t samples, bool train)
 static tutti_status make_plan(sequence *b, int64_t samples, bool train, tutti_error *err)
 {
     plan *p = place_of_plan(b, samples, train);
-    const int head = head_of(b), classes = b->net->classes;
+    const int head = head_of(b), classes = outputs_of(b);
     tutti_status status = TUTTI_OK;
 
     if (p->used == 0 || p->samples != samples) {
@@ -224,7 +239,7 @@ static void forward_lives(const sequence *b, layout *l, int i, int64_t windows, 
 
     p->out = i > 0 ? p[-1].out : NONE;
     switch (n->layer.kind) {
-    case TUTTI_LAYER_POSITIONS: case TUTTI_LAYER_BRANCH: case TUTTI_LAYER_ROTARY: break;
+    case TUTTI_LAYER_POSITIONS: case TUTTI_LAYER_BRANCH: case TUTTI_LAYER_ROTARY: case TUTTI_LAYER_RELU: break;
     case TUTTI_LAYER_DROPOUT:
         if (train && (before->layer.kind == TUTTI_LAYER_ATTENTION || before->layer.kind == TUTTI_LAYER_BRANCH || before->layer.kind == TUTTI_LAYER_LSTM)) /* whose outputs backward or the join read */
             p->out = new_buffer(l, row_bytes(rows, n->out), i);
@@ -260,6 +275,12 @@ static void forward_lives(const sequence *b, layout *l, int i, int64_t windows, 
         touch(l, p[-1].out, i);
     if (n->layer.kind == TUTTI_LAYER_JOIN)
         touch(l, l->place[n->partner].out, i);
+}
+
+/* For tutti_nn_unique of n ids: its scratch, the distinct ids' order, and where their runs begin. */
+static size_t unique_bytes(size_t n)
+{
+    return n * (2 * sizeof(uint64_t) + sizeof(uint32_t)) + (n + 1) * sizeof(uint32_t);
 }
 
 /* slope: of the node's output. Gives that of its input. */
@@ -316,6 +337,14 @@ static int back_lives(const sequence *b, layout *l, int i, int slope, int64_t wi
         else if (held)
             p->back = new_buffer(l, row_bytes(rows, n->in), now);
         break;
+    case TUTTI_LAYER_RELU:
+        touch(l, p->out, now);
+        if (held)
+            p->back = new_buffer(l, row_bytes(rows, n->in), now);
+        break;
+    case TUTTI_LAYER_EMBEDDING: case TUTTI_LAYER_TABLES:
+        scratch = unique_bytes(ids_of(b, windows));
+        break;
     case TUTTI_LAYER_JOIN:
         l->place[n->partner].residual = slope;
         break;
@@ -344,10 +373,12 @@ static tutti_status lay_out(sequence *b, bool train, tutti_error *err)
         forward_lives(b, l, i, windows, train);
     l->state = new_buffer(l, last * sizeof(nn_entropy), n - 1);
     touch(l, l->state, train ? n + 1 : n);
-    l->filled = new_buffer(l, b->net->tokens && moved ? rows * sizeof(uint32_t) : 0, 0);
+    l->filled = new_buffer(l, b->net->tables > 0 ? ids_of(b, windows) * sizeof(uint32_t) : b->net->tokens && moved ? rows * sizeof(uint32_t) : 0, 0);
     touch(l, l->filled, train ? 2 * n : 0);
-    l->labels = new_buffer(l, b->net->by_moment ? last * sizeof(uint32_t) : 0, 0);
+    l->labels = new_buffer(l, b->net->by_moment || b->net->tables > 0 ? last * sizeof(uint32_t) : 0, 0);
     touch(l, l->labels, train ? n + 1 : n);
+    l->pairs = new_buffer(l, b->net->tables > 0 ? row_bytes(rows, 2) : 0, n - 1);
+    touch(l, l->pairs, train ? n + 1 : n - 1);
     if (train)
         for (int i = n - 1, slope = l->place[n - 1].out; i >= nn_unit_own(b->net, 0); i--) /* the logits become their slope in place */
             slope = back_lives(b, l, i, slope, windows);
@@ -387,6 +418,18 @@ static void *at(const sequence *b, int buffer)
 }
 
 /* ---- a run ---- */
+/* Rows of each table become rows of all. */
+static void place_categories(sequence *b)
+{
+    const size_t tables = (size_t)b->net->tables, samples = (size_t)b->run.samples;
+    uint32_t *ids = at(b, b->layout->filled);
+
+    for (size_t i = 0; i < (size_t)b->windows; i++)
+        for (size_t t = 0; t < tables; t++)
+            ids[i * tables + t] = (uint32_t)t * b->net->rows + (i < samples ? b->run.rows[i * tables + t] : 0);
+    b->run.tokens = ids;
+}
+
 static size_t rows_of(const sequence *b, int i)
 {
     return (size_t)(b->windows * b->net->nodes[i].length);
@@ -437,6 +480,8 @@ static tutti_status sequence_begin(void *self, const nn_run *run, tutti_error *e
 
     TUTTI_TRY(tutti_nn_dn_leave(before, prepare(b, run->samples, run->train, err)));
     b->run = *run;
+    if (b->net->tables > 0)
+        place_categories(b);
     if (b->net->tokens)
         place_tokens(b);
     else
@@ -459,13 +504,13 @@ static float *gradient(const sequence *b, int i, int k)
 static dn_linear *chunk_plan(sequence *b, int first)
 {
     const int head = head_of(b);
-    return b->net->classes - first >= HEAD || first == 0 ? &b->plan->linear[head] : &b->plan->rest;
+    return outputs_of(b) - first >= HEAD || first == 0 ? &b->plan->linear[head] : &b->plan->rest;
 }
 
 /* The logits of classes from `first` on; gives how many in *count. */
 static tutti_status logits(sequence *b, int first, int *count, tutti_error *err)
 {
-    const int head = head_of(b), left = b->net->classes - first;
+    const int head = head_of(b), left = outputs_of(b) - first;
     const size_t in = (size_t)b->net->nodes[head].in;
     const float *bias = value(b, head, 1);
     void *const pointers[] = { at(b, b->layout->place[head - 1].out), (void *)(value(b, head, 0) + (size_t)first * in), at(b, b->layout->place[head].out),
@@ -497,6 +542,17 @@ static tutti_status head_forward(sequence *b, tutti_error *err)
     const int head = head_of(b);
     const size_t rows = b->net->by_moment ? rows_of(b, head) : (size_t)(b->run.samples * b->net->context); /* labels of windows that are filled up: none, or 0 */
 
+    if (b->net->tables > 0) {
+        const float *z = at(b, b->layout->place[head].out);
+        float *pairs = at(b, b->layout->pairs);
+        cut c = { .b = b, .i = head, .columns = 2, .rows = pairs };
+        int one;
+        TUTTI_TRY(logits(b, 0, &one, err));
+        for (int64_t i = 0; i < b->run.samples; i++)
+            pairs[2 * i] = 0, pairs[2 * i + 1] = z[i];
+        share_out(b, (size_t)b->run.samples, c.columns, entropy_part, &c);
+        return TUTTI_OK;
+    }
     for (int first = 0, count; first < b->net->classes; first += count) {
         cut c = { .b = b, .i = head, .class = (size_t)first, .rows = at(b, b->layout->place[head].out) };
         TUTTI_TRY(logits(b, first, &count, err));
@@ -539,6 +595,21 @@ static void place_frames(const sequence *b, size_t width, float *y)
         for (size_t w = 0; w < samples; w++)
             memcpy(y + w * width, b->run.x + (w * length + t) * width, width * sizeof *y);
         memset(y + samples * width, 0, (windows - samples) * width * sizeof *y);
+    }
+}
+
+/* A row of each table, then the sample's own values. */
+static void place_tables(const sequence *b, int i, float *y)
+{
+    const nn_node *n = &b->net->nodes[i];
+    const size_t tables = (size_t)b->net->tables, values = (size_t)b->net->values, wide = (size_t)n->layer.out;
+
+    for (size_t r = 0; r < rows_of(b, i); r++, y += n->out) {
+        b->math->gather(tables, wide, b->run.tokens + r * tables, value(b, i, 0), y);
+        if (r < (size_t)b->run.samples)
+            memcpy(y + tables * wide, b->run.x + r * values, values * sizeof *y);
+        else
+            memset(y + tables * wide, 0, values * sizeof *y);
     }
 }
 
@@ -642,6 +713,7 @@ static tutti_status forward_node(sequence *b, int i, tutti_error *err)
     cut c = { .b = b, .i = i };
 
     switch (n->layer.kind) {
+    case TUTTI_LAYER_TABLES: place_tables(b, i, at(b, p->out)); break;
     case TUTTI_LAYER_FRAMES: place_frames(b, width, at(b, p->out)); break;
     case TUTTI_LAYER_MEAN: mean_of_moments(b, rows_of(b, i) * width, n[-1].length, at(b, p[-1].out), at(b, p->out)); break;
     case TUTTI_LAYER_LSTM: return lstm_forward(b, i, err);
@@ -650,7 +722,7 @@ static tutti_status forward_node(sequence *b, int i, tutti_error *err)
         b->core.scratch = at(b, p->forward_scratch);
         return i == head_of(b) ? head_forward(b, err) : tutti_nn_dn_op_run(&b->core, &b->plan->linear[i].forward, pointers, err);
     }
-    case TUTTI_LAYER_BRANCH: break; /* nothing moves */
+    case TUTTI_LAYER_BRANCH: case TUTTI_LAYER_RELU: break; /* nothing moves */
     case TUTTI_LAYER_DROPOUT:
         if (!b->run.train)
             break;
@@ -685,6 +757,8 @@ static void sequence_loss(void *self, double divisor, double *sum, int64_t *corr
     double total = 0;
 
     *correct = 0;
+    if (b->run.logits != NULL)
+        memcpy(b->run.logits, at(b, b->layout->place[head_of(b)].out), (size_t)b->run.samples * sizeof *b->run.logits);
     for (size_t t = 0; t < moments; t++) {
         const size_t first = t * (size_t)b->windows;
         size_t right;
@@ -755,14 +829,22 @@ static tutti_status head_back(sequence *b, tutti_error *err)
     const size_t in = (size_t)b->net->nodes[head].in, rows = rows_of(b, head);
     float *slope = at(b, p->out), *bias = gradient(b, head, 1);
 
-    for (int first = 0, count = b->net->classes; first < b->net->classes; first += count) {
+    if (b->net->tables > 0) {
+        float *pairs = at(b, b->layout->pairs);
+        cut c = { .b = b, .i = head, .columns = 2, .rows = pairs };
+        share_out(b, rows, c.columns, entropy_back_part, &c);
+        for (size_t i = 0; i < rows; i++)
+            slope[i] = pairs[2 * i + 1];
+    }
+    for (int first = 0, count = outputs_of(b); first < outputs_of(b); first += count) {
         dn_linear *op = chunk_plan(b, first);
         void *const pointers[] = { slope, (void *)(value(b, head, 0) + (size_t)first * in), at(b, p->back) };
         cut c = { .b = b, .i = head, .class = (size_t)first, .rows = slope };
-        if (b->net->classes > HEAD)
+        if (outputs_of(b) > HEAD)
             TUTTI_TRY(logits(b, first, &count, err));
         c.columns = (size_t)count;
-        share_out(b, rows, c.columns, entropy_back_part, &c);
+        if (b->net->tables == 0)
+            share_out(b, rows, c.columns, entropy_back_part, &c);
         TUTTI_TRY(linear_weights(b, head, op, (size_t)count, slope, gradient(b, head, 0) + (size_t)first * in, bias != NULL ? bias + first : NULL, err));
         TUTTI_TRY(tutti_nn_dn_op_run(&b->core, first > 0 ? &op->data_add : &op->data, pointers, err));
     }
@@ -787,6 +869,39 @@ static void embedding_part(void *arg, size_t first, size_t count, int thread)
 
     (void)thread;
     b->math->scatter_add(rows_of(b, c->i), c->columns, first, count, b->run.tokens, c->rows, c->sums);
+}
+
+/* The categories' slopes close up over those of the values. */
+static void close_up(const sequence *b, int i, float *slope)
+{
+    const size_t width = (size_t)b->net->nodes[i].out, wide = width - (size_t)b->net->values;
+
+    for (size_t r = 1; r < rows_of(b, i); r++)
+        memmove(slope + r * wide, slope + r * width, wide * sizeof *slope);
+}
+
+static void table_part(void *arg, size_t first, size_t count, int thread)
+{
+    const cut *c = arg;
+    const sequence *b = c->b;
+    const size_t n = ids_of(b, b->windows);
+    const uint32_t *order = (const uint32_t *)((const uint64_t *)b->core.scratch + 2 * n), *begin = order + n;
+
+    (void)thread;
+    b->math->sum_rows(c->columns, first, count, order, begin, c->rows, c->sums);
+}
+
+/* slope: a row an id. */
+static void sum_table(sequence *b, int i, float *slope)
+{
+    const size_t n = ids_of(b, b->windows);
+    nn_rows *rows = &b->run.tables[b->net->nodes[i].param];
+    uint64_t *scratch = b->core.scratch;
+    uint32_t *order = (uint32_t *)(scratch + 2 * n);
+    cut c = { .b = b, .i = i, .columns = rows->width, .rows = slope, .sums = rows->values };
+
+    rows->n = tutti_nn_unique(n, b->run.tokens, rows->ids, order, order + n, scratch);
+    share_out(b, rows->n, n * rows->width / rows->n, table_part, &c);
 }
 
 static void norm_part(void *arg, size_t first, size_t count, int thread)
@@ -832,6 +947,11 @@ static void back_part(void *arg, size_t first, size_t count, int thread)
     float *const slope = at(b, p->slope), *const back = at(b, p->back), *const in = at(b, p[-1].out);
 
     switch (n->layer.kind) {
+    case TUTTI_LAYER_RELU:
+        if (back != slope)
+            memcpy(back + at_row, slope + at_row, count * width * sizeof *back);
+        b->loops->mask(count * width, in + at_row, back + at_row);
+        break;
     case TUTTI_LAYER_GELU: b->math->gelu_back(count * width, in + at_row, slope + at_row, back + at_row); break;
     case TUTTI_LAYER_BRANCH: b->math->sum(count * width, back + at_row, slope + at_row, back + at_row); break;
     case TUTTI_LAYER_ROTARY: turn(b, i, first, count, true, back); break;
@@ -855,12 +975,15 @@ static tutti_status back_node(sequence *b, int i, tutti_error *err)
 
     b->core.scratch = at(b, p->back_scratch);
     switch (n->layer.kind) {
+    case TUTTI_LAYER_TABLES: close_up(b, i, at(b, p->slope)); sum_table(b, i, at(b, p->slope)); break;
     case TUTTI_LAYER_EMBEDDING:
-        c.columns = width;
+        if (!b->net->tied) {
+            sum_table(b, i, at(b, p->slope));
+            break;
+        }
+        c.columns = width; /* the head has begun the sum */
         c.rows = at(b, p->slope);
         c.sums = gradient(b, i, 0);
-        if (!b->run.add && !b->net->tied) /* a tied head has begun the sum */
-            memset(c.sums, 0, (size_t)b->net->classes * width * sizeof *c.sums);
         share_out(b, width, rows_of(b, i), embedding_part, &c);
         break;
     case TUTTI_LAYER_POSITIONS: b->math->positions_back((size_t)b->windows, (size_t)b->net->context * width, at(b, p->slope), gradient(b, i, 0), b->run.add); break;
@@ -1013,7 +1136,7 @@ static tutti_status sequence_open(void **out, const nn_net *net, const nn_settin
     b->piece = settings->piece;
     for (int k = 0; k < 2; k++) {
         layout *l = &b->layouts[k];
-        l->buffer = tutti_alloc(7 * n + 3, sizeof *l->buffer); /* output, statistics, slope, two scratches, parts a node at most; state, filled, labels */
+        l->buffer = tutti_alloc(7 * n + 4, sizeof *l->buffer); /* output, statistics, slope, two scratches, parts a node at most; state, filled, labels, pairs */
         l->place = tutti_alloc(n, sizeof *l->place);
         l->scratch = tutti_alloc(2 * n, sizeof *l->scratch);
         if (l->buffer == NULL || l->place == NULL || l->scratch == NULL)

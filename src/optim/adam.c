@@ -6,6 +6,7 @@
        w <- w - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 
    eps is added after the corrected root, as in the paper's algorithm (its "more efficient" form in section 2 adds it before).
+   lazy: rows of tables without a gradient keep w, m and v (torch.optim.SparseAdam, TensorFlow's LazyAdam); t goes on for all. Otherwise their means decay, and w moves by them.
    Every constant is computed in double from the options and the integer t, then rounded once: 1 - 0.999 in float is wrong in
    the fifth digit. The roundings of the step are in src/kernels/step.c. */
 #include "optim_internal.h"
@@ -20,6 +21,7 @@ static const tutti_option options[] = {
     { "beta2", TUTTI_REAL, TUTTI_AT(tutti_optim_adam_options, beta2), 0.999, 0, BELOW_ONE, NULL, "decay of the mean squared gradient" },
     { "eps", TUTTI_REAL, TUTTI_AT(tutti_optim_adam_options, eps), 1e-8, 0, 1e9, NULL, "added to the root; bounds the step where gradients vanish" },
     { "weight_decay", TUTTI_REAL, TUTTI_AT(tutti_optim_adam_options, weight_decay), 0, 0, 1e9, NULL, "L2 penalty, added to the gradient" },
+    { "lazy", TUTTI_BOOL, TUTTI_AT(tutti_optim_adam_options, lazy), 0, 0, 1, NULL, "tables: rows that no sample of the step has named keep their values and slots" },
     { 0 },
 };
 
@@ -57,6 +59,12 @@ static void apply(const tutti_optim *o, size_t count, float *w, const float *g, 
     tutti_optim_adam_apply(o, count, w, g, slot, rate, false);
 }
 
+bool tutti_optim_adam_by_rows(const void *self)
+{
+    const tutti_optim_adam_options *s = self;
+    return s->lazy;
+}
+
 double tutti_optim_adam_lr(const void *self)
 {
     const tutti_optim_adam_options *s = self;
@@ -66,5 +74,5 @@ double tutti_optim_adam_lr(const void *self)
 const tutti_optim_ops tutti_optim_adam = {
     .name = "adam", .paper = "Kingma and Ba, ICLR 2015, algorithm 1; as torch.optim.Adam", .options = options,
     .self_bytes = sizeof(tutti_optim_adam_options), .slot_names = tutti_optim_adam_slot_names, .slots = tutti_optim_adam_slots,
-    .apply = apply, .lr = tutti_optim_adam_lr,
+    .apply = apply, .lr = tutti_optim_adam_lr, .by_rows = tutti_optim_adam_by_rows,
 };

@@ -11,6 +11,7 @@ static const tutti_option options[] = {
     { "beta2", TUTTI_REAL, TUTTI_AT(tutti_optim_adam_options, beta2), 0.999, 0, BELOW_ONE, NULL, "decay of the mean squared gradient" },
     { "eps", TUTTI_REAL, TUTTI_AT(tutti_optim_adam_options, eps), 1e-8, 0, 1e9, NULL, "added to the root; bounds the step where gradients vanish" },
     { "weight_decay", TUTTI_REAL, TUTTI_AT(tutti_optim_adam_options, weight_decay), 0.01, 0, 1e9, NULL, "share of lr by which weights shrink a step" },
+    { "lazy", TUTTI_BOOL, TUTTI_AT(tutti_optim_adam_options, lazy), 0, 0, 1, NULL, "tables: rows that no sample of the step has named keep their values and slots" },
     { 0 },
 };
 
@@ -22,5 +23,5 @@ static void apply(const tutti_optim *o, size_t count, float *w, const float *g, 
 const tutti_optim_ops tutti_optim_adamw = {
     .name = "adamw", .paper = "Loshchilov and Hutter, ICLR 2019, algorithm 2; as torch.optim.AdamW", .options = options,
     .self_bytes = sizeof(tutti_optim_adam_options), .slot_names = tutti_optim_adam_slot_names, .slots = tutti_optim_adam_slots,
-    .apply = apply, .lr = tutti_optim_adam_lr,
+    .apply = apply, .lr = tutti_optim_adam_lr, .by_rows = tutti_optim_adam_by_rows,
 };

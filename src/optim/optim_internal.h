@@ -6,10 +6,11 @@
 extern const tutti_optim_ops tutti_optim_sgd, tutti_optim_adam, tutti_optim_adamw;
 
 /* What adam and adamw have in common: their tables differ in the decay only. */
-typedef struct tutti_optim_adam_options { double lr, beta1, beta2, eps, weight_decay; } tutti_optim_adam_options;
+typedef struct tutti_optim_adam_options { double lr, beta1, beta2, eps, weight_decay; bool lazy; } tutti_optim_adam_options;
 extern const char *const tutti_optim_adam_slot_names[];
 int tutti_optim_adam_slots(const void *self);
 double tutti_optim_adam_lr(const void *self);
+bool tutti_optim_adam_by_rows(const void *self);
 /* decoupled: AdamW's decay, on the weights; else Adam's, in the gradient. */
 void tutti_optim_adam_apply(const tutti_optim *o, size_t count, float *w, const float *g, float *const *slot, const tutti_rate *rate,
                             bool decoupled);

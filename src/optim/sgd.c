@@ -5,12 +5,14 @@
        b <- g at t = 1, else momentum b + (1 - dampening) g
        w <- w - lr (nesterov: g + momentum b; else b; without momentum g)
 
+   Without momentum and decay a row whose gradient is 0 stays as it is. With either it moves all the same; `lazy` leaves it alone, buffer and all.
+
    Constants are computed in double and rounded once; the roundings of the step are in src/kernels/step.c. */
 #include "optim_internal.h"
 
 typedef struct sgd_options {
     double lr, momentum, dampening, weight_decay;
-    bool nesterov;
+    bool nesterov, lazy;
 } sgd_options;
 
 static const tutti_option options[] = {
@@ -19,6 +21,7 @@ static const tutti_option options[] = {
     { "dampening", TUTTI_REAL, TUTTI_AT(sgd_options, dampening), 0, 0, 1, NULL, "share of the gradient kept out of the buffer" },
     { "nesterov", TUTTI_BOOL, TUTTI_AT(sgd_options, nesterov), 0, 0, 1, NULL, "Nesterov's momentum: looks one step ahead" },
     { "weight_decay", TUTTI_REAL, TUTTI_AT(sgd_options, weight_decay), 0, 0, 1e9, NULL, "L2 penalty, added to the gradient" },
+    { "lazy", TUTTI_BOOL, TUTTI_AT(sgd_options, lazy), 0, 0, 1, NULL, "tables: rows that no sample of the step has named keep their values and slots" },
     { 0 },
 };
 
@@ -66,7 +69,13 @@ static double lr(const void *self)
     return s->lr;
 }
 
+static bool by_rows(const void *self)
+{
+    const sgd_options *s = self;
+    return s->lazy || (s->momentum == 0 && s->weight_decay == 0);
+}
+
 const tutti_optim_ops tutti_optim_sgd = {
     .name = "sgd", .paper = "Sutskever et al., ICML 2013 (momentum); as torch.optim.SGD", .options = options,
-    .self_bytes = sizeof(sgd_options), .slot_names = slot_names, .slots = slots, .check = check, .apply = apply, .lr = lr,
+    .self_bytes = sizeof(sgd_options), .slot_names = slot_names, .slots = slots, .check = check, .apply = apply, .lr = lr, .by_rows = by_rows,
 };

@@ -9,8 +9,8 @@
 
 #define AT(member) TUTTI_AT(tutti_train_config, member)
 const tutti_option tutti_train_options[] = {
-    { "model", TUTTI_SPEC, AT(model), 0, 0, 0, "mlp", "network: mlp, cnn, gpt, logistic, quadratic, with options; naming a problem (logistic, quadratic) names its data too" },
-    { "data", TUTTI_TEXT, AT(data), 0, 0, 0, "mnist", "mnist, mnist(distort=0.5), quadratic, logistic, moby-dick, a text's path, or a directory of IDX files with the four MNIST names (plain or .gz); docs/DATA.md" },
+    { "model", TUTTI_SPEC, AT(model), 0, 0, 0, "mlp", "network: mlp, cnn, gpt, ctr, logistic, quadratic, with options; naming a problem (logistic, quadratic) names its data too" },
+    { "data", TUTTI_TEXT, AT(data), 0, 0, 0, "mnist", "mnist, mnist(distort=0.5), quadratic, logistic, moby-dick, a text's path, clicks(file=PATH), or a directory of IDX files with the four MNIST names (plain or .gz); docs/DATA.md" },
     { "n", TUTTI_INT, AT(n), 1, 1, 1024, NULL, "workers on this machine; with several hosts what they add up to" },
     { "hosts", TUTTI_TEXT, AT(hosts), 0, 0, 0, "", "-H: hosts with their workers, a:4,b:4 or gpu[01-16]:8, started by ssh; docs/CLUSTERS.md" },
     { "rsh", TUTTI_TEXT, AT(rsh), 0, 0, 0, "", "several hosts: what starts a command on one, as `RSH HOST COMMAND`, instead of ssh" },
@@ -39,7 +39,7 @@ const tutti_option tutti_train_options[] = {
     { "report-every", TUTTI_INT, AT(report_every), 50, 1, 1e9, NULL, "steps between lines of metrics.jsonl and of progress" },
     { "eval-every", TUTTI_INT, AT(eval_every), 0, 0, 1e15, NULL, "steps between evaluations on the test set; 0: at the end of each epoch (asynchronous methods: only with --target, since all have to meet)" },
     { "final-eval", TUTTI_BOOL, AT(final_eval), 1, 0, 1, NULL, "evaluate the final model on the whole training and test sets" },
-    { "target", TUTTI_TEXT, AT(target), 0, 0, 0, "", "stop when an evaluation reaches it: accuracy=0.98 or loss=0.1 (on the test set)" },
+    { "target", TUTTI_TEXT, AT(target), 0, 0, 0, "", "stop when an evaluation reaches it: accuracy=0.98, loss=0.1 or, of clicks, auc=0.75 (on the test set)" },
     { "checkpoint-every", TUTTI_INT, AT(checkpoint_every), 0, 0, 1e15, NULL, "steps between checkpoints; 0: none" },
     { "checkpoint-keep", TUTTI_INT, AT(checkpoint_keep), 2, 1, 1000000, NULL, "newest checkpoints that are kept" },
     { "resume", TUTTI_TEXT, AT(resume), 0, 0, 0, "", "go on from a run's --out (its newest valid checkpoint) or from one checkpoint" },
@@ -52,21 +52,23 @@ const tutti_option tutti_train_options[] = {
     { 0 }
 };
 
-tutti_status tutti_train_parse_target(const char *text, bool *accuracy, double *value, tutti_error *err)
+tutti_status tutti_train_parse_target(const char *text, tutti_target *of, double *value, tutti_error *err)
 {
-    const char *number = NULL;
+    static const struct { const char *name; tutti_target of; } names[] = { { "accuracy=", TUTTI_TARGET_ACCURACY }, { "auc=", TUTTI_TARGET_AUC }, { "loss=", TUTTI_TARGET_LOSS } };
     char *end = NULL;
 
     *value = 0;
-    *accuracy = strncmp(text, "accuracy=", 9) == 0;
-    if (*accuracy)
-        number = text + 9;
-    else if (strncmp(text, "loss=", 5) == 0)
-        number = text + 5;
-    if (number != NULL && *number != 0)
-        *value = strtod(number, &end);
-    if (end == NULL || *end != 0 || !(*value > 0 && *value < 1e30) || (*accuracy && *value > 1))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "target is '%.80s'; write accuracy=A with A from 0 to 1, or loss=L with L above 0", text);
+    *of = TUTTI_TARGET_LOSS;
+    for (size_t i = 0; i < TUTTI_LENGTH(names); i++) {
+        const size_t n = strlen(names[i].name);
+        if (strncmp(text, names[i].name, n) != 0)
+            continue;
+        *of = names[i].of;
+        if (text[n] != 0)
+            *value = strtod(text + n, &end);
+    }
+    if (end == NULL || *end != 0 || !(*value > 0 && *value < 1e30) || (*of != TUTTI_TARGET_LOSS && *value > 1))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "target is '%.80s'; write accuracy=A with A from 0 to 1, loss=L with L above 0, or, of clicks, auc=A", text);
     return TUTTI_OK;
 }
 
@@ -112,7 +114,8 @@ static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
 
 tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *err)
 {
-    bool accuracy, automatic;
+    tutti_target of;
+    bool automatic;
     double value;
 
     if (c->threads == 0)
@@ -129,7 +132,7 @@ tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *er
     if (strlen(c->out) > 3800)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the name of the output directory has %zu bytes; at most 3800 are possible", strlen(c->out));
     if (c->target[0] != 0)
-        TUTTI_TRY(tutti_train_parse_target(c->target, &accuracy, &value, err));
+        TUTTI_TRY(tutti_train_parse_target(c->target, &of, &value, err));
     return check_on_loss(c, err);
 }
 

@@ -2,11 +2,15 @@
    the evaluation only: simulated workers run one at a time, and so a thousand of them need it once.
 
    Of a problem with a known optimum the loss is the excess over the least possible on these samples: the least is evaluated along with the values, on the same
-   samples in the same order, so that the difference is good to the last digits of a double whatever the noise; what rounding leaves below 0 is 0. */
+   samples in the same order, so that the difference is good to the last digits of a double whatever the noise; what rounding leaves below 0 is 0.
+
+   The area under the ROC curve is a property of all samples' ranks: logits go to index 0, which ranks them and tells the others. A logit has the same bits whoever computes it, so the area does not
+   depend on the number of workers. */
 #include <errno.h>
 #include <math.h>
 
 #include "train_internal.h"
+#include "tutti/clicks.h"
 
 enum { CHUNK = 500 };
 
@@ -38,16 +42,18 @@ static tutti_status my_windows(tutti_run *run, tutti_split split, uint64_t at, u
 }
 
 /* Summed loss, number of hits and summed loss of `least` (NULL: 0) over [at, end). */
-static tutti_status my_part(tutti_run *run, tutti_split split, uint64_t at, uint64_t end, const float *least, double sums[3], tutti_error *err)
+static tutti_status my_part(tutti_run *run, tutti_split split, uint64_t at, uint64_t end, const float *least, double sums[3], float *logits, tutti_error *err)
 {
     const uint64_t step = tutti_engine_method(run->engine)->step;
     const size_t room = (size_t)(end - at < CHUNK ? end - at : CHUNK);
     float *x = tutti_alloc(room * (size_t)run->task.channels * (size_t)run->task.height, (size_t)run->task.width * sizeof *x);
     uint8_t *labels = tutti_alloc(room, 1);
     uint64_t *ids = tutti_alloc(room, sizeof *ids);
+    const size_t tables = (size_t)run->task.tables;
+    uint32_t *rows = tables > 0 ? tutti_alloc(room * tables, sizeof *rows) : NULL;
     tutti_status status = TUTTI_OK;
 
-    if (x == NULL || labels == NULL || ids == NULL)
+    if (x == NULL || labels == NULL || ids == NULL || (tables > 0 && rows == NULL))
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room to evaluate %zu samples at once", room);
     for (; at < end && status == TUTTI_OK; at += CHUNK) {
         const size_t n = (size_t)(end - at < CHUNK ? end - at : CHUNK);
@@ -56,7 +62,12 @@ static tutti_status my_part(tutti_run *run, tutti_split split, uint64_t at, uint
         for (size_t i = 0; i < n; i++)
             ids[i] = at + i;
         tutti_data_gather_at(run->data, split, ids, n, step, x, labels);
-        status = tutti_nn_evaluate(run->nn, x, labels, (int64_t)n, run->values, &part, &correct, err);
+        if (tables > 0) {
+            tutti_data_gather_rows(run->data, split, ids, n, rows);
+            status = tutti_nn_evaluate_rows(run->nn, x, rows, labels, (int64_t)n, run->values, &part, &correct, logits, err);
+            logits += logits != NULL ? n : 0;
+        } else
+            status = tutti_nn_evaluate(run->nn, x, labels, (int64_t)n, run->values, &part, &correct, err);
         if (status == TUTTI_OK && least != NULL)
             status = tutti_nn_evaluate(run->nn, x, labels, (int64_t)n, &least, &lowest, &none, err);
         sums[0] += part;
@@ -66,27 +77,73 @@ static tutti_status my_part(tutti_run *run, tutti_split split, uint64_t at, uint
     tutti_free(x);
     tutti_free(labels);
     tutti_free(ids);
+    tutti_free(rows);
     return status;
 }
 
-typedef struct evaluation { tutti_split split; uint64_t total; const float *least; double sums[4]; } evaluation; /* [3]: squared distances of the models from their mean */
+typedef struct evaluation { tutti_split split; uint64_t total; const float *least; double sums[4]; bool ranks; double auc; } evaluation; /* sums[3]: squared distances of the models from their mean */
+
+static uint64_t begin_of(const tutti_run *run, const evaluation *e, int index)
+{
+    return e->total * (uint64_t)index / (uint64_t)run->all.size;
+}
+
+/* mine: the logits of my part. */
+static tutti_status rank_all(tutti_run *run, evaluation *e, float *mine, tutti_error *err)
+{
+    const int p = run->all.size, index = run->all.index;
+    const size_t own = (size_t)(begin_of(run, e, index + 1) - begin_of(run, e, index)), total = index == 0 ? (size_t)e->total : 0;
+    size_t *counts = tutti_alloc((size_t)p, sizeof *counts);
+    float *all = tutti_alloc(total, sizeof *all);
+    double *z = tutti_alloc(total, sizeof *z), expected;
+    bool ordered = true; /* a NaN ranks nowhere */
+    tutti_status status = TUTTI_OK;
+
+    if (counts == NULL || all == NULL || z == NULL)
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room to rank %llu samples", (unsigned long long)e->total);
+    for (int r = 0; r < p && status == TUTTI_OK; r++)
+        counts[r] = (size_t)(begin_of(run, e, r + 1) - begin_of(run, e, r));
+    if (status == TUTTI_OK)
+        status = tutti_gather_parts_v(&run->all, 0, counts, tutti_host(mine, own, TUTTI_F32), index == 0 ? tutti_host(all, total, TUTTI_F32) : tutti_nothing(), err);
+    for (size_t i = 0; i < total && status == TUTTI_OK; i++) {
+        z[i] = (double)all[i];
+        ordered = ordered && !isnan(z[i]);
+    }
+    if (status == TUTTI_OK && index == 0 && ordered)
+        status = tutti_click_auc(z, tutti_data_labels(run->data, e->split), total, &expected, &e->auc, err);
+    if (status == TUTTI_OK)
+        status = tutti_broadcast(&run->all, 0, tutti_host(&e->auc, 1, TUTTI_F64), err);
+    tutti_free(counts);
+    tutti_free(all);
+    tutti_free(z);
+    return status;
+}
 
 static tutti_status evaluate_together(tutti_run *run, void *arg, tutti_error *err)
 {
     evaluation *e = arg;
-    const uint64_t p = (uint64_t)run->all.size, r = (uint64_t)run->all.index;
+    const uint64_t begin = begin_of(run, e, run->all.index), end = begin_of(run, e, run->all.index + 1);
+    float *logits = e->ranks ? tutti_alloc((size_t)(end - begin), sizeof *logits) : NULL;
+    tutti_status status = TUTTI_OK;
 
     for (int k = 0; k < 3; k++)
         e->sums[k] = 0;
     e->sums[3] = pow(tutti_engine_apart(run->engine), 2);
-    TUTTI_TRY(run->task.context > 0 ? my_windows(run, e->split, e->total * r / p, e->total * (r + 1) / p, e->sums, err)
-                                    : my_part(run, e->split, e->total * r / p, e->total * (r + 1) / p, e->least, e->sums, err));
-    return tutti_reduce_double(&run->all, TUTTI_SUM, e->sums, 4, err);
+    e->auc = -1;
+    if (e->ranks && logits == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the logits of %llu samples", (unsigned long long)(end - begin));
+    status = run->task.context > 0 ? my_windows(run, e->split, begin, end, e->sums, err) : my_part(run, e->split, begin, end, e->least, e->sums, logits, err);
+    if (status == TUTTI_OK)
+        status = tutti_reduce_double(&run->all, TUTTI_SUM, e->sums, 4, err);
+    if (status == TUTTI_OK && e->ranks)
+        status = rank_all(run, e, logits, err);
+    tutti_free(logits);
+    return status;
 }
 
-tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, double *loss, double *accuracy, tutti_error *err)
+tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, double *loss, double *accuracy, double *auc, tutti_error *err)
 {
-    evaluation e = { .split = split, .total = tutti_data_shape_of(run->data)->samples[split] };
+    evaluation e = { .split = split, .total = tutti_data_shape_of(run->data)->samples[split], .ranks = auc != NULL && run->task.tables > 0, .auc = -1 };
     float *least = NULL;
     tutti_status status;
 
@@ -106,6 +163,8 @@ tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, double *los
         *loss = 0;
     run->consensus_distance = sqrt(e.sums[3] / run->all.size);
     *accuracy = tutti_nn_classifies(run->nn) ? e.sums[1] / (double)e.total : -1;
+    if (auc != NULL)
+        *auc = e.auc >= 0 ? e.auc : -1; /* of labels all alike there is none */
     tutti_free(least);
     return status;
 }

@@ -243,16 +243,23 @@ tutti_status tutti_train_report(tutti_run *run, tutti_error *err)
 static tutti_status write_evaluation(tutti_run *run, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(run->engine);
+    char auc[32] = "";
+    json_t *line;
 
     if (run->test_accuracy < 0) {
         tutti_train_say(run, 0, "epoch %.2f  step %llu  test loss above the optimum %.6g", (double)m->step / run->steps_per_epoch, (unsigned long long)m->step, run->test_loss);
         return tutti_train_put_json(run, json_pack("{s:I, s:f, s:f, s:n, s:f}", "step", (json_int_t)m->step, "epoch", (double)m->step / run->steps_per_epoch, "test_loss",
                                                    run->test_loss, "test_accuracy", "consensus_distance", run->consensus_distance), err);
     }
-    tutti_train_say(run, 0, "epoch %.2f  step %llu  test accuracy %.2f %%  test loss %.4f", (double)m->step / run->steps_per_epoch,
-                    (unsigned long long)m->step, 100 * run->test_accuracy, run->test_loss);
-    return tutti_train_put_json(run, json_pack("{s:I, s:f, s:f, s:f, s:f}", "step", (json_int_t)m->step, "epoch", (double)m->step / run->steps_per_epoch,
-                                               "test_loss", run->test_loss, "test_accuracy", run->test_accuracy, "consensus_distance", run->consensus_distance), err);
+    line = json_pack("{s:I, s:f, s:f, s:f, s:f}", "step", (json_int_t)m->step, "epoch", (double)m->step / run->steps_per_epoch, "test_loss", run->test_loss,
+                     "test_accuracy", run->test_accuracy, "consensus_distance", run->consensus_distance);
+    if (run->test_auc >= 0) {
+        snprintf(auc, sizeof auc, "  AUC %.4f", run->test_auc);
+        json_object_set_new(line, "test_auc", json_real(run->test_auc));
+    }
+    tutti_train_say(run, 0, "epoch %.2f  step %llu  test accuracy %.2f %%  test loss %.4f%s", (double)m->step / run->steps_per_epoch, (unsigned long long)m->step,
+                    100 * run->test_accuracy, run->test_loss, auc);
+    return tutti_train_put_json(run, line, err);
 }
 
 tutti_status tutti_train_report_evaluation(tutti_run *run, tutti_error *err)

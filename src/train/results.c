@@ -319,6 +319,7 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     json_object_set_new(o, "final_test_loss", real_or_null(c->final_eval, run->test_loss));
     json_object_set_new(o, "consensus_distance", real_or_null(c->final_eval, run->consensus_distance));
     json_object_set_new(o, "final_test_accuracy", real_or_null(c->final_eval && run->test_accuracy >= 0, run->test_accuracy));
+    json_object_set_new(o, "final_test_auc", real_or_null(c->final_eval && run->test_auc >= 0, run->test_auc));
     json_object_set_new(o, "peak_rss_bytes_per_worker", json_integer((json_int_t)most_memory));
     json_object_set_new(o, "staleness_max", json_integer((json_int_t)stale_most));
     json_object_set_new(o, "staleness_mean", json_real(steps > 0 ? stale_sum / steps : 0));

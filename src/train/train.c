@@ -26,7 +26,7 @@ static tutti_status open_data(tutti_run *run, tutti_error *err)
     TUTTI_TRY(tutti_barrier(&run->all, err));
     if (!fill)
         TUTTI_TRY(tutti_data_attach(run->data, memory, false, err));
-    run->task = (tutti_nn_task){ shape->channels, shape->height, shape->width, shape->classes, shape->context };
+    run->task = (tutti_nn_task){ shape->channels, shape->height, shape->width, shape->classes, shape->context, shape->tables, shape->rows };
     return TUTTI_OK;
 }
 
@@ -86,7 +86,7 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
         status = tutti_nn_params(c->model, &run->task, run->params, n, &n, err);
     for (int i = 0; status == TUTTI_OK && i < n; i++) {
         const tutti_nn_param *p = &run->params[i];
-        params[i] = (tutti_param){ .name = p->name, .dims = p->dims, .unit = p->unit };
+        params[i] = (tutti_param){ .name = p->name, .dims = p->dims, .unit = p->unit, .row_sparse = p->row_sparse };
         for (int d = 0; d < p->dims; d++)
             params[i].dim[d] = p->dim[d];
         run->parameters += p->count;
@@ -243,9 +243,19 @@ static uint64_t first_of_run(const tutti_run *run, const tutti_pass *pass)
     return run->parts.first != NULL ? (uint64_t)run->rank << 48 | pass->position : pass->epoch * tutti_data_shape_of(run->data)->samples[TUTTI_TRAIN] + pass->position;
 }
 
+static tutti_status on_ready_rows(void *user, int param, const uint32_t *ids, size_t n, tutti_error *err)
+{
+    tutti_run *run = user;
+    tutti_status status;
+    tutti_train_stretch(run);
+    status = tutti_engine_ready_rows(run->engine, param, ids, n, err);
+    run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
+    return status;
+}
+
 static tutti_status one_step(tutti_run *run, tutti_error *err)
 {
-    const tutti_nn_hooks hooks = { run, on_need, on_done, on_ready };
+    const tutti_nn_hooks hooks = { run, on_need, on_done, on_ready, on_ready_rows };
     const tutti_method *m = tutti_engine_method(run->engine);
     tutti_batch batch = { 0 }; /* kept for a pass over the same samples */
     tutti_pass pass;
@@ -274,7 +284,10 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
         run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
         tutti_train_meter_start(run, batch.samples);
         tutti_nn_draw(run->nn, (uint64_t)run->config->seed, first_of_run(run, &pass));
-        TUTTI_TRY(run->task.context > 0
+        TUTTI_TRY(run->task.tables > 0
+            ? tutti_nn_pass_rows(run->nn, batch.x, batch.rows, batch.labels, batch.samples, (double)(pass.divisor > 0 ? pass.divisor : 1), pass.keep, pass.same_values,
+                                 run->values, run->gradients, &hooks, &loss, err)
+            : run->task.context > 0
             ? tutti_nn_pass_tokens(run->nn, batch.tokens, batch.next, batch.samples, (double)(pass.divisor > 0 ? pass.divisor : 1), pass.keep, pass.same_values,
                                    run->values, run->gradients, &hooks, &loss, err)
             : tutti_nn_pass(run->nn, batch.x, batch.labels, batch.samples, (double)(pass.divisor > 0 ? pass.divisor : 1), pass.keep, pass.same_values,
@@ -307,16 +320,16 @@ static tutti_status evaluate(tutti_run *run, tutti_error *err)
     tutti_engine_figures(run->engine, &f);
     status = tutti_engine_show(run->engine, err);
     if (status == TUTTI_OK)
-        status = tutti_train_evaluate(run, TUTTI_TEST, &run->test_loss, &run->test_accuracy, err);
+        status = tutti_train_evaluate(run, TUTTI_TEST, &run->test_loss, &run->test_accuracy, &run->test_auc, err);
     if (status == TUTTI_OK)
         status = tutti_engine_resume(run->engine, err);
     if (status == TUTTI_OK)
         status = tutti_train_report_evaluation(run, err);
     if (status == TUTTI_OK && run->config->target[0] != 0 && !run->target_reached) {
-        bool accuracy;
+        tutti_target of;
         double target;
-        tutti_train_parse_target(run->config->target, &accuracy, &target, NULL);
-        run->target_reached = accuracy ? run->test_accuracy >= target : run->test_loss <= target;
+        tutti_train_parse_target(run->config->target, &of, &target, NULL);
+        run->target_reached = of == TUTTI_TARGET_ACCURACY ? run->test_accuracy >= target : of == TUTTI_TARGET_AUC ? run->test_auc >= target : run->test_loss <= target;
         if (run->target_reached) { /* the slowest worker's clock, so that all report the same */
             double seconds = (double)f.wall_ns * 1e-9;
             status = tutti_train_meet(run, slowest, &seconds, err);
@@ -399,7 +412,7 @@ static tutti_status train(tutti_run *run, tutti_error *err)
 tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *config, const tutti_train_io *given, tutti_error *err)
 {
     tutti_train_io io = *given;
-    tutti_run run = { .world = world, .rt = tutti_world_runtime(world), .config = config, .io = &io, .test_accuracy = -1, .time_to_target = -1 };
+    tutti_run run = { .world = world, .rt = tutti_world_runtime(world), .config = config, .io = &io, .test_accuracy = -1, .test_auc = -1, .time_to_target = -1 };
     double train_loss = 0, train_accuracy;
     tutti_status status;
 
@@ -416,9 +429,9 @@ tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *co
         status = train(&run, err);
     }
     if (status == TUTTI_OK && config->final_eval) {
-        status = tutti_train_evaluate(&run, TUTTI_TEST, &run.test_loss, &run.test_accuracy, err);
+        status = tutti_train_evaluate(&run, TUTTI_TEST, &run.test_loss, &run.test_accuracy, &run.test_auc, err);
         if (status == TUTTI_OK)
-            status = tutti_train_evaluate(&run, TUTTI_TRAIN, &train_loss, &train_accuracy, err);
+            status = tutti_train_evaluate(&run, TUTTI_TRAIN, &train_loss, &train_accuracy, NULL, err);
         if (status == TUTTI_OK)
             status = tutti_train_report_evaluation(&run, err);
     }

@@ -52,13 +52,15 @@ typedef struct tutti_run {
     double *told;                    /* a row a worker, at most TUTTI_TRAIN_FIGURES each: what they tell at a report and at the end */
     double consensus_distance;       /* at the last evaluation: root of the mean of |x_i - mean|^2; 0 where replicas are equal */
     double test_loss, test_accuracy; /* of the last evaluation; accuracy < 0: none yet, or none at all (quadratic) */
+    double test_auc;                 /* likewise, of samples that get one logit; < 0: none, also where the labels are all alike */
     double time_to_target;           /* seconds; < 0: not reached */
     bool target_reached;
     tutti_file *metrics;             /* of index 0 */
 } tutti_run;
 
 json_t *tutti_train_config_object(const tutti_train_config *c);
-tutti_status tutti_train_parse_target(const char *text, bool *accuracy, double *value, tutti_error *err);
+typedef enum { TUTTI_TARGET_LOSS, TUTTI_TARGET_ACCURACY, TUTTI_TARGET_AUC } tutti_target;
+tutti_status tutti_train_parse_target(const char *text, tutti_target *of, double *value, tutti_error *err);
 /* pair.c: model and data fit each other and the target */
 tutti_status tutti_train_check_pair(const tutti_train_config *c, tutti_error *err);
 tutti_status tutti_train_check_samples(const tutti_train_config *c, bool text, bool clicks, tutti_error *err); /* of such data: can the model take them? */
@@ -86,8 +88,8 @@ tutti_status tutti_train_regroup(tutti_run *run, tutti_error *err);
 tutti_status tutti_train_meet(tutti_run *run, tutti_status (*body)(tutti_run *run, void *arg, tutti_error *err), void *arg, tutti_error *err);
 /* After a meeting at which index 0 has written a file, `mine` on the others TUTTI_OK: all know whether it could, and the run ends for all if not. Collective. */
 tutti_status tutti_train_written(tutti_run *run, tutti_status mine, tutti_error *err);
-/* evaluate.c: mean loss (of a known optimum: its excess) and accuracy (-1: none) of the engine's values over a split, shared among the workers. Collective. */
-tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, double *loss, double *accuracy, tutti_error *err);
+/* evaluate.c: mean loss (of a known optimum: its excess), accuracy and area under the ROC curve (-1: none; NULL: not wanted) of the engine's values over a split, shared among the workers. Collective. */
+tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, double *loss, double *accuracy, double *auc, tutti_error *err);
 /* report.c */
 tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err);
 tutti_status tutti_train_open_metrics(tutti_run *run, tutti_error *err);           /* to go on with what is there */

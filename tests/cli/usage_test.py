@@ -62,7 +62,7 @@ class Usage(Case):
         self.refused("'batch'", "train", "--batch", "many")
         self.refused("it must be stop or skip", "train", "--nonfinite", "perhaps")
         self.refused("needs a value", "train", "--batch")
-        self.refused("target is 'speed=3'; write accuracy=A with A from 0 to 1, or loss=L with L above 0", "train", "--target", "speed=3")
+        self.refused("target is 'speed=3'; write accuracy=A with A from 0 to 1, loss=L with L above 0, or, of clicks, auc=A", "train", "--target", "speed=3")
         self.refused("first_bucket_mb is 3 but bucket_mb is only 2", "train", "--method", "ddp(2,3)", "--data", self.data, "--out", self.out("a"))
         self.refused("on-loss is 'continue', but 'ddp' needs every worker", "train", "--on-loss", "continue")
         for bad in ("0", "0:", "0:0.5", "0:nan", "x:2", "0:2:1.5", "0:2,", "-1:2"):

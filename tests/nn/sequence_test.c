@@ -611,7 +611,7 @@ static void lists_that_make_no_network_of_tokens_are_refused(void **state)
     refused_list(none, 3, task, "layer 1 (attention) of 0 heads on rows of 6 values");
     refused_list(end, 3, task, "as many outputs as there are tokens (9); this one ends in gelu with 9");
     refused_list(narrow, 2, task, "ends in linear with 6");
-    refused_list(relu, 3, task, "layer 1 (relu) does not work on rows of tokens");
+    refused_list(relu, 3, task, "layer 1 (relu) must follow a linear layer");
     refused_list(zero, 2, task, "layer 0 (embedding) has a matrix of 9 x 0");
     refused_list(wide, 3, task, "layer 1 (linear) has a matrix of 2097152 x 6");
     refused_list(joined, 8, task, "layer 6 (join) directly follows another; put a layer between");

@@ -222,7 +222,7 @@ static void targets_are_read_strictly(void **state)
         char sentence[200];
         tutti_train_config c = configure("t");
         c.target = bad[i];
-        snprintf(sentence, sizeof sentence, "target is '%s'; write accuracy=A with A from 0 to 1, or loss=L with L above 0", bad[i]);
+        snprintf(sentence, sizeof sentence, "target is '%s'; write accuracy=A with A from 0 to 1, loss=L with L above 0, or, of clicks, auc=A", bad[i]);
         assert_int_equal(tutti_train_check(&c, 2, &err), TUTTI_ERR_USAGE);
         assert_string_equal(err.text, sentence);
     }

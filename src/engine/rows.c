@@ -1,0 +1,309 @@
+/* rows.c: gradients of which a pass touches few rows: tables. g is whole and right at any time, and beside it stands which rows may be other than 0; so who does not know of rows reads the gradient as
+   ever, and who does leaves out what is 0 anyway. Rows are cleared when a pass begins anew, not the whole table.
+
+   Exchange (Kim et al. 2019, Parallax, section 2.2 and table 1): with n_r rows at worker r, a gather of rows sends (N - 1) sum_r n_r (row + id) bytes in all, an all-reduce of the whole table
+   2 (N - 1) table; so rows travel while sum_r n_r (row + id) < 2 table, which all know after a gather of the n_r. Sums are the house's tree over the workers, a missing row being zeros in it: the
+   bits of the whole table's all-reduce. Where the table travels whole, and where a method's exchange is its own, every row counts as touched until the next pass.
+
+   Buffers grow to twice what was ever needed, so that a run soon allocates no more. */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "engine_internal.h"
+
+enum { WORD = 64 };
+
+tutti_status tutti_engine_rows_open(tutti_engine *e, tutti_error *err)
+{
+    const bool knows = e->m.ops->traits & TUTTI_KNOWS_ROWS;
+    const size_t workers = (size_t)e->m.workers;
+
+    for (int i = 0; i < e->layout.n_tensors; i++) {
+        const tutti_tensor *t = &e->tensors[i];
+        tutti_engine_rows *r = &e->rows[i];
+        if (!t->row_sparse)
+            continue;
+        r->knows = knows;
+        if (!knows)
+            continue;
+        r->mark = tutti_alloc((t->rows + WORD - 1) / WORD, sizeof *r->mark);
+        r->known.ids = r->ids = tutti_alloc(t->rows, sizeof *r->ids);
+        r->told = tutti_alloc(workers, sizeof *r->told);
+        r->counts = tutti_alloc(workers, sizeof *r->counts);
+        r->cursor = tutti_alloc(workers, sizeof *r->cursor);
+        r->from = tutti_alloc(workers, sizeof *r->from);
+        r->zeros = tutti_alloc(t->cols, sizeof *r->zeros);
+        if (r->mark == NULL || r->ids == NULL || r->told == NULL || r->counts == NULL || r->cursor == NULL || r->from == NULL || r->zeros == NULL)
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the touched rows of %s (%zu rows, %zu workers)", t->name, t->rows, workers);
+    }
+    return TUTTI_OK;
+}
+
+void tutti_engine_rows_close(tutti_engine *e)
+{
+    for (int i = 0; i < e->layout.n_tensors && e->rows != NULL; i++) {
+        tutti_engine_rows *r = &e->rows[i];
+        tutti_free(r->mark);
+        tutti_free(r->ids);
+        tutti_free(r->told);
+        tutti_free(r->counts);
+        tutti_free(r->cursor);
+        tutti_free(r->from);
+        tutti_free(r->zeros);
+        tutti_free(r->mine);
+        tutti_free(r->all);
+    }
+    tutti_free(e->rows);
+}
+
+/* The marks as a list, and the marks gone. */
+static void list(const tutti_tensor *t, tutti_engine_rows *r)
+{
+    r->known.n = 0;
+    for (size_t w = 0; w < (t->rows + WORD - 1) / WORD; w++) {
+        for (uint64_t bits = r->mark[w]; bits != 0; bits &= bits - 1)
+            r->ids[r->known.n++] = (uint32_t)(w * WORD + (size_t)__builtin_ctzll(bits));
+        r->mark[w] = 0;
+    }
+}
+
+static void mark(tutti_engine_rows *r, const uint32_t *ids, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        r->mark[ids[i] / WORD] |= UINT64_C(1) << ids[i] % WORD;
+}
+
+void tutti_engine_rows_clear(tutti_engine *e)
+{
+    for (int i = 0; i < e->layout.n_tensors; i++) {
+        const tutti_tensor *t = &e->tensors[i];
+        tutti_engine_rows *r = &e->rows[i];
+        float *g = e->m.g + t->first;
+        if (!t->row_sparse)
+            continue;
+        if (!r->knows || r->known.all)
+            tutti_fill(e->m.device, t->count, 0, g);
+        else
+            for (size_t k = 0; k < r->known.n; k++)
+                tutti_fill(e->m.device, t->cols, 0, g + r->ids[k] * t->cols);
+        r->known.n = 0;
+        r->known.all = false;
+    }
+}
+
+void tutti_engine_rows_all(tutti_engine *e, int tensor)
+{
+    e->rows[tensor].known.all = true;
+}
+
+void tutti_engine_rows_touch(tutti_engine *e, int tensor, const uint32_t *ids, size_t n)
+{
+    tutti_engine_rows *r = &e->rows[tensor];
+
+    if (!r->knows || r->known.all)
+        return;
+    if (r->known.n == 0) {
+        memcpy(r->ids, ids, n * sizeof *ids);
+        r->known.n = n;
+        return;
+    }
+    mark(r, r->ids, r->known.n);
+    mark(r, ids, n);
+    list(&e->tensors[tensor], r);
+}
+
+/* ---- the gradient, as far as it may be other than 0 ---- */
+
+/* One table of which rows are known. */
+static const tutti_engine_rows *known_of(const tutti_engine *e, int tensor)
+{
+    const tutti_engine_rows *r = &e->rows[tensor];
+    return r->knows && !r->known.all ? r : NULL;
+}
+
+bool tutti_engine_finite(const tutti_engine *e, const tutti_piece *p)
+{
+    const tutti_engine_rows *r = known_of(e, p->first_tensor);
+    const size_t cols = e->tensors[p->first_tensor].cols;
+    bool finite = true;
+
+    if (r == NULL) /* tables of which rows are known are pieces by themselves */
+        return tutti_finite(e->m.device, p->count, p->g);
+    for (size_t k = 0; k < r->known.n && finite; k++)
+        finite = tutti_finite(e->m.device, cols, p->g + r->ids[k] * cols);
+    return finite;
+}
+
+enum { LANES = 16 };
+
+/* In the order of tutti_norm2 over the whole of g: element i in lane i mod 16, what is 0 left out. */
+static void add_squares(const float *g, size_t first, size_t count, double lane[LANES])
+{
+    size_t i = first, end = first + count;
+
+    for (; i < end && i % LANES != 0; i++)
+        lane[i % LANES] += (double)g[i] * (double)g[i];
+    for (; i + LANES <= end; i += LANES)
+        for (size_t k = 0; k < LANES; k++)
+            lane[k] += (double)g[i + k] * (double)g[i + k];
+    for (; i < end; i++)
+        lane[i % LANES] += (double)g[i] * (double)g[i];
+}
+
+double tutti_engine_norm2(const tutti_engine *e)
+{
+    double lane[LANES] = { 0 }, values = 0;
+    bool sparse = false;
+
+    for (int i = 0; i < e->layout.n_tensors; i++)
+        sparse = sparse || known_of(e, i) != NULL;
+    if (!sparse)
+        return tutti_norm2(e->m.device, e->m.n, e->m.g);
+    for (int i = 0; i < e->layout.n_tensors; i++) {
+        const tutti_tensor *t = &e->tensors[i];
+        const tutti_engine_rows *r = known_of(e, i);
+        for (size_t k = 0; r != NULL && k < r->known.n; k++)
+            add_squares(e->m.g, t->first + r->ids[k] * t->cols, t->cols, lane);
+        if (r == NULL)
+            add_squares(e->m.g, t->first, t->count, lane);
+        values += r == NULL ? (double)t->count : (double)(r->known.n * t->cols);
+    }
+    tutti_device_charge(e->m.device, 2 * values, 4 * values);
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int k = 0; k < half; k++)
+            lane[k] += lane[k + half];
+    return lane[0];
+}
+
+/* Rows that follow each other go in one call. */
+static void update_rows(tutti_engine *e, const tutti_tensor *t, const tutti_engine_rows *r, float *x, const tutti_rate *rate)
+{
+    for (size_t k = 0, run; k < r->known.n; k += run) {
+        const size_t first = t->first + r->ids[k] * t->cols;
+        for (run = 1; k + run < r->known.n && r->ids[k + run] == r->ids[k] + run; run++)
+            ;
+        tutti_update(e->m.optim, first, run * t->cols, x + first, e->m.g + first, rate);
+    }
+}
+
+void tutti_engine_update(tutti_engine *e, float *x, const tutti_rate *rate)
+{
+    tutti_optim *o = e->m.optim;
+    size_t done = 0;
+
+    for (int i = 0; i < e->layout.n_tensors && tutti_optim_by_rows(o); i++) {
+        const tutti_tensor *t = &e->tensors[i];
+        const tutti_engine_rows *r = known_of(e, i);
+        if (r == NULL)
+            continue;
+        if (t->first > done)
+            tutti_update(o, done, t->first - done, x + done, e->m.g + done, rate);
+        update_rows(e, t, r, x, rate);
+        done = t->first + t->count;
+    }
+    if (e->m.n > done)
+        tutti_update(o, done, e->m.n - done, x + done, e->m.g + done, rate);
+}
+
+/* ---- exchange ---- */
+
+static tutti_status grow(uint32_t **memory, size_t *room, size_t words, tutti_error *err)
+{
+    if (words <= *room)
+        return TUTTI_OK;
+    tutti_free(*memory);
+    *room = 0;
+    *memory = tutti_alloc(2 * words, sizeof **memory);
+    if (*memory == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room to exchange %zu words of rows", words);
+    *room = 2 * words;
+    return TUTTI_OK;
+}
+
+/* What worker r sent: its ids, then its rows. They name what is written, so they are not trusted. */
+static tutti_status check_ids(const tutti_tensor *t, const uint32_t *ids, size_t n, int worker, tutti_error *err)
+{
+    for (size_t k = 0; k < n; k++)
+        if (ids[k] >= t->rows || (k > 0 && ids[k] <= ids[k - 1]))
+            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker, "worker %d sent row %" PRIu32 " of %s, which has %zu rows, in ascending order", worker, ids[k], t->name, t->rows);
+    return TUTTI_OK;
+}
+
+/* all: of each worker in turn n ids and n rows, times its weight. Makes the sum and the list of its rows. */
+static tutti_status sum_rows(tutti_engine *e, const tutti_tensor *t, tutti_engine_rows *r, float *g, int workers, tutti_error *err)
+{
+    const uint32_t *at = r->all;
+
+    for (int w = 0; w < workers; w++) {
+        TUTTI_TRY(check_ids(t, at, (size_t)r->told[w], w, err));
+        mark(r, at, (size_t)r->told[w]);
+        r->cursor[w] = at;
+        at += r->counts[w];
+    }
+    list(t, r);
+    for (size_t k = 0; k < r->known.n; k++) {
+        const uint32_t *begin = r->all;
+        for (int w = 0; w < workers; w++) {
+            const size_t n = (size_t)r->told[w];
+            r->from[w] = r->zeros;
+            if (r->cursor[w] < begin + n && *r->cursor[w] == r->ids[k])
+                r->from[w] = (const float *)(const void *)(begin + n) + (size_t)(r->cursor[w]++ - begin) * t->cols;
+            begin += r->counts[w];
+        }
+        tutti_tree_sum(e->m.device, t->cols, workers, r->from, NULL, g + r->ids[k] * t->cols);
+    }
+    return TUTTI_OK;
+}
+
+static void pack(tutti_engine *e, const tutti_tensor *t, tutti_engine_rows *r, const float *g, float weight)
+{
+    float *rows = (float *)(void *)(r->mine + r->known.n);
+
+    memcpy(r->mine, r->ids, r->known.n * sizeof *r->ids);
+    for (size_t k = 0; k < r->known.n; k++)
+        memcpy(rows + k * t->cols, g + r->ids[k] * t->cols, t->cols * sizeof *rows);
+    tutti_scale(e->m.device, r->known.n * t->cols, weight, rows);
+}
+
+tutti_status tutti_engine_sum(tutti_engine *e, tutti_piece *p, float weight, tutti_error *err)
+{
+    const tutti_method *m = &e->m;
+    const tutti_tensor *t = &e->tensors[p->first_tensor];
+    tutti_engine_rows *r = &e->rows[p->first_tensor];
+    const int workers = p->group.size;
+    size_t words = 0, table = 2 * t->count;
+    int64_t mine;
+
+    r->summed = true;
+    if (p->rows == NULL || (workers == 1 && r->known.all))
+        return tutti_allreduce_weighted(&p->group, weight, tutti_f32(m->device, p->g, p->count), err);
+    if (workers == 1) {
+        for (size_t k = 0; k < r->known.n && weight != 1; k++)
+            tutti_scale(m->device, t->cols, weight, p->g + r->ids[k] * t->cols);
+        return TUTTI_OK;
+    }
+    mine = r->known.all ? (int64_t)t->rows : (int64_t)r->known.n;
+    TUTTI_TRY(tutti_allgather(&p->group, tutti_host(&mine, 1, TUTTI_I64), tutti_host(r->told, (size_t)workers, TUTTI_I64), err));
+    for (int w = 0; w < workers; w++) {
+        if (r->told[w] < 0 || (uint64_t)r->told[w] > t->rows)
+            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, w, "worker %d has touched %" PRId64 " rows of %s, which has %zu", w, r->told[w], t->name, t->rows);
+        r->counts[w] = (size_t)r->told[w] * (1 + t->cols);
+        words += r->counts[w];
+    }
+    if (words >= table) {
+        r->known.all = true;
+        return tutti_allreduce_weighted(&p->group, weight, tutti_f32(m->device, p->g, p->count), err);
+    }
+    if (r->known.all) { /* all of it, and the others so little that rows are cheaper all the same */
+        r->known.all = false;
+        r->known.n = t->rows;
+        for (size_t k = 0; k < t->rows; k++)
+            r->ids[k] = (uint32_t)k;
+    }
+    TUTTI_TRY(grow(&r->mine, &r->mine_room, (size_t)mine * (1 + t->cols), err));
+    TUTTI_TRY(grow(&r->all, &r->all_room, words, err));
+    pack(e, t, r, p->g, weight);
+    TUTTI_TRY(tutti_allgather_v(&p->group, r->counts, tutti_host(r->mine, (size_t)mine * (1 + t->cols), TUTTI_I32), tutti_host(r->all, words, TUTTI_I32), err));
+    return sum_rows(e, t, r, p->g, workers, err);
+}
