@@ -402,6 +402,9 @@ double tutti_engine_apart(tutti_engine *e)
     if (e->kept == NULL || (e->stage != STAGE_SHOWN && e->stage != STAGE_FINISHED))
         return 0;
     tutti_diff(e->m.device, e->layout.used, 1, e->kept, e->m.x, e->m.g); /* g is nobody's between steps */
+    for (int i = 0; i < e->layout.n_tensors; i++)
+        if (e->tensors[i].row_sparse)
+            tutti_engine_rows_all(e, i);
     return sqrt(tutti_norm2(e->m.device, e->layout.used, e->m.g));
 }
 

@@ -21,6 +21,7 @@ typedef struct run {
     size_t rows, cols;           /* of the first table; the second has 3 x 2 */
     double touched[RANKS];       /* share of the rows that a pass of each rank names; above 1: it announces the whole */
     bool by_rows, own_memory;
+    bool shows;                  /* the agreed model, and how far this worker's is from it, after every step */
     int steps, bad_rank, bad_step;
     float *x[RANKS];             /* at the end */
     size_t n;
@@ -115,6 +116,11 @@ static tutti_status train(run *r, tutti_engine *e, tutti_world *world, float *co
         if (status != TUTTI_CLOSED)
             return status;
         TUTTI_TRY(tutti_engine_step(e, err));
+        if (r->shows) {
+            TUTTI_TRY(tutti_engine_show(e, err));
+            CHECK((tutti_engine_apart(e) > 0) == (m->workers > 1));
+            TUTTI_TRY(tutti_engine_resume(e, err));
+        }
     }
     for (int to = 0; to < m->workers; to++) {
         tutti_world_sent(world, to, &r->bytes[m->rank][to], &messages);
@@ -271,6 +277,8 @@ static void methods_that_know_no_rows_get_the_whole_gradient(void **state)
     run single = run_of(60, 3, 0.2, 9);
     single.options.method = "single";
     check_same(&single, 3, "single");
+    single.shows = true;
+    check_same(&single, 3, "single, looked at between steps");
 }
 
 /* ---- traffic ---- */
