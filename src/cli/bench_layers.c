@@ -21,7 +21,7 @@ typedef struct subject {
     float **values, **gradients;
     float *x;
     uint8_t *labels;
-    uint32_t *tokens, *next;
+    uint32_t *tokens, *next, *rows; /* rows: of samples with categories */
     tutti_nn *nn;
 } subject;
 
@@ -38,6 +38,7 @@ static void close_subject(subject *s)
     tutti_free(s->labels);
     tutti_free(s->tokens);
     tutti_free(s->next);
+    tutti_free(s->rows);
 }
 
 static tutti_status no_room(tutti_error *err)
@@ -61,7 +62,7 @@ static tutti_status open_samples(subject *s, const char *data, int64_t batch, tu
     status = s->set != NULL ? tutti_data_attach(s->data, s->set, true, err) : no_room(err);
     if (status != TUTTI_OK)
         goto out;
-    s->task = (tutti_nn_task){ shape->channels, shape->height, shape->width, shape->classes, shape->context };
+    s->task = (tutti_nn_task){ shape->channels, shape->height, shape->width, shape->classes, shape->context, shape->tables, shape->rows };
     for (int64_t i = 0; i < batch; i++)
         ids[i] = (uint64_t)i % shape->samples[TUTTI_TRAIN];
     values = (size_t)batch * (size_t)(shape->context > 0 ? shape->context : shape->channels * shape->height * shape->width);
@@ -71,13 +72,16 @@ static tutti_status open_samples(subject *s, const char *data, int64_t batch, tu
     } else {
         s->x = tutti_alloc(values, sizeof *s->x);
         s->labels = tutti_alloc((size_t)batch, 1);
+        s->rows = tutti_alloc((size_t)batch * (size_t)shape->tables, sizeof *s->rows);
     }
-    if (shape->context > 0 ? s->tokens == NULL || s->next == NULL : s->x == NULL || s->labels == NULL)
+    if (shape->context > 0 ? s->tokens == NULL || s->next == NULL : s->x == NULL || s->labels == NULL || s->rows == NULL)
         status = no_room(err);
     else if (shape->context > 0)
         tutti_data_gather_tokens(s->data, TUTTI_TRAIN, ids, (size_t)batch, s->tokens, s->next);
     else
         tutti_data_gather(s->data, TUTTI_TRAIN, ids, (size_t)batch, s->x, s->labels);
+    if (status == TUTTI_OK && shape->tables > 0)
+        tutti_data_gather_rows(s->data, TUTTI_TRAIN, ids, (size_t)batch, s->rows);
 out:
     tutti_free(ids);
     return status;
@@ -112,6 +116,8 @@ static tutti_status one_pass(subject *s, int64_t batch, tutti_error *err)
     const float *const *values = (const float *const *)s->values;
     double loss;
 
+    if (s->task.tables > 0)
+        return tutti_nn_pass_rows(s->nn, s->x, s->rows, s->labels, batch, (double)batch, false, false, values, s->gradients, NULL, &loss, err);
     return s->task.context > 0 ? tutti_nn_pass_tokens(s->nn, s->tokens, s->next, batch, (double)batch, false, false, values, s->gradients, NULL, &loss, err)
                                : tutti_nn_pass(s->nn, s->x, s->labels, batch, (double)batch, false, false, values, s->gradients, NULL, &loss, err);
 }

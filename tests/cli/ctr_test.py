@@ -52,6 +52,12 @@ class Ctr(unittest.TestCase):
         self.train("rest", *how, "--resume", os.path.join(checkpoints, sorted(os.listdir(checkpoints))[0]))
         self.assertEqual(read(os.path.join(self.out("whole"), "model.safetensors")), read(os.path.join(self.out("rest"), "model.safetensors")))
 
+    def test_a_step_is_measured_layer_by_layer(self):
+        done = tutti("bench", "step", "--model", MODEL, "--data", f"clicks(file={self.log},rows=2000)", "-n", 1, "--steps", 2, "--repeat", 1, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        names = [json.loads(line)["name"].rsplit("/", 1)[1] for line in done.stdout.splitlines()]
+        self.assertEqual(sorted(name for name in names if name.startswith("layer ")), ["layer linear mlp.0", "layer linear mlp.2", "layer relu", "layer tables tables"])
+
     def test_a_target_of_the_area_stops_the_run(self):
         s = self.train("target", "--batch", 64, "--epochs", 5, "--optimizer", "adam(lr=0.005)", "--eval-every", 100, "--target", "auc=0.7")
         self.assertLess(s["steps"], 2000)
