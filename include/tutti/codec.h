@@ -72,6 +72,8 @@ typedef struct tutti_codec_ops {
     tutti_status (*check)(const tutti_codec *c, tutti_error *err);                         /* optional: combinations that bounds cannot say */
     void (*declare)(tutti_codec *c, tutti_plan *plan);                                     /* optional */
     void (*open)(tutti_codec *c);                                                          /* optional; declared pointers are valid */
+    /* Optional: whether states, which may come from a checkpoint, can be gone on from; TUTTI_ERR_CORRUPT. Before `begin`. */
+    tutti_status (*verify)(const tutti_codec *c, tutti_error *err);
     /* Optional: step m->step begins; on all workers alike, no view under way. A codec sends nothing; what it wants merged it gives out: round 0 and on,
        result: how many of *numbers (the codec's memory) are to be summed over the workers, the same on all, before the next round; 0: that was all.
        What is not a sum is one too: a worker's own place in the numbers, zeros elsewhere. */
@@ -120,7 +122,7 @@ tutti_status tutti_codec_declare(tutti_codec **out, tutti_plan *plan, const char
                                  tutti_error *err);
 void tutti_codec_open(tutti_codec *c);                                                     /* once the plan is carried out: initial state */
 /* Before the first view of every step, by whoever exchanges, on all workers: `begin` of the codecs inside and of c, with the sums they ask for. Few
-   steps ask for any. Fails where m->sum does. */
+   steps ask for any. Fails where m->sum does, and with TUTTI_ERR_CORRUPT where a state that was loaded makes no sense. */
 tutti_status tutti_codec_begin(tutti_codec *c, const tutti_codec_moment *m, tutti_error *err);
 void tutti_codec_close(tutti_codec *c);
 /* A codec with the wrappers round it as one; c need not be a wrapper. Who encodes this view now; what to encode instead of x, which is finite (from the

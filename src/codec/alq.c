@@ -117,6 +117,16 @@ static void open(tutti_codec *c)
     make_ready(s);
 }
 
+static tutti_status verify(const tutti_codec *c, tutti_error *err)
+{
+    const alq *s = c->self;
+    tutti_levels made;
+
+    if (!tutti_levels_make(&made, (int)s->q.bits, s->level))
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "state '%s.levels' does not ascend from -1 to 1, so it is not what was saved; resume from an earlier checkpoint", c->prefix);
+    return TUTTI_OK;
+}
+
 /* ---- the sample ---- */
 static void sample(const tutti_codec *c, const tutti_view *v, const float *x)
 {
@@ -276,7 +286,7 @@ static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, floa
         const bool due = s->now.collect != NEVER && s->now.collect + 1 == m->step, fell = s->on_lr_drop && m->lr <= 0.5 * s->now.lr && s->now.lr > 0;
         const uint64_t next = m->step + 1;
         const size_t given = due ? give_sample(c) : 0;
-        make_ready(s); /* the levels may come from a checkpoint */
+        make_ready(s); /* the levels may come from a checkpoint, and are good (verify) */
         s->now.lr = m->lr;
         s->now.collect = NEVER;
         if (fell || next == (uint64_t)s->first || next == (uint64_t)s->second || (s->every > 0 && next % (uint64_t)s->every == 0)) {
@@ -300,11 +310,11 @@ static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, floa
 
 const tutti_codec_ops tutti_codec_alq = {
     .name = "alq", .paper = "Faghri et al., NeurIPS 2020 (ALQ)", .help = "levels fitted to the gradients now and then, rounded at random: unbiased",
-    .options = alq_options, .self_bytes = sizeof(alq), .traits = tutti_codec_quantised_traits, .check = check, .declare = declare, .open = open, .begin = begin,
+    .options = alq_options, .self_bytes = sizeof(alq), .traits = tutti_codec_quantised_traits, .check = check, .declare = declare, .open = open, .verify = verify, .begin = begin,
     .bound = tutti_codec_quantised_bound, .scratch = tutti_codec_quantised_scratch, .encode = encode, .decode_add = tutti_codec_quantised_decode_add,
 };
 const tutti_codec_ops tutti_codec_amq = {
     .name = "amq", .paper = "Faghri et al., NeurIPS 2020 (AMQ)", .help = "levels at powers of a multiplier that is fitted now and then: unbiased",
-    .options = amq_options, .self_bytes = sizeof(alq), .traits = tutti_codec_quantised_traits, .check = check, .declare = declare, .open = open, .begin = begin,
+    .options = amq_options, .self_bytes = sizeof(alq), .traits = tutti_codec_quantised_traits, .check = check, .declare = declare, .open = open, .verify = verify, .begin = begin,
     .bound = tutti_codec_quantised_bound, .scratch = tutti_codec_quantised_scratch, .encode = encode, .decode_add = tutti_codec_quantised_decode_add,
 };

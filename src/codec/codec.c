@@ -122,6 +122,8 @@ tutti_status tutti_codec_begin(tutti_codec *c, const tutti_codec_moment *m, tutt
     for (size_t i = 0; i < TUTTI_LENGTH(c->inner); i++)
         if (c->inner[i] != NULL)
             TUTTI_TRY(tutti_codec_begin(c->inner[i], m, err));
+    if (c->ops->verify != NULL)
+        TUTTI_TRY(tutti_fail_within(err, c->ops->verify(c, err), "codec '%s', before step %llu", c->ops->name, (unsigned long long)m->step));
     if (c->ops->begin == NULL)
         return TUTTI_OK;
     for (int round = 0; (n = c->ops->begin(c, m, round, &numbers)) > 0; round++)

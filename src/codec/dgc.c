@@ -1,7 +1,8 @@
 /* dgc.c: wrapper dgc: momentum that goes with what is held back. Lin, Han, Mao, Wang and Dally, ICLR 2018 (Deep Gradient Compression).
      before:  g clipped;  u = m u + g, v = v + u  (nesterov, as in the authors' code: u = m (u + g), v = v + u + g);  v is encoded
      account: v = v - decoded(v), which for a selection is 0 where it was sent
-     after:   u = 0 where v is 0: momentum factor masking, since what was just sent must not push again
+     after:   u = 0 where v is 0: momentum factor masking, since what was just sent must not push again. Of a tensor that was sent whole nothing is held
+              back that could become stale, and its momentum stays: else tensors too small to be worth a selection would train without any
    The optimiser must be plain SGD. The paper clips each worker's gradient at clip / sqrt(workers) by the norm of the whole; a piece leaves before the
    others are known, so here, as the authors' code does, each range that is encoded (a tensor) is clipped by its own norm. The ratio falls to its end over the
    inner codec's warm-up: topk(ratio=0.001,warmup=4) is 25, 6.3, 1.6, 0.4 and 0.1 %, as published. server=on keeps what the owner of a sum loses when it
@@ -88,9 +89,12 @@ static void after(tutti_codec *c, const tutti_view *v, float *y)
     const dgc *s = c->self;
     const float *held = s->v + v->first;
     float *u = s->u + v->first;
+    bool whole = true;
 
     (void)y;
-    for (size_t i = 0; i < v->count && s->masking; i++)
+    for (size_t i = 0; i < v->count && s->masking && whole; i++)
+        whole = held[i] == 0;
+    for (size_t i = 0; i < v->count && s->masking && !whole; i++)
         u[i] = held[i] == 0 ? 0 : u[i];
     tutti_device_charge(c->space->device, 0, 12.0 * (double)v->count);
 }

@@ -503,6 +503,29 @@ static void a_failed_sum_says_whose_it_was(void **state)
     subject_close(s);
 }
 
+/* Levels that nobody has saved are refused by name before anything is rounded to them. */
+static void levels_that_make_no_sense_are_refused(void **state)
+{
+    int sums = 0;
+    subject *s = subject_open("large(amq(bits=2),min=1)", 1024);
+    float *level = subject_state(s, "codec.codec.levels", TUTTI_SAME), kept;
+    const tutti_codec_moment m = { .step = 7, .lr = 0.1, .sum = no_sum, .with = &sums };
+    tutti_error err = { 0 };
+    (void)state;
+
+    assert_int_equal(tutti_codec_begin(s->codec, &m, &err), TUTTI_OK);
+    for (int l = 0; l < 4; l++) {
+        kept = level[l];
+        level[l] = l % 2 == 0 ? NAN : -2;
+        assert_int_equal(tutti_codec_begin(s->codec, &m, &err), TUTTI_ERR_CORRUPT);
+        assert_string_equal(err.text, "codec 'amq', before step 7: state 'codec.codec.levels' does not ascend from -1 to 1, so it is not what was saved; resume from an earlier checkpoint");
+        level[l] = kept;
+    }
+    assert_int_equal(tutti_codec_begin(s->codec, &m, &err), TUTTI_OK);
+    assert_int_equal(sums, 0);
+    subject_close(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -517,6 +540,7 @@ int main(void)
         cmocka_unit_test(accordion_in_epochs_adds_up_one_in_so_many),
         cmocka_unit_test(accordion_touches_nothing_else),
         cmocka_unit_test(a_failed_sum_says_whose_it_was),
+        cmocka_unit_test(levels_that_make_no_sense_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

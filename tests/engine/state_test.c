@@ -128,8 +128,11 @@ static const struct { const char *method, *optimizer; int n; const char *codec; 
     { "asr-adpsgd(mixing=delay-by-one)", "sgd(lr=0.05,momentum=0.9)", 4 }, { "rand-psgd(rounds=2)", "sgd(lr=0.05,momentum=0.9)", 5 },
     { "rand-psgd(mixing=delay-by-one)", "sgd(lr=0.05,momentum=0.9)", 2 },
     { "powersgd(rank=2)", "sgd(lr=0.05,momentum=0.9)", 2 }, { "gradient-sparsification(select=topk,min_numel=1000)", "sgd(lr=0.05)", 3 },
+    { "alq(bucket=128,first=3,second=5,skip_below=0)", "sgd(lr=0.05)", 3 }, /* SAVE_AT is between sample and fit */
+    { "dgc(ratio=0.05,min_numel=1000)", "sgd(lr=0.05)", 4 }, { "dgc", "sgd(lr=0.05)", 1 },
     { "onebit-adam(freeze_step=2)", "sgd(lr=0.01)", 4 },
-    { "onebit-adam(freeze_step=5)", "sgd(lr=0.01)", 4 }, { "onebit-adam(beta2=0.5,beta1=0.5)", "sgd(lr=0.01)", 2 }, /* from here on: residuals are still 0 at SAVE_AT */
+    { "onebit-adam(freeze_step=5)", "sgd(lr=0.01)", 4 }, { "onebit-adam(beta2=0.5,beta1=0.5)", "sgd(lr=0.01)", 2 }, /* from here on: residuals, or levels, are still 0 at SAVE_AT */
+    { "accordion(low=topk(ratio=0.1),high=topk(ratio=0.02),interval=2,unit=step,eta=5,min_numel=0)", "sgd(lr=0.05,momentum=0.9)", 2 },
 };
 
 static void a_resumed_run_ends_with_the_same_bits(void **state)
@@ -154,7 +157,7 @@ static void a_resumed_run_ends_with_the_same_bits(void **state)
 static void every_declared_state_that_is_not_scratch_matters(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < TUTTI_LENGTH(cases) - 2; i++) {
+    for (size_t i = 0; i < TUTTI_LENGTH(cases) - 3; i++) {
         saved_run s = fresh(cases[i].method, cases[i].optimizer, "cosine(warmup=2)");
         s.t.options.codec = cases[i].codec;
         uint64_t plain;

@@ -109,6 +109,23 @@ static const int sizes[] = { 1, 2, 4, 5 };
 
 /* ---- a codec under synchronous data parallelism ---- */
 
+/* The same model on all workers after every step as under ddp with that codec (NULL: with none), and the same bytes. */
+static void same_as_ddp(const char *method, const char *codec, const char *optimizer, int n, int steps)
+{
+    job *a = job_of(method, NULL, optimizer, steps), *b = job_of("ddp", codec, optimizer, steps);
+
+    run_job(a, n);
+    run_job(b, n);
+    for (int s = 0; s < steps; s++) {
+        if (a->hash[0][s] != b->hash[0][s] || (codec != NULL && a->bytes[s] != b->bytes[s]))
+            fail_msg("%s on %d workers, step %d: not ddp with %s", method, n, s, codec);
+        for (int r = 1; r < n; r++)
+            assert_int_equal(a->hash[r][s], a->hash[0][s]);
+    }
+    free(a);
+    free(b);
+}
+
 static void methods_are_their_codecs_with_the_sheets_defaults(void **state)
 {
     static const struct { const char *method, *codec; } cases[] = {
@@ -121,6 +138,18 @@ static void methods_are_their_codecs_with_the_sheets_defaults(void **state)
         { "qsgd(code=elias-omega,skip_below=2500)", "large(qsgd(coding=omega),min=2500)" },
         { "nuqsgd", "large(nuqsgd(bits=4,bucket=512,norm=l2),min=1024)" },
         { "nuqsgd(bits=3,bucket=64,norm=max,skip_below=0)", "nuqsgd(bits=3,bucket=64,norm=max)" },
+        { "alq", "large(alq(bits=3,bucket=8192,norm=l2,coding=fixed,variant=cd,zero_level=off,fit=mixture,components=64,weight=norm2,first=100,second=2000,every=10000,on_lr_drop=on),min=8192)" },
+        { "alq", NULL }, /* no tensor of the toy has a bucket */
+        { "alq(bits=4,bucket=256,norm=max,code=huffman,variant=gd,zero_level=on,components=5,weight=norm,first=2,second=0,every=0,on_lr_drop=off,skip_below=0)",
+          "alq(bits=4,bucket=256,norm=max,coding=huffman,variant=gd,zero_level=on,components=5,weight=norm,first=2,second=0,every=0,on_lr_drop=off)" },
+        { "alq(bucket=128,fit=single,first=1,second=3,skip_below=2500)", "large(alq(bucket=128,fit=single,first=1,second=3),min=2500)" },
+        { "amq", "large(amq(bits=3,bucket=8192,norm=l2,coding=fixed,fit=mixture,components=64,weight=norm2,first=100,second=2000,every=10000,on_lr_drop=on),min=8192)" },
+        { "amq(bits=2,bucket=64,norm=max,code=huffman,fit=single,first=0,second=0,every=2,on_lr_drop=off,skip_below=0)",
+          "amq(bits=2,bucket=64,norm=max,coding=huffman,fit=single,first=0,second=0,every=2,on_lr_drop=off)" },
+        { "accordion", "large(ef(accordion(low=powersgd(rank=4),high=powersgd(rank=1),eta=0.5,interval=10,unit=epoch,scope=layer,lr_drop=0.5)),min=1024)" },
+        { "accordion(low=topk(ratio=0.1),high=topk(ratio=0.01),eta=2,interval=1,unit=step,scope=model,lr_drop=0.1,min_numel=0)",
+          "ef(accordion(low=topk(ratio=0.1),high=topk(ratio=0.01),eta=2,interval=1,unit=step,scope=model,lr_drop=0.1))" },
+        { "accordion(low=qsgd(bits=8),high=qsgd(bits=2),eta=0.1,interval=2,unit=step,error_feedback=off)", "large(accordion(low=qsgd(bits=8),high=qsgd(bits=2),eta=0.1,interval=2,unit=step),min=1024)" },
         { "gradient-sparsification", "large(wangni(sparsity=0.01),min=1024)" },
         { "gradient-sparsification(select=topk,ratio=0.05)", "large(ef(topk(ratio=0.05)),min=1024)" },
         { "gradient-sparsification(select=topk,ef=off,min_numel=0)", "topk(ratio=0.01)" },
@@ -131,19 +160,8 @@ static void methods_are_their_codecs_with_the_sheets_defaults(void **state)
 
     (void)state;
     for (size_t c = 0; c < TUTTI_LENGTH(cases); c++)
-        for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
-            job *a = job_of(cases[c].method, NULL, "sgd(lr=0.05,momentum=0.9)", 4), *b = job_of("ddp", cases[c].codec, "sgd(lr=0.05,momentum=0.9)", 4);
-            run_job(a, sizes[p]);
-            run_job(b, sizes[p]);
-            for (int s = 0; s < 4; s++) {
-                if (a->hash[0][s] != b->hash[0][s] || (cases[c].codec != NULL && a->bytes[s] != b->bytes[s]))
-                    fail_msg("%s on %d workers, step %d: not ddp with %s", cases[c].method, sizes[p], s, cases[c].codec);
-                for (int r = 1; r < sizes[p]; r++)
-                    assert_int_equal(a->hash[r][s], a->hash[0][s]);
-            }
-            free(a);
-            free(b);
-        }
+        for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++)
+            same_as_ddp(cases[c].method, cases[c].codec, "sgd(lr=0.05,momentum=0.9)", sizes[p], 4);
 }
 
 static tutti_status refused_rank(tutti_world *world, void *arg, tutti_error *err)
@@ -164,6 +182,23 @@ static void what_does_not_go_together_is_refused(void **state)
         { "qsgd(bucket=500)", NULL, NULL, "bucket is 500 and must be a power of two", 0 },
         { "nuqsgd(bits=2)", NULL, NULL, "'bits' is 2", 0 },
         { "gradient-sparsification(ratio=1.5)", NULL, NULL, "'ratio' is 1.5", 0 },
+        { "alq(bucket=500)", NULL, NULL, "bucket is 500 and must be a power of two", 0 },
+        { "alq(first=10,second=5)", NULL, NULL, "second is 5 and must be after first, 10", 0 },
+        { "amq(bits=1)", NULL, NULL, "'bits' is 1", 0 },
+        { "amq(variant=gd)", NULL, NULL, "'variant'", 0 },
+        { "alq", "fp16", NULL, "brings its own, 'large(alq(bits=3,", 0 },
+        { "dgc", NULL, NULL, "method 'dgc' keeps the momentum of what it holds back itself, and a second one would push everything twice; write --optimizer 'sgd(lr=0.1)', without momentum, instead of 'sgd'", 0 },
+        { "dgc", NULL, "adam", "instead of 'adam'", 0 },
+        { "dgc", "topk", "sgd(lr=0.1)", "brings its own, 'dgc(codec=large(topk(", 0 },
+        { "dgc", NULL, "sgd(lr=0.1)", "clip-norm is 1, but method 'dgc' updates along a direction of its own", 1 },
+        { "dgc(ratio=1000)", NULL, "sgd(lr=0.1)", "'ratio' is 1000", 0 },
+        { "accordion(low=topk(ratio=0.01),high=topk(ratio=0.1))", NULL, NULL, "low compresses more than high; swap them", 0 },
+        { "accordion(low=ef(topk),high=topk,min_numel=0)", NULL, NULL, "ef inside of it is a wrapper", 0 },
+        { "accordion(low=qsgd(bits=8),high=qsgd(bits=2))", NULL, NULL, "unbiased", 0 },
+        { "accordion(low=topq)", NULL, NULL, "unknown codec 'topq'; did you mean 'topk'?", 0 },
+        { "accordion(low=)", NULL, NULL, "low", 0 },
+        { "accordion(eta=-1)", NULL, NULL, "'eta' is -1", 0 },
+        { "accordion", "topk", NULL, "brings its own", 0 },
         { "onebit-adam", NULL, NULL, "method 'onebit-adam' is an optimiser itself and takes the learning rate of a plain one; write --optimizer 'sgd(lr=0.001)', without momentum, instead of 'sgd'", 0 },
         { "onebit-adam", NULL, "adam", "instead of 'adam'", 0 },
         { "onebit-adam", NULL, "sgd(lr=0.001)", "clip-norm is 1, but method 'onebit-adam' updates along a direction of its own", 1 },
@@ -179,8 +214,7 @@ static void what_does_not_go_together_is_refused(void **state)
         t.options.codec = cases[c].codec;
         t.options.optimizer = cases[c].optimizer;
         t.options.clip_norm = cases[c].clip;
-        assert_int_equal(tutti_world_run("shm", 2, refused_rank, &t, &err), TUTTI_ERR_USAGE);
-        if (strstr(err.text, cases[c].sentence) == NULL)
+        if (tutti_world_run("shm", 2, refused_rank, &t, &err) != TUTTI_ERR_USAGE || strstr(err.text, cases[c].sentence) == NULL)
             fail_msg("%s: wanted '%s', got '%s'", cases[c].method, cases[c].sentence, err.text);
     }
 }
@@ -196,6 +230,144 @@ static void too_large_a_variance_is_warned_of(void **state)
         assert_int_equal(j->events, cases[c].warned);
         free(j);
     }
+}
+
+/* ---- alq, amq ---- */
+
+static bool was_said(const job *j, const char *kind)
+{
+    return j->events > 0 && strncmp(j->event, kind, strlen(kind)) == 0;
+}
+
+static void levels_are_fitted_when_it_is_time_and_never_is_said_at_once(void **state)
+{
+    static const struct { const char *method, *said; bool fits; } cases[] = {
+        { "alq(bucket=128,first=2,second=0,every=0,skip_below=0)", "levels: alq: step 2: psi ", true }, { "amq(bucket=128,first=2,second=0,every=0,skip_below=0)", "levels: amq: step 2: psi ", true },
+        { "alq(bucket=128,first=0,second=0,every=0,skip_below=0)", NULL, false },
+        { "alq", "codec: no tensor that is quantised has a whole bucket of 8192 elements", false }, { "amq(bucket=2048,skip_below=4000)", "codec: no tensor", false },
+    };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
+        job *j = job_of(cases[c].method, NULL, "sgd(lr=0.05)", 3);
+        run_job(j, 2);
+        assert_int_equal(j->events, cases[c].said != NULL);
+        assert_true(cases[c].said == NULL || was_said(j, cases[c].said));
+        free(j);
+        if (cases[c].fits) { /* 2 workers, each to the other: scales and 3 bits an element, and before step 2 the norms and the levels of a fit too */
+            job *d = job_of(cases[c].method, NULL, "sgd(lr=0.05)", 4);
+            uint64_t formula = 0;
+            run_job(d, 2);
+            for (int t = 0; t < TOY_TENSORS; t++)
+                formula += 2 * (4 * ((d->t.count[t] + 127) / 128) + (3 * d->t.count[t] + 7) / 8);
+            assert_int_equal(d->bytes[1], formula);
+            assert_int_equal(d->bytes[3], formula);
+            assert_true(d->bytes[2] > formula);
+            free(d);
+        }
+    }
+}
+
+/* ---- dgc ---- */
+
+static void dgc_is_its_codec_under_plain_sgd(void **state)
+{
+    static const struct { const char *method, *codec; } cases[] = {
+        { "dgc", "dgc(large(topk(ratio=0.001,warmup=4),min=1024))" },
+        { "dgc(ratio=0.02,warmup=0,momentum=0.8,nesterov=on,masking=off,clip=3,server_ef=off,min_numel=2500)",
+          "dgc(large(topk(ratio=0.02),min=2500),momentum=0.8,nesterov=on,masking=off,clip=3,server=off)" },
+    };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++)
+        for (size_t p = 1; p < TUTTI_LENGTH(sizes); p++)
+            same_as_ddp(cases[c].method, cases[c].codec, "sgd(lr=0.05)", sizes[p], 5);
+}
+
+/* Nothing is held back where all is sent (by ratio or by size) or where nobody is there to send to: ordinary momentum, which masking leaves alone. */
+static void dgc_without_anything_held_back_is_sgd_with_momentum(void **state)
+{
+    static const struct { const char *method, *optimizer; bool one; } cases[] = {
+        { "dgc(momentum=0.8)", "sgd(lr=0.05,momentum=0.8)", true }, { "dgc(nesterov=on)", "sgd(lr=0.05,momentum=0.9,nesterov=on)", true }, { "dgc(momentum=0)", "sgd(lr=0.05)", true },
+        { "dgc(ratio=1,warmup=0)", "sgd(lr=0.05,momentum=0.9)", false }, { "dgc(min_numel=100000,nesterov=on)", "sgd(lr=0.05,momentum=0.9,nesterov=on)", false },
+        { "dgc(ratio=1,warmup=0,masking=off,min_numel=0)", "sgd(lr=0.05,momentum=0.9)", false },
+    };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++)
+        for (size_t p = 0; p < (cases[c].one ? 1 : TUTTI_LENGTH(sizes)); p++) {
+            job *a = job_of(cases[c].method, NULL, "sgd(lr=0.05)", 8), *b = job_of("ddp", NULL, cases[c].optimizer, 8);
+            run_job(a, sizes[p]);
+            run_job(b, sizes[p]);
+            for (int i = 0; i < ELEMENTS; i++)
+                if (fabs((double)a->x[8][i] - (double)b->x[8][i]) > 1e-5)
+                    fail_msg("%s on %d: element %d is %g, with %s %g", cases[c].method, sizes[p], i, (double)a->x[8][i], cases[c].optimizer, (double)b->x[8][i]);
+            free(a);
+            free(b);
+        }
+}
+
+/* One worker clips as the others do: a tensor's gradient to at most clip, so that a step without momentum moves its weights by at most lr clip. */
+static void dgc_clips_tensors_of_a_single_worker(void **state)
+{
+    job *j = job_of("dgc(momentum=0,clip=20)", NULL, "sgd(lr=0.1)", 4);
+
+    (void)state;
+    run_job(j, 1);
+    for (int s = 0; s < 4; s++)
+        for (int t = 0, at = 0; t < TOY_TENSORS; at += (int)j->t.count[t++]) {
+            double moved = 0, norm = 0;
+            for (int i = at; i < at + (int)j->t.count[t]; i++) {
+                moved += pow((double)j->x[s + 1][i] - (double)j->x[s][i], 2);
+                norm += (double)j->g[s][i] * (double)j->g[s][i];
+            }
+            assert_true(fabs(sqrt(moved) - 0.1 * fmin(20, sqrt(norm))) < 1e-5);
+        }
+    free(j);
+}
+
+/* ---- accordion ---- */
+
+/* Sheet, invariants 1 and 6: with equal settings, or eta=0, or before the first check it is the static codec, to the bit; afterwards, with an eta that nothing reaches, `high` in every byte. */
+static void accordion_is_its_low_codec_until_nothing_changes_and_then_its_high_one(void **state)
+{
+    static const struct { const char *method, *as; int from, until; bool bits; } cases[] = {
+        { "accordion(low=powersgd(rank=2),high=powersgd(rank=2),interval=2,unit=step,min_numel=0)", "powersgd(rank=2)", 0, 10, true },
+        { "accordion(eta=0,interval=2,unit=step,min_numel=0)", "powersgd(rank=4)", 0, 10, true },
+        { "accordion(eta=1e9,interval=3,unit=step,min_numel=0)", "powersgd(rank=4)", 0, 6, true }, /* two windows, since a norm needs another to compare with */
+        { "accordion(eta=1e9,interval=3,unit=step,min_numel=0)", "powersgd(rank=1)", 7, 9, false },
+        { "accordion(low=topk(ratio=0.1),high=topk(ratio=0.01),eta=1e9,interval=3,unit=step)", "gradient-sparsification(select=topk,ratio=0.01)", 7, 9, false },
+    };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++)
+        for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
+            job *a = job_of(cases[c].method, NULL, "sgd(lr=0.05,momentum=0.9)", 10), *b = job_of(cases[c].as, NULL, "sgd(lr=0.05,momentum=0.9)", 10);
+            run_job(a, sizes[p]);
+            run_job(b, sizes[p]);
+            for (int s = cases[c].from; s < cases[c].until; s++) {
+                const bool check = s > 0 && s % (strstr(cases[c].method, "interval=2") != NULL ? 2 : 3) == 0 && sizes[p] > 1;
+                if (cases[c].bits)
+                    assert_int_equal(a->hash[0][s], b->hash[0][s]);
+                if (check ? a->bytes[s] <= b->bytes[s] : a->bytes[s] != b->bytes[s])
+                    fail_msg("%s on %d workers, step %d: %d bytes, %s has %d", cases[c].method, sizes[p], s, (int)a->bytes[s], cases[c].as, (int)b->bytes[s]);
+            }
+            free(a);
+            free(b);
+        }
+}
+
+static void accordion_is_low_again_when_the_learning_rate_falls(void **state)
+{
+    job *j = job_of("accordion(eta=1e9,interval=3,unit=step,min_numel=0)", NULL, "sgd(lr=0.05)", 13);
+
+    (void)state;
+    j->t.options.lr_schedule = "step(every=10,gamma=0.1)";
+    j->t.options.steps = 13;
+    run_job(j, 2);
+    assert_true(j->bytes[8] < j->bytes[1] && j->bytes[10] == j->bytes[1] && j->bytes[11] == j->bytes[1]); /* 10: the rate falls; 12: the next check */
+    assert_true(j->bytes[12] < j->bytes[1]);
+    free(j);
 }
 
 /* ---- onebit-adam ---- */
@@ -329,6 +501,12 @@ int main(void)
         cmocka_unit_test(methods_are_their_codecs_with_the_sheets_defaults),
         cmocka_unit_test(what_does_not_go_together_is_refused),
         cmocka_unit_test(too_large_a_variance_is_warned_of),
+        cmocka_unit_test(levels_are_fitted_when_it_is_time_and_never_is_said_at_once),
+        cmocka_unit_test(dgc_is_its_codec_under_plain_sgd),
+        cmocka_unit_test(dgc_without_anything_held_back_is_sgd_with_momentum),
+        cmocka_unit_test(dgc_clips_tensors_of_a_single_worker),
+        cmocka_unit_test(accordion_is_its_low_codec_until_nothing_changes_and_then_its_high_one),
+        cmocka_unit_test(accordion_is_low_again_when_the_learning_rate_falls),
         cmocka_unit_test(one_worker_is_adam_with_its_second_moment_frozen),
         cmocka_unit_test(workers_are_equal_and_send_an_all_reduce_and_then_one_bit_an_element),
         cmocka_unit_test(weights_that_no_gradient_reached_stay_where_they_are),

@@ -1,0 +1,90 @@
+/* dgc: synchronous data parallelism that sends a thousandth of the gradients and keeps the momentum of the rest. Lin, Han, Mao, Wang, Dally, "Deep Gradient Compression: Reducing the
+   Communication Bandwidth for Distributed Training", ICLR 2018, arXiv 1712.01887. Sheet: sparsification.md.
+     each worker   u <- m u + g;  v <- v + u;  S <- the k greatest of |v|;  sent: v_S;  v_S <- 0, u_S <- 0 (momentum factor masking)
+     all           x <- x - lr mean of what was sent
+   The recursion is the codec's (src/codec/dgc.c). Over `warmup` epochs k falls from 25 % to ratio, as published. Momentum is of what each worker holds back, so it comes before the mean
+   and the run's optimiser must have none: it has to be sgd(lr=...). Clipping comes before accumulation, with the method's `clip`; clip-norm would scale down what residuals count as
+   delivered, and is refused. Weight decay is the optimiser's: of the weights in every step, and no part of u.
+
+   Tensors of fewer than min_numel elements travel as they are, with ordinary momentum in the same u. The paper sends all of one dimension so; by size, because that is what a selection's
+   worth depends on. The greatest are found exactly, so there is no sample and no threshold to tune. From four workers up the owners of the sum select too: server_ef keeps what they leave.
+   A single worker sends nothing and holds nothing back: the recursion is then SGD with momentum, which its step computes. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "tutti/kernels.h"
+#include "tutti/method.h"
+
+typedef struct dgc {
+    double ratio, momentum, clip, bucket_mb;
+    int64_t warmup, min_numel;
+    bool nesterov, masking, server_ef;
+    float *u;                    /* n; of a single worker, else the codec's */
+} dgc;
+
+static const tutti_option dgc_options[] = {
+    { "ratio", TUTTI_REAL, TUTTI_AT(dgc, ratio), 0.001, 1e-9, 1, NULL, "share of a tensor's elements sent" },
+    { "warmup", TUTTI_INT, TUTTI_AT(dgc, warmup), 4, 0, 1000, NULL, "epochs over which the share comes down: epoch e of E sends ratio^((e + 1) / (E + 1)); 0: from the start" },
+    { "momentum", TUTTI_REAL, TUTTI_AT(dgc, momentum), 0.9, 0, 0.9999, NULL, "m, of each worker's gradients before they are sent; the optimiser has none" },
+    { "nesterov", TUTTI_BOOL, TUTTI_AT(dgc, nesterov), 0, 0, 1, NULL, "Nesterov's momentum, in the form of the authors' code: u = m (u + g), v = v + u + g" },
+    { "masking", TUTTI_BOOL, TUTTI_AT(dgc, masking), 1, 0, 1, NULL, "forget the momentum of what was sent, so that it does not push twice" },
+    { "clip", TUTTI_REAL, TUTTI_AT(dgc, clip), 0, 0, 1e9, NULL, "norm of a tensor's gradient beyond which it is scaled down, times the root of the workers; 0: none" },
+    { "server_ef", TUTTI_BOOL, TUTTI_AT(dgc, server_ef), 1, 0, 1, NULL, "error feedback of the owners of the mean too" },
+    { "min_numel", TUTTI_INT, TUTTI_AT(dgc, min_numel), 1024, 0, 1e12, NULL, "tensors of fewer elements travel as they are, with their momentum" },
+    { "bucket_mb", TUTTI_REAL, TUTTI_AT(dgc, bucket_mb), 25, 1.0 / 1048576, 65536, NULL, "gradients in MiB that are exchanged as one" },
+    { 0 }
+};
+
+static tutti_status dgc_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    dgc *s = m->self;
+    char spec[320];
+
+    if (strcmp(m->optim->ops->name, "sgd") != 0 || m->optim->ops->slots(m->optim->self) != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'dgc' keeps the momentum of what it holds back itself, and a second one would push everything twice; write --optimizer 'sgd(lr=0.1)', without "
+                          "momentum, instead of '%s', and the momentum as --method 'dgc(momentum=0.9)'", m->optim->ops->name);
+    m->piece_bytes = (size_t)(s->bucket_mb * 1048576);
+    m->first_piece_bytes = m->piece_bytes < m->first_piece_bytes ? m->piece_bytes : m->first_piece_bytes;
+    if (m->workers == 1) {
+        tutti_declare_vector(plan, "dgc.u", TUTTI_SAME, &s->u);
+        return TUTTI_OK;
+    }
+    snprintf(spec, sizeof spec, "dgc(codec=large(topk(ratio=%.17g,warmup=%lld),min=%lld),momentum=%.17g,nesterov=%s,masking=%s,clip=%.17g,server=%s)", s->ratio, (long long)s->warmup,
+             (long long)s->min_numel, s->momentum, s->nesterov ? "on" : "off", s->masking ? "on" : "off", s->clip, s->server_ef ? "on" : "off");
+    return tutti_exchange_declare(m, plan, spec, err);
+}
+
+static tutti_status dgc_step(tutti_method *m, tutti_error *err)
+{
+    const dgc *s = m->self;
+    tutti_device *d = m->device;
+    const float mu = (float)s->momentum;
+
+    if (m->workers > 1 || !tutti_finite(d, m->n, m->g)) /* not finite: the step stops the run or is left out, and u stays as it is */
+        return tutti_base_step(m, err);
+    for (int t = 0; t < m->layout->n_tensors && s->clip > 0; t++) {
+        const tutti_tensor *of = &m->layout->tensor[t];
+        const double norm = sqrt(tutti_norm2(d, of->count, m->g + of->first));
+        if (norm > s->clip)
+            tutti_scale(d, of->count, (float)(s->clip / norm), m->g + of->first);
+    }
+    tutti_blend(d, m->n, s->nesterov ? mu : 1, m->g, mu, s->u);
+    tutti_blend(d, m->n, 1, s->u, s->nesterov ? 1 : 0, m->g);
+    return tutti_base_step(m, err);
+}
+
+static const char *const dgc_constraints[] = {
+    "the optimizer must be sgd without momentum: its learning rate, schedule and weight_decay",
+    "clip-norm is refused: what residuals count as delivered would be scaled down; use clip",
+    "residuals are each worker's own: a checkpoint is resumed with the number of workers that saved it",
+    "all workers receive what each has sent, up to three workers; from four up owners of parts add and select again",
+    "codec is part of the method: codec must be left away",
+    NULL
+};
+
+const tutti_method_ops tutti_method_dgc = {
+    .name = "dgc", .title = "Deep gradient compression", .authors = "Lin, Han, Mao, Wang, Dally", .year = 2018, .family = "all-reduce", .sheet = "sparsification.md",
+    .constraints = dgc_constraints, .options = dgc_options, .self_bytes = sizeof(dgc), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_DIRECTION,
+    .axes = { "all-gather, owners from 4", "every step", "sparse, momentum correction", "buckets, overlap", "replicated", "its own momentum" }, .declare = dgc_declare,
+    .exchange = tutti_base_exchange, .step = dgc_step,
+};

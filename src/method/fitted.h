@@ -1,0 +1,61 @@
+/* fitted.h: what methods alq and amq share: a quantiser whose levels are fitted to the gradients now and then. The fit is the codec's (src/codec/alq.c, mixture.c). */
+#ifndef TUTTI_METHOD_FITTED_H
+#define TUTTI_METHOD_FITTED_H
+#include <stdio.h>
+#include "tutti/method.h"
+
+typedef struct fitted {          /* begins the struct of either method */
+    int64_t bits, bucket, components, first, second, every, skip_below;
+    double bucket_mb;
+    int norm, code, fit, weight;
+    bool on_lr_drop;
+} fitted;
+
+#define FITTED_QUANTISER                                                                                                                                                   \
+    { "bits", TUTTI_INT, TUTTI_AT(fitted, bits), 3, 2, 8, NULL, "of an element with its sign: 2^bits levels" },                                                            \
+    { "bucket", TUTTI_INT, TUTTI_AT(fitted, bucket), 8192, 16, 1 << 24, NULL, "d: elements with a scale of their own, a power of two" },                                   \
+    { "norm", TUTTI_CHOICE, TUTTI_AT(fitted, norm), 0, 0, 0, "l2|max", "N: the 2-norm, or the greatest magnitude" },                                                       \
+    { "code", TUTTI_CHOICE, TUTTI_AT(fitted, code), 0, 0, 0, "fixed|huffman", "of the levels: fixed width, or fewer bits for what is frequent" }
+#define FITTED_SCHEDULE                                                                                                                                                    \
+    { "fit", TUTTI_CHOICE, TUTTI_AT(fitted, fit), 0, 0, 0, "mixture|single", "of a distribution to each of the buckets of greatest norm, or of one to all (the paper's -N)" }, \
+    { "components", TUTTI_INT, TUTTI_AT(fitted, components), 64, 2, 1024, NULL, "K, fit=mixture: buckets of a worker that count, those of greatest norm; 12 bytes each and fit" }, \
+    { "weight", TUTTI_CHOICE, TUTTI_AT(fitted, weight), 0, 0, 0, "norm2|norm", "fit=mixture: of a bucket, its squared norm, which makes it the variance that is minimised, or its norm, as the authors' code" }, \
+    { "first", TUTTI_INT, TUTTI_AT(fitted, first), 100, 0, 1e12, NULL, "step before which levels are fitted for the first time; 0: none such" },                           \
+    { "second", TUTTI_INT, TUTTI_AT(fitted, second), 2000, 0, 1e12, NULL, "and for the second time, 2 to 3 % of the run; 0: none such" },                                  \
+    { "every", TUTTI_INT, TUTTI_AT(fitted, every), 10000, 0, 1e12, NULL, "and before each multiple of this many steps; 0: none such" },                                    \
+    { "on_lr_drop", TUTTI_BOOL, TUTTI_AT(fitted, on_lr_drop), 1, 0, 1, NULL, "and after the learning rate has fallen to a half or less" },                                 \
+    { "skip_below", TUTTI_INT, TUTTI_AT(fitted, skip_below), 8192, 0, 1e12, NULL, "tensors of fewer elements travel as they are: levels are fitted to whole buckets" },    \
+    { "bucket_mb", TUTTI_REAL, TUTTI_AT(fitted, bucket_mb), 25, 1.0 / 1048576, 65536, NULL, "gradients in MiB that are exchanged as one" }
+
+/* Gradients go through codec `name` with these options and `more` (",variant=gd"). */
+static inline tutti_status fitted_declare(tutti_method *m, tutti_plan *plan, const char *name, const char *more, tutti_error *err)
+{
+    const fitted *s = m->self;
+    char spec[400];
+
+    m->piece_bytes = (size_t)(s->bucket_mb * 1048576);
+    m->first_piece_bytes = m->piece_bytes < m->first_piece_bytes ? m->piece_bytes : m->first_piece_bytes;
+    snprintf(spec, sizeof spec, "large(%s(bits=%lld,bucket=%lld,norm=%s,coding=%s%s,fit=%s,components=%lld,weight=%s,first=%lld,second=%lld,every=%lld,on_lr_drop=%s),min=%lld)", name,
+             (long long)s->bits, (long long)s->bucket, s->norm == 0 ? "l2" : "max", s->code == 0 ? "fixed" : "huffman", more, s->fit == 0 ? "mixture" : "single", (long long)s->components,
+             s->weight == 0 ? "norm2" : "norm", (long long)s->first, (long long)s->second, (long long)s->every, s->on_lr_drop ? "on" : "off", (long long)s->skip_below);
+    return tutti_exchange_declare(m, plan, spec, err);
+}
+
+/* What no fit can learn from is said before training, not at the first fit. */
+static inline tutti_status fitted_open(tutti_method *m, tutti_error *err)
+{
+    const fitted *s = m->self;
+    bool whole = false;
+
+    (void)err;
+    for (int t = 0; t < m->layout->n_tensors; t++)
+        whole = whole || (m->layout->tensor[t].count >= (size_t)s->bucket && m->layout->tensor[t].count >= (size_t)s->skip_below);
+    if (!whole && m->rank == 0 && m->workers > 1)
+        tutti_event(m, "codec", "no tensor that is quantised has a whole bucket of %lld elements, so that levels stay at the powers of a half; use a smaller bucket and skip_below", (long long)s->bucket);
+    return TUTTI_OK;
+}
+
+#define FITTED_CONSTRAINTS                                                                                                                                                 \
+    "bucket must be a power of two; second must be after first", "levels are fitted to whole buckets of single tensors: use a bucket that the large tensors have many of", \
+    "clip-norm acts on the decoded mean", "codec is part of the method: codec must be left away", NULL
+#endif
