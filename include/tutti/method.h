@@ -189,7 +189,7 @@ void tutti_mixer_close(tutti_mixer *mixer);                       /* within clos
    All members mix the same rounds in the same order. Under GOES_ON a neighbour that is lost is left out, what it would have weighed goes to W_ii (src/engine/mixer.c), and a kind
    of event, "disconnected", tells when the graph falls apart. Client thread. */
 tutti_status tutti_mix(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_mass *mass, tutti_error *err);
-/* The same in two halves: between them u stays as it is and x is the mixer's, and so is *mass once it has been split: read it right after start and after wait. One at a time. Wait gives OK at
+/* The same in two halves: between them u stays as it is and x is the mixer's; *mass is the part that is kept until wait, the whole after it. One at a time. Wait gives OK at
    once if nothing was started. Whenever all is quiet (engine.h) what was started has come, so x and *mass can be saved with u, and wait has nothing left to do. */
 void tutti_mix_start(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_mass *mass);
 tutti_status tutti_mix_wait(tutti_mixer *mixer, tutti_error *err);

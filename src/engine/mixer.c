@@ -48,6 +48,7 @@ struct tutti_mixer {
     tutti_lane *lane;        /* NULL: what was started runs in wait */
     tutti_job job;
     round started;           /* client thread's; the job's between start and wait */
+    tutti_mass moving, *mass; /* of what was started: the job's own; where it goes once it has come, NULL: nowhere */
     bool pending, arrived;   /* started and not waited for; the round is over all the same */
     tutti_mixer *next;       /* of the engine's */
 };
@@ -419,6 +420,11 @@ static tutti_status run_started(tutti_job *job, tutti_error *err)
 void tutti_mix_start(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_mass *mass)
 {
     mixer->started = begin(mixer, k, u, x, mass);
+    mixer->mass = mass;
+    if (mass != NULL) { /* the caller reads its own while the job runs */
+        mixer->moving = *mass;
+        mixer->started.mass = &mixer->moving;
+    }
     mixer->pending = true;
     mixer->arrived = false;
     if (mixer->lane == NULL)
@@ -444,6 +450,8 @@ static tutti_status arrive(tutti_mixer *mixer, tutti_error *err)
         from_ns = mixer->job.started_ns;
         to_ns = mixer->job.ended_ns;
     }
+    if (mixer->mass != NULL)
+        *mixer->mass = mixer->moving;
     tell_of_losses(mixer, mixer->started.k);
     tutti_engine_comm(e, "mix", mixer->lane != NULL, from_ns, to_ns);
     tutti_engine_doing(e, was);
