@@ -19,7 +19,7 @@
 #include <assert.h>
 #include <stdio.h>
 
-enum { COMPONENTS_MOST = 1024, FIELDS = 3, NORM2 = 0, SINGLE = 1 };
+enum { COMPONENTS_MOST = 128, FIELDS = 3, NORM2 = 0, SINGLE = 1 };
 typedef struct alq {
     tutti_codec_quantiser q;
     int variant, fit, weight;
@@ -79,7 +79,10 @@ static size_t numbers_of(const tutti_codec *c)
 
 static size_t slots_of(const tutti_codec *c)
 {
-    return c->space->n / (size_t)((const alq *)c->self)->q.bucket + 1;
+    const tutti_view *tensor = c->space->tensor;
+    const int n = c->space->n_tensors;
+
+    return (n > 0 ? tensor[n - 1].first + tensor[n - 1].count : c->space->n) / (size_t)((const alq *)c->self)->q.bucket + 1; /* what n is padded to depends on the workers */
 }
 
 static void declare(tutti_codec *c, tutti_plan *plan)

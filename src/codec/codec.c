@@ -178,11 +178,17 @@ void tutti_codec_after(tutti_codec *c, const tutti_view *v, float *y)
         c->ops->after(c, v, y);
 }
 
-tutti_status tutti_codec_check_fed(const tutti_codec *c, unsigned needed, tutti_error *err)
+/* Of what a wrapper that only chooses (large, accordion) has inside, everything must do. */
+static tutti_status check_fed(const tutti_codec *c, const tutti_codec *inner, unsigned needed, tutti_error *err)
 {
-    const tutti_codec *inner = c->inner[0];
     const unsigned traits = inner->ops->traits(inner);
 
+    if (inner->ops->choose != NULL && inner->ops->before == NULL) {
+        for (size_t i = 0; i < TUTTI_LENGTH(inner->inner); i++)
+            if (inner->inner[i] != NULL)
+                TUTTI_TRY(check_fed(c, inner->inner[i], needed, err));
+        return TUTTI_OK;
+    }
     if (inner->ops->before != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s inside of it feeds back by itself, and a loss is made good once; give %s the codec itself", inner->ops->name, c->ops->name);
     if ((traits & (TUTTI_CODEC_UNBIASED | TUTTI_CODEC_CONTRACTIVE)) == TUTTI_CODEC_UNBIASED)
@@ -192,6 +198,11 @@ tutti_status tutti_codec_check_fed(const tutti_codec *c, unsigned needed, tutti_
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s may lose as much as it was given, and %s converges with codecs that always keep a part, such as topk, sign or powersgd",
                           inner->ops->name, c->ops->name);
     return TUTTI_OK;
+}
+
+tutti_status tutti_codec_check_fed(const tutti_codec *c, unsigned needed, tutti_error *err)
+{
+    return check_fed(c, c->inner[0], needed, err);
 }
 
 tutti_rng tutti_codec_rng(const tutti_codec *c, const tutti_view *v, bool shared)

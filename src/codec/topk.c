@@ -35,7 +35,9 @@ static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, floa
 
 static size_t k_of(const tutti_codec *c, const tutti_view *v)
 {
-    return tutti_codec_fraction(((const topk *)c->self)->now, v->count);
+    const topk *s = c->self;
+
+    return tutti_codec_fraction(v->step == UINT64_MAX ? s->ratio : s->now, v->count); /* so late every warm-up is over */
 }
 
 static unsigned traits(const tutti_codec *c)

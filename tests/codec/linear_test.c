@@ -493,6 +493,8 @@ static void specs_that_make_no_sense_are_refused_with_a_sentence(void **state)
         { "ef(ef(sign))", "codec 'ef': ef inside of it feeds back by itself, and a loss is made good once; give ef the codec itself" },
         { "ef21(threshold)", "codec 'ef21': threshold may lose as much as it was given, and ef21 converges with codecs that always keep a part, such as topk, sign or powersgd" },
         { "dgc(alq)", NULL }, { "ef(accordion(low=qsgd,high=qsgd))", NULL }, { "ef(accordion(low=ef(sign),high=sign))", NULL },
+        { "ef(large(ef(topk)))", "codec 'ef': ef inside of it feeds back by itself, and a loss is made good once; give ef the codec itself" }, { "dgc(large(dgc(topk)))", NULL },
+        { "ef(large(qsgd,small=topk))", NULL }, { "ef(large(topk,small=qsgd))", NULL }, { "ef(accordion(low=qsgd,high=topk))", NULL }, { "ef(large(large(ef(sign))))", NULL },
         { "accordion(low=topk)", NULL }, { "accordion(low=ef(topk),high=sign)", "codec 'accordion': ef inside of it is a wrapper, whose state would be one a level; put it round both: ef(accordion(low=..., high=...))" },
         { "alq(first=9,second=9)", "codec 'alq': second is 9 and must be after first, 9" }, { "alq(bucket=100)", NULL },
         { "ef(nosuch)", NULL }, { "qsgd(bits=1)", NULL }, { "qsgd(bits=9)", NULL }, { "topk(ratio=1.5)", NULL }, { "topk(", NULL }, { "", NULL }, { "fp16(x=1)", NULL },
