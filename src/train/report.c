@@ -1,5 +1,6 @@
 /* report.c: what the person sees while it runs, and metrics.jsonl. A line a reporting interval, of all workers' samples; rank 0 writes. */
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,12 @@ void tutti_train_say(const tutti_run *run, int status, const char *format, ...)
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
     run->io->say(run->io->user, status, line);
+}
+
+/* JSON knows no number that is not finite. */
+static json_t *number(double v)
+{
+    return isfinite(v) ? json_real(v) : json_null();
 }
 
 tutti_status tutti_train_put_json(tutti_run *run, json_t *object, tutti_error *err)
@@ -173,8 +180,8 @@ static tutti_status write_report(tutti_run *run, const tutti_figures *f, const d
         snprintf(accuracy, sizeof accuracy, "  accuracy %.2f %%", 100 * run->test_accuracy);
     tutti_train_say(run, 1, "epoch %.2f  step %llu/%llu  loss %.4f%s  %.0f samples/s  %.1f MB sent  %s left", (double)m->step / run->steps_per_epoch,
                     (unsigned long long)m->step, (unsigned long long)run->steps, loss, accuracy, rate, sum[BYTES] * 1e-6, time);
-    return tutti_train_put_json(run, json_pack("{s:I, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}", "step", (json_int_t)m->step, "epoch",
-        (double)m->step / run->steps_per_epoch, "samples", (json_int_t)f->samples, "train_loss", loss, "lr", m->lr, "samples_per_second", rate,
+    return tutti_train_put_json(run, json_pack("{s:I, s:f, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}", "step", (json_int_t)m->step, "epoch",
+        (double)m->step / run->steps_per_epoch, "samples", (json_int_t)f->samples, "train_loss", number(loss), "lr", m->lr, "samples_per_second", rate,
         "wall_seconds", (double)f->wall_ns * 1e-9, "compute_seconds", (double)f->compute_ns * 1e-9, "exposed_comm_seconds", (double)f->exposed_ns * 1e-9,
         "other_seconds", (double)f->other_ns * 1e-9, "bytes_sent_total", sum[BYTES], "compute_seconds_by_worker", by_worker(run, told, COMPUTE),
         "wait_seconds_by_worker", by_worker(run, told, WAIT)), err);
@@ -197,8 +204,8 @@ tutti_status tutti_train_report_heard(tutti_run *run, uint64_t until, tutti_erro
     loss = heard.samples > run->heard.samples ? (heard.loss_sum - run->heard.loss_sum) / (heard.samples - run->heard.samples) : 0;
     rate = seconds > 0 ? (heard.samples - run->heard.samples) / seconds : 0;
     tutti_train_say(run, 1, "epoch %.2f  step %.0f/%llu  loss %.4f  %.0f samples/s", step / run->steps_per_epoch, step, (unsigned long long)run->steps, loss, rate);
-    status = tutti_train_put_json(run, json_pack("{s:I, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "step", (json_int_t)step, "epoch", step / run->steps_per_epoch,
-        "samples", (json_int_t)(run->first_samples + (uint64_t)heard.samples), "train_loss", loss, "lr", tutti_engine_method(run->engine)->lr, "samples_per_second", rate,
+    status = tutti_train_put_json(run, json_pack("{s:I, s:f, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f}", "step", (json_int_t)step, "epoch", step / run->steps_per_epoch,
+        "samples", (json_int_t)(run->first_samples + (uint64_t)heard.samples), "train_loss", number(loss), "lr", tutti_engine_method(run->engine)->lr, "samples_per_second", rate,
         "wall_seconds", (double)f.wall_ns * 1e-9, "compute_seconds", (double)f.compute_ns * 1e-9, "exposed_comm_seconds", (double)f.exposed_ns * 1e-9,
         "other_seconds", (double)f.other_ns * 1e-9), err);
     run->heard = heard;
@@ -248,11 +255,11 @@ static tutti_status write_evaluation(tutti_run *run, tutti_error *err)
 
     if (run->test_accuracy < 0) {
         tutti_train_say(run, 0, "epoch %.2f  step %llu  test loss above the optimum %.6g", (double)m->step / run->steps_per_epoch, (unsigned long long)m->step, run->test_loss);
-        return tutti_train_put_json(run, json_pack("{s:I, s:f, s:f, s:n, s:f}", "step", (json_int_t)m->step, "epoch", (double)m->step / run->steps_per_epoch, "test_loss",
-                                                   run->test_loss, "test_accuracy", "consensus_distance", run->consensus_distance), err);
+        return tutti_train_put_json(run, json_pack("{s:I, s:f, s:o, s:n, s:o}", "step", (json_int_t)m->step, "epoch", (double)m->step / run->steps_per_epoch, "test_loss",
+                                                   number(run->test_loss), "test_accuracy", "consensus_distance", number(run->consensus_distance)), err);
     }
-    line = json_pack("{s:I, s:f, s:f, s:f, s:f}", "step", (json_int_t)m->step, "epoch", (double)m->step / run->steps_per_epoch, "test_loss", run->test_loss,
-                     "test_accuracy", run->test_accuracy, "consensus_distance", run->consensus_distance);
+    line = json_pack("{s:I, s:f, s:o, s:f, s:o}", "step", (json_int_t)m->step, "epoch", (double)m->step / run->steps_per_epoch, "test_loss", number(run->test_loss),
+                     "test_accuracy", run->test_accuracy, "consensus_distance", number(run->consensus_distance));
     if (run->test_auc >= 0) {
         snprintf(auc, sizeof auc, "  AUC %.4f", run->test_auc);
         json_object_set_new(line, "test_auc", json_real(run->test_auc));

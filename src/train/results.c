@@ -1,5 +1,6 @@
 /* results.c: what a run leaves: model.safetensors, summary.json, trace.json. Each appears whole or not at all. */
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -195,7 +196,7 @@ static json_t *members_of(const tutti_run *run)
 
 static json_t *real_or_null(bool known, double value)
 {
-    return known ? json_real(value) : json_null();
+    return known && isfinite(value) ? json_real(value) : json_null();
 }
 
 /* What each worker tells at the end. */

@@ -110,6 +110,17 @@ class Train(Case):
         self.assertEqual(total, 40)
         self.assertGreaterEqual(early, 10)
 
+    def test_a_loss_that_is_not_finite_is_null_in_the_files(self):
+        for n in (1, 3):
+            out = self.out("not-finite-%d" % n)
+            done = tutti("train", "--model", "mlp(hidden=16)", "--data", self.data, "-n", n, "--batch", 32, "--optimizer", "sgd(lr=1e9)", "--nonfinite", "skip", "--steps", 20, "--report-every", 5,
+                         "--quiet", "--out", out)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(os.path.join(out, "metrics.jsonl")) as f:
+                losses = [json.loads(line)["train_loss"] for line in f if "train_loss" in line]
+            self.assertIn(None, losses)
+            self.assertEqual(summary(out)["steps"], 20)
+
     def test_without_a_lane_pieces_are_exchanged_after_backward_and_all_of_it_is_exposed(self):
         common = ("--model", "mlp", "--data", self.data, "-n", 2, "--batch", 64, "--steps", 10, "--threads", 1, "--final-eval", "off")
         off, on = self.train("off", *common, "--trace", "--lane", "off"), self.train("on", *common, "--lane", "on")
