@@ -36,6 +36,8 @@ static tutti_status asr_adpsgd_declare(tutti_method *m, tutti_plan *plan, tutti_
     asr_adpsgd *s = m->self;
     char ring[64];
 
+    if (s->mixing == DELAY_BY_ONE && s->rounds > 1)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'asr-adpsgd': rounds is %lld, but one round of mixing=delay-by-one is the exact mean already; leave rounds away", (long long)s->rounds);
     if (s->mixing == DELAY_BY_ONE)
         return tutti_averager_declare(&s->averager, m, plan, NULL, 0, services, err);
     snprintf(ring, sizeof ring, s->mixing == RANDOM_RING ? "random-ring(seed=%lld)" : "ring", (long long)s->seed);

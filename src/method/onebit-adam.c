@@ -12,7 +12,7 @@
    becomes v + (TINY mean v)^1.5 / sqrt(v), mean over the tensor: v itself but for
    one part in a thousand where it is at least a tenth of the mean, never below TINY times the mean, and infinite where it is 0, so that weights that no gradient ever reached stay where
    they are. Scales: one a tensor, or a block; from four workers up the owners' parts have their own, as in the paper's chunks. A single worker sends nothing
-   and loses nothing: it goes on as Adam with v frozen, unmasked. */
+   and loses nothing: it goes on as Adam with v frozen. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -39,7 +39,7 @@ static const tutti_option onebit_adam_options[] = {
     { "freeze_step", TUTTI_INT, TUTTI_AT(onebit_adam, freeze_step), 0, 0, 1e12, NULL, "steps of dense Adam before the second moment is frozen: 15 to 25 % of the run; 0: when it has become stable" },
     { "beta1", TUTTI_REAL, TUTTI_AT(onebit_adam, beta1), 0.9, 0, 0.999999, NULL, "decay of the momentum" },
     { "beta2", TUTTI_REAL, TUTTI_AT(onebit_adam, beta2), 0.999, 0, 0.999999, NULL, "decay of the mean squared gradient" },
-    { "eps", TUTTI_REAL, TUTTI_AT(onebit_adam, eps), 1e-8, 0, 1e9, NULL, "added to the root" },
+    { "eps", TUTTI_REAL, TUTTI_AT(onebit_adam, eps), 1e-8, 1e-30, 1e9, NULL, "added to the root" },
     { "scale", TUTTI_CHOICE, TUTTI_AT(onebit_adam, scale), 0, 0, 0, "l1|l2", "of the bits: |x|_1 / n, which always contracts, or |x|_2 / sqrt(n), the reference's" },
     { "block", TUTTI_INT, TUTTI_AT(onebit_adam, block), 0, 0, 1 << 24, NULL, "elements with a scale of their own; 0: a tensor, or an owner's part of it" },
     { "server_ef", TUTTI_BOOL, TUTTI_AT(onebit_adam, server_ef), 1, 0, 1, NULL, "error feedback of the owners of the mean too; without it the bits of all go to all" },
@@ -111,7 +111,7 @@ static void freeze(tutti_method *m)
     onebit_adam *s = m->self;
 
     s->now.frozen = (int64_t)m->step + 1;
-    if (s->mask == AUTO && m->workers > 1) {
+    if (s->mask == AUTO) {
         tutti_fill(m->device, m->n, 1, m->g);
         move(m, 0, 1, 0, 0, m->g, m->g); /* direction = -1 / sqrt(v) */
         for (int i = 0; i < m->layout->n_tensors; i++) {

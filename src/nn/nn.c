@@ -806,10 +806,11 @@ int tutti_nn_times(tutti_nn *nn, tutti_nn_time *times, int room)
         const nn_image *im = nn->net.image;
         const tutti_layer *l = s != NULL ? &s->nodes[i].layer : im == NULL ? &nn->net.layers[nn->net.units[i].index] : NULL;
         const double flops = s != NULL ? s->nodes[i].flops : nn->unit[i].flops;
+        const bool first = s != NULL ? i <= nn_unit_own(s, 0) : i == 0; /* has no slope of its input */
         times[i] = (tutti_nn_time){ .forward = (double)nn->times.spent[i][0] * 1e-9, .backward = (double)nn->times.spent[i][1] * 1e-9,
-                                    .flops = flops * (i > 0 ? 3 : 2) * (double)nn->timed_samples };
+                                    .flops = flops * (first ? 2 : 3) * (double)nn->timed_samples };
         if (im != NULL) /* a unit is called as its parameters are */
-            snprintf(times[i].name, sizeof times[i].name, "%.*s", (int)strcspn(im->params[nn->unit[i].param].name, "."), im->params[nn->unit[i].param].name);
+            snprintf(times[i].name, sizeof times[i].name, "%.*s", (int)(strrchr(im->params[nn->unit[i].param].name, '.') - im->params[nn->unit[i].param].name), im->params[nn->unit[i].param].name);
         else if (s == NULL)
             snprintf(times[i].name, sizeof times[i].name, "%s %d", tutti_nn_layer_name(l->kind), nn->net.units[i].index);
         else
