@@ -288,6 +288,20 @@ static bool nobody_left(const far_launcher *l)
     return true;
 }
 
+/* In a run that ends: is nobody left but those who were lost in silence? Their host may be cut off, and no grace makes it answer. */
+static bool only_silence_left(const far_launcher *l)
+{
+    bool lost = false;
+
+    for (int r = 0; r < l->size && l->meet != NULL; r++) {
+        const bool silent = tutti_meet_rank_of(l->meet, r)->state == TUTTI_MEET_LOST;
+        if (!l->workers[r].ended && !silent)
+            return false;
+        lost = lost || silent;
+    }
+    return lost;
+}
+
 static void look_at_the_clock(far_launcher *l)
 {
     const int64_t now = tutti_now_ns(l->rt);
@@ -306,6 +320,10 @@ static void look_at_the_clock(far_launcher *l)
     }
     if (l->lost > 0 && l->kill_at == TUTTI_FOREVER && !l->stopping && nobody_left(l)) /* a host that is cut off has nothing to say any more */
         l->kill_at = now + GRACE_NS + REPORT_NS;
+    if (l->result->noticed_ns != 0 && now >= l->result->noticed_ns + REPORT_NS && !l->stopping && only_silence_left(l)) {
+        stop_all(l);
+        l->force_at = now + REPORT_NS;
+    }
     if (now >= l->kill_at)
         stop_all(l);
     if (now >= l->force_at) {
@@ -363,6 +381,8 @@ static int milliseconds_to(const far_launcher *l)
     at = l->give_up_at < at ? l->give_up_at : at;
     at = l->kill_at < at ? l->kill_at : at;
     at = l->force_at < at ? l->force_at : at;
+    if (l->result->noticed_ns != 0 && now < l->result->noticed_ns + REPORT_NS && l->result->noticed_ns + REPORT_NS < at)
+        at = l->result->noticed_ns + REPORT_NS;
     for (int r = 0; r < l->size; r++)
         if (l->workers[r].words_until != 0 && l->workers[r].words_until < at)
             at = l->workers[r].words_until;
