@@ -101,7 +101,7 @@ void tutti_engine_rows_touch(tutti_engine *e, int tensor, const uint32_t *ids, s
 {
     tutti_engine_rows *r = &e->rows[tensor];
 
-    if (!r->knows || r->known.all)
+    if (!r->knows || r->known.all || n == 0)
         return;
     if (r->known.n == 0) {
         memcpy(r->ids, ids, n * sizeof *ids);
@@ -258,8 +258,11 @@ static tutti_status sum_rows(tutti_engine *e, const tutti_tensor *t, tutti_engin
 
 static void pack(tutti_engine *e, const tutti_tensor *t, tutti_engine_rows *r, const float *g, float weight)
 {
-    float *rows = (float *)(void *)(r->mine + r->known.n);
+    float *rows;
 
+    if (r->known.n == 0)
+        return;
+    rows = (float *)(void *)(r->mine + r->known.n);
     memcpy(r->mine, r->ids, r->known.n * sizeof *r->ids);
     for (size_t k = 0; k < r->known.n; k++)
         memcpy(rows + k * t->cols, g + r->ids[k] * t->cols, t->cols * sizeof *rows);

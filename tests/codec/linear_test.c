@@ -367,10 +367,10 @@ static void powersgd_recovers_from_zeros_and_from_nan(void **state)
 
 static void fed_back(subject *const *s, int workers, uint64_t step, float *const *g, float *y)
 {
-    float *all[SUBJECT_WORKERS];
+    float *all[SUBJECT_WORKERS] = { y };
 
-    for (int w = 0; w < workers; w++)
-        all[w] = w == 0 ? y : malloc((s[w]->space.n + 1) * sizeof *y);
+    for (int w = 1; w < workers; w++)
+        all[w] = malloc((s[w]->space.n + 1) * sizeof *y);
     subject_exchange(s, workers, step, false, g, all);
     for (int w = 1; w < workers; w++)
         free(all[w]);

@@ -71,15 +71,17 @@ static tutti_status load_rank(tutti_world *world, void *arg, tutti_error *err)
         }
         states++;
     }
-    for (int k = SAVE_AT; k < STEPS; k++)
-        TUTTI_TRY(toy_step(e, &t, err));
-    TUTTI_TRY(tutti_engine_finish(e, err));
-    if (tutti_world_rank(world) == 0) {
+    tutti_status status = TUTTI_OK;
+    for (int k = SAVE_AT; k < STEPS && status == TUTTI_OK; k++)
+        status = toy_step(e, &t, err); /* may find what was zeroed */
+    if (status == TUTTI_OK)
+        status = tutti_engine_finish(e, err);
+    if (status == TUTTI_OK && tutti_world_rank(world) == 0) {
         s->hash = toy_hash(e);
         s->states = states;
     }
     tutti_engine_close(e);
-    return TUTTI_OK;
+    return status;
 }
 
 static void run(tutti_status (*rank)(tutti_world *, void *, tutti_error *), saved_run *s, int n)
