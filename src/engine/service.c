@@ -285,8 +285,9 @@ void tutti_engine_services_close(tutti_engine *e)
             tutti_thread_join(e->services.at[i].thread, NULL);
             tutti_cancel(e->world, &end[i]);
             e->services.at[i].thread = NULL;
-            tutti_free(e->services.at[i].unanswered);
         }
+    for (int i = 0; i < e->services.n; i++) /* only now: whoever answers looks through the lists of all */
+        tutti_free(e->services.at[i].unanswered);
     tutti_engine_pace_close(e);
     tutti_free(e->services.watched);
     tutti_free(e->services.wanted);
