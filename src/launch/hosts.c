@@ -288,18 +288,23 @@ static bool nobody_left(const far_launcher *l)
     return true;
 }
 
-/* In a run that ends: is nobody left but those who were lost in silence? Their host may be cut off, and no grace makes it answer. */
+/* In a run that ends: is nobody left but on hosts of which one was lost in silence, its agent not having told of an end? Such a host may be cut off, and no grace makes it answer. */
 static bool only_silence_left(const far_launcher *l)
 {
-    bool lost = false;
+    bool left = false;
 
     for (int r = 0; r < l->size && l->meet != NULL; r++) {
-        const bool silent = tutti_meet_rank_of(l->meet, r)->state == TUTTI_MEET_LOST;
-        if (!l->workers[r].ended && !silent)
+        const int host = l->workers[r].host;
+        bool silent = false;
+        if (l->workers[r].ended)
+            continue;
+        for (int k = 0; k < l->size; k++)
+            silent = silent || (l->workers[k].host == host && !l->workers[k].ended && tutti_meet_rank_of(l->meet, k)->state == TUTTI_MEET_LOST);
+        if (!silent)
             return false;
-        lost = lost || silent;
+        left = true;
     }
-    return lost;
+    return left;
 }
 
 static void look_at_the_clock(far_launcher *l)
