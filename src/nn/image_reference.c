@@ -400,12 +400,9 @@ static int reference_describe(const void *self, char *text, size_t bytes)
     const reference *r = self;
     int length = 0;
 
-    if (bytes > 0)
-        text[0] = '\0';
     for (int u = 0; u < r->net->unit_count; u++) {
         const nn_map *m = &r->net->maps[r->net->unit_map[u]];
-        const size_t used = (size_t)length < bytes ? (size_t)length : bytes;
-        length += snprintf(bytes > 0 ? text + used : (char[1]){ 0 }, bytes - used, "%s %d: scalar reference\n", tutti_nn_layer_name(m->layer.kind), m->index);
+        length = tutti_nn_say(text, bytes, length, "%s %d: scalar reference\n", tutti_nn_layer_name(m->layer.kind), m->index);
     }
     return length;
 }

@@ -130,8 +130,11 @@ typedef struct nn_backend {
        NULL: there is none. */
     void (*evaluated)(void *self);
     size_t (*bytes)(const void *self);
-    int (*describe)(const void *self, char *text, size_t bytes);
+    int (*describe)(const void *self, char *text, size_t bytes); /* text begins empty */
 } nn_backend;
+/* Appends to a text of which `length` characters were to be written so far, as far as its bytes go; gives the new length. */
+int tutti_nn_say(char *text, size_t bytes, int length, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 extern const nn_backend tutti_nn_onednn, tutti_nn_reference;
 extern const nn_backend tutti_nn_quadratic, tutti_nn_tokens; /* in place of onednn, for quadratics and for rows of tokens or categories */
 extern const nn_backend tutti_nn_image, tutti_nn_image_reference; /* for nn_net.image: by oneDNN, in scalar double */

@@ -161,21 +161,17 @@ static int onednn_describe(const void *self, char *text, size_t bytes)
     const dn_conv_plan *tile = &b->tiles[b->batch < DN_TILE ? b->batch : DN_TILE];
     int length = 0;
 
-    if (bytes > 0)
-        text[0] = '\0';
     for (int u = 0; u < b->net->unit_count; u++) {
         if (is_conv(b, u)) {
             const dn_conv *c = &tile->units[u];
             const dn_op *const ops[] = { &c->give_forward, &c->conv_input, &c->conv, &c->pool, &c->pool_inference, &c->flatten, &c->unflatten,
                                          &c->pool_data, &c->weights_input, &c->weights_slope, &c->weights, &c->take_weights, &c->give_data,
                                          &c->data_slope, &c->data, &c->data_result };
-            for (size_t i = 0; i < TUTTI_LENGTH(ops); i++)
-                length = tutti_nn_dn_op_describe(ops[i], text, bytes, length);
+            length = tutti_nn_dn_describe(ops, TUTTI_LENGTH(ops), text, bytes, length);
         } else {
             const dn_linear *l = &b->full.units[u];
             const dn_op *const ops[] = { &l->forward, &l->weights, &l->weights_add, &l->data };
-            for (size_t i = 0; i < TUTTI_LENGTH(ops); i++)
-                length = tutti_nn_dn_op_describe(ops[i], text, bytes, length);
+            length = tutti_nn_dn_describe(ops, TUTTI_LENGTH(ops), text, bytes, length);
         }
     }
     return length;

@@ -98,13 +98,12 @@ tutti_status tutti_nn_dn_op_run(dn_core *core, dn_op *op, void *const *pointers,
                       DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, op->label, op->implementation, status_text(status));
 }
 
-int tutti_nn_dn_op_describe(const dn_op *op, char *text, size_t bytes, int length)
+int tutti_nn_dn_describe(const dn_op *const *ops, size_t count, char *text, size_t bytes, int length)
 {
-    const size_t used = (size_t)length < bytes ? (size_t)length : bytes;
-
-    if (op->primitive == NULL)
-        return length;
-    return length + snprintf(used < bytes ? text + used : NULL, bytes - used, "%s: %s\n", op->label, op->implementation);
+    for (size_t i = 0; i < count; i++)
+        if (ops[i]->primitive != NULL)
+            length = tutti_nn_say(text, bytes, length, "%s: %s\n", ops[i]->label, ops[i]->implementation);
+    return length;
 }
 
 /* ---- the core ---- */

@@ -1,7 +1,7 @@
 /* onednn_internal.h: what the files of the oneDNN backend share. onednn_core.c: engine and primitives as `dn_op`; onednn.c: the loss, the table;
    onednn_memory.c: which buffer stands where; onednn_linear.c and onednn_conv.c: the two kinds of units.
 
-   onednn_core.c, onednn_linear.c and onednn_lstm.c serve sequence_run.c too, the first two image_run.c.
+   onednn_core.c and onednn_linear.c serve the backends that go layer by layer too (layered.h), onednn_lstm.c that of sequences.
 
    A *plan* is a set of primitives for one number of samples; running one only sets pointers and executes. Plans of the full batch
    are made at open, others at first use, and kept: a linear plan for each of a few sizes, a convolution plan for each size of a tile. */
@@ -132,8 +132,8 @@ void tutti_nn_dn_op_close(dn_op *op);
 /* pointers: one an argument, as given at open. */
 tutti_status tutti_nn_dn_op_run(dn_core *core, dn_op *op, void *const *pointers, tutti_error *err);
 nn_mdref tutti_nn_dn_md(const dn_op *op, int arg);
-/* "linear 4 forward: brg:avx512_core", a line; `length` is what stands before, the new one is given. Nothing for no primitive. */
-int tutti_nn_dn_op_describe(const dn_op *op, char *text, size_t bytes, int length);
+/* "linear 4 forward: brg:avx512_core", a line an op (tutti_nn_say); nothing for no primitive. */
+int tutti_nn_dn_describe(const dn_op *const *ops, size_t count, char *text, size_t bytes, int length);
 tutti_status tutti_nn_dn_failed(dnnl_status_t status, const nn_unit *unit, const char *what, tutti_error *err);
 
 /* ---- onednn_memory.c ---- */

@@ -152,9 +152,7 @@ int tutti_nn_dn_lstm_describe(const dn_lstm *l, char *text, size_t bytes, int le
 {
     const dn_op *const ops[] = { &l->layer.forward, &l->step, &l->back, &l->layer.weights, &l->layer.weights_add, &l->hidden, &l->hidden_add, &l->layer.data, &l->layer.data_add };
 
-    for (size_t i = 0; i < TUTTI_LENGTH(ops); i++)
-        length = tutti_nn_dn_op_describe(ops[i], text, bytes, length);
-    return length;
+    return tutti_nn_dn_describe(ops, TUTTI_LENGTH(ops), text, bytes, length);
 }
 
 size_t tutti_nn_dn_lstm_kept(int64_t rows, int64_t width, int directions)

@@ -138,7 +138,7 @@ static size_t quadratic_bytes(const void *self)
 static int quadratic_describe(const void *self, char *text, size_t bytes)
 {
     (void)self;
-    return snprintf(text, bytes, "quadratic 0: own loop\n");
+    return tutti_nn_say(text, bytes, 0, "quadratic 0: own loop\n");
 }
 
 const nn_backend tutti_nn_quadratic = {

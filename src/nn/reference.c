@@ -391,12 +391,8 @@ static int reference_describe(const void *self, char *text, size_t bytes)
     const reference *r = self;
     int length = 0;
 
-    if (bytes > 0)
-        text[0] = '\0';
     for (int u = 0; u < r->net->unit_count; u++) {
-        const size_t used = (size_t)length < bytes ? (size_t)length : bytes;
-        length += snprintf(bytes > 0 ? text + used : (char[1]){ 0 }, bytes - used, "%s %d: scalar reference\n",
-                           nn_quadratic(r->net) ? "quadratic" : r->net->units[u].kind == TUTTI_LAYER_LINEAR ? "linear" : "conv2d", r->net->units[u].index);
+        length = tutti_nn_say(text, bytes, length, "%s %d: scalar reference\n", tutti_nn_layer_name(r->net->units[u].kind), r->net->units[u].index);
     }
     return length;
 }

@@ -1,0 +1,320 @@
+/* image_plan.c: see image_run.h. */
+#include "image_run.h"
+
+/* ---- primitives ---- */
+static dnnl_status_t map_md(nn_md *m, nn_shape s, int64_t images)
+{
+    const dnnl_dims_t dims = { images, s.channels, s.height, s.width };
+    const int64_t lanes = lanes_of(s.channels);
+    return nn_md_tag(m, 4, dims, s.channels % nn_channel_block() != 0 ? dnnl_nhwc : lanes == 16 ? dnnl_nChw16c : dnnl_nChw8c);
+}
+
+enum { SRC, DST, ANY_SRC, ANY_DST, PLAIN_W, ANY_W, BIAS_MD, ROWS, MDS };
+
+static tutti_status describe_maps(nn_md md[MDS], const nn_map *m, int64_t images, bool first, const nn_unit *unit, tutti_error *err)
+{
+    const int64_t g = m->layer.groups, k = m->layer.kernel;
+    const dnnl_dims_t in = { images, m->in.channels, m->in.height, m->in.width }, out = { images, m->out.channels, m->out.height, m->out.width };
+    const dnnl_dims_t plain_in = { nn_values(m->in), m->in.height * m->in.width, m->in.width, 1 };
+    dnnl_status_t made = first ? nn_md_make(&md[SRC], 4, in, plain_in) : map_md(&md[SRC], m->in, images);
+
+    if (made == dnnl_success && !m->rows)
+        made = map_md(&md[DST], m->out, images);
+    if (made == dnnl_success)
+        made = nn_md_make(&md[ROWS], 4, in, plain_in);
+    if (made == dnnl_success && m->layer.kind == TUTTI_LAYER_CONV2D) {
+        const int64_t each_in = m->in.channels / g, each_out = m->out.channels / g;
+        const dnnl_dims_t grouped = { g, each_out, each_in, k, k }, plain_grouped = { each_out * each_in * k * k, each_in * k * k, k * k, k, 1 }, bias = { m->out.channels }, one = { 1 };
+        const int skip = g == 1; /* without groups the leading dimension is left out */
+        made = nn_md_make(&md[ANY_SRC], 4, in, NULL);
+        if (made == dnnl_success)
+            made = nn_md_make(&md[ANY_DST], 4, out, NULL);
+        if (made == dnnl_success)
+            made = nn_md_make(&md[PLAIN_W], 5 - skip, grouped + skip, plain_grouped + skip);
+        if (made == dnnl_success)
+            made = nn_md_make(&md[ANY_W], 5 - skip, grouped + skip, NULL);
+        if (made == dnnl_success)
+            made = nn_md_make(&md[BIAS_MD], 1, bias, one);
+    }
+    return made == dnnl_success ? TUTTI_OK : tutti_nn_dn_failed(made, unit, "layout", err);
+}
+
+static tutti_status reorder(image *b, dn_op *op, const nn_unit *unit, const char *what, nn_mdref from, nn_mdref to, tutti_error *err)
+{
+    static const int args[] = { DNNL_ARG_FROM, DNNL_ARG_TO };
+    dnnl_primitive_desc_t pd = NULL;
+    const dnnl_status_t status = dnnl_reorder_primitive_desc_create(&pd, from, b->core.engine, to, b->core.engine, b->core.plain);
+
+    return tutti_nn_dn_op_open(&b->core, op, pd, status, unit, what, args, 2, err);
+}
+
+static tutti_status adapt(image *b, dn_op *op, const nn_unit *unit, const char *what, nn_mdref from, nn_mdref to, tutti_error *err)
+{
+    return dnnl_memory_desc_equal(from, to) ? TUTTI_OK : reorder(b, op, unit, what, from, to, err);
+}
+
+static const_dnnl_primitive_desc_t hint_of(const dn_op *op)
+{
+    const_dnnl_primitive_desc_t pd = NULL;
+    return dnnl_primitive_get_primitive_desc(op->primitive, &pd) == dnnl_success ? pd : NULL;
+}
+
+static nn_mdref md_of(const dn_op *op, int arg)
+{
+    return tutti_nn_dn_md(op, arg);
+}
+
+static tutti_status build_conv(image *b, map_ops *o, const nn_map *m, const nn_md *md, const nn_unit *unit, bool first, bool train, tutti_error *err)
+{
+    static const int forward_args[] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS };
+    static const int weights_args[] = { DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_BIAS };
+    static const int data_args[] = { DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC };
+    const nn_conv_steps steps = { m->layer.stride, m->layer.padding };
+    const nn_mdref any_src = nn_md_of(&md[ANY_SRC]), any_dst = nn_md_of(&md[ANY_DST]), any_w = nn_md_of(&md[ANY_W]), bias = m->layer.bare ? NULL : nn_md_of(&md[BIAS_MD]);
+    const nn_mdref src = nn_md_of(&md[SRC]), dst = nn_md_of(&md[DST]), plain_w = nn_md_of(&md[PLAIN_W]);
+    const int args = m->layer.bare ? 3 : 4;
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_status_t made = nn_conv_forward_pd(&pd, b->core.engine, steps, any_src, any_w, bias, any_dst, m->relu ? b->core.relu : b->core.plain);
+
+    TUTTI_TRY(tutti_nn_dn_op_open(&b->core, &o->op[FORWARD], pd, made, unit, "forward", forward_args, args, err));
+    TUTTI_TRY(adapt(b, &o->op[FORWARD_INPUT], unit, "forward input reorder", src, md_of(&o->op[FORWARD], DNNL_ARG_SRC), err));
+    TUTTI_TRY(adapt(b, &o->op[FORWARD_RESULT], unit, "forward result reorder", md_of(&o->op[FORWARD], DNNL_ARG_DST), dst, err));
+    TUTTI_TRY(reorder(b, &o->op[GIVE_FORWARD], unit, "forward weights reorder", plain_w, md_of(&o->op[FORWARD], DNNL_ARG_WEIGHTS), err));
+    if (!train)
+        return TUTTI_OK;
+
+    pd = NULL;
+    made = nn_conv_weights_pd(&pd, b->core.engine, steps, any_src, any_w, bias, any_dst, hint_of(&o->op[FORWARD]), b->core.plain);
+    TUTTI_TRY(tutti_nn_dn_op_open(&b->core, &o->op[WEIGHTS], pd, made, unit, "weights", weights_args, args, err));
+    TUTTI_TRY(adapt(b, &o->op[WEIGHTS_INPUT], unit, "weights input reorder", src, md_of(&o->op[WEIGHTS], DNNL_ARG_SRC), err));
+    TUTTI_TRY(adapt(b, &o->op[WEIGHTS_SLOPE], unit, "weights slope reorder", dst, md_of(&o->op[WEIGHTS], DNNL_ARG_DIFF_DST), err));
+    TUTTI_TRY(reorder(b, &o->op[TAKE_WEIGHTS], unit, "weights reorder", md_of(&o->op[WEIGHTS], DNNL_ARG_DIFF_WEIGHTS), plain_w, err));
+    if (first)
+        return TUTTI_OK;
+
+    pd = NULL;
+    made = nn_conv_data_pd(&pd, b->core.engine, steps, any_src, any_w, any_dst, hint_of(&o->op[FORWARD]), b->core.plain);
+    TUTTI_TRY(tutti_nn_dn_op_open(&b->core, &o->op[DATA], pd, made, unit, "data", data_args, 3, err));
+    TUTTI_TRY(adapt(b, &o->op[DATA_SLOPE], unit, "data slope reorder", dst, md_of(&o->op[DATA], DNNL_ARG_DIFF_DST), err));
+    TUTTI_TRY(adapt(b, &o->op[DATA_RESULT], unit, "data result reorder", md_of(&o->op[DATA], DNNL_ARG_DIFF_SRC), src, err));
+    return reorder(b, &o->op[GIVE_DATA], unit, "data weights reorder", plain_w, md_of(&o->op[DATA], DNNL_ARG_WEIGHTS), err);
+}
+
+static tutti_status build_pool(image *b, map_ops *o, const nn_map *m, const nn_md *md, const nn_unit *unit, bool train, tutti_error *err)
+{
+    static const int forward_args[] = { DNNL_ARG_SRC, DNNL_ARG_DST, DNNL_ARG_WORKSPACE }, data_args[] = { DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_SRC, DNNL_ARG_WORKSPACE };
+    const nn_mdref src = nn_md_of(&md[SRC]), dst = nn_md_of(&md[DST]);
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_status_t made = nn_pool_forward_pd(&pd, b->core.engine, train, src, dst, m->layer.kernel, b->core.plain);
+
+    TUTTI_TRY(tutti_nn_dn_op_open(&b->core, train ? &o->op[FORWARD] : &o->op[POOL_INFERENCE], pd, made, unit, "pool forward", forward_args, train ? 3 : 2, err));
+    if (!train)
+        return TUTTI_OK;
+    pd = NULL;
+    made = nn_pool_data_pd(&pd, b->core.engine, src, dst, m->layer.kernel, hint_of(&o->op[FORWARD]), b->core.plain);
+    return tutti_nn_dn_op_open(&b->core, &o->op[DATA], pd, made, unit, "pool data", data_args, 3, err);
+}
+
+static tutti_status build_ops(image *b, map_ops *o, int i, int64_t samples, bool train, tutti_error *err)
+{
+    const nn_map *m = &b->net->maps[i];
+    const nn_unit unit = { .kind = m->layer.kind == TUTTI_LAYER_LINEAR ? TUTTI_LAYER_LINEAR : TUTTI_LAYER_CONV2D, .index = m->index, .in = m->in, .wide = m->out, .relu = m->relu };
+    nn_md md[MDS] = { 0 };
+    tutti_status status = TUTTI_OK;
+
+    if (m->layer.kind == TUTTI_LAYER_LINEAR)
+        return tutti_nn_dn_linear_build(&b->core, &o->linear, &unit, samples, train ? DN_WEIGHTS | DN_DATA : 0, err);
+    if (m->layer.kind != TUTTI_LAYER_CONV2D && m->layer.kind != TUTTI_LAYER_MAXPOOL2D && m->layer.kind != TUTTI_LAYER_FLATTEN)
+        return TUTTI_OK;
+    status = describe_maps(md, m, samples, i == 0, &unit, err);
+    if (status == TUTTI_OK && m->layer.kind == TUTTI_LAYER_CONV2D)
+        status = build_conv(b, o, m, md, &unit, i == 0, train, err);
+    if (status == TUTTI_OK && m->layer.kind == TUTTI_LAYER_MAXPOOL2D)
+        status = build_pool(b, o, m, md, &unit, train, err);
+    if (status == TUTTI_OK && m->layer.kind == TUTTI_LAYER_FLATTEN)
+        status = reorder(b, &o->op[FORWARD], &unit, "flatten", nn_md_of(&md[SRC]), nn_md_of(&md[ROWS]), err);
+    if (status == TUTTI_OK && m->layer.kind == TUTTI_LAYER_FLATTEN && train)
+        status = reorder(b, &o->op[DATA], &unit, "unflatten", nn_md_of(&md[ROWS]), nn_md_of(&md[SRC]), err);
+    for (int k = 0; k < MDS; k++)
+        nn_md_free(&md[k]);
+    return status;
+}
+
+/* ---- what they need ---- */
+static void want(image_layout *l, int i, enum thing thing, size_t bytes)
+{
+    if (bytes > l->map[i].bytes[thing]) {
+        l->map[i].bytes[thing] = bytes;
+        l->lives.made = false;
+    }
+}
+
+static void want_of(image_layout *l, int i, enum thing thing, const dn_op *op, int arg)
+{
+    if (op->primitive != NULL)
+        want(l, i, thing, dnnl_memory_desc_get_size(md_of(op, arg)));
+}
+
+static void measure(image *b, map_ops *o, int i, int64_t samples, bool train)
+{
+    const nn_map *m = &b->net->maps[i];
+    const bool held = i + 1 < b->net->map_count && m[1].layer.kind == TUTTI_LAYER_JOIN;
+    image_layout *l = &b->layouts[train];
+    const dn_op *const products[] = { &o->linear.weights, &o->linear.weights_add, &o->linear.data };
+
+    want(l, i, OUT, map_bytes(m->out, samples));
+    want(l, i, FORWARD_SCRATCH, o->linear.forward.scratch);
+    for (int k = 0; k < OPS; k++)
+        want(l, i, FORWARD_SCRATCH, o->op[k].scratch);
+    want_of(l, i, COPY, &o->op[GIVE_FORWARD], DNNL_ARG_TO);
+    want_of(l, i, INPUT, &o->op[FORWARD_INPUT], DNNL_ARG_TO);
+    want_of(l, i, RESULT, &o->op[FORWARD_RESULT], DNNL_ARG_FROM);
+    if (!train)
+        return;
+    for (size_t k = 0; k < TUTTI_LENGTH(products); k++)
+        want(l, i, BACK_SCRATCH, products[k]->scratch);
+    for (int k = 0; k < OPS; k++)
+        want(l, i, BACK_SCRATCH, o->op[k].scratch);
+    if (m->layer.kind == TUTTI_LAYER_BATCH_NORM)
+        want(l, i, STATS, 2 * (size_t)m->out.channels * sizeof(float));
+    if (m->layer.kind == TUTTI_LAYER_MAXPOOL2D)
+        want_of(l, i, WORKSPACE, &o->op[FORWARD], DNNL_ARG_WORKSPACE);
+    want_of(l, i, WINPUT, &o->op[WEIGHTS_INPUT], DNNL_ARG_TO);
+    want_of(l, i, WSLOPE, &o->op[WEIGHTS_SLOPE], DNNL_ARG_TO);
+    want_of(l, i, GRADIENT, &o->op[WEIGHTS], DNNL_ARG_DIFF_WEIGHTS);
+    want_of(l, i, DATA_COPY, &o->op[GIVE_DATA], DNNL_ARG_TO);
+    want_of(l, i, DSLOPE, &o->op[DATA_SLOPE], DNNL_ARG_TO);
+    want_of(l, i, DRESULT, &o->op[DATA_RESULT], DNNL_ARG_FROM);
+    if (m->layer.kind == TUTTI_LAYER_CONV2D) {
+        want(l, i, PLAIN, m->weights * sizeof(float));
+        want(l, i, BIAS, (size_t)m->out.channels * sizeof(float));
+    }
+    if (i > 0 && m->layer.kind != TUTTI_LAYER_JOIN && m->layer.kind != TUTTI_LAYER_BRANCH)
+        want(l, i, BACK, map_bytes(m->in, samples));
+    if (held && m->relu)
+        want(l, i, MASKED, map_bytes(m->out, samples));
+    if (m->layer.kind == TUTTI_LAYER_LINEAR && i + 1 == b->net->map_count)
+        want(l, i, SLOPE, map_bytes(m->out, samples));
+}
+
+/* ---- plans ---- */
+static void drop_plan(void *self, nn_plan *plan)
+{
+    const image *b = self;
+    map_ops *o = plan->ops;
+
+    for (int i = 0; i < b->net->map_count && o != NULL; i++) {
+        tutti_nn_dn_linear_free(&o[i].linear);
+        for (int k = 0; k < OPS; k++)
+            tutti_nn_dn_op_close(&o[i].op[k]);
+    }
+    tutti_free(o);
+}
+
+static tutti_status build_plan(void *self, nn_plan *plan, bool train, tutti_error *err)
+{
+    image *b = self;
+    map_ops *o = plan->ops = tutti_alloc((size_t)b->net->map_count, sizeof *o);
+    tutti_status status = TUTTI_OK;
+
+    if (o == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a plan of %lld samples", (long long)plan->samples);
+    for (int i = 0; i < b->net->map_count && status == TUTTI_OK; i++) {
+        status = build_ops(b, &o[i], i, plan->samples, train, err);
+        measure(b, &o[i], i, plan->samples, train);
+    }
+    return status;
+}
+
+/* ---- lives ---- */
+static void take(image_layout *l, int i, enum thing thing, int moment)
+{
+    l->map[i].at[thing] = tutti_nn_life(&l->lives, l->map[i].bytes[thing], moment);
+}
+
+/* Does the layer write its output over its input? What backward needs must stay: the output of a ReLU, a norm's input. */
+static bool in_place(const image *b, int i, bool train)
+{
+    const nn_map *m = &b->net->maps[i];
+
+    if (m->layer.kind == TUTTI_LAYER_JOIN)
+        return !(train && m[-1].relu);
+    return m->layer.kind == TUTTI_LAYER_BRANCH || (m->layer.kind == TUTTI_LAYER_BATCH_NORM && !train && m[-1].layer.kind == TUTTI_LAYER_CONV2D);
+}
+
+static void forward_lives(const image *b, image_layout *l, int i, bool train)
+{
+    static const enum thing own[] = { STATS, WORKSPACE, COPY, INPUT, RESULT, FORWARD_SCRATCH };
+    const nn_map *m = &b->net->maps[i];
+    image_room *r = &l->map[i];
+
+    if (in_place(b, i, train))
+        r->at[OUT] = r[-1].at[OUT];
+    else
+        take(l, i, OUT, i);
+    for (size_t k = 0; k < TUTTI_LENGTH(own); k++)
+        take(l, i, own[k], i);
+    tutti_nn_touch(&l->lives, r->at[OUT], i);
+    if (i > 0)
+        tutti_nn_touch(&l->lives, r[-1].at[OUT], i);
+    if (m->layer.kind == TUTTI_LAYER_JOIN)
+        tutti_nn_touch(&l->lives, l->map[m->partner].at[OUT], i);
+}
+
+/* slope: of the map's output. Gives that of its input. */
+static int back_lives(const image *b, image_layout *l, int i, int slope)
+{
+    static const enum thing own[] = { WINPUT, WSLOPE, GRADIENT, PLAIN, BIAS, DATA_COPY, DSLOPE, DRESULT, BACK_SCRATCH, MASKED };
+    const nn_map *m = &b->net->maps[i];
+    const int now = 2 * b->net->map_count - i;
+    const bool held = i + 1 < b->net->map_count && m[1].layer.kind == TUTTI_LAYER_JOIN; /* the slope is also the branch's: not to be written */
+    image_room *r = &l->map[i];
+
+    r->at[SLOPE] = r->at[BACK] = slope;
+    tutti_nn_touch(&l->lives, slope, now);
+    for (size_t k = 0; k < TUTTI_LENGTH(own); k++)
+        take(l, i, own[k], now);
+    if (m->relu)
+        tutti_nn_touch(&l->lives, r->at[OUT], now);
+    tutti_nn_touch(&l->lives, r->at[STATS], now);
+    tutti_nn_touch(&l->lives, r->at[WORKSPACE], now);
+    switch (m->layer.kind) {
+    case TUTTI_LAYER_CONV2D: case TUTTI_LAYER_LINEAR:
+        if (i > 0)
+            tutti_nn_touch(&l->lives, r[-1].at[OUT], now);
+        take(l, i, BACK, now);
+        break;
+    case TUTTI_LAYER_BATCH_NORM:
+        tutti_nn_touch(&l->lives, r[-1].at[OUT], now);
+        if (held)
+            take(l, i, BACK, now);
+        break;
+    case TUTTI_LAYER_JOIN: l->map[m->partner].at[RESIDUAL] = slope; break;
+    case TUTTI_LAYER_BRANCH: tutti_nn_touch(&l->lives, r->at[RESIDUAL], now); break;
+    default: take(l, i, BACK, now); break;
+    }
+    tutti_nn_touch(&l->lives, r->at[BACK], now);
+    return r->at[BACK];
+}
+
+static void lay_out(void *self, bool train)
+{
+    image *b = self;
+    image_layout *l = &b->layouts[train];
+    const int n = b->net->map_count;
+
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < THINGS; k++)
+            l->map[i].at[k] = NN_NONE;
+    l->filled = tutti_nn_life(&l->lives, train ? 0 : map_bytes(b->net->sample, b->base.piece), 0);
+    for (int i = 0; i < n; i++)
+        forward_lives(b, l, i, train);
+    tutti_nn_touch(&l->lives, l->map[n - 1].at[OUT], n);
+    if (train) {
+        l->last_slope = tutti_nn_life(&l->lives, l->map[n - 1].bytes[SLOPE], n);
+        for (int i = n - 1, slope = l->last_slope; i >= 0; i--)
+            slope = back_lives(b, l, i, slope);
+    }
+}
+
+const nn_layers tutti_nn_image_layers = { .build = build_plan, .drop = drop_plan, .lay_out = lay_out };

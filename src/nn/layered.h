@@ -1,0 +1,58 @@
+/* layered.h: what the backends that take whole blocks layer by layer have in common (sequence_run.c, image_run.c): their plans, the memory of a run, and the life of both.
+
+   A *plan* is a backend's primitives for one number of samples: that of the full block is made at open, that of evaluations, which are always filled up to a piece, and those of a few other
+   numbers at first use, and kept. Training is laid out for the full block, evaluation for a piece: whatever runs takes the buffers of its kind. */
+#ifndef TUTTI_NN_LAYERED_H
+#define TUTTI_NN_LAYERED_H
+#include "onednn_internal.h"
+
+enum { NN_NONE = -1, NN_PLANS = 8 };
+
+typedef struct nn_plan {
+    int64_t samples;
+    uint64_t used;               /* of the clock; 0: an empty place */
+    void *ops;                   /* the backend's */
+} nn_plan;
+
+/* The buffers of training or of evaluation. */
+typedef struct nn_lives {
+    bool made;                   /* false: to be laid out anew, since a primitive needs more than all before */
+    int count, room;
+    nn_buffer *buffer;
+    size_t end;
+} nn_lives;
+
+typedef struct nn_layers {
+    /* Sets p->ops to primitives for p->samples. Where they need more than those before, made = false. */
+    tutti_status (*build)(void *self, nn_plan *p, bool train, tutti_error *err);
+    void (*drop)(void *self, nn_plan *p);       /* also what a failed build left, and nothing */
+    void (*lay_out)(void *self, bool train);    /* all buffers of a run by tutti_nn_life and tutti_nn_touch */
+} nn_layers;
+
+typedef struct nn_layered {
+    const nn_layers *ops;
+    void *self;                  /* the backend */
+    dn_core *core;
+    int64_t block, piece;        /* samples of the full block, of a run of an evaluation */
+    nn_plan full, evaluation, others[NN_PLANS], *plan; /* plan: of this run */
+    uint64_t clock;
+    nn_lives *lives[2], *now;    /* of evaluation, of training; of this run */
+    char *arena;
+    size_t arena_bytes;
+} nn_layered;
+
+/* A buffer whose life begins at a moment: its index, NN_NONE for no bytes. */
+int tutti_nn_life(nn_lives *l, size_t bytes, int moment);
+/* It lives until this moment at least. */
+void tutti_nn_touch(nn_lives *l, int buffer, int moment);
+static inline void *nn_place_of(const nn_layered *l, int buffer) { return buffer == NN_NONE ? NULL : l->arena + l->now->buffer[buffer].offset; }
+
+/* ops, self, core, block, piece and lives are set, everything else is zero. Opens the core and makes the full block ready; buffers: at most, of a kind of run.
+   tutti_nn_layered_close also after a failure, before the backend gives back what `drop` needs. */
+tutti_status tutti_nn_layered_open(nn_layered *l, int threads, size_t buffers, tutti_error *err);
+void tutti_nn_layered_close(nn_layered *l);
+/* Plan and memory of a run of so many samples; *filled: how many it computes, those filled up included. Allocates only what it has not met before. */
+tutti_status tutti_nn_layered_begin(nn_layered *l, int64_t samples, bool train, int64_t *filled, tutti_error *err);
+void tutti_nn_layered_evaluated(nn_layered *l);
+size_t tutti_nn_layered_bytes(const nn_layered *l);
+#endif

@@ -1,0 +1,318 @@
+/* pass.c: a backend through a pass, and the hooks.
+
+   The convolution units are one block as far as hooks go: all are needed before its first tile and done after its last, so that the
+   order of the calls does not depend on how many tiles, that is samples, a worker has. `ready` is called as soon as a tensor is
+   final, between a unit's two halves of backward, so that its exchange overlaps the rest. A pass of no samples makes the
+   same calls in the same order without computing. */
+#include "driver.h"
+#include "math/math.h"
+#include <math.h>
+#include <string.h>
+
+static const double momentum = 0.1; /* of running statistics */
+
+/* ---- running statistics ---- */
+/* After each block of a pass, of `samples`. */
+static void count_statistics(tutti_nn *nn, int64_t samples)
+{
+    for (size_t i = 0; i < nn->statistics; i++)
+        nn->mean_statistics[i] += (double)nn->part_statistics[i] * (double)samples;
+}
+
+/* After a pass that went well. What is not finite moves nothing: the step may be skipped, and a NaN would stay for good. */
+static void move_statistics(tutti_nn *nn, int64_t samples)
+{
+    for (size_t i = 0; i < nn->statistics; i++) {
+        const double now = (double)nn->running[i], mean = nn->mean_statistics[i] / (double)samples;
+        if (isfinite(mean))
+            nn->running[i] = (float)(now + momentum * (mean - now));
+    }
+}
+
+/* ---- hooks and accounts ---- */
+static tutti_status need(const tutti_nn_hooks *h, int unit, bool backward, tutti_error *err)
+{
+    return h != NULL && h->need != NULL ? h->need(h->user, unit, backward, err) : TUTTI_OK;
+}
+
+static tutti_status done(const tutti_nn_hooks *h, int unit, bool backward, tutti_error *err)
+{
+    return h != NULL && h->done != NULL ? h->done(h->user, unit, backward, err) : TUTTI_OK;
+}
+
+static tutti_status ready(const tutti_nn *nn, const tutti_nn_hooks *h, int unit, tutti_error *err)
+{
+    for (int i = 0; i < nn->unit[unit].params && h != NULL; i++) {
+        const int k = nn->unit[unit].param + i;
+        if (nn->width[k] > 0 && h->ready_rows != NULL)
+            TUTTI_TRY(h->ready_rows(h->user, k, nn->tables[k].ids, nn->tables[k].n, err));
+        else if (h->ready != NULL)
+            TUTTI_TRY(h->ready(h->user, k, err));
+    }
+    return TUTTI_OK;
+}
+
+/* Each half of backward costs as much as the forward. Loss, ReLU and pooling are left out: below 1 % of the models here. */
+static void charge(const tutti_nn *nn, int unit, int64_t samples)
+{
+    if (nn->device != NULL)
+        tutti_device_charge(nn->device, nn->unit[unit].flops * (double)samples, 0);
+}
+
+/* ---- the halves of a pass. samples = 0: the calls alone ---- */
+static int64_t tile_of(const tutti_nn *nn, int64_t samples, int64_t first)
+{
+    const int64_t tile = nn->ops->tile > 0 ? nn->ops->tile : samples, left = samples - first;
+    return tile < left ? tile : left;
+}
+
+/* Of networks of tokens the backend notes its layers. */
+static bool timed_here(const tutti_nn *nn)
+{
+    return nn->times.clock != NULL && nn->net.sequence == NULL;
+}
+
+static tutti_status forward_unit(tutti_nn *nn, int unit, int64_t first, int64_t count, tutti_error *err)
+{
+    const int64_t begun = nn_times_begin(&nn->times);
+
+    TUTTI_TRY(nn->ops->forward(nn->backend, unit, first, count, err));
+    if (timed_here(nn))
+        nn_times_end(&nn->times, unit, false, begun);
+    charge(nn, unit, count);
+    return TUTTI_OK;
+}
+
+/* What is needed stays so over all blocks: `needs` in the first one, `dones` in the last. */
+static tutti_status forward_pass(tutti_nn *nn, int64_t samples, const tutti_nn_hooks *needs, const tutti_nn_hooks *dones, tutti_error *err)
+{
+    const int convs = nn->convs;
+
+    for (int u = 0; u < convs; u++)
+        TUTTI_TRY(need(needs, u, false, err));
+    for (int64_t first = 0, count; first < samples; first += count) {
+        count = tile_of(nn, samples, first);
+        for (int u = 0; u < convs; u++)
+            TUTTI_TRY(forward_unit(nn, u, first, count, err));
+    }
+    for (int u = 0; u < convs; u++)
+        TUTTI_TRY(done(dones, u, false, err));
+    for (int u = convs; u < nn->units; u++) {
+        TUTTI_TRY(need(needs, u, false, err));
+        if (samples > 0)
+            TUTTI_TRY(forward_unit(nn, u, 0, samples, err));
+        if (u > 0 || !nn->tied)
+            TUTTI_TRY(done(dones, u, false, err));
+    }
+    return nn->tied ? done(dones, 0, false, err) : TUTTI_OK;
+}
+
+static tutti_status backward_unit(tutti_nn *nn, int unit, int64_t first, int64_t count, bool last, const nn_stack *sums, const tutti_nn_hooks *hooks, tutti_error *err)
+{
+    int64_t begun = nn_times_begin(&nn->times);
+
+    if (count > 0) {
+        TUTTI_TRY(nn->ops->weights(nn->backend, unit, first, count, err));
+        charge(nn, unit, count);
+        if (timed_here(nn))
+            nn_times_end(&nn->times, unit, true, begun);
+    }
+    if (last && sums != NULL)
+        for (int k = 0; k < nn->unit[unit].params; k++)
+            tutti_nn_stack_collapse(nn, sums, nn->unit[unit].param + k);
+    for (int k = nn->unit[unit].param; k < nn->unit[unit].param + nn->unit[unit].params && last && nn->ends; k++)
+        if (nn->width[k] > 0)
+            tutti_nn_give_rows(nn, k, hooks);
+    if (last)
+        TUTTI_TRY(ready(nn, hooks, unit, err));
+    begun = nn_times_begin(&nn->times);
+    if (count > 0 && unit > 0) {
+        TUTTI_TRY(nn->ops->data(nn->backend, unit, first, count, err));
+        charge(nn, unit, count);
+        if (timed_here(nn))
+            nn_times_end(&nn->times, unit, true, begun);
+    }
+    return TUTTI_OK;
+}
+
+/* sums: the stack, in the last of several blocks; hooks NULL in those before. */
+static tutti_status backward_pass(tutti_nn *nn, int64_t samples, const nn_stack *sums, const tutti_nn_hooks *hooks, tutti_error *err)
+{
+    const int convs = nn->convs;
+    int64_t first = 0;
+
+    if (nn->tied)
+        TUTTI_TRY(need(hooks, 0, true, err));
+    for (int u = nn->units - 1; u >= convs; u--) {
+        if (u > 0 || !nn->tied)
+            TUTTI_TRY(need(hooks, u, true, err));
+        TUTTI_TRY(backward_unit(nn, u, 0, samples, true, sums, hooks, err));
+        TUTTI_TRY(done(hooks, u, true, err));
+    }
+    for (int u = convs - 1; u >= 0; u--)
+        TUTTI_TRY(need(hooks, u, true, err));
+    do { /* at least once: no samples have one empty tile */
+        const int64_t count = samples > 0 ? tile_of(nn, samples, first) : 0;
+        const bool last = first + count == samples;
+        for (int u = convs - 1; u >= 0; u--)
+            TUTTI_TRY(backward_unit(nn, u, first, count, last, sums, hooks, err));
+        first += count;
+    } while (first < samples);
+    for (int u = convs - 1; u >= 0; u--)
+        TUTTI_TRY(done(hooks, u, true, err));
+    return TUTTI_OK;
+}
+
+/* ---- runs ---- */
+static tutti_status check_labels(const tutti_nn *nn, const nn_run *run, tutti_error *err)
+{
+    const int classes = nn->net.task.classes;
+
+    for (int64_t i = 0; i < run->samples && nn_kind_of(nn) != NN_TOKENS; i++)
+        if (run->labels[i] >= classes)
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the label of sample %lld is %d; the task has classes 0 to %d", (long long)i, run->labels[i], classes - 1);
+    if (nn_kind_of(nn) == NN_CATEGORIES) {
+        const size_t tables = (size_t)nn->net.sequence->tables, n = (size_t)run->samples * tables, bad = tutti_nn_first_above(n, run->rows, nn->net.sequence->rows);
+        if (bad < n)
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "category %zu of sample %zu is row %u; its table has rows 0 to %u", bad % tables, bad / tables, run->rows[bad], nn->net.sequence->rows - 1);
+    }
+    for (int which = 0; which < 2 && nn_kind_of(nn) == NN_TOKENS; which++) {
+        const uint32_t *tokens = which == 0 ? run->tokens : run->next;
+        const size_t context = (size_t)nn->net.sequence->context, n = (size_t)run->samples * context, bad = tutti_nn_first_above(n, tokens, (uint32_t)classes);
+        if (bad < n)
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the %s of place %zu of sample %zu is %u; the vocabulary is 0 to %d", which == 0 ? "token" : "label", bad % context,
+                              bad / context, tokens[bad], classes - 1);
+    }
+    return TUTTI_OK;
+}
+
+/* The run from sample `first` on. */
+static void skip(const tutti_nn *nn, nn_run *run, int64_t first)
+{
+    const nn_shape sample = { nn->net.task.channels, nn->net.task.height, nn->net.task.width };
+
+    run->first = nn->first + (uint64_t)first;
+    if (nn_kind_of(nn) == NN_TOKENS) {
+        run->tokens += first * nn->net.sequence->context;
+        run->next += first * nn->net.sequence->context;
+        return;
+    }
+    run->x += first * nn_values(sample);
+    run->labels += first;
+    if (nn_kind_of(nn) == NN_CATEGORIES)
+        run->rows += first * nn->net.sequence->tables;
+    if (run->logits != NULL)
+        run->logits += first;
+}
+
+static tutti_status pass_in_blocks(tutti_nn *nn, const nn_run *whole, double divisor, const tutti_nn_hooks *hooks, double *loss_sum, tutti_error *err)
+{
+    nn_stack s = tutti_nn_stack_begin(nn, whole);
+    double total = 0;
+
+    for (int64_t first = 0, block = 0; first < whole->samples; first += nn->block, block++) {
+        const bool last = first + nn->block >= whole->samples;
+        nn_run run = *whole;
+        int64_t correct;
+        double sum;
+
+        skip(nn, &run, first);
+        run.samples = last ? whole->samples - first : nn->block;
+        run.same_weights = first > 0 || whole->same_weights;
+        tutti_nn_stack_push(nn, &s, &run);
+        nn->ends = last;
+        nn->prepared = false;
+        TUTTI_TRY(nn->ops->begin(nn->backend, &run, err));
+        TUTTI_TRY(forward_pass(nn, run.samples, first == 0 ? hooks : NULL, last ? hooks : NULL, err));
+        nn->ops->loss(nn->backend, divisor, &sum, &correct);
+        total += sum;
+        count_statistics(nn, run.samples);
+        TUTTI_TRY(backward_pass(nn, run.samples, last ? &s : NULL, last ? hooks : NULL, err));
+        if (!last)
+            tutti_nn_stack_carry(nn, &s, block);
+    }
+    nn->prepared = true;
+    move_statistics(nn, whole->samples);
+    *loss_sum = total;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_nn_train(tutti_nn *nn, nn_run run, double divisor, const tutti_nn_hooks *hooks, double *loss_sum, tutti_error *err)
+{
+    const int64_t samples = run.samples;
+    int64_t correct;
+    double sum = 0;
+
+    if (samples < 0 || samples > nn->batch)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a pass of %lld samples; the network was opened for 0 to %lld", (long long)samples, (long long)nn->batch);
+    if (!(divisor > 0) || !isfinite(divisor))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a pass with the divisor %g; it must be positive and finite", divisor);
+    TUTTI_TRY(check_labels(nn, &run, err));
+
+    if (!run.same_weights)
+        nn->prepared = false;
+    run.same_weights = nn->prepared;
+    run.seed = nn->seed;
+    run.first = nn->first;
+    run.running = nn->running;
+    run.statistics = nn->part_statistics;
+    for (size_t i = 0; i < nn->statistics; i++)
+        nn->mean_statistics[i] = 0;
+    nn->timed_samples += samples;
+    run.tables = nn->tables;
+    nn->given = run.gradients;
+    nn->adds = run.add;
+    nn->ends = true;
+    if (samples == 0) {
+        for (int k = 0; k < nn->params; k++) {
+            nn->tables[k].n = 0;
+            if (!run.add && nn->width[k] == 0)
+                memset(run.gradients[k], 0, nn->count[k] * sizeof(float));
+        }
+        TUTTI_TRY(forward_pass(nn, 0, hooks, hooks, err));
+        return backward_pass(nn, 0, NULL, hooks, err);
+    }
+    if (samples > nn->block)
+        return pass_in_blocks(nn, &run, divisor, hooks, loss_sum, err);
+    nn->prepared = false;
+    TUTTI_TRY(nn->ops->begin(nn->backend, &run, err));
+    TUTTI_TRY(forward_pass(nn, samples, hooks, hooks, err));
+    nn->ops->loss(nn->backend, divisor, &sum, &correct);
+    count_statistics(nn, samples);
+    TUTTI_TRY(backward_pass(nn, samples, NULL, hooks, err));
+    nn->prepared = true;
+    move_statistics(nn, samples);
+    *loss_sum = sum;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_nn_assess(tutti_nn *nn, const nn_run *whole, double *loss_sum, int64_t *correct, tutti_error *err)
+{
+    double total = 0;
+    int64_t right = 0;
+
+    if (whole->samples < 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "an evaluation of %lld samples", (long long)whole->samples);
+    TUTTI_TRY(check_labels(nn, whole, err));
+    nn->prepared = false; /* these values may be others than the next pass's: it prepares anew */
+    for (int64_t first = 0; first < whole->samples; first += nn->piece) {
+        nn_run run = *whole;
+        double sum = 0;
+        int64_t hits = 0;
+
+        skip(nn, &run, first);
+        run.running = nn->running;
+        run.samples = whole->samples - first < nn->piece ? whole->samples - first : nn->piece;
+        run.same_weights = first > 0;
+        TUTTI_TRY(nn->ops->begin(nn->backend, &run, err));
+        TUTTI_TRY(forward_pass(nn, run.samples, NULL, NULL, err));
+        nn->ops->loss(nn->backend, 1, &sum, &hits);
+        total += sum;
+        right += hits;
+    }
+    if (nn->ops->evaluated != NULL)
+        nn->ops->evaluated(nn->backend);
+    *loss_sum = total;
+    *correct = right;
+    return TUTTI_OK;
+}

@@ -1,0 +1,271 @@
+/* sequence_back.c: see sequence_run.h. */
+#include "sequence_run.h"
+
+static void mean_back(size_t n, int length, const float *slope, float *back)
+{
+    const float factor = (float)(1 / (double)length);
+
+    for (size_t i = 0; i < n; i++)
+        back[i] = factor * slope[i];
+    for (int t = 1; t < length; t++)
+        memcpy(back + (size_t)t * n, back, n * sizeof *back);
+}
+
+/* Sums over rows: the parts of NN_ROWS rows each, one after another, as math.h and loops.h add them. */
+static void add_parts(const sequence *b, size_t rows, size_t step, float *parts)
+{
+    for (size_t k = 1; k < (rows + NN_ROWS - 1) / NN_ROWS; k++)
+        b->loops->add(step, parts + k * step, parts);
+}
+
+static void give(const sequence *b, size_t n, const float *sum, float *gradient_of)
+{
+    if (b->run.add)
+        b->loops->add(n, sum, gradient_of);
+    else
+        memcpy(gradient_of, sum, n * sizeof *sum);
+}
+
+static size_t rows_of_part(size_t rows, size_t k)
+{
+    return rows - k * NN_ROWS < NN_ROWS ? rows - k * NN_ROWS : NN_ROWS;
+}
+
+static void bias_part(void *arg, size_t first, size_t count, int thread)
+{
+    const cut *c = arg;
+
+    (void)thread;
+    for (size_t k = first; k < first + count; k++)
+        c->b->loops->bias(rows_of_part(rows_of(c->b, c->i), k), c->columns, NULL, c->rows + k * NN_ROWS * c->columns, c->sums + k * c->columns, false);
+}
+
+static tutti_status linear_weights(sequence *b, int i, dn_linear *op, size_t columns, float *slope, float *weights, float *bias, tutti_error *err)
+{
+    void *const pointers[] = { slope, at(b, b->layout->place[i - 1].out), weights };
+    const size_t rows = rows_of(b, i);
+
+    if (bias != NULL) {
+        cut c = { .b = b, .i = i, .columns = columns, .rows = slope, .sums = at(b, b->layout->place[i].parts) };
+        share_out(b, (rows + NN_ROWS - 1) / NN_ROWS, NN_ROWS * columns, bias_part, &c);
+        add_parts(b, rows, columns, c.sums);
+        give(b, columns, c.sums, bias);
+    }
+    return tutti_nn_dn_op_run(&b->core, b->run.add ? &op->weights_add : &op->weights, pointers, err);
+}
+
+static void entropy_back_part(void *arg, size_t first, size_t count, int thread)
+{
+    const cut *c = arg;
+    float *rows = c->rows + first * c->columns;
+
+    (void)thread;
+    c->b->math->entropy_back(count, c->class, c->columns, c->columns, rows, c->b->labels + first, (nn_entropy *)at(c->b, c->b->layout->state) + first, c->b->scale, rows);
+}
+
+static tutti_status head_back(sequence *b, tutti_error *err)
+{
+    const int head = head_of(b);
+    const seq_place *p = &b->layout->place[head];
+    const size_t in = (size_t)b->net->nodes[head].in, rows = rows_of(b, head);
+    float *slope = at(b, p->out), *bias = gradient(b, head, 1);
+
+    if (b->net->tables > 0) {
+        float *pairs = at(b, b->layout->pairs);
+        cut c = { .b = b, .i = head, .columns = 2, .rows = pairs };
+        share_out(b, rows, c.columns, entropy_back_part, &c);
+        for (size_t i = 0; i < rows; i++)
+            slope[i] = pairs[2 * i + 1];
+    }
+    for (int first = 0, count = outputs_of(b); first < outputs_of(b); first += count) {
+        dn_linear *op = chunk_plan(b, first);
+        void *const pointers[] = { slope, (void *)(value(b, head, 0) + (size_t)first * in), at(b, p->back) };
+        cut c = { .b = b, .i = head, .class = (size_t)first, .rows = slope };
+        if (outputs_of(b) > HEAD)
+            TUTTI_TRY(tutti_nn_seq_logits(b, first, &count, err));
+        c.columns = (size_t)count;
+        if (b->net->tables == 0)
+            share_out(b, rows, c.columns, entropy_back_part, &c);
+        TUTTI_TRY(linear_weights(b, head, op, (size_t)count, slope, gradient(b, head, 0) + (size_t)first * in, bias != NULL ? bias + first : NULL, err));
+        TUTTI_TRY(tutti_nn_dn_op_run(&b->core, first > 0 ? &op->data_add : &op->data, pointers, err));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status lstm_weights(sequence *b, int i, tutti_error *err)
+{
+    const seq_place *p = &b->layout->place[i];
+    dn_lstm_run r = lstm_run(b, i);
+
+    r.scratch = at(b, p->back_scratch);
+    r.slope = at(b, p->slope);
+    return tutti_nn_dn_lstm_weights(&b->core, &plan_of(b)->lstm[b->net->nodes[i].lstm], b->math, b->loops, &r, err);
+}
+
+/* Columns of the table, so that a row's sum keeps the order of the tokens. */
+static void embedding_part(void *arg, size_t first, size_t count, int thread)
+{
+    const cut *c = arg;
+    const sequence *b = c->b;
+
+    (void)thread;
+    b->math->scatter_add(rows_of(b, c->i), c->columns, first, count, b->run.tokens, c->rows, c->sums);
+}
+
+/* The categories' slopes close up over those of the values. */
+static void close_up(const sequence *b, int i, float *slope)
+{
+    const size_t width = (size_t)b->net->nodes[i].out, wide = width - (size_t)b->net->values;
+
+    for (size_t r = 1; r < rows_of(b, i); r++)
+        memmove(slope + r * wide, slope + r * width, wide * sizeof *slope);
+}
+
+static void table_part(void *arg, size_t first, size_t count, int thread)
+{
+    const cut *c = arg;
+    const sequence *b = c->b;
+    const size_t n = ids_of(b, b->windows);
+    const uint32_t *order = (const uint32_t *)((const uint64_t *)b->core.scratch + 2 * n), *begin = order + n;
+
+    (void)thread;
+    b->math->sum_rows(c->columns, first, count, order, begin, c->rows, c->sums);
+}
+
+/* slope: a row an id. */
+static void sum_table(sequence *b, int i, float *slope)
+{
+    const size_t n = ids_of(b, b->windows);
+    nn_rows *rows = &b->run.tables[b->net->nodes[i].param];
+    uint64_t *scratch = b->core.scratch;
+    uint32_t *order = (uint32_t *)(scratch + 2 * n);
+    cut c = { .b = b, .i = i, .columns = rows->width, .rows = slope, .sums = rows->values };
+
+    rows->n = tutti_nn_unique(n, b->run.tokens, rows->ids, order, order + n, scratch);
+    share_out(b, rows->n, n * rows->width / rows->n, table_part, &c);
+}
+
+static void norm_part(void *arg, size_t first, size_t count, int thread)
+{
+    const cut *c = arg;
+    const sequence *b = c->b;
+    const nn_node *n = &b->net->nodes[c->i];
+    const seq_place *p = &b->layout->place[c->i];
+    const size_t width = (size_t)n->out, rows = rows_of(b, c->i);
+    const float *x = at(b, p[-1].out), *mean = at(b, p->stats);
+    float *slope = at(b, p->slope), *back = at(b, p->back), *scratch = (float *)at(b, p->back_scratch) + (size_t)thread * 4 * width;
+    const bool add = n[-1].layer.kind == TUTTI_LAYER_BRANCH;
+
+    for (size_t k = first; k < first + count; k++) {
+        const size_t row = k * NN_ROWS, some = rows_of_part(rows, k), place_of = row * width;
+        float *sums = c->sums + k * 2 * width;
+        if (n->layer.kind == TUTTI_LAYER_LAYER_NORM)
+            b->math->layer_norm_back(some, width, x + place_of, value(b, c->i, 0), mean + row, mean + rows + row, slope + place_of, back + place_of, add, sums, sums + width, false, scratch);
+        else
+            b->math->rms_norm_back(some, width, x + place_of, value(b, c->i, 0), mean + row, slope + place_of, back + place_of, add, sums, false, scratch);
+    }
+}
+
+static void norm_back(sequence *b, int i)
+{
+    const size_t width = (size_t)b->net->nodes[i].out, rows = rows_of(b, i);
+    cut c = { .b = b, .i = i, .sums = at(b, b->layout->place[i].parts) };
+
+    share_out(b, (rows + NN_ROWS - 1) / NN_ROWS, NN_ROWS * width, norm_part, &c);
+    add_parts(b, rows, 2 * width, c.sums);
+    for (int k = 0; k < b->net->nodes[i].params; k++)
+        give(b, width, c.sums + (size_t)k * width, gradient(b, i, k));
+}
+
+static void back_part(void *arg, size_t first, size_t count, int thread)
+{
+    const cut *c = arg;
+    const sequence *b = c->b;
+    const int i = c->i;
+    const nn_node *n = &b->net->nodes[i];
+    const seq_place *p = &b->layout->place[i];
+    const size_t width = (size_t)n->out, at_row = first * width;
+    float *const slope = at(b, p->slope), *const back = at(b, p->back), *const in = at(b, p[-1].out);
+
+    switch (n->layer.kind) {
+    case TUTTI_LAYER_RELU:
+        if (back != slope)
+            memcpy(back + at_row, slope + at_row, count * width * sizeof *back);
+        b->loops->mask(count * width, in + at_row, back + at_row);
+        break;
+    case TUTTI_LAYER_GELU: b->math->gelu_back(count * width, in + at_row, slope + at_row, back + at_row); break;
+    case TUTTI_LAYER_BRANCH: b->math->sum(count * width, back + at_row, slope + at_row, back + at_row); break;
+    case TUTTI_LAYER_ROTARY: tutti_nn_seq_turn(b, i, first, count, true, back); break;
+    case TUTTI_LAYER_DROPOUT: tutti_nn_seq_drop(b, i, first, count, slope, back); break;
+    case TUTTI_LAYER_ATTENTION: {
+        const nn_attention a = attention_of(b, i, b->windows);
+        b->math->attention_back(&a, first, count, in, in + width, in + 2 * width, at(b, p->out), at(b, p->stats), slope, back, back + width, back + 2 * width,
+                                (float *)at(b, p->back_scratch) + (size_t)thread * tutti_nn_attention_scratch(&a));
+        break;
+    }
+    default: break;
+    }
+}
+
+tutti_status tutti_nn_seq_weights(sequence *b, int i, tutti_error *err)
+{
+    const nn_node *n = &b->net->nodes[i];
+    const seq_place *p = &b->layout->place[i];
+    const size_t width = (size_t)n->out;
+    cut c = { .b = b, .i = i };
+
+    b->core.scratch = at(b, p->back_scratch);
+    switch (n->layer.kind) {
+    case TUTTI_LAYER_TABLES: close_up(b, i, at(b, p->slope)); sum_table(b, i, at(b, p->slope)); break;
+    case TUTTI_LAYER_EMBEDDING:
+        if (!b->net->tied) {
+            sum_table(b, i, at(b, p->slope));
+            break;
+        }
+        c.columns = width; /* the head has begun the sum */
+        c.rows = at(b, p->slope);
+        c.sums = gradient(b, i, 0);
+        share_out(b, width, rows_of(b, i), embedding_part, &c);
+        break;
+    case TUTTI_LAYER_POSITIONS: b->math->positions_back((size_t)b->windows, (size_t)b->net->context * width, at(b, p->slope), gradient(b, i, 0), b->run.add); break;
+    case TUTTI_LAYER_LSTM: return lstm_weights(b, i, err);
+    case TUTTI_LAYER_MEAN: mean_back(rows_of(b, i) * width, n[-1].length, at(b, p->slope), at(b, p->back)); break;
+    case TUTTI_LAYER_LAYER_NORM: case TUTTI_LAYER_RMS_NORM: norm_back(b, i); break;
+    case TUTTI_LAYER_LINEAR:
+        return i == head_of(b) ? head_back(b, err) : linear_weights(b, i, &plan_of(b)->linear[i], width, at(b, p->slope), gradient(b, i, 0), gradient(b, i, 1), err);
+    case TUTTI_LAYER_FRAMES: break;
+    case TUTTI_LAYER_JOIN: break; /* its slope goes both ways as it is */
+    case TUTTI_LAYER_BRANCH:
+        if (is_norm(&n[1])) /* which has added its slope itself */
+            break;
+        share_out(b, items_of(b, i), values_of(b, i), back_part, &c);
+        break;
+    default: share_out(b, items_of(b, i), values_of(b, i), back_part, &c);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status linear_data(sequence *b, int i, tutti_error *err)
+{
+    const seq_place *p = &b->layout->place[i];
+
+    b->core.scratch = at(b, p->back_scratch);
+    return tutti_nn_dn_op_run(&b->core, &plan_of(b)->linear[i].data, (void *const[]){ at(b, p->slope), (void *)value(b, i, 0), at(b, p->back) }, err);
+}
+
+static tutti_status lstm_data(sequence *b, int i, tutti_error *err)
+{
+    const seq_place *p = &b->layout->place[i];
+    dn_lstm_run r = lstm_run(b, i);
+
+    r.scratch = at(b, p->back_scratch);
+    r.back = at(b, p->back);
+    return tutti_nn_dn_lstm_data(&b->core, &plan_of(b)->lstm[b->net->nodes[i].lstm], &r, err);
+}
+
+tutti_status tutti_nn_seq_data(sequence *b, int i, tutti_error *err)
+{
+    if (is_linear(b, i) && i != head_of(b))
+        return linear_data(b, i, err);
+    return b->net->nodes[i].layer.kind == TUTTI_LAYER_LSTM ? lstm_data(b, i, err) : TUTTI_OK; /* of the others it was done along with the weights */
+}

@@ -1,0 +1,183 @@
+/* sequence_forward.c: see sequence_run.h. */
+#include "sequence_run.h"
+
+static const float norm_eps = 1e-5F;
+static const uint64_t draws_stream = (uint64_t)1 << 32; /* and the layer's index: far from the streams of initial values */
+
+/* The logits of classes from `first` on; gives how many in *count. */
+tutti_status tutti_nn_seq_logits(sequence *b, int first, int *count, tutti_error *err)
+{
+    const int head = head_of(b), left = outputs_of(b) - first;
+    const size_t in = (size_t)b->net->nodes[head].in;
+    const float *bias = value(b, head, 1);
+    void *const pointers[] = { at(b, b->layout->place[head - 1].out), (void *)(value(b, head, 0) + (size_t)first * in), at(b, b->layout->place[head].out),
+                               bias != NULL ? (void *)(bias + first) : NULL };
+
+    *count = left < HEAD ? left : HEAD;
+    return tutti_nn_dn_op_run(&b->core, &chunk_plan(b, first)->forward, pointers, err);
+}
+
+static void entropy_part(void *arg, size_t first, size_t count, int thread)
+{
+    const cut *c = arg;
+
+    (void)thread;
+    c->b->math->entropy(count, c->class, c->columns, c->columns, c->rows + first * c->columns, c->b->labels + first, (nn_entropy *)at(c->b, c->b->layout->state) + first);
+}
+
+static tutti_status head_forward(sequence *b, tutti_error *err)
+{
+    const int head = head_of(b);
+    const size_t rows = b->net->by_moment ? rows_of(b, head) : (size_t)(b->run.samples * b->net->context); /* labels of windows that are filled up: none, or 0 */
+
+    if (b->net->tables > 0) {
+        const float *z = at(b, b->layout->place[head].out);
+        float *pairs = at(b, b->layout->pairs);
+        cut c = { .b = b, .i = head, .columns = 2, .rows = pairs };
+        int one;
+        TUTTI_TRY(tutti_nn_seq_logits(b, 0, &one, err));
+        for (int64_t i = 0; i < b->run.samples; i++)
+            pairs[2 * i] = 0, pairs[2 * i + 1] = z[i];
+        share_out(b, (size_t)b->run.samples, c.columns, entropy_part, &c);
+        return TUTTI_OK;
+    }
+    for (int first = 0, count; first < b->net->classes; first += count) {
+        cut c = { .b = b, .i = head, .class = (size_t)first, .rows = at(b, b->layout->place[head].out) };
+        TUTTI_TRY(tutti_nn_seq_logits(b, first, &count, err));
+        c.columns = (size_t)count;
+        share_out(b, rows, c.columns, entropy_part, &c);
+    }
+    return TUTTI_OK;
+}
+
+/* Queries and keys, which stand one after another at the head of a row. */
+void tutti_nn_seq_turn(const sequence *b, int i, size_t first, size_t count, bool back, float *x)
+{
+    const nn_node *n = &b->net->nodes[i];
+    const size_t context = (size_t)b->net->context, heads = 2 * (size_t)n->layer.heads, width = (size_t)n->in / (3 * (size_t)n->layer.heads), in = (size_t)n->in;
+
+    b->math->rotary(count * context, context, heads, width, in, b->angles[i], b->angles[i] + context * (width / 2), back, x + first * context * in);
+}
+
+/* Each sample has draws of its own, so that it matters to nobody who computes it. */
+void tutti_nn_seq_drop(const sequence *b, int i, size_t first, size_t count, const float *x, float *y)
+{
+    const nn_node *n = &b->net->nodes[i];
+    const size_t width = (size_t)n->out, length = (size_t)n->length, values = length * width, windows = (size_t)b->windows;
+
+    for (size_t t = first; t < first + count && b->net->by_moment; t++)
+        for (size_t w = 0; w < windows; w++) {
+            const size_t row = (t * windows + w) * width;
+            tutti_nn_dropout(b->math, b->draws, (tutti_rng){ b->run.seed, draws_stream + (uint64_t)i, b->run.first + w }, t * width, width, (float)n->layer.rate, x + row, y + row);
+        }
+    for (size_t w = first; w < first + count && !b->net->by_moment; w++)
+        tutti_nn_dropout(b->math, b->draws, (tutti_rng){ b->run.seed, draws_stream + (uint64_t)i, b->run.first + w }, 0, values, (float)n->layer.rate, x + w * values, y + w * values);
+}
+
+/* run->x is windows x frames x values. */
+static void place_frames(const sequence *b, size_t width, float *y)
+{
+    const size_t length = (size_t)b->net->context, windows = (size_t)b->windows, samples = (size_t)b->run.samples;
+
+    for (size_t t = 0; t < length; t++, y += windows * width) {
+        for (size_t w = 0; w < samples; w++)
+            memcpy(y + w * width, b->run.x + (w * length + t) * width, width * sizeof *y);
+        memset(y + samples * width, 0, (windows - samples) * width * sizeof *y);
+    }
+}
+
+/* A row of each table, then the sample's own values. */
+static void place_tables(const sequence *b, int i, float *y)
+{
+    const nn_node *n = &b->net->nodes[i];
+    const size_t tables = (size_t)b->net->tables, values = (size_t)b->net->values, wide = (size_t)n->layer.out;
+
+    for (size_t r = 0; r < rows_of(b, i); r++, y += n->out) {
+        b->math->gather(tables, wide, b->run.tokens + r * tables, value(b, i, 0), y);
+        if (r < (size_t)b->run.samples)
+            memcpy(y + tables * wide, b->run.x + r * values, values * sizeof *y);
+        else
+            memset(y + tables * wide, 0, values * sizeof *y);
+    }
+}
+
+/* Of `length` blocks of n values. */
+static void mean_of_moments(const sequence *b, size_t n, int length, const float *x, float *y)
+{
+    const float factor = (float)(1 / (double)length);
+
+    b->math->sum(n, x, x + n, y);
+    for (int t = 2; t < length; t++)
+        b->math->sum(n, y, x + (size_t)t * n, y);
+    for (size_t i = 0; i < n; i++)
+        y[i] *= factor;
+}
+
+static tutti_status lstm_forward(sequence *b, int i, tutti_error *err)
+{
+    dn_lstm_run r = lstm_run(b, i);
+
+    r.scratch = at(b, b->layout->place[i].forward_scratch);
+    return tutti_nn_dn_lstm_forward(&b->core, &plan_of(b)->lstm[b->net->nodes[i].lstm], b->math, &r, err);
+}
+
+static void forward_part(void *arg, size_t first, size_t count, int thread)
+{
+    const cut *c = arg;
+    const sequence *b = c->b;
+    const int i = c->i;
+    const nn_node *n = &b->net->nodes[i];
+    const seq_place *p = &b->layout->place[i];
+    const size_t width = (size_t)n->out, at_row = first * width, context = (size_t)b->net->context;
+    float *const out = at(b, p->out), *const in = i > 0 ? at(b, p[-1].out) : NULL, *y = out + at_row;
+    const float *x = i > 0 ? in + at_row : NULL;
+
+    switch (n->layer.kind) {
+    case TUTTI_LAYER_EMBEDDING: b->math->gather(count, width, b->run.tokens + first, value(b, i, 0), y); break;
+    case TUTTI_LAYER_POSITIONS: b->math->positions(count, context * width, value(b, i, 0), out + first * context * width); break;
+    case TUTTI_LAYER_GELU: b->math->gelu(count * width, x, y); break;
+    case TUTTI_LAYER_JOIN: b->math->sum(count * width, (float *)at(b, b->layout->place[n->partner].out) + at_row, x, y); break;
+    case TUTTI_LAYER_LAYER_NORM: {
+        float *mean = at(b, p->stats);
+        b->math->layer_norm(count, width, x, value(b, i, 0), value(b, i, 1), norm_eps, y, mean + first, mean + rows_of(b, i) + first);
+        break;
+    }
+    case TUTTI_LAYER_RMS_NORM: b->math->rms_norm(count, width, x, value(b, i, 0), norm_eps, y, (float *)at(b, p->stats) + first); break;
+    case TUTTI_LAYER_ROTARY: tutti_nn_seq_turn(b, i, first, count, false, out); break;
+    case TUTTI_LAYER_DROPOUT: tutti_nn_seq_drop(b, i, first, count, in, out); break;
+    case TUTTI_LAYER_ATTENTION: {
+        const nn_attention a = attention_of(b, i, b->windows);
+        b->math->attention(&a, first, count, in, in + width, in + 2 * width, out, at(b, p->stats), (float *)at(b, p->forward_scratch) + (size_t)thread * tutti_nn_attention_scratch(&a));
+        break;
+    }
+    default: break;
+    }
+}
+
+tutti_status tutti_nn_seq_forward(sequence *b, int i, tutti_error *err)
+{
+    const nn_node *n = &b->net->nodes[i];
+    const seq_place *p = &b->layout->place[i];
+    const size_t width = (size_t)n->out;
+    cut c = { .b = b, .i = i };
+
+    switch (n->layer.kind) {
+    case TUTTI_LAYER_TABLES: place_tables(b, i, at(b, p->out)); break;
+    case TUTTI_LAYER_FRAMES: place_frames(b, width, at(b, p->out)); break;
+    case TUTTI_LAYER_MEAN: mean_of_moments(b, rows_of(b, i) * width, n[-1].length, at(b, p[-1].out), at(b, p->out)); break;
+    case TUTTI_LAYER_LSTM: return lstm_forward(b, i, err);
+    case TUTTI_LAYER_LINEAR: {
+        void *const pointers[] = { at(b, p[-1].out), (void *)value(b, i, 0), at(b, p->out), (void *)value(b, i, 1) };
+        b->core.scratch = at(b, p->forward_scratch);
+        return i == head_of(b) ? head_forward(b, err) : tutti_nn_dn_op_run(&b->core, &plan_of(b)->linear[i].forward, pointers, err);
+    }
+    case TUTTI_LAYER_BRANCH: case TUTTI_LAYER_RELU: break; /* nothing moves */
+    case TUTTI_LAYER_DROPOUT:
+        if (!b->run.train)
+            break;
+        share_out(b, items_of(b, i), values_of(b, i), forward_part, &c);
+        break;
+    default: share_out(b, items_of(b, i), values_of(b, i), forward_part, &c);
+    }
+    return TUTTI_OK;
+}

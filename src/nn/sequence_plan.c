@@ -1,0 +1,250 @@
+/* sequence_plan.c: see sequence_run.h. */
+#include "sequence_run.h"
+
+/* ---- primitives ---- */
+static void drop_plan(void *self, nn_plan *plan)
+{
+    const sequence *b = self;
+    seq_plan *p = plan->ops;
+
+    if (p == NULL)
+        return;
+    for (int i = 0; i < b->net->node_count && p->linear != NULL; i++)
+        tutti_nn_dn_linear_free(&p->linear[i]);
+    for (int k = 0; k < b->net->lstm_count && p->lstm != NULL; k++)
+        tutti_nn_dn_lstm_free(&p->lstm[k]);
+    tutti_nn_dn_linear_free(&p->rest);
+    tutti_free(p->linear);
+    tutti_free(p->lstm);
+    tutti_free(p);
+}
+
+static void note_bytes(seq_layout *l, int i, bool back, size_t bytes)
+{
+    size_t *most = &l->scratch[2 * i + back];
+
+    if (bytes > *most)
+        *most = bytes, l->lives.made = false;
+}
+
+static void note_scratch(seq_layout *l, int i, const dn_linear *op)
+{
+    const dn_op *const back[] = { &op->forward, &op->weights, &op->weights_add, &op->data, &op->data_add }; /* the head's chunks go forward again */
+
+    note_bytes(l, i, false, op->forward.scratch);
+    for (size_t k = 0; k < TUTTI_LENGTH(back); k++)
+        note_bytes(l, i, true, back[k]->scratch);
+}
+
+static tutti_status build_linear(sequence *b, dn_linear *op, int i, int64_t windows, int columns, bool train, tutti_error *err)
+{
+    const nn_node *n = &b->net->nodes[i];
+    const bool relu = i < head_of(b) && n[1].layer.kind == TUTTI_LAYER_RELU;
+    const nn_unit unit = { .kind = TUTTI_LAYER_LINEAR, .index = i, .in = { n->in, 1, 1 }, .wide = { columns, 1, 1 }, .relu = relu };
+    const bool chunks = i == head_of(b) && n->out > HEAD;
+    const int parts = (n->layer.bare ? DN_BARE : 0) | (train ? DN_WEIGHTS | DN_DATA | (chunks ? DN_DATA_ADD : 0) : 0);
+    const tutti_status status = tutti_nn_dn_linear_build(&b->core, op, &unit, (int64_t)room_of(windows, n->length, train), parts, err);
+
+    note_scratch(&b->layouts[train], i, op);
+    return status;
+}
+
+static tutti_status build_lstm(sequence *b, dn_lstm *l, int i, int64_t windows, bool train, tutti_error *err)
+{
+    const nn_node *n = &b->net->nodes[i];
+    tutti_status status;
+
+    *l = (dn_lstm){ .windows = windows, .length = n->length, .width = n->layer.out, .directions = n->layer.both ? 2 : 1 };
+    status = tutti_nn_dn_lstm_build(&b->core, l, i, n->in, train, err);
+    note_bytes(&b->layouts[train], i, false, l->forward_bytes);
+    note_bytes(&b->layouts[train], i, true, l->back_bytes);
+    return status;
+}
+
+static tutti_status build_plan(void *self, nn_plan *plan, bool train, tutti_error *err)
+{
+    sequence *b = self;
+    const int head = head_of(b), classes = outputs_of(b);
+    const int64_t windows = plan->samples;
+    seq_plan *p = plan->ops = tutti_alloc(1, sizeof *p);
+    tutti_status status = TUTTI_OK;
+
+    if (p != NULL) {
+        p->linear = tutti_alloc((size_t)b->net->node_count, sizeof *p->linear);
+        p->lstm = b->net->lstm_count > 0 ? tutti_alloc((size_t)b->net->lstm_count, sizeof *p->lstm) : NULL;
+    }
+    if (p == NULL || p->linear == NULL || (b->net->lstm_count > 0 && p->lstm == NULL))
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a plan of %lld windows", (long long)windows);
+    for (int i = 0; i < head && status == TUTTI_OK; i++)
+        if (is_linear(b, i))
+            status = build_linear(b, &p->linear[i], i, windows, b->net->nodes[i].out, train, err);
+        else if (b->net->nodes[i].layer.kind == TUTTI_LAYER_LSTM)
+            status = build_lstm(b, &p->lstm[b->net->nodes[i].lstm], i, windows, train, err);
+    if (status == TUTTI_OK)
+        status = build_linear(b, &p->linear[head], head, windows, classes < HEAD ? classes : HEAD, train, err);
+    if (status == TUTTI_OK && classes > HEAD && classes % HEAD != 0)
+        status = build_linear(b, &p->rest, head, windows, classes % HEAD, train, err);
+    return status;
+}
+
+/* ---- memory ---- */
+static size_t row_bytes(size_t rows, int values)
+{
+    return rows * (size_t)values * sizeof(float); /* rows < 2^26 (a block of one window, or of 1024 rows), values <= 2^20 */
+}
+
+static void forward_lives(const sequence *b, seq_layout *l, int i, int64_t windows, bool train)
+{
+    const nn_node *n = &b->net->nodes[i], *before = n - 1;
+    const size_t rows = room_of(windows, n->length, train);
+    seq_place *p = &l->place[i];
+    size_t scratch = l->scratch[2 * i];
+
+    p->out = i > 0 ? p[-1].out : NN_NONE;
+    switch (n->layer.kind) {
+    case TUTTI_LAYER_POSITIONS: case TUTTI_LAYER_BRANCH: case TUTTI_LAYER_ROTARY: case TUTTI_LAYER_RELU: break;
+    case TUTTI_LAYER_DROPOUT:
+        if (train && (before->layer.kind == TUTTI_LAYER_ATTENTION || before->layer.kind == TUTTI_LAYER_BRANCH || before->layer.kind == TUTTI_LAYER_LSTM)) /* whose outputs backward or the join read */
+            p->out = tutti_nn_life(&l->lives, row_bytes(rows, n->out), i);
+        break;
+    case TUTTI_LAYER_JOIN:
+        if (before->layer.kind != TUTTI_LAYER_LINEAR && !(train && before->layer.kind == TUTTI_LAYER_DROPOUT)) /* whose output nobody else reads */
+            p->out = tutti_nn_life(&l->lives, row_bytes(rows, n->out), i);
+        break;
+    case TUTTI_LAYER_LINEAR:
+        p->out = tutti_nn_life(&l->lives, row_bytes(rows, i == head_of(b) && n->out > HEAD ? HEAD : n->out), i);
+        break;
+    case TUTTI_LAYER_LAYER_NORM: case TUTTI_LAYER_RMS_NORM:
+        p->out = tutti_nn_life(&l->lives, row_bytes(rows, n->out), i);
+        p->stats = tutti_nn_life(&l->lives, row_bytes(rows, n->layer.kind == TUTTI_LAYER_LAYER_NORM ? 2 : 1), i);
+        break;
+    case TUTTI_LAYER_LSTM:
+        p->out = tutti_nn_life(&l->lives, row_bytes(rows, n->out), i);
+        p->stats = tutti_nn_life(&l->lives, tutti_nn_dn_lstm_kept((int64_t)rows, n->layer.out, n->layer.both ? 2 : 1), i);
+        break;
+    case TUTTI_LAYER_ATTENTION: {
+        const nn_attention a = attention_of(b, i, windows);
+        p->out = tutti_nn_life(&l->lives, row_bytes(rows, n->out), i);
+        p->stats = tutti_nn_life(&l->lives, row_bytes(rows, n->layer.heads), i);
+        scratch = (size_t)b->core.threads * tutti_nn_attention_scratch(&a) * sizeof(float);
+        break;
+    }
+    default:
+        p->out = tutti_nn_life(&l->lives, row_bytes(rows, n->out), i);
+    }
+    p->forward_scratch = tutti_nn_life(&l->lives, scratch, i);
+    tutti_nn_touch(&l->lives, p->out, i);
+    if (i > 0)
+        tutti_nn_touch(&l->lives, p[-1].out, i);
+    if (n->layer.kind == TUTTI_LAYER_JOIN)
+        tutti_nn_touch(&l->lives, l->place[n->partner].out, i);
+}
+
+/* For tutti_nn_unique of n ids: its scratch, the distinct ids' order, and where their runs begin. */
+static size_t unique_bytes(size_t n)
+{
+    return n * (2 * sizeof(uint64_t) + sizeof(uint32_t)) + (n + 1) * sizeof(uint32_t);
+}
+
+/* slope: of the node's output. Gives that of its input. */
+static int back_lives(const sequence *b, seq_layout *l, int i, int slope, int64_t windows)
+{
+    const nn_node *n = &b->net->nodes[i];
+    const size_t rows = (size_t)(windows * n->length);
+    const int now = 2 * b->net->node_count - i;
+    const bool first = i == nn_unit_own(b->net, 0); /* nothing goes back from here, though the head computes it */
+    const bool held = i < head_of(b) && n[1].layer.kind == TUTTI_LAYER_JOIN; /* the slope is also the stream's: not to be written */
+    seq_place *p = &l->place[i];
+    size_t scratch = l->scratch[2 * i + 1];
+
+    p->slope = p->back = slope;
+    tutti_nn_touch(&l->lives, slope, now);
+    switch (n->layer.kind) {
+    case TUTTI_LAYER_LINEAR:
+        tutti_nn_touch(&l->lives, p[-1].out, now);
+        p->back = tutti_nn_life(&l->lives, first && i < head_of(b) ? 0 : row_bytes(rows, n->in), now);
+        break;
+    case TUTTI_LAYER_LSTM:
+        tutti_nn_touch(&l->lives, p[-1].out, now);
+        tutti_nn_touch(&l->lives, p->out, now);
+        tutti_nn_touch(&l->lives, p->stats, now);
+        p->back = tutti_nn_life(&l->lives, first ? 0 : row_bytes(rows, n->in), now);
+        break;
+    case TUTTI_LAYER_MEAN:
+        p->back = tutti_nn_life(&l->lives, row_bytes((size_t)(windows * n[-1].length), n->in), now);
+        break;
+    case TUTTI_LAYER_GELU:
+        tutti_nn_touch(&l->lives, p[-1].out, now);
+        if (held)
+            p->back = tutti_nn_life(&l->lives, row_bytes(rows, n->in), now);
+        break;
+    case TUTTI_LAYER_DROPOUT:
+        if (held)
+            p->back = tutti_nn_life(&l->lives, row_bytes(rows, n->in), now);
+        break;
+    case TUTTI_LAYER_ATTENTION: {
+        const nn_attention a = attention_of(b, i, windows);
+        tutti_nn_touch(&l->lives, p[-1].out, now);
+        tutti_nn_touch(&l->lives, p->out, now);
+        tutti_nn_touch(&l->lives, p->stats, now);
+        p->back = tutti_nn_life(&l->lives, row_bytes(rows, n->in), now);
+        scratch = (size_t)b->core.threads * tutti_nn_attention_scratch(&a) * sizeof(float);
+        break;
+    }
+    case TUTTI_LAYER_LAYER_NORM: case TUTTI_LAYER_RMS_NORM:
+        tutti_nn_touch(&l->lives, p[-1].out, now);
+        tutti_nn_touch(&l->lives, p->stats, now);
+        scratch = (size_t)b->core.threads * 4 * (size_t)n->in * sizeof(float); /* RMS: half of it */
+        if (n[-1].layer.kind == TUTTI_LAYER_BRANCH)
+            p->back = p[-1].residual;
+        else if (held)
+            p->back = tutti_nn_life(&l->lives, row_bytes(rows, n->in), now);
+        break;
+    case TUTTI_LAYER_RELU:
+        tutti_nn_touch(&l->lives, p->out, now);
+        if (held)
+            p->back = tutti_nn_life(&l->lives, row_bytes(rows, n->in), now);
+        break;
+    case TUTTI_LAYER_EMBEDDING: case TUTTI_LAYER_TABLES:
+        scratch = unique_bytes(ids_of(b, windows));
+        break;
+    case TUTTI_LAYER_JOIN:
+        l->place[n->partner].residual = slope;
+        break;
+    case TUTTI_LAYER_BRANCH:
+        p->back = p->residual;
+        break;
+    default: break;
+    }
+    tutti_nn_touch(&l->lives, p->back, now);
+    p->back_scratch = tutti_nn_life(&l->lives, scratch, now);
+    if (n->params > 0 && (is_norm(n) || n->params == 2))
+        p->parts = tutti_nn_life(&l->lives, row_bytes((rows + NN_ROWS - 1) / NN_ROWS, is_norm(n) ? 2 * n->in : i == head_of(b) && n->out > HEAD ? HEAD : n->out), now);
+    return p->back;
+}
+
+static void lay_out(void *self, bool train)
+{
+    sequence *b = self;
+    seq_layout *l = &b->layouts[train];
+    const int n = b->net->node_count;
+    const int64_t windows = train ? b->base.block : b->base.piece;
+    const size_t rows = room_of(windows, b->net->context, train), last = room_of(windows, b->net->nodes[n - 1].length, train);
+    const bool moved = b->net->by_moment || !train; /* tokens */
+
+    for (int i = 0; i < n; i++)
+        forward_lives(b, l, i, windows, train);
+    l->state = tutti_nn_life(&l->lives, last * sizeof(nn_entropy), n - 1);
+    tutti_nn_touch(&l->lives, l->state, train ? n + 1 : n);
+    l->filled = tutti_nn_life(&l->lives, b->net->tables > 0 ? ids_of(b, windows) * sizeof(uint32_t) : b->net->tokens && moved ? rows * sizeof(uint32_t) : 0, 0);
+    tutti_nn_touch(&l->lives, l->filled, train ? 2 * n : 0);
+    l->labels = tutti_nn_life(&l->lives, b->net->by_moment || b->net->tables > 0 ? last * sizeof(uint32_t) : 0, 0);
+    tutti_nn_touch(&l->lives, l->labels, train ? n + 1 : n);
+    l->pairs = tutti_nn_life(&l->lives, b->net->tables > 0 ? row_bytes(rows, 2) : 0, n - 1);
+    tutti_nn_touch(&l->lives, l->pairs, train ? n + 1 : n - 1);
+    if (train)
+        for (int i = n - 1, slope = l->place[n - 1].out; i >= nn_unit_own(b->net, 0); i--) /* the logits become their slope in place */
+            slope = back_lives(b, l, i, slope, windows);
+}
+
+const nn_layers tutti_nn_seq_layers = { .build = build_plan, .drop = drop_plan, .lay_out = lay_out };
