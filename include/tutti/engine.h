@@ -102,6 +102,9 @@ tutti_status tutti_engine_show(tutti_engine *e, tutti_error *err);
 tutti_status tutti_engine_resume(tutti_engine *e, tutti_error *err);
 /* While it is shown, and after finish: how far this worker's own model is from it, |x_i - x|; 0 where replicas are equal. Writes over gradients. */
 double tutti_engine_apart(tutti_engine *e);
+/* While it is shown, and after finish: the agreed model and this worker's own, as it was before they agreed, change places, and so do the means of client state and its own. Called in pairs, and nothing else between
+   but looking: whoever wants to know how good a worker's own model is. false: replicas are equal, or it is not shown: nothing was done. Local; writes over gradients. */
+bool tutti_engine_swap(tutti_engine *e);
 /* * all ranks, between steps. facts: JSON object stored with it. */
 tutti_status tutti_engine_save(tutti_engine *e, const char *directory, const char *facts, int keep, tutti_error *err);
 /* * all ranks, before the first pass: every declared state of exactly that checkpoint. Another number of workers is legal for methods whose replicas are equal,

@@ -70,8 +70,8 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
     TUTTI_ENCODES = 16,          /* its exchange is tutti_exchange, and takes any codec (engine_options.codec) */
     TUTTI_KNOWS_ROWS = 64,       /* tables are exchanged by tutti_exchange or not at all, and nothing but an exchange writes to g: so the rows touched stay known, and only they are looked at,
                                     updated (where the optimiser allows) and cleared. Without it a table's gradient is whole */
-    TUTTI_OWN_PACE = 8           /* asynchronous: no worker waits for another's step. A step is one gradient computation by whoever is free; no
-                                    `exchange`, no collectives in its hooks but in agree, hold and release */
+    TUTTI_OWN_PACE = 8           /* asynchronous: no worker waits for another's step. A step is one gradient computation by whoever is free, or by a team together, each a gradient of its own; `exchange` is
+                                    among the team, and so are collectives in hooks, but in agree, hold and release */
 };
 
 typedef struct tutti_axes { const char *topology, *synchrony, *codec, *schedule, *placement, *update; } tutti_axes; /* DESIGN section 2 */
@@ -128,12 +128,13 @@ struct tutti_method {            /* written by the engine unless noted; read by 
     tutti_group all;             /* the workers; client thread's copy. Under GOES_ON those who are left, by rank */
     int rank, workers;           /* rank: my index in all at the beginning; both stay */
     tutti_optim *optim;          /* NULL under TUTTI_OWNS_UPDATE */
+    int team;                    /* declare() may set under OWN_PACE: so many workers of consecutive ranks take their gradients and make their steps together; must divide workers. Default 1 */
     int lane_width;              /* declare() may set; default 1 */
     size_t piece_bytes, first_piece_bytes; /* declare() may set; default 25 MiB, 1 MiB */
     tutti_rng rng;               /* stream = rank + 1, step = step: per worker; set stream 0 for shared draws */
     uint64_t step, epoch;        /* steps done, by all workers on average under OWN_PACE (rng.step: gradients computed by all); epoch of this step's samples */
     int64_t samples;             /* mine in this step */
-    double weight;               /* my samples / all samples of this step; 1 under OWN_PACE */
+    double weight;               /* my samples / all samples of this step; under OWN_PACE / those of my team, so 1 without teams */
     const tutti_share *share;    /* who computes how much of a step: share.h */
     double loss;                 /* mean over my samples of this step so far */
     double lr;                   /* of this step */
@@ -161,6 +162,7 @@ tutti_status tutti_base_step(tutti_method *m, tutti_error *err);  /* vote on non
 tutti_status tutti_base_step_on(tutti_method *m, float *x, tutti_monitor *door, double factor, tutti_error *err);
 void tutti_stale(tutti_method *m, uint64_t staleness);            /* of the gradient of this step, in the method's own count: summary's staleness_max, staleness_mean */
 tutti_status tutti_average(tutti_method *m, float *x, tutti_error *err); /* x := mean over the workers, plain fp32, blocks; client thread */
+tutti_status tutti_take_over(tutti_method *m, float *x, tutti_error *err); /* x := that of the first of my team, by all of it, plain fp32, blocks; client thread. A team of one: nothing */
 /* all[r] := worker r's n values, mine among them. Blocks; client thread. */
 tutti_status tutti_gather(tutti_method *m, const float *mine, size_t n, float *all, tutti_error *err);
 /* What this worker has spent computing so far in this process, without any waiting or exchange, in ns: differences of it are times. Client thread. */
@@ -212,6 +214,32 @@ tutti_status tutti_averager_round(tutti_averager *a, tutti_error *err);  /* a se
 tutti_status tutti_averager_tell(tutti_averager *a, tutti_error *err);   /* run() of three services */
 tutti_status tutti_averager_beat(tutti_averager *a, tutti_error *err);
 tutti_status tutti_averager_mix(tutti_averager *a, tutti_error *err);
+
+/* A model that is averaged with one other at a time, beside the computation, in delta form on both sides (src/engine/pairs.c): ad-psgd's. Of a team the first worker's is averaged, and all take it over. options: kept.
+   services: two of the method's, that run ask and answer: their indexes. TUTTI_PAIRS_OPTIONS: the rows of a method's table that fill them in; whose: "workers". */
+typedef struct tutti_pairs_options {
+    const char *graph;                   /* of the teams */
+    int peer, roles;                     /* random, cyclic; any, bipartite */
+    int64_t exchanges, outstanding;
+    bool lr_staleness;
+} tutti_pairs_options;
+#define TUTTI_PAIRS_OPTIONS(self, options, whose) \
+    { "graph", TUTTI_SPEC, TUTTI_AT(self, options.graph), 0, 0, 0, "", "who may average with whom; `tutti topology` lists them; none: bipartite-exp, complete for an odd number of " whose }, \
+    { "peer", TUTTI_CHOICE, TUTTI_AT(self, options.peer), 0, 0, 1, "random|cyclic", "which neighbour is asked next" }, \
+    { "roles", TUTTI_CHOICE, TUTTI_AT(self, options.roles), 0, 0, 1, "any|bipartite", "any: all ask and answer; bipartite: the paper's, one group asks the other; no odd cycles" }, \
+    { "exchanges", TUTTI_INT, TUTTI_AT(self, options.exchanges), 1, 0, 1e6, NULL, "averagings a step of who asks; 0: as often as the network allows" }, \
+    { "outstanding", TUTTI_INT, TUTTI_AT(self, options.outstanding), 1, -1, 1e6, NULL, "averagings that may be owed when the next gradient begins; 0: no overlap; -1: any number" }, \
+    { "lr_staleness", TUTTI_BOOL, TUTTI_AT(self, options.lr_staleness), 0, 0, 1, NULL, "divide the learning rate by 1 + staleness" }
+typedef struct tutti_pairs tutti_pairs;
+tutti_status tutti_pairs_declare(tutti_pairs **out, tutti_method *m, tutti_plan *plan, const tutti_pairs_options *options, const int services[2], tutti_error *err); /* m->team is set */
+tutti_status tutti_pairs_open(tutti_pairs *p, tutti_error *err);         /* within open() */
+void tutti_pairs_close(tutti_pairs *p);                                  /* within close(); NULL-safe */
+tutti_status tutti_pairs_hold(tutti_pairs *p, tutti_error *err);         /* within hold() and release() */
+void tutti_pairs_release(tutti_pairs *p);
+tutti_status tutti_pairs_read(tutti_pairs *p, tutti_error *err);         /* within pass(), before the first: x := the model as it is now */
+tutti_status tutti_pairs_update(tutti_pairs *p, tutti_error *err);       /* within step(): tutti_base_step_on on the model; owes and awaits averagings */
+tutti_status tutti_pairs_ask(tutti_pairs *p, tutti_error *err);          /* run() of two services */
+tutti_status tutti_pairs_answer(tutti_pairs *p, tutti_error *err);
 
 /* ---- services: `service` is an index of ops->services ---- */
 /* [safe] The service's next round: blocks until a round is owed or, `free`, at once; TUTTI_CLOSED: the end. What is owed is done before all is quiet. */

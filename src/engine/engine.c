@@ -137,6 +137,20 @@ static tutti_status declare_codec(tutti_engine *e, const tutti_method_ops *const
                                                                  : "has an exchange of its own, of float32", names);
 }
 
+static tutti_status make_team(tutti_engine *e, tutti_error *err)
+{
+    tutti_method *m = &e->m;
+    const int first = m->rank / m->team * m->team;
+
+    e->team_ranks = tutti_alloc((size_t)m->team, sizeof *e->team_ranks);
+    if (e->team_ranks == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for a team of %d workers", m->team);
+    for (int j = 0; j < m->team; j++)
+        e->team_ranks[j] = m->all.ranks != NULL ? m->all.ranks[first + j] : first + j;
+    e->team = tutti_group_of(e->world, e->team_ranks, m->team, tutti_port_of("team", 0, 0));
+    return e->collective == NULL ? TUTTI_OK : tutti_fail_within(err, tutti_algorithm_check(e->collective, m->team, err), "collective, among the %d workers that make a step together", m->team);
+}
+
 /* Everything that outlives a step, in one place. */
 static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *methods, tutti_error *err)
 {
@@ -146,6 +160,7 @@ static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *
     m->piece_bytes = (size_t)25 << 20;
     m->first_piece_bytes = (size_t)1 << 20;
     m->lane_width = 1;
+    m->team = 1;
     TUTTI_TRY(tutti_plan_open(&e->plan, m->n, err));
     tutti_declare_vector(e->plan, "x", equal ? TUTTI_SAME : TUTTI_OWN_MEAN, &m->x);
     tutti_declare(e->plan, &(tutti_state){ .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = m->n, .placed = true,
@@ -166,6 +181,8 @@ static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *
     TUTTI_TRY(tutti_lr_schedule_open(&e->schedule, e->options.lr_schedule, e->options.steps, err));
     if (m->ops->declare != NULL)
         TUTTI_TRY(m->ops->declare(m, e->plan, err));
+    if (e->own_pace)
+        TUTTI_TRY(make_team(e, err));
     if (e->options.codec[0] != 0)
         TUTTI_TRY(declare_codec(e, methods, err));
     if (e->options.lane != 0)
@@ -277,6 +294,7 @@ void tutti_engine_close(tutti_engine *e)
     tutti_free(e->events);
     tutti_free(e->trace);
     tutti_free(e->was_member);
+    tutti_free(e->team_ranks);
     tutti_free(e->unit_began_ns);
     tutti_free(e->pieces);
     tutti_free(e->piece_state);
@@ -397,15 +415,48 @@ tutti_status tutti_engine_show(tutti_engine *e, tutti_error *err)
     return status;
 }
 
-double tutti_engine_apart(tutti_engine *e)
+/* g is nobody's between steps. */
+static float *room_of_gradients(tutti_engine *e)
 {
-    if (e->kept == NULL || (e->stage != STAGE_SHOWN && e->stage != STAGE_FINISHED))
-        return 0;
-    tutti_diff(e->m.device, e->layout.used, 1, e->kept, e->m.x, e->m.g); /* g is nobody's between steps */
     for (int i = 0; i < e->layout.n_tensors; i++)
         if (e->tensors[i].row_sparse)
             tutti_engine_rows_all(e, i);
-    return sqrt(tutti_norm2(e->m.device, e->layout.used, e->m.g));
+    return e->m.g;
+}
+
+static bool differs(const tutti_engine *e)
+{
+    return e->kept != NULL && (e->stage == STAGE_SHOWN || e->stage == STAGE_FINISHED);
+}
+
+double tutti_engine_apart(tutti_engine *e)
+{
+    float *d;
+
+    if (!differs(e))
+        return 0;
+    d = room_of_gradients(e);
+    tutti_diff(e->m.device, e->layout.used, 1, e->kept, e->m.x, d);
+    return sqrt(tutti_norm2(e->m.device, e->layout.used, d));
+}
+
+bool tutti_engine_swap(tutti_engine *e)
+{
+    const size_t own = e->own_kept != NULL ? e->options.own_values + 1 : 0;
+    float *room;
+
+    if (!differs(e))
+        return false;
+    room = room_of_gradients(e);
+    tutti_copy(e->m.device, e->m.n, e->m.x, room);
+    tutti_copy(e->m.device, e->m.n, e->kept, e->m.x);
+    tutti_copy(e->m.device, e->m.n, room, e->kept);
+    for (size_t i = 0; i < own; i++) {
+        const float mine = e->own_kept[i];
+        e->own_kept[i] = e->own_state[i];
+        e->own_state[i] = mine;
+    }
+    return true;
 }
 
 tutti_status tutti_engine_resume(tutti_engine *e, tutti_error *err)

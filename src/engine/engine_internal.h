@@ -66,7 +66,10 @@ typedef struct tutti_engine_call {       /* begun and not ended; stays where it 
     struct tutti_engine_call *next;      /* of services.calls */
 } tutti_engine_call;
 
-typedef struct tutti_engine_customer { tutti_request answer; uint64_t given; } tutti_engine_customer; /* given: gradients, in this phase */
+typedef struct tutti_engine_customer { tutti_request answer; uint64_t given; } tutti_engine_customer; /* given: blocks of its team's, in this phase */
+/* What a team was dealt in this phase, in blocks of as many gradients as it has workers. None of it comes for a block before all have come for the last but one. */
+enum { TUTTI_ENGINE_BLOCKS = 4 };
+typedef struct tutti_engine_dealt { uint64_t blocks, first[TUTTI_ENGINE_BLOCKS]; } tutti_engine_dealt;
 
 struct tutti_engine {
     tutti_world *world;
@@ -109,18 +112,21 @@ struct tutti_engine {
     int *piece_of_tensor;
     double loss_sum;
     bool own_pace;                   /* TUTTI_OWN_PACE */
+    tutti_group team;                /* client thread's copy: my team, under OWN_PACE */
+    int *team_ranks;
     int member;                      /* index in share: mine, or 0 of 1 at its own pace */
     uint64_t steps_here;             /* this worker's, in this process */
     struct { uint64_t steps, samples, skipped; } own; /* mine; declared under OWN_PACE */
     struct {
         bool drawn;                  /* gradient is to be computed */
-        uint64_t gradient;           /* of this step */
+        uint64_t gradient;           /* of this step; if drawn and not below until: none, but my team has some */
         uint64_t agreed;             /* done by all at the last quiet */
         double untold_samples, untold_loss; /* of my last step */
         uint64_t until;              /* of this phase */
         tutti_engine_call call;      /* for the gradient after this one */
         tutti_heard heard;           /* worker 0's; under services.monitor */
         tutti_engine_customer *customer; /* workers, of worker 0: given under services.monitor, answer the pool's */
+        tutti_engine_dealt *dealt;   /* teams, of worker 0; under services.monitor */
     } pace;
     struct {
         tutti_monitor *monitor;      /* NULL: no services */
@@ -200,6 +206,7 @@ void tutti_engine_pace_close(tutti_engine *e);                              /* w
 tutti_status tutti_engine_pool(tutti_method *m, tutti_error *err);          /* worker 0's service */
 tutti_status tutti_engine_pace_agree(tutti_engine *e, tutti_error *err);    /* collective, all quiet */
 tutti_status tutti_engine_pace_begin(tutti_engine *e, uint64_t *step, tutti_error *err); /* the step of `share` that is mine now */
+void tutti_engine_pace_samples(const tutti_engine *e, int64_t *mine, int64_t *all); /* of this step, under OWN_PACE: all of my team's */
 void tutti_engine_pace_end(tutti_engine *e);
 /* clock.c */
 void tutti_engine_clock_start(tutti_engine *e);

@@ -2,7 +2,9 @@
    worker 0, in the order of the data, to whoever asks: so an epoch is every sample once, by whoever, a run is exactly as many gradients as was asked
    for, and a slow worker holds up nobody but the very end. Two empty messages a gradient, which the figures leave out as bookkeeping: a worker asks for its next
    gradient when it begins one, so their way is hidden behind the computation. Nothing is given ahead to a worker that, at the pace so far, would not come back for
-   it before the others are through with the rest: a slow one would sit on two of the last. The first gradient of each phase is given without asking, by rank. */
+   it before the others are through with the rest: a slow one would sit on two of the last. The first gradient of each phase is given without asking, by rank.
+   A team (method.h) is dealt as many gradients as it has workers, in a row, each of which asks for its own: the first to ask has the block dealt, the others get what is theirs of it, so no worker of a team has to
+   tell another. At the end of a phase a block may be cut: who has none of it makes the team's step without samples. */
 #include <errno.h>
 #include <string.h>
 
@@ -20,16 +22,19 @@ static void hear(tutti_engine *e, double samples, double loss_sum)
 /* The services' monitor is held. */
 static int64_t take(tutti_engine *e, int member, uint64_t until, bool ahead)
 {
-    const uint64_t next = e->pace.heard.gradients;
+    const uint64_t next = e->pace.heard.gradients, team = (uint64_t)e->m.team;
     tutti_engine_customer *c = &e->pace.customer[member];
+    tutti_engine_dealt *d = &e->pace.dealt[member / e->m.team];
 
-    if (next >= until)
-        return ahead ? NOT_AHEAD : NOTHING_LEFT;
-    if (ahead && (double)(until - next) * (double)c->given <= 2 * (double)(next - e->pace.agreed)) /* expects fewer than two more */
-        return NOT_AHEAD;
-    e->pace.heard.gradients++;
-    c->given++;
-    return (int64_t)next;
+    if (c->given == d->blocks) {
+        if (next >= until)
+            return ahead ? NOT_AHEAD : NOTHING_LEFT;
+        if (ahead && (double)(until - next) * (double)d->blocks <= 2 * (double)(next - e->pace.agreed)) /* expects fewer than two more */
+            return NOT_AHEAD;
+        d->first[d->blocks++ % TUTTI_ENGINE_BLOCKS] = next;
+        e->pace.heard.gradients = next + team < until ? next + team : until;
+    }
+    return (int64_t)d->first[c->given++ % TUTTI_ENGINE_BLOCKS] + member % e->m.team;
 }
 
 tutti_status tutti_engine_pace_open(tutti_engine *e, tutti_error *err)
@@ -37,7 +42,8 @@ tutti_status tutti_engine_pace_open(tutti_engine *e, tutti_error *err)
     if (!e->own_pace || e->m.rank != 0)
         return TUTTI_OK;
     e->pace.customer = tutti_alloc((size_t)e->m.workers, sizeof *e->pace.customer);
-    return e->pace.customer != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "handing out gradients to %d workers", e->m.workers);
+    e->pace.dealt = tutti_alloc((size_t)(e->m.workers / e->m.team), sizeof *e->pace.dealt);
+    return e->pace.customer != NULL && e->pace.dealt != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "handing out gradients to %d workers", e->m.workers);
 }
 
 void tutti_engine_pace_close(tutti_engine *e)
@@ -45,17 +51,21 @@ void tutti_engine_pace_close(tutti_engine *e)
     for (int r = 0; e->pace.customer != NULL && r < e->m.workers; r++)
         tutti_cancel(e->world, &e->pace.customer[r].answer);
     tutti_free(e->pace.customer);
+    tutti_free(e->pace.dealt);
     e->pace.customer = NULL;
+    e->pace.dealt = NULL;
 }
 
 static void begin_phase(tutti_engine *e, uint64_t until)
 {
-    const uint64_t workers = (uint64_t)e->m.workers, base = e->pace.agreed;
+    const uint64_t workers = (uint64_t)e->m.workers, team = (uint64_t)e->m.team, base = e->pace.agreed;
 
     tutti_lock(e->services.monitor);
     e->pace.heard.gradients = base + workers < until ? base + workers : until;
     for (uint64_t r = 0; r < workers; r++)
         e->pace.customer[r].given = 1;
+    for (uint64_t t = 0; t < workers / team; t++)
+        e->pace.dealt[t] = (tutti_engine_dealt){ .blocks = 1, .first = { base + t * team } };
     tutti_unlock(e->services.monitor);
 }
 
@@ -141,7 +151,7 @@ static tutti_status more_at_own_pace(tutti_engine *e, uint64_t until, bool *more
         if (e->m.rank == 0) /* before anybody goes on, or the first to ask would be given what was given already */
             begin_phase(e, until);
         TUTTI_TRY(tutti_engine_go_on(e, err));
-        gradient = base + (uint64_t)e->m.rank < until ? (int64_t)(base + (uint64_t)e->m.rank) : NOTHING_LEFT;
+        gradient = base + (uint64_t)(e->m.rank / e->m.team * e->m.team) < until ? (int64_t)(base + (uint64_t)e->m.rank) : NOTHING_LEFT;
     } else {
         const tutti_doing was = tutti_engine_expose(e);
         TUTTI_TRY(next_gradient(e, &gradient, err));
@@ -201,6 +211,22 @@ tutti_status tutti_engine_pace_agree(tutti_engine *e, tutti_error *err)
 
 /* ---- a step begins and ends ---- */
 
+static uint64_t first_of_block(const tutti_engine *e)
+{
+    return e->pace.gradient - (uint64_t)(e->m.rank % e->m.team);
+}
+
+void tutti_engine_pace_samples(const tutti_engine *e, int64_t *mine, int64_t *all)
+{
+    *all = *mine = 0;
+    for (int j = 0; j < e->m.team; j++) {
+        const uint64_t gradient = first_of_block(e) + (uint64_t)j;
+        const int64_t samples = e->pace.drawn && gradient >= e->pace.until ? 0 : tutti_share_step(&e->share, gradient, 0);
+        *all += samples;
+        *mine += gradient == e->pace.gradient ? samples : 0;
+    }
+}
+
 tutti_status tutti_engine_pace_begin(tutti_engine *e, uint64_t *step, tutti_error *err)
 {
     const uint64_t workers = (uint64_t)e->m.workers;
@@ -211,7 +237,7 @@ tutti_status tutti_engine_pace_begin(tutti_engine *e, uint64_t *step, tutti_erro
     if (!e->pace.drawn)
         e->pace.gradient = e->own.steps * workers + (uint64_t)e->m.rank;
     *step = e->pace.gradient;
-    e->progress.step = e->pace.gradient / workers;
+    e->progress.step = first_of_block(e) / workers; /* the same in a team, so are learning rates */
     return e->pace.drawn && e->m.rank > 0 ? ask(e, true, err) : TUTTI_OK;
 }
 
@@ -219,7 +245,7 @@ void tutti_engine_pace_end(tutti_engine *e)
 {
     e->steps_here++;
     if (e->own_pace) {
-        e->own.steps++;
+        e->own.steps += e->m.samples > 0;
         e->own.samples += (uint64_t)e->m.samples;
         e->pace.untold_samples = (double)e->m.samples;
         e->pace.untold_loss = e->loss_sum;

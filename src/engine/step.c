@@ -22,6 +22,12 @@ static tutti_status failed(tutti_engine *e, tutti_status status)
     return status;
 }
 
+/* Who makes this step with me. */
+static tutti_group *together(tutti_engine *e)
+{
+    return e->own_pace ? &e->team : &e->m.all;
+}
+
 /* ---- pieces ---- */
 
 static void find_bad(const tutti_engine *e, const tutti_piece *p, tutti_engine_bad *bad)
@@ -78,7 +84,7 @@ static void start_piece(tutti_engine *e, int k)
     tutti_engine_piece *s = &e->piece_state[k];
     tutti_piece *p = &e->pieces[k];
 
-    p->group = tutti_group_keyed(&e->m.all, (uint64_t)k + 1, (uint32_t)e->progress.step);
+    p->group = tutti_group_keyed(together(e), (uint64_t)k + 1, (uint32_t)e->steps_here);
     p->group.algorithm = e->collective;
     s->job.run = exchange;
     s->job.owner = s;
@@ -133,6 +139,8 @@ static tutti_status begin_step(tutti_engine *e, tutti_error *err)
     TUTTI_TRY(tutti_engine_pace_begin(e, &step, err));
     all = tutti_share_step(&e->share, step, -1);
     m->samples = tutti_share_step(&e->share, step, e->member);
+    if (e->own_pace)
+        tutti_engine_pace_samples(e, &m->samples, &all);
     m->weight = all > 0 ? (double)m->samples / (double)all : 0;
     m->step = e->progress.step;
     m->rng.step = step;
@@ -181,6 +189,7 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
     if (next.index == e->passes)
         return TUTTI_CLOSED;
     next.samples = tutti_share_pass(&e->share, e->m.rng.step, e->member, next.index, &next.epoch, &next.position);
+    next.samples = e->m.samples > 0 ? next.samples : 0;
     if (e->share.parts != NULL && e->own_pace) /* which gradients were mine, only I know; passes before this one were full */
         next.position = e->own.samples + (uint64_t)(next.index * tutti_share_batch(&e->share, e->member));
     next.divisor = e->m.samples;
@@ -348,7 +357,7 @@ static tutti_status vote(tutti_engine *e, int64_t *who, tutti_error *err)
             *who = 1 + (int64_t)m->rank * n + e->piece_state[k].bad.tensor;
     if (e->exchanged && m->workers > 1) {
         const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
-        status = tutti_allreduce(&m->all, TUTTI_MAX, tutti_host(who, 1, TUTTI_I64), err);
+        status = tutti_allreduce(together(e), TUTTI_MAX, tutti_host(who, 1, TUTTI_I64), err);
         tutti_engine_doing(e, was);
     }
     return status;
@@ -433,6 +442,18 @@ tutti_status tutti_average(tutti_method *m, float *x, tutti_error *err)
     status = tutti_allreduce(&m->all, TUTTI_MEAN, tutti_f32(m->device, x, m->layout->used), err);
     m->all.algorithm = NULL;
     tutti_engine_comm(e, "average", 0, begin, tutti_now_ns(e->rt));
+    tutti_engine_doing(e, was);
+    return status;
+}
+
+tutti_status tutti_take_over(tutti_method *m, float *x, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    const tutti_doing was = tutti_engine_expose(e);
+    const int64_t begin = tutti_now_ns(e->rt);
+    const tutti_status status = m->team > 1 ? tutti_broadcast(&e->team, 0, tutti_f32(m->device, x, m->layout->used), err) : TUTTI_OK;
+
+    tutti_engine_comm(e, "take over", 0, begin, tutti_now_ns(e->rt));
     tutti_engine_doing(e, was);
     return status;
 }

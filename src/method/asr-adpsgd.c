@@ -38,6 +38,11 @@ static tutti_status asr_adpsgd_declare(tutti_method *m, tutti_plan *plan, tutti_
 
     if (s->mixing == DELAY_BY_ONE && s->rounds > 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'asr-adpsgd': rounds is %lld, but one round of mixing=delay-by-one is the exact mean already; leave rounds away", (long long)s->rounds);
+    if (s->mixing == DELAY_BY_ONE && s->outstanding != 1)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'asr-adpsgd': outstanding is %lld, but with mixing=delay-by-one the average is one step late, neither more nor less; leave outstanding away, or take a ring",
+                          (long long)s->outstanding);
+    if (s->mixing != RANDOM_RING && s->seed != 1)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'asr-adpsgd': seed is %lld, but only mixing=random-ring draws anything; leave seed away, or take mixing=random-ring", (long long)s->seed);
     if (s->mixing == DELAY_BY_ONE)
         return tutti_averager_declare(&s->averager, m, plan, NULL, 0, services, err);
     snprintf(ring, sizeof ring, s->mixing == RANDOM_RING ? "random-ring(seed=%lld)" : "ring", (long long)s->seed);

@@ -47,6 +47,9 @@ static tutti_status rand_psgd_declare(tutti_method *m, tutti_plan *plan, tutti_e
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'rand-psgd': mixing=delay-by-one averages over all workers in every step, so pace=own is not possible; use pace=step, or a graph");
     if (is_late(s) && s->rounds > 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'rand-psgd': rounds is %lld, but one round of mixing=delay-by-one is the exact mean already; leave rounds away", (long long)s->rounds);
+    if (s->pace == STEP && s->outstanding != 1)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'rand-psgd': outstanding is %lld, but with pace=step averagings are made between steps, and none is awaited later; leave outstanding away, or take pace=own",
+                          (long long)s->outstanding);
     if (is_late(s))
         return tutti_averager_declare(&s->averager, m, plan, NULL, 0, services, err);
     return s->pace == OWN ? tutti_averager_declare(&s->averager, m, plan, s->mixing, s->rounds, services, err) : tutti_mixer_declare(&s->mixer, m, plan, s->mixing, false, err);

@@ -141,21 +141,73 @@ static tutti_status evaluate_together(tutti_run *run, void *arg, tutti_error *er
     return status;
 }
 
+/* ---- the workers' own models ---- */
+
+/* Where the loss is measured from, of a problem whose optimum is known; NULL: 0. */
+static tutti_status find_least(tutti_run *run, float **least, tutti_error *err)
+{
+    *least = NULL;
+    if (tutti_nn_classifies(run->nn))
+        return TUTTI_OK;
+    *least = tutti_alloc(run->parameters, sizeof **least);
+    if (*least == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the optimum of %zu values", run->parameters);
+    if (!tutti_data_optimum(run->data, tutti_engine_method(run->engine)->step, *least)) {
+        tutti_free(*least);
+        *least = NULL;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status tell_own(tutti_run *run, void *arg, tutti_error *err)
+{
+    const double *mine = arg;
+    double *all = tutti_alloc(2 * (size_t)run->all.size, sizeof *all);
+    tutti_status status = all != NULL ? tutti_allgather(&run->all, tutti_host((double *)(uintptr_t)mine, 2, TUTTI_F64), tutti_host(all, 2 * (size_t)run->all.size, TUTTI_F64), err)
+                                      : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the losses of %d workers", run->all.size);
+
+    for (int i = 0; i < run->all.size && status == TUTTI_OK; i++)
+        if (i == 0 || isnan(all[2 * i]) || all[2 * i] > run->worst.loss) {
+            run->worst.loss = all[2 * i];
+            run->worst.accuracy = all[2 * i + 1];
+            run->worst.worker = tutti_train_rank(run, i);
+        }
+    tutti_free(all);
+    return status;
+}
+
+/* Each has the whole split to look at, so this takes as long as all evaluations of the agreed model by one worker: at the end only. With batch norms a model goes with its worker's own running statistics. */
+tutti_status tutti_train_evaluate_worst(tutti_run *run, tutti_error *err)
+{
+    const uint64_t total = tutti_data_shape_of(run->data)->samples[TUTTI_TEST];
+    double sums[3] = { 0 }, mine[2];
+    float *least;
+    tutti_status status;
+
+    run->worst.loss = run->test_loss;
+    run->worst.accuracy = run->test_accuracy;
+    run->worst.worker = -1;
+    if (!tutti_engine_swap(run->engine))
+        return TUTTI_OK;
+    status = find_least(run, &least, err);
+    if (status == TUTTI_OK)
+        status = run->task.context > 0 ? my_windows(run, TUTTI_TEST, 0, total, sums, err) : my_part(run, TUTTI_TEST, 0, total, least, sums, NULL, err);
+    tutti_engine_swap(run->engine);
+    mine[0] = (sums[0] - sums[2]) / (double)total;
+    if (least != NULL && mine[0] < 0)
+        mine[0] = 0;
+    mine[1] = tutti_nn_classifies(run->nn) ? sums[1] / (double)total : -1;
+    tutti_free(least);
+    return status == TUTTI_OK ? tutti_train_meet(run, tell_own, mine, err) : status;
+}
+
 tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, double *loss, double *accuracy, double *auc, tutti_error *err)
 {
     evaluation e = { .split = split, .total = tutti_data_shape_of(run->data)->samples[split], .ranks = auc != NULL && run->task.tables > 0, .auc = -1 };
-    float *least = NULL;
+    float *least;
     tutti_status status;
 
-    if (!tutti_nn_classifies(run->nn)) {
-        least = tutti_alloc(run->parameters, sizeof *least);
-        if (least == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the optimum of %zu values", run->parameters);
-        if (!tutti_data_optimum(run->data, tutti_engine_method(run->engine)->step, least)) {
-            tutti_free(least);
-            least = NULL;
-        }
-    }
+    TUTTI_TRY(find_least(run, &least, err));
     e.least = least;
     status = tutti_train_meet(run, evaluate_together, &e, err);
     *loss = (e.sums[0] - e.sums[2]) / (double)e.total;

@@ -247,6 +247,20 @@ tutti_status tutti_train_report(tutti_run *run, tutti_error *err)
     return status;
 }
 
+/* Of a model that all have agreed on at the end, where each had one of its own. */
+static void add_worst(const tutti_run *run, json_t *line)
+{
+    if (run->worst.worker < 0)
+        return;
+    json_object_set_new(line, "worst_worker", json_integer(run->worst.worker));
+    json_object_set_new(line, "worst_test_loss", number(run->worst.loss));
+    if (run->worst.accuracy >= 0) {
+        json_object_set_new(line, "worst_test_accuracy", json_real(run->worst.accuracy));
+        tutti_train_say(run, 0, "  the worst of the workers' own models, worker %d's: test accuracy %.2f %%  test loss %.4f", run->worst.worker, 100 * run->worst.accuracy, run->worst.loss);
+    } else
+        tutti_train_say(run, 0, "  the worst of the workers' own models, worker %d's: test loss above the optimum %.6g", run->worst.worker, run->worst.loss);
+}
+
 static tutti_status write_evaluation(tutti_run *run, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(run->engine);
@@ -255,8 +269,10 @@ static tutti_status write_evaluation(tutti_run *run, tutti_error *err)
 
     if (run->test_accuracy < 0) {
         tutti_train_say(run, 0, "epoch %.2f  step %llu  test loss above the optimum %.6g", (double)m->step / run->steps_per_epoch, (unsigned long long)m->step, run->test_loss);
-        return tutti_train_put_json(run, json_pack("{s:I, s:f, s:o, s:n, s:o}", "step", (json_int_t)m->step, "epoch", (double)m->step / run->steps_per_epoch, "test_loss",
-                                                   number(run->test_loss), "test_accuracy", "consensus_distance", number(run->consensus_distance)), err);
+        line = json_pack("{s:I, s:f, s:o, s:n, s:o}", "step", (json_int_t)m->step, "epoch", (double)m->step / run->steps_per_epoch, "test_loss", number(run->test_loss), "test_accuracy",
+                         "consensus_distance", number(run->consensus_distance));
+        add_worst(run, line);
+        return tutti_train_put_json(run, line, err);
     }
     line = json_pack("{s:I, s:f, s:o, s:f, s:o}", "step", (json_int_t)m->step, "epoch", (double)m->step / run->steps_per_epoch, "test_loss", number(run->test_loss),
                      "test_accuracy", run->test_accuracy, "consensus_distance", number(run->consensus_distance));
@@ -266,6 +282,7 @@ static tutti_status write_evaluation(tutti_run *run, tutti_error *err)
     }
     tutti_train_say(run, 0, "epoch %.2f  step %llu  test accuracy %.2f %%  test loss %.4f%s", (double)m->step / run->steps_per_epoch, (unsigned long long)m->step,
                     100 * run->test_accuracy, run->test_loss, auc);
+    add_worst(run, line);
     return tutti_train_put_json(run, line, err);
 }
 

@@ -318,6 +318,9 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     json_object_set_new(o, "samples_per_second", json_real(mine[WALL] > 0 ? (double)(f.samples - run->first_samples) / mine[WALL] : 0));
     json_object_set_new(o, "final_train_loss", real_or_null(c->final_eval, r->train_loss));
     json_object_set_new(o, "final_test_loss", real_or_null(c->final_eval, run->test_loss));
+    json_object_set_new(o, "worst_test_loss", real_or_null(c->final_eval, run->worst.loss));
+    json_object_set_new(o, "worst_test_accuracy", real_or_null(c->final_eval && run->worst.accuracy >= 0, run->worst.accuracy));
+    json_object_set_new(o, "worst_worker", run->worst.worker >= 0 ? json_integer(run->worst.worker) : json_null());
     json_object_set_new(o, "consensus_distance", real_or_null(c->final_eval, run->consensus_distance));
     json_object_set_new(o, "final_test_accuracy", real_or_null(c->final_eval && run->test_accuracy >= 0, run->test_accuracy));
     json_object_set_new(o, "final_test_auc", real_or_null(c->final_eval && run->test_auc >= 0, run->test_auc));

@@ -412,7 +412,7 @@ static tutti_status train(tutti_run *run, tutti_error *err)
 tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *config, const tutti_train_io *given, tutti_error *err)
 {
     tutti_train_io io = *given;
-    tutti_run run = { .world = world, .rt = tutti_world_runtime(world), .config = config, .io = &io, .test_accuracy = -1, .test_auc = -1, .time_to_target = -1 };
+    tutti_run run = { .world = world, .rt = tutti_world_runtime(world), .config = config, .io = &io, .test_accuracy = -1, .test_auc = -1, .time_to_target = -1, .worst = { .worker = -1 } };
     double train_loss = 0, train_accuracy;
     tutti_status status;
 
@@ -432,6 +432,8 @@ tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *co
         status = tutti_train_evaluate(&run, TUTTI_TEST, &run.test_loss, &run.test_accuracy, &run.test_auc, err);
         if (status == TUTTI_OK)
             status = tutti_train_evaluate(&run, TUTTI_TRAIN, &train_loss, &train_accuracy, NULL, err);
+        if (status == TUTTI_OK)
+            status = tutti_train_evaluate_worst(&run, err);
         if (status == TUTTI_OK)
             status = tutti_train_report_evaluation(&run, err);
     }

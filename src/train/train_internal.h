@@ -53,6 +53,7 @@ typedef struct tutti_run {
     double consensus_distance;       /* at the last evaluation: root of the mean of |x_i - mean|^2; 0 where replicas are equal */
     double test_loss, test_accuracy; /* of the last evaluation; accuracy < 0: none yet, or none at all (quadratic) */
     double test_auc;                 /* likewise, of samples that get one logit; < 0: none, also where the labels are all alike */
+    struct { double loss, accuracy; int worker; } worst; /* of the workers' own models at the end: the one whose test loss is largest; where replicas are equal the agreed model, worker -1 */
     double time_to_target;           /* seconds; < 0: not reached */
     bool target_reached;
     tutti_file *metrics;             /* of index 0 */
@@ -90,6 +91,7 @@ tutti_status tutti_train_meet(tutti_run *run, tutti_status (*body)(tutti_run *ru
 tutti_status tutti_train_written(tutti_run *run, tutti_status mine, tutti_error *err);
 /* evaluate.c: mean loss (of a known optimum: its excess), accuracy and area under the ROC curve (-1: none; NULL: not wanted) of the engine's values over a split, shared among the workers. Collective. */
 tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, double *loss, double *accuracy, double *auc, tutti_error *err);
+tutti_status tutti_train_evaluate_worst(tutti_run *run, tutti_error *err); /* run->worst; after an evaluation of the agreed model on the test split, which is shown. Each worker evaluates its own model. Collective */
 /* report.c */
 tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err);
 tutti_status tutti_train_open_metrics(tutti_run *run, tutti_error *err);           /* to go on with what is there */

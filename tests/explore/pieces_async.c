@@ -11,7 +11,7 @@ static const double rate = 0.0625;
 
 /* What the ranks share, in c->shared. */
 typedef struct common {
-    int done[EXPLORE_RANKS];       /* steps of each */
+    double done[EXPLORE_RANKS];    /* gradients that each has added to its team's mean */
     int taken[GRADIENTS];          /* how often each gradient was computed */
     int asked, served, active;     /* relay */
     int owed;                      /* counter */
@@ -41,17 +41,17 @@ static tutti_status one_step(tutti_engine *e, explore_case *c, tutti_error *err)
     tutti_status status;
 
     while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
-        if (m->rng.step < GRADIENTS)
+        if (m->rng.step < GRADIENTS && p.samples > 0)
             shared_of(c)->taken[m->rng.step]++;
         explore_dawdle(100000);
         for (size_t i = 0; i < m->layout->used; i++)
-            m->g[i] = (float)pull(m->rank, i);
+            m->g[i] = p.samples > 0 ? (float)pull(m->rank, i) : 0;
         TUTTI_TRY(tutti_engine_ready(e, 0, err));
         TUTTI_TRY(tutti_engine_passed(e, 0, err));
     }
     if (status == TUTTI_CLOSED)
         status = tutti_engine_step(e, err);
-    shared_of(c)->done[m->rank] += status == TUTTI_OK;
+    shared_of(c)->done[m->rank] += status != TUTTI_OK ? 0 : (m->traits & TUTTI_OWN_PACE) != 0 ? m->weight * m->team : 1;
     return status;
 }
 
@@ -128,6 +128,19 @@ static tutti_status ad_psgd_ring(tutti_world *world, explore_case *c, tutti_erro
     return train(world, c, c->ranks % 2 == 0 && explore_draw(c, "roles", 2) == 0 ? "ad-psgd(graph=ring,roles=bipartite)" : "ad-psgd(graph=ring)", tutti_methods, err);
 }
 
+static tutti_status h_adpsgd(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const char *const graphs[] = { "", ",graph=ring", ",graph=complete", ",graph=star" };
+    int team = 1 + (int)explore_draw(c, "team", (uint64_t)c->ranks);
+    char method[140];
+
+    while (c->ranks % team != 0)
+        team--;
+    snprintf(method, sizeof method, "h-adpsgd(super_learner=%d%s,exchanges=%d,outstanding=%d)", team, graphs[explore_draw(c, "graph", TUTTI_LENGTH(graphs))], 1 + (int)explore_draw(c, "exchanges", 2),
+             (int)explore_draw(c, "outstanding", 3) - 1);
+    return train(world, c, method, tutti_methods, err);
+}
+
 static tutti_status ad_psgd_free(tutti_world *world, explore_case *c, tutti_error *err)
 {
     return train(world, c, "ad-psgd(graph=ring,exchanges=0)", tutti_methods, err);
@@ -153,6 +166,14 @@ static tutti_status late_average(tutti_world *world, explore_case *c, tutti_erro
 typedef struct relay { explore_case *c; } relay;
 static explore_case *relay_case; /* of this process's one run */
 
+/* The one failure of a piece that is to have one: in the first six rounds of a rank, or in the first three requests that it serves. */
+static bool breaks(const tutti_method *m, const char *who, int turn)
+{
+    const bool server = explore_draw(relay_case, "breaks", 2) == 0;
+    return relay_case->piece->judge != NULL && server == (strcmp(who, "server") == 0) && m->rank == (int)explore_draw(relay_case, "bad rank", (uint64_t)m->workers) &&
+           explore_draw(relay_case, "bad turn", server ? 3 : 6) == (uint64_t)turn;
+}
+
 static tutti_status relay_ask(tutti_method *m, tutti_error *err)
 {
     common *s = shared_of(relay_case);
@@ -168,7 +189,7 @@ static tutti_status relay_ask(tutti_method *m, tutti_error *err)
         EXPLORE_CHECK(note.a == 3);
         explore_dawdle(20000);
         s->active--;
-        if (relay_case->piece->judge != NULL && m->rank == (int)explore_draw(relay_case, "bad rank", (uint64_t)m->workers) && explore_draw(relay_case, "bad round", 6) == (uint64_t)rounds++)
+        if (breaks(m, "asker", rounds++))
             return tutti_fail(err, TUTTI_ERR_STATE, 0, "the relay broke");
     }
     return status;
@@ -177,11 +198,14 @@ static tutti_status relay_ask(tutti_method *m, tutti_error *err)
 static tutti_status relay_serve(tutti_method *m, tutti_error *err)
 {
     common *s = shared_of(relay_case);
+    int requests = 0;
     tutti_note note;
     tutti_status status;
 
     while ((status = tutti_serve(m, 1, &note, tutti_nothing(), err)) == TUTTI_OK) {
         tutti_note further = { .a = 1 };
+        if (breaks(m, "server", requests++))
+            return tutti_fail(err, TUTTI_ERR_STATE, 0, "the relay broke"); /* its client may be waiting for the others' by now, and theirs for the answer */
         s->active++;
         s->served++;
         TUTTI_TRY(tutti_call(m, 2, (m->rank + 1) % m->workers, &further, tutti_nothing(), tutti_nothing(), err));
@@ -316,6 +340,7 @@ const explore_piece explore_async_pieces[] = {
     { .name = "ad-psgd", .help = "ad-psgd on several graphs, pacings and choices of peer, with meetings: no gradient lost, each handed out once", .least = 2, .most = 5, .rank_main = ad_psgd },
     { .name = "ad-psgd-ring", .help = "ad-psgd on rings, odd ones too", .least = 3, .most = 7, .rank_main = ad_psgd_ring },
     { .name = "ad-psgd-free", .help = "ad-psgd that averages as often as the network allows", .least = 2, .most = 4, .rank_main = ad_psgd_free },
+    { .name = "h-adpsgd", .help = "super-learners that sum inside and average between, blocks of gradients that are cut at the end: no gradient lost, each handed out once", .least = 2, .most = 8, .rank_main = h_adpsgd },
     { .name = "averager", .help = "rings and other graphs whose rounds all make at the beat of all gradients: none lost, no ring of waiting", .least = 2, .most = 7, .rank_main = averager },
     { .name = "late-average", .help = "averages of all that come late: lasgd, delay by one", .least = 2, .most = 5, .rank_main = late_average },
     { .name = "averager-dies", .help = "a rank is killed while rounds are granted and made: all others end", .least = 2, .most = 5, .rank_main = averager, .deaths = true, .steps = 1500 },
@@ -323,6 +348,7 @@ const explore_piece explore_async_pieces[] = {
     { .name = "rounds", .help = "rounds that are owed are made before all is quiet", .least = 1, .most = 3, .rank_main = counters },
     { .name = "services-fail", .help = "a service fails by itself: its rank says why, all others end because of it", .least = 2, .most = 4, .rank_main = relays, .judge = judge_failure },
     { .name = "ad-psgd-dies", .help = "a rank is killed while ad-psgd trains: all others end", .least = 2, .most = 5, .rank_main = ad_psgd, .deaths = true, .steps = 1500 },
+    { .name = "h-adpsgd-dies", .help = "a rank is killed while super-learners train: all others end", .least = 2, .most = 6, .rank_main = h_adpsgd, .deaths = true, .steps = 1500 },
     { .name = "services-die", .help = "a rank is killed while services call each other: all others end", .least = 2, .most = 5, .rank_main = relays, .deaths = true, .steps = 1500 },
     { 0 },
 };

@@ -270,7 +270,7 @@ static tutti_status refused(const char *method, int n, tutti_error *err)
 static void options_at_their_ends_and_what_cannot_work(void **state)
 {
     static const char *const fine[] = { "lasgd(local_steps=1000000000,warmup=1000000000)", "lasgd(local_steps=1,max_delay=1)", "rand-psgd(rounds=1000)", "rand-psgd(pace=own,outstanding=1000000)",
-                                        "asr-adpsgd(rounds=1000,seed=9007199254740992,mixing=random-ring)", "asr-adpsgd(outstanding=-1,seed=0)" };
+                                        "asr-adpsgd(rounds=1000,seed=9007199254740992,mixing=random-ring)", "asr-adpsgd(outstanding=-1)", "asr-adpsgd(mixing=random-ring,seed=0)", "rand-psgd(outstanding=1)" };
     static const char *const wrong[] = { "lasgd(local_steps=0)", "lasgd(local_steps=1000000001)", "lasgd(max_delay=-2)", "lasgd(warmup=-1)", "lasgd(warmup=1000000001)", "rand-psgd(rounds=0)", "rand-psgd(rounds=1001)",
                                          "rand-psgd(outstanding=-2)", "rand-psgd(outstanding=1000001)", "rand-psgd(pace=slow)", "asr-adpsgd(rounds=0)", "asr-adpsgd(rounds=1001)", "asr-adpsgd(outstanding=-2)",
                                          "asr-adpsgd(outstanding=1000001)", "asr-adpsgd(seed=-1)", "asr-adpsgd(mixing=ring)" };
@@ -288,6 +288,17 @@ static void options_at_their_ends_and_what_cannot_work(void **state)
     assert_int_equal(refused("rand-psgd(mixing=delay-by-one,pace=own)", 3, &err), TUTTI_ERR_USAGE);
     assert_non_null(strstr(err.text, "so pace=own is not possible; use pace=step, or a graph"));
     assert_int_equal(refused("rand-psgd(mixing=delay-by-one,rounds=2)", 3, &err), TUTTI_ERR_USAGE);
+    for (int outstanding = -1; outstanding <= 2; outstanding += outstanding == 0 ? 2 : 1) { /* all but 1, which says what is so anyway */
+        char method[80];
+        snprintf(method, sizeof method, "rand-psgd(outstanding=%d)", outstanding);
+        assert_int_equal(refused(method, 3, &err), TUTTI_ERR_USAGE);
+        assert_non_null(strstr(err.text, "with pace=step averagings are made between steps"));
+        snprintf(method, sizeof method, "asr-adpsgd(mixing=delay-by-one,outstanding=%d)", outstanding);
+        assert_int_equal(refused(method, 3, &err), TUTTI_ERR_USAGE);
+        assert_non_null(strstr(err.text, "with mixing=delay-by-one the average is one step late"));
+    }
+    assert_int_equal(refused("asr-adpsgd(seed=2)", 3, &err), TUTTI_ERR_USAGE);
+    assert_non_null(strstr(err.text, "only mixing=random-ring draws anything"));
     assert_int_equal(refused("rand-psgd(mixing=random-rign)", 3, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "method 'rand-psgd': there is no graph 'random-rign'; did you mean 'random-ring' or 'random'?; `tutti topology` lists them");
 }

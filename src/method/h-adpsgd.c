@@ -1,0 +1,148 @@
+/* h-adpsgd: the workers of a machine are one super-learner, which sums its gradients in every step as ddp does; super-learners go at their own pace, and their models are averaged two at a time beside the
+   computation. Zhang, Cui, Finkler, Saon, Kayi, Buyuktosunoglu, Kingsbury, Kung, Picheny, INTERSPEECH 2019, arXiv 1907.05701. Sheet: asr-adpsgd.md, H-ADPSGD; the averaging is ad-psgd's (src/engine/pairs.c).
+     inside     g <- mean of the gradients of the c workers, weighted by samples (all-reduce);  all apply it
+     between    the first worker of each machine asks and answers on the one model of the machine, and hands it to the others before every step
+   A machine takes c gradients of the run together, the next c in order (src/engine/pace.c), so an epoch is every sample once by whoever, and a slow machine holds up nobody but itself. From ad-psgd's view there are n / c workers with
+   c times the batch. One machine is ddp; super_learner=none is ad-psgd.
+   Chosen: super-learners are workers of consecutive ranks and equal in number, as the workers of equal machines are under every launcher. The model travels inside the machine, not the difference the averagings made to it: as
+   many bytes, and the replicas are the same to the bit. `exchanges` is counted for each step of a machine, that is for c gradients. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tutti/method.h"
+
+typedef struct h_adpsgd {
+    const char *super_learner;
+    tutti_pairs_options options;
+    tutti_pairs *pairs;
+} h_adpsgd;
+enum { ASK, ANSWER };           /* services */
+
+static const tutti_option h_adpsgd_options[] = {
+    { "super_learner", TUTTI_TEXT, TUTTI_AT(h_adpsgd, super_learner), 0, 0, 0, "machine", "who sums gradients in every step: the workers of a machine, that many workers of consecutive ranks, or none" },
+    TUTTI_PAIRS_OPTIONS(h_adpsgd, options, "super-learners"),
+    { 0 }
+};
+
+/* The workers of one machine, if machines have equally many, side by side. */
+static tutti_status team_of_machines(tutti_method *m, tutti_error *err)
+{
+    int c = 1, machines;
+
+    while (c < m->workers && tutti_world_host(m->world, c) == tutti_world_host(m->world, 0))
+        c++;
+    machines = m->workers / c;
+    for (int r = 0; r < m->workers; r++) {
+        const int host = tutti_world_host(m->world, r), first = r / c * c;
+        int there = 0;
+        for (int other = 0; other < m->workers; other++)
+            there += tutti_world_host(m->world, other) == host;
+        if (there != c || machines * c != m->workers || tutti_world_host(m->world, first) != host)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'h-adpsgd' with super_learner=machine: there are %d workers on the machine of worker %d and %d on that of worker 0; machines must have equally many, of "
+                              "consecutive ranks: change the hosts, or give their number (super_learner=N, which divides %d)", there, r, c, m->workers);
+    }
+    m->team = c;
+    return TUTTI_OK;
+}
+
+static tutti_status find_team(tutti_method *m, tutti_error *err)
+{
+    const h_adpsgd *s = m->self;
+    char *end;
+    long c;
+
+    if (strcmp(s->super_learner, "machine") == 0)
+        return team_of_machines(m, err);
+    if (strcmp(s->super_learner, "none") == 0)
+        return TUTTI_OK;
+    errno = 0;
+    c = strtol(s->super_learner, &end, 10);
+    if (errno != 0 || end == s->super_learner || *end != 0 || c < 1 || c > m->workers)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'h-adpsgd': super_learner is '%.40s'; it must be machine, none, or a number of workers from 1 to %d", s->super_learner, m->workers);
+    if (m->workers % c != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'h-adpsgd': super_learner is %ld, which does not divide the %d workers; take a number of workers that is a multiple of it, or another super_learner", c,
+                          m->workers);
+    m->team = (int)c;
+    return TUTTI_OK;
+}
+
+static tutti_status h_adpsgd_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    static const int services[2] = { ASK, ANSWER };
+    h_adpsgd *s = m->self;
+
+    TUTTI_TRY(find_team(m, err));
+    return tutti_pairs_declare(&s->pairs, m, plan, &s->options, services, err);
+}
+
+static tutti_status h_adpsgd_open(tutti_method *m, tutti_error *err)
+{
+    return tutti_pairs_open(((h_adpsgd *)m->self)->pairs, err);
+}
+
+static void h_adpsgd_close(tutti_method *m)
+{
+    if (m->self != NULL)
+        tutti_pairs_close(((h_adpsgd *)m->self)->pairs);
+}
+
+static tutti_status h_adpsgd_hold(tutti_method *m, tutti_error *err)
+{
+    return tutti_pairs_hold(((h_adpsgd *)m->self)->pairs, err);
+}
+
+static tutti_status h_adpsgd_release(tutti_method *m, tutti_error *err)
+{
+    (void)err;
+    tutti_pairs_release(((h_adpsgd *)m->self)->pairs);
+    return TUTTI_OK;
+}
+
+static tutti_status h_adpsgd_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
+{
+    return p->index > 0 ? TUTTI_OK : tutti_pairs_read(((h_adpsgd *)m->self)->pairs, err);
+}
+
+static tutti_status h_adpsgd_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)
+{
+    return tutti_allreduce_weighted(&p->group, (float)m->weight, tutti_f32(m->device, p->g, p->count), err);
+}
+
+static tutti_status h_adpsgd_step(tutti_method *m, tutti_error *err)
+{
+    return tutti_pairs_update(((h_adpsgd *)m->self)->pairs, err);
+}
+
+/* The mean of equal models, one machine's, need not be that model to the bit. */
+static tutti_status h_adpsgd_agree(tutti_method *m, tutti_error *err)
+{
+    return m->workers == m->team ? TUTTI_OK : tutti_average(m, m->x, err);
+}
+
+static tutti_status ask(tutti_method *m, tutti_error *err)
+{
+    return tutti_pairs_ask(((h_adpsgd *)m->self)->pairs, err);
+}
+
+static tutti_status answer(tutti_method *m, tutti_error *err)
+{
+    return tutti_pairs_answer(((h_adpsgd *)m->self)->pairs, err);
+}
+
+static const tutti_service h_adpsgd_services[] = { [ASK] = { "ask", ask }, [ANSWER] = { "answer", answer }, { 0 } };
+
+static const char *const h_adpsgd_constraints[] = {
+    "asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated ones and those of one super-learner",
+    "super_learner=machine needs machines with equally many workers, of consecutive ranks; on one machine it is ddp: give a number there (super_learner=2)",
+    "a lost worker ends the run (exit code 3)",
+    "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",
+    NULL
+};
+
+const tutti_method_ops tutti_method_h_adpsgd = {
+    .name = "h-adpsgd", .title = "Hierarchical AD-PSGD: machines as super-learners", .authors = "Zhang, Cui, Finkler, Saon, Kayi, Buyuktosunoglu, Kingsbury, Kung, Picheny", .year = 2019, .family = "gossip",
+    .sheet = "asr-adpsgd.md", .axes = { "all-reduce inside machines, graph between", "every step inside; none between, pairs", "fp32", "buckets inside, overlap between", "a model each machine", "any" },
+    .constraints = h_adpsgd_constraints, .options = h_adpsgd_options, .self_bytes = sizeof(h_adpsgd), .traits = TUTTI_OWN_PACE, .services = h_adpsgd_services, .declare = h_adpsgd_declare,
+    .open = h_adpsgd_open, .close = h_adpsgd_close, .pass = h_adpsgd_pass, .exchange = h_adpsgd_exchange, .step = h_adpsgd_step, .agree = h_adpsgd_agree, .hold = h_adpsgd_hold, .release = h_adpsgd_release,
+};
