@@ -328,6 +328,7 @@ static tutti_status waves(tutti_engine *e, tutti_error *err)
 
     for (;;) {
         int64_t count[2];
+        tutti_status status;
         tutti_lock(e->services.monitor);
         while (e->services.status == TUTTI_OK && !all_rest(e))
             tutti_wait(e->services.monitor, TUTTI_FOREVER, NULL);
@@ -335,7 +336,10 @@ static tutti_status waves(tutti_engine *e, tutti_error *err)
         count[1] = e->services.received;
         tutti_unlock(e->services.monitor);
         TUTTI_TRY(tutti_engine_services_look(e, err));
-        TUTTI_TRY(tutti_allreduce(&e->services.group, TUTTI_SUM, tutti_host(count, 2, TUTTI_I64), err));
+        status = tutti_allreduce(&e->services.group, TUTTI_SUM, tutti_host(count, 2, TUTTI_I64), err);
+        TUTTI_TRY(tutti_engine_services_look(e, err)); /* whoever asked a service of mine that failed meanwhile has left because of me: mine is the cause */
+        if (status != TUTTI_OK)
+            return status;
         if (count[0] == before)
             return TUTTI_OK;
         before = count[1];

@@ -89,6 +89,45 @@ class Asynchronous(Case):
             self.assertGreater(ddp["wall_seconds"], 0.01 * factor * 400)
             self.assertGreater(ddp["wall_seconds"] / slow["wall_seconds"], 0.7 * factor)
 
+    def test_machines_sum_inside_and_average_between(self):
+        """h-adpsgd: one machine is ddp and machines of one are ad-psgd, to the bit; every sample once by whoever; traffic; a slow machine slows nobody else; resuming."""
+        common = (*MODEL, "--data", self.data, "-n", 4, "--batch", 10, "--seed", 2)
+        sim = ("--transport", "sim", "--steps", 40)
+        ddp = self.train("ddp", *common, "--steps", 30, "--method", "ddp")
+        self.assertEqual(model(self.train("one", *common, "--steps", 30, "--method", "h-adpsgd")), model(ddp))  # shm: all on one machine
+        for transport in ("shm", "tcp"):
+            out = self.train("two" + transport, *common, "--epochs", 3, "--method", "h-adpsgd(super_learner=2)", "--transport", transport)
+            s = summary(out)
+            blocks = sum(steps(s)[::2])
+            self.assertEqual((s["samples"], steps(s)[::2]), (1800, steps(s)[1::2]))
+            self.assertEqual(s["bytes_sent_total"], (2 * blocks + 2 * blocks + blocks + 2 * 3) * 4 * PARAMS)  # inside: all-reduce, model; between: a pair; at the end the mean
+            self.assertGreaterEqual(s["worst_test_loss"], s["final_test_loss"] * 0.5)
+            self.assertIn(s["worst_worker"], range(4))
+        if not SIMULATOR:
+            return
+        self.assertEqual(model(self.train("alone", *common, *sim, "--method", "h-adpsgd(super_learner=none)")), model(self.train("pairs", *common, *sim, "--method", "ad-psgd")))
+        slow = (*sim, "--step-time", 0.01, "--slow", "1:5", "--checkpoint-every", 15, "--checkpoint-keep", 9, "--method", "h-adpsgd(super_learner=2)")
+        whole = self.train("slow", *common, *slow)
+        s = summary(whole)
+        self.assertEqual(steps(s)[::2], steps(s)[1::2])
+        self.assertLess(steps(s)[0] * 3, steps(s)[2])  # the machine of the slow worker waits for it, the other does not
+        checkpoints = os.path.join(whole, "checkpoints")
+        for name in sorted(os.listdir(checkpoints))[:-1]:
+            self.assertEqual(model(whole), model(self.train("r" + name, *common, *slow, "--resume", os.path.join(checkpoints, name))), name)
+
+    def test_the_worst_of_the_workers_own_models_is_evaluated_too(self):
+        common = (*MODEL, "--data", self.data, "-n", 3, "--batch", 10, "--steps", 40, "--seed", 1)
+        equal = summary(self.train("equal", *common, "--method", "ddp"))
+        self.assertEqual((equal["worst_test_loss"], equal["worst_test_accuracy"], equal["worst_worker"]), (equal["final_test_loss"], equal["final_test_accuracy"], None))
+        alone = self.train("alone", *common, "--method", "single")  # three that never meet: each is what one worker makes of its samples
+        s = summary(alone)
+        last = json.loads(read(os.path.join(alone, "metrics.jsonl")).splitlines()[-1])
+        self.assertEqual((last["worst_worker"], last["worst_test_accuracy"]), (s["worst_worker"], round(s["worst_test_accuracy"], 9)))
+        self.assertNotEqual(s["worst_test_loss"], s["final_test_loss"])
+        self.assertEqual(model(alone), model(self.train("again", *common, "--method", "single")))
+        off = summary(self.train("off", *common, "--method", "single", "--final-eval", "off"))
+        self.assertIsNone(off["worst_test_loss"])
+
     def test_a_killed_neighbour_ends_the_run_and_is_named(self):
         for method in ("ad-psgd", "ad-psgd(exchanges=0)"):
             run = subprocess.Popen([TUTTI, "train", "--model", "mlp", "--data", self.data, "-n", "5", "--batch", "16", "--epochs", "100000", "--quiet", "--method", method,

@@ -6,13 +6,15 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PERIOD = 32, PHASES = 3, GRADIENTS = 256 };
+enum { PERIOD = 32, PHASES = 3, GRADIENTS = 256, STEPS = 128 };
 static const double rate = 0.0625;
 
 /* What the ranks share, in c->shared. */
 typedef struct common {
     double done[EXPLORE_RANKS];    /* gradients that each has added to its team's mean */
     int taken[GRADIENTS];          /* how often each gradient was computed */
+    int steps[EXPLORE_RANKS];
+    float at[EXPLORE_RANKS][STEPS];/* an element of the model at which each made its k-th gradient */
     int asked, served, active;     /* relay */
     int owed;                      /* counter */
 } common;
@@ -34,6 +36,18 @@ static void fill_initial(void *user, int tensor, float *values)
         values[i] = (float)(i % PERIOD) / 8 - 2;
 }
 
+/* Workers of a team compute at the same model. */
+static tutti_status check_team(const tutti_method *m, common *s, tutti_error *err)
+{
+    const int k = s->steps[m->rank]++, first = m->rank / m->team * m->team;
+
+    EXPLORE_CHECK(k < STEPS);
+    s->at[m->rank][k] = m->x[3];
+    for (int r = first; r < first + m->team; r++)
+        EXPLORE_EXPECT(s->steps[r] <= k || s->at[r][k] == m->x[3], "worker %d computes its gradient %d at %.9g and worker %d of its team at %.9g", m->rank, k, (double)m->x[3], r, (double)s->at[r][k]);
+    return TUTTI_OK;
+}
+
 static tutti_status one_step(tutti_engine *e, explore_case *c, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
@@ -43,6 +57,7 @@ static tutti_status one_step(tutti_engine *e, explore_case *c, tutti_error *err)
     while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
         if (m->rng.step < GRADIENTS && p.samples > 0)
             shared_of(c)->taken[m->rng.step]++;
+        TUTTI_TRY(check_team(m, shared_of(c), err));
         explore_dawdle(100000);
         for (size_t i = 0; i < m->layout->used; i++)
             m->g[i] = p.samples > 0 ? (float)pull(m->rank, i) : 0;
