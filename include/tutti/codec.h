@@ -47,6 +47,7 @@ typedef struct tutti_codec_space {
 /* A step that begins, for codecs that adapt themselves (alq, amq, accordion): what they go by, and what whoever exchanges does for them. */
 typedef struct tutti_codec_moment {
     uint64_t step, epoch;        /* of the step that begins: its views have this step */
+    uint64_t steps, epochs;      /* of the whole run, as far as it is known: 0: it is not */
     double lr;                   /* its learning rate */
     /* numbers := their sum over the workers, the same bits on all; blocks. */
     tutti_status (*sum)(void *with, size_t n, float *numbers, tutti_error *err);
@@ -58,6 +59,7 @@ enum {
     TUTTI_CODEC_UNBIASED = 1,    /* E[decoded] = x */
     TUTTI_CODEC_CONTRACTIVE = 2, /* E|x - decoded|^2 <= (1 - delta) |x|^2 with delta > 0: error feedback converges */
     TUTTI_CODEC_WHOLE_TENSOR = 4, /* views of its matrices must not be cut */
+    TUTTI_CODEC_MERGES = 16,     /* learns from all workers: `begin` asks for sums */
     TUTTI_CODEC_FIXED = 8        /* a message always has bound() bytes: nobody needs to be told how many */
 };
 
@@ -132,6 +134,14 @@ tutti_codec *tutti_codec_chosen(tutti_codec *c, const tutti_view *v);
 const float *tutti_codec_before(tutti_codec *c, const tutti_view *v, const float *x);
 float tutti_codec_account(tutti_codec *c, const tutti_view *v, float **into);
 void tutti_codec_after(tutti_codec *c, const tutti_view *v, float *y);
+/* Point to point (src/codec/point.c): what a worker sends of a view is decoded by another without anybody else's part. check: TUTTI_ERR_USAGE for codecs that have no such message: more than one summed
+   round (powersgd), wrappers that feed back, codecs that learn from all workers. The others for what it lets pass only. scratch: 64-byte aligned, point_scratch bytes, nothing of it is kept. */
+tutti_status tutti_codec_check_point(const tutti_codec *c, tutti_error *err);
+size_t tutti_codec_point_bound(const tutti_codec *c, const tutti_view *v);                 /* most bytes of a message; exactly so many where a codec is summed or TUTTI_CODEC_FIXED */
+size_t tutti_codec_point_scratch(const tutti_codec *c, const tutti_view *v);
+size_t tutti_codec_pack(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out); /* out: point_bound bytes. Gives the bytes written */
+/* y += a * decoded: the same bits whoever decodes it, the sender included. On failure (TUTTI_ERR_CORRUPT) y is as it was. */
+tutti_status tutti_codec_unpack_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y, void *scratch, tutti_error *err);
 static inline unsigned tutti_codec_traits(const tutti_codec *c) { return c->ops->traits(c); }
 #ifdef __cplusplus
 }

@@ -41,7 +41,7 @@ typedef struct tutti_engine_options {    /* zero means default */
     const char *optimizer;               /* "sgd(lr=0.05,momentum=0.9)" */
     const char *lr_schedule;             /* "constant" */
     const char *collective;              /* of the workers' sums, of pieces and of tutti_average: "auto", or an algorithm (comm.h, tutti_group) */
-    const char *codec;                   /* of gradients, for methods with TUTTI_ENCODES: a spec of codec.h; NULL or "": they travel as they are */
+    const char *codec;                   /* of gradients, under d-psgd of models, for methods with TUTTI_ENCODES: a spec of codec.h; NULL or "": they travel as they are */
     int64_t batch, accumulate;           /* samples a worker a pass (64), passes a step (1) */
     const int64_t *batch_of;             /* workers: samples of each in a pass, summing to workers x batch (unequal workers); NULL: batch each. Copied; declared state */
     const tutti_parts *parts;            /* every worker has samples of its own (share.h): the same on all. Kept. NULL: a common order */

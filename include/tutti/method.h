@@ -67,7 +67,7 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
     TUTTI_GOES_ON = 4,           /* trains on without a lost worker: nothing but the mixer's neighbours is needed in a step, which leaves out those that are lost. So: no `exchange`, no
                                     services, no collectives in its hooks but in open and agree, and agree may be called again after it has failed. engine.h says the rest */
     TUTTI_DIRECTION = 32,        /* what its step hands to tutti_base_step is a direction of its own and no gradient: clip-norm is refused */
-    TUTTI_ENCODES = 16,          /* its exchange is tutti_exchange, and takes any codec (engine_options.codec) */
+    TUTTI_ENCODES = 16,          /* takes a codec (engine_options.codec): its exchange is tutti_exchange, which takes any, or its mixer's models go through one (tutti_mixer_encode) */
     TUTTI_KNOWS_ROWS = 64,       /* tables are exchanged by tutti_exchange or not at all, and nothing but an exchange writes to g: so the rows touched stay known, and only they are looked at,
                                     updated (where the optimiser allows) and cleared. Without it a table's gradient is whole */
     TUTTI_OWN_PACE = 8           /* asynchronous: no worker waits for another's step. A step is one gradient computation by whoever is free, or by a team together, each a gradient of its own; `exchange` is
@@ -182,6 +182,10 @@ static inline double tutti_mass_real(tutti_mass mass) { return (double)mass / (d
 typedef struct tutti_mixer tutti_mixer;
 tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan *plan, const char *graph, bool push, tutti_error *err);
 tutti_status tutti_mixer_open(tutti_mixer *mixer, bool ahead, tutti_error *err);
+/* Within declare(), after it: where the run has a codec, models travel through it as differences to public copies (src/engine/mixer_codec.c: CHOCO), which become state, a model a neighbour and one's
+   own. x := u + gamma sum_j W_ij (p_j - p_i) is what rounds compute then: as without a codec where gamma is 1 and nothing is lost, but for the last bits. gamma 0: by what the codec keeps. TUTTI_ERR_USAGE: a
+   graph that changes, a codec that needs all workers or does not contract, gamma without a codec. A mixer without this call refuses nothing and leaves the codec to others. */
+tutti_status tutti_mixer_encode(tutti_mixer *mixer, tutti_plan *plan, double gamma, tutti_error *err);
 void tutti_mixer_close(tutti_mixer *mixer);                       /* within close(); NULL-safe; waits for its thread */
 /* x := W_ii u + sum_j W_ij u_j with W of round k (x may be u; otherwise apart). Summed as a collective would: products rounded, then the tree over ascending rank, so
    the complete graph gives tutti_average's bits. Blocks for the neighbours of round k only.

@@ -53,7 +53,7 @@ static unsigned traits(const tutti_codec *c)
 {
     const unsigned a = c->inner[LOW]->ops->traits(c->inner[LOW]), b = c->inner[HIGH]->ops->traits(c->inner[HIGH]);
 
-    return (a & b) | ((a | b) & TUTTI_CODEC_WHOLE_TENSOR);
+    return (a & b) | ((a | b) & TUTTI_CODEC_WHOLE_TENSOR) | TUTTI_CODEC_MERGES;
 }
 
 /* What a codec sends of the whole tensors at most. */
@@ -172,6 +172,20 @@ static void all_low(tutti_codec *c, const tutti_codec_moment *m)
         m->say(m->with, "accordion", text);
 }
 
+/* The first check has nothing to compare with, so what compresses more comes after the second at the earliest. */
+static void warn(const tutti_codec *c, const tutti_codec_moment *m)
+{
+    const accordion *s = c->self;
+    const uint64_t interval = (uint64_t)s->interval, all = s->unit == STEP ? m->steps : m->epochs, second = s->unit == STEP ? 2 * interval : interval + 1;
+    char text[320];
+
+    if (m->step > 0 || all == 0 || all > second || m->say == NULL || s->eta == 0)
+        return;
+    snprintf(text, sizeof text, "accordion: nothing is compressed more in this run: the first check that can do so comes after %llu %ss, and the run has %llu; take an interval of about 3 %% of the run%s",
+             (unsigned long long)second, s->unit == STEP ? "step" : "epoch", (unsigned long long)all, s->unit == STEP ? "" : ", or unit=step");
+    m->say(m->with, "accordion", text);
+}
+
 static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
 {
     accordion *s = c->self;
@@ -181,6 +195,7 @@ static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, floa
     *numbers = s->numbers;
     if (round == 0) {
         const bool ends = s->unit == STEP ? s->now.steps == interval : m->epoch != s->now.epoch && s->now.steps > 0, due = ends && s->now.adds;
+        warn(c, m);
         s->fell = s->now.lr > 0 && m->lr <= s->lr_drop * s->now.lr;
         s->now.lr = m->lr;
         for (size_t k = 0; k < parts(c) && due; k++) {

@@ -279,6 +279,11 @@ static void say(const tutti_codec *c, const tutti_codec_moment *m)
     m->say(m->with, "levels", text);
 }
 
+static unsigned traits(const tutti_codec *c)
+{
+    return tutti_codec_quantised_traits(c) | TUTTI_CODEC_MERGES;
+}
+
 static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
 {
     alq *s = c->self;
@@ -313,11 +318,11 @@ static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, floa
 
 const tutti_codec_ops tutti_codec_alq = {
     .name = "alq", .paper = "Faghri et al., NeurIPS 2020 (ALQ)", .help = "levels fitted to the gradients now and then, rounded at random: unbiased",
-    .options = alq_options, .self_bytes = sizeof(alq), .traits = tutti_codec_quantised_traits, .check = check, .declare = declare, .open = open, .verify = verify, .begin = begin,
+    .options = alq_options, .self_bytes = sizeof(alq), .traits = traits, .check = check, .declare = declare, .open = open, .verify = verify, .begin = begin,
     .bound = tutti_codec_quantised_bound, .scratch = tutti_codec_quantised_scratch, .encode = encode, .decode_add = tutti_codec_quantised_decode_add,
 };
 const tutti_codec_ops tutti_codec_amq = {
     .name = "amq", .paper = "Faghri et al., NeurIPS 2020 (AMQ)", .help = "levels at powers of a multiplier that is fitted now and then: unbiased",
-    .options = amq_options, .self_bytes = sizeof(alq), .traits = tutti_codec_quantised_traits, .check = check, .declare = declare, .open = open, .verify = verify, .begin = begin,
+    .options = amq_options, .self_bytes = sizeof(alq), .traits = traits, .check = check, .declare = declare, .open = open, .verify = verify, .begin = begin,
     .bound = tutti_codec_quantised_bound, .scratch = tutti_codec_quantised_scratch, .encode = encode, .decode_add = tutti_codec_quantised_decode_add,
 };

@@ -122,17 +122,19 @@ static tutti_status check_shares(const tutti_engine *e, const int64_t *batch_of,
     return TUTTI_OK;
 }
 
-/* The run's own codec, for a method whose gradients may go through any. */
+/* The run's own codec, for a method whose gradients may go through any; a mixer's models (tutti_mixer_encode) have it already. */
 static tutti_status declare_codec(tutti_engine *e, const tutti_method_ops *const *methods, tutti_error *err)
 {
     char names[256] = "";
 
+    if (e->codec_is_used)
+        return TUTTI_OK;
     if ((e->m.ops->traits & TUTTI_ENCODES) != 0 || e->exchange != NULL)
         return tutti_exchange_declare(&e->m, e->plan, e->options.codec, err);
     for (size_t i = 0, used = 0; methods[i] != NULL && used < sizeof names - 34; i++)
         if ((methods[i]->traits & TUTTI_ENCODES) != 0)
             used += (size_t)snprintf(names + used, 34, "%s%.30s", used > 0 ? ", " : "", methods[i]->name);
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec is '%.80s', but method '%s' %s; leave codec away, or take a method whose gradients may go through one (%s)", e->options.codec,
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec is '%.80s', but method '%s' %s; leave codec away, or take a method of which gradients, or models as differences, may go through one (%s)", e->options.codec,
                       e->m.ops->name, e->m.ops->exchange == NULL ? "sends models or nothing: what a codec loses of a model is lost in every step, since models, unlike gradients, do not go to zero"
                                                                  : "has an exchange of its own, of float32", names);
 }

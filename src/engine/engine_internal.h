@@ -111,6 +111,7 @@ struct tutti_engine {
     tutti_engine_rows *rows;         /* n_tensors; all 0 of those that are no tables */
     int *piece_of_tensor;
     double loss_sum;
+    bool codec_is_used;              /* the run's, by a mixer */
     bool own_pace;                   /* TUTTI_OWN_PACE */
     tutti_group team;                /* client thread's copy: my team, under OWN_PACE */
     int *team_ranks;

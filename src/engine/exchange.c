@@ -131,6 +131,11 @@ tutti_status tutti_engine_exchange_open(tutti_engine *e, tutti_error *err)
 
     if (x == NULL)
         return TUTTI_OK;
+    if (e->options.steps > 0) {
+        uint64_t position;
+        tutti_share_pass(&e->share, e->options.steps - 1, e->member, 0, &x->epochs, &position);
+        x->epochs++;
+    }
     tutti_codec_open(x->codec);
     TUTTI_TRY(tutti_monitor_open(&x->monitor, e->rt, err));
     x->slot = tutti_alloc((size_t)e->m.lane_width + 1, sizeof *x->slot);
@@ -185,7 +190,7 @@ static void say(void *with, const char *kind, const char *text)
 
 tutti_status tutti_engine_exchange_begin(tutti_engine *e, tutti_error *err)
 {
-    const tutti_codec_moment moment = { .step = e->progress.step, .epoch = e->m.epoch, .lr = e->m.lr, .sum = sum, .say = e->m.rank == 0 ? say : NULL, .with = e };
+    const tutti_codec_moment moment = { .step = e->progress.step, .epoch = e->m.epoch, .lr = e->m.lr, .steps = e->options.steps, .epochs = e->exchange != NULL ? e->exchange->epochs : 0, .sum = sum, .say = e->m.rank == 0 ? say : NULL, .with = e };
     tutti_doing was;
     tutti_status status;
 

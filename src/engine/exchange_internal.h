@@ -32,6 +32,7 @@ typedef struct tutti_engine_exchange {
     char *spec;
     tutti_codec_space space;
     tutti_view *tensor;          /* space.tensor */
+    uint64_t epochs;             /* of the run; 0: unknown */
     tutti_monitor *monitor;      /* of `taken` */
     tutti_exchange_slot *slot;
     int n_slots;                 /* threads that may exchange at one time */

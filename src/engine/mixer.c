@@ -15,43 +15,10 @@
 #include <errno.h>
 #include <string.h>
 
-#include "engine_internal.h"
+#include "mixer_internal.h"
 
 enum { CHUNK = 1 << 20, SLOTS = 2, TERMS_MAX = 4096 }; /* tutti_tree_sum's limit */
 static const size_t ahead_bytes = 256 * 1024; /* as for pieces: below, handing over costs more than it hides */
-
-typedef struct round {
-    uint64_t k;
-    const float *u;
-    float *x;
-    int n_in, n_out;
-    double self;
-    tutti_mass *mass;        /* NULL: the receiver's weights */
-} round;
-
-struct tutti_mixer {
-    tutti_method *m;
-    tutti_graph *graph;
-    size_t chunk;            /* elements of a message, but for the last */
-    float *room;             /* SLOTS x degree x chunk */
-    tutti_request *requests; /* SLOTS x 2 degree: receives, then sends */
-    tutti_request **wanted;  /* 2 degree */
-    int *in, *out;           /* of the current round, degree + 1 each */
-    double *w_in, *w_out;
-    tutti_mass *share;       /* for each out */
-    const float **term;      /* degree + 1, by rank */
-    float *weight;
-    int terms;
-    bool *lost;              /* workers: left out from now on. Whoever runs the round; NULL: a loss ends the run */
-    int *part;               /* workers: scratch of `falls_apart` */
-    int events, losses, told; /* events looked at, losses among them, those that the client has looked at */
-    tutti_lane *lane;        /* NULL: what was started runs in wait */
-    tutti_job job;
-    round started;           /* client thread's; the job's between start and wait */
-    tutti_mass moving, *mass; /* of what was started: the job's own; where it goes once it has come, NULL: nowhere */
-    bool pending, arrived;   /* started and not waited for; the round is over all the same */
-    tutti_mixer *next;       /* of the engine's */
-};
 
 tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan *plan, const char *graph, bool push, tutti_error *err)
 {
@@ -95,6 +62,7 @@ tutti_status tutti_mixer_open(tutti_mixer *mixer, bool ahead, tutti_error *err)
 {
     tutti_engine *e = mixer->m->engine;
 
+    TUTTI_TRY(tutti_mixer_codec_open(mixer, err));
     mixer->next = e->mixers;
     e->mixers = mixer;
     if (e->members == NULL) { /* declare() comes before the engine knows */
@@ -111,6 +79,7 @@ void tutti_mixer_close(tutti_mixer *mixer)
     if (mixer == NULL)
         return;
     tutti_lane_close(mixer->lane);
+    tutti_mixer_codec_close(mixer->codec);
     tutti_graph_close(mixer->graph);
     tutti_free(mixer->requests);
     tutti_free(mixer->wanted);
@@ -143,7 +112,7 @@ static void look_for_losses(tutti_mixer *mixer)
             leave_out(mixer, event.rank);
 }
 
-static bool is_lost(const tutti_mixer *mixer, int rank)
+bool tutti_mixer_is_lost(const tutti_mixer *mixer, int rank)
 {
     return mixer->lost != NULL && mixer->lost[rank];
 }
@@ -231,7 +200,7 @@ static float *room(const tutti_mixer *mixer, size_t c, int a)
     return mixer->room + (c % SLOTS * (size_t)tutti_graph_degree(mixer->graph) + (size_t)a) * mixer->chunk;
 }
 
-static tutti_status post(tutti_mixer *mixer, const round *r, size_t c, tutti_error *err)
+static tutti_status post(tutti_mixer *mixer, const tutti_mixer_round *r, size_t c, tutti_error *err)
 {
     tutti_method *m = mixer->m;
     const tutti_port port = tutti_port_of("mixer", r->k, 0); /* chunks of a round arrive in order */
@@ -240,20 +209,19 @@ static tutti_status post(tutti_mixer *mixer, const round *r, size_t c, tutti_err
 
     for (int a = 0; a < r->n_in; a++, request++) {
         request->posted = false;
-        if (!is_lost(mixer, mixer->in[a]))
+        if (!tutti_mixer_is_lost(mixer, mixer->in[a]))
             TUTTI_TRY(tutti_post_recv(m->world, request, mixer->in[a], port, tutti_f32(m->device, room(mixer, c, a), length(mixer, c)), err));
     }
     for (int a = 0; a < r->n_out; a++, request++) {
         request->posted = false;
         note.a = mixer->share[a];
-        if (!is_lost(mixer, mixer->out[a]))
+        if (!tutti_mixer_is_lost(mixer, mixer->out[a]))
             TUTTI_TRY(tutti_post_send(m->world, request, mixer->out[a], port, &note, tutti_f32(m->device, (float *)r->u + c * mixer->chunk, length(mixer, c)), err));
     }
     return TUTTI_OK;
 }
 
-/* Until all messages of the chunk have ended; those of lost neighbours are taken out. */
-static tutti_status await(tutti_mixer *mixer, const round *r, tutti_request *request, tutti_error *err)
+tutti_status tutti_mixer_await(tutti_mixer *mixer, const tutti_mixer_round *r, tutti_request *request, tutti_error *err)
 {
     const size_t n = (size_t)(r->n_in + r->n_out);
     size_t done;
@@ -274,7 +242,7 @@ static tutti_status await(tutti_mixer *mixer, const round *r, tutti_request *req
 }
 
 /* What the models weigh: term and weight are those of the chunk, by rank. */
-static tutti_status weigh(tutti_mixer *mixer, const round *r, size_t c, const tutti_request *request, tutti_error *err)
+static tutti_status weigh(tutti_mixer *mixer, const tutti_mixer_round *r, size_t c, const tutti_request *request, tutti_error *err)
 {
     const int me = mixer->m->rank;
     const size_t bytes = length(mixer, c) * sizeof(float);
@@ -305,7 +273,7 @@ static tutti_status weigh(tutti_mixer *mixer, const round *r, size_t c, const tu
 }
 
 /* Push-sum: w_in and self become what the shares make of them. kept: what this worker gave to nobody. */
-static tutti_status weigh_shares(tutti_mixer *mixer, round *r, tutti_mass kept, const tutti_request *request, tutti_error *err)
+static tutti_status weigh_shares(tutti_mixer *mixer, tutti_mixer_round *r, tutti_mass kept, const tutti_request *request, tutti_error *err)
 {
     tutti_mass own = kept, total;
 
@@ -327,11 +295,11 @@ static tutti_status weigh_shares(tutti_mixer *mixer, round *r, tutti_mass kept, 
     return TUTTI_OK;
 }
 
-static tutti_status finish(tutti_mixer *mixer, round *r, tutti_mass kept, size_t c, tutti_error *err)
+static tutti_status finish(tutti_mixer *mixer, tutti_mixer_round *r, tutti_mass kept, size_t c, tutti_error *err)
 {
     tutti_request *request = slot(mixer, c);
 
-    TUTTI_TRY(await(mixer, r, request, err));
+    TUTTI_TRY(tutti_mixer_await(mixer, r, request, err));
     if (r->mass != NULL)
         TUTTI_TRY(weigh_shares(mixer, r, kept, request, err));
     TUTTI_TRY(weigh(mixer, r, c, request, err));
@@ -339,7 +307,7 @@ static tutti_status finish(tutti_mixer *mixer, round *r, tutti_mass kept, size_t
     return TUTTI_OK;
 }
 
-static tutti_status chunks(tutti_mixer *mixer, round *r, tutti_error *err)
+static tutti_status chunks(tutti_mixer *mixer, tutti_mixer_round *r, tutti_error *err)
 {
     const size_t count = (mixer->m->layout->used + mixer->chunk - 1) / mixer->chunk;
     const tutti_mass kept = r->mass != NULL ? *r->mass : 0;
@@ -354,15 +322,15 @@ static tutti_status chunks(tutti_mixer *mixer, round *r, tutti_error *err)
 }
 
 /* Whom the round is with, and what each gets of the mass: *mass becomes what is kept. No thread is in a round. */
-static round begin(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_mass *mass)
+static tutti_mixer_round begin(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_mass *mass)
 {
-    round r = { .k = k, .u = u, .x = x, .mass = mass };
+    tutti_mixer_round r = { .k = k, .epoch = mixer->codec != NULL ? mixer->m->epoch : 0, .u = u, .x = x, .mass = mass };
     tutti_mass left = mass != NULL ? *mass : 0;
 
     look_for_losses(mixer);
     tutti_graph_round(mixer->graph, k, mixer->m->rank, mixer->in, mixer->w_in, &r.n_in, mixer->out, mixer->w_out, &r.n_out, &r.self);
     for (int a = 0; a < r.n_out; a++) {
-        const tutti_mass due = mass != NULL && !is_lost(mixer, mixer->out[a]) ? (tutti_mass)(mixer->w_out[a] * (double)*mass) : 0;
+        const tutti_mass due = mass != NULL && !tutti_mixer_is_lost(mixer, mixer->out[a]) ? (tutti_mass)(mixer->w_out[a] * (double)*mass) : 0;
         mixer->share[a] = due < left ? due : left;
         left -= mixer->share[a];
     }
@@ -372,7 +340,7 @@ static round begin(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tut
 }
 
 /* Any one thread at a time. */
-static tutti_status carry_out(tutti_mixer *mixer, round *r, tutti_error *err)
+static tutti_status carry_out(tutti_mixer *mixer, tutti_mixer_round *r, tutti_error *err)
 {
     tutti_status status;
 
@@ -381,9 +349,11 @@ static tutti_status carry_out(tutti_mixer *mixer, round *r, tutti_error *err)
             tutti_copy(mixer->m->device, mixer->m->layout->used, r->u, r->x);
         return TUTTI_OK;
     }
-    status = chunks(mixer, r, err);
+    status = mixer->codec != NULL ? tutti_mixer_codec_round(mixer, r, err) : chunks(mixer, r, err);
     if (status == TUTTI_OK)
         return TUTTI_OK;
+    if (mixer->codec != NULL)
+        tutti_mixer_codec_cancel(mixer);
     for (int i = 0; i < SLOTS * 2 * tutti_graph_degree(mixer->graph); i++)
         tutti_cancel(mixer->m->world, &mixer->requests[i]);
     return tutti_fail_within(err, status, "worker %d, averaging with its neighbours in round %llu", mixer->m->rank, (unsigned long long)r->k);
@@ -394,7 +364,7 @@ tutti_status tutti_mix(tutti_mixer *mixer, uint64_t k, const float *u, float *x,
     tutti_engine *e = mixer->m->engine;
     const tutti_doing was = tutti_engine_expose(e);
     const int64_t started_ns = tutti_now_ns(e->rt);
-    round r = begin(mixer, k, u, x, mass);
+    tutti_mixer_round r = begin(mixer, k, u, x, mass);
     const tutti_status status = carry_out(mixer, &r, err);
 
     tell_of_losses(mixer, k);
@@ -405,7 +375,7 @@ tutti_status tutti_mix(tutti_mixer *mixer, uint64_t k, const float *u, float *x,
 
 tutti_status tutti_engine_mix_aside(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_error *err)
 {
-    round r = begin(mixer, k, u, x, NULL);
+    tutti_mixer_round r = begin(mixer, k, u, x, NULL);
     return carry_out(mixer, &r, err);
 }
 

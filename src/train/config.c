@@ -21,7 +21,7 @@ const tutti_option tutti_train_options[] = {
     { "steps", TUTTI_INT, AT(steps), 0, 0, 1e15, NULL, "steps of each worker instead of epochs, counted from the run's beginning; 0: by epochs" },
     { "collective-table", TUTTI_TEXT, AT(collective_table), 0, 0, 0, "", "with collective=auto: a file that says which algorithm serves which size, as `tutti bench allreduce --tune FILE` writes it; it changes times, not results" },
     { "collective", TUTTI_SPEC, AT(collective), 0, 0, 0, "auto", "all-reduce of gradients: auto, exchange, doubling, tree, direct, halving, hierarchy (of hosts and nodes); in an order of their own: ring(order=any), stragglar(straggler=R,order=any)" },
-    { "codec", TUTTI_SPEC, AT(codec), 0, 0, 0, "", "how gradients travel: fp16, bf16, int8, qsgd(bits=4), ef(topk(ratio=0.01)), ef(powersgd(rank=4)) ...; `tutti codecs` lists them; none: as they are" },
+    { "codec", TUTTI_SPEC, AT(codec), 0, 0, 0, "", "how gradients (under d-psgd: models) travel: fp16, bf16, int8, qsgd(bits=4), ef(topk(ratio=0.01)), ef(powersgd(rank=4)) ...; `tutti codecs` lists them; none: as they are" },
     { "batch", TUTTI_INT, AT(batch), 64, 1, 1 << 20, NULL, "samples a worker a pass" },
     { "batch-share", TUTTI_TEXT, AT(batch_share), 0, 0, 0, "even", "samples of a pass by worker: even, auto (by measured speed), data (by the sizes of their parts), or weights w0:w1:..." },
     { "partition", TUTTI_SPEC, AT(partition), 0, 0, 0, "iid", "who has which samples: iid (all draw from all), dirichlet(alpha=A), class(k=K), shard(k=K); docs/DATA.md" },

@@ -66,7 +66,7 @@ class Codec(Case):
 
     def test_what_makes_no_sense_is_refused_before_anything_starts(self):
         self.refused("unknown codec 'topkk'; did you mean 'topk'?", "train", "--codec", "topkk", "--data", self.data, "--out", self.out("a"))
-        self.refused("codec is 'topk', but method 'd-psgd'", "train", "--codec", "topk", "--method", "d-psgd", "--data", self.data, "--out", self.out("b"))
+        self.refused("codec is 'topk', but method 'sgp' sends models or nothing", "train", "--codec", "topk", "--method", "sgp", "--data", self.data, "--out", self.out("b"))
         self.refused("collective is 'direct'", "train", "--codec", "ef(topk)", "--collective", "direct", "-n", 2, "--data", self.data, "--out", self.out("c"))
 
     def test_the_catalogue_and_help_come_from_the_same_tables(self):

@@ -418,6 +418,32 @@ static void accordion_in_epochs_adds_up_one_in_so_many(void **state)
 }
 
 /* low = high: the bits of the codec itself. A residual outside is one for both levels: nothing is lost over switches. A codec that learns goes on. */
+/* With an interval as long as the run, or half of it, nothing is ever compared: said before the first step, once; the run is as it is. */
+static void accordion_says_when_it_will_never_switch(void **state)
+{
+    static const struct { const char *options; uint64_t steps, epochs; bool said; } rows[] = {
+        { "interval=10", 800, 11, true }, { "interval=10", 800, 12, false }, { "interval=10", 0, 0, false }, { "unit=step,interval=50", 100, 1, true }, { "unit=step,interval=50", 101, 1, false },
+        { "unit=step,interval=50,eta=0", 100, 1, false },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
+        char spec[160];
+        subject *s;
+        subject_said h = { .n = 0 };
+        snprintf(spec, sizeof spec, "accordion(low=topk(ratio=0.5),high=topk(ratio=0.01),%s)", rows[k].options);
+        s = subject_open(spec, 600);
+        for (uint64_t step = 0; step < 3; step++) {
+            const tutti_codec_moment m = { .step = step, .steps = rows[k].steps, .epochs = rows[k].epochs, .lr = 0.1, .say = subject_hear, .with = &h };
+            assert_int_equal(tutti_codec_begin(s->codec, &m, NULL), TUTTI_OK);
+        }
+        assert_int_equal(h.n, rows[k].said);
+        if (rows[k].said)
+            assert_non_null(strstr(h.text[0], "nothing is compressed more in this run"));
+        subject_close(s);
+    }
+}
+
 static void accordion_touches_nothing_else(void **state)
 {
     static float g[2][N], y[2][N], q[4 * COLS];
@@ -538,6 +564,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_fitted_changes_nothing_and_is_said),
         cmocka_unit_test(accordion_goes_by_the_norms),
         cmocka_unit_test(accordion_in_epochs_adds_up_one_in_so_many),
+        cmocka_unit_test(accordion_says_when_it_will_never_switch),
         cmocka_unit_test(accordion_touches_nothing_else),
         cmocka_unit_test(a_failed_sum_says_whose_it_was),
         cmocka_unit_test(levels_that_make_no_sense_are_refused),

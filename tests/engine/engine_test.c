@@ -448,9 +448,9 @@ static void bad_options_are_refused_with_value_and_mend(void **state)
         { { .codec = "topkk" }, "unknown codec 'topkk'; did you mean 'topk'?" },
         { { .codec = "topk(ratio=2)" }, "'ratio' is 2" },
         { { .codec = "ef(qsgd)" }, "qsgd is unbiased" },
-        { { .codec = "topk", .method = "d-psgd" }, "codec is 'topk', but method 'd-psgd' sends models or nothing: what a codec loses of a model is lost in every step" },
-        { { .codec = "topk", .method = "stragglar" }, "codec is 'topk', but method 'stragglar' has an exchange of its own, of float32; leave codec away, or take a method whose gradients may "
-                                                     "go through one (ddp, local-sgd, hetero-ring" },
+        { { .codec = "topk", .method = "sgp" }, "codec is 'topk', but method 'sgp' sends models or nothing: what a codec loses of a model is lost in every step" },
+        { { .codec = "topk", .method = "stragglar" }, "codec is 'topk', but method 'stragglar' has an exchange of its own, of float32; leave codec away, or take a method of which gradients, or models "
+                                                     "as differences, may go through one (ddp, local-sgd, d-psgd, hetero-ring" },
         { { .codec = "topk", .method = "hetero-ring" }, "its ring sums float32, and codec is 'topk'; write collective=auto" },
         { { .codec = "ef(topk)", .collective = "direct" }, "collective is 'direct', an algorithm for sums of float32, but codec 'topk' sends something else; leave collective at auto" },
     };

@@ -123,6 +123,7 @@ static const struct { const char *method, *optimizer; int n; const char *codec; 
     { "local-sgd(period=2,outer=adam(lr=0.01))", "sgd(lr=0.05,momentum=0.9)", 1 },
     { "d-psgd", "sgd(lr=0.05,momentum=0.9)", 1 }, { "d-psgd", "sgd(lr=0.05,momentum=0.9)", 2 }, { "d-psgd", "sgd(lr=0.05,momentum=0.9)", 3 }, { "d-psgd", "adamw(lr=0.01)", 7 },
     { "d-psgd(order=atc,graph=one-peer-exponential)", "sgd(lr=0.05,momentum=0.9)", 5 },
+    { "d-psgd", "sgd(lr=0.05,momentum=0.9)", 3, "topk(ratio=0.05)" }, { "d-psgd(order=atc,graph=exponential,gamma=0.2)", "sgd(lr=0.05)", 5, "large(sign,min=100)" },
     { "ddp", "sgd(lr=0.05,momentum=0.9)", 3, "ef(topk(ratio=0.05))" }, { "ddp", "sgd(lr=0.05)", 4, "ef(sign,server=on)" }, { "ddp", "sgd(lr=0.05)", 2, "ef(powersgd(rank=2))" },
     { "ddp", "adam(lr=0.01)", 4, "qsgd(coding=elias)" },
     { "sgp(graph=star(weights=push))", "sgd(lr=0.05,momentum=0.9)", 3 }, { "sgp(graph=star(weights=push),overlap=2)", "sgd(lr=0.05,momentum=0.9)", 4 }, /* SAVE_AT is in mid-flight */

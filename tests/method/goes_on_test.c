@@ -22,7 +22,7 @@
 enum { N = 4, COUNT = 300, STEPS = 4 };
 
 typedef struct scene {
-    const char *method;
+    const char *method, *codec;
     int lost_before;             /* the step before which they go */
     bool lost[N];
     bool stop;                   /* stop_on_loss */
@@ -105,7 +105,7 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
     const int rank = tutti_world_rank(world);
     tutti_engine *e;
 
-    s->ended[rank] = tutti_engine_open(&e, world, &param, 1, &(tutti_engine_options){ .method = s->method, .optimizer = "sgd(lr=0.25)", .batch = 2, .data_samples = 8, .initial = initial,
+    s->ended[rank] = tutti_engine_open(&e, world, &param, 1, &(tutti_engine_options){ .method = s->method, .codec = s->codec, .optimizer = "sgd(lr=0.25)", .batch = 2, .data_samples = 8, .initial = initial,
                                                                                       .stop_on_loss = s->stop }, err);
     if (s->ended[rank] == TUTTI_OK) {
         s->ended[rank] = train(s, e, world, err);
@@ -213,6 +213,20 @@ static void on_the_complete_graph_the_models_are_those_of_the_formula_to_the_bit
                 check_models(s, "complete", order, true);
                 free(s);
             }
+}
+
+/* Public copies, through a codec that loses nothing: the same models, and a worker that is lost weighs nothing though its copy is still there. */
+static void through_a_codec_the_lost_weigh_nothing_either(void **state)
+{
+    (void)state;
+    for (int order = 0; order < 2; order++)
+        for (unsigned lost = 0; lost < 15; lost++) {
+            scene *s = scene_of(order ? "d-psgd(graph=complete,order=atc)" : "d-psgd(graph=complete)", 2, lost);
+            s->codec = "fp32";
+            play(s);
+            check_models(s, "complete", order, true);
+            free(s);
+        }
 }
 
 static void other_graphs_move_the_weight_of_the_lost_to_the_diagonal_too(void **state)
@@ -388,6 +402,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(on_the_complete_graph_the_models_are_those_of_the_formula_to_the_bit),
+        cmocka_unit_test(through_a_codec_the_lost_weigh_nothing_either),
         cmocka_unit_test(other_graphs_move_the_weight_of_the_lost_to_the_diagonal_too),
         cmocka_unit_test(push_sum_keeps_the_share_of_the_lost),
         cmocka_unit_test(the_loss_is_told_and_samples_are_those_that_were_computed),

@@ -1,0 +1,415 @@
+/* mixer_codec.c: neighbours' averages of models that travel through a codec: CHOCO-gossip, Koloskova, Stich, Jaggi, ICML 2019, arXiv 1902.00340; with averaging beside the computation in the order of
+   Koloskova, Lin, Stich, Jaggi, ICLR 2020, arXiv 1907.09356. Sheet: gossip-compression.md.
+     A model does not go to zero, so what a codec lost of it would be lost anew in every round. Its difference to a copy that all neighbours have does. Of every worker there is such a public copy p_i, at
+     the worker itself and at each that hears it, the same to the bit, since all decode the same bytes:
+         q_i = Q(u_i - p_i) is sent;  p_j += q_j of all, one's own included;  x_i = u_i + gamma sum_j W_ij (p_j - p_i)
+     For symmetric or doubly stochastic W the mean of the models is kept whatever Q loses, and what it loses stays in u_i - p_i: there is no residual besides.
+
+   Chosen where the sheet leaves a choice. Copies begin as the common initial model, not as 0 (the sheet: equivalent to sending it once). A copy a neighbour instead of one weighted sum of them: n numbers a neighbour
+   instead of n, but a lost neighbour can be left out, which out of a sum it cannot. A difference of equal copies is 0 exactly, so nothing drifts between models that agree.
+   Graphs must be the same in every round: with others a neighbour would miss corrections of the rounds in which it was none, and two "copies" of a worker would differ.
+
+   gamma. The theorem's is safe and useless (4e-4 on a ring of 8 with one element of 8 sent). By default it is omega^(3/2), omega = 1 - |v - Q(v)|^2 / |v|^2 measured once on normal numbers: 1 for casts and int8, 0.5
+   for sign, 0.3 for topk(ratio=0.1), 0.027 for topk(ratio=0.01), where published scripts have 1, 0.45 and 0.04. Averaging 2000 normal numbers on a ring of 8 (gamma 0.0125 to 1 in ten steps) it was at or next below the
+   fastest of them for topk of 1 % and 10 %, int8 and no loss, half of it or less for random-k; three times as much diverged for topk and for random-k of 10 %. Training moves the models meanwhile, and the option is there.
+
+   Messages: tensors one after the other, some in one message until it stands for 4 MiB of model, so that one is encoded while those before it travel. A tensor whose codec does not say its length has four
+   bytes of it in front. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "mixer_internal.h"
+#include "tutti/codec.h"
+
+enum { ELEMENTS = 1 << 20, SAMPLE = 1 << 16, PREFIX = 4, BLOCK = 4096 };
+static const uint64_t late_step = UINT64_MAX; /* beyond any warm-up */
+
+typedef struct message { int first, tensors; size_t at, bytes; } message; /* at: in send, and in each neighbour's part of receive; bytes: most */
+
+struct tutti_mixer_codec {
+    tutti_codec *codec;
+    tutti_codec_space space;
+    tutti_view *tensor;          /* space.tensor */
+    double gamma;
+    message *message;
+    int messages;
+    size_t bytes;                /* of all messages, each rounded up */
+    float *mine, **theirs;       /* declared: the public copies, n each; theirs: a neighbour, in the order of tutti_graph_round. Mine alone is saved */
+    bool began;                  /* theirs are what they sent */
+    float *difference;           /* declared: of the largest tensor; scratch below as well */
+    uint8_t *scratch, *send, *receive; /* receive: degree x bytes */
+    tutti_request *requests;     /* messages x 2 degree: receives, then sends */
+};
+
+static size_t prefix_of(const tutti_codec *c, const tutti_view *v)
+{
+    const tutti_codec *leaf = tutti_codec_chosen((tutti_codec *)(uintptr_t)c, v);
+
+    return leaf->ops->rounds > 0 || (tutti_codec_traits(leaf) & TUTTI_CODEC_FIXED) != 0 ? 0 : PREFIX;
+}
+
+/* What a tensor takes in a message at most, in whatever step. */
+static size_t room_of(const tutti_codec *c, tutti_view v)
+{
+    size_t most;
+
+    v.step = 0;
+    most = tutti_codec_point_bound(c, &v);
+    v.step = late_step;
+    return prefix_of(c, &v) + (tutti_codec_point_bound(c, &v) > most ? tutti_codec_point_bound(c, &v) : most);
+}
+
+static tutti_status list_tensors(const tutti_method *m, tutti_mixer_codec *c, tutti_error *err)
+{
+    const tutti_layout *l = m->layout;
+
+    c->tensor = tutti_alloc((size_t)l->n_tensors, sizeof *c->tensor);
+    c->message = tutti_alloc((size_t)l->n_tensors, sizeof *c->message);
+    if (c->tensor == NULL || c->message == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the codec of method '%s'", m->ops->name);
+    for (int i = 0; i < l->n_tensors; i++) {
+        const tutti_tensor *t = &l->tensor[i];
+        const bool vector = t->cols == 1;
+        if (t->count > INT32_MAX)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "parameter %s has %zu elements; a codec takes tensors of fewer than 2147483648", t->name, t->count);
+        c->tensor[i] = (tutti_view){ .tensor = i, .first = t->first, .count = t->count, .rows = vector ? 1 : t->rows, .cols = vector ? t->count : t->cols };
+    }
+    c->space = (tutti_codec_space){ .n = m->n, .tensor = c->tensor, .n_tensors = l->n_tensors, .rank = m->rank, .workers = m->workers, .seed = m->rng.seed, .device = m->device };
+    return TUTTI_OK;
+}
+
+static void cut_messages(tutti_mixer_codec *c)
+{
+    size_t elements = 0;
+
+    for (int i = 0; i < c->space.n_tensors; i++) {
+        message *last;
+        if (c->messages == 0 || elements + c->tensor[i].count > ELEMENTS) {
+            c->message[c->messages++] = (message){ .first = i, .at = c->bytes };
+            elements = 0;
+        }
+        last = &c->message[c->messages - 1];
+        elements += c->tensor[i].count;
+        last->tensors++;
+        last->bytes += room_of(c->codec, c->tensor[i]);
+        c->bytes = last->at + (last->bytes + 63) / 64 * 64;
+    }
+}
+
+static tutti_status declare_memory(tutti_mixer *mixer, tutti_plan *plan, tutti_error *err)
+{
+    tutti_mixer_codec *c = mixer->codec;
+    const size_t d = (size_t)tutti_graph_degree(mixer->graph);
+    size_t largest = 0, scratch = 0;
+
+    for (int i = 0; i < c->space.n_tensors; i++) {
+        tutti_view v = c->tensor[i];
+        largest = v.count > largest ? v.count : largest;
+        for (int late = 0; late < 2; late++) {
+            v.step = late ? late_step : 0;
+            scratch = tutti_codec_point_scratch(c->codec, &v) > scratch ? tutti_codec_point_scratch(c->codec, &v) : scratch;
+        }
+    }
+    c->theirs = tutti_alloc(d + 1, sizeof *c->theirs);
+    c->requests = tutti_alloc((size_t)c->messages * 2 * d + 1, sizeof *c->requests);
+    if (c->theirs == NULL || c->requests == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the codec of method '%s'", mixer->m->ops->name);
+    tutti_declare_vector(plan, "mixer.public", TUTTI_OWN_ZERO, &c->mine);
+    for (size_t a = 0; a < d; a++) {
+        char name[48];
+        snprintf(name, sizeof name, "mixer.public-of-neighbour-%zu", a);
+        tutti_declare_vector(plan, name, TUTTI_SCRATCH, &c->theirs[a]);
+    }
+    tutti_declare(plan, &(tutti_state){ .name = "mixer.difference", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = largest }, &c->difference);
+    tutti_declare(plan, &(tutti_state){ .name = "mixer.codec-scratch", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8, .count = scratch + 64 }, &c->scratch);
+    tutti_declare(plan, &(tutti_state){ .name = "mixer.send", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8, .count = c->bytes + 64 }, &c->send);
+    tutti_declare(plan, &(tutti_state){ .name = "mixer.receive", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8, .count = d * c->bytes + 64 }, &c->receive);
+    return TUTTI_OK;
+}
+
+/* A biased codec must keep a part of whatever it is given, or differences need not shrink; what is only unbiased may blow them up. */
+static tutti_status check_contracts(const tutti_codec *c, tutti_error *err)
+{
+    for (size_t i = 0; i < TUTTI_LENGTH(c->inner); i++)
+        if (c->inner[i] != NULL)
+            TUTTI_TRY(check_contracts(c->inner[i], err));
+    if (c->ops->choose == NULL && (tutti_codec_traits(c) & TUTTI_CODEC_CONTRACTIVE) == 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec '%s' may lose as much as it is given, or more, and neighbours' copies come closer only with one that always keeps a part: fp16, bf16, int8, topk, sign, or randomk",
+                          c->ops->name);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_mixer_encode(tutti_mixer *mixer, tutti_plan *plan, double gamma, tutti_error *err)
+{
+    tutti_method *m = mixer->m;
+    tutti_engine *e = m->engine;
+    const char *name = m->ops->name, *spec = e->options.codec;
+    tutti_mixer_codec *c;
+
+    if (spec[0] == 0) {
+        if (gamma > 0)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s': gamma is %g, but models travel without a codec, whose losses it is for; leave gamma away, or give a codec", name, gamma);
+        return TUTTI_OK;
+    }
+    if (tutti_graph_period(mixer->graph) != 1)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec is '%.80s', but the graph of method '%s' changes from round to round: through a codec differences to copies travel, and a neighbour that is none in some rounds "
+                          "would miss them; take a graph that stays (ring, torus, exponential, complete), or leave codec away", spec, name);
+    c = mixer->codec = tutti_alloc(1, sizeof *c);
+    if (c == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the codec of method '%s'", name);
+    c->gamma = gamma;
+    TUTTI_TRY(list_tensors(m, c, err));
+    TUTTI_TRY(tutti_codec_declare(&c->codec, plan, spec, "mixer.codec", &c->space, err));
+    TUTTI_TRY(tutti_fail_within(err, tutti_codec_check_point(c->codec, err), "method '%s' sends to neighbours", name));
+    TUTTI_TRY(tutti_fail_within(err, check_contracts(c->codec, err), "method '%s'", name));
+    cut_messages(c);
+    TUTTI_TRY(declare_memory(mixer, plan, err));
+    e->codec_is_used = true;
+    return TUTTI_OK;
+}
+
+/* ---- opening ---- */
+
+/* Deterministic, so the same on all workers: contractive codecs draw alike or not at all. */
+static tutti_status measure_gamma(tutti_mixer_codec *c, tutti_error *err)
+{
+    tutti_device *d = c->space.device;
+    tutti_view v = { .tensor = -1, .rows = 1, .step = late_step };
+    float *x, *rest;
+    void *scratch;
+    uint8_t *out;
+    double omega;
+    tutti_status status = TUTTI_OK;
+
+    for (int i = 0; i < c->space.n_tensors; i++)
+        v.count = c->tensor[i].count > v.count ? c->tensor[i].count : v.count;
+    v.cols = v.count = v.count < SAMPLE ? v.count : SAMPLE;
+    x = tutti_alloc(v.count, sizeof *x);
+    rest = tutti_alloc(v.count, sizeof *rest);
+    scratch = tutti_alloc(tutti_codec_point_scratch(c->codec, &v) + 64, 1);
+    out = tutti_alloc(tutti_codec_point_bound(c->codec, &v) + 64, 1);
+    if (x == NULL || rest == NULL || scratch == NULL || out == NULL)
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "measuring what a codec keeps");
+    else {
+        size_t bytes;
+        tutti_fill_normal(d, v.count, (tutti_rng){ 0, 0, 0 }, x);
+        tutti_copy(d, v.count, x, rest);
+        bytes = tutti_codec_pack(c->codec, &v, x, scratch, out);
+        status = tutti_codec_unpack_add(c->codec, &v, out, bytes, -1, rest, scratch, err);
+        omega = 1 - tutti_norm2(d, v.count, rest) / tutti_norm2(d, v.count, x);
+        c->gamma = omega > 0 ? pow(omega, 1.5) : 0;
+        if (status == TUTTI_OK && !(c->gamma > 0))
+            status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec '%s' keeps nothing of %zu normal numbers, so models would never come closer; set gamma yourself, or take another codec", c->codec->ops->name, v.count);
+    }
+    tutti_free(out);
+    tutti_free(scratch);
+    tutti_free(rest);
+    tutti_free(x);
+    return status;
+}
+
+tutti_status tutti_mixer_codec_open(tutti_mixer *mixer, tutti_error *err)
+{
+    tutti_mixer_codec *c = mixer->codec;
+
+    if (c == NULL)
+        return TUTTI_OK;
+    tutti_codec_open(c->codec);
+    if (c->gamma == 0) {
+        TUTTI_TRY(measure_gamma(c, err));
+        if (mixer->m->rank == 0 && mixer->m->workers > 1)
+            tutti_event(mixer->m, "codec", "models travel as differences to public copies, through '%s'; gamma is %.4g, by what it keeps of normal numbers", tutti_exchange_codec(mixer->m), c->gamma);
+    }
+    tutti_copy(mixer->m->device, mixer->m->layout->used, mixer->m->x, c->mine); /* a checkpoint's may follow */
+    return TUTTI_OK;
+}
+
+void tutti_mixer_codec_close(tutti_mixer_codec *c)
+{
+    if (c == NULL)
+        return;
+    tutti_codec_close(c->codec);
+    tutti_free(c->tensor);
+    tutti_free(c->message);
+    tutti_free(c->theirs);
+    tutti_free(c->requests);
+    tutti_free(c);
+}
+
+/* ---- a round ---- */
+
+static tutti_request *requests_of(const tutti_mixer *mixer, int k)
+{
+    return mixer->codec->requests + (size_t)k * 2 * (size_t)tutti_graph_degree(mixer->graph);
+}
+
+static uint8_t *room_from(const tutti_mixer *mixer, int a, const message *g)
+{
+    return mixer->codec->receive + (size_t)a * mixer->codec->bytes + g->at;
+}
+
+static tutti_view view_of(const tutti_mixer_codec *c, int tensor, uint64_t k)
+{
+    tutti_view v = c->tensor[tensor];
+
+    v.step = k;
+    return v;
+}
+
+/* The tensors of message g: what my copy lacks, encoded, and added to it as the others will. */
+static tutti_status pack(const tutti_mixer *mixer, const tutti_mixer_round *r, const message *g, size_t *bytes, tutti_error *err)
+{
+    tutti_mixer_codec *c = mixer->codec;
+    uint8_t *out = c->send + g->at;
+
+    *bytes = 0;
+    for (int i = g->first; i < g->first + g->tensors; i++) {
+        const tutti_view v = view_of(c, i, r->k);
+        const size_t prefix = prefix_of(c->codec, &v), left = g->bytes - (size_t)(out - (c->send + g->at));
+        size_t some;
+        if (prefix + tutti_codec_point_bound(c->codec, &v) > left)
+            return tutti_fail(err, TUTTI_ERR_STATE, 0, "codec '%s' makes longer messages in round %llu than at its beginning and end; this is a fault of the program: please report it", c->codec->ops->name,
+                              (unsigned long long)r->k);
+        tutti_diff(c->space.device, v.count, 1, r->u + v.first, c->mine + v.first, c->difference);
+        some = tutti_codec_pack(c->codec, &v, c->difference, c->scratch, out + prefix);
+        for (size_t k = 0; k < prefix; k++)
+            out[k] = (uint8_t)(some >> 8 * k);
+        TUTTI_TRY(tutti_codec_unpack_add(c->codec, &v, out + prefix, some, 1, c->mine + v.first, c->scratch, err));
+        out += prefix + some;
+    }
+    *bytes = (size_t)(out - (c->send + g->at));
+    return TUTTI_OK;
+}
+
+static tutti_status unpack(const tutti_mixer *mixer, const tutti_mixer_round *r, const message *g, int a, size_t bytes, tutti_error *err)
+{
+    tutti_mixer_codec *c = mixer->codec;
+    const uint8_t *in = room_from(mixer, a, g), *end = in + bytes;
+
+    for (int i = g->first; i < g->first + g->tensors; i++) {
+        const tutti_view v = view_of(c, i, r->k);
+        const size_t prefix = prefix_of(c->codec, &v);
+        size_t some = tutti_codec_point_bound(c->codec, &v);
+        if (prefix > 0 && (size_t)(end - in) >= PREFIX)
+            some = (size_t)in[0] | (size_t)in[1] << 8 | (size_t)in[2] << 16 | (size_t)in[3] << 24;
+        if (prefix > (size_t)(end - in) || some > (size_t)(end - in) - prefix)
+            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, mixer->in[a], "worker %d sent %zu bytes that end within tensor %d; do all workers run the same codec with the same options?", mixer->in[a], bytes, i);
+        TUTTI_TRY(tutti_fail_within(err, tutti_codec_unpack_add(c->codec, &v, in + prefix, some, 1, c->theirs[a] + v.first, c->scratch, err), "what worker %d sent of tensor %d", mixer->in[a], i));
+        in += prefix + some;
+    }
+    if (in != end)
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, mixer->in[a], "worker %d sent %zu bytes more than its tensors have; do all workers run the same codec with the same options?", mixer->in[a], (size_t)(end - in));
+    return TUTTI_OK;
+}
+
+static tutti_status post_receives(tutti_mixer *mixer, const tutti_mixer_round *r, tutti_port port, tutti_error *err)
+{
+    tutti_mixer_codec *c = mixer->codec;
+
+    for (int k = 0; k < c->messages; k++) {
+        tutti_request *request = requests_of(mixer, k);
+        for (int a = 0; a < r->n_in + r->n_out; a++)
+            request[a].posted = false;
+        for (int a = 0; a < r->n_in; a++)
+            if (!tutti_mixer_is_lost(mixer, mixer->in[a]))
+                TUTTI_TRY(tutti_post_recv(mixer->m->world, &request[a], mixer->in[a], port, tutti_host(room_from(mixer, a, &c->message[k]), c->message[k].bytes, TUTTI_U8), err));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status post_sends(tutti_mixer *mixer, const tutti_mixer_round *r, tutti_port port, int k, tutti_error *err)
+{
+    tutti_mixer_codec *c = mixer->codec;
+    const tutti_note note = { .kind = (uint32_t)k };
+    size_t bytes;
+
+    TUTTI_TRY(pack(mixer, r, &c->message[k], &bytes, err));
+    for (int a = 0; a < r->n_out; a++)
+        if (!tutti_mixer_is_lost(mixer, mixer->out[a]))
+            TUTTI_TRY(tutti_post_send(mixer->m->world, &requests_of(mixer, k)[r->n_in + a], mixer->out[a], port, &note, tutti_host(c->send + c->message[k].at, bytes, TUTTI_U8), err));
+    return TUTTI_OK;
+}
+
+/* Before this process's first round. All began alike; in a run that is resumed each tells its neighbours its copy once in full: so a checkpoint has one copy a worker, not one a neighbour, and
+   may be of a run that has lost workers and goes on with others as neighbours. */
+static tutti_status begin_copies(tutti_mixer *mixer, const tutti_mixer_round *r, tutti_error *err)
+{
+    tutti_mixer_codec *c = mixer->codec;
+    const tutti_port port = tutti_port_of("mixer, public copies", r->k, 0);
+    const size_t n = mixer->m->layout->used;
+    tutti_request *request = requests_of(mixer, 0);
+
+    for (int a = 0; a < r->n_in + r->n_out; a++)
+        request[a].posted = false;
+    for (int a = 0; a < r->n_in; a++) {
+        tutti_copy(c->space.device, n, c->mine, c->theirs[a]);
+        if (r->k > 0 && !tutti_mixer_is_lost(mixer, mixer->in[a]))
+            TUTTI_TRY(tutti_post_recv(mixer->m->world, &request[a], mixer->in[a], port, tutti_f32(c->space.device, c->theirs[a], n), err));
+    }
+    for (int a = 0; a < r->n_out; a++)
+        if (r->k > 0 && !tutti_mixer_is_lost(mixer, mixer->out[a]))
+            TUTTI_TRY(tutti_post_send(mixer->m->world, &request[r->n_in + a], mixer->out[a], port, &(tutti_note){ 0 }, tutti_f32(c->space.device, c->mine, n), err));
+    TUTTI_TRY(tutti_mixer_await(mixer, r, request, err));
+    for (int a = 0; a < r->n_in; a++)
+        if (request[a].posted && request[a].note.bytes != n * sizeof(float))
+            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, mixer->in[a], "worker %d sent %llu bytes of its public copy where %zu were due; all workers must run one version", mixer->in[a],
+                                   (unsigned long long)request[a].note.bytes, n * sizeof(float));
+    c->began = true;
+    return TUTTI_OK;
+}
+
+/* x := u + gamma sum over those who are left of W_ij (p_j - p_i). */
+static void move(const tutti_mixer *mixer, const tutti_mixer_round *r)
+{
+    const tutti_mixer_codec *c = mixer->codec;
+    const size_t n = mixer->m->layout->used;
+    float apart[BLOCK];
+
+    for (size_t at = 0, some; at < n; at += some) {
+        some = n - at < BLOCK ? n - at : BLOCK;
+        if (r->x != r->u)
+            tutti_copy(c->space.device, some, r->u + at, r->x + at);
+        for (int a = 0; a < r->n_in; a++) {
+            if (tutti_mixer_is_lost(mixer, mixer->in[a]))
+                continue;
+            tutti_diff(c->space.device, some, (float)(c->gamma * mixer->w_in[a]), c->theirs[a] + at, c->mine + at, apart);
+            tutti_add(c->space.device, some, apart, r->x + at);
+        }
+    }
+}
+
+static tutti_status no_sum(void *with, size_t n, float *numbers, tutti_error *err)
+{
+    (void)with, (void)n, (void)numbers;
+    return tutti_fail(err, TUTTI_ERR_STATE, 0, "neighbours have no sum over all workers; this is a fault of the program: please report it"); /* tutti_codec_check_point */
+}
+
+tutti_status tutti_mixer_codec_round(tutti_mixer *mixer, const tutti_mixer_round *r, tutti_error *err)
+{
+    tutti_mixer_codec *c = mixer->codec;
+    const tutti_port port = tutti_port_of("mixer", r->k, 0); /* messages of a round arrive in order */
+
+    if (!c->began)
+        TUTTI_TRY(begin_copies(mixer, r, err));
+    TUTTI_TRY(tutti_codec_begin(c->codec, &(tutti_codec_moment){ .step = r->k, .epoch = r->epoch, .sum = no_sum }, err));
+    TUTTI_TRY(post_receives(mixer, r, port, err));
+    for (int k = 0; k < c->messages; k++)
+        TUTTI_TRY(post_sends(mixer, r, port, k, err));
+    for (int k = 0; k < c->messages; k++) {
+        tutti_request *request = requests_of(mixer, k);
+        TUTTI_TRY(tutti_mixer_await(mixer, r, request, err));
+        for (int a = 0; a < r->n_in; a++)
+            if (request[a].posted)
+                TUTTI_TRY(unpack(mixer, r, &c->message[k], a, request[a].note.bytes, err));
+    }
+    move(mixer, r);
+    return TUTTI_OK;
+}
+
+void tutti_mixer_codec_cancel(tutti_mixer *mixer)
+{
+    for (size_t i = 0; i < (size_t)mixer->codec->messages * 2 * (size_t)tutti_graph_degree(mixer->graph); i++)
+        tutti_cancel(mixer->m->world, &mixer->codec->requests[i]);
+}

@@ -1,0 +1,52 @@
+/* mixer_internal.h: what mixer.c and mixer_codec.c share: a mixer, one round of it, and who of its neighbours is lost. */
+#ifndef TUTTI_ENGINE_MIXER_INTERNAL_H
+#define TUTTI_ENGINE_MIXER_INTERNAL_H
+#include "engine_internal.h"
+
+typedef struct tutti_mixer_codec tutti_mixer_codec;
+
+typedef struct tutti_mixer_round {
+    uint64_t k, epoch;       /* epoch: of the step that asked for it */
+    const float *u;
+    float *x;
+    int n_in, n_out;
+    double self;
+    tutti_mass *mass;        /* NULL: the receiver's weights */
+} tutti_mixer_round;
+
+struct tutti_mixer {
+    tutti_method *m;
+    tutti_graph *graph;
+    size_t chunk;            /* elements of a message, but for the last */
+    float *room;             /* SLOTS x degree x chunk */
+    tutti_request *requests; /* SLOTS x 2 degree: receives, then sends */
+    tutti_request **wanted;  /* 2 degree */
+    int *in, *out;           /* of the current round, degree + 1 each */
+    double *w_in, *w_out;
+    tutti_mass *share;       /* for each out */
+    const float **term;      /* degree + 1, by rank */
+    float *weight;
+    int terms;
+    bool *lost;              /* workers: left out from now on. Whoever runs the round; NULL: a loss ends the run */
+    int *part;               /* workers: scratch of `falls_apart` */
+    int events, losses, told; /* events looked at, losses among them, those that the client has looked at */
+    tutti_lane *lane;        /* NULL: what was started runs in wait */
+    tutti_job job;
+    tutti_mixer_round started; /* client thread's; the job's between start and wait */
+    tutti_mass moving, *mass; /* of what was started: the job's own; where it goes once it has come, NULL: nowhere */
+    bool pending, arrived;   /* started and not waited for; the round is over all the same */
+    tutti_mixer_codec *codec; /* NULL: models travel as they are */
+    tutti_mixer *next;       /* of the engine's */
+};
+
+bool tutti_mixer_is_lost(const tutti_mixer *mixer, int rank);
+/* Until all messages of r, in-neighbours' first, have ended; of lost neighbours they are taken out: `posted` is false then. */
+tutti_status tutti_mixer_await(tutti_mixer *mixer, const tutti_mixer_round *r, tutti_request *request, tutti_error *err);
+
+/* ---- mixer_codec.c ---- */
+tutti_status tutti_mixer_codec_open(tutti_mixer *mixer, tutti_error *err);
+void tutti_mixer_codec_close(tutti_mixer_codec *c); /* NULL-safe */
+/* x := u + gamma sum_j W_ij (public copy of j - own), all copies brought forward to u first. Whoever runs the round. */
+tutti_status tutti_mixer_codec_round(tutti_mixer *mixer, const tutti_mixer_round *r, tutti_error *err);
+void tutti_mixer_codec_cancel(tutti_mixer *mixer);
+#endif

@@ -1,0 +1,246 @@
+/* Goal: neighbours' averages through a codec (src/engine/mixer_codec.c), under d-psgd: CHOCO's recursion itself, to the bit where it is a formula; the mean; that models agree in the end; the bytes of every pair;
+   what is refused. Resuming is in tests/engine/state_test.c, losses in goes_on_test.c, other transports in tests/cli/codecs_test.py. */
+#include "trial.h"
+
+static trial of(const char *method, const char *codec, int steps)
+{
+    trial t = trial_of(method, "sgd(lr=0.25)", steps);
+    t.options.codec = codec;
+    return t;
+}
+
+static float at_first(int rank, uint64_t step, size_t i, float x) /* apart after one step, and nothing else */
+{
+    return step == 0 ? trial_constant(rank, step, i, x) : 0;
+}
+
+/* The k greatest magnitudes of each tensor, of equal ones the lowest. */
+static void keep(const trial *t, float *q, double ratio)
+{
+    size_t first = 0;
+
+    for (int k = 0; k < TRIAL_TENSORS; first += t->count[k], k++) {
+        const size_t left = (size_t)ceil(ratio * (double)t->count[k]);
+        bool kept[1000] = { false };
+        for (size_t m = 0; m < left; m++) {
+            size_t best = t->count[k];
+            for (size_t i = 0; i < t->count[k]; i++)
+                if (!kept[i] && (best == t->count[k] || fabsf(q[first + i]) > fabsf(q[first + best])))
+                    best = i;
+            kept[best] = true;
+        }
+        for (size_t i = 0; i < t->count[k]; i++)
+            q[first + i] = kept[i] ? q[first + i] : 0;
+    }
+}
+
+/* order B (awc): x <- x + gamma (W - I) p - eta g(x), p <- p + Q(x - p) before it; order A (atc): the gradient first. In the same float32 arithmetic: to the bit. */
+static void expect(trial *t, const char *spec, bool atc, double gamma, double ratio)
+{
+    enum { D = 1533 };
+    static float x[TRIAL_RANKS][D], p[TRIAL_RANKS][D], q[D];
+    int in[TRIAL_RANKS], out[TRIAL_RANKS], n_in, n_out;
+    double w_in[TRIAL_RANKS], w_out[TRIAL_RANKS], self;
+    tutti_graph *g;
+
+    assert_int_equal(trial_size(t), D);
+    assert_int_equal(tutti_graph_open(&g, spec, t->workers, NULL), TUTTI_OK);
+    for (int r = 0; r < t->workers; r++)
+        for (size_t i = 0; i < D; i++)
+            x[r][i] = p[r][i] = trial_initial_value(i);
+    for (int s = 0; s < t->steps; s++) {
+        for (int r = 0; r < t->workers; r++) {
+            for (size_t i = 0; i < D; i++) {
+                const float gradient = t->gradient(r, (uint64_t)s, i, x[r][i]);
+                q[i] = 0.25f * gradient;
+                if (atc)
+                    x[r][i] -= q[i];
+            }
+            for (size_t i = 0; i < D; i++)
+                q[i] = x[r][i] - p[r][i];
+            keep(t, q, ratio);
+            for (size_t i = 0; i < D; i++)
+                p[r][i] += q[i];
+        }
+        for (int r = 0; r < t->workers; r++) {
+            tutti_graph_round(g, (uint64_t)s, r, in, w_in, &n_in, out, w_out, &n_out, &self);
+            for (size_t i = 0; i < D; i++) {
+                const float gradient = t->gradient(r, (uint64_t)s, i, x[r][i]);
+                for (int a = 0; a < n_in; a++)
+                    x[r][i] += (float)(gamma * w_in[a]) * (p[in[a]][i] - p[r][i]);
+                if (!atc)
+                    x[r][i] -= 0.25f * gradient;
+            }
+        }
+        for (int r = 0; r < t->workers; r++)
+            if (!trial_same(t, x[r], t->x[r][s]))
+                fail_msg("%s on %d, %s: worker %d after step %d is %g apart", t->method, t->workers, t->options.codec, r, s, trial_apart(t, x[r], t->x[r][s]));
+    }
+    tutti_graph_close(g);
+}
+
+static void models_are_those_of_the_recursion_to_the_bit(void **state)
+{
+    static const struct { const char *graph, *codec; double ratio, gamma; } cases[] = {
+        { "ring", "topk(ratio=0.25)", 0.25, 0.25 }, { "ring", "topk(ratio=0.02)", 0.02, 0.0625 }, { "complete", "topk(ratio=0.1)", 0.1, 0.5 }, { "directed-ring", "fp32", 1, 1 },
+        { "exponential", "large(topk(ratio=0.5),min=1)", 0.5, 0.5 }, { "star", "fp32", 1, 0.75 },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(cases); k++)
+        for (int n = 2; n <= 7; n += k == 0 ? 1 : 3)
+            for (int order = 0; order < 2; order++) {
+                char method[120];
+                trial t;
+                snprintf(method, sizeof method, "d-psgd(graph=%s,gamma=%g,order=%s)", cases[k].graph, cases[k].gamma, order ? "atc" : "awc");
+                t = of(method, cases[k].codec, 9);
+                trial_run(&t, n);
+                expect(&t, cases[k].graph, order, cases[k].gamma, cases[k].ratio);
+                trial_drop(&t);
+            }
+}
+
+/* gossip-compression.md, invariant 1: nothing lost and gamma 1: d-psgd. */
+static void without_loss_it_is_d_psgd(void **state)
+{
+    (void)state;
+    for (int order = 0; order < 2; order++)
+        for (int n = 1; n <= 8; n++) {
+            trial a = of(order ? "d-psgd(order=atc)" : "d-psgd", "fp32", 8), b = of(order ? "d-psgd(order=atc)" : "d-psgd", NULL, 8);
+            trial_run(&a, n);
+            trial_run(&b, n);
+            for (int r = 0; r < n; r++)
+                for (int s = 0; s <= 8; s++)
+                    assert_true(n == 1 ? trial_same(&a, a.x[r][s], b.x[r][s]) : trial_apart(&a, a.x[r][s], b.x[r][s]) < 1e-6);
+            trial_drop(&a);
+            trial_drop(&b);
+        }
+}
+
+static double spread(const trial *t, int s)
+{
+    double sum = 0;
+    for (size_t i = 0; i < trial_size(t); i++) {
+        double mean = 0;
+        for (int r = 0; r < t->workers; r++)
+            mean += t->x[r][s][i] / t->workers;
+        for (int r = 0; r < t->workers; r++)
+            sum += pow(t->x[r][s][i] - mean, 2);
+    }
+    return sqrt(sum);
+}
+
+static const char *const contractive[] = { "fp32", "fp16", "bf16", "trunc16", "int8", "sign", "topk(ratio=0.2)", "topk(ratio=0.2,warmup=2)", "randomk(ratio=0.3)", "randomk(ratio=0.3,block=8)", "large(sign,min=100)",
+                                           "large(topk(ratio=0.3),small=fp16)" };
+
+/* Invariant 2, and that gamma as it is by default averages: after the one step that puts models apart they come together, and their mean stays. */
+static void the_mean_is_kept_whatever_is_lost_and_the_models_agree(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(contractive); k++) {
+        trial t = of("d-psgd(order=atc)", contractive[k], TRIAL_STEPS), plain = of("d-psgd(order=atc)", NULL, 1);
+        t.gradient = plain.gradient = at_first;
+        trial_run(&t, 6);
+        trial_run(&plain, 6);
+        for (size_t i = 0; i < trial_size(&t); i += 3) {
+            double first = 0;
+            for (int r = 0; r < 6; r++)
+                first += plain.x[r][0][i] / 6;
+            for (int s = 0; s < TRIAL_STEPS; s += 5) {
+                double mean = 0;
+                for (int r = 0; r < 6; r++)
+                    mean += t.x[r][s][i] / 6;
+                assert_true(fabs(mean - first) < 2e-6);
+            }
+        }
+        if (!(spread(&t, TRIAL_STEPS - 1) < 0.7 * spread(&t, 1)))
+            fail_msg("%s: the models were %g apart and are %g", contractive[k], spread(&t, 1), spread(&t, TRIAL_STEPS - 1));
+        trial_drop(&t);
+        trial_drop(&plain);
+    }
+}
+
+/* Invariant 3 for good: a copy that differed by a bit would stay so, and models with it. Workers with equal gradients stay equal to the bit, and are `single`'s: differences of equal copies are 0. */
+static void workers_that_compute_alike_stay_alike(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(contractive); k++) {
+        trial a = of("d-psgd(graph=exponential)", contractive[k], 10), b = of("single", NULL, 10);
+        a.gradient = b.gradient = trial_alike;
+        trial_run(&a, 5);
+        trial_run(&b, 1);
+        for (int r = 0; r < 5; r++)
+            for (int s = 0; s < 10; s++)
+                assert_true(trial_same(&a, a.x[r][s], b.x[0][s]));
+        trial_drop(&a);
+        trial_drop(&b);
+    }
+}
+
+/* Invariant 9. Three tensors of 1000, 33 and 500 elements in one message. */
+static void every_pair_sends_what_the_codec_makes_of_a_model(void **state)
+{
+    static const struct { const char *codec; uint64_t bytes; } cases[] = {
+        { "fp32", 4 * 1533 }, { "fp16", 2 * 1533 }, { "sign", 3 * 4 + 125 + 5 + 63 }, { "topk(ratio=0.1)", 8 * (100 + 4 + 50) }, { "randomk(ratio=0.1)", 4 * (100 + 4 + 50) },
+        { "large(sign,min=100)", 2 * 4 + 125 + 63 + 4 * 33 },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(cases); k++) {
+        trial t = of("d-psgd(graph=directed-ring)", cases[k].codec, 7);
+        trial_run(&t, 4);
+        for (int r = 0; r < 4; r++) {
+            const int to = t.bytes[r][(r + 1) % 4] > t.bytes[r][(r + 3) % 4] ? (r + 1) % 4 : (r + 3) % 4;
+            uint64_t all = 0;
+            for (int other = 0; other < 4; other++)
+                all += t.bytes[r][other];
+            if (all - t.end_bytes[r] != 7 * cases[k].bytes)
+                fail_msg("%s: worker %d sent %llu bytes in 7 rounds instead of 7 x %llu", cases[k].codec, r, (unsigned long long)(all - t.end_bytes[r]), (unsigned long long)cases[k].bytes);
+            assert_true(t.bytes[r][to] >= 7 * cases[k].bytes); /* to the one neighbour; the rest is the end's */
+        }
+        trial_drop(&t);
+    }
+}
+
+static void what_cannot_go_that_way_is_refused_with_the_reason(void **state)
+{
+    static const struct { const char *method, *codec, *sentence; } cases[] = {
+        { "d-psgd", "powersgd", "method 'd-psgd' sends to neighbours: codec 'powersgd' sends 2 rounds, each made of the sum of the one before over all workers" },
+        { "d-psgd", "ef(topk)", "codec 'ef' makes good what is lost of a mean over all workers; from one worker to another nothing is averaged: give the codec inside of it alone" },
+        { "d-psgd", "large(dgc(topk))", "codec 'dgc' makes good" },
+        { "d-psgd", "alq", "codec 'alq' adapts by numbers that are summed over all workers" },
+        { "d-psgd", "accordion(low=topk(ratio=0.1),high=topk)", "codec 'accordion' adapts by numbers" },
+        { "d-psgd", "qsgd", "codec 'qsgd' may lose as much as it is given, or more" },
+        { "d-psgd", "large(topk,small=wangni)", "codec 'wangni' may lose" },
+        { "d-psgd", "randomk(unbiased=on)", "codec 'randomk' may lose" },
+        { "d-psgd", "minmax8", "codec 'minmax8' may lose" },
+        { "d-psgd(graph=one-peer-exponential)", "topk", "the graph of method 'd-psgd' changes from round to round" },
+        { "d-psgd(gamma=0.5)", NULL, "gamma is 0.5, but models travel without a codec" },
+        { "sgp", "topk", "method 'sgp' sends models or nothing: what a codec loses of a model is lost in every step" },
+        { "ad-psgd", "topk", "method 'ad-psgd' sends models or nothing: what a codec loses of a model is lost in every step" },
+        { "rand-psgd", "fp16", "(ddp, local-sgd, d-psgd" },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(cases); k++) {
+        trial t = of(cases[k].method, cases[k].codec, 1);
+        tutti_error err;
+        assert_int_equal(trial_try(&t, 4, &err), TUTTI_ERR_USAGE);
+        if (strstr(err.text, cases[k].sentence) == NULL)
+            fail_msg("%s through %s: %s", cases[k].method, cases[k].codec != NULL ? cases[k].codec : "nothing", err.text);
+        trial_drop(&t);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(models_are_those_of_the_recursion_to_the_bit),
+        cmocka_unit_test(without_loss_it_is_d_psgd),
+        cmocka_unit_test(the_mean_is_kept_whatever_is_lost_and_the_models_agree),
+        cmocka_unit_test(workers_that_compute_alike_stay_alike),
+        cmocka_unit_test(every_pair_sends_what_the_codec_makes_of_a_model),
+        cmocka_unit_test(what_cannot_go_that_way_is_refused_with_the_reason),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
