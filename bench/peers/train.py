@@ -1,10 +1,12 @@
 """Data-parallel training in PyTorch, as far as `tutti bench step` and bench/curves.py compare it: the reference networks mlp and cnn and those of images.py on MNIST, gpt(layers,dim,heads,context) on
 the bytes of Moby Dick, and wordlm(vocab,dim,hidden,context) there, too; blstm(layers,hidden) on speech; the same number of samples a worker a step.
-usage: RANK, WORLD_SIZE, INIT, STARTED (s since the epoch) in the environment; train.py MODEL N STEPS|epoch BATCH THREADS ddp|alone [SEED [OPTIMIZER [EVERY]]]
-alone: nothing is exchanged between the workers. The first three steps are outside of the clock. Times of the slowest worker, memory of the largest; `empty`: what that process had before
+usage: RANK, WORLD_SIZE, INIT, STARTED (s since the epoch) in the environment; train.py MODEL N STEPS|epoch BATCH THREADS KIND [SEED [OPTIMIZER [EVERY [TARGET [MOST]]]]]
+KIND: ddp; with a hook of it: fp16, bf16, powersgd (rank 2, from step 2 on, the earliest that it takes, and one bucket: with several its collectives meet in different orders on Gloo), post-local (local
+after step 20, averaged each 8); alone: nothing is exchanged between the workers. The first three steps are outside of the clock. Times of the slowest worker, memory of the largest; `empty`: what that process had before
 it read data or made a network. epoch: one over the training set, then the accuracy on the test set; SEED (0) draws the initial values and the order. OPTIMIZER: sgd(...) or adamw(...)
 with the options of `tutti train` that PyTorch calls the same. EVERY: the loss on the validation set, of images
-the test set, and there the accuracy, after each so many steps, outside of the clock."""
+the test set, and there the accuracy, after each so many steps, outside of the clock. TARGET: stop when a worker's has come to it, of images the accuracy, else the loss, or after MOST seconds;
+`reached`: steps, seconds and bytes that the interface eth0 has sent until then, null if it was not."""
 import gzip, json, os, re, resource, sys, time
 import torch, torch.distributed as dist, torch.nn as nn, torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
@@ -15,6 +17,7 @@ WARM = 3
 more = sys.argv[7:]
 model, steps, batch, threads, kind, seed = sys.argv[1], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]), sys.argv[6], int((more or ["0"])[0])
 optimizer_spec, every = (more[1:] or ["sgd(lr=0.05,momentum=0.9)"])[0], int((more[2:] or ["0"])[0])
+target, most = float((more[3:] or ["nan"])[0]), float((more[4:] or ["inf"])[0])
 name, given = re.fullmatch(r"([\w-]+)(?:\((.*)\))?", model).groups()
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 data = os.environ.get("TUTTI_DATA", os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../data"))
@@ -189,25 +192,66 @@ elif name == "blstm":
     net = BLSTM(int(shape["layers"]), int(shape["hidden"]))
 else:
     sys.exit(f"there is no model '{name}' here; mlp, cnn, resnet(depth), vgg(small), gpt, wordlm and blstm are")
+def sent():
+    """Bytes that this host's interface has sent, of hosts that have one."""
+    with open("/proc/net/dev") as f:
+        rows = dict(line.strip().split(":", 1) for line in f if ":" in line)
+    return int(rows["eth0"].split()[8]) if "eth0" in rows else 0
+
+
+def compressed(net, optimizer):
+    """DDP with a communication hook."""
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, post_localSGD_hook, powerSGD_hook
+    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+    from torch.distributed.optim import PostLocalSGDOptimizer
+
+    if kind == "powersgd":
+        dist._DEFAULT_FIRST_BUCKET_BYTES = 1 << 30
+    net = DistributedDataParallel(net, bucket_cap_mb=1024 if kind == "powersgd" else 25)
+    if kind in ("fp16", "bf16"):
+        net.register_comm_hook(None, default_hooks.fp16_compress_hook if kind == "fp16" else default_hooks.bf16_compress_hook)
+    elif kind == "powersgd":
+        net.register_comm_hook(powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2), powerSGD_hook.powerSGD_hook)
+    else:
+        alone = [dist.new_group([i]) for i in range(size)][rank]
+        net.register_comm_hook(post_localSGD_hook.PostLocalSGDState(None, alone, 20), post_localSGD_hook.post_localSGD_hook)
+        optimizer = PostLocalSGDOptimizer(optimizer, PeriodicModelAverager(period=8, warmup_steps=20))
+    return net, optimizer
+
+
 plain = net
+optimizer = optimizer_of(net.parameters())
 if kind == "ddp" and size > 1:
     net = DistributedDataParallel(net)
-optimizer = optimizer_of(net.parameters())
+elif kind in ("fp16", "bf16", "powersgd", "post-local"):
+    net, optimizer = compressed(net, optimizer)
+elif kind not in ("ddp", "alone"):
+    sys.exit(f"there is no kind '{kind}' here; ddp, fp16, bf16, powersgd, post-local and alone are")
 whole = steps == "epoch"
 warm = 0 if every else WARM
 steps = task.per_epoch - warm if whole else int(steps)
-curve, outside = [], 0.0
+curve, outside, reached, sent_before = [], 0.0, None, 0
 for step in range(warm + steps):
     if step == warm:
         dist.barrier()
+        sent_before = sent()
         begin = time.perf_counter()
     optimizer.zero_grad(set_to_none=True)
     task.loss(net, step).backward()
     optimizer.step()
     if every and (step + 1) % every == 0:
-        since = time.perf_counter()
+        since, so_far = time.perf_counter(), sent() - sent_before
         curve.append([step + 1, *task.validate(plain)])
+        if target == target:
+            value = curve[-1][-1]
+            told = torch.tensor([float(value >= target if isinstance(task, Images) else value <= target), since - begin - outside])
+            dist.all_reduce(told, op=dist.ReduceOp.MAX)
+            if told[0] > 0:
+                reached = dict(steps=step + 1, seconds=told[1].item(), bytes=so_far)
         outside += time.perf_counter() - since
+        if target == target and (reached or told[1] > most):
+            steps = step + 1 - warm
+            break
 figures = torch.tensor([time.perf_counter() - begin - outside, peak(), empty], dtype=torch.float64)
 dist.all_reduce(figures, op=dist.ReduceOp.MAX)
 if rank == 0:
@@ -216,7 +260,7 @@ if rank == 0:
     if whole:
         accuracy = task.validate(plain)[1]
     print(json.dumps(dict(samples_per_second=steps * batch * size / seconds, wall_seconds=seconds, exposed_comm_seconds=0.0, peak_rss_bytes_per_worker=memory, empty_bytes=empty,
-                          host_seconds=time.time() - float(os.environ["STARTED"]), accuracy=accuracy, curve=curve, torch=torch.__version__)))
+                          host_seconds=time.time() - float(os.environ["STARTED"]), accuracy=accuracy, curve=curve, reached=reached, torch=torch.__version__)))
 sys.stdout.flush()
 dist.barrier()
 os._exit(0)  # taking the process group down ends in "terminate called" now and then
