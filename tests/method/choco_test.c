@@ -177,6 +177,29 @@ static void workers_that_compute_alike_stay_alike(void **state)
     }
 }
 
+/* From 256 KiB on a thread of the mixer's makes the rounds, while gradients are computed; a first tensor of more than 4 MiB makes two messages. */
+static void beside_the_computation_it_gives_the_same_bits(void **state)
+{
+    static const size_t counts[2][TRIAL_TENSORS] = { { 60000, 40000, 500 }, { (1 << 20) + 100, 333, 1000 } };
+
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        trial t[2] = { of("d-psgd(overlap=on)", "topk(ratio=0.01,warmup=1)", 4), of("d-psgd(overlap=off)", "topk(ratio=0.01,warmup=1)", 4) };
+        for (int i = 0; i < 2; i++) {
+            memcpy(t[i].count, counts[k], sizeof t[i].count);
+            t[i].options.lane = 1;
+            t[i].options.data_samples = 12; /* epochs of two steps: the codec's warm-up ends in the middle */
+            trial_run(&t[i], 3);
+        }
+        for (int r = 0; r < 3; r++)
+            for (int s = 0; s <= 4; s++)
+                assert_true(trial_same(&t[0], t[0].x[r][s], t[1].x[r][s]));
+        assert_true(t[0].messages[0][1] >= (k == 0 ? 4u : 8u));
+        for (int i = 0; i < 2; i++)
+            trial_drop(&t[i]);
+    }
+}
+
 /* Invariant 9. Three tensors of 1000, 33 and 500 elements in one message. */
 static void every_pair_sends_what_the_codec_makes_of_a_model(void **state)
 {
@@ -239,6 +262,7 @@ int main(void)
         cmocka_unit_test(without_loss_it_is_d_psgd),
         cmocka_unit_test(the_mean_is_kept_whatever_is_lost_and_the_models_agree),
         cmocka_unit_test(workers_that_compute_alike_stay_alike),
+        cmocka_unit_test(beside_the_computation_it_gives_the_same_bits),
         cmocka_unit_test(every_pair_sends_what_the_codec_makes_of_a_model),
         cmocka_unit_test(what_cannot_go_that_way_is_refused_with_the_reason),
     };
