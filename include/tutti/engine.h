@@ -50,6 +50,8 @@ typedef struct tutti_engine_options {    /* zero means default */
     uint64_t seed;
     double clip_norm;                    /* of the exchanged gradient; 0: off */
     tutti_nonfinite nonfinite;
+    const char *loss_scale;              /* "" or "off", "static(scale=1024)", "dynamic(init=65536,...)": the client multiplies the loss by pass.scale, the engine divides it out; a gradient that is then
+                                            not finite is an overflow, and the step is left out (src/engine/scaler.c has the rule) */
     const char *fingerprint;             /* the client's own "key=value\n" lines, compared over ranks with the engine's */
     void (*initial)(void *user, int tensor, float *values); void *user; /* values of tensors without memory of the client; called on rank 0 only; NULL: 0 */
     int lane;                            /* lane width: 0 default (the method's), -1 none: pieces are exchanged on the client's thread at the end of the step, k > 0: k threads */
@@ -66,6 +68,7 @@ tutti_status tutti_engine_open(tutti_engine **out, tutti_world *world, const tut
 /* * The same with methods of the caller's own: a NULL-ended list instead of the built-in registry. */
 tutti_status tutti_engine_open_from(tutti_engine **out, tutti_world *world, const tutti_param *params, int n_params,
                                     const tutti_engine_options *options, const tutti_method_ops *const *methods, tutti_error *err);
+tutti_status tutti_loss_scale_check(const char *text, tutti_error *err); /* refuses what loss_scale may not be */
 void tutti_engine_close(tutti_engine *e);                        /* * waits for its lanes */
 const tutti_method *tutti_engine_method(const tutti_engine *e);  /* layout, counters; read only */
 float *tutti_engine_values(tutti_engine *e, int tensor);         /* where the engine put them */
@@ -145,8 +148,9 @@ typedef struct tutti_figures {           /* of this rank, from the first pass to
     int64_t wall_ns, compute_ns, comm_ns, exposed_ns, other_ns; /* comm: lanes and client together, whether hidden or not */
     uint64_t bytes_sent, messages_sent;  /* by the method: evaluation, reports and checkpoints are not counted */
     uint64_t gradients;                  /* of the run, in the unit of tutti_engine_more: steps, or gradients by whoever under OWN_PACE, as of the last quiet */
-    uint64_t steps, samples, skipped;    /* of the run, resumed parts included; samples: of all workers; skipped: steps without an update. Under OWN_PACE
-                                            as of the last quiet: steps per worker, rounded up */
+    uint64_t steps, samples, skipped;    /* of the run, resumed parts included; samples: of all workers; skipped: steps without an update, of this worker where replicas differ. Under OWN_PACE
+                                            as of the last quiet: steps per worker, rounded up; skipped by all */
+    double loss_scale;                   /* of this worker's next pass; 0: the loss is not scaled */
     uint64_t own_steps;                  /* of this worker in this process */
     uint64_t staleness_max; double staleness_mean; /* of this worker's gradients of this process, in the method's count */
 } tutti_figures;

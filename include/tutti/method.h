@@ -53,7 +53,8 @@ typedef struct tutti_layout {
 typedef struct tutti_pass {              /* the engine fills in the default, the hook changes it */
     int64_t index;                       /* 0, 1, ... within the step */
     int64_t samples;                     /* to compute in this pass; 0: announce zero gradients */
-    int64_t divisor;                     /* the gradient wanted: of (sum of the samples' losses) / divisor; 0 with samples 0 */
+    int64_t divisor;                     /* the gradient wanted: of scale x (sum of the samples' losses) / divisor; 0 with samples 0 */
+    double scale;                        /* a power of two, 1 unless the run scales the loss; the engine's: hooks leave it, and never see a scaled gradient but that of a pass before the step's last */
     uint64_t epoch, position;            /* where in the order of share.h the samples begin */
     bool same_batch;                     /* the previous pass's samples again (SAM, cross-gradients) */
     bool same_values;                    /* x has not changed since the previous pass: prepared weights may be kept */
@@ -156,7 +157,7 @@ tutti_status tutti_base_exchange(tutti_method *m, tutti_piece *p, tutti_error *e
 /* Within declare(): gradients go through `spec` (codec.h), whose states are declared. TUTTI_ERR_USAGE where the run has a codec too. */
 tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const char *spec, tutti_error *err);
 const char *tutti_exchange_codec(const tutti_method *m);          /* its spec, from declare() on; NULL: gradients travel as they are */
-tutti_rate tutti_rate_now(const tutti_method *m);                 /* lr, scale 1, t = step + 1 */
+tutti_rate tutti_rate_now(const tutti_method *m);                 /* lr, scale 1, t = updates + 1: steps that were left out do not count */
 tutti_status tutti_base_step(tutti_method *m, tutti_error *err);  /* vote on non-finite gradients, clip, update */
 /* The same on x (n) instead of m->x, the update alone under `door` (NULL: none), the learning rate times `factor`. */
 tutti_status tutti_base_step_on(tutti_method *m, float *x, tutti_monitor *door, double factor, tutti_error *err);

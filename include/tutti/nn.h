@@ -117,6 +117,10 @@ typedef struct tutti_nn_options {
     int64_t batch;               /* samples of a full pass, 1 to 2^20; smaller passes are legal (their plans are made at first use; those of
                                     eight sizes are kept). Only these first uses and evaluation's allocate */
     int threads;                 /* of the backend, for the calling thread; 0: 1. Part of what fixes the bits */
+    tutti_dtype precision;       /* TUTTI_F32 (0), TUTTI_BF16 or TUTTI_F16: what weights, activations and slopes are rounded to, nearest even, on their way into a product of a linear layer, a convolution or
+                                    an lstm. Products add in float32; everything else, given values and gradients too, is float32 (Micikevicius et al. 2018). Part of what fixes the bits. F16 overflows
+                                    above 65504: a slope that does makes gradients infinite or NaN; who trains so scales the loss (engine.h, loss_scale). Only of backend onednn. Where oneDNN has no such
+                                    product for this CPU, it computes the same rounded operands in float32, slower than F32: tutti_nn_describe has the implementations */
     float *running;              /* keeps; running statistics are here, as tutti_nn_statistics lays them out, and have their values; NULL: nn's own memory, at their start */
     tutti_device *device;        /* keeps; charged with each layer's flops, its level is that of own loops; NULL: nothing is charged */
     struct tutti_runtime *clock; /* keeps; layers are timed by it (tutti_nn_times); NULL: they are not */

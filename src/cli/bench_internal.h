@@ -59,7 +59,7 @@ typedef struct tutti_bench_layers {
     double peak;                    /* operations a second of one large product */
     size_t bytes;                   /* the network's: activations and scratch */
 } tutti_bench_layers;
-tutti_status tutti_bench_layers_measure(tutti_bench_layers *l, tutti_runtime *rt, const char *model, const char *data, int64_t batch, int threads, tutti_error *err);
+tutti_status tutti_bench_layers_measure(tutti_bench_layers *l, tutti_runtime *rt, const char *model, const char *data, int64_t batch, int threads, tutti_dtype precision, tutti_error *err);
 void tutti_bench_layers_free(tutti_bench_layers *l); /* takes a zeroed one */
 
 int tutti_bench_allreduce(int argc, char **argv), tutti_bench_kernels(int argc, char **argv), tutti_bench_io(int argc, char **argv), tutti_bench_step(int argc, char **argv), tutti_bench_codec(int argc, char **argv);

@@ -87,7 +87,7 @@ out:
     return status;
 }
 
-static tutti_status open_network(subject *s, const char *model, int64_t batch, int threads, tutti_error *err)
+static tutti_status open_network(subject *s, const char *model, int64_t batch, int threads, tutti_dtype precision, tutti_error *err)
 {
     size_t all = 0;
 
@@ -108,7 +108,7 @@ static tutti_status open_network(subject *s, const char *model, int64_t batch, i
         s->gradients[k] = s->memory + all + at;
         tutti_nn_initialise(&s->params[k], 2 * s->params[k].unit + (s->params[k].dims == 1), 0, s->values[k]);
     }
-    return tutti_nn_open(&s->nn, model, &s->task, &(tutti_nn_options){ .batch = batch, .threads = threads, .clock = s->rt }, err);
+    return tutti_nn_open(&s->nn, model, &s->task, &(tutti_nn_options){ .batch = batch, .threads = threads, .precision = precision, .clock = s->rt }, err);
 }
 
 static tutti_status one_pass(subject *s, int64_t batch, tutti_error *err)
@@ -191,7 +191,7 @@ static tutti_status run_passes(tutti_bench_layers *l, subject *s, int64_t batch,
     return TUTTI_OK;
 }
 
-tutti_status tutti_bench_layers_measure(tutti_bench_layers *l, tutti_runtime *rt, const char *model, const char *data, int64_t batch, int threads, tutti_error *err)
+tutti_status tutti_bench_layers_measure(tutti_bench_layers *l, tutti_runtime *rt, const char *model, const char *data, int64_t batch, int threads, tutti_dtype precision, tutti_error *err)
 {
     subject s = { .rt = rt };
     double before = 0, after = 0, forward, backward;
@@ -199,7 +199,7 @@ tutti_status tutti_bench_layers_measure(tutti_bench_layers *l, tutti_runtime *rt
 
     *l = (tutti_bench_layers){ 0 };
     if (status == TUTTI_OK)
-        status = open_network(&s, model, batch, threads, err);
+        status = open_network(&s, model, batch, threads, precision, err);
     if (status == TUTTI_OK)
         status = tutti_nn_product_rate(rt, threads, product_seconds, &before, err);
     if (status == TUTTI_OK)

@@ -17,7 +17,7 @@
 
 #include "bench_internal.h"
 
-typedef struct config { tutti_bench_common common; int64_t n, steps, threads, batch, seeds; const char *model, *method, *data, *transport, *optimizer; } config;
+typedef struct config { tutti_bench_common common; int64_t n, steps, threads, batch, seeds; const char *model, *method, *data, *transport, *optimizer, *loss_scale; int precision; } config;
 static const tutti_option options[] = {
     { "n", TUTTI_INT, TUTTI_AT(config, n), 2, 1, 1024, NULL, "workers" },
     { "model", TUTTI_SPEC, TUTTI_AT(config, model), 0, 0, 0, "mlp", "as of `tutti train`" },
@@ -25,6 +25,8 @@ static const tutti_option options[] = {
     { "method", TUTTI_SPEC, TUTTI_AT(config, method), 0, 0, 0, "ddp", "as of `tutti train`" },
     { "transport", TUTTI_SPEC, TUTTI_AT(config, transport), 0, 0, 0, "shm", "as of `tutti train`" },
     { "optimizer", TUTTI_SPEC, TUTTI_AT(config, optimizer), 0, 0, 0, "sgd(lr=0.05,momentum=0.9)", "as of `tutti train`; the peer knows sgd(lr,momentum,weight_decay) and adamw(lr,weight_decay)" },
+    { "precision", TUTTI_CHOICE, TUTTI_AT(config, precision), 0, 0, 0, "fp32|bf16|fp16", "as of `tutti train`; the peer computes in fp32" },
+    { "loss-scale", TUTTI_SPEC, TUTTI_AT(config, loss_scale), 0, 0, 0, "", "as of `tutti train`" },
     { "steps", TUTTI_INT, TUTTI_AT(config, steps), 200, 1, 1e9, NULL, "of a run" },
     { "batch", TUTTI_INT, TUTTI_AT(config, batch), 64, 1, 1e9, NULL, "samples a worker a step" },
     { "threads", TUTTI_INT, TUTTI_AT(config, threads), 1, 1, 1024, NULL, "a worker" },
@@ -84,7 +86,9 @@ static numbers write_numbers(const bench *k)
 static tutti_status train(bench *k, const char *name, const char *method, const char *steps, const char *seed, json_t **summary, tutti_error *err)
 {
     const numbers t = write_numbers(k);
+    static const char *const precisions[] = { "fp32", "bf16", "fp16" };
     const bool epoch = steps[0] == 0;
+    const char *scale = k->config.loss_scale[0] != 0 ? k->config.loss_scale : k->config.precision == 2 ? "dynamic" : "off";
     char self[4096], out[4200], path[4300], *text = NULL;
     const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     tutti_status status;
@@ -95,7 +99,7 @@ static tutti_status train(bench *k, const char *name, const char *method, const 
     self[length] = 0;
     snprintf(out, sizeof out, "%s/%s", k->folder.path, name);
     status = tutti_bench_capture((const char *const[]){ self, "train", "-n", t.n, "--model", k->config.model, "--data", k->config.data, "--method", method, "--transport",
-                                 k->config.transport, "--optimizer", k->config.optimizer, "--batch", t.batch, "--threads", t.threads, "--seed", seed, "--quiet", "--out", out, epoch ? "--epochs" : "--steps",
+                                 k->config.transport, "--optimizer", k->config.optimizer, "--batch", t.batch, "--threads", t.threads, "--precision", precisions[k->config.precision], "--loss-scale", scale, "--seed", seed, "--quiet", "--out", out, epoch ? "--epochs" : "--steps",
                                  epoch ? "1" : steps, "--final-eval", epoch ? "on" : "off", NULL }, &text, &k->code, err);
     tutti_free(text);
     if (status != TUTTI_OK || k->code != 0)
@@ -389,7 +393,7 @@ static tutti_status run_all(bench *k, const char *script, tutti_error *err)
             return TUTTI_OK;
     }
     tutti_bench_progress("step: layers");
-    TUTTI_TRY(tutti_bench_layers_measure(&k->layers, k->b.rt, k->config.model, k->config.data, k->config.batch, (int)k->config.threads, err));
+    TUTTI_TRY(tutti_bench_layers_measure(&k->layers, k->b.rt, k->config.model, k->config.data, k->config.batch, (int)k->config.threads, (tutti_dtype[]){ TUTTI_F32, TUTTI_BF16, TUTTI_F16 }[k->config.precision], err));
     tutti_bench_progress("%s", "");
     print_all(k);
     return TUTTI_OK;

@@ -9,10 +9,10 @@
 
 static tutti_status keep_texts(tutti_engine *e, const tutti_engine_options *options, tutti_error *err)
 {
-    const char *given[6] = { options->method, options->optimizer, options->lr_schedule, options->collective, options->fingerprint, options->codec };
-    static const char *const fallback[6] = { "ddp", "sgd(lr=0.05,momentum=0.9)", "constant", "auto", "", "" };
+    const char *given[7] = { options->method, options->optimizer, options->lr_schedule, options->collective, options->fingerprint, options->codec, options->loss_scale };
+    static const char *const fallback[7] = { "ddp", "sgd(lr=0.05,momentum=0.9)", "constant", "auto", "", "", "" };
 
-    for (int i = 0; i < 6; i++) {
+    for (size_t i = 0; i < TUTTI_LENGTH(given); i++) {
         e->text[i] = tutti_copy_text(given[i] != NULL && (given[i][0] != 0 || i == 4) ? given[i] : fallback[i]);
         if (e->text[i] == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the engine");
@@ -23,6 +23,7 @@ static tutti_status keep_texts(tutti_engine *e, const tutti_engine_options *opti
     e->options.collective = e->text[3];
     e->options.fingerprint = e->text[4];
     e->options.codec = e->text[5];
+    e->options.loss_scale = e->text[6];
     e->collective = strcmp(e->text[3], "auto") == 0 ? NULL : e->text[3];
     return TUTTI_OK;
 }
@@ -42,6 +43,7 @@ static tutti_status check_options(tutti_engine *e, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "accumulate is %lld; it must be from 1 to %d passes a step", (long long)o->accumulate, 1 << 20);
     if (!(o->clip_norm >= 0) || isinf(o->clip_norm))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "clip-norm is %g; it must be a positive norm, or 0 for no clipping", o->clip_norm);
+    TUTTI_TRY(tutti_engine_scaler_parse(&e->scaler, o->loss_scale, err));
     if (e->collective != NULL)
         TUTTI_TRY(tutti_fail_within(err, tutti_algorithm_check(e->collective, e->m.workers, err), "collective"));
     if (o->lane < -1 || o->lane > 64)
@@ -170,8 +172,10 @@ static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *
     if (e->options.batch_of != NULL)
         tutti_declare(e->plan, &(tutti_state){ .name = "engine.shares", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .count = (size_t)m->workers }, &e->batch_of);
     tutti_declare_value(e->plan, "engine.progress", TUTTI_SAME, &e->progress, sizeof e->progress);
-    if (e->own_pace)
+    if (!equal)
         tutti_declare_value(e->plan, "engine.own", TUTTI_OWN_ZERO, &e->own, sizeof e->own);
+    if (e->scaler.on)
+        tutti_declare_value(e->plan, "engine.loss-scale", equal ? TUTTI_SAME : TUTTI_OWN_ZERO, &e->scaler.now, sizeof e->scaler.now);
     if (e->options.own_values > 0)
         tutti_declare(e->plan, &(tutti_state){ .name = "client", .keep = TUTTI_OWN_MEAN, .dtype = TUTTI_F32, .count = e->options.own_values + 1 }, &e->own_state);
     if (e->options.own_values > 0 && m->workers > 1)

@@ -45,6 +45,16 @@ typedef struct tutti_engine_clock {
     uint64_t bytes_at_start, bytes_aside, bytes_since, messages_at_start, messages_aside, messages_since;
 } tutti_engine_clock;
 
+/* Loss scaling (scaler.c). */
+typedef struct tutti_engine_scale { double scale; int64_t good, left; } tutti_engine_scale; /* good: steps without an overflow since it moved; left: overflows until it falls */
+typedef struct tutti_engine_scaler {
+    bool on, dynamic;
+    double init, growth, backoff, min;
+    int64_t interval, hysteresis;
+    int on_min;
+    tutti_engine_scale now;          /* declared; scale 1 where it is off */
+} tutti_engine_scaler;
+
 /* Under services.monitor, but for thread (client's) and what is constant. */
 typedef struct tutti_engine_service {
     tutti_engine *engine;
@@ -84,7 +94,7 @@ struct tutti_engine {
     int64_t *passes_of;              /* workers; declared, if the method deals out the passes (allot.c); share.passes_of */
     tutti_parts own_part;            /* of the one worker that share knows at its own pace: mine */
     tutti_engine_options options;    /* texts owned: see text[] */
-    char *text[6];                   /* method, optimizer, lr_schedule, collective, fingerprint, codec */
+    char *text[7];                   /* method, optimizer, lr_schedule, collective, fingerprint, codec, loss_scale */
 
     const char *collective;          /* of the workers' sums; NULL: chosen for each */
     struct tutti_engine_exchange *exchange; /* gradients through a codec (exchange.c); NULL: as they are */
@@ -117,7 +127,8 @@ struct tutti_engine {
     int *team_ranks;
     int member;                      /* index in share: mine, or 0 of 1 at its own pace */
     uint64_t steps_here;             /* this worker's, in this process */
-    struct { uint64_t steps, samples, skipped; } own; /* mine; declared under OWN_PACE */
+    tutti_engine_scaler scaler;
+    struct { uint64_t steps, samples, skipped; } own; /* mine; declared unless replicas are equal; samples count under OWN_PACE only */
     struct {
         bool drawn;                  /* gradient is to be computed */
         uint64_t gradient;           /* of this step; if drawn and not below until: none, but my team has some */
@@ -170,9 +181,19 @@ void tutti_engine_rows_clear(tutti_engine *e);                      /* gradients
 void tutti_engine_rows_all(tutti_engine *e, int tensor);            /* any row may have been written */
 void tutti_engine_rows_touch(tutti_engine *e, int tensor, const uint32_t *ids, size_t n); /* besides those before; ids below rows */
 bool tutti_engine_finite(const tutti_engine *e, const tutti_piece *p);
+void tutti_engine_scale_piece(tutti_engine *e, tutti_piece *p, float a);
 double tutti_engine_norm2(const tutti_engine *e);                   /* the bits of tutti_norm2 over g */
 void tutti_engine_update(tutti_engine *e, float *x, const tutti_rate *rate);
 tutti_status tutti_engine_sum(tutti_engine *e, tutti_piece *p, float weight, tutti_error *err); /* tutti_exchange without a codec */
+/* scaler.c */
+tutti_status tutti_engine_scaler_parse(tutti_engine_scaler *s, const char *text, tutti_error *err);
+void tutti_engine_scaler_loaded(tutti_engine *e);
+void tutti_engine_unscale(tutti_engine *e, tutti_piece *p);
+/* A step of which a gradient is not finite is left out: counted, and the scale follows. TUTTI_ERR_NUMBER: not any more. / A step was good. */
+tutti_status tutti_engine_scaler_skip(tutti_engine *e, int worker, const char *tensor, tutti_error *err);
+void tutti_engine_scaler_good(tutti_engine *e);
+/* step.c */
+uint64_t *tutti_engine_skipped(tutti_engine *e);                    /* steps without an update: of all where replicas are equal, else mine */
 /* allot.c */
 void tutti_engine_deal(tutti_engine *e);                            /* evenly, once there is memory for it */
 tutti_status tutti_engine_check_deal(const tutti_engine *e, const int64_t *passes_of, tutti_error *err);

@@ -55,7 +55,7 @@ static void describe(const tutti_engine *e, text *t)
     put(t, "batch=%lld\naccumulate=%lld\ndata samples=%llu\nsteps=%llu\nseed=%llu\nclip-norm=%.17g\nnonfinite=%s\n", (long long)o->batch,
         (long long)o->accumulate, (unsigned long long)o->data_samples, (unsigned long long)o->steps, (unsigned long long)o->seed, o->clip_norm,
         o->nonfinite == TUTTI_NONFINITE_SKIP ? "skip" : "stop");
-    put(t, "own values=%zu\n", o->own_values);
+    put(t, "own values=%zu\nloss-scale=%s\n", o->own_values, o->loss_scale);
     for (int r = 0; o->batch_of != NULL && r < m->workers; r++)
         put(t, "share of worker %d=%lld\n", r, (long long)o->batch_of[r]);
     put(t, "%s", o->fingerprint);

@@ -244,8 +244,8 @@ tutti_status tutti_engine_pace_begin(tutti_engine *e, uint64_t *step, tutti_erro
 void tutti_engine_pace_end(tutti_engine *e)
 {
     e->steps_here++;
+    e->own.steps += !e->own_pace || e->m.samples > 0;
     if (e->own_pace) {
-        e->own.steps += e->m.samples > 0;
         e->own.samples += (uint64_t)e->m.samples;
         e->pace.untold_samples = (double)e->m.samples;
         e->pace.untold_loss = e->loss_sum;

@@ -135,6 +135,17 @@ bool tutti_engine_finite(const tutti_engine *e, const tutti_piece *p)
     return finite;
 }
 
+void tutti_engine_scale_piece(tutti_engine *e, tutti_piece *p, float a)
+{
+    const tutti_engine_rows *r = known_of(e, p->first_tensor);
+    const size_t cols = e->tensors[p->first_tensor].cols;
+
+    if (r == NULL)
+        tutti_scale(e->m.device, p->count, a, p->g);
+    for (size_t k = 0; r != NULL && k < r->known.n; k++)
+        tutti_scale(e->m.device, cols, a, p->g + r->ids[k] * cols);
+}
+
 enum { LANES = 16 };
 
 /* In the order of tutti_norm2 over the whole of g: element i in lane i mod 16, what is 0 left out. */

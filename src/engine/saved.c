@@ -169,6 +169,7 @@ tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tu
         status = tutti_fail_within(err, tutti_engine_check_deal(e, e->passes_of, err), "the checkpoint was saved with another cut of a step");
     if (status == TUTTI_OK && e->own_pace)
         status = tutti_engine_pace_agree(e, err);
+    tutti_engine_scaler_loaded(e);
     tutti_free(list.at);
     if (status == TUTTI_OK && saved_by != e->m.workers && e->own_state != NULL)
         status = load_mean(e, checkpoint, saved_by, err);

@@ -49,6 +49,11 @@ static tutti_status say_bad(const tutti_engine *e, const tutti_engine_bad *bad, 
                            (double)bad->value, bad->element, (unsigned long long)e->progress.step);
 }
 
+static bool skips(const tutti_engine *e)
+{
+    return e->scaler.on || e->options.nonfinite == TUTTI_NONFINITE_SKIP;
+}
+
 /* Lane thread or client thread: touches only this piece. */
 static tutti_status exchange(tutti_job *job, tutti_error *err)
 {
@@ -60,9 +65,10 @@ static tutti_status exchange(tutti_job *job, tutti_error *err)
     s->bad.found = false;
     if (!tutti_engine_finite(e, p)) {
         find_bad(e, p, &s->bad);
-        if (s->bad.found && e->options.nonfinite == TUTTI_NONFINITE_STOP)
+        if (s->bad.found && !skips(e))
             return say_bad(e, &s->bad, err);
     }
+    tutti_engine_unscale(e, p);
     e->rows[p->first_tensor].summed = false;
     status = e->m.ops->exchange(&e->m, p, err);
     if (p->rows != NULL && !e->rows[p->first_tensor].summed) /* otherwise than by rows: the others' are not known */
@@ -71,7 +77,7 @@ static tutti_status exchange(tutti_job *job, tutti_error *err)
         return status;
     if (e->exchange != NULL && !s->bad.found && !tutti_engine_finite(e, p)) { /* a codec has numbers of its own that may overflow: fp16 */
         find_bad(e, p, &s->bad);
-        if (e->options.nonfinite == TUTTI_NONFINITE_STOP)
+        if (!skips(e))
             return tutti_fail(err, TUTTI_ERR_NUMBER, 0, "the mean gradient of %s is %g at element %zu in step %llu, as %s decoded it; lower the learning rate, take a codec with a wider range "
                               "(bf16 instead of fp16) or leave such steps out (nonfinite=skip)", e->tensors[s->bad.tensor].name, (double)s->bad.value, s->bad.element,
                               (unsigned long long)e->progress.step, tutti_exchange_codec(&e->m));
@@ -130,6 +136,19 @@ static tutti_status settle(tutti_engine *e, tutti_error *err)
 
 /* ---- passes ---- */
 
+uint64_t *tutti_engine_skipped(tutti_engine *e)
+{
+    return e->m.traits & TUTTI_REPLICAS_EQUAL ? &e->progress.skipped : &e->own.skipped;
+}
+
+/* Steps so far that moved the model: what schedules and bias corrections count (a step that was left out is none to them). */
+static uint64_t updates(tutti_engine *e)
+{
+    const bool equal = e->m.traits & TUTTI_REPLICAS_EQUAL;
+    const uint64_t steps = equal || e->own_pace ? e->m.step : e->own.steps, skipped = *tutti_engine_skipped(e);
+    return steps > skipped ? steps - skipped : 0;
+}
+
 static tutti_status begin_step(tutti_engine *e, tutti_error *err)
 {
     tutti_method *m = &e->m;
@@ -146,7 +165,7 @@ static tutti_status begin_step(tutti_engine *e, tutti_error *err)
     m->rng.step = step;
     m->loss = 0;
     if (m->optim != NULL)
-        m->lr = tutti_optim_lr(m->optim) * tutti_lr_schedule_factor(e->schedule, m->step);
+        m->lr = tutti_optim_lr(m->optim) * tutti_lr_schedule_factor(e->schedule, updates(e));
     e->loss_sum = 0;
     e->passes = m->samples > 0 ? (m->samples + tutti_share_batch(&e->share, e->member) - 1) / tutti_share_batch(&e->share, e->member) : 1;
     e->pass.index = -1;
@@ -193,6 +212,7 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
     if (e->share.parts != NULL && e->own_pace) /* which gradients were mine, only I know; passes before this one were full */
         next.position = e->own.samples + (uint64_t)(next.index * tutti_share_batch(&e->share, e->member));
     next.divisor = e->m.samples;
+    next.scale = e->scaler.now.scale;
     next.keep = next.index > 0;
     next.same_values = next.index > 0;
     next.exchange = next.index + 1 == e->passes;
@@ -341,7 +361,7 @@ tutti_status tutti_engine_passed(tutti_engine *e, double loss_sum, tutti_error *
 
 tutti_rate tutti_rate_now(const tutti_method *m)
 {
-    return (tutti_rate){ m->lr, 1, m->step + 1 };
+    return (tutti_rate){ m->lr, 1, updates(m->engine) + 1 };
 }
 
 /* The bad tensor of the step over all workers, coded 1 + rank x tensors + tensor; 0: none. */
@@ -379,19 +399,22 @@ tutti_status tutti_base_step_on(tutti_method *m, float *x, tutti_monitor *door, 
             bad->found = false;
             if (!tutti_engine_finite(e, &e->pieces[k]))
                 find_bad(e, &e->pieces[k], bad);
-            if (bad->found && e->options.nonfinite == TUTTI_NONFINITE_STOP)
+            if (bad->found && !skips(e))
                 return say_bad(e, bad, err);
         }
-    if (e->options.nonfinite == TUTTI_NONFINITE_SKIP) {
+    if (skips(e)) {
+        const int n = e->layout.n_tensors;
         int64_t who;
         TUTTI_TRY(vote(e, &who, err));
+        if (who != 0 && e->scaler.on)
+            return tutti_engine_scaler_skip(e, (int)((who - 1) / n), e->tensors[(who - 1) % n].name, err);
         if (who != 0) {
-            const int n = e->layout.n_tensors;
             tutti_event(m, "nonfinite", "worker %d: the gradient of %s is not finite in step %llu; the step was left out", (int)((who - 1) / n),
                         e->tensors[(who - 1) % n].name, (unsigned long long)m->step);
-            (*(e->own_pace ? &e->own.skipped : &e->progress.skipped))++;
+            ++*tutti_engine_skipped(e);
             return TUTTI_OK;
         }
+        tutti_engine_scaler_good(e);
     }
     if (e->options.clip_norm > 0) { /* torch.nn.utils.clip_grad_norm_: coefficient max/(norm + 1e-6), at most 1 */
         const double norm = sqrt(tutti_engine_norm2(e)), coefficient = e->options.clip_norm / (norm + 1e-6);
@@ -417,6 +440,8 @@ tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err)
     if (e->stage != STAGE_BETWEEN || e->pass.index + 1 != e->passes)
         return wrong(err, "step", e->stage == STAGE_PASS ? "within a pass" : e->stage == STAGE_BETWEEN ? "before the step's passes were over" : "between steps");
     status = settle(e, err);
+    for (int k = 0; k < e->layout.n_pieces && status == TUTTI_OK && !e->exchanged; k++) /* else the pieces' jobs have done it */
+        tutti_engine_unscale(e, &e->pieces[k]);
     begin = e->options.trace_events > 0 ? tutti_now_ns(e->rt) : 0;
     if (status == TUTTI_OK)
         status = (m->ops->step != NULL ? m->ops->step : tutti_base_step)(m, err);

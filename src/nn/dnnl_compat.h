@@ -1,6 +1,6 @@
 /* dnnl_compat.h: the one place that knows which oneDNN it is. 2.x makes a primitive descriptor in two steps (operation descriptor,
    then the rest) and has memory descriptors as structs; 3.x makes it in one and has them as opaque pointers with owners.
-   The functions below have one shape for both: nn_md owns a memory descriptor, nn_mdref borrows one. All data is float32.
+   The functions below have one shape for both: nn_md owns a memory descriptor, nn_mdref borrows one.
 
    Checked: 2.6.3 built and tested; the 3.x side compiled against its headers only. */
 #ifndef TUTTI_NN_DNNL_COMPAT_H
@@ -41,18 +41,28 @@ static inline nn_mdref nn_md_of(const nn_md *m)
 }
 
 /* strides NULL: the layout is the implementation's to choose. *m needs nn_md_free also after a failure. */
-static inline dnnl_status_t nn_md_make(nn_md *m, int n, const dnnl_dims_t dims, const dnnl_dim_t *strides)
+static inline dnnl_status_t nn_md_make(nn_md *m, int n, const dnnl_dims_t dims, dnnl_data_type_t type, const dnnl_dim_t *strides)
 {
 #if NN_DNNL_3
-    return strides != NULL ? dnnl_memory_desc_create_with_strides(&m->it, n, dims, dnnl_f32, strides)
-                           : dnnl_memory_desc_create_with_tag(&m->it, n, dims, dnnl_f32, dnnl_format_tag_any);
+    return strides != NULL ? dnnl_memory_desc_create_with_strides(&m->it, n, dims, type, strides)
+                           : dnnl_memory_desc_create_with_tag(&m->it, n, dims, type, dnnl_format_tag_any);
 #else
-    return strides != NULL ? dnnl_memory_desc_init_by_strides(&m->it, n, dims, dnnl_f32, strides)
-                           : dnnl_memory_desc_init_by_tag(&m->it, n, dims, dnnl_f32, dnnl_format_tag_any);
+    return strides != NULL ? dnnl_memory_desc_init_by_strides(&m->it, n, dims, type, strides)
+                           : dnnl_memory_desc_init_by_tag(&m->it, n, dims, type, dnnl_format_tag_any);
 #endif
 }
 
-/* A layout that strides cannot say: blocks of channels. */
+static inline dnnl_data_type_t nn_md_type(nn_mdref md)
+{
+#if NN_DNNL_3
+    dnnl_data_type_t type = dnnl_data_type_undef;
+    return dnnl_memory_desc_query(md, dnnl_query_data_type, &type) == dnnl_success ? type : dnnl_data_type_undef;
+#else
+    return md->data_type;
+#endif
+}
+
+/* A layout that strides cannot say: blocks of channels. Of float32. */
 static inline dnnl_status_t nn_md_tag(nn_md *m, int n, const dnnl_dims_t dims, dnnl_format_tag_t tag)
 {
 #if NN_DNNL_3

@@ -9,32 +9,39 @@ static dnnl_status_t map_md(nn_md *m, nn_shape s, int64_t images)
     return nn_md_tag(m, 4, dims, s.channels % nn_channel_block() != 0 ? dnnl_nhwc : lanes == 16 ? dnnl_nChw16c : dnnl_nChw8c);
 }
 
-enum { SRC, DST, ANY_SRC, ANY_DST, PLAIN_W, ANY_W, BIAS_MD, ROWS, MDS };
+enum { SRC, DST, ANY_SRC, ANY_DST, PLAIN_W, ANY_W, BIAS_MD, ROWS, NARROW_SRC, NARROW_DST, NARROW_W, MDS }; /* narrow: in the core's precision */
 
-static tutti_status describe_maps(nn_md md[MDS], const nn_map *m, int64_t images, bool first, const nn_unit *unit, tutti_error *err)
+static tutti_status describe_maps(const image *b, nn_md md[MDS], const nn_map *m, int64_t images, bool first, const nn_unit *unit, tutti_error *err)
 {
     const int64_t g = m->layer.groups, k = m->layer.kernel;
     const dnnl_dims_t in = { images, m->in.channels, m->in.height, m->in.width }, out = { images, m->out.channels, m->out.height, m->out.width };
     const dnnl_dims_t plain_in = { nn_values(m->in), m->in.height * m->in.width, m->in.width, 1 };
-    dnnl_status_t made = first ? nn_md_make(&md[SRC], 4, in, plain_in) : map_md(&md[SRC], m->in, images);
+    const dnnl_data_type_t narrow = tutti_nn_dn_narrow_type(&b->core);
+    dnnl_status_t made = first ? nn_md_make(&md[SRC], 4, in, dnnl_f32, plain_in) : map_md(&md[SRC], m->in, images);
 
     if (made == dnnl_success && !m->rows)
         made = map_md(&md[DST], m->out, images);
     if (made == dnnl_success)
-        made = nn_md_make(&md[ROWS], 4, in, plain_in);
+        made = nn_md_make(&md[ROWS], 4, in, dnnl_f32, plain_in);
     if (made == dnnl_success && m->layer.kind == TUTTI_LAYER_CONV2D) {
         const int64_t each_in = m->in.channels / g, each_out = m->out.channels / g;
         const dnnl_dims_t grouped = { g, each_out, each_in, k, k }, plain_grouped = { each_out * each_in * k * k, each_in * k * k, k * k, k, 1 }, bias = { m->out.channels }, one = { 1 };
         const int skip = g == 1; /* without groups the leading dimension is left out */
-        made = nn_md_make(&md[ANY_SRC], 4, in, NULL);
+        made = nn_md_make(&md[ANY_SRC], 4, in, dnnl_f32, NULL);
         if (made == dnnl_success)
-            made = nn_md_make(&md[ANY_DST], 4, out, NULL);
+            made = nn_md_make(&md[ANY_DST], 4, out, dnnl_f32, NULL);
         if (made == dnnl_success)
-            made = nn_md_make(&md[PLAIN_W], 5 - skip, grouped + skip, plain_grouped + skip);
+            made = nn_md_make(&md[PLAIN_W], 5 - skip, grouped + skip, dnnl_f32, plain_grouped + skip);
         if (made == dnnl_success)
-            made = nn_md_make(&md[ANY_W], 5 - skip, grouped + skip, NULL);
+            made = nn_md_make(&md[ANY_W], 5 - skip, grouped + skip, dnnl_f32, NULL);
         if (made == dnnl_success)
-            made = nn_md_make(&md[BIAS_MD], 1, bias, one);
+            made = nn_md_make(&md[BIAS_MD], 1, bias, dnnl_f32, one);
+        if (made == dnnl_success)
+            made = nn_md_make(&md[NARROW_SRC], 4, in, narrow, NULL);
+        if (made == dnnl_success)
+            made = nn_md_make(&md[NARROW_DST], 4, out, narrow, NULL);
+        if (made == dnnl_success)
+            made = nn_md_make(&md[NARROW_W], 5 - skip, grouped + skip, narrow, NULL);
     }
     return made == dnnl_success ? TUTTI_OK : tutti_nn_dn_failed(made, unit, "layout", err);
 }
@@ -70,31 +77,26 @@ static tutti_status build_conv(image *b, map_ops *o, const nn_map *m, const nn_m
     static const int weights_args[] = { DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_BIAS };
     static const int data_args[] = { DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC };
     const nn_conv_steps steps = { m->layer.stride, m->layer.padding };
-    const nn_mdref any_src = nn_md_of(&md[ANY_SRC]), any_dst = nn_md_of(&md[ANY_DST]), any_w = nn_md_of(&md[ANY_W]), bias = m->layer.bare ? NULL : nn_md_of(&md[BIAS_MD]);
+    const dn_conv_maps maps = { nn_md_of(&md[NARROW_SRC]), nn_md_of(&md[NARROW_W]), nn_md_of(&md[NARROW_DST]), nn_md_of(&md[ANY_SRC]), nn_md_of(&md[ANY_W]), nn_md_of(&md[ANY_DST]),
+                                m->layer.bare ? NULL : nn_md_of(&md[BIAS_MD]) };
     const nn_mdref src = nn_md_of(&md[SRC]), dst = nn_md_of(&md[DST]), plain_w = nn_md_of(&md[PLAIN_W]);
     const int args = m->layer.bare ? 3 : 4;
-    dnnl_primitive_desc_t pd = NULL;
-    dnnl_status_t made = nn_conv_forward_pd(&pd, b->core.engine, steps, any_src, any_w, bias, any_dst, m->relu ? b->core.relu : b->core.plain);
 
-    TUTTI_TRY(tutti_nn_dn_op_open(&b->core, &o->op[FORWARD], pd, made, unit, "forward", forward_args, args, err));
+    TUTTI_TRY(tutti_nn_dn_conv(&b->core, &o->op[FORWARD], DN_CONV_FORWARD, steps, &maps, NULL, m->relu ? b->core.relu : b->core.plain, unit, "forward", forward_args, args, err));
     TUTTI_TRY(adapt(b, &o->op[FORWARD_INPUT], unit, "forward input reorder", src, md_of(&o->op[FORWARD], DNNL_ARG_SRC), err));
     TUTTI_TRY(adapt(b, &o->op[FORWARD_RESULT], unit, "forward result reorder", md_of(&o->op[FORWARD], DNNL_ARG_DST), dst, err));
     TUTTI_TRY(reorder(b, &o->op[GIVE_FORWARD], unit, "forward weights reorder", plain_w, md_of(&o->op[FORWARD], DNNL_ARG_WEIGHTS), err));
     if (!train)
         return TUTTI_OK;
 
-    pd = NULL;
-    made = nn_conv_weights_pd(&pd, b->core.engine, steps, any_src, any_w, bias, any_dst, hint_of(&o->op[FORWARD]), b->core.plain);
-    TUTTI_TRY(tutti_nn_dn_op_open(&b->core, &o->op[WEIGHTS], pd, made, unit, "weights", weights_args, args, err));
+    TUTTI_TRY(tutti_nn_dn_conv(&b->core, &o->op[WEIGHTS], DN_CONV_WEIGHTS, steps, &maps, &o->op[FORWARD], b->core.plain, unit, "weights", weights_args, args, err));
     TUTTI_TRY(adapt(b, &o->op[WEIGHTS_INPUT], unit, "weights input reorder", src, md_of(&o->op[WEIGHTS], DNNL_ARG_SRC), err));
     TUTTI_TRY(adapt(b, &o->op[WEIGHTS_SLOPE], unit, "weights slope reorder", dst, md_of(&o->op[WEIGHTS], DNNL_ARG_DIFF_DST), err));
     TUTTI_TRY(reorder(b, &o->op[TAKE_WEIGHTS], unit, "weights reorder", md_of(&o->op[WEIGHTS], DNNL_ARG_DIFF_WEIGHTS), plain_w, err));
     if (first)
         return TUTTI_OK;
 
-    pd = NULL;
-    made = nn_conv_data_pd(&pd, b->core.engine, steps, any_src, any_w, any_dst, hint_of(&o->op[FORWARD]), b->core.plain);
-    TUTTI_TRY(tutti_nn_dn_op_open(&b->core, &o->op[DATA], pd, made, unit, "data", data_args, 3, err));
+    TUTTI_TRY(tutti_nn_dn_conv(&b->core, &o->op[DATA], DN_CONV_DATA, steps, &maps, &o->op[FORWARD], b->core.plain, unit, "data", data_args, 3, err));
     TUTTI_TRY(adapt(b, &o->op[DATA_SLOPE], unit, "data slope reorder", dst, md_of(&o->op[DATA], DNNL_ARG_DIFF_DST), err));
     TUTTI_TRY(adapt(b, &o->op[DATA_RESULT], unit, "data result reorder", md_of(&o->op[DATA], DNNL_ARG_DIFF_SRC), src, err));
     return reorder(b, &o->op[GIVE_DATA], unit, "data weights reorder", plain_w, md_of(&o->op[DATA], DNNL_ARG_WEIGHTS), err);
@@ -126,7 +128,7 @@ static tutti_status build_ops(image *b, map_ops *o, int i, int64_t samples, bool
         return tutti_nn_dn_linear_build(&b->core, &o->linear, &unit, samples, train ? DN_WEIGHTS | DN_DATA : 0, err);
     if (m->layer.kind != TUTTI_LAYER_CONV2D && m->layer.kind != TUTTI_LAYER_MAXPOOL2D && m->layer.kind != TUTTI_LAYER_FLATTEN)
         return TUTTI_OK;
-    status = describe_maps(md, m, samples, i == 0, &unit, err);
+    status = describe_maps(b, md, m, samples, i == 0, &unit, err);
     if (status == TUTTI_OK && m->layer.kind == TUTTI_LAYER_CONV2D)
         status = build_conv(b, o, m, md, &unit, i == 0, train, err);
     if (status == TUTTI_OK && m->layer.kind == TUTTI_LAYER_MAXPOOL2D)

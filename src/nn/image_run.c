@@ -34,6 +34,7 @@ static tutti_status image_begin(void *self, const nn_run *run, tutti_error *err)
 
     TUTTI_TRY(tutti_nn_layered_begin(&b->base, run->samples, run->train, &b->samples, err));
     b->run = *run;
+    tutti_nn_dn_copies_begin(&b->core, run->values, run->same_weights);
     b->layout = &b->layouts[run->train];
     if (b->samples > run->samples) {
         float *filled = in_arena(b, b->layout->filled);
@@ -336,6 +337,22 @@ static void image_close(void *self)
     tutti_free(b);
 }
 
+/* Of linear layers' weights; convolutions have theirs in layouts of their own. */
+static tutti_status open_copies(image *b, tutti_error *err)
+{
+    size_t *count = tutti_alloc((size_t)b->net->param_count, sizeof *count);
+    tutti_status status;
+
+    if (count == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the list of %d parameters", b->net->param_count);
+    for (int i = 0; i < b->net->map_count; i++)
+        if (b->net->maps[i].layer.kind == TUTTI_LAYER_LINEAR)
+            count[b->net->maps[i].param] = b->net->maps[i].weights;
+    status = tutti_nn_dn_copies_open(&b->core, count, b->net->param_count, err);
+    tutti_free(count);
+    return status;
+}
+
 static tutti_status image_open(void **out, const nn_net *net, const nn_settings *settings, tutti_error *err)
 {
     const size_t n = (size_t)net->image->map_count;
@@ -356,7 +373,9 @@ static tutti_status image_open(void **out, const nn_net *net, const nn_settings 
             status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to plan the buffers of %zu layers", n);
     }
     if (status == TUTTI_OK)
-        status = tutti_nn_layered_open(&b->base, settings->threads, THINGS * n + 2, err);
+        status = tutti_nn_layered_open(&b->base, settings, THINGS * n + 2, err);
+    if (status == TUTTI_OK)
+        status = open_copies(b, err);
     if (status == TUTTI_OK)
         *out = b;
     else

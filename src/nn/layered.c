@@ -96,7 +96,7 @@ tutti_status tutti_nn_layered_begin(nn_layered *l, int64_t samples, bool train, 
 }
 
 /* ---- life ---- */
-tutti_status tutti_nn_layered_open(nn_layered *l, int threads, size_t buffers, tutti_error *err)
+tutti_status tutti_nn_layered_open(nn_layered *l, const nn_settings *settings, size_t buffers, tutti_error *err)
 {
     int64_t filled;
 
@@ -106,7 +106,7 @@ tutti_status tutti_nn_layered_open(nn_layered *l, int threads, size_t buffers, t
             return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to plan the places of %zu buffers", buffers);
         l->lives[k]->room = (int)buffers;
     }
-    TUTTI_TRY(tutti_nn_dn_core_open(l->core, threads, err));
+    TUTTI_TRY(tutti_nn_dn_core_open(l->core, settings, err));
     return tutti_nn_layered_begin(l, l->block, true, &filled, err);
 }
 
@@ -130,5 +130,5 @@ void tutti_nn_layered_evaluated(nn_layered *l)
 
 size_t tutti_nn_layered_bytes(const nn_layered *l)
 {
-    return 2 * (size_t)l->lives[true]->room * sizeof(nn_buffer) + l->arena_bytes;
+    return 2 * (size_t)l->lives[true]->room * sizeof(nn_buffer) + l->core->copy_bytes + l->arena_bytes;
 }

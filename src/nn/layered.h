@@ -47,9 +47,9 @@ int tutti_nn_life(nn_lives *l, size_t bytes, int moment);
 void tutti_nn_touch(nn_lives *l, int buffer, int moment);
 static inline void *nn_place_of(const nn_layered *l, int buffer) { return buffer == NN_NONE ? NULL : l->arena + l->now->buffer[buffer].offset; }
 
-/* ops, self, core, block, piece and lives are set, everything else is zero. Opens the core and makes the full block ready; buffers: at most, of a kind of run.
+/* ops, self, core, block, piece and lives are set, everything else is zero. Opens the core, by these settings, and makes the full block ready; buffers: at most, of a kind of run.
    tutti_nn_layered_close also after a failure, before the backend gives back what `drop` needs. */
-tutti_status tutti_nn_layered_open(nn_layered *l, int threads, size_t buffers, tutti_error *err);
+tutti_status tutti_nn_layered_open(nn_layered *l, const nn_settings *settings, size_t buffers, tutti_error *err);
 void tutti_nn_layered_close(nn_layered *l);
 /* Plan and memory of a run of so many samples; *filled: how many it computes, those filled up included. Allocates only what it has not met before. */
 tutti_status tutti_nn_layered_begin(nn_layered *l, int64_t samples, bool train, int64_t *filled, tutti_error *err);

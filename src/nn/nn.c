@@ -118,6 +118,11 @@ tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "opening a network for passes of %lld samples: it must be from 1 to %d", (long long)o.batch, NN_BATCH_MAX);
     else if (o.threads < 0 || o.threads > 1024)
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "opening a network for %d threads: it must be from 1 to 1024", o.threads);
+    else if (o.precision != TUTTI_F32 && o.precision != TUTTI_BF16 && o.precision != TUTTI_F16)
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "opening a network whose products have operands of type %s; they are F32, BF16 or F16", tutti_dtype_name(o.precision));
+    else if (o.precision != TUTTI_F32 && (ops != &tutti_nn_onednn || (net->sequence == NULL && net->image == NULL && nn_quadratic(net))))
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, ops != &tutti_nn_onednn ? "the backend '%s' computes in one precision, %s is not possible; use onednn" : "a quadratic on '%s' has no products, "
+                            "%s would change nothing; use F32 (--precision fp32)", ops->name, tutti_dtype_name(o.precision));
     else if (net->sequence != NULL && ops != &tutti_nn_onednn)
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "the backend '%s' has no layers for tokens or frames; use onednn", ops->name);
     else if ((nn = tutti_alloc(1, sizeof *nn)) == NULL)
@@ -139,7 +144,7 @@ tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn
     nn->block = block_of(net);
     nn->piece = piece_of(net, ops);
     nn->times.clock = o.clock;
-    settings = (nn_settings){ .batch = o.batch < nn->block ? o.batch : nn->block, .piece = nn->piece, .threads = o.threads == 0 ? 1 : o.threads,
+    settings = (nn_settings){ .batch = o.batch < nn->block ? o.batch : nn->block, .piece = nn->piece, .threads = o.threads == 0 ? 1 : o.threads, .precision = o.precision,
                               .cpu = o.device != NULL ? tutti_device_cpu(o.device) : tutti_cpu_best(), .times = &nn->times };
     status = outline(nn, err);
     if (status == TUTTI_OK && o.clock != NULL) {

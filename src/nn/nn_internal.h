@@ -83,6 +83,7 @@ typedef struct nn_settings {
     int64_t piece;               /* tokens: samples of a run of an evaluation */
     int threads;                 /* at least 1 */
     tutti_cpu cpu;               /* the highest level for own loops */
+    tutti_dtype precision;       /* of the products' operands: TUTTI_F32, TUTTI_BF16 or TUTTI_F16 */
     const nn_times *times;       /* of tokens: to be kept and filled */
 } nn_settings;
 

@@ -29,6 +29,7 @@ static tutti_status onednn_begin(void *self, const nn_run *run, tutti_error *err
     TUTTI_TRY(tutti_nn_dn_leave(before, prepare(b, run->samples, run->train, err)));
     b->run = *run;
     b->version += !run->same_weights;
+    tutti_nn_dn_copies_begin(&b->core, run->values, run->same_weights);
     for (int images = 0; images <= DN_TILE; images++)
         memset(b->tiles[images].sum_begun, 0, sizeof b->tiles[images].sum_begun);
     if (!run->train && b->net->conv_count == 0 && run->samples < DN_PIECE) {
@@ -120,6 +121,16 @@ static void onednn_close(void *self)
     tutti_free(b);
 }
 
+/* Of linear units' weights; convolutions have theirs in layouts of their own (onednn_memory.c). */
+static tutti_status open_copies(onednn *b, tutti_error *err)
+{
+    size_t count[2 * NN_UNITS_MAX] = { 0 };
+
+    for (int u = b->net->conv_count; u < b->net->unit_count; u++)
+        count[nn_weight(b->net, u)] = b->net->units[u].weights;
+    return tutti_nn_dn_copies_open(&b->core, count, nn_param_count(b->net), err);
+}
+
 static tutti_status onednn_open(void **out, const nn_net *net, const nn_settings *settings, tutti_error *err)
 {
     onednn *b = tutti_alloc(1, sizeof *b);
@@ -132,7 +143,9 @@ static tutti_status onednn_open(void **out, const nn_net *net, const nn_settings
     b->net = net;
     b->loops = nn_loops_of(settings->cpu);
     b->batch = settings->batch;
-    status = tutti_nn_dn_core_open(&b->core, settings->threads, err);
+    status = tutti_nn_dn_core_open(&b->core, settings, err);
+    if (status == TUTTI_OK)
+        status = open_copies(b, err);
     if (status == TUTTI_OK) {
         before = tutti_nn_dn_enter(&b->core);
         status = tutti_nn_dn_leave(before, prepare(b, b->batch, true, err));
@@ -152,7 +165,7 @@ static void onednn_evaluated(void *self)
 static size_t onednn_bytes(const void *self)
 {
     const onednn *b = self;
-    return sizeof *b + b->arena_bytes;
+    return sizeof *b + b->core.copy_bytes + b->arena_bytes;
 }
 
 static int onednn_describe(const void *self, char *text, size_t bytes)

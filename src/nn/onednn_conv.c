@@ -36,10 +36,10 @@ static const_dnnl_primitive_desc_t hint_of(const dn_op *op)
     return dnnl_primitive_get_primitive_desc(op->primitive, &pd) == dnnl_success ? pd : NULL;
 }
 
-/* The layouts a unit starts from: plain ones, and `any` where the implementation shall choose. */
-enum { PLAIN_IN, ANY_IN, PLAIN_OUT, ANY_OUT, ANY_WIDE, PLAIN_W, ANY_W, BIAS, LAYOUTS };
+/* The layouts a unit starts from: plain ones, and `any` where the implementation shall choose; `narrow`: of operands in the core's precision. */
+enum { PLAIN_IN, ANY_IN, PLAIN_OUT, ANY_OUT, ANY_WIDE, PLAIN_W, ANY_W, BIAS, NARROW_IN, NARROW_WIDE, NARROW_W, LAYOUTS };
 
-static tutti_status layouts(nn_md m[LAYOUTS], const nn_unit *u, int64_t images, tutti_error *err)
+static tutti_status layouts(const dn_core *core, nn_md m[LAYOUTS], const nn_unit *u, int64_t images, tutti_error *err)
 {
     const nn_shape in = u->in, out = u->out, wide = u->wide;
     const int64_t k = u->kernel;
@@ -48,15 +48,17 @@ static tutti_status layouts(nn_md m[LAYOUTS], const nn_unit *u, int64_t images, 
         { PLAIN_OUT, 4, { images, out.channels, out.height, out.width } }, { ANY_OUT, 4, { images, out.channels, out.height, out.width } },
         { ANY_WIDE, 4, { images, wide.channels, wide.height, wide.width } },
         { PLAIN_W, 4, { wide.channels, in.channels, k, k } }, { ANY_W, 4, { wide.channels, in.channels, k, k } }, { BIAS, 1, { wide.channels } },
+        { NARROW_IN, 4, { images, in.channels, in.height, in.width } }, { NARROW_WIDE, 4, { images, wide.channels, wide.height, wide.width } }, { NARROW_W, 4, { wide.channels, in.channels, k, k } },
     };
     for (size_t i = 0; i < TUTTI_LENGTH(list); i++) {
-        const bool any = list[i].which == ANY_IN || list[i].which == ANY_OUT || list[i].which == ANY_WIDE || list[i].which == ANY_W;
+        const bool narrow = list[i].which >= NARROW_IN;
+        const bool any = narrow || list[i].which == ANY_IN || list[i].which == ANY_OUT || list[i].which == ANY_WIDE || list[i].which == ANY_W;
         dnnl_dims_t strides;
         dnnl_status_t made;
         strides[list[i].n - 1] = 1;
         for (int d = list[i].n - 1; d > 0; d--)
             strides[d - 1] = strides[d] * list[i].dims[d];
-        made = nn_md_make(&m[list[i].which], list[i].n, list[i].dims, any ? NULL : strides);
+        made = nn_md_make(&m[list[i].which], list[i].n, list[i].dims, narrow ? tutti_nn_dn_narrow_type(core) : dnnl_f32, any ? NULL : strides);
         if (made != dnnl_success)
             return tutti_nn_dn_failed(made, u, "layout", err);
     }
@@ -69,16 +71,21 @@ static tutti_status adapt(onednn *b, dn_op *op, const nn_unit *u, const char *wh
     return dnnl_memory_desc_equal(from, to) ? TUTTI_OK : reorder(b, op, u, what, from, to, err);
 }
 
+static dn_conv_maps maps_of(const nn_md *m)
+{
+    return (dn_conv_maps){ nn_md_of(&m[NARROW_IN]), nn_md_of(&m[NARROW_W]), nn_md_of(&m[NARROW_WIDE]), nn_md_of(&m[ANY_IN]), nn_md_of(&m[ANY_W]), nn_md_of(&m[ANY_WIDE]), nn_md_of(&m[BIAS]) };
+}
+
 /* input: how the unit's input comes. */
 static tutti_status build_forward(onednn *b, dn_conv *c, const nn_unit *u, const nn_md *m, nn_mdref input, bool last, tutti_error *err)
 {
     static const int conv_args[] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST };
     static const int pool_args[] = { DNNL_ARG_SRC, DNNL_ARG_DST, DNNL_ARG_WORKSPACE };
+    const dn_conv_maps maps = maps_of(m);
     dnnl_primitive_desc_t pd = NULL;
-    dnnl_status_t made = nn_conv_forward_pd(&pd, b->core.engine, plain_steps, nn_md_of(&m[ANY_IN]), nn_md_of(&m[ANY_W]), nn_md_of(&m[BIAS]), nn_md_of(&m[ANY_WIDE]),
-                                            u->relu && u->pool == 0 ? b->core.relu : b->core.plain);
+    dnnl_status_t made;
 
-    TUTTI_TRY(tutti_nn_dn_op_open(&b->core, &c->conv, pd, made, u, "forward", conv_args, 4, err));
+    TUTTI_TRY(tutti_nn_dn_conv(&b->core, &c->conv, DN_CONV_FORWARD, plain_steps, &maps, NULL, u->relu && u->pool == 0 ? b->core.relu : b->core.plain, u, "forward", conv_args, 4, err));
     TUTTI_TRY(adapt(b, &c->conv_input, u, "forward input reorder", input, tutti_nn_dn_md(&c->conv, DNNL_ARG_SRC), err));
     if (u->pool > 0) {
         const nn_mdref wide = tutti_nn_dn_md(&c->conv, DNNL_ARG_DST);
@@ -100,6 +107,7 @@ static tutti_status build_backward(onednn *b, dn_conv *c, const nn_unit *u, cons
     static const int data_args[] = { DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC };
     static const int pool_args[] = { DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_SRC, DNNL_ARG_WORKSPACE };
     const nn_mdref wide = tutti_nn_dn_md(&c->conv, DNNL_ARG_DST);
+    const dn_conv_maps maps = maps_of(m);
     dnnl_primitive_desc_t pd = NULL;
     dnnl_status_t made;
 
@@ -110,19 +118,14 @@ static tutti_status build_backward(onednn *b, dn_conv *c, const nn_unit *u, cons
         TUTTI_TRY(tutti_nn_dn_op_open(&b->core, &c->pool_data, pd, made, u, "pool data", pool_args, 3, err));
     }
 
-    pd = NULL;
-    made = nn_conv_weights_pd(&pd, b->core.engine, plain_steps, nn_md_of(&m[ANY_IN]), nn_md_of(&m[ANY_W]), nn_md_of(&m[BIAS]), nn_md_of(&m[ANY_WIDE]),
-                              hint_of(&c->conv), b->core.plain);
-    TUTTI_TRY(tutti_nn_dn_op_open(&b->core, &c->weights, pd, made, u, "weights", weights_args, 4, err));
+    TUTTI_TRY(tutti_nn_dn_conv(&b->core, &c->weights, DN_CONV_WEIGHTS, plain_steps, &maps, &c->conv, b->core.plain, u, "weights", weights_args, 4, err));
     TUTTI_TRY(adapt(b, &c->weights_input, u, "weights input reorder", input, tutti_nn_dn_md(&c->weights, DNNL_ARG_SRC), err));
     TUTTI_TRY(adapt(b, &c->weights_slope, u, "weights slope reorder", wide, tutti_nn_dn_md(&c->weights, DNNL_ARG_DIFF_DST), err));
     TUTTI_TRY(reorder(b, &c->take_weights, u, "weights reorder", tutti_nn_dn_md(&c->weights, DNNL_ARG_DIFF_WEIGHTS), nn_md_of(&m[PLAIN_W]), err));
     if (first)
         return TUTTI_OK;
 
-    pd = NULL;
-    made = nn_conv_data_pd(&pd, b->core.engine, plain_steps, nn_md_of(&m[ANY_IN]), nn_md_of(&m[ANY_W]), nn_md_of(&m[ANY_WIDE]), hint_of(&c->conv), b->core.plain);
-    TUTTI_TRY(tutti_nn_dn_op_open(&b->core, &c->data, pd, made, u, "data", data_args, 3, err));
+    TUTTI_TRY(tutti_nn_dn_conv(&b->core, &c->data, DN_CONV_DATA, plain_steps, &maps, &c->conv, b->core.plain, u, "data", data_args, 3, err));
     TUTTI_TRY(adapt(b, &c->data_slope, u, "data slope reorder", wide, tutti_nn_dn_md(&c->data, DNNL_ARG_DIFF_DST), err));
     TUTTI_TRY(adapt(b, &c->data_result, u, "data result reorder", tutti_nn_dn_md(&c->data, DNNL_ARG_DIFF_SRC), input, err));
     return reorder(b, &c->give_data, u, "data weights reorder", nn_md_of(&m[PLAIN_W]), tutti_nn_dn_md(&c->data, DNNL_ARG_WEIGHTS), err);
@@ -199,7 +202,7 @@ tutti_status tutti_nn_dn_conv_plan(onednn *b, int64_t images, tutti_error *err)
         dn_conv *c = &plan->units[u];
         nn_md m[LAYOUTS] = { 0 };
         nn_mdref input = NULL;
-        status = layouts(m, unit, images, err);
+        status = layouts(&b->core, m, unit, images, err);
         if (status == TUTTI_OK) {
             input = u > 0 ? out_md(c - 1) : nn_md_of(&m[PLAIN_IN]);
             status = build_forward(b, c, unit, m, input, u == convs - 1, err);

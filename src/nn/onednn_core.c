@@ -28,6 +28,13 @@ tutti_status tutti_nn_dn_failed(dnnl_status_t status, const nn_unit *unit, const
 }
 
 /* ---- primitives ---- */
+bool tutti_nn_dn_usable(const_dnnl_primitive_desc_t pd, dnnl_status_t status)
+{
+    const char *name = "";
+
+    return status == dnnl_success && dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, (void *)&name) == dnnl_success && strncmp(name, "ref", 3) != 0;
+}
+
 tutti_status tutti_nn_dn_op_open(dn_core *core, dn_op *op, dnnl_primitive_desc_t pd, dnnl_status_t status, const nn_unit *unit, const char *what,
                                  const int *args, int count, tutti_error *err)
 {
@@ -87,7 +94,7 @@ tutti_status tutti_nn_dn_op_run(dn_core *core, dn_op *op, void *const *pointers,
     dnnl_status_t status = dnnl_success;
 
     for (int i = 0; i < op->count && status == dnnl_success; i++)
-        status = dnnl_memory_set_data_handle(op->args[i].memory, i < op->count - 1 ? pointers[i] : core->scratch);
+        status = dnnl_memory_set_data_handle(op->args[i].memory, i < op->count - 1 ? tutti_nn_dn_operand_ready(core, op, i, pointers[i]) : core->scratch);
     if (status == dnnl_success)
         status = dnnl_primitive_execute(op->primitive, core->stream, op->count, op->args);
     if (status == dnnl_success)
@@ -138,12 +145,15 @@ static dnnl_status_t attribute(dnnl_primitive_attr_t *attr, dnnl_status_t (*appe
     return status;
 }
 
-tutti_status tutti_nn_dn_core_open(dn_core *core, int threads, tutti_error *err)
+tutti_status tutti_nn_dn_core_open(dn_core *core, const nn_settings *settings, tutti_error *err)
 {
     dnnl_status_t made;
     int before;
 
-    core->threads = threads;
+    core->threads = settings->threads;
+    core->precision = settings->precision;
+    if (core->precision != TUTTI_F32)
+        TUTTI_TRY(tutti_device_open_host(&core->device, NULL, settings->cpu, err));
     before = tutti_nn_dn_enter(core);
     made = dnnl_engine_create(&core->engine, dnnl_cpu, 0);
     if (made == dnnl_success)
@@ -163,6 +173,8 @@ tutti_status tutti_nn_dn_core_open(dn_core *core, int threads, tutti_error *err)
 
 void tutti_nn_dn_core_close(dn_core *core)
 {
+    tutti_nn_dn_copies_close(core);
+    tutti_device_close(core->device);
     dnnl_primitive_attr_destroy(core->plain);
     dnnl_primitive_attr_destroy(core->relu);
     dnnl_primitive_attr_destroy(core->sum);

@@ -21,11 +21,16 @@ enum {
     DN_PLANS = 8      /* linear plans kept besides those of the full batch and of evaluation */
 };
 
+/* What becomes of an operand between who gives it and the primitive (onednn_operand.c). */
+typedef enum { DN_AS_IS, DN_NARROWED, DN_WIDENED, DN_ROUNDED } dn_form;
+typedef struct dn_operand { dn_form form; size_t values, at; } dn_operand; /* at: offset into the scratch, unless as it is */
+
 typedef struct dn_op { /* a primitive with its memory objects; all zero: none */
     dnnl_primitive_t primitive;
     dnnl_exec_arg_t args[DN_ARGS + 1]; /* in the order the pointers are given; the scratchpad last */
+    dn_operand operands[DN_ARGS];
     int count;
-    size_t scratch;   /* bytes */
+    size_t scratch;   /* bytes; the primitive's own are the first */
     char label[48];   /* "conv2d 0 forward" */
     char implementation[48];
 } dn_op;
@@ -39,7 +44,16 @@ typedef struct dn_core {
     dnnl_primitive_attr_t plain, relu, sum; /* scratchpad by the user; with a ReLU or a sum behind it */
     int threads;
     void *scratch;                          /* of the running call */
+    tutti_dtype precision;                  /* of products' operands; all else is float32 */
+    tutti_device *device;                   /* converts; NULL if nothing is to be */
+    struct dn_copy *copies;                 /* of weights, in that precision */
+    int copy_count;
+    uint16_t *copy_memory;
+    size_t copy_bytes;
 } dn_core;
+
+/* A weight in 16 bits beside the float32 one, made when a product first asks for it after the values have changed. */
+typedef struct dn_copy { const float *from; uint16_t *to; size_t count; bool made; } dn_copy;
 
 typedef struct dn_linear_plan {
     int64_t rows;
@@ -118,8 +132,8 @@ static inline void *dn_at(const onednn *b, int unit, enum dn_thing thing) { retu
 void tutti_nn_dn_entropy(const nn_run *run, size_t classes, const float *y, double divisor, float *slope, double *sum, int64_t *correct);
 
 /* ---- onednn_core.c ---- */
-/* *core all zero before; tutti_nn_dn_core_close also after a failure. */
-tutti_status tutti_nn_dn_core_open(dn_core *core, int threads, tutti_error *err);
+/* *core all zero before; tutti_nn_dn_core_close also after a failure. Of the settings: threads, precision and cpu. */
+tutti_status tutti_nn_dn_core_open(dn_core *core, const nn_settings *settings, tutti_error *err);
 void tutti_nn_dn_core_close(dn_core *core);
 /* Between these two the calling thread has the core's number of threads; leave gives `status`. */
 int tutti_nn_dn_enter(const dn_core *core);
@@ -136,6 +150,30 @@ nn_mdref tutti_nn_dn_md(const dn_op *op, int arg);
 int tutti_nn_dn_describe(const dn_op *const *ops, size_t count, char *text, size_t bytes, int length);
 tutti_status tutti_nn_dn_failed(dnnl_status_t status, const nn_unit *unit, const char *what, tutti_error *err);
 
+/* Has oneDNN a primitive that is not its reference code? pd, status: of the call that made it. */
+bool tutti_nn_dn_usable(const_dnnl_primitive_desc_t pd, dnnl_status_t status);
+
+/* ---- onednn_operand.c ---- */
+/* oneDNN's name of the core's precision. */
+dnnl_data_type_t tutti_nn_dn_narrow_type(const dn_core *core);
+/* After the op is open: its argument `index` is a product's operand of so many values (0: what its layout takes), given as float32, or `narrow`: in 16 bits. Adds to op->scratch. */
+void tutti_nn_dn_operand(const dn_core *core, dn_op *op, int index, size_t values, bool narrow);
+/* The three primitives of a convolution: from 16-bit operands where oneDNN has it, which then are to be given so, in the layouts that tutti_nn_dn_md says. The operands are args[0] and args[1].
+   maps: layouts to choose from, of src, weights and dst in the core's precision and as float32; bias may be NULL. forward: the hint of the other two. */
+typedef enum { DN_CONV_FORWARD, DN_CONV_WEIGHTS, DN_CONV_DATA } dn_conv_kind;
+typedef struct dn_conv_maps { nn_mdref narrow_src, narrow_weights, narrow_dst, src, weights, dst, bias; } dn_conv_maps;
+tutti_status tutti_nn_dn_conv(dn_core *core, dn_op *op, dn_conv_kind kind, nn_conv_steps steps, const dn_conv_maps *maps, const dn_op *forward, dnnl_primitive_attr_t attr, const nn_unit *unit,
+                              const char *what, const int *args, int count, tutti_error *err);
+/* What the primitive is to read for what was given. */
+void *tutti_nn_dn_operand_ready(dn_core *core, const dn_op *op, int index, void *given);
+/* to: 16 bits, nearest even. Cut among the core's threads. */
+void tutti_nn_dn_narrow(const dn_core *core, size_t n, const float *from, uint16_t *to);
+/* Copies of those parameters that products read as they stand in the table. count: values of each of n parameters, 0 of one without a copy. Nothing if the precision is float32. */
+tutti_status tutti_nn_dn_copies_open(dn_core *core, const size_t *count, int n, tutti_error *err);
+/* A run begins: the values are here; not `same`: and others than in the last run. */
+void tutti_nn_dn_copies_begin(dn_core *core, const float *const *values, bool same);
+void tutti_nn_dn_copies_close(dn_core *core);
+
 /* ---- onednn_memory.c ---- */
 /* For whoever makes a primitive: it runs in such a call of the unit (`which`: a scratch thing). The layout is made anew if it needs more than all before. */
 void tutti_nn_dn_note_scratch(onednn *b, bool train, int unit, enum dn_thing which, const dn_op *op);
@@ -147,12 +185,15 @@ tutti_status tutti_nn_dn_memory(onednn *b, bool train, tutti_error *err);
 void tutti_nn_dn_memory_trim(onednn *b);
 
 /* ---- onednn_linear.c ---- */
-/* A matrix rows x columns with so many elements from row to row and from column to column. */
-dnnl_status_t tutti_nn_dn_matrix(nn_md *m, int64_t rows, int64_t columns, int64_t row_step, int64_t column_step);
-/* y = x w (+ bias, unless NULL). Pointers of a run: x, w, y, bias. */
-tutti_status tutti_nn_dn_product(dn_core *core, dn_op *op, const nn_unit *u, const char *what, const nn_md *x, const nn_md *w, const nn_md *bias, const nn_md *y,
+/* A matrix rows x columns with so many elements from row to row and from column to column; both 0: as the product likes it. */
+typedef struct dn_matrix { int64_t rows, columns, row_step, column_step; } dn_matrix;
+/* y = x w (+ bias, a value a column of y). Operands x and w are float32, or given in 16 bits (`narrow`, DN_NARROW_X | DN_NARROW_W); a w without steps is given as tutti_nn_dn_md says. The
+   product is made of 16-bit operands where oneDNN has it. Pointers of a run: x, w, y, bias. */
+enum { DN_NARROW_X = 1, DN_NARROW_W = 2 };
+tutti_status tutti_nn_dn_product(dn_core *core, dn_op *op, const nn_unit *u, const char *what, dn_matrix x, dn_matrix w, bool bias, dn_matrix y, int narrow,
                                  dnnl_primitive_attr_t attr, tutti_error *err);
-enum { DN_BARE = 1, DN_WEIGHTS = 2, DN_DATA = 4, DN_DATA_ADD = 8 }; /* no bias; primitives besides the forward */
+/* no bias; primitives besides the forward; x and the slope of y are given in 16 bits (with a core that computes in them). */
+enum { DN_BARE = 1, DN_WEIGHTS = 2, DN_DATA = 4, DN_DATA_ADD = 8, DN_NARROW = 16 };
 /* The products of a linear unit of which `in`, `wide`, `relu`, `kind` and `index` matter. tutti_nn_dn_linear_free also after a failure. */
 tutti_status tutti_nn_dn_linear_build(dn_core *core, dn_linear *l, const nn_unit *u, int64_t rows, int parts, tutti_error *err);
 void tutti_nn_dn_linear_free(dn_linear *l);

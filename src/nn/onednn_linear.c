@@ -10,54 +10,76 @@
    The bias gradient, a sum of columns, is taken in the pass over dY that the ReLU's mask needs anyway. */
 #include "onednn_internal.h"
 
-dnnl_status_t tutti_nn_dn_matrix(nn_md *m, int64_t rows, int64_t columns, int64_t row_step, int64_t column_step)
+static dnnl_status_t make(nn_md *md, dn_matrix m, dnnl_data_type_t type)
 {
-    const dnnl_dims_t dims = { rows, columns }, strides = { row_step, column_step };
-    return nn_md_make(m, 2, dims, strides);
+    const dnnl_dims_t dims = { m.rows, m.columns }, strides = { m.row_step, m.column_step };
+    return nn_md_make(md, 2, dims, type, m.row_step > 0 || m.column_step > 0 ? strides : NULL);
 }
 
-tutti_status tutti_nn_dn_product(dn_core *core, dn_op *op, const nn_unit *u, const char *what, const nn_md *x, const nn_md *w, const nn_md *bias,
-                                 const nn_md *y, dnnl_primitive_attr_t attr, tutti_error *err)
+/* From the first value to the last; 0: it has a layout of its own. */
+static size_t span(dn_matrix m)
+{
+    return m.column_step > 0 ? (size_t)((m.rows - 1) * m.row_step + (m.columns - 1) * m.column_step + 1) : 0;
+}
+
+/* With operands of such a type. *pd NULL on failure. */
+static dnnl_status_t describe_product(const dn_core *core, dnnl_primitive_desc_t *pd, dn_matrix x, dn_matrix w, bool bias, dn_matrix y, dnnl_data_type_t type, dnnl_primitive_attr_t attr)
+{
+    enum { X, W, BIAS, Y, MATRICES };
+    nn_md m[MATRICES] = { 0 };
+    dnnl_status_t made = make(&m[X], x, type);
+
+    *pd = NULL;
+    if (made == dnnl_success)
+        made = make(&m[W], w, type);
+    if (made == dnnl_success)
+        made = make(&m[BIAS], (dn_matrix){ 1, y.columns, y.columns, 1 }, dnnl_f32);
+    if (made == dnnl_success)
+        made = make(&m[Y], y, dnnl_f32);
+    if (made == dnnl_success)
+        made = nn_matmul_pd(pd, core->engine, nn_md_of(&m[X]), nn_md_of(&m[W]), bias ? nn_md_of(&m[BIAS]) : NULL, nn_md_of(&m[Y]), attr);
+    for (int i = 0; i < MATRICES; i++)
+        nn_md_free(&m[i]);
+    return made;
+}
+
+tutti_status tutti_nn_dn_product(dn_core *core, dn_op *op, const nn_unit *u, const char *what, dn_matrix x, dn_matrix w, bool bias, dn_matrix y, int narrow,
+                                 dnnl_primitive_attr_t attr, tutti_error *err)
 {
     static const int args[] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS };
-    dnnl_primitive_desc_t pd = NULL;
-    const dnnl_status_t status = nn_matmul_pd(&pd, core->engine, nn_md_of(x), nn_md_of(w), bias != NULL ? nn_md_of(bias) : NULL, nn_md_of(y), attr);
+    const dnnl_data_type_t type = tutti_nn_dn_narrow_type(core);
+    dnnl_primitive_desc_t pd;
+    dnnl_status_t status = describe_product(core, &pd, x, w, bias, y, type, attr);
+    bool takes = type != dnnl_f32;
 
-    return tutti_nn_dn_op_open(core, op, pd, status, u, what, args, bias != NULL ? 4 : 3, err);
+    if (takes && !tutti_nn_dn_usable(pd, status)) {
+        takes = false;
+        if (pd != NULL)
+            dnnl_primitive_desc_destroy(pd);
+        status = describe_product(core, &pd, x, w, bias, y, dnnl_f32, attr);
+    }
+    TUTTI_TRY(tutti_nn_dn_op_open(core, op, pd, status, u, what, args, bias ? 4 : 3, err));
+    tutti_nn_dn_operand(core, op, 0, span(x), narrow & DN_NARROW_X);
+    tutti_nn_dn_operand(core, op, 1, span(w), w.column_step > 0 ? narrow & DN_NARROW_W : takes);
+    return TUTTI_OK;
 }
 
 tutti_status tutti_nn_dn_linear_build(dn_core *core, dn_linear *l, const nn_unit *u, int64_t rows, int parts, tutti_error *err)
 {
     const int64_t in = nn_values(u->in), out = u->wide.channels;
-    enum { X, W_TURNED, BIAS, Y, Y_TURNED, W, MATRICES };
-    nn_md m[MATRICES] = { 0 };
-    dnnl_status_t made = tutti_nn_dn_matrix(&m[X], rows, in, in, 1);
+    const dn_matrix x = { rows, in, in, 1 }, y = { rows, out, out, 1 }, w = { out, in, in, 1 }, w_turned = { in, out, 1, in }, y_turned = { out, rows, 1, out };
+    const int first = parts & DN_NARROW ? DN_NARROW_X : 0, both = parts & DN_NARROW ? DN_NARROW_X | DN_NARROW_W : 0; /* the product for the weights' gradient reads no weight */
     tutti_status status;
 
-    if (made == dnnl_success)
-        made = tutti_nn_dn_matrix(&m[W_TURNED], in, out, 1, in);
-    if (made == dnnl_success)
-        made = tutti_nn_dn_matrix(&m[BIAS], 1, out, out, 1);
-    if (made == dnnl_success)
-        made = tutti_nn_dn_matrix(&m[Y], rows, out, out, 1);
-    if (made == dnnl_success)
-        made = tutti_nn_dn_matrix(&m[Y_TURNED], out, rows, 1, out);
-    if (made == dnnl_success)
-        made = tutti_nn_dn_matrix(&m[W], out, in, in, 1);
-
-    status = made == dnnl_success ? TUTTI_OK : tutti_nn_dn_failed(made, u, "layout", err);
-    if (status == TUTTI_OK)
-        status = tutti_nn_dn_product(core, &l->forward, u, "forward", &m[X], &m[W_TURNED], parts & DN_BARE ? NULL : &m[BIAS], &m[Y], u->relu ? core->relu : core->plain, err);
+    status = tutti_nn_dn_product(core, &l->forward, u, "forward", x, w_turned, !(parts & DN_BARE), y, first, u->relu ? core->relu : core->plain, err);
     if (status == TUTTI_OK && parts & DN_WEIGHTS)
-        status = tutti_nn_dn_product(core, &l->weights, u, "weights", &m[Y_TURNED], &m[X], NULL, &m[W], core->plain, err);
+        status = tutti_nn_dn_product(core, &l->weights, u, "weights", y_turned, x, false, w, both, core->plain, err);
     if (status == TUTTI_OK && parts & DN_WEIGHTS)
-        status = tutti_nn_dn_product(core, &l->weights_add, u, "weights added", &m[Y_TURNED], &m[X], NULL, &m[W], core->sum, err);
+        status = tutti_nn_dn_product(core, &l->weights_add, u, "weights added", y_turned, x, false, w, both, core->sum, err);
     if (status == TUTTI_OK && parts & DN_DATA)
-        status = tutti_nn_dn_product(core, &l->data, u, "data", &m[Y], &m[W], NULL, &m[X], core->plain, err);
+        status = tutti_nn_dn_product(core, &l->data, u, "data", y, w, false, x, first, core->plain, err);
     if (status == TUTTI_OK && parts & DN_DATA_ADD)
-        status = tutti_nn_dn_product(core, &l->data_add, u, "data added", &m[Y], &m[W], NULL, &m[X], core->sum, err);
-    for (int i = 0; i < MATRICES; i++)
-        nn_md_free(&m[i]);
+        status = tutti_nn_dn_product(core, &l->data_add, u, "data added", y, w, false, x, first, core->sum, err);
     return status;
 }
 

@@ -30,23 +30,21 @@ static size_t floats(size_t n)
 
 /* ---- primitives ---- */
 /* y (windows x out) = x (windows x in, a row every x_step) w, w in x out and plain with these steps, given to the product in the order it likes. */
-static tutti_status moment_product(dn_core *core, const nn_unit *u, dn_op *op, dn_op *give, const char *what, const char *give_what, const nn_md *x, const dnnl_dims_t size,
-                                   const dnnl_dims_t step, const nn_md *y, dnnl_primitive_attr_t attr, tutti_error *err)
+static tutti_status moment_product(dn_core *core, const nn_unit *u, dn_op *op, dn_op *give, const char *what, const char *give_what, dn_matrix x, dn_matrix w, dn_matrix y,
+                                   dnnl_primitive_attr_t attr, tutti_error *err)
 {
     static const int args[] = { DNNL_ARG_FROM, DNNL_ARG_TO };
+    const dnnl_dims_t size = { w.rows, w.columns }, step = { w.row_step, w.column_step };
     dnnl_primitive_desc_t pd = NULL;
-    nn_md any = { 0 }, plain = { 0 };
-    dnnl_status_t made = nn_md_make(&any, 2, size, NULL);
-    tutti_status status;
+    nn_md plain = { 0 };
+    tutti_status status = tutti_nn_dn_product(core, op, u, what, x, (dn_matrix){ w.rows, w.columns, 0, 0 }, false, y, 0, attr, err);
 
-    if (made == dnnl_success)
-        made = nn_md_make(&plain, 2, size, step);
-    status = made == dnnl_success ? tutti_nn_dn_product(core, op, u, what, x, &any, NULL, y, attr, err) : tutti_nn_dn_failed(made, u, what, err);
     if (status == TUTTI_OK) {
-        made = dnnl_reorder_primitive_desc_create(&pd, nn_md_of(&plain), core->engine, tutti_nn_dn_md(op, DNNL_ARG_WEIGHTS), core->engine, core->plain);
+        dnnl_status_t made = nn_md_make(&plain, 2, size, dnnl_f32, step);
+        if (made == dnnl_success)
+            made = dnnl_reorder_primitive_desc_create(&pd, nn_md_of(&plain), core->engine, tutti_nn_dn_md(op, DNNL_ARG_WEIGHTS), core->engine, core->plain);
         status = tutti_nn_dn_op_open(core, give, pd, made, u, give_what, args, 2, err);
     }
-    nn_md_free(&any);
     nn_md_free(&plain);
     return status;
 }
@@ -54,48 +52,20 @@ static tutti_status moment_product(dn_core *core, const nn_unit *u, dn_op *op, d
 static tutti_status build_forward(dn_core *core, dn_lstm *l, const nn_unit *u, tutti_error *err)
 {
     const int64_t width = l->width;
-    const dnnl_dims_t size = { width, 4 * width }, step = { 1, width };
-    nn_md x = { 0 }, y = { 0 };
-    dnnl_status_t made = tutti_nn_dn_matrix(&x, l->windows, width, l->directions * width, 1);
-    tutti_status status;
+    const dn_matrix x = { l->windows, width, l->directions * width, 1 }, w = { width, 4 * width, 1, width }, y = { l->windows, 4 * width, 4 * width, 1 };
 
-    if (made == dnnl_success)
-        made = tutti_nn_dn_matrix(&y, l->windows, 4 * width, 4 * width, 1);
-    status = made == dnnl_success ? TUTTI_OK : tutti_nn_dn_failed(made, u, "layout", err);
-    if (status == TUTTI_OK)
-        status = moment_product(core, u, &l->step, &l->give_step, "moment", "moment's weights", &x, size, step, &y, core->sum, err);
-    nn_md_free(&x);
-    nn_md_free(&y);
-    return status;
+    return moment_product(core, u, &l->step, &l->give_step, "moment", "moment's weights", x, w, y, core->sum, err);
 }
 
 static tutti_status build_backward(dn_core *core, dn_lstm *l, const nn_unit *u, tutti_error *err)
 {
     const int64_t width = l->width, rows = l->windows * (l->length - 1);
-    const dnnl_dims_t size = { 4 * width, width }, step = { width, 1 };
-    enum { G, H_SLOPE, G_TURNED, H, W, MATRICES };
-    nn_md m[MATRICES] = { 0 };
-    dnnl_status_t made = tutti_nn_dn_matrix(&m[G], l->windows, 4 * width, 4 * width, 1);
-    tutti_status status;
+    const dn_matrix g = { l->windows, 4 * width, 4 * width, 1 }, h_slope = { l->windows, width, width, 1 }, g_turned = { 4 * width, rows, 1, 4 * width };
+    const dn_matrix h = { rows, width, l->directions * width, 1 }, w = { 4 * width, width, width, 1 };
 
-    if (made == dnnl_success)
-        made = tutti_nn_dn_matrix(&m[H_SLOPE], l->windows, width, width, 1);
-    if (made == dnnl_success)
-        made = tutti_nn_dn_matrix(&m[G_TURNED], 4 * width, rows, 1, 4 * width);
-    if (made == dnnl_success)
-        made = tutti_nn_dn_matrix(&m[H], rows, width, l->directions * width, 1);
-    if (made == dnnl_success)
-        made = tutti_nn_dn_matrix(&m[W], 4 * width, width, width, 1);
-    status = made == dnnl_success ? TUTTI_OK : tutti_nn_dn_failed(made, u, "layout", err);
-    if (status == TUTTI_OK)
-        status = moment_product(core, u, &l->back, &l->give_back, "moment back", "moment back's weights", &m[G], size, step, &m[H_SLOPE], core->plain, err);
-    if (status == TUTTI_OK)
-        status = tutti_nn_dn_product(core, &l->hidden, u, "hidden weights", &m[G_TURNED], &m[H], NULL, &m[W], core->plain, err);
-    if (status == TUTTI_OK)
-        status = tutti_nn_dn_product(core, &l->hidden_add, u, "hidden weights added", &m[G_TURNED], &m[H], NULL, &m[W], core->sum, err);
-    for (int i = 0; i < MATRICES; i++)
-        nn_md_free(&m[i]);
-    return status;
+    TUTTI_TRY(moment_product(core, u, &l->back, &l->give_back, "moment back", "moment back's weights", g, w, h_slope, core->plain, err));
+    TUTTI_TRY(tutti_nn_dn_product(core, &l->hidden, u, "hidden weights", g_turned, h, false, w, 0, core->plain, err));
+    return tutti_nn_dn_product(core, &l->hidden_add, u, "hidden weights added", g_turned, h, false, w, 0, core->sum, err);
 }
 
 static size_t packed_bytes(const dn_op *op)

@@ -27,7 +27,7 @@ tutti_status tutti_nn_product_rate(tutti_runtime *clock, int threads, double sec
     if (memory == NULL || took == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a product of two matrices of %d x %d", SIDE, SIDE);
     if (status == TUTTI_OK)
-        status = tutti_nn_dn_core_open(&core, threads > 0 ? threads : 1, err);
+        status = tutti_nn_dn_core_open(&core, &(nn_settings){ .threads = threads > 0 ? threads : 1 }, err);
     before = tutti_nn_dn_enter(&core);
     if (status == TUTTI_OK)
         status = tutti_nn_dn_linear_build(&core, &product, &square, SIDE, DN_BARE, err);

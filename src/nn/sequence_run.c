@@ -61,6 +61,7 @@ static tutti_status sequence_begin(void *self, const nn_run *run, tutti_error *e
 
     TUTTI_TRY(tutti_nn_layered_begin(&b->base, run->samples, run->train, &b->windows, err));
     b->run = *run;
+    tutti_nn_dn_copies_begin(&b->core, run->values, run->same_weights);
     b->layout = &b->layouts[run->train];
     if (b->net->tables > 0)
         place_categories(b);
@@ -193,6 +194,24 @@ static tutti_status open_extras(sequence *b, const nn_settings *settings, tutti_
     return TUTTI_OK;
 }
 
+/* Of what products read as it stands: linear layers' matrices, the embedding's if one is tied to it, and weight_ih of lstms. */
+static tutti_status open_copies(sequence *b, tutti_error *err)
+{
+    const nn_sequence *s = b->net;
+    size_t *count = tutti_alloc((size_t)s->param_count, sizeof *count);
+    tutti_status status;
+
+    if (count == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the list of %d parameters", s->param_count);
+    for (int i = 0; i < s->node_count; i++)
+        for (int k = 0; k < s->nodes[i].reads; k += 4)
+            if (s->nodes[i].layer.kind == TUTTI_LAYER_LINEAR || s->nodes[i].layer.kind == TUTTI_LAYER_LSTM)
+                count[s->nodes[i].param + k] = s->params[s->nodes[i].param + k].count;
+    status = tutti_nn_dn_copies_open(&b->core, count, s->param_count, err);
+    tutti_free(count);
+    return status;
+}
+
 static tutti_status sequence_open(void **out, const nn_net *net, const nn_settings *settings, tutti_error *err)
 {
     const size_t n = (size_t)net->sequence->node_count;
@@ -218,7 +237,9 @@ static tutti_status sequence_open(void **out, const nn_net *net, const nn_settin
     if (status == TUTTI_OK)
         status = open_extras(b, settings, err);
     if (status == TUTTI_OK)
-        status = tutti_nn_layered_open(&b->base, settings->threads, 7 * n + 4, err); /* output, statistics, slope, two scratches, parts a node at most; state, filled, labels, pairs */
+        status = tutti_nn_layered_open(&b->base, settings, 7 * n + 4, err); /* output, statistics, slope, two scratches, parts a node at most; state, filled, labels, pairs */
+    if (status == TUTTI_OK)
+        status = open_copies(b, err);
     if (status == TUTTI_OK)
         *out = b;
     else

@@ -26,6 +26,8 @@ const tutti_option tutti_train_options[] = {
     { "batch-share", TUTTI_TEXT, AT(batch_share), 0, 0, 0, "even", "samples of a pass by worker: even, auto (by measured speed), data (by the sizes of their parts), or weights w0:w1:..." },
     { "partition", TUTTI_SPEC, AT(partition), 0, 0, 0, "iid", "who has which samples: iid (all draw from all), dirichlet(alpha=A), class(k=K), shard(k=K); docs/DATA.md" },
     { "accumulate", TUTTI_INT, AT(accumulate), 1, 1, 4096, NULL, "passes whose gradients are added up before one exchange and update" },
+    { "precision", TUTTI_CHOICE, AT(precision), 0, 0, 0, "fp32|bf16|fp16", "what operands of the network's products are rounded to; sums, weights, gradients and the rest stay fp32 (docs/PRECISION.md)" },
+    { "loss-scale", TUTTI_SPEC, AT(loss_scale), 0, 0, 0, "", "loss scaling: off, static(scale=1024), dynamic(init=65536,growth=2,backoff=0.5,interval=2000,hysteresis=1,min=1,on_min=error); steps that overflow are left out; default: dynamic with fp16, else off" },
     { "optimizer", TUTTI_SPEC, AT(optimizer), 0, 0, 0, "sgd(lr=0.05,momentum=0.9)", "update rule: sgd, adam, adamw with options" },
     { "lr-schedule", TUTTI_SPEC, AT(lr_schedule), 0, 0, 0, "constant", "factor on the learning rate: constant, step, cosine, linear, each with warmup=STEPS" },
     { "clip-norm", TUTTI_REAL, AT(clip_norm), 0, 0, 1e30, NULL, "largest 2-norm of the exchanged gradient; 0: no clipping" },
@@ -125,6 +127,9 @@ tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *er
     TUTTI_TRY(tutti_train_parse_shares(c->batch_share, c->n, NULL, &automatic, err));
     TUTTI_TRY(tutti_train_check_pair(c, err));
     TUTTI_TRY(tutti_train_check_partition(c, err));
+    if (c->loss_scale[0] == 0 && c->precision == TUTTI_PRECISION_FP16)
+        c->loss_scale = "dynamic";
+    TUTTI_TRY(tutti_loss_scale_check(c->loss_scale, err));
     if (strcmp(c->collective, "auto") != 0)
         TUTTI_TRY(tutti_fail_within(err, tutti_algorithm_check(c->collective, (int)c->n, err), "collective"));
     if (strcmp(c->collective, "auto") != 0 && c->collective_table[0] != 0)

@@ -50,6 +50,18 @@ static const tutti_data_set *named(const char *data)
     return set;
 }
 
+const char *tutti_train_precision_name(const tutti_train_config *c)
+{
+    static const char *const names[] = { "fp32", "bf16", "fp16" };
+    return names[c->precision];
+}
+
+tutti_dtype tutti_train_precision(const tutti_train_config *c)
+{
+    static const tutti_dtype types[] = { TUTTI_F32, TUTTI_BF16, TUTTI_F16 };
+    return types[c->precision];
+}
+
 tutti_status tutti_train_check_pair(const tutti_train_config *c, tutti_error *err)
 {
     const tutti_problem_set *model_set = tutti_problem_named(c->model), *data_set = tutti_problem_named(c->data);
@@ -68,6 +80,8 @@ tutti_status tutti_train_check_pair(const tutti_train_config *c, tutti_error *er
     else if (model_set != NULL && !no_options)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "model is '%.80s', whose options say how its own samples are drawn, but data is '%.80s'; leave data out, or write "
                           "model 'logistic' without options", c->model, c->data);
+    if (model_set != NULL && model.kind == TUTTI_PROBLEM_QUADRATIC && c->precision != TUTTI_PRECISION_FP32)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "precision is %s, but model '%.80s' has no products whose operands could be rounded; leave precision at fp32", tutti_train_precision_name(c), c->model);
     if (strncmp(c->target, "auc=", 4) == 0 && !tutti_nn_takes_categories(c->model))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "target is '%.40s', but '%.80s' gives no logit to rank samples by; only models of categories (ctr) do; write accuracy=A or loss=L", c->target, c->model);
     if (model_set != NULL && model.kind == TUTTI_PROBLEM_QUADRATIC && strncmp(c->target, "accuracy=", 9) == 0)

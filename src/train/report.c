@@ -44,7 +44,7 @@ tutti_status tutti_train_put_json(tutti_run *run, json_t *object, tutti_error *e
 }
 
 /* What each worker tells at a report, since the last one (bytes: since the beginning). */
-enum { LOSS, SAMPLES, BYTES, COMPUTE, WAIT, TOLD };
+enum { LOSS, SAMPLES, BYTES, COMPUTE, WAIT, SKIPPED, SCALE, TOLD };
 
 /* ---- gathering: up the binomial tree, so p workers tell worker 0 in p - 1 messages and ceil(lg p) rounds ---- */
 
@@ -161,11 +161,17 @@ static tutti_status write_report(tutti_run *run, const tutti_figures *f, const d
 {
     const tutti_method *m = tutti_engine_method(run->engine);
     const double left = m->step > run->first_step ? (double)(run->steps - m->step) * (double)f->wall_ns * 1e-9 / (double)(m->step - run->first_step) : 0;
-    double sum[TOLD] = { 0 }, loss, rate;
-    char time[32], accuracy[32] = "";
+    double sum[TOLD] = { 0 }, skipped = 0, scale = told[SCALE], loss, rate;
+    char time[32], accuracy[32] = "", left_out[48] = "";
 
     for (int i = 0; i < run->all.size * TOLD; i++)
         sum[i % TOLD] += told[i];
+    for (int i = 0; i < run->all.size; i++) { /* where each decides for itself: the worst of them */
+        skipped = fmax(skipped, told[i * TOLD + SKIPPED]);
+        scale = fmin(scale, told[i * TOLD + SCALE]);
+    }
+    if (skipped > 0)
+        snprintf(left_out, sizeof left_out, "  %.0f steps left out", skipped);
     if (run->own_pace) { /* since the last line, not the last meeting */
         tutti_heard heard;
         tutti_engine_heard(run->engine, &heard);
@@ -178,12 +184,12 @@ static tutti_status write_report(tutti_run *run, const tutti_figures *f, const d
     print_time(left, time, sizeof time);
     if (run->test_accuracy >= 0)
         snprintf(accuracy, sizeof accuracy, "  accuracy %.2f %%", 100 * run->test_accuracy);
-    tutti_train_say(run, 1, "epoch %.2f  step %llu/%llu  loss %.4f%s  %.0f samples/s  %.1f MB sent  %s left", (double)m->step / run->steps_per_epoch,
-                    (unsigned long long)m->step, (unsigned long long)run->steps, loss, accuracy, rate, sum[BYTES] * 1e-6, time);
-    return tutti_train_put_json(run, json_pack("{s:I, s:f, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}", "step", (json_int_t)m->step, "epoch",
+    tutti_train_say(run, 1, "epoch %.2f  step %llu/%llu  loss %.4f%s%s  %.0f samples/s  %.1f MB sent  %s left", (double)m->step / run->steps_per_epoch,
+                    (unsigned long long)m->step, (unsigned long long)run->steps, loss, accuracy, left_out, rate, sum[BYTES] * 1e-6, time);
+    return tutti_train_put_json(run, json_pack("{s:I, s:f, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o, s:o, s:o}", "step", (json_int_t)m->step, "epoch",
         (double)m->step / run->steps_per_epoch, "samples", (json_int_t)f->samples, "train_loss", number(loss), "lr", m->lr, "samples_per_second", rate,
         "wall_seconds", (double)f->wall_ns * 1e-9, "compute_seconds", (double)f->compute_ns * 1e-9, "exposed_comm_seconds", (double)f->exposed_ns * 1e-9,
-        "other_seconds", (double)f->other_ns * 1e-9, "bytes_sent_total", sum[BYTES], "compute_seconds_by_worker", by_worker(run, told, COMPUTE),
+        "other_seconds", (double)f->other_ns * 1e-9, "bytes_sent_total", sum[BYTES], "steps_skipped", (json_int_t)skipped, "loss_scale", scale > 0 ? json_real(scale) : json_null(), "compute_seconds_by_worker", by_worker(run, told, COMPUTE),
         "wait_seconds_by_worker", by_worker(run, told, WAIT)), err);
 }
 
@@ -231,6 +237,8 @@ tutti_status tutti_train_report(tutti_run *run, tutti_error *err)
     mine[SAMPLES] = run->loss_samples;
     mine[BYTES] = (double)f.bytes_sent;
     mine[COMPUTE] = (double)(f.compute_ns - run->reported.compute_ns) * 1e-9;
+    mine[SKIPPED] = (double)f.skipped;
+    mine[SCALE] = f.loss_scale;
     mine[WAIT] = (double)(f.exposed_ns - run->reported.exposed_ns) * 1e-9;
     status = tutti_train_meet(run, gather_report, mine, err);
     if (tutti_engine_goes_on(run->engine)) { /* who is lost may have computed less than was counted */

@@ -200,7 +200,7 @@ static json_t *real_or_null(bool known, double value)
 }
 
 /* What each worker tells at the end. */
-enum { WALL, COMPUTE, COMM, EXPOSED, OTHER, BYTES, MEMORY, STEPS, STALE_MOST, STALE_MEAN, FIGURES };
+enum { WALL, COMPUTE, COMM, EXPOSED, OTHER, BYTES, MEMORY, STEPS, STALE_MOST, STALE_MEAN, SKIPPED, SCALE, FIGURES };
 
 /* A row a worker that is left, for the summary and, up to 16, for the person. all: a row an index of run->all. */
 static json_t *by_worker(const tutti_run *run, const double *all)
@@ -215,6 +215,8 @@ static json_t *by_worker(const tutti_run *run, const double *all)
         json_array_append_new(array, json_pack("{s:i, s:I, s:f, s:f, s:f, s:f, s:I}", "worker", r, "steps", (json_int_t)w[STEPS], "wall_seconds", w[WALL], "compute_seconds",
                                                w[COMPUTE], "exposed_comm_seconds", w[EXPOSED], "other_seconds", w[OTHER], "bytes_sent", (json_int_t)w[BYTES]));
         json_object_set_new(json_array_get(array, (size_t)i), "batch", json_integer(tutti_share_batch(&run->share, r)));
+        json_object_set_new(json_array_get(array, (size_t)i), "steps_skipped", json_integer((json_int_t)w[SKIPPED]));
+        json_object_set_new(json_array_get(array, (size_t)i), "loss_scale", real_or_null(w[SCALE] > 0, w[SCALE]));
         json_object_set_new(json_array_get(array, (size_t)i), "passes", json_integer(tutti_share_passes(&run->share, r)));
         tutti_train_partition_describe(run, r, json_array_get(array, (size_t)i));
         if (run->all.size > 1 && run->all.size <= 16)
@@ -244,6 +246,8 @@ static tutti_status tell(tutti_run *run, void *arg, tutti_error *err)
     mine[STEPS] = (double)f->own_steps;
     mine[STALE_MOST] = (double)f->staleness_max;
     mine[STALE_MEAN] = f->staleness_mean;
+    mine[SKIPPED] = (double)f->skipped;
+    mine[SCALE] = f->loss_scale;
     TUTTI_TRY(tutti_train_gather(run, mine, FIGURES, err));
     tutti_free(r->trace.at); /* of a try that was spoilt */
     r->trace = (trace_text){ 0 };
@@ -258,7 +262,7 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     const tutti_method *m = tutti_engine_method(run->engine);
     /* Times are those of one worker, so that they add up: of the busiest, which waits least. Among workers that wait for each other its waiting is what exchanging
        costs the run; the others' has in it that they had less to do. Bytes a worker and memory are the largest. */
-    double mine[FIGURES], *const all = run->told, total_bytes = 0, most_bytes = 0, most_memory = 0, wall = 0, steps = 0, stale_most = 0, stale_sum = 0;
+    double mine[FIGURES], *const all = run->told, total_bytes = 0, most_bytes = 0, most_memory = 0, wall = 0, steps = 0, stale_most = 0, stale_sum = 0, skipped = 0, scale = all[SCALE];
     const double *busiest;
     json_t *o;
     char *text;
@@ -272,6 +276,8 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
         busiest = w[WALL] - w[EXPOSED] > busiest[WALL] - busiest[EXPOSED] ? w : busiest;
         wall = w[WALL] > wall ? w[WALL] : wall;
         total_bytes += w[BYTES];
+        skipped = fmax(skipped, w[SKIPPED]); /* where each decides for itself: the worst of them */
+        scale = fmin(scale, w[SCALE]);
         most_bytes = w[BYTES] > most_bytes ? w[BYTES] : most_bytes;
         most_memory = w[MEMORY] > most_memory ? w[MEMORY] : most_memory;
         steps += w[STEPS];
@@ -306,7 +312,9 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     json_object_set_new(o, "epochs", json_real((double)f.gradients / (double)run->unit / run->steps_per_epoch));
     json_object_set_new(o, "steps", json_integer((json_int_t)f.steps));
     json_object_set_new(o, "resumed_at_step", run->first_step > 0 ? json_integer((json_int_t)run->first_step) : json_null());
-    json_object_set_new(o, "steps_skipped", json_integer((json_int_t)f.skipped));
+    json_object_set_new(o, "steps_skipped", json_integer((json_int_t)skipped));
+    json_object_set_new(o, "precision", json_string(tutti_train_precision_name(c)));
+    json_object_set_new(o, "loss_scale", real_or_null(scale > 0, scale));
     json_object_set_new(o, "samples", json_integer((json_int_t)f.samples));
     json_object_set_new(o, "wall_seconds", json_real(mine[WALL]));
     json_object_set_new(o, "compute_seconds", json_real(mine[COMPUTE]));

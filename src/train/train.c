@@ -103,11 +103,11 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
         run->gradients_in_all = c->steps > 0 ? (uint64_t)c->steps * run->unit : (uint64_t)c->epochs * per_epoch;
         run->steps = (run->gradients_in_all + run->unit - 1) / run->unit;
         run->steps_per_epoch = (double)per_epoch / (double)run->unit;
-        snprintf(fingerprint, sizeof fingerprint, "model=%s\ndata hash=%016llx\npartition=%s\nthreads=%lld\neval-every=%lld\ncheckpoint-every=%lld\ntarget=%s\nresume=%s\n",
-                 c->model, (unsigned long long)tutti_data_hash(run->data), c->partition, (long long)c->threads, (long long)c->eval_every,
+        snprintf(fingerprint, sizeof fingerprint, "model=%s\ndata hash=%016llx\npartition=%s\nthreads=%lld\nprecision=%s\neval-every=%lld\ncheckpoint-every=%lld\ntarget=%s\nresume=%s\n",
+                 c->model, (unsigned long long)tutti_data_hash(run->data), c->partition, (long long)c->threads, tutti_train_precision_name(c), (long long)c->eval_every,
                  (long long)c->checkpoint_every, c->target, c->resume);
         status = tutti_engine_open(&run->engine, run->world, params, n, &(tutti_engine_options){
-            .method = c->method, .optimizer = c->optimizer, .lr_schedule = c->lr_schedule, .collective = c->collective, .codec = c->codec, .batch = c->batch, .accumulate = c->accumulate, .batch_of = run->batch_of,
+            .method = c->method, .optimizer = c->optimizer, .lr_schedule = c->lr_schedule, .collective = c->collective, .codec = c->codec, .loss_scale = c->loss_scale, .batch = c->batch, .accumulate = c->accumulate, .batch_of = run->batch_of,
             .parts = run->parts.first != NULL ? &run->parts : NULL, .data_samples = samples, .steps = run->steps, .seed = (uint64_t)c->seed, .clip_norm = c->clip_norm, .nonfinite = (tutti_nonfinite)c->nonfinite,
             .stop_on_loss = c->on_loss != TUTTI_ON_LOSS_CONTINUE, .fingerprint = fingerprint, .initial = initial_values, .user = run, .lane = wants_lane(run) ? 0 : -1, .trace_events = c->trace ? TRACE_EVENTS : 0,
             .own_values = own }, err);
@@ -182,7 +182,7 @@ static tutti_status open_all(tutti_run *run, tutti_error *err)
         TUTTI_TRY(tutti_train_resume(run, err)); /* brings its shares */
     TUTTI_TRY(take_share(run, err));
     TUTTI_TRY(tutti_train_meter_open(run, &device, err));
-    TUTTI_TRY(tutti_nn_open(&run->nn, c->model, &run->task, &(tutti_nn_options){ .batch = most_samples(run), .threads = (int)c->threads, .device = device,
+    TUTTI_TRY(tutti_nn_open(&run->nn, c->model, &run->task, &(tutti_nn_options){ .batch = most_samples(run), .threads = (int)c->threads, .precision = tutti_train_precision(c), .device = device,
                            .running = tutti_engine_own(run->engine) }, err));
     TUTTI_TRY(open_loader(run, run->first_step, err));
     return tutti_train_report_open(run, err);
@@ -262,6 +262,7 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
     tutti_status status;
 
     while ((status = tutti_engine_pass(run->engine, &pass, err)) == TUTTI_OK) {
+        const double divisor = (pass.divisor > 0 ? (double)pass.divisor : 1) / pass.scale; /* exact: the scale is a power of two */
         double loss;
         if (pass.samples == 0)
             batch = (tutti_batch){ 0 };
@@ -285,12 +286,12 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
         tutti_train_meter_start(run, batch.samples);
         tutti_nn_draw(run->nn, (uint64_t)run->config->seed, first_of_run(run, &pass));
         TUTTI_TRY(run->task.tables > 0
-            ? tutti_nn_pass_rows(run->nn, batch.x, batch.rows, batch.labels, batch.samples, (double)(pass.divisor > 0 ? pass.divisor : 1), pass.keep, pass.same_values,
+            ? tutti_nn_pass_rows(run->nn, batch.x, batch.rows, batch.labels, batch.samples, divisor, pass.keep, pass.same_values,
                                  run->values, run->gradients, &hooks, &loss, err)
             : run->task.context > 0
-            ? tutti_nn_pass_tokens(run->nn, batch.tokens, batch.next, batch.samples, (double)(pass.divisor > 0 ? pass.divisor : 1), pass.keep, pass.same_values,
+            ? tutti_nn_pass_tokens(run->nn, batch.tokens, batch.next, batch.samples, divisor, pass.keep, pass.same_values,
                                    run->values, run->gradients, &hooks, &loss, err)
-            : tutti_nn_pass(run->nn, batch.x, batch.labels, batch.samples, (double)(pass.divisor > 0 ? pass.divisor : 1), pass.keep, pass.same_values,
+            : tutti_nn_pass(run->nn, batch.x, batch.labels, batch.samples, divisor, pass.keep, pass.same_values,
                             run->values, run->gradients, &hooks, &loss, err));
         TUTTI_TRY(tutti_engine_passed(run->engine, loss, err));
         run->loss_sum += loss;

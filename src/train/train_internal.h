@@ -8,7 +8,7 @@
 #include "tutti/nn.h"
 #include "tutti/train.h"
 
-enum { TUTTI_TRAIN_FIGURES = 10 };
+enum { TUTTI_TRAIN_FIGURES = 12 };
 
 typedef struct tutti_run {
     tutti_world *world;
@@ -62,7 +62,9 @@ typedef struct tutti_run {
 json_t *tutti_train_config_object(const tutti_train_config *c);
 typedef enum { TUTTI_TARGET_LOSS, TUTTI_TARGET_ACCURACY, TUTTI_TARGET_AUC } tutti_target;
 tutti_status tutti_train_parse_target(const char *text, tutti_target *of, double *value, tutti_error *err);
-/* pair.c: model and data fit each other and the target */
+/* pair.c: model and data fit each other, the target and the precision */
+const char *tutti_train_precision_name(const tutti_train_config *c);
+tutti_dtype tutti_train_precision(const tutti_train_config *c);
 tutti_status tutti_train_check_pair(const tutti_train_config *c, tutti_error *err);
 tutti_status tutti_train_check_samples(const tutti_train_config *c, bool text, bool clicks, tutti_error *err); /* of such data: can the model take them? */
 /* slow.c: the factor of a worker's step; stretch sleeps it off, after --step-time's part, called whenever a part of the computation is done. */

@@ -25,6 +25,7 @@ typedef struct toy {
     uint64_t order_seed;         /* of the order in which gradients are announced; 0: index order */
     int unused;                  /* tensor that is never announced, or -1 */
     int bad_rank, bad_tensor, bad_step; /* where a NaN is put; bad_rank -1: nowhere */
+    uint64_t bad_steps;          /* bit s: in step s, too; bad_rank -2: on all ranks */
     bool own_memory;             /* the client keeps values and gradients itself */
     float *values[TOY_TENSORS], *gradients[TOY_TENSORS];
 } toy;
@@ -91,11 +92,11 @@ static inline tutti_status toy_pass(tutti_engine *e, toy *t, const tutti_share *
                 sum += d;
                 loss += (double)d * d / 2;
             }
-            const float mine = p->divisor > 0 ? (float)(sum / (double)p->divisor) : 0;
+            const float mine = p->divisor > 0 ? (float)(p->scale * sum / (double)p->divisor) : 0;
             g[j] = p->keep && !t->own_memory ? g[j] + mine : mine;
         }
-        if (rank == t->bad_rank && i == t->bad_tensor && (int)step == t->bad_step)
-            g[t->count[i] / 2] = NAN;
+        if ((rank == t->bad_rank || t->bad_rank == -2) && i == t->bad_tensor && ((int)step == t->bad_step || (t->bad_steps >> step & 1) != 0))
+            g[t->count[i] / 2] = t->bad_steps != 0 ? INFINITY : NAN;
         if (i != t->unused)
             TUTTI_TRY(tutti_engine_ready(e, i, err));
         TUTTI_TRY(tutti_engine_done(e, TOY_TENSORS - 1 - i, true, err));

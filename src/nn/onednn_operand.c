@@ -1,0 +1,205 @@
+/* onednn_operand.c: products whose operands have 16 bits (Micikevicius et al. 2018; Kalamkar et al. 2019): weights, activations and slopes are rounded to bf16 or fp16, nearest even, on their
+   way into a product, which multiplies them exactly and adds in float32. Everything else is float32: biases, what comes out of a product, norms, softmax, attention's own products within its
+   tiles, the loss, gradients of weights and their sums, and the weights themselves, of which the optimiser never sees a rounded one.
+
+   Which numbers a product reads is settled here, in one place for all layers, by what is given and what oneDNN's primitive takes:
+
+                         the primitive takes 16 bits    it takes float32
+     given as float32    narrowed into scratch          rounded to 16 bits and back, into scratch
+     given in 16 bits    as it is                       widened into scratch
+
+   Whether it takes 16 bits is asked of oneDNN for every product. oneDNN 2.6 has none of fp16 on any CPU, and of bf16 on AVX-512 only; elsewhere the right column computes the
+   same products of the same rounded numbers at the speed of float32 or below. So a run has the precision it asked for on every CPU, and differs between them by the order of sums.
+
+   Weights are rounded once for each set of values: the copy that a product asks for is known by where the weight stands. */
+#include "onednn_internal.h"
+#include "parallel.h"
+
+enum { WORTH = 1 << 15, STRETCH = 1024 }; /* values: below so many a conversion stays on one thread; rounded at a time */
+
+dnnl_data_type_t tutti_nn_dn_narrow_type(const dn_core *core)
+{
+    return core->precision == TUTTI_BF16 ? dnnl_bf16 : core->precision == TUTTI_F16 ? dnnl_f16 : dnnl_f32;
+}
+
+void tutti_nn_dn_operand(const dn_core *core, dn_op *op, int index, size_t values, bool narrow)
+{
+    dn_operand *o = &op->operands[index];
+    nn_mdref md;
+    bool takes;
+
+    if (core->precision == TUTTI_F32 || op->primitive == NULL)
+        return;
+    md = tutti_nn_dn_md(op, op->args[index].arg);
+    takes = nn_md_type(md) != dnnl_f32;
+    o->form = takes ? narrow ? DN_AS_IS : DN_NARROWED : narrow ? DN_WIDENED : DN_ROUNDED;
+    o->values = values > 0 ? values : dnnl_memory_desc_get_size(md) / (takes ? sizeof(uint16_t) : sizeof(float));
+    if (o->form == DN_AS_IS)
+        return;
+    o->at = (op->scratch + NN_ARENA_LINE - 1) / NN_ARENA_LINE * NN_ARENA_LINE;
+    op->scratch = o->at + o->values * (takes ? sizeof(uint16_t) : sizeof(float));
+}
+
+static dnnl_status_t describe_conv(const dn_core *core, dnnl_primitive_desc_t *pd, dn_conv_kind kind, nn_conv_steps steps, const dn_conv_maps *m, bool takes, const_dnnl_primitive_desc_t hint,
+                                   dnnl_primitive_attr_t attr)
+{
+    const nn_mdref src = takes ? m->narrow_src : m->src, weights = takes ? m->narrow_weights : m->weights, dst = takes ? m->narrow_dst : m->dst;
+
+    *pd = NULL;
+    switch (kind) {
+    case DN_CONV_FORWARD: return nn_conv_forward_pd(pd, core->engine, steps, src, weights, m->bias, m->dst, attr);
+    case DN_CONV_WEIGHTS: return nn_conv_weights_pd(pd, core->engine, steps, src, m->weights, m->bias, dst, hint, attr);
+    default: return nn_conv_data_pd(pd, core->engine, steps, m->src, weights, dst, hint, attr);
+    }
+}
+
+tutti_status tutti_nn_dn_conv(dn_core *core, dn_op *op, dn_conv_kind kind, nn_conv_steps steps, const dn_conv_maps *maps, const dn_op *forward, dnnl_primitive_attr_t attr, const nn_unit *unit,
+                              const char *what, const int *args, int count, tutti_error *err)
+{
+    bool takes = core->precision != TUTTI_F32;
+    const_dnnl_primitive_desc_t hint = NULL;
+    dnnl_primitive_desc_t pd;
+    dnnl_status_t status = forward != NULL ? dnnl_primitive_get_primitive_desc(forward->primitive, &hint) : dnnl_success;
+
+    if (status != dnnl_success)
+        return tutti_nn_dn_failed(status, unit, what, err);
+    status = describe_conv(core, &pd, kind, steps, maps, takes, hint, attr);
+    if (takes && !tutti_nn_dn_usable(pd, status)) {
+        takes = false;
+        if (pd != NULL)
+            dnnl_primitive_desc_destroy(pd);
+        status = describe_conv(core, &pd, kind, steps, maps, false, hint, attr);
+    }
+    TUTTI_TRY(tutti_nn_dn_op_open(core, op, pd, status, unit, what, args, count, err));
+    tutti_nn_dn_operand(core, op, 0, 0, takes);
+    tutti_nn_dn_operand(core, op, 1, 0, takes);
+    return TUTTI_OK;
+}
+
+/* ---- conversions ---- */
+typedef struct conversion { const dn_core *core; size_t n; const float *wide; uint16_t *narrow; float *result; } conversion; /* by STRETCH values */
+
+static size_t stretch_of(const conversion *c, size_t first, size_t count)
+{
+    return first + count < c->n ? count : c->n - first;
+}
+
+static void narrow_part(void *arg, size_t first, size_t count, int thread)
+{
+    const conversion *c = arg;
+    const size_t at = first * STRETCH, n = stretch_of(c, at, count * STRETCH);
+
+    (void)thread;
+    tutti_cast(c->core->device, tutti_host((void *)(uintptr_t)(c->wide + at), n, TUTTI_F32), tutti_host(c->narrow + at, n, c->core->precision));
+}
+
+static void widen_part(void *arg, size_t first, size_t count, int thread)
+{
+    const conversion *c = arg;
+    const size_t at = first * STRETCH, n = stretch_of(c, at, count * STRETCH);
+
+    (void)thread;
+    tutti_cast(c->core->device, tutti_host(c->narrow + at, n, c->core->precision), tutti_host(c->result + at, n, TUTTI_F32));
+}
+
+static void round_part(void *arg, size_t first, size_t count, int thread)
+{
+    const conversion *c = arg;
+    uint16_t some[STRETCH];
+
+    (void)thread;
+    for (size_t k = first; k < first + count; k++) {
+        const size_t at = k * STRETCH, n = stretch_of(c, at, STRETCH);
+        tutti_cast(c->core->device, tutti_host((void *)(uintptr_t)(c->wide + at), n, TUTTI_F32), tutti_host(some, n, c->core->precision));
+        tutti_cast(c->core->device, tutti_host(some, n, c->core->precision), tutti_host(c->result + at, n, TUTTI_F32));
+    }
+}
+
+static void convert(conversion *c, void (*part)(void *arg, size_t first, size_t count, int thread))
+{
+    tutti_nn_parallel(c->core->threads, (c->n + STRETCH - 1) / STRETCH, WORTH / STRETCH, part, c);
+}
+
+void tutti_nn_dn_narrow(const dn_core *core, size_t n, const float *from, uint16_t *to)
+{
+    convert(&(conversion){ .core = core, .n = n, .wide = from, .narrow = to }, narrow_part);
+}
+
+/* ---- copies of weights ---- */
+tutti_status tutti_nn_dn_copies_open(dn_core *core, const size_t *count, int n, tutti_error *err)
+{
+    const size_t line = NN_ARENA_LINE / sizeof(uint16_t);
+    size_t values = 0;
+
+    for (int k = 0; k < n; k++)
+        values += (count[k] + line - 1) / line * line;
+    if (core->precision == TUTTI_F32 || values == 0)
+        return TUTTI_OK;
+    core->copies = tutti_alloc((size_t)n, sizeof *core->copies);
+    core->copy_memory = tutti_alloc(values, sizeof *core->copy_memory);
+    if (core->copies == NULL || core->copy_memory == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for copies of %zu weights in 16 bits", values);
+    core->copy_count = n;
+    core->copy_bytes = values * sizeof *core->copy_memory + (size_t)n * sizeof *core->copies;
+    values = 0;
+    for (int k = 0; k < n; k++) {
+        core->copies[k] = (dn_copy){ .to = core->copy_memory + values, .count = count[k] };
+        values += (count[k] + line - 1) / line * line;
+    }
+    return TUTTI_OK;
+}
+
+void tutti_nn_dn_copies_close(dn_core *core)
+{
+    tutti_free(core->copies);
+    tutti_free(core->copy_memory);
+    core->copies = NULL;
+    core->copy_memory = NULL;
+    core->copy_count = 0;
+}
+
+void tutti_nn_dn_copies_begin(dn_core *core, const float *const *values, bool same)
+{
+    for (int k = 0; k < core->copy_count; k++) {
+        dn_copy *c = &core->copies[k];
+        c->made = c->made && same && c->from == values[k];
+        c->from = values[k];
+    }
+}
+
+/* Of [from, from + n), which may be a part of a weight; NULL: there is none. */
+static uint16_t *copy_of(dn_core *core, const float *from, size_t n)
+{
+    for (int k = 0; k < core->copy_count; k++) {
+        dn_copy *c = &core->copies[k];
+        if (from < c->from || from + n > c->from + c->count)
+            continue;
+        if (!c->made)
+            tutti_nn_dn_narrow(core, c->count, c->from, c->to);
+        c->made = true;
+        return c->to + (from - c->from);
+    }
+    return NULL;
+}
+
+/* ---- running ---- */
+void *tutti_nn_dn_operand_ready(dn_core *core, const dn_op *op, int index, void *given)
+{
+    const dn_operand *o = &op->operands[index];
+    void *const room = (char *)core->scratch + o->at;
+    conversion c = { .core = core, .n = o->values, .wide = given, .narrow = given, .result = room };
+    uint16_t *copy;
+
+    if (o->form == DN_AS_IS)
+        return given;
+    if (o->form != DN_WIDENED && (copy = copy_of(core, given, o->values)) != NULL) {
+        if (o->form == DN_NARROWED)
+            return copy;
+        c.narrow = copy;
+        convert(&c, widen_part);
+        return room;
+    }
+    c.narrow = o->form == DN_NARROWED ? room : given;
+    convert(&c, o->form == DN_NARROWED ? narrow_part : o->form == DN_WIDENED ? widen_part : round_part);
+    return room;
+}
