@@ -93,6 +93,20 @@ tutti_status tutti_partition_draw(const tutti_partition *p, const uint8_t *label
    common (Zhao et al. 2018 call it earth mover's). */
 double tutti_partition_histogram(const tutti_parts *parts, int worker, const uint8_t *labels, uint64_t samples, int classes, uint64_t *count);
 
+/* ---- arrivals: samples that come at a rate of their own and wait until they are taken (the streams of ScaDLES, Tyagi & Swany 2022). Plain data; one thread at a time. ---- */
+typedef struct tutti_arrivals {
+    double rate;                  /* samples a second */
+    uint64_t buffer;              /* so many may wait, what comes while they do is dropped; 0: all wait */
+    int64_t begin_ns;
+    uint64_t arrived, taken, dropped; /* arrived - taken - dropped wait */
+    int64_t waited_ns;            /* in takes */
+} tutti_arrivals;
+/* From now on, with none waiting. rate above 0. */
+void tutti_arrivals_begin(tutti_arrivals *a, double rate, uint64_t buffer, int64_t now_ns);
+uint64_t tutti_arrivals_waiting(tutti_arrivals *a, int64_t now_ns);
+/* Blocks until n wait and takes them; without a buffer, or n at most that. */
+void tutti_arrivals_take(tutti_arrivals *a, tutti_runtime *rt, uint64_t n);
+
 /* ---- loader: one thread that gathers ahead of the trainer. Batches come in (step, pass) order from where it was started. ---- */
 typedef struct tutti_loader tutti_loader;
 typedef struct tutti_batch {

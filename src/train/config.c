@@ -46,6 +46,8 @@ const tutti_option tutti_train_options[] = {
     { "checkpoint-keep", TUTTI_INT, AT(checkpoint_keep), 2, 1, 1000000, NULL, "newest checkpoints that are kept" },
     { "resume", TUTTI_TEXT, AT(resume), 0, 0, 0, "", "go on from a run's --out (its newest valid checkpoint) or from one checkpoint" },
     { "slow", TUTTI_TEXT, AT(slow), 0, 0, 0, "", "emulate unequal workers: RANK:FACTOR, RANK:FACTOR:P, *:FACTOR:P (in a step with probability P), by commas" },
+    { "stream", TUTTI_TEXT, AT(stream), 0, 0, 0, "", "samples come at a rate, and a pass waits for its own: samples a second of every worker, or of each: R0:R1:...; docs/DATA.md" },
+    { "stream-buffer", TUTTI_INT, AT(stream_buffer), 0, 0, 1e15, NULL, "with stream: samples that may wait on a worker; what comes while so many do is dropped; 0: all wait" },
     { "on-loss", TUTTI_CHOICE, AT(on_loss), 0, 0, 0, "auto|stop|continue", "when a worker is lost: stop (exit code 3), or go on without it; auto: go on where method and transport can" },
     { "min-workers", TUTTI_INT, AT(min_workers), 1, 1, 1024, NULL, "with on-loss=continue: stop (exit code 3) when fewer workers than these are left" },
     { "out", TUTTI_TEXT, AT(out), 0, 0, 0, "", "directory of the results; default runs/TIME-METHOD" },
@@ -127,6 +129,7 @@ tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *er
     TUTTI_TRY(tutti_train_parse_shares(c->batch_share, c->n, NULL, &automatic, err));
     TUTTI_TRY(tutti_train_check_pair(c, err));
     TUTTI_TRY(tutti_train_check_partition(c, err));
+    TUTTI_TRY(tutti_train_check_stream(c, err));
     if (c->loss_scale[0] == 0 && c->precision == TUTTI_PRECISION_FP16)
         c->loss_scale = "dynamic";
     TUTTI_TRY(tutti_loss_scale_check(c->loss_scale, err));

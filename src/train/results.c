@@ -200,7 +200,7 @@ static json_t *real_or_null(bool known, double value)
 }
 
 /* What each worker tells at the end. */
-enum { WALL, COMPUTE, COMM, EXPOSED, OTHER, BYTES, MEMORY, STEPS, STALE_MOST, STALE_MEAN, SKIPPED, SCALE, FIGURES };
+enum { WALL, COMPUTE, COMM, EXPOSED, OTHER, BYTES, MEMORY, STEPS, STALE_MOST, STALE_MEAN, SKIPPED, SCALE, RATE, ARRIVED, TAKEN, DROPPED, WAITED, FIGURES };
 
 /* A row a worker that is left, for the summary and, up to 16, for the person. all: a row an index of run->all. */
 static json_t *by_worker(const tutti_run *run, const double *all)
@@ -219,6 +219,8 @@ static json_t *by_worker(const tutti_run *run, const double *all)
         json_object_set_new(json_array_get(array, (size_t)i), "loss_scale", real_or_null(w[SCALE] > 0, w[SCALE]));
         json_object_set_new(json_array_get(array, (size_t)i), "passes", json_integer(tutti_share_passes(&run->share, r)));
         tutti_train_partition_describe(run, r, json_array_get(array, (size_t)i));
+        tutti_train_stream_describe(run, &(tutti_arrivals){ .rate = w[RATE], .arrived = (uint64_t)w[ARRIVED], .taken = (uint64_t)w[TAKEN], .dropped = (uint64_t)w[DROPPED],
+                                    .waited_ns = (int64_t)w[WAITED] }, json_array_get(array, (size_t)i));
         if (run->all.size > 1 && run->all.size <= 16)
             tutti_train_say(run, 0, "  %6d %8.0f  %8.2f s  %8.2f s  %8.2f s  %7.1f MB", r, w[STEPS], w[COMPUTE], w[EXPOSED], w[OTHER], w[BYTES] * 1e-6);
     }
@@ -248,6 +250,11 @@ static tutti_status tell(tutti_run *run, void *arg, tutti_error *err)
     mine[STALE_MEAN] = f->staleness_mean;
     mine[SKIPPED] = (double)f->skipped;
     mine[SCALE] = f->loss_scale;
+    mine[RATE] = run->arrivals.rate;
+    mine[ARRIVED] = (double)run->arrivals.arrived;
+    mine[TAKEN] = (double)run->arrivals.taken;
+    mine[DROPPED] = (double)run->arrivals.dropped;
+    mine[WAITED] = (double)run->arrivals.waited_ns;
     TUTTI_TRY(tutti_train_gather(run, mine, FIGURES, err));
     tutti_free(r->trace.at); /* of a try that was spoilt */
     r->trace = (trace_text){ 0 };
@@ -306,6 +313,7 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     json_object_set_new(o, "batch", json_integer(c->batch));
     json_object_set_new(o, "batch_share", json_string(c->batch_share));
     json_object_set_new(o, "partition", json_string(c->partition));
+    json_object_set_new(o, "stream", c->stream[0] != 0 ? json_string(c->stream) : json_null());
     json_object_set_new(o, "accumulate", json_integer(c->accumulate));
     json_object_set_new(o, "seed", json_integer(c->seed));
     json_object_set_new(o, "threads", json_integer(c->threads));

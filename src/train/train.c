@@ -185,6 +185,7 @@ static tutti_status open_all(tutti_run *run, tutti_error *err)
     TUTTI_TRY(tutti_nn_open(&run->nn, c->model, &run->task, &(tutti_nn_options){ .batch = most_samples(run), .threads = (int)c->threads, .precision = tutti_train_precision(c), .device = device,
                            .running = tutti_engine_own(run->engine) }, err));
     TUTTI_TRY(open_loader(run, run->first_step, err));
+    TUTTI_TRY(tutti_train_stream_open(run, err));
     return tutti_train_report_open(run, err);
 }
 
@@ -276,6 +277,7 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
             do /* a tail step may have passes without samples for this worker: the engine leaves them out */
                 TUTTI_TRY(tutti_loader_take(run->loader, &batch, err));
             while (batch.step < step || batch.pass < pass.index);
+            tutti_train_stream_take(run, batch.samples);
             if (batch.step != step || batch.pass != pass.index || batch.samples != pass.samples)
                 return tutti_fail(err, TUTTI_ERR_STATE, 0, "the loader is at step %llu, pass %lld with %lld samples; the engine at step %llu, pass %lld with %lld",
                                   (unsigned long long)batch.step, (long long)batch.pass, (long long)batch.samples, (unsigned long long)step,
@@ -387,6 +389,7 @@ static tutti_status train(tutti_run *run, tutti_error *err)
     tutti_engine_figures(run->engine, &f);
     run->first_samples = f.samples;
     TUTTI_TRY(tutti_train_meet(run, begin_together, NULL, err)); /* start-up is outside: all clocks begin together */
+    tutti_train_stream_begin(run);
     for (uint64_t done = f.gradients, until; done < end && !run->target_reached; done = until) {
         bool more;
         until = next_meeting(run, done, eval_every, save_every);

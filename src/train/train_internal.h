@@ -8,7 +8,7 @@
 #include "tutti/nn.h"
 #include "tutti/train.h"
 
-enum { TUTTI_TRAIN_FIGURES = 12 };
+enum { TUTTI_TRAIN_FIGURES = 17 };
 
 typedef struct tutti_run {
     tutti_world *world;
@@ -34,6 +34,7 @@ typedef struct tutti_run {
     uint64_t gradients_in_all, steps, first_step; /* of the whole run; where this process begins */
     double steps_per_epoch;
     tutti_parts parts;               /* of a partition; first is NULL: none */
+    tutti_arrivals arrivals;         /* --stream: mine */
     int64_t *batch_of;               /* workers: shares of a pass (share.h); NULL: even */
     bool automatic_shares;
     double *sample_seconds;          /* workers: smoothed, for automatic shares */
@@ -76,6 +77,12 @@ void tutti_train_stretch(tutti_run *run);
 tutti_status tutti_train_check_partition(const tutti_train_config *c, tutti_error *err);
 tutti_status tutti_train_partition_open(tutti_run *run, tutti_error *err);
 void tutti_train_partition_describe(const tutti_run *run, int worker, json_t *row);
+/* arrivals.c: --stream. open: after the shares; begin: with the training's clock. describe: adds to the summary's row of the worker whose arrivals they are. */
+tutti_status tutti_train_check_stream(const tutti_train_config *c, tutti_error *err);
+tutti_status tutti_train_stream_open(tutti_run *run, tutti_error *err);
+void tutti_train_stream_begin(tutti_run *run);
+void tutti_train_stream_take(tutti_run *run, int64_t samples); /* blocks until they have come */
+void tutti_train_stream_describe(const tutti_run *run, const tutti_arrivals *a, json_t *row);
 /* shares.c */
 tutti_status tutti_train_parse_shares(const char *text, int64_t workers, double *weight, bool *automatic, tutti_error *err); /* weight: workers, or NULL to check only */
 tutti_status tutti_train_shares_open(tutti_run *run, tutti_error *err);

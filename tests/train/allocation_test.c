@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "train/train_internal.h"
+#include "tutti/clicks.h"
 #include "tutti/options.h"
 
 #if defined(__has_feature)
@@ -152,6 +153,29 @@ tutti_status __wrap_tutti_engine_step(tutti_engine *e, tutti_error *err)
 /* ---- */
 static char folder[256];
 
+/* 600 windows of 8 bytes, and 600 clicks. */
+static void make_data(void)
+{
+    const tutti_click_model m = { .seed = 1, .values = 30, .zipf = 1, .spread = 1, .missing = 0.1 };
+    char path[300], line[TUTTI_CLICKS_LINE_MOST];
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/text", folder);
+    f = fopen(path, "w");
+    for (int i = 0; i < 5000 && f != NULL; i++)
+        putc("abcdefgh \n"[tutti_random((tutti_rng){ .seed = 1 }, (uint64_t)i) % 10], f);
+    assert_true(f != NULL && fclose(f) == 0);
+    snprintf(path, sizeof path, "%s/clicks", folder);
+    f = fopen(path, "w");
+    for (uint64_t k = 0; k < 600 && f != NULL; k++) {
+        tutti_click click;
+        double p;
+        tutti_click_draw(&m, k, &click, &p);
+        fwrite(line, 1, tutti_click_print(&click, line), f);
+    }
+    assert_true(f != NULL && fclose(f) == 0);
+}
+
 static int set_up(void **state)
 {
     char command[1024];
@@ -163,6 +187,7 @@ static int set_up(void **state)
     snprintf(folder, sizeof folder, "%s/allocation-test-XXXXXX", getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp");
     if (mkdtemp(folder) == NULL)
         return -1;
+    make_data();
     snprintf(command, sizeof command, "python3 -B -c 'import sys; sys.path.insert(0, \"%s/tests/cli\"); from command import *; small_mnist(\"%s/data\")'", TUTTI_SOURCE_DIR, folder);
     return system(command);
 }
@@ -190,15 +215,15 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
 }
 
 /* An epoch of 600 samples is shorter than the warm-up, so that its last, shorter step and an evaluation have been by then. */
-static void watch(const char *method, const char *model, int n, int64_t accumulate)
+static void watch_on(const char *spec, const char *method, const char *model, int n, int64_t accumulate)
 {
-    char data[300], out[300];
+    char data[600], out[600];
     tutti_train_config c;
     tutti_runtime *rt;
     tutti_error err = { .rank = -1 };
     tutti_status status;
 
-    snprintf(data, sizeof data, "%s/data", folder);
+    snprintf(data, sizeof data, spec, folder); /* a spec of the data with the folder in it */
     snprintf(out, sizeof out, "%s/%s-%s", folder, method, model);
     tutti_options_default(tutti_train_options, &c);
     c.data = data;
@@ -233,6 +258,11 @@ static void watch(const char *method, const char *model, int n, int64_t accumula
         fail_msg("%s, %s: %llu allocations of ours in %llu steps; the first came from the trace above (addr2line -fe)", method, model, (unsigned long long)ours,
                  (unsigned long long)watched);
     }
+}
+
+static void watch(const char *method, const char *model, int n, int64_t accumulate)
+{
+    watch_on("%s/data", method, model, n, accumulate);
 }
 
 static void the_counter_sees_an_allocation_of_ours(void **state)
@@ -288,11 +318,32 @@ static void a_warm_step_of_ad_psgd_allocates_nothing_of_ours(void **state)
     watch("ad-psgd", "mlp(hidden=40)", 4, 1);
 }
 
+static void a_warm_step_on_tokens_allocates_nothing_of_ours(void **state)
+{
+    (void)state;
+#ifdef SANITIZED
+    skip();
+#endif
+    watch_on("text(file=%s/text,context=8)", "ddp", "gpt(layers=1,dim=16,heads=2,context=8)", 2, 2);
+}
+
+/* Of one worker. Between several, rows travel by an all-gather whose counts differ from step to step, and a list of steps is made for each: five allocations. */
+static void a_warm_step_on_clicks_allocates_nothing_of_ours(void **state)
+{
+    (void)state;
+#ifdef SANITIZED
+    skip();
+#endif
+    watch_on("clicks(file=%s/clicks,rows=1000)", "ddp", "ctr(dim=4,layers=1,hidden=8)", 1, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_counter_sees_an_allocation_of_ours),
         cmocka_unit_test(a_warm_step_of_ddp_allocates_nothing_of_ours),
+        cmocka_unit_test(a_warm_step_on_tokens_allocates_nothing_of_ours),
+        cmocka_unit_test(a_warm_step_on_clicks_allocates_nothing_of_ours),
         cmocka_unit_test(a_warm_step_of_local_sgd_allocates_nothing_of_ours),
         cmocka_unit_test(a_warm_step_of_d_psgd_allocates_nothing_of_ours),
         cmocka_unit_test(a_warm_step_of_ad_psgd_allocates_nothing_of_ours),

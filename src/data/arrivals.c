@@ -1,0 +1,46 @@
+/* arrivals.c: samples that come at a rate of their own (data.h). All counts are whole samples, so that arrived = taken + dropped + waiting holds to the sample, and sample k (from 1) comes k / rate
+   seconds after the beginning. Nothing but a take ever makes room, so what a full buffer has dropped since the last look is told at the next. */
+#include "data_internal.h"
+#include <math.h>
+
+static const double ns = 1e9;
+
+void tutti_arrivals_begin(tutti_arrivals *a, double rate, uint64_t buffer, int64_t now_ns)
+{
+    *a = (tutti_arrivals){ .rate = rate, .buffer = buffer, .begin_ns = now_ns };
+}
+
+/* When sample k, from 1, comes. */
+static int64_t due(const tutti_arrivals *a, uint64_t k)
+{
+    return a->begin_ns + (int64_t)ceil((double)k / a->rate * ns);
+}
+
+static uint64_t waiting(const tutti_arrivals *a)
+{
+    return a->arrived - a->taken - a->dropped;
+}
+
+uint64_t tutti_arrivals_waiting(tutti_arrivals *a, int64_t now_ns)
+{
+    if (now_ns > a->begin_ns) {
+        const uint64_t about = (uint64_t)((double)(now_ns - a->begin_ns) / ns * a->rate * (1 - 1e-12)); /* never too many by rounding */
+        a->arrived = about > a->arrived ? about : a->arrived;
+        while (due(a, a->arrived + 1) <= now_ns)
+            a->arrived++;
+    }
+    if (a->buffer > 0 && waiting(a) > a->buffer)
+        a->dropped += waiting(a) - a->buffer;
+    return waiting(a);
+}
+
+void tutti_arrivals_take(tutti_arrivals *a, tutti_runtime *rt, uint64_t n)
+{
+    const int64_t asked = tutti_now_ns(rt);
+    int64_t now = asked;
+
+    for (uint64_t there; (there = tutti_arrivals_waiting(a, now)) < n; now = tutti_now_ns(rt))
+        tutti_sleep_until(rt, due(a, a->arrived + n - there));
+    a->waited_ns += now - asked;
+    a->taken += n;
+}
