@@ -161,7 +161,7 @@ static void count_run(const char *out, int n, int64_t report_every)
         fail_msg("%s", err.text);
 }
 
-/* Up a binomial tree: every worker but the first sends one message, with five doubles for each worker that speaks through it. */
+/* Up a binomial tree: every worker but the first sends one message, with seven doubles for each worker that speaks through it. */
 static void a_report_takes_a_message_of_every_worker_but_the_first(void **state)
 {
     static const struct { int n; uint64_t rows; } cases[] = { { 1, 0 }, { 2, 1 }, { 3, 2 }, { 5, 5 }, { 7, 9 }, { 8, 12 } };
@@ -175,7 +175,7 @@ static void a_report_takes_a_message_of_every_worker_but_the_first(void **state)
         once_bytes = bytes;
         count_run("told-often", cases[i].n, 1);
         assert_int_equal(messages - once_messages, 3 * others);
-        assert_int_equal(bytes - once_bytes, 3 * cases[i].rows * 5 * sizeof(double));
+        assert_int_equal(bytes - once_bytes, 3 * cases[i].rows * 7 * sizeof(double));
     }
 }
 
