@@ -192,7 +192,7 @@ typedef struct dn_matrix { int64_t rows, columns, row_step, column_step; } dn_ma
 enum { DN_NARROW_X = 1, DN_NARROW_W = 2 };
 tutti_status tutti_nn_dn_product(dn_core *core, dn_op *op, const nn_unit *u, const char *what, dn_matrix x, dn_matrix w, bool bias, dn_matrix y, int narrow,
                                  dnnl_primitive_attr_t attr, tutti_error *err);
-/* no bias; primitives besides the forward; x and the slope of y are given in 16 bits (with a core that computes in them). */
+/* no bias; primitives besides the forward; x and the slope of y are given in 16 bits if the core computes in them. */
 enum { DN_BARE = 1, DN_WEIGHTS = 2, DN_DATA = 4, DN_DATA_ADD = 8, DN_NARROW = 16 };
 /* The products of a linear unit of which `in`, `wide`, `relu`, `kind` and `index` matter. tutti_nn_dn_linear_free also after a failure. */
 tutti_status tutti_nn_dn_linear_build(dn_core *core, dn_linear *l, const nn_unit *u, int64_t rows, int parts, tutti_error *err);

@@ -42,15 +42,17 @@ static void bias_part(void *arg, size_t first, size_t count, int thread)
 
 static tutti_status linear_weights(sequence *b, int i, dn_linear *op, size_t columns, float *slope, float *weights, float *bias, tutti_error *err)
 {
-    void *const pointers[] = { slope, at(b, b->layout->place[i - 1].out), weights };
+    const seq_place *p = &b->layout->place[i];
+    void *const pointers[] = { at(b, p->given), at(b, p->in), weights };
     const size_t rows = rows_of(b, i);
 
     if (bias != NULL) {
-        cut c = { .b = b, .i = i, .columns = columns, .rows = slope, .sums = at(b, b->layout->place[i].parts) };
+        cut c = { .b = b, .i = i, .columns = columns, .rows = slope, .sums = at(b, p->parts) };
         share_out(b, (rows + NN_ROWS - 1) / NN_ROWS, NN_ROWS * columns, bias_part, &c);
         add_parts(b, rows, columns, c.sums);
         give(b, columns, c.sums, bias);
     }
+    give_operand(b, rows * columns, slope, p->given);
     return tutti_nn_dn_op_run(&b->core, b->run.add ? &op->weights_add : &op->weights, pointers, err);
 }
 
@@ -79,7 +81,7 @@ static tutti_status head_back(sequence *b, tutti_error *err)
     }
     for (int first = 0, count = outputs_of(b); first < outputs_of(b); first += count) {
         dn_linear *op = chunk_plan(b, first);
-        void *const pointers[] = { slope, (void *)(value(b, head, 0) + (size_t)first * in), at(b, p->back) };
+        void *const pointers[] = { at(b, p->given), (void *)(value(b, head, 0) + (size_t)first * in), at(b, p->back) };
         cut c = { .b = b, .i = head, .class = (size_t)first, .rows = slope };
         if (outputs_of(b) > HEAD)
             TUTTI_TRY(tutti_nn_seq_logits(b, first, &count, err));
@@ -250,7 +252,7 @@ static tutti_status linear_data(sequence *b, int i, tutti_error *err)
     const seq_place *p = &b->layout->place[i];
 
     b->core.scratch = at(b, p->back_scratch);
-    return tutti_nn_dn_op_run(&b->core, &plan_of(b)->linear[i].data, (void *const[]){ at(b, p->slope), (void *)value(b, i, 0), at(b, p->back) }, err);
+    return tutti_nn_dn_op_run(&b->core, &plan_of(b)->linear[i].data, (void *const[]){ at(b, p->given), (void *)value(b, i, 0), at(b, p->back) }, err);
 }
 
 static tutti_status lstm_data(sequence *b, int i, tutti_error *err)

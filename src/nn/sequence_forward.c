@@ -10,7 +10,7 @@ tutti_status tutti_nn_seq_logits(sequence *b, int first, int *count, tutti_error
     const int head = head_of(b), left = outputs_of(b) - first;
     const size_t in = (size_t)b->net->nodes[head].in;
     const float *bias = value(b, head, 1);
-    void *const pointers[] = { at(b, b->layout->place[head - 1].out), (void *)(value(b, head, 0) + (size_t)first * in), at(b, b->layout->place[head].out),
+    void *const pointers[] = { at(b, b->layout->place[head].in), (void *)(value(b, head, 0) + (size_t)first * in), at(b, b->layout->place[head].out),
                                bias != NULL ? (void *)(bias + first) : NULL };
 
     *count = left < HEAD ? left : HEAD;
@@ -167,8 +167,9 @@ tutti_status tutti_nn_seq_forward(sequence *b, int i, tutti_error *err)
     case TUTTI_LAYER_MEAN: mean_of_moments(b, rows_of(b, i) * width, n[-1].length, at(b, p[-1].out), at(b, p->out)); break;
     case TUTTI_LAYER_LSTM: return lstm_forward(b, i, err);
     case TUTTI_LAYER_LINEAR: {
-        void *const pointers[] = { at(b, p[-1].out), (void *)value(b, i, 0), at(b, p->out), (void *)value(b, i, 1) };
+        void *const pointers[] = { at(b, p->in), (void *)value(b, i, 0), at(b, p->out), (void *)value(b, i, 1) };
         b->core.scratch = at(b, p->forward_scratch);
+        give_operand(b, rows_of(b, i) * (size_t)n->in, at(b, p[-1].out), p->in);
         return i == head_of(b) ? head_forward(b, err) : tutti_nn_dn_op_run(&b->core, &plan_of(b)->linear[i].forward, pointers, err);
     }
     case TUTTI_LAYER_BRANCH: case TUTTI_LAYER_RELU: break; /* nothing moves */

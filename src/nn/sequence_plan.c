@@ -42,7 +42,7 @@ static tutti_status build_linear(sequence *b, dn_linear *op, int i, int64_t wind
     const bool relu = i < head_of(b) && n[1].layer.kind == TUTTI_LAYER_RELU;
     const nn_unit unit = { .kind = TUTTI_LAYER_LINEAR, .index = i, .in = { n->in, 1, 1 }, .wide = { columns, 1, 1 }, .relu = relu };
     const bool chunks = i == head_of(b) && n->out > HEAD;
-    const int parts = (n->layer.bare ? DN_BARE : 0) | (train ? DN_WEIGHTS | DN_DATA | (chunks ? DN_DATA_ADD : 0) : 0);
+    const int parts = (n->layer.bare ? DN_BARE : 0) | DN_NARROW | (train ? DN_WEIGHTS | DN_DATA | (chunks ? DN_DATA_ADD : 0) : 0);
     const tutti_status status = tutti_nn_dn_linear_build(&b->core, op, &unit, (int64_t)room_of(windows, n->length, train), parts, err);
 
     note_scratch(&b->layouts[train], i, op);
@@ -88,6 +88,12 @@ static tutti_status build_plan(void *self, nn_plan *plan, bool train, tutti_erro
 }
 
 /* ---- memory ---- */
+/* Of an operand of a linear node that stands in a float32 buffer. */
+static int operand(const sequence *b, seq_layout *l, size_t rows, int values, int buffer, int moment)
+{
+    return b->core.precision == TUTTI_F32 ? buffer : tutti_nn_life(&l->lives, rows * (size_t)values * sizeof(uint16_t), moment);
+}
+
 static size_t row_bytes(size_t rows, int values)
 {
     return rows * (size_t)values * sizeof(float); /* rows < 2^26 (a block of one window, or of 1024 rows), values <= 2^20 */
@@ -113,6 +119,7 @@ static void forward_lives(const sequence *b, seq_layout *l, int i, int64_t windo
         break;
     case TUTTI_LAYER_LINEAR:
         p->out = tutti_nn_life(&l->lives, row_bytes(rows, i == head_of(b) && n->out > HEAD ? HEAD : n->out), i);
+        p->in = operand(b, l, rows, n->in, p[-1].out, i);
         break;
     case TUTTI_LAYER_LAYER_NORM: case TUTTI_LAYER_RMS_NORM:
         p->out = tutti_nn_life(&l->lives, row_bytes(rows, n->out), i);
@@ -161,7 +168,8 @@ static int back_lives(const sequence *b, seq_layout *l, int i, int slope, int64_
     tutti_nn_touch(&l->lives, slope, now);
     switch (n->layer.kind) {
     case TUTTI_LAYER_LINEAR:
-        tutti_nn_touch(&l->lives, p[-1].out, now);
+        tutti_nn_touch(&l->lives, p->in, now);
+        p->given = operand(b, l, rows, i == head_of(b) && n->out > HEAD ? HEAD : n->out, slope, now);
         p->back = tutti_nn_life(&l->lives, first && i < head_of(b) ? 0 : row_bytes(rows, n->in), now);
         break;
     case TUTTI_LAYER_LSTM:

@@ -237,7 +237,7 @@ static tutti_status sequence_open(void **out, const nn_net *net, const nn_settin
     if (status == TUTTI_OK)
         status = open_extras(b, settings, err);
     if (status == TUTTI_OK)
-        status = tutti_nn_layered_open(&b->base, settings, 7 * n + 4, err); /* output, statistics, slope, two scratches, parts a node at most; state, filled, labels, pairs */
+        status = tutti_nn_layered_open(&b->base, settings, 9 * n + 4, err); /* output, statistics, slope, two scratches, parts, two operands a node at most; state, filled, labels, pairs */
     if (status == TUTTI_OK)
         status = open_copies(b, err);
     if (status == TUTTI_OK)

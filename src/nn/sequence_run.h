@@ -33,7 +33,9 @@ typedef struct seq_plan {        /* primitives for a number of samples */
     dn_lstm *lstm;               /* by node.lstm */
 } seq_plan;
 
-typedef struct seq_place { int out, stats, slope, back, residual, forward_scratch, back_scratch, parts; } seq_place; /* of a node: buffers by index; parts: of sums over rows */
+/* Of a node: buffers by index; parts: of sums over rows. in, given: of a linear node, its input and its slope as its products read them: in 16 bits, if they compute in them, kept from forward to backward
+   in place of the float32 ones; else those. */
+typedef struct seq_place { int out, stats, slope, back, residual, forward_scratch, back_scratch, parts, in, given; } seq_place;
 
 typedef struct seq_layout {
     nn_lives lives;
@@ -128,6 +130,13 @@ static inline dn_linear *chunk_plan(sequence *b, int first)
 {
     const int head = head_of(b);
     return outputs_of(b) - first >= HEAD || first == 0 ? &plan_of(b)->linear[head] : &plan_of(b)->rest;
+}
+
+/* A linear node's input or slope for its products. */
+static inline void give_operand(sequence *b, size_t n, const float *from, int to)
+{
+    if (b->core.precision != TUTTI_F32)
+        tutti_nn_dn_narrow(&b->core, n, from, at(b, to));
 }
 
 /* What an own loop is given, cut into [first, first + count) by whatever its layer is cut by: of node i; the rest as the loop needs it. */
