@@ -30,11 +30,11 @@ CASES = [Case("gpt(4,256,4,128)", "moby-dick(stride=1)", "adamw(lr=0.0003)", 300
          Case("wordlm(dim=128,hidden=256)", "moby-dick(stride=1)", "adamw(lr=0.002)", 300, 50, 16, (1, 4), None)]
 
 
-def ours(tutti, case, n, seed):
+def ours(tutti, case, n, seed, precision="fp32"):
     with tempfile.TemporaryDirectory(prefix="tutti-bench-") as folder:
         # A target that nobody reaches: only with one is the last step evaluated on the validation set alone, without going over the training set once more.
         command = [tutti, "train", "--model", case.model, "--data", case.data, "-n", n, "--threads", 1, "--batch", case.batch // n, "--optimizer", case.optimizer, "--steps", case.steps,
-                   "--eval-every", case.every, "--target", "loss=0.001", "--final-eval", "off", "--seed", seed, "--quiet", "--out", folder + "/run"]
+                   "--eval-every", case.every, "--target", "loss=0.001", "--final-eval", "off", "--seed", seed, "--precision", precision, "--quiet", "--out", folder + "/run"]
         done = subprocess.run([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         if done.returncode != 0:
             sys.exit(f"bench/run: training {case.model} failed: {done.stderr.strip()}")

@@ -186,8 +186,9 @@ void tutti_nn_flops(const tutti_nn *nn, double *forward, double *backward);   /*
    by one; others as units: a layer with parameters and those that follow it without any. Gives how many there are, writes at most `room`, begins anew. */
 typedef struct tutti_nn_time { char name[40]; double forward, backward, flops; } tutti_nn_time;
 int tutti_nn_times(tutti_nn *nn, tutti_nn_time *times, int room);
-/* The yardstick: operations a second (two for a product and its sum) of oneDNN's product of fp32 matrices of 1024 x 1024, the median of `seconds` of them, on so many threads (0: 1). */
-tutti_status tutti_nn_product_rate(struct tutti_runtime *clock, int threads, double seconds, double *rate, tutti_error *err);
+/* The yardstick: operations a second (two for a product and its sum) of oneDNN's product of matrices of 1024 x 1024, operands given in `precision` (as in
+   tutti_nn_options) and the result in float32, the median of `seconds` of them, on so many threads (0: 1). */
+tutti_status tutti_nn_product_rate(struct tutti_runtime *clock, int threads, tutti_dtype precision, double seconds, double *rate, tutti_error *err);
 size_t tutti_nn_bytes(const tutti_nn *nn);                                     /* activations and scratch it holds */
 /* For tests and reports: "conv2d 0 forward: jit:avx512_core" a line a primitive of a full pass; gives strlen as snprintf. */
 int tutti_nn_describe(const tutti_nn *nn, char *text, size_t bytes);

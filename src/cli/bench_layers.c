@@ -201,11 +201,11 @@ tutti_status tutti_bench_layers_measure(tutti_bench_layers *l, tutti_runtime *rt
     if (status == TUTTI_OK)
         status = open_network(&s, model, batch, threads, precision, err);
     if (status == TUTTI_OK)
-        status = tutti_nn_product_rate(rt, threads, product_seconds, &before, err);
+        status = tutti_nn_product_rate(rt, threads, precision, product_seconds, &before, err);
     if (status == TUTTI_OK)
         status = run_passes(l, &s, batch, err);
     if (status == TUTTI_OK)
-        status = tutti_nn_product_rate(rt, threads, product_seconds, &after, err);
+        status = tutti_nn_product_rate(rt, threads, precision, product_seconds, &after, err);
     if (status == TUTTI_OK) {
         tutti_nn_flops(s.nn, &forward, &backward);
         l->flops = forward + backward;

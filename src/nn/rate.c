@@ -10,12 +10,14 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-tutti_status tutti_nn_product_rate(tutti_runtime *clock, int threads, double seconds, double *rate, tutti_error *err)
+tutti_status tutti_nn_product_rate(tutti_runtime *clock, int threads, tutti_dtype precision, double seconds, double *rate, tutti_error *err)
 {
-    const nn_unit square = { .kind = TUTTI_LAYER_LINEAR, .in = { SIDE, 1, 1 }, .wide = { SIDE, 1, 1 } };
+    static const dn_matrix square = { SIDE, SIDE, SIDE, 1 }, turned = { SIDE, SIDE, 1, SIDE };
+    const nn_unit unit = { .kind = TUTTI_LAYER_LINEAR };
     dn_core core = { 0 };
-    dn_linear product = { 0 };
-    float *memory = tutti_alloc(3 * SIDE * SIDE, sizeof *memory);
+    dn_op product = { 0 };
+    float *memory = tutti_alloc(4 * SIDE * SIDE, sizeof *memory); /* the last one: both operands in 16 bits */
+    uint16_t *const narrow = memory != NULL ? (uint16_t *)(void *)(memory + 3 * SIDE * SIDE) : NULL;
     double *took = tutti_alloc(RUNS_MOST, sizeof *took);
     const int64_t end = tutti_now_ns(clock) + (int64_t)(seconds * 1e9);
     void *pointers[] = { memory, memory + SIDE * SIDE, memory + 2 * SIDE * SIDE };
@@ -27,18 +29,22 @@ tutti_status tutti_nn_product_rate(tutti_runtime *clock, int threads, double sec
     if (memory == NULL || took == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a product of two matrices of %d x %d", SIDE, SIDE);
     if (status == TUTTI_OK)
-        status = tutti_nn_dn_core_open(&core, &(nn_settings){ .threads = threads > 0 ? threads : 1 }, err);
+        status = tutti_nn_dn_core_open(&core, &(nn_settings){ .threads = threads > 0 ? threads : 1, .precision = precision, .cpu = tutti_cpu_best() }, err);
     before = tutti_nn_dn_enter(&core);
     if (status == TUTTI_OK)
-        status = tutti_nn_dn_linear_build(&core, &product, &square, SIDE, DN_BARE, err);
-    if (status == TUTTI_OK && (scratch = tutti_alloc(1, product.forward.scratch + 1)) == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %zu bytes of scratch", product.forward.scratch);
+        status = tutti_nn_dn_product(&core, &product, &unit, "of a yardstick", square, turned, false, square, DN_NARROW_X | DN_NARROW_W, core.plain, err);
+    if (status == TUTTI_OK && (scratch = tutti_alloc(1, product.scratch + 1)) == NULL)
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %zu bytes of scratch", product.scratch);
     core.scratch = scratch;
     for (size_t i = 0; i < 2 * SIDE * SIDE && status == TUTTI_OK; i++)
         memory[i] = (float)(i % 7) - 3;
+    for (int k = 0; k < 2 && status == TUTTI_OK && precision != TUTTI_F32; k++) {
+        tutti_nn_dn_narrow(&core, SIDE * SIDE, pointers[k], narrow + k * SIDE * SIDE);
+        pointers[k] = narrow + k * SIDE * SIDE;
+    }
     while (status == TUTTI_OK && n < RUNS_MOST && (n < 3 || tutti_now_ns(clock) < end)) {
         const int64_t begun = tutti_now_ns(clock);
-        status = tutti_nn_dn_op_run(&core, &product.forward, pointers, err);
+        status = tutti_nn_dn_op_run(&core, &product, pointers, err);
         took[n++] = (double)(tutti_now_ns(clock) - begun) * 1e-9;
     }
     if (status == TUTTI_OK) {
@@ -46,7 +52,7 @@ tutti_status tutti_nn_product_rate(tutti_runtime *clock, int threads, double sec
         *rate = 2.0 * SIDE * SIDE * SIDE / took[n / 2];
     }
     tutti_nn_dn_leave(before, TUTTI_OK);
-    tutti_nn_dn_linear_free(&product);
+    tutti_nn_dn_op_close(&product);
     tutti_nn_dn_core_close(&core);
     tutti_free(scratch);
     tutti_free(memory);

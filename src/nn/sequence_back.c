@@ -31,13 +31,19 @@ static size_t rows_of_part(size_t rows, size_t k)
     return rows - k * NN_ROWS < NN_ROWS ? rows - k * NN_ROWS : NN_ROWS;
 }
 
+/* Sums of a slope's columns, and the slope for its products. */
 static void bias_part(void *arg, size_t first, size_t count, int thread)
 {
     const cut *c = arg;
+    uint16_t *narrow = c->b->core.precision != TUTTI_F32 ? at(c->b, c->b->layout->place[c->i].given) : NULL;
 
     (void)thread;
-    for (size_t k = first; k < first + count; k++)
-        c->b->loops->bias(rows_of_part(rows_of(c->b, c->i), k), c->columns, NULL, c->rows + k * NN_ROWS * c->columns, c->sums + k * c->columns, false);
+    for (size_t k = first; k < first + count; k++) {
+        const size_t place_of = k * NN_ROWS * c->columns, rows = rows_of_part(rows_of(c->b, c->i), k);
+        c->b->loops->bias(rows, c->columns, NULL, c->rows + place_of, c->sums + k * c->columns, false);
+        if (narrow != NULL) /* while they are in the cache */
+            tutti_cast(c->b->core.device, tutti_host(c->rows + place_of, rows * c->columns, TUTTI_F32), tutti_host(narrow + place_of, rows * c->columns, c->b->core.precision));
+    }
 }
 
 static tutti_status linear_weights(sequence *b, int i, dn_linear *op, size_t columns, float *slope, float *weights, float *bias, tutti_error *err)
@@ -51,8 +57,8 @@ static tutti_status linear_weights(sequence *b, int i, dn_linear *op, size_t col
         share_out(b, (rows + NN_ROWS - 1) / NN_ROWS, NN_ROWS * columns, bias_part, &c);
         add_parts(b, rows, columns, c.sums);
         give(b, columns, c.sums, bias);
-    }
-    give_operand(b, rows * columns, slope, p->given);
+    } else
+        give_operand(b, rows * columns, slope, p->given);
     return tutti_nn_dn_op_run(&b->core, b->run.add ? &op->weights_add : &op->weights, pointers, err);
 }
 

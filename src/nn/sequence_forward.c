@@ -121,6 +121,37 @@ static tutti_status lstm_forward(sequence *b, int i, tutti_error *err)
     return tutti_nn_dn_lstm_forward(&b->core, &plan_of(b)->lstm[b->net->nodes[i].lstm], b->math, &r, err);
 }
 
+/* Rows [first, first + count) of a norm or a GELU into y, the first of them. */
+static void rows_of_node(const sequence *b, int i, size_t first, size_t count, float *y)
+{
+    const nn_node *n = &b->net->nodes[i];
+    const seq_place *p = &b->layout->place[i];
+    const size_t width = (size_t)n->out;
+    const float *x = (const float *)at(b, p[-1].out) + first * width;
+    float *stats = at(b, p->stats);
+
+    switch (n->layer.kind) {
+    case TUTTI_LAYER_LAYER_NORM: b->math->layer_norm(count, width, x, value(b, i, 0), value(b, i, 1), norm_eps, y, stats + first, stats + rows_of(b, i) + first); break;
+    case TUTTI_LAYER_RMS_NORM: b->math->rms_norm(count, width, x, value(b, i, 0), norm_eps, y, stats + first); break;
+    default: b->math->gelu(count * width, x, y);
+    }
+}
+
+/* The same for the linear node behind it. */
+static void narrow_part(const sequence *b, int i, size_t first, size_t count, int thread)
+{
+    const nn_node *n = &b->net->nodes[i];
+    const size_t width = (size_t)n->out, step = rows_at_once(n), end = first + count;
+    float *room = (float *)at(b, b->layout->place[i].forward_scratch) + (size_t)thread * step * width;
+    uint16_t *to = at(b, b->layout->place[i + 1].in);
+
+    for (size_t some; first < end; first += some) {
+        some = end - first < step ? end - first : step;
+        rows_of_node(b, i, first, some, room);
+        tutti_cast(b->core.device, tutti_host(room, some * width, TUTTI_F32), tutti_host(to + first * width, some * width, b->core.precision));
+    }
+}
+
 static void forward_part(void *arg, size_t first, size_t count, int thread)
 {
     const cut *c = arg;
@@ -129,20 +160,19 @@ static void forward_part(void *arg, size_t first, size_t count, int thread)
     const nn_node *n = &b->net->nodes[i];
     const seq_place *p = &b->layout->place[i];
     const size_t width = (size_t)n->out, at_row = first * width, context = (size_t)b->net->context;
-    float *const out = at(b, p->out), *const in = i > 0 ? at(b, p[-1].out) : NULL, *y = out + at_row;
-    const float *x = i > 0 ? in + at_row : NULL;
+    float *const out = at(b, p->out), *const in = i > 0 ? at(b, p[-1].out) : NULL, *y = out != NULL ? out + at_row : NULL;
+    const float *x = in != NULL ? in + at_row : NULL;
 
     switch (n->layer.kind) {
     case TUTTI_LAYER_EMBEDDING: b->math->gather(count, width, b->run.tokens + first, value(b, i, 0), y); break;
     case TUTTI_LAYER_POSITIONS: b->math->positions(count, context * width, value(b, i, 0), out + first * context * width); break;
-    case TUTTI_LAYER_GELU: b->math->gelu(count * width, x, y); break;
     case TUTTI_LAYER_JOIN: b->math->sum(count * width, (float *)at(b, b->layout->place[n->partner].out) + at_row, x, y); break;
-    case TUTTI_LAYER_LAYER_NORM: {
-        float *mean = at(b, p->stats);
-        b->math->layer_norm(count, width, x, value(b, i, 0), value(b, i, 1), norm_eps, y, mean + first, mean + rows_of(b, i) + first);
+    case TUTTI_LAYER_LAYER_NORM: case TUTTI_LAYER_RMS_NORM: case TUTTI_LAYER_GELU:
+        if (narrows(b, i))
+            narrow_part(b, i, first, count, thread);
+        else
+            rows_of_node(b, i, first, count, y);
         break;
-    }
-    case TUTTI_LAYER_RMS_NORM: b->math->rms_norm(count, width, x, value(b, i, 0), norm_eps, y, (float *)at(b, p->stats) + first); break;
     case TUTTI_LAYER_ROTARY: tutti_nn_seq_turn(b, i, first, count, false, out); break;
     case TUTTI_LAYER_DROPOUT: tutti_nn_seq_drop(b, i, first, count, in, out); break;
     case TUTTI_LAYER_ATTENTION: {
@@ -169,7 +199,8 @@ tutti_status tutti_nn_seq_forward(sequence *b, int i, tutti_error *err)
     case TUTTI_LAYER_LINEAR: {
         void *const pointers[] = { at(b, p->in), (void *)value(b, i, 0), at(b, p->out), (void *)value(b, i, 1) };
         b->core.scratch = at(b, p->forward_scratch);
-        give_operand(b, rows_of(b, i) * (size_t)n->in, at(b, p[-1].out), p->in);
+        if (!narrows(b, i - 1))
+            give_operand(b, rows_of(b, i) * (size_t)n->in, at(b, p[-1].out), p->in);
         return i == head_of(b) ? head_forward(b, err) : tutti_nn_dn_op_run(&b->core, &plan_of(b)->linear[i].forward, pointers, err);
     }
     case TUTTI_LAYER_BRANCH: case TUTTI_LAYER_RELU: break; /* nothing moves */

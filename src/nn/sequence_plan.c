@@ -107,6 +107,10 @@ static void forward_lives(const sequence *b, seq_layout *l, int i, int64_t windo
     size_t scratch = l->scratch[2 * i];
 
     p->out = i > 0 ? p[-1].out : NN_NONE;
+    if (narrows(b, i)) {
+        p[1].in = operand(b, l, rows, n->out, NN_NONE, i);
+        scratch = (size_t)b->core.threads * rows_at_once(n) * (size_t)n->out * sizeof(float);
+    }
     switch (n->layer.kind) {
     case TUTTI_LAYER_POSITIONS: case TUTTI_LAYER_BRANCH: case TUTTI_LAYER_ROTARY: case TUTTI_LAYER_RELU: break;
     case TUTTI_LAYER_DROPOUT:
@@ -119,10 +123,12 @@ static void forward_lives(const sequence *b, seq_layout *l, int i, int64_t windo
         break;
     case TUTTI_LAYER_LINEAR:
         p->out = tutti_nn_life(&l->lives, row_bytes(rows, i == head_of(b) && n->out > HEAD ? HEAD : n->out), i);
-        p->in = operand(b, l, rows, n->in, p[-1].out, i);
+        if (!narrows(b, i - 1))
+            p->in = operand(b, l, rows, n->in, p[-1].out, i);
+        tutti_nn_touch(&l->lives, p->in, i);
         break;
     case TUTTI_LAYER_LAYER_NORM: case TUTTI_LAYER_RMS_NORM:
-        p->out = tutti_nn_life(&l->lives, row_bytes(rows, n->out), i);
+        p->out = narrows(b, i) ? NN_NONE : tutti_nn_life(&l->lives, row_bytes(rows, n->out), i);
         p->stats = tutti_nn_life(&l->lives, row_bytes(rows, n->layer.kind == TUTTI_LAYER_LAYER_NORM ? 2 : 1), i);
         break;
     case TUTTI_LAYER_LSTM:
@@ -137,7 +143,7 @@ static void forward_lives(const sequence *b, seq_layout *l, int i, int64_t windo
         break;
     }
     default:
-        p->out = tutti_nn_life(&l->lives, row_bytes(rows, n->out), i);
+        p->out = narrows(b, i) ? NN_NONE : tutti_nn_life(&l->lives, row_bytes(rows, n->out), i);
     }
     p->forward_scratch = tutti_nn_life(&l->lives, scratch, i);
     tutti_nn_touch(&l->lives, p->out, i);

@@ -132,6 +132,15 @@ static inline dn_linear *chunk_plan(sequence *b, int first)
     return outputs_of(b) - first >= HEAD || first == 0 ? &plan_of(b)->linear[head] : &plan_of(b)->rest;
 }
 
+/* Does node i give what it computes to the linear node behind it in 16 bits, and to nobody else? Then no float32 output of it exists but some rows at a time, in the cache. */
+static inline bool narrows(const sequence *b, int i)
+{
+    const nn_node *n = &b->net->nodes[i];
+    return b->core.precision != TUTTI_F32 && i < head_of(b) && is_linear(b, i + 1) && (is_norm(n) || n->layer.kind == TUTTI_LAYER_GELU);
+}
+
+static inline size_t rows_at_once(const nn_node *n) { return n->out < 4096 ? 4096 / (size_t)n->out : 1; }
+
 /* A linear node's input or slope for its products. */
 static inline void give_operand(sequence *b, size_t n, const float *from, int to)
 {

@@ -1,0 +1,61 @@
+"""bench/run precision: what bf16 and fp16 do to speed and to what is learned, beside our own fp32.
+
+speed: runs in turn, one of each precision a round; a row has the middle of the rounds' ratios. loss: the recipes of bench/curves.py, from the same seeds; a row precision/MODEL/PRECISION/SEED keeps the
+curve, and how far a mean is from fp32's is relative. `speed` wants an idle machine, `loss` does not care."""
+import json, os, statistics, subprocess, sys, tempfile
+
+import curves
+
+SPEED = [("gpt(4,256,4,128)", ["--data", "moby-dick", "--optimizer", "adamw(lr=0.0003)", "--batch", 8, "--steps", 20], 1.5), ("cnn", ["--steps", 200], None), ("mlp", ["--steps", 200], None)]
+PRECISIONS = ("fp32", "bf16", "fp16")
+LOSS = {"gpt(4,256,4,128)": 0.01, "cnn": 0.01}
+
+
+def run(tutti, words):
+    with tempfile.TemporaryDirectory(prefix="tutti-bench-") as folder:
+        command = [str(word) for word in (tutti, "train", *words, "--threads", 1, "--final-eval", "off", "--quiet", "--out", folder + "/run")]
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        if done.returncode != 0:
+            sys.exit(f"bench/run: {' '.join(command)} failed: {done.stderr.strip()}")
+        with open(folder + "/run/summary.json") as f:
+            return " ".join(["tutti", *command[1:-1], "DIR"]), json.load(f)
+
+
+def speed(tutti, record, quick):
+    for model, words, bound in SPEED:
+        found = {p: [] for p in PRECISIONS}
+        for _ in range(1 if quick else 5):
+            for p in PRECISIONS:
+                command, s = run(tutti, ["--model", model, *words, "--precision", p])
+                found[p].append((s["samples_per_second"], s["peak_rss_bytes_per_worker"]))
+        rates = {p: [rate for rate, _ in found[p]] for p in PRECISIONS}
+        for p in PRECISIONS[1:]:
+            ratios = [a / b for a, b in zip(rates[p], rates["fp32"])]
+            record.row(f"{model}, 1 x 1 thread, {p}: samples a second", statistics.median(rates[p]), "1/s", statistics.median(ratios), "our own fp32, in turn", bound if p == "bf16" else None, of="ratio",
+                       command=command.replace(PRECISIONS[-1], p), min=min(ratios), max=max(ratios), fp32=statistics.median(rates["fp32"]), runs=len(ratios))
+        memory = {p: statistics.median(m for _, m in found[p]) / 2 ** 20 for p in PRECISIONS}
+        record.row(f"{model}, 1 x 1 thread, bf16: peak memory", memory["bf16"], "MiB", memory["bf16"] / memory["fp32"], "our own fp32", command=command.replace(PRECISIONS[-1], "bf16"))
+
+
+def loss(tutti, record, quick, piece):
+    for case in (case for case in curves.CASES if case.model in LOSS and case.model.startswith(piece)):
+        if quick:
+            case.steps = case.every = 2
+        last = {}
+        for seed in range(1 if quick else 2):
+            for p in PRECISIONS:
+                command, curve = curves.ours(tutti, case, 1, seed, p)
+                last.setdefault(p, []).append(curve[-1][1])
+                record.row(f"precision/{case.model}/{p}/{seed}", curve[-1][1], "nats", command=command, curve=curve)
+        mean = {p: statistics.mean(values) for p, values in last.items()}
+        for p in PRECISIONS[1:]:
+            record.row(f"{case.model}, 1 x 1 thread, {p}: validation loss after {case.steps} steps, off from fp32's", abs(mean[p] / mean["fp32"] - 1), "", bound=LOSS[case.model], better="less",
+                       loss=mean[p], fp32=mean["fp32"], seeds=len(last[p]))
+
+
+def precision(tutti, record, quick, piece):
+    """piece: speed, loss, or loss-MODEL for one that begins so."""
+    if piece in ("", "speed"):
+        speed(tutti, record, quick)
+    if piece == "" or piece.startswith("loss"):
+        loss(tutti, record, quick, piece.removeprefix("loss").removeprefix("-"))
