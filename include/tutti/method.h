@@ -65,8 +65,9 @@ typedef struct tutti_pass {              /* the engine fills in the default, the
 enum {  /* traits: facts the engine and `tutti methods` act on */
     TUTTI_REPLICAS_EQUAL = 1,    /* x equal on all workers after each step: saved once, no averaging at the end */
     TUTTI_OWNS_UPDATE = 2,       /* does not use the run's optimiser */
-    TUTTI_GOES_ON = 4,           /* trains on without a lost worker: nothing but the mixer's neighbours is needed in a step, which leaves out those that are lost. So: no `exchange`, no
-                                    services, no collectives in its hooks but in open and agree, and agree may be called again after it has failed. engine.h says the rest */
+    TUTTI_GOES_ON = 4,           /* trains on without a lost worker: a step needs nothing of others but the mixer's neighbours, which leaves out those that are lost, and its services do without whom
+                                    tutti_is_left_out names. So: no `exchange` but in a team, which is lost as a whole, no other collectives in its hooks but in open and agree, and agree may be called again
+                                    after it has failed. engine.h says the rest */
     TUTTI_DIRECTION = 32,        /* what its step hands to tutti_base_step is a direction of its own and no gradient: clip-norm is refused */
     TUTTI_ENCODES = 16,          /* takes a codec (engine_options.codec): its exchange is tutti_exchange, which takes any, or its mixer's models go through one (tutti_mixer_encode) */
     TUTTI_KNOWS_ROWS = 64,       /* tables are exchanged by tutti_exchange or not at all, and nothing but an exchange writes to g: so the rows touched stay known, and only they are looked at,
@@ -254,12 +255,14 @@ void tutti_owe(tutti_method *m, int service, int64_t rounds);     /* client thre
 tutti_status tutti_await_rounds(tutti_method *m, int service, int64_t most, tutti_error *err);
 /* One request to that service of a member, and its one reply, in place of which nothing else is received. Any thread; blocks. note: the
    request's kind, a, b; on return the reply's. Kinds above 0xFFFFFFF0 are the engine's. TUTTI_ERR_PEER: that worker is gone, or its service has failed.
-   TUTTI_CLOSED: this worker ends, after a failure. */
+   TUTTI_CLOSED: this worker ends, after a failure. Under GOES_ON a call of somebody who is lost is not served, and an answer to one is OK. */
 tutti_status tutti_call(tutti_method *m, int service, int member, tutti_note *note, tutti_buffer request, tutti_buffer reply, tutti_error *err);
 /* [safe] The next request to this service, from any member, in order of arrival. TUTTI_CLOSED: the end. */
 tutti_status tutti_serve(tutti_method *m, int service, tutti_note *note, tutti_buffer room, tutti_error *err);
 /* Answers what tutti_serve gave, at any time, in any order; each once. answer: kind, a, b; NULL: zeros. */
 tutti_status tutti_reply(tutti_method *m, const tutti_note *request, const tutti_note *answer, tutti_buffer payload, tutti_error *err);
+/* Did that end so because a worker, err->rank, is lost, without which this run goes on? */
+bool tutti_is_left_out(const tutti_method *m, tutti_status status, const tutti_error *err);
 void tutti_event(tutti_method *m, const char *kind, const char *format, ...) __attribute__((format(printf, 3, 4)));
 #ifdef __cplusplus
 }

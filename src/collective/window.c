@@ -396,6 +396,8 @@ tutti_status tutti_window_run(const tutti_call *call, const tutti_schedule *s, b
     /* After a failure a peer may still write into the stage: it is lost to this world, as the group is. */
     if (status == TUTTI_OK)
         tutti_board_stage_give(m.world, stage);
+    else if (status != TUTTI_ERR_STATE) /* who was let through this one may be in the next already, and wait for me there; of a disagreement all have heard */
+        tutti_board_forsake(call, m.err->rank >= 0 ? m.err->rank : m.world->rank);
     if (status == TUTTI_OK && *handled)
         account(call, s);
     return status;

@@ -176,6 +176,8 @@ static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *
         tutti_declare_value(e->plan, "engine.own", TUTTI_OWN_ZERO, &e->own, sizeof e->own);
     if (e->scaler.on)
         tutti_declare_value(e->plan, "engine.loss-scale", equal ? TUTTI_SAME : TUTTI_OWN_ZERO, &e->scaler.now, sizeof e->scaler.now);
+    if (e->own_pace)
+        tutti_declare_value(e->plan, "engine.agreed", TUTTI_SAME, &e->pace.agreed, sizeof e->pace.agreed);
     if (e->options.own_values > 0)
         tutti_declare(e->plan, &(tutti_state){ .name = "client", .keep = TUTTI_OWN_MEAN, .dtype = TUTTI_F32, .count = e->options.own_values + 1 }, &e->own_state);
     if (e->options.own_values > 0 && m->workers > 1)

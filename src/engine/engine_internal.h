@@ -128,11 +128,13 @@ struct tutti_engine {
     int member;                      /* index in share: mine, or 0 of 1 at its own pace */
     uint64_t steps_here;             /* this worker's, in this process */
     tutti_engine_scaler scaler;
-    struct { uint64_t steps, samples, skipped; } own; /* mine; declared unless replicas are equal; samples count under OWN_PACE only */
+    struct { uint64_t steps, samples, skipped; } own, told; /* mine; declared unless replicas are equal, samples count under OWN_PACE only; of it, what is in `progress` */
     struct {
         bool drawn;                  /* gradient is to be computed */
         uint64_t gradient;           /* of this step; if drawn and not below until: none, but my team has some */
-        uint64_t agreed;             /* done by all at the last quiet */
+        uint64_t agreed;             /* done by all at the last quiet; declared. After losses: given out, since what a lost worker was given is computed by nobody */
+        uint64_t first_samples;      /* of the run, before this process */
+        uint64_t given;              /* one more than the last gradient that I was given */
         double untold_samples, untold_loss; /* of my last step */
         uint64_t until;              /* of this phase */
         tutti_engine_call call;      /* for the gradient after this one */
@@ -148,7 +150,7 @@ struct tutti_engine {
         int n, pool;                 /* pool: index of the engine's own */
         bool held;                   /* client writes; not begun, or all is quiet, or about to be */
         bool closing;
-        int64_t sent, received;      /* requests */
+        int64_t *sent, *received;    /* workers: requests to and of each */
         tutti_engine_call *calls;    /* of tutti_call, under way */
         uint64_t tickets, aside;     /* aside: empty messages of the engine's own, not the method's */
         int64_t comm_ns;
@@ -201,6 +203,9 @@ tutti_status tutti_engine_check_deal(const tutti_engine *e, const int64_t *passe
 tutti_status tutti_engine_members_open(tutti_engine *e, tutti_error *err);
 void tutti_engine_watch(tutti_engine *e);                           /* client thread */
 int64_t tutti_engine_samples(const tutti_engine *e, uint64_t step); /* of a step, by all who are members */
+/* Of what a team has done together: without one of its own it cannot go on, though the run does; so its workers fail by themselves, and are lost to the others. */
+tutti_status tutti_engine_with_team(const tutti_engine *e, tutti_status status, tutti_error *err);
+int tutti_engine_first(const tutti_engine *e);                      /* lowest worker that is left, as last agreed */
 /* fingerprint.c */
 tutti_status tutti_engine_compare(tutti_engine *e, tutti_error *err);
 /* exchange.c */
@@ -221,12 +226,14 @@ tutti_status tutti_engine_call_end(tutti_engine *e, tutti_engine_call *call, tut
 void tutti_engine_call_drop(tutti_engine *e, tutti_engine_call *call);
 tutti_port tutti_engine_reply_port(const tutti_note *request);
 void tutti_engine_answered(tutti_engine *e, const tutti_note *request);     /* for who answers otherwise than by tutti_reply */
-int tutti_engine_member(const tutti_method *m, int rank);                   /* index in all */
 /* pace.c */
 tutti_status tutti_engine_pace_open(tutti_engine *e, tutti_error *err);
 void tutti_engine_pace_close(tutti_engine *e);                              /* when services have ended */
 tutti_status tutti_engine_pool(tutti_method *m, tutti_error *err);          /* worker 0's service */
-tutti_status tutti_engine_pace_agree(tutti_engine *e, tutti_error *err);    /* collective, all quiet */
+tutti_status tutti_engine_pace_begin_phase(tutti_engine *e, tutti_error *err); /* by who hands out gradients, before anybody goes on */
+tutti_status tutti_engine_pace_sum(tutti_engine *e, uint64_t sum[4], tutti_error *err); /* of all who are left, all quiet; collective */
+void tutti_engine_pace_agree(tutti_engine *e, const uint64_t sum[4]);
+void tutti_engine_pace_loaded(tutti_engine *e);
 tutti_status tutti_engine_pace_begin(tutti_engine *e, uint64_t *step, tutti_error *err); /* the step of `share` that is mine now */
 void tutti_engine_pace_samples(const tutti_engine *e, int64_t *mine, int64_t *all); /* of this step, under OWN_PACE: all of my team's */
 void tutti_engine_pace_end(tutti_engine *e);

@@ -1,6 +1,6 @@
 /* members.c: a run that goes on without the workers it has lost (TUTTI_GOES_ON).
 
-   Steps need no agreement: the mixer leaves a lost neighbour out. What all workers do together (show, finish, save, and the client's own collectives) is a *meeting*: it is held
+   Steps need no agreement: the mixer leaves a lost neighbour out, and so do services (service.c). What all workers do together (show, finish, save, and the client's own collectives) is a *meeting*: it is held
    over the members as last agreed, and agreed on at its end (comm.h: tutti_members_agree). A loss in its middle fails it on some and not on others; so whoever did well holds
    it again with the others. What a meeting changes has to be put back before: the model that was shown is the only such thing in here.
 
@@ -55,6 +55,27 @@ void tutti_engine_watch(tutti_engine *e)
         tutti_engine_note(e, kinds[event.change], event.rank, event.epoch, event.why);
 }
 
+int tutti_engine_first(const tutti_engine *e)
+{
+    return e->m.all.ranks != NULL ? e->m.all.ranks[0] : 0;
+}
+
+bool tutti_is_left_out(const tutti_method *m, tutti_status status, const tutti_error *err)
+{
+    const tutti_engine *e = m->engine;
+    return status == TUTTI_ERR_PEER && e->members != NULL && err->rank != m->rank; /* its own rank hears only who is expelled itself */
+}
+
+tutti_status tutti_engine_with_team(const tutti_engine *e, tutti_status status, tutti_error *err)
+{
+    tutti_error why;
+
+    if (e->m.team == 1 || !tutti_is_left_out(&e->m, status, err))
+        return status;
+    why = *err;
+    return tutti_fail_rank(err, TUTTI_ERR_STATE, e->m.rank, "worker %d leaves the run: the workers it sums with have lost worker %d (%.240s)", e->m.rank, why.rank, why.text);
+}
+
 /* Samples of the steps since the last agreement that a lost worker is not known to have computed. */
 static uint64_t not_computed(const tutti_engine *e, int worker)
 {
@@ -93,7 +114,7 @@ tutti_status tutti_engine_settle(tutti_engine *e, tutti_status mine, bool *again
     if (status != TUTTI_OK)
         return status;
     for (int r = 0; r < e->m.workers; r++)
-        if (e->was_member[r] && !tutti_members_has(e->members, r))
+        if (!e->own_pace && e->was_member[r] && !tutti_members_has(e->members, r)) /* at one's own pace what was computed is told, not known */
             e->progress.samples -= not_computed(e, r);
     e->agreed_step = e->progress.step;
     tutti_engine_regroup(e, &e->m.all, tutti_port_of("engine", 0, 0));

@@ -1,10 +1,12 @@
 /* pace.c: which step a worker takes next. Workers that step together count for themselves. Under TUTTI_OWN_PACE gradients are handed out one by one by
-   worker 0, in the order of the data, to whoever asks: so an epoch is every sample once, by whoever, a run is exactly as many gradients as was asked
+   worker 0 (after losses the lowest that is left), in the order of the data, to whoever asks: so an epoch is every sample once, by whoever, a run is exactly as many gradients as was asked
    for, and a slow worker holds up nobody but the very end. Two empty messages a gradient, which the figures leave out as bookkeeping: a worker asks for its next
    gradient when it begins one, so their way is hidden behind the computation. Nothing is given ahead to a worker that, at the pace so far, would not come back for
    it before the others are through with the rest: a slow one would sit on two of the last. The first gradient of each phase is given without asking, by rank.
    A team (method.h) is dealt as many gradients as it has workers, in a row, each of which asks for its own: the first to ask has the block dealt, the others get what is theirs of it, so no worker of a team has to
-   tell another. At the end of a phase a block may be cut: who has none of it makes the team's step without samples. */
+   tell another. At the end of a phase a block may be cut: who has none of it makes the team's step without samples.
+   In a run that goes on after losses nobody computes again what a lost worker was given; the others go on to the end of the phase. If it was the one that hands out, whoever asks it next comes to rest, and when all
+   have, they begin a phase for what is left, with the lowest worker that is left to hand it out: so a gradient that it gave to somebody who is left is computed once, and the most that was given is where they go on. */
 #include <errno.h>
 #include <string.h>
 
@@ -39,8 +41,9 @@ static int64_t take(tutti_engine *e, int member, uint64_t until, bool ahead)
 
 tutti_status tutti_engine_pace_open(tutti_engine *e, tutti_error *err)
 {
-    if (!e->own_pace || e->m.rank != 0)
+    if (!e->own_pace || e->m.rank != tutti_engine_first(e) || e->pace.customer != NULL)
         return TUTTI_OK;
+    e->pace.heard.samples = (double)(e->progress.samples - e->pace.first_samples); /* of who was lost and had heard more */
     e->pace.customer = tutti_alloc((size_t)e->m.workers, sizeof *e->pace.customer);
     e->pace.dealt = tutti_alloc((size_t)(e->m.workers / e->m.team), sizeof *e->pace.dealt);
     return e->pace.customer != NULL && e->pace.dealt != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "handing out gradients to %d workers", e->m.workers);
@@ -56,29 +59,52 @@ void tutti_engine_pace_close(tutti_engine *e)
     e->pace.dealt = NULL;
 }
 
-static void begin_phase(tutti_engine *e, uint64_t until)
+/* The first block of a phase: that of the k-th team of which somebody is left. */
+static uint64_t first_of_phase(const tutti_engine *e, int team)
 {
-    const uint64_t workers = (uint64_t)e->m.workers, team = (uint64_t)e->m.team, base = e->pace.agreed;
+    const int size = e->m.team;
+    uint64_t before = 0;
 
+    for (int t = 0; t < team; t++) {
+        bool there = false;
+        for (int j = 0; j < size; j++)
+            there = there || tutti_engine_has(e, t * size + j);
+        before += there;
+    }
+    return e->pace.agreed + before * (uint64_t)size;
+}
+
+tutti_status tutti_engine_pace_begin_phase(tutti_engine *e, tutti_error *err)
+{
+    const int teams = e->m.workers / e->m.team;
+    const uint64_t until = e->pace.until, end = first_of_phase(e, teams);
+
+    TUTTI_TRY(tutti_engine_pace_open(e, err));
+    if (e->pace.agreed >= until || e->m.rank != tutti_engine_first(e)) /* of a client that does not ask */
+        return TUTTI_OK;
     tutti_lock(e->services.monitor);
-    e->pace.heard.gradients = base + workers < until ? base + workers : until;
-    for (uint64_t r = 0; r < workers; r++)
+    e->pace.heard.gradients = end < until ? end : until;
+    for (int r = 0; r < e->m.workers; r++)
         e->pace.customer[r].given = 1;
-    for (uint64_t t = 0; t < workers / team; t++)
-        e->pace.dealt[t] = (tutti_engine_dealt){ .blocks = 1, .first = { base + t * team } };
+    for (int t = 0; t < teams; t++)
+        e->pace.dealt[t] = (tutti_engine_dealt){ .blocks = 1, .first = { first_of_phase(e, t) } };
     tutti_unlock(e->services.monitor);
+    return TUTTI_OK;
 }
 
 /* Without waiting until it is taken: the others need not wait for that. A worker asks one thing at a time, so its last answer has been taken. */
 static tutti_status answer(tutti_engine *e, const tutti_note *request, int64_t gradient, tutti_error *err)
 {
-    tutti_engine_customer *c = &e->pace.customer[tutti_engine_member(&e->m, request->from)];
+    tutti_engine_customer *c = &e->pace.customer[request->from];
     tutti_request *const last[1] = { &c->answer };
     const tutti_note note = { .a = gradient };
+    tutti_status status;
 
     tutti_engine_answered(e, request);
-    TUTTI_TRY(tutti_wait_some(e->world, last, 1, 1, TUTTI_FOREVER, NULL, err));
-    return tutti_post_send(e->world, &c->answer, request->from, tutti_engine_reply_port(request), &note, tutti_nothing(), err);
+    status = tutti_wait_some(e->world, last, 1, 1, TUTTI_FOREVER, NULL, err);
+    if (status == TUTTI_OK)
+        status = tutti_post_send(e->world, &c->answer, request->from, tutti_engine_reply_port(request), &note, tutti_nothing(), err);
+    return tutti_is_left_out(&e->m, status, err) ? TUTTI_OK : status;
 }
 
 tutti_status tutti_engine_pool(tutti_method *m, tutti_error *err)
@@ -94,7 +120,7 @@ tutti_status tutti_engine_pool(tutti_method *m, tutti_error *err)
         memcpy(&loss_sum, &note.b, sizeof loss_sum);
         tutti_lock(e->services.monitor);
         hear(e, note.kind, loss_sum);
-        gradient = take(e, tutti_engine_member(m, note.from), (uint64_t)(ahead ? -1 - note.a : note.a), ahead);
+        gradient = take(e, note.from, (uint64_t)(ahead ? -1 - note.a : note.a), ahead);
         e->services.aside++;
         tutti_unlock(e->services.monitor);
         TUTTI_TRY(answer(e, &note, gradient, err));
@@ -111,56 +137,85 @@ static tutti_status ask(tutti_engine *e, bool ahead, tutti_error *err)
     tutti_lock(e->services.monitor);
     e->services.aside++;
     tutti_unlock(e->services.monitor);
-    return tutti_engine_call_start(e, &e->pace.call, e->services.pool, 0, &note, tutti_nothing(), tutti_nothing(), err);
+    return tutti_engine_call_start(e, &e->pace.call, e->services.pool, tutti_engine_first(e), &note, tutti_nothing(), tutti_nothing(), err);
 }
 
 static tutti_status next_gradient(tutti_engine *e, int64_t *gradient, tutti_error *err)
 {
     tutti_note note = { .a = NOT_AHEAD };
 
-    if (e->m.rank == 0) {
+    tutti_status status = TUTTI_OK;
+
+    if (e->m.rank == tutti_engine_first(e)) {
         tutti_lock(e->services.monitor);
         hear(e, e->pace.untold_samples, e->pace.untold_loss);
-        *gradient = take(e, 0, e->pace.until, false);
+        *gradient = take(e, e->m.rank, e->pace.until, false);
         tutti_unlock(e->services.monitor);
         e->pace.untold_samples = e->pace.untold_loss = 0;
         return TUTTI_OK;
     }
     if (e->pace.call.pending)
-        TUTTI_TRY(tutti_engine_call_end(e, &e->pace.call, &note, err));
-    if (note.a == NOT_AHEAD) {
-        TUTTI_TRY(ask(e, false, err));
-        TUTTI_TRY(tutti_engine_call_end(e, &e->pace.call, &note, err));
+        status = tutti_engine_call_end(e, &e->pace.call, &note, err);
+    if (status == TUTTI_OK && note.a == NOT_AHEAD) {
+        status = ask(e, false, err);
+        if (status == TUTTI_OK)
+            status = tutti_engine_call_end(e, &e->pace.call, &note, err);
     }
-    *gradient = note.a;
+    *gradient = status == TUTTI_OK ? note.a : NOTHING_LEFT;
+    return tutti_is_left_out(&e->m, status, err) ? TUTTI_OK : status; /* who hands out is lost: all will come to rest */
+}
+
+/* Who hands out may be lost when it has answered some of a team and not others: then none of the team begins the block. */
+static tutti_status agree_in_team(tutti_engine *e, int64_t *gradient, tutti_error *err)
+{
+    tutti_group team = tutti_group_keyed(&e->team, tutti_port_of("block", 0, 0), (uint32_t)e->steps_here);
+
+    if (e->members == NULL || e->m.team == 1)
+        return TUTTI_OK;
+    team.uncounted = true;
+    *gradient -= *gradient < 0 ? 0 : e->m.rank % e->m.team;
+    TUTTI_TRY(tutti_engine_with_team(e, tutti_allreduce(&team, TUTTI_MIN, tutti_host(gradient, 1, TUTTI_I64), err), err));
+    *gradient += *gradient < 0 ? 0 : e->m.rank % e->m.team;
+    return TUTTI_OK;
+}
+
+static tutti_status first_gradient(tutti_engine *e, int64_t *gradient, tutti_error *err)
+{
+    const int team = e->m.rank / e->m.team;
+    uint64_t first;
+
+    TUTTI_TRY(tutti_engine_go_on(e, err));
+    first = first_of_phase(e, team);
+    *gradient = first < e->pace.until ? (int64_t)first + e->m.rank % e->m.team : NOTHING_LEFT;
     return TUTTI_OK;
 }
 
 static tutti_status more_at_own_pace(tutti_engine *e, uint64_t until, bool *more, tutti_error *err)
 {
-    const uint64_t base = e->pace.agreed;
-    int64_t gradient;
+    int64_t gradient = NOTHING_LEFT;
 
     *more = e->pace.drawn;
-    if (e->pace.drawn)
-        return TUTTI_OK;
-    if (e->services.held && base >= until) /* nothing is left, all know it, and all is quiet already */
-        return TUTTI_OK;
-    e->pace.until = until;
-    if (e->services.held) {
-        if (e->m.rank == 0) /* before anybody goes on, or the first to ask would be given what was given already */
-            begin_phase(e, until);
-        TUTTI_TRY(tutti_engine_go_on(e, err));
-        gradient = base + (uint64_t)(e->m.rank / e->m.team * e->m.team) < until ? (int64_t)(base + (uint64_t)e->m.rank) : NOTHING_LEFT;
-    } else {
+    while (!e->pace.drawn && (!e->services.held || e->pace.agreed < until)) { /* else nothing is left, all know it, and all is quiet already */
+        const bool first = e->services.held;
         const tutti_doing was = tutti_engine_expose(e);
-        TUTTI_TRY(next_gradient(e, &gradient, err));
+        tutti_status status;
+        e->pace.until = until;
+        status = (first ? first_gradient : next_gradient)(e, &gradient, err);
+        if (status == TUTTI_OK && !first)
+            status = agree_in_team(e, &gradient, err);
         tutti_engine_doing(e, was);
+        if (status != TUTTI_OK)
+            return status;
+        if (gradient < 0) {
+            TUTTI_TRY(tutti_engine_quiet(e, err));
+            if (e->members == NULL || tutti_members_epoch(e->members) == 0)
+                break;
+            continue; /* for what is left, if who handed out was lost */
+        }
+        *more = e->pace.drawn = true;
+        e->pace.gradient = (uint64_t)gradient;
+        e->pace.given = e->pace.gradient + 1;
     }
-    if (gradient < 0)
-        return tutti_engine_quiet(e, err);
-    *more = e->pace.drawn = true;
-    e->pace.gradient = (uint64_t)gradient;
     return TUTTI_OK;
 }
 
@@ -194,19 +249,44 @@ void tutti_engine_heard(tutti_engine *e, tutti_heard *heard)
     tutti_unlock(e->services.monitor);
 }
 
-/* All is quiet: what each has done is what was handed out. */
-tutti_status tutti_engine_pace_agree(tutti_engine *e, tutti_error *err)
+/* sum: steps, samples, skipped since the last time, by all who are left, and the most that was given. */
+tutti_status tutti_engine_pace_sum(tutti_engine *e, uint64_t sum[4], tutti_error *err)
 {
-    uint64_t sum[3] = { e->own.steps, e->own.samples, e->own.skipped };
-    const uint64_t workers = (uint64_t)e->m.workers;
-
+    sum[0] = e->own.steps - e->told.steps;
+    sum[1] = e->own.samples - e->told.samples;
+    sum[2] = e->own.skipped - e->told.skipped;
+    sum[3] = e->pace.given;
+    if (e->m.rank == tutti_engine_first(e)) {
+        tutti_lock(e->services.monitor);
+        sum[3] = e->pace.heard.gradients > sum[3] ? e->pace.heard.gradients : sum[3];
+        tutti_unlock(e->services.monitor);
+    }
     TUTTI_TRY(tutti_allreduce(&e->services.group, TUTTI_SUM, tutti_host(sum, 3, TUTTI_I64), err));
-    e->pace.agreed = sum[0];
-    e->progress.step = (sum[0] + workers - 1) / workers;
-    e->progress.samples = sum[1];
-    e->progress.skipped = sum[2];
-    e->m.step = e->progress.step;
-    return TUTTI_OK;
+    return e->members == NULL ? TUTTI_OK : tutti_allreduce(&e->services.group, TUTTI_MAX, tutti_host(sum + 3, 1, TUTTI_I64), err);
+}
+
+static void count_steps(tutti_engine *e)
+{
+    const uint64_t workers = (uint64_t)e->m.workers;
+    e->m.step = e->progress.step = (e->pace.agreed + workers - 1) / workers;
+    e->told = e->own;
+}
+
+/* All is quiet: what each has done is what was handed out, unless somebody was lost with it. */
+void tutti_engine_pace_agree(tutti_engine *e, const uint64_t sum[4])
+{
+    const bool whole = e->members == NULL || tutti_members_epoch(e->members) == 0;
+
+    e->pace.agreed = whole || sum[3] < e->pace.agreed + sum[0] ? e->pace.agreed + sum[0] : sum[3] < e->pace.until ? sum[3] : e->pace.until;
+    e->progress.samples += sum[1];
+    e->progress.skipped += sum[2];
+    count_steps(e);
+}
+
+void tutti_engine_pace_loaded(tutti_engine *e)
+{
+    e->pace.first_samples = e->progress.samples;
+    count_steps(e);
 }
 
 /* ---- a step begins and ends ---- */
@@ -238,7 +318,7 @@ tutti_status tutti_engine_pace_begin(tutti_engine *e, uint64_t *step, tutti_erro
         e->pace.gradient = e->own.steps * workers + (uint64_t)e->m.rank;
     *step = e->pace.gradient;
     e->progress.step = first_of_block(e) / workers; /* the same in a team, so are learning rates */
-    return e->pace.drawn && e->m.rank > 0 ? ask(e, true, err) : TUTTI_OK;
+    return e->pace.drawn && e->m.rank != tutti_engine_first(e) ? ask(e, true, err) : TUTTI_OK;
 }
 
 void tutti_engine_pace_end(tutti_engine *e)

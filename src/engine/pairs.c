@@ -8,9 +8,13 @@
    connected graph. Who answers while a question of its own is under way gives a = 1/4, else 1/2. The sheet is silent: with 1/2 throughout, two that ask each other at the same time change places, and an even
    ring in which all ask at once only turns its differences round, for ever; two quarters make the half that was meant.
 
+   Of a worker that is lost: who asked it makes nothing of that and asks another, whom it had asked has had its half and keeps it. So models stay means of models with weights that sum to 1, and the sum over those who are
+   left changes by what went to and from the lost one alone. Its edges are gone; an event tells when those who are left are not connected any more.
+
    A team (method.h) has one model: its first worker's s is what is averaged, and before every step the others take it over, so the replicas are the same to the bit whatever averagings did. The sheet sends the
    difference that the averagings made; the model itself is as many bytes, and leaves nothing to rounding. */
 #include <errno.h>
+#include <string.h>
 
 #include "engine_internal.h"
 
@@ -20,7 +24,12 @@ struct tutti_pairs {
     int ask, answer;            /* services */
     bool leads, alone;          /* first of its team; there is one team only */
     bool asks, answers;
-    int *partner, partners;     /* members */
+    tutti_graph *graph;         /* of teams */
+    bool *roles;                /* teams: who asks; NULL: all do */
+    int *partner, partners;     /* members; the asking service's */
+    bool *lost;                 /* teams, as the client knows it */
+    int *part, *beside;         /* teams: scratch */
+    int events;                 /* of the world that the client has looked at */
     tutti_monitor *door;
     float *s;                   /* n; under door; of who leads */
     float *sent[2], *got[2];    /* n each, of who asks and of who answers */
@@ -38,32 +47,31 @@ enum { HALF = 2, QUARTER = 4 };  /* parts, in an answer */
 static tutti_status find_partners(tutti_pairs *p, tutti_error *err)
 {
     tutti_method *m = p->m;
-    const int teams = m->workers / m->team;
+    const int teams = m->workers / m->team, mine = m->rank / m->team;
     const char *spec = p->o->graph[0] != 0 ? p->o->graph : teams % 2 == 0 ? "bipartite-exp" : "complete";
-    tutti_graph *graph = NULL;
-    bool *asks = tutti_alloc((size_t)teams, sizeof *asks);
     int left_out;
-    tutti_status status;
 
+    p->roles = tutti_alloc((size_t)teams, sizeof *p->roles);
     p->partner = tutti_alloc((size_t)teams, sizeof *p->partner);
-    if (asks == NULL || p->partner == NULL) {
-        tutti_free(asks);
+    p->lost = tutti_alloc((size_t)teams, sizeof *p->lost);
+    p->part = tutti_alloc((size_t)teams, sizeof *p->part);
+    p->beside = tutti_alloc((size_t)teams, sizeof *p->beside);
+    if (p->roles == NULL || p->partner == NULL || p->lost == NULL || p->part == NULL || p->beside == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method '%s'", m->ops->name);
+    TUTTI_TRY(tutti_fail_within(err, tutti_graph_open(&p->graph, spec, teams, err), "method '%s'", m->ops->name));
+    if (p->o->roles == BIPARTITE) {
+        TUTTI_TRY(tutti_fail_within(err, tutti_graph_require(p->graph, "bipartite", err), "method '%s' with roles=bipartite, for which roles=any is the way out", m->ops->name));
+        TUTTI_TRY(tutti_graph_roles(p->graph, p->roles, &left_out, err));
+    } else {
+        tutti_free(p->roles);
+        p->roles = NULL;
     }
-    status = tutti_fail_within(err, tutti_graph_open(&graph, spec, teams, err), "method '%s'", m->ops->name);
-    if (status == TUTTI_OK && p->o->roles == BIPARTITE)
-        status = tutti_fail_within(err, tutti_graph_require(graph, "bipartite", err), "method '%s' with roles=bipartite, for which roles=any is the way out", m->ops->name);
-    if (status == TUTTI_OK && p->o->roles == BIPARTITE)
-        status = tutti_graph_roles(graph, asks, &left_out, err);
-    if (status == TUTTI_OK)
-        status = tutti_graph_partners(graph, p->o->roles == BIPARTITE ? asks : NULL, m->rank / m->team, p->partner, &p->partners, err);
+    TUTTI_TRY(tutti_graph_partners(p->graph, p->roles, mine, p->partner, &p->partners, err));
     for (int k = 0; k < p->partners; k++)
         p->partner[k] *= m->team;
-    p->asks = p->leads && p->partners > 0 && (p->o->roles == ANY || asks[m->rank / m->team]);
-    p->answers = p->leads && p->partners > 0 && (p->o->roles == ANY || !asks[m->rank / m->team]);
-    tutti_graph_close(graph);
-    tutti_free(asks);
-    return status;
+    p->asks = p->leads && p->partners > 0 && (p->roles == NULL || p->roles[mine]);
+    p->answers = p->leads && p->partners > 0 && (p->roles == NULL || !p->roles[mine]);
+    return TUTTI_OK;
 }
 
 tutti_status tutti_pairs_declare(tutti_pairs **out, tutti_method *m, tutti_plan *plan, const tutti_pairs_options *options, const int services[2], tutti_error *err)
@@ -104,11 +112,61 @@ void tutti_pairs_close(tutti_pairs *p)
     if (p == NULL)
         return;
     tutti_monitor_close(p->door);
+    tutti_graph_close(p->graph);
+    tutti_free(p->roles);
     tutti_free(p->partner);
+    tutti_free(p->lost);
+    tutti_free(p->part);
+    tutti_free(p->beside);
     tutti_free(p);
 }
 
 /* ---- client thread ---- */
+
+/* Without the lost ones: a team that mine has no way to any more; -1: none. */
+static int falls_apart(const tutti_pairs *p)
+{
+    const int teams = p->m->workers / p->m->team, mine = p->m->rank / p->m->team;
+    int reached = 1, n;
+
+    memset(p->part, 0, (size_t)teams * sizeof *p->part);
+    p->part[mine] = 1; /* 1: reached, 2: its neighbours too */
+    while (reached > 0) {
+        reached = 0;
+        for (int t = 0; t < teams; t++) {
+            if (p->part[t] != 1 || tutti_graph_partners(p->graph, p->roles, t, p->beside, &n, NULL) != TUTTI_OK)
+                continue;
+            p->part[t] = 2;
+            for (int k = 0; k < n; k++)
+                if (!p->lost[p->beside[k]] && p->part[p->beside[k]] == 0) {
+                    p->part[p->beside[k]] = 1;
+                    reached++;
+                }
+        }
+    }
+    for (int t = 0; t < teams; t++)
+        if (!p->lost[t] && p->part[t] == 0)
+            return t;
+    return -1;
+}
+
+static void look_for_losses(tutti_pairs *p)
+{
+    tutti_method *m = p->m;
+    tutti_peer_event event;
+    bool any = false;
+    int other;
+
+    for (; tutti_world_events(m->world, p->events, &event, 1) > p->events; p->events++)
+        if (event.change == TUTTI_PEER_LOST) {
+            any = any || !p->lost[event.rank / m->team];
+            p->lost[event.rank / m->team] = true;
+        }
+    other = any && !p->lost[m->rank / m->team] ? falls_apart(p) : -1;
+    if (other >= 0)
+        tutti_event(m, "disconnected", "without the workers that are lost the graph is not connected: workers %d and %d have no way to average any more, until the end, where all who are left do", m->rank,
+                    other * m->team);
+}
 
 tutti_status tutti_pairs_hold(tutti_pairs *p, tutti_error *err)
 {
@@ -147,6 +205,7 @@ tutti_status tutti_pairs_update(tutti_pairs *p, tutti_error *err)
     tutti_method *m = p->m;
     uint64_t staleness;
 
+    look_for_losses(p);
     if (!p->leads)
         return tutti_base_step(m, err);
     tutti_lock(p->door);
@@ -169,29 +228,51 @@ static void average(tutti_pairs *p, int what, int64_t parts)
     p->averaged++;
 }
 
-tutti_status tutti_pairs_ask(tutti_pairs *p, tutti_error *err)
+static tutti_status ask(tutti_pairs *p, int peer, tutti_error *err)
 {
     tutti_method *m = p->m;
-    const tutti_rng rng = { m->rng.seed, tutti_port_of("ad-psgd", (uint64_t)m->rank, 0), 0 };
     const size_t d = m->layout->used;
+    tutti_note note = { 0 };
+    tutti_status status;
+
+    tutti_lock(p->door);
+    p->asking = true;
+    tutti_copy(m->device, m->n, p->s, p->sent[ASK]);
+    tutti_unlock(p->door);
+    status = tutti_call(m, p->answer, peer, &note, tutti_f32(m->device, p->sent[ASK], d), tutti_f32(m->device, p->got[ASK], d), err);
+    if (status == TUTTI_OK && note.a != HALF && note.a != QUARTER)
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, peer, "worker %d averages by 1/%lld; all workers must run one version", peer, (long long)note.a);
+    tutti_lock(p->door);
+    if (status == TUTTI_OK)
+        average(p, ASK, note.a);
+    p->asking = false;
+    tutti_unlock(p->door);
+    return status;
+}
+
+/* With one of those who are left; nobody is: nothing. */
+static tutti_status one_round(tutti_pairs *p, tutti_error *err)
+{
+    const tutti_rng rng = { p->m->rng.seed, tutti_port_of("ad-psgd", (uint64_t)p->m->rank, 0), 0 };
+    const uint64_t turn = p->asked++, draw = p->o->peer == RANDOM ? tutti_random(rng, turn) : turn;
+
+    while (p->partners > 0) {
+        const int k = (int)(draw % (uint64_t)p->partners);
+        const tutti_status status = ask(p, p->partner[k], err);
+        if (!tutti_is_left_out(p->m, status, err))
+            return status;
+        p->partners--;
+        memmove(p->partner + k, p->partner + k + 1, (size_t)(p->partners - k) * sizeof *p->partner);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_pairs_ask(tutti_pairs *p, tutti_error *err)
+{
     tutti_status status = TUTTI_OK;
 
-    while (p->asks && (status = tutti_round(m, p->ask, p->o->exchanges == 0, err)) == TUTTI_OK) {
-        const uint64_t turn = p->asked++;
-        const int peer = p->partner[(p->o->peer == RANDOM ? tutti_random(rng, turn) : turn) % (uint64_t)p->partners];
-        tutti_note note = { 0 };
-        tutti_lock(p->door);
-        p->asking = true;
-        tutti_copy(m->device, m->n, p->s, p->sent[ASK]);
-        tutti_unlock(p->door);
-        TUTTI_TRY(tutti_call(m, p->answer, peer, &note, tutti_f32(m->device, p->sent[ASK], d), tutti_f32(m->device, p->got[ASK], d), err));
-        if (note.a != HALF && note.a != QUARTER)
-            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, peer, "worker %d averages by 1/%lld; all workers must run one version", peer, (long long)note.a);
-        tutti_lock(p->door);
-        average(p, ASK, note.a);
-        p->asking = false;
-        tutti_unlock(p->door);
-    }
+    while (p->asks && (status = tutti_round(p->m, p->ask, p->o->exchanges == 0 && p->partners > 0, err)) == TUTTI_OK)
+        TUTTI_TRY(one_round(p, err));
     return status;
 }
 

@@ -168,7 +168,7 @@ tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tu
     if (status == TUTTI_OK && e->passes_of != NULL)
         status = tutti_fail_within(err, tutti_engine_check_deal(e, e->passes_of, err), "the checkpoint was saved with another cut of a step");
     if (status == TUTTI_OK && e->own_pace)
-        status = tutti_engine_pace_agree(e, err);
+        tutti_engine_pace_loaded(e);
     tutti_engine_scaler_loaded(e);
     tutti_free(list.at);
     if (status == TUTTI_OK && saved_by != e->m.workers && e->own_state != NULL)

@@ -6,6 +6,10 @@
    time equals what was sent by the second, nothing was under way between them. Who rests is woken only by a message or by a client, and clients are here.
    A caller's rounds run out before it rests (what is owed is traffic that was promised), so a round is never cut.
 
+   In a run that goes on after losses (TUTTI_GOES_ON) services do without who is lost: a call of it is not served, an answer to it is none any more, a call to it ends, and the method's policy follows
+   (tutti_is_left_out). Quiet is a meeting (members.c) then, over those who are left, and what is counted is what went between them. A call of somebody who is lost that was under way may come at any time, also when all is
+   quiet: it is dropped before the server counts as at work.
+
    Who closes while calls of its services are under way, after a failure, abandons them: whom they ask may itself wait for this worker, which is not gone as long as it waits for its threads.
 
    Locks: everything here is under the one monitor, which is never held while anything else blocks. */
@@ -35,19 +39,6 @@ tutti_port tutti_engine_reply_port(const tutti_note *request)
 static tutti_port abandon_port(uint64_t ticket)
 {
     return tutti_port_of("abandon", ticket, 0);
-}
-
-static int rank_of(const tutti_method *m, int member)
-{
-    return m->all.ranks != NULL ? m->all.ranks[member] : member;
-}
-
-int tutti_engine_member(const tutti_method *m, int rank)
-{
-    for (int i = 0; m->all.ranks != NULL && i < m->workers; i++)
-        if (m->all.ranks[i] == rank)
-            return i;
-    return rank;
 }
 
 static bool is_end(const tutti_engine *e, const tutti_note *note)
@@ -141,7 +132,7 @@ static tutti_status send_answer(tutti_engine *e, const tutti_note *request, cons
     if (status == TUTTI_OK)
         status = wait_or_end(e, &call, &call.reply, err);
     tutti_cancel(e->world, &call.reply); /* if it has not ended: who asked may have abandoned it */
-    return status;
+    return tutti_is_left_out(&e->m, status, err) ? TUTTI_OK : status;
 }
 
 /* ---- threads ---- */
@@ -208,26 +199,31 @@ static tutti_status start(tutti_engine *e, tutti_error *err)
 {
     for (int i = 0; i < e->services.n; i++) {
         service *s = &e->services.at[i];
-        if (s->thread == NULL)
+        if (s->thread == NULL && (s->run != tutti_engine_pool || e->m.rank == tutti_engine_first(e)))
             TUTTI_TRY(tutti_thread_open(&s->thread, e->rt, s->name, work, s, err));
     }
     return TUTTI_OK;
 }
 
 /* A server takes requests from anybody, which ends only when all others are gone, and a round may wait for a worker that waits for a message of the dead. So one thread a worker waits for what nobody ever
-   sends, from each of the others: that fails when one is gone, and with it, as any service that fails, the run of this worker. */
+   sends, from each of the others: that fails when one is gone, and with it, as any service that fails, the run of this worker, unless it goes on. */
 static tutti_status watch(tutti_method *m, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     const int index = e->services.n - 1, workers = m->workers;
+    size_t ended = 0;
     tutti_status status = TUTTI_OK;
 
     for (int r = 0; r < workers && status == TUTTI_OK; r++) {
         e->services.wanted[r] = &e->services.watched[r];
-        status = tutti_post_recv(e->world, &e->services.watched[r], rank_of(m, r), r == m->rank ? port_of(index) : tutti_port_of("watch", 0, 0), tutti_nothing(), err);
+        status = tutti_post_recv(e->world, &e->services.watched[r], r, r == m->rank ? port_of(index) : tutti_port_of("watch", 0, 0), tutti_nothing(), err);
     }
-    if (status == TUTTI_OK)
-        status = tutti_wait_some(e->world, e->services.wanted, (size_t)workers, 1, TUTTI_FOREVER, NULL, err);
+    do
+        if (status == TUTTI_OK || tutti_is_left_out(m, status, err))
+            status = tutti_wait_some(e->world, e->services.wanted, (size_t)workers, ended + 1, TUTTI_FOREVER, &ended, err);
+    while (tutti_is_left_out(m, status, err) && !tutti_request_done(e->services.wanted[m->rank]));
+    if (status == TUTTI_OK || tutti_is_left_out(m, status, err))
+        status = e->services.watched[m->rank].status == TUTTI_OK ? TUTTI_OK : tutti_fail_rank(err, TUTTI_ERR_PEER, m->rank, "the others have given this worker up");
     if (status != TUTTI_OK)
         set_failed(e, status, err);
     tutti_wait_some(e->world, &e->services.wanted[m->rank], 1, 1, TUTTI_FOREVER, NULL, NULL); /* the end, if it was not that */
@@ -244,7 +240,7 @@ tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err)
     for (; table != NULL && table[n].name != NULL && n < TUTTI_SERVICES_MOST; n++)
         e->services.at[n] = (service){ .engine = e, .run = table[n].run, .name = table[n].name };
     e->services.pool = n;
-    if (e->own_pace && e->m.workers > 1 && e->m.rank == 0)
+    if (e->own_pace && e->m.workers > 1) /* runs where gradients are handed out: see `start` */
         e->services.at[n++] = (service){ .engine = e, .run = tutti_engine_pool, .name = "pool" };
     if (n > 0 && e->m.workers > 1) {
         e->services.watched = tutti_alloc((size_t)e->m.workers, sizeof *e->services.watched);
@@ -257,6 +253,10 @@ tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err)
     e->services.held = true;
     if (n == 0 && !e->own_pace && e->m.ops->hold == NULL && e->m.ops->release == NULL)
         return TUTTI_OK;
+    e->services.sent = tutti_alloc((size_t)e->m.workers, sizeof *e->services.sent);
+    e->services.received = tutti_alloc((size_t)e->m.workers, sizeof *e->services.received);
+    if (e->services.sent == NULL || e->services.received == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "counting the requests of %d workers", e->m.workers);
     e->services.group = tutti_group_keyed(&e->m.all, tutti_port_of("quiet", 0, 0), 0);
     e->services.group.uncounted = true;
     TUTTI_TRY(tutti_engine_pace_open(e, err));
@@ -267,8 +267,17 @@ void tutti_engine_services_close(tutti_engine *e)
 {
     tutti_request end[TUTTI_SERVICES_MOST + 2] = { 0 };
 
-    if (e->services.monitor == NULL)
+    if (e->services.monitor == NULL) {
+        tutti_free(e->services.watched); /* opening has failed */
+        tutti_free(e->services.wanted);
+        tutti_free(e->services.sent);
+        tutti_free(e->services.received);
+        tutti_engine_pace_close(e);
+        e->services.watched = NULL;
+        e->services.wanted = NULL;
+        e->services.sent = e->services.received = NULL;
         return;
+    }
     tutti_engine_call_drop(e, &e->pace.call);
     tutti_lock(e->services.monitor);
     e->services.closing = true;
@@ -291,8 +300,11 @@ void tutti_engine_services_close(tutti_engine *e)
     tutti_engine_pace_close(e);
     tutti_free(e->services.watched);
     tutti_free(e->services.wanted);
+    tutti_free(e->services.sent);
+    tutti_free(e->services.received);
     e->services.watched = NULL;
     e->services.wanted = NULL;
+    e->services.sent = e->services.received = NULL;
     tutti_monitor_close(e->services.monitor);
     e->services.monitor = NULL;
     e->services.n = 0;
@@ -327,13 +339,16 @@ static tutti_status waves(tutti_engine *e, tutti_error *err)
     int64_t before = -1;
 
     for (;;) {
-        int64_t count[2];
+        int64_t count[2] = { 0 };
         tutti_status status;
         tutti_lock(e->services.monitor);
         while (e->services.status == TUTTI_OK && !all_rest(e))
             tutti_wait(e->services.monitor, TUTTI_FOREVER, NULL);
-        count[0] = e->services.sent;
-        count[1] = e->services.received;
+        for (int r = 0; r < e->m.workers; r++)
+            if (tutti_engine_has(e, r)) {
+                count[0] += e->services.sent[r];
+                count[1] += e->services.received[r];
+            }
         tutti_unlock(e->services.monitor);
         TUTTI_TRY(tutti_engine_services_look(e, err));
         status = tutti_allreduce(&e->services.group, TUTTI_SUM, tutti_host(count, 2, TUTTI_I64), err);
@@ -346,10 +361,39 @@ static tutti_status waves(tutti_engine *e, tutti_error *err)
     }
 }
 
+static void regroup(tutti_engine *e)
+{
+    if (tutti_engine_regroup(e, &e->services.group, tutti_port_of("quiet", 0, 0)))
+        e->services.group.uncounted = true;
+}
+
+/* What is under way has come, and all know it and how far they are. */
+static tutti_status come_to_rest(tutti_engine *e, tutti_error *err)
+{
+    uint64_t sum[4];
+    bool again;
+    tutti_status status;
+
+    do {
+        regroup(e);
+        status = waves(e, err);
+        if (status == TUTTI_OK && e->own_pace)
+            status = tutti_engine_pace_sum(e, sum, err);
+        if (tutti_engine_services_look(e, NULL) != TUTTI_OK) /* it leaves, and is lost to the others */
+            return tutti_engine_services_look(e, err);
+        if (status != TUTTI_OK && status != TUTTI_ERR_PEER)
+            return status;
+        status = tutti_engine_settle(e, status, &again, err);
+    } while (status == TUTTI_OK && again);
+    if (status == TUTTI_OK && e->own_pace)
+        tutti_engine_pace_agree(e, sum);
+    return status;
+}
+
 tutti_status tutti_engine_quiet(tutti_engine *e, tutti_error *err)
 {
     tutti_doing was;
-    tutti_status status;
+    tutti_status status = TUTTI_OK;
 
     TUTTI_TRY(tutti_engine_mixers_arrive(e, err));
     if (e->services.monitor == NULL || e->services.held)
@@ -361,11 +405,11 @@ tutti_status tutti_engine_quiet(tutti_engine *e, tutti_error *err)
     tutti_unlock(e->services.monitor);
     if (e->pace.call.pending) { /* of a client that stops before its phase is over: what it gets goes back to the rest */
         tutti_note note;
-        TUTTI_TRY(tutti_engine_call_end(e, &e->pace.call, &note, err));
+        status = tutti_engine_call_end(e, &e->pace.call, &note, err);
+        status = tutti_is_left_out(&e->m, status, err) ? TUTTI_OK : status;
     }
-    status = waves(e, err);
-    if (status == TUTTI_OK && e->own_pace)
-        status = tutti_engine_pace_agree(e, err);
+    if (status == TUTTI_OK)
+        status = come_to_rest(e, err);
     if (status == TUTTI_OK && e->m.ops->hold != NULL)
         status = e->m.ops->hold(&e->m, err);
     tutti_engine_doing(e, was);
@@ -374,6 +418,28 @@ tutti_status tutti_engine_quiet(tutti_engine *e, tutti_error *err)
 
 /* The barriers make a run that was saved here and one that begins here alike: in both, all workers go on from them together. On unequal links they leave
    them one after the other, at intervals that still tell who came last; with every further one that fades. */
+static tutti_status leave_together(tutti_engine *e, tutti_error *err)
+{
+    tutti_status status = TUTTI_OK;
+    bool again;
+    int members;
+
+    do {
+        members = e->m.all.size;
+        regroup(e);
+        if (e->own_pace)
+            status = tutti_engine_pace_begin_phase(e, err);
+        if (status == TUTTI_OK)
+            status = start(e, err); /* they rest, as those that were held do */
+        for (int turn = 0; status == TUTTI_OK && turn < BARRIERS; turn++)
+            status = tutti_barrier(&e->services.group, err);
+        if (status != TUTTI_OK && status != TUTTI_ERR_PEER)
+            return status;
+        status = tutti_engine_settle(e, status, &again, err);
+    } while (status == TUTTI_OK && (again || e->m.all.size != members)); /* who hands out gradients, and to whom, goes by those who are left */
+    return status;
+}
+
 tutti_status tutti_engine_go_on(tutti_engine *e, tutti_error *err)
 {
     tutti_doing was;
@@ -385,9 +451,7 @@ tutti_status tutti_engine_go_on(tutti_engine *e, tutti_error *err)
     if (e->m.ops->release != NULL)
         status = e->m.ops->release(&e->m, err);
     if (status == TUTTI_OK)
-        status = start(e, err); /* they rest, as those that were held do */
-    for (int turn = 0; status == TUTTI_OK && turn < BARRIERS; turn++)
-        status = tutti_barrier(&e->services.group, err);
+        status = leave_together(e, err);
     tutti_lock(e->services.monitor);
     e->services.held = false;
     tutti_wake(e->services.monitor);
@@ -460,17 +524,16 @@ tutti_status tutti_await_rounds(tutti_method *m, int index, int64_t most, tutti_
 tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, int index, int member, tutti_note *note, tutti_buffer request, tutti_buffer reply,
                                      tutti_error *err)
 {
-    const int to = rank_of(&e->m, member);
     tutti_status status;
 
     tutti_lock(e->services.monitor);
-    e->services.sent++;
+    e->services.sent[member]++;
     note->ticket = next_ticket(e, index);
     tutti_unlock(e->services.monitor);
     call->ticket = note->ticket;
     call->begin_ns = tutti_now_ns(e->rt);
-    TUTTI_TRY(tutti_post_recv(e->world, &call->reply, to, tutti_engine_reply_port(note), reply, err));
-    status = tutti_post_send(e->world, &call->request, to, port_of(index), note, request, err);
+    TUTTI_TRY(tutti_post_recv(e->world, &call->reply, member, tutti_engine_reply_port(note), reply, err));
+    status = tutti_post_send(e->world, &call->request, member, port_of(index), note, request, err);
     call->pending = status == TUTTI_OK;
     if (status != TUTTI_OK)
         tutti_cancel(e->world, &call->reply);
@@ -519,11 +582,18 @@ tutti_status tutti_call(tutti_method *m, int index, int member, tutti_note *note
     return status;
 }
 
+/* One that is lost is not answered, and what it wanted has no part in the run. Under the monitor. */
+static bool is_of_the_lost(const tutti_engine *e, const tutti_note *request)
+{
+    return e->members != NULL && request->from != e->m.rank && tutti_world_lost(e->world, request->from, NULL, 0);
+}
+
 tutti_status tutti_serve(tutti_method *m, int index, tutti_note *note, tutti_buffer room, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     service *s = &e->services.at[index];
-    bool closing;
+    int from = TUTTI_ANY;
+    bool closing, again;
     tutti_status status = TUTTI_OK;
 
     tutti_lock(e->services.monitor);
@@ -531,17 +601,26 @@ tutti_status tutti_serve(tutti_method *m, int index, tutti_note *note, tutti_buf
     if (!closing)
         rest(s);
     tutti_unlock(e->services.monitor);
-    if (!closing)
-        status = tutti_recv(e->world, TUTTI_ANY, port_of(index), note, room, TUTTI_FOREVER, err);
-    tutti_lock(e->services.monitor);
-    closing = closing || e->services.closing || (status == TUTTI_OK && is_end(e, note));
-    if (!closing) {
-        s->resting = false;
-        e->services.received += status == TUTTI_OK;
-        if (status == TUTTI_OK && !remember(s, note))
-            status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "service '%s': %zu requests wait for an answer", s->name, s->n_unanswered);
-    }
-    tutti_unlock(e->services.monitor);
+    do {
+        again = false;
+        if (!closing)
+            status = tutti_recv(e->world, from, port_of(index), note, room, TUTTI_FOREVER, err);
+        if (from == TUTTI_ANY && tutti_is_left_out(m, status, err)) { /* all others are gone: now it is woken by itself only */
+            from = m->rank;
+            again = true;
+            continue;
+        }
+        tutti_lock(e->services.monitor);
+        closing = closing || e->services.closing || (status == TUTTI_OK && is_end(e, note));
+        again = !closing && status == TUTTI_OK && is_of_the_lost(e, note);
+        if (!closing && !again) {
+            s->resting = false;
+            e->services.received[status == TUTTI_OK ? note->from : m->rank] += status == TUTTI_OK;
+            if (status == TUTTI_OK && !remember(s, note))
+                status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "service '%s': %zu requests wait for an answer", s->name, s->n_unanswered);
+        }
+        tutti_unlock(e->services.monitor);
+    } while (again);
     return closing ? TUTTI_CLOSED : status;
 }
 

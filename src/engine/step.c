@@ -131,7 +131,7 @@ static tutti_status settle(tutti_engine *e, tutti_error *err)
             tutti_engine_mark(e, "exchange", k, s->on_lane, s->job.started_ns, s->job.ended_ns);
         }
     tutti_engine_doing(e, was);
-    return status;
+    return tutti_engine_with_team(e, status, err);
 }
 
 /* ---- passes ---- */
@@ -377,7 +377,7 @@ static tutti_status vote(tutti_engine *e, int64_t *who, tutti_error *err)
             *who = 1 + (int64_t)m->rank * n + e->piece_state[k].bad.tensor;
     if (e->exchanged && m->workers > 1) {
         const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
-        status = tutti_allreduce(together(e), TUTTI_MAX, tutti_host(who, 1, TUTTI_I64), err);
+        status = tutti_engine_with_team(e, tutti_allreduce(together(e), TUTTI_MAX, tutti_host(who, 1, TUTTI_I64), err), err);
         tutti_engine_doing(e, was);
     }
     return status;
@@ -476,7 +476,7 @@ tutti_status tutti_take_over(tutti_method *m, float *x, tutti_error *err)
     tutti_engine *e = m->engine;
     const tutti_doing was = tutti_engine_expose(e);
     const int64_t begin = tutti_now_ns(e->rt);
-    const tutti_status status = m->team > 1 ? tutti_broadcast(&e->team, 0, tutti_f32(m->device, x, m->layout->used), err) : TUTTI_OK;
+    const tutti_status status = m->team > 1 ? tutti_engine_with_team(e, tutti_broadcast(&e->team, 0, tutti_f32(m->device, x, m->layout->used), err), err) : TUTTI_OK;
 
     tutti_engine_comm(e, "take over", 0, begin, tutti_now_ns(e->rt));
     tutti_engine_doing(e, was);

@@ -74,7 +74,7 @@ static const tutti_service ad_psgd_services[] = { [ASK] = { "ask", ask }, [ANSWE
 static const char *const ad_psgd_constraints[] = {
     "asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated ones",
     "roles=bipartite, the paper's form, needs a graph without odd cycles; roles=any takes every graph",
-    "a lost worker ends the run (exit code 3)",
+    "a lost worker is left out where the transport survives the loss (shm, tcp): nobody averages with it, what it was given to compute is computed by nobody, the others go on; with on-loss=stop, and on other transports, it ends the run (exit code 3)",
     "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",
     NULL
 };
@@ -82,6 +82,6 @@ static const char *const ad_psgd_constraints[] = {
 const tutti_method_ops tutti_method_ad_psgd = {
     .name = "ad-psgd", .title = "Asynchronous decentralised parallel SGD", .authors = "Lian, Zhang, Zhang, Liu", .year = 2018, .family = "gossip", .sheet = "ad-psgd.md",
     .axes = { "graph", "none, pairs", "fp32", "overlap", "a model each", "any" }, .constraints = ad_psgd_constraints, .options = ad_psgd_options,
-    .self_bytes = sizeof(ad_psgd), .traits = TUTTI_OWN_PACE, .services = ad_psgd_services, .declare = ad_psgd_declare, .open = ad_psgd_open, .close = ad_psgd_close,
+    .self_bytes = sizeof(ad_psgd), .traits = TUTTI_OWN_PACE | TUTTI_GOES_ON, .services = ad_psgd_services, .declare = ad_psgd_declare, .open = ad_psgd_open, .close = ad_psgd_close,
     .pass = ad_psgd_pass, .step = ad_psgd_step, .hold = ad_psgd_hold, .release = ad_psgd_release,
 };

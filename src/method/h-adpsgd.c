@@ -135,7 +135,7 @@ static const tutti_service h_adpsgd_services[] = { [ASK] = { "ask", ask }, [ANSW
 static const char *const h_adpsgd_constraints[] = {
     "asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated ones and those of one super-learner",
     "super_learner=machine needs machines with equally many workers, of consecutive ranks; on one machine it is ddp: give a number there (super_learner=2)",
-    "a lost worker ends the run (exit code 3)",
+    "a lost worker is left out where the transport survives the loss (shm, tcp), and with it its whole machine, whose sums need it; the other machines go on; with on-loss=stop, and on other transports, it ends the run (exit code 3)",
     "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",
     NULL
 };
@@ -143,6 +143,6 @@ static const char *const h_adpsgd_constraints[] = {
 const tutti_method_ops tutti_method_h_adpsgd = {
     .name = "h-adpsgd", .title = "Hierarchical AD-PSGD: machines as super-learners", .authors = "Zhang, Cui, Finkler, Saon, Kayi, Buyuktosunoglu, Kingsbury, Kung, Picheny", .year = 2019, .family = "gossip",
     .sheet = "asr-adpsgd.md", .axes = { "all-reduce inside machines, graph between", "every step inside; none between, pairs", "fp32", "buckets inside, overlap between", "a model each machine", "any" },
-    .constraints = h_adpsgd_constraints, .options = h_adpsgd_options, .self_bytes = sizeof(h_adpsgd), .traits = TUTTI_OWN_PACE, .services = h_adpsgd_services, .declare = h_adpsgd_declare,
+    .constraints = h_adpsgd_constraints, .options = h_adpsgd_options, .self_bytes = sizeof(h_adpsgd), .traits = TUTTI_OWN_PACE | TUTTI_GOES_ON, .services = h_adpsgd_services, .declare = h_adpsgd_declare,
     .open = h_adpsgd_open, .close = h_adpsgd_close, .pass = h_adpsgd_pass, .exchange = h_adpsgd_exchange, .step = h_adpsgd_step, .agree = h_adpsgd_agree, .hold = h_adpsgd_hold, .release = h_adpsgd_release,
 };

@@ -131,7 +131,7 @@ class Asynchronous(Case):
     def test_a_killed_neighbour_ends_the_run_and_is_named(self):
         for method in ("ad-psgd", "ad-psgd(exchanges=0)"):
             run = subprocess.Popen([TUTTI, "train", "--model", "mlp", "--data", self.data, "-n", "5", "--batch", "16", "--epochs", "100000", "--quiet", "--method", method,
-                                    "--out", self.out("k")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
+                                    "--on-loss", "stop", "--out", self.out("k")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
             deadline = time.monotonic() + 30
             while len(children_of(run.pid)) < 5 and time.monotonic() < deadline:
                 time.sleep(0.005)

@@ -157,6 +157,23 @@ class Members(Case):
             self.ended(run)
             self.check(out, 4, ranks)
 
+    def test_at_everybody_s_own_pace(self):
+        for k, (transport, method, ranks) in enumerate((("shm", "ad-psgd(graph=ring)", [2]), ("shm", "ad-psgd(graph=complete,exchanges=0)", [3, 0]), ("tcp", "ad-psgd", [0]))):
+            run, out = self.start("p%d" % k, "--steps", 100, "--report-every", 2, "--eval-every", 50, "--transport", transport, method=method)
+            self.kill(self.until(run, out, 10), ranks)
+            self.ended(run)
+            s = self.check(out, 4, ranks)
+            self.assertEqual(s["steps"], 100)  # 400 gradients were given out; those that the lost ones had are computed by nobody
+            self.assertLessEqual(s["samples"], 100 * 4 * 16)
+            self.assertGreater(s["samples"], 100 * 4 * 16 // 2)
+
+    def test_a_machine_that_has_lost_a_worker_leaves_and_the_others_go_on(self):
+        for ranks, gone in (([3], [2, 3]), ([0], [0, 1])):
+            run, out = self.start("m%d" % ranks[0], "--steps", 100, "--report-every", 2, method="h-adpsgd(super_learner=2)")
+            self.kill(self.until(run, out, 10), ranks)
+            self.assertIn("leaves the run: the workers it sums with have lost worker %d" % ranks[0], self.ended(run))
+            self.assertEqual(self.check(out, 4, gone)["steps"], 100)
+
     def test_traces_of_those_who_are_left_are_merged(self):
         run, out = self.start("trace", "--steps", 200, "--report-every", 5, "--trace")
         self.kill(self.until(run, out, 5), [0])

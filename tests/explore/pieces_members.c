@@ -97,16 +97,19 @@ static tutti_status alike(const explore_case *c, int r, int q, tutti_error *err)
 
 /* Who lives and was not given up has ended well, and all have decided alike in every meeting. Only two whose connection is cut when nobody else is left go on apart: which side may is
    for the transport to say (transport/events.h), and this one does not. */
-static tutti_status judge(const explore_case *c, tutti_error *err)
+static tutti_status judge_teams(const explore_case *c, int team, tutti_error *err)
 {
     bool any = false;
 
     for (int r = 0; r < c->ranks; r++) {
+        bool whole = !c->cut;
         if (c->rank[r].end == EXPLORE_DIED)
             continue;
         any = true;
-        if (c->rank[r].status == TUTTI_ERR_PEER && c->rank[r].err.rank == r)
-            continue; /* given up */
+        for (int mate = r / team * team; mate < r / team * team + team; mate++)
+            whole = whole && (mate == r || (c->rank[mate].end != EXPLORE_DIED && !c->rank[mate].expelled));
+        if ((c->rank[r].status == TUTTI_ERR_PEER && c->rank[r].err.rank == r) || (team > 1 && c->rank[r].status == TUTTI_ERR_STATE && !whole))
+            continue; /* given up; or its team is not whole any more */
         EXPLORE_EXPECT(c->rank[r].status == TUTTI_OK, "worker %d: %s", r, c->rank[r].err.text);
         for (int q = 0; q < c->ranks; q++) {
             const bool mutual = (last_members(c, r) >> q & 1) != 0 && (last_members(c, q) >> r & 1) != 0;
@@ -116,6 +119,11 @@ static tutti_status judge(const explore_case *c, tutti_error *err)
     }
     EXPLORE_EXPECT(any, "nobody is left");
     return TUTTI_OK;
+}
+
+static tutti_status judge(const explore_case *c, tutti_error *err)
+{
+    return judge_teams(c, 1, err);
 }
 
 /* ---- training that goes on ---- */
@@ -239,6 +247,121 @@ static tutti_status sgp_goes_on(tutti_world *world, explore_case *c, tutti_error
     return gossip(world, c, explore_draw(c, "large", 4) == 0, true, err);
 }
 
+/* ---- at one's own pace ---- */
+
+enum { GRADIENTS = 256 };
+
+/* Who has computed a gradient, a bit a rank; behind the diaries. */
+static uint32_t *computed_by(const explore_case *c)
+{
+    return (uint32_t *)(void *)diary_of(c, EXPLORE_RANKS);
+}
+
+static tutti_status one_gradient(tutti_engine *e, explore_case *c, tutti_error *err)
+{
+    const tutti_method *const m = tutti_engine_method(e);
+    const int64_t before = (int64_t)tutti_engine_method(e)->step;
+
+    TUTTI_TRY(one_step(e, err));
+    EXPLORE_CHECK(m->rng.step < GRADIENTS && before >= 0);
+    if (m->samples > 0)
+        computed_by(c)[m->rng.step] |= 1u << m->rank;
+    return TUTTI_OK;
+}
+
+static tutti_status train_at_own_pace(tutti_engine *e, tutti_world *world, explore_case *c, tutti_error *err)
+{
+    tutti_group group = tutti_group_workers(world, 99);
+    const bool asks = explore_draw(c, "asks", 4) > 0;
+    const uint64_t steps = 1 + explore_draw(c, "phase", 3);
+
+    for (uint64_t phase = 1; phase <= STEPS / SHOW_EVERY; phase++) {
+        const uint64_t until = phase * steps * (uint64_t)c->ranks + (asks ? phase % 2 : 0);
+        bool more = true;
+        for (uint64_t k = 0; more && (asks || k < steps); k++) {
+            if (asks)
+                TUTTI_TRY(tutti_engine_more(e, until, &more, err));
+            if (more)
+                TUTTI_TRY(one_gradient(e, c, err));
+        }
+        if (phase < STEPS / SHOW_EVERY) {
+            TUTTI_TRY(tutti_engine_show(e, err));
+            TUTTI_TRY(write_down(e, c, err));
+            TUTTI_TRY(tutti_engine_resume(e, err));
+            TUTTI_TRY(count_all(e, c, &group, err));
+        }
+        if (asks) {
+            tutti_figures f;
+            tutti_engine_figures(e, &f);
+            EXPLORE_EXPECT(f.gradients == until, "worker %d: %llu gradients were to be given out, and %llu were", tutti_world_rank(world), (unsigned long long)until, (unsigned long long)f.gradients);
+        }
+    }
+    TUTTI_TRY(tutti_engine_finish(e, err));
+    TUTTI_TRY(write_down(e, c, err));
+    TUTTI_TRY(count_all(e, c, &group, err));
+    return tutti_engine_part(e, err);
+}
+
+static tutti_status at_own_pace(tutti_world *world, explore_case *c, const char *method, tutti_error *err)
+{
+    size_t count[TENSORS] = { 192, 64 };
+    const tutti_param params[TENSORS] = { { .name = "b", .dims = 1, .dim = { count[0] }, .unit = 1 }, { .name = "a", .dims = 1, .dim = { count[1] } } };
+    tutti_engine *e;
+    tutti_status status;
+
+    TUTTI_TRY(tutti_engine_open(&e, world, params, TENSORS, &(tutti_engine_options){ .method = method, .optimizer = "sgd(lr=0.125)", .batch = 2, .initial = fill_initial, .user = count }, err));
+    explore_ready();
+    status = train_at_own_pace(e, world, c, err);
+    tutti_engine_close(e);
+    return status;
+}
+
+static tutti_status ad_psgd_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const char *const methods[] = { "ad-psgd(graph=ring)", "ad-psgd(graph=complete,outstanding=-1,exchanges=2)", "ad-psgd(graph=star,outstanding=0,peer=cyclic)", "ad-psgd(graph=star,roles=bipartite)",
+                                           "ad-psgd(graph=ring,exchanges=0)" };
+
+    return at_own_pace(world, c, methods[explore_draw(c, "graph", TUTTI_LENGTH(methods))], err);
+}
+
+static int team_of(const explore_case *c)
+{
+    int team = 1 + (int)explore_draw(c, "team", (uint64_t)c->ranks);
+
+    while (c->ranks % team != 0)
+        team--;
+    return team;
+}
+
+static tutti_status h_adpsgd_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const char *const graphs[] = { "ring", "complete", "star" };
+    char method[100];
+
+    snprintf(method, sizeof method, "h-adpsgd(super_learner=%d,graph=%s,exchanges=%d)", team_of(c), graphs[explore_draw(c, "graph", TUTTI_LENGTH(graphs))], (int)explore_draw(c, "exchanges", 2) + 1);
+    return at_own_pace(world, c, method, err);
+}
+
+static tutti_status judge_machines(const explore_case *c, tutti_error *err)
+{
+    return judge_teams(c, team_of(c), err);
+}
+
+/* As `judge`, and nobody who has stayed to the end has computed what another had. */
+static tutti_status judge_pace(const explore_case *c, tutti_error *err)
+{
+    uint32_t stayed = 0;
+
+    TUTTI_TRY(judge(c, err));
+    for (int r = 0; r < c->ranks; r++)
+        stayed |= c->rank[r].end == EXPLORE_ENDED && c->rank[r].status == TUTTI_OK ? 1u << r : 0;
+    for (int k = 0; k < GRADIENTS && !c->cut; k++) {
+        const uint32_t by = computed_by(c)[k] & stayed;
+        EXPLORE_EXPECT((by & (by - 1)) == 0, "gradient %d was computed by several (%x)", k, by);
+    }
+    return TUTTI_OK;
+}
+
 const explore_piece explore_members_pieces[] = {
     { .name = "members", .help = "four agreed sums while ranks die and connections break: all who stay decide alike", .least = 2, .most = 6, .rank_main = members, .judge = judge, .losses = 5,
       .steps = 1500 },
@@ -248,5 +371,9 @@ const explore_piece explore_members_pieces[] = {
       .steps = 3000 },
     { .name = "sgp-goes-on", .help = "sgp the same, on directed graphs, with models that are under way when all meet", .least = 2, .most = 5, .rank_main = sgp_goes_on, .judge = judge,
       .losses = 4, .steps = 3000 },
+    { .name = "ad-psgd-goes-on", .help = "ad-psgd trains on at everybody's own pace while ranks die, who hands out gradients too, and connections break", .least = 2, .most = 6, .rank_main = ad_psgd_goes_on,
+      .judge = judge_pace, .losses = 5, .steps = 4000 },
+    { .name = "h-adpsgd-goes-on", .help = "super-learners train on while ranks die and connections break: who has lost one of its own leaves, the others go on", .least = 2, .most = 8,
+      .rank_main = h_adpsgd_goes_on, .judge = judge_machines, .losses = 5, .steps = 4000 },
     { 0 },
 };
