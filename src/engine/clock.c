@@ -10,6 +10,18 @@ static bool aside(tutti_doing what)
     return what == TUTTI_DOING_REPORT || what == TUTTI_DOING_OUTSIDE;
 }
 
+/* So far, without the services' messages: those are the method's whatever the client is doing meanwhile. They are posted and counted under the monitor. */
+static void sent_by_client(tutti_engine *e, uint64_t *bytes, uint64_t *messages)
+{
+    if (e->services.monitor != NULL)
+        tutti_lock(e->services.monitor);
+    tutti_world_sent(e->world, TUTTI_ANY, bytes, messages);
+    *bytes -= e->services.bytes;
+    *messages -= e->services.messages;
+    if (e->services.monitor != NULL)
+        tutti_unlock(e->services.monitor);
+}
+
 void tutti_engine_clock_start(tutti_engine *e)
 {
     tutti_engine_clock *c = &e->clock;
@@ -19,7 +31,7 @@ void tutti_engine_clock_start(tutti_engine *e)
     c->running = true;
     c->doing = TUTTI_DOING_OTHER;
     c->started_ns = c->since_ns = tutti_now_ns(e->rt);
-    tutti_world_sent(e->world, TUTTI_ANY, &c->bytes_at_start, &c->messages_at_start);
+    sent_by_client(e, &c->bytes_at_start, &c->messages_at_start);
 }
 
 void tutti_engine_clock_stop(tutti_engine *e)
@@ -43,7 +55,7 @@ tutti_doing tutti_engine_doing(tutti_engine *e, tutti_doing what)
     c->doing = what;
     if (aside(what) != aside(was)) {
         uint64_t bytes, messages;
-        tutti_world_sent(e->world, TUTTI_ANY, &bytes, &messages);
+        sent_by_client(e, &bytes, &messages);
         if (aside(what)) {
             c->bytes_since = bytes;
             c->messages_since = messages;
@@ -93,19 +105,18 @@ void tutti_engine_figures(tutti_engine *e, tutti_figures *f)
         bytes = c->bytes_since;
         messages = c->messages_since;
     } else
-        tutti_world_sent(e->world, TUTTI_ANY, &bytes, &messages);
+        sent_by_client(e, &bytes, &messages);
     f->bytes_sent = bytes - c->bytes_at_start - c->bytes_aside;
     f->messages_sent = messages - c->messages_at_start - c->messages_aside;
     f->staleness_max = e->services.stale_max;
     f->staleness_mean = e->services.stale_n > 0 ? e->services.stale_sum / e->services.stale_n : 0;
-    if (e->own_pace || e->services.n > 0) {
-        if (e->services.monitor != NULL)
-            tutti_lock(e->services.monitor);
-        f->messages_sent -= e->services.aside;
-        f->comm_ns += e->services.comm_ns;
-        if (e->services.monitor != NULL)
-            tutti_unlock(e->services.monitor);
-    }
+    if (e->services.monitor != NULL)
+        tutti_lock(e->services.monitor);
+    f->bytes_sent += e->services.bytes;
+    f->messages_sent += e->services.messages - e->services.aside;
+    f->comm_ns += e->services.comm_ns;
+    if (e->services.monitor != NULL)
+        tutti_unlock(e->services.monitor);
 }
 
 void tutti_stale(tutti_method *m, uint64_t staleness)

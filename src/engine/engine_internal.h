@@ -70,9 +70,9 @@ typedef struct tutti_engine_service {
 typedef struct tutti_engine_call {       /* begun and not ended; stays where it is */
     tutti_request request, reply;
     tutti_request leave, left;           /* to and by itself, when the worker closes */
-    bool pending;
+    bool pending;                        /* a call, not an answer */
+    bool told;                           /* to leave */
     uint64_t ticket;
-    int64_t begin_ns;
     struct tutti_engine_call *next;      /* of services.calls */
 } tutti_engine_call;
 
@@ -151,6 +151,7 @@ struct tutti_engine {
         bool held;                   /* client writes; not begun, or all is quiet, or about to be */
         bool closing;
         int64_t *sent, *received;    /* workers: requests to and of each */
+        uint64_t bytes, messages;    /* sent to others */
         tutti_engine_call *calls;    /* of tutti_call, under way */
         uint64_t tickets, aside;     /* aside: empty messages of the engine's own, not the method's */
         int64_t comm_ns;
@@ -224,6 +225,12 @@ tutti_status tutti_engine_go_on(tutti_engine *e, tutti_error *err);         /* c
 tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, int index, int member, tutti_note *note, tutti_buffer request, tutti_buffer reply, tutti_error *err);
 tutti_status tutti_engine_call_end(tutti_engine *e, tutti_engine_call *call, tutti_note *note, tutti_error *err); /* note: the reply's */
 void tutti_engine_call_drop(tutti_engine *e, tutti_engine_call *call);
+tutti_status tutti_engine_post(tutti_engine *e, tutti_request *r, int to, tutti_port port, const tutti_note *note, tutti_buffer payload, tutti_error *err); /* tutti_post_send, counted as the services' */
+/* Several calls of a service at once, and all their answers: tutti_call, without counting the time. calls, each: n, the caller's memory. */
+tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *members, tutti_note *notes, const tutti_buffer *requests, const tutti_buffer *replies, tutti_engine_call *calls,
+                                tutti_request **each, tutti_error *err);
+/* Several answers with one payload at once. sends, each: n, the caller's memory. */
+tutti_status tutti_engine_answer(tutti_engine *e, const tutti_note *requests, const tutti_note *answers, int n, tutti_buffer payload, tutti_request *sends, tutti_request **each, tutti_error *err);
 tutti_port tutti_engine_reply_port(const tutti_note *request);
 void tutti_engine_answered(tutti_engine *e, const tutti_note *request);     /* for who answers otherwise than by tutti_reply */
 /* pace.c */

@@ -103,7 +103,7 @@ static tutti_status answer(tutti_engine *e, const tutti_note *request, int64_t g
     tutti_engine_answered(e, request);
     status = tutti_wait_some(e->world, last, 1, 1, TUTTI_FOREVER, NULL, err);
     if (status == TUTTI_OK)
-        status = tutti_post_send(e->world, &c->answer, request->from, tutti_engine_reply_port(request), &note, tutti_nothing(), err);
+        status = tutti_engine_post(e, &c->answer, request->from, tutti_engine_reply_port(request), &note, tutti_nothing(), err);
     return tutti_is_left_out(&e->m, status, err) ? TUTTI_OK : status;
 }
 

@@ -46,6 +46,21 @@ static bool is_end(const tutti_engine *e, const tutti_note *note)
     return note->kind == (uint32_t)KIND_END && note->from == tutti_world_rank(e->world);
 }
 
+/* A message of the services' own, which may go out while the client is aside (clock.c). */
+tutti_status tutti_engine_post(tutti_engine *e, tutti_request *r, int to, tutti_port port, const tutti_note *note, tutti_buffer payload, tutti_error *err)
+{
+    tutti_status status;
+
+    tutti_lock(e->services.monitor);
+    status = tutti_post_send(e->world, r, to, port, note, payload, err);
+    if (status == TUTTI_OK && to != tutti_world_rank(e->world)) {
+        e->services.bytes += payload.count * tutti_dtype_bytes(payload.dtype);
+        e->services.messages++;
+    }
+    tutti_unlock(e->services.monitor);
+    return status;
+}
+
 static void count_aside(tutti_engine *e)
 {
     tutti_lock(e->services.monitor);
@@ -91,25 +106,38 @@ static uint64_t next_ticket(tutti_engine *e, int index)
     return (uint64_t)e->m.rank << 40 | e->services.tickets++ << 4 | (uint64_t)index;
 }
 
-/* Until `wanted` of the call has ended, or this worker closes. */
-static tutti_status wait_or_end(tutti_engine *e, tutti_engine_call *call, tutti_request *wanted, tutti_error *err)
+/* The monitor is held. Whoever waits in one of them goes on: answers only when the worker closes, since a service that has failed still gives those. */
+static void end_calls(tutti_engine *e, bool answers)
+{
+    for (tutti_engine_call *call = e->services.calls; call != NULL; call = call->next) {
+        const tutti_note note = { .kind = (uint32_t)KIND_END };
+        if (!call->told && (answers || call->pending))
+            call->told = tutti_post_send(e->world, &call->leave, tutti_world_rank(e->world), abandon_port(call->ticket), &note, tutti_nothing(), NULL) == TUTTI_OK;
+    }
+}
+
+/* Until all of n `wanted` of the call have ended, or this worker closes, or, of a call, one of its services has failed: who is to answer may wait for somebody who is gone. The first failure among them. */
+static tutti_status wait_or_end(tutti_engine *e, tutti_engine_call *call, tutti_request *const *wanted, int n, tutti_error *err)
 {
     tutti_engine_call **at = &e->services.calls;
-    tutti_request *const either[2] = { wanted, &call->left };
-    tutti_status status;
-    bool closing;
+    tutti_status status = TUTTI_OK;
+    bool ended;
 
     TUTTI_TRY(tutti_post_recv(e->world, &call->left, tutti_world_rank(e->world), abandon_port(call->ticket), tutti_nothing(), err));
     tutti_lock(e->services.monitor);
-    closing = e->services.closing;
-    if (!closing) {
+    ended = e->services.closing || (call->pending && e->services.status != TUTTI_OK);
+    if (!ended) {
         call->next = e->services.calls;
         e->services.calls = call;
     }
     tutti_unlock(e->services.monitor);
-    status = closing ? TUTTI_OK : tutti_wait_some(e->world, either, 2, 1, TUTTI_FOREVER, NULL, err);
+    for (int k = 0; k < n && !ended && status == TUTTI_OK; k++) {
+        tutti_request *const either[2] = { wanted[k], &call->left };
+        status = tutti_wait_some(e->world, either, 2, 1, TUTTI_FOREVER, NULL, err);
+        ended = tutti_request_done(&call->left);
+    }
     tutti_lock(e->services.monitor);
-    closing = e->services.closing;
+    ended = ended || e->services.closing || (call->pending && e->services.status != TUTTI_OK);
     while (*at != NULL && *at != call)
         at = &(*at)->next;
     if (*at != NULL)
@@ -117,22 +145,36 @@ static tutti_status wait_or_end(tutti_engine *e, tutti_engine_call *call, tutti_
     tutti_unlock(e->services.monitor);
     tutti_cancel(e->world, &call->leave);
     tutti_cancel(e->world, &call->left);
-    return closing ? TUTTI_CLOSED : status;
+    return ended ? TUTTI_CLOSED : status;
 }
 
-static tutti_status send_answer(tutti_engine *e, const tutti_note *request, const tutti_note *answer, tutti_buffer payload, tutti_error *err)
+/* Whoever asked may have abandoned the call: then what has not ended is cancelled. */
+tutti_status tutti_engine_answer(tutti_engine *e, const tutti_note *requests, const tutti_note *answers, int n, tutti_buffer payload, tutti_request *sends, tutti_request **each, tutti_error *err)
 {
     tutti_engine_call call = { 0 };
-    tutti_status status;
+    tutti_status status = TUTTI_OK;
 
     tutti_lock(e->services.monitor);
     call.ticket = next_ticket(e, 0);
     tutti_unlock(e->services.monitor);
-    status = tutti_post_send(e->world, &call.reply, request->from, tutti_engine_reply_port(request), answer, payload, err);
+    for (int k = 0; k < n; k++) {
+        sends[k] = (tutti_request){ 0 };
+        each[k] = &sends[k];
+        if (status == TUTTI_OK)
+            status = tutti_engine_post(e, each[k], requests[k].from, tutti_engine_reply_port(&requests[k]), &answers[k], payload, err);
+    }
     if (status == TUTTI_OK)
-        status = wait_or_end(e, &call, &call.reply, err);
-    tutti_cancel(e->world, &call.reply); /* if it has not ended: who asked may have abandoned it */
+        status = wait_or_end(e, &call, each, n, err);
+    for (int k = 0; k < n; k++)
+        tutti_cancel(e->world, each[k]);
     return tutti_is_left_out(&e->m, status, err) ? TUTTI_OK : status;
+}
+
+static tutti_status send_answer(tutti_engine *e, const tutti_note *request, const tutti_note *answer, tutti_buffer payload, tutti_error *err)
+{
+    static const tutti_note nothing;
+    tutti_request send, *each[1];
+    return tutti_engine_answer(e, request, answer != NULL ? answer : &nothing, 1, payload, &send, each, err);
 }
 
 /* ---- threads ---- */
@@ -168,6 +210,7 @@ static void set_failed(tutti_engine *e, tutti_status status, const tutti_error *
     if (e->services.status == TUTTI_OK) {
         e->services.status = status;
         e->services.error = *err;
+        end_calls(e, false);
     }
     tutti_wake(e->services.monitor);
     tutti_unlock(e->services.monitor);
@@ -281,10 +324,7 @@ void tutti_engine_services_close(tutti_engine *e)
     tutti_engine_call_drop(e, &e->pace.call);
     tutti_lock(e->services.monitor);
     e->services.closing = true;
-    for (tutti_engine_call *call = e->services.calls; call != NULL; call = call->next) {
-        const tutti_note note = { .kind = (uint32_t)KIND_END };
-        tutti_post_send(e->world, &call->leave, tutti_world_rank(e->world), abandon_port(call->ticket), &note, tutti_nothing(), NULL);
-    }
+    end_calls(e, true);
     tutti_wake(e->services.monitor);
     tutti_unlock(e->services.monitor);
     for (int i = 0; i < e->services.n; i++)
@@ -531,9 +571,8 @@ tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, i
     note->ticket = next_ticket(e, index);
     tutti_unlock(e->services.monitor);
     call->ticket = note->ticket;
-    call->begin_ns = tutti_now_ns(e->rt);
     TUTTI_TRY(tutti_post_recv(e->world, &call->reply, member, tutti_engine_reply_port(note), reply, err));
-    status = tutti_post_send(e->world, &call->request, member, port_of(index), note, request, err);
+    status = tutti_engine_post(e, &call->request, member, port_of(index), note, request, err);
     call->pending = status == TUTTI_OK;
     if (status != TUTTI_OK)
         tutti_cancel(e->world, &call->reply);
@@ -563,21 +602,37 @@ tutti_status tutti_engine_call_end(tutti_engine *e, tutti_engine_call *call, tut
     return status;
 }
 
+tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *members, tutti_note *notes, const tutti_buffer *requests, const tutti_buffer *replies, tutti_engine_call *calls,
+                                tutti_request **each, tutti_error *err)
+{
+    tutti_status status = TUTTI_OK;
+    int begun = 0;
+
+    for (; begun < n && status == TUTTI_OK; begun++) {
+        calls[begun] = (tutti_engine_call){ 0 };
+        each[begun] = &calls[begun].reply;
+        status = tutti_engine_call_start(e, &calls[begun], index, members[begun], &notes[begun], requests[begun], replies[begun], err);
+    }
+    if (status == TUTTI_OK && n > 0)
+        status = wait_or_end(e, &calls[0], each, n, err); /* whose ticket stands for all */
+    for (int k = 0; k < begun; k++)
+        if (status == TUTTI_OK)
+            status = tutti_engine_call_end(e, &calls[k], &notes[k], err);
+        else
+            tutti_engine_call_drop(e, &calls[k]);
+    return status;
+}
+
 tutti_status tutti_call(tutti_method *m, int index, int member, tutti_note *note, tutti_buffer request, tutti_buffer reply, tutti_error *err)
 {
     tutti_engine *e = m->engine;
-    tutti_engine_call call = { 0 };
-    tutti_status status = tutti_engine_call_start(e, &call, index, member, note, request, reply, err);
+    tutti_engine_call call;
+    tutti_request *each[1];
+    const int64_t begin = tutti_now_ns(e->rt);
+    const tutti_status status = tutti_engine_calls(e, index, 1, &member, note, &request, &reply, &call, each, err);
 
-    if (status == TUTTI_OK) {
-        status = wait_or_end(e, &call, &call.reply, err);
-        if (status != TUTTI_OK)
-            tutti_engine_call_drop(e, &call);
-    }
-    if (status == TUTTI_OK)
-        status = tutti_engine_call_end(e, &call, note, err);
     tutti_lock(e->services.monitor);
-    e->services.comm_ns += tutti_now_ns(e->rt) - call.begin_ns;
+    e->services.comm_ns += tutti_now_ns(e->rt) - begin;
     tutti_unlock(e->services.monitor);
     return status;
 }
