@@ -72,6 +72,8 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
     TUTTI_ENCODES = 16,          /* takes a codec (engine_options.codec): its exchange is tutti_exchange, which takes any, or its mixer's models go through one (tutti_mixer_encode) */
     TUTTI_KNOWS_ROWS = 64,       /* tables are exchanged by tutti_exchange or not at all, and nothing but an exchange writes to g: so the rows touched stay known, and only they are looked at,
                                     updated (where the optimiser allows) and cleared. Without it a table's gradient is whole */
+    TUTTI_UPDATES_SLICES = 128,  /* the run's optimiser has no slots for all of x: its declare() says with tutti_optimizer_declare for which part this worker has them. tutti_base_step is for who has them for all */
+    TUTTI_THROUGH_SERVERS = 256, /* its exchange goes through servers and is no collective, so none can be chosen (`collective`) */
     TUTTI_OWN_PACE = 8           /* asynchronous: no worker waits for another's step. A step is one gradient computation by whoever is free, or by a team together, each a gradient of its own; `exchange` is
                                     among the team, and so are collectives in hooks, but in agree, hold and release */
 };
@@ -159,9 +161,15 @@ tutti_status tutti_base_exchange(tutti_method *m, tutti_piece *p, tutti_error *e
 tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const char *spec, tutti_error *err);
 const char *tutti_exchange_codec(const tutti_method *m);          /* its spec, from declare() on; NULL: gradients travel as they are */
 tutti_rate tutti_rate_now(const tutti_method *m);                 /* lr, scale 1, t = updates + 1: steps that were left out do not count */
+tutti_rate tutti_rate_at(const tutti_method *m, uint64_t updates); /* of the update after so many, as rate.t - 1 of tutti_rate_now says it; any thread */
 tutti_status tutti_base_step(tutti_method *m, tutti_error *err);  /* vote on non-finite gradients, clip, update */
 /* The same on x (n) instead of m->x, the update alone under `door` (NULL: none), the learning rate times `factor`. */
 tutti_status tutti_base_step_on(tutti_method *m, float *x, tutti_monitor *door, double factor, tutti_error *err);
+/* What tutti_base_step does before the update, of the gradient as it stands in g: *rate: that of this step, with the scale that clip-norm asks for; *skip: leave the step out, which is counted and noted. Client thread; a
+   collective with nonfinite=skip in a step that was exchanged, else of this worker alone. TUTTI_ERR_NUMBER. */
+tutti_status tutti_base_check(tutti_method *m, tutti_rate *rate, bool *skip, tutti_error *err);
+/* Within declare(), under TUTTI_UPDATES_SLICES: m->optim is the run's --optimizer, with slots for [first, first + count), kept as `keep`; for tutti_update within it. count 0: none. */
+tutti_status tutti_optimizer_declare(tutti_method *m, tutti_plan *plan, size_t first, size_t count, tutti_keep keep, tutti_error *err);
 void tutti_stale(tutti_method *m, uint64_t staleness);            /* of the gradient of this step, in the method's own count: summary's staleness_max, staleness_mean */
 tutti_status tutti_average(tutti_method *m, float *x, tutti_error *err); /* x := mean over the workers, plain fp32, blocks; client thread */
 tutti_status tutti_take_over(tutti_method *m, float *x, tutti_error *err); /* x := that of the first of my team, by all of it, plain fp32, blocks; client thread. A team of one: nothing */

@@ -74,10 +74,14 @@ static tutti_status choose_method(tutti_engine *e, const tutti_method_ops *const
     m->self = tutti_alloc(m->ops->self_bytes + (m->ops->self_bytes == 0), 1);
     if (m->self == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method '%s'", m->ops->name);
-    if (e->collective != NULL && m->ops->exchange == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "collective is '%.80s', but method '%s' does not sum over the workers; leave it at auto", e->collective, m->ops->name);
+    if (e->collective != NULL && (m->ops->exchange == NULL || (m->ops->traits & TUTTI_THROUGH_SERVERS) != 0))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "collective is '%.80s', but method '%s' %s; leave it at auto", e->collective, m->ops->name,
+                          m->ops->exchange == NULL ? "does not sum over the workers" : "sums at servers, by no collective");
     if ((m->ops->traits & TUTTI_DIRECTION) != 0 && e->options.clip_norm > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "clip-norm is %g, but method '%s' updates along a direction of its own and never has the mean gradient; leave clip-norm at 0", e->options.clip_norm,
+                          m->ops->name);
+    if ((m->ops->traits & TUTTI_UPDATES_SLICES) != 0 && (m->ops->traits & TUTTI_REPLICAS_EQUAL) != 0 && e->options.clip_norm > 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "clip-norm is %g, but method '%s' updates slice by slice, and nobody has the whole of the mean gradient; leave clip-norm at 0", e->options.clip_norm,
                           m->ops->name);
     strcat(strcat(strcpy(what, "method '"), m->ops->name), "'");
     TUTTI_TRY(tutti_spec_apply(e->method_spec, what, m->ops->options, m->self, err));
@@ -155,6 +159,11 @@ static tutti_status make_team(tutti_engine *e, tutti_error *err)
     return e->collective == NULL ? TUTTI_OK : tutti_fail_within(err, tutti_algorithm_check(e->collective, m->team, err), "collective, among the %d workers that make a step together", m->team);
 }
 
+tutti_status tutti_optimizer_declare(tutti_method *m, tutti_plan *plan, size_t first, size_t count, tutti_keep keep, tutti_error *err)
+{
+    return tutti_optim_declare(&m->optim, plan, ((tutti_engine *)m->engine)->options.optimizer, "optim", first, count, keep, m->device, err);
+}
+
 /* Everything that outlives a step, in one place. */
 static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *methods, tutti_error *err)
 {
@@ -184,8 +193,8 @@ static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *
         tutti_declare(e->plan, &(tutti_state){ .name = "engine.client-kept", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = e->options.own_values + 1 }, &e->own_kept);
     if (!equal && m->workers > 1)
         tutti_declare_vector(e->plan, "engine.kept", TUTTI_SCRATCH, &e->kept);
-    if (!(m->traits & TUTTI_OWNS_UPDATE))
-        TUTTI_TRY(tutti_optim_declare(&m->optim, e->plan, e->options.optimizer, "optim", 0, m->n, equal ? TUTTI_SAME : TUTTI_OWN_ZERO, m->device, err));
+    if (!(m->traits & (TUTTI_OWNS_UPDATE | TUTTI_UPDATES_SLICES)))
+        TUTTI_TRY(tutti_optimizer_declare(m, e->plan, 0, m->n, equal ? TUTTI_SAME : TUTTI_OWN_ZERO, err));
     TUTTI_TRY(tutti_lr_schedule_open(&e->schedule, e->options.lr_schedule, e->options.steps, err));
     if (m->ops->declare != NULL)
         TUTTI_TRY(m->ops->declare(m, e->plan, err));

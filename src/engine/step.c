@@ -165,7 +165,7 @@ static tutti_status begin_step(tutti_engine *e, tutti_error *err)
     m->rng.step = step;
     m->loss = 0;
     if (m->optim != NULL)
-        m->lr = tutti_optim_lr(m->optim) * tutti_lr_schedule_factor(e->schedule, updates(e));
+        m->lr = tutti_rate_at(m, updates(e)).lr;
     e->loss_sum = 0;
     e->passes = m->samples > 0 ? (m->samples + tutti_share_batch(&e->share, e->member) - 1) / tutti_share_batch(&e->share, e->member) : 1;
     e->pass.index = -1;
@@ -364,6 +364,12 @@ tutti_rate tutti_rate_now(const tutti_method *m)
     return (tutti_rate){ m->lr, 1, updates(m->engine) + 1 };
 }
 
+tutti_rate tutti_rate_at(const tutti_method *m, uint64_t after)
+{
+    const tutti_engine *e = m->engine;
+    return (tutti_rate){ tutti_optim_lr(m->optim) * tutti_lr_schedule_factor(e->schedule, after), 1, after + 1 };
+}
+
 /* The bad tensor of the step over all workers, coded 1 + rank x tensors + tensor; 0: none. */
 static tutti_status vote(tutti_engine *e, int64_t *who, tutti_error *err)
 {
@@ -388,11 +394,12 @@ tutti_status tutti_base_step(tutti_method *m, tutti_error *err)
     return tutti_base_step_on(m, m->x, NULL, 1, err);
 }
 
-tutti_status tutti_base_step_on(tutti_method *m, float *x, tutti_monitor *door, double factor, tutti_error *err)
+tutti_status tutti_base_check(tutti_method *m, tutti_rate *rate, bool *skip, tutti_error *err)
 {
     tutti_engine *e = m->engine;
-    tutti_rate rate = tutti_rate_now(m);
 
+    *rate = tutti_rate_now(m);
+    *skip = false;
     if (!e->exchanged) /* otherwise the pieces' jobs have looked */
         for (int k = 0; k < e->layout.n_pieces; k++) {
             tutti_engine_bad *bad = &e->piece_state[k].bad;
@@ -406,6 +413,7 @@ tutti_status tutti_base_step_on(tutti_method *m, float *x, tutti_monitor *door, 
         const int n = e->layout.n_tensors;
         int64_t who;
         TUTTI_TRY(vote(e, &who, err));
+        *skip = who != 0;
         if (who != 0 && e->scaler.on)
             return tutti_engine_scaler_skip(e, (int)((who - 1) / n), e->tensors[(who - 1) % n].name, err);
         if (who != 0) {
@@ -419,13 +427,24 @@ tutti_status tutti_base_step_on(tutti_method *m, float *x, tutti_monitor *door, 
     if (e->options.clip_norm > 0) { /* torch.nn.utils.clip_grad_norm_: coefficient max/(norm + 1e-6), at most 1 */
         const double norm = sqrt(tutti_engine_norm2(e)), coefficient = e->options.clip_norm / (norm + 1e-6);
         if (coefficient < 1)
-            rate.scale = coefficient;
+            rate->scale = coefficient;
     }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_base_step_on(tutti_method *m, float *x, tutti_monitor *door, double factor, tutti_error *err)
+{
+    tutti_rate rate;
+    bool skip;
+
+    TUTTI_TRY(tutti_base_check(m, &rate, &skip, err));
+    if (skip)
+        return TUTTI_OK;
     rate.lr *= factor;
     if (door != NULL)
         tutti_lock(door);
     if (m->optim != NULL)
-        tutti_engine_update(e, x, &rate);
+        tutti_engine_update(m->engine, x, &rate);
     if (door != NULL)
         tutti_unlock(door);
     return TUTTI_OK;
