@@ -1,0 +1,80 @@
+/* server.h: values cut into slices, each kept by one of the workers, which answers requests about its own: what all methods with servers stand on (src/engine/server.c). The parameter server of Li et al.,
+   OSDI 2014, with its server threads beside the computation ("co-located"): a server is a service (method.h) of its worker, so it rests when all is quiet, is saved with everything else and needs no command.
+
+     client thread       tutti_server_push: the gradient's slices to their servers, what they answer into x; blocks until all have answered
+     server's thread     tutti_server_run: takes requests one by one, in order of arrival, and hands each to the method's rule, which says what becomes of it
+
+   Slices: servers 0 .. S-1 cut a range of the flat space evenly (all elements have 4 bytes), at multiples of 16 elements from its beginning (a cache line), so shares differ by less than 128 bytes. A part may be empty, of small
+   models; then nothing is sent. A server handles one request at a time, so what it sends is of one version. Slices know nothing of each other: a read is consistent within a slice, and each slice has its own
+   version, the number of its updates (async-sgd.md, "sharded servers"). With S = 1 there is one version, at worker 0.
+   A worker talks to its own server as to any other, by messages to itself, which go over no wire and are not counted.
+   Loss: a worker that is gone took its slice with it, so the run ends, with its name. */
+#ifndef TUTTI_SERVER_H
+#define TUTTI_SERVER_H
+#include "method.h"
+#pragma GCC visibility push(default)
+#ifdef __cplusplus
+extern "C" {
+#endif
+typedef struct tutti_server tutti_server;
+
+/* A request, as a rule gets it. */
+typedef struct tutti_server_request {
+    tutti_note note;             /* who is to be answered: copied by a rule that answers later */
+    int worker;                  /* who asks: index among the workers */
+    uint32_t kind;               /* the method's own, below 0xFFFFFFF0; with `pieces` the piece's index */
+    int64_t b;                   /* the method's own */
+    uint64_t delay;              /* updates of this slice since that worker last got its values; 0 with `pieces` */
+    const float *in;             /* the slice of what was sent, count elements, good until the rule returns; NULL: nothing was */
+    size_t first, count;         /* this server's part: where in the flat space */
+} tutti_server_request;
+/* On the server's thread, once for each request. Every request gets one answer, now or on the occasion of a later one; whoever keeps one must know that what it waits for comes even when the workers have
+   stopped (all make the same steps; or a phase has as many gradients as workers). May block; does not allocate. */
+typedef tutti_status (*tutti_server_rule)(tutti_method *m, const tutti_server_request *r, tutti_error *err);
+
+typedef struct tutti_server_setup {
+    tutti_server_rule rule;
+    int service;                 /* index of the method's service whose run() is tutti_server_run */
+    int servers;                 /* how many workers serve: 0: all; else so many, of each host in turn; 1: worker 0 */
+    bool pieces;                 /* requests are about pieces (tutti_server_exchange), which are cut one by one; no values are kept. false: a server keeps the values of its slice of x */
+} tutti_server_setup;
+/* Within declare(). A server that keeps values declares them as "server.values" (SLICE) and the run's --optimizer on them (m->optim, as TUTTI_UPDATES_SLICES wants it), and unless replicas are equal the versions.
+   TUTTI_ERR_USAGE: more servers than workers. */
+tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_plan *plan, const tutti_server_setup *setup, tutti_error *err);
+tutti_status tutti_server_open(tutti_server *s, tutti_error *err);       /* within open(): values := x */
+void tutti_server_close(tutti_server *s);                                /* within close(); NULL-safe */
+tutti_status tutti_server_run(tutti_server *s, tutti_error *err);        /* the service's; returns at once where nothing is served */
+tutti_status tutti_server_agree(tutti_server *s, tutti_error *err);      /* within agree(): x := the values of all servers, on all workers */
+
+int tutti_server_count(const tutti_server *s);                           /* S */
+int tutti_server_index(const tutti_server *s);                           /* which of them I am; -1: I serve nothing */
+/* Server k's part of the elements [first, first + count); its length. */
+size_t tutti_server_part(const tutti_server *s, int k, size_t first, size_t count, size_t *part_first);
+
+/* ---- client ---- */
+typedef struct tutti_server_answers {    /* of all servers that have a part */
+    uint32_t kind;               /* the greatest */
+    uint64_t delay;              /* of the request, as its rule saw it; the greatest of the slices that sent values */
+    bool values;                 /* all sent values */
+} tutti_server_answers;
+/* Client thread, in step(). values (flat, such as m->g; NULL: a question, without a payload) goes out in slices, what comes back goes into `into` (flat, such as m->x); where an answer is without values nothing
+   is written. Blocks until all have answered: exposed time. What is to be pushed comes from tutti_base_check. */
+tutti_status tutti_server_push(tutti_server *s, uint32_t kind, int64_t b, float *values, float *into, tutti_server_answers *answers, tutti_error *err);
+/* Likewise, of server k alone (0 is worker 0's) and without a payload either way. */
+tutti_status tutti_server_ask(tutti_server *s, int k, uint32_t kind, int64_t b, tutti_server_answers *answers, tutti_error *err);
+/* An exchange hook's, on the thread that it is called on: the piece's gradient to its servers, what they answer back into its place. */
+tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_t b, tutti_error *err);
+
+/* ---- within a rule, on its thread ---- */
+float *tutti_server_values(tutti_server *s);                             /* element `first` of my slice */
+uint64_t tutti_server_version(const tutti_server *s);                    /* updates of my slice so far */
+void tutti_server_update(tutti_server *s, const float *g, const tutti_rate *rate); /* values := one step of the run's optimiser along g, my slice; a version more */
+/* The answer to n requests (as many as there are workers at most), all at once: my slice of values and its version, from which those workers' delays are measured from now on. Blocks until they have taken it. */
+tutti_status tutti_server_give(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, tutti_error *err);
+/* The answer with count elements of the method's own, or without any (NULL, 0). */
+tutti_status tutti_server_answer(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, float *payload, size_t count, tutti_error *err);
+#ifdef __cplusplus
+}
+#endif
+#pragma GCC visibility pop
+#endif
