@@ -130,6 +130,8 @@ static const struct { const char *method, *optimizer; int n; const char *codec; 
     { "lasgd(local_steps=3,max_delay=1)", "sgd(lr=0.05,momentum=0.9)", 3 }, { "lasgd(local_steps=2,max_delay=0,warmup=1)", "adamw(lr=0.01)", 2 },
     { "asr-adpsgd(mixing=delay-by-one)", "sgd(lr=0.05,momentum=0.9)", 4 }, { "rand-psgd(rounds=2)", "sgd(lr=0.05,momentum=0.9)", 5 },
     { "rand-psgd(mixing=delay-by-one)", "sgd(lr=0.05,momentum=0.9)", 2 },
+    { "parameter-server", "sgd(lr=0.05,momentum=0.9)", 3 }, { "parameter-server(servers=1)", "adamw(lr=0.01)", 2 }, { "backup-workers(backup=0)", "sgd(lr=0.05,momentum=0.9)", 3 },
+    { "backup-workers(backup=0,servers=2)", "adamw(lr=0.01)", 4 },
     { "powersgd(rank=2)", "sgd(lr=0.05,momentum=0.9)", 2 }, { "gradient-sparsification(select=topk,min_numel=1000)", "sgd(lr=0.05)", 3 },
     { "alq(bucket=128,first=3,second=5,skip_below=0)", "sgd(lr=0.05)", 3 }, /* SAVE_AT is between sample and fit */
     { "dgc(ratio=0.05,min_numel=1000)", "sgd(lr=0.05)", 4 }, { "dgc", "sgd(lr=0.05)", 1 },
@@ -180,21 +182,24 @@ static void every_declared_state_that_is_not_scratch_matters(void **state)
 /* Equal replicas: a checkpoint of n workers is one of m workers too, as long as a step has the same samples. */
 static void a_checkpoint_of_equal_replicas_loads_at_any_number_of_workers(void **state)
 {
-    saved_run s = fresh("ddp", "sgd(lr=0.05,momentum=0.9)", "constant");
-    uint64_t three;
+    static const char *const methods[] = { "ddp", "parameter-server", "backup-workers(backup=0)" };
 
     (void)state;
-    s.t.options.data_samples = 0;
-    s.t.options.batch = 4;
-    run(save_rank, &s, 3);
-    run(load_rank, &s, 3);
-    three = s.loaded;
-    for (int n = 1; n <= 6; n += n == 1 ? 1 : 4) { /* 12 samples a step: 12 x 1, 6 x 2, 2 x 6 */
-        s.t.options.batch = 12 / n;
-        run(load_rank, &s, n);
-        assert_int_equal(s.loaded, three); /* every element, whoever saved it and whoever reads it */
+    for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
+        saved_run s = fresh(methods[k], "sgd(lr=0.05,momentum=0.9)", "constant");
+        uint64_t three;
+        s.t.options.data_samples = 0;
+        s.t.options.batch = 4;
+        run(save_rank, &s, 3);
+        run(load_rank, &s, 3);
+        three = s.loaded;
+        for (int n = 1; n <= 6; n += n == 1 ? 1 : 4) { /* 12 samples a step: 12 x 1, 6 x 2, 2 x 6 */
+            s.t.options.batch = 12 / n;
+            run(load_rank, &s, n);
+            assert_int_equal(s.loaded, three); /* every element, whoever saved it and whoever reads it */
+        }
+        drop(&s);
     }
-    drop(&s);
 }
 
 static void workers_with_a_state_of_their_own_refuse_another_number(void **state)

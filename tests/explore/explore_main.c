@@ -11,8 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
-extern const explore_piece explore_collective_pieces[], explore_port_pieces[], explore_train_pieces[], explore_async_pieces[], explore_members_pieces[];
-static const explore_piece *const tables[] = { explore_collective_pieces, explore_port_pieces, explore_train_pieces, explore_async_pieces, explore_members_pieces };
+extern const explore_piece explore_collective_pieces[], explore_port_pieces[], explore_train_pieces[], explore_async_pieces[], explore_server_pieces[], explore_members_pieces[];
+static const explore_piece *const tables[] = { explore_collective_pieces, explore_port_pieces, explore_train_pieces, explore_async_pieces, explore_server_pieces, explore_members_pieces };
 
 enum { SECONDS_A_SEED = 10 }; /* of real time: a loop outside of the library's calls */
 

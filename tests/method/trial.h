@@ -84,7 +84,7 @@ static inline tutti_status trial_step(trial *t, tutti_engine *e, tutti_error *er
         for (int k = 0; k < TRIAL_TENSORS; k++) {
             const tutti_tensor *tensor = &m->layout->tensor[k];
             for (size_t i = 0; i < tensor->count; i++)
-                m->g[tensor->first + i] = t->gradient(m->rank, m->step, tensor->first + i, m->x[tensor->first + i]);
+                m->g[tensor->first + i] = p.samples > 0 ? t->gradient(m->rank, m->step, tensor->first + i, m->x[tensor->first + i]) : 0;
             TUTTI_TRY(tutti_engine_ready(e, k, err));
         }
         TUTTI_TRY(tutti_engine_passed(e, 0, err));

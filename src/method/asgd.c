@@ -1,0 +1,222 @@
+/* asgd: asynchronous SGD on servers: each worker's gradient is applied when it arrives, and that worker goes on from what is there then. Dean et al., "Large Scale Distributed Deep Networks" (Downpour), NIPS 2012.
+   Staleness-aware rates and softsync: Zhang, Gupta, Lian, Liu, IJCAI 2016, arXiv 1511.05950. Hogwild: Recht, Re, Wright, Niu, NIPS 2011, arXiv 1106.5730. Sheet: async-sgd.md, A, B and D.
+     worker:  g = grad f(w_mine; batch);  push g;  w_mine := what comes back
+     server:  delta = updates since that worker got its values;  w := opt(w, eta(delta) g);  send w
+   Sharded servers: each slice has updates, order and delays of its own; the figures have the greatest delay of a gradient's slices. With servers=1 there is one order, that of the paper's analysis.
+   softsync=c (the paper's floor(n/k)): a server updates once it has c gradients, along their mean, each times its own eta(delta); whoever pushes is answered at once. Gradients short of a full c are kept
+   in checkpoints, and left out when the run ends.
+   hogwild: x is one vector in memory that all workers share; each reads it whole before a gradient and updates it in place without a lock. Chosen: dense, since a network's gradient is; what two write at the same time may be lost, no
+   float is ever torn (aligned stores). There are no versions then. Optimiser slots are each worker's own: shared slots would be lost updates of a running mean.
+   Chosen: clip-norm clips each worker's own gradient, which is the one that is applied. Adam's t counts a slice's updates. A gradient that is not finite is left out by its worker (nonfinite=skip), which gets new values all the same. */
+#include <math.h>
+
+#include "tutti/server.h"
+
+typedef struct asgd {
+    int64_t servers, softsync;
+    int lr_delay;
+    double exponent;
+    bool hogwild;
+    tutti_server *server;
+    float *sum;                 /* my slice: of gradients that wait for a full c */
+    int64_t collected;          /* of them; declared */
+    float *shared;              /* hogwild's x */
+} asgd;
+enum { SERVE };                 /* service */
+enum { PUSH, PULL };            /* requests */
+enum { NONE, INVERSE, N_OVER_MAX, POLY };
+
+static const tutti_option asgd_options[] = {
+    { "servers", TUTTI_INT, TUTTI_AT(asgd, servers), 0, 0, 65536, NULL, "how many workers serve as well, of each host in turn; 0: all" },
+    { "lr_delay", TUTTI_CHOICE, TUTTI_AT(asgd, lr_delay), NONE, 0, 3, "none|inverse|n_over_max|poly", "the learning rate of a gradient delta updates old, times 1; 1/delta; n/max(n, delta); (1 + delta)^-exponent" },
+    { "exponent", TUTTI_REAL, TUTTI_AT(asgd, exponent), 0.5, 0, 100, NULL, "of lr_delay=poly" },
+    { "softsync", TUTTI_INT, TUTTI_AT(asgd, softsync), 1, 1, 65536, NULL, "gradients that an update takes the mean of; at most the number of workers" },
+    { "hogwild", TUTTI_BOOL, TUTTI_AT(asgd, hogwild), 0, 0, 1, NULL, "no servers: one model in memory that all workers share and update without locks" },
+    { 0 }
+};
+
+static tutti_status asgd_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err);
+
+static tutti_status asgd_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    asgd *s = m->self;
+    size_t first, count = 0;
+
+    if (s->softsync > m->workers)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'asgd': softsync is %lld gradients an update, but only %d workers have one under way at a time; give at most that", (long long)s->softsync, m->workers);
+    if (s->exponent != asgd_options[2].initial && s->lr_delay != POLY)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'asgd': exponent is %g, but that is of lr_delay=poly only", s->exponent);
+    if (s->hogwild) {
+        if (s->servers > 0 || s->softsync > 1 || s->lr_delay != NONE)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'asgd': hogwild has no servers, and no versions that delays could be counted in; leave servers, softsync and lr_delay away");
+        return tutti_optimizer_declare(m, plan, 0, m->n, TUTTI_OWN_ZERO, err);
+    }
+    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ asgd_rule, SERVE, (int)s->servers, false }, err));
+    if (s->softsync == 1)
+        return TUTTI_OK;
+    if (tutti_server_index(s->server) >= 0)
+        count = tutti_server_part(s->server, tutti_server_index(s->server), 0, m->layout->used, &first);
+    tutti_declare(plan, &(tutti_state){ .name = "asgd.sum", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .first = count > 0 ? first : 0, .count = count, .placed = true }, &s->sum);
+    tutti_declare_value(plan, "asgd.collected", TUTTI_OWN_ZERO, &s->collected, sizeof s->collected);
+    return TUTTI_OK;
+}
+
+static tutti_status hogwild_open(tutti_method *m, asgd *s, tutti_error *err)
+{
+    void *memory;
+    bool fill;
+    int64_t filling;
+
+    for (int w = 1; w < m->workers; w++)
+        if (tutti_world_host(m->world, w) != tutti_world_host(m->world, 0))
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'asgd' with hogwild: worker %d is on another host than worker 0, and hogwild's one model is in the memory of one; run it on one host, or leave hogwild away", w);
+    TUTTI_TRY(tutti_world_common(m->world, "asgd.x", m->n * sizeof *s->shared, &memory, &fill, err));
+    filling = fill;
+    TUTTI_TRY(tutti_allreduce(&m->all, TUTTI_SUM, tutti_host(&filling, 1, TUTTI_I64), err));
+    if (filling != 1)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'asgd' with hogwild: the %d workers have %lld memories, not one in common; run them on one host with --transport shm, or leave hogwild away", m->workers,
+                          (long long)filling);
+    s->shared = memory;
+    return TUTTI_OK;
+}
+
+static tutti_status asgd_open(tutti_method *m, tutti_error *err)
+{
+    asgd *s = m->self;
+    return s->hogwild ? hogwild_open(m, s, err) : tutti_server_open(s->server, err);
+}
+
+static void asgd_close(tutti_method *m)
+{
+    if (m->self != NULL)
+        tutti_server_close(((asgd *)m->self)->server);
+}
+
+/* ---- hogwild: what races, as it is meant to (tests/tsan.supp names these two) ---- */
+
+static void hogwild_read(tutti_method *m, const asgd *s)
+{
+    tutti_copy(m->device, m->n, s->shared, m->x);
+}
+
+static tutti_status hogwild_step(tutti_method *m, const asgd *s, tutti_error *err)
+{
+    return tutti_base_step_on(m, s->shared, NULL, 1, err);
+}
+
+static tutti_status asgd_hold(tutti_method *m, tutti_error *err)
+{
+    const asgd *s = m->self;
+
+    (void)err;
+    if (s->hogwild)
+        tutti_copy(m->device, m->n, s->shared, m->x);
+    return TUTTI_OK;
+}
+
+static tutti_status asgd_release(tutti_method *m, tutti_error *err)
+{
+    const asgd *s = m->self;
+
+    (void)err;
+    if (s->hogwild && m->rank == 0)
+        tutti_copy(m->device, m->n, m->x, s->shared);
+    return TUTTI_OK;
+}
+
+/* ---- client ---- */
+
+static tutti_status asgd_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
+{
+    const asgd *s = m->self;
+
+    (void)err;
+    if (s->hogwild && p->index == 0)
+        hogwild_read(m, s);
+    return TUTTI_OK;
+}
+
+static tutti_status asgd_step(tutti_method *m, tutti_error *err)
+{
+    asgd *s = m->self;
+    tutti_server_answers answers;
+    tutti_rate rate;
+    bool skip;
+
+    if (s->hogwild)
+        return hogwild_step(m, s, err);
+    TUTTI_TRY(tutti_base_check(m, &rate, &skip, err));
+    if (rate.scale != 1)
+        tutti_scale(m->device, m->layout->used, (float)rate.scale, m->g);
+    TUTTI_TRY(tutti_server_push(s->server, skip ? PULL : PUSH, (int64_t)m->step, skip ? NULL : m->g, m->x, &answers, err));
+    if (!skip)
+        tutti_stale(m, answers.delay);
+    return TUTTI_OK;
+}
+
+/* ---- server ---- */
+
+static double factor(const tutti_method *m, const asgd *s, uint64_t delay)
+{
+    const double n = m->workers, d = (double)delay;
+
+    switch (s->lr_delay) {
+    case INVERSE: return d > 1 ? 1 / d : 1;
+    case N_OVER_MAX: return d > n ? n / d : 1;
+    case POLY: return pow(1 + d, -s->exponent);
+    default: return 1;
+    }
+}
+
+static tutti_status asgd_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err)
+{
+    asgd *s = m->self;
+    tutti_rate rate = tutti_rate_at(m, (uint64_t)r->b);
+    const double eta = factor(m, s, r->delay);
+
+    rate.t = tutti_server_version(s->server) + 1;
+    if (r->in != NULL && s->softsync == 1) {
+        rate.lr *= eta;
+        tutti_server_update(s->server, r->in, &rate);
+    } else if (r->in != NULL) {
+        tutti_axpy(m->device, r->count, (float)(eta / (double)s->softsync), r->in, s->sum);
+        if (++s->collected == s->softsync) {
+            tutti_server_update(s->server, s->sum, &rate);
+            tutti_fill(m->device, r->count, 0, s->sum);
+            s->collected = 0;
+        }
+    }
+    return tutti_server_give(s->server, &r->note, 1, 0, err);
+}
+
+static tutti_status serve(tutti_method *m, tutti_error *err)
+{
+    const asgd *s = m->self;
+    return s->hogwild ? TUTTI_OK : tutti_server_run(s->server, err);
+}
+
+static tutti_status asgd_agree(tutti_method *m, tutti_error *err)
+{
+    const asgd *s = m->self;
+    return s->hogwild ? TUTTI_OK : tutti_server_agree(s->server, err); /* what is shared is in x of all since hold */
+}
+
+static const tutti_service asgd_services[] = { [SERVE] = { "server", serve }, { 0 } };
+
+static const char *const asgd_constraints[] = {
+    "asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated ones",
+    "with data of their own (--partition) fast workers weigh more: the optimum is biased towards theirs",
+    "delays act like momentum of about 1 - 1/n: take less of it, and a smaller learning rate, with more workers; there is no bound on the delay (ssp has one)",
+    "clip-norm clips each worker's own gradient",
+    "hogwild needs one host and memory in common (--transport shm); optimiser state stays each worker's own",
+    "a lost worker, which is a server as well, ends the run (exit code 3)",
+    "a checkpoint is resumed with the number of workers that saved it",
+    NULL
+};
+
+const tutti_method_ops tutti_method_asgd = {
+    .name = "asgd", .title = "Asynchronous SGD", .authors = "Dean, Corrado, Monga, Chen, Devin, Le, Mao, Ranzato, Senior, Tucker, Yang, Ng", .year = 2012, .family = "server", .sheet = "async-sgd.md",
+    .axes = { "servers", "none", "fp32", "none", "sliced", "any, on slices" }, .constraints = asgd_constraints, .options = asgd_options, .self_bytes = sizeof(asgd),
+    .traits = TUTTI_OWN_PACE | TUTTI_UPDATES_SLICES, .services = asgd_services, .declare = asgd_declare, .open = asgd_open, .close = asgd_close, .pass = asgd_pass, .step = asgd_step,
+    .agree = asgd_agree, .hold = asgd_hold, .release = asgd_release,
+};

@@ -1,0 +1,270 @@
+/* backup-workers: synchronous SGD that takes the first N of N + b gradients of each step and does not wait for the rest. Chen, Pan, Monga, Bengio, Jozefowicz, "Revisiting Distributed Synchronous SGD", arXiv 1604.00981 (2016).
+   Sheet: async-sgd.md, E.
+     worker at step t:   asks server 0 whether it is among the first N of step t
+       it is:            pushes its gradient, gets w_{t+1}
+       it is not:        drops its gradient, gets the newest values, w_V, and goes on with step V: steps t + 1 to V - 1 it computes nothing
+     server:             when the N gradients of step t are there: w := opt(w, their mean by samples, summed by rank), sent to all who wait for it
+   Chosen: one server decides who is among the first N. With sharded servers that count for themselves (as TensorFlow's accumulators do, a variable each) a step's slices would be means over different workers. It costs an empty
+   message and its answer, and saves the b late gradients: nobody sends what is dropped, so a step sends exactly N d up. backup=0 needs no such question: all are waited for, with ddp's bits, by servers that update.
+   A worker that was overtaken goes on from the values of one step: if slices have moved on while it asked for them, it asks again. The learning rate is for N workers. All workers count the same steps, so samples of steps that
+   a worker was too late for are seen by nobody in that epoch, and when the run ends nobody waits for more than there are. A gradient that is not finite leaves its step out for all (nonfinite=skip), as in ddp. */
+#include <errno.h>
+#include <string.h>
+
+#include "tutti/server.h"
+
+typedef struct backup_workers {
+    int64_t backup, servers;
+    tutti_server *server;
+    uint64_t at;                /* x is w of this step: above m->step I was overtaken; client's */
+    /* Server's thread. */
+    uint64_t step;              /* my slice's values are w of this step */
+    int arrived;                /* of its gradients */
+    bool bad;                   /* one of them is left out */
+    bool *has; tutti_note *note; /* workers: pushes of this step */
+    float *contributions;       /* workers x my slice */
+    const float **part; float *weight; /* workers */
+    bool *waits; uint64_t *wants; tutti_note *waiting; /* workers: for which step's values */
+    uint64_t open;              /* server 0: the step that still takes gradients */
+    int accepted;               /* of it */
+} backup_workers;
+enum { SERVE };                 /* service */
+enum { PUSH, FETCH, ASK };      /* requests */
+enum { TREE_MOST = 4096 };      /* tutti_tree_sum's */
+
+static const tutti_option backup_workers_options[] = {
+    { "backup", TUTTI_INT, TUTTI_AT(backup_workers, backup), 1, 0, 65536, NULL, "b: workers that a step does not wait for, whichever are last" },
+    { "servers", TUTTI_INT, TUTTI_AT(backup_workers, servers), 0, 0, 65536, NULL, "how many workers serve as well, of each host in turn; 0: all" },
+    { 0 }
+};
+
+static tutti_status backup_workers_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err);
+
+static size_t slice_of(const tutti_method *m, const backup_workers *s)
+{
+    size_t first;
+    return tutti_server_index(s->server) < 0 ? 0 : tutti_server_part(s->server, tutti_server_index(s->server), 0, m->layout->used, &first);
+}
+
+static tutti_status backup_workers_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    backup_workers *s = m->self;
+
+    if (m->workers == 1)
+        s->backup = 0;
+    if (s->backup >= m->workers)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'backup-workers': backup is %lld of %d workers, which leaves none to wait for; give at most %d", (long long)s->backup, m->workers, m->workers - 1);
+    if (m->workers > TREE_MOST)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'backup-workers': %d workers; a server sums the gradients of at most %d", m->workers, TREE_MOST);
+    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ backup_workers_rule, SERVE, (int)s->servers, false }, err));
+    tutti_declare(plan, &(tutti_state){ .name = "backup-workers.contributions", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = (size_t)m->workers * slice_of(m, s) }, &s->contributions);
+    return TUTTI_OK;
+}
+
+static tutti_status backup_workers_open(tutti_method *m, tutti_error *err)
+{
+    backup_workers *s = m->self;
+    const size_t workers = (size_t)m->workers;
+
+    s->has = tutti_alloc(workers, sizeof *s->has);
+    s->note = tutti_alloc(workers, sizeof *s->note);
+    s->part = tutti_alloc(workers, sizeof *s->part);
+    s->weight = tutti_alloc(workers, sizeof *s->weight);
+    s->waits = tutti_alloc(workers, sizeof *s->waits);
+    s->wants = tutti_alloc(workers, sizeof *s->wants);
+    s->waiting = tutti_alloc(workers, sizeof *s->waiting);
+    if (s->has == NULL || s->note == NULL || s->part == NULL || s->weight == NULL || s->waits == NULL || s->wants == NULL || s->waiting == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'backup-workers'");
+    return tutti_server_open(s->server, err);
+}
+
+static void backup_workers_close(tutti_method *m)
+{
+    backup_workers *s = m->self;
+
+    if (s == NULL)
+        return;
+    tutti_server_close(s->server);
+    tutti_free(s->has);
+    tutti_free(s->note);
+    tutti_free(s->part);
+    tutti_free(s->weight);
+    tutti_free(s->waits);
+    tutti_free(s->wants);
+    tutti_free(s->waiting);
+}
+
+/* All is quiet: all are at one step. */
+static tutti_status backup_workers_release(tutti_method *m, tutti_error *err)
+{
+    backup_workers *s = m->self;
+
+    (void)err;
+    s->at = s->step = s->open = m->step;
+    return TUTTI_OK;
+}
+
+/* ---- client ---- */
+
+static tutti_status backup_workers_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
+{
+    const backup_workers *s = m->self;
+
+    (void)err;
+    if (s->at > m->step)
+        p->samples = p->divisor = 0;
+    return TUTTI_OK;
+}
+
+/* 0: this gradient is one of the N. Else by how many steps the others have left this one behind. */
+static tutti_status ask(tutti_method *m, const backup_workers *s, uint32_t *behind, tutti_error *err)
+{
+    tutti_server_answers answers;
+
+    *behind = 0;
+    if (s->backup == 0)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_server_ask(s->server, 0, ASK, (int64_t)m->step, &answers, err));
+    *behind = answers.kind;
+    return TUTTI_OK;
+}
+
+static tutti_status backup_workers_step(tutti_method *m, tutti_error *err)
+{
+    backup_workers *s = m->self;
+    tutti_server_answers answers;
+    tutti_rate rate;
+    uint32_t behind;
+    bool skip;
+
+    if (s->at > m->step)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_base_check(m, &rate, &skip, err));
+    TUTTI_TRY(ask(m, s, &behind, err));
+    if (behind == 0)
+        TUTTI_TRY(tutti_server_push(s->server, PUSH, (int64_t)m->step, skip ? NULL : m->g, m->x, &answers, err));
+    s->at = m->step + (behind == 0 ? 1 : behind);
+    while (behind > 0) {
+        TUTTI_TRY(tutti_server_push(s->server, FETCH, (int64_t)s->at, NULL, m->x, &answers, err));
+        behind = answers.kind;
+        s->at += behind;
+    }
+    return TUTTI_OK;
+}
+
+/* ---- server ---- */
+
+/* The mean of those that came, by samples; false: nobody had any. */
+static bool mean(tutti_method *m, backup_workers *s, size_t count)
+{
+    double samples = 0;
+    int n = 0;
+
+    for (int i = 0; i < m->workers; i++)
+        if (s->has[i])
+            samples += (double)tutti_share_step(m->share, s->step, i);
+    for (int i = 0; i < m->workers; i++)
+        if (s->has[i]) {
+            s->part[n] = s->contributions + (size_t)i * count;
+            s->weight[n++] = samples > 0 ? (float)((double)tutti_share_step(m->share, s->step, i) / samples) : 0;
+        }
+    if (samples > 0)
+        tutti_tree_sum(m->device, count, n, s->part, s->weight, s->contributions);
+    return samples > 0;
+}
+
+static tutti_status end_step(tutti_method *m, backup_workers *s, size_t count, tutti_error *err)
+{
+    const tutti_rate rate = tutti_rate_at(m, s->step);
+    int n = s->arrived;
+
+    if (!s->bad && mean(m, s, count))
+        tutti_server_update(s->server, s->contributions, &rate);
+    s->step++;
+    for (int i = 0; i < m->workers; i++)
+        if (s->waits[i] && s->wants[i] == s->step) {
+            s->note[n++] = s->waiting[i];
+            s->waits[i] = false;
+        }
+    s->arrived = 0;
+    s->bad = false;
+    memset(s->has, 0, (size_t)m->workers * sizeof *s->has);
+    return tutti_server_give(s->server, s->note, n, 0, err);
+}
+
+static tutti_status take(tutti_method *m, backup_workers *s, const tutti_server_request *r, tutti_error *err)
+{
+    if ((uint64_t)r->b != s->step || s->has[r->worker])
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker, "worker %d sent a gradient of step %lld when step %llu was due; all workers must run one version and one checkpoint", r->worker, (long long)r->b,
+                               (unsigned long long)s->step);
+    if (r->in != NULL)
+        tutti_copy(m->device, r->count, r->in, s->contributions + (size_t)r->worker * r->count);
+    else
+        s->bad = true;
+    s->has[r->worker] = true;
+    s->note[s->arrived++] = r->note;
+    return s->arrived == m->workers - (int)s->backup ? end_step(m, s, r->count, err) : TUTTI_OK;
+}
+
+static tutti_status fetch(backup_workers *s, const tutti_server_request *r, tutti_error *err)
+{
+    const uint64_t wanted = (uint64_t)r->b;
+
+    if (s->step == wanted)
+        return tutti_server_give(s->server, &r->note, 1, 0, err);
+    if (s->step > wanted)
+        return tutti_server_answer(s->server, &r->note, 1, (uint32_t)(s->step - wanted), NULL, 0, err);
+    s->waits[r->worker] = true;
+    s->wants[r->worker] = wanted;
+    s->waiting[r->worker] = r->note;
+    return TUTTI_OK;
+}
+
+static tutti_status decide(tutti_method *m, backup_workers *s, const tutti_server_request *r, tutti_error *err)
+{
+    const uint64_t step = (uint64_t)r->b;
+    const uint32_t behind = step < s->open ? (uint32_t)(s->open - step) : 0;
+
+    if (step > s->open)
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker, "worker %d is at step %llu, but step %llu is not over; all workers must run one version and one checkpoint", r->worker, (unsigned long long)step,
+                               (unsigned long long)s->open);
+    if (behind == 0 && ++s->accepted == m->workers - (int)s->backup) {
+        s->accepted = 0;
+        s->open++;
+    }
+    return tutti_server_answer(s->server, &r->note, 1, behind, NULL, 0, err);
+}
+
+static tutti_status backup_workers_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err)
+{
+    backup_workers *s = m->self;
+
+    switch (r->kind) {
+    case PUSH: return take(m, s, r, err);
+    case FETCH: return fetch(s, r, err);
+    default: return decide(m, s, r, err);
+    }
+}
+
+static tutti_status serve(tutti_method *m, tutti_error *err)
+{
+    return tutti_server_run(((backup_workers *)m->self)->server, err);
+}
+
+static const tutti_service backup_workers_services[] = { [SERVE] = { "server", serve }, { 0 } };
+
+static const char *const backup_workers_constraints[] = {
+    "the learning rate is for workers - backup gradients a step, whose mean it takes",
+    "with backup=0 the bits are ddp's; else which gradients a step takes depends on who is early, so runs differ in their bits, except simulated ones",
+    "a worker that is overtaken skips to the step that is open; the samples of the steps between are left out of that epoch",
+    "clip-norm is refused: servers update slice by slice",
+    "a lost worker, which is a server as well, ends the run (exit code 3), spare or not",
+    NULL
+};
+
+const tutti_method_ops tutti_method_backup_workers = {
+    .name = "backup-workers", .title = "Synchronous SGD with backup workers", .authors = "Chen, Pan, Monga, Bengio, Jozefowicz", .year = 2016, .family = "server", .sheet = "async-sgd.md",
+    .axes = { "servers", "every step, without the last b", "fp32", "none", "sliced", "any, on slices" }, .constraints = backup_workers_constraints, .options = backup_workers_options,
+    .self_bytes = sizeof(backup_workers), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES, .services = backup_workers_services, .declare = backup_workers_declare, .open = backup_workers_open,
+    .close = backup_workers_close, .pass = backup_workers_pass, .step = backup_workers_step, .release = backup_workers_release,
+};

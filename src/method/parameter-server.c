@@ -1,0 +1,157 @@
+/* parameter-server: synchronous data parallelism by servers: every gradient is cut over them, each sums its part of all workers' and sends them the mean. Li, Andersen, Park, Smola et al., "Scaling Distributed Machine
+   Learning with the Parameter Server", OSDI 2014, in the synchronous form; summing at the servers and updating at the workers as in BytePS (Jiang et al., OSDI 2020). Sheets: async-sgd.md (S = 0), byteps.md (k = 0, colocated),
+   parallax.md (its dense transfers).
+     worker i, each bucket as it becomes ready:   send part k of g_i to server k, receive part k of the mean in its place
+     server k:                                    contribution_i := what i sends; when all have sent: mean := sum_i weight_i contribution_i, to all
+   The sum is the house's tree over ranks, each product rounded once, so the bits are ddp's whatever arrives first, and whatever optimiser, clipping and shares of a step ddp has, this has: the update stays at the workers. A server
+   that updates needs the norm of a gradient of which it has a part; backup-workers(backup=0) is that form.
+   Chosen: each bucket is cut over all servers (no hashing, so none has more than another), and servers are co-located by default: then each worker sends and receives 2 (n-1)/n d, as in an all-reduce by reduce-scatter and
+   all-gather. With fewer servers theirs are the links that carry it: servers=1 shows the bottleneck that parameter servers are known for. */
+#include <errno.h>
+#include <string.h>
+
+#include "tutti/server.h"
+
+typedef struct sum { int arrived; uint64_t step; bool *has; tutti_note *note; float *weight; float **part; } sum; /* of a piece; workers each */
+
+typedef struct parameter_server {
+    int64_t servers;
+    double bucket, first_bucket;
+    tutti_server *server;
+    float *contributions;       /* workers x my parts of all pieces */
+    sum *sums;                  /* n_pieces; server's thread */
+    int n_pieces;
+} parameter_server;
+enum { SERVE };                 /* service */
+enum { TREE_MOST = 4096 };      /* tutti_tree_sum's */
+
+static const tutti_option parameter_server_options[] = {
+    { "servers", TUTTI_INT, TUTTI_AT(parameter_server, servers), 0, 0, 65536, NULL, "how many workers serve as well, of each host in turn; 0: all" },
+    { "bucket_mb", TUTTI_REAL, TUTTI_AT(parameter_server, bucket), 25, 1.0 / 1048576, 65536, NULL, "bucket size in MiB; gradients are sent as soon as a bucket is full" },
+    { "first_bucket_mb", TUTTI_REAL, TUTTI_AT(parameter_server, first_bucket), 1, 1.0 / 1048576, 65536, NULL, "size of the first bucket in MiB: smaller, so that sending starts early; at most bucket_mb" },
+    { 0 }
+};
+
+static tutti_status parameter_server_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err);
+
+/* More than my parts of all pieces can be, however the tensors are cut into pieces. */
+static size_t room_of(const tutti_method *m, const parameter_server *s)
+{
+    return m->layout->used / (size_t)tutti_server_count(s->server) + 32 * (size_t)m->layout->n_tensors;
+}
+
+static tutti_status parameter_server_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    parameter_server *s = m->self;
+
+    if (m->workers > TREE_MOST)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'parameter-server': %d workers; a server sums the gradients of at most %d", m->workers, TREE_MOST);
+    m->piece_bytes = (size_t)(s->bucket * 1048576);
+    m->first_piece_bytes = (size_t)((s->first_bucket < s->bucket ? s->first_bucket : s->bucket) * 1048576);
+    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ parameter_server_rule, SERVE, (int)s->servers, true }, err));
+    tutti_declare(plan, &(tutti_state){ .name = "parameter-server.contributions", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
+                                        .count = tutti_server_index(s->server) < 0 || m->workers == 1 ? 0 : (size_t)m->workers * room_of(m, s) }, &s->contributions);
+    return TUTTI_OK;
+}
+
+static tutti_status parameter_server_open(tutti_method *m, tutti_error *err)
+{
+    parameter_server *s = m->self;
+    const size_t workers = (size_t)m->workers;
+    size_t at = 0;
+
+    TUTTI_TRY(tutti_server_open(s->server, err));
+    if (tutti_server_index(s->server) < 0 || m->workers == 1)
+        return TUTTI_OK;
+    s->sums = tutti_alloc((size_t)m->layout->n_pieces, sizeof *s->sums);
+    s->n_pieces = s->sums != NULL ? m->layout->n_pieces : 0;
+    for (int k = 0; k < s->n_pieces; k++) {
+        sum *of = &s->sums[k];
+        size_t first;
+        const size_t count = tutti_server_part(s->server, tutti_server_index(s->server), m->layout->piece[k].first, m->layout->piece[k].count, &first);
+        of->has = tutti_alloc(workers, sizeof *of->has);
+        of->note = tutti_alloc(workers, sizeof *of->note);
+        of->weight = tutti_alloc(workers, sizeof *of->weight);
+        of->part = tutti_alloc(workers, sizeof *of->part);
+        if (of->has == NULL || of->note == NULL || of->weight == NULL || of->part == NULL)
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'parameter-server'");
+        for (size_t i = 0; i < workers; i++)
+            of->part[i] = s->contributions + i * room_of(m, s) + at;
+        at += (count + 15) / 16 * 16;
+    }
+    return s->n_pieces > 0 ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'parameter-server'");
+}
+
+static void parameter_server_close(tutti_method *m)
+{
+    parameter_server *s = m->self;
+
+    if (s == NULL)
+        return;
+    tutti_server_close(s->server);
+    for (int k = 0; k < s->n_pieces; k++) {
+        tutti_free(s->sums[k].has);
+        tutti_free(s->sums[k].note);
+        tutti_free(s->sums[k].weight);
+        tutti_free(s->sums[k].part);
+    }
+    tutti_free(s->sums);
+}
+
+/* In b: the step, and the weight as the float that it is multiplied with. */
+static int64_t pack(uint64_t step, float weight)
+{
+    uint32_t bits;
+    memcpy(&bits, &weight, sizeof bits);
+    return (int64_t)(step << 32 | bits);
+}
+
+static tutti_status parameter_server_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)
+{
+    parameter_server *s = m->self;
+    return m->workers == 1 ? TUTTI_OK : tutti_server_exchange(s->server, p, pack(m->step, (float)m->weight), err);
+}
+
+static tutti_status parameter_server_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err)
+{
+    parameter_server *s = m->self;
+    sum *of = &s->sums[r->kind];
+    const uint32_t bits = (uint32_t)r->b;
+    const uint64_t step = (uint64_t)r->b >> 32;
+
+    if (r->in == NULL || of->has[r->worker] || (of->arrived > 0 && of->step != step))
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker, "worker %d sent its part of bucket %lu of step %llu out of turn; all workers must run one version and one checkpoint", r->worker,
+                               (unsigned long)r->kind, (unsigned long long)step);
+    tutti_copy(m->device, r->count, r->in, of->part[r->worker]);
+    memcpy(&of->weight[r->worker], &bits, sizeof bits);
+    of->has[r->worker] = true;
+    of->step = step;
+    of->note[of->arrived++] = r->note;
+    if (of->arrived < m->workers)
+        return TUTTI_OK;
+    tutti_tree_sum(m->device, r->count, m->workers, (const float *const *)of->part, of->weight, of->part[0]);
+    memset(of->has, 0, (size_t)m->workers * sizeof *of->has);
+    of->arrived = 0;
+    return tutti_server_answer(s->server, of->note, m->workers, 0, of->part[0], r->count, err);
+}
+
+static tutti_status serve(tutti_method *m, tutti_error *err)
+{
+    return m->workers == 1 ? TUTTI_OK : tutti_server_run(((parameter_server *)m->self)->server, err);
+}
+
+static const tutti_service parameter_server_services[] = { [SERVE] = { "server", serve }, { 0 } };
+
+static const char *const parameter_server_constraints[] = {
+    "the bits of ddp, with every optimiser, clip-norm, nonfinite and batch-share; gradients travel as float32",
+    "servers is at most the number of workers, whose threads they are",
+    "a lost worker, which is a server as well, ends the run (exit code 3)",
+    NULL
+};
+
+const tutti_method_ops tutti_method_parameter_server = {
+    .name = "parameter-server", .title = "Synchronous parameter server", .authors = "Li, Andersen, Park, Smola, Ahmed, Josifovski, Long, Shekita, Su", .year = 2014, .family = "server", .sheet = "async-sgd.md",
+    .axes = { "servers", "every step", "fp32", "buckets, overlap", "replicated, sums at servers", "any" }, .constraints = parameter_server_constraints, .options = parameter_server_options,
+    .self_bytes = sizeof(parameter_server), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_THROUGH_SERVERS, .services = parameter_server_services, .declare = parameter_server_declare, .open = parameter_server_open,
+    .close = parameter_server_close, .exchange = parameter_server_exchange,
+};

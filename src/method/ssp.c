@@ -1,0 +1,142 @@
+/* ssp: stale synchronous parallel: workers are at most `staleness` steps apart, and between that they do not wait. Ho, Cipar, Cui, Kim, Lee, Gibbons, Gibson, Ganger, Xing, "More Effective Distributed ML via a Stale
+   Synchronous Parallel Parameter Server", NIPS 2013. Sheet: async-sgd.md, C.
+     worker at clock c:  g = grad f(w_mine; its part of step c);  push g, c := c + 1;  w_mine := what comes back
+     server:             w := opt(w, weight eta g);  clock_i := clock_i + 1;  answers worker i once min_j clock_j >= clock_i - staleness, with w as it is then
+   So a read at clock c has all updates of all workers up to clock c - staleness - 1, its own always, and later ones as they are there: nothing is cached at the worker, what it reads is the server's newest (the ESSP form of
+   freshness). Every slice has clocks of its own, by the same rule; a worker goes on when all have let it.
+   staleness=0 waits for all: synchronous SGD whose gradients are applied one after the other.
+   Chosen: an update is the run's optimiser at the learning rate times the worker's share of the step (1/n if even), where the paper sums: so the learning rate means the same as in ddp whatever n is, plain sgd with staleness=0 is ddp
+   up to rounding, and a clock is a step. With momentum or adam a step is n updates of the slots. The figures' staleness is, of each gradient's read, how many clocks the slowest worker was behind it. All workers make the same
+   steps, so at the end nobody is waited for. */
+#include <errno.h>
+
+#include "tutti/server.h"
+
+typedef struct ssp {
+    int64_t servers, staleness;
+    tutti_server *server;
+    int64_t *clock;             /* workers; server's thread. All are equal when all is quiet, so they are counted from there */
+    tutti_note *waiting;        /* workers: who is not answered yet */
+    bool *waits;
+    int64_t behind;             /* of this worker's x, in clocks; client's */
+} ssp;
+enum { SERVE };                 /* service */
+enum { PUSH, SKIP };            /* requests */
+
+static const tutti_option ssp_options[] = {
+    { "staleness", TUTTI_INT, TUTTI_AT(ssp, staleness), 3, 0, 1e9, NULL, "steps that a worker may be ahead of the slowest; 0: none" },
+    { "servers", TUTTI_INT, TUTTI_AT(ssp, servers), 0, 0, 65536, NULL, "how many workers serve as well, of each host in turn; 0: all" },
+    { 0 }
+};
+
+static tutti_status ssp_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err);
+
+static tutti_status ssp_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    ssp *s = m->self;
+
+    return tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ ssp_rule, SERVE, (int)s->servers, false }, err);
+}
+
+static tutti_status ssp_open(tutti_method *m, tutti_error *err)
+{
+    ssp *s = m->self;
+    const size_t workers = (size_t)m->workers;
+
+    s->clock = tutti_alloc(workers, sizeof *s->clock);
+    s->waiting = tutti_alloc(workers, sizeof *s->waiting);
+    s->waits = tutti_alloc(workers, sizeof *s->waits);
+    if (s->clock == NULL || s->waiting == NULL || s->waits == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'ssp'");
+    return tutti_server_open(s->server, err);
+}
+
+static void ssp_close(tutti_method *m)
+{
+    ssp *s = m->self;
+
+    if (s == NULL)
+        return;
+    tutti_server_close(s->server);
+    tutti_free(s->clock);
+    tutti_free(s->waiting);
+    tutti_free(s->waits);
+}
+
+static tutti_status ssp_step(tutti_method *m, tutti_error *err)
+{
+    ssp *s = m->self;
+    tutti_server_answers answers;
+    tutti_rate rate;
+    bool skip;
+
+    TUTTI_TRY(tutti_base_check(m, &rate, &skip, err));
+    if (rate.scale != 1)
+        tutti_scale(m->device, m->layout->used, (float)rate.scale, m->g);
+    tutti_stale(m, (uint64_t)s->behind);
+    TUTTI_TRY(tutti_server_push(s->server, skip ? SKIP : PUSH, (int64_t)m->step, skip ? NULL : m->g, m->x, &answers, err));
+    s->behind = answers.kind;
+    return TUTTI_OK;
+}
+
+/* Who may read now? */
+static tutti_status answer(tutti_method *m, ssp *s, tutti_error *err)
+{
+    int64_t least = INT64_MAX;
+
+    for (int i = 0; i < m->workers; i++)
+        if (s->clock[i] < least)
+            least = s->clock[i];
+    for (int i = 0; i < m->workers; i++)
+        if (s->waits[i] && s->clock[i] - least <= s->staleness) {
+            s->waits[i] = false;
+            TUTTI_TRY(tutti_server_give(s->server, &s->waiting[i], 1, (uint32_t)(s->clock[i] - least), err));
+        }
+    return TUTTI_OK;
+}
+
+static tutti_status ssp_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err)
+{
+    ssp *s = m->self;
+    const uint64_t step = (uint64_t)r->b;
+    const int64_t of_all = tutti_share_step(m->share, step, -1);
+
+    if (r->in != NULL && of_all > 0) {
+        tutti_rate rate = tutti_rate_at(m, step);
+        rate.lr *= (double)tutti_share_step(m->share, step, r->worker) / (double)of_all;
+        rate.t = tutti_server_version(s->server) + 1;
+        tutti_server_update(s->server, r->in, &rate);
+    }
+    s->clock[r->worker]++;
+    s->waiting[r->worker] = r->note;
+    s->waits[r->worker] = true;
+    return answer(m, s, err);
+}
+
+static tutti_status serve(tutti_method *m, tutti_error *err)
+{
+    return tutti_server_run(((ssp *)m->self)->server, err);
+}
+
+static tutti_status ssp_agree(tutti_method *m, tutti_error *err)
+{
+    return tutti_server_agree(((ssp *)m->self)->server, err);
+}
+
+static const tutti_service ssp_services[] = { [SERVE] = { "server", serve }, { 0 } };
+
+static const char *const ssp_constraints[] = {
+    "all workers make the same number of steps, at most `staleness` apart; reports, checkpoints and evaluations wait for all of them",
+    "runs differ in their bits, except simulated ones",
+    "clip-norm clips each worker's own gradient; a gradient that is not finite is left out by its worker (nonfinite=skip)",
+    "with momentum or adam a step is one update of the slots a worker",
+    "a lost worker, which is a server as well, ends the run (exit code 3)",
+    "a checkpoint is resumed with the number of workers that saved it",
+    NULL
+};
+
+const tutti_method_ops tutti_method_ssp = {
+    .name = "ssp", .title = "Stale synchronous parallel", .authors = "Ho, Cipar, Cui, Kim, Lee, Gibbons, Gibson, Ganger, Xing", .year = 2013, .family = "server", .sheet = "async-sgd.md",
+    .axes = { "servers", "bounded staleness", "fp32", "none", "sliced", "any, on slices" }, .constraints = ssp_constraints, .options = ssp_options, .self_bytes = sizeof(ssp),
+    .traits = TUTTI_UPDATES_SLICES, .services = ssp_services, .declare = ssp_declare, .open = ssp_open, .close = ssp_close, .step = ssp_step, .agree = ssp_agree,
+};

@@ -1,0 +1,96 @@
+"""parameter-server, asgd, ssp and backup-workers as a person runs them: bits, traffic, delays and waiting against the sheet, resuming to the bit under the simulator, a killed server."""
+import os, signal, subprocess, time, unittest
+from command import *
+
+SIMULATOR = os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so"))
+MODEL = ("--model", "mlp(hidden=64)")
+PARAMS = 784 * 64 + 64 + 64 * 64 + 64 + 64 * 10 + 10
+
+
+def model(out):
+    return read(os.path.join(out, "model.safetensors"))
+
+
+class Servers(Case):
+    def test_the_parameter_server_trains_ddp_to_the_bit_on_every_transport(self):
+        common = (*MODEL, "--data", self.data, "--batch", 20, "--epochs", 2, "--seed", 3, "-n", 4, "--clip-norm", 2, "--optimizer", "adamw(lr=0.003)")
+        ddp = model(self.train("ddp", *common, "--method", "ddp"))
+        for transport in ("shm", "tcp", *(("sim",) if SIMULATOR else ())):
+            out = self.train(transport, *common, "--method", "parameter-server(servers=3)", "--transport", transport)
+            self.assertEqual(model(out), ddp)
+            s = summary(out)
+            self.assertEqual(s["bytes_sent_total"], s["steps"] * 4 * sum(2 * (4 - 1) * part for part in self.parts(3)))
+
+    def parts(self, servers):
+        """A bucket of the whole model, cut at multiples of 16."""
+        cuts = [PARAMS // 16 * k // servers * 16 for k in range(servers)] + [PARAMS]
+        return [b - a for a, b in zip(cuts, cuts[1:])]
+
+    def test_each_learns_over_sockets_and_sends_what_the_sheet_says(self):
+        for method, ahead in (("asgd", True), ("ssp(staleness=2)", False), ("backup-workers(backup=0)", False)):
+            out = self.train(method[:3], *MODEL, "--data", self.data, "--batch", 20, "--steps", 60, "--seed", 1, "-n", 3, "--method", method, "--transport", "tcp", "--optimizer", "sgd(lr=0.05)")
+            s = summary(out)
+            self.assertGreater(s["final_test_accuracy"], 0.4)
+            pushes = sum(2 * 4 * (PARAMS - part) * w["steps"] for part, w in zip(self.parts(3), s["by_worker"]))
+            self.assertEqual(s["bytes_sent_total"], pushes + (0 if method.startswith("backup") else 2 * 4 * PARAMS))
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_simulated_runs_repeat_and_resume_to_the_bit_under_random_pauses(self):
+        edge = self.out("edge.xml") # workers that are alike on links that are not: nobody comes at the same time as another
+        with open(edge, "w") as f:
+            f.write(tutti("platform", "edge(12)").stdout)
+        for n, method, slow in ((5, "asgd(servers=2,lr_delay=inverse)", "0:1.31,*:2.2:0.4"), (3, "asgd(softsync=2)", "*:3:0.3"), (4, "ssp(staleness=2)", "*:2:0.5"), (5, "backup-workers(backup=2)", "3:2.7,*:1.7:0.4")):
+            common = (*MODEL, "--data", self.data, "-n", n, "--batch", 10, "--method", method, "--seed", 2, "--steps", 30, "--checkpoint-every", 10, "--checkpoint-keep", 9, "--slow", slow, "--transport", "sim",
+                      "--platform", edge, "--optimizer", "adamw(lr=0.002)")
+            whole = self.train("w%d" % n + method[:3], *common)
+            self.assertEqual(model(whole), model(self.train("v%d" % n + method[:3], *common)))
+            checkpoints = os.path.join(whole, "checkpoints")
+            for name in sorted(os.listdir(checkpoints))[:-1]:
+                resumed = self.train("r%d%s%s" % (n, method[:3], name), *common, "--resume", os.path.join(checkpoints, name))
+                self.assertEqual(model(whole), model(resumed), "%s from %s" % (method, name))
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_equal_workers_see_delays_of_n_less_one(self):
+        for n in (4, 8):
+            s = summary(self.train("d%d" % n, "--model", "quadratic(dim=50)", "-n", n, "--steps", 100, "--batch", 16, "--transport", "sim", "--step-time", 0.01, "--method", "asgd", "--optimizer", "sgd(lr=0.001)"))
+            self.assertAlmostEqual(s["staleness_mean"], n - 1, delta=0.1 * (n - 1))
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_a_slow_worker_is_waited_for_as_far_as_the_method_says(self):
+        """A gradient takes 10 ms, worker 3 takes five times as long. 100 steps of 8: ddp goes at its pace, asgd at that of all together; ssp is ahead by its bound and then waits; a spare worker makes up for it."""
+        common = ("--model", "quadratic(dim=50)", "-n", 8, "--steps", 100, "--batch", 16, "--transport", "sim", "--step-time", 0.01, "--slow", "3:5", "--optimizer", "sgd(lr=0.001)")
+        seconds = {m: summary(self.train("s%d" % k, *common, "--method", m))["wall_seconds"] for k, m in enumerate(("ddp", "ssp(staleness=10)", "asgd", "backup-workers(backup=1)"))}
+        self.assertGreater(seconds["ddp"], 100 * 0.05)
+        self.assertLess(seconds["asgd"], 1.1 * 0.01 * 800 / 7.2)
+        self.assertLess(seconds["backup-workers(backup=1)"], 1.1 * 0.01 * 101 + 0.05)
+        self.assertGreater(seconds["ssp(staleness=10)"], 100 * 0.05)
+
+    def test_a_killed_worker_takes_its_slice_with_it_and_is_named(self):
+        for method in ("parameter-server(servers=1)", "asgd", "ssp(staleness=1000000)", "backup-workers"):
+            run = subprocess.Popen([TUTTI, "train", "--model", "mlp", "--data", self.data, "-n", "4", "--batch", "16", "--epochs", "100000", "--quiet", "--method", method, "--out", self.out("k")],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
+            deadline = time.monotonic() + 30
+            while len(children_of(run.pid)) < 4 and time.monotonic() < deadline:
+                time.sleep(0.005)
+            workers = children_of(run.pid)
+            time.sleep(0.3)
+            os.kill(workers[2], signal.SIGKILL)
+            _, err = run.communicate(timeout=30)
+            self.assertEqual(run.returncode, 3, err)
+            self.assertIn("worker 2 was lost: process %d was killed by signal 9 (SIGKILL)" % workers[2], err)
+
+    def test_hogwild_needs_memory_in_common(self):
+        out = self.train("hogwild", *MODEL, "--data", self.data, "--batch", 20, "--steps", 60, "--seed", 1, "-n", 3, "--method", "asgd(hogwild=on)")
+        self.assertGreater(summary(out)["final_test_accuracy"], 0.4)
+        self.refused("the 3 workers have 3 memories, not one in common; run them on one host with --transport shm, or leave hogwild away", "train", *MODEL, "--data", self.data, "-n", 3, "--out", self.out("no"),
+                     "--method", "asgd(hogwild=on)", "--transport", "tcp")
+
+    def test_what_cannot_work_is_refused_before_anything_starts(self):
+        for args, sentence in ((("--method", "asgd(servers=4)"), "servers is 4, but there are 3 workers"), (("--method", "ssp(staleness=-1)"), "staleness"), (("--method", "asgd", "--batch-share", "auto"), "no shares of a step"),
+                               (("--method", "parameter-server", "--codec", "qsgd"), "has an exchange of its own, of float32"), (("--method", "backup-workers(backup=3)"), "leaves none to wait for"),
+                               (("--method", "asgd", "--collective", "doubling"), "does not sum over the workers")):
+            self.refused(sentence, "train", *MODEL, "--data", self.data, "-n", 3, "--out", self.out("no"), *args)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)

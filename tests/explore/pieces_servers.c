@@ -1,0 +1,200 @@
+/* Pieces: servers beside the computation. Gradients do not depend on the model and all numbers but 1/n are dyadic, so whatever comes first, what is left after all of them is known exactly; what a bound forbids is looked for at
+   every gradient. */
+#include "explore.h"
+#include "tutti/engine.h"
+#include <math.h>
+#include <stdio.h>
+
+enum { PERIOD = 32, COUNT = 3 * PERIOD, PHASES = 3 };
+
+/* What the ranks share, in c->shared. */
+typedef struct common {
+    int begun[EXPLORE_RANKS];      /* gradients of each */
+    int done[EXPLORE_RANKS];       /* steps of each that are over */
+    int bound;                     /* of ssp; -1: none */
+    int needed;                    /* of backup-workers: gradients a step; 0: another method */
+    bool even;                     /* all make the same steps, whose gradients have the weight 1/n */
+} common;
+
+static common *shared_of(explore_case *c)
+{
+    return (common *)(void *)c->shared;
+}
+
+static float pull(const common *s, int rank, int ranks, size_t i)
+{
+    if (s->needed > 0) /* element i counts gradients of worker i mod n */
+        return (int)(i % (size_t)ranks) == rank ? 1 : 0;
+    return (float)((rank * 11 + (int)(i % PERIOD) * 5) % 23) / 4 - 2;
+}
+
+static void fill_initial(void *user, int tensor, float *values)
+{
+    (void)user;
+    (void)tensor;
+    for (size_t i = 0; i < COUNT; i++)
+        values[i] = (float)(i % PERIOD) / 8 - 2;
+}
+
+/* Of backup-workers: x is w of so many steps, in every slice. */
+static tutti_status check_steps(const tutti_method *m, const common *s, uint64_t steps, tutti_error *err)
+{
+    double taken[EXPLORE_RANKS], all = 0;
+
+    for (int r = 0; r < m->workers; r++) {
+        taken[r] = ((double)((size_t)r % PERIOD) / 8 - 2 - (double)m->x[r]) * 16 * s->needed;
+        all += taken[r];
+        EXPLORE_EXPECT(taken[r] >= 0 && taken[r] <= s->begun[r], "%g gradients of worker %d were taken, which has computed %d", taken[r], r, s->begun[r]);
+    }
+    EXPLORE_EXPECT(all == (double)steps * s->needed, "worker %d: %g gradients were taken in %llu steps of %d each", m->rank, all, (unsigned long long)steps, s->needed);
+    for (size_t i = 0; i < m->layout->used; i++)
+        EXPLORE_EXPECT(m->x[i] == (float)((double)(i % PERIOD) / 8 - 2 - taken[i % (size_t)m->workers] / s->needed / 16), "worker %d of %d: element %zu is not of the step that others are of", m->rank,
+                       m->workers, i);
+    return TUTTI_OK;
+}
+
+static tutti_status one_step(tutti_engine *e, explore_case *c, tutti_error *err)
+{
+    const tutti_method *const m = tutti_engine_method(e);
+    common *s = shared_of(c);
+    tutti_pass p;
+    tutti_status status;
+
+    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+        s->begun[m->rank] += p.samples > 0;
+        for (int r = 0; s->bound >= 0 && r < m->workers; r++) /* who begins step c has had the first c - bound gradients of all */
+            EXPLORE_EXPECT(s->begun[r] >= s->begun[m->rank] - 1 - s->bound, "worker %d begins gradient %d while worker %d has begun %d, with a staleness of %d at most", m->rank, s->begun[m->rank], r,
+                           s->begun[r], s->bound);
+        if (s->needed > 0 && p.samples > 0)
+            TUTTI_TRY(check_steps(m, s, m->step, err));
+        explore_dawdle(100000);
+        for (size_t i = 0; i < m->layout->used; i++)
+            m->g[i] = p.samples > 0 ? pull(s, m->rank, m->workers, i) : 0;
+        TUTTI_TRY(tutti_engine_ready(e, 0, err));
+        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+    }
+    if (status == TUTTI_CLOSED)
+        status = tutti_engine_step(e, err);
+    s->done[m->rank] += status == TUTTI_OK;
+    return status;
+}
+
+/* All ranks are between steps, none goes on before all have looked. */
+static tutti_status check_model(tutti_engine *e, explore_case *c, tutti_error *err)
+{
+    const tutti_method *const m = tutti_engine_method(e);
+    const common *s = shared_of(c);
+
+    if (s->needed > 0)
+        return check_steps(m, s, (uint64_t)s->done[m->rank], err);
+    for (size_t i = 0; i < m->layout->used; i++) {
+        double x = (double)(i % PERIOD) / 8 - 2;
+        for (int r = 0; r < m->workers; r++)
+            x -= s->done[r] * (double)pull(s, r, m->workers, i) / 16 / (s->even ? m->workers : 1);
+        EXPLORE_EXPECT(fabs(m->x[i] - x) <= (s->even ? 1e-5 : 0), "%s: worker %d of %d: element %zu is %.9g instead of %.9g: a gradient is lost, counted twice, or not in all slices", m->ops->name, m->rank,
+                       m->workers, i, (double)m->x[i], x);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status run_phases(tutti_engine *e, explore_case *c, tutti_error *err)
+{
+    const tutti_method *const m = tutti_engine_method(e);
+    tutti_group all = tutti_group_workers(m->world, 77);
+    const bool asks = m->traits & TUTTI_OWN_PACE && explore_draw(c, "asks", 2) == 0;
+    uint64_t until = 0;
+
+    for (int phase = 0; phase < PHASES; phase++) {
+        const uint64_t steps = 1 + explore_draw(c, phase == 0 ? "first" : phase == 1 ? "second" : "third", 4);
+        bool more = true;
+        until += steps * (uint64_t)m->workers;
+        for (uint64_t k = 0; more && (asks || k < steps); k++) {
+            if (asks)
+                TUTTI_TRY(tutti_engine_more(e, until, &more, err));
+            if (more)
+                TUTTI_TRY(one_step(e, c, err));
+        }
+        TUTTI_TRY(tutti_engine_show(e, err));
+        TUTTI_TRY(check_model(e, c, err));
+        TUTTI_TRY(tutti_barrier(&all, err));
+        TUTTI_TRY(tutti_engine_resume(e, err));
+    }
+    TUTTI_TRY(tutti_engine_finish(e, err));
+    return check_model(e, c, err);
+}
+
+static tutti_status train(tutti_world *world, explore_case *c, const char *method, tutti_error *err)
+{
+    const tutti_param param = { .name = "w", .dims = 1, .dim = { COUNT } };
+    tutti_engine *e = NULL;
+    tutti_status status = tutti_engine_open(&e, world, &param, 1, &(tutti_engine_options){ .method = method, .optimizer = "sgd(lr=0.0625)", .batch = 1, .seed = c->seed, .initial = fill_initial }, err);
+
+    if (status == TUTTI_OK)
+        status = run_phases(e, c, err);
+    tutti_engine_close(e);
+    return status;
+}
+
+static int servers_of(explore_case *c)
+{
+    return (int)explore_draw(c, "servers", 3) % (c->ranks + 1);
+}
+
+static tutti_status asgd(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    char method[100];
+
+    shared_of(c)->bound = -1;
+    snprintf(method, sizeof method, "asgd(servers=%d)", servers_of(c));
+    return train(world, c, method, err);
+}
+
+static tutti_status ssp(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    const int staleness = (int)explore_draw(c, "staleness", 4);
+    char method[100];
+
+    shared_of(c)->bound = staleness;
+    shared_of(c)->even = true;
+    snprintf(method, sizeof method, "ssp(staleness=%d,servers=%d)", staleness, servers_of(c));
+    return train(world, c, method, err);
+}
+
+/* Workers that are waited for: a power of two, so that means are exact. */
+static tutti_status backup_workers(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    int needed = 1 << explore_draw(c, "needed", 3);
+    char method[100];
+
+    while (needed > c->ranks)
+        needed /= 2;
+    shared_of(c)->bound = -1;
+    shared_of(c)->needed = needed;
+    snprintf(method, sizeof method, "backup-workers(backup=%d,servers=%d)", c->ranks - needed, servers_of(c));
+    return train(world, c, method, err);
+}
+
+static tutti_status parameter_server(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    char method[100];
+
+    shared_of(c)->bound = 0;
+    shared_of(c)->even = true;
+    snprintf(method, sizeof method, "parameter-server(servers=%d)", servers_of(c));
+    return train(world, c, method, err);
+}
+
+static tutti_status any(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    tutti_status (*const all[])(tutti_world *, explore_case *, tutti_error *) = { asgd, ssp, backup_workers, parameter_server };
+    return all[explore_draw(c, "any", TUTTI_LENGTH(all))](world, c, err);
+}
+
+const explore_piece explore_server_pieces[] = {
+    { .name = "asgd", .help = "gradients applied by servers as they come: none lost or counted twice, in no slice", .least = 1, .most = 6, .rank_main = asgd },
+    { .name = "ssp", .help = "workers no further apart than they may be, whoever is slow", .least = 2, .most = 4, .rank_main = ssp },
+    { .name = "backup-workers", .help = "exactly N gradients a step, the same ones in every slice; who is overtaken catches up", .least = 2, .most = 7, .rank_main = backup_workers },
+    { .name = "parameter-server", .help = "servers that wait for all gradients of a step", .least = 2, .most = 4, .rank_main = parameter_server },
+    { .name = "servers-die", .help = "a rank is killed while others wait for its slice or its gradient: all others end", .least = 2, .most = 5, .rank_main = any, .deaths = true, .steps = 1500 },
+    { 0 },
+};

@@ -1,0 +1,552 @@
+/* Goal: what stands on servers (async-sgd.md): parameter-server, asgd, ssp, backup-workers. Method: ddp's and single's bits; exact sums and exact traffic from pair to pair; and schedules that the gradients themselves enforce,
+   by waiting for each other, so that delays are known and bounds are reached. Hundreds of other schedules are tests/explore's, resuming is tests/engine/state_test.c and tests/cli/server_test.py. */
+#include <stdatomic.h>
+#include <time.h>
+
+#include "trial.h"
+
+static const int sizes[] = { 2, 3, 4, 5, 7, 8 };
+
+/* ---- of a schedule: shared by the ranks, which are threads ---- */
+static _Atomic int begun[TRIAL_RANKS];         /* gradients that each has begun */
+static atomic_int turn;                        /* gradients that are applied, in turns */
+static atomic_bool late, beyond;               /* a wait was in vain; a bound was exceeded */
+static int ranks, bound;
+
+static void start_schedule(int n, int limit)
+{
+    for (int r = 0; r < TRIAL_RANKS; r++)
+        begun[r] = 0;
+    turn = 0;
+    late = beyond = false;
+    ranks = n;
+    bound = limit;
+}
+
+static void nap(void)
+{
+    nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
+}
+
+/* Until so many of the others have come that far, however slow this machine is; 20 s at most. */
+static void await_others(int others, int rank, int gradients)
+{
+    for (int k = 0; k < 200000; k++) {
+        int there = 0;
+        for (int r = 0; r < ranks; r++)
+            there += r != rank && begun[r] >= gradients;
+        if (there >= others)
+            return;
+        nap();
+    }
+    late = true;
+}
+
+/* ---- bits ---- */
+
+static void check_bits(const char *method, const char *other, const char *optimizer, int n, double clip)
+{
+    trial a = trial_of(method, optimizer, 6), b = trial_of(other, optimizer, 6);
+
+    a.options.clip_norm = b.options.clip_norm = clip;
+    a.options.lr_schedule = b.options.lr_schedule = "cosine(warmup=2)";
+    a.options.steps = b.options.steps = 6;
+    trial_run(&a, n);
+    trial_run(&b, n);
+    for (int r = 0; r < n; r++)
+        for (int s = 0; s <= 6; s++)
+            if (!trial_same(&a, a.x[r][s], b.x[r][s]))
+                fail_msg("%s with %s on %d: after step %d worker %d differs from %s", method, optimizer, n, s, r, other);
+    trial_drop(&a);
+    trial_drop(&b);
+}
+
+static void the_parameter_server_has_the_bits_of_ddp(void **state)
+{
+    (void)state;
+    for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
+        check_bits("parameter-server", "ddp", "sgd(lr=0.1,momentum=0.9)", sizes[p], 0);
+        check_bits("parameter-server(bucket_mb=0.003,servers=2)", "ddp", "adamw(lr=0.01)", sizes[p], 5);
+        check_bits("parameter-server(servers=1)", "ddp", "sgd(lr=0.1)", sizes[p], 0);
+        check_bits("backup-workers(backup=0)", "ddp", "sgd(lr=0.1,momentum=0.9)", sizes[p], 0);
+        check_bits("backup-workers(backup=0,servers=2)", "ddp", "adamw(lr=0.01)", sizes[p], 0);
+    }
+}
+
+static void uneven_shares_weigh_what_they_have(void **state)
+{
+    static const int64_t shares[] = { 1, 4, 0, 3 };
+
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        trial a = trial_of(k == 0 ? "parameter-server(bucket_mb=0.003)" : "backup-workers(backup=0)", "sgd(lr=0.1,momentum=0.9)", 5), b = trial_of("ddp", "sgd(lr=0.1,momentum=0.9)", 5);
+        a.options.batch_of = b.options.batch_of = shares;
+        a.options.data_samples = b.options.data_samples = 19; /* the last step of an epoch has 3 */
+        trial_run(&a, 4);
+        trial_run(&b, 4);
+        for (int s = 0; s <= 5; s++)
+            assert_true(trial_same(&a, a.x[1][s], b.x[1][s]));
+        trial_drop(&a);
+        trial_drop(&b);
+    }
+}
+
+static float bad(int rank, uint64_t step, size_t i, float x)
+{
+    (void)rank;
+    return step == 3 && i == 1010 ? NAN : x - (float)(i % 5);
+}
+
+static void one_worker_is_single_bit_for_bit(void **state)
+{
+    static const char *const methods[] = { "parameter-server", "asgd", "asgd(lr_delay=inverse)", "asgd(lr_delay=n_over_max)", "asgd(lr_delay=poly)", "asgd(hogwild=on)", "ssp", "ssp(staleness=0)",
+                                           "backup-workers", "backup-workers(backup=0)" };
+    static const char *const optimizers[] = { "sgd(lr=0.05,momentum=0.9,weight_decay=0.01)", "adamw(lr=0.01)" };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(methods); i++)
+        for (size_t k = 0; k < 3; k++) {
+            trial a = trial_of(methods[i], optimizers[k % 2], 7), b = trial_of("single", optimizers[k % 2], 7);
+            a.options.clip_norm = b.options.clip_norm = strncmp(methods[i], "backup", 6) == 0 ? 0 : 9;
+            a.options.nonfinite = b.options.nonfinite = TUTTI_NONFINITE_SKIP;
+            if (k == 2)
+                a.gradient = b.gradient = bad;
+            trial_run(&a, 1);
+            trial_run(&b, 1);
+            for (int s = strstr(methods[i], "hogwild") != NULL ? 7 : 0; s <= 7; s++) /* hogwild's x is what a step began with */
+                if (!trial_same(&a, a.x[0][s], b.x[0][s]))
+                    fail_msg("%s with %s: differs after step %d", methods[i], optimizers[k % 2], s);
+            assert_int_equal(a.figures[0].skipped, k == 2);
+            assert_int_equal(a.figures[0].bytes_sent + a.figures[0].messages_sent + a.figures[0].staleness_max, 0);
+            trial_drop(&a);
+            trial_drop(&b);
+        }
+}
+
+/* ---- traffic: from pair to pair ---- */
+
+/* Server k's part of n elements over s servers, at multiples of 16. */
+static uint64_t part(uint64_t n, int s, int k)
+{
+    return (k + 1 == s ? n : n / 16 * (uint64_t)(k + 1) / (uint64_t)s * 16) - n / 16 * (uint64_t)k / (uint64_t)s * 16;
+}
+
+static void the_parameter_server_sends_each_slice_once_each_way(void **state)
+{
+    static const uint64_t whole[] = { 1533 }, cut[] = { 1000, 533 };
+
+    (void)state;
+    for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++)
+        for (int form = 0; form < 3; form++) {
+            const int n = sizes[p], s = form < 2 ? n : 2;
+            const uint64_t *piece = form == 0 ? whole : cut;
+            trial t = trial_of(form == 0 ? "parameter-server" : form == 1 ? "parameter-server(bucket_mb=0.003)" : "parameter-server(bucket_mb=0.003,servers=2)", "sgd(lr=0.1)", 5);
+            trial_run(&t, n);
+            for (int i = 0; i < n; i++)
+                for (int j = 0; j < n; j++) {
+                    uint64_t elements = 0, messages = 0;
+                    for (int k = 0; k < (form == 0 ? 1 : 2) && i != j; k++) {
+                        elements += (j < s ? part(piece[k], s, j) : 0) + (i < s ? part(piece[k], s, i) : 0); /* what i asks of j, what i answers j */
+                        messages += (j < s) + (i < s);
+                    }
+                    if (t.bytes[i][j] != 5 * 4 * elements || t.messages[i][j] < 5 * messages)
+                        fail_msg("%s on %d: %d sent %d %llu bytes in %llu messages, expected %llu in %llu", t.method, n, i, j, (unsigned long long)t.bytes[i][j], (unsigned long long)t.messages[i][j],
+                                 (unsigned long long)(20 * elements), (unsigned long long)(5 * messages));
+                }
+            for (int i = 0; i < n; i++)
+                assert_int_equal(t.end_bytes[i], 0);
+            trial_drop(&t);
+        }
+}
+
+/* A gradient up and a model down each, and an all-gather of the slices at the end. */
+static void a_push_sends_a_gradient_and_brings_a_model(void **state)
+{
+    static const char *const methods[] = { "asgd", "asgd(servers=1)", "asgd(servers=2,softsync=2)", "ssp(staleness=2)", "ssp(staleness=0,servers=1)" };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
+        for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
+            const int n = sizes[p], s = strstr(methods[k], "servers=1") != NULL ? 1 : strstr(methods[k], "servers=2") != NULL ? 2 : n;
+            trial t = trial_of(methods[k], "sgd(lr=0.0625)", 6);
+            uint64_t end = 0, beyond_pushes = 0;
+            t.asks = strncmp(methods[k], "asgd", 4) == 0;
+            trial_run(&t, n);
+            for (int i = 0; i < n; i++)
+                for (int j = 0; j < n; j++) {
+                    const uint64_t pushes = i == j ? 0 : 4 * ((uint64_t)t.done[i] * (j < s ? part(1533, s, j) : 0) + (uint64_t)t.done[j] * (i < s ? part(1533, s, i) : 0));
+                    assert_true(t.bytes[i][j] >= pushes);
+                    beyond_pushes += t.bytes[i][j] - pushes;
+                }
+            for (int i = 0; i < n; i++)
+                end += t.end_bytes[i];
+            assert_int_equal(beyond_pushes, (uint64_t)(n - 1) * 4 * 1533);
+            assert_true(end >= beyond_pushes);
+            trial_drop(&t);
+        }
+}
+
+/* ---- sums ---- */
+
+/* Gradients that do not depend on the model, all numbers dyadic: whatever comes first, what is left is x0 less all of them, exactly. */
+static void no_gradient_is_lost_or_counted_twice(void **state)
+{
+    static const struct { const char *method; bool even; int of; } cases[] = { { "asgd", false, 1 }, { "asgd(servers=1)", false, 1 }, { "asgd(softsync=2)", false, 2 }, { "asgd(softsync=2,servers=1)", false, 2 },
+                                                                              { "ssp", true, 1 }, { "ssp(staleness=0,servers=1)", true, 1 }, { "ssp(staleness=1000)", true, 1 } };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(cases); k++)
+        for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++)
+            for (int kind = 0; kind < 3; kind++) {
+                const int n = sizes[p];
+                trial t = trial_of(cases[k].method, "sgd(lr=0.0625)", 8); /* 8 n gradients: any softsync=2 is full at the end */
+                if (cases[k].even && (n & (n - 1)) != 0)
+                    continue; /* 1/n has to be dyadic, too */
+                t.gradient = trial_constant;
+                t.asks = kind == 1 && !cases[k].even;
+                t.show = kind == 2;
+                trial_run(&t, n);
+                for (size_t i = 0; i < trial_size(&t); i++) {
+                    double want = trial_initial_value(i);
+                    for (int r = 0; r < n; r++)
+                        want -= 0.0625 * t.done[r] * (double)trial_constant(r, 0, i, 0) / (cases[k].even ? n : cases[k].of); /* softsync: means */
+                    for (int r = 0; r < n; r++)
+                        if (t.x[r][8][i] != (float)want)
+                            fail_msg("%s on %d, worker %d, element %zu: %.9g, expected %.9g", t.method, n, r, i, (double)t.x[r][8][i], want);
+                }
+                trial_drop(&t);
+            }
+}
+
+/* ---- asgd: delays ---- */
+
+/* Worker 0's gradient, worker 1's, ..., again and again. Whoever begins its next one has had its last one applied. The last one of each is 0, and comes after all others. */
+enum { TURNS = 6 };
+static float in_turns(int rank, uint64_t step, size_t i, float x)
+{
+    if (i == 0) {
+        const int mine = (int)step * ranks + (step < TURNS ? rank : 0);
+        if (step > 0)
+            turn = (int)(step - 1) * ranks + rank + 1;
+        for (int k = 0; k < 200000 && turn < mine; k++)
+            nap();
+        if (turn < mine)
+            late = true;
+    }
+    return step < TURNS ? x - (float)((rank * 13 + (int)(i % 17)) % 19) / 8 : 0;
+}
+
+static double eta_of(const char *method, int n, double delay)
+{
+    if (strstr(method, "inverse") != NULL)
+        return delay > 1 ? 1 / delay : 1;
+    if (strstr(method, "n_over_max") != NULL)
+        return delay > n ? n / delay : 1;
+    return strstr(method, "poly") != NULL ? pow(1 + delay, -0.25) : 1;
+}
+
+static void a_gradient_is_applied_at_the_rate_of_its_delay(void **state)
+{
+    static const struct { const char *method; int softsync; } cases[] = { { "asgd", 1 }, { "asgd(servers=1)", 1 }, { "asgd(lr_delay=inverse)", 1 }, { "asgd(lr_delay=n_over_max,servers=2)", 1 },
+                                                                         { "asgd(lr_delay=poly,exponent=0.25)", 1 }, { "asgd(softsync=2,lr_delay=inverse)", 2 }, { "asgd(softsync=2)", 2 } };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(cases); k++)
+        for (int n = 2; n <= 5; n++) {
+            trial t = trial_of(cases[k].method, "sgd(lr=0.125)", TURNS + 1);
+            const bool full = TURNS * n % cases[k].softsync == 0;
+            uint64_t stalest = 0;
+            t.gradient = in_turns;
+            start_schedule(n, 0);
+            trial_run(&t, n);
+            assert_false(late);
+            for (size_t i = 0; i < trial_size(&t) && full; i += 7) {
+                double w = trial_initial_value(i), at[TRIAL_RANKS], sum = 0;
+                uint64_t version = 0, got[TRIAL_RANKS] = { 0 };
+                for (int r = 0; r < n; r++)
+                    at[r] = w;
+                for (int g = 0; g < TURNS * n; g++) {
+                    const int r = g % n;
+                    const uint64_t delay = version - got[r];
+                    sum += eta_of(t.method, n, (double)delay) * (at[r] - (double)((r * 13 + (int)(i % 17)) % 19) / 8) / cases[k].softsync;
+                    if ((g + 1) % cases[k].softsync == 0) {
+                        w -= 0.125 * sum;
+                        sum = 0;
+                        version++;
+                    }
+                    at[r] = w;
+                    got[r] = version;
+                    stalest = delay > stalest ? delay : stalest;
+                }
+                if (!(fabs(t.x[0][TURNS + 1][i] - w) < 4e-6))
+                    fail_msg("%s on %d, element %zu: %.9g, expected %.9g", t.method, n, i, (double)t.x[0][TURNS + 1][i], w);
+            }
+            if (cases[k].softsync == 1) { /* delays are r in the first turn, n - 1 from then on; only those of the last one, which is 0, are not in our hands */
+                assert_int_equal(stalest, n - 1);
+                assert_true(t.figures[0].staleness_max >= stalest && t.figures[0].staleness_max <= 2 * stalest);
+            }
+            trial_drop(&t);
+        }
+}
+
+/* ---- ssp: the bound ---- */
+
+/* The others run ahead of worker 0 as far as they are let. */
+static float ahead(int rank, uint64_t step, size_t i, float x)
+{
+    if (i == 0) {
+        begun[rank]++;
+        for (int r = 0; r < ranks; r++) /* who begins step c has had the first c - bound gradients of all */
+            if (begun[r] < (int)step - bound)
+                beyond = true;
+        if (rank == 0 && step == 0) {
+            await_others(ranks - 1, 0, bound + 1);
+            for (int k = 0; k < 100; k++)
+                nap(); /* time for who would go too far */
+            for (int r = 1; r < ranks; r++)
+                if (begun[r] > bound + 1)
+                    beyond = true;
+        }
+    }
+    return x - (float)(rank + (int)(i % 5));
+}
+
+static void workers_are_as_far_apart_as_they_may_be_and_no_further(void **state)
+{
+    (void)state;
+    for (int staleness = 0; staleness <= 5; staleness += staleness < 2 ? 1 : 3)
+        for (int n = 2; n <= 5; n += 3)
+            for (int servers = 0; servers < 2; servers++) {
+                char method[60];
+                uint64_t stalest = 0;
+                trial t = trial_of(method, "sgd(lr=0.0625)", 10);
+                snprintf(method, sizeof method, "ssp(staleness=%d,servers=%d)", staleness, servers);
+                t.gradient = ahead;
+                start_schedule(n, staleness);
+                trial_run(&t, n);
+                if (late || beyond)
+                    fail_msg("%s on %d: %s", method, n, late ? "the others do not come that far ahead" : "somebody is too far ahead");
+                for (int r = 0; r < n; r++)
+                    stalest = t.figures[r].staleness_max > stalest ? t.figures[r].staleness_max : stalest;
+                assert_int_equal(stalest, staleness);
+                trial_drop(&t);
+            }
+}
+
+static void without_staleness_ssp_is_the_mean_gradient_of_each_step(void **state)
+{
+    (void)state;
+    for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
+        trial a = trial_of("ssp(staleness=0)", "sgd(lr=0.125)", 8), b = trial_of("ddp", "sgd(lr=0.125)", 8);
+        trial_run(&a, sizes[p]);
+        trial_run(&b, sizes[p]);
+        for (int r = 0; r < sizes[p]; r++)
+            for (int s = 0; s <= 8; s++)
+                assert_true(trial_apart(&a, a.x[r][s], b.x[r][s]) < 2e-6);
+        trial_drop(&a);
+        trial_drop(&b);
+    }
+}
+
+/* ---- backup-workers ---- */
+
+/* Element i counts the gradients of worker i mod n. The last worker comes to its first gradient when another, at least, is two steps further. */
+static float count_mine(int rank, uint64_t step, size_t i, float x)
+{
+    (void)x;
+    if (i == 0) {
+        begun[rank]++;
+        if (bound > 0 && rank == ranks - 1 && step == 0)
+            await_others(1, rank, 3);
+    }
+    return (int)(i % (size_t)ranks) == rank ? 1 : 0;
+}
+
+static void a_step_takes_exactly_the_first_gradients_and_never_a_late_one(void **state)
+{
+    static const int cases[][2] = { { 2, 1 }, { 3, 1 }, { 3, 2 }, { 4, 2 }, { 5, 1 }, { 5, 3 }, { 8, 4 }, { 8, 6 } }; /* workers - backup is a power of two: means are exact */
+    enum { STEPS = 12 };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++)
+        for (int form = 0; form < 4; form++) {
+            const int n = cases[c][0], needed = n - cases[c][1];
+            char method[60];
+            double taken[TRIAL_RANKS], all = 0;
+            trial t = trial_of(method, "sgd(lr=1)", STEPS);
+            snprintf(method, sizeof method, "backup-workers(backup=%d,servers=%d)", cases[c][1], form % 2);
+            t.gradient = count_mine;
+            t.show = form == 3;
+            start_schedule(n, form < 3);
+            if (form == 2)
+                bound = 0;
+            if (form == 3)
+                bound = 0;
+            trial_run(&t, n);
+            assert_false(late);
+            for (int r = 0; r < n; r++) {
+                taken[r] = (trial_initial_value((size_t)r) - t.x[0][STEPS][r]) * needed;
+                all += taken[r];
+                assert_true(taken[r] >= 0 && taken[r] <= begun[r] && taken[r] == floor(taken[r]));
+            }
+            if (all != STEPS * needed)
+                fail_msg("%s on %d: %g gradients were taken in %d steps of %d", method, n, all, STEPS, needed);
+            for (size_t i = 0; i < trial_size(&t); i++) /* the same ones in all slices, on all workers */
+                for (int r = 0; r < n; r++)
+                    if (t.x[r][STEPS][i] != trial_initial_value(i) - (float)(taken[i % (size_t)n] / needed))
+                        fail_msg("%s on %d, worker %d: element %zu has taken other gradients than the first slice", method, n, r, i);
+            if (bound > 0)
+                assert_true(taken[n - 1] <= STEPS - 2 && begun[n - 1] <= STEPS - 1); /* step 0's, and at least one that it skipped */
+            trial_drop(&t);
+        }
+}
+
+static void a_step_sends_as_many_gradients_as_it_takes(void **state)
+{
+    (void)state;
+    trial t = trial_of("backup-workers(backup=2,servers=1)", "sgd(lr=1)", 12);
+    uint64_t up = 0;
+    t.gradient = count_mine;
+    start_schedule(5, 0);
+    trial_run(&t, 5);
+    for (int r = 1; r < 5; r++)
+        up += t.bytes[r][0];
+    up += 0; /* worker 0's own stay at home: of 3 a step at most one is its */
+    assert_true(up <= 12 * 3 * 4 * 1533 && up >= 12 * 2 * 4 * 1533 && up % (4 * 1533) == 0);
+    trial_drop(&t);
+}
+
+/* ---- hogwild ---- */
+
+#ifndef __SANITIZE_THREAD__
+static float one(int rank, uint64_t step, size_t i, float x)
+{
+    (void)rank;
+    (void)step;
+    (void)i;
+    (void)x;
+    return 1;
+}
+
+static void hogwild_may_lose_an_update_but_tears_none(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 4; n++) {
+        trial t = trial_of("asgd(hogwild=on)", "sgd(lr=0.0625)", 12);
+        double most = 0;
+        t.gradient = one;
+        t.asks = n % 2 == 0;
+        t.show = n == 3;
+        trial_run(&t, n);
+        for (size_t i = 0; i < trial_size(&t); i++) {
+            const double updates = (trial_initial_value(i) - t.x[0][12][i]) * 16;
+            assert_true(updates == floor(updates) && updates >= 1 && updates <= 12 * n);
+            most = updates > most ? updates : most;
+            for (int r = 1; r < n; r++)
+                assert_true(t.x[r][12][i] == t.x[0][12][i]);
+        }
+        if (t.show)
+            assert_true(most > 12); /* it is one model, not three */
+        assert_int_equal(t.figures[0].bytes_sent, 0);
+        trial_drop(&t);
+    }
+}
+#endif
+
+/* ---- what cannot work ---- */
+
+static tutti_status refused(const char *method, int n, tutti_error *err)
+{
+    trial t = trial_of(method, "sgd(lr=0.1)", 2);
+    const tutti_status status = trial_try(&t, n, err);
+    trial_drop(&t);
+    return status;
+}
+
+static void options_at_their_ends_and_what_cannot_work(void **state)
+{
+    static const char *const fine[] = { "parameter-server(servers=3)", "asgd(softsync=3,servers=3)", "asgd(lr_delay=poly,exponent=0)", "ssp(staleness=1000000000)", "backup-workers(backup=2)", "asgd(exponent=0.5)" };
+    static const char *const wrong[] = { "parameter-server(servers=-1)", "parameter-server(servers=4)", "parameter-server(bucket_mb=0)", "asgd(servers=4)", "asgd(softsync=0)", "asgd(lr_delay=fast)",
+                                         "asgd(lr_delay=poly,exponent=-1)", "ssp(staleness=-1)", "ssp(staleness=1000000001)", "ssp(servers=4)", "backup-workers(backup=-1)", "asgd(hogwild=maybe)" };
+    tutti_error err;
+    trial t;
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(fine); i++)
+        if (refused(fine[i], 3, &err) != TUTTI_OK)
+            fail_msg("%s: %s", fine[i], err.text);
+    for (size_t i = 0; i < TUTTI_LENGTH(wrong); i++)
+        if (refused(wrong[i], 3, &err) != TUTTI_ERR_USAGE)
+            fail_msg("%s was not refused", wrong[i]);
+    assert_int_equal(refused("ssp(servers=4)", 3, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, "method 'ssp': servers is 4, but there are 3 workers, of which each serves once at most; 0 lets all of them serve");
+    assert_int_equal(refused("asgd(softsync=4)", 3, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, "method 'asgd': softsync is 4 gradients an update, but only 3 workers have one under way at a time; give at most that");
+    assert_int_equal(refused("asgd(exponent=2)", 3, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, "method 'asgd': exponent is 2, but that is of lr_delay=poly only");
+    assert_int_equal(refused("asgd(hogwild=on,lr_delay=inverse)", 3, &err), TUTTI_ERR_USAGE);
+    assert_non_null(strstr(err.text, "hogwild has no servers, and no versions"));
+    assert_int_equal(refused("backup-workers(backup=3)", 3, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, "method 'backup-workers': backup is 3 of 3 workers, which leaves none to wait for; give at most 2");
+    t = trial_of("backup-workers", "sgd(lr=0.1)", 2);
+    t.options.clip_norm = 1;
+    assert_int_equal(trial_try(&t, 3, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, "clip-norm is 1, but method 'backup-workers' updates slice by slice, and nobody has the whole of the mean gradient; leave clip-norm at 0");
+    t.method = "parameter-server";
+    t.options.collective = "ring(order=any)";
+    assert_int_equal(trial_try(&t, 3, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, "collective is 'ring(order=any)', but method 'parameter-server' sums at servers, by no collective; leave it at auto");
+    trial_drop(&t);
+}
+
+static float bad_at_one(int rank, uint64_t step, size_t i, float x)
+{
+    (void)x;
+    return rank == 1 && step == 3 && i == 1010 ? NAN : 1;
+}
+
+static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out(void **state)
+{
+    static const char *const methods[] = { "parameter-server", "asgd", "asgd(softsync=2)", "ssp(staleness=1)", "backup-workers(backup=0)", "backup-workers" };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
+        trial t = trial_of(methods[k], "sgd(lr=0.0625)", 6);
+        tutti_error err;
+        t.gradient = bad_at_one;
+        if (strcmp(methods[k], "backup-workers") != 0) { /* where it may be the one that is dropped */
+            assert_int_equal(trial_try(&t, 4, &err), TUTTI_ERR_NUMBER);
+            assert_non_null(strstr(err.text, "worker 1: the gradient of b is nan at element 10 in step 3"));
+        }
+        t.options.nonfinite = TUTTI_NONFINITE_SKIP;
+        trial_run(&t, 4);
+        for (size_t i = 0; i < trial_size(&t); i++)
+            assert_true(isfinite(t.x[1][6][i]));
+        if (strcmp(methods[k], "backup-workers(backup=0)") == 0 || strcmp(methods[k], "parameter-server") == 0) /* ddp's rule: nobody makes that step */
+            assert_true(t.x[0][6][5] == trial_initial_value(5) - 5 * 0.0625f);
+        trial_drop(&t);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_parameter_server_has_the_bits_of_ddp),
+        cmocka_unit_test(uneven_shares_weigh_what_they_have),
+        cmocka_unit_test(one_worker_is_single_bit_for_bit),
+        cmocka_unit_test(the_parameter_server_sends_each_slice_once_each_way),
+        cmocka_unit_test(a_push_sends_a_gradient_and_brings_a_model),
+        cmocka_unit_test(no_gradient_is_lost_or_counted_twice),
+        cmocka_unit_test(a_gradient_is_applied_at_the_rate_of_its_delay),
+        cmocka_unit_test(workers_are_as_far_apart_as_they_may_be_and_no_further),
+        cmocka_unit_test(without_staleness_ssp_is_the_mean_gradient_of_each_step),
+        cmocka_unit_test(a_step_takes_exactly_the_first_gradients_and_never_a_late_one),
+        cmocka_unit_test(a_step_sends_as_many_gradients_as_it_takes),
+#ifndef __SANITIZE_THREAD__ /* its races are what it is */
+        cmocka_unit_test(hogwild_may_lose_an_update_but_tears_none),
+#endif
+        cmocka_unit_test(options_at_their_ends_and_what_cannot_work),
+        cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
