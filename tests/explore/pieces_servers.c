@@ -195,6 +195,6 @@ const explore_piece explore_server_pieces[] = {
     { .name = "ssp", .help = "workers no further apart than they may be, whoever is slow", .least = 2, .most = 4, .rank_main = ssp },
     { .name = "backup-workers", .help = "exactly N gradients a step, the same ones in every slice; who is overtaken catches up", .least = 2, .most = 7, .rank_main = backup_workers },
     { .name = "parameter-server", .help = "servers that wait for all gradients of a step", .least = 2, .most = 4, .rank_main = parameter_server },
-    { .name = "servers-die", .help = "a rank is killed while others wait for its slice or its gradient: all others end", .least = 2, .most = 5, .rank_main = any, .deaths = true, .steps = 1500 },
+    { .name = "servers-die", .help = "a rank is killed while others wait for its slice or its gradient: all others end", .least = 2, .most = 5, .rank_main = any, .deaths = true, .steps = 4000 },
     { 0 },
 };
