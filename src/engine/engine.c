@@ -83,6 +83,9 @@ static tutti_status choose_method(tutti_engine *e, const tutti_method_ops *const
     if ((m->ops->traits & TUTTI_UPDATES_SLICES) != 0 && (m->ops->traits & TUTTI_REPLICAS_EQUAL) != 0 && e->options.clip_norm > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "clip-norm is %g, but method '%s' updates slice by slice, and nobody has the whole of the mean gradient; leave clip-norm at 0", e->options.clip_norm,
                           m->ops->name);
+    if ((m->ops->traits & TUTTI_UPDATES_SLICES) != 0 && (m->ops->traits & TUTTI_REPLICAS_EQUAL) != 0 && (e->options.nonfinite == TUTTI_NONFINITE_SKIP || e->scaler.on))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s may leave out a step, but method '%s' updates slice by slice without a word among all workers; %s", e->scaler.on ? "loss-scale" : "nonfinite=skip", m->ops->name,
+                          e->scaler.on ? "leave it off" : "leave nonfinite at stop");
     strcat(strcat(strcpy(what, "method '"), m->ops->name), "'");
     TUTTI_TRY(tutti_spec_apply(e->method_spec, what, m->ops->options, m->self, err));
     m->traits = m->ops->traits_of != NULL ? m->ops->traits_of(m->self) : m->ops->traits;

@@ -392,9 +392,10 @@ static tutti_status waves(tutti_engine *e, tutti_error *err)
         tutti_unlock(e->services.monitor);
         TUTTI_TRY(tutti_engine_services_look(e, err));
         status = tutti_allreduce(&e->services.group, TUTTI_SUM, tutti_host(count, 2, TUTTI_I64), err);
-        TUTTI_TRY(tutti_engine_services_look(e, err)); /* whoever asked a service of mine that failed meanwhile has left because of me: mine is the cause */
-        if (status != TUTTI_OK)
+        if (status != TUTTI_OK) { /* only then: at the end of a run another may leave before this one looks */
+            TUTTI_TRY(tutti_engine_services_look(e, err)); /* whoever asked a service of mine that failed meanwhile has left because of me: mine is the cause */
             return status;
+        }
         if (count[0] == before)
             return TUTTI_OK;
         before = count[1];

@@ -148,7 +148,7 @@ static tutti_status asgd_step(tutti_method *m, tutti_error *err)
     TUTTI_TRY(tutti_base_check(m, &rate, &skip, err));
     if (rate.scale != 1)
         tutti_scale(m->device, m->layout->used, (float)rate.scale, m->g);
-    TUTTI_TRY(tutti_server_push(s->server, skip ? PULL : PUSH, (int64_t)m->step, skip ? NULL : m->g, m->x, &answers, err));
+    TUTTI_TRY(tutti_server_push(s->server, skip ? PULL : PUSH, (int64_t)rate.t - 1, skip ? NULL : m->g, m->x, &answers, err));
     if (!skip)
         tutti_stale(m, answers.delay);
     return TUTTI_OK;

@@ -7,7 +7,8 @@
    Chosen: one server decides who is among the first N. With sharded servers that count for themselves (as TensorFlow's accumulators do, a variable each) a step's slices would be means over different workers. It costs an empty
    message and its answer, and saves the b late gradients: nobody sends what is dropped, so a step sends exactly N d up. backup=0 needs no such question: all are waited for, with ddp's bits, by servers that update.
    A worker that was overtaken goes on from the values of one step: if slices have moved on while it asked for them, it asks again. The learning rate is for N workers. All workers count the same steps, so samples of steps that
-   a worker was too late for are seen by nobody in that epoch, and when the run ends nobody waits for more than there are. A gradient that is not finite leaves its step out for all (nonfinite=skip), as in ddp. */
+   a worker was too late for are seen by nobody in that epoch, and when the run ends nobody waits for more than there are. What needs a word among all workers is refused:
+   clip-norm (of the mean), nonfinite=skip and loss-scale (of the step). */
 #include <errno.h>
 #include <string.h>
 
@@ -20,7 +21,6 @@ typedef struct backup_workers {
     /* Server's thread. */
     uint64_t step;              /* my slice's values are w of this step */
     int arrived;                /* of its gradients */
-    bool bad;                   /* one of them is left out */
     bool *has; tutti_note *note; /* workers: pushes of this step */
     float *contributions;       /* workers x my slice */
     const float **part; float *weight; /* workers */
@@ -139,10 +139,10 @@ static tutti_status backup_workers_step(tutti_method *m, tutti_error *err)
 
     if (s->at > m->step)
         return TUTTI_OK;
-    TUTTI_TRY(tutti_base_check(m, &rate, &skip, err));
+    TUTTI_TRY(tutti_base_check(m, &rate, &skip, err)); /* only whether it is finite */
     TUTTI_TRY(ask(m, s, &behind, err));
     if (behind == 0)
-        TUTTI_TRY(tutti_server_push(s->server, PUSH, (int64_t)m->step, skip ? NULL : m->g, m->x, &answers, err));
+        TUTTI_TRY(tutti_server_push(s->server, PUSH, (int64_t)m->step, m->g, m->x, &answers, err));
     s->at = m->step + (behind == 0 ? 1 : behind);
     while (behind > 0) {
         TUTTI_TRY(tutti_server_push(s->server, FETCH, (int64_t)s->at, NULL, m->x, &answers, err));
@@ -178,7 +178,7 @@ static tutti_status end_step(tutti_method *m, backup_workers *s, size_t count, t
     const tutti_rate rate = tutti_rate_at(m, s->step);
     int n = s->arrived;
 
-    if (!s->bad && mean(m, s, count))
+    if (mean(m, s, count))
         tutti_server_update(s->server, s->contributions, &rate);
     s->step++;
     for (int i = 0; i < m->workers; i++)
@@ -187,20 +187,16 @@ static tutti_status end_step(tutti_method *m, backup_workers *s, size_t count, t
             s->waits[i] = false;
         }
     s->arrived = 0;
-    s->bad = false;
     memset(s->has, 0, (size_t)m->workers * sizeof *s->has);
     return tutti_server_give(s->server, s->note, n, 0, err);
 }
 
 static tutti_status take(tutti_method *m, backup_workers *s, const tutti_server_request *r, tutti_error *err)
 {
-    if ((uint64_t)r->b != s->step || s->has[r->worker])
+    if (r->in == NULL || (uint64_t)r->b != s->step || s->has[r->worker])
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker, "worker %d sent a gradient of step %lld when step %llu was due; all workers must run one version and one checkpoint", r->worker, (long long)r->b,
                                (unsigned long long)s->step);
-    if (r->in != NULL)
-        tutti_copy(m->device, r->count, r->in, s->contributions + (size_t)r->worker * r->count);
-    else
-        s->bad = true;
+    tutti_copy(m->device, r->count, r->in, s->contributions + (size_t)r->worker * r->count);
     s->has[r->worker] = true;
     s->note[s->arrived++] = r->note;
     return s->arrived == m->workers - (int)s->backup ? end_step(m, s, r->count, err) : TUTTI_OK;
@@ -257,7 +253,7 @@ static const char *const backup_workers_constraints[] = {
     "the learning rate is for workers - backup gradients a step, whose mean it takes",
     "with backup=0 the bits are ddp's; else which gradients a step takes depends on who is early, so runs differ in their bits, except simulated ones",
     "a worker that is overtaken skips to the step that is open; the samples of the steps between are left out of that epoch",
-    "clip-norm is refused: servers update slice by slice",
+    "clip-norm, nonfinite=skip and loss-scale are refused: servers update slice by slice",
     "a lost worker, which is a server as well, ends the run (exit code 3), spare or not",
     NULL
 };

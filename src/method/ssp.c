@@ -21,7 +21,6 @@ typedef struct ssp {
     int64_t behind;             /* of this worker's x, in clocks; client's */
 } ssp;
 enum { SERVE };                 /* service */
-enum { PUSH, SKIP };            /* requests */
 
 static const tutti_option ssp_options[] = {
     { "staleness", TUTTI_INT, TUTTI_AT(ssp, staleness), 3, 0, 1e9, NULL, "steps that a worker may be ahead of the slowest; 0: none" },
@@ -74,7 +73,7 @@ static tutti_status ssp_step(tutti_method *m, tutti_error *err)
     if (rate.scale != 1)
         tutti_scale(m->device, m->layout->used, (float)rate.scale, m->g);
     tutti_stale(m, (uint64_t)s->behind);
-    TUTTI_TRY(tutti_server_push(s->server, skip ? SKIP : PUSH, (int64_t)m->step, skip ? NULL : m->g, m->x, &answers, err));
+    TUTTI_TRY(tutti_server_push(s->server, (uint32_t)(m->step + 1 - rate.t), (int64_t)m->step, skip ? NULL : m->g, m->x, &answers, err)); /* kind: steps that I have left out */
     s->behind = answers.kind;
     return TUTTI_OK;
 }
@@ -102,7 +101,7 @@ static tutti_status ssp_rule(tutti_method *m, const tutti_server_request *r, tut
     const int64_t of_all = tutti_share_step(m->share, step, -1);
 
     if (r->in != NULL && of_all > 0) {
-        tutti_rate rate = tutti_rate_at(m, step);
+        tutti_rate rate = tutti_rate_at(m, step - r->kind);
         rate.lr *= (double)tutti_share_step(m->share, step, r->worker) / (double)of_all;
         rate.t = tutti_server_version(s->server) + 1;
         tutti_server_update(s->server, r->in, &rate);

@@ -106,16 +106,22 @@ static void one_worker_is_single_bit_for_bit(void **state)
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(methods); i++)
         for (size_t k = 0; k < 3; k++) {
-            trial a = trial_of(methods[i], optimizers[k % 2], 7), b = trial_of("single", optimizers[k % 2], 7);
+            trial a, b;
+            if (k == 2 && strncmp(methods[i], "backup", 6) == 0)
+                continue; /* refuses to leave steps out */
+            a = trial_of(methods[i], optimizers[k == 0 ? 0 : 1], 7);
+            b = trial_of("single", optimizers[k == 0 ? 0 : 1], 7);
             a.options.clip_norm = b.options.clip_norm = strncmp(methods[i], "backup", 6) == 0 ? 0 : 9;
-            a.options.nonfinite = b.options.nonfinite = TUTTI_NONFINITE_SKIP;
+            a.options.nonfinite = b.options.nonfinite = k == 2 ? TUTTI_NONFINITE_SKIP : TUTTI_NONFINITE_STOP;
+            a.options.lr_schedule = b.options.lr_schedule = "linear(warmup=3)";
+            a.options.steps = b.options.steps = 7;
             if (k == 2)
                 a.gradient = b.gradient = bad;
             trial_run(&a, 1);
             trial_run(&b, 1);
             for (int s = strstr(methods[i], "hogwild") != NULL ? 7 : 0; s <= 7; s++) /* hogwild's x is what a step began with */
                 if (!trial_same(&a, a.x[0][s], b.x[0][s]))
-                    fail_msg("%s with %s: differs after step %d", methods[i], optimizers[k % 2], s);
+                    fail_msg("%s with %s: differs after step %d", methods[i], optimizers[k == 0 ? 0 : 1], s);
             assert_int_equal(a.figures[0].skipped, k == 2);
             assert_int_equal(a.figures[0].bytes_sent + a.figures[0].messages_sent + a.figures[0].staleness_max, 0);
             trial_drop(&a);
@@ -519,10 +525,16 @@ static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out(void **sta
             assert_non_null(strstr(err.text, "worker 1: the gradient of b is nan at element 10 in step 3"));
         }
         t.options.nonfinite = TUTTI_NONFINITE_SKIP;
+        if (strncmp(methods[k], "backup", 6) == 0) {
+            assert_int_equal(trial_try(&t, 4, &err), TUTTI_ERR_USAGE);
+            assert_string_equal(err.text, "nonfinite=skip may leave out a step, but method 'backup-workers' updates slice by slice without a word among all workers; leave nonfinite at stop");
+            trial_drop(&t);
+            continue;
+        }
         trial_run(&t, 4);
         for (size_t i = 0; i < trial_size(&t); i++)
             assert_true(isfinite(t.x[1][6][i]));
-        if (strcmp(methods[k], "backup-workers(backup=0)") == 0 || strcmp(methods[k], "parameter-server") == 0) /* ddp's rule: nobody makes that step */
+        if (strcmp(methods[k], "parameter-server") == 0) /* ddp's rule: nobody makes that step */
             assert_true(t.x[0][6][5] == trial_initial_value(5) - 5 * 0.0625f);
         trial_drop(&t);
     }
