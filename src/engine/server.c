@@ -321,7 +321,7 @@ tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_
 static tutti_status understand(tutti_server *s, const tutti_note *note, tutti_server_request *r, tutti_error *err)
 {
     const tutti_method *m = s->m;
-    const int worker = tutti_engine_member(m, note->from);
+    const int worker = note->from;
     size_t first = 0, count = m->layout->used;
 
     if (s->setup.pieces && note->kind >= (uint32_t)m->layout->n_pieces)
@@ -383,7 +383,7 @@ static tutti_status answer(tutti_server *s, const tutti_note *requests, int n, u
         s->answer[k] = (tutti_note){ .kind = kind };
         if (gives) {
             s->answer[k].a = (int64_t)s->version;
-            s->answer[k].b = (int64_t)s->delay[tutti_engine_member(s->m, requests[k].from)];
+            s->answer[k].b = (int64_t)s->delay[requests[k].from];
         }
         tutti_engine_answered(e, &requests[k]);
     }

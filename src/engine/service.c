@@ -392,10 +392,8 @@ static tutti_status waves(tutti_engine *e, tutti_error *err)
         tutti_unlock(e->services.monitor);
         TUTTI_TRY(tutti_engine_services_look(e, err));
         status = tutti_allreduce(&e->services.group, TUTTI_SUM, tutti_host(count, 2, TUTTI_I64), err);
-        if (status != TUTTI_OK) { /* only then: at the end of a run another may leave before this one looks */
-            TUTTI_TRY(tutti_engine_services_look(e, err)); /* whoever asked a service of mine that failed meanwhile has left because of me: mine is the cause */
+        if (status != TUTTI_OK)
             return status;
-        }
         if (count[0] == before)
             return TUTTI_OK;
         before = count[1];
@@ -420,8 +418,8 @@ static tutti_status come_to_rest(tutti_engine *e, tutti_error *err)
         status = waves(e, err);
         if (status == TUTTI_OK && e->own_pace)
             status = tutti_engine_pace_sum(e, sum, err);
-        if (tutti_engine_services_look(e, NULL) != TUTTI_OK) /* it leaves, and is lost to the others */
-            return tutti_engine_services_look(e, err);
+        if (status != TUTTI_OK) /* only then: at the end of a run another may leave before this one looks */
+            TUTTI_TRY(tutti_engine_services_look(e, err)); /* whoever asked a service of mine that failed meanwhile has left because of me: mine is the cause */
         if (status != TUTTI_OK && status != TUTTI_ERR_PEER)
             return status;
         status = tutti_engine_settle(e, status, &again, err);
