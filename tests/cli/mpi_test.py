@@ -41,6 +41,20 @@ class MPI(Case):
                 self.assertEqual(read(os.path.join(out, "model.safetensors")), read(os.path.join(shm, "model.safetensors")))
                 self.assertEqual(summary(out)["bytes_sent_total"], summary(shm)["bytes_sent_total"])
 
+    def test_servers_beside_the_computation(self):
+        """Whose requests come from anybody, and who are asked all at once: the parameter server has the bits of shared memory; the others send what they send there."""
+        shm = self.train("servers", *COMMON, "--data", self.data, "-n", 3, "--method", "parameter-server(servers=2)")
+        for kind in LAUNCHERS:
+            for k, method in enumerate(("parameter-server(servers=2)", "asgd(servers=1)", "ssp(staleness=1)", "backup-workers")):
+                out = os.path.join(self.folder, "server%s%d" % (kind, k))
+                r = under(kind, 3, "train", *COMMON, "--data", self.data, "--method", method, "--out", out)
+                self.assertEqual(r.returncode, 0, method + r.stderr + r.stdout)
+                s = summary(out)
+                self.assertEqual((s["transport"], s["workers"], s["events"]), ("mpi", 3, []))
+                if k == 0:
+                    self.assertEqual(read(os.path.join(out, "model.safetensors")), read(os.path.join(shm, "model.safetensors")))
+                    self.assertEqual(s["bytes_sent_total"], summary(shm)["bytes_sent_total"])
+
     def test_ddp_gives_the_same_bytes_as_over_shared_memory(self):
         for n in (2, 4):
             shm = self.train("shm%d" % n, *COMMON, "--data", self.data, "-n", n)
