@@ -87,6 +87,7 @@ typedef struct tutti_heard { uint64_t gradients; double samples, loss_sum; } tut
 void tutti_engine_heard(tutti_engine *e, tutti_heard *heard);
 tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *err);              /* * */
 tutti_status tutti_engine_need(tutti_engine *e, int unit, bool backward, tutti_error *err);       /* * */
+/* TUTTI_CLOSED: the step begins anew, and what was computed of it is dropped: leave the pass, or end it as ever, and call tutti_engine_pass, which gives its first pass again (restarts of tutti_figures). */
 tutti_status tutti_engine_done(tutti_engine *e, int unit, bool backward, tutti_error *err);
 /* The gradient of the tensor is final for this pass. Each tensor once a pass, in any order; a second time is an error. */
 tutti_status tutti_engine_ready(tutti_engine *e, int tensor, tutti_error *err);
@@ -152,12 +153,16 @@ typedef struct tutti_figures {           /* of this rank, from the first pass to
                                             as of the last quiet: steps per worker, rounded up; skipped by all */
     double loss_scale;                   /* of this worker's next pass; 0: the loss is not scaled */
     uint64_t own_steps;                  /* of this worker in this process */
+    uint64_t restarts;                   /* of this worker in this process: steps that its method had begun anew */
     uint64_t staleness_max; double staleness_mean; /* of this worker's gradients of this process, in the method's count */
 } tutti_figures;
 void tutti_engine_figures(tutti_engine *e, tutti_figures *figures);
 /* What happened: skipped steps, unused parameters, workers that were lost. worker, epoch: of "lost", "silent" and "back" (transport.h); else -1 and 0. step: how many this worker had done. */
 typedef struct tutti_event_record { uint64_t step; const char *kind, *text; int worker; uint32_t epoch; } tutti_event_record;
 int tutti_engine_events(const tutti_engine *e, const tutti_event_record **events); /* oldest first */
+/* What the method tells of itself (tutti_metric), in the order in which it was first told. */
+typedef struct tutti_metric_record { const char *name; int worker; double value; } tutti_metric_record; /* worker -1: of the run */
+int tutti_engine_metrics(const tutti_engine *e, const tutti_metric_record **metrics);
 
 typedef struct tutti_trace_event { const char *what; int32_t index; uint8_t thread; uint64_t step; int64_t begin_ns, end_ns; } tutti_trace_event; /* thread: 0 client, 1 lane; begin = end: an instant */
 size_t tutti_engine_trace(const tutti_engine *e, const tutti_trace_event **events); /* the first trace_events ones */

@@ -4,7 +4,7 @@
    engine and ordered as gradients become ready; g is its gradient. A step is one or more passes (forward + backward).
    The client (trainer or PyTorch) calls the engine; the engine calls the hooks below; what a hook leaves NULL is done by the default
    named in its comment.
-     client thread: pass, need, done, step, agree, hold, release        lane thread(s) or client thread: exchange        own threads: services
+     client thread: pass, need, done, step, agree, leave, hold, release        lane thread(s) or client thread: exchange        own threads: services
    x and g belong to the client thread (and to the lane for the range of the piece it is exchanging). A service never touches x, g or the
    optimiser: what it shares with the hooks is the method's own, under a monitor of the method's. Hooks and services block as they like;
    none allocates. A hook or service that fails ends the run, with its sentence. */
@@ -105,7 +105,8 @@ typedef struct tutti_method_ops {
     void (*close)(tutti_method *m);                            /* NULL-safe, half-built-safe */
     /* Before every pass. Default: the configured passes. */
     tutti_status (*pass)(tutti_method *m, tutti_pass *p, tutti_error *err);
-    /* Before unit u computes / after it has; backward likewise. Default: nothing. */
+    /* Before unit u computes / after it has; backward likewise. Default: nothing. done may give TUTTI_CLOSED where the step exchanges nothing: what was computed of it is dropped, and it begins anew with
+       its first pass, on the same samples. A client that cannot leave a pass ends it first. */
     tutti_status (*need)(tutti_method *m, int unit, bool backward, tutti_error *err);
     tutti_status (*done)(tutti_method *m, int unit, bool backward, tutti_error *err);
     /* Makes p->g the gradient to apply. NULL: pieces are not exchanged (local, gossip); nor are they in a step whose passes have `exchange` off. */
@@ -115,6 +116,8 @@ typedef struct tutti_method_ops {
     /* Leave the same model in x of all workers (all call it): at the end, before an evaluation or an export. Must not change what training
        goes on from when it is not the end: the engine keeps x for it. Default: mean of x unless REPLICAS_EQUAL. */
     tutti_status (*agree)(tutti_method *m, tutti_error *err);
+    /* This worker makes no more steps until release; services run, and the others may still compute. Default: nothing. For who waits for several workers: it would else wait for one that does not come. */
+    tutti_status (*leave)(tutti_method *m, tutti_error *err);
     /* All is quiet: put into x and declared state what has to survive. / Services are about to run, for the first time, after a load or after a
        hold: take it from there; none of them runs yet on any worker, so no tutti_call. Default: nothing. */
     tutti_status (*hold)(tutti_method *m, tutti_error *err);
@@ -271,6 +274,8 @@ tutti_status tutti_serve(tutti_method *m, int service, tutti_note *note, tutti_b
 tutti_status tutti_reply(tutti_method *m, const tutti_note *request, const tutti_note *answer, tutti_buffer payload, tutti_error *err);
 /* Did that end so because a worker, err->rank, is lost, without which this run goes on? */
 bool tutti_is_left_out(const tutti_method *m, tutti_status status, const tutti_error *err);
+/* A figure of the method's for summary.json ("method_figures"): of a worker, or of the run (worker -1). The last value of a name counts, as worker 0 has it at the end. `name` is kept. Client thread; allocates. */
+void tutti_metric(tutti_method *m, const char *name, int worker, double value);
 void tutti_event(tutti_method *m, const char *kind, const char *format, ...) __attribute__((format(printf, 3, 4)));
 #ifdef __cplusplus
 }

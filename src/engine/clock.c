@@ -3,6 +3,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include <string.h>
+
 #include "engine_internal.h"
 
 static bool aside(tutti_doing what)
@@ -87,7 +89,7 @@ void tutti_engine_figures(tutti_engine *e, tutti_figures *f)
     uint64_t bytes, messages;
     int64_t end = c->ended_ns;
 
-    *f = (tutti_figures){ .gradients = e->own_pace ? e->pace.agreed : e->progress.step, .steps = e->progress.step, .samples = e->progress.samples, .skipped = e->own_pace ? e->progress.skipped : *tutti_engine_skipped(e), .loss_scale = e->scaler.on ? e->scaler.now.scale : 0, .own_steps = e->steps_here };
+    *f = (tutti_figures){ .gradients = e->own_pace ? e->pace.agreed : e->progress.step, .steps = e->progress.step, .samples = e->progress.samples, .skipped = e->own_pace ? e->progress.skipped : *tutti_engine_skipped(e), .loss_scale = e->scaler.on ? e->scaler.now.scale : 0, .own_steps = e->steps_here, .restarts = e->restarts };
     if (c->started_ns == 0)
         return;
     if (c->running) { /* bring the account up to date */
@@ -186,4 +188,33 @@ int tutti_engine_events(const tutti_engine *e, const tutti_event_record **events
 {
     *events = e->events;
     return e->n_events;
+}
+
+void tutti_metric(tutti_method *m, const char *name, int worker, double value)
+{
+    tutti_engine *e = m->engine;
+
+    for (int i = 0; i < e->n_metrics; i++)
+        if (e->metrics[i].worker == worker && strcmp(e->metrics[i].name, name) == 0) {
+            e->metrics[i].value = value;
+            return;
+        }
+    if (e->n_metrics == e->room_metrics) { /* as with events: without memory the figure is lost, not the run */
+        const int room = e->room_metrics == 0 ? 16 : 2 * e->room_metrics;
+        tutti_metric_record *more = tutti_alloc((size_t)room, sizeof *more);
+        if (more == NULL)
+            return;
+        for (int i = 0; i < e->n_metrics; i++)
+            more[i] = e->metrics[i];
+        tutti_free(e->metrics);
+        e->metrics = more;
+        e->room_metrics = room;
+    }
+    e->metrics[e->n_metrics++] = (tutti_metric_record){ name, worker, value };
+}
+
+int tutti_engine_metrics(const tutti_engine *e, const tutti_metric_record **metrics)
+{
+    *metrics = e->metrics;
+    return e->n_metrics;
 }

@@ -312,6 +312,7 @@ void tutti_engine_close(tutti_engine *e)
     for (int i = 0; i < e->n_events; i++)
         tutti_free((void *)e->events[i].text);
     tutti_free(e->events);
+    tutti_free(e->metrics);
     tutti_free(e->trace);
     tutti_free(e->was_member);
     tutti_free(e->team_ranks);

@@ -114,6 +114,8 @@ struct tutti_engine {
     tutti_engine_stage stage;
     tutti_pass pass;                 /* the current one */
     int64_t passes;                  /* of this step, mine */
+    bool abandoned;                  /* the step begins anew: done has said so */
+    uint64_t restarts;
     bool exchanged;                  /* a pass of this step exchanges its pieces: gradients are looked at there, and the same on all workers afterwards */
     tutti_engine_piece *piece_state; /* n_pieces */
     int next_piece;                  /* the only one that may start next */
@@ -172,6 +174,8 @@ struct tutti_engine {
     int64_t *unit_began_ns;          /* 2 x n_units: forward, backward */
     tutti_event_record *events;
     int n_events, room_events;
+    tutti_metric_record *metrics;
+    int n_metrics, room_metrics;
 };
 
 /* layout.c: tensors get their places, pieces are cut. */

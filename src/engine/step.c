@@ -174,6 +174,17 @@ static tutti_status begin_step(tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* The step that begun computing is to be computed from its first pass again. */
+static void begin_anew(tutti_engine *e)
+{
+    tutti_engine_doing(e, TUTTI_DOING_OTHER);
+    e->abandoned = false;
+    e->restarts++;
+    e->loss_sum = e->m.loss = 0;
+    e->pass.index = -1;
+    e->stage = STAGE_BETWEEN;
+}
+
 /* Client memory <- x, where the client has its own. */
 static void hand_out(tutti_engine *e)
 {
@@ -190,6 +201,8 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
     tutti_pass next = { 0 };
 
     memset(pass, 0, sizeof *pass);
+    if (e->abandoned)
+        begin_anew(e);
     if (e->stage == STAGE_READY) {
         tutti_status status;
         tutti_engine_clock_start(e);
@@ -260,13 +273,19 @@ tutti_status tutti_engine_need(tutti_engine *e, int unit, bool backward, tutti_e
 
 tutti_status tutti_engine_done(tutti_engine *e, int unit, bool backward, tutti_error *err)
 {
+    tutti_status status;
+
     if (e->stage != STAGE_PASS || unit < 0 || unit >= e->layout.n_units)
         return wrong(err, "done", e->stage != STAGE_PASS ? "outside a pass" : "for a unit that no parameter is in");
     if (e->options.trace_events > 0)
         tutti_engine_mark(e, backward ? "backward" : "forward", unit, 0, *began(e, unit, backward), tutti_now_ns(e->rt));
-    if (e->m.ops->done == NULL)
-        return TUTTI_OK;
-    return failed(e, e->m.ops->done(&e->m, unit, backward, err));
+    if (e->m.ops->done == NULL || e->abandoned)
+        return e->abandoned ? TUTTI_CLOSED : TUTTI_OK;
+    status = e->m.ops->done(&e->m, unit, backward, err);
+    if (status == TUTTI_CLOSED && e->m.ops->exchange != NULL)
+        return failed(e, tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s': done gave TUTTI_CLOSED, but pieces of this step may have been exchanged (method.h)", e->m.ops->name));
+    e->abandoned = status == TUTTI_CLOSED;
+    return failed(e, status);
 }
 
 /* May it be announced? */
@@ -348,6 +367,10 @@ tutti_status tutti_engine_passed(tutti_engine *e, double loss_sum, tutti_error *
         }
     if (e->own_state != NULL && e->pass.samples > 0)
         e->own_state[e->options.own_values] = 1;
+    if (e->abandoned) {
+        begin_anew(e);
+        return TUTTI_OK;
+    }
     e->loss_sum += loss_sum;
     e->m.loss = e->m.samples > 0 ? e->loss_sum / (double)e->m.samples : 0;
     tutti_engine_doing(e, TUTTI_DOING_OTHER);

@@ -185,6 +185,30 @@ static json_t *events_of(const tutti_run *run)
     return array;
 }
 
+/* {"name": value, "name of a worker's": [a value a worker, null where the method told none]} */
+static json_t *method_figures(const tutti_run *run)
+{
+    const tutti_metric_record *metrics;
+    const int n = tutti_engine_metrics(run->engine, &metrics);
+    json_t *o = json_object();
+
+    for (int i = 0; i < n; i++) {
+        json_t *value = isfinite(metrics[i].value) ? json_real(metrics[i].value) : json_null(), *row = json_object_get(o, metrics[i].name);
+        if (metrics[i].worker < 0) {
+            json_object_set_new(o, metrics[i].name, value);
+            continue;
+        }
+        if (row == NULL) {
+            row = json_array();
+            for (int r = 0; r < run->workers; r++)
+                json_array_append_new(row, json_null());
+            json_object_set_new(o, metrics[i].name, row);
+        }
+        json_array_set_new(row, (size_t)metrics[i].worker, value);
+    }
+    return o;
+}
+
 static json_t *members_of(const tutti_run *run)
 {
     json_t *array = json_array();
@@ -200,7 +224,7 @@ static json_t *real_or_null(bool known, double value)
 }
 
 /* What each worker tells at the end. */
-enum { WALL, COMPUTE, COMM, EXPOSED, OTHER, BYTES, MEMORY, STEPS, STALE_MOST, STALE_MEAN, SKIPPED, SCALE, RATE, ARRIVED, TAKEN, DROPPED, WAITED, FIGURES };
+enum { WALL, COMPUTE, COMM, EXPOSED, OTHER, BYTES, MEMORY, STEPS, STALE_MOST, STALE_MEAN, SKIPPED, SCALE, RATE, ARRIVED, TAKEN, DROPPED, WAITED, RESTARTS, FIGURES };
 
 /* A row a worker that is left, for the summary and, up to 16, for the person. all: a row an index of run->all. */
 static json_t *by_worker(const tutti_run *run, const double *all)
@@ -255,6 +279,7 @@ static tutti_status tell(tutti_run *run, void *arg, tutti_error *err)
     mine[TAKEN] = (double)run->arrivals.taken;
     mine[DROPPED] = (double)run->arrivals.dropped;
     mine[WAITED] = (double)run->arrivals.waited_ns;
+    mine[RESTARTS] = (double)f->restarts;
     TUTTI_TRY(tutti_train_gather(run, mine, FIGURES, err));
     tutti_free(r->trace.at); /* of a try that was spoilt */
     r->trace = (trace_text){ 0 };
@@ -269,7 +294,7 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     const tutti_method *m = tutti_engine_method(run->engine);
     /* Times are those of one worker, so that they add up: of the busiest, which waits least. Among workers that wait for each other its waiting is what exchanging
        costs the run; the others' has in it that they had less to do. Bytes a worker and memory are the largest. */
-    double mine[FIGURES], *const all = run->told, total_bytes = 0, most_bytes = 0, most_memory = 0, wall = 0, steps = 0, stale_most = 0, stale_sum = 0, skipped = 0, scale = all[SCALE];
+    double mine[FIGURES], *const all = run->told, total_bytes = 0, most_bytes = 0, most_memory = 0, wall = 0, steps = 0, stale_most = 0, stale_sum = 0, skipped = 0, restarts = 0, scale = all[SCALE];
     const double *busiest;
     json_t *o;
     char *text;
@@ -288,6 +313,7 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
         most_bytes = w[BYTES] > most_bytes ? w[BYTES] : most_bytes;
         most_memory = w[MEMORY] > most_memory ? w[MEMORY] : most_memory;
         steps += w[STEPS];
+        restarts += w[RESTARTS];
         stale_sum += w[STEPS] * w[STALE_MEAN];
         stale_most = w[STALE_MOST] > stale_most ? w[STALE_MOST] : stale_most;
     }
@@ -343,6 +369,8 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     json_object_set_new(o, "peak_rss_bytes_per_worker", json_integer((json_int_t)most_memory));
     json_object_set_new(o, "staleness_max", json_integer((json_int_t)stale_most));
     json_object_set_new(o, "staleness_mean", json_real(steps > 0 ? stale_sum / steps : 0));
+    json_object_set_new(o, "restarts", json_integer((json_int_t)restarts));
+    json_object_set_new(o, "method_figures", method_figures(run));
     json_object_set_new(o, "target", c->target[0] != 0 ? json_string(c->target) : json_null());
     json_object_set_new(o, "time_to_target_seconds", real_or_null(run->time_to_target >= 0, run->time_to_target));
     json_object_set_new(o, "simulated", json_boolean(tutti_world_simulated(tutti_world_transport(run->world))));

@@ -287,14 +287,17 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
         run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
         tutti_train_meter_start(run, batch.samples);
         tutti_nn_draw(run->nn, (uint64_t)run->config->seed, first_of_run(run, &pass));
-        TUTTI_TRY(run->task.tables > 0
+        status = run->task.tables > 0
             ? tutti_nn_pass_rows(run->nn, batch.x, batch.rows, batch.labels, batch.samples, divisor, pass.keep, pass.same_values,
                                  run->values, run->gradients, &hooks, &loss, err)
             : run->task.context > 0
             ? tutti_nn_pass_tokens(run->nn, batch.tokens, batch.next, batch.samples, divisor, pass.keep, pass.same_values,
                                    run->values, run->gradients, &hooks, &loss, err)
             : tutti_nn_pass(run->nn, batch.x, batch.labels, batch.samples, divisor, pass.keep, pass.same_values,
-                            run->values, run->gradients, &hooks, &loss, err));
+                            run->values, run->gradients, &hooks, &loss, err);
+        if (status == TUTTI_CLOSED) /* the method has the step begin anew: out of the middle of a pass */
+            continue;
+        TUTTI_TRY(status);
         TUTTI_TRY(tutti_engine_passed(run->engine, loss, err));
         run->loss_sum += loss;
         run->loss_samples += (double)batch.samples;
