@@ -62,6 +62,9 @@ typedef struct tutti_server_answers {    /* of all servers that have a part */
 tutti_status tutti_server_push(tutti_server *s, uint32_t kind, int64_t b, float *values, float *into, tutti_server_answers *answers, tutti_error *err);
 /* Likewise, of server k alone (0 is worker 0's) and without a payload either way. */
 tutti_status tutti_server_ask(tutti_server *s, int k, uint32_t kind, int64_t b, tutti_server_answers *answers, tutti_error *err);
+/* The version of slice 0 that this worker has; it has been given that version otherwise than by push: the delay of its next request counts from there. Client thread. */
+uint64_t tutti_server_got(const tutti_server *s);
+void tutti_server_took(tutti_server *s, uint64_t version);
 /* An exchange hook's, on the thread that it is called on: the piece's gradient to its servers, what they answer back into its place. */
 tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_t b, tutti_error *err);
 

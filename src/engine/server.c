@@ -304,6 +304,16 @@ tutti_status tutti_server_ask(tutti_server *s, int k, uint32_t kind, int64_t b, 
     return call_exposed(s, c, answers, err);
 }
 
+uint64_t tutti_server_got(const tutti_server *s)
+{
+    return (uint64_t)s->got[0];
+}
+
+void tutti_server_took(tutti_server *s, uint64_t version)
+{
+    s->got[0] = (int64_t)version;
+}
+
 tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_t b, tutti_error *err)
 {
     caller *c = take_caller(s);

@@ -259,6 +259,7 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
     const tutti_nn_hooks hooks = { run, on_need, on_done, on_ready, on_ready_rows };
     const tutti_method *m = tutti_engine_method(run->engine);
     tutti_batch batch = { 0 }; /* kept for a pass over the same samples */
+    int64_t taken = -1; /* passes whose samples are off the stream */
     tutti_pass pass;
     tutti_status status;
 
@@ -277,7 +278,10 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
             do /* a tail step may have passes without samples for this worker: the engine leaves them out */
                 TUTTI_TRY(tutti_loader_take(run->loader, &batch, err));
             while (batch.step < step || batch.pass < pass.index);
-            tutti_train_stream_take(run, batch.samples);
+            if (pass.index > taken) { /* not those of a step that begins anew */
+                tutti_train_stream_take(run, batch.samples);
+                taken = pass.index;
+            }
             if (batch.step != step || batch.pass != pass.index || batch.samples != pass.samples)
                 return tutti_fail(err, TUTTI_ERR_STATE, 0, "the loader is at step %llu, pass %lld with %lld samples; the engine at step %llu, pass %lld with %lld",
                                   (unsigned long long)batch.step, (long long)batch.pass, (long long)batch.samples, (unsigned long long)step,

@@ -52,20 +52,28 @@ static tutti_status one_step(tutti_engine *e, explore_case *c, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
     tutti_pass p;
+    int64_t samples = 0;
     tutti_status status;
 
     while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
-        if (m->rng.step < GRADIENTS && p.samples > 0)
-            shared_of(c)->taken[m->rng.step]++;
         TUTTI_TRY(check_team(m, shared_of(c), err));
-        explore_dawdle(100000);
+        samples = p.samples;
+        explore_dawdle(50000);
+        m->g[0] = NAN; /* nothing is computed yet */
+        status = tutti_engine_done(e, 0, false, err);
+        if (status == TUTTI_CLOSED && m->rank % 2 == 0) /* the others cannot leave a pass */
+            continue;
+        explore_dawdle(50000);
         for (size_t i = 0; i < m->layout->used; i++)
             m->g[i] = p.samples > 0 ? (float)pull(m->rank, i) : 0;
         TUTTI_TRY(tutti_engine_ready(e, 0, err));
         TUTTI_TRY(tutti_engine_passed(e, 0, err));
     }
-    if (status == TUTTI_CLOSED)
+    if (status == TUTTI_CLOSED) {
+        if (m->rng.step < GRADIENTS && samples > 0)
+            shared_of(c)->taken[m->rng.step]++;
         status = tutti_engine_step(e, err);
+    }
     shared_of(c)->done[m->rank] += status != TUTTI_OK ? 0 : (m->traits & TUTTI_OWN_PACE) != 0 ? m->weight * m->team : 1;
     return status;
 }
@@ -85,7 +93,10 @@ static tutti_status check_mean(tutti_engine *e, explore_case *c, tutti_error *er
     return TUTTI_OK;
 }
 
-static tutti_status run_phases(tutti_engine *e, explore_case *c, bool own_pace, tutti_error *err)
+/* What the method of this run promises of the agreed model, when all ranks are between steps. */
+typedef tutti_status (*checker)(tutti_engine *e, explore_case *c, tutti_error *err);
+
+static tutti_status run_phases(tutti_engine *e, explore_case *c, bool own_pace, checker check, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
     tutti_group all = tutti_group_workers(m->world, 77);
@@ -103,18 +114,18 @@ static tutti_status run_phases(tutti_engine *e, explore_case *c, bool own_pace, 
                 TUTTI_TRY(one_step(e, c, err));
         }
         TUTTI_TRY(tutti_engine_show(e, err));
-        TUTTI_TRY(check_mean(e, c, err));
+        TUTTI_TRY(check(e, c, err));
         TUTTI_TRY(tutti_barrier(&all, err));
         TUTTI_TRY(tutti_engine_resume(e, err));
     }
     TUTTI_TRY(tutti_engine_finish(e, err));
-    TUTTI_TRY(check_mean(e, c, err));
+    TUTTI_TRY(check(e, c, err));
     for (uint64_t k = 0; asks && k < GRADIENTS; k++)
         EXPLORE_EXPECT(shared_of(c)->taken[k] == (k < until), "gradient %llu of %llu was computed %d times", (unsigned long long)k, (unsigned long long)until, shared_of(c)->taken[k]);
     return TUTTI_OK;
 }
 
-static tutti_status train(tutti_world *world, explore_case *c, const char *method, const tutti_method_ops *const *methods, tutti_error *err)
+static tutti_status train(tutti_world *world, explore_case *c, const char *method, const tutti_method_ops *const *methods, checker check, tutti_error *err)
 {
     size_t count = 3 * PERIOD;
     const tutti_param param = { .name = "w", .dims = 1, .dim = { count } };
@@ -123,7 +134,7 @@ static tutti_status train(tutti_world *world, explore_case *c, const char *metho
                                                  .initial = fill_initial, .user = &count }, methods, err);
 
     if (status == TUTTI_OK)
-        status = run_phases(e, c, tutti_engine_method(e)->traits & TUTTI_OWN_PACE, err);
+        status = run_phases(e, c, tutti_engine_method(e)->traits & TUTTI_OWN_PACE, check, err);
     tutti_engine_close(e);
     return status;
 }
@@ -135,12 +146,12 @@ static tutti_status ad_psgd(tutti_world *world, explore_case *c, tutti_error *er
 
     snprintf(method, sizeof method, "ad-psgd(graph=%s,exchanges=%d,outstanding=%d,peer=%s)", graphs[explore_draw(c, "graph", TUTTI_LENGTH(graphs))], 1 + (int)explore_draw(c, "exchanges", 2),
              (int)explore_draw(c, "outstanding", 3) - 1, explore_draw(c, "peer", 2) == 0 ? "random" : "cyclic");
-    return train(world, c, method, tutti_methods, err);
+    return train(world, c, method, tutti_methods, check_mean, err);
 }
 
 static tutti_status ad_psgd_ring(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    return train(world, c, c->ranks % 2 == 0 && explore_draw(c, "roles", 2) == 0 ? "ad-psgd(graph=ring,roles=bipartite)" : "ad-psgd(graph=ring)", tutti_methods, err);
+    return train(world, c, c->ranks % 2 == 0 && explore_draw(c, "roles", 2) == 0 ? "ad-psgd(graph=ring,roles=bipartite)" : "ad-psgd(graph=ring)", tutti_methods, check_mean, err);
 }
 
 static tutti_status h_adpsgd(tutti_world *world, explore_case *c, tutti_error *err)
@@ -153,12 +164,12 @@ static tutti_status h_adpsgd(tutti_world *world, explore_case *c, tutti_error *e
         team--;
     snprintf(method, sizeof method, "h-adpsgd(super_learner=%d%s,exchanges=%d,outstanding=%d)", team, graphs[explore_draw(c, "graph", TUTTI_LENGTH(graphs))], 1 + (int)explore_draw(c, "exchanges", 2),
              (int)explore_draw(c, "outstanding", 3) - 1);
-    return train(world, c, method, tutti_methods, err);
+    return train(world, c, method, tutti_methods, check_mean, err);
 }
 
 static tutti_status ad_psgd_free(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    return train(world, c, "ad-psgd(graph=ring,exchanges=0)", tutti_methods, err);
+    return train(world, c, "ad-psgd(graph=ring,exchanges=0)", tutti_methods, check_mean, err);
 }
 
 /* Rings and other graphs whose rounds are granted by beats, with one worker that pauses long now and then. */
@@ -167,14 +178,108 @@ static tutti_status averager(tutti_world *world, explore_case *c, tutti_error *e
     static const char *const methods[] = { "asr-adpsgd", "asr-adpsgd(mixing=random-ring,rounds=2)", "rand-psgd(pace=own,mixing=star,outstanding=0)", "rand-psgd(pace=own,mixing=random-matching,outstanding=-1)",
                                            "rand-psgd(pace=own,mixing=one-peer-exponential,rounds=3)" };
 
-    return train(world, c, methods[explore_draw(c, "method", TUTTI_LENGTH(methods))], tutti_methods, err);
+    return train(world, c, methods[explore_draw(c, "method", TUTTI_LENGTH(methods))], tutti_methods, check_mean, err);
 }
 
 static tutti_status late_average(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const char *const methods[] = { "lasgd(local_steps=1)", "lasgd(local_steps=3)", "lasgd(local_steps=2,max_delay=0)", "asr-adpsgd(mixing=delay-by-one)", "rand-psgd(mixing=delay-by-one)" };
 
-    return train(world, c, methods[explore_draw(c, "method", TUTTI_LENGTH(methods))], tutti_methods, err);
+    return train(world, c, methods[explore_draw(c, "method", TUTTI_LENGTH(methods))], tutti_methods, check_mean, err);
+}
+
+/* ---- one server, to which gradients come in any order ---- */
+
+/* Worker 0's figure, as of now; -1: none. */
+static double figure(tutti_engine *e, const char *name, int worker)
+{
+    const tutti_metric_record *metrics;
+    const int n = tutti_engine_metrics(e, &metrics);
+
+    for (int k = 0; k < n; k++)
+        if (metrics[k].worker == worker && strcmp(metrics[k].name, name) == 0)
+            return metrics[k].value;
+    return -1;
+}
+
+static tutti_status check_applied(tutti_engine *e, const double *times, tutti_error *err)
+{
+    const tutti_method *const m = tutti_engine_method(e);
+
+    for (size_t i = 0; i < m->layout->used; i++) {
+        double x = (double)(i % PERIOD) / 8 - 2;
+        for (int r = 0; r < m->workers; r++)
+            x -= rate * times[r] * pull(r, i);
+        EXPLORE_EXPECT(fabs(m->x[i] - x) <= 1e-4, "%s on %d: the model at %zu is %.7g instead of %.7g", m->ops->name, m->workers, i, (double)m->x[i], x);
+    }
+    return TUTTI_OK;
+}
+
+/* Every gradient was applied or dropped, and none of those that were had a delay of R. */
+static tutti_status check_ringmaster(tutti_engine *e, explore_case *c, tutti_error *err)
+{
+    const tutti_method *const m = tutti_engine_method(e);
+    const uint64_t limit = explore_draw(c, "limit", 4) == 0 ? (uint64_t)m->workers : explore_draw(c, "limit", 4);
+    double times[EXPLORE_RANKS];
+
+    if (m->rank != 0)
+        return TUTTI_OK;
+    for (int r = 0; r < m->workers; r++) {
+        times[r] = figure(e, "applied", r);
+        EXPLORE_EXPECT(times[r] + figure(e, "dropped", r) == shared_of(c)->done[r], "worker %d: %g gradients applied and %g dropped of %g", r, times[r], figure(e, "dropped", r), (double)shared_of(c)->done[r]);
+    }
+    EXPLORE_EXPECT(figure(e, "applied_delay_max", -1) < (double)limit, "a gradient with a delay of %g was applied; the limit is %llu", figure(e, "applied_delay_max", -1), (unsigned long long)limit);
+    return check_applied(e, times, err);
+}
+
+/* All workers weigh the same in every update. */
+static tutti_status check_table(tutti_engine *e, explore_case *c, tutti_error *err)
+{
+    const tutti_method *const m = tutti_engine_method(e);
+    const double updates = figure(e, "updates", -1);
+    double times[EXPLORE_RANKS], all = 0;
+
+    if (m->rank != 0)
+        return TUTTI_OK;
+    for (int r = 0; r < m->workers; r++) {
+        times[r] = updates / m->workers;
+        all += shared_of(c)->done[r];
+    }
+    EXPLORE_EXPECT(updates <= all && figure(e, "delay_max", -1) <= 2 * m->workers - 2, "%g updates of %g gradients, delays of up to %g", updates, all, figure(e, "delay_max", -1));
+    return check_applied(e, times, err);
+}
+
+static tutti_status ringmaster(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    char method[80];
+
+    snprintf(method, sizeof method, "ringmaster-asgd(max_delay=%d,stops=%s)", (int)explore_draw(c, "limit", 4), explore_draw(c, "stops", 3) > 0 ? "on" : "off");
+    return train(world, c, method, tutti_methods, check_ringmaster, err);
+}
+
+static tutti_status ringleader(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    char method[80];
+
+    snprintf(method, sizeof method, "ringleader-asgd(table=%s,point=%s)", explore_draw(c, "table", 2) == 0 ? "server" : "worker", explore_draw(c, "point", 2) == 0 ? "sticky" : "fresh");
+    return train(world, c, method, tutti_methods, check_table, err);
+}
+
+static tutti_status dude(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    char method[80];
+
+    snprintf(method, sizeof method, "dude-asgd(table=%s,group=%d)", explore_draw(c, "table", 2) == 0 ? "server" : "worker", 1 + (int)explore_draw(c, "group", (uint64_t)c->ranks));
+    return train(world, c, method, tutti_methods, check_table, err);
+}
+
+static tutti_status any_of_them(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    switch (explore_draw(c, "which", 3)) {
+    case 0: return ringmaster(world, c, err);
+    case 1: return ringleader(world, c, err);
+    default: return dude(world, c, err);
+    }
 }
 
 /* ---- services that call services: a round asks the next rank, whose server asks the one after it before it answers ---- */
@@ -359,6 +464,10 @@ const explore_piece explore_async_pieces[] = {
     { .name = "averager", .help = "rings and other graphs whose rounds all make at the beat of all gradients: none lost, no ring of waiting", .least = 2, .most = 7, .rank_main = averager },
     { .name = "late-average", .help = "averages of all that come late: lasgd, delay by one", .least = 2, .most = 5, .rank_main = late_average },
     { .name = "averager-dies", .help = "a rank is killed while rounds are granted and made: all others end", .least = 2, .most = 5, .rank_main = averager, .deaths = true, .steps = 1500 },
+    { .name = "ringmaster", .help = "gradients beyond a limit are dropped or stopped: each is applied or dropped once", .least = 2, .most = 5, .rank_main = ringmaster },
+    { .name = "ringleader", .help = "rounds of updates along a table: all workers weigh the same, no delay beyond the bound", .least = 2, .most = 5, .rank_main = ringleader },
+    { .name = "dude", .help = "a table of last gradients, groups that may be smaller at the end of a phase: all workers weigh the same", .least = 2, .most = 5, .rank_main = dude },
+    { .name = "one-server-dies", .help = "a rank, or the server's, is killed while one of these trains: all others end", .least = 2, .most = 5, .rank_main = any_of_them, .deaths = true, .steps = 6000 },
     { .name = "services", .help = "services that call services come to rest all over the run, several times", .least = 2, .most = 5, .rank_main = relays },
     { .name = "rounds", .help = "rounds that are owed are made before all is quiet", .least = 1, .most = 3, .rank_main = counters },
     { .name = "services-fail", .help = "a service fails by itself: its rank says why, all others end because of it", .least = 2, .most = 4, .rank_main = relays, .judge = judge_failure },

@@ -30,6 +30,8 @@ typedef struct trial {
     uint64_t bytes[TRIAL_RANKS][TRIAL_RANKS], messages[TRIAL_RANKS][TRIAL_RANKS]; /* [from][to], finish included */
     uint64_t end_bytes[TRIAL_RANKS]; /* of finish alone */
     tutti_figures figures[TRIAL_RANKS];
+    tutti_metric_record metric[32]; /* as worker 0 tells at the end */
+    int metrics;
     int workers;
 } trial;
 
@@ -129,7 +131,22 @@ static inline tutti_status trial_train(trial *t, tutti_engine *e, tutti_world *w
     }
     memcpy(t->x[rank][t->steps], m->x, trial_size(t) * sizeof(float));
     tutti_engine_figures(e, &t->figures[rank]);
+    if (rank == 0) {
+        const tutti_metric_record *told;
+        t->metrics = tutti_engine_metrics(e, &told);
+        for (int k = 0; k < t->metrics && k < 32; k++)
+            t->metric[k] = told[k];
+    }
     return TUTTI_OK;
+}
+
+/* What the method told of a worker (-1: of the run); NAN: nothing. */
+static inline double trial_metric(const trial *t, const char *name, int worker)
+{
+    for (int k = 0; k < t->metrics; k++)
+        if (t->metric[k].worker == worker && strcmp(t->metric[k].name, name) == 0)
+            return t->metric[k].value;
+    return NAN;
 }
 
 static inline tutti_status trial_rank(tutti_world *world, void *arg, tutti_error *err)

@@ -1,0 +1,268 @@
+/* dude-asgd: asynchronous SGD along the mean of everybody's last gradient, so that the fast workers' data do not outweigh the others'. Wang, Sun, To, Zhang, "Dual-Delayed Asynchronous SGD for Arbitrarily
+   Heterogeneous Data", arXiv 2405.16966; INFORMS Journal on Computing 2025; also known as IA2SGD. Sheet: dude-asgd.md.
+     worker i   x <- what the server sent;  g <- grad f_i(x), sent
+     server     mean <- mean + (g - G_i) / n;  G_i <- g;   once `group` workers wait: w <- opt(w, mean), and those get w
+   mean = 1/n sum_i G_i whatever comes in which order: every worker counts 1/n, however old its entry. group=1 is the asynchronous form, group=n synchronous minibatch SGD, between them the semi-asynchronous one.
+   start=barrier: the first update waits for a gradient of every worker (the only barrier), partial: until then the mean is over those who were there.
+     table=server   G_i stands at the server, which takes gradients     table=worker   each worker keeps its own and sends g - G_i: the same bits, n models less at the server
+   With one worker the mean of one gradient is that gradient: there is no table.
+   Whoever waits for a group may wait for workers that have stopped, at the end of a phase: these tell the server so (`leave`), and once all who go on computing wait, the group is closed as it is. Before the first update
+   of all, where nobody can take over another's part, they go on at the model they have instead.
+   Rounding piles up in the mean: every refresh_mean updates it is summed over the table anew, where that stands at the server. Not built: the sheet's evict_after (a lost worker ends the run); momentum on the mean is the optimiser's. */
+#include <errno.h>
+
+#include "tutti/server.h"
+
+typedef struct dude {
+    int table, start;
+    int64_t group, refresh_mean;
+    tutti_server *server;
+    struct { int64_t here, updates, refreshed, oldest_most; } at; /* the server's, as all below up to mine; here: workers that have an entry; declared */
+    float *mean;                 /* count. Declared, at worker 0 */
+    float *entry;                /* workers x count: table=server. Declared, at worker 0 */
+    float *change;               /* count; scratch */
+    const float **each;          /* workers: the entries */
+    float *nth;                  /* workers: 1/n */
+    int64_t *has;                /* workers: 1: has an entry; declared */
+    int64_t *version;            /* workers: of the model behind the entry; declared */
+    tutti_note *waits;           /* workers: who waits for the group; empty when all is quiet */
+    int waiting, left;           /* left: workers that make no more steps until release */
+    int64_t step;                /* of who came last: its learning rate counts */
+    float *mine;                 /* n: table=worker: my entry. Declared */
+} dude;
+enum { AT_SERVER, AT_WORKER };
+enum { BARRIER, PARTIAL };
+enum { SERVE };                  /* services */
+enum { GRADIENT, LEAVES };       /* kinds of requests */
+enum { REFRESH = 1000 };
+
+static const tutti_option dude_options[] = {
+    { "table", TUTTI_CHOICE, TUTTI_AT(dude, table), AT_SERVER, 0, 1, "server|worker", "where each worker's last gradient stands: all at the server, or with the worker, which sends what has changed" },
+    { "group", TUTTI_INT, TUTTI_AT(dude, group), 1, 1, 1e9, NULL, "c: workers whose gradients come before an update: 1: each by itself; workers: synchronous" },
+    { "start", TUTTI_CHOICE, TUTTI_AT(dude, start), BARRIER, 0, 1, "barrier|partial", "the first update waits for all workers, or the mean is over those who were there" },
+    { "refresh_mean", TUTTI_INT, TUTTI_AT(dude, refresh_mean), -1, -1, 1e12, NULL, "table=server: updates from one sum over the whole table to the next, against rounding; 0: never; -1: 1000, or never where there is no such table" },
+    { 0 }
+};
+
+static bool has_table(const tutti_method *m)
+{
+    return m->workers > 1;
+}
+
+/* change := g - entry; entry := g, as far as a sum rounds to it. g may be change. */
+static void fold(tutti_method *m, size_t count, const float *g, float *entry, float *change)
+{
+    tutti_diff(m->device, count, 1, g, entry, change);
+    tutti_add(m->device, count, change, entry);
+}
+
+/* ---- the server's thread ---- */
+
+static void refresh(tutti_method *m)
+{
+    dude *s = m->self;
+
+    if (s->entry == NULL || s->refresh_mean == 0 || ++s->at.refreshed < s->refresh_mean)
+        return;
+    s->at.refreshed = 0;
+    tutti_tree_sum(m->device, m->layout->used, m->workers, s->each, s->nth, s->mean);
+}
+
+static void take(tutti_method *m, const tutti_server_request *r)
+{
+    dude *s = m->self;
+    const float *change = r->in;
+
+    if (s->entry != NULL) {
+        fold(m, r->count, r->in, s->entry + (size_t)r->worker * r->count, s->change);
+        change = s->change;
+    }
+    if (has_table(m))
+        tutti_axpy(m->device, r->count, 1 / (float)m->workers, change, s->mean);
+    else
+        tutti_copy(m->device, r->count, r->in, s->mean);
+    s->at.here += s->has[r->worker] == 0;
+    s->has[r->worker] = 1;
+    s->version[r->worker] = (int64_t)(tutti_server_version(s->server) - r->delay);
+    s->step = r->b;
+    s->waits[s->waiting++] = r->note;
+}
+
+/* Those who wait get the model after one step along the mean over the workers that are here. */
+static tutti_status update(tutti_method *m, tutti_error *err)
+{
+    dude *s = m->self;
+    const int n = s->waiting;
+    tutti_rate rate = tutti_rate_at(m, (uint64_t)s->step);
+
+    rate.t = tutti_server_version(s->server) + 1;
+    rate.scale = m->workers / (double)s->at.here;
+    refresh(m);
+    for (int j = 0; j < m->workers; j++)
+        if (s->has[j] != 0 && (int64_t)rate.t - 1 - s->version[j] > s->at.oldest_most)
+            s->at.oldest_most = (int64_t)rate.t - 1 - s->version[j];
+    tutti_server_update(s->server, s->mean, &rate);
+    s->at.updates++;
+    s->waiting = 0;
+    return tutti_server_give(s->server, s->waits, n, 0, err);
+}
+
+static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti_error *err)
+{
+    dude *s = m->self;
+    bool first, full, alone;
+
+    if (r->kind == LEAVES) {
+        s->left++;
+        TUTTI_TRY(tutti_server_answer(s->server, &r->note, 1, 0, NULL, 0, err));
+    } else
+        take(m, r);
+    if (s->waiting == 0)
+        return TUTTI_OK;
+    first = s->start == BARRIER && s->at.updates == 0;
+    full = first ? s->at.here == m->workers : s->waiting >= s->group;
+    alone = s->waiting + s->left == m->workers; /* whoever still computes waits here */
+    if (full || (alone && !first))
+        return update(m, err);
+    if (alone) {
+        const int n = s->waiting;
+        s->waiting = 0;
+        return tutti_server_answer(s->server, s->waits, n, 0, NULL, 0, err);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status serve(tutti_method *m, tutti_error *err)
+{
+    const dude *s = m->self;
+    return tutti_server_run(s->server, err);
+}
+
+/* ---- client thread ---- */
+
+static tutti_status check(const tutti_method *m, tutti_error *err)
+{
+    const dude *s = m->self;
+
+    if (s->group > m->workers)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'dude-asgd': group is %lld, but there are %d workers; a group has 1 to %d", (long long)s->group, m->workers, m->workers);
+    if (s->table == AT_WORKER && s->refresh_mean > 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'dude-asgd': refresh_mean is %lld, but with table=worker there is no table to sum over; leave it away, or take table=server", (long long)s->refresh_mean);
+    return TUTTI_OK;
+}
+
+static tutti_status dude_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    dude *s = m->self;
+    const size_t workers = (size_t)m->workers, count = m->rank == 0 ? m->layout->used : 0; /* what the one server has */
+
+    TUTTI_TRY(check(m, err));
+    if (s->refresh_mean < 0)
+        s->refresh_mean = s->table == AT_SERVER ? REFRESH : 0;
+    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1 }, err));
+    tutti_declare_value(plan, "dude.at", TUTTI_OWN_ZERO, &s->at, sizeof s->at);
+    tutti_declare(plan, &(tutti_state){ .name = "dude.has", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_I64, .count = workers }, &s->has);
+    tutti_declare(plan, &(tutti_state){ .name = "dude.version", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_I64, .count = workers }, &s->version);
+    if (count > 0)
+        tutti_declare(plan, &(tutti_state){ .name = "dude.mean", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = count, .placed = true }, &s->mean);
+    if (count > 0 && has_table(m) && s->table == AT_SERVER) {
+        tutti_declare(plan, &(tutti_state){ .name = "dude.table", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_F32, .count = workers * count }, &s->entry);
+        tutti_declare(plan, &(tutti_state){ .name = "dude.change", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = count }, &s->change);
+    }
+    if (has_table(m) && s->table == AT_WORKER)
+        tutti_declare_vector(plan, "dude.entry", TUTTI_OWN_ZERO, &s->mine);
+    return TUTTI_OK;
+}
+
+static tutti_status dude_open(tutti_method *m, tutti_error *err)
+{
+    dude *s = m->self;
+    const size_t workers = (size_t)m->workers;
+
+    s->waits = tutti_alloc(workers, sizeof *s->waits);
+    s->each = tutti_alloc(workers, sizeof *s->each);
+    s->nth = tutti_alloc(workers, sizeof *s->nth);
+    if (s->waits == NULL || s->each == NULL || s->nth == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'dude-asgd'");
+    for (size_t j = 0; j < workers && s->entry != NULL; j++) {
+        s->each[j] = s->entry + j * m->layout->used;
+        s->nth[j] = 1 / (float)workers;
+    }
+    return tutti_server_open(s->server, err);
+}
+
+static void dude_close(tutti_method *m)
+{
+    dude *s = m->self;
+
+    if (s == NULL)
+        return;
+    tutti_server_close(s->server);
+    tutti_free(s->waits);
+    tutti_free(s->each);
+    tutti_free(s->nth);
+}
+
+static tutti_status dude_step(tutti_method *m, tutti_error *err)
+{
+    dude *s = m->self;
+    tutti_server_answers answers;
+    tutti_rate rate;
+    bool skip;
+
+    TUTTI_TRY(tutti_base_check(m, &rate, &skip, err));
+    if (skip)
+        return TUTTI_OK;
+    if (rate.scale != 1)
+        tutti_scale(m->device, m->n, (float)rate.scale, m->g);
+    if (s->mine != NULL)
+        fold(m, m->layout->used, m->g, s->mine, m->g);
+    TUTTI_TRY(tutti_server_push(s->server, GRADIENT, (int64_t)rate.t - 1, m->g, m->x, &answers, err));
+    if (answers.values)
+        tutti_stale(m, answers.delay);
+    return TUTTI_OK;
+}
+
+static tutti_status dude_agree(tutti_method *m, tutti_error *err)
+{
+    const dude *s = m->self;
+    return tutti_server_agree(s->server, err);
+}
+
+static tutti_status dude_leave(tutti_method *m, tutti_error *err)
+{
+    const dude *s = m->self;
+    tutti_server_answers answers;
+    return tutti_server_ask(s->server, 0, LEAVES, 0, &answers, err);
+}
+
+static tutti_status dude_hold(tutti_method *m, tutti_error *err)
+{
+    dude *s = m->self;
+
+    (void)err;
+    s->left = 0; /* services rest */
+    if (m->rank != 0)
+        return TUTTI_OK;
+    tutti_metric(m, "updates", -1, (double)s->at.updates);
+    tutti_metric(m, "entry_age_max", -1, (double)s->at.oldest_most);
+    return TUTTI_OK;
+}
+
+static const tutti_service dude_services[] = { [SERVE] = { "serve", serve }, { 0 } };
+
+static const char *const dude_constraints[] = {
+    "asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated ones",
+    "every worker counts the same, whatever its part of the data and its speed; the mean changes slowly, so the learning rate is about 1/n of ddp's",
+    "table=server: worker 0 has n + 2 models more; table=worker: 2, and every worker one",
+    "group is 1 to the number of workers; the last groups before workers meet may be smaller",
+    "a lost worker ends the run (exit code 3); a checkpoint is resumed with the number of workers that saved it",
+    NULL
+};
+
+const tutti_method_ops tutti_method_dude_asgd = {
+    .name = "dude-asgd", .title = "DuDe-ASGD: dual-delayed asynchronous SGD for unlike data", .authors = "Wang, Sun, To, Zhang", .year = 2024, .family = "server", .sheet = "dude-asgd.md",
+    .axes = { "one server", "none, or groups of c", "fp32", "at once", "model and table at the server", "any, at the server" }, .constraints = dude_constraints, .options = dude_options,
+    .self_bytes = sizeof(dude), .traits = TUTTI_OWN_PACE | TUTTI_UPDATES_SLICES, .services = dude_services, .declare = dude_declare, .open = dude_open, .close = dude_close,
+    .step = dude_step, .agree = dude_agree, .leave = dude_leave, .hold = dude_hold,
+};

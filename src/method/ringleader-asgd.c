@@ -1,0 +1,257 @@
+/* ringleader-asgd: asynchronous SGD in rounds of as many updates as there are workers, along a table of everybody's gradients: optimal for any speeds when every worker has data of its own, and nothing that was
+   computed is thrown away. Maranjyan, Richtarik, arXiv 2509.22860, ICLR 2026. Sheet: ringleader-asgd.md.
+     worker i   x <- what the server sent;  again and again g <- grad f_i(x), sent
+     server     G_i / b_i: mean of the b_i gradients of worker i in this round's table;   direction = 1/n sum_i G_i / b_i   (inside a worker first, then all workers the same)
+       phase 1  take gradients, without updates, until every b_i >= 1. Whoever comes last is served
+       phase 2  n updates: a worker that is not served yet in this round adds its gradient, w <- opt(w, direction), and is served: gets w. Another's gradient goes to the next round's table
+                when all are served the next round's table becomes this round's
+   What is stored differs from the sheet, not what is computed. All gradients of a worker between two models that it gets belong to one table, since it is served once a round: so one entry a worker is enough, that of
+   the table which it still fills, if the means are kept beside the entries: direction and direction+, one vector each, to which a gradient adds 1/n of what it changes of its worker's mean, (g - mean) / b. Both begin
+   at 0 with their table, so rounding does not pile up beyond a round. Memory at the server: n + 3 models instead of 2n + 2.
+     table=server   the entries stand at the server
+     table=worker   each worker keeps its own and sends what it changes of its mean: the same numbers, the same bytes, n models less at the server
+     point=fresh    workers that are not served get the newest model with their answer; sticky (the paper's): "go on", without a payload
+   Every gradient in an update's direction was computed at a model of at most 2n - 2 updates before: held as an invariant, a run that broke it would
+   end with a sentence. The largest of them is `delay_max` of the summary's figures; its staleness is that of the gradients whose worker was served.
+   Not built: tables in bf16. Sheet's worker_timeout: a lost worker ends the run. */
+#include "tutti/server.h"
+
+typedef struct ringleader {
+    int table, point;
+    tutti_server *server;
+    struct { int64_t phase2, turn, unserved, rounds, updates, delay_most; } at; /* the server's, as all below up to mine; turn: which of mean[] is this round's; unserved: of phase 2. Declared */
+    float *mean[2];              /* count each: directions of two tables. Declared, at worker 0 */
+    float *entry;                /* workers x count: table=server: the means that are being filled. Declared, at worker 0 */
+    float *change;               /* count: of a mean; scratch */
+    int64_t *filled;             /* workers: gradients in the entry that is being filled; this and the next four: declared */
+    int64_t *served;             /* workers: 1: in this round */
+    int64_t *oldest, *frozen;    /* workers: version of the oldest model behind the entry that is being filled; behind this round's, of who is served */
+    int64_t *counts;             /* workers: gradients in this round's entry, of who is served */
+    double harmonic_least, harmonic_sum; /* of B, the harmonic mean of a round's counts; declared */
+    float *mine;                 /* n: table=worker: my entry. Declared */
+    int64_t mine_filled;         /* declared */
+} ringleader;
+enum { AT_SERVER, AT_WORKER };
+enum { STICKY, FRESH };
+enum { SERVE };                  /* services */
+enum { GO_ON, SERVED };          /* kinds of answers */
+
+static const tutti_option ringleader_options[] = {
+    { "table", TUTTI_CHOICE, TUTTI_AT(ringleader, table), AT_SERVER, 0, 1, "server|worker", "where each worker's mean stands: all at the server, which takes gradients; or with the worker, which sends what it changes of it" },
+    { "point", TUTTI_CHOICE, TUTTI_AT(ringleader, point), STICKY, 0, 1, "sticky|fresh", "workers that are not served go on at the model they have (the paper's), or get the newest" },
+    { 0 }
+};
+
+/* A mean of b - 1 gradients becomes that of b; change := what that is. g may be change. */
+static void fold(tutti_method *m, size_t count, int64_t b, const float *g, float *mean, float *change)
+{
+    if (b == 1) {
+        tutti_copy(m->device, count, g, mean);
+        if (change != g)
+            tutti_copy(m->device, count, g, change);
+        return;
+    }
+    tutti_diff(m->device, count, 1 / (float)b, g, mean, change);
+    tutti_add(m->device, count, change, mean);
+}
+
+/* ---- the server's thread ---- */
+
+/* Before an update: no gradient behind it is of a model older than 2n - 2 updates. */
+static tutti_status check_delays(tutti_method *m, uint64_t version, tutti_error *err)
+{
+    ringleader *s = m->self;
+
+    for (int j = 0; j < m->workers; j++) {
+        const int64_t delay = (int64_t)version - (s->served[j] != 0 ? s->frozen : s->oldest)[j];
+        if (delay > 2 * m->workers - 2)
+            return tutti_fail(err, TUTTI_ERR_STATE, 0, "method 'ringleader-asgd': a gradient of worker %d is %lld updates old; the method's bound is 2 x %d - 2. This is a mistake in the program", j, (long long)delay,
+                              m->workers);
+        s->at.delay_most = delay > s->at.delay_most ? delay : s->at.delay_most;
+    }
+    return TUTTI_OK;
+}
+
+static void end_round(tutti_method *m, size_t count)
+{
+    ringleader *s = m->self;
+    double inverse = 0, b;
+
+    for (int j = 0; j < m->workers; j++) {
+        inverse += 1 / (double)s->counts[j];
+        s->served[j] = 0;
+    }
+    b = m->workers / inverse;
+    s->harmonic_least = s->at.rounds == 0 || b < s->harmonic_least ? b : s->harmonic_least;
+    s->harmonic_sum += b;
+    tutti_fill(m->device, count, 0, s->mean[s->at.turn]);
+    s->at.turn = 1 - s->at.turn;
+    s->at.phase2 = 0;
+    s->at.rounds++;
+}
+
+/* One update, after which worker i has the model. */
+static tutti_status update(tutti_method *m, const tutti_server_request *r, tutti_error *err)
+{
+    ringleader *s = m->self;
+    const int i = r->worker;
+    tutti_rate rate = tutti_rate_at(m, (uint64_t)r->b);
+
+    rate.t = tutti_server_version(s->server) + 1;
+    TUTTI_TRY(check_delays(m, rate.t - 1, err));
+    tutti_server_update(s->server, s->mean[s->at.turn], &rate);
+    s->at.updates++;
+    s->served[i] = 1;
+    s->frozen[i] = s->oldest[i];
+    s->counts[i] = s->filled[i];
+    s->filled[i] = 0;
+    if (--s->at.unserved == 0)
+        end_round(m, r->count);
+    return tutti_server_give(s->server, &r->note, 1, SERVED, err);
+}
+
+static bool every_worker_is_there(const tutti_method *m)
+{
+    const ringleader *s = m->self;
+
+    for (int j = 0; j < m->workers; j++)
+        if (s->filled[j] == 0)
+            return false;
+    return true;
+}
+
+static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti_error *err)
+{
+    ringleader *s = m->self;
+    const int i = r->worker;
+    const bool next = s->served[i] != 0; /* this round has its own of worker i: this one is for the next */
+    const int64_t version = (int64_t)(tutti_server_version(s->server) - r->delay); /* of the model that it was computed at */
+    const float *change = r->in;
+
+    s->oldest[i] = s->filled[i] == 0 || version < s->oldest[i] ? version : s->oldest[i];
+    s->filled[i]++;
+    if (s->table == AT_SERVER) {
+        fold(m, r->count, s->filled[i], r->in, s->entry + (size_t)i * r->count, s->change);
+        change = s->change;
+    }
+    tutti_axpy(m->device, r->count, 1 / (float)m->workers, change, s->mean[next ? 1 - s->at.turn : s->at.turn]);
+    if (s->at.phase2 == 0 && every_worker_is_there(m)) {
+        s->at.phase2 = 1;
+        s->at.unserved = m->workers;
+    }
+    if (s->at.phase2 != 0 && !next)
+        return update(m, r, err);
+    if (s->point == FRESH)
+        return tutti_server_give(s->server, &r->note, 1, GO_ON, err);
+    return tutti_server_answer(s->server, &r->note, 1, GO_ON, NULL, 0, err);
+}
+
+static tutti_status serve(tutti_method *m, tutti_error *err)
+{
+    const ringleader *s = m->self;
+    return tutti_server_run(s->server, err);
+}
+
+/* ---- client thread ---- */
+
+static tutti_status ringleader_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    ringleader *s = m->self;
+    int64_t **const lists[5] = { &s->filled, &s->served, &s->oldest, &s->frozen, &s->counts };
+    static const char *const names[5] = { "ringleader.filled", "ringleader.served", "ringleader.oldest", "ringleader.frozen", "ringleader.counts" };
+    const size_t workers = (size_t)m->workers;
+    const size_t count = m->rank == 0 ? m->layout->used : 0; /* what the one server has */
+
+    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1 }, err));
+    tutti_declare_value(plan, "ringleader.at", TUTTI_OWN_ZERO, &s->at, sizeof s->at);
+    tutti_declare_value(plan, "ringleader.harmonic_least", TUTTI_OWN_ZERO, &s->harmonic_least, sizeof s->harmonic_least);
+    tutti_declare_value(plan, "ringleader.harmonic_sum", TUTTI_OWN_ZERO, &s->harmonic_sum, sizeof s->harmonic_sum);
+    for (int k = 0; k < 5; k++)
+        tutti_declare(plan, &(tutti_state){ .name = names[k], .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_I64, .count = workers }, lists[k]);
+    if (count > 0) {
+        tutti_declare(plan, &(tutti_state){ .name = "ringleader.mean0", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = count, .placed = true }, &s->mean[0]);
+        tutti_declare(plan, &(tutti_state){ .name = "ringleader.mean1", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = count, .placed = true }, &s->mean[1]);
+        if (s->table == AT_SERVER) {
+            tutti_declare(plan, &(tutti_state){ .name = "ringleader.table", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_F32, .count = workers * count }, &s->entry);
+            tutti_declare(plan, &(tutti_state){ .name = "ringleader.change", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = count }, &s->change);
+        }
+    }
+    if (s->table == AT_WORKER) {
+        tutti_declare_vector(plan, "ringleader.entry", TUTTI_OWN_ZERO, &s->mine);
+        tutti_declare_value(plan, "ringleader.mine_filled", TUTTI_OWN_ZERO, &s->mine_filled, sizeof s->mine_filled);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status ringleader_open(tutti_method *m, tutti_error *err)
+{
+    const ringleader *s = m->self;
+    return tutti_server_open(s->server, err);
+}
+
+static void ringleader_close(tutti_method *m)
+{
+    const ringleader *s = m->self;
+
+    if (s != NULL)
+        tutti_server_close(s->server);
+}
+
+static tutti_status ringleader_step(tutti_method *m, tutti_error *err)
+{
+    ringleader *s = m->self;
+    tutti_server_answers answers;
+    tutti_rate rate;
+    bool skip;
+
+    TUTTI_TRY(tutti_base_check(m, &rate, &skip, err));
+    if (skip)
+        return TUTTI_OK;
+    if (rate.scale != 1)
+        tutti_scale(m->device, m->n, (float)rate.scale, m->g);
+    if (s->table == AT_WORKER)
+        fold(m, m->layout->used, ++s->mine_filled, m->g, s->mine, m->g);
+    TUTTI_TRY(tutti_server_push(s->server, 0, (int64_t)rate.t - 1, m->g, m->x, &answers, err));
+    s->mine_filled = answers.kind == SERVED ? 0 : s->mine_filled;
+    if (answers.values)
+        tutti_stale(m, answers.delay);
+    return TUTTI_OK;
+}
+
+static tutti_status ringleader_agree(tutti_method *m, tutti_error *err)
+{
+    const ringleader *s = m->self;
+    return tutti_server_agree(s->server, err);
+}
+
+static tutti_status ringleader_hold(tutti_method *m, tutti_error *err)
+{
+    const ringleader *s = m->self;
+
+    (void)err;
+    if (m->rank != 0)
+        return TUTTI_OK;
+    tutti_metric(m, "updates", -1, (double)s->at.updates);
+    tutti_metric(m, "rounds", -1, (double)s->at.rounds);
+    tutti_metric(m, "delay_max", -1, (double)s->at.delay_most);
+    tutti_metric(m, "harmonic_count_min", -1, s->harmonic_least);
+    tutti_metric(m, "harmonic_count_mean", -1, s->at.rounds > 0 ? s->harmonic_sum / (double)s->at.rounds : 0);
+    return TUTTI_OK;
+}
+
+static const tutti_service ringleader_services[] = { [SERVE] = { "serve", serve }, { 0 } };
+
+static const char *const ringleader_constraints[] = {
+    "asynchronous: --steps N is N x workers gradients by whoever is free, and as many updates at most; runs differ in their bits, except simulated ones",
+    "every worker counts the same, whatever its part of the data and its speed; the learning rate is about 1/n of ddp's (theory: 1 / (8 n L))",
+    "table=server: worker 0 has n + 3 models more; table=worker: 3, and every worker one",
+    "a lost worker ends the run (exit code 3): a round needs all; a checkpoint is resumed with the number of workers that saved it",
+    NULL
+};
+
+const tutti_method_ops tutti_method_ringleader_asgd = {
+    .name = "ringleader-asgd", .title = "Ringleader ASGD: asynchronous SGD for unlike data", .authors = "Maranjyan, Richtarik", .year = 2025, .family = "server", .sheet = "ringleader-asgd.md",
+    .axes = { "one server", "none, rounds of n updates", "fp32", "at once", "model and table at the server", "any, at the server" }, .constraints = ringleader_constraints, .options = ringleader_options,
+    .self_bytes = sizeof(ringleader), .traits = TUTTI_OWN_PACE | TUTTI_UPDATES_SLICES, .services = ringleader_services, .declare = ringleader_declare, .open = ringleader_open, .close = ringleader_close,
+    .step = ringleader_step, .agree = ringleader_agree, .hold = ringleader_hold,
+};

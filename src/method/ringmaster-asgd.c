@@ -1,0 +1,279 @@
+/* ringmaster-asgd: asynchronous SGD whose server leaves out gradients that have become too old, which is all it takes to make it optimal for any speeds when all workers have the same data. Maranjyan, Tyurin,
+   Richtarik, ICML 2025, arXiv 2501.16168. Sheet: ringmaster-asgd.md.
+     worker i   x <- what the server sent, of version k_i;  g <- grad f(x);  sends g
+     server     delta = k - k_i;   delta < R: w <- opt(w, g), k <- k + 1;   else g is dropped;   sends (w, k) to worker i: k_i <- k           (Algorithm 4)
+     stops=on   and after every update to each worker j with k - k_j >= R, which abandons what it computes and begins anew: k_j <- k           (Algorithm 5)
+   One server, at worker 0, since the delay is that of the whole model. Delays count applied updates. R=1 is serial SGD by whoever is first, R without a limit plain asynchronous SGD; nothing else is a special case.
+   A worker that is stopped computes the same samples again, at the new model, so an epoch is still every sample once. It looks whether it is to stop each time a layer is through, so up to a layer's time is lost;
+   a gradient that was on its way when the stop was sent is dropped by its version. Chosen: `lr_delay` of async-sgd.md, D (off by default: the paper's rate is constant). Not built: the sheet's own R that adapts. */
+#include <errno.h>
+
+#include "tutti/server.h"
+
+typedef struct ringmaster {
+    int64_t max_delay;
+    int lr_delay;
+    bool stops;
+    tutti_server *server;
+    int64_t *given;              /* workers: version of the model that each was last sent; this and the next three: worker 0's, of the server's thread; declared */
+    int64_t *applied, *dropped, *stopped; /* workers: gradients, and stops sent */
+    int64_t most;                /* delay of an applied gradient; declared */
+    bool *gone, any_gone;        /* workers: make no more steps until release */
+    int64_t begun_ns, window_ns; /* when the last R updates in a row began (0: after a rest); the longest that R took while all computed, the paper's t(R): declared */
+    tutti_monitor *door;         /* with stops: for what the server sends unasked */
+    float *got, *fresh;          /* n each: as it comes, and, under the door, as it is taken */
+    uint64_t fresh_version;      /* under the door */
+} ringmaster;
+enum { NONE, INVERSE, N_OVER_MAX };
+enum { SERVE, HEED };            /* services */
+enum { GRADIENT, LEAVES };       /* kinds of requests */
+
+static const tutti_option ringmaster_options[] = {
+    { "max_delay", TUTTI_INT, TUTTI_AT(ringmaster, max_delay), 0, -1, 1e12, NULL, "R: a gradient is dropped once that many updates were made since its model was sent; 0: the number of workers; -1: never" },
+    { "stops", TUTTI_BOOL, TUTTI_AT(ringmaster, stops), 0, 0, 1, NULL, "a worker whose gradient would be dropped is told at once, and begins anew at the newest model" },
+    { "lr_delay", TUTTI_CHOICE, TUTTI_AT(ringmaster, lr_delay), NONE, 0, 2, "none|inverse|n_over_max", "learning rate of a gradient with a delay: the same, over the delay, times n / max(n, delay)" },
+    { 0 }
+};
+
+static uint64_t limit(const tutti_method *m)
+{
+    const ringmaster *s = m->self;
+    return s->max_delay < 0 ? UINT64_MAX : s->max_delay == 0 ? (uint64_t)m->workers : (uint64_t)s->max_delay;
+}
+
+/* ---- the server's thread ---- */
+
+static double factor(const tutti_method *m, uint64_t delay)
+{
+    const ringmaster *s = m->self;
+    const double n = m->workers, delta = (double)delay;
+    return s->lr_delay == NONE || delay == 0 ? 1 : s->lr_delay == INVERSE ? 1 / delta : delta > n ? n / delta : 1;
+}
+
+/* Whoever computes at a model that has had R updates computes in vain. The worker that was just answered is not among them, nor who computes no more. */
+static tutti_status stop_the_late(tutti_method *m, tutti_error *err)
+{
+    ringmaster *s = m->self;
+    const uint64_t version = tutti_server_version(s->server);
+
+    for (int j = 0; j < m->workers; j++) {
+        tutti_note note = { .a = (int64_t)version };
+        if (s->gone[j] || version - (uint64_t)s->given[j] < limit(m))
+            continue;
+        TUTTI_TRY(tutti_call(m, HEED, j, &note, tutti_f32(m->device, tutti_server_values(s->server), m->layout->used), tutti_nothing(), err));
+        s->given[j] = (int64_t)version;
+        s->stopped[j]++;
+    }
+    return TUTTI_OK;
+}
+
+/* After each R updates. */
+static void time_windows(tutti_method *m, uint64_t version)
+{
+    ringmaster *s = m->self;
+    int64_t now;
+
+    if (version % limit(m) != 0)
+        return;
+    now = tutti_now_ns(m->rt);
+    s->window_ns = s->begun_ns > 0 && !s->any_gone && now - s->begun_ns > s->window_ns ? now - s->begun_ns : s->window_ns;
+    s->begun_ns = now;
+}
+
+static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti_error *err)
+{
+    ringmaster *s = m->self;
+    const bool applies = r->delay < limit(m);
+
+    if (r->kind == LEAVES) {
+        s->gone[r->worker] = s->any_gone = true;
+        return tutti_server_answer(s->server, &r->note, 1, 0, NULL, 0, err);
+    }
+    if (applies) {
+        tutti_rate rate = tutti_rate_at(m, (uint64_t)r->b);
+        rate.lr *= factor(m, r->delay);
+        rate.t = tutti_server_version(s->server) + 1;
+        tutti_server_update(s->server, r->in, &rate);
+        s->most = (int64_t)r->delay > s->most ? (int64_t)r->delay : s->most;
+        time_windows(m, rate.t);
+    }
+    (applies ? s->applied : s->dropped)[r->worker]++;
+    s->given[r->worker] = (int64_t)tutti_server_version(s->server);
+    TUTTI_TRY(tutti_server_give(s->server, &r->note, 1, 0, err));
+    return applies && s->stops ? stop_the_late(m, err) : TUTTI_OK;
+}
+
+static tutti_status serve(tutti_method *m, tutti_error *err)
+{
+    const ringmaster *s = m->self;
+    return tutti_server_run(s->server, err);
+}
+
+/* ---- a worker's own thread that hears of stops ---- */
+
+static tutti_status heed(tutti_method *m, tutti_error *err)
+{
+    ringmaster *s = m->self;
+    tutti_note note;
+    tutti_status status = TUTTI_OK;
+
+    while (s->stops && (status = tutti_serve(m, HEED, &note, tutti_f32(m->device, s->got, m->layout->used), err)) == TUTTI_OK) {
+        tutti_lock(s->door);
+        tutti_copy(m->device, m->layout->used, s->got, s->fresh);
+        s->fresh_version = (uint64_t)note.a;
+        tutti_unlock(s->door);
+        TUTTI_TRY(tutti_reply(m, &note, NULL, tutti_nothing(), err));
+    }
+    return status;
+}
+
+/* ---- client thread ---- */
+
+static tutti_status ringmaster_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    ringmaster *s = m->self;
+    int64_t **const counts[4] = { &s->given, &s->applied, &s->dropped, &s->stopped };
+    static const char *const names[4] = { "ringmaster.given", "ringmaster.applied", "ringmaster.dropped", "ringmaster.stopped" };
+
+    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1 }, err));
+    for (int k = 0; k < 4; k++)
+        tutti_declare(plan, &(tutti_state){ .name = names[k], .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_I64, .count = (size_t)m->workers }, counts[k]);
+    tutti_declare_value(plan, "ringmaster.window_ns", TUTTI_OWN_ZERO, &s->window_ns, sizeof s->window_ns);
+    tutti_declare_value(plan, "ringmaster.most", TUTTI_OWN_ZERO, &s->most, sizeof s->most);
+    if (s->stops) {
+        tutti_declare_vector(plan, "ringmaster.got", TUTTI_SCRATCH, &s->got);
+        tutti_declare_vector(plan, "ringmaster.fresh", TUTTI_SCRATCH, &s->fresh); /* x has it when all is quiet */
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status ringmaster_open(tutti_method *m, tutti_error *err)
+{
+    ringmaster *s = m->self;
+
+    if (m->share->parts != NULL && m->rank == 0)
+        tutti_event(m, "skewed", "every worker has samples of its own, and the model goes where those of fast workers want it; ringleader-asgd and dude-asgd count all workers the same");
+    s->gone = tutti_alloc((size_t)m->workers, sizeof *s->gone);
+    if (s->gone == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'ringmaster-asgd'");
+    TUTTI_TRY(tutti_monitor_open(&s->door, m->rt, err));
+    return tutti_server_open(s->server, err);
+}
+
+static void ringmaster_close(tutti_method *m)
+{
+    ringmaster *s = m->self;
+
+    if (s == NULL)
+        return;
+    tutti_server_close(s->server);
+    tutti_monitor_close(s->door);
+    tutti_free(s->gone);
+}
+
+/* What the server has sent unasked since x. */
+static void take_fresh(tutti_method *m)
+{
+    ringmaster *s = m->self;
+
+    if (!s->stops)
+        return;
+    tutti_lock(s->door);
+    if (s->fresh_version > tutti_server_got(s->server)) {
+        tutti_copy(m->device, m->layout->used, s->fresh, m->x);
+        tutti_server_took(s->server, s->fresh_version);
+    }
+    tutti_unlock(s->door);
+}
+
+static tutti_status ringmaster_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
+{
+    (void)err;
+    if (p->index == 0)
+        take_fresh(m);
+    return TUTTI_OK;
+}
+
+static tutti_status ringmaster_done(tutti_method *m, int unit, bool backward, tutti_error *err)
+{
+    const ringmaster *s = m->self;
+    bool stop;
+
+    (void)unit, (void)backward, (void)err;
+    if (!s->stops)
+        return TUTTI_OK;
+    tutti_lock(s->door);
+    stop = s->fresh_version > tutti_server_got(s->server);
+    tutti_unlock(s->door);
+    return stop ? TUTTI_CLOSED : TUTTI_OK;
+}
+
+static tutti_status ringmaster_step(tutti_method *m, tutti_error *err)
+{
+    ringmaster *s = m->self;
+    tutti_server_answers answers;
+    tutti_rate rate;
+    bool skip;
+
+    TUTTI_TRY(tutti_base_check(m, &rate, &skip, err));
+    if (skip)
+        return TUTTI_OK;
+    if (rate.scale != 1)
+        tutti_scale(m->device, m->n, (float)rate.scale, m->g);
+    TUTTI_TRY(tutti_server_push(s->server, GRADIENT, (int64_t)rate.t - 1, m->g, m->x, &answers, err));
+    tutti_stale(m, answers.delay);
+    return TUTTI_OK;
+}
+
+static tutti_status ringmaster_agree(tutti_method *m, tutti_error *err)
+{
+    const ringmaster *s = m->self;
+    return tutti_server_agree(s->server, err);
+}
+
+static tutti_status ringmaster_leave(tutti_method *m, tutti_error *err)
+{
+    const ringmaster *s = m->self;
+    tutti_server_answers answers;
+    return tutti_server_ask(s->server, 0, LEAVES, 0, &answers, err);
+}
+
+static tutti_status ringmaster_hold(tutti_method *m, tutti_error *err)
+{
+    ringmaster *s = m->self;
+
+    (void)err;
+    take_fresh(m);
+    s->begun_ns = 0; /* services rest */
+    s->any_gone = false;
+    for (int r = 0; r < m->workers; r++)
+        s->gone[r] = false;
+    for (int r = 0; r < m->workers && m->rank == 0; r++) {
+        tutti_metric(m, "applied", r, (double)s->applied[r]);
+        tutti_metric(m, "dropped", r, (double)s->dropped[r]);
+        if (s->stops)
+            tutti_metric(m, "stopped", r, (double)s->stopped[r]);
+    }
+    if (m->rank == 0)
+        tutti_metric(m, "applied_delay_max", -1, (double)s->most);
+    if (m->rank == 0 && s->window_ns > 0)
+        tutti_metric(m, "limit_updates_seconds_max", -1, (double)s->window_ns * 1e-9);
+    return TUTTI_OK;
+}
+
+static const tutti_service ringmaster_services[] = { [SERVE] = { "serve", serve }, [HEED] = { "heed", heed }, { 0 } };
+
+static const char *const ringmaster_constraints[] = {
+    "asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated ones",
+    "for data that are alike on all workers; with a partition the model goes where the fast workers' data want it (ringleader-asgd, dude-asgd)",
+    "stops=on: a worker looks whether to stop after each layer; what it abandons it computes again at the newer model",
+    "a lost worker ends the run (exit code 3); the model is at worker 0, and a checkpoint is resumed with the number of workers that saved it",
+    NULL
+};
+
+const tutti_method_ops tutti_method_ringmaster_asgd = {
+    .name = "ringmaster-asgd", .title = "Ringmaster ASGD: asynchronous SGD with a limit on delays", .authors = "Maranjyan, Tyurin, Richtarik", .year = 2025, .family = "server", .sheet = "ringmaster-asgd.md",
+    .axes = { "one server", "none, delays limited", "fp32", "at once", "model at the server", "any, at the server" }, .constraints = ringmaster_constraints, .options = ringmaster_options,
+    .self_bytes = sizeof(ringmaster), .traits = TUTTI_OWN_PACE | TUTTI_UPDATES_SLICES, .services = ringmaster_services, .declare = ringmaster_declare, .open = ringmaster_open, .close = ringmaster_close,
+    .pass = ringmaster_pass, .done = ringmaster_done, .step = ringmaster_step, .agree = ringmaster_agree, .leave = ringmaster_leave, .hold = ringmaster_hold,
+};

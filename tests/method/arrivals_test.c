@@ -1,0 +1,230 @@
+/* Goal: what ringmaster-asgd, ringleader-asgd and dude-asgd promise of any order of arrival, on ranks that are real threads: one worker, what is counted how often, the table's mean, delays, exact traffic of every
+   pair. Gradients are constants of few bits a worker, so the model says exactly which were applied. Schedules in their hundreds are tests/explore's; what depends on speeds is in tests/cli/arrivals_test.py. */
+#include "trial.h"
+
+static const int sizes[] = { 2, 3, 4, 5, 8 };
+static const double rate = 0.0625;
+
+static void one_worker_is_single_bit_for_bit(void **state)
+{
+    static const char *const methods[] = { "ringmaster-asgd", "ringmaster-asgd(max_delay=1,stops=on)", "ringmaster-asgd(lr_delay=inverse)", "ringleader-asgd", "ringleader-asgd(table=worker)",
+                                           "ringleader-asgd(point=fresh)", "dude-asgd", "dude-asgd(table=worker)", "dude-asgd(start=partial,refresh_mean=2)", "ata", "ata(allocation=uniform)" };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(methods); i++)
+        for (int asks = 0; asks < 2; asks++)
+            for (int clips = 0; clips < 2; clips++) {
+                trial a = trial_of(methods[i], "adamw(lr=0.01)", 7), b = trial_of("single", "adamw(lr=0.01)", 7);
+                a.asks = asks;
+                a.options.clip_norm = b.options.clip_norm = clips;
+                trial_run(&a, 1);
+                trial_run(&b, 1);
+                if (!trial_same(&a, a.x[0][7], b.x[0][7]))
+                    fail_msg("%s, clip-norm %d: not single's model", methods[i], clips);
+                assert_int_equal(a.done[0], 7);
+                assert_int_equal(a.figures[0].bytes_sent + a.figures[0].messages_sent + a.figures[0].staleness_max, 0);
+                assert_int_equal(a.figures[0].steps, 7);
+                trial_drop(&a);
+                trial_drop(&b);
+            }
+}
+
+/* The model at the end is x0 - rate sum_r times[r] c_r, to the bit. */
+static void check_applied(const trial *t, const double *times)
+{
+    for (size_t i = 0; i < trial_size(t); i++) {
+        double x = trial_initial_value(i);
+        for (int r = 0; r < t->workers; r++)
+            x -= rate * times[r] * (double)trial_constant(r, 0, i, 0);
+        for (int r = 0; r < t->workers; r++)
+            if (!(fabs(t->x[r][t->steps][i] - x) <= 2e-6 * fmax(1, fabs(x))))
+                fail_msg("%s on %d: element %zu of worker %d is %.9g instead of %.9g", t->method, t->workers, i, r, (double)t->x[r][t->steps][i], x);
+    }
+}
+
+static trial run_constant(const char *method, int n, bool asks, bool show)
+{
+    trial t = trial_of(method, "sgd(lr=0.0625)", 9);
+    t.gradient = trial_constant;
+    t.asks = asks;
+    t.show = show;
+    trial_run(&t, n);
+    return t;
+}
+
+static void ringmaster_applies_or_drops_every_gradient_and_nothing_else(void **state)
+{
+    static const struct { const char *method; int64_t limit; } kinds[] = {
+        { "ringmaster-asgd(max_delay=-1)", INT64_MAX }, { "ringmaster-asgd", 0 }, { "ringmaster-asgd(max_delay=1)", 1 }, { "ringmaster-asgd(max_delay=2,stops=on)", 2 }, { "ringmaster-asgd(stops=on)", 0 },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(kinds); k++)
+        for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++)
+            for (int way = 0; way < 3; way++) {
+                const int n = sizes[p];
+                trial t = run_constant(kinds[k].method, n, way == 1, way == 2);
+                double applied[TRIAL_RANKS], all = 0;
+                for (int r = 0; r < n; r++) {
+                    applied[r] = trial_metric(&t, "applied", r);
+                    assert_true(applied[r] + trial_metric(&t, "dropped", r) == t.done[r]);
+                    assert_true(applied[r] == t.done[r] || kinds[k].limit < INT64_MAX);
+                    all += applied[r];
+                }
+                assert_true(all >= 1);
+                assert_true(trial_metric(&t, "applied_delay_max", -1) < (kinds[k].limit == 0 ? n : (double)kinds[k].limit));
+                check_applied(&t, applied);
+                trial_drop(&t);
+            }
+}
+
+static void the_table_of_dude_and_ringleader_weighs_all_workers_the_same_whatever_their_number_of_gradients(void **state)
+{
+    static const char *const methods[] = { "dude-asgd", "dude-asgd(table=worker)", "dude-asgd(group=2)", "dude-asgd(group=2,table=worker)", "dude-asgd(refresh_mean=3)", "ringleader-asgd",
+                                           "ringleader-asgd(table=worker)", "ringleader-asgd(point=fresh)", "ringleader-asgd(table=worker,point=fresh)" };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
+        for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++)
+            for (int way = 0; way < 3; way++) {
+                const int n = sizes[p];
+                trial t = run_constant(methods[k], n, way == 1, way == 2);
+                const double updates = trial_metric(&t, "updates", -1), rounds = trial_metric(&t, "rounds", -1), gradients = 9 * n;
+                double times[TRIAL_RANKS];
+                for (int r = 0; r < n; r++)
+                    times[r] = updates / n;
+                check_applied(&t, times);
+                if (strncmp(methods[k], "dude", 4) != 0) {
+                    assert_true(updates >= n * rounds && updates < n * (rounds + 1) && (rounds >= 1 || way == 1)); /* by whoever is free: some may have one gradient only */
+                    assert_true(trial_metric(&t, "delay_max", -1) <= 2 * n - 2);
+                    assert_true(rounds == 0 || trial_metric(&t, "harmonic_count_min", -1) >= 1);
+                } else if (strstr(methods[k], "group") == NULL)
+                    assert_true(updates == gradients - n + 1);
+                else
+                    assert_true(updates >= ceil((gradients - n) / 2) && updates <= gradients);
+                trial_drop(&t);
+            }
+}
+
+static void a_group_of_all_is_synchronous_sgd(void **state)
+{
+    (void)state;
+    for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++)
+        for (int worker = 0; worker < 2; worker++) {
+            const int n = sizes[p];
+            char method[80];
+            snprintf(method, sizeof method, "dude-asgd(group=%d,table=%s)", n, worker ? "worker" : "server");
+            trial a = trial_of(method, "sgd(lr=0.125,momentum=0.5)", 9), b = trial_of("ddp", "sgd(lr=0.125,momentum=0.5)", 9);
+            trial_run(&a, n);
+            trial_run(&b, n);
+            for (int s = 0; s <= 9; s++)
+                if (trial_apart(&a, a.x[0][s], b.x[0][s]) > 2e-6)
+                    fail_msg("%s on %d: %g from ddp after step %d", method, n, trial_apart(&a, a.x[0][s], b.x[0][s]), s + 1);
+            assert_true(trial_metric(&a, "updates", -1) == 9);
+            trial_drop(&a);
+            trial_drop(&b);
+        }
+}
+
+/* Between a run of 9 steps and one of 4 lie 5 of each worker: up a gradient, down a model, but for ringleader's workers that go on; nothing between others. */
+static void every_pair_sends_what_the_sheet_says(void **state)
+{
+    static const char *const methods[] = { "ringmaster-asgd", "dude-asgd", "dude-asgd(table=worker)", "ringleader-asgd(point=fresh)", "ringleader-asgd", "ringleader-asgd(table=worker)" };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
+        for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
+            const int n = sizes[p];
+            trial a = trial_of(methods[k], "sgd(lr=0.0625)", 4), b = trial_of(methods[k], "sgd(lr=0.0625)", 9);
+            const uint64_t model = trial_size(&a) * sizeof(float);
+            const bool sticky = strncmp(methods[k], "ringleader", 10) == 0 && strstr(methods[k], "fresh") == NULL;
+            uint64_t down = 0, served;
+            trial_run(&a, n);
+            trial_run(&b, n);
+            for (int i = 0; i < n; i++)
+                for (int j = 0; j < n; j++) {
+                    const uint64_t bytes = b.bytes[i][j] - a.bytes[i][j], messages = b.messages[i][j] - a.messages[i][j];
+                    if (i == j || (i > 0 && j > 0))
+                        assert_int_equal(bytes + messages, 0);
+                    else {
+                        assert_int_equal(messages, 5);
+                        if (i > 0 || !sticky)
+                            assert_int_equal(bytes, 5 * model);
+                    }
+                }
+            for (int j = 1; j < n; j++)
+                down += b.bytes[0][j] - (b.bytes[j][0] - 9 * model); /* what it sends at the end goes one way */
+            served = (uint64_t)trial_metric(&b, "updates", -1);
+            if (sticky)
+                assert_true(down <= served * model + (uint64_t)n * model * 2);
+            trial_drop(&a);
+            trial_drop(&b);
+        }
+}
+
+static float bad(int rank, uint64_t step, size_t i, float x)
+{
+    (void)x;
+    return rank == 1 && step == 3 && i == 1010 ? NAN : 1;
+}
+
+static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_worker(void **state)
+{
+    static const char *const methods[] = { "ringmaster-asgd(stops=on)", "ringleader-asgd", "dude-asgd(group=3)" };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
+        trial t = trial_of(methods[k], "sgd(lr=0.0625)", 6);
+        tutti_error err;
+        t.gradient = bad;
+        assert_int_equal(trial_try(&t, 4, &err), TUTTI_ERR_NUMBER);
+        assert_non_null(strstr(err.text, "worker 1: the gradient of b is nan at element 10 in step 3"));
+        t.options.nonfinite = TUTTI_NONFINITE_SKIP;
+        trial_run(&t, 4);
+        assert_int_equal(t.figures[0].skipped, 1);
+        trial_drop(&t);
+    }
+}
+
+static tutti_status refused(const char *method, int n, tutti_error *err)
+{
+    trial t = trial_of(method, "sgd(lr=0.1)", 2);
+    const tutti_status status = trial_try(&t, n, err);
+    trial_drop(&t);
+    return status;
+}
+
+static void what_cannot_work_is_refused_in_a_sentence(void **state)
+{
+    const int64_t batch_of[2] = { 1, 3 };
+    trial t = trial_of("ringleader-asgd", "sgd(lr=0.1)", 2);
+    tutti_error err;
+
+    (void)state;
+    assert_int_equal(refused("dude-asgd(group=5)", 4, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, "method 'dude-asgd': group is 5, but there are 4 workers; a group has 1 to 4");
+    assert_int_equal(refused("dude-asgd(table=worker,refresh_mean=10)", 4, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, "method 'dude-asgd': refresh_mean is 10, but with table=worker there is no table to sum over; leave it away, or take table=server");
+    assert_int_equal(refused("dude-asgd(group=0)", 4, &err), TUTTI_ERR_USAGE);
+    assert_int_equal(refused("ringmaster-asgd(max_delay=-2)", 4, &err), TUTTI_ERR_USAGE);
+    assert_int_equal(refused("ringmaster-asgd(stops=maybe)", 4, &err), TUTTI_ERR_USAGE);
+    assert_int_equal(refused("ringleader-asgd(table=nowhere)", 4, &err), TUTTI_ERR_USAGE);
+    t.options.batch_of = batch_of;
+    assert_int_equal(trial_try(&t, 2, &err), TUTTI_ERR_USAGE);
+    assert_non_null(strstr(err.text, "method 'ringleader-asgd' lets every worker go at its own pace, so there are no shares of a step to give out"));
+    trial_drop(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_worker_is_single_bit_for_bit),
+        cmocka_unit_test(ringmaster_applies_or_drops_every_gradient_and_nothing_else),
+        cmocka_unit_test(the_table_of_dude_and_ringleader_weighs_all_workers_the_same_whatever_their_number_of_gradients),
+        cmocka_unit_test(a_group_of_all_is_synchronous_sgd),
+        cmocka_unit_test(every_pair_sends_what_the_sheet_says),
+        cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_worker),
+        cmocka_unit_test(what_cannot_work_is_refused_in_a_sentence),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
