@@ -93,7 +93,7 @@ def limit(tutti, folder, seeds):
                     for m, t in enumerate(tau, 1):
                         harmonic += 1 / t
                         bound = min(bound, 2 * (R + m) / harmonic)
-                    s, _ = train(tutti, folder, "--model", "quadratic(dim=10,samples=8192)", "-n", n, "--batch", 1, "--steps", max(16, 8 * R // n), "--step-time", 0.01, "--slow", slow(range(1, n + 1)), "--seed", seed, "--method",
+                    s, _ = train(tutti, folder, "--model", "quadratic(dim=10,samples=8192)", "-n", n, "--batch", 1, "--steps", 8 if n > 16 else 16, "--step-time", 0.01, "--slow", slow(range(1, n + 1)), "--seed", seed, "--method",
                                  "ringmaster-asgd(max_delay=%d,stops=%s)" % (R, stops), "--optimizer", "sgd(lr=0.001)", "--final-eval", "off")
                     figures = s["method_figures"]
                     tell(figure="limit", workers=n, R=R, stops=stops, seed=seed, bound_seconds=round(bound, 5), longest_seconds=round(figures["limit_updates_seconds_max"], 5),
