@@ -63,6 +63,7 @@ static tutti_status one_step(tutti_engine *e, explore_case *c, tutti_error *err)
         status = tutti_engine_done(e, 0, false, err);
         if (status == TUTTI_CLOSED && m->rank % 2 == 0) /* the others cannot leave a pass */
             continue;
+        TUTTI_TRY(status == TUTTI_CLOSED ? TUTTI_OK : status);
         explore_dawdle(50000);
         for (size_t i = 0; i < m->layout->used; i++)
             m->g[i] = p.samples > 0 ? (float)pull(m->rank, i) : 0;
