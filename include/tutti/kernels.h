@@ -17,9 +17,13 @@ float tutti_absmax(tutti_device *d, size_t n, const float *x);            /* max
 void tutti_extent(tutti_device *d, size_t n, const float *x, float *least, float *greatest);
 double tutti_norm1(tutti_device *d, size_t n, const float *x);            /* sum |x| in the order of tutti_norm2 */
 
-/* ---- several at once: the bits of p calls of device.h in order, in fewer passes over memory ---- */
-void tutti_axpy_many(tutti_device *d, size_t n, int p, const float *a, const float *const *x, float *y);         /* y += a[k] x[k], k = 0, 1, ... */
-void tutti_dot_many(tutti_device *d, size_t n, const float *x, int p, const float *const *y, double *sum);       /* sum[k] = tutti_dot of x and y[k] */
+/* ---- products of a matrix of m rows of n elements, one after the other, with p vectors of n, one after the other too: PowerSGD's. Element (i, k) of the
+   narrow factor is a[k * step + i], step >= m. Products are fused into the sums (fma); no order depends on how many rows are given at once. p >= 1. ---- */
+/* a(i, k) = x_i . q_k: runs of 2048 elements in float over 16 lanes (element j in lane j mod 16), added as tutti_norm2's; the runs in double. */
+void tutti_rows_dot(tutti_device *d, size_t m, size_t n, const float *x, int p, const float *q, float *a, size_t step);
+void tutti_rows_sum(tutti_device *d, size_t m, size_t n, const float *x, int p, const float *a, size_t step, float *q);            /* q_k += a(i, k) x_i, i = 0, 1, ... */
+void tutti_rows_add(tutti_device *d, size_t m, size_t n, float by, int p, const float *a, size_t step, const float *q, float *y); /* y_i += (by a(i, k)) q_k, k = 0, 1, ... */
+void tutti_rows_product(tutti_device *d, size_t m, size_t n, int p, const float *a, size_t step, const float *q, float *y);       /* y = 0; the same with by = 1 */
 
 /* ---- draws: 16 uniform bits an element, in groups of 128, which are 16 consecutive Philox blocks of `rng` (base.h): draw 32 w + 2 l + h of a
    group is half h (0: lower) of word w of its block l. So a vector of 16 lanes computes 16 blocks and stores four words without a shuffle. ---- */

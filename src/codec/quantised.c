@@ -4,7 +4,7 @@
    and codes. */
 #include "codec_internal.h"
 
-enum { TABLE_BITS = 4 }; /* up to these the levels fit vector registers, and looking them up costs less than computing them */
+enum { TABLE_BITS = 4, AHEAD = 2048 }; /* up to these the levels fit vector registers, and looking them up costs less than computing them; elements that memory is asked for ahead */
 
 unsigned tutti_codec_quantised_traits(const tutti_codec *c)
 {
@@ -68,6 +68,13 @@ void tutti_codec_bucket_codes(const tutti_codec *c, const tutti_codec_quantiser 
         (q->grid == TUTTI_CODEC_POWERS ? tutti_round_powers : tutti_round_uniform)(d, count, x + at, scale, (int)q->bits, draws, codes);
 }
 
+/* The codes of a block are made from what the norm has brought into the cache, and memory would rest meanwhile: it is asked for the block that comes next. */
+static void ahead(const float *x, size_t n, size_t at, size_t count)
+{
+    for (size_t i = at; i < n && i < at + count; i += 16)
+        __builtin_prefetch(x + i, 0, 2);
+}
+
 /* 2^e, e from -126 to 0. */
 static float power(int e)
 {
@@ -110,7 +117,7 @@ tutti_status tutti_codec_check_scales(const tutti_codec *c, size_t n, const uint
 size_t tutti_codec_quantised_encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
 {
     const tutti_codec_quantiser *q = c->self;
-    const size_t n = v->count, bucket = (size_t)q->bucket, bits = (size_t)q->bits;
+    const size_t n = v->count, bucket = (size_t)q->bucket, bits = (size_t)q->bits, distance = bucket < AHEAD ? AHEAD : bucket;
     uint8_t *packed = out + 4 * tutti_codec_buckets(q, n), codes[TUTTI_CODEC_BLOCK];
 
     if (q->coding == TUTTI_CODEC_HUFFMAN)
@@ -123,7 +130,9 @@ size_t tutti_codec_quantised_encode(tutti_codec *c, const tutti_view *v, const f
         tutti_codec_put_f32(out + 4 * (first / bucket), scale);
         for (size_t at = first, count; at < end; at += count) {
             count = end - at < TUTTI_CODEC_BLOCK ? end - at : TUTTI_CODEC_BLOCK;
+            ahead(x, n, at + distance, count / 2);
             tutti_codec_bucket_codes(c, q, v, x, at, count, scale, bits == 8 ? packed + at : codes);
+            ahead(x, n, at + distance + count / 2, count - count / 2);
             if (bits < 8)
                 tutti_pack(c->space->device, (int)bits, count, codes, packed + at / 8 * bits);
         }

@@ -66,25 +66,38 @@ static size_t width(const tutti_codec *c, const tutti_view *v, int round)
     return tutti_codec_fraction(s->ratio, (v->count + (size_t)s->block - 1) / (size_t)s->block) * (size_t)s->block;
 }
 
+/* Places of some strata, which memory is asked for at once. */
+typedef struct batch { size_t n, from[AT_ONCE], count[AT_ONCE]; } batch;
+
+static void look_ahead(const tutti_codec *c, const tutti_view *v, strata *t, const float *x, batch *b)
+{
+    size_t length;
+
+    for (b->n = 0; b->n < AT_ONCE && t->j < t->k; b->n++) {
+        b->count[b->n] = drawn(c, v, t, &b->from[b->n], &length);
+        __builtin_prefetch(x + b->from[b->n]);
+    }
+}
+
 static void fold(tutti_codec *c, const tutti_view *v, int round, const float *x, void *scratch, void *const *wire)
 {
     strata t = strata_of(c, v);
     float *out = wire[round];
+    batch both[2];
+    int now = 0;
 
     (void)scratch;
-    for (size_t some; t.j < t.k;) { /* where they lie is known before the first is needed: memory answers many at a time */
-        size_t from[AT_ONCE], count[AT_ONCE], length;
-        for (some = 0; some < AT_ONCE && t.j < t.k; some++) {
-            count[some] = drawn(c, v, &t, &from[some], &length);
-            __builtin_prefetch(x + from[some]);
-        }
-        for (size_t b = 0; b < some; b++, out += t.block) {
-            if (count[b] == 1) /* a call costs more than the copy */
-                *out = x[from[b]];
+    look_ahead(c, v, &t, x, &both[now]);
+    for (; both[now].n > 0; now = !now) { /* memory has a whole batch's draws to answer in */
+        const batch *b = &both[now];
+        look_ahead(c, v, &t, x, &both[!now]);
+        for (size_t k = 0; k < b->n; k++, out += t.block) {
+            if (b->count[k] == 1) /* a call costs more than the copy */
+                *out = x[b->from[k]];
             else
-                memcpy(out, x + from[b], count[b] * sizeof *out);
-            if (count[b] < t.block)
-                memset(out + count[b], 0, (t.block - count[b]) * sizeof *out);
+                memcpy(out, x + b->from[k], b->count[k] * sizeof *out);
+            if (b->count[k] < t.block)
+                memset(out + b->count[k], 0, (t.block - b->count[k]) * sizeof *out);
         }
     }
     tutti_device_charge(c->space->device, 0, 8.0 * (double)(t.k * t.block));

@@ -27,16 +27,29 @@ double tutti_norm1(tutti_device *d, size_t n, const float *x)
     return d->kernels.norm1(n, x);
 }
 
-void tutti_axpy_many(tutti_device *d, size_t n, int p, const float *a, const float *const *x, float *y)
+/* One pass over the matrix, or two where it is changed; what the vectors take is in the caches. */
+void tutti_rows_dot(tutti_device *d, size_t m, size_t n, const float *x, int p, const float *q, float *a, size_t step)
 {
-    d->kernels.axpys(n, p, a, x, y);
-    charge(d, n, 2.0 * p, 8 + 4.0 * p);
+    d->kernels.rows_dot(m, n, x, p, q, a, step);
+    charge(d, m * n, 2.0 * p, 4);
 }
 
-void tutti_dot_many(tutti_device *d, size_t n, const float *x, int p, const float *const *y, double *sum)
+void tutti_rows_sum(tutti_device *d, size_t m, size_t n, const float *x, int p, const float *a, size_t step, float *q)
 {
-    d->kernels.dots(n, x, p, y, sum);
-    charge(d, n, 2.0 * p, 4 + 4.0 * p);
+    d->kernels.rows_sum(m, n, x, p, a, step, q);
+    charge(d, m * n, 2.0 * p, 4);
+}
+
+void tutti_rows_add(tutti_device *d, size_t m, size_t n, float by, int p, const float *a, size_t step, const float *q, float *y)
+{
+    d->kernels.rows_add(m, n, by, p, a, step, q, y);
+    charge(d, m * n, 2.0 * p, 8);
+}
+
+void tutti_rows_product(tutti_device *d, size_t m, size_t n, int p, const float *a, size_t step, const float *q, float *y)
+{
+    d->kernels.rows_product(m, n, p, a, step, q, y);
+    charge(d, m * n, 2.0 * p, 4);
 }
 
 void tutti_draws(tutti_device *d, tutti_rng rng, uint64_t first, size_t groups, uint16_t *draws)

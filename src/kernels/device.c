@@ -29,6 +29,7 @@ tutti_status tutti_device_open_host(tutti_device **out, tutti_runtime *rt, tutti
     tutti_kernels_levels(&d->kernels);
     tutti_kernels_packing(&d->kernels);
     tutti_kernels_select(&d->kernels);
+    tutti_kernels_rows(&d->kernels);
     if (d->cpu >= TUTTI_CPU_AVX2) {
         tutti_kernels_vector_avx2(&d->kernels);
         tutti_kernels_tree_avx2(&d->kernels);
@@ -41,6 +42,7 @@ tutti_status tutti_device_open_host(tutti_device **out, tutti_runtime *rt, tutti
         tutti_kernels_levels_avx2(&d->kernels);
         tutti_kernels_packing_avx2(&d->kernels);
         tutti_kernels_select_avx2(&d->kernels);
+        tutti_kernels_rows_avx2(&d->kernels);
     }
     if (d->cpu >= TUTTI_CPU_AVX512) {
         tutti_kernels_vector_avx512(&d->kernels);
@@ -54,6 +56,7 @@ tutti_status tutti_device_open_host(tutti_device **out, tutti_runtime *rt, tutti
         tutti_kernels_levels_avx512(&d->kernels);
         tutti_kernels_packing_avx512(&d->kernels);
         tutti_kernels_select_avx512(&d->kernels);
+        tutti_kernels_rows_avx512(&d->kernels);
     }
     return TUTTI_OK;
 }

@@ -2,21 +2,29 @@
    their own, since a pair of them is then put together by one shift and one blend. */
 #include "philox_simd.h"
 
-static void LEVEL(draws)(const uint32_t counter[4], const uint32_t key[2], uint64_t first, size_t groups, uint16_t *out)
+INLINE void put_pair(uint16_t *at, qvec w[2][4])
+{
+    for (int k = 0; k < 4; k++)
+        ivec_put(at + 32 * k, qvec_pair(w[0][k], w[1][k]));
+}
+
+static void LEVEL(draws)(const uint32_t counter[4], const uint32_t key[2], uint64_t first_group, size_t groups, uint16_t *out)
 {
     const qvec even = qvec_add(qvec_count(), qvec_count()), odd = qvec_add(even, qvec_all(1));
     philox p;
 
     philox_begin(&p, counter, key);
-    for (size_t g = 0; g < groups; g++)
+    for (size_t g = 0; g < groups; g += 1 + (groups - g >= 2))
         for (uint32_t l = 0; l < 16; l += WIDTH) {
-            const qvec j = qvec_all(16 * (first + g) + l);
+            const qvec first = qvec_all(16 * (first_group + g) + l), second = qvec_all(16 * (first_group + g + 1) + l);
             uint16_t *at = out + TUTTI_DRAWS * g + 2 * l;
-            qvec a[4], b[4];
-            philox_draw(&p, qvec_add(j, even), a);
-            philox_draw(&p, qvec_add(j, odd), b);
-            for (int w = 0; w < 4; w++)
-                ivec_put(at + 32 * w, qvec_pair(a[w], b[w]));
+            qvec w[4][4];
+            if (groups - g >= 2) {
+                philox_draw(&p, 4, (const qvec[4]){ qvec_add(first, even), qvec_add(first, odd), qvec_add(second, even), qvec_add(second, odd) }, w);
+                put_pair(at + TUTTI_DRAWS, w + 2);
+            } else
+                philox_draw(&p, 2, (const qvec[2]){ qvec_add(first, even), qvec_add(first, odd) }, w);
+            put_pair(at, w);
         }
 }
 

@@ -10,6 +10,8 @@
 
 #define TUTTI_KERNELS_LEAVES 8  /* vectors that `tree` adds in one pass: as many as sixteen registers hold with their weights */
 #define TUTTI_KERNELS_LANES 16  /* of norm2 and dot */
+#define TUTTI_KERNELS_RUN 2048  /* elements that rows_dot adds up in float, before what they come to is added in double */
+#define TUTTI_KERNELS_STREAM ((size_t)16 << 20) /* bytes of a result beyond which it is written past the caches: nobody would find it there */
 
 typedef struct tutti_kernels {
     void (*fill)(size_t n, float a, float *y);
@@ -28,8 +30,6 @@ typedef struct tutti_kernels {
 
     double (*norm2)(size_t n, const float *x);
     double (*dot)(size_t n, const float *x, const float *y);
-    void (*axpys)(size_t n, int p, const float *a, const float *const *x, float *y);
-    void (*dots)(size_t n, const float *x, int p, const float *const *y, double *sum);
     bool (*finite)(size_t n, const float *x);
 
     void (*bf16_from_f32)(size_t n, const float *x, uint16_t *y);
@@ -44,6 +44,10 @@ typedef struct tutti_kernels {
     void (*adam)(size_t n, const tutti_adam_step *s, float *w, const float *g, float *m, float *v);
 
     /* kernels.h */
+    void (*rows_dot)(size_t m, size_t n, const float *x, int p, const float *q, float *a, size_t step);
+    void (*rows_sum)(size_t m, size_t n, const float *x, int p, const float *a, size_t step, float *q);
+    void (*rows_add)(size_t m, size_t n, float by, int p, const float *a, size_t step, const float *q, float *y);
+    void (*rows_product)(size_t m, size_t n, int p, const float *a, size_t step, const float *q, float *y);
     float (*absmax)(size_t n, const float *x);
     void (*extent)(size_t n, const float *x, float *least, float *greatest);
     double (*norm1)(size_t n, const float *x);
@@ -79,6 +83,7 @@ void tutti_kernels_draws(tutti_kernels *t);
 void tutti_kernels_levels(tutti_kernels *t);
 void tutti_kernels_packing(tutti_kernels *t);
 void tutti_kernels_select(tutti_kernels *t);
+void tutti_kernels_rows(tutti_kernels *t);
 void tutti_kernels_vector_avx2(tutti_kernels *t);
 void tutti_kernels_tree_avx2(tutti_kernels *t);
 void tutti_kernels_reduce_avx2(tutti_kernels *t);
@@ -90,6 +95,7 @@ void tutti_kernels_draws_avx2(tutti_kernels *t);
 void tutti_kernels_levels_avx2(tutti_kernels *t);
 void tutti_kernels_packing_avx2(tutti_kernels *t);
 void tutti_kernels_select_avx2(tutti_kernels *t);
+void tutti_kernels_rows_avx2(tutti_kernels *t);
 void tutti_kernels_vector_avx512(tutti_kernels *t);
 void tutti_kernels_tree_avx512(tutti_kernels *t);
 void tutti_kernels_reduce_avx512(tutti_kernels *t);
@@ -101,6 +107,7 @@ void tutti_kernels_draws_avx512(tutti_kernels *t);
 void tutti_kernels_levels_avx512(tutti_kernels *t);
 void tutti_kernels_packing_avx512(tutti_kernels *t);
 void tutti_kernels_select_avx512(tutti_kernels *t);
+void tutti_kernels_rows_avx512(tutti_kernels *t);
 
 /* tree.c: any p, with the table's `tree` for the leaves and its `add` above them. */
 void tutti_kernels_tree_sum(const tutti_kernels *t, size_t n, int p, const float *const *x, const float *a, float *y);

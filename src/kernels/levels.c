@@ -1,43 +1,47 @@
-/* levels.c: numbers to the index of a level and back. A magnitude is divided by its scale (not multiplied by a reciprocal: the greatest must be
-   level 1 exactly, and the codes of 2 x must be those of x), taken to sixteen bits after the point, and the draw decides about them in integers:
-   a + u rounded to float would round up too often. */
+/* levels.c: numbers to the index of a level and back. A magnitude is multiplied by the reciprocal of its scale and taken to sixteen bits after the point, which swallows what the reciprocal
+   is off by: the greatest magnitude is level 1 and a number at a level is that level, whatever is drawn. The draw decides about the sixteen bits in integers: a + u rounded to float
+   would round up too often. A reciprocal of a scale near the ends of the range of float would be none, so numbers and scale are first multiplied by a power of two (tutti_kernels_power);
+   the codes of 2 x are those of x. */
 #include "codes_internal.h"
 #include <math.h>
 
 static void round_uniform(size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes)
 {
-    const float steps = (float)((1 << (bits - 1)) - 1) * 65536.0f;
+    const float power = tutti_kernels_power(scale), per = (float)((1 << (bits - 1)) - 1) * 65536.0f / (scale * power);
 
     for (size_t i = 0; i < n; i++) {
-        const uint32_t level = ((uint32_t)lrintf(tutti_kernels_float(tutti_kernels_key(x[i])) / scale * steps) + (draws == NULL ? 32768u : draws[i])) >> 16;
+        const uint32_t level = ((uint32_t)lrintf(tutti_kernels_float(tutti_kernels_key(x[i])) * power * per) + (draws == NULL ? 32768u : draws[i])) >> 16;
         codes[i] = (uint8_t)(level | (level > 0 ? tutti_kernels_bits(x[i]) >> 31 : 0) << (bits - 1));
     }
 }
 
 /* r = |x| / scale in [2^-s, 1] lies in the binade of its exponent, and its fraction, rounded to sixteen bits, is the probability of the next
-   power: adding the draw below the exponent carries into it as often as it should. Below 2^-s the levels are 0 and 2^-s. */
+   power: adding the draw below the exponent carries into it as often as it should. Below 2^-s the levels are 0 and 2^-s: r + 2^-s lies in that binade,
+   its fraction is the probability of 2^-s, and the index is one less. */
 static void round_powers(size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes)
 {
     const int s = (1 << (bits - 1)) - 2;
     const uint32_t least = (uint32_t)(127 - s) << 23; /* bits of 2^-s */
-    const float up = tutti_kernels_float((uint32_t)(127 + s) << 23);
+    const float power = tutti_kernels_power(scale), per = 1 / (scale * power);
 
     for (size_t i = 0; i < n; i++) {
-        const float r = tutti_kernels_float(tutti_kernels_key(x[i])) / scale;
-        const uint32_t u = tutti_kernels_bits(r);
-        const uint32_t level = u < least ? ((uint32_t)lrintf(r * up * 65536.0f) + draws[i]) >> 16
-                                         : (((u + 64) >> 7) + draws[i]) >> 16;
-        const uint32_t index = u < least ? level : level - (uint32_t)(127 - s) + 1;
+        const float r = tutti_kernels_float(tutti_kernels_key(x[i])) * power * per;
+        const bool small = tutti_kernels_bits(r) < least;
+        const uint32_t u = tutti_kernels_bits(r + (small ? tutti_kernels_float(least) : 0)); /* sixteen bits of the fraction: 2^-7 of its last one, half of that rounds */
+        const uint32_t index = ((u + ((uint32_t)draws[i] << 7) + 64) >> 23) - (uint32_t)(127 - s) + !small;
         codes[i] = (uint8_t)(index | (index > 0 ? tutti_kernels_bits(x[i]) >> 31 : 0) << (bits - 1));
     }
 }
 
 /* The level below by halving the table; how far r is towards the next one, in 65536ths, is the probability of that one. The product of the distance and
-   the reciprocal is off by less than half of one, so that a level is itself and the greatest never leaves the table. */
+   the reciprocal is off by less than half of one, so that a level is itself and the greatest never leaves the table. Here the reciprocal of the scale
+   alone would not do, since levels may lie as close as floats do: what it leaves of x is made good. */
 static void round_levels(size_t n, const float *x, float scale, const tutti_levels *t, const uint16_t *draws, uint8_t *codes)
 {
+    const float power = tutti_kernels_power(scale), by = scale * power, per = 1 / by;
+
     for (size_t i = 0; i < n; i++) {
-        const float r = x[i] / scale;
+        const float it = x[i] * power, about = it * per, r = fmaf(fmaf(-about, by, it), per, about);
         uint32_t l = 0;
         for (uint32_t step = 1u << (t->bits - 1); step > 0; step /= 2)
             if (r >= t->bound[l + step])

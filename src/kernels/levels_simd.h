@@ -3,12 +3,13 @@
 
 static void LEVEL(round_uniform)(size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes)
 {
-    const vec steps = vec_all((float)((1 << (bits - 1)) - 1) * 65536.0f), by = vec_all(scale);
+    const float power = tutti_kernels_power(scale);
+    const vec first = vec_all(power), per = vec_all((float)((1 << (bits - 1)) - 1) * 65536.0f / (scale * power));
     const ivec magnitude = ivec_all(0x7fffffff), half = ivec_all(32768);
 
     EACH_VECTOR(n, {
         const ivec u = vec_bits(vec_get(x + i, k));
-        const vec a = vec_mul(vec_div(bits_vec(ivec_and(u, magnitude)), by), steps);
+        const vec a = vec_mul(vec_mul(bits_vec(ivec_and(u, magnitude)), first), per);
         const ivec level = ivec_srl(ivec_add(ivec_round(a), draws == NULL ? half : ivec_get_u16(draws + i, k)), 16);
         ivec_put_u8(codes + i, k, with_sign(level, u, bits));
     });
@@ -17,18 +18,17 @@ static void LEVEL(round_uniform)(size_t n, const float *x, float scale, int bits
 static void LEVEL(round_powers)(size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes)
 {
     const int s = (1 << (bits - 1)) - 2;
-    const ivec magnitude = ivec_all(0x7fffffff), least = ivec_all((127 - s) << 23), below = ivec_all(127 - s - 1), nearest = ivec_all(64);
-    const vec by = vec_all(scale), up = vec_all(tutti_kernels_float((uint32_t)(127 + s) << 23)), fine = vec_all(65536.0f);
+    const float power = tutti_kernels_power(scale);
+    const vec first = vec_all(power), per = vec_all(1 / (scale * power));
+    const ivec magnitude = ivec_all(0x7fffffff), least = ivec_all((127 - s) << 23), none = ivec_all(0), below = ivec_all(127 - s - 1), below_small = ivec_all(127 - s), half = ivec_all(64);
 
     EACH_VECTOR(n, {
         const ivec b = vec_bits(vec_get(x + i, k));
-        const ivec draw = ivec_get_u16(draws + i, k);
-        const vec r = vec_div(bits_vec(ivec_and(b, magnitude)), by);
-        const ivec u = vec_bits(r);
-        /* Where r is not small the product overflows the integer and is not used. */
-        const ivec small = ivec_srl(ivec_add(ivec_round(vec_mul(vec_mul(r, up), fine)), draw), 16);
-        const ivec power = ivec_sub(ivec_srl(ivec_add(ivec_srl(ivec_add(u, nearest), 7), draw), 16), below);
-        ivec_put_u8(codes + i, k, with_sign(ivec_if_less(u, least, small, power), b, bits));
+        const vec r = vec_mul(vec_mul(bits_vec(ivec_and(b, magnitude)), first), per);
+        const ivec draw = ivec_add(ivec_sll(ivec_get_u16(draws + i, k), 7), half);
+        const ivec u = vec_bits(vec_add(r, bits_vec(ivec_if_less(vec_bits(r), least, least, none))));
+        const ivec index = ivec_sub(ivec_srl(ivec_add(u, draw), 23), ivec_if_less(vec_bits(r), least, below_small, below));
+        ivec_put_u8(codes + i, k, with_sign(index, b, bits));
     });
 }
 
@@ -39,28 +39,58 @@ INLINE vec entry(int where, const float *table, ivec at)
     return where == IN_ONE ? vec_permute(vec_get(table, WIDTH), at) : where == IN_TWO ? vec_permute2(vec_get(table, WIDTH), vec_get(table + WIDTH, WIDTH), at) : vec_gather(table, at);
 }
 
-INLINE void round_levels_from(int where, size_t n, const float *x, float scale, const tutti_levels *t, const uint16_t *draws, uint8_t *codes)
-{
-    const vec by = vec_all(scale);
+/* What a halving waits for takes longer than its instructions, so SIDE vectors go side by side. */
+enum { SIDE = WIDTH == 16 ? 4 : 2 };
+#define EACH_SIDE _Pragma("GCC unroll 4") for (size_t v = 0; v < sides; v++)
 
-    EACH_VECTOR(n, {
-        const vec r = vec_div(vec_get(x + i, k), by);
-        ivec l = ivec_all(0);
-        for (int step = 1 << (t->bits - 1); step > 0; step /= 2)
-            l = ivec_add_if_at_least(l, step, r, entry(where, t->bound, ivec_add(l, ivec_all(step))));
-        const vec up = vec_mul(vec_sub(r, entry(where, t->level, l)), entry(where, t->per, l));
-        ivec_put_u8(codes + i, k, ivec_add(l, ivec_srl(ivec_add(ivec_round(up), ivec_get_u16(draws + i, k)), 16)));
-    });
+/* `bits`, `sides` and, but for the last vector, `count` are constants, so everything is unrolled. A halving looks at bound[l + step], which is bound + step at l; the first one at a
+   single bound. */
+INLINE void round_some(const int bits, const size_t sides, const size_t count, const float *x, float power, float scale, float reciprocal, const tutti_levels *t, const uint16_t *draws, uint8_t *codes)
+{
+    const int where = 1 << bits <= WIDTH ? IN_ONE : 1 << bits == 2 * WIDTH ? IN_TWO : IN_MEMORY;
+    const vec first = vec_all(power), by = vec_all(-scale), per = vec_all(reciprocal), middle = vec_all(t->bound[1 << (bits - 1)]);
+    vec r[SIDE];
+    ivec l[SIDE];
+
+    EACH_SIDE {
+        const vec it = vec_mul(vec_get(x + v * WIDTH, count), first), about = vec_mul(it, per);
+        r[v] = vec_fma(vec_fma(about, by, it), per, about);
+    }
+    EACH_SIDE
+        l[v] = ivec_add_if_at_least(ivec_all(0), 1 << (bits - 1), r[v], middle);
+    _Pragma("GCC unroll 8") for (int step = 1 << (bits - 1) >> 1; step > 0; step /= 2)
+        EACH_SIDE
+            l[v] = ivec_add_if_at_least(l[v], step, r[v], entry(where, t->bound + step, l[v]));
+    EACH_SIDE
+        r[v] = vec_mul(vec_sub(r[v], entry(where, t->level, l[v])), entry(where, t->per, l[v]));
+    EACH_SIDE
+        ivec_put_u8(codes + v * WIDTH, count, ivec_add(l[v], ivec_srl(ivec_add(ivec_round(r[v]), ivec_get_u16(draws + v * WIDTH, count)), 16)));
+}
+
+INLINE void round_levels_of(const int bits, size_t n, const float *x, float scale, const tutti_levels *t, const uint16_t *draws, uint8_t *codes)
+{
+    const float power = tutti_kernels_power(scale), by = scale * power, per = 1 / by;
+    size_t i = 0;
+
+    for (; n - i >= SIDE * WIDTH; i += SIDE * WIDTH)
+        round_some(bits, SIDE, WIDTH, x + i, power, by, per, t, draws + i, codes + i);
+    for (; n - i >= WIDTH; i += WIDTH)
+        round_some(bits, 1, WIDTH, x + i, power, by, per, t, draws + i, codes + i);
+    if (i < n)
+        round_some(bits, 1, n - i, x + i, power, by, per, t, draws + i, codes + i);
 }
 
 static void LEVEL(round_levels)(size_t n, const float *x, float scale, const tutti_levels *t, const uint16_t *draws, uint8_t *codes)
 {
-    if (1 << t->bits <= WIDTH)
-        round_levels_from(IN_ONE, n, x, scale, t, draws, codes);
-    else if (1 << t->bits == 2 * WIDTH)
-        round_levels_from(IN_TWO, n, x, scale, t, draws, codes);
-    else
-        round_levels_from(IN_MEMORY, n, x, scale, t, draws, codes);
+    switch (t->bits) {
+    case 2: round_levels_of(2, n, x, scale, t, draws, codes); break;
+    case 3: round_levels_of(3, n, x, scale, t, draws, codes); break;
+    case 4: round_levels_of(4, n, x, scale, t, draws, codes); break;
+    case 5: round_levels_of(5, n, x, scale, t, draws, codes); break;
+    case 6: round_levels_of(6, n, x, scale, t, draws, codes); break;
+    case 7: round_levels_of(7, n, x, scale, t, draws, codes); break;
+    default: round_levels_of(8, n, x, scale, t, draws, codes); break;
+    }
 }
 
 static void LEVEL(round_range)(size_t n, const float *x, float least, float range, uint8_t *codes)

@@ -25,22 +25,25 @@ INLINE void philox_begin(philox *p, const uint32_t counter[4], const uint32_t ke
     p->c3 = qvec_all(counter[3]);
 }
 
-/* The blocks whose indexes the lanes of j hold. The upper halves of w are of no meaning. */
-INLINE void philox_draw(const philox *p, qvec j, qvec w[4])
+/* The blocks whose indexes the lanes of j[0], ... j[n - 1] hold, n a constant: a round takes longer than its instructions, so several go side by side. The upper halves of w are
+   of no meaning. */
+INLINE void philox_draw(const philox *p, const size_t n, const qvec j[], qvec w[][4])
 {
     const qvec m0 = qvec_all(0xD2511F53u), m1 = qvec_all(0xCD9E8D57u);
-    qvec c0 = j, c1 = qvec_xor(p->c1, qvec_upper(j)), c2 = p->c2, c3 = p->c3;
 
-    _Pragma("GCC unroll 10") for (int round = 0; round < ROUNDS; round++) {
-        const qvec p0 = qvec_mul_wide(c0, m0), p1 = qvec_mul_wide(c2, m1);
-        c0 = qvec_xor3(qvec_upper(p1), c1, p->key0[round]);
-        c1 = p1;
-        c2 = qvec_xor3(qvec_upper(p0), c3, p->key1[round]);
-        c3 = p0;
+    _Pragma("GCC unroll 4") for (size_t k = 0; k < n; k++) {
+        w[k][0] = j[k];
+        w[k][1] = qvec_xor(p->c1, qvec_upper(j[k]));
+        w[k][2] = p->c2;
+        w[k][3] = p->c3;
     }
-    w[0] = c0;
-    w[1] = c1;
-    w[2] = c2;
-    w[3] = c3;
+    _Pragma("GCC unroll 10") for (int round = 0; round < ROUNDS; round++)
+        _Pragma("GCC unroll 4") for (size_t k = 0; k < n; k++) {
+            const qvec p0 = qvec_mul_wide(w[k][0], m0), p1 = qvec_mul_wide(w[k][2], m1);
+            w[k][0] = qvec_xor3(qvec_upper(p1), w[k][1], p->key0[round]);
+            w[k][1] = p1;
+            w[k][2] = qvec_xor3(qvec_upper(p0), w[k][3], p->key1[round]);
+            w[k][3] = p0;
+        }
 }
 #endif

@@ -21,12 +21,6 @@ static double dot(size_t n, const float *x, const float *y)
     return tutti_kernels_fold(lane);
 }
 
-static void dots(size_t n, const float *x, int p, const float *const *y, double *sum)
-{
-    for (int k = 0; k < p; k++)
-        sum[k] = dot(n, x, y[k]);
-}
-
 static bool finite(size_t n, const float *x)
 {
     for (size_t i = 0; i < n; i++)
@@ -39,6 +33,5 @@ void tutti_kernels_reduce(tutti_kernels *t)
 {
     t->norm2 = norm2;
     t->dot = dot;
-    t->dots = dots;
     t->finite = finite;
 }

@@ -44,40 +44,6 @@ static double LEVEL(dot)(size_t n, const float *x, const float *y)
     return tutti_kernels_fold(lane);
 }
 
-/* As many dot products at once as eight accumulators serve: x is read and converted for all of them. */
-enum { DOTS = 8 / PARTS };
-#define EACH_DOT _Pragma("GCC unroll 4") for (int k = 0; k < DOTS; k++)
-
-static void LEVEL(dots)(size_t n, const float *x, int p, const float *const *y, double *all)
-{
-    int first = 0;
-
-    for (; p - first >= DOTS; first += DOTS) {
-        double lane[LANES];
-        dvec sum[DOTS][PARTS];
-        size_t i = 0;
-
-        EACH_DOT
-            EACH_PART
-                sum[k][j] = dvec_zero();
-        for (; n - i >= LANES; i += LANES)
-            EACH_PART {
-                const dvec v = dvec_get(x + i + j * DWIDTH);
-                EACH_DOT
-                    sum[k][j] = dvec_fma(v, dvec_get(y[first + k] + i + j * DWIDTH), sum[k][j]);
-            }
-        EACH_DOT {
-            EACH_PART
-                dvec_put(lane + j * DWIDTH, sum[k][j]);
-            for (size_t j = 0; i + j < n; j++)
-                lane[j] += (double)x[i + j] * (double)y[first + k][i + j];
-            all[first + k] = tutti_kernels_fold(lane);
-        }
-    }
-    for (; first < p; first++)
-        all[first] = LEVEL(dot)(n, x, y[first]);
-}
-
 static bool LEVEL(finite)(size_t n, const float *x)
 {
     size_t i = 0;
@@ -92,6 +58,5 @@ void LEVEL(tutti_kernels_reduce)(tutti_kernels *t)
 {
     t->norm2 = LEVEL(norm2);
     t->dot = LEVEL(dot);
-    t->dots = LEVEL(dots);
     t->finite = LEVEL(finite);
 }

@@ -40,6 +40,18 @@ INLINE vec vec_div(vec a, vec b) { return _mm256_div_ps(a, b); }
 INLINE vec vec_fma(vec a, vec b, vec c) { return _mm256_fmadd_ps(a, b, c); } /* ab + c, one rounding */
 INLINE vec vec_sqrt(vec a) { return _mm256_sqrt_ps(a); }
 
+/* Past the caches; p is aligned. After the last one: stream_end. */
+INLINE void vec_stream(float *p, vec v) { _mm256_stream_ps(p, v); }
+INLINE void stream_end(void) { _mm_sfence(); }
+/* Sixteen lanes added as tutti_kernels_fold adds them. */
+INLINE float vec_fold(const vec v[2])
+{
+    const __m256 a = _mm256_add_ps(v[0], v[1]);
+    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)), c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+}
+
 INLINE bool vec_all_finite(vec v)
 {
     const __m256i exponent = _mm256_set1_epi32(0x7f800000);

@@ -16,8 +16,8 @@ INLINE ivec ivec_sub(ivec a, ivec b) { return _mm512_sub_epi32(a, b); }
 INLINE ivec ivec_and(ivec a, ivec b) { return _mm512_and_si512(a, b); }
 INLINE ivec ivec_or(ivec a, ivec b) { return _mm512_or_si512(a, b); }
 INLINE ivec ivec_xor(ivec a, ivec b) { return _mm512_xor_si512(a, b); }
-INLINE ivec ivec_srl(ivec a, int by) { return _mm512_srl_epi32(a, _mm_cvtsi32_si128(by)); }
-INLINE ivec ivec_sll(ivec a, int by) { return _mm512_sll_epi32(a, _mm_cvtsi32_si128(by)); }
+INLINE ivec ivec_srl(ivec a, int by) { return _mm512_srli_epi32(a, (unsigned)by); }
+INLINE ivec ivec_sll(ivec a, int by) { return _mm512_slli_epi32(a, (unsigned)by); }
 INLINE ivec ivec_sra31(ivec a) { return _mm512_srai_epi32(a, 31); }
 INLINE ivec ivec_max_u32(ivec a, ivec b) { return _mm512_max_epu32(a, b); }
 INLINE ivec ivec_max_i32(ivec a, ivec b) { return _mm512_max_epi32(a, b); }

@@ -44,19 +44,12 @@ static void add_diff(size_t n, float a, const float *x, const float *y, float *z
         z[i] = z[i] + a * (x[i] - y[i]);
 }
 
-static void axpys(size_t n, int p, const float *a, const float *const *x, float *y)
-{
-    for (int k = 0; k < p; k++)
-        axpy(n, a[k], x[k], y);
-}
-
 void tutti_kernels_vector(tutti_kernels *t)
 {
     t->fill = fill;
     t->add = add;
     t->scale = scale;
     t->axpy = axpy;
-    t->axpys = axpys;
     t->blend = blend;
     t->diff = diff;
     t->add_diff = add_diff;

@@ -176,6 +176,38 @@ static void narrowing_agrees_over_the_whole_range(void **state)
     harness_close(&l);
 }
 
+/* Results so long that they go past the caches are those of short ones, whatever the alignment, and end where they should. */
+static void long_casts_are_short_ones(void **state)
+{
+    enum { LONG = (17 << 19) + 5, SHORT = 100000, GUARD = 64 }; /* 17 MiB of halves */
+    harness_levels l = harness_open();
+    uint8_t *from = malloc((size_t)LONG * 4 + 64), *to = malloc((size_t)LONG * 4 + 3 * GUARD), *part = malloc(SHORT * 4);
+    uint64_t seed = 31;
+    (void)state;
+
+    for (size_t i = 0; i < LONG / 2; i++) {
+        const uint64_t any = harness_random(&seed);
+        memcpy(from + 8 * i, &any, 8);
+    }
+    for (int level = 1; level < l.count; level++)
+        for (size_t f = 0; f < 2 * TUTTI_LENGTH(formats); f++) {
+            const tutti_dtype half = formats[f / 2].dtype, a = f % 2 ? half : TUTTI_F32, b = f % 2 ? TUTTI_F32 : half;
+            const size_t in = tutti_dtype_bytes(a), out = tutti_dtype_bytes(b), offset = (f + 1) * out;
+            uint8_t *y = to + GUARD + offset;
+            memset(to, 0x5a, (size_t)LONG * 4 + 3 * GUARD);
+            cast(l.device[level], LONG, from, a, y, b);
+            for (size_t at = 0, n; at < LONG; at += n) {
+                n = LONG - at < SHORT ? LONG - at : SHORT;
+                cast(l.device[level], n, from + at * in, a, part, b);
+                assert_memory_equal(y + at * out, part, n * out);
+            }
+            for (size_t i = 0; i < GUARD; i++)
+                assert_true(y[-1 - (ptrdiff_t)i] == 0x5a && (y + (size_t)LONG * out)[i] == 0x5a);
+        }
+    free(from), free(to), free(part);
+    harness_close(&l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -184,6 +216,7 @@ int main(void)
         cmocka_unit_test(float_and_double_convert_as_c_does),
         cmocka_unit_test(every_level_casts_to_the_references_bits),
         cmocka_unit_test(narrowing_agrees_over_the_whole_range),
+        cmocka_unit_test(long_casts_are_short_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

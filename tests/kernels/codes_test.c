@@ -7,8 +7,8 @@
 
 enum { INPUT, OUTPUT, ARRAYS };
 typedef struct job { size_t n; int variant; const float *x; const uint16_t *draws; uint8_t *bytes; float *y; } job;
-static const char *const kernels[] = { "extents", "draws", "uniform", "nearest", "powers", "range", "any", "levels", "pack", "unpack", "signs", "signs_add", "above", "uniform_add", "cut", "axpys", "dots" };
-enum { EXTENTS, DRAWS, UNIFORM, NEAREST, POWERS, RANGE, ANY, LEVELS, PACK, UNPACK, SIGNS, SIGNS_ADD, ABOVE, UNIFORM_ADD, CUT, AXPYS, DOTS, KERNELS };
+static const char *const kernels[] = { "extents", "draws", "uniform", "nearest", "powers", "range", "any", "levels", "pack", "unpack", "signs", "signs_add", "above", "uniform_add", "cut", "rows_dot", "rows_sum", "rows_add", "rows_product" };
+enum { EXTENTS, DRAWS, UNIFORM, NEAREST, POWERS, RANGE, ANY, LEVELS, PACK, UNPACK, SIGNS, SIGNS_ADD, ABOVE, UNIFORM_ADD, CUT, ROWS_DOT, ROWS_SUM, ROWS_ADD, ROWS_PRODUCT, KERNELS };
 
 static float largest(size_t n, const float *x)
 {
@@ -100,25 +100,24 @@ static void run(tutti_device *d, int kernel, const job *j, const uint8_t *codes,
         free(low);
         break;
     }
-    case AXPYS:
-    case DOTS: {
-        const int p = j->variant % 11;
-        const size_t n = j->n < 10 ? 0 : j->n - 10; /* vectors that begin one float after another: every alignment at once */
-        const float *all[11];
-        float a[11];
-        double dots[11];
-        for (int k = 0; k < p; k++) {
-            all[k] = j->x + k % (j->n < 10 ? 1 : 11);
-            a[k] = (float)k * 0.3f - 1;
-        }
-        if (kernel == AXPYS)
-            tutti_axpy_many(d, n, p, a, all, y);
-        else
-            tutti_dot_many(d, n, j->x, p, all, dots);
-        for (int k = 0; k < p && kernel == DOTS; k++) {
-            assert_true(dots[k] == tutti_dot(d, n, j->x, all[k]));
-            sums[k % 4] = sums[k % 4] * 0.75 + dots[k];
-        }
+    case ROWS_DOT:
+    case ROWS_SUM:
+    case ROWS_ADD:
+    case ROWS_PRODUCT: { /* m rows and p vectors of what x has room for; the factor's columns are `step` apart */
+        const int p = j->variant % 9 + 1;
+        const size_t m = (size_t)(j->variant / 9 % 7), n = j->n / (m + (size_t)p), step = m + (size_t)j->variant % 2;
+        const float *q = j->x + m * n;
+        float a[9 * 8];
+        for (size_t k = 0; k < TUTTI_LENGTH(a); k++)
+            a[k] = (float)(k * 37 % 19) * 0.21f - 1.7f;
+        if (kernel == ROWS_DOT && (size_t)p * step <= j->n)
+            tutti_rows_dot(d, m, n, j->x, p, q, y, step);
+        else if (kernel == ROWS_SUM)
+            tutti_rows_sum(d, m, n, j->x, p, a, step, y);
+        else if (kernel == ROWS_ADD)
+            tutti_rows_add(d, m, n, -0.3f, p, a, step, q, y);
+        else if (kernel == ROWS_PRODUCT)
+            tutti_rows_product(d, m, n, p, a, step, q, y);
         break;
     }
     case CUT: tutti_cut_bf16(d, j->n, j->x, (uint16_t *)(void *)y); break;
@@ -183,6 +182,100 @@ static void every_level_gives_the_references_bits(void **state)
                 }
             }
     harness_area_close(&x_area), harness_area_close(&in_area), harness_area_close(&out_area), harness_area_close(&y_area), harness_area_close(&i_area);
+    harness_close(&l);
+}
+
+/* Beside sums in double; and no element changes with how many rows, or vectors, are given at once. Rows of several runs and of none but a rest. */
+static void products_with_few_vectors_are_the_formulas(void **state)
+{
+    static const size_t widths[] = { 1, 15, 16, 100, 2047, 2048, 2049, 5003 };
+    enum { ROWS = 13, VECTORS = 9, WIDEST = 5003, STEP = 17 };
+    static float x[ROWS * WIDEST], q[VECTORS * WIDEST], y[ROWS * WIDEST], one[ROWS * WIDEST];
+    float a[VECTORS * STEP], b[VECTORS * STEP];
+    harness_levels l = harness_open();
+    uint64_t seed = 21;
+    (void)state;
+
+    for (size_t at = 0; at < TUTTI_LENGTH(widths); at++)
+        for (int p = 1; p <= VECTORS; p += at % 2 ? 3 : 2) {
+            tutti_device *d = l.device[(at + (size_t)p) % (size_t)l.count];
+            const size_t n = widths[at];
+            for (size_t i = 0; i < ROWS * n; i++)
+                x[i] = harness_number(&seed, 0), y[i] = one[i] = (float)i;
+            for (size_t i = 0; i < (size_t)p * n; i++)
+                q[i] = harness_number(&seed, 0);
+            for (size_t i = 0; i < TUTTI_LENGTH(b); i++)
+                b[i] = harness_number(&seed, 0);
+            tutti_rows_dot(d, ROWS, n, x, p, q, a, STEP);
+            for (size_t i = 0; i < ROWS; i++)
+                for (size_t k = 0; k < (size_t)p; k++) {
+                    double sum = 0, all = 0;
+                    float alone;
+                    for (size_t j = 0; j < n; j++)
+                        sum += (double)x[i * n + j] * q[k * n + j], all += fabs((double)x[i * n + j] * q[k * n + j]);
+                    assert_true(fabs((double)a[k * STEP + i] - sum) <= 1e-6 * all);
+                    tutti_rows_dot(d, 1, n, x + i * n, 1, q + k * n, &alone, 1);
+                    assert_int_equal(harness_bits(alone), harness_bits(a[k * STEP + i]));
+                }
+            tutti_rows_add(d, ROWS, n, -0.5f, p, b, STEP, q, y);
+            for (size_t i = 0; i < ROWS; i++)
+                for (int k = 0; k < p; k++)
+                    tutti_rows_add(d, 1, n, -0.5f, 1, b + (size_t)k * STEP + i, STEP, q + (size_t)k * n, one + i * n);
+            assert_memory_equal(y, one, ROWS * n * sizeof *y);
+            for (size_t i = 0; i < ROWS * n; i++) {
+                double sum = (double)i, all = sum;
+                for (size_t k = 0; k < (size_t)p; k++)
+                    sum -= 0.5 * b[k * STEP + i / n] * q[k * n + i % n], all += fabs((double)b[k * STEP + i / n] * q[k * n + i % n]);
+                assert_true(fabs((double)y[i] - sum) <= 1e-6 * all);
+            }
+            for (size_t i = 0; i < ROWS * n; i++)
+                one[i] = 0;
+            tutti_rows_add(d, ROWS, n, 1, p, b, STEP, q, one);
+            tutti_rows_product(d, ROWS, n, p, b, STEP, q, y);
+            assert_memory_equal(y, one, ROWS * n * sizeof *y);
+            for (size_t j = 0; j < (size_t)p * n; j++)
+                y[j] = one[j] = q[j];
+            tutti_rows_sum(d, ROWS, n, x, p, b, STEP, y);
+            for (size_t i = 0; i < ROWS; i++)
+                for (int k = 0; k < p; k++)
+                    tutti_rows_sum(d, 1, n, x + i * n, 1, b + (size_t)k * STEP + i, STEP, one + (size_t)k * n);
+            assert_memory_equal(y, one, (size_t)p * n * sizeof *y);
+            for (size_t j = 0; j < (size_t)p * n; j++) {
+                double sum = q[j], all = fabs(sum);
+                for (size_t i = 0; i < ROWS; i++)
+                    sum += (double)b[j / n * STEP + i] * x[i * n + j % n], all += fabs((double)b[j / n * STEP + i] * x[i * n + j % n]);
+                assert_true(fabs((double)y[j] - sum) <= 1e-6 * all);
+            }
+        }
+    harness_close(&l);
+}
+
+/* Results so long that they go past the caches are those of short ones, whatever the alignment, and end where they should. */
+static void long_products_are_short_ones(void **state)
+{
+    enum { ROWS = 1100, WIDE = 4003, GUARD = 64 };
+    harness_levels l = harness_open();
+    float *q = malloc(4 * WIDE * sizeof *q), *a = malloc(4 * ROWS * sizeof *a), *memory = malloc((ROWS * WIDE + 2 * GUARD) * sizeof *memory), *row = malloc(WIDE * sizeof *row);
+    uint64_t seed = 22;
+    (void)state;
+
+    for (size_t i = 0; i < 4 * WIDE; i++)
+        q[i] = harness_number(&seed, 0);
+    for (size_t i = 0; i < 4 * ROWS; i++)
+        a[i] = harness_number(&seed, 0);
+    for (int level = 1; level < l.count; level++)
+        for (int p = 1; p <= 4; p++) {
+            float *y = memory + GUARD - 3 * p + level;
+            memset(memory, 0x5a, (ROWS * WIDE + 2 * GUARD) * sizeof *memory);
+            tutti_rows_product(l.device[level], ROWS, WIDE, p, a, ROWS, q, y);
+            for (size_t i = 0; i < ROWS; i++) {
+                tutti_rows_product(l.device[level], 1, WIDE, p, a + i, ROWS, q, row);
+                assert_memory_equal(y + i * WIDE, row, WIDE * sizeof *row);
+            }
+            for (const float *g = memory; g < memory + ROWS * WIDE + 2 * GUARD; g = g + 1 == y ? y + ROWS * WIDE : g + 1)
+                assert_int_equal(harness_bits(*g), 0x5a5a5a5a);
+        }
+    free(q), free(a), free(memory), free(row);
     harness_close(&l);
 }
 
@@ -275,12 +368,66 @@ static void any_levels_keep_the_expectation_over_all_draws(void **state)
             for (int i = 0; i < 256; i++)
                 assert_int_equal(codes[i], k);
         }
+        level[1] = -1 + 0x1p-12f, level[last - 1] = 1 - 0x1p-12f; /* so near to the ends, x / scale has to be 1 in its last bit */
+        for (int k = 2; k < last - 1; k++)
+            level[k] = (float)k / (float)last * 2 - 1;
+        assert_true(tutti_levels_make(&t, bits, level));
+        for (int i = 0; i < 65536; i++)
+            x[i] = i % 2 ? scale : -scale;
+        tutti_round_levels(l.device[round % l.count], 65536, x, scale, &t, draws, codes);
+        for (int i = 0; i < 65536; i++)
+            assert_int_equal(codes[i], i % 2 ? last : 0);
         level[1] = level[0];
         assert_false(tutti_levels_make(&t, bits, level));
         level[1] = -0.999f, level[last] = 0.5f;
         assert_false(tutti_levels_make(&t, bits, level));
         level[last] = 1, level[last / 2] = NAN;
         assert_false(tutti_levels_make(&t, bits, level));
+    }
+    harness_close(&l);
+}
+
+/* Scales from the least float to the greatest: codes are those of numbers of ordinary size, and the greatest magnitude is the greatest level. */
+static void codes_do_not_depend_on_the_binade_of_the_scale(void **state)
+{
+    enum { N = 300 };
+    harness_levels l = harness_open();
+    uint16_t draws[N];
+    float x[N], scaled[N], level[256];
+    uint8_t first[3][N], codes[N];
+    uint64_t seed = 23;
+    tutti_levels t;
+    (void)state;
+
+    for (int bits = 2; bits <= 8; bits++) {
+        const int last = (1 << bits) - 1, top = (1 << (bits - 1)) - 1;
+        for (int k = 0; k <= last; k++)
+            level[k] = (float)k / (float)last * 2 - 1, level[k] *= fabsf(level[k]);
+        assert_true(tutti_levels_make(&t, bits, level));
+        for (int i = 0; i < N; i++) { /* of 8 bits after the point, so that no power loses any */
+            draws[i] = (uint16_t)harness_random(&seed);
+            x[i] = (float)((int)(harness_random(&seed) % 513) - 256) / 256;
+        }
+        x[N - 1] = 1, x[N - 2] = -1;
+        for (int power = -141; power <= 127; power += power < -130 || power > 120 ? 1 : 12)
+            for (int at = 0; at < l.count; at++) {
+                tutti_device *d = l.device[at];
+                const float scale = ldexpf(1, power);
+                for (int i = 0; i < N; i++)
+                    scaled[i] = ldexpf(x[i], power);
+                for (int kernel = 0; kernel < 3; kernel++) {
+                    if (kernel == 2)
+                        tutti_round_levels(d, N, scaled, scale, &t, draws, codes);
+                    else
+                        (kernel == 0 ? tutti_round_uniform : tutti_round_powers)(d, N, scaled, scale, bits, draws, codes);
+                    if (power == -141 && at == 0)
+                        memcpy(first[kernel], codes, N);
+                    if (memcmp(codes, first[kernel], N) != 0)
+                        fail_msg("kernel %d, %d bits, scale 2^%d, level %d: other codes than at 2^-141", kernel, bits, power, at);
+                    assert_int_equal(codes[N - 1], kernel == 2 ? last : top);
+                    assert_int_equal(codes[N - 2], kernel == 2 ? 0 : top | 1 << (bits - 1));
+                }
+            }
     }
     harness_close(&l);
 }
@@ -473,9 +620,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_level_gives_the_references_bits),
+        cmocka_unit_test(products_with_few_vectors_are_the_formulas),
+        cmocka_unit_test(long_products_are_short_ones),
         cmocka_unit_test(draws_are_the_halves_of_tutti_random),
         cmocka_unit_test(rounding_keeps_the_expectation_over_all_draws),
         cmocka_unit_test(any_levels_keep_the_expectation_over_all_draws),
+        cmocka_unit_test(codes_do_not_depend_on_the_binade_of_the_scale),
         cmocka_unit_test(levels_are_kept_exactly),
         cmocka_unit_test(uniform_levels_need_no_table),
         cmocka_unit_test(cutting_goes_towards_zero_and_keeps_nan),

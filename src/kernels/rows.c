@@ -1,0 +1,55 @@
+/* rows.c: products of a matrix with few vectors: what codes of low rank are made of. Here a product is fused into the sum that follows (fma), and every element has one order of
+   operations, so neither how rows are grouped nor the level changes a bit. */
+#include "kernels_internal.h"
+#include <math.h>
+
+static void rows_dot(size_t m, size_t n, const float *x, int p, const float *q, float *a, size_t step)
+{
+    for (size_t i = 0; i < m; i++)
+        for (int k = 0; k < p; k++) {
+            const float *row = x + i * n, *column = q + (size_t)k * n;
+            double sum = 0;
+            for (size_t first = 0; first < n; first += TUTTI_KERNELS_RUN) {
+                const size_t end = n - first < TUTTI_KERNELS_RUN ? n : first + TUTTI_KERNELS_RUN;
+                float lane[TUTTI_KERNELS_LANES] = { 0 };
+                for (size_t j = first; j < end; j++)
+                    lane[j % TUTTI_KERNELS_LANES] = fmaf(row[j], column[j], lane[j % TUTTI_KERNELS_LANES]);
+                for (size_t width = TUTTI_KERNELS_LANES / 2; width > 0; width /= 2)
+                    for (size_t j = 0; j < width; j++)
+                        lane[j] += lane[j + width];
+                sum += (double)lane[0];
+            }
+            a[(size_t)k * step + i] = (float)sum;
+        }
+}
+
+static void rows_sum(size_t m, size_t n, const float *x, int p, const float *a, size_t step, float *q)
+{
+    for (int k = 0; k < p; k++)
+        for (size_t i = 0; i < m; i++)
+            for (size_t j = 0; j < n; j++)
+                q[(size_t)k * n + j] = fmaf(a[(size_t)k * step + i], x[i * n + j], q[(size_t)k * n + j]);
+}
+
+static void rows_add(size_t m, size_t n, float by, int p, const float *a, size_t step, const float *q, float *y)
+{
+    for (size_t i = 0; i < m; i++)
+        for (int k = 0; k < p; k++)
+            for (size_t j = 0; j < n; j++)
+                y[i * n + j] = fmaf(by * a[(size_t)k * step + i], q[(size_t)k * n + j], y[i * n + j]);
+}
+
+static void rows_product(size_t m, size_t n, int p, const float *a, size_t step, const float *q, float *y)
+{
+    for (size_t i = 0; i < m * n; i++)
+        y[i] = 0;
+    rows_add(m, n, 1, p, a, step, q, y);
+}
+
+void tutti_kernels_rows(tutti_kernels *t)
+{
+    t->rows_dot = rows_dot;
+    t->rows_sum = rows_sum;
+    t->rows_add = rows_add;
+    t->rows_product = rows_product;
+}
