@@ -51,7 +51,7 @@ static const subject subjects[] = {
     { "ef21(topk(ratio=0.01))", NAN, NAN, NAN },
     { "dgc(topk(ratio=0.001))", NAN, NAN, NAN },
 };
-enum { SUBJECTS = TUTTI_LENGTH(subjects), ROUNDS_MOST = 4 };
+enum { SUBJECTS = TUTTI_LENGTH(subjects), ROUNDS_MOST = 8 };
 typedef enum { ENCODE, DECODE, BOTH, PARTS } part;
 
 typedef struct candidate {

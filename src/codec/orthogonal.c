@@ -23,30 +23,31 @@ static double to_unit(tutti_device *d, size_t n, float *p)
     return square;
 }
 
-void tutti_codec_orthonormalise(tutti_device *d, size_t n, size_t r, float *p, tutti_rng rng)
+void tutti_codec_orthonormalise(tutti_device *d, size_t n, size_t from, size_t to, float *const *column, tutti_rng rng)
 {
-    assert(r <= n);
-    for (size_t c = 0; c < r; c++) {
-        float *column = p + c * n;
+    assert(to <= n);
+    for (size_t c = from; c < to; c++) {
+        float *p = column[c];
         for (uint64_t attempt = 0; attempt < ATTEMPTS; attempt++) {
-            const double before = to_unit(d, n, column);
+            const double before = to_unit(d, n, p);
             double after = before;
-            if (!isfinite(before)) {
-                tutti_fill(d, (r - c) * n, NAN, column);
-                return;
-            }
-            if (before > 0) {
+            if (before > 0 && isfinite(before)) {
                 for (int pass = 0; pass < 2; pass++)
                     for (size_t k = 0; k < c; k++)
-                        tutti_axpy(d, n, (float)-tutti_dot(d, n, p + k * n, column), p + k * n, column);
-                after = tutti_norm2(d, n, column);
+                        tutti_axpy(d, n, (float)-tutti_dot(d, n, column[k], p), column[k], p);
+                after = tutti_norm2(d, n, p);
+            }
+            if (!isfinite(after)) {
+                for (; c < to; c++)
+                    tutti_fill(d, n, NAN, column[c]);
+                return;
             }
             /* What is left of 2^-18 of a column is the rounding of the projections, no direction of its own. */
             if (after > 0x1p-36 * before) {
-                tutti_scale(d, n, (float)(1 / sqrt(after)), column);
+                tutti_scale(d, n, (float)(1 / sqrt(after)), p);
                 break;
             }
-            tutti_fill_normal(d, n, (tutti_rng){ rng.seed, rng.stream, rng.step + ((uint64_t)(c * ATTEMPTS + attempt + 1) << 32) }, column);
+            tutti_fill_normal(d, n, (tutti_rng){ rng.seed, rng.stream, rng.step + ((uint64_t)(c * ATTEMPTS + attempt + 1) << 32) }, p);
         }
     }
 }

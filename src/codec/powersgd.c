@@ -1,6 +1,9 @@
 /* powersgd.c: codec powersgd: the gradient matrix D (rows x cols) as P Q^T of rank r, by one step of subspace iteration that starts from the previous
    step's Q. Vogels, Karimireddy and Jaggi, NeurIPS 2019, algorithm 1. Two linear rounds:
      0: P = D Q, summed;  1: P^ = orth(P), Q = D^T P^, mean.  Decoded: P^ Q^T = P^ P^T mean(D).
+   iters_per_step=k, as in the authors' later package: k times that, each on what the ones before have left of D, and the products are added up: k r columns in 2 k rounds. What is left,
+   (1 - P^ P^T) D, is never computed: the columns of P are made orthogonal to all earlier ones instead, and then D^T P^ is the same of D and of what is left of it.
+   So it is r k columns of a Krylov space, which the last Q goes on with in the next step.
    On the wire and in memory factors lie column after column: P as r x rows, Q as r x cols, so that orth and the products run along memory.
    Matrices that would not shrink by min_compression_rate, and whatever has one row, travel as they are in round 0.
 
@@ -13,23 +16,32 @@
 #include <stdio.h>
 
 typedef struct powersgd {
-    int64_t rank, start_iter;
+    int64_t rank, iters_per_step, start_iter;
     double min_compression_rate;
     bool warm_start;
     int ef_rule;
     float *q;       /* the tensors' Q one after the other; NULL: nothing is compressed */
 } powersgd;
 enum { LOCAL, AGGREGATED };
-enum { RANK_MOST = 512, TILE_ROWS = 8, TILE_COLS = 512 }; /* a tile has 16 KiB */
+enum { RANK_MOST = 512, ITERS_MOST = 4, PANEL = 32 };
 
 static const tutti_option options[] = {
     { "rank", TUTTI_INT, TUTTI_AT(powersgd, rank), 1, 1, RANK_MOST, NULL, "of the approximation; at most the lesser side of a matrix" },
+    { "iters_per_step", TUTTI_INT, TUTTI_AT(powersgd, iters_per_step), 1, 1, ITERS_MOST, NULL, "products of that rank in a step, each of what the ones before have left" },
     { "min_compression_rate", TUTTI_REAL, TUTTI_AT(powersgd, min_compression_rate), 2, 1, 1e9, NULL, "matrices that shrink less travel as they are" },
     { "start_iter", TUTTI_INT, TUTTI_AT(powersgd, start_iter), 0, 0, 1e12, NULL, "steps before the first that compresses" },
     { "warm_start", TUTTI_BOOL, TUTTI_AT(powersgd, warm_start), 1, 0, 1, NULL, "begin from the previous step's factor, not from a drawn one" },
     { "ef_rule", TUTTI_CHOICE, TUTTI_AT(powersgd, ef_rule), 0, 0, 0, "local|aggregated", "what ef(...) takes for sent: this worker's part, or the mean" },
     { 0 }
 };
+
+/* Products of a matrix: as many as its lesser side has columns for. */
+static size_t iters_of(const powersgd *s, size_t r, size_t rows, size_t cols)
+{
+    const size_t most = r == 0 ? 1 : (rows < cols ? rows : cols) / r;
+
+    return (size_t)s->iters_per_step < most ? (size_t)s->iters_per_step : most;
+}
 
 /* r of a matrix; 0: it travels as it is. */
 static size_t rank_of(const powersgd *s, size_t rows, size_t cols)
@@ -38,7 +50,7 @@ static size_t rank_of(const powersgd *s, size_t rows, size_t cols)
 
     r = r < rows ? r : rows;
     r = r < cols ? r : cols;
-    return (double)((rows + cols) * r) * s->min_compression_rate < (double)rows * (double)cols ? r : 0;
+    return (double)((rows + cols) * r * iters_of(s, r, rows, cols)) * s->min_compression_rate < (double)rows * (double)cols ? r : 0;
 }
 
 static size_t rank_now(const tutti_codec *c, const tutti_view *v)
@@ -93,10 +105,10 @@ static void open(tutti_codec *c)
     }
 }
 
-/* Q_own, and where Q is not kept the drawn one. */
+/* Q_own of each product, and where Q is not kept the drawn one. */
 static size_t scratch_bytes(const tutti_codec *c, const tutti_view *v)
 {
-    return rank_now(c, v) * v->cols * sizeof(float);
+    return rank_now(c, v) * iters_of(c->self, rank_now(c, v), v->rows, v->cols) * v->cols * sizeof(float);
 }
 
 static size_t width(const tutti_codec *c, const tutti_view *v, int round)
@@ -105,72 +117,59 @@ static size_t width(const tutti_codec *c, const tutti_view *v, int round)
 
     if (r == 0)
         return round == 0 ? v->count : 0;
-    return r * (round == 0 ? v->rows : v->cols);
+    return (size_t)round / 2 >= iters_of(c->self, r, v->rows, v->cols) ? 0 : r * (round % 2 == 0 ? v->rows : v->cols);
 }
 
-/* own += D^T P^, rows i .. and columns j .. of D only, which stay in the first cache for all r. */
-static void add_tile(tutti_device *d, const tutti_view *v, size_t r, size_t i, size_t j, const float *p, const float *x, float *own)
+/* The columns of P of product j become orthonormal, and orthogonal to those of the products before. */
+static void make_orthonormal(const tutti_codec *c, const tutti_view *v, size_t r, size_t j, void *const *wire)
 {
-    const size_t rows = v->rows - i < TILE_ROWS ? v->rows - i : TILE_ROWS, cols = v->cols - j < TILE_COLS ? v->cols - j : TILE_COLS;
-    const float *row[TILE_ROWS];
+    float *column[RANK_MOST * ITERS_MOST];
 
-    for (size_t m = 0; m < rows; m++)
-        row[m] = x + (i + m) * v->cols + j;
-    for (size_t k = 0; k < r; k++)
-        tutti_axpy_many(d, cols, (int)rows, p + k * v->rows + i, row, own + k * v->cols + j);
+    for (size_t k = 0; k < (j + 1) * r; k++)
+        column[k] = (float *)wire[k / r * 2] + k % r * v->rows;
+    tutti_codec_orthonormalise(c->space->device, v->rows, j * r, (j + 1) * r, column, shared(c, v, v->tensor));
+}
+
+/* y += a (the sum of the products P^ Q^T from the first on); Q in `q`, or on the wire. From the end, where the fold has just been. */
+static void add_products(const tutti_codec *c, const tutti_view *v, size_t r, size_t first, void *const *wire, const float *q, float a, float *y)
+{
+    const size_t rows = v->rows, cols = v->cols, products = iters_of(c->self, r, rows, cols);
+
+    for (size_t end = first < products ? rows : 0, i; end > 0; end = i) {
+        i = end > PANEL ? end - PANEL : 0;
+        for (size_t j = first; j < products; j++)
+            tutti_rows_add(c->space->device, end - i, cols, a, (int)r, (const float *)wire[2 * j] + i, rows, q != NULL ? q + j * r * cols : wire[2 * j + 1], y + i * cols);
+    }
 }
 
 static void fold(tutti_codec *c, const tutti_view *v, int round, const float *x, void *scratch, void *const *wire)
 {
     tutti_device *d = c->space->device;
     const powersgd *s = c->self;
-    const size_t r = rank_now(c, v), rows = v->rows, cols = v->cols;
-    float *p = wire[0];
+    const size_t r = rank_now(c, v), rows = v->rows, cols = v->cols, j = (size_t)round / 2;
+    float *to = wire[round];
 
     if (r == 0) {
         if (round == 0)
-            tutti_copy(d, v->count, x, p);
-    } else if (round == 0) {
-        const float *q = s->q + place(c, v->tensor);
+            tutti_copy(d, v->count, x, to);
+    } else if (j >= iters_of(s, r, rows, cols)) {
+        return;
+    } else if (round % 2 == 0) {
+        const float *q = round > 0 ? wire[round - 1] : s->q + place(c, v->tensor);
         assert(v->tensor >= 0 && v->count == rows * cols);
-        if (!s->warm_start) {
+        if (round == 0 && !s->warm_start) {
             tutti_fill_normal(d, r * cols, shared(c, v, v->tensor), scratch);
             q = scratch;
         }
-        const float *column[RANK_MOST];
-        double sum[RANK_MOST];
-        for (size_t k = 0; k < r; k++)
-            column[k] = q + k * cols;
-        for (size_t i = 0; i < rows; i++) { /* P = D Q: a row of D is read once */
-            tutti_dot_many(d, cols, x + i * cols, (int)r, column, sum);
-            for (size_t k = 0; k < r; k++)
-                p[k * rows + i] = (float)sum[k];
+        for (size_t end = rows, i; end > 0; end = i) { /* P = D Q, from the end, which whoever made D has just left in the caches */
+            i = end > PANEL ? end - PANEL : 0;
+            tutti_rows_dot(d, end - i, cols, x + i * cols, (int)r, q, to + i, rows);
         }
     } else {
-        float *own = wire[1];
-        tutti_codec_orthonormalise(d, rows, r, p, shared(c, v, v->tensor));
-        tutti_fill(d, r * cols, 0, own);
-        for (size_t i = 0; i < rows; i += TILE_ROWS) /* Q = D^T P^ */
-            for (size_t j = 0; j < cols; j += TILE_COLS)
-                add_tile(d, v, r, i, j, p, x, own);
-        tutti_copy(d, r * cols, own, scratch);
-    }
-}
-
-/* y += a P^ Q^T; from_zero: y = 0 first, a row at a time. */
-static void add_product(const tutti_codec *c, const tutti_view *v, size_t r, const float *p, const float *q, float a, bool from_zero, float *y)
-{
-    const float *column[RANK_MOST];
-    float by[RANK_MOST];
-
-    for (size_t k = 0; k < r; k++)
-        column[k] = q + k * v->cols;
-    for (size_t i = 0; i < v->rows; i++) {
-        for (size_t k = 0; k < r; k++)
-            by[k] = a * p[k * v->rows + i];
-        if (from_zero)
-            tutti_fill(c->space->device, v->cols, 0, y + i * v->cols);
-        tutti_axpy_many(c->space->device, v->cols, (int)r, by, column, y + i * v->cols);
+        make_orthonormal(c, v, r, j, wire);
+        tutti_fill(d, r * cols, 0, to);
+        tutti_rows_sum(d, rows, cols, x, (int)r, wire[round - 1], rows, to); /* Q = D^T P^ */
+        tutti_copy(d, r * cols, to, (float *)scratch + j * r * cols);
     }
 }
 
@@ -182,23 +181,24 @@ static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scra
     if (r == 0)
         tutti_axpy(c->space->device, v->count, a, s->ef_rule == LOCAL ? x : wire[0], y);
     else
-        add_product(c, v, r, wire[0], s->ef_rule == LOCAL ? scratch : wire[1], a, false, y);
+        add_products(c, v, r, 0, wire, s->ef_rule == LOCAL ? scratch : NULL, a, y);
 }
 
 static void unfold(tutti_codec *c, const tutti_view *v, void *scratch, void *const *wire, float *y)
 {
     tutti_device *d = c->space->device;
     const powersgd *s = c->self;
-    const size_t r = rank_now(c, v);
+    const size_t r = rank_now(c, v), last = 2 * iters_of(s, r, v->rows, v->cols) - 1;
 
     (void)scratch;
     if (r == 0) {
         tutti_copy(d, v->count, wire[0], y);
         return;
     }
-    add_product(c, v, r, wire[0], wire[1], 1, true, y);
-    if (s->warm_start && tutti_finite(d, r * v->cols, wire[1])) /* one step with a NaN must not spoil all that follow */
-        tutti_copy(d, r * v->cols, wire[1], s->q + place(c, v->tensor));
+    tutti_rows_product(d, v->rows, v->cols, (int)r, wire[0], v->rows, wire[1], y);
+    add_products(c, v, r, 1, wire, NULL, 1, y);
+    if (s->warm_start && tutti_finite(d, r * v->cols, wire[last])) /* one step with a NaN must not spoil all that follow */
+        tutti_copy(d, r * v->cols, wire[last], s->q + place(c, v->tensor));
 }
 
 /* Columns that both have; others are this codec's own last ones, drawn at first. */
@@ -214,6 +214,6 @@ static void follow(tutti_codec *c, const tutti_codec *from, int t)
 
 const tutti_codec_ops tutti_codec_powersgd = {
     .name = "powersgd", .paper = "Vogels et al., NeurIPS 2019, algorithm 1", .help = "matrices as products of rank r, summed on the way",
-    .options = options, .self_bytes = sizeof(powersgd), .rounds = 2, .traits = traits, .declare = declare, .open = open, .scratch = scratch_bytes,
+    .options = options, .self_bytes = sizeof(powersgd), .rounds = 2 * ITERS_MOST, .traits = traits, .declare = declare, .open = open, .scratch = scratch_bytes,
     .width = width, .fold = fold, .mine = mine, .unfold = unfold, .follow = follow,
 };

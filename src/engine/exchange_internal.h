@@ -4,7 +4,7 @@
 #include "engine_internal.h"
 #include "tutti/codec.h"
 
-enum { TUTTI_EXCHANGE_WRAPPERS = 4, TUTTI_EXCHANGE_ROUNDS = 2 };
+enum { TUTTI_EXCHANGE_WRAPPERS = 4, TUTTI_EXCHANGE_ROUNDS = 8 };
 
 /* Memory that grows and stays: after the first steps nothing is allocated any more. */
 typedef struct tutti_exchange_room { void *at; size_t bytes; } tutti_exchange_room;

@@ -7,10 +7,11 @@
 #include <stdio.h>
 #include "tutti/method.h"
 
-typedef struct powersgd { int64_t rank, start_iter; double min_compression_rate, bucket; bool error_feedback, warm_start; int ef_rule; } powersgd;
+typedef struct powersgd { int64_t rank, iters_per_step, start_iter; double min_compression_rate, bucket; bool error_feedback, warm_start; int ef_rule; } powersgd;
 
 static const tutti_option powersgd_options[] = {
     { "rank", TUTTI_INT, TUTTI_AT(powersgd, rank), 1, 1, 512, NULL, "of the approximation; of a matrix with a lesser side that side. 2 to 4 for images, 16 to 32 for large transformers" },
+    { "iters_per_step", TUTTI_INT, TUTTI_AT(powersgd, iters_per_step), 1, 1, 4, NULL, "products of that rank in a step, each of what the ones before have left, with two all-reduces each" },
     { "start_iter", TUTTI_INT, TUTTI_AT(powersgd, start_iter), 0, 0, 1e12, NULL, "steps before the first that compresses; until then gradients travel as they are" },
     { "min_compression_rate", TUTTI_REAL, TUTTI_AT(powersgd, min_compression_rate), 2, 1, 1e9, NULL, "matrices that shrink less travel as they are" },
     { "error_feedback", TUTTI_BOOL, TUTTI_AT(powersgd, error_feedback), 1, 0, 1, NULL, "what was not sent is added to the next gradient" },
@@ -27,8 +28,8 @@ static tutti_status powersgd_declare(tutti_method *m, tutti_plan *plan, tutti_er
 
     m->piece_bytes = (size_t)(s->bucket * 1048576);
     m->first_piece_bytes = m->piece_bytes < m->first_piece_bytes ? m->piece_bytes : m->first_piece_bytes;
-    snprintf(spec, sizeof spec, "%spowersgd(rank=%lld,min_compression_rate=%.17g,start_iter=%lld,warm_start=%s,ef_rule=%s)%s", s->error_feedback ? "ef(" : "", (long long)s->rank,
-             s->min_compression_rate, (long long)s->start_iter, s->warm_start ? "on" : "off", s->ef_rule == 0 ? "local" : "aggregated", s->error_feedback ? ")" : "");
+    snprintf(spec, sizeof spec, "%spowersgd(rank=%lld,iters_per_step=%lld,min_compression_rate=%.17g,start_iter=%lld,warm_start=%s,ef_rule=%s)%s", s->error_feedback ? "ef(" : "", (long long)s->rank,
+             (long long)s->iters_per_step, s->min_compression_rate, (long long)s->start_iter, s->warm_start ? "on" : "off", s->ef_rule == 0 ? "local" : "aggregated", s->error_feedback ? ")" : "");
     return tutti_exchange_declare(m, plan, spec, err);
 }
 

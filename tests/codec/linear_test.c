@@ -26,7 +26,7 @@ static void mean(subject *const *s, int workers, uint64_t step, float *const *x,
 {
     const tutti_codec_ops *ops = s[0]->codec->ops;
     const tutti_view v = subject_view(s[0], step);
-    void *wire[WORKERS][2] = { { NULL } };
+    void *wire[WORKERS][SUBJECT_ROUNDS] = { { NULL } };
 
     for (int round = 0; round < ops->rounds; round++) {
         const size_t n = ops->width(s[0]->codec, &v, round);
@@ -57,8 +57,8 @@ static void mean(subject *const *s, int workers, uint64_t step, float *const *x,
             memcpy(y, mine, v.count * sizeof *y);
         assert_true(v.count == 0 || memcmp(y, mine, v.count * sizeof *y) == 0);
         free(mine);
-        free(wire[w][0]);
-        free(wire[w][1]);
+        for (int round = 0; round < SUBJECT_ROUNDS; round++)
+            free(wire[w][round]);
     }
 }
 
@@ -158,6 +158,18 @@ static void randomk_is_shared_and_sums(void **state)
         }
 }
 
+/* r columns, one after the other; the last ones in a second call. */
+static void orthonormalise(tutti_device *d, size_t n, size_t r, float *p)
+{
+    float *column[64];
+
+    assert_true(r <= TUTTI_LENGTH(column));
+    for (size_t k = 0; k < r; k++)
+        column[k] = p + k * n;
+    tutti_codec_orthonormalise(d, n, 0, r / 2, column, (tutti_rng){ 1, 2, 3 });
+    tutti_codec_orthonormalise(d, n, r / 2, r, column, (tutti_rng){ 1, 2, 3 });
+}
+
 /* Columns that are dependent, zero, tiny, huge, nearly parallel (condition number 1e6 and more): P^T P = 1 all the same. */
 static void columns_become_orthonormal_whatever_they_are(void **state)
 {
@@ -190,7 +202,7 @@ static void columns_become_orthonormal_whatever_they_are(void **state)
                 }
             for (size_t i = 0; i < n * r && kind == 7; i++)
                 p[i] = 0;
-            tutti_codec_orthonormalise(d, n, r, p, (tutti_rng){ 1, 2, 3 });
+            orthonormalise(d, n, r, p);
             for (size_t a = 0; a < r; a++)
                 for (size_t b = 0; b <= a; b++) {
                     double dot = 0;
@@ -201,7 +213,7 @@ static void columns_become_orthonormal_whatever_they_are(void **state)
                 }
         }
     p[5] = NAN;
-    tutti_codec_orthonormalise(d, 100, 4, p, (tutti_rng){ 1, 2, 3 });
+    orthonormalise(d, 100, 4, p);
     assert_true(isnan(p[0]) && isnan(p[399]));
     free(p);
     tutti_device_close(d);
@@ -219,7 +231,7 @@ static void orthonormal_columns_span_what_they_spanned(void **state)
     assert_int_equal(tutti_device_open_host(&d, NULL, TUTTI_CPU_SCALAR, NULL), TUTTI_OK);
     subject_fill(N * R, a, 0, &seed);
     memcpy(p, a, sizeof p);
-    tutti_codec_orthonormalise(d, N, R, p, (tutti_rng){ 1, 2, 3 });
+    orthonormalise(d, N, R, p);
     for (size_t c = 0; c < R; c++) {
         double rest = 0;
         for (size_t i = 0; i < N; i++) {
@@ -313,6 +325,103 @@ static void powersgd_projects_the_mean_whatever_the_workers(void **state)
     subject_close(one);
 }
 
+/* The sheet's iterations, slowly and in double: each on what the ones before have left of every worker's matrix, which is computed here, the products added up. */
+static void iterations_of_powersgd_go_on_with_what_is_left(void **state)
+{
+    enum { ROWS = 30, COLS = 45, N = ROWS * COLS, R = 3, ITERS = 4 };
+    static float x[WORKERS][N], y[N];
+    static double d[WORKERS][N], p[R][ROWS], q[R][COLS], own[WORKERS][R][COLS], sum[N];
+    uint64_t seed = 31;
+    (void)state;
+
+    for (int iters = 1; iters <= ITERS; iters++)
+        for (int r = 1; r <= R; r++) {
+            char spec[80];
+            subject *s[WORKERS];
+            snprintf(spec, sizeof spec, "powersgd(rank=%d,iters_per_step=%d,min_compression_rate=1)", r, iters);
+            for (int w = 0; w < WORKERS; w++)
+                s[w] = subject_open_as(spec, ROWS, COLS, w, w % 2 ? TUTTI_CPU_AVX2 : TUTTI_CPU_AVX512);
+            if (iters * r * (ROWS + COLS) >= N) { /* nothing would be gained */
+                const tutti_view v = subject_view(s[0], 0);
+                assert_int_equal(s[0]->codec->ops->width(s[0]->codec, &v, 0), N);
+            }
+            for (uint64_t step = 0; step < 3 && iters * r * (ROWS + COLS) < N; step++) {
+                const float *kept = subject_state(s[0], "codec.q", TUTTI_SAME);
+                double away = 0, all = 0;
+                for (int w = 0; w < WORKERS; w++) {
+                    subject_fill(N, x[w], 0, &seed);
+                    for (int i = 0; i < N; i++)
+                        d[w][i] = (double)x[w][i];
+                }
+                for (int k = 0; k < r; k++)
+                    for (int j = 0; j < COLS; j++)
+                        q[k][j] = (double)kept[k * COLS + j];
+                memset(sum, 0, sizeof sum);
+                for (int t = 0; t < iters; t++) {
+                    for (int k = 0; k < r; k++) {
+                        double norm = 0;
+                        for (int i = 0; i < ROWS; i++) {
+                            p[k][i] = 0;
+                            for (int w = 0; w < WORKERS; w++)
+                                for (int j = 0; j < COLS; j++)
+                                    p[k][i] += d[w][i * COLS + j] * q[k][j];
+                        }
+                        for (int again = 0; again < 2; again++)
+                            for (int l = 0; l < k; l++) {
+                                double inner = 0;
+                                for (int i = 0; i < ROWS; i++)
+                                    inner += p[l][i] * p[k][i];
+                                for (int i = 0; i < ROWS; i++)
+                                    p[k][i] -= inner * p[l][i];
+                            }
+                        for (int i = 0; i < ROWS; i++)
+                            norm += p[k][i] * p[k][i];
+                        for (int i = 0; i < ROWS; i++)
+                            p[k][i] /= sqrt(norm);
+                    }
+                    for (int k = 0; k < r; k++)
+                        for (int j = 0; j < COLS; j++) {
+                            q[k][j] = 0;
+                            for (int w = 0; w < WORKERS; w++) {
+                                own[w][k][j] = 0;
+                                for (int i = 0; i < ROWS; i++)
+                                    own[w][k][j] += d[w][i * COLS + j] * p[k][i];
+                                q[k][j] += own[w][k][j] / WORKERS;
+                            }
+                        }
+                    for (int i = 0; i < N; i++)
+                        for (int k = 0; k < r; k++) {
+                            sum[i] += p[k][i / COLS] * q[k][i % COLS];
+                            for (int w = 0; w < WORKERS; w++)
+                                d[w][i] -= p[k][i / COLS] * own[w][k][i % COLS];
+                        }
+                }
+                mean(s, WORKERS, step, (float *[]){ x[0], x[1], x[2], x[3] }, NULL, y);
+                for (int i = 0; i < N; i++)
+                    away += pow(sum[i] - (double)y[i], 2), all += sum[i] * sum[i];
+                if (!(away <= 1e-8 * all))
+                    fail_msg("%s, step %d: %g of the mean is elsewhere", spec, (int)step, sqrt(away / all));
+                for (int k = 0; k < r; k++)
+                    for (int j = 0; j < COLS; j++)
+                        assert_true(fabs((double)kept[k * COLS + j] - q[k][j]) < 1e-3);
+            }
+            for (int w = 0; w < WORKERS; w++)
+                subject_close(s[w]);
+        }
+    for (int iters = 1; iters <= ITERS; iters++) { /* k of rank 1 are exact on matrices of rank k, whatever the start */
+        char spec[80];
+        subject *s;
+        snprintf(spec, sizeof spec, "powersgd(iters_per_step=%d)", iters);
+        s = subject_open_as(spec, ROWS, COLS, 0, TUTTI_CPU_AVX512);
+        for (uint64_t step = 0; step < 3; step++) {
+            product(ROWS, COLS, (size_t)iters, x[0], &seed);
+            mean(&s, 1, step, (float *[]){ x[0] }, NULL, y);
+            assert_true(subject_loss(N, x[0], y) <= 1e-8 * subject_norm2(N, x[0]));
+        }
+        subject_close(s);
+    }
+}
+
 static void powersgd_sends_what_would_not_shrink_as_it_is(void **state)
 {
     static const struct { const char *spec; size_t rows, cols; uint64_t step; bool dense; } rows[] = {
@@ -385,7 +494,7 @@ static float *residual_of(const subject *s)
 static void error_feedback_loses_nothing(void **state)
 {
     static const char *const wrapped[] = { "ef(topk(ratio=0.05))", "ef(sign)", "ef(onebit)", "ef(int8)", "ef(minmax8)", "ef(threshold(value=1))", "ef(randomk(ratio=0.1))",
-                                           "ef(randomk(ratio=0.2,block=8))", "ef(powersgd(rank=2))", "ef(powersgd(rank=2,ef_rule=aggregated))" };
+                                           "ef(randomk(ratio=0.2,block=8))", "ef(powersgd(rank=2))", "ef(powersgd(rank=2,ef_rule=aggregated))", "ef(powersgd(rank=2,iters_per_step=3))" };
     enum { ROWS = 24, COLS = 30, N = ROWS * COLS, STEPS = 60 };
     static float g[WORKERS][N], y[N];
     uint64_t seed = 10;
@@ -559,6 +668,7 @@ int main(void)
         cmocka_unit_test(orthonormal_columns_span_what_they_spanned),
         cmocka_unit_test(powersgd_is_exact_on_matrices_of_its_rank),
         cmocka_unit_test(powersgd_projects_the_mean_whatever_the_workers),
+        cmocka_unit_test(iterations_of_powersgd_go_on_with_what_is_left),
         cmocka_unit_test(powersgd_sends_what_would_not_shrink_as_it_is),
         cmocka_unit_test(powersgd_recovers_from_zeros_and_from_nan),
         cmocka_unit_test(error_feedback_loses_nothing),

@@ -164,14 +164,14 @@ static inline float *subject_state(const subject *s, const char *name, tutti_kee
 
 /* A step of workers of one process as whoever exchanges makes it: y[w] = what w's model gets of the mean of g. again: worker 0 owns the mean and encodes it
    once more (message codecs). Vectors that are not finite are sent as they are. */
-enum { SUBJECT_WORKERS = 4 };
+enum { SUBJECT_WORKERS = 4, SUBJECT_ROUNDS = 8 };
 static inline void subject_exchange(subject *const *s, int workers, uint64_t step, bool again, float *const *g, float *const *y)
 {
     tutti_view v = subject_view(s[0], step);
     const size_t n = v.count;
     tutti_codec *leaf[SUBJECT_WORKERS];
     const float *p[SUBJECT_WORKERS];
-    void *wire[SUBJECT_WORKERS][2], *scratch[SUBJECT_WORKERS];
+    void *wire[SUBJECT_WORKERS][SUBJECT_ROUNDS], *scratch[SUBJECT_WORKERS];
     uint8_t *message[SUBJECT_WORKERS];
     size_t bytes[SUBJECT_WORKERS];
     float *mean = calloc(n + 1, sizeof *mean);
@@ -181,7 +181,8 @@ static inline void subject_exchange(subject *const *s, int workers, uint64_t ste
         leaf[w] = tutti_codec_chosen(s[w]->codec, &v);
         p[w] = tutti_finite(s[w]->device, n, g[w]) ? tutti_codec_before(s[w]->codec, &v, g[w]) : g[w];
         scratch[w] = aligned_alloc(64, leaf[w]->ops->scratch == NULL ? 64 : (leaf[w]->ops->scratch(leaf[w], &v) + 64) / 64 * 64);
-        wire[w][0] = malloc(n * 4 + 64), wire[w][1] = malloc(n * 4 + 64);
+        for (int round = 0; round < SUBJECT_ROUNDS; round++)
+            wire[w][round] = malloc(n * 4 + 64);
         message[w] = leaf[w]->ops->rounds > 0 ? NULL : malloc(leaf[w]->ops->bound(leaf[w], &v) + 1);
         if (message[w] != NULL) {
             bytes[w] = leaf[w]->ops->encode(leaf[w], &v, p[w], scratch[w], message[w]);
@@ -227,7 +228,9 @@ static inline void subject_exchange(subject *const *s, int workers, uint64_t ste
         if (message[w] != NULL && n > 0)
             memcpy(y[w], mean, n * sizeof *mean);
         tutti_codec_after(s[w]->codec, &v, y[w]);
-        free(scratch[w]), free(wire[w][0]), free(wire[w][1]), free(message[w]);
+        for (int round = 0; round < SUBJECT_ROUNDS; round++)
+            free(wire[w][round]);
+        free(scratch[w]), free(message[w]);
     }
     free(mean);
 }
