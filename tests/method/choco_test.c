@@ -228,7 +228,7 @@ static void every_pair_sends_what_the_codec_makes_of_a_model(void **state)
 static void what_cannot_go_that_way_is_refused_with_the_reason(void **state)
 {
     static const struct { const char *method, *codec, *sentence; } cases[] = {
-        { "d-psgd", "powersgd", "method 'd-psgd' sends to neighbours: codec 'powersgd' sends 2 rounds, each made of the sum of the one before over all workers" },
+        { "d-psgd", "powersgd", "method 'd-psgd' sends to neighbours: codec 'powersgd' sends rounds that are each made of the sum of the one before over all workers" },
         { "d-psgd", "ef(topk)", "codec 'ef' makes good what is lost of a mean over all workers; from one worker to another nothing is averaged: give the codec inside of it alone" },
         { "d-psgd", "large(dgc(topk))", "codec 'dgc' makes good" },
         { "d-psgd", "alq", "codec 'alq' adapts by numbers that are summed over all workers" },
