@@ -37,25 +37,26 @@ def speed(tutti, record, quick):
         record.row(f"{model}, 1 x 1 thread, bf16: peak memory", memory["bf16"], "MiB", memory["bf16"] / memory["fp32"], "our own fp32", command=command.replace(PRECISIONS[-1], "bf16"))
 
 
-def loss(tutti, record, quick, piece):
+def loss(tutti, record, quick, piece, others):
     for case in (case for case in curves.CASES if case.model in LOSS and case.model.startswith(piece)):
         if quick:
             case.steps = case.every = 2
         last = {}
-        for seed in range(1 if quick else 2):
-            for p in PRECISIONS:
+        for seed in range(1 if quick or case.model.startswith("gpt") else 2): # a run of gpt is more than a minute
+            for p in (PRECISIONS[0], *others):
                 command, curve = curves.ours(tutti, case, 1, seed, p)
                 last.setdefault(p, []).append(curve[-1][1])
                 record.row(f"precision/{case.model}/{p}/{seed}", curve[-1][1], "nats", command=command, curve=curve)
         mean = {p: statistics.mean(values) for p, values in last.items()}
-        for p in PRECISIONS[1:]:
+        for p in others:
             record.row(f"{case.model}, 1 x 1 thread, {p}: validation loss after {case.steps} steps, off from fp32's", abs(mean[p] / mean["fp32"] - 1), "", bound=LOSS[case.model], better="less",
                        loss=mean[p], fp32=mean["fp32"], seeds=len(last[p]))
 
 
 def precision(tutti, record, quick, piece):
-    """piece: speed, loss, or loss-MODEL for one that begins so."""
+    """piece: speed, loss, or loss-MODEL for one that begins so, loss-MODEL:bf16 for that precision alone beside fp32."""
     if piece in ("", "speed"):
         speed(tutti, record, quick)
     if piece == "" or piece.startswith("loss"):
-        loss(tutti, record, quick, piece.removeprefix("loss").removeprefix("-"))
+        model, _, only = piece.removeprefix("loss").removeprefix("-").partition(":")
+        loss(tutti, record, quick, model, [only] if only else PRECISIONS[1:])
