@@ -172,7 +172,7 @@ static uint16_t *copy_of(dn_core *core, const float *from, size_t n)
 {
     for (int k = 0; k < core->copy_count; k++) {
         dn_copy *c = &core->copies[k];
-        if (from < c->from || from + n > c->from + c->count)
+        if (c->count == 0 || (uintptr_t)from < (uintptr_t)c->from || (uintptr_t)(from + n) > (uintptr_t)(c->from + c->count))
             continue;
         if (!c->made)
             tutti_nn_dn_narrow(core, c->count, c->from, c->to);
