@@ -42,7 +42,7 @@ def loss(tutti, record, quick, piece, others):
         if quick:
             case.steps = case.every = 2
         last = {}
-        for seed in range(1 if quick or case.model.startswith("gpt") else 2): # a run of gpt is more than a minute
+        for seed in range(1 if quick or case.model.startswith("gpt") else 3): # a run of gpt is more than a minute
             for p in (PRECISIONS[0], *others):
                 command, curve = curves.ours(tutti, case, 1, seed, p)
                 last.setdefault(p, []).append(curve[-1][1])
@@ -51,6 +51,10 @@ def loss(tutti, record, quick, piece, others):
         for p in others:
             record.row(f"{case.model}, 1 x 1 thread, {p}: validation loss after {case.steps} steps, off from fp32's", abs(mean[p] / mean["fp32"] - 1), "", bound=LOSS[case.model], better="less",
                        loss=mean[p], fp32=mean["fp32"], seeds=len(last[p]))
+            if len(last["fp32"]) > 1: # what a difference of means is worth
+                spread = max(last["fp32"]) - min(last["fp32"])
+                record.row(f"{case.model}, 1 x 1 thread, {p}: validation loss after {case.steps} steps, off from fp32's in ranges of its seeds", abs(mean[p] - mean["fp32"]), "nats",
+                           abs(mean[p] - mean["fp32"]) / spread, "the range of fp32's seeds", 1, "less", of="ratio", spread=spread, seeds=len(last[p]))
 
 
 def precision(tutti, record, quick, piece):

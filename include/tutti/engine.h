@@ -151,6 +151,7 @@ typedef struct tutti_figures {           /* of this rank, from the first pass to
     uint64_t gradients;                  /* of the run, in the unit of tutti_engine_more: steps, or gradients by whoever under OWN_PACE, as of the last quiet */
     uint64_t steps, samples, skipped;    /* of the run, resumed parts included; samples: of all workers; skipped: steps without an update, of this worker where replicas differ. Under OWN_PACE
                                             as of the last quiet: steps per worker, rounded up; skipped by all */
+    uint64_t own_skipped;                /* by this worker; where replicas are equal, by all */
     double loss_scale;                   /* of this worker's next pass; 0: the loss is not scaled */
     uint64_t own_steps;                  /* of this worker in this process */
     uint64_t restarts;                   /* of this worker in this process: steps that its method had begun anew */

@@ -120,7 +120,7 @@ typedef struct tutti_nn_options {
     tutti_dtype precision;       /* TUTTI_F32 (0), TUTTI_BF16 or TUTTI_F16: what weights, activations and slopes are rounded to, nearest even, on their way into a product of a linear layer, a convolution or
                                     an lstm. Products add in float32; everything else, given values and gradients too, is float32 (Micikevicius et al. 2018). Part of what fixes the bits. F16 overflows
                                     above 65504: a slope that does makes gradients infinite or NaN; who trains so scales the loss (engine.h, loss_scale). Only of backend onednn. Where oneDNN has no such
-                                    product for this CPU, it computes the same rounded operands in float32, slower than F32: tutti_nn_describe has the implementations */
+                                    product for this CPU, the same rounded operands are multiplied in float32, slower than F32: tutti_nn_widens tells */
     float *running;              /* keeps; running statistics are here, as tutti_nn_statistics lays them out, and have their values; NULL: nn's own memory, at their start */
     tutti_device *device;        /* keeps; charged with each layer's flops, its level is that of own loops; NULL: nothing is charged */
     struct tutti_runtime *clock; /* keeps; layers are timed by it (tutti_nn_times); NULL: they are not */
@@ -190,6 +190,7 @@ int tutti_nn_times(tutti_nn *nn, tutti_nn_time *times, int room);
    tutti_nn_options) and the result in float32, the median of `seconds` of them, on so many threads (0: 1). */
 tutti_status tutti_nn_product_rate(struct tutti_runtime *clock, int threads, tutti_dtype precision, double seconds, double *rate, tutti_error *err);
 size_t tutti_nn_bytes(const tutti_nn *nn);                                     /* activations and scratch it holds */
+bool tutti_nn_widens(const tutti_nn *nn);                                      /* of a precision of 16 bits: some products are computed in float32, so they take no less time than those */
 /* For tests and reports: "conv2d 0 forward: jit:avx512_core" a line a primitive of a full pass; gives strlen as snprintf. */
 int tutti_nn_describe(const tutti_nn *nn, char *text, size_t bytes);
 #ifdef __cplusplus

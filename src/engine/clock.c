@@ -89,7 +89,7 @@ void tutti_engine_figures(tutti_engine *e, tutti_figures *f)
     uint64_t bytes, messages;
     int64_t end = c->ended_ns;
 
-    *f = (tutti_figures){ .gradients = e->own_pace ? e->pace.agreed : e->progress.step, .steps = e->progress.step, .samples = e->progress.samples, .skipped = e->own_pace ? e->progress.skipped : *tutti_engine_skipped(e), .loss_scale = e->scaler.on ? e->scaler.now.scale : 0, .own_steps = e->steps_here, .restarts = e->restarts };
+    *f = (tutti_figures){ .gradients = e->own_pace ? e->pace.agreed : e->progress.step, .steps = e->progress.step, .samples = e->progress.samples, .skipped = e->own_pace ? e->progress.skipped : *tutti_engine_skipped(e), .own_skipped = *tutti_engine_skipped(e), .loss_scale = e->scaler.on ? e->scaler.now.scale : 0, .own_steps = e->steps_here, .restarts = e->restarts };
     if (c->started_ns == 0)
         return;
     if (c->running) { /* bring the account up to date */

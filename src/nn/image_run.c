@@ -388,6 +388,11 @@ static void image_evaluated(void *self)
     tutti_nn_layered_evaluated(&((image *)self)->base);
 }
 
+static bool image_widens(const void *self)
+{
+    return ((const image *)self)->core.widens;
+}
+
 static size_t image_bytes(const void *self)
 {
     const image *b = self;
@@ -410,5 +415,5 @@ static int image_describe(const void *self, char *text, size_t bytes)
 
 const nn_backend tutti_nn_image = {
     .name = "onednn", .piece = PIECE, .open = image_open, .close = image_close, .begin = image_begin, .forward = image_forward, .loss = image_loss,
-    .weights = image_weights, .data = image_data, .evaluated = image_evaluated, .bytes = image_bytes, .describe = image_describe,
+    .weights = image_weights, .data = image_data, .evaluated = image_evaluated, .widens = image_widens, .bytes = image_bytes, .describe = image_describe,
 };

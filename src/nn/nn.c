@@ -323,6 +323,11 @@ int tutti_nn_say(char *text, size_t bytes, int length, const char *format, ...)
     return length + more;
 }
 
+bool tutti_nn_widens(const tutti_nn *nn)
+{
+    return nn->ops->widens != NULL && nn->ops->widens(nn->backend);
+}
+
 int tutti_nn_describe(const tutti_nn *nn, char *text, size_t bytes)
 {
     if (bytes > 0)

@@ -130,6 +130,7 @@ typedef struct nn_backend {
     /* An evaluation has ended: gives back memory that training does not use, of which a thousand simulated workers would each keep their own.
        NULL: there is none. */
     void (*evaluated)(void *self);
+    bool (*widens)(const void *self); /* tutti_nn_widens; NULL: false */
     size_t (*bytes)(const void *self);
     int (*describe)(const void *self, char *text, size_t bytes); /* text begins empty */
 } nn_backend;

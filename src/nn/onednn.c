@@ -162,6 +162,11 @@ static void onednn_evaluated(void *self)
     tutti_nn_dn_memory_trim(self);
 }
 
+static bool onednn_widens(const void *self)
+{
+    return ((const onednn *)self)->core.widens;
+}
+
 static size_t onednn_bytes(const void *self)
 {
     const onednn *b = self;
@@ -193,5 +198,5 @@ static int onednn_describe(const void *self, char *text, size_t bytes)
 const nn_backend tutti_nn_onednn = {
     .name = "onednn", .tile = DN_TILE, .piece = DN_PIECE,
     .open = onednn_open, .close = onednn_close, .begin = onednn_begin, .forward = onednn_forward, .loss = onednn_loss,
-    .weights = onednn_weights, .data = onednn_data, .evaluated = onednn_evaluated, .bytes = onednn_bytes, .describe = onednn_describe,
+    .weights = onednn_weights, .data = onednn_data, .evaluated = onednn_evaluated, .widens = onednn_widens, .bytes = onednn_bytes, .describe = onednn_describe,
 };

@@ -45,6 +45,7 @@ typedef struct dn_core {
     int threads;
     void *scratch;                          /* of the running call */
     tutti_dtype precision;                  /* of products' operands; all else is float32 */
+    bool widens;                            /* oneDNN lacks a product of such operands: it is computed in float32 */
     tutti_device *device;                   /* converts; NULL if nothing is to be */
     struct dn_copy *copies;                 /* of weights, in that precision */
     int copy_count;
@@ -157,7 +158,7 @@ bool tutti_nn_dn_usable(const_dnnl_primitive_desc_t pd, dnnl_status_t status);
 /* oneDNN's name of the core's precision. */
 dnnl_data_type_t tutti_nn_dn_narrow_type(const dn_core *core);
 /* After the op is open: its argument `index` is a product's operand of so many values (0: what its layout takes), given as float32, or `narrow`: in 16 bits. Adds to op->scratch. */
-void tutti_nn_dn_operand(const dn_core *core, dn_op *op, int index, size_t values, bool narrow);
+void tutti_nn_dn_operand(dn_core *core, dn_op *op, int index, size_t values, bool narrow);
 /* The three primitives of a convolution: from 16-bit operands where oneDNN has it, which then are to be given so, in the layouts that tutti_nn_dn_md says. The operands are args[0] and args[1].
    maps: layouts to choose from, of src, weights and dst in the core's precision and as float32; bias may be NULL. forward: the hint of the other two. */
 typedef enum { DN_CONV_FORWARD, DN_CONV_WEIGHTS, DN_CONV_DATA } dn_conv_kind;

@@ -22,7 +22,7 @@ dnnl_data_type_t tutti_nn_dn_narrow_type(const dn_core *core)
     return core->precision == TUTTI_BF16 ? dnnl_bf16 : core->precision == TUTTI_F16 ? dnnl_f16 : dnnl_f32;
 }
 
-void tutti_nn_dn_operand(const dn_core *core, dn_op *op, int index, size_t values, bool narrow)
+void tutti_nn_dn_operand(dn_core *core, dn_op *op, int index, size_t values, bool narrow)
 {
     dn_operand *o = &op->operands[index];
     nn_mdref md;
@@ -32,6 +32,7 @@ void tutti_nn_dn_operand(const dn_core *core, dn_op *op, int index, size_t value
         return;
     md = tutti_nn_dn_md(op, op->args[index].arg);
     takes = nn_md_type(md) != dnnl_f32;
+    core->widens = core->widens || !takes;
     o->form = takes ? narrow ? DN_AS_IS : DN_NARROWED : narrow ? DN_WIDENED : DN_ROUNDED;
     o->values = values > 0 ? values : dnnl_memory_desc_get_size(md) / (takes ? sizeof(uint16_t) : sizeof(float));
     if (o->form == DN_AS_IS)

@@ -252,6 +252,11 @@ static void sequence_evaluated(void *self)
     tutti_nn_layered_evaluated(&((sequence *)self)->base);
 }
 
+static bool sequence_widens(const void *self)
+{
+    return ((const sequence *)self)->core.widens;
+}
+
 static size_t sequence_bytes(const void *self)
 {
     const sequence *b = self;
@@ -275,5 +280,5 @@ static int sequence_describe(const void *self, char *text, size_t bytes)
 
 const nn_backend tutti_nn_tokens = {
     .name = "onednn", .open = sequence_open, .close = sequence_close, .begin = sequence_begin, .forward = sequence_forward, .loss = sequence_loss,
-    .weights = sequence_weights, .data = sequence_data, .evaluated = sequence_evaluated, .bytes = sequence_bytes, .describe = sequence_describe,
+    .weights = sequence_weights, .data = sequence_data, .evaluated = sequence_evaluated, .widens = sequence_widens, .bytes = sequence_bytes, .describe = sequence_describe,
 };

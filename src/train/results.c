@@ -272,7 +272,7 @@ static tutti_status tell(tutti_run *run, void *arg, tutti_error *err)
     mine[STEPS] = (double)f->own_steps;
     mine[STALE_MOST] = (double)f->staleness_max;
     mine[STALE_MEAN] = f->staleness_mean;
-    mine[SKIPPED] = (double)f->skipped;
+    mine[SKIPPED] = (double)f->own_skipped;
     mine[SCALE] = f->loss_scale;
     mine[RATE] = run->arrivals.rate;
     mine[ARRIVED] = (double)run->arrivals.arrived;
@@ -346,8 +346,9 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     json_object_set_new(o, "epochs", json_real((double)f.gradients / (double)run->unit / run->steps_per_epoch));
     json_object_set_new(o, "steps", json_integer((json_int_t)f.steps));
     json_object_set_new(o, "resumed_at_step", run->first_step > 0 ? json_integer((json_int_t)run->first_step) : json_null());
-    json_object_set_new(o, "steps_skipped", json_integer((json_int_t)skipped));
+    json_object_set_new(o, "steps_skipped", json_integer((json_int_t)fmax(skipped, (double)f.skipped)));
     json_object_set_new(o, "precision", json_string(tutti_train_precision_name(c)));
+    json_object_set_new(o, "precision_native", json_boolean(!tutti_nn_widens(run->nn)));
     json_object_set_new(o, "loss_scale", real_or_null(scale > 0, scale));
     json_object_set_new(o, "samples", json_integer((json_int_t)f.samples));
     json_object_set_new(o, "wall_seconds", json_real(mine[WALL]));

@@ -435,8 +435,12 @@ tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *co
     status = open_all(&run, err);
     if (status == TUTTI_OK) {
         const tutti_method *m = tutti_engine_method(run.engine);
-        tutti_train_say(&run, 0, "%s on %s: %zu parameters, %d worker%s x %lld thread%s, %s, %llu steps", config->model, config->data, run.parameters, m->workers,
-                        m->workers > 1 ? "s" : "", (long long)config->threads, config->threads > 1 ? "s" : "", config->method, (unsigned long long)run.steps);
+        tutti_train_say(&run, 0, "%s on %s: %zu parameters, %d worker%s x %lld thread%s, %s, %s%s%llu steps", config->model, config->data, run.parameters, m->workers,
+                        m->workers > 1 ? "s" : "", (long long)config->threads, config->threads > 1 ? "s" : "", config->method, config->precision != TUTTI_PRECISION_FP32 ? tutti_train_precision_name(config) : "",
+                        config->precision != TUTTI_PRECISION_FP32 ? ", " : "", (unsigned long long)run.steps);
+        if (tutti_nn_widens(run.nn))
+            tutti_train_say(&run, 0, "products of %s are computed in fp32 here, since oneDNN has none for this CPU: the numbers are those of %s, the time is not", tutti_train_precision_name(config),
+                            tutti_train_precision_name(config));
         status = train(&run, err);
     }
     if (status == TUTTI_OK && config->final_eval) {

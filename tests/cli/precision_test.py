@@ -53,6 +53,15 @@ class Precision(Case):
         self.assertEqual(s["loss_scale"], min(w["loss_scale"] for w in s["by_worker"]))
         self.assertGreater(s["steps_skipped"], 20)
 
+    def test_workers_at_their_own_pace_leave_out_what_overflows(self):
+        """Simulated, so that it runs alike every time."""
+        arguments = [*COMMON, "--data", self.data, "-n", 3, "--method", "ad-psgd", "--transport", "sim", "--steps", 60, "--precision", "fp16", "--loss-scale", "dynamic(init=1152921504606846976,interval=7)"]
+        s, again = summary(self.train("pace", *arguments)), summary(self.train("pace-again", *arguments))
+        self.assertEqual(s["steps_skipped"], sum(w["steps_skipped"] for w in s["by_worker"]))
+        self.assertGreater(min(w["steps_skipped"] for w in s["by_worker"]), 20)
+        self.assertLess(s["final_train_loss"], 2.2)
+        self.assertEqual(s["final_train_loss"], again["final_train_loss"])
+
     def test_a_run_goes_on_where_it_stopped(self):
         for method in ("ddp", "d-psgd"):
             arguments = [*COMMON, "--data", self.data, "-n", 2, "--method", method, "--precision", "fp16", "--loss-scale", "dynamic(init=1099511627776,interval=6,hysteresis=2)", "--checkpoint-every", 9, "--checkpoint-keep", 100]

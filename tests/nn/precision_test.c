@@ -1,6 +1,7 @@
 /* Goal: with a precision of 16 bits the operands of products, and nothing else, are rounded to it: for every kind of network, on every CPU that oneDNN can play here, whether it has such
    products or not. And such networks keep the promises of nn.h. Method: an oracle in double that rounds the same operands at the same places, for products one behind another; for all networks
    the distance to float32, which can be neither 0 nor more than the format's unit roundoff allows; equal bits of blocks and evaluations; allocations counted. */
+#include "nn/dnnl_compat.h"
 #include "nn_test.h"
 
 static const double roundoff[] = { [TUTTI_BF16] = 0x1p-8, [TUTTI_F16] = 0x1p-11 }; /* the most that a number moves, relative */
@@ -418,6 +419,26 @@ static void fp16_overflows_where_bf16_does_not(void **state)
         }
 }
 
+/* fp16 is nowhere in oneDNN 2 on a CPU; bf16 where oneDNN may use AVX-512. */
+static void a_network_tells_whether_its_products_are_widened(void **state)
+{
+    const char *isa = getenv("ONEDNN_MAX_CPU_ISA");
+    const bool small = tutti_cpu_best() < TUTTI_CPU_AVX512 || (isa != NULL && (strcmp(isa, "AVX2") == 0 || strcmp(isa, "SSE41") == 0));
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(kinds); i++) {
+        subject s = subject_of(kinds[i].model, kinds[i].task, kinds[i].samples, 9);
+        tutti_nn *full = open_subject(&s, TUTTI_F32, 1), *bf16 = open_subject(&s, TUTTI_BF16, 1), *fp16 = open_subject(&s, TUTTI_F16, 1);
+        assert_false(tutti_nn_widens(full));
+        assert_true(tutti_nn_widens(bf16) == small);
+        assert_true(tutti_nn_widens(fp16) || DNNL_VERSION_MAJOR > 2);
+        tutti_nn_close(full);
+        tutti_nn_close(bf16);
+        tutti_nn_close(fp16);
+        subject_free(&s);
+    }
+}
+
 static void every_allocation_that_fails_is_an_error(void **state)
 {
     (void)state;
@@ -467,6 +488,7 @@ int main(void)
         cmocka_unit_test(copies_of_weights_follow_the_values),
         cmocka_unit_test(two_threads_give_what_one_gives),
         cmocka_unit_test(fp16_overflows_where_bf16_does_not),
+        cmocka_unit_test(a_network_tells_whether_its_products_are_widened),
         cmocka_unit_test(every_allocation_that_fails_is_an_error),
         cmocka_unit_test(what_has_no_such_products_is_refused),
     };
