@@ -1,112 +1,172 @@
-/* arena.c: see arena.h. The placed buffers form a list by rising offset (`above`), so that one walk finds the lowest gap: a buffer whose life does not meet the new one's
-   is as good as not there. */
+/* arena.c: see arena.h. What is placed stands in an array by rising offset, so that one walk finds the lowest gap: a buffer whose life does not meet the new one's is as good as not there. */
 #include "arena.h"
+#include <stdlib.h>
+#include <string.h>
 
 enum order { LARGEST, LONGEST, LARGEST_AREA, ORDERS };
-enum { NONE = -1 };
+
+typedef struct turn { double rank; size_t bytes; int index; } turn; /* of a buffer in an order */
+typedef struct change { int moment; bool ends; size_t bytes; } change; /* of what is needed */
+
+typedef struct place { size_t at, end; int first, last; } place;
+
+typedef struct plan {
+    nn_buffer *list;
+    int count;
+    turn *turns;                 /* those that take room, in the order they are placed */
+    int n;
+    change *changes;
+    place *placed;               /* by rising offset */
+} plan;
 
 static size_t lines(size_t bytes)
 {
     return (bytes + NN_ARENA_LINE - 1) / NN_ARENA_LINE * NN_ARENA_LINE;
 }
 
-static bool meet(const nn_buffer *a, const nn_buffer *b)
-{
-    return a->first <= b->last && b->first <= a->last;
-}
-
+/* ---- orders ---- */
 static double rank(const nn_buffer *b, enum order order)
 {
     const double life = (double)b->last - (double)b->first + 1;
     return order == LARGEST ? (double)b->bytes : order == LONGEST ? life : life * (double)b->bytes;
 }
 
-/* The one to place next: of equals the larger, then the one that stands first in the list. */
-static int next(const nn_buffer *list, int count, enum order order)
+/* Of equals the larger, then the one that stands first in the list. */
+static int by_turn(const void *a, const void *b)
 {
-    int best = NONE;
+    const turn *x = a, *y = b;
 
-    for (int i = 0; i < count; i++) {
-        double mine, most;
-        if (list[i].placed || list[i].bytes == 0)
-            continue;
-        if (best == NONE) {
-            best = i;
-            continue;
-        }
-        mine = rank(&list[i], order);
-        most = rank(&list[best], order);
-        if (mine > most || (mine == most && list[i].bytes > list[best].bytes))
-            best = i;
-    }
-    return best;
+    if (x->rank != y->rank)
+        return x->rank > y->rank ? -1 : 1;
+    if (x->bytes != y->bytes)
+        return x->bytes > y->bytes ? -1 : 1;
+    return (x->index > y->index) - (x->index < y->index);
 }
 
-/* Gives every buffer its trial place; gives the end of the highest. */
-static size_t lay_out(nn_buffer *list, int count, enum order order)
+static void sort(plan *p, enum order order)
 {
-    int lowest = NONE;
+    p->n = 0;
+    for (int i = 0; i < p->count; i++)
+        if (p->list[i].bytes > 0)
+            p->turns[p->n++] = (turn){ rank(&p->list[i], order), p->list[i].bytes, i };
+    qsort(p->turns, (size_t)p->n, sizeof *p->turns, by_turn);
+}
+
+/* ---- the bound ---- */
+/* What ends after a moment is there when something begins in it. */
+static int by_moment(const void *a, const void *b)
+{
+    const change *x = a, *y = b;
+
+    if (x->moment != y->moment)
+        return x->moment < y->moment ? -1 : 1;
+    return (int)x->ends - (int)y->ends;
+}
+
+/* No layout is smaller: the most bytes that are needed at one moment. */
+static size_t bound(plan *p)
+{
+    size_t now = 0, most = 0, n = 0;
+
+    for (int i = 0; i < p->count; i++)
+        if (p->list[i].bytes > 0) {
+            p->changes[n++] = (change){ p->list[i].first, false, lines(p->list[i].bytes) };
+            p->changes[n++] = (change){ p->list[i].last, true, lines(p->list[i].bytes) };
+        }
+    qsort(p->changes, n, sizeof *p->changes, by_moment);
+    for (size_t i = 0; i < n; i++) {
+        now = p->changes[i].ends ? now - p->changes[i].bytes : now + p->changes[i].bytes;
+        most = now > most ? now : most;
+    }
+    return most;
+}
+
+/* ---- the lowest gap ---- */
+static size_t lowest_gap(const place *placed, int n, const nn_buffer *b)
+{
+    const size_t bytes = lines(b->bytes);
+    const int first = b->first, last = b->last;
+    size_t at = 0;
+
+    for (int i = 0; i < n; i++) {
+        if (placed[i].first > last || placed[i].last < first)
+            continue;
+        if (placed[i].at >= at + bytes)
+            break;
+        if (placed[i].end > at)
+            at = placed[i].end;
+    }
+    return at;
+}
+
+static void insert(place *placed, int n, place new)
+{
+    int low = 0, high = n;
+
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        if (placed[middle].at <= new.at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    memmove(placed + low + 1, placed + low, (size_t)(n - low) * sizeof *placed);
+    placed[low] = new;
+}
+
+static size_t lay_out(plan *p)
+{
     size_t total = 0;
 
-    for (int i = 0; i < count; i++) {
-        list[i].placed = false;
-        list[i].trial = 0;
-    }
-    for (int i = next(list, count, order); i != NONE; i = next(list, count, order)) {
-        const size_t bytes = lines(list[i].bytes);
-        size_t at = 0;
-        int *link = &lowest;
-
-        for (int p = lowest; p != NONE; p = list[p].above) {
-            if (!meet(&list[p], &list[i]))
-                continue;
-            if (list[p].trial >= at + bytes)
-                break;
-            if (list[p].trial + lines(list[p].bytes) > at)
-                at = list[p].trial + lines(list[p].bytes);
-        }
-        while (*link != NONE && list[*link].trial <= at)
-            link = &list[*link].above;
-        list[i].above = *link;
-        *link = i;
-        list[i].trial = at;
-        list[i].placed = true;
-        total = at + bytes > total ? at + bytes : total;
+    for (int k = 0; k < p->n; k++) {
+        nn_buffer *b = &p->list[p->turns[k].index];
+        const size_t at = lowest_gap(p->placed, k, b), end = at + lines(b->bytes);
+        insert(p->placed, k, (place){ at, end, b->first, b->last });
+        b->trial = at;
+        total = end > total ? end : total;
     }
     return total;
 }
 
+/* ---- the best of them ---- */
+static void try_all(plan *p, size_t *total)
+{
+    const size_t least = bound(p);
+    size_t best = SIZE_MAX;
+
+    for (int order = 0; order < ORDERS && best > least; order++) {
+        size_t end;
+        sort(p, (enum order)order);
+        end = lay_out(p);
+        for (int i = 0; i < p->count && end < best; i++)
+            p->list[i].offset = p->list[i].bytes > 0 ? p->list[i].trial : 0;
+        best = end < best ? end : best;
+    }
+    for (int i = 0; i < p->count; i++)
+        if (p->list[i].place != NULL)
+            *p->list[i].place = p->list[i].offset;
+    *total = best;
+}
+
 tutti_status tutti_nn_arena_plan(nn_buffer *list, int count, size_t *total, tutti_error *err)
 {
-    size_t best = SIZE_MAX, all = 0;
+    plan p = { .list = list, .count = count };
+    size_t all = 0;
+    tutti_status status = TUTTI_OK;
 
     *total = 0;
     for (int i = 0; i < count; i++) /* below this sum no offset can overflow */
         if (list[i].bytes > PTRDIFF_MAX - NN_ARENA_LINE || !tutti_size_add(all, lines(list[i].bytes), &all) || all > PTRDIFF_MAX)
             return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "%d buffers of a network need more bytes than there are addresses; use a smaller batch", count);
-    for (int order = 0; order < ORDERS; order++) {
-        const size_t end = lay_out(list, count, (enum order)order);
-        for (int i = 0; i < count && end < best; i++)
-            list[i].offset = list[i].trial;
-        best = end < best ? end : best;
-    }
-    for (int i = 0; i < count; i++)
-        if (list[i].place != NULL)
-            *list[i].place = list[i].offset;
-    *total = best;
-    return TUTTI_OK;
-}
-
-/* The most is needed when some buffer's life begins. */
-size_t tutti_nn_arena_bound(const nn_buffer *list, int count)
-{
-    size_t most = 0;
-
-    for (int i = 0; i < count; i++) {
-        size_t now = 0;
-        for (int j = 0; j < count; j++)
-            now += list[j].first <= list[i].first && list[i].first <= list[j].last ? lines(list[j].bytes) : 0;
-        most = now > most ? now : most;
-    }
-    return most;
+    p.turns = tutti_alloc((size_t)count, sizeof *p.turns);
+    p.changes = tutti_alloc((size_t)count, 2 * sizeof *p.changes);
+    p.placed = tutti_alloc((size_t)count, sizeof *p.placed);
+    if (p.turns != NULL && p.changes != NULL && p.placed != NULL)
+        try_all(&p, total);
+    else
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to plan the places of %d buffers", count);
+    tutti_free(p.turns);
+    tutti_free(p.changes);
+    tutti_free(p.placed);
+    return status;
 }

@@ -2,8 +2,8 @@
    moment may stand in the same place. What the moments are is the caller's business: a counter of the calls of a pass will do.
 
    To find the smallest such layout is NP-hard (dynamic storage allocation: Garey and Johnson, problem SR2). Buffers are placed one after another, each at the lowest place
-   that is free during its life, in each of three orders (largest, longest needed, largest bytes times life first), and the best of the three layouts is kept: on
-   the networks here it is the lower bound, on random lists within a few per cent of it (tests/nn/arena_test.c). */
+   that is free during its life, in each of three orders (largest, longest needed, largest bytes times life first), and the best of the three layouts is kept. No layout is smaller than what is needed
+   at one moment, so the search ends where that bound is reached: on the networks here by the first order, on random lists the best is within a few per cent of it (tests/nn/arena_test.c). */
 #ifndef TUTTI_NN_ARENA_H
 #define TUTTI_NN_ARENA_H
 #include "tutti/base.h"
@@ -16,13 +16,9 @@ typedef struct nn_buffer {
     size_t *place;     /* keeps until planned: its offset from the arena's begin goes here; NULL: nowhere */
     size_t offset;     /* the same, here */
     size_t trial;      /* the planner's, while it works */
-    int above;
-    bool placed;
 } nn_buffer;
 
-/* Gives each buffer its offset, a multiple of NN_ARENA_LINE, and the arena's bytes in *total. The same list gives the same layout. Time grows with the square of
-   `count`: 500 buffers take a few milliseconds. TUTTI_ERR_MEMORY if the sizes overflow; then no offset is given. Does not allocate. */
+/* Gives each buffer its offset, a multiple of NN_ARENA_LINE, and the arena's bytes in *total. The same list gives the same layout. Time grows with the square of `count`, of which
+   10,000 take a tenth of a second or so. TUTTI_ERR_MEMORY if the sizes overflow or there is no memory to plan in; then no offset is given. */
 tutti_status tutti_nn_arena_plan(nn_buffer *list, int count, size_t *total, tutti_error *err);
-/* No layout is smaller: the most bytes that are needed at one moment. Of a list that could be planned. */
-size_t tutti_nn_arena_bound(const nn_buffer *list, int count);
 #endif

@@ -59,6 +59,20 @@ static void check(uint64_t seed, const nn_buffer *list, int count, size_t total)
     assert_int_equal(total, highest);
 }
 
+/* The most bytes that are needed at one moment; the most is needed when some buffer's life begins. */
+static size_t bound_of(const nn_buffer *list, int count)
+{
+    size_t most = 0;
+
+    for (int i = 0; i < count; i++) {
+        size_t now = 0;
+        for (int j = 0; j < count; j++)
+            now += list[j].first <= list[i].first && list[i].first <= list[j].last ? (list[j].bytes + 63) / 64 * 64 : 0;
+        most = now > most ? now : most;
+    }
+    return most;
+}
+
 static void no_two_buffers_needed_at_one_moment_overlap(void **state)
 {
     nn_buffer list[MOST];
@@ -83,7 +97,7 @@ static void the_arena_is_little_larger_than_what_is_needed_at_one_moment(void **
     (void)state;
     for (uint64_t seed = 0; seed < LISTS; seed++) {
         const int count = random_list(seed, list);
-        const size_t bound = tutti_nn_arena_bound(list, count);
+        const size_t bound = bound_of(list, count);
         size_t total;
         double ratio;
         assert_int_equal(tutti_nn_arena_plan(list, count, &total, NULL), TUTTI_OK);
@@ -135,7 +149,6 @@ static void nothing_takes_no_room(void **state)
     assert_int_equal(total, 0);
     assert_int_equal(tutti_nn_arena_plan(&empty, 1, &total, NULL), TUTTI_OK);
     assert_int_equal(total, 0);
-    assert_int_equal(tutti_nn_arena_bound(NULL, 0), 0);
 }
 
 static void sizes_that_overflow_are_a_sentence(void **state)
