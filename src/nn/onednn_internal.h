@@ -198,6 +198,10 @@ enum { DN_BARE = 1, DN_WEIGHTS = 2, DN_DATA = 4, DN_DATA_ADD = 8, DN_NARROW = 16
 /* The products of a linear unit of which `in`, `wide`, `relu`, `kind` and `index` matter. tutti_nn_dn_linear_free also after a failure. */
 tutti_status tutti_nn_dn_linear_build(dn_core *core, dn_linear *l, const nn_unit *u, int64_t rows, int parts, tutti_error *err);
 void tutti_nn_dn_linear_free(dn_linear *l);
+/* Sums over rows as math.h and loops.h have them: parts of NN_ROWS rows each, one after another. column_sums: of x, rows x columns, cut among the core's threads. Both leave the sum in the first part. */
+size_t tutti_nn_dn_parts(size_t rows);
+void tutti_nn_dn_add_parts(const nn_loops *loops, size_t rows, size_t step, float *parts);
+void tutti_nn_dn_column_sums(const dn_core *core, const nn_loops *loops, size_t rows, size_t columns, float *x, float *parts);
 tutti_status tutti_nn_dn_linear_plan(onednn *b, int64_t rows, bool train, dn_linear_plan **out, tutti_error *err);
 void tutti_nn_dn_linear_close(onednn *b, dn_linear_plan *plan);
 tutti_status tutti_nn_dn_linear_forward(onednn *b, int unit, tutti_error *err);

@@ -8,7 +8,9 @@
    The same memory serves all three by its strides, so no second copy of the weights and no reorder exist. oneDNN's inner product
    is up to a quarter slower on plain weights, and blocked weights cost more to reorder each step than they gain.
    The bias gradient, a sum of columns, is taken in the pass over dY that the ReLU's mask needs anyway. */
+#include "math/math.h"
 #include "onednn_internal.h"
+#include "parallel.h"
 
 static dnnl_status_t make(nn_md *md, dn_matrix m, dnnl_data_type_t type)
 {
@@ -115,6 +117,39 @@ static dn_linear_plan *place(onednn *b, int64_t rows, bool train)
             oldest = p;
     }
     return oldest;
+}
+
+/* ---- sums over rows ---- */
+typedef struct sums { const nn_loops *loops; size_t rows, columns; float *x, *parts; } sums;
+
+size_t tutti_nn_dn_parts(size_t rows)
+{
+    return (rows + NN_ROWS - 1) / NN_ROWS;
+}
+
+void tutti_nn_dn_add_parts(const nn_loops *loops, size_t rows, size_t step, float *parts)
+{
+    for (size_t k = 1; k < tutti_nn_dn_parts(rows); k++)
+        loops->add(step, parts + k * step, parts);
+}
+
+static void some_sums(void *arg, size_t first, size_t count, int thread)
+{
+    const sums *s = arg;
+
+    (void)thread;
+    for (size_t k = first; k < first + count; k++) {
+        const size_t row = k * NN_ROWS, some = s->rows - row < NN_ROWS ? s->rows - row : NN_ROWS;
+        s->loops->bias(some, s->columns, NULL, s->x + row * s->columns, s->parts + k * s->columns, false);
+    }
+}
+
+void tutti_nn_dn_column_sums(const dn_core *core, const nn_loops *loops, size_t rows, size_t columns, float *x, float *parts)
+{
+    sums s = { loops, rows, columns, x, parts };
+
+    tutti_nn_parallel(core->threads, tutti_nn_dn_parts(rows), nn_least_items(NN_ROWS * columns), some_sums, &s);
+    tutti_nn_dn_add_parts(loops, rows, columns, parts);
 }
 
 tutti_status tutti_nn_dn_linear_plan(onednn *b, int64_t rows, bool train, dn_linear_plan **out, tutti_error *err)

@@ -16,6 +16,7 @@
    Here only W_hh is reordered, once a direction and pass, to what the product of few rows reads fastest; it is read once a moment. */
 #include "math/math.h"
 #include "onednn_internal.h"
+#include "parallel.h"
 #include <string.h>
 
 static size_t lines(size_t bytes)
@@ -92,7 +93,7 @@ static void measure(dn_lstm *l)
     l->forward_packed = most_scratch(forward, TUTTI_LENGTH(forward));
     l->forward_bytes = l->forward_packed + packed_bytes(&l->step) + floats(4 * width);
     l->back_packed = most_scratch(back, TUTTI_LENGTH(back));
-    l->back_bytes = l->back_packed + packed_bytes(&l->back) + 2 * floats((size_t)l->windows * width) + floats(4 * width);
+    l->back_bytes = l->back_packed + packed_bytes(&l->back) + 2 * floats((size_t)l->windows * width) + floats(tutti_nn_dn_parts((size_t)(l->windows * l->length)) * 4 * width);
 }
 
 tutti_status tutti_nn_dn_lstm_build(dn_core *core, dn_lstm *l, int index, int64_t in, bool train, tutti_error *err)
@@ -161,6 +162,34 @@ static float *packed_at(const dn_lstm_run *r, size_t packed)
     return (float *)(void *)((char *)r->scratch + packed);
 }
 
+/* A moment's gates, cut among the threads by windows. */
+typedef struct moment {
+    const nn_math *math;
+    size_t width, stride;
+    float *gates, *cell, *out;   /* forward */
+    const float *before;
+    const float *dy, *dh;        /* backward; there cell is only read */
+    float *dc;
+} moment;
+
+static void some_gates(void *arg, size_t first, size_t count, int thread)
+{
+    const moment *m = arg;
+    const size_t at = first * m->width;
+
+    (void)thread;
+    m->math->lstm(count, m->width, m->gates + 4 * at, m->before != NULL ? m->before + at : NULL, m->cell + at, m->out + first * m->stride, m->stride);
+}
+
+static void some_slopes(void *arg, size_t first, size_t count, int thread)
+{
+    const moment *m = arg;
+    const size_t at = first * m->width;
+
+    (void)thread;
+    m->math->lstm_back(count, m->width, m->gates + 4 * at, m->before != NULL ? m->before + at : NULL, m->cell + at, m->dy + first * m->stride, m->stride, m->dh != NULL ? m->dh + at : NULL, m->dc + at);
+}
+
 tutti_status tutti_nn_dn_lstm_forward(dn_core *core, dn_lstm *l, const nn_math *math, const dn_lstm_run *r, tutti_error *err)
 {
     const size_t width = (size_t)l->width;
@@ -176,21 +205,22 @@ tutti_status tutti_nn_dn_lstm_forward(dn_core *core, dn_lstm *l, const nn_math *
             TUTTI_TRY(tutti_nn_dn_op_run(core, &l->give_step, (void *const[]){ (void *)w[W_HH], packed }, err));
         for (int64_t t = 0; t < l->length; t++) {
             const size_t at = row_of(&d, t), last = t > 0 ? row_of(&d, t - 1) : 0;
-            float *gates = d.gates + at * 4 * width;
+            moment m = { .math = math, .width = width, .stride = d.stride, .gates = d.gates + at * 4 * width, .cell = d.cells + at * width, .out = d.rows + at * d.stride,
+                         .before = t > 0 ? d.cells + last * width : NULL };
             if (t > 0)
-                TUTTI_TRY(tutti_nn_dn_op_run(core, &l->step, (void *const[]){ d.rows + last * d.stride, packed, gates }, err));
-            math->lstm(d.windows, width, gates, t > 0 ? d.cells + last * width : NULL, d.cells + at * width, d.rows + at * d.stride, d.stride);
+                TUTTI_TRY(tutti_nn_dn_op_run(core, &l->step, (void *const[]){ d.rows + last * d.stride, packed, m.gates }, err));
+            tutti_nn_parallel(core->threads, d.windows, nn_least_items(4 * width), some_gates, &m);
         }
     }
     return TUTTI_OK;
 }
 
 /* Both biases get the same; dG's columns are summed once. */
-static void bias_gradients(const nn_loops *loops, const direction *d, float *const *gradient, float *sum, bool add)
+static void bias_gradients(const dn_core *core, const nn_loops *loops, const direction *d, float *const *gradient, float *sum, bool add)
 {
     const size_t columns = 4 * d->width;
 
-    loops->bias((size_t)d->length * d->windows, columns, NULL, d->gates, sum, false);
+    tutti_nn_dn_column_sums(core, loops, (size_t)d->length * d->windows, columns, d->gates, sum);
     for (int k = B_IH; k <= B_HH; k++) {
         if (add)
             loops->add(columns, sum, gradient[k]);
@@ -227,14 +257,15 @@ tutti_status tutti_nn_dn_lstm_weights(dn_core *core, dn_lstm *l, const nn_math *
         for (int64_t t = l->length - 1; t >= 0; t--) {
             const size_t at = row_of(&d, t);
             const bool last = t == l->length - 1;
+            moment m = { .math = math, .width = width, .stride = d.stride, .gates = d.gates + at * 4 * width, .cell = d.cells + at * width,
+                         .before = t > 0 ? d.cells + row_of(&d, t - 1) * width : NULL, .dy = slope + at * d.stride, .dh = last ? NULL : dh, .dc = dc };
             if (!last)
                 TUTTI_TRY(tutti_nn_dn_op_run(core, &l->back, (void *const[]){ d.gates + row_of(&d, t + 1) * 4 * width, packed, dh }, err));
-            math->lstm_back(d.windows, width, d.gates + at * 4 * width, t > 0 ? d.cells + row_of(&d, t - 1) * width : NULL, d.cells + at * width, slope + at * d.stride, d.stride,
-                            last ? NULL : dh, dc);
+            tutti_nn_parallel(core->threads, d.windows, nn_least_items(4 * width), some_slopes, &m);
         }
         TUTTI_TRY(tutti_nn_dn_op_run(core, r->add ? &l->layer.weights_add : &l->layer.weights, (void *const[]){ d.gates, (void *)r->x, g[W_IH] }, err));
         TUTTI_TRY(hidden_gradient(core, l, &d, g[W_HH], r->add, err));
-        bias_gradients(loops, &d, g, sum, r->add);
+        bias_gradients(core, loops, &d, g, sum, r->add);
     }
     return TUTTI_OK;
 }

@@ -11,13 +11,6 @@ static void mean_back(size_t n, int length, const float *slope, float *back)
         memcpy(back + (size_t)t * n, back, n * sizeof *back);
 }
 
-/* Sums over rows: the parts of NN_ROWS rows each, one after another, as math.h and loops.h add them. */
-static void add_parts(const sequence *b, size_t rows, size_t step, float *parts)
-{
-    for (size_t k = 1; k < (rows + NN_ROWS - 1) / NN_ROWS; k++)
-        b->loops->add(step, parts + k * step, parts);
-}
-
 static void give(const sequence *b, size_t n, const float *sum, float *gradient_of)
 {
     if (b->run.add)
@@ -54,8 +47,8 @@ static tutti_status linear_weights(sequence *b, int i, dn_linear *op, size_t col
 
     if (bias != NULL) {
         cut c = { .b = b, .i = i, .columns = columns, .rows = slope, .sums = at(b, p->parts) };
-        share_out(b, (rows + NN_ROWS - 1) / NN_ROWS, NN_ROWS * columns, bias_part, &c);
-        add_parts(b, rows, columns, c.sums);
+        share_out(b, tutti_nn_dn_parts(rows), NN_ROWS * columns, bias_part, &c);
+        tutti_nn_dn_add_parts(b->loops, rows, columns, c.sums);
         give(b, columns, c.sums, bias);
     } else
         give_operand(b, rows * columns, slope, p->given);
@@ -179,8 +172,8 @@ static void norm_back(sequence *b, int i)
     const size_t width = (size_t)b->net->nodes[i].out, rows = rows_of(b, i);
     cut c = { .b = b, .i = i, .sums = at(b, b->layout->place[i].parts) };
 
-    share_out(b, (rows + NN_ROWS - 1) / NN_ROWS, NN_ROWS * width, norm_part, &c);
-    add_parts(b, rows, 2 * width, c.sums);
+    share_out(b, tutti_nn_dn_parts(rows), NN_ROWS * width, norm_part, &c);
+    tutti_nn_dn_add_parts(b->loops, rows, 2 * width, c.sums);
     for (int k = 0; k < b->net->nodes[i].params; k++)
         give(b, width, c.sums + (size_t)k * width, gradient(b, i, k));
 }

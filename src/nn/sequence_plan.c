@@ -233,7 +233,7 @@ static int back_lives(const sequence *b, seq_layout *l, int i, int slope, int64_
     tutti_nn_touch(&l->lives, p->back, now);
     p->back_scratch = tutti_nn_life(&l->lives, scratch, now);
     if (n->params > 0 && (is_norm(n) || n->params == 2))
-        p->parts = tutti_nn_life(&l->lives, row_bytes((rows + NN_ROWS - 1) / NN_ROWS, is_norm(n) ? 2 * n->in : i == head_of(b) && n->out > HEAD ? HEAD : n->out), now);
+        p->parts = tutti_nn_life(&l->lives, row_bytes(tutti_nn_dn_parts(rows), is_norm(n) ? 2 * n->in : i == head_of(b) && n->out > HEAD ? HEAD : n->out), now);
     return p->back;
 }
 

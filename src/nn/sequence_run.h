@@ -24,7 +24,6 @@
 #include <math.h>
 
 enum { HEAD = 8 * NN_CLASSES };
-enum { WORTH = 1 << 14 }; /* values: below so many a loop is not cut. A thread wakes in 5 to 50 us, as the system likes; 2^14 values take 5 and more */
 enum { ROWS_STEP = 48 }; /* every block of rows in oneDNN's kernels is a divisor (onednn_internal.h, DN_PIECE) */
 
 typedef struct seq_plan {        /* primitives for a number of samples */
@@ -154,7 +153,7 @@ typedef struct cut { sequence *b; int i; size_t columns, class; float *rows, *su
 /* Of `values` each at least; the thread's number is below core.threads. */
 static inline void share_out(sequence *b, size_t items, size_t values, void (*work)(void *arg, size_t first, size_t count, int thread), cut *c)
 {
-    tutti_nn_parallel(b->core.threads, items, values > 0 ? (WORTH + values - 1) / values : 1, work, c);
+    tutti_nn_parallel(b->core.threads, items, nn_least_items(values), work, c);
 }
 
 static inline dn_lstm_run lstm_run(const sequence *b, int i)
@@ -183,7 +182,7 @@ static inline size_t items_of(const sequence *b, int i)
 static inline size_t values_of(const sequence *b, int i)
 {
     const nn_node *n = &b->net->nodes[i];
-    return n->layer.kind == TUTTI_LAYER_ATTENTION ? WORTH : rows_of(b, i) * (size_t)n->out / items_of(b, i); /* a unit of attention is worth a thread */
+    return n->layer.kind == TUTTI_LAYER_ATTENTION ? NN_WORTH : rows_of(b, i) * (size_t)n->out / items_of(b, i); /* a unit of attention is worth a thread */
 }
 
 /* ---- sequence_plan.c ---- */
