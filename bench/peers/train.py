@@ -1,5 +1,5 @@
 """Data-parallel training in PyTorch, as far as `tutti bench step` and bench/curves.py compare it: the reference networks mlp and cnn and those of images.py on MNIST, gpt(layers,dim,heads,context) on
-the bytes of Moby Dick, and wordlm(vocab,dim,hidden,context) there, too; blstm(layers,hidden) on speech; the same number of samples a worker a step.
+the bytes of Moby Dick, and wordlm(vocab,dim,hidden,context) there, too; blstm(layers,hidden) on speech; ctr(dim,layers,hidden) on the log that TUTTI_PEER_DATA names, clicks(file=PATH,rows=R); the same number of samples a worker a step.
 usage: RANK, WORLD_SIZE, INIT, STARTED (s since the epoch) in the environment; train.py MODEL N STEPS|epoch BATCH THREADS KIND [SEED [OPTIMIZER [EVERY [TARGET [MOST]]]]]
 KIND: ddp; with a hook of it: fp16, bf16, powersgd (rank 2, from step 2 on, the earliest that it takes, and one bucket: with several its collectives meet in different orders on Gloo), post-local (local
 after step 20, averaged each 8); alone: nothing is exchanged between the workers. The first three steps are outside of the clock. Times of the slowest worker, memory of the largest; `empty`: what that process had before
@@ -7,7 +7,7 @@ it read data or made a network. epoch: one over the training set, then the accur
 with the options of `tutti train` that PyTorch calls the same. EVERY: the loss on the validation set, of images
 the test set, and there the accuracy, after each so many steps, outside of the clock. TARGET: stop when a worker's has come to it, of images the accuracy, else the loss, or after MOST seconds;
 `reached`: steps, seconds and bytes that the interface eth0 has sent until then, null if it was not."""
-import gzip, json, os, re, resource, sys, time
+import gzip, json, math, os, re, resource, sys, time
 import torch, torch.distributed as dist, torch.nn as nn, torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
@@ -18,6 +18,7 @@ more = sys.argv[7:]
 model, steps, batch, threads, kind, seed = sys.argv[1], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]), sys.argv[6], int((more or ["0"])[0])
 optimizer_spec, every = (more[1:] or ["sgd(lr=0.05,momentum=0.9)"])[0], int((more[2:] or ["0"])[0])
 target, most = float((more[3:] or ["nan"])[0]), float((more[4:] or ["inf"])[0])
+given_data = os.environ.get("TUTTI_PEER_DATA", "")
 name, given = re.fullmatch(r"([\w-]+)(?:\((.*)\))?", model).groups()
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 data = os.environ.get("TUTTI_DATA", os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../data"))
@@ -97,6 +98,20 @@ class BLSTM(nn.Module):
         return self.head(self.lstm(frames)[0].mean(1))
 
 
+class CTR(nn.Module):
+    """One table of all fields, as tutti has it. Its gradient is sparse where the optimiser takes that: otherwise each step goes over the whole table."""
+
+    def __init__(self, rows, dim, layers, hidden):
+        super().__init__()
+        self.tables = nn.Embedding(26 * rows, dim, sparse=optimizer_spec.startswith("sgd") and "momentum" not in optimizer_spec and "decay" not in optimizer_spec)
+        nn.init.normal_(self.tables.weight, 0, 0.05)
+        wide = [26 * dim + 13] + layers * [hidden]
+        self.mlp = nn.Sequential(*(part for a, b in zip(wide, wide[1:]) for part in (nn.Linear(a, b), nn.ReLU())), nn.Linear(wide[-1], 1))
+
+    def forward(self, x, rows):
+        return self.mlp(torch.cat((self.tables(rows).flatten(1), x), 1)).squeeze(1)
+
+
 def idx(name, folder="mnist"):
     path = os.path.join(data, folder, name)
     if not os.path.exists(path) and not os.path.exists(path + ".gz"):
@@ -166,6 +181,29 @@ class Text:
             return [self.of(net, self.held_out).item()]
 
 
+class Clicks:
+    """The first nine tenths of a log. Categories are hashed, if not as tutti does it."""
+
+    def __init__(self, path, rows):
+        x, ids, labels = [], [], []
+        with open(path) as f:
+            for line in f:
+                fields = line.rstrip("\n").split("\t")
+                labels.append(float(fields[0]))
+                x.append([math.log1p(int(v)) if v and int(v) > 0 else 0.0 for v in fields[1:14]])
+                ids.append([t * rows + (1 + int(v, 16) * 0x9E3779B1 % (rows - 1) if v else 0) for t, v in enumerate(fields[14:40])])
+        cut = int(len(labels) * 0.9)
+        self.x, self.ids, self.labels = torch.tensor(x[:cut]), torch.tensor(ids[:cut]), torch.tensor(labels[:cut])
+        self.x = (self.x - self.x.mean(0)) / self.x.std(0)
+        self.order = torch.randperm(cut, generator=torch.Generator().manual_seed(seed + 1))
+        self.per_epoch = cut // (batch * size)
+
+    def loss(self, net, step):
+        at = step % self.per_epoch * batch * size + rank * batch
+        chosen = self.order[at:at + batch]
+        return F.binary_cross_entropy_with_logits(net(self.x[chosen], self.ids[chosen]), self.labels[chosen])
+
+
 if name == "gpt":
     shape = dict(layers=4, dim=256, heads=4, context=128) | options(given, ["layers", "dim", "heads", "context"], ["layers", "dim", "heads", "context"])
     task = Text(int(shape["context"]))
@@ -190,8 +228,17 @@ elif name == "blstm":
     shape = dict(layers=2, hidden=128) | options(given, ["layers", "hidden"], ["layers", "hidden"])
     task = Images(speech)
     net = BLSTM(int(shape["layers"]), int(shape["hidden"]))
+elif name == "ctr" and (file := re.search(r"file=([^,)]+)", given_data)):
+    shape = dict(dim=16, layers=2, hidden=128) | options(given, ["tables", "rows", "dim", "layers", "hidden"], ["dim", "layers", "hidden"])
+    rows = int((re.search(r"rows=(\d+)", given_data) or [0, 100000])[1])
+    task = Clicks(file[1], rows)
+    net = CTR(rows, *(int(shape[k]) for k in ("dim", "layers", "hidden")))
+elif name == "ctr":
+    sys.exit(f"ctr needs a log: TUTTI_PEER_DATA is '{given_data}'; write clicks(file=PATH,rows=R)")
 else:
-    sys.exit(f"there is no model '{name}' here; mlp, cnn, resnet(depth), vgg(small), gpt, wordlm and blstm are")
+    sys.exit(f"there is no model '{name}' here; mlp, cnn, resnet(depth), vgg(small), gpt, wordlm, blstm and ctr are")
+
+
 def sent():
     """Bytes that this host's interface has sent, of hosts that have one."""
     with open("/proc/net/dev") as f:

@@ -111,15 +111,28 @@ static tutti_status open_network(subject *s, const char *model, int64_t batch, i
     return tutti_nn_open(&s->nn, model, &s->task, &(tutti_nn_options){ .batch = batch, .threads = threads, .precision = precision, .clock = s->rt }, err);
 }
 
+/* As the engine: only the rows that a pass has touched are cleared for the next. */
+static tutti_status clear_rows(void *user, int param, const uint32_t *ids, size_t n, tutti_error *err)
+{
+    const subject *s = user;
+    const size_t width = s->params[param].cols;
+
+    (void)err;
+    for (size_t i = 0; i < n; i++)
+        memset(s->gradients[param] + ids[i] * width, 0, width * sizeof(float));
+    return TUTTI_OK;
+}
+
 static tutti_status one_pass(subject *s, int64_t batch, tutti_error *err)
 {
     const float *const *values = (const float *const *)s->values;
+    const tutti_nn_hooks hooks = { .user = s, .ready_rows = clear_rows };
     double loss;
 
     if (s->task.tables > 0)
-        return tutti_nn_pass_rows(s->nn, s->x, s->rows, s->labels, batch, (double)batch, false, false, values, s->gradients, NULL, &loss, err);
-    return s->task.context > 0 ? tutti_nn_pass_tokens(s->nn, s->tokens, s->next, batch, (double)batch, false, false, values, s->gradients, NULL, &loss, err)
-                               : tutti_nn_pass(s->nn, s->x, s->labels, batch, (double)batch, false, false, values, s->gradients, NULL, &loss, err);
+        return tutti_nn_pass_rows(s->nn, s->x, s->rows, s->labels, batch, (double)batch, false, false, values, s->gradients, &hooks, &loss, err);
+    return s->task.context > 0 ? tutti_nn_pass_tokens(s->nn, s->tokens, s->next, batch, (double)batch, false, false, values, s->gradients, &hooks, &loss, err)
+                               : tutti_nn_pass(s->nn, s->x, s->labels, batch, (double)batch, false, false, values, s->gradients, &hooks, &loss, err);
 }
 
 /* "linear b.3.qkv" and "linear b.0.qkv" are one row, "linear b.*.qkv". */

@@ -136,6 +136,7 @@ static tutti_status peer(bench *k, pytorch *p, const char *script, const char *s
     *o = NULL;
     if (p->python[0] != 0)
         setenv("TUTTI_PYTHON", p->python, 1);
+    setenv("TUTTI_PEER_DATA", k->config.data, 1); /* most of its models know theirs */
     status = tutti_bench_capture((const char *const[]){ script, k->config.model, t.n, steps, t.batch, t.threads, kind, seed, k->config.optimizer, NULL }, &text, &code, err);
     p->absent = code == TUTTI_BENCH_ABSENT;
     if (status == TUTTI_OK && !p->absent) {
@@ -165,12 +166,15 @@ static tutti_status peer_round(bench *k, const char *script, int run, int64_t r,
 /* As bench/peers/train.py reads it. */
 static bool peer_has(const char *model)
 {
-    static const char *const whole[] = { "mlp", "cnn", "vgg", "vgg(small)", "resnet" };
+    static const char *const whole[] = { "mlp", "cnn", "vgg", "vgg(small)" }, *const any[] = { "resnet", "gpt", "wordlm", "blstm", "ctr" };
 
     for (size_t i = 0; i < TUTTI_LENGTH(whole); i++)
         if (strcmp(model, whole[i]) == 0)
             return true;
-    return strncmp(model, "resnet(", 7) == 0 || strncmp(model, "gpt", 3) == 0;
+    for (size_t i = 0; i < TUTTI_LENGTH(any); i++)
+        if (strcspn(model, "(") == strlen(any[i]) && strncmp(model, any[i], strlen(any[i])) == 0)
+            return true;
+    return false;
 }
 
 static tutti_status read_accuracy(json_t *o, const char *name, double *accuracy, const char *from, tutti_error *err)
@@ -407,7 +411,7 @@ static tutti_status run(bench *k, tutti_error *err)
     bool room = (k->accuracy = tutti_alloc(seeds, sizeof(double))) != NULL;
 
     if (k->config.common.with_peers && !peer_has(k->config.model))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the peer has models mlp, cnn, resnet(depth), vgg(small) and gpt(layers,dim,heads,context), not '%.60s'; leave out --with-peers", k->config.model);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the peer has models mlp, cnn, resnet(depth), vgg(small), gpt(layers,dim,heads,context), wordlm(vocab,dim,hidden,context), blstm(layers,hidden) and ctr(dim,layers,hidden), not '%.60s'; leave out --with-peers", k->config.model);
     if (k->config.common.with_peers) {
         TUTTI_TRY(name_peers(k, err));
         TUTTI_TRY(tutti_bench_peers(&k->b, peers, sizeof peers, err));

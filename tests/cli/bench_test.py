@@ -63,7 +63,7 @@ class Bench(Case):
         self.refused("there is no kernel 'axp'; did you mean 'axpy'", "bench", "kernels", "--only", "axp")
         self.refused("/nowhere", "bench", "io", "--dir", "/nowhere", "--bytes", "1MiB", code=1)
         self.refused("has room for", "bench", "io", "--dir", self.folder, "--bytes", "1024GiB")
-        self.refused("the peer has models mlp, cnn, resnet(depth), vgg(small) and gpt(layers,dim,heads,context), not 'mlp(hidden=8)'", "bench", "step", "--model", "mlp(hidden=8)", "--with-peers")
+        self.refused("the peer has models mlp, cnn, resnet(depth), vgg(small), gpt(layers,dim,heads,context), wordlm(vocab,dim,hidden,context), blstm(layers,hidden) and ctr(dim,layers,hidden), not 'mlp(hidden=8)'", "bench", "step", "--model", "mlp(hidden=8)", "--with-peers")
         self.refused("there is no method 'dpp'", "bench", "step", "--method", "dpp", "--data", self.data)
 
     def test_allreduce_measures_every_size_on_both_kinds_of_buffers(self):
