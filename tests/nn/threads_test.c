@@ -245,15 +245,16 @@ static void threads_of_a_network_of_rows_agree(void **state)
     (void)state;
     skip();
 #else
-    enum { SAMPLES = 8, TOKENS = SAMPLES * 128, CLICKS = 64, TABLES = 8, VALUES = 13, MOST = 64 };
+    enum { SAMPLES = 8, TOKENS = SAMPLES * 128, CLICKS = 64, TABLES = 8, VALUES = 13, FRAMES = 4, MOST = 64 };
     static const struct { const char *model; tutti_nn_task task; int64_t samples; } nets[] = {
         { "gpt(layers=1,dim=64,heads=2)", { .classes = 256, .context = 128 }, SAMPLES },
         { "gpt(layers=1,dim=64,heads=2,dropout=0.1,positions=rotary,norm=rms)", { .classes = 256, .context = 128 }, SAMPLES },
         { "gpt(layers=1,dim=64,heads=2,tied=off)", { .classes = 256, .context = 128 }, SAMPLES },
         { "ctr(dim=128,layers=2,hidden=512)", { .channels = 1, .height = 1, .width = VALUES, .classes = 2, .tables = TABLES, .rows = 100 }, CLICKS },
+        { "blstm(layers=1,hidden=128)", { .channels = 1, .height = FRAMES, .width = VALUES, .classes = 2 }, CLICKS },
     };
     static uint32_t tokens[TOKENS], next[TOKENS], rows[CLICKS * TABLES];
-    static float x[CLICKS * VALUES];
+    static float x[CLICKS * FRAMES * VALUES];
     static uint8_t labels[CLICKS];
 
     (void)state;
@@ -289,7 +290,9 @@ static void threads_of_a_network_of_rows_agree(void **state)
             if (status == TUTTI_OK)
                 status = task.tables > 0
                     ? tutti_nn_pass_rows(nn, x, rows, labels, samples, (double)samples, false, false, (const float *const *)values, gradients[run], NULL, &loss[run], &err)
-                    : tutti_nn_pass_tokens(nn, tokens, next, samples, (double)samples, false, false, (const float *const *)values, gradients[run], NULL, &loss[run], &err);
+                    : task.context > 0
+                    ? tutti_nn_pass_tokens(nn, tokens, next, samples, (double)samples, false, false, (const float *const *)values, gradients[run], NULL, &loss[run], &err)
+                    : tutti_nn_pass(nn, x, labels, samples, (double)samples, false, false, (const float *const *)values, gradients[run], NULL, &loss[run], &err);
             if (status != TUTTI_OK)
                 fail_msg("%s: %s", model, err.text);
             tutti_nn_close(nn);
