@@ -137,6 +137,29 @@ static void no_gradient_is_lost_and_every_pair_sends_what_the_sheet_says(void **
             }
 }
 
+/* Averaging one pair after another takes 1 / (n - 1) of the squared distance if every pair is as likely as any other (ad-psgd.md, invariant 3): random partners are, cyclic ones come equally often. */
+static void every_pair_meets_as_often_as_any_other(void **state)
+{
+    (void)state;
+    for (int cyclic = 0; cyclic < 2; cyclic++)
+        for (int n = 3; n <= 5; n++) {
+            trial t = trial_of(cyclic ? "ad-psgd(graph=complete,exchanges=48,peer=cyclic)" : "ad-psgd(graph=complete,exchanges=48)", "sgd(lr=0.0625)", TRIAL_STEPS);
+            const double asked = 48.0 * TRIAL_STEPS / (n - 1); /* of one by another */
+            uint64_t end_bytes[TRIAL_RANKS][TRIAL_RANKS], end_messages[TRIAL_RANKS][TRIAL_RANKS];
+            t.gradient = trial_constant;
+            trial_run(&t, n);
+            of_the_end(n, end_bytes, end_messages);
+            for (int i = 0; i < n; i++)
+                for (int j = 0; j < n; j++)
+                    if (i != j) { /* i asks j, and answers it */
+                        const double met = (double)(t.messages[i][j] - end_messages[i][j]);
+                        if (!(fabs(met - 2 * asked) <= (cyclic ? 0 : 5 * sqrt(2 * asked))))
+                            fail_msg("%s on %d: workers %d and %d average %g times; %g are due", t.method, n, i, j, met, 2 * asked);
+                    }
+            trial_drop(&t);
+        }
+}
+
 static float nothing(int rank, uint64_t step, size_t i, float x)
 {
     (void)step;
@@ -268,6 +291,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_worker_is_single_bit_for_bit),
         cmocka_unit_test(no_gradient_is_lost_and_every_pair_sends_what_the_sheet_says),
+        cmocka_unit_test(every_pair_meets_as_often_as_any_other),
         cmocka_unit_test(averaging_alone_keeps_the_mean_and_draws_the_models_together),
         cmocka_unit_test(those_who_ask_each_other_at_once_meet_in_the_middle),
         cmocka_unit_test(looking_at_the_agreed_model_between_steps_loses_nothing),
