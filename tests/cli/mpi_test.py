@@ -1,6 +1,7 @@
 """`tutti train` under MPI's own launchers. TUTTI_MPI names those for which a transport was built: "openmpi:/usr/bin/mpirun.openmpi|mpich:/usr/bin/mpiexec.mpich"."""
 import os, signal, subprocess, time, unittest
 from command import *
+import gossip_test
 
 LAUNCHERS = dict(pair.split(":", 1) for pair in os.environ.get("TUTTI_MPI", "").split("|") if ":" in pair)
 COMMON = ("--model", "mlp(hidden=48)", "--epochs", 2, "--batch", 16, "--seed", 7, "--threads", 1)
@@ -67,6 +68,23 @@ class MPI(Case):
                 self.assertEqual((s["transport"], s["workers"], s["events"]), ("mpi", n, []))
                 self.assertEqual(s["bytes_sent_total"], summary(shm)["bytes_sent_total"])
                 self.assertTrue(os.path.exists(os.path.join(out, "config.json")))
+
+    def test_gossip_methods_give_the_same_bytes_or_send_as_many_as_over_shared_memory(self):
+        """One of each kind under either implementation, since a job takes its time to start; between them all methods."""
+        methods = {"openmpi": ("sgp", "asr-adpsgd(mixing=delay-by-one)", "ad-psgd", "asr-adpsgd(mixing=random-ring,rounds=2)"),
+                   "mpich": ("d-psgd", "rand-psgd", "lasgd(local_steps=3,max_delay=1)", "ad-psgd", "rand-psgd(pace=own)")}
+        for kind in LAUNCHERS:
+            for i, method in enumerate(methods[kind]):
+                out = os.path.join(self.folder, "gossip%s%d" % (kind, i))
+                r = under(kind, gossip_test.N, "train", *gossip_test.COMMON, "--data", self.data, "--method", method, "--out", out)
+                self.assertEqual(r.returncode, 0, r.stderr + r.stdout)
+                self.assertEqual((summary(out)["transport"], summary(out)["workers"]), ("mpi", gossip_test.N))
+                if method in gossip_test.AT_OWN_PACE:
+                    gossip_test.check_own_pace(self, out, method)
+                    continue
+                shm = self.train("gossip%s%d" % (kind, i), *gossip_test.COMMON, "--data", self.data, "-n", gossip_test.N, "--method", method)
+                self.assertEqual(read(os.path.join(shm, "model.safetensors")), read(os.path.join(out, "model.safetensors")), (kind, method))
+                self.assertEqual(summary(out)["bytes_sent_total"], summary(shm)["bytes_sent_total"])
 
     def test_the_transport_may_be_named(self):
         for kind in LAUNCHERS:

@@ -1,0 +1,109 @@
+"""The gossip methods as a person runs them, on every transport (MPI's launchers: mpi_test.py) and from a checkpoint: those with common steps to the bit; those at one's own pace do as many gradients and send as
+many bytes, and are the same to the bit where time is simulated."""
+import json, os, unittest
+from command import *
+
+SIMULATOR = os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so"))
+COMMON = ("--model", "mlp(hidden=24)", "--batch", 10, "--steps", 24, "--threads", 1, "--seed", 3, "--optimizer", "adamw(lr=0.003)")
+PARAMS = 784 * 24 + 24 + 24 * 24 + 24 + 24 * 10 + 10
+STEPS, N = 24, 4
+IN_STEP = ("d-psgd", "d-psgd(one-peer-exponential,order=atc)", "sgp", "sgp(graph=star(weights=push),overlap=2)", "rand-psgd", "rand-psgd(mixing=delay-by-one)", "asr-adpsgd(mixing=delay-by-one)",
+           "lasgd(local_steps=3,max_delay=1)")
+AT_OWN_PACE = {"ad-psgd": 2 * STEPS * N, "ad-psgd(graph=ring,roles=bipartite)": None, "asr-adpsgd": 2 * STEPS * N, "asr-adpsgd(mixing=random-ring,rounds=2)": 4 * STEPS * N, "rand-psgd(pace=own)": 2 * STEPS * N}
+
+
+def model(out):
+    return read(os.path.join(out, "model.safetensors"))
+
+
+def check_own_pace(case, out, method):
+    """models: what all gradients send in all, a model each; None: it depends on who was fast. At the end there is one average of all."""
+    s, models = summary(out), AT_OWN_PACE[method]
+    case.assertEqual((s["steps"], s["samples"], sum(w["steps"] for w in s["by_worker"])), (STEPS, STEPS * N * 10, STEPS * N), method)
+    if models is not None:
+        case.assertEqual(s["bytes_sent_total"], (models + 2 * (N - 1)) * 4 * PARAMS, method)
+    case.assertLess(s["final_test_loss"], 2.2, method)  # 2.3 at the beginning
+
+
+class Gossip(Case):
+    def test_steps_in_common_give_the_same_bytes_on_every_transport(self):
+        for i, method in enumerate(IN_STEP):
+            first = None
+            for transport in ("shm", "tcp") + (("sim",) if SIMULATOR else ()):
+                out = self.train("%d%s" % (i, transport), *COMMON, "--data", self.data, "-n", N, "--method", method, "--transport", transport)
+                s = summary(out)
+                self.assertEqual((s["transport"], s["workers"], s["steps"], s["events"]), (transport, N, STEPS, []))
+                first = first or (model(out), s["bytes_sent_total"])
+                self.assertEqual((model(out), s["bytes_sent_total"]), first, (method, transport))
+
+    def test_at_ones_own_pace_gradients_and_bytes_are_those_due_on_every_transport(self):
+        for i, method in enumerate(AT_OWN_PACE):
+            for transport in ("shm", "tcp") + (("sim",) if SIMULATOR else ()):
+                check_own_pace(self, self.train("%d%s" % (i, transport), *COMMON, "--data", self.data, "-n", N, "--method", method, "--transport", transport), method)
+
+    def test_runs_with_common_steps_resume_to_the_bit(self):
+        for i, method in enumerate(IN_STEP):
+            common = (*COMMON, "--data", self.data, "-n", N, "--method", method, "--checkpoint-every", 7, "--checkpoint-keep", 9)
+            whole = self.train("w%d" % i, *common)
+            checkpoints = os.path.join(whole, "checkpoints")
+            first = os.path.join(checkpoints, sorted(os.listdir(checkpoints))[0])
+            resumed = self.train("r%d" % i, *common, "--resume", first)
+            self.assertEqual(summary(resumed)["resumed_at_step"], 7)
+            self.assertEqual(model(whole), model(resumed), method)
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_simulated_runs_at_ones_own_pace_repeat_and_resume_to_the_bit(self):
+        edge = self.out("edge.xml")
+        with open(edge, "w") as f:
+            f.write(tutti("platform", "edge(12)").stdout)
+        for i, method in enumerate(AT_OWN_PACE):
+            common = (*COMMON, "--data", self.data, "-n", N, "--method", method, "--checkpoint-every", 7, "--checkpoint-keep", 9, "--transport", "sim", "--platform", edge, "--slow", "1:5,*:2:0.3")
+            whole = self.train("w%d" % i, *common)
+            self.assertEqual(model(whole), model(self.train("v%d" % i, *common)), method)
+            checkpoints = os.path.join(whole, "checkpoints")
+            for name in sorted(os.listdir(checkpoints))[:2]:
+                resumed = self.train("r%d%s" % (i, name), *common, "--resume", os.path.join(checkpoints, name))
+                self.assertEqual(model(whole), model(resumed), (method, name))
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_a_slow_worker_holds_up_nobody_on_rings_and_everybody_with_delay_by_one(self):
+        """asr-adpsgd.md, invariant 6: within 10 %. A gradient takes 10 ms; the slow worker's last one, of 50 ms, is waited for."""
+        common = ("--model", "quadratic(dim=50)", "-n", 8, "--steps", 200, "--batch", 16, "--transport", "sim", "--step-time", 0.01, "--final-eval", "off")
+        others = lambda s: sum(w["steps"] for w in s["by_worker"][1:]) / s["wall_seconds"]
+        for i, method in enumerate(("asr-adpsgd", "asr-adpsgd(mixing=random-ring)", "rand-psgd(pace=own)", "ad-psgd")):
+            even, slow = (summary(self.train("%d%d" % (i, len(words)), *common, "--method", method, *words)) for words in ((), ("--slow", "0:5")))
+            self.assertGreater(others(slow), 0.9 * others(even), method)
+            self.assertLess(slow["by_worker"][0]["steps"] * 5 * 0.9, min(w["steps"] for w in slow["by_worker"][1:]), method)
+        slow = summary(self.train("late", *common, "--method", "asr-adpsgd(mixing=delay-by-one)", "--slow", "0:5"))
+        self.assertGreater(slow["wall_seconds"], 200 * 0.05)
+        self.assertEqual({w["steps"] for w in slow["by_worker"]}, {200})
+
+    def test_graphs_from_files_are_taken_and_what_is_wrong_with_them_is_told_before_anything_starts(self):
+        path, out = self.out("graph.txt"), self.out("no")
+
+        def write(text):
+            with open(path, "w" if isinstance(text, str) else "wb") as f:
+                f.write(text)
+            return "file(%s)" % path
+
+        graph = write("tutti-graph 4\nround\n0 -- 1 0.5\n2 -- 3 0.5\nround\n0 -- 2 0.5\n1 -- 3 0.5\n")
+        for i, method in enumerate(("d-psgd(graph=%s)", "sgp(graph=%s)", "rand-psgd(mixing=%s)", "rand-psgd(pace=own,mixing=%s)", "ad-psgd(graph=%s)")):
+            s = summary(self.train("f%d" % i, *COMMON, "--data", self.data, "-n", N, "--method", method % graph))
+            self.assertEqual((s["steps"], s["events"]), (STEPS, []))
+            if "ad-psgd" not in method:
+                self.assertEqual(s["bytes_sent_total"], (STEPS * N * 4 * PARAMS) + 2 * (N - 1) * 4 * (PARAMS + (7 if "sgp" in method else 0)), method)
+        for text, sentence in (("tutti-graph 5\n0 -- 1\n1 -- 2\n2 -- 3\n3 -- 4\n", "graph.txt:1: the graph has 5 members and the run 4"), ("tutti-graph 4\n0 -- 1\n2 -- 3\n", "connected"),
+                               ("tutti-graph 4\n0 -> 1 0.9\n1 -> 2 0.5\n2 -> 3 0.5\n3 -> 0 0.5\n", "is not doubly stochastic: in round 0 the weights that member 0 gives to all (row 0) sum to 0.6 instead of 1"), ("tutti-graph 4\n0 -- 4\n", "graph.txt:2"), ("tutti-graph 4\n0 -- 1 nan\n", "graph.txt:2"),
+                               ("tutti-graph 4\n0 -- 1 -0.5\n", "graph.txt:2"), ("tutti-graph 4\n0 -- 1 0.7\n1 -- 2 0.7\n2 -- 3 0.7\n", "graph.txt"), ("graph 4\n", "graph.txt:1"), ("", "graph.txt"),
+                               (b"tutti-graph 4\n0 -- 1\0\n", "graph.txt:2"), (b"\xff\xfe" * 200, "graph.txt:1"), ("tutti-graph 4\n" + "0 -- 1 " + "0" * 400 + "\n", "graph.txt:2"),
+                               ("tutti-graph 99999999999999999999\n", "graph.txt:1")):
+            graph = write(text)
+            for method in ("d-psgd(graph=%s)", "rand-psgd(pace=own,mixing=%s)"):
+                self.refused(sentence, "train", *COMMON, "--data", self.data, "-n", N, "--method", method % graph, "--out", out)
+                self.assertFalse(os.path.exists(os.path.join(out, "metrics.jsonl")))
+        self.refused("no-such", "train", *COMMON, "--data", self.data, "-n", N, "--method", "ad-psgd(graph=file(no-such))", "--out", out, code=1)
+        self.refused("file", "train", *COMMON, "--data", self.data, "-n", N, "--method", "ad-psgd(graph=file(%s))" % self.folder, "--out", out, code=1)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
