@@ -53,12 +53,12 @@ class Recorder:
         self.load = dict(load=round(load, 2), noisy=load > len(os.sched_getaffinity(0)) / 2)
         print(f"\n{name}" + (f" (noisy: {load:.1f} processes were at work when it began)" if self.load["noisy"] else ""), flush=True)
 
-    def row(self, name, value, unit, ratio=None, against=None, bound=None, better="more", command="bench/run", show=True, of="value", **more):
-        """of: which of the two, value or ratio, the bound is for."""
+    def row(self, name, value, unit, ratio=None, against=None, bound=None, better="more", command="bench/run", show=True, of="value", timed=True, **more):
+        """of: which of the two, value or ratio, the bound is for. timed: false for virtual time and what does not depend on time at all: others at work on the machine do not change it."""
         judged = ratio if of == "ratio" else value
         verdict = None if bound is None or judged is None else met(judged, bound, better)
         self.rows.append(dict(part=self.name, name=name, value=value, unit=unit, ratio=ratio, against=against, bound=bound, of=of, better=better, met=verdict, command=command,
-                              **more, **self.common, **self.load))
+                              **more, **self.common, **{**self.load, "noisy": timed and self.load["noisy"]}))
         if self.keep:
             os.makedirs(RESULTS, exist_ok=True)
             with open(os.path.join(RESULTS, self.name + ".jsonl"), "a") as f:

@@ -1,90 +1,326 @@
 #!/usr/bin/env python3
-"""Figures of the gossip methods' papers, in virtual time (--transport sim), three seeds each. Prints a line of JSON a measurement; nothing is asserted.
+"""Figures of the gossip methods' papers: bench/run gossip [--piece FIGURE] measures, judges and keeps them (bench/results/gossip.jsonl); this file alone prints them:
 
-    bench/papers/gossip.py TUTTI contraction|slow|throughput [--seeds 1,2,3]
+    bench/papers/gossip.py [FIGURE ...] [--jobs N] [--quick] [--keep] [--date YYYY-MM-DD]        TUTTI names another command than that of the release
 
-contraction  rand-psgd on a random and on the fixed ring of 16, 32, 64 workers: what one round leaves of the squared distance from the mean, against (n - 3) / (3 (n - 1)) and lambda_2^2.
-             Models are put apart by one noisy step; then the rate is 0. Fixed ring: rounds in which the slowest direction is what is left.
-throughput   ad-psgd, 16 workers: gradients a second with one worker 5 and 100 times slower, against (15 + 1/s) / 16 of those with none; the others' share of it.
-slow         ad-psgd, 16 workers, one 5 times slower: time to the test loss that ddp has at the end, against ddp's. Rates are tuned for each, on the first seed."""
-import argparse, json, math, os, subprocess, sys, tempfile
+All but `real` are in virtual time (--transport sim), so other work on the machine does not change them. Three seeds each.
 
-MLP = ("--model", "mlp(hidden=32)", "-n", 16, "--batch", 8, "--transport", "sim", "--step-time", 0.01)
+contraction  rand-psgd on a random and on the fixed ring of 16, 32, 64 workers: what one round leaves of the squared distance from the mean, against (n - 3) / (3 (n - 1)) and lambda_2^2
+             (spectral-gap.md). Models are put apart by one noisy step; then the rate is 0. Fixed ring: over rounds 5 n to 6 n, when the slowest direction is what is left.
+steady       rand-psgd, 32 workers whose gradients disagree: the distance from the mean at which they settle, on the fixed ring against the random one.
+target       rand-psgd on both rings and ddp, 16, 32, 64 workers: steps until the mean of the models has a loss. All have the same batch, steps and rates to choose from.
+throughput   ad-psgd, 16 workers: gradients a second with one worker 5 and 100 times slower, against (15 + 1/s) / 16 of those with none; the others' share of what they make with none (ad-psgd.md, invariant 7).
+             Long runs: the last gradient of the slow worker is waited for, which is 100 steps of the others.
+slow         ad-psgd, 16 workers, one 5 times slower: time to the loss that ddp has at the end of its steps; the bound of what can be is 5 (15 + 1/5) / 16 = 4.75.
+asr          asr-adpsgd's three mixings on LSTMs, 4 machines of 4 hosts, equal hosts and one 5 times slower: the same time, against ddp's. A model takes 8 % of a step to cross between machines, as 165 MB do at
+             100 Gbit/s beside a step of 165 ms (asr-adpsgd.md).
+order        4 workers, one 5 times slower: time to ddp's loss of two methods that wait for it and two that do not, simulated.
+real         the same of processes on this host, at the rates and for the losses of the rows kept of `order`: are the methods in the same order? Four workers on two cores or so slow each other down, which the
+             simulation does not have, so the seconds are not the same.
 
+Tuning (DESIGN: fair comparison): every method gets the same grid of learning rates and the same number of gradients; the best rate is that of the least mean loss over the seeds (`target`: of the fewest steps); where it is at the border of the grid
+the figure is left out and said to be. Time of an asynchronous method to a loss: that of a whole run of so few gradients as reach it (bisection), all that is under way at its end awaited. An evaluation on the way
+would make it wait for the slow worker each time."""
+import argparse, concurrent.futures, datetime, json, math, os, statistics, subprocess, sys, tempfile
 
-def train(tutti, folder, *arguments):
-    out = os.path.join(folder, "run%d" % len(os.listdir(folder)))
-    done = subprocess.run([tutti, "train", *map(str, arguments), "--quiet", "--out", out], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    if done.returncode != 0:
-        sys.exit("gossip.py: tutti train %s\n%s" % (" ".join(map(str, arguments)), done.stderr))
-    with open(os.path.join(out, "summary.json")) as f:
-        summary = json.load(f)
-    with open(os.path.join(out, "metrics.jsonl")) as f:
-        return summary, [json.loads(line) for line in f]
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.dont_write_bytecode = True
+sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "tests/cli")]
+os.environ.setdefault("TUTTI", os.path.join(ROOT, "build/release/bin/tutti"))
+os.environ.setdefault("TUTTI_DATA", os.path.join(ROOT, "data"))
+import record as records  # noqa: E402
+from command import TUTTI, small_mnist  # noqa: E402
 
-
-def tell(**what):
-    print(json.dumps(what), flush=True)
-
-
-def contraction(tutti, folder, seeds):
-    for n in (16, 32, 64):
-        fixed = (1 + 2 * math.cos(2 * math.pi / n)) / 3
-        for mixing, due, first, last in (("random-ring", (n - 3) / (3 * (n - 1)), 1, 11), ("ring", fixed * fixed, 2 * n, 3 * n)):
-            ratios = []
-            for seed in seeds:
-                spec = "random-ring(seed=%d)" % seed if mixing == "random-ring" else mixing
-                _, lines = train(tutti, folder, "--model", "quadratic(dim=4000,noise=1000)", "-n", n, "--batch", 1, "--steps", last + 1, "--eval-every", 1, "--transport", "sim", "--seed", seed,
-                                 "--method", "rand-psgd(mixing=%s)" % spec, "--optimizer", "sgd(lr=0.1)", "--lr-schedule", "step(every=1,gamma=0)")
-                distance = {line["step"]: line["consensus_distance"] for line in lines if "consensus_distance" in line}
-                rounds = [(distance[k + 1] / distance[k]) ** 2 for k in range(first, last)]
-                ratios.append(sum(rounds) / len(rounds))
-            mean = sum(ratios) / len(ratios)
-            tell(figure="contraction", workers=n, mixing=mixing, formula=round(due, 5), measured=[round(r, 5) for r in ratios], mean=round(mean, 5), off_percent=round(100 * (mean / due - 1), 2),
-                 rounds_to_a_hundredth=math.ceil(math.log(100) / -math.log(mean)))
+NEVER = "loss=1e-9"  # with a target the last step is evaluated on the test samples alone, without going over the training samples
+SEEDS = (1, 2, 3)
 
 
-def throughput(tutti, folder, seeds):
-    for seed in seeds:
-        common = ("--model", "quadratic(dim=50)", "-n", 16, "--steps", 600, "--batch", 16, "--transport", "sim", "--step-time", 0.01, "--seed", seed, "--method", "ad-psgd")
-        even, _ = train(tutti, folder, *common)
+def last(losses):
+    loss = losses[max(losses)]
+    return math.inf if loss is None else loss  # null: not finite
+
+
+class Diverged(Exception):
+    pass
+
+
+class Gossip:
+    def __init__(self, tutti, record, quick=False, jobs=1, piece=""):
+        self.tutti, self.record, self.quick, self.piece = tutti, record, quick, piece
+        self.seeds = SEEDS[:1] if quick else SEEDS
+        self.places = {}  # of files made here: how a command shows them
+        self.pool = concurrent.futures.ThreadPoolExecutor(jobs)
+
+    # ---- runs ----
+    def train(self, *words):
+        """Summary, lines of metrics, the command."""
+        with tempfile.TemporaryDirectory(prefix="tutti-bench-") as folder:
+            command = [*map(str, words), "--quiet", "--out", os.path.join(folder, "run")]
+            done = subprocess.run([self.tutti, "train", *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            if done.returncode == 1 and "the gradient of" in done.stderr: # is not finite: the rate is too high
+                raise Diverged()
+            if done.returncode != 0:
+                sys.exit("gossip: tutti train %s\n%s" % (" ".join(command), done.stderr))
+            with open(os.path.join(folder, "run/summary.json")) as f:
+                summary = json.load(f)
+            with open(os.path.join(folder, "run/metrics.jsonl")) as f:
+                lines = [json.loads(line) for line in f]
+        shown = "tutti train " + " ".join('"%s"' % word if "(" in word else word for word in command)
+        for place, name in {**self.places, folder: "DIR"}.items():
+            shown = shown.replace(place, name)
+        return summary, lines, shown
+
+    def all(self, function, cases):
+        """function of each case, at most `jobs` at a time, in order."""
+        return list(self.pool.map(lambda case: function(*case), cases))
+
+    def losses(self, words, every):
+        """Test losses by step, seconds, command of a run that is looked at every so many steps."""
+        try:
+            summary, lines, command = self.train(*words, "--eval-every", every, "--target", NEVER, "--final-eval", "off")
+        except Diverged:
+            return {0: None}, math.inf, ""
+        return {line["step"]: line["test_loss"] for line in lines if "test_loss" in line}, summary["wall_seconds"], command
+
+    def tuned(self, title, rates, run, merit=last, what="loss"):
+        """run(rate, seed) gives what `losses` gives; the rate at which the merit, if not the last loss, has the least mean, the runs of it by seed, and the means; None if the grid does not enclose it."""
+        cases = [(rate, seed) for rate in rates for seed in self.seeds]
+        found = dict(zip(cases, self.all(run, cases)))
+        means = {rate: statistics.mean(merit(found[rate, seed][0]) for seed in self.seeds) for rate in rates}
+        best = min(means, key=means.get)
+        shown = {"%g" % rate: round(mean, 4) if math.isfinite(mean) else None for rate, mean in means.items()}
+        print(f"    {title}: mean {what} by rate {shown}", flush=True)
+        if best in (rates[0], rates[-1]) and not self.quick:
+            self.record.absent(title, f"its best rate, {best:g}, is at the border of the grid")
+            return None
+        return best, {seed: found[best, seed] for seed in self.seeds}, shown
+
+    def least_steps(self, loss_after, loss, low, high, grain):
+        """(steps, seconds, command) of the shortest run found that ends with at most this loss; None: not even the longest does. loss_after(steps) gives (loss, seconds, command)."""
+        found = loss_after(high)
+        if found[0] > loss:
+            return None
+        at = high
+        while high - low > grain:
+            middle = (low + high) // 2 // grain * grain
+            middle = middle if middle > low else low + grain
+            if middle >= high:
+                break
+            got = loss_after(middle)
+            if got[0] <= loss:
+                high = at = middle
+                found = got
+            else:
+                low = middle
+        return at, found[1], found[2]
+
+    def row(self, name, value, unit, command, **more):
+        self.record.row(name, value, unit, command=command, seeds=len(self.seeds), timed=more.pop("timed", False), **more)
+
+    def chosen(self, name):
+        return name.startswith(self.piece)
+
+    # ---- figures ----
+    def contraction(self):
+        for n in (16,) if self.quick else (16, 32, 64):
+            fixed = (1 + 2 * math.cos(2 * math.pi / n)) / 3
+            for mixing, due, rounds in (("random-ring", (n - 3) / (3 * (n - 1)), [(k, k + 1) for k in range(1, 17)]), ("ring", fixed * fixed, [(5 * n, 6 * n)])):
+                if not self.chosen(f"contraction/{n}/{mixing}"):
+                    continue
+                def one(seed, mixing=mixing, rounds=rounds):
+                    spec = f"random-ring(seed={seed})" if mixing == "random-ring" else mixing
+                    _, lines, command = self.train("--model", "quadratic(dim=4000,noise=1000)", "-n", n, "--batch", 1, "--steps", rounds[-1][1] + 1, "--eval-every", rounds[0][1] - rounds[0][0],
+                                                   "--transport", "sim", "--seed", seed, "--method", f"rand-psgd(mixing={spec})", "--optimizer", "sgd(lr=0.1)", "--lr-schedule", "step(every=1,gamma=0)")
+                    distance = {line["step"]: line["consensus_distance"] for line in lines if "consensus_distance" in line}
+                    return statistics.mean((distance[b] / distance[a]) ** (2 / (b - a)) for a, b in rounds), command
+                runs = self.all(one, [(seed,) for seed in self.seeds])
+                measured = [r for r, _ in runs]
+                mean = statistics.mean(measured)
+                off = lambda got, want: 100 * abs(got / want - 1)
+                facts = dict(formula=due, measured=measured, mean=mean, rounds_to_a_hundredth=math.log(100) / -math.log(mean))
+                title = f"rand-psgd, {n} workers, {mixing}: "
+                self.row(title + "what a round leaves of the squared distance from the mean, off from the formula", off(mean, due), "%", runs[-1][1], bound=2, better="less", **facts)
+                self.row(title + "what a round takes of it, off from the formula", off(1 - mean, 1 - due), "%", runs[-1][1], bound=2, better="less", **facts)
+
+    def steady(self):
+        """spectral-gap.md, invariant 5: at least 20 times, from sums of what a round leaves, 39 and 1.45. Gradients that always disagree alike add up on the fixed ring, so it is more."""
+        def one(mixing, seed):
+            spec = f"random-ring(seed={seed})" if mixing == "random-ring" else mixing
+            _, lines, command = self.train("--model", "quadratic(dim=200,classes=32,skew=1,samples=2048)", "--partition", "class(k=1)", "-n", 32, "--batch", 2, "--steps", 300, "--eval-every", 10, "--transport", "sim",
+                                           "--seed", seed, "--method", f"rand-psgd(mixing={spec})", "--optimizer", "sgd(lr=0.01)")
+            return statistics.mean(line["consensus_distance"] ** 2 for line in lines if line.get("consensus_distance") is not None and line["step"] > 200), command
+        fixed, drawn = ([one(mixing, seed) for seed in self.seeds] for mixing in ("ring", "random-ring"))
+        times = [f / d for (f, _), (d, _) in zip(fixed, drawn)]
+        self.row("rand-psgd, 32 workers, one class each: squared distance it settles at, fixed ring over random ring", statistics.mean(times), "", drawn[-1][1], bound=20,
+                 all=times)
+
+    def target(self):
+        with tempfile.TemporaryDirectory(prefix="tutti-bench-") as folder: # less to look at, every five steps
+            data = small_mnist(os.path.join(folder, "data"), 12000, 2000)
+            self.places[folder] = "DIR"
+            for n in (16,) if self.quick else (16, 32, 64):
+                if self.chosen(f"target/{n}"):
+                    self.target_of(n, data)
+
+    def target_of(self, n, data):
+        rates, steps, every, loss, took = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6), 300, 5, 0.5, {}
+        for method in ("ddp", "rand-psgd", "rand-psgd(mixing=ring)"):
+            run = lambda rate, seed: self.losses(("--model", "mlp(hidden=16)", "--data", data, "-n", n, "--batch", 2, "--transport", "sim", "--steps", steps, "--seed", seed,
+                                                  "--method", method, "--optimizer", f"sgd(lr={rate:g})"), every)
+            reach = lambda losses: next((step for step in sorted(losses) if losses[step] is not None and losses[step] <= loss), math.inf)
+            got = self.tuned(f"{method}, {n} workers", rates, run, reach, f"steps to a loss of {loss}")
+            if got is None:
+                continue
+            rate, runs, means = got
+            reached = [reach(runs[seed][0]) for seed in self.seeds]
+            if math.inf in reached:
+                self.record.absent(f"{method}, {n} workers: steps to a loss of {loss}", f"of {steps} steps, seeds reach it after {reached}")
+                continue
+            took[method] = statistics.mean(reached)
+            against = dict(ratio=took[method] / took["ddp"], against="ddp's") if "ddp" in took else {}
+            if method == "rand-psgd":
+                against.update(bound=1.05, better="less", of="ratio")
+            self.row(f"{method}, {n} workers: steps to a loss of {loss}", took[method], "", runs[self.seeds[-1]][2], rate=rate, means=means, steps=reached, **against)
+
+    def throughput(self):
+        steps = 100 if self.quick else 4000
+        def one(seed, factor):
+            words = ["--model", "quadratic(dim=50,samples=16384)", "-n", 16, "--steps", steps, "--batch", 16, "--transport", "sim", "--step-time", 0.01, "--seed", seed, "--method", "ad-psgd", "--eval-every", steps,
+                     "--target", NEVER, "--final-eval", "off"]
+            return self.train(*words, *(("--slow", f"0:{factor}") if factor > 1 else ()))
+        steps_of = lambda s: [w["steps"] for w in s["by_worker"]]
+        even = [s for s, _, _ in self.all(one, [(seed, 1) for seed in self.seeds])]
         for factor in (5, 100):
-            slow, _ = train(tutti, folder, *common, "--slow", "0:%d" % factor)
+            runs = self.all(one, [(seed, factor) for seed in self.seeds])
             rate = lambda s, of: sum(of(s)) / s["wall_seconds"]
-            steps = lambda s: [w["steps"] for w in s["by_worker"]]
-            others = lambda s: steps(s)[1:]
-            tell(figure="throughput", seed=seed, slow=factor, of_even=round(rate(slow, steps) / rate(even, steps), 4), bound=round((15 + 1 / factor) / 16, 4),
-                 of_bound=round(rate(slow, steps) / rate(even, steps) * 16 / (15 + 1 / factor), 4), others_of_even=round(rate(slow, others) / rate(even, others), 4))
+            others = lambda s: steps_of(s)[1:]
+            bound = (15 + 1 / factor) / 16
+            whole = [rate(s, steps_of) / rate(e, steps_of) for (s, _, _), e in zip(runs, even)]
+            part = [rate(s, others) / rate(e, others) for (s, _, _), e in zip(runs, even)]
+            title = f"ad-psgd, 16 workers, one {factor} times slower: "
+            self.row(title + "gradients a second, of those with none", min(whole), "", runs[-1][2], ratio=min(whole) / bound, against=f"(15 + 1/{factor}) / 16", bound=0.9, of="ratio", all=whole)
+            self.row(title + "what the others lose", 100 * (1 - min(part)), "%", runs[-1][2], bound=5 if factor == 100 else None, better="less", all=part)
+
+    def slow(self):
+        rates, steps, grain = (0.0125, 0.025, 0.05, 0.1, 0.2), 240, 10
+        words = lambda method, rate, seed, n: ("--model", "mlp(hidden=32)", "--data", "mnist", "-n", 16, "--batch", 8, "--transport", "sim", "--step-time", 0.01, "--slow", "0:5", "--steps", n, "--seed", seed,
+                                               "--method", method, "--optimizer", f"sgd(lr={rate:g},momentum=0.9)")
+        self.faster("16 workers, one 5 times slower", words, "ddp", ("ad-psgd",), rates, steps, grain, {"ad-psgd": 3})
+
+    def faster(self, where, words, base, methods, rates, steps, grain, bounds, ending=""):
+        """How many times sooner each method has the loss that the synchronous base has at the end. words(method, rate, seed, steps)."""
+        found = self.tuned(f"{base}, {where}", rates, lambda rate, seed: self.losses(words(base, rate, seed, steps), grain))
+        if found is None:
+            return
+        base_rate, base_runs, base_means = found
+        goal = {seed: (last(runs[0]), next(s for s in sorted(runs[0]) if runs[0][s] <= last(runs[0])) / steps * runs[1]) for seed, runs in base_runs.items()}
+        for method in methods:
+            got = self.tuned(f"{method}, {where}", rates, lambda rate, seed: self.losses(words(method, rate, seed, steps), steps))
+            if got is None:
+                continue
+            rate, _, means = got
+            def search(seed):
+                def after(n):
+                    losses, seconds, command = self.losses(words(method, rate, seed, n), n)
+                    return last(losses), seconds, command
+                return self.least_steps(after, goal[seed][0], grain, 2 * steps, grain)
+            reached = self.all(search, [(seed,) for seed in self.seeds])
+            if None in reached:
+                self.record.absent(f"{method}, {where}: times sooner at {base}'s loss", f"it has not got there in twice its steps with {reached.count(None)} of {len(self.seeds)} seeds")
+                continue
+            times = [goal[seed][1] / r[1] for seed, r in zip(self.seeds, reached)]
+            self.row(f"{method}, {where}: times sooner at {base}'s loss{ending}", min(times), "", reached[-1][2], bound=bounds.get(method), times=times, steps=[r[0] for r in reached], seconds=[r[1] for r in reached],
+                     losses=[goal[seed][0] for seed in self.seeds], base_steps=steps, base_seconds=[goal[seed][1] for seed in self.seeds], rate=rate, base_rate=base_rate, means=means, base_means=base_means,
+                     base_command=base_runs[self.seeds[-1]][2])
+
+    def asr(self):
+        rates, steps, grain = (0.05, 0.1, 0.2, 0.4, 0.8), 160, 8
+        mixings = [f"asr-adpsgd(mixing={m})" for m in ("fixed-ring", "random-ring", "delay-by-one")]
+        known = subprocess.run([self.tutti, "methods", "--json"], stdout=subprocess.PIPE, text=True, check=True).stdout
+        if any(m["name"] == "h-adpsgd" for m in json.loads(known)):
+            mixings.append("h-adpsgd")
+        with tempfile.TemporaryDirectory(prefix="tutti-bench-") as folder:
+            platform = os.path.join(folder, "two-level.xml")
+            self.places[folder] = "DIR"
+            with open(platform, "w") as f:
+                f.write(subprocess.run([self.tutti, "platform", "two-level(rate=250Mbps,inner_rate=5Gbps)"], stdout=subprocess.PIPE, text=True, check=True).stdout)
+            for where, slow in (("equal hosts", ()), ("one 5 times slower", ("--slow", "0:5"))):
+                words = lambda method, rate, seed, n: ("--model", "blstm(layers=1,hidden=16)", "--data", "mnist", "-n", 16, "--batch", 8, "--transport", "sim", "--platform", platform, "--step-time", 0.01, *slow,
+                                                       "--steps", n, "--seed", seed, "--method", method, "--optimizer", f"sgd(lr={rate:g},momentum=0.9)")
+                if self.chosen("asr/" + where.replace(" ", "-")):
+                    self.faster(f"blstm, 4 machines of 4, {where}", words, "ddp", mixings, rates, steps, grain, {})
+
+    FOUR = "4 workers, one 5 times slower"
+    METHODS = ("ddp", "d-psgd(order=atc)", "asr-adpsgd(mixing=random-ring)", "ad-psgd")
+    STEPS, GRAIN = 120, 20
+
+    def four(self, method, rate, seed, steps, *way):
+        return self.losses(("--model", "mlp(hidden=256)", "--data", "mnist", "-n", 4, "--batch", 64, "--slow", "0:5", "--seed", seed, "--method", method, "--optimizer", f"sgd(lr={rate:g},momentum=0.9)",
+                            "--steps", steps, *way), steps)
+
+    def times_to(self, rates, losses, *way):
+        """By method and seed, seconds and command to the losses, which are those of ddp after STEPS; None: not even after twice as many."""
+        def one(method, seed):
+            def after(n):
+                losses, seconds, command = self.four(method, rates[method], seed, n, *way)
+                return last(losses), seconds, command
+            if method == "ddp":
+                return after(self.STEPS)[1:]
+            found = self.least_steps(after, losses[seed], self.GRAIN, 2 * self.STEPS, self.GRAIN)
+            return found and found[1:]
+        return {method: [one(method, seed) for seed in self.seeds] for method in rates}
+
+    def order(self):
+        simulated = ("--transport", "sim", "--step-time", 0.01)
+        rates, losses, means = {}, None, {}
+        for method in self.METHODS:
+            got = self.tuned(f"{method}, {self.FOUR}, simulated", (0.0125, 0.025, 0.05, 0.1, 0.2), lambda rate, seed: self.four(method, rate, seed, self.STEPS, *simulated))
+            if got is None:
+                return
+            rates[method], runs, means[method] = got
+            losses = losses or {seed: r[0][self.STEPS] for seed, r in runs.items()}
+        self.tell_times("simulated", rates, losses, self.times_to(rates, losses, *simulated), means)
+
+    def real(self):
+        kept = [r for r in records.read() + self.record.rows if r["part"] == "gossip" and r["name"].startswith(f"ddp, {self.FOUR}, simulated")]
+        if not kept:
+            return self.record.absent(self.FOUR + ", processes", "rates are those of the figure `order`, of which no rows are kept")
+        rates, losses = kept[-1]["rates"], dict(zip(SEEDS, kept[-1]["losses"]))
+        self.tell_times("processes", rates, losses, self.times_to(rates, losses, "--transport", "shm", "--threads", 1), None)
+
+    def tell_times(self, what, rates, losses, found, means):
+        middle = {m: statistics.median(t[0] if t else math.inf for t in found[m]) for m in rates}
+        order = sorted(middle, key=middle.get)
+        for m in rates:
+            if math.isinf(middle[m]):
+                self.record.absent(f"{m}, {self.FOUR}, {what}: seconds to ddp's loss", "not there in twice as many steps")
+                continue
+            self.row(f"{m}, {self.FOUR}, {what}: seconds to ddp's loss", middle[m], "s", [t for t in found[m] if t][-1][1], ratio=middle["ddp"] / middle[m], against="ddp's (times sooner)", timed=what == "processes",
+                     place=order.index(m) + 1, all=[t[0] if t else None for t in found[m]], rates=rates, losses=[losses[seed] for seed in self.seeds], means=means)
+
+    def run(self):
+        for figure in FIGURES:
+            if figure.startswith(self.piece.split("/")[0]):
+                getattr(self, figure)()
 
 
-def slow(tutti, folder, seeds, steps=240, every=10):
-    rates = (0.02, 0.05, 0.1)
-    optimizer = lambda lr: "sgd(lr=%g,momentum=0.9)" % lr
-    run = lambda seed, method, lr, *more: train(tutti, folder, *MLP, "--slow", "0:5", "--seed", seed, "--method", method, "--optimizer", optimizer(lr), *more)
-    ends = {lr: run(seeds[0], "ddp", lr, "--steps", steps)[0]["final_test_loss"] for lr in rates}
-    ddp_lr = min(ends, key=ends.get)
-    to_target = lambda seed, lr, loss: run(seed, "ad-psgd", lr, "--steps", 3 * steps, "--eval-every", every, "--target", "loss=%g" % loss)[0]
-    times = {lr: to_target(seeds[0], lr, ends[ddp_lr]).get("time_to_target_seconds") for lr in rates}
-    reached = {lr: t for lr, t in times.items() if t is not None and t > 0}
-    tell(figure="tuning", ddp=ends, ad_psgd=times)
-    if not reached:
-        sys.exit("gossip.py: ad-psgd does not reach ddp's loss within three times its steps, at any rate")
-    lr = min(reached, key=reached.get)
-    for seed in seeds:
-        base, _ = run(seed, "ddp", ddp_lr, "--steps", steps)
-        ours = to_target(seed, lr, base["final_test_loss"])
-        tell(figure="slow", seed=seed, ddp_lr=ddp_lr, ad_psgd_lr=lr, loss=round(base["final_test_loss"], 4), ddp_seconds=base["wall_seconds"], ad_psgd_seconds=ours.get("time_to_target_seconds"),
-             times_faster=round(base["wall_seconds"] / ours["time_to_target_seconds"], 2) if ours.get("time_to_target_seconds") else None, ad_psgd_steps=ours["steps"])
+FIGURES = ("contraction", "steady", "target", "throughput", "slow", "asr", "order", "real")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tutti")
-    parser.add_argument("figure", choices=("contraction", "throughput", "slow"))
-    parser.add_argument("--seeds", default="1,2,3")
+    parser.add_argument("figures", nargs="*", metavar="FIGURE", help=", ".join(FIGURES) + ", or a part of one: contraction/64, asr/equal")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at one time")
+    parser.add_argument("--quick", action="store_true", help="one seed, to see that it works")
+    parser.add_argument("--keep", action="store_true", help="add the rows to bench/results")
+    parser.add_argument("--date", default=datetime.date.today().isoformat())
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        globals()[given.figure](given.tutti, folder, [int(s) for s in given.seeds.split(",")])
+    record = records.Recorder(TUTTI, given.date, given.keep and not given.quick)
+    record.part("gossip")
+    for piece in given.figures or FIGURES:
+        if piece.split("/")[0] not in FIGURES:
+            parser.error(f"there is no figure '{piece}'; they are {', '.join(FIGURES)}")
+        Gossip(TUTTI, record, given.quick, given.jobs, piece).run()
 
 
 if __name__ == "__main__":
