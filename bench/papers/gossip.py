@@ -74,10 +74,10 @@ class Gossip:
         """function of each case, at most `jobs` at a time, in order."""
         return list(self.pool.map(lambda case: function(*case), cases))
 
-    def losses(self, words, every):
-        """Test losses by step, seconds, command of a run that is looked at every so many steps."""
+    def losses(self, words, every, target=NEVER):
+        """Test losses by step, seconds, command of a run that is looked at every so many steps, until it has the target."""
         try:
-            summary, lines, command = self.train(*words, "--eval-every", every, "--target", NEVER, "--final-eval", "off")
+            summary, lines, command = self.train(*words, "--eval-every", every, "--target", target, "--final-eval", "off")
         except Diverged:
             return {0: None}, math.inf, ""
         return {line["step"]: line["test_loss"] for line in lines if "test_loss" in line}, summary["wall_seconds"], command
@@ -124,20 +124,22 @@ class Gossip:
     def contraction(self):
         for n in (16,) if self.quick else (16, 32, 64):
             fixed = (1 + 2 * math.cos(2 * math.pi / n)) / 3
-            for mixing, due, rounds in (("random-ring", (n - 3) / (3 * (n - 1)), [(k, k + 1) for k in range(1, 17)]), ("ring", fixed * fixed, [(5 * n, 6 * n)])):
+            for mixing, due, rounds in (("random-ring", (n - 3) / (3 * (n - 1)), [(1, 2), (2, 3)]), ("ring", fixed * fixed, [(5 * n, 6 * n)])):
                 if not self.chosen(f"contraction/{n}/{mixing}"):
                     continue
-                def one(seed, mixing=mixing, rounds=rounds):
-                    spec = f"random-ring(seed={seed})" if mixing == "random-ring" else mixing
+                def one(seed, order, mixing=mixing, rounds=rounds):
+                    spec = f"random-ring(seed={order})" if mixing == "random-ring" else mixing
                     _, lines, command = self.train("--model", "quadratic(dim=4000,noise=1000)", "-n", n, "--batch", 1, "--steps", rounds[-1][1] + 1, "--eval-every", rounds[0][1] - rounds[0][0],
                                                    "--transport", "sim", "--seed", seed, "--method", f"rand-psgd(mixing={spec})", "--optimizer", "sgd(lr=0.1)", "--lr-schedule", "step(every=1,gamma=0)")
                     distance = {line["step"]: line["consensus_distance"] for line in lines if "consensus_distance" in line}
                     return statistics.mean((distance[b] / distance[a]) ** (2 / (b - a)) for a, b in rounds), command
-                runs = self.all(one, [(seed,) for seed in self.seeds])
+                # A few rounds under many orders: the more rounds, the fewer directions are left, and the more one order tells of itself.
+                runs = self.all(one, [(seed, 64 * seed + k) for seed in self.seeds for k in range(1024 // n if mixing == "random-ring" else 1)])
                 measured = [r for r, _ in runs]
                 mean = statistics.mean(measured)
                 off = lambda got, want: 100 * abs(got / want - 1)
-                facts = dict(formula=due, measured=measured, mean=mean, rounds_to_a_hundredth=math.log(100) / -math.log(mean))
+                error = statistics.stdev(measured) / math.sqrt(len(measured)) if len(measured) > 1 else None
+                facts = dict(standard_error=error, formula=due, measured=measured, mean=mean, rounds_to_a_hundredth=math.log(100) / -math.log(mean))
                 title = f"rand-psgd, {n} workers, {mixing}: "
                 self.row(title + "what a round leaves of the squared distance from the mean, off from the formula", off(mean, due), "%", runs[-1][1], bound=2, better="less", **facts)
                 self.row(title + "what a round takes of it, off from the formula", off(1 - mean, 1 - due), "%", runs[-1][1], bound=2, better="less", **facts)
@@ -163,10 +165,10 @@ class Gossip:
                     self.target_of(n, data)
 
     def target_of(self, n, data):
-        rates, steps, every, loss, took = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6), 300, 5, 0.5, {}
+        rates, steps, every, loss, took = (0.1, 0.2, 0.4, 0.8, 1.6), 150, 5, 0.5, {}
         for method in ("ddp", "rand-psgd", "rand-psgd(mixing=ring)"):
-            run = lambda rate, seed: self.losses(("--model", "mlp(hidden=16)", "--data", data, "-n", n, "--batch", 2, "--transport", "sim", "--steps", steps, "--seed", seed,
-                                                  "--method", method, "--optimizer", f"sgd(lr={rate:g})"), every)
+            run = lambda rate, seed: self.losses(("--model", "mlp(hidden=16)", "--data", data, "-n", n, "--batch", 8, "--transport", "sim", "--steps", steps, "--seed", seed,
+                                                  "--method", method, "--optimizer", f"sgd(lr={rate:g})"), every, f"loss={loss}")
             reach = lambda losses: next((step for step in sorted(losses) if losses[step] is not None and losses[step] <= loss), math.inf)
             got = self.tuned(f"{method}, {n} workers", rates, run, reach, f"steps to a loss of {loss}")
             if got is None:
@@ -234,11 +236,11 @@ class Gossip:
                      base_command=base_runs[self.seeds[-1]][2])
 
     def asr(self):
-        rates, steps, grain = (0.05, 0.1, 0.2, 0.4, 0.8), 160, 8
+        rates, steps, grain = (0.2, 0.4, 0.8, 1.6, 3.2), 120, 8
         mixings = [f"asr-adpsgd(mixing={m})" for m in ("fixed-ring", "random-ring", "delay-by-one")]
         known = subprocess.run([self.tutti, "methods", "--json"], stdout=subprocess.PIPE, text=True, check=True).stdout
         if any(m["name"] == "h-adpsgd" for m in json.loads(known)):
-            mixings.append("h-adpsgd")
+            mixings.append("h-adpsgd(super_learner=4)")  # the machines, which the simulator does not tell
         with tempfile.TemporaryDirectory(prefix="tutti-bench-") as folder:
             platform = os.path.join(folder, "two-level.xml")
             self.places[folder] = "DIR"
