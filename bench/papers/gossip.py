@@ -8,7 +8,7 @@ All but `real` are in virtual time (--transport sim), so other work on the machi
 contraction  rand-psgd on a random and on the fixed ring of 16, 32, 64 workers: what one round leaves of the squared distance from the mean, against (n - 3) / (3 (n - 1)) and lambda_2^2
              (spectral-gap.md). Models are put apart by one noisy step; then the rate is 0. Fixed ring: over rounds 5 n to 6 n, when the slowest direction is what is left.
 steady       rand-psgd, 32 workers whose gradients disagree: the distance from the mean at which they settle, on the fixed ring against the random one.
-target       rand-psgd on both rings and ddp, 16, 32, 64 workers: steps until the mean of the models has a loss. All have the same batch, steps and rates to choose from.
+target       rand-psgd on both rings and ddp, 16, 32, 64 workers, two samples each a step: steps until the mean of the models has a loss. All have the same batch, steps and rates to choose from.
 throughput   ad-psgd, 16 workers: gradients a second with one worker 5 and 100 times slower, against (15 + 1/s) / 16 of those with none; the others' share of what they make with none (ad-psgd.md, invariant 7).
              Long runs: the last gradient of the slow worker is waited for, which is 100 steps of the others.
 slow         ad-psgd, 16 workers, one 5 times slower: time to the loss that ddp has at the end of its steps; the bound of what can be is 5 (15 + 1/5) / 16 = 4.75.
@@ -165,9 +165,9 @@ class Gossip:
                     self.target_of(n, data)
 
     def target_of(self, n, data):
-        rates, steps, every, loss, took = (0.1, 0.2, 0.4, 0.8, 1.6), 150, 5, 0.5, {}
+        rates, steps, every, loss, took = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6), 300, 5, 0.5, {}
         for method in ("ddp", "rand-psgd", "rand-psgd(mixing=ring)"):
-            run = lambda rate, seed: self.losses(("--model", "mlp(hidden=16)", "--data", data, "-n", n, "--batch", 8, "--transport", "sim", "--steps", steps, "--seed", seed,
+            run = lambda rate, seed: self.losses(("--model", "mlp(hidden=16)", "--data", data, "-n", n, "--batch", 2, "--transport", "sim", "--steps", steps, "--seed", seed,
                                                   "--method", method, "--optimizer", f"sgd(lr={rate:g})"), every, f"loss={loss}")
             reach = lambda losses: next((step for step in sorted(losses) if losses[step] is not None and losses[step] <= loss), math.inf)
             got = self.tuned(f"{method}, {n} workers", rates, run, reach, f"steps to a loss of {loss}")
