@@ -7,7 +7,7 @@
 Samples a second are none of this part's business, so that it may run while others do. --piece: `margins/cnn`, `margins/gpt`, `margins/accordion`. Each row is a run of 20 to 40 s of two cores."""
 import json, os, statistics, subprocess, sys, tempfile
 
-CNN = ("--model", "cnn", "--data", "mnist(distort=1)", "--batch", 16, "--epochs", 1, "--lr-schedule", "cosine(warmup=50)")
+CNN = ("--model", "cnn", "--data", "mnist(distort=1)", "--batch", 16, "--epochs", 1, "--lr-schedule", "cosine")
 GPT = ("--model", "gpt(2,128,4,64)", "--data", "moby-dick(stride=1)", "--batch", 4, "--steps", 400)
 SGD, ADAM = ("--optimizer", "sgd(lr=0.05,momentum=0.9)"), ("--optimizer", "adamw(lr=0.001)")
 POINTS, NATS = 0.3, 0.02
@@ -24,6 +24,8 @@ METHODS = {
     "ef(sign)": (("--codec", "ef(sign)"), 0.92, NATS, "EF-signSGD, 0.92 points below at batch 128"),
     "onebit-adam": (("--method", "onebit-adam"), POINTS, NATS, "converges as Adam does"),
 }
+# Who keeps a momentum himself takes a plain step: the optimiser that he is given, and the one of fp32 that he is held against. dgc is momentum SGD's, so it has no row where Adam trains.
+OWN = {"dgc": (("--optimizer", "sgd(lr=0.05)"), SGD), "onebit-adam": (("--optimizer", "sgd(lr=0.001)"), ("--optimizer", "adam(lr=0.001)"))}
 LOW, HIGH = "topk(ratio=0.1)", "topk(ratio=0.002)"
 DROPS = ("--lr-schedule", "step(every=600,gamma=0.1)")
 
@@ -60,12 +62,14 @@ class Margins:
         for method, (how, *margins, why) in METHODS.items():
             if not self.chosen(f"margins/{name}/{method}"):
                 continue
-            with_ = ADAM if method == "onebit-adam" else optimizer
+            if method == "dgc" and optimizer is not SGD:
+                continue
+            given, with_ = OWN.get(method, (optimizer, optimizer))
             if with_ not in fp32:
                 fp32[with_] = self.of((*words, *with_), key)
                 self.record.row(f"{name}, 4 workers, ddp, fp32, {with_[1]}", scale * fp32[with_][0], unit, command=fp32[with_][2], bytes=fp32[with_][1], seeds=len(self.seeds))
             base, base_bytes, _ = fp32[with_]
-            value, sent, command = self.of((*words, *with_, *how), key)
+            value, sent, command = self.of((*words, *given, *how), key)
             behind = scale * (base - value) if unit == "%" else value - base
             self.record.row(f"{name}, 4 workers, {method}: behind fp32 by", behind, "points" if unit == "%" else "nats", sent / base_bytes, "fp32's bytes", margins[column], "less", command, figure=scale * value,
                             promise=why, seeds=len(self.seeds))
