@@ -34,6 +34,7 @@ struct tutti_server {
     int64_t *got;                /* servers: version of each slice that this worker has; client's */
     size_t *part_of;             /* workers: elements of x that each serves */
     uint64_t *delay;             /* workers: of the last request of each; server's thread */
+    bool *asks;                  /* workers: whose request has no answer yet; server's thread */
     tutti_note *answer;          /* workers: of one answer to many */
     tutti_request *send, **each;
     tutti_monitor *monitor;      /* of taken */
@@ -73,6 +74,14 @@ static void place(tutti_server *s)
     const tutti_method *m = s->m;
     int taken = 0;
 
+    if (s->servers == m->workers) { /* all of them: nothing to choose */
+        while (taken < s->servers) {
+            s->member[taken] = taken;
+            taken++;
+        }
+        s->index = m->rank;
+        return;
+    }
     for (int turn = 0; taken < s->servers; turn++)
         for (int w = 0; w < m->workers && taken < s->servers; w++) {
             int before = 0;
@@ -143,12 +152,13 @@ tutti_status tutti_server_open(tutti_server *s, tutti_error *err)
         tutti_copy(s->m->device, s->count, s->m->x + s->first, s->values);
     s->n_callers = 1 + s->m->lane_width; /* the client's thread and each of the lane's */
     s->delay = tutti_alloc(workers, sizeof *s->delay);
+    s->asks = tutti_alloc(workers, sizeof *s->asks);
     s->part_of = tutti_alloc(workers, sizeof *s->part_of);
     s->answer = tutti_alloc(workers, sizeof *s->answer);
     s->send = tutti_alloc(workers, sizeof *s->send);
     s->each = tutti_alloc(workers, sizeof *s->each);
     s->callers = tutti_alloc((size_t)s->n_callers, sizeof *s->callers);
-    enough = s->delay != NULL && s->part_of != NULL && s->answer != NULL && s->send != NULL && s->each != NULL && s->callers != NULL;
+    enough = s->delay != NULL && s->asks != NULL && s->part_of != NULL && s->answer != NULL && s->send != NULL && s->each != NULL && s->callers != NULL;
     for (int i = 0; i < s->n_callers && enough; i++)
         enough = open_caller(&s->callers[i], (size_t)s->servers);
     if (!enough)
@@ -178,6 +188,7 @@ void tutti_server_close(tutti_server *s)
     tutti_free(s->member);
     tutti_free(s->part_of);
     tutti_free(s->delay);
+    tutti_free(s->asks);
     tutti_free(s->answer);
     tutti_free(s->send);
     tutti_free(s->each);
@@ -348,6 +359,9 @@ static tutti_status understand(tutti_server *s, const tutti_note *note, tutti_se
                                r->count * sizeof(float));
     if (s->setup.pieces)
         return TUTTI_OK;
+    if (s->asks[worker])
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker, "worker %d asks again before it was answered; all workers must run one version", worker);
+    s->asks[worker] = true;
     if ((uint64_t)note->a > s->version)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker, "worker %d says that it has version %lld of a slice of which there is %llu; all workers must run one checkpoint", worker, (long long)note->a,
                                (unsigned long long)s->version);
@@ -395,6 +409,7 @@ static tutti_status answer(tutti_server *s, const tutti_note *requests, int n, u
             s->answer[k].a = (int64_t)s->version;
             s->answer[k].b = (int64_t)s->delay[requests[k].from];
         }
+        s->asks[requests[k].from] = false;
         tutti_engine_answered(e, &requests[k]);
     }
     return tutti_engine_answer(e, requests, s->answer, n, payload, s->send, s->each, err);

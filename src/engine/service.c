@@ -182,8 +182,9 @@ static tutti_status send_answer(tutti_engine *e, const tutti_note *request, cons
 static void refuse(service *s, const tutti_note *request, int blame)
 {
     const tutti_note note = { .kind = (uint32_t)KIND_FAILED, .a = blame };
+    tutti_error own = { .rank = -1 }; /* of who asked and is gone, nobody needs to hear */
 
-    if (send_answer(s->engine, request, &note, tutti_nothing(), NULL) == TUTTI_OK)
+    if (send_answer(s->engine, request, &note, tutti_nothing(), &own) == TUTTI_OK)
         count_aside(s->engine);
 }
 

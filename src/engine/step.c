@@ -152,7 +152,7 @@ static uint64_t updates(tutti_engine *e)
 static tutti_status begin_step(tutti_engine *e, tutti_error *err)
 {
     tutti_method *m = &e->m;
-    uint64_t step;
+    uint64_t step, position;
     int64_t all;
 
     TUTTI_TRY(tutti_engine_pace_begin(e, &step, err));
@@ -163,6 +163,7 @@ static tutti_status begin_step(tutti_engine *e, tutti_error *err)
     m->weight = all > 0 ? (double)m->samples / (double)all : 0;
     m->step = e->progress.step;
     m->rng.step = step;
+    tutti_share_pass(&e->share, step, e->member, 0, &m->epoch, &position); /* what begins with the step goes by it, a codec's warm-up */
     m->loss = 0;
     if (m->optim != NULL)
         m->lr = tutti_rate_at(m, updates(e)).lr;
@@ -182,6 +183,7 @@ static void begin_anew(tutti_engine *e)
     e->restarts++;
     e->loss_sum = e->m.loss = 0;
     e->pass.index = -1;
+    e->values_changed = true; /* the pass hook may bring a newer model */
     e->stage = STAGE_BETWEEN;
 }
 
@@ -201,7 +203,7 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
     tutti_pass next = { 0 };
 
     memset(pass, 0, sizeof *pass);
-    if (e->abandoned)
+    if (e->abandoned && e->stage == STAGE_PASS)
         begin_anew(e);
     if (e->stage == STAGE_READY) {
         tutti_status status;
@@ -355,6 +357,10 @@ tutti_status tutti_engine_passed(tutti_engine *e, double loss_sum, tutti_error *
 {
     if (e->stage != STAGE_PASS)
         return wrong(err, "passed", "outside a pass");
+    if (e->abandoned) { /* a client that cannot leave a pass before its end, or has left out what was to come */
+        begin_anew(e);
+        return TUTTI_OK;
+    }
     for (int i = 0; i < e->layout.n_tensors; i++)
         if (!e->announced[i]) { /* unused in this pass: its gradient is zero */
             if (!e->told_unused)
@@ -367,10 +373,6 @@ tutti_status tutti_engine_passed(tutti_engine *e, double loss_sum, tutti_error *
         }
     if (e->own_state != NULL && e->pass.samples > 0)
         e->own_state[e->options.own_values] = 1;
-    if (e->abandoned) {
-        begin_anew(e);
-        return TUTTI_OK;
-    }
     e->loss_sum += loss_sum;
     e->m.loss = e->m.samples > 0 ? e->loss_sum / (double)e->m.samples : 0;
     tutti_engine_doing(e, TUTTI_DOING_OTHER);

@@ -115,7 +115,9 @@ static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti
     if (r->kind == LEAVES) {
         s->left++;
         TUTTI_TRY(tutti_server_answer(s->server, &r->note, 1, 0, NULL, 0, err));
-    } else
+    } else if (r->in == NULL)
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker, "worker %d sent a gradient without its numbers; all workers must run one version", r->worker);
+    else
         take(m, r);
     if (s->waiting == 0)
         return TUTTI_OK;

@@ -128,6 +128,8 @@ static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti
     const int64_t version = (int64_t)(tutti_server_version(s->server) - r->delay); /* of the model that it was computed at */
     const float *change = r->in;
 
+    if (r->in == NULL)
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker, "worker %d sent a gradient without its numbers; all workers must run one version", r->worker);
     s->oldest[i] = s->filled[i] == 0 || version < s->oldest[i] ? version : s->oldest[i];
     s->filled[i]++;
     if (s->table == AT_SERVER) {

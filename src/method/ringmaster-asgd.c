@@ -89,6 +89,8 @@ static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti
         s->gone[r->worker] = s->any_gone = true;
         return tutti_server_answer(s->server, &r->note, 1, 0, NULL, 0, err);
     }
+    if (r->in == NULL)
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker, "worker %d sent a gradient without its numbers; all workers must run one version", r->worker);
     if (applies) {
         tutti_rate rate = tutti_rate_at(m, (uint64_t)r->b);
         rate.lr *= factor(m, r->delay);
@@ -135,6 +137,8 @@ static tutti_status ringmaster_declare(tutti_method *m, tutti_plan *plan, tutti_
     int64_t **const counts[4] = { &s->given, &s->applied, &s->dropped, &s->stopped };
     static const char *const names[4] = { "ringmaster.given", "ringmaster.applied", "ringmaster.dropped", "ringmaster.stopped" };
 
+    if (s->stops && s->max_delay < 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'ringmaster-asgd': stops is on, but with max_delay=-1 no gradient is ever too old, so nobody is stopped; leave stops away, or give max_delay");
     TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1 }, err));
     for (int k = 0; k < 4; k++)
         tutti_declare(plan, &(tutti_state){ .name = names[k], .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_I64, .count = (size_t)m->workers }, counts[k]);

@@ -29,7 +29,7 @@ class Arrivals(Case):
                     self.assertGreater(s["bytes_sent_total"], up * 4 * PARAMS)
                 else:
                     self.assertEqual(s["bytes_sent_total"], (2 * up + 2) * 4 * PARAMS)
-                self.assertLess(s["final_train_loss"], 2.2)
+                self.assertLess(s["final_train_loss"], 2.2 if transport == "sim" else 2.3) # ln 10 at the beginning; how many updates a worker's late gradients leave, the machine decides
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_simulated_runs_repeat_and_resume_to_the_bit_under_random_pauses(self):
