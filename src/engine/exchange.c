@@ -161,9 +161,11 @@ void tutti_engine_exchange_close(tutti_engine *e)
         return;
     for (int s = 0; s < x->n_slots; s++) {
         tutti_exchange_slot *t = &x->slot[s];
-        tutti_exchange_room *const rooms[] = { &t->units, &t->scratch, &t->wire[0], &t->wire[1], &t->send, &t->receive, &t->out, &t->all, &t->sums, &t->table, &t->asked };
+        tutti_exchange_room *const rooms[] = { &t->units, &t->scratch, &t->send, &t->receive, &t->out, &t->all, &t->sums, &t->table, &t->asked };
         for (size_t i = 0; i < TUTTI_LENGTH(rooms); i++)
             tutti_free(rooms[i]->at);
+        for (int r = 0; r < TUTTI_EXCHANGE_ROUNDS; r++)
+            tutti_free(t->wire[r].at);
     }
     tutti_free(x->slot);
     tutti_monitor_close(x->monitor);
