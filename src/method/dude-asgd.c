@@ -1,4 +1,4 @@
-/* dude-asgd: asynchronous SGD along the mean of everybody's last gradient, so that the fast workers' data do not outweigh the others'. Wang, Sun, To, Zhang, "Dual-Delayed Asynchronous SGD for Arbitrarily
+/* dude-asgd: asynchronous SGD along the mean of everybody's last gradient, so that the fast workers' data do not outweigh the others'. Wang, Sun, Wai, Zhang, "Dual-Delayed Asynchronous SGD for Arbitrarily
    Heterogeneous Data", arXiv 2405.16966; INFORMS Journal on Computing 2025; also known as IA2SGD. Sheet: dude-asgd.md.
      worker i   x <- what the server sent;  g <- grad f_i(x), sent
      server     mean <- mean + (g - G_i) / n;  G_i <- g;   once `group` workers wait: w <- opt(w, mean), and those get w
@@ -263,7 +263,7 @@ static const char *const dude_constraints[] = {
 };
 
 const tutti_method_ops tutti_method_dude_asgd = {
-    .name = "dude-asgd", .title = "DuDe-ASGD: dual-delayed asynchronous SGD for unlike data", .authors = "Wang, Sun, To, Zhang", .year = 2024, .family = "server", .sheet = "dude-asgd.md",
+    .name = "dude-asgd", .title = "DuDe-ASGD: dual-delayed asynchronous SGD for unlike data", .authors = "Wang, Sun, Wai, Zhang", .year = 2024, .family = "server", .sheet = "dude-asgd.md",
     .axes = { "one server", "none, or groups of c", "fp32", "at once", "model and table at the server", "any, at the server" }, .constraints = dude_constraints, .options = dude_options,
     .self_bytes = sizeof(dude), .traits = TUTTI_OWN_PACE | TUTTI_UPDATES_SLICES, .services = dude_services, .declare = dude_declare, .open = dude_open, .close = dude_close,
     .step = dude_step, .agree = dude_agree, .leave = dude_leave, .hold = dude_hold,
