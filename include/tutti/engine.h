@@ -141,12 +141,12 @@ tutti_status tutti_engine_settle(tutti_engine *e, tutti_status mine, bool *again
 tutti_status tutti_engine_part(tutti_engine *e, tutti_error *err);
 
 /* What the client thread is doing, for the clock: the engine sets COMPUTE when pass() returns OK and OTHER when passed(), step() return; a client that
-   loads its batch after pass() says OTHER and COMPUTE itself; the client's own reports over the wire are REPORT (time as OTHER, bytes not counted);
+   loads its batch after pass() says DATA and COMPUTE itself (time as OTHER, and told apart); the client's own reports over the wire are REPORT (time as OTHER, bytes not counted);
    evaluation and checkpoints are OUTSIDE (neither time nor bytes). */
-typedef enum { TUTTI_DOING_COMPUTE, TUTTI_DOING_EXPOSED, TUTTI_DOING_OTHER, TUTTI_DOING_REPORT, TUTTI_DOING_OUTSIDE } tutti_doing;
+typedef enum { TUTTI_DOING_COMPUTE, TUTTI_DOING_EXPOSED, TUTTI_DOING_DATA, TUTTI_DOING_OTHER, TUTTI_DOING_REPORT, TUTTI_DOING_OUTSIDE } tutti_doing;
 tutti_doing tutti_engine_doing(tutti_engine *e, tutti_doing what);       /* gives what it was */
 typedef struct tutti_figures {           /* of this rank, from the first pass to the end of the drain, without OUTSIDE */
-    int64_t wall_ns, compute_ns, comm_ns, exposed_ns, other_ns; /* comm: lanes and client together, whether hidden or not */
+    int64_t wall_ns, compute_ns, comm_ns, exposed_ns, other_ns, data_ns; /* comm: lanes and client together, whether hidden or not; data: of other, what was waited for batches */
     uint64_t bytes_sent, messages_sent;  /* by the method: evaluation, reports and checkpoints are not counted */
     uint64_t gradients;                  /* of the run, in the unit of tutti_engine_more: steps, or gradients by whoever under OWN_PACE, as of the last quiet */
     uint64_t steps, samples, skipped;    /* of the run, resumed parts included; samples: of all workers; skipped: steps without an update, of this worker where replicas differ. Under OWN_PACE

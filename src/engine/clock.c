@@ -101,7 +101,8 @@ void tutti_engine_figures(tutti_engine *e, tutti_figures *f)
     f->wall_ns = end - c->started_ns - c->spent_ns[TUTTI_DOING_OUTSIDE];
     f->compute_ns = c->spent_ns[TUTTI_DOING_COMPUTE];
     f->exposed_ns = c->spent_ns[TUTTI_DOING_EXPOSED];
-    f->other_ns = c->spent_ns[TUTTI_DOING_OTHER] + c->spent_ns[TUTTI_DOING_REPORT];
+    f->data_ns = c->spent_ns[TUTTI_DOING_DATA];
+    f->other_ns = f->data_ns + c->spent_ns[TUTTI_DOING_OTHER] + c->spent_ns[TUTTI_DOING_REPORT];
     f->comm_ns = c->comm_ns;
     if (aside(c->doing)) { /* also once the clock has stopped: what is sent after the drain does not count */
         bytes = c->bytes_since;

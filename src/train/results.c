@@ -224,7 +224,7 @@ static json_t *real_or_null(bool known, double value)
 }
 
 /* What each worker tells at the end. */
-enum { WALL, COMPUTE, COMM, EXPOSED, OTHER, BYTES, MEMORY, STEPS, STALE_MOST, STALE_MEAN, SKIPPED, SCALE, RATE, ARRIVED, TAKEN, DROPPED, WAITED, RESTARTS, FIGURES };
+enum { WALL, COMPUTE, COMM, EXPOSED, OTHER, DATA, BYTES, MEMORY, STEPS, STALE_MOST, STALE_MEAN, SKIPPED, SCALE, RATE, ARRIVED, TAKEN, DROPPED, WAITED, RESTARTS, FIGURES };
 
 /* A row a worker that is left, for the summary and, up to 16, for the person. all: a row an index of run->all. */
 static json_t *by_worker(const tutti_run *run, const double *all)
@@ -236,8 +236,8 @@ static json_t *by_worker(const tutti_run *run, const double *all)
     for (int i = 0; i < run->all.size; i++) {
         const double *w = all + FIGURES * i;
         const int r = tutti_train_rank(run, i);
-        json_array_append_new(array, json_pack("{s:i, s:I, s:f, s:f, s:f, s:f, s:I}", "worker", r, "steps", (json_int_t)w[STEPS], "wall_seconds", w[WALL], "compute_seconds",
-                                               w[COMPUTE], "exposed_comm_seconds", w[EXPOSED], "other_seconds", w[OTHER], "bytes_sent", (json_int_t)w[BYTES]));
+        json_array_append_new(array, json_pack("{s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:I}", "worker", r, "steps", (json_int_t)w[STEPS], "wall_seconds", w[WALL], "compute_seconds",
+                                               w[COMPUTE], "exposed_comm_seconds", w[EXPOSED], "other_seconds", w[OTHER], "data_seconds", w[DATA], "bytes_sent", (json_int_t)w[BYTES]));
         json_object_set_new(json_array_get(array, (size_t)i), "batch", json_integer(tutti_share_batch(&run->share, r)));
         json_object_set_new(json_array_get(array, (size_t)i), "steps_skipped", json_integer((json_int_t)w[SKIPPED]));
         json_object_set_new(json_array_get(array, (size_t)i), "loss_scale", real_or_null(w[SCALE] > 0, w[SCALE]));
@@ -267,6 +267,7 @@ static tutti_status tell(tutti_run *run, void *arg, tutti_error *err)
     mine[COMM] = (double)f->comm_ns * 1e-9;
     mine[EXPOSED] = (double)f->exposed_ns * 1e-9;
     mine[OTHER] = (double)f->other_ns * 1e-9;
+    mine[DATA] = (double)f->data_ns * 1e-9;
     mine[BYTES] = (double)f->bytes_sent;
     mine[MEMORY] = (double)usage.ru_maxrss * 1024;
     mine[STEPS] = (double)f->own_steps;
@@ -356,6 +357,7 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     json_object_set_new(o, "comm_seconds", json_real(mine[COMM]));
     json_object_set_new(o, "exposed_comm_seconds", json_real(mine[EXPOSED]));
     json_object_set_new(o, "other_seconds", json_real(mine[OTHER]));
+    json_object_set_new(o, "data_seconds", json_real(mine[DATA]));
     json_object_set_new(o, "bytes_sent_total", json_integer((json_int_t)total_bytes));
     json_object_set_new(o, "bytes_sent_per_worker", json_integer((json_int_t)most_bytes));
     json_object_set_new(o, "samples_per_second", json_real(mine[WALL] > 0 ? (double)(f.samples - run->first_samples) / mine[WALL] : 0));

@@ -272,7 +272,7 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
             run->slow = tutti_train_slow_factor(run->config->slow, (uint64_t)run->config->seed, run->rank, m->rng.step);
         if (pass.samples > 0 && !pass.same_batch) {
             const uint64_t step = m->rng.step;
-            tutti_engine_doing(run->engine, TUTTI_DOING_OTHER);
+            tutti_engine_doing(run->engine, TUTTI_DOING_DATA);
             if (run->own_pace)
                 tutti_loader_seek(run->loader, step, pass.index, pass.position);
             do /* a tail step may have passes without samples for this worker: the engine leaves them out */
