@@ -7,7 +7,8 @@
    of it died, and the method continues without that one), so the transport would never end their waiting. Therefore every collective
    over messages has one receive more, from anybody, for an alarm; a member that fails by itself sends one to all others, who
    fail with the cause it names. The alarm is the group's (its context's) and not the one collective's: a tree lets some members through before a loss fails it on others, and who
-   waits in the next collective for one that has given up in the last must hear of that too. After a failure a group is unusable anyway (comm.h).
+   waits in the next collective for one that has given up in the last must hear of that too. So one that is heard fails the collective also where all else has come. After a failure a group is
+   unusable anyway (comm.h).
    An alarm's note: kind = the sender's own call with the highest bit, a = its count, ticket = the call
    of the member it is about (32 bits), the status (8), that member's rank (24), b = that member's count; its payload: which collective it was. Alarms are not counted as traffic.
    Who gives up because of an alarm passes it on to those it exchanges messages with: the first sender may leave before all have taken it, and then
@@ -291,6 +292,8 @@ tutti_status tutti_interpret(const tutti_call *call, const tutti_schedule *s, tu
     for (size_t k = 0; k < r.posted && status != TUTTI_OK; k++)
         r.world->ops->cancel(r.world->transport, &r.scratch->request[k]);
     r.world->ops->cancel(r.world->transport, r.alarm);
+    if (status == TUTTI_OK && r.alarm->posted && tutti_request_done(r.alarm) && r.alarm->status == TUTTI_OK)
+        status = listen(&r); /* it came with the last message; nobody else will tell me, and in the next collective I would wait for who has given up */
     if (status != TUTTI_OK)
         raise_alarm(&r, status);
     tutti_scratch_return(r.world, r.scratch);

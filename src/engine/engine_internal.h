@@ -233,6 +233,8 @@ tutti_status tutti_engine_post(tutti_engine *e, tutti_request *r, int to, tutti_
 /* Several calls of a service at once, and all their answers: tutti_call, without counting the time. calls, each: n, the caller's memory. */
 tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *members, tutti_note *notes, const tutti_buffer *requests, const tutti_buffer *replies, tutti_engine_call *calls,
                                 tutti_request **each, tutti_error *err);
+/* For services: until all of n have ended, or this worker closes (TUTTI_CLOSED). The first failure among them. */
+tutti_status tutti_engine_wait_or_close(tutti_engine *e, tutti_request *const *wanted, int n, tutti_error *err);
 /* Several answers with one payload at once. sends, each: n, the caller's memory. */
 tutti_status tutti_engine_answer(tutti_engine *e, const tutti_note *requests, const tutti_note *answers, int n, tutti_buffer payload, tutti_request *sends, tutti_request **each, tutti_error *err);
 tutti_port tutti_engine_reply_port(const tutti_note *request);

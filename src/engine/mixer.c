@@ -224,13 +224,12 @@ static tutti_status post(tutti_mixer *mixer, const tutti_mixer_round *r, size_t 
 tutti_status tutti_mixer_await(tutti_mixer *mixer, const tutti_mixer_round *r, tutti_request *request, tutti_error *err)
 {
     const size_t n = (size_t)(r->n_in + r->n_out);
-    size_t done;
     tutti_status status;
 
     for (size_t i = 0; i < n; i++)
         mixer->wanted[i] = &request[i];
-    status = tutti_wait_some(mixer->m->world, mixer->wanted, n, n, TUTTI_FOREVER, &done, err);
-    if (status != TUTTI_ERR_PEER || mixer->lost == NULL || done < n)
+    status = r->aside ? tutti_engine_wait_or_close(mixer->m->engine, mixer->wanted, (int)n, err) : tutti_wait_some(mixer->m->world, mixer->wanted, n, n, TUTTI_FOREVER, NULL, err);
+    if (status != TUTTI_ERR_PEER || mixer->lost == NULL)
         return status;
     for (size_t i = 0; i < n; i++) {
         if (!request[i].posted || request[i].status != TUTTI_ERR_PEER)
@@ -356,7 +355,7 @@ static tutti_status carry_out(tutti_mixer *mixer, tutti_mixer_round *r, tutti_er
         tutti_mixer_codec_cancel(mixer);
     for (int i = 0; i < SLOTS * 2 * tutti_graph_degree(mixer->graph); i++)
         tutti_cancel(mixer->m->world, &mixer->requests[i]);
-    return tutti_fail_within(err, status, "worker %d, averaging with its neighbours in round %llu", mixer->m->rank, (unsigned long long)r->k);
+    return status == TUTTI_CLOSED ? status : tutti_fail_within(err, status, "worker %d, averaging with its neighbours in round %llu", mixer->m->rank, (unsigned long long)r->k);
 }
 
 tutti_status tutti_mix(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_mass *mass, tutti_error *err)
@@ -376,6 +375,7 @@ tutti_status tutti_mix(tutti_mixer *mixer, uint64_t k, const float *u, float *x,
 tutti_status tutti_engine_mix_aside(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_error *err)
 {
     tutti_mixer_round r = begin(mixer, k, u, x, NULL);
+    r.aside = true;
     return carry_out(mixer, &r, err);
 }
 

@@ -12,6 +12,7 @@ typedef struct tutti_mixer_round {
     int n_in, n_out;
     double self;
     tutti_mass *mass;        /* NULL: the receiver's weights */
+    bool aside;              /* on a service's thread: it ends when the worker closes */
 } tutti_mixer_round;
 
 struct tutti_mixer {

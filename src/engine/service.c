@@ -10,7 +10,8 @@
    (tutti_is_left_out). Quiet is a meeting (members.c) then, over those who are left, and what is counted is what went between them. A call of somebody who is lost that was under way may come at any time, also when all is
    quiet: it is dropped before the server counts as at work.
 
-   Who closes while calls of its services are under way, after a failure, abandons them: whom they ask may itself wait for this worker, which is not gone as long as it waits for its threads.
+   Who closes while calls of its services, or rounds that they average in, are under way, after a failure, abandons them: whom they wait for may itself wait for this worker, which is not gone as long as it
+   waits for its threads.
 
    Locks: everything here is under the one monitor, which is never held while anything else blocks. */
 #include <errno.h>
@@ -116,8 +117,9 @@ static void end_calls(tutti_engine *e, bool answers)
     }
 }
 
-/* Until all of n `wanted` of the call have ended, or this worker closes, or, of a call, one of its services has failed: who is to answer may wait for somebody who is gone. The first failure among them. */
-static tutti_status wait_or_end(tutti_engine *e, tutti_engine_call *call, tutti_request *const *wanted, int n, tutti_error *err)
+/* Until all of n `wanted` of the call have ended, or this worker closes, or, of a call, one of its services has failed: who is to answer may wait for somebody who is gone. The first failure among them,
+   which ends the waiting unless all are to end. */
+static tutti_status wait_or_end(tutti_engine *e, tutti_engine_call *call, tutti_request *const *wanted, int n, bool all, tutti_error *err)
 {
     tutti_engine_call **at = &e->services.calls;
     tutti_status status = TUTTI_OK;
@@ -131,9 +133,10 @@ static tutti_status wait_or_end(tutti_engine *e, tutti_engine_call *call, tutti_
         e->services.calls = call;
     }
     tutti_unlock(e->services.monitor);
-    for (int k = 0; k < n && !ended && status == TUTTI_OK; k++) {
+    for (int k = 0; k < n && !ended && (all || status == TUTTI_OK); k++) {
         tutti_request *const either[2] = { wanted[k], &call->left };
-        status = tutti_wait_some(e->world, either, 2, 1, TUTTI_FOREVER, NULL, err);
+        const tutti_status this_one = tutti_wait_some(e->world, either, 2, 1, TUTTI_FOREVER, NULL, status == TUTTI_OK ? err : NULL);
+        status = status == TUTTI_OK ? this_one : status;
         ended = tutti_request_done(&call->left);
     }
     tutti_lock(e->services.monitor);
@@ -146,6 +149,16 @@ static tutti_status wait_or_end(tutti_engine *e, tutti_engine_call *call, tutti_
     tutti_cancel(e->world, &call->leave);
     tutti_cancel(e->world, &call->left);
     return ended ? TUTTI_CLOSED : status;
+}
+
+tutti_status tutti_engine_wait_or_close(tutti_engine *e, tutti_request *const *wanted, int n, tutti_error *err)
+{
+    tutti_engine_call call = { 0 };
+
+    tutti_lock(e->services.monitor);
+    call.ticket = next_ticket(e, 0);
+    tutti_unlock(e->services.monitor);
+    return wait_or_end(e, &call, wanted, n, true, err);
 }
 
 /* Whoever asked may have abandoned the call: then what has not ended is cancelled. */
@@ -164,7 +177,7 @@ tutti_status tutti_engine_answer(tutti_engine *e, const tutti_note *requests, co
             status = tutti_engine_post(e, each[k], requests[k].from, tutti_engine_reply_port(&requests[k]), &answers[k], payload, err);
     }
     if (status == TUTTI_OK)
-        status = wait_or_end(e, &call, each, n, err);
+        status = wait_or_end(e, &call, each, n, false, err);
     for (int k = 0; k < n; k++)
         tutti_cancel(e->world, each[k]);
     return tutti_is_left_out(&e->m, status, err) ? TUTTI_OK : status;
@@ -616,7 +629,7 @@ tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *me
         status = tutti_engine_call_start(e, &calls[begun], index, members[begun], &notes[begun], requests[begun], replies[begun], err);
     }
     if (status == TUTTI_OK && n > 0)
-        status = wait_or_end(e, &calls[0], each, n, err); /* whose ticket stands for all */
+        status = wait_or_end(e, &calls[0], each, n, false, err); /* whose ticket stands for all */
     for (int k = 0; k < begun; k++)
         if (status == TUTTI_OK)
             status = tutti_engine_call_end(e, &calls[k], &notes[k], err);

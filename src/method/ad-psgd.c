@@ -75,7 +75,6 @@ static const char *const ad_psgd_constraints[] = {
     "asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated ones",
     "roles=bipartite, the paper's form, needs a graph without odd cycles; roles=any takes every graph",
     "a lost worker is left out where the transport survives the loss (shm, tcp): nobody averages with it, what it was given to compute is computed by nobody, the others go on; with on-loss=stop, and on other transports, it ends the run (exit code 3)",
-    "known fault: in about one of a thousand explored schedules those who are left wait for each other for ever after a loss; on-loss=stop is the way round it",
     "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",
     NULL
 };
