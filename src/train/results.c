@@ -225,6 +225,7 @@ static json_t *real_or_null(bool known, double value)
 
 /* What each worker tells at the end. */
 enum { WALL, COMPUTE, COMM, EXPOSED, OTHER, DATA, BYTES, MEMORY, STEPS, STALE_MOST, STALE_MEAN, SKIPPED, SCALE, RATE, ARRIVED, TAKEN, DROPPED, WAITED, RESTARTS, FIGURES };
+_Static_assert((int)FIGURES <= (int)TUTTI_TRAIN_FIGURES, "run->told has room for a row of them");
 
 /* A row a worker that is left, for the summary and, up to 16, for the person. all: a row an index of run->all. */
 static json_t *by_worker(const tutti_run *run, const double *all)

@@ -8,7 +8,7 @@
 #include "tutti/nn.h"
 #include "tutti/train.h"
 
-enum { TUTTI_TRAIN_FIGURES = 18 };
+enum { TUTTI_TRAIN_FIGURES = 24 };
 
 typedef struct tutti_run {
     tutti_world *world;

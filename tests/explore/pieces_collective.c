@@ -534,6 +534,19 @@ static tutti_status dies_in_tree(tutti_world *world, explore_case *c, tutti_erro
     return status;
 }
 
+/* Sums one after the other in one group: whose loss fails one of them on some may let others through to the next. */
+static tutti_status dies_in_a_row(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    tutti_group g = tutti_group_workers(world, 13);
+    float x[2];
+    tutti_status status = TUTTI_OK;
+
+    for (uint64_t k = 0; k < 6 && status == TUTTI_OK; k++)
+        status = one_allreduce(&g, k, x, 2, err);
+    linger(world, c, 4);
+    return status;
+}
+
 const explore_piece explore_collective_pieces[] = {
     { .name = "barrier", .help = "barriers of all algorithms, and on the board", .least = 2, .most = 7, .rank_main = barrier },
     { .name = "allreduce-messages", .help = "all-reduces of all algorithms", .least = 2, .most = 8, .rank_main = allreduce, .carrier = EXPLORE_MESSAGES },
@@ -558,6 +571,8 @@ const explore_piece explore_collective_pieces[] = {
     { .name = "dies-in-collective", .help = "a rank is killed while collectives run: all others end", .least = 2, .most = 5, .rank_main = mixture, .deaths = true },
     { .name = "dies-in-tree", .help = "a rank is killed in an all-reduce over messages; some survivors leave, some live on", .least = 5, .most = 12, .rank_main = dies_in_tree,
       .carrier = EXPLORE_MESSAGES, .deaths = true, .steps = 250 },
+    { .name = "dies-in-a-row", .help = "a rank is killed in one of several small all-reduces over messages; most survivors live on", .least = 3, .most = 5, .rank_main = dies_in_a_row,
+      .carrier = EXPLORE_MESSAGES, .deaths = true, .steps = 300 },
     { .name = "dies-on-board", .help = "a rank is killed in a collective of several phases on the board; survivors live on", .least = 3, .most = 5, .rank_main = dies_on_board, .carrier = EXPLORE_WINDOWS,
       .deaths = true, .steps = 700 },
     { .name = "dies-beside-lanes", .help = "a rank is killed while several collectives are in flight", .least = 3, .most = 5, .rank_main = keyed, .deaths = true },
