@@ -12,7 +12,8 @@
 #include <unistd.h>
 
 extern const explore_piece explore_collective_pieces[], explore_port_pieces[], explore_train_pieces[], explore_async_pieces[], explore_server_pieces[], explore_members_pieces[];
-static const explore_piece *const tables[] = { explore_collective_pieces, explore_port_pieces, explore_train_pieces, explore_async_pieces, explore_server_pieces, explore_members_pieces };
+static const struct { const char *name; const explore_piece *pieces; } tables[] = { { "collective", explore_collective_pieces }, { "ports", explore_port_pieces }, { "train", explore_train_pieces },
+                                                                                   { "async", explore_async_pieces }, { "servers", explore_server_pieces }, { "losses", explore_members_pieces } };
 
 enum { SECONDS_A_SEED = 10 }; /* of real time: a loop outside of the library's calls */
 
@@ -29,7 +30,7 @@ static double clock_s(void)
 static const explore_piece *find(const char *name)
 {
     for (size_t t = 0; t < TUTTI_LENGTH(tables); t++)
-        for (const explore_piece *p = tables[t]; p->name != NULL; p++)
+        for (const explore_piece *p = tables[t].pieces; p->name != NULL; p++)
             if (strcmp(p->name, name) == 0)
                 return p;
     return NULL;
@@ -86,6 +87,16 @@ static void count(const explore_piece *piece, uint64_t first, uint64_t last, out
     printf("%s: %" PRIu64 " of %" PRIu64 " seeds find something\n", piece->name, found, last - first + 1);
 }
 
+/* Has the table been named, or all of them? t TUTTI_LENGTH(tables): has any? */
+static bool is_chosen(const char *name, size_t t)
+{
+    bool any = strcmp(name, "all") == 0;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(tables) && t == TUTTI_LENGTH(tables); k++)
+        any = any || strcmp(name, tables[k].name) == 0;
+    return any || (t < TUTTI_LENGTH(tables) && strcmp(name, tables[t].name) == 0);
+}
+
 static bool sweep(const explore_piece *piece, uint64_t first, uint64_t last, outcome *o)
 {
     const double begin = clock_s();
@@ -111,8 +122,11 @@ static bool sweep(const explore_piece *piece, uint64_t first, uint64_t last, out
 
 static int usage(void)
 {
-    printf("explore PIECE|all [--seeds A..B] [--count] | PIECE --seed N [--verbose] | --list\n"
-           "Runs a piece under the schedules of seeds (1..200) and tells the first that finds something; code 1 then. --count: how many do.\n");
+    printf("explore PIECE|TABLE|all [--seeds A..B] [--count] | PIECE --seed N [--verbose] | --list\n"
+           "Runs a piece under the schedules of seeds (1..200) and tells the first that finds something; code 1 then. --count: how many do. TABLE, of which each piece is run:");
+    for (size_t t = 0; t < TUTTI_LENGTH(tables); t++)
+        printf(" %s", tables[t].name);
+    printf(".\n");
     return 2;
 }
 
@@ -126,7 +140,7 @@ int main(int argc, char **argv)
     for (int k = 1; k < argc; k++) {
         if (strcmp(argv[k], "--list") == 0) {
             for (size_t t = 0; t < TUTTI_LENGTH(tables); t++)
-                for (const explore_piece *p = tables[t]; p->name != NULL; p++)
+                for (const explore_piece *p = tables[t].pieces; p->name != NULL; p++)
                     printf("%-28s %s\n", p->name, p->help);
             return 0;
         }
@@ -145,14 +159,14 @@ int main(int argc, char **argv)
         else
             return usage();
     }
-    if (name == NULL || (strcmp(name, "all") == 0 && single))
+    if (name == NULL || (is_chosen(name, TUTTI_LENGTH(tables)) && (single || counts)))
         return usage();
     o = mmap(NULL, sizeof *o, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (o == MAP_FAILED)
         return 2;
-    if (strcmp(name, "all") == 0) {
+    if (is_chosen(name, TUTTI_LENGTH(tables))) {
         for (size_t t = 0; t < TUTTI_LENGTH(tables); t++)
-            for (const explore_piece *p = tables[t]; p->name != NULL; p++)
+            for (const explore_piece *p = tables[t].pieces; p->name != NULL && is_chosen(name, t); p++)
                 well = sweep(p, first, last, o) && well;
         return !well;
     }

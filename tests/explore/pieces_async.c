@@ -1,20 +1,35 @@
 /* Pieces: workers at their own pace, services and quiet. Nothing is the same twice in the order of events, so what is checked is what must hold after
-   any: no gradient lost, each handed out once, nothing under way when all is quiet. */
+   any: no gradient lost, each handed out once, nothing under way when all is quiet, and the bounds of the sheets on how old a gradient or an average may be. In half of the seeds, or all, unless one dies, one worker pauses
+   long now and then: up to a hundred times what the others compute. */
 #include "explore.h"
 #include "tutti/engine.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { PERIOD = 32, PHASES = 3, GRADIENTS = 256, STEPS = 128 };
+enum { PERIOD = 32, PHASES = 3, STEPS = 4, MANY_STEPS = 16, ALL_STEPS = 128, GRADIENTS = 256, LOOKS = 3 };
 static const double rate = 0.0625;
+
+/* What the method was told, as far as it bounds staleness. */
+typedef tutti_status (*checker)(tutti_engine *e, explore_case *c, tutti_error *err);
+typedef struct bounds {
+    int exchanges, outstanding;    /* ad-psgd; outstanding -1: no bound */
+    int rounds;                    /* for every `workers` gradients; 0: not an averager at its own pace */
+    bool many;                     /* steps between meetings */
+    int local_steps, max_delay;    /* averages of all that come late: begun every so many steps, there after so many gradients; 0: none */
+    checker check;                 /* what the method promises of the agreed model, when all ranks are between steps; NULL: that no gradient was lost */
+    const tutti_method_ops *const *methods; /* NULL: the library's */
+} bounds;
 
 /* What the ranks share, in c->shared. */
 typedef struct common {
+    int begun[EXPLORE_RANKS], ended[EXPLORE_RANKS]; /* steps of each: whose gradient was computed, that are over */
     double done[EXPLORE_RANKS];    /* gradients that each has added to its team's mean */
+    uint64_t stale[EXPLORE_RANKS]; /* what the oldest of its gradients may be, by the bounds */
+    struct { bool there; double x[LOOKS]; } read[PHASES * STEPS][EXPLORE_RANKS]; /* what each began a step at, where the average begun last had to be there */
     int taken[GRADIENTS];          /* how often each gradient was computed */
     int steps[EXPLORE_RANKS];
-    float at[EXPLORE_RANKS][STEPS];/* an element of the model at which each made its k-th gradient */
+    float at[EXPLORE_RANKS][ALL_STEPS]; /* an element of the model at which each made its k-th gradient */
     int asked, served, active;     /* relay */
     int owed;                      /* counter */
 } common;
@@ -41,24 +56,73 @@ static tutti_status check_team(const tutti_method *m, common *s, tutti_error *er
 {
     const int k = s->steps[m->rank]++, first = m->rank / m->team * m->team;
 
-    EXPLORE_CHECK(k < STEPS);
+    EXPLORE_CHECK(k < ALL_STEPS);
     s->at[m->rank][k] = m->x[3];
     for (int r = first; r < first + m->team; r++)
         EXPLORE_EXPECT(s->steps[r] <= k || s->at[r][k] == m->x[3], "worker %d computes its gradient %d at %.9g and worker %d of its team at %.9g", m->rank, k, (double)m->x[3], r, (double)s->at[r][k]);
     return TUTTI_OK;
 }
 
-static tutti_status one_step(tutti_engine *e, explore_case *c, tutti_error *err)
+/* Who averages as often as the network allows does so all the while: there a pause is short. */
+static void compute(explore_case *c, const bounds *b, const tutti_method *m)
+{
+    const int64_t most = b->exchanges + b->rounds + b->local_steps > 0 ? 10000000 : 300000;
+    const bool pauses = !c->piece->deaths && explore_draw(c, "pauses", (b->many ? 1 : 2) * (uint64_t)c->ranks) == (uint64_t)m->rank && tutti_random((tutti_rng){ c->seed, 0, 0 }, (uint64_t)shared_of(c)->ended[m->rank]) % 3 == 0;
+
+    explore_dawdle(pauses ? most : 100000);
+}
+
+/* So many rounds at most can have changed this worker's model since `ended` was what it is given as. */
+static uint64_t most_rounds(const common *s, const bounds *b, int rank, int workers, const int *ended)
+{
+    int64_t others = 0, all = 0;
+
+    for (int r = 0; r < workers; r++) {
+        const int began = s->begun[r] - ended[r];
+        all += began + b->outstanding + 1;
+        others += r == rank ? 0 : b->exchanges * began + b->outstanding + b->exchanges; /* asked by r for these, and for what it owed before */
+    }
+    /* Rounds of the beat are granted by gradients told. Who is k neighbours away from member 0 may be k + 1 rounds behind it. */
+    return (uint64_t)(b->rounds > 0 ? (b->rounds * all + workers - 1) / workers + workers + 1 : others + b->outstanding);
+}
+
+/* An average that has to be there by now: so all begin at what is the same for all, less steps of their own since it began. How many, if more than one, is not told: a worker's part is taken when its
+   service comes to it. */
+static tutti_status check_late(common *s, const bounds *b, const tutti_method *m, tutti_error *err)
+{
+    const int now = (int)m->step, last = b->max_delay > 0 ? now - 1 : now, begun = last - last % b->local_steps, since = now - begun;
+
+    if (begun <= 0 || since < b->max_delay || now >= PHASES * STEPS)
+        return TUTTI_OK;
+    for (int k = 0; k < LOOKS; k++)
+        s->read[now][m->rank].x[k] = (double)m->x[7 * k] + (b->max_delay <= 1 ? rate * since * pull(m->rank, (size_t)(7 * k)) : 0);
+    s->read[now][m->rank].there = true;
+    for (int r = 0; r < m->workers; r++)
+        for (int k = 0; k < LOOKS && s->read[now][r].there; k++) {
+            const double own = b->max_delay <= 1 ? 0 : rate * since * (fabs(pull(m->rank, (size_t)(7 * k))) + fabs(pull(r, (size_t)(7 * k))));
+            EXPLORE_EXPECT(fabs(s->read[now][r].x[k] - s->read[now][m->rank].x[k]) <= own + 1e-4, "%s: of workers %d and %d one computes gradient %d without the average that began before gradient %d; it "
+                           "may be %d late", m->ops->name, m->rank, r, now, begun, b->max_delay);
+        }
+    return TUTTI_OK;
+}
+
+static tutti_status one_step(tutti_engine *e, explore_case *c, const bounds *b, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
+    common *const s = shared_of(c);
+    int ended[EXPLORE_RANKS];
+    tutti_figures figures;
     tutti_pass p;
     int64_t samples = 0;
     tutti_status status;
 
+    memcpy(ended, s->ended, sizeof ended);
     while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
-        TUTTI_TRY(check_team(m, shared_of(c), err));
+        TUTTI_TRY(check_team(m, s, err));
+        if (b->local_steps > 0 && m->workers > 1)
+            TUTTI_TRY(check_late(s, b, m, err));
         samples = p.samples;
-        explore_dawdle(50000);
+        compute(c, b, m);
         m->g[0] = NAN; /* nothing is computed yet */
         status = tutti_engine_done(e, 0, false, err);
         if (status == TUTTI_CLOSED && m->rank % 2 == 0) /* the others cannot leave a pass */
@@ -70,12 +134,21 @@ static tutti_status one_step(tutti_engine *e, explore_case *c, tutti_error *err)
         TUTTI_TRY(tutti_engine_ready(e, 0, err));
         TUTTI_TRY(tutti_engine_passed(e, 0, err));
     }
+    s->begun[m->rank] += status == TUTTI_CLOSED;
     if (status == TUTTI_CLOSED) {
         if (m->rng.step < GRADIENTS && samples > 0)
-            shared_of(c)->taken[m->rng.step]++;
+            s->taken[m->rng.step]++;
         status = tutti_engine_step(e, err);
     }
-    shared_of(c)->done[m->rank] += status != TUTTI_OK ? 0 : (m->traits & TUTTI_OWN_PACE) != 0 ? m->weight * m->team : 1;
+    if (status == TUTTI_OK && !c->piece->deaths && (b->local_steps > 0 || ((b->exchanges > 0 || b->rounds > 0) && b->outstanding >= 0))) {
+        const uint64_t most = b->local_steps > 0 ? 1 : most_rounds(s, b, m->rank, m->workers, ended);
+        s->stale[m->rank] = most > s->stale[m->rank] ? most : s->stale[m->rank];
+        tutti_engine_figures(e, &figures);
+        EXPLORE_EXPECT(figures.staleness_max <= s->stale[m->rank], "%s: a gradient of worker %d of %d is %llu averagings old; at most %llu can have been made", m->ops->name, m->rank, m->workers,
+                       (unsigned long long)figures.staleness_max, (unsigned long long)s->stale[m->rank]);
+    }
+    s->ended[m->rank] += status == TUTTI_OK;
+    s->done[m->rank] += status != TUTTI_OK ? 0 : (m->traits & TUTTI_OWN_PACE) != 0 ? m->weight * m->team : 1;
     return status;
 }
 
@@ -94,25 +167,23 @@ static tutti_status check_mean(tutti_engine *e, explore_case *c, tutti_error *er
     return TUTTI_OK;
 }
 
-/* What the method of this run promises of the agreed model, when all ranks are between steps. */
-typedef tutti_status (*checker)(tutti_engine *e, explore_case *c, tutti_error *err);
-
-static tutti_status run_phases(tutti_engine *e, explore_case *c, bool own_pace, checker check, tutti_error *err)
+static tutti_status run_phases(tutti_engine *e, explore_case *c, const bounds *b, bool own_pace, tutti_error *err)
 {
+    const checker check = b->check != NULL ? b->check : check_mean;
     const tutti_method *const m = tutti_engine_method(e);
     tutti_group all = tutti_group_workers(m->world, 77);
     const bool asks = own_pace && explore_draw(c, "asks", 2) == 0;
     uint64_t until = 0;
 
     for (int phase = 0; phase < PHASES; phase++) {
-        const uint64_t steps = 1 + explore_draw(c, phase == 0 ? "first" : phase == 1 ? "second" : "third", 4);
+        const uint64_t steps = 1 + explore_draw(c, phase == 0 ? "first" : phase == 1 ? "second" : "third", b->many ? MANY_STEPS : STEPS);
         bool more = true;
         until += steps * (uint64_t)m->workers + (asks ? explore_draw(c, "rest", 2) : 0);
         for (uint64_t k = 0; more && (asks || k < steps); k++) {
             if (asks)
                 TUTTI_TRY(tutti_engine_more(e, until, &more, err));
             if (more)
-                TUTTI_TRY(one_step(e, c, err));
+                TUTTI_TRY(one_step(e, c, b, err));
         }
         TUTTI_TRY(tutti_engine_show(e, err));
         TUTTI_TRY(check(e, c, err));
@@ -126,16 +197,16 @@ static tutti_status run_phases(tutti_engine *e, explore_case *c, bool own_pace, 
     return TUTTI_OK;
 }
 
-static tutti_status train(tutti_world *world, explore_case *c, const char *method, const tutti_method_ops *const *methods, checker check, tutti_error *err)
+static tutti_status train(tutti_world *world, explore_case *c, const char *method, const bounds *b, tutti_error *err)
 {
     size_t count = 3 * PERIOD;
     const tutti_param param = { .name = "w", .dims = 1, .dim = { count } };
     tutti_engine *e = NULL;
-    tutti_status status = tutti_engine_open_from(&e, world, &param, 1, &(tutti_engine_options){ .method = method, .optimizer = "sgd(lr=0.0625)", .batch = 1, .seed = c->seed,
-                                                 .initial = fill_initial, .user = &count }, methods, err);
+    tutti_status status = tutti_engine_open_from(&e, world, &param, 1, &(tutti_engine_options){ .method = method, .optimizer = "sgd(lr=0.0625)", .batch = 1, .seed = c->seed, .initial = fill_initial,
+                                                 .user = &count }, b->methods != NULL ? b->methods : tutti_methods, err);
 
     if (status == TUTTI_OK)
-        status = run_phases(e, c, tutti_engine_method(e)->traits & TUTTI_OWN_PACE, check, err);
+        status = run_phases(e, c, b, tutti_engine_method(e)->traits & TUTTI_OWN_PACE, err);
     tutti_engine_close(e);
     return status;
 }
@@ -143,50 +214,71 @@ static tutti_status train(tutti_world *world, explore_case *c, const char *metho
 static tutti_status ad_psgd(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const char *const graphs[] = { "ring", "complete", "star", "one-peer-exponential", "grid" };
+    const bounds b = { .exchanges = 1 + (int)explore_draw(c, "exchanges", 2), .outstanding = (int)explore_draw(c, "outstanding", 3) - 1 };
     char method[120];
 
-    snprintf(method, sizeof method, "ad-psgd(graph=%s,exchanges=%d,outstanding=%d,peer=%s)", graphs[explore_draw(c, "graph", TUTTI_LENGTH(graphs))], 1 + (int)explore_draw(c, "exchanges", 2),
-             (int)explore_draw(c, "outstanding", 3) - 1, explore_draw(c, "peer", 2) == 0 ? "random" : "cyclic");
-    return train(world, c, method, tutti_methods, check_mean, err);
+    snprintf(method, sizeof method, "ad-psgd(graph=%s,exchanges=%d,outstanding=%d,peer=%s)", graphs[explore_draw(c, "graph", TUTTI_LENGTH(graphs))], b.exchanges, b.outstanding,
+             explore_draw(c, "peer", 2) == 0 ? "random" : "cyclic");
+    return train(world, c, method, &b, err);
 }
 
 static tutti_status ad_psgd_ring(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    return train(world, c, c->ranks % 2 == 0 && explore_draw(c, "roles", 2) == 0 ? "ad-psgd(graph=ring,roles=bipartite)" : "ad-psgd(graph=ring)", tutti_methods, check_mean, err);
+    return train(world, c, c->ranks % 2 == 0 && explore_draw(c, "roles", 2) == 0 ? "ad-psgd(graph=ring,roles=bipartite)" : "ad-psgd(graph=ring)", &(bounds){ .exchanges = 1, .outstanding = 1 }, err);
 }
 
 static tutti_status h_adpsgd(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const char *const graphs[] = { "", ",graph=ring", ",graph=complete", ",graph=star" };
+    const bounds b = { .exchanges = 1 + (int)explore_draw(c, "exchanges", 2), .outstanding = (int)explore_draw(c, "outstanding", 3) - 1 };
     int team = 1 + (int)explore_draw(c, "team", (uint64_t)c->ranks);
     char method[140];
 
     while (c->ranks % team != 0)
         team--;
-    snprintf(method, sizeof method, "h-adpsgd(super_learner=%d%s,exchanges=%d,outstanding=%d)", team, graphs[explore_draw(c, "graph", TUTTI_LENGTH(graphs))], 1 + (int)explore_draw(c, "exchanges", 2),
-             (int)explore_draw(c, "outstanding", 3) - 1);
-    return train(world, c, method, tutti_methods, check_mean, err);
+    snprintf(method, sizeof method, "h-adpsgd(super_learner=%d%s,exchanges=%d,outstanding=%d)", team, graphs[explore_draw(c, "graph", TUTTI_LENGTH(graphs))], b.exchanges, b.outstanding);
+    return train(world, c, method, &b, err);
 }
 
 static tutti_status ad_psgd_free(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    return train(world, c, "ad-psgd(graph=ring,exchanges=0)", tutti_methods, check_mean, err);
+    return train(world, c, explore_draw(c, "graph", 2) == 0 ? "ad-psgd(graph=ring,exchanges=0)" : "ad-psgd(graph=star,exchanges=0)", &(bounds){ .exchanges = 0 }, err);
 }
 
-/* Rings and other graphs whose rounds are granted by beats, with one worker that pauses long now and then. */
+/* Rings and other graphs whose rounds are granted by beats. */
 static tutti_status averager(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    static const char *const methods[] = { "asr-adpsgd", "asr-adpsgd(mixing=random-ring,rounds=2)", "rand-psgd(pace=own,mixing=star,outstanding=0)", "rand-psgd(pace=own,mixing=random-matching,outstanding=-1)",
-                                           "rand-psgd(pace=own,mixing=one-peer-exponential,rounds=3)" };
+    static const struct { const char *method; bounds b; } methods[] = {
+        { "asr-adpsgd", { .rounds = 1, .outstanding = 1 } }, { "asr-adpsgd(mixing=random-ring,rounds=2)", { .rounds = 2, .outstanding = 1 } },
+        { "rand-psgd(pace=own,mixing=star,outstanding=0)", { .rounds = 1, .outstanding = 0 } }, { "rand-psgd(pace=own,mixing=random-matching,outstanding=-1)", { .rounds = 1, .outstanding = -1 } },
+        { "rand-psgd(pace=own,mixing=one-peer-exponential,rounds=3)", { .rounds = 3, .outstanding = 1 } },
+    };
+    const uint64_t k = explore_draw(c, "method", TUTTI_LENGTH(methods));
 
-    return train(world, c, methods[explore_draw(c, "method", TUTTI_LENGTH(methods))], tutti_methods, check_mean, err);
+    return train(world, c, methods[k].method, &methods[k].b, err);
+}
+
+/* More averagings than there is time for: whoever does not wait for those it owes has a model that many others change while it computes. */
+static tutti_status behind(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const struct { const char *method; bounds b; } methods[] = {
+        { "ad-psgd(graph=complete,exchanges=6,outstanding=0)", { .exchanges = 6, .outstanding = 0, .many = true } }, { "asr-adpsgd(rounds=12,outstanding=0)", { .rounds = 12, .outstanding = 0, .many = true } },
+    };
+    const uint64_t k = explore_draw(c, "method", TUTTI_LENGTH(methods));
+
+    return train(world, c, methods[k].method, &methods[k].b, err);
 }
 
 static tutti_status late_average(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    static const char *const methods[] = { "lasgd(local_steps=1)", "lasgd(local_steps=3)", "lasgd(local_steps=2,max_delay=0)", "asr-adpsgd(mixing=delay-by-one)", "rand-psgd(mixing=delay-by-one)" };
+    static const struct { const char *method; bounds b; } methods[] = {
+        { "lasgd(local_steps=1)", { .local_steps = 1, .max_delay = 1 } }, { "lasgd(local_steps=3)", { .local_steps = 3, .max_delay = 3 } },
+        { "lasgd(local_steps=3,max_delay=2)", { .local_steps = 3, .max_delay = 2 } }, { "lasgd(local_steps=2,max_delay=0)", { .local_steps = 2, .max_delay = 0 } },
+        { "asr-adpsgd(mixing=delay-by-one)", { .local_steps = 1, .max_delay = 1 } }, { "rand-psgd(mixing=delay-by-one)", { .local_steps = 1, .max_delay = 1 } },
+    };
+    const uint64_t k = explore_draw(c, "method", TUTTI_LENGTH(methods));
 
-    return train(world, c, methods[explore_draw(c, "method", TUTTI_LENGTH(methods))], tutti_methods, check_mean, err);
+    return train(world, c, methods[k].method, &methods[k].b, err);
 }
 
 /* ---- one server, to which gradients come in any order ---- */
@@ -255,7 +347,7 @@ static tutti_status ringmaster(tutti_world *world, explore_case *c, tutti_error 
     char method[80];
 
     snprintf(method, sizeof method, "ringmaster-asgd(max_delay=%d,stops=%s)", (int)explore_draw(c, "limit", 4), explore_draw(c, "stops", 3) > 0 ? "on" : "off");
-    return train(world, c, method, tutti_methods, check_ringmaster, err);
+    return train(world, c, method, &(bounds){ .check = check_ringmaster }, err);
 }
 
 static tutti_status ringleader(tutti_world *world, explore_case *c, tutti_error *err)
@@ -263,7 +355,7 @@ static tutti_status ringleader(tutti_world *world, explore_case *c, tutti_error 
     char method[80];
 
     snprintf(method, sizeof method, "ringleader-asgd(table=%s,point=%s)", explore_draw(c, "table", 2) == 0 ? "server" : "worker", explore_draw(c, "point", 2) == 0 ? "sticky" : "fresh");
-    return train(world, c, method, tutti_methods, check_table, err);
+    return train(world, c, method, &(bounds){ .check = check_table }, err);
 }
 
 static tutti_status dude(tutti_world *world, explore_case *c, tutti_error *err)
@@ -271,7 +363,7 @@ static tutti_status dude(tutti_world *world, explore_case *c, tutti_error *err)
     char method[80];
 
     snprintf(method, sizeof method, "dude-asgd(table=%s,group=%d)", explore_draw(c, "table", 2) == 0 ? "server" : "worker", 1 + (int)explore_draw(c, "group", (uint64_t)c->ranks));
-    return train(world, c, method, tutti_methods, check_table, err);
+    return train(world, c, method, &(bounds){ .check = check_table }, err);
 }
 
 static tutti_status any_of_them(tutti_world *world, explore_case *c, tutti_error *err)
@@ -435,7 +527,7 @@ static tutti_status services(tutti_world *world, explore_case *c, const tutti_me
     status = tutti_engine_open_from(&e, world, &param, 1, &(tutti_engine_options){ .method = "relay", .batch = 1, .initial = fill_initial, .user = &count }, methods, err);
     for (int phase = 0; phase < PHASES && status == TUTTI_OK; phase++) {
         for (int k = 0; k < 2 && status == TUTTI_OK; k++)
-            status = one_step(e, c, err);
+            status = one_step(e, c, &(bounds){ 0 }, err);
         if (status == TUTTI_OK)
             status = tutti_engine_show(e, err);
         if (status == TUTTI_OK)
@@ -460,10 +552,11 @@ static tutti_status counters(tutti_world *world, explore_case *c, tutti_error *e
 const explore_piece explore_async_pieces[] = {
     { .name = "ad-psgd", .help = "ad-psgd on several graphs, pacings and choices of peer, with meetings: no gradient lost, each handed out once", .least = 2, .most = 5, .rank_main = ad_psgd },
     { .name = "ad-psgd-ring", .help = "ad-psgd on rings, odd ones too", .least = 3, .most = 7, .rank_main = ad_psgd_ring },
-    { .name = "ad-psgd-free", .help = "ad-psgd that averages as often as the network allows", .least = 2, .most = 4, .rank_main = ad_psgd_free },
+    { .name = "ad-psgd-free", .help = "ad-psgd on rings and stars that averages as often as the network allows", .least = 2, .most = 4, .rank_main = ad_psgd_free },
     { .name = "h-adpsgd", .help = "super-learners that sum inside and average between, blocks of gradients that are cut at the end: no gradient lost, each handed out once", .least = 2, .most = 8, .rank_main = h_adpsgd },
     { .name = "averager", .help = "rings and other graphs whose rounds all make at the beat of all gradients: none lost, no ring of waiting", .least = 2, .most = 7, .rank_main = averager },
-    { .name = "late-average", .help = "averages of all that come late: lasgd, delay by one", .least = 2, .most = 5, .rank_main = late_average },
+    { .name = "behind", .help = "more averagings than there is time for: nobody computes before so many as it owes are made", .least = 2, .most = 3, .rank_main = behind, .seconds = 1000 },
+    { .name = "late-average", .help = "averages of all that come late, and no later than they may: lasgd, delay by one", .least = 2, .most = 5, .rank_main = late_average },
     { .name = "averager-dies", .help = "a rank is killed while rounds are granted and made: all others end", .least = 2, .most = 5, .rank_main = averager, .deaths = true, .steps = 1500 },
     { .name = "ringmaster", .help = "gradients beyond a limit are dropped or stopped: each is applied or dropped once", .least = 2, .most = 5, .rank_main = ringmaster },
     { .name = "ringleader", .help = "rounds of updates along a table: all workers weigh the same, no delay beyond the bound", .least = 2, .most = 5, .rank_main = ringleader },

@@ -23,6 +23,8 @@ typedef struct training {
     const char *method, *codec;
     size_t count[TENSORS];
     double x[EXPLORE_RANKS][PERIOD]; /* the reference, after `step` steps */
+    struct { double x[PERIOD], w; } own[EXPLORE_RANKS], flies[EXPLORE_RANKS]; /* push-sum: numerators and weights, held and on their way */
+    int overlap;
     uint64_t step;
     tutti_graph *graph;
 } training;
@@ -65,13 +67,13 @@ static void step_local(training *t, int workers)
     }
 }
 
-static void mix(training *t, int workers, double (*u)[PERIOD])
+static void mix(training *t, int workers, uint64_t round, double (*u)[PERIOD])
 {
     int in[EXPLORE_RANKS], out[EXPLORE_RANKS], n_in, n_out;
     double w_in[EXPLORE_RANKS], w_out[EXPLORE_RANKS], self;
 
     for (int r = 0; r < workers; r++) {
-        tutti_graph_round(t->graph, t->step, r, in, w_in, &n_in, out, w_out, &n_out, &self);
+        tutti_graph_round(t->graph, round, r, in, w_in, &n_in, out, w_out, &n_out, &self);
         for (int i = 0; i < PERIOD; i++) {
             t->x[r][i] = self * u[r][i];
             for (int a = 0; a < n_in; a++)
@@ -86,7 +88,7 @@ static void step_awc(training *t, int workers)
 
     memcpy(u, t->x, sizeof u);
     memcpy(x, t->x, sizeof x);
-    mix(t, workers, u);
+    mix(t, workers, t->step, u);
     for (int r = 0; r < workers; r++)
         for (int i = 0; i < PERIOD; i++)
             t->x[r][i] -= rate * (x[r][i] - pull(r, t->step, (size_t)i));
@@ -100,7 +102,56 @@ static void step_atc(training *t, int workers)
     for (int r = 0; r < workers; r++)
         for (int i = 0; i < PERIOD; i++)
             u[r][i] -= rate * (u[r][i] - pull(r, t->step, (size_t)i));
-    mix(t, workers, u);
+    mix(t, workers, t->step, u);
+}
+
+static void step_twice(training *t, int workers) /* two rounds a step */
+{
+    double u[EXPLORE_RANKS][PERIOD];
+
+    for (int r = 0; r < workers; r++)
+        for (int i = 0; i < PERIOD; i++)
+            t->x[r][i] -= rate * (t->x[r][i] - pull(r, t->step, (size_t)i));
+    for (uint64_t k = 0; k < 2; k++) {
+        memcpy(u, t->x, sizeof u);
+        mix(t, workers, 2 * t->step + k, u);
+    }
+}
+
+/* sgp.md, overlap: what was sent `overlap` steps ago is added to numerator and weight, these are split and sent; then a step at the de-biased model, on the numerator. */
+static void step_push(training *t, int workers)
+{
+    int in[EXPLORE_RANKS], out[EXPLORE_RANKS], n_in, n_out;
+    double w_in[EXPLORE_RANKS], w_out[EXPLORE_RANKS], self;
+
+    for (int r = 0; r < workers && t->step == 0; r++) {
+        memcpy(t->own[r].x, t->x[r], sizeof t->own[r].x);
+        t->own[r].w = 1;
+    }
+    for (int r = 0; r < workers && t->step % (uint64_t)t->overlap == 0; r++) {
+        for (int i = 0; i < PERIOD; i++)
+            t->own[r].x[i] += t->flies[r].x[i];
+        t->own[r].w += t->flies[r].w;
+        memset(&t->flies[r], 0, sizeof t->flies[r]);
+    }
+    for (int r = 0; r < workers && t->step % (uint64_t)t->overlap == 0; r++) {
+        double kept = 1;
+        tutti_graph_round(t->graph, t->step / (uint64_t)t->overlap, r, in, w_in, &n_in, out, w_out, &n_out, &self);
+        for (int a = 0; a < n_out; a++) {
+            for (int i = 0; i < PERIOD; i++)
+                t->flies[out[a]].x[i] += w_out[a] * t->own[r].x[i];
+            t->flies[out[a]].w += w_out[a] * t->own[r].w;
+            kept -= w_out[a];
+        }
+        for (int i = 0; i < PERIOD; i++)
+            t->own[r].x[i] *= kept;
+        t->own[r].w *= kept;
+    }
+    for (int r = 0; r < workers; r++)
+        for (int i = 0; i < PERIOD; i++) {
+            t->own[r].x[i] -= rate * (t->own[r].x[i] / t->own[r].w - pull(r, t->step, (size_t)i));
+            t->x[r][i] = t->own[r].x[i] / t->own[r].w;
+        }
 }
 
 /* ---- the run ---- */
@@ -144,7 +195,27 @@ static tutti_status compare(const tutti_method *m, const double *x, const char *
     return TUTTI_OK;
 }
 
-static tutti_status train_checked(training *t, tutti_engine *e, reference next, tutti_error *err)
+/* Members of a graph wait for their neighbours only: of two, the one may be so many steps ahead as the other is neighbours away (d-psgd.md, invariant 8). Breadth first, over who takes from whom. */
+static tutti_status check_lock_step(const training *t, const explore_case *c, const tutti_method *m, tutti_error *err)
+{
+    const int *const begun = (const int *)(const void *)c->shared;
+    int distance[EXPLORE_RANKS], in[EXPLORE_RANKS], out[EXPLORE_RANKS], n_in, n_out;
+    double w_in[EXPLORE_RANKS], w_out[EXPLORE_RANKS], self;
+
+    for (int r = 0; r < m->workers; r++)
+        distance[r] = r == m->rank ? 0 : EXPLORE_RANKS;
+    for (int far = 0; far < m->workers; far++)
+        for (int r = 0; r < m->workers; r++) {
+            tutti_graph_round(t->graph, 0, r, in, w_in, &n_in, out, w_out, &n_out, &self);
+            for (int a = 0; distance[r] == far && a < n_in; a++)
+                distance[in[a]] = distance[in[a]] < far + 1 ? distance[in[a]] : far + 1;
+        }
+    for (int r = 0; r < m->workers; r++)
+        EXPLORE_EXPECT(begun[m->rank] - begun[r] <= distance[r], "worker %d begins step %d when worker %d, %d neighbours away, has begun %d only", m->rank, begun[m->rank] - 1, r, distance[r], begun[r]);
+    return TUTTI_OK;
+}
+
+static tutti_status train_checked(training *t, explore_case *c, tutti_engine *e, reference next, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
     double mean[PERIOD] = { 0 };
@@ -154,6 +225,9 @@ static tutti_status train_checked(training *t, tutti_engine *e, reference next, 
             t->x[r][i] = (double)i / 8 - 3;
     TUTTI_TRY(compare(m, t->x[m->rank], "after", err));
     for (t->step = 0; t->step < STEPS;) {
+        ((int *)(void *)c->shared)[m->rank]++;
+        if (t->graph != NULL && t->overlap == 0 && tutti_graph_period(t->graph) == 1)
+            TUTTI_TRY(check_lock_step(t, c, m, err));
         TUTTI_TRY(one_step(e, err));
         next(t, m->workers);
         t->step++;
@@ -162,11 +236,11 @@ static tutti_status train_checked(training *t, tutti_engine *e, reference next, 
     TUTTI_TRY(tutti_engine_finish(e, err));
     for (int r = 0; r < m->workers; r++)
         for (int i = 0; i < PERIOD; i++)
-            mean[i] += t->x[r][i] / m->workers;
+            mean[i] += (t->overlap > 0 ? t->own[r].x[i] + t->flies[r].x[i] : t->x[r][i]) / m->workers;
     return compare(m, mean, "agreed after", err);
 }
 
-static tutti_status train_with(tutti_world *world, const char *codec, const char *method, const char *graph, bool large, reference next, tutti_error *err)
+static tutti_status train_with(tutti_world *world, explore_case *c, const char *codec, const char *method, const char *graph, int overlap, bool large, reference next, tutti_error *err)
 {
     training *const t = tutti_alloc(1, sizeof *t);
     tutti_engine *e = NULL;
@@ -180,11 +254,12 @@ static tutti_status train_with(tutti_world *world, const char *codec, const char
     t->count[0] = large ? 70016 : 192;
     t->count[1] = 64;
     t->count[2] = 320;
-    status = graph != NULL ? tutti_graph_open(&t->graph, graph, tutti_world_size(world), err) : TUTTI_OK;
+    t->overlap = overlap;
+    status = graph != NULL ? (overlap > 0 ? tutti_graph_open_push : tutti_graph_open)(&t->graph, graph, tutti_world_size(world), err) : TUTTI_OK;
     if (status == TUTTI_OK)
         status = open_engine(&e, world, t, err);
     if (status == TUTTI_OK)
-        status = train_checked(t, e, next, err);
+        status = train_checked(t, c, e, next, err);
     tutti_engine_close(e);
     tutti_graph_close(t->graph);
     tutti_free(t);
@@ -193,8 +268,7 @@ static tutti_status train_with(tutti_world *world, const char *codec, const char
 
 static tutti_status train(tutti_world *world, explore_case *c, const char *method, const char *graph, bool large, reference next, tutti_error *err)
 {
-    (void)c;
-    return train_with(world, NULL, method, graph, large, next, err);
+    return train_with(world, c, NULL, method, graph, 0, large, next, err);
 }
 
 /* Codecs that lose nothing, in all forms: messages of one length and of lengths that differ, by gather and by owners, sums, and several in a piece. */
@@ -203,7 +277,7 @@ static tutti_status encoded(tutti_world *world, explore_case *c, bool large, tut
     static const char *const codecs[] = { "topk(ratio=1)", "threshold(1e-30)", "ef(threshold(1e-30))", "ef(topk(ratio=1),server=on)", "fp32", "large(threshold(1e-30),min=200,small=topk(ratio=1))",
                                           "large(ef(topk(ratio=1)),min=200)", "ef(powersgd)" };
 
-    return train_with(world, codecs[explore_draw(c, "codec", TUTTI_LENGTH(codecs))], large ? "ddp(bucket_mb=0.26,first_bucket_mb=0.26)" : "ddp(bucket_mb=0.001,first_bucket_mb=0.0005)", NULL, large, step_ddp, err);
+    return train_with(world, c, codecs[explore_draw(c, "codec", TUTTI_LENGTH(codecs))], large ? "ddp(bucket_mb=0.26,first_bucket_mb=0.26)" : "ddp(bucket_mb=0.001,first_bucket_mb=0.0005)", NULL, 0, large, step_ddp, err);
 }
 
 static tutti_status encoded_small(tutti_world *world, explore_case *c, tutti_error *err)
@@ -233,11 +307,25 @@ static tutti_status local_sgd(tutti_world *world, explore_case *c, tutti_error *
 
 static tutti_status d_psgd(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    static const char *const methods[] = { "d-psgd(graph=ring)", "d-psgd(graph=exponential)", "d-psgd(graph=complete)", "d-psgd(graph=ring,order=atc)", "sgp(graph=exponential)" };
-    static const char *const graphs[] = { "ring", "exponential", "complete", "ring", "exponential" };
-    const uint64_t k = explore_draw(c, "graph", TUTTI_LENGTH(methods));
+    static const struct { const char *method, *graph; reference next; } runs[] = {
+        { "d-psgd(graph=ring)", "ring", step_awc }, { "d-psgd(graph=exponential)", "exponential", step_awc }, { "d-psgd(graph=complete)", "complete", step_awc },
+        { "d-psgd(graph=ring,order=atc)", "ring", step_atc }, { "sgp(graph=exponential)", "exponential", step_atc }, { "rand-psgd(rounds=2)", "random-ring", step_twice },
+    };
+    const uint64_t k = explore_draw(c, "graph", TUTTI_LENGTH(runs));
 
-    return train(world, c, methods[k], graphs[k], false, k >= 3 ? step_atc : step_awc, err);
+    return train(world, c, runs[k].method, runs[k].graph, false, runs[k].next, err);
+}
+
+/* What is kept is read while the mixer's own thread adds to it what comes. */
+static tutti_status sgp_ahead(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const char *const graphs[] = { "ring", "star(weights=push)", "directed-ring" };
+    const char *const graph = graphs[explore_draw(c, "graph", TUTTI_LENGTH(graphs))];
+    const int overlap = 1 + (int)explore_draw(c, "overlap", 3);
+    char method[80];
+
+    snprintf(method, sizeof method, "sgp(graph=%s,overlap=%d)", graph, overlap);
+    return train_with(world, c, NULL, method, graph, overlap, true, step_push, err);
 }
 
 static tutti_status d_psgd_ahead(tutti_world *world, explore_case *c, tutti_error *err)
@@ -349,8 +437,9 @@ const explore_piece explore_train_pieces[] = {
     { .name = "encoded-lanes", .help = "the same, two pieces at a time on lanes", .least = 2, .most = 4, .rank_main = encoded_lanes },
     { .name = "encoded-dies", .help = "a rank is killed while gradients travel through a codec: all others end", .least = 2, .most = 5, .rank_main = encoded_small, .deaths = true },
     { .name = "local-sgd", .help = "local-sgd(period=2)", .least = 2, .most = 5, .rank_main = local_sgd },
-    { .name = "d-psgd", .help = "d-psgd on several graphs, both orders, and sgp on one where they are the same", .least = 2, .most = 5, .rank_main = d_psgd },
+    { .name = "d-psgd", .help = "d-psgd on several graphs, both orders, sgp where it is the same, rand-psgd with two rounds a step", .least = 2, .most = 5, .rank_main = d_psgd },
     { .name = "d-psgd-ahead", .help = "d-psgd whose models travel on the mixer's own thread", .least = 2, .most = 4, .rank_main = d_psgd_ahead },
+    { .name = "sgp-ahead", .help = "sgp with overlap on directed graphs: numerators, weights and what is on its way, while models travel on the mixer's own thread", .least = 2, .most = 4, .rank_main = sgp_ahead },
     { .name = "ddp-dies", .help = "a rank is killed while ddp trains: all others end", .least = 2, .most = 4, .rank_main = ddp, .deaths = true },
     { .name = "d-psgd-dies", .help = "a rank is killed while d-psgd trains: all others end", .least = 2, .most = 5, .rank_main = d_psgd, .deaths = true },
     { .name = "checkpoint", .help = "two saves; after each the newest is whole and the one just saved", .least = 1, .most = 5, .rank_main = checkpoint, .judge = judge_checkpoint },
