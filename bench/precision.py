@@ -46,14 +46,14 @@ def loss(tutti, record, quick, piece, others):
             for p in (PRECISIONS[0], *others):
                 command, curve = curves.ours(tutti, case, 1, seed, p)
                 last.setdefault(p, []).append(curve[-1][1])
-                record.row(f"precision/{case.model}/{p}/{seed}", curve[-1][1], "nats", command=command, curve=curve)
+                record.row(f"precision/{case.model}{curves.decayed(case)}/{p}/{seed}", curve[-1][1], "nats", command=command, curve=curve)
         mean = {p: statistics.mean(values) for p, values in last.items()}
         for p in others:
-            record.row(f"{case.model}, 1 x 1 thread, {p}: validation loss after {case.steps} steps, off from fp32's", abs(mean[p] / mean["fp32"] - 1), "", bound=LOSS[case.model], better="less",
+            record.row(f"{case.model}{curves.decayed(case)}, 1 x 1 thread, {p}: validation loss after {case.steps} steps, off from fp32's", abs(mean[p] / mean["fp32"] - 1), "", bound=LOSS[case.model], better="less",
                        loss=mean[p], fp32=mean["fp32"], seeds=len(last[p]))
             if len(last["fp32"]) > 1: # what a difference of means is worth
                 spread = max(last["fp32"]) - min(last["fp32"])
-                record.row(f"{case.model}, 1 x 1 thread, {p}: validation loss after {case.steps} steps, off from fp32's in ranges of its seeds", abs(mean[p] - mean["fp32"]), "nats",
+                record.row(f"{case.model}{curves.decayed(case)}, 1 x 1 thread, {p}: validation loss after {case.steps} steps, off from fp32's in ranges of its seeds", abs(mean[p] - mean["fp32"]), "nats",
                            abs(mean[p] - mean["fp32"]) / spread, "the range of fp32's seeds", 1, "less", of="ratio", spread=spread, seeds=len(last[p]))
 
 

@@ -6,7 +6,7 @@ after step 20, averaged each 8); alone: nothing is exchanged between the workers
 it read data or made a network. epoch: one over the training set, then the accuracy on the test set; SEED (0) draws the initial values and the order. OPTIMIZER: sgd(...) or adamw(...)
 with the options of `tutti train` that PyTorch calls the same. EVERY: the loss on the validation set, of images
 the test set, and there the accuracy, after each so many steps, outside of the clock. TARGET: stop when a worker's has come to it, of images the accuracy, else the loss, or after MOST seconds;
-`reached`: steps, seconds and bytes that the interface eth0 has sent until then, null if it was not."""
+TUTTI_PEER_SCHEDULE=cosine: the rate falls as half a cosine from step 0 to the last, as tutti's. `reached`: steps, seconds and bytes that the interface eth0 has sent until then, null if it was not."""
 import gzip, json, math, os, re, resource, sys, time
 import torch, torch.distributed as dist, torch.nn as nn, torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
@@ -268,6 +268,7 @@ def compressed(net, optimizer):
 
 plain = net
 optimizer = optimizer_of(net.parameters())
+schedule = os.environ.get("TUTTI_PEER_SCHEDULE", "constant")
 if kind == "ddp" and size > 1:
     net = DistributedDataParallel(net)
 elif kind in ("fp16", "bf16", "powersgd", "post-local"):
@@ -285,6 +286,8 @@ for step in range(warm + steps):
         begin = time.perf_counter()
     optimizer.zero_grad(set_to_none=True)
     task.loss(net, step).backward()
+    for group in optimizer.param_groups if schedule == "cosine" else ():
+        group["lr"] = group.setdefault("base", group["lr"]) * 0.5 * (1 + math.cos(math.pi * step / steps))
     optimizer.step()
     if every and (step + 1) % every == 0:
         since, so_far = time.perf_counter(), sent() - sent_before
