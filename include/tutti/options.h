@@ -18,6 +18,8 @@ typedef struct tutti_option { /* tables end with {0}; NULL is an empty table */
     double initial, min, max;/* INT, REAL (finite, inclusive bounds); CHOICE: initial is the index; BOOL: 0 or 1 */
     const char *text;        /* TEXT/SPEC: default, never NULL once applied ("" if none); CHOICE: "a|b|c" */
     const char *help;        /* one line, with unit */
+    const char *when;        /* where it has an effect: "solver=greedy", "select=randk|blockk", "ef=on", "momentum>0", several joined by '&'; NULL: always. In a spec a value other than the
+                                default is refused elsewhere, with a sentence that names both */
 } tutti_option;
 #define TUTTI_AT(type, member) offsetof(type, member)
 

@@ -123,7 +123,7 @@ typedef struct tutti_runtime_ops {
     int (*file_map)(void *self, int fd, uint64_t bytes, const void **at);
     void (*file_unmap)(void *self, const void *at, uint64_t bytes);
 } tutti_runtime_ops;
-#define TUTTI_RUNTIME_ABI 1
+#define TUTTI_RUNTIME_ABI 2
 struct tutti_runtime { const tutti_runtime_ops *ops; void *self; }; /* opened by the implementation's own open function */
 #ifdef __cplusplus
 }

@@ -20,7 +20,7 @@ typedef struct tutti_word { uint32_t opaque; } tutti_word;
 extern "C" {
 #endif
 #define TUTTI_ANY (-1)
-#define TUTTI_TRANSPORT_ABI 2
+#define TUTTI_TRANSPORT_ABI 3
 
 /* A message is a note (a few integers; small protocols need nothing more) and an optional payload. 40 bytes on the wire. */
 typedef struct tutti_note {

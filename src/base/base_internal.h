@@ -33,6 +33,8 @@ int tutti_base_print_real(double value, char out[TUTTI_BASE_REAL_BYTES]);
 typedef union { int64_t integer; double real; bool truth; int choice; const char *text; } tutti_base_value;
 tutti_status tutti_base_option_parse(const tutti_option *option, const char *what, const char *value, tutti_base_value *out,
                                      tutti_error *err);
+/* Once all of a spec's are stored: has this one, if it is not what it is by default, an effect among them? */
+tutti_status tutti_base_option_has_effect(const tutti_option *options, const tutti_option *option, const char *what, const void *self, tutti_error *err);
 void tutti_base_option_store(const tutti_option *option, const tutti_base_value *value, void *self);
 /* Fails with "WHAT: unknown KIND 'NAME'" and near names, or all names where none is near. */
 tutti_status tutti_base_option_unknown(const tutti_option *options, const char *what, const char *kind, const char *name,

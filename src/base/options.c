@@ -2,6 +2,7 @@
    with '.' whatever the locale of the process: the library may live in a program that has set one. */
 #include "base_internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <locale.h>
@@ -318,6 +319,70 @@ tutti_status tutti_base_option_parse(const tutti_option *option, const char *wha
             TUTTI_TRY(tutti_fail_within(err, tutti_base_spec_check(value, err), "%s: option '%s'", what, option->name));
         out->text = value;
         break;
+    }
+    return TUTTI_OK;
+}
+
+/* ---- where an option has an effect ---- */
+
+static bool is_default(const tutti_option *option, const void *self)
+{
+    const tutti_base_value now = stored_value(option, self), then = initial_value(option);
+
+    switch (option->type) {
+    case TUTTI_INT:    return now.integer == then.integer;
+    case TUTTI_REAL:   return now.real == then.real;
+    case TUTTI_BOOL:   return now.truth == then.truth;
+    case TUTTI_CHOICE: return now.choice == then.choice;
+    case TUTTI_TEXT:
+    case TUTTI_SPEC:   break;
+    }
+    return strcmp(now.text, then.text) == 0;
+}
+
+/* One condition, "name=a|b" or "name>number"; *on: the option that it is about. */
+static bool holds(const tutti_option *options, const char *condition, size_t bytes, const void *self, const tutti_option **on)
+{
+    const size_t name = strcspn(condition, "=>");
+    char word[64], wanted[64];
+    tutti_base_value value;
+    double least;
+
+    snprintf(word, sizeof word, "%.*s", (int)name, condition);
+    snprintf(wanted, sizeof wanted, "%.*s", (int)(bytes - name - 1), condition + name + 1);
+    *on = tutti_option_find(options, word);
+    assert(*on != NULL);
+    value = stored_value(*on, self);
+    if (condition[name] == '>') {
+        const bool number = read_real(wanted, &least);
+        assert(number);
+        (void)number;
+        return ((*on)->type == TUTTI_INT ? (double)value.integer : value.real) > least;
+    }
+    for (const char *rest = wanted, *choice = NULL; next_choice(&rest, &choice, &bytes);) {
+        char one[64];
+        int index;
+        bool truth;
+        snprintf(one, sizeof one, "%.*s", (int)bytes, choice);
+        if ((*on)->type == TUTTI_BOOL ? read_bool(one, &truth) && truth == value.truth : read_choice((*on)->text, one, &index) && index == value.choice)
+            return true;
+    }
+    return false;
+}
+
+tutti_status tutti_base_option_has_effect(const tutti_option *options, const tutti_option *option, const char *what, const void *self, tutti_error *err)
+{
+    const tutti_option *on;
+    char now[80];
+
+    if (option->when == NULL || is_default(option, self))
+        return TUTTI_OK;
+    for (const char *at = option->when; at != NULL; at = strchr(at, '&') != NULL ? strchr(at, '&') + 1 : NULL) {
+        const size_t bytes = strcspn(at, "&");
+        if (holds(options, at, bytes, self, &on))
+            continue;
+        tutti_option_print(on, self, now, sizeof now);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: option '%s' has no effect with %s=%s; it needs %.*s, or leave it away", what, option->name, on->name, now, (int)bytes, at);
     }
     return TUTTI_OK;
 }

@@ -309,5 +309,10 @@ tutti_status tutti_spec_apply(const tutti_spec *spec, const char *what, const tu
         }
         TUTTI_TRY(tutti_option_set(option, what, spec->args[i].value, self, err));
     }
+    for (size_t i = 0; i < spec->count; i++) {
+        const tutti_option *option;
+        TUTTI_TRY(find_option(spec, i, what, options, options_count, &option, err));
+        TUTTI_TRY(tutti_base_option_has_effect(options, option, what, self, err));
+    }
     return TUTTI_OK;
 }

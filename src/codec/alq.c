@@ -35,8 +35,8 @@ typedef struct alq {
 
 #define FIT_OPTIONS                                                                                                                           \
     { "fit", TUTTI_CHOICE, TUTTI_AT(alq, fit), 0, 0, 0, "mixture|single", "of a distribution to the buckets of greatest norm, one each, or of one to all" }, \
-    { "components", TUTTI_INT, TUTTI_AT(alq, components), 64, 2, COMPONENTS_MOST, NULL, "fit=mixture: buckets of a worker, those of greatest norm" }, \
-    { "weight", TUTTI_CHOICE, TUTTI_AT(alq, weight), NORM2, 0, 0, "norm2|norm", "fit=mixture: of a bucket, its squared norm or its norm" },    \
+    { "components", TUTTI_INT, TUTTI_AT(alq, components), 64, 2, COMPONENTS_MOST, NULL, "fit=mixture: buckets of a worker, those of greatest norm", "fit=mixture" }, \
+    { "weight", TUTTI_CHOICE, TUTTI_AT(alq, weight), NORM2, 0, 0, "norm2|norm", "fit=mixture: of a bucket, its squared norm or its norm", "fit=mixture" },    \
     { "first", TUTTI_INT, TUTTI_AT(alq, first), 100, 0, 1e12, NULL, "step before which levels are fitted for the first time; 0: none such" },  \
     { "second", TUTTI_INT, TUTTI_AT(alq, second), 2000, 0, 1e12, NULL, "and for the second time; 0: none such" },                              \
     { "every", TUTTI_INT, TUTTI_AT(alq, every), 10000, 0, 1e12, NULL, "and before each multiple of this many steps; 0: none such" },           \

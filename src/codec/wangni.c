@@ -13,8 +13,8 @@
 enum { GREEDY, CLOSED, ROUNDS = 64 };
 typedef struct wangni { double sparsity, epsilon; int solver; } wangni;
 static const tutti_option options[] = {
-    { "sparsity", TUTTI_REAL, TUTTI_AT(wangni, sparsity), 0.02, 1e-9, 1, NULL, "solver=greedy: expected share of elements kept" },
-    { "epsilon", TUTTI_REAL, TUTTI_AT(wangni, epsilon), 1, 0, 1e9, NULL, "solver=closed: variance may grow by this factor of |g|^2" },
+    { "sparsity", TUTTI_REAL, TUTTI_AT(wangni, sparsity), 0.02, 1e-9, 1, NULL, "solver=greedy: expected share of elements kept", "solver=greedy" },
+    { "epsilon", TUTTI_REAL, TUTTI_AT(wangni, epsilon), 1, 0, 1e9, NULL, "solver=closed: variance may grow by this factor of |g|^2", "solver=closed" },
     { "solver", TUTTI_CHOICE, TUTTI_AT(wangni, solver), 0, 0, 0, "greedy|closed", "given a sparsity (greedy) or a variance (closed)" },
     { 0 }
 };

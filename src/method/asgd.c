@@ -29,7 +29,7 @@ enum { NONE, INVERSE, N_OVER_MAX, POLY };
 static const tutti_option asgd_options[] = {
     { "servers", TUTTI_INT, TUTTI_AT(asgd, servers), 0, 0, 65536, NULL, "how many workers serve as well, of each host in turn; 0: all" },
     { "lr_delay", TUTTI_CHOICE, TUTTI_AT(asgd, lr_delay), NONE, 0, 3, "none|inverse|n_over_max|poly", "the learning rate of a gradient delta updates old, times 1; 1/delta; n/max(n, delta); (1 + delta)^-exponent" },
-    { "exponent", TUTTI_REAL, TUTTI_AT(asgd, exponent), 0.5, 0, 100, NULL, "of lr_delay=poly" },
+    { "exponent", TUTTI_REAL, TUTTI_AT(asgd, exponent), 0.5, 0, 100, NULL, "of lr_delay=poly", "lr_delay=poly" },
     { "softsync", TUTTI_INT, TUTTI_AT(asgd, softsync), 1, 1, 65536, NULL, "gradients that an update takes the mean of; at most the number of workers" },
     { "hogwild", TUTTI_BOOL, TUTTI_AT(asgd, hogwild), 0, 0, 1, NULL, "no servers: one model in memory that all workers share and update without locks" },
     { 0 }
@@ -44,8 +44,6 @@ static tutti_status asgd_declare(tutti_method *m, tutti_plan *plan, tutti_error 
 
     if (s->softsync > m->workers)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'asgd': softsync is %lld gradients an update, but only %d workers have one under way at a time; give at most that", (long long)s->softsync, m->workers);
-    if (s->exponent != asgd_options[2].initial && s->lr_delay != POLY)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'asgd': exponent is %g, but that is of lr_delay=poly only", s->exponent);
     if (s->hogwild) {
         if (s->servers > 0 || s->softsync > 1 || s->lr_delay != NONE)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'asgd': hogwild has no servers, and no versions that delays could be counted in; leave servers, softsync and lr_delay away");

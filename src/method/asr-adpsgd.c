@@ -19,9 +19,9 @@ enum { TELL, BEAT, MIX, AVERAGE }; /* services: rings have the first three, dela
 
 static const tutti_option asr_adpsgd_options[] = {
     { "mixing", TUTTI_CHOICE, TUTTI_AT(asr_adpsgd, mixing), FIXED_RING, 0, 2, "fixed-ring|random-ring|delay-by-one", "who averages with whom" },
-    { "rounds", TUTTI_INT, TUTTI_AT(asr_adpsgd, rounds), 1, 1, 1000, NULL, "rings: averagings for every `workers` gradients" },
-    { "outstanding", TUTTI_INT, TUTTI_AT(asr_adpsgd, outstanding), 1, -1, 1e6, NULL, "rings: gradients whose averaging may be awaited when the next begins; 0: none; -1: any number" },
-    { "seed", TUTTI_INT, TUTTI_AT(asr_adpsgd, seed), 1, 0, 9007199254740992.0, NULL, "random-ring: of the orders" },
+    { "rounds", TUTTI_INT, TUTTI_AT(asr_adpsgd, rounds), 1, 1, 1000, NULL, "rings: averagings for every `workers` gradients", "mixing=fixed-ring|random-ring" },
+    { "outstanding", TUTTI_INT, TUTTI_AT(asr_adpsgd, outstanding), 1, -1, 1e6, NULL, "rings: gradients whose averaging may be awaited when the next begins; 0: none; -1: any number", "mixing=fixed-ring|random-ring" },
+    { "seed", TUTTI_INT, TUTTI_AT(asr_adpsgd, seed), 1, 0, 9007199254740992.0, NULL, "random-ring: of the orders", "mixing=random-ring" },
     { 0 }
 };
 
@@ -36,13 +36,6 @@ static tutti_status asr_adpsgd_declare(tutti_method *m, tutti_plan *plan, tutti_
     asr_adpsgd *s = m->self;
     char ring[64];
 
-    if (s->mixing == DELAY_BY_ONE && s->rounds > 1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'asr-adpsgd': rounds is %lld, but one round of mixing=delay-by-one is the exact mean already; leave rounds away", (long long)s->rounds);
-    if (s->mixing == DELAY_BY_ONE && s->outstanding != 1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'asr-adpsgd': outstanding is %lld, but with mixing=delay-by-one the average is one step late, neither more nor less; leave outstanding away, or take a ring",
-                          (long long)s->outstanding);
-    if (s->mixing != RANDOM_RING && s->seed != 1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'asr-adpsgd': seed is %lld, but only mixing=random-ring draws anything; leave seed away, or take mixing=random-ring", (long long)s->seed);
     if (s->mixing == DELAY_BY_ONE)
         return tutti_averager_declare(&s->averager, m, plan, NULL, 0, services, err);
     snprintf(ring, sizeof ring, s->mixing == RANDOM_RING ? "random-ring(seed=%lld)" : "ring", (long long)s->seed);

@@ -31,9 +31,9 @@ enum { ATA, EMPIRICAL, UNIFORM };
 static const tutti_option ata_options[] = {
     { "allocation", TUTTI_CHOICE, TUTTI_AT(ata, allocation), EMPIRICAL, 0, 2, "ata|ata-empirical|uniform", "by times that are learnt, with `bound` or with the means for their width; or the same to all" },
     { "tasks", TUTTI_INT, TUTTI_AT(ata, tasks), 0, 0, 1e9, NULL, "B: tasks of a step, of all workers, which must divide its samples; 0: workers x accumulate, of `batch` samples each" },
-    { "bound", TUTTI_REAL, TUTTI_AT(ata, bound), 0, 0, 1e9, NULL, "A: how far the time of a task scatters, in seconds; allocation=ata needs it" },
-    { "width_scale", TUTTI_REAL, TUTTI_AT(ata, width_scale), 0.05, 0, 1e6, NULL, "of the confidence widths; 1: the paper's, which explore for hundreds of steps; 0: none" },
-    { "forget", TUTTI_INT, TUTTI_AT(ata, forget), 0, 0, 1e12, NULL, "a mean is over that many tasks at most, for speeds that drift (50 to 200); 0: over all" },
+    { "bound", TUTTI_REAL, TUTTI_AT(ata, bound), 0, 0, 1e9, NULL, "A: how far the time of a task scatters, in seconds; allocation=ata needs it", "allocation=ata" },
+    { "width_scale", TUTTI_REAL, TUTTI_AT(ata, width_scale), 0.05, 0, 1e6, NULL, "of the confidence widths; 1: the paper's, which explore for hundreds of steps; 0: none", "allocation=ata|ata-empirical" },
+    { "forget", TUTTI_INT, TUTTI_AT(ata, forget), 0, 0, 1e12, NULL, "a mean is over that many tasks at most, for speeds that drift (50 to 200); 0: over all", "allocation=ata|ata-empirical" },
     { 0 }
 };
 

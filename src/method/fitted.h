@@ -18,8 +18,8 @@ typedef struct fitted {          /* begins the struct of either method */
     { "code", TUTTI_CHOICE, TUTTI_AT(fitted, code), 0, 0, 0, "fixed|huffman", "of the levels: fixed width, or fewer bits for what is frequent" }
 #define FITTED_SCHEDULE                                                                                                                                                    \
     { "fit", TUTTI_CHOICE, TUTTI_AT(fitted, fit), 0, 0, 0, "mixture|single", "of a distribution to each of the buckets of greatest norm, or of one to all (the paper's -N)" }, \
-    { "components", TUTTI_INT, TUTTI_AT(fitted, components), 64, 2, 1024, NULL, "K, fit=mixture: buckets of a worker that count, those of greatest norm; 12 bytes each and fit" }, \
-    { "weight", TUTTI_CHOICE, TUTTI_AT(fitted, weight), 0, 0, 0, "norm2|norm", "fit=mixture: of a bucket, its squared norm, which makes it the variance that is minimised, or its norm, as the authors' code" }, \
+    { "components", TUTTI_INT, TUTTI_AT(fitted, components), 64, 2, 1024, NULL, "K, fit=mixture: buckets of a worker that count, those of greatest norm; 12 bytes each and fit", "fit=mixture" }, \
+    { "weight", TUTTI_CHOICE, TUTTI_AT(fitted, weight), 0, 0, 0, "norm2|norm", "fit=mixture: of a bucket, its squared norm, which makes it the variance that is minimised, or its norm, as the authors' code", "fit=mixture" }, \
     { "first", TUTTI_INT, TUTTI_AT(fitted, first), 100, 0, 1e12, NULL, "step before which levels are fitted for the first time; 0: none such" },                           \
     { "second", TUTTI_INT, TUTTI_AT(fitted, second), 2000, 0, 1e12, NULL, "and for the second time, 2 to 3 % of the run; 0: none such" },                                  \
     { "every", TUTTI_INT, TUTTI_AT(fitted, every), 10000, 0, 1e12, NULL, "and before each multiple of this many steps; 0: none such" },                                    \

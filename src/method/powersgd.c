@@ -15,7 +15,7 @@ static const tutti_option powersgd_options[] = {
     { "start_iter", TUTTI_INT, TUTTI_AT(powersgd, start_iter), 0, 0, 1e12, NULL, "steps before the first that compresses; until then gradients travel as they are" },
     { "min_compression_rate", TUTTI_REAL, TUTTI_AT(powersgd, min_compression_rate), 2, 1, 1e9, NULL, "matrices that shrink less travel as they are" },
     { "error_feedback", TUTTI_BOOL, TUTTI_AT(powersgd, error_feedback), 1, 0, 1, NULL, "what was not sent is added to the next gradient" },
-    { "ef_rule", TUTTI_CHOICE, TUTTI_AT(powersgd, ef_rule), 0, 0, 0, "local|aggregated", "what counts as sent: this worker's part (residuals stay small), or the mean (as PyTorch); the model is the same" },
+    { "ef_rule", TUTTI_CHOICE, TUTTI_AT(powersgd, ef_rule), 0, 0, 0, "local|aggregated", "what counts as sent: this worker's part (residuals stay small), or the mean (as PyTorch); the model is the same", "error_feedback=on" },
     { "warm_start", TUTTI_BOOL, TUTTI_AT(powersgd, warm_start), 1, 0, 1, NULL, "begin from the previous step's factor, not from a drawn one" },
     { "bucket_mb", TUTTI_REAL, TUTTI_AT(powersgd, bucket), 25, 1.0 / 1048576, 65536, NULL, "gradients in MiB that are exchanged as one" },
     { 0 }

@@ -24,7 +24,7 @@ static const tutti_option rand_psgd_options[] = {
     { "mixing", TUTTI_SPEC, TUTTI_AT(rand_psgd, mixing), 0, 0, 0, "random-ring", "who averages with whom: a graph (`tutti topology` lists them), or delay-by-one" },
     { "pace", TUTTI_CHOICE, TUTTI_AT(rand_psgd, pace), STEP, 0, 1, "step|own", "step: all make a step, then average; own: nobody waits for another's gradient" },
     { "rounds", TUTTI_INT, TUTTI_AT(rand_psgd, rounds), 1, 1, 1000, NULL, "averagings a step; pace=own: for every `workers` gradients" },
-    { "outstanding", TUTTI_INT, TUTTI_AT(rand_psgd, outstanding), 1, -1, 1e6, NULL, "pace=own: gradients whose averaging may be awaited when the next begins; 0: none; -1: any number" },
+    { "outstanding", TUTTI_INT, TUTTI_AT(rand_psgd, outstanding), 1, -1, 1e6, NULL, "pace=own: gradients whose averaging may be awaited when the next begins; 0: none; -1: any number", "pace=own" },
     { 0 }
 };
 
@@ -47,9 +47,6 @@ static tutti_status rand_psgd_declare(tutti_method *m, tutti_plan *plan, tutti_e
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'rand-psgd': mixing=delay-by-one averages over all workers in every step, so pace=own is not possible; use pace=step, or a graph");
     if (is_late(s) && s->rounds > 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'rand-psgd': rounds is %lld, but one round of mixing=delay-by-one is the exact mean already; leave rounds away", (long long)s->rounds);
-    if (s->pace == STEP && s->outstanding != 1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'rand-psgd': outstanding is %lld, but with pace=step averagings are made between steps, and none is awaited later; leave outstanding away, or take pace=own",
-                          (long long)s->outstanding);
     if (is_late(s))
         return tutti_averager_declare(&s->averager, m, plan, NULL, 0, services, err);
     return s->pace == OWN ? tutti_averager_declare(&s->averager, m, plan, s->mixing, s->rounds, services, err) : tutti_mixer_declare(&s->mixer, m, plan, s->mixing, false, err);

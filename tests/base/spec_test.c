@@ -278,6 +278,41 @@ static void every_prefix_is_handled(void **state)
     assert_int_equal(read, 6); /* " d", " dd", " ddp", " ddp ", and the whole without and with its last blank */
 }
 
+typedef struct dependent { int kind; bool on; double share; int64_t count, least; const char *text; } dependent;
+static const tutti_option dependent_options[] = {
+    { "kind", TUTTI_CHOICE, TUTTI_AT(dependent, kind), 0, 0, 0, "plain|drawn|fitted", "" },
+    { "on", TUTTI_BOOL, TUTTI_AT(dependent, on), 0, 0, 1, NULL, "" },
+    { "share", TUTTI_REAL, TUTTI_AT(dependent, share), 0, 0, 1, NULL, "" },
+    { "count", TUTTI_INT, TUTTI_AT(dependent, count), 4, 1, 100, NULL, "", "kind=drawn|fitted" },
+    { "least", TUTTI_INT, TUTTI_AT(dependent, least), 1, 1, 100, NULL, "", "on=yes&share>0.25" },
+    { "text", TUTTI_TEXT, TUTTI_AT(dependent, text), 0, 0, 0, "a", "", "on=off" },
+    { 0 }
+};
+
+static void what_has_no_effect_is_refused_wherever_it_stands(void **state)
+{
+    static const struct { const char *spec, *sentence; } cases[] = {
+        { "x(kind=drawn,count=5)", NULL }, { "x(count=5,kind=fitted)", NULL }, { "x(count=4)", NULL }, { "x(kind=plain)", NULL }, { "x(least=2,on=true,share=0.5)", NULL }, { "x(text=b)", NULL }, { "x(text=a,on=on)", NULL },
+        { "x(count=5)", "method 'x': option 'count' has no effect with kind=plain; it needs kind=drawn|fitted, or leave it away" },
+        { "x(count=5,kind=plain)", "method 'x': option 'count' has no effect with kind=plain; it needs kind=drawn|fitted, or leave it away" },
+        { "x(least=2,on=true,share=0.25)", "method 'x': option 'least' has no effect with share=0.25; it needs share>0.25, or leave it away" },
+        { "x(least=2,share=0.5)", "method 'x': option 'least' has no effect with on=false; it needs on=yes, or leave it away" },
+        { "x(on=on,text=b)", "method 'x': option 'text' has no effect with on=true; it needs on=off, or leave it away" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
+        tutti_spec *spec;
+        tutti_error err = { .rank = -1 };
+        dependent self;
+        assert_int_equal(tutti_spec_open(&spec, cases[i].spec, NULL), TUTTI_OK);
+        assert_int_equal(tutti_spec_apply(spec, "method 'x'", dependent_options, &self, &err), cases[i].sentence == NULL ? TUTTI_OK : TUTTI_ERR_USAGE);
+        if (cases[i].sentence != NULL)
+            assert_string_equal(err.text, cases[i].sentence);
+        tutti_spec_close(spec);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -292,6 +327,7 @@ int main(void)
         cmocka_unit_test(only_what_is_not_default_is_printed),
         cmocka_unit_test(a_printed_spec_reads_back_equal),
         cmocka_unit_test(every_prefix_is_handled),
+        cmocka_unit_test(what_has_no_effect_is_refused_wherever_it_stands),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

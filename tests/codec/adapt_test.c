@@ -173,7 +173,7 @@ static void levels_are_fitted_at_the_steps_of_the_schedule_and_alike(void **stat
     static const char *const specs[] = {
         "alq(bucket=512,first=3,second=7,every=10)", "amq(bucket=512,first=3,second=7,every=10)", "alq(bucket=512,first=3,second=7,every=10,fit=single)",
         "alq(bucket=512,first=3,second=7,every=10,variant=gd,norm=max)", "alq(bits=4,bucket=256,first=3,second=7,every=10,zero_level=on,coding=huffman,components=4)",
-        "amq(bits=4,bucket=1024,first=3,second=7,every=10,norm=max,weight=norm,fit=single)",
+        "amq(bits=4,bucket=1024,first=3,second=7,every=10,norm=max,fit=single)",
     };
     enum { LONG = 512 * 12 + 100 };
     static float x[WORKERS][LONG], y[LONG];

@@ -58,7 +58,7 @@ static void what_cannot_work_is_refused_in_a_sentence(void **state)
     static const struct { const char *method, *sentence; } cases[] = {
         { "ata(tasks=7)", "method 'ata': tasks is 7, which does not divide the 64 samples of a step (2 workers x batch x accumulate)" },
         { "ata(allocation=ata)", "method 'ata': bound goes with allocation=ata, which needs it" },
-        { "ata(bound=1)", "method 'ata': bound goes with allocation=ata, which needs it" },
+        { "ata(bound=1)", "method 'ata': option 'bound' has no effect with allocation=ata-empirical; it needs allocation=ata" },
         { "ata(tasks=-1)", "tasks" },
     };
 

@@ -13,7 +13,7 @@ static void check_equal_on_all(const dealt *d, int n)
 static void equal_allocation_is_ddp_with_accumulation(void **state)
 {
     static const char *const collectives[] = { "hetero-ring(allocation=equal,micro_batch=4)", "hetero-ring(allocation=equal,micro_batch=4,collective=auto)",
-                                               "hetero-ring(allocation=equal,micro_batch=4,adapt_every=2)" };
+                                               "hetero-ring(allocation=equal,micro_batch=4)" };
 
     (void)state;
     for (size_t c = 0; c < TUTTI_LENGTH(collectives); c++)

@@ -489,7 +489,7 @@ static void options_at_their_ends_and_what_cannot_work(void **state)
     assert_int_equal(refused("asgd(softsync=4)", 3, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "method 'asgd': softsync is 4 gradients an update, but only 3 workers have one under way at a time; give at most that");
     assert_int_equal(refused("asgd(exponent=2)", 3, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "method 'asgd': exponent is 2, but that is of lr_delay=poly only");
+    assert_string_equal(err.text, "method 'asgd': option 'exponent' has no effect with lr_delay=none; it needs lr_delay=poly, or leave it away");
     assert_int_equal(refused("asgd(hogwild=on,lr_delay=inverse)", 3, &err), TUTTI_ERR_USAGE);
     assert_non_null(strstr(err.text, "hogwild has no servers, and no versions"));
     assert_int_equal(refused("backup-workers(backup=3)", 3, &err), TUTTI_ERR_USAGE);

@@ -25,6 +25,7 @@ typedef struct trial {
     bool asks;                   /* by tutti_engine_more: steps x workers gradients in all; models are left at the end only */
     int done[TRIAL_RANKS];       /* steps of each */
     bool show;                   /* look at the agreed model after every step: must disturb nothing */
+    bool together;               /* x before each step in place of after it, and nobody goes on from there before all have come */
     const tutti_method_ops *const *methods; /* NULL: the registry */
     float *x[TRIAL_RANKS][TRIAL_STEPS + 1]; /* after each step; the last: agreed at the end. d elements */
     uint64_t bytes[TRIAL_RANKS][TRIAL_RANKS], messages[TRIAL_RANKS][TRIAL_RANKS]; /* [from][to], finish included */
@@ -79,10 +80,15 @@ static inline void trial_fill(void *user, int tensor, float *values)
 static inline tutti_status trial_step(trial *t, tutti_engine *e, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(e);
+    tutti_group all = tutti_group_workers(m->world, 4711);
     tutti_pass p;
     tutti_status status;
 
     while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+        if (t->together) {
+            memcpy(t->x[m->rank][t->done[m->rank]], m->x, trial_size(t) * sizeof(float));
+            TUTTI_TRY(tutti_barrier(&all, err));
+        }
         for (int k = 0; k < TRIAL_TENSORS; k++) {
             const tutti_tensor *tensor = &m->layout->tensor[k];
             for (size_t i = 0; i < tensor->count; i++)
@@ -113,7 +119,7 @@ static inline tutti_status trial_train(trial *t, tutti_engine *e, tutti_world *w
             break;
         TUTTI_TRY(trial_step(t, e, err));
         t->done[rank]++;
-        if (!t->asks)
+        if (!t->asks && !t->together)
             memcpy(t->x[rank][s], m->x, trial_size(t) * sizeof(float));
         if (t->show) {
             TUTTI_TRY(tutti_engine_show(e, err));
