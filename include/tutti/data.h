@@ -36,6 +36,7 @@ typedef struct tutti_data_set {
     const tutti_option *options;
     bool drawn;                   /* a problem: made from its options, found everywhere */
     bool text, clicks;            /* its samples are windows of tokens; or clicks */
+    int classes;                  /* of labelled files: how many it has; a label beyond them is damage (TUTTI_ERR_CORRUPT when filling). 0: as many as the labels say, as for a directory given by its path */
     const char *file;             /* of a text that is in $TUTTI_DATA/name or the like; NULL: the option `file` says */
     const char *maker;            /* the command that makes it, where it is not part of Tutti; NULL: it is */
 } tutti_data_set;

@@ -10,6 +10,7 @@ typedef struct tutti_data_distortion { double distort; int64_t seed; } tutti_dat
 tutti_status tutti_data_distort(uint8_t *images, uint64_t samples, int height, int width, tutti_split split, const tutti_data_distortion *how,
                                 tutti_error *err);
 void tutti_data_distort_by(tutti_data *data, const tutti_data_distortion *how); /* before attach */
+void tutti_data_limit_classes(tutti_data *data, int classes); /* before attach: a label of `classes` or more is damage. 0, and without a call: any label is a class */
 
 /* Of a text (text.c). */
 typedef struct tutti_data_windows { const char *file; int64_t context, stride, val_windows, val_stride; double val; } tutti_data_windows;
@@ -43,6 +44,7 @@ struct tutti_data {
     uint8_t *block;               /* NULL until attached */
     float table[256];             /* normalised value of each byte; after attach */
     tutti_data_distortion distortion;
+    int most_classes;             /* 0: as many as the labels say */
     tutti_problem problem;        /* kind NONE: images from files */
     struct {
         char *path;               /* NULL: no text */

@@ -179,6 +179,11 @@ void tutti_data_distort_by(tutti_data *data, const tutti_data_distortion *how)
     data->distortion = *how;
 }
 
+void tutti_data_limit_classes(tutti_data *data, int classes)
+{
+    data->most_classes = classes;
+}
+
 const tutti_data_shape *tutti_data_shape_of(const tutti_data *data)
 {
     return &data->shape;
@@ -211,15 +216,21 @@ static tutti_status fill_part(tutti_data *d, const data_part *p, uint8_t *to, tu
     return status;
 }
 
-static void find_classes(const tutti_data *d, const uint8_t *block, data_facts *f)
+/* One damaged label would silently give the network outputs up to 256. Only of a set that we know can it be told from a class that is rare. */
+static tutti_status find_classes(const tutti_data *d, const uint8_t *block, data_facts *f, tutti_error *err)
 {
     f->classes = 0;
     for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++) { /* both: a label of the test set needs an output as well */
         const uint8_t *labels = block + d->parts[split][DATA_LABELS].offset;
-        for (uint64_t i = 0; i < d->shape.samples[split]; i++)
+        for (uint64_t i = 0; i < d->shape.samples[split]; i++) {
+            if (d->most_classes > 0 && labels[i] >= d->most_classes)
+                return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s': label %llu is %d, but the set has the classes 0 to %d; it is damaged: make or fetch it again, or give the path of its directory "
+                                  "if it is a set of another kind", d->parts[split][DATA_LABELS].path, (unsigned long long)i, labels[i], d->most_classes - 1);
             if (labels[i] >= f->classes)
                 f->classes = labels[i] + 1;
+        }
     }
+    return TUTTI_OK;
 }
 
 static void find_moments(const tutti_data *d, const uint8_t *block, data_facts *f)
@@ -283,10 +294,10 @@ tutti_status tutti_data_attach(tutti_data *data, void *memory, bool fill, tutti_
                 TUTTI_TRY(fill_part(data, p, block + p->offset, err));
                 memset(block + end, 0, (size_t)((DATA_ALIGNMENT - end % DATA_ALIGNMENT) % DATA_ALIGNMENT)); /* the hash goes over the gaps too */
             }
+        TUTTI_TRY(find_classes(data, block, f, err));
         for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++) /* before the moments and the hash, which are those of what is trained on */
             TUTTI_TRY(tutti_data_distort(block + data->parts[split][DATA_X].offset, data->shape.samples[split], data->shape.height,
                                          data->shape.width, (tutti_split)split, &data->distortion, err));
-        find_classes(data, block, f);
         find_moments(data, block, f);
         f->hash = tutti_data_hash_block(data, block);
         f->magic = DATA_MAGIC;

@@ -15,8 +15,8 @@ static const tutti_option mnist_options[] = {
 static const tutti_option speech_options[] = { { 0 } };
 
 const tutti_data_set tutti_data_sets[] = {
-    { "mnist", "handwritten digits, 60000 + 10000 images of 28 x 28", mnist_options, .text = false },
-    { "speech", "spoken digits, synthesised: 64 frames of 120 features; tested on voices that were not trained on", speech_options, .text = false, .maker = "tools/speech-data" },
+    { "mnist", "handwritten digits, 60000 + 10000 images of 28 x 28", mnist_options, .text = false, .classes = 10 },
+    { "speech", "spoken digits, synthesised: 64 frames of 120 features; tested on voices that were not trained on", speech_options, .text = false, .classes = 10, .maker = "tools/speech-data" },
     { "moby-dick", "Melville's novel, 1.19 MB, by bytes; validated on 16 windows of its last twentieth", tutti_data_moby_dick_options, .text = true, .file = "moby-dick.txt" },
     { "text", "any text in UTF-8, by bytes", tutti_data_text_options, .text = true },
     { "tokens", "a file of token ids, as `tutti data tokens` makes it", tutti_data_text_options, .text = true },
@@ -208,5 +208,7 @@ tutti_status tutti_data_open_spec(tutti_data **out, tutti_runtime *rt, const cha
     }
     TUTTI_TRY(tutti_data_open(out, rt, path, err));
     tutti_data_distort_by(*out, &f.distortion);
+    if (f.set != NULL)
+        tutti_data_limit_classes(*out, f.set->classes);
     return TUTTI_OK;
 }

@@ -148,6 +148,41 @@ static void what_exists_is_a_path_whatever_its_name(void **state)
     leads_to(f, "./mnist", "./mnist");
 }
 
+/* Labels of the fixture are i % 10, so that 9 is the highest; each file gets one that is higher. By its path the same directory has as many classes as that says. */
+static void a_label_beyond_the_classes_of_a_set_is_told_with_its_file_and_number(void **state)
+{
+    static const char *const sets[] = { "mnist", "speech" }, *const files[] = { "train-labels-idx1-ubyte", "t10k-labels-idx1-ubyte" };
+    static const uint32_t count[] = { 12, 5 };
+    static const uint8_t labels[] = { 9, 10, 255 };
+    fixture *f = *state;
+
+    for (size_t j = 0; j < TUTTI_LENGTH(sets) * TUTTI_LENGTH(files) * TUTTI_LENGTH(labels); j++) {
+        const char *set = sets[j % 2];
+        const size_t split = j / 2 % 2, at = count[split] - 2;
+        const uint8_t label = labels[j / 4];
+        bytes b = make_idx(1, &count[split], fill_label);
+        char folder[40], path[100], sentence[400];
+        tutti_error err = { 0 };
+        attached a;
+        b.data[8 + at] = label;
+        snprintf(folder, sizeof folder, "data/%s", set);
+        snprintf(path, sizeof path, "%s/%s", folder, files[split]);
+        put_set_in(f->m, folder, 12, 5, 28, 28, false);
+        memory_files_put(f->m, path, b.data, b.n);
+        free(b.data);
+        snprintf(sentence, sizeof sentence, "'%s': label %zu is %d, but the set has the classes 0 to 9; it is damaged: make or fetch it again, or give the path of its directory if it is a set of another kind",
+                 path, at, label);
+        assert_int_equal(tutti_data_open_spec(&a.data, &f->m->rt, set, NULL, NULL), TUTTI_OK);
+        a.block = tutti_alloc(tutti_data_shape_of(a.data)->bytes, 1);
+        assert_int_equal(tutti_data_attach(a.data, a.block, true, &err), label > 9 ? TUTTI_ERR_CORRUPT : TUTTI_OK);
+        assert_string_equal(err.text, label > 9 ? sentence : "");
+        detach(a);
+        a = attach(f, folder);
+        assert_int_equal(tutti_data_shape_of(a.data)->classes, label + 1);
+        detach(a);
+    }
+}
+
 static void refused(fixture *f, const char *text, const char *sentence)
 {
     char path[200] = "old";
@@ -212,6 +247,7 @@ static void every_known_set_has_a_title_and_options_with_help(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(a_label_beyond_the_classes_of_a_set_is_told_with_its_file_and_number),
         TEST(without_distortion_the_block_is_that_of_the_directory),
         TEST(distortion_changes_both_splits_their_moments_and_the_hash_but_no_label),
         TEST(gathered_samples_are_normalised_by_the_distorted_moments),
