@@ -11,7 +11,7 @@ typedef struct tutti_launch_options {
     int workers;
     int threads;                 /* compute threads a worker: how many cores each is pinned to */
     const char *const *argv;     /* NULL-ended; argv[0] is the path to execute (no search, no shell) */
-    char *const *environment;    /* NULL: this process's; the launcher adds its own variables, OMP_WAIT_POLICY=passive and OMP_NUM_THREADS unless set */
+    char *const *environment;    /* NULL: this process's; the launcher adds its own variables and, unless set, OMP_NUM_THREADS and how OpenMP's threads wait: passive, or, where each of several has a core, active for GOMP_SPINCOUNT=30000 */
     bool pin;                    /* worker r to its own cores by hwloc; with more workers than cores they share round robin */
     int64_t grace_ns;            /* from the first failure or signal to SIGKILL of what is left; 0: 1 s */
     bool meet;                   /* a meeting place of this host is served meanwhile: the workers talk by the transport tcp, without a port of ours */

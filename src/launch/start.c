@@ -7,6 +7,7 @@
    A failed exec tells its errno through a pipe that a successful one closes. */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,16 +36,26 @@ static bool is_set(char *const *environment, const char *name)
     return false;
 }
 
+/* Has each thread of all workers a core of this process's? */
+static bool have_cores(const tutti_launch_options *options)
+{
+    cpu_set_t mine;
+
+    return sched_getaffinity(0, sizeof mine, &mine) == 0 && (long long)options->workers * options->threads <= CPU_COUNT(&mine);
+}
+
 tutti_status tutti_launch_start_open(launch_start *s, const tutti_launch_options *options, int fd, const sigset_t *mask, tutti_error *err)
 {
-    static char passive[] = "OMP_WAIT_POLICY=passive"; /* waiting OpenMP threads would burn the core of those that work */
+    /* Waiting OpenMP threads would burn the core of those that work. Where each has its own they look out for some tens of microseconds before they sleep: a network of many small pieces (an LSTM's
+       moments) wakes them thousands of times a step. */
+    static char passive[] = "OMP_WAIT_POLICY=passive", active[] = "OMP_WAIT_POLICY=active", spin[] = "GOMP_SPINCOUNT=30000";
     char *const *given = options->environment != NULL ? options->environment : environ;
     size_t n = 0;
 
     *s = (launch_start){ .argv = options->argv, .fd = fd, .mask = mask, .parent = getpid() };
     while (given[n] != NULL)
         n++;
-    s->environment = tutti_alloc(n + 6, sizeof *s->environment); /* five of ours and the NULL */
+    s->environment = tutti_alloc(n + 7, sizeof *s->environment); /* six of ours and the NULL */
     if (s->environment == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting %d workers with %zu variables", options->workers, n);
     n = 0;
@@ -59,8 +70,12 @@ tutti_status tutti_launch_start_open(launch_start *s, const tutti_launch_options
     s->environment[n++] = s->size_text;
     if (!is_set(given, "OMP_NUM_THREADS"))
         s->environment[n++] = s->threads_text;
-    if (!is_set(given, "OMP_WAIT_POLICY"))
-        s->environment[n++] = passive;
+    if (!is_set(given, "OMP_WAIT_POLICY") && !is_set(given, "GOMP_SPINCOUNT")) {
+        const bool looks_out = options->threads > 1 && have_cores(options);
+        s->environment[n++] = looks_out ? active : passive;
+        if (looks_out)
+            s->environment[n++] = spin;
+    }
     s->rank_at = n;
     return TUTTI_OK;
 }

@@ -516,6 +516,15 @@ static void workers_have_cores_and_threads_of_their_own(void **state)
             assert_string_equal(record.omp, "1 passive");
         }
     }
+    for (int more = 0; more < 2 && cores > 1; more++) { /* each of several threads has a core, or there is one too many */
+        tutti_launch_options options = options_of(1, argv);
+        char wanted[40];
+        options.threads = cores + more;
+        snprintf(wanted, sizeof wanted, "%d %s", cores + more, more == 0 ? "active" : "passive");
+        clear_records();
+        assert_int_equal(tutti_launch_run(&options, &result, &err), TUTTI_OK);
+        assert_string_equal(record_of(0).omp, wanted);
+    }
     {
         tutti_launch_options options = options_of(2, argv);
         options.threads = 3;
