@@ -15,7 +15,7 @@ static const tutti_option options[] = {
     { "codec", TUTTI_SPEC, TUTTI_AT(dgc, codec), 0, 0, 0, "topk(ratio=0.001,warmup=4)", "that selects" },
     { "momentum", TUTTI_REAL, TUTTI_AT(dgc, momentum), 0.9, 0, 0.9999, NULL, "of each worker's gradients; the optimiser should have none" },
     { "nesterov", TUTTI_BOOL, TUTTI_AT(dgc, nesterov), 0, 0, 1, NULL, "Nesterov's momentum", "momentum>0" },
-    { "masking", TUTTI_BOOL, TUTTI_AT(dgc, masking), 1, 0, 1, NULL, "forget the momentum of what was sent", "momentum>0" },
+    { "masking", TUTTI_BOOL, TUTTI_AT(dgc, masking), 1, 0, 1, NULL, "forget the momentum of what was sent" },
     { "clip", TUTTI_REAL, TUTTI_AT(dgc, clip), 0, 0, 1e9, NULL, "norm of a tensor's gradient beyond which it is scaled down, times the root of the workers; 0: none" },
     { "server", TUTTI_BOOL, TUTTI_AT(dgc, server), 1, 0, 1, NULL, "a residual for what the owner of a sum loses when it encodes it" },
     { 0 }

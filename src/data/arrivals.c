@@ -10,10 +10,11 @@ void tutti_arrivals_begin(tutti_arrivals *a, double rate, uint64_t buffer, int64
     *a = (tutti_arrivals){ .rate = rate, .buffer = buffer, .begin_ns = now_ns };
 }
 
-/* When sample k, from 1, comes. */
+/* When sample k, from 1, comes; the end of time at the latest. */
 static int64_t due(const tutti_arrivals *a, uint64_t k)
 {
-    return a->begin_ns + (int64_t)ceil((double)k / a->rate * ns);
+    const double after = ceil((double)k / a->rate * ns);
+    return after < 0x1p62 && a->begin_ns < INT64_C(1) << 62 ? a->begin_ns + (int64_t)after : INT64_MAX;
 }
 
 static uint64_t waiting(const tutti_arrivals *a)

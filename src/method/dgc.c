@@ -27,7 +27,7 @@ static const tutti_option dgc_options[] = {
     { "warmup", TUTTI_INT, TUTTI_AT(dgc, warmup), 4, 0, 1000, NULL, "epochs over which the share comes down: epoch e of E sends ratio^((e + 1) / (E + 1)); 0: from the start" },
     { "momentum", TUTTI_REAL, TUTTI_AT(dgc, momentum), 0.9, 0, 0.9999, NULL, "m, of each worker's gradients before they are sent; the optimiser has none" },
     { "nesterov", TUTTI_BOOL, TUTTI_AT(dgc, nesterov), 0, 0, 1, NULL, "Nesterov's momentum, in the form of the authors' code: u = m (u + g), v = v + u + g", "momentum>0" },
-    { "masking", TUTTI_BOOL, TUTTI_AT(dgc, masking), 1, 0, 1, NULL, "forget the momentum of what was sent, so that it does not push twice", "momentum>0" },
+    { "masking", TUTTI_BOOL, TUTTI_AT(dgc, masking), 1, 0, 1, NULL, "forget the momentum of what was sent, so that it does not push twice" },
     { "clip", TUTTI_REAL, TUTTI_AT(dgc, clip), 0, 0, 1e9, NULL, "norm of a tensor's gradient beyond which it is scaled down, times the root of the workers; 0: none" },
     { "server_ef", TUTTI_BOOL, TUTTI_AT(dgc, server_ef), 1, 0, 1, NULL, "error feedback of the owners of the mean too" },
     { "min_numel", TUTTI_INT, TUTTI_AT(dgc, min_numel), 1024, 0, 1e12, NULL, "tensors of fewer elements travel as they are, with their momentum" },

@@ -78,6 +78,8 @@ static tutti_status h_adpsgd_declare(tutti_method *m, tutti_plan *plan, tutti_er
 
 static tutti_status h_adpsgd_open(tutti_method *m, tutti_error *err)
 {
+    if (m->team == m->workers && m->workers > 1)
+        tutti_event(m, "one super-learner", "all %d workers are one super-learner: they sum gradients in every step, as ddp, and nobody averages; super_learner=N, with N a part of %d, makes several", m->workers, m->workers);
     return tutti_pairs_open(((h_adpsgd *)m->self)->pairs, err);
 }
 

@@ -369,6 +369,8 @@ static tutti_status prepare(tutti_graph *g, tutti_error *err)
     status = tutti_file_open(&f, rt, g->options.path, TUTTI_FILE_READ, err);
     if (status == TUTTI_OK)
         status = read_file(g, f, err);
+    if (status == TUTTI_ERR_IO) /* a path that leads nowhere, or to a folder, is a spec that is wrong */
+        status = tutti_fail_within(err, TUTTI_ERR_USAGE, "graph 'file'");
     tutti_file_close(f, NULL);
     tutti_runtime_close(rt);
     return status;

@@ -224,7 +224,7 @@ static json_t *real_or_null(bool known, double value)
 }
 
 /* What each worker tells at the end. */
-enum { WALL, COMPUTE, COMM, EXPOSED, OTHER, DATA, BYTES, MEMORY, STEPS, STALE_MOST, STALE_MEAN, SKIPPED, SCALE, RATE, ARRIVED, TAKEN, DROPPED, WAITED, RESTARTS, FIGURES };
+enum { WALL, COMPUTE, COMM, EXPOSED, OTHER, DATA, BYTES, MESSAGES, MEMORY, STEPS, STALE_MOST, STALE_MEAN, SKIPPED, SCALE, RATE, ARRIVED, TAKEN, DROPPED, WAITED, RESTARTS, FIGURES };
 _Static_assert((int)FIGURES <= (int)TUTTI_TRAIN_FIGURES, "run->told has room for a row of them");
 
 /* A row a worker that is left, for the summary and, up to 16, for the person. all: a row an index of run->all. */
@@ -270,6 +270,7 @@ static tutti_status tell(tutti_run *run, void *arg, tutti_error *err)
     mine[OTHER] = (double)f->other_ns * 1e-9;
     mine[DATA] = (double)f->data_ns * 1e-9;
     mine[BYTES] = (double)f->bytes_sent;
+    mine[MESSAGES] = (double)f->messages_sent;
     mine[MEMORY] = (double)usage.ru_maxrss * 1024;
     mine[STEPS] = (double)f->own_steps;
     mine[STALE_MOST] = (double)f->staleness_max;
@@ -296,7 +297,7 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     const tutti_method *m = tutti_engine_method(run->engine);
     /* Times are those of one worker, so that they add up: of the busiest, which waits least. Among workers that wait for each other its waiting is what exchanging
        costs the run; the others' has in it that they had less to do. Bytes a worker and memory are the largest. */
-    double mine[FIGURES], *const all = run->told, total_bytes = 0, most_bytes = 0, most_memory = 0, wall = 0, steps = 0, stale_most = 0, stale_sum = 0, skipped = 0, restarts = 0, scale = all[SCALE];
+    double mine[FIGURES], *const all = run->told, total_bytes = 0, most_bytes = 0, most_messages = 0, most_memory = 0, wall = 0, steps = 0, stale_most = 0, stale_sum = 0, skipped = 0, restarts = 0, scale = all[SCALE];
     const double *busiest;
     json_t *o;
     char *text;
@@ -313,6 +314,7 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
         skipped = fmax(skipped, w[SKIPPED]); /* where each decides for itself: the worst of them */
         scale = fmin(scale, w[SCALE]);
         most_bytes = w[BYTES] > most_bytes ? w[BYTES] : most_bytes;
+        most_messages = w[MESSAGES] > most_messages ? w[MESSAGES] : most_messages;
         most_memory = w[MEMORY] > most_memory ? w[MEMORY] : most_memory;
         steps += w[STEPS];
         restarts += w[RESTARTS];
@@ -361,6 +363,7 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     json_object_set_new(o, "data_seconds", json_real(mine[DATA]));
     json_object_set_new(o, "bytes_sent_total", json_integer((json_int_t)total_bytes));
     json_object_set_new(o, "bytes_sent_per_worker", json_integer((json_int_t)most_bytes));
+    json_object_set_new(o, "messages_sent_per_worker", json_integer((json_int_t)most_messages));
     json_object_set_new(o, "samples_per_second", json_real(mine[WALL] > 0 ? (double)(f.samples - run->first_samples) / mine[WALL] : 0));
     json_object_set_new(o, "final_train_loss", real_or_null(c->final_eval, r->train_loss));
     json_object_set_new(o, "final_test_loss", real_or_null(c->final_eval, run->test_loss));

@@ -94,7 +94,9 @@ class Asynchronous(Case):
         common = (*MODEL, "--data", self.data, "-n", 4, "--batch", 10, "--seed", 2)
         sim = ("--transport", "sim", "--steps", 40)
         ddp = self.train("ddp", *common, "--steps", 30, "--method", "ddp")
-        self.assertEqual(model(self.train("one", *common, "--steps", 30, "--method", "h-adpsgd")), model(ddp))  # shm: all on one machine
+        one = self.train("one", *common, "--steps", 30, "--method", "h-adpsgd")  # shm: all on one machine
+        self.assertEqual(model(one), model(ddp))
+        self.assertEqual([e["kind"] for e in summary(one)["events"]], ["one super-learner"])
         for transport in ("shm", "tcp"):
             out = self.train("two" + transport, *common, "--epochs", 3, "--method", "h-adpsgd(super_learner=2)", "--transport", transport)
             s = summary(out)

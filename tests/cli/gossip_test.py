@@ -101,8 +101,8 @@ class Gossip(Case):
             for method in ("d-psgd(graph=%s)", "rand-psgd(pace=own,mixing=%s)"):
                 self.refused(sentence, "train", *COMMON, "--data", self.data, "-n", N, "--method", method % graph, "--out", out)
                 self.assertFalse(os.path.exists(os.path.join(out, "metrics.jsonl")))
-        self.refused("no-such", "train", *COMMON, "--data", self.data, "-n", N, "--method", "ad-psgd(graph=file(no-such))", "--out", out, code=1)
-        self.refused("file", "train", *COMMON, "--data", self.data, "-n", N, "--method", "ad-psgd(graph=file(%s))" % self.folder, "--out", out, code=1)
+        self.refused("no-such", "train", *COMMON, "--data", self.data, "-n", N, "--method", "ad-psgd(graph=file(no-such))", "--out", out)
+        self.refused("file", "train", *COMMON, "--data", self.data, "-n", N, "--method", "ad-psgd(graph=file(%s))" % self.folder, "--out", out)
 
 
 if __name__ == "__main__":

@@ -158,7 +158,7 @@ static void long_lines_big_files_and_absent_ones_are_refused(void **state)
     assert_int_equal(tutti_graph_open(&g, "file(\"" PATH "\")", 2, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, PATH ": a graph of 16777217 bytes; at most 16777216 (16 MiB)");
     assert_int_equal(remove(PATH), 0);
-    assert_int_equal(tutti_graph_open(&g, "file(\"" PATH "\")", 2, &err), TUTTI_ERR_IO);
+    assert_int_equal(tutti_graph_open(&g, "file(\"" PATH "\")", 2, &err), TUTTI_ERR_USAGE);
     assert_non_null(strstr(err.text, PATH));
     assert_int_equal(tutti_graph_open(&g, "file", 2, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "graph 'file' needs a path: file(PATH)");
