@@ -77,8 +77,8 @@ class Codecs(Bench):
 
     def peer(self, python, rate, case, hook, seed, most):
         """Seconds, steps and bytes; None: it took longer than `most`."""
-        variables = dict(INIT="env://", GLOO_SOCKET_IFNAME="eth0", OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", OMP_WAIT_POLICY="passive", STARTED="0")
-        command, text = self.lab(["env", *(f"{k}={v}" for k, v in variables.items()), python, "-B", os.path.join(HERE, "peers/train.py"), case["model"], 2, 2000, case["batch"], 1, hook, seed,
+        tuned = subprocess.run([HERE + "/peers/tuned", "1"], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+        command, text = self.lab(["env", "INIT=env://", "GLOO_SOCKET_IFNAME=eth0", "STARTED=0", *tuned, python, "-B", os.path.join(HERE, "peers/train.py"), case["model"], 2, 2000, case["batch"], 1, hook, seed,
                                   case["optimizer"], 10, case["value"], f"{most:.1f}"], rate=rate, more=["--each", "--timeout", 300])
         return json.loads(text.splitlines()[-1])["reached"], command.replace(python, "python")
 

@@ -488,6 +488,8 @@ static tutti_status leave_together(tutti_engine *e, tutti_error *err)
             status = start(e, err); /* they rest, as those that were held do */
         for (int turn = 0; status == TUTTI_OK && turn < BARRIERS; turn++)
             status = tutti_barrier(&e->services.group, err);
+        if (status != TUTTI_OK)
+            TUTTI_TRY(tutti_engine_services_look(e, err)); /* as in come_to_rest */
         if (status != TUTTI_OK && status != TUTTI_ERR_PEER)
             return status;
         status = tutti_engine_settle(e, status, &again, err);
