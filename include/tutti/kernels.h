@@ -40,9 +40,7 @@ void tutti_round_powers(tutti_device *d, size_t n, const float *x, float scale, 
 /* Levels of any kind, made ready for rounding: 2^bits of them, from -1 to 1; a code is an index, without a sign. */
 typedef struct tutti_levels {
     int bits;                    /* 2 .. 8 */
-    float level[256];            /* ascending; beyond the last: 1 */
-    float bound[256];            /* level but for the last and beyond: infinity */
-    float per[256];              /* 65536 / (level[l + 1] - level[l]); the last and beyond: 0 */
+    float level[256];            /* 2^bits of them, ascending */
 } tutti_levels;
 /* false: they do not ascend from -1 to 1 by 2^-30 at least each; t is undefined then. */
 bool tutti_levels_make(tutti_levels *t, int bits, const float *level);

@@ -81,19 +81,11 @@ bool tutti_levels_make(tutti_levels *t, int bits, const float *level)
 
     assert(bits >= 2 && bits <= 8);
     t->bits = bits;
-    for (int l = 0; l < 256; l++) {
-        t->level[l] = l < last ? level[l] : 1;
-        t->bound[l] = l < last ? level[l] : INFINITY;
-        t->per[l] = 0;
-    }
-    if (level[0] != -1 || level[last] != 1)
-        return false;
-    for (int l = 0; l < last; l++) {
+    memcpy(t->level, level, (size_t)(last + 1) * sizeof *level);
+    for (int l = 0; l < last; l++)
         if (!(level[l + 1] - level[l] >= 0x1p-30f))
             return false;
-        t->per[l] = 65536.0f / (level[l + 1] - level[l]);
-    }
-    return true;
+    return level[0] == -1 && level[last] == 1;
 }
 
 void tutti_round_levels(tutti_device *d, size_t n, const float *x, float scale, const tutti_levels *t, const uint16_t *draws, uint8_t *codes)

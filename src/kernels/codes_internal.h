@@ -15,10 +15,10 @@ static inline int32_t tutti_kernels_ordered(uint32_t bits)
     return (int32_t)(bits ^ ((bits & 0x80000000u) != 0 ? 0x7fffffffu : 0));
 }
 
-/* 1, or what brings a scale from the ends of the range of float to where it has a reciprocal. What numbers lose to it is far below the least level. */
+/* 1, or what brings a scale from the ends of the range of float to where it and its 2^-30th part have reciprocals. What numbers lose to it is far below the least level. */
 static inline float tutti_kernels_power(float scale)
 {
-    return scale < 0x1p-64f ? 0x1p64f : scale > 0x1p64f ? 0x1p-64f : 1;
+    return scale < 0x1p-40f ? 0x1p100f : scale > 0x1p64f ? 0x1p-64f : 1;
 }
 
 /* The references of packing, from an element that begins a byte on. */

@@ -33,20 +33,28 @@ static void round_powers(size_t n, const float *x, float scale, int bits, const 
     }
 }
 
-/* The level below by halving the table; how far r is towards the next one, in 65536ths, is the probability of that one. The product of the distance and
-   the reciprocal is off by less than half of one, so that a level is itself and the greatest never leaves the table. Here the reciprocal of the scale
-   alone would not do, since levels may lie as close as floats do: what it leaves of x is made good. */
+/* The level below by halving the table; how far x is towards the next one, in 65536ths, is the probability of that one. Levels may lie as close as floats do, so
+   that x times the reciprocal of the scale could be on the wrong side of one: the levels are multiplied by the scale, as decoding does, and x is left as it is. The product of the
+   distance and its reciprocal is off by less than half of one, so that a level is itself and the greatest never leaves the table. Where two have become the same number,
+   the upper one is chosen. */
 static void round_levels(size_t n, const float *x, float scale, const tutti_levels *t, const uint16_t *draws, uint8_t *codes)
 {
-    const float power = tutti_kernels_power(scale), by = scale * power, per = 1 / by;
+    const float power = tutti_kernels_power(scale);
+    const int count = 1 << t->bits;
+    float level[257], per[256];
 
+    for (int l = 0; l < count; l++)
+        level[l] = t->level[l] * (scale * power);
+    level[count] = INFINITY;
+    for (int l = 0; l < count; l++)
+        per[l] = 65536 / (level[l + 1] - level[l]);
     for (size_t i = 0; i < n; i++) {
-        const float it = x[i] * power, about = it * per, r = fmaf(fmaf(-about, by, it), per, about);
+        const float it = x[i] * power;
         uint32_t l = 0;
         for (uint32_t step = 1u << (t->bits - 1); step > 0; step /= 2)
-            if (r >= t->bound[l + step])
+            if (it >= level[l + step])
                 l += step;
-        codes[i] = (uint8_t)(l + (((uint32_t)lrintf((r - t->level[l]) * t->per[l]) + draws[i]) >> 16));
+        codes[i] = (uint8_t)(l + (((uint32_t)lrintf((it - level[l]) * per[l]) + draws[i]) >> 16));
     }
 }
 

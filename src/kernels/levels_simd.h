@@ -1,5 +1,6 @@
 /* levels_simd.h: levels.c in `vec` and `ivec`; included by one file a level after its simd_codes_LEVEL.h. */
 #include "simd_loop.h"
+#include <math.h>
 
 static void LEVEL(round_uniform)(size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes)
 {
@@ -32,6 +33,20 @@ static void LEVEL(round_powers)(size_t n, const float *x, float scale, int bits,
     });
 }
 
+/* The levels times the scale, with infinity after them, and 65536 / the distance to the next one: see levels.c. */
+typedef struct scaled { float level[256 + 1 + WIDTH], per[256]; } scaled;
+
+INLINE void scale_levels(int count, const float *level, float scale, scaled *s)
+{
+    const size_t n = (size_t)count;
+    const vec by = vec_all(scale), whole = vec_all(65536);
+
+    EACH_VECTOR(n, vec_put(s->level + i, k, vec_mul(vec_get(level + i, k), by)));
+    vec_put(s->level + n, WIDTH, vec_all(INFINITY)); /* what a table in a register is read beyond its end */
+    for (size_t i = 0; i < n; i += WIDTH)
+        vec_put(s->per + i, WIDTH, vec_div(whole, vec_sub(vec_get(s->level + i + 1, WIDTH), vec_get(s->level + i, WIDTH))));
+}
+
 /* Entry at[j] of a table of 256: in one register, in two, or in memory. */
 enum { IN_ONE, IN_TWO, IN_MEMORY };
 INLINE vec entry(int where, const float *table, ivec at)
@@ -40,44 +55,44 @@ INLINE vec entry(int where, const float *table, ivec at)
 }
 
 /* What a halving waits for takes longer than its instructions, so SIDE vectors go side by side. */
-enum { SIDE = WIDTH == 16 ? 4 : 2 };
-#define EACH_SIDE _Pragma("GCC unroll 4") for (size_t v = 0; v < sides; v++)
+enum { SIDE = WIDTH == 16 ? 8 : 2 };
+#define EACH_SIDE _Pragma("GCC unroll 8") for (size_t v = 0; v < sides; v++)
 
-/* `bits`, `sides` and, but for the last vector, `count` are constants, so everything is unrolled. A halving looks at bound[l + step], which is bound + step at l; the first one at a
-   single bound. */
-INLINE void round_some(const int bits, const size_t sides, const size_t count, const float *x, float power, float scale, float reciprocal, const tutti_levels *t, const uint16_t *draws, uint8_t *codes)
+/* `bits`, `sides` and, but for the last vector, `count` are constants, so everything is unrolled. A halving looks at level[l + step], which is level + step at l; the first one at a
+   single level. */
+INLINE void round_some(const int bits, const size_t sides, const size_t count, const float *x, float power, const scaled *s, const uint16_t *draws, uint8_t *codes)
 {
     const int where = 1 << bits <= WIDTH ? IN_ONE : 1 << bits == 2 * WIDTH ? IN_TWO : IN_MEMORY;
-    const vec first = vec_all(power), by = vec_all(-scale), per = vec_all(reciprocal), middle = vec_all(t->bound[1 << (bits - 1)]);
+    const vec first = vec_all(power), middle = vec_all(s->level[1 << (bits - 1)]);
     vec r[SIDE];
     ivec l[SIDE];
 
     EACH_SIDE {
-        const vec it = vec_mul(vec_get(x + v * WIDTH, count), first), about = vec_mul(it, per);
-        r[v] = vec_fma(vec_fma(about, by, it), per, about);
-    }
-    EACH_SIDE
+        r[v] = vec_mul(vec_get(x + v * WIDTH, count), first);
         l[v] = ivec_add_if_at_least(ivec_all(0), 1 << (bits - 1), r[v], middle);
+    }
     _Pragma("GCC unroll 8") for (int step = 1 << (bits - 1) >> 1; step > 0; step /= 2)
         EACH_SIDE
-            l[v] = ivec_add_if_at_least(l[v], step, r[v], entry(where, t->bound + step, l[v]));
+            l[v] = ivec_add_if_at_least(l[v], step, r[v], entry(where, s->level + step, l[v]));
     EACH_SIDE
-        r[v] = vec_mul(vec_sub(r[v], entry(where, t->level, l[v])), entry(where, t->per, l[v]));
+        r[v] = vec_mul(vec_sub(r[v], entry(where, s->level, l[v])), entry(where, s->per, l[v]));
     EACH_SIDE
         ivec_put_u8(codes + v * WIDTH, count, ivec_add(l[v], ivec_srl(ivec_add(ivec_round(r[v]), ivec_get_u16(draws + v * WIDTH, count)), 16)));
 }
 
 INLINE void round_levels_of(const int bits, size_t n, const float *x, float scale, const tutti_levels *t, const uint16_t *draws, uint8_t *codes)
 {
-    const float power = tutti_kernels_power(scale), by = scale * power, per = 1 / by;
+    const float power = tutti_kernels_power(scale);
     size_t i = 0;
+    scaled s;
 
+    scale_levels(1 << bits, t->level, scale * power, &s);
     for (; n - i >= SIDE * WIDTH; i += SIDE * WIDTH)
-        round_some(bits, SIDE, WIDTH, x + i, power, by, per, t, draws + i, codes + i);
+        round_some(bits, SIDE, WIDTH, x + i, power, &s, draws + i, codes + i);
     for (; n - i >= WIDTH; i += WIDTH)
-        round_some(bits, 1, WIDTH, x + i, power, by, per, t, draws + i, codes + i);
+        round_some(bits, 1, WIDTH, x + i, power, &s, draws + i, codes + i);
     if (i < n)
-        round_some(bits, 1, n - i, x + i, power, by, per, t, draws + i, codes + i);
+        round_some(bits, 1, n - i, x + i, power, &s, draws + i, codes + i);
 }
 
 static void LEVEL(round_levels)(size_t n, const float *x, float scale, const tutti_levels *t, const uint16_t *draws, uint8_t *codes)

@@ -33,6 +33,8 @@ static void LEVEL(pack)(int bits, size_t n, const uint8_t *codes, uint8_t *out)
     }
     for (; bits == 4 && n - i >= 64; i += 64, at += 32)
         pack_nibbles(codes + i, out + at);
+    if (i == n)
+        return;
     for (size_t j = 0; j < 16; j++)
         together[j] = (uint8_t)(j < b ? j : j < 2 * b ? 8 + j - b : 0x80);
     /* Each store writes sixteen bytes, of which 2 b count: stop while the last one is still inside. */
@@ -56,6 +58,8 @@ static void LEVEL(unpack)(int bits, size_t n, const uint8_t *in, uint8_t *codes)
     }
     for (; bits == 4 && n - i >= 64; i += 64, at += 32)
         unpack_nibbles(in + at, codes + i);
+    if (i == n)
+        return;
     for (size_t j = 0; j < 16; j++)
         apart[j] = (uint8_t)(j % 8 >= b ? 0x80 : j < 8 ? j : b + j - 8);
     for (; n - i >= AT_ONCE && bytes - at >= (QUARTERS - 1) * 2 * b + 16; i += AT_ONCE, at += 2 * b * QUARTERS)

@@ -368,6 +368,16 @@ static void any_levels_keep_the_expectation_over_all_draws(void **state)
             for (int i = 0; i < 256; i++)
                 assert_int_equal(codes[i], k);
         }
+        if (last > 3) /* as near as floats are: times the scale they may be one */
+            level[last - 1] = 1 - 0x1p-24f, level[last - 2] = 1 - 0x1p-23f;
+        assert_true(tutti_levels_make(&t, bits, level));
+        for (int k = 0; k <= last; k++) { /* what decodes to a level is sent as that level by any scale */
+            for (int i = 0; i < 256; i++)
+                x[i] = level[k] * scale;
+            tutti_round_levels(l.device[round % l.count], 256, x, scale, &t, draws + (harness_random(&seed) & 0xfeff), codes);
+            for (int i = 0; i < 256; i++)
+                assert_true(level[codes[i]] * scale == x[i]);
+        }
         level[1] = -1 + 0x1p-12f, level[last - 1] = 1 - 0x1p-12f; /* so near to the ends, x / scale has to be 1 in its last bit */
         for (int k = 2; k < last - 1; k++)
             level[k] = (float)k / (float)last * 2 - 1;
