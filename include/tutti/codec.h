@@ -80,6 +80,8 @@ typedef struct tutti_codec_ops {
        result: how many of *numbers (the codec's memory) are to be summed over the workers, the same on all, before the next round; 0: that was all.
        What is not a sum is one too: a worker's own place in the numbers, zeros elsewhere. */
     size_t (*begin)(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers);
+    /* Optional: the step that began last, `step`, is left out; its states are as `begin` left them, as if no view of it had been, and all workers do the same. For who counts steps, or waits for this one's gradients. */
+    void (*left_out)(tutti_codec *c, uint64_t step);
     /* Below: lane threads; calls for different views may run at once, so state is per element or per tensor. `scratch` is the caller's, 64-byte
        aligned, scratch(c, v) bytes; its contents stay from the first fold of a view to its unfold. x, y: view.count elements. */
     size_t (*scratch)(const tutti_codec *c, const tutti_view *v);                          /* optional: 0 bytes */
@@ -126,6 +128,8 @@ void tutti_codec_open(tutti_codec *c);                                          
 /* Before the first view of every step, by whoever exchanges, on all workers: `begin` of the codecs inside and of c, with the sums they ask for. Few
    steps ask for any. Fails where m->sum does, and with TUTTI_ERR_CORRUPT where a state that was loaded makes no sense. */
 tutti_status tutti_codec_begin(tutti_codec *c, const tutti_codec_moment *m, tutti_error *err);
+/* By whoever exchanges, once it has put all declared states back to what they were after tutti_codec_begin: that step is left out. */
+void tutti_codec_left_out(tutti_codec *c, uint64_t step);
 void tutti_codec_close(tutti_codec *c);
 /* A codec with the wrappers round it as one; c need not be a wrapper. Who encodes this view now; what to encode instead of x, which is finite (from the
    outermost wrapper in); where what was sent is accounted for (one wrapper of a nest at most does); the decoded mean on its way to the model (from the

@@ -60,6 +60,7 @@ typedef struct tutti_pass {              /* the engine fills in the default, the
     bool same_values;                    /* x has not changed since the previous pass: prepared weights may be kept */
     bool keep;                           /* add to g instead of replacing it */
     bool exchange;                       /* pieces go to the lane as they become ready; default: in the last pass */
+    bool merge;                          /* the same in all passes of a step, after tutti_merge_declare: this step has no exchange and no update, its gradient waits for the next step's */
 } tutti_pass;
 
 enum {  /* traits: facts the engine and `tutti methods` act on */
@@ -69,7 +70,7 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
                                     tutti_is_left_out names. So: no `exchange` but in a team, which is lost as a whole, no other collectives in its hooks but in open and agree, and agree may be called again
                                     after it has failed. engine.h says the rest */
     TUTTI_DIRECTION = 32,        /* what its step hands to tutti_base_step is a direction of its own and no gradient: clip-norm is refused */
-    TUTTI_ENCODES = 16,          /* takes a codec (engine_options.codec): its exchange is tutti_exchange, which takes any, or its mixer's models go through one (tutti_mixer_encode) */
+    TUTTI_ENCODES = 16,          /* takes a codec (engine_options.codec): its exchange is tutti_exchange, which takes any, or its mixer's models go through one (tutti_mixer_options) */
     TUTTI_KNOWS_ROWS = 64,       /* tables are exchanged by tutti_exchange or not at all, and nothing but an exchange writes to g: so the rows touched stay known, and only they are looked at,
                                     updated (where the optimiser allows) and cleared. Without it a table's gradient is whole */
     TUTTI_UPDATES_SLICES = 128,  /* the run's optimiser has no slots for all of x: its declare() says with tutti_optimizer_declare for which part this worker has them. tutti_base_step is for who has them for all */
@@ -186,19 +187,23 @@ int64_t tutti_computed_ns(const tutti_method *m);
    checkpoint keeps the deal. */
 tutti_status tutti_allot_declare(tutti_method *m, tutti_plan *plan, int64_t samples, tutti_error *err);
 tutti_status tutti_allot(tutti_method *m, const int64_t *passes_of, tutti_error *err);
+/* One update for several steps (src/engine/merge.c). Within declare(), of methods whose replicas are equal: passes may have `merge`. After the last of them, in which pieces are exchanged and step() is called as ever,
+   g is the mean over the samples of all these steps. Steps that wait count for schedules, which go by samples, and not for rate.t. A run's last step never waits. A checkpoint may be made in between. */
+tutti_status tutti_merge_declare(tutti_method *m, tutti_plan *plan, tutti_error *err);
+int64_t tutti_merged(const tutti_method *m);                      /* steps of the update under way, this one included */
 typedef int64_t tutti_mass;              /* push-sum's weight, in whole parts of TUTTI_MASS_ONE: up to 65536 workers' fit */
 #define TUTTI_MASS_ONE ((tutti_mass)1 << 44)
 static inline double tutti_mass_real(tutti_mass mass) { return (double)mass / (double)TUTTI_MASS_ONE; }
 /* Neighbour averaging over a graph spec, shared by all gossip methods. declare: within declare(); refuses the graph; its receive buffers become state.
    push: for push-sum, which needs only the columns of W to sum to 1 (topology.h).
+   encode: where the run has a codec, models travel through it as differences to public copies (src/engine/mixer_codec.c: CHOCO), which become state, a model a neighbour and one's own.
+   x := u + gamma sum_j W_ij (p_j - p_i) is what rounds compute then: as without a codec where gamma is 1 and nothing is lost, but for the last bits. gamma 0: by what the codec keeps. TUTTI_ERR_USAGE: a
+   graph that changes, a codec that needs all workers or does not contract, gamma without a codec. Without `encode` nothing is refused, and the codec is left to others.
    open: within open(); ahead: tutti_mix_start gets a thread of its own, unless the model is too small for that to pay or the run has no lanes. */
 typedef struct tutti_mixer tutti_mixer;
-tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan *plan, const char *graph, bool push, tutti_error *err);
+typedef struct tutti_mixer_options { const char *graph; bool push, encode; double gamma; } tutti_mixer_options;
+tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan *plan, const tutti_mixer_options *options, tutti_error *err);
 tutti_status tutti_mixer_open(tutti_mixer *mixer, bool ahead, tutti_error *err);
-/* Within declare(), after it: where the run has a codec, models travel through it as differences to public copies (src/engine/mixer_codec.c: CHOCO), which become state, a model a neighbour and one's
-   own. x := u + gamma sum_j W_ij (p_j - p_i) is what rounds compute then: as without a codec where gamma is 1 and nothing is lost, but for the last bits. gamma 0: by what the codec keeps. TUTTI_ERR_USAGE: a
-   graph that changes, a codec that needs all workers or does not contract, gamma without a codec. A mixer without this call refuses nothing and leaves the codec to others. */
-tutti_status tutti_mixer_encode(tutti_mixer *mixer, tutti_plan *plan, double gamma, tutti_error *err);
 void tutti_mixer_close(tutti_mixer *mixer);                       /* within close(); NULL-safe; waits for its thread */
 /* x := W_ii u + sum_j W_ij u_j with W of round k (x may be u; otherwise apart). Summed as a collective would: products rounded, then the tree over ascending rank, so
    the complete graph gives tutti_average's bits. Blocks for the neighbours of round k only.

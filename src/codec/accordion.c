@@ -1,41 +1,39 @@
 /* accordion.c: wrapper accordion: a codec that keeps much while a layer's gradients change, and one that keeps little while they do not. Agarwal, Wang, Lee,
-   Venkataraman and Papailiopoulos, MLSys 2021.
-     Each worker adds its gradients of a window up, before codec and error feedback; n is the root mean square over the workers of the sums' norms, divided by
-     the steps of the window. At its end, with n' of the window before: critical, hence `low`, iff |n' - n| >= eta n'; else `high`. The first window is
-     critical, and so is one after n' = 0 or with an n that is no number. When the learning rate falls to lr_drop or less of the last step's, everything is
-     `low` until the next check.
-   unit=epoch, as published: a window is one epoch in `interval`, the first of them, and what lies between is not added up. unit=step: all `interval` steps.
+   Venkataraman and Papailiopoulos, MLSys 2021. The rule is regime.h's.
+     Gradients of a window are added up, before codec and error feedback; n is the sum's norm, divided by the steps of the window. At its end, with n' of the window before: critical, hence `low`, iff
+     |n' - n| >= eta n'; else `high`. The first window is critical, and so is one after n' = 0 or with an n that is no number. When the learning rate falls to lr_drop or less of the last step's, everything
+     is `low` until the next check. A step that is left out is none.
+   unit=epoch, as published: a window is one epoch in `interval`, the first of them, and what lies between is not added up, or with norm_window=interval all of it. unit=step: all `interval` steps.
+   norm_source: whose gradients.
+     local      each worker's own; n is the root mean square over the workers of their norms, 4 bytes a layer and check. The same bits decide everywhere
+     rank0      worker 0's own, as in the authors' code: decisions depend on which worker is worker 0
+     averaged   the decoded mean, which all have anyway, so that no message is needed; but its norm falls with the level itself where nothing is fed back, and every second check may find a critical regime
 
-   Differs from the authors' code, where worker 0 decides by its own gradients: decisions would depend on which worker is worker 0. All norms are merged, 4 bytes
-   a layer and check, and the same bits decide everywhere. The decoded mean, which all have anyway, would need no message, but its norm falls with the level
-   itself where nothing is fed back, and every second check would find a critical regime. A norm is divided by its steps, since epochs may differ. Only a
-   real drop of the learning rate counts, or a cosine would never let it compress.
+   Differs from the authors' code: a norm is divided by its steps, since epochs may differ, and a cosine's falls are no drops (regime.c).
 
    ef(accordion(...)) has one residual for both levels. Of codecs that learn (powersgd) the one that takes over follows the other. */
 #include "codec_internal.h"
 #include "registry.h"
 #include <stdio.h>
+#include <tutti/regime.h>
 
-enum { EPOCH, STEP, LAYER = 0, LOW = 0, HIGH = 1 };
+enum { LAYER, LOW = 0, HIGH = 1, LOCAL = 0, RANK0, AVERAGED };
 typedef struct accordion {
     const char *low, *high;
-    double eta, lr_drop;
-    int64_t interval;
-    int unit, scope;
-    float *sum;                  /* of this worker's gradients of a window */
+    tutti_regime_rule rule;
+    int scope, source;
+    float *sum;                  /* of a window's gradients */
     float *norm, *level;         /* of each part: of the window before, -1: none yet; LOW or HIGH */
     float *numbers;
-    struct { uint64_t epoch, steps; double lr; uint64_t adds; } now; /* epoch and steps of this window; adds: it is added up */
-    bool fell;                   /* the learning rate, before this step */
+    tutti_regime now;
+    tutti_regime_turn turn;      /* of this step */
 } accordion;
 static const tutti_option options[] = {
     { "low", TUTTI_SPEC, TUTTI_AT(accordion, low), 0, 0, 0, "", "the codec of low compression, for critical regimes" },
     { "high", TUTTI_SPEC, TUTTI_AT(accordion, high), 0, 0, 0, "", "the codec of high compression" },
-    { "eta", TUTTI_REAL, TUTTI_AT(accordion, eta), 0.5, 0, 1e9, NULL, "relative change of a norm from which on a regime is critical" },
-    { "interval", TUTTI_INT, TUTTI_AT(accordion, interval), 10, 1, 1e9, NULL, "epochs or steps from check to check" },
-    { "unit", TUTTI_CHOICE, TUTTI_AT(accordion, unit), EPOCH, 0, 0, "epoch|step", "of the interval" },
+    TUTTI_REGIME_OPTIONS(accordion, rule),
     { "scope", TUTTI_CHOICE, TUTTI_AT(accordion, scope), LAYER, 0, 0, "layer|model", "a decision for each tensor, or one for all" },
-    { "lr_drop", TUTTI_REAL, TUTTI_AT(accordion, lr_drop), 0.5, 0, 0.999, NULL, "a fall of the learning rate to this part of itself or less is critical" },
+    { "norm_source", TUTTI_CHOICE, TUTTI_AT(accordion, source), LOCAL, 0, 0, "local|rank0|averaged", "whose gradients: each worker's own, their norms merged; worker 0's own; or the decoded mean" },
     { 0 }
 };
 
@@ -88,7 +86,7 @@ static void declare(tutti_codec *c, tutti_plan *plan)
 {
     accordion *s = c->self;
 
-    tutti_codec_declare_vector(c, plan, "sum", TUTTI_OWN_ZERO, &s->sum);
+    tutti_codec_declare_vector(c, plan, "sum", s->source == AVERAGED ? TUTTI_SAME : TUTTI_OWN_ZERO, &s->sum);
     tutti_codec_declare_floats(c, plan, "norms", TUTTI_SAME, parts(c), &s->norm);
     tutti_codec_declare_floats(c, plan, "levels", TUTTI_SAME, parts(c), &s->level);
     tutti_codec_declare_floats(c, plan, "numbers", TUTTI_SCRATCH, parts(c), &s->numbers);
@@ -121,8 +119,16 @@ static void watch(tutti_codec *c, const tutti_view *v, const float *x)
 {
     const accordion *s = c->self;
 
-    if (s->now.adds && v->stage == 0)
+    if (s->now.adds && v->stage == 0 && (s->source == LOCAL || (s->source == RANK0 && c->space->rank == 0)))
         tutti_add(c->space->device, v->count, x, s->sum + v->first);
+}
+
+static void after(tutti_codec *c, const tutti_view *v, float *y)
+{
+    const accordion *s = c->self;
+
+    if (s->now.adds && s->source == AVERAGED)
+        tutti_add(c->space->device, v->count, y, s->sum + v->first);
 }
 
 static void set(tutti_codec *c, size_t k, int level)
@@ -139,17 +145,18 @@ static void set(tutti_codec *c, size_t k, int level)
                 to->ops->follow(to, from, t);
 }
 
-/* By the mean squares of the norms, which all have heard. */
+/* By the squared norms in numbers, as all have heard or know them. */
 static void decide(tutti_codec *c, const tutti_codec_moment *m)
 {
     enum { SHOWN = 24 };
     accordion *s = c->self;
+    const double of = s->source == LOCAL ? c->space->workers : 1;
     size_t high = 0, used = 0;
     char list[1024] = "", text[1200];
 
     for (size_t k = 0; k < parts(c); k++) {
-        const double was = (double)s->norm[k], is = (double)(float)sqrt((double)s->numbers[k] / c->space->workers), change = fabs(was - is) / was;
-        set(c, k, was > 0 && change < s->eta ? HIGH : LOW); /* no number is not less */
+        const double was = (double)s->norm[k], is = (double)(float)sqrt((double)s->numbers[k] / of);
+        set(c, k, tutti_regime_is_critical(&s->rule, was, is) ? LOW : HIGH);
         high += s->level[k] == HIGH;
         if (k < SHOWN)
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%zu: %.4g -> %.4g %s", k > 0 ? ", " : "", k, was < 0 ? NAN : was, is, s->level[k] == HIGH ? "high" : "low");
@@ -176,13 +183,13 @@ static void all_low(tutti_codec *c, const tutti_codec_moment *m)
 static void warn(const tutti_codec *c, const tutti_codec_moment *m)
 {
     const accordion *s = c->self;
-    const uint64_t interval = (uint64_t)s->interval, all = s->unit == STEP ? m->steps : m->epochs, second = s->unit == STEP ? 2 * interval : interval + 1;
+    const uint64_t all = s->rule.unit != 0 ? m->steps : m->epochs;
     char text[320];
 
-    if (m->step > 0 || all == 0 || all > second || m->say == NULL || s->eta == 0)
+    if (m->step > 0 || all == 0 || all > tutti_regime_first(&s->rule) || m->say == NULL || s->rule.eta == 0)
         return;
     snprintf(text, sizeof text, "accordion: nothing is compressed more in this run: the first check that can do so comes after %llu %ss, and the run has %llu; take an interval of about 3 %% of the run%s",
-             (unsigned long long)second, s->unit == STEP ? "step" : "epoch", (unsigned long long)all, s->unit == STEP ? "" : ", or unit=step");
+             (unsigned long long)tutti_regime_first(&s->rule), tutti_regime_unit(&s->rule), (unsigned long long)all, s->rule.unit != 0 ? "" : ", or unit=step");
     m->say(m->with, "accordion", text);
 }
 
@@ -190,36 +197,36 @@ static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, floa
 {
     accordion *s = c->self;
     tutti_device *d = c->space->device;
-    const uint64_t interval = (uint64_t)s->interval;
 
     *numbers = s->numbers;
     if (round == 0) {
-        const bool ends = s->unit == STEP ? s->now.steps == interval : m->epoch != s->now.epoch && s->now.steps > 0, due = ends && s->now.adds;
         warn(c, m);
-        s->fell = s->now.lr > 0 && m->lr <= s->lr_drop * s->now.lr;
-        s->now.lr = m->lr;
-        for (size_t k = 0; k < parts(c) && due; k++) {
+        s->turn = tutti_regime_begin(&s->rule, &s->now, m->epoch, m->lr);
+        for (size_t k = 0; k < parts(c) && s->turn.checks; k++) {
             const tutti_view v = part(c, k);
-            s->numbers[k] = (float)(tutti_norm2(d, v.count, s->sum + v.first) / (double)s->now.steps / (double)s->now.steps);
+            s->numbers[k] = s->source == RANK0 && c->space->rank > 0 ? 0 : (float)(tutti_norm2(d, v.count, s->sum + v.first) / (double)s->turn.steps / (double)s->turn.steps);
         }
-        if (ends) {
+        if (s->turn.ends)
             tutti_fill(d, c->space->n, 0, s->sum);
-            s->now.steps = 0;
-        }
-        s->now.epoch = m->epoch;
-        s->now.adds = s->unit == STEP || m->epoch % interval == 0;
-        s->now.steps++;
-        if (due)
+        if (s->turn.checks && s->source != AVERAGED)
             return parts(c);
-    } else
+    }
+    if (s->turn.checks)
         decide(c, m);
-    if (s->fell)
+    if (s->turn.fell)
         all_low(c, m);
     return 0;
 }
 
+/* Nothing of it was added up. */
+static void left_out(tutti_codec *c, uint64_t step)
+{
+    (void)step;
+    tutti_regime_left_out(&((accordion *)c->self)->now);
+}
+
 const tutti_codec_ops tutti_codec_accordion = {
     .name = "accordion", .paper = "Agarwal et al., MLSys 2021", .help = "of two codecs the one that keeps more while gradients change",
-    .options = options, .self_bytes = sizeof(accordion), .traits = traits, .check = check, .declare = declare, .open = open, .begin = begin, .choose = choose,
-    .watch = watch,
+    .options = options, .self_bytes = sizeof(accordion), .traits = traits, .check = check, .declare = declare, .open = open, .begin = begin, .left_out = left_out, .choose = choose,
+    .watch = watch, .after = after,
 };

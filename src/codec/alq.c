@@ -12,7 +12,7 @@
    (weight=norm). What is fitted replaces the levels only where it lowers Psi.
 
    Fits are before the steps `first` and `second`, before every multiple of `every`, and before the second step at a learning rate of half the last one's or
-   less. Levels are a state, so that a worker that joins has them; on the wire there are codes only. */
+   less. A step that is left out gives no sample; the next one does. Levels are a state, so that a worker that joins has them; on the wire there are codes only. */
 #include "codec_internal.h"
 #include "mixture.h"
 #include "registry.h"
@@ -292,12 +292,13 @@ static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, floa
     *numbers = s->numbers;
     if (round == 0) {
         const bool due = s->now.collect != NEVER && s->now.collect + 1 == m->step, fell = s->on_lr_drop && m->lr <= 0.5 * s->now.lr && s->now.lr > 0;
+        const bool again = s->now.collect == m->step;
         const uint64_t next = m->step + 1;
         const size_t given = due ? give_sample(c) : 0;
         make_ready(s); /* the levels may come from a checkpoint, and are good (verify) */
         s->now.lr = m->lr;
         s->now.collect = NEVER;
-        if (fell || next == (uint64_t)s->first || next == (uint64_t)s->second || (s->every > 0 && next % (uint64_t)s->every == 0)) {
+        if (again || fell || next == (uint64_t)s->first || next == (uint64_t)s->second || (s->every > 0 && next % (uint64_t)s->every == 0)) {
             s->now.collect = m->step;
             memset(s->bucket, 0, FIELDS * slots_of(c) * sizeof *s->bucket);
         }
@@ -316,13 +317,22 @@ static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, floa
     return 0;
 }
 
+/* The sample was to come from it: the next step's gradients are as good. */
+static void left_out(tutti_codec *c, uint64_t step)
+{
+    alq *s = c->self;
+
+    if (s->now.collect == step)
+        s->now.collect++;
+}
+
 const tutti_codec_ops tutti_codec_alq = {
     .name = "alq", .paper = "Faghri et al., NeurIPS 2020 (ALQ)", .help = "levels fitted to the gradients now and then, rounded at random: unbiased",
-    .options = alq_options, .self_bytes = sizeof(alq), .traits = traits, .check = check, .declare = declare, .open = open, .verify = verify, .begin = begin,
+    .options = alq_options, .self_bytes = sizeof(alq), .traits = traits, .check = check, .declare = declare, .open = open, .verify = verify, .begin = begin, .left_out = left_out,
     .bound = tutti_codec_quantised_bound, .scratch = tutti_codec_quantised_scratch, .encode = encode, .decode_add = tutti_codec_quantised_decode_add,
 };
 const tutti_codec_ops tutti_codec_amq = {
     .name = "amq", .paper = "Faghri et al., NeurIPS 2020 (AMQ)", .help = "levels at powers of a multiplier that is fitted now and then: unbiased",
-    .options = amq_options, .self_bytes = sizeof(alq), .traits = traits, .check = check, .declare = declare, .open = open, .verify = verify, .begin = begin,
+    .options = amq_options, .self_bytes = sizeof(alq), .traits = traits, .check = check, .declare = declare, .open = open, .verify = verify, .begin = begin, .left_out = left_out,
     .bound = tutti_codec_quantised_bound, .scratch = tutti_codec_quantised_scratch, .encode = encode, .decode_add = tutti_codec_quantised_decode_add,
 };

@@ -131,6 +131,15 @@ tutti_status tutti_codec_begin(tutti_codec *c, const tutti_codec_moment *m, tutt
     return TUTTI_OK;
 }
 
+void tutti_codec_left_out(tutti_codec *c, uint64_t step)
+{
+    for (size_t i = 0; i < TUTTI_LENGTH(c->inner); i++)
+        if (c->inner[i] != NULL)
+            tutti_codec_left_out(c->inner[i], step);
+    if (c->ops->left_out != NULL)
+        c->ops->left_out(c, step);
+}
+
 void tutti_codec_close(tutti_codec *c)
 {
     if (c == NULL)

@@ -48,7 +48,7 @@ tutti_status tutti_averager_declare(tutti_averager **out, tutti_method *m, tutti
         return TUTTI_OK;
     tutti_declare_value(plan, "averager.round", TUTTI_SAME, &a->round, sizeof a->round);
     tutti_declare_value(plan, "averager.told", TUTTI_OWN_ZERO, &a->told, sizeof a->told);
-    return tutti_mixer_declare(&a->mixer, m, plan, graph, false, err);
+    return tutti_mixer_declare(&a->mixer, m, plan, &(tutti_mixer_options){ .graph = graph }, err);
 }
 
 tutti_status tutti_averager_open(tutti_averager *a, tutti_error *err)

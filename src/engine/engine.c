@@ -131,7 +131,7 @@ static tutti_status check_shares(const tutti_engine *e, const int64_t *batch_of,
     return TUTTI_OK;
 }
 
-/* The run's own codec, for a method whose gradients may go through any; a mixer's models (tutti_mixer_encode) have it already. */
+/* The run's own codec, for a method whose gradients may go through any; a mixer's models (tutti_mixer_options) have it already. */
 static tutti_status declare_codec(tutti_engine *e, const tutti_method_ops *const *methods, tutti_error *err)
 {
     char names[256] = "";

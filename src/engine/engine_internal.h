@@ -13,8 +13,8 @@ typedef enum {
     STAGE_FAILED
 } tutti_engine_stage;
 
-/* A gradient that is not finite, as the piece's job found it. */
-typedef struct tutti_engine_bad { bool found; int tensor; size_t element; float value; } tutti_engine_bad;
+/* A gradient that is not finite, as the piece's job found it. decoded: not mine, but the mean of all, as the codec decoded it; another worker's own, or an overflow in the codec. */
+typedef struct tutti_engine_bad { bool found, decoded; int tensor; size_t element; float value; } tutti_engine_bad;
 
 typedef struct tutti_engine_piece {
     tutti_job job;
@@ -123,6 +123,12 @@ struct tutti_engine {
     tutti_engine_rows *rows;         /* n_tensors; all 0 of those that are no tables */
     int *piece_of_tensor;
     double loss_sum;
+    struct {                         /* several steps with one update (merge.c) */
+        float *sum;                  /* declared, n: samples x gradient, of the steps before this one that wait; NULL: the method merges none */
+        int64_t mine;                /* samples in it, mine */
+        struct { uint64_t steps, waited; int64_t all; } now; /* of the update under way: steps that wait, and samples of all workers; waited: steps of the run that had no update of their own */
+        bool waits;                  /* this step does */
+    } merge;
     bool codec_is_used;              /* the run's, by a mixer */
     bool own_pace;                   /* TUTTI_OWN_PACE */
     tutti_group team;                /* client thread's copy: my team, under OWN_PACE */
@@ -199,7 +205,13 @@ void tutti_engine_unscale(tutti_engine *e, tutti_piece *p);
 /* A step of which a gradient is not finite is left out: counted, and the scale follows. TUTTI_ERR_NUMBER: not any more. / A step was good. */
 tutti_status tutti_engine_scaler_skip(tutti_engine *e, int worker, const char *tensor, tutti_error *err);
 void tutti_engine_scaler_good(tutti_engine *e);
+/* merge.c */
+void tutti_engine_merge_weigh(tutti_engine *e);                     /* this step does not wait: m->weight */
+void tutti_engine_merge_take(tutti_engine *e, tutti_piece *p);      /* p->g with what has waited; nothing where nothing has */
+void tutti_engine_merge_keep(tutti_engine *e);                      /* at the end of a step that waits */
+void tutti_engine_merge_end(tutti_engine *e);                       /* there was an update, or it was left out */
 /* step.c */
+bool tutti_engine_may_skip(const tutti_engine *e);                  /* a step whose gradients are not finite is left out, rather than the end */
 uint64_t *tutti_engine_skipped(tutti_engine *e);                    /* steps without an update: of all where replicas are equal, else mine */
 /* allot.c */
 void tutti_engine_deal(tutti_engine *e);                            /* evenly, once there is memory for it */
@@ -217,6 +229,7 @@ tutti_status tutti_engine_compare(tutti_engine *e, tutti_error *err);
 tutti_status tutti_engine_exchange_open(tutti_engine *e, tutti_error *err);  /* the plan is carried out, pieces are cut, the lane has its width */
 void tutti_engine_exchange_close(tutti_engine *e);
 tutti_status tutti_engine_exchange_begin(tutti_engine *e, tutti_error *err); /* of a step; collective */
+void tutti_engine_exchange_left_out(tutti_engine *e);               /* the step that began is left out: what codecs keep is as if it had not been */
 /* mixer.c */
 tutti_status tutti_engine_mixers_arrive(tutti_engine *e, tutti_error *err); /* what was started is over, though it has not been waited for: no message of it is under way */
 tutti_status tutti_engine_mix_aside(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_error *err); /* tutti_mix on a service's thread: not the client's time */

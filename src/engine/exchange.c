@@ -13,6 +13,11 @@
    Numbers that are not finite: codec.h's rule. Who has one sends it past the wrappers; where the decoded mean is not finite nothing is accounted for, and what was to be sent stays
    in the residual.
 
+   Steps that are left out. Whether one is, is known when all its pieces have been exchanged, and pieces that were finite have been accounted for by then: their residuals count as delivered what no model
+   ever got. With y = x - lr mean(e), which error feedback moves by lr mean(g) a step whatever the codec loses, a step whose g is dropped must leave y, and since x stays, e; and so momenta, estimates, factors and sums
+   of gradients: everything that a view of the step has changed. So where steps may be left out the codec's states are copied when a step begins and put back when it is left out; what `begin` did stays, since it
+   has seen no gradient of this step. That is one more copy of them in memory and in time, and only there.
+
    What a mean of 16-bit numbers loses when it is rounded to 16 bits (2^-11 of it, fp16) nobody knows, so error feedback makes good what fp16 loses of the parts, not that. */
 #include <errno.h>
 #include <string.h>
@@ -73,6 +78,24 @@ static tutti_status list_tensors(tutti_engine *e, tutti_engine_exchange *x, tutt
     return TUTTI_OK;
 }
 
+/* The i-th of the codec's states and its bytes; 0: scratch. */
+static size_t state_bytes(const tutti_engine_exchange *x, const tutti_plan *plan, size_t i, void **memory)
+{
+    const tutti_state *s = tutti_plan_state(plan, x->first_state + i, memory);
+
+    return s->keep == TUTTI_SCRATCH ? 0 : s->count * tutti_dtype_bytes(s->dtype);
+}
+
+static void declare_kept(const tutti_engine *e, tutti_engine_exchange *x, tutti_plan *plan)
+{
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < x->n_states; i++)
+        bytes += state_bytes(x, plan, i, NULL);
+    if (bytes > 0 && e->m.ops->exchange != NULL && tutti_engine_may_skip(e))
+        tutti_declare(plan, &(tutti_state){ .name = "codec.kept", .keep = TUTTI_SCRATCH, .dtype = TUTTI_U8, .count = bytes }, &x->kept);
+}
+
 tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const char *spec, tutti_error *err)
 {
     tutti_engine *e = m->engine;
@@ -86,7 +109,10 @@ tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const cha
     if (x == NULL || (x->spec = tutti_copy_text(spec)) == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for codec '%.60s'", spec);
     TUTTI_TRY(list_tensors(e, x, err));
+    x->first_state = tutti_plan_count(plan);
     TUTTI_TRY(tutti_codec_declare(&x->codec, plan, spec, "codec", &x->space, err));
+    x->n_states = tutti_plan_count(plan) - x->first_state;
+    declare_kept(e, x, plan);
     other = find_leaf(x->codec, is_not_a_sum_of_floats);
     if (e->collective != NULL && other != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "collective is '%.80s', an algorithm for sums of float32, but codec '%s' sends something else; leave collective at auto", e->collective,
@@ -190,6 +216,22 @@ static void say(void *with, const char *kind, const char *text)
     tutti_event(&((tutti_engine *)with)->m, kind, "%s", text);
 }
 
+/* kept := the states, or back. */
+static void keep_states(const tutti_engine *e, bool back)
+{
+    const tutti_engine_exchange *x = e->exchange;
+    size_t at = 0;
+
+    for (size_t i = 0; x->kept != NULL && i < x->n_states; i++) {
+        void *memory;
+        const size_t bytes = state_bytes(x, e->plan, i, &memory);
+        if (bytes > 0)
+            memcpy(back ? memory : x->kept + at, back ? x->kept + at : memory, bytes);
+        at += bytes;
+    }
+    tutti_device_charge(e->m.device, 0, 2.0 * (double)at);
+}
+
 tutti_status tutti_engine_exchange_begin(tutti_engine *e, tutti_error *err)
 {
     const tutti_codec_moment moment = { .step = e->progress.step, .epoch = e->m.epoch, .lr = e->m.lr, .steps = e->options.steps, .epochs = e->exchange != NULL ? e->exchange->epochs : 0, .sum = sum, .say = e->m.rank == 0 ? say : NULL, .with = e };
@@ -200,8 +242,17 @@ tutti_status tutti_engine_exchange_begin(tutti_engine *e, tutti_error *err)
         return TUTTI_OK;
     was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
     status = tutti_codec_begin(e->exchange->codec, &moment, err);
+    keep_states(e, false);
     tutti_engine_doing(e, was);
     return status;
+}
+
+void tutti_engine_exchange_left_out(tutti_engine *e)
+{
+    if (e->exchange == NULL)
+        return;
+    keep_states(e, true);
+    tutti_codec_left_out(e->exchange->codec, e->progress.step);
 }
 
 /* ---- a piece ---- */

@@ -33,6 +33,8 @@ typedef struct tutti_engine_exchange {
     tutti_codec_space space;
     tutti_view *tensor;          /* space.tensor */
     uint64_t epochs;             /* of the run; 0: unknown */
+    size_t first_state, n_states; /* the codec's, in the plan */
+    uint8_t *kept;               /* declared where steps may be left out: those states, but scratch, as they were when the step began; NULL: not needed */
     tutti_monitor *monitor;      /* of `taken` */
     tutti_exchange_slot *slot;
     int n_slots;                 /* threads that may exchange at one time */

@@ -20,7 +20,7 @@
 enum { CHUNK = 1 << 20, SLOTS = 2, TERMS_MAX = 4096 }; /* tutti_tree_sum's limit */
 static const size_t ahead_bytes = 256 * 1024; /* as for pieces: below, handing over costs more than it hides */
 
-tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan *plan, const char *graph, bool push, tutti_error *err)
+tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan *plan, const tutti_mixer_options *options, tutti_error *err)
 {
     tutti_mixer *mixer = tutti_alloc(1, sizeof *mixer);
     size_t d;
@@ -29,10 +29,10 @@ tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan 
     if (mixer == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the mixer of method '%s'", m->ops->name);
     mixer->m = m;
-    TUTTI_TRY(tutti_fail_within(err, (push ? tutti_graph_open_push : tutti_graph_open)(&mixer->graph, graph, m->workers, err), "method '%s'", m->ops->name));
+    TUTTI_TRY(tutti_fail_within(err, (options->push ? tutti_graph_open_push : tutti_graph_open)(&mixer->graph, options->graph, m->workers, err), "method '%s'", m->ops->name));
     d = (size_t)tutti_graph_degree(mixer->graph);
     if (d >= TERMS_MAX)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s': graph '%s' gives a worker %zu neighbours; %d can be averaged at once", m->ops->name, graph, d, TERMS_MAX - 1);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s': graph '%s' gives a worker %zu neighbours; %d can be averaged at once", m->ops->name, options->graph, d, TERMS_MAX - 1);
     mixer->chunk = m->n < CHUNK ? m->n : CHUNK;
     mixer->requests = tutti_alloc(SLOTS * 2 * d + 1, sizeof *mixer->requests);
     mixer->wanted = tutti_alloc(2 * d + 1, sizeof *mixer->wanted);
@@ -52,7 +52,9 @@ tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan 
     if (mixer->requests == NULL || mixer->wanted == NULL || mixer->in == NULL || mixer->out == NULL || mixer->w_in == NULL || mixer->w_out == NULL || mixer->share == NULL ||
         mixer->term == NULL || mixer->weight == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the mixer of method '%s'", m->ops->name);
-    if (d > 0)
+    if (options->encode)
+        TUTTI_TRY(tutti_mixer_codec_declare(mixer, plan, options->gamma, err));
+    if (d > 0 && mixer->codec == NULL)
         tutti_declare(plan, &(tutti_state){ .name = "mixer.room", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
                                             .count = (m->n > CHUNK ? SLOTS : 1) * d * mixer->chunk }, &mixer->room);
     return TUTTI_OK;

@@ -141,7 +141,7 @@ static tutti_status check_contracts(const tutti_codec *c, tutti_error *err)
     return TUTTI_OK;
 }
 
-tutti_status tutti_mixer_encode(tutti_mixer *mixer, tutti_plan *plan, double gamma, tutti_error *err)
+tutti_status tutti_mixer_codec_declare(tutti_mixer *mixer, tutti_plan *plan, double gamma, tutti_error *err)
 {
     tutti_method *m = mixer->m;
     tutti_engine *e = m->engine;

@@ -19,7 +19,7 @@ struct tutti_mixer {
     tutti_method *m;
     tutti_graph *graph;
     size_t chunk;            /* elements of a message, but for the last */
-    float *room;             /* SLOTS x degree x chunk */
+    float *room;             /* SLOTS x degree x chunk; without a codec */
     tutti_request *requests; /* SLOTS x 2 degree: receives, then sends */
     tutti_request **wanted;  /* 2 degree */
     int *in, *out;           /* of the current round, degree + 1 each */
@@ -45,6 +45,7 @@ bool tutti_mixer_is_lost(const tutti_mixer *mixer, int rank);
 tutti_status tutti_mixer_await(tutti_mixer *mixer, const tutti_mixer_round *r, tutti_request *request, tutti_error *err);
 
 /* ---- mixer_codec.c ---- */
+tutti_status tutti_mixer_codec_declare(tutti_mixer *mixer, tutti_plan *plan, double gamma, tutti_error *err); /* where the run has a codec; else mixer->codec stays NULL */
 tutti_status tutti_mixer_codec_open(tutti_mixer *mixer, tutti_error *err);
 void tutti_mixer_codec_close(tutti_mixer_codec *c); /* NULL-safe */
 /* x := u + gamma sum_j W_ij (public copy of j - own), all copies brought forward to u first. Whoever runs the round. */

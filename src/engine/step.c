@@ -36,7 +36,7 @@ static void find_bad(const tutti_engine *e, const tutti_piece *p, tutti_engine_b
         const tutti_tensor *t = &e->tensors[i];
         for (size_t k = 0; k < t->count; k++)
             if (!isfinite(e->m.g[t->first + k])) {
-                *bad = (tutti_engine_bad){ true, i, k, e->m.g[t->first + k] };
+                *bad = (tutti_engine_bad){ .found = true, .tensor = i, .element = k, .value = e->m.g[t->first + k] };
                 return;
             }
     }
@@ -49,9 +49,36 @@ static tutti_status say_bad(const tutti_engine *e, const tutti_engine_bad *bad, 
                            (double)bad->value, bad->element, (unsigned long long)e->progress.step);
 }
 
-static bool skips(const tutti_engine *e)
+/* Of the mean, which all have alike. */
+static tutti_status say_decoded(const tutti_engine *e, const tutti_engine_bad *bad, tutti_error *err)
+{
+    return tutti_fail(err, TUTTI_ERR_NUMBER, 0, "the mean gradient of %s is %g at element %zu in step %llu, as %s decoded it; lower the learning rate, take a codec with a wider range "
+                      "(bf16 instead of fp16) or leave such steps out (nonfinite=skip)", e->tensors[bad->tensor].name, (double)bad->value, bad->element, (unsigned long long)e->progress.step,
+                      tutti_exchange_codec(&e->m));
+}
+
+bool tutti_engine_may_skip(const tutti_engine *e)
 {
     return e->scaler.on || e->options.nonfinite == TUTTI_NONFINITE_SKIP;
+}
+
+/* p->g becomes this worker's gradient of the update. */
+static void take_in(tutti_engine *e, tutti_piece *p)
+{
+    tutti_engine_unscale(e, p);
+    if (!e->merge.waits)
+        tutti_engine_merge_take(e, p);
+}
+
+/* Is my gradient finite? */
+static tutti_status look(tutti_engine *e, int piece, tutti_error *err)
+{
+    tutti_engine_bad *bad = &e->piece_state[piece].bad;
+
+    bad->found = false;
+    if (!tutti_engine_finite(e, &e->pieces[piece]))
+        find_bad(e, &e->pieces[piece], bad);
+    return bad->found && !tutti_engine_may_skip(e) ? say_bad(e, bad, err) : TUTTI_OK;
 }
 
 /* Lane thread or client thread: touches only this piece. */
@@ -62,13 +89,8 @@ static tutti_status exchange(tutti_job *job, tutti_error *err)
     tutti_piece *p = &e->pieces[job->index];
     tutti_status status;
 
-    s->bad.found = false;
-    if (!tutti_engine_finite(e, p)) {
-        find_bad(e, p, &s->bad);
-        if (s->bad.found && !skips(e))
-            return say_bad(e, &s->bad, err);
-    }
-    tutti_engine_unscale(e, p);
+    take_in(e, p);
+    TUTTI_TRY(look(e, job->index, err));
     e->rows[p->first_tensor].summed = false;
     status = e->m.ops->exchange(&e->m, p, err);
     if (p->rows != NULL && !e->rows[p->first_tensor].summed) /* otherwise than by rows: the others' are not known */
@@ -77,10 +99,9 @@ static tutti_status exchange(tutti_job *job, tutti_error *err)
         return status;
     if (e->exchange != NULL && !s->bad.found && !tutti_engine_finite(e, p)) { /* a codec has numbers of its own that may overflow: fp16 */
         find_bad(e, p, &s->bad);
-        if (!skips(e))
-            return tutti_fail(err, TUTTI_ERR_NUMBER, 0, "the mean gradient of %s is %g at element %zu in step %llu, as %s decoded it; lower the learning rate, take a codec with a wider range "
-                              "(bf16 instead of fp16) or leave such steps out (nonfinite=skip)", e->tensors[s->bad.tensor].name, (double)s->bad.value, s->bad.element,
-                              (unsigned long long)e->progress.step, tutti_exchange_codec(&e->m));
+        s->bad.decoded = true;
+        if (!tutti_engine_may_skip(e))
+            return say_decoded(e, &s->bad, err);
     }
     return TUTTI_OK;
 }
@@ -237,7 +258,10 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
         if (status != TUTTI_OK)
             return failed(e, status);
     }
-    next.exchange = next.exchange && e->m.ops->exchange != NULL;
+    e->merge.waits = next.merge && e->merge.sum != NULL && !(e->options.steps > 0 && e->progress.step + 1 == e->options.steps);
+    if (!e->merge.waits)
+        tutti_engine_merge_weigh(e);
+    next.exchange = next.exchange && e->m.ops->exchange != NULL && !e->merge.waits;
     e->exchanged = e->exchanged || next.exchange;
     hand_out(e);
     if (!next.keep)
@@ -386,7 +410,9 @@ tutti_status tutti_engine_passed(tutti_engine *e, double loss_sum, tutti_error *
 
 tutti_rate tutti_rate_now(const tutti_method *m)
 {
-    return (tutti_rate){ m->lr, 1, updates(m->engine) + 1 };
+    tutti_engine *e = m->engine;
+
+    return (tutti_rate){ m->lr, 1, updates(e) - e->merge.now.waited + 1 };
 }
 
 tutti_rate tutti_rate_at(const tutti_method *m, uint64_t after)
@@ -395,23 +421,54 @@ tutti_rate tutti_rate_at(const tutti_method *m, uint64_t after)
     return (tutti_rate){ tutti_optim_lr(m->optim) * tutti_lr_schedule_factor(e->schedule, after), 1, after + 1 };
 }
 
-/* The bad tensor of the step over all workers, coded 1 + rank x tensors + tensor; 0: none. */
-static tutti_status vote(tutti_engine *e, int64_t *who, tutti_error *err)
+/* What is not finite in this step, over all workers: a gradient of somebody's own before any decoded mean, which is not finite as well where one of the gradients in it is not. */
+typedef struct verdict { bool bad, own; int worker, tensor; } verdict;
+
+/* The number that all take the greatest of: 0, or 1 + ((own x workers) + worker) x tensors + tensor. */
+static tutti_status vote(tutti_engine *e, verdict *v, tutti_error *err)
 {
     tutti_method *m = &e->m;
-    const int n = e->layout.n_tensors;
+    const int64_t n = e->layout.n_tensors;
     tutti_status status = TUTTI_OK;
+    int64_t who = 0;
 
-    *who = 0;
-    for (int k = 0; k < e->layout.n_pieces && *who == 0; k++)
-        if (e->piece_state[k].bad.found)
-            *who = 1 + (int64_t)m->rank * n + e->piece_state[k].bad.tensor;
+    for (int k = 0; k < e->layout.n_pieces; k++) {
+        const tutti_engine_bad *bad = &e->piece_state[k].bad;
+        const int64_t mine = 1 + ((bad->decoded ? 0 : (int64_t)m->workers) + m->rank) * n + bad->tensor;
+        if (bad->found && mine > who)
+            who = mine;
+    }
     if (e->exchanged && m->workers > 1) {
         const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
-        status = tutti_engine_with_team(e, tutti_allreduce(together(e), TUTTI_MAX, tutti_host(who, 1, TUTTI_I64), err), err);
+        status = tutti_engine_with_team(e, tutti_allreduce(together(e), TUTTI_MAX, tutti_host(&who, 1, TUTTI_I64), err), err);
         tutti_engine_doing(e, was);
     }
+    *v = (verdict){ .bad = who > 0 };
+    if (who > 0)
+        *v = (verdict){ true, (who - 1) / n >= m->workers, (int)((who - 1) / n % m->workers), (int)((who - 1) % n) };
     return status;
+}
+
+/* A step is left out. Of an overflow in the codec the loss scale is not the cause: the gradient was divided by it before, so a lower one would change nothing. */
+static tutti_status leave_out(tutti_engine *e, const verdict *v, tutti_error *err)
+{
+    tutti_method *m = &e->m;
+    const char *tensor = e->tensors[v->tensor].name;
+
+    if (e->exchanged)
+        tutti_engine_exchange_left_out(e);
+    if (v->own && e->scaler.on)
+        return tutti_engine_scaler_skip(e, v->worker, tensor, err);
+    for (int k = 0; !v->own && e->options.nonfinite != TUTTI_NONFINITE_SKIP && k < e->layout.n_pieces; k++)
+        if (e->piece_state[k].bad.found)
+            return say_decoded(e, &e->piece_state[k].bad, err);
+    if (v->own)
+        tutti_event(m, "nonfinite", "worker %d: the gradient of %s is not finite in step %llu; the step was left out", v->worker, tensor, (unsigned long long)m->step);
+    else
+        tutti_event(m, "nonfinite", "the mean gradient of %s is not finite in step %llu as %s decoded it, though each worker's own is; the step was left out. A codec with a wider range (bf16 instead of fp16) "
+                    "or a lower learning rate mends it", tensor, (unsigned long long)m->step, tutti_exchange_codec(m));
+    ++*tutti_engine_skipped(e);
+    return TUTTI_OK;
 }
 
 tutti_status tutti_base_step(tutti_method *m, tutti_error *err)
@@ -426,27 +483,14 @@ tutti_status tutti_base_check(tutti_method *m, tutti_rate *rate, bool *skip, tut
     *rate = tutti_rate_now(m);
     *skip = false;
     if (!e->exchanged) /* otherwise the pieces' jobs have looked */
-        for (int k = 0; k < e->layout.n_pieces; k++) {
-            tutti_engine_bad *bad = &e->piece_state[k].bad;
-            bad->found = false;
-            if (!tutti_engine_finite(e, &e->pieces[k]))
-                find_bad(e, &e->pieces[k], bad);
-            if (bad->found && !skips(e))
-                return say_bad(e, bad, err);
-        }
-    if (skips(e)) {
-        const int n = e->layout.n_tensors;
-        int64_t who;
-        TUTTI_TRY(vote(e, &who, err));
-        *skip = who != 0;
-        if (who != 0 && e->scaler.on)
-            return tutti_engine_scaler_skip(e, (int)((who - 1) / n), e->tensors[(who - 1) % n].name, err);
-        if (who != 0) {
-            tutti_event(m, "nonfinite", "worker %d: the gradient of %s is not finite in step %llu; the step was left out", (int)((who - 1) / n),
-                        e->tensors[(who - 1) % n].name, (unsigned long long)m->step);
-            ++*tutti_engine_skipped(e);
-            return TUTTI_OK;
-        }
+        for (int k = 0; k < e->layout.n_pieces; k++)
+            TUTTI_TRY(look(e, k, err));
+    if (tutti_engine_may_skip(e)) {
+        verdict v;
+        TUTTI_TRY(vote(e, &v, err));
+        *skip = v.bad;
+        if (v.bad)
+            return leave_out(e, &v, err);
         tutti_engine_scaler_good(e);
     }
     if (e->options.clip_norm > 0) { /* torch.nn.utils.clip_grad_norm_: coefficient max/(norm + 1e-6), at most 1 */
@@ -484,13 +528,20 @@ tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err)
     if (e->stage != STAGE_BETWEEN || e->pass.index + 1 != e->passes)
         return wrong(err, "step", e->stage == STAGE_PASS ? "within a pass" : e->stage == STAGE_BETWEEN ? "before the step's passes were over" : "between steps");
     status = settle(e, err);
-    for (int k = 0; k < e->layout.n_pieces && status == TUTTI_OK && !e->exchanged; k++) /* else the pieces' jobs have done it */
-        tutti_engine_unscale(e, &e->pieces[k]);
+    for (int k = 0; k < e->layout.n_pieces && status == TUTTI_OK && !e->exchanged; k++) { /* else the pieces' jobs have done it */
+        take_in(e, &e->pieces[k]);
+        if (e->merge.waits)
+            status = look(e, k, err); /* what may be left out is, with the whole update */
+    }
     begin = e->options.trace_events > 0 ? tutti_now_ns(e->rt) : 0;
-    if (status == TUTTI_OK)
+    if (status == TUTTI_OK && e->merge.waits)
+        tutti_engine_merge_keep(e);
+    else if (status == TUTTI_OK)
         status = (m->ops->step != NULL ? m->ops->step : tutti_base_step)(m, err);
     if (status != TUTTI_OK)
         return failed(e, status);
+    if (!e->merge.waits)
+        tutti_engine_merge_end(e);
     if (e->options.trace_events > 0)
         tutti_engine_mark(e, "update", 0, 0, begin, tutti_now_ns(e->rt));
     e->values_changed = true;

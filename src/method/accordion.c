@@ -2,49 +2,181 @@
    Adaptive Gradient Communication via Critical Learning Regime Identification", MLSys 2021, arXiv 2010.16248. Sheet: accordion.md.
      every `interval` epochs, each tensor   n <- norm of the gradients of one epoch, added up;  critical iff |n' - n| >= eta n', n' of the check before;  codec `low` if critical, else `high`
      when the learning rate falls           `low` for all, until the next check. The first interval is critical.
-   The rule, the norms' merging and the switch are the codec's (src/codec/accordion.c, where its differences from the authors' code are listed); the residual is one for both levels
+   The rule is regime.h's; the norms' merging and the switch are the codec's (src/codec/accordion.c, where its differences from the authors' code are listed); the residual is one for both levels
    (ef.c), since it is kept when a level changes. The settings are any two codecs; by default the paper's ranks 4 and 1 of PowerSGD. Tensors of fewer than min_numel elements travel as they
    are: the paper does not compress those of one dimension, which PowerSGD leaves alone by itself and a selection would not. They take no decision under scope=layer and are no part
-   of the model's norm under scope=model. */
+   of the model's norm under scope=model.
+
+   mode=batch: gradients travel as they are, and what changes is how many samples make one: an update has batch_low = workers x batch x accumulate samples in critical regimes, a step, and batch_high elsewhere, at a
+   learning rate in proportion (Goyal et al., arXiv 1706.02677), so that as many samples move the model as far. One decision for the whole model.
+     n <- norm of the mean gradients, each times the steps it is of, added up, divided by these steps; batch_high unless critical; between two falls of the learning rate the batch only grows
+   Steps are merged (src/engine/merge.c), so positions of samples, epochs, schedules, reports and checkpoints are those of steps of batch_low samples; an update may begin in one epoch and end in the next. One of j steps
+   has j times the rate; j is batch_high / batch_low but at the run's end. Under mode=codec every worker's own gradient is added up (norm_source), here the mean, which is lossless and the same on all workers: there is no message for decisions.
+   Chosen where the sheet is silent: decisions count from the update that begins next, and its gradient for the window in which it ends; a window in which none ends is no check; the rate is that of the schedule at the update's last step; momentum and weight decay are the optimiser's, whose rate alone changes;
+   clip-norm clips the mean. */
+#include <math.h>
 #include <stdio.h>
 #include "tutti/method.h"
+#include "tutti/regime.h"
 
-typedef struct accordion { const char *low, *high; double eta, lr_drop, bucket_mb; int64_t interval, min_numel; int unit, scope; bool error_feedback; } accordion;
+enum { CODEC, BATCH, TIMES = 8 };
+typedef struct accordion {
+    const char *low, *high;
+    double bucket_mb;
+    tutti_regime_rule rule;
+    int64_t min_numel, batch_high;
+    int mode, scope, source;
+    bool error_feedback;
+    /* mode=batch */
+    int64_t most;                /* steps of an update elsewhere than in critical regimes */
+    bool waits;                  /* this step */
+    float *sum;                  /* declared, n: mean gradients of the window, each times its steps */
+    struct { tutti_regime regime; double norm; int64_t added, of; uint64_t updates; int64_t high; } now; /* declared; norm: of the window before, 0: none; added: steps in sum; of: those of the update under way */
+} accordion;
 
 static const tutti_option accordion_options[] = {
-    { "low", TUTTI_SPEC, TUTTI_AT(accordion, low), 0, 0, 0, "powersgd(rank=4)", "the codec of low compression, for critical regimes; `tutti codecs` lists them" },
-    { "high", TUTTI_SPEC, TUTTI_AT(accordion, high), 0, 0, 0, "powersgd(rank=1)", "the codec of high compression" },
-    { "eta", TUTTI_REAL, TUTTI_AT(accordion, eta), 0.5, 0, 1e9, NULL, "relative change of a norm from which on a regime is critical; 0: always low" },
-    { "interval", TUTTI_INT, TUTTI_AT(accordion, interval), 10, 1, 1e9, NULL, "epochs or steps from check to check" },
-    { "unit", TUTTI_CHOICE, TUTTI_AT(accordion, unit), 0, 0, 0, "epoch|step", "of the interval; step where epochs are few and long, with about 3 % of the run" },
-    { "scope", TUTTI_CHOICE, TUTTI_AT(accordion, scope), 0, 0, 0, "layer|model", "a decision for each tensor, or one for all" },
-    { "lr_drop", TUTTI_REAL, TUTTI_AT(accordion, lr_drop), 0.5, 0, 0.999, NULL, "a fall of the learning rate to this part of itself or less is critical; a cosine's small ones are not" },
-    { "error_feedback", TUTTI_BOOL, TUTTI_AT(accordion, error_feedback), 1, 0, 1, NULL, "what was not sent is added to the next gradient; off for unbiased codecs (qsgd, nuqsgd, wangni)" },
-    { "min_numel", TUTTI_INT, TUTTI_AT(accordion, min_numel), 1024, 0, 1e12, NULL, "tensors of fewer elements travel as they are" },
+    { "low", TUTTI_SPEC, TUTTI_AT(accordion, low), 0, 0, 0, "powersgd(rank=4)", "the codec of low compression, for critical regimes; `tutti codecs` lists them", "mode=codec" },
+    { "high", TUTTI_SPEC, TUTTI_AT(accordion, high), 0, 0, 0, "powersgd(rank=1)", "the codec of high compression", "mode=codec" },
+    TUTTI_REGIME_OPTIONS(accordion, rule),
+    { "mode", TUTTI_CHOICE, TUTTI_AT(accordion, mode), CODEC, 0, 0, "codec|batch", "what changes with the regime: the codec of each tensor, or how many samples make an update" },
+    { "batch_high", TUTTI_INT, TUTTI_AT(accordion, batch_high), 0, 0, 1e12, NULL, "samples of an update, of all workers, elsewhere than in critical regimes; a multiple of a step's, workers x batch x accumulate; 0: 8 times as many", "mode=batch" },
+    { "scope", TUTTI_CHOICE, TUTTI_AT(accordion, scope), 0, 0, 0, "layer|model", "a decision for each tensor, or one for all", "mode=codec" },
+    { "norm_source", TUTTI_CHOICE, TUTTI_AT(accordion, source), 0, 0, 0, "local|rank0|averaged", "whose gradients: each worker's own, their norms merged; worker 0's own; or the decoded mean", "mode=codec" },
+    { "error_feedback", TUTTI_BOOL, TUTTI_AT(accordion, error_feedback), 1, 0, 1, NULL, "what was not sent is added to the next gradient; off for unbiased codecs (qsgd, nuqsgd, wangni)", "mode=codec" },
+    { "min_numel", TUTTI_INT, TUTTI_AT(accordion, min_numel), 1024, 0, 1e12, NULL, "tensors of fewer elements travel as they are", "mode=codec" },
     { "bucket_mb", TUTTI_REAL, TUTTI_AT(accordion, bucket_mb), 25, 1.0 / 1048576, 65536, NULL, "gradients in MiB that are exchanged as one" },
     { 0 }
 };
 
-static tutti_status accordion_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+static tutti_status declare_codec(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
-    static const char form[] = "%s%saccordion(low=%s,high=%s,eta=%.17g,interval=%lld,unit=%s,scope=%s,lr_drop=%.17g)%s%s";
+    static const char *const windows[] = { "epoch", "interval" }, *const sources[] = { "local", "rank0", "averaged" };
+    static const char form[] = "%s%saccordion(low=%s,high=%s,eta=%.17g,interval=%lld,unit=%s,norm_window=%s,lr_drop=%.17g,scope=%s,norm_source=%s)%s%s";
     const accordion *s = m->self;
     char spec[1024], min[40] = "";
 
-    m->piece_bytes = (size_t)(s->bucket_mb * 1048576);
-    m->first_piece_bytes = m->piece_bytes < m->first_piece_bytes ? m->piece_bytes : m->first_piece_bytes;
     if (s->min_numel > 0)
         snprintf(min, sizeof min, ",min=%lld)", (long long)s->min_numel);
-    if ((size_t)snprintf(spec, sizeof spec, form, min[0] != 0 ? "large(" : "", s->error_feedback ? "ef(" : "", s->low, s->high, s->eta, (long long)s->interval, s->unit == 0 ? "epoch" : "step", s->scope == 0 ? "layer" : "model",
-                         s->lr_drop, s->error_feedback ? ")" : "", min) >= sizeof spec)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'accordion': low and high have more than %zu characters together; leave their defaults away", sizeof spec - sizeof form - 120);
+    if ((size_t)snprintf(spec, sizeof spec, form, min[0] != 0 ? "large(" : "", s->error_feedback ? "ef(" : "", s->low, s->high, s->rule.eta, (long long)s->rule.interval, tutti_regime_unit(&s->rule), windows[s->rule.window],
+                         s->rule.lr_drop, s->scope == 0 ? "layer" : "model", sources[s->source], s->error_feedback ? ")" : "", min) >= sizeof spec)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'accordion': low and high have more than %zu characters together; leave their defaults away", sizeof spec - sizeof form - 140);
     return tutti_exchange_declare(m, plan, spec, err);
+}
+
+/* Samples of an update in critical regimes: a step's. */
+static int64_t batch_low(const tutti_method *m)
+{
+    return m->share->workers * m->share->batch * m->share->accumulate;
+}
+
+static tutti_status declare_batch(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    accordion *s = m->self;
+    const int64_t low = batch_low(m), near = (s->batch_high + low / 2) / low;
+
+    if (s->batch_high % low != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'accordion': batch_high is %lld samples, and a step has %lld (%d workers x batch %lld x accumulate %lld), of which it must be a multiple: %lld is near", (long long)s->batch_high,
+                          (long long)low, m->workers, (long long)m->share->batch, (long long)m->share->accumulate, (long long)((near > 0 ? near : 1) * low));
+    s->most = s->batch_high == 0 ? TIMES : s->batch_high / low;
+    tutti_declare_vector(plan, "accordion.sum", TUTTI_SAME, &s->sum);
+    tutti_declare_value(plan, "accordion.now", TUTTI_SAME, &s->now, sizeof s->now);
+    return tutti_merge_declare(m, plan, err);
+}
+
+static tutti_status accordion_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    const accordion *s = m->self;
+
+    m->piece_bytes = (size_t)(s->bucket_mb * 1048576);
+    m->first_piece_bytes = m->piece_bytes < m->first_piece_bytes ? m->piece_bytes : m->first_piece_bytes;
+    return s->mode == BATCH ? declare_batch(m, plan, err) : declare_codec(m, plan, err);
+}
+
+/* ---- mode=batch ---- */
+/* A window has ended, and updates in it. */
+static void check(tutti_method *m)
+{
+    accordion *s = m->self;
+    const bool was = s->now.high != 0;
+    const double norm = sqrt(tutti_norm2(m->device, m->n, s->sum)) / (double)s->now.added;
+    const bool critical = tutti_regime_is_critical(&s->rule, s->now.norm, norm);
+    char before[40] = "none";
+
+    s->now.high = was || !critical;
+    if (s->now.norm > 0)
+        snprintf(before, sizeof before, "%.6g", s->now.norm);
+    if (m->rank == 0)
+        tutti_event(m, "accordion", "accordion: step %llu: norm %s -> %.6g, %s: %lld samples an update%s", (unsigned long long)m->step, before, norm, critical ? "critical" : "not critical",
+                    (long long)(batch_low(m) * (s->now.high ? s->most : 1)), was && critical ? ", as before, until the learning rate falls" : "");
+    s->now.norm = norm > 0 && isfinite(norm) ? norm : 0;
+}
+
+static void begin(tutti_method *m)
+{
+    accordion *s = m->self;
+    const tutti_regime_turn turn = tutti_regime_begin(&s->rule, &s->now.regime, m->epoch, m->lr);
+
+    if (turn.checks && s->now.added > 0)
+        check(m);
+    if (turn.ends) {
+        tutti_fill(m->device, m->n, 0, s->sum);
+        s->now.added = 0;
+    }
+    if (turn.fell) {
+        s->now.high = 0;
+        if (m->rank == 0)
+            tutti_event(m, "accordion", "accordion: step %llu: the learning rate fell to %g: %lld samples an update until the next check", (unsigned long long)m->step, m->lr,
+                        (long long)batch_low(m));
+    }
+    if (tutti_merged(m) == 1)
+        s->now.of = s->now.high ? s->most : 1;
+    s->waits = tutti_merged(m) < s->now.of;
+}
+
+static tutti_status accordion_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
+{
+    accordion *s = m->self;
+
+    (void)err;
+    if (s->mode != BATCH)
+        return TUTTI_OK;
+    if (p->index == 0)
+        begin(m);
+    p->merge = s->waits;
+    return TUTTI_OK;
+}
+
+static tutti_status accordion_step(tutti_method *m, tutti_error *err)
+{
+    accordion *s = m->self;
+    const int64_t steps = tutti_merged(m);
+
+    if (s->mode != BATCH)
+        return tutti_base_step(m, err);
+    if (s->now.regime.adds && tutti_finite(m->device, m->n, m->g)) { /* else the update stops the run or is left out */
+        tutti_axpy(m->device, m->n, (float)steps, m->g, s->sum);
+        s->now.added += steps;
+    }
+    s->now.updates++;
+    if (m->rank == 0)
+        tutti_metric(m, "updates", -1, (double)s->now.updates);
+    return tutti_base_step_on(m, m->x, NULL, (double)steps, err);
+}
+
+static tutti_status accordion_open(tutti_method *m, tutti_error *err)
+{
+    accordion *s = m->self;
+
+    (void)err;
+    s->now.regime.adds = 1;
+    return TUTTI_OK;
 }
 
 static const char *const accordion_constraints[] = {
     "low may not send fewer bytes than high",
     "low and high are plain codecs: error feedback is the method's, one residual for both",
     "residuals and sums are each worker's own: a checkpoint is resumed with the number of workers that saved it",
+    "mode=batch: batch_high is a multiple of a step's samples, workers x batch x accumulate; steps count samples, so the learning rate's schedule and the run's length are those of the small batch",
     "clip-norm and weight decay act on the decoded mean",
     "codec is part of the method: codec must be left away",
     NULL
@@ -53,6 +185,6 @@ static const char *const accordion_constraints[] = {
 const tutti_method_ops tutti_method_accordion = {
     .name = "accordion", .title = "Accordion", .authors = "Agarwal, Wang, Lee, Venkataraman, Papailiopoulos", .year = 2021, .family = "all-reduce", .sheet = "accordion.md",
     .constraints = accordion_constraints, .options = accordion_options, .self_bytes = sizeof(accordion), .traits = TUTTI_REPLICAS_EQUAL,
-    .axes = { "its codecs'", "every step", "one of two by the regime, error feedback", "buckets, overlap", "replicated", "any" }, .declare = accordion_declare,
-    .exchange = tutti_base_exchange,
+    .axes = { "its codecs'", "every step", "one of two by the regime, error feedback", "buckets, overlap", "replicated", "any" }, .declare = accordion_declare, .open = accordion_open,
+    .pass = accordion_pass, .exchange = tutti_base_exchange, .step = accordion_step,
 };

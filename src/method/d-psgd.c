@@ -34,8 +34,7 @@ static tutti_status d_psgd_declare(tutti_method *m, tutti_plan *plan, tutti_erro
 
     if (s->order == AWC && m->workers > 1)
         tutti_declare_vector(plan, "d-psgd.mixed", TUTTI_SCRATCH, &s->mixed);
-    TUTTI_TRY(tutti_mixer_declare(&s->mixer, m, plan, s->graph, false, err));
-    return tutti_mixer_encode(s->mixer, plan, s->gamma, err);
+    return tutti_mixer_declare(&s->mixer, m, plan, &(tutti_mixer_options){ .graph = s->graph, .encode = true, .gamma = s->gamma }, err);
 }
 
 static tutti_status d_psgd_open(tutti_method *m, tutti_error *err)

@@ -49,7 +49,7 @@ static tutti_status rand_psgd_declare(tutti_method *m, tutti_plan *plan, tutti_e
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'rand-psgd': rounds is %lld, but one round of mixing=delay-by-one is the exact mean already; leave rounds away", (long long)s->rounds);
     if (is_late(s))
         return tutti_averager_declare(&s->averager, m, plan, NULL, 0, services, err);
-    return s->pace == OWN ? tutti_averager_declare(&s->averager, m, plan, s->mixing, s->rounds, services, err) : tutti_mixer_declare(&s->mixer, m, plan, s->mixing, false, err);
+    return s->pace == OWN ? tutti_averager_declare(&s->averager, m, plan, s->mixing, s->rounds, services, err) : tutti_mixer_declare(&s->mixer, m, plan, &(tutti_mixer_options){ .graph = s->mixing }, err);
 }
 
 static tutti_status rand_psgd_open(tutti_method *m, tutti_error *err)

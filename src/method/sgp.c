@@ -48,7 +48,7 @@ static tutti_status sgp_declare(tutti_method *m, tutti_plan *plan, tutti_error *
         tutti_declare_vector(plan, "sgp.sent", TUTTI_OWN_ZERO, &s->sent);
         tutti_declare_vector(plan, "sgp.mixed", TUTTI_OWN_ZERO, &s->mixed);
     }
-    return tutti_mixer_declare(&s->mixer, m, plan, s->graph, true, err);
+    return tutti_mixer_declare(&s->mixer, m, plan, &(tutti_mixer_options){ .graph = s->graph, .push = true }, err);
 }
 
 static tutti_status sgp_open(tutti_method *m, tutti_error *err)

@@ -1,0 +1,289 @@
+/* Goal: merged steps are one step of more passes, to the bit; accordion(mode=batch) makes batches larger when, and only when, its sheet says so, at a rate in proportion, the same on all workers.
+   Method: a method made for it that merges a given number of steps, against ddp with as many passes; gradients that are a formula of the step, so that regimes can be had as wanted; the mean over samples computed beside it. */
+#include "../engine/toy.h"
+#include "trial.h"
+
+/* ---- merging ---- */
+typedef struct probe { int64_t steps; } probe;
+static const tutti_option probe_options[] = { { "steps", TUTTI_INT, TUTTI_AT(probe, steps), 1, 1, 100, NULL, "of an update" }, { 0 } };
+
+static tutti_status probe_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    m->piece_bytes = m->first_piece_bytes = 4096;
+    return tutti_merge_declare(m, plan, err);
+}
+
+static tutti_status probe_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
+{
+    const probe *s = m->self;
+    (void)err;
+    p->merge = tutti_merged(m) < s->steps;
+    return TUTTI_OK;
+}
+
+static const tutti_method_ops probe_ops = {
+    .name = "probe", .options = probe_options, .self_bytes = sizeof(probe), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ENCODES, .declare = probe_declare, .pass = probe_pass, .exchange = tutti_base_exchange,
+};
+static const tutti_method_ops *const probes[] = { &probe_ops, NULL };
+
+enum { SOME = 1000 };
+typedef struct merging {
+    toy t;
+    int at_once;                 /* steps of the probe for one of ddp; 1: ddp */
+    uint64_t hash[4][64], skipped;
+    uint64_t bytes;
+    float x[SOME];               /* rank 0's at the end */
+} merging;
+
+static tutti_status merging_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    static const char *const names[TOY_TENSORS] = { "e.bias", "d.weight", "c.bias", "b.weight", "a.bias" };
+    merging *j = arg;
+    const int r = tutti_world_rank(world);
+    toy t = j->t;
+    tutti_param params[TOY_TENSORS];
+    tutti_engine *e;
+    tutti_figures f;
+    tutti_status status;
+    uint64_t sent[2], messages;
+
+    for (int i = 0; i < TOY_TENSORS; i++)
+        params[i] = (tutti_param){ .name = names[i], .dims = 1, .dim = { t.count[i] }, .unit = TOY_TENSORS - 1 - i };
+    t.options.initial = toy_initial;
+    t.options.user = &t;
+    TUTTI_TRY(tutti_engine_open_from(&e, world, params, TOY_TENSORS, &t.options, j->at_once > 1 ? probes : tutti_methods, err));
+    status = TUTTI_OK;
+    tutti_world_sent(world, TUTTI_ANY, &sent[0], &messages);
+    for (int s = 0; s < t.steps * j->at_once && status == TUTTI_OK; s++) {
+        tutti_share share = *tutti_engine_share(e);
+        const uint64_t step = tutti_engine_method(e)->step;
+        tutti_pass p;
+        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK)
+            TUTTI_TRY(toy_pass(e, &t, &share, &p, step, err));
+        status = status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
+        j->hash[r][s / j->at_once] = toy_hash(e);
+        if (status == TUTTI_OK && s % j->at_once + 1 < j->at_once && s >= j->at_once && j->hash[r][s / j->at_once] != j->hash[r][s / j->at_once - 1])
+            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "a step that waits has moved the model");
+    }
+    tutti_world_sent(world, TUTTI_ANY, &sent[1], &messages);
+    __atomic_add_fetch(&j->bytes, sent[1] - sent[0], __ATOMIC_RELAXED);
+    tutti_engine_figures(e, &f);
+    if (r == 0)
+        memcpy(j->x, tutti_engine_method(e)->x, sizeof j->x);
+    j->skipped = f.skipped;
+    tutti_engine_close(e);
+    return status;
+}
+
+static merging merging_of(int at_once, int passes, int n, int steps)
+{
+    static char method[40];
+    merging j = { .t = toy_default(), .at_once = at_once };
+
+    snprintf(method, sizeof method, "probe(steps=%d)", at_once);
+    j.t.options.method = at_once > 1 ? method : "ddp(0.00390625,0.00390625)"; /* the same pieces, of 4 KiB */
+    j.t.options.accumulate = passes;
+    j.t.options.batch = 4;
+    j.t.options.data_samples = (uint64_t)(4 * n * 8 * 3); /* three updates of eight steps an epoch */
+    j.t.count[1] = 1200;
+    j.t.count[3] = 901;
+    j.t.steps = steps;
+    return j;
+}
+
+static void run_merging(merging *j, int n)
+{
+    tutti_error err = { .rank = -1 };
+    if (tutti_world_run("shm", n, merging_rank, j, &err) != TUTTI_OK)
+        fail_msg("%s on %d: %s", j->t.options.method, n, err.text);
+}
+
+static void steps_that_are_merged_are_one_of_more_passes(void **state)
+{
+    static const struct { int n, steps; const char *optimizer, *scale, *codec; int lane; } cases[] = {
+        { 1, 4, "sgd(lr=0.05,momentum=0.9)", "", "", 0 }, { 2, 2, "sgd(lr=0.05,momentum=0.9,weight_decay=0.01)", "", "", 2 }, { 4, 8, "adamw(lr=0.01)", "", "", 0 }, { 2, 4, "adam(lr=0.01)", "dynamic(init=64,interval=4)", "", -1 },
+        { 3, 4, "sgd(lr=0.05,momentum=0.9)", "static(scale=128)", "ef(topk(ratio=0.1))", 0 }, { 4, 2, "sgd(lr=0.05)", "", "ef(sign,server=on)", 2 },
+    };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
+        merging once = merging_of(1, cases[c].steps, cases[c].n, 7), merged = merging_of(cases[c].steps, 1, cases[c].n, 7);
+        merging *const both[] = { &once, &merged };
+        for (int k = 0; k < 2; k++) {
+            both[k]->t.options.optimizer = cases[c].optimizer;
+            both[k]->t.options.loss_scale = k == 1 ? cases[c].scale : "";
+            both[k]->t.options.codec = cases[c].codec;
+            both[k]->t.options.lane = cases[c].lane;
+            both[k]->t.options.clip_norm = c % 2 == 0 ? 3 : 0;
+            run_merging(both[k], cases[c].n);
+        }
+        for (int s = 0; s < 7; s++)
+            for (int r = 0; r < cases[c].n; r++)
+                if (merged.hash[r][s] != once.hash[0][s])
+                    fail_msg("case %zu, update %d, worker %d: another model", c, s, r);
+        if (cases[c].scale[0] == 0)
+            assert_int_equal(merged.bytes, once.bytes); /* nothing is sent in between */
+    }
+}
+
+/* An epoch of 40 samples by three workers is steps of 12, 12, 12 and 4 samples, of which the last are 2, 1 and 1: merged, they are the mean over all 40. */
+static void the_mean_is_over_samples_whatever_the_shares_of_steps(void **state)
+{
+    merging whole = merging_of(1, 1, 2, 6), merged = merging_of(4, 1, 3, 6);
+    double apart = 0;
+
+    (void)state;
+    whole.t.options.batch = 20;
+    whole.t.options.data_samples = merged.t.options.data_samples = 40;
+    whole.t.options.optimizer = merged.t.options.optimizer = "sgd(lr=0.3)";
+    run_merging(&whole, 2);
+    run_merging(&merged, 3);
+    for (size_t i = 0; i < SOME; i++)
+        apart = fmax(apart, fabs((double)whole.x[i] - merged.x[i]));
+    assert_true(apart < 1e-6);
+}
+
+/* A number that is not finite in any of them leaves out the update. */
+static void an_overflow_in_a_step_that_waits_leaves_out_the_update(void **state)
+{
+    merging j = merging_of(4, 1, 2, 5);
+
+    (void)state;
+    j.t.options.loss_scale = "dynamic(init=256)";
+    j.t.bad_rank = 1;
+    j.t.bad_tensor = 3;
+    j.t.bad_step = -1;
+    j.t.bad_steps = 1 << 9; /* the second of the third update */
+    run_merging(&j, 2);
+    assert_int_equal(j.skipped, 1);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(j.hash[r][2], j.hash[0][1]);
+        assert_int_not_equal(j.hash[r][3], j.hash[0][2]);
+        assert_int_equal(j.hash[r][4], j.hash[0][4]);
+    }
+    j.t.options.loss_scale = "";
+    {
+        tutti_error err = { .rank = -1 };
+        assert_int_equal(tutti_world_run("shm", 2, merging_rank, &j, &err), TUTTI_ERR_NUMBER);
+        assert_non_null(strstr(err.text, "worker 1: the gradient of b.weight is inf at element 450 in step 9"));
+    }
+}
+
+/* ---- the batch ---- */
+static const char *shape; /* of the gradient's size over the steps: a digit a step, the last for all that follow */
+
+static float shaped(int rank, uint64_t step, size_t i, float x)
+{
+    const size_t n = strlen(shape);
+    (void)x;
+    if (shape[step < n ? step : n - 1] == 'x')
+        return INFINITY;
+    return (float)(shape[step < n ? step : n - 1] - '0') * (1 + (float)((i + (size_t)rank) % 4)) / 16;
+}
+
+/* Each step's gradient is the mean over the workers of `shaped`, so what an update is of can be read off how far the model has moved. */
+static void check_moves(const char *method, const char *schedule, const char *sizes, const char *pattern)
+{
+    enum { N = 2, STEPS = 16 };
+    trial t = trial_of(method, "sgd(lr=0.5)", STEPS);
+    float x[1];
+    int waited = 0, updates = 0;
+
+    shape = sizes;
+    t.gradient = shaped;
+    t.options.lr_schedule = schedule;
+    t.options.steps = 1000; /* the run's last step would have an update */
+    trial_run(&t, N);
+    x[0] = trial_initial_value(8);
+    for (int s = 0; s < STEPS; s++) {
+        const double lr = 0.5 * (strstr(schedule, "step") != NULL && s >= 9 ? 0.25 : 1);
+        for (int r = 1; r < N; r++)
+            assert_true(trial_same(&t, t.x[r][s], t.x[0][s]));
+        if (pattern[s] == '.')
+            waited++;
+        else {
+            double sum = 0;
+            for (int k = s - waited; k <= s; k++)
+                sum += ((double)shaped(0, (uint64_t)k, 8, 0) + shaped(1, (uint64_t)k, 8, 0)) / 2;
+            x[0] -= (float)(lr * sum); /* (waited + 1) times the rate, of the mean: numbers of few bits */
+            waited = 0;
+            updates++;
+        }
+        if (t.x[0][s][8] != x[0])
+            fail_msg("%s, %s, gradients %s, step %d: %.9g, not %.9g", method, schedule, sizes, s, (double)t.x[0][s][8], (double)x[0]);
+    }
+    assert_true(trial_metric(&t, "updates", -1) == updates);
+    trial_drop(&t);
+}
+
+static void the_batch_grows_where_the_sheet_says(void **state)
+{
+    (void)state;
+    /* nothing to compare with at 2; from the second check on */
+    check_moves("accordion(mode=batch,batch_high=16,interval=2,unit=step)", "constant", "4", "uuuu...u...u...u");
+    check_moves("accordion(mode=batch,batch_high=8,interval=2,unit=step)", "constant", "4", "uuuu.u.u.u.u.u.u");
+    check_moves("accordion(mode=batch,interval=1,unit=step)", "constant", "2", "uu.......u......");
+    /* eta=0: always critical; a batch of one step: ddp */
+    check_moves("accordion(mode=batch,interval=2,unit=step,eta=0)", "constant", "4", "uuuuuuuuuuuuuuuu");
+    check_moves("accordion(mode=batch,batch_high=4,interval=2,unit=step)", "constant", "4", "uuuuuuuuuuuuuuuu");
+    /* a change of half and more is critical, less is not */
+    check_moves("accordion(mode=batch,batch_high=8,interval=2,unit=step)", "constant", "4488224422222222", "uuuuuuuuuuuu.u.u");
+    check_moves("accordion(mode=batch,batch_high=8,interval=2,unit=step,eta=2)", "constant", "4488224422222222", "uuuu.u.u.u.u.u.u");
+    /* it only grows while the rate stands */
+    check_moves("accordion(mode=batch,batch_high=8,interval=2,unit=step)", "constant", "4444999911119999", "uuuu.u.u.u.u.u.u");
+    /* and is small from a fall of the rate (before step 9) to the next check, at 12 */
+    check_moves("accordion(mode=batch,batch_high=8,interval=4,unit=step,eta=0.1)", "step(every=9,gamma=0.25)", "4", "uuuuuuuu.uuu.u.u");
+}
+
+static void gradients_that_are_left_out_are_no_part_of_a_norm(void **state)
+{
+    trial t = trial_of("accordion(mode=batch,batch_high=8,interval=2,unit=step)", "sgd(lr=0.5)", 8);
+
+    (void)state;
+    shape = "4x44"; /* the first window has one step, of the same size as those of the second */
+    t.gradient = shaped;
+    t.options.steps = 1000;
+    t.options.nonfinite = TUTTI_NONFINITE_SKIP;
+    trial_run(&t, 2);
+    assert_true(trial_same(&t, t.x[0][1], t.x[0][0]));
+    for (int s = 2; s < 8; s++)
+        assert_true(trial_same(&t, t.x[0][s], t.x[0][s - 1]) == (s == 4 || s == 6));
+    assert_int_equal(t.figures[0].skipped, 1);
+    trial_drop(&t);
+}
+
+static void what_cannot_be_is_refused_with_the_mend(void **state)
+{
+    static const struct { const char *method, *words; } cases[] = {
+        { "accordion(mode=batch,batch_high=6)", "method 'accordion': batch_high is 6 samples, and a step has 4 (2 workers x batch 2 x accumulate 1), of which it must be a multiple: 8 is near" },
+        { "accordion(mode=batch,batch_high=1)", "4 is near" },
+        { "accordion(mode=batch,low=topk)", "'low'" },
+        { "accordion(mode=batch,scope=model)", "'scope'" },
+        { "accordion(mode=batch,error_feedback=off)", "'error_feedback'" },
+        { "accordion(batch_high=8)", "'batch_high'" },
+        { "accordion(mode=batch,norm_window=interval,unit=step)", "'norm_window'" },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(cases); k++) {
+        trial t = trial_of(cases[k].method, "sgd(lr=0.5)", 1);
+        tutti_error err;
+        assert_int_equal(trial_try(&t, 2, &err), TUTTI_ERR_USAGE);
+        if (strstr(err.text, cases[k].words) == NULL)
+            fail_msg("%s: %s", cases[k].method, err.text);
+        trial_drop(&t);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_that_are_merged_are_one_of_more_passes),
+        cmocka_unit_test(the_mean_is_over_samples_whatever_the_shares_of_steps),
+        cmocka_unit_test(an_overflow_in_a_step_that_waits_leaves_out_the_update),
+        cmocka_unit_test(the_batch_grows_where_the_sheet_says),
+        cmocka_unit_test(gradients_that_are_left_out_are_no_part_of_a_norm),
+        cmocka_unit_test(what_cannot_be_is_refused_with_the_mend),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
