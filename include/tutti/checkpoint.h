@@ -48,6 +48,7 @@ tutti_status tutti_checkpoint_open(tutti_checkpoint **out, tutti_runtime *rt, co
 void tutti_checkpoint_close(tutti_checkpoint *c);
 uint64_t tutti_checkpoint_step(const tutti_checkpoint *c);
 int tutti_checkpoint_world(const tutti_checkpoint *c);               /* ranks that saved it */
+bool tutti_checkpoint_has(const tutti_checkpoint *c, const char *state);
 const char *tutti_checkpoint_facts(const tutti_checkpoint *c);       /* JSON text */
 /* Fills the ranges of the targets. Every element exactly once; hashes are verified for every key read (whole keys are read). What the checkpoint
    lacks, or has with another dtype or count: TUTTI_ERR_USAGE naming state, tensor and both values; damage: TUTTI_ERR_CORRUPT naming file,

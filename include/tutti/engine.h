@@ -57,6 +57,8 @@ typedef struct tutti_engine_options {    /* zero means default */
     int lane;                            /* lane width: 0 default (the method's), -1 none: pieces are exchanged on the client's thread at the end of the step, k > 0: k threads */
     size_t trace_events;                 /* room for that many trace events; 0: no trace */
     bool stop_on_loss;                   /* a lost worker ends the run, whatever the method could */
+    int servers;                         /* so many ranks, the last of the world, only serve (method: TUTTI_SERVERS): they have no samples and make no steps, and everything that is counted by workers leaves them out.
+                                    Their clients call what the workers' call between steps, and tutti_engine_more, which says that there is no step for them */
     size_t own_values;                   /* floats of client state: what the client computes along with gradients, no parameters, never exchanged in a step (running statistics of
                                             batch norms); the same on all ranks. See tutti_engine_own */
 } tutti_engine_options;

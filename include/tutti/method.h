@@ -75,6 +75,8 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
                                     updated (where the optimiser allows) and cleared. Without it a table's gradient is whole */
     TUTTI_UPDATES_SLICES = 128,  /* the run's optimiser has no slots for all of x: its declare() says with tutti_optimizer_declare for which part this worker has them. tutti_base_step is for who has them for all */
     TUTTI_THROUGH_SERVERS = 256, /* its exchange goes through servers and is no collective, so none can be chosen (`collective`) */
+    TUTTI_SERVERS = 512,         /* its values are at servers (server.h), which may be ranks of their own (engine_options.servers): there it declares, opens, serves, agrees, holds and releases as on workers, and
+                                    nothing else of it is called */
     TUTTI_OWN_PACE = 8           /* asynchronous: no worker waits for another's step. A step is one gradient computation by whoever is free, or by a team together, each a gradient of its own; `exchange` is
                                     among the team, and so are collectives in hooks, but in agree, hold and release */
 };
@@ -133,8 +135,10 @@ struct tutti_method {            /* written by the engine unless noted; read by 
     const tutti_layout *layout;
     size_t n;                    /* = layout->n */
     float *x, *g;                /* n each */
-    tutti_group all;             /* the workers; client thread's copy. Under GOES_ON those who are left, by rank */
-    int rank, workers;           /* rank: my index in all at the beginning; both stay */
+    tutti_group all;             /* the workers; client thread's copy. Under GOES_ON those who are left, by rank. On a rank that only serves its index is -1 */
+    tutti_group everyone;        /* the workers and, behind them, ranks that only serve: what is agreed on. Likewise */
+    int rank, workers;           /* rank: my index in everyone at the beginning, a worker's below `workers`; both stay */
+    int servers;                 /* ranks workers ... workers + servers - 1 only serve; stays */
     tutti_optim *optim;          /* NULL under TUTTI_OWNS_UPDATE */
     int team;                    /* declare() may set under OWN_PACE: so many workers of consecutive ranks take their gradients and make their steps together; must divide workers. Default 1 */
     int lane_width;              /* declare() may set; default 1 */

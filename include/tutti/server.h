@@ -1,4 +1,4 @@
-/* server.h: values cut into slices, each kept by one of the workers, which answers requests about its own: what all methods with servers stand on (src/engine/server.c). The parameter server of Li et al.,
+/* server.h: values cut into slices, each kept by one of the workers, or by a rank that only serves, which answers requests about its own: what all methods with servers stand on (src/engine/server.c). The parameter server of Li et al.,
    OSDI 2014, with its server threads beside the computation ("co-located"): a server is a service (method.h) of its worker, so it rests when all is quiet, is saved with everything else and needs no command.
 
      client thread       tutti_server_push: the gradient's slices to their servers, what they answer into x; blocks until all have answered
@@ -8,6 +8,10 @@
    models; then nothing is sent. A server handles one request at a time, so what it sends is of one version. Slices know nothing of each other: a read is consistent within a slice, and each slice has its own
    version, the number of its updates (async-sgd.md, "sharded servers"). With S = 1 there is one version, at worker 0.
    A worker talks to its own server as to any other, by messages to itself, which go over no wire and are not counted.
+   Ranks that only serve (engine_options.servers, tutti train --servers; Li et al.'s server nodes): then each of them is a server, with whatever `servers` the method asks for at 0 or at just as many, and no worker is one. Its
+   method is declared, opened, held, released and asked to agree there too, and its services run; state of the server's own that is no range of x belongs to who serves (tutti_server_index), as a SLICE, so that it goes with
+   the server and not with a worker. What it tells with tutti_metric comes to all at the end of the run.
+   Checkpoints: values, slots and versions are read by any number of servers, beside the workers or not. With another number of slices than there were, each worker begins at the servers' model, with delays from there.
    Loss: a worker that is gone took its slice with it, so the run ends, with its name. */
 #ifndef TUTTI_SERVER_H
 #define TUTTI_SERVER_H
@@ -35,12 +39,15 @@ typedef tutti_status (*tutti_server_rule)(tutti_method *m, const tutti_server_re
 typedef struct tutti_server_setup {
     tutti_server_rule rule;
     int service;                 /* index of the method's service whose run() is tutti_server_run */
-    int servers;                 /* how many workers serve: 0: all; else so many, of each host in turn; 1: worker 0 */
+    int servers;                 /* how many workers serve: 0: all; else so many, of each host in turn; 1: worker 0. Where ranks only serve: 0: those; else they must be so many */
     bool pieces;                 /* requests are about pieces (tutti_server_exchange), which are cut one by one; no values are kept. false: a server keeps the values of its slice of x */
 } tutti_server_setup;
 /* Within declare(). A server that keeps values declares them as "server.values" (SLICE) and the run's --optimizer on them (m->optim, as TUTTI_UPDATES_SLICES wants it), and unless replicas are equal the versions.
    TUTTI_ERR_USAGE: more servers than workers. */
 tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_plan *plan, const tutti_server_setup *setup, tutti_error *err);
+/* Within declare(), after it, for rules that do not keep replicas equal: a count of each slice, at *slot where this worker serves (else NULL), 0 at first. With other slices than a checkpoint has, that of the furthest of
+   those it overlaps; so it may say what all slices have in common when all is quiet. */
+void tutti_server_declare_count(tutti_server *s, tutti_plan *plan, const char *name, int64_t **slot);
 tutti_status tutti_server_open(tutti_server *s, tutti_error *err);       /* within open(): values := x */
 void tutti_server_close(tutti_server *s);                                /* within close(); NULL-safe */
 tutti_status tutti_server_run(tutti_server *s, tutti_error *err);        /* the service's; returns at once where nothing is served */

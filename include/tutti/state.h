@@ -26,7 +26,8 @@ typedef struct tutti_state {
     const char *name;            /* copied; unique with the engine: "optim.momentum" */
     tutti_keep keep;
     tutti_dtype dtype;
-    size_t first, count;         /* place in the flat parameter space; first = 0 where it has no place */
+    size_t first, count;         /* place in the flat parameter space; where it has none first = 0, unless `of` says of what it is a part */
+    size_t of;                   /* SLICE without a place: elements of the whole vector, of which [first, first + count) are mine; 0: all are, and no other worker has any */
     bool placed;                 /* an element is a parameter's: saved by tensor name and range */
     bool shared;                 /* wants a transport window (peers of this host can read it); private if there is none */
 } tutti_state;

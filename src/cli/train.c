@@ -42,12 +42,42 @@ typedef struct standing {
     bool out_given, threads_given;
 } standing;
 
+/* Those who only serve have the last ranks, so each host but the last, whose go on from its workers', is named once more for its own. */
+static tutti_status place_servers(standing *at, int servers, int workers, tutti_error *err)
+{
+    const int n = at->n_hosts;
+    tutti_launch_host *hosts;
+    int first = workers;
+
+    if (servers == 0)
+        return TUTTI_OK;
+    hosts = tutti_alloc(2 * (size_t)n, sizeof *hosts);
+    if (hosts == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "placing %d servers on %d hosts", servers, n);
+    memcpy(hosts, at->hosts, (size_t)n * sizeof *hosts);
+    for (int k = 0; k < n && k < servers; k++) { /* from the last host on */
+        const int here = servers / n + (k < servers % n);
+        if (k == 0)
+            hosts[n - 1].workers += here;
+        else {
+            hosts[at->n_hosts] = hosts[n - 1 - k];
+            hosts[at->n_hosts].first = first;
+            hosts[at->n_hosts++].workers = here;
+        }
+        first += here;
+    }
+    tutti_free(at->hosts);
+    at->hosts = hosts;
+    return TUTTI_OK;
+}
+
 /* Flags win over the environment, but cannot contradict a launcher that has started several processes already. */
 static tutti_status stand(tutti_cli_settings *s, standing *at, tutti_error *err)
 {
     tutti_train_config *c = &s->config;
     const tutti_origin n_from = tutti_settings_origin(s->settings, "n", NULL), hosts_from = tutti_settings_origin(s->settings, "hosts", NULL);
     const bool n_given = n_from == TUTTI_FROM_FLAG, hosts_given = hosts_from == TUTTI_FROM_FLAG;
+    char more[64] = "";
     const char *flag;
     int workers = 0;
 
@@ -62,11 +92,18 @@ static tutti_status stand(tutti_cli_settings *s, standing *at, tutti_error *err)
     TUTTI_TRY(tutti_launch_find_place(environ, &at->place, err));
     at->worker = at->place.by == TUTTI_BY_TUTTI || at->place.size > 1;
     flag = c->hosts[0] != 0 && hosts_given ? "-H" : "-n";
-    if (at->worker && (n_given || hosts_given) && c->n != at->place.size)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s asks for %lld workers, but %s has started %d processes (%s); leave out %s, or start `tutti train` once", flag, (long long)c->n,
+    if (c->servers > 0)
+        snprintf(more, sizeof more, ", and servers for %lld ranks besides", (long long)c->servers);
+    if (at->worker && (n_given || hosts_given) && c->n + c->servers != at->place.size)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s asks for %lld workers%s, but %s has started %d processes (%s); leave out %s, or start `tutti train` once", flag, (long long)c->n, more,
                           at->place.by == TUTTI_BY_TUTTI ? "somebody" : at->place.name, at->place.size, at->place.found, flag);
+    if (at->worker && c->servers >= at->place.size)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "servers is %lld, but %s has started %d processes (%s), which leaves no worker; start more, or give fewer servers", (long long)c->servers,
+                          at->place.by == TUTTI_BY_TUTTI ? "somebody" : at->place.name, at->place.size, at->place.found);
     if (at->worker)
-        c->n = at->place.size;
+        c->n = at->place.size - c->servers;
+    if (c->hosts[0] != 0)
+        TUTTI_TRY(place_servers(at, (int)c->servers, workers, err));
     if (c->n > 1024)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%lld workers; at most 1024 are possible", (long long)c->n);
     if (tutti_settings_origin(s->settings, "transport", NULL) == TUTTI_FROM_DEFAULT)
@@ -148,7 +185,7 @@ static int simulate(tutti_cli_settings *s, int64_t started_ns, tutti_error *err)
     sim.io.installed_data = tutti_cli_installed(installed, sizeof installed, "data");
     status = tutti_train_transport(&s->config, &transport, err);
     if (status == TUTTI_OK)
-        status = tutti_world_run(transport, (int)s->config.n, simulated_worker, &sim, err);
+        status = tutti_world_run(transport, (int)(s->config.n + s->config.servers), simulated_worker, &sim, err);
     tutti_free(transport);
     if (display.open)
         putchar('\n');
@@ -245,15 +282,15 @@ static tutti_status launch(tutti_cli_settings *s, const standing *at, int argc, 
     setenv("TUTTI_LAUNCHED", at->n_hosts > 0 ? "agent" : "here", 1);
     if (at->n_hosts == 0) {
         setenv("TUTTI_STARTED_NS", started, 1);
-        status = tutti_launch_run(&(tutti_launch_options){ .workers = (int)s->config.n, .threads = (int)s->config.threads, .argv = words, .pin = true,
-                                                           .meet = is_tcp(s->config.transport), .goes_on = goes_on, .least = (int)s->config.min_workers, .lost = show_loss }, &result, err);
+        status = tutti_launch_run(&(tutti_launch_options){ .workers = (int)(s->config.n + s->config.servers), .threads = (int)s->config.threads, .argv = words, .pin = true,
+                                                           .meet = is_tcp(s->config.transport), .goes_on = goes_on, .least = (int)(s->config.min_workers + s->config.servers), .lost = show_loss }, &result, err);
     } else if (getcwd(directory, sizeof directory) == NULL)
         status = tutti_fail(err, TUTTI_ERR_IO, errno, "finding the working directory");
     else
         status = tutti_launch_hosts(&(tutti_launch_hosts_options){ .hosts = at->hosts, .n_hosts = at->n_hosts, .rsh = s->config.rsh, .agent = self, .argv = words,
                                                                    .threads_word = threads_word, .directory = directory, .threads = at->threads_given ? (int)s->config.threads : 0,
                                                                    .pin = true, .meet = is_tcp(s->config.transport), .address = s->config.meet,
-                                                                   .start_ns = (int64_t)(s->config.start_timeout * 1e9), .goes_on = goes_on, .least = (int)s->config.min_workers,
+                                                                   .start_ns = (int64_t)(s->config.start_timeout * 1e9), .goes_on = goes_on, .least = (int)(s->config.min_workers + s->config.servers),
                                                                    .output = show }, &result, err);
     tutti_free(words);
     if (status != TUTTI_OK)

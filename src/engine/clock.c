@@ -1,5 +1,6 @@
 /* clock.c: where the client thread's time goes, and the trace. The thread is always doing exactly one thing, and every change of it is stamped,
    so compute + exposed + other = wall without a remainder that nobody measured. */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -212,6 +213,70 @@ void tutti_metric(tutti_method *m, const char *name, int worker, double value)
         e->room_metrics = room;
     }
     e->metrics[e->n_metrics++] = (tutti_metric_record){ name, worker, value };
+}
+
+/* A name that lives as long as the engine; NULL without memory. */
+static const char *keep_name(tutti_engine *e, const char *name)
+{
+    char **more, *copy;
+
+    for (int i = 0; i < e->n_told_names; i++)
+        if (strcmp(e->told_names[i], name) == 0)
+            return e->told_names[i];
+    copy = tutti_copy_text(name);
+    more = tutti_alloc((size_t)e->n_told_names + 1, sizeof *more);
+    if (copy == NULL || more == NULL) {
+        tutti_free(copy);
+        tutti_free(more);
+        return NULL;
+    }
+    for (int i = 0; i < e->n_told_names; i++)
+        more[i] = e->told_names[i];
+    tutti_free(e->told_names);
+    e->told_names = more;
+    return more[e->n_told_names++] = copy;
+}
+
+/* Whoever writes the summary is a worker. */
+tutti_status tutti_engine_tell_metrics(tutti_engine *e, tutti_error *err)
+{
+    tutti_method *m = &e->m;
+    tutti_group group = tutti_group_keyed(&m->everyone, tutti_port_of("metrics", 0, 0), 0);
+    tutti_status status = TUTTI_OK;
+
+    group.uncounted = true;
+    for (int from = m->all.size; from < group.size && status == TUTTI_OK; from++) {
+        const bool mine = group.index == from;
+        int64_t n = mine ? e->n_metrics : 0;
+        char (*names)[TUTTI_METRIC_NAME];
+        double *values; /* worker, value */
+        TUTTI_TRY(tutti_broadcast(&group, from, tutti_host(&n, 1, TUTTI_I64), err));
+        if (n < 0 || n > 1 << 20)
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a server tells of %lld figures; all must run one version", (long long)n);
+        names = tutti_alloc((size_t)n + 1, sizeof *names);
+        values = tutti_alloc(2 * (size_t)n + 1, sizeof *values);
+        if (names == NULL || values == NULL)
+            status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the %lld figures of a server", (long long)n);
+        for (int i = 0; i < n && mine && status == TUTTI_OK; i++) {
+            snprintf(names[i], sizeof names[i], "%s", e->metrics[i].name);
+            values[2 * i] = e->metrics[i].worker;
+            values[2 * i + 1] = e->metrics[i].value;
+        }
+        if (n > 0 && status == TUTTI_OK)
+            status = tutti_broadcast(&group, from, tutti_host(names, (size_t)n * sizeof *names, TUTTI_U8), err);
+        if (n > 0 && status == TUTTI_OK)
+            status = tutti_broadcast(&group, from, tutti_host(values, 2 * (size_t)n, TUTTI_F64), err);
+        for (int i = 0; i < n && !mine && status == TUTTI_OK; i++) {
+            const char *name;
+            names[i][TUTTI_METRIC_NAME - 1] = 0;
+            name = keep_name(e, names[i]);
+            if (name != NULL && values[2 * i] >= -1 && values[2 * i] < m->workers)
+                tutti_metric(m, name, (int)values[2 * i], values[2 * i + 1]);
+        }
+        tutti_free(names);
+        tutti_free(values);
+    }
+    return status;
 }
 
 int tutti_engine_metrics(const tutti_engine *e, const tutti_metric_record **metrics)

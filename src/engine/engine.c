@@ -28,6 +28,27 @@ static tutti_status keep_texts(tutti_engine *e, const tutti_engine_options *opti
     return TUTTI_OK;
 }
 
+/* The last ranks of the world only serve, so that whoever is left, workers come first. */
+static tutti_status give_roles(tutti_engine *e, tutti_error *err)
+{
+    tutti_method *m = &e->m;
+    const int size = tutti_world_size(e->world);
+
+    if (e->options.servers < 0 || e->options.servers >= size)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "servers is %d, and the run has %d ranks in all; from 0 to %d of them may only serve, the others are workers", e->options.servers, size, size - 1);
+    m->servers = e->options.servers;
+    m->workers = size - m->servers;
+    if (m->servers == 0)
+        return TUTTI_OK;
+    e->worker_ranks = tutti_alloc((size_t)m->workers, sizeof *e->worker_ranks);
+    if (e->worker_ranks == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the engine");
+    for (int r = 0; r < m->workers; r++)
+        e->worker_ranks[r] = r;
+    m->all = tutti_group_of(e->world, e->worker_ranks, m->workers, tutti_port_of("engine", 0, 0));
+    return TUTTI_OK;
+}
+
 static tutti_status check_options(tutti_engine *e, tutti_error *err)
 {
     tutti_engine_options *o = &e->options;
@@ -89,7 +110,9 @@ static tutti_status choose_method(tutti_engine *e, const tutti_method_ops *const
     strcat(strcat(strcpy(what, "method '"), m->ops->name), "'");
     TUTTI_TRY(tutti_spec_apply(e->method_spec, what, m->ops->options, m->self, err));
     m->traits = m->ops->traits_of != NULL ? m->ops->traits_of(m->self) : m->ops->traits;
-    return TUTTI_OK;
+    return m->servers == 0 || (m->traits & TUTTI_SERVERS) != 0 ? TUTTI_OK
+                                                               : tutti_fail(err, TUTTI_ERR_USAGE, 0, "servers is %d, but method '%s' has no servers; leave servers at 0, or take a method that has (`tutti methods`)",
+                                                                            m->servers, m->ops->name);
 }
 
 /* A method at its own pace takes gradients from one order, as a single worker would. */
@@ -171,7 +194,7 @@ tutti_status tutti_optimizer_declare(tutti_method *m, tutti_plan *plan, size_t f
 static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *methods, tutti_error *err)
 {
     tutti_method *m = &e->m;
-    const bool equal = m->traits & TUTTI_REPLICAS_EQUAL;
+    const bool equal = m->traits & TUTTI_REPLICAS_EQUAL, several = m->everyone.size > 1;
 
     m->piece_bytes = (size_t)25 << 20;
     m->first_piece_bytes = (size_t)1 << 20;
@@ -192,12 +215,12 @@ static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *
         tutti_declare_value(e->plan, "engine.agreed", TUTTI_SAME, &e->pace.agreed, sizeof e->pace.agreed);
     if (e->options.own_values > 0)
         tutti_declare(e->plan, &(tutti_state){ .name = "client", .keep = TUTTI_OWN_MEAN, .dtype = TUTTI_F32, .count = e->options.own_values + 1 }, &e->own_state);
-    if (e->options.own_values > 0 && m->workers > 1)
+    if (e->options.own_values > 0 && several)
         tutti_declare(e->plan, &(tutti_state){ .name = "engine.client-kept", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = e->options.own_values + 1 }, &e->own_kept);
-    if (!equal && m->workers > 1)
+    if (!equal && several)
         tutti_declare_vector(e->plan, "engine.kept", TUTTI_SCRATCH, &e->kept);
     if (!(m->traits & (TUTTI_OWNS_UPDATE | TUTTI_UPDATES_SLICES)))
-        TUTTI_TRY(tutti_optimizer_declare(m, e->plan, 0, m->n, equal ? TUTTI_SAME : TUTTI_OWN_ZERO, err));
+        TUTTI_TRY(tutti_optimizer_declare(m, e->plan, 0, m->rank < m->workers ? m->n : 0, equal ? TUTTI_SAME : TUTTI_OWN_ZERO, err));
     TUTTI_TRY(tutti_lr_schedule_open(&e->schedule, e->options.lr_schedule, e->options.steps, err));
     if (m->ops->declare != NULL)
         TUTTI_TRY(m->ops->declare(m, e->plan, err));
@@ -224,7 +247,7 @@ static tutti_status initial_values(tutti_engine *e, tutti_error *err)
                 e->options.initial(e->options.user, i, m->x + t->first);
         }
     e->values_changed = true;
-    return m->workers > 1 ? tutti_broadcast(&m->all, 0, tutti_f32(m->device, m->x, e->layout.used), err) : TUTTI_OK;
+    return m->everyone.size > 1 ? tutti_broadcast(&m->everyone, 0, tutti_f32(m->device, m->x, e->layout.used), err) : TUTTI_OK;
 }
 
 static tutti_status open_all(tutti_engine *e, const tutti_param *params, int n_params, const tutti_method_ops *const *methods, tutti_error *err)
@@ -232,6 +255,7 @@ static tutti_status open_all(tutti_engine *e, const tutti_param *params, int n_p
     const tutti_engine_options given = e->options;
 
     TUTTI_TRY(keep_texts(e, &given, err));
+    TUTTI_TRY(give_roles(e, err));
     TUTTI_TRY(check_options(e, err));
     if (e->options.batch_of != NULL)
         TUTTI_TRY(check_shares(e, e->options.batch_of, err));
@@ -254,8 +278,8 @@ static tutti_status open_all(tutti_engine *e, const tutti_param *params, int n_p
     }
     if (e->passes_of != NULL)
         tutti_engine_deal(e);
-    TUTTI_TRY(tutti_lane_open(&e->lane, e->rt, "lane", e->m.ops->exchange != NULL && e->m.workers > 1 ? e->m.lane_width : 0, err));
-    if (e->m.ops->exchange == NULL || e->m.workers == 1)
+    TUTTI_TRY(tutti_lane_open(&e->lane, e->rt, "lane", e->m.ops->exchange != NULL && e->m.workers > 1 && e->m.rank < e->m.workers ? e->m.lane_width : 0, err));
+    if (e->m.ops->exchange == NULL || e->m.workers == 1 || e->m.rank >= e->m.workers)
         e->m.lane_width = 0;
     TUTTI_TRY(tutti_engine_exchange_open(e, err));
     TUTTI_TRY(initial_values(e, err));
@@ -281,8 +305,8 @@ tutti_status tutti_engine_open_from(tutti_engine **out, tutti_world *world, cons
     e->m.rt = e->rt;
     e->m.device = tutti_world_device(world);
     e->m.all = tutti_group_workers(world, tutti_port_of("engine", 0, 0));
-    e->m.rank = e->m.all.index;
-    e->m.workers = e->m.all.size;
+    e->m.everyone = tutti_group_workers(world, tutti_port_of("everyone", 0, 0));
+    e->m.rank = e->m.everyone.index;
     e->m.rng = (tutti_rng){ e->options.seed, (uint64_t)e->m.rank + 1, 0 };
     e->m.share = &e->share;
     e->m.engine = e;
@@ -316,6 +340,10 @@ void tutti_engine_close(tutti_engine *e)
     tutti_free(e->trace);
     tutti_free(e->was_member);
     tutti_free(e->team_ranks);
+    tutti_free(e->worker_ranks);
+    for (int i = 0; i < e->n_told_names; i++)
+        tutti_free(e->told_names[i]);
+    tutti_free(e->told_names);
     tutti_free(e->unit_began_ns);
     tutti_free(e->pieces);
     tutti_free(e->piece_state);
@@ -374,7 +402,7 @@ static tutti_status agree_on_own(tutti_engine *e, tutti_error *err)
         return TUTTI_OK;
     if (!(own[n] > 0))
         memset(own, 0, n * sizeof *own);
-    TUTTI_TRY(tutti_allreduce(&m->all, TUTTI_SUM, tutti_f32(m->device, own, n + 1), err));
+    TUTTI_TRY(tutti_allreduce(&m->everyone, TUTTI_SUM, tutti_f32(m->device, own, n + 1), err));
     all = own[n] > 0;
     if (all)
         tutti_scale(m->device, n, 1 / own[n], own);
@@ -385,7 +413,7 @@ static tutti_status agree_on_own(tutti_engine *e, tutti_error *err)
 }
 
 /* Agree, until it has worked for all who are left. */
-static tutti_status meet(tutti_engine *e, tutti_error *err)
+static tutti_status meet(tutti_engine *e, bool last, tutti_error *err)
 {
     tutti_status status;
     bool again = false;
@@ -399,11 +427,14 @@ static tutti_status meet(tutti_engine *e, tutti_error *err)
         status = agree(e, err);
         if (status == TUTTI_OK)
             status = agree_on_own(e, err);
+        if (status == TUTTI_OK && last)
+            status = tutti_engine_tell_metrics(e, err);
         if (status != TUTTI_OK && status != TUTTI_ERR_PEER)
             return status; /* others may wait for it in there: see tutti_engine_settle */
         status = tutti_engine_settle(e, status, &again, err);
         if (again) {
-            tutti_copy(e->m.device, e->m.n, e->kept, e->m.x);
+            if (e->kept != NULL)
+                tutti_copy(e->m.device, e->m.n, e->kept, e->m.x);
             tutti_copy(e->m.device, own, e->own_kept, e->own_state);
         }
     } while (status == TUTTI_OK && again);
@@ -430,7 +461,7 @@ tutti_status tutti_engine_show(tutti_engine *e, tutti_error *err)
         return status;
     }
     was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE); /* who looks at the model is not the method's cost */
-    status = meet(e, err);
+    status = meet(e, false, err);
     tutti_engine_doing(e, was);
     e->stage = status == TUTTI_OK ? STAGE_SHOWN : STAGE_FAILED;
     return status;
@@ -447,7 +478,7 @@ static float *room_of_gradients(tutti_engine *e)
 
 static bool differs(const tutti_engine *e)
 {
-    return e->kept != NULL && (e->stage == STAGE_SHOWN || e->stage == STAGE_FINISHED);
+    return e->kept != NULL && e->m.rank < e->m.workers && (e->stage == STAGE_SHOWN || e->stage == STAGE_FINISHED);
 }
 
 double tutti_engine_apart(tutti_engine *e)
@@ -520,7 +551,7 @@ tutti_status tutti_engine_finish(tutti_engine *e, tutti_error *err)
         return out_of_order(err, "finish");
     status = tutti_engine_quiet(e, err);
     if (status == TUTTI_OK)
-        status = meet(e, err);
+        status = meet(e, true, err);
     if (status == TUTTI_OK)
         status = tutti_engine_part(e, err);
     if (status == TUTTI_OK)

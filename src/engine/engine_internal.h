@@ -3,6 +3,9 @@
 #ifndef TUTTI_ENGINE_INTERNAL_H
 #define TUTTI_ENGINE_INTERNAL_H
 #include "tutti/engine.h"
+#include "tutti/server.h"
+
+enum { TUTTI_METRIC_NAME = 64 };
 
 typedef enum {
     STAGE_READY,    /* between steps, nothing done yet or the last step is over */
@@ -133,6 +136,8 @@ struct tutti_engine {
     bool own_pace;                   /* TUTTI_OWN_PACE */
     tutti_group team;                /* client thread's copy: my team, under OWN_PACE */
     int *team_ranks;
+    int *worker_ranks;               /* workers: the first of the world, where others only serve; else NULL */
+    tutti_server *server;            /* the method's (server.c); NULL: it has none */
     int member;                      /* index in share: mine, or 0 of 1 at its own pace */
     uint64_t steps_here;             /* this worker's, in this process */
     tutti_engine_scaler scaler;
@@ -182,6 +187,7 @@ struct tutti_engine {
     int n_events, room_events;
     tutti_metric_record *metrics;
     int n_metrics, room_metrics;
+    char **told_names; int n_told_names; /* of figures that servers have told */
 };
 
 /* layout.c: tensors get their places, pieces are cut. */
@@ -263,7 +269,14 @@ void tutti_engine_pace_loaded(tutti_engine *e);
 tutti_status tutti_engine_pace_begin(tutti_engine *e, uint64_t *step, tutti_error *err); /* the step of `share` that is mine now */
 void tutti_engine_pace_samples(const tutti_engine *e, int64_t *mine, int64_t *all); /* of this step, under OWN_PACE: all of my team's */
 void tutti_engine_pace_end(tutti_engine *e);
+/* server.c */
+void tutti_engine_server_parts(const tutti_engine *e, int64_t parts[2]);    /* ranks that only serve, and slices; 0 and 0 without servers */
+/* State of servers and of what workers have of them that is no range of x, so that another number of servers cannot read it as it stands. */
+bool tutti_engine_server_recuts(const tutti_engine *e, const void *memory);
+/* The same, of a checkpoint with other slices: workers begin at the servers' model, each slice at the version of the furthest of those it was cut from. */
+tutti_status tutti_engine_server_load(tutti_engine *e, tutti_checkpoint *checkpoint, int64_t slices, tutti_error *err);
 /* clock.c */
+tutti_status tutti_engine_tell_metrics(tutti_engine *e, tutti_error *err);  /* those of ranks that only serve, to all; collective over everyone */
 void tutti_engine_clock_start(tutti_engine *e);
 void tutti_engine_clock_stop(tutti_engine *e);
 tutti_doing tutti_engine_expose(tutti_engine *e); /* EXPOSED, unless the client is aside (OUTSIDE, REPORT) and stays so; gives what it was */

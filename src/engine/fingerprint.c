@@ -46,7 +46,7 @@ static void describe(const tutti_engine *e, text *t)
     const tutti_method *m = &e->m;
     char spec[1024];
 
-    put(t, "tutti version=%s\nworkers=%d\nparameters=%d\n", tutti_version(), m->workers, e->layout.n_tensors);
+    put(t, "tutti version=%s\nworkers=%d\nservers=%d\nparameters=%d\n", tutti_version(), m->workers, m->servers, e->layout.n_tensors);
     tutti_spec_print(m->ops->name, m->ops->options, m->self, spec, sizeof spec);
     put(t, "method=%s\n", spec);
     if (m->optim != NULL)
@@ -98,24 +98,24 @@ tutti_status tutti_engine_compare(tutti_engine *e, tutti_error *err)
     int64_t bytes, who;
     tutti_status status = TUTTI_OK;
 
-    if (m->workers == 1)
+    if (m->everyone.size == 1)
         return TUTTI_OK;
     describe(e, &mine);
     bytes = mine.lost ? 0 : (int64_t)mine.length;
-    status = tutti_broadcast(&m->all, 0, tutti_host(&bytes, 1, TUTTI_I64), err);
+    status = tutti_broadcast(&m->everyone, 0, tutti_host(&bytes, 1, TUTTI_I64), err);
     if (status == TUTTI_OK && (bytes <= 0 || mine.lost || (theirs = tutti_alloc((size_t)bytes + 1, 1)) == NULL))
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "comparing the workers' options (%lld bytes)", (long long)bytes);
     if (status == TUTTI_OK) {
         if (m->rank == 0)
             memcpy(theirs, mine.at, (size_t)bytes);
-        status = tutti_broadcast(&m->all, 0, tutti_host(theirs, (size_t)bytes, TUTTI_U8), err);
+        status = tutti_broadcast(&m->everyone, 0, tutti_host(theirs, (size_t)bytes, TUTTI_U8), err);
     }
     if (status == TUTTI_OK) {
-        who = difference(mine.at, theirs, m->rank, sentence, sizeof sentence) ? m->rank : m->workers;
-        status = tutti_allreduce(&m->all, TUTTI_MIN, tutti_host(&who, 1, TUTTI_I64), err);
+        who = difference(mine.at, theirs, m->rank, sentence, sizeof sentence) ? m->rank : m->everyone.size;
+        status = tutti_allreduce(&m->everyone, TUTTI_MIN, tutti_host(&who, 1, TUTTI_I64), err);
     }
-    if (status == TUTTI_OK && who < m->workers) {
-        status = tutti_broadcast(&m->all, (int)who, tutti_host(sentence, sizeof sentence, TUTTI_U8), err);
+    if (status == TUTTI_OK && who < m->everyone.size) {
+        status = tutti_broadcast(&m->everyone, (int)who, tutti_host(sentence, sizeof sentence, TUTTI_U8), err);
         sentence[sizeof sentence - 1] = 0;
         if (status == TUTTI_OK)
             status = tutti_fail_rank(err, TUTTI_ERR_USAGE, (int)who, "%s", sentence);

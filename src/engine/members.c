@@ -14,7 +14,7 @@ tutti_status tutti_engine_members_open(tutti_engine *e, tutti_error *err)
 {
     const tutti_method_ops *ops = e->m.ops;
 
-    if (!(ops->traits & TUTTI_GOES_ON) || e->options.stop_on_loss || e->m.workers == 1 || !tutti_world_survives(e->world))
+    if (!(ops->traits & TUTTI_GOES_ON) || e->options.stop_on_loss || e->m.everyone.size == 1 || !tutti_world_survives(e->world))
         return TUTTI_OK;
     e->was_member = tutti_alloc((size_t)e->m.workers, sizeof *e->was_member);
     if (e->was_member == NULL)
@@ -98,6 +98,14 @@ int64_t tutti_engine_samples(const tutti_engine *e, uint64_t step)
     return sum;
 }
 
+/* Those who only serve have the highest ranks. */
+static void leave_out_servers(const tutti_engine *e, tutti_group *group)
+{
+    while (group->size > 0 && group->ranks[group->size - 1] >= e->m.workers)
+        group->size--;
+    group->index = group->index < group->size ? group->index : -1;
+}
+
 tutti_status tutti_engine_settle(tutti_engine *e, tutti_status mine, bool *again, tutti_error *err)
 {
     tutti_doing was;
@@ -117,7 +125,9 @@ tutti_status tutti_engine_settle(tutti_engine *e, tutti_status mine, bool *again
         if (!e->own_pace && e->was_member[r] && !tutti_members_has(e->members, r)) /* at one's own pace what was computed is told, not known */
             e->progress.samples -= not_computed(e, r);
     e->agreed_step = e->progress.step;
-    tutti_engine_regroup(e, &e->m.all, tutti_port_of("engine", 0, 0));
+    tutti_engine_regroup(e, &e->m.everyone, tutti_port_of("everyone", 0, 0));
+    if (tutti_engine_regroup(e, &e->m.all, tutti_port_of("engine", 0, 0)))
+        leave_out_servers(e, &e->m.all);
     tutti_engine_watch(e);
     return TUTTI_OK;
 }

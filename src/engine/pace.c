@@ -219,6 +219,27 @@ static tutti_status more_at_own_pace(tutti_engine *e, uint64_t until, bool *more
     return TUTTI_OK;
 }
 
+/* Of a rank that only serves: the steps are the others'. */
+static tutti_status serve_until(tutti_engine *e, uint64_t until, tutti_error *err)
+{
+    e->pace.until = until;
+    if (!e->own_pace) {
+        TUTTI_TRY(tutti_engine_go_on(e, err));
+        for (; e->progress.step < until; e->progress.step++)
+            e->progress.samples += (uint64_t)tutti_engine_samples(e, e->progress.step);
+        e->m.step = e->progress.step;
+        return TUTTI_OK;
+    }
+    while (!e->services.held || e->pace.agreed < until) { /* as more_at_own_pace */
+        if (e->services.held)
+            TUTTI_TRY(tutti_engine_go_on(e, err));
+        TUTTI_TRY(tutti_engine_quiet(e, err));
+        if (e->members == NULL || tutti_members_epoch(e->members) == 0)
+            break;
+    }
+    return TUTTI_OK;
+}
+
 tutti_status tutti_engine_more(tutti_engine *e, uint64_t until, bool *more, tutti_error *err)
 {
     tutti_status status;
@@ -226,14 +247,14 @@ tutti_status tutti_engine_more(tutti_engine *e, uint64_t until, bool *more, tutt
     *more = false;
     if (e->stage != STAGE_READY)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "more is legal between steps only (engine.h)");
-    if (!e->own_pace) {
+    if (!e->own_pace && e->m.rank < e->m.workers) {
         *more = e->progress.step < until;
         return TUTTI_OK;
     }
     tutti_engine_clock_start(e);
     status = tutti_engine_services_look(e, err);
     if (status == TUTTI_OK)
-        status = more_at_own_pace(e, until, more, err);
+        status = e->m.rank < e->m.workers ? more_at_own_pace(e, until, more, err) : serve_until(e, until, err);
     if (status != TUTTI_OK)
         e->stage = STAGE_FAILED;
     return status;

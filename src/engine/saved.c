@@ -40,11 +40,12 @@ static tutti_status add_placed(const tutti_engine *e, items *list, const tutti_s
     return TUTTI_OK;
 }
 
-/* What this worker saves, or (reading) what it needs. own: what each worker has one of, too. */
-static tutti_status collect(const tutti_engine *e, items *list, bool reading, bool own, tutti_error *err)
+/* What this rank saves, or (reading) what it needs. own: what each worker has one of, too. recut: not what goes by the number of servers. Who only serves has slices and nothing of its own, and x as it was. */
+static tutti_status collect(const tutti_engine *e, items *list, bool reading, bool own, bool recut, tutti_error *err)
 {
     const tutti_method *m = &e->m;
-    const size_t workers = (size_t)m->all.size, index = (size_t)m->all.index;
+    const bool serves = m->rank >= m->workers;
+    const size_t workers = (size_t)m->all.size, index = serves ? workers : (size_t)m->all.index;
     const size_t share = (m->n + workers - 1) / workers, low = share * index, high = low + share < m->n ? low + share : m->n;
 
     for (size_t i = 0; i < tutti_plan_count(e->plan); i++) {
@@ -52,15 +53,15 @@ static tutti_status collect(const tutti_engine *e, items *list, bool reading, bo
         const tutti_state *s = tutti_plan_state(e->plan, i, &memory);
         const bool same = s->keep == TUTTI_SAME, mine = !same && s->keep != TUTTI_SLICE;
         const int owner = mine ? m->all.index : -1;
-        if (s->keep == TUTTI_SCRATCH || s->count == 0 || (memory == (void *)e->own_state && !own))
+        if (s->keep == TUTTI_SCRATCH || s->count == 0 || (mine && serves) || (memory == (void *)e->own_state && !own) || (recut && tutti_engine_server_recuts(e, memory)))
             continue;
         if (s->placed) {
             const size_t end = s->first + s->count;
             const bool whole = reading || !same;
             TUTTI_TRY(add_placed(e, list, s, memory, owner, whole || low < s->first ? s->first : low, whole || high > end ? end : high, err));
         } else if (reading || !same || index == 0)
-            TUTTI_TRY(add(list, &(tutti_saved){ .state = s->name, .tensor = "", .keep = s->keep, .dtype = s->dtype, .owner = owner, .count = s->count,
-                                                .begin = 0, .end = s->count, .data = memory }, err));
+            TUTTI_TRY(add(list, &(tutti_saved){ .state = s->name, .tensor = "", .keep = s->keep, .dtype = s->dtype, .owner = owner, .count = s->of > 0 ? s->of : s->count,
+                                                .begin = s->first, .end = s->first + s->count, .data = memory }, err));
     }
     return TUTTI_OK;
 }
@@ -85,14 +86,25 @@ static char *facts_now(const tutti_engine *e, const char *facts)
     return text;
 }
 
+/* How many ranks only serve, and how many slices there are: what a reader needs to know before it can read the rest. */
+static tutti_saved parts_item(int64_t parts[2])
+{
+    return (tutti_saved){ .state = "engine.servers", .tensor = "", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .owner = -1, .count = 2, .begin = 0, .end = 2, .data = parts };
+}
+
 /* By those who are there, as last agreed. */
 static tutti_status save_once(tutti_engine *e, const char *directory, const char *facts, int keep, tutti_error *err)
 {
     char *text = facts_now(e, facts);
-    tutti_group group = tutti_group_keyed(&e->m.all, tutti_port_of("save", 0, 0), 0);
+    tutti_group group = tutti_group_keyed(&e->m.everyone, tutti_port_of("save", 0, 0), 0);
     items list = { 0 };
-    tutti_status status = text != NULL ? collect(e, &list, false, true, err) : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the state to save");
+    int64_t parts[2];
+    const tutti_saved of_servers = parts_item(parts);
+    tutti_status status = text != NULL ? collect(e, &list, false, true, false, err) : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the state to save");
 
+    tutti_engine_server_parts(e, parts);
+    if (status == TUTTI_OK && e->server != NULL && group.index == 0)
+        status = add(&list, &of_servers, err);
     if (status == TUTTI_OK && e->members != NULL)
         status = tutti_checkpoint_save_group(&group, directory, e->progress.step, list.at, list.count, text, keep, err);
     else if (status == TUTTI_OK)
@@ -146,12 +158,22 @@ static tutti_status load_mean(tutti_engine *e, tutti_checkpoint *checkpoint, int
 
 tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tutti_error *err)
 {
-    const int saved_by = tutti_checkpoint_world(checkpoint);
+    int64_t parts[2], saved_parts[2] = { 0 };
+    const tutti_saved of_servers = parts_item(saved_parts);
     items list = { 0 };
+    bool recut;
+    int saved_by;
     tutti_status status;
 
     if (e->stage != STAGE_READY || e->clock.started_ns != 0)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "load is legal before the first pass only (engine.h)");
+    tutti_engine_server_parts(e, parts);
+    if (tutti_checkpoint_has(checkpoint, of_servers.state))
+        TUTTI_TRY(tutti_checkpoint_read(checkpoint, &of_servers, 1, err));
+    if (saved_parts[0] < 0 || saved_parts[0] >= tutti_checkpoint_world(checkpoint))
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the checkpoint was saved by %d ranks, and says that %lld of them only served", tutti_checkpoint_world(checkpoint), (long long)saved_parts[0]);
+    saved_by = tutti_checkpoint_world(checkpoint) - (int)saved_parts[0];
+    recut = e->server != NULL && saved_parts[1] != parts[1] && saved_by == e->m.workers;
     if (saved_by != e->m.workers && !(e->m.traits & TUTTI_REPLICAS_EQUAL))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the checkpoint was saved by %d workers and each worker of '%s' has a state of its own; resume it with "
                           "-n %d instead of %d", saved_by, e->m.ops->name, saved_by, e->m.workers);
@@ -162,16 +184,18 @@ tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tu
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the checkpoint was saved by %d workers, and each has '%s' of its own, which would be lost with a worker; resume it with -n %d instead of %d",
                               saved_by, s->name, saved_by, e->m.workers);
     }
-    status = collect(e, &list, true, saved_by == e->m.workers, err);
+    status = collect(e, &list, true, saved_by == e->m.workers, recut, err);
     if (status == TUTTI_OK)
         status = tutti_checkpoint_read(checkpoint, list.at, list.count, err);
+    if (status == TUTTI_OK && recut)
+        status = tutti_engine_server_load(e, checkpoint, saved_parts[1], err);
     if (status == TUTTI_OK && e->passes_of != NULL)
         status = tutti_fail_within(err, tutti_engine_check_deal(e, e->passes_of, err), "the checkpoint was saved with another cut of a step");
     if (status == TUTTI_OK && e->own_pace)
         tutti_engine_pace_loaded(e);
     tutti_engine_scaler_loaded(e);
     tutti_free(list.at);
-    if (status == TUTTI_OK && saved_by != e->m.workers && e->own_state != NULL)
+    if (status == TUTTI_OK && saved_by != e->m.workers && e->own_state != NULL && e->m.rank < e->m.workers)
         status = load_mean(e, checkpoint, saved_by, err);
     e->m.step = e->agreed_step = e->progress.step;
     e->values_changed = true;

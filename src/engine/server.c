@@ -4,10 +4,13 @@
    A push is one call to each server at once (tutti_engine_calls): all requests are posted, then all answers waited for, on the caller's thread. A thread a slice, as lanes would have it, costs two changes of
    context a slice. A request's note has the version that the worker has of the slice, so the server knows the delay without remembering who has what; an answer with values brings the next version.
 
+   Ranks that only serve (--servers) have all slices, each one; then no worker serves. Placing them is the launcher's business, who starts them behind the workers, on each host in turn.
+
    Which workers serve, if not all: they are taken from each host in turn, in order of rank, so that servers share as few links as possible; which slice is whose follows their ranks, so that the slices of all, in order
    of rank, are x. */
 #include <assert.h>
 #include <errno.h>
+#include <string.h>
 
 #include "engine_internal.h"
 #include "tutti/server.h"
@@ -23,16 +26,19 @@ typedef struct caller {
     bool taken;                  /* under monitor */
 } caller;
 
+enum { COUNTS_MOST = 4 };
+
 struct tutti_server {
     tutti_method *m;
     tutti_server_setup setup;
     int servers, index;          /* index: mine, or -1 */
-    int *member;                 /* servers: whose */
+    int *member;                 /* servers: whose; ascending */
     size_t first, count;         /* my slice of x */
     float *values, *in;          /* of the slice, and of what comes */
-    uint64_t version;            /* of my slice; server's thread */
+    int64_t *version;            /* of my slice; server's thread. Declared */
+    struct { const char *name; int64_t **slot; } counts[COUNTS_MOST]; int n_counts; /* one a slice: version and the method's */
     int64_t *got;                /* servers: version of each slice that this worker has; client's */
-    size_t *part_of;             /* workers: elements of x that each serves */
+    size_t *part_of;             /* members of everyone: elements of x that each serves */
     uint64_t *delay;             /* workers: of the last request of each; server's thread */
     bool *asks;                  /* workers: whose request has no answer yet; server's thread */
     tutti_note *answer;          /* workers: of one answer to many */
@@ -74,12 +80,13 @@ static void place(tutti_server *s)
     const tutti_method *m = s->m;
     int taken = 0;
 
-    if (s->servers == m->workers) { /* all of them: nothing to choose */
+    if (s->servers == m->workers || m->servers > 0) { /* all of them: nothing to choose */
+        const int first = m->servers > 0 ? m->workers : 0;
         while (taken < s->servers) {
-            s->member[taken] = taken;
+            s->member[taken] = first + taken;
             taken++;
         }
-        s->index = m->rank;
+        s->index = m->rank >= first && m->rank < first + taken ? m->rank - first : -1;
         return;
     }
     for (int turn = 0; taken < s->servers; turn++)
@@ -102,11 +109,32 @@ static void place(tutti_server *s)
             s->index = k;
 }
 
+void tutti_server_declare_count(tutti_server *s, tutti_plan *plan, const char *name, int64_t **slot)
+{
+    const tutti_keep keep = s->m->traits & TUTTI_REPLICAS_EQUAL ? TUTTI_SCRATCH : TUTTI_SLICE;
+
+    assert(s->n_counts < COUNTS_MOST);
+    s->counts[s->n_counts].name = name;
+    s->counts[s->n_counts++].slot = slot;
+    tutti_declare(plan, &(tutti_state){ .name = name, .keep = keep, .dtype = TUTTI_I64, .first = s->index < 0 ? 0 : (size_t)s->index, .count = s->index >= 0, .of = (size_t)s->servers }, slot);
+}
+
+/* Servers of their own are as many as the run has; a method that has one asks for one. */
+static tutti_status check_servers(const tutti_method *m, const tutti_server_setup *setup, tutti_error *err)
+{
+    if (m->servers == 0 || setup->servers == 0 || setup->servers == m->servers)
+        return TUTTI_OK;
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' has %d server%s, but %d ranks only serve (servers); give --servers %d, or leave it away: then workers serve beside their computation", m->ops->name,
+                      setup->servers, setup->servers > 1 ? "s" : "", m->servers, setup->servers);
+}
+
 tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_plan *plan, const tutti_server_setup *setup, tutti_error *err)
 {
+    tutti_engine *e = m->engine;
     tutti_server *s;
 
     *out = NULL;
+    TUTTI_TRY(check_servers(m, setup, err));
     if (setup->servers < 0 || setup->servers > m->workers)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s': servers is %d, but there are %d workers, of which each serves once at most; 0 lets all of them serve", m->ops->name, setup->servers, m->workers);
     s = *out = tutti_alloc(1, sizeof *s);
@@ -114,7 +142,8 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'", m->ops->name);
     s->m = m;
     s->setup = *setup;
-    s->servers = setup->servers == 0 ? m->workers : setup->servers;
+    s->servers = m->servers > 0 ? m->servers : setup->servers == 0 ? m->workers : setup->servers;
+    e->server = s;
     s->member = tutti_alloc((size_t)s->servers, sizeof *s->member);
     if (s->member == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'", m->ops->name);
@@ -126,8 +155,7 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
         return TUTTI_OK;
     tutti_declare(plan, &(tutti_state){ .name = "server.values", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .first = s->first, .count = s->count, .placed = true }, &s->values);
     tutti_declare(plan, &(tutti_state){ .name = "server.got", .keep = m->traits & TUTTI_REPLICAS_EQUAL ? TUTTI_SCRATCH : TUTTI_OWN_ZERO, .dtype = TUTTI_I64, .count = (size_t)s->servers }, &s->got);
-    if (!(m->traits & TUTTI_REPLICAS_EQUAL))
-        tutti_declare_value(plan, "server.version", TUTTI_OWN_ZERO, &s->version, sizeof s->version);
+    tutti_server_declare_count(s, plan, "server.version", &s->version);
     return tutti_optimizer_declare(m, plan, s->first, s->count, TUTTI_SLICE, err);
 }
 
@@ -145,7 +173,7 @@ static bool open_caller(caller *c, size_t n)
 
 tutti_status tutti_server_open(tutti_server *s, tutti_error *err)
 {
-    const size_t workers = (size_t)s->m->workers;
+    const size_t workers = (size_t)s->m->workers, everyone = (size_t)s->m->everyone.size;
     bool enough;
 
     if (!s->setup.pieces)
@@ -153,7 +181,7 @@ tutti_status tutti_server_open(tutti_server *s, tutti_error *err)
     s->n_callers = 1 + s->m->lane_width; /* the client's thread and each of the lane's */
     s->delay = tutti_alloc(workers, sizeof *s->delay);
     s->asks = tutti_alloc(workers, sizeof *s->asks);
-    s->part_of = tutti_alloc(workers, sizeof *s->part_of);
+    s->part_of = tutti_alloc(everyone, sizeof *s->part_of);
     s->answer = tutti_alloc(workers, sizeof *s->answer);
     s->send = tutti_alloc(workers, sizeof *s->send);
     s->each = tutti_alloc(workers, sizeof *s->each);
@@ -163,10 +191,6 @@ tutti_status tutti_server_open(tutti_server *s, tutti_error *err)
         enough = open_caller(&s->callers[i], (size_t)s->servers);
     if (!enough)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'", s->m->ops->name);
-    for (int k = 0; k < s->servers; k++) {
-        size_t first;
-        s->part_of[s->member[k]] = tutti_server_part(s, k, 0, s->m->layout->used, &first);
-    }
     return tutti_monitor_open(&s->monitor, s->m->rt, err);
 }
 
@@ -201,11 +225,92 @@ tutti_status tutti_server_agree(tutti_server *s, tutti_error *err)
     tutti_engine *e = m->engine;
     const tutti_doing was = tutti_engine_expose(e);
     const int64_t begin = tutti_now_ns(e->rt);
-    const tutti_status status = tutti_allgather_v(&m->all, s->part_of, tutti_f32(m->device, s->values, s->count), tutti_f32(m->device, m->x, m->layout->used), err);
+    tutti_status status;
+
+    for (int i = 0, k = 0; i < m->everyone.size; i++) { /* both ascend */
+        const int rank = m->everyone.ranks != NULL ? m->everyone.ranks[i] : i;
+        size_t first;
+        while (k < s->servers && s->member[k] < rank)
+            k++;
+        s->part_of[i] = k < s->servers && s->member[k] == rank ? tutti_server_part(s, k, 0, m->layout->used, &first) : 0;
+    }
+    status = tutti_allgather_v(&m->everyone, s->part_of, tutti_f32(m->device, s->values, s->count), tutti_f32(m->device, m->x, m->layout->used), err);
 
     tutti_engine_comm(e, "gather", 0, begin, tutti_now_ns(e->rt));
     tutti_engine_doing(e, was);
     return status;
+}
+
+/* ---- a checkpoint ---- */
+
+void tutti_engine_server_parts(const tutti_engine *e, int64_t parts[2])
+{
+    parts[0] = e->m.servers;
+    parts[1] = e->server != NULL && !e->server->setup.pieces ? e->server->servers : 0;
+}
+
+bool tutti_engine_server_recuts(const tutti_engine *e, const void *memory)
+{
+    const tutti_server *s = e->server;
+    bool one_of_them = s != NULL && memory != NULL && memory == (const void *)s->got;
+
+    for (int i = 0; s != NULL && memory != NULL && i < s->n_counts; i++)
+        one_of_them = one_of_them || memory == (const void *)*s->counts[i].slot;
+    return one_of_them;
+}
+
+/* Of each slice the greatest of those that it overlaps. old: n. */
+static int64_t of_slice(const tutti_server *s, const int64_t *old, int64_t n, int64_t k)
+{
+    int64_t most = 0;
+
+    for (int64_t j = k * n / s->servers; j <= ((k + 1) * n - 1) / s->servers; j++)
+        most = old[j] > most ? old[j] : most;
+    return most;
+}
+
+static tutti_status read_counts(const tutti_server *s, tutti_checkpoint *checkpoint, int64_t *old, int64_t n, tutti_error *err)
+{
+    for (int i = 0; i < s->n_counts; i++) {
+        const tutti_saved item = { .state = s->counts[i].name, .tensor = "", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .owner = -1, .count = (uint64_t)n, .begin = 0, .end = (uint64_t)n, .data = old };
+        TUTTI_TRY(tutti_checkpoint_read(checkpoint, &item, 1, err));
+        if (s->index >= 0)
+            **s->counts[i].slot = of_slice(s, old, n, s->index);
+        for (int64_t k = 0; k < s->servers && s->counts[i].slot == &s->version; k++)
+            s->got[k] = of_slice(s, old, n, k);
+    }
+    return TUTTI_OK;
+}
+
+/* What a worker had been given before cannot be told apart by slices that are no more. */
+static tutti_status read_model(const tutti_server *s, tutti_checkpoint *checkpoint, tutti_error *err)
+{
+    const tutti_layout *l = s->m->layout;
+
+    for (int i = 0; i < l->n_tensors; i++) {
+        const tutti_tensor *t = &l->tensor[i];
+        const tutti_saved item = { .state = "server.values", .tensor = t->name, .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .owner = -1, .count = t->count, .begin = 0, .end = t->count, .data = s->m->x + t->first };
+        TUTTI_TRY(tutti_checkpoint_read(checkpoint, &item, 1, err));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_engine_server_load(tutti_engine *e, tutti_checkpoint *checkpoint, int64_t slices, tutti_error *err)
+{
+    tutti_server *s = e->server;
+    int64_t *old;
+    tutti_status status;
+
+    if (s->setup.pieces || (s->m->traits & TUTTI_REPLICAS_EQUAL) != 0)
+        return TUTTI_OK;
+    if (slices < 1 || slices > 1 << 20)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the checkpoint has no slices of servers, as method '%s' needs them; it was saved by another method", s->m->ops->name);
+    old = tutti_alloc((size_t)slices, sizeof *old);
+    if (old == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading the counts of %lld slices", (long long)slices);
+    status = read_counts(s, checkpoint, old, slices, err);
+    tutti_free(old);
+    return status == TUTTI_OK ? read_model(s, checkpoint, err) : status;
 }
 
 /* ---- client ---- */
@@ -351,6 +456,8 @@ static tutti_status understand(tutti_server *s, const tutti_note *note, tutti_se
         first = m->layout->piece[note->kind].first;
         count = m->layout->piece[note->kind].count;
     }
+    if (worker < 0 || worker >= m->workers)
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker, "rank %d, which only serves, asks a server; all must run one version", worker);
     *r = (tutti_server_request){ .note = *note, .worker = worker, .kind = note->kind, .b = note->b };
     r->count = tutti_server_part(s, s->index, first, count, &r->first);
     r->in = note->bytes > 0 ? s->in : NULL;
@@ -362,10 +469,10 @@ static tutti_status understand(tutti_server *s, const tutti_note *note, tutti_se
     if (s->asks[worker])
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker, "worker %d asks again before it was answered; all workers must run one version", worker);
     s->asks[worker] = true;
-    if ((uint64_t)note->a > s->version)
+    if (note->a > *s->version)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker, "worker %d says that it has version %lld of a slice of which there is %llu; all workers must run one checkpoint", worker, (long long)note->a,
-                               (unsigned long long)s->version);
-    r->delay = s->delay[worker] = s->version - (uint64_t)note->a;
+                               (unsigned long long)*s->version);
+    r->delay = s->delay[worker] = (uint64_t)(*s->version - note->a);
     return TUTTI_OK;
 }
 
@@ -390,13 +497,13 @@ float *tutti_server_values(tutti_server *s)
 
 uint64_t tutti_server_version(const tutti_server *s)
 {
-    return s->version;
+    return (uint64_t)*s->version;
 }
 
 void tutti_server_update(tutti_server *s, const float *g, const tutti_rate *rate)
 {
     tutti_update(s->m->optim, s->first, s->count, s->values, g, rate);
-    s->version++;
+    ++*s->version;
 }
 
 static tutti_status answer(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, bool gives, tutti_buffer payload, tutti_error *err)
@@ -406,7 +513,7 @@ static tutti_status answer(tutti_server *s, const tutti_note *requests, int n, u
     for (int k = 0; k < n; k++) {
         s->answer[k] = (tutti_note){ .kind = kind };
         if (gives) {
-            s->answer[k].a = (int64_t)s->version;
+            s->answer[k].a = *s->version;
             s->answer[k].b = (int64_t)s->delay[requests[k].from];
         }
         s->asks[requests[k].from] = false;

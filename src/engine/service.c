@@ -267,24 +267,24 @@ static tutti_status start(tutti_engine *e, tutti_error *err)
 static tutti_status watch(tutti_method *m, tutti_error *err)
 {
     tutti_engine *e = m->engine;
-    const int index = e->services.n - 1, workers = m->workers;
+    const int index = e->services.n - 1, ranks = m->workers + m->servers;
     size_t ended = 0;
     tutti_status status = TUTTI_OK;
 
-    for (int r = 0; r < workers && status == TUTTI_OK; r++) {
+    for (int r = 0; r < ranks && status == TUTTI_OK; r++) {
         e->services.wanted[r] = &e->services.watched[r];
         status = tutti_post_recv(e->world, &e->services.watched[r], r, r == m->rank ? port_of(index) : tutti_port_of("watch", 0, 0), tutti_nothing(), err);
     }
     do
         if (status == TUTTI_OK || tutti_is_left_out(m, status, err))
-            status = tutti_wait_some(e->world, e->services.wanted, (size_t)workers, ended + 1, TUTTI_FOREVER, &ended, err);
+            status = tutti_wait_some(e->world, e->services.wanted, (size_t)ranks, ended + 1, TUTTI_FOREVER, &ended, err);
     while (tutti_is_left_out(m, status, err) && !tutti_request_done(e->services.wanted[m->rank]));
     if (status == TUTTI_OK || tutti_is_left_out(m, status, err))
         status = e->services.watched[m->rank].status == TUTTI_OK ? TUTTI_OK : tutti_fail_rank(err, TUTTI_ERR_PEER, m->rank, "the others have given this worker up");
     if (status != TUTTI_OK)
         set_failed(e, status, err);
     tutti_wait_some(e->world, &e->services.wanted[m->rank], 1, 1, TUTTI_FOREVER, NULL, NULL); /* the end, if it was not that */
-    for (int r = 0; r < workers; r++)
+    for (int r = 0; r < ranks; r++)
         tutti_cancel(e->world, &e->services.watched[r]);
     return TUTTI_OK;
 }
@@ -292,6 +292,7 @@ static tutti_status watch(tutti_method *m, tutti_error *err)
 tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err)
 {
     const tutti_service *table = e->m.ops->services;
+    const size_t ranks = (size_t)e->m.workers + (size_t)e->m.servers;
     int n = 0;
 
     for (; table != NULL && table[n].name != NULL && n < TUTTI_SERVICES_MOST; n++)
@@ -299,22 +300,22 @@ tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err)
     e->services.pool = n;
     if (e->own_pace && e->m.workers > 1) /* runs where gradients are handed out: see `start` */
         e->services.at[n++] = (service){ .engine = e, .run = tutti_engine_pool, .name = "pool" };
-    if (n > 0 && e->m.workers > 1) {
-        e->services.watched = tutti_alloc((size_t)e->m.workers, sizeof *e->services.watched);
-        e->services.wanted = tutti_alloc((size_t)e->m.workers, sizeof *e->services.wanted);
+    if (n > 0 && ranks > 1) {
+        e->services.watched = tutti_alloc(ranks, sizeof *e->services.watched);
+        e->services.wanted = tutti_alloc(ranks, sizeof *e->services.wanted);
         if (e->services.watched == NULL || e->services.wanted == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "watching %d workers", e->m.workers);
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "watching %zu workers", ranks);
         e->services.at[n++] = (service){ .engine = e, .run = watch, .name = "watch", .resting = true };
     }
     e->services.n = n;
     e->services.held = true;
     if (n == 0 && !e->own_pace && e->m.ops->hold == NULL && e->m.ops->release == NULL)
         return TUTTI_OK;
-    e->services.sent = tutti_alloc((size_t)e->m.workers, sizeof *e->services.sent);
-    e->services.received = tutti_alloc((size_t)e->m.workers, sizeof *e->services.received);
+    e->services.sent = tutti_alloc(ranks, sizeof *e->services.sent);
+    e->services.received = tutti_alloc(ranks, sizeof *e->services.received);
     if (e->services.sent == NULL || e->services.received == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "counting the requests of %d workers", e->m.workers);
-    e->services.group = tutti_group_keyed(&e->m.all, tutti_port_of("quiet", 0, 0), 0);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "counting the requests of %zu workers", ranks);
+    e->services.group = tutti_group_keyed(&e->m.everyone, tutti_port_of("quiet", 0, 0), 0);
     e->services.group.uncounted = true;
     TUTTI_TRY(tutti_engine_pace_open(e, err));
     return tutti_monitor_open(&e->services.monitor, e->rt, err);
@@ -398,7 +399,7 @@ static tutti_status waves(tutti_engine *e, tutti_error *err)
         tutti_lock(e->services.monitor);
         while (e->services.status == TUTTI_OK && !all_rest(e))
             tutti_wait(e->services.monitor, TUTTI_FOREVER, NULL);
-        for (int r = 0; r < e->m.workers; r++)
+        for (int r = 0; r < e->m.workers + e->m.servers; r++)
             if (tutti_engine_has(e, r)) {
                 count[0] += e->services.sent[r];
                 count[1] += e->services.received[r];
@@ -452,7 +453,7 @@ tutti_status tutti_engine_quiet(tutti_engine *e, tutti_error *err)
     if (e->services.monitor == NULL || e->services.held)
         return TUTTI_OK;
     was = tutti_engine_expose(e);
-    if (e->m.ops->leave != NULL)
+    if (e->m.ops->leave != NULL && e->m.rank < e->m.workers)
         TUTTI_TRY(e->m.ops->leave(&e->m, err));
     tutti_lock(e->services.monitor);
     e->services.held = true;
@@ -480,7 +481,7 @@ static tutti_status leave_together(tutti_engine *e, tutti_error *err)
     int members;
 
     do {
-        members = e->m.all.size;
+        members = e->m.everyone.size;
         regroup(e);
         if (e->own_pace)
             status = tutti_engine_pace_begin_phase(e, err);
@@ -493,7 +494,7 @@ static tutti_status leave_together(tutti_engine *e, tutti_error *err)
         if (status != TUTTI_OK && status != TUTTI_ERR_PEER)
             return status;
         status = tutti_engine_settle(e, status, &again, err);
-    } while (status == TUTTI_OK && (again || e->m.all.size != members)); /* who hands out gradients, and to whom, goes by those who are left */
+    } while (status == TUTTI_OK && (again || e->m.everyone.size != members)); /* who hands out gradients, and to whom, goes by those who are left */
     return status;
 }
 

@@ -224,6 +224,8 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
     tutti_pass next = { 0 };
 
     memset(pass, 0, sizeof *pass);
+    if (e->m.rank >= e->m.workers)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "rank %d only serves and has no steps; its client calls tutti_engine_more and what is collective (engine.h)", e->m.rank);
     if (e->abandoned && e->stage == STAGE_PASS)
         begin_anew(e);
     if (e->stage == STAGE_READY) {

@@ -19,7 +19,7 @@ typedef struct asgd {
     bool hogwild;
     tutti_server *server;
     float *sum;                 /* my slice: of gradients that wait for a full c */
-    int64_t collected;          /* of them; declared */
+    int64_t *collected;         /* of them; declared */
     float *shared;              /* hogwild's x */
 } asgd;
 enum { SERVE };                 /* service */
@@ -45,7 +45,7 @@ static tutti_status asgd_declare(tutti_method *m, tutti_plan *plan, tutti_error 
     if (s->softsync > m->workers)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'asgd': softsync is %lld gradients an update, but only %d workers have one under way at a time; give at most that", (long long)s->softsync, m->workers);
     if (s->hogwild) {
-        if (s->servers > 0 || s->softsync > 1 || s->lr_delay != NONE)
+        if (s->servers > 0 || m->servers > 0 || s->softsync > 1 || s->lr_delay != NONE)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'asgd': hogwild has no servers, and no versions that delays could be counted in; leave servers, softsync and lr_delay away");
         return tutti_optimizer_declare(m, plan, 0, m->n, TUTTI_OWN_ZERO, err);
     }
@@ -55,7 +55,7 @@ static tutti_status asgd_declare(tutti_method *m, tutti_plan *plan, tutti_error 
     if (tutti_server_index(s->server) >= 0)
         count = tutti_server_part(s->server, tutti_server_index(s->server), 0, m->layout->used, &first);
     tutti_declare(plan, &(tutti_state){ .name = "asgd.sum", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .first = count > 0 ? first : 0, .count = count, .placed = true }, &s->sum);
-    tutti_declare_value(plan, "asgd.collected", TUTTI_OWN_ZERO, &s->collected, sizeof s->collected);
+    tutti_server_declare_count(s->server, plan, "asgd.collected", &s->collected); /* when all is quiet all slices have had the same gradients */
     return TUTTI_OK;
 }
 
@@ -178,10 +178,10 @@ static tutti_status asgd_rule(tutti_method *m, const tutti_server_request *r, tu
         tutti_server_update(s->server, r->in, &rate);
     } else if (r->in != NULL) {
         tutti_axpy(m->device, r->count, (float)(eta / (double)s->softsync), r->in, s->sum);
-        if (++s->collected == s->softsync) {
+        if (++*s->collected == s->softsync) {
             tutti_server_update(s->server, s->sum, &rate);
             tutti_fill(m->device, r->count, 0, s->sum);
-            s->collected = 0;
+            *s->collected = 0;
         }
     }
     return tutti_server_give(s->server, &r->note, 1, 0, err);
@@ -215,6 +215,6 @@ static const char *const asgd_constraints[] = {
 const tutti_method_ops tutti_method_asgd = {
     .name = "asgd", .title = "Asynchronous SGD", .authors = "Dean, Corrado, Monga, Chen, Devin, Le, Mao, Ranzato, Senior, Tucker, Yang, Ng", .year = 2012, .family = "server", .sheet = "async-sgd.md",
     .axes = { "servers", "none", "fp32", "none", "sliced", "any, on slices" }, .constraints = asgd_constraints, .options = asgd_options, .self_bytes = sizeof(asgd),
-    .traits = TUTTI_OWN_PACE | TUTTI_UPDATES_SLICES, .services = asgd_services, .declare = asgd_declare, .open = asgd_open, .close = asgd_close, .pass = asgd_pass, .step = asgd_step,
+    .traits = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_UPDATES_SLICES, .services = asgd_services, .declare = asgd_declare, .open = asgd_open, .close = asgd_close, .pass = asgd_pass, .step = asgd_step,
     .agree = asgd_agree, .hold = asgd_hold, .release = asgd_release,
 };

@@ -261,6 +261,6 @@ static const char *const backup_workers_constraints[] = {
 const tutti_method_ops tutti_method_backup_workers = {
     .name = "backup-workers", .title = "Synchronous SGD with backup workers", .authors = "Chen, Pan, Monga, Bengio, Jozefowicz", .year = 2016, .family = "server", .sheet = "async-sgd.md",
     .axes = { "servers", "every step, without the last b", "fp32", "none", "sliced", "any, on slices" }, .constraints = backup_workers_constraints, .options = backup_workers_options,
-    .self_bytes = sizeof(backup_workers), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES, .services = backup_workers_services, .declare = backup_workers_declare, .open = backup_workers_open,
+    .self_bytes = sizeof(backup_workers), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_SERVERS | TUTTI_UPDATES_SLICES, .services = backup_workers_services, .declare = backup_workers_declare, .open = backup_workers_open,
     .close = backup_workers_close, .pass = backup_workers_pass, .step = backup_workers_step, .release = backup_workers_release,
 };

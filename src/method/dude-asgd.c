@@ -18,8 +18,8 @@ typedef struct dude {
     int64_t group, refresh_mean;
     tutti_server *server;
     struct { int64_t here, updates, refreshed, oldest_most; } at; /* the server's, as all below up to mine; here: workers that have an entry; declared */
-    float *mean;                 /* count. Declared, at worker 0 */
-    float *entry;                /* workers x count: table=server. Declared, at worker 0 */
+    float *mean;                 /* count. Declared, at the server */
+    float *entry;                /* workers x count: table=server. Declared, at the server */
     float *change;               /* count; scratch */
     const float **each;          /* workers: the entries */
     float *nth;                  /* workers: 1/n */
@@ -156,19 +156,22 @@ static tutti_status check(const tutti_method *m, tutti_error *err)
 static tutti_status dude_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     dude *s = m->self;
-    const size_t workers = (size_t)m->workers, count = m->rank == 0 ? m->layout->used : 0; /* what the one server has */
+    const size_t workers = (size_t)m->workers;
+    size_t count; /* what the one server has */
 
     TUTTI_TRY(check(m, err));
     if (s->refresh_mean < 0)
         s->refresh_mean = s->table == AT_SERVER ? REFRESH : 0;
     TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1 }, err));
-    tutti_declare_value(plan, "dude.at", TUTTI_OWN_ZERO, &s->at, sizeof s->at);
-    tutti_declare(plan, &(tutti_state){ .name = "dude.has", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_I64, .count = workers }, &s->has);
-    tutti_declare(plan, &(tutti_state){ .name = "dude.version", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_I64, .count = workers }, &s->version);
-    if (count > 0)
+    count = tutti_server_index(s->server) >= 0 ? m->layout->used : 0;
+    if (count > 0) {
+        tutti_declare_value(plan, "dude.at", TUTTI_SLICE, &s->at, sizeof s->at);
+        tutti_declare(plan, &(tutti_state){ .name = "dude.has", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers }, &s->has);
+        tutti_declare(plan, &(tutti_state){ .name = "dude.version", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers }, &s->version);
         tutti_declare(plan, &(tutti_state){ .name = "dude.mean", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = count, .placed = true }, &s->mean);
+    }
     if (count > 0 && has_table(m) && s->table == AT_SERVER) {
-        tutti_declare(plan, &(tutti_state){ .name = "dude.table", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_F32, .count = workers * count }, &s->entry);
+        tutti_declare(plan, &(tutti_state){ .name = "dude.table", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = workers * count }, &s->entry);
         tutti_declare(plan, &(tutti_state){ .name = "dude.change", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = count }, &s->change);
     }
     if (has_table(m) && s->table == AT_WORKER)
@@ -244,7 +247,7 @@ static tutti_status dude_hold(tutti_method *m, tutti_error *err)
 
     (void)err;
     s->left = 0; /* services rest */
-    if (m->rank != 0)
+    if (tutti_server_index(s->server) < 0)
         return TUTTI_OK;
     tutti_metric(m, "updates", -1, (double)s->at.updates);
     tutti_metric(m, "entry_age_max", -1, (double)s->at.oldest_most);
@@ -256,7 +259,7 @@ static const tutti_service dude_services[] = { [SERVE] = { "serve", serve }, { 0
 static const char *const dude_constraints[] = {
     "asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated ones",
     "every worker counts the same, whatever its part of the data and its speed; the mean changes slowly, so the learning rate is about 1/n of ddp's",
-    "table=server: worker 0 has n + 2 models more; table=worker: 2, and every worker one",
+    "table=server: the server (worker 0, or with --servers 1 a rank of its own) has n + 2 models more; table=worker: 2, and every worker one",
     "group is 1 to the number of workers; the last groups before workers meet may be smaller",
     "a lost worker ends the run (exit code 3); a checkpoint is resumed with the number of workers that saved it",
     NULL
@@ -265,6 +268,6 @@ static const char *const dude_constraints[] = {
 const tutti_method_ops tutti_method_dude_asgd = {
     .name = "dude-asgd", .title = "DuDe-ASGD: dual-delayed asynchronous SGD for unlike data", .authors = "Wang, Sun, Wai, Zhang", .year = 2024, .family = "server", .sheet = "dude-asgd.md",
     .axes = { "one server", "none, or groups of c", "fp32", "at once", "model and table at the server", "any, at the server" }, .constraints = dude_constraints, .options = dude_options,
-    .self_bytes = sizeof(dude), .traits = TUTTI_OWN_PACE | TUTTI_UPDATES_SLICES, .services = dude_services, .declare = dude_declare, .open = dude_open, .close = dude_close,
+    .self_bytes = sizeof(dude), .traits = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_UPDATES_SLICES, .services = dude_services, .declare = dude_declare, .open = dude_open, .close = dude_close,
     .step = dude_step, .agree = dude_agree, .leave = dude_leave, .hold = dude_hold,
 };

@@ -152,6 +152,6 @@ static const char *const parameter_server_constraints[] = {
 const tutti_method_ops tutti_method_parameter_server = {
     .name = "parameter-server", .title = "Synchronous parameter server", .authors = "Li, Andersen, Park, Smola, Ahmed, Josifovski, Long, Shekita, Su", .year = 2014, .family = "server", .sheet = "async-sgd.md",
     .axes = { "servers", "every step", "fp32", "buckets, overlap", "replicated, sums at servers", "any" }, .constraints = parameter_server_constraints, .options = parameter_server_options,
-    .self_bytes = sizeof(parameter_server), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_THROUGH_SERVERS, .services = parameter_server_services, .declare = parameter_server_declare, .open = parameter_server_open,
+    .self_bytes = sizeof(parameter_server), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_SERVERS | TUTTI_THROUGH_SERVERS, .services = parameter_server_services, .declare = parameter_server_declare, .open = parameter_server_open,
     .close = parameter_server_close, .exchange = parameter_server_exchange,
 };

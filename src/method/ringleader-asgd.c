@@ -20,8 +20,8 @@ typedef struct ringleader {
     int table, point;
     tutti_server *server;
     struct { int64_t phase2, turn, unserved, rounds, updates, delay_most; } at; /* the server's, as all below up to mine; turn: which of mean[] is this round's; unserved: of phase 2. Declared */
-    float *mean[2];              /* count each: directions of two tables. Declared, at worker 0 */
-    float *entry;                /* workers x count: table=server: the means that are being filled. Declared, at worker 0 */
+    float *mean[2];              /* count each: directions of two tables. Declared, at the server */
+    float *entry;                /* workers x count: table=server: the means that are being filled. Declared, at the server */
     float *change;               /* count: of a mean; scratch */
     int64_t *filled;             /* workers: gradients in the entry that is being filled; this and the next four: declared */
     int64_t *served;             /* workers: 1: in this round */
@@ -162,19 +162,20 @@ static tutti_status ringleader_declare(tutti_method *m, tutti_plan *plan, tutti_
     int64_t **const lists[5] = { &s->filled, &s->served, &s->oldest, &s->frozen, &s->counts };
     static const char *const names[5] = { "ringleader.filled", "ringleader.served", "ringleader.oldest", "ringleader.frozen", "ringleader.counts" };
     const size_t workers = (size_t)m->workers;
-    const size_t count = m->rank == 0 ? m->layout->used : 0; /* what the one server has */
+    size_t count; /* what the one server has */
 
     TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1 }, err));
-    tutti_declare_value(plan, "ringleader.at", TUTTI_OWN_ZERO, &s->at, sizeof s->at);
-    tutti_declare_value(plan, "ringleader.harmonic_least", TUTTI_OWN_ZERO, &s->harmonic_least, sizeof s->harmonic_least);
-    tutti_declare_value(plan, "ringleader.harmonic_sum", TUTTI_OWN_ZERO, &s->harmonic_sum, sizeof s->harmonic_sum);
-    for (int k = 0; k < 5; k++)
-        tutti_declare(plan, &(tutti_state){ .name = names[k], .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_I64, .count = workers }, lists[k]);
+    count = tutti_server_index(s->server) >= 0 ? m->layout->used : 0;
     if (count > 0) {
+        tutti_declare_value(plan, "ringleader.at", TUTTI_SLICE, &s->at, sizeof s->at);
+        tutti_declare_value(plan, "ringleader.harmonic_least", TUTTI_SLICE, &s->harmonic_least, sizeof s->harmonic_least);
+        tutti_declare_value(plan, "ringleader.harmonic_sum", TUTTI_SLICE, &s->harmonic_sum, sizeof s->harmonic_sum);
+        for (int k = 0; k < 5; k++)
+            tutti_declare(plan, &(tutti_state){ .name = names[k], .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers }, lists[k]);
         tutti_declare(plan, &(tutti_state){ .name = "ringleader.mean0", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = count, .placed = true }, &s->mean[0]);
         tutti_declare(plan, &(tutti_state){ .name = "ringleader.mean1", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = count, .placed = true }, &s->mean[1]);
         if (s->table == AT_SERVER) {
-            tutti_declare(plan, &(tutti_state){ .name = "ringleader.table", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_F32, .count = workers * count }, &s->entry);
+            tutti_declare(plan, &(tutti_state){ .name = "ringleader.table", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = workers * count }, &s->entry);
             tutti_declare(plan, &(tutti_state){ .name = "ringleader.change", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = count }, &s->change);
         }
     }
@@ -231,7 +232,7 @@ static tutti_status ringleader_hold(tutti_method *m, tutti_error *err)
     const ringleader *s = m->self;
 
     (void)err;
-    if (m->rank != 0)
+    if (tutti_server_index(s->server) < 0)
         return TUTTI_OK;
     tutti_metric(m, "updates", -1, (double)s->at.updates);
     tutti_metric(m, "rounds", -1, (double)s->at.rounds);
@@ -246,7 +247,7 @@ static const tutti_service ringleader_services[] = { [SERVE] = { "serve", serve 
 static const char *const ringleader_constraints[] = {
     "asynchronous: --steps N is N x workers gradients by whoever is free, and as many updates at most; runs differ in their bits, except simulated ones",
     "every worker counts the same, whatever its part of the data and its speed; the learning rate is about 1/n of ddp's (theory: 1 / (8 n L))",
-    "table=server: worker 0 has n + 3 models more; table=worker: 3, and every worker one",
+    "table=server: the server (worker 0, or with --servers 1 a rank of its own) has n + 3 models more; table=worker: 3, and every worker one",
     "a lost worker ends the run (exit code 3): a round needs all; a checkpoint is resumed with the number of workers that saved it",
     NULL
 };
@@ -254,6 +255,6 @@ static const char *const ringleader_constraints[] = {
 const tutti_method_ops tutti_method_ringleader_asgd = {
     .name = "ringleader-asgd", .title = "Ringleader ASGD: asynchronous SGD for unlike data", .authors = "Maranjyan, Richtarik", .year = 2025, .family = "server", .sheet = "ringleader-asgd.md",
     .axes = { "one server", "none, rounds of n updates", "fp32", "at once", "model and table at the server", "any, at the server" }, .constraints = ringleader_constraints, .options = ringleader_options,
-    .self_bytes = sizeof(ringleader), .traits = TUTTI_OWN_PACE | TUTTI_UPDATES_SLICES, .services = ringleader_services, .declare = ringleader_declare, .open = ringleader_open, .close = ringleader_close,
+    .self_bytes = sizeof(ringleader), .traits = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_UPDATES_SLICES, .services = ringleader_services, .declare = ringleader_declare, .open = ringleader_open, .close = ringleader_close,
     .step = ringleader_step, .agree = ringleader_agree, .hold = ringleader_hold,
 };

@@ -3,7 +3,7 @@
      worker i   x <- what the server sent, of version k_i;  g <- grad f(x);  sends g
      server     delta = k - k_i;   delta < R: w <- opt(w, g), k <- k + 1;   else g is dropped;   sends (w, k) to worker i: k_i <- k           (Algorithm 4)
      stops=on   and after every update to each worker j with k - k_j >= R, which abandons what it computes and begins anew: k_j <- k           (Algorithm 5)
-   One server, at worker 0, since the delay is that of the whole model. Delays count applied updates. R=1 is serial SGD by whoever is first, R without a limit plain asynchronous SGD; nothing else is a special case.
+   One server, at worker 0 or a rank of its own, since the delay is that of the whole model. Delays count applied updates. R=1 is serial SGD by whoever is first, R without a limit plain asynchronous SGD; nothing else is a special case.
    A worker that is stopped computes the same samples again, at the new model, so an epoch is still every sample once. It looks whether it is to stop each time a layer is through, so up to a layer's time is lost;
    a gradient that was on its way when the stop was sent is dropped by its version. Chosen: `lr_delay` of async-sgd.md, D (off by default: the paper's rate is constant). Not built: the sheet's own R that adapts. */
 #include <errno.h>
@@ -15,7 +15,7 @@ typedef struct ringmaster {
     int lr_delay;
     bool stops;
     tutti_server *server;
-    int64_t *given;              /* workers: version of the model that each was last sent; this and the next three: worker 0's, of the server's thread; declared */
+    int64_t *given;              /* workers: version of the model that each was last sent; this and the next three: the server's, of its thread; declared */
     int64_t *applied, *dropped, *stopped; /* workers: gradients, and stops sent */
     int64_t most;                /* delay of an applied gradient; declared */
     bool *gone, any_gone;        /* workers: make no more steps until release */
@@ -140,10 +140,12 @@ static tutti_status ringmaster_declare(tutti_method *m, tutti_plan *plan, tutti_
     if (s->stops && s->max_delay < 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'ringmaster-asgd': stops is on, but with max_delay=-1 no gradient is ever too old, so nobody is stopped; leave stops away, or give max_delay");
     TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1 }, err));
-    for (int k = 0; k < 4; k++)
-        tutti_declare(plan, &(tutti_state){ .name = names[k], .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_I64, .count = (size_t)m->workers }, counts[k]);
-    tutti_declare_value(plan, "ringmaster.window_ns", TUTTI_OWN_ZERO, &s->window_ns, sizeof s->window_ns);
-    tutti_declare_value(plan, "ringmaster.most", TUTTI_OWN_ZERO, &s->most, sizeof s->most);
+    if (tutti_server_index(s->server) >= 0) {
+        for (int k = 0; k < 4; k++)
+            tutti_declare(plan, &(tutti_state){ .name = names[k], .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = (size_t)m->workers }, counts[k]);
+        tutti_declare_value(plan, "ringmaster.window_ns", TUTTI_SLICE, &s->window_ns, sizeof s->window_ns);
+        tutti_declare_value(plan, "ringmaster.most", TUTTI_SLICE, &s->most, sizeof s->most);
+    }
     if (s->stops) {
         tutti_declare_vector(plan, "ringmaster.got", TUTTI_SCRATCH, &s->got);
         tutti_declare_vector(plan, "ringmaster.fresh", TUTTI_SCRATCH, &s->fresh); /* x has it when all is quiet */
@@ -245,6 +247,7 @@ static tutti_status ringmaster_leave(tutti_method *m, tutti_error *err)
 static tutti_status ringmaster_hold(tutti_method *m, tutti_error *err)
 {
     ringmaster *s = m->self;
+    const bool serves = tutti_server_index(s->server) >= 0;
 
     (void)err;
     take_fresh(m);
@@ -252,15 +255,15 @@ static tutti_status ringmaster_hold(tutti_method *m, tutti_error *err)
     s->any_gone = false;
     for (int r = 0; r < m->workers; r++)
         s->gone[r] = false;
-    for (int r = 0; r < m->workers && m->rank == 0; r++) {
+    for (int r = 0; r < m->workers && serves; r++) {
         tutti_metric(m, "applied", r, (double)s->applied[r]);
         tutti_metric(m, "dropped", r, (double)s->dropped[r]);
         if (s->stops)
             tutti_metric(m, "stopped", r, (double)s->stopped[r]);
     }
-    if (m->rank == 0)
+    if (serves)
         tutti_metric(m, "applied_delay_max", -1, (double)s->most);
-    if (m->rank == 0 && s->window_ns > 0)
+    if (serves && s->window_ns > 0)
         tutti_metric(m, "limit_updates_seconds_max", -1, (double)s->window_ns * 1e-9);
     return TUTTI_OK;
 }
@@ -271,13 +274,13 @@ static const char *const ringmaster_constraints[] = {
     "asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated ones",
     "for data that are alike on all workers; with a partition the model goes where the fast workers' data want it (ringleader-asgd, dude-asgd)",
     "stops=on: a worker looks whether to stop after each layer; what it abandons it computes again at the newer model",
-    "a lost worker ends the run (exit code 3); the model is at worker 0, and a checkpoint is resumed with the number of workers that saved it",
+    "a lost worker ends the run (exit code 3); the model is at worker 0, or with --servers 1 at a rank of its own, and a checkpoint is resumed with the number of workers that saved it",
     NULL
 };
 
 const tutti_method_ops tutti_method_ringmaster_asgd = {
     .name = "ringmaster-asgd", .title = "Ringmaster ASGD: asynchronous SGD with a limit on delays", .authors = "Maranjyan, Tyurin, Richtarik", .year = 2025, .family = "server", .sheet = "ringmaster-asgd.md",
     .axes = { "one server", "none, delays limited", "fp32", "at once", "model at the server", "any, at the server" }, .constraints = ringmaster_constraints, .options = ringmaster_options,
-    .self_bytes = sizeof(ringmaster), .traits = TUTTI_OWN_PACE | TUTTI_UPDATES_SLICES, .services = ringmaster_services, .declare = ringmaster_declare, .open = ringmaster_open, .close = ringmaster_close,
+    .self_bytes = sizeof(ringmaster), .traits = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_UPDATES_SLICES, .services = ringmaster_services, .declare = ringmaster_declare, .open = ringmaster_open, .close = ringmaster_close,
     .pass = ringmaster_pass, .done = ringmaster_done, .step = ringmaster_step, .agree = ringmaster_agree, .leave = ringmaster_leave, .hold = ringmaster_hold,
 };

@@ -137,5 +137,5 @@ static const char *const ssp_constraints[] = {
 const tutti_method_ops tutti_method_ssp = {
     .name = "ssp", .title = "Stale synchronous parallel", .authors = "Ho, Cipar, Cui, Kim, Lee, Gibbons, Gibson, Ganger, Xing", .year = 2013, .family = "server", .sheet = "async-sgd.md",
     .axes = { "servers", "bounded staleness", "fp32", "none", "sliced", "any, on slices" }, .constraints = ssp_constraints, .options = ssp_options, .self_bytes = sizeof(ssp),
-    .traits = TUTTI_UPDATES_SLICES, .services = ssp_services, .declare = ssp_declare, .open = ssp_open, .close = ssp_close, .step = ssp_step, .agree = ssp_agree,
+    .traits = TUTTI_SERVERS | TUTTI_UPDATES_SLICES, .services = ssp_services, .declare = ssp_declare, .open = ssp_open, .close = ssp_close, .step = ssp_step, .agree = ssp_agree,
 };

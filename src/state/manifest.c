@@ -453,6 +453,14 @@ uint64_t tutti_checkpoint_step(const tutti_checkpoint *c)
     return c->step;
 }
 
+bool tutti_checkpoint_has(const tutti_checkpoint *c, const char *state)
+{
+    for (size_t k = 0; k < c->n_states; k++)
+        if (strcmp(c->states[k].state, state) == 0)
+            return true;
+    return false;
+}
+
 int tutti_checkpoint_world(const tutti_checkpoint *c)
 {
     return c->world;

@@ -12,6 +12,7 @@ const tutti_option tutti_train_options[] = {
     { "model", TUTTI_SPEC, AT(model), 0, 0, 0, "mlp", "network: mlp, cnn, resnet, vgg, gpt, wordlm, blstm, ctr, logistic, quadratic, with options; naming a problem (logistic, quadratic) names its data too" },
     { "data", TUTTI_TEXT, AT(data), 0, 0, 0, "mnist", "mnist, mnist(distort=0.5), quadratic, logistic, moby-dick, speech, a text's path, clicks(file=PATH), or a directory of IDX files with the four MNIST names (plain or .gz); docs/DATA.md" },
     { "n", TUTTI_INT, AT(n), 1, 1, 1024, NULL, "workers on this machine; with several hosts what they add up to" },
+    { "servers", TUTTI_INT, AT(servers), 0, 0, 1023, NULL, "ranks besides the n workers that only serve, of methods with servers; with hosts on each in turn, from the last; 0: workers serve beside their computation" },
     { "hosts", TUTTI_TEXT, AT(hosts), 0, 0, 0, "", "-H: hosts with their workers, a:4,b:4 or gpu[01-16]:8, started by ssh; docs/CLUSTERS.md" },
     { "rsh", TUTTI_TEXT, AT(rsh), 0, 0, 0, "", "several hosts: what starts a command on one, as `RSH HOST COMMAND`, instead of ssh" },
     { "meet", TUTTI_TEXT, AT(meet), 0, 0, 0, "", "several hosts: ADDRESS or ADDRESS:PORT by which they reach this one; default: the one that the route to them has" },
@@ -84,6 +85,23 @@ static void add_name(char *text, size_t room, const char *name)
     snprintf(text + used, room - used, "%s%s", used > 0 ? ", " : "", name);
 }
 
+static tutti_status check_servers(const tutti_train_config *c, tutti_error *err)
+{
+    char name[64], have[200] = "";
+    const tutti_method_ops *method;
+
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(c->method, "("), c->method);
+    method = tutti_method_find(name);
+    if (c->n + c->servers > 1024)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%lld workers and %lld servers; at most 1024 ranks are possible", (long long)c->n, (long long)c->servers);
+    if (c->servers == 0 || method == NULL || (method->traits & TUTTI_SERVERS) != 0) /* one that does not exist is told elsewhere */
+        return TUTTI_OK;
+    for (size_t i = 0; tutti_methods[i] != NULL; i++)
+        if ((tutti_methods[i]->traits & TUTTI_SERVERS) != 0)
+            add_name(have, sizeof have, tutti_methods[i]->name);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "servers is %lld, but method '%.60s' has no servers; leave servers at 0, or take a method that has (%s)", (long long)c->servers, c->method, have);
+}
+
 /* Settles whether the run goes on without a worker that is lost: method and transport must both be able to. */
 static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
 {
@@ -123,7 +141,8 @@ tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *er
     double value;
 
     if (c->threads == 0)
-        c->threads = cores / c->n > 1 ? cores / c->n : 1;
+        c->threads = cores / (c->n + c->servers) > 1 ? cores / (c->n + c->servers) : 1;
+    TUTTI_TRY(check_servers(c, err));
     TUTTI_TRY(tutti_train_check_simulation(c, err));
     TUTTI_TRY(tutti_train_check_slow(c->slow, c->n, err));
     TUTTI_TRY(tutti_train_parse_shares(c->batch_share, c->n, NULL, &automatic, err));

@@ -83,9 +83,11 @@ static tutti_status my_part(tutti_run *run, tutti_split split, uint64_t at, uint
 
 typedef struct evaluation { tutti_split split; uint64_t total; const float *least; double sums[4]; bool ranks; double auc; } evaluation; /* sums[3]: squared distances of the models from their mean */
 
+/* Who only serves comes after all workers and has none of them. */
 static uint64_t begin_of(const tutti_run *run, const evaluation *e, int index)
 {
-    return e->total * (uint64_t)index / (uint64_t)run->all.size;
+    const int working = tutti_train_working(run);
+    return e->total * (uint64_t)(index < working ? index : working) / (uint64_t)working;
 }
 
 /* mine: the logits of my part. */
@@ -132,7 +134,8 @@ static tutti_status evaluate_together(tutti_run *run, void *arg, tutti_error *er
     e->auc = -1;
     if (e->ranks && logits == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the logits of %llu samples", (unsigned long long)(end - begin));
-    status = run->task.context > 0 ? my_windows(run, e->split, begin, end, e->sums, err) : my_part(run, e->split, begin, end, e->least, e->sums, logits, err);
+    if (!tutti_train_serves(run))
+        status = run->task.context > 0 ? my_windows(run, e->split, begin, end, e->sums, err) : my_part(run, e->split, begin, end, e->least, e->sums, logits, err);
     if (status == TUTTI_OK)
         status = tutti_reduce_double(&run->all, TUTTI_SUM, e->sums, 4, err);
     if (status == TUTTI_OK && e->ranks)
@@ -147,7 +150,7 @@ static tutti_status evaluate_together(tutti_run *run, void *arg, tutti_error *er
 static tutti_status find_least(tutti_run *run, float **least, tutti_error *err)
 {
     *least = NULL;
-    if (tutti_nn_classifies(run->nn))
+    if (run->nn == NULL || tutti_nn_classifies(run->nn))
         return TUTTI_OK;
     *least = tutti_alloc(run->parameters, sizeof **least);
     if (*least == NULL)
@@ -166,7 +169,7 @@ static tutti_status tell_own(tutti_run *run, void *arg, tutti_error *err)
     tutti_status status = all != NULL ? tutti_allgather(&run->all, tutti_host((double *)(uintptr_t)mine, 2, TUTTI_F64), tutti_host(all, 2 * (size_t)run->all.size, TUTTI_F64), err)
                                       : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the losses of %d workers", run->all.size);
 
-    for (int i = 0; i < run->all.size && status == TUTTI_OK; i++)
+    for (int i = 0; i < tutti_train_working(run) && status == TUTTI_OK; i++)
         if (i == 0 || isnan(all[2 * i]) || all[2 * i] > run->worst.loss) {
             run->worst.loss = all[2 * i];
             run->worst.accuracy = all[2 * i + 1];
@@ -180,13 +183,15 @@ static tutti_status tell_own(tutti_run *run, void *arg, tutti_error *err)
 tutti_status tutti_train_evaluate_worst(tutti_run *run, tutti_error *err)
 {
     const uint64_t total = tutti_data_shape_of(run->data)->samples[TUTTI_TEST];
-    double sums[3] = { 0 }, mine[2];
+    double sums[3] = { 0 }, mine[2] = { 0 };
     float *least;
     tutti_status status;
 
     run->worst.loss = run->test_loss;
     run->worst.accuracy = run->test_accuracy;
     run->worst.worker = -1;
+    if (tutti_train_serves(run)) /* has no model of its own, and is there */
+        return tutti_engine_method(run->engine)->traits & TUTTI_REPLICAS_EQUAL ? TUTTI_OK : tutti_train_meet(run, tell_own, mine, err);
     if (!tutti_engine_swap(run->engine))
         return TUTTI_OK;
     status = find_least(run, &least, err);
@@ -213,8 +218,8 @@ tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, double *los
     *loss = (e.sums[0] - e.sums[2]) / (double)e.total;
     if (least != NULL && *loss < 0)
         *loss = 0;
-    run->consensus_distance = sqrt(e.sums[3] / run->all.size);
-    *accuracy = tutti_nn_classifies(run->nn) ? e.sums[1] / (double)e.total : -1;
+    run->consensus_distance = sqrt(e.sums[3] / tutti_train_working(run));
+    *accuracy = run->nn == NULL || tutti_nn_classifies(run->nn) ? e.sums[1] / (double)e.total : -1;
     if (auc != NULL)
         *auc = e.auc >= 0 ? e.auc : -1; /* of labels all alike there is none */
     tutti_free(least);

@@ -11,6 +11,20 @@ int tutti_train_rank(const tutti_run *run, int index)
     return run->all.ranks != NULL ? run->all.ranks[index] : index;
 }
 
+int tutti_train_working(const tutti_run *run)
+{
+    int n = run->all.size;
+
+    while (n > 0 && tutti_train_rank(run, n - 1) >= run->workers)
+        n--;
+    return n;
+}
+
+bool tutti_train_serves(const tutti_run *run)
+{
+    return run->rank >= run->workers;
+}
+
 tutti_status tutti_train_regroup(tutti_run *run, tutti_error *err)
 {
     if (!tutti_engine_regroup(run->engine, &run->all, tutti_port_of("train", 0, 0)) || run->all.index != 0 || run->metrics != NULL || run->told == NULL)

@@ -33,19 +33,19 @@ tutti_status tutti_train_partition_open(tutti_run *run, tutti_error *err)
         return TUTTI_OK;
     if (tutti_data_labels(run->data, TUTTI_TRAIN) == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "partition is '%.80s', but data '%.120s' is a text, which has no labels to cut it by; leave it at iid", run->config->partition, run->config->data);
-    if (!tutti_partition_bytes(shape->samples[TUTTI_TRAIN], run->all.size, &bytes) || !tutti_size_add(bytes, sizeof *d, &bytes))
+    if (!tutti_partition_bytes(shape->samples[TUTTI_TRAIN], run->workers, &bytes) || !tutti_size_add(bytes, sizeof *d, &bytes))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the parts of %llu samples do not fit in memory", (unsigned long long)shape->samples[TUTTI_TRAIN]);
     TUTTI_TRY(tutti_world_common(run->world, "partition", bytes, &memory, &fill, err));
     d = memory;
     if (fill) {
         tutti_error said = { .rank = -1 };
-        d->status = tutti_partition_draw(&p, tutti_data_labels(run->data, TUTTI_TRAIN), shape->samples[TUTTI_TRAIN], shape->classes, run->all.size, (uint64_t)run->config->seed, d + 1, &said);
+        d->status = tutti_partition_draw(&p, tutti_data_labels(run->data, TUTTI_TRAIN), shape->samples[TUTTI_TRAIN], shape->classes, run->workers, (uint64_t)run->config->seed, d + 1, &said);
         memcpy(d->text, said.text, sizeof d->text);
     }
     TUTTI_TRY(tutti_barrier(&run->all, err));
     if (d->status != TUTTI_OK)
         return tutti_fail(err, (tutti_status)d->status, 0, "%s", d->text);
-    tutti_partition_at(&run->parts, d + 1, run->all.size);
+    tutti_partition_at(&run->parts, d + 1, run->workers);
     return TUTTI_OK;
 }
 

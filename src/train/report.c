@@ -166,7 +166,7 @@ static tutti_status write_report(tutti_run *run, const tutti_figures *f, const d
 
     for (int i = 0; i < run->all.size * TOLD; i++)
         sum[i % TOLD] += told[i];
-    for (int i = 0; i < run->all.size; i++) { /* where each decides for itself: the worst of them */
+    for (int i = 0; i < tutti_train_working(run); i++) { /* where each decides for itself: the worst of them */
         skipped = fmax(skipped, told[i * TOLD + SKIPPED]);
         scale = fmin(scale, told[i * TOLD + SCALE]);
     }

@@ -118,10 +118,10 @@ static tutti_status tell_trace(tutti_run *run, trace_text *whole, tutti_error *e
     mine.at = tutti_alloc(mine.room, 1);
     if (mine.at == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing a trace of %zu events", n);
-    mine.length = (size_t)snprintf(mine.at, mine.room, "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"worker %d\"}},\n"
+    mine.length = (size_t)snprintf(mine.at, mine.room, "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"%s %d\"}},\n"
                                    "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"args\":{\"name\":\"compute\"}},\n"
                                    "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":1,\"args\":{\"name\":\"lane\"}},\n",
-                                   run->rank, run->rank, run->rank, run->rank);
+                                   run->rank, tutti_train_serves(run) ? "server" : "worker", tutti_train_serves(run) ? run->rank - run->workers : run->rank, run->rank, run->rank);
     for (size_t i = 0; i < n && put_event(&mine, run->rank, &events[i], run); i++)
         ;
     bytes = mine.length;
@@ -213,7 +213,7 @@ static json_t *members_of(const tutti_run *run)
 {
     json_t *array = json_array();
 
-    for (int i = 0; i < run->all.size; i++)
+    for (int i = 0; i < tutti_train_working(run); i++)
         json_array_append_new(array, json_integer(tutti_train_rank(run, i)));
     return array;
 }
@@ -230,11 +230,12 @@ _Static_assert((int)FIGURES <= (int)TUTTI_TRAIN_FIGURES, "run->told has room for
 /* A row a worker that is left, for the summary and, up to 16, for the person. all: a row an index of run->all. */
 static json_t *by_worker(const tutti_run *run, const double *all)
 {
+    const int working = tutti_train_working(run);
     json_t *array = json_array();
 
-    if (run->all.size > 1 && run->all.size <= 16)
+    if (working > 1 && working <= 16)
         tutti_train_say(run, 0, "  worker    steps   computing     waiting       other        sent");
-    for (int i = 0; i < run->all.size; i++) {
+    for (int i = 0; i < working; i++) {
         const double *w = all + FIGURES * i;
         const int r = tutti_train_rank(run, i);
         json_array_append_new(array, json_pack("{s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:I}", "worker", r, "steps", (json_int_t)w[STEPS], "wall_seconds", w[WALL], "compute_seconds",
@@ -246,8 +247,22 @@ static json_t *by_worker(const tutti_run *run, const double *all)
         tutti_train_partition_describe(run, r, json_array_get(array, (size_t)i));
         tutti_train_stream_describe(run, &(tutti_arrivals){ .rate = w[RATE], .arrived = (uint64_t)w[ARRIVED], .taken = (uint64_t)w[TAKEN], .dropped = (uint64_t)w[DROPPED],
                                     .waited_ns = (int64_t)w[WAITED] }, json_array_get(array, (size_t)i));
-        if (run->all.size > 1 && run->all.size <= 16)
+        if (working > 1 && working <= 16)
             tutti_train_say(run, 0, "  %6d %8.0f  %8.2f s  %8.2f s  %8.2f s  %7.1f MB", r, w[STEPS], w[COMPUTE], w[EXPOSED], w[OTHER], w[BYTES] * 1e-6);
+    }
+    return array;
+}
+
+/* Of ranks that only serve. */
+static json_t *by_server(const tutti_run *run, const double *all)
+{
+    json_t *array = json_array();
+
+    for (int i = tutti_train_working(run); i < run->all.size; i++) {
+        const double *w = all + FIGURES * i;
+        const int r = tutti_train_rank(run, i);
+        json_array_append_new(array, json_pack("{s:i, s:i, s:I, s:I, s:I}", "server", r - run->workers, "rank", r, "bytes_sent", (json_int_t)w[BYTES], "messages_sent", (json_int_t)w[MESSAGES],
+                                               "peak_rss_bytes", (json_int_t)w[MEMORY]));
     }
     return array;
 }
@@ -306,11 +321,12 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     if (c->trace)
         TUTTI_TRY(tutti_train_write_file(run->rt, c->out, "trace.json", r->trace.at, r->trace.length, err));
     busiest = all;
-    for (int i = 0; i < run->all.size; i++) {
+    for (int i = 0; i < run->all.size; i++)
+        total_bytes += all[FIGURES * i + BYTES];
+    for (int i = 0; i < tutti_train_working(run); i++) {
         const double *w = all + FIGURES * i;
         busiest = w[WALL] - w[EXPOSED] > busiest[WALL] - busiest[EXPOSED] ? w : busiest;
         wall = w[WALL] > wall ? w[WALL] : wall;
-        total_bytes += w[BYTES];
         skipped = fmax(skipped, w[SKIPPED]); /* where each decides for itself: the worst of them */
         scale = fmin(scale, w[SCALE]);
         most_bytes = w[BYTES] > most_bytes ? w[BYTES] : most_bytes;
@@ -333,7 +349,7 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     json_object_set_new(o, "transport", json_string(tutti_world_transport(run->world)));
     json_object_set_new(o, "workers", json_integer(run->workers));
     json_object_set_new(o, "members", members_of(run));
-    json_object_set_new(o, "servers", json_integer(0));
+    json_object_set_new(o, "servers", json_integer(m->servers));
     json_object_set_new(o, "model", json_string(c->model));
     json_object_set_new(o, "data", json_string(c->data));
     json_object_set_new(o, "params", json_integer((json_int_t)run->parameters));
@@ -383,6 +399,7 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     json_object_set_new(o, "simulated", json_boolean(tutti_world_simulated(tutti_world_transport(run->world))));
     json_object_set_new(o, "host_seconds", json_real((double)(tutti_now_ns(run->io->host != NULL ? run->io->host : run->rt) - run->io->started_ns) * 1e-9));
     json_object_set_new(o, "by_worker", by_worker(run, all));
+    json_object_set_new(o, "by_server", by_server(run, all));
     json_object_set_new(o, "events", events_of(run));
     json_object_set_new(o, "version", json_string(tutti_version()));
     text = json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(12));

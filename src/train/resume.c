@@ -49,6 +49,16 @@ static void scale_samples(json_t *saved, int saved_by)
         json_integer_set(samples, json_integer_value(samples) / workers * saved_by);
 }
 
+/* Of the ranks that saved it, those that did not only serve. */
+static int saved_workers(const char *facts_text, int ranks)
+{
+    json_t *facts = json_loads(facts_text, 0, NULL);
+    const int servers = (int)json_integer_value(json_object_get(json_object_get(facts, "config"), "servers"));
+
+    json_decref(facts);
+    return ranks - servers;
+}
+
 static tutti_status compare(const tutti_run *run, const char *path, const char *saved_text, int saved_by, tutti_error *err)
 {
     static const char *const keys[] = { "model", "method", "seed", "batch-share", "partition", "precision", "loss-scale" };
@@ -93,7 +103,7 @@ tutti_status tutti_train_resume(tutti_run *run, tutti_error *err)
         tutti_train_say(run, 0, "passed over damaged checkpoints: %s", skipped);
     status = tutti_checkpoint_open(&checkpoint, run->rt, path, err);
     if (status == TUTTI_OK)
-        status = compare(run, path, tutti_checkpoint_facts(checkpoint), tutti_checkpoint_world(checkpoint), err);
+        status = compare(run, path, tutti_checkpoint_facts(checkpoint), saved_workers(tutti_checkpoint_facts(checkpoint), tutti_checkpoint_world(checkpoint)), err);
     if (status == TUTTI_OK)
         status = tutti_engine_load(run->engine, checkpoint, err);
     if (status == TUTTI_OK) {

@@ -44,7 +44,7 @@ tutti_status tutti_train_parse_shares(const char *text, int64_t workers, double 
 tutti_status tutti_train_shares_open(tutti_run *run, tutti_error *err)
 {
     const tutti_train_config *c = run->config;
-    const int n = run->all.size;
+    const int n = run->workers;
     double *weight;
     tutti_status status;
 
@@ -83,7 +83,7 @@ static tutti_status gather_times(tutti_run *run, void *mine, tutti_error *err)
    Where the run goes on after a loss the shares stay as they were then: the lost worker's is computed by nobody. */
 tutti_status tutti_train_shares_adapt(tutti_run *run, uint64_t done, tutti_error *err)
 {
-    const int n = run->all.size;
+    const int n = tutti_train_working(run);
     const uint64_t here = done - run->first_step;
     tutti_figures f;
     tutti_doing was;
@@ -101,7 +101,7 @@ tutti_status tutti_train_shares_adapt(tutti_run *run, uint64_t done, tutti_error
     run->shares_samples = 0;
     status = tutti_train_meet(run, gather_times, mine, err);
     next = tutti_alloc((size_t)n, 2 * sizeof *next); /* rare: not within a step */
-    if (status == TUTTI_OK && run->all.size < n) {
+    if (status == TUTTI_OK && tutti_train_working(run) < n) {
         tutti_free(next);
         tutti_engine_doing(run->engine, was);
         return TUTTI_OK;

@@ -97,8 +97,8 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
         const uint64_t samples = tutti_data_shape_of(run->data)->samples[TUTTI_TRAIN];
         uint64_t per_epoch;
         run->own_pace = tutti_method_traits(c->method) & TUTTI_OWN_PACE;
-        run->unit = run->own_pace ? (uint64_t)run->all.size : 1;
-        run->share = (tutti_share){ samples, run->own_pace ? 1 : run->all.size, c->batch, c->accumulate, (uint64_t)c->seed, run->batch_of };
+        run->unit = run->own_pace ? (uint64_t)run->workers : 1;
+        run->share = (tutti_share){ samples, run->own_pace ? 1 : run->workers, c->batch, c->accumulate, (uint64_t)c->seed, run->batch_of };
         per_epoch = tutti_share_steps(&run->share);
         run->gradients_in_all = c->steps > 0 ? (uint64_t)c->steps * run->unit : (uint64_t)c->epochs * per_epoch;
         run->steps = (run->gradients_in_all + run->unit - 1) / run->unit;
@@ -110,7 +110,7 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
             .method = c->method, .optimizer = c->optimizer, .lr_schedule = c->lr_schedule, .collective = c->collective, .codec = c->codec, .loss_scale = c->loss_scale, .batch = c->batch, .accumulate = c->accumulate, .batch_of = run->batch_of,
             .parts = run->parts.first != NULL ? &run->parts : NULL, .data_samples = samples, .steps = run->steps, .seed = (uint64_t)c->seed, .clip_norm = c->clip_norm, .nonfinite = (tutti_nonfinite)c->nonfinite,
             .stop_on_loss = c->on_loss != TUTTI_ON_LOSS_CONTINUE, .fingerprint = fingerprint, .initial = initial_values, .user = run, .lane = wants_lane(run) ? 0 : -1, .trace_events = c->trace ? TRACE_EVENTS : 0,
-            .own_values = own }, err);
+            .own_values = own, .servers = (int)c->servers }, err);
     }
     for (int k = 0; status == TUTTI_OK && k < run->n_statistics; k++)
         for (size_t i = 0; i < run->statistics[k].count; i++)
@@ -126,7 +126,7 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
 /* Of one pass of this worker, whatever its share becomes. */
 static int64_t most_samples(const tutti_run *run)
 {
-    const int64_t all = run->config->batch * run->all.size, mine = tutti_share_batch(&run->share, run->all.index);
+    const int64_t all = run->config->batch * run->workers, mine = tutti_share_batch(&run->share, run->rank);
     return run->automatic_shares ? all : mine > 0 ? mine : 1;
 }
 
@@ -149,6 +149,8 @@ static tutti_status take_share(tutti_run *run, tutti_error *err)
 static tutti_status open_loader(tutti_run *run, uint64_t step, tutti_error *err)
 {
     TUTTI_TRY(take_share(run, err));
+    if (tutti_train_serves(run))
+        return TUTTI_OK;
     if (run->own_pace) /* whose turn is next is not known ahead */
         return tutti_loader_open(&run->loader, run->rt, run->data, &run->share, 0, 0, 0, err);
     return tutti_loader_open(&run->loader, run->rt, run->data, &run->share, run->rank, step, LOADER_DEPTH, err);
@@ -181,6 +183,8 @@ static tutti_status open_all(tutti_run *run, tutti_error *err)
     if (c->resume[0] != 0)
         TUTTI_TRY(tutti_train_resume(run, err)); /* brings its shares */
     TUTTI_TRY(take_share(run, err));
+    if (tutti_train_serves(run))
+        return tutti_train_report_open(run, err);
     TUTTI_TRY(tutti_train_meter_open(run, &device, err));
     TUTTI_TRY(tutti_nn_open(&run->nn, c->model, &run->task, &(tutti_nn_options){ .batch = most_samples(run), .threads = (int)c->threads, .precision = tutti_train_precision(c), .device = device,
                            .running = tutti_engine_own(run->engine) }, err));
@@ -314,7 +318,7 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
 
 static tutti_status slowest(tutti_run *run, void *seconds, tutti_error *err)
 {
-    double most = *(const double *)seconds;
+    double most = tutti_train_serves(run) ? 0 : *(const double *)seconds;
     const tutti_status status = tutti_reduce_double(&run->all, TUTTI_MAX, &most, 1, err);
 
     run->time_to_target = most;
@@ -431,14 +435,19 @@ tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *co
         io.started_ns = tutti_now_ns(run.rt);
     run.all = tutti_group_workers(world, tutti_port_of("train", 0, 0));
     run.rank = run.all.index;
-    run.workers = run.all.size;
+    run.workers = run.all.size - (int)config->servers;
+    if (run.workers < 1)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "servers is %lld, and the run has %d ranks in all, which leaves no worker", (long long)config->servers, run.all.size);
     status = open_all(&run, err);
     if (status == TUTTI_OK) {
         const tutti_method *m = tutti_engine_method(run.engine);
-        tutti_train_say(&run, 0, "%s on %s: %zu parameters, %d worker%s x %lld thread%s, %s, %s%s%llu steps", config->model, config->data, run.parameters, m->workers,
-                        m->workers > 1 ? "s" : "", (long long)config->threads, config->threads > 1 ? "s" : "", config->method, config->precision != TUTTI_PRECISION_FP32 ? tutti_train_precision_name(config) : "",
+        char served[48] = "";
+        if (m->servers > 0)
+            snprintf(served, sizeof served, " on %d server%s", m->servers, m->servers > 1 ? "s" : "");
+        tutti_train_say(&run, 0, "%s on %s: %zu parameters, %d worker%s x %lld thread%s, %s%s, %s%s%llu steps", config->model, config->data, run.parameters, m->workers,
+                        m->workers > 1 ? "s" : "", (long long)config->threads, config->threads > 1 ? "s" : "", config->method, served, config->precision != TUTTI_PRECISION_FP32 ? tutti_train_precision_name(config) : "",
                         config->precision != TUTTI_PRECISION_FP32 ? ", " : "", (unsigned long long)run.steps);
-        if (tutti_nn_widens(run.nn))
+        if (run.nn != NULL && tutti_nn_widens(run.nn))
             tutti_train_say(&run, 0, "products of %s are computed in fp32 here, since oneDNN has none for this CPU: the numbers are those of %s, the time is not", tutti_train_precision_name(config),
                             tutti_train_precision_name(config));
         status = train(&run, err);

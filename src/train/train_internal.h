@@ -13,8 +13,8 @@ enum { TUTTI_TRAIN_FIGURES = 24 };
 typedef struct tutti_run {
     tutti_world *world;
     tutti_runtime *rt;
-    tutti_group all;                 /* the trainer's own collectives: all workers, after losses those who are left. Index 0 prints and writes */
-    int rank, workers;               /* mine and how many there were at the beginning; shares, samples and rows of reports go by these */
+    tutti_group all;                 /* the trainer's own collectives: all workers and, behind them, ranks that only serve; after losses those who are left. Index 0 prints and writes */
+    int rank, workers;               /* mine and how many there were at the beginning; shares, samples and rows of reports go by these. rank >= workers: this rank only serves */
     const tutti_train_config *config;
     const tutti_train_io *io;
     tutti_data *data;
@@ -22,7 +22,7 @@ typedef struct tutti_run {
     tutti_nn_param *params; int n_params;
     size_t parameters;               /* elements in all */
     tutti_nn_statistic *statistics; int n_statistics; /* of batch norms: the engine's client state */
-    tutti_nn *nn;
+    tutti_nn *nn;                    /* this and the loader: NULL where a rank only serves */
     tutti_engine *engine;
     tutti_loader *loader;
     tutti_share share;               /* the engine's as the loader has it: its array is `cut` */
@@ -94,6 +94,8 @@ void tutti_train_meter_start(tutti_run *run, int64_t samples);
 void tutti_train_meter_pay(tutti_run *run);
 /* members.c: meetings. regroup: run->all as it is now. meet: body is done by all who are left, again if a loss has spoilt it; run->all is theirs before, within and after. */
 int tutti_train_rank(const tutti_run *run, int index);                             /* of run->all */
+int tutti_train_working(const tutti_run *run);                                     /* how many of run->all are workers: the first */
+bool tutti_train_serves(const tutti_run *run);                                     /* this rank only serves: no samples, no passes */
 tutti_status tutti_train_regroup(tutti_run *run, tutti_error *err);
 tutti_status tutti_train_meet(tutti_run *run, tutti_status (*body)(tutti_run *run, void *arg, tutti_error *err), void *arg, tutti_error *err);
 /* After a meeting at which index 0 has written a file, `mine` on the others TUTTI_OK: all know whether it could, and the run ends for all if not. Collective. */

@@ -56,6 +56,22 @@ class MPI(Case):
                     self.assertEqual(read(os.path.join(out, "model.safetensors")), read(os.path.join(shm, "model.safetensors")))
                     self.assertEqual(s["bytes_sent_total"], summary(shm)["bytes_sent_total"])
 
+    def test_the_last_processes_may_only_serve(self):
+        shm = self.train("dedicated", *COMMON, "--data", self.data, "-n", 2, "--method", "parameter-server", "--servers", 1)
+        for kind in LAUNCHERS:
+            for k, method in enumerate(("parameter-server", "ringmaster-asgd")):
+                out = os.path.join(self.folder, "dedicated%s%d" % (kind, k))
+                r = under(kind, 3, "train", *COMMON, "--data", self.data, "--method", method, "--servers", 1, "--out", out)
+                self.assertEqual(r.returncode, 0, method + r.stderr + r.stdout)
+                s = summary(out)
+                self.assertEqual((s["transport"], s["workers"], s["servers"], s["events"]), ("mpi", 2, 1, []))
+                if k == 0:
+                    self.assertEqual(read(os.path.join(out, "model.safetensors")), read(os.path.join(shm, "model.safetensors")))
+                    self.assertEqual(s["bytes_sent_total"], summary(shm)["bytes_sent_total"])
+            r = under(kind, 2, "train", *COMMON, "--data", self.data, "--method", "asgd", "--servers", 2, "--out", os.path.join(self.folder, "none"))
+            self.assertNotEqual(r.returncode, 0)
+            self.assertIn("servers is 2, but", r.stderr + r.stdout)
+
     def test_ddp_gives_the_same_bytes_as_over_shared_memory(self):
         for n in (2, 4):
             shm = self.train("shm%d" % n, *COMMON, "--data", self.data, "-n", n)

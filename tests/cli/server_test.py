@@ -79,6 +79,58 @@ class Servers(Case):
             self.assertEqual(run.returncode, 3, err)
             self.assertIn("worker 2 was lost: process %d was killed by signal 9 (SIGKILL)" % workers[2], err)
 
+    def test_ranks_that_only_serve_leave_the_workers_bits_as_they_are(self):
+        common = (*MODEL, "--data", self.data, "--batch", 20, "--epochs", 2, "--seed", 3, "-n", 3, "--clip-norm", 2, "--optimizer", "adamw(lr=0.003)", "--eval-every", 40, "--partition", "dirichlet(alpha=0.5)")
+        ddp = self.train("ddp", *common, "--method", "ddp")
+        for transport in ("shm", "tcp", *(("sim",) if SIMULATOR else ())):
+            out = self.train(transport, *common, "--method", "parameter-server", "--servers", 2, "--transport", transport)
+            self.assertEqual(model(out), model(ddp))
+            s, d = summary(out), summary(ddp)
+            self.assertEqual((s["workers"], s["servers"], s["members"], len(s["by_worker"]), [(k["server"], k["rank"]) for k in s["by_server"]]), (3, 2, [0, 1, 2], 3, [(0, 3), (1, 4)]))
+            for key in ("samples", "steps", "final_test_loss", "final_test_accuracy", "final_train_loss"):
+                self.assertEqual(s[key], d[key], key)
+            self.assertEqual(s["bytes_sent_total"], s["steps"] * 4 * 3 * 2 * PARAMS) # a gradient up and a mean down each
+            self.assertEqual([k["bytes_sent"] for k in s["by_server"]], [s["steps"] * 4 * 3 * part for part in self.parts(2)])
+
+    def test_each_method_learns_with_servers_of_its_own_and_stops_at_its_target(self):
+        for k, (method, servers) in enumerate((("asgd(lr_delay=inverse)", 2), ("ssp(staleness=2)", 2), ("backup-workers(backup=1)", 2), ("ringmaster-asgd(stops=on)", 1), ("ringleader-asgd", 1), ("dude-asgd(table=worker)", 1))):
+            s = summary(self.train("m%d" % k, *MODEL, "--data", self.data, "--batch", 20, "--steps", 400, "--seed", 1, "-n", 3, "--servers", servers, "--method", method, "--optimizer", "sgd(lr=0.03)",
+                                   "--target", "accuracy=0.4", "--eval-every", 20))
+            self.assertGreater(s["final_test_accuracy"], 0.4)
+            self.assertIsNotNone(s["time_to_target_seconds"])
+            self.assertEqual(s["events"], [])
+            if method.startswith("ring") or method.startswith("dude"): # figures of the server, which a worker writes
+                self.assertIn("applied_delay_max" if "master" in method else "updates", s["method_figures"])
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_a_run_goes_on_with_other_servers(self):
+        """With as many as before to the bit; with others where replicas are equal; else from the servers' model."""
+        common = (*MODEL, "--data", self.data, "-n", 3, "--batch", 10, "--seed", 2, "--checkpoint-every", 10, "--checkpoint-keep", 9, "--transport", "sim", "--slow", "*:2:0.5", "--optimizer", "adamw(lr=0.002)", "--steps", 20)
+        for k, (method, equal) in enumerate((("parameter-server", True), ("asgd(softsync=2)", False), ("ringmaster-asgd", False))):
+            one = method.startswith("ring")
+            whole = self.train("w%d" % k, *common, "--method", method, "--servers", 1 if one else 2)
+            first = os.path.join(whole, "checkpoints", sorted(os.listdir(os.path.join(whole, "checkpoints")))[0])
+            self.assertTrue(first.endswith("step-00000010"), first)
+            for servers in (0, 1) if one else (0, 1, 2, 3):
+                out = self.train("r%d%d" % (k, servers), *common, "--method", method, "--servers", servers, "--resume", first)
+                if equal or servers == (1 if one else 2):
+                    self.assertEqual(model(out), model(whole), "%s with %d" % (method, servers))
+                self.assertEqual(summary(out)["samples"], summary(whole)["samples"])
+
+    def test_a_killed_server_is_named_and_ends_the_run(self):
+        for method in ("parameter-server", "asgd"):
+            run = subprocess.Popen([TUTTI, "train", "--model", "mlp", "--data", self.data, "-n", "2", "--servers", "2", "--batch", "16", "--epochs", "100000", "--quiet", "--method", method, "--out", self.out("k")],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
+            deadline = time.monotonic() + 30
+            while len(children_of(run.pid)) < 4 and time.monotonic() < deadline:
+                time.sleep(0.005)
+            ranks = children_of(run.pid)
+            time.sleep(0.3)
+            os.kill(ranks[3], signal.SIGKILL)
+            _, err = run.communicate(timeout=30)
+            self.assertEqual(run.returncode, 3, err)
+            self.assertIn("worker 3 was lost: process %d was killed by signal 9 (SIGKILL)" % ranks[3], err)
+
     def test_hogwild_needs_memory_in_common(self):
         out = self.train("hogwild", *MODEL, "--data", self.data, "--batch", 20, "--steps", 60, "--seed", 1, "-n", 3, "--method", "asgd(hogwild=on)")
         self.assertGreater(summary(out)["final_test_accuracy"], 0.4)
@@ -88,7 +140,10 @@ class Servers(Case):
     def test_what_cannot_work_is_refused_before_anything_starts(self):
         for args, sentence in ((("--method", "asgd(servers=4)"), "servers is 4, but there are 3 workers"), (("--method", "ssp(staleness=-1)"), "staleness"), (("--method", "asgd", "--batch-share", "auto"), "no shares of a step"),
                                (("--method", "parameter-server", "--codec", "qsgd"), "has an exchange of its own, of float32"), (("--method", "backup-workers(backup=3)"), "leaves none to wait for"),
-                               (("--method", "asgd", "--collective", "doubling"), "does not sum over the workers")):
+                               (("--method", "asgd", "--collective", "doubling"), "does not sum over the workers"),
+                               (("--method", "ddp", "--servers", 2), "servers is 2, but method 'ddp' has no servers; leave servers at 0, or take a method that has (parameter-server, asgd, ssp,"),
+                               (("--method", "asgd(hogwild=on)", "--servers", 1), "hogwild has no servers"), (("--method", "dude-asgd", "--servers", 2), "has 1 server, but 2 ranks only serve (servers); give --servers 1"),
+                               (("--method", "asgd", "--servers", 1022), "3 workers and 1022 servers; at most 1024 ranks"), (("--method", "asgd", "--servers", -1), "servers")):
             self.refused(sentence, "train", *MODEL, "--data", self.data, "-n", 3, "--out", self.out("no"), *args)
 
 

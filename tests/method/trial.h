@@ -31,7 +31,8 @@ typedef struct trial {
     uint64_t bytes[TRIAL_RANKS][TRIAL_RANKS], messages[TRIAL_RANKS][TRIAL_RANKS]; /* [from][to], finish included */
     uint64_t end_bytes[TRIAL_RANKS]; /* of finish alone */
     tutti_figures figures[TRIAL_RANKS];
-    tutti_metric_record metric[32]; /* as worker 0 tells at the end */
+    tutti_metric_record metric[32]; /* as worker 0 tells at the end, without their names, which go with the engine: */
+    char metric_name[32][64];
     int metrics;
     int workers;
 } trial;
@@ -100,6 +101,25 @@ static inline tutti_status trial_step(trial *t, tutti_engine *e, tutti_error *er
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }
 
+/* A rank that only serves: what the workers' clients call between their steps. */
+static inline tutti_status trial_serve(trial *t, tutti_engine *e, tutti_error *err)
+{
+    const tutti_method *m = tutti_engine_method(e);
+    const int each = m->traits & TUTTI_OWN_PACE ? m->workers : 1;
+    bool more;
+
+    for (int s = t->show ? 1 : t->steps; s <= t->steps; s++) {
+        TUTTI_TRY(tutti_engine_more(e, (uint64_t)(s * each), &more, err));
+        if (more)
+            return tutti_fail(err, TUTTI_ERR_STATE, 0, "rank %d, which only serves, was given a step", m->rank);
+        if (t->show) {
+            TUTTI_TRY(tutti_engine_show(e, err));
+            TUTTI_TRY(tutti_engine_resume(e, err));
+        }
+    }
+    return TUTTI_OK;
+}
+
 static inline tutti_status trial_train(trial *t, tutti_engine *e, tutti_world *world, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(e);
@@ -108,10 +128,12 @@ static inline tutti_status trial_train(trial *t, tutti_engine *e, tutti_world *w
 
     if (rank == 0)
         t->workers = m->workers;
-    for (int to = 0; to < m->workers; to++)
+    for (int to = 0; to < m->everyone.size; to++)
         tutti_world_sent(world, to, &bytes[to], &messages[to]);
     t->done[rank] = 0;
-    for (int s = 0; t->asks || s < t->steps; s++) {
+    if (rank >= m->workers)
+        TUTTI_TRY(trial_serve(t, e, err));
+    for (int s = 0; rank < m->workers && (t->asks || s < t->steps); s++) {
         bool more = true;
         if (t->asks)
             TUTTI_TRY(tutti_engine_more(e, (uint64_t)(t->steps * m->workers), &more, err));
@@ -130,7 +152,7 @@ static inline tutti_status trial_train(trial *t, tutti_engine *e, tutti_world *w
     TUTTI_TRY(tutti_engine_finish(e, err));
     tutti_world_sent(world, TUTTI_ANY, &all[1], &count);
     t->end_bytes[rank] = all[1] - all[0];
-    for (int to = 0; to < m->workers; to++) {
+    for (int to = 0; to < m->everyone.size; to++) {
         tutti_world_sent(world, to, &t->bytes[rank][to], &t->messages[rank][to]);
         t->bytes[rank][to] -= bytes[to];
         t->messages[rank][to] -= messages[to];
@@ -140,8 +162,10 @@ static inline tutti_status trial_train(trial *t, tutti_engine *e, tutti_world *w
     if (rank == 0) {
         const tutti_metric_record *told;
         t->metrics = tutti_engine_metrics(e, &told);
-        for (int k = 0; k < t->metrics && k < 32; k++)
-            t->metric[k] = told[k];
+        for (int k = 0; k < t->metrics && k < 32; k++) {
+            t->metric[k] = (tutti_metric_record){ NULL, told[k].worker, told[k].value };
+            snprintf(t->metric_name[k], sizeof t->metric_name[k], "%s", told[k].name);
+        }
     }
     return TUTTI_OK;
 }
@@ -150,7 +174,7 @@ static inline tutti_status trial_train(trial *t, tutti_engine *e, tutti_world *w
 static inline double trial_metric(const trial *t, const char *name, int worker)
 {
     for (int k = 0; k < t->metrics; k++)
-        if (t->metric[k].worker == worker && strcmp(t->metric[k].name, name) == 0)
+        if (t->metric[k].worker == worker && strcmp(t->metric_name[k], name) == 0)
             return t->metric[k].value;
     return NAN;
 }
