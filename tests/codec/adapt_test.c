@@ -156,7 +156,93 @@ static void levels_are_at_the_optimum(void **state)
     }
 }
 
+/* The sheet's d Psi / dp of AMQ's levels +-{1, p, ..., p^s} by means, deviations and the normal distribution itself; of parts whose mean is not 0 both halves count. */
+static double multiplier_slope(const tutti_codec_mixture *m, int s, double p)
+{
+    double slope = 0;
+
+    for (int k = 0; k < m->n; k++)
+        for (int half = -1; half <= 1; half += 2) {
+            const tutti_codec_normal *of = &m->of[k];
+            const double mean = half * of->mean, dev = of->deviation;
+            const double inside = (erfc((-1 - mean) / dev / sqrt(2)) - erfc((1 - mean) / dev / sqrt(2))) / 2;
+            const double mass_all = of->weight / inside;
+            for (int j = 0; j <= s; j++) { /* from p^(j+1) to p^j; the last: from 0 to p^s */
+                const double u = j == s ? 0 : pow(p, j + 1), w = pow(p, j), a = j == 0 ? 0 : j * pow(p, j - 1), b = (j + 1) * pow(p, j);
+                const double mass = mass_all * (erfc((u - mean) / dev / sqrt(2)) - erfc((w - mean) / dev / sqrt(2))) / 2;
+                const double at_u = mass_all * exp(-pow((u - mean) / dev, 2) / 2) / (dev * sqrt(2 * 3.14159265358979324)), at_w = mass_all * exp(-pow((w - mean) / dev, 2) / 2) / (dev * sqrt(2 * 3.14159265358979324));
+                slope += j == s ? 2 * s * pow(p, 2 * s - 1) * mass : (mean * (a + b) - (2 * j + 1) * pow(p, 2 * j)) * mass + dev * dev * (a + b) * (at_u - at_w);
+            }
+        }
+    return slope;
+}
+
+/* Sheet: Psi'(p) is the central difference of Psi, to 1e-6; at the multiplier that is found it is 0 or p at its end. And all levels free are no worse than the even grid and the powers of a half, whatever is fitted. */
+static void the_slope_of_the_multiplier_is_the_sheets(void **state)
+{
+    uint64_t seed = 11;
+    (void)state;
+
+    for (int round = 0; round < 40; round++) {
+        tutti_codec_normal part[4];
+        const tutti_codec_mixture m = a_mixture(part, round, &seed);
+        const int n = 4 << round % 3, s = n / 2 - 1;
+        double level[16], p, psi, even, halves, steepest = 0;
+        for (int k = 0; k < 6; k++) {
+            const double h = 1e-5;
+            double up, down;
+            p = 0.1 + 0.8 * subject_uniform(&seed);
+            tutti_codec_powers(n, p + h, level), up = tutti_codec_psi(&m, n, level);
+            tutti_codec_powers(n, p - h, level), down = tutti_codec_psi(&m, n, level);
+            if (!(fabs(multiplier_slope(&m, s, p) - (up - down) / (2 * h)) < 1e-6))
+                fail_msg("round %d, p = %g: the slope is %.9g by the sheet and %.9g by difference", round, p, multiplier_slope(&m, s, p), (up - down) / (2 * h));
+            steepest = fmax(steepest, fabs(multiplier_slope(&m, s, p)));
+        }
+        p = tutti_codec_psi_multiplier(&m, n, &psi);
+        if (p > tutti_codec_power_least(n) + 1e-6 && p < 0.99 - 1e-6 && !(fabs(multiplier_slope(&m, s, p)) < 1e-4 * steepest + 1e-9))
+            fail_msg("round %d: the slope at the least Psi, p = %g, is %g; elsewhere up to %g", round, p, multiplier_slope(&m, s, p), steepest);
+        for (int j = 0; j < n; j++)
+            level[j] = 2.0 * j / (n - 1) - 1;
+        even = tutti_codec_psi(&m, n, level);
+        tutti_codec_powers(n, fmax(0.5, tutti_codec_power_least(n)), level);
+        halves = tutti_codec_psi(&m, n, level);
+        assert_true(tutti_codec_psi_minimise(&m, n, level, -1, round % 2) <= fmin(even, halves));
+        assert_true(psi <= halves * (1 + 1e-12));
+    }
+}
+
 /* ---- workers ---- */
+/* Sheet: no update, no difference: a codec that will fit its levels sends, until it does, the bytes of one that never will. */
+static void until_the_first_fit_nothing_differs_from_a_codec_that_never_fits(void **state)
+{
+    enum { LONG = 3000 };
+    static const char *const pairs[][2] = { { "alq(bucket=256,first=6,second=9,every=20)", "alq(bucket=256,first=0,second=0,every=0)" }, { "amq(bits=4,bucket=128,first=6,second=9,every=20)", "amq(bits=4,bucket=128,first=0,second=0,every=0)" } };
+    static float x[LONG];
+    uint64_t seed = 12;
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(pairs); k++) {
+        subject *s[2] = { subject_open(pairs[k][0], LONG), subject_open(pairs[k][1], LONG) };
+        subject_said h[2] = { { .n = 0 } };
+        s[0]->space.workers = s[1]->space.workers = 1;
+        for (uint64_t step = 0; step < 9; step++) {
+            uint8_t *m[2];
+            size_t bytes[2];
+            subject_fill(LONG, x, 1, &seed);
+            for (int w = 0; w < 2; w++) {
+                const tutti_view v = subject_view(s[w], step);
+                subject_begin(&s[w], 1, step, 0, 0.1, &h[w]);
+                m[w] = subject_encode(s[w], &v, x, &bytes[w]);
+            }
+            assert_int_equal(bytes[0], bytes[1]);
+            assert_int_equal(memcmp(m[0], m[1], bytes[0]) == 0, step < 6);
+            free(m[0]), free(m[1]);
+        }
+        assert_int_equal(h[1].n, 0);
+        subject_close(s[0]), subject_close(s[1]);
+    }
+}
+
 static double loss_of(subject *s, uint64_t step, const float *x, float *y, int draws)
 {
     double loss = 0;
@@ -558,6 +644,8 @@ int main(void)
         cmocka_unit_test(closed_forms_are_the_integrals),
         cmocka_unit_test(descent_ends_where_no_level_gains),
         cmocka_unit_test(levels_are_at_the_optimum),
+        cmocka_unit_test(the_slope_of_the_multiplier_is_the_sheets),
+        cmocka_unit_test(until_the_first_fit_nothing_differs_from_a_codec_that_never_fits),
         cmocka_unit_test(levels_are_fitted_at_the_steps_of_the_schedule_and_alike),
         cmocka_unit_test(the_variance_of_levels_is_that_of_the_sheet),
         cmocka_unit_test(samples_are_what_the_sheet_says),

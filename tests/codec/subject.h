@@ -1,4 +1,4 @@
-/* subject.h: a codec from a spec on a flat space of one matrix, with its state; encoding into memory exactly as long as promised. */
+/* subject.h: a codec from a spec on a flat space of one matrix (or of several), with its state; encoding into memory exactly as long as promised. */
 #ifndef TUTTI_TEST_CODEC_SUBJECT_H
 #define TUTTI_TEST_CODEC_SUBJECT_H
 #include <math.h>
@@ -12,26 +12,34 @@
 #include <cmocka.h>
 #include <tutti/codec.h>
 
+enum { SUBJECT_TENSORS = 8 };
+typedef struct subject_shape { size_t rows, cols; } subject_shape;
 typedef struct subject {
     tutti_device *device;
     tutti_plan *plan;
-    tutti_view tensor;
+    tutti_view tensor;           /* of the first; what is encoded where a test names no view */
+    tutti_view tensors[SUBJECT_TENSORS];
     tutti_codec_space space;
     tutti_codec *codec;
-    void *scratch;
+    void *scratch;               /* for the first */
 } subject;
 
-static inline subject *subject_open_as(const char *spec, size_t rows, size_t cols, int rank, tutti_cpu cpu)
+static inline subject *subject_open_on(const char *spec, int n, const subject_shape *shape, int rank, tutti_cpu cpu)
 {
     subject *s = calloc(1, sizeof *s);
     tutti_error err = { 0 };
     tutti_view late;
+    size_t all = 0;
 
     assert_non_null(s);
     assert_int_equal(tutti_device_open_host(&s->device, NULL, cpu, NULL), TUTTI_OK);
-    s->tensor = (tutti_view){ .count = rows * cols, .rows = rows, .cols = cols };
-    s->space = (tutti_codec_space){ .n = rows * cols, .tensor = &s->tensor, .n_tensors = 1, .rank = rank, .workers = 4, .seed = 42, .device = s->device };
-    assert_int_equal(tutti_plan_open(&s->plan, rows * cols, NULL), TUTTI_OK);
+    for (int t = 0; t < n; t++) {
+        s->tensors[t] = (tutti_view){ .tensor = t, .first = all, .count = shape[t].rows * shape[t].cols, .rows = shape[t].rows, .cols = shape[t].cols };
+        all += s->tensors[t].count;
+    }
+    s->tensor = s->tensors[0];
+    s->space = (tutti_codec_space){ .n = all, .tensor = s->tensors, .n_tensors = n, .rank = rank, .workers = 4, .seed = 42, .device = s->device };
+    assert_int_equal(tutti_plan_open(&s->plan, all, NULL), TUTTI_OK);
     if (tutti_codec_declare(&s->codec, s->plan, spec, "codec", &s->space, &err) != TUTTI_OK)
         fail_msg("%s: %s", spec, err.text);
     assert_int_equal(tutti_plan_carry_out(s->plan, NULL, NULL), TUTTI_OK);
@@ -41,6 +49,11 @@ static inline subject *subject_open_as(const char *spec, size_t rows, size_t col
     if (s->codec->ops->choose == NULL && s->codec->ops->scratch != NULL)
         s->scratch = aligned_alloc(64, (s->codec->ops->scratch(s->codec, &late) + 64) / 64 * 64);
     return s;
+}
+
+static inline subject *subject_open_as(const char *spec, size_t rows, size_t cols, int rank, tutti_cpu cpu)
+{
+    return subject_open_on(spec, 1, &(subject_shape){ rows, cols }, rank, cpu);
 }
 
 static inline subject *subject_open(const char *spec, size_t n)
@@ -162,12 +175,39 @@ static inline float *subject_state(const subject *s, const char *name, tutti_kee
     return NULL;
 }
 
+/* Bytes of all that is declared; of a run and saved, or also what a step needs for itself. */
+static inline size_t subject_memory(const subject *s, bool scratch)
+{
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < tutti_plan_count(s->plan); i++) {
+        const tutti_state *state = tutti_plan_state(s->plan, i, NULL);
+        bytes += scratch || state->keep != TUTTI_SCRATCH ? state->count * tutti_dtype_bytes(state->dtype) : 0;
+    }
+    return bytes;
+}
+
 /* A step of workers of one process as whoever exchanges makes it: y[w] = what w's model gets of the mean of g. again: worker 0 owns the mean and encodes it
    once more (message codecs). Vectors that are not finite are sent as they are. */
 enum { SUBJECT_WORKERS = 4, SUBJECT_ROUNDS = 8 };
-static inline void subject_exchange(subject *const *s, int workers, uint64_t step, bool again, float *const *g, float *const *y)
+/* Element i of numbers on the wire := their mean over the workers. */
+static inline void subject_mean(subject *const *s, int workers, tutti_dtype dtype, void *const *wire, size_t i)
 {
-    tutti_view v = subject_view(s[0], step);
+    tutti_device *d = s[0]->device;
+    double sum = 0;
+    float one;
+
+    for (int w = 0; w < workers; w++) {
+        tutti_cast(d, (tutti_buffer){ d, (char *)wire[w] + i * tutti_dtype_bytes(dtype), 1, dtype }, tutti_f32(d, &one, 1));
+        sum += (double)one;
+    }
+    one = (float)(sum / workers);
+    for (int w = 0; w < workers; w++)
+        tutti_cast(d, tutti_f32(d, &one, 1), (tutti_buffer){ d, (char *)wire[w] + i * tutti_dtype_bytes(dtype), 1, dtype });
+}
+
+static inline void subject_exchange_view(subject *const *s, int workers, tutti_view v, bool again, float *const *g, float *const *y)
+{
     const size_t n = v.count;
     tutti_codec *leaf[SUBJECT_WORKERS];
     const float *p[SUBJECT_WORKERS];
@@ -193,11 +233,10 @@ static inline void subject_exchange(subject *const *s, int workers, uint64_t ste
         for (int w = 0; w < workers; w++)
             leaf[w]->ops->fold(leaf[w], &v, round, p[w], scratch[w], wire[w]);
         for (size_t i = 0; i < leaf[0]->ops->width(leaf[0], &v, round); i++) {
-            double sum = 0;
+            void *of[SUBJECT_WORKERS];
             for (int w = 0; w < workers; w++)
-                sum += ((float *)wire[w][round])[i];
-            for (int w = 0; w < workers; w++)
-                ((float *)wire[w][round])[i] = (float)(sum / workers);
+                of[w] = wire[w][round];
+            subject_mean(s, workers, leaf[0]->ops->dtype, of, i);
         }
     }
     finite = message[0] == NULL || tutti_finite(s[0]->device, n, mean);
@@ -233,6 +272,11 @@ static inline void subject_exchange(subject *const *s, int workers, uint64_t ste
         free(scratch[w]), free(message[w]);
     }
     free(mean);
+}
+
+static inline void subject_exchange(subject *const *s, int workers, uint64_t step, bool again, float *const *g, float *const *y)
+{
+    subject_exchange_view(s, workers, subject_view(s[0], step), again, g, y);
 }
 
 /* A step begins: tutti_codec_begin for workers of one process, round by round; h: what each says. Gives how many numbers were summed. */

@@ -1,5 +1,6 @@
 /* Goal: neighbours' averages through a codec (src/engine/mixer_codec.c), under d-psgd: CHOCO's recursion itself, to the bit where it is a formula; the mean; that models agree in the end; the bytes of every pair;
-   what is refused. Resuming is in tests/engine/state_test.c, losses in goes_on_test.c, other transports in tests/cli/codecs_test.py. */
+   its rate and its memory; what is refused. Resuming is in tests/engine/state_test.c, losses in goes_on_test.c, other transports in tests/cli/codecs_test.py. */
+#include "engine/engine_internal.h"
 #include "trial.h"
 
 static trial of(const char *method, const char *codec, int steps)
@@ -225,6 +226,121 @@ static void every_pair_sends_what_the_codec_makes_of_a_model(void **state)
     }
 }
 
+/* ---- rate and memory ---- */
+
+enum { AVERAGED = 8, ROUNDS = 3000, EVERY = 100 };
+typedef struct averaging {
+    tutti_engine_options options;
+    int rounds;
+    float x[ROUNDS / EVERY + 1][TRIAL_RANKS][AVERAGED];
+    size_t copies, other;            /* numbers of the public copies of worker 0, and of all else that the mixer keeps over rounds */
+} averaging;
+
+static void fill_zero(void *user, int tensor, float *values)
+{
+    (void)user, (void)tensor;
+    memset(values, 0, AVERAGED * sizeof *values);
+}
+
+/* After a first step that puts the workers apart nothing is computed any more, only averaged. */
+static tutti_status average_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    averaging *a = arg;
+    tutti_engine_options options = a->options;
+    const tutti_param param = { .name = "x", .dims = 1, .dim = { AVERAGED } };
+    const int rank = tutti_world_rank(world);
+    tutti_engine *e;
+    tutti_status status;
+
+    options.initial = fill_zero;
+    TUTTI_TRY(tutti_engine_open(&e, world, &param, 1, &options, err));
+    for (size_t i = 0; rank == 0 && i < tutti_plan_count(e->plan); i++) {
+        const tutti_state *s = tutti_plan_state(e->plan, i, NULL);
+        a->copies += strncmp(s->name, "mixer.public", 12) == 0 ? s->count : 0;
+        a->other += strncmp(s->name, "mixer.public", 12) != 0 && strncmp(s->name, "mixer", 5) == 0 && s->keep != TUTTI_SCRATCH ? s->count : 0;
+    }
+    status = TUTTI_OK;
+    for (int k = 0; k <= a->rounds && status == TUTTI_OK; k++) {
+        const tutti_method *m = tutti_engine_method(e);
+        tutti_pass p;
+        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+            for (int i = 0; i < AVERAGED; i++)
+                m->g[i] = k > 0 ? 0 : (float)((rank * 5 + i * 3) % 8) - 3.5f;
+            TUTTI_TRY(tutti_engine_ready(e, 0, err));
+            TUTTI_TRY(tutti_engine_passed(e, 0, err));
+        }
+        status = status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
+        if (status == TUTTI_OK && k % EVERY == 0)
+            memcpy(a->x[k / EVERY][rank], m->x, sizeof a->x[0][rank]);
+    }
+    if (status == TUTTI_OK)
+        status = tutti_engine_finish(e, err);
+    tutti_engine_close(e);
+    return status;
+}
+
+static double apart_at(const averaging *a, int n, int k)
+{
+    double sum = 0;
+
+    for (int i = 0; i < AVERAGED; i++) {
+        double mean = 0;
+        for (int r = 0; r < n; r++)
+            mean += (double)a->x[k][r][i] / n;
+        for (int r = 0; r < n; r++)
+            sum += pow((double)a->x[k][r][i] - mean, 2);
+    }
+    return sum;
+}
+
+/* Invariant 6: a ring of 8, one of 8 numbers in a message. With gamma 0.2 the squares of what is between the workers and their mean fall by the same factor in as many rounds again and again, down to what float32
+   resolves; with 0.7 they grow. */
+static void averaging_with_one_number_in_eight_converges_linearly_or_not_at_all(void **state)
+{
+    static averaging a;
+    tutti_error err = { .rank = -1 };
+    double first;
+    int end = 0;
+    (void)state;
+
+    a = (averaging){ .options = { .method = "d-psgd(order=atc,gamma=0.2)", .codec = "topk(ratio=0.125)", .optimizer = "sgd(lr=1)", .batch = 1 }, .rounds = ROUNDS };
+    assert_int_equal(tutti_world_run("shm", 8, average_rank, &a, &err), TUTTI_OK);
+    first = apart_at(&a, 8, 0);
+    assert_true(first > 100);
+    while (end < ROUNDS / EVERY && apart_at(&a, 8, end) > 1e-11)
+        end++;
+    if (end == ROUNDS / EVERY)
+        fail_msg("after %d rounds the workers are still %g apart of %g", ROUNDS, apart_at(&a, 8, end), first);
+    for (int k = 1; k < end; k++) { /* on the way: no hundred rounds without a gain, and none without the others' rate within a factor */
+        const double rate = log(apart_at(&a, 8, 0) / apart_at(&a, 8, end - 1)) / (end - 1), now = log(apart_at(&a, 8, k - 1) / apart_at(&a, 8, k));
+        if (!(now > 0.3 * rate && now < 3 * rate))
+            fail_msg("in rounds %d to %d the squares fell by e^-%g, on average by e^-%g", (k - 1) * EVERY, k * EVERY, now, rate);
+    }
+    a = (averaging){ .options = { .method = "d-psgd(order=atc,gamma=0.7)", .codec = "topk(ratio=0.125)", .optimizer = "sgd(lr=1)", .batch = 1 }, .rounds = 400 };
+    assert_int_equal(tutti_world_run("shm", 8, average_rank, &a, &err), TUTTI_OK);
+    assert_true(apart_at(&a, 8, 4) > 10 * apart_at(&a, 8, 0));
+}
+
+/* Invariant 10. The sheet's 2 n are one sum of the neighbours' copies and one's own; here each neighbour has one, (degree + 1) n, so that one that is lost can be left out (mixer_codec.c). And nothing else over rounds. */
+static void memory_is_a_public_copy_of_every_neighbour_and_ones_own(void **state)
+{
+    static const struct { const char *graph; int n, degree; } rows[] = { { "ring", 6, 2 }, { "complete", 5, 4 }, { "directed-ring", 4, 1 }, { "ring", 2, 1 } };
+    static averaging a;
+    tutti_error err = { .rank = -1 };
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
+        char method[60];
+        size_t padded; /* n: to a multiple of 64 x workers */
+        snprintf(method, sizeof method, "d-psgd(graph=%s)", rows[k].graph);
+        a = (averaging){ .options = { .method = method, .codec = "sign", .optimizer = "sgd(lr=1)", .batch = 1 } };
+        assert_int_equal(tutti_world_run("shm", rows[k].n, average_rank, &a, &err), TUTTI_OK);
+        padded = 64 * (size_t)rows[k].n;
+        if (a.copies != (size_t)(rows[k].degree + 1) * padded || a.other != 0)
+            fail_msg("%s of %d: %zu numbers of public copies, %zu others", rows[k].graph, rows[k].n, a.copies, a.other);
+    }
+}
+
 static void what_cannot_go_that_way_is_refused_with_the_reason(void **state)
 {
     static const struct { const char *method, *codec, *sentence; } cases[] = {
@@ -264,6 +380,8 @@ int main(void)
         cmocka_unit_test(workers_that_compute_alike_stay_alike),
         cmocka_unit_test(beside_the_computation_it_gives_the_same_bits),
         cmocka_unit_test(every_pair_sends_what_the_codec_makes_of_a_model),
+        cmocka_unit_test(averaging_with_one_number_in_eight_converges_linearly_or_not_at_all),
+        cmocka_unit_test(memory_is_a_public_copy_of_every_neighbour_and_ones_own),
         cmocka_unit_test(what_cannot_go_that_way_is_refused_with_the_reason),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,6 +10,7 @@ enum { RANKS = 8, STEPS = 16, ELEMENTS = 10 + 3000 + 33 + 2001 + 7 };
 typedef struct job {
     toy t;
     int dead;                              /* an element whose gradient is 0, or -1 */
+    bool alike;                            /* all workers have worker 0's gradients */
     uint64_t hash[RANKS][STEPS];
     float x[STEPS + 1][ELEMENTS];          /* rank 0's before each step and at the end */
     float g[STEPS][ELEMENTS];              /* the mean gradient, of one worker */
@@ -19,6 +20,11 @@ typedef struct job {
     char event[300];
 } job;
 
+static float pull_of(int rank, int i, int step)
+{
+    return (float)(((rank * 13 + i % 17) * 5 + step * 7) % 19) / 8 - 1;
+}
+
 static tutti_status job_step(job *j, tutti_engine *e, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(e);
@@ -27,10 +33,8 @@ static tutti_status job_step(job *j, tutti_engine *e, tutti_error *err)
     tutti_status status;
 
     while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
-        for (int i = 0; i < ELEMENTS; i++) {
-            const float pull = (float)(((m->rank * 13 + i % 17) * 5 + s * 7) % 19) / 8 - 1;
-            m->g[i] = i == j->dead ? 0 : m->x[i] - pull;
-        }
+        for (int i = 0; i < ELEMENTS; i++)
+            m->g[i] = i == j->dead ? 0 : m->x[i] - pull_of(j->alike ? 0 : m->rank, i, s);
         for (int k = 0; k < TOY_TENSORS; k++)
             TUTTI_TRY(tutti_engine_ready(e, k, err));
         TUTTI_TRY(tutti_engine_passed(e, 0, err));
@@ -411,6 +415,50 @@ static void one_worker_is_adam_with_its_second_moment_frozen(void **state)
     }
 }
 
+/* Sheet, 5: until it is frozen it is Adam, without correction of the bias, of the mean gradient of all. Workers with equal gradients, as many as a power of two, whose mean is exact: the bits of one worker. */
+static void a_warm_up_of_many_is_adam_of_the_mean_gradient(void **state)
+{
+    enum { N = 10 };
+    const double b1 = 0.8, b2 = 0.9, eps = 1e-3, lr = 0.05;
+    static const char *const method = "onebit-adam(freeze_step=100,beta1=0.8,beta2=0.9,eps=1e-3)";
+    job *one = job_of(method, NULL, "sgd(lr=0.05)", N);
+
+    (void)state;
+    one->alike = true;
+    run_job(one, 1);
+    for (int n = 2; n <= 5; n++) {
+        job *j = job_of(method, NULL, "sgd(lr=0.05)", N);
+        double worst = 0;
+        run_job(j, n);
+        for (int i = 0; i < ELEMENTS; i++) {
+            double x = j->x[0][i], m = 0, v = 0;
+            for (int s = 0; s < N; s++) {
+                double g = x;
+                for (int r = 0; r < n; r++)
+                    g -= (double)pull_of(r, i, s) / n;
+                m = b1 * m + (1 - b1) * g;
+                v = b2 * v + (1 - b2) * g * g;
+                x -= lr * m / (sqrt(v) + eps);
+                worst = fmax(worst, fmax(fabs(x - j->x[s + 1][i]) / (1 + fabs(x)), fabs(v - j->v[s][i]) / (1 + v)));
+            }
+        }
+        if (!(worst <= 1e-4))
+            fail_msg("%d workers: %g from Adam of the mean gradient", n, worst);
+        free(j);
+        if (n != 2 && n != 4)
+            continue;
+        j = job_of(method, NULL, "sgd(lr=0.05)", N);
+        j->alike = true;
+        run_job(j, n);
+        for (int s = 0; s < N; s++) {
+            assert_memory_equal(j->x[s + 1], one->x[s + 1], sizeof j->x[0]);
+            assert_memory_equal(j->v[s], one->v[s], sizeof j->v[0]);
+        }
+        free(j);
+    }
+    free(one);
+}
+
 static size_t ceil_div(size_t a, size_t b) { return (a + b - 1) / b; }
 
 static void workers_are_equal_and_send_an_all_reduce_and_then_one_bit_an_element(void **state)
@@ -508,6 +556,7 @@ int main(void)
         cmocka_unit_test(accordion_is_its_low_codec_until_nothing_changes_and_then_its_high_one),
         cmocka_unit_test(accordion_is_low_again_when_the_learning_rate_falls),
         cmocka_unit_test(one_worker_is_adam_with_its_second_moment_frozen),
+        cmocka_unit_test(a_warm_up_of_many_is_adam_of_the_mean_gradient),
         cmocka_unit_test(workers_are_equal_and_send_an_all_reduce_and_then_one_bit_an_element),
         cmocka_unit_test(weights_that_no_gradient_reached_stay_where_they_are),
         cmocka_unit_test(it_freezes_by_itself_when_the_second_moment_is_stable),

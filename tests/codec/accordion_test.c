@@ -1,0 +1,228 @@
+/* Accordion over several layers: which level each has when, from norms and rates alone, and what that costs.
+   Goal: accordion.md's invariants 1 to 4 and 6 to 8: decisions are a function of the norms and the learning rates, whatever the gradients are that have them; equal levels touch no bit and no draw; bytes are the
+   formula of the levels; four bytes a layer and check are merged; zeros, numbers beyond float and not falling rates leave a layer low. What codecs and residuals do over a switch is in adapt_test.c.
+   Method: norms of each window and layer from a table or drawn; the sheet's rule beside it, in double. */
+#include "subject.h"
+
+enum { WORKERS = 3, LAYERS = 4, WINDOWS = 14, EACH = 3 };
+static const subject_shape shapes[LAYERS] = { { 12, 20 }, { 1, 50 }, { 10, 10 }, { 1, 300 } };
+enum { N = 12 * 20 + 50 + 100 + 300 };
+
+static int level_of(const subject *s, int t)
+{
+    return tutti_codec_chosen(s->codec, &s->tensors[t]) == s->codec->inner[1];
+}
+
+/* A step of all layers; messages are topk's: gives their bytes, of one worker. */
+static size_t step_of(subject *const *s, int workers, uint64_t step, float (*g)[N], float (*y)[N])
+{
+    size_t bytes = 0;
+
+    for (int t = 0; t < s[0]->space.n_tensors; t++) {
+        tutti_view v = s[0]->tensors[t];
+        float *x[SUBJECT_WORKERS], *out[SUBJECT_WORKERS];
+        const tutti_codec *leaf;
+        v.step = step;
+        leaf = tutti_codec_chosen(s[0]->codec, &v);
+        for (int w = 0; w < workers; w++)
+            x[w] = g[w] + v.first, out[w] = y[w] + v.first;
+        bytes += leaf->ops->rounds > 0 ? leaf->ops->width(leaf, &v, 0) * tutti_dtype_bytes(leaf->ops->dtype) : leaf->ops->bound(leaf, &v);
+        subject_exchange_view(s, workers, v, false, x, out);
+    }
+    return bytes;
+}
+
+/* Gradients of one step whose sums over EACH steps have the norm that is asked for: any direction, and each worker's its own. The mean square over the workers is what counts. */
+static void gradients(int workers, const double norm[LAYERS], float (*g)[N], const tutti_view *tensor, uint64_t *seed)
+{
+    for (int w = 0; w < workers; w++)
+        for (int t = 0; t < LAYERS; t++) {
+            float *x = g[w] + tensor[t].first;
+            double size;
+            subject_fill(tensor[t].count, x, 0, seed);
+            size = sqrt(subject_norm2(tensor[t].count, x));
+            for (size_t i = 0; i < tensor[t].count; i++)
+                x[i] = (float)((double)x[i] / size * norm[t]);
+        }
+}
+
+/* The rule, from what was recorded: critical iff |prev - now| >= eta prev, or there is no prev; and all after a fall of the rate, until the next check. */
+static void replay(double eta, const double norm[WINDOWS][LAYERS], const double lr[WINDOWS], bool model, int high[WINDOWS][LAYERS])
+{
+    for (int window = 0; window < WINDOWS; window++)
+        for (int t = 0; t < LAYERS; t++) {
+            double prev = 0, now = 0;
+            for (int l = 0; l < LAYERS && window >= 2; l++)
+                if (model || l == t)
+                    prev += pow(norm[window - 2][l], 2), now += pow(norm[window - 1][l], 2);
+            prev = sqrt(prev), now = sqrt(now);
+            high[window][t] = window >= 2 && prev > 0 && fabs(prev - now) < eta * prev && lr[window] > 0.5 * lr[window - 1];
+        }
+}
+
+/* Sheet, 2, 3 and 6: norms as recorded, met in one step of each window by other gradients in every run and by no other step; three workers and one; times 1 and times 2^10. Levels and bytes are the replay's. */
+static void decisions_are_a_function_of_norms_and_rates(void **state)
+{
+    static const double etas[] = { 0.5, 0.2, 3 };
+    static float g[WORKERS][N], y[WORKERS][N];
+    uint64_t seed = 1;
+    (void)state;
+
+    for (int run = 0; run < 12; run++) {
+        const bool model = run % 4 == 3;
+        const double eta = etas[run % 3];
+        double norm[WINDOWS][LAYERS], lr[WINDOWS];
+        int high[WINDOWS][LAYERS], switched = 0;
+        char spec[200];
+        for (int window = 0; window < WINDOWS; window++)
+            for (int t = 0; t < LAYERS; t++) /* away from the threshold, so that rounding decides nothing: factors of 1, 1.15, 1.8 or 6, up or down */
+                norm[window][t] = window == 0 ? 1 : norm[window - 1][t] * pow((const double[]){ 1, 1.15, 1.8, 6 }[subject_random(&seed) % 4], subject_random(&seed) % 2 ? 1 : -1);
+        for (int window = 0; window < WINDOWS; window++)
+            lr[window] = window == 0 ? 0.1 : lr[window - 1] * (window == 6 ? 0.1 : window == 9 ? 0.9 : window == 10 ? 3 : 1);
+        replay(eta, (const double (*)[LAYERS])norm, lr, model, high);
+        snprintf(spec, sizeof spec, "accordion(low=topk(ratio=0.5),high=topk(ratio=0.02),unit=step,interval=%d,eta=%g%s)", EACH, eta, model ? ",scope=model" : "");
+        for (int again = 0; again < 3; again++) {
+            const int workers = again == 2 ? 1 : WORKERS;
+            const double by = again == 1 ? 0x1p10 : 1;
+            subject *s[WORKERS];
+            subject_said h[WORKERS] = { { .n = 0 } };
+            size_t bytes = 0, formula = 0;
+            for (int w = 0; w < workers; w++) {
+                s[w] = subject_open_on(spec, LAYERS, shapes, w, w % 2 ? TUTTI_CPU_SCALAR : TUTTI_CPU_AVX512);
+                s[w]->space.workers = workers;
+            }
+            for (uint64_t step = 0; step < WINDOWS * EACH; step++) {
+                const int window = (int)step / EACH;
+                const bool check = step > 0 && step % EACH == 0;
+                double wanted[LAYERS] = { 0 };
+                for (int w = 0; w < workers; w++)
+                    h[w].n = 0;
+                assert_int_equal(subject_begin(s, workers, step, 0, lr[window], h), check ? (model ? 1 : LAYERS) : 0); /* 7: numbers of four bytes, at checks only */
+                for (int w = 0; w < workers; w++)
+                    for (int t = 0; t < LAYERS; t++)
+                        if (level_of(s[w], t) != high[window][t])
+                            fail_msg("%s, run %d, %d workers: worker %d has layer %d at level %d in window %d", spec, run, workers, w, t, level_of(s[w], t), window);
+                for (int t = 0; t < LAYERS; t++) {
+                    wanted[t] = step % EACH == (uint64_t)(window % EACH) ? by * norm[window][t] : 0;
+                    formula += 8 * (size_t)ceil((high[window][t] ? 0.02 : 0.5) * (double)s[0]->tensors[t].count - 1e-9);
+                    switched += window > 0 && high[window][t] != high[window - 1][t];
+                }
+                gradients(workers, wanted, g, s[0]->tensors, &seed);
+                bytes += step_of(s, workers, step, g, y);
+            }
+            assert_int_equal(bytes, formula);
+            for (int w = 0; w < workers; w++)
+                subject_close(s[w]);
+        }
+        assert_true(switched >= 3 * EACH * 2); /* of the three runs together: there was something to decide */
+    }
+}
+
+/* Sheet, 1 and 4: two equal levels are the codec itself, its draws included, whatever is decided; dense ones are no codec at all. */
+static void equal_levels_touch_no_bit(void **state)
+{
+    static const struct { const char *spec, *plain; } rows[] = {
+        { "accordion(low=fp32,high=fp32,unit=step,interval=2)", "fp32" }, { "accordion(low=qsgd(bits=3,bucket=64),high=qsgd(bits=3,bucket=64),unit=step,interval=2)", "qsgd(bits=3,bucket=64)" },
+        { "accordion(low=nuqsgd,high=nuqsgd,unit=step,interval=3,scope=model)", "nuqsgd" }, { "accordion(low=wangni,high=wangni,unit=step,interval=2)", "wangni" },
+        { "accordion(low=randomk(ratio=0.1),high=randomk(ratio=0.1),unit=step,interval=2)", "randomk(ratio=0.1)" },
+    };
+    static float g[WORKERS][N], y[2][WORKERS][N];
+    uint64_t seed = 2;
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++)
+        for (int workers = 1; workers <= WORKERS; workers += 2) {
+            subject *s[2][WORKERS];
+            int high = 0;
+            for (int w = 0; w < workers; w++) {
+                s[0][w] = subject_open_on(rows[k].spec, LAYERS, shapes, w, TUTTI_CPU_AVX512), s[1][w] = subject_open_on(rows[k].plain, LAYERS, shapes, w, TUTTI_CPU_AVX512);
+                s[0][w]->space.workers = workers;
+            }
+            for (uint64_t step = 0; step < 16; step++) {
+                subject_said h[WORKERS] = { { .n = 0 } };
+                for (int w = 0; w < workers; w++) {
+                    subject_fill(N, g[w], 0, &seed);
+                    for (size_t i = 0; i < N; i++)
+                        g[w][i] += step / 6 % 2 == 0 ? 1 : 8;
+                }
+                subject_begin(s[0], workers, step, 0, 0.1, h);
+                for (int t = 0; t < LAYERS; t++)
+                    high += level_of(s[0][0], t);
+                for (int k2 = 0; k2 < 2; k2++)
+                    step_of(s[k2], workers, step, g, y[k2]);
+                for (int w = 0; w < workers; w++)
+                    assert_memory_equal(y[0][w], y[1][w], sizeof y[0][w]);
+            }
+            assert_true(high > 0 && high < 16 * LAYERS); /* both levels were there */
+            for (int w = 0; w < workers; w++)
+                subject_close(s[0][w]), subject_close(s[1][w]);
+        }
+}
+
+/* Sheet, 7: a layer without gradients, and one whose norm is beyond float, are low at every check, and what is said shows why; the other layers are not touched. */
+static void a_layer_of_zeros_or_beyond_float_stays_low(void **state)
+{
+    static float g[WORKERS][N], y[WORKERS][N];
+    subject *s = subject_open_on("accordion(low=topk(ratio=0.5),high=topk(ratio=0.02),unit=step,interval=2,eta=0.9)", LAYERS, shapes, 0, TUTTI_CPU_AVX512);
+    uint64_t seed = 3;
+    (void)state;
+
+    s->space.workers = 1;
+    for (uint64_t step = 0; step < 12; step++) {
+        const double norm[LAYERS] = { 1, 0, 0.5, 1 };
+        subject_said h = { .n = 0 };
+        subject_begin(&s, 1, step, 0, 0.1, &h);
+        for (int t = 0; t < LAYERS; t++)
+            assert_int_equal(level_of(s, t), step >= 4 && (t == 0 || t == 2));
+        if (step >= 4 && step % 2 == 0) {
+            assert_int_equal(h.n, 1);
+            assert_non_null(strstr(h.text[0], "2 of 4 high"));
+            assert_non_null(strstr(h.text[0], "1: 0 -> 0 low"));
+            assert_non_null(strstr(h.text[0], "3: inf -> inf low"));
+        }
+        gradients(1, norm, g, s->tensors, &seed);
+        for (size_t i = 0; i < s->tensors[3].count; i++)
+            g[0][s->tensors[3].first + i] *= 3e25f; /* finite, and its square is not */
+        step_of(&s, 1, step, g, y);
+    }
+    subject_close(s);
+}
+
+/* Sheet, 8: neither a warm-up nor a cosine is a fall of the rate, but for the cosine's last three steps, whose rates are as 9 : 4 : 1; a step to a half is. */
+static void rates_that_rise_or_fall_slowly_trigger_nothing(void **state)
+{
+    enum { STEPS = 120 };
+    static float g[WORKERS][N], y[WORKERS][N];
+    uint64_t seed = 4;
+    (void)state;
+
+    for (int kind = 0; kind < 3; kind++) { /* a warm-up of 20 steps and then: a cosine to 0; nothing; a half at step 60 */
+        subject *s = subject_open_on("accordion(low=topk(ratio=0.5),high=topk(ratio=0.02),unit=step,interval=5,eta=0.9)", LAYERS, shapes, 0, TUTTI_CPU_AVX512);
+        const double norm[LAYERS] = { 1, 1, 1, 1 };
+        s->space.workers = 1;
+        for (uint64_t step = 0; step < STEPS; step++) {
+            const double t = (double)step, lr = step < 20 ? 0.1 * (t + 1) / 20 : kind == 0 ? 0.05 * (1 + cos(3.14159265358979 * (t - 20) / (STEPS - 20))) : kind == 1 || step < 60 ? 0.1 : 0.05;
+            subject_said h = { .n = 0 };
+            subject_begin(&s, 1, step, 0, lr, &h);
+            if (kind != 0 || step < STEPS - 3)
+                for (int k = 0; k < LAYERS; k++)
+                    assert_int_equal(level_of(s, k), step >= 10 && !(kind == 2 && step >= 60 && step < 65));
+            gradients(1, norm, g, s->tensors, &seed);
+            if (step % 5 != 0) /* each window has its one gradient */
+                memset(g, 0, sizeof g);
+            step_of(&s, 1, step, g, y);
+        }
+        subject_close(s);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(decisions_are_a_function_of_norms_and_rates),
+        cmocka_unit_test(equal_levels_touch_no_bit),
+        cmocka_unit_test(a_layer_of_zeros_or_beyond_float_stays_low),
+        cmocka_unit_test(rates_that_rise_or_fall_slowly_trigger_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

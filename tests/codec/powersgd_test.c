@@ -1,0 +1,217 @@
+/* PowerSGD over many steps: what linear_test.c, which looks at one, cannot see.
+   Goal: the sheet's invariants 5 to 8: both rules of error feedback move the model alike, and what differs is what they keep; a constant matrix is approached at the rate of subspace iteration, down to what no
+   matrix of that rank has; all workers hold the same factors to the bit; memory is the residual and the factors.
+   Method: matrices with singular values that are given; the tangents of the kept factor towards the true directions, which each step multiplies by known numbers. */
+#include "subject.h"
+
+enum { WORKERS = 4 };
+#define ROW(x) ((float *[]){ x[0], x[1], x[2], x[3] })
+
+/* What differs by rounding alone is made equal: the factors, and the mean of the residuals. Where singular values lie close a rounding turns the factors of the next steps, and after a hundred of them two runs of the
+   same rule on other processors would be apart as well. Each worker's own disagreement stays. */
+static void alike(subject *const *a, subject *const *b)
+{
+    const size_t n = a[0]->space.n;
+
+    for (size_t i = 0; i < n; i++) {
+        double more = 0;
+        for (int w = 0; w < WORKERS; w++)
+            more += ((double)subject_state(a[w], "codec.e", TUTTI_OWN_SUM)[i] - (double)subject_state(b[w], "codec.e", TUTTI_OWN_SUM)[i]) / WORKERS;
+        assert_true(fabs(more) < 1e-2);
+        for (int w = 0; w < WORKERS; w++)
+            subject_state(b[w], "codec.e", TUTTI_OWN_SUM)[i] += (float)more;
+    }
+    for (int w = 0; w < WORKERS; w++)
+        memcpy(subject_state(b[w], "codec.codec.q", TUTTI_SAME), subject_state(a[w], "codec.codec.q", TUTTI_SAME), 2 * a[0]->tensor.cols * sizeof(float));
+}
+
+/* Sheet, 5 and 7. Gradients: one that all have, which turns slowly, and noise of each worker's own. */
+static void both_rules_of_error_feedback_move_the_model_alike(void **state)
+{
+    enum { ROWS = 24, COLS = 30, N = ROWS * COLS, STEPS = 400, LOCAL = 0, AGGREGATED = 1 };
+    static const char *const specs[] = { "ef(powersgd(rank=2,ef_rule=local))", "ef(powersgd(rank=2,ef_rule=aggregated))" };
+    static float g[WORKERS][N], y[2][WORKERS][N], common[N], held[WORKERS][N];
+    double moved[2][N] = { { 0 } }, early[2] = { 0 }, late[2] = { 0 };
+    subject *s[2][WORKERS];
+    uint64_t seed = 1;
+    (void)state;
+
+    for (int rule = LOCAL; rule <= AGGREGATED; rule++)
+        for (int w = 0; w < WORKERS; w++)
+            s[rule][w] = subject_open_as(specs[rule], ROWS, COLS, w, w % 2 ? TUTTI_CPU_SCALAR : TUTTI_CPU_AVX512);
+    subject_fill(N, common, 0, &seed);
+    for (uint64_t step = 0; step < STEPS; step++) {
+        for (int w = 0; w < WORKERS; w++) {
+            subject_fill(N, g[w], 0, &seed);
+            for (int i = 0; i < N; i++) {
+                g[w][i] += common[(i + (int)step / 50) % N];
+                held[w][i] = g[w][i] + subject_state(s[LOCAL][w], "codec.e", TUTTI_OWN_SUM)[i];
+            }
+        }
+        for (int rule = LOCAL; rule <= AGGREGATED; rule++) {
+            subject_exchange(s[rule], WORKERS, step, false, ROW(g), ROW(y[rule]));
+            for (int w = 0; w < WORKERS; w++) {
+                const double norm = sqrt(subject_norm2(N, subject_state(s[rule][w], "codec.e", TUTTI_OWN_SUM)));
+                early[rule] += step >= 80 && step < 120 ? norm / 40 / WORKERS : 0;
+                late[rule] += step >= STEPS - 40 ? norm / 40 / WORKERS : 0;
+                if (rule == LOCAL && !(norm * norm <= subject_norm2(N, held[w]) * (1 + 1e-6))) /* (1 - P^ P^T) D_w */
+                    fail_msg("step %d: worker %d keeps %g of %g", (int)step, w, norm, sqrt(subject_norm2(N, held[w])));
+                assert_memory_equal(subject_state(s[rule][w], "codec.codec.q", TUTTI_SAME), subject_state(s[rule][0], "codec.codec.q", TUTTI_SAME), 2 * COLS * sizeof(float));
+                assert_memory_equal(y[rule][w], y[rule][0], sizeof y[rule][0]);
+            }
+            for (int i = 0; i < N; i++)
+                moved[rule][i] += (double)y[rule][0][i];
+        }
+        {
+            double apart = 0, size = 0, turned = 0;
+            for (int i = 0; i < N; i++)
+                apart += pow((double)y[LOCAL][0][i] - (double)y[AGGREGATED][0][i], 2), size += pow((double)y[LOCAL][0][i], 2), turned = fmax(turned, fabs(moved[LOCAL][i] - moved[AGGREGATED][i]));
+            if (!(apart <= 1e-8 * size && turned < 0.05))
+                fail_msg("step %d: the rules' mean gradients are %g apart of %g, the models %g", (int)step, sqrt(apart), sqrt(size), turned);
+        }
+        alike(s[LOCAL], s[AGGREGATED]);
+    }
+    /* What is kept: as in a step where nobody disagrees; with the aggregated rule also all disagreement there ever was, a random walk: twice as long in four times as many steps, and far longer. */
+    if (!(late[LOCAL] < 1.25 * early[LOCAL] && late[AGGREGATED] > 1.5 * early[AGGREGATED] && late[AGGREGATED] > 2 * late[LOCAL]))
+        fail_msg("workers keep %g and later %g by the local rule, %g and %g by the aggregated one", early[LOCAL], late[LOCAL], early[AGGREGATED], late[AGGREGATED]);
+    for (int rule = LOCAL; rule <= AGGREGATED; rule++)
+        for (int w = 0; w < WORKERS; w++)
+            subject_close(s[rule][w]);
+}
+
+/* n orthonormal directions of `size` numbers each. */
+static void directions(int n, int size, double *d, uint64_t *seed)
+{
+    for (int k = 0; k < n; k++) {
+        double norm = 0;
+        for (int i = 0; i < size; i++)
+            d[k * size + i] = subject_uniform(seed) - 0.5;
+        for (int again = 0; again < 2; again++)
+            for (int l = 0; l < k; l++) {
+                double dot = 0;
+                for (int i = 0; i < size; i++)
+                    dot += d[k * size + i] * d[l * size + i];
+                for (int i = 0; i < size; i++)
+                    d[k * size + i] -= dot * d[l * size + i];
+            }
+        for (int i = 0; i < size; i++)
+            norm += d[k * size + i] * d[k * size + i];
+        for (int i = 0; i < size; i++)
+            d[k * size + i] /= sqrt(norm);
+    }
+}
+
+enum { VALUES = 6, RANK_MOST = 2 };
+
+/* Of the kept Q, r columns: what each has along the directions beyond the first r, in units of what it has along those: B A^-1. */
+static void tangents(int r, int cols, const float *q, const double *v, double t[VALUES][RANK_MOST])
+{
+    double c[VALUES][RANK_MOST], inverse[RANK_MOST][RANK_MOST];
+
+    for (int k = 0; k < VALUES; k++)
+        for (int j = 0; j < r; j++) {
+            c[k][j] = 0;
+            for (int i = 0; i < cols; i++)
+                c[k][j] += v[k * cols + i] * (double)q[j * cols + i];
+        }
+    if (r == 1)
+        inverse[0][0] = 1 / c[0][0];
+    else {
+        const double det = c[0][0] * c[1][1] - c[0][1] * c[1][0];
+        inverse[0][0] = c[1][1] / det, inverse[0][1] = -c[0][1] / det;
+        inverse[1][0] = -c[1][0] / det, inverse[1][1] = c[0][0] / det;
+    }
+    for (int k = r; k < VALUES; k++)
+        for (int j = 0; j < r; j++) {
+            t[k][j] = 0;
+            for (int l = 0; l < r; l++)
+                t[k][j] += c[k][l] * inverse[l][j];
+        }
+}
+
+/* Sheet, 6: D = sum sigma_k u_k v_k^T, the same in every step. Each step multiplies the tangent of direction k towards direction j by (sigma_k / sigma_j)^2: the slowest by (sigma_(r+1) / sigma_r)^2. What is lost
+   comes down to the sum of sigma_k^2 beyond the rank, and never below: no matrix of that rank is nearer. */
+static void a_constant_matrix_is_approached_at_the_rate_of_its_singular_values(void **state)
+{
+    enum { ROWS = 40, COLS = 50, N = ROWS * COLS };
+    static const double sigma[VALUES] = { 9, 6, 4, 2.5, 1, 0.5 };
+    static double u[VALUES * ROWS], v[VALUES * COLS];
+    static float x[N], y[N];
+    uint64_t seed = 2;
+    (void)state;
+
+    directions(VALUES, ROWS, u, &seed);
+    directions(VALUES, COLS, v, &seed);
+    for (int i = 0; i < N; i++) {
+        double sum = 0;
+        for (int k = 0; k < VALUES; k++)
+            sum += sigma[k] * u[k * ROWS + i / COLS] * v[k * COLS + i % COLS];
+        x[i] = (float)sum;
+    }
+    for (int r = 1; r <= RANK_MOST; r++) {
+        char spec[40];
+        subject *s;
+        double was[VALUES][RANK_MOST], t[VALUES][RANK_MOST], least = 0, loss = 0;
+        int judged = 0;
+        snprintf(spec, sizeof spec, "powersgd(rank=%d)", r);
+        s = subject_open_as(spec, ROWS, COLS, 0, TUTTI_CPU_AVX512);
+        for (int k = r; k < VALUES; k++)
+            least += sigma[k] * sigma[k];
+        tangents(r, COLS, subject_state(s, "codec.q", TUTTI_SAME), v, was);
+        for (uint64_t step = 0; step < 30; step++) {
+            subject_exchange(&s, 1, step, false, (float *[]){ x }, (float *[]){ y });
+            loss = subject_loss(N, x, y);
+            assert_true(loss >= least * (1 - 1e-5));
+            tangents(r, COLS, subject_state(s, "codec.q", TUTTI_SAME), v, t);
+            for (int k = r; k < VALUES; k++)
+                for (int j = 0; j < r; j++) {
+                    const double wanted = was[k][j] * pow(sigma[k] / sigma[j], 2);
+                    if (fabs(was[k][j]) > 1e-3 && fabs(wanted) > 1e-4) { /* floats resolve 1e-7 of a direction */
+                        judged++;
+                        if (fabs(t[k][j] / wanted - 1) > 5e-3)
+                            fail_msg("rank %d, step %d: the tangent of direction %d towards %d went from %g to %g instead of %g", r, (int)step, k, j, was[k][j], t[k][j], wanted);
+                    }
+                    was[k][j] = t[k][j];
+                }
+        }
+        assert_true(judged > 10);
+        if (!(fabs(loss / least - 1) < 1e-4))
+            fail_msg("rank %d: %g is lost in the end, and the best matrix of that rank loses %g", r, loss, least);
+        subject_close(s);
+    }
+}
+
+/* Sheet, 8. P and Q travel, r (rows + cols) numbers a matrix; Q stays for the next start, and the worker's own one for the step. D has no copy: it is where the residual is. */
+static void memory_is_the_residual_and_the_factors(void **state)
+{
+    static const subject_shape shapes[] = { { 40, 30 }, { 1, 77 }, { 100, 64 }, { 4, 5 }, { 64, 200 } };
+    static const struct { size_t q, wire; } of[][5] = { { { 30, 70 }, { 0, 77 }, { 64, 164 }, { 5, 9 }, { 200, 264 } }, { { 90, 210 }, { 0, 77 }, { 192, 492 }, { 0, 20 }, { 600, 792 } } };
+    (void)state;
+
+    for (int k = 0; k < 2; k++) {
+        subject *s = subject_open_on(k == 0 ? "ef(powersgd(rank=1))" : "ef(powersgd(rank=3))", (int)TUTTI_LENGTH(shapes), shapes, 0, TUTTI_CPU_AVX512);
+        const tutti_codec *codec = s->codec->inner[0];
+        size_t kept = s->space.n;
+        for (size_t t = 0; t < TUTTI_LENGTH(shapes); t++) {
+            const tutti_view *v = &s->tensors[t];
+            size_t wire = 0;
+            for (int round = 0; round < codec->ops->rounds; round++)
+                wire += codec->ops->width(codec, v, round);
+            assert_int_equal(wire, of[k][t].wire);
+            assert_int_equal(codec->ops->scratch(codec, v), of[k][t].q * sizeof(float));
+            kept += of[k][t].q;
+        }
+        assert_int_equal(subject_memory(s, true), kept * sizeof(float));
+        subject_close(s);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(both_rules_of_error_feedback_move_the_model_alike),
+        cmocka_unit_test(a_constant_matrix_is_approached_at_the_rate_of_its_singular_values),
+        cmocka_unit_test(memory_is_the_residual_and_the_factors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

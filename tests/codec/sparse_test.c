@@ -1,0 +1,161 @@
+/* Sparsification: how many elements travel, which, and what workers together send.
+   Goal: sparsification.md's invariants 1, 6 and 7 as far as they are about numbers of elements: E[nnz] = sum p, the union of workers' choices, division by the number of workers whoever sent, ties, zeros, NaN.
+   Method: messages are read here as the sheets lay them out. */
+#include "subject.h"
+#include "codec/codec_internal.h"
+
+enum { WORKERS = 4 };
+#define ROW(x) ((float *[]){ x[0], x[1], x[2], x[3] })
+
+/* Sheet, 1: the number that is sent is the sum of the probabilities on average, and A, where p = 1, is sent always. */
+static void as_many_elements_travel_as_the_probabilities_add_up_to(void **state)
+{
+    enum { N = 800, K = 1500 };
+    static const char *const specs[] = { "wangni(sparsity=0.02)", "wangni(sparsity=0.3)", "wangni(solver=closed,epsilon=0.5)", "wangni(solver=closed,epsilon=20)" };
+    static float x[N];
+    uint64_t seed = 1;
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(specs); k++)
+        for (int kind = 0; kind < 2; kind++) {
+            subject *s = subject_open(specs[k], N);
+            double sum = 0, spread = 0, sent = 0, lambda = 0;
+            size_t always = 0;
+            subject_fill(N, x, kind, &seed);
+            for (uint64_t step = 0; step < K; step++) {
+                const tutti_view v = subject_view(s, step);
+                size_t bytes;
+                uint8_t *m = subject_encode(s, &v, x, &bytes);
+                if (step == 0) {
+                    lambda = 1 / (double)tutti_codec_get_f32(m + 8);
+                    for (size_t i = 0; i < N; i++) {
+                        const double p = fmin(lambda * fabs((double)x[i]), 1);
+                        assert_true(p > 0);
+                        sum += p, spread += p * (1 - p), always += lambda * fabs((double)x[i]) >= 1 + 1e-6;
+                    }
+                    if (strstr(specs[k], "sparsity") != NULL)
+                        assert_true(fabs(sum / N - (k == 0 ? 0.02 : 0.3)) < 1e-4);
+                }
+                assert_true(tutti_codec_get_u32(m) >= always);
+                sent += tutti_codec_get_u32(m) + tutti_codec_get_u32(m + 4);
+                free(m);
+            }
+            if (fabs(sent / K - sum) > 5.5 * sqrt(spread / K))
+                fail_msg("%s: %g elements are sent on average; the probabilities add up to %g", specs[k], sent / K, sum);
+            subject_close(s);
+        }
+}
+
+/* Sheet, 6. The union of what W workers choose has from k elements, where they choose alike, to W k, where they do not; the mean is over all workers, whoever sent an element. Random-k with the shared seed: k. */
+static void workers_choices_unite_and_are_divided_by_all_of_them(void **state)
+{
+    enum { N = 1000, K = 50 };
+    static float g[WORKERS][N], y[WORKERS][N];
+    uint64_t seed = 2;
+    (void)state;
+
+    for (int kind = 0; kind < 3; kind++) { /* alike; apart; as it comes */
+        subject *s[WORKERS];
+        size_t all = 0;
+        for (int w = 0; w < WORKERS; w++) {
+            s[w] = subject_open_as("topk(ratio=0.05)", 1, N, w, TUTTI_CPU_AVX512);
+            subject_fill(N, g[w], 0, &seed);
+            for (size_t i = 0; i < N && kind < 2; i++)
+                g[w][i] = (float)(i % WORKERS == (kind == 0 ? 0 : (size_t)w) && i < WORKERS * K ? 10 + w : 0.01);
+        }
+        subject_exchange(s, WORKERS, 0, false, ROW(g), ROW(y));
+        for (size_t i = 0; i < N; i++) {
+            double mean = 0;
+            bool sent = false;
+            for (int w = 0; w < WORKERS; w++) {
+                size_t above = 0; /* by a second count: who is among the k greatest of w */
+                for (size_t j = 0; j < N; j++)
+                    above += fabsf(g[w][j]) > fabsf(g[w][i]) || (fabsf(g[w][j]) == fabsf(g[w][i]) && j < i);
+                sent |= above < K;
+                mean += above < K ? (double)g[w][i] / WORKERS : 0;
+            }
+            all += sent;
+            assert_true(fabs((double)y[0][i] - mean) < 1e-6 * 14);
+        }
+        assert_in_range(all, K, WORKERS * K);
+        assert_true(kind == 2 || all == (kind == 0 ? K : WORKERS * K));
+        for (int w = 0; w < WORKERS; w++)
+            subject_close(s[w]);
+    }
+    {
+        subject *s[WORKERS];
+        size_t all = 0;
+        for (int w = 0; w < WORKERS; w++) {
+            s[w] = subject_open_as("randomk(ratio=0.05)", 1, N, w, TUTTI_CPU_AVX512);
+            subject_fill(N, g[w], 0, &seed);
+        }
+        subject_exchange(s, WORKERS, 0, false, ROW(g), ROW(y));
+        for (size_t i = 0; i < N; i++)
+            all += y[0][i] != 0;
+        assert_int_equal(all, K);
+        for (int w = 0; w < WORKERS; w++)
+            subject_close(s[w]);
+    }
+}
+
+static void require_indexes(const uint8_t *m, size_t k, const size_t *wanted)
+{
+    for (size_t j = 0; j < k; j++)
+        if (tutti_codec_get_u32(m + 4 * j) != wanted[j])
+            fail_msg("index %zu of %zu is %u instead of %zu", j, k, (unsigned)tutti_codec_get_u32(m + 4 * j), wanted[j]);
+}
+
+/* Sheet, 7: exactly k whatever is equal, the lowest indexes first; k zeros of nothing but zeros, both signs; a NaN is greater than all and seen by whoever decodes. On all processors, at lengths around their vectors. */
+static void ties_zeros_and_nan_are_chosen_by_rule(void **state)
+{
+    static const size_t lengths[] = { 1, 8, 31, 33, 256, 700 };
+    float x[700], y[700];
+    size_t first[700];
+    (void)state;
+
+    for (size_t i = 0; i < 700; i++)
+        first[i] = i;
+    for (int cpu = 0; cpu <= (int)tutti_cpu_best(); cpu++)
+        for (size_t at = 0; at < TUTTI_LENGTH(lengths); at++) {
+            const size_t n = lengths[at], k = (n + 9) / 10;
+            subject *s = subject_open_as("topk(ratio=0.1)", 1, n, 0, (tutti_cpu)cpu);
+            const tutti_view v = subject_view(s, 0);
+            uint8_t *m;
+            size_t bytes, wanted[700], found = 0;
+            for (int kind = 0; kind < 4; kind++) { /* equal; equal but for the sign; zeros; negative zeros */
+                for (size_t i = 0; i < n; i++)
+                    x[i] = kind == 0 ? 0.3f : kind == 1 ? i % 3 == 0 ? -2.0f : 2.0f : kind == 2 ? 0.0f : -0.0f;
+                m = subject_encode(s, &v, x, &bytes);
+                assert_int_equal(bytes, 8 * k);
+                require_indexes(m, k, first);
+                subject_decode(s, &v, m, bytes, y);
+                for (size_t i = 0; i < n; i++)
+                    assert_true(y[i] == (i < k ? x[i] : 0));
+                free(m);
+            }
+            for (size_t i = 0; i < n; i++) /* one that is greater, at the end, and ties below it */
+                x[i] = i + 1 == n ? -9.0f : i % 2 == 0 ? 1.0f : -1.0f;
+            for (size_t j = 0; j + 1 < k; j++)
+                wanted[found++] = j;
+            wanted[found] = n - 1;
+            m = subject_encode(s, &v, x, &bytes);
+            require_indexes(m, k, wanted);
+            free(m);
+            x[n / 2] = NAN;
+            m = subject_encode(s, &v, x, &bytes);
+            subject_decode(s, &v, m, bytes, y);
+            assert_true(isnan(y[n / 2]));
+            free(m);
+            subject_close(s);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(as_many_elements_travel_as_the_probabilities_add_up_to),
+        cmocka_unit_test(workers_choices_unite_and_are_divided_by_all_of_them),
+        cmocka_unit_test(ties_zeros_and_nan_are_chosen_by_rule),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
