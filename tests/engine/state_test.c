@@ -161,6 +161,43 @@ static void a_resumed_run_ends_with_the_same_bits(void **state)
     }
 }
 
+/* Saved in an epoch after the first: what a codec does by the epoch goes on from there, and is not what it would be in the first. */
+static void codecs_go_on_in_the_epoch_in_which_they_were_saved(void **state)
+{
+    static const struct { const char *method, *optimizer, *codec, *first; int n; } rows[] = { /* first: what the codec would be if every epoch were the first */
+        { "ddp", "sgd(lr=0.05)", "ef(topk(ratio=0.001,warmup=4))", "ef(topk(ratio=0.2512))", 3 }, { "ddp", "sgd(lr=0.05)", "ef(topk(ratio=0.001,warmup=4),server=on)", "ef(topk(ratio=0.2512),server=on)", 4 },
+        { "d-psgd", "sgd(lr=0.05)", "topk(ratio=0.001,warmup=4)", "topk(ratio=0.2512)", 3 }, { "d-psgd(order=atc)", "sgd(lr=0.05)", "large(topk(ratio=0.001,warmup=4),min=100)", "large(topk(ratio=0.2512),min=100)", 2 },
+        { "dgc(ratio=0.001,min_numel=100)", "sgd(lr=0.05)", NULL, NULL, 3 },
+        { "ddp", "sgd(lr=0.05)", "ef(accordion(low=topk(ratio=0.3),high=topk(ratio=0.01),interval=1,eta=9))", "ef(topk(ratio=0.3))", 3 },
+        { "ddp", "sgd(lr=0.05)", "ef(accordion(low=topk(ratio=0.3),high=topk(ratio=0.01),interval=2,eta=9))", "ef(topk(ratio=0.3))", 2 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(rows); i++)
+        for (int steps = 1; steps <= 2; steps++) { /* in an epoch: saved before epoch 3, and in the middle of epoch 1 */
+            saved_run s = fresh(rows[i].method, rows[i].optimizer, "constant");
+            uint64_t plain;
+            s.t.options.codec = rows[i].codec;
+            s.t.options.data_samples = (uint64_t)(steps * rows[i].n * 4);
+            run(save_rank, &s, rows[i].n);
+            plain = s.hash;
+            s.hash = 0;
+            run(load_rank, &s, rows[i].n);
+            if (s.hash != plain)
+                fail_msg("%s, %s, %d steps an epoch: a resumed run ends elsewhere", rows[i].method, rows[i].codec != NULL ? rows[i].codec : "its own codec", steps);
+            drop(&s);
+            if (rows[i].first == NULL)
+                continue;
+            s = fresh(rows[i].method, rows[i].optimizer, "constant");
+            s.t.options.codec = rows[i].first;
+            s.t.options.data_samples = (uint64_t)(steps * rows[i].n * 4);
+            s.save = false;
+            run(save_rank, &s, rows[i].n);
+            assert_true(s.hash != plain);
+            drop(&s);
+        }
+}
+
 static void every_declared_state_that_is_not_scratch_matters(void **state)
 {
     (void)state;
@@ -249,6 +286,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_resumed_run_ends_with_the_same_bits),
+        cmocka_unit_test(codecs_go_on_in_the_epoch_in_which_they_were_saved),
         cmocka_unit_test(every_declared_state_that_is_not_scratch_matters),
         cmocka_unit_test(a_checkpoint_of_equal_replicas_loads_at_any_number_of_workers),
         cmocka_unit_test(workers_with_a_state_of_their_own_refuse_another_number),

@@ -1,0 +1,193 @@
+/* Goal: what a worker announces and sends to the others through a codec is not trusted (src/engine/exchange_message.c): lengths beyond what the codec makes, negative ones, lengths that do not fit what came, and any
+   bytes at all end with the sender's name and nothing read or written out of bounds (which a sanitizer sees), by gather and by the owners of parts; whatever is taken leaves the others alike.
+   Method: ranks that are threads; rank 1 takes part in the same collectives by hand. The source is taken in whole: its functions are its own. Decoders alone are in tests/fuzz. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "../../src/engine/exchange_message.c"
+
+#define CHECK(condition) do { if (!(condition)) return tutti_fail(err, TUTTI_ERR_STATE, 0, "line %d: %s", __LINE__, #condition); } while (0)
+enum { UNITS = 2, COUNT = 300, MOST = 8, BAD = 1 };
+static const char *const specs[] = { "qsgd(coding=elias)", "threshold(value=0.5)", "wangni(sparsity=0.3)", "nuqsgd(coding=huffman)", "large(wangni(sparsity=0.3),min=250,small=topk(ratio=0.2))" };
+
+typedef enum { LENGTH, BYTES } what;
+typedef struct attack {
+    what what;
+    const char *spec;
+    int64_t announced;           /* LENGTH */
+    uint64_t seed;               /* BYTES */
+    float y[MOST][UNITS * COUNT];
+    tutti_status status[MOST];
+} attack;
+
+/* A worker's exchange of two tensors, g its gradient. */
+typedef struct side {
+    tutti_device *device;
+    tutti_plan *plan;
+    tutti_view tensor[UNITS];
+    tutti_exchange_unit unit[UNITS];
+    tutti_exchange_slot slot;
+    tutti_engine_exchange exchange;
+    tutti_exchange_job job;
+    tutti_group group;
+    float g[UNITS * COUNT];
+} side;
+
+static tutti_status open_side(side *s, tutti_world *world, const char *spec, tutti_error *err)
+{
+    const int rank = tutti_world_rank(world);
+
+    memset(s, 0, sizeof *s);
+    s->group = tutti_group_workers(world, tutti_port_of("hostile", 0, 0));
+    s->job = (tutti_exchange_job){ .exchange = &s->exchange, .slot = &s->slot, .group = &s->group, .unit = s->unit, .n_units = UNITS };
+    for (int i = 0; i < UNITS; i++)
+        s->tensor[i] = (tutti_view){ .tensor = i, .first = (size_t)i * COUNT, .count = i == 0 ? COUNT : 200, .rows = 1, .cols = i == 0 ? COUNT : 200 };
+    TUTTI_TRY(tutti_device_open_host(&s->device, NULL, TUTTI_CPU_AVX512, err));
+    s->exchange.space = (tutti_codec_space){ .n = UNITS * COUNT, .tensor = s->tensor, .n_tensors = UNITS, .rank = rank, .workers = s->group.size, .seed = 1, .device = s->device };
+    TUTTI_TRY(tutti_plan_open(&s->plan, UNITS * COUNT, err));
+    TUTTI_TRY(tutti_codec_declare(&s->exchange.codec, s->plan, spec, "codec", &s->exchange.space, err));
+    TUTTI_TRY(tutti_plan_carry_out(s->plan, NULL, err));
+    tutti_codec_open(s->exchange.codec);
+    for (int i = 0; i < UNITS * COUNT; i++)
+        s->g[i] = (float)((rank * 31 + i * 7) % 23) / 8 - 1;
+    for (int i = 0; i < UNITS; i++) {
+        tutti_exchange_unit *u = &s->unit[i];
+        *u = (tutti_exchange_unit){ .view = s->tensor[i], .codec = s->exchange.codec, .x = s->g + s->tensor[i].first, .y = s->g + s->tensor[i].first };
+        u->view.step = 1;
+        while (u->codec->ops->choose != NULL)
+            u->codec = u->codec->ops->choose(u->codec, &u->view);
+    }
+    return TUTTI_OK;
+}
+
+static void close_side(side *s)
+{
+    tutti_exchange_room *const rooms[] = { &s->slot.units, &s->slot.scratch, &s->slot.send, &s->slot.receive, &s->slot.out, &s->slot.all, &s->slot.sums, &s->slot.table, &s->slot.asked };
+
+    for (size_t i = 0; i < TUTTI_LENGTH(rooms); i++)
+        tutti_free(rooms[i]->at);
+    tutti_codec_close(s->exchange.codec);
+    tutti_plan_close(s->plan);
+    tutti_device_close(s->device);
+}
+
+static uint64_t draw(uint64_t *state)
+{
+    return *state = (*state * 6364136223846793005u + 1442695040888963407u) ^ *state >> 29;
+}
+
+/* As gather() and to_owners() tell each other lengths, and then send. Bytes: mostly zeros and small numbers, so that lengths among them are often near what they should be. */
+static tutti_status be_bad(const attack *a, side *s, tutti_error *err)
+{
+    const bool owners = s->group.size >= OWNERS_FROM;
+    int64_t told[MOST], lengths[MOST];
+    uint64_t seed = a->seed;
+    size_t sent = 0, received = 0, counts[2 * MOST];
+    uint8_t *out = NULL, *in = NULL;
+    tutti_status status;
+
+    for (int r = 0; r < s->group.size; r++)
+        told[r] = a->what == LENGTH ? a->announced : (int64_t)(draw(&seed) % 60); /* less than the codec makes at most */
+    if (owners)
+        TUTTI_TRY(tutti_alltoall(&s->group, tutti_host(told, (size_t)s->group.size, TUTTI_I64), tutti_host(lengths, (size_t)s->group.size, TUTTI_I64), err));
+    else
+        TUTTI_TRY(tutti_allgather(&s->group, tutti_host(told, 1, TUTTI_I64), tutti_host(lengths, (size_t)s->group.size, TUTTI_I64), err));
+    if (a->what == LENGTH)
+        return TUTTI_OK; /* nobody goes on */
+    for (int r = 0; r < s->group.size; r++) {
+        counts[r] = (size_t)told[r];
+        counts[s->group.size + r] = (size_t)lengths[r];
+        sent += counts[r];
+        received += counts[s->group.size + r];
+    }
+    out = calloc(sent + 1, 1), in = calloc(received + 1, 1);
+    CHECK(out != NULL && in != NULL);
+    for (size_t i = 0; i < sent; i++)
+        out[i] = (uint8_t)(draw(&seed) % 7 == 0 ? draw(&seed) >> 32 : i % 4 == 0 ? (draw(&seed) >> 32) % 40 : 0);
+    status = owners ? tutti_alltoall_v(&s->group, counts, tutti_host(out, sent, TUTTI_U8), tutti_host(in, received, TUTTI_U8), err)
+                    : tutti_allgather_v(&s->group, counts + s->group.size, tutti_host(out, counts[0], TUTTI_U8), tutti_host(in, received, TUTTI_U8), err);
+    free(out), free(in);
+    return status;
+}
+
+static tutti_status attacked_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    attack *a = arg;
+    const int rank = tutti_world_rank(world);
+    tutti_error own = { .rank = -1 };
+    side *s = malloc(sizeof *s);
+    tutti_status status;
+
+    CHECK(s != NULL);
+    status = open_side(s, world, a->spec, err);
+    if (status == TUTTI_OK)
+        status = rank == BAD ? be_bad(a, s, err) : tutti_exchange_messages(&s->job, &own);
+    a->status[rank] = status;
+    memcpy(a->y[rank], s->g, sizeof s->g);
+    close_side(s);
+    free(s);
+    if (rank == BAD)
+        return TUTTI_OK; /* whatever its own end has been */
+    if (status != TUTTI_OK && status != TUTTI_ERR_PEER)
+        CHECK(status == TUTTI_ERR_CORRUPT && strstr(own.text, "worker 1") != NULL);
+    return TUTTI_OK;
+}
+
+static void run(attack *a, int n)
+{
+    tutti_error err = { .rank = -1 };
+
+    if (tutti_world_run("shm", n, attacked_rank, a, &err) != TUTTI_OK)
+        fail_msg("%s on %d workers, announced %lld, seed %llu: %s", a->spec, n, (long long)a->announced, (unsigned long long)a->seed, err.text);
+}
+
+static void lengths_beyond_what_the_codec_makes_are_refused_by_name(void **state)
+{
+    static const int64_t announced[] = { 1 << 20, -1, INT64_MIN, INT64_MAX, INT64_MAX - 100 };
+    static attack a;
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(specs); k++)
+        for (size_t i = 0; i < TUTTI_LENGTH(announced); i++)
+            for (int n = 2; n <= 5; n += n == 2 ? 2 : 1) { /* gather; owners */
+                a = (attack){ .what = LENGTH, .spec = specs[k], .announced = announced[i] };
+                run(&a, n);
+                for (int r = 0; r < n; r++)
+                    assert_true(r == BAD || a.status[r] == TUTTI_ERR_CORRUPT);
+            }
+}
+
+static void any_bytes_are_refused_by_name_or_are_the_same_to_all(void **state)
+{
+    static attack a;
+    int refused = 0;
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(specs); k++)
+        for (uint64_t seed = 1; seed <= 12; seed++)
+            for (int n = 2; n <= 5; n++) {
+                a = (attack){ .what = BYTES, .spec = specs[k], .seed = seed };
+                run(&a, n);
+                for (int r = 0; r < n; r++)
+                    refused += a.status[r] == TUTTI_ERR_CORRUPT;
+                if (n == 3) {
+                    assert_int_equal(a.status[0], a.status[2]);
+                    assert_true(a.status[0] != TUTTI_OK || memcmp(a.y[0], a.y[2], sizeof a.y[0]) == 0);
+                }
+            }
+    assert_true(refused > 50);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lengths_beyond_what_the_codec_makes_are_refused_by_name),
+        cmocka_unit_test(any_bytes_are_refused_by_name_or_are_the_same_to_all),
+    };
+    return cmocka_run_group_tests_name("engine/hostile", tests, NULL, NULL);
+}
