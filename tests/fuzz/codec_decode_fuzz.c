@@ -1,6 +1,6 @@
 /* Any bytes as a message of any codec. Byte 0 chooses the codec, bytes 1 and 2 the number of elements, byte 3 how: bit 0, the rest is laid over a
-   valid message, so that the fuzzer need not guess sizes and scales. What is refused has a sentence and changes nothing; memory is exactly as long as
-   promised, so that a read or a write beyond it is seen. */
+   valid message, so that the fuzzer need not guess sizes and scales; bit 1, the message goes from one worker to another (tutti_codec_unpack_add), as that of a codec that is summed always does. What is
+   refused has a sentence and changes nothing; memory is exactly as long as promised, so that a read or a write beyond it is seen. */
 #include <stdlib.h>
 #include <string.h>
 #include <tutti/codec.h>
@@ -12,6 +12,7 @@ static const char *const specs[] = {
     "qsgd(bits=8,bucket=64,coding=elias)", "qsgd(bits=2,bucket=512,norm=l2,coding=omega)", "qsgd(bits=5,coding=omega)", "nuqsgd(bits=5,bucket=64)", "sign",
     "sign(block=64)", "onebit", "topk(ratio=0.1)", "threshold(value=0.5)", "wangni(sparsity=0.2)", "wangni(solver=closed)",
     "qsgd(coding=huffman)", "nuqsgd(bits=8,bucket=64,coding=huffman)", "alq(bucket=64)", "alq(bits=5,bucket=32,coding=huffman,zero_level=on)", "amq(bits=2,bucket=512,coding=huffman)",
+    "fp32", "fp16", "bf16", "trunc16", "randomk(ratio=0.1)", "randomk(ratio=0.3,block=7,unbiased=on)", "large(topk(ratio=0.1),min=100,small=fp16)", "large(qsgd(coding=elias),min=50,small=sign)",
 };
 
 static void require(bool holds)
@@ -24,12 +25,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     tutti_view v = { .tensor = 0, .step = 1 };
     tutti_codec_space space = { .tensor = &v, .n_tensors = 1, .workers = 1, .seed = 1 };
-    const tutti_codec_ops *ops;
     tutti_error err = { 0 };
     tutti_plan *plan;
-    tutti_codec *c;
+    tutti_codec *c, *leaf;
     size_t bytes, n;
-    bool over;
+    tutti_status status;
+    bool over, point;
+    void *scratch;
     uint8_t *in;
     float *y;
 
@@ -44,25 +46,26 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(tutti_codec_declare(&c, plan, specs[data[0] % TUTTI_LENGTH(specs)], "codec", &space, NULL) == TUTTI_OK);
     require(tutti_plan_carry_out(plan, NULL, NULL) == TUTTI_OK);
     tutti_codec_open(c);
+    leaf = tutti_codec_chosen(c, &v);
+    point = (data[3] & 2) != 0 || leaf != c || leaf->ops->rounds > 0;
     data += 4;
     size -= 4;
-    ops = c->ops;
+    scratch = aligned_alloc(64, ((point ? tutti_codec_point_scratch(c, &v) : leaf->ops->scratch == NULL ? 0 : leaf->ops->scratch(leaf, &v)) + 64) / 64 * 64);
+    require(scratch != NULL);
     y = malloc(n * sizeof *y + (n == 0));
     require(y != NULL);
 
     if (over) {
-        const size_t scratch_bytes = ops->scratch == NULL ? 0 : ops->scratch(c, &v), bound = ops->bound(c, &v);
-        void *scratch = aligned_alloc(64, (scratch_bytes + 64) / 64 * 64);
+        const size_t bound = tutti_codec_point_bound(c, &v);
         in = malloc(bound + 1);
-        require(scratch != NULL && in != NULL);
+        require(in != NULL);
         for (size_t i = 0; i < n; i++)
             y[i] = size == 0 ? 0 : (float)(int8_t)data[i % size] / 16;
-        bytes = ops->encode(c, &v, y, scratch, in);
+        bytes = point ? tutti_codec_pack(c, &v, y, scratch, in) : leaf->ops->encode(leaf, &v, y, scratch, in);
         require(bytes <= bound);
         in = realloc(in, bytes + (bytes == 0));
         for (size_t i = 0; i + 3 <= size && bytes > 0; i += 3)
             in[(data[i] | (size_t)data[i + 1] << 8) % bytes] ^= data[i + 2];
-        free(scratch);
     } else {
         bytes = size;
         in = malloc(bytes + (bytes == 0));
@@ -71,13 +74,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     for (size_t i = 0; i < n; i++)
         y[i] = 1.5f;
-    if (ops->decode_add(c, &v, in, bytes, 1, y, &err) != TUTTI_OK) {
+    status = point ? tutti_codec_unpack_add(c, &v, in, bytes, 1, y, scratch, &err) : leaf->ops->decode_add(leaf, &v, in, bytes, 1, y, &err);
+    if (status != TUTTI_OK) {
         require(err.status == TUTTI_ERR_CORRUPT && err.text[0] != '\0');
         for (size_t i = 0; i < n; i++)
             require(y[i] == 1.5f);
     }
     free(in);
     free(y);
+    free(scratch);
     tutti_codec_close(c);
     tutti_plan_close(plan);
     tutti_device_close(space.device);
