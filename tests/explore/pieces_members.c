@@ -214,8 +214,10 @@ static tutti_status train(tutti_engine *e, tutti_world *world, explore_case *c, 
     return tutti_engine_part(e, err);
 }
 
-static tutti_status gossip(tutti_world *world, explore_case *c, bool large, bool pushes, tutti_error *err)
+/* coded: models travel as differences to public copies; of equal ones these are 0, so what is 4 on all stays 4 whoever is lost. */
+static tutti_status gossip(tutti_world *world, explore_case *c, bool large, bool pushes, bool coded, tutti_error *err)
 {
+    static const char *const codecs[] = { "fp32", "topk(ratio=0.1)", "sign", "large(int8,min=100,small=sign)" };
     static const char *const methods[] = { "d-psgd(graph=ring)", "d-psgd(graph=exponential)", "d-psgd(graph=complete)", "d-psgd(graph=ring,order=atc)", "d-psgd(graph=directed-ring)" };
     static const char *const push[] = { "sgp(graph=ring)", "sgp(graph=directed-ring,overlap=2)", "sgp(graph=star(weights=push))", "sgp(overlap=1)", "sgp(graph=grid(weights=push),overlap=3)" };
     size_t count[TENSORS] = { large ? 70016 : 192, 64 };
@@ -225,7 +227,7 @@ static tutti_status gossip(tutti_world *world, explore_case *c, bool large, bool
     tutti_status status;
 
     TUTTI_TRY(tutti_engine_open(&e, world, params, TENSORS, &(tutti_engine_options){ .method = pushes ? push[graph] : methods[graph], .optimizer = "sgd(lr=0.125)", .batch = 2,
-                                                                                    .initial = fill_initial, .user = count }, err));
+                                                                                    .codec = coded ? codecs[explore_draw(c, "codec", TUTTI_LENGTH(codecs))] : NULL, .initial = fill_initial, .user = count }, err));
     explore_ready();
     status = train(e, world, c, err);
     tutti_engine_close(e);
@@ -234,17 +236,22 @@ static tutti_status gossip(tutti_world *world, explore_case *c, bool large, bool
 
 static tutti_status d_psgd_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    return gossip(world, c, false, false, err);
+    return gossip(world, c, false, false, false, err);
 }
 
 static tutti_status d_psgd_ahead(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    return gossip(world, c, true, false, err);
+    return gossip(world, c, true, false, false, err);
+}
+
+static tutti_status choco_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    return gossip(world, c, explore_draw(c, "large", 4) == 0, false, true, err);
 }
 
 static tutti_status sgp_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    return gossip(world, c, explore_draw(c, "large", 4) == 0, true, err);
+    return gossip(world, c, explore_draw(c, "large", 4) == 0, true, false, err);
 }
 
 /* ---- at one's own pace ---- */
@@ -369,6 +376,8 @@ const explore_piece explore_members_pieces[] = {
       .rank_main = d_psgd_goes_on, .judge = judge, .losses = 5, .steps = 3000 },
     { .name = "d-psgd-goes-on-ahead", .help = "the same with models that travel on the mixer's own thread", .least = 2, .most = 4, .rank_main = d_psgd_ahead, .judge = judge, .losses = 3,
       .steps = 3000 },
+    { .name = "choco-goes-on", .help = "d-psgd the same, with models that travel as differences to public copies, of which a lost worker's are left out", .least = 2, .most = 5, .rank_main = choco_goes_on,
+      .judge = judge, .losses = 4, .steps = 3000 },
     { .name = "sgp-goes-on", .help = "sgp the same, on directed graphs, with models that are under way when all meet", .least = 2, .most = 5, .rank_main = sgp_goes_on, .judge = judge,
       .losses = 4, .steps = 3000 },
     { .name = "ad-psgd-goes-on", .help = "ad-psgd trains on at everybody's own pace while ranks die, who hands out gradients too, and connections break", .least = 2, .most = 6, .rank_main = ad_psgd_goes_on,

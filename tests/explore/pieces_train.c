@@ -316,6 +316,29 @@ static tutti_status d_psgd(tutti_world *world, explore_case *c, tutti_error *err
     return train(world, c, runs[k].method, runs[k].graph, false, runs[k].next, err);
 }
 
+/* Differences to public copies, of which nothing is lost and all of which is taken (gamma 1): d-psgd. A difference that is missed, or taken twice, or of another round stays in a copy for good. */
+static tutti_status choco_with(tutti_world *world, explore_case *c, bool large, tutti_error *err)
+{
+    static const char *const codecs[] = { "fp32", "topk(ratio=1)", "large(topk(ratio=1),min=200)" };
+    static const char *const graphs[] = { "ring", "exponential", "complete", "directed-ring" };
+    const char *const graph = graphs[explore_draw(c, "graph", TUTTI_LENGTH(graphs))];
+    const bool atc = explore_draw(c, "order", 2) == 0 && !large; /* the gradient first leaves nothing to compute beside the averaging */
+    char method[80];
+
+    snprintf(method, sizeof method, "d-psgd(graph=%s,gamma=1%s)", graph, atc ? ",order=atc" : "");
+    return train_with(world, c, codecs[explore_draw(c, "codec", TUTTI_LENGTH(codecs))], method, graph, 0, large, atc ? step_atc : step_awc, err);
+}
+
+static tutti_status choco(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    return choco_with(world, c, false, err);
+}
+
+static tutti_status choco_ahead(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    return choco_with(world, c, true, err);
+}
+
 /* What is kept is read while the mixer's own thread adds to it what comes. */
 static tutti_status sgp_ahead(tutti_world *world, explore_case *c, tutti_error *err)
 {
@@ -439,6 +462,8 @@ const explore_piece explore_train_pieces[] = {
     { .name = "local-sgd", .help = "local-sgd(period=2)", .least = 2, .most = 5, .rank_main = local_sgd },
     { .name = "d-psgd", .help = "d-psgd on several graphs, both orders, sgp where it is the same, rand-psgd with two rounds a step", .least = 2, .most = 5, .rank_main = d_psgd },
     { .name = "d-psgd-ahead", .help = "d-psgd whose models travel on the mixer's own thread", .least = 2, .most = 4, .rank_main = d_psgd_ahead },
+    { .name = "choco", .help = "d-psgd whose models travel as differences to public copies, through codecs that lose nothing", .least = 2, .most = 5, .rank_main = choco },
+    { .name = "choco-ahead", .help = "the same on the mixer's own thread", .least = 2, .most = 4, .rank_main = choco_ahead },
     { .name = "sgp-ahead", .help = "sgp with overlap on directed graphs: numerators, weights and what is on its way, while models travel on the mixer's own thread", .least = 2, .most = 4, .rank_main = sgp_ahead },
     { .name = "ddp-dies", .help = "a rank is killed while ddp trains: all others end", .least = 2, .most = 4, .rank_main = ddp, .deaths = true },
     { .name = "d-psgd-dies", .help = "a rank is killed while d-psgd trains: all others end", .least = 2, .most = 5, .rank_main = d_psgd, .deaths = true },
