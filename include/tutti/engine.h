@@ -97,8 +97,8 @@ tutti_status tutti_engine_ready(tutti_engine *e, int tensor, tutti_error *err);
 tutti_status tutti_engine_ready_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, tutti_error *err);
 tutti_status tutti_engine_passed(tutti_engine *e, double loss_sum, tutti_error *err);             /* tensors never announced count as 0 and are named once in the events */
 tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err);                                /* * */
-/* Between steps, the same on all ranks, for engines opened with batch_of: new shares from the next step on; the sum stays. The positions that a step
-   uses do not change, only who computes which. */
+/* * Between steps, the same on all ranks, for engines opened with batch_of: new shares from the next step on; the sum stays. The positions that a step
+   uses do not change, only who computes which. Services come to rest first (quiet), since they read shares. */
 tutti_status tutti_engine_reshare(tutti_engine *e, const int64_t *batch_of, tutti_error *err);
 const tutti_share *tutti_engine_share(const tutti_engine *e);            /* as it is now; batch_of is the engine's. Under OWN_PACE of one worker: gradient k is its step k */
 tutti_status tutti_engine_finish(tutti_engine *e, tutti_error *err);     /* * drains, agrees on the final model, ends the clock */

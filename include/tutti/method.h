@@ -178,6 +178,8 @@ tutti_status tutti_base_step_on(tutti_method *m, float *x, tutti_monitor *door, 
 tutti_status tutti_base_check(tutti_method *m, tutti_rate *rate, bool *skip, tutti_error *err);
 /* Within declare(), under TUTTI_UPDATES_SLICES: m->optim is the run's --optimizer, with slots for [first, first + count), kept as `keep`; for tutti_update within it. count 0: none. */
 tutti_status tutti_optimizer_declare(tutti_method *m, tutti_plan *plan, size_t first, size_t count, tutti_keep keep, tutti_error *err);
+/* Where replicas are equal: this worker's samples of this step are in no update, so the run's count of samples (tutti_figures) goes without them, once all is quiet. Client thread, in step(). */
+void tutti_discarded(tutti_method *m);
 void tutti_stale(tutti_method *m, uint64_t staleness);            /* of the gradient of this step, in the method's own count: summary's staleness_max, staleness_mean */
 tutti_status tutti_average(tutti_method *m, float *x, tutti_error *err); /* x := mean over the workers, plain fp32, blocks; client thread */
 tutti_status tutti_take_over(tutti_method *m, float *x, tutti_error *err); /* x := that of the first of my team, by all of it, plain fp32, blocks; client thread. A team of one: nothing */

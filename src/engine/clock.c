@@ -123,6 +123,11 @@ void tutti_engine_figures(tutti_engine *e, tutti_figures *f)
         tutti_unlock(e->services.monitor);
 }
 
+void tutti_discarded(tutti_method *m)
+{
+    ((tutti_engine *)m->engine)->services.discarded += (uint64_t)m->samples;
+}
+
 void tutti_stale(tutti_method *m, uint64_t staleness)
 {
     tutti_engine *e = m->engine;

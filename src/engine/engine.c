@@ -534,6 +534,7 @@ tutti_status tutti_engine_reshare(tutti_engine *e, const int64_t *batch_of, tutt
     if (e->share.parts != NULL)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "reshare is not for engines with parts: how far a worker is in its own follows from the shares it had all along");
     TUTTI_TRY(check_shares(e, batch_of, err));
+    TUTTI_TRY(tutti_engine_quiet(e, err)); /* services read shares, and a request under way is of a step with the old ones */
     memcpy(e->batch_of, batch_of, (size_t)e->m.workers * sizeof *e->batch_of);
     return TUTTI_OK;
 }

@@ -169,6 +169,7 @@ struct tutti_engine {
         uint64_t tickets, aside;     /* aside: empty messages of the engine's own, not the method's */
         int64_t comm_ns;
         uint64_t stale_max; double stale_sum, stale_n; /* client's */
+        uint64_t discarded;          /* client's: samples of mine that no update has, since all was quiet */
         tutti_status status;         /* of the first service that failed */
         tutti_error error;
         tutti_group group;           /* the client's, for what is not the method's */

@@ -389,12 +389,13 @@ static bool all_rest(const tutti_engine *e)
     return true;
 }
 
-static tutti_status waves(tutti_engine *e, tutti_error *err)
+/* discarded: samples by all. */
+static tutti_status waves(tutti_engine *e, uint64_t *discarded, tutti_error *err)
 {
     int64_t before = -1;
 
     for (;;) {
-        int64_t count[2] = { 0 };
+        int64_t count[3] = { 0, 0, (int64_t)e->services.discarded };
         tutti_status status;
         tutti_lock(e->services.monitor);
         while (e->services.status == TUTTI_OK && !all_rest(e))
@@ -406,9 +407,10 @@ static tutti_status waves(tutti_engine *e, tutti_error *err)
             }
         tutti_unlock(e->services.monitor);
         TUTTI_TRY(tutti_engine_services_look(e, err));
-        status = tutti_allreduce(&e->services.group, TUTTI_SUM, tutti_host(count, 2, TUTTI_I64), err);
+        status = tutti_allreduce(&e->services.group, TUTTI_SUM, tutti_host(count, 3, TUTTI_I64), err);
         if (status != TUTTI_OK)
             return status;
+        *discarded = (uint64_t)count[2];
         if (count[0] == before)
             return TUTTI_OK;
         before = count[1];
@@ -424,13 +426,13 @@ static void regroup(tutti_engine *e)
 /* What is under way has come, and all know it and how far they are. */
 static tutti_status come_to_rest(tutti_engine *e, tutti_error *err)
 {
-    uint64_t sum[4];
+    uint64_t sum[4], discarded = 0;
     bool again;
     tutti_status status;
 
     do {
         regroup(e);
-        status = waves(e, err);
+        status = waves(e, &discarded, err);
         if (status == TUTTI_OK && e->own_pace)
             status = tutti_engine_pace_sum(e, sum, err);
         if (status != TUTTI_OK) /* only then: at the end of a run another may leave before this one looks */
@@ -441,6 +443,10 @@ static tutti_status come_to_rest(tutti_engine *e, tutti_error *err)
     } while (status == TUTTI_OK && again);
     if (status == TUTTI_OK && e->own_pace)
         tutti_engine_pace_agree(e, sum);
+    if (status == TUTTI_OK) {
+        e->progress.samples -= discarded;
+        e->services.discarded = 0;
+    }
     return status;
 }
 

@@ -137,11 +137,15 @@ static tutti_status backup_workers_step(tutti_method *m, tutti_error *err)
     uint32_t behind;
     bool skip;
 
-    if (s->at > m->step)
+    if (s->at > m->step) {
+        tutti_discarded(m);
         return TUTTI_OK;
+    }
     TUTTI_TRY(tutti_base_check(m, &rate, &skip, err)); /* only whether it is finite */
     TUTTI_TRY(ask(m, s, &behind, err));
-    if (behind == 0)
+    if (behind > 0)
+        tutti_discarded(m);
+    else
         TUTTI_TRY(tutti_server_push(s->server, PUSH, (int64_t)m->step, m->g, m->x, &answers, err));
     s->at = m->step + (behind == 0 ? 1 : behind);
     while (behind > 0) {
