@@ -4,7 +4,8 @@
      while (tutti_engine_more(e, gradients, &more) == TUTTI_OK && more) {
          while (tutti_engine_pass(e, &pass, err) == TUTTI_OK) {   // TUTTI_CLOSED: the step's passes are over
              load pass.samples samples from (pass.epoch, pass.position)
-             forward:  tutti_engine_need(e, u, false); run unit u; tutti_engine_done(e, u, false)
+             tables that ask for rows: tutti_engine_need_rows(e, tensor, ids, n)
+         forward:  tutti_engine_need(e, u, false); run unit u; tutti_engine_done(e, u, false)
              backward: tutti_engine_need(e, u, true);  ...  tutti_engine_ready(e, tensor); tutti_engine_done(e, u, true)
              tutti_engine_passed(e, loss_sum)
          }
@@ -32,6 +33,7 @@ typedef struct tutti_param {             /* in the order gradients become ready,
     int unit;                            /* layer group, from the input: 0, 1, ... */
     bool row_sparse;                     /* of two dimensions and more: a table of dim[0] rows, of which a pass touches few; announced by ready_rows, or by ready as any other. Its gradient in the
                                             engine's memory is 0 when a pass without `keep` begins, and only touched rows may be changed */
+    bool asks_rows;                      /* of row_sparse: each pass says by need_rows, before it reads them, which rows it will, and touches no others. So a method with servers need not bring the whole table */
     float *values, *gradient;            /* NULL: the engine owns them, inside x and g (the zero-copy way). Else the client's memory, kept: initial values
                                             are read from it on rank 0; new values are copied to it by pass() whenever they changed, gradients from it by ready() */
 } tutti_param;
@@ -89,6 +91,8 @@ typedef struct tutti_heard { uint64_t gradients; double samples, loss_sum; } tut
 void tutti_engine_heard(tutti_engine *e, tutti_heard *heard);
 tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *err);              /* * */
 tutti_status tutti_engine_need(tutti_engine *e, int unit, bool backward, tutti_error *err);       /* * */
+/* * For a tensor with asks_rows, once a pass and before it reads them: the rows ids[0] < ids[1] < ... are all that this pass reads, and touches. They are in the client's memory, where it has its own, afterwards. */
+tutti_status tutti_engine_need_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, tutti_error *err);
 /* TUTTI_CLOSED: the step begins anew, and what was computed of it is dropped: leave the pass, or end it as ever, and call tutti_engine_pass, which gives its first pass again (restarts of tutti_figures). */
 tutti_status tutti_engine_done(tutti_engine *e, int unit, bool backward, tutti_error *err);
 /* The gradient of the tensor is final for this pass. Each tensor once a pass, in any order; a second time is an error. */

@@ -4,7 +4,7 @@
    engine and ordered as gradients become ready; g is its gradient. A step is one or more passes (forward + backward).
    The client (trainer or PyTorch) calls the engine; the engine calls the hooks below; what a hook leaves NULL is done by the default
    named in its comment.
-     client thread: pass, need, done, step, agree, leave, hold, release        lane thread(s) or client thread: exchange        own threads: services
+     client thread: pass, need_rows, need, done, step, agree, leave, hold, release        lane thread(s) or client thread: exchange        own threads: services
    x and g belong to the client thread (and to the lane for the range of the piece it is exchanging). A service never touches x, g or the
    optimiser: what it shares with the hooks is the method's own, under a monitor of the method's. Hooks and services block as they like;
    none allocates. A hook or service that fails ends the run, with its sentence. */
@@ -25,6 +25,7 @@ typedef struct tutti_tensor {
     size_t first, count, rows, cols;     /* first: place in x */
     int unit;                            /* layer group: what is needed together */
     bool row_sparse;                     /* a table: passes say which rows of its gradient they touch */
+    bool asked;                          /* and the method brings its rows when they are asked for (need_rows): until then x may have older ones */
 } tutti_tensor;
 /* The rows of a table's gradient that may be other than 0. All others are 0 in g: who does not ask for rows reads the whole gradient as ever. */
 typedef struct tutti_rows {
@@ -125,6 +126,8 @@ typedef struct tutti_method_ops {
        hold: take it from there; none of them runs yet on any worker, so no tutti_call. Default: nothing. */
     tutti_status (*hold)(tutti_method *m, tutti_error *err);
     tutti_status (*release)(tutti_method *m, tutti_error *err);
+    /* Before a pass reads these rows of table `tensor` (asked): bring them into x. n > 0, ascending; once a table and pass. Client thread, TUTTI_KNOWS_ROWS. NULL: x has every row at any time. */
+    tutti_status (*need_rows)(tutti_method *m, int tensor, const uint32_t *ids, size_t n, tutti_error *err);
 } tutti_method_ops;
 
 struct tutti_method {            /* written by the engine unless noted; read by hooks */
@@ -178,6 +181,7 @@ tutti_status tutti_base_step_on(tutti_method *m, float *x, tutti_monitor *door, 
 tutti_status tutti_base_check(tutti_method *m, tutti_rate *rate, bool *skip, tutti_error *err);
 /* Within declare(), under TUTTI_UPDATES_SLICES: m->optim is the run's --optimizer, with slots for [first, first + count), kept as `keep`; for tutti_update within it. count 0: none. */
 tutti_status tutti_optimizer_declare(tutti_method *m, tutti_plan *plan, size_t first, size_t count, tutti_keep keep, tutti_error *err);
+void tutti_scale_gradient(tutti_method *m, float a);              /* g := a g, as far as it may be other than 0. Client thread, in step() */
 /* Where replicas are equal: this worker's samples of this step are in no update, so the run's count of samples (tutti_figures) goes without them, once all is quiet. Client thread, in step(). */
 void tutti_discarded(tutti_method *m);
 void tutti_stale(tutti_method *m, uint64_t staleness);            /* of the gradient of this step, in the method's own count: summary's staleness_max, staleness_mean */

@@ -148,6 +148,8 @@ typedef struct tutti_nn_hooks {
     /* In place of ready, of parameters with row_sparse: the n rows ids[0] < ids[1] < ... are all that this pass has added to. Who gives this hook gives gradients of such parameters that
        are 0, or of earlier passes with `add`; other rows are neither read nor written. Without it the whole gradient is written, like any other. */
     tutti_status (*ready_rows)(void *user, int param, const uint32_t *ids, size_t n, tutti_error *err);
+    /* Of parameters with row_sparse, once a pass, before the first need: the n rows ids[0] < ids[1] < ... are all that this pass reads; they may be old or without meaning until it returns. */
+    tutti_status (*need_rows)(void *user, int param, const uint32_t *ids, size_t n, tutti_error *err);
 } tutti_nn_hooks;
 /* Forward and backward over `samples` samples. x: samples x channels x height x width; labels: samples. values[k], gradients[k]: of
    params[k]. Loss: softmax cross-entropy, or the quadratic's. Gradient: of (sum of the samples' losses) / divisor, written, or added if `add`.

@@ -29,7 +29,9 @@ typedef struct tutti_server_request {
     uint32_t kind;               /* the method's own, below 0xFFFFFFF0; with `pieces` the piece's index */
     int64_t b;                   /* the method's own */
     uint64_t delay;              /* updates of this slice since that worker last got its values; 0 with `pieces` */
-    const float *in;             /* the slice of what was sent, count elements, good until the rule returns; NULL: nothing was */
+    const float *in;             /* the slice of what was sent, `words` floats, good until the rule returns; NULL: nothing was. count elements as they are; where the method knows rows and a table lies within,
+                                    its rows only (src/engine/slice.h): for tutti_server_update, _collect and _sum */
+    size_t words;
     size_t first, count;         /* this server's part: where in the flat space */
 } tutti_server_request;
 /* On the server's thread, once for each request. Every request gets one answer, now or on the occasion of a later one; whoever keeps one must know that what it waits for comes even when the workers have
@@ -40,6 +42,8 @@ typedef struct tutti_server_setup {
     tutti_server_rule rule;
     int service;                 /* index of the method's service whose run() is tutti_server_run */
     int servers;                 /* how many workers serve: 0: all; else so many, of each host in turn; 1: worker 0. Where ranks only serve: 0: those; else they must be so many */
+    bool whole;                  /* x has every row of tables at any time: none is asked for */
+    bool collects;               /* its rule calls tutti_server_collect; the rows that were added to are kept */
     bool pieces;                 /* requests are about pieces (tutti_server_exchange), which are cut one by one; no values are kept. false: a server keeps the values of its slice of x */
 } tutti_server_setup;
 /* Within declare(). A server that keeps values declares them as "server.values" (SLICE) and the run's --optimizer on them (m->optim, as TUTTI_UPDATES_SLICES wants it), and unless replicas are equal the versions.
@@ -72,15 +76,27 @@ tutti_status tutti_server_ask(tutti_server *s, int k, uint32_t kind, int64_t b, 
 /* The version of slice 0 that this worker has; it has been given that version otherwise than by push: the delay of its next request counts from there. Client thread. */
 uint64_t tutti_server_got(const tutti_server *s);
 void tutti_server_took(tutti_server *s, uint64_t version);
+/* A need_rows hook's: the rows come into x from the servers that have them, as they are now; of a part of the table of which ids and rows would be no less, the whole. Exposed time. */
+tutti_status tutti_server_need_rows(tutti_server *s, int tensor, const uint32_t *ids, size_t n, tutti_error *err);
 /* An exchange hook's, on the thread that it is called on: the piece's gradient to its servers, what they answer back into its place. */
 tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_t b, tutti_error *err);
 
 /* ---- within a rule, on its thread ---- */
 float *tutti_server_values(tutti_server *s);                             /* element `first` of my slice */
 uint64_t tutti_server_version(const tutti_server *s);                    /* updates of my slice so far */
-void tutti_server_update(tutti_server *s, const float *g, const tutti_rate *rate); /* values := one step of the run's optimiser along g, my slice; a version more */
+/* values := one step of the run's optimiser along g, an `in` or a sum of them; a version more. Rows that g has not are left alone where the optimiser allows (plain sgd, or lazy); others see zeros there. */
+void tutti_server_update(tutti_server *s, const float *g, const tutti_rate *rate);
+void tutti_server_collect(tutti_server *s, float a, const float *in, float *sum); /* sum (my slice in full) += a in */
+void tutti_server_update_collected(tutti_server *s, float *sum, const tutti_rate *rate); /* the update along what was collected; sum is 0 afterwards */
+/* The tree sum of weights[k] parts[k], each an `in` of requests about r's slice: in parts[0] or in memory of the server's own, good until the next answer. words: as of an `in`. Bits: those of sums in full. */
+float *tutti_server_sum(tutti_server *s, const tutti_server_request *r, int n, float *const *parts, const float *weights, size_t *words);
+size_t tutti_server_words(const tutti_server *s, size_t first, size_t count); /* of requests about this server's part of a range, at most */
+size_t tutti_server_slack(const tutti_method *m); /* by how much that may exceed the even part of a range, from declare() on */
 /* The answer to n requests (as many as there are workers at most), all at once: my slice of values and its version, from which those workers' delays are measured from now on. Blocks until they have taken it. */
 tutti_status tutti_server_give(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, tutti_error *err);
+/* The same, the first n to workers that have the version before, the others, `late` of them, behind. along, of `words`, is what the last update went along; its rows are all that has changed of tables, so those will
+   do for the first. It is written over. */
+tutti_status tutti_server_give_update(tutti_server *s, const tutti_note *requests, int n, int late, uint32_t kind, float *along, size_t words, tutti_error *err);
 /* The answer with count elements of the method's own, or without any (NULL, 0). */
 tutti_status tutti_server_answer(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, float *payload, size_t count, tutti_error *err);
 #ifdef __cplusplus

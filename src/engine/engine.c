@@ -262,6 +262,7 @@ static tutti_status open_all(tutti_engine *e, const tutti_param *params, int n_p
     TUTTI_TRY(tutti_engine_place(e, params, n_params, err));
     TUTTI_TRY(choose_method(e, methods, err));
     TUTTI_TRY(set_pace(e, err));
+    TUTTI_TRY(tutti_engine_rows_open(e, err)); /* servers are cut between rows */
     TUTTI_TRY(declare_all(e, methods, err));
     e->unit_began_ns = tutti_alloc(2 * (size_t)e->layout.n_units, sizeof *e->unit_began_ns);
     e->trace = tutti_alloc(e->options.trace_events + 1, sizeof *e->trace);
@@ -269,7 +270,6 @@ static tutti_status open_all(tutti_engine *e, const tutti_param *params, int n_p
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %zu trace events", e->options.trace_events);
     TUTTI_TRY(tutti_engine_compare(e, err)); /* before anything is collective whose size depends on the options */
     TUTTI_TRY(tutti_plan_carry_out(e->plan, e->world, err));
-    TUTTI_TRY(tutti_engine_rows_open(e, err));
     TUTTI_TRY(tutti_engine_cut(e, err));
     if (e->batch_of != NULL) {
         memcpy(e->batch_of, e->options.batch_of, (size_t)e->m.workers * sizeof *e->batch_of);

@@ -31,7 +31,9 @@ typedef struct tutti_engine_piece {
 /* A table (rows.c). The client's thread writes it, and the lane while it exchanges the table's piece. */
 typedef struct tutti_engine_rows {
     bool knows;                  /* the method keeps rows known; else the rest is not there */
-    bool summed;                 /* by tutti_engine_sum, in this exchange */
+    bool summed;                 /* by tutti_engine_sum or servers, in this exchange */
+    bool needs;                  /* this pass has asked; whatever the method */
+    uint32_t *needed; size_t n_needed, needed_room; /* for which rows */
     tutti_rows known;            /* rows of g that may be other than 0 */
     uint32_t *ids;               /* known.ids; room for every row */
     uint64_t *mark;              /* a bit a row; 0 between calls */
@@ -200,6 +202,8 @@ void tutti_engine_rows_close(tutti_engine *e);
 void tutti_engine_rows_clear(tutti_engine *e);                      /* gradients of tables are 0, and no rows touched */
 void tutti_engine_rows_all(tutti_engine *e, int tensor);            /* any row may have been written */
 void tutti_engine_rows_touch(tutti_engine *e, int tensor, const uint32_t *ids, size_t n); /* besides those before; ids below rows */
+tutti_status tutti_engine_rows_need(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, tutti_error *err);
+tutti_status tutti_engine_rows_were_needed(const tutti_engine *e, int tensor, const uint32_t *ids, size_t n, tutti_error *err);
 bool tutti_engine_finite(const tutti_engine *e, const tutti_piece *p);
 void tutti_engine_scale_piece(tutti_engine *e, tutti_piece *p, float a);
 double tutti_engine_norm2(const tutti_engine *e);                   /* the bits of tutti_norm2 over g */

@@ -64,7 +64,7 @@ static void describe(const tutti_engine *e, text *t)
         put(t, "parameter %d=%s of shape %llu", i, p->name, (unsigned long long)p->dim[0]);
         for (int d = 1; d < p->dims; d++)
             put(t, "x%llu", (unsigned long long)p->dim[d]);
-        put(t, " in unit %d%s\n", p->unit, p->row_sparse ? ", row-sparse" : "");
+        put(t, " in unit %d%s%s\n", p->unit, p->row_sparse ? ", row-sparse" : "", p->asks_rows ? ", rows asked for" : "");
     }
 }
 

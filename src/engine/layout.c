@@ -35,6 +35,8 @@ static tutti_status place_one(tutti_engine *e, const tutti_param *p, int i, size
         t->cols = 1;
     }
     t->row_sparse = p->row_sparse;
+    if (p->asks_rows && !p->row_sparse)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "parameter '%s' asks_rows, but is not row_sparse; only a table's rows are asked for", p->name);
     if (p->row_sparse && (p->dims < 2 || p->dim[0] > UINT32_MAX))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "parameter '%s' is row_sparse with %d dimension%s and %llu rows; a table has two dimensions or more, and at most %u rows", p->name, p->dims,
                           p->dims > 1 ? "s" : "", (unsigned long long)p->dim[0], UINT32_MAX);

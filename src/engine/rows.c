@@ -27,6 +27,7 @@ tutti_status tutti_engine_rows_open(tutti_engine *e, tutti_error *err)
         r->knows = knows;
         if (!knows)
             continue;
+        e->tensors[i].asked = e->params[i].asks_rows && e->m.ops->need_rows != NULL;
         r->mark = tutti_alloc((t->rows + WORD - 1) / WORD, sizeof *r->mark);
         r->known.ids = r->ids = tutti_alloc(t->rows, sizeof *r->ids);
         r->told = tutti_alloc(workers, sizeof *r->told);
@@ -53,6 +54,7 @@ void tutti_engine_rows_close(tutti_engine *e)
         tutti_free(r->zeros);
         tutti_free(r->mine);
         tutti_free(r->all);
+        tutti_free(r->needed);
     }
     tutti_free(e->rows);
 }
@@ -113,6 +115,53 @@ void tutti_engine_rows_touch(tutti_engine *e, int tensor, const uint32_t *ids, s
     list(&e->tensors[tensor], r);
 }
 
+static tutti_status grow(uint32_t **memory, size_t *room, size_t words, tutti_error *err)
+{
+    if (words <= *room)
+        return TUTTI_OK;
+    tutti_free(*memory);
+    *room = 0;
+    *memory = tutti_alloc(2 * words, sizeof **memory);
+    if (*memory == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %zu words of rows", words);
+    *room = 2 * words;
+    return TUTTI_OK;
+}
+
+/* Of one pass: `ids` of ready_rows are among those of need_rows, which is kept for that. */
+tutti_status tutti_engine_rows_need(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
+{
+    const tutti_tensor *t = &e->tensors[tensor];
+    tutti_engine_rows *r = &e->rows[tensor];
+
+    if (r->needs)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "need_rows was called twice for %s in one pass; a pass asks once for all the rows that it reads", t->name);
+    for (size_t k = 0; k < n; k++)
+        if (ids[k] >= t->rows || (k > 0 && ids[k] <= ids[k - 1]))
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "need_rows was called for row %lu of %s at place %zu; rows must ascend, and there are %zu", (unsigned long)ids[k], t->name, k, t->rows);
+    TUTTI_TRY(grow(&r->needed, &r->needed_room, n, err));
+    if (n > 0)
+        memcpy(r->needed, ids, n * sizeof *ids);
+    r->n_needed = n;
+    r->needs = true;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_engine_rows_were_needed(const tutti_engine *e, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
+{
+    const tutti_engine_rows *r = &e->rows[tensor];
+    size_t at = 0;
+
+    for (size_t k = 0; k < n; k++) {
+        while (at < (r->needs ? r->n_needed : 0) && r->needed[at] < ids[k])
+            at++;
+        if (!r->needs || at == r->n_needed || r->needed[at] != ids[k])
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "ready_rows was called for row %lu of %s, which this pass has not asked for; call need_rows with all rows that it reads, before it reads them", (unsigned long)ids[k],
+                              e->tensors[tensor].name);
+    }
+    return TUTTI_OK;
+}
+
 /* ---- the gradient, as far as it may be other than 0 ---- */
 
 /* One table of which rows are known. */
@@ -144,6 +193,14 @@ void tutti_engine_scale_piece(tutti_engine *e, tutti_piece *p, float a)
         tutti_scale(e->m.device, p->count, a, p->g);
     for (size_t k = 0; r != NULL && k < r->known.n; k++)
         tutti_scale(e->m.device, cols, a, p->g + r->ids[k] * cols);
+}
+
+void tutti_scale_gradient(tutti_method *m, float a)
+{
+    tutti_engine *e = m->engine;
+
+    for (int k = 0; k < e->layout.n_pieces; k++)
+        tutti_engine_scale_piece(e, &e->pieces[k], a);
 }
 
 enum { LANES = 16 };
@@ -218,19 +275,6 @@ void tutti_engine_update(tutti_engine *e, float *x, const tutti_rate *rate)
 }
 
 /* ---- exchange ---- */
-
-static tutti_status grow(uint32_t **memory, size_t *room, size_t words, tutti_error *err)
-{
-    if (words <= *room)
-        return TUTTI_OK;
-    tutti_free(*memory);
-    *room = 0;
-    *memory = tutti_alloc(2 * words, sizeof **memory);
-    if (*memory == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room to exchange %zu words of rows", words);
-    *room = 2 * words;
-    return TUTTI_OK;
-}
 
 /* What worker r sent: its ids, then its rows. They name what is written, so they are not trusted. */
 static tutti_status check_ids(const tutti_tensor *t, const uint32_t *ids, size_t n, int worker, tutti_error *err)

@@ -12,7 +12,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "engine_internal.h"
+#include "slice.h"
 #include "tutti/server.h"
 
 /* What one caller of several calls at once needs. */
@@ -22,6 +22,9 @@ typedef struct caller {
     tutti_note *note;
     tutti_buffer *request, *reply;
     int *member, *server;        /* whom each goes to */
+    tutti_slice *slice;          /* what its answer is about, where that comes by way of `back`; else count 0 */
+    uint32_t *out; float *back;  /* of slices with tables: what is sent, what comes; grow to twice what was ever needed */
+    size_t out_room, back_room, out_words, back_words;
     int n;
     bool taken;                  /* under monitor */
 } caller;
@@ -34,7 +37,12 @@ struct tutti_server {
     int servers, index;          /* index: mine, or -1 */
     int *member;                 /* servers: whose; ascending */
     size_t first, count;         /* my slice of x */
+    tutti_slice slice;           /* the same */
     float *values, *in;          /* of the slice, and of what comes */
+    float *words;                /* what is answered, of slices with tables */
+    float *zeros;                /* of the slice, for optimisers that want every row */
+    uint8_t *marks;              /* a row of the slice's tables each: has tutti_server_collect added to it? */
+    tutti_slice_summand *summand; const float **from; float *no_row; /* workers; workers; the widest row, of zeros: scratch of sums */
     int64_t *version;            /* of my slice; server's thread. Declared */
     struct { const char *name; int64_t **slot; } counts[COUNTS_MOST]; int n_counts; /* one a slice: version and the method's */
     int64_t *got;                /* servers: version of each slice that this worker has; client's */
@@ -48,18 +56,49 @@ struct tutti_server {
 };
 
 enum { ALIGNMENT = 16 };         /* elements */
+enum { KIND_ROWS = -3 };         /* of a request: rows of table b, by ids, or without them its whole part; besides those of service.c */
 
-static size_t cut(int servers, int k, size_t count)
+/* Between rows of tables: a row is read and written by one server. */
+static size_t cut(const tutti_server *s, int k, size_t first, size_t count)
 {
-    return k == servers ? count : count / ALIGNMENT * (size_t)k / (size_t)servers * ALIGNMENT;
+    const size_t even = count / ALIGNMENT * (size_t)k / (size_t)s->servers * ALIGNMENT;
+    return k == s->servers ? count : tutti_slice_cut(s->m->engine, first + even) - first;
+}
+
+/* Words of a request or an answer about any part, at most. */
+static size_t room_of_part(const tutti_server *s)
+{
+    return s->m->layout->used / (size_t)s->servers + 2 * ALIGNMENT + tutti_server_slack(s->m);
+}
+
+size_t tutti_server_slack(const tutti_method *m)
+{
+    const tutti_engine *e = m->engine;
+    size_t words = 0;
+
+    for (int i = 0; i < e->layout.n_tensors; i++)
+        words += e->rows[i].knows ? 1 + e->tensors[i].cols : 0;
+    return words;
+}
+
+size_t tutti_server_words(const tutti_server *s, size_t first, size_t count)
+{
+    tutti_slice slice;
+    size_t at, part;
+
+    if (s->index < 0)
+        return 0;
+    part = tutti_server_part(s, s->index, first, count, &at);
+    slice = tutti_slice_of(s->m->engine, at, part);
+    return tutti_slice_room(&slice);
 }
 
 size_t tutti_server_part(const tutti_server *s, int k, size_t first, size_t count, size_t *part_first)
 {
-    const size_t begin = cut(s->servers, k, count);
+    const size_t begin = cut(s, k, first, count);
 
     *part_first = first + begin;
-    return cut(s->servers, k + 1, count) - begin;
+    return cut(s, k + 1, first, count) - begin;
 }
 
 int tutti_server_count(const tutti_server *s)
@@ -148,19 +187,32 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
     if (s->member == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'", m->ops->name);
     place(s);
+    for (int i = 0; i < m->layout->n_tensors && setup->whole; i++)
+        e->tensors[i].asked = false;
     if (s->index >= 0)
         s->count = tutti_server_part(s, s->index, 0, m->layout->used, &s->first);
-    tutti_declare(plan, &(tutti_state){ .name = "server.in", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = s->index < 0 ? 0 : m->layout->used / (size_t)s->servers + 2 * ALIGNMENT }, &s->in);
+    s->slice = tutti_slice_of(m->engine, s->first, s->count);
+    tutti_declare(plan, &(tutti_state){ .name = "server.in", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = s->index < 0 ? 0 : room_of_part(s) }, &s->in);
+    tutti_declare(plan, &(tutti_state){ .name = "server.words", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = s->index < 0 || (setup->pieces ? tutti_server_slack(m) : s->slice.tables) == 0 ? 0 : room_of_part(s) }, &s->words);
     if (setup->pieces)
         return TUTTI_OK;
     tutti_declare(plan, &(tutti_state){ .name = "server.values", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .first = s->first, .count = s->count, .placed = true }, &s->values);
     tutti_declare(plan, &(tutti_state){ .name = "server.got", .keep = m->traits & TUTTI_REPLICAS_EQUAL ? TUTTI_SCRATCH : TUTTI_OWN_ZERO, .dtype = TUTTI_I64, .count = (size_t)s->servers }, &s->got);
     tutti_server_declare_count(s, plan, "server.version", &s->version);
-    return tutti_optimizer_declare(m, plan, s->first, s->count, TUTTI_SLICE, err);
+    if (setup->collects) {
+        size_t first;
+        const size_t rows = tutti_slice_marks(e, &s->slice, &first), all = tutti_slice_marks(e, &(tutti_slice){ .count = m->layout->used }, &(size_t){ 0 });
+        if (all > 0)
+            tutti_declare(plan, &(tutti_state){ .name = "server.marks", .keep = TUTTI_SLICE, .dtype = TUTTI_U8, .first = first, .count = rows, .of = all }, &s->marks);
+    }
+    TUTTI_TRY(tutti_optimizer_declare(m, plan, s->first, s->count, TUTTI_SLICE, err));
+    tutti_declare(plan, &(tutti_state){ .name = "server.zeros", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = s->slice.tables == 0 || tutti_optim_by_rows(m->optim) ? 0 : s->count }, &s->zeros);
+    return TUTTI_OK;
 }
 
 static bool open_caller(caller *c, size_t n)
 {
+    c->slice = tutti_alloc(n, sizeof *c->slice);
     c->call = tutti_alloc(n, sizeof *c->call);
     c->each = tutti_alloc(n, sizeof *c->each);
     c->note = tutti_alloc(n, sizeof *c->note);
@@ -168,7 +220,20 @@ static bool open_caller(caller *c, size_t n)
     c->reply = tutti_alloc(n, sizeof *c->reply);
     c->member = tutti_alloc(n, sizeof *c->member);
     c->server = tutti_alloc(n, sizeof *c->server);
-    return c->call != NULL && c->each != NULL && c->note != NULL && c->request != NULL && c->reply != NULL && c->member != NULL && c->server != NULL;
+    return c->call != NULL && c->each != NULL && c->note != NULL && c->request != NULL && c->reply != NULL && c->member != NULL && c->server != NULL && c->slice != NULL;
+}
+
+/* What sums of slices with tables need. */
+static bool open_sums(tutti_server *s)
+{
+    const size_t workers = (size_t)s->m->workers, row = tutti_server_slack(s->m);
+
+    if (row == 0)
+        return true;
+    s->summand = tutti_alloc(workers, sizeof *s->summand);
+    s->from = tutti_alloc(workers, sizeof *s->from);
+    s->no_row = tutti_alloc(row, sizeof *s->no_row);
+    return s->summand != NULL && s->from != NULL && s->no_row != NULL;
 }
 
 tutti_status tutti_server_open(tutti_server *s, tutti_error *err)
@@ -186,7 +251,7 @@ tutti_status tutti_server_open(tutti_server *s, tutti_error *err)
     s->send = tutti_alloc(workers, sizeof *s->send);
     s->each = tutti_alloc(workers, sizeof *s->each);
     s->callers = tutti_alloc((size_t)s->n_callers, sizeof *s->callers);
-    enough = s->delay != NULL && s->asks != NULL && s->part_of != NULL && s->answer != NULL && s->send != NULL && s->each != NULL && s->callers != NULL;
+    enough = s->delay != NULL && s->asks != NULL && s->part_of != NULL && s->answer != NULL && s->send != NULL && s->each != NULL && s->callers != NULL && open_sums(s);
     for (int i = 0; i < s->n_callers && enough; i++)
         enough = open_caller(&s->callers[i], (size_t)s->servers);
     if (!enough)
@@ -207,7 +272,13 @@ void tutti_server_close(tutti_server *s)
         tutti_free(s->callers[i].reply);
         tutti_free(s->callers[i].member);
         tutti_free(s->callers[i].server);
+        tutti_free(s->callers[i].slice);
+        tutti_free(s->callers[i].out);
+        tutti_free(s->callers[i].back);
     }
+    tutti_free(s->summand);
+    tutti_free(s->from);
+    tutti_free(s->no_row);
     tutti_free(s->callers);
     tutti_free(s->member);
     tutti_free(s->part_of);
@@ -236,6 +307,9 @@ tutti_status tutti_server_agree(tutti_server *s, tutti_error *err)
     }
     status = tutti_allgather_v(&m->everyone, s->part_of, tutti_f32(m->device, s->values, s->count), tutti_f32(m->device, m->x, m->layout->used), err);
 
+    for (int i = 0; i < e->layout.n_tensors && e->kept != NULL; i++) /* rows that a worker asks for are nobody's own: what it has of them is old, and no model of its */
+        if (e->tensors[i].asked)
+            tutti_copy(m->device, e->tensors[i].count, m->x + e->tensors[i].first, e->kept + e->tensors[i].first);
     tutti_engine_comm(e, "gather", 0, begin, tutti_now_ns(e->rt));
     tutti_engine_doing(e, was);
     return status;
@@ -326,6 +400,7 @@ static caller *take_caller(tutti_server *s)
     assert(c != NULL); /* there are as many as threads that may come */
     c->taken = true;
     c->n = 0;
+    c->out_words = c->back_words = 0;
     tutti_unlock(s->monitor);
     return c;
 }
@@ -342,19 +417,87 @@ static void add(tutti_server *s, caller *c, int k, uint32_t kind, int64_t b, tut
     c->note[c->n] = (tutti_note){ .kind = kind, .a = s->got != NULL ? s->got[k] : 0, .b = b };
     c->request[c->n] = request;
     c->reply[c->n] = reply;
+    c->slice[c->n] = (tutti_slice){ 0 };
     c->member[c->n] = s->member[k];
     c->server[c->n++] = k;
 }
 
-/* One call to each server that has a part of [first, first + count); values, into: element 0 of the flat space. */
-static void add_parts(tutti_server *s, caller *c, uint32_t kind, int64_t b, size_t first, size_t count, float *values, float *into)
+/* Words of an answer to a push, at most: rows that are asked for do not come with it. */
+static size_t words_back(const tutti_engine *e, const tutti_slice *s)
 {
+    size_t words = tutti_slice_room(s);
+
+    for (int i = s->tensor; i < e->layout.n_tensors && e->tensors[i].first < s->first + s->count; i++)
+        if (e->tensors[i].asked) {
+            const size_t begin = e->tensors[i].first > s->first ? e->tensors[i].first : s->first, end = e->tensors[i].first + e->tensors[i].count;
+            words -= (end < s->first + s->count ? end : s->first + s->count) - begin;
+        }
+    return words;
+}
+
+static tutti_status grow(void **memory, size_t *room, size_t words, tutti_error *err)
+{
+    if (words <= *room)
+        return TUTTI_OK;
+    tutti_free(*memory);
+    *room = 0;
+    *memory = tutti_alloc(2 * words, sizeof(float));
+    if (*memory == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %zu words of rows to and from servers", words);
+    *room = 2 * words;
+    return TUTTI_OK;
+}
+
+/* Room for what slices with tables become on their way. */
+static tutti_status grow_caller(tutti_server *s, caller *c, size_t first, size_t count, bool values, bool into, tutti_error *err)
+{
+    const tutti_engine *e = s->m->engine;
+    size_t out = 0, back = 0;
+
     for (int k = 0; k < s->servers; k++) {
         size_t at;
         const size_t part = tutti_server_part(s, k, first, count, &at);
-        if (part > 0)
-            add(s, c, k, kind, b, values != NULL ? tutti_f32(s->m->device, values + at, part) : tutti_nothing(), into != NULL ? tutti_f32(s->m->device, into + at, part) : tutti_nothing());
+        const tutti_slice slice = tutti_slice_of(e, at, part);
+        if (slice.tables == 0)
+            continue;
+        out += values ? tutti_slice_words(e, &slice) : 0;
+        back += into ? words_back(e, &slice) : 0;
     }
+    TUTTI_TRY(grow((void **)&c->out, &c->out_room, out, err));
+    return grow((void **)&c->back, &c->back_room, back, err);
+}
+
+/* One call to each server that has a part of [first, first + count); values, into: element 0 of the flat space. */
+static tutti_status add_parts(tutti_server *s, caller *c, uint32_t kind, int64_t b, size_t first, size_t count, float *values, float *into, tutti_error *err)
+{
+    const tutti_engine *e = s->m->engine;
+
+    TUTTI_TRY(grow_caller(s, c, first, count, values != NULL, into != NULL, err));
+    for (int k = 0; k < s->servers; k++) {
+        size_t at;
+        const size_t part = tutti_server_part(s, k, first, count, &at);
+        const tutti_slice slice = tutti_slice_of(e, at, part);
+        tutti_buffer request = tutti_nothing(), reply = tutti_nothing();
+        if (part == 0)
+            continue;
+        if (slice.tables == 0) {
+            request = values != NULL ? tutti_f32(s->m->device, values + at, part) : request;
+            reply = into != NULL ? tutti_f32(s->m->device, into + at, part) : reply;
+        }
+        if (slice.tables > 0 && values != NULL) {
+            request = tutti_f32(s->m->device, (float *)(void *)(c->out + c->out_words), tutti_slice_words(e, &slice));
+            tutti_slice_pack(e, &slice, values, request.data);
+            c->out_words += request.count;
+        }
+        if (slice.tables > 0 && into != NULL) {
+            reply = tutti_f32(s->m->device, c->back + c->back_words, words_back(e, &slice));
+            c->back_words += reply.count;
+        }
+        add(s, c, k, kind, b, request, reply);
+        if (slice.tables > 0 && into != NULL)
+            c->slice[c->n - 1] = slice;
+    }
+    return TUTTI_OK;
 }
 
 /* Who waits for a server while the run ends hears why it ends. */
@@ -365,10 +508,24 @@ static tutti_status call_all(tutti_server *s, caller *c, tutti_error *err)
     const tutti_status cause = status == TUTTI_CLOSED ? tutti_engine_services_look(e, err) : TUTTI_OK;
 
     for (int k = 0; k < c->n && status == TUTTI_OK; k++)
-        if (c->note[k].bytes != 0 && c->note[k].bytes != c->reply[k].count * tutti_dtype_bytes(c->reply[k].dtype))
+        if (c->note[k].bytes != 0 && c->slice[k].count == 0 && c->note[k].bytes != c->reply[k].count * tutti_dtype_bytes(c->reply[k].dtype))
             return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, c->member[k], "the server at worker %d answered %llu bytes for a slice of %zu; all workers must run one version", c->member[k],
                                    (unsigned long long)c->note[k].bytes, c->reply[k].count * tutti_dtype_bytes(c->reply[k].dtype));
     return cause != TUTTI_OK ? cause : status;
+}
+
+/* What came by way of `back` to its place in `into`. */
+static tutti_status store(const tutti_server *s, const caller *c, float *into, tutti_error *err)
+{
+    const tutti_engine *e = s->m->engine;
+
+    for (int k = 0; k < c->n; k++) {
+        if (c->slice[k].count == 0 || c->note[k].bytes == 0)
+            continue;
+        TUTTI_TRY(tutti_slice_check(e, &c->slice[k], c->reply[k].data, (size_t)c->note[k].bytes / sizeof(float), c->member[k], err));
+        tutti_slice_store(e, &c->slice[k], c->reply[k].data, into);
+    }
+    return TUTTI_OK;
 }
 
 static void read_answers(tutti_server *s, const caller *c, tutti_server_answers *answers)
@@ -389,17 +546,18 @@ static void read_answers(tutti_server *s, const caller *c, tutti_server_answers 
 }
 
 /* The client's calls, in c. */
-static tutti_status call_exposed(tutti_server *s, caller *c, tutti_server_answers *answers, tutti_error *err)
+static tutti_status call_exposed(tutti_server *s, caller *c, const char *what, float *into, tutti_server_answers *answers, tutti_error *err)
 {
     tutti_engine *e = s->m->engine;
     const tutti_doing was = tutti_engine_expose(e);
     const int64_t begin = tutti_now_ns(e->rt);
-    const tutti_status status = call_all(s, c, err);
+    tutti_status status = call_all(s, c, err);
 
     if (status == TUTTI_OK)
+        status = store(s, c, into, err);
+    if (status == TUTTI_OK && answers != NULL)
         read_answers(s, c, answers);
-    give_back(s, c);
-    tutti_engine_comm(e, "push", 0, begin, tutti_now_ns(e->rt));
+    tutti_engine_comm(e, what, 0, begin, tutti_now_ns(e->rt));
     tutti_engine_doing(e, was);
     return status;
 }
@@ -407,17 +565,74 @@ static tutti_status call_exposed(tutti_server *s, caller *c, tutti_server_answer
 tutti_status tutti_server_push(tutti_server *s, uint32_t kind, int64_t b, float *values, float *into, tutti_server_answers *answers, tutti_error *err)
 {
     caller *c = take_caller(s);
+    tutti_status status = add_parts(s, c, kind, b, 0, s->m->layout->used, values, into, err);
 
-    add_parts(s, c, kind, b, 0, s->m->layout->used, values, into);
-    return call_exposed(s, c, answers, err);
+    if (status == TUTTI_OK)
+        status = call_exposed(s, c, "push", into, answers, err);
+    give_back(s, c);
+    return status;
 }
 
 tutti_status tutti_server_ask(tutti_server *s, int k, uint32_t kind, int64_t b, tutti_server_answers *answers, tutti_error *err)
 {
     caller *c = take_caller(s);
+    tutti_status status;
 
     add(s, c, k, kind, b, tutti_nothing(), tutti_nothing());
-    return call_exposed(s, c, answers, err);
+    status = call_exposed(s, c, "push", NULL, answers, err);
+    give_back(s, c);
+    return status;
+}
+
+/* The rows of a table that server k has, n of them from ids on, or, where that is no less, its whole part of the table. */
+static void add_rows(tutti_server *s, caller *c, int k, int tensor, const uint32_t *ids, size_t n, size_t first, size_t part)
+{
+    const tutti_tensor *t = &s->m->layout->tensor[tensor];
+    const bool whole = n * (1 + t->cols) >= part;
+
+    add(s, c, k, (uint32_t)KIND_ROWS, tensor, whole ? tutti_nothing() : tutti_host((uint32_t *)(uintptr_t)ids, n, TUTTI_I32),
+        whole ? tutti_f32(s->m->device, s->m->x + first, part) : tutti_f32(s->m->device, c->back + c->back_words, n * t->cols));
+    c->back_words += whole ? 0 : n * t->cols;
+}
+
+/* What came of rows, to where they are in x. */
+static tutti_status place_rows(const tutti_server *s, const caller *c, const tutti_tensor *t, tutti_error *err)
+{
+    for (int k = 0; k < c->n; k++) {
+        const uint32_t *ids = c->request[k].data;
+        const float *rows = c->reply[k].data;
+        if (c->note[k].bytes == 0)
+            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, c->member[k], "the server at worker %d answered nothing where rows of %s were asked for; all workers must run one version", c->member[k], t->name);
+        for (size_t i = 0; i < c->request[k].count; i++)
+            memcpy(s->m->x + t->first + ids[i] * t->cols, rows + i * t->cols, t->cols * sizeof *rows);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_server_need_rows(tutti_server *s, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
+{
+    const tutti_tensor *t = &s->m->layout->tensor[tensor];
+    caller *c = take_caller(s);
+    tutti_status status = grow((void **)&c->back, &c->back_room, n * t->cols, err);
+    size_t next = 0;
+
+    for (int k = 0; k < s->servers && status == TUTTI_OK && next < n; k++) {
+        size_t at, end, begin = next;
+        end = tutti_server_part(s, k, 0, s->m->layout->used, &at);
+        end += at;
+        while (next < n && t->first + ids[next] * t->cols < end)
+            next++;
+        at = at > t->first ? at : t->first;
+        end = end < t->first + t->count ? end : t->first + t->count;
+        if (next > begin)
+            add_rows(s, c, k, tensor, ids + begin, next - begin, at, end - at);
+    }
+    if (status == TUTTI_OK)
+        status = call_exposed(s, c, "pull", NULL, NULL, err);
+    if (status == TUTTI_OK)
+        status = place_rows(s, c, t, err);
+    give_back(s, c);
+    return status;
 }
 
 uint64_t tutti_server_got(const tutti_server *s)
@@ -432,11 +647,25 @@ void tutti_server_took(tutti_server *s, uint64_t version)
 
 tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_t b, tutti_error *err)
 {
-    caller *c = take_caller(s);
+    tutti_engine *e = s->m->engine;
+    caller *c;
     tutti_status status;
 
-    add_parts(s, c, (uint32_t)p->index, b, p->first, p->count, s->m->g, s->m->g);
-    status = call_all(s, c, err);
+    e->rows[p->first_tensor].summed = true;
+    if (s->m->workers == 1) /* my rows are all rows */
+        return TUTTI_OK;
+    c = take_caller(s);
+    status = add_parts(s, c, (uint32_t)p->index, b, p->first, p->count, s->m->g, s->m->g, err);
+
+    if (status == TUTTI_OK)
+        status = call_all(s, c, err);
+    if (status == TUTTI_OK)
+        status = store(s, c, s->m->g, err);
+    for (int k = 0; k < c->n && status == TUTTI_OK; k++)
+        if (c->note[k].bytes == 0)
+            status = tutti_fail_rank(err, TUTTI_ERR_CORRUPT, c->member[k], "the server at worker %d answered nothing about bucket %d; all workers must run one version", c->member[k], p->index);
+        else if (p->rows != NULL)
+            tutti_slice_known(e, &c->slice[k], c->reply[k].data, k == 0);
     give_back(s, c);
     return status;
 }
@@ -449,6 +678,7 @@ static tutti_status understand(tutti_server *s, const tutti_note *note, tutti_se
     const tutti_method *m = s->m;
     const int worker = note->from;
     size_t first = 0, count = m->layout->used;
+    tutti_slice slice;
 
     if (s->setup.pieces && note->kind >= (uint32_t)m->layout->n_pieces)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker, "worker %d asks about piece %lu of %d; all workers must run one version", worker, (unsigned long)note->kind, m->layout->n_pieces);
@@ -461,7 +691,11 @@ static tutti_status understand(tutti_server *s, const tutti_note *note, tutti_se
     *r = (tutti_server_request){ .note = *note, .worker = worker, .kind = note->kind, .b = note->b };
     r->count = tutti_server_part(s, s->index, first, count, &r->first);
     r->in = note->bytes > 0 ? s->in : NULL;
-    if (note->bytes > 0 && note->bytes != r->count * sizeof(float))
+    r->words = (size_t)note->bytes / sizeof(float);
+    slice = tutti_slice_of(m->engine, r->first, r->count);
+    if (slice.tables > 0 && r->in != NULL)
+        TUTTI_TRY(tutti_slice_check(m->engine, &slice, r->in, r->words, worker, err));
+    else if (note->bytes > 0 && note->bytes != r->count * sizeof(float))
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker, "worker %d sent %llu bytes for a slice of %zu; all workers must run one version", worker, (unsigned long long)note->bytes,
                                r->count * sizeof(float));
     if (s->setup.pieces)
@@ -476,14 +710,42 @@ static tutti_status understand(tutti_server *s, const tutti_note *note, tutti_se
     return TUTTI_OK;
 }
 
+/* Rows of a table as they are now, to who is about to read them. What is asked is not trusted. */
+static tutti_status answer_rows(tutti_server *s, const tutti_note *note, tutti_error *err)
+{
+    const tutti_engine *e = s->m->engine;
+    const tutti_tensor *t = note->b >= 0 && note->b < e->layout.n_tensors && e->tensors[note->b].asked ? &e->tensors[note->b] : NULL;
+    const size_t begin = t == NULL || t->first < s->first ? s->first : t->first, end = t == NULL || t->first + t->count > s->first + s->count ? s->first + s->count : t->first + t->count;
+    const size_t n = (size_t)note->bytes / sizeof(uint32_t);
+    const uint32_t *ids = (const uint32_t *)(const void *)s->in;
+    size_t low, rows;
+
+    if (t == NULL || begin >= end)
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from, "worker %d asks for rows of parameter %lld, of which none is served here; all workers must run one version", note->from, (long long)note->b);
+    low = (begin - t->first) / t->cols;
+    rows = (end - begin) / t->cols;
+    if (n == 0)
+        return tutti_server_answer(s, note, 1, 0, s->values + (begin - s->first), end - begin, err);
+    for (size_t k = 0; k < n; k++)
+        if (ids[k] < low || ids[k] - low >= rows || (k > 0 && ids[k] <= ids[k - 1]))
+            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from, "worker %d asks for row %lu of %s, where rows %zu to %zu are served, in ascending order; all workers must run one version", note->from,
+                                   (unsigned long)ids[k], t->name, low, low + rows - 1);
+    tutti_slice_gather(t->cols, n, ids, s->values + (begin - s->first), (uint32_t)low, s->words);
+    return tutti_server_answer(s, note, 1, 0, s->words, n * t->cols, err);
+}
+
 tutti_status tutti_server_run(tutti_server *s, tutti_error *err)
 {
-    const size_t room = s->m->layout->used / (size_t)s->servers + 2 * ALIGNMENT;
+    const size_t room = s->index >= 0 ? room_of_part(s) : 0;
     tutti_note note;
     tutti_server_request r;
     tutti_status status = TUTTI_OK;
 
     while (s->index >= 0 && (status = tutti_serve(s->m, s->setup.service, &note, tutti_f32(s->m->device, s->in, room), err)) == TUTTI_OK) {
+        if (note.kind == (uint32_t)KIND_ROWS && !s->setup.pieces) {
+            TUTTI_TRY(answer_rows(s, &note, err));
+            continue;
+        }
         TUTTI_TRY(understand(s, &note, &r, err));
         TUTTI_TRY(s->setup.rule(s->m, &r, err));
     }
@@ -502,8 +764,32 @@ uint64_t tutti_server_version(const tutti_server *s)
 
 void tutti_server_update(tutti_server *s, const float *g, const tutti_rate *rate)
 {
-    tutti_update(s->m->optim, s->first, s->count, s->values, g, rate);
+    tutti_slice_update(s->m->engine, &s->slice, g, s->values, s->zeros, rate);
     ++*s->version;
+}
+
+void tutti_server_collect(tutti_server *s, float a, const float *in, float *sum)
+{
+    tutti_slice_add(s->m->engine, &s->slice, a, in, sum, s->marks);
+}
+
+void tutti_server_update_collected(tutti_server *s, float *sum, const tutti_rate *rate)
+{
+    tutti_slice_update_added(s->m->engine, &s->slice, sum, s->marks, s->values, rate);
+    ++*s->version;
+}
+
+float *tutti_server_sum(tutti_server *s, const tutti_server_request *r, int n, float *const *parts, const float *weights, size_t *words)
+{
+    const tutti_slice slice = tutti_slice_of(s->m->engine, r->first, r->count);
+
+    *words = r->count;
+    if (slice.tables == 0) {
+        tutti_tree_sum(s->m->device, r->count, n, (const float *const *)parts, weights, parts[0]);
+        return parts[0];
+    }
+    *words = tutti_slice_sum(s->m->engine, &slice, n, (const float *const *)parts, weights, s->summand, s->from, s->no_row, s->words);
+    return s->words;
 }
 
 static tutti_status answer(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, bool gives, tutti_buffer payload, tutti_error *err)
@@ -524,7 +810,18 @@ static tutti_status answer(tutti_server *s, const tutti_note *requests, int n, u
 
 tutti_status tutti_server_give(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, tutti_error *err)
 {
-    return answer(s, requests, n, kind, true, tutti_f32(s->m->device, s->values, s->count), err);
+    if (s->slice.tables == 0)
+        return answer(s, requests, n, kind, true, tutti_f32(s->m->device, s->values, s->count), err);
+    return answer(s, requests, n, kind, true, tutti_f32(s->m->device, s->words, tutti_slice_whole(s->m->engine, &s->slice, s->values, s->words)), err);
+}
+
+tutti_status tutti_server_give_update(tutti_server *s, const tutti_note *requests, int n, int late, uint32_t kind, float *along, size_t words, tutti_error *err)
+{
+    if (s->slice.tables == 0 || !tutti_optim_by_rows(s->m->optim)) /* then every row has moved */
+        return tutti_server_give(s, requests, n + late, kind, err);
+    tutti_slice_fetch(s->m->engine, &s->slice, s->values, along);
+    TUTTI_TRY(answer(s, requests, n, kind, true, tutti_f32(s->m->device, along, words), err));
+    return late > 0 ? tutti_server_give(s, requests + n, late, kind, err) : TUTTI_OK;
 }
 
 tutti_status tutti_server_answer(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, float *payload, size_t count, tutti_error *err)

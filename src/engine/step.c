@@ -271,6 +271,8 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
     e->pass = *pass = next;
     e->stage = STAGE_PASS;
     e->next_piece = 0;
+    for (int i = 0; i < e->layout.n_tensors; i++)
+        e->rows[i].needs = false;
     memset(e->announced, 0, (size_t)e->layout.n_tensors * sizeof *e->announced);
     for (int k = 0; k < e->layout.n_pieces; k++)
         e->piece_state[k].missing = e->pieces[k].tensors;
@@ -316,6 +318,26 @@ tutti_status tutti_engine_done(tutti_engine *e, int unit, bool backward, tutti_e
     return failed(e, status);
 }
 
+tutti_status tutti_engine_need_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
+{
+    const tutti_tensor *t;
+    tutti_status status = TUTTI_OK;
+
+    if (e->stage != STAGE_PASS)
+        return wrong(err, "need_rows", "outside a pass");
+    if (tensor < 0 || tensor >= e->layout.n_tensors || !e->params[tensor].asks_rows)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "need_rows was called for tensor %d%s%s; it is for tables that were given with asks_rows", tensor, tensor >= 0 && tensor < e->layout.n_tensors ? ", " : "",
+                          tensor >= 0 && tensor < e->layout.n_tensors ? e->tensors[tensor].name : "");
+    t = &e->tensors[tensor];
+    TUTTI_TRY(tutti_engine_rows_need(e, tensor, ids, n, err));
+    if (!t->asked || n == 0)
+        return TUTTI_OK;
+    status = failed(e, e->m.ops->need_rows(&e->m, tensor, ids, n, err));
+    for (size_t k = 0; k < n && status == TUTTI_OK && e->params[tensor].values != NULL; k++)
+        tutti_copy(e->m.device, t->cols, e->m.x + t->first + ids[k] * t->cols, e->params[tensor].values + ids[k] * t->cols);
+    return status;
+}
+
 /* May it be announced? */
 static tutti_status check_ready(tutti_engine *e, int tensor, tutti_error *err)
 {
@@ -348,6 +370,8 @@ tutti_status tutti_engine_ready(tutti_engine *e, int tensor, tutti_error *err)
 
     TUTTI_TRY(check_ready(e, tensor, err));
     t = &e->tensors[tensor];
+    if (e->params[tensor].asks_rows)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "ready was called for %s, which asks for rows; use ready_rows with those that were touched", t->name);
     if (t->row_sparse)
         tutti_engine_rows_all(e, tensor);
     if (e->params[tensor].gradient != NULL && e->pass.samples > 0) {
@@ -373,6 +397,8 @@ tutti_status tutti_engine_ready_rows(tutti_engine *e, int tensor, const uint32_t
     for (size_t k = 0; k < n; k++)
         if (ids[k] >= t->rows || (k > 0 && ids[k] <= ids[k - 1]))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "ready_rows was called for row %lu of %s at place %zu; rows must ascend, and there are %zu", (unsigned long)ids[k], t->name, k, t->rows);
+    if (e->params[tensor].asks_rows)
+        TUTTI_TRY(tutti_engine_rows_were_needed(e, tensor, ids, n, err));
     for (size_t k = 0; from != NULL && k < n && e->pass.samples > 0; k++) /* rows that are not kept are 0 by now */
         tutti_add(e->m.device, t->cols, from + ids[k] * t->cols, e->m.g + t->first + ids[k] * t->cols);
     tutti_engine_rows_touch(e, tensor, ids, n);

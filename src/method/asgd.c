@@ -49,7 +49,7 @@ static tutti_status asgd_declare(tutti_method *m, tutti_plan *plan, tutti_error 
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'asgd': hogwild has no servers, and no versions that delays could be counted in; leave servers, softsync and lr_delay away");
         return tutti_optimizer_declare(m, plan, 0, m->n, TUTTI_OWN_ZERO, err);
     }
-    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ asgd_rule, SERVE, (int)s->servers, false }, err));
+    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = asgd_rule, .service = SERVE, .servers = (int)s->servers, .collects = s->softsync > 1 }, err));
     if (s->softsync == 1)
         return TUTTI_OK;
     if (tutti_server_index(s->server) >= 0)
@@ -92,9 +92,20 @@ static void asgd_close(tutti_method *m)
 
 /* ---- hogwild: what races, as it is meant to (tests/tsan.supp names these two) ---- */
 
+/* All but the rows that are asked for. */
 static void hogwild_read(tutti_method *m, const asgd *s)
 {
-    tutti_copy(m->device, m->n, s->shared, m->x);
+    for (int i = 0; i < m->layout->n_tensors; i++) {
+        const tutti_tensor *t = &m->layout->tensor[i];
+        if (!t->asked)
+            tutti_copy(m->device, t->count, s->shared + t->first, m->x + t->first);
+    }
+}
+
+static void hogwild_read_rows(tutti_method *m, const asgd *s, const tutti_tensor *t, const uint32_t *ids, size_t n)
+{
+    for (size_t k = 0; k < n; k++)
+        tutti_copy(m->device, t->cols, s->shared + t->first + ids[k] * t->cols, m->x + t->first + ids[k] * t->cols);
 }
 
 static tutti_status hogwild_step(tutti_method *m, const asgd *s, tutti_error *err)
@@ -134,6 +145,16 @@ static tutti_status asgd_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
     return TUTTI_OK;
 }
 
+static tutti_status asgd_need_rows(tutti_method *m, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
+{
+    const asgd *s = m->self;
+
+    if (!s->hogwild)
+        return tutti_server_need_rows(s->server, tensor, ids, n, err);
+    hogwild_read_rows(m, s, &m->layout->tensor[tensor], ids, n);
+    return TUTTI_OK;
+}
+
 static tutti_status asgd_step(tutti_method *m, tutti_error *err)
 {
     asgd *s = m->self;
@@ -145,7 +166,7 @@ static tutti_status asgd_step(tutti_method *m, tutti_error *err)
         return hogwild_step(m, s, err);
     TUTTI_TRY(tutti_base_check(m, &rate, &skip, err));
     if (rate.scale != 1)
-        tutti_scale(m->device, m->layout->used, (float)rate.scale, m->g);
+        tutti_scale_gradient(m, (float)rate.scale);
     TUTTI_TRY(tutti_server_push(s->server, skip ? PULL : PUSH, (int64_t)rate.t - 1, skip ? NULL : m->g, m->x, &answers, err));
     if (!skip)
         tutti_stale(m, answers.delay);
@@ -177,10 +198,9 @@ static tutti_status asgd_rule(tutti_method *m, const tutti_server_request *r, tu
         rate.lr *= eta;
         tutti_server_update(s->server, r->in, &rate);
     } else if (r->in != NULL) {
-        tutti_axpy(m->device, r->count, (float)(eta / (double)s->softsync), r->in, s->sum);
+        tutti_server_collect(s->server, (float)(eta / (double)s->softsync), r->in, s->sum);
         if (++*s->collected == s->softsync) {
-            tutti_server_update(s->server, s->sum, &rate);
-            tutti_fill(m->device, r->count, 0, s->sum);
+            tutti_server_update_collected(s->server, s->sum, &rate);
             *s->collected = 0;
         }
     }
@@ -206,6 +226,7 @@ static const char *const asgd_constraints[] = {
     "with data of their own (--partition) fast workers weigh more: the optimum is biased towards theirs",
     "delays act like momentum of about 1 - 1/n: take less of it, and a smaller learning rate, with more workers; there is no bound on the delay (ssp has one)",
     "clip-norm clips each worker's own gradient",
+    "of tables (ctr, wordlm) gradients go by rows, and a pass gets the rows that it reads, as they are when it begins: they may be newer than the rest of the model",
     "hogwild needs one host and memory in common (--transport shm); optimiser state stays each worker's own",
     "a lost worker, which is a server as well, ends the run (exit code 3)",
     "a checkpoint is resumed with the number of workers that saved it",
@@ -215,6 +236,6 @@ static const char *const asgd_constraints[] = {
 const tutti_method_ops tutti_method_asgd = {
     .name = "asgd", .title = "Asynchronous SGD", .authors = "Dean, Corrado, Monga, Chen, Devin, Le, Mao, Ranzato, Senior, Tucker, Yang, Ng", .year = 2012, .family = "server", .sheet = "async-sgd.md",
     .axes = { "servers", "none", "fp32", "none", "sliced", "any, on slices" }, .constraints = asgd_constraints, .options = asgd_options, .self_bytes = sizeof(asgd),
-    .traits = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_UPDATES_SLICES, .services = asgd_services, .declare = asgd_declare, .open = asgd_open, .close = asgd_close, .pass = asgd_pass, .step = asgd_step,
-    .agree = asgd_agree, .hold = asgd_hold, .release = asgd_release,
+    .traits = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_KNOWS_ROWS, .services = asgd_services, .declare = asgd_declare, .open = asgd_open, .close = asgd_close, .pass = asgd_pass, .step = asgd_step,
+    .agree = asgd_agree, .hold = asgd_hold, .release = asgd_release, .need_rows = asgd_need_rows,
 };

@@ -22,8 +22,8 @@ typedef struct backup_workers {
     uint64_t step;              /* my slice's values are w of this step */
     int arrived;                /* of its gradients */
     bool *has; tutti_note *note; /* workers: pushes of this step */
-    float *contributions;       /* workers x my slice */
-    const float **part; float *weight; /* workers */
+    float *contributions;       /* workers x my slice, as it was sent */
+    float **part, *weight;      /* workers */
     bool *waits; uint64_t *wants; tutti_note *waiting; /* workers: for which step's values */
     uint64_t open;              /* server 0: the step that still takes gradients */
     int accepted;               /* of it */
@@ -40,10 +40,10 @@ static const tutti_option backup_workers_options[] = {
 
 static tutti_status backup_workers_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err);
 
-static size_t slice_of(const tutti_method *m, const backup_workers *s)
+/* Of a contribution. */
+static size_t room_of(const tutti_method *m, const backup_workers *s)
 {
-    size_t first;
-    return tutti_server_index(s->server) < 0 ? 0 : tutti_server_part(s->server, tutti_server_index(s->server), 0, m->layout->used, &first);
+    return tutti_server_words(s->server, 0, m->layout->used);
 }
 
 static tutti_status backup_workers_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
@@ -56,8 +56,8 @@ static tutti_status backup_workers_declare(tutti_method *m, tutti_plan *plan, tu
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'backup-workers': backup is %lld of %d workers, which leaves none to wait for; give at most %d", (long long)s->backup, m->workers, m->workers - 1);
     if (m->workers > TREE_MOST)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'backup-workers': %d workers; a server sums the gradients of at most %d", m->workers, TREE_MOST);
-    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ backup_workers_rule, SERVE, (int)s->servers, false }, err));
-    tutti_declare(plan, &(tutti_state){ .name = "backup-workers.contributions", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = (size_t)m->workers * slice_of(m, s) }, &s->contributions);
+    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = backup_workers_rule, .service = SERVE, .servers = (int)s->servers }, err));
+    tutti_declare(plan, &(tutti_state){ .name = "backup-workers.contributions", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = (size_t)m->workers * room_of(m, s) }, &s->contributions);
     return TUTTI_OK;
 }
 
@@ -158,8 +158,8 @@ static tutti_status backup_workers_step(tutti_method *m, tutti_error *err)
 
 /* ---- server ---- */
 
-/* The mean of those that came, by samples; false: nobody had any. */
-static bool mean(tutti_method *m, backup_workers *s, size_t count)
+/* The mean of those that came, by samples; false: nobody had any, and it is 0. */
+static bool mean(tutti_method *m, backup_workers *s, const tutti_server_request *r, float **of, size_t *words)
 {
     double samples = 0;
     int n = 0;
@@ -169,30 +169,33 @@ static bool mean(tutti_method *m, backup_workers *s, size_t count)
             samples += (double)tutti_share_step(m->share, s->step, i);
     for (int i = 0; i < m->workers; i++)
         if (s->has[i]) {
-            s->part[n] = s->contributions + (size_t)i * count;
+            s->part[n] = s->contributions + (size_t)i * room_of(m, s);
             s->weight[n++] = samples > 0 ? (float)((double)tutti_share_step(m->share, s->step, i) / samples) : 0;
         }
-    if (samples > 0)
-        tutti_tree_sum(m->device, count, n, s->part, s->weight, s->contributions);
+    *of = tutti_server_sum(s->server, r, n, s->part, s->weight, words);
     return samples > 0;
 }
 
-static tutti_status end_step(tutti_method *m, backup_workers *s, size_t count, tutti_error *err)
+/* Who has pushed has w_t, so that of tables those rows will do which the mean has; who has waited for this step may lack any. */
+static tutti_status end_step(tutti_method *m, backup_workers *s, const tutti_server_request *r, tutti_error *err)
 {
     const tutti_rate rate = tutti_rate_at(m, s->step);
-    int n = s->arrived;
+    const int n = s->arrived;
+    int waiting = 0;
+    float *along;
+    size_t words;
 
-    if (mean(m, s, count))
-        tutti_server_update(s->server, s->contributions, &rate);
+    if (mean(m, s, r, &along, &words))
+        tutti_server_update(s->server, along, &rate);
     s->step++;
-    for (int i = 0; i < m->workers; i++)
-        if (s->waits[i] && s->wants[i] == s->step) {
-            s->note[n++] = s->waiting[i];
-            s->waits[i] = false;
-        }
     s->arrived = 0;
     memset(s->has, 0, (size_t)m->workers * sizeof *s->has);
-    return tutti_server_give(s->server, s->note, n, 0, err);
+    for (int i = 0; i < m->workers; i++)
+        if (s->waits[i] && s->wants[i] == s->step) {
+            s->note[n + waiting++] = s->waiting[i];
+            s->waits[i] = false;
+        }
+    return tutti_server_give_update(s->server, s->note, n, waiting, 0, along, words, err);
 }
 
 static tutti_status take(tutti_method *m, backup_workers *s, const tutti_server_request *r, tutti_error *err)
@@ -200,10 +203,10 @@ static tutti_status take(tutti_method *m, backup_workers *s, const tutti_server_
     if (r->in == NULL || (uint64_t)r->b != s->step || s->has[r->worker])
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker, "worker %d sent a gradient of step %lld when step %llu was due; all workers must run one version and one checkpoint", r->worker, (long long)r->b,
                                (unsigned long long)s->step);
-    tutti_copy(m->device, r->count, r->in, s->contributions + (size_t)r->worker * r->count);
+    tutti_copy(m->device, r->words, r->in, s->contributions + (size_t)r->worker * room_of(m, s));
     s->has[r->worker] = true;
     s->note[s->arrived++] = r->note;
-    return s->arrived == m->workers - (int)s->backup ? end_step(m, s, r->count, err) : TUTTI_OK;
+    return s->arrived == m->workers - (int)s->backup ? end_step(m, s, r, err) : TUTTI_OK;
 }
 
 static tutti_status fetch(backup_workers *s, const tutti_server_request *r, tutti_error *err)
@@ -258,6 +261,7 @@ static const char *const backup_workers_constraints[] = {
     "with backup=0 the bits are ddp's; else which gradients a step takes depends on who is early, so runs differ in their bits, except simulated ones",
     "a worker that is overtaken skips to the step that is open; the samples of the steps between are left out of that epoch",
     "clip-norm, nonfinite=skip and loss-scale are refused: servers update slice by slice",
+    "of tables (ctr, wordlm) gradients go by rows and rows that have changed come back; who was overtaken gets tables whole, and so do all under an optimizer that moves every row (momentum, decay or adam without lazy)",
     "a lost worker, which is a server as well, ends the run (exit code 3), spare or not",
     NULL
 };
@@ -265,6 +269,6 @@ static const char *const backup_workers_constraints[] = {
 const tutti_method_ops tutti_method_backup_workers = {
     .name = "backup-workers", .title = "Synchronous SGD with backup workers", .authors = "Chen, Pan, Monga, Bengio, Jozefowicz", .year = 2016, .family = "server", .sheet = "async-sgd.md",
     .axes = { "servers", "every step, without the last b", "fp32", "none", "sliced", "any, on slices" }, .constraints = backup_workers_constraints, .options = backup_workers_options,
-    .self_bytes = sizeof(backup_workers), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_SERVERS | TUTTI_UPDATES_SLICES, .services = backup_workers_services, .declare = backup_workers_declare, .open = backup_workers_open,
+    .self_bytes = sizeof(backup_workers), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_KNOWS_ROWS, .services = backup_workers_services, .declare = backup_workers_declare, .open = backup_workers_open,
     .close = backup_workers_close, .pass = backup_workers_pass, .step = backup_workers_step, .release = backup_workers_release,
 };

@@ -37,7 +37,7 @@ static tutti_status parameter_server_rule(tutti_method *m, const tutti_server_re
 /* More than my parts of all pieces can be, however the tensors are cut into pieces. */
 static size_t room_of(const tutti_method *m, const parameter_server *s)
 {
-    return m->layout->used / (size_t)tutti_server_count(s->server) + 32 * (size_t)m->layout->n_tensors;
+    return m->layout->used / (size_t)tutti_server_count(s->server) + 32 * (size_t)m->layout->n_tensors + tutti_server_slack(m);
 }
 
 static tutti_status parameter_server_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
@@ -48,7 +48,7 @@ static tutti_status parameter_server_declare(tutti_method *m, tutti_plan *plan, 
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'parameter-server': %d workers; a server sums the gradients of at most %d", m->workers, TREE_MOST);
     m->piece_bytes = (size_t)(s->bucket * 1048576);
     m->first_piece_bytes = (size_t)((s->first_bucket < s->bucket ? s->first_bucket : s->bucket) * 1048576);
-    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ parameter_server_rule, SERVE, (int)s->servers, true }, err));
+    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = parameter_server_rule, .service = SERVE, .servers = (int)s->servers, .pieces = true }, err));
     tutti_declare(plan, &(tutti_state){ .name = "parameter-server.contributions", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
                                         .count = tutti_server_index(s->server) < 0 || m->workers == 1 ? 0 : (size_t)m->workers * room_of(m, s) }, &s->contributions);
     return TUTTI_OK;
@@ -67,8 +67,7 @@ static tutti_status parameter_server_open(tutti_method *m, tutti_error *err)
     s->n_pieces = s->sums != NULL ? m->layout->n_pieces : 0;
     for (int k = 0; k < s->n_pieces; k++) {
         sum *of = &s->sums[k];
-        size_t first;
-        const size_t count = tutti_server_part(s->server, tutti_server_index(s->server), m->layout->piece[k].first, m->layout->piece[k].count, &first);
+        const size_t words = tutti_server_words(s->server, m->layout->piece[k].first, m->layout->piece[k].count);
         of->has = tutti_alloc(workers, sizeof *of->has);
         of->note = tutti_alloc(workers, sizeof *of->note);
         of->weight = tutti_alloc(workers, sizeof *of->weight);
@@ -77,7 +76,7 @@ static tutti_status parameter_server_open(tutti_method *m, tutti_error *err)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'parameter-server'");
         for (size_t i = 0; i < workers; i++)
             of->part[i] = s->contributions + i * room_of(m, s) + at;
-        at += (count + 15) / 16 * 16;
+        at += (words + 15) / 16 * 16;
     }
     return s->n_pieces > 0 ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'parameter-server'");
 }
@@ -109,7 +108,7 @@ static int64_t pack(uint64_t step, float weight)
 static tutti_status parameter_server_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)
 {
     parameter_server *s = m->self;
-    return m->workers == 1 ? TUTTI_OK : tutti_server_exchange(s->server, p, pack(m->step, (float)m->weight), err);
+    return tutti_server_exchange(s->server, p, pack(m->step, (float)m->weight), err);
 }
 
 static tutti_status parameter_server_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err)
@@ -118,21 +117,23 @@ static tutti_status parameter_server_rule(tutti_method *m, const tutti_server_re
     sum *of = &s->sums[r->kind];
     const uint32_t bits = (uint32_t)r->b;
     const uint64_t step = (uint64_t)r->b >> 32;
+    float *mean;
+    size_t words;
 
     if (r->in == NULL || of->has[r->worker] || (of->arrived > 0 && of->step != step))
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker, "worker %d sent its part of bucket %lu of step %llu out of turn; all workers must run one version and one checkpoint", r->worker,
                                (unsigned long)r->kind, (unsigned long long)step);
-    tutti_copy(m->device, r->count, r->in, of->part[r->worker]);
+    tutti_copy(m->device, r->words, r->in, of->part[r->worker]);
     memcpy(&of->weight[r->worker], &bits, sizeof bits);
     of->has[r->worker] = true;
     of->step = step;
     of->note[of->arrived++] = r->note;
     if (of->arrived < m->workers)
         return TUTTI_OK;
-    tutti_tree_sum(m->device, r->count, m->workers, (const float *const *)of->part, of->weight, of->part[0]);
+    mean = tutti_server_sum(s->server, r, m->workers, of->part, of->weight, &words);
     memset(of->has, 0, (size_t)m->workers * sizeof *of->has);
     of->arrived = 0;
-    return tutti_server_answer(s->server, of->note, m->workers, 0, of->part[0], r->count, err);
+    return tutti_server_answer(s->server, of->note, m->workers, 0, mean, words, err);
 }
 
 static tutti_status serve(tutti_method *m, tutti_error *err)
@@ -144,6 +145,7 @@ static const tutti_service parameter_server_services[] = { [SERVE] = { "server",
 
 static const char *const parameter_server_constraints[] = {
     "the bits of ddp, with every optimiser, clip-norm, nonfinite and batch-share; gradients travel as float32",
+    "of tables (ctr, wordlm) rows go to the servers, and the rows of all workers come back, since each updates its whole model",
     "servers is at most the number of workers, whose threads they are",
     "a lost worker, which is a server as well, ends the run (exit code 3)",
     NULL
@@ -152,6 +154,6 @@ static const char *const parameter_server_constraints[] = {
 const tutti_method_ops tutti_method_parameter_server = {
     .name = "parameter-server", .title = "Synchronous parameter server", .authors = "Li, Andersen, Park, Smola, Ahmed, Josifovski, Long, Shekita, Su", .year = 2014, .family = "server", .sheet = "async-sgd.md",
     .axes = { "servers", "every step", "fp32", "buckets, overlap", "replicated, sums at servers", "any" }, .constraints = parameter_server_constraints, .options = parameter_server_options,
-    .self_bytes = sizeof(parameter_server), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_SERVERS | TUTTI_THROUGH_SERVERS, .services = parameter_server_services, .declare = parameter_server_declare, .open = parameter_server_open,
+    .self_bytes = sizeof(parameter_server), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_SERVERS | TUTTI_THROUGH_SERVERS | TUTTI_KNOWS_ROWS, .services = parameter_server_services, .declare = parameter_server_declare, .open = parameter_server_open,
     .close = parameter_server_close, .exchange = parameter_server_exchange,
 };

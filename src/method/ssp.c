@@ -5,6 +5,8 @@
    So a read at clock c has all updates of all workers up to clock c - staleness - 1, its own always, and later ones as they are there: nothing is cached at the worker, what it reads is the server's newest (the ESSP form of
    freshness). Every slice has clocks of its own, by the same rule; a worker goes on when all have let it.
    staleness=0 waits for all: synchronous SGD whose gradients are applied one after the other.
+   Tables: a pass asks for the rows that it reads when it reads them, so they may be newer than the rest of the model, which the guarantee allows. With staleness=0 that would not be synchronous SGD: whoever is early would
+   change rows that another has still to read. Tables come whole with the answers then.
    Chosen: an update is the run's optimiser at the learning rate times the worker's share of the step (1/n if even), where the paper sums: so the learning rate means the same as in ddp whatever n is, plain sgd with staleness=0 is ddp
    up to rounding, and a clock is a step. With momentum or adam a step is n updates of the slots. The figures' staleness is, of each gradient's read, how many clocks the slowest worker was behind it. All workers make the same
    steps, so at the end nobody is waited for. */
@@ -34,7 +36,7 @@ static tutti_status ssp_declare(tutti_method *m, tutti_plan *plan, tutti_error *
 {
     ssp *s = m->self;
 
-    return tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ ssp_rule, SERVE, (int)s->servers, false }, err);
+    return tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = ssp_rule, .service = SERVE, .servers = (int)s->servers, .whole = s->staleness == 0 }, err);
 }
 
 static tutti_status ssp_open(tutti_method *m, tutti_error *err)
@@ -71,11 +73,16 @@ static tutti_status ssp_step(tutti_method *m, tutti_error *err)
 
     TUTTI_TRY(tutti_base_check(m, &rate, &skip, err));
     if (rate.scale != 1)
-        tutti_scale(m->device, m->layout->used, (float)rate.scale, m->g);
+        tutti_scale_gradient(m, (float)rate.scale);
     tutti_stale(m, (uint64_t)s->behind);
     TUTTI_TRY(tutti_server_push(s->server, (uint32_t)(m->step + 1 - rate.t), (int64_t)m->step, skip ? NULL : m->g, m->x, &answers, err)); /* kind: steps that I have left out */
     s->behind = answers.kind;
     return TUTTI_OK;
+}
+
+static tutti_status ssp_need_rows(tutti_method *m, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
+{
+    return tutti_server_need_rows(((ssp *)m->self)->server, tensor, ids, n, err); /* clocks only go forward: what the last push waited for is there */
 }
 
 /* Who may read now? */
@@ -128,6 +135,7 @@ static const char *const ssp_constraints[] = {
     "all workers make the same number of steps, at most `staleness` apart; reports, checkpoints and evaluations wait for all of them",
     "runs differ in their bits, except simulated ones",
     "clip-norm clips each worker's own gradient; a gradient that is not finite is left out by its worker (nonfinite=skip)",
+    "of tables (ctr, wordlm) gradients go by rows, and a pass gets the rows that it reads, as they are when it begins; with staleness=0 tables come whole, since all must read one model",
     "with momentum or adam a step is one update of the slots a worker",
     "a lost worker, which is a server as well, ends the run (exit code 3)",
     "a checkpoint is resumed with the number of workers that saved it",
@@ -137,5 +145,5 @@ static const char *const ssp_constraints[] = {
 const tutti_method_ops tutti_method_ssp = {
     .name = "ssp", .title = "Stale synchronous parallel", .authors = "Ho, Cipar, Cui, Kim, Lee, Gibbons, Gibson, Ganger, Xing", .year = 2013, .family = "server", .sheet = "async-sgd.md",
     .axes = { "servers", "bounded staleness", "fp32", "none", "sliced", "any, on slices" }, .constraints = ssp_constraints, .options = ssp_options, .self_bytes = sizeof(ssp),
-    .traits = TUTTI_SERVERS | TUTTI_UPDATES_SLICES, .services = ssp_services, .declare = ssp_declare, .open = ssp_open, .close = ssp_close, .step = ssp_step, .agree = ssp_agree,
+    .traits = TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_KNOWS_ROWS, .services = ssp_services, .declare = ssp_declare, .open = ssp_open, .close = ssp_close, .step = ssp_step, .agree = ssp_agree, .need_rows = ssp_need_rows,
 };

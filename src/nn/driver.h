@@ -28,6 +28,7 @@ struct tutti_nn {
     size_t values;         /* of a set: of all parameters but tables */
     nn_rows *tables;       /* levels of the stack x params: the rows of tables; width 0: not one */
     int levels;
+    uint64_t *named;       /* a bit a row of the largest table; 0 between calls */
     bool ends;             /* the block that runs is the pass's last */
     float *const *given;   /* the gradients of the pass that runs; does it add? */
     bool adds;
@@ -66,6 +67,8 @@ void tutti_nn_stack_push(tutti_nn *nn, nn_stack *s, nn_run *run);
 void tutti_nn_stack_carry(tutti_nn *nn, nn_stack *s, int64_t block);
 /* The parameter's final sum: the stack falls together from its top; then what the caller had. */
 void tutti_nn_stack_collapse(const tutti_nn *nn, const nn_stack *s, int param);
+/* Tells which rows of each table the pass reads. */
+tutti_status tutti_nn_need_rows(const tutti_nn *nn, const nn_run *run, const tutti_nn_hooks *hooks, tutti_error *err);
 /* The rows of a final table into the caller's gradient. */
 void tutti_nn_give_rows(const tutti_nn *nn, int param, const tutti_nn_hooks *hooks);
 

@@ -248,6 +248,7 @@ tutti_status tutti_nn_train(tutti_nn *nn, nn_run run, double divisor, const tutt
     if (!(divisor > 0) || !isfinite(divisor))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a pass with the divisor %g; it must be positive and finite", divisor);
     TUTTI_TRY(check_labels(nn, &run, err));
+    TUTTI_TRY(tutti_nn_need_rows(nn, &run, hooks, err));
 
     if (!run.same_weights)
         nn->prepared = false;

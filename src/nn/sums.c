@@ -10,6 +10,8 @@
 #include "driver.h"
 #include <string.h>
 
+enum { WORD = 64 }; /* bits */
+
 /* Gradient sets for the tree over blocks. */
 static tutti_status open_sets(tutti_nn *nn, tutti_error *err)
 {
@@ -37,6 +39,7 @@ static tutti_status open_tables(tutti_nn *nn, tutti_error *err)
 {
     const nn_sequence *s = nn->net.sequence;
     const int64_t blocks = (nn->batch + nn->block - 1) / nn->block, full = nn->batch < nn->block ? nn->batch : nn->block;
+    size_t most = 0;
     bool enough;
 
     nn->levels = nn->sets > 0 ? nn->sets : 1;
@@ -53,6 +56,11 @@ static tutti_status open_tables(tutti_nn *nn, tutti_error *err)
         t->ids = tutti_alloc(t->room, sizeof *t->ids);
         t->values = tutti_alloc(t->room, t->width * sizeof *t->values);
         enough = t->ids != NULL && t->values != NULL;
+        most = s->params[k].rows > most ? s->params[k].rows : most;
+    }
+    if (enough && most > 0) {
+        nn->named = tutti_alloc((most + WORD - 1) / WORD, sizeof *nn->named);
+        enough = nn->named != NULL;
     }
     return enough ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the rows of tables that %lld samples name; use a smaller batch", (long long)nn->batch);
 }
@@ -70,6 +78,7 @@ void tutti_nn_sums_close(tutti_nn *nn)
         tutti_free(nn->tables[i].values);
     }
     tutti_free(nn->tables);
+    tutti_free(nn->named);
     tutti_free(nn->set_memory);
     tutti_free(nn->set_pointers);
 }
@@ -120,6 +129,30 @@ static void add_rows(const tutti_nn *nn, const nn_rows *from, nn_rows *to)
         }
     }
     charge_rows(nn, from);
+}
+
+tutti_status tutti_nn_need_rows(const tutti_nn *nn, const nn_run *run, const tutti_nn_hooks *hooks, tutti_error *err)
+{
+    const nn_sequence *s = nn->net.sequence;
+
+    for (int k = 0; k < nn->params && hooks != NULL && hooks->need_rows != NULL; k++) {
+        const size_t each = nn->width[k] == 0 ? 0 : nn_row_ids(s), n = nn->width[k] == 0 ? 0 : (size_t)run->samples * (size_t)s->context * each;
+        uint32_t *ids = nn->tables[k].ids; /* which the backward fills, later */
+        size_t count = 0;
+        if (nn->width[k] == 0)
+            continue;
+        for (size_t i = 0; i < n; i++) {
+            const uint32_t id = s->tables > 0 ? (uint32_t)(i % each) * s->rows + run->rows[i] : run->tokens[i];
+            nn->named[id / WORD] |= UINT64_C(1) << id % WORD;
+        }
+        for (size_t w = 0; w < (s->params[k].rows + WORD - 1) / WORD && n > 0; w++) {
+            for (uint64_t bits = nn->named[w]; bits != 0; bits &= bits - 1)
+                ids[count++] = (uint32_t)(w * WORD + (size_t)__builtin_ctzll(bits));
+            nn->named[w] = 0;
+        }
+        TUTTI_TRY(hooks->need_rows(hooks->user, k, ids, count, err));
+    }
+    return TUTTI_OK;
 }
 
 void tutti_nn_give_rows(const tutti_nn *nn, int param, const tutti_nn_hooks *hooks)

@@ -86,7 +86,7 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
         status = tutti_nn_params(c->model, &run->task, run->params, n, &n, err);
     for (int i = 0; status == TUTTI_OK && i < n; i++) {
         const tutti_nn_param *p = &run->params[i];
-        params[i] = (tutti_param){ .name = p->name, .dims = p->dims, .unit = p->unit, .row_sparse = p->row_sparse };
+        params[i] = (tutti_param){ .name = p->name, .dims = p->dims, .unit = p->unit, .row_sparse = p->row_sparse, .asks_rows = p->row_sparse };
         for (int d = 0; d < p->dims; d++)
             params[i].dim[d] = p->dim[d];
         run->parameters += p->count;
@@ -222,6 +222,15 @@ static tutti_status on_need(void *user, int unit, bool backward, tutti_error *er
     return status;
 }
 
+static tutti_status on_need_rows(void *user, int param, const uint32_t *ids, size_t n, tutti_error *err)
+{
+    tutti_run *run = user;
+    const tutti_status status = tutti_engine_need_rows(run->engine, param, ids, n, err);
+    if (run->slow > 1)
+        run->computing_since_ns = tutti_now_ns(run->rt);
+    return status;
+}
+
 static tutti_status on_done(void *user, int unit, bool backward, tutti_error *err)
 {
     tutti_run *run = user;
@@ -260,7 +269,7 @@ static tutti_status on_ready_rows(void *user, int param, const uint32_t *ids, si
 
 static tutti_status one_step(tutti_run *run, tutti_error *err)
 {
-    const tutti_nn_hooks hooks = { run, on_need, on_done, on_ready, on_ready_rows };
+    const tutti_nn_hooks hooks = { run, on_need, on_done, on_ready, on_ready_rows, on_need_rows };
     const tutti_method *m = tutti_engine_method(run->engine);
     tutti_batch batch = { 0 }; /* kept for a pass over the same samples */
     int64_t taken = -1; /* passes whose samples are off the stream */

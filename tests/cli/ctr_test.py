@@ -2,9 +2,10 @@
 not fit is a sentence."""
 import json, os, re, shutil, tempfile, unittest
 
-from command import read, summary, tutti
+from command import TUTTI, read, summary, tutti
 
 MODEL = "ctr(dim=4,layers=1,hidden=16)"
+TABLE = 26 * 2000 * 4
 
 
 class Ctr(unittest.TestCase):
@@ -51,6 +52,39 @@ class Ctr(unittest.TestCase):
         checkpoints = os.path.join(self.out("first"), "checkpoints")
         self.train("rest", *how, "--resume", os.path.join(checkpoints, sorted(os.listdir(checkpoints))[0]))
         self.assertEqual(read(os.path.join(self.out("whole"), "model.safetensors")), read(os.path.join(self.out("rest"), "model.safetensors")))
+
+    def test_servers_get_rows_and_give_those_that_are_asked_for(self):
+        """The table has 52,000 rows, of which a batch names a few hundred: whole slices would be some 850 KB a worker and step, each way."""
+        how = ("-n", 3, "--batch", 16, "--steps", 20, "--seed", 4)
+        self.train("ps-ddp", *how, "--optimizer", "adam(lr=0.005,lazy=on)")
+        for transport in ("shm", "tcp"):
+            same = self.train("ps-" + transport, *how, "--optimizer", "adam(lr=0.005,lazy=on)", "--method", "parameter-server", "--transport", transport)
+            self.assertEqual(read(os.path.join(self.out("ps-" + transport), "model.safetensors")), read(os.path.join(self.out("ps-ddp"), "model.safetensors")))
+            self.assertLess(same["bytes_sent_total"], 0.1 * 20 * 3 * 2 * 4 * TABLE)
+        self.train("ps-own", *how, "--optimizer", "adam(lr=0.005,lazy=on)", "--method", "parameter-server", "--servers", 2)
+        self.assertEqual(read(os.path.join(self.out("ps-own"), "model.safetensors")), read(os.path.join(self.out("ps-ddp"), "model.safetensors")))
+        for method, transport in (("asgd", "shm"), ("asgd(softsync=2,servers=1)", "tcp"), ("ssp(staleness=2)", "tcp"), ("asgd(hogwild=on)", "shm")):
+            s = self.train("async", *how[:4], "--steps", 300, "--method", method, "--transport", transport, "--optimizer", "adam(lr=0.005,lazy=on)")
+            self.assertGreater(s["final_test_auc"], 0.63, method)
+            self.assertLess(s["bytes_sent_total"], 0.05 * 300 * 3 * 2 * 4 * TABLE + 2 * 4 * TABLE, method)
+
+    @unittest.skipUnless(os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so")), "the simulator is not built")
+    def test_simulated_runs_with_servers_resume_to_the_bit(self):
+        edge = self.out("edge.xml")
+        with open(edge, "w") as f:
+            f.write(tutti("platform", "edge(12)").stdout)
+        for n, method in ((4, "asgd(servers=2)"), (3, "asgd(softsync=2)"), (4, "ssp(staleness=2)"), (4, "backup-workers(backup=1)")):
+            how = ("-n", n, "--batch", 9, "--steps", 12, "--seed", 2, "--slow", "0:1.31,*:2.2:0.4", "--transport", "sim", "--platform", edge, "--checkpoint-every", 5, "--checkpoint-keep", 9, "--method", method,
+                   "--optimizer", "sgd(lr=0.1,momentum=0.5,lazy=on)")
+            self.train("sim", *how)
+            self.train("again", *how)
+            whole = read(os.path.join(self.out("sim"), "model.safetensors"))
+            self.assertEqual(whole, read(os.path.join(self.out("again"), "model.safetensors")), method)
+            for name in sorted(os.listdir(os.path.join(self.out("sim"), "checkpoints")))[:-1]:
+                self.train("on", *how, "--resume", os.path.join(self.out("sim"), "checkpoints", name))
+                self.assertEqual(whole, read(os.path.join(self.out("on"), "model.safetensors")), f"{method} from {name}")
+            for name in ("sim", "again", "on"):
+                shutil.rmtree(self.out(name))
 
     def test_a_step_is_measured_layer_by_layer(self):
         done = tutti("bench", "step", "--model", MODEL, "--data", f"clicks(file={self.log},rows=2000)", "-n", 1, "--steps", 2, "--repeat", 1, "--json")

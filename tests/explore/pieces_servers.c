@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { PERIOD = 32, COUNT = 3 * PERIOD, PHASES = 3 };
+enum { PERIOD = 32, COUNT = 3 * PERIOD, PHASES = 3, ROW = 2, TABLE = 24, ROWS = (COUNT - TABLE) / ROW }; /* of runs with a table: it follows so many elements */
 
 /* What the ranks share, in c->shared. */
 typedef struct common {
@@ -13,6 +13,7 @@ typedef struct common {
     int done[EXPLORE_RANKS];       /* steps of each that are over */
     int bound;                     /* of ssp; -1: none */
     int needed;                    /* of backup-workers: gradients a step; 0: another method */
+    bool table;                    /* two thirds of the model are a table, whose rows are asked for */
     bool even;                     /* all make the same steps, whose gradients have the weight 1/n */
 } common;
 
@@ -25,15 +26,19 @@ static float pull(const common *s, int rank, int ranks, size_t i)
 {
     if (s->needed > 0) /* element i counts gradients of worker i mod n */
         return (int)(i % (size_t)ranks) == rank ? 1 : 0;
+    if (s->table && i >= TABLE && ((i - TABLE) / ROW + (size_t)rank) % 3 == 0)
+        return 0; /* a row that this worker leaves alone */
     return (float)((rank * 11 + (int)(i % PERIOD) * 5) % 23) / 4 - 2;
 }
 
 static void fill_initial(void *user, int tensor, float *values)
 {
-    (void)user;
-    (void)tensor;
-    for (size_t i = 0; i < COUNT; i++)
-        values[i] = (float)(i % PERIOD) / 8 - 2;
+    const explore_case *c = user;
+    const bool table = explore_draw(c, "table", 2) == 0;
+    const size_t first = tensor == 1 ? TABLE : 0, count = tensor == 1 ? COUNT - TABLE : table ? TABLE : COUNT;
+
+    for (size_t i = 0; i < count; i++)
+        values[i] = (float)((first + i) % PERIOD) / 8 - 2;
 }
 
 /* Of backup-workers: x is w of so many steps, in every slice. */
@@ -53,10 +58,27 @@ static tutti_status check_steps(const tutti_method *m, const common *s, uint64_t
     return TUTTI_OK;
 }
 
+/* The rows of which this worker's gradient is other than 0. */
+static size_t rows_of(const tutti_method *m, const common *s, uint32_t *ids)
+{
+    size_t n = 0;
+
+    for (size_t row = 0; row < ROWS; row++) {
+        bool touched = false;
+        for (size_t c = 0; c < ROW; c++)
+            touched = touched || pull(s, m->rank, m->workers, TABLE + row * ROW + c) != 0;
+        if (touched)
+            ids[n++] = (uint32_t)row;
+    }
+    return n;
+}
+
 static tutti_status one_step(tutti_engine *e, explore_case *c, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
     common *s = shared_of(c);
+    uint32_t ids[ROWS];
+    const size_t rows = s->table ? rows_of(m, s, ids) : 0;
     tutti_pass p;
     tutti_status status;
 
@@ -67,10 +89,14 @@ static tutti_status one_step(tutti_engine *e, explore_case *c, tutti_error *err)
                            s->begun[r], s->bound);
         if (s->needed > 0 && p.samples > 0)
             TUTTI_TRY(check_steps(m, s, m->step, err));
+        if (s->table)
+            TUTTI_TRY(tutti_engine_need_rows(e, 1, ids, p.samples > 0 ? rows : 0, err));
         explore_dawdle(100000);
         for (size_t i = 0; i < m->layout->used; i++)
             m->g[i] = p.samples > 0 ? pull(s, m->rank, m->workers, i) : 0;
         TUTTI_TRY(tutti_engine_ready(e, 0, err));
+        if (s->table)
+            TUTTI_TRY(tutti_engine_ready_rows(e, 1, ids, p.samples > 0 ? rows : 0, err));
         TUTTI_TRY(tutti_engine_passed(e, 0, err));
     }
     if (status == TUTTI_CLOSED)
@@ -125,10 +151,13 @@ static tutti_status run_phases(tutti_engine *e, explore_case *c, tutti_error *er
 
 static tutti_status train(tutti_world *world, explore_case *c, const char *method, tutti_error *err)
 {
-    const tutti_param param = { .name = "w", .dims = 1, .dim = { COUNT } };
+    const tutti_param whole = { .name = "w", .dims = 1, .dim = { COUNT } };
+    const tutti_param parts[] = { { .name = "v", .dims = 1, .dim = { TABLE } }, { .name = "t", .dims = 2, .dim = { ROWS, ROW }, .row_sparse = true, .asks_rows = true } };
+    const bool table = explore_draw(c, "table", 2) == 0;
     tutti_engine *e = NULL;
-    tutti_status status = tutti_engine_open(&e, world, &param, 1, &(tutti_engine_options){ .method = method, .optimizer = "sgd(lr=0.0625)", .batch = 1, .seed = c->seed, .initial = fill_initial }, err);
+    tutti_status status = tutti_engine_open(&e, world, table ? parts : &whole, table ? 2 : 1, &(tutti_engine_options){ .method = method, .optimizer = "sgd(lr=0.0625)", .batch = 1, .seed = c->seed, .initial = fill_initial, .user = c }, err);
 
+    shared_of(c)->table = table;
     if (status == TUTTI_OK)
         status = run_phases(e, c, err);
     tutti_engine_close(e);

@@ -395,6 +395,9 @@ static void a_step_takes_exactly_the_first_gradients_and_never_a_late_one(void *
                 all += taken[r];
                 assert_true(taken[r] >= 0 && taken[r] <= begun[r] && taken[r] == floor(taken[r]));
             }
+            for (int r = 0; r < n; r++)
+                if (t.figures[r].samples != (uint64_t)(STEPS * needed * t.options.batch)) /* those of gradients that were taken, and no others */
+                    fail_msg("%s on %d: worker %d counts %llu samples in %d steps of %d gradients", method, n, r, (unsigned long long)t.figures[r].samples, STEPS, needed);
             if (all != STEPS * needed)
                 fail_msg("%s on %d: %g gradients were taken in %d steps of %d", method, n, all, STEPS, needed);
             for (size_t i = 0; i < trial_size(&t); i++) /* the same ones in all slices, on all workers */

@@ -1,0 +1,511 @@
+/* slice.c: see slice.h. Rows of a server's slice lie anywhere in memory that no cache holds, and each is a few lines: what an update of rows waits for is the latency of memory, so rows are asked for some rows ahead. */
+#include "slice.h"
+#include <inttypes.h>
+#include <string.h>
+
+enum { AHEAD = 12, LINE = 16 }; /* rows asked for ahead; floats of a cache line */
+static const uint32_t whole_table = UINT32_MAX; /* a table has fewer rows (layout.c) */
+
+static bool is_table(const tutti_engine *e, int tensor)
+{
+    return e->rows[tensor].knows;
+}
+
+static uint32_t word_at(const float *at)
+{
+    uint32_t word;
+    memcpy(&word, at, sizeof word);
+    return word;
+}
+
+static float *put_word(float *at, uint32_t word)
+{
+    memcpy(at, &word, sizeof word);
+    return at + 1;
+}
+
+static float *put(float *at, const float *values, size_t n)
+{
+    if (n > 0)
+        memcpy(at, values, n * sizeof *at);
+    return at + n;
+}
+
+/* The tensor that element `at` lies in, or the last. */
+static int tensor_at(const tutti_engine *e, size_t at)
+{
+    int low = 0, high = e->layout.n_tensors - 1;
+
+    while (low < high) {
+        const int middle = (low + high + 1) / 2;
+        if (e->tensors[middle].first <= at)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+size_t tutti_slice_cut(const tutti_engine *e, size_t at)
+{
+    const int tensor = tensor_at(e, at);
+    const tutti_tensor *t = &e->tensors[tensor];
+
+    return is_table(e, tensor) && at < t->first + t->count ? at - (at - t->first) % t->cols : at;
+}
+
+tutti_slice tutti_slice_of(const tutti_engine *e, size_t first, size_t count)
+{
+    tutti_slice s = { .first = first, .count = count, .tensor = tensor_at(e, first) };
+
+    for (int i = s.tensor; i < e->layout.n_tensors && e->tensors[i].first < first + count && count > 0; i++)
+        s.tables += is_table(e, i);
+    return s;
+}
+
+/* The part of `tensor` that lies within; its first row there. */
+static size_t within(const tutti_engine *e, const tutti_slice *s, int tensor, size_t *first)
+{
+    const tutti_tensor *t = &e->tensors[tensor];
+    const size_t end = t->first + t->count < s->first + s->count ? t->first + t->count : s->first + s->count;
+
+    *first = t->first > s->first ? t->first : s->first;
+    return end > *first ? end - *first : 0;
+}
+
+/* Tensors up to the next table are one range of values: as long as it is, from `tensor` on, which moves past it. */
+static size_t values_from(const tutti_engine *e, const tutti_slice *s, int *tensor, size_t *first)
+{
+    size_t begin;
+
+    within(e, s, *tensor, first);
+    for (begin = *first; *tensor < e->layout.n_tensors && e->tensors[*tensor].first < s->first + s->count && !is_table(e, *tensor); ++*tensor) {
+        size_t at;
+        const size_t count = within(e, s, *tensor, &at);
+        begin = at + count;
+    }
+    return begin - *first;
+}
+
+/* ---- reading ---- */
+
+tutti_slice_reader tutti_slice_read(const tutti_engine *e, const tutti_slice *s, const float *words)
+{
+    return (tutti_slice_reader){ e, s, words, s->tensor };
+}
+
+bool tutti_slice_next(tutti_slice_reader *r, tutti_slice_part *p)
+{
+    const tutti_engine *e = r->e;
+
+    if (r->tensor >= e->layout.n_tensors || e->tensors[r->tensor].first >= r->slice->first + r->slice->count || r->slice->count == 0)
+        return false;
+    *p = (tutti_slice_part){ .tensor = -1 };
+    if (!is_table(e, r->tensor)) {
+        p->count = values_from(e, r->slice, &r->tensor, &p->first);
+        p->values = r->at;
+        r->at += p->count;
+        return true;
+    }
+    p->tensor = r->tensor++;
+    p->count = within(e, r->slice, p->tensor, &p->first);
+    p->n = word_at(r->at);
+    p->whole = p->n == whole_table;
+    p->ids = (const uint32_t *)(const void *)(r->at + 1);
+    p->values = r->at + 1 + (p->whole ? 0 : p->n);
+    r->at = p->values + (p->whole ? p->count : p->n * e->tensors[p->tensor].cols);
+    return true;
+}
+
+/* Where row `id` of the part's table stands among the values of the slice. */
+static size_t place(const tutti_slice_reader *r, const tutti_slice_part *p, uint32_t id)
+{
+    const tutti_tensor *t = &r->e->tensors[p->tensor];
+    return t->first + id * t->cols - r->slice->first;
+}
+
+tutti_status tutti_slice_check(const tutti_engine *e, const tutti_slice *s, const float *words, size_t n, int worker, tutti_error *err)
+{
+    const float *at = words, *end = words + n;
+    int tensor = s->tensor;
+
+    while (tensor < e->layout.n_tensors && e->tensors[tensor].first < s->first + s->count) {
+        const tutti_tensor *t = &e->tensors[tensor];
+        size_t first, count, rows, low;
+        uint32_t told;
+        if (!is_table(e, tensor)) {
+            count = values_from(e, s, &tensor, &first);
+            if ((size_t)(end - at) < count)
+                break;
+            at += count;
+            continue;
+        }
+        count = within(e, s, tensor++, &first);
+        if (at == end)
+            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker, "worker %d sent %zu bytes, which end before %s; all workers must run one version", worker, n * sizeof *words, t->name);
+        told = word_at(at++);
+        rows = count / t->cols;
+        low = (first - t->first) / t->cols;
+        if (told != whole_table && told > rows)
+            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker, "worker %d sent %" PRIu32 " rows of %s, of which %zu are served here; all workers must run one version", worker, told, t->name, rows);
+        if ((size_t)(end - at) < (told == whole_table ? count : told * (1 + t->cols)))
+            break;
+        for (size_t k = 0; told != whole_table && k < told; k++) {
+            const uint32_t id = word_at(at + k);
+            if (id < low || id - low >= rows || (k > 0 && id <= word_at(at + k - 1)))
+                return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker, "worker %d sent row %" PRIu32 " of %s at place %zu, where rows %zu to %zu are served, in ascending order; all workers must run one version", worker,
+                                       id, t->name, k, low, low + rows - 1);
+        }
+        at += told == whole_table ? count : told * (1 + t->cols);
+    }
+    return at == end && (tensor >= e->layout.n_tensors || e->tensors[tensor].first >= s->first + s->count)
+               ? TUTTI_OK
+               : tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker, "worker %d sent %zu bytes, which do not make a slice of %zu values; all workers must run one version", worker, n * sizeof *words, s->count);
+}
+
+/* ---- writing ---- */
+
+/* The known rows of g within the slice: where they begin in the list. */
+static size_t rows_within(const tutti_engine *e, int tensor, size_t first, size_t count, size_t *begin)
+{
+    const tutti_tensor *t = &e->tensors[tensor];
+    const tutti_engine_rows *r = &e->rows[tensor];
+    const size_t bound[2] = { (first - t->first) / t->cols, (first + count - t->first) / t->cols };
+    size_t at[2];
+
+    for (int k = 0; k < 2; k++) {
+        size_t low = 0, high = r->known.n;
+        while (low < high) {
+            const size_t middle = low + (high - low) / 2;
+            if (r->ids[middle] < bound[k])
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        at[k] = low;
+    }
+    *begin = at[0];
+    return at[1] - at[0];
+}
+
+/* How many rows go, from *begin on; as many as `count` has values or more: the whole. */
+static bool goes_whole(const tutti_engine *e, int tensor, size_t first, size_t count, size_t *begin, size_t *n)
+{
+    *n = *begin = 0;
+    if (e->rows[tensor].known.all)
+        return true;
+    *n = rows_within(e, tensor, first, count, begin);
+    return *n * (1 + e->tensors[tensor].cols) >= count;
+}
+
+size_t tutti_slice_words(const tutti_engine *e, const tutti_slice *s)
+{
+    size_t words = s->tables, first, begin, n;
+
+    for (int tensor = s->tensor; tensor < e->layout.n_tensors && e->tensors[tensor].first < s->first + s->count && s->count > 0;) {
+        size_t count;
+        if (!is_table(e, tensor)) {
+            words += values_from(e, s, &tensor, &first);
+            continue;
+        }
+        count = within(e, s, tensor, &first);
+        words += goes_whole(e, tensor, first, count, &begin, &n) ? count : n * (1 + e->tensors[tensor].cols);
+        tensor++;
+    }
+    return words;
+}
+
+void tutti_slice_pack(const tutti_engine *e, const tutti_slice *s, const float *g, float *words)
+{
+    size_t first, begin, n;
+
+    for (int tensor = s->tensor; tensor < e->layout.n_tensors && e->tensors[tensor].first < s->first + s->count && s->count > 0;) {
+        const tutti_tensor *t = &e->tensors[tensor];
+        const uint32_t *ids = e->rows[tensor].ids;
+        size_t count;
+        if (!is_table(e, tensor)) {
+            count = values_from(e, s, &tensor, &first);
+            words = put(words, g + first, count);
+            continue;
+        }
+        count = within(e, s, tensor++, &first);
+        if (goes_whole(e, (int)(t - e->tensors), first, count, &begin, &n)) {
+            words = put(put_word(words, whole_table), g + first, count);
+            continue;
+        }
+        words = put_word(words, (uint32_t)n);
+        if (n > 0)
+            memcpy(words, ids + begin, n * sizeof *ids);
+        words += n;
+        for (size_t k = 0; k < n; k++) {
+            const float *row = g + t->first + ids[begin + k] * t->cols;
+            if (k + AHEAD < n)
+                for (size_t c = 0; c < t->cols; c += LINE)
+                    __builtin_prefetch(g + t->first + ids[begin + k + AHEAD] * t->cols + c);
+            words = put(words, row, t->cols);
+        }
+    }
+}
+
+size_t tutti_slice_whole(const tutti_engine *e, const tutti_slice *s, const float *values, float *words)
+{
+    float *at = words;
+    size_t first;
+
+    for (int tensor = s->tensor; tensor < e->layout.n_tensors && e->tensors[tensor].first < s->first + s->count && s->count > 0;) {
+        const bool table = is_table(e, tensor), asked = table && e->tensors[tensor].asked;
+        const size_t count = table ? within(e, s, tensor, &first) : values_from(e, s, &tensor, &first);
+        tensor += table;
+        if (table)
+            at = put_word(at, asked ? 0 : whole_table);
+        if (!asked)
+            at = put(at, values + (first - s->first), count);
+    }
+    return (size_t)(at - words);
+}
+
+void tutti_slice_store(const tutti_engine *e, const tutti_slice *s, const float *words, float *x)
+{
+    tutti_slice_reader r = tutti_slice_read(e, s, words);
+    tutti_slice_part p;
+
+    while (tutti_slice_next(&r, &p)) {
+        if (p.tensor < 0 || p.whole)
+            memcpy(x + p.first, p.values, p.count * sizeof *x);
+        else
+            for (size_t k = 0, cols = e->tensors[p.tensor].cols; k < p.n; k++)
+                memcpy(x + s->first + place(&r, &p, p.ids[k]), p.values + k * cols, cols * sizeof *x);
+    }
+}
+
+void tutti_slice_fetch(const tutti_engine *e, const tutti_slice *s, const float *values, float *words)
+{
+    tutti_slice_reader r = tutti_slice_read(e, s, words);
+    tutti_slice_part p;
+
+    while (tutti_slice_next(&r, &p)) {
+        float *to = words + (p.values - words);
+        if (p.tensor < 0 || p.whole)
+            memcpy(to, values + (p.first - s->first), p.count * sizeof *to);
+        else
+            for (size_t k = 0, cols = e->tensors[p.tensor].cols; k < p.n; k++)
+                memcpy(to + k * cols, values + place(&r, &p, p.ids[k]), cols * sizeof *to);
+    }
+}
+
+void tutti_slice_known(tutti_engine *e, const tutti_slice *s, const float *words, bool begins)
+{
+    tutti_slice_reader r = tutti_slice_read(e, s, words);
+    tutti_slice_part p;
+
+    while (tutti_slice_next(&r, &p)) {
+        tutti_engine_rows *rows = &e->rows[p.tensor];
+        if (begins) {
+            rows->known.n = 0;
+            rows->known.all = false;
+        }
+        rows->summed = true;
+        rows->known.all = rows->known.all || p.whole;
+        if (rows->known.all || p.n == 0)
+            continue;
+        memcpy(rows->ids + rows->known.n, p.ids, p.n * sizeof *p.ids);
+        rows->known.n += p.n;
+    }
+}
+
+void tutti_slice_gather(size_t cols, size_t n, const uint32_t *ids, const float *rows, uint32_t low, float *out)
+{
+    for (size_t k = 0; k < n; k++) {
+        if (k + AHEAD < n)
+            for (size_t c = 0; c < cols; c += LINE)
+                __builtin_prefetch(rows + (ids[k + AHEAD] - low) * cols + c);
+        memcpy(out + k * cols, rows + (ids[k] - low) * cols, cols * sizeof *out);
+    }
+}
+
+/* ---- updates ---- */
+
+/* Rows that follow each other go in one call. */
+static void update_rows(const tutti_slice_reader *r, const tutti_slice_part *p, float *values, const tutti_rate *rate)
+{
+    const size_t cols = r->e->tensors[p->tensor].cols;
+    size_t asked = 0;
+
+    for (size_t k = 0, run; k < p->n; k += run) {
+        const size_t at = place(r, p, p->ids[k]);
+        for (run = 1; k + run < p->n && p->ids[k + run] == p->ids[k] + run; run++)
+            ;
+        for (; asked < k + run + AHEAD && asked < p->n; asked++)
+            for (size_t c = 0; c < cols; c += LINE)
+                __builtin_prefetch(values + place(r, p, p->ids[asked]) + c, 1);
+        tutti_update(r->e->m.optim, r->slice->first + at, run * cols, values + at, p->values + k * cols, rate);
+    }
+}
+
+/* The optimiser wants every row: it gets zeros where there are none. */
+static void update_all(const tutti_slice_reader *r, const tutti_slice_part *p, float *values, float *zeros, const tutti_rate *rate)
+{
+    const size_t cols = r->e->tensors[p->tensor].cols, at = p->first - r->slice->first;
+
+    for (size_t k = 0; k < p->n; k++)
+        memcpy(zeros + place(r, p, p->ids[k]), p->values + k * cols, cols * sizeof *zeros);
+    tutti_update(r->e->m.optim, p->first, p->count, values + at, zeros + at, rate);
+    for (size_t k = 0; k < p->n; k++)
+        memset(zeros + place(r, p, p->ids[k]), 0, cols * sizeof *zeros);
+}
+
+void tutti_slice_update(const tutti_engine *e, const tutti_slice *s, const float *words, float *values, float *zeros, const tutti_rate *rate)
+{
+    const bool by_rows = tutti_optim_by_rows(e->m.optim);
+    tutti_slice_reader r = tutti_slice_read(e, s, words);
+    tutti_slice_part p;
+
+    while (tutti_slice_next(&r, &p))
+        if (p.tensor < 0 || p.whole)
+            tutti_update(e->m.optim, p.first, p.count, values + (p.first - s->first), p.values, rate);
+        else if (by_rows)
+            update_rows(&r, &p, values, rate);
+        else
+            update_all(&r, &p, values, zeros, rate);
+}
+
+size_t tutti_slice_marks(const tutti_engine *e, const tutti_slice *s, size_t *first)
+{
+    size_t rows = 0;
+
+    *first = 0;
+    for (int i = 0; i < e->layout.n_tensors && e->tensors[i].first < s->first + s->count; i++) {
+        const tutti_tensor *t = &e->tensors[i];
+        size_t at;
+        if (!is_table(e, i))
+            continue;
+        rows += within(e, s, i, &at) / t->cols;
+        *first += (t->first < s->first ? (t->first + t->count < s->first ? t->count : s->first - t->first) : 0) / t->cols;
+    }
+    return rows;
+}
+
+void tutti_slice_add(const tutti_engine *e, const tutti_slice *s, float a, const float *words, float *sum, uint8_t *marks)
+{
+    tutti_slice_reader r = tutti_slice_read(e, s, words);
+    tutti_slice_part p;
+
+    while (tutti_slice_next(&r, &p)) {
+        const tutti_tensor *t = p.tensor < 0 ? NULL : &e->tensors[p.tensor];
+        if (t == NULL || p.whole)
+            tutti_axpy(e->m.device, p.count, a, p.values, sum + (p.first - s->first));
+        for (size_t k = 0; t != NULL && !p.whole && k < p.n; k++) {
+            tutti_axpy(e->m.device, t->cols, a, p.values + k * t->cols, sum + place(&r, &p, p.ids[k]));
+            marks[p.ids[k] - (p.first - t->first) / t->cols] = 1;
+        }
+        if (p.whole)
+            memset(marks, 1, p.count / t->cols);
+        marks += t == NULL ? 0 : p.count / t->cols;
+    }
+}
+
+/* A table's marked rows; those that follow each other in one call. */
+static void update_marked(const tutti_engine *e, size_t first, size_t cols, size_t rows, float *sum, const uint8_t *marks, float *values, const tutti_rate *rate)
+{
+    for (size_t k = 0, run; k < rows; k += run) {
+        const uint8_t *next = memchr(marks + k, 1, rows - k);
+        if (next == NULL)
+            return;
+        k = (size_t)(next - marks);
+        for (run = 1; k + run < rows && marks[k + run] != 0; run++)
+            ;
+        tutti_update(e->m.optim, first + k * cols, run * cols, values + k * cols, sum + k * cols, rate);
+        tutti_fill(e->m.device, run * cols, 0, sum + k * cols);
+    }
+}
+
+void tutti_slice_update_added(const tutti_engine *e, const tutti_slice *s, float *sum, uint8_t *marks, float *values, const tutti_rate *rate)
+{
+    const bool by_rows = tutti_optim_by_rows(e->m.optim);
+    size_t first;
+
+    for (int tensor = s->tensor; tensor < e->layout.n_tensors && e->tensors[tensor].first < s->first + s->count && s->count > 0;) {
+        const bool table = is_table(e, tensor);
+        const size_t cols = e->tensors[tensor].cols, count = table ? within(e, s, tensor, &first) : values_from(e, s, &tensor, &first), at = first - s->first;
+        if (table && by_rows)
+            update_marked(e, first, cols, count / cols, sum + at, marks, values + at, rate);
+        else {
+            tutti_update(e->m.optim, first, count, values + at, sum + at, rate);
+            tutti_fill(e->m.device, count, 0, sum + at);
+        }
+        if (table)
+            memset(marks, 0, count / cols);
+        marks += table ? count / cols : 0;
+        tensor += table;
+    }
+}
+
+/* ---- sums ---- */
+
+/* The least row that a summand has not had yet; `rows`: none has any. */
+static size_t next_row(const tutti_slice_summand *each, int n, uint32_t low, size_t rows)
+{
+    size_t least = rows;
+
+    for (int k = 0; k < n; k++) {
+        const size_t mine = each[k].part.whole ? each[k].at : each[k].at < each[k].part.n ? each[k].part.ids[each[k].at] - low : rows;
+        least = mine < least ? mine : least;
+    }
+    return least;
+}
+
+/* A table: all rows that anybody has, in turn. ids: where those go; NULL: every row goes. Gives how many; sums them unless `rows_out` is NULL. */
+static size_t sum_rows(const tutti_engine *e, tutti_slice_summand *each, int n, const float *a, const float **from, const float *zeros, uint32_t low, size_t rows, bool every, float *ids, float *rows_out)
+{
+    const size_t cols = e->tensors[each[0].part.tensor].cols;
+    size_t count = 0;
+
+    for (int k = 0; k < n; k++)
+        each[k].at = 0;
+    for (size_t row = every ? 0 : next_row(each, n, low, rows); row < rows; row = every ? row + 1 : next_row(each, n, low, rows), count++) {
+        for (int k = 0; k < n; k++) {
+            const tutti_slice_part *p = &each[k].part;
+            const bool has = p->whole ? each[k].at == row : each[k].at < p->n && p->ids[each[k].at] - low == row;
+            from[k] = has ? p->values + each[k].at * cols : zeros;
+            each[k].at += has;
+        }
+        if (ids != NULL)
+            put_word(ids + count, low + (uint32_t)row);
+        if (rows_out != NULL)
+            tutti_tree_sum(e->m.device, cols, n, from, a, rows_out + count * cols);
+    }
+    return count;
+}
+
+size_t tutti_slice_sum(const tutti_engine *e, const tutti_slice *s, int n, const float *const *parts, const float *a, tutti_slice_summand *each, const float **from, const float *zeros, float *out)
+{
+    float *at = out;
+
+    for (int k = 0; k < n; k++)
+        each[k].reader = tutti_slice_read(e, s, parts[k]);
+    for (;;) {
+        bool more = false, every = false;
+        size_t cols, rows, count;
+        uint32_t low;
+        for (int k = 0; k < n; k++) {
+            more = tutti_slice_next(&each[k].reader, &each[k].part);
+            every = every || each[k].part.whole;
+            from[k] = each[k].part.values;
+        }
+        if (!more)
+            return (size_t)(at - out);
+        if (each[0].part.tensor < 0) {
+            tutti_tree_sum(e->m.device, each[0].part.count, n, from, a, at);
+            at += each[0].part.count;
+            continue;
+        }
+        cols = e->tensors[each[0].part.tensor].cols;
+        rows = each[0].part.count / cols;
+        low = (uint32_t)((each[0].part.first - e->tensors[each[0].part.tensor].first) / cols);
+        count = every ? rows : sum_rows(e, each, n, a, from, zeros, low, rows, false, NULL, NULL);
+        every = every || count * (1 + cols) >= each[0].part.count;
+        at = put_word(at, every ? whole_table : (uint32_t)count);
+        sum_rows(e, each, n, a, from, zeros, low, rows, every, every ? NULL : at, every ? at : at + count);
+        at += every ? each[0].part.count : count * (1 + cols);
+    }
+}
