@@ -5,7 +5,7 @@
          while (tutti_engine_pass(e, &pass, err) == TUTTI_OK) {   // TUTTI_CLOSED: the step's passes are over
              load pass.samples samples from (pass.epoch, pass.position)
              tables that ask for rows: tutti_engine_need_rows(e, tensor, ids, n)
-         forward:  tutti_engine_need(e, u, false); run unit u; tutti_engine_done(e, u, false)
+             forward:  tutti_engine_need(e, u, false); run unit u; tutti_engine_done(e, u, false)
              backward: tutti_engine_need(e, u, true);  ...  tutti_engine_ready(e, tensor); tutti_engine_done(e, u, true)
              tutti_engine_passed(e, loss_sum)
          }
