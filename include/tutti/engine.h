@@ -117,8 +117,8 @@ double tutti_engine_apart(tutti_engine *e);
 bool tutti_engine_swap(tutti_engine *e);
 /* * all ranks, between steps. facts: JSON object stored with it. */
 tutti_status tutti_engine_save(tutti_engine *e, const char *directory, const char *facts, int keep, tutti_error *err);
-/* * all ranks, before the first pass: every declared state of exactly that checkpoint. Another number of workers is legal for methods whose replicas are equal,
-   unless a codec has residuals of each worker. */
+/* * all ranks, before the first pass: every declared state of exactly that checkpoint. Another number of workers is legal for methods whose replicas are equal:
+   states of each worker then become what state.h says. Residuals of error feedback are owed to the model as their mean, so each worker gets the mean; local momenta start from 0. */
 tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tutti_error *err);
 
 /* ---- runs that go on after losses: a method with TUTTI_GOES_ON on a world that survives them, unless stop_on_loss. Everywhere else settle gives `mine` back, has everybody, and

@@ -15,8 +15,8 @@ typedef enum tutti_keep {
     TUTTI_SAME,      /* bit-identical on all workers: saved once, hashed, any survivor's copy heals                 */
     TUTTI_SLICE,     /* this worker holds elements [first, first+count) of one global vector: re-cut exactly       */
     TUTTI_SHARD,     /* my 1/workers of every piece, in piece order (count = n / workers): re-cut exactly           */
-    TUTTI_OWN_MEAN,  /* one a worker; what must survive is the mean: gossip models (N = M: as it was)               */
-    TUTTI_OWN_SUM,   /* one a worker; what must survive is the sum: error-feedback residuals, push-sum mass         */
+    TUTTI_OWN_MEAN,  /* one a worker; what must survive is the mean: models, residuals of a mean. All get it (N = M: as it was) */
+    TUTTI_OWN_SUM,   /* one a worker; what must survive is the sum: residuals of who owns a part of a sum, push-sum mass */
     TUTTI_OWN_ZERO,  /* one a worker; start from zero on a change: local momenta, counters of neighbours            */
     TUTTI_SCRATCH    /* not saved; counted by the plan; undefined at the start of each step                         */
 } tutti_keep;

@@ -36,7 +36,7 @@ static void declare(tutti_codec *c, tutti_plan *plan)
     dgc *s = c->self;
 
     tutti_codec_declare_vector(c, plan, "u", TUTTI_OWN_ZERO, &s->u);
-    tutti_codec_declare_vector(c, plan, "v", TUTTI_OWN_SUM, &s->v);
+    tutti_codec_declare_vector(c, plan, "v", TUTTI_OWN_MEAN, &s->v);
     if (s->server)
         tutti_codec_declare_vector(c, plan, "owner", TUTTI_OWN_SUM, &s->owner);
 }

@@ -2,7 +2,8 @@
    in units of the gradient (outside of the learning rate), as PyTorch's and PowerSGD's.
      before: p = d + e, kept in e;  account: e = p - decoded(p);  d = x, or with momentum (as in the authors' code) what x makes of the worker's own
      buffer b = momentum b + x: d = b, nesterov: d = x + momentum b. The optimiser must have no momentum then.
-   The residual is addressed by place, so cutting the pieces anew moves nothing; what must survive a change of workers is its sum. With server=on the
+   The residual is addressed by place, so cutting the pieces anew moves nothing; a change of workers keeps its mean, which is what the
+   model is owed. With server=on the
    owner of a sum has a second one for what its re-encoding loses (stage 1); without it that loss is not made good. */
 #include "codec_internal.h"
 #include "registry.h"
@@ -30,7 +31,7 @@ static void declare(tutti_codec *c, tutti_plan *plan)
 {
     ef *s = c->self;
 
-    tutti_codec_declare_vector(c, plan, "e", TUTTI_OWN_SUM, &s->e);
+    tutti_codec_declare_vector(c, plan, "e", TUTTI_OWN_MEAN, &s->e);
     if (s->server)
         tutti_codec_declare_vector(c, plan, "owner", TUTTI_OWN_SUM, &s->owner);
     if (s->momentum > 0)

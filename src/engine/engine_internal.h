@@ -240,6 +240,7 @@ tutti_status tutti_engine_compare(tutti_engine *e, tutti_error *err);
 tutti_status tutti_engine_exchange_open(tutti_engine *e, tutti_error *err);  /* the plan is carried out, pieces are cut, the lane has its width */
 void tutti_engine_exchange_close(tutti_engine *e);
 tutti_status tutti_engine_exchange_begin(tutti_engine *e, tutti_error *err); /* of a step; collective */
+int tutti_exchange_owner(int tensor, size_t count, size_t element, int workers); /* who owns that element where parts have owners */
 void tutti_engine_exchange_left_out(tutti_engine *e);               /* the step that began is left out: what codecs keep is as if it had not been */
 /* mixer.c */
 tutti_status tutti_engine_mixers_arrive(tutti_engine *e, tutti_error *err); /* what was started is over, though it has not been waited for: no message of it is under way */

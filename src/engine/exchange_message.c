@@ -67,6 +67,13 @@ static tutti_view part_of(const tutti_exchange_unit *u, int owner, int workers, 
     return v;
 }
 
+int tutti_exchange_owner(int tensor, size_t count, size_t element, int workers)
+{
+    const size_t each = (count + (size_t)workers * PART_ALIGNMENT - 1) / ((size_t)workers * PART_ALIGNMENT) * PART_ALIGNMENT;
+
+    return (int)((element / each + (size_t)tensor) % (size_t)workers);
+}
+
 static size_t at_of(const tutti_exchange_unit *u, const tutti_view *v)
 {
     return v->first - u->view.first;

@@ -40,7 +40,8 @@ static tutti_status add_placed(const tutti_engine *e, items *list, const tutti_s
     return TUTTI_OK;
 }
 
-/* What this rank saves, or (reading) what it needs. own: what each worker has one of, too. recut: not what goes by the number of servers. Who only serves has slices and nothing of its own, and x as it was. */
+/* What this rank saves, or (reading) what it needs. own: what each worker has one of, too; not so of a checkpoint of another number of workers. recut: not what goes by the number of servers. Who only serves has slices
+   and nothing of its own, and x as it was. */
 static tutti_status collect(const tutti_engine *e, items *list, bool reading, bool own, bool recut, tutti_error *err)
 {
     const tutti_method *m = &e->m;
@@ -53,7 +54,7 @@ static tutti_status collect(const tutti_engine *e, items *list, bool reading, bo
         const tutti_state *s = tutti_plan_state(e->plan, i, &memory);
         const bool same = s->keep == TUTTI_SAME, mine = !same && s->keep != TUTTI_SLICE;
         const int owner = mine ? m->all.index : -1;
-        if (s->keep == TUTTI_SCRATCH || s->count == 0 || (mine && serves) || (memory == (void *)e->own_state && !own) || (recut && tutti_engine_server_recuts(e, memory)))
+        if (s->keep == TUTTI_SCRATCH || s->count == 0 || (mine && (serves || !own)) || (recut && tutti_engine_server_recuts(e, memory)))
             continue;
         if (s->placed) {
             const size_t end = s->first + s->count;
@@ -156,6 +157,52 @@ static tutti_status load_mean(tutti_engine *e, tutti_checkpoint *checkpoint, int
     return status;
 }
 
+/* ---- another number of workers ---- */
+
+/* The mean of what the workers had, or of a sum the elements that I own. What starts from 0 is 0 already. */
+static tutti_status load_changed(tutti_engine *e, tutti_checkpoint *checkpoint, int saved_by, const tutti_state *s, float *to, tutti_error *err)
+{
+    float *one = tutti_alloc(s->count, sizeof *one);
+    double *sum = tutti_alloc(s->count, sizeof *sum);
+    tutti_status status = one != NULL && sum != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for '%s' of another worker", s->name);
+
+    for (int k = 0; k < saved_by && status == TUTTI_OK; k++) {
+        items list = { 0 };
+        status = add_placed(e, &list, s, (char *)one, k, s->first, s->first + s->count, err);
+        if (status == TUTTI_OK)
+            status = tutti_checkpoint_read(checkpoint, list.at, list.count, err);
+        for (size_t i = 0; i < s->count && status == TUTTI_OK; i++)
+            sum[i] += (double)one[i];
+        tutti_free(list.at);
+    }
+    for (int t = 0; t < e->layout.n_tensors && status == TUTTI_OK; t++)
+        for (size_t i = 0; i < e->tensors[t].count; i++) {
+            const size_t at = e->tensors[t].first + i - s->first;
+            const bool mine = s->keep == TUTTI_OWN_MEAN || tutti_exchange_owner(t, e->tensors[t].count, i, e->m.workers) == e->m.rank;
+            to[at] = mine ? (float)(s->keep == TUTTI_OWN_MEAN ? sum[at] / saved_by : sum[at]) : 0;
+        }
+    tutti_free(one);
+    tutti_free(sum);
+    return status;
+}
+
+/* States of each worker, from a checkpoint of another number of them. `reads` false: whether that is possible. */
+static tutti_status change_workers(tutti_engine *e, tutti_checkpoint *checkpoint, int saved_by, bool reads, tutti_error *err)
+{
+    for (size_t i = 0; i < tutti_plan_count(e->plan); i++) {
+        void *memory;
+        const tutti_state *s = tutti_plan_state(e->plan, i, &memory);
+        if (memory == (void *)e->own_state || (s->keep != TUTTI_OWN_SUM && s->keep != TUTTI_OWN_MEAN))
+            continue;
+        if (!s->placed || s->dtype != TUTTI_F32 || s->first != 0 || s->count != e->m.n)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the checkpoint was saved by %d workers, and each has '%s' of its own, which would be lost with a worker; resume it with -n %d instead of %d", saved_by, s->name,
+                              saved_by, e->m.workers);
+        if (reads && e->m.rank < e->m.workers)
+            TUTTI_TRY(load_changed(e, checkpoint, saved_by, s, memory, err));
+    }
+    return reads && e->own_state != NULL && e->m.rank < e->m.workers ? load_mean(e, checkpoint, saved_by, err) : TUTTI_OK;
+}
+
 tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tutti_error *err)
 {
     int64_t parts[2], saved_parts[2] = { 0 };
@@ -177,13 +224,8 @@ tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tu
     if (saved_by != e->m.workers && !(e->m.traits & TUTTI_REPLICAS_EQUAL))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the checkpoint was saved by %d workers and each worker of '%s' has a state of its own; resume it with "
                           "-n %d instead of %d", saved_by, e->m.ops->name, saved_by, e->m.workers);
-    for (size_t i = 0; saved_by != e->m.workers && i < tutti_plan_count(e->plan); i++) {
-        void *memory;
-        const tutti_state *s = tutti_plan_state(e->plan, i, &memory);
-        if (memory != (void *)e->own_state && (s->keep == TUTTI_OWN_SUM || s->keep == TUTTI_OWN_MEAN))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the checkpoint was saved by %d workers, and each has '%s' of its own, which would be lost with a worker; resume it with -n %d instead of %d",
-                              saved_by, s->name, saved_by, e->m.workers);
-    }
+    if (saved_by != e->m.workers)
+        TUTTI_TRY(change_workers(e, checkpoint, saved_by, false, err));
     status = collect(e, &list, true, saved_by == e->m.workers, recut, err);
     if (status == TUTTI_OK)
         status = tutti_checkpoint_read(checkpoint, list.at, list.count, err);
@@ -195,8 +237,8 @@ tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tu
         tutti_engine_pace_loaded(e);
     tutti_engine_scaler_loaded(e);
     tutti_free(list.at);
-    if (status == TUTTI_OK && saved_by != e->m.workers && e->own_state != NULL && e->m.rank < e->m.workers)
-        status = load_mean(e, checkpoint, saved_by, err);
+    if (status == TUTTI_OK && saved_by != e->m.workers)
+        status = change_workers(e, checkpoint, saved_by, true, err);
     e->m.step = e->agreed_step = e->progress.step;
     e->values_changed = true;
     return status;

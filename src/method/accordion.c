@@ -175,7 +175,7 @@ static tutti_status accordion_open(tutti_method *m, tutti_error *err)
 static const char *const accordion_constraints[] = {
     "low may not send fewer bytes than high",
     "low and high are plain codecs: error feedback is the method's, one residual for both",
-    "residuals and sums are each worker's own: a checkpoint is resumed with the number of workers that saved it",
+    "resumed with another number of workers, each has the mean of the residuals, and a window of sums begins anew; mode=batch is resumed with the number that saved it",
     "mode=batch: batch_high is a multiple of a step's samples, workers x batch x accumulate; steps count samples, so the learning rate's schedule and the run's length are those of the small batch",
     "clip-norm and weight decay act on the decoded mean",
     "codec is part of the method: codec must be left away",

@@ -41,7 +41,7 @@ static tutti_status sparsification_declare(tutti_method *m, tutti_plan *plan, tu
 }
 
 static const char *const sparsification_constraints[] = {
-    "residuals are each worker's own: with error feedback a checkpoint is resumed with the number of workers that saved it",
+    "resumed with another number of workers, each has the mean of the residuals",
     "topk: all workers receive what each has sent, which is more than an all-reduce from 1 / (2 ratio) workers on",
     "clip-norm acts on the decoded mean",
     "codec is part of the method: codec must be left away",

@@ -147,7 +147,7 @@ static tutti_status onebit_adam_step(tutti_method *m, tutti_error *err)
 static const char *const onebit_adam_constraints[] = {
     "the optimizer must be sgd without momentum: its learning rate, schedule and weight_decay are Adam's",
     "clip-norm is refused: once v is frozen no worker knows the mean gradient",
-    "residuals are each worker's own: a checkpoint is resumed with the number of workers that saved it",
+    "resumed with another number of workers, each has the mean of the residuals",
     "codec is part of the method: codec must be left away",
     NULL
 };

@@ -567,7 +567,7 @@ static void accordion_touches_nothing_else(void **state)
     }
     assert_true(switched >= 4);
     for (size_t i = 0; i < N; i++)
-        assert_true(fabs(given[i] - delivered[i] - (double)subject_state(e, "codec.e", TUTTI_OWN_SUM)[i]) < 1e-4);
+        assert_true(fabs(given[i] - delivered[i] - (double)subject_state(e, "codec.e", TUTTI_OWN_MEAN)[i]) < 1e-4);
     /* From rank 4 to rank 2 the first columns stay. */
     p = subject_open_as("accordion(low=powersgd(rank=4),high=powersgd(rank=2),unit=step,interval=2,eta=1e9)", ROWS, COLS, 0, TUTTI_CPU_AVX512);
     h[0].n = 0;

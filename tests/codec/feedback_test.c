@@ -52,7 +52,7 @@ static void momentum_before_the_codec_is_conserved(void **state)
         for (size_t i = 0; i < N; i++) {
             double e = rows[k].again ? (double)subject_state(s[0], "codec.owner", TUTTI_OWN_SUM)[i] : 0;
             for (int w = 0; w < WORKERS; w++)
-                e += (double)subject_state(s[w], "codec.e", TUTTI_OWN_SUM)[i] / WORKERS;
+                e += (double)subject_state(s[w], "codec.e", TUTTI_OWN_MEAN)[i] / WORKERS;
             if (!(fabs(given[i] - delivered[i] - e) < 1e-3)) /* sums of up to 300 in floats */
                 fail_msg("%s, element %zu: given %g, delivered %g, kept %g", rows[k].spec, i, given[i], delivered[i], e);
         }
@@ -182,7 +182,7 @@ static void dgc_is_its_recursion(void **state)
                     v[i] = 0;
                     u[i] = rows[k].masking && rows[k].ratio < 1 ? 0 : u[i];
                 }
-                assert_true(fabs((double)subject_state(s, "codec.v", TUTTI_OWN_SUM)[i] - v[i]) < 1e-4 && fabs((double)subject_state(s, "codec.u", TUTTI_OWN_ZERO)[i] - u[i]) < 1e-4);
+                assert_true(fabs((double)subject_state(s, "codec.v", TUTTI_OWN_MEAN)[i] - v[i]) < 1e-4 && fabs((double)subject_state(s, "codec.u", TUTTI_OWN_ZERO)[i] - u[i]) < 1e-4);
             }
             assert_int_equal(sent, (size_t)ceil(rows[k].ratio * N - 1e-9));
         }

@@ -487,7 +487,7 @@ static void fed_back(subject *const *s, int workers, uint64_t step, float *const
 
 static float *residual_of(const subject *s)
 {
-    return subject_state(s, "codec.e", TUTTI_OWN_SUM);
+    return subject_state(s, "codec.e", TUTTI_OWN_MEAN);
 }
 
 /* Error feedback, sheet: the sum of what was delivered and the mean residual is the sum of the mean gradients. */
