@@ -204,7 +204,7 @@ static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, floa
         s->turn = tutti_regime_begin(&s->rule, &s->now, m->epoch, m->lr);
         for (size_t k = 0; k < parts(c) && s->turn.checks; k++) {
             const tutti_view v = part(c, k);
-            s->numbers[k] = s->source == RANK0 && c->space->rank > 0 ? 0 : (float)(tutti_norm2(d, v.count, s->sum + v.first) / (double)s->turn.steps / (double)s->turn.steps);
+            s->numbers[k] = (float)(tutti_norm2(d, v.count, s->sum + v.first) / (double)s->turn.steps / (double)s->turn.steps);
         }
         if (s->turn.ends)
             tutti_fill(d, c->space->n, 0, s->sum);

@@ -2,7 +2,8 @@
    Ramezani-Kebrya, NeurIPS 2020. ALQ moves all levels, AMQ the multiplier p of +-{1, p, p^2, ...}. Between the fits a look-up quantiser, unbiased.
 
    A fit takes three rounds of tutti_codec_begin:
-     the step before it   `encode` keeps each whole bucket's norm, and mean and deviation of its normalised elements: the gradient of that step is the sample
+     `samples` steps      before it: `encode` keeps each whole bucket's norm, and mean and deviation of its normalised elements: the gradients of these steps are the sample, of each bucket the root mean square of
+                          its norms, and mean and deviation of all its normalised elements
      round 0              each worker gives its `components` buckets of greatest norm, in its own place of the numbers (12 bytes each): every worker has them all
      round 1              worker 0 fits the mixture and finds the levels (mixture.c); the others give zeros, so that the sum is worker 0's levels. Fitted by each
                           for itself they could differ: the exponential and the error function are the C library's, and differ between processors
@@ -11,25 +12,26 @@
    has its ends there. A part of the mixture has the weight N^2 d, which makes its Psi the variance that is added to the gradient; the authors' code has N
    (weight=norm). What is fitted replaces the levels only where it lowers Psi.
 
-   Fits are before the steps `first` and `second`, before every multiple of `every`, and before the second step at a learning rate of half the last one's or
-   less. A step that is left out gives no sample; the next one does. Levels are a state, so that a worker that joins has them; on the wire there are codes only. */
+   Fits are before the steps `first` and `second`, before every multiple of `every`, and after `samples` steps at a learning rate of half the last one's or
+   less. A step that is left out gives no sample; the fit is a step later. While one is sampled for, no other is begun. symmetric=on fits to the distribution and its mirror image alike, of which the best levels are symmetric; the
+   sheet's form of it, positive levels alone with a 0 as neighbour that is none of them, minimises something else than their variance. Levels are a state, so that a worker that joins has them; on the wire there are codes only. */
 #include "codec_internal.h"
 #include "mixture.h"
 #include "registry.h"
 #include <assert.h>
 #include <stdio.h>
 
-enum { COMPONENTS_MOST = 128, FIELDS = 3, NORM2 = 0, SINGLE = 1 };
+enum { COMPONENTS_MOST = 512, FIELDS = 3, NORM2 = 0, SINGLE = 1 };
 typedef struct alq {
     tutti_codec_quantiser q;
     int variant, fit, weight;
-    bool zero_level, on_lr_drop;
-    int64_t components, first, second, every;
+    bool zero_level, symmetric, on_lr_drop;
+    int64_t components, samples, sweeps, first, second, every;
     tutti_levels ready;          /* made from level */
     float *level;                /* 2^bits */
-    float *bucket;               /* FIELDS of each bucket of the flat space: norm, mean, deviation; norm 0: not seen */
+    float *bucket, *seen;        /* FIELDS of each bucket of the flat space: norm, mean, deviation; samples > 1: in how many steps it was seen, and was not 0 */
     float *numbers;
-    struct { uint64_t collect; double lr; } now; /* collect: the step whose gradients are the sample; NEVER */
+    struct { uint64_t collect, fit; double lr; } now; /* collect: the first step whose gradients are the sample, NEVER: none; fit: the step before which levels are fitted to it */
 } alq;
 #define NEVER UINT64_MAX
 
@@ -37,6 +39,7 @@ typedef struct alq {
     { "fit", TUTTI_CHOICE, TUTTI_AT(alq, fit), 0, 0, 0, "mixture|single", "of a distribution to the buckets of greatest norm, one each, or of one to all" }, \
     { "components", TUTTI_INT, TUTTI_AT(alq, components), 64, 2, COMPONENTS_MOST, NULL, "fit=mixture: buckets of a worker, those of greatest norm", "fit=mixture" }, \
     { "weight", TUTTI_CHOICE, TUTTI_AT(alq, weight), NORM2, 0, 0, "norm2|norm", "fit=mixture: of a bucket, its squared norm or its norm", "fit=mixture" },    \
+    { "samples", TUTTI_INT, TUTTI_AT(alq, samples), 1, 1, 1000, NULL, "steps whose gradients a fit sees, those before it" },                                                          \
     { "first", TUTTI_INT, TUTTI_AT(alq, first), 100, 0, 1e12, NULL, "step before which levels are fitted for the first time; 0: none such" },  \
     { "second", TUTTI_INT, TUTTI_AT(alq, second), 2000, 0, 1e12, NULL, "and for the second time; 0: none such" },                              \
     { "every", TUTTI_INT, TUTTI_AT(alq, every), 10000, 0, 1e12, NULL, "and before each multiple of this many steps; 0: none such" },           \
@@ -45,6 +48,8 @@ static const tutti_option alq_options[] = {
     TUTTI_CODEC_QUANTISER_OPTIONS(3, 2, 8192, 1, "fixed|huffman"),
     { "variant", TUTTI_CHOICE, TUTTI_AT(alq, variant), 0, 0, 0, "cd|gd", "how levels are found: coordinate descent or projected gradient descent" },
     { "zero_level", TUTTI_BOOL, TUTTI_AT(alq, zero_level), 0, 0, 1, NULL, "one level stays 0: zeros are sent as they are" },
+    { "sweeps", TUTTI_INT, TUTTI_AT(alq, sweeps), 200, 1, 10000, NULL, "over the levels in a fit at most; it ends before where none moves by a millionth" },
+    { "symmetric", TUTTI_BOOL, TUTTI_AT(alq, symmetric), 0, 0, 1, NULL, "levels -l and l come in pairs, fitted to the distribution and its mirror image", "zero_level=off" },
     FIT_OPTIONS,
     { 0 }
 };
@@ -93,6 +98,8 @@ static void declare(tutti_codec *c, tutti_plan *plan)
     s->q.levels = &s->ready;
     tutti_codec_declare_floats(c, plan, "levels", TUTTI_SAME, (size_t)levels_of(s), &s->level);
     tutti_codec_declare_floats(c, plan, "buckets", TUTTI_OWN_ZERO, FIELDS * slots_of(c), &s->bucket);
+    if (s->samples > 1)
+        tutti_codec_declare_floats(c, plan, "seen", TUTTI_OWN_ZERO, slots_of(c), &s->seen);
     tutti_codec_declare_floats(c, plan, "numbers", TUTTI_SCRATCH, numbers_of(c), &s->numbers);
     tutti_codec_declare_value(c, plan, "now", TUTTI_SAME, &s->now, sizeof s->now);
 }
@@ -138,8 +145,8 @@ static void sample(const tutti_codec *c, const tutti_view *v, const float *x)
 
     for (size_t first = 0; first + d <= v->count; first += d) { /* whole buckets begin d apart, so that each has a slot to itself */
         const float norm = tutti_codec_bucket_scale(c, &s->q, x + first, d);
-        float *slot = s->bucket + FIELDS * ((v->first + first) / d);
-        double sum = 0, squares = 0, mean;
+        float *slot = s->bucket + FIELDS * ((v->first + first) / d), *times = s->seen != NULL ? s->seen + (v->first + first) / d : NULL;
+        double sum = 0, squares = 0, mean, deviation;
         size_t n = 0;
         if (!(norm > 0))
             continue;
@@ -152,16 +159,27 @@ static void sample(const tutti_codec *c, const tutti_view *v, const float *x)
             }
         }
         mean = n > 0 ? sum / (double)n : 0;
-        slot[0] = norm;
+        deviation = n > 1 ? sqrt(fmax(squares - sum * mean, 0) / (double)(n - 1)) : 0;
+        if (times != NULL && *times > 0) { /* with what was seen before: moments of all */
+            const double before = (double)*times / ((double)*times + 1), now = 1 - before, m0 = (double)slot[1], d0 = (double)slot[2], all = before * m0 + now * mean;
+            deviation = sqrt(before * (d0 * d0 + (m0 - all) * (m0 - all)) + now * (deviation * deviation + (mean - all) * (mean - all)));
+            mean = all;
+            slot[0] = (float)sqrt(before * (double)slot[0] * slot[0] + now * (double)norm * norm);
+        } else
+            slot[0] = norm;
         slot[1] = (float)mean;
-        slot[2] = n > 1 ? (float)sqrt(fmax(squares - sum * mean, 0) / (double)(n - 1)) : 0;
+        slot[2] = (float)deviation;
+        if (times != NULL)
+            ++*times;
     }
     tutti_device_charge(c->space->device, 4.0 * (double)v->count, 4.0 * (double)v->count);
 }
 
 static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
 {
-    if (v->stage == 0 && v->step == ((const alq *)c->self)->now.collect)
+    const alq *s = c->self;
+
+    if (v->stage == 0 && s->now.collect != NEVER && v->step >= s->now.collect && v->step < s->now.fit)
         sample(c, v, x);
     return tutti_codec_quantised_encode(c, v, x, scratch, out);
 }
@@ -215,8 +233,8 @@ static void fit(tutti_codec *c)
 {
     const alq *s = c->self;
     const int n = levels_of(s);
-    tutti_codec_normal part[COMPONENTS_MOST];
-    tutti_codec_mixture m = { .of = part };
+    tutti_codec_normal part[2 * COMPONENTS_MOST];
+    tutti_codec_mixture m = { .of = part, .sweeps = (int)s->sweeps };
     double level[256], before = 0, after = 0;
     size_t seen;
     tutti_levels made;
@@ -231,6 +249,11 @@ static void fit(tutti_codec *c)
             part[m.n++] = (tutti_codec_normal){ s->weight == NORM2 ? norm * norm : norm, (double)s->numbers[FIELDS * k + 1], (double)s->numbers[FIELDS * k + 2], 0 };
         }
     }
+    for (int k = m.n - 1; k >= 0 && s->symmetric; k--) { /* the mirror image of each */
+        part[m.n + k] = part[k];
+        part[m.n + k].mean = -part[k].mean;
+    }
+    m.n *= s->symmetric ? 2 : 1;
     for (int l = 0; l < n; l++)
         level[l] = (double)s->level[l];
     if (seen >= 2 && tutti_codec_mixture_make(&m)) {
@@ -241,6 +264,10 @@ static void fit(tutti_codec *c)
             tutti_codec_powers(n, tutti_codec_psi_multiplier(&m, n, &psi), level);
         } else
             tutti_codec_psi_minimise(&m, n, level, pinned(s), s->variant == 1);
+        for (int l = 0; l < n / 2 && s->symmetric; l++) { /* as the minimum is, but for the sweeps' last millionth */
+            level[l] = 0.5 * (level[l] - level[n - 1 - l]);
+            level[n - 1 - l] = -level[l];
+        }
         for (int l = 0; l < n; l++) {
             rounded[l] = (float)level[l];
             level[l] = (double)rounded[l];
@@ -284,6 +311,19 @@ static unsigned traits(const tutti_codec *c)
     return tutti_codec_quantised_traits(c) | TUTTI_CODEC_MERGES;
 }
 
+/* The next step after this one before which the schedule has a fit; so far away that none is sampled for: there is none. */
+static uint64_t next_fit(const alq *s, uint64_t step)
+{
+    const uint64_t every = s->every > 0 ? (step / (uint64_t)s->every + 1) * (uint64_t)s->every : NEVER;
+    uint64_t next = every;
+
+    if ((uint64_t)s->first > step && (uint64_t)s->first < next)
+        next = (uint64_t)s->first;
+    if ((uint64_t)s->second > step && (uint64_t)s->second < next)
+        next = (uint64_t)s->second;
+    return next;
+}
+
 static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
 {
     alq *s = c->self;
@@ -291,16 +331,19 @@ static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, floa
 
     *numbers = s->numbers;
     if (round == 0) {
-        const bool due = s->now.collect != NEVER && s->now.collect + 1 == m->step, fell = s->on_lr_drop && m->lr <= 0.5 * s->now.lr && s->now.lr > 0;
-        const bool again = s->now.collect == m->step;
-        const uint64_t next = m->step + 1;
+        const bool due = s->now.collect != NEVER && s->now.fit == m->step, fell = s->on_lr_drop && m->lr <= 0.5 * s->now.lr && s->now.lr > 0;
         const size_t given = due ? give_sample(c) : 0;
+        const uint64_t next = next_fit(s, m->step);
         make_ready(s); /* the levels may come from a checkpoint, and are good (verify) */
         s->now.lr = m->lr;
-        s->now.collect = NEVER;
-        if (again || fell || next == (uint64_t)s->first || next == (uint64_t)s->second || (s->every > 0 && next % (uint64_t)s->every == 0)) {
+        if (due)
+            s->now.collect = NEVER;
+        if (fell || (s->now.collect == NEVER && next - m->step <= (uint64_t)s->samples)) { /* after a fall only what comes now is like what will come */
             s->now.collect = m->step;
+            s->now.fit = fell ? m->step + (uint64_t)s->samples : next;
             memset(s->bucket, 0, FIELDS * slots_of(c) * sizeof *s->bucket);
+            if (s->seen != NULL)
+                memset(s->seen, 0, slots_of(c) * sizeof *s->seen);
         }
         return given;
     }
@@ -317,13 +360,14 @@ static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, floa
     return 0;
 }
 
-/* The sample was to come from it: the next step's gradients are as good. */
+/* The sample was to have its gradients: the next step's are as good. */
 static void left_out(tutti_codec *c, uint64_t step)
 {
     alq *s = c->self;
 
-    if (s->now.collect == step)
-        s->now.collect++;
+    (void)step;
+    if (s->now.collect != NEVER)
+        s->now.fit++;
 }
 
 const tutti_codec_ops tutti_codec_alq = {

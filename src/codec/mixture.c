@@ -165,7 +165,7 @@ double tutti_codec_psi_descend(const tutti_codec_mixture *m, int n, double *leve
 
     assert(n <= LEVELS_MOST);
     memcpy(best, level, (size_t)n * sizeof *best);
-    for (int sweep = 0; sweep < SWEEPS; sweep++) {
+    for (int sweep = 0; sweep < (m->sweeps > 0 ? m->sweeps : SWEEPS); sweep++) {
         double moved = 0, psi;
         for (int j = 1; j < n - 1; j++) {
             const double to = j == pinned ? level[j] : descent ? slide(m, level, j) : best_between(m, level, j);

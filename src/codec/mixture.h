@@ -9,7 +9,7 @@ typedef struct tutti_codec_normal {
     double weight, mean, deviation; /* weight > 0, deviation > 0, |mean| <= 1 */
     double inside;                  /* of the whole normal distribution: its mass in [-1, 1] */
 } tutti_codec_normal;
-typedef struct tutti_codec_mixture { int n; tutti_codec_normal *of; } tutti_codec_mixture;
+typedef struct tutti_codec_mixture { int n; tutti_codec_normal *of; int sweeps; } tutti_codec_mixture; /* sweeps: of a descent at most; 0: 200 */
 /* From weights, means and deviations: drops those of weight 0, makes the weights' sum 1. false: there are none. */
 bool tutti_codec_mixture_make(tutti_codec_mixture *m);
 /* moment[k] = integral from u to w of x^k, k = 0, 1, 2; -1 <= u <= w <= 1. */

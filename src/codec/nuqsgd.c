@@ -1,18 +1,63 @@
-/* nuqsgd.c: codec nuqsgd: as qsgd with the levels 0, 2^-s, ..., 1/2, 1, fine where normalised gradients crowd. Ramezani-Kebrya, Faghri, Markov,
-   Aksenov, Alistarh and Roy, JMLR 22(114), 2021. s + 2 levels and a sign in `bits`: s = 2^(bits-1) - 2. Two bits would be ternary qsgd. */
+/* nuqsgd.c: codec nuqsgd: as qsgd with the levels 0, p^s, ..., p, 1, fine where normalised gradients crowd. Ramezani-Kebrya, Faghri, Markov,
+   Aksenov, Alistarh and Roy, JMLR 22(114), 2021, with p = 1/2. s + 2 levels and a sign in `bits`: s = 2^(bits-1) - 2. Two bits would be ternary qsgd.
+   zero_level=off is what the shared research code of ALQ and NUQSGD has: +-{p^(s+1), ..., p, 1}, so that what is near 0 becomes one of the two least at random: unbiased, with more variance.
+   Powers of a half with a 0 are rounded by their exponents; all others are looked up in a table of 2^bits, in which the code that would be -0 has the level -p^(s+1). */
 #include "codec_internal.h"
+#include "mixture.h"
 #include "registry.h"
 
-static const tutti_option options[] = { TUTTI_CODEC_QUANTISER_OPTIONS(4, 3, 512, 1, "fixed|huffman"), { 0 } };
+typedef struct nuqsgd { tutti_codec_quantiser q; double multiplier; bool zero_level; tutti_levels levels; } nuqsgd;
+static const tutti_option options[] = {
+    TUTTI_CODEC_QUANTISER_OPTIONS(4, 3, 512, 1, "fixed|huffman"),
+    { "multiplier", TUTTI_REAL, TUTTI_AT(nuqsgd, multiplier), 0.5, 1e-6, 0.999999, NULL, "p: of a level to the next" },
+    { "zero_level", TUTTI_BOOL, TUTTI_AT(nuqsgd, zero_level), 1, 0, 1, NULL, "one level is 0; without it what is near 0 becomes one of the two least levels at random" },
+    { 0 }
+};
+
+static bool is_exponents(const nuqsgd *s)
+{
+    return s->multiplier == 0.5 && s->zero_level;
+}
+
+static bool make(const nuqsgd *s, tutti_levels *t)
+{
+    const int n = 1 << s->q.bits;
+    double level[256];
+    float rounded[256];
+
+    tutti_codec_powers(n, s->multiplier, level);
+    if (s->zero_level)
+        level[n / 2] = 0; /* in place of p^(s+1) */
+    for (int j = 0; j < n; j++)
+        rounded[j] = (float)level[j];
+    return tutti_levels_make(t, (int)s->q.bits, rounded);
+}
+
+static tutti_status check(const tutti_codec *c, tutti_error *err)
+{
+    const nuqsgd *s = c->self;
+    tutti_levels t;
+
+    TUTTI_TRY(tutti_codec_quantised_check(c, err));
+    if (!is_exponents(s) && !make(s, &t))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "multiplier is %.9g, and with %lld bits its powers down to the %dth lie closer than numbers of 32 bits tell apart; take fewer bits, or a multiplier of about %.2g", s->multiplier,
+                          (long long)s->q.bits, (1 << (s->q.bits - 1)) - 1, tutti_codec_power_least(1 << s->q.bits));
+    return TUTTI_OK;
+}
 
 static void declare(tutti_codec *c, tutti_plan *plan)
 {
+    nuqsgd *s = c->self;
+
     (void)plan;
-    ((tutti_codec_quantiser *)c->self)->grid = TUTTI_CODEC_POWERS;
+    s->q.grid = is_exponents(s) ? TUTTI_CODEC_POWERS : TUTTI_CODEC_ANY;
+    s->q.levels = &s->levels;
+    if (!is_exponents(s))
+        make(s, &s->levels);
 }
 
 const tutti_codec_ops tutti_codec_nuqsgd = {
     .name = "nuqsgd", .paper = "Ramezani-Kebrya et al., JMLR 22(114), 2021", .help = "levels at powers of two, rounded at random: unbiased",
-    .options = options, .self_bytes = sizeof(tutti_codec_quantiser), .traits = tutti_codec_quantised_traits, .check = tutti_codec_quantised_check, .declare = declare,
+    .options = options, .self_bytes = sizeof(nuqsgd), .traits = tutti_codec_quantised_traits, .check = check, .declare = declare,
     TUTTI_CODEC_QUANTISED,
 };

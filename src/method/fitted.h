@@ -5,7 +5,7 @@
 #include "tutti/method.h"
 
 typedef struct fitted {          /* begins the struct of either method */
-    int64_t bits, bucket, components, first, second, every, skip_below;
+    int64_t bits, bucket, components, samples, first, second, every, skip_below;
     double bucket_mb;
     int norm, code, fit, weight;
     bool on_lr_drop;
@@ -18,8 +18,9 @@ typedef struct fitted {          /* begins the struct of either method */
     { "code", TUTTI_CHOICE, TUTTI_AT(fitted, code), 0, 0, 0, "fixed|huffman", "of the levels: fixed width, or fewer bits for what is frequent" }
 #define FITTED_SCHEDULE                                                                                                                                                    \
     { "fit", TUTTI_CHOICE, TUTTI_AT(fitted, fit), 0, 0, 0, "mixture|single", "of a distribution to each of the buckets of greatest norm, or of one to all (the paper's -N)" }, \
-    { "components", TUTTI_INT, TUTTI_AT(fitted, components), 64, 2, 1024, NULL, "K, fit=mixture: buckets of a worker that count, those of greatest norm; 12 bytes each and fit", "fit=mixture" }, \
+    { "components", TUTTI_INT, TUTTI_AT(fitted, components), 64, 2, 512, NULL, "K, fit=mixture: buckets of a worker that count, those of greatest norm; 12 bytes each and fit", "fit=mixture" }, \
     { "weight", TUTTI_CHOICE, TUTTI_AT(fitted, weight), 0, 0, 0, "norm2|norm", "fit=mixture: of a bucket, its squared norm, which makes it the variance that is minimised, or its norm, as the authors' code", "fit=mixture" }, \
+    { "samples", TUTTI_INT, TUTTI_AT(fitted, samples), 1, 1, 1000, NULL, "steps whose gradients a fit sees, those before it; 10 in the authors' runs" },                    \
     { "first", TUTTI_INT, TUTTI_AT(fitted, first), 100, 0, 1e12, NULL, "step before which levels are fitted for the first time; 0: none such" },                           \
     { "second", TUTTI_INT, TUTTI_AT(fitted, second), 2000, 0, 1e12, NULL, "and for the second time, 2 to 3 % of the run; 0: none such" },                                  \
     { "every", TUTTI_INT, TUTTI_AT(fitted, every), 10000, 0, 1e12, NULL, "and before each multiple of this many steps; 0: none such" },                                    \
@@ -35,9 +36,9 @@ static inline tutti_status fitted_declare(tutti_method *m, tutti_plan *plan, con
 
     m->piece_bytes = (size_t)(s->bucket_mb * 1048576);
     m->first_piece_bytes = m->piece_bytes < m->first_piece_bytes ? m->piece_bytes : m->first_piece_bytes;
-    snprintf(spec, sizeof spec, "large(%s(bits=%lld,bucket=%lld,norm=%s,coding=%s%s,fit=%s,components=%lld,weight=%s,first=%lld,second=%lld,every=%lld,on_lr_drop=%s),min=%lld)", name,
+    snprintf(spec, sizeof spec, "large(%s(bits=%lld,bucket=%lld,norm=%s,coding=%s%s,fit=%s,components=%lld,weight=%s,samples=%lld,first=%lld,second=%lld,every=%lld,on_lr_drop=%s),min=%lld)", name,
              (long long)s->bits, (long long)s->bucket, s->norm == 0 ? "l2" : "max", s->code == 0 ? "fixed" : "huffman", more, s->fit == 0 ? "mixture" : "single", (long long)s->components,
-             s->weight == 0 ? "norm2" : "norm", (long long)s->first, (long long)s->second, (long long)s->every, s->on_lr_drop ? "on" : "off", (long long)s->skip_below);
+             s->weight == 0 ? "norm2" : "norm", (long long)s->samples, (long long)s->first, (long long)s->second, (long long)s->every, s->on_lr_drop ? "on" : "off", (long long)s->skip_below);
     return tutti_exchange_declare(m, plan, spec, err);
 }
 

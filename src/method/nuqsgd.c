@@ -1,17 +1,22 @@
 /* nuqsgd: synchronous data parallelism whose gradients are rounded at random to powers of two. Ramezani-Kebrya, Faghri, Markov, Aksenov, Alistarh, Roy, "NUQSGD: Provably
    Communication-efficient Data-parallel SGD via Nonuniform Quantization", JMLR 22(114), 2021, arXiv 1908.06077. Sheet: nuqsgd.md.
      each step, each bucket of d elements   r <- |v| / N;  rounded at random to a neighbour among 0, 2^-s, ..., 1/2, 1 so that the expectation is r
-   The quantiser is the codec's (src/codec/nuqsgd.c). With tau = 2^-s sqrt(d) the variance is at most 1/8 + (2/9) tau^2 of |v|^2 up to tau = 9/4 and tau - 1 beyond; more is warned of. */
+   The quantiser is the codec's (src/codec/nuqsgd.c). With tau = 2^-s sqrt(d) the variance is at most 1/8 + (2/9) tau^2 of |v|^2 up to tau = 9/4 and tau - 1 beyond; more than 5/4 is warned of. For another multiplier p
+   1/8 becomes c = (1/p - 1)^2 p / 4 and the bound c + tau^2 / (4 (1 + c)) up to tau = 2 (1 + c) (the same derivation: c A + l sqrt(d B) - B, A + B = 1, of the squares above and below the least level l); without a zero
+   level, whose interval adds l^2 - r^2, it is c + tau^2, tau = p^(s+1) sqrt(d). */
 #include <math.h>
 #include <stdio.h>
 #include "tutti/method.h"
 
-typedef struct nuqsgd { int64_t bits, bucket, skip_below; double bucket_mb; int norm; } nuqsgd;
+typedef struct nuqsgd { int64_t bits, bucket, skip_below; double bucket_mb, multiplier; int norm, code; bool zero_level; } nuqsgd;
 
 static const tutti_option nuqsgd_options[] = {
     { "bits", TUTTI_INT, TUTTI_AT(nuqsgd, bits), 4, 3, 8, NULL, "of an element with its sign: s = 2^(bits-1) - 2 levels between 0 and 1; with 2 bits it would be qsgd(bits=2)" },
     { "bucket", TUTTI_INT, TUTTI_AT(nuqsgd, bucket), 512, 16, 1 << 24, NULL, "d: elements with a scale of their own, a power of two; at most 128 with 3 bits, 1024 with 4" },
     { "norm", TUTTI_CHOICE, TUTTI_AT(nuqsgd, norm), 0, 0, 0, "l2|max", "N: the 2-norm, or the greatest magnitude" },
+    { "multiplier", TUTTI_REAL, TUTTI_AT(nuqsgd, multiplier), 0.5, 1e-6, 0.999999, NULL, "p: levels 0, p^s, ..., p, 1; the paper's is a half" },
+    { "zero_level", TUTTI_BOOL, TUTTI_AT(nuqsgd, zero_level), 1, 0, 1, NULL, "one level is 0; without it what is near 0 becomes one of the two least levels at random" },
+    { "code", TUTTI_CHOICE, TUTTI_AT(nuqsgd, code), 0, 0, 0, "fixed|huffman", "of the levels: fixed width, or fewer bits for what is frequent" },
     { "skip_below", TUTTI_INT, TUTTI_AT(nuqsgd, skip_below), 1024, 0, 1e12, NULL, "tensors of fewer elements travel as they are" },
     { "bucket_mb", TUTTI_REAL, TUTTI_AT(nuqsgd, bucket_mb), 25, 1.0 / 1048576, 65536, NULL, "gradients in MiB that are exchanged as one" },
     { 0 }
@@ -20,22 +25,25 @@ static const tutti_option nuqsgd_options[] = {
 static tutti_status nuqsgd_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     const nuqsgd *s = m->self;
-    char spec[160];
+    char spec[240];
 
     m->piece_bytes = (size_t)(s->bucket_mb * 1048576);
     m->first_piece_bytes = m->piece_bytes < m->first_piece_bytes ? m->piece_bytes : m->first_piece_bytes;
-    snprintf(spec, sizeof spec, "large(nuqsgd(bits=%lld,bucket=%lld,norm=%s),min=%lld)", (long long)s->bits, (long long)s->bucket, s->norm == 0 ? "l2" : "max", (long long)s->skip_below);
+    snprintf(spec, sizeof spec, "large(nuqsgd(bits=%lld,bucket=%lld,norm=%s,coding=%s,multiplier=%.17g,zero_level=%s),min=%lld)", (long long)s->bits, (long long)s->bucket, s->norm == 0 ? "l2" : "max",
+             s->code == 0 ? "fixed" : "huffman", s->multiplier, s->zero_level ? "on" : "off", (long long)s->skip_below);
     return tutti_exchange_declare(m, plan, spec, err);
 }
 
 static tutti_status nuqsgd_open(tutti_method *m, tutti_error *err)
 {
     const nuqsgd *s = m->self;
-    const double tau = ldexp(sqrt((double)s->bucket), -((1 << (s->bits - 1)) - 2));
+    const double p = s->multiplier, step = (1 / p - 1) * (1 / p - 1) * p / 4; /* what an interval between two levels adds at most, of r^2 */
+    const double tau = sqrt((double)s->bucket) * pow(p, (1 << (s->bits - 1)) - (s->zero_level ? 2 : 1));
+    const double bound = !s->zero_level ? step + tau * tau : tau > 2 * (1 + step) ? tau - 1 : step + tau * tau / (4 * (1 + step));
 
     (void)err;
-    if (tau > 2.25 && m->rank == 0)
-        tutti_event(m, "codec", "buckets of %lld at %lld bits have a variance of up to %.2g times the gradient's square; use smaller buckets or more bits", (long long)s->bucket, (long long)s->bits, tau - 1);
+    if (bound > 1.25 && m->rank == 0)
+        tutti_event(m, "codec", "buckets of %lld at %lld bits have a variance of up to %.2g times the gradient's square; use smaller buckets or more bits", (long long)s->bucket, (long long)s->bits, bound);
     return TUTTI_OK;
 }
 

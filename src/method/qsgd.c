@@ -7,13 +7,13 @@
 #include "tutti/method.h"
 
 typedef struct qsgd { int64_t bits, bucket, skip_below; double bucket_mb; int norm, code; } qsgd;
-static const char *const codings[] = { "fixed", "elias", "omega" };
+static const char *const codings[] = { "fixed", "elias", "omega", "huffman" };
 
 static const tutti_option qsgd_options[] = {
     { "bits", TUTTI_INT, TUTTI_AT(qsgd, bits), 4, 2, 8, NULL, "of an element with its sign" },
     { "bucket", TUTTI_INT, TUTTI_AT(qsgd, bucket), 512, 16, 1 << 24, NULL, "d: elements with a scale of their own, a power of two; the variance grows with it" },
     { "norm", TUTTI_CHOICE, TUTTI_AT(qsgd, norm), 0, 0, 0, "max|l2", "N: the greatest magnitude (QSGD-inf), or the 2-norm of the paper's bound" },
-    { "code", TUTTI_CHOICE, TUTTI_AT(qsgd, code), 0, 0, 0, "fixed|elias-gamma|elias-omega", "of the levels; Elias codes are shorter where most levels are 0 (2 bits, norm=l2)" },
+    { "code", TUTTI_CHOICE, TUTTI_AT(qsgd, code), 0, 0, 0, "fixed|elias-gamma|elias-omega|huffman", "of the levels; Elias codes are shorter where most levels are 0 (2 bits, norm=l2), Huffman's wherever some levels are more frequent" },
     { "skip_below", TUTTI_INT, TUTTI_AT(qsgd, skip_below), 1024, 0, 1e12, NULL, "tensors of fewer elements travel as they are" },
     { "bucket_mb", TUTTI_REAL, TUTTI_AT(qsgd, bucket_mb), 25, 1.0 / 1048576, 65536, NULL, "gradients in MiB that are exchanged as one" },
     { 0 }

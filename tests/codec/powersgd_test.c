@@ -16,10 +16,10 @@ static void alike(subject *const *a, subject *const *b)
     for (size_t i = 0; i < n; i++) {
         double more = 0;
         for (int w = 0; w < WORKERS; w++)
-            more += ((double)subject_state(a[w], "codec.e", TUTTI_OWN_SUM)[i] - (double)subject_state(b[w], "codec.e", TUTTI_OWN_SUM)[i]) / WORKERS;
+            more += ((double)subject_state(a[w], "codec.e", TUTTI_OWN_MEAN)[i] - (double)subject_state(b[w], "codec.e", TUTTI_OWN_MEAN)[i]) / WORKERS;
         assert_true(fabs(more) < 1e-2);
         for (int w = 0; w < WORKERS; w++)
-            subject_state(b[w], "codec.e", TUTTI_OWN_SUM)[i] += (float)more;
+            subject_state(b[w], "codec.e", TUTTI_OWN_MEAN)[i] += (float)more;
     }
     for (int w = 0; w < WORKERS; w++)
         memcpy(subject_state(b[w], "codec.codec.q", TUTTI_SAME), subject_state(a[w], "codec.codec.q", TUTTI_SAME), 2 * a[0]->tensor.cols * sizeof(float));
@@ -45,13 +45,13 @@ static void both_rules_of_error_feedback_move_the_model_alike(void **state)
             subject_fill(N, g[w], 0, &seed);
             for (int i = 0; i < N; i++) {
                 g[w][i] += common[(i + (int)step / 50) % N];
-                held[w][i] = g[w][i] + subject_state(s[LOCAL][w], "codec.e", TUTTI_OWN_SUM)[i];
+                held[w][i] = g[w][i] + subject_state(s[LOCAL][w], "codec.e", TUTTI_OWN_MEAN)[i];
             }
         }
         for (int rule = LOCAL; rule <= AGGREGATED; rule++) {
             subject_exchange(s[rule], WORKERS, step, false, ROW(g), ROW(y[rule]));
             for (int w = 0; w < WORKERS; w++) {
-                const double norm = sqrt(subject_norm2(N, subject_state(s[rule][w], "codec.e", TUTTI_OWN_SUM)));
+                const double norm = sqrt(subject_norm2(N, subject_state(s[rule][w], "codec.e", TUTTI_OWN_MEAN)));
                 early[rule] += step >= 80 && step < 120 ? norm / 40 / WORKERS : 0;
                 late[rule] += step >= STEPS - 40 ? norm / 40 / WORKERS : 0;
                 if (rule == LOCAL && !(norm * norm <= subject_norm2(N, held[w]) * (1 + 1e-6))) /* (1 - P^ P^T) D_w */

@@ -44,7 +44,7 @@ static void where_nothing_is_lost_nothing_is_kept(void **state)
             for (int k2 = 0; k2 < 2; k2++)
                 subject_exchange(s[k2], WORKERS, step, again, ROW(g), ROW(y[k2]));
             for (int w = 0; w < WORKERS; w++) {
-                const float *kept = subject_state(s[1][w], ef21 ? "codec.own" : "codec.e", ef21 ? TUTTI_OWN_MEAN : TUTTI_OWN_SUM);
+                const float *kept = subject_state(s[1][w], ef21 ? "codec.own" : "codec.e", TUTTI_OWN_MEAN);
                 for (int i = 0; i < N; i++)
                     if (ef21 ? fabs((double)kept[i] - g[w][i]) > 4 * most * 0x1p-24 || fabs((double)y[0][w][i] - y[1][w][i]) > 300 * most * 0x1p-24 : kept[i] != 0 || y[0][w][i] != y[1][w][i])
                         fail_msg("%s, step %d, worker %d, element %d: %.9g instead of %.9g, and %g is kept", rows[k].wrapped, (int)step, w, i, (double)y[1][w][i], (double)y[0][w][i], (double)kept[i]);
@@ -73,7 +73,7 @@ static void what_is_kept_is_what_was_held_less_what_is_on_the_wire(void **state)
                 continue;
             snprintf(spec, sizeof spec, "ef(%s%s)", all[k], server ? ",server=on" : "");
             s = subject_open_as(spec, ROWS, COLS, 0, TUTTI_CPU_AVX512);
-            e = subject_state(s, "codec.e", TUTTI_OWN_SUM);
+            e = subject_state(s, "codec.e", TUTTI_OWN_MEAN);
             owner = server ? subject_state(s, "codec.owner", TUTTI_OWN_SUM) : NULL;
             for (uint64_t step = 0; step < 25; step++) {
                 float first[N];
@@ -124,7 +124,7 @@ static void the_virtual_iterate_is_that_of_the_gradients_after_a_thousand_steps(
         for (int i = 0; i < N; i++) {
             double e = again ? (double)subject_state(s[0], "codec.owner", TUTTI_OWN_SUM)[i] : 0;
             for (int w = 0; w < WORKERS; w++)
-                e += (double)subject_state(s[w], "codec.e", TUTTI_OWN_SUM)[i] / WORKERS;
+                e += (double)subject_state(s[w], "codec.e", TUTTI_OWN_MEAN)[i] / WORKERS;
             apart += pow(x[i] - lr * e - straight[i], 2), size += straight[i] * straight[i];
         }
         /* The mean of numbers of sixteen bits is one, and what that rounds away nobody has: 2^-9 of each step's mean, up or down. */
@@ -144,7 +144,7 @@ static void the_residual_stays_within_its_bound(void **state)
 
     for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
         subject *s = subject_open_as(rows[k].spec, ROWS, COLS, 0, TUTTI_CPU_AVX512);
-        const float *e = subject_state(s, "codec.e", TUTTI_OWN_SUM);
+        const float *e = subject_state(s, "codec.e", TUTTI_OWN_MEAN);
         double greatest = 0, highest = 0, least_delta = 1;
         for (uint64_t step = 0; step < 600; step++) {
             double delta = rows[k].delta, was = sqrt(subject_norm2(N, e)), sum = 0, norm, now;

@@ -134,7 +134,7 @@ static const struct { const char *method, *optimizer; int n; const char *codec; 
     { "parameter-server", "sgd(lr=0.05,momentum=0.9)", 3 }, { "parameter-server(servers=1)", "adamw(lr=0.01)", 2 }, { "backup-workers(backup=0)", "sgd(lr=0.05,momentum=0.9)", 3 },
     { "backup-workers(backup=0,servers=2)", "adamw(lr=0.01)", 4 },
     { "powersgd(rank=2)", "sgd(lr=0.05,momentum=0.9)", 2 }, { "gradient-sparsification(select=topk,min_numel=1000)", "sgd(lr=0.05)", 3 },
-    { "alq(bucket=128,first=3,second=5,skip_below=0)", "sgd(lr=0.05)", 3 }, /* SAVE_AT is between sample and fit */
+    { "alq(bucket=128,first=4,second=6,samples=2,skip_below=0)", "sgd(lr=0.05)", 3 }, /* SAVE_AT is between two samples of a fit */
     { "dgc(ratio=0.05,min_numel=1000)", "sgd(lr=0.05)", 4 }, { "dgc", "sgd(lr=0.05)", 1 },
     { "onebit-adam(freeze_step=2)", "sgd(lr=0.01)", 4 },
     { "onebit-adam(freeze_step=5)", "sgd(lr=0.01)", 4 }, { "onebit-adam(beta2=0.5,beta1=0.5)", "sgd(lr=0.01)", 2 }, /* from here on: residuals, or levels, are still 0 at SAVE_AT */

@@ -1,0 +1,400 @@
+/* Goal: what options beside the papers' defaults promise: multipliers and levels of NUQSGD, what ALQ's fits see and where they end, what becomes of a residual when the learning rate changes, whose norms Accordion compares.
+   Method: against second computations that do not share code, against other codecs that must then be the same to the byte, over many draws. */
+#include "subject.h"
+
+#include "codec/mixture.h"
+
+/* ---- nuqsgd ---- */
+/* With no zero they are AMQ's before its first fit, to the byte. */
+static void powers_without_a_zero_are_amqs_first_levels(void **state)
+{
+    enum { N = 3000 };
+    static float x[N];
+    uint64_t seed = 1;
+
+    (void)state;
+    for (int bits = 3; bits <= 5; bits++) {
+        char one[100], two[100];
+        subject *a, *b;
+        snprintf(one, sizeof one, "nuqsgd(bits=%d,bucket=512,zero_level=off)", bits);
+        snprintf(two, sizeof two, "amq(bits=%d,bucket=512,first=0,second=0,every=0,on_lr_drop=off)", bits);
+        a = subject_open(one, N), b = subject_open(two, N);
+        for (uint64_t step = 0; step < 3; step++) {
+            const tutti_view v = subject_view(a, step);
+            size_t p, q;
+            uint8_t *m, *n;
+            subject_fill(N, x, (int)step % 2, &seed);
+            m = subject_encode(a, &v, x, &p), n = subject_encode(b, &v, x, &q);
+            assert_int_equal(p, q);
+            assert_memory_equal(m, n, p);
+            free(m), free(n);
+        }
+        subject_close(a), subject_close(b);
+    }
+}
+
+static void any_multiplier_rounds_to_its_powers_without_bias(void **state)
+{
+    enum { N = 512, DRAWS = 4000 };
+    static const struct { const char *spec; double p; int positive; bool zero; } rows[] = {
+        { "nuqsgd(bits=3,bucket=512,multiplier=0.2)", 0.2, 3, true }, { "nuqsgd(bits=4,bucket=512,multiplier=0.7,norm=max)", 0.7, 7, true },
+        { "nuqsgd(bits=3,bucket=512,multiplier=0.3,zero_level=off)", 0.3, 4, false }, { "nuqsgd(bits=4,bucket=512,multiplier=0.6,coding=huffman)", 0.6, 7, true },
+    };
+    static float x[N], y[N];
+    static double sum[N], square[N];
+    uint64_t seed = 2;
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
+        subject *s = subject_open(rows[k].spec, N);
+        double scale;
+        size_t zeros = 0;
+        subject_fill(N, x, 0, &seed);
+        x[7] = 0;
+        scale = sqrt(subject_norm2(N, x));
+        for (size_t i = 0; i < N && strstr(rows[k].spec, "max") != NULL; i++)
+            scale = i == 0 ? fabs((double)x[0]) : fmax(scale, fabs((double)x[i]));
+        memset(sum, 0, sizeof sum), memset(square, 0, sizeof square);
+        for (int draw = 0; draw < DRAWS; draw++) {
+            subject_round_trip(s, (uint64_t)draw, x, y);
+            for (size_t i = 0; i < N; i++) {
+                const double r = fabs((double)y[i]) / scale;
+                double level = 1;
+                int j = 0;
+                for (; j < rows[k].positive + (y[i] < 0 && rows[k].zero) && fabs(r / level - 1) > 1e-5; j++)
+                    level *= rows[k].p;
+                if (j == rows[k].positive + (y[i] < 0 && rows[k].zero) && !(rows[k].zero && y[i] == 0))
+                    fail_msg("%s: %g is no power of %g", rows[k].spec, r, rows[k].p);
+                zeros += y[i] == 0;
+                sum[i] += (double)y[i];
+                square[i] += (double)y[i] * y[i];
+            }
+            assert_true(!rows[k].zero || y[7] == 0);
+        }
+        assert_true((zeros > 0) == rows[k].zero);
+        for (size_t i = 0; i < N; i++) {
+            const double mean = sum[i] / DRAWS, error = sqrt(fmax(square[i] / DRAWS - mean * mean, 0) / DRAWS);
+            if (!(fabs(mean - (double)x[i]) <= 5.5 * error + 2e-5 * scale)) /* of 512; and half of what sixteen bits resolve */
+                fail_msg("%s, element %zu: %g on average, not %g (standard error %g)", rows[k].spec, i, mean, (double)x[i], error);
+        }
+        subject_close(s);
+    }
+}
+
+static void what_levels_cannot_be_is_refused(void **state)
+{
+    static const struct { const char *spec, *words; } rows[] = {
+        { "nuqsgd(bits=8,multiplier=0.01)", "multiplier is 0.01, and with 8 bits its powers down to the 127th lie closer than numbers of 32 bits tell apart; take fewer bits, or a multiplier of about 0.9" },
+        { "nuqsgd(multiplier=1)", "'multiplier' is 1" }, { "nuqsgd(multiplier=0)", "'multiplier' is 0" }, { "alq(zero_level=on,symmetric=on)", "'symmetric'" }, { "alq(components=513)", "513" }, { "alq(samples=0)", "'samples' is 0" },
+        { "alq(sweeps=0)", "'sweeps' is 0" }, { "ef(topk,decay=1.5)", "'decay' is 1.5" }, { "accordion(low=topk,high=topk,unit=step,norm_window=interval)", "'norm_window'" },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
+        tutti_view tensor = { .count = 100, .rows = 1, .cols = 100 };
+        const tutti_codec_space space = { .n = 100, .tensor = &tensor, .n_tensors = 1, .workers = 1 };
+        tutti_codec *c = NULL;
+        tutti_plan *plan;
+        tutti_error err = { 0 };
+        assert_int_equal(tutti_plan_open(&plan, 100, NULL), TUTTI_OK);
+        assert_int_equal(tutti_codec_declare(&c, plan, rows[k].spec, "codec", &space, &err), TUTTI_ERR_USAGE);
+        if (strstr(err.text, rows[k].words) == NULL)
+            fail_msg("%s: %s", rows[k].spec, err.text);
+        tutti_plan_close(plan);
+    }
+}
+
+/* ---- alq ---- */
+/* Of four steps before the fit: root mean square of norms, mean and deviation of all normalised elements. Steps before them are no part of it. */
+static void a_fit_sees_so_many_steps(void **state)
+{
+    enum { BUCKET = 256, BUCKETS = 5, N = BUCKET * BUCKETS, FIT = 6, SAMPLES = 4 };
+    subject *s = subject_open("alq(bucket=256,first=6,second=0,every=0,samples=4)", N);
+    subject_said h = { .n = 0 };
+    const float *of = subject_state(s, "codec.buckets", TUTTI_OWN_ZERO), *seen = subject_state(s, "codec.seen", TUTTI_OWN_ZERO);
+    static double norm[BUCKETS], sum[BUCKETS], squares[BUCKETS];
+    static float x[N];
+    uint64_t seed = 3;
+
+    (void)state;
+    s->space.workers = 1;
+    for (uint64_t step = 0; step <= FIT; step++) {
+        const tutti_view v = subject_view(s, step);
+        size_t bytes;
+        if (step == FIT)
+            for (size_t b = 0; b < BUCKETS; b++) {
+                const double mean = sum[b] / (SAMPLES * BUCKET), deviation = sqrt(squares[b] / (SAMPLES * BUCKET) - mean * mean);
+                assert_true(seen[b] == SAMPLES);
+                if (!(fabs((double)of[3 * b] / sqrt(norm[b] / SAMPLES) - 1) < 1e-6) || !(fabs((double)of[3 * b + 1] - mean) < 1e-6) || !(fabs((double)of[3 * b + 2] / deviation - 1) < 0.003)) /* n - 1 for n */
+                    fail_msg("bucket %zu: %g %g %g, not %g %g %g", b, (double)of[3 * b], (double)of[3 * b + 1], (double)of[3 * b + 2], sqrt(norm[b] / SAMPLES), mean, deviation);
+            }
+        subject_begin(&s, 1, step, 0, 0.1, &h);
+        assert_int_equal(h.n, step == FIT);
+        subject_fill(N, x, step % 2 == 0 ? 0 : 1, &seed);
+        for (size_t i = 0; i < N; i++)
+            x[i] = x[i] * (float)(step + 1) + 0.1f * (float)step; /* of another size and mean each */
+        for (size_t b = 0; b < BUCKETS && step >= FIT - SAMPLES && step < FIT; b++) {
+            const double square = subject_norm2(BUCKET, x + b * BUCKET);
+            norm[b] += square;
+            for (size_t i = b * BUCKET; i < (b + 1) * BUCKET; i++) {
+                sum[b] += x[i] / sqrt(square);
+                squares[b] += (double)x[i] * x[i] / square;
+            }
+        }
+        free(subject_encode(s, &v, x, &bytes));
+    }
+    subject_close(s);
+}
+
+/* The rate falls before step 3: fitted after two steps at the new one, though the schedule asks for one in between. */
+static void after_a_fall_of_the_rate_a_fit_sees_what_came_after_it(void **state)
+{
+    subject *s = subject_open("alq(bucket=64,first=4,second=9,every=0,samples=2)", 512);
+    subject_said h = { .n = 0 };
+    static float x[512];
+    uint64_t seed = 4;
+    int at[8] = { 0 };
+
+    (void)state;
+    s->space.workers = 1;
+    for (uint64_t step = 0; step < 12; step++) {
+        const tutti_view v = subject_view(s, step);
+        size_t bytes;
+        const int said = h.n;
+        subject_begin(&s, 1, step, 0, step < 3 ? 0.1 : 0.04, &h);
+        if (h.n > said)
+            at[said] = (int)step;
+        subject_fill(512, x, 0, &seed);
+        free(subject_encode(s, &v, x, &bytes));
+    }
+    assert_true(h.n == 2 && at[0] == 5 && at[1] == 9);
+    subject_close(s);
+}
+
+static void levels_come_in_pairs_where_asked(void **state)
+{
+    static float x[4096];
+    uint64_t seed = 5;
+
+    (void)state;
+    for (int symmetric = 0; symmetric < 2; symmetric++)
+        for (int gd = 0; gd < 2; gd++) {
+            char spec[120];
+            subject *s;
+            subject_said h = { .n = 0 };
+            const float *level;
+            double apart = 0, from, to;
+            snprintf(spec, sizeof spec, "alq(bucket=512,first=1,second=0,every=0,variant=%s,symmetric=%s)", gd ? "gd" : "cd", symmetric ? "on" : "off");
+            s = subject_open(spec, 4096);
+            s->space.workers = 1;
+            subject_fill(4096, x, 0, &seed);
+            for (size_t i = 0; i < 4096; i++)
+                x[i] = x[i] + 0.7f; /* skewed */
+            for (uint64_t step = 0; step < 2; step++) {
+                const tutti_view v = subject_view(s, step);
+                size_t bytes;
+                subject_begin(&s, 1, step, 0, 0.1, &h);
+                free(subject_encode(s, &v, x, &bytes));
+            }
+            level = subject_state(s, "codec.levels", TUTTI_SAME);
+            assert_int_equal(sscanf(strstr(h.text[0], "psi"), "psi %lf -> %lf", &from, &to), 2);
+            assert_true(to < from);
+            for (int l = 0; l < 8; l++)
+                apart = fmax(apart, fabs((double)level[l] + level[7 - l]));
+            assert_true(symmetric ? apart == 0 : apart > 1e-3);
+            if (symmetric && !gd) { /* and no pair is better elsewhere: of the gradients and their mirror images */
+                const float *of = subject_state(s, "codec.buckets", TUTTI_OWN_ZERO);
+                tutti_codec_normal part[16];
+                tutti_codec_mixture m = { .n = 16, .of = part };
+                double it[8];
+                for (size_t b = 0; b < 16; b++)
+                    part[b] = (tutti_codec_normal){ (double)of[3 * (b / 2)] * of[3 * (b / 2)], (b % 2 == 0 ? 1 : -1) * (double)of[3 * (b / 2) + 1], (double)of[3 * (b / 2) + 2], 0 };
+                assert_true(tutti_codec_mixture_make(&m));
+                for (int l = 0; l < 8; l++)
+                    it[l] = (double)level[l];
+                for (int l = 1; l < 7; l++)
+                    assert_true(fabs(tutti_codec_psi_slope(&m, it, l)) < 1e-5);
+            }
+            subject_close(s);
+        }
+}
+
+static void fewer_sweeps_go_less_far(void **state)
+{
+    tutti_codec_normal part[2] = { { 1, 0.02, 0.05, 0 }, { 0.5, -0.1, 0.02, 0 } };
+    tutti_codec_mixture m = { .n = 2, .of = part };
+    double last = INFINITY;
+    static const int sweeps[] = { 1, 3, 30, 0 };
+
+    (void)state;
+    assert_true(tutti_codec_mixture_make(&m));
+    for (size_t k = 0; k < TUTTI_LENGTH(sweeps); k++) {
+        double level[8], psi;
+        tutti_codec_powers(8, 0.5, level);
+        m.sweeps = sweeps[k];
+        psi = tutti_codec_psi_descend(&m, 8, level, -1, false);
+        assert_true(psi < last);
+        last = psi;
+    }
+}
+
+/* ---- ef ---- */
+/* The paper's recursion with the rate inside; rates are powers of two, so that both are the same to the last bit. */
+static void a_residual_with_the_rate_inside_is_the_papers(void **state)
+{
+    enum { N = 400, K = 20 };
+    subject *s = subject_open("ef(topk(ratio=0.05),lr=inside)", N), *outside = subject_open("ef(topk(ratio=0.05))", N);
+    subject_said h = { .n = 0 };
+    static float g[N], y[N], z[N], p[N];
+    static double x[N], kept[N];
+    float *const gs[] = { g }, *const ys[] = { y }, *const zs[] = { z };
+    uint64_t seed = 6;
+    bool differs = false;
+
+    (void)state;
+    for (uint64_t step = 0; step < 30; step++) {
+        const double lr = step < 10 ? 0.5 : step < 17 ? 0.125 : 0.25;
+        uint32_t index[N];
+        float value[N];
+        subject_fill(N, g, 0, &seed);
+        subject_begin(&s, 1, step, 0, lr, &h);
+        subject_exchange(&s, 1, step, false, gs, ys);
+        subject_exchange(&outside, 1, step, false, gs, zs);
+        for (size_t i = 0; i < N; i++)
+            p[i] = (float)(lr * (double)g[i] + kept[i]);
+        tutti_select_top(s->device, N, p, K, index, value);
+        for (size_t i = 0; i < N; i++)
+            kept[i] = (double)p[i];
+        for (size_t k = 0; k < K; k++) {
+            x[index[k]] += (double)value[k];
+            kept[index[k]] = 0;
+        }
+        for (size_t i = 0; i < N; i++) {
+            x[i] -= lr * (double)y[i];
+            differs = differs || memcmp(&y[i], &z[i], sizeof y[i]) != 0;
+            if (x[i] != 0)
+                fail_msg("step %llu, element %zu: off by %g", (unsigned long long)step, i, x[i]);
+        }
+    }
+    assert_true(differs);
+    subject_close(s), subject_close(outside);
+}
+
+static void what_is_forgotten_is_gone(void **state)
+{
+    enum { N = 400 };
+    subject *s = subject_open("ef(topk(ratio=0.05),decay=0.5)", N), *drop = subject_open("ef(topk(ratio=0.05),reset_on_lr_drop=on)", N);
+    subject_said h = { .n = 0 };
+    static float g[N], y[N];
+    float *const gs[] = { g }, *const ys[] = { y };
+    const float *e = subject_state(s, "codec.e", TUTTI_OWN_MEAN), *kept = subject_state(drop, "codec.e", TUTTI_OWN_MEAN);
+    uint64_t seed = 7;
+
+    (void)state;
+    subject_fill(N, g, 0, &seed);
+    subject_exchange(&s, 1, 0, false, gs, ys);
+    for (int twice = 0; twice < 2; twice++) {
+        float was[N];
+        memcpy(was, e, sizeof was);
+        memset(g, 0, sizeof g);
+        subject_exchange(&s, 1, 1, false, gs, ys);
+        for (size_t i = 0; i < N; i++)
+            assert_true(y[i] + e[i] == 0.5f * was[i]);
+    }
+    for (uint64_t step = 0; step < 6; step++) {
+        const double lr[] = { 1, 0.9, 2, 1.1, 0.55, 0.5 };
+        subject_begin(&drop, 1, step, 0, lr[step], &h);
+        assert_true((subject_norm2(N, kept) == 0) == (step == 0 || step == 4)); /* from 1.1 to 0.55 */
+        subject_fill(N, g, 0, &seed);
+        subject_exchange(&drop, 1, step, false, gs, ys);
+    }
+    subject_close(s), subject_close(drop);
+}
+
+/* ---- accordion ---- */
+/* Worker 0's gradients fall to a fifth between the windows; all others', and so the mean, hardly. */
+static void norms_are_of_whom_the_option_says(void **state)
+{
+    enum { N = 64, WORKERS = 4 };
+    static const struct { const char *source, *norms; bool high; size_t summed; } rows[] = {
+        { "local", "0: 8 -> 6.974 high", true, 1 }, { "rank0", "0: 8 -> 1.6 low", false, 1 }, { "averaged", "0: 8 -> 6.4 high", true, 0 },
+    };
+    static float g[WORKERS][N], y[WORKERS][N];
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
+        char spec[160];
+        subject *s[WORKERS];
+        subject_said h[WORKERS] = { { .n = 0 } };
+        float *gs[WORKERS], *ys[WORKERS];
+        snprintf(spec, sizeof spec, "accordion(low=topk(ratio=1),high=topk(ratio=0.1),unit=step,interval=2,eta=0.4,norm_source=%s)", rows[k].source);
+        for (int w = 0; w < WORKERS; w++) {
+            s[w] = subject_open_as(spec, 1, N, w, TUTTI_CPU_AVX512);
+            s[w]->space.workers = WORKERS;
+            gs[w] = g[w], ys[w] = y[w];
+        }
+        for (uint64_t step = 0; step <= 4; step++) {
+            const size_t summed = subject_begin(s, WORKERS, step, 0, 0.1, h);
+            assert_int_equal(summed, step == 2 || step == 4 ? rows[k].summed : 0);
+            for (int w = 0; w < WORKERS; w++)
+                for (size_t i = 0; i < N; i++)
+                    g[w][i] = w == 0 && step >= 2 ? 0.2f : 1;
+            if (step < 4)
+                subject_exchange(s, WORKERS, step, false, gs, ys);
+        }
+        for (int w = 0; w < WORKERS; w++) {
+            assert_int_equal(subject_state(s[w], "codec.levels", TUTTI_SAME)[0] == 1, rows[k].high);
+            assert_int_equal(h[w].n, 2);
+            assert_non_null(strstr(h[w].text[1], rows[k].norms));
+            subject_close(s[w]);
+        }
+    }
+}
+
+/* Epochs of three steps, checks every two epochs: of the first of each two, or of both. Norms 1, 9; 1, 1; 1, 1: only with the whole interval there is a change, from 5 to 1. */
+static void a_window_is_an_epoch_or_the_interval(void **state)
+{
+    enum { N = 16 };
+    static float g[N], y[N];
+    float *const gs[] = { g }, *const ys[] = { y };
+
+    (void)state;
+    for (int whole = 0; whole < 2; whole++) {
+        subject *s = subject_open(whole ? "accordion(low=topk(ratio=1),high=topk(ratio=0.1),interval=2,norm_window=interval)" : "accordion(low=topk(ratio=1),high=topk(ratio=0.1),interval=2)", N);
+        subject_said h = { .n = 0 };
+        int high = 0;
+        for (uint64_t step = 0; step < 21; step++) {
+            const uint64_t epoch = step / 3;
+            const int said = h.n;
+            subject_begin(&s, 1, step, epoch, 0.1, &h);
+            if (h.n > said)
+                assert_true(step % 3 == 0 && epoch > 0 && (whole ? epoch % 2 == 0 : epoch % 2 == 1));
+            if (epoch >= 4 && step % 3 == 0)
+                high += subject_state(s, "codec.levels", TUTTI_SAME)[0] == 1;
+            for (size_t i = 0; i < N; i++)
+                g[i] = epoch == 1 ? 9 : 1;
+            subject_exchange(&s, 1, step, false, gs, ys);
+        }
+        assert_int_equal(h.n, 3);                                 /* whole: before epochs 2, 4, 6; else before 1, 3, 5 */
+        assert_int_equal(high, whole ? 1 : 3);                    /* before epochs 4, 5, 6 */
+        subject_close(s);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(powers_without_a_zero_are_amqs_first_levels),
+        cmocka_unit_test(any_multiplier_rounds_to_its_powers_without_bias),
+        cmocka_unit_test(what_levels_cannot_be_is_refused),
+        cmocka_unit_test(a_fit_sees_so_many_steps),
+        cmocka_unit_test(after_a_fall_of_the_rate_a_fit_sees_what_came_after_it),
+        cmocka_unit_test(levels_come_in_pairs_where_asked),
+        cmocka_unit_test(fewer_sweeps_go_less_far),
+        cmocka_unit_test(a_residual_with_the_rate_inside_is_the_papers),
+        cmocka_unit_test(what_is_forgotten_is_gone),
+        cmocka_unit_test(norms_are_of_whom_the_option_says),
+        cmocka_unit_test(a_window_is_an_epoch_or_the_interval),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
