@@ -29,6 +29,8 @@ void tutti_options_default(const tutti_option *options, void *self);
    refused one writes nothing. The sentence has `what`, the option's name, the value and what is allowed. TEXT/SPEC: keeps `value`; SPEC
    values are checked for form (name, arguments, balanced brackets), "" is one where it is the default. No locale matters. */
 tutti_status tutti_option_set(const tutti_option *option, const char *what, const char *value, void *self, tutti_error *err);
+/* A list a:b:c of positive reals of at most 1e9, as TEXT values have it: how many there are, of which the first `room` go to values; "" has none, -1: it is no such list. No locale matters. */
+int tutti_option_positives(const char *text, double *values, int room);
 /* The value as it would be written in a spec (in quotes if need be); gives strlen, as snprintf. Doubles in the shortest form that reads
    back equal. */
 int tutti_option_print(const tutti_option *option, const void *self, char *out, size_t bytes);

@@ -45,8 +45,9 @@ typedef struct tutti_server_setup {
     bool whole;                  /* x has every row of tables at any time: none is asked for */
     bool collects;               /* its rule calls tutti_server_collect; the rows that were added to are kept */
     bool pieces;                 /* requests are about pieces (tutti_server_exchange), which are cut one by one; no values are kept. false: a server keeps the values of its slice of x */
+    tutti_status (*due)(tutti_method *m, tutti_error *err); /* on the server's thread, when the time of tutti_server_wake_at has come; as a rule may. NULL: it is not called */
 } tutti_server_setup;
-/* Within declare(). A server that keeps values declares them as "server.values" (SLICE) and the run's --optimizer on them (m->optim, as TUTTI_UPDATES_SLICES wants it), and unless replicas are equal the versions.
+/* Within declare(). A server that keeps values declares them as "server.values" (SLICE) and, under TUTTI_UPDATES_SLICES, the run's --optimizer on them (m->optim), and unless replicas are equal the versions.
    TUTTI_ERR_USAGE: more servers than workers. */
 tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_plan *plan, const tutti_server_setup *setup, tutti_error *err);
 /* Within declare(), after it, for rules that do not keep replicas equal: a count of each slice, at *slot where this worker serves (else NULL), 0 at first. With other slices than a checkpoint has, that of the furthest of
@@ -92,8 +93,13 @@ void tutti_server_update_collected(tutti_server *s, float *sum, const tutti_rate
 float *tutti_server_sum(tutti_server *s, const tutti_server_request *r, int n, float *const *parts, const float *weights, size_t *words);
 size_t tutti_server_words(const tutti_server *s, size_t first, size_t count); /* of requests about this server's part of a range, at most */
 size_t tutti_server_slack(const tutti_method *m); /* by how much that may exceed the even part of a range, from declare() on */
-/* The answer to n requests (as many as there are workers at most), all at once: my slice of values and its version, from which those workers' delays are measured from now on. Blocks until they have taken it. */
+void tutti_server_add(tutti_server *s, float a, const float *d);           /* values := values + a d, my slice; a version more */
+/* `due` is called once it is that time of tutti_now_ns, once, unless another time is named before; TUTTI_FOREVER: not any more. By who has kept a request: who asks for it waits, so the run is not quiet. */
+void tutti_server_wake_at(tutti_server *s, int64_t at_ns);
+/* The answer to n requests (as many as there are workers at most), all at once: my slice of values and its version, from which those workers' delays are measured from now on. Blocks until they have taken it.
+   give_each: kinds[k] to who sent requests[k]. */
 tutti_status tutti_server_give(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, tutti_error *err);
+tutti_status tutti_server_give_each(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, tutti_error *err);
 /* The same, the first n to workers that have the version before, the others, `late` of them, behind. along, of `words`, is what the last update went along; its rows are all that has changed of tables, so those will
    do for the first. It is written over. */
 tutti_status tutti_server_give_update(tutti_server *s, const tutti_note *requests, int n, int late, uint32_t kind, float *along, size_t words, tutti_error *err);

@@ -158,6 +158,27 @@ static bool read_real(const char *text, double *out)
     return true;
 }
 
+int tutti_option_positives(const char *text, double *values, int room)
+{
+    int n = 0;
+
+    for (const char *at = text; *at != '\0'; n++) {
+        const size_t length = strcspn(at, ":");
+        char one[64];
+        double value;
+        if (length >= sizeof one || (at[length] == ':' && at[length + 1] == '\0'))
+            return -1;
+        memcpy(one, at, length);
+        one[length] = '\0';
+        if (!read_real(one, &value) || !(value > 0 && value <= 1e9))
+            return -1;
+        if (n < room)
+            values[n] = value;
+        at += length + (at[length] == ':');
+    }
+    return n;
+}
+
 int tutti_base_print_real(double value, char out[TUTTI_BASE_REAL_BYTES])
 {
     const locale_t before = plain_locale();

@@ -154,7 +154,7 @@ tutti_status tutti_averager_beat(tutti_averager *a, tutti_error *err)
     tutti_note note;
     tutti_status status = TUTTI_OK;
 
-    while (a->m->rank == 0 && (status = tutti_serve(a->m, a->beat, &note, tutti_nothing(), err)) == TUTTI_OK) {
+    while (a->m->rank == 0 && (status = tutti_serve(a->m, a->beat, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
         const uint64_t granted = a->told++ * rounds / workers;
         for (uint64_t k = granted; k < a->told * rounds / workers; k++)
             TUTTI_TRY(grant(a, 0, k, err));
@@ -168,7 +168,7 @@ tutti_status tutti_averager_mix(tutti_averager *a, tutti_error *err)
     tutti_note note;
     tutti_status status;
 
-    while ((status = tutti_serve(a->m, a->mix, &note, tutti_nothing(), err)) == TUTTI_OK) {
+    while ((status = tutti_serve(a->m, a->mix, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
         if ((uint64_t)note.a != a->round)
             return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, a->m->rank, "worker %d was granted averaging round %lld after %llu of them; all workers must run one version and one checkpoint",
                                    a->m->rank, (long long)note.a, (unsigned long long)a->round);

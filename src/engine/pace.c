@@ -113,7 +113,7 @@ tutti_status tutti_engine_pool(tutti_method *m, tutti_error *err)
     tutti_note note;
     tutti_status status;
 
-    while ((status = tutti_serve(m, e->services.pool, &note, tutti_nothing(), err)) == TUTTI_OK) {
+    while ((status = tutti_serve(m, e->services.pool, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
         const bool ahead = note.a < 0;
         int64_t gradient;
         double loss_sum;

@@ -283,7 +283,7 @@ tutti_status tutti_pairs_answer(tutti_pairs *p, tutti_error *err)
     tutti_note note;
     tutti_status status = TUTTI_OK;
 
-    while (p->answers && (status = tutti_serve(m, p->answer, &note, tutti_f32(m->device, p->got[ANSWER], d), err)) == TUTTI_OK) {
+    while (p->answers && (status = tutti_serve(m, p->answer, &note, tutti_f32(m->device, p->got[ANSWER], d), TUTTI_FOREVER, err)) == TUTTI_OK) {
         tutti_note weight = { 0 };
         tutti_lock(p->door);
         weight.a = p->asking ? QUARTER : HALF;

@@ -49,6 +49,7 @@ struct tutti_server {
     size_t *part_of;             /* members of everyone: elements of x that each serves */
     uint64_t *delay;             /* workers: of the last request of each; server's thread */
     bool *asks;                  /* workers: whose request has no answer yet; server's thread */
+    int64_t wake_at_ns;          /* for setup.due; server's thread */
     tutti_note *answer;          /* workers: of one answer to many */
     tutti_request *send, **each;
     tutti_monitor *monitor;      /* of taken */
@@ -183,6 +184,7 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
     s->setup = *setup;
     s->servers = m->servers > 0 ? m->servers : setup->servers == 0 ? m->workers : setup->servers;
     e->server = s;
+    s->wake_at_ns = TUTTI_FOREVER;
     s->member = tutti_alloc((size_t)s->servers, sizeof *s->member);
     if (s->member == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'", m->ops->name);
@@ -205,6 +207,8 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
         if (all > 0)
             tutti_declare(plan, &(tutti_state){ .name = "server.marks", .keep = TUTTI_SLICE, .dtype = TUTTI_U8, .first = first, .count = rows, .of = all }, &s->marks);
     }
+    if ((m->traits & TUTTI_UPDATES_SLICES) == 0)
+        return TUTTI_OK;
     TUTTI_TRY(tutti_optimizer_declare(m, plan, s->first, s->count, TUTTI_SLICE, err));
     tutti_declare(plan, &(tutti_state){ .name = "server.zeros", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = s->slice.tables == 0 || tutti_optim_by_rows(m->optim) ? 0 : s->count }, &s->zeros);
     return TUTTI_OK;
@@ -741,13 +745,17 @@ tutti_status tutti_server_run(tutti_server *s, tutti_error *err)
     tutti_server_request r;
     tutti_status status = TUTTI_OK;
 
-    while (s->index >= 0 && (status = tutti_serve(s->m, s->setup.service, &note, tutti_f32(s->m->device, s->in, room), err)) == TUTTI_OK) {
-        if (note.kind == (uint32_t)KIND_ROWS && !s->setup.pieces) {
-            TUTTI_TRY(answer_rows(s, &note, err));
-            continue;
+    while (s->index >= 0 && status == TUTTI_OK) {
+        status = tutti_serve(s->m, s->setup.service, &note, tutti_f32(s->m->device, s->in, room), s->wake_at_ns, err);
+        if (status == TUTTI_TIMEOUT) {
+            s->wake_at_ns = TUTTI_FOREVER;
+            status = s->setup.due(s->m, err);
+        } else if (status == TUTTI_OK && note.kind == (uint32_t)KIND_ROWS && !s->setup.pieces)
+            status = answer_rows(s, &note, err);
+        else if (status == TUTTI_OK) {
+            TUTTI_TRY(understand(s, &note, &r, err));
+            status = s->setup.rule(s->m, &r, err);
         }
-        TUTTI_TRY(understand(s, &note, &r, err));
-        TUTTI_TRY(s->setup.rule(s->m, &r, err));
     }
     return status;
 }
@@ -792,12 +800,25 @@ float *tutti_server_sum(tutti_server *s, const tutti_server_request *r, int n, f
     return s->words;
 }
 
-static tutti_status answer(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, bool gives, tutti_buffer payload, tutti_error *err)
+void tutti_server_add(tutti_server *s, float a, const float *d)
+{
+    tutti_axpy(s->m->device, s->count, a, d, s->values);
+    ++*s->version;
+}
+
+void tutti_server_wake_at(tutti_server *s, int64_t at_ns)
+{
+    assert(s->setup.due != NULL);
+    s->wake_at_ns = at_ns;
+}
+
+/* kinds: one for all, or one each. */
+static tutti_status answer(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, bool each, bool gives, tutti_buffer payload, tutti_error *err)
 {
     tutti_engine *e = s->m->engine;
 
     for (int k = 0; k < n; k++) {
-        s->answer[k] = (tutti_note){ .kind = kind };
+        s->answer[k] = (tutti_note){ .kind = kinds[each ? k : 0] };
         if (gives) {
             s->answer[k].a = *s->version;
             s->answer[k].b = (int64_t)s->delay[requests[k].from];
@@ -808,11 +829,21 @@ static tutti_status answer(tutti_server *s, const tutti_note *requests, int n, u
     return tutti_engine_answer(e, requests, s->answer, n, payload, s->send, s->each, err);
 }
 
-tutti_status tutti_server_give(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, tutti_error *err)
+static tutti_status give(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, bool each, tutti_error *err)
 {
     if (s->slice.tables == 0)
-        return answer(s, requests, n, kind, true, tutti_f32(s->m->device, s->values, s->count), err);
-    return answer(s, requests, n, kind, true, tutti_f32(s->m->device, s->words, tutti_slice_whole(s->m->engine, &s->slice, s->values, s->words)), err);
+        return answer(s, requests, n, kinds, each, true, tutti_f32(s->m->device, s->values, s->count), err);
+    return answer(s, requests, n, kinds, each, true, tutti_f32(s->m->device, s->words, tutti_slice_whole(s->m->engine, &s->slice, s->values, s->words)), err);
+}
+
+tutti_status tutti_server_give(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, tutti_error *err)
+{
+    return give(s, requests, n, &kind, false, err);
+}
+
+tutti_status tutti_server_give_each(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, tutti_error *err)
+{
+    return give(s, requests, n, kinds, true, err);
 }
 
 tutti_status tutti_server_give_update(tutti_server *s, const tutti_note *requests, int n, int late, uint32_t kind, float *along, size_t words, tutti_error *err)
@@ -820,11 +851,11 @@ tutti_status tutti_server_give_update(tutti_server *s, const tutti_note *request
     if (s->slice.tables == 0 || !tutti_optim_by_rows(s->m->optim)) /* then every row has moved */
         return tutti_server_give(s, requests, n + late, kind, err);
     tutti_slice_fetch(s->m->engine, &s->slice, s->values, along);
-    TUTTI_TRY(answer(s, requests, n, kind, true, tutti_f32(s->m->device, along, words), err));
+    TUTTI_TRY(answer(s, requests, n, &kind, false, true, tutti_f32(s->m->device, along, words), err));
     return late > 0 ? tutti_server_give(s, requests + n, late, kind, err) : TUTTI_OK;
 }
 
 tutti_status tutti_server_answer(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, float *payload, size_t count, tutti_error *err)
 {
-    return answer(s, requests, n, kind, false, count > 0 ? tutti_f32(s->m->device, payload, count) : tutti_nothing(), err);
+    return answer(s, requests, n, &kind, false, false, count > 0 ? tutti_f32(s->m->device, payload, count) : tutti_nothing(), err);
 }

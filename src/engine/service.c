@@ -667,7 +667,7 @@ static bool is_of_the_lost(const tutti_engine *e, const tutti_note *request)
     return e->members != NULL && request->from != e->m.rank && tutti_world_lost(e->world, request->from, NULL, 0);
 }
 
-tutti_status tutti_serve(tutti_method *m, int index, tutti_note *note, tutti_buffer room, tutti_error *err)
+tutti_status tutti_serve(tutti_method *m, int index, tutti_note *note, tutti_buffer room, int64_t deadline_ns, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     service *s = &e->services.at[index];
@@ -683,7 +683,7 @@ tutti_status tutti_serve(tutti_method *m, int index, tutti_note *note, tutti_buf
     do {
         again = false;
         if (!closing)
-            status = tutti_recv(e->world, from, port_of(index), note, room, TUTTI_FOREVER, err);
+            status = tutti_recv(e->world, from, port_of(index), note, room, deadline_ns, err);
         if (from == TUTTI_ANY && tutti_is_left_out(m, status, err)) { /* all others are gone: now it is woken by itself only */
             from = m->rank;
             again = true;
@@ -693,7 +693,7 @@ tutti_status tutti_serve(tutti_method *m, int index, tutti_note *note, tutti_buf
         closing = closing || e->services.closing || (status == TUTTI_OK && is_end(e, note));
         again = !closing && status == TUTTI_OK && is_of_the_lost(e, note);
         if (!closing && !again) {
-            s->resting = false;
+            s->resting = false; /* also when its time has come: what it does now is work */
             e->services.received[status == TUTTI_OK ? note->from : m->rank] += status == TUTTI_OK;
             if (status == TUTTI_OK && !remember(s, note))
                 status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "service '%s': %zu requests wait for an answer", s->name, s->n_unanswered);

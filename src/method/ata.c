@@ -8,7 +8,8 @@
    The form without a server, for data-parallel training: times are all-gathered, everybody finds the same allocation from them, gradients are summed by an all-reduce, in which those without a task take part, too (the server form
    would leave them out: 0 bytes). Samples, their positions and their weights are the step's, whoever computes them, so x moves as one worker with the whole step would move it.
    Chosen where the sheet is silent: while nobody has been tried, what is left after one task each goes round evenly; ties go by an order drawn anew each step. Times are of computing only, by the engine's clock.
-   Not built: the baselines `fixed` (known means) and `greedy` (everybody asked, the first B answers taken), and new owners for the tasks of a lost worker (it ends the run). */
+   allocation=fixed, a baseline: the means are known (`seconds`), and the allocation that is best for them is kept.
+   Not built: the baseline `greedy` (everybody asked, the first B answers taken: a step's samples have owners before it begins), and new owners for the tasks of a lost worker (it ends the run). */
 #include <math.h>
 
 #include "tutti/method.h"
@@ -17,6 +18,7 @@ typedef struct ata {
     int allocation;
     int64_t tasks;               /* B */
     double bound, width_scale;
+    const char *seconds;
     int64_t forget;
     double *mean, *count;        /* workers: mean_i in seconds, K_i; declared */
     struct { double bill, seconds, steps; } spent; /* by all workers; by the slowest of each step; declared */
@@ -26,12 +28,13 @@ typedef struct ata {
     int64_t *next;               /* workers */
     int *order, *heap;           /* workers: drawn; of those who share by their score */
 } ata;
-enum { ATA, EMPIRICAL, UNIFORM };
+enum { ATA, EMPIRICAL, UNIFORM, FIXED };
 
 static const tutti_option ata_options[] = {
-    { "allocation", TUTTI_CHOICE, TUTTI_AT(ata, allocation), EMPIRICAL, 0, 2, "ata|ata-empirical|uniform", "by times that are learnt, with `bound` or with the means for their width; or the same to all" },
+    { "allocation", TUTTI_CHOICE, TUTTI_AT(ata, allocation), EMPIRICAL, 0, 3, "ata|ata-empirical|uniform|fixed", "by times that are learnt, with `bound` or with the means for their width; the same to all; by `seconds`" },
     { "tasks", TUTTI_INT, TUTTI_AT(ata, tasks), 0, 0, 1e9, NULL, "B: tasks of a step, of all workers, which must divide its samples; 0: workers x accumulate, of `batch` samples each" },
     { "bound", TUTTI_REAL, TUTTI_AT(ata, bound), 0, 0, 1e9, NULL, "A: how far the time of a task scatters, in seconds; allocation=ata needs it", "allocation=ata" },
+    { "seconds", TUTTI_TEXT, TUTTI_AT(ata, seconds), 0, 0, 0, "", "what a task takes each worker, or anything in proportion: t0:t1:...; allocation=fixed needs it", "allocation=fixed" },
     { "width_scale", TUTTI_REAL, TUTTI_AT(ata, width_scale), 0.05, 0, 1e6, NULL, "of the confidence widths; 1: the paper's, which explore for hundreds of steps; 0: none", "allocation=ata|ata-empirical" },
     { "forget", TUTTI_INT, TUTTI_AT(ata, forget), 0, 0, 1e12, NULL, "a mean is over that many tasks at most, for speeds that drift (50 to 200); 0: over all", "allocation=ata|ata-empirical" },
     { 0 }
@@ -127,6 +130,8 @@ static tutti_status ata_declare(tutti_method *m, tutti_plan *plan, tutti_error *
                           m->workers);
     if ((s->allocation == ATA) != (s->bound > 0))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'ata': bound goes with allocation=ata, which needs it: a bound on how far the time of a task scatters, in seconds");
+    if (s->allocation == FIXED && tutti_option_positives(s->seconds, NULL, 0) != m->workers)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'ata': seconds is '%.80s', but allocation=fixed needs a positive number for each of the %d workers: t0:t1:...", s->seconds, m->workers);
     TUTTI_TRY(tutti_allot_declare(m, plan, step / s->tasks, err));
     tutti_declare(plan, &(tutti_state){ .name = "ata.mean", .keep = TUTTI_SAME, .dtype = TUTTI_F64, .count = n }, &s->mean);
     tutti_declare(plan, &(tutti_state){ .name = "ata.count", .keep = TUTTI_SAME, .dtype = TUTTI_F64, .count = n }, &s->count);
@@ -145,6 +150,8 @@ static tutti_status ata_open(tutti_method *m, tutti_error *err)
 
     for (int r = 0; r < m->workers; r++)
         s->score[r] = -1;
+    if (s->allocation == FIXED)
+        tutti_option_positives(s->seconds, s->score, m->workers);
     allocate(m, 0);
     return tutti_allot(m, s->next, err);
 }
@@ -199,7 +206,7 @@ static tutti_status ata_step(tutti_method *m, tutti_error *err)
         return TUTTI_OK;
     TUTTI_TRY(tutti_gather(m, &mine, 1, s->gathered, err));
     learn(m, m->step + 1);
-    if (s->allocation == UNIFORM)
+    if (s->allocation == UNIFORM || s->allocation == FIXED)
         return TUTTI_OK;
     allocate(m, m->step + 1);
     return tutti_allot(m, s->next, err);

@@ -4,20 +4,22 @@
      server     mean <- mean + (g - G_i) / n;  G_i <- g;   once `group` workers wait: w <- opt(w, mean), and those get w
    mean = 1/n sum_i G_i whatever comes in which order: every worker counts 1/n, however old its entry. group=1 is the asynchronous form, group=n synchronous minibatch SGD, between them the semi-asynchronous one.
    start=barrier: the first update waits for a gradient of every worker (the only barrier), partial: until then the mean is over those who were there.
-     table=server   G_i stands at the server, which takes gradients     table=worker   each worker keeps its own and sends g - G_i: the same bits, n models less at the server
+     table=server   G_i stands at the server, which takes gradients     table=worker   each worker keeps its own and sends g - G_i: n models less at the server
    With one worker the mean of one gradient is that gradient: there is no table.
    Whoever waits for a group may wait for workers that have stopped, at the end of a phase: these tell the server so (`leave`), and once all who go on computing wait, the group is closed as it is. Before the first update
    of all, where nobody can take over another's part, they go on at the model they have instead.
-   Rounding piles up in the mean: every refresh_mean updates it is summed over the table anew, where that stands at the server. Not built: the sheet's evict_after (a lost worker ends the run); momentum on the mean is the optimiser's. */
+   So table=worker gives the bits of table=server up to the first refresh only, unless refresh_mean=0.
+   Rounding piles up in the mean: every refresh_mean updates it is summed over the table anew, where that stands at the server. evict_after=K: an entry that is more than K updates old leaves the mean, which is over the others until
+   its worker comes again (a worker that has stopped would else push in one direction for ever). Momentum on the mean is the optimiser's. */
 #include <errno.h>
 
 #include "tutti/server.h"
 
 typedef struct dude {
     int table, start;
-    int64_t group, refresh_mean;
+    int64_t group, refresh_mean, evict_after;
     tutti_server *server;
-    struct { int64_t here, updates, refreshed, oldest_most; } at; /* the server's, as all below up to mine; here: workers that have an entry; declared */
+    struct { int64_t here, updates, refreshed, oldest_most, evicted; } at; /* the server's, as all below up to mine; here: workers that have an entry; declared */
     float *mean;                 /* count. Declared, at the server */
     float *entry;                /* workers x count: table=server. Declared, at the server */
     float *change;               /* count; scratch */
@@ -41,6 +43,7 @@ static const tutti_option dude_options[] = {
     { "group", TUTTI_INT, TUTTI_AT(dude, group), 1, 1, 1e9, NULL, "c: workers whose gradients come before an update: 1: each by itself; workers: synchronous" },
     { "start", TUTTI_CHOICE, TUTTI_AT(dude, start), BARRIER, 0, 1, "barrier|partial", "the first update waits for all workers, or the mean is over those who were there" },
     { "refresh_mean", TUTTI_INT, TUTTI_AT(dude, refresh_mean), -1, -1, 1e12, NULL, "table=server: updates from one sum over the whole table to the next, against rounding; 0: never; -1: 1000, or never where there is no such table" },
+    { "evict_after", TUTTI_INT, TUTTI_AT(dude, evict_after), 0, 0, 1e12, NULL, "table=server: updates after which a worker's last gradient leaves the mean, until it sends another; 0: never" },
     { 0 }
 };
 
@@ -88,6 +91,23 @@ static void take(tutti_method *m, const tutti_server_request *r)
     s->waits[s->waiting++] = r->note;
 }
 
+/* Entries that are too old leave the mean. */
+static void evict(tutti_method *m)
+{
+    dude *s = m->self;
+    const int64_t version = (int64_t)tutti_server_version(s->server);
+
+    for (int j = 0; j < m->workers && s->evict_after > 0; j++)
+        if (s->has[j] != 0 && version - s->version[j] > s->evict_after) {
+            float *entry = s->entry + (size_t)j * m->layout->used;
+            tutti_axpy(m->device, m->layout->used, -1 / (float)m->workers, entry, s->mean);
+            tutti_fill(m->device, m->layout->used, 0, entry);
+            s->has[j] = 0;
+            s->at.here--;
+            s->at.evicted++;
+        }
+}
+
 /* Those who wait get the model after one step along the mean over the workers that are here. */
 static tutti_status update(tutti_method *m, tutti_error *err)
 {
@@ -95,6 +115,7 @@ static tutti_status update(tutti_method *m, tutti_error *err)
     const int n = s->waiting;
     tutti_rate rate = tutti_rate_at(m, (uint64_t)s->step);
 
+    evict(m);
     rate.t = tutti_server_version(s->server) + 1;
     rate.scale = m->workers / (double)s->at.here;
     refresh(m);
@@ -144,12 +165,16 @@ static tutti_status serve(tutti_method *m, tutti_error *err)
 
 static tutti_status check(const tutti_method *m, tutti_error *err)
 {
-    const dude *s = m->self;
+    dude *s = m->self;
 
     if (s->group > m->workers)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'dude-asgd': group is %lld, but there are %d workers; a group has 1 to %d", (long long)s->group, m->workers, m->workers);
     if (s->table == AT_WORKER && s->refresh_mean > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'dude-asgd': refresh_mean is %lld, but with table=worker there is no table to sum over; leave it away, or take table=server", (long long)s->refresh_mean);
+    if (s->table == AT_WORKER && s->evict_after > 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'dude-asgd': evict_after is %lld, but with table=worker the server has no entry to take out of the mean; leave it away, or take table=server", (long long)s->evict_after);
+    if (m->workers == 1)
+        s->evict_after = 0; /* there is no table, and nothing in it that could be old */
     return TUTTI_OK;
 }
 
@@ -251,6 +276,8 @@ static tutti_status dude_hold(tutti_method *m, tutti_error *err)
         return TUTTI_OK;
     tutti_metric(m, "updates", -1, (double)s->at.updates);
     tutti_metric(m, "entry_age_max", -1, (double)s->at.oldest_most);
+    if (s->evict_after > 0)
+        tutti_metric(m, "evicted", -1, (double)s->at.evicted);
     return TUTTI_OK;
 }
 

@@ -69,17 +69,10 @@ static tutti_status cut(tutti_method *m, int64_t *samples, tutti_error *err)
 static tutti_status read_shares(const tutti_method *m, double *weight, tutti_error *err)
 {
     const hetero_ring *s = m->self;
-    int n = 0;
+    const int n = tutti_option_positives(s->shares, weight, weight != NULL ? m->workers : 0);
 
-    for (const char *at = s->shares; *at != 0; n++) {
-        char *end;
-        const double w = strtod(at, &end);
-        if (end == at || !(w > 0 && w <= 1e9) || (*end != ':' && *end != 0) || (*end == ':' && end[1] == 0))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hetero-ring': shares is '%.80s'; write a positive number for each worker: w0:w1:...", s->shares);
-        if (n < m->workers && weight != NULL)
-            weight[n] = w;
-        at = *end == ':' ? end + 1 : end;
-    }
+    if (n < 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hetero-ring': shares is '%.80s'; write a positive number for each worker: w0:w1:...", s->shares);
     if ((s->allocation == STATIC) != (n > 0))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hetero-ring': shares go with allocation=static, and it needs them: w0:w1:...");
     if (n > 0 && n != m->workers)

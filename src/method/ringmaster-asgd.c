@@ -5,7 +5,9 @@
      stops=on   and after every update to each worker j with k - k_j >= R, which abandons what it computes and begins anew: k_j <- k           (Algorithm 5)
    One server, at worker 0 or a rank of its own, since the delay is that of the whole model. Delays count applied updates. R=1 is serial SGD by whoever is first, R without a limit plain asynchronous SGD; nothing else is a special case.
    A worker that is stopped computes the same samples again, at the new model, so an epoch is still every sample once. It looks whether it is to stop each time a layer is through, so up to a layer's time is lost;
-   a gradient that was on its way when the stop was sent is dropped by its version. Chosen: `lr_delay` of async-sgd.md, D (off by default: the paper's rate is constant). Not built: the sheet's own R that adapts. */
+   a gradient that was on its way when the stop was sent is dropped by its version. Chosen: `lr_delay` of async-sgd.md, D (off by default: the paper's rate is constant).
+   adapt=on (the sheet's, not the paper's): after every 4 n computations that came in or were stopped R doubles if fewer than 0.7 of them were applied, and halves if more than 0.99 were: of equal workers, whose delays are all n - 1, it
+   so goes to and fro between n and n / 2. */
 #include <errno.h>
 
 #include "tutti/server.h"
@@ -13,7 +15,8 @@
 typedef struct ringmaster {
     int64_t max_delay;
     int lr_delay;
-    bool stops;
+    bool stops, adapts;
+    struct { int64_t limit, greatest, computed, applied; } now; /* R that adapts, what was computed since it was last looked at; the server's, of its thread; declared */
     tutti_server *server;
     int64_t *given;              /* workers: version of the model that each was last sent; this and the next three: the server's, of its thread; declared */
     int64_t *applied, *dropped, *stopped; /* workers: gradients, and stops sent */
@@ -27,10 +30,12 @@ typedef struct ringmaster {
 enum { NONE, INVERSE, N_OVER_MAX };
 enum { SERVE, HEED };            /* services */
 enum { GRADIENT, LEAVES };       /* kinds of requests */
+enum { LIMIT_MOST_BITS = 40 };   /* of an R that adapts */
 
 static const tutti_option ringmaster_options[] = {
     { "max_delay", TUTTI_INT, TUTTI_AT(ringmaster, max_delay), 0, -1, 1e12, NULL, "R: a gradient is dropped once that many updates were made since its model was sent; 0: the number of workers; -1: never" },
     { "stops", TUTTI_BOOL, TUTTI_AT(ringmaster, stops), 0, 0, 1, NULL, "a worker whose gradient would be dropped is told at once, and begins anew at the newest model" },
+    { "adapt", TUTTI_BOOL, TUTTI_AT(ringmaster, adapts), 0, 0, 1, NULL, "R, at first max_delay, doubles when fewer than 0.7 of what is computed is applied, and halves when more than 0.99 is" },
     { "lr_delay", TUTTI_CHOICE, TUTTI_AT(ringmaster, lr_delay), NONE, 0, 2, "none|inverse|n_over_max", "learning rate of a gradient with a delay: the same, over the delay, times n / max(n, delay)" },
     { 0 }
 };
@@ -38,7 +43,7 @@ static const tutti_option ringmaster_options[] = {
 static uint64_t limit(const tutti_method *m)
 {
     const ringmaster *s = m->self;
-    return s->max_delay < 0 ? UINT64_MAX : s->max_delay == 0 ? (uint64_t)m->workers : (uint64_t)s->max_delay;
+    return s->adapts ? (uint64_t)s->now.limit : s->max_delay < 0 ? UINT64_MAX : s->max_delay == 0 ? (uint64_t)m->workers : (uint64_t)s->max_delay;
 }
 
 /* ---- the server's thread ---- */
@@ -48,6 +53,24 @@ static double factor(const tutti_method *m, uint64_t delay)
     const ringmaster *s = m->self;
     const double n = m->workers, delta = (double)delay;
     return s->lr_delay == NONE || delay == 0 ? 1 : s->lr_delay == INVERSE ? 1 / delta : delta > n ? n / delta : 1;
+}
+
+/* One computation more: is R still right? */
+static void adapt(tutti_method *m, bool applied)
+{
+    ringmaster *s = m->self;
+    double part;
+
+    s->now.applied += applied;
+    if (!s->adapts || ++s->now.computed < 4 * (int64_t)m->workers)
+        return;
+    part = (double)s->now.applied / (double)s->now.computed;
+    if (part < 0.7 && s->now.limit < (int64_t)1 << LIMIT_MOST_BITS)
+        s->now.limit *= 2;
+    else if (part > 0.99 && s->now.limit > 1)
+        s->now.limit /= 2;
+    s->now.greatest = s->now.limit > s->now.greatest ? s->now.limit : s->now.greatest;
+    s->now.computed = s->now.applied = 0;
 }
 
 /* Whoever computes at a model that has had R updates computes in vain. The worker that was just answered is not among them, nor who computes no more. */
@@ -63,17 +86,18 @@ static tutti_status stop_the_late(tutti_method *m, tutti_error *err)
         TUTTI_TRY(tutti_call(m, HEED, j, &note, tutti_f32(m->device, tutti_server_values(s->server), m->layout->used), tutti_nothing(), err));
         s->given[j] = (int64_t)version;
         s->stopped[j]++;
+        adapt(m, false);
     }
     return TUTTI_OK;
 }
 
-/* After each R updates. */
+/* After each R updates, of one R. */
 static void time_windows(tutti_method *m, uint64_t version)
 {
     ringmaster *s = m->self;
     int64_t now;
 
-    if (version % limit(m) != 0)
+    if (s->adapts || version % limit(m) != 0)
         return;
     now = tutti_now_ns(m->rt);
     s->window_ns = s->begun_ns > 0 && !s->any_gone && now - s->begun_ns > s->window_ns ? now - s->begun_ns : s->window_ns;
@@ -100,6 +124,7 @@ static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti
         time_windows(m, rate.t);
     }
     (applies ? s->applied : s->dropped)[r->worker]++;
+    adapt(m, applies);
     s->given[r->worker] = (int64_t)tutti_server_version(s->server);
     TUTTI_TRY(tutti_server_give(s->server, &r->note, 1, 0, err));
     return applies && s->stops ? stop_the_late(m, err) : TUTTI_OK;
@@ -119,7 +144,7 @@ static tutti_status heed(tutti_method *m, tutti_error *err)
     tutti_note note;
     tutti_status status = TUTTI_OK;
 
-    while (s->stops && (status = tutti_serve(m, HEED, &note, tutti_f32(m->device, s->got, m->layout->used), err)) == TUTTI_OK) {
+    while (s->stops && (status = tutti_serve(m, HEED, &note, tutti_f32(m->device, s->got, m->layout->used), TUTTI_FOREVER, err)) == TUTTI_OK) {
         tutti_lock(s->door);
         tutti_copy(m->device, m->layout->used, s->got, s->fresh);
         s->fresh_version = (uint64_t)note.a;
@@ -139,12 +164,15 @@ static tutti_status ringmaster_declare(tutti_method *m, tutti_plan *plan, tutti_
 
     if (s->stops && s->max_delay < 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'ringmaster-asgd': stops is on, but with max_delay=-1 no gradient is ever too old, so nobody is stopped; leave stops away, or give max_delay");
+    if (s->adapts && s->max_delay < 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'ringmaster-asgd': adapt is on, but max_delay=-1 is no limit that could be changed; leave adapt away, or give what the limit is at first");
     TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1 }, err));
     if (tutti_server_index(s->server) >= 0) {
         for (int k = 0; k < 4; k++)
             tutti_declare(plan, &(tutti_state){ .name = names[k], .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = (size_t)m->workers }, counts[k]);
         tutti_declare_value(plan, "ringmaster.window_ns", TUTTI_SLICE, &s->window_ns, sizeof s->window_ns);
         tutti_declare_value(plan, "ringmaster.most", TUTTI_SLICE, &s->most, sizeof s->most);
+        tutti_declare_value(plan, "ringmaster.now", TUTTI_SLICE, &s->now, sizeof s->now);
     }
     if (s->stops) {
         tutti_declare_vector(plan, "ringmaster.got", TUTTI_SCRATCH, &s->got);
@@ -159,6 +187,7 @@ static tutti_status ringmaster_open(tutti_method *m, tutti_error *err)
 
     if (m->share->parts != NULL && m->rank == 0)
         tutti_event(m, "skewed", "every worker has samples of its own, and the model goes where those of fast workers want it; ringleader-asgd and dude-asgd count all workers the same");
+    s->now.limit = s->now.greatest = s->max_delay == 0 ? m->workers : s->max_delay;
     s->gone = tutti_alloc((size_t)m->workers, sizeof *s->gone);
     if (s->gone == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'ringmaster-asgd'");
@@ -263,6 +292,10 @@ static tutti_status ringmaster_hold(tutti_method *m, tutti_error *err)
     }
     if (serves)
         tutti_metric(m, "applied_delay_max", -1, (double)s->most);
+    if (serves && s->adapts) {
+        tutti_metric(m, "limit", -1, (double)s->now.limit);
+        tutti_metric(m, "limit_max", -1, (double)s->now.greatest);
+    }
     if (serves && s->window_ns > 0)
         tutti_metric(m, "limit_updates_seconds_max", -1, (double)s->window_ns * 1e-9);
     return TUTTI_OK;

@@ -5,7 +5,7 @@ from command import *
 SIMULATOR = os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so"))
 MODEL = ("--model", "mlp(hidden=64)")
 PARAMS = 784 * 64 + 64 + 64 * 64 + 64 + 64 * 10 + 10
-ONE_SERVER = ("ringmaster-asgd", "ringmaster-asgd(max_delay=2,stops=on)", "ringleader-asgd", "ringleader-asgd(table=worker,point=fresh)", "dude-asgd", "dude-asgd(table=worker,group=2)")
+ONE_SERVER = ("ringmaster-asgd", "ringmaster-asgd(max_delay=2,stops=on)", "ringmaster-asgd(adapt=on)", "ringleader-asgd", "ringleader-asgd(table=worker,point=fresh)", "dude-asgd", "dude-asgd(table=worker,group=2)")
 
 
 def model(out):
@@ -57,6 +57,22 @@ class Arrivals(Case):
         self.assertIn("skewed", [e["kind"] for e in summary(plain)["events"]])
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_old_entries_leave_the_mean_and_either_table_gives_the_same_bits(self):
+        common = ("--model", "quadratic(dim=10,condition=1,classes=2,noise=0,skew=1,samples=64)", "--partition", "class(k=1)", "-n", 2, "--batch", 8, "--transport", "sim", "--step-time", 0.01, "--slow", "1:30", "--optimizer",
+                  "sgd(lr=0.05)", "--steps", 300)
+        first = summary(self.train("first", *common, "--method", "ddp", "--steps", 1, "--optimizer", "sgd(lr=0)"))["final_train_loss"]
+        ages = {}
+        for k in (0, 5, 100):
+            s = summary(self.train("e%d" % k, *common, "--method", "dude-asgd(evict_after=%d)" % k))
+            ages[k] = s["method_figures"]["entry_age_max"]
+            self.assertEqual(s["method_figures"].get("evicted", 0) > 10, k == 5)
+            self.assertEqual(s["final_train_loss"] < 0.01 * first, k != 5) # without the slow worker's for five sixths of the time: beside the optimum
+        self.assertEqual((ages[5], ages[100]), (5, ages[0]))
+        self.assertGreater(ages[0], 20)
+        server, worker = (model(self.train(t, *common, "--method", "dude-asgd(table=%s%s)" % (t, more))) for t, more in (("server", ",refresh_mean=0"), ("worker", "")))
+        self.assertEqual(server, worker)
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_delays_reach_their_bound_and_do_not_exceed_it(self):
         for n, slow in ((2, "1:3.7"), (3, "1:2.3,2:9.1"), (5, "*:4:0.3"), (16, "*:9:0.2")):
             common = ("--model", "quadratic(dim=8,samples=4096)", "-n", n, "--batch", 1, "--transport", "sim", "--step-time", 0.01, "--slow", slow, "--steps", 150, "--optimizer", "sgd(lr=0.01)")
@@ -69,6 +85,19 @@ class Arrivals(Case):
                 most = s["method_figures"]["applied_delay_max"]
                 self.assertTrue(most == limit - 1 or (most < limit and (n < 5 or limit == 16)), (n, limit, most)) # not every pattern of speeds has them all
                 self.assertEqual(sum(s["method_figures"]["applied"]) + sum(s["method_figures"]["dropped"]), 150 * n)
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_a_limit_that_adapts_leaves_what_drops_most_and_what_drops_nothing(self):
+        common = ("--model", "quadratic(dim=8,samples=4096)", "-n", 8, "--batch", 1, "--transport", "sim", "--step-time", 0.01, "--slow", ",".join("%d:%g" % (r, 1 + 0.3 * r) for r in range(8)), "--steps", 200, "--optimizer", "sgd(lr=0.01)")
+        for stops in ("off", "on"):
+            for first in (1, 4096):
+                figures = {a: summary(self.train(a, *common, "--method", "ringmaster-asgd(max_delay=%d,stops=%s,adapt=%s)" % (first, stops, a)))["method_figures"] for a in ("off", "on")}
+                self.assertLess(figures["on"]["applied_delay_max"], figures["on"]["limit_max"])
+                self.assertTrue(4 <= figures["on"]["limit"] <= 32, figures["on"])
+                part = {a: sum(f["applied"]) / sum(f["applied"] + f["dropped"] + f.get("stopped", [])) for a, f in figures.items()}
+                self.assertTrue(part["off"] < 0.3 if first == 1 else part["off"] == 1)
+                self.assertTrue(0.6 < part["on"] <= 1, part)
+                self.assertEqual(sum(figures["on"]["applied"]) + sum(figures["on"]["dropped"]), 200 * 8)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_stops_spare_computing_what_would_be_dropped(self):

@@ -5,6 +5,7 @@ import gossip_test
 
 LAUNCHERS = dict(pair.split(":", 1) for pair in os.environ.get("TUTTI_MPI", "").split("|") if ":" in pair)
 COMMON = ("--model", "mlp(hidden=48)", "--epochs", 2, "--batch", 16, "--seed", 7, "--threads", 1)
+MODEL = 784 * 48 + 48 + 48 * 48 + 48 + 48 * 10 + 10  # its elements
 
 
 def mpirun(kind, n):
@@ -71,6 +72,21 @@ class MPI(Case):
             r = under(kind, 2, "train", *COMMON, "--data", self.data, "--method", "asgd", "--servers", 2, "--out", os.path.join(self.folder, "none"))
             self.assertNotEqual(r.returncode, 0)
             self.assertIn("servers is 2, but", r.stderr + r.stdout)
+
+    def test_one_server_to_which_everybody_comes_when_it_is_through(self):
+        """A service that waits with a deadline, one that is called back, requests whose answers wait: some under either implementation, since a job takes its time to start."""
+        methods = {"openmpi": ("oscars(interval=2,grace=0,quorum=0.5)", "ringmaster-asgd(max_delay=2,stops=on)"), "mpich": ("oscars(interval=2)", "ringleader-asgd", "dude-asgd(table=worker,group=2)")}
+        for kind in LAUNCHERS:
+            for k, method in enumerate(methods[kind]):
+                out = os.path.join(self.folder, "one%s%d" % (kind, k))
+                r = under(kind, 3, "train", *COMMON, "--data", self.data, "--method", method, "--out", out)
+                self.assertEqual(r.returncode, 0, method + r.stderr + r.stdout)
+                s = summary(out)
+                self.assertEqual((s["transport"], s["workers"], s["samples"], s["events"]), ("mpi", 3, 1200, []))
+                self.assertEqual(s["bytes_sent_total"] % (4 * MODEL), 0, method)
+                if method.startswith("oscars"):
+                    figures = s["method_figures"]
+                    self.assertEqual([sum(kinds) for kinds in zip(*(figures["steps_" + k] for k in ("applied", "late", "dropped")))], [w["steps"] for w in s["by_worker"]])
 
     def test_ddp_gives_the_same_bytes_as_over_shared_memory(self):
         for n in (2, 4):

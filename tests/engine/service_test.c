@@ -66,7 +66,7 @@ static tutti_status relay_serve(tutti_method *m, tutti_error *err)
     tutti_note note;
     tutti_status status;
 
-    while ((status = tutti_serve(m, 1, &note, tutti_nothing(), err)) == TUTTI_OK) {
+    while ((status = tutti_serve(m, 1, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
         tutti_note further = { .a = note.a - 1 };
         atomic_fetch_add(&now->active, 1);
         atomic_fetch_add(&now->served, 1);
@@ -84,7 +84,7 @@ static tutti_status relay_end_of_the_line(tutti_method *m, tutti_error *err)
     tutti_note note;
     tutti_status status;
 
-    while ((status = tutti_serve(m, 2, &note, tutti_nothing(), err)) == TUTTI_OK) {
+    while ((status = tutti_serve(m, 2, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
         atomic_fetch_add(&now->active, 1);
         atomic_fetch_add(&now->served, 1);
         TUTTI_TRY(tutti_reply(m, &note, NULL, tutti_nothing(), err));

@@ -30,6 +30,8 @@ typedef struct common {
     int taken[GRADIENTS];          /* how often each gradient was computed */
     int steps[EXPLORE_RANKS];
     float at[EXPLORE_RANKS][ALL_STEPS]; /* an element of the model at which each made its k-th gradient */
+    float agreed[EXPLORE_RANKS][PHASES + 1]; /* an element of the agreed model, as each saw it, look by look */
+    int looks[EXPLORE_RANKS];
     int asked, served, active;     /* relay */
     int owed;                      /* counter */
 } common;
@@ -366,11 +368,45 @@ static tutti_status dude(tutti_world *world, explore_case *c, tutti_error *err)
     return train(world, c, method, &(bounds){ .check = check_table }, err);
 }
 
+/* Every step was applied, in time or late by so many rounds at most, or dropped; and the model is the sum of what was applied, as it weighs. */
+static tutti_status check_oscars(tutti_engine *e, explore_case *c, tutti_error *err)
+{
+    const tutti_method *const m = tutti_engine_method(e);
+    common *const s = shared_of(c);
+    const int look = s->looks[m->rank]++;
+    double times[EXPLORE_RANKS];
+
+    s->agreed[m->rank][look] = m->x[3];
+    for (int r = 0; r < m->workers; r++)
+        EXPLORE_EXPECT(s->looks[r] <= look || s->agreed[r][look] == m->x[3], "workers %d and %d have %.9g and %.9g of the model that all are to have", m->rank, r, (double)m->x[3], (double)s->agreed[r][look]);
+    if (m->rank != 0)
+        return TUTTI_OK;
+    for (int r = 0; r < m->workers; r++) {
+        const double applied = figure(e, "steps_applied", r), late = figure(e, "steps_late", r), dropped = figure(e, "steps_dropped", r);
+        times[r] = figure(e, "effective_steps", r);
+        EXPLORE_EXPECT(applied + late + dropped == shared_of(c)->done[r], "worker %d: %g steps applied, %g late, %g dropped of %g", r, applied, late, dropped, shared_of(c)->done[r]);
+        EXPLORE_EXPECT((times[r] > 0) == (applied + late > 0), "worker %d: its %g steps that were applied weigh %g", r, applied + late, times[r]);
+    }
+    EXPLORE_EXPECT(figure(e, "applied_delay_max", -1) <= (double)explore_draw(c, "max_late", 3), "steps that are %g rounds late were applied", figure(e, "applied_delay_max", -1));
+    return check_applied(e, times, err);
+}
+
+static tutti_status oscars(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const char *const quorums[] = { "0.1", "0.5", "0.8", "1" }, *const weights[] = { "steps", "uniform", "normalised" };
+    char method[160];
+
+    snprintf(method, sizeof method, "oscars(interval=%d,adapt=%s,grace=%g,quorum=%s,max_late=%d,weights=%s)", 1 + (int)explore_draw(c, "interval", 4), explore_draw(c, "adapt", 2) == 0 ? "grow" : "off",
+             (double)explore_draw(c, "grace", 3) / 4, quorums[explore_draw(c, "quorum", TUTTI_LENGTH(quorums))], (int)explore_draw(c, "max_late", 3), weights[explore_draw(c, "weights", TUTTI_LENGTH(weights))]);
+    return train(world, c, method, &(bounds){ .check = check_oscars, .many = true }, err);
+}
+
 static tutti_status any_of_them(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    switch (explore_draw(c, "which", 3)) {
+    switch (explore_draw(c, "which", 4)) {
     case 0: return ringmaster(world, c, err);
     case 1: return ringleader(world, c, err);
+    case 2: return oscars(world, c, err);
     default: return dude(world, c, err);
     }
 }
@@ -415,7 +451,7 @@ static tutti_status relay_serve(tutti_method *m, tutti_error *err)
     tutti_note note;
     tutti_status status;
 
-    while ((status = tutti_serve(m, 1, &note, tutti_nothing(), err)) == TUTTI_OK) {
+    while ((status = tutti_serve(m, 1, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
         tutti_note further = { .a = 1 };
         if (breaks(m, "server", requests++))
             return tutti_fail(err, TUTTI_ERR_STATE, 0, "the relay broke"); /* its client may be waiting for the others' by now, and theirs for the answer */
@@ -435,7 +471,7 @@ static tutti_status relay_last(tutti_method *m, tutti_error *err)
     tutti_note note;
     tutti_status status;
 
-    while ((status = tutti_serve(m, 2, &note, tutti_nothing(), err)) == TUTTI_OK) {
+    while ((status = tutti_serve(m, 2, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
         s->active++;
         s->served++;
         TUTTI_TRY(tutti_reply(m, &note, NULL, tutti_nothing(), err));
@@ -561,6 +597,7 @@ const explore_piece explore_async_pieces[] = {
     { .name = "ringmaster", .help = "gradients beyond a limit are dropped or stopped: each is applied or dropped once", .least = 2, .most = 5, .rank_main = ringmaster },
     { .name = "ringleader", .help = "rounds of updates along a table: all workers weigh the same, no delay beyond the bound", .least = 2, .most = 5, .rank_main = ringleader },
     { .name = "dude", .help = "a table of last gradients, groups that may be smaller at the end of a phase: all workers weigh the same", .least = 2, .most = 5, .rank_main = dude },
+    { .name = "oscars", .help = "rounds that end without who is late: no step lost or counted twice, none later than it may be", .least = 2, .most = 4, .rank_main = oscars },
     { .name = "one-server-dies", .help = "a rank, or the server's, is killed while one of these trains: all others end", .least = 2, .most = 5, .rank_main = any_of_them, .deaths = true, .steps = 6000 },
     { .name = "services", .help = "services that call services come to rest all over the run, several times", .least = 2, .most = 5, .rank_main = relays },
     { .name = "rounds", .help = "rounds that are owed are made before all is quiet", .least = 1, .most = 3, .rank_main = counters },

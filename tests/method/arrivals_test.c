@@ -8,7 +8,7 @@ static const double rate = 0.0625;
 static void one_worker_is_single_bit_for_bit(void **state)
 {
     static const char *const methods[] = { "ringmaster-asgd", "ringmaster-asgd(max_delay=1,stops=on)", "ringmaster-asgd(lr_delay=inverse)", "ringleader-asgd", "ringleader-asgd(table=worker)",
-                                           "ringleader-asgd(point=fresh)", "dude-asgd", "dude-asgd(table=worker)", "dude-asgd(start=partial,refresh_mean=2)", "ata", "ata(allocation=uniform)" };
+                                           "ringleader-asgd(point=fresh)", "dude-asgd", "dude-asgd(table=worker)", "dude-asgd(start=partial,refresh_mean=2)", "dude-asgd(evict_after=1)", "ata", "ata(allocation=uniform)" };
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(methods); i++)
@@ -205,7 +205,11 @@ static void what_cannot_work_is_refused_in_a_sentence(void **state)
     assert_string_equal(err.text, "method 'dude-asgd': group is 5, but there are 4 workers; a group has 1 to 4");
     assert_int_equal(refused("dude-asgd(table=worker,refresh_mean=10)", 4, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "method 'dude-asgd': refresh_mean is 10, but with table=worker there is no table to sum over; leave it away, or take table=server");
+    assert_int_equal(refused("dude-asgd(table=worker,evict_after=10)", 4, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, "method 'dude-asgd': evict_after is 10, but with table=worker the server has no entry to take out of the mean; leave it away, or take table=server");
     assert_int_equal(refused("dude-asgd(group=0)", 4, &err), TUTTI_ERR_USAGE);
+    assert_int_equal(refused("ringmaster-asgd(max_delay=-1,adapt=on)", 4, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, "method 'ringmaster-asgd': adapt is on, but max_delay=-1 is no limit that could be changed; leave adapt away, or give what the limit is at first");
     assert_int_equal(refused("ringmaster-asgd(max_delay=-2)", 4, &err), TUTTI_ERR_USAGE);
     assert_int_equal(refused("ringmaster-asgd(stops=maybe)", 4, &err), TUTTI_ERR_USAGE);
     assert_int_equal(refused("ringleader-asgd(table=nowhere)", 4, &err), TUTTI_ERR_USAGE);

@@ -1,4 +1,4 @@
-/* Goal: ata.md's invariants that need no clock of speeds: the step is one worker's with all its samples whatever the allocation, allocations sum to B, ties, the learnt optimum against brute force. Speeds are said in
+/* Goal: ata.md's invariants that need no clock of speeds: the step is one worker's with all its samples whatever the allocation, allocations sum to B, everybody is tried, the allocation for known times against brute force. Speeds are said in
    virtual time in tests/cli/arrivals_test.py. */
 #include "dealt.h"
 
@@ -53,6 +53,51 @@ static void everybody_is_tried(void **state)
     }
 }
 
+/* The least max a_i t_i of all ways to give `left` tasks to workers from r on. */
+static double least(const double *seconds, int n, int r, int left)
+{
+    double best = INFINITY;
+
+    if (r == n - 1)
+        return left * seconds[r];
+    for (int a = 0; a <= left; a++)
+        best = fmin(best, fmax(a * seconds[r], least(seconds, n, r + 1, left - a)));
+    return best;
+}
+
+static void known_times_get_the_allocation_that_is_best_for_them(void **state)
+{
+    uint64_t draw = 1;
+
+    (void)state;
+    for (int n = 2; n <= 4; n++)
+        for (int tasks = 1; tasks <= 8; tasks *= 2)
+            for (int trial = 0; trial < 6; trial++) {
+                char method[120], *end = method + sprintf(method, "ata(allocation=fixed,tasks=%d,seconds=", tasks);
+                double seconds[4], slowest = 0;
+                int64_t all = 0;
+                for (int r = 0; r < n; r++) {
+                    draw = draw * UINT64_C(6364136223846793005) + 1442695040888963407u;
+                    seconds[r] = trial == 0 ? 2.5 : (double)(1 + (draw >> 33) % (trial < 3 ? 4 : 1000)) / 8;
+                    end += sprintf(end, "%s%.10g", r > 0 ? ":" : "", seconds[r]);
+                }
+                sprintf(end, ")");
+                dealt d = dealt_of(method, 8, 1, 2);
+                dealt_run(&d, n);
+                for (int r = 0; r < n; r++) {
+                    const int64_t a = d.rank[0].passes[0][r];
+                    assert_int_equal(a, d.rank[0].passes[1][r]);
+                    slowest = fmax(slowest, (double)a * seconds[r]);
+                    all += a;
+                    assert_true(trial > 0 || a == tasks / n || a == (tasks + n - 1) / n);
+                }
+                assert_int_equal(all, tasks);
+                if (slowest != least(seconds, n, 0, tasks))
+                    fail_msg("%s: the slowest needs %g, not %g", method, slowest, least(seconds, n, 0, tasks));
+                dealt_drop(&d);
+            }
+}
+
 static void what_cannot_work_is_refused_in_a_sentence(void **state)
 {
     static const struct { const char *method, *sentence; } cases[] = {
@@ -60,6 +105,10 @@ static void what_cannot_work_is_refused_in_a_sentence(void **state)
         { "ata(allocation=ata)", "method 'ata': bound goes with allocation=ata, which needs it" },
         { "ata(bound=1)", "method 'ata': option 'bound' has no effect with allocation=ata-empirical; it needs allocation=ata" },
         { "ata(tasks=-1)", "tasks" },
+        { "ata(allocation=fixed)", "method 'ata': seconds is '', but allocation=fixed needs a positive number for each of the 2 workers: t0:t1:..." },
+        { "ata(allocation=fixed,seconds=1:2:3)", "method 'ata': seconds is '1:2:3', but allocation=fixed needs" },
+        { "ata(allocation=fixed,seconds=1:-2)", "method 'ata': seconds is '1:-2', but" },
+        { "ata(seconds=1:2)", "method 'ata': option 'seconds' has no effect with allocation=ata-empirical; it needs allocation=fixed" },
     };
 
     (void)state;
@@ -78,6 +127,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_allocation_is_one_worker_with_the_whole_step),
         cmocka_unit_test(everybody_is_tried),
+        cmocka_unit_test(known_times_get_the_allocation_that_is_best_for_them),
         cmocka_unit_test(what_cannot_work_is_refused_in_a_sentence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -52,13 +52,13 @@ static void synchronous_methods_have_the_bits_of_ddp(void **state)
 
 static void one_worker_is_single_bit_for_bit(void **state)
 {
-    static const char *const methods[] = { "asgd", "asgd(lr_delay=poly)", "asgd(softsync=1)", "ssp", "ssp(staleness=0)", "ringmaster-asgd", "dude-asgd", "backup-workers", "parameter-server" };
+    static const char *const methods[] = { "asgd", "asgd(lr_delay=poly)", "asgd(softsync=1)", "ssp", "ssp(staleness=0)", "ringmaster-asgd", "dude-asgd", "oscars", "oscars(interval=2,weights=normalised)", "backup-workers", "parameter-server" };
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(methods); i++)
         for (int servers = 1; servers <= 2; servers++)
             for (int show = 0; show < 2; show++)
-                if (servers == 1 || (strncmp(methods[i], "ring", 4) != 0 && strncmp(methods[i], "dude", 4) != 0))
+                if (servers == 1 || (strncmp(methods[i], "ring", 4) != 0 && strncmp(methods[i], "dude", 4) != 0 && strncmp(methods[i], "oscars", 6) != 0))
                     check_bits(methods[i], "single", "adamw(lr=0.01)", 1, servers, strncmp(methods[i], "backup", 6) == 0 ? 0 : 9, show != 0);
 }
 
@@ -275,14 +275,14 @@ static void a_checkpoint_goes_on_with_any_number_of_servers(void **state)
     static const struct { const char *method, *optimizer; int workers; } cases[] = { { "parameter-server", "sgd(lr=0.1,momentum=0.9)", 3 }, { "parameter-server", "adamw(lr=0.01)", 2 },
                                                                                     { "backup-workers(backup=0)", "adamw(lr=0.01)", 3 }, { "asgd", "adamw(lr=0.01)", 1 }, { "ssp", "adamw(lr=0.01)", 1 },
                                                                                     { "asgd(lr_delay=inverse)", "sgd(lr=0.1,momentum=0.9)", 1 }, { "ringmaster-asgd", "adamw(lr=0.01)", 1 },
-                                                                                    { "ringleader-asgd", "adamw(lr=0.01)", 1 }, { "dude-asgd", "adamw(lr=0.01)", 1 } };
+                                                                                    { "ringleader-asgd", "adamw(lr=0.01)", 1 }, { "dude-asgd", "adamw(lr=0.01)", 1 }, { "oscars(interval=3)", "adamw(lr=0.01)", 1 } };
     static const int servers[] = { 0, 1, 3 };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(cases); k++)
         for (size_t a = 0; a < TUTTI_LENGTH(servers); a++) {
             char directory[200];
-            const bool one = strstr(cases[k].method, "ring") != NULL || strstr(cases[k].method, "dude") != NULL;
+            const bool one = strstr(cases[k].method, "ring") != NULL || strstr(cases[k].method, "dude") != NULL || strstr(cases[k].method, "oscars") != NULL;
             saved first = { .t = with_servers(cases[k].method, cases[k].optimizer, 8, servers[a]), .directory = directory, .before = 4, .after = 4 };
             if (one && servers[a] > 1)
                 continue;

@@ -22,6 +22,7 @@ typedef struct trial {
     int steps;
     size_t count[TRIAL_TENSORS];
     float (*gradient)(int rank, uint64_t step, size_t i, float x);
+    double (*loss)(uint64_t step); /* of each sample; NULL: 0 */
     bool asks;                   /* by tutti_engine_more: steps x workers gradients in all; models are left at the end only */
     int done[TRIAL_RANKS];       /* steps of each */
     bool show;                   /* look at the agreed model after every step: must disturb nothing */
@@ -31,8 +32,8 @@ typedef struct trial {
     uint64_t bytes[TRIAL_RANKS][TRIAL_RANKS], messages[TRIAL_RANKS][TRIAL_RANKS]; /* [from][to], finish included */
     uint64_t end_bytes[TRIAL_RANKS]; /* of finish alone */
     tutti_figures figures[TRIAL_RANKS];
-    tutti_metric_record metric[32]; /* as worker 0 tells at the end, without their names, which go with the engine: */
-    char metric_name[32][64];
+    tutti_metric_record metric[96]; /* as worker 0 tells at the end, without their names, which go with the engine: */
+    char metric_name[96][64];
     int metrics;
     int workers;
 } trial;
@@ -96,7 +97,7 @@ static inline tutti_status trial_step(trial *t, tutti_engine *e, tutti_error *er
                 m->g[tensor->first + i] = p.samples > 0 ? t->gradient(m->rank, m->step, tensor->first + i, m->x[tensor->first + i]) : 0;
             TUTTI_TRY(tutti_engine_ready(e, k, err));
         }
-        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+        TUTTI_TRY(tutti_engine_passed(e, t->loss != NULL ? (double)p.samples * t->loss(m->step) : 0, err));
     }
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }
@@ -162,7 +163,7 @@ static inline tutti_status trial_train(trial *t, tutti_engine *e, tutti_world *w
     if (rank == 0) {
         const tutti_metric_record *told;
         t->metrics = tutti_engine_metrics(e, &told);
-        for (int k = 0; k < t->metrics && k < 32; k++) {
+        for (int k = 0; k < t->metrics && k < 96; k++) {
             t->metric[k] = (tutti_metric_record){ NULL, told[k].worker, told[k].value };
             snprintf(t->metric_name[k], sizeof t->metric_name[k], "%s", told[k].name);
         }
