@@ -6,7 +6,9 @@
 All but `real` are in virtual time (--transport sim), so other work on the machine does not change them. Three seeds each.
 
 contraction  rand-psgd on a random and on the fixed ring of 16, 32, 64 workers: what one round leaves of the squared distance from the mean, against (n - 3) / (3 (n - 1)) and lambda_2^2
-             (spectral-gap.md). Models are put apart by one noisy step; then the rate is 0. Fixed ring: over rounds 5 n to 6 n, when the slowest direction is what is left.
+             (spectral-gap.md). Fixed ring: models are put apart by one noisy step, then the rate is 0; over rounds 5 n to 6 n, when the slowest direction is what is left. Random ring: every step adds noise and
+             nothing else, then makes r rounds, so the squared distance D settles where E D = l^r (E D + noise), whatever directions are left, if a round leaves l of it in expectation; from the means for r = 1
+             and 2, D2 / D1 = l / (1 + l). One round of fresh noise says nothing of the orders (any ring leaves the same of it), the second does.
 steady       rand-psgd, 32 workers whose gradients disagree: the distance from the mean at which they settle, on the fixed ring against the random one.
 target       rand-psgd on both rings and ddp, 16, 32, 64 workers, two samples each a step: steps until the mean of the models has a loss. All have the same batch, steps and rates to choose from.
 throughput   ad-psgd, 16 workers: gradients a second with one worker 5 and 100 times slower, against (15 + 1/s) / 16 of those with none; the others' share of what they make with none (ad-psgd.md, invariant 7).
@@ -124,25 +126,42 @@ class Gossip:
     def contraction(self):
         for n in (16,) if self.quick else (16, 32, 64):
             fixed = (1 + 2 * math.cos(2 * math.pi / n)) / 3
-            for mixing, due, rounds in (("random-ring", (n - 3) / (3 * (n - 1)), [(1, 2), (2, 3)]), ("ring", fixed * fixed, [(5 * n, 6 * n)])):
+            for mixing, due, measure in (("random-ring", (n - 3) / (3 * (n - 1)), self.left_of_noise), ("ring", fixed * fixed, self.left_at_the_end)):
                 if not self.chosen(f"contraction/{n}/{mixing}"):
                     continue
-                def one(seed, order, mixing=mixing, rounds=rounds):
-                    spec = f"random-ring(seed={order})" if mixing == "random-ring" else mixing
-                    _, lines, command = self.train("--model", "quadratic(dim=4000,noise=1000)", "-n", n, "--batch", 1, "--steps", rounds[-1][1] + 1, "--eval-every", rounds[0][1] - rounds[0][0],
-                                                   "--transport", "sim", "--seed", seed, "--method", f"rand-psgd(mixing={spec})", "--optimizer", "sgd(lr=0.1)", "--lr-schedule", "step(every=1,gamma=0)")
-                    distance = {line["step"]: line["consensus_distance"] for line in lines if "consensus_distance" in line}
-                    return statistics.mean((distance[b] / distance[a]) ** (2 / (b - a)) for a, b in rounds), command
-                # A few rounds under many orders: the more rounds, the fewer directions are left, and the more one order tells of itself.
-                runs = self.all(one, [(seed, 64 * seed + k) for seed in self.seeds for k in range(1024 // n if mixing == "random-ring" else 1)])
-                measured = [r for r, _ in runs]
-                mean = statistics.mean(measured)
+                mean, error, measured, command = measure(n)
                 off = lambda got, want: 100 * abs(got / want - 1)
-                error = statistics.stdev(measured) / math.sqrt(len(measured)) if len(measured) > 1 else None
                 facts = dict(standard_error=error, formula=due, measured=measured, mean=mean, rounds_to_a_hundredth=math.log(100) / -math.log(mean))
                 title = f"rand-psgd, {n} workers, {mixing}: "
-                self.row(title + "what a round leaves of the squared distance from the mean, off from the formula", off(mean, due), "%", runs[-1][1], bound=2, better="less", **facts)
-                self.row(title + "what a round takes of it, off from the formula", off(1 - mean, 1 - due), "%", runs[-1][1], bound=2, better="less", **facts)
+                self.row(title + "what a round leaves of the squared distance from the mean, off from the formula", off(mean, due), "%", command, bound=2, better="less", **facts)
+                self.row(title + "what a round takes of it, off from the formula", off(1 - mean, 1 - due), "%", command, bound=2, better="less", **facts)
+
+    def left_at_the_end(self, n):
+        """Of the fixed ring: what a round leaves, its standard error over the seeds, that of each, a command."""
+        first, after = 5 * n, 6 * n
+        def one(seed):
+            _, lines, command = self.train("--model", "quadratic(dim=4000,noise=1000)", "-n", n, "--batch", 1, "--steps", after + 1, "--eval-every", after - first, "--transport", "sim", "--seed", seed,
+                                           "--method", "rand-psgd(mixing=ring)", "--optimizer", "sgd(lr=0.1)", "--lr-schedule", "step(every=1,gamma=0)")
+            distance = {line["step"]: line["consensus_distance"] for line in lines if "consensus_distance" in line}
+            return (distance[after] / distance[first]) ** (2 / (after - first)), command
+        runs = self.all(one, [(seed,) for seed in self.seeds])
+        measured = [r for r, _ in runs]
+        return statistics.mean(measured), statistics.stdev(measured) / math.sqrt(len(measured)) if len(measured) > 1 else None, measured, runs[-1][1]
+
+    def left_of_noise(self, n):
+        """The same of the random ring, from blocks of steps, each of them left out in turn (jackknife)."""
+        steps, settled, block = (300, 50, 25) if self.quick else (2050, 50, 50)
+        def one(seed, rounds):
+            _, lines, command = self.train("--model", "quadratic(dim=400,noise=1000,samples=256)", "-n", n, "--batch", 1, "--steps", steps, "--eval-every", 1, "--transport", "sim", "--seed", seed,
+                                           "--method", f"rand-psgd(mixing=random-ring(seed={seed}),rounds={rounds})", "--optimizer", "sgd(lr=1e-6)", "--final-eval", "off")
+            squares = [line["consensus_distance"] ** 2 for line in lines if line.get("consensus_distance") is not None and line["step"] > settled]
+            return [statistics.mean(squares[at:at + block]) for at in range(0, len(squares), block)], command
+        runs = self.all(one, [(seed, rounds) for seed in self.seeds for rounds in (1, 2)])
+        pairs = [pair for (one_round, _), (two, _) in zip(runs[::2], runs[1::2]) for pair in zip(one_round, two)]
+        left = lambda blocks: 1 / (sum(a for a, _ in blocks) / sum(b for _, b in blocks) - 1)
+        without = [left(pairs[:k] + pairs[k + 1:]) for k in range(len(pairs))]
+        error = math.sqrt((len(pairs) - 1) * statistics.pvariance(without))
+        return left(pairs), error, [left(list(zip(a, b))) for (a, _), (b, _) in zip(runs[::2], runs[1::2])], runs[-1][1]
 
     def steady(self):
         """spectral-gap.md, invariant 5: at least 20 times, from sums of what a round leaves, 39 and 1.45. Gradients that always disagree alike add up on the fixed ring, so it is more."""

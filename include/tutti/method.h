@@ -90,6 +90,7 @@ typedef struct tutti_method tutti_method;
 typedef struct tutti_service {
     const char *name;                    /* of the thread, 10 bytes count */
     tutti_status (*run)(tutti_method *m, tutti_error *err); /* over with OK or TUTTI_CLOSED; returns at once where a worker has nothing to do */
+    bool hears;                          /* owed a round when this worker has learnt of losses, in a run that goes on after them */
 } tutti_service;
 enum { TUTTI_SERVICES_MOST = 4 };
 
@@ -101,7 +102,7 @@ typedef struct tutti_method_ops {
     const tutti_option *options;         /* into self; NULL: none */
     size_t self_bytes;
     unsigned traits;
-    unsigned (*traits_of)(const void *self); /* those of a choice of options, applied; NULL: `traits`. May leave out TUTTI_OWN_PACE, nothing else, and adds none */
+    unsigned (*traits_of)(const void *self); /* those of a choice of options, applied; NULL: `traits`. May leave out TUTTI_OWN_PACE and TUTTI_GOES_ON, nothing else, and adds none */
     const tutti_service *services;       /* ends with a NULL name; NULL: none */
     /* Declares state, sets m->piece_bytes, m->first_piece_bytes, m->lane_width, and refuses bad combinations. No memory, no messages yet. */
     tutti_status (*declare)(tutti_method *m, tutti_plan *plan, tutti_error *err);
@@ -158,7 +159,7 @@ struct tutti_method {            /* written by the engine unless noted; read by 
 
 extern const tutti_method_ops *const tutti_methods[];             /* NULL-ended registry (src/method/registry.c) */
 const tutti_method_ops *tutti_method_find(const char *name);
-unsigned tutti_method_traits(const char *spec);                   /* of a built-in method with its options; 0 where the spec is wrong, which the engine says. Allocates */
+bool tutti_method_traits(const char *spec, unsigned *traits);     /* of a built-in method with its options; false and 0 where the spec is wrong, which the engine says. Allocates */
 
 /* ---- what hooks may ask of the engine ---- */
 /* p->g := sum over the workers of weight_r g_r (weights sum to 1), through the run's codec, else the method's own; without one tutti_allreduce_weighted's sum, of a table
@@ -229,21 +230,21 @@ void tutti_mix_start(tutti_mixer *mixer, uint64_t k, const float *u, float *x, t
 tutti_status tutti_mix_wait(tutti_mixer *mixer, tutti_error *err);
 
 /* A model that is averaged beside the computation, in delta form, so that no gradient is lost and the sum of the models is kept (src/engine/averager.c): shared by the methods that differ only in with whom and
-   when. graph: with the neighbours of a spec; NULL: with all, by an all-reduce. rounds 0: the method's first service calls tutti_averager_round once for each tutti_round it was owed, as often on all
-   workers; graph NULL asks for it. Else (TUTTI_OWN_PACE) so many rounds are made for every `workers` gradients of the run, by three services of the method that run tell, beat and mix.
-   services: their indexes, of tell, beat and mix. */
+   when. graph: with the neighbours of a spec; NULL: with all, by an all-reduce. rounds 0: the method owes rounds to its service that runs average, as often on all
+   workers; graph NULL asks for it. Else (TUTTI_OWN_PACE) so many rounds are made for every `workers` gradients of the run, by four services of the method that run tell (which `hears`), beat, mix and average.
+   services: their indexes, of tell, beat, mix and average; only the last counts where rounds is 0. Goes on after losses, either way. */
 typedef struct tutti_averager tutti_averager;
-tutti_status tutti_averager_declare(tutti_averager **out, tutti_method *m, tutti_plan *plan, const char *graph, int64_t rounds, const int services[3], tutti_error *err);
+tutti_status tutti_averager_declare(tutti_averager **out, tutti_method *m, tutti_plan *plan, const char *graph, int64_t rounds, const int services[4], tutti_error *err);
 tutti_status tutti_averager_open(tutti_averager *a, tutti_error *err);   /* within open() */
 void tutti_averager_close(tutti_averager *a);                            /* within close(); NULL-safe */
 void tutti_averager_hold(tutti_averager *a);                             /* within hold() and release() */
 void tutti_averager_release(tutti_averager *a);
 void tutti_averager_read(tutti_averager *a);                             /* within pass(), before the first: x := the model as it is now */
 /* Within step(): tutti_base_step_on on the model; staleness: rounds since read. With `rounds`: tells of the gradient, and waits until at most `outstanding` (-1: any number) of those told are not yet
-   heard, which bounds how far rounds may fall behind. */
+   heard, and the rounds of at most so many not yet made that were granted, which bounds how far rounds may fall behind. */
 tutti_status tutti_averager_update(tutti_averager *a, int64_t outstanding, tutti_error *err);
-tutti_status tutti_averager_round(tutti_averager *a, tutti_error *err);  /* a service's thread */
-tutti_status tutti_averager_tell(tutti_averager *a, tutti_error *err);   /* run() of three services */
+tutti_status tutti_averager_average(tutti_averager *a, tutti_error *err); /* run() of a service: each round that it is owed */
+tutti_status tutti_averager_tell(tutti_averager *a, tutti_error *err);   /* run() of three more */
 tutti_status tutti_averager_beat(tutti_averager *a, tutti_error *err);
 tutti_status tutti_averager_mix(tutti_averager *a, tutti_error *err);
 

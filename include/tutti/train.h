@@ -15,15 +15,16 @@ typedef struct tutti_train_config {
     double clip_norm, step_time, start_timeout;
     int on_loss, nonfinite, lane, precision;
     bool final_eval, trace, quiet;
+    bool goes_on;                        /* no option: what tutti_train_check makes of on_loss; unchecked the run stops */
 } tutti_train_config;
 extern const tutti_option tutti_train_options[];
 enum { TUTTI_PRECISION_FP32, TUTTI_PRECISION_BF16, TUTTI_PRECISION_FP16 };
-enum { TUTTI_ON_LOSS_AUTO, TUTTI_ON_LOSS_STOP, TUTTI_ON_LOSS_CONTINUE }; /* AUTO becomes one of the others in tutti_train_check; unchecked it is STOP */
+enum { TUTTI_ON_LOSS_AUTO, TUTTI_ON_LOSS_STOP, TUTTI_ON_LOSS_CONTINUE };
 
 /* A synthetic problem (problem.h) is a model with its data: where one of the two was not given, the other names it; where both are the same problem, options given to
    one of them hold for both. Changes nothing else; before tutti_train_check, which refuses pairs that do not fit. */
 void tutti_train_pair(tutti_train_config *config, bool model_given, bool data_given);
-/* What the option bounds cannot say: combinations, the target's form, --on-loss continue where the method or the transport cannot. Fills in threads = 0, on_loss = AUTO and the loss_scale of fp16. Loads the transport's plug-in
+/* What the option bounds cannot say: combinations, the target's form, --on-loss continue where the method or the transport cannot. Fills in threads = 0, goes_on and the loss_scale of fp16. Loads the transport's plug-in
    where platform or step-time needs it. */
 tutti_status tutti_train_check(tutti_train_config *config, int cores, tutti_error *err);
 /* The transport with the platform in it, for the world: "sim(platform=...)". tutti_free it. Refuses a platform where the transport has none or another. */

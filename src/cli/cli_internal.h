@@ -33,7 +33,7 @@ typedef struct tutti_cli_settings {
     const char *file;
     char out[4096];     /* --out, or the default made from the time and the method; empty until tutti_cli_default_out */
     unsigned extra;
-    bool help;
+    bool help, transport_saved; /* transport_saved: it is that of the run which this one resumes, and nobody has said otherwise */
 } tutti_cli_settings;
 tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const char *const *extra, tutti_error *err);
 void tutti_cli_close(tutti_cli_settings *s);

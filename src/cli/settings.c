@@ -108,7 +108,8 @@ static tutti_status from_environment(tutti_cli_settings *s, tutti_error *err)
 
 tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const char *const *extra, tutti_error *err)
 {
-    bool only_files = false;
+    bool only_files = false, saved = false;
+    const char *where;
 
     memset(s, 0, sizeof *s);
     TUTTI_TRY(tutti_runtime_open_posix(&s->rt, err));
@@ -131,12 +132,17 @@ tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const 
         if (run_of(s, s->config.resume, run, sizeof run)) {
             snprintf(path, sizeof path, "%s/config.json", run);
             TUTTI_TRY(tutti_settings_file(s->settings, path, err));
+            saved = tutti_settings_origin(s->settings, "transport", NULL) == TUTTI_FROM_FILE;
             if (s->config.out[0] == 0)
                 snprintf(s->out, sizeof s->out, "%s", run);
         }
     }
-    if (s->file != NULL)
+    if (s->file != NULL) {
         TUTTI_TRY(tutti_settings_file(s->settings, s->file, err));
+        tutti_settings_origin(s->settings, "transport", &where);
+        saved = saved && strncmp(where, s->file, strlen(s->file)) != 0;
+    }
+    s->transport_saved = saved;
     if (s->config.out[0] != 0)
         snprintf(s->out, sizeof s->out, "%s", s->config.out);
     tutti_train_pair(&s->config, tutti_settings_origin(s->settings, "model", NULL) != TUTTI_FROM_DEFAULT,

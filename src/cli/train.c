@@ -78,8 +78,9 @@ static tutti_status stand(tutti_cli_settings *s, standing *at, tutti_error *err)
     const tutti_origin n_from = tutti_settings_origin(s->settings, "n", NULL), hosts_from = tutti_settings_origin(s->settings, "hosts", NULL);
     const bool n_given = n_from == TUTTI_FROM_FLAG, hosts_given = hosts_from == TUTTI_FROM_FLAG;
     char more[64] = "";
-    const char *flag;
+    const char *flag, *usual;
     int workers = 0;
+    bool here;
 
     if (c->hosts[0] != 0 && !hosts_given && n_given) /* -n alone: on this machine, whatever the file says */
         c->hosts = "";
@@ -106,8 +107,10 @@ static tutti_status stand(tutti_cli_settings *s, standing *at, tutti_error *err)
         TUTTI_TRY(place_servers(at, (int)c->servers, workers, err));
     if (c->n > 1024)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%lld workers; at most 1024 are possible", (long long)c->n);
-    if (tutti_settings_origin(s->settings, "transport", NULL) == TUTTI_FROM_DEFAULT)
-        c->transport = at->worker ? tutti_launch_place_transport(&at->place) : at->n_hosts > 1 ? "tcp" : "shm";
+    usual = at->worker ? tutti_launch_place_transport(&at->place) : at->n_hosts > 1 ? "tcp" : "shm";
+    here = strncmp(c->transport, "shm", 3) == 0 || tutti_world_simulated(c->transport);
+    if (tutti_settings_origin(s->settings, "transport", NULL) == TUTTI_FROM_DEFAULT || (s->transport_saved && here && (at->worker || at->n_hosts > 1))) /* a run of one machine that is resumed by a launcher, or on several */
+        c->transport = usual;
     if ((at->worker || at->n_hosts > 0) && tutti_world_simulated(c->transport))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the workers of transport '%.60s' live in one process; start `tutti train -n N` once, by itself", c->transport);
     return TUTTI_OK;
@@ -262,7 +265,7 @@ static tutti_status launch(tutti_cli_settings *s, const standing *at, int argc, 
     char self[4096], out[4200], threads[64], started[40], transport[600], directory[4096];
     const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     const char *const more[MORE] = { threads, out, transport };
-    const bool goes_on = s->config.on_loss == TUTTI_ON_LOSS_CONTINUE;
+    const bool goes_on = s->config.goes_on;
     tutti_launch_result result;
     const char **words;
     tutti_status status;

@@ -67,6 +67,7 @@ typedef struct tutti_engine_service {
     const char *name;
     tutti_thread *thread;
     bool resting, busy, ended;   /* busy: within a round */
+    bool hears;                  /* of losses */
     int64_t owed;                /* rounds */
     tutti_note *unanswered;      /* requests taken and not answered */
     size_t n_unanswered, room_unanswered;
@@ -166,6 +167,7 @@ struct tutti_engine {
         bool held;                   /* client writes; not begun, or all is quiet, or about to be */
         bool closing;
         int64_t *sent, *received;    /* workers: requests to and of each */
+        int events;                  /* of the world, of which those who hear of losses were told */
         uint64_t bytes, messages;    /* sent to others */
         tutti_engine_call *calls;    /* of tutti_call, under way */
         uint64_t tickets, aside;     /* aside: empty messages of the engine's own, not the method's */
@@ -245,10 +247,13 @@ void tutti_engine_exchange_left_out(tutti_engine *e);               /* the step 
 /* mixer.c */
 tutti_status tutti_engine_mixers_arrive(tutti_engine *e, tutti_error *err); /* what was started is over, though it has not been waited for: no message of it is under way */
 tutti_status tutti_engine_mix_aside(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_error *err); /* tutti_mix on a service's thread: not the client's time */
+void tutti_engine_mixer_tell(tutti_mixer *mixer, uint64_t k);               /* client thread, no round being made: what losses have done to the graph from round k on */
 /* service.c */
 tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err);
 void tutti_engine_services_close(tutti_engine *e);
 tutti_status tutti_engine_services_look(tutti_engine *e, tutti_error *err); /* has one failed? its sentence */
+/* Of a call of the client that a lost worker has ended: one that asked a service of mine which failed meanwhile has left because of me, and then mine is the cause. */
+tutti_status tutti_engine_cause(tutti_engine *e, tutti_status status, tutti_error *err);
 tutti_status tutti_engine_quiet(tutti_engine *e, tutti_error *err);         /* collective; nothing if all is quiet */
 tutti_status tutti_engine_go_on(tutti_engine *e, tutti_error *err);         /* collective; nothing if services run */
 tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, int index, int member, tutti_note *note, tutti_buffer request, tutti_buffer reply, tutti_error *err);
@@ -258,6 +263,8 @@ tutti_status tutti_engine_post(tutti_engine *e, tutti_request *r, int to, tutti_
 /* Several calls of a service at once, and all their answers: tutti_call, without counting the time. calls, each: n, the caller's memory. */
 tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *members, tutti_note *notes, const tutti_buffer *requests, const tutti_buffer *replies, tutti_engine_call *calls,
                                 tutti_request **each, tutti_error *err);
+/* The same note to several services at once, and all their answers, which say nothing. Who is left out gives none, and that is well. calls, each: n, the caller's memory. */
+tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int *members, const tutti_note *note, tutti_engine_call *calls, tutti_request **each, tutti_error *err);
 /* For services: until all of n have ended, or this worker closes (TUTTI_CLOSED). The first failure among them. */
 tutti_status tutti_engine_wait_or_close(tutti_engine *e, tutti_request *const *wanted, int n, tutti_error *err);
 /* Several answers with one payload at once. sends, each: n, the caller's memory. */

@@ -12,9 +12,7 @@
 
 tutti_status tutti_engine_members_open(tutti_engine *e, tutti_error *err)
 {
-    const tutti_method_ops *ops = e->m.ops;
-
-    if (!(ops->traits & TUTTI_GOES_ON) || e->options.stop_on_loss || e->m.everyone.size == 1 || !tutti_world_survives(e->world))
+    if (!(e->m.traits & TUTTI_GOES_ON) || e->options.stop_on_loss || e->m.everyone.size == 1 || !tutti_world_survives(e->world))
         return TUTTI_OK;
     e->was_member = tutti_alloc((size_t)e->m.workers, sizeof *e->was_member);
     if (e->was_member == NULL)

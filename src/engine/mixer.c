@@ -120,10 +120,12 @@ bool tutti_mixer_is_lost(const tutti_mixer *mixer, int rank)
 }
 
 /* A message to or from this neighbour has ended because of a loss: of it, or of this worker, which the others have given up. */
-static tutti_status lose(tutti_mixer *mixer, int rank, const tutti_request *request, tutti_error *err)
+static tutti_status lose(tutti_mixer *mixer, int rank, tutti_request *request, tutti_error *err)
 {
-    if (request->rank == mixer->m->rank) /* of itself only who is expelled hears that (transport.h) */
-        return tutti_fail_rank(err, TUTTI_ERR_PEER, mixer->m->rank, "the others have given this worker up");
+    tutti_request *const own[1] = { request };
+
+    if (request->rank == mixer->m->rank) /* of itself only who is expelled hears that (transport.h): who gave it up, and why */
+        return tutti_wait_some(mixer->m->world, own, 1, 1, TUTTI_FOREVER, NULL, err);
     leave_out(mixer, rank);
     return TUTTI_OK;
 }
@@ -170,8 +172,7 @@ static int falls_apart(tutti_mixer *mixer, uint64_t k)
     return -1;
 }
 
-/* Client thread, between rounds: what the losses of the last one have done to the graph. */
-static void tell_of_losses(tutti_mixer *mixer, uint64_t k)
+void tutti_engine_mixer_tell(tutti_mixer *mixer, uint64_t k)
 {
     int other;
 
@@ -368,7 +369,7 @@ tutti_status tutti_mix(tutti_mixer *mixer, uint64_t k, const float *u, float *x,
     tutti_mixer_round r = begin(mixer, k, u, x, mass);
     const tutti_status status = carry_out(mixer, &r, err);
 
-    tell_of_losses(mixer, k);
+    tutti_engine_mixer_tell(mixer, k);
     tutti_engine_comm(e, "mix", 0, started_ns, tutti_now_ns(e->rt));
     tutti_engine_doing(e, was);
     return status;
@@ -424,7 +425,7 @@ static tutti_status arrive(tutti_mixer *mixer, tutti_error *err)
     }
     if (mixer->mass != NULL)
         *mixer->mass = mixer->moving;
-    tell_of_losses(mixer, mixer->started.k);
+    tutti_engine_mixer_tell(mixer, mixer->started.k);
     tutti_engine_comm(e, "mix", mixer->lane != NULL, from_ns, to_ns);
     tutti_engine_doing(e, was);
     return status;

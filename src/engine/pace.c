@@ -257,7 +257,7 @@ tutti_status tutti_engine_more(tutti_engine *e, uint64_t until, bool *more, tutt
         status = e->m.rank < e->m.workers ? more_at_own_pace(e, until, more, err) : serve_until(e, until, err);
     if (status != TUTTI_OK)
         e->stage = STAGE_FAILED;
-    return status;
+    return tutti_engine_cause(e, status, err);
 }
 
 void tutti_engine_heard(tutti_engine *e, tutti_heard *heard)

@@ -8,7 +8,7 @@
 
    In a run that goes on after losses (TUTTI_GOES_ON) services do without who is lost: a call of it is not served, an answer to it is none any more, a call to it ends, and the method's policy follows
    (tutti_is_left_out). Quiet is a meeting (members.c) then, over those who are left, and what is counted is what went between them. A call of somebody who is lost that was under way may come at any time, also when all is
-   quiet: it is dropped before the server counts as at work.
+   quiet: it is dropped before the server counts as at work. A service that `hears` is owed a round for what this worker has learnt of losses, before it can count as resting after them.
 
    Who closes while calls of its services, or rounds that they average in, are under way, after a failure, abandons them: whom they wait for may itself wait for this worker, which is not gone as long as it
    waits for its threads.
@@ -40,6 +40,17 @@ tutti_port tutti_engine_reply_port(const tutti_note *request)
 static tutti_port abandon_port(uint64_t ticket)
 {
     return tutti_port_of("abandon", ticket, 0);
+}
+
+/* Is that worker lost to this one, and the run goes on? */
+static bool misses(const tutti_engine *e, int rank)
+{
+    return e->members != NULL && rank != e->m.rank && tutti_world_lost(e->world, rank, NULL, 0);
+}
+
+static tutti_status left_out_is_well(const tutti_engine *e, tutti_status status, const tutti_error *err)
+{
+    return tutti_is_left_out(&e->m, status, err) ? TUTTI_OK : status;
 }
 
 static bool is_end(const tutti_engine *e, const tutti_note *note)
@@ -236,18 +247,21 @@ static tutti_status work(void *arg, tutti_error *err)
     tutti_engine *e = s->engine;
     tutti_error error = { .rank = -1 };
     const tutti_status status = s->run(&e->m, &error);
-    const bool failed = status != TUTTI_OK && status != TUTTI_CLOSED;
+    bool failed;
+    int blame;
 
     (void)err;
-    if (failed)
+    if (status != TUTTI_OK && status != TUTTI_CLOSED)
         set_failed(e, status, &error);
     tutti_lock(e->services.monitor);
     s->ended = s->resting = true;
     s->busy = false;
+    failed = status != TUTTI_OK && (status != TUTTI_CLOSED || !e->services.closing); /* CLOSED before: another of mine has failed, and a call of this one was ended for it */
+    blame = e->services.error.rank;
     tutti_wake(e->services.monitor);
     tutti_unlock(e->services.monitor);
     if (failed)
-        answer_for_the_failed(s, error.rank >= 0 ? error.rank : tutti_world_rank(e->world));
+        answer_for_the_failed(s, blame >= 0 ? blame : tutti_world_rank(e->world));
     return TUTTI_OK;
 }
 
@@ -260,6 +274,21 @@ static tutti_status start(tutti_engine *e, tutti_error *err)
             TUTTI_TRY(tutti_thread_open(&s->thread, e->rt, s->name, work, s, err));
     }
     return TUTTI_OK;
+}
+
+/* Losses that this worker has learnt of, for the services that want to hear of them. Whoever looks for quiet tells them first: what is done then may be what others wait for. */
+static void tell_losses(tutti_engine *e)
+{
+    const int events = e->members != NULL ? tutti_world_events(e->world, 0, NULL, 0) : 0;
+    bool news;
+
+    tutti_lock(e->services.monitor);
+    news = events > e->services.events;
+    e->services.events = events > e->services.events ? events : e->services.events;
+    tutti_unlock(e->services.monitor);
+    for (int i = 0; news && i < e->services.n; i++)
+        if (e->services.at[i].hears)
+            tutti_owe(&e->m, i, 1);
 }
 
 /* A server takes requests from anybody, which ends only when all others are gone, and a round may wait for a worker that waits for a message of the dead. So one thread a worker waits for what nobody ever
@@ -276,11 +305,13 @@ static tutti_status watch(tutti_method *m, tutti_error *err)
         status = tutti_post_recv(e->world, &e->services.watched[r], r, r == m->rank ? port_of(index) : tutti_port_of("watch", 0, 0), tutti_nothing(), err);
     }
     do
-        if (status == TUTTI_OK || tutti_is_left_out(m, status, err))
+        if (status == TUTTI_OK || tutti_is_left_out(m, status, err)) {
             status = tutti_wait_some(e->world, e->services.wanted, (size_t)ranks, ended + 1, TUTTI_FOREVER, &ended, err);
+            tell_losses(e);
+        }
     while (tutti_is_left_out(m, status, err) && !tutti_request_done(e->services.wanted[m->rank]));
-    if (status == TUTTI_OK || tutti_is_left_out(m, status, err))
-        status = e->services.watched[m->rank].status == TUTTI_OK ? TUTTI_OK : tutti_fail_rank(err, TUTTI_ERR_PEER, m->rank, "the others have given this worker up");
+    if (status == TUTTI_OK || tutti_is_left_out(m, status, err)) /* the end, or the others have given this worker up: its own message says who and why */
+        status = tutti_wait_some(e->world, &e->services.wanted[m->rank], 1, 1, TUTTI_FOREVER, NULL, err);
     if (status != TUTTI_OK)
         set_failed(e, status, err);
     tutti_wait_some(e->world, &e->services.wanted[m->rank], 1, 1, TUTTI_FOREVER, NULL, NULL); /* the end, if it was not that */
@@ -296,7 +327,7 @@ tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err)
     int n = 0;
 
     for (; table != NULL && table[n].name != NULL && n < TUTTI_SERVICES_MOST; n++)
-        e->services.at[n] = (service){ .engine = e, .run = table[n].run, .name = table[n].name };
+        e->services.at[n] = (service){ .engine = e, .run = table[n].run, .name = table[n].name, .hears = table[n].hears };
     e->services.pool = n;
     if (e->own_pace && e->m.workers > 1) /* runs where gradients are handed out: see `start` */
         e->services.at[n++] = (service){ .engine = e, .run = tutti_engine_pool, .name = "pool" };
@@ -379,6 +410,12 @@ tutti_status tutti_engine_services_look(tutti_engine *e, tutti_error *err)
     return status;
 }
 
+tutti_status tutti_engine_cause(tutti_engine *e, tutti_status status, tutti_error *err)
+{
+    const tutti_status own = status == TUTTI_ERR_PEER ? tutti_engine_services_look(e, err) : TUTTI_OK;
+    return own != TUTTI_OK ? own : status;
+}
+
 /* ---- quiet ---- */
 
 static bool all_rest(const tutti_engine *e)
@@ -395,8 +432,9 @@ static tutti_status waves(tutti_engine *e, uint64_t *discarded, tutti_error *err
     int64_t before = -1;
 
     for (;;) {
-        int64_t count[3] = { 0, 0, (int64_t)e->services.discarded };
+        int64_t count[4] = { 0, 0, 0, (int64_t)e->services.discarded }; /* sent, received, how many of us miss a member, samples of no update */
         tutti_status status;
+        int lost = -1;
         tutti_lock(e->services.monitor);
         while (e->services.status == TUTTI_OK && !all_rest(e))
             tutti_wait(e->services.monitor, TUTTI_FOREVER, NULL);
@@ -404,13 +442,17 @@ static tutti_status waves(tutti_engine *e, uint64_t *discarded, tutti_error *err
             if (tutti_engine_has(e, r)) {
                 count[0] += e->services.sent[r];
                 count[1] += e->services.received[r];
+                lost = misses(e, r) ? r : lost;
             }
         tutti_unlock(e->services.monitor);
         TUTTI_TRY(tutti_engine_services_look(e, err));
-        status = tutti_allreduce(&e->services.group, TUTTI_SUM, tutti_host(count, 3, TUTTI_I64), err);
+        count[2] = lost >= 0;
+        status = tutti_allreduce(&e->services.group, TUTTI_SUM, tutti_host(count, 4, TUTTI_I64), err);
         if (status != TUTTI_OK)
             return status;
-        *discarded = (uint64_t)count[2];
+        if (count[2] > 0) /* what was sent to it need never be received, though both live: first all agree on who is there */
+            return tutti_fail_rank(err, TUTTI_ERR_PEER, lost, "finding out whether all services rest: a worker is lost to %lld of the workers", (long long)count[2]);
+        *discarded = (uint64_t)count[3];
         if (count[0] == before)
             return TUTTI_OK;
         before = count[1];
@@ -432,6 +474,7 @@ static tutti_status come_to_rest(tutti_engine *e, tutti_error *err)
 
     do {
         regroup(e);
+        tell_losses(e);
         status = waves(e, &discarded, err);
         if (status == TUTTI_OK && e->own_pace)
             status = tutti_engine_pace_sum(e, sum, err);
@@ -661,10 +704,32 @@ tutti_status tutti_call(tutti_method *m, int index, int member, tutti_note *note
     return status;
 }
 
-/* One that is lost is not answered, and what it wanted has no part in the run. Under the monitor. */
-static bool is_of_the_lost(const tutti_engine *e, const tutti_note *request)
+tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int *members, const tutti_note *note, tutti_engine_call *calls, tutti_request **each, tutti_error *err)
 {
-    return e->members != NULL && request->from != e->m.rank && tutti_world_lost(e->world, request->from, NULL, 0);
+    const int64_t begin = tutti_now_ns(e->rt);
+    int begun = 0;
+    tutti_status status = TUTTI_OK;
+
+    for (int k = 0; k < n && status == TUTTI_OK; k++) {
+        tutti_note mine = *note;
+        calls[begun] = (tutti_engine_call){ 0 };
+        each[begun] = &calls[begun].reply;
+        status = left_out_is_well(e, tutti_engine_call_start(e, &calls[begun], index, members[k], &mine, tutti_nothing(), tutti_nothing(), err), err);
+        begun += calls[begun].pending;
+    }
+    if (status == TUTTI_OK && begun > 0)
+        status = left_out_is_well(e, wait_or_end(e, &calls[0], each, begun, true, err), err); /* whose ticket stands for all */
+    for (int k = 0; k < begun; k++) {
+        tutti_note answer;
+        if (status == TUTTI_OK)
+            status = left_out_is_well(e, tutti_engine_call_end(e, &calls[k], &answer, err), err);
+        else
+            tutti_engine_call_drop(e, &calls[k]);
+    }
+    tutti_lock(e->services.monitor);
+    e->services.comm_ns += tutti_now_ns(e->rt) - begin;
+    tutti_unlock(e->services.monitor);
+    return status;
 }
 
 tutti_status tutti_serve(tutti_method *m, int index, tutti_note *note, tutti_buffer room, int64_t deadline_ns, tutti_error *err)
@@ -691,7 +756,7 @@ tutti_status tutti_serve(tutti_method *m, int index, tutti_note *note, tutti_buf
         }
         tutti_lock(e->services.monitor);
         closing = closing || e->services.closing || (status == TUTTI_OK && is_end(e, note));
-        again = !closing && status == TUTTI_OK && is_of_the_lost(e, note);
+        again = !closing && status == TUTTI_OK && misses(e, note->from); /* it is not answered, and what it wanted has no part in the run */
         if (!closing && !again) {
             s->resting = false; /* also when its time has come: what it does now is work */
             e->services.received[status == TUTTI_OK ? note->from : m->rank] += status == TUTTI_OK;

@@ -15,11 +15,12 @@ static tutti_status wrong(tutti_error *err, const char *call, const char *when)
 }
 
 /* A failure is final: peers may be in the middle of a collective with us. */
-static tutti_status failed(tutti_engine *e, tutti_status status)
+static tutti_status failed(tutti_engine *e, tutti_status status, tutti_error *err)
 {
-    if (status != TUTTI_OK && status != TUTTI_CLOSED)
-        e->stage = STAGE_FAILED;
-    return status;
+    if (status == TUTTI_OK || status == TUTTI_CLOSED)
+        return status;
+    e->stage = STAGE_FAILED;
+    return tutti_engine_cause(e, status, err);
 }
 
 /* Who makes this step with me. */
@@ -239,7 +240,7 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
         if (status == TUTTI_OK)
             status = tutti_engine_exchange_begin(e, err);
         if (status != TUTTI_OK)
-            return failed(e, status);
+            return failed(e, status, err);
     } else if (e->stage != STAGE_BETWEEN)
         return wrong(err, "pass", e->stage == STAGE_PASS ? "before passed" : e->stage == STAGE_SHOWN ? "before resume" : "after the end or a failure");
     next.index = e->pass.index + 1;
@@ -258,7 +259,7 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
     if (e->m.ops->pass != NULL) {
         const tutti_status status = e->m.ops->pass(&e->m, &next, err);
         if (status != TUTTI_OK)
-            return failed(e, status);
+            return failed(e, status, err);
     }
     e->merge.waits = next.merge && e->merge.sum != NULL && !(e->options.steps > 0 && e->progress.step + 1 == e->options.steps);
     if (!e->merge.waits)
@@ -293,7 +294,7 @@ tutti_status tutti_engine_need(tutti_engine *e, int unit, bool backward, tutti_e
         return wrong(err, "need", e->stage != STAGE_PASS ? "outside a pass" : "for a unit that no parameter is in");
     if (e->m.ops->need != NULL) {
         const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
-        status = failed(e, e->m.ops->need(&e->m, unit, backward, err));
+        status = failed(e, e->m.ops->need(&e->m, unit, backward, err), err);
         tutti_engine_doing(e, was);
     }
     if (e->options.trace_events > 0)
@@ -313,9 +314,9 @@ tutti_status tutti_engine_done(tutti_engine *e, int unit, bool backward, tutti_e
         return e->abandoned ? TUTTI_CLOSED : TUTTI_OK;
     status = e->m.ops->done(&e->m, unit, backward, err);
     if (status == TUTTI_CLOSED && e->m.ops->exchange != NULL)
-        return failed(e, tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s': done gave TUTTI_CLOSED, but pieces of this step may have been exchanged (method.h)", e->m.ops->name));
+        return failed(e, tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s': done gave TUTTI_CLOSED, but pieces of this step may have been exchanged (method.h)", e->m.ops->name), err);
     e->abandoned = status == TUTTI_CLOSED;
-    return failed(e, status);
+    return failed(e, status, err);
 }
 
 tutti_status tutti_engine_need_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
@@ -567,7 +568,7 @@ tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err)
     else if (status == TUTTI_OK)
         status = (m->ops->step != NULL ? m->ops->step : tutti_base_step)(m, err);
     if (status != TUTTI_OK)
-        return failed(e, status);
+        return failed(e, status, err);
     if (!e->merge.waits)
         tutti_engine_merge_end(e);
     if (e->options.trace_events > 0)

@@ -15,7 +15,7 @@ typedef struct asr_adpsgd {
     tutti_averager *averager;
 } asr_adpsgd;
 enum { FIXED_RING, RANDOM_RING, DELAY_BY_ONE };
-enum { TELL, BEAT, MIX, AVERAGE }; /* services: rings have the first three, delay-by-one the last */
+enum { TELL, BEAT, MIX, AVERAGE }; /* services: rings have all, delay-by-one the last */
 
 static const tutti_option asr_adpsgd_options[] = {
     { "mixing", TUTTI_CHOICE, TUTTI_AT(asr_adpsgd, mixing), FIXED_RING, 0, 2, "fixed-ring|random-ring|delay-by-one", "who averages with whom" },
@@ -27,12 +27,12 @@ static const tutti_option asr_adpsgd_options[] = {
 
 static unsigned asr_adpsgd_traits(const void *self)
 {
-    return ((const asr_adpsgd *)self)->mixing == DELAY_BY_ONE ? 0 : TUTTI_OWN_PACE;
+    return TUTTI_GOES_ON | (((const asr_adpsgd *)self)->mixing == DELAY_BY_ONE ? 0 : TUTTI_OWN_PACE);
 }
 
 static tutti_status asr_adpsgd_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
-    static const int services[3] = { TELL, BEAT, MIX };
+    static const int services[4] = { TELL, BEAT, MIX, AVERAGE };
     asr_adpsgd *s = m->self;
     char ring[64];
 
@@ -109,20 +109,16 @@ static tutti_status mix(tutti_method *m, tutti_error *err)
 
 static tutti_status average(tutti_method *m, tutti_error *err)
 {
-    asr_adpsgd *s = m->self;
-    tutti_status status = TUTTI_OK;
-
-    while (s->mixing == DELAY_BY_ONE && (status = tutti_round(m, AVERAGE, false, err)) == TUTTI_OK)
-        TUTTI_TRY(tutti_averager_round(s->averager, err));
-    return status;
+    return tutti_averager_average(((asr_adpsgd *)m->self)->averager, err);
 }
 
-static const tutti_service asr_adpsgd_services[] = { [TELL] = { "tell", tell }, [BEAT] = { "beat", beat }, [MIX] = { "mix", mix }, [AVERAGE] = { "average", average }, { 0 } };
+static const tutti_service asr_adpsgd_services[] = { [TELL] = { "tell", tell, .hears = true }, [BEAT] = { "beat", beat }, [MIX] = { "mix", mix }, [AVERAGE] = { "average", average }, { 0 } };
 
 static const char *const asr_adpsgd_constraints[] = {
     "rings are asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated ones",
     "delay-by-one has common steps and the same bits every time; it goes at the pace of the slowest worker",
-    "a lost worker ends the run (exit code 3)",
+    ("a lost worker is left out where the transport survives the loss (shm, tcp): its weight goes to its neighbours' own models, means are those of the others, what it was to compute is computed by nobody; with "
+    "on-loss=stop, and on other transports, it ends the run (exit code 3)"),
     "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",
     NULL
 };
@@ -130,7 +126,7 @@ static const char *const asr_adpsgd_constraints[] = {
 const tutti_method_ops tutti_method_asr_adpsgd = {
     .name = "asr-adpsgd", .title = "AD-PSGD for speech: fixed ring, random ring, delay by one", .authors = "Cui, Zhang, Kayi, Liu, Finkler, Kingsbury, Saon, Kung", .year = 2021, .family = "gossip",
     .sheet = "asr-adpsgd.md", .axes = { "ring, or all-reduce", "none, matched rounds; or one step late", "fp32", "overlap", "a model each", "any" },
-    .constraints = asr_adpsgd_constraints, .options = asr_adpsgd_options, .self_bytes = sizeof(asr_adpsgd), .traits = TUTTI_OWN_PACE, .traits_of = asr_adpsgd_traits,
+    .constraints = asr_adpsgd_constraints, .options = asr_adpsgd_options, .self_bytes = sizeof(asr_adpsgd), .traits = TUTTI_OWN_PACE | TUTTI_GOES_ON, .traits_of = asr_adpsgd_traits,
     .services = asr_adpsgd_services, .declare = asr_adpsgd_declare, .open = asr_adpsgd_open, .close = asr_adpsgd_close, .pass = asr_adpsgd_pass, .step = asr_adpsgd_step,
     .hold = asr_adpsgd_hold, .release = asr_adpsgd_release,
 };

@@ -26,7 +26,7 @@ static const tutti_option lasgd_options[] = {
 
 static tutti_status lasgd_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
-    static const int services[3] = { AVERAGE };
+    static const int services[4] = { [3] = AVERAGE };
     lasgd *s = m->self;
 
     if (s->max_delay > s->local_steps)
@@ -60,6 +60,11 @@ static tutti_status lasgd_release(tutti_method *m, tutti_error *err)
     (void)err;
     tutti_averager_release(((lasgd *)m->self)->averager);
     return TUTTI_OK;
+}
+
+static unsigned lasgd_traits(const void *self)
+{
+    return ((const lasgd *)self)->warmup > 0 ? 0 : TUTTI_GOES_ON; /* gradients that are summed need all */
 }
 
 static bool is_due(const tutti_method *m, const lasgd *s)
@@ -108,12 +113,7 @@ static tutti_status lasgd_step(tutti_method *m, tutti_error *err)
 
 static tutti_status average(tutti_method *m, tutti_error *err)
 {
-    lasgd *s = m->self;
-    tutti_status status;
-
-    while ((status = tutti_round(m, AVERAGE, false, err)) == TUTTI_OK)
-        TUTTI_TRY(tutti_averager_round(s->averager, err));
-    return status;
+    return tutti_averager_average(((lasgd *)m->self)->averager, err);
 }
 
 static const tutti_service lasgd_services[] = { [AVERAGE] = { "average", average }, { 0 } };
@@ -122,7 +122,8 @@ static const char *const lasgd_constraints[] = {
     "all workers make equally many steps: a slow one is waited for once max_delay gradients have been computed without its model",
     "the mean is over workers, not samples: choose data and batch so that workers have equal shares",
     "with max_delay of 2 or more runs differ in their bits, except simulated ones; an evaluation or a checkpoint ends the averaging under way early",
-    "a lost worker ends the run (exit code 3)",
+    ("a lost worker is left out where the transport survives the loss (shm, tcp): averages are those of the others, its samples are computed by nobody; with warmup, on-loss=stop, and on other transports, it ends "
+    "the run (exit code 3)"),
     "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",
     NULL
 };
@@ -130,6 +131,6 @@ static const char *const lasgd_constraints[] = {
 const tutti_method_ops tutti_method_lasgd = {
     .name = "lasgd", .title = "Locally asynchronous SGD", .authors = "Avidor, Tal Israel", .year = 2022, .family = "periodic", .sheet = "topology.md",
     .axes = { "all-reduce", "every local_steps steps, max_delay late", "fp32", "overlap", "a model each", "any" }, .constraints = lasgd_constraints, .options = lasgd_options,
-    .self_bytes = sizeof(lasgd), .services = lasgd_services, .declare = lasgd_declare, .open = lasgd_open, .close = lasgd_close,
+    .self_bytes = sizeof(lasgd), .traits = TUTTI_GOES_ON, .traits_of = lasgd_traits, .services = lasgd_services, .declare = lasgd_declare, .open = lasgd_open, .close = lasgd_close,
     .pass = lasgd_pass, .exchange = lasgd_exchange, .step = lasgd_step, .hold = lasgd_hold, .release = lasgd_release,
 };

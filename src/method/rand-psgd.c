@@ -18,7 +18,7 @@ typedef struct rand_psgd {
     tutti_averager *averager;
 } rand_psgd;
 enum { STEP, OWN };
-enum { TELL, BEAT, MIX, AVERAGE }; /* services: one's own pace has the first three, delay-by-one the last */
+enum { TELL, BEAT, MIX, AVERAGE }; /* services: one's own pace has all, delay-by-one the last */
 
 static const tutti_option rand_psgd_options[] = {
     { "mixing", TUTTI_SPEC, TUTTI_AT(rand_psgd, mixing), 0, 0, 0, "random-ring", "who averages with whom: a graph (`tutti topology` lists them), or delay-by-one" },
@@ -35,12 +35,12 @@ static bool is_late(const rand_psgd *s)
 
 static unsigned rand_psgd_traits(const void *self)
 {
-    return ((const rand_psgd *)self)->pace == OWN ? TUTTI_OWN_PACE : 0;
+    return TUTTI_GOES_ON | (((const rand_psgd *)self)->pace == OWN ? TUTTI_OWN_PACE : 0);
 }
 
 static tutti_status rand_psgd_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
-    static const int services[3] = { TELL, BEAT, MIX };
+    static const int services[4] = { TELL, BEAT, MIX, AVERAGE };
     rand_psgd *s = m->self;
 
     if (is_late(s) && s->pace == OWN)
@@ -137,19 +137,16 @@ static tutti_status mix(tutti_method *m, tutti_error *err)
 static tutti_status average(tutti_method *m, tutti_error *err)
 {
     rand_psgd *s = m->self;
-    tutti_status status = TUTTI_OK;
-
-    while (is_late(s) && (status = tutti_round(m, AVERAGE, false, err)) == TUTTI_OK)
-        TUTTI_TRY(tutti_averager_round(s->averager, err));
-    return status;
+    return s->averager != NULL ? tutti_averager_average(s->averager, err) : TUTTI_OK;
 }
 
-static const tutti_service rand_psgd_services[] = { [TELL] = { "tell", tell }, [BEAT] = { "beat", beat }, [MIX] = { "mix", mix }, [AVERAGE] = { "average", average }, { 0 } };
+static const tutti_service rand_psgd_services[] = { [TELL] = { "tell", tell, .hears = true }, [BEAT] = { "beat", beat }, [MIX] = { "mix", mix }, [AVERAGE] = { "average", average }, { 0 } };
 
 static const char *const rand_psgd_constraints[] = {
     "pace=own is asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated ones",
     "mixing=delay-by-one has common steps (pace=step)",
-    "a lost worker ends the run (exit code 3)",
+    ("a lost worker is left out where the transport survives the loss (shm, tcp): its weight goes to its neighbours' own models, means are those of the others, what it was to compute is computed by nobody; with "
+    "on-loss=stop, and on other transports, it ends the run (exit code 3)"),
     "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",
     NULL
 };
@@ -157,7 +154,7 @@ static const char *const rand_psgd_constraints[] = {
 const tutti_method_ops tutti_method_rand_psgd = {
     .name = "rand-psgd", .title = "Randomised mixing for decentralised SGD", .authors = "Zhang, Cui, Kayi, Liu, Finkler, Kingsbury, Saon, Mroueh, Buyuktosunoglu, Das, Kung, Picheny", .year = 2020,
     .family = "gossip", .sheet = "spectral-gap.md", .axes = { "graph drawn each round, or all-reduce", "every step; or none, matched rounds; or one step late", "fp32", "overlap", "a model each", "any" },
-    .constraints = rand_psgd_constraints, .options = rand_psgd_options, .self_bytes = sizeof(rand_psgd), .traits = TUTTI_OWN_PACE, .traits_of = rand_psgd_traits,
+    .constraints = rand_psgd_constraints, .options = rand_psgd_options, .self_bytes = sizeof(rand_psgd), .traits = TUTTI_OWN_PACE | TUTTI_GOES_ON, .traits_of = rand_psgd_traits,
     .services = rand_psgd_services, .declare = rand_psgd_declare, .open = rand_psgd_open, .close = rand_psgd_close, .pass = rand_psgd_pass, .step = rand_psgd_step,
     .hold = rand_psgd_hold, .release = rand_psgd_release,
 };

@@ -49,21 +49,24 @@ const tutti_method_ops *tutti_method_find(const char *name)
     return NULL;
 }
 
-unsigned tutti_method_traits(const char *text)
+bool tutti_method_traits(const char *text, unsigned *traits)
 {
     const tutti_method_ops *ops = NULL;
-    unsigned traits = 0;
+    bool right = false;
     tutti_spec *spec;
     void *self = NULL;
 
+    *traits = 0;
     if (tutti_spec_open(&spec, text, NULL) != TUTTI_OK)
-        return 0;
+        return false;
     ops = tutti_method_find(tutti_spec_name(spec));
     if (ops != NULL)
         self = tutti_alloc(ops->self_bytes + (ops->self_bytes == 0), 1);
-    if (self != NULL && tutti_spec_apply(spec, "method", ops->options, self, NULL) == TUTTI_OK)
-        traits = ops->traits_of != NULL ? ops->traits_of(self) : ops->traits;
+    if (self != NULL)
+        right = tutti_spec_apply(spec, "method", ops->options, self, NULL) == TUTTI_OK;
+    if (right)
+        *traits = ops->traits_of != NULL ? ops->traits_of(self) : ops->traits;
     tutti_free(self);
     tutti_spec_close(spec);
-    return traits;
+    return right;
 }

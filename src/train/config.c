@@ -105,20 +105,16 @@ static tutti_status check_servers(const tutti_train_config *c, tutti_error *err)
 /* Settles whether the run goes on without a worker that is lost: method and transport must both be able to. */
 static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
 {
-    const size_t length = strcspn(c->method, "(");
-    const bool survives = tutti_world_can_survive(c->transport);
-    char name[64], can[200] = "";
-    const tutti_method_ops *method;
+    unsigned traits;
+    const bool survives = tutti_world_can_survive(c->transport), known = tutti_method_traits(c->method, &traits), goes_on = (traits & TUTTI_GOES_ON) != 0;
+    char can[200] = "";
 
-    snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1), c->method);
-    method = tutti_method_find(name);
     if (c->min_workers > c->n)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "min-workers is %lld, but the run has %lld from its beginning; give at most %lld", (long long)c->min_workers, (long long)c->n, (long long)c->n);
-    if (c->on_loss == TUTTI_ON_LOSS_AUTO)
-        c->on_loss = c->n > 1 && survives && method != NULL && (method->traits & TUTTI_GOES_ON) ? TUTTI_ON_LOSS_CONTINUE : TUTTI_ON_LOSS_STOP;
+    c->goes_on = c->on_loss != TUTTI_ON_LOSS_STOP && c->n > 1 && survives && goes_on; /* on_loss stays as it was given: who resumes the run elsewhere may have another answer */
     if (c->on_loss != TUTTI_ON_LOSS_CONTINUE)
         return TUTTI_OK;
-    if (method != NULL && !(method->traits & TUTTI_GOES_ON)) { /* one that does not exist is told elsewhere */
+    if (known && !goes_on) { /* a spec that is wrong is told elsewhere */
         for (size_t i = 0; tutti_methods[i] != NULL; i++)
             if (tutti_methods[i]->traits & TUTTI_GOES_ON)
                 add_name(can, sizeof can, tutti_methods[i]->name);

@@ -179,10 +179,12 @@ static tutti_status tell_own(tutti_run *run, void *arg, tutti_error *err)
     return status;
 }
 
-/* Each has the whole split to look at, so this takes as long as all evaluations of the agreed model by one worker: at the end only. With batch norms a model goes with its worker's own running statistics. */
+/* Each has the whole split to look at, so this takes as long as all evaluations of the agreed model by one worker: at the end only, and only by those whose model is not the agreed one to the bit. With batch norms a model
+   goes with its worker's own running statistics. */
 tutti_status tutti_train_evaluate_worst(tutti_run *run, tutti_error *err)
 {
     const uint64_t total = tutti_data_shape_of(run->data)->samples[TUTTI_TEST];
+    const bool alike = run->n_statistics == 0 && tutti_engine_apart(run->engine) == 0;
     double sums[3] = { 0 }, mine[2] = { 0 };
     float *least;
     tutti_status status;
@@ -195,13 +197,13 @@ tutti_status tutti_train_evaluate_worst(tutti_run *run, tutti_error *err)
     if (!tutti_engine_swap(run->engine))
         return TUTTI_OK;
     status = find_least(run, &least, err);
-    if (status == TUTTI_OK)
+    if (status == TUTTI_OK && !alike)
         status = run->task.context > 0 ? my_windows(run, TUTTI_TEST, 0, total, sums, err) : my_part(run, TUTTI_TEST, 0, total, least, sums, NULL, err);
     tutti_engine_swap(run->engine);
-    mine[0] = (sums[0] - sums[2]) / (double)total;
+    mine[0] = alike ? run->test_loss : (sums[0] - sums[2]) / (double)total;
     if (least != NULL && mine[0] < 0)
         mine[0] = 0;
-    mine[1] = tutti_nn_classifies(run->nn) ? sums[1] / (double)total : -1;
+    mine[1] = alike ? run->test_accuracy : tutti_nn_classifies(run->nn) ? sums[1] / (double)total : -1;
     tutti_free(least);
     return status == TUTTI_OK ? tutti_train_meet(run, tell_own, mine, err) : status;
 }

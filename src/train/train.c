@@ -96,7 +96,8 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
     if (status == TUTTI_OK) {
         const uint64_t samples = tutti_data_shape_of(run->data)->samples[TUTTI_TRAIN];
         uint64_t per_epoch;
-        run->own_pace = tutti_method_traits(c->method) & TUTTI_OWN_PACE;
+        unsigned traits;
+        run->own_pace = tutti_method_traits(c->method, &traits) && (traits & TUTTI_OWN_PACE) != 0;
         run->unit = run->own_pace ? (uint64_t)run->workers : 1;
         run->share = (tutti_share){ samples, run->own_pace ? 1 : run->workers, c->batch, c->accumulate, (uint64_t)c->seed, run->batch_of };
         per_epoch = tutti_share_steps(&run->share);
@@ -109,7 +110,7 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
         status = tutti_engine_open(&run->engine, run->world, params, n, &(tutti_engine_options){
             .method = c->method, .optimizer = c->optimizer, .lr_schedule = c->lr_schedule, .collective = c->collective, .codec = c->codec, .loss_scale = c->loss_scale, .batch = c->batch, .accumulate = c->accumulate, .batch_of = run->batch_of,
             .parts = run->parts.first != NULL ? &run->parts : NULL, .data_samples = samples, .steps = run->steps, .seed = (uint64_t)c->seed, .clip_norm = c->clip_norm, .nonfinite = (tutti_nonfinite)c->nonfinite,
-            .stop_on_loss = c->on_loss != TUTTI_ON_LOSS_CONTINUE, .fingerprint = fingerprint, .initial = initial_values, .user = run, .lane = wants_lane(run) ? 0 : -1, .trace_events = c->trace ? TRACE_EVENTS : 0,
+            .stop_on_loss = !c->goes_on, .fingerprint = fingerprint, .initial = initial_values, .user = run, .lane = wants_lane(run) ? 0 : -1, .trace_events = c->trace ? TRACE_EVENTS : 0,
             .own_values = own, .servers = (int)c->servers }, err);
     }
     for (int k = 0; status == TUTTI_OK && k < run->n_statistics; k++)

@@ -127,6 +127,8 @@ class Asynchronous(Case):
         self.assertEqual((last["worst_worker"], last["worst_test_accuracy"]), (s["worst_worker"], round(s["worst_test_accuracy"], 9)))
         self.assertNotEqual(s["worst_test_loss"], s["final_test_loss"])
         self.assertEqual(model(alone), model(self.train("again", *common, "--method", "single")))
+        met = summary(self.train("met", *common, "--method", "local-sgd(period=10)"))  # 40 steps: the last ends with an average, so all models are the agreed one
+        self.assertEqual((met["worst_test_loss"], met["worst_test_accuracy"], met["worst_worker"]), (met["final_test_loss"], met["final_test_accuracy"], 0))
         off = summary(self.train("off", *common, "--method", "single", "--final-eval", "off"))
         self.assertIsNone(off["worst_test_loss"])
 

@@ -1,4 +1,4 @@
-"""d-psgd goes on without the workers it has lost: whoever is killed, whenever, the rest end well, say who was lost, and leave one whole model."""
+"""Methods without a centre go on without the workers they have lost: whoever is killed, whenever, the rest end well, say who was lost, and leave one whole model."""
 import glob, math, random
 from command import *
 
@@ -166,6 +166,23 @@ class Members(Case):
             self.assertEqual(s["steps"], 100)  # 400 gradients were given out; those that the lost ones had are computed by nobody
             self.assertLessEqual(s["samples"], 100 * 4 * 16)
             self.assertGreater(s["samples"], 100 * 4 * 16 // 2)
+
+    def test_averages_beside_the_computation(self):
+        for k, (transport, method, ranks) in enumerate((("shm", "asr-adpsgd", [0]), ("tcp", "rand-psgd(pace=own,rounds=2)", [1, 0]), ("shm", "lasgd(local_steps=2)", [2]), ("tcp", "asr-adpsgd(mixing=delay-by-one)", [0, 3]))):
+            whole = 100 * 4 * 16 if k < 2 else 10 * 600  # gradients given out of at most 16 samples; 10 steps are an epoch
+            run, out = self.start("a%d" % k, "--steps", 100, "--report-every", 2, "--eval-every", 50, "--transport", transport, method=method)
+            self.kill(self.until(run, out, 10), ranks)
+            self.ended(run)
+            s = self.check(out, 4, ranks)
+            self.assertEqual(s["steps"], 100)
+            self.assertLess(s["samples"], whole)
+            self.assertGreaterEqual(s["samples"], whole // 2 if k < 2 else whole * (4 - len(ranks)) // 4)
+
+    def test_warm_up_of_lasgd_needs_all(self):
+        run, out = self.start("w", "--steps", 100000, "--report-every", 5, method="lasgd(warmup=2)")
+        self.kill(self.until(run, out, 5), [1])
+        self.assertIn("worker 1 was lost", self.ended(run, code=3))
+        self.refused("needs every worker in every step", "train", "--method", "lasgd(warmup=2)", "-n", 2, "--on-loss", "continue")
 
     def test_a_machine_that_has_lost_a_worker_leaves_and_the_others_go_on(self):
         for ranks, gone in (([3], [2, 3]), ([0], [0, 1])):

@@ -1,5 +1,5 @@
 """`tutti train` under MPI's own launchers. TUTTI_MPI names those for which a transport was built: "openmpi:/usr/bin/mpirun.openmpi|mpich:/usr/bin/mpiexec.mpich"."""
-import os, signal, subprocess, time, unittest
+import json, os, signal, subprocess, time, unittest
 from command import *
 import gossip_test
 
@@ -124,6 +124,20 @@ class MPI(Case):
             r = under(kind, 3, "train", *COMMON, "--data", self.data, "--transport", "mpi(implementation=%s,threads=multiple)" % kind, "--out", out)
             self.assertEqual(r.returncode, 0, r.stderr + r.stdout)
             self.assertEqual(summary(out)["transport"], "mpi")
+
+    def test_a_run_over_shared_memory_is_resumed_by_mpirun(self):
+        half = self.train("half", *COMMON, "--data", self.data, "-n", 2, "--checkpoint-every", 10)
+        with open(os.path.join(half, "config.json")) as f:
+            self.assertEqual(json.load(f)["transport"], "shm")
+        whole = self.train("whole", "--resume", half, "--epochs", 3)
+        kind = sorted(LAUNCHERS)[-1]
+        out = os.path.join(self.folder, "resumed")
+        r = under(kind, 2, "train", "--resume", half, "--epochs", 3, "--out", out)
+        self.assertEqual(r.returncode, 0, r.stderr + r.stdout)
+        self.assertEqual(summary(out)["transport"], "mpi")
+        self.assertEqual(read(os.path.join(out, "model.safetensors")), read(os.path.join(whole, "model.safetensors")))
+        r = under(kind, 2, "train", "--resume", half, "--epochs", 4, "--transport", "sim", "--out", os.path.join(self.folder, "said"))
+        self.assertIn("live in one process", r.stderr)
 
     def test_nodes_change_the_way_of_the_sums_and_not_their_bits(self):
         shm = self.train("nodes", *COMMON, "--data", self.data, "-n", 4)

@@ -2,6 +2,7 @@
 import json, os, random, shutil, signal, subprocess, time, unittest
 from command import *
 
+SIMULATOR = os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so"))
 COMMON = ["--model", "mlp(hidden=48)", "--batch", "16", "--seed", "11", "--optimizer", "adamw(lr=0.002)", "--lr-schedule", "cosine(warmup=5)", "--report-every", "5"]
 
 
@@ -100,6 +101,14 @@ class Resume(Case):
             done = tutti("train", "--resume", out, *change, "--out", self.out(key))
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(f"its run has {key}", done.stderr)
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_a_run_that_would_go_on_after_losses_is_resumed_where_none_can(self):
+        out = self.train("a", *COMMON, "--data", self.data, "-n", "2", "--method", "d-psgd", "--epochs", "1", "--checkpoint-every", "10")
+        with open(os.path.join(out, "config.json")) as f:
+            self.assertEqual(json.load(f)["on-loss"], "auto")
+        same = self.train("b", "--resume", out, "--epochs", "2")
+        self.assertEqual(read(os.path.join(same, "model.safetensors")), read(os.path.join(self.train("c", "--resume", out, "--epochs", "2", "--transport", "sim"), "model.safetensors")))
 
     def test_a_directory_with_checkpoints_is_not_overwritten_by_another_run(self):
         out = self.train("a", *COMMON, "--data", self.data, "-n", "2", "--epochs", "1", "--checkpoint-every", "10")

@@ -77,6 +77,8 @@ static tutti_status members(tutti_world *world, explore_case *c, tutti_error *er
     return status;
 }
 
+static const char by_itself[] = "this worker fails by itself";
+
 static unsigned last_members(const explore_case *c, int rank)
 {
     const diary *const d = diary_of(c, rank);
@@ -96,8 +98,8 @@ static tutti_status alike(const explore_case *c, int r, int q, tutti_error *err)
 }
 
 /* Who lives and was not given up has ended well, and all have decided alike in every meeting. Only two whose connection is cut when nobody else is left go on apart: which side may is
-   for the transport to say (transport/events.h), and this one does not. */
-static tutti_status judge_teams(const explore_case *c, int team, tutti_error *err)
+   for the transport to say (transport/events.h), and this one does not. failing: a rank that may have failed by itself; -1: none. */
+static tutti_status judge_teams(const explore_case *c, int team, int failing, tutti_error *err)
 {
     bool any = false;
 
@@ -110,6 +112,8 @@ static tutti_status judge_teams(const explore_case *c, int team, tutti_error *er
             whole = whole && (mate == r || (c->rank[mate].end != EXPLORE_DIED && !c->rank[mate].expelled));
         if ((c->rank[r].status == TUTTI_ERR_PEER && c->rank[r].err.rank == r) || (team > 1 && c->rank[r].status == TUTTI_ERR_STATE && !whole))
             continue; /* given up; or its team is not whole any more */
+        if (r == failing && c->rank[r].status == TUTTI_ERR_STATE && strcmp(c->rank[r].err.text, by_itself) == 0)
+            continue;
         EXPLORE_EXPECT(c->rank[r].status == TUTTI_OK, "worker %d: %s", r, c->rank[r].err.text);
         for (int q = 0; q < c->ranks; q++) {
             const bool mutual = (last_members(c, r) >> q & 1) != 0 && (last_members(c, q) >> r & 1) != 0;
@@ -123,7 +127,7 @@ static tutti_status judge_teams(const explore_case *c, int team, tutti_error *er
 
 static tutti_status judge(const explore_case *c, tutti_error *err)
 {
-    return judge_teams(c, 1, err);
+    return judge_teams(c, 1, -1, err);
 }
 
 /* ---- training that goes on ---- */
@@ -195,13 +199,13 @@ static tutti_status count_all(tutti_engine *e, explore_case *c, tutti_group *gro
     return TUTTI_OK;
 }
 
-static tutti_status train(tutti_engine *e, tutti_world *world, explore_case *c, tutti_error *err)
+static tutti_status train(tutti_engine *e, tutti_world *world, explore_case *c, int steps, int show_every, tutti_error *err)
 {
     tutti_group group = tutti_group_workers(world, 99);
 
-    for (int s = 1; s <= STEPS; s++) {
+    for (int s = 1; s <= steps; s++) {
         TUTTI_TRY(one_step(e, err));
-        if (s % SHOW_EVERY != 0 || s == STEPS)
+        if (s % show_every != 0 || s == steps)
             continue;
         TUTTI_TRY(tutti_engine_show(e, err));
         TUTTI_TRY(write_down(e, c, err));
@@ -214,24 +218,29 @@ static tutti_status train(tutti_engine *e, tutti_world *world, explore_case *c, 
     return tutti_engine_part(e, err);
 }
 
+static tutti_status in_common(tutti_world *world, explore_case *c, const char *method, const char *codec, bool large, int steps, int show_every, tutti_error *err)
+{
+    size_t count[TENSORS] = { large ? 70016 : 192, 64 };
+    const tutti_param params[TENSORS] = { { .name = "b", .dims = 1, .dim = { count[0] }, .unit = 1 }, { .name = "a", .dims = 1, .dim = { count[1] } } };
+    tutti_engine *e;
+    tutti_status status;
+
+    TUTTI_TRY(tutti_engine_open(&e, world, params, TENSORS, &(tutti_engine_options){ .method = method, .codec = codec, .optimizer = "sgd(lr=0.125)", .batch = 2, .initial = fill_initial, .user = count }, err));
+    explore_ready();
+    status = train(e, world, c, steps, show_every, err);
+    tutti_engine_close(e);
+    return status;
+}
+
 /* coded: models travel as differences to public copies; of equal ones these are 0, so what is 4 on all stays 4 whoever is lost. */
 static tutti_status gossip(tutti_world *world, explore_case *c, bool large, bool pushes, bool coded, tutti_error *err)
 {
     static const char *const codecs[] = { "fp32", "topk(ratio=0.1)", "sign", "large(int8,min=100,small=sign)" };
     static const char *const methods[] = { "d-psgd(graph=ring)", "d-psgd(graph=exponential)", "d-psgd(graph=complete)", "d-psgd(graph=ring,order=atc)", "d-psgd(graph=directed-ring)" };
     static const char *const push[] = { "sgp(graph=ring)", "sgp(graph=directed-ring,overlap=2)", "sgp(graph=star(weights=push))", "sgp(overlap=1)", "sgp(graph=grid(weights=push),overlap=3)" };
-    size_t count[TENSORS] = { large ? 70016 : 192, 64 };
-    const tutti_param params[TENSORS] = { { .name = "b", .dims = 1, .dim = { count[0] }, .unit = 1 }, { .name = "a", .dims = 1, .dim = { count[1] } } };
     const uint64_t graph = explore_draw(c, "graph", TUTTI_LENGTH(methods));
-    tutti_engine *e;
-    tutti_status status;
 
-    TUTTI_TRY(tutti_engine_open(&e, world, params, TENSORS, &(tutti_engine_options){ .method = pushes ? push[graph] : methods[graph], .optimizer = "sgd(lr=0.125)", .batch = 2,
-                                                                                    .codec = coded ? codecs[explore_draw(c, "codec", TUTTI_LENGTH(codecs))] : NULL, .initial = fill_initial, .user = count }, err));
-    explore_ready();
-    status = train(e, world, c, err);
-    tutti_engine_close(e);
-    return status;
+    return in_common(world, c, pushes ? push[graph] : methods[graph], coded ? codecs[explore_draw(c, "codec", TUTTI_LENGTH(codecs))] : NULL, large, STEPS, SHOW_EVERY, err);
 }
 
 static tutti_status d_psgd_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
@@ -254,9 +263,38 @@ static tutti_status sgp_goes_on(tutti_world *world, explore_case *c, tutti_error
     return gossip(world, c, explore_draw(c, "large", 4) == 0, true, false, err);
 }
 
+/* Rings drawn anew after each step, and averages of all that come late. */
+static tutti_status averages_go_on(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const char *const methods[] = { "rand-psgd", "rand-psgd(mixing=random-matching,rounds=2)", "rand-psgd(mixing=delay-by-one)", "asr-adpsgd(mixing=delay-by-one)", "lasgd(local_steps=1,max_delay=0)",
+                                           "lasgd(local_steps=2)", "lasgd(local_steps=3,max_delay=1)" };
+
+    return in_common(world, c, methods[explore_draw(c, "graph", TUTTI_LENGTH(methods))], NULL, false, STEPS, SHOW_EVERY, err);
+}
+
+/* Little else than averages, so that many losses fall into one. */
+static tutti_status averages_in_a_row(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    return in_common(world, c, explore_draw(c, "late", 2) == 0 ? "lasgd(local_steps=1)" : "lasgd(local_steps=1,max_delay=0)", NULL, false, 4 * STEPS, 4 * STEPS, err);
+}
+
 /* ---- at one's own pace ---- */
 
 enum { GRADIENTS = 256 };
+static tutti_status judge_failing(const explore_case *c, tutti_error *err);
+static tutti_status grants_go_on(tutti_world *world, explore_case *c, tutti_error *err);
+
+/* A piece of two phases of a gradient each, in which losses come once all have begun the first. */
+static bool is_brief(const explore_case *c)
+{
+    return c->piece->rank_main == grants_go_on;
+}
+
+/* Of its piece: who fails by itself, if it gets so far; often the first, which hands out gradients and grants rounds. */
+static int failing_of(const explore_case *c)
+{
+    return explore_draw(c, "first fails", 2) == 0 ? 0 : (int)explore_draw(c, "who fails", (uint64_t)c->ranks);
+}
 
 /* Who has computed a gradient, a bit a rank; behind the diaries. */
 static uint32_t *computed_by(const explore_case *c)
@@ -264,26 +302,35 @@ static uint32_t *computed_by(const explore_case *c)
     return (uint32_t *)(void *)diary_of(c, EXPLORE_RANKS);
 }
 
+static int *computed_here(const explore_case *c, int rank)
+{
+    return (int *)(void *)(computed_by(c) + GRADIENTS) + rank;
+}
+
 static tutti_status one_gradient(tutti_engine *e, explore_case *c, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
-    const int64_t before = (int64_t)tutti_engine_method(e)->step;
 
+    if (c->piece->judge == judge_failing && m->rank == failing_of(c) && *computed_here(c, m->rank) == (int)explore_draw(c, "fails at", 4))
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "%s", by_itself);
+    if (is_brief(c) && *computed_here(c, m->rank) == 0)
+        explore_ready();
     TUTTI_TRY(one_step(e, err));
-    EXPLORE_CHECK(m->rng.step < GRADIENTS && before >= 0);
+    EXPLORE_CHECK(m->rng.step < GRADIENTS);
     if (m->samples > 0)
         computed_by(c)[m->rng.step] |= 1u << m->rank;
+    ++*computed_here(c, m->rank);
     return TUTTI_OK;
 }
 
 static tutti_status train_at_own_pace(tutti_engine *e, tutti_world *world, explore_case *c, tutti_error *err)
 {
     tutti_group group = tutti_group_workers(world, 99);
-    const bool asks = explore_draw(c, "asks", 4) > 0;
-    const uint64_t steps = 1 + explore_draw(c, "phase", 3);
+    const bool brief = is_brief(c), asks = brief || explore_draw(c, "asks", 4) > 0;
+    const uint64_t phases = brief ? 2 : STEPS / SHOW_EVERY, steps = brief ? 1 : 1 + explore_draw(c, "phase", 3);
 
-    for (uint64_t phase = 1; phase <= STEPS / SHOW_EVERY; phase++) {
-        const uint64_t until = phase * steps * (uint64_t)c->ranks + (asks ? phase % 2 : 0);
+    for (uint64_t phase = 1; phase <= phases; phase++) {
+        const uint64_t until = phase * steps * (uint64_t)c->ranks + (asks && !brief ? phase % 2 : 0);
         bool more = true;
         for (uint64_t k = 0; more && (asks || k < steps); k++) {
             if (asks)
@@ -291,7 +338,7 @@ static tutti_status train_at_own_pace(tutti_engine *e, tutti_world *world, explo
             if (more)
                 TUTTI_TRY(one_gradient(e, c, err));
         }
-        if (phase < STEPS / SHOW_EVERY) {
+        if (phase < phases && !brief) {
             TUTTI_TRY(tutti_engine_show(e, err));
             TUTTI_TRY(write_down(e, c, err));
             TUTTI_TRY(tutti_engine_resume(e, err));
@@ -317,7 +364,8 @@ static tutti_status at_own_pace(tutti_world *world, explore_case *c, const char 
     tutti_status status;
 
     TUTTI_TRY(tutti_engine_open(&e, world, params, TENSORS, &(tutti_engine_options){ .method = method, .optimizer = "sgd(lr=0.125)", .batch = 2, .initial = fill_initial, .user = count }, err));
-    explore_ready();
+    if (!is_brief(c))
+        explore_ready();
     status = train_at_own_pace(e, world, c, err);
     tutti_engine_close(e);
     return status;
@@ -329,6 +377,31 @@ static tutti_status ad_psgd_goes_on(tutti_world *world, explore_case *c, tutti_e
                                            "ad-psgd(graph=ring,exchanges=0)" };
 
     return at_own_pace(world, c, methods[explore_draw(c, "graph", TUTTI_LENGTH(methods))], err);
+}
+
+static tutti_status averager_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const char *const methods[] = { "asr-adpsgd", "asr-adpsgd(mixing=random-ring,rounds=2)", "rand-psgd(pace=own,mixing=star,outstanding=0)", "rand-psgd(pace=own,mixing=random-matching,outstanding=-1)",
+                                           "rand-psgd(pace=own,mixing=complete,rounds=3)" };
+
+    return at_own_pace(world, c, methods[explore_draw(c, "graph", TUTTI_LENGTH(methods))], err);
+}
+
+/* The last gradient of a phase grants a round, and none comes after it in the phase, which would make up for one that was not heard of. */
+static tutti_status grants_go_on(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const char *const methods[] = { "asr-adpsgd(outstanding=-1)", "rand-psgd(pace=own,mixing=complete,outstanding=-1)", "asr-adpsgd" };
+
+    return at_own_pace(world, c, methods[explore_draw(c, "graph", TUTTI_LENGTH(methods))], err);
+}
+
+/* Each gradient grants a round. */
+static tutti_status averager_fails(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    char method[100];
+
+    snprintf(method, sizeof method, "rand-psgd(pace=own,mixing=%s,rounds=%d,outstanding=%d)", explore_draw(c, "graph", 2) == 0 ? "complete" : "ring", c->ranks, (int)explore_draw(c, "outstanding", 2) - 1);
+    return at_own_pace(world, c, method, err);
 }
 
 static int team_of(const explore_case *c)
@@ -351,15 +424,15 @@ static tutti_status h_adpsgd_goes_on(tutti_world *world, explore_case *c, tutti_
 
 static tutti_status judge_machines(const explore_case *c, tutti_error *err)
 {
-    return judge_teams(c, team_of(c), err);
+    return judge_teams(c, team_of(c), -1, err);
 }
 
 /* As `judge`, and nobody who has stayed to the end has computed what another had. */
-static tutti_status judge_pace(const explore_case *c, tutti_error *err)
+static tutti_status judge_dealt(const explore_case *c, int failing, tutti_error *err)
 {
     uint32_t stayed = 0;
 
-    TUTTI_TRY(judge(c, err));
+    TUTTI_TRY(judge_teams(c, 1, failing, err));
     for (int r = 0; r < c->ranks; r++)
         stayed |= c->rank[r].end == EXPLORE_ENDED && c->rank[r].status == TUTTI_OK ? 1u << r : 0;
     for (int k = 0; k < GRADIENTS && !c->cut; k++) {
@@ -367,6 +440,16 @@ static tutti_status judge_pace(const explore_case *c, tutti_error *err)
         EXPLORE_EXPECT((by & (by - 1)) == 0, "gradient %d was computed by several (%x)", k, by);
     }
     return TUTTI_OK;
+}
+
+static tutti_status judge_pace(const explore_case *c, tutti_error *err)
+{
+    return judge_dealt(c, -1, err);
+}
+
+static tutti_status judge_failing(const explore_case *c, tutti_error *err)
+{
+    return judge_dealt(c, failing_of(c), err);
 }
 
 const explore_piece explore_members_pieces[] = {
@@ -382,6 +465,16 @@ const explore_piece explore_members_pieces[] = {
       .losses = 4, .steps = 3000 },
     { .name = "ad-psgd-goes-on", .help = "ad-psgd trains on at everybody's own pace while ranks die, who hands out gradients too, and connections break", .least = 2, .most = 6, .rank_main = ad_psgd_goes_on,
       .judge = judge_pace, .losses = 5, .steps = 4000 },
+    { .name = "late-average-goes-on", .help = "lasgd, delay by one and rings drawn anew train on while ranks die and connections break: an average is that of those who are left, or made again", .least = 2, .most = 5,
+      .rank_main = averages_go_on, .judge = judge, .losses = 4, .steps = 3000 },
+    { .name = "averager-goes-on", .help = "rings and other graphs whose rounds are granted train on while ranks die, who grants too, and connections break", .least = 2, .most = 6, .rank_main = averager_goes_on,
+      .judge = judge_pace, .losses = 5, .steps = 4000 },
+    { .name = "averager-fails", .help = "the same when a worker fails by itself, mostly the one that grants: its own rounds end, and the others are told what it granted", .least = 2, .most = 5,
+      .rank_main = averager_fails, .judge = judge_failing, .losses = 1, .steps = 4000 },
+    { .name = "grants-go-on", .help = "a round is granted at the end of a phase, while ranks die and connections break: what one of those who are left was granted, all are", .least = 3, .most = 5,
+      .rank_main = grants_go_on, .judge = judge_pace, .losses = 2, .steps = 600 },
+    { .name = "averages-in-a-row", .help = "averages of all in a row while ranks die and connections break: each is that of those who are left, or made again", .least = 3, .most = 5,
+      .rank_main = averages_in_a_row, .judge = judge, .losses = 2, .steps = 3000 },
     { .name = "h-adpsgd-goes-on", .help = "super-learners train on while ranks die and connections break: who has lost one of its own leaves, the others go on", .least = 2, .most = 8,
       .rank_main = h_adpsgd_goes_on, .judge = judge_machines, .losses = 5, .steps = 4000 },
     { 0 },

@@ -328,12 +328,23 @@ static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_wor
     }
 }
 
-static void pace_follows_from_the_options(void **state)
+static void traits_follow_from_the_options(void **state)
 {
+    static const struct { const char *spec; unsigned traits; } right[] = {
+        { "asr-adpsgd", TUTTI_OWN_PACE | TUTTI_GOES_ON }, { "asr-adpsgd(mixing=delay-by-one)", TUTTI_GOES_ON }, { "rand-psgd(pace=own)", TUTTI_OWN_PACE | TUTTI_GOES_ON }, { "rand-psgd", TUTTI_GOES_ON },
+        { "rand-psgd(mixing=delay-by-one)", TUTTI_GOES_ON }, { "lasgd", TUTTI_GOES_ON }, { "lasgd(warmup=1)", 0 },
+    };
+    static const char *const wrong[] = { "asr-adpsgd(mixing=none)", "nosuch", "(" };
+    unsigned traits;
+
     (void)state;
-    assert_true(tutti_method_traits("asr-adpsgd") & TUTTI_OWN_PACE && tutti_method_traits("rand-psgd(pace=own)") & TUTTI_OWN_PACE);
-    assert_false(tutti_method_traits("asr-adpsgd(mixing=delay-by-one)") & TUTTI_OWN_PACE || tutti_method_traits("rand-psgd") & TUTTI_OWN_PACE || tutti_method_traits("lasgd") & TUTTI_OWN_PACE);
-    assert_int_equal(tutti_method_traits("asr-adpsgd(mixing=none)") | tutti_method_traits("nosuch") | tutti_method_traits("("), 0);
+    for (size_t k = 0; k < TUTTI_LENGTH(right); k++) {
+        assert_true(tutti_method_traits(right[k].spec, &traits));
+        if (traits != right[k].traits)
+            fail_msg("%s has traits %x", right[k].spec, traits);
+    }
+    for (size_t k = 0; k < TUTTI_LENGTH(wrong); k++)
+        assert_false(tutti_method_traits(wrong[k], &traits) || traits != 0);
 }
 
 int main(void)
@@ -349,7 +360,7 @@ int main(void)
         cmocka_unit_test(lasgd_sends_an_all_reduce_every_local_steps),
         cmocka_unit_test(options_at_their_ends_and_what_cannot_work),
         cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_worker),
-        cmocka_unit_test(pace_follows_from_the_options),
+        cmocka_unit_test(traits_follow_from_the_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
