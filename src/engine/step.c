@@ -333,7 +333,7 @@ tutti_status tutti_engine_need_rows(tutti_engine *e, int tensor, const uint32_t 
     TUTTI_TRY(tutti_engine_rows_need(e, tensor, ids, n, err));
     if (!t->asked || n == 0)
         return TUTTI_OK;
-    status = failed(e, e->m.ops->need_rows(&e->m, tensor, ids, n, err));
+    status = failed(e, e->m.ops->need_rows(&e->m, tensor, ids, n, err), err);
     for (size_t k = 0; k < n && status == TUTTI_OK && e->params[tensor].values != NULL; k++)
         tutti_copy(e->m.device, t->cols, e->m.x + t->first + ids[k] * t->cols, e->params[tensor].values + ids[k] * t->cols);
     return status;
