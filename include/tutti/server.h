@@ -29,7 +29,7 @@ typedef struct tutti_server_request {
     uint32_t kind;               /* the method's own, below 0xFFFFFFF0; with `pieces` the piece's index */
     int64_t b;                   /* the method's own */
     uint64_t delay;              /* updates of this slice since that worker last got its values; 0 with `pieces` */
-    const float *in;             /* the slice of what was sent, `words` floats, good until the rule returns; NULL: nothing was. count elements as they are; where the method knows rows and a table lies within,
+    float *in;                   /* the slice of what was sent, `words` floats, the rule's own until it returns; NULL: nothing was. count elements as they are; where the method knows rows and a table lies within,
                                     its rows only (src/engine/slice.h): for tutti_server_update, _collect and _sum */
     size_t words;
     size_t first, count;         /* this server's part: where in the flat space */

@@ -117,20 +117,24 @@ static tutti_status parameter_server_rule(tutti_method *m, const tutti_server_re
     sum *of = &s->sums[r->kind];
     const uint32_t bits = (uint32_t)r->b;
     const uint64_t step = (uint64_t)r->b >> 32;
-    float *mean;
+    float *mean, *kept;
     size_t words;
 
     if (r->in == NULL || of->has[r->worker] || (of->arrived > 0 && of->step != step))
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker, "worker %d sent its part of bucket %lu of step %llu out of turn; all workers must run one version and one checkpoint", r->worker,
                                (unsigned long)r->kind, (unsigned long long)step);
-    tutti_copy(m->device, r->words, r->in, of->part[r->worker]);
+    if (of->arrived + 1 < m->workers)
+        tutti_copy(m->device, r->words, r->in, of->part[r->worker]);
     memcpy(&of->weight[r->worker], &bits, sizeof bits);
     of->has[r->worker] = true;
     of->step = step;
     of->note[of->arrived++] = r->note;
     if (of->arrived < m->workers)
         return TUTTI_OK;
+    kept = of->part[r->worker];
+    of->part[r->worker] = r->in; /* the last is summed where it is */
     mean = tutti_server_sum(s->server, r, m->workers, of->part, of->weight, &words);
+    of->part[r->worker] = kept;
     memset(of->has, 0, (size_t)m->workers * sizeof *of->has);
     of->arrived = 0;
     return tutti_server_answer(s->server, of->note, m->workers, 0, mean, words, err);
