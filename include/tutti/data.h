@@ -125,9 +125,9 @@ void tutti_loader_close(tutti_loader *loader);   /* ends the thread wherever it 
 /* The next batch; valid until the next take or close. Blocks while it is being gathered. A pass of a tail step that has nothing for this
    worker comes too, with no samples. */
 tutti_status tutti_loader_take(tutti_loader *loader, tutti_batch *batch, tutti_error *err);
-/* The next batch is to be this one, not before the first step. For a loader of depth 0. position: the pass's own (tutti_pass); it decides only where the share has parts,
-   since whose turn it was in earlier steps does not follow from the share. */
-void tutti_loader_seek(tutti_loader *loader, uint64_t step, int64_t pass, uint64_t position);
+/* The next batch is to be these samples, which are those of that pass: in a run whose order does not follow from the share, or of a method that decides itself what a pass is over. For a loader of depth 0.
+   epoch, position: as tutti_share_sample_of takes them. samples: at most the share's batch (TUTTI_ERR_USAGE). */
+tutti_status tutti_loader_seek(tutti_loader *loader, uint64_t step, int64_t pass, uint64_t epoch, uint64_t position, int64_t samples, tutti_error *err);
 #ifdef __cplusplus
 }
 #endif

@@ -56,6 +56,9 @@ typedef struct tutti_engine_options {    /* zero means default */
                                             not finite is an overflow, and the step is left out (src/engine/scaler.c has the rule) */
     const char *fingerprint;             /* the client's own "key=value\n" lines, compared over ranks with the engine's */
     void (*initial)(void *user, int tensor, float *values); void *user; /* values of tensors without memory of the client; called on rank 0 only; NULL: 0 */
+    /* *loss: mean loss of the values that stand in params[].values, or x, over samples that the client holds out of training, the same ones on all workers: forward only. For methods that ask for it (tutti_evaluate):
+       called within tutti_engine_step; calls nothing of the engine. NULL: nothing is held out, and such methods are refused while opening. */
+    tutti_status (*evaluate)(void *user, double *loss, tutti_error *err);
     int lane;                            /* lane width: 0 default (the method's), -1 none: pieces are exchanged on the client's thread at the end of the step, k > 0: k threads */
     size_t trace_events;                 /* room for that many trace events; 0: no trace */
     bool stop_on_loss;                   /* a lost worker ends the run, whatever the method could */

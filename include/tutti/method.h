@@ -55,12 +55,15 @@ typedef struct tutti_pass {              /* the engine fills in the default, the
     int64_t index;                       /* 0, 1, ... within the step */
     int64_t samples;                     /* to compute in this pass; 0: announce zero gradients */
     int64_t divisor;                     /* the gradient wanted: of scale x (sum of the samples' losses) / divisor; 0 with samples 0 */
-    double scale;                        /* a power of two, 1 unless the run scales the loss; the engine's: hooks leave it, and never see a scaled gradient but that of a pass before the step's last */
+    double scale;                        /* a power of two, 1 unless the run scales the loss; the engine's, set after the hook. The gradient of a pass before the step's last is scaled until tutti_base_check */
     uint64_t epoch, position;            /* where in the order of share.h the samples begin */
     bool same_batch;                     /* the previous pass's samples again (SAM, cross-gradients) */
     bool same_values;                    /* x has not changed since the previous pass: prepared weights may be kept */
     bool keep;                           /* add to g instead of replacing it */
-    bool exchange;                       /* pieces go to the lane as they become ready; default: in the last pass */
+    bool exchange;                       /* pieces go to the lane as they become ready; default: in the last of the configured passes; never in a pass with more behind it */
+    bool more;                           /* another pass of this step follows; default: until the configured passes are over. A pass beyond those begins with 0 samples, at the place of the one before it. A hook
+                                            that takes passes away or adds them takes care of `exchange` too. Before the next pass the hook may use the gradient of this one (tutti_base_check, tutti_update) and change
+                                            x: then it sets same_values to false */
     bool merge;                          /* the same in all passes of a step, after tutti_merge_declare: this step has no exchange and no update, its gradient waits for the next step's */
 } tutti_pass;
 
@@ -152,7 +155,7 @@ struct tutti_method {            /* written by the engine unless noted; read by 
     int64_t samples;             /* mine in this step */
     double weight;               /* my samples / all samples of this step; under OWN_PACE / those of my team, so 1 without teams */
     const tutti_share *share;    /* who computes how much of a step: share.h */
-    double loss;                 /* mean over my samples of this step so far */
+    double loss;                 /* mean over what I have computed of this step so far */
     double lr;                   /* of this step */
     void *engine;                /* engine's own */
 };
@@ -190,6 +193,10 @@ tutti_status tutti_average(tutti_method *m, float *x, tutti_error *err); /* x :=
 tutti_status tutti_take_over(tutti_method *m, float *x, tutti_error *err); /* x := that of the first of my team, by all of it, plain fp32, blocks; client thread. A team of one: nothing */
 /* all[r] := worker r's n values, mine among them. Blocks; client thread. */
 tutti_status tutti_gather(tutti_method *m, const float *mine, size_t n, float *all, tutti_error *err);
+/* *loss: of x as it stands, the mean over samples that the client holds out of training, the same ones on all workers. Forward only, by this worker's client, whose computing time it takes; sends nothing. What it is,
+   a NaN included, is the caller's to judge. Client thread, within step(); the method says within declare() that it will ask: TUTTI_ERR_USAGE there where nothing is held out. */
+tutti_status tutti_evaluate_declare(tutti_method *m, tutti_error *err);
+tutti_status tutti_evaluate(tutti_method *m, double *loss, tutti_error *err);
 /* What this worker has spent computing so far in this process, without any waiting or exchange, in ns: differences of it are times. Client thread. */
 int64_t tutti_computed_ns(const tutti_method *m);
 /* Who computes how much of a step: workers x batch x accumulate samples. By default `accumulate` passes of `batch` each, or the client's batch_of. A method that decides it

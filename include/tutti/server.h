@@ -46,6 +46,8 @@ typedef struct tutti_server_setup {
     bool collects;               /* its rule calls tutti_server_collect; the rows that were added to are kept */
     bool pieces;                 /* requests are about pieces (tutti_server_exchange), which are cut one by one; no values are kept. false: a server keeps the values of its slice of x */
     tutti_status (*due)(tutti_method *m, tutti_error *err); /* on the server's thread, when the time of tutti_server_wake_at has come; as a rule may. NULL: it is not called */
+    tutti_dtype wire;            /* what floats travel as, both ways: TUTTI_F32 (0); or TUTTI_F16, without `pieces` and without TUTTI_KNOWS_ROWS: rounded to nearest when they are sent, floats again for the rule and in
+                                    `into`. A number that fp16 has not got ends the run where it is to be sent (TUTTI_ERR_NUMBER) */
 } tutti_server_setup;
 /* Within declare(). A server that keeps values declares them as "server.values" (SLICE) and, under TUTTI_UPDATES_SLICES, the run's --optimizer on them (m->optim), and unless replicas are equal the versions.
    TUTTI_ERR_USAGE: more servers than workers. */
@@ -94,6 +96,7 @@ float *tutti_server_sum(tutti_server *s, const tutti_server_request *r, int n, f
 size_t tutti_server_words(const tutti_server *s, size_t first, size_t count); /* of requests about this server's part of a range, at most */
 size_t tutti_server_slack(const tutti_method *m); /* by how much that may exceed the even part of a range, from declare() on */
 void tutti_server_add(tutti_server *s, float a, const float *d);           /* values := values + a d, my slice; a version more */
+void tutti_server_blend(tutti_server *s, float a, const float *v);         /* values := a v + (1 - a) values, v my slice in full; a version more. a = 1: v, to the bit */
 /* `due` is called once it is that time of tutti_now_ns, once, unless another time is named before; TUTTI_FOREVER: not any more. By who has kept a request: who asks for it waits, so the run is not quiet. */
 void tutti_server_wake_at(tutti_server *s, int64_t at_ns);
 /* The answer to n requests (as many as there are workers at most), all at once: my slice of values and its version, from which those workers' delays are measured from now on. Blocks until they have taken it.
@@ -103,8 +106,9 @@ tutti_status tutti_server_give_each(tutti_server *s, const tutti_note *requests,
 /* The same, the first n to workers that have the version before, the others, `late` of them, behind. along, of `words`, is what the last update went along; its rows are all that has changed of tables, so those will
    do for the first. It is written over. */
 tutti_status tutti_server_give_update(tutti_server *s, const tutti_note *requests, int n, int late, uint32_t kind, float *along, size_t words, tutti_error *err);
-/* The answer with count elements of the method's own, or without any (NULL, 0). */
+/* The answer with count elements of the method's own, or without any (NULL, 0). give_own: with as many as the slice has, in place of its values, and with their version. */
 tutti_status tutti_server_answer(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, float *payload, size_t count, tutti_error *err);
+tutti_status tutti_server_give_own(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, float *payload, tutti_error *err);
 #ifdef __cplusplus
 }
 #endif

@@ -31,8 +31,7 @@ struct tutti_loader {
 
     tutti_monitor *monitor;
     tutti_thread *thread;
-    bool sought;                    /* without a thread: the next batch begins at sought_position of the worker's part */
-    uint64_t sought_position;
+    struct { bool set; uint64_t step, epoch, position; int64_t pass, samples; } sought; /* without a thread: the next batch */
     uint64_t made, taken;           /* under monitor (with a thread) */
     bool closing;                   /* under monitor */
 };
@@ -40,14 +39,12 @@ struct tutti_loader {
 /* Gathers batch k, counted from the start, into its slot. */
 static void gather(tutti_loader *l, uint64_t k)
 {
-    const uint64_t passes = tutti_share_passes(&l->share, l->worker) > 0 ? (uint64_t)tutti_share_passes(&l->share, l->worker) : 1, step = l->first_step + k / passes;
-    const int64_t pass = (int64_t)(k % passes);
+    const uint64_t passes = tutti_share_passes(&l->share, l->worker) > 0 ? (uint64_t)tutti_share_passes(&l->share, l->worker) : 1;
+    const uint64_t step = l->sought.set ? l->sought.step : l->first_step + k / passes;
+    const int64_t pass = l->sought.set ? l->sought.pass : (int64_t)(k % passes);
     const size_t slot = (size_t)(k % l->slots);
-    uint64_t epoch, position;
-    const int64_t samples = tutti_share_pass(&l->share, step, l->worker, pass, &epoch, &position);
-
-    if (l->share.parts != NULL && l->thread == NULL && l->sought)
-        position = l->sought_position;
+    uint64_t epoch = l->sought.epoch, position = l->sought.position;
+    const int64_t samples = l->sought.set ? l->sought.samples : tutti_share_pass(&l->share, step, l->worker, pass, &epoch, &position);
 
     for (int64_t i = 0; i < samples; i++)
         l->ids[i] = tutti_share_sample_of(&l->share, l->worker, epoch, position + (uint64_t)i);
@@ -205,7 +202,7 @@ tutti_status tutti_loader_take(tutti_loader *loader, tutti_batch *batch, tutti_e
     *batch = (tutti_batch){ 0 };
     if (l->thread == NULL) {
         gather(l, l->made++);
-        l->sought = false;
+        l->sought.set = false;
         *batch = l->ready[(l->taken++) % l->slots];
         return TUTTI_OK;
     }
@@ -224,11 +221,18 @@ tutti_status tutti_loader_take(tutti_loader *loader, tutti_batch *batch, tutti_e
     return status;
 }
 
-void tutti_loader_seek(tutti_loader *loader, uint64_t step, int64_t pass, uint64_t position)
+tutti_status tutti_loader_seek(tutti_loader *loader, uint64_t step, int64_t pass, uint64_t epoch, uint64_t position, int64_t samples, tutti_error *err)
 {
     tutti_loader *l = loader;
-    assert(l->thread == NULL && step >= l->first_step);
-    l->made = l->taken = (step - l->first_step) * (uint64_t)l->share.accumulate + (uint64_t)pass;
-    l->sought = true;
-    l->sought_position = position;
+
+    assert(l->thread == NULL);
+    if (samples < 0 || samples > l->batch)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a batch of %lld samples was asked for; they have up to %lld", (long long)samples, (long long)l->batch);
+    l->sought.set = true;
+    l->sought.step = step;
+    l->sought.pass = pass;
+    l->sought.epoch = epoch;
+    l->sought.position = position;
+    l->sought.samples = samples;
+    return TUTTI_OK;
 }

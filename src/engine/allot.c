@@ -55,7 +55,7 @@ tutti_status tutti_allot(tutti_method *m, const int64_t *passes_of, tutti_error 
 {
     tutti_engine *e = m->engine;
 
-    if (e->passes_of == NULL || (e->stage != STAGE_READY && (e->stage != STAGE_BETWEEN || e->pass.index + 1 != e->passes)))
+    if (e->passes_of == NULL || (e->stage != STAGE_READY && (e->stage != STAGE_BETWEEN || tutti_engine_passes_left(e))))
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s': tutti_allot is legal within open and step, after tutti_allot_declare (method.h)", m->ops->name);
     TUTTI_TRY(tutti_engine_check_deal(e, passes_of, err));
     memcpy(e->passes_of, passes_of, (size_t)m->workers * sizeof *passes_of);

@@ -119,7 +119,9 @@ struct tutti_engine {
 
     tutti_engine_stage stage;
     tutti_pass pass;                 /* the current one */
-    int64_t passes;                  /* of this step, mine */
+    int64_t passes;                  /* of this step, mine, as configured */
+    int64_t computed;                /* samples of this step's passes so far */
+    bool taken_in;                   /* of the last pass g is the update's gradient: not scaled, with what has waited */
     bool abandoned;                  /* the step begins anew: done has said so */
     uint64_t restarts;
     bool exchanged;                  /* a pass of this step exchanges its pieces: gradients are looked at there, and the same on all workers afterwards */
@@ -211,6 +213,7 @@ void tutti_engine_scale_piece(tutti_engine *e, tutti_piece *p, float a);
 double tutti_engine_norm2(const tutti_engine *e);                   /* the bits of tutti_norm2 over g */
 void tutti_engine_update(tutti_engine *e, float *x, const tutti_rate *rate);
 tutti_status tutti_engine_sum(tutti_engine *e, tutti_piece *p, float weight, tutti_error *err); /* tutti_exchange without a codec */
+bool tutti_engine_passes_left(const tutti_engine *e);              /* step.c: of this step */
 /* scaler.c */
 tutti_status tutti_engine_scaler_parse(tutti_engine_scaler *s, const char *text, tutti_error *err);
 void tutti_engine_scaler_loaded(tutti_engine *e);

@@ -349,7 +349,7 @@ void tutti_engine_pace_end(tutti_engine *e)
     if (e->own_pace) {
         e->own.samples += (uint64_t)e->m.samples;
         e->pace.untold_samples = (double)e->m.samples;
-        e->pace.untold_loss = e->loss_sum;
+        e->pace.untold_loss = e->m.loss * (double)e->m.samples; /* a sample may have been computed several times */
         e->pace.drawn = false;
     } else {
         e->progress.samples += (uint64_t)tutti_engine_samples(e, e->progress.step);

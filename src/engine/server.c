@@ -39,6 +39,7 @@ struct tutti_server {
     size_t first, count;         /* my slice of x */
     tutti_slice slice;           /* the same */
     float *values, *in;          /* of the slice, and of what comes */
+    void *half[2], *half_in, *half_out; /* where floats travel as others: what the client sends and gets, of all of x; what the server gets and sends, of the slice */
     float *words;                /* what is answered, of slices with tables */
     float *zeros;                /* of the slice, for optimisers that want every row */
     uint8_t *marks;              /* a row of the slice's tables each: has tutti_server_collect added to it? */
@@ -58,6 +59,16 @@ struct tutti_server {
 
 enum { ALIGNMENT = 16 };         /* elements */
 enum { KIND_ROWS = -3 };         /* of a request: rows of table b, by ids, or without them its whole part; besides those of service.c */
+
+static bool is_float(const tutti_server *s)
+{
+    return s->setup.wire == TUTTI_F32;
+}
+
+static tutti_buffer half(const tutti_server *s, void *from, size_t at, size_t n)
+{
+    return (tutti_buffer){ s->m->device, (char *)from + at * tutti_dtype_bytes(s->setup.wire), n, s->setup.wire };
+}
 
 /* Between rows of tables: a row is read and written by one server. */
 static size_t cut(const tutti_server *s, int k, size_t first, size_t count)
@@ -198,6 +209,13 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
     tutti_declare(plan, &(tutti_state){ .name = "server.words", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = s->index < 0 || (setup->pieces ? tutti_server_slack(m) : s->slice.tables) == 0 ? 0 : room_of_part(s) }, &s->words);
     if (setup->pieces)
         return TUTTI_OK;
+    if (!is_float(s)) {
+        assert((m->traits & TUTTI_KNOWS_ROWS) == 0); /* rows travel with their ids */
+        tutti_declare(plan, &(tutti_state){ .name = "server.sent-as", .keep = TUTTI_SCRATCH, .dtype = setup->wire, .count = m->layout->used }, &s->half[0]);
+        tutti_declare(plan, &(tutti_state){ .name = "server.came-as", .keep = TUTTI_SCRATCH, .dtype = setup->wire, .count = m->layout->used }, &s->half[1]);
+        tutti_declare(plan, &(tutti_state){ .name = "server.in-as", .keep = TUTTI_SCRATCH, .dtype = setup->wire, .count = s->index < 0 ? 0 : room_of_part(s) }, &s->half_in);
+        tutti_declare(plan, &(tutti_state){ .name = "server.out-as", .keep = TUTTI_SCRATCH, .dtype = setup->wire, .count = s->index < 0 ? 0 : room_of_part(s) }, &s->half_out);
+    }
     tutti_declare(plan, &(tutti_state){ .name = "server.values", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .first = s->first, .count = s->count, .placed = true }, &s->values);
     tutti_declare(plan, &(tutti_state){ .name = "server.got", .keep = m->traits & TUTTI_REPLICAS_EQUAL ? TUTTI_SCRATCH : TUTTI_OWN_ZERO, .dtype = TUTTI_I64, .count = (size_t)s->servers }, &s->got);
     tutti_server_declare_count(s, plan, "server.version", &s->version);
@@ -485,8 +503,8 @@ static tutti_status add_parts(tutti_server *s, caller *c, uint32_t kind, int64_t
         if (part == 0)
             continue;
         if (slice.tables == 0) {
-            request = values != NULL ? tutti_f32(s->m->device, values + at, part) : request;
-            reply = into != NULL ? tutti_f32(s->m->device, into + at, part) : reply;
+            request = values == NULL ? request : is_float(s) ? tutti_f32(s->m->device, values + at, part) : half(s, s->half[0], at, part);
+            reply = into == NULL ? reply : is_float(s) ? tutti_f32(s->m->device, into + at, part) : half(s, s->half[1], at, part);
         }
         if (slice.tables > 0 && values != NULL) {
             request = tutti_f32(s->m->device, (float *)(void *)(c->out + c->out_words), tutti_slice_words(e, &slice));
@@ -566,13 +584,32 @@ static tutti_status call_exposed(tutti_server *s, caller *c, const char *what, f
     return status;
 }
 
+/* 16 bits overflow to infinity: told here, where it is known whose number it is. */
+static tutti_status narrow(tutti_server *s, float *values, tutti_error *err)
+{
+    const tutti_method *m = s->m;
+    const size_t n = m->layout->used;
+
+    tutti_cast(m->device, tutti_f32(m->device, values, n), half(s, s->half[0], 0, n));
+    for (size_t i = 0; i < n && s->setup.wire == TUTTI_F16; i++)
+        if ((((const uint16_t *)s->half[0])[i] & 0x7c00) == 0x7c00)
+            return tutti_fail_rank(err, TUTTI_ERR_NUMBER, m->rank, "method '%s': element %zu of what worker %d sends is %g, but as fp16 the largest is 65504; send it as fp32, or lower the learning rate", m->ops->name, i,
+                                   m->rank, (double)values[i]);
+    return TUTTI_OK;
+}
+
 tutti_status tutti_server_push(tutti_server *s, uint32_t kind, int64_t b, float *values, float *into, tutti_server_answers *answers, tutti_error *err)
 {
+    const size_t n = s->m->layout->used;
     caller *c = take_caller(s);
-    tutti_status status = add_parts(s, c, kind, b, 0, s->m->layout->used, values, into, err);
+    tutti_status status = values != NULL && !is_float(s) ? narrow(s, values, err) : TUTTI_OK;
 
     if (status == TUTTI_OK)
+        status = add_parts(s, c, kind, b, 0, n, values, into, err);
+    if (status == TUTTI_OK)
         status = call_exposed(s, c, "push", into, answers, err);
+    if (status == TUTTI_OK && into != NULL && answers->values && !is_float(s))
+        tutti_cast(s->m->device, half(s, s->half[1], 0, n), tutti_f32(s->m->device, into, n));
     give_back(s, c);
     return status;
 }
@@ -699,11 +736,15 @@ static tutti_status understand(tutti_server *s, const tutti_note *note, tutti_se
     slice = tutti_slice_of(m->engine, r->first, r->count);
     if (slice.tables > 0 && r->in != NULL)
         TUTTI_TRY(tutti_slice_check(m->engine, &slice, r->in, r->words, worker, err));
-    else if (note->bytes > 0 && note->bytes != r->count * sizeof(float))
+    else if (note->bytes > 0 && note->bytes != r->count * tutti_dtype_bytes(s->setup.wire))
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker, "worker %d sent %llu bytes for a slice of %zu; all workers must run one version", worker, (unsigned long long)note->bytes,
-                               r->count * sizeof(float));
+                               r->count * tutti_dtype_bytes(s->setup.wire));
     if (s->setup.pieces)
         return TUTTI_OK;
+    if (note->bytes > 0 && !is_float(s)) {
+        tutti_cast(m->device, half(s, s->half_in, 0, r->count), tutti_f32(m->device, s->in, r->count));
+        r->words = r->count;
+    }
     if (s->asks[worker])
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker, "worker %d asks again before it was answered; all workers must run one version", worker);
     s->asks[worker] = true;
@@ -746,7 +787,7 @@ tutti_status tutti_server_run(tutti_server *s, tutti_error *err)
     tutti_status status = TUTTI_OK;
 
     while (s->index >= 0 && status == TUTTI_OK) {
-        status = tutti_serve(s->m, s->setup.service, &note, tutti_f32(s->m->device, s->in, room), s->wake_at_ns, err);
+        status = tutti_serve(s->m, s->setup.service, &note, is_float(s) ? tutti_f32(s->m->device, s->in, room) : half(s, s->half_in, 0, room), s->wake_at_ns, err);
         if (status == TUTTI_TIMEOUT) {
             s->wake_at_ns = TUTTI_FOREVER;
             status = s->setup.due(s->m, err);
@@ -800,6 +841,12 @@ float *tutti_server_sum(tutti_server *s, const tutti_server_request *r, int n, f
     return s->words;
 }
 
+void tutti_server_blend(tutti_server *s, float a, const float *v)
+{
+    tutti_blend(s->m->device, s->count, a, v, 1 - a, s->values);
+    ++*s->version;
+}
+
 void tutti_server_add(tutti_server *s, float a, const float *d)
 {
     tutti_axpy(s->m->device, s->count, a, d, s->values);
@@ -817,6 +864,11 @@ static tutti_status answer(tutti_server *s, const tutti_note *requests, int n, c
 {
     tutti_engine *e = s->m->engine;
 
+    if (payload.count > 0 && !is_float(s)) {
+        const tutti_buffer narrowed = half(s, s->half_out, 0, payload.count);
+        tutti_cast(s->m->device, payload, narrowed);
+        payload = narrowed;
+    }
     for (int k = 0; k < n; k++) {
         s->answer[k] = (tutti_note){ .kind = kinds[each ? k : 0] };
         if (gives) {
@@ -858,4 +910,9 @@ tutti_status tutti_server_give_update(tutti_server *s, const tutti_note *request
 tutti_status tutti_server_answer(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, float *payload, size_t count, tutti_error *err)
 {
     return answer(s, requests, n, &kind, false, false, count > 0 ? tutti_f32(s->m->device, payload, count) : tutti_nothing(), err);
+}
+
+tutti_status tutti_server_give_own(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, float *payload, tutti_error *err)
+{
+    return answer(s, requests, n, &kind, false, true, tutti_f32(s->m->device, payload, s->count), err);
 }

@@ -71,6 +71,14 @@ static void take_in(tutti_engine *e, tutti_piece *p)
         tutti_engine_merge_take(e, p);
 }
 
+/* The same of all pieces, once a pass; where pieces are exchanged their jobs have done it. */
+static void take_all_in(tutti_engine *e)
+{
+    for (int k = 0; k < e->layout.n_pieces && !e->taken_in && !e->exchanged; k++)
+        take_in(e, &e->pieces[k]);
+    e->taken_in = true;
+}
+
 /* Is my gradient finite? */
 static tutti_status look(tutti_engine *e, int piece, tutti_error *err)
 {
@@ -193,6 +201,7 @@ static tutti_status begin_step(tutti_engine *e, tutti_error *err)
     e->passes = m->samples > 0 ? (m->samples + tutti_share_batch(&e->share, e->member) - 1) / tutti_share_batch(&e->share, e->member) : 1;
     e->pass.index = -1;
     e->exchanged = false;
+    e->computed = 0;
     e->stage = STAGE_BETWEEN;
     return TUTTI_OK;
 }
@@ -204,6 +213,7 @@ static void begin_anew(tutti_engine *e)
     e->abandoned = false;
     e->restarts++;
     e->loss_sum = e->m.loss = 0;
+    e->computed = 0;
     e->pass.index = -1;
     e->values_changed = true; /* the pass hook may bring a newer model */
     e->stage = STAGE_BETWEEN;
@@ -244,28 +254,36 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
     } else if (e->stage != STAGE_BETWEEN)
         return wrong(err, "pass", e->stage == STAGE_PASS ? "before passed" : e->stage == STAGE_SHOWN ? "before resume" : "after the end or a failure");
     next.index = e->pass.index + 1;
-    if (next.index == e->passes)
+    if (next.index > 0 && !e->pass.more)
         return TUTTI_CLOSED;
-    next.samples = tutti_share_pass(&e->share, e->m.rng.step, e->member, next.index, &next.epoch, &next.position);
-    next.samples = e->m.samples > 0 ? next.samples : 0;
-    if (e->share.parts != NULL && e->own_pace) /* which gradients were mine, only I know; passes before this one were full */
-        next.position = e->own.samples + (uint64_t)(next.index * tutti_share_batch(&e->share, e->member));
+    if (next.index < e->passes) {
+        next.samples = tutti_share_pass(&e->share, e->m.rng.step, e->member, next.index, &next.epoch, &next.position);
+        next.samples = e->m.samples > 0 ? next.samples : 0;
+        if (e->share.parts != NULL && e->own_pace) /* which gradients were mine, only I know; passes before this one were full */
+            next.position = e->own.samples + (uint64_t)(next.index * tutti_share_batch(&e->share, e->member));
+    } else { /* one that the method has added, which says itself what it is over */
+        next.epoch = e->pass.epoch;
+        next.position = e->pass.position;
+    }
     next.divisor = e->m.samples;
-    next.scale = e->scaler.now.scale;
     next.keep = next.index > 0;
     next.same_values = next.index > 0;
-    next.exchange = next.index + 1 == e->passes;
-    e->m.epoch = next.epoch;
+    next.more = next.index + 1 < e->passes;
+    next.exchange = !next.more;
+    if (next.index == 0)
+        e->m.epoch = next.epoch;
     if (e->m.ops->pass != NULL) {
         const tutti_status status = e->m.ops->pass(&e->m, &next, err);
         if (status != TUTTI_OK)
             return failed(e, status, err);
     }
+    next.scale = e->scaler.now.scale; /* it may have followed an update within the hook */
     e->merge.waits = next.merge && e->merge.sum != NULL && !(e->options.steps > 0 && e->progress.step + 1 == e->options.steps);
     if (!e->merge.waits)
         tutti_engine_merge_weigh(e);
     next.exchange = next.exchange && e->m.ops->exchange != NULL && !e->merge.waits;
     e->exchanged = e->exchanged || next.exchange;
+    e->values_changed = e->values_changed || !next.same_values;
     hand_out(e);
     if (!next.keep)
         tutti_engine_rows_clear(e);
@@ -279,6 +297,11 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
         e->piece_state[k].missing = e->pieces[k].tensors;
     tutti_engine_doing(e, TUTTI_DOING_COMPUTE);
     return TUTTI_OK;
+}
+
+bool tutti_engine_passes_left(const tutti_engine *e)
+{
+    return e->pass.index < 0 || e->pass.more;
 }
 
 static int64_t *began(tutti_engine *e, int unit, bool backward)
@@ -427,7 +450,9 @@ tutti_status tutti_engine_passed(tutti_engine *e, double loss_sum, tutti_error *
     if (e->own_state != NULL && e->pass.samples > 0)
         e->own_state[e->options.own_values] = 1;
     e->loss_sum += loss_sum;
-    e->m.loss = e->m.samples > 0 ? e->loss_sum / (double)e->m.samples : 0;
+    e->computed += e->pass.samples;
+    e->m.loss = e->computed > 0 ? e->loss_sum / (double)e->computed : 0;
+    e->taken_in = false;
     tutti_engine_doing(e, TUTTI_DOING_OTHER);
     if (e->pass.exchange)
         start_ready(e);
@@ -511,6 +536,7 @@ tutti_status tutti_base_check(tutti_method *m, tutti_rate *rate, bool *skip, tut
 
     *rate = tutti_rate_now(m);
     *skip = false;
+    take_all_in(e); /* of a pass before the step's last */
     if (!e->exchanged) /* otherwise the pieces' jobs have looked */
         for (int k = 0; k < e->layout.n_pieces; k++)
             TUTTI_TRY(look(e, k, err));
@@ -548,20 +574,51 @@ tutti_status tutti_base_step_on(tutti_method *m, float *x, tutti_monitor *door, 
     return TUTTI_OK;
 }
 
+/* ---- losses on held-out samples ---- */
+
+tutti_status tutti_evaluate_declare(tutti_method *m, tutti_error *err)
+{
+    const tutti_engine *e = m->engine;
+
+    if (e->options.evaluate == NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' goes by the model's loss on samples that are held out of training, and there are none; give --validation N, say 1000 (engine_options.evaluate)",
+                          m->ops->name);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_evaluate(tutti_method *m, double *loss, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    const int64_t begin = e->options.trace_events > 0 ? tutti_now_ns(e->rt) : 0;
+    tutti_doing was;
+    tutti_status status;
+
+    *loss = 0;
+    if (e->options.evaluate == NULL || e->stage != STAGE_BETWEEN || tutti_engine_passes_left(e))
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s': tutti_evaluate is legal within step, after tutti_evaluate_declare (method.h)", m->ops->name);
+    e->values_changed = true;
+    hand_out(e);
+    was = tutti_engine_doing(e, TUTTI_DOING_COMPUTE);
+    status = e->options.evaluate(e->options.user, loss, err);
+    tutti_engine_doing(e, was);
+    if (e->options.trace_events > 0)
+        tutti_engine_mark(e, "evaluate", 0, 0, begin, tutti_now_ns(e->rt));
+    return status;
+}
+
 tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err)
 {
     tutti_method *m = &e->m;
     int64_t begin;
     tutti_status status;
 
-    if (e->stage != STAGE_BETWEEN || e->pass.index + 1 != e->passes)
+    if (e->stage != STAGE_BETWEEN || tutti_engine_passes_left(e))
         return wrong(err, "step", e->stage == STAGE_PASS ? "within a pass" : e->stage == STAGE_BETWEEN ? "before the step's passes were over" : "between steps");
     status = settle(e, err);
-    for (int k = 0; k < e->layout.n_pieces && status == TUTTI_OK && !e->exchanged; k++) { /* else the pieces' jobs have done it */
-        take_in(e, &e->pieces[k]);
-        if (e->merge.waits)
-            status = look(e, k, err); /* what may be left out is, with the whole update */
-    }
+    if (status == TUTTI_OK)
+        take_all_in(e);
+    for (int k = 0; k < e->layout.n_pieces && status == TUTTI_OK && !e->exchanged && e->merge.waits; k++)
+        status = look(e, k, err); /* what may be left out is, with the whole update */
     begin = e->options.trace_events > 0 ? tutti_now_ns(e->rt) : 0;
     if (status == TUTTI_OK && e->merge.waits)
         tutti_engine_merge_keep(e);

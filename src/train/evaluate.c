@@ -144,6 +144,37 @@ static tutti_status evaluate_together(tutti_run *run, void *arg, tutti_error *er
     return status;
 }
 
+/* ---- samples held out of training: those at the end of the training set, where a text's last windows are and any other set's are as good as the rest ---- */
+
+uint64_t tutti_train_samples(const tutti_run *run)
+{
+    return tutti_data_shape_of(run->data)->samples[TUTTI_TRAIN] - (uint64_t)run->config->validation;
+}
+
+tutti_status tutti_train_check_validation(const tutti_run *run, tutti_error *err)
+{
+    const uint64_t samples = tutti_data_shape_of(run->data)->samples[TUTTI_TRAIN];
+
+    if ((uint64_t)run->config->validation >= samples)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "validation is %lld, but the training set has %llu samples; leave some to train on", (long long)run->config->validation, (unsigned long long)samples);
+    return TUTTI_OK;
+}
+
+/* Part of the training, so it takes the time of a forward pass over them, by --step-time too, and --slow stretches it. */
+tutti_status tutti_train_evaluate_held_out(void *user, double *loss, tutti_error *err)
+{
+    tutti_run *run = user;
+    const uint64_t begin = tutti_train_samples(run), end = tutti_data_shape_of(run->data)->samples[TUTTI_TRAIN];
+    double sums[3] = { 0 };
+
+    run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
+    tutti_train_meter_start(run, (int64_t)(end - begin));
+    TUTTI_TRY(run->task.context > 0 ? my_windows(run, TUTTI_TRAIN, begin, end, sums, err) : my_part(run, TUTTI_TRAIN, begin, end, NULL, sums, NULL, err));
+    tutti_train_stretch(run);
+    *loss = sums[0] / (double)(end - begin);
+    return TUTTI_OK;
+}
+
 /* ---- the workers' own models ---- */
 
 /* Where the loss is measured from, of a problem whose optimum is known; NULL: 0. */
@@ -210,7 +241,7 @@ tutti_status tutti_train_evaluate_worst(tutti_run *run, tutti_error *err)
 
 tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, double *loss, double *accuracy, double *auc, tutti_error *err)
 {
-    evaluation e = { .split = split, .total = tutti_data_shape_of(run->data)->samples[split], .ranks = auc != NULL && run->task.tables > 0, .auc = -1 };
+    evaluation e = { .split = split, .total = split == TUTTI_TRAIN ? tutti_train_samples(run) : tutti_data_shape_of(run->data)->samples[split], .ranks = auc != NULL && run->task.tables > 0, .auc = -1 };
     float *least;
     tutti_status status;
 

@@ -33,13 +33,13 @@ tutti_status tutti_train_partition_open(tutti_run *run, tutti_error *err)
         return TUTTI_OK;
     if (tutti_data_labels(run->data, TUTTI_TRAIN) == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "partition is '%.80s', but data '%.120s' is a text, which has no labels to cut it by; leave it at iid", run->config->partition, run->config->data);
-    if (!tutti_partition_bytes(shape->samples[TUTTI_TRAIN], run->workers, &bytes) || !tutti_size_add(bytes, sizeof *d, &bytes))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the parts of %llu samples do not fit in memory", (unsigned long long)shape->samples[TUTTI_TRAIN]);
+    if (!tutti_partition_bytes(tutti_train_samples(run), run->workers, &bytes) || !tutti_size_add(bytes, sizeof *d, &bytes))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the parts of %llu samples do not fit in memory", (unsigned long long)tutti_train_samples(run));
     TUTTI_TRY(tutti_world_common(run->world, "partition", bytes, &memory, &fill, err));
     d = memory;
     if (fill) {
         tutti_error said = { .rank = -1 };
-        d->status = tutti_partition_draw(&p, tutti_data_labels(run->data, TUTTI_TRAIN), shape->samples[TUTTI_TRAIN], shape->classes, run->workers, (uint64_t)run->config->seed, d + 1, &said);
+        d->status = tutti_partition_draw(&p, tutti_data_labels(run->data, TUTTI_TRAIN), tutti_train_samples(run), shape->classes, run->workers, (uint64_t)run->config->seed, d + 1, &said);
         memcpy(d->text, said.text, sizeof d->text);
     }
     TUTTI_TRY(tutti_barrier(&run->all, err));
@@ -59,7 +59,7 @@ void tutti_train_partition_describe(const tutti_run *run, int worker, json_t *ro
     if (run->parts.first == NULL)
         return;
     classes = json_array();
-    distance = tutti_partition_histogram(&run->parts, worker, tutti_data_labels(run->data, TUTTI_TRAIN), shape->samples[TUTTI_TRAIN], shape->classes, count);
+    distance = tutti_partition_histogram(&run->parts, worker, tutti_data_labels(run->data, TUTTI_TRAIN), tutti_train_samples(run), shape->classes, count);
     for (int c = 0; c < shape->classes; c++)
         json_array_append_new(classes, json_integer((json_int_t)count[c]));
     json_object_set_new(row, "part_samples", json_integer((json_int_t)(run->parts.first[worker + 1] - run->parts.first[worker])));

@@ -61,7 +61,7 @@ static int saved_workers(const char *facts_text, int ranks)
 
 static tutti_status compare(const tutti_run *run, const char *path, const char *saved_text, int saved_by, tutti_error *err)
 {
-    static const char *const keys[] = { "model", "method", "seed", "batch-share", "partition", "precision", "loss-scale" };
+    static const char *const keys[] = { "model", "method", "seed", "batch-share", "partition", "validation", "precision", "loss-scale" };
     static const char *const facts_keys[] = { "data_hash", "parameters", "samples_per_step" };
     char *now_text = tutti_train_facts(run);
     json_t *saved = json_loads(saved_text, 0, NULL), *now = now_text != NULL ? json_loads(now_text, 0, NULL) : NULL;

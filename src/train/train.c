@@ -94,7 +94,7 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
     if (status == TUTTI_OK)
         status = list_statistics(run, &own, err);
     if (status == TUTTI_OK) {
-        const uint64_t samples = tutti_data_shape_of(run->data)->samples[TUTTI_TRAIN];
+        const uint64_t samples = tutti_train_samples(run);
         uint64_t per_epoch;
         unsigned traits;
         run->own_pace = tutti_method_traits(c->method, &traits) && (traits & TUTTI_OWN_PACE) != 0;
@@ -110,7 +110,7 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
         status = tutti_engine_open(&run->engine, run->world, params, n, &(tutti_engine_options){
             .method = c->method, .optimizer = c->optimizer, .lr_schedule = c->lr_schedule, .collective = c->collective, .codec = c->codec, .loss_scale = c->loss_scale, .batch = c->batch, .accumulate = c->accumulate, .batch_of = run->batch_of,
             .parts = run->parts.first != NULL ? &run->parts : NULL, .data_samples = samples, .steps = run->steps, .seed = (uint64_t)c->seed, .clip_norm = c->clip_norm, .nonfinite = (tutti_nonfinite)c->nonfinite,
-            .stop_on_loss = !c->goes_on, .fingerprint = fingerprint, .initial = initial_values, .user = run, .lane = wants_lane(run) ? 0 : -1, .trace_events = c->trace ? TRACE_EVENTS : 0,
+            .stop_on_loss = !c->goes_on, .fingerprint = fingerprint, .initial = initial_values, .user = run, .evaluate = c->validation > 0 ? tutti_train_evaluate_held_out : NULL, .lane = wants_lane(run) ? 0 : -1, .trace_events = c->trace ? TRACE_EVENTS : 0,
             .own_values = own, .servers = (int)c->servers }, err);
     }
     for (int k = 0; status == TUTTI_OK && k < run->n_statistics; k++)
@@ -178,6 +178,7 @@ static tutti_status open_all(tutti_run *run, tutti_error *err)
     if (c->collective_table[0] != 0)
         TUTTI_TRY(tutti_collective_table_load(run->world, c->collective_table, err));
     TUTTI_TRY(open_data(run, err));
+    TUTTI_TRY(tutti_train_check_validation(run, err));
     TUTTI_TRY(tutti_train_partition_open(run, err));
     TUTTI_TRY(tutti_train_shares_open(run, err));
     TUTTI_TRY(open_engine(run, err));
@@ -255,7 +256,7 @@ static tutti_status on_ready(void *user, int param, tutti_error *err)
 /* The place of a pass's samples among all that the run takes, so that a sample's draws are the same whoever computes it. With parts each worker counts its own. */
 static uint64_t first_of_run(const tutti_run *run, const tutti_pass *pass)
 {
-    return run->parts.first != NULL ? (uint64_t)run->rank << 48 | pass->position : pass->epoch * tutti_data_shape_of(run->data)->samples[TUTTI_TRAIN] + pass->position;
+    return run->parts.first != NULL ? (uint64_t)run->rank << 48 | pass->position : pass->epoch * tutti_train_samples(run) + pass->position;
 }
 
 static tutti_status on_ready_rows(void *user, int param, const uint32_t *ids, size_t n, tutti_error *err)
@@ -273,7 +274,6 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
     const tutti_nn_hooks hooks = { run, on_need, on_done, on_ready, on_ready_rows, on_need_rows };
     const tutti_method *m = tutti_engine_method(run->engine);
     tutti_batch batch = { 0 }; /* kept for a pass over the same samples */
-    int64_t taken = -1; /* passes whose samples are off the stream */
     tutti_pass pass;
     tutti_status status;
 
@@ -288,13 +288,13 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
             const uint64_t step = m->rng.step;
             tutti_engine_doing(run->engine, TUTTI_DOING_DATA);
             if (run->own_pace)
-                tutti_loader_seek(run->loader, step, pass.index, pass.position);
+                TUTTI_TRY(tutti_loader_seek(run->loader, step, pass.index, pass.epoch, pass.position, pass.samples, err));
             do /* a tail step may have passes without samples for this worker: the engine leaves them out */
                 TUTTI_TRY(tutti_loader_take(run->loader, &batch, err));
             while (batch.step < step || batch.pass < pass.index);
-            if (pass.index > taken) { /* not those of a step that begins anew */
+            if (first_of_run(run, &pass) >= run->streamed) { /* not those of a step that begins anew, nor of a pass over samples that it has had */
                 tutti_train_stream_take(run, batch.samples);
-                taken = pass.index;
+                run->streamed = first_of_run(run, &pass) + (uint64_t)batch.samples;
             }
             if (batch.step != step || batch.pass != pass.index || batch.samples != pass.samples)
                 return tutti_fail(err, TUTTI_ERR_STATE, 0, "the loader is at step %llu, pass %lld with %lld samples; the engine at step %llu, pass %lld with %lld",

@@ -35,6 +35,7 @@ typedef struct tutti_run {
     double steps_per_epoch;
     tutti_parts parts;               /* of a partition; first is NULL: none */
     tutti_arrivals arrivals;         /* --stream: mine */
+    uint64_t streamed;               /* one more than the last sample that is off it, among all that the run takes */
     int64_t *batch_of;               /* workers: shares of a pass (share.h); NULL: even */
     bool automatic_shares;
     double *sample_seconds;          /* workers: smoothed, for automatic shares */
@@ -102,6 +103,10 @@ tutti_status tutti_train_meet(tutti_run *run, tutti_status (*body)(tutti_run *ru
 tutti_status tutti_train_written(tutti_run *run, tutti_status mine, tutti_error *err);
 /* evaluate.c: mean loss (of a known optimum: its excess), accuracy and area under the ROC curve (-1: none; NULL: not wanted) of the engine's values over a split, shared among the workers. Collective. */
 tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, double *loss, double *accuracy, double *auc, tutti_error *err);
+/* --validation: how many samples are trained on; whether there are any; what the engine asks of its client, as a method has it. */
+uint64_t tutti_train_samples(const tutti_run *run);
+tutti_status tutti_train_check_validation(const tutti_run *run, tutti_error *err);
+tutti_status tutti_train_evaluate_held_out(void *run, double *loss, tutti_error *err);
 tutti_status tutti_train_evaluate_worst(tutti_run *run, tutti_error *err); /* run->worst; after an evaluation of the agreed model on the test split, which is shown. Each worker evaluates its own model. Collective */
 /* report.c */
 tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err);

@@ -88,6 +88,16 @@ class MPI(Case):
                     figures = s["method_figures"]
                     self.assertEqual([sum(kinds) for kinds in zip(*(figures["steps_" + k] for k in ("applied", "late", "dropped")))], [w["steps"] for w in s["by_worker"]])
 
+    def test_models_that_are_pushed_to_one_server_in_halves(self):
+        for kind in LAUNCHERS:
+            out = os.path.join(self.folder, "hermes" + kind)
+            r = under(kind, 3, "train", *COMMON, "--data", self.data, "--method", "hermes(push=always,chunk=32,local_passes=1,resize=off)", "--validation", 50, "--out", out)
+            self.assertEqual(r.returncode, 0, r.stderr + r.stdout)
+            s = summary(out)
+            self.assertEqual((s["transport"], s["workers"], s["events"], s["samples"]), ("mpi", 3, [], 1100))
+            d = 784 * 48 + 48 + 48 * 48 + 48 + 48 * 10 + 10
+            self.assertEqual(s["bytes_sent_total"], sum(s["method_figures"]["pushes"][1:]) * 4 * d + 8 * d + 120)
+
     def test_ddp_gives_the_same_bytes_as_over_shared_memory(self):
         for n in (2, 4):
             shm = self.train("shm%d" % n, *COMMON, "--data", self.data, "-n", n)

@@ -8,7 +8,7 @@ class Usage(Case):
         done = tutti("methods", "--json")
         self.assertEqual(done.returncode, 0)
         methods = json.loads(done.stdout)
-        self.assertEqual([m["name"] for m in methods], ["single", "ddp", "parameter-server", "local-sgd", "lasgd", "d-psgd", "sgp", "ad-psgd", "rand-psgd", "asr-adpsgd", "h-adpsgd", "asgd", "ssp", "backup-workers", "ringmaster-asgd", "ringleader-asgd", "dude-asgd", "oscars", "hetero-ring", "ata", "stragglar", "powersgd", "qsgd", "nuqsgd",
+        self.assertEqual([m["name"] for m in methods], ["single", "ddp", "parameter-server", "local-sgd", "lasgd", "d-psgd", "sgp", "ad-psgd", "rand-psgd", "asr-adpsgd", "h-adpsgd", "asgd", "ssp", "backup-workers", "ringmaster-asgd", "ringleader-asgd", "dude-asgd", "hermes", "oscars", "hetero-ring", "ata", "stragglar", "powersgd", "qsgd", "nuqsgd",
                                                       "alq", "amq", "gradient-sparsification", "dgc", "accordion", "onebit-adam"])
         for m in methods:
             self.assertEqual(set(m), {"name", "title", "authors", "year", "family", "axes", "options", "constraints", "sheet"})

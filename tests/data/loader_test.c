@@ -116,7 +116,7 @@ static void a_turn_begins_where_the_worker_is_in_its_part(void **state)
         uint8_t labels[4];
         float x[36];
         tutti_batch b;
-        tutti_loader_seek(l, step, (int64_t)(turn % 2), position);
+        assert_int_equal(tutti_loader_seek(l, step, (int64_t)(turn % 2), 0, position, 4, NULL), TUTTI_OK);
         assert_int_equal(tutti_loader_take(l, &b, NULL), TUTTI_OK);
         assert_true(b.step == step && b.pass == (int64_t)(turn % 2) && b.samples == 4);
         for (uint64_t i = 0; i < 4; i++)
@@ -125,6 +125,36 @@ static void a_turn_begins_where_the_worker_is_in_its_part(void **state)
         assert_memory_equal(b.x, x, sizeof x);
         assert_memory_equal(b.labels, labels, sizeof labels);
     }
+    tutti_loader_close(l);
+}
+
+/* A method may go over samples again, in passes of other sizes. */
+static void what_is_sought_is_gathered_wherever_it_stands(void **state)
+{
+    fixture *f = *state;
+    const tutti_share s = { .samples = 53, .workers = 1, .batch = 8, .accumulate = 1, .seed = 9 };
+    tutti_loader *l;
+    tutti_error err = { .rank = -1 };
+
+    assert_int_equal(tutti_loader_open(&l, f->real, f->data, &s, 0, 0, 0, NULL), TUTTI_OK);
+    for (uint64_t turn = 0; turn < 60; turn++) {
+        const uint64_t epoch = turn * 7 % 5, position = turn * 11 % 46;
+        const size_t samples = (size_t)(turn * 5 % 9);
+        uint64_t ids[8];
+        uint8_t labels[8];
+        float x[72];
+        tutti_batch b;
+        assert_int_equal(tutti_loader_seek(l, turn / 3, (int64_t)(turn % 3), epoch, position, (int64_t)samples, NULL), TUTTI_OK);
+        assert_int_equal(tutti_loader_take(l, &b, NULL), TUTTI_OK);
+        assert_true(b.step == turn / 3 && b.pass == (int64_t)(turn % 3) && b.samples == (int64_t)samples);
+        for (uint64_t i = 0; i < samples; i++)
+            ids[i] = tutti_share_sample(&s, epoch, position + i);
+        tutti_data_gather(f->data, TUTTI_TRAIN, ids, samples, x, labels);
+        assert_memory_equal(b.x, x, samples * 9 * sizeof *x);
+        assert_memory_equal(b.labels, labels, samples);
+    }
+    assert_int_equal(tutti_loader_seek(l, 0, 0, 0, 0, 9, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, "a batch of 9 samples was asked for; they have up to 8");
     tutti_loader_close(l);
 }
 
@@ -174,6 +204,7 @@ int main(void)
         TEST(a_batch_stays_still_until_the_next_take),
         TEST(it_closes_from_any_state),
         TEST(a_turn_begins_where_the_worker_is_in_its_part),
+        TEST(what_is_sought_is_gathered_wherever_it_stands),
         TEST(a_batch_larger_than_the_set_takes_no_more_than_the_set),
         TEST(impossible_loaders_are_refused_in_sentences),
     };

@@ -17,6 +17,7 @@ typedef struct bounds {
     int rounds;                    /* for every `workers` gradients; 0: not an averager at its own pace */
     bool many;                     /* steps between meetings */
     int local_steps, max_delay;    /* averages of all that come late: begun every so many steps, there after so many gradients; 0: none */
+    bool evaluates;                /* the client holds samples out: losses are evaluate()'s */
     checker check;                 /* what the method promises of the agreed model, when all ranks are between steps; NULL: that no gradient was lost */
     const tutti_method_ops *const *methods; /* NULL: the library's */
 } bounds;
@@ -32,6 +33,10 @@ typedef struct common {
     float at[EXPLORE_RANKS][ALL_STEPS]; /* an element of the model at which each made its k-th gradient */
     float agreed[EXPLORE_RANKS][PHASES + 1]; /* an element of the agreed model, as each saw it, look by look */
     int looks[EXPLORE_RANKS];
+    int passes[EXPLORE_RANKS];     /* computed by each; of hermes since it had the server's model */
+    int evaluated[EXPLORE_RANKS];  /* hermes: evaluations of each */
+    double merged_loss, own_loss[EXPLORE_RANKS]; bool merged; float global[PERIOD], own[EXPLORE_RANKS][PERIOD], base[EXPLORE_RANKS][PERIOD]; /* the server's model and its loss, each worker's at its last push, and what it had from
+                                      the server before */
     int asked, served, active;     /* relay */
     int owed;                      /* counter */
 } common;
@@ -46,10 +51,13 @@ static double pull(int rank, size_t i)
     return (double)((rank * 11 + (int)(i % PERIOD) * 5) % 23) / 4 - 2;
 }
 
+/* What the engine hands back to the client. */
+typedef struct seat { size_t count; explore_case *c; tutti_engine *e; } seat;
+
 static void fill_initial(void *user, int tensor, float *values)
 {
     (void)tensor;
-    for (size_t i = 0; i < *(const size_t *)user; i++)
+    for (size_t i = 0; i < ((const seat *)user)->count; i++)
         values[i] = (float)(i % PERIOD) / 8 - 2;
 }
 
@@ -135,6 +143,7 @@ static tutti_status one_step(tutti_engine *e, explore_case *c, const bounds *b, 
             m->g[i] = p.samples > 0 ? (float)pull(m->rank, i) : 0;
         TUTTI_TRY(tutti_engine_ready(e, 0, err));
         TUTTI_TRY(tutti_engine_passed(e, 0, err));
+        s->passes[m->rank] += p.samples > 0;
     }
     s->begun[m->rank] += status == TUTTI_CLOSED;
     if (status == TUTTI_CLOSED) {
@@ -199,17 +208,49 @@ static tutti_status run_phases(tutti_engine *e, explore_case *c, const bounds *b
     return TUTTI_OK;
 }
 
+/* hermes with push=always: a worker's own model and the server's are evaluated in turn. What it then has must follow from the server's model before and from its own alone, and nobody else's comes between. */
+static tutti_status evaluate(void *user, double *loss, tutti_error *err)
+{
+    const seat *at = user;
+    const tutti_method *const m = tutti_engine_method(at->e);
+    common *const s = shared_of(at->c);
+    const int r = m->rank;
+
+    explore_dawdle(200000);
+    *loss = 1;
+    for (size_t i = 0; i < PERIOD; i++)
+        *loss += fabs((double)m->x[i] - 1);
+    if (s->evaluated[r]++ % 2 == 0) { /* an update a pass */
+        for (size_t i = 0; i < PERIOD; i++) {
+            const double x = (s->evaluated[r] > 1 ? (double)s->base[r][i] : (double)i / 8 - 2) - rate * s->passes[r] * pull(r, i);
+            EXPLORE_EXPECT(fabs((double)m->x[i] - x) <= 1e-5, "worker %d of %d pushes %.7g at %zu, but its %d updates lead to %.7g", r, m->workers, (double)m->x[i], i, s->passes[r], x);
+        }
+        s->own_loss[r] = *loss;
+        memcpy(s->own[r], m->x, sizeof s->own[r]);
+        return TUTTI_OK;
+    }
+    for (size_t i = 0; i < PERIOD; i++) {
+        const double part = s->merged ? s->merged_loss / (s->merged_loss + s->own_loss[r]) : 1, x = (s->merged ? (1 - part) * (double)s->global[i] : 0) + part * (double)s->own[r][i];
+        EXPLORE_EXPECT(fabs((double)m->x[i] - x) <= 1e-5, "worker %d of %d pushed, and at %zu the server's model is %.7g instead of %.7g", r, m->workers, i, (double)m->x[i], x);
+    }
+    s->merged = true;
+    s->merged_loss = *loss;
+    memcpy(s->global, m->x, sizeof s->global);
+    memcpy(s->base[r], m->x, sizeof s->base[r]);
+    s->passes[r] = 0;
+    return TUTTI_OK;
+}
+
 static tutti_status train(tutti_world *world, explore_case *c, const char *method, const bounds *b, tutti_error *err)
 {
-    size_t count = 3 * PERIOD;
-    const tutti_param param = { .name = "w", .dims = 1, .dim = { count } };
-    tutti_engine *e = NULL;
-    tutti_status status = tutti_engine_open_from(&e, world, &param, 1, &(tutti_engine_options){ .method = method, .optimizer = "sgd(lr=0.0625)", .batch = 1, .seed = c->seed, .initial = fill_initial,
-                                                 .user = &count }, b->methods != NULL ? b->methods : tutti_methods, err);
+    seat at = { .count = 3 * PERIOD, .c = c };
+    const tutti_param param = { .name = "w", .dims = 1, .dim = { at.count } };
+    tutti_status status = tutti_engine_open_from(&at.e, world, &param, 1, &(tutti_engine_options){ .method = method, .optimizer = "sgd(lr=0.0625)", .batch = 1, .seed = c->seed, .initial = fill_initial,
+                                                 .user = &at, .evaluate = b->evaluates ? evaluate : NULL }, b->methods != NULL ? b->methods : tutti_methods, err);
 
     if (status == TUTTI_OK)
-        status = run_phases(e, c, b, tutti_engine_method(e)->traits & TUTTI_OWN_PACE, err);
-    tutti_engine_close(e);
+        status = run_phases(at.e, c, b, tutti_engine_method(at.e)->traits & TUTTI_OWN_PACE, err);
+    tutti_engine_close(at.e);
     return status;
 }
 
@@ -401,12 +442,36 @@ static tutti_status oscars(tutti_world *world, explore_case *c, tutti_error *err
     return train(world, c, method, &(bounds){ .check = check_oscars, .many = true }, err);
 }
 
+/* All that were pushed are in the agreed model, in the order in which they came. */
+static tutti_status check_hermes(tutti_engine *e, explore_case *c, tutti_error *err)
+{
+    const tutti_method *const m = tutti_engine_method(e);
+    const common *const s = shared_of(c);
+
+    for (size_t i = 0; i < PERIOD; i++)
+        EXPLORE_EXPECT(s->merged ? m->x[i] == s->global[i] : (double)m->x[i] == (double)i / 8 - 2, "the agreed model at %zu is %.7g; the last push left %.7g", i, (double)m->x[i], (double)s->global[i]);
+    for (int r = 0; r < m->workers && m->rank == 0 && m->workers > 1; r++)
+        EXPLORE_EXPECT(2 * figure(e, "pushes", r) == s->evaluated[r] && figure(e, "pushes", r) == figure(e, "rounds", r), "worker %d: %g pushes in %g rounds, %d evaluations", r, figure(e, "pushes", r), figure(e, "rounds", r),
+                       s->evaluated[r]);
+    return TUTTI_OK;
+}
+
+static tutti_status hermes(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    char method[160];
+
+    snprintf(method, sizeof method, "hermes(push=always,wire=fp32,minibatch=1,local_passes=%d,chunk=%d,resize=%s)", 1 + (int)explore_draw(c, "passes", 3), 1 + (int)explore_draw(c, "chunk", 2),
+             explore_draw(c, "resize", 2) == 0 ? "iqr" : "off");
+    return train(world, c, method, &(bounds){ .evaluates = true, .check = check_hermes }, err);
+}
+
 static tutti_status any_of_them(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    switch (explore_draw(c, "which", 4)) {
+    switch (explore_draw(c, "which", 5)) {
     case 0: return ringmaster(world, c, err);
     case 1: return ringleader(world, c, err);
     case 2: return oscars(world, c, err);
+    case 3: return hermes(world, c, err);
     default: return dude(world, c, err);
     }
 }
@@ -554,13 +619,13 @@ static const tutti_method_ops count_ops = { .name = "relay", .services = count_s
 static tutti_status services(tutti_world *world, explore_case *c, const tutti_method_ops *ops, tutti_error *err)
 {
     const tutti_method_ops *const methods[] = { ops, NULL };
-    size_t count = 8;
-    const tutti_param param = { .name = "w", .dims = 1, .dim = { count } };
+    seat at = { .count = 8 };
+    const tutti_param param = { .name = "w", .dims = 1, .dim = { at.count } };
     tutti_engine *e = NULL;
     tutti_status status;
 
     relay_case = c;
-    status = tutti_engine_open_from(&e, world, &param, 1, &(tutti_engine_options){ .method = "relay", .batch = 1, .initial = fill_initial, .user = &count }, methods, err);
+    status = tutti_engine_open_from(&e, world, &param, 1, &(tutti_engine_options){ .method = "relay", .batch = 1, .initial = fill_initial, .user = &at }, methods, err);
     for (int phase = 0; phase < PHASES && status == TUTTI_OK; phase++) {
         for (int k = 0; k < 2 && status == TUTTI_OK; k++)
             status = one_step(e, c, &(bounds){ 0 }, err);
@@ -598,6 +663,7 @@ const explore_piece explore_async_pieces[] = {
     { .name = "ringleader", .help = "rounds of updates along a table: all workers weigh the same, no delay beyond the bound", .least = 2, .most = 5, .rank_main = ringleader },
     { .name = "dude", .help = "a table of last gradients, groups that may be smaller at the end of a phase: all workers weigh the same", .least = 2, .most = 5, .rank_main = dude },
     { .name = "oscars", .help = "rounds that end without who is late: no step lost or counted twice, none later than it may be", .least = 2, .most = 4, .rank_main = oscars },
+    { .name = "hermes", .help = "models that are pushed one at a time: each is merged once, with the loss of the one before it", .least = 2, .most = 5, .rank_main = hermes },
     { .name = "one-server-dies", .help = "a rank, or the server's, is killed while one of these trains: all others end", .least = 2, .most = 5, .rank_main = any_of_them, .deaths = true, .steps = 6000 },
     { .name = "services", .help = "services that call services come to rest all over the run, several times", .least = 2, .most = 5, .rank_main = relays },
     { .name = "rounds", .help = "rounds that are owed are made before all is quiet", .least = 1, .most = 3, .rank_main = counters },

@@ -28,6 +28,7 @@ typedef struct trial {
     bool show;                   /* look at the agreed model after every step: must disturb nothing */
     bool together;               /* x before each step in place of after it, and nobody goes on from there before all have come */
     const tutti_method_ops *const *methods; /* NULL: the registry */
+    double (*held_out)(struct trial *t, int rank, const float *x); /* loss on samples held out; NULL: there are none. On the rank's thread */
     float *x[TRIAL_RANKS][TRIAL_STEPS + 1]; /* after each step; the last: agreed at the end. d elements */
     uint64_t bytes[TRIAL_RANKS][TRIAL_RANKS], messages[TRIAL_RANKS][TRIAL_RANKS]; /* [from][to], finish included */
     uint64_t end_bytes[TRIAL_RANKS]; /* of finish alone */
@@ -68,9 +69,21 @@ static inline float trial_quadratic(int rank, uint64_t step, size_t i, float x) 
     return x - (float)((rank * 13 + (int)(i % 17)) % 19) / 8;
 }
 
+typedef struct trial_seat { trial *t; tutti_engine *e; } trial_seat; /* of a rank */
+
+static inline tutti_status trial_evaluate(void *user, double *loss, tutti_error *err)
+{
+    const trial_seat *seat = user;
+    const tutti_method *m = tutti_engine_method(seat->e);
+
+    (void)err;
+    *loss = seat->t->held_out(seat->t, m->rank, m->x);
+    return TUTTI_OK;
+}
+
 static inline void trial_fill(void *user, int tensor, float *values)
 {
-    const trial *t = user;
+    const trial *t = ((const trial_seat *)user)->t;
     size_t first = 0;
 
     for (int k = 0; k < tensor; k++)
@@ -186,18 +199,19 @@ static inline tutti_status trial_rank(tutti_world *world, void *arg, tutti_error
     trial *t = arg;
     tutti_engine_options options = t->options;
     tutti_param params[TRIAL_TENSORS];
-    tutti_engine *e;
+    trial_seat seat = { .t = t };
     tutti_status status;
 
     for (int k = 0; k < TRIAL_TENSORS; k++)
         params[k] = (tutti_param){ .name = names[k], .dims = 1, .dim = { t->count[k] }, .unit = TRIAL_TENSORS - 1 - k };
     options.method = t->method;
     options.initial = trial_fill;
-    options.user = t;
-    status = tutti_engine_open_from(&e, world, params, TRIAL_TENSORS, &options, t->methods != NULL ? t->methods : tutti_methods, err);
+    options.user = &seat;
+    options.evaluate = t->held_out != NULL ? trial_evaluate : NULL;
+    status = tutti_engine_open_from(&seat.e, world, params, TRIAL_TENSORS, &options, t->methods != NULL ? t->methods : tutti_methods, err);
     if (status == TUTTI_OK)
-        status = trial_train(t, e, world, err);
-    tutti_engine_close(e);
+        status = trial_train(t, seat.e, world, err);
+    tutti_engine_close(seat.e);
     return status;
 }
 

@@ -1,0 +1,520 @@
+/* hermes: a worker trains by itself and pushes its model only when that has become better by more than chance; how much data it takes at a time follows from its speed. Basani, Vivek, Krishna, Paul, "When Less is More:
+   Achieving Faster Convergence in Distributed Edge Machine Learning", HiPC 2024, arXiv 2410.20495. Sheet: hermes.md (from the paper's abstract and the authors' code, whose pitfalls it lists).
+     worker i, a round   E passes over a chunk of DSS_i samples, an update every MBS_i of them;  loss <- its model's, on held-out samples;  Q <- the last `window` losses of rounds since it pushed
+                         z = (loss - mean(Q)) / std(Q), Q with this loss;  z <= alpha: push, w_i <- w, Q <- {}
+                         else, from the lambda-th such round in a row on:  alpha <- (1 - beta) alpha, so that it pushes before long
+     server, a push      w <- w_i, the first;  then  w <- (w / L + w_i / L_i) / (1 / L + 1 / L_i), L and L_i the losses of w and w_i;  sends w to worker i only
+     server, a round     t_i outside [Q1 - 1.5 (Q3 - Q1), Q3 + 1.5 (Q3 - Q1)] of the others' times: DSS_i <- T MBS_i / (E k_i), k_i = t_i MBS_i / (E DSS_i), T the median time
+   The paper's server sums gradients since the first model w0 and makes one step from there; with plain SGD at a constant rate that is the mean of models above, with anything else it is not what the workers have trained.
+   So models are merged, and any optimiser and schedule goes (the sheet's difference form). wire=fp16 sends differences to w0, which all have: they are small where models are not, so that 11 bits go further.
+   w's loss is evaluated by who pushed last, who has just been sent w; until it has told, nobody else's push is merged (they wait in line, by a note: models stay where they are).
+   Chosen where the sheet is silent or in two minds: alpha stays relaxed after a push (the authors' code); push=always pushes every round, the first one too; a spread of losses below 1e-12 of their mean is none; losses count as
+   at least 1e-12; optimiser slots stay the worker's own when it takes over w; T is found anew every ten rounds of all (the code's stays that of cold caches); a chunk is whole batches of the run, which is what samples are
+   handed out by; the mini-batch changes only where the chunk would leave its bounds. One worker has nobody to push to: it is `single`.
+   Not built: chunks that are shipped (samples are where the worker reads them), so no prefetching of them; `patience` (--target ends a run). */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tutti/server.h"
+
+typedef struct hermes {
+    int push, merge, resize, wire;
+    double alpha, beta;
+    int64_t lambda, window, local_passes, chunk, chunk_most, minibatch;
+    tutti_server *server;
+    float *start;                /* w0, with wire=fp16; declared */
+    float *model;                /* at the server, with wire=fp16: what a push says, and what is answered */
+    /* the worker's, its client's thread; declared */
+    double *losses;              /* window: Q, the newest last */
+    struct { int64_t losses, since, relaxed, rounds, pushes, updates; } mine;          /* losses: in Q; since: rounds without a push; relaxed: times that alpha was */
+    struct { int64_t batches, minibatch, taken, computed_ns; } round;                  /* DSS_i in batches of the run, 0: the option's; MBS_i; batches that it has; time so far */
+    int64_t *batch;              /* 3 for each that was taken: epoch, position, samples */
+    int64_t counted_ns;          /* of the engine's clock, which begins anew in each process */
+    struct { int64_t pass, batch, at; } next; /* what this step's next pass is over: pass over the chunk, batch of it, sample of that */
+    /* the server's, its thread; declared, but for turn and the line, which are empty when all is quiet */
+    struct { double loss, median; int64_t merges, reports, reported; } global;         /* loss: of w; reports of times, and how many there were at the last median */
+    double *seconds;             /* workers: of the last round of each; 0: none yet */
+    int64_t *size;               /* 2 a worker: batches and mini-batch, 0: the options' */
+    double *sorted;              /* workers */
+    int turn;                    /* 1 + the worker whose push is being merged; 0: nobody's */
+    tutti_note *line; int first, waiting; /* workers: a ring of who waits for the turn */
+} hermes;
+enum { SERVE };                  /* service */
+enum { MINOR, MAJOR, PUSH, LOSS }; /* kinds of requests. b: MINOR, MAJOR (and wants the turn): the round's seconds; PUSH, LOSS: the loss of the pushed and of the merged model */
+enum { ZSCORE, ALWAYS };
+enum { INVERSE_LOSS, MEAN };
+enum { IQR, OFF };
+enum { FP16, FP32 };
+enum { MEDIAN_EVERY = 10, SIZES = 6, MOST_BATCHES = 1 << 24 }; /* mini-batches that a worker may be given: 2, 4, ..., 64 */
+static const double least_loss = 1e-12, least_spread = 1e-12;
+
+static const tutti_option hermes_options[] = {
+    { "push", TUTTI_CHOICE, TUTTI_AT(hermes, push), ZSCORE, 0, 1, "zscore|always", "when a round's model is pushed: when its loss is low among the last ones', or always" },
+    { "alpha", TUTTI_REAL, TUTTI_AT(hermes, alpha), -1.3, -1000, 0, NULL, "the z-score at or below which a loss is low; with a window of W no z is below -sqrt(W - 1)", "push=zscore" },
+    { "beta", TUTTI_REAL, TUTTI_AT(hermes, beta), 0.1, 0, 0.999999, NULL, "alpha is multiplied by 1 - beta after each round without a push from the lambda-th on; 0: never", "push=zscore" },
+    { "lambda", TUTTI_INT, TUTTI_AT(hermes, lambda), 5, 1, 1e9, NULL, "rounds without a push before alpha gives way", "push=zscore" },
+    { "window", TUTTI_INT, TUTTI_AT(hermes, window), 10, 3, 65536, NULL, "losses of the last rounds that z is taken of", "push=zscore" },
+    { "local_passes", TUTTI_INT, TUTTI_AT(hermes, local_passes), 5, 1, 65536, NULL, "E: passes over a chunk, a round" },
+    { "chunk", TUTTI_INT, TUTTI_AT(hermes, chunk), 2500, 1, 1e9, NULL, "samples of a round at first, rounded to whole batches of the run" },
+    { "chunk_most", TUTTI_INT, TUTTI_AT(hermes, chunk_most), 0, 0, 1e9, NULL, "samples that a round may get at most; 0: 16 times chunk", "resize=iqr" },
+    { "minibatch", TUTTI_INT, TUTTI_AT(hermes, minibatch), 16, 1, 1 << 20, NULL, "samples of an update at first; at most the run's batch" },
+    { "resize", TUTTI_CHOICE, TUTTI_AT(hermes, resize), IQR, 0, 1, "iqr|off", "chunk and mini-batch follow the times of workers that are far from the others' (1.5 interquartile ranges); or stay" },
+    { "merge", TUTTI_CHOICE, TUTTI_AT(hermes, merge), INVERSE_LOSS, 0, 1, "inverse_loss|mean", "weights of the server's model and of the one that is pushed: over their losses, or the same" },
+    { "wire", TUTTI_CHOICE, TUTTI_AT(hermes, wire), FP16, 0, 1, "fp16|fp32", "how models travel: as differences to the first model in 16 bits, or as they are" },
+    { 0 }
+};
+
+static int64_t bits_of(double value)
+{
+    int64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static double value_of(int64_t bits)
+{
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* Samples that are handed out at a time. */
+static int64_t batch_of_run(const tutti_method *m)
+{
+    return m->share->batch * m->share->accumulate;
+}
+
+static int64_t in_batches(const tutti_method *m, double samples)
+{
+    const double batches = floor(samples / (double)batch_of_run(m) + 0.5);
+    return batches < 1 ? 1 : batches > MOST_BATCHES ? MOST_BATCHES : (int64_t)batches;
+}
+
+static int64_t most_batches(const tutti_method *m)
+{
+    const hermes *s = m->self;
+    return s->resize == OFF ? in_batches(m, (double)s->chunk) : in_batches(m, s->chunk_most > 0 ? (double)s->chunk_most : 16 * (double)s->chunk);
+}
+
+/* ---- the server's thread: sizes ---- */
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Of n in ascending order, between the two nearest in proportion. */
+static double quantile(const double *sorted, int n, double q)
+{
+    const double at = q * (n - 1);
+    const int below = (int)at;
+    return below + 1 < n ? sorted[below] + (at - below) * (sorted[below + 1] - sorted[below]) : sorted[below];
+}
+
+/* Times of all but worker `but` (-1: of all), in order; how many. */
+static int sort_times(const tutti_method *m, int but)
+{
+    const hermes *s = m->self;
+    int n = 0;
+
+    for (int r = 0; r < m->workers; r++)
+        if (r != but && s->seconds[r] > 0)
+            s->sorted[n++] = s->seconds[r];
+    qsort(s->sorted, (size_t)n, sizeof *s->sorted, ascending);
+    return n;
+}
+
+static bool is_outside(const tutti_method *m, int i)
+{
+    const hermes *s = m->self;
+    const int n = sort_times(m, i);
+    const double q1 = quantile(s->sorted, n, 0.25), q3 = quantile(s->sorted, n, 0.75), t = s->seconds[i];
+    return t >= q3 + 1.5 * (q3 - q1) || t <= q1 - 1.5 * (q3 - q1);
+}
+
+/* Chunk and mini-batch of worker i for rounds of T seconds, by t = E k DSS / MBS. The mini-batch next to the old one whose chunk is within bounds; if there is none, whose time comes nearest. */
+static void fit(tutti_method *m, int i)
+{
+    hermes *s = m->self;
+    int64_t *batches = &s->size[2 * i], *minibatch = &s->size[2 * i + 1], best_batches = *batches, best = *minibatch;
+    const double epochs = (double)s->local_passes, most = (double)most_batches(m) * (double)batch_of_run(m);
+    const double k = s->seconds[i] * (double)*minibatch / (epochs * (double)*batches * (double)batch_of_run(m));
+    double best_off = INFINITY, best_far = INFINITY;
+    bool best_fits = false;
+
+    for (int c = -1; c < SIZES; c++) { /* -1: the one that it has */
+        const int64_t candidate = c < 0 ? *minibatch : (int64_t)2 << c;
+        const double wanted = s->global.median * (double)candidate / (epochs * k), samples = fmin(wanted, most);
+        const int64_t given = in_batches(m, samples);
+        const double off = fabs(epochs * k * (double)(given * batch_of_run(m)) / (double)candidate - s->global.median), far = fabs(log2((double)candidate / (double)*minibatch));
+        const bool fits = wanted <= most && wanted >= 0.5 * (double)batch_of_run(m);
+        if (candidate > m->share->batch || (best_fits && !fits) || (fits == best_fits && (fits ? far >= best_far : off >= best_off)))
+            continue;
+        best_fits = fits;
+        best_off = off;
+        best_far = far;
+        best_batches = given;
+        best = candidate;
+    }
+    *batches = best_batches;
+    *minibatch = best;
+}
+
+static void report(tutti_method *m, int i, double seconds)
+{
+    hermes *s = m->self;
+    int n;
+
+    if (s->resize == OFF)
+        return;
+    s->seconds[i] = fmax(seconds, 1e-9);
+    s->global.reports++;
+    n = sort_times(m, -1);
+    if (n == m->workers && (s->global.reported == 0 || s->global.reports - s->global.reported >= (int64_t)MEDIAN_EVERY * m->workers)) {
+        s->global.median = quantile(s->sorted, n, 0.5);
+        s->global.reported = s->global.reports;
+    }
+    if (s->size[2 * i] == 0) {
+        s->size[2 * i] = in_batches(m, (double)s->chunk);
+        s->size[2 * i + 1] = s->minibatch;
+    }
+    if (n == m->workers && is_outside(m, i))
+        fit(m, i);
+}
+
+/* In an answer's kind: worker i's batches x 8, and its mini-batch: 1 + place among the sizes; 0: as it was. All 0: both are. */
+static uint32_t sizes_of(const hermes *s, int i)
+{
+    uint32_t size = 0;
+
+    if (s->resize == OFF || s->size[2 * i] == 0)
+        return 0;
+    for (int c = 0; c < SIZES; c++)
+        size = s->size[2 * i + 1] == (int64_t)2 << c ? 1 + (uint32_t)c : size;
+    return (uint32_t)s->size[2 * i] << 3 | size;
+}
+
+/* ---- the server's thread: models ---- */
+
+static tutti_status merge(tutti_method *m, const tutti_server_request *r, tutti_error *err)
+{
+    hermes *s = m->self;
+    const double loss = fmax(value_of(r->b), least_loss);
+    const float weight = (float)(s->global.merges == 0 ? 1 : s->merge == MEAN ? 0.5 : s->global.loss / (s->global.loss + loss)); /* (1 / L_i) / (1 / L + 1 / L_i) */
+    const float *model = r->in;
+
+    if (s->wire == FP16) {
+        tutti_copy(m->device, r->count, r->in, s->model);
+        tutti_add(m->device, r->count, s->start + r->first, s->model);
+        model = s->model;
+    }
+    tutti_server_blend(s->server, weight, model);
+    s->global.merges++;
+    if (s->wire == FP32)
+        return tutti_server_give(s->server, &r->note, 1, 0, err);
+    tutti_diff(m->device, r->count, 1, tutti_server_values(s->server), s->start + r->first, s->model);
+    return tutti_server_give_own(s->server, &r->note, 1, 0, s->model, err);
+}
+
+/* It is worker i's turn to push. */
+static tutti_status grant(tutti_method *m, const tutti_note *request, tutti_error *err)
+{
+    hermes *s = m->self;
+
+    s->turn = 1 + request->from;
+    return tutti_server_answer(s->server, request, 1, sizes_of(s, request->from), NULL, 0, err);
+}
+
+static tutti_status hermes_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err)
+{
+    hermes *s = m->self;
+
+    if (r->kind > LOSS || (r->kind >= PUSH && s->turn != 1 + r->worker) || (r->kind == PUSH) != (r->in != NULL) || !isfinite(value_of(r->b)))
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker, "worker %d sent a request of kind %lu out of turn; all workers must run one version and one checkpoint", r->worker, (unsigned long)r->kind);
+    if (r->kind == PUSH)
+        return merge(m, r, err);
+    if (r->kind == LOSS) {
+        s->global.loss = fmax(value_of(r->b), least_loss);
+        s->turn = 0;
+        TUTTI_TRY(tutti_server_answer(s->server, &r->note, 1, 0, NULL, 0, err));
+        if (s->waiting == 0)
+            return TUTTI_OK;
+        s->waiting--;
+        s->first = (s->first + 1) % m->workers;
+        return grant(m, &s->line[(s->first + m->workers - 1) % m->workers], err);
+    }
+    report(m, r->worker, value_of(r->b));
+    if (r->kind == MINOR)
+        return tutti_server_answer(s->server, &r->note, 1, sizes_of(s, r->worker), NULL, 0, err);
+    if (s->turn == 0)
+        return grant(m, &r->note, err);
+    s->line[(s->first + s->waiting++) % m->workers] = r->note;
+    return TUTTI_OK;
+}
+
+static tutti_status serve(tutti_method *m, tutti_error *err)
+{
+    const hermes *s = m->self;
+    return tutti_server_run(s->server, err);
+}
+
+/* ---- client thread ---- */
+
+static tutti_status hermes_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    hermes *s = m->self;
+
+    if (s->minibatch > s->chunk)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hermes': minibatch is %lld samples, but a chunk has %lld; give a smaller minibatch, or a larger chunk", (long long)s->minibatch, (long long)s->chunk);
+    if (s->minibatch > m->share->batch)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hermes': minibatch is %lld samples, but a pass of this run has %lld at most; give a smaller minibatch, or a larger batch", (long long)s->minibatch,
+                          (long long)m->share->batch);
+    if (s->chunk_most > 0 && s->chunk_most < s->chunk)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hermes': chunk_most is %lld samples, but chunk begins at %lld; give at least that", (long long)s->chunk_most, (long long)s->chunk);
+    if (m->workers > 1)
+        TUTTI_TRY(tutti_evaluate_declare(m, err));
+    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = hermes_rule, .service = SERVE, .servers = 1, .whole = true, .wire = s->wire == FP16 ? TUTTI_F16 : TUTTI_F32 }, err));
+    if (s->wire == FP16)
+        tutti_declare_vector(plan, "hermes.start", TUTTI_SAME, &s->start);
+    if (tutti_server_index(s->server) >= 0) {
+        tutti_declare_value(plan, "hermes.global", TUTTI_SLICE, &s->global, sizeof s->global);
+        tutti_declare(plan, &(tutti_state){ .name = "hermes.seconds", .keep = TUTTI_SLICE, .dtype = TUTTI_F64, .count = (size_t)m->workers }, &s->seconds);
+        tutti_declare(plan, &(tutti_state){ .name = "hermes.size", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = 2 * (size_t)m->workers }, &s->size);
+        tutti_declare(plan, &(tutti_state){ .name = "hermes.sorted", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64, .count = (size_t)m->workers }, &s->sorted);
+        tutti_declare(plan, &(tutti_state){ .name = "hermes.model", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = s->wire == FP16 ? m->layout->used : 0 }, &s->model);
+    }
+    if (m->rank >= m->workers) /* it only serves */
+        return TUTTI_OK;
+    tutti_declare(plan, &(tutti_state){ .name = "hermes.losses", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_F64, .count = (size_t)s->window }, &s->losses);
+    tutti_declare_value(plan, "hermes.mine", TUTTI_OWN_ZERO, &s->mine, sizeof s->mine);
+    tutti_declare_value(plan, "hermes.round", TUTTI_OWN_ZERO, &s->round, sizeof s->round);
+    tutti_declare(plan, &(tutti_state){ .name = "hermes.batch", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_I64, .count = 3 * (size_t)most_batches(m) }, &s->batch);
+    return TUTTI_OK;
+}
+
+static tutti_status hermes_open(tutti_method *m, tutti_error *err)
+{
+    hermes *s = m->self;
+
+    s->line = tutti_alloc((size_t)m->workers, sizeof *s->line);
+    if (s->line == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'hermes'");
+    if (s->start != NULL)
+        tutti_copy(m->device, m->n, m->x, s->start);
+    if (m->rank == 0 && m->workers > 1 && s->push == ZSCORE && sqrt((double)(s->window - 1)) < -s->alpha)
+        tutti_event(m, "never-pushed", "with a window of %lld losses no z is below %.3g, so until alpha, %g, has given way nobody pushes; give a longer window or an alpha nearer to 0", (long long)s->window,
+                    -sqrt((double)(s->window - 1)), s->alpha);
+    return tutti_server_open(s->server, err);
+}
+
+static void hermes_close(tutti_method *m)
+{
+    hermes *s = m->self;
+
+    if (s == NULL)
+        return;
+    tutti_server_close(s->server);
+    tutti_free(s->line);
+}
+
+static tutti_status update(tutti_method *m, hermes *s, tutti_error *err)
+{
+    tutti_rate rate;
+    bool skip;
+
+    TUTTI_TRY(tutti_base_check(m, &rate, &skip, err));
+    if (skip)
+        return TUTTI_OK;
+    rate.t = (uint64_t)++s->mine.updates; /* there are several in a step */
+    tutti_update(m->optim, 0, m->n, m->x, m->g, &rate);
+    return TUTTI_OK;
+}
+
+static bool chunk_is_whole(const hermes *s)
+{
+    return s->round.taken >= s->round.batches;
+}
+
+/* Where the pass after one that ends at next.at begins; false: nowhere in this step. The last batch's step goes over the whole chunk again. */
+static bool go_on(hermes *s)
+{
+    if (s->next.at < s->batch[3 * s->next.batch + 2])
+        return true;
+    s->next.at = 0;
+    s->next.batch = s->next.pass == 0 ? s->round.taken : s->next.batch + 1;
+    if (s->next.batch == s->round.taken) {
+        s->next.batch = 0;
+        s->next.pass++;
+    }
+    return chunk_is_whole(s) && s->next.pass < s->local_passes;
+}
+
+static tutti_status hermes_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
+{
+    hermes *s = m->self;
+    int64_t *of;
+
+    if (m->workers == 1 || m->samples == 0)
+        return TUTTI_OK;
+    if (p->index > 0) {
+        TUTTI_TRY(update(m, s, err));
+        p->keep = p->same_values = false;
+    } else {
+        if (s->round.batches == 0) {
+            s->round.batches = in_batches(m, (double)s->chunk);
+            s->round.minibatch = s->minibatch;
+        }
+        of = &s->batch[3 * s->round.taken];
+        of[0] = (int64_t)p->epoch;
+        of[1] = (int64_t)p->position;
+        of[2] = m->samples;
+        s->next.pass = s->next.at = 0;
+        s->next.batch = s->round.taken++;
+    }
+    of = &s->batch[3 * s->next.batch];
+    p->samples = of[2] - s->next.at < s->round.minibatch ? of[2] - s->next.at : s->round.minibatch;
+    p->divisor = p->samples;
+    p->epoch = (uint64_t)of[0];
+    p->position = (uint64_t)(of[1] + s->next.at);
+    s->next.at += p->samples;
+    p->more = go_on(s);
+    return TUTTI_OK;
+}
+
+/* Is this loss low enough among the last ones'? */
+static bool is_major(hermes *s, double loss)
+{
+    double sum = 0, squares = 0, mean, deviation;
+
+    if (s->push == ALWAYS)
+        return true;
+    if (s->mine.losses == s->window)
+        memmove(s->losses, s->losses + 1, (size_t)--s->mine.losses * sizeof *s->losses);
+    s->losses[s->mine.losses++] = loss;
+    for (int64_t k = 0; k < s->mine.losses; k++)
+        sum += s->losses[k];
+    mean = sum / (double)s->mine.losses;
+    for (int64_t k = 0; k < s->mine.losses; k++)
+        squares += (s->losses[k] - mean) * (s->losses[k] - mean);
+    deviation = sqrt(squares / (double)s->mine.losses);
+    return s->mine.losses >= 2 && deviation > least_spread * fabs(mean) && (loss - mean) / deviation <= s->alpha * pow(1 - s->beta, (double)s->mine.relaxed);
+}
+
+static tutti_status evaluate(tutti_method *m, double *loss, tutti_error *err)
+{
+    TUTTI_TRY(tutti_evaluate(m, loss, err));
+    if (!isfinite(*loss))
+        return tutti_fail_rank(err, TUTTI_ERR_NUMBER, m->rank, "worker %d: the loss on the samples held out is %g in step %llu; lower the learning rate or clip the gradient (clip-norm)", m->rank, *loss,
+                               (unsigned long long)m->step);
+    return TUTTI_OK;
+}
+
+static tutti_status push(tutti_method *m, hermes *s, double loss, tutti_error *err)
+{
+    const size_t n = m->layout->used;
+    tutti_server_answers answers;
+
+    if (s->wire == FP16)
+        tutti_diff(m->device, n, 1, m->x, s->start, m->g);
+    else
+        tutti_copy(m->device, n, m->x, m->g); /* the answer comes into x */
+    TUTTI_TRY(tutti_server_push(s->server, PUSH, bits_of(loss), m->g, m->x, &answers, err));
+    if (s->wire == FP16)
+        tutti_add(m->device, n, s->start, m->x);
+    tutti_stale(m, answers.delay);
+    TUTTI_TRY(evaluate(m, &loss, err));
+    return tutti_server_ask(s->server, 0, LOSS, bits_of(loss), &answers, err);
+}
+
+static tutti_status end_round(tutti_method *m, hermes *s, tutti_error *err)
+{
+    tutti_server_answers answers = { 0 };
+    double loss;
+    bool major;
+
+    TUTTI_TRY(evaluate(m, &loss, err));
+    major = is_major(s, loss);
+    s->mine.rounds++;
+    if (major || s->resize == IQR)
+        TUTTI_TRY(tutti_server_ask(s->server, 0, major ? MAJOR : MINOR, bits_of((double)s->round.computed_ns * 1e-9), &answers, err));
+    if (major) {
+        TUTTI_TRY(push(m, s, loss, err));
+        s->mine.losses = s->mine.since = 0;
+        s->mine.pushes++;
+    } else if (++s->mine.since >= s->lambda)
+        s->mine.relaxed++;
+    if (answers.kind >> 3 > (uint32_t)most_batches(m))
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the server gave %lu batches a round, and there is room for %lld; all workers must run one version", (unsigned long)(answers.kind >> 3), (long long)most_batches(m));
+    s->round.batches = answers.kind == 0 ? s->round.batches : (int64_t)(answers.kind >> 3);
+    s->round.minibatch = (answers.kind & 7) == 0 ? s->round.minibatch : (int64_t)1 << (answers.kind & 7);
+    s->round.taken = s->round.computed_ns = 0;
+    return TUTTI_OK;
+}
+
+static tutti_status hermes_step(tutti_method *m, tutti_error *err)
+{
+    hermes *s = m->self;
+
+    if (m->workers == 1)
+        return tutti_base_step(m, err);
+    if (m->samples == 0)
+        return TUTTI_OK;
+    TUTTI_TRY(update(m, s, err));
+    s->round.computed_ns += tutti_computed_ns(m) - s->counted_ns;
+    if (chunk_is_whole(s))
+        TUTTI_TRY(end_round(m, s, err));
+    s->counted_ns = tutti_computed_ns(m); /* evaluating is no part of a round's time */
+    return TUTTI_OK;
+}
+
+/* Figures of all workers, as worker 0 tells them. */
+static tutti_status tell(tutti_method *m, tutti_error *err)
+{
+    const hermes *s = m->self;
+    const float mine[5] = { (float)s->mine.rounds, (float)s->mine.pushes, (float)(s->alpha * pow(1 - s->beta, (double)s->mine.relaxed)), (float)(s->round.batches * batch_of_run(m)), (float)s->round.minibatch };
+    static const char *const names[5] = { "rounds", "pushes", "alpha", "chunk", "minibatch" };
+    float *all;
+    tutti_status status;
+
+    all = tutti_alloc(5 * (size_t)m->workers, sizeof *all);
+    if (all == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for what %d workers tell", m->workers);
+    status = tutti_gather(m, mine, 5, all, err);
+    for (int k = 0; k < 5 && status == TUTTI_OK && m->rank == 0; k++)
+        for (int r = 0; r < m->workers; r++)
+            if (s->push == ZSCORE || k != 2)
+                tutti_metric(m, names[k], r, (double)all[5 * r + k]);
+    tutti_free(all);
+    return status;
+}
+
+static tutti_status hermes_agree(tutti_method *m, tutti_error *err)
+{
+    const hermes *s = m->self;
+
+    if (m->workers == 1) /* it has the model */
+        return m->servers > 0 ? tutti_broadcast(&m->everyone, 0, tutti_f32(m->device, m->x, m->layout->used), err) : TUTTI_OK;
+    if (m->rank < m->workers)
+        TUTTI_TRY(tell(m, err));
+    return tutti_server_agree(s->server, err);
+}
+
+static const tutti_service hermes_services[] = { [SERVE] = { "server", serve }, { 0 } };
+
+static const char *const hermes_constraints[] = {
+    "needs samples held out of training (--validation N), by whose loss a worker decides whether to push; the test set is not looked at",
+    "asynchronous: --steps N is N x workers batches of new samples by whoever is free, each gone over local_passes times; runs differ in their bits, except simulated ones",
+    "the model of the run is the server's: what a worker has trained since it last pushed is in it once that worker pushes; before the first push it is the initial model",
+    "optimiser state stays local; a lost worker ends the run (exit code 3); a checkpoint is resumed with the number of workers that saved it",
+    NULL
+};
+
+const tutti_method_ops tutti_method_hermes = {
+    .name = "hermes", .title = "Hermes: push when it helps", .authors = "Basani, Vivek, Krishna, Paul", .year = 2024, .family = "server", .sheet = "hermes.md",
+    .axes = { "one server", "when a worker's loss has fallen", "fp16 differences", "at once", "a model each, one at the server", "any, at the workers" }, .constraints = hermes_constraints, .options = hermes_options,
+    .self_bytes = sizeof(hermes), .traits = TUTTI_OWN_PACE | TUTTI_SERVERS, .services = hermes_services, .declare = hermes_declare, .open = hermes_open, .close = hermes_close, .pass = hermes_pass, .step = hermes_step,
+    .agree = hermes_agree,
+};

@@ -1,0 +1,123 @@
+"""hermes as a person runs it, and samples held out of training (--validation): traffic against the formula, resuming to the bit under the simulator, sizes that follow from speeds, what an evaluation costs, losses."""
+import os, signal, subprocess, time, unittest
+from command import *
+
+SIMULATOR = os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so"))
+MODEL = ("--model", "mlp(hidden=64)")
+PARAMS = 784 * 64 + 64 + 64 * 64 + 64 + 64 * 10 + 10
+QUADRATIC = ("--model", "quadratic(dim=8,samples=4096)", "--validation", 64, "--transport", "sim", "--optimizer", "sgd(lr=0.001)")
+
+
+def model(out):
+    return read(os.path.join(out, "model.safetensors"))
+
+
+def slow(factors):
+    return ",".join("%d:%g" % (r, f) for r, f in enumerate(factors) if f > 1)
+
+
+class Hermes(Case):
+    def test_a_push_sends_a_model_of_half_the_bytes_each_way_on_every_transport(self):
+        for transport in ("shm", "tcp") + (("sim",) if SIMULATOR else ()):
+            for wire, size in (("fp16", 2), ("fp32", 4)):
+                out = self.train("t", *MODEL, "--data", self.data, "--validation", 100, "-n", 3, "--batch", 10, "--steps", 12, "--seed", 1, "--transport", transport, "--optimizer", "sgd(lr=0.05)",
+                                 "--method", "hermes(push=always,chunk=20,minibatch=5,local_passes=3,resize=off,wire=%s)" % wire)
+                s = summary(out)
+                figures = s["method_figures"]
+                self.assertEqual((s["steps"], s["samples"]), (12, 12 * 3 * 10))
+                self.assertEqual(figures["pushes"], figures["rounds"])
+                self.assertEqual(figures["rounds"], [w["steps"] // 2 for w in s["by_worker"]])
+                told = s["bytes_sent_total"] - sum(figures["pushes"][1:]) * 2 * size * PARAMS - 2 * 4 * PARAMS # at the end the server's model goes to the two others, and five figures of each to all
+                self.assertEqual(told, 3 * 2 * 5 * 4)
+                self.assertLess(s["final_train_loss"], 2.2) # ln 10 at the beginning
+
+    def test_the_server_may_be_a_rank_of_its_own(self):
+        common = (*MODEL, "--data", self.data, "--validation", 100, "--batch", 10, "--seed", 1, "--optimizer", "sgd(lr=0.05)", "--servers", 1, "--method", "hermes(push=always,chunk=20,minibatch=5,local_passes=3)")
+        for n in (1, 3):
+            s = summary(self.train("t", *common, "-n", n, "--steps", 12, "--transport", "sim" if SIMULATOR else "shm"))
+            self.assertEqual((s["samples"], s["servers"]), (12 * n * 10, 1))
+            self.assertLess(s["final_train_loss"], 2.2)
+            if n > 1: # everybody's pushes cross the wire; at the end the model goes to the three workers
+                self.assertEqual(s["bytes_sent_total"], sum(s["method_figures"]["pushes"]) * 4 * PARAMS + 12 * PARAMS + 120)
+
+    def test_of_a_run_that_pushes_when_it_helps_less_is_sent(self):
+        common = (*MODEL, "--data", self.data, "--validation", 100, "-n", 3, "--batch", 10, "--steps", 40, "--seed", 1, "--optimizer", "sgd(lr=0.05)")
+        s = summary(self.train("z", *common, "--method", "hermes(chunk=20,minibatch=5,local_passes=1)"))
+        pushes, rounds = sum(s["method_figures"]["pushes"]), sum(s["method_figures"]["rounds"])
+        self.assertTrue(0 < pushes <= rounds / 3, (pushes, rounds)) # z of -1.3 takes three losses
+        self.assertEqual(s["bytes_sent_total"], sum(s["method_figures"]["pushes"][1:]) * 4 * PARAMS + 8 * PARAMS + 120)
+        self.assertLess(s["final_train_loss"], 2.2)
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_simulated_runs_repeat_and_resume_to_the_bit_under_random_pauses(self):
+        methods = ("hermes(push=always,chunk=12,minibatch=3,local_passes=2)", "hermes(chunk=18,minibatch=2,local_passes=3,window=4,alpha=-0.9,wire=fp32)", "hermes(push=always,chunk=6,minibatch=6,resize=off,merge=mean)")
+        for k, method in enumerate(methods):
+            for partition in ("iid", "dirichlet(alpha=0.5)")[:1 + (k == 0)]:
+                common = ("--model", "mlp(hidden=8)", "--data", self.data, "--validation", 50, "-n", 4, "--batch", 6, "--method", method, "--seed", 2, "--steps", 30, "--checkpoint-every", 7, "--checkpoint-keep", 9,
+                          "--slow", "0:1.31,2:6,*:2.2:0.4", "--transport", "sim", "--servers", k % 2, "--optimizer", "sgd(lr=0.02,momentum=0.9)", "--step-time", 0.001, "--partition", partition)
+                whole = self.train("w%d%s" % (k, partition[:3]), *common)
+                self.assertEqual(model(whole), model(self.train("v%d%s" % (k, partition[:3]), *common)))
+                checkpoints = os.path.join(whole, "checkpoints")
+                for name in sorted(os.listdir(checkpoints)):
+                    resumed = self.train("r%d%s%s" % (k, partition[:3], name), *common, "--resume", os.path.join(checkpoints, name))
+                    self.assertEqual(model(whole), model(resumed), (method, name))
+                    self.assertEqual(summary(whole)["method_figures"], summary(resumed)["method_figures"], (method, name))
+
+    def sizes(self, factors, method, batch=4):
+        s = summary(self.train("s", *QUADRATIC, "-n", len(factors), "--batch", batch, "--step-time", 0.01, "--slow", slow(factors), "--steps", 400, "--method", method))
+        return list(zip(s["method_figures"]["chunk"], s["method_figures"]["minibatch"])), s
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_who_is_far_from_the_others_gets_rounds_of_the_median_time_and_nobody_else_is_changed(self):
+        method, even = "hermes(chunk=80,minibatch=2,local_passes=2%s)", (1, 1, 1.25, 1.5, 1.5)
+        self.assertEqual(self.sizes((*even, 6.25), method % "")[0], [(80, 2)] * 5 + [(16, 2)]) # the median is 1.375; 17.6 in whole batches
+        self.assertEqual(self.sizes((*(10 * f for f in even), 1), method % "")[0], [(80, 2)] * 5 + [(900, 2)]) # 11.25
+        self.assertEqual(self.sizes((*(10 * f for f in even), 1), method % ",chunk_most=400")[0][5], (400, 2))
+        self.assertEqual(self.sizes((*even, 30), "hermes(chunk=16,minibatch=2,local_passes=2)")[0][5], (4, 4)) # less than half a batch: more samples an update
+        self.assertEqual(self.sizes((*even, 6.25), method % ",resize=off")[0], [(80, 2)] * 6)
+        self.assertEqual(self.sizes((*even, 1.5), method % "")[0], [(80, 2)] * 6)
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_evaluating_costs_a_forward_pass_over_the_samples_held_out(self):
+        seconds = []
+        for held_out in (100, 200, 300):
+            s = summary(self.train("e%d" % held_out, *MODEL, "--data", self.data, "--validation", held_out, "-n", 2, "--batch", 10, "--steps", 4, "--step-time", 0.01, "--transport", "sim", "--slow", "1:3", "--optimizer", "sgd(lr=0.01)",
+                                     "--method", "hermes(push=always,chunk=20,minibatch=10,local_passes=1)"))
+            seconds.append([w["compute_seconds"] for w in s["by_worker"]])
+            self.assertEqual(s["method_figures"]["pushes"], [w["steps"] // 2 for w in s["by_worker"]])
+        for r in range(2): # 1 / 3 of a pass's time and somewhat more, since the first layer's input has no gradient
+            more = seconds[1][r] - seconds[0][r]
+            self.assertAlmostEqual(seconds[2][r] - seconds[1][r], more, delta=1e-3 * more)
+            evaluations = 2 * (s["by_worker"][r]["steps"] // 2)
+            self.assertTrue(0.33 < more / (evaluations * 100 / 10 * 0.01 * (3 if r == 1 else 1)) < 0.5, (r, more, evaluations))
+
+    def test_nobody_trains_on_what_is_held_out(self):
+        whole = summary(self.train("a", *MODEL, "--data", self.data, "-n", 2, "--batch", 10, "--epochs", 1))
+        less = self.train("b", *MODEL, "--data", self.data, "-n", 2, "--batch", 10, "--epochs", 1, "--validation", 100)
+        self.assertEqual((whole["samples"], summary(less)["samples"]), (600, 500))
+        small = small_mnist(os.path.join(self.folder, "small"), train=500) # the same samples; normalised by other means
+        self.assertEqual(summary(self.train("c", *MODEL, "--data", small, "-n", 2, "--batch", 10, "--epochs", 1))["samples"], 500)
+        parts = summary(self.train("d", *MODEL, "--data", self.data, "-n", 2, "--batch", 10, "--epochs", 1, "--validation", 100, "--partition", "dirichlet(alpha=1)"))
+        self.assertEqual(sum(w["part_samples"] for w in parts["by_worker"]), 500)
+        self.refused("validation is 600, but the training set has 600 samples; leave some to train on", "train", *MODEL, "--data", self.data, "--validation", 600, "--out", self.out("e"))
+        self.refused("there are none; give --validation N", "train", *MODEL, "--data", self.data, "-n", 2, "--method", "hermes", "--out", self.out("f"))
+        saved = self.train("g", *MODEL, "--data", self.data, "-n", 2, "--batch", 10, "--steps", 4, "--validation", 100, "--checkpoint-every", 2)
+        self.refused("its run has validation 100, this one 50", "train", *MODEL, "--data", self.data, "-n", 2, "--batch", 10, "--steps", 8, "--validation", 50, "--resume", saved, "--out", self.out("h"))
+
+    def test_a_killed_worker_or_server_ends_the_run_and_is_named(self):
+        for victim in (0, 2):
+            run = subprocess.Popen([TUTTI, "train", "--model", "mlp", "--data", self.data, "-n", "3", "--batch", "16", "--epochs", "100000", "--quiet", "--method", "hermes(push=always,chunk=16,local_passes=1)",
+                                    "--validation", "50", "--out", self.out("k%d" % victim)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
+            deadline = time.monotonic() + 30
+            while len(children_of(run.pid)) < 3 and time.monotonic() < deadline:
+                time.sleep(0.005)
+            workers = children_of(run.pid)
+            time.sleep(0.3)
+            os.kill(workers[victim], signal.SIGKILL)
+            _, err = run.communicate(timeout=30)
+            self.assertEqual(run.returncode, 3, err)
+            self.assertIn("worker %d" % victim, err)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
