@@ -59,7 +59,7 @@ class Gossip:
         with tempfile.TemporaryDirectory(prefix="tutti-bench-") as folder:
             command = [*map(str, words), "--quiet", "--out", os.path.join(folder, "run")]
             done = subprocess.run([self.tutti, "train", *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-            if done.returncode == 1 and "the gradient of" in done.stderr: # is not finite: the rate is too high
+            if done.returncode == 1 and any(words in done.stderr for words in ("the gradient of", "held out is", "but as fp16")): # is not finite: the rate is too high
                 raise Diverged()
             if done.returncode != 0:
                 sys.exit("gossip: tutti train %s\n%s" % (" ".join(command), done.stderr))
