@@ -35,6 +35,12 @@ bool tutti_regime_is_critical(const tutti_regime_rule *rule, double was, double 
 /* After so many epochs or steps, as the unit has it, comes the first check that has two norms; before it nothing can be but critical. */
 uint64_t tutti_regime_first(const tutti_regime_rule *rule);
 const char *tutti_regime_unit(const tutti_regime_rule *rule);                             /* "epoch", "step" */
+/* Decisions of a recorded run in place of the rule: "0.l:40.lhhl:80.h": from that step on, steps ascending, each part low or high, in order, or one letter for all; before the first all are low.
+   TUTTI_ERR_USAGE: what is wrong at which place. */
+#define TUTTI_REGIME_REPLAY(self, replay) \
+    { "replay", TUTTI_TEXT, TUTTI_AT(self, replay), 0, 0, 0, "", "decisions as a run's events have them, in place of the rule: STEP.LEVELS:STEP.LEVELS..., a letter for each part, l or h, or one for all; none: by the rule" }
+tutti_status tutti_regime_check_replay(const char *replay, size_t parts, tutti_error *err);
+void tutti_regime_replay(const char *replay, uint64_t step, size_t parts, float *high);    /* of each part in this step: 1 or 0 */
 #ifdef __cplusplus
 }
 #endif

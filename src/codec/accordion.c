@@ -9,6 +9,8 @@
      rank0      worker 0's own, as in the authors' code: decisions depend on which worker is worker 0
      averaged   the decoded mean, which all have anyway, so that no message is needed; but its norm falls with the level itself where nothing is fed back, and every second check may find a critical regime
 
+   replay: the levels are those of a recorded run, as its events have them ("replay 40.lhhl"), and nothing is added up. The sheet has them in a file; here they are part of the spec, which all workers compare.
+
    Differs from the authors' code: a norm is divided by its steps, since epochs may differ, and a cosine's falls are no drops (regime.c).
 
    ef(accordion(...)) has one residual for both levels. Of codecs that learn (powersgd) the one that takes over follows the other. */
@@ -19,7 +21,7 @@
 
 enum { LAYER, LOW = 0, HIGH = 1, LOCAL = 0, RANK0, AVERAGED };
 typedef struct accordion {
-    const char *low, *high;
+    const char *low, *high, *replay;
     tutti_regime_rule rule;
     int scope, source;
     float *sum;                  /* of a window's gradients */
@@ -34,6 +36,7 @@ static const tutti_option options[] = {
     TUTTI_REGIME_OPTIONS(accordion, rule),
     { "scope", TUTTI_CHOICE, TUTTI_AT(accordion, scope), LAYER, 0, 0, "layer|model", "a decision for each tensor, or one for all" },
     { "norm_source", TUTTI_CHOICE, TUTTI_AT(accordion, source), LOCAL, 0, 0, "local|rank0|averaged", "whose gradients: each worker's own, their norms merged; worker 0's own; or the decoded mean" },
+    TUTTI_REGIME_REPLAY(accordion, replay),
     { 0 }
 };
 
@@ -79,7 +82,7 @@ static tutti_status check(const tutti_codec *c, tutti_error *err)
     if (bytes_of(c->inner[LOW]) < bytes_of(c->inner[HIGH]))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "low, %s, sends %.0f bytes of the whole gradient and high, %s, %.0f, so that low compresses more than high; swap them",
                           c->inner[LOW]->ops->name, bytes_of(c->inner[LOW]), c->inner[HIGH]->ops->name, bytes_of(c->inner[HIGH]));
-    return TUTTI_OK;
+    return tutti_regime_check_replay(((const accordion *)c->self)->replay, parts(c), err);
 }
 
 static void declare(tutti_codec *c, tutti_plan *plan)
@@ -99,7 +102,7 @@ static void open(tutti_codec *c)
 
     for (size_t k = 0; k < parts(c); k++)
         s->norm[k] = -1;
-    s->now.adds = 1;
+    s->now.adds = s->replay[0] == 0;
 }
 
 static tutti_codec *choose(tutti_codec *c, const tutti_view *v)
@@ -148,23 +151,26 @@ static void set(tutti_codec *c, size_t k, int level)
 /* By the squared norms in numbers, as all have heard or know them. */
 static void decide(tutti_codec *c, const tutti_codec_moment *m)
 {
-    enum { SHOWN = 24 };
+    enum { SHOWN = 24, WORD = 512 };
     accordion *s = c->self;
     const double of = s->source == LOCAL ? c->space->workers : 1;
     size_t high = 0, used = 0;
-    char list[1024] = "", text[1200];
+    char list[1024] = "", word[WORD + 1] = "", text[1200 + WORD];
 
     for (size_t k = 0; k < parts(c); k++) {
         const double was = (double)s->norm[k], is = (double)(float)sqrt((double)s->numbers[k] / of);
         set(c, k, tutti_regime_is_critical(&s->rule, was, is) ? LOW : HIGH);
         high += s->level[k] == HIGH;
+        if (k < WORD)
+            word[k] = s->level[k] == HIGH ? 'h' : 'l';
         if (k < SHOWN)
             used += (size_t)snprintf(list + used, sizeof list - used, "%s%zu: %.4g -> %.4g %s", k > 0 ? ", " : "", k, was < 0 ? NAN : was, is, s->level[k] == HIGH ? "high" : "low");
         s->norm[k] = (float)is;
     }
     if (m->say == NULL)
         return;
-    snprintf(text, sizeof text, "accordion: step %llu: %zu of %zu high; %s%s", (unsigned long long)m->step, high, parts(c), list, parts(c) > SHOWN ? ", ..." : "");
+    snprintf(text, sizeof text, "accordion: step %llu: %zu of %zu high; %s%s; replay %llu.%s%s", (unsigned long long)m->step, high, parts(c), list, parts(c) > SHOWN ? ", ..." : "", (unsigned long long)m->step,
+             word, parts(c) > WORD ? "..." : "");
     m->say(m->with, "accordion", text);
 }
 
@@ -174,7 +180,7 @@ static void all_low(tutti_codec *c, const tutti_codec_moment *m)
 
     for (size_t k = 0; k < parts(c); k++)
         set(c, k, LOW);
-    snprintf(text, sizeof text, "accordion: step %llu: the learning rate fell to %g: all low until the next check", (unsigned long long)m->step, m->lr);
+    snprintf(text, sizeof text, "accordion: step %llu: the learning rate fell to %g: all low until the next check; replay %llu.l", (unsigned long long)m->step, m->lr, (unsigned long long)m->step);
     if (m->say != NULL)
         m->say(m->with, "accordion", text);
 }
@@ -186,7 +192,7 @@ static void warn(const tutti_codec *c, const tutti_codec_moment *m)
     const uint64_t all = s->rule.unit != 0 ? m->steps : m->epochs;
     char text[320];
 
-    if (m->step > 0 || all == 0 || all > tutti_regime_first(&s->rule) || m->say == NULL || s->rule.eta == 0)
+    if (m->step > 0 || s->replay[0] != 0 || all == 0 || all > tutti_regime_first(&s->rule) || m->say == NULL || s->rule.eta == 0)
         return;
     snprintf(text, sizeof text, "accordion: nothing is compressed more in this run: the first check that can do so comes after %llu %ss, and the run has %llu; take an interval of about 3 %% of the run%s",
              (unsigned long long)tutti_regime_first(&s->rule), tutti_regime_unit(&s->rule), (unsigned long long)all, s->rule.unit != 0 ? "" : ", or unit=step");
@@ -199,6 +205,12 @@ static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, floa
     tutti_device *d = c->space->device;
 
     *numbers = s->numbers;
+    if (s->replay[0] != 0) {
+        tutti_regime_replay(s->replay, m->step, parts(c), s->numbers);
+        for (size_t k = 0; k < parts(c); k++)
+            set(c, k, (int)s->numbers[k]);
+        return 0;
+    }
     if (round == 0) {
         warn(c, m);
         s->turn = tutti_regime_begin(&s->rule, &s->now, m->epoch, m->lr);
@@ -221,8 +233,11 @@ static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, floa
 /* Nothing of it was added up. */
 static void left_out(tutti_codec *c, uint64_t step)
 {
+    accordion *s = c->self;
+
     (void)step;
-    tutti_regime_left_out(&((accordion *)c->self)->now);
+    if (s->replay[0] == 0)
+        tutti_regime_left_out(&s->now);
 }
 
 const tutti_codec_ops tutti_codec_accordion = {

@@ -2,6 +2,8 @@
    all `interval` steps with those before. Only a real drop of the learning rate counts, or a cosine, which falls a little every epoch, would never let anything be but critical; a rise, as in a warm-up, never does. */
 #include <tutti/regime.h>
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { EPOCH, STEP, WHOLE = 1 };
 
@@ -40,4 +42,49 @@ uint64_t tutti_regime_first(const tutti_regime_rule *rule)
 const char *tutti_regime_unit(const tutti_regime_rule *rule)
 {
     return rule->unit == STEP ? "step" : "epoch";
+}
+
+/* ---- replay ---- */
+/* The entry at *at, which moves to the next; false: there is none. Not checked. */
+static bool entry(const char **at, uint64_t *step, const char **levels, size_t *n)
+{
+    char *end;
+
+    if (**at == 0)
+        return false;
+    *step = strtoull(*at, &end, 10);
+    *levels = *end == '.' ? end + 1 : end;
+    *n = strcspn(*levels, ":");
+    *at = *levels + *n + ((*levels)[*n] == ':');
+    return true;
+}
+
+tutti_status tutti_regime_check_replay(const char *replay, size_t parts, tutti_error *err)
+{
+    const char *at = replay, *begin = replay, *levels;
+    uint64_t step, last = 0;
+    size_t n;
+
+    for (; begin = at, entry(&at, &step, &levels, &n); last = step) {
+        const int shown = (int)strcspn(begin, ":") < 40 ? (int)strcspn(begin, ":") : 40;
+        if (*begin < '0' || *begin > '9' || levels[-1] != '.' || n == 0 || strspn(levels, "lh") != n)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "replay: '%.*s' is not STEP.LEVELS, such as 40.lhhl; levels are l (low) and h (high)", shown, begin);
+        if (n != 1 && n != parts)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "replay: '%.*s' has %zu levels, and there are %zu parts; give each its letter, or one for all", shown, begin, n, parts);
+        if (begin != replay && step <= last)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "replay: '%.*s' comes after step %llu; steps must ascend", shown, begin, (unsigned long long)last);
+    }
+    return TUTTI_OK;
+}
+
+void tutti_regime_replay(const char *replay, uint64_t step, size_t parts, float *high)
+{
+    const char *levels, *now = NULL;
+    uint64_t from;
+    size_t n, of = 0;
+
+    for (; entry(&replay, &from, &levels, &n) && from <= step; of = n)
+        now = levels;
+    for (size_t k = 0; k < parts; k++)
+        high[k] = now != NULL && now[of == 1 ? 0 : k] == 'h';
 }

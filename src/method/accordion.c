@@ -21,7 +21,7 @@
 
 enum { CODEC, BATCH, TIMES = 8 };
 typedef struct accordion {
-    const char *low, *high;
+    const char *low, *high, *replay;
     double bucket_mb;
     tutti_regime_rule rule;
     int64_t min_numel, batch_high;
@@ -42,6 +42,7 @@ static const tutti_option accordion_options[] = {
     { "batch_high", TUTTI_INT, TUTTI_AT(accordion, batch_high), 0, 0, 1e12, NULL, "samples of an update, of all workers, elsewhere than in critical regimes; a multiple of a step's, workers x batch x accumulate; 0: 8 times as many", "mode=batch" },
     { "scope", TUTTI_CHOICE, TUTTI_AT(accordion, scope), 0, 0, 0, "layer|model", "a decision for each tensor, or one for all", "mode=codec" },
     { "norm_source", TUTTI_CHOICE, TUTTI_AT(accordion, source), 0, 0, 0, "local|rank0|averaged", "whose gradients: each worker's own, their norms merged; worker 0's own; or the decoded mean", "mode=codec" },
+    TUTTI_REGIME_REPLAY(accordion, replay),
     { "error_feedback", TUTTI_BOOL, TUTTI_AT(accordion, error_feedback), 1, 0, 1, NULL, "what was not sent is added to the next gradient; off for unbiased codecs (qsgd, nuqsgd, wangni)", "mode=codec" },
     { "min_numel", TUTTI_INT, TUTTI_AT(accordion, min_numel), 1024, 0, 1e12, NULL, "tensors of fewer elements travel as they are", "mode=codec" },
     { "bucket_mb", TUTTI_REAL, TUTTI_AT(accordion, bucket_mb), 25, 1.0 / 1048576, 65536, NULL, "gradients in MiB that are exchanged as one" },
@@ -51,15 +52,15 @@ static const tutti_option accordion_options[] = {
 static tutti_status declare_codec(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     static const char *const windows[] = { "epoch", "interval" }, *const sources[] = { "local", "rank0", "averaged" };
-    static const char form[] = "%s%saccordion(low=%s,high=%s,eta=%.17g,interval=%lld,unit=%s,norm_window=%s,lr_drop=%.17g,scope=%s,norm_source=%s)%s%s";
+    static const char form[] = "%s%saccordion(low=%s,high=%s,eta=%.17g,interval=%lld,unit=%s,norm_window=%s,lr_drop=%.17g,scope=%s,norm_source=%s%s%s)%s%s";
     const accordion *s = m->self;
-    char spec[1024], min[40] = "";
+    char spec[4096], min[40] = "";
 
     if (s->min_numel > 0)
         snprintf(min, sizeof min, ",min=%lld)", (long long)s->min_numel);
     if ((size_t)snprintf(spec, sizeof spec, form, min[0] != 0 ? "large(" : "", s->error_feedback ? "ef(" : "", s->low, s->high, s->rule.eta, (long long)s->rule.interval, tutti_regime_unit(&s->rule), windows[s->rule.window],
-                         s->rule.lr_drop, s->scope == 0 ? "layer" : "model", sources[s->source], s->error_feedback ? ")" : "", min) >= sizeof spec)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'accordion': low and high have more than %zu characters together; leave their defaults away", sizeof spec - sizeof form - 140);
+                         s->rule.lr_drop, s->scope == 0 ? "layer" : "model", sources[s->source], s->replay[0] != 0 ? ",replay=" : "", s->replay, s->error_feedback ? ")" : "", min) >= sizeof spec)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'accordion': low, high and replay have more than %zu characters together; leave defaults away", sizeof spec - sizeof form - 140);
     return tutti_exchange_declare(m, plan, spec, err);
 }
 
@@ -77,6 +78,7 @@ static tutti_status declare_batch(tutti_method *m, tutti_plan *plan, tutti_error
     if (s->batch_high % low != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'accordion': batch_high is %lld samples, and a step has %lld (%d workers x batch %lld x accumulate %lld), of which it must be a multiple: %lld is near", (long long)s->batch_high,
                           (long long)low, m->workers, (long long)m->share->batch, (long long)m->share->accumulate, (long long)((near > 0 ? near : 1) * low));
+    TUTTI_TRY(tutti_fail_within(err, tutti_regime_check_replay(s->replay, 1, err), "method 'accordion'"));
     s->most = s->batch_high == 0 ? TIMES : s->batch_high / low;
     tutti_declare_vector(plan, "accordion.sum", TUTTI_SAME, &s->sum);
     tutti_declare_value(plan, "accordion.now", TUTTI_SAME, &s->now, sizeof s->now);
@@ -106,12 +108,12 @@ static void check(tutti_method *m)
     if (s->now.norm > 0)
         snprintf(before, sizeof before, "%.6g", s->now.norm);
     if (m->rank == 0)
-        tutti_event(m, "accordion", "accordion: step %llu: norm %s -> %.6g, %s: %lld samples an update%s", (unsigned long long)m->step, before, norm, critical ? "critical" : "not critical",
-                    (long long)(batch_low(m) * (s->now.high ? s->most : 1)), was && critical ? ", as before, until the learning rate falls" : "");
+        tutti_event(m, "accordion", "accordion: step %llu: norm %s -> %.6g, %s: %lld samples an update%s; replay %llu.%s", (unsigned long long)m->step, before, norm, critical ? "critical" : "not critical",
+                    (long long)(batch_low(m) * (s->now.high ? s->most : 1)), was && critical ? ", as before, until the learning rate falls" : "", (unsigned long long)m->step, s->now.high ? "h" : "l");
     s->now.norm = norm > 0 && isfinite(norm) ? norm : 0;
 }
 
-static void begin(tutti_method *m)
+static void decide(tutti_method *m)
 {
     accordion *s = m->self;
     const tutti_regime_turn turn = tutti_regime_begin(&s->rule, &s->now.regime, m->epoch, m->lr);
@@ -125,9 +127,21 @@ static void begin(tutti_method *m)
     if (turn.fell) {
         s->now.high = 0;
         if (m->rank == 0)
-            tutti_event(m, "accordion", "accordion: step %llu: the learning rate fell to %g: %lld samples an update until the next check", (unsigned long long)m->step, m->lr,
-                        (long long)batch_low(m));
+            tutti_event(m, "accordion", "accordion: step %llu: the learning rate fell to %g: %lld samples an update until the next check; replay %llu.l", (unsigned long long)m->step, m->lr,
+                        (long long)batch_low(m), (unsigned long long)m->step);
     }
+}
+
+static void begin(tutti_method *m)
+{
+    accordion *s = m->self;
+    float high;
+
+    if (s->replay[0] != 0) {
+        tutti_regime_replay(s->replay, m->step, 1, &high);
+        s->now.high = (int64_t)high;
+    } else
+        decide(m);
     if (tutti_merged(m) == 1)
         s->now.of = s->now.high ? s->most : 1;
     s->waits = tutti_merged(m) < s->now.of;
@@ -168,7 +182,7 @@ static tutti_status accordion_open(tutti_method *m, tutti_error *err)
     accordion *s = m->self;
 
     (void)err;
-    s->now.regime.adds = 1;
+    s->now.regime.adds = s->replay[0] == 0;
     return TUTTI_OK;
 }
 

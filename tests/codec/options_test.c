@@ -2,6 +2,7 @@
    Method: against second computations that do not share code, against other codecs that must then be the same to the byte, over many draws. */
 #include "subject.h"
 
+#include <tutti/regime.h>
 #include "codec/mixture.h"
 
 /* ---- nuqsgd ---- */
@@ -381,6 +382,104 @@ static void a_window_is_an_epoch_or_the_interval(void **state)
     }
 }
 
+/* Levels that change with the layers' gradients, over 40 steps with a fall of the rate; then the same from what was said, to the last bit, and nothing is summed for it. */
+static void a_replayed_run_is_the_run(void **state)
+{
+    enum { N = 300, PARTS = 3, STEPS = 40 };
+    static const char form[] = "ef(accordion(low=topk(ratio=0.3),high=topk(ratio=0.05),unit=step,interval=3,eta=0.3%s%s))";
+    static float first[STEPS][N];
+    char replay[600] = "", spec[900];
+    bool differs = false;
+
+    (void)state;
+    for (int again = 0; again < 2; again++) {
+        tutti_view tensor[PARTS];
+        tutti_codec_space space = { .n = N, .tensor = tensor, .n_tensors = PARTS, .workers = 1, .seed = 1 };
+        tutti_codec *c;
+        tutti_plan *plan;
+        tutti_error err = { 0 };
+        uint64_t seed = 8;
+        void *level = NULL;
+        for (int t = 0; t < PARTS; t++)
+            tensor[t] = (tutti_view){ .tensor = t, .first = (size_t)t * 100, .count = 100, .rows = 1, .cols = 100 };
+        assert_int_equal(tutti_device_open_host(&space.device, NULL, TUTTI_CPU_AVX512, NULL), TUTTI_OK);
+        assert_int_equal(tutti_plan_open(&plan, N, NULL), TUTTI_OK);
+        snprintf(spec, sizeof spec, form, again ? ",replay=" : "", again ? replay : "");
+        if (tutti_codec_declare(&c, plan, spec, "codec", &space, &err) != TUTTI_OK)
+            fail_msg("%s: %s", spec, err.text);
+        assert_int_equal(tutti_plan_carry_out(plan, NULL, NULL), TUTTI_OK);
+        tutti_codec_open(c);
+        for (size_t i = 0; i < tutti_plan_count(plan); i++)
+            if (strcmp(tutti_plan_state(plan, i, NULL)->name, "codec.codec.levels") == 0)
+                tutti_plan_state(plan, i, &level);
+        assert_non_null(level);
+        for (uint64_t step = 0; step < STEPS; step++) {
+            subject_said h = { .n = 0 };
+            float g[N], y[N];
+            const size_t summed = subject_begin_codec(&c, 1, step, 0, step < 25 ? 0.1 : 0.01, &h);
+            assert_true(!again || (summed == 0 && h.n == 0));
+            for (int k = 0; k < h.n && !again; k++) { /* a check and a fall may be before one step: the last word counts */
+                const char *word = strstr(h.text[k], "replay ") + strlen("replay ");
+                char *last = strrchr(replay, ':');
+                if (k > 0)
+                    *(last != NULL ? last : replay) = 0;
+                snprintf(replay + strlen(replay), sizeof replay - strlen(replay), "%s%s", replay[0] != 0 ? ":" : "", word);
+            }
+            subject_fill(N, g, 0, &seed);
+            for (int t = 0; t < PARTS; t++) {
+                tutti_view v = tensor[t];
+                float *x = g + v.first, *into, a;
+                const float *p;
+                tutti_codec *leaf;
+                uint8_t out[800];
+                uint64_t scratch[1000];
+                size_t bytes;
+                v.step = step;
+                for (size_t i = 0; i < v.count; i++)
+                    x[i] = x[i] * 0.1f + (t == 0 ? 1 : t == 1 ? (float)(step / 9 % 2) + 1 : (float)(step / 6 % 3) + 1);
+                p = tutti_codec_before(c, &v, x);
+                leaf = tutti_codec_chosen(c, &v);
+                bytes = leaf->ops->encode(leaf, &v, p, scratch, out);
+                memset(y + v.first, 0, v.count * sizeof *y);
+                assert_int_equal(leaf->ops->decode_add(leaf, &v, out, bytes, 1, y + v.first, NULL), TUTTI_OK);
+                a = tutti_codec_account(c, &v, &into);
+                assert_int_equal(leaf->ops->decode_add(leaf, &v, out, bytes, a, into, NULL), TUTTI_OK);
+                tutti_codec_after(c, &v, y + v.first);
+            }
+            differs = differs || ((float *)level)[0] != ((float *)level)[1] || ((float *)level)[1] != ((float *)level)[2];
+            if (again)
+                assert_memory_equal(y, first[step], sizeof y);
+            memcpy(first[step], y, sizeof y);
+        }
+        assert_true(differs);
+        tutti_codec_close(c);
+        tutti_plan_close(plan);
+        tutti_device_close(space.device);
+    }
+}
+
+static void what_cannot_be_replayed_is_refused(void **state)
+{
+    static const struct { const char *replay, *words; } rows[] = {
+        { "40", "replay: '40' is not STEP.LEVELS, such as 40.lhhl; levels are l (low) and h (high)" }, { "40.", "'40.' is not" }, { ".lh", "'.lh' is not" }, { "4.lx", "'4.lx' is not" }, { "4.l::5.h", "'' is not" },
+        { "4.lhl", "replay: '4.lhl' has 3 levels, and there are 2 parts; give each its letter, or one for all" }, { "4.l:4.h", "replay: '4.h' comes after step 4; steps must ascend" }, { "x", "'x' is not" }, { "-4.l", "'-4.l' is not" },
+    };
+    float high[2];
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
+        tutti_error err = { 0 };
+        assert_int_equal(tutti_regime_check_replay(rows[k].replay, 2, &err), TUTTI_ERR_USAGE);
+        if (strstr(err.text, rows[k].words) == NULL)
+            fail_msg("%s: %s", rows[k].replay, err.text);
+    }
+    assert_int_equal(tutti_regime_check_replay("3.lh:7.h", 2, NULL), TUTTI_OK);
+    for (uint64_t step = 0; step < 10; step++) {
+        tutti_regime_replay("3.lh:7.h", step, 2, high);
+        assert_true(high[0] == (step >= 7) && high[1] == (step >= 3));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -395,6 +494,8 @@ int main(void)
         cmocka_unit_test(what_is_forgotten_is_gone),
         cmocka_unit_test(norms_are_of_whom_the_option_says),
         cmocka_unit_test(a_window_is_an_epoch_or_the_interval),
+        cmocka_unit_test(a_replayed_run_is_the_run),
+        cmocka_unit_test(what_cannot_be_replayed_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

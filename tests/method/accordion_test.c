@@ -231,6 +231,7 @@ static void the_batch_grows_where_the_sheet_says(void **state)
     check_moves("accordion(mode=batch,batch_high=8,interval=2,unit=step,eta=2)", "constant", "4488224422222222", "uuuu.u.u.u.u.u.u");
     /* it only grows while the rate stands */
     check_moves("accordion(mode=batch,batch_high=8,interval=2,unit=step)", "constant", "4444999911119999", "uuuu.u.u.u.u.u.u");
+    check_moves("accordion(mode=batch,batch_high=8,replay=3.h:7.l:9.h)", "constant", "4", "uuu.u.uuu.u.u.u.");
     /* and is small from a fall of the rate (before step 9) to the next check, at 12 */
     check_moves("accordion(mode=batch,batch_high=8,interval=4,unit=step,eta=0.1)", "step(every=9,gamma=0.25)", "4", "uuuuuuuu.uuu.u.u");
 }
@@ -261,6 +262,7 @@ static void what_cannot_be_is_refused_with_the_mend(void **state)
         { "accordion(mode=batch,scope=model)", "'scope'" },
         { "accordion(mode=batch,error_feedback=off)", "'error_feedback'" },
         { "accordion(batch_high=8)", "'batch_high'" },
+        { "accordion(mode=batch,replay=3.lh)", "method 'accordion': replay: '3.lh' has 2 levels, and there are 1 parts" },
         { "accordion(mode=batch,norm_window=interval,unit=step)", "'norm_window'" },
     };
 
