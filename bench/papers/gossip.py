@@ -11,6 +11,8 @@ contraction  rand-psgd on a random and on the fixed ring of 16, 32, 64 workers: 
              and 2, D2 / D1 = l / (1 + l). One round of fresh noise says nothing of the orders (any ring leaves the same of it), the second does.
 steady       rand-psgd, 32 workers whose gradients disagree: the distance from the mean at which they settle, on the fixed ring against the random one.
 target       rand-psgd on both rings and ddp, 16, 32, 64 workers, two samples each a step: steps until the mean of the models has a loss. All have the same batch, steps and rates to choose from.
+             With four rounds a step too: what of the steps is the models' distance from each other, which a round on a random ring does not take away when a step has so few samples (on the complete graph, which
+             does, they are ddp's, seed by seed).
 throughput   ad-psgd, 16 workers: gradients a second with one worker 5 and 100 times slower, against (15 + 1/s) / 16 of those with none; the others' share of what they make with none (ad-psgd.md, invariant 7).
              Long runs: the last gradient of the slow worker is waited for, which is 100 steps of the others.
 slow         ad-psgd, 16 workers, one 5 times slower: time to the loss that ddp has at the end of its steps; the bound of what can be is 5 (15 + 1/5) / 16 = 4.75.
@@ -185,7 +187,7 @@ class Gossip:
 
     def target_of(self, n, data):
         rates, steps, every, loss, took = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6), 300, 5, 0.5, {}
-        for method in ("ddp", "rand-psgd", "rand-psgd(mixing=ring)"):
+        for method in ("ddp", "rand-psgd", "rand-psgd(rounds=4)", "rand-psgd(mixing=ring)"):
             run = lambda rate, seed: self.losses(("--model", "mlp(hidden=16)", "--data", data, "-n", n, "--batch", 2, "--transport", "sim", "--steps", steps, "--seed", seed,
                                                   "--method", method, "--optimizer", f"sgd(lr={rate:g})"), every, f"loss={loss}")
             reach = lambda losses: next((step for step in sorted(losses) if losses[step] is not None and losses[step] <= loss), math.inf)
