@@ -19,7 +19,6 @@ typedef struct conformance_subject {
     bool processes;              /* a rank dies by SIGKILL; else by leaving last words and returning */
     bool strict;                 /* every send is a rendezvous: done only when taken */
     bool hears_silence;          /* processes that are stopped are noticed, by the transport or by what run() does meanwhile */
-    size_t much;                 /* bytes of which not all get through while a few words are exchanged; 0: 6 MiB */
     size_t edges[8];             /* sizes in bytes at which this transport changes its ways; ends with 0 */
 } conformance_subject;
 int conformance_run(const conformance_subject *subject); /* number of failed tests */

@@ -6,7 +6,42 @@
 enum { CANCEL_ROUNDS = 8 };
 
 static tutti_buffer bytes_of(void *data, size_t bytes) { return tutti_host(data, bytes, TUTTI_U8); }
-static size_t much_of(const rank_context *c) { return c->subject->much != 0 ? c->subject->much : (size_t)6 << 20; }
+
+/* A message of which not all gets through while a few words are exchanged. How much that is depends on buffers of the machine's and on who is held up for how long, so it is found out: whoever takes something back tells
+   the other whether it was through already; then both begin again with twice as much. */
+enum { MUCH = 4 << 20, TOO_MUCH = 1 << 30, TOLD = 99 };
+typedef struct transfer { size_t bytes; unsigned char *data, *trap; } transfer;
+
+static tutti_status grow(transfer *t, tutti_error *err)
+{
+    t->bytes = t->bytes == 0 ? MUCH : 2 * t->bytes;
+    free(t->data);
+    free(t->trap);
+    t->data = t->trap = NULL;
+    if (t->bytes > TOO_MUCH)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "a message of %zu bytes was through when it was to be taken back midway", t->bytes / 2);
+    t->data = malloc(t->bytes);
+    t->trap = malloc(t->bytes);
+    return t->data != NULL && t->trap != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a message of %zu bytes", t->bytes);
+}
+
+static void drop(transfer *t)
+{
+    free(t->data);
+    free(t->trap);
+}
+
+/* By `who`, who has seen it, to the other. */
+static tutti_status tell(rank_context *c, int who, bool *through, tutti_error *err)
+{
+    int64_t word = *through;
+
+    if (c->rank == who)
+        return send_word(c, 1 - who, TOLD, word, err);
+    TUTTI_TRY(recv_word(c, who, TOLD, &word, err));
+    *through = word != 0;
+    return TUTTI_OK;
+}
 
 /* Goal: a cancelled receive has consumed nothing; its memory is not touched again. */
 static tutti_status cancel_unmatched(rank_context *c, tutti_error *err)
@@ -55,58 +90,67 @@ static void a_cancelled_receive_has_consumed_nothing(const conformance_subject *
     all_well(s, 7, 1, cancel_unmatched);
 }
 
-/* Goal: the same in the middle of a transfer. Method: rank 0 sends far more than any ring holds and makes progress only
-   between words; rank 1 cancels after a few words, and at last receives the message whole, in its place before a later one. */
+/* Goal: the same in the middle of a transfer. Method: rank 0 sends much and makes progress only between words; rank 1 cancels
+   after a few words, and at last receives the message whole, in its place before a later one. */
+static tutti_status receive_midway(rank_context *c, transfer *t, tutti_error *err)
+{
+    tutti_request big = { 0 }, later = { 0 };
+    const tutti_note note = { .a = 4711 };
+    int64_t word = 0;
+
+    for (int round = 0; round < CANCEL_ROUNDS; round++) {
+        tutti_request r = { 0 };
+        bool through = t->bytes == 0;
+        if (!through && c->rank == 1)
+            TUTTI_TRY(c->ops->recv(c->t, &r, 0, 1, bytes_of(t->trap, t->bytes), err));
+        for (int i = 0; i < round && !through; i++)
+            TUTTI_TRY(meet(c, 2, err));
+        if (!through) {
+            through = r.done;
+            if (c->rank == 1)
+                c->ops->cancel(c->t, &r);
+            TUTTI_TRY(tell(c, 1, &through, err));
+            if (through && c->rank == 1 && (r.status != TUTTI_OK || !filled(t->trap, t->bytes, 1)))
+                return tutti_fail(err, TUTTI_ERR_STATE, 0, "a message was through when its receive was cancelled, and is not whole");
+            if (c->rank == 1)
+                memset(t->trap, 0xEE, 4096);
+            if (!through)
+                continue;
+            if (c->rank == 0)
+                TUTTI_TRY(wait_one(c, &big, err));
+        }
+        TUTTI_TRY(grow(t, err));
+        if (c->rank == 0) {
+            fill(t->data, t->bytes, 1);
+            big = (tutti_request){ 0 };
+            TUTTI_TRY(c->ops->send(c->t, &big, 1, 1, NULL, bytes_of(t->data, t->bytes), err));
+        }
+        round--;
+    }
+    if (c->rank == 0) {
+        TUTTI_TRY(c->ops->send(c->t, &later, 1, 1, &note, tutti_nothing(), err));
+        TUTTI_TRY(meet(c, 3, err));
+        TUTTI_TRY(wait_one(c, &big, err));
+        return wait_one(c, &later, err);
+    }
+    TUTTI_TRY(meet(c, 3, err));
+    TUTTI_TRY(c->ops->recv(c->t, &big, TUTTI_ANY, 1, bytes_of(t->data, t->bytes), err));
+    TUTTI_TRY(recv_word(c, 0, 1, &word, err));
+    TUTTI_TRY(wait_one(c, &big, err));
+    if (big.status != TUTTI_OK || big.note.bytes != t->bytes || !filled(t->data, t->bytes, 1) || word != 4711)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "a message did not survive that its receive was cancelled midway");
+    for (int i = 0; i < 4096; i++)
+        if (t->trap[i] != 0xEE)
+            return tutti_fail(err, TUTTI_ERR_STATE, 0, "a cancelled receive's room was written to");
+    return TUTTI_OK;
+}
+
 static tutti_status cancel_receive_midway(rank_context *c, tutti_error *err)
 {
-    const size_t much = much_of(c);
-    unsigned char *data = malloc(much), *trap = malloc(much);
-    tutti_status status = TUTTI_OK;
-    tutti_request big = { 0 }, later = { 0 };
+    transfer t = { 0 };
+    const tutti_status status = receive_midway(c, &t, err);
 
-    if (c->rank == 0) {
-        const tutti_note note = { .a = 4711 };
-        fill(data, much, 1);
-        status = c->ops->send(c->t, &big, 1, 1, NULL, bytes_of(data, much), err);
-        if (status == TUTTI_OK)
-            status = c->ops->send(c->t, &later, 1, 1, &note, tutti_nothing(), err);
-    }
-    for (int round = 0; round < CANCEL_ROUNDS && status == TUTTI_OK; round++) {
-        tutti_request r = { 0 };
-        if (c->rank == 1)
-            status = c->ops->recv(c->t, &r, 0, 1, bytes_of(trap, much), err);
-        for (int word = 0; word < round && status == TUTTI_OK; word++)
-            status = meet(c, 2, err);
-        if (c->rank == 1) {
-            if (r.done && status == TUTTI_OK)
-                status = tutti_fail(err, TUTTI_ERR_STATE, 0, "the message is through already: it is too small for this test");
-            c->ops->cancel(c->t, &r);
-            memset(trap, 0xEE, 4096);
-        }
-    }
-    if (status == TUTTI_OK)
-        status = meet(c, 3, err);
-    if (c->rank == 0 && status == TUTTI_OK)
-        status = wait_one(c, &big, err);
-    if (c->rank == 0 && status == TUTTI_OK)
-        status = wait_one(c, &later, err);
-    c->ops->cancel(c->t, &later);
-    if (c->rank == 1 && status == TUTTI_OK) {
-        int64_t word = 0;
-        status = c->ops->recv(c->t, &big, TUTTI_ANY, 1, bytes_of(data, much), err);
-        if (status == TUTTI_OK)
-            status = recv_word(c, 0, 1, &word, err);
-        if (status == TUTTI_OK)
-            status = wait_one(c, &big, err);
-        if (status == TUTTI_OK && (big.status != TUTTI_OK || big.note.bytes != much || !filled(data, much, 1) || word != 4711))
-            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "a message did not survive that its receive was cancelled midway");
-        for (int i = 0; i < 4096 && status == TUTTI_OK; i++) {
-            if (trap[i] != 0xEE)
-                status = tutti_fail(err, TUTTI_ERR_STATE, 0, "a cancelled receive's room was written to");
-        }
-    }
-    free(data);
-    free(trap);
+    drop(&t);
     return status;
 }
 
@@ -116,34 +160,44 @@ static void a_receive_cancelled_midway_leaves_the_message_whole(const conformanc
 }
 
 /* Goal: with two receives posted, cancelling the one in transfer gives the message to the other. */
+static tutti_status pass_on_with(rank_context *c, transfer *t, tutti_error *err)
+{
+    for (bool through = true; through;) {
+        tutti_request first = { 0 }, second = { 0 };
+        TUTTI_TRY(grow(t, err));
+        fill(t->data, t->bytes, 2);
+        if (c->rank == 0)
+            TUTTI_TRY(c->ops->send(c->t, &first, 1, 1, NULL, bytes_of(t->data, t->bytes), err));
+        else {
+            TUTTI_TRY(c->ops->recv(c->t, &first, 0, 1, bytes_of(t->trap, t->bytes), err));
+            memset(t->data, 0, t->bytes);
+            TUTTI_TRY(c->ops->recv(c->t, &second, 0, 1, bytes_of(t->data, t->bytes), err));
+        }
+        for (int i = 0; i < 3; i++)
+            TUTTI_TRY(meet(c, 2, err));
+        through = first.done;
+        if (c->rank == 1) {
+            c->ops->cancel(c->t, through ? &second : &first);
+            memset(t->trap, 0xEE, t->bytes);
+        }
+        TUTTI_TRY(tell(c, 1, &through, err));
+        if (c->rank == 0)
+            TUTTI_TRY(wait_one(c, &first, err));
+        else if (!through) {
+            TUTTI_TRY(wait_one(c, &second, err));
+            if (second.status != TUTTI_OK || !filled(t->data, t->bytes, 2) || t->trap[0] != 0xEE || t->trap[t->bytes - 1] != 0xEE)
+                return tutti_fail(err, TUTTI_ERR_STATE, 0, "the second receive did not get what the first gave up");
+        }
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status pass_on(rank_context *c, tutti_error *err)
 {
-    const size_t much = much_of(c);
-    unsigned char *data = malloc(much), *trap = malloc(much);
-    tutti_request first = { 0 }, second = { 0 };
-    tutti_status status = TUTTI_OK;
+    transfer t = { 0 };
+    const tutti_status status = pass_on_with(c, &t, err);
 
-    fill(data, much, 2);
-    if (c->rank == 0)
-        status = c->ops->send(c->t, &first, 1, 1, NULL, bytes_of(data, much), err);
-    else {
-        status = c->ops->recv(c->t, &first, 0, 1, bytes_of(trap, much), err);
-        memset(data, 0, much);
-        if (status == TUTTI_OK)
-            status = c->ops->recv(c->t, &second, 0, 1, bytes_of(data, much), err);
-    }
-    for (int i = 0; i < 3 && status == TUTTI_OK; i++)
-        status = meet(c, 2, err);
-    if (c->rank == 1 && status == TUTTI_OK) {
-        c->ops->cancel(c->t, &first);
-        memset(trap, 0xEE, much);
-        status = wait_one(c, &second, err);
-        if (status == TUTTI_OK && (second.status != TUTTI_OK || !filled(data, much, 2) || trap[0] != 0xEE || trap[much - 1] != 0xEE))
-            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "the second receive did not get what the first gave up");
-    } else if (status == TUTTI_OK)
-        status = wait_one(c, &first, err);
-    free(data);
-    free(trap);
+    drop(&t);
     return status;
 }
 
@@ -154,44 +208,61 @@ static void a_message_given_up_goes_to_the_next_receive(const conformance_subjec
 
 /* Goal: a cancelled send vanishes: unmatched, or in mid-transfer, when its receive goes on to wait for the next message. The
    sender's memory is its own again at once. */
+static tutti_status send_midway(rank_context *c, transfer *t, tutti_error *err)
+{
+    unsigned char small[8];
+
+    fill(small, sizeof small, 9);
+    TUTTI_TRY(grow(t, err));
+    for (int round = 0; round < CANCEL_ROUNDS; round++) {
+        tutti_request r = { 0 }, s = { 0 };
+        bool through;
+        if (c->rank == 0) {
+            fill(t->data, t->bytes, 3);
+            TUTTI_TRY(c->ops->send(c->t, &r, 1, 1, NULL, bytes_of(t->data, t->bytes), err));
+        } else if (round % 2 == 0)
+            TUTTI_TRY(c->ops->recv(c->t, &r, 0, 1, bytes_of(t->data, t->bytes), err));
+        for (int i = 0; i < round; i++)
+            TUTTI_TRY(meet(c, 2, err));
+        through = r.done;
+        if (c->rank == 0) {
+            c->ops->cancel(c->t, &r);
+            memset(t->data, 0xBB, t->bytes);
+        }
+        TUTTI_TRY(tell(c, 0, &through, err));
+        if (c->rank == 0) {
+            TUTTI_TRY(c->ops->send(c->t, &s, 1, 1, NULL, bytes_of(small, sizeof small), err));
+            TUTTI_TRY(wait_one(c, &s, err));
+        } else {
+            if (round % 2 == 1)
+                TUTTI_TRY(c->ops->recv(c->t, &r, 0, 1, bytes_of(t->data, t->bytes), err));
+            TUTTI_TRY(wait_one(c, &r, err));
+            if (r.status == TUTTI_OK && r.note.bytes == t->bytes && filled(t->data, t->bytes, 3)) { /* it had all come before its sender heard that it had */
+                through = true;
+                r = (tutti_request){ 0 };
+                TUTTI_TRY(c->ops->recv(c->t, &r, 0, 1, bytes_of(t->data, t->bytes), err));
+                TUTTI_TRY(wait_one(c, &r, err));
+            } else if (through)
+                return tutti_fail(err, TUTTI_ERR_STATE, 0, "round %d: a message was through when it was to be taken back, and is not whole", round);
+            if (r.status != TUTTI_OK || r.note.bytes != sizeof small || !filled(t->data, sizeof small, 9))
+                return tutti_fail(err, TUTTI_ERR_STATE, 0, "round %d: the receive got %llu bytes instead of the message after the cancelled one", round, (unsigned long long)r.note.bytes);
+        }
+        TUTTI_TRY(tell(c, 1, &through, err));
+        TUTTI_TRY(meet(c, 3, err));
+        if (through) {
+            TUTTI_TRY(grow(t, err));
+            round--;
+        }
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status cancel_send(rank_context *c, tutti_error *err)
 {
-    const size_t much = much_of(c);
-    unsigned char *data = malloc(much), small[8];
-    tutti_status status = TUTTI_OK;
+    transfer t = { 0 };
+    const tutti_status status = send_midway(c, &t, err);
 
-    for (int round = 0; round < CANCEL_ROUNDS && status == TUTTI_OK; round++) {
-        tutti_request r = { 0 };
-        if (c->rank == 0) {
-            fill(data, much, 3);
-            status = c->ops->send(c->t, &r, 1, 1, NULL, bytes_of(data, much), err);
-        } else if (round % 2 == 0)
-            status = c->ops->recv(c->t, &r, 0, 1, bytes_of(data, much), err);
-        for (int word = 0; word < round && status == TUTTI_OK; word++)
-            status = meet(c, 2, err);
-        if (c->rank == 0) {
-            tutti_request s = { 0 };
-            if (r.done && status == TUTTI_OK)
-                status = tutti_fail(err, TUTTI_ERR_STATE, 0, "the message is through already: it is too small for this test");
-            c->ops->cancel(c->t, &r);
-            memset(data, 0xBB, much);
-            fill(small, sizeof small, 9);
-            if (status == TUTTI_OK)
-                status = c->ops->send(c->t, &s, 1, 1, NULL, bytes_of(small, sizeof small), err);
-            if (status == TUTTI_OK)
-                status = wait_one(c, &s, err);
-        } else {
-            if (round % 2 == 1 && status == TUTTI_OK)
-                status = c->ops->recv(c->t, &r, 0, 1, bytes_of(data, much), err);
-            if (status == TUTTI_OK)
-                status = wait_one(c, &r, err);
-            if (status == TUTTI_OK && (r.status != TUTTI_OK || r.note.bytes != sizeof small || !filled(data, sizeof small, 9)))
-                status = tutti_fail(err, TUTTI_ERR_STATE, 0, "round %d: the receive got %llu bytes instead of the message after the cancelled one", round, (unsigned long long)r.note.bytes);
-        }
-        if (status == TUTTI_OK)
-            status = meet(c, 3, err);
-    }
-    free(data);
+    drop(&t);
     return status;
 }
 

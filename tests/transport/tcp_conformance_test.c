@@ -100,7 +100,7 @@ static tutti_status as_processes(tutti_runtime *rt, int n, conformance_rank_main
 
 int main(int argc, char **argv)
 {
-    conformance_subject subject = { .name = "tcp", .ops = tutti_transport_find("tcp"), .run = as_threads, .edges = { 256, 65536, 256 << 10 }, .much = 64 << 20 };
+    conformance_subject subject = { .name = "tcp", .ops = tutti_transport_find("tcp"), .run = as_threads, .edges = { 256, 65536, 256 << 10 } };
 
     for (form = 0; argc > 1 && strcmp(argv[1], forms[form].name) != 0;) {
         if (++form == TUTTI_LENGTH(forms)) {
