@@ -56,7 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(y != NULL);
 
     if (over) {
-        const size_t bound = tutti_codec_point_bound(c, &v);
+        const size_t bound = point ? tutti_codec_point_bound(c, &v) : leaf->ops->bound(leaf, &v); /* of no elements: nothing, or what the codec makes of none */
         in = malloc(bound + 1);
         require(in != NULL);
         for (size_t i = 0; i < n; i++)
