@@ -8,7 +8,7 @@ Samples a second are none of this part's business, so that it may run while othe
 import json, os, statistics, subprocess, sys, tempfile
 
 CNN = ("--model", "cnn", "--data", "mnist(distort=1)", "--batch", 16, "--epochs", 1, "--lr-schedule", "cosine")
-GPT = ("--model", "gpt(2,128,4,64)", "--data", "moby-dick(stride=1)", "--batch", 4, "--steps", 400)
+GPT = ("--model", "gpt(2,128,4,64)", "--data", "moby-dick(context=64,stride=1)", "--batch", 4, "--steps", 400)
 SGD, ADAM = ("--optimizer", "sgd(lr=0.05,momentum=0.9)"), ("--optimizer", "adamw(lr=0.001)")
 POINTS, NATS = 0.3, 0.02
 # name: words, margin in points and nats, of which paper; None: not of that network
@@ -67,12 +67,12 @@ class Margins:
             given, with_ = OWN.get(method, (optimizer, optimizer))
             if with_ not in fp32:
                 fp32[with_] = self.of((*words, *with_), key)
-                self.record.row(f"{name}, 4 workers, ddp, fp32, {with_[1]}", scale * fp32[with_][0], unit, command=fp32[with_][2], bytes=fp32[with_][1], seeds=len(self.seeds))
+                self.record.row(f"{name}, 4 workers, ddp, fp32, {with_[1]}", scale * fp32[with_][0], unit, command=fp32[with_][2], bytes=fp32[with_][1], seeds=len(self.seeds), timed=False)
             base, base_bytes, _ = fp32[with_]
             value, sent, command = self.of((*words, *given, *how), key)
             behind = scale * (base - value) if unit == "%" else value - base
             self.record.row(f"{name}, 4 workers, {method}: behind fp32 by", behind, "points" if unit == "%" else "nats", sent / base_bytes, "fp32's bytes", margins[column], "less", command, figure=scale * value,
-                            promise=why, seeds=len(self.seeds))
+                            promise=why, seeds=len(self.seeds), timed=False)
 
     def accordion(self):
         if not self.chosen("margins/accordion"):
@@ -82,7 +82,7 @@ class Margins:
         high, high_bytes, _ = self.of((*words, "--codec", f"ef({HIGH})"), key)
         value, sent, command = self.of((*words, "--method", f"accordion(low={LOW},high={HIGH},unit=step,interval=30,min_numel=0)"), key)
         title = f"cnn, 4 workers, accordion of {LOW} and {HIGH}: "
-        more = dict(low=100 * low, high=100 * high, accordion=100 * value, low_bytes=low_bytes, high_bytes=high_bytes, seeds=len(self.seeds))
+        more = dict(low=100 * low, high=100 * high, accordion=100 * value, low_bytes=low_bytes, high_bytes=high_bytes, seeds=len(self.seeds), timed=False)
         self.record.row(title + "behind the low level by", 100 * (low - value), "points", bound=POINTS, better="less", command=command, **more)
         self.record.row(title + "bytes of a worker", sent, "bytes", sent / high_bytes, "those of the high level", command=command, of_low=sent / low_bytes, **more)
 
