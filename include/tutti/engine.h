@@ -158,13 +158,12 @@ typedef struct tutti_figures {           /* of this rank, from the first pass to
     int64_t wall_ns, compute_ns, comm_ns, exposed_ns, other_ns, data_ns; /* comm: lanes and client together, whether hidden or not; data: of other, what was waited for batches */
     uint64_t bytes_sent, messages_sent;  /* by the method: evaluation, reports and checkpoints are not counted */
     uint64_t gradients;                  /* of the run, in the unit of tutti_engine_more: steps, or gradients by whoever under OWN_PACE, as of the last quiet */
-    uint64_t steps, samples, skipped;    /* of the run, resumed parts included; samples: of all workers; skipped: steps without an update, of this worker where replicas differ. Under OWN_PACE
-                                            as of the last quiet: steps per worker, rounded up; skipped by all */
-    uint64_t own_skipped;                /* by this worker; where replicas are equal, by all */
+    uint64_t steps, samples, skipped;    /* of the run, resumed parts included; samples: of all workers; skipped: steps without an update, of this worker where replicas differ. Steps and samples under OWN_PACE
+                                            as of the last quiet: steps per worker, rounded up */
     double loss_scale;                   /* of this worker's next pass; 0: the loss is not scaled */
     uint64_t own_steps;                  /* of this worker in this process */
     uint64_t restarts;                   /* of this worker in this process: steps that its method had begun anew */
-    uint64_t staleness_max; double staleness_mean; /* of this worker's gradients of this process, in the method's count */
+    uint64_t staleness_max, staleness_gradients; double staleness_mean; /* of this worker's gradients of this process, in the method's count; gradients: how many it counts it of (of a team, its first worker alone) */
 } tutti_figures;
 void tutti_engine_figures(tutti_engine *e, tutti_figures *figures);
 /* What happened: skipped steps, unused parameters, workers that were lost. worker, epoch: of "lost", "silent" and "back" (transport.h); else -1 and 0. step: how many this worker had done. */

@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 typedef struct tutti_train_config {
-    const char *model, *data, *method, *optimizer, *lr_schedule, *transport, *target, *out, *resume, *slow, *batch_share, *partition, *platform, *collective, *collective_table, *codec, *loss_scale, *stream, *hosts, *rsh, *meet;
+    const char *model, *data, *method, *optimizer, *lr_schedule, *transport, *target, *out, *resume, *slow, *batch_share, *partition, *platform, *fail, *collective, *collective_table, *codec, *loss_scale, *stream, *hosts, *rsh, *meet;
     int64_t n, servers, epochs, steps, batch, accumulate, seed, threads, report_every, eval_every, checkpoint_every, checkpoint_keep, min_workers, stream_buffer, validation;
     double clip_norm, step_time, start_timeout;
     int on_loss, nonfinite, lane, precision;
@@ -25,9 +25,9 @@ enum { TUTTI_ON_LOSS_AUTO, TUTTI_ON_LOSS_STOP, TUTTI_ON_LOSS_CONTINUE };
    one of them hold for both. Changes nothing else; before tutti_train_check, which refuses pairs that do not fit. */
 void tutti_train_pair(tutti_train_config *config, bool model_given, bool data_given);
 /* What the option bounds cannot say: combinations, the target's form, --on-loss continue where the method or the transport cannot. Fills in threads = 0, goes_on and the loss_scale of fp16. Loads the transport's plug-in
-   where platform or step-time needs it. */
+   where platform, fail or step-time needs it. */
 tutti_status tutti_train_check(tutti_train_config *config, int cores, tutti_error *err);
-/* The transport with the platform in it, for the world: "sim(platform=...)". tutti_free it. Refuses a platform where the transport has none or another. */
+/* The transport with platform and fail in it, for the world: "sim(platform=...,fail=...)". tutti_free it. Refuses them where the transport has none or others. */
 tutti_status tutti_train_transport(const tutti_train_config *config, char **spec, tutti_error *err);
 /* Does the model take these samples? What is known before the set is read: of a text, whether it is there, its context and vocabulary; of others nothing, and their workers say it.
    installed: as in tutti_train_io. */
@@ -41,6 +41,8 @@ typedef struct tutti_train_io {
     void *user;
     const char *installed_data;   /* where installed data sets are, or NULL */
     int64_t started_ns;           /* clock when the command began, for host_seconds; 0: now */
+    int least;                    /* a run that goes on after losses ends (TUTTI_ERR_PEER) when fewer workers than these are left; 0: a launcher sees to that */
+    void (*lost)(void *user, int rank, const char *why); /* of such a run: each worker, of each loss that it hears of; NULL: a launcher tells */
     tutti_runtime *host;          /* whose clock that is, where the workers' time is virtual; NULL: the workers' own */
 } tutti_train_io;
 /* One worker, all of it: data, model, engine, loop, evaluation, files. Blocks until the end. Every rank calls with the same config. */

@@ -169,28 +169,80 @@ static int work(tutti_cli_settings *s, const standing *at, tutti_error *err)
 }
 
 /* Simulated workers: all of them here, in one call; their time is virtual, host_seconds is ours. */
-typedef struct simulation { const tutti_train_config *config; tutti_train_io io; } simulation;
+typedef struct simulated { bool lost, ended; tutti_status status; tutti_error err; } simulated; /* a worker: has anybody heard that it is lost; how it ended, if it did */
+typedef struct simulation { const tutti_train_config *config; tutti_train_io io; screen display; simulated *workers; int left; } simulation;
+
+static void say_simulated(void *user, int status, const char *line)
+{
+    say(&((simulation *)user)->display, status, line);
+}
+
+/* All hear of it; the first one says it. */
+static void show_simulated_loss(void *user, int rank, const char *why)
+{
+    simulation *sim = user;
+
+    if (sim->workers[rank].lost)
+        return;
+    sim->workers[rank].lost = true;
+    sim->left--;
+    if (sim->left >= sim->config->min_workers)
+        fprintf(stderr, "tutti: %s; the run goes on with %d worker%s\n", why, sim->left, sim->left == 1 ? "" : "s");
+}
 
 static tutti_status simulated_worker(tutti_world *world, void *arg, tutti_error *err)
 {
-    const simulation *sim = arg;
+    simulation *sim = arg;
+    simulated *w = &sim->workers[tutti_world_rank(world)];
 
-    return tutti_train_worker(world, sim->config, &sim->io, err);
+    w->status = tutti_train_worker(world, sim->config, &sim->io, err);
+    w->ended = true;
+    if (w->status != TUTTI_OK)
+        w->err = *err;
+    return w->status;
+}
+
+/* The run has ended with that status. Of one that goes on after losses those who were left say how; what failed by itself before what failed because of others. One that neither ended nor was
+   missed by anybody failed when the others needed it no more, unless all stand still. */
+static tutti_status outcome(const simulation *sim, tutti_status status, tutti_error *err)
+{
+    const simulated *worst = NULL;
+    bool well = false;
+
+    if (!sim->config->goes_on || sim->left == 0)
+        return status;
+    for (const simulated *w = sim->workers; w < sim->workers + sim->config->n + sim->config->servers; w++) {
+        if (!w->lost && !w->ended && status != TUTTI_ERR_PEER)
+            return status;
+        well = well || (!w->lost && w->ended && w->status == TUTTI_OK);
+        if (!w->lost && w->status != TUTTI_OK && (worst == NULL || (worst->status == TUTTI_ERR_PEER && w->status != TUTTI_ERR_PEER)))
+            worst = w;
+    }
+    if (worst == NULL || (!well && sim->left >= sim->config->min_workers && (worst->status == TUTTI_ERR_PEER || worst->status == TUTTI_ERR_STATE))) /* nobody could go on, because of the losses */
+        return well ? TUTTI_OK : status;
+    *err = worst->err;
+    return worst->status;
 }
 
 static int simulate(tutti_cli_settings *s, int64_t started_ns, tutti_error *err)
 {
-    screen display = { .terminal = isatty(STDOUT_FILENO) };
-    simulation sim = { .config = &s->config, .io = { .say = say, .user = &display, .started_ns = started_ns, .host = s->rt } };
-    char installed[4096], *transport;
+    simulation sim = { .config = &s->config, .display = { .terminal = isatty(STDOUT_FILENO) }, .left = (int)s->config.n,
+                       .io = { .say = say_simulated, .started_ns = started_ns, .host = s->rt, .least = (int)s->config.min_workers, .lost = show_simulated_loss } };
+    char installed[4096], *transport = NULL;
     tutti_status status;
 
+    sim.io.user = &sim;
     sim.io.installed_data = tutti_cli_installed(installed, sizeof installed, "data");
-    status = tutti_train_transport(&s->config, &transport, err);
+    sim.workers = tutti_alloc((size_t)(s->config.n + s->config.servers), sizeof *sim.workers);
+    if (sim.workers == NULL)
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %lld simulated workers", (long long)s->config.n);
+    else
+        status = tutti_train_transport(&s->config, &transport, err);
     if (status == TUTTI_OK)
-        status = tutti_world_run(transport, (int)(s->config.n + s->config.servers), simulated_worker, &sim, err);
+        status = outcome(&sim, tutti_world_run(transport, (int)(s->config.n + s->config.servers), simulated_worker, &sim, err), err);
     tutti_free(transport);
-    if (display.open)
+    tutti_free(sim.workers);
+    if (sim.display.open)
         putchar('\n');
     if (fflush(stdout) != 0 && status == TUTTI_OK)
         status = tutti_fail(err, TUTTI_ERR_IO, errno, "writing to standard output");

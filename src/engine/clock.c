@@ -90,7 +90,7 @@ void tutti_engine_figures(tutti_engine *e, tutti_figures *f)
     uint64_t bytes, messages;
     int64_t end = c->ended_ns;
 
-    *f = (tutti_figures){ .gradients = e->own_pace ? e->pace.agreed : e->progress.step, .steps = e->progress.step, .samples = e->progress.samples, .skipped = e->own_pace ? e->progress.skipped : *tutti_engine_skipped(e), .own_skipped = *tutti_engine_skipped(e), .loss_scale = e->scaler.on ? e->scaler.now.scale : 0, .own_steps = e->steps_here, .restarts = e->restarts };
+    *f = (tutti_figures){ .gradients = e->own_pace ? e->pace.agreed : e->progress.step, .steps = e->progress.step, .samples = e->progress.samples, .skipped = *tutti_engine_skipped(e), .loss_scale = e->scaler.on ? e->scaler.now.scale : 0, .own_steps = e->steps_here, .restarts = e->restarts };
     if (c->started_ns == 0)
         return;
     if (c->running) { /* bring the account up to date */
@@ -113,7 +113,8 @@ void tutti_engine_figures(tutti_engine *e, tutti_figures *f)
     f->bytes_sent = bytes - c->bytes_at_start - c->bytes_aside;
     f->messages_sent = messages - c->messages_at_start - c->messages_aside;
     f->staleness_max = e->services.stale_max;
-    f->staleness_mean = e->services.stale_n > 0 ? e->services.stale_sum / e->services.stale_n : 0;
+    f->staleness_mean = e->services.stale_n > 0 ? e->services.stale_sum / (double)e->services.stale_n : 0;
+    f->staleness_gradients = e->services.stale_n;
     if (e->services.monitor != NULL)
         tutti_lock(e->services.monitor);
     f->bytes_sent += e->services.bytes;

@@ -174,7 +174,7 @@ struct tutti_engine {
         tutti_engine_call *calls;    /* of tutti_call, under way */
         uint64_t tickets, aside;     /* aside: empty messages of the engine's own, not the method's */
         int64_t comm_ns;
-        uint64_t stale_max; double stale_sum, stale_n; /* client's */
+        uint64_t stale_max, stale_n; double stale_sum; /* client's */
         uint64_t discarded;          /* client's: samples of mine that no update has, since all was quiet */
         tutti_status status;         /* of the first service that failed */
         tutti_error error;
@@ -279,8 +279,8 @@ tutti_status tutti_engine_pace_open(tutti_engine *e, tutti_error *err);
 void tutti_engine_pace_close(tutti_engine *e);                              /* when services have ended */
 tutti_status tutti_engine_pool(tutti_method *m, tutti_error *err);          /* worker 0's service */
 tutti_status tutti_engine_pace_begin_phase(tutti_engine *e, tutti_error *err); /* by who hands out gradients, before anybody goes on */
-tutti_status tutti_engine_pace_sum(tutti_engine *e, uint64_t sum[4], tutti_error *err); /* of all who are left, all quiet; collective */
-void tutti_engine_pace_agree(tutti_engine *e, const uint64_t sum[4]);
+tutti_status tutti_engine_pace_sum(tutti_engine *e, uint64_t sum[3], tutti_error *err); /* of all who are left, all quiet; collective */
+void tutti_engine_pace_agree(tutti_engine *e, const uint64_t sum[3]);
 void tutti_engine_pace_loaded(tutti_engine *e);
 tutti_status tutti_engine_pace_begin(tutti_engine *e, uint64_t *step, tutti_error *err); /* the step of `share` that is mine now */
 void tutti_engine_pace_samples(const tutti_engine *e, int64_t *mine, int64_t *all); /* of this step, under OWN_PACE: all of my team's */

@@ -270,20 +270,19 @@ void tutti_engine_heard(tutti_engine *e, tutti_heard *heard)
     tutti_unlock(e->services.monitor);
 }
 
-/* sum: steps, samples, skipped since the last time, by all who are left, and the most that was given. */
-tutti_status tutti_engine_pace_sum(tutti_engine *e, uint64_t sum[4], tutti_error *err)
+/* sum: steps and samples since the last time, by all who are left, and the most that was given. */
+tutti_status tutti_engine_pace_sum(tutti_engine *e, uint64_t sum[3], tutti_error *err)
 {
     sum[0] = e->own.steps - e->told.steps;
     sum[1] = e->own.samples - e->told.samples;
-    sum[2] = e->own.skipped - e->told.skipped;
-    sum[3] = e->pace.given;
+    sum[2] = e->pace.given;
     if (e->m.rank == tutti_engine_first(e)) {
         tutti_lock(e->services.monitor);
-        sum[3] = e->pace.heard.gradients > sum[3] ? e->pace.heard.gradients : sum[3];
+        sum[2] = e->pace.heard.gradients > sum[2] ? e->pace.heard.gradients : sum[2];
         tutti_unlock(e->services.monitor);
     }
-    TUTTI_TRY(tutti_allreduce(&e->services.group, TUTTI_SUM, tutti_host(sum, 3, TUTTI_I64), err));
-    return e->members == NULL ? TUTTI_OK : tutti_allreduce(&e->services.group, TUTTI_MAX, tutti_host(sum + 3, 1, TUTTI_I64), err);
+    TUTTI_TRY(tutti_allreduce(&e->services.group, TUTTI_SUM, tutti_host(sum, 2, TUTTI_I64), err));
+    return e->members == NULL ? TUTTI_OK : tutti_allreduce(&e->services.group, TUTTI_MAX, tutti_host(sum + 2, 1, TUTTI_I64), err);
 }
 
 static void count_steps(tutti_engine *e)
@@ -294,13 +293,12 @@ static void count_steps(tutti_engine *e)
 }
 
 /* All is quiet: what each has done is what was handed out, unless somebody was lost with it. */
-void tutti_engine_pace_agree(tutti_engine *e, const uint64_t sum[4])
+void tutti_engine_pace_agree(tutti_engine *e, const uint64_t sum[3])
 {
     const bool whole = e->members == NULL || tutti_members_epoch(e->members) == 0;
 
-    e->pace.agreed = whole || sum[3] < e->pace.agreed + sum[0] ? e->pace.agreed + sum[0] : sum[3] < e->pace.until ? sum[3] : e->pace.until;
+    e->pace.agreed = whole || sum[2] < e->pace.agreed + sum[0] ? e->pace.agreed + sum[0] : sum[2] < e->pace.until ? sum[2] : e->pace.until;
     e->progress.samples += sum[1];
-    e->progress.skipped += sum[2];
     count_steps(e);
 }
 

@@ -117,7 +117,7 @@ static const tutti_service asr_adpsgd_services[] = { [TELL] = { "tell", tell, .h
 static const char *const asr_adpsgd_constraints[] = {
     "rings are asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated ones",
     "delay-by-one has common steps and the same bits every time; it goes at the pace of the slowest worker",
-    ("a lost worker is left out where the transport survives the loss (shm, tcp): its weight goes to its neighbours' own models, means are those of the others, what it was to compute is computed by nobody; with "
+    ("a lost worker is left out where the transport survives the loss (shm, tcp, sim): its weight goes to its neighbours' own models, means are those of the others, what it was to compute is computed by nobody; with "
     "on-loss=stop, and on other transports, it ends the run (exit code 3)"),
     "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",
     NULL

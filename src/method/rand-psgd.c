@@ -145,7 +145,7 @@ static const tutti_service rand_psgd_services[] = { [TELL] = { "tell", tell, .he
 static const char *const rand_psgd_constraints[] = {
     "pace=own is asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated ones",
     "mixing=delay-by-one has common steps (pace=step)",
-    ("a lost worker is left out where the transport survives the loss (shm, tcp): its weight goes to its neighbours' own models, means are those of the others, what it was to compute is computed by nobody; with "
+    ("a lost worker is left out where the transport survives the loss (shm, tcp, sim): its weight goes to its neighbours' own models, means are those of the others, what it was to compute is computed by nobody; with "
     "on-loss=stop, and on other transports, it ends the run (exit code 3)"),
     "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",
     NULL

@@ -150,7 +150,7 @@ static const char *const sgp_constraints[] = {
     "where graph or losses leave a worker a small push-sum weight w its steps on z are 1 / w times as long, and with overlap its own share counts alone: lower the learning rate then, or take overlap=0",
     "overlap=T exchanges once in T steps, added after exactly T: the bits do not depend on how fast messages are",
     "the model that is evaluated, shown and saved at the end is the de-biased one: the sum of all numerators over the sum of all weights",
-    ("a lost worker is left out where the transport survives the loss (shm, tcp): what it held is gone, what was on its way to it is taken back, the others go on; with on-loss=stop, and on other "
+    ("a lost worker is left out where the transport survives the loss (shm, tcp, sim): what it held is gone, what was on its way to it is taken back, the others go on; with on-loss=stop, and on other "
     "transports, it ends the run (exit code 3)"),
     "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it: after a loss with as many as were left",
     NULL

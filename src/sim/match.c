@@ -51,7 +51,7 @@ static void op_give(sim_run *run, sim_op *op)
 
 static bool lives(const sim_run *run, int rank)
 {
-    return run->ranks[rank].state != SIM_LOST;
+    return run->ranks[rank].state != SIM_LOST && sim_host_is_on(run, rank);
 }
 
 static void wake_waiter(sim_thread *self, const sim_op *op)
@@ -139,6 +139,8 @@ static void offer(sim_thread *self, int rank)
 {
     sim_rank *at = &self->run->ranks[rank];
 
+    if (!sim_host_is_on(self->run, rank))
+        return;
     at->due = true;
     if (at->matcher != NULL)
         sg_sem_release(at->matcher->semaphore);
@@ -163,18 +165,20 @@ static void pair_up(sim_thread *self, sim_op *send, sim_op *recv)
     }
 }
 
-static bool gone(const sim_run *run, int rank)
+static bool gone(const sim_run *run, int me, int rank)
 {
-    return run->ranks[rank].state >= SIM_LEFT;
+    return run->ranks[rank].state >= SIM_LEFT || sim_is_cut(run, me, rank);
 }
 
-/* Who is to blame that a receive from ANY ends. */
-static int last_gone(const sim_run *run, int rank)
+/* Who `me` is told is to blame that its request with `peer`, which is gone, ends; of a receive from ANY the first that failed. */
+static int blamed(const sim_run *run, int me, int peer)
 {
-    for (int r = 0; r < run->size; r++)
-        if (r != rank && run->ranks[r].state >= SIM_FAILED)
-            return sim_root(run, r);
-    return rank == 0 ? 1 : 0;
+    for (int r = 0; r < run->size && peer == TUTTI_ANY; r++)
+        if (r != me && (run->ranks[r].state >= SIM_FAILED || sim_is_cut(run, me, r)))
+            peer = r;
+    if (peer == TUTTI_ANY)
+        return me == 0 ? 1 : 0;
+    return run->ranks[peer].state >= SIM_FAILED ? sim_because_of(run, me, peer) : peer;
 }
 
 void sim_post(sim_thread *self, sim_op *op)
@@ -188,13 +192,15 @@ void sim_post(sim_thread *self, sim_op *op)
     }
     op->sequence = run->sequence++;
     op->posted_ns = sim_now_ns(self);
-    if (op->peer >= 0 && op->peer != op->rank && !gone(run, op->peer) && !sim_host_is_on(run, op->peer))
-        sim_lost(self, op->peer);
+    if (run->ranks[op->rank].state == SIM_EXPELLED) {
+        sim_end(self, op, TUTTI_ERR_PEER, op->rank);
+        return;
+    }
     if (run->ranks[op->rank].closed) {
         sim_end(self, op, TUTTI_CLOSED, -1);
         return;
     }
-    other = op->sends && gone(run, op->peer) ? NULL : partner(run, op);
+    other = op->sends && gone(run, op->rank, op->peer) ? NULL : partner(run, op);
     if (other != NULL && is_free_choice(op, other)) {
         (op->sends ? op : other)->due = true;
         put(run, op);
@@ -202,10 +208,8 @@ void sim_post(sim_thread *self, sim_op *op)
     } else if (other != NULL) {
         take_out(run, other);
         pair_up(self, op->sends ? op : other, op->sends ? other : op);
-    } else if (op->peer >= 0 && gone(run, op->peer))
-        sim_end(self, op, TUTTI_ERR_PEER, sim_root(run, op->peer));
-    else if (op->peer == TUTTI_ANY && sim_alone(run, op->rank))
-        sim_end(self, op, TUTTI_ERR_PEER, last_gone(run, op->rank));
+    } else if (op->peer >= 0 ? gone(run, op->rank, op->peer) : sim_alone(run, op->rank))
+        sim_end(self, op, TUTTI_ERR_PEER, blamed(run, op->rank, op->peer));
     else
         put(run, op);
 }
@@ -264,9 +268,10 @@ static void land(sim_run *run, sim_transfer *t)
 {
     sim_op *send = t->send, *recv = t->recv;
 
-    sim_take_back(t);
+    sim_take_back(run, t);
     put(run, send);
     put(run, recv);
+    run->ranks[recv->rank].unserved = run->ranks[recv->rank].unserved || recv->peer == TUTTI_ANY;
 }
 
 /* The transfer of `op` ends without it; its partner, and whatever is in flight only because op's message or receive came first, is matched again. */
@@ -279,7 +284,7 @@ static void withdraw(sim_thread *self, sim_op *op)
     const uint64_t tag = op->tag;
     sim_link *head;
 
-    sim_take_back(t);
+    sim_take_back(run, t);
     op_give(run, op);
     for (sim_link *l = at->flight.next, *next; l != &at->flight; l = next) {
         sim_transfer *later = SIM_OWNER(sim_transfer, link, l);
@@ -338,7 +343,8 @@ static bool needs(const sim_run *run, const sim_op *op, int rank)
     return op->rank != rank && (op->peer == TUTTI_ANY ? sim_alone(run, op->rank) : op->peer == rank);
 }
 
-static void end_in(sim_thread *self, sim_link *lists, chooses chosen, int rank, tutti_status status, int blame)
+/* With PEER the rank to blame is the request's own affair; but an expelled rank hears its own number. */
+static void end_in(sim_thread *self, sim_link *lists, chooses chosen, int rank, tutti_status status)
 {
     for (int b = 0; b < SIM_BUCKETS; b++)
         for (sim_link *l = lists[b].next, *next; l != &lists[b]; l = next) {
@@ -347,23 +353,24 @@ static void end_in(sim_thread *self, sim_link *lists, chooses chosen, int rank, 
             if (!chosen(self->run, op, rank))
                 continue;
             take_out(self->run, op);
-            sim_end(self, op, status, blame == TUTTI_ANY && op->peer == TUTTI_ANY ? last_gone(self->run, op->rank) : blame == TUTTI_ANY ? sim_root(self->run, rank) : blame);
+            sim_end(self, op, status, status != TUTTI_ERR_PEER ? -1 : self->run->ranks[op->rank].state == SIM_EXPELLED ? op->rank : blamed(self->run, op->rank, op->peer));
         }
 }
 
 /* A thousand ranks that leave look at a thousand ranks' lists each: most are empty. */
-static void end_listed(sim_thread *self, chooses chosen, int rank, tutti_status status, int blame)
+static void end_listed(sim_thread *self, chooses chosen, int rank, tutti_status status)
 {
     for (int r = 0; r < self->run->size; r++) {
         sim_rank *at = &self->run->ranks[r];
         if (at->listed > 0)
-            end_in(self, at->sends, chosen, rank, status, blame);
+            end_in(self, at->sends, chosen, rank, status);
         if (at->listed > 0)
-            end_in(self, at->receives, chosen, rank, status, blame);
+            end_in(self, at->receives, chosen, rank, status);
     }
 }
 
-void sim_end_own(sim_thread *self, int rank)
+/* What is in flight between `rank` and `with` (-1: anybody) is back in the lists. What a partner has there that needs nobody else stays. */
+static void land_all(sim_thread *self, int rank, int with)
 {
     sim_run *run = self->run;
 
@@ -372,18 +379,46 @@ void sim_end_own(sim_thread *self, int rank)
         for (sim_link *l = at->flight.next, *next; l != &at->flight; l = next) {
             sim_transfer *t = SIM_OWNER(sim_transfer, link, l);
             next = l->next;
-            if (t->from != rank && t->to != rank)
-                continue;
-            land(run, t); /* the partner stays listed; what is left of it ends when this rank departs */
+            if ((t->from == rank && (with < 0 || t->to == with)) || (t->to == rank && (with < 0 || t->from == with)))
+                land(run, t);
         }
     }
-    end_listed(self, is_own, rank, TUTTI_CLOSED, -2);
+}
+
+void sim_end_own(sim_thread *self, int rank)
+{
+    land_all(self, rank, -1);
+    end_listed(self, is_own, rank, self->run->ranks[rank].state == SIM_EXPELLED ? TUTTI_ERR_PEER : TUTTI_CLOSED);
 }
 
 void sim_end_needing(sim_thread *self, int rank)
 {
     sim_end_own(self, rank);
-    end_listed(self, needs, rank, TUTTI_ERR_PEER, TUTTI_ANY);
+    end_listed(self, needs, rank, TUTTI_ERR_PEER);
+}
+
+static bool needs_what_is_cut(const sim_run *run, const sim_op *op, int rank)
+{
+    return op->rank == rank && (op->peer == TUTTI_ANY ? sim_alone(run, rank) : op->peer != rank && sim_is_cut(run, rank, op->peer));
+}
+
+void sim_end_between(sim_thread *self, int a, int b)
+{
+    land_all(self, a, b);
+    end_listed(self, needs_what_is_cut, a, TUTTI_ERR_PEER);
+    end_listed(self, needs_what_is_cut, b, TUTTI_ERR_PEER);
+    sim_serve(self);
+}
+
+/* Calls SimGrid, so only when all lists are as they should be. */
+void sim_serve(sim_thread *self)
+{
+    for (int r = 0; r < self->run->size; r++)
+        if (self->run->ranks[r].unserved) {
+            self->run->ranks[r].unserved = false;
+            if (self->run->ranks[r].state < SIM_LEFT)
+                offer(self, r);
+        }
 }
 
 /* ---- posting ---- */
@@ -415,8 +450,15 @@ static tutti_status log_post(sim_rank *me, tutti_request *r, int peer, uint64_t 
     op->state = SIM_LOGGED;
     r->status = TUTTI_OK;
     r->rank = -1;
-    atomic_store_explicit(&r->done, false, memory_order_relaxed); /* nobody waits for it yet */
     r->posted = true;
+    if (me->state == SIM_EXPELLED) {
+        op_give(me->run, op);
+        r->status = TUTTI_ERR_PEER;
+        r->rank = me->rank;
+        atomic_store_explicit(&r->done, true, memory_order_release);
+        return TUTTI_OK;
+    }
+    atomic_store_explicit(&r->done, false, memory_order_relaxed); /* nobody waits for it yet */
     r->internal[0] = op;
     sim_act_on(sim_self(), SIM_POST, op);
     return TUTTI_OK;
@@ -479,10 +521,13 @@ static bool has_passed(const sim_thread *self, int64_t deadline_ns)
 tutti_status sim_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns, size_t *n_done, tutti_error *err)
 {
     sim_thread *self = sim_self();
+    const sim_rank *me = t;
     size_t done;
 
-    (void)t;
     sim_play(self);
+    *n_done = 0;
+    if (me->state == SIM_EXPELLED)
+        return sim_refused(me, err);
     done = count_done(r, n);
     if (done < n && (done < need ? has_passed(self, deadline_ns) : need == 0) && sim_turn(self)) {
         *n_done = done;
@@ -495,11 +540,15 @@ tutti_status sim_wait_some(void *t, tutti_request *const *r, size_t n, size_t ne
             self->lacking = need - done;
             sim_block(self, SIM_IN_MESSAGES, NULL, deadline_ns);
             done = count_done(r, n);
+            if (me->state == SIM_EXPELLED)
+                break;
         }
         self->lacking = 0;
         attend(self, r, n, false);
     }
     *n_done = done;
+    if (me->state == SIM_EXPELLED)
+        return sim_refused(me, err);
     if (done < need)
         return tutti_fail(err, TUTTI_TIMEOUT, 0, "worker %d waited for %zu of %zu messages; the deadline passed with %zu done", self->rank, need, n, done);
     return TUTTI_OK;

@@ -141,7 +141,7 @@ static int by_name(const void *a, const void *b)
     return (int)(unsigned char)*x - (int)(unsigned char)*y;
 }
 
-tutti_status sim_platform_load(const char *file, int ranks, sg_host_t **hosts, size_t *n, tutti_error *err)
+tutti_status sim_platform_load(const char *file, int ranks, bool spare, sg_host_t **hosts, size_t *n, tutti_error *err)
 {
     char path[64];
     int fd = -1;
@@ -149,7 +149,7 @@ tutti_status sim_platform_load(const char *file, int ranks, sg_host_t **hosts, s
     *hosts = NULL;
     *n = 0;
     if (file[0] == '\0') {
-        const tutti_status status = write_default(ranks, &fd, err);
+        const tutti_status status = write_default(ranks + spare, &fd, err);
         if (status != TUTTI_OK) {
             if (fd >= 0)
                 close(fd);

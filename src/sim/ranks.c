@@ -26,19 +26,17 @@ void sim_depart(sim_thread *self, int rank, sim_state state, const tutti_error *
     run->departed += before < SIM_LEFT;
     if (state == SIM_FAILED) /* its own go on until it closes */
         r->closed = r->closed || r->ended;
+    if (state >= SIM_FAILED && before < SIM_LEFT)
+        sim_note_lost(self, rank);
     sim_end_needing(self, rank);
+    for (sim_thread *t = run->threads; t != NULL && state == SIM_EXPELLED; t = t->next) /* it is told at once, whatever it waits for */
+        if (t->rank == rank && t->where == SIM_IN_MESSAGES)
+            sim_act_on(self, SIM_WAKE, t);
     sim_gate_open(self);
+    sim_serve(self);
 }
 
-void sim_lost(sim_thread *self, int rank)
-{
-    tutti_error why = { .rank = -1 };
-
-    tutti_fail(&why, TUTTI_ERR_STATE, 0, "its host '%s' failed at %.9f s of virtual time", sg_host_get_name(self->run->ranks[rank].host), simgrid_get_clock());
-    sim_depart(self, rank, SIM_LOST, &why);
-}
-
-int sim_root(const sim_run *run, int rank)
+static int root_of(const sim_run *run, int rank)
 {
     int root = rank;
 
@@ -50,6 +48,13 @@ int sim_root(const sim_run *run, int rank)
         root = r->blame;
     }
     return rank;
+}
+
+int sim_because_of(const sim_run *run, int me, int rank)
+{
+    const int root = root_of(run, rank);
+
+    return root == me ? rank : root;
 }
 
 /* The first that was lost; else the first that failed by itself; else the first that failed. */
@@ -72,8 +77,16 @@ int sim_culprit(const sim_run *run)
 bool sim_alone(const sim_run *run, int rank)
 {
     const bool self_gone = run->ranks[rank].state >= SIM_LEFT;
+    int gone = run->departed - self_gone;
 
-    return run->size > 1 && run->departed - self_gone == run->size - 1;
+    for (int k = 0; k < run->ranks[rank].n_events && run->ranks[rank].cuts > 0; k++)
+        gone += run->ranks[rank].events[k].cut && run->ranks[run->ranks[rank].events[k].rank].state < SIM_LEFT;
+    return run->size > 1 && gone == run->size - 1;
+}
+
+tutti_status sim_refused(const sim_rank *me, tutti_error *err)
+{
+    return tutti_fail_rank(err, TUTTI_ERR_PEER, me->rank, "worker %d is no member of the run any more: %s", me->rank, me->words);
 }
 
 int sim_dead_peer(void *t, char *why, size_t bytes)
@@ -87,17 +100,15 @@ int sim_dead_peer(void *t, char *why, size_t bytes)
     if (why != NULL && bytes > 0)
         why[0] = '\0';
     for (int k = 0; k < run->size; k++) {
-        const sim_rank *r = &run->ranks[k];
-        if (k == me->rank || r->state < SIM_FAILED)
+        int root;
+        if (k == me->rank || (run->ranks[k].state < SIM_FAILED && !sim_is_cut(run, me->rank, k)))
             continue;
-        r = &run->ranks[sim_root(run, k)];
+        root = run->ranks[k].state < SIM_FAILED ? k : sim_because_of(run, me->rank, k);
         if (why != NULL && bytes > 0)
-            snprintf(why, bytes, r->state == SIM_LOST ? "worker %d was lost: %s" : r->state == SIM_FAILED ? "worker %d failed: %s" : "worker %d has left the run%s", r->rank, r->words);
-        return r->rank;
+            sim_describe(run, me->rank, root, why, bytes);
+        return root;
     }
-    if (me->cut >= 0 && why != NULL && bytes > 0)
-        snprintf(why, bytes, "worker %d cannot be reached: a link to it failed at %.9f s of virtual time", me->cut, me->cut_at);
-    return me->cut;
+    return -1;
 }
 
 void sim_last_words(void *t, const tutti_error *err)
@@ -111,16 +122,18 @@ void sim_last_words(void *t, const tutti_error *err)
 
 /* ---- meeting ---- */
 /* Waits at the gate until *arrived is everybody; PEER if that can no longer be. `there` says whether a rank has arrived already. */
-static tutti_status meet(sim_thread *self, const int *arrived, bool (*there)(const sim_rank *r, const void *what), const void *what, const char *doing, tutti_error *err)
+static tutti_status meet(sim_thread *self, const sim_rank *me, const int *arrived, bool (*there)(const sim_rank *r, const void *what), const void *what, const char *doing, tutti_error *err)
 {
     sim_run *run = self->run;
 
     while (*arrived < run->size) {
+        if (me->state == SIM_EXPELLED)
+            return sim_refused(me, err);
         for (int k = 0; k < run->size; k++) {
             const sim_rank *r = &run->ranks[k];
             if (r->state < SIM_LEFT || there(r, what))
                 continue;
-            r = &run->ranks[sim_root(run, k)];
+            r = &run->ranks[sim_because_of(run, me->rank, k)];
             return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank, "%s needs all workers; worker %d %s%s", doing, r->rank, r->state >= SIM_FAILED ? "failed: " : "has left the run", r->words);
         }
         sim_gate_wait(self);
@@ -153,7 +166,7 @@ tutti_status sim_open(void **t, tutti_runtime *rt, const tutti_launch *launch, t
     me->opened = true;
     if (++me->run->opened == me->run->size)
         sim_gate_open(self);
-    status = meet(self, &me->run->opened, has_opened, NULL, "opening the run", err);
+    status = meet(self, me, &me->run->opened, has_opened, NULL, "opening the run", err);
     if (status != TUTTI_OK) {
         tutti_error unseen = { .status = status, .rank = -1 };
         sim_depart(self, me->rank, SIM_FAILED, err != NULL ? err : &unseen);
@@ -261,7 +274,7 @@ tutti_status sim_window_open(void *t, const char *name, size_t bytes, void **of_
             make_parts(run, w);
         sim_gate_open(self);
     }
-    TUTTI_TRY(meet(self, &w->arrived, has_asked, &number, "opening a window", err));
+    TUTTI_TRY(meet(self, me, &w->arrived, has_asked, &number, "opening a window", err));
     if (w->other != NULL)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "worker %d opens window '%.60s' while worker %d opens '%.60s'; all workers must open the same windows in the same order", w->first, w->name,
                           w->odd, w->other);

@@ -5,6 +5,7 @@
    and who waited for whom is read from the threads' and requests' records, which outlive the actors. */
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,34 +37,6 @@ static void rank_body(void *arg)
     sim_depart(self, r->rank, SIM_FAILED, &r->err);
 }
 
-static void watch(void *arg)
-{
-    sim_rank *r = arg;
-
-    sg_actor_daemonize(sg_actor_self());
-    sg_actor_join(r->actor, -1);
-    if (!r->ended)
-        sim_lost(sim_self(), r->rank);
-}
-
-/* A watcher must outlive what it watches. The first host that no worker has is for watching; without one, the hosts of two other
-   workers watch, so that one may fail with the watched. The bare platform has no failures. */
-static bool start_watchers(sim_run *run, sg_host_t *hosts, size_t n)
-{
-    for (int r = 0; r < run->size; r++) {
-        sg_host_t on[2] = { NULL, NULL };
-        if (n > (size_t)run->size)
-            on[0] = hosts[run->size];
-        else
-            for (int k = 0; k < 2 && k + 1 < run->size; k++)
-                on[k] = run->ranks[(r + k + 1) % run->size].host;
-        for (int k = 0; k < 2; k++)
-            if (on[k] != NULL && sim_thread_make(run, -1, on[k], "watcher", watch, &run->ranks[r], SIM_SERVICE_STACK_KIB, NULL) == NULL)
-                return false;
-    }
-    return true;
-}
-
 /* ---- the report of a standstill ---- */
 typedef struct report { char text[420]; size_t used, waits, told; } report;
 
@@ -82,6 +55,12 @@ static void tell(report *p, const char *format, ...)
         return;
     p->used += (size_t)snprintf(p->text + p->used, sizeof p->text - p->used, "%s%s", p->told > 0 ? "; " : "", part);
     p->told++;
+}
+
+/* Neither ended nor lost. A host may have failed so late that nobody heard of it any more. */
+static bool stands(const sim_run *run, int rank)
+{
+    return !run->ranks[rank].ended && run->ranks[rank].state != SIM_LOST && sim_host_is_on(run, rank);
 }
 
 /* A rank's unmatched requests: its receives lie with it, its sends with their receivers. */
@@ -110,14 +89,14 @@ static tutti_status standstill(const sim_run *run, tutti_error *err)
     int living = 0, first = -1;
 
     for (int r = 0; r < run->size; r++)
-        if (!run->ranks[r].ended && run->ranks[r].state != SIM_LOST) {
+        if (stands(run, r)) {
             living++;
             first = first < 0 ? r : first;
         }
     for (int r = 0; r < run->size; r++)
         for (const sim_thread *t = run->threads; t != NULL; t = t->next) {
             const sim_monitor *m = t->what;
-            if (t->rank != r || run->ranks[r].state == SIM_LOST || strcmp(t->name, "wire") == 0)
+            if (t->rank != r || !stands(run, r) || strcmp(t->name, "wire") == 0)
                 continue;
             switch (t->where) {
             case SIM_IN_MESSAGES: tell_messages(&p, run, t); break;
@@ -125,7 +104,7 @@ static tutti_status standstill(const sim_run *run, tutti_error *err)
             case SIM_IN_WAIT: tell(&p, "worker %d (%s) waits on a monitor", r, t->name); break;
             case SIM_IN_JOIN: tell(&p, "worker %d (%s) waits for the end of its thread %s", r, t->name, ((const sim_thread *)t->what)->name); break;
             case SIM_IN_GATE: tell(&p, "worker %d (%s) waits for all workers to open the run or a window", r, t->name); break;
-            case SIM_RUNNING: case SIM_IN_SLEEP: case SIM_ENDED: break;
+            case SIM_RUNNING: case SIM_IN_SLEEP: case SIM_IN_HOLD: case SIM_ENDED: break;
             }
         }
     tutti_fail_rank(err, TUTTI_ERR_STATE, first, "deadlock at %.9f s of virtual time: %d of %d workers wait and none can go on: %s", simgrid_get_clock(), living, run->size, p.text);
@@ -139,7 +118,8 @@ static tutti_status result_of(const sim_run *run, tutti_error *err)
 {
     const int culprit = sim_culprit(run);
     const sim_rank *r;
-    bool stands = false;
+    char why[300];
+    bool still = false;
 
     if (run->stuck) {
         if (err != NULL)
@@ -147,9 +127,14 @@ static tutti_status result_of(const sim_run *run, tutti_error *err)
         return run->why.status;
     }
     for (int k = 0; k < run->size; k++)
-        stands = stands || (!run->ranks[k].ended && run->ranks[k].state != SIM_LOST);
-    if (stands)
+        still = still || stands(run, k);
+    if (still)
         return standstill(run, err);
+    for (int k = 0; k < run->size && culprit < 0; k++)
+        if (!run->ranks[k].ended) {
+            sim_lost_words(run, k, why, sizeof why);
+            return tutti_fail_rank(err, TUTTI_ERR_PEER, k, "worker %d was lost: %s", k, why);
+        }
     if (culprit < 0)
         return TUTTI_OK;
     r = &run->ranks[culprit];
@@ -193,7 +178,9 @@ static tutti_status make_ranks(sim_run *run, const tutti_launch *launch, tutti_e
         sim_rank *r = &run->ranks[k];
         r->run = run;
         r->rank = k;
-        r->blame = r->cut = -1;
+        r->blame = -1;
+        r->fails_at = INFINITY;
+        r->failed_at = -1;
         r->launch = *launch;
         r->launch.rank = k;
         r->launch.within = r;
@@ -214,7 +201,7 @@ static tutti_status start_ranks(sim_run *run, const sim_options *options, tutti_
     sg_host_t *hosts;
     size_t n;
     char name[32];
-    tutti_status status = sim_platform_load(options->platform, run->size, &hosts, &n, err);
+    tutti_status status = sim_platform_load(options->platform, run->size, run->faults > 0, &hosts, &n, err);
 
     for (int k = 0; k < run->size && status == TUTTI_OK; k++) {
         sim_rank *r = &run->ranks[k];
@@ -225,7 +212,8 @@ static tutti_status start_ranks(sim_run *run, const sim_options *options, tutti_
         if (r->main == NULL)
             status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting simulated worker %d of %d", k, run->size);
     }
-    if (status == TUTTI_OK && options->platform[0] != '\0' && !start_watchers(run, hosts, n))
+    run->spare = status == TUTTI_OK && n > (size_t)run->size ? hosts[run->size] : NULL;
+    if (status == TUTTI_OK && !run->steady && !sim_faults_start(run))
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting the watchers of %d simulated workers", run->size);
     free(hosts);
     return status;
@@ -261,6 +249,8 @@ static void close_run(sim_run *run)
     for (size_t k = 0; k < run->n_chunks; k++)
         tutti_free(run->chunks[k]);
     tutti_free(run->chunks);
+    for (int k = 0; run->ranks != NULL && k < run->size; k++)
+        tutti_free(run->ranks[k].events);
     tutti_free(run->ranks);
     tutti_free(run);
 }
@@ -292,12 +282,15 @@ tutti_status sim_run_ranks(tutti_runtime *rt, const tutti_launch *launch, tutti_
     run->size = launch->size;
     status = limit_wires(run, err);
     run->seed = (uint64_t)options.seed;
-    run->steady = options.platform[0] == '\0';
+    run->peer_timeout = options.peer_timeout;
     run->rank_main = rank_main;
     run->arg = arg;
     sim_list_init(&run->gate);
     if (status == TUTTI_OK)
         status = make_ranks(run, launch, err);
+    if (status == TUTTI_OK)
+        status = sim_faults_read(run, options.fail, err);
+    run->steady = options.platform[0] == '\0' && run->faults == 0;
     if (status == TUTTI_OK)
         status = start_ranks(run, &options, err);
     if (status == TUTTI_OK) {

@@ -115,9 +115,11 @@ static void perform(sim_thread *self, const sim_act *act)
 void sim_play(sim_thread *self)
 {
     assert(!self->playing);
+    sim_hold(self);
     self->playing = true;
     for (size_t k = 0; k < self->log.n; k++) {
         const sim_act act = self->log.acts[k];
+        self->played = k;
         if (act.kind == SIM_CHARGE)
             self->pending -= act.seconds;
         perform(self, &act);
@@ -127,7 +129,7 @@ void sim_play(sim_thread *self)
         }
         self->now.n = 0;
     }
-    self->log.n = 0;
+    self->log.n = self->played = 0;
     self->pending = 0; /* sums of doubles leave dust */
     self->playing = false;
 }
@@ -235,6 +237,7 @@ sim_thread *sim_thread_make(sim_run *run, int rank, sg_host_t host, const char *
     t->semaphore = sg_sem_init(0);
     t->next = run->threads;
     run->threads = t;
+    run->making++;
     made = sg_actor_init(t->name, host);
     sg_actor_set_stacksize(made, stack_kib);
     sg_actor_set_data(made, t);
@@ -243,6 +246,7 @@ sim_thread *sim_thread_make(sim_run *run, int rank, sg_host_t host, const char *
         *actor = made;
     }
     sg_actor_start_(made, thread_main, 0, NULL);
+    run->making--;
     return t;
 }
 
@@ -251,6 +255,7 @@ static int sim_thread_open(void *run, void **thread, const char *name, void (*bo
     sim_thread *self = sim_self();
 
     sim_play(self);
+    sim_hold(self);
     *thread = sim_thread_make(run, self->rank, ((sim_run *)run)->ranks[self->rank].host, name, body, arg, SIM_THREAD_STACK_KIB, NULL);
     return *thread != NULL ? 0 : ENOMEM;
 }

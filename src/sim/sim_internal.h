@@ -6,6 +6,9 @@
    call (runtime.c, sim_play). So code between two blocking calls is atomic, and a message posted after a second of computing starts a
    second later.
 
+   A host that fails, by its platform's profile or by `fail`, takes its rank's actors with it. The others hear of it after peer-timeout, as of a real host that has fallen
+   silent; until then nothing comes from it and nothing that goes to it ends (losses.c).
+
    Messages are matched in our own lists, one pair of lists a receiving rank. A matched pair is a transfer: two service actors
    ("wires"), one on each host, carry it through the receiver's mailbox (wire.c). Only the note and a pointer travel; the receiving
    wire copies the payload at the end. Requests that are not matched own nothing of SimGrid's. All waiting is on one semaphore a thread;
@@ -41,8 +44,9 @@ enum {
 #define SIM_EPOCH_NS INT64_C(1000000000)
 
 typedef struct sim_options {
-    const char *platform;
+    const char *platform, *fail;
     int64_t seed;
+    double peer_timeout;
 } sim_options;
 
 typedef struct sim_run sim_run;
@@ -82,7 +86,7 @@ typedef struct sim_monitor {
     sim_link entering, waiting;   /* threads, first come first served */
 } sim_monitor;
 
-typedef enum { SIM_RUNNING, SIM_IN_LOCK, SIM_IN_WAIT, SIM_IN_MESSAGES, SIM_IN_JOIN, SIM_IN_GATE, SIM_IN_SLEEP, SIM_ENDED } sim_where;
+typedef enum { SIM_RUNNING, SIM_IN_LOCK, SIM_IN_WAIT, SIM_IN_MESSAGES, SIM_IN_JOIN, SIM_IN_GATE, SIM_IN_SLEEP, SIM_IN_HOLD, SIM_ENDED } sim_where;
 
 struct sim_thread {               /* an actor: a rank's own, one it opened, a wire or a watcher. Lives as long as the run */
     sim_run *run;
@@ -94,6 +98,7 @@ struct sim_thread {               /* an actor: a rank's own, one it opened, a wi
     void *arg;
     sim_thread *joiner;
     sim_log log, now;             /* now: what an act of the log brings about, done before the next act */
+    size_t played;                /* acts of the log that have been done, while it is played */
     double pending;               /* seconds of the log */
     bool playing;
     uint64_t turns;               /* looks since it last waited or time passed */
@@ -131,12 +136,14 @@ struct sim_transfer {
     sim_link link;                /* in the receiving rank's flight */
     sim_op *send, *recv;          /* NULL: taken back; the wires carry on without effect */
     int from, to, users;          /* users: wires that have not finished */
+    bool halted;                  /* one of the hosts has failed and nobody knows yet: it stays in flight until then */
     size_t bytes;
     sim_link queue;               /* of an end that has no wire left */
     sim_transfer *next, *all;     /* free ones; all of the run */
 };
 
-typedef enum { SIM_ABSENT, SIM_PRESENT, SIM_LEFT, SIM_FAILED, SIM_LOST } sim_state;
+typedef enum { SIM_ABSENT, SIM_PRESENT, SIM_LEFT, SIM_FAILED, SIM_EXPELLED, SIM_LOST } sim_state;
+typedef struct sim_event { int rank; int64_t at_ns; double cut_at; bool cut; } sim_event; /* cut: only the link between the two has failed, at cut_at */
 typedef struct sim_rank {
     sim_run *run;
     int rank;
@@ -151,12 +158,16 @@ typedef struct sim_rank {
     int blame;                    /* FAILED because of this rank, or -1 */
     uint64_t order;               /* of failures */
     char words[480];
-    int cut;                      /* a peer that a failed link cut off, or -1 */
-    double cut_at;
+    sim_event *events;            /* who is lost to it, in order */
+    int n_events, events_room, cuts; /* cuts: how many of them are such */
+    bool off;                     /* `fail` turns its host off */
+    double fails_at, failed_at;   /* when it is to, INFINITY: never; when it did, -1: it has not, as far as is known */
+    sg_host_t watched_on[2];      /* where its watchers are */
     sim_link sends[SIM_BUCKETS], receives[SIM_BUCKETS]; /* unmatched: to this rank; its own */
     int listed;                   /* in these two */
     sim_thread *matcher;          /* of its receives from ANY; made with the first */
     bool due;                     /* it has something to do */
+    bool unserved;                /* a receive from ANY has come back out of a transfer: the matcher is to look again */
     sim_link flight;
     sg_mailbox_t mailbox;
     sim_wire *idle;               /* of those that send */
@@ -185,7 +196,11 @@ struct sim_run {
     sim_window *windows;          /* in order */
     sim_transfer *free_transfers, *transfers;
     int wires;                    /* a rank may have each way */
-    bool steady;                  /* the platform is ours: no host of it fails */
+    bool steady;                  /* the platform is ours and nobody is to fail: no host does */
+    int held, making;             /* faults that hold everybody (sim_hold); threads that are being made */
+    sg_host_t spare;              /* one that has no rank, or NULL */
+    int faults;                   /* of `fail` */
+    double peer_timeout;          /* seconds until others hear of a failed host */
     sim_op *free_ops;             /* by link.next */
     void **chunks;                /* of ops */
     size_t n_chunks;
@@ -198,8 +213,9 @@ struct sim_run {
 
 static inline bool sim_host_is_on(const sim_run *run, int rank)
 {
-    return run->steady || sg_host_is_on(run->ranks[rank].host) != 0;
+    return (run->steady || sg_host_is_on(run->ranks[rank].host) != 0) && !run->ranks[rank].off;
 }
+static inline bool sim_both_are_on(const sim_run *run, const sim_transfer *t) { return sim_host_is_on(run, t->from) && sim_host_is_on(run, t->to); }
 
 /* ---- runtime.c ---- */
 extern const tutti_runtime_ops sim_runtime_ops;
@@ -229,29 +245,44 @@ void sim_post(sim_thread *self, sim_op *op);                /* played from the l
 void sim_matcher_main(void *rank);
 void sim_end(sim_thread *self, sim_op *op, tutti_status status, int rank);
 void sim_deliver(sim_thread *self, sim_op *send, sim_op *recv); /* copies and ends both */
-void sim_end_own(sim_thread *self, int rank);               /* all requests of a rank that closes, with CLOSED */
-void sim_end_needing(sim_thread *self, int rank);           /* all requests of others that need a rank that is gone */
+void sim_end_own(sim_thread *self, int rank);               /* all requests of a rank that closes or is gone: with CLOSED, or, of one that is expelled, PEER */
+void sim_end_needing(sim_thread *self, int rank);           /* these, and all requests of others that need a rank that is gone */
+void sim_end_between(sim_thread *self, int a, int b);       /* all that these two have with each other, with PEER */
+void sim_serve(sim_thread *self);                           /* receives from ANY that came back out of a transfer are served by others */
 
 /* ---- wire.c ---- */
 bool sim_fly(sim_thread *self, sim_op *send, sim_op *recv); /* false: no memory */
 void sim_start(sim_thread *self, sim_transfer *t);          /* played from the log */
-void sim_take_back(sim_transfer *t);                        /* both ops are the caller's again; the wires carry on without them */
+void sim_take_back(sim_run *run, sim_transfer *t);                      /* both ops are the caller's again; the wires carry on without them */
 
 /* ---- ranks.c ---- */
 void sim_depart(sim_thread *self, int rank, sim_state state, const tutti_error *why);
-void sim_lost(sim_thread *self, int rank);                  /* its host has failed */
-int sim_root(const sim_run *run, int rank);
+int sim_because_of(const sim_run *run, int me, int rank);   /* who `me` is told is to blame that `rank` is gone: the root, but never itself */
 int sim_culprit(const sim_run *run);
 bool sim_alone(const sim_run *run, int rank);               /* all others are gone */
+tutti_status sim_refused(const sim_rank *me, tutti_error *err); /* what an expelled rank is told */
 int sim_dead_peer(void *t, char *why, size_t bytes);
 void sim_last_words(void *t, const tutti_error *err);
 tutti_status sim_window_open(void *t, const char *name, size_t bytes, void **of_rank, tutti_error *err);
 tutti_status sim_open(void **t, tutti_runtime *rt, const tutti_launch *launch, tutti_error *err);
 void sim_close(void *t);
 
+/* ---- losses.c ---- */
+tutti_status sim_faults_read(sim_run *run, const char *text, tutti_error *err); /* "RANK@SECONDS:..." */
+bool sim_faults_start(sim_run *run);                        /* who brings them about, and who watches; false: no memory */
+void sim_hold(sim_thread *self);                            /* until nobody is about to fail; for good if its own rank is */
+bool sim_watch_all(sim_run *run);                           /* everybody who lives is watched; false: no memory */
+void sim_note_lost(sim_thread *self, int rank);             /* to all others */
+void sim_cut(sim_thread *self, int a, int b);               /* the link between two has failed */
+bool sim_is_cut(const sim_run *run, int me, int rank);
+void sim_lost_words(const sim_run *run, int rank, char *text, size_t bytes); /* how a host failed */
+void sim_describe(const sim_run *run, int me, int rank, char *text, size_t bytes); /* a sentence on one that is gone */
+int sim_events(void *t, int first, tutti_peer_event *out, int room);
+void sim_expel(void *t, int rank, const char *why);
+
 /* ---- platform.c ---- */
-/* Loads the platform and gives the hosts in the natural order of their names; *n of them. */
-tutti_status sim_platform_load(const char *file, int ranks, sg_host_t **hosts, size_t *n, tutti_error *err);
+/* Loads the platform and gives the hosts in the natural order of their names; *n of them. That of the bare spec has one more than ranks if `spare`. */
+tutti_status sim_platform_load(const char *file, int ranks, bool spare, sg_host_t **hosts, size_t *n, tutti_error *err);
 
 /* ---- run.c ---- */
 tutti_status sim_run_ranks(tutti_runtime *rt, const tutti_launch *launch, tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err), void *arg, tutti_error *err);

@@ -16,10 +16,24 @@ static void transfer_give(sim_run *run, sim_transfer *t)
     run->free_transfers = t;
 }
 
-void sim_take_back(sim_transfer *t)
+void sim_take_back(sim_run *run, sim_transfer *t)
 {
     sim_list_remove(&t->link);
     t->send = t->recv = NULL;
+    if (t->halted && t->users == 0)
+        transfer_give(run, t);
+}
+
+/* One of its hosts has failed. What becomes of it, those who wait for it hear in peer-timeout. */
+static void halt(sim_transfer *t)
+{
+    t->halted = true;
+}
+
+static void leave(sim_run *run, sim_transfer *t)
+{
+    if (--t->users == 0 && !(t->halted && t->send != NULL))
+        transfer_give(run, t);
 }
 
 bool sim_fly(sim_thread *self, sim_op *send, sim_op *recv)
@@ -57,33 +71,21 @@ static void arrive(sim_thread *self, sim_transfer *t, bool well)
     sim_run *run = self->run;
     sim_op *send = t->send, *recv = t->recv;
 
-    if (!sim_host_is_on(run, t->from))
-        sim_lost(self, t->from);
-    else if (!sim_host_is_on(run, t->to))
-        sim_lost(self, t->to);
+    if (!sim_both_are_on(run, t))
+        halt(t);
     else if (well) {
-        sim_take_back(t);
+        sim_take_back(run, t);
         sim_deliver(self, send, recv);
-    } else { /* a link failed */
-        sim_rank *const ends[2] = { &run->ranks[t->from], &run->ranks[t->to] };
-        for (int k = 0; k < 2; k++)
-            if (ends[k]->cut < 0) {
-                ends[k]->cut = ends[1 - k]->rank;
-                ends[k]->cut_at = simgrid_get_clock();
-            }
-        sim_take_back(t);
-        sim_end(self, send, TUTTI_ERR_PEER, t->to);
-        sim_end(self, recv, TUTTI_ERR_PEER, t->from);
-    }
+    } else
+        sim_cut(self, t->from, t->to);
 }
 
-/* A wire of this end is free again: one transfer that waits for it may try. Those taken back meanwhile go out of the line. */
-static void next_in_line(sim_thread *self, int rank, bool receives)
+/* One transfer that waits for a wire of this end may try, if one is free. Those taken back meanwhile go out of the line. */
+static void serve_line(sim_thread *self, int rank, bool receives)
 {
     sim_rank *at = &self->run->ranks[rank];
 
-    at->carried[receives]--;
-    while (!sim_list_empty(&at->queue[receives])) {
+    while (!sim_list_empty(&at->queue[receives]) && at->carried[receives] < self->run->wires) {
         sim_transfer *t = SIM_OWNER(sim_transfer, queue, at->queue[receives].next);
         const bool wanted = t->send != NULL;
         sim_list_remove(&t->queue);
@@ -91,6 +93,13 @@ static void next_in_line(sim_thread *self, int rank, bool receives)
         if (wanted)
             return;
     }
+}
+
+/* A wire of this end is free again. */
+static void next_in_line(sim_thread *self, int rank, bool receives)
+{
+    self->run->ranks[rank].carried[receives]--;
+    serve_line(self, rank, receives);
 }
 
 /* A put that cannot fail need not be waited for. */
@@ -102,8 +111,7 @@ static void put_and_forget(sim_run *run, sim_transfer *t)
 static void sent(sim_thread *self, sim_transfer *t)
 {
     next_in_line(self, self->rank, false);
-    if (--t->users == 0)
-        transfer_give(self->run, t);
+    leave(self->run, t);
 }
 
 static void sending_main(void *arg)
@@ -134,21 +142,11 @@ static void sending_main(void *arg)
     }
 }
 
-/* A get that failed does not say which transfer it was. A failed link the sender's wire has heard of as well; that the sender's host
-   has failed, nobody else may be left to hear. */
-static void look_for_losses(sim_thread *self)
-{
-    sim_run *run = self->run;
-
-    for (int r = 0; r < run->size; r++)
-        if (run->ranks[r].state < SIM_FAILED && !sim_host_is_on(run, r))
-            sim_lost(self, r);
-}
-
 static void receiving_main(void *arg)
 {
     sim_rank *at = arg;
     sim_thread *self = sim_self();
+    sim_run *run = self->run;
 
     sg_actor_daemonize(sg_actor_self());
     for (;;) {
@@ -157,10 +155,8 @@ static void receiving_main(void *arg)
             sim_transfer *t = got;
             if (t->send != NULL)
                 arrive(self, t, true);
-            if (--t->users == 0)
-                transfer_give(self->run, t);
-        } else
-            look_for_losses(self);
+            leave(run, t);
+        } /* else a link or the sender's host has failed: of a link the sender's wire has heard as well */
         next_in_line(self, self->rank, true);
         sim_play(self);
     }
@@ -193,47 +189,41 @@ static void employ_sender(sim_thread *self, sim_transfer *t)
     }
 }
 
-/* One of the two hosts has failed: the transfer will not start. */
-static bool has_failed(sim_thread *self, sim_transfer *t)
-{
-    sim_run *run = self->run;
-
-    if (t->send != NULL && !sim_host_is_on(run, t->from))
-        sim_lost(self, t->from);
-    if (t->send != NULL && !sim_host_is_on(run, t->to))
-        sim_lost(self, t->to);
-    return t->send == NULL;
-}
-
 void sim_start(sim_thread *self, sim_transfer *t)
 {
-    sim_rank *const ends[2] = { &self->run->ranks[t->from], &self->run->ranks[t->to] };
+    sim_run *run = self->run;
+    sim_rank *const ends[2] = { &run->ranks[t->from], &run->ranks[t->to] };
 
-    for (int k = 0; k < 2 && t->send != NULL; k++)
-        if (ends[k]->carried[k] >= self->run->wires) {
+    if (t->send == NULL || !sim_both_are_on(run, t)) { /* taken back before it began, or it never will */
+        if (t->send != NULL)
+            halt(t);
+        else
+            transfer_give(run, t);
+        for (int k = 0; k < 2; k++)
+            serve_line(self, ends[k]->rank, k == 1);
+        return;
+    }
+    for (int k = 0; k < 2; k++)
+        if (ends[k]->carried[k] >= run->wires) {
             sim_link *const others = &ends[1 - k]->queue[1 - k]; /* whoever waits for t's other end, with a wire to spare, goes first */
             sim_list_insert(&ends[k]->queue[k], &t->queue);
-            if (ends[1 - k]->carried[1 - k] < self->run->wires && !sim_list_empty(others)) {
+            if (ends[1 - k]->carried[1 - k] < run->wires && !sim_list_empty(others)) {
                 sim_transfer *next = SIM_OWNER(sim_transfer, queue, others->next);
                 sim_list_remove(&next->queue);
                 sim_act_on(self, SIM_START, next);
             }
             return;
         }
-    if (has_failed(self, t)) { /* or taken back before it began */
-        transfer_give(self->run, t);
-        return;
-    }
     ends[0]->carried[0]++;
     ends[1]->carried[1]++;
     if (ends[1]->carried[1] > ends[1]->receivers) {
         ends[1]->receivers++;
-        if (sim_thread_make(self->run, t->to, ends[1]->host, "receiver", receiving_main, ends[1], SIM_SERVICE_STACK_KIB, NULL) == NULL)
+        if (sim_thread_make(run, t->to, ends[1]->host, "receiver", receiving_main, ends[1], SIM_SERVICE_STACK_KIB, NULL) == NULL)
             sim_out_of_memory(self);
-        if (has_failed(self, t)) { /* while the receiver was made; taken back, it is not worth a put either */
-            next_in_line(self, t->from, false);
-            next_in_line(self, t->to, true);
-            transfer_give(self->run, t);
+        if (t->send == NULL || !sim_both_are_on(run, t)) { /* while the receiver was made */
+            ends[0]->carried[0]--;
+            ends[1]->carried[1]--;
+            sim_start(self, t);
             return;
         }
     }

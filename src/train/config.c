@@ -39,6 +39,7 @@ const tutti_option tutti_train_options[] = {
     { "lane", TUTTI_CHOICE, AT(lane), 0, 0, 0, "auto|on|off", "exchange on a thread beside the computation: auto leaves it away where its work would take the computation's core (shm without a core to spare)" },
     { "transport", TUTTI_SPEC, AT(transport), 0, 0, 0, "shm", "what carries messages: shm (shared memory, this machine)" },
     { "platform", TUTTI_TEXT, AT(platform), 0, 0, 0, "", "simulated runs: SimGrid platform file, as sim(platform=FILE); `tutti platform` writes them" },
+    { "fail", TUTTI_TEXT, AT(fail), 0, 0, 0, "", "simulated runs: RANK@SECONDS:..., whose host fails when, in virtual time, as sim(fail=...)" },
     { "step-time", TUTTI_REAL, AT(step_time), 0, 0, 1e9, NULL, "simulated runs: seconds a pass of `batch` samples takes on each worker, before --slow; 0: its FLOPs over the host's speed" },
     { "report-every", TUTTI_INT, AT(report_every), 50, 1, 1e9, NULL, "steps between lines of metrics.jsonl and of progress" },
     { "eval-every", TUTTI_INT, AT(eval_every), 0, 0, 1e15, NULL, "steps between evaluations on the test set; 0: at the end of each epoch (asynchronous methods: only with --target, since all have to meet)" },
@@ -50,7 +51,7 @@ const tutti_option tutti_train_options[] = {
     { "slow", TUTTI_TEXT, AT(slow), 0, 0, 0, "", "emulate unequal workers: RANK:FACTOR, RANK:FACTOR:P, *:FACTOR:P (in a step with probability P), by commas" },
     { "stream", TUTTI_TEXT, AT(stream), 0, 0, 0, "", "samples come at a rate, and a pass waits for its own: samples a second of every worker, or of each: R0:R1:...; docs/DATA.md" },
     { "stream-buffer", TUTTI_INT, AT(stream_buffer), 0, 0, 1e15, NULL, "with stream: samples that may wait on a worker; what comes while so many do is dropped; 0: all wait" },
-    { "on-loss", TUTTI_CHOICE, AT(on_loss), 0, 0, 0, "auto|stop|continue", "when a worker is lost: stop (exit code 3), or go on without it; auto: go on where method and transport can" },
+    { "on-loss", TUTTI_CHOICE, AT(on_loss), 0, 0, 0, "auto|stop|continue", "when a worker is lost: stop (exit code 3), or go on without it; auto: go on where method and transport can, in simulated runs if somebody is to fail" },
     { "min-workers", TUTTI_INT, AT(min_workers), 1, 1, 1024, NULL, "with on-loss=continue: stop (exit code 3) when fewer workers than these are left" },
     { "out", TUTTI_TEXT, AT(out), 0, 0, 0, "", "directory of the results; default runs/TIME-METHOD" },
     { "trace", TUTTI_BOOL, AT(trace), 0, 0, 1, NULL, "write OUT/trace.json (Chrome, Perfetto): passes, exchanges, updates of all workers" },
@@ -112,7 +113,8 @@ static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
 
     if (c->min_workers > c->n)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "min-workers is %lld, but the run has %lld from its beginning; give at most %lld", (long long)c->min_workers, (long long)c->n, (long long)c->n);
-    c->goes_on = c->on_loss != TUTTI_ON_LOSS_STOP && c->n > 1 && survives && goes_on; /* on_loss stays as it was given: who resumes the run elsewhere may have another answer */
+    /* on_loss stays as it was given: who resumes the run elsewhere may have another answer. A simulated run knows whether anybody is to fail; if not, a thousand workers need not agree on who is there */
+    c->goes_on = c->on_loss != TUTTI_ON_LOSS_STOP && c->n > 1 && survives && goes_on && (c->on_loss == TUTTI_ON_LOSS_CONTINUE || !tutti_world_simulated(c->transport) || tutti_train_fails(c));
     if (c->on_loss != TUTTI_ON_LOSS_CONTINUE)
         return TUTTI_OK;
     if (known && !goes_on) { /* a spec that is wrong is told elsewhere */

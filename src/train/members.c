@@ -25,8 +25,25 @@ bool tutti_train_serves(const tutti_run *run)
     return run->rank >= run->workers;
 }
 
+tutti_status tutti_train_watch(tutti_run *run, tutti_error *err)
+{
+    tutti_peer_event event;
+
+    for (; tutti_engine_goes_on(run->engine) && tutti_world_events(run->world, run->watched, &event, 1) > run->watched; run->watched++) {
+        if (event.change != TUTTI_PEER_LOST)
+            continue;
+        run->lost++;
+        if (run->io->lost != NULL)
+            run->io->lost(run->io->user, event.rank, event.why);
+        if (run->workers - run->lost < run->io->least)
+            return tutti_fail_rank(err, TUTTI_ERR_PEER, event.rank, "%s; %d of %d workers are left, fewer than the %d of min-workers", event.why, run->workers - run->lost, run->workers, run->io->least);
+    }
+    return TUTTI_OK;
+}
+
 tutti_status tutti_train_regroup(tutti_run *run, tutti_error *err)
 {
+    TUTTI_TRY(tutti_train_watch(run, err));
     if (!tutti_engine_regroup(run->engine, &run->all, tutti_port_of("train", 0, 0)) || run->all.index != 0 || run->metrics != NULL || run->told == NULL)
         return TUTTI_OK;
     return tutti_train_open_metrics(run, err);

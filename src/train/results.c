@@ -224,7 +224,7 @@ static json_t *real_or_null(bool known, double value)
 }
 
 /* What each worker tells at the end. */
-enum { WALL, COMPUTE, COMM, EXPOSED, OTHER, DATA, BYTES, MESSAGES, MEMORY, STEPS, STALE_MOST, STALE_MEAN, SKIPPED, SCALE, RATE, ARRIVED, TAKEN, DROPPED, WAITED, RESTARTS, FIGURES };
+enum { WALL, COMPUTE, COMM, EXPOSED, OTHER, DATA, BYTES, MESSAGES, MEMORY, STEPS, STALE_MOST, STALE_MEAN, STALE_OF, SKIPPED, SCALE, RATE, ARRIVED, TAKEN, DROPPED, WAITED, RESTARTS, FIGURES };
 _Static_assert((int)FIGURES <= (int)TUTTI_TRAIN_FIGURES, "run->told has room for a row of them");
 
 /* A row a worker that is left, for the summary and, up to 16, for the person. all: a row an index of run->all. */
@@ -290,7 +290,8 @@ static tutti_status tell(tutti_run *run, void *arg, tutti_error *err)
     mine[STEPS] = (double)f->own_steps;
     mine[STALE_MOST] = (double)f->staleness_max;
     mine[STALE_MEAN] = f->staleness_mean;
-    mine[SKIPPED] = (double)f->own_skipped;
+    mine[STALE_OF] = (double)f->staleness_gradients;
+    mine[SKIPPED] = (double)f->skipped;
     mine[SCALE] = f->loss_scale;
     mine[RATE] = run->arrivals.rate;
     mine[ARRIVED] = (double)run->arrivals.arrived;
@@ -312,7 +313,7 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     const tutti_method *m = tutti_engine_method(run->engine);
     /* Times are those of one worker, so that they add up: of the busiest, which waits least. Among workers that wait for each other its waiting is what exchanging
        costs the run; the others' has in it that they had less to do. Bytes a worker and memory are the largest. */
-    double mine[FIGURES], *const all = run->told, total_bytes = 0, most_bytes = 0, most_messages = 0, most_memory = 0, wall = 0, steps = 0, stale_most = 0, stale_sum = 0, skipped = 0, restarts = 0, scale = all[SCALE];
+    double mine[FIGURES], *const all = run->told, total_bytes = 0, most_bytes = 0, most_messages = 0, most_memory = 0, wall = 0, stale_most = 0, stale_sum = 0, stale_of = 0, skipped = 0, restarts = 0, scale = all[SCALE];
     const double *busiest;
     json_t *o;
     char *text;
@@ -332,9 +333,9 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
         most_bytes = w[BYTES] > most_bytes ? w[BYTES] : most_bytes;
         most_messages = w[MESSAGES] > most_messages ? w[MESSAGES] : most_messages;
         most_memory = w[MEMORY] > most_memory ? w[MEMORY] : most_memory;
-        steps += w[STEPS];
         restarts += w[RESTARTS];
-        stale_sum += w[STEPS] * w[STALE_MEAN];
+        stale_sum += w[STALE_OF] * w[STALE_MEAN];
+        stale_of += w[STALE_OF];
         stale_most = w[STALE_MOST] > stale_most ? w[STALE_MOST] : stale_most;
     }
     memcpy(mine, busiest, sizeof mine);
@@ -366,7 +367,7 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     json_object_set_new(o, "epochs", json_real((double)f.gradients / (double)run->unit / run->steps_per_epoch));
     json_object_set_new(o, "steps", json_integer((json_int_t)f.steps));
     json_object_set_new(o, "resumed_at_step", run->first_step > 0 ? json_integer((json_int_t)run->first_step) : json_null());
-    json_object_set_new(o, "steps_skipped", json_integer((json_int_t)fmax(skipped, (double)f.skipped)));
+    json_object_set_new(o, "steps_skipped", json_integer((json_int_t)skipped));
     json_object_set_new(o, "precision", json_string(tutti_train_precision_name(c)));
     json_object_set_new(o, "precision_native", json_boolean(!tutti_nn_widens(run->nn)));
     json_object_set_new(o, "loss_scale", real_or_null(scale > 0, scale));
@@ -391,7 +392,7 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     json_object_set_new(o, "final_test_auc", real_or_null(c->final_eval && run->test_auc >= 0, run->test_auc));
     json_object_set_new(o, "peak_rss_bytes_per_worker", json_integer((json_int_t)most_memory));
     json_object_set_new(o, "staleness_max", json_integer((json_int_t)stale_most));
-    json_object_set_new(o, "staleness_mean", json_real(steps > 0 ? stale_sum / steps : 0));
+    json_object_set_new(o, "staleness_mean", json_real(stale_of > 0 ? stale_sum / stale_of : 0));
     json_object_set_new(o, "restarts", json_integer((json_int_t)restarts));
     json_object_set_new(o, "method_figures", method_figures(run));
     json_object_set_new(o, "target", c->target[0] != 0 ? json_string(c->target) : json_null());

@@ -1,4 +1,4 @@
-/* simulation.c: what only simulated runs have: --platform and --step-time.
+/* simulation.c: what only simulated runs have: --platform, --fail and --step-time.
 
    --step-time S: a pass of `batch` samples costs S seconds of virtual time on every worker instead of its FLOPs over the host's speed; other passes cost in proportion, and
    --slow multiplies. The time is spread over the layers as their FLOPs are, so that gradients become ready when they would. What exchanges and updates charge stays
@@ -8,17 +8,37 @@
 
 #include "train_internal.h"
 
+/* What has a flag of its own and is the transport's affair. */
+typedef struct passed_on { const char *name, *value; } passed_on;
+enum { PASSED_ON = 2 };
+
+static tutti_status pass_on(const tutti_train_config *c, const tutti_transport_ops *ops, void *self, const passed_on *p, tutti_error *err)
+{
+    const tutti_option *option = tutti_option_find(ops->options, p->name);
+    const char **given;
+
+    if (p->value[0] == 0)
+        return TUTTI_OK;
+    if (option == NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is '%.200s', but transport '%s' has no %s; use it with --transport sim", p->name, p->value, ops->name, p->name);
+    given = (const char **)(void *)((char *)self + option->offset);
+    if ((*given)[0] != 0 && strcmp(*given, p->value) != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is '%.200s', but the transport is '%.200s'; name the %s once", p->name, p->value, c->transport, p->name);
+    *given = p->value;
+    return TUTTI_OK;
+}
+
 tutti_status tutti_train_transport(const tutti_train_config *c, char **spec_text, tutti_error *err)
 {
+    const passed_on flags[PASSED_ON] = { { "platform", c->platform }, { "fail", c->fail } };
+    const size_t room = strlen(c->transport) + 2 * strlen(c->platform) + 2 * strlen(c->fail) + 64; /* quotes may double it */
     const tutti_transport_ops *ops = NULL;
-    const tutti_option *option;
-    const char **given;
     tutti_spec *spec = NULL;
     void *self = NULL;
     tutti_status status;
 
     *spec_text = NULL;
-    if (c->platform[0] == 0) {
+    if (c->platform[0] == 0 && c->fail[0] == 0) {
         *spec_text = tutti_copy_text(c->transport);
         return *spec_text != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading the transport");
     }
@@ -27,22 +47,16 @@ tutti_status tutti_train_transport(const tutti_train_config *c, char **spec_text
         status = tutti_transport_load(tutti_spec_name(spec), &ops, NULL, 0, err);
     if (status != TUTTI_OK)
         goto out;
-    option = tutti_option_find(ops->options, "platform");
     self = tutti_alloc(ops->options_bytes + 1, 1);
-    *spec_text = tutti_alloc(strlen(c->transport) + 2 * strlen(c->platform) + 64, 1); /* quotes may double it */
+    *spec_text = tutti_alloc(room, 1);
     if (self == NULL || *spec_text == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading the transport");
-    else if (option == NULL)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "platform is '%.200s', but transport '%s' has no platform; use it with --transport sim", c->platform, ops->name);
     if (status == TUTTI_OK)
         status = tutti_spec_apply(spec, "transport", ops->options, self, err);
-    if (status != TUTTI_OK)
-        goto out;
-    given = (const char **)(void *)((char *)self + option->offset);
-    if ((*given)[0] != 0 && strcmp(*given, c->platform) != 0)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "platform is '%.200s', but the transport is '%.200s'; name the platform once", c->platform, c->transport);
-    *given = c->platform;
-    tutti_spec_print(ops->name, ops->options, self, *spec_text, strlen(c->transport) + 2 * strlen(c->platform) + 64);
+    for (int k = 0; k < PASSED_ON && status == TUTTI_OK; k++)
+        status = pass_on(c, ops, self, &flags[k], err);
+    if (status == TUTTI_OK)
+        tutti_spec_print(ops->name, ops->options, self, *spec_text, room);
 out:
     if (status != TUTTI_OK) {
         tutti_free(*spec_text);
@@ -51,6 +65,24 @@ out:
     tutti_free(self);
     tutti_spec_close(spec);
     return status;
+}
+
+/* Is anybody to fail? Elsewhere than in simulated runs nobody knows that before. */
+bool tutti_train_fails(const tutti_train_config *c)
+{
+    const tutti_transport_ops *ops;
+    const tutti_option *option;
+    tutti_spec *spec = NULL;
+    void *self = NULL;
+    bool fails = c->fail[0] != 0;
+
+    if (tutti_spec_open(&spec, c->transport, NULL) == TUTTI_OK && tutti_transport_load(tutti_spec_name(spec), &ops, NULL, 0, NULL) == TUTTI_OK &&
+        (option = tutti_option_find(ops->options, "fail")) != NULL && (self = tutti_alloc(ops->options_bytes + 1, 1)) != NULL &&
+        tutti_spec_apply(spec, "transport", ops->options, self, NULL) == TUTTI_OK)
+        fails = fails || (*(const char **)(void *)((char *)self + option->offset))[0] != 0;
+    tutti_free(self);
+    tutti_spec_close(spec);
+    return fails;
 }
 
 tutti_status tutti_train_check_simulation(const tutti_train_config *c, tutti_error *err)

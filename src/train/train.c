@@ -417,6 +417,7 @@ static tutti_status train(tutti_run *run, tutti_error *err)
         TUTTI_TRY(tutti_engine_more(run->engine, until, &more, err));
         while (more) {
             TUTTI_TRY(one_step(run, err));
+            TUTTI_TRY(tutti_train_watch(run, err));
             if (run->own_pace)
                 TUTTI_TRY(tutti_train_report_heard(run, until, err));
             TUTTI_TRY(tutti_engine_more(run->engine, until, &more, err));

@@ -59,6 +59,7 @@ typedef struct tutti_run {
     double time_to_target;           /* seconds; < 0: not reached */
     bool target_reached;
     tutti_file *metrics;             /* of index 0 */
+    int watched, lost;               /* what has been learnt of the others, so far; how many of them are lost */
 } tutti_run;
 
 json_t *tutti_train_config_object(const tutti_train_config *c);
@@ -90,13 +91,15 @@ tutti_status tutti_train_shares_open(tutti_run *run, tutti_error *err);
 tutti_status tutti_train_shares_adapt(tutti_run *run, uint64_t done, tutti_error *err);
 /* simulation.c. --step-time: open gives the device for the network, start begins a pass, pay lets the time pass that has been counted so far. */
 tutti_status tutti_train_check_simulation(const tutti_train_config *config, tutti_error *err);
+bool tutti_train_fails(const tutti_train_config *config);
 tutti_status tutti_train_meter_open(tutti_run *run, tutti_device **device, tutti_error *err);
 void tutti_train_meter_start(tutti_run *run, int64_t samples);
 void tutti_train_meter_pay(tutti_run *run);
-/* members.c: meetings. regroup: run->all as it is now. meet: body is done by all who are left, again if a loss has spoilt it; run->all is theirs before, within and after. */
+/* members.c: meetings. watch: looks who has been lost; PEER if too few are left. regroup: run->all as it is now. meet: body is done by all who are left, again if a loss has spoilt it; run->all is theirs before, within and after. */
 int tutti_train_rank(const tutti_run *run, int index);                             /* of run->all */
 int tutti_train_working(const tutti_run *run);                                     /* how many of run->all are workers: the first */
 bool tutti_train_serves(const tutti_run *run);                                     /* this rank only serves: no samples, no passes */
+tutti_status tutti_train_watch(tutti_run *run, tutti_error *err);
 tutti_status tutti_train_regroup(tutti_run *run, tutti_error *err);
 tutti_status tutti_train_meet(tutti_run *run, tutti_status (*body)(tutti_run *run, void *arg, tutti_error *err), void *arg, tutti_error *err);
 /* After a meeting at which index 0 has written a file, `mine` on the others TUTTI_OK: all know whether it could, and the run ends for all if not. Collective. */

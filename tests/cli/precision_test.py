@@ -57,7 +57,7 @@ class Precision(Case):
         """Simulated, so that it runs alike every time."""
         arguments = [*COMMON, "--data", self.data, "-n", 3, "--method", "ad-psgd", "--transport", "sim", "--steps", 60, "--precision", "fp16", "--loss-scale", "dynamic(init=1152921504606846976,interval=7)"]
         s, again = summary(self.train("pace", *arguments)), summary(self.train("pace-again", *arguments))
-        self.assertEqual(s["steps_skipped"], sum(w["steps_skipped"] for w in s["by_worker"]))
+        self.assertEqual(s["steps_skipped"], max(w["steps_skipped"] for w in s["by_worker"]))  # of the one that has left out most
         self.assertGreater(min(w["steps_skipped"] for w in s["by_worker"]), 20)
         self.assertLess(s["final_train_loss"], 2.2)
         self.assertEqual(s["final_train_loss"], again["final_train_loss"])

@@ -283,15 +283,15 @@ static void write_file(const char *path, const char *text)
 #define HEAD "<?xml version='1.0'?>\n<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n<platform version=\"4.1\">\n<zone id=\"z\" routing=\"Full\">\n"
 #define TAIL "</zone></platform>\n"
 
-/* Rank 1's host fails at 2 s, with a message of rank 0 in transfer, one of rank 2 unmatched. */
+/* Rank 1's host fails at 2 s, with a message of rank 0 in transfer, one of rank 2 unmatched. arg: when the others hear of it. */
 static tutti_status outlive(rank *r, void *arg, tutti_error *err)
 {
     tutti_request g = { 0 };
     char why[200];
     size_t done;
     tutti_request *list = &g;
+    tutti_peer_event event;
 
-    (void)arg;
     if (r->rank == 1) {
         unsigned char *memory = calloc(1, BIG);
         (void)move(r, false, 0, 1, memory, BIG, err); /* 16 s: it dies in here */
@@ -304,7 +304,9 @@ static tutti_status outlive(rank *r, void *arg, tutti_error *err)
         TUTTI_TRY(r->ops->recv(r->t, &g, 1, 2, tutti_nothing(), err));
     TUTTI_TRY(r->ops->wait_some(r->t, &list, 1, 1, TUTTI_FOREVER, &done, err));
     CHECK(g.status == TUTTI_ERR_PEER && g.rank == 1);
-    CHECK(tutti_now_ns(r->rt) == 1000000000 + INT64_C(2000000000));
+    CHECK(tutti_now_ns(r->rt) == 1000000000 + *(const int64_t *)arg);
+    CHECK(r->ops->events(r->t, 0, &event, 1) == 1 && event.rank == 1 && event.epoch == 1 && event.change == TUTTI_PEER_LOST && event.at_ns == tutti_now_ns(r->rt));
+    CHECK(strcmp(event.why, "worker 1 was lost: its host 'h1' failed at 2.000000000 s of virtual time") == 0);
     CHECK(r->ops->dead_peer(r->t, why, sizeof why) == 1);
     CHECK(strcmp(why, "worker 1 was lost: its host 'h1' failed at 2.000000000 s of virtual time") == 0);
     if (r->rank == 0) /* the survivors go on */
@@ -315,6 +317,81 @@ static tutti_status outlive(rank *r, void *arg, tutti_error *err)
 static void a_failing_host_is_a_peers_death(void **state)
 {
     char directory[] = "/tmp/tutti-sim-XXXXXX", path[64], profile[64], spec[96], text[2000];
+    int64_t heard = INT64_C(2000000000);
+    tutti_error err;
+
+    (void)state;
+    assert_non_null(mkdtemp(directory));
+    snprintf(path, sizeof path, "%s/p.xml", directory);
+    snprintf(profile, sizeof profile, "%s/down.txt", directory);
+    snprintf(spec, sizeof spec, "sim(platform=%s,peer-timeout=0)", path);
+    write_file(profile, "2.0 0\n");
+    snprintf(text, sizeof text, HEAD "<host id=\"h0\" speed=\"1Gf\"/><host id=\"h1\" speed=\"1Gf\" state_file=\"down.txt\"/><host id=\"h2\" speed=\"1Gf\"/>\n"
+             "<link id=\"l\" bandwidth=\"1MBps\" latency=\"1ms\" sharing_policy=\"FATPIPE\"/>\n"
+             "<route src=\"h0\" dst=\"h1\"><link_ctn id=\"l\"/></route><route src=\"h0\" dst=\"h2\"><link_ctn id=\"l\"/></route><route src=\"h1\" dst=\"h2\"><link_ctn id=\"l\"/></route>\n" TAIL);
+    write_file(path, text);
+    assert_int_equal(run_on(spec, 3, outlive, &heard, &err), TUTTI_ERR_PEER);
+    assert_string_equal(err.text, "worker 1 was lost: its host 'h1' failed at 2.000000000 s of virtual time");
+    assert_int_equal(err.rank, 1);
+    snprintf(spec, sizeof spec, "sim(platform=%s)", path); /* as tcp's peer-timeout */
+    heard = INT64_C(5000000000);
+    assert_int_equal(run_on(spec, 3, outlive, &heard, &err), TUTTI_ERR_PEER);
+    assert_string_equal(err.text, "worker 1 was lost: its host 'h1' failed at 2.000000000 s of virtual time");
+
+    /* Too few hosts; nonsense; nothing. */
+    assert_int_equal(run_on(spec, 4, outlive, &heard, &err), TUTTI_ERR_USAGE);
+    assert_non_null(strstr(err.text, "has 3 hosts for 4 workers"));
+    write_file(path, HEAD "<hoost id=\"h0\"/>\n" TAIL);
+    assert_int_equal(run_on(spec, 1, outlive, &heard, &err), TUTTI_ERR_USAGE);
+    assert_non_null(strstr(err.text, "SimGrid refuses the platform"));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(run_on(spec, 1, outlive, &heard, &err), TUTTI_ERR_USAGE);
+    assert_non_null(strstr(err.text, "cannot read the platform"));
+    unlink(profile);
+    rmdir(directory);
+}
+
+/* Of three ranks the link between the first two fails: they lose each other, and rank 2 nobody. Of two, the one that may go on is the first: the other is no member any more. */
+static tutti_status cut_off(rank *r, void *arg, tutti_error *err)
+{
+    unsigned char *memory = calloc(1, BIG);
+    tutti_request g = { 0 }, *list = &g;
+    tutti_error told = { .rank = -1 };
+    tutti_peer_event event;
+    char why[200];
+    size_t done;
+
+    (void)arg;
+    if (r->rank == 2) {
+        TUTTI_TRY(move(r, false, 0, 2, NULL, 0, err));
+        TUTTI_TRY(move(r, false, 1, 2, NULL, 0, err));
+        CHECK(r->ops->events(r->t, 0, &event, 1) == 0);
+        free(memory);
+        return TUTTI_OK;
+    }
+    TUTTI_TRY(r->rank == 0 ? r->ops->send(r->t, &g, 1, 1, NULL, tutti_host(memory, BIG, TUTTI_U8), err) : r->ops->recv(r->t, &g, 0, 1, tutti_host(memory, BIG, TUTTI_U8), err));
+    if (r->size == 2 && r->rank == 1) {
+        CHECK(r->ops->wait_some(r->t, &list, 1, 1, TUTTI_FOREVER, &done, &told) == TUTTI_ERR_PEER && told.rank == 1 && strstr(told.text, "no member of the run any more: links have failed") != NULL);
+        CHECK(g.done && g.status == TUTTI_ERR_PEER);
+        free(memory);
+        return TUTTI_OK;
+    }
+    TUTTI_TRY(r->ops->wait_some(r->t, &list, 1, 1, TUTTI_FOREVER, &done, err));
+    free(memory);
+    CHECK(g.status == TUTTI_ERR_PEER && g.rank == 1 - r->rank);
+    CHECK(tutti_now_ns(r->rt) == 1000000000 + INT64_C(3000000000));
+    CHECK(r->ops->dead_peer(r->t, why, sizeof why) == 1 - r->rank && strstr(why, "a link to it failed at 3.000000000 s") != NULL);
+    CHECK(r->ops->events(r->t, 0, &event, 1) == 1 && event.rank == 1 - r->rank && event.change == TUTTI_PEER_LOST && strcmp(event.why, why) == 0);
+    g = (tutti_request){ 0 };
+    TUTTI_TRY(r->ops->recv(r->t, &g, 1 - r->rank, 7, tutti_nothing(), err)); /* what comes later ends as well */
+    TUTTI_TRY(r->ops->wait_some(r->t, &list, 1, 1, TUTTI_FOREVER, &done, err));
+    CHECK(g.status == TUTTI_ERR_PEER && g.rank == 1 - r->rank);
+    return r->size == 2 ? TUTTI_OK : move(r, true, 2, 2, NULL, 0, err);
+}
+
+static void a_failing_link_cuts_its_ends_off(void **state)
+{
+    char directory[] = "/tmp/tutti-sim-XXXXXX", path[64], profile[64], spec[96], text[2000];
     tutti_error err;
 
     (void)state;
@@ -322,61 +399,116 @@ static void a_failing_host_is_a_peers_death(void **state)
     snprintf(path, sizeof path, "%s/p.xml", directory);
     snprintf(profile, sizeof profile, "%s/down.txt", directory);
     snprintf(spec, sizeof spec, "sim(platform=%s)", path);
-    write_file(profile, "2.0 0\n");
-    snprintf(text, sizeof text, HEAD "<host id=\"h0\" speed=\"1Gf\"/><host id=\"h1\" speed=\"1Gf\" state_file=\"down.txt\"/><host id=\"h2\" speed=\"1Gf\"/>\n"
-             "<link id=\"l\" bandwidth=\"1MBps\" latency=\"1ms\" sharing_policy=\"FATPIPE\"/>\n"
-             "<route src=\"h0\" dst=\"h1\"><link_ctn id=\"l\"/></route><route src=\"h0\" dst=\"h2\"><link_ctn id=\"l\"/></route><route src=\"h1\" dst=\"h2\"><link_ctn id=\"l\"/></route>\n" TAIL);
-    write_file(path, text);
-    assert_int_equal(run_on(spec, 3, outlive, NULL, &err), TUTTI_ERR_PEER);
-    assert_string_equal(err.text, "worker 1 was lost: its host 'h1' failed at 2.000000000 s of virtual time");
-    assert_int_equal(err.rank, 1);
-
-    /* Too few hosts; nonsense; nothing. */
-    assert_int_equal(run_on(spec, 4, outlive, NULL, &err), TUTTI_ERR_USAGE);
-    assert_non_null(strstr(err.text, "has 3 hosts for 4 workers"));
-    write_file(path, HEAD "<hoost id=\"h0\"/>\n" TAIL);
-    assert_int_equal(run_on(spec, 1, outlive, NULL, &err), TUTTI_ERR_USAGE);
-    assert_non_null(strstr(err.text, "SimGrid refuses the platform"));
-    assert_int_equal(unlink(path), 0);
-    assert_int_equal(run_on(spec, 1, outlive, NULL, &err), TUTTI_ERR_USAGE);
-    assert_non_null(strstr(err.text, "cannot read the platform"));
-    unlink(profile);
-    rmdir(directory);
-}
-
-static tutti_status cut_off(rank *r, void *arg, tutti_error *err)
-{
-    unsigned char *memory = calloc(1, BIG);
-    tutti_request g = { 0 }, *list = &g;
-    char why[200];
-    size_t done;
-
-    (void)arg;
-    TUTTI_TRY(r->rank == 0 ? r->ops->send(r->t, &g, 1, 1, NULL, tutti_host(memory, BIG, TUTTI_U8), err) : r->ops->recv(r->t, &g, 0, 1, tutti_host(memory, BIG, TUTTI_U8), err));
-    TUTTI_TRY(r->ops->wait_some(r->t, &list, 1, 1, TUTTI_FOREVER, &done, err));
-    CHECK(g.status == TUTTI_ERR_PEER && g.rank == 1 - r->rank);
-    CHECK(tutti_now_ns(r->rt) == 1000000000 + INT64_C(3000000000));
-    CHECK(r->ops->dead_peer(r->t, why, sizeof why) == 1 - r->rank && strstr(why, "a link to it failed at 3.000000000 s") != NULL);
-    return TUTTI_OK;
-}
-
-static void a_failing_link_cuts_its_ends_off(void **state)
-{
-    char directory[] = "/tmp/tutti-sim-XXXXXX", path[64], profile[64], spec[96], text[2000];
-
-    (void)state;
-    assert_non_null(mkdtemp(directory));
-    snprintf(path, sizeof path, "%s/p.xml", directory);
-    snprintf(profile, sizeof profile, "%s/down.txt", directory);
-    snprintf(spec, sizeof spec, "sim(platform=%s)", path);
     write_file(profile, "3.0 0\n");
-    snprintf(text, sizeof text, HEAD "<host id=\"h0\" speed=\"1Gf\"/><host id=\"h1\" speed=\"1Gf\"/><link id=\"l\" bandwidth=\"1MBps\" latency=\"1ms\" state_file=\"down.txt\"/>\n"
-             "<route src=\"h0\" dst=\"h1\"><link_ctn id=\"l\"/></route>\n" TAIL);
+    snprintf(text, sizeof text, HEAD "<host id=\"h0\" speed=\"1Gf\"/><host id=\"h1\" speed=\"1Gf\"/><host id=\"h2\" speed=\"1Gf\"/><link id=\"l\" bandwidth=\"1MBps\" latency=\"1ms\" state_file=\"down.txt\"/>\n"
+             "<link id=\"m\" bandwidth=\"1MBps\" latency=\"1ms\"/><route src=\"h0\" dst=\"h1\"><link_ctn id=\"l\"/></route><route src=\"h0\" dst=\"h2\"><link_ctn id=\"m\"/></route>"
+             "<route src=\"h1\" dst=\"h2\"><link_ctn id=\"m\"/></route>\n" TAIL);
     write_file(path, text);
-    well(spec, 2, cut_off, NULL);
+    well(spec, 3, cut_off, NULL);
+    assert_int_equal(run_on(spec, 2, cut_off, NULL, &err), TUTTI_ERR_STATE);
+    assert_string_equal(err.text, "links have failed that cut it off from half of the workers or more");
     unlink(path);
     unlink(profile);
     rmdir(directory);
+}
+
+/* ---- fail=RANK@SECONDS ---- */
+/* Rank 1 fails at 1 s in the middle of a message that rank 0 receives from anybody; rank 2 has the next one ready. It is received when the loss is known, not before. */
+static tutti_status served_by_another(rank *r, void *arg, tutti_error *err)
+{
+    unsigned char *memory = calloc(1, BIG);
+    tutti_request any = { 0 };
+    tutti_peer_event event;
+
+    (void)arg;
+    tutti_sleep_until(r->rt, 1000000000 + (r->rank == 2 ? INT64_C(999000000) : INT64_C(990000000)));
+    if (r->rank != 0) {
+        TUTTI_TRY(move(r, true, 0, 1, memory, r->rank == 1 ? BIG : 100, err)); /* 13 ms */
+        CHECK(r->rank == 2);
+    } else {
+        TUTTI_TRY(r->ops->recv(r->t, &any, TUTTI_ANY, 1, tutti_host(memory, BIG, TUTTI_U8), err));
+        TUTTI_TRY(one(r, &any, err));
+        CHECK(any.note.from == 2 && any.note.bytes == 100);
+        CHECK(tutti_now_ns(r->rt) > 1000000000 + INT64_C(4000000000) && tutti_now_ns(r->rt) < 1000000000 + INT64_C(4001000000));
+        CHECK(r->ops->events(r->t, 0, &event, 1) == 1 && strcmp(event.why, "worker 1 was lost: its host 'worker-1' failed at 1.000000000 s of virtual time") == 0);
+    }
+    free(memory);
+    return TUTTI_OK;
+}
+
+/* Everybody sends everybody a number in each of 400 rounds of 1 ms and counts what it hears; who is left hears all who are left to the end. arg: a number a rank, of rounds in which it heard all. */
+static tutti_status rounds_of_all(rank *r, void *arg, tutti_error *err)
+{
+    uint64_t *trace = arg;
+    tutti_request requests[32], *list[32];
+    int64_t numbers[32];
+    size_t done;
+
+    for (uint64_t round = 0; round < 400; round++) {
+        tutti_peer_event event;
+        tutti_sleep_until(r->rt, 1000000000 + (int64_t)(round + 1) * 1000000);
+        memset(requests, 0, sizeof requests);
+        for (int k = 0; k < 2 * r->size; k++) {
+            list[k] = &requests[k];
+            numbers[k] = (int64_t)round * 100 + r->rank;
+            TUTTI_TRY(k % 2 == 0 ? r->ops->send(r->t, list[k], k / 2, round, NULL, tutti_host(&numbers[k], 1, TUTTI_I64), err)
+                                 : r->ops->recv(r->t, list[k], k / 2, round, tutti_host(&numbers[k], 1, TUTTI_I64), err));
+        }
+        TUTTI_TRY(r->ops->wait_some(r->t, list, (size_t)r->size * 2, (size_t)r->size * 2, TUTTI_FOREVER, &done, err));
+        for (int k = 1; k < 2 * r->size; k += 2) {
+            CHECK(list[k]->status == TUTTI_OK ? numbers[k] == (int64_t)round * 100 + k / 2 : list[k]->status == TUTTI_ERR_PEER && list[k]->rank == k / 2);
+            trace[r->rank] = trace[r->rank] * 31 + (uint64_t)list[k]->status * 8 + (uint64_t)tutti_now_ns(r->rt);
+        }
+        for (int i = 0; r->ops->events(r->t, i, &event, 1) > i; i++)
+            CHECK(event.epoch == (uint32_t)i + 1 && event.at_ns <= tutti_now_ns(r->rt));
+    }
+    return TUTTI_OK;
+}
+
+static void those_who_are_asked_to_fail_do_and_the_others_go_on(void **state)
+{
+    /* at once, all but one; two of two watchers with the watched; one after the other; after the end; alone */
+    static const struct { int n; const char *fail; } cases[] = {
+        { 4, "fail=0@0.0123456:1@0.0123456:3@0.0123456" }, { 7, "fail=1@0.05:2@0.05:3@0.05:4@0.01" }, { 5, "fail=4@0.001:0@0.2:2@0.3501" }, { 3, "fail=1@0" }, { 2, "fail=1@1000" }, { 1, "fail=0@5" },
+    };
+    uint64_t *trace = shared(16 * sizeof *trace), first[16];
+    tutti_error err;
+
+    (void)state;
+    assert_int_equal(run_on("sim(fail=1@1)", 3, served_by_another, NULL, &err), TUTTI_ERR_PEER);
+    assert_string_equal(err.text, "worker 1 was lost: its host 'worker-1' failed at 1.000000000 s of virtual time");
+    for (size_t k = 0; k < TUTTI_LENGTH(cases); k++)
+        for (int twice = 0; twice < 2; twice++) {
+            char spec[100];
+            snprintf(spec, sizeof spec, "sim(%s,peer-timeout=0.02)", cases[k].fail);
+            memset(trace, 0, 16 * sizeof *trace);
+            if (run_on(spec, cases[k].n, rounds_of_all, trace, &err) != TUTTI_OK && (err.status != TUTTI_ERR_PEER || (strstr(err.text, "was lost: its host 'worker-") == NULL && strstr(err.text, "opening the run") == NULL)))
+                fail_msg("%s: %s", spec, err.text);
+            assert_true((err.text[0] == '\0') == (k >= 4)); /* the run tells whom it lost; later than its end is never */
+            if (twice)
+                assert_memory_equal(first, trace, sizeof first);
+            memcpy(first, trace, sizeof first);
+        }
+    munmap(trace, 16 * sizeof *trace);
+}
+
+static void what_is_no_fault_is_told_before_anything_begins(void **state)
+{
+    static const char *const wrong[][2] = {
+        { "1", "write RANK@SECONDS" }, { "1@", "write RANK@SECONDS" }, { "@1", "write RANK@SECONDS" }, { "1@-1", "write RANK@SECONDS" }, { "1@nan", "write RANK@SECONDS" }, { "1@inf", "write RANK@SECONDS" },
+        { "-1@2", "write RANK@SECONDS" }, { "1@2:", "write RANK@SECONDS" }, { "1@2:2", "write RANK@SECONDS" }, { "1@2x", "write RANK@SECONDS" }, { "3@1", "no worker 3: with 3 workers they are 0 to 2" },
+        { "99999999999999999999@1", "no worker" }, { "1@2:0@3:1@4", "worker 1 cannot fail twice" },
+    };
+    tutti_error err;
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(wrong); k++) {
+        char spec[100];
+        snprintf(spec, sizeof spec, "sim(fail=%s)", wrong[k][0]);
+        assert_int_equal(run_on(spec, 3, served_by_another, NULL, &err), TUTTI_ERR_USAGE);
+        if (strstr(err.text, wrong[k][1]) == NULL)
+            fail_msg("%s: %s", spec, err.text);
+    }
 }
 
 /* ---- one a process; only inside of run ---- */
@@ -524,6 +656,8 @@ int main(void)
         cmocka_unit_test(a_loop_that_polls_without_waiting_fails),
         cmocka_unit_test(a_failing_host_is_a_peers_death),
         cmocka_unit_test(a_failing_link_cuts_its_ends_off),
+        cmocka_unit_test(those_who_are_asked_to_fail_do_and_the_others_go_on),
+        cmocka_unit_test(what_is_no_fault_is_told_before_anything_begins),
         cmocka_unit_test(a_request_may_be_waited_for_twice_at_once),
         cmocka_unit_test(messages_beyond_the_wires_queue_and_arrive),
         cmocka_unit_test(more_workers_than_the_system_has_memory_areas_for_are_refused),

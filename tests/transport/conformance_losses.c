@@ -51,19 +51,35 @@ static tutti_status check_losses(rank_context *c, unsigned victims, tutti_error 
     return TUTTI_OK;
 }
 
-/* Two rounds of words between all members of the set. */
+/* Two rounds of words between all members of the set. All at once: a strict transport's send is over only when it is received. */
 static tutti_status meet_members(rank_context *c, unsigned members, uint64_t tag, tutti_error *err)
 {
     for (uint64_t round = 0; round < 2; round++) {
-        for (int r = 0; r < c->size; r++)
-            if (r != c->rank && is_in(members, r))
-                TUTTI_TRY(send_word(c, r, tag + round, c->rank * 10 + (int)round, err));
-        for (int r = 0; r < c->size; r++) {
-            int64_t word;
-            if (r == c->rank || !is_in(members, r))
+        const tutti_note note = { .kind = 7, .a = c->rank * 10 + (int64_t)round };
+        tutti_request r[16], *list[16];
+        size_t n = 0;
+        tutti_status status = TUTTI_OK;
+        memset(r, 0, sizeof r);
+        for (int peer = 0; peer < c->size && status == TUTTI_OK; peer++) {
+            if (peer == c->rank || !is_in(members, peer))
                 continue;
-            TUTTI_TRY(recv_word(c, r, tag + round, &word, err));
-            CHECK(word == r * 10 + (int)round);
+            list[n] = &r[2 * peer];
+            status = c->ops->send(c->t, list[n++], peer, tag + round, &note, tutti_nothing(), err);
+            list[n] = &r[2 * peer + 1];
+            if (status == TUTTI_OK)
+                status = c->ops->recv(c->t, list[n++], peer, tag + round, tutti_nothing(), err);
+        }
+        if (status == TUTTI_OK)
+            status = wait_all(c, list, n, err);
+        for (size_t k = 0; k < n; k++)
+            c->ops->cancel(c->t, list[k]);
+        TUTTI_TRY(status);
+        for (size_t k = 0; k < n; k++) {
+            const int peer = (int)(list[k] - r) / 2;
+            if (list[k]->status != TUTTI_OK)
+                return tutti_fail_rank(err, list[k]->status, list[k]->rank, "a word between members %d and %d ended with '%s' because of worker %d", c->rank, peer, tutti_status_name(list[k]->status),
+                                       list[k]->rank);
+            CHECK((list[k] - r) % 2 == 0 || list[k]->note.a == peer * 10 + (int64_t)round);
         }
     }
     return TUTTI_OK;
