@@ -175,9 +175,9 @@ class GoesOn(HostCase):
     def test_who_cannot_go_on_is_told_who_can(self):
         self.refused("on-loss is 'continue', but 'ddp' needs every worker in every step; use on-loss=stop and resume from a checkpoint, or a method that goes on (", "train", "-n", 2, "--on-loss", "continue")
         self.refused("min-workers is 4, but the run has 3 from its beginning; give at most 3", "train", "-n", 3, "--min-workers", 4)
-        if os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so")):
-            self.refused("on-loss is 'continue', but transport 'sim' does not outlive the loss of a worker; use on-loss=stop, or a transport that does (shm, tcp)", "train", "-n", 2,
-                         "--method", "d-psgd", "--on-loss", "continue", "--transport", "sim")
+        if os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_mpi.so")):
+            self.refused("on-loss is 'continue', but transport 'mpi' does not outlive the loss of a worker; use on-loss=stop, or a transport that does (shm, tcp)", "train", "-n", 2,
+                         "--method", "d-psgd", "--on-loss", "continue", "--transport", "mpi")
 
 
 if __name__ == "__main__":

@@ -221,12 +221,13 @@ static tutti_status saved_rank(tutti_world *world, void *arg, tutti_error *err)
     saved *s = arg;
     tutti_engine_options options = s->t.options;
     const tutti_param params[TRIAL_TENSORS] = { { .name = "c", .dims = 1, .dim = { 1000 }, .unit = 2 }, { .name = "b", .dims = 1, .dim = { 33 }, .unit = 1 }, { .name = "a", .dims = 1, .dim = { 500 } } };
+    trial_seat seat = { .t = &s->t };
     tutti_engine *e;
     tutti_status status;
 
     options.method = s->t.method;
     options.initial = trial_fill;
-    options.user = &s->t;
+    options.user = &seat;
     status = tutti_engine_open(&e, world, params, TRIAL_TENSORS, &options, err);
     if (status == TUTTI_OK && s->before == 0) {
         tutti_checkpoint *c;
