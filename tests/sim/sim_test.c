@@ -16,7 +16,7 @@
 enum { BIG = 16 << 20 };
 
 typedef struct rank { const tutti_transport_ops *ops; tutti_runtime *rt; void *t; int rank, size; } rank;
-typedef struct body { tutti_status (*run)(rank *r, void *arg, tutti_error *err); void *arg; } body;
+typedef struct body { tutti_status (*run)(rank *r, void *arg, tutti_error *err); void *arg; char *unmet; } body; /* unmet: a CHECK's words: a run that has lost a rank tells of that first */
 
 static tutti_status rank_main(const tutti_launch *launch, void *arg, tutti_error *err)
 {
@@ -26,6 +26,8 @@ static tutti_status rank_main(const tutti_launch *launch, void *arg, tutti_error
 
     TUTTI_TRY(r.ops->open(&r.t, r.rt, launch, err));
     status = b->run(&r, b->arg, err);
+    if (status != TUTTI_OK && strstr(err->text, ": not so: ") != NULL && b->unmet[0] == '\0')
+        snprintf(b->unmet, 480, "%s", err->text);
     if (status != TUTTI_OK)
         r.ops->last_words(r.t, err);
     r.ops->close(r.t);
@@ -34,10 +36,16 @@ static tutti_status rank_main(const tutti_launch *launch, void *arg, tutti_error
 
 static tutti_status run_on(const char *spec, int n, tutti_status (*run)(rank *r, void *arg, tutti_error *err), void *arg, tutti_error *err)
 {
-    body b = { run, arg };
+    body b = { run, arg, mmap(NULL, 480, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0) };
+    tutti_status status;
 
+    assert_true(b.unmet != MAP_FAILED);
     memset(err, 0, sizeof *err);
-    return forked_ranks(spec, n, rank_main, &b, err);
+    status = forked_ranks(spec, n, rank_main, &b, err);
+    if (b.unmet[0] != '\0')
+        fail_msg("%s", b.unmet);
+    munmap(b.unmet, 480);
+    return status;
 }
 
 static void well(const char *spec, int n, tutti_status (*run)(rank *r, void *arg, tutti_error *err), void *arg)
