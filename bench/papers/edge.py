@@ -4,7 +4,7 @@
     bench/papers/edge.py [--jobs N] [--quick] [--keep] [--date YYYY-MM-DD]        TUTTI names another command than that of the release
 
 In virtual time (--transport sim), so other work on the machine does not change it. Three seeds. Eight hosts of the platform `edge`, whose speeds and links are drawn from one to ten times; mlp(hidden=64) on mnist(distort=0.5), the last 1000
-training samples held out of everybody's training. How long, and how many bytes, until the test accuracy is 90 %: the model is looked at every STEPS samples or so, for which all have to meet, asynchronous ones too.
+training samples held out of everybody's training. How long, and how many bytes, until the test accuracy is 90 %: the model is looked at every 8192 samples or so, for which all have to meet, asynchronous ones too.
 
 Everybody has the same grid of learning rates (plain sgd, constant), mini-batches of 16 samples a worker, and ddp may take ones of 64 as well. Of each method the setting with the least mean time over the seeds counts; a best rate at the border of the
 grid is said and nothing is judged. parameter-server has ddp's bits, so it has ddp's settings. hermes has its defaults but for the chunk: 512 samples, handed out whole (--batch), since over slow links each hand-out is a way there and back.
