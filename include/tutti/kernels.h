@@ -52,6 +52,8 @@ void tutti_round_range(tutti_device *d, size_t n, const float *x, float least, f
 void tutti_levels_add(tutti_device *d, size_t n, const uint8_t *codes, int values, const float *value, float *y);
 /* The same for codes of tutti_round_uniform without a table: y += a * (scale * (l * (1 / s))), each product rounded; negated first where the sign is 1. */
 void tutti_uniform_add(tutti_device *d, size_t n, const uint8_t *codes, int bits, float scale, float a, float *y);
+/* The same for codes of tutti_round_range: y += a * (least + (greatest - least) / 255 * code), each operation rounded; a * greatest for code 255. */
+void tutti_range_add(tutti_device *d, size_t n, const uint8_t *codes, float least, float greatest, float a, float *y);
 /* The upper halves of floats: bfloat16 towards zero; a NaN stays one. */
 void tutti_cut_bf16(tutti_device *d, size_t n, const float *x, uint16_t *y);
 

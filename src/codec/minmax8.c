@@ -81,11 +81,8 @@ static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_
                               "or is another codec's", k, chunks, (double)least, (double)greatest);
     }
     for (size_t k = 0, first = 0; k < chunks; k++, first += chunk) {
-        const float least = tutti_codec_get_f32(in + 8 * k), greatest = tutti_codec_get_f32(in + 8 * k + 4), step = (greatest - least) / 255.0f;
-        float value[256];
-        for (int l = 0; l < 256; l++)
-            value[l] = a * (l == 255 ? greatest : least + step * (float)l);
-        tutti_levels_add(c->space->device, v->count - first < chunk ? v->count - first : chunk, in + 8 * chunks + first, 256, value, y + first);
+        const float least = tutti_codec_get_f32(in + 8 * k), greatest = tutti_codec_get_f32(in + 8 * k + 4);
+        tutti_range_add(c->space->device, v->count - first < chunk ? v->count - first : chunk, in + 8 * chunks + first, least, greatest, a, y + first);
     }
     return TUTTI_OK;
 }

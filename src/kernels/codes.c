@@ -116,6 +116,12 @@ void tutti_uniform_add(tutti_device *d, size_t n, const uint8_t *codes, int bits
     charge(d, n, 4, 8);
 }
 
+void tutti_range_add(tutti_device *d, size_t n, const uint8_t *codes, float least, float greatest, float a, float *y)
+{
+    d->kernels.range_add(n, codes, least, greatest, a, y);
+    charge(d, n, 4, 8);
+}
+
 void tutti_cut_bf16(tutti_device *d, size_t n, const float *x, uint16_t *y)
 {
     d->kernels.bf16_cut(n, x, y);

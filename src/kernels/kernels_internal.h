@@ -58,6 +58,7 @@ typedef struct tutti_kernels {
     void (*round_range)(size_t n, const float *x, float least, float range, uint8_t *codes);
     void (*levels_add)(size_t n, const uint8_t *codes, int values, const float *value, float *y);
     void (*uniform_add)(size_t n, const uint8_t *codes, int bits, float scale, float a, float *y);
+    void (*range_add)(size_t n, const uint8_t *codes, float least, float greatest, float a, float *y);
     void (*pack)(int bits, size_t n, const uint8_t *codes, uint8_t *out);
     void (*unpack)(int bits, size_t n, const uint8_t *in, uint8_t *codes);
     void (*signs)(size_t n, const float *x, uint8_t *out);

@@ -84,6 +84,14 @@ static void uniform_add(size_t n, const uint8_t *codes, int bits, float scale, f
     }
 }
 
+static void range_add(size_t n, const uint8_t *codes, float least, float greatest, float a, float *y)
+{
+    const float step = (greatest - least) / 255.0f;
+
+    for (size_t i = 0; i < n; i++)
+        y[i] = y[i] + a * (codes[i] == 255 ? greatest : least + step * (float)codes[i]);
+}
+
 void tutti_kernels_levels(tutti_kernels *t)
 {
     t->round_uniform = round_uniform;
@@ -92,4 +100,5 @@ void tutti_kernels_levels(tutti_kernels *t)
     t->round_range = round_range;
     t->levels_add = levels_add;
     t->uniform_add = uniform_add;
+    t->range_add = range_add;
 }

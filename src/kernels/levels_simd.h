@@ -144,6 +144,18 @@ static void LEVEL(uniform_add)(size_t n, const uint8_t *codes, int bits, float s
     });
 }
 
+static void LEVEL(range_add)(size_t n, const uint8_t *codes, float least, float greatest, float a, float *y)
+{
+    const vec from = vec_all(least), to = vec_all(greatest), step = vec_all((greatest - least) / 255.0f), times = vec_all(a);
+    const ivec last = ivec_all(255);
+
+    EACH_VECTOR(n, {
+        const ivec c = ivec_get_u8(codes + i, k);
+        const vec level = vec_add(from, vec_mul(step, ivec_float(c)));
+        vec_put(y + i, k, vec_add(vec_get(y + i, k), vec_mul(times, bits_vec(ivec_if_less(c, last, vec_bits(level), vec_bits(to))))));
+    });
+}
+
 void LEVEL(tutti_kernels_levels)(tutti_kernels *t)
 {
     t->round_uniform = LEVEL(round_uniform);
@@ -152,4 +164,5 @@ void LEVEL(tutti_kernels_levels)(tutti_kernels *t)
     t->round_range = LEVEL(round_range);
     t->levels_add = LEVEL(levels_add);
     t->uniform_add = LEVEL(uniform_add);
+    t->range_add = LEVEL(range_add);
 }

@@ -7,8 +7,8 @@
 
 enum { INPUT, OUTPUT, ARRAYS };
 typedef struct job { size_t n; int variant; const float *x; const uint16_t *draws; uint8_t *bytes; float *y; } job;
-static const char *const kernels[] = { "extents", "draws", "uniform", "nearest", "powers", "range", "any", "levels", "pack", "unpack", "signs", "signs_add", "above", "uniform_add", "cut", "rows_dot", "rows_sum", "rows_add", "rows_product" };
-enum { EXTENTS, DRAWS, UNIFORM, NEAREST, POWERS, RANGE, ANY, LEVELS, PACK, UNPACK, SIGNS, SIGNS_ADD, ABOVE, UNIFORM_ADD, CUT, ROWS_DOT, ROWS_SUM, ROWS_ADD, ROWS_PRODUCT, KERNELS };
+static const char *const kernels[] = { "extents", "draws", "uniform", "nearest", "powers", "range", "any", "levels", "pack", "unpack", "signs", "signs_add", "above", "uniform_add", "range_add", "cut", "rows_dot", "rows_sum", "rows_add", "rows_product" };
+enum { EXTENTS, DRAWS, UNIFORM, NEAREST, POWERS, RANGE, ANY, LEVELS, PACK, UNPACK, SIGNS, SIGNS_ADD, ABOVE, UNIFORM_ADD, RANGE_ADD, CUT, ROWS_DOT, ROWS_SUM, ROWS_ADD, ROWS_PRODUCT, KERNELS };
 
 static float largest(size_t n, const float *x)
 {
@@ -100,6 +100,7 @@ static void run(tutti_device *d, int kernel, const job *j, const uint8_t *codes,
         free(low);
         break;
     }
+    case RANGE_ADD: tutti_range_add(d, j->n, codes, -0.37f, 1.3f, -0.7f, y); break;
     case ROWS_DOT:
     case ROWS_SUM:
     case ROWS_ADD:
@@ -501,6 +502,33 @@ static void uniform_levels_need_no_table(void **state)
     harness_close(&l);
 }
 
+static void a_range_is_what_its_ends_and_even_steps_between_are(void **state)
+{
+    static const float ends[][2] = { { -1, 1 }, { 0, 0 }, { -3e38f, -1e38f }, { 1e-45f, 3e-40f }, { -0.0f, 7 }, { 0.1f, 0.1f } };
+    harness_levels l = harness_open();
+    (void)state;
+
+    for (int level = 0; level < l.count; level++)
+        for (size_t s = 0; s < TUTTI_LENGTH(ends); s++) {
+            const float least = ends[s][0], greatest = ends[s][1], step = (greatest - least) / 255.0f;
+            uint8_t codes[256];
+            float y[256];
+            for (int k = 0; k < 256; k++) {
+                codes[k] = (uint8_t)k;
+                y[k] = -0.0f;
+            }
+            tutti_range_add(l.device[level], 256, codes, least, greatest, 1, y);
+            assert_true(y[0] == least && y[255] == greatest);
+            for (int k = 1; k < 255; k++) {
+                const float product = step * (float)k, sum = least + product;
+                assert_true(harness_same(y[k], -0.0f + sum));
+            }
+            tutti_range_add(l.device[level], 1, codes + 7, NAN, NAN, 1, y);
+            assert_true(isnan(y[0]));
+        }
+    harness_close(&l);
+}
+
 static void cutting_goes_towards_zero_and_keeps_nan(void **state)
 {
     static const uint32_t rows[][2] = { { 0x3f80ffff, 0x3f80 }, { 0xbf80ffff, 0xbf80 }, { 0x7f7fffff, 0x7f7f }, { 0x7f800000, 0x7f80 }, { 0xff800000, 0xff80 },
@@ -638,6 +666,7 @@ int main(void)
         cmocka_unit_test(codes_do_not_depend_on_the_binade_of_the_scale),
         cmocka_unit_test(levels_are_kept_exactly),
         cmocka_unit_test(uniform_levels_need_no_table),
+        cmocka_unit_test(a_range_is_what_its_ends_and_even_steps_between_are),
         cmocka_unit_test(cutting_goes_towards_zero_and_keeps_nan),
         cmocka_unit_test(packing_puts_element_i_at_bit_i_times_bits),
         cmocka_unit_test(top_k_is_exact_with_ties_by_index),
