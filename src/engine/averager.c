@@ -204,12 +204,6 @@ tutti_status tutti_averager_average(tutti_averager *a, tutti_error *err)
 
 /* ---- grants ---- */
 
-static bool is_left(const tutti_averager *a, int rank)
-{
-    const tutti_engine *e = a->m->engine;
-    return e->members == NULL || rank == a->m->rank || !tutti_world_lost(a->m->world, rank, NULL, 0);
-}
-
 static int events(const tutti_averager *a)
 {
     const tutti_engine *e = a->m->engine;
@@ -222,7 +216,7 @@ static bool misses_one(const tutti_averager *a)
     if (events(a) == 0)
         return false;
     for (int r = 0; r < a->m->workers; r++)
-        if (!a->gone[r] && !is_left(a, r))
+        if (!a->gone[r] && tutti_engine_misses(a->m->engine, r))
             return true;
     return false;
 }
@@ -249,7 +243,7 @@ static tutti_status tell_others(tutti_averager *a, uint64_t granted, tutti_error
     int n = 0;
 
     for (int r = 0; r < a->m->workers; r++)
-        if (r != a->m->rank && is_left(a, r))
+        if (r != a->m->rank && !tutti_engine_misses(a->m->engine, r))
             a->others[n++] = r;
     return tutti_engine_call_all(a->m->engine, a->mix, n, a->others, &note, a->calls, a->each, err);
 }
@@ -260,7 +254,7 @@ static tutti_status tell_gradient(tutti_averager *a, tutti_error *err)
     for (int r = 0; r < a->m->workers; r++) {
         tutti_note note = { 0 };
         tutti_status status;
-        if (!is_left(a, r))
+        if (tutti_engine_misses(a->m->engine, r))
             continue;
         status = tutti_call(a->m, a->beat, r, &note, tutti_nothing(), tutti_nothing(), err);
         if (!tutti_is_left_out(a->m, status, err))
@@ -303,7 +297,7 @@ tutti_status tutti_averager_beat(tutti_averager *a, tutti_error *err)
     while ((status = tutti_serve(a->m, a->beat, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
         uint64_t left = 0;
         for (int r = 0; r < a->m->workers; r++)
-            left += is_left(a, r);
+            left += !tutti_engine_misses(a->m->engine, r);
         a->due += (uint64_t)a->rounds;
         if (a->due >= left)
             take_grant(a, 0, a->due / left, true);

@@ -254,6 +254,7 @@ void tutti_engine_mixer_tell(tutti_mixer *mixer, uint64_t k);               /* c
 /* service.c */
 tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err);
 void tutti_engine_services_close(tutti_engine *e);
+bool tutti_engine_misses(const tutti_engine *e, int rank);            /* is it lost to this worker, and the run goes on? All need not have agreed on it yet */
 tutti_status tutti_engine_services_look(tutti_engine *e, tutti_error *err); /* has one failed? its sentence */
 /* Of a call of the client that a lost worker has ended: one that asked a service of mine which failed meanwhile has left because of me, and then mine is the cause. */
 tutti_status tutti_engine_cause(tutti_engine *e, tutti_status status, tutti_error *err);

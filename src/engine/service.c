@@ -42,8 +42,7 @@ static tutti_port abandon_port(uint64_t ticket)
     return tutti_port_of("abandon", ticket, 0);
 }
 
-/* Is that worker lost to this one, and the run goes on? */
-static bool misses(const tutti_engine *e, int rank)
+bool tutti_engine_misses(const tutti_engine *e, int rank)
 {
     return e->members != NULL && rank != e->m.rank && tutti_world_lost(e->world, rank, NULL, 0);
 }
@@ -442,7 +441,7 @@ static tutti_status waves(tutti_engine *e, uint64_t *discarded, tutti_error *err
             if (tutti_engine_has(e, r)) {
                 count[0] += e->services.sent[r];
                 count[1] += e->services.received[r];
-                lost = misses(e, r) ? r : lost;
+                lost = tutti_engine_misses(e, r) ? r : lost;
             }
         tutti_unlock(e->services.monitor);
         TUTTI_TRY(tutti_engine_services_look(e, err));
@@ -756,7 +755,7 @@ tutti_status tutti_serve(tutti_method *m, int index, tutti_note *note, tutti_buf
         }
         tutti_lock(e->services.monitor);
         closing = closing || e->services.closing || (status == TUTTI_OK && is_end(e, note));
-        again = !closing && status == TUTTI_OK && misses(e, note->from); /* it is not answered, and what it wanted has no part in the run */
+        again = !closing && status == TUTTI_OK && tutti_engine_misses(e, note->from); /* it is not answered, and what it wanted has no part in the run */
         if (!closing && !again) {
             s->resting = false; /* also when its time has come: what it does now is work */
             e->services.received[status == TUTTI_OK ? note->from : m->rank] += status == TUTTI_OK;
