@@ -12,63 +12,9 @@
 #include <errno.h>
 #include <string.h>
 
-#include "slice.h"
-#include "tutti/server.h"
-
-/* What one caller of several calls at once needs. */
-typedef struct caller {
-    tutti_engine_call *call;
-    tutti_request **each;
-    tutti_note *note;
-    tutti_buffer *request, *reply;
-    int *member, *server;        /* whom each goes to */
-    tutti_slice *slice;          /* what its answer is about, where that comes by way of `back`; else count 0 */
-    uint32_t *out; float *back;  /* of slices with tables: what is sent, what comes; grow to twice what was ever needed */
-    size_t out_room, back_room, out_words, back_words;
-    int n;
-    bool taken;                  /* under monitor */
-} caller;
-
-enum { COUNTS_MOST = 4 };
-
-struct tutti_server {
-    tutti_method *m;
-    tutti_server_setup setup;
-    int servers, index;          /* index: mine, or -1 */
-    int *member;                 /* servers: whose; ascending */
-    size_t first, count;         /* my slice of x */
-    tutti_slice slice;           /* the same */
-    float *values, *in;          /* of the slice, and of what comes */
-    void *half[2], *half_in, *half_out; /* where floats travel as others: what the client sends and gets, of all of x; what the server gets and sends, of the slice */
-    float *words;                /* what is answered, of slices with tables */
-    float *zeros;                /* of the slice, for optimisers that want every row */
-    uint8_t *marks;              /* a row of the slice's tables each: has tutti_server_collect added to it? */
-    tutti_slice_summand *summand; const float **from; float *no_row; /* workers; workers; the widest row, of zeros: scratch of sums */
-    int64_t *version;            /* of my slice; server's thread. Declared */
-    struct { const char *name; int64_t **slot; } counts[COUNTS_MOST]; int n_counts; /* one a slice: version and the method's */
-    int64_t *got;                /* servers: version of each slice that this worker has; client's */
-    size_t *part_of;             /* members of everyone: elements of x that each serves */
-    uint64_t *delay;             /* workers: of the last request of each; server's thread */
-    bool *asks;                  /* workers: whose request has no answer yet; server's thread */
-    int64_t wake_at_ns;          /* for setup.due; server's thread */
-    tutti_note *answer;          /* workers: of one answer to many */
-    tutti_request *send, **each;
-    tutti_monitor *monitor;      /* of taken */
-    caller *callers; int n_callers;
-};
+#include "server_internal.h"
 
 enum { ALIGNMENT = 16 };         /* elements */
-enum { KIND_ROWS = -3 };         /* of a request: rows of table b, by ids, or without them its whole part; besides those of service.c */
-
-static bool is_float(const tutti_server *s)
-{
-    return s->setup.wire == TUTTI_F32;
-}
-
-static tutti_buffer half(const tutti_server *s, void *from, size_t at, size_t n)
-{
-    return (tutti_buffer){ s->m->device, (char *)from + at * tutti_dtype_bytes(s->setup.wire), n, s->setup.wire };
-}
 
 /* Between rows of tables: a row is read and written by one server. */
 static size_t cut(const tutti_server *s, int k, size_t first, size_t count)
@@ -209,7 +155,7 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
     tutti_declare(plan, &(tutti_state){ .name = "server.words", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = s->index < 0 || (setup->pieces ? tutti_server_slack(m) : s->slice.tables) == 0 ? 0 : room_of_part(s) }, &s->words);
     if (setup->pieces)
         return TUTTI_OK;
-    if (!is_float(s)) {
+    if (!tutti_server_is_float(s)) {
         assert((m->traits & TUTTI_KNOWS_ROWS) == 0); /* rows travel with their ids */
         tutti_declare(plan, &(tutti_state){ .name = "server.sent-as", .keep = TUTTI_SCRATCH, .dtype = setup->wire, .count = m->layout->used }, &s->half[0]);
         tutti_declare(plan, &(tutti_state){ .name = "server.came-as", .keep = TUTTI_SCRATCH, .dtype = setup->wire, .count = m->layout->used }, &s->half[1]);
@@ -232,19 +178,6 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
     return TUTTI_OK;
 }
 
-static bool open_caller(caller *c, size_t n)
-{
-    c->slice = tutti_alloc(n, sizeof *c->slice);
-    c->call = tutti_alloc(n, sizeof *c->call);
-    c->each = tutti_alloc(n, sizeof *c->each);
-    c->note = tutti_alloc(n, sizeof *c->note);
-    c->request = tutti_alloc(n, sizeof *c->request);
-    c->reply = tutti_alloc(n, sizeof *c->reply);
-    c->member = tutti_alloc(n, sizeof *c->member);
-    c->server = tutti_alloc(n, sizeof *c->server);
-    return c->call != NULL && c->each != NULL && c->note != NULL && c->request != NULL && c->reply != NULL && c->member != NULL && c->server != NULL && c->slice != NULL;
-}
-
 /* What sums of slices with tables need. */
 static bool open_sums(tutti_server *s)
 {
@@ -265,17 +198,13 @@ tutti_status tutti_server_open(tutti_server *s, tutti_error *err)
 
     if (!s->setup.pieces)
         tutti_copy(s->m->device, s->count, s->m->x + s->first, s->values);
-    s->n_callers = 1 + s->m->lane_width; /* the client's thread and each of the lane's */
     s->delay = tutti_alloc(workers, sizeof *s->delay);
     s->asks = tutti_alloc(workers, sizeof *s->asks);
     s->part_of = tutti_alloc(everyone, sizeof *s->part_of);
     s->answer = tutti_alloc(workers, sizeof *s->answer);
     s->send = tutti_alloc(workers, sizeof *s->send);
     s->each = tutti_alloc(workers, sizeof *s->each);
-    s->callers = tutti_alloc((size_t)s->n_callers, sizeof *s->callers);
-    enough = s->delay != NULL && s->asks != NULL && s->part_of != NULL && s->answer != NULL && s->send != NULL && s->each != NULL && s->callers != NULL && open_sums(s);
-    for (int i = 0; i < s->n_callers && enough; i++)
-        enough = open_caller(&s->callers[i], (size_t)s->servers);
+    enough = s->delay != NULL && s->asks != NULL && s->part_of != NULL && s->answer != NULL && s->send != NULL && s->each != NULL && open_sums(s) && tutti_server_callers_open(s);
     if (!enough)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'", s->m->ops->name);
     return tutti_monitor_open(&s->monitor, s->m->rt, err);
@@ -286,22 +215,10 @@ void tutti_server_close(tutti_server *s)
     if (s == NULL)
         return;
     tutti_monitor_close(s->monitor);
-    for (int i = 0; s->callers != NULL && i < s->n_callers; i++) {
-        tutti_free(s->callers[i].call);
-        tutti_free(s->callers[i].each);
-        tutti_free(s->callers[i].note);
-        tutti_free(s->callers[i].request);
-        tutti_free(s->callers[i].reply);
-        tutti_free(s->callers[i].member);
-        tutti_free(s->callers[i].server);
-        tutti_free(s->callers[i].slice);
-        tutti_free(s->callers[i].out);
-        tutti_free(s->callers[i].back);
-    }
+    tutti_server_callers_close(s);
     tutti_free(s->summand);
     tutti_free(s->from);
     tutti_free(s->no_row);
-    tutti_free(s->callers);
     tutti_free(s->member);
     tutti_free(s->part_of);
     tutti_free(s->delay);
@@ -409,309 +326,7 @@ tutti_status tutti_engine_server_load(tutti_engine *e, tutti_checkpoint *checkpo
     return status == TUTTI_OK ? read_model(s, checkpoint, err) : status;
 }
 
-/* ---- client ---- */
-
-static caller *take_caller(tutti_server *s)
-{
-    caller *c = NULL;
-
-    tutti_lock(s->monitor);
-    for (int i = 0; i < s->n_callers && c == NULL; i++)
-        if (!s->callers[i].taken)
-            c = &s->callers[i];
-    assert(c != NULL); /* there are as many as threads that may come */
-    c->taken = true;
-    c->n = 0;
-    c->out_words = c->back_words = 0;
-    tutti_unlock(s->monitor);
-    return c;
-}
-
-static void give_back(tutti_server *s, caller *c)
-{
-    tutti_lock(s->monitor);
-    c->taken = false;
-    tutti_unlock(s->monitor);
-}
-
-static void add(tutti_server *s, caller *c, int k, uint32_t kind, int64_t b, tutti_buffer request, tutti_buffer reply)
-{
-    c->note[c->n] = (tutti_note){ .kind = kind, .a = s->got != NULL ? s->got[k] : 0, .b = b };
-    c->request[c->n] = request;
-    c->reply[c->n] = reply;
-    c->slice[c->n] = (tutti_slice){ 0 };
-    c->member[c->n] = s->member[k];
-    c->server[c->n++] = k;
-}
-
-/* Words of an answer to a push, at most: rows that are asked for do not come with it. */
-static size_t words_back(const tutti_engine *e, const tutti_slice *s)
-{
-    size_t words = tutti_slice_room(s);
-
-    for (int i = s->tensor; i < e->layout.n_tensors && e->tensors[i].first < s->first + s->count; i++)
-        if (e->tensors[i].asked) {
-            const size_t begin = e->tensors[i].first > s->first ? e->tensors[i].first : s->first, end = e->tensors[i].first + e->tensors[i].count;
-            words -= (end < s->first + s->count ? end : s->first + s->count) - begin;
-        }
-    return words;
-}
-
-static tutti_status grow(void **memory, size_t *room, size_t words, tutti_error *err)
-{
-    if (words <= *room)
-        return TUTTI_OK;
-    tutti_free(*memory);
-    *room = 0;
-    *memory = tutti_alloc(2 * words, sizeof(float));
-    if (*memory == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %zu words of rows to and from servers", words);
-    *room = 2 * words;
-    return TUTTI_OK;
-}
-
-/* Room for what slices with tables become on their way. */
-static tutti_status grow_caller(tutti_server *s, caller *c, size_t first, size_t count, bool values, bool into, tutti_error *err)
-{
-    const tutti_engine *e = s->m->engine;
-    size_t out = 0, back = 0;
-
-    for (int k = 0; k < s->servers; k++) {
-        size_t at;
-        const size_t part = tutti_server_part(s, k, first, count, &at);
-        const tutti_slice slice = tutti_slice_of(e, at, part);
-        if (slice.tables == 0)
-            continue;
-        out += values ? tutti_slice_words(e, &slice) : 0;
-        back += into ? words_back(e, &slice) : 0;
-    }
-    TUTTI_TRY(grow((void **)&c->out, &c->out_room, out, err));
-    return grow((void **)&c->back, &c->back_room, back, err);
-}
-
-/* One call to each server that has a part of [first, first + count); values, into: element 0 of the flat space. */
-static tutti_status add_parts(tutti_server *s, caller *c, uint32_t kind, int64_t b, size_t first, size_t count, float *values, float *into, tutti_error *err)
-{
-    const tutti_engine *e = s->m->engine;
-
-    TUTTI_TRY(grow_caller(s, c, first, count, values != NULL, into != NULL, err));
-    for (int k = 0; k < s->servers; k++) {
-        size_t at;
-        const size_t part = tutti_server_part(s, k, first, count, &at);
-        const tutti_slice slice = tutti_slice_of(e, at, part);
-        tutti_buffer request = tutti_nothing(), reply = tutti_nothing();
-        if (part == 0)
-            continue;
-        if (slice.tables == 0) {
-            request = values == NULL ? request : is_float(s) ? tutti_f32(s->m->device, values + at, part) : half(s, s->half[0], at, part);
-            reply = into == NULL ? reply : is_float(s) ? tutti_f32(s->m->device, into + at, part) : half(s, s->half[1], at, part);
-        }
-        if (slice.tables > 0 && values != NULL) {
-            request = tutti_f32(s->m->device, (float *)(void *)(c->out + c->out_words), tutti_slice_words(e, &slice));
-            tutti_slice_pack(e, &slice, values, request.data);
-            c->out_words += request.count;
-        }
-        if (slice.tables > 0 && into != NULL) {
-            reply = tutti_f32(s->m->device, c->back + c->back_words, words_back(e, &slice));
-            c->back_words += reply.count;
-        }
-        add(s, c, k, kind, b, request, reply);
-        if (slice.tables > 0 && into != NULL)
-            c->slice[c->n - 1] = slice;
-    }
-    return TUTTI_OK;
-}
-
-/* Who waits for a server while the run ends hears why it ends. */
-static tutti_status call_all(tutti_server *s, caller *c, tutti_error *err)
-{
-    tutti_engine *e = s->m->engine;
-    const tutti_status status = tutti_engine_calls(e, s->setup.service, c->n, c->member, c->note, c->request, c->reply, c->call, c->each, err);
-    const tutti_status cause = status == TUTTI_CLOSED ? tutti_engine_services_look(e, err) : TUTTI_OK;
-
-    for (int k = 0; k < c->n && status == TUTTI_OK; k++)
-        if (c->note[k].bytes != 0 && c->slice[k].count == 0 && c->note[k].bytes != c->reply[k].count * tutti_dtype_bytes(c->reply[k].dtype))
-            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, c->member[k], "the server at worker %d answered %llu bytes for a slice of %zu; all workers must run one version", c->member[k],
-                                   (unsigned long long)c->note[k].bytes, c->reply[k].count * tutti_dtype_bytes(c->reply[k].dtype));
-    return cause != TUTTI_OK ? cause : status;
-}
-
-/* What came by way of `back` to its place in `into`. */
-static tutti_status store(const tutti_server *s, const caller *c, float *into, tutti_error *err)
-{
-    const tutti_engine *e = s->m->engine;
-
-    for (int k = 0; k < c->n; k++) {
-        if (c->slice[k].count == 0 || c->note[k].bytes == 0)
-            continue;
-        TUTTI_TRY(tutti_slice_check(e, &c->slice[k], c->reply[k].data, (size_t)c->note[k].bytes / sizeof(float), c->member[k], err));
-        tutti_slice_store(e, &c->slice[k], c->reply[k].data, into);
-    }
-    return TUTTI_OK;
-}
-
-static void read_answers(tutti_server *s, const caller *c, tutti_server_answers *answers)
-{
-    *answers = (tutti_server_answers){ .values = true };
-    for (int k = 0; k < c->n; k++) {
-        const tutti_note *note = &c->note[k];
-        if (note->kind > answers->kind)
-            answers->kind = note->kind;
-        if (note->bytes == 0) {
-            answers->values = false;
-            continue;
-        }
-        s->got[c->server[k]] = note->a;
-        if ((uint64_t)note->b > answers->delay)
-            answers->delay = (uint64_t)note->b;
-    }
-}
-
-/* The client's calls, in c. */
-static tutti_status call_exposed(tutti_server *s, caller *c, const char *what, float *into, tutti_server_answers *answers, tutti_error *err)
-{
-    tutti_engine *e = s->m->engine;
-    const tutti_doing was = tutti_engine_expose(e);
-    const int64_t begin = tutti_now_ns(e->rt);
-    tutti_status status = call_all(s, c, err);
-
-    if (status == TUTTI_OK)
-        status = store(s, c, into, err);
-    if (status == TUTTI_OK && answers != NULL)
-        read_answers(s, c, answers);
-    tutti_engine_comm(e, what, 0, begin, tutti_now_ns(e->rt));
-    tutti_engine_doing(e, was);
-    return status;
-}
-
-/* 16 bits overflow to infinity: told here, where it is known whose number it is. */
-static tutti_status narrow(tutti_server *s, float *values, tutti_error *err)
-{
-    const tutti_method *m = s->m;
-    const size_t n = m->layout->used;
-
-    tutti_cast(m->device, tutti_f32(m->device, values, n), half(s, s->half[0], 0, n));
-    for (size_t i = 0; i < n && s->setup.wire == TUTTI_F16; i++)
-        if ((((const uint16_t *)s->half[0])[i] & 0x7c00) == 0x7c00)
-            return tutti_fail_rank(err, TUTTI_ERR_NUMBER, m->rank, "method '%s': element %zu of what worker %d sends is %g, but as fp16 the largest is 65504; send it as fp32, or lower the learning rate", m->ops->name, i,
-                                   m->rank, (double)values[i]);
-    return TUTTI_OK;
-}
-
-tutti_status tutti_server_push(tutti_server *s, uint32_t kind, int64_t b, float *values, float *into, tutti_server_answers *answers, tutti_error *err)
-{
-    const size_t n = s->m->layout->used;
-    caller *c = take_caller(s);
-    tutti_status status = values != NULL && !is_float(s) ? narrow(s, values, err) : TUTTI_OK;
-
-    if (status == TUTTI_OK)
-        status = add_parts(s, c, kind, b, 0, n, values, into, err);
-    if (status == TUTTI_OK)
-        status = call_exposed(s, c, "push", into, answers, err);
-    if (status == TUTTI_OK && into != NULL && answers->values && !is_float(s))
-        tutti_cast(s->m->device, half(s, s->half[1], 0, n), tutti_f32(s->m->device, into, n));
-    give_back(s, c);
-    return status;
-}
-
-tutti_status tutti_server_ask(tutti_server *s, int k, uint32_t kind, int64_t b, tutti_server_answers *answers, tutti_error *err)
-{
-    caller *c = take_caller(s);
-    tutti_status status;
-
-    add(s, c, k, kind, b, tutti_nothing(), tutti_nothing());
-    status = call_exposed(s, c, "push", NULL, answers, err);
-    give_back(s, c);
-    return status;
-}
-
-/* The rows of a table that server k has, n of them from ids on, or, where that is no less, its whole part of the table. */
-static void add_rows(tutti_server *s, caller *c, int k, int tensor, const uint32_t *ids, size_t n, size_t first, size_t part)
-{
-    const tutti_tensor *t = &s->m->layout->tensor[tensor];
-    const bool whole = n * (1 + t->cols) >= part;
-
-    add(s, c, k, (uint32_t)KIND_ROWS, tensor, whole ? tutti_nothing() : tutti_host((uint32_t *)(uintptr_t)ids, n, TUTTI_I32),
-        whole ? tutti_f32(s->m->device, s->m->x + first, part) : tutti_f32(s->m->device, c->back + c->back_words, n * t->cols));
-    c->back_words += whole ? 0 : n * t->cols;
-}
-
-/* What came of rows, to where they are in x. */
-static tutti_status place_rows(const tutti_server *s, const caller *c, const tutti_tensor *t, tutti_error *err)
-{
-    for (int k = 0; k < c->n; k++) {
-        const uint32_t *ids = c->request[k].data;
-        const float *rows = c->reply[k].data;
-        if (c->note[k].bytes == 0)
-            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, c->member[k], "the server at worker %d answered nothing where rows of %s were asked for; all workers must run one version", c->member[k], t->name);
-        for (size_t i = 0; i < c->request[k].count; i++)
-            memcpy(s->m->x + t->first + ids[i] * t->cols, rows + i * t->cols, t->cols * sizeof *rows);
-    }
-    return TUTTI_OK;
-}
-
-tutti_status tutti_server_need_rows(tutti_server *s, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
-{
-    const tutti_tensor *t = &s->m->layout->tensor[tensor];
-    caller *c = take_caller(s);
-    tutti_status status = grow((void **)&c->back, &c->back_room, n * t->cols, err);
-    size_t next = 0;
-
-    for (int k = 0; k < s->servers && status == TUTTI_OK && next < n; k++) {
-        size_t at, end, begin = next;
-        end = tutti_server_part(s, k, 0, s->m->layout->used, &at);
-        end += at;
-        while (next < n && t->first + ids[next] * t->cols < end)
-            next++;
-        at = at > t->first ? at : t->first;
-        end = end < t->first + t->count ? end : t->first + t->count;
-        if (next > begin)
-            add_rows(s, c, k, tensor, ids + begin, next - begin, at, end - at);
-    }
-    if (status == TUTTI_OK)
-        status = call_exposed(s, c, "pull", NULL, NULL, err);
-    if (status == TUTTI_OK)
-        status = place_rows(s, c, t, err);
-    give_back(s, c);
-    return status;
-}
-
-uint64_t tutti_server_got(const tutti_server *s)
-{
-    return (uint64_t)s->got[0];
-}
-
-void tutti_server_took(tutti_server *s, uint64_t version)
-{
-    s->got[0] = (int64_t)version;
-}
-
-tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_t b, tutti_error *err)
-{
-    tutti_engine *e = s->m->engine;
-    caller *c;
-    tutti_status status;
-
-    e->rows[p->first_tensor].summed = true;
-    if (s->m->workers == 1) /* my rows are all rows */
-        return TUTTI_OK;
-    c = take_caller(s);
-    status = add_parts(s, c, (uint32_t)p->index, b, p->first, p->count, s->m->g, s->m->g, err);
-
-    if (status == TUTTI_OK)
-        status = call_all(s, c, err);
-    if (status == TUTTI_OK)
-        status = store(s, c, s->m->g, err);
-    for (int k = 0; k < c->n && status == TUTTI_OK; k++)
-        if (c->note[k].bytes == 0)
-            status = tutti_fail_rank(err, TUTTI_ERR_CORRUPT, c->member[k], "the server at worker %d answered nothing about bucket %d; all workers must run one version", c->member[k], p->index);
-        else if (p->rows != NULL)
-            tutti_slice_known(e, &c->slice[k], c->reply[k].data, k == 0);
-    give_back(s, c);
-    return status;
-}
-
-/* ---- server ---- */
+/* ---- requests, and the rule's side ---- */
 
 /* What a request says is not trusted: it names what is read and written. */
 static tutti_status understand(tutti_server *s, const tutti_note *note, tutti_server_request *r, tutti_error *err)
@@ -741,8 +356,8 @@ static tutti_status understand(tutti_server *s, const tutti_note *note, tutti_se
                                r->count * tutti_dtype_bytes(s->setup.wire));
     if (s->setup.pieces)
         return TUTTI_OK;
-    if (note->bytes > 0 && !is_float(s)) {
-        tutti_cast(m->device, half(s, s->half_in, 0, r->count), tutti_f32(m->device, s->in, r->count));
+    if (note->bytes > 0 && !tutti_server_is_float(s)) {
+        tutti_cast(m->device, tutti_server_half(s, s->half_in, 0, r->count), tutti_f32(m->device, s->in, r->count));
         r->words = r->count;
     }
     if (s->asks[worker])
@@ -787,7 +402,7 @@ tutti_status tutti_server_run(tutti_server *s, tutti_error *err)
     tutti_status status = TUTTI_OK;
 
     while (s->index >= 0 && status == TUTTI_OK) {
-        status = tutti_serve(s->m, s->setup.service, &note, is_float(s) ? tutti_f32(s->m->device, s->in, room) : half(s, s->half_in, 0, room), s->wake_at_ns, err);
+        status = tutti_serve(s->m, s->setup.service, &note, tutti_server_is_float(s) ? tutti_f32(s->m->device, s->in, room) : tutti_server_half(s, s->half_in, 0, room), s->wake_at_ns, err);
         if (status == TUTTI_TIMEOUT) {
             s->wake_at_ns = TUTTI_FOREVER;
             status = s->setup.due(s->m, err);
@@ -864,10 +479,9 @@ static tutti_status answer(tutti_server *s, const tutti_note *requests, int n, c
 {
     tutti_engine *e = s->m->engine;
 
-    if (payload.count > 0 && !is_float(s)) {
-        const tutti_buffer narrowed = half(s, s->half_out, 0, payload.count);
-        tutti_cast(s->m->device, payload, narrowed);
-        payload = narrowed;
+    if (payload.count > 0 && !tutti_server_is_float(s)) {
+        TUTTI_TRY(tutti_server_narrow(s, payload.data, s->half_out, payload.count, err));
+        payload = tutti_server_half(s, s->half_out, 0, payload.count);
     }
     for (int k = 0; k < n; k++) {
         s->answer[k] = (tutti_note){ .kind = kinds[each ? k : 0] };

@@ -1,0 +1,348 @@
+/* server_calls.c: requests to servers, by the client and, of pieces, by the lane's threads: one call to each server that has a part, all at once (server.c says why). Values go and come as they are; of slices
+   with tables what slice.h makes of them; as halves where the method's wire has those. */
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "server_internal.h"
+
+static bool open_caller(tutti_server_caller *c, size_t n)
+{
+    c->slice = tutti_alloc(n, sizeof *c->slice);
+    c->call = tutti_alloc(n, sizeof *c->call);
+    c->each = tutti_alloc(n, sizeof *c->each);
+    c->note = tutti_alloc(n, sizeof *c->note);
+    c->request = tutti_alloc(n, sizeof *c->request);
+    c->reply = tutti_alloc(n, sizeof *c->reply);
+    c->member = tutti_alloc(n, sizeof *c->member);
+    c->server = tutti_alloc(n, sizeof *c->server);
+    return c->call != NULL && c->each != NULL && c->note != NULL && c->request != NULL && c->reply != NULL && c->member != NULL && c->server != NULL && c->slice != NULL;
+}
+
+bool tutti_server_callers_open(tutti_server *s)
+{
+    bool enough;
+
+    s->n_callers = 1 + s->m->lane_width; /* the client's thread and each of the lane's */
+    s->callers = tutti_alloc((size_t)s->n_callers, sizeof *s->callers);
+    enough = s->callers != NULL;
+    for (int i = 0; i < s->n_callers && enough; i++)
+        enough = open_caller(&s->callers[i], (size_t)s->servers);
+    return enough;
+}
+
+void tutti_server_callers_close(tutti_server *s)
+{
+    for (int i = 0; s->callers != NULL && i < s->n_callers; i++) {
+        tutti_free(s->callers[i].call);
+        tutti_free(s->callers[i].each);
+        tutti_free(s->callers[i].note);
+        tutti_free(s->callers[i].request);
+        tutti_free(s->callers[i].reply);
+        tutti_free(s->callers[i].member);
+        tutti_free(s->callers[i].server);
+        tutti_free(s->callers[i].slice);
+        tutti_free(s->callers[i].out);
+        tutti_free(s->callers[i].back);
+    }
+    tutti_free(s->callers);
+}
+
+tutti_status tutti_server_narrow(const tutti_server *s, float *values, void *to, size_t n, tutti_error *err)
+{
+    const tutti_method *m = s->m;
+
+    tutti_cast(m->device, tutti_f32(m->device, values, n), tutti_server_half(s, to, 0, n));
+    for (size_t i = 0; i < n && s->setup.wire == TUTTI_F16; i++)
+        if ((((const uint16_t *)to)[i] & 0x7c00) == 0x7c00)
+            return tutti_fail_rank(err, TUTTI_ERR_NUMBER, m->rank, "method '%s': element %zu of what worker %d sends is %g, but as fp16 the largest is 65504; send it as fp32, or lower the learning rate", m->ops->name, i,
+                                   m->rank, (double)values[i]);
+    return TUTTI_OK;
+}
+
+static tutti_server_caller *take_caller(tutti_server *s)
+{
+    tutti_server_caller *c = NULL;
+
+    tutti_lock(s->monitor);
+    for (int i = 0; i < s->n_callers && c == NULL; i++)
+        if (!s->callers[i].taken)
+            c = &s->callers[i];
+    assert(c != NULL); /* there are as many as threads that may come */
+    c->taken = true;
+    c->n = 0;
+    c->out_words = c->back_words = 0;
+    tutti_unlock(s->monitor);
+    return c;
+}
+
+static void give_back(tutti_server *s, tutti_server_caller *c)
+{
+    tutti_lock(s->monitor);
+    c->taken = false;
+    tutti_unlock(s->monitor);
+}
+
+static void add(tutti_server *s, tutti_server_caller *c, int k, uint32_t kind, int64_t b, tutti_buffer request, tutti_buffer reply)
+{
+    c->note[c->n] = (tutti_note){ .kind = kind, .a = s->got != NULL ? s->got[k] : 0, .b = b };
+    c->request[c->n] = request;
+    c->reply[c->n] = reply;
+    c->slice[c->n] = (tutti_slice){ 0 };
+    c->member[c->n] = s->member[k];
+    c->server[c->n++] = k;
+}
+
+/* Words of an answer to a push, at most: rows that are asked for do not come with it. */
+static size_t words_back(const tutti_engine *e, const tutti_slice *s)
+{
+    size_t words = tutti_slice_room(s);
+
+    for (int i = s->tensor; i < e->layout.n_tensors && e->tensors[i].first < s->first + s->count; i++)
+        if (e->tensors[i].asked) {
+            const size_t begin = e->tensors[i].first > s->first ? e->tensors[i].first : s->first, end = e->tensors[i].first + e->tensors[i].count;
+            words -= (end < s->first + s->count ? end : s->first + s->count) - begin;
+        }
+    return words;
+}
+
+static tutti_status grow(void **memory, size_t *room, size_t words, tutti_error *err)
+{
+    if (words <= *room)
+        return TUTTI_OK;
+    tutti_free(*memory);
+    *room = 0;
+    *memory = tutti_alloc(2 * words, sizeof(float));
+    if (*memory == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %zu words of rows to and from servers", words);
+    *room = 2 * words;
+    return TUTTI_OK;
+}
+
+/* Room for what slices with tables become on their way. */
+static tutti_status grow_caller(tutti_server *s, tutti_server_caller *c, size_t first, size_t count, bool values, bool into, tutti_error *err)
+{
+    const tutti_engine *e = s->m->engine;
+    size_t out = 0, back = 0;
+
+    for (int k = 0; k < s->servers; k++) {
+        size_t at;
+        const size_t part = tutti_server_part(s, k, first, count, &at);
+        const tutti_slice slice = tutti_slice_of(e, at, part);
+        if (slice.tables == 0)
+            continue;
+        out += values ? tutti_slice_words(e, &slice) : 0;
+        back += into ? words_back(e, &slice) : 0;
+    }
+    TUTTI_TRY(grow((void **)&c->out, &c->out_room, out, err));
+    return grow((void **)&c->back, &c->back_room, back, err);
+}
+
+/* One call to each server that has a part of [first, first + count); values, into: element 0 of the flat space. */
+static tutti_status add_parts(tutti_server *s, tutti_server_caller *c, uint32_t kind, int64_t b, size_t first, size_t count, float *values, float *into, tutti_error *err)
+{
+    const tutti_engine *e = s->m->engine;
+
+    TUTTI_TRY(grow_caller(s, c, first, count, values != NULL, into != NULL, err));
+    for (int k = 0; k < s->servers; k++) {
+        size_t at;
+        const size_t part = tutti_server_part(s, k, first, count, &at);
+        const tutti_slice slice = tutti_slice_of(e, at, part);
+        tutti_buffer request = tutti_nothing(), reply = tutti_nothing();
+        if (part == 0)
+            continue;
+        if (slice.tables == 0) {
+            request = values == NULL ? request : tutti_server_is_float(s) ? tutti_f32(s->m->device, values + at, part) : tutti_server_half(s, s->half[0], at, part);
+            reply = into == NULL ? reply : tutti_server_is_float(s) ? tutti_f32(s->m->device, into + at, part) : tutti_server_half(s, s->half[1], at, part);
+        }
+        if (slice.tables > 0 && values != NULL) {
+            request = tutti_f32(s->m->device, (float *)(void *)(c->out + c->out_words), tutti_slice_words(e, &slice));
+            tutti_slice_pack(e, &slice, values, request.data);
+            c->out_words += request.count;
+        }
+        if (slice.tables > 0 && into != NULL) {
+            reply = tutti_f32(s->m->device, c->back + c->back_words, words_back(e, &slice));
+            c->back_words += reply.count;
+        }
+        add(s, c, k, kind, b, request, reply);
+        if (slice.tables > 0 && into != NULL)
+            c->slice[c->n - 1] = slice;
+    }
+    return TUTTI_OK;
+}
+
+/* Who waits for a server while the run ends hears why it ends. */
+static tutti_status call_all(tutti_server *s, tutti_server_caller *c, tutti_error *err)
+{
+    tutti_engine *e = s->m->engine;
+    const tutti_status status = tutti_engine_calls(e, s->setup.service, c->n, c->member, c->note, c->request, c->reply, c->call, c->each, err);
+    const tutti_status cause = status == TUTTI_CLOSED ? tutti_engine_services_look(e, err) : TUTTI_OK;
+
+    for (int k = 0; k < c->n && status == TUTTI_OK; k++)
+        if (c->note[k].bytes != 0 && c->slice[k].count == 0 && c->note[k].bytes != c->reply[k].count * tutti_dtype_bytes(c->reply[k].dtype))
+            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, c->member[k], "the server at worker %d answered %llu bytes for a slice of %zu; all workers must run one version", c->member[k],
+                                   (unsigned long long)c->note[k].bytes, c->reply[k].count * tutti_dtype_bytes(c->reply[k].dtype));
+    return cause != TUTTI_OK ? cause : status;
+}
+
+/* What came by way of `back` to its place in `into`. */
+static tutti_status store(const tutti_server *s, const tutti_server_caller *c, float *into, tutti_error *err)
+{
+    const tutti_engine *e = s->m->engine;
+
+    for (int k = 0; k < c->n; k++) {
+        if (c->slice[k].count == 0 || c->note[k].bytes == 0)
+            continue;
+        TUTTI_TRY(tutti_slice_check(e, &c->slice[k], c->reply[k].data, (size_t)c->note[k].bytes / sizeof(float), c->member[k], err));
+        tutti_slice_store(e, &c->slice[k], c->reply[k].data, into);
+    }
+    return TUTTI_OK;
+}
+
+static void read_answers(tutti_server *s, const tutti_server_caller *c, tutti_server_answers *answers)
+{
+    *answers = (tutti_server_answers){ .values = true };
+    for (int k = 0; k < c->n; k++) {
+        const tutti_note *note = &c->note[k];
+        if (note->kind > answers->kind)
+            answers->kind = note->kind;
+        if (note->bytes == 0) {
+            answers->values = false;
+            continue;
+        }
+        s->got[c->server[k]] = note->a;
+        if ((uint64_t)note->b > answers->delay)
+            answers->delay = (uint64_t)note->b;
+    }
+}
+
+/* The client's calls, in c. */
+static tutti_status call_exposed(tutti_server *s, tutti_server_caller *c, const char *what, float *into, tutti_server_answers *answers, tutti_error *err)
+{
+    tutti_engine *e = s->m->engine;
+    const tutti_doing was = tutti_engine_expose(e);
+    const int64_t begin = tutti_now_ns(e->rt);
+    tutti_status status = call_all(s, c, err);
+
+    if (status == TUTTI_OK)
+        status = store(s, c, into, err);
+    if (status == TUTTI_OK && answers != NULL)
+        read_answers(s, c, answers);
+    tutti_engine_comm(e, what, 0, begin, tutti_now_ns(e->rt));
+    tutti_engine_doing(e, was);
+    return status;
+}
+
+tutti_status tutti_server_push(tutti_server *s, uint32_t kind, int64_t b, float *values, float *into, tutti_server_answers *answers, tutti_error *err)
+{
+    const size_t n = s->m->layout->used;
+    tutti_server_caller *c = take_caller(s);
+    tutti_status status = values != NULL && !tutti_server_is_float(s) ? tutti_server_narrow(s, values, s->half[0], n, err) : TUTTI_OK;
+
+    if (status == TUTTI_OK)
+        status = add_parts(s, c, kind, b, 0, n, values, into, err);
+    if (status == TUTTI_OK)
+        status = call_exposed(s, c, "push", into, answers, err);
+    if (status == TUTTI_OK && into != NULL && answers->values && !tutti_server_is_float(s))
+        tutti_cast(s->m->device, tutti_server_half(s, s->half[1], 0, n), tutti_f32(s->m->device, into, n));
+    give_back(s, c);
+    return status;
+}
+
+tutti_status tutti_server_ask(tutti_server *s, int k, uint32_t kind, int64_t b, tutti_server_answers *answers, tutti_error *err)
+{
+    tutti_server_caller *c = take_caller(s);
+    tutti_status status;
+
+    add(s, c, k, kind, b, tutti_nothing(), tutti_nothing());
+    status = call_exposed(s, c, "push", NULL, answers, err);
+    give_back(s, c);
+    return status;
+}
+
+/* The rows of a table that server k has, n of them from ids on, or, where that is no less, its whole part of the table. */
+static void add_rows(tutti_server *s, tutti_server_caller *c, int k, int tensor, const uint32_t *ids, size_t n, size_t first, size_t part)
+{
+    const tutti_tensor *t = &s->m->layout->tensor[tensor];
+    const bool whole = n * (1 + t->cols) >= part;
+
+    add(s, c, k, (uint32_t)KIND_ROWS, tensor, whole ? tutti_nothing() : tutti_host((uint32_t *)(uintptr_t)ids, n, TUTTI_I32),
+        whole ? tutti_f32(s->m->device, s->m->x + first, part) : tutti_f32(s->m->device, c->back + c->back_words, n * t->cols));
+    c->back_words += whole ? 0 : n * t->cols;
+}
+
+/* What came of rows, to where they are in x. */
+static tutti_status place_rows(const tutti_server *s, const tutti_server_caller *c, const tutti_tensor *t, tutti_error *err)
+{
+    for (int k = 0; k < c->n; k++) {
+        const uint32_t *ids = c->request[k].data;
+        const float *rows = c->reply[k].data;
+        if (c->note[k].bytes == 0)
+            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, c->member[k], "the server at worker %d answered nothing where rows of %s were asked for; all workers must run one version", c->member[k], t->name);
+        for (size_t i = 0; i < c->request[k].count; i++)
+            memcpy(s->m->x + t->first + ids[i] * t->cols, rows + i * t->cols, t->cols * sizeof *rows);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_server_need_rows(tutti_server *s, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
+{
+    const tutti_tensor *t = &s->m->layout->tensor[tensor];
+    tutti_server_caller *c = take_caller(s);
+    tutti_status status = grow((void **)&c->back, &c->back_room, n * t->cols, err);
+    size_t next = 0;
+
+    for (int k = 0; k < s->servers && status == TUTTI_OK && next < n; k++) {
+        size_t at, end, begin = next;
+        end = tutti_server_part(s, k, 0, s->m->layout->used, &at);
+        end += at;
+        while (next < n && t->first + ids[next] * t->cols < end)
+            next++;
+        at = at > t->first ? at : t->first;
+        end = end < t->first + t->count ? end : t->first + t->count;
+        if (next > begin)
+            add_rows(s, c, k, tensor, ids + begin, next - begin, at, end - at);
+    }
+    if (status == TUTTI_OK)
+        status = call_exposed(s, c, "pull", NULL, NULL, err);
+    if (status == TUTTI_OK)
+        status = place_rows(s, c, t, err);
+    give_back(s, c);
+    return status;
+}
+
+uint64_t tutti_server_got(const tutti_server *s)
+{
+    return (uint64_t)s->got[0];
+}
+
+void tutti_server_took(tutti_server *s, uint64_t version)
+{
+    s->got[0] = (int64_t)version;
+}
+
+tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_t b, tutti_error *err)
+{
+    tutti_engine *e = s->m->engine;
+    tutti_server_caller *c;
+    tutti_status status;
+
+    e->rows[p->first_tensor].summed = true;
+    if (s->m->workers == 1) /* my rows are all rows */
+        return TUTTI_OK;
+    c = take_caller(s);
+    status = add_parts(s, c, (uint32_t)p->index, b, p->first, p->count, s->m->g, s->m->g, err);
+
+    if (status == TUTTI_OK)
+        status = call_all(s, c, err);
+    if (status == TUTTI_OK)
+        status = store(s, c, s->m->g, err);
+    for (int k = 0; k < c->n && status == TUTTI_OK; k++)
+        if (c->note[k].bytes == 0)
+            status = tutti_fail_rank(err, TUTTI_ERR_CORRUPT, c->member[k], "the server at worker %d answered nothing about bucket %d; all workers must run one version", c->member[k], p->index);
+        else if (p->rows != NULL)
+            tutti_slice_known(e, &c->slice[k], c->reply[k].data, k == 0);
+    give_back(s, c);
+    return status;
+}
+

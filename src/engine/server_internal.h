@@ -1,0 +1,66 @@
+/* server_internal.h: what the two halves of server.h share: server.c is the server's, server_calls.c its clients'. */
+#ifndef TUTTI_SERVER_INTERNAL_H
+#define TUTTI_SERVER_INTERNAL_H
+#include "slice.h"
+#include "tutti/server.h"
+
+/* What one caller of several calls at once needs. */
+typedef struct tutti_server_caller {
+    tutti_engine_call *call;
+    tutti_request **each;
+    tutti_note *note;
+    tutti_buffer *request, *reply;
+    int *member, *server;        /* whom each goes to */
+    tutti_slice *slice;          /* what its answer is about, where that comes by way of `back`; else count 0 */
+    uint32_t *out; float *back;  /* of slices with tables: what is sent, what comes; grow to twice what was ever needed */
+    size_t out_room, back_room, out_words, back_words;
+    int n;
+    bool taken;                  /* under monitor */
+} tutti_server_caller;
+
+enum { COUNTS_MOST = 4 };
+
+struct tutti_server {
+    tutti_method *m;
+    tutti_server_setup setup;
+    int servers, index;          /* index: mine, or -1 */
+    int *member;                 /* servers: whose; ascending */
+    size_t first, count;         /* my slice of x */
+    tutti_slice slice;           /* the same */
+    float *values, *in;          /* of the slice, and of what comes */
+    void *half[2], *half_in, *half_out; /* where floats travel as others: what the client sends and gets, of all of x; what the server gets and sends, of the slice */
+    float *words;                /* what is answered, of slices with tables */
+    float *zeros;                /* of the slice, for optimisers that want every row */
+    uint8_t *marks;              /* a row of the slice's tables each: has tutti_server_collect added to it? */
+    tutti_slice_summand *summand; const float **from; float *no_row; /* workers; workers; the widest row, of zeros: scratch of sums */
+    int64_t *version;            /* of my slice; server's thread. Declared */
+    struct { const char *name; int64_t **slot; } counts[COUNTS_MOST]; int n_counts; /* one a slice: version and the method's */
+    int64_t *got;                /* servers: version of each slice that this worker has; client's */
+    size_t *part_of;             /* members of everyone: elements of x that each serves */
+    uint64_t *delay;             /* workers: of the last request of each; server's thread */
+    bool *asks;                  /* workers: whose request has no answer yet; server's thread */
+    int64_t wake_at_ns;          /* for setup.due; server's thread */
+    tutti_note *answer;          /* workers: of one answer to many */
+    tutti_request *send, **each;
+    tutti_monitor *monitor;      /* of taken */
+    tutti_server_caller *callers; int n_callers;
+};
+
+enum { KIND_ROWS = -3 };         /* of a request: rows of table b, by ids, or without them its whole part; besides those of service.c */
+
+static inline bool tutti_server_is_float(const tutti_server *s)
+{
+    return s->setup.wire == TUTTI_F32;
+}
+
+static inline tutti_buffer tutti_server_half(const tutti_server *s, void *from, size_t at, size_t n)
+{
+    return (tutti_buffer){ s->m->device, (char *)from + at * tutti_dtype_bytes(s->setup.wire), n, s->setup.wire };
+}
+
+/* server_calls.c, of tutti_server_open and _close. false: no memory. */
+bool tutti_server_callers_open(tutti_server *s);
+void tutti_server_callers_close(tutti_server *s);
+/* n numbers to where they stand as the wire has them, from element 0 on. 16 bits overflow to infinity: told here, where it is known whose number it is. */
+tutti_status tutti_server_narrow(const tutti_server *s, float *values, void *to, size_t n, tutti_error *err);
+#endif
