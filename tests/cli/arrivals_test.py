@@ -143,16 +143,7 @@ class Arrivals(Case):
 
     def test_a_killed_worker_or_server_ends_the_run_and_is_named(self):
         for method, victim in (("dude-asgd(group=3)", 2), ("ringleader-asgd", 0), ("ringmaster-asgd(stops=on)", 1)):
-            run = subprocess.Popen([TUTTI, "train", "--model", "mlp", "--data", self.data, "-n", "4", "--batch", "16", "--epochs", "100000", "--quiet", "--method", method,
-                                    "--out", self.out("k")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
-            deadline = time.monotonic() + 30
-            while len(children_of(run.pid)) < 4 and time.monotonic() < deadline:
-                time.sleep(0.005)
-            workers = children_of(run.pid)
-            time.sleep(0.3)
-            os.kill(workers[victim], signal.SIGKILL)
-            _, err = run.communicate(timeout=30)
-            self.assertEqual(run.returncode, 3, err)
+            err, _ = self.killed(4, victim, "-n", 4, "--method", method)
             self.assertIn("worker %d" % victim, err)
 
 

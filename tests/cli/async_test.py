@@ -134,16 +134,7 @@ class Asynchronous(Case):
 
     def test_a_killed_neighbour_ends_the_run_and_is_named(self):
         for method in ("ad-psgd", "ad-psgd(exchanges=0)"):
-            run = subprocess.Popen([TUTTI, "train", "--model", "mlp", "--data", self.data, "-n", "5", "--batch", "16", "--epochs", "100000", "--quiet", "--method", method,
-                                    "--on-loss", "stop", "--out", self.out("k")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
-            deadline = time.monotonic() + 30
-            while len(children_of(run.pid)) < 5 and time.monotonic() < deadline:
-                time.sleep(0.005)
-            workers = children_of(run.pid)
-            time.sleep(0.3)
-            os.kill(workers[3], signal.SIGKILL)
-            _, err = run.communicate(timeout=30)
-            self.assertEqual(run.returncode, 3, err)
+            err, _ = self.killed(5, 3, "-n", 5, "--method", method, "--on-loss", "stop")
             self.assertIn("worker 3", err)
 
     def test_what_cannot_work_is_refused_before_anything_starts(self):

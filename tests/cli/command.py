@@ -105,6 +105,20 @@ class Case(unittest.TestCase):
         self.assertEqual(done.returncode, code, done.stderr + done.stdout)
         return out
 
+    def killed(self, n, victim, *arguments):
+        """Trains the mlp on n ranks, of which `victim` is killed a moment after all have started. The run ends with code 3; gives what it said and the ranks' process ids."""
+        run = subprocess.Popen([TUTTI, "train", "--model", "mlp", "--data", self.data, "--batch", "16", "--epochs", "100000", "--quiet", "--out", self.out("killed"), *map(str, arguments)],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
+        deadline = time.monotonic() + 30
+        while len(children_of(run.pid)) < n and time.monotonic() < deadline:
+            time.sleep(0.005)
+        ranks = children_of(run.pid)
+        time.sleep(0.3)
+        os.kill(ranks[victim], signal.SIGKILL)
+        _, err = run.communicate(timeout=30)
+        self.assertEqual(run.returncode, 3, err)
+        return err, ranks
+
     def refused(self, sentence, *arguments, code=2, **environment):
         done = tutti(*arguments, **environment)
         self.assertEqual(done.returncode, code, done.stderr + done.stdout)

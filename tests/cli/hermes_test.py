@@ -106,16 +106,7 @@ class Hermes(Case):
 
     def test_a_killed_worker_or_server_ends_the_run_and_is_named(self):
         for victim in (0, 2):
-            run = subprocess.Popen([TUTTI, "train", "--model", "mlp", "--data", self.data, "-n", "3", "--batch", "16", "--epochs", "100000", "--quiet", "--method", "hermes(push=always,chunk=16,local_passes=1)",
-                                    "--validation", "50", "--out", self.out("k%d" % victim)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
-            deadline = time.monotonic() + 30
-            while len(children_of(run.pid)) < 3 and time.monotonic() < deadline:
-                time.sleep(0.005)
-            workers = children_of(run.pid)
-            time.sleep(0.3)
-            os.kill(workers[victim], signal.SIGKILL)
-            _, err = run.communicate(timeout=30)
-            self.assertEqual(run.returncode, 3, err)
+            err, _ = self.killed(3, victim, "-n", 3, "--method", "hermes(push=always,chunk=16,local_passes=1)", "--validation", 50)
             self.assertIn("worker %d" % victim, err)
 
 

@@ -67,16 +67,7 @@ class Servers(Case):
 
     def test_a_killed_worker_takes_its_slice_with_it_and_is_named(self):
         for method in ("parameter-server(servers=1)", "asgd", "ssp(staleness=1000000)", "backup-workers"):
-            run = subprocess.Popen([TUTTI, "train", "--model", "mlp", "--data", self.data, "-n", "4", "--batch", "16", "--epochs", "100000", "--quiet", "--method", method, "--out", self.out("k")],
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
-            deadline = time.monotonic() + 30
-            while len(children_of(run.pid)) < 4 and time.monotonic() < deadline:
-                time.sleep(0.005)
-            workers = children_of(run.pid)
-            time.sleep(0.3)
-            os.kill(workers[2], signal.SIGKILL)
-            _, err = run.communicate(timeout=30)
-            self.assertEqual(run.returncode, 3, err)
+            err, workers = self.killed(4, 2, "-n", 4, "--method", method)
             self.assertIn("worker 2 was lost: process %d was killed by signal 9 (SIGKILL)" % workers[2], err)
 
     def test_ranks_that_only_serve_leave_the_workers_bits_as_they_are(self):
@@ -119,16 +110,7 @@ class Servers(Case):
 
     def test_a_killed_server_is_named_and_ends_the_run(self):
         for method in ("parameter-server", "asgd"):
-            run = subprocess.Popen([TUTTI, "train", "--model", "mlp", "--data", self.data, "-n", "2", "--servers", "2", "--batch", "16", "--epochs", "100000", "--quiet", "--method", method, "--out", self.out("k")],
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
-            deadline = time.monotonic() + 30
-            while len(children_of(run.pid)) < 4 and time.monotonic() < deadline:
-                time.sleep(0.005)
-            ranks = children_of(run.pid)
-            time.sleep(0.3)
-            os.kill(ranks[3], signal.SIGKILL)
-            _, err = run.communicate(timeout=30)
-            self.assertEqual(run.returncode, 3, err)
+            err, ranks = self.killed(4, 3, "-n", 2, "--servers", 2, "--method", method)
             self.assertIn("worker 3 was lost: process %d was killed by signal 9 (SIGKILL)" % ranks[3], err)
 
     def test_hogwild_needs_memory_in_common(self):

@@ -304,12 +304,6 @@ static void options_at_their_ends_and_what_cannot_work(void **state)
     assert_string_equal(err.text, "method 'rand-psgd': there is no graph 'random-rign'; did you mean 'random-ring' or 'random'?; `tutti topology` lists them");
 }
 
-static float bad(int rank, uint64_t step, size_t i, float x)
-{
-    (void)x;
-    return rank == 1 && step == 3 && i == 1010 ? NAN : 1;
-}
-
 static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_worker(void **state)
 {
     static const char *const methods[] = { "lasgd(local_steps=2)", "asr-adpsgd", "asr-adpsgd(mixing=delay-by-one)", "rand-psgd" };
@@ -318,7 +312,7 @@ static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_wor
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
         trial t = trial_of(methods[k], "sgd(lr=0.0625)", 6);
         tutti_error err;
-        t.gradient = bad;
+        t.gradient = trial_bad;
         assert_int_equal(trial_try(&t, 4, &err), TUTTI_ERR_NUMBER);
         assert_non_null(strstr(err.text, "worker 1: the gradient of b is nan at element 10 in step 3"));
         t.options.nonfinite = TUTTI_NONFINITE_SKIP;

@@ -508,12 +508,6 @@ static void options_at_their_ends_and_what_cannot_work(void **state)
     trial_drop(&t);
 }
 
-static float bad_at_one(int rank, uint64_t step, size_t i, float x)
-{
-    (void)x;
-    return rank == 1 && step == 3 && i == 1010 ? NAN : 1;
-}
-
 static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out(void **state)
 {
     static const char *const methods[] = { "parameter-server", "asgd", "asgd(softsync=2)", "ssp(staleness=1)", "backup-workers(backup=0)", "backup-workers" };
@@ -522,7 +516,7 @@ static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out(void **sta
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
         trial t = trial_of(methods[k], "sgd(lr=0.0625)", 6);
         tutti_error err;
-        t.gradient = bad_at_one;
+        t.gradient = trial_bad;
         if (strcmp(methods[k], "backup-workers") != 0) { /* where it may be the one that is dropped */
             assert_int_equal(trial_try(&t, 4, &err), TUTTI_ERR_NUMBER);
             assert_non_null(strstr(err.text, "worker 1: the gradient of b is nan at element 10 in step 3"));

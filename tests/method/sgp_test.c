@@ -333,12 +333,6 @@ static void a_worker_that_is_starved_says_so_and_nobody_hangs(void **state)
     unlink(path);
 }
 
-static float bad(int rank, uint64_t step, size_t i, float x)
-{
-    (void)x;
-    return rank == 1 && step == 3 && i == 1010 ? NAN : 1;
-}
-
 static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out(void **state)
 {
     static const char *const methods[] = { "sgp", "sgp(overlap=2)" };
@@ -347,7 +341,7 @@ static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out(void **sta
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
         trial t = trial_of(methods[k], "sgd(lr=0.0625)", 6);
         tutti_error err;
-        t.gradient = bad;
+        t.gradient = trial_bad;
         assert_int_equal(trial_try(&t, 4, &err), TUTTI_ERR_NUMBER);
         assert_non_null(strstr(err.text, "worker 1: the gradient of b is nan at element 10 in step 3"));
         t.options.nonfinite = TUTTI_NONFINITE_SKIP;

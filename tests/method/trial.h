@@ -237,6 +237,30 @@ static inline void trial_run(trial *t, int n)
         fail_msg("%s on %d: %s", t->method, n, err.text);
 }
 
+static inline float trial_bad(int rank, uint64_t step, size_t i, float x)
+{
+    (void)x;
+    return rank == 1 && step == 3 && i == 1010 ? NAN : 1;
+}
+
+/* Worker 1 of 4 computes what is not finite: that ends the run, and from here on is left out. */
+static inline void trial_ends_when_not_finite(trial *t)
+{
+    tutti_error err;
+
+    t->gradient = trial_bad;
+    assert_int_equal(trial_try(t, 4, &err), TUTTI_ERR_NUMBER);
+    assert_non_null(strstr(err.text, "worker 1: the gradient of b is nan at element 10 in step 3"));
+    t->options.nonfinite = TUTTI_NONFINITE_SKIP;
+}
+
+/* And then, after another run: by worker 1 alone. */
+static inline void trial_left_out_by_one(const trial *t)
+{
+    for (int r = 0; r < 4; r++)
+        assert_int_equal(t->figures[r].skipped, r == 1);
+}
+
 static inline void trial_drop(trial *t)
 {
     for (int r = 0; r < TRIAL_RANKS; r++)
