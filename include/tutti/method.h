@@ -152,6 +152,7 @@ struct tutti_method {            /* written by the engine unless noted; read by 
     size_t piece_bytes, first_piece_bytes; /* declare() may set; default 25 MiB, 1 MiB */
     tutti_rng rng;               /* stream = rank + 1, step = step: per worker; set stream 0 for shared draws */
     uint64_t step, epoch;        /* steps done, by all workers on average under OWN_PACE (rng.step: gradients computed by all); epoch of this step's samples */
+    uint64_t steps, epochs;      /* of the whole run, from open() on: what is begun counts; 0: unknown */
     int64_t samples;             /* mine in this step */
     double weight;               /* my samples / all samples of this step; under OWN_PACE / those of my team, so 1 without teams */
     const tutti_share *share;    /* who computes how much of a step: share.h */
@@ -169,7 +170,8 @@ bool tutti_method_traits(const char *spec, unsigned *traits);     /* of a built-
    (p->rows) by rows while that sends fewer bytes than the whole (src/engine/rows.c): the number of each worker's rows first, then their ids and values. The same bits on all workers.
    Blocks; on the thread that the exchange hook is called on. Errors: of the collectives; TUTTI_ERR_CORRUPT. */
 tutti_status tutti_exchange(tutti_method *m, tutti_piece *p, double weight, tutti_error *err);
-/* x (n, a displacement or the like, which goes to zero) := the mean over the workers, all counting the same, through the same codec as one piece. Without one tutti_average. Client thread. */
+/* x (n, a displacement or the like, which goes to zero) := the mean over the workers, all counting the same, through the same codec as one piece. Without one tutti_average. TUTTI_ERR_NUMBER, before it
+   is sent, where a worker's is not finite or has a number that the codec makes infinite (fp16 beyond 65504): the worker, tensor and element are named; on all where the mean is not finite. Client thread. */
 tutti_status tutti_exchange_all(tutti_method *m, float *x, tutti_error *err);
 tutti_status tutti_base_exchange(tutti_method *m, tutti_piece *p, tutti_error *err); /* an exchange hook: the mean, each worker weighted by its samples */
 /* Within declare(): gradients go through `spec` (codec.h), whose states are declared. TUTTI_ERR_USAGE where the run has a codec too. */

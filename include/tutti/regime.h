@@ -34,6 +34,8 @@ void tutti_regime_left_out(tutti_regime *now);                                  
 bool tutti_regime_is_critical(const tutti_regime_rule *rule, double was, double is);
 /* After so many epochs or steps, as the unit has it, comes the first check that has two norms; before it nothing can be but critical. */
 uint64_t tutti_regime_first(const tutti_regime_rule *rule);
+/* Of a run of so many steps and epochs, 0: unknown: is it over before the first check can find anything but critical? Then a sentence in text: `never`, what does not happen therefore, why, and what mends it. */
+bool tutti_regime_warning(const tutti_regime_rule *rule, uint64_t steps, uint64_t epochs, const char *never, size_t size, char *text);
 const char *tutti_regime_unit(const tutti_regime_rule *rule);                             /* "epoch", "step" */
 /* Decisions of a recorded run in place of the rule: "0.l:40.lhhl:80.h": from that step on, steps ascending, each part low or high, in order, or one letter for all; before the first all are low.
    TUTTI_ERR_USAGE: what is wrong at which place. */

@@ -189,14 +189,10 @@ static void all_low(tutti_codec *c, const tutti_codec_moment *m)
 static void warn(const tutti_codec *c, const tutti_codec_moment *m)
 {
     const accordion *s = c->self;
-    const uint64_t all = s->rule.unit != 0 ? m->steps : m->epochs;
     char text[320];
 
-    if (m->step > 0 || s->replay[0] != 0 || all == 0 || all > tutti_regime_first(&s->rule) || m->say == NULL || s->rule.eta == 0)
-        return;
-    snprintf(text, sizeof text, "accordion: nothing is compressed more in this run: the first check that can do so comes after %llu %ss, and the run has %llu; take an interval of about 3 %% of the run%s",
-             (unsigned long long)tutti_regime_first(&s->rule), tutti_regime_unit(&s->rule), (unsigned long long)all, s->rule.unit != 0 ? "" : ", or unit=step");
-    m->say(m->with, "accordion", text);
+    if (m->step == 0 && m->say != NULL && s->replay[0] == 0 && tutti_regime_warning(&s->rule, m->steps, m->epochs, "accordion: nothing is compressed more in this run", sizeof text, text))
+        m->say(m->with, "accordion", text);
 }
 
 static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)

@@ -2,6 +2,7 @@
    all `interval` steps with those before. Only a real drop of the learning rate counts, or a cosine, which falls a little every epoch, would never let anything be but critical; a rise, as in a warm-up, never does. */
 #include <tutti/regime.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,6 +38,17 @@ bool tutti_regime_is_critical(const tutti_regime_rule *rule, double was, double 
 uint64_t tutti_regime_first(const tutti_regime_rule *rule)
 {
     return rule->unit == STEP || rule->window == WHOLE ? 2 * (uint64_t)rule->interval : (uint64_t)rule->interval + 1;
+}
+
+bool tutti_regime_warning(const tutti_regime_rule *rule, uint64_t steps, uint64_t epochs, const char *never, size_t size, char *text)
+{
+    const uint64_t all = rule->unit == STEP ? steps : epochs, first = tutti_regime_first(rule);
+
+    if (all == 0 || all > first || rule->eta == 0)
+        return false;
+    snprintf(text, size, "%s: the first check that can do so comes after %llu %ss, and the run has %llu; take an interval of about 3 %% of the run%s", never, (unsigned long long)first, tutti_regime_unit(rule),
+             (unsigned long long)all, rule->unit == STEP ? "" : ", or unit=step");
+    return true;
 }
 
 const char *tutti_regime_unit(const tutti_regime_rule *rule)

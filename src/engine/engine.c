@@ -250,6 +250,18 @@ static tutti_status initial_values(tutti_engine *e, tutti_error *err)
     return m->everyone.size > 1 ? tutti_broadcast(&m->everyone, 0, tutti_f32(m->device, m->x, e->layout.used), err) : TUTTI_OK;
 }
 
+/* Of the whole run, as far as it is known. */
+static void count_run(tutti_engine *e)
+{
+    uint64_t position;
+
+    e->m.steps = e->options.steps;
+    if (e->m.steps == 0)
+        return;
+    tutti_share_pass(&e->share, e->m.steps - 1, e->member, 0, &e->m.epochs, &position);
+    e->m.epochs++;
+}
+
 static tutti_status open_all(tutti_engine *e, const tutti_param *params, int n_params, const tutti_method_ops *const *methods, tutti_error *err)
 {
     const tutti_engine_options given = e->options;
@@ -281,6 +293,7 @@ static tutti_status open_all(tutti_engine *e, const tutti_param *params, int n_p
     TUTTI_TRY(tutti_lane_open(&e->lane, e->rt, "lane", e->m.ops->exchange != NULL && e->m.workers > 1 && e->m.rank < e->m.workers ? e->m.lane_width : 0, err));
     if (e->m.ops->exchange == NULL || e->m.workers == 1 || e->m.rank >= e->m.workers)
         e->m.lane_width = 0;
+    count_run(e);
     TUTTI_TRY(tutti_engine_exchange_open(e, err));
     TUTTI_TRY(initial_values(e, err));
     TUTTI_TRY(tutti_engine_services_open(e, err));

@@ -209,6 +209,8 @@ void tutti_engine_rows_touch(tutti_engine *e, int tensor, const uint32_t *ids, s
 tutti_status tutti_engine_rows_need(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, tutti_error *err);
 tutti_status tutti_engine_rows_were_needed(const tutti_engine *e, int tensor, const uint32_t *ids, size_t n, tutti_error *err);
 bool tutti_engine_finite(const tutti_engine *e, const tutti_piece *p);
+/* x, of the flat space: the first element that is not finite, of `tensors` from `first` on; false: there is none. */
+bool tutti_engine_find_bad(const tutti_engine *e, const float *x, int first, int tensors, tutti_engine_bad *bad);
 void tutti_engine_scale_piece(tutti_engine *e, tutti_piece *p, float a);
 double tutti_engine_norm2(const tutti_engine *e);                   /* the bits of tutti_norm2 over g */
 void tutti_engine_update(tutti_engine *e, float *x, const tutti_rate *rate);

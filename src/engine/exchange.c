@@ -13,6 +13,9 @@
    Numbers that are not finite: codec.h's rule. Who has one sends it past the wrappers; where the decoded mean is not finite nothing is accounted for, and what was to be sent stays
    in the residual.
 
+   Displacements of models (tutti_exchange_all) are not voted on: whoever has one that is not finite, or that its codec makes infinite (fp16 beyond 65504), ends the run before it is sent, so that it reaches no
+   model and the sentence names the worker. What only the decoding brings about ends it on all of them, before the mean is used.
+
    Steps that are left out. Whether one is, is known when all its pieces have been exchanged, and pieces that were finite have been accounted for by then: their residuals count as delivered what no model
    ever got. With y = x - lr mean(e), which error feedback moves by lr mean(g) a step whatever the codec loses, a step whose g is dropped must leave y, and since x stays, e; and so momenta, estimates, factors and sums
    of gradients: everything that a view of the step has changed. So where steps may be left out the codec's states are copied when a step begins and put back when it is left out; what `begin` did stays, since it
@@ -20,6 +23,8 @@
 
    What a mean of 16-bit numbers loses when it is rounded to 16 bits (2^-11 of it, fp16) nobody knows, so error feedback makes good what fp16 loses of the parts, not that. */
 #include <errno.h>
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "exchange_internal.h"
@@ -157,11 +162,6 @@ tutti_status tutti_engine_exchange_open(tutti_engine *e, tutti_error *err)
 
     if (x == NULL)
         return TUTTI_OK;
-    if (e->options.steps > 0) {
-        uint64_t position;
-        tutti_share_pass(&e->share, e->options.steps - 1, e->member, 0, &x->epochs, &position);
-        x->epochs++;
-    }
     tutti_codec_open(x->codec);
     TUTTI_TRY(tutti_monitor_open(&x->monitor, e->rt, err));
     x->slot = tutti_alloc((size_t)e->m.lane_width + 1, sizeof *x->slot);
@@ -234,7 +234,7 @@ static void keep_states(const tutti_engine *e, bool back)
 
 tutti_status tutti_engine_exchange_begin(tutti_engine *e, tutti_error *err)
 {
-    const tutti_codec_moment moment = { .step = e->progress.step, .epoch = e->m.epoch, .lr = e->m.lr, .steps = e->options.steps, .epochs = e->exchange != NULL ? e->exchange->epochs : 0, .sum = sum, .say = e->m.rank == 0 ? say : NULL, .with = e };
+    const tutti_codec_moment moment = { .step = e->progress.step, .epoch = e->m.epoch, .lr = e->m.lr, .steps = e->m.steps, .epochs = e->m.epochs, .sum = sum, .say = e->m.rank == 0 ? say : NULL, .with = e };
     tutti_doing was;
     tutti_status status;
 
@@ -391,6 +391,43 @@ static tutti_status room_for_linear(tutti_exchange_job *job, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* Elements of a round before the first that is not finite. */
+static size_t finite_until(tutti_device *d, const tutti_exchange_unit *u, int round)
+{
+    const tutti_dtype dtype = u->codec->ops->dtype;
+    const size_t n = width(u, round);
+    float back[1024];
+
+    for (size_t at = 0; at < n; at += TUTTI_LENGTH(back)) {
+        const size_t some = n - at < TUTTI_LENGTH(back) ? n - at : TUTTI_LENGTH(back);
+        const float *values = dtype == TUTTI_F32 ? (const float *)u->wire[round] + at : back;
+        if (dtype != TUTTI_F32)
+            tutti_cast(d, (tutti_buffer){ d, (char *)u->wire[round] + at * tutti_dtype_bytes(dtype), some, dtype }, tutti_f32(d, back, some));
+        if (tutti_finite(d, some, values))
+            continue;
+        for (size_t k = 0;; k++)
+            if (!isfinite(values[k]))
+                return at + k;
+    }
+    return n;
+}
+
+/* What I am about to send of a model's displacement, which is finite. */
+static tutti_status look_at(const tutti_exchange_job *job, const tutti_exchange_unit *u, int round, tutti_error *err)
+{
+    const tutti_engine *e = job->moves;
+    const size_t bad = finite_until(job->exchange->space.device, u, round), all = width(u, round);
+    char value[40] = "";
+
+    if (bad == all)
+        return TUTTI_OK;
+    if (all == u->view.count) /* else a factor */
+        snprintf(value, sizeof value, ", %g", (double)u->x[bad]);
+    return tutti_fail_rank(err, TUTTI_ERR_NUMBER, e->m.rank, "worker %d: codec '%s' has no number for element %zu of what is sent of %s in step %llu%s; take a codec with a wider range (bf16 instead of fp16), lower the "
+                           "learning rate or clip the gradient (clip-norm)", e->m.rank, u->codec->ops->name, bad, e->tensors[u->view.tensor].name, (unsigned long long)e->progress.step,
+                           value);
+}
+
 /* Folds the units of one number type, which stand back to back, and takes the mean of all at once. */
 static tutti_status round_of(tutti_exchange_job *job, int round, tutti_dtype dtype, tutti_error *err)
 {
@@ -403,6 +440,8 @@ static tutti_status round_of(tutti_exchange_job *job, int round, tutti_dtype dty
         if (u->codec->ops->rounds <= round || u->codec->ops->dtype != dtype)
             continue;
         u->codec->ops->fold(u->codec, &u->view, round, u->x, u->scratch, u->wire);
+        if (job->moves != NULL)
+            TUTTI_TRY(look_at(job, u, round, err));
         first = first == NULL ? u->wire[round] : first;
         count += n;
     }
@@ -411,20 +450,9 @@ static tutti_status round_of(tutti_exchange_job *job, int round, tutti_dtype dty
 
 static bool wire_is_finite(tutti_device *d, const tutti_exchange_unit *u)
 {
-    const tutti_dtype dtype = u->codec->ops->dtype;
-    float back[1024];
-
-    for (int r = 0; r < u->codec->ops->rounds; r++) {
-        const size_t n = width(u, r);
-        if (dtype == TUTTI_F32 && !tutti_finite(d, n, u->wire[r]))
+    for (int r = 0; r < u->codec->ops->rounds; r++)
+        if (finite_until(d, u, r) < width(u, r))
             return false;
-        for (size_t at = 0; dtype != TUTTI_F32 && at < n; at += TUTTI_LENGTH(back)) {
-            const size_t some = n - at < TUTTI_LENGTH(back) ? n - at : TUTTI_LENGTH(back);
-            tutti_cast(d, (tutti_buffer){ d, (char *)u->wire[r] + at * tutti_dtype_bytes(dtype), some, dtype }, tutti_f32(d, back, some));
-            if (!tutti_finite(d, some, back))
-                return false;
-        }
-    }
     return true;
 }
 
@@ -456,15 +484,13 @@ tutti_status tutti_base_exchange(tutti_method *m, tutti_piece *p, tutti_error *e
     return tutti_exchange(m, p, m->weight, err);
 }
 
-tutti_status tutti_exchange(tutti_method *m, tutti_piece *p, double weight, tutti_error *err)
+static tutti_status through_codec(tutti_method *m, tutti_piece *p, double weight, bool moves, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     const float scale = (float)(weight * m->workers);
-    tutti_exchange_job job = { .exchange = e->exchange, .group = &p->group };
+    tutti_exchange_job job = { .exchange = e->exchange, .group = &p->group, .moves = moves ? e : NULL };
     tutti_status status;
 
-    if (e->exchange == NULL)
-        return tutti_engine_sum(e, p, (float)weight, err);
     job.slot = take_slot(e->exchange, err);
     if (job.slot == NULL)
         return TUTTI_ERR_STATE;
@@ -483,21 +509,35 @@ tutti_status tutti_exchange(tutti_method *m, tutti_piece *p, double weight, tutt
     return status;
 }
 
+tutti_status tutti_exchange(tutti_method *m, tutti_piece *p, double weight, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+
+    return e->exchange == NULL ? tutti_engine_sum(e, p, (float)weight, err) : through_codec(m, p, weight, false, err);
+}
+
 tutti_status tutti_exchange_all(tutti_method *m, float *x, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     tutti_piece all = { .index = -1, .count = m->layout->used, .tensors = m->layout->n_tensors, .g = x, .x = x,
                         .group = tutti_group_keyed(&m->all, tutti_port_of("exchange of all", 0, 0), (uint32_t)e->progress.step) };
+    tutti_engine_bad bad;
     tutti_doing was;
     int64_t begin;
     tutti_status status;
 
     if (e->exchange == NULL)
         return m->workers > 1 ? tutti_average(m, x, err) : TUTTI_OK;
+    if (!tutti_finite(m->device, all.count, x) && tutti_engine_find_bad(e, x, 0, all.tensors, &bad))
+        return tutti_fail_rank(err, TUTTI_ERR_NUMBER, m->rank, "worker %d: %s has moved by %g at element %zu when it is to be sent in step %llu; lower the learning rate or clip the gradient (clip-norm)", m->rank,
+                               e->tensors[bad.tensor].name, (double)bad.value, bad.element, (unsigned long long)e->progress.step);
     all.group.algorithm = e->collective;
     was = tutti_engine_expose(e);
     begin = tutti_now_ns(e->rt);
-    status = tutti_exchange(m, &all, 1.0 / m->workers, err);
+    status = through_codec(m, &all, 1.0 / m->workers, true, err);
+    if (status == TUTTI_OK && !tutti_finite(m->device, all.count, x) && tutti_engine_find_bad(e, x, 0, all.tensors, &bad)) /* all of them alike */
+        status = tutti_fail(err, TUTTI_ERR_NUMBER, 0, "the mean of what %s has moved by is %g at element %zu in step %llu, as %s decoded it; take a codec with a wider range (bf16 instead of fp16), lower the learning rate "
+                            "or clip the gradient (clip-norm)", e->tensors[bad.tensor].name, (double)bad.value, bad.element, (unsigned long long)e->progress.step, e->exchange->spec);
     tutti_engine_comm(e, "exchange", 0, begin, tutti_now_ns(e->rt));
     tutti_engine_doing(e, was);
     return status;

@@ -32,7 +32,6 @@ typedef struct tutti_engine_exchange {
     char *spec;
     tutti_codec_space space;
     tutti_view *tensor;          /* space.tensor */
-    uint64_t epochs;             /* of the run; 0: unknown */
     size_t first_state, n_states; /* the codec's, in the plan */
     uint8_t *kept;               /* declared where steps may be left out: those states, but scratch, as they were when the step began; NULL: not needed */
     tutti_monitor *monitor;      /* of `taken` */
@@ -47,6 +46,7 @@ typedef struct tutti_exchange_job {
     tutti_group *group;
     tutti_exchange_unit *unit;
     int n_units;
+    const tutti_engine *moves;   /* what is exchanged moves a model, and nobody may leave it out: a number that a codec has not got ends the run where it was encoded. NULL: gradients, which the step looks at */
 } tutti_exchange_job;
 
 /* Of a view of this unit, in its wrappers: `what was sent, as decoded` is added with the weights they give. Asks, in `into`, for one wrapper. */

@@ -258,6 +258,20 @@ static tutti_view view_of(const tutti_mixer_codec *c, int tensor, uint64_t k)
     return v;
 }
 
+/* My copy of a tensor, of which others are about to have theirs: a number that the codec has not got (fp16 beyond 65504) must not get there, from where it would reach their models. */
+static tutti_status look_at(const tutti_mixer *mixer, const tutti_view *v, tutti_error *err)
+{
+    const tutti_mixer_codec *c = mixer->codec;
+    const tutti_method *m = mixer->m;
+    tutti_engine_bad bad;
+
+    if (tutti_finite(c->space.device, v->count, c->mine + v->first) || !tutti_engine_find_bad(m->engine, c->mine, v->tensor, 1, &bad))
+        return TUTTI_OK;
+    return tutti_fail_rank(err, TUTTI_ERR_NUMBER, m->rank, "%s has moved by %g at element %zu when it is to be sent, which codec '%s' makes %g; take a codec with a wider range (bf16 instead of fp16), "
+                           "lower the learning rate or clip the gradient (clip-norm)", m->layout->tensor[v->tensor].name, (double)c->difference[bad.element], bad.element,
+                           c->codec->ops->name, (double)bad.value);
+}
+
 /* The tensors of message g: what my copy lacks, encoded, and added to it as the others will. */
 static tutti_status pack(const tutti_mixer *mixer, const tutti_mixer_round *r, const message *g, size_t *bytes, tutti_error *err)
 {
@@ -277,6 +291,7 @@ static tutti_status pack(const tutti_mixer *mixer, const tutti_mixer_round *r, c
         for (size_t k = 0; k < prefix; k++)
             out[k] = (uint8_t)(some >> 8 * k);
         TUTTI_TRY(tutti_codec_unpack_add(c->codec, &v, out + prefix, some, 1, c->mine + v.first, c->scratch, err));
+        TUTTI_TRY(look_at(mixer, &v, err));
         out += prefix + some;
     }
     *bytes = (size_t)(out - (c->send + g->at));

@@ -31,16 +31,18 @@ static tutti_group *together(tutti_engine *e)
 
 /* ---- pieces ---- */
 
-static void find_bad(const tutti_engine *e, const tutti_piece *p, tutti_engine_bad *bad)
+bool tutti_engine_find_bad(const tutti_engine *e, const float *x, int first, int tensors, tutti_engine_bad *bad)
 {
-    for (int i = p->first_tensor; i < p->first_tensor + p->tensors; i++) {
+    *bad = (tutti_engine_bad){ .found = false };
+    for (int i = first; i < first + tensors; i++) {
         const tutti_tensor *t = &e->tensors[i];
         for (size_t k = 0; k < t->count; k++)
-            if (!isfinite(e->m.g[t->first + k])) {
-                *bad = (tutti_engine_bad){ .found = true, .tensor = i, .element = k, .value = e->m.g[t->first + k] };
-                return;
+            if (!isfinite(x[t->first + k])) {
+                *bad = (tutti_engine_bad){ .found = true, .tensor = i, .element = k, .value = x[t->first + k] };
+                return true;
             }
     }
+    return false;
 }
 
 static tutti_status say_bad(const tutti_engine *e, const tutti_engine_bad *bad, tutti_error *err)
@@ -86,7 +88,7 @@ static tutti_status look(tutti_engine *e, int piece, tutti_error *err)
 
     bad->found = false;
     if (!tutti_engine_finite(e, &e->pieces[piece]))
-        find_bad(e, &e->pieces[piece], bad);
+        tutti_engine_find_bad(e, e->m.g, e->pieces[piece].first_tensor, e->pieces[piece].tensors, bad);
     return bad->found && !tutti_engine_may_skip(e) ? say_bad(e, bad, err) : TUTTI_OK;
 }
 
@@ -107,7 +109,7 @@ static tutti_status exchange(tutti_job *job, tutti_error *err)
     if (status != TUTTI_OK)
         return status;
     if (e->exchange != NULL && !s->bad.found && !tutti_engine_finite(e, p)) { /* a codec has numbers of its own that may overflow: fp16 */
-        find_bad(e, p, &s->bad);
+        tutti_engine_find_bad(e, e->m.g, p->first_tensor, p->tensors, &s->bad);
         s->bad.decoded = true;
         if (!tutti_engine_may_skip(e))
             return say_decoded(e, &s->bad, err);

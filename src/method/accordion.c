@@ -135,8 +135,11 @@ static void decide(tutti_method *m)
 static void begin(tutti_method *m)
 {
     accordion *s = m->self;
+    char text[320];
     float high;
 
+    if (m->step == 0 && m->rank == 0 && s->replay[0] == 0 && s->most > 1 && tutti_regime_warning(&s->rule, m->steps, m->epochs, "accordion: no update has batch_high samples in this run", sizeof text, text))
+        tutti_event(m, "accordion", "%s", text);
     if (s->replay[0] != 0) {
         tutti_regime_replay(s->replay, m->step, 1, &high);
         s->now.high = (int64_t)high;
@@ -190,6 +193,7 @@ static const char *const accordion_constraints[] = {
     "low may not send fewer bytes than high",
     "low and high are plain codecs: error feedback is the method's, one residual for both",
     "resumed with another number of workers, each has the mean of the residuals, and a window of sums begins anew; mode=batch is resumed with the number that saved it",
+    "an interval of which the run has no two is said at its beginning: nothing would change with the regime",
     "mode=batch: batch_high is a multiple of a step's samples, workers x batch x accumulate; steps count samples, so the learning rate's schedule and the run's length are those of the small batch",
     "clip-norm and weight decay act on the decoded mean",
     "codec is part of the method: codec must be left away",

@@ -110,6 +110,7 @@ static tutti_status local_sgd_agree(tutti_method *m, tutti_error *err)
 static const char *const local_sgd_constraints[] = {
     "the mean is over workers, not samples: choose data and batch so that workers have equal shares",
     "a lost worker ends the run (exit code 3) at the next averaging",
+    "a displacement that the codec has no number for (fp16: beyond 65504) ends the run before it is sent",
     "optimiser state stays local, so a checkpoint is resumed with the number of workers that saved it",
     NULL
 };

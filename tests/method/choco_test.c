@@ -371,6 +371,37 @@ static void what_cannot_go_that_way_is_refused_with_the_reason(void **state)
     }
 }
 
+static float huge_at_worker_one(int rank, uint64_t step, size_t i, float x)
+{
+    (void)step, (void)x;
+    return rank == 1 && i == 1010 ? 70000 : 0.125f;
+}
+
+/* What all copies would take over must be a number. */
+static void a_number_beyond_the_codecs_range_ends_the_run_before_it_is_sent(void **state)
+{
+    static const char *const codecs[] = { "fp16", "large(topk(ratio=0.3),small=fp16)", "bf16", "int8", "topk(ratio=0.2)" }, *const ends[] = { "fp16", "large", NULL, NULL, NULL };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(codecs); c++) {
+        trial t = of("d-psgd(graph=ring)", codecs[c], 3);
+        tutti_error err;
+        char sentence[400];
+        t.gradient = huge_at_worker_one;
+        t.options.optimizer = "sgd(lr=1)";
+        if (ends[c] == NULL) {
+            trial_run(&t, 4);
+            trial_drop(&t);
+            continue;
+        }
+        snprintf(sentence, sizeof sentence, "worker 1, averaging with its neighbours in round 1: b has moved by -70000 at element 10 when it is to be sent, which codec '%s' makes -inf; take a codec with a wider range (bf16 instead of fp16), lower the "
+                 "learning rate or clip the gradient (clip-norm)", ends[c]);
+        assert_int_equal(trial_try(&t, 4, &err), TUTTI_ERR_NUMBER);
+        assert_string_equal(err.text, sentence);
+        trial_drop(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -383,6 +414,7 @@ int main(void)
         cmocka_unit_test(averaging_with_one_number_in_eight_converges_linearly_or_not_at_all),
         cmocka_unit_test(memory_is_a_public_copy_of_every_neighbour_and_ones_own),
         cmocka_unit_test(what_cannot_go_that_way_is_refused_with_the_reason),
+        cmocka_unit_test(a_number_beyond_the_codecs_range_ends_the_run_before_it_is_sent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -374,6 +374,34 @@ static void accordion_is_low_again_when_the_learning_rate_falls(void **state)
     free(j);
 }
 
+/* An interval as long as the run, or half of it: nothing would ever be compared. Said before the first step. */
+static void accordion_says_when_no_check_will_come(void **state)
+{
+    static const struct { const char *method; uint64_t steps; const char *said; } cases[] = {
+        { "accordion(mode=batch,interval=5,unit=step)", 10, "accordion: accordion: no update has batch_high samples in this run: the first check that can do so comes after 10 steps, and the run has 10; take an interval of about 3 % of "
+                                                             "the run" },
+        { "accordion(mode=batch,interval=5,unit=step)", 11, NULL }, { "accordion(mode=batch,interval=5,unit=step)", 0, NULL },
+        { "accordion(mode=batch,interval=10)", 11, "accordion: accordion: no update has batch_high samples in this run: the first check that can do so comes after 11 epochs, and the run has 11; take an interval of about 3 % of the run, "
+                                                   "or unit=step" },
+        { "accordion(mode=batch,interval=10)", 12, NULL }, { "accordion(mode=batch,interval=5,unit=step,eta=0)", 10, NULL }, { "accordion(mode=batch,interval=5,unit=step,replay=3.h)", 10, NULL },
+        { "accordion(mode=batch,interval=5,unit=step,batch_high=8)", 10, NULL }, /* as a step's: nothing would grow anyway */
+        { "accordion(interval=5,unit=step)", 10, "accordion: accordion: nothing is compressed more in this run: the first check" }, { "accordion(interval=5,unit=step)", 11, NULL },
+    };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
+        job *j = job_of(cases[c].method, NULL, "sgd(lr=0.05)", 1);
+        j->t.options.batch = 4;
+        j->t.options.accumulate = 1;
+        j->t.options.data_samples = 8; /* a step is an epoch */
+        j->t.options.steps = cases[c].steps;
+        run_job(j, 2);
+        if (j->events != (cases[c].said != NULL) || (cases[c].said != NULL && !was_said(j, cases[c].said)))
+            fail_msg("%s in %d steps: %d events, '%s'", cases[c].method, (int)cases[c].steps, j->events, j->event);
+        free(j);
+    }
+}
+
 /* ---- onebit-adam ---- */
 
 /* One worker: the gradient is known, so all of it can be computed beside it. Also that of a warm-up of many workers whose mean gradient is that of one. */
@@ -555,6 +583,7 @@ int main(void)
         cmocka_unit_test(dgc_clips_tensors_of_a_single_worker),
         cmocka_unit_test(accordion_is_its_low_codec_until_nothing_changes_and_then_its_high_one),
         cmocka_unit_test(accordion_is_low_again_when_the_learning_rate_falls),
+        cmocka_unit_test(accordion_says_when_no_check_will_come),
         cmocka_unit_test(one_worker_is_adam_with_its_second_moment_frozen),
         cmocka_unit_test(a_warm_up_of_many_is_adam_of_the_mean_gradient),
         cmocka_unit_test(workers_are_equal_and_send_an_all_reduce_and_then_one_bit_an_element),

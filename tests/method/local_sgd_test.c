@@ -294,6 +294,51 @@ static void displacements_travel_through_the_codec(void **state)
     }
 }
 
+static float huge; /* what element 10 of b moves by in a step of worker 1 */
+
+static float huge_at_worker_one(int rank, uint64_t step, size_t i, float x)
+{
+    (void)step, (void)x;
+    return rank == 1 && i == 1010 ? huge : 0.125f;
+}
+
+static float huge_all_over(int rank, uint64_t step, size_t i, float x)
+{
+    (void)rank, (void)step, (void)i, (void)x;
+    return huge;
+}
+
+/* A displacement goes into the model, so no number that a codec has not got may travel: the run ends at the worker that has it, with its name. */
+static void a_number_beyond_the_codecs_range_ends_the_run_before_it_reaches_a_model(void **state)
+{
+    static const char mend[] = "; take a codec with a wider range (bf16 instead of fp16), lower the learning rate or clip the gradient (clip-norm)";
+    static const struct { const char *codec; float step; bool all_over; const char *sentence; } cases[] = {
+        { "fp16", 35000, false, "worker 1: codec 'fp16' has no number for element 10 of what is sent of b in step 1, 70000" },
+        { "ef(fp16)", -35000, false, "worker 1: codec 'fp16' has no number for element 10 of what is sent of b in step 1, -70000" },
+        { "fp16", 32752, false, NULL }, { "bf16", 35000, false, NULL }, { "fp32", 35000, false, NULL }, { "ef(topk(ratio=0.1))", 35000, false, NULL },
+        { "fp32", 3e38f, false, "worker 1: b has moved by inf at element 10 when it is to be sent in step 1; lower the learning rate or clip the gradient (clip-norm)" },
+        { "qsgd(norm=l2)", 1e38f, true, "the mean of what c has moved by is nan at element 0 in step 1, as qsgd(norm=l2) decoded it" },
+    };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
+        trial t = trial_of("local-sgd(period=2)", "sgd(lr=1)", 4);
+        tutti_error err;
+        huge = cases[c].step;
+        t.gradient = cases[c].all_over ? huge_all_over : huge_at_worker_one;
+        t.options.codec = cases[c].codec;
+        if (cases[c].sentence == NULL) {
+            trial_run(&t, 3);
+            trial_drop(&t);
+            continue;
+        }
+        assert_int_equal(trial_try(&t, 3, &err), TUTTI_ERR_NUMBER);
+        if (strncmp(err.text, cases[c].sentence, strlen(cases[c].sentence)) != 0 || (strstr(cases[c].sentence, ";") == NULL && strcmp(err.text + strlen(cases[c].sentence), mend) != 0))
+            fail_msg("%s: %s", cases[c].codec, err.text);
+        trial_drop(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -309,6 +354,7 @@ int main(void)
         cmocka_unit_test(displacements_travel_through_the_codec),
         cmocka_unit_test(the_outer_optimiser_starts_where_the_warm_up_ends),
         cmocka_unit_test(a_gradient_that_is_not_finite_is_found_in_a_local_step),
+        cmocka_unit_test(a_number_beyond_the_codecs_range_ends_the_run_before_it_reaches_a_model),
         cmocka_unit_test(what_cannot_be_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
