@@ -28,6 +28,17 @@ static tutti_status unknown(const char *name, tutti_error *err)
 static tutti_status declare(tutti_codec **out, tutti_plan *plan, const char *spec, const char *prefix, const tutti_codec_space *space, int depth,
                             tutti_error *err);
 
+/* With all codecs that it cannot do without: whoever follows the sentence is not asked for the next one. */
+static tutti_status wraps_none(const tutti_codec *c, const char *option, tutti_error *err)
+{
+    char all[200] = "";
+
+    for (const tutti_option *o = c->ops->options; o->name != NULL; o++)
+        if (o->type == TUTTI_SPEC && o->text[0] == '\0')
+            snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s=topk(ratio=0.01)", all[0] != '\0' ? "," : "", o->name);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec '%s' wraps another one, '%s', and was given none; write %s(%s), for example", c->ops->name, option, c->ops->name, all);
+}
+
 /* The SPEC options of the table, in order. */
 static tutti_status declare_inner(tutti_codec *c, tutti_plan *plan, int depth, tutti_error *err)
 {
@@ -40,8 +51,7 @@ static tutti_status declare_inner(tutti_codec *c, tutti_plan *plan, int depth, t
             continue;
         memcpy(&spec, (const char *)c->self + o->offset, sizeof spec);
         if (spec[0] == '\0')
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec '%s' wraps another one and was given none; write %s(topk(ratio=0.01)), for example",
-                              c->ops->name, c->ops->name);
+            return wraps_none(c, o->name, err);
         if (depth == NESTED_MAX)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec '%s': codecs are nested more than %d deep; unwrap some", c->ops->name, NESTED_MAX);
         if ((size_t)snprintf(prefix, sizeof prefix, "%s.%s", c->prefix, o->name) >= sizeof prefix)

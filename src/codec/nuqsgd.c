@@ -9,7 +9,7 @@
 typedef struct nuqsgd { tutti_codec_quantiser q; double multiplier; bool zero_level; tutti_levels levels; } nuqsgd;
 static const tutti_option options[] = {
     TUTTI_CODEC_QUANTISER_OPTIONS(4, 3, 512, 1, "fixed|huffman"),
-    { "multiplier", TUTTI_REAL, TUTTI_AT(nuqsgd, multiplier), 0.5, 1e-6, 0.999999, NULL, "p: of a level to the next" },
+    { "multiplier", TUTTI_REAL, TUTTI_AT(nuqsgd, multiplier), 0.5, 0.01, 0.999999, NULL, "p: of a level to the next" },
     { "zero_level", TUTTI_BOOL, TUTTI_AT(nuqsgd, zero_level), 1, 0, 1, NULL, "one level is 0; without it what is near 0 becomes one of the two least levels at random" },
     { 0 }
 };
@@ -40,7 +40,7 @@ static tutti_status check(const tutti_codec *c, tutti_error *err)
 
     TUTTI_TRY(tutti_codec_quantised_check(c, err));
     if (!is_exponents(s) && !make(s, &t))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "multiplier is %.9g, and with %lld bits its powers down to the %dth lie closer than numbers of 32 bits tell apart; take fewer bits, or a multiplier of about %.2g", s->multiplier,
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "multiplier is %.9g, and with %lld bits its first %d powers lie closer than numbers of 32 bits tell apart; take fewer bits, or a multiplier of about %.2g", s->multiplier,
                           (long long)s->q.bits, (1 << (s->q.bits - 1)) - 1, tutti_codec_power_least(1 << s->q.bits));
     return TUTTI_OK;
 }

@@ -11,7 +11,7 @@ typedef struct randomk { double ratio; int64_t block; bool unbiased; } randomk;
 enum { AT_ONCE = 64 };
 static const tutti_option options[] = {
     { "ratio", TUTTI_REAL, TUTTI_AT(randomk, ratio), 0.01, 1e-9, 1, NULL, "blocks sent, as a share of all: k = ceil(ratio blocks), at least 1" },
-    { "block", TUTTI_INT, TUTTI_AT(randomk, block), 1, 1, 1 << 24, NULL, "consecutive elements that are drawn together; the last block travels filled with 0" },
+    { "block", TUTTI_INT, TUTTI_AT(randomk, block), 1, 1, 1 << 24, NULL, "consecutive elements that are drawn together, a shorter tensor as a whole; the last block travels filled with 0" },
     { "unbiased", TUTTI_BOOL, TUTTI_AT(randomk, unbiased), 0, 0, 1, NULL, "multiply by n/k: for use without error feedback" },
     { 0 }
 };
@@ -19,10 +19,18 @@ static const tutti_option options[] = {
 /* The strata one after the other: j's blocks are [low, high), low = floor(j blocks / k), kept up to date without a division. */
 typedef struct strata { size_t blocks, k, block, each, more, j, low, rest; tutti_codec_words words; } strata;
 
+/* A view shorter than a block is one: what would fill it up is not sent. */
+static size_t block_of(const tutti_codec *c, const tutti_view *v)
+{
+    const size_t block = (size_t)((const randomk *)c->self)->block;
+
+    return v->count < block && v->count > 0 ? v->count : block;
+}
+
 static strata strata_of(const tutti_codec *c, const tutti_view *v)
 {
     const randomk *s = c->self;
-    strata t = { .block = (size_t)s->block, .words = { .group = UINT64_MAX } };
+    strata t = { .block = block_of(c, v), .words = { .group = UINT64_MAX } };
 
     t.blocks = (v->count + t.block - 1) / t.block;
     t.k = tutti_codec_fraction(s->ratio, t.blocks);
@@ -60,10 +68,10 @@ static unsigned traits(const tutti_codec *c)
 
 static size_t width(const tutti_codec *c, const tutti_view *v, int round)
 {
-    const randomk *s = c->self;
+    const size_t block = block_of(c, v);
 
     (void)round;
-    return tutti_codec_fraction(s->ratio, (v->count + (size_t)s->block - 1) / (size_t)s->block) * (size_t)s->block;
+    return tutti_codec_fraction(((const randomk *)c->self)->ratio, (v->count + block - 1) / block) * block;
 }
 
 /* Places of some strata, which memory is asked for at once. */

@@ -56,6 +56,9 @@ static tutti_status cut(tutti_method *m, int64_t *samples, tutti_error *err)
         each++;
     *samples = s->micro_batch > 0 ? s->micro_batch : s->micro_batches > 0 ? step / s->micro_batches : each < mine ? mine / each : 1;
     s->passes = s->micro_batches > 0 ? s->micro_batches : step / *samples;
+    if (s->micro_batches > 0 && s->micro_batch == 0 && *samples * s->micro_batches != step)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hetero-ring': micro_batches is %lld, which does not divide the %lld samples of a step (%d workers x batch x accumulate)", (long long)s->micro_batches,
+                          (long long)step, m->workers);
     if (*samples == 0 || s->passes * *samples != step)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hetero-ring': %lld micro-batches of %lld samples are not a step of %lld (%d workers x batch x accumulate); choose micro_batches "
                           "and micro_batch with that product", (long long)s->passes, (long long)*samples, (long long)step, m->workers);

@@ -62,7 +62,7 @@ static const tutti_option oscars_options[] = {
     { "adapt", TUTTI_CHOICE, TUTTI_AT(oscars, adapt), LOSS, 0, 2, "loss|grow|off", "H falls as the root of the loss does; grows by `growth` of `interval` a round; stays" },
     { "growth", TUTTI_REAL, TUTTI_AT(oscars, growth), 0.01, 0, 1e6, NULL, "of adapt=grow", "adapt=grow" },
     { "grace", TUTTI_REAL, TUTTI_AT(oscars, grace), 0.2, 0, 1e6, NULL, "how much longer than planned a round may take, as a part of that, before it ends without who is late" },
-    { "quorum", TUTTI_REAL, TUTTI_AT(oscars, quorum), 0.8, 0, 1, NULL, "part of the workers without which it does not end; above 0" },
+    { "quorum", TUTTI_REAL, TUTTI_AT(oscars, quorum), 0.8, 1e-6, 1, NULL, "part of the workers without which it does not end" },
     { "max_late", TUTTI_INT, TUTTI_AT(oscars, max_late), 1, 0, 1e9, NULL, "rounds that a worker's steps may be late; then they are dropped, and it begins anew" },
     { "weights", TUTTI_CHOICE, TUTTI_AT(oscars, weights), STEPS, 0, 2, "steps|uniform|normalised", "a worker weighs as its steps are many; all the same; all the same for each step (for data that differ)" },
     { "quota_max", TUTTI_REAL, TUTTI_AT(oscars, quota_max), 4, 1, 1000, NULL, "the most steps that a fast worker is given, times H" },
@@ -314,8 +314,6 @@ static tutti_status oscars_declare(tutti_method *m, tutti_plan *plan, tutti_erro
 {
     oscars *s = m->self;
 
-    if (!(s->quorum > 0))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'oscars': quorum is 0, with which a round would end without anybody; give more than 0 and at most 1, the part of the workers that it needs");
     TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1, .due = due }, err));
     tutti_declare_vector(plan, "oscars.base", TUTTI_SCRATCH, &s->base); /* x, when all is quiet */
     tutti_declare_value(plan, "oscars.quota", TUTTI_OWN_ZERO, &s->quota, sizeof s->quota);

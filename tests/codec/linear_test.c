@@ -138,7 +138,7 @@ static void randomk_is_shared_and_sums(void **state)
 
     for (int which = 0; which < 3; which++)
         for (size_t at = 0; at < TUTTI_LENGTH(subject_lengths); at++) {
-            const size_t n = subject_lengths[at], block = which == 1 ? 7 : 1, blocks = (n + block - 1) / block;
+            const size_t n = subject_lengths[at], block = which != 1 ? 1 : n > 0 && n < 7 ? n : 7, blocks = (n + block - 1) / block; /* a tensor below a block is one */
             subject *s[WORKERS];
             for (int w = 0; w < WORKERS; w++) {
                 s[w] = subject_open_as((const char *const[]){ "randomk(ratio=0.05)", "randomk(ratio=0.2,block=7)", "randomk(ratio=1)" }[which], 1, n, w, TUTTI_CPU_AVX2);
@@ -597,7 +597,7 @@ static void specs_that_make_no_sense_are_refused_with_a_sentence(void **state)
         { "topq", "unknown codec 'topq'; did you mean 'topk'? (there are fp32, fp16, bf16, trunc16, int8, minmax8, qsgd, nuqsgd, alq, amq, sign, onebit, topk, threshold, randomk, wangni, powersgd, ef, large, ef21, dgc, accordion)" },
         { "qsgd(bucket=500)", "codec 'qsgd': bucket is 500 and must be a power of two, such as 512" },
         { "minmax8(chunk=9)", "codec 'minmax8': chunk is 9 and must be 0 or at least 256" },
-        { "ef", "codec 'ef' wraps another one and was given none; write ef(topk(ratio=0.01)), for example" },
+        { "ef", "codec 'ef' wraps another one, 'codec', and was given none; write ef(codec=topk(ratio=0.01)), for example" },
         { "ef(qsgd)", "codec 'ef': qsgd is unbiased and may lose more than it was given, so that a residual can grow without end; use it without ef, or with a codec that only leaves out, such as topk, sign or powersgd" },
         { "ef(ef(sign))", "codec 'ef': ef inside of it feeds back by itself, and a loss is made good once; give ef the codec itself" },
         { "ef21(threshold)", "codec 'ef21': threshold may lose as much as it was given, and ef21 converges with codecs that always keep a part, such as topk, sign or powersgd" },

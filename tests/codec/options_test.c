@@ -85,7 +85,7 @@ static void any_multiplier_rounds_to_its_powers_without_bias(void **state)
 static void what_levels_cannot_be_is_refused(void **state)
 {
     static const struct { const char *spec, *words; } rows[] = {
-        { "nuqsgd(bits=8,multiplier=0.01)", "multiplier is 0.01, and with 8 bits its powers down to the 127th lie closer than numbers of 32 bits tell apart; take fewer bits, or a multiplier of about 0.9" },
+        { "nuqsgd(bits=8,multiplier=0.01)", "multiplier is 0.01, and with 8 bits its first 127 powers lie closer than numbers of 32 bits tell apart; take fewer bits, or a multiplier of about 0.9" },
         { "nuqsgd(multiplier=1)", "'multiplier' is 1" }, { "nuqsgd(multiplier=0)", "'multiplier' is 0" }, { "alq(zero_level=on,symmetric=on)", "'symmetric'" }, { "alq(components=513)", "513" }, { "alq(samples=0)", "'samples' is 0" },
         { "alq(sweeps=0)", "'sweeps' is 0" }, { "ef(topk,decay=1.5)", "'decay' is 1.5" }, { "accordion(low=topk,high=topk,unit=step,norm_window=interval)", "'norm_window'" },
     };

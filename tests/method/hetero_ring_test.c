@@ -189,9 +189,9 @@ static void what_cannot_be_is_refused(void **state)
     static const struct { const char *method, *sentence; const int64_t *batch_of; } cases[] = {
         { "hetero-ring(micro_batches=1)", "1 micro-batches for 2 workers; each worker needs one", NULL },
         { "hetero-ring(micro_batch=5)", "3 micro-batches of 5 samples are not a step of 16 (2 workers x batch x accumulate)", NULL },
-        { "hetero-ring(micro_batches=5)", "5 micro-batches of 3 samples are not a step of 16", NULL },
+        { "hetero-ring(micro_batches=5)", "micro_batches is 5, which does not divide the 16 samples of a step (2 workers x batch x accumulate)", NULL },
         { "hetero-ring(micro_batches=4,micro_batch=2)", "4 micro-batches of 2 samples are not a step of 16", NULL },
-        { "hetero-ring(micro_batches=32)", "32 micro-batches of 0 samples are not a step of 16", NULL },
+        { "hetero-ring(micro_batches=32)", "micro_batches is 32, which does not divide the 16 samples of a step", NULL },
         { "hetero-ring(allocation=static)", "shares go with allocation=static, and it needs them", NULL },
         { "hetero-ring(shares=1:2)", "shares go with allocation=static", NULL },
         { "hetero-ring(allocation=static,shares=1:2:3)", "shares is '1:2:3': 3 numbers for 2 workers", NULL },

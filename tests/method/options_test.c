@@ -1,55 +1,165 @@
-/* Goal: each option of each gossip and each periodic method takes its least value, its greatest and all its choices, and refuses one beyond in a sentence that names it. Method: the methods' own tables, so a new
-   option is tested as soon as it is there. Four workers run with what is least or chosen; with what is greatest, which may be a million averagings a gradient, they open and end, and one worker runs. */
+/* Goal: each option of each method and of each codec takes its least value, its greatest and all its choices, and refuses one beyond in a sentence that names it. Method: the tables themselves, so a new
+   option is tested as soon as it is there; one whose kind needs values that no table has (a text, a spec) fails until it has a row here. Four workers run with what is least or chosen; with what is greatest,
+   which may be a million averagings a gradient, they open and end, and one worker runs. A codec runs under ddp. What an option needs beside itself comes from its `when`; what a sentence beyond tables asks
+   for, from a row of `also`. */
 #include "trial.h"
+#include "tutti/codec.h"
 
-/* What an option needs beside itself. */
-static const struct { const char *method, *option, *with, *codec; } also[] = { { "lasgd", "max_delay", "local_steps=1000000000", NULL }, { "d-psgd", "gamma", NULL, "topk(ratio=0.1)" },
-                                                                               { "rand-psgd", "outstanding", "pace=own", NULL }, { "asr-adpsgd", "seed", "mixing=random-ring", NULL } };
-/* Of options that are specs. */
-static const struct { const char *option, *good[4], *bad; } specs[] = {
-    { "graph", { "ring", "one-peer-exponential", "complete" }, "rign" }, { "mixing", { "random-ring", "ring", "random-matching" }, "rign" }, { "outer", { "sgd(lr=0.7,momentum=0.9)" }, "sdg" },
+/* at: "<" with the least value, ">" with the greatest, a text with that choice, NULL with any. with: options of the same table but for the one that is tested, in place of what its `when` says; batch,
+   accumulate: of the run; opens: with the greatest no step is made, which would take days. The first row that fits counts. */
+static const struct also { const char *of, *option, *at, *with[3], *codec; int64_t batch, accumulate; bool opens; } also[] = {
+    { "ddp", "bucket_mb", "<", { "first_bucket_mb=9.5367431640625e-07" } },
+    { "ddp", "first_bucket_mb", ">", { "bucket_mb=65536" } },
+    { "parameter-server", "bucket_mb", "<", { "first_bucket_mb=9.5367431640625e-07" } },
+    { "parameter-server", "first_bucket_mb", ">", { "bucket_mb=65536" } },
+    { "lasgd", "max_delay", NULL, { "local_steps=1000000000" } },
+    { "d-psgd", "gamma", NULL, { NULL }, "topk(ratio=0.1)" },
+    { "hermes", "local_passes", ">", { "minibatch=1", "chunk=1" }, NULL, 1, 1, true },
+    { "hermes", "chunk", ">", { "minibatch=1" }, NULL, 1048576, 1, true },
+    { "hermes", "chunk_most", ">", { "minibatch=1", "chunk=4", "local_passes=2" }, NULL, 1048576, 1 },
+    { "hermes", "minibatch", ">", { "chunk=1048576" }, NULL, 1048576, 1, true },
+    { "hermes", NULL, NULL, { "minibatch=1", "chunk=4", "local_passes=2" } },
+    { "hetero-ring", "allocation", "static", { "shares=1:2:1:2" } },
+    { "hetero-ring", "shares", NULL, { "allocation=static" } },
+    { "hetero-ring", "micro_batches", ">", { NULL }, NULL, 250, 1000000, true },
+    { "hetero-ring", "micro_batch", ">", { "micro_batches=4" }, NULL, 16777216, 1, true },
+    { "ata", "allocation", "ata", { "bound=1" } },
+    { "ata", "allocation", "fixed", { "seconds=1:2:1:2" } },
+    { "ata", "tasks", ">", { NULL }, NULL, 250, 1000000, true },
+    { "ata", "bound", "<", { "allocation=uniform" } }, /* none */
+    { "ata", "width_scale", NULL, { "allocation=ata-empirical" } },
+    { "ata", "forget", NULL, { "allocation=ata-empirical" } },
+    { "accordion", "low", NULL, { "high=topk(ratio=0.001)" } },
+    { "accordion", "high", NULL, { "low=topk(ratio=0.9)" } },
+    { "nuqsgd", "multiplier", "<", { "bits=3" } },
+    { "alq", "first", ">", { "second=0" } },
+    { "amq", "first", ">", { "second=0" } },
 };
+/* Codecs that are nothing without another. */
+static const struct also inside[] = {
+    { "ef", "nesterov", NULL, { "codec=topk(ratio=0.1)", "momentum=0.5" } }, { "ef", NULL, NULL, { "codec=topk(ratio=0.1)" } }, { "large", NULL, NULL, { "codec=topk(ratio=0.1)" } },
+    { "ef21", NULL, NULL, { "codec=topk(ratio=0.1)" } }, { "accordion", NULL, NULL, { "low=topk(ratio=0.9)", "high=topk(ratio=0.001)" } },
+};
+/* What the number of workers bounds more closely than the table can: with 4 of them. */
+static const struct { const char *option; int most; } bounded[] = { { "servers", 4 }, { "softsync", 4 }, { "backup", 3 }, { "group", 4 } };
+/* Values of texts and specs, and one that is none. */
+static const struct values { const char *of, *option, *good[4], *bad; } values[] = {
+    { NULL, "graph", { "ring", "one-peer-exponential", "complete" }, "rign" }, { NULL, "mixing", { "random-ring", "ring", "random-matching" }, "rign" }, { NULL, "outer", { "sgd(lr=0.7,momentum=0.9)" }, "sdg" },
+    { "h-adpsgd", "super_learner", { "machine", "1", "2", "4" }, "3" }, { "hetero-ring", "shares", { "1:1:1:1", "3:1:2:2" }, "1:2" }, { "hetero-ring", "adapt_every", { "1", "1000000000", "epoch" }, "0" },
+    { "ata", "seconds", { "1:2:3:4", "1e-9:1e9:1:1" }, "1:2" }, { "stragglar", "straggler", { "auto", "0", "3" }, "4" }, { NULL, "replay", { "1.l", "0.h:1.l" }, "1.x" },
+    { NULL, "codec", { "topk", "fp16", "sign" }, "tokp" }, { NULL, "small", { "fp32", "int8" }, "ft32" }, { NULL, "low", { "topk(ratio=0.5)", "topk" }, "tokp" }, { NULL, "high", { "topk(ratio=0.5)", "topk" }, "tokp" },
+};
+static int failures;
 
-static tutti_status run(const char *method, const char *option, const char *value, int n, int steps, tutti_error *err)
+/* A table and what it stands in: a method, or a codec under ddp. */
+typedef struct table { const char *name; const tutti_option *options; bool codec; } table;
+
+static const char *end_of(const tutti_option *o, const char *value)
 {
-    const char *with = NULL, *codec = NULL;
-    char spec[300];
+    const double number = strtod(value, NULL);
+
+    return o->type != TUTTI_INT && o->type != TUTTI_REAL ? NULL : number <= o->min ? "<" : number >= o->max ? ">" : NULL;
+}
+
+static const struct also *find_in(const struct also *rows, size_t n, const table *t, const tutti_option *o, const char *value)
+{
+    const char *end = end_of(o, value);
+
+    for (size_t k = 0; k < n; k++)
+        if (strcmp(rows[k].of, t->name) == 0 && (rows[k].option == NULL || strcmp(rows[k].option, o->name) == 0) &&
+            (rows[k].at == NULL || strcmp(rows[k].at, value) == 0 || (end != NULL && strcmp(rows[k].at, end) == 0)))
+            return &rows[k];
+    return NULL;
+}
+
+static const struct also *find(const table *t, const tutti_option *o, const char *value)
+{
+    const struct also *a = t->codec ? find_in(inside, TUTTI_LENGTH(inside), t, o, value) : NULL;
+
+    return a != NULL ? a : find_in(also, TUTTI_LENGTH(also), t, o, value);
+}
+
+/* ",solver=closed" of "solver=closed", of "select=randk|blockk" the first, of "momentum>0" one that is. */
+static void meet(const table *t, const char *when, char *out, size_t bytes)
+{
+    char text[200], *rest = text;
+
+    out[0] = 0;
+    if (when == NULL)
+        return;
+    snprintf(text, sizeof text, "%s", when);
+    for (char *word = strsep(&rest, "&"); word != NULL; word = strsep(&rest, "&")) {
+        char *sign = strpbrk(word, "=>"), *bar;
+        const bool more = *sign == '>';
+        *sign = 0;
+        if ((bar = strchr(sign + 1, '|')) != NULL)
+            *bar = 0;
+        if (more)
+            snprintf(out + strlen(out), bytes - strlen(out), ",%s=%g", word, 0.5 * (strtod(sign + 1, NULL) + tutti_option_find(t->options, word)->max));
+        else
+            snprintf(out + strlen(out), bytes - strlen(out), ",%s=%s", word, sign + 1);
+    }
+}
+
+static double constant(trial *t, int rank, const float *x)
+{
+    (void)t;
+    (void)rank;
+    return (double)x[0] * (double)x[0] + 1;
+}
+
+static tutti_status run(const table *of, const tutti_option *o, const char *value, int n, int steps, tutti_error *err)
+{
+    const struct also *a = find(of, o, value);
+    const size_t name = strlen(o->name);
+    char spec[400], when[200];
     trial t;
     tutti_status status;
 
-    for (size_t k = 0; k < TUTTI_LENGTH(also); k++)
-        if (strcmp(also[k].method, method) == 0 && strcmp(also[k].option, option) == 0) {
-            with = also[k].with;
-            codec = also[k].codec;
-        }
-    snprintf(spec, sizeof spec, "%s(%s=%s%s%s)", method, option, value, with != NULL ? "," : "", with != NULL ? with : "");
-    t = trial_of(spec, "sgd(lr=0.05)", steps);
-    t.options.codec = codec;
+    meet(of, a == NULL || a->with[0] == NULL ? o->when : NULL, when, sizeof when);
+    snprintf(spec, sizeof spec, "%s(%s=%s%s", of->name, o->name, value, when);
+    for (size_t k = 0; a != NULL && k < TUTTI_LENGTH(a->with) && a->with[k] != NULL; k++)
+        if (strncmp(a->with[k], o->name, name) != 0 || a->with[k][name] != '=')
+            snprintf(spec + strlen(spec), sizeof spec - strlen(spec), ",%s", a->with[k]);
+    snprintf(spec + strlen(spec), sizeof spec - strlen(spec), ")");
+    t = trial_of(of->codec ? "ddp" : spec, "sgd(lr=0.001)", steps);
+    t.options.codec = of->codec ? spec : a != NULL ? a->codec : NULL;
+    t.options.data_samples = 64;
+    t.held_out = constant;
+    if (a != NULL && a->batch > 0)
+        t.options.batch = a->batch;
+    if (a != NULL && a->accumulate > 0)
+        t.options.accumulate = a->accumulate;
     status = trial_try(&t, n, err);
     trial_drop(&t);
     return status;
 }
 
-static void good(const char *method, const char *option, const char *value, int n, int steps)
+static void good(const table *of, const tutti_option *o, const char *value, int n, int steps)
 {
     tutti_error err;
 
-    if (run(method, option, value, n, steps, &err) != TUTTI_OK)
-        fail_msg("%s(%s=%s), %d workers, %d steps: %s", method, option, value, n, steps, err.text);
+    if (run(of, o, value, n, steps, &err) != TUTTI_OK) {
+        print_error("%s(%s=%s), %d workers, %d steps: %s\n", of->name, o->name, value, n, steps, err.text);
+        failures++;
+    }
 }
 
-static void bad(const char *method, const char *option, const char *value)
+static void bad(const table *of, const tutti_option *o, const char *value, int n)
 {
     tutti_error err;
-    const tutti_status status = run(method, option, value, 4, 2, &err);
+    const tutti_status status = run(of, o, value, n, 2, &err);
 
-    if (status != TUTTI_ERR_USAGE)
-        fail_msg("%s(%s=%s) is not refused", method, option, value);
-    if (strstr(err.text, method) == NULL || strstr(err.text, value) == NULL || (strstr(err.text, option) == NULL && strcmp(value, "rign") != 0 && strcmp(value, "sdg") != 0))
-        fail_msg("%s(%s=%s) is refused without a word on it: %s", method, option, value, err.text);
+    if (status != TUTTI_ERR_USAGE) {
+        print_error("%s(%s=%s) is not refused\n", of->name, o->name, value);
+        failures++;
+    } else if (strstr(err.text, value) == NULL || ((strstr(err.text, of->name) == NULL || strstr(err.text, o->name) == NULL) && o->type != TUTTI_SPEC)) {
+        print_error("%s(%s=%s) is refused without a word on it: %s\n", of->name, o->name, value, err.text);
+        failures++;
+    }
 }
 
-static void number(const tutti_method_ops *m, const tutti_option *o)
+static void number(const table *of, const tutti_option *o)
 {
     char least[40], most[40], below[40], above[40];
 
@@ -57,56 +167,95 @@ static void number(const tutti_method_ops *m, const tutti_option *o)
     snprintf(most, sizeof most, o->type == TUTTI_INT ? "%.0f" : "%.17g", o->max);
     snprintf(below, sizeof below, "%.17g", o->type == TUTTI_INT ? o->min - 1 : nextafter(o->min, -1e300));
     snprintf(above, sizeof above, o->type == TUTTI_INT ? "%.0f" : "%.17g", o->type != TUTTI_INT ? nextafter(o->max, 1e300) : o->max + 1 > o->max ? o->max + 1 : o->max + 2); /* 2^53 + 1 is no double */
-    good(m->name, o->name, least, 4, 2);
-    good(m->name, o->name, most, 4, 0);
-    good(m->name, o->name, most, 1, 2);
-    bad(m->name, o->name, below);
-    bad(m->name, o->name, above);
-    bad(m->name, o->name, "x");
+    good(of, o, least, 4, 2);
+    for (size_t k = 0; k < TUTTI_LENGTH(bounded); k++)
+        if (!of->codec && strcmp(bounded[k].option, o->name) == 0) {
+            char one[40];
+            snprintf(one, sizeof one, "%d", bounded[k].most);
+            good(of, o, one, 4, 2);
+            snprintf(one, sizeof one, "%d", bounded[k].most + 1);
+            bad(of, o, one, 4);
+            bad(of, o, most, 4);
+            most[0] = 0;
+        }
+    if (most[0] != 0)
+        good(of, o, most, 4, 0);
+    if (most[0] != 0 && (find(of, o, most) == NULL || !find(of, o, most)->opens))
+        good(of, o, most, 1, 2);
+    bad(of, o, below, 1);
+    bad(of, o, above, 1);
+    bad(of, o, "x", 1);
 }
 
-static void choices(const tutti_method_ops *m, const tutti_option *o)
+static void choices(const table *of, const tutti_option *o)
 {
     char text[200], *rest = text;
 
     snprintf(text, sizeof text, "%s", o->text);
     for (char *word = strsep(&rest, "|"); word != NULL; word = strsep(&rest, "|"))
-        good(m->name, o->name, word, 4, 2);
-    bad(m->name, o->name, "neither");
+        good(of, o, word, 4, 2);
+    bad(of, o, "neither", 1);
 }
 
-static void every_option_at_its_least_its_greatest_and_one_beyond(void **state)
+static void words(const table *of, const tutti_option *o)
+{
+    for (size_t k = 0; k < TUTTI_LENGTH(values); k++)
+        if ((values[k].of == NULL || strcmp(values[k].of, of->name) == 0) && strcmp(values[k].option, o->name) == 0) {
+            for (int v = 0; v < 4 && values[k].good[v] != NULL; v++)
+                good(of, o, values[k].good[v], 4, 2);
+            bad(of, o, values[k].bad, 4);
+            return;
+        }
+    print_error("%s: '%s' is a %s; give `values` of this test some\n", of->name, o->name, tutti_option_type_name(o->type));
+    failures++;
+}
+
+static int walk(const char *name, const tutti_option *options, bool codec)
+{
+    const table of = { name, options, codec };
+    int tested = 0;
+
+    for (const tutti_option *o = options; o != NULL && o->name != NULL; o++, tested++) {
+        if (o->type == TUTTI_INT || o->type == TUTTI_REAL)
+            number(&of, o);
+        else if (o->type == TUTTI_CHOICE)
+            choices(&of, o);
+        else if (o->type == TUTTI_BOOL) {
+            good(&of, o, "on", 4, 2);
+            good(&of, o, "off", 4, 2);
+            bad(&of, o, "maybe", 1);
+        } else
+            words(&of, o);
+    }
+    return tested;
+}
+
+static void of_every_method(void **state)
 {
     int tested = 0;
 
     (void)state;
-    for (size_t i = 0; tutti_methods[i] != NULL; i++) {
-        const tutti_method_ops *m = tutti_methods[i];
-        if (strcmp(m->family, "gossip") != 0 && strcmp(m->family, "periodic") != 0)
-            continue;
-        for (const tutti_option *o = m->options; o != NULL && o->name != NULL; o++, tested++) {
-            if (o->type == TUTTI_INT || o->type == TUTTI_REAL)
-                number(m, o);
-            else if (o->type == TUTTI_CHOICE)
-                choices(m, o);
-            else if (o->type == TUTTI_BOOL) {
-                good(m->name, o->name, "on", 4, 2);
-                good(m->name, o->name, "off", 4, 2);
-                bad(m->name, o->name, "maybe");
-            }
-            for (size_t k = 0; o->type == TUTTI_SPEC && k < TUTTI_LENGTH(specs); k++)
-                if (strcmp(specs[k].option, o->name) == 0) {
-                    for (int v = 0; v < 4 && specs[k].good[v] != NULL; v++)
-                        good(m->name, o->name, specs[k].good[v], 4, 2);
-                    bad(m->name, o->name, specs[k].bad);
-                }
-        }
-    }
-    assert_true(tested >= 25);
+    failures = 0;
+    for (size_t i = 0; tutti_methods[i] != NULL; i++)
+        tested += walk(tutti_methods[i]->name, tutti_methods[i]->options, false);
+    assert_true(tested >= 190);
+    assert_int_equal(failures, 0);
+}
+
+static void of_every_codec(void **state)
+{
+    int tested = 0;
+
+    (void)state;
+    failures = 0;
+    for (size_t i = 0; tutti_codecs[i] != NULL; i++)
+        tested += walk(tutti_codecs[i]->name, tutti_codecs[i]->options, true);
+    assert_true(tested >= 85);
+    assert_int_equal(failures, 0);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(every_option_at_its_least_its_greatest_and_one_beyond) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(of_every_method), cmocka_unit_test(of_every_codec) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
