@@ -29,8 +29,8 @@ static tutti_step *add_step(tutti_builder *b, tutti_step_kind kind, size_t count
 
     if (b->failed)
         return NULL;
-    if (s->n_steps == b->room_steps) {
-        tutti_step *steps = grown(s->steps, s->n_steps, &b->room_steps, sizeof *steps);
+    if (s->n_steps == s->room_steps) {
+        tutti_step *steps = grown(s->steps, s->n_steps, &s->room_steps, sizeof *steps);
         if (steps == NULL) {
             b->failed = true;
             return NULL;
@@ -100,8 +100,8 @@ void tutti_build_term(tutti_builder *b, tutti_ref term)
 
     if (b->failed)
         return;
-    if (s->n_terms == b->room_terms) {
-        tutti_ref *terms = grown(s->terms, s->n_terms, &b->room_terms, sizeof *terms);
+    if (s->n_terms == s->room_terms) {
+        tutti_ref *terms = grown(s->terms, s->n_terms, &s->room_terms, sizeof *terms);
         if (terms == NULL) {
             b->failed = true;
             return;
@@ -191,60 +191,81 @@ void tutti_build_slots(tutti_builder *b, uint32_t round, tutti_ref own, size_t c
     tutti_build_scratch(b, slot);
 }
 
-/* Lists of large groups are long and are kept: what growing left over is given back. Failing to is no failure. */
-static void trim(tutti_builder *b)
+/* Lists of large groups are long and are kept: what growing left over is given back, once. Failing to is no failure. */
+static void trim(tutti_schedule *s)
 {
-    tutti_step *steps = b->s->n_steps < b->room_steps ? tutti_alloc(b->s->n_steps, sizeof *steps) : NULL;
+    tutti_step *steps = s->n_steps < s->room_steps ? tutti_alloc(s->n_steps, sizeof *steps) : NULL;
 
     if (steps == NULL)
         return;
-    memcpy(steps, b->s->steps, b->s->n_steps * sizeof *steps);
-    tutti_free(b->s->steps);
-    b->s->steps = steps;
+    memcpy(steps, s->steps, s->n_steps * sizeof *steps);
+    tutti_free(s->steps);
+    s->steps = steps;
+    s->room_steps = s->n_steps;
 }
 
-/* The schedule's own copy of the counts, and where each part begins. The caller has seen that the sums do not overflow. */
+/* The schedule's own copy of the counts, and behind it where each part begins. The caller has seen that the sums do not overflow. */
 static bool take_counts(tutti_builder *b, const tutti_schedule_key *key)
 {
-    const size_t p = (size_t)key->size, n = key->counts != NULL ? tutti_counts_of(key->kind, key->size) : 0;
+    const size_t p = (size_t)key->size, n = key->counts != NULL ? tutti_counts_of(key->kind, key->size) : 0, words = n + 2 * (p + 1);
+    tutti_schedule *const s = b->s;
+    size_t *first;
 
     if (n == 0)
         return true;
-    b->s->key.counts = b->s->counts = tutti_alloc(n, sizeof *b->s->counts);
-    b->first[0] = tutti_alloc(2 * (p + 1), sizeof *b->first[0]);
-    if (b->s->counts == NULL || b->first[0] == NULL)
+    if (words > s->room_counts) {
+        tutti_free(s->counts);
+        s->counts = tutti_alloc(words, sizeof *s->counts);
+        s->room_counts = s->counts != NULL ? words : 0;
+    }
+    if (s->counts == NULL)
         return false;
-    memcpy(b->s->counts, key->counts, n * sizeof *b->s->counts);
-    b->first[1] = b->first[0] + p + 1;
+    memcpy(s->counts, key->counts, n * sizeof *s->counts);
+    s->key.counts = s->counts;
+    first = s->counts + n;
+    first[0] = first[p + 1] = 0;
     for (size_t k = 0; k < n; k++)
-        b->first[k / p][k % p + 1] = b->first[k / p][k % p] + key->counts[k];
+        first[k + k / p + 1] = first[k + k / p] + key->counts[k];
+    b->first[0] = first;
+    b->first[1] = first + p + 1;
     return true;
+}
+
+tutti_status tutti_schedule_write(tutti_schedule *s, const tutti_schedule_key *key, tutti_error *err)
+{
+    const bool fresh = s->steps == NULL;
+    tutti_builder b = { .s = s, .p = key->size, .i = key->index, .stride = 1, .n = key->count };
+
+    assert(key->size > 0 && key->index >= 0 && key->index < key->size && key->root >= 0 && key->root < key->size);
+    assert(tutti_algorithms[key->algorithm].kind == key->kind && tutti_algorithm_serves(key->algorithm, key->size));
+    s->key = *key;
+    s->key.counts = NULL;
+    s->n_steps = s->n_terms = s->requests = s->scratch = s->most_terms = 0;
+    b.failed = !take_counts(&b, key);
+    if (!b.failed)
+        tutti_algorithms[key->algorithm].build(&b);
+    if (b.failed)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the steps of a %s of %zu elements over %d members",
+                          tutti_collective_name(key->kind), key->count, key->size);
+    if (fresh)
+        trim(s);
+    return TUTTI_OK;
 }
 
 tutti_status tutti_schedule_open(tutti_schedule **out, const tutti_schedule_key *key, tutti_error *err)
 {
-    tutti_builder b = { .p = key->size, .i = key->index, .stride = 1, .n = key->count };
+    tutti_schedule *s = tutti_alloc(1, sizeof *s);
+    tutti_status status;
 
-    assert(key->size > 0 && key->index >= 0 && key->index < key->size && key->root >= 0 && key->root < key->size);
-    assert(tutti_algorithms[key->algorithm].kind == key->kind && tutti_algorithm_serves(key->algorithm, key->size));
     *out = NULL;
-    b.s = tutti_alloc(1, sizeof *b.s);
-    if (b.s != NULL) {
-        b.s->key = *key;
-        b.s->key.counts = NULL;
-        b.failed = !take_counts(&b, key);
-        if (!b.failed)
-            tutti_algorithms[key->algorithm].build(&b);
-        trim(&b);
-    }
-    tutti_free(b.first[0]);
-    if (b.s == NULL || b.failed) {
-        tutti_schedule_close(b.s);
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the steps of a %s of %zu elements over %d members",
-                          tutti_collective_name(key->kind), key->count, key->size);
-    }
-    *out = b.s;
-    return TUTTI_OK;
+    if (s == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a %s over %d members", tutti_collective_name(key->kind), key->size);
+    status = tutti_schedule_write(s, key, err);
+    if (status != TUTTI_OK)
+        tutti_schedule_close(s);
+    else
+        *out = s;
+    return status;
 }
 
 void tutti_schedule_close(tutti_schedule *s)

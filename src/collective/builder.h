@@ -5,11 +5,10 @@
 
 struct tutti_builder {
     tutti_schedule *s;
-    size_t room_steps, room_terms;
     int p, i;               /* size, index; of the sub-group while the builder is narrowed to one */
     int base, stride;       /* member k of the sub-group is base + k * stride of the whole */
     size_t n;               /* count */
-    size_t *first[2];       /* with counts: first element of each part, and their sum; [1]: of what an all-to-all receives. NULL: equal parts of n */
+    const size_t *first[2]; /* with counts: first element of each part, and their sum; [1]: of what an all-to-all receives. NULL: equal parts of n */
     bool failed;            /* no memory */
 };
 

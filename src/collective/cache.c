@@ -1,7 +1,8 @@
 /* Lists of steps and scratch memory outlive the call that needed them, so that a collective that has run before allocates nothing.
 
-   Lists: sets of eight, found by the hash of their key; the one longest unused makes room. If all eight of a set are in use by other threads
-   the list is made for this call only. Scratch: blocks not in use, in a list; the smallest that suffices is taken, else the largest is
+   Lists: sets of eight, found by the hash of their key; a new one is written over the one longest unused, in the memory that this has. If all eight of a set are in use by other
+   threads the list is made for this call only. Counts of parts are no part of the hash: they may be others in each call (rows of a table, encoded gradients), and eight lists written
+   in turn are soon as long as they get, where hundreds of sets would go on growing. Scratch: blocks not in use, in a list; the smallest that suffices is taken, else the largest is
    replaced by a larger one. There are never more blocks than threads that ran collectives at one time. */
 #include "collective_internal.h"
 #include <string.h>
@@ -22,21 +23,17 @@ static bool same(const tutti_schedule_key *a, const tutti_schedule_key *b)
 static tutti_schedule **set_of(tutti_world *world, const tutti_schedule_key *key)
 {
     const uint64_t words[7] = { (uint64_t)key->kind, (uint64_t)key->algorithm, (uint64_t)key->size, (uint64_t)key->index,
-                                (uint64_t)key->root, key->count,
-                                key->counts != NULL ? tutti_hash(key->counts, tutti_counts_of(key->kind, key->size) * sizeof *key->counts) : 0 };
+                                (uint64_t)key->root, key->counts != NULL ? 0 : key->count, key->counts != NULL };
 
     return world->schedules[tutti_hash(words, sizeof words) % TUTTI_CACHE_SETS];
 }
 
 /* Under the monitor. */
-static tutti_schedule *take(tutti_world *world, tutti_schedule *const *set, const tutti_schedule_key *key)
+static tutti_schedule *find(tutti_schedule *const *set, const tutti_schedule_key *key)
 {
     for (int way = 0; way < TUTTI_CACHE_WAYS; way++)
-        if (set[way] != NULL && same(&set[way]->key, key)) {
-            set[way]->users++;
-            set[way]->used = ++world->borrowed;
+        if (set[way] != NULL && set[way]->written && same(&set[way]->key, key))
             return set[way];
-        }
     return NULL;
 }
 
@@ -54,33 +51,53 @@ static tutti_schedule **place(tutti_schedule **set)
     return oldest;
 }
 
+/* Under the monitor: a list to write on, in its place in the set if there is one for it. NULL: no memory. */
+static tutti_schedule *blank(tutti_schedule **set)
+{
+    tutti_schedule **const room = place(set), *s;
+
+    if (room != NULL && *room != NULL) {
+        (*room)->written = false;
+        return *room;
+    }
+    s = tutti_alloc(1, sizeof *s);
+    if (s != NULL && room != NULL) {
+        s->cached = true;
+        *room = s;
+    }
+    return s;
+}
+
 tutti_status tutti_schedule_borrow(tutti_world *world, const tutti_schedule_key *key, tutti_schedule **out, tutti_error *err)
 {
-    tutti_schedule **const set = set_of(world, key), *made, *idle = NULL, **room;
+    tutti_schedule **const set = set_of(world, key), *s;
+    tutti_status status;
+    bool written;
 
+    *out = NULL;
     tutti_lock(world->monitor);
-    *out = take(world, set, key);
-    tutti_unlock(world->monitor);
-    if (*out != NULL)
-        return TUTTI_OK;
-    TUTTI_TRY(tutti_schedule_open(&made, key, err)); /* not under the lock: long lists take a while */
-    tutti_lock(world->monitor);
-    *out = take(world, set, key);
-    if (*out != NULL) {
-        idle = made; /* another thread was faster */
-    } else {
-        room = place(set);
-        if (room != NULL) {
-            idle = *room;
-            *room = made;
-            made->cached = true;
-        }
-        made->users = 1;
-        made->used = ++world->borrowed;
-        *out = made;
+    s = find(set, key);
+    if (s == NULL)
+        s = blank(set);
+    written = s != NULL && s->written;
+    if (s != NULL) {
+        s->users++;
+        s->used = ++world->borrowed;
     }
     tutti_unlock(world->monitor);
-    tutti_schedule_close(idle);
+    if (s == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a %s over %d members", tutti_collective_name(key->kind), key->size);
+    status = written ? TUTTI_OK : tutti_schedule_write(s, key, err); /* not under the lock: long lists take a while. Another thread that wants the same meanwhile writes its own */
+    if (status != TUTTI_OK) {
+        tutti_schedule_return(world, s);
+        return status;
+    }
+    if (!written) {
+        tutti_lock(world->monitor);
+        s->written = true;
+        tutti_unlock(world->monitor);
+    }
+    *out = s;
     return TUTTI_OK;
 }
 

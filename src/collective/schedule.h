@@ -61,14 +61,15 @@ typedef struct tutti_schedule_key {
 
 typedef struct tutti_schedule {
     tutti_schedule_key key;
-    size_t *counts;         /* what key.counts points to */
     tutti_step *steps;
     tutti_ref *terms;
     size_t n_steps, n_terms, requests, scratch;
     size_t most_terms;      /* of one SUM */
+    size_t *counts;         /* what key.counts points to, and then where the parts begin */
+    size_t room_steps, room_terms, room_counts; /* of the arrays */
     /* The world's cache; under world->monitor. */
     int users;
-    bool cached;
+    bool cached, written;   /* written: it is what its key says */
     uint64_t used;
 } tutti_schedule;
 
@@ -101,7 +102,10 @@ int tutti_algorithm_choose(tutti_collective kind, int size, int local, int node,
 /* Is it worth the rounds to let each element cross between nodes once? members: of a host; node: of a node; count: of the whole vector. */
 bool tutti_nodes_pay(int members, int node, size_t count);
 
-/* Writes the list of one member; allocates. */
+/* Writes the list of one member over what *s had, all zeros at first; allocates where the room does not suffice. After a failure *s can be written again or
+   closed, and nothing else. */
+tutti_status tutti_schedule_write(tutti_schedule *s, const tutti_schedule_key *key, tutti_error *err);
+/* The same into a new one. */
 tutti_status tutti_schedule_open(tutti_schedule **out, const tutti_schedule_key *key, tutti_error *err);
 void tutti_schedule_close(tutti_schedule *s);
 

@@ -198,6 +198,33 @@ static tutti_status one_step(tutti_group *g, float *window, float *private, tutt
     return tutti_barrier(g, err);
 }
 
+/* Parts whose lengths are others each time (turn). */
+static tutti_status varying_step(tutti_group *g, uint64_t turn, float *private, tutti_error *err)
+{
+    static const char *const algorithms[] = { NULL, "direct", "tree" };
+    const size_t p = (size_t)g->size, i = (size_t)g->index;
+    size_t counts[8], each[16], all = 0, sent = 0, received = 0;
+
+    for (size_t j = 0; j < p; j++) {
+        counts[j] = tutti_random((tutti_rng){ 7, turn, 0 }, j) % 4 * 100 + turn % 3;
+        each[j] = tutti_random((tutti_rng){ 7, turn, 1 }, p * i + j) % 1000;
+        each[p + j] = tutti_random((tutti_rng){ 7, turn, 1 }, p * j + i) % 1000;
+        all += counts[j];
+        sent += each[j];
+        received += each[p + j];
+    }
+    for (size_t a = 0; a < TUTTI_LENGTH(algorithms); a++) {
+        g->algorithm = algorithms[a];
+        TUTTI_TRY(tutti_allgather_v(g, counts, tutti_f32(NULL, private, counts[i]), tutti_f32(NULL, private + 5000, all), err));
+        TUTTI_TRY(tutti_reduce_scatter_v(g, TUTTI_SUM, counts, tutti_f32(NULL, private, all), tutti_f32(NULL, private + 5000, counts[i]), err));
+        TUTTI_TRY(tutti_gather_parts_v(g, 1, counts, tutti_f32(NULL, private, counts[i]), tutti_f32(NULL, private + 5000, all), err));
+        TUTTI_TRY(tutti_scatter_parts_v(g, 1, counts, tutti_f32(NULL, private, all), tutti_f32(NULL, private + 5000, counts[i]), err));
+        TUTTI_TRY(tutti_alltoall_v(g, each, tutti_f32(NULL, private, sent), tutti_f32(NULL, private + 50000, received), err));
+    }
+    g->algorithm = NULL;
+    return TUTTI_OK;
+}
+
 static tutti_status steady_main(tutti_world *world, void *arg, tutti_error *err)
 {
     tutti_group g = tutti_group_workers(world, 1);
@@ -211,6 +238,7 @@ static tutti_status steady_main(tutti_world *world, void *arg, tutti_error *err)
         if (k == 50)
             before = atomic_load(&allocations);
         TUTTI_TRY(one_step(&g, window, private, err));
+        TUTTI_TRY(varying_step(&g, (uint64_t)k, private, err));
     }
     if (atomic_load(&allocations) != before)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "%d allocations in 50 steps", atomic_load(&allocations) - before);
@@ -231,18 +259,28 @@ static void collectives_that_have_run_before_allocate_nothing(void **state)
 #endif
 }
 
-/* More lists than the cache holds, in use and not, from several threads: every borrower gets the list it asked for. */
+/* More lists than the cache holds, in use and not, from several threads: every borrower gets the list it asked for. Those with counts share one set of eight, so that
+   a list is mostly asked for while another thread writes over it. */
 static tutti_status borrow_main(void *arg, tutti_error *err)
 {
+    enum { P = 48 };
     tutti_world *world = arg;
+    size_t counts[P];
 
     for (uint64_t k = 0; k < 3000; k++) {
-        const size_t count = (size_t)(tutti_random((tutti_rng){ 5, (uintptr_t)err, 0 }, k) % 900);
+        const size_t count = (size_t)(tutti_random((tutti_rng){ 5, (uintptr_t)err, 0 }, k) % 900), shift = count % 12;
         const tutti_schedule_key key = { TUTTI_ALLREDUCE, tutti_algorithm_find(TUTTI_ALLREDUCE, "tree"), 8, 3, 0, count };
+        const tutti_schedule_key parts = { TUTTI_ALLGATHER, tutti_algorithm_find(TUTTI_ALLGATHER, "direct"), P, 0, 0, 3 * P + shift, counts };
         tutti_schedule *s;
         TUTTI_TRY(tutti_schedule_borrow(world, &key, &s, err));
-        if (s->key.count != count)
+        if (s->key.count != count || s->scratch != count) /* "tree" has room for one vector */
             return tutti_fail(err, TUTTI_ERR_STATE, 0, "asked for %zu, got %zu", count, s->key.count);
+        tutti_schedule_return(world, s);
+        for (size_t j = 0; j < P; j++)
+            counts[j] = j + 1 < P ? 3 : 3 + shift; /* the last one received */
+        TUTTI_TRY(tutti_schedule_borrow(world, &parts, &s, err));
+        if (s->n_steps != 2 * (P - 1) + 2 || s->steps[2 * (P - 1) - 1].count != 3 + shift)
+            return tutti_fail(err, TUTTI_ERR_STATE, 0, "asked for a last part of %zu, got %zu steps", 3 + shift, s->n_steps);
         tutti_schedule_return(world, s);
     }
     return TUTTI_OK;

@@ -215,7 +215,7 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
 }
 
 /* An epoch of 600 samples is shorter than the warm-up, so that its last, shorter step and an evaluation have been by then. */
-static void watch_on(const char *spec, const char *method, const char *model, int n, int64_t accumulate)
+static void watch_on(const char *spec, const char *method, const char *model, const char *codec, int n, int64_t accumulate)
 {
     char data[600], out[600];
     tutti_train_config c;
@@ -230,6 +230,7 @@ static void watch_on(const char *spec, const char *method, const char *model, in
     c.out = out;
     c.model = model;
     c.method = method;
+    c.codec = codec;
     c.n = n;
     c.steps = STEPS;
     c.batch = 8;
@@ -262,7 +263,7 @@ static void watch_on(const char *spec, const char *method, const char *model, in
 
 static void watch(const char *method, const char *model, int n, int64_t accumulate)
 {
-    watch_on("%s/data", method, model, n, accumulate);
+    watch_on("%s/data", method, model, NULL, n, accumulate);
 }
 
 static void the_counter_sees_an_allocation_of_ours(void **state)
@@ -289,6 +290,17 @@ static void a_warm_step_of_ddp_allocates_nothing_of_ours(void **state)
     watch("ddp", "mlp(hidden=300)", 2, 1); /* its gradients are pieces above what goes to the lane */
     watch("ddp(bucket_mb=0.3)", "mlp(hidden=300)", 3, 2);
     watch("ddp", "cnn", 2, 1);
+}
+
+/* Messages of lengths that differ from step to step: to all, and to their owners and back. */
+static void a_warm_step_with_a_codec_allocates_nothing_of_ours(void **state)
+{
+    (void)state;
+#ifdef SANITIZED
+    skip();
+#endif
+    watch_on("%s/data", "ddp", "mlp(hidden=40)", "qsgd(bits=4,coding=elias)", 2, 1);
+    watch_on("%s/data", "ddp", "mlp(hidden=40)", "qsgd(bits=4,coding=elias)", 4, 1);
 }
 
 static void a_warm_step_of_local_sgd_allocates_nothing_of_ours(void **state)
@@ -324,17 +336,19 @@ static void a_warm_step_on_tokens_allocates_nothing_of_ours(void **state)
 #ifdef SANITIZED
     skip();
 #endif
-    watch_on("text(file=%s/text,context=8)", "ddp", "gpt(layers=1,dim=16,heads=2,context=8)", 2, 2);
+    watch_on("text(file=%s/text,context=8)", "ddp", "gpt(layers=1,dim=16,heads=2,context=8)", NULL, 2, 2);
 }
 
-/* Of one worker. Between several, rows travel by an all-gather whose counts differ from step to step, and a list of steps is made for each: five allocations. */
+/* Between workers the number of rows that travel differs from step to step. */
 static void a_warm_step_on_clicks_allocates_nothing_of_ours(void **state)
 {
     (void)state;
 #ifdef SANITIZED
     skip();
 #endif
-    watch_on("clicks(file=%s/clicks,rows=1000)", "ddp", "ctr(dim=4,layers=1,hidden=8)", 1, 2);
+    watch_on("clicks(file=%s/clicks,rows=1000)", "ddp", "ctr(dim=4,layers=1,hidden=8)", NULL, 1, 2);
+    watch_on("clicks(file=%s/clicks,rows=1000)", "ddp", "ctr(dim=4,layers=1,hidden=8)", NULL, 3, 2);
+    watch_on("clicks(file=%s/clicks,rows=1000)", "parameter-server", "ctr(dim=4,layers=1,hidden=8)", NULL, 2, 1);
 }
 
 int main(void)
@@ -344,6 +358,7 @@ int main(void)
         cmocka_unit_test(a_warm_step_of_ddp_allocates_nothing_of_ours),
         cmocka_unit_test(a_warm_step_on_tokens_allocates_nothing_of_ours),
         cmocka_unit_test(a_warm_step_on_clicks_allocates_nothing_of_ours),
+        cmocka_unit_test(a_warm_step_with_a_codec_allocates_nothing_of_ours),
         cmocka_unit_test(a_warm_step_of_local_sgd_allocates_nothing_of_ours),
         cmocka_unit_test(a_warm_step_of_d_psgd_allocates_nothing_of_ours),
         cmocka_unit_test(a_warm_step_of_ad_psgd_allocates_nothing_of_ours),
