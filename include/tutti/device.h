@@ -44,6 +44,10 @@ void tutti_axpy(tutti_device *d, size_t n, float a, const float *x, float *y);  
 void tutti_blend(tutti_device *d, size_t n, float a, const float *x, float b, float *y);       /* y = a x + b y    */
 void tutti_diff(tutti_device *d, size_t n, float a, const float *x, const float *y, float *z); /* z = a (x - y)    */
 void tutti_add_diff(tutti_device *d, size_t n, float a, const float *x, const float *y, float *z); /* z += a (x - y) */
+/* g += (a (g g)) (x - y): a gradient at y as it would about be at x, its Hessian's diagonal taken for a g g (delay compensation: Zheng et al., ICML 2017, arXiv 1609.08326, equation 10).
+   mean not NULL: mean = decay mean + one_minus_decay (g g) first, and a / sqrt(mean + eps) in place of a (ibid., DC-ASGD-a). */
+typedef struct tutti_compensation { float a, decay, one_minus_decay, eps; } tutti_compensation;
+void tutti_compensate(tutti_device *d, size_t n, const tutti_compensation *c, const float *x, const float *y, float *g, float *mean);
 /* y = the sum of a[r] x[r] over p vectors in DESIGN's one order: products rounded first, then the binary tree over r split at the
    largest power of two below p. a NULL: plain sum. y may be any of x[r]. p from 1 to 4096; memory-bound: p reads, one write. */
 void tutti_tree_sum(tutti_device *d, size_t n, int p, const float *const *x, const float *a, float *y);

@@ -44,6 +44,7 @@ typedef struct tutti_server_setup {
     int servers;                 /* how many workers serve: 0: all; else so many, of each host in turn; 1: worker 0. Where ranks only serve: 0: those; else they must be so many */
     bool whole;                  /* x has every row of tables at any time: none is asked for */
     bool collects;               /* its rule calls tutti_server_collect; the rows that were added to are kept */
+    bool reads;                  /* its rule asks what a worker has read (tutti_server_compensate): a copy of the slice for each worker */
     bool pieces;                 /* requests are about pieces (tutti_server_exchange), which are cut one by one; no values are kept. false: a server keeps the values of its slice of x */
     tutti_status (*due)(tutti_method *m, tutti_error *err); /* on the server's thread, when the time of tutti_server_wake_at has come; as a rule may. NULL: it is not called */
     tutti_dtype wire;            /* what floats travel as, both ways: TUTTI_F32 (0); or TUTTI_F16, without `pieces` and without TUTTI_KNOWS_ROWS: rounded to nearest when they are sent, floats again for the rule and in
@@ -91,6 +92,9 @@ uint64_t tutti_server_version(const tutti_server *s);                    /* upda
 void tutti_server_update(tutti_server *s, const float *g, const tutti_rate *rate);
 void tutti_server_collect(tutti_server *s, float a, const float *in, float *sum); /* sum (my slice in full) += a in */
 void tutti_server_update_collected(tutti_server *s, float *sum, const tutti_rate *rate); /* the update along what was collected; sum is 0 afterwards */
+/* r->in (not NULL; setup.reads) := what it would about be at the values as they are now, where it is of those that its worker was given (tutti_compensate); of tables, of rows as they were when it asked for them last.
+   mean: my slice, or NULL; of tables it changes where r->in has rows. */
+void tutti_server_compensate(tutti_server *s, const tutti_server_request *r, const tutti_compensation *c, float *mean);
 /* The tree sum of weights[k] parts[k], each an `in` of requests about r's slice: in parts[0] or in memory of the server's own, good until the next answer. words: as of an `in`. Bits: those of sums in full. */
 float *tutti_server_sum(tutti_server *s, const tutti_server_request *r, int n, float *const *parts, const float *weights, size_t *words);
 size_t tutti_server_words(const tutti_server *s, size_t first, size_t count); /* of requests about this server's part of a range, at most */

@@ -35,6 +35,11 @@ static void axpy(tutti_device *d, vectors *v) { tutti_axpy(d, v->n, 0.001f, v->o
 static void blend(tutti_device *d, vectors *v) { tutti_blend(d, v->n, 0.5f, v->of[0], 0.5f, v->of[1]); }
 static void diff(tutti_device *d, vectors *v) { tutti_diff(d, v->n, 0.5f, v->of[0], v->of[1], v->of[2]); }
 static void add_diff(tutti_device *d, vectors *v) { tutti_add_diff(d, v->n, 0.001f, v->of[0], v->of[1], v->of[2]); }
+static void compensate(tutti_device *d, vectors *v)
+{
+    const tutti_compensation c = { .a = 1e-4f, .decay = 0.95f, .one_minus_decay = 0.05f, .eps = 1e-7f };
+    tutti_compensate(d, v->n, &c, v->of[0], v->of[1], v->of[2], v->of[3]);
+}
 static void norm2(tutti_device *d, vectors *v) { v->sink = tutti_norm2(d, v->n, v->of[0]); }
 static void dot(tutti_device *d, vectors *v) { v->sink = tutti_dot(d, v->n, v->of[0], v->of[1]); }
 static void all_finite(tutti_device *d, vectors *v) { v->sink = tutti_finite(d, v->n, v->of[0]); }
@@ -91,7 +96,7 @@ static void triad(tutti_device *d, vectors *v)
 static const kernel yardsticks[] = { { "memcpy", 2, copy_bytes }, { "triad", 3, triad } };
 static const kernel kernels[] = {
     { "copy", 2, copy }, { "fill", 1, fill }, { "fill_normal", 1, fill_normal, 32 }, { "fill_uniform", 1, fill_uniform, 32 }, { "add", 3, add }, { "scale", 2, scale },
-    { "axpy", 3, axpy }, { "blend", 3, blend }, { "diff", 3, diff }, { "add_diff", 4, add_diff }, { "tree_sum_4", 5, tree_sum }, { "norm2", 1, norm2 },
+    { "axpy", 3, axpy }, { "blend", 3, blend }, { "diff", 3, diff }, { "add_diff", 4, add_diff }, { "compensate", 6, compensate }, { "tree_sum_4", 5, tree_sum }, { "norm2", 1, norm2 },
     { "dot", 2, dot }, { "finite", 1, all_finite }, { "to_bf16", 1.5, to_bf16 }, { "from_bf16", 1.5, from_bf16 }, { "to_f16", 1.5, to_f16 }, { "from_f16", 1.5, from_f16 },
     { "step_sgd", 5, step_sgd }, { "step_adam", 7, step_adam },
 };

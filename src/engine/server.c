@@ -171,11 +171,22 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
         if (all > 0)
             tutti_declare(plan, &(tutti_state){ .name = "server.marks", .keep = TUTTI_SLICE, .dtype = TUTTI_U8, .first = first, .count = rows, .of = all }, &s->marks);
     }
+    if (setup->reads) {
+        const size_t workers = (size_t)m->workers;
+        tutti_declare(plan, &(tutti_state){ .name = "server.read", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .first = workers * s->first, .count = workers * s->count, .of = workers * m->layout->used }, &s->read);
+    }
     if ((m->traits & TUTTI_UPDATES_SLICES) == 0)
         return TUTTI_OK;
     TUTTI_TRY(tutti_optimizer_declare(m, plan, s->first, s->count, TUTTI_SLICE, err));
     tutti_declare(plan, &(tutti_state){ .name = "server.zeros", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = s->slice.tables == 0 || tutti_optim_by_rows(m->optim) ? 0 : s->count }, &s->zeros);
     return TUTTI_OK;
+}
+
+/* What the worker was given: the model that all begin with. */
+static void read_first(tutti_server *s)
+{
+    for (int w = 0; s->read != NULL && w < s->m->workers; w++)
+        tutti_copy(s->m->device, s->count, s->m->x + s->first, s->read + (size_t)w * s->count);
 }
 
 /* What sums of slices with tables need. */
@@ -198,6 +209,7 @@ tutti_status tutti_server_open(tutti_server *s, tutti_error *err)
 
     if (!s->setup.pieces)
         tutti_copy(s->m->device, s->count, s->m->x + s->first, s->values);
+    read_first(s);
     s->delay = tutti_alloc(workers, sizeof *s->delay);
     s->asks = tutti_alloc(workers, sizeof *s->asks);
     s->part_of = tutti_alloc(everyone, sizeof *s->part_of);
@@ -265,7 +277,7 @@ void tutti_engine_server_parts(const tutti_engine *e, int64_t parts[2])
 bool tutti_engine_server_recuts(const tutti_engine *e, const void *memory)
 {
     const tutti_server *s = e->server;
-    bool one_of_them = s != NULL && memory != NULL && memory == (const void *)s->got;
+    bool one_of_them = s != NULL && memory != NULL && (memory == (const void *)s->got || memory == (const void *)s->read);
 
     for (int i = 0; s != NULL && memory != NULL && i < s->n_counts; i++)
         one_of_them = one_of_them || memory == (const void *)*s->counts[i].slot;
@@ -323,7 +335,11 @@ tutti_status tutti_engine_server_load(tutti_engine *e, tutti_checkpoint *checkpo
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading the counts of %lld slices", (long long)slices);
     status = read_counts(s, checkpoint, old, slices, err);
     tutti_free(old);
-    return status == TUTTI_OK ? read_model(s, checkpoint, err) : status;
+    if (status == TUTTI_OK)
+        status = read_model(s, checkpoint, err);
+    if (status == TUTTI_OK)
+        read_first(s);
+    return status;
 }
 
 /* ---- requests, and the rule's side ---- */
@@ -379,18 +395,27 @@ static tutti_status answer_rows(tutti_server *s, const tutti_note *note, tutti_e
     const size_t n = (size_t)note->bytes / sizeof(uint32_t);
     const uint32_t *ids = (const uint32_t *)(const void *)s->in;
     size_t low, rows;
+    float *mine; /* who asks has read those */
 
+    if (note->from < 0 || note->from >= s->m->workers)
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from, "rank %d, which only serves, asks a server; all must run one version", note->from);
     if (t == NULL || begin >= end)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from, "worker %d asks for rows of parameter %lld, of which none is served here; all workers must run one version", note->from, (long long)note->b);
     low = (begin - t->first) / t->cols;
     rows = (end - begin) / t->cols;
-    if (n == 0)
+    mine = s->read == NULL ? NULL : s->read + (size_t)note->from * s->count + (begin - s->first);
+    if (n == 0) {
+        if (mine != NULL)
+            tutti_copy(s->m->device, end - begin, s->values + (begin - s->first), mine);
         return tutti_server_answer(s, note, 1, 0, s->values + (begin - s->first), end - begin, err);
+    }
     for (size_t k = 0; k < n; k++)
         if (ids[k] < low || ids[k] - low >= rows || (k > 0 && ids[k] <= ids[k - 1]))
             return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from, "worker %d asks for row %lu of %s, where rows %zu to %zu are served, in ascending order; all workers must run one version", note->from,
                                    (unsigned long)ids[k], t->name, low, low + rows - 1);
     tutti_slice_gather(t->cols, n, ids, s->values + (begin - s->first), (uint32_t)low, s->words);
+    for (size_t k = 0; k < n && mine != NULL; k++)
+        memcpy(mine + (ids[k] - low) * t->cols, s->words + k * t->cols, t->cols * sizeof *mine);
     return tutti_server_answer(s, note, 1, 0, s->words, n * t->cols, err);
 }
 
@@ -441,6 +466,12 @@ void tutti_server_update_collected(tutti_server *s, float *sum, const tutti_rate
 {
     tutti_slice_update_added(s->m->engine, &s->slice, sum, s->marks, s->values, rate);
     ++*s->version;
+}
+
+void tutti_server_compensate(tutti_server *s, const tutti_server_request *r, const tutti_compensation *c, float *mean)
+{
+    if (r->delay > 0 || mean != NULL) /* else nothing has moved */
+        tutti_slice_compensate(s->m->engine, &s->slice, c, s->values, s->read + (size_t)r->worker * s->count, r->in, mean);
 }
 
 float *tutti_server_sum(tutti_server *s, const tutti_server_request *r, int n, float *const *parts, const float *weights, size_t *words)
@@ -497,6 +528,8 @@ static tutti_status answer(tutti_server *s, const tutti_note *requests, int n, c
 
 static tutti_status give(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, bool each, tutti_error *err)
 {
+    for (int k = 0; s->read != NULL && k < n; k++)
+        tutti_slice_given(s->m->engine, &s->slice, s->values, s->read + (size_t)requests[k].from * s->count);
     if (s->slice.tables == 0)
         return answer(s, requests, n, kinds, each, true, tutti_f32(s->m->device, s->values, s->count), err);
     return answer(s, requests, n, kinds, each, true, tutti_f32(s->m->device, s->words, tutti_slice_whole(s->m->engine, &s->slice, s->values, s->words)), err);

@@ -29,6 +29,7 @@ struct tutti_server {
     tutti_slice slice;           /* the same */
     float *values, *in;          /* of the slice, and of what comes */
     void *half[2], *half_in, *half_out; /* where floats travel as others: what the client sends and gets, of all of x; what the server gets and sends, of the slice */
+    float *read;                 /* workers x count, with setup.reads: the slice as each was given it; server's thread. Declared */
     float *words;                /* what is answered, of slices with tables */
     float *zeros;                /* of the slice, for optimisers that want every row */
     uint8_t *marks;              /* a row of the slice's tables each: has tutti_server_collect added to it? */

@@ -369,6 +369,37 @@ void tutti_slice_update(const tutti_engine *e, const tutti_slice *s, const float
             update_all(&r, &p, values, zeros, rate);
 }
 
+void tutti_slice_given(const tutti_engine *e, const tutti_slice *s, const float *values, float *to)
+{
+    size_t first;
+
+    for (int tensor = s->tensor; tensor < e->layout.n_tensors && e->tensors[tensor].first < s->first + s->count && s->count > 0;) {
+        const bool table = is_table(e, tensor), asked = table && e->tensors[tensor].asked;
+        const size_t count = table ? within(e, s, tensor, &first) : values_from(e, s, &tensor, &first);
+        tensor += table;
+        if (!asked)
+            tutti_copy(e->m.device, count, values + (first - s->first), to + (first - s->first));
+    }
+}
+
+void tutti_slice_compensate(const tutti_engine *e, const tutti_slice *s, const tutti_compensation *c, const float *values, const float *read, float *words, float *mean)
+{
+    tutti_slice_reader r = tutti_slice_read(e, s, words);
+    tutti_slice_part p;
+
+    while (tutti_slice_next(&r, &p)) {
+        float *g = words + (p.values - words);
+        const size_t at = p.first - s->first;
+        if (p.tensor < 0 || p.whole)
+            tutti_compensate(e->m.device, p.count, c, values + at, read + at, g, mean == NULL ? NULL : mean + at);
+        else
+            for (size_t k = 0, cols = e->tensors[p.tensor].cols; k < p.n; k++) {
+                const size_t row = place(&r, &p, p.ids[k]);
+                tutti_compensate(e->m.device, cols, c, values + row, read + row, g + k * cols, mean == NULL ? NULL : mean + row);
+            }
+    }
+}
+
 size_t tutti_slice_marks(const tutti_engine *e, const tutti_slice *s, size_t *first)
 {
     size_t rows = 0;

@@ -37,6 +37,10 @@ void tutti_slice_known(tutti_engine *e, const tutti_slice *s, const float *words
 void tutti_slice_gather(size_t cols, size_t n, const uint32_t *ids, const float *rows, uint32_t low, float *out); /* n rows; rows: row `low` */
 /* One step of the run's optimiser on values (of element s->first on). zeros: count of the slice, 0 before and after, for optimisers that want every row; NULL where tutti_optim_by_rows. */
 void tutti_slice_update(const tutti_engine *e, const tutti_slice *s, const float *words, float *values, float *zeros, const tutti_rate *rate);
+/* What tutti_slice_whole gives: of values (of element s->first on) to the same place in `to`. */
+void tutti_slice_given(const tutti_engine *e, const tutti_slice *s, const float *values, float *to);
+/* words := tutti_compensate of them, from read to values; mean may be NULL. All three of element s->first on; of tables the rows that words has. */
+void tutti_slice_compensate(const tutti_engine *e, const tutti_slice *s, const tutti_compensation *c, const float *values, const float *read, float *words, float *mean);
 /* sum += a words, over the slice as it stands in full; marks the rows, 1 each, of the slice's tables one after another. */
 void tutti_slice_add(const tutti_engine *e, const tutti_slice *s, float a, const float *words, float *sum, uint8_t *marks);
 size_t tutti_slice_marks(const tutti_engine *e, const tutti_slice *s, size_t *first); /* how many; first: among those of the whole model */

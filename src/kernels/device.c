@@ -170,6 +170,12 @@ void tutti_add_diff(tutti_device *d, size_t n, float a, const float *x, const fl
     charge(d, n, 3, 16);
 }
 
+void tutti_compensate(tutti_device *d, size_t n, const tutti_compensation *c, const float *x, const float *y, float *g, float *mean)
+{
+    d->kernels.compensate(n, c, x, y, g, mean);
+    charge(d, n, mean == NULL ? 5 : 11, mean == NULL ? 16 : 24);
+}
+
 void tutti_tree_sum(tutti_device *d, size_t n, int p, const float *const *x, const float *a, float *y)
 {
     tutti_kernels_tree_sum(&d->kernels, n, p, x, a, y);

@@ -21,6 +21,7 @@ typedef struct tutti_kernels {
     void (*blend)(size_t n, float a, const float *x, float b, float *y);
     void (*diff)(size_t n, float a, const float *x, const float *y, float *z);
     void (*add_diff)(size_t n, float a, const float *x, const float *y, float *z);
+    void (*compensate)(size_t n, const tutti_compensation *c, const float *x, const float *y, float *g, float *mean);
     /* counter, key: tutti_philox_begin */
     void (*fill_normal)(size_t n, const uint32_t counter[4], const uint32_t key[2], float *y);
     void (*fill_uniform)(size_t n, const uint32_t counter[4], const uint32_t key[2], float low, float high, float *y);

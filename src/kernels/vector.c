@@ -1,6 +1,7 @@
 /* vector.c: the element-wise kernels of device.h in plain C, the reference of every level. Each product and each sum is
    rounded by itself (the build switches contraction off). No `restrict`: x, y and z may be the same vector. */
 #include "kernels_internal.h"
+#include <math.h>
 
 static void fill(size_t n, float a, float *y)
 {
@@ -44,6 +45,19 @@ static void add_diff(size_t n, float a, const float *x, const float *y, float *z
         z[i] = z[i] + a * (x[i] - y[i]);
 }
 
+static void compensate(size_t n, const tutti_compensation *c, const float *x, const float *y, float *g, float *mean)
+{
+    for (size_t i = 0; i < n; i++) {
+        const float square = g[i] * g[i];
+        float a = c->a * square;
+        if (mean != NULL) {
+            mean[i] = c->decay * mean[i] + c->one_minus_decay * square;
+            a = a / sqrtf(mean[i] + c->eps);
+        }
+        g[i] = g[i] + a * (x[i] - y[i]);
+    }
+}
+
 void tutti_kernels_vector(tutti_kernels *t)
 {
     t->fill = fill;
@@ -53,4 +67,5 @@ void tutti_kernels_vector(tutti_kernels *t)
     t->blend = blend;
     t->diff = diff;
     t->add_diff = add_diff;
+    t->compensate = compensate;
 }

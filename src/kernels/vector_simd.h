@@ -48,6 +48,26 @@ static void LEVEL(add_diff)(size_t n, float a, const float *x, const float *y, f
     EACH_VECTOR(n, vec_put(z + i, k, vec_add(vec_get(z + i, k), vec_mul(va, vec_sub(vec_get(x + i, k), vec_get(y + i, k))))));
 }
 
+INLINE void compensate_vector(size_t k, const tutti_compensation *c, const float *x, const float *y, float *g, float *mean)
+{
+    const vec old = vec_get(g, k), square = vec_mul(old, old);
+    vec a = vec_mul(vec_all(c->a), square);
+
+    if (mean != NULL) {
+        const vec now = vec_add(vec_mul(vec_all(c->decay), vec_get(mean, k)), vec_mul(vec_all(c->one_minus_decay), square));
+        vec_put(mean, k, now);
+        a = vec_div(a, vec_sqrt(vec_add(now, vec_all(c->eps))));
+    }
+    vec_put(g, k, vec_add(old, vec_mul(a, vec_sub(vec_get(x, k), vec_get(y, k)))));
+}
+
+static void LEVEL(compensate)(size_t n, const tutti_compensation *c, const float *x, const float *y, float *g, float *mean)
+{
+    const tutti_compensation s = *c; /* a copy that no store can change: its broadcasts leave the loop */
+
+    EACH_VECTOR(n, compensate_vector(k, &s, x + i, y + i, g + i, mean == NULL ? NULL : mean + i));
+}
+
 void LEVEL(tutti_kernels_vector)(tutti_kernels *t)
 {
     t->fill = LEVEL(fill);
@@ -57,4 +77,5 @@ void LEVEL(tutti_kernels_vector)(tutti_kernels *t)
     t->blend = LEVEL(blend);
     t->diff = LEVEL(diff);
     t->add_diff = LEVEL(add_diff);
+    t->compensate = LEVEL(compensate);
 }

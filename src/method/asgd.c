@@ -7,6 +7,9 @@
    in checkpoints, and left out when the run ends.
    hogwild: x is one vector in memory that all workers share; each reads it whole before a gradient and updates it in place without a lock. Chosen: dense, since a network's gradient is; what two write at the same time may be lost, no
    float is ever torn (aligned stores). There are no versions then. Optimiser slots are each worker's own: shared slots would be lost updates of a running mean.
+   compensate (delay compensation: Zheng, Meng, Wang, Chen, Yu, Ma, Liu, ICML 2017, arXiv 1609.08326, Algorithm 2 with equations 10 and 11): in place of g the server applies g + lambda g g (w - w_read), element by element, w_read
+   what it had given that worker: so a server keeps its slice once a worker. constant: DC-ASGD-c; adaptive: DC-ASGD-a, lambda / sqrt(mean + 1e-7) with a running mean of g g over the gradients of all workers. Chosen: of tables
+   the mean moves where a gradient has rows, and w_read is each row as it was asked for last; clip-norm comes before, and lr_delay, if any, after it. With lambda above 1 over the size of what a gradient changes by it overshoots.
    Chosen: clip-norm clips each worker's own gradient, which is the one that is applied. Adam's t counts a slice's updates. A gradient that is not finite is left out by its worker (nonfinite=skip), which gets new values all the same. */
 #include <math.h>
 
@@ -14,22 +17,27 @@
 
 typedef struct asgd {
     int64_t servers, softsync;
-    int lr_delay;
-    double exponent;
+    int lr_delay, compensate;
+    double exponent, lambda, mean_decay;
     bool hogwild;
     tutti_server *server;
     float *sum;                 /* my slice: of gradients that wait for a full c */
     int64_t *collected;         /* of them; declared */
+    float *mean;                /* my slice: compensate=adaptive: of gradients' squares; declared */
     float *shared;              /* hogwild's x */
 } asgd;
 enum { SERVE };                 /* service */
 enum { PUSH, PULL };            /* requests */
 enum { NONE, INVERSE, N_OVER_MAX, POLY };
+enum { UNCOMPENSATED, CONSTANT, ADAPTIVE };
 
 static const tutti_option asgd_options[] = {
     { "servers", TUTTI_INT, TUTTI_AT(asgd, servers), 0, 0, 65536, NULL, "how many workers serve as well, of each host in turn; 0: all" },
     { "lr_delay", TUTTI_CHOICE, TUTTI_AT(asgd, lr_delay), NONE, 0, 3, "none|inverse|n_over_max|poly", "the learning rate of a gradient delta updates old, times 1; 1/delta; n/max(n, delta); (1 + delta)^-exponent" },
     { "exponent", TUTTI_REAL, TUTTI_AT(asgd, exponent), 0.5, 0, 100, NULL, "of lr_delay=poly", "lr_delay=poly" },
+    { "compensate", TUTTI_CHOICE, TUTTI_AT(asgd, compensate), UNCOMPENSATED, 0, 2, "none|constant|adaptive", "a gradient g, computed at w_read, becomes g + lambda g g (w - w_read), or so with lambda over the root of g g's mean" },
+    { "lambda", TUTTI_REAL, TUTTI_AT(asgd, lambda), 0, 0, 1e9, NULL, "how much it is compensated for its delay; 0: the paper's, 0.04 for constant and 2 for adaptive", "compensate=constant|adaptive" },
+    { "mean_decay", TUTTI_REAL, TUTTI_AT(asgd, mean_decay), 0.95, 0, 0.999999, NULL, "what the mean of g g keeps, each gradient", "compensate=adaptive" },
     { "softsync", TUTTI_INT, TUTTI_AT(asgd, softsync), 1, 1, 65536, NULL, "gradients that an update takes the mean of; at most the number of workers" },
     { "hogwild", TUTTI_BOOL, TUTTI_AT(asgd, hogwild), 0, 0, 1, NULL, "no servers: one model in memory that all workers share and update without locks" },
     { 0 }
@@ -45,15 +53,17 @@ static tutti_status asgd_declare(tutti_method *m, tutti_plan *plan, tutti_error 
     if (s->softsync > m->workers)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'asgd': softsync is %lld gradients an update, but only %d workers have one under way at a time; give at most that", (long long)s->softsync, m->workers);
     if (s->hogwild) {
-        if (s->servers > 0 || m->servers > 0 || s->softsync > 1 || s->lr_delay != NONE)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'asgd': hogwild has no servers, and no versions that delays could be counted in; leave servers, softsync and lr_delay away");
+        if (s->servers > 0 || m->servers > 0 || s->softsync > 1 || s->lr_delay != NONE || s->compensate != UNCOMPENSATED)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'asgd': hogwild has no servers, and no versions that delays could be counted in; leave servers, softsync, lr_delay and compensate away");
         return tutti_optimizer_declare(m, plan, 0, m->n, TUTTI_OWN_ZERO, err);
     }
-    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = asgd_rule, .service = SERVE, .servers = (int)s->servers, .collects = s->softsync > 1 }, err));
-    if (s->softsync == 1)
-        return TUTTI_OK;
+    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = asgd_rule, .service = SERVE, .servers = (int)s->servers, .collects = s->softsync > 1, .reads = s->compensate != UNCOMPENSATED }, err));
     if (tutti_server_index(s->server) >= 0)
         count = tutti_server_part(s->server, tutti_server_index(s->server), 0, m->layout->used, &first);
+    if (s->compensate == ADAPTIVE)
+        tutti_declare(plan, &(tutti_state){ .name = "asgd.mean", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .first = count > 0 ? first : 0, .count = count, .placed = true }, &s->mean);
+    if (s->softsync == 1)
+        return TUTTI_OK;
     tutti_declare(plan, &(tutti_state){ .name = "asgd.sum", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .first = count > 0 ? first : 0, .count = count, .placed = true }, &s->sum);
     tutti_server_declare_count(s->server, plan, "asgd.collected", &s->collected); /* when all is quiet all slices have had the same gradients */
     return TUTTI_OK;
@@ -187,13 +197,22 @@ static double factor(const tutti_method *m, const asgd *s, uint64_t delay)
     }
 }
 
+static tutti_compensation compensation(const asgd *s)
+{
+    const double lambda = s->lambda > 0 ? s->lambda : s->compensate == CONSTANT ? 0.04 : 2;
+    return (tutti_compensation){ .a = (float)lambda, .decay = (float)s->mean_decay, .one_minus_decay = (float)(1 - s->mean_decay), .eps = 1e-7f };
+}
+
 static tutti_status asgd_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err)
 {
     asgd *s = m->self;
+    const tutti_compensation by = compensation(s);
     tutti_rate rate = tutti_rate_at(m, (uint64_t)r->b);
     const double eta = factor(m, s, r->delay);
 
     rate.t = tutti_server_version(s->server) + 1;
+    if (r->in != NULL && s->compensate != UNCOMPENSATED)
+        tutti_server_compensate(s->server, r, &by, s->mean);
     if (r->in != NULL && s->softsync == 1) {
         rate.lr *= eta;
         tutti_server_update(s->server, r->in, &rate);
@@ -226,6 +245,7 @@ static const char *const asgd_constraints[] = {
     "with data of their own (--partition) fast workers weigh more: the optimum is biased towards theirs",
     "delays act like momentum of about 1 - 1/n: take less of it, and a smaller learning rate, with more workers; there is no bound on the delay (ssp has one)",
     "clip-norm clips each worker's own gradient",
+    "compensate: each server keeps its part of the model once a worker, n models in all, and checkpoints have them",
     "of tables (ctr, wordlm) gradients go by rows, and a pass gets the rows that it reads, as they are when it begins: they may be newer than the rest of the model",
     "hogwild needs one host and memory in common (--transport shm); optimiser state stays each worker's own",
     "a lost worker, which is a server as well, ends the run (exit code 3)",

@@ -39,7 +39,7 @@ class Servers(Case):
         edge = self.out("edge.xml") # workers that are alike on links that are not: nobody comes at the same time as another
         with open(edge, "w") as f:
             f.write(tutti("platform", "edge(12)").stdout)
-        for n, method, slow in ((5, "asgd(servers=2,lr_delay=inverse)", "0:1.31,*:2.2:0.4"), (3, "asgd(softsync=2)", "*:3:0.3"), (4, "ssp(staleness=2)", "*:2:0.5"), (5, "backup-workers(backup=2)", "3:2.7,*:1.7:0.4")):
+        for n, method, slow in ((5, "asgd(servers=2,lr_delay=inverse)", "0:1.31,*:2.2:0.4"), (3, "asgd(softsync=2,compensate=adaptive,lambda=0.1)", "*:3:0.3"), (4, "ssp(staleness=2)", "*:2:0.5"), (5, "backup-workers(backup=2)", "3:2.7,*:1.7:0.4")):
             common = (*MODEL, "--data", self.data, "-n", n, "--batch", 10, "--method", method, "--seed", 2, "--steps", 30, "--checkpoint-every", 10, "--checkpoint-keep", 9, "--slow", slow, "--transport", "sim",
                       "--platform", edge, "--optimizer", "adamw(lr=0.002)")
             whole = self.train("w%d" % n + method[:3], *common)

@@ -134,6 +134,7 @@ static void every_kernel_charges_its_work(void **state)
     tutti_runtime rt = { &ops, &sum };
     const tutti_sgd_step plain = { .lr = 1, .scale = 1 }, momentum = { .lr = 1, .scale = 1, .momentum = 0.5f };
     const tutti_adam_step adam = { .scale = 1, .shrink = 1, .one_minus_beta1 = 0.1f, .eps = 1, .root_c2 = 1 };
+    const tutti_compensation compensation = { .a = 1, .eps = 1 };
     float x[100] = { 0 }, y[100] = { 0 }, z[100] = { 0 }, w[100] = { 0 };
     uint16_t h[100];
     const float *both[2] = { x, y }, weights[2] = { 1, 1 };
@@ -149,6 +150,8 @@ static void every_kernel_charges_its_work(void **state)
     CHARGED(tutti_blend(d, 100, 2, x, 1, y), 300, 1200);
     CHARGED(tutti_diff(d, 100, 2, x, y, z), 200, 1200);
     CHARGED(tutti_add_diff(d, 100, 2, x, y, z), 300, 1600);
+    CHARGED(tutti_compensate(d, 100, &compensation, x, y, z, NULL), 500, 1600);
+    CHARGED(tutti_compensate(d, 100, &compensation, x, y, z, w), 1100, 2400);
     CHARGED(tutti_tree_sum(d, 100, 2, both, NULL, z), 100, 1200);
     CHARGED(tutti_tree_sum(d, 100, 2, both, weights, z), 300, 1200);
     CHARGED(tutti_tree_sum_all(d, 100, 2, (float *const[]){ x, y }, NULL), 100, 1600);

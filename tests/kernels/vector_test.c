@@ -22,6 +22,9 @@ static double diff_into_x(tutti_device *d, size_t n, float *const v[ARRAYS]) { t
 static double diff_into_y(tutti_device *d, size_t n, float *const v[ARRAYS]) { tutti_diff(d, n, 3.1f, v[0], v[1], v[1]); return 0; }
 static double add_diff(tutti_device *d, size_t n, float *const v[ARRAYS]) { tutti_add_diff(d, n, 0.7f, v[0], v[1], v[2]); return 0; }
 static double add_diff_into_y(tutti_device *d, size_t n, float *const v[ARRAYS]) { tutti_add_diff(d, n, 0.7f, v[0], v[1], v[1]); return 0; }
+static const tutti_compensation compensation = { .a = 0.04f, .decay = 0.95f, .one_minus_decay = 0.05f, .eps = 1e-7f };
+static double compensate(tutti_device *d, size_t n, float *const v[ARRAYS]) { tutti_compensate(d, n, &compensation, v[0], v[1], v[2], NULL); return 0; }
+static double compensate_by_mean(tutti_device *d, size_t n, float *const v[ARRAYS]) { tutti_compensate(d, n, &compensation, v[0], v[1], v[2], v[3]); return 0; }
 static double norm2(tutti_device *d, size_t n, float *const v[ARRAYS]) { return tutti_norm2(d, n, v[0]); }
 static double dot(tutti_device *d, size_t n, float *const v[ARRAYS]) { return tutti_dot(d, n, v[0], v[1]); }
 static double dot_self(tutti_device *d, size_t n, float *const v[ARRAYS]) { return tutti_dot(d, n, v[1], v[1]); }
@@ -115,8 +118,8 @@ static double adam_decoupled(tutti_device *d, size_t n, float *const v[ARRAYS])
 static const struct { const char *name; operation *run; } operations[] = {
 #define ROW(f) { #f, f }
     ROW(copy), ROW(copy_self), ROW(fill), ROW(add), ROW(add_self), ROW(scale), ROW(axpy), ROW(axpy_self), ROW(blend),
-    ROW(blend_self), ROW(diff), ROW(diff_into_x), ROW(diff_into_y), ROW(add_diff), ROW(add_diff_into_y), ROW(norm2), ROW(dot),
-    ROW(dot_self), ROW(finite_all), ROW(tree3), ROW(tree11), ROW(sgd_plain), ROW(sgd_decay), ROW(sgd_first), ROW(sgd_momentum),
+    ROW(blend_self), ROW(diff), ROW(diff_into_x), ROW(diff_into_y), ROW(add_diff), ROW(add_diff_into_y), ROW(compensate),
+    ROW(compensate_by_mean), ROW(norm2), ROW(dot), ROW(dot_self), ROW(finite_all), ROW(tree3), ROW(tree11), ROW(sgd_plain), ROW(sgd_decay), ROW(sgd_first), ROW(sgd_momentum),
     ROW(sgd_nesterov), ROW(adam), ROW(adam_l2), ROW(adam_decoupled),
 #undef ROW
 };
@@ -187,6 +190,13 @@ static void the_reference_is_the_formula(void **state)
         r = t + u, q = y, tutti_blend(d, 1, a, &x, b, &q), assert_true(harness_same(r, q));
         r = a * v, q = z, tutti_diff(d, 1, a, &x, &y, &q), assert_true(harness_same(r, q));
         u = a * v, r = z + u, q = z, tutti_add_diff(d, 1, a, &x, &y, &q), assert_true(harness_same(r, q));
+        { /* delay compensation of the gradient z, at x and no longer at y; b in place of the mean */
+            const tutti_compensation c = { .a = a, .decay = 0.75f, .one_minus_decay = 0.25f, .eps = 1e-7f };
+            float m = fabsf(b);
+            volatile float square = z * z, w = a * square, kept = 0.75f * m, added = 0.25f * square, mean = kept + added, shifted = mean + 1e-7f, root = sqrtf(shifted), by;
+            r = w * v, r = z + r, q = z, tutti_compensate(d, 1, &c, &x, &y, &q, NULL), assert_true(harness_same(r, q));
+            by = w / root, r = by * v, r = z + r, q = z, tutti_compensate(d, 1, &c, &x, &y, &q, &m), assert_true(harness_same(r, q) && harness_same(mean, m));
+        }
         q = z, tutti_copy(d, 1, &x, &q), assert_int_equal(harness_bits(q), harness_bits(x));
         q = z, tutti_fill(d, 1, x, &q), assert_true(harness_same(q, x));
     }

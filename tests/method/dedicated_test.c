@@ -275,7 +275,7 @@ static void a_checkpoint_goes_on_with_any_number_of_servers(void **state)
 {
     static const struct { const char *method, *optimizer; int workers; } cases[] = { { "parameter-server", "sgd(lr=0.1,momentum=0.9)", 3 }, { "parameter-server", "adamw(lr=0.01)", 2 },
                                                                                     { "backup-workers(backup=0)", "adamw(lr=0.01)", 3 }, { "asgd", "adamw(lr=0.01)", 1 }, { "ssp", "adamw(lr=0.01)", 1 },
-                                                                                    { "asgd(lr_delay=inverse)", "sgd(lr=0.1,momentum=0.9)", 1 }, { "ringmaster-asgd", "adamw(lr=0.01)", 1 },
+                                                                                    { "asgd(lr_delay=inverse)", "sgd(lr=0.1,momentum=0.9)", 1 }, { "asgd(compensate=adaptive)", "sgd(lr=0.1)", 1 }, { "ringmaster-asgd", "adamw(lr=0.01)", 1 },
                                                                                     { "ringleader-asgd", "adamw(lr=0.01)", 1 }, { "dude-asgd", "adamw(lr=0.01)", 1 }, { "oscars(interval=3)", "adamw(lr=0.01)", 1 } };
     static const int servers[] = { 0, 1, 3 };
 

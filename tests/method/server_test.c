@@ -99,7 +99,7 @@ static float bad(int rank, uint64_t step, size_t i, float x)
 
 static void one_worker_is_single_bit_for_bit(void **state)
 {
-    static const char *const methods[] = { "parameter-server", "asgd", "asgd(lr_delay=inverse)", "asgd(lr_delay=n_over_max)", "asgd(lr_delay=poly)", "asgd(hogwild=on)", "ssp", "ssp(staleness=0)",
+    static const char *const methods[] = { "parameter-server", "asgd", "asgd(lr_delay=inverse)", "asgd(lr_delay=n_over_max)", "asgd(lr_delay=poly)", "asgd(hogwild=on)", "asgd(compensate=constant,lambda=3)", "asgd(compensate=adaptive)", "ssp", "ssp(staleness=0)",
                                            "backup-workers", "backup-workers(backup=0)" };
     static const char *const optimizers[] = { "sgd(lr=0.05,momentum=0.9,weight_decay=0.01)", "adamw(lr=0.01)" };
 
@@ -168,7 +168,7 @@ static void the_parameter_server_sends_each_slice_once_each_way(void **state)
 /* A gradient up and a model down each, and an all-gather of the slices at the end. */
 static void a_push_sends_a_gradient_and_brings_a_model(void **state)
 {
-    static const char *const methods[] = { "asgd", "asgd(servers=1)", "asgd(servers=2,softsync=2)", "ssp(staleness=2)", "ssp(staleness=0,servers=1)" };
+    static const char *const methods[] = { "asgd", "asgd(servers=1)", "asgd(servers=2,softsync=2)", "asgd(compensate=adaptive)", "ssp(staleness=2)", "ssp(staleness=0,servers=1)" };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
@@ -251,10 +251,22 @@ static double eta_of(const char *method, int n, double delay)
     return strstr(method, "poly") != NULL ? pow(1 + delay, -0.25) : 1;
 }
 
-static void a_gradient_is_applied_at_the_rate_of_its_delay(void **state)
+/* Of a gradient, what it is compensated for x having moved by `moved`; mean: of its squares. */
+static double compensation_of(const char *method, double g, double moved, double *mean)
+{
+    if (strstr(method, "constant") != NULL)
+        return (strstr(method, "lambda") != NULL ? 0.5 : 0.04) * g * g * moved;
+    if (strstr(method, "adaptive") == NULL)
+        return 0;
+    *mean = 0.75 * *mean + 0.25 * g * g;
+    return 0.25 / sqrt(*mean + 1e-7) * g * g * moved;
+}
+
+static void a_gradient_is_applied_as_its_delay_has_it(void **state)
 {
     static const struct { const char *method; int softsync; } cases[] = { { "asgd", 1 }, { "asgd(servers=1)", 1 }, { "asgd(lr_delay=inverse)", 1 }, { "asgd(lr_delay=n_over_max,servers=2)", 1 },
-                                                                         { "asgd(lr_delay=poly,exponent=0.25)", 1 }, { "asgd(softsync=2,lr_delay=inverse)", 2 }, { "asgd(softsync=2)", 2 } };
+                                                                         { "asgd(lr_delay=poly,exponent=0.25)", 1 }, { "asgd(softsync=2,lr_delay=inverse)", 2 }, { "asgd(softsync=2)", 2 }, { "asgd(compensate=constant)", 1 }, { "asgd(compensate=constant,lambda=0.5,softsync=2)", 2 },
+                                                                         { "asgd(compensate=adaptive,lambda=0.25,mean_decay=0.75)", 1 }, { "asgd(compensate=adaptive,lambda=0.25,mean_decay=0.75,servers=1,lr_delay=poly,exponent=0.25)", 1 } };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(cases); k++)
@@ -267,14 +279,15 @@ static void a_gradient_is_applied_at_the_rate_of_its_delay(void **state)
             trial_run(&t, n);
             assert_false(late);
             for (size_t i = 0; i < trial_size(&t) && full; i += 7) {
-                double w = trial_initial_value(i), at[TRIAL_RANKS], sum = 0;
+                double w = trial_initial_value(i), at[TRIAL_RANKS], sum = 0, mean = 0;
                 uint64_t version = 0, got[TRIAL_RANKS] = { 0 };
                 for (int r = 0; r < n; r++)
                     at[r] = w;
                 for (int g = 0; g < TURNS * n; g++) {
                     const int r = g % n;
                     const uint64_t delay = version - got[r];
-                    sum += eta_of(t.method, n, (double)delay) * (at[r] - (double)((r * 13 + (int)(i % 17)) % 19) / 8) / cases[k].softsync;
+                    const double gradient = at[r] - (double)((r * 13 + (int)(i % 17)) % 19) / 8;
+                    sum += eta_of(t.method, n, (double)delay) * (gradient + compensation_of(t.method, gradient, w - at[r], &mean)) / cases[k].softsync;
                     if ((g + 1) % cases[k].softsync == 0) {
                         w -= 0.125 * sum;
                         sum = 0;
@@ -474,9 +487,9 @@ static tutti_status refused(const char *method, int n, tutti_error *err)
 
 static void options_at_their_ends_and_what_cannot_work(void **state)
 {
-    static const char *const fine[] = { "parameter-server(servers=3)", "asgd(softsync=3,servers=3)", "asgd(lr_delay=poly,exponent=0)", "ssp(staleness=1000000000)", "backup-workers(backup=2)", "asgd(exponent=0.5)" };
+    static const char *const fine[] = { "parameter-server(servers=3)", "asgd(softsync=3,servers=3)", "asgd(lr_delay=poly,exponent=0)", "ssp(staleness=1000000000)", "backup-workers(backup=2)", "asgd(exponent=0.5)", "asgd(compensate=adaptive,mean_decay=0,lambda=1000000)" };
     static const char *const wrong[] = { "parameter-server(servers=-1)", "parameter-server(servers=4)", "parameter-server(bucket_mb=0)", "asgd(servers=4)", "asgd(softsync=0)", "asgd(lr_delay=fast)",
-                                         "asgd(lr_delay=poly,exponent=-1)", "ssp(staleness=-1)", "ssp(staleness=1000000001)", "ssp(servers=4)", "backup-workers(backup=-1)", "asgd(hogwild=maybe)" };
+                                         "asgd(lr_delay=poly,exponent=-1)", "ssp(staleness=-1)", "ssp(staleness=1000000001)", "ssp(servers=4)", "backup-workers(backup=-1)", "asgd(hogwild=maybe)", "asgd(compensate=constant,lambda=-1)", "asgd(compensate=adaptive,mean_decay=1)" };
     tutti_error err;
     trial t;
 
@@ -495,6 +508,10 @@ static void options_at_their_ends_and_what_cannot_work(void **state)
     assert_string_equal(err.text, "method 'asgd': option 'exponent' has no effect with lr_delay=none; it needs lr_delay=poly, or leave it away");
     assert_int_equal(refused("asgd(hogwild=on,lr_delay=inverse)", 3, &err), TUTTI_ERR_USAGE);
     assert_non_null(strstr(err.text, "hogwild has no servers, and no versions"));
+    assert_int_equal(refused("asgd(hogwild=on,compensate=constant)", 3, &err), TUTTI_ERR_USAGE);
+    assert_non_null(strstr(err.text, "hogwild has no servers, and no versions"));
+    assert_int_equal(refused("asgd(lambda=2)", 3, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, "method 'asgd': option 'lambda' has no effect with compensate=none; it needs compensate=constant|adaptive, or leave it away");
     assert_int_equal(refused("backup-workers(backup=3)", 3, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "method 'backup-workers': backup is 3 of 3 workers, which leaves none to wait for; give at most 2");
     t = trial_of("backup-workers", "sgd(lr=0.1)", 2);
@@ -546,7 +563,7 @@ int main(void)
         cmocka_unit_test(the_parameter_server_sends_each_slice_once_each_way),
         cmocka_unit_test(a_push_sends_a_gradient_and_brings_a_model),
         cmocka_unit_test(no_gradient_is_lost_or_counted_twice),
-        cmocka_unit_test(a_gradient_is_applied_at_the_rate_of_its_delay),
+        cmocka_unit_test(a_gradient_is_applied_as_its_delay_has_it),
         cmocka_unit_test(workers_are_as_far_apart_as_they_may_be_and_no_further),
         cmocka_unit_test(without_staleness_ssp_is_the_mean_gradient_of_each_step),
         cmocka_unit_test(a_step_takes_exactly_the_first_gradients_and_never_a_late_one),
