@@ -258,7 +258,7 @@ static void count_run(tutti_engine *e)
     e->m.steps = e->options.steps;
     if (e->m.steps == 0)
         return;
-    tutti_share_pass(&e->share, e->m.steps - 1, e->member, 0, &e->m.epochs, &position);
+    tutti_share_pass(&e->share, e->m.steps - 1, e->m.rank < e->m.workers ? e->member : 0, 0, &e->m.epochs, &position); /* who only serves: as worker 0 */
     e->m.epochs++;
 }
 
