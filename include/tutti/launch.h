@@ -23,6 +23,7 @@ typedef struct tutti_launch_options {
     /* The run goes on without a worker that is lost once it had joined: that starts no grace, and the result is that of the others. One that refuses its command line
        (TUTTI_ERR_USAGE) or never joined ends the run all the same. */
     bool goes_on;
+    int servers;                 /* the last so many only serve: goes_on is not for them, and sentences count the others */
     int least;                   /* goes_on: with fewer workers left the run ends, exit code 3; 0: that is for somebody else to say */
     void (*lost)(void *user, const char *line); /* goes_on: told of each such loss at once: "worker 2 was lost: ...; the run goes on with 3 workers". NULL: nobody */
 } tutti_launch_options;
@@ -68,6 +69,7 @@ typedef struct tutti_launch_hosts_options {
     int64_t start_ns;            /* until all agents have answered and all workers have met; 0: 60 s */
     int64_t grace_ns;            /* as above */
     bool goes_on;                /* as above; lines go to output. Only with meet, and once all have met */
+    int servers;                 /* as above */
     int least;
     /* What the person should read. stream 1: of the workers' standard output (whole lines of worker 0's host as they are, of others behind "HOST: "); 2: standard error, and who is
        still missing. Never NULL. */

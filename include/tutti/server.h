@@ -12,7 +12,7 @@
    method is declared, opened, held, released and asked to agree there too, and its services run; state of the server's own that is no range of x belongs to who serves (tutti_server_index), as a SLICE, so that it goes with
    the server and not with a worker. What it tells with tutti_metric comes to all at the end of the run.
    Checkpoints: values, slots and versions are read by any number of servers, beside the workers or not. With another number of slices than there were, each worker begins at the servers' model, with delays from there.
-   Loss: a worker that is gone took its slice with it, so the run ends, with its name. */
+   Loss, with TUTTI_GOES_ON: whoever has a slice takes it along, so the run ends, with its name; without any other worker the run goes on, by the method's rule. Without the trait every loss ends the run. */
 #ifndef TUTTI_SERVER_H
 #define TUTTI_SERVER_H
 #include "method.h"
@@ -37,6 +37,8 @@ typedef struct tutti_server_request {
 /* On the server's thread, once for each request. Every request gets one answer, now or on the occasion of a later one; whoever keeps one must know that what it waits for comes even when the workers have
    stopped (all make the same steps; or a phase has as many gradients as workers). May block; does not allocate. */
 typedef tutti_status (*tutti_server_rule)(tutti_method *m, const tutti_server_request *r, tutti_error *err);
+/* Likewise, once for a worker that is lost: of a rule that waits for others, who must now be answered. From then on tutti_server_has says that it is gone; its requests do not come, answers to it are none. */
+typedef tutti_status (*tutti_server_loss)(tutti_method *m, int worker, tutti_error *err);
 
 typedef struct tutti_server_setup {
     tutti_server_rule rule;
@@ -49,6 +51,7 @@ typedef struct tutti_server_setup {
     tutti_status (*due)(tutti_method *m, tutti_error *err); /* on the server's thread, when the time of tutti_server_wake_at has come; as a rule may. NULL: it is not called */
     tutti_dtype wire;            /* what floats travel as, both ways: TUTTI_F32 (0); or TUTTI_F16, without `pieces` and without TUTTI_KNOWS_ROWS: rounded to nearest when they are sent, floats again for the rule and in
                                     `into`. A number that fp16 has not got ends the run where it is to be sent (TUTTI_ERR_NUMBER) */
+    tutti_server_loss lost;      /* NULL: the rule waits for nobody */
 } tutti_server_setup;
 /* Within declare(). A server that keeps values declares them as "server.values" (SLICE) and, under TUTTI_UPDATES_SLICES, the run's --optimizer on them (m->optim), and unless replicas are equal the versions.
    TUTTI_ERR_USAGE: more servers than workers. */
@@ -87,6 +90,7 @@ tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_
 
 /* ---- within a rule, on its thread ---- */
 float *tutti_server_values(tutti_server *s);                             /* element `first` of my slice */
+bool tutti_server_has(const tutti_server *s, int worker);                /* false: it is lost */
 uint64_t tutti_server_version(const tutti_server *s);                    /* updates of my slice so far */
 /* values := one step of the run's optimiser along g, an `in` or a sum of them; a version more. Rows that g has not are left alone where the optimiser allows (plain sgd, or lazy); others see zeros there. */
 void tutti_server_update(tutti_server *s, const float *g, const tutti_rate *rate);

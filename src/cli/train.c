@@ -338,14 +338,14 @@ static tutti_status launch(tutti_cli_settings *s, const standing *at, int argc, 
     if (at->n_hosts == 0) {
         setenv("TUTTI_STARTED_NS", started, 1);
         status = tutti_launch_run(&(tutti_launch_options){ .workers = (int)(s->config.n + s->config.servers), .threads = (int)s->config.threads, .argv = words, .pin = true,
-                                                           .meet = is_tcp(s->config.transport), .goes_on = goes_on, .least = (int)(s->config.min_workers + s->config.servers), .lost = show_loss }, &result, err);
+                                                           .meet = is_tcp(s->config.transport), .goes_on = goes_on, .servers = (int)s->config.servers, .least = (int)s->config.min_workers, .lost = show_loss }, &result, err);
     } else if (getcwd(directory, sizeof directory) == NULL)
         status = tutti_fail(err, TUTTI_ERR_IO, errno, "finding the working directory");
     else
         status = tutti_launch_hosts(&(tutti_launch_hosts_options){ .hosts = at->hosts, .n_hosts = at->n_hosts, .rsh = s->config.rsh, .agent = self, .argv = words,
                                                                    .threads_word = threads_word, .directory = directory, .threads = at->threads_given ? (int)s->config.threads : 0,
                                                                    .pin = true, .meet = is_tcp(s->config.transport), .address = s->config.meet,
-                                                                   .start_ns = (int64_t)(s->config.start_timeout * 1e9), .goes_on = goes_on, .least = (int)(s->config.min_workers + s->config.servers),
+                                                                   .start_ns = (int64_t)(s->config.start_timeout * 1e9), .goes_on = goes_on, .servers = (int)s->config.servers, .least = (int)s->config.min_workers,
                                                                    .output = show }, &result, err);
     tutti_free(words);
     if (status != TUTTI_OK)

@@ -110,6 +110,8 @@ static tutti_status choose_method(tutti_engine *e, const tutti_method_ops *const
     strcat(strcat(strcpy(what, "method '"), m->ops->name), "'");
     TUTTI_TRY(tutti_spec_apply(e->method_spec, what, m->ops->options, m->self, err));
     m->traits = m->ops->traits_of != NULL ? m->ops->traits_of(m->self) : m->ops->traits;
+    if (m->servers > 0) /* then no worker has a slice */
+        m->traits |= m->ops->traits & TUTTI_GOES_ON;
     return m->servers == 0 || (m->traits & TUTTI_SERVERS) != 0 ? TUTTI_OK
                                                                : tutti_fail(err, TUTTI_ERR_USAGE, 0, "servers is %d, but method '%s' has no servers; leave servers at 0, or take a method that has (`tutti methods`)",
                                                                             m->servers, m->ops->name);

@@ -67,7 +67,9 @@ typedef struct tutti_engine_service {
     const char *name;
     tutti_thread *thread;
     bool resting, busy, ended;   /* busy: within a round */
-    bool hears;                  /* of losses */
+    bool hears;                  /* of losses; constant once open */
+    bool serving, woken;         /* it waits for requests; the message that wakes it for what it is owed is under way */
+    tutti_request wake;
     int64_t owed;                /* rounds */
     tutti_note *unanswered;      /* requests taken and not answered */
     size_t n_unanswered, room_unanswered;
@@ -257,6 +259,8 @@ void tutti_engine_mixer_tell(tutti_mixer *mixer, uint64_t k);               /* c
 tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err);
 void tutti_engine_services_close(tutti_engine *e);
 bool tutti_engine_misses(const tutti_engine *e, int rank);            /* is it lost to this worker, and the run goes on? All need not have agreed on it yet */
+/* A service that serves and is owed a round gets that from tutti_serve in place of a request. Is it that? Then nobody is to be answered. */
+bool tutti_engine_is_owed(const tutti_engine *e, const tutti_note *note);
 tutti_status tutti_engine_services_look(tutti_engine *e, tutti_error *err); /* has one failed? its sentence */
 /* Of a call of the client that a lost worker has ended: one that asked a service of mine which failed meanwhile has left because of me, and then mine is the cause. */
 tutti_status tutti_engine_cause(tutti_engine *e, tutti_status status, tutti_error *err);
@@ -289,6 +293,9 @@ tutti_status tutti_engine_pace_begin(tutti_engine *e, uint64_t *step, tutti_erro
 void tutti_engine_pace_samples(const tutti_engine *e, int64_t *mine, int64_t *all); /* of this step, under OWN_PACE: all of my team's */
 void tutti_engine_pace_end(tutti_engine *e);
 /* server.c */
+/* Does the run need this rank, since it has a slice? Then a sentence that it is lost, with why. */
+bool tutti_engine_serves(const tutti_engine *e, int rank);
+tutti_status tutti_engine_slice_lost(const tutti_engine *e, int rank, const char *why, tutti_error *err);
 void tutti_engine_server_parts(const tutti_engine *e, int64_t parts[2]);    /* ranks that only serve, and slices; 0 and 0 without servers */
 /* State of servers and of what workers have of them that is no range of x, so that another number of servers cannot read it as it stands. */
 bool tutti_engine_server_recuts(const tutti_engine *e, const void *memory);

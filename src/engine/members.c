@@ -10,9 +10,15 @@
 
 #include "engine_internal.h"
 
+/* A word among all workers in every step: a loss would spoil it on some and not on others. */
+static bool votes_in_steps(const tutti_engine *e)
+{
+    return (e->m.traits & TUTTI_THROUGH_SERVERS) != 0 && (e->options.nonfinite == TUTTI_NONFINITE_SKIP || e->scaler.on);
+}
+
 tutti_status tutti_engine_members_open(tutti_engine *e, tutti_error *err)
 {
-    if (!(e->m.traits & TUTTI_GOES_ON) || e->options.stop_on_loss || e->m.everyone.size == 1 || !tutti_world_survives(e->world))
+    if (!(e->m.traits & TUTTI_GOES_ON) || votes_in_steps(e) || e->options.stop_on_loss || e->m.everyone.size == 1 || !tutti_world_survives(e->world))
         return TUTTI_OK;
     e->was_member = tutti_alloc((size_t)e->m.workers, sizeof *e->was_member);
     if (e->was_member == NULL)
@@ -104,6 +110,17 @@ static void leave_out_servers(const tutti_engine *e, tutti_group *group)
     group->index = group->index < group->size ? group->index : -1;
 }
 
+static tutti_status can_go_on(const tutti_engine *e, tutti_error *err)
+{
+    for (int r = 0; r < e->m.workers + e->m.servers; r++)
+        if (!tutti_members_has(e->members, r) && tutti_engine_serves(e, r)) {
+            char why[300] = "";
+            tutti_world_lost(e->world, r, why, sizeof why);
+            return tutti_engine_slice_lost(e, r, why, err);
+        }
+    return e->m.all.size > 0 ? TUTTI_OK : tutti_fail_rank(err, TUTTI_ERR_PEER, 0, "all %d workers are lost, and ranks that only serve are all that is left", e->m.workers);
+}
+
 tutti_status tutti_engine_settle(tutti_engine *e, tutti_status mine, bool *again, tutti_error *err)
 {
     tutti_doing was;
@@ -127,7 +144,7 @@ tutti_status tutti_engine_settle(tutti_engine *e, tutti_status mine, bool *again
     if (tutti_engine_regroup(e, &e->m.all, tutti_port_of("engine", 0, 0)))
         leave_out_servers(e, &e->m.all);
     tutti_engine_watch(e);
-    return TUTTI_OK;
+    return can_go_on(e, err);
 }
 
 tutti_status tutti_engine_part(tutti_engine *e, tutti_error *err)

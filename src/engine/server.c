@@ -10,6 +10,7 @@
    of rank, are x. */
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "server_internal.h"
@@ -204,6 +205,7 @@ static bool open_sums(tutti_server *s)
 
 tutti_status tutti_server_open(tutti_server *s, tutti_error *err)
 {
+    tutti_engine *e = s->m->engine;
     const size_t workers = (size_t)s->m->workers, everyone = (size_t)s->m->everyone.size;
     bool enough;
 
@@ -212,13 +214,15 @@ tutti_status tutti_server_open(tutti_server *s, tutti_error *err)
     read_first(s);
     s->delay = tutti_alloc(workers, sizeof *s->delay);
     s->asks = tutti_alloc(workers, sizeof *s->asks);
+    s->gone = tutti_alloc(workers, sizeof *s->gone);
     s->part_of = tutti_alloc(everyone, sizeof *s->part_of);
     s->answer = tutti_alloc(workers, sizeof *s->answer);
     s->send = tutti_alloc(workers, sizeof *s->send);
     s->each = tutti_alloc(workers, sizeof *s->each);
-    enough = s->delay != NULL && s->asks != NULL && s->part_of != NULL && s->answer != NULL && s->send != NULL && s->each != NULL && open_sums(s) && tutti_server_callers_open(s);
+    enough = s->delay != NULL && s->asks != NULL && s->gone != NULL && s->part_of != NULL && s->answer != NULL && s->send != NULL && s->each != NULL && open_sums(s) && tutti_server_callers_open(s);
     if (!enough)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'", s->m->ops->name);
+    e->services.at[s->setup.service].hears = true;
     return tutti_monitor_open(&s->monitor, s->m->rt, err);
 }
 
@@ -235,6 +239,7 @@ void tutti_server_close(tutti_server *s)
     tutti_free(s->part_of);
     tutti_free(s->delay);
     tutti_free(s->asks);
+    tutti_free(s->gone);
     tutti_free(s->answer);
     tutti_free(s->send);
     tutti_free(s->each);
@@ -264,6 +269,26 @@ tutti_status tutti_server_agree(tutti_server *s, tutti_error *err)
     tutti_engine_comm(e, "gather", 0, begin, tutti_now_ns(e->rt));
     tutti_engine_doing(e, was);
     return status;
+}
+
+/* ---- losses ---- */
+
+bool tutti_engine_serves(const tutti_engine *e, int rank)
+{
+    bool serves = false;
+
+    for (int k = 0; e->server != NULL && k < e->server->servers; k++)
+        serves = serves || e->server->member[k] == rank;
+    return serves;
+}
+
+tutti_status tutti_engine_slice_lost(const tutti_engine *e, int rank, const char *why, tutti_error *err)
+{
+    char text[300];
+
+    snprintf(text, sizeof text, "%.299s", why); /* it may be in err */
+    return tutti_fail_rank(err, TUTTI_ERR_PEER, rank, "%s %d is lost, and with it its slice of the model, without which '%s' cannot go on; resume from a checkpoint (%s)", rank < e->m.workers ? "worker" : "server of rank", rank,
+                           e->m.ops->name, text);
 }
 
 /* ---- a checkpoint ---- */
@@ -419,6 +444,22 @@ static tutti_status answer_rows(tutti_server *s, const tutti_note *note, tutti_e
     return tutti_server_answer(s, note, 1, 0, s->words, n * t->cols, err);
 }
 
+static tutti_status look_for_losses(tutti_server *s, tutti_error *err)
+{
+    for (int r = 0; r < s->m->workers; r++)
+        if (!s->gone[r] && tutti_engine_misses(s->m->engine, r)) {
+            s->gone[r] = true;
+            if (s->setup.lost != NULL)
+                TUTTI_TRY(s->setup.lost(s->m, r, err));
+        }
+    return TUTTI_OK;
+}
+
+bool tutti_server_has(const tutti_server *s, int worker)
+{
+    return !s->gone[worker];
+}
+
 tutti_status tutti_server_run(tutti_server *s, tutti_error *err)
 {
     const size_t room = s->index >= 0 ? room_of_part(s) : 0;
@@ -431,7 +472,9 @@ tutti_status tutti_server_run(tutti_server *s, tutti_error *err)
         if (status == TUTTI_TIMEOUT) {
             s->wake_at_ns = TUTTI_FOREVER;
             status = s->setup.due(s->m, err);
-        } else if (status == TUTTI_OK && note.kind == (uint32_t)KIND_ROWS && !s->setup.pieces)
+        } else if (status == TUTTI_OK && tutti_engine_is_owed(s->m->engine, &note))
+            status = look_for_losses(s, err);
+        else if (status == TUTTI_OK && note.kind == (uint32_t)KIND_ROWS && !s->setup.pieces)
             status = answer_rows(s, &note, err);
         else if (status == TUTTI_OK) {
             TUTTI_TRY(understand(s, &note, &r, err));

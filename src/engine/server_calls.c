@@ -178,6 +178,10 @@ static tutti_status call_all(tutti_server *s, tutti_server_caller *c, tutti_erro
     const tutti_status status = tutti_engine_calls(e, s->setup.service, c->n, c->member, c->note, c->request, c->reply, c->call, c->each, err);
     const tutti_status cause = status == TUTTI_CLOSED ? tutti_engine_services_look(e, err) : TUTTI_OK;
 
+    if (status == TUTTI_ERR_PEER && err->rank >= 0 && tutti_engine_serves(e, err->rank) && tutti_world_lost(e->world, err->rank, NULL, 0)) {
+        const tutti_error why = *err;
+        return tutti_engine_slice_lost(e, why.rank, why.text, err);
+    }
     for (int k = 0; k < c->n && status == TUTTI_OK; k++)
         if (c->note[k].bytes != 0 && c->slice[k].count == 0 && c->note[k].bytes != c->reply[k].count * tutti_dtype_bytes(c->reply[k].dtype))
             return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, c->member[k], "the server at worker %d answered %llu bytes for a slice of %zu; all workers must run one version", c->member[k],

@@ -39,6 +39,7 @@ struct tutti_server {
     int64_t *got;                /* servers: version of each slice that this worker has; client's */
     size_t *part_of;             /* members of everyone: elements of x that each serves */
     uint64_t *delay;             /* workers: of the last request of each; server's thread */
+    bool *gone;                  /* workers: lost, as the rule has heard; server's thread */
     bool *asks;                  /* workers: whose request has no answer yet; server's thread */
     int64_t wake_at_ns;          /* for setup.due; server's thread */
     tutti_note *answer;          /* workers: of one answer to many */

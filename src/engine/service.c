@@ -8,7 +8,8 @@
 
    In a run that goes on after losses (TUTTI_GOES_ON) services do without who is lost: a call of it is not served, an answer to it is none any more, a call to it ends, and the method's policy follows
    (tutti_is_left_out). Quiet is a meeting (members.c) then, over those who are left, and what is counted is what went between them. A call of somebody who is lost that was under way may come at any time, also when all is
-   quiet: it is dropped before the server counts as at work. A service that `hears` is owed a round for what this worker has learnt of losses, before it can count as resting after them.
+   quiet: it is dropped before the server counts as at work. A service that `hears` is owed a round for what this worker has learnt of losses, before it can count as resting after them; one that serves is woken
+   for it by a message to itself, and gets it from tutti_serve in place of a request.
 
    Who closes while calls of its services, or rounds that they average in, are under way, after a failure, abandons them: whom they wait for may itself wait for this worker, which is not gone as long as it
    waits for its threads.
@@ -20,8 +21,8 @@
 #include "engine_internal.h"
 
 enum { BARRIERS = 3 };
-/* Kinds of notes: what a worker sends to itself so that its server wakes up for the end; in a reply: the service has failed, a is whose fault it was. */
-enum { KIND_END = -1, KIND_FAILED = -2 };
+/* Kinds of notes: what a worker sends to itself so that its server wakes up for the end; in a reply: the service has failed, a is whose fault it was; what wakes a server for a round that it is owed. */
+enum { KIND_END = -1, KIND_FAILED = -2, KIND_OWED = -5 };
 
 typedef struct tutti_engine_service service;
 
@@ -55,6 +56,11 @@ static tutti_status left_out_is_well(const tutti_engine *e, tutti_status status,
 static bool is_end(const tutti_engine *e, const tutti_note *note)
 {
     return note->kind == (uint32_t)KIND_END && note->from == tutti_world_rank(e->world);
+}
+
+bool tutti_engine_is_owed(const tutti_engine *e, const tutti_note *note)
+{
+    return note->kind == (uint32_t)KIND_OWED && note->from == tutti_world_rank(e->world);
 }
 
 /* A message of the services' own, which may go out while the client is aside (clock.c). */
@@ -128,8 +134,8 @@ static void end_calls(tutti_engine *e, bool answers)
 }
 
 /* Until all of n `wanted` of the call have ended, or this worker closes, or, of a call, one of its services has failed: who is to answer may wait for somebody who is gone. The first failure among them,
-   which ends the waiting unless all are to end. */
-static tutti_status wait_or_end(tutti_engine *e, tutti_engine_call *call, tutti_request *const *wanted, int n, bool all, tutti_error *err)
+   which ends the waiting unless all are to end; of `answers` one to who is lost is none. */
+static tutti_status wait_or_end(tutti_engine *e, tutti_engine_call *call, tutti_request *const *wanted, int n, bool all, bool answers, tutti_error *err)
 {
     tutti_engine_call **at = &e->services.calls;
     tutti_status status = TUTTI_OK;
@@ -145,7 +151,9 @@ static tutti_status wait_or_end(tutti_engine *e, tutti_engine_call *call, tutti_
     tutti_unlock(e->services.monitor);
     for (int k = 0; k < n && !ended && (all || status == TUTTI_OK); k++) {
         tutti_request *const either[2] = { wanted[k], &call->left };
-        const tutti_status this_one = tutti_wait_some(e->world, either, 2, 1, TUTTI_FOREVER, NULL, status == TUTTI_OK ? err : NULL);
+        tutti_status this_one = tutti_wait_some(e->world, either, 2, 1, TUTTI_FOREVER, NULL, status == TUTTI_OK ? err : NULL);
+        if (answers && status == TUTTI_OK && tutti_is_left_out(&e->m, this_one, err))
+            this_one = TUTTI_OK; /* the others are answered all the same */
         status = status == TUTTI_OK ? this_one : status;
         ended = tutti_request_done(&call->left);
     }
@@ -168,7 +176,7 @@ tutti_status tutti_engine_wait_or_close(tutti_engine *e, tutti_request *const *w
     tutti_lock(e->services.monitor);
     call.ticket = next_ticket(e, 0);
     tutti_unlock(e->services.monitor);
-    return wait_or_end(e, &call, wanted, n, true, err);
+    return wait_or_end(e, &call, wanted, n, true, false, err);
 }
 
 /* Whoever asked may have abandoned the call: then what has not ended is cancelled. */
@@ -176,21 +184,24 @@ tutti_status tutti_engine_answer(tutti_engine *e, const tutti_note *requests, co
 {
     tutti_engine_call call = { 0 };
     tutti_status status = TUTTI_OK;
+    int posted = 0;
 
     tutti_lock(e->services.monitor);
     call.ticket = next_ticket(e, 0);
     tutti_unlock(e->services.monitor);
-    for (int k = 0; k < n; k++) {
+    for (int k = 0; k < n && status == TUTTI_OK; k++) {
         sends[k] = (tutti_request){ 0 };
-        each[k] = &sends[k];
+        status = tutti_engine_post(e, &sends[k], requests[k].from, tutti_engine_reply_port(&requests[k]), &answers[k], payload, err);
         if (status == TUTTI_OK)
-            status = tutti_engine_post(e, each[k], requests[k].from, tutti_engine_reply_port(&requests[k]), &answers[k], payload, err);
+            each[posted++] = &sends[k];
+        else if (tutti_is_left_out(&e->m, status, err))
+            status = TUTTI_OK;
     }
-    if (status == TUTTI_OK)
-        status = wait_or_end(e, &call, each, n, false, err);
-    for (int k = 0; k < n; k++)
+    if (status == TUTTI_OK && posted > 0)
+        status = wait_or_end(e, &call, each, posted, false, true, err);
+    for (int k = 0; k < posted; k++)
         tutti_cancel(e->world, each[k]);
-    return tutti_is_left_out(&e->m, status, err) ? TUTTI_OK : status;
+    return status;
 }
 
 static tutti_status send_answer(tutti_engine *e, const tutti_note *request, const tutti_note *answer, tutti_buffer payload, tutti_error *err)
@@ -224,7 +235,8 @@ static void answer_for_the_failed(service *s, int blame)
         const tutti_status status = tutti_recv(e->world, TUTTI_ANY, port_of((int)(s - e->services.at)), &note, tutti_nothing(), TUTTI_FOREVER, NULL);
         if ((status != TUTTI_OK && status != TUTTI_ERR_CORRUPT) || is_end(e, &note)) /* CORRUPT: it brings more than there is room for */
             return;
-        refuse(s, &note, blame);
+        if (!tutti_engine_is_owed(e, &note))
+            refuse(s, &note, blame);
     }
 }
 
@@ -290,6 +302,19 @@ static void tell_losses(tutti_engine *e)
             tutti_owe(&e->m, i, 1);
 }
 
+/* Whoever has a slice nobody can do without: its loss ends the run. */
+static bool misses_a_slice(tutti_engine *e, tutti_error *err)
+{
+    for (int r = 0; r < e->m.workers + e->m.servers; r++)
+        if (tutti_engine_misses(e, r) && tutti_engine_serves(e, r)) {
+            char why[300] = "";
+            tutti_world_lost(e->world, r, why, sizeof why);
+            set_failed(e, tutti_engine_slice_lost(e, r, why, err), err);
+            return true;
+        }
+    return false;
+}
+
 /* A server takes requests from anybody, which ends only when all others are gone, and a round may wait for a worker that waits for a message of the dead. So one thread a worker waits for what nobody ever
    sends, from each of the others: that fails when one is gone, and with it, as any service that fails, the run of this worker, unless it goes on. */
 static tutti_status watch(tutti_method *m, tutti_error *err)
@@ -298,6 +323,7 @@ static tutti_status watch(tutti_method *m, tutti_error *err)
     const int index = e->services.n - 1, ranks = m->workers + m->servers;
     size_t ended = 0;
     tutti_status status = TUTTI_OK;
+    bool failed = false;
 
     for (int r = 0; r < ranks && status == TUTTI_OK; r++) {
         e->services.wanted[r] = &e->services.watched[r];
@@ -307,11 +333,12 @@ static tutti_status watch(tutti_method *m, tutti_error *err)
         if (status == TUTTI_OK || tutti_is_left_out(m, status, err)) {
             status = tutti_wait_some(e->world, e->services.wanted, (size_t)ranks, ended + 1, TUTTI_FOREVER, &ended, err);
             tell_losses(e);
+            failed = tutti_is_left_out(m, status, err) && misses_a_slice(e, err);
         }
-    while (tutti_is_left_out(m, status, err) && !tutti_request_done(e->services.wanted[m->rank]));
-    if (status == TUTTI_OK || tutti_is_left_out(m, status, err)) /* the end, or the others have given this worker up: its own message says who and why */
+    while (!failed && tutti_is_left_out(m, status, err) && !tutti_request_done(e->services.wanted[m->rank]));
+    if (!failed && (status == TUTTI_OK || tutti_is_left_out(m, status, err))) /* the end, or the others have given this worker up: its own message says who and why */
         status = tutti_wait_some(e->world, &e->services.wanted[m->rank], 1, 1, TUTTI_FOREVER, NULL, err);
-    if (status != TUTTI_OK)
+    if (!failed && status != TUTTI_OK)
         set_failed(e, status, err);
     tutti_wait_some(e->world, &e->services.wanted[m->rank], 1, 1, TUTTI_FOREVER, NULL, NULL); /* the end, if it was not that */
     for (int r = 0; r < ranks; r++)
@@ -378,6 +405,7 @@ void tutti_engine_services_close(tutti_engine *e)
             tutti_post_send(e->world, &end[i], tutti_world_rank(e->world), port_of(i), &note, tutti_nothing(), NULL);
             tutti_thread_join(e->services.at[i].thread, NULL);
             tutti_cancel(e->world, &end[i]);
+            tutti_cancel(e->world, &e->services.at[i].wake);
             e->services.at[i].thread = NULL;
         }
     for (int i = 0; i < e->services.n; i++) /* only now: whoever answers looks through the lists of all */
@@ -599,6 +627,18 @@ tutti_status tutti_round(tutti_method *m, int index, bool free, tutti_error *err
     return closing ? TUTTI_CLOSED : TUTTI_OK;
 }
 
+/* The monitor is held. It waits for messages, so one tells it; one that is on its way already is enough. */
+static void wake_server(tutti_engine *e, int index)
+{
+    const tutti_note note = { .kind = (uint32_t)KIND_OWED };
+    service *s = &e->services.at[index];
+
+    if (s->woken)
+        return;
+    tutti_cancel(e->world, &s->wake); /* of the last time */
+    s->woken = tutti_post_send(e->world, &s->wake, tutti_world_rank(e->world), port_of(index), &note, tutti_nothing(), NULL) == TUTTI_OK;
+}
+
 void tutti_owe(tutti_method *m, int index, int64_t rounds)
 {
     tutti_engine *e = m->engine;
@@ -609,6 +649,8 @@ void tutti_owe(tutti_method *m, int index, int64_t rounds)
     e->services.at[index].owed += rounds;
     if (!e->services.at[index].ended)
         e->services.at[index].resting = false; /* from now on, not from when it runs */
+    if (e->services.at[index].serving)
+        wake_server(e, index);
     tutti_wake(e->services.monitor);
     tutti_unlock(e->services.monitor);
 }
@@ -680,7 +722,7 @@ tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *me
         status = tutti_engine_call_start(e, &calls[begun], index, members[begun], &notes[begun], requests[begun], replies[begun], err);
     }
     if (status == TUTTI_OK && n > 0)
-        status = wait_or_end(e, &calls[0], each, n, false, err); /* whose ticket stands for all */
+        status = wait_or_end(e, &calls[0], each, n, false, false, err); /* whose ticket stands for all */
     for (int k = 0; k < begun; k++)
         if (status == TUTTI_OK)
             status = tutti_engine_call_end(e, &calls[k], &notes[k], err);
@@ -717,7 +759,7 @@ tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int 
         begun += calls[begun].pending;
     }
     if (status == TUTTI_OK && begun > 0)
-        status = left_out_is_well(e, wait_or_end(e, &calls[0], each, begun, true, err), err); /* whose ticket stands for all */
+        status = left_out_is_well(e, wait_or_end(e, &calls[0], each, begun, true, false, err), err); /* whose ticket stands for all */
     for (int k = 0; k < begun; k++) {
         tutti_note answer;
         if (status == TUTTI_OK)
@@ -731,19 +773,33 @@ tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int 
     return status;
 }
 
+/* The monitor is held. All that it is owed, at once: in place of a request, and not counted as one. */
+static void take_owed(service *s, tutti_note *note)
+{
+    *note = (tutti_note){ .kind = (uint32_t)KIND_OWED, .from = s->engine->m.rank };
+    s->owed = 0;
+    s->resting = false;
+}
+
 tutti_status tutti_serve(tutti_method *m, int index, tutti_note *note, tutti_buffer room, int64_t deadline_ns, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     service *s = &e->services.at[index];
     int from = TUTTI_ANY;
-    bool closing, again;
+    bool closing, again, owed;
     tutti_status status = TUTTI_OK;
 
     tutti_lock(e->services.monitor);
     closing = e->services.closing;
-    if (!closing)
+    owed = !closing && s->owed > 0;
+    if (owed)
+        take_owed(s, note);
+    else if (!closing)
         rest(s);
+    s->serving = !owed;
     tutti_unlock(e->services.monitor);
+    if (owed)
+        return TUTTI_OK;
     do {
         again = false;
         if (!closing)
@@ -755,8 +811,12 @@ tutti_status tutti_serve(tutti_method *m, int index, tutti_note *note, tutti_buf
         }
         tutti_lock(e->services.monitor);
         closing = closing || e->services.closing || (status == TUTTI_OK && is_end(e, note));
-        again = !closing && status == TUTTI_OK && tutti_engine_misses(e, note->from); /* it is not answered, and what it wanted has no part in the run */
-        if (!closing && !again) {
+        again = !closing && status == TUTTI_OK && (tutti_engine_misses(e, note->from) || tutti_engine_is_owed(e, note)); /* of the lost: it is not answered, and what it wanted has no part in the run */
+        s->woken = s->woken && !(status == TUTTI_OK && tutti_engine_is_owed(e, note));
+        if (again && s->owed > 0 && tutti_engine_is_owed(e, note)) {
+            take_owed(s, note);
+            again = false;
+        } else if (!closing && !again) {
             s->resting = false; /* also when its time has come: what it does now is work */
             e->services.received[status == TUTTI_OK ? note->from : m->rank] += status == TUTTI_OK;
             if (status == TUTTI_OK && !remember(s, note))

@@ -491,6 +491,7 @@ static void conclude(far_launcher *l)
         return; /* the others have ended well */
     if (culprit >= 0 && !l->failed) {
         const tutti_meet_rank *m = tutti_meet_rank_of(l->meet, culprit);
+        const int workers = l->size - l->options->servers;
         result->exit_code = exit_code_of(l, culprit);
         result->rank = m->state == TUTTI_MEET_FAILED && m->status == TUTTI_ERR_PEER && m->blame >= 0 ? m->blame : culprit;
         result->pid = l->workers[culprit].pid;
@@ -499,9 +500,13 @@ static void conclude(far_launcher *l)
             snprintf(result->text, sizeof result->text, "worker %d (host %s): %s", culprit, l->hosts[l->workers[culprit].host].what->name, tutti_launch_own_words(culprit, m->words));
         else
             tutti_meet_describe(l->meet, culprit, result->text, sizeof result->text);
+        if (m->state != TUTTI_MEET_FAILED && culprit >= workers) {
+            const size_t used = strlen(result->text);
+            snprintf(result->text + used, sizeof result->text - used, "; it was server %d of %d, and its slice of the model is gone with it", culprit - workers, l->options->servers);
+        }
         if (l->too_few) {
             const size_t used = strlen(result->text);
-            snprintf(result->text + used, sizeof result->text - used, "; %d of %d workers were left, fewer than the %d of min-workers", l->size - l->lost, l->size, l->options->least);
+            snprintf(result->text + used, sizeof result->text - used, "; %d of %d workers were left, fewer than the %d of min-workers", workers - l->lost, workers, l->options->least);
         }
         return;
     }

@@ -41,10 +41,10 @@ void tutti_launch_far_loss(far_launcher *l, int rank)
 {
     const tutti_launch_hosts_options *o = l->options;
     const tutti_meet_rank *m = l->meet != NULL ? tutti_meet_rank_of(l->meet, rank) : NULL;
-    const bool goes_on = o->goes_on && m != NULL && tutti_meet_complete(l->meet) && l->user_signal == 0 && !l->stopping && l->kill_at == TUTTI_FOREVER &&
+    const bool goes_on = o->goes_on && rank < l->size - o->servers && m != NULL && tutti_meet_complete(l->meet) && l->user_signal == 0 && !l->stopping && l->kill_at == TUTTI_FOREVER &&
                          !(m->state == TUTTI_MEET_FAILED && m->status == TUTTI_ERR_USAGE) && !is_echo(m, rank) && !ends_others(l, rank) &&
                          !all_fail(l, rank);
-    const int left = l->size - l->lost - 1;
+    const int left = l->size - o->servers - l->lost - 1;
     far_worker *w = &l->workers[rank];
     char text[500], told[640];
 

@@ -196,9 +196,10 @@ static bool can_go_on(const launcher *l, int rank, uint32_t before)
 {
     const words said = words_of(l, rank);
     const bool member = before != TUTTI_SHM_ABSENT || l->options->size > 0; /* of a part, somebody else knows who has met */
+    const bool needed = l->options->size == 0 && rank >= l->options->workers - l->options->servers; /* it only serves */
     const bool left = before == TUTTI_SHM_CLOSED; /* it had ended its part: what goes wrong then is no loss but a defect, to be seen in the exit code */
 
-    return l->options->goes_on && member && !left && l->user_signal == 0 && l->kill_at == TUTTI_FOREVER && !l->grace_over && !(said.state == TUTTI_SHM_FAILED && said.status == TUTTI_ERR_USAGE) &&
+    return l->options->goes_on && member && !needed && !left && l->user_signal == 0 && l->kill_at == TUTTI_FOREVER && !l->grace_over && !(said.state == TUTTI_SHM_FAILED && said.status == TUTTI_ERR_USAGE) &&
            !is_echo(said, rank) && !ends_others(l, rank) && !all_fail(l, rank);
 }
 
@@ -215,7 +216,7 @@ static void lost(launcher *l, int rank, uint32_t before)
 {
     launch_worker *w = &l->workers[rank];
     const bool goes_on = can_go_on(l, rank, before);
-    const int left = l->options->workers - l->lost - 1;
+    const int left = l->options->workers - l->options->servers - l->lost - 1;
     char text[500], line[600];
 
     w->lost_at = 0;
@@ -463,10 +464,14 @@ static void conclude(launcher *l)
         snprintf(result->text, sizeof result->text, "worker %d: %.*s", result->rank, TUTTI_SHM_WORDS - 1, tutti_launch_own_words(result->rank, said.text));
     else
         describe(l, rank, result->text, sizeof result->text);
+    if (said.state != TUTTI_SHM_FAILED && l->options->size == 0 && rank >= l->options->workers - l->options->servers) {
+        const size_t used = strlen(result->text);
+        snprintf(result->text + used, sizeof result->text - used, "; it was server %d of %d, and its slice of the model is gone with it", rank - (l->options->workers - l->options->servers), l->options->servers);
+    }
     if (l->too_few) {
         const size_t used = strlen(result->text);
-        snprintf(result->text + used, sizeof result->text - used, "; %d of %d workers were left, fewer than the %d of min-workers", l->options->workers - l->lost,
-                 l->options->workers, l->options->least);
+        snprintf(result->text + used, sizeof result->text - used, "; %d of %d workers were left, fewer than the %d of min-workers", l->options->workers - l->options->servers - l->lost,
+                 l->options->workers - l->options->servers, l->options->least);
     }
 }
 

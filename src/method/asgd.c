@@ -88,6 +88,15 @@ static tutti_status hogwild_open(tutti_method *m, asgd *s, tutti_error *err)
     return TUTTI_OK;
 }
 
+enum { TRAITS = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_KNOWS_ROWS | TUTTI_GOES_ON };
+
+/* Where every worker serves, each is missed; hogwild's model stays in the memory of all. */
+static unsigned asgd_traits(const void *self)
+{
+    const asgd *s = self;
+    return TRAITS & ~(s->servers == 0 && !s->hogwild ? TUTTI_GOES_ON : 0U);
+}
+
 static tutti_status asgd_open(tutti_method *m, tutti_error *err)
 {
     asgd *s = m->self;
@@ -138,7 +147,7 @@ static tutti_status asgd_release(tutti_method *m, tutti_error *err)
     const asgd *s = m->self;
 
     (void)err;
-    if (s->hogwild && m->rank == 0)
+    if (s->hogwild && m->all.index == 0)
         tutti_copy(m->device, m->n, m->x, s->shared);
     return TUTTI_OK;
 }
@@ -248,7 +257,7 @@ static const char *const asgd_constraints[] = {
     "compensate: each server keeps its part of the model once a worker, n models in all, and checkpoints have them",
     "of tables (ctr, wordlm) gradients go by rows, and a pass gets the rows that it reads, as they are when it begins: they may be newer than the rest of the model",
     "hogwild needs one host and memory in common (--transport shm); optimiser state stays each worker's own",
-    "a lost worker, which is a server as well, ends the run (exit code 3)",
+    "a lost server ends the run (exit code 3); without a worker that serves nothing (servers below the number of workers, --servers, or hogwild) the others go on",
     "a checkpoint is resumed with the number of workers that saved it",
     NULL
 };
@@ -256,6 +265,6 @@ static const char *const asgd_constraints[] = {
 const tutti_method_ops tutti_method_asgd = {
     .name = "asgd", .title = "Asynchronous SGD", .authors = "Dean, Corrado, Monga, Chen, Devin, Le, Mao, Ranzato, Senior, Tucker, Yang, Ng", .year = 2012, .family = "server", .sheet = "async-sgd.md",
     .axes = { "servers", "none", "fp32", "none", "sliced", "any, on slices" }, .constraints = asgd_constraints, .options = asgd_options, .self_bytes = sizeof(asgd),
-    .traits = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_KNOWS_ROWS, .services = asgd_services, .declare = asgd_declare, .open = asgd_open, .close = asgd_close, .pass = asgd_pass, .step = asgd_step,
+    .traits = TRAITS, .traits_of = asgd_traits, .services = asgd_services, .declare = asgd_declare, .open = asgd_open, .close = asgd_close, .pass = asgd_pass, .step = asgd_step,
     .agree = asgd_agree, .hold = asgd_hold, .release = asgd_release, .need_rows = asgd_need_rows,
 };

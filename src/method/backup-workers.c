@@ -8,7 +8,9 @@
    message and its answer, and saves the b late gradients: nobody sends what is dropped, so a step sends exactly N d up. backup=0 needs no such question: all are waited for, with ddp's bits, by servers that update.
    A worker that was overtaken goes on from the values of one step: if slices have moved on while it asked for them, it asks again. The learning rate is for N workers. All workers count the same steps, so samples of steps that
    a worker was too late for are seen by nobody in that epoch, and when the run ends nobody waits for more than there are. What needs a word among all workers is refused:
-   clip-norm (of the mean), nonfinite=skip and loss-scale (of the step). */
+   clip-norm (of the mean), nonfinite=skip and loss-scale (of the step).
+   Loss (Chosen; the paper has its spare workers for this): a lost worker is one that a step need not wait for. A step that cannot have N gradients any more, since everybody who is left has pushed or was overtaken, is over with those
+   it has, slice by slice; without any, the values stay. */
 #include <errno.h>
 #include <string.h>
 
@@ -27,6 +29,7 @@ typedef struct backup_workers {
     bool *waits; uint64_t *wants; tutti_note *waiting; /* workers: for which step's values */
     uint64_t open;              /* server 0: the step that still takes gradients */
     int accepted;               /* of it */
+    bool any_lost;
 } backup_workers;
 enum { SERVE };                 /* service */
 enum { PUSH, FETCH, ASK };      /* requests */
@@ -39,6 +42,7 @@ static const tutti_option backup_workers_options[] = {
 };
 
 static tutti_status backup_workers_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err);
+static tutti_status backup_workers_lost(tutti_method *m, int worker, tutti_error *err);
 
 /* Of a contribution. */
 static size_t room_of(const tutti_method *m, const backup_workers *s)
@@ -56,7 +60,7 @@ static tutti_status backup_workers_declare(tutti_method *m, tutti_plan *plan, tu
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'backup-workers': backup is %lld of %d workers, which leaves none to wait for; give at most %d", (long long)s->backup, m->workers, m->workers - 1);
     if (m->workers > TREE_MOST)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'backup-workers': %d workers; a server sums the gradients of at most %d", m->workers, TREE_MOST);
-    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = backup_workers_rule, .service = SERVE, .servers = (int)s->servers }, err));
+    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = backup_workers_rule, .service = SERVE, .servers = (int)s->servers, .lost = backup_workers_lost }, err));
     tutti_declare(plan, &(tutti_state){ .name = "backup-workers.contributions", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = (size_t)m->workers * room_of(m, s) }, &s->contributions);
     return TUTTI_OK;
 }
@@ -182,10 +186,10 @@ static tutti_status end_step(tutti_method *m, backup_workers *s, const tutti_ser
     const tutti_rate rate = tutti_rate_at(m, s->step);
     const int n = s->arrived;
     int waiting = 0;
-    float *along;
-    size_t words;
+    float *along = NULL;
+    size_t words = 0;
 
-    if (mean(m, s, r, &along, &words))
+    if (n > 0 && mean(m, s, r, &along, &words))
         tutti_server_update(s->server, along, &rate);
     s->step++;
     s->arrived = 0;
@@ -195,7 +199,32 @@ static tutti_status end_step(tutti_method *m, backup_workers *s, const tutti_ser
             s->note[n + waiting++] = s->waiting[i];
             s->waits[i] = false;
         }
+    if (n == 0) /* all who had been among the first were lost: the values stay */
+        return waiting > 0 ? tutti_server_give(s->server, s->note, waiting, 0, err) : TUTTI_OK;
     return tutti_server_give_update(s->server, s->note, n, waiting, 0, along, words, err);
+}
+
+/* Nobody who is left may still push to this step: each has, or waits for a later one. */
+static bool has_all_it_can_have(const tutti_method *m, const backup_workers *s)
+{
+    bool any = false;
+
+    for (int i = 0; i < m->workers && s->any_lost; i++) {
+        if (tutti_server_has(s->server, i) && !s->has[i] && !s->waits[i])
+            return false;
+        any = any || tutti_server_has(s->server, i);
+    }
+    return any;
+}
+
+static tutti_status end_without_the_lost(tutti_method *m, backup_workers *s, tutti_error *err)
+{
+    tutti_server_request slice = { 0 };
+
+    slice.count = tutti_server_part(s->server, tutti_server_index(s->server), 0, m->layout->used, &slice.first);
+    while (has_all_it_can_have(m, s))
+        TUTTI_TRY(end_step(m, s, &slice, err));
+    return TUTTI_OK;
 }
 
 static tutti_status take(tutti_method *m, backup_workers *s, const tutti_server_request *r, tutti_error *err)
@@ -206,10 +235,10 @@ static tutti_status take(tutti_method *m, backup_workers *s, const tutti_server_
     tutti_copy(m->device, r->words, r->in, s->contributions + (size_t)r->worker * room_of(m, s));
     s->has[r->worker] = true;
     s->note[s->arrived++] = r->note;
-    return s->arrived == m->workers - (int)s->backup ? end_step(m, s, r, err) : TUTTI_OK;
+    return s->arrived == m->workers - (int)s->backup ? end_step(m, s, r, err) : end_without_the_lost(m, s, err);
 }
 
-static tutti_status fetch(backup_workers *s, const tutti_server_request *r, tutti_error *err)
+static tutti_status fetch(tutti_method *m, backup_workers *s, const tutti_server_request *r, tutti_error *err)
 {
     const uint64_t wanted = (uint64_t)r->b;
 
@@ -220,7 +249,7 @@ static tutti_status fetch(backup_workers *s, const tutti_server_request *r, tutt
     s->waits[r->worker] = true;
     s->wants[r->worker] = wanted;
     s->waiting[r->worker] = r->note;
-    return TUTTI_OK;
+    return end_without_the_lost(m, s, err);
 }
 
 static tutti_status decide(tutti_method *m, backup_workers *s, const tutti_server_request *r, tutti_error *err)
@@ -228,6 +257,10 @@ static tutti_status decide(tutti_method *m, backup_workers *s, const tutti_serve
     const uint64_t step = (uint64_t)r->b;
     const uint32_t behind = step < s->open ? (uint32_t)(s->open - step) : 0;
 
+    if (step > s->open && s->any_lost) { /* whoever asks for it knows that the last one is over */
+        s->open = step;
+        s->accepted = 0;
+    }
     if (step > s->open)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker, "worker %d is at step %llu, but step %llu is not over; all workers must run one version and one checkpoint", r->worker, (unsigned long long)step,
                                (unsigned long long)s->open);
@@ -244,9 +277,26 @@ static tutti_status backup_workers_rule(tutti_method *m, const tutti_server_requ
 
     switch (r->kind) {
     case PUSH: return take(m, s, r, err);
-    case FETCH: return fetch(s, r, err);
+    case FETCH: return fetch(m, s, r, err);
     default: return decide(m, s, r, err);
     }
+}
+
+static tutti_status backup_workers_lost(tutti_method *m, int worker, tutti_error *err)
+{
+    backup_workers *s = m->self;
+
+    s->any_lost = true;
+    s->waits[worker] = false;
+    return end_without_the_lost(m, s, err);
+}
+
+enum { TRAITS = TUTTI_REPLICAS_EQUAL | TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_KNOWS_ROWS | TUTTI_GOES_ON };
+
+/* Where every worker serves, each is missed. */
+static unsigned backup_workers_traits(const void *self)
+{
+    return TRAITS & ~(((const backup_workers *)self)->servers == 0 ? TUTTI_GOES_ON : 0U);
 }
 
 static tutti_status serve(tutti_method *m, tutti_error *err)
@@ -262,13 +312,13 @@ static const char *const backup_workers_constraints[] = {
     "a worker that is overtaken skips to the step that is open; the samples of the steps between are left out of that epoch",
     "clip-norm, nonfinite=skip and loss-scale are refused: servers update slice by slice",
     "of tables (ctr, wordlm) gradients go by rows and rows that have changed come back; who was overtaken gets tables whole, and so do all under an optimizer that moves every row (momentum, decay or adam without lazy)",
-    "a lost worker, which is a server as well, ends the run (exit code 3), spare or not",
+    "a lost server ends the run (exit code 3); a worker that serves nothing (servers below the number of workers, or --servers) is one that a step need not wait for, and with fewer left than a step takes it takes those",
     NULL
 };
 
 const tutti_method_ops tutti_method_backup_workers = {
     .name = "backup-workers", .title = "Synchronous SGD with backup workers", .authors = "Chen, Pan, Monga, Bengio, Jozefowicz", .year = 2016, .family = "server", .sheet = "async-sgd.md",
     .axes = { "servers", "every step, without the last b", "fp32", "none", "sliced", "any, on slices" }, .constraints = backup_workers_constraints, .options = backup_workers_options,
-    .self_bytes = sizeof(backup_workers), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_KNOWS_ROWS, .services = backup_workers_services, .declare = backup_workers_declare, .open = backup_workers_open,
+    .self_bytes = sizeof(backup_workers), .traits = TRAITS, .traits_of = backup_workers_traits, .services = backup_workers_services, .declare = backup_workers_declare, .open = backup_workers_open,
     .close = backup_workers_close, .pass = backup_workers_pass, .step = backup_workers_step, .release = backup_workers_release,
 };

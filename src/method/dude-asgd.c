@@ -10,8 +10,10 @@
    of all, where nobody can take over another's part, they go on at the model they have instead.
    So table=worker gives the bits of table=server up to the first refresh only, unless refresh_mean=0.
    Rounding piles up in the mean: every refresh_mean updates it is summed over the table anew, where that stands at the server. evict_after=K: an entry that is more than K updates old leaves the mean, which is over the others until
-   its worker comes again (a worker that has stopped would else push in one direction for ever). Momentum on the mean is the optimiser's. */
+   its worker comes again (a worker that has stopped would else push in one direction for ever); that of a worker that is lost leaves at once, and nobody waits for it. With table=worker nobody else knows it, and it stays.
+   Momentum on the mean is the optimiser's. */
 #include <errno.h>
+#include <string.h>
 
 #include "tutti/server.h"
 
@@ -28,7 +30,8 @@ typedef struct dude {
     int64_t *has;                /* workers: 1: has an entry; declared */
     int64_t *version;            /* workers: of the model behind the entry; declared */
     tutti_note *waits;           /* workers: who waits for the group; empty when all is quiet */
-    int waiting, left;           /* left: workers that make no more steps until release */
+    int waiting;
+    bool *leaves;                /* workers: make no more steps until release */
     int64_t step;                /* of who came last: its learning rate counts */
     float *mine;                 /* n: table=worker: my entry. Declared */
 } dude;
@@ -91,6 +94,17 @@ static void take(tutti_method *m, const tutti_server_request *r)
     s->waits[s->waiting++] = r->note;
 }
 
+static void drop(tutti_method *m, int worker)
+{
+    dude *s = m->self;
+    float *entry = s->entry + (size_t)worker * m->layout->used;
+
+    tutti_axpy(m->device, m->layout->used, -1 / (float)m->workers, entry, s->mean);
+    tutti_fill(m->device, m->layout->used, 0, entry);
+    s->has[worker] = 0;
+    s->at.here--;
+}
+
 /* Entries that are too old leave the mean. */
 static void evict(tutti_method *m)
 {
@@ -99,11 +113,7 @@ static void evict(tutti_method *m)
 
     for (int j = 0; j < m->workers && s->evict_after > 0; j++)
         if (s->has[j] != 0 && version - s->version[j] > s->evict_after) {
-            float *entry = s->entry + (size_t)j * m->layout->used;
-            tutti_axpy(m->device, m->layout->used, -1 / (float)m->workers, entry, s->mean);
-            tutti_fill(m->device, m->layout->used, 0, entry);
-            s->has[j] = 0;
-            s->at.here--;
+            drop(m, j);
             s->at.evicted++;
         }
 }
@@ -128,23 +138,23 @@ static tutti_status update(tutti_method *m, tutti_error *err)
     return tutti_server_give(s->server, s->waits, n, 0, err);
 }
 
-static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti_error *err)
+/* Of those who wait: is the group full, or is there nobody else to wait for? */
+static tutti_status proceed(tutti_method *m, tutti_error *err)
 {
     dude *s = m->self;
     bool first, full, alone;
+    int here = 0, left = 0;
 
-    if (r->kind == LEAVES) {
-        s->left++;
-        TUTTI_TRY(tutti_server_answer(s->server, &r->note, 1, 0, NULL, 0, err));
-    } else if (r->in == NULL)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker, "worker %d sent a gradient without its numbers; all workers must run one version", r->worker);
-    else
-        take(m, r);
     if (s->waiting == 0)
         return TUTTI_OK;
+    for (int j = 0; j < m->workers; j++)
+        if (tutti_server_has(s->server, j)) {
+            here++;
+            left += s->leaves[j];
+        }
     first = s->start == BARRIER && s->at.updates == 0;
-    full = first ? s->at.here == m->workers : s->waiting >= s->group;
-    alone = s->waiting + s->left == m->workers; /* whoever still computes waits here */
+    full = first ? s->at.here >= here : s->waiting >= s->group;
+    alone = s->waiting + left == here; /* whoever still computes waits here */
     if (full || (alone && !first))
         return update(m, err);
     if (alone) {
@@ -153,6 +163,34 @@ static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti
         return tutti_server_answer(s->server, s->waits, n, 0, NULL, 0, err);
     }
     return TUTTI_OK;
+}
+
+static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti_error *err)
+{
+    dude *s = m->self;
+
+    if (r->kind == LEAVES) {
+        s->leaves[r->worker] = true;
+        TUTTI_TRY(tutti_server_answer(s->server, &r->note, 1, 0, NULL, 0, err));
+    } else if (r->in == NULL)
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker, "worker %d sent a gradient without its numbers; all workers must run one version", r->worker);
+    else
+        take(m, r);
+    return proceed(m, err);
+}
+
+static tutti_status lose(tutti_method *m, int worker, tutti_error *err)
+{
+    dude *s = m->self;
+    int kept = 0;
+
+    for (int k = 0; k < s->waiting; k++)
+        if (s->waits[k].from != worker)
+            s->waits[kept++] = s->waits[k];
+    s->waiting = kept;
+    if (s->entry != NULL && s->has[worker] != 0)
+        drop(m, worker);
+    return proceed(m, err);
 }
 
 static tutti_status serve(tutti_method *m, tutti_error *err)
@@ -187,7 +225,7 @@ static tutti_status dude_declare(tutti_method *m, tutti_plan *plan, tutti_error 
     TUTTI_TRY(check(m, err));
     if (s->refresh_mean < 0)
         s->refresh_mean = s->table == AT_SERVER ? REFRESH : 0;
-    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1 }, err));
+    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1, .lost = lose }, err));
     count = tutti_server_index(s->server) >= 0 ? m->layout->used : 0;
     if (count > 0) {
         tutti_declare_value(plan, "dude.at", TUTTI_SLICE, &s->at, sizeof s->at);
@@ -212,7 +250,8 @@ static tutti_status dude_open(tutti_method *m, tutti_error *err)
     s->waits = tutti_alloc(workers, sizeof *s->waits);
     s->each = tutti_alloc(workers, sizeof *s->each);
     s->nth = tutti_alloc(workers, sizeof *s->nth);
-    if (s->waits == NULL || s->each == NULL || s->nth == NULL)
+    s->leaves = tutti_alloc(workers, sizeof *s->leaves);
+    if (s->leaves == NULL || s->waits == NULL || s->each == NULL || s->nth == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'dude-asgd'");
     for (size_t j = 0; j < workers && s->entry != NULL; j++) {
         s->each[j] = s->entry + j * m->layout->used;
@@ -231,6 +270,7 @@ static void dude_close(tutti_method *m)
     tutti_free(s->waits);
     tutti_free(s->each);
     tutti_free(s->nth);
+    tutti_free(s->leaves);
 }
 
 static tutti_status dude_step(tutti_method *m, tutti_error *err)
@@ -271,7 +311,7 @@ static tutti_status dude_hold(tutti_method *m, tutti_error *err)
     dude *s = m->self;
 
     (void)err;
-    s->left = 0; /* services rest */
+    memset(s->leaves, 0, (size_t)m->workers * sizeof *s->leaves); /* services rest */
     if (tutti_server_index(s->server) < 0)
         return TUTTI_OK;
     tutti_metric(m, "updates", -1, (double)s->at.updates);
@@ -288,13 +328,13 @@ static const char *const dude_constraints[] = {
     "every worker counts the same, whatever its part of the data and its speed; the mean changes slowly, so the learning rate is about 1/n of ddp's",
     "table=server: the server (worker 0, or with --servers 1 a rank of its own) has n + 2 models more; table=worker: 2, and every worker one",
     "group is 1 to the number of workers; the last groups before workers meet may be smaller",
-    "a lost worker ends the run (exit code 3); a checkpoint is resumed with the number of workers that saved it",
+    "the loss of the server ends the run (exit code 3), the others go on without any other worker: table=server drops its entry, with table=worker it stays in the mean; a checkpoint is resumed with the number of workers that saved it",
     NULL
 };
 
 const tutti_method_ops tutti_method_dude_asgd = {
     .name = "dude-asgd", .title = "DuDe-ASGD: dual-delayed asynchronous SGD for unlike data", .authors = "Wang, Sun, Wai, Zhang", .year = 2024, .family = "server", .sheet = "dude-asgd.md",
     .axes = { "one server", "none, or groups of c", "fp32", "at once", "model and table at the server", "any, at the server" }, .constraints = dude_constraints, .options = dude_options,
-    .self_bytes = sizeof(dude), .traits = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_UPDATES_SLICES, .services = dude_services, .declare = dude_declare, .open = dude_open, .close = dude_close,
+    .self_bytes = sizeof(dude), .traits = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_GOES_ON, .services = dude_services, .declare = dude_declare, .open = dude_open, .close = dude_close,
     .step = dude_step, .agree = dude_agree, .leave = dude_leave, .hold = dude_hold,
 };

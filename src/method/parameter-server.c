@@ -6,7 +6,9 @@
    The sum is the house's tree over ranks, each product rounded once, so the bits are ddp's whatever arrives first, and whatever optimiser, clipping and shares of a step ddp has, this has: the update stays at the workers. A server
    that updates needs the norm of a gradient of which it has a part; backup-workers(backup=0) is that form.
    Chosen: each bucket is cut over all servers (no hashing, so none has more than another), and servers are co-located by default: then each worker sends and receives 2 (n-1)/n d, as in an all-reduce by reduce-scatter and
-   all-gather. With fewer servers theirs are the links that carry it: servers=1 shows the bottleneck that parameter servers are known for. */
+   all-gather. With fewer servers theirs are the links that carry it: servers=1 shows the bottleneck that parameter servers are known for.
+   Loss (Chosen; the sheets are silent): of a worker that serves nothing, and with --servers of any, the step goes on with the mean of those who sent, their weights divided by their sum: also the step in which it was lost, so a slice
+   that had its gradient by then is a mean with it and another one without. All who are left get the same, so replicas stay equal. */
 #include <errno.h>
 #include <string.h>
 
@@ -19,7 +21,9 @@ typedef struct parameter_server {
     double bucket, first_bucket;
     tutti_server *server;
     float *contributions;       /* workers x my parts of all pieces */
-    sum *sums;                  /* n_pieces; server's thread */
+    sum *sums;                  /* n_pieces; server's thread, as the next two */
+    float **present;            /* workers: contributions of those who sent, after a loss */
+    float *share;               /* workers: their weights */
     int n_pieces;
 } parameter_server;
 enum { SERVE };                 /* service */
@@ -33,6 +37,7 @@ static const tutti_option parameter_server_options[] = {
 };
 
 static tutti_status parameter_server_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err);
+static tutti_status parameter_server_lost(tutti_method *m, int worker, tutti_error *err);
 
 /* More than my parts of all pieces can be, however the tensors are cut into pieces. */
 static size_t room_of(const tutti_method *m, const parameter_server *s)
@@ -48,7 +53,7 @@ static tutti_status parameter_server_declare(tutti_method *m, tutti_plan *plan, 
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'parameter-server': %d workers; a server sums the gradients of at most %d", m->workers, TREE_MOST);
     m->piece_bytes = (size_t)(s->bucket * 1048576);
     m->first_piece_bytes = (size_t)((s->first_bucket < s->bucket ? s->first_bucket : s->bucket) * 1048576);
-    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = parameter_server_rule, .service = SERVE, .servers = (int)s->servers, .pieces = true }, err));
+    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = parameter_server_rule, .service = SERVE, .servers = (int)s->servers, .pieces = true, .lost = parameter_server_lost }, err));
     tutti_declare(plan, &(tutti_state){ .name = "parameter-server.contributions", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
                                         .count = tutti_server_index(s->server) < 0 || m->workers == 1 ? 0 : (size_t)m->workers * room_of(m, s) }, &s->contributions);
     return TUTTI_OK;
@@ -64,7 +69,9 @@ static tutti_status parameter_server_open(tutti_method *m, tutti_error *err)
     if (tutti_server_index(s->server) < 0 || m->workers == 1)
         return TUTTI_OK;
     s->sums = tutti_alloc((size_t)m->layout->n_pieces, sizeof *s->sums);
-    s->n_pieces = s->sums != NULL ? m->layout->n_pieces : 0;
+    s->present = tutti_alloc(workers, sizeof *s->present);
+    s->share = tutti_alloc(workers, sizeof *s->share);
+    s->n_pieces = s->sums != NULL && s->present != NULL && s->share != NULL ? m->layout->n_pieces : 0;
     for (int k = 0; k < s->n_pieces; k++) {
         sum *of = &s->sums[k];
         const size_t words = tutti_server_words(s->server, m->layout->piece[k].first, m->layout->piece[k].count);
@@ -95,6 +102,8 @@ static void parameter_server_close(tutti_method *m)
         tutti_free(s->sums[k].part);
     }
     tutti_free(s->sums);
+    tutti_free(s->present);
+    tutti_free(s->share);
 }
 
 /* In b: the step, and the weight as the float that it is multiplied with. */
@@ -111,14 +120,53 @@ static tutti_status parameter_server_exchange(tutti_method *m, tutti_piece *p, t
     return tutti_server_exchange(s->server, p, pack(m->step, (float)m->weight), err);
 }
 
+static bool everybody_sent(const tutti_method *m, const sum *of)
+{
+    const parameter_server *s = m->self;
+
+    for (int r = 0; r < m->workers && of->arrived < m->workers; r++)
+        if (!of->has[r] && tutti_server_has(s->server, r))
+            return false;
+    return true;
+}
+
+/* Of those who sent, without whom was lost before: the tree over their ranks, their weights anew. */
+static float *sum_some(const parameter_server *s, const tutti_server_request *part, const sum *of, int workers, size_t *words)
+{
+    double all = 0;
+    int n = 0;
+
+    for (int r = 0; r < workers; r++)
+        all += of->has[r] ? (double)of->weight[r] : 0;
+    for (int r = 0; r < workers; r++)
+        if (of->has[r]) {
+            s->present[n] = of->part[r];
+            s->share[n++] = all > 0 ? (float)((double)of->weight[r] / all) : 0;
+        }
+    return tutti_server_sum(s->server, part, n, s->present, s->share, words);
+}
+
+static tutti_status end_sum(tutti_method *m, sum *of, size_t first, size_t count, tutti_error *err)
+{
+    const parameter_server *s = m->self;
+    const tutti_server_request part = { .first = first, .count = count };
+    const int n = of->arrived;
+    size_t words;
+    float *const mean = n == m->workers ? tutti_server_sum(s->server, &part, n, of->part, of->weight, &words) : sum_some(s, &part, of, m->workers, &words);
+
+    memset(of->has, 0, (size_t)m->workers * sizeof *of->has);
+    of->arrived = 0;
+    return tutti_server_answer(s->server, of->note, n, 0, mean, words, err);
+}
+
 static tutti_status parameter_server_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err)
 {
     parameter_server *s = m->self;
     sum *of = &s->sums[r->kind];
     const uint32_t bits = (uint32_t)r->b;
     const uint64_t step = (uint64_t)r->b >> 32;
-    float *mean, *kept;
-    size_t words;
+    tutti_status status;
+    float *kept;
 
     if (r->in == NULL || of->has[r->worker] || (of->arrived > 0 && of->step != step))
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker, "worker %d sent its part of bucket %lu of step %llu out of turn; all workers must run one version and one checkpoint", r->worker,
@@ -129,15 +177,35 @@ static tutti_status parameter_server_rule(tutti_method *m, const tutti_server_re
     of->has[r->worker] = true;
     of->step = step;
     of->note[of->arrived++] = r->note;
-    if (of->arrived < m->workers)
+    if (!everybody_sent(m, of))
         return TUTTI_OK;
     kept = of->part[r->worker];
     of->part[r->worker] = r->in; /* the last is summed where it is */
-    mean = tutti_server_sum(s->server, r, m->workers, of->part, of->weight, &words);
+    status = end_sum(m, of, r->first, r->count, err);
     of->part[r->worker] = kept;
-    memset(of->has, 0, (size_t)m->workers * sizeof *of->has);
-    of->arrived = 0;
-    return tutti_server_answer(s->server, of->note, m->workers, 0, mean, words, err);
+    return status;
+}
+
+static tutti_status parameter_server_lost(tutti_method *m, int worker, tutti_error *err)
+{
+    parameter_server *s = m->self;
+
+    (void)worker;
+    for (int k = 0; k < s->n_pieces; k++) {
+        size_t first;
+        const size_t count = tutti_server_part(s->server, tutti_server_index(s->server), m->layout->piece[k].first, m->layout->piece[k].count, &first);
+        if (s->sums[k].arrived > 0 && everybody_sent(m, &s->sums[k]))
+            TUTTI_TRY(end_sum(m, &s->sums[k], first, count, err));
+    }
+    return TUTTI_OK;
+}
+
+enum { TRAITS = TUTTI_REPLICAS_EQUAL | TUTTI_SERVERS | TUTTI_THROUGH_SERVERS | TUTTI_KNOWS_ROWS | TUTTI_GOES_ON };
+
+/* Where every worker serves, each is missed. */
+static unsigned parameter_server_traits(const void *self)
+{
+    return TRAITS & ~(((const parameter_server *)self)->servers == 0 ? TUTTI_GOES_ON : 0U);
 }
 
 static tutti_status serve(tutti_method *m, tutti_error *err)
@@ -151,13 +219,13 @@ static const char *const parameter_server_constraints[] = {
     "the bits of ddp, with every optimiser, clip-norm, nonfinite and batch-share; gradients travel as float32",
     "of tables (ctr, wordlm) rows go to the servers, and the rows of all workers come back, since each updates its whole model",
     "servers is at most the number of workers, whose threads they are",
-    "a lost worker, which is a server as well, ends the run (exit code 3)",
+    "a lost server ends the run (exit code 3); without a worker that serves nothing (servers below the number of workers, or --servers) the step takes the mean of those who are left, unless nonfinite=skip or loss-scale asks all in every step",
     NULL
 };
 
 const tutti_method_ops tutti_method_parameter_server = {
     .name = "parameter-server", .title = "Synchronous parameter server", .authors = "Li, Andersen, Park, Smola, Ahmed, Josifovski, Long, Shekita, Su", .year = 2014, .family = "server", .sheet = "async-sgd.md",
     .axes = { "servers", "every step", "fp32", "buckets, overlap", "replicated, sums at servers", "any" }, .constraints = parameter_server_constraints, .options = parameter_server_options,
-    .self_bytes = sizeof(parameter_server), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_SERVERS | TUTTI_THROUGH_SERVERS | TUTTI_KNOWS_ROWS, .services = parameter_server_services, .declare = parameter_server_declare, .open = parameter_server_open,
+    .self_bytes = sizeof(parameter_server), .traits = TRAITS, .traits_of = parameter_server_traits, .services = parameter_server_services, .declare = parameter_server_declare, .open = parameter_server_open,
     .close = parameter_server_close, .exchange = parameter_server_exchange,
 };

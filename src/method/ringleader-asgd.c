@@ -13,7 +13,9 @@
      point=fresh    workers that are not served get the newest model with their answer; sticky (the paper's): "go on", without a payload
    Every gradient in an update's direction was computed at a model of at most 2n - 2 updates before: held as an invariant, a run that broke it would
    end with a sentence. The largest of them is `delay_max` of the summary's figures; its staleness is that of the gradients whose worker was served.
-   Not built: tables in bf16. Sheet's worker_timeout: a lost worker ends the run. */
+   Not built: tables in bf16.
+   Loss (the sheet's worker_timeout, where a lost worker is known at once): the slot of a worker that is lost is removed from the round: it is not waited for, and what it has in the mean of the round stays until the round is over, so that
+   this one's mean is over those who have an entry in it and its step is scaled to them. From the next round on n is the number of those who are left, also in the bound on delays. */
 #include "tutti/server.h"
 
 typedef struct ringleader {
@@ -63,7 +65,7 @@ static tutti_status check_delays(tutti_method *m, uint64_t version, tutti_error 
     ringleader *s = m->self;
 
     for (int j = 0; j < m->workers; j++) {
-        const int64_t delay = (int64_t)version - (s->served[j] != 0 ? s->frozen : s->oldest)[j];
+        const int64_t delay = tutti_server_has(s->server, j) ? (int64_t)version - (s->served[j] != 0 ? s->frozen : s->oldest)[j] : 0;
         if (delay > 2 * m->workers - 2)
             return tutti_fail(err, TUTTI_ERR_STATE, 0, "method 'ringleader-asgd': a gradient of worker %d is %lld updates old; the method's bound is 2 x %d - 2. This is a mistake in the program", j, (long long)delay,
                               m->workers);
@@ -76,18 +78,32 @@ static void end_round(tutti_method *m, size_t count)
 {
     ringleader *s = m->self;
     double inverse = 0, b;
+    int n = 0;
 
     for (int j = 0; j < m->workers; j++) {
-        inverse += 1 / (double)s->counts[j];
+        inverse += s->served[j] != 0 ? 1 / (double)s->counts[j] : 0;
+        n += s->served[j] != 0;
+        s->filled[j] = s->served[j] != 0 ? s->filled[j] : 0; /* of who was lost in this round */
         s->served[j] = 0;
     }
-    b = m->workers / inverse;
+    b = n / inverse;
     s->harmonic_least = s->at.rounds == 0 || b < s->harmonic_least ? b : s->harmonic_least;
     s->harmonic_sum += b;
     tutti_fill(m->device, count, 0, s->mean[s->at.turn]);
     s->at.turn = 1 - s->at.turn;
     s->at.phase2 = 0;
     s->at.rounds++;
+}
+
+/* Workers that have one in this round's mean: all, once it updates, but those who were lost before they had any. */
+static int entries(const tutti_method *m)
+{
+    const ringleader *s = m->self;
+    int n = 0;
+
+    for (int j = 0; j < m->workers; j++)
+        n += s->served[j] != 0 || s->filled[j] > 0;
+    return n;
 }
 
 /* One update, after which worker i has the model. */
@@ -98,6 +114,7 @@ static tutti_status update(tutti_method *m, const tutti_server_request *r, tutti
     tutti_rate rate = tutti_rate_at(m, (uint64_t)r->b);
 
     rate.t = tutti_server_version(s->server) + 1;
+    rate.scale = m->workers / (double)entries(m);
     TUTTI_TRY(check_delays(m, rate.t - 1, err));
     tutti_server_update(s->server, s->mean[s->at.turn], &rate);
     s->at.updates++;
@@ -115,7 +132,7 @@ static bool every_worker_is_there(const tutti_method *m)
     const ringleader *s = m->self;
 
     for (int j = 0; j < m->workers; j++)
-        if (s->filled[j] == 0)
+        if (s->filled[j] == 0 && tutti_server_has(s->server, j))
             return false;
     return true;
 }
@@ -139,13 +156,26 @@ static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti
     tutti_axpy(m->device, r->count, 1 / (float)m->workers, change, s->mean[next ? 1 - s->at.turn : s->at.turn]);
     if (s->at.phase2 == 0 && every_worker_is_there(m)) {
         s->at.phase2 = 1;
-        s->at.unserved = m->workers;
+        s->at.unserved = 0;
+        for (int j = 0; j < m->workers; j++)
+            s->at.unserved += tutti_server_has(s->server, j);
     }
     if (s->at.phase2 != 0 && !next)
         return update(m, r, err);
     if (s->point == FRESH)
         return tutti_server_give(s->server, &r->note, 1, GO_ON, err);
     return tutti_server_answer(s->server, &r->note, 1, GO_ON, NULL, 0, err);
+}
+
+/* All are answered at once, so nobody waits for it; but a round does. */
+static tutti_status lose(tutti_method *m, int worker, tutti_error *err)
+{
+    ringleader *s = m->self;
+
+    (void)err;
+    if (s->at.phase2 != 0 && s->served[worker] == 0 && --s->at.unserved == 0)
+        end_round(m, m->layout->used);
+    return TUTTI_OK;
 }
 
 static tutti_status serve(tutti_method *m, tutti_error *err)
@@ -164,7 +194,7 @@ static tutti_status ringleader_declare(tutti_method *m, tutti_plan *plan, tutti_
     const size_t workers = (size_t)m->workers;
     size_t count; /* what the one server has */
 
-    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1 }, err));
+    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1, .lost = lose }, err));
     count = tutti_server_index(s->server) >= 0 ? m->layout->used : 0;
     if (count > 0) {
         tutti_declare_value(plan, "ringleader.at", TUTTI_SLICE, &s->at, sizeof s->at);
@@ -248,13 +278,13 @@ static const char *const ringleader_constraints[] = {
     "asynchronous: --steps N is N x workers gradients by whoever is free, and as many updates at most; runs differ in their bits, except simulated ones",
     "every worker counts the same, whatever its part of the data and its speed; the learning rate is about 1/n of ddp's (theory: 1 / (8 n L))",
     "table=server: the server (worker 0, or with --servers 1 a rank of its own) has n + 3 models more; table=worker: 3, and every worker one",
-    "a lost worker ends the run (exit code 3): a round needs all; a checkpoint is resumed with the number of workers that saved it",
+    "the loss of the server ends the run (exit code 3); a round does not wait for any other worker that is lost, and n is then the number of those who are left; a checkpoint is resumed with the number of workers that saved it",
     NULL
 };
 
 const tutti_method_ops tutti_method_ringleader_asgd = {
     .name = "ringleader-asgd", .title = "Ringleader ASGD: asynchronous SGD for unlike data", .authors = "Maranjyan, Richtarik", .year = 2025, .family = "server", .sheet = "ringleader-asgd.md",
     .axes = { "one server", "none, rounds of n updates", "fp32", "at once", "model and table at the server", "any, at the server" }, .constraints = ringleader_constraints, .options = ringleader_options,
-    .self_bytes = sizeof(ringleader), .traits = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_UPDATES_SLICES, .services = ringleader_services, .declare = ringleader_declare, .open = ringleader_open, .close = ringleader_close,
+    .self_bytes = sizeof(ringleader), .traits = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_GOES_ON, .services = ringleader_services, .declare = ringleader_declare, .open = ringleader_open, .close = ringleader_close,
     .step = ringleader_step, .agree = ringleader_agree, .hold = ringleader_hold,
 };

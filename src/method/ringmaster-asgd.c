@@ -22,6 +22,7 @@ typedef struct ringmaster {
     int64_t *applied, *dropped, *stopped; /* workers: gradients, and stops sent */
     int64_t most;                /* delay of an applied gradient; declared */
     bool *gone, any_gone;        /* workers: make no more steps until release */
+    bool any_lost;
     int64_t begun_ns, window_ns; /* when the last R updates in a row began (0: after a rest); the longest that R took while all computed, the paper's t(R): declared */
     tutti_monitor *door;         /* with stops: for what the server sends unasked */
     float *got, *fresh;          /* n each: as it comes, and, under the door, as it is taken */
@@ -81,9 +82,14 @@ static tutti_status stop_the_late(tutti_method *m, tutti_error *err)
 
     for (int j = 0; j < m->workers; j++) {
         tutti_note note = { .a = (int64_t)version };
-        if (s->gone[j] || version - (uint64_t)s->given[j] < limit(m))
+        tutti_status status;
+        if (s->gone[j] || !tutti_server_has(s->server, j) || version - (uint64_t)s->given[j] < limit(m))
             continue;
-        TUTTI_TRY(tutti_call(m, HEED, j, &note, tutti_f32(m->device, tutti_server_values(s->server), m->layout->used), tutti_nothing(), err));
+        status = tutti_call(m, HEED, j, &note, tutti_f32(m->device, tutti_server_values(s->server), m->layout->used), tutti_nothing(), err);
+        if (tutti_is_left_out(m, status, err))
+            continue;
+        if (status != TUTTI_OK)
+            return status;
         s->given[j] = (int64_t)version;
         s->stopped[j]++;
         adapt(m, false);
@@ -100,7 +106,7 @@ static void time_windows(tutti_method *m, uint64_t version)
     if (s->adapts || version % limit(m) != 0)
         return;
     now = tutti_now_ns(m->rt);
-    s->window_ns = s->begun_ns > 0 && !s->any_gone && now - s->begun_ns > s->window_ns ? now - s->begun_ns : s->window_ns;
+    s->window_ns = s->begun_ns > 0 && !s->any_gone && !s->any_lost && now - s->begun_ns > s->window_ns ? now - s->begun_ns : s->window_ns;
     s->begun_ns = now;
 }
 
@@ -128,6 +134,16 @@ static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti
     s->given[r->worker] = (int64_t)tutti_server_version(s->server);
     TUTTI_TRY(tutti_server_give(s->server, &r->note, 1, 0, err));
     return applies && s->stops ? stop_the_late(m, err) : TUTTI_OK;
+}
+
+/* Nobody waits for it; what it computed is missing. */
+static tutti_status lose(tutti_method *m, int worker, tutti_error *err)
+{
+    ringmaster *s = m->self;
+
+    (void)worker, (void)err;
+    s->any_lost = true; /* the windows are those of all */
+    return TUTTI_OK;
 }
 
 static tutti_status serve(tutti_method *m, tutti_error *err)
@@ -166,7 +182,7 @@ static tutti_status ringmaster_declare(tutti_method *m, tutti_plan *plan, tutti_
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'ringmaster-asgd': stops is on, but with max_delay=-1 no gradient is ever too old, so nobody is stopped; leave stops away, or give max_delay");
     if (s->adapts && s->max_delay < 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'ringmaster-asgd': adapt is on, but max_delay=-1 is no limit that could be changed; leave adapt away, or give what the limit is at first");
-    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1 }, err));
+    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1, .lost = lose }, err));
     if (tutti_server_index(s->server) >= 0) {
         for (int k = 0; k < 4; k++)
             tutti_declare(plan, &(tutti_state){ .name = names[k], .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = (size_t)m->workers }, counts[k]);
@@ -307,13 +323,13 @@ static const char *const ringmaster_constraints[] = {
     "asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated ones",
     "for data that are alike on all workers; with a partition the model goes where the fast workers' data want it (ringleader-asgd, dude-asgd)",
     "stops=on: a worker looks whether to stop after each layer; what it abandons it computes again at the newer model",
-    "a lost worker ends the run (exit code 3); the model is at worker 0, or with --servers 1 at a rank of its own, and a checkpoint is resumed with the number of workers that saved it",
+    "the loss of the server ends the run (exit code 3), the others go on without any other worker; the model is at worker 0, or with --servers 1 at a rank of its own, and a checkpoint is resumed with the number of workers that saved it",
     NULL
 };
 
 const tutti_method_ops tutti_method_ringmaster_asgd = {
     .name = "ringmaster-asgd", .title = "Ringmaster ASGD: asynchronous SGD with a limit on delays", .authors = "Maranjyan, Tyurin, Richtarik", .year = 2025, .family = "server", .sheet = "ringmaster-asgd.md",
     .axes = { "one server", "none, delays limited", "fp32", "at once", "model at the server", "any, at the server" }, .constraints = ringmaster_constraints, .options = ringmaster_options,
-    .self_bytes = sizeof(ringmaster), .traits = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_UPDATES_SLICES, .services = ringmaster_services, .declare = ringmaster_declare, .open = ringmaster_open, .close = ringmaster_close,
+    .self_bytes = sizeof(ringmaster), .traits = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_GOES_ON, .services = ringmaster_services, .declare = ringmaster_declare, .open = ringmaster_open, .close = ringmaster_close,
     .pass = ringmaster_pass, .done = ringmaster_done, .step = ringmaster_step, .agree = ringmaster_agree, .leave = ringmaster_leave, .hold = ringmaster_hold,
 };

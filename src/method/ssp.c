@@ -8,7 +8,7 @@
    Tables: a pass asks for the rows that it reads when it reads them, so they may be newer than the rest of the model, which the guarantee allows. With staleness=0 that would not be synchronous SGD: whoever is early would
    change rows that another has still to read. Tables come whole with the answers then.
    Chosen: an update is the run's optimiser at the learning rate times the worker's share of the step (1/n if even), where the paper sums: so the learning rate means the same as in ddp whatever n is, plain sgd with staleness=0 is ddp
-   up to rounding, and a clock is a step. With momentum or adam a step is n updates of the slots. The figures' staleness is, of each gradient's read, how many clocks the slowest worker was behind it. All workers make the same
+   up to rounding, and a clock is a step. Chosen: nobody waits for the clock of a worker that is lost; the parts of the others stay as they were, so its share of a step is missing (as in d-psgd). With momentum or adam a step is n updates of the slots. The figures' staleness is, of each gradient's read, how many clocks the slowest worker was behind it. All workers make the same
    steps, so at the end nobody is waited for. */
 #include <errno.h>
 
@@ -31,12 +31,13 @@ static const tutti_option ssp_options[] = {
 };
 
 static tutti_status ssp_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err);
+static tutti_status ssp_lost(tutti_method *m, int worker, tutti_error *err);
 
 static tutti_status ssp_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     ssp *s = m->self;
 
-    return tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = ssp_rule, .service = SERVE, .servers = (int)s->servers, .whole = s->staleness == 0 }, err);
+    return tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = ssp_rule, .service = SERVE, .servers = (int)s->servers, .whole = s->staleness == 0, .lost = ssp_lost }, err);
 }
 
 static tutti_status ssp_open(tutti_method *m, tutti_error *err)
@@ -91,7 +92,7 @@ static tutti_status answer(tutti_method *m, ssp *s, tutti_error *err)
     int64_t least = INT64_MAX;
 
     for (int i = 0; i < m->workers; i++)
-        if (s->clock[i] < least)
+        if (s->clock[i] < least && tutti_server_has(s->server, i))
             least = s->clock[i];
     for (int i = 0; i < m->workers; i++)
         if (s->waits[i] && s->clock[i] - least <= s->staleness) {
@@ -119,6 +120,22 @@ static tutti_status ssp_rule(tutti_method *m, const tutti_server_request *r, tut
     return answer(m, s, err);
 }
 
+static tutti_status ssp_lost(tutti_method *m, int worker, tutti_error *err)
+{
+    ssp *s = m->self;
+
+    s->waits[worker] = false;
+    return answer(m, s, err);
+}
+
+enum { TRAITS = TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_KNOWS_ROWS | TUTTI_GOES_ON };
+
+/* Where every worker serves, each is missed. */
+static unsigned ssp_traits(const void *self)
+{
+    return TRAITS & ~(((const ssp *)self)->servers == 0 ? TUTTI_GOES_ON : 0U);
+}
+
 static tutti_status serve(tutti_method *m, tutti_error *err)
 {
     return tutti_server_run(((ssp *)m->self)->server, err);
@@ -137,7 +154,7 @@ static const char *const ssp_constraints[] = {
     "clip-norm clips each worker's own gradient; a gradient that is not finite is left out by its worker (nonfinite=skip)",
     "of tables (ctr, wordlm) gradients go by rows, and a pass gets the rows that it reads, as they are when it begins; with staleness=0 tables come whole, since all must read one model",
     "with momentum or adam a step is one update of the slots a worker",
-    "a lost worker, which is a server as well, ends the run (exit code 3)",
+    "a lost server ends the run (exit code 3); without a worker that serves nothing (servers below the number of workers, or --servers) the others go on, and wait for it no more",
     "a checkpoint is resumed with the number of workers that saved it",
     NULL
 };
@@ -145,5 +162,5 @@ static const char *const ssp_constraints[] = {
 const tutti_method_ops tutti_method_ssp = {
     .name = "ssp", .title = "Stale synchronous parallel", .authors = "Ho, Cipar, Cui, Kim, Lee, Gibbons, Gibson, Ganger, Xing", .year = 2013, .family = "server", .sheet = "async-sgd.md",
     .axes = { "servers", "bounded staleness", "fp32", "none", "sliced", "any, on slices" }, .constraints = ssp_constraints, .options = ssp_options, .self_bytes = sizeof(ssp),
-    .traits = TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_KNOWS_ROWS, .services = ssp_services, .declare = ssp_declare, .open = ssp_open, .close = ssp_close, .step = ssp_step, .agree = ssp_agree, .need_rows = ssp_need_rows,
+    .traits = TRAITS, .traits_of = ssp_traits, .services = ssp_services, .declare = ssp_declare, .open = ssp_open, .close = ssp_close, .step = ssp_step, .agree = ssp_agree, .need_rows = ssp_need_rows,
 };

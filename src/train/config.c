@@ -107,17 +107,30 @@ static tutti_status check_servers(const tutti_train_config *c, tutti_error *err)
 /* Settles whether the run goes on without a worker that is lost: method and transport must both be able to. */
 static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
 {
+    char name[64], can[200] = "";
+    const tutti_method_ops *method;
     unsigned traits;
-    const bool survives = tutti_world_can_survive(c->transport), known = tutti_method_traits(c->method, &traits), goes_on = (traits & TUTTI_GOES_ON) != 0;
-    char can[200] = "";
+    const bool survives = tutti_world_can_survive(c->transport), known = tutti_method_traits(c->method, &traits);
+    bool votes; /* all workers in every step */
 
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(c->method, "("), c->method);
+    method = tutti_method_find(name);
+    if (known && method != NULL && c->servers > 0) /* with servers of their own no worker has a slice */
+        traits |= method->traits & TUTTI_GOES_ON;
+    votes = (traits & TUTTI_THROUGH_SERVERS) != 0 && (c->nonfinite == TUTTI_NONFINITE_SKIP || (c->loss_scale[0] != 0 && strcmp(c->loss_scale, "off") != 0));
     if (c->min_workers > c->n)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "min-workers is %lld, but the run has %lld from its beginning; give at most %lld", (long long)c->min_workers, (long long)c->n, (long long)c->n);
     /* on_loss stays as it was given: who resumes the run elsewhere may have another answer. A simulated run knows whether anybody is to fail; if not, a thousand workers need not agree on who is there */
-    c->goes_on = c->on_loss != TUTTI_ON_LOSS_STOP && c->n > 1 && survives && goes_on && (c->on_loss == TUTTI_ON_LOSS_CONTINUE || !tutti_world_simulated(c->transport) || tutti_train_fails(c));
+    c->goes_on = c->on_loss != TUTTI_ON_LOSS_STOP && c->n > 1 && survives && (traits & TUTTI_GOES_ON) != 0 && !votes
+                 && (c->on_loss == TUTTI_ON_LOSS_CONTINUE || !tutti_world_simulated(c->transport) || tutti_train_fails(c));
     if (c->on_loss != TUTTI_ON_LOSS_CONTINUE)
         return TUTTI_OK;
-    if (known && !goes_on) { /* a spec that is wrong is told elsewhere */
+    if ((traits & TUTTI_GOES_ON) != 0 && votes)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "on-loss is 'continue', but with %s the workers of '%.60s' have a word among all in every step; leave it away, or use on-loss=stop",
+                          c->nonfinite == TUTTI_NONFINITE_SKIP ? "nonfinite=skip" : "loss-scale", c->method);
+    if (known && method != NULL && (method->traits & TUTTI_GOES_ON) != 0 && (method->traits & TUTTI_SERVERS) != 0 && !(traits & TUTTI_GOES_ON))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "on-loss is 'continue', but with '%.60s' every worker has a slice of the model, which is lost with it; use on-loss=stop, or --servers S, or a number of servers in the method's spec below the number of workers", c->method);
+    if (known && !(traits & TUTTI_GOES_ON)) { /* a spec that is wrong is told elsewhere */
         for (size_t i = 0; tutti_methods[i] != NULL; i++)
             if (tutti_methods[i]->traits & TUTTI_GOES_ON)
                 add_name(can, sizeof can, tutti_methods[i]->name);

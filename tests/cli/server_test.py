@@ -66,9 +66,9 @@ class Servers(Case):
         self.assertGreater(seconds["ssp(staleness=10)"], 100 * 0.05)
 
     def test_a_killed_worker_takes_its_slice_with_it_and_is_named(self):
-        for method in ("parameter-server(servers=1)", "asgd", "ssp(staleness=1000000)", "backup-workers"):
-            err, workers = self.killed(4, 2, "-n", 4, "--method", method)
-            self.assertIn("worker 2 was lost: process %d was killed by signal 9 (SIGKILL)" % workers[2], err)
+        for method, victim in (("parameter-server(servers=1)", 0), ("asgd", 2), ("ssp(staleness=1000000)", 2), ("backup-workers", 2)):
+            err, workers = self.killed(4, victim, "-n", 4, "--method", method)
+            self.assertIn("worker %d was lost: process %d was killed by signal 9 (SIGKILL)" % (victim, workers[victim]), err)
 
     def test_ranks_that_only_serve_leave_the_workers_bits_as_they_are(self):
         common = (*MODEL, "--data", self.data, "--batch", 20, "--epochs", 2, "--seed", 3, "-n", 3, "--clip-norm", 2, "--optimizer", "adamw(lr=0.003)", "--eval-every", 40, "--partition", "dirichlet(alpha=0.5)")
@@ -111,7 +111,40 @@ class Servers(Case):
     def test_a_killed_server_is_named_and_ends_the_run(self):
         for method in ("parameter-server", "asgd"):
             err, ranks = self.killed(4, 3, "-n", 2, "--servers", 2, "--method", method)
-            self.assertIn("worker 3 was lost: process %d was killed by signal 9 (SIGKILL)" % ranks[3], err)
+            self.assertIn("worker 3 was lost: process %d was killed by signal 9 (SIGKILL); it was server 1 of 2, and its slice of the model is gone with it" % ranks[3], err)
+
+    def kill_one(self, name, victim, method, transport, *options):
+        """Three workers and a server train until the file of reports has lines, and some more; then one is killed. Gives exit code, errors and folder."""
+        out = self.out(name)
+        run = subprocess.Popen([TUTTI, "train", *MODEL, "--data", self.data, "-n", "3", "--servers", "1", "--batch", "16", "--report-every", "5", "--quiet", "--method", method, "--transport", transport, "--out", out,
+                                "--optimizer", "sgd(lr=0.02)", *map(str, options)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
+        deadline = time.monotonic() + 30
+        while not (os.path.exists(os.path.join(out, "metrics.jsonl")) and os.path.getsize(os.path.join(out, "metrics.jsonl")) > 0) and run.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.002)
+        pid = children_of(run.pid)[victim]
+        os.kill(pid, signal.SIGKILL)
+        _, err = run.communicate(timeout=60)
+        self.assertIn("worker %d was lost: process %d was killed by signal 9 (SIGKILL)" % (victim, pid), err)
+        return run.returncode, err, out
+
+    def test_the_others_go_on_without_a_worker_that_has_no_slice(self):
+        for k, (method, transport, victim) in enumerate((("parameter-server", "shm", 0), ("asgd", "tcp", 2), ("ssp(staleness=1)", "shm", 1), ("backup-workers", "tcp", 0), ("dude-asgd", "shm", 0), ("ringleader-asgd", "shm", 2))):
+            code, err, out = self.kill_one("g%d" % k, victim, method, transport, "--steps", 2000)
+            self.assertEqual(code, 0, method + err)
+            self.assertIn("the run goes on with 2 workers", err)
+            s = summary(out)
+            self.assertEqual((s["workers"], s["members"], s["steps"]), (3, [r for r in range(3) if r != victim], 2000))
+            self.assertEqual([(e["kind"], e["rank"]) for e in s["events"]], [("lost", victim)])
+            self.assertGreater(s["final_test_accuracy"], 0.4)
+
+    def test_a_loss_ends_the_run_where_it_is_asked_to_or_has_to(self):
+        code, err, _ = self.kill_one("stop", 1, "asgd", "shm", "--steps", 1000000, "--on-loss", "stop")
+        self.assertEqual(code, 3, err)
+        code, err, _ = self.kill_one("votes", 1, "parameter-server", "shm", "--steps", 1000000, "--nonfinite", "skip")
+        self.assertEqual(code, 3, err)
+        code, err, _ = self.kill_one("few", 1, "asgd", "shm", "--steps", 1000000, "--min-workers", 3)
+        self.assertEqual(code, 3, err)
+        self.assertIn("2 of 3 workers were left, fewer than the 3 of min-workers", err)
 
     def test_hogwild_needs_memory_in_common(self):
         out = self.train("hogwild", *MODEL, "--data", self.data, "--batch", 20, "--steps", 60, "--seed", 1, "-n", 3, "--method", "asgd(hogwild=on)")
@@ -125,6 +158,8 @@ class Servers(Case):
                                (("--method", "asgd", "--collective", "doubling"), "does not sum over the workers"),
                                (("--method", "ddp", "--servers", 2), "servers is 2, but method 'ddp' has no servers; leave servers at 0, or take a method that has (parameter-server, asgd, ssp,"),
                                (("--method", "asgd(hogwild=on)", "--servers", 1), "hogwild has no servers"), (("--method", "dude-asgd", "--servers", 2), "has 1 server, but 2 ranks only serve (servers); give --servers 1"),
+                               (("--method", "asgd", "--on-loss", "continue"), "on-loss is 'continue', but with 'asgd' every worker has a slice of the model, which is lost with it; use on-loss=stop, or --servers S"),
+                               (("--method", "parameter-server", "--servers", 1, "--on-loss", "continue", "--nonfinite", "skip"), "on-loss is 'continue', but with nonfinite=skip the workers of 'parameter-server' have a word among all"),
                                (("--method", "asgd", "--servers", 1022), "3 workers and 1022 servers; at most 1024 ranks"), (("--method", "asgd", "--servers", -1), "servers")):
             self.refused(sentence, "train", *MODEL, "--data", self.data, "-n", 3, "--out", self.out("no"), *args)
 

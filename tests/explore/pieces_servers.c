@@ -219,11 +219,114 @@ static tutti_status any(tutti_world *world, explore_case *c, tutti_error *err)
     return all[explore_draw(c, "any", TUTTI_LENGTH(all))](world, c, err);
 }
 
+/* ---- runs that go on ---- */
+
+/* Behind `common`. */
+typedef struct fate {
+    int workers, first, holders;   /* ranks first ... first + holders - 1 have slices */
+    uint64_t model[EXPLORE_RANKS]; /* hash of the last one, as agreed */
+} fate;
+
+static fate *fate_of(const explore_case *c)
+{
+    return (fate *)(void *)(c->shared + sizeof(common));
+}
+
+/* Gradients do not matter here, but that all who are left have the same in the end. */
+static tutti_status plain_step(tutti_engine *e, tutti_error *err)
+{
+    const tutti_method *const m = tutti_engine_method(e);
+    tutti_pass p;
+    tutti_status status;
+
+    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+        explore_dawdle(100000);
+        for (size_t i = 0; i < m->layout->used; i++)
+            m->g[i] = p.samples > 0 ? (float)(m->rank + (int)(i % 5)) / 8 : 0;
+        TUTTI_TRY(tutti_engine_ready(e, 0, err));
+        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+    }
+    return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
+}
+
+static tutti_status phases_with_losses(tutti_engine *e, explore_case *c, tutti_error *err)
+{
+    const tutti_method *const m = tutti_engine_method(e);
+    const uint64_t each = m->traits & TUTTI_OWN_PACE ? (uint64_t)m->workers : 1;
+
+    for (uint64_t phase = 1; phase <= PHASES; phase++) {
+        const uint64_t until = phase * each * (1 + explore_draw(c, "steps", 4));
+        bool more = true;
+        while (more) {
+            TUTTI_TRY(tutti_engine_more(e, until, &more, err));
+            if (more)
+                TUTTI_TRY(plain_step(e, err));
+        }
+        if (phase == PHASES)
+            continue;
+        TUTTI_TRY(tutti_engine_show(e, err));
+        TUTTI_TRY(tutti_engine_resume(e, err));
+    }
+    TUTTI_TRY(tutti_engine_finish(e, err));
+    fate_of(c)->model[m->rank] = tutti_hash(m->x, m->layout->used * sizeof(float));
+    return tutti_engine_part(e, err);
+}
+
+static tutti_status servers_go_on(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const struct { const char *method; bool one; } methods[] = { { "parameter-server", false }, { "asgd(softsync=2)", false }, { "ssp(staleness=0)", false }, { "backup-workers(backup=1)", false },
+                                                                       { "backup-workers(backup=0)", false }, { "ringmaster-asgd(stops=on,max_delay=1)", true }, { "ringleader-asgd", true }, { "dude-asgd", true },
+                                                                       { "dude-asgd(group=2,start=partial)", true } };
+    const tutti_param param = { .name = "w", .dims = 1, .dim = { COUNT } };
+    const size_t which = (size_t)explore_draw(c, "method", TUTTI_LENGTH(methods));
+    int servers = 1 + (int)explore_draw(c, "servers", methods[which].one ? 1 : 2);
+    tutti_engine *e = NULL;
+    tutti_status status;
+
+    while (c->ranks - servers < 2)
+        servers--;
+    *fate_of(c) = (fate){ .workers = c->ranks - servers, .first = servers > 0 ? c->ranks - servers : 0, .holders = servers > 0 ? servers : c->ranks };
+    status = tutti_engine_open(&e, world, &param, 1, &(tutti_engine_options){ .method = methods[which].method, .optimizer = "sgd(lr=0.0625)", .batch = 1, .seed = c->seed, .initial = fill_initial, .user = c, .servers = servers }, err);
+    if (status == TUTTI_OK) {
+        explore_ready();
+        status = phases_with_losses(e, c, err);
+    }
+    tutti_engine_close(e);
+    return status;
+}
+
+/* While all slices are there, whoever is there ends well, and all with the same model; else all end. */
+static tutti_status judge_fate(const explore_case *c, tutti_error *err)
+{
+    const fate *const f = fate_of(c);
+    bool whole = !c->cut, worker = false;
+    int last = -1;
+
+    for (int r = 0; r < c->ranks; r++) {
+        const bool there = c->rank[r].end == EXPLORE_ENDED && !c->rank[r].expelled;
+        whole = whole && (there || r < f->first || r >= f->first + f->holders);
+        worker = worker || (there && r < f->workers);
+    }
+    for (int r = 0; r < c->ranks; r++) {
+        if (c->rank[r].end != EXPLORE_ENDED)
+            continue;
+        EXPLORE_EXPECT(c->rank[r].status == TUTTI_OK || c->rank[r].status == TUTTI_ERR_PEER, "rank %d ended with %d: %s", r, (int)c->rank[r].status, c->rank[r].err.text);
+        EXPLORE_EXPECT(!whole || !worker || c->rank[r].status == TUTTI_OK, "all slices are there, but rank %d ended: %s", r, c->rank[r].err.text);
+        if (!whole || c->rank[r].status != TUTTI_OK || r >= f->workers) /* where replicas are equal who only serves has none */
+            continue;
+        EXPLORE_EXPECT(last < 0 || f->model[r] == f->model[last], "ranks %d and %d end with different models", r, last);
+        last = r;
+    }
+    return TUTTI_OK;
+}
+
 const explore_piece explore_server_pieces[] = {
     { .name = "asgd", .help = "gradients applied by servers as they come: none lost or counted twice, in no slice", .least = 1, .most = 6, .rank_main = asgd },
     { .name = "ssp", .help = "workers no further apart than they may be, whoever is slow", .least = 2, .most = 4, .rank_main = ssp },
     { .name = "backup-workers", .help = "exactly N gradients a step, the same ones in every slice; who is overtaken catches up", .least = 2, .most = 7, .rank_main = backup_workers },
     { .name = "parameter-server", .help = "servers that wait for all gradients of a step", .least = 2, .most = 4, .rank_main = parameter_server },
     { .name = "servers-die", .help = "a rank is killed while others wait for its slice or its gradient: all others end", .least = 2, .most = 5, .rank_main = any, .deaths = true, .steps = 4000 },
+    { .name = "servers-go-on", .help = "ranks die and connections break while others wait for their gradients: as long as all slices are there, all who are left train on and agree", .least = 3, .most = 6, .rank_main = servers_go_on,
+      .judge = judge_fate, .losses = 4, .steps = 3000 },
     { 0 },
 };
