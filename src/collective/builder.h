@@ -65,6 +65,7 @@ void tutti_build_reduce_tree(tutti_builder *b);
 void tutti_build_reduce_direct(tutti_builder *b);
 void tutti_build_reduce_scatter_direct(tutti_builder *b);
 void tutti_build_allgather_direct(tutti_builder *b);
+void tutti_build_allgather_dissemination(tutti_builder *b);
 void tutti_build_gather_flat(tutti_builder *b);
 void tutti_build_gather_tree(tutti_builder *b);
 void tutti_build_scatter_flat(tutti_builder *b);

@@ -1,7 +1,7 @@
 /* The algorithms of collectives whose members hold parts of one vector, and of those that end at a root: reduce-scatter, all-gather, reduce, gather,
    scatter, all-to-all (schedule.c has the rest and the table). Parts are equal or have counts of their own; the same functions write both lists.
 
-   Sources: Thakur, Rabenseifner, Gropp 2005 (binomial gather and scatter, pairwise exchange). What differs: the binomial reduction keeps the one order of
+   Sources: Thakur, Rabenseifner, Gropp 2005 (binomial gather and scatter, pairwise exchange); Bruck, Ho, Kipnis, Upfal, Weathersby 1997 (all-gather by dissemination, here in place). What differs: the binomial reduction keeps the one order of
    summation for any root, without a last hop from member 0. A block of the tree that has the root in it is held by the root, another one by its
    first member; so when two blocks meet, both holders know each other, and the sums are the same ones.
 
@@ -148,6 +148,36 @@ void tutti_build_allgather_direct(tutti_builder *b)
     }
     tutti_build_copy(b, tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, b->i)), tutti_at(TUTTI_PART, 0), count);
     tutti_build_wait(b, request, b->s->requests);
+}
+
+/* Parts of the `m` members from `first` on, modulo p: where they go round the end, in two messages. */
+static void pass_parts(tutti_builder *b, bool sends, int peer, uint32_t round, int first, int m)
+{
+    for (int begin = first % b->p, left = m; left > 0; begin = 0) {
+        const int end = begin + left < b->p ? begin + left : b->p, last = end - 1;
+        const tutti_ref at = tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, begin));
+        const size_t count = tutti_part_at(b, 0, last) + tutti_part_count(b, 0, last) - tutti_part_at(b, 0, begin);
+        if (sends)
+            tutti_build_send(b, peer, round, at, count);
+        else
+            tutti_build_recv(b, peer, round, at, count);
+        left -= end - begin;
+    }
+}
+
+/* Before a round of distance d a member has the parts of the d members from itself on; it gets the next d of the member that far ahead. */
+void tutti_build_allgather_dissemination(tutti_builder *b)
+{
+    uint32_t round = 0;
+
+    tutti_build_copy(b, tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, b->i)), tutti_at(TUTTI_PART, 0), tutti_part_count(b, 0, b->i));
+    for (int d = 1; d < b->p; d <<= 1, round++) {
+        const int m = d < b->p - d ? d : b->p - d;
+        const size_t request = b->s->requests;
+        pass_parts(b, true, (b->i + b->p - d) % b->p, round, b->i, m);
+        pass_parts(b, false, (b->i + d) % b->p, round, b->i + d, m);
+        tutti_build_wait(b, request, b->s->requests);
+    }
 }
 
 /* ---- gather and scatter ---- */

@@ -216,7 +216,7 @@ enum {
     ALLREDUCE_EXCHANGE, ALLREDUCE_DOUBLING, ALLREDUCE_TREE, ALLREDUCE_DIRECT, ALLREDUCE_HALVING, ALLREDUCE_HIERARCHY, ALLREDUCE_RING, ALLREDUCE_STRAGGLAR,
     ALLREDUCE_STRAGGLAR_GREEDY, REDUCE_SCATTER_DIRECT, REDUCE_SCATTER_HIERARCHY, ALLGATHER_DIRECT, ALLGATHER_HIERARCHY, BROADCAST_FLAT, BROADCAST_TREE, BROADCAST_SCATTER, BARRIER_EXCHANGE,
     BARRIER_DISSEMINATION, REDUCE_FLAT, REDUCE_TREE, REDUCE_DIRECT, GATHER_FLAT, GATHER_TREE, SCATTER_FLAT, SCATTER_TREE, ALLTOALL_DIRECT,
-    ALLTOALL_PAIRWISE,
+    ALLTOALL_PAIRWISE, ALLGATHER_DISSEMINATION,
     ROWS
 };
 
@@ -255,6 +255,8 @@ const tutti_algorithm tutti_algorithms[] = {
     [SCATTER_TREE] = { TUTTI_SCATTER, "tree", "binomial: ceil(lg p) messages out of the root; many members, small parts", tutti_build_scatter_tree },
     [ALLTOALL_DIRECT] = { TUTTI_ALLTOALL, "direct", "each part to its member, all at once; up to 64 members", tutti_build_alltoall_direct },
     [ALLTOALL_PAIRWISE] = { TUTTI_ALLTOALL, "pairwise", "p - 1 rounds of one message out and one in; many members", tutti_build_alltoall_pairwise },
+    [ALLGATHER_DISSEMINATION] = { TUTTI_ALLGATHER, "dissemination", "twice as many parts each round: ceil(lg p) rounds of one or two messages a member; more than 64 members, small parts",
+      tutti_build_allgather_dissemination },
     [ROWS] = { TUTTI_BARRIER, NULL, NULL, NULL },
 };
 
@@ -312,7 +314,8 @@ bool tutti_nodes_pay(int members, int node, size_t count)
 }
 
 /* Up to 16 members a round of p - 1 small messages costs less than lg p rounds one after the other; up to 64 members the p - 1 slices
-   of a vector are worth a message each, beyond that from 1024 elements a slice. More than 64 that are a power of two halve and double: the same bytes in lg p messages.
+   of a vector are worth a message each, beyond that from 1024 elements a slice. More than 64 that are a power of two halve and double: the same bytes in lg p messages. Their parts
+   of less than 1024 elements go by dissemination: p - 1 messages of each member at once are p^2 on the way.
    On several hosts what is more than a small message crosses between them once: the two more rounds inside a host cost less than what they save. On one host whose nodes count they do
    for it what hosts do for several. */
 int tutti_algorithm_choose(tutti_collective kind, int size, int local, int node, size_t count)
@@ -333,7 +336,7 @@ int tutti_algorithm_choose(tutti_collective kind, int size, int local, int node,
     case TUTTI_REDUCE_SCATTER:
         return hosts ? REDUCE_SCATTER_HIERARCHY : REDUCE_SCATTER_DIRECT;
     case TUTTI_ALLGATHER:
-        return hosts ? ALLGATHER_HIERARCHY : ALLGATHER_DIRECT;
+        return hosts ? ALLGATHER_HIERARCHY : size <= 64 || count >= 1024 ? ALLGATHER_DIRECT : ALLGATHER_DISSEMINATION;
     case TUTTI_BROADCAST:
         if (small)
             return few ? BROADCAST_FLAT : BROADCAST_TREE;

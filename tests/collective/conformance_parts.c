@@ -212,7 +212,7 @@ static tutti_status every_reduction(trial *t, size_t count, size_t round, tutti_
 
 static tutti_status every_move(trial *t, size_t count, size_t round, tutti_error *err)
 {
-    static const char *const trees[] = { NULL, "flat", "tree" }, *const exchanges[] = { NULL, "direct", "pairwise" };
+    static const char *const trees[] = { NULL, "flat", "tree" }, *const exchanges[] = { NULL, "direct", "pairwise", "dissemination" };
     const int p = t->g->size;
     size_t counts[2 * P_MAX];
 
@@ -227,7 +227,7 @@ static tutti_status every_move(trial *t, size_t count, size_t round, tutti_error
         TUTTI_TRY(one_gather(t, root, counts, 0, err));
         TUTTI_TRY(one_scatter(t, root, NULL, count, err));
         TUTTI_TRY(one_scatter(t, root, counts, 0, err));
-        t->g->algorithm = exchanges[k % 3];
+        t->g->algorithm = exchanges[(round + k) % 4];
         TUTTI_TRY(one_gather(t, -1, counts, 0, err));
         TUTTI_TRY(one_reduce_scatter_v(t, (int)(k + round) % 4 == TUTTI_MEAN && !has_mean(t->dtype) ? TUTTI_SUM : (int)(k + round) % 4, counts, err));
         TUTTI_TRY(one_alltoall(t, NULL, count, err));

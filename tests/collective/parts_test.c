@@ -123,6 +123,16 @@ static void expect_sent(tutti_collective kind, const char *name, int p, int root
     tutti_schedule_close(list);
 }
 
+/* A message a round, and one more where the parts from i on go round the end. */
+static uint64_t doublings(int p, int i)
+{
+    uint64_t messages = 0;
+
+    for (int d = 1; d < p; d *= 2)
+        messages += 1 + (i + (2 * d < p ? d : p - d) > p);
+    return messages;
+}
+
 static void traffic_is_that_of_the_formulas(void **state)
 {
     const size_t n = 48 * 17;
@@ -147,6 +157,8 @@ static void traffic_is_that_of_the_formulas(void **state)
                 expect_sent(TUTTI_SCATTER, "tree", p, root, n, i, (uint64_t)(subtree - 1) * n, (uint64_t)children);
                 if (root != 0)
                     continue;
+                expect_sent(TUTTI_ALLGATHER, "direct", p, 0, n, i, others * n, others);
+                expect_sent(TUTTI_ALLGATHER, "dissemination", p, 0, n, i, others * n, doublings(p, i));
                 expect_sent(TUTTI_ALLTOALL, "direct", p, 0, n, i, others * n, others);
                 expect_sent(TUTTI_ALLTOALL, "pairwise", p, 0, n, i, others * n, others);
             }

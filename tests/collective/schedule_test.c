@@ -181,7 +181,9 @@ static void the_choice_depends_on_kind_size_and_count(void **state)
     assert_string_equal(CHOSEN(TUTTI_BARRIER, 16, 0), "exchange");
     assert_string_equal(CHOSEN(TUTTI_BARRIER, 17, 0), "dissemination");
     assert_string_equal(CHOSEN(TUTTI_REDUCE_SCATTER, 5, 0), "direct");
-    assert_string_equal(CHOSEN(TUTTI_ALLGATHER, 500, 1), "direct");
+    assert_string_equal(CHOSEN(TUTTI_ALLGATHER, 64, 1), "direct");
+    assert_string_equal(CHOSEN(TUTTI_ALLGATHER, 65, 1023), "dissemination");
+    assert_string_equal(CHOSEN(TUTTI_ALLGATHER, 500, 1024), "direct");
     assert_string_equal(CHOSEN(TUTTI_REDUCE, 16, 1024), "flat");
     assert_string_equal(CHOSEN(TUTTI_REDUCE, 17, 1024), "tree");
     assert_string_equal(CHOSEN(TUTTI_REDUCE, 17, 1025), "direct");
@@ -238,7 +240,8 @@ static void ring_and_halving_send_what_the_formulas_say(void **state)
 static void who_exchanges_with_a_member_posts_the_sending_first(void **state)
 {
     static const struct { tutti_collective kind; const char *name; } rows[] = { { TUTTI_ALLREDUCE, "exchange" }, { TUTTI_ALLREDUCE, "direct" }, { TUTTI_ALLREDUCE, "halving" },
-        { TUTTI_ALLREDUCE, "ring" }, { TUTTI_REDUCE_SCATTER, "direct" }, { TUTTI_ALLGATHER, "direct" }, { TUTTI_ALLTOALL, "direct" }, { TUTTI_ALLTOALL, "pairwise" } };
+        { TUTTI_ALLREDUCE, "ring" }, { TUTTI_REDUCE_SCATTER, "direct" }, { TUTTI_ALLGATHER, "direct" }, { TUTTI_ALLGATHER, "dissemination" },
+        { TUTTI_ALLTOALL, "direct" }, { TUTTI_ALLTOALL, "pairwise" } };
 
     (void)state;
     for (size_t a = 0; a < TUTTI_LENGTH(rows); a++)
