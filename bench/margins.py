@@ -1,5 +1,5 @@
 """bench/run margins: what the papers of codecs promise of the end of training, against fp32 ddp with the same samples, steps, optimiser and seeds. 4 workers of one thread; two seeds, and a third where these
-leave a figure within half a margin of its bound.
+leave a figure within a quarter of the margin from its bound.
 
     cnn on mnist(distort=1), 4 x 16 samples, sgd with momentum and a cosine: per cent of the test images; gpt(2,128,4,64) on moby-dick, 4 x 4 windows, adamw with a cosine: nats a byte of the whole validation part
     Margins are the papers' (the sheets' headline results), or, where a paper finds no loss, the spread that seeds have there: 0.3 points, 0.02 nats
@@ -19,13 +19,14 @@ CNN = ("--model", "cnn", "--data", "mnist(distort=1)", "--batch", 16)
 GPT = ("--model", "gpt(2,128,4,64)", "--data", "moby-dick(context=64,val_windows=0,val_stride=64)", "--batch", 4)
 SGD, ADAM, COSINE = ("--optimizer", "sgd(lr=0.05,momentum=0.9)"), ("--optimizer", "adamw(lr=0.001)"), ("--lr-schedule", "cosine")
 POINTS, NATS = 0.3, 0.02
-# name: words, margin in points and nats, of which paper; None: not of that network
+# name: words, margin in points and nats, of which paper. alq and amq have buckets that cnn has many of, scaled by the maximum: with the published 8192 elements and the 2-norm the levels that they begin with, the least of
+# them 1/8 of a norm where an element is about 1/90, bring noise of many times the gradient until the first fit, and this network, which has no batch norm, is NaN in step 12.
 METHODS = {
     "powersgd(rank=2)": (("--method", "powersgd(rank=2)"), POINTS, 0.022, "93 against 91 perplexity, CIFAR-10 no loss"),
     "qsgd(bits=4)": (("--method", "qsgd(bits=4)"), POINTS, NATS, "4 bits with buckets of 512 cost nothing"),
     "nuqsgd(bits=4)": (("--method", "nuqsgd(bits=4)"), 0.5, NATS, "within 0.5 points"),
-    "alq(bits=3)": (("--method", "alq(bits=3)"), 0.7, NATS, "93.2 against 93.9"),
-    "amq(bits=3)": (("--method", "amq(bits=3)"), 0.7, NATS, "as alq"),
+    "alq(bits=3,norm=max,bucket=512,skip_below=1024)": (("--method", "alq(bits=3,norm=max,bucket=512,skip_below=1024)"), 0.7, NATS, "93.2 against 93.9"),
+    "amq(bits=3,norm=max,bucket=512,skip_below=1024)": (("--method", "amq(bits=3,norm=max,bucket=512,skip_below=1024)"), 0.7, NATS, "as alq"),
     "ef(topk(ratio=0.015625))": (("--codec", "ef(topk(ratio=0.015625))"), POINTS, NATS, "PowerSGD's table 4, a 32nd of the bytes, half of them indexes: 94.4 against 94.3"),
     "ef(topk(ratio=0.01))": (("--codec", "ef(topk(ratio=0.01))"), POINTS, NATS, "the same with fewer than published"),
     "gradient-sparsification(ratio=0.1)": (("--method", "gradient-sparsification(ratio=0.1)"), POINTS, NATS, "no loss at a tenth of the coordinates"),
@@ -33,8 +34,9 @@ METHODS = {
     "ef(sign)": (("--codec", "ef(sign)"), 0.92, NATS, "EF-signSGD, 0.92 points below at batch 128"),
     "onebit-adam": (("--method", "onebit-adam"), POINTS, NATS, "converges as Adam does"),
 }
-# Who keeps a momentum himself takes a plain step: the optimiser that he is given, and the one of fp32 that he is held against. dgc is momentum SGD's, so it has no row where Adam trains; its warm-up of 4 epochs in 90 is shortened to the least there is.
-OWN = {"dgc(warmup=1)": (("--optimizer", "sgd(lr=0.05)"), SGD), "onebit-adam": (("--optimizer", "sgd(lr=0.001)"), ("--optimizer", "adam(lr=0.001)"))}
+# Who keeps a momentum himself takes a plain step: the optimiser that he is given, and the one of fp32 that he is held against. What is held against momentum SGD has no row where Adam trains. dgc's warm-up of 4 epochs in
+# 90 is shortened to the least there is. EF-signSGD has no momentum at all, and its tuned rate was 5.6 times that of SGD with one (0.056 and 0.01).
+OWN = {"ef(sign)": (("--optimizer", "sgd(lr=0.28)"), SGD), "dgc(warmup=1)": (("--optimizer", "sgd(lr=0.05)"), SGD), "onebit-adam": (("--optimizer", "sgd(lr=0.001)"), ("--optimizer", "adam(lr=0.001)"))}
 # accordion's: a thirtieth of the run from check to check, and two drops of the learning rate that fall on checks, as published: 10 of 300 epochs, drops at 150 and 250, which a schedule of equal parts puts at 1/3 and 2/3.
 # Without the warm-up of 5, which is for a rate multiplied by the workers.
 STEPS_AN_EPOCH, CHECKS, CHECKS_A_DROP = 938, 30, 10
@@ -86,16 +88,16 @@ class Margins:
         words = (*base, *length, *COSINE)
         told = set()
         for method, (how, *margins, why) in METHODS.items():
-            if not self.chosen(f"margins/delay/{name}/{method}" if delay else f"margins/{name}/{method}") or (method.startswith("dgc") and optimizer is not SGD):
-                continue
             given, with_ = OWN.get(method, (optimizer, optimizer))
+            if not self.chosen(f"margins/delay/{name}/{method}" if delay else f"margins/{name}/{method}") or (with_ is SGD and optimizer is not SGD):
+                continue
             fp32, fp32_bytes, command = self.of((*words, *with_), key, self.few)
             if with_ not in told:
                 told.add(with_)
                 self.record.row(f"{name}, {self.title(length)}, 4 workers, ddp, fp32, {with_[1]}", scale * statistics.mean(fp32), unit, command=command, bytes=fp32_bytes, of_seeds=fp32, seeds=len(fp32), timed=False)
             found, sent, command = self.of((*words, *given, *how), key, self.few)
             behind = lambda: scale * (statistics.mean(fp32) - statistics.mean(found)) * (1 if unit == "%" else -1)
-            if abs(behind() - margins[column]) < margins[column] / 2:
+            if abs(behind() - margins[column]) < margins[column] / 4:
                 fp32, found = (self.of((*words, *which), key, self.seeds)[0] for which in (with_, (*given, *how)))
             self.record.row(f"{name}, {self.title(length)}, 4 workers, {method}: behind fp32 by", behind(), behind_unit, sent / fp32_bytes, "fp32's bytes", None if delay else margins[column], "less", command,
                             figure=scale * statistics.mean(found), of_seeds=found, fp32_of_seeds=fp32, promise=why, seeds=len(found), timed=False)
