@@ -28,6 +28,7 @@ typedef struct tutti_optim_ops {
     void (*apply)(const tutti_optim *o, size_t count, float *w, const float *g, float *const *slot, const tutti_rate *rate);
     double (*lr)(const void *self);      /* the base learning rate, for the schedule */
     bool (*by_rows)(const void *self);   /* may rows of a table whose gradient is 0 be left out? Where that changes nothing, or was asked for (lazy) */
+    bool (*lazy)(const void *self);      /* it changes something: which rows a step has named has to be known, not only which are other than 0 */
 } tutti_optim_ops;
 struct tutti_optim {
     const tutti_optim_ops *ops;
@@ -45,6 +46,7 @@ tutti_status tutti_optim_declare(tutti_optim **out, tutti_plan *plan, const char
 void tutti_optim_close(tutti_optim *o);
 double tutti_optim_lr(const tutti_optim *o);
 bool tutti_optim_by_rows(const tutti_optim *o);
+bool tutti_optim_lazy(const tutti_optim *o);                      /* false for NULL */
 /* w, g: element `first` of the range, which lies within what the slots cover. */
 void tutti_update(tutti_optim *o, size_t first, size_t count, float *w, const float *g, const tutti_rate *rate);
 

@@ -3,7 +3,9 @@
 
    Exchange (Kim et al. 2019, Parallax, section 2.2 and table 1): with n_r rows at worker r, a gather of rows sends (N - 1) sum_r n_r (row + id) bytes in all, an all-reduce of the whole table
    2 (N - 1) table; so rows travel while sum_r n_r (row + id) < 2 table, which all know after a gather of the n_r. Sums are the house's tree over the workers, a missing row being zeros in it: the
-   bits of the whole table's all-reduce. Where the table travels whole, and where a method's exchange is its own, every row counts as touched until the next pass.
+   bits of the whole table's all-reduce. Where the table travels whole, and where a method's exchange is its own, every row counts as touched until the next pass: more is looked at, and nothing else is different,
+   unless the optimiser is lazy. Then which rows a step has named decides what is updated, and must not depend on how they travel: beside a whole table go a bit a row of each worker, gathered, rows / 8 bytes of 4 columns
+   rows each.
 
    Buffers grow to twice what was ever needed, so that a run soon allocates no more. */
 #include <errno.h>
@@ -324,6 +326,26 @@ static void pack(tutti_engine *e, const tutti_tensor *t, tutti_engine_rows *r, c
     tutti_scale(e->m.device, r->known.n * t->cols, weight, rows);
 }
 
+/* The rows that any worker has touched, of a table that travels whole. Bits name what is updated, so they are not trusted. */
+static tutti_status gather_marks(tutti_piece *p, const tutti_tensor *t, tutti_engine_rows *r, tutti_error *err)
+{
+    const size_t words = (t->rows + WORD - 1) / WORD, workers = (size_t)p->group.size;
+    uint64_t *all;
+
+    TUTTI_TRY(grow(&r->all, &r->all_room, 2 * words * workers, err));
+    all = (uint64_t *)(void *)r->all;
+    mark(r, r->ids, r->known.n);
+    TUTTI_TRY(tutti_allgather(&p->group, tutti_host(r->mark, words, TUTTI_I64), tutti_host(all, words * workers, TUTTI_I64), err));
+    for (size_t w = 0; w < workers; w++) {
+        if (t->rows % WORD != 0 && all[w * words + words - 1] >> t->rows % WORD != 0)
+            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, (int)w, "worker %zu has touched rows of %s beyond its %zu; all workers must run one version", w, t->name, t->rows);
+        for (size_t k = 0; k < words; k++)
+            r->mark[k] |= all[w * words + k];
+    }
+    list(t, r);
+    return TUTTI_OK;
+}
+
 tutti_status tutti_engine_sum(tutti_engine *e, tutti_piece *p, float weight, tutti_error *err)
 {
     const tutti_method *m = &e->m;
@@ -331,6 +353,7 @@ tutti_status tutti_engine_sum(tutti_engine *e, tutti_piece *p, float weight, tut
     tutti_engine_rows *r = &e->rows[p->first_tensor];
     const int workers = p->group.size;
     size_t words = 0, table = 2 * t->count;
+    bool every = false;
     int64_t mine;
 
     r->summed = true;
@@ -346,11 +369,15 @@ tutti_status tutti_engine_sum(tutti_engine *e, tutti_piece *p, float weight, tut
     for (int w = 0; w < workers; w++) {
         if (r->told[w] < 0 || (uint64_t)r->told[w] > t->rows)
             return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, w, "worker %d has touched %" PRId64 " rows of %s, which has %zu", w, r->told[w], t->name, t->rows);
+        every = every || (size_t)r->told[w] == t->rows;
         r->counts[w] = (size_t)r->told[w] * (1 + t->cols);
         words += r->counts[w];
     }
     if (words >= table) {
-        r->known.all = true;
+        if (every || !tutti_optim_lazy(m->optim))
+            r->known.all = true;
+        else
+            TUTTI_TRY(gather_marks(p, t, r, err));
         return tutti_allreduce_weighted(&p->group, weight, tutti_f32(m->device, p->g, p->count), err);
     }
     if (r->known.all) { /* all of it, and the others so little that rows are cheaper all the same */

@@ -36,7 +36,7 @@ size_t tutti_server_slack(const tutti_method *m)
     size_t words = 0;
 
     for (int i = 0; i < e->layout.n_tensors; i++)
-        words += e->rows[i].knows ? 1 + e->tensors[i].cols : 0;
+        words += e->rows[i].knows ? 1 + e->tensors[i].cols + (tutti_optim_lazy(m->optim) ? e->tensors[i].rows : 0) : 0;
     return words;
 }
 
@@ -151,6 +151,8 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
         e->tensors[i].asked = false;
     if (s->index >= 0)
         s->count = tutti_server_part(s, s->index, 0, m->layout->used, &s->first);
+    if ((m->traits & TUTTI_UPDATES_SLICES) != 0 && !setup->pieces) /* before slices: how tables travel depends on it */
+        TUTTI_TRY(tutti_optimizer_declare(m, plan, s->first, s->count, TUTTI_SLICE, err));
     s->slice = tutti_slice_of(m->engine, s->first, s->count);
     tutti_declare(plan, &(tutti_state){ .name = "server.in", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = s->index < 0 ? 0 : room_of_part(s) }, &s->in);
     tutti_declare(plan, &(tutti_state){ .name = "server.words", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = s->index < 0 || (setup->pieces ? tutti_server_slack(m) : s->slice.tables) == 0 ? 0 : room_of_part(s) }, &s->words);
@@ -176,10 +178,8 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
         const size_t workers = (size_t)m->workers;
         tutti_declare(plan, &(tutti_state){ .name = "server.read", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .first = workers * s->first, .count = workers * s->count, .of = workers * m->layout->used }, &s->read);
     }
-    if ((m->traits & TUTTI_UPDATES_SLICES) == 0)
-        return TUTTI_OK;
-    TUTTI_TRY(tutti_optimizer_declare(m, plan, s->first, s->count, TUTTI_SLICE, err));
-    tutti_declare(plan, &(tutti_state){ .name = "server.zeros", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = s->slice.tables == 0 || tutti_optim_by_rows(m->optim) ? 0 : s->count }, &s->zeros);
+    if (m->traits & TUTTI_UPDATES_SLICES)
+        tutti_declare(plan, &(tutti_state){ .name = "server.zeros", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = s->slice.tables == 0 || tutti_optim_by_rows(m->optim) ? 0 : s->count }, &s->zeros);
     return TUTTI_OK;
 }
 

@@ -54,15 +54,6 @@ size_t tutti_slice_cut(const tutti_engine *e, size_t at)
     return is_table(e, tensor) && at < t->first + t->count ? at - (at - t->first) % t->cols : at;
 }
 
-tutti_slice tutti_slice_of(const tutti_engine *e, size_t first, size_t count)
-{
-    tutti_slice s = { .first = first, .count = count, .tensor = tensor_at(e, first) };
-
-    for (int i = s.tensor; i < e->layout.n_tensors && e->tensors[i].first < first + count && count > 0; i++)
-        s.tables += is_table(e, i);
-    return s;
-}
-
 /* The part of `tensor` that lies within; its first row there. */
 static size_t within(const tutti_engine *e, const tutti_slice *s, int tensor, size_t *first)
 {
@@ -71,6 +62,19 @@ static size_t within(const tutti_engine *e, const tutti_slice *s, int tensor, si
 
     *first = t->first > s->first ? t->first : s->first;
     return end > *first ? end - *first : 0;
+}
+
+tutti_slice tutti_slice_of(const tutti_engine *e, size_t first, size_t count)
+{
+    tutti_slice s = { .first = first, .count = count, .tensor = tensor_at(e, first) };
+    size_t begin;
+
+    for (int i = s.tensor; i < e->layout.n_tensors && e->tensors[i].first < first + count && count > 0; i++)
+        if (is_table(e, i)) {
+            s.tables++;
+            s.ids += tutti_optim_lazy(e->m.optim) ? within(e, &s, i, &begin) / e->tensors[i].cols : 0;
+        }
+    return s;
 }
 
 /* Tensors up to the next table are one range of values: as long as it is, from `tensor` on, which moves past it. */
@@ -188,14 +192,21 @@ static size_t rows_within(const tutti_engine *e, int tensor, size_t first, size_
     return at[1] - at[0];
 }
 
-/* How many rows go, from *begin on; as many as `count` has values or more: the whole. */
+/* Does the whole go for so many of its rows? */
+static bool is_whole(const tutti_engine *e, int tensor, size_t count, size_t n)
+{
+    const size_t cols = e->tensors[tensor].cols;
+    return n * (cols + (tutti_optim_lazy(e->m.optim) ? 0 : 1)) >= count;
+}
+
+/* How many rows go, from *begin on. */
 static bool goes_whole(const tutti_engine *e, int tensor, size_t first, size_t count, size_t *begin, size_t *n)
 {
     *n = *begin = 0;
     if (e->rows[tensor].known.all)
         return true;
     *n = rows_within(e, tensor, first, count, begin);
-    return *n * (1 + e->tensors[tensor].cols) >= count;
+    return is_whole(e, tensor, count, *n);
 }
 
 size_t tutti_slice_words(const tutti_engine *e, const tutti_slice *s)
@@ -305,6 +316,12 @@ void tutti_slice_known(tutti_engine *e, const tutti_slice *s, const float *words
             rows->known.all = false;
         }
         rows->summed = true;
+        if (p.whole && tutti_optim_lazy(e->m.optim)) { /* that part of it */
+            const tutti_tensor *t = &e->tensors[p.tensor];
+            for (size_t row = (p.first - t->first) / t->cols, end = row + p.count / t->cols; row < end; row++)
+                rows->ids[rows->known.n++] = (uint32_t)row;
+            continue;
+        }
         rows->known.all = rows->known.all || p.whole;
         if (rows->known.all || p.n == 0)
             continue;
@@ -534,7 +551,7 @@ size_t tutti_slice_sum(const tutti_engine *e, const tutti_slice *s, int n, const
         rows = each[0].part.count / cols;
         low = (uint32_t)((each[0].part.first - e->tensors[each[0].part.tensor].first) / cols);
         count = every ? rows : sum_rows(e, each, n, a, from, zeros, low, rows, false, NULL, NULL);
-        every = every || count * (1 + cols) >= each[0].part.count;
+        every = every || is_whole(e, each[0].part.tensor, each[0].part.count, count);
         at = put_word(at, every ? whole_table : (uint32_t)count);
         sum_rows(e, each, n, a, from, zeros, low, rows, every, every ? NULL : at, every ? at : at + count);
         at += every ? each[0].part.count : count * (1 + cols);

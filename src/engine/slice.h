@@ -1,12 +1,13 @@
 /* slice.h: a range of the flat space on its way to a server or back: values as they stand, but of a table whose rows are known (TUTTI_KNOWS_ROWS) those rows only.
 
    Words of 4 bytes, the range's tensors in order: of a tensor its floats; of a table one word, how many rows, then their ids (of the whole table, ascending), then the rows; or WHOLE, then all of the table's floats within
-   the range. Rows travel while ids and rows are less than the whole (Parallax's rule, rows.c); of a table that travels whole every row counts as touched. A range begins and ends between rows (tutti_slice_cut). */
+   the range. Rows travel while ids and rows are less than the whole (Parallax's rule, rows.c); of a table that travels whole every row counts as touched. Under a
+   lazy optimiser, which would then move rows that nobody has named, a table travels whole only if every row is touched. A range begins and ends between rows (tutti_slice_cut). */
 #ifndef TUTTI_SLICE_H
 #define TUTTI_SLICE_H
 #include "engine_internal.h"
 
-typedef struct tutti_slice { size_t first, count; int tensor; size_t tables; } tutti_slice; /* tensor: the first that it meets; tables: so many it meets whose rows are known */
+typedef struct tutti_slice { size_t first, count; int tensor; size_t tables, ids; } tutti_slice; /* tensor: the first that it meets; tables: so many it meets whose rows are known; ids: words by which those may exceed the whole */
 
 /* What stands next: values, or a table. */
 typedef struct tutti_slice_part {
@@ -22,7 +23,7 @@ bool tutti_slice_next(tutti_slice_reader *r, tutti_slice_part *p);
 
 size_t tutti_slice_cut(const tutti_engine *e, size_t at);                          /* the beginning of the row that `at` lies in; elsewhere `at` */
 tutti_slice tutti_slice_of(const tutti_engine *e, size_t first, size_t count);
-static inline size_t tutti_slice_room(const tutti_slice *s) { return s->count + s->tables; } /* words at most */
+static inline size_t tutti_slice_room(const tutti_slice *s) { return s->count + s->tables + s->ids; } /* words at most */
 /* The gradient g (flat) as it is known now. words: how many it makes; without tables they are g itself. */
 size_t tutti_slice_words(const tutti_engine *e, const tutti_slice *s);
 void tutti_slice_pack(const tutti_engine *e, const tutti_slice *s, const float *g, float *words);

@@ -59,7 +59,7 @@ static void apply(const tutti_optim *o, size_t count, float *w, const float *g, 
     tutti_optim_adam_apply(o, count, w, g, slot, rate, false);
 }
 
-bool tutti_optim_adam_by_rows(const void *self)
+bool tutti_optim_adam_lazy(const void *self)
 {
     const tutti_optim_adam_options *s = self;
     return s->lazy;
@@ -74,5 +74,5 @@ double tutti_optim_adam_lr(const void *self)
 const tutti_optim_ops tutti_optim_adam = {
     .name = "adam", .paper = "Kingma and Ba, ICLR 2015, algorithm 1; as torch.optim.Adam", .options = options,
     .self_bytes = sizeof(tutti_optim_adam_options), .slot_names = tutti_optim_adam_slot_names, .slots = tutti_optim_adam_slots,
-    .apply = apply, .lr = tutti_optim_adam_lr, .by_rows = tutti_optim_adam_by_rows,
+    .apply = apply, .lr = tutti_optim_adam_lr, .by_rows = tutti_optim_adam_lazy, .lazy = tutti_optim_adam_lazy,
 };

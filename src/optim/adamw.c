@@ -23,5 +23,5 @@ static void apply(const tutti_optim *o, size_t count, float *w, const float *g, 
 const tutti_optim_ops tutti_optim_adamw = {
     .name = "adamw", .paper = "Loshchilov and Hutter, ICLR 2019, algorithm 2; as torch.optim.AdamW", .options = options,
     .self_bytes = sizeof(tutti_optim_adam_options), .slot_names = tutti_optim_adam_slot_names, .slots = tutti_optim_adam_slots,
-    .apply = apply, .lr = tutti_optim_adam_lr, .by_rows = tutti_optim_adam_by_rows,
+    .apply = apply, .lr = tutti_optim_adam_lr, .by_rows = tutti_optim_adam_lazy, .lazy = tutti_optim_adam_lazy,
 };

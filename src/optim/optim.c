@@ -100,6 +100,11 @@ bool tutti_optim_by_rows(const tutti_optim *o)
     return o->ops->by_rows(o->self);
 }
 
+bool tutti_optim_lazy(const tutti_optim *o)
+{
+    return o != NULL && o->ops->lazy(o->self);
+}
+
 void tutti_update(tutti_optim *o, size_t first, size_t count, float *w, const float *g, const tutti_rate *rate)
 {
     float *slot[TUTTI_SLOTS_MAX];

@@ -10,7 +10,7 @@ typedef struct tutti_optim_adam_options { double lr, beta1, beta2, eps, weight_d
 extern const char *const tutti_optim_adam_slot_names[];
 int tutti_optim_adam_slots(const void *self);
 double tutti_optim_adam_lr(const void *self);
-bool tutti_optim_adam_by_rows(const void *self);
+bool tutti_optim_adam_lazy(const void *self); /* without it means decay and weights move by them, so this is by_rows, too */
 /* decoupled: AdamW's decay, on the weights; else Adam's, in the gradient. */
 void tutti_optim_adam_apply(const tutti_optim *o, size_t count, float *w, const float *g, float *const *slot, const tutti_rate *rate,
                             bool decoupled);

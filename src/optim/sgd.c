@@ -69,13 +69,24 @@ static double lr(const void *self)
     return s->lr;
 }
 
+static bool moves_without_gradient(const sgd_options *s)
+{
+    return s->momentum != 0 || s->weight_decay != 0;
+}
+
 static bool by_rows(const void *self)
 {
     const sgd_options *s = self;
-    return s->lazy || (s->momentum == 0 && s->weight_decay == 0);
+    return s->lazy || !moves_without_gradient(s);
+}
+
+static bool lazy(const void *self)
+{
+    const sgd_options *s = self;
+    return s->lazy && moves_without_gradient(s);
 }
 
 const tutti_optim_ops tutti_optim_sgd = {
     .name = "sgd", .paper = "Sutskever et al., ICML 2013 (momentum); as torch.optim.SGD", .options = options,
-    .self_bytes = sizeof(sgd_options), .slot_names = slot_names, .slots = slots, .check = check, .apply = apply, .lr = lr, .by_rows = by_rows,
+    .self_bytes = sizeof(sgd_options), .slot_names = slot_names, .slots = slots, .check = check, .apply = apply, .lr = lr, .by_rows = by_rows, .lazy = lazy,
 };

@@ -250,12 +250,6 @@ static void same(const run *a, const run *b, int n, const char *what)
 static const char *const optimizers[] = { "sgd(lr=0.125)", "sgd(lr=0.125,momentum=0.5)", "sgd(lr=0.125,momentum=0.5,lazy=on)", "adamw(lr=0.01)", "adam(lr=0.01,lazy=on)" };
 static const double shares[] = { 0, 0.015, 0.3, 0.8, 1.1 };
 
-/* Of a table that travels whole every row counts as touched, under ddp as here, which a lazy optimiser tells; they do not travel whole at the same shares. */
-static bool tells(const char *optimizer, double touched)
-{
-    return strstr(optimizer, "lazy") != NULL && touched >= 0.3 && touched < 1;
-}
-
 static void synchronous_methods_have_the_bits_of_ddp(void **state)
 {
     static const char *const methods[] = { "parameter-server", "parameter-server(servers=2)", "parameter-server(bucket_mb=0.001)", "backup-workers(backup=0)", "backup-workers(backup=0,servers=1)" };
@@ -267,8 +261,6 @@ static void synchronous_methods_have_the_bits_of_ddp(void **state)
             for (size_t t = 0; t < TUTTI_LENGTH(shares); t++) {
                 const int n = sizes[(k + o + t) % 3];
                 run a = run_of(methods[k], optimizers[o], shares[t], k * 100 + o * 10 + t), b = a;
-                if (tells(optimizers[o], shares[t]))
-                    continue;
                 b.options.method = "ddp";
                 b.asks = false;
                 a.options.clip_norm = b.options.clip_norm = strncmp(methods[k], "backup", 6) == 0 ? 0 : 5;
@@ -295,8 +287,6 @@ static void one_worker_is_single_bit_for_bit(void **state)
         for (size_t o = 0; o < TUTTI_LENGTH(optimizers); o++)
             for (size_t t = 0; t < TUTTI_LENGTH(shares); t++) {
                 run a = run_of(methods[k], optimizers[o], shares[t], k * 100 + o * 10 + t), b = a;
-                if (tells(optimizers[o], shares[t]))
-                    continue;
                 b.options.method = "single";
                 a.options.clip_norm = b.options.clip_norm = strncmp(methods[k], "backup", 6) == 0 ? 0 : 5;
                 a.own_memory = t % 2 == 0;
