@@ -11,7 +11,8 @@
    So table=worker gives the bits of table=server up to the first refresh only, unless refresh_mean=0.
    Rounding piles up in the mean: every refresh_mean updates it is summed over the table anew, where that stands at the server. evict_after=K: an entry that is more than K updates old leaves the mean, which is over the others until
    its worker comes again (a worker that has stopped would else push in one direction for ever); that of a worker that is lost leaves at once, and nobody waits for it. With table=worker nobody else knows it, and it stays.
-   Momentum on the mean is the optimiser's. */
+   Momentum on the mean is the optimiser's.
+   Tables of rows (ctr, wordlm) travel whole, both ways: a new gradient replaces its worker's last one, so its change has the rows of both, and each update moves every row of any entry, which soon is most of them. */
 #include <errno.h>
 #include <string.h>
 

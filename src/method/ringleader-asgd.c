@@ -15,7 +15,9 @@
    end with a sentence. The largest of them is `delay_max` of the summary's figures; its staleness is that of the gradients whose worker was served.
    Not built: tables in bf16.
    Loss (the sheet's worker_timeout, where a lost worker is known at once): the slot of a worker that is lost is removed from the round: it is not waited for, and what it has in the mean of the round stays until the round is over, so that
-   this one's mean is over those who have an entry in it and its step is scaled to them. From the next round on n is the number of those who are left, also in the bound on delays. */
+   this one's mean is over those who have an entry in it and its step is scaled to them. From the next round on n is the number of those who are left, also in the bound on delays.
+   Tables of rows (ctr, wordlm) travel whole, both ways: an update goes along the means of all workers' gradients, so it moves every row that any of them has touched in the round, and an answer by rows would have to know which a
+   worker lacks. */
 #include "tutti/server.h"
 
 typedef struct ringleader {

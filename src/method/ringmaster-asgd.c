@@ -7,7 +7,8 @@
    A worker that is stopped computes the same samples again, at the new model, so an epoch is still every sample once. It looks whether it is to stop each time a layer is through, so up to a layer's time is lost;
    a gradient that was on its way when the stop was sent is dropped by its version. Chosen: `lr_delay` of async-sgd.md, D (off by default: the paper's rate is constant).
    adapt=on (the sheet's, not the paper's): after every 4 n computations that came in or were stopped R doubles if fewer than 0.7 of them were applied, and halves if more than 0.99 were: of equal workers, whose delays are all n - 1, it
-   so goes to and fro between n and n / 2. */
+   so goes to and fro between n and n / 2.
+   Tables of rows (ctr, wordlm) travel whole, both ways. Nothing in the rule forbids rows (asgd has them); it would need stops, which send the model unasked and begin a step anew, to leave out rows that are asked for. Not built. */
 #include <errno.h>
 
 #include "tutti/server.h"
