@@ -20,6 +20,8 @@ tutti_status tutti_runtime_open_posix(tutti_runtime **out, tutti_error *err);
 void tutti_runtime_close(tutti_runtime *rt);
 
 int64_t tutti_now_ns(tutti_runtime *rt);                              /* monotonic */
+/* Whether now_ns is one clock for all ranks of a run, wherever they are, so that they can agree on an instant: only where time is virtual. posix: no; hosts' clocks begin when they are switched on. */
+bool tutti_clock_is_common(const tutti_runtime *rt);
 void tutti_sleep_until(tutti_runtime *rt, int64_t time_ns);           /* blocks */
 
 /* Accounts for `flops` and `bytes` of memory traffic just done by the caller. posix: nothing. Simulated: adds the time this
@@ -89,6 +91,7 @@ void tutti_entropy(tutti_runtime *rt, void *to, size_t bytes);        /* from th
 typedef struct tutti_runtime_ops {
     uint32_t abi, bytes;                       /* TUTTI_RUNTIME_ABI, sizeof *this */
     const char *name;
+    bool common_clock;                         /* tutti_clock_is_common */
     void (*close)(void *self);
     int64_t (*now)(void *self);
     void (*sleep_until)(void *self, int64_t time_ns);
@@ -123,7 +126,7 @@ typedef struct tutti_runtime_ops {
     int (*file_map)(void *self, int fd, uint64_t bytes, const void **at);
     void (*file_unmap)(void *self, const void *at, uint64_t bytes);
 } tutti_runtime_ops;
-#define TUTTI_RUNTIME_ABI 2
+#define TUTTI_RUNTIME_ABI 3
 struct tutti_runtime { const tutti_runtime_ops *ops; void *self; }; /* opened by the implementation's own open function */
 #ifdef __cplusplus
 }

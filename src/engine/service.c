@@ -548,8 +548,26 @@ tutti_status tutti_engine_quiet(tutti_engine *e, tutti_error *err)
     return status;
 }
 
-/* The barriers make a run that was saved here and one that begins here alike: in both, all workers go on from them together. On unequal links they leave
-   them one after the other, at intervals that still tell who came last; with every further one that fades. */
+/* In virtual time: all sleep until one instant. Ranks leave a collective one after the other, at intervals, and fractions of a nanosecond, that tell who came to it when: all that would be left of the past of a run that is
+   saved here, which one that begins here does not have. The first collective tells when the last came to it, the second when the last left that; what is added is twice what it took, and it takes no longer the second time.
+   A loss meanwhile is one after all have gone on: who hears of it here goes on at once. */
+static tutti_status leave_at_once(tutti_engine *e, tutti_error *err)
+{
+    tutti_status status = TUTTI_OK;
+    int64_t last_ns[2];
+
+    if (!tutti_clock_is_common(e->rt))
+        return TUTTI_OK;
+    for (int turn = 0; turn < 2 && status == TUTTI_OK; turn++) {
+        last_ns[turn] = tutti_now_ns(e->rt);
+        status = tutti_allreduce(&e->services.group, TUTTI_MAX, tutti_host(&last_ns[turn], 1, TUTTI_I64), err);
+    }
+    if (status == TUTTI_OK)
+        tutti_sleep_until(e->rt, last_ns[1] + 2 * (last_ns[1] - last_ns[0]) + 1);
+    return left_out_is_well(e, status, err);
+}
+
+/* The barriers make a run that was saved here and one that begins here alike: in both, all workers go on from them together; on unequal links only about so, where clocks are everybody's own. */
 static tutti_status leave_together(tutti_engine *e, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
@@ -571,7 +589,7 @@ static tutti_status leave_together(tutti_engine *e, tutti_error *err)
             return status;
         status = tutti_engine_settle(e, status, &again, err);
     } while (status == TUTTI_OK && (again || e->m.everyone.size != members)); /* who hands out gradients, and to whom, goes by those who are left */
-    return status;
+    return status == TUTTI_OK ? leave_at_once(e, err) : status;
 }
 
 tutti_status tutti_engine_go_on(tutti_engine *e, tutti_error *err)

@@ -31,6 +31,11 @@ int64_t tutti_now_ns(tutti_runtime *rt)
     return rt->ops->now(rt->self);
 }
 
+bool tutti_clock_is_common(const tutti_runtime *rt)
+{
+    return rt->ops->common_clock;
+}
+
 void tutti_sleep_until(tutti_runtime *rt, int64_t time_ns)
 {
     rt->ops->sleep_until(rt->self, time_ns);

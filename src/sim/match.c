@@ -148,10 +148,10 @@ static void offer(sim_thread *self, int rank)
         sim_out_of_memory(self);
 }
 
-/* May these two meet now, or is it the matcher's to say? To oneself: now. */
+/* May these two meet now, or is it the matcher's to say? To oneself as well: else it would depend on the order of two sends in one nanosecond whether one's own waits for the matcher. */
 static bool is_free_choice(const sim_op *a, const sim_op *b)
 {
-    return a->rank != b->rank && (a->peer == TUTTI_ANY || b->peer == TUTTI_ANY);
+    return a->peer == TUTTI_ANY || b->peer == TUTTI_ANY;
 }
 
 /* Neither is in a list. */

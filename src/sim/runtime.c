@@ -408,7 +408,7 @@ static void sim_runtime_close(void *run)
 }
 
 const tutti_runtime_ops sim_runtime_ops = {
-    .abi = TUTTI_RUNTIME_ABI, .bytes = sizeof(tutti_runtime_ops), .name = "sim",
+    .abi = TUTTI_RUNTIME_ABI, .bytes = sizeof(tutti_runtime_ops), .name = "sim", .common_clock = true,
     .close = sim_runtime_close, .now = sim_now, .sleep_until = sim_sleep_until, .charge = sim_charge,
     .thread_open = sim_thread_open, .thread_join = sim_thread_join,
     .monitor_open = sim_monitor_open, .monitor_close = sim_monitor_close,

@@ -5,6 +5,10 @@ from command import *
 SIMULATOR = os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so"))
 COMMON = ["--model", "mlp(hidden=48)", "--batch", "16", "--seed", "11", "--optimizer", "adamw(lr=0.002)", "--lr-schedule", "cosine(warmup=5)", "--report-every", "5"]
 
+OWN_PACE = ("ad-psgd(exchanges=2,outstanding=3)", "ad-psgd(graph=ring)", "asr-adpsgd", "asr-adpsgd(mixing=random-ring,rounds=2)", "rand-psgd(pace=own)", "asgd", "asgd(softsync=2)", "asgd(lr_delay=inverse)", "ssp(staleness=0)",
+            "backup-workers", "ringmaster-asgd", "ringmaster-asgd(max_delay=2,stops=on)", "ringleader-asgd", "dude-asgd", "dude-asgd(table=worker,group=2)", "hermes(push=always,chunk=12,minibatch=3,local_passes=2)", "oscars(interval=3)",
+            "lasgd(local_steps=4,max_delay=3)")
+
 
 def list_of(folder):
     return os.listdir(folder) if os.path.isdir(folder) else []
@@ -109,6 +113,25 @@ class Resume(Case):
             self.assertEqual(json.load(f)["on-loss"], "auto")
         same = self.train("b", "--resume", out, "--epochs", "2")
         self.assertEqual(read(os.path.join(same, "model.safetensors")), read(os.path.join(self.train("c", "--resume", out, "--epochs", "2", "--transport", "sim"), "model.safetensors")))
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_simulated_runs_at_everybodys_own_pace_are_resumed_to_the_bit(self):
+        """Whatever is served in order of arrival. Equal links, where many things happen in one nanosecond, and unequal ones, which workers leave one after the other."""
+        edge = self.out("edge.xml")
+        with open(edge, "w") as f:
+            f.write(tutti("platform", "edge(12)").stdout)
+        pauses, links, slow = ("--slow", "0:1.31,*:2.2:0.4"), ("--platform", edge, "--slow", "1:5,*:2:0.3"), ("--step-time", 0.001, "--slow", "1:2")
+        small, large = ("--model", "quadratic(dim=50)", "--steps", 40, "--checkpoint-every", 10), ("--model", "mlp(hidden=64)", "--data", self.data, "--steps", 60, "--checkpoint-every", 15)
+        cases = [("ssp", 8, large, pauses), ("ssp(staleness=1)", 8, small, pauses), ("ad-psgd", 8, large, ("--slow", "2:5"))]
+        for k, method in enumerate(OWN_PACE):
+            cases += [(method, 2 + k % 7, small, ((), links)[k % 2]), (method, 8 - k % 6, small, (pauses, slow)[k // 2 % 2])]
+        for k, (method, n, how, where) in enumerate(cases):
+            common = (*how, "-n", n, "--batch", 6, "--method", method, "--seed", 2 + k, "--checkpoint-keep", 9, "--transport", "sim", "--optimizer", "sgd(lr=0.02)", "--final-eval", "off", "--quiet",
+                      *where, *(("--validation", 50) if method.startswith("hermes") else ()))
+            whole = self.train("w%d" % k, *common)
+            name = sorted(os.listdir(os.path.join(whole, "checkpoints")))[k % 2]
+            resumed = self.train("r%d" % k, *common, "--resume", os.path.join(whole, "checkpoints", name))
+            self.assertEqual(self.model(whole), self.model(resumed), (method, n, name, where))
 
     def test_a_directory_with_checkpoints_is_not_overwritten_by_another_run(self):
         out = self.train("a", *COMMON, "--data", self.data, "-n", "2", "--epochs", "1", "--checkpoint-every", "10")

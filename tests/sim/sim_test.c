@@ -207,6 +207,77 @@ static void equal_runs_are_equal_to_the_nanosecond(void **state)
     munmap(s, sizeof *s);
 }
 
+/* Two send to rank 0 in one nanosecond, itself one of them; late: a bit a rank, which is then woken by a thread of its own, so it comes later within that nanosecond. */
+typedef struct alarm_clock { tutti_runtime *rt; tutti_monitor *m; bool rings; } alarm_clock;
+typedef struct order { unsigned late; uint64_t hash; } order;
+
+static tutti_status ring(void *arg, tutti_error *err)
+{
+    alarm_clock *a = arg;
+
+    (void)err;
+    tutti_sleep_until(a->rt, INT64_C(2000000000));
+    tutti_lock(a->m);
+    a->rings = true;
+    tutti_wake(a->m);
+    tutti_unlock(a->m);
+    return TUTTI_OK;
+}
+
+static tutti_status sleep_by_an_alarm(rank *r, tutti_error *err)
+{
+    alarm_clock a = { .rt = r->rt };
+    tutti_thread *thread;
+
+    TUTTI_TRY(tutti_monitor_open(&a.m, r->rt, err));
+    TUTTI_TRY(tutti_thread_open(&thread, r->rt, "alarm", ring, &a, err));
+    tutti_lock(a.m);
+    while (!a.rings)
+        tutti_wait(a.m, TUTTI_FOREVER, NULL);
+    tutti_unlock(a.m);
+    TUTTI_TRY(tutti_thread_join(thread, err));
+    tutti_monitor_close(a.m);
+    return TUTTI_OK;
+}
+
+static tutti_status send_at_once(rank *r, void *arg, tutti_error *err)
+{
+    order *o = arg;
+    tutti_request s = { 0 };
+
+    if (o->late >> r->rank & 1)
+        TUTTI_TRY(sleep_by_an_alarm(r, err));
+    else
+        tutti_sleep_until(r->rt, INT64_C(2000000000));
+    CHECK(tutti_now_ns(r->rt) == INT64_C(2000000000));
+    TUTTI_TRY(r->ops->send(r->t, &s, 0, 1, NULL, tutti_nothing(), err));
+    tutti_sleep_until(r->rt, INT64_C(2000001000));
+    for (int k = 0; k < 2 && r->rank == 0; k++) {
+        tutti_request g = { 0 };
+        uint64_t words[3];
+        TUTTI_TRY(r->ops->recv(r->t, &g, TUTTI_ANY, 1, tutti_nothing(), err));
+        TUTTI_TRY(one(r, &g, err));
+        words[0] = o->hash;
+        words[1] = (uint64_t)tutti_now_ns(r->rt);
+        words[2] = (uint64_t)g.note.from;
+        o->hash = tutti_hash(words, sizeof words);
+    }
+    return one(r, &s, err);
+}
+
+static void who_comes_when_within_a_nanosecond_changes_nothing(void **state)
+{
+    order *o = shared(4 * sizeof *o);
+
+    (void)state;
+    for (unsigned late = 0; late < 4; late++) {
+        o[late].late = late;
+        well("sim", 2, send_at_once, &o[late]);
+        assert_true(o[late].hash != 0 && o[late].hash == o[0].hash);
+    }
+    munmap(o, 4 * sizeof *o);
+}
+
 /* ---- what never ends ---- */
 static tutti_status wait_in_a_ring(rank *r, void *arg, tutti_error *err)
 {
@@ -659,6 +730,7 @@ int main(void)
         cmocka_unit_test(a_message_costs_latency_and_bytes_by_bandwidth),
         cmocka_unit_test(computing_passes_before_what_comes_after_it),
         cmocka_unit_test(equal_runs_are_equal_to_the_nanosecond),
+        cmocka_unit_test(who_comes_when_within_a_nanosecond_changes_nothing),
         cmocka_unit_test(a_deadlock_says_who_waits_for_whom),
         cmocka_unit_test(a_monitor_that_nobody_wakes_is_told),
         cmocka_unit_test(a_loop_that_polls_without_waiting_fails),

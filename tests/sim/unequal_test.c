@@ -1,4 +1,4 @@
-/* Goal: hetero-ring finds the balance it promises, in virtual time: what a pass takes is said here, so times are facts. Sheet: hetero-ring.md. */
+/* Goal: workers, hosts and links that are unequal, in virtual time. hetero-ring finds the balance it promises: what a pass takes is said here, so times are facts (sheet: hetero-ring.md). All go on together after a quiet. */
 #include <unistd.h>
 #include "forked.h"
 #include "method/dealt.h"
@@ -267,6 +267,91 @@ static void a_resumed_run_ends_with_the_same_bits_and_every_state_matters(void *
     assert_int_equal(rmdir(directory), 0);
 }
 
+/* ---- what is served in order of arrival goes on after a checkpoint as it would have without ---- */
+
+enum { LEAVERS = 4, PHASES = 3 };
+typedef struct leaving { const char *method; int64_t left_ns[PHASES][LEAVERS]; } leaving;
+
+static tutti_status whole_step(tutti_engine *e, tutti_error *err)
+{
+    tutti_status status;
+    tutti_pass p;
+
+    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+        memset(tutti_engine_method(e)->g, 0, tutti_engine_method(e)->n * sizeof(float));
+        TUTTI_TRY(tutti_engine_ready(e, 0, err));
+        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+    }
+    return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
+}
+
+/* Who comes to a meeting when differs from phase to phase, by fractions of a nanosecond too. */
+static tutti_status leave_main(tutti_world *world, void *arg, tutti_error *err)
+{
+    leaving *l = arg;
+    tutti_runtime *rt = tutti_world_runtime(world);
+    const int rank = tutti_world_rank(world);
+    tutti_engine *e;
+    bool more;
+
+    TUTTI_TRY(tutti_engine_open(&e, world, &(tutti_param){ .name = "w", .dims = 1, .dim = { 64 } }, 1, &(tutti_engine_options){ .method = l->method, .optimizer = "sgd(lr=0.25)", .batch = 1, .seed = 3 }, err));
+    for (int phase = 0; phase < PHASES; phase++) {
+        const int late = (rank + phase) % LEAVERS;
+        tutti_sleep_until(rt, tutti_now_ns(rt) + late * late * (phase == 1 ? 1234567 : 77));
+        TUTTI_TRY(tutti_engine_more(e, (uint64_t)(phase + 1) * 2 * LEAVERS, &more, err));
+        for (l->left_ns[phase][rank] = tutti_now_ns(rt); more;) {
+            TUTTI_TRY(whole_step(e, err));
+            TUTTI_TRY(tutti_engine_more(e, (uint64_t)(phase + 1) * 2 * LEAVERS, &more, err));
+        }
+    }
+    TUTTI_TRY(tutti_engine_finish(e, err));
+    tutti_engine_close(e);
+    return TUTTI_OK;
+}
+
+typedef struct leave_call { leaving *l; const char *spec; } leave_call;
+
+static tutti_status leave_in_child(void *arg, tutti_error *err)
+{
+    const leave_call *c = arg;
+    return tutti_world_run(c->spec, LEAVERS, leave_main, c->l, err);
+}
+
+static void all_go_on_at_one_instant_whoever_came_when_and_whatever_the_links(void **state)
+{
+    static const double latency_us[LEAVERS] = { 13.7, 1013.3, 50.05, 407.9 };
+    char path[] = "/tmp/tutti-links-XXXXXX", spec[80];
+    leaving *l = mmap(NULL, sizeof *l, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    const int fd = mkstemp(path);
+    FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
+    tutti_error err;
+
+    (void)state;
+    assert_true(l != MAP_FAILED && file != NULL);
+    fprintf(file, "<?xml version='1.0'?>\n<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n<platform version=\"4.1\"><zone id=\"z\" routing=\"Full\">\n");
+    for (int r = 0; r < LEAVERS; r++)
+        fprintf(file, "<host id=\"h%d\" speed=\"%dGf\"/>\n", r, 7 + 12 * r);
+    for (int r = 0; r < LEAVERS; r++)
+        fprintf(file, "<link id=\"l%d\" bandwidth=\"%dMBps\" latency=\"%gus\"/>\n", r, 3 + 11 * r, latency_us[r]);
+    for (int r = 0; r < LEAVERS; r++)
+        for (int o = 0; o < r; o++)
+            fprintf(file, "<route src=\"h%d\" dst=\"h%d\"><link_ctn id=\"l%d\"/><link_ctn id=\"l%d\"/></route>\n", r, o, r, o);
+    fprintf(file, "</zone></platform>\n");
+    assert_int_equal(fclose(file), 0);
+    snprintf(spec, sizeof spec, "sim(platform=%s)", path);
+    for (int k = 0; k < 4; k++) {
+        l->method = k % 2 == 0 ? "ad-psgd" : "asgd";
+        if (forked(leave_in_child, &(leave_call){ l, k < 2 ? "sim" : spec }, &err) != TUTTI_OK)
+            fail_msg("%s: %s", l->method, err.text);
+        for (int phase = 0; phase < PHASES; phase++)
+            for (int r = 1; r < LEAVERS; r++)
+                if (l->left_ns[phase][r] != l->left_ns[phase][0])
+                    fail_msg("%s on %s links, phase %d: worker %d goes on %lld ns after worker 0", l->method, k < 2 ? "equal" : "unequal", phase, r, (long long)(l->left_ns[phase][r] - l->left_ns[phase][0]));
+    }
+    munmap(l, sizeof *l);
+    assert_int_equal(unlink(path), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -278,6 +363,7 @@ int main(void)
         cmocka_unit_test(a_worker_that_slows_down_in_mid_run_is_balanced_within_two_windows),
         cmocka_unit_test(a_worker_too_slow_for_one_micro_batch_is_excluded_only_where_that_was_asked_for),
         cmocka_unit_test(a_resumed_run_ends_with_the_same_bits_and_every_state_matters),
+        cmocka_unit_test(all_go_on_at_one_instant_whoever_came_when_and_whatever_the_links),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
