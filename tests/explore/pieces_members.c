@@ -471,6 +471,8 @@ const explore_piece explore_members_pieces[] = {
       .judge = judge_pace, .losses = 5, .steps = 4000 },
     { .name = "averager-fails", .help = "the same when a worker fails by itself, mostly the one that grants: its own rounds end, and the others are told what it granted", .least = 2, .most = 5,
       .rank_main = averager_fails, .judge = judge_failing, .losses = 1, .steps = 4000 },
+    { .name = "grants-handed-on", .help = "the same while others die and connections break: who hears of a grant from somebody who misses one hands it on", .least = 4, .most = 5, .rank_main = averager_fails,
+      .judge = judge_failing, .losses = 2, .steps = 2500 },
     { .name = "grants-go-on", .help = "a round is granted at the end of a phase, while ranks die and connections break: what one of those who are left was granted, all are", .least = 3, .most = 5,
       .rank_main = grants_go_on, .judge = judge_pace, .losses = 2, .steps = 600 },
     { .name = "averages-in-a-row", .help = "averages of all in a row while ranks die and connections break: each is that of those who are left, or made again", .least = 3, .most = 5,
