@@ -4,7 +4,8 @@
    and codes. */
 #include "codec_internal.h"
 
-enum { TABLE_BITS = 4, AHEAD = 2048 }; /* up to these the levels fit vector registers, and looking them up costs less than computing them; elements that memory is asked for ahead */
+enum { TABLE_BITS = 4 };               /* up to these the levels fit vector registers, and looking them up costs less than computing them */
+enum { TOGETHER = 2048, PAIR_MOST = 1 << 14, BUCKETS_MOST = TOGETHER / 16 }; /* elements, at least, whose scales are computed before their codes, several side by side; of a bucket, at most, that is not alone then: two of these are an eighth of the second cache; and how many these may be */
 
 unsigned tutti_codec_quantised_traits(const tutti_codec *c)
 {
@@ -43,12 +44,26 @@ size_t tutti_codec_quantised_bound(const tutti_codec *c, const tutti_view *v)
                                                                                                         : tutti_codec_elias_bound(q, v->count);
 }
 
+/* Of the buckets of `count` elements, one after the other. */
+static void bucket_scales(const tutti_codec *c, const tutti_codec_quantiser *q, const float *x, size_t count, size_t bucket, float *scale)
+{
+    double sums[BUCKETS_MOST];
+
+    if (q->l2)
+        tutti_norm2_each(c->space->device, count, bucket, x, sums);
+    for (size_t b = 0, at = 0; at < count; b++, at += bucket) {
+        /* The squares are exact and their sum grows in rounding too: the 2-norm is never below the greatest magnitude. */
+        scale[b] = q->l2 ? (float)sqrt(sums[b]) : tutti_absmax(c->space->device, count - at < bucket ? count - at : bucket, x + at);
+        scale[b] = isfinite(scale[b]) ? scale[b] : NAN;
+    }
+}
+
 float tutti_codec_bucket_scale(const tutti_codec *c, const tutti_codec_quantiser *q, const float *x, size_t count)
 {
-    /* The squares are exact and their sum grows in rounding too: the 2-norm is never below the greatest magnitude. */
-    const float scale = q->l2 ? (float)sqrt(tutti_norm2(c->space->device, count, x)) : tutti_absmax(c->space->device, count, x);
+    float scale = 0;
 
-    return isfinite(scale) ? scale : NAN;
+    bucket_scales(c, q, x, count, count, &scale);
+    return scale;
 }
 
 void tutti_codec_bucket_codes(const tutti_codec *c, const tutti_codec_quantiser *q, const tutti_view *v, const float *x, size_t at, size_t count,
@@ -117,22 +132,25 @@ tutti_status tutti_codec_check_scales(const tutti_codec *c, size_t n, const uint
 size_t tutti_codec_quantised_encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
 {
     const tutti_codec_quantiser *q = c->self;
-    const size_t n = v->count, bucket = (size_t)q->bucket, bits = (size_t)q->bits, distance = bucket < AHEAD ? AHEAD : bucket;
+    const size_t n = v->count, bucket = (size_t)q->bucket, bits = (size_t)q->bits, together = bucket < TOGETHER ? TOGETHER / bucket * bucket : bucket > PAIR_MOST ? bucket : 2 * bucket;
+    float scale[BUCKETS_MOST];
     uint8_t *packed = out + 4 * tutti_codec_buckets(q, n), codes[TUTTI_CODEC_BLOCK];
 
     if (q->coding == TUTTI_CODEC_HUFFMAN)
         return tutti_codec_huffman_encode(c, q, v, x, scratch, out);
     if (q->coding != TUTTI_CODEC_PLAIN)
         return tutti_codec_elias_encode(c, q, v, x, out);
-    for (size_t first = 0; first < n; first += bucket) {
-        const size_t end = n - first < bucket ? n : first + bucket;
-        const float scale = tutti_codec_bucket_scale(c, q, x + first, end - first);
-        tutti_codec_put_f32(out + 4 * (first / bucket), scale);
+    for (size_t first = 0; first < n; first += together) {
+        const size_t end = n - first < together ? n : first + together;
+        bucket_scales(c, q, x + first, end - first, bucket, scale);
         for (size_t at = first, count; at < end; at += count) {
-            count = end - at < TUTTI_CODEC_BLOCK ? end - at : TUTTI_CODEC_BLOCK;
-            ahead(x, n, at + distance, count / 2);
-            tutti_codec_bucket_codes(c, q, v, x, at, count, scale, bits == 8 ? packed + at : codes);
-            ahead(x, n, at + distance + count / 2, count - count / 2);
+            const size_t b = (at - first) / bucket, last = end - first < (b + 1) * bucket ? end : first + (b + 1) * bucket;
+            count = last - at < TUTTI_CODEC_BLOCK ? last - at : TUTTI_CODEC_BLOCK;
+            if (at == first + b * bucket)
+                tutti_codec_put_f32(out + 4 * (at / bucket), scale[b]);
+            ahead(x, n, at + together, count / 2);
+            tutti_codec_bucket_codes(c, q, v, x, at, count, scale[b], bits == 8 ? packed + at : codes);
+            ahead(x, n, at + together + count / 2, count - count / 2);
             if (bits < 8)
                 tutti_pack(c->space->device, (int)bits, count, codes, packed + at / 8 * bits);
         }

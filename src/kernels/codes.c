@@ -27,6 +27,20 @@ double tutti_norm1(tutti_device *d, size_t n, const float *x)
     return d->kernels.norm1(n, x);
 }
 
+void tutti_norm1_each(tutti_device *d, size_t n, size_t each, const float *x, double *sums)
+{
+    assert(each > 0);
+    charge(d, n, 1, 4);
+    d->kernels.norm1_each(n, each, x, sums);
+}
+
+void tutti_norm2_each(tutti_device *d, size_t n, size_t each, const float *x, double *sums)
+{
+    assert(each > 0);
+    charge(d, n, 2, 4);
+    d->kernels.norm2_each(n, each, x, sums);
+}
+
 /* One pass over the matrix, or two where it is changed; what the vectors take is in the caches. */
 void tutti_rows_dot(tutti_device *d, size_t m, size_t n, const float *x, int p, const float *q, float *a, size_t step)
 {

@@ -52,7 +52,7 @@ INLINE dvec normals(const philox *p, uint64_t i)
     const qvec j = qvec_add(qvec_all(i), qvec_count());
     qvec w[4];
 
-    philox_draw(p, 1, &j, &w);
+    philox_draw(p, 1, &j, philox_upper(p, qvec_upper(j)), &w);
     return dvec_mul(dvec_sqrt(dvec_mul(dvec_all(-2), natural_log(dvec_sub(dvec_all(1), unit(w[0], w[1]))))), cosine_of_turns(unit(w[2], w[3])));
 }
 
@@ -82,7 +82,7 @@ static void LEVEL(fill_uniform)(size_t n, const uint32_t counter[4], const uint3
     for (size_t i = 0; i < n; i += WIDTH) {
         const qvec j = qvec_add(qvec_all(i / 2), qvec_count());
         qvec w[4];
-        philox_draw(&p, 1, &j, &w);
+        philox_draw(&p, 1, &j, philox_upper(&p, qvec_upper(j)), &w);
         const vec drawn = vec_from_pair(then(start, width, unit(w[0], w[1])), then(start, width, unit(w[2], w[3])));
         vec_put(y + i, n - i < WIDTH ? n - i : WIDTH, vec_if_below(drawn, end, last));
     }

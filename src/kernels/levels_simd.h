@@ -59,19 +59,21 @@ enum { SIDE = WIDTH == 16 ? 8 : 2 };
 #define EACH_SIDE _Pragma("GCC unroll 8") for (size_t v = 0; v < sides; v++)
 
 /* `bits`, `sides` and, but for the last vector, `count` are constants, so everything is unrolled. A halving looks at level[l + step], which is level + step at l; the first one at a
-   single level. */
+   single level, the second at one of two, which takes less time to choose than to look up. */
 INLINE void round_some(const int bits, const size_t sides, const size_t count, const float *x, float power, const scaled *s, const uint16_t *draws, uint8_t *codes)
 {
     const int where = 1 << bits <= WIDTH ? IN_ONE : 1 << bits == 2 * WIDTH ? IN_TWO : IN_MEMORY;
-    const vec first = vec_all(power), middle = vec_all(s->level[1 << (bits - 1)]);
+    const int quarter = 1 << (bits - 2);
+    const vec first = vec_all(power), low = vec_all(s->level[quarter]), middle = vec_all(s->level[2 * quarter]), high = vec_all(s->level[3 * quarter]);
     vec r[SIDE];
     ivec l[SIDE];
 
     EACH_SIDE {
         r[v] = vec_mul(vec_get(x + v * WIDTH, count), first);
-        l[v] = ivec_add_if_at_least(ivec_all(0), 1 << (bits - 1), r[v], middle);
+        l[v] = ivec_add_if_at_least(ivec_all(0), 2 * quarter, r[v], middle);
+        l[v] = ivec_add_if_at_least(l[v], quarter, r[v], vec_if_at_least(r[v], middle, high, low));
     }
-    _Pragma("GCC unroll 8") for (int step = 1 << (bits - 1) >> 1; step > 0; step /= 2)
+    _Pragma("GCC unroll 8") for (int step = quarter >> 1; step > 0; step /= 2)
         EACH_SIDE
             l[v] = ivec_add_if_at_least(l[v], step, r[v], entry(where, s->level + step, l[v]));
     EACH_SIDE

@@ -70,6 +70,12 @@ static void LEVEL(unpack)(int bits, size_t n, const uint8_t *in, uint8_t *codes)
 
 static void LEVEL(signs)(size_t n, const float *x, uint8_t *out)
 {
+    for (; n >= 64; n -= 64, x += 64, out += 8) { /* one store of what many would take longer for than the comparing */
+        uint64_t mask = 0;
+        _Pragma("GCC unroll 8") for (int j = 0; j < 64; j += WIDTH)
+            mask |= (uint64_t)vec_negative(vec_get(x + j, WIDTH)) << j;
+        memcpy(out, &mask, sizeof mask);
+    }
     EACH_VECTOR(n, {
         const uint32_t mask = vec_negative(vec_get(x + i, k));
         out[i / 8] = (uint8_t)mask;

@@ -25,15 +25,21 @@ INLINE void philox_begin(philox *p, const uint32_t counter[4], const uint32_t ke
     p->c3 = qvec_all(counter[3]);
 }
 
-/* The blocks whose indexes the lanes of j[0], ... j[n - 1] hold, n a constant: a round takes longer than its instructions, so several go side by side. The upper halves of w are
-   of no meaning. */
-INLINE void philox_draw(const philox *p, const size_t n, const qvec j[], qvec w[][4])
+/* What the second word begins as in blocks of that upper half of the index. */
+INLINE qvec philox_upper(const philox *p, qvec upper)
+{
+    return qvec_xor(p->c1, upper);
+}
+
+/* The blocks whose indexes' lower halves those of the lanes of j[0], ... j[n - 1] hold, n a constant: a round takes longer than its instructions, so several go side by side. c1: philox_upper; where it is the same
+   for all blocks of a loop, a tenth of the first two rounds' work is done before it. The upper halves of w are of no meaning. */
+INLINE void philox_draw(const philox *p, const size_t n, const qvec j[], qvec c1, qvec w[][4])
 {
     const qvec m0 = qvec_all(0xD2511F53u), m1 = qvec_all(0xCD9E8D57u);
 
     _Pragma("GCC unroll 4") for (size_t k = 0; k < n; k++) {
         w[k][0] = j[k];
-        w[k][1] = qvec_xor(p->c1, qvec_upper(j[k]));
+        w[k][1] = c1;
         w[k][2] = p->c2;
         w[k][3] = p->c3;
     }

@@ -12,6 +12,12 @@ static double norm2(size_t n, const float *x)
     return tutti_kernels_fold(lane);
 }
 
+static void norm2_each(size_t n, size_t each, const float *x, double *sums)
+{
+    for (size_t at = 0; at < n; at += each)
+        *sums++ = norm2(n - at < each ? n - at : each, x + at);
+}
+
 static double dot(size_t n, const float *x, const float *y)
 {
     double lane[TUTTI_KERNELS_LANES] = { 0 };
@@ -32,6 +38,7 @@ static bool finite(size_t n, const float *x)
 void tutti_kernels_reduce(tutti_kernels *t)
 {
     t->norm2 = norm2;
+    t->norm2_each = norm2_each;
     t->dot = dot;
     t->finite = finite;
 }

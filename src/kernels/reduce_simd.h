@@ -5,25 +5,49 @@ enum { LANES = TUTTI_KERNELS_LANES, PARTS = LANES / DWIDTH };
 /* The accumulators are an array only on paper: each loop over the parts must be unrolled, or they live in memory (a third of the
    speed). */
 #define EACH_PART _Pragma("GCC unroll 4") for (size_t j = 0; j < PARTS; j++)
+#define EACH_RUN _Pragma("GCC unroll 2") for (size_t r = 0; r < runs; r++)
+
+/* Of `runs` runs of n elements each, one or two: a sum waits for its own last addition, so two go side by side in the time of one. */
+INLINE void norm2_of(const size_t runs, size_t n, const float *x, double *sums)
+{
+    double lane[LANES];
+    dvec sum[2][PARTS];
+    size_t i = 0;
+
+    EACH_RUN
+        EACH_PART
+            sum[r][j] = dvec_zero();
+    for (; n - i >= LANES; i += LANES)
+        EACH_RUN
+            EACH_PART {
+                const dvec v = dvec_get(x + r * n + i + j * DWIDTH);
+                sum[r][j] = dvec_fma(v, v, sum[r][j]);
+            }
+    EACH_RUN {
+        EACH_PART
+            dvec_put(lane + j * DWIDTH, sum[r][j]);
+        for (size_t j = 0; i + j < n; j++)
+            lane[j] += (double)x[r * n + i + j] * (double)x[r * n + i + j];
+        sums[r] = tutti_kernels_fold(lane);
+    }
+}
 
 static double LEVEL(norm2)(size_t n, const float *x)
 {
-    double lane[LANES];
-    dvec sum[PARTS];
-    size_t i = 0;
+    double sum;
 
-    EACH_PART
-        sum[j] = dvec_zero();
-    for (; n - i >= LANES; i += LANES)
-        EACH_PART {
-            const dvec v = dvec_get(x + i + j * DWIDTH);
-            sum[j] = dvec_fma(v, v, sum[j]);
-        }
-    EACH_PART
-        dvec_put(lane + j * DWIDTH, sum[j]);
-    for (size_t j = 0; i + j < n; j++)
-        lane[j] += (double)x[i + j] * (double)x[i + j];
-    return tutti_kernels_fold(lane);
+    norm2_of(1, n, x, &sum);
+    return sum;
+}
+
+static void LEVEL(norm2_each)(size_t n, size_t each, const float *x, double *sums)
+{
+    for (; n >= 2 * each; n -= 2 * each, x += 2 * each, sums += 2)
+        norm2_of(2, each, x, sums);
+    for (size_t some; n > 0; n -= some, x += some, sums++) {
+        some = n < each ? n : each;
+        norm2_of(1, some, x, sums);
+    }
 }
 
 static double LEVEL(dot)(size_t n, const float *x, const float *y)
@@ -57,6 +81,7 @@ static bool LEVEL(finite)(size_t n, const float *x)
 void LEVEL(tutti_kernels_reduce)(tutti_kernels *t)
 {
     t->norm2 = LEVEL(norm2);
+    t->norm2_each = LEVEL(norm2_each);
     t->dot = LEVEL(dot);
     t->finite = LEVEL(finite);
 }

@@ -23,6 +23,7 @@ INLINE ivec ivec_max_u32(ivec a, ivec b) { return _mm256_max_epu32(a, b); }
 INLINE ivec ivec_max_i32(ivec a, ivec b) { return _mm256_max_epi32(a, b); }
 INLINE ivec ivec_min_i32(ivec a, ivec b) { return _mm256_min_epi32(a, b); }
 INLINE ivec ivec_if_less(ivec a, ivec b, ivec yes, ivec no) { return _mm256_blendv_epi8(no, yes, _mm256_cmpgt_epi32(b, a)); } /* signed */
+INLINE vec vec_if_at_least(vec v, vec bound, vec yes, vec no) { return _mm256_blendv_ps(no, yes, _mm256_cmp_ps(v, bound, _CMP_GE_OQ)); }
 INLINE ivec ivec_add_if_at_least(ivec a, int by, vec v, vec bound) { return ivec_add(a, ivec_and(ivec_all(by), vec_bits(_mm256_cmp_ps(v, bound, _CMP_GE_OQ)))); }
 INLINE vec ivec_float(ivec a) { return _mm256_cvtepi32_ps(a); }
 INLINE ivec ivec_round(vec v) { return _mm256_cvtps_epi32(v); } /* nearest, halves to even */

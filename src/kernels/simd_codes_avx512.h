@@ -23,6 +23,7 @@ INLINE ivec ivec_max_u32(ivec a, ivec b) { return _mm512_max_epu32(a, b); }
 INLINE ivec ivec_max_i32(ivec a, ivec b) { return _mm512_max_epi32(a, b); }
 INLINE ivec ivec_min_i32(ivec a, ivec b) { return _mm512_min_epi32(a, b); }
 INLINE ivec ivec_if_less(ivec a, ivec b, ivec yes, ivec no) { return _mm512_mask_blend_epi32(_mm512_cmplt_epi32_mask(a, b), no, yes); } /* signed */
+INLINE vec vec_if_at_least(vec v, vec bound, vec yes, vec no) { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(v, bound, _CMP_GE_OQ), no, yes); }
 INLINE ivec ivec_add_if_at_least(ivec a, int by, vec v, vec bound) { return _mm512_mask_add_epi32(a, _mm512_cmp_ps_mask(v, bound, _CMP_GE_OQ), a, ivec_all(by)); }
 INLINE vec ivec_float(ivec a) { return _mm512_cvtepi32_ps(a); }
 INLINE ivec ivec_round(vec v) { return _mm512_cvtps_epi32(v); } /* nearest, halves to even */

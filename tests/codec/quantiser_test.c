@@ -390,9 +390,47 @@ static void amq_begins_as_nuqsgd_without_a_zero(void **state)
     }
 }
 
+/* Scales are computed of several buckets at once, the codes of one after the other: a bucket's bytes are those it has alone, whatever stands beside it. */
+static void a_bucket_is_the_same_alone_and_among_others(void **state)
+{
+    static const struct { const char *spec; size_t bucket, bits, n; } rows[] = {
+        { "qsgd(bits=4,bucket=16,norm=l2)", 16, 4, 5001 }, { "qsgd(bits=4,bucket=512,norm=l2)", 512, 4, 5001 }, { "nuqsgd(bits=3,bucket=1024)", 1024, 3, 9000 }, { "qsgd(bits=8,bucket=2048)", 2048, 8, 9000 },
+        { "int8(bucket=24)", 24, 8, 5001 }, { "int8(bucket=1000)", 1000, 8, 5001 }, { "int8(bucket=3000)", 3000, 8, 20000 }, { "alq", 8192, 3, 50000 }, { "alq(bucket=16384)", 16384, 3, 50000 },
+        { "qsgd(bits=4,bucket=32768,norm=l2)", 32768, 4, 80000 },
+    };
+    static float x[80000];
+    uint64_t seed = 31;
+    (void)state;
+
+    subject_fill(TUTTI_LENGTH(x), x, 1, &seed);
+    x[4100] = INFINITY; /* its bucket decodes to NaN, and no other */
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
+        const size_t n = rows[k].n, bucket = rows[k].bucket, buckets = (n + bucket - 1) / bucket;
+        subject *s = subject_open(rows[k].spec, n);
+        const tutti_view whole = subject_view(s, 3);
+        size_t bytes;
+        uint8_t *message = subject_encode(s, &whole, x, &bytes);
+        for (size_t b = 0; b < buckets; b++) {
+            tutti_view v = whole;
+            size_t one, first = b * bucket;
+            uint8_t *alone;
+            v.first += first;
+            v.count = v.cols = n - first < bucket ? n - first : bucket;
+            v.rows = 1;
+            alone = subject_encode(s, &v, x + first, &one);
+            if (memcmp(alone, message + 4 * b, 4) != 0 || memcmp(alone + 4, message + 4 * buckets + first / 8 * rows[k].bits, one - 4) != 0)
+                fail_msg("%s: bucket %zu of %zu is another than alone", rows[k].spec, b, buckets);
+            free(alone);
+        }
+        free(message);
+        subject_close(s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_bucket_is_the_same_alone_and_among_others),
         cmocka_unit_test(an_element_goes_to_its_two_levels_as_often_as_the_sheets_say),
         cmocka_unit_test(what_is_at_a_level_stays_there),
         cmocka_unit_test(rounding_is_a_function_of_the_element_its_scale_and_its_draw),

@@ -289,7 +289,7 @@ static void draws_are_the_halves_of_tutti_random(void **state)
     (void)state;
 
     for (int level = 0; level < l.count; level++)
-        for (uint64_t first = 0; first < UINT64_C(1) << 40; first = first * 7 + 1) {
+        for (uint64_t k = 0, first = 0; k < 24; k++, first = k < 16 ? first * 7 + 1 : ((k - 15) << 28) - 1) { /* the last: the index leaves 32 bits between the two groups */
             tutti_draws(l.device[level], rng, first, 2, draws);
             for (uint64_t i = 0; i < 2 * TUTTI_DRAWS; i++) {
                 const uint64_t w = i % 128 / 32, lane = i % 32 / 2, h = i % 2, block = 16 * (first + i / 128) + lane;
@@ -654,9 +654,38 @@ static void extents_are_those_of_the_numbers(void **state)
     harness_close(&l);
 }
 
+static void sums_of_many_runs_are_those_of_each(void **state)
+{
+    enum { N = 700 };
+    static const size_t runs[] = { 1, 7, 16, 17, 64, 100, 256, 350, N, 2 * N };
+    harness_levels l = harness_open();
+    float x[N];
+    uint64_t seed = 77;
+    (void)state;
+
+    for (size_t i = 0; i < N; i++)
+        x[i] = harness_number(&seed, 0);
+    for (int level = 0; level < l.count; level++)
+        for (size_t r = 0; r < TUTTI_LENGTH(runs); r++)
+            for (size_t n = 0; n <= N; n += n < 40 ? 1 : 33) {
+                double one[N + 1], two[N + 1];
+                const size_t each = runs[r], count = (n + each - 1) / each;
+                one[count] = two[count] = 4711;
+                tutti_norm1_each(l.device[level], n, each, x, one), tutti_norm2_each(l.device[level], n, each, x, two);
+                for (size_t k = 0; k < count; k++) {
+                    const size_t some = n - k * each < each ? n - k * each : each;
+                    if (one[k] != tutti_norm1(l.device[0], some, x + k * each) || two[k] != tutti_norm2(l.device[0], some, x + k * each))
+                        fail_msg("level %d, %zu elements in runs of %zu, run %zu: %.17g and %.17g", level, n, each, k, one[k], two[k]);
+                }
+                assert_true(one[count] == 4711 && two[count] == 4711);
+            }
+    harness_close(&l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sums_of_many_runs_are_those_of_each),
         cmocka_unit_test(every_level_gives_the_references_bits),
         cmocka_unit_test(products_with_few_vectors_are_the_formulas),
         cmocka_unit_test(long_products_are_short_ones),
