@@ -9,6 +9,8 @@
 
    Error feedback subtracts this worker's part P^ Q_own^T (ef_rule=local: residuals stay as small as what was lost), or the decoded mean
    (aggregated: as in the paper's code and PyTorch). Both give the same trajectory of the model, since only the mean of the residuals is ever sent.
+   Of the sheet's options: orth and orth_eps are not, since there is one orthogonalisation that is right for every rank (orthogonal.c) and divides by no small number; the seed is the run's, compared by all workers
+   before they begin; a codec by a tensor's size is large(...); factors in 16 bits are still to come (a sum's number type is the table's, and would have to be the view's: what is not a matrix stays float32).
    Q_own lies in the scratch between fold and mine. A dead layer's Q is 0, and so is P; orth draws new directions then (orthogonal.c). */
 #include "codec_internal.h"
 #include "registry.h"

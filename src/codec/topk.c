@@ -1,6 +1,8 @@
 /* topk.c: codec topk: the k greatest magnitudes, of equal ones the lowest indexes. Stich, Cordonnier and Jaggi, NeurIPS 2018. Exact selection:
    |x - decoded|^2 <= (1 - k/n) |x|^2 always. 8 k bytes: indexes, then values. With a warm-up of E epochs the ratio of epoch e is ratio^((e + 1) / (E + 1)),
-   as DGC's (Lin et al., ICLR 2018). */
+   as DGC's (Lin et al., ICLR 2018).
+   Of the sheet's options: k in place of a ratio says the same of one tensor and nothing sensible of several; scope=global would have to wait for the last gradient before the first is sent, and a piece leaves when it is
+   whole; select=sampled and reuse are for machines on which an exact selection is slow, here it is two passes over memory (select.c). Values of 16 bits and indexes as differences or a map are still to come. */
 #include "codec_internal.h"
 #include "registry.h"
 

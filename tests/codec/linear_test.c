@@ -606,6 +606,8 @@ static void specs_that_make_no_sense_are_refused_with_a_sentence(void **state)
         { "ef(large(qsgd,small=topk))", NULL }, { "ef(large(topk,small=qsgd))", NULL }, { "ef(accordion(low=qsgd,high=topk))", NULL }, { "ef(large(large(ef(sign))))", NULL },
         { "accordion(low=topk)", NULL }, { "accordion(low=ef(topk),high=sign)", "codec 'accordion': ef inside of it is a wrapper, whose state would be one a level; put it round both: ef(accordion(low=..., high=...))" },
         { "alq(first=9,second=9)", "codec 'alq': second is 9 and must be after first, 9" }, { "alq(bucket=100)", NULL },
+        { "ef(topk,flush=bf16)", NULL }, { "ef(topk,flush_every=5,flush=large(fp32))", "codec 'ef': flush is large, a wrapper, and what delivers all that is owed is a codec itself: fp32, bf16 or fp16" },
+        { "ef(large(accordion(low=topk(ratio=0.1),high=topk)),flush_every=5)", "codec 'ef': flush_every is 5, and accordion inside of it would not see the gradients of the steps that flush; leave flush_every away" },
         { "ef(nosuch)", NULL }, { "qsgd(bits=1)", NULL }, { "qsgd(bits=9)", NULL }, { "topk(ratio=1.5)", NULL }, { "topk(", NULL }, { "", NULL }, { "fp16(x=1)", NULL },
         { "ef(ef(ef(ef(ef(ef(sign))))))", NULL },
     };

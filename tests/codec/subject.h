@@ -251,7 +251,7 @@ static inline void subject_exchange_view(subject *const *s, int workers, tutti_v
             leaf[w]->ops->unfold(leaf[w], &v, scratch[w], wire[w], y[w]);
         }
     }
-    if (again && finite) {
+    if (again && finite && message[0] != NULL) {
         tutti_view owner = v;
         float *into, a;
         owner.stage = 1;
