@@ -16,6 +16,7 @@
    clip-norm clips the mean. */
 #include <math.h>
 #include <stdio.h>
+#include "tutti/codec.h"
 #include "tutti/method.h"
 #include "tutti/regime.h"
 
@@ -49,6 +50,20 @@ static const tutti_option accordion_options[] = {
     { 0 }
 };
 
+/* Wrapped once more they would be found too deep, or feed back twice: the sentence would not say why. */
+static tutti_status check_plain(const char *which, const char *text, tutti_error *err)
+{
+    tutti_spec *spec;
+    const tutti_codec_ops *codec;
+
+    TUTTI_TRY(tutti_spec_open(&spec, text, err));
+    codec = tutti_codec_find(tutti_spec_name(spec));
+    tutti_spec_close(spec);
+    if (codec != NULL && codec->choose != NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'accordion': %s is '%.80s', which wraps a codec; low and high are plain ones, and error feedback and min_numel are options of the method", which, text);
+    return TUTTI_OK;
+}
+
 static tutti_status declare_codec(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     static const char *const windows[] = { "epoch", "interval" }, *const sources[] = { "local", "rank0", "averaged" };
@@ -56,6 +71,8 @@ static tutti_status declare_codec(tutti_method *m, tutti_plan *plan, tutti_error
     const accordion *s = m->self;
     char spec[4096], min[40] = "";
 
+    TUTTI_TRY(check_plain("low", s->low, err));
+    TUTTI_TRY(check_plain("high", s->high, err));
     if (s->min_numel > 0)
         snprintf(min, sizeof min, ",min=%lld)", (long long)s->min_numel);
     if ((size_t)snprintf(spec, sizeof spec, form, min[0] != 0 ? "large(" : "", s->error_feedback ? "ef(" : "", s->low, s->high, s->rule.eta, (long long)s->rule.interval, tutti_regime_unit(&s->rule), windows[s->rule.window],

@@ -37,8 +37,8 @@ static const tutti_option hetero_ring_options[] = {
     { "micro_batches", TUTTI_INT, TUTTI_AT(hetero_ring, micro_batches), 0, 0, 1e9, NULL, "C: micro-batches a step, of all workers; 0: 8 a worker or the next number that divides its batch" },
     { "micro_batch", TUTTI_INT, TUTTI_AT(hetero_ring, micro_batch), 0, 0, 1 << 24, NULL, "m: samples of a micro-batch; 0: what C leaves. C m is the run's step: workers x batch x accumulate" },
     { "adapt_every", TUTTI_TEXT, TUTTI_AT(hetero_ring, adapt_every), 0, 0, 0, "100", "steps from one look at the times to the next, or epoch" },
-    { "tolerance", TUTTI_REAL, TUTTI_AT(hetero_ring, tolerance), 0.05, 0, 1, NULL, "the slowest worker may take this much longer than the mean before micro-batches move" },
-    { "exclude_below", TUTTI_REAL, TUTTI_AT(hetero_ring, exclude_below), 0, 0, 1, NULL, "a worker slower than this part of the mean speed computes nothing, if that makes steps shorter; 0: never" },
+    { "tolerance", TUTTI_REAL, TUTTI_AT(hetero_ring, tolerance), 0.05, 0, 1, NULL, "the slowest worker may take this much longer than the mean before micro-batches move", "allocation=adaptive" },
+    { "exclude_below", TUTTI_REAL, TUTTI_AT(hetero_ring, exclude_below), 0, 0, 1, NULL, "a worker slower than this part of the mean speed computes nothing, if that makes steps shorter; 0: never", "allocation=adaptive" },
     { "collective", TUTTI_CHOICE, TUTTI_AT(hetero_ring, collective), RING, 0, 1, "ring|auto", "auto: the run's, as ddp's: through shared memory and in ddp's order of summation" },
     { 0 }
 };

@@ -52,6 +52,8 @@ static tutti_status stragglar_declare(tutti_method *m, tutti_plan *plan, tutti_e
     s->named = by_time ? -1 : (int)named;
     if (!by_time && (s->straggler[0] < '0' || s->straggler[0] > '9' || *end != 0 || named < 0 || named >= m->workers))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'stragglar': straggler is '%.40s'; it must be auto or a worker, 0 to %d", s->straggler, m->workers - 1);
+    if (!by_time && s->min_delay > 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'stragglar': min_delay_us is %.9g, but with straggler=%d no worker's lateness is asked; leave one of the two away", s->min_delay, s->named);
     if (s->schedule == EXACT && (m->workers & (m->workers - 1)) != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'stragglar': schedule is exact, which needs a power of two of workers, and there are %d; use schedule=greedy or auto", m->workers);
     tutti_declare_value(plan, "stragglar.known", TUTTI_SAME, &s->known, sizeof s->known);

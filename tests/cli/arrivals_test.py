@@ -100,6 +100,39 @@ class Arrivals(Case):
                 self.assertEqual(sum(s["method_figures"]["applied"]) + sum(s["method_figures"]["dropped"]), 150 * n)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_without_a_limit_it_is_asynchronous_sgd_and_with_the_least_one_a_chain(self):
+        """ringmaster-asgd.md, 2 and 3. R = 1: each update is of the model just before it, so without noise what k of them leave is one worker's model after k steps, to the bit."""
+        common = ("--model", "quadratic(dim=8,noise=0,samples=4096)", "--batch", 1, "--transport", "sim", "--step-time", 0.01, "--optimizer", "sgd(lr=0.05)", "--final-eval", "off")
+        slow = ("--slow", "1:1.7,2:3.1")
+        free = [model(self.train(name, *common, "-n", 3, *slow, "--steps", 40, "--method", name)) for name in ("asgd(servers=1)", "ringmaster-asgd(max_delay=-1)")]
+        self.assertEqual(*free)
+        for n in 2, 3:
+            chain = self.train("chain%d" % n, *common, "-n", n, *slow[:1], slow[1] if n == 3 else "1:1.7", "--steps", 40, "--method", "ringmaster-asgd(max_delay=1)")
+            applied = int(sum(summary(chain)["method_figures"]["applied"]))
+            self.assertTrue(0 < applied < 40 * n)
+            self.assertEqual(model(chain), model(self.train("single%d" % n, *common, "-n", 1, "--steps", applied, "--method", "single")))
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_rounds_last_as_long_as_the_sheets_say_at_most(self):
+        """ringleader-asgd.md: a round takes two times of the slowest worker at most and has n updates, its harmonic count is tau_n / (2 tau_mean) at least; ringmaster-asgd.md: R updates in a row take t(R) at most, and who
+        needs more time than R of them is never applied. Messages take some microseconds of the 10 ms of a gradient."""
+        for factors in ((1, 1, 1, 1), (1, 2, 3, 5), (1, 1.3, 2.9, 9.7), (1, 1, 1, 20)):
+            n, tau = len(factors), [0.01 * f for f in factors]
+            common = ("--model", "quadratic(dim=8,samples=4096)", "-n", n, "--batch", 1, "--transport", "sim", "--step-time", 0.01, "--slow", ",".join("%d:%g" % (r, f) for r, f in enumerate(factors)), "--steps", 100,
+                      "--optimizer", "sgd(lr=0.01)", "--final-eval", "off")
+            s = summary(self.train("l", *common, "--method", "ringleader-asgd"))
+            figures = s["method_figures"]
+            self.assertLessEqual(s["wall_seconds"], 1.01 * (figures["rounds"] + 1) * 2 * tau[-1])
+            self.assertTrue(n * figures["rounds"] <= figures["updates"] <= n * figures["rounds"] + n, figures)
+            self.assertGreaterEqual(figures["harmonic_count_min"], 0.99 * tau[-1] / (2 * sum(tau) / n), factors)
+            for limit in (1, 2, 5):
+                most = 1.01 * min(2 * (limit + m) / sum(1 / t for t in tau[:m]) for m in range(1, n + 1))
+                figures = summary(self.train("m", *common, "--method", "ringmaster-asgd(max_delay=%d)" % limit))["method_figures"]
+                self.assertLessEqual(figures["limit_updates_seconds_max"], most, (factors, limit))
+                if factors[-1] == 20: # the others make 57 updates meanwhile
+                    self.assertEqual((figures["applied"][-1], figures["dropped"][-1] > 0), (0, True))
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_limit_that_adapts_leaves_what_drops_most_and_what_drops_nothing(self):
         common = ("--model", "quadratic(dim=8,samples=4096)", "-n", 8, "--batch", 1, "--transport", "sim", "--step-time", 0.01, "--slow", ",".join("%d:%g" % (r, 1 + 0.3 * r) for r in range(8)), "--steps", 200, "--optimizer", "sgd(lr=0.01)")
         for stops in ("off", "on"):

@@ -1,7 +1,6 @@
-"""`tutti train` under MPI's own launchers. TUTTI_MPI names those for which a transport was built: "openmpi:/usr/bin/mpirun.openmpi|mpich:/usr/bin/mpiexec.mpich"."""
+"""`tutti train` under MPI's own launchers (every method and codec: transports_test.py). TUTTI_MPI names those for which a transport was built: "openmpi:/usr/bin/mpirun.openmpi|mpich:/usr/bin/mpiexec.mpich"."""
 import json, os, signal, subprocess, time, unittest
 from command import *
-import gossip_test
 
 LAUNCHERS = dict(pair.split(":", 1) for pair in os.environ.get("TUTTI_MPI", "").split("|") if ":" in pair)
 COMMON = ("--model", "mlp(hidden=48)", "--epochs", 2, "--batch", 16, "--seed", 7, "--threads", 1)
@@ -33,30 +32,6 @@ def under(kind, n, *arguments, command=(TUTTI,), timeout=120, **environment):
 
 @unittest.skipIf(not LAUNCHERS, "skipped: built without MPI, or its launchers are not installed")
 class MPI(Case):
-    def test_codecs_give_the_same_bytes_as_over_shared_memory(self):
-        for n, codec in ((2, "ef(topk)"), (4, "qsgd(coding=elias)")):
-            shm = self.train("codec%d" % n, *COMMON, "--data", self.data, "-n", n, "--codec", codec)
-            for kind in LAUNCHERS:
-                out = os.path.join(self.folder, "codec%s%d" % (kind, n))
-                r = under(kind, n, "train", *COMMON, "--data", self.data, "--codec", codec, "--out", out)
-                self.assertEqual(r.returncode, 0, r.stderr + r.stdout)
-                self.assertEqual(read(os.path.join(out, "model.safetensors")), read(os.path.join(shm, "model.safetensors")))
-                self.assertEqual(summary(out)["bytes_sent_total"], summary(shm)["bytes_sent_total"])
-
-    def test_servers_beside_the_computation(self):
-        """Whose requests come from anybody, and who are asked all at once: the parameter server has the bits of shared memory; the others send what they send there."""
-        shm = self.train("servers", *COMMON, "--data", self.data, "-n", 3, "--method", "parameter-server(servers=2)")
-        for kind in LAUNCHERS:
-            for k, method in enumerate(("parameter-server(servers=2)", "asgd(servers=1)", "ssp(staleness=1)", "backup-workers")):
-                out = os.path.join(self.folder, "server%s%d" % (kind, k))
-                r = under(kind, 3, "train", *COMMON, "--data", self.data, "--method", method, "--out", out)
-                self.assertEqual(r.returncode, 0, method + r.stderr + r.stdout)
-                s = summary(out)
-                self.assertEqual((s["transport"], s["workers"], s["events"]), ("mpi", 3, []))
-                if k == 0:
-                    self.assertEqual(read(os.path.join(out, "model.safetensors")), read(os.path.join(shm, "model.safetensors")))
-                    self.assertEqual(s["bytes_sent_total"], summary(shm)["bytes_sent_total"])
-
     def test_rows_of_tables_go_to_servers(self):
         log = os.path.join(self.folder, "clicks.tsv")
         tutti("data", "clicks", "--samples", 3000, "--values", 10, "--out", log)
@@ -89,31 +64,6 @@ class MPI(Case):
             self.assertNotEqual(r.returncode, 0)
             self.assertIn("servers is 2, but", r.stderr + r.stdout)
 
-    def test_one_server_to_which_everybody_comes_when_it_is_through(self):
-        """A service that waits with a deadline, one that is called back, requests whose answers wait: some under either implementation, since a job takes its time to start."""
-        methods = {"openmpi": ("oscars(interval=2,grace=0,quorum=0.5)", "ringmaster-asgd(max_delay=2,stops=on)"), "mpich": ("oscars(interval=2)", "ringleader-asgd", "dude-asgd(table=worker,group=2)")}
-        for kind in LAUNCHERS:
-            for k, method in enumerate(methods[kind]):
-                out = os.path.join(self.folder, "one%s%d" % (kind, k))
-                r = under(kind, 3, "train", *COMMON, "--data", self.data, "--method", method, "--out", out)
-                self.assertEqual(r.returncode, 0, method + r.stderr + r.stdout)
-                s = summary(out)
-                self.assertEqual((s["transport"], s["workers"], s["samples"], s["events"]), ("mpi", 3, 1200, []))
-                self.assertEqual(s["bytes_sent_total"] % (4 * MODEL), 0, method)
-                if method.startswith("oscars"):
-                    figures = s["method_figures"]
-                    self.assertEqual([sum(kinds) for kinds in zip(*(figures["steps_" + k] for k in ("applied", "late", "dropped")))], [w["steps"] for w in s["by_worker"]])
-
-    def test_models_that_are_pushed_to_one_server_in_halves(self):
-        for kind in LAUNCHERS:
-            out = os.path.join(self.folder, "hermes" + kind)
-            r = under(kind, 3, "train", *COMMON, "--data", self.data, "--method", "hermes(push=always,chunk=32,local_passes=1,resize=off)", "--validation", 50, "--out", out)
-            self.assertEqual(r.returncode, 0, r.stderr + r.stdout)
-            s = summary(out)
-            self.assertEqual((s["transport"], s["workers"], s["events"], s["samples"]), ("mpi", 3, [], 1100))
-            d = 784 * 48 + 48 + 48 * 48 + 48 + 48 * 10 + 10
-            self.assertEqual(s["bytes_sent_total"], sum(s["method_figures"]["pushes"][1:]) * 4 * d + 8 * d + 120)
-
     def test_ddp_gives_the_same_bytes_as_over_shared_memory(self):
         for n in (2, 4):
             shm = self.train("shm%d" % n, *COMMON, "--data", self.data, "-n", n)
@@ -126,23 +76,6 @@ class MPI(Case):
                 self.assertEqual((s["transport"], s["workers"], s["events"]), ("mpi", n, []))
                 self.assertEqual(s["bytes_sent_total"], summary(shm)["bytes_sent_total"])
                 self.assertTrue(os.path.exists(os.path.join(out, "config.json")))
-
-    def test_gossip_methods_give_the_same_bytes_or_send_as_many_as_over_shared_memory(self):
-        """One of each kind under either implementation, since a job takes its time to start; between them all methods."""
-        methods = {"openmpi": ("sgp", "asr-adpsgd(mixing=delay-by-one)", "ad-psgd", "asr-adpsgd(mixing=random-ring,rounds=2)"),
-                   "mpich": ("d-psgd", "rand-psgd", "lasgd(local_steps=3,max_delay=1)", "ad-psgd", "rand-psgd(pace=own)")}
-        for kind in LAUNCHERS:
-            for i, method in enumerate(methods[kind]):
-                out = os.path.join(self.folder, "gossip%s%d" % (kind, i))
-                r = under(kind, gossip_test.N, "train", *gossip_test.COMMON, "--data", self.data, "--method", method, "--out", out)
-                self.assertEqual(r.returncode, 0, r.stderr + r.stdout)
-                self.assertEqual((summary(out)["transport"], summary(out)["workers"]), ("mpi", gossip_test.N))
-                if method in gossip_test.AT_OWN_PACE:
-                    gossip_test.check_own_pace(self, out, method)
-                    continue
-                shm = self.train("gossip%s%d" % (kind, i), *gossip_test.COMMON, "--data", self.data, "-n", gossip_test.N, "--method", method)
-                self.assertEqual(read(os.path.join(shm, "model.safetensors")), read(os.path.join(out, "model.safetensors")), (kind, method))
-                self.assertEqual(summary(out)["bytes_sent_total"], summary(shm)["bytes_sent_total"])
 
     def test_the_transport_may_be_named(self):
         for kind in LAUNCHERS:

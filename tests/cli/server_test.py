@@ -1,5 +1,5 @@
 """parameter-server, asgd, ssp and backup-workers as a person runs them: bits, traffic, delays and waiting against the sheet, resuming to the bit under the simulator, a killed server."""
-import os, signal, subprocess, time, unittest
+import math, os, signal, subprocess, time, unittest
 from command import *
 
 SIMULATOR = os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so"))
@@ -54,6 +54,16 @@ class Servers(Case):
         for n in (4, 8):
             s = summary(self.train("d%d" % n, "--model", "quadratic(dim=50)", "-n", n, "--steps", 100, "--batch", 16, "--transport", "sim", "--step-time", 0.01, "--method", "asgd", "--optimizer", "sgd(lr=0.001)"))
             self.assertAlmostEqual(s["staleness_mean"], n - 1, delta=0.1 * (n - 1))
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_a_delay_is_stable_up_to_its_threshold_and_not_beyond(self):
+        """On a quadratic with curvature 1 a rate converges under a delay of K exactly where it is below 2 sin(pi / (2 (2K + 1))); n equal workers have one of n - 1."""
+        common = ("--model", "quadratic(dim=4,condition=1,noise=0)", "--batch", 1, "--transport", "sim", "--step-time", 0.01, "--seed", 1)
+        for n, method in ((2, "asgd"), (4, "asgd"), (9, "asgd"), (4, "ringmaster-asgd(max_delay=-1)")):
+            edge = 2 * math.sin(math.pi / (2 * (2 * n - 1)))
+            first, below, above = (summary(self.train("t", *common, "-n", n, "--method", method, "--steps", 1 if part == 0 else 400, "--optimizer", "sgd(lr=%.17g)" % (part * edge)))["final_test_loss"] for part in (0, 0.98, 1.02))
+            self.assertLess(below, 0.1 * first, (n, method))
+            self.assertGreater(above, 10 * first, (n, method))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_slow_worker_is_waited_for_as_far_as_the_method_says(self):

@@ -263,6 +263,8 @@ static void what_cannot_be_is_refused_with_the_mend(void **state)
         { "accordion(mode=batch,error_feedback=off)", "'error_feedback'" },
         { "accordion(batch_high=8)", "'batch_high'" },
         { "accordion(mode=batch,replay=3.lh)", "method 'accordion': replay: '3.lh' has 2 levels, and there are 1 parts" },
+        { "accordion(low=ef(topk),high=topk)", "method 'accordion': low is 'ef(topk)', which wraps a codec; low and high are plain ones" },
+        { "accordion(high=large(topk))", "high is 'large(topk)', which wraps a codec" },
         { "accordion(mode=batch,norm_window=interval,unit=step)", "'norm_window'" },
     };
 

@@ -201,6 +201,8 @@ static void what_cannot_be_is_refused(void **state)
         { "hetero-ring(adapt_every=0)", "adapt_every is '0'; it must be epoch or a number of steps from 1", NULL },
         { "hetero-ring(adapt_every=often)", "adapt_every is 'often'; it must be epoch or a number of steps", NULL },
         { "hetero-ring(adapt_every=-3)", "adapt_every is '-3'", NULL },
+        { "hetero-ring(allocation=equal,tolerance=0.5)", "'tolerance' has no effect with allocation=equal", NULL },
+        { "hetero-ring(allocation=static,shares=1:2,exclude_below=0.5)", "'exclude_below' has no effect with allocation=static", NULL },
         { "hetero-ring(tolerance=2)", "'tolerance' is 2; it must be from 0 to 1", NULL },
         { "hetero-ring(allocation=fair)", "equal, static or adaptive", NULL },
         { "hetero-ring", "method 'hetero-ring' decides itself how much of a step each worker computes; use it with even shares (batch-share)", batch_of },

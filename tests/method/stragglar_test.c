@@ -107,6 +107,7 @@ static void bad_options_are_refused(void **state)
     refused("stragglar(schedule=exact)", 6, "schedule is exact, which needs a power of two of workers, and there are 6; use schedule=greedy or auto");
     refused("stragglar(schedule=matching)", 4, "matching");
     refused("stragglar(min_delay_us=-1)", 4, "min_delay_us");
+    refused("stragglar(straggler=1,min_delay_us=5)", 4, "min_delay_us is 5, but with straggler=1 no worker's lateness is asked; leave one of the two away");
 }
 
 int main(void)

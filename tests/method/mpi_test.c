@@ -1,0 +1,160 @@
+/* Goal: every method and every codec runs under this MPI, with the bits of shared memory where a run's bits are its seed's, and towards the optimum where they follow the clock. Method: the registries, so a new one is
+   in at once; one job of four ranks runs them all, one after the other, each in a world of its own, and rank 0 runs them again in threads. */
+#include "trial.h"
+#include "../transport/mpi_job.h"
+#include "tutti/codec.h"
+
+enum { WORKERS = 4, STEPS = 6, MOST = 128 };
+/* What does not go by its name alone, or has several forms; follows: the clock, though the method's traits do not say so. */
+static const struct { const char *name, *spec; bool follows; } forms[] = {
+    { "parameter-server", "parameter-server(servers=3)" }, { "local-sgd", "local-sgd(period=4,outer=sgd(lr=0.7,momentum=0.9))" }, { "lasgd", "lasgd(local_steps=2,max_delay=1)" }, { "lasgd", "lasgd", true },
+    { "d-psgd", "d-psgd" }, { "d-psgd", "d-psgd(one-peer-exponential,order=atc)" }, { "sgp", "sgp" }, { "sgp", "sgp(graph=star(weights=push),overlap=2)" }, { "rand-psgd", "rand-psgd" },
+    { "rand-psgd", "rand-psgd(mixing=delay-by-one)" }, { "rand-psgd", "rand-psgd(pace=own)" }, { "asr-adpsgd", "asr-adpsgd" }, { "asr-adpsgd", "asr-adpsgd(mixing=random-ring,rounds=2)" },
+    { "asr-adpsgd", "asr-adpsgd(mixing=delay-by-one)" }, { "h-adpsgd", "h-adpsgd(super_learner=2)" }, { "ssp", "ssp", true }, { "backup-workers", "backup-workers(backup=0)" }, { "backup-workers", "backup-workers", true },
+    { "ringmaster-asgd", "ringmaster-asgd(max_delay=2,stops=on)" }, { "ringleader-asgd", "ringleader-asgd" }, { "ringleader-asgd", "ringleader-asgd(table=worker)" }, { "dude-asgd", "dude-asgd(table=worker,group=2)" },
+    { "dude-asgd", "dude-asgd" }, { "hermes", "hermes(push=always,minibatch=1,chunk=4,local_passes=2)" }, { "oscars", "oscars(interval=2)" }, { "hetero-ring", "hetero-ring(allocation=static,shares=1:3:2:2)" },
+    { "ata", "ata(allocation=fixed,seconds=1:3:2:2)" }, { "ata", "ata", true }, { "stragglar", "stragglar(straggler=1,min_bytes=1)" }, { "alq", "alq(bucket=256,first=1,second=4)" }, { "amq", "amq(bucket=256,first=1,second=4)" },
+    { "accordion", "accordion(unit=step,interval=1)" }, { "onebit-adam", "onebit-adam(freeze_step=2)" },
+};
+static const struct { const char *name, *spec; } wrapped[] = {
+    { "ef", "ef(topk(ratio=0.05))" }, { "ef21", "ef21(sign,eta=0.5)" }, { "large", "large(qsgd(bits=4),min=600)" }, { "accordion", "accordion(low=topk(ratio=0.2),high=topk(ratio=0.01),unit=step,interval=1)" },
+    { "alq", "alq(bucket=256,first=1,second=4)" }, { "amq", "amq(bucket=256,first=1,second=4)" }, { "qsgd", "qsgd(bits=3,coding=elias)" }, { "randomk", "randomk(ratio=0.1,block=8)" },
+};
+
+typedef struct list { trial t[MOST]; bool follows[MOST]; int n; } list;
+
+static double held_out(trial *t, int rank, const float *x)
+{
+    (void)t;
+    (void)rank;
+    return (double)x[0] * (double)x[0] + 1;
+}
+
+static void add(list *l, const char *method, const char *codec, bool follows)
+{
+    unsigned traits;
+    trial *t = &l->t[l->n];
+
+    assert_true(l->n < MOST && tutti_method_traits(method, &traits));
+    *t = trial_of(method, "sgd(lr=0.02)", STEPS);
+    t->count[0] = 10000;
+    t->options.codec = codec;
+    t->held_out = held_out;
+    l->follows[l->n] = follows || (traits & TUTTI_OWN_PACE);
+    t->asks = traits & TUTTI_OWN_PACE;
+    l->n++;
+}
+
+static void all(list *l)
+{
+    for (size_t i = 0; tutti_methods[i] != NULL; i++) {
+        bool found = false;
+        for (size_t k = 0; k < TUTTI_LENGTH(forms); k++)
+            if (strcmp(forms[k].name, tutti_methods[i]->name) == 0) {
+                found = true;
+                add(l, forms[k].spec, NULL, forms[k].follows);
+            }
+        if (!found)
+            add(l, tutti_methods[i]->name, NULL, false);
+    }
+    for (size_t i = 0; tutti_codecs[i] != NULL; i++) {
+        const char *spec = tutti_codecs[i]->name;
+        for (size_t k = 0; k < TUTTI_LENGTH(wrapped); k++)
+            if (strcmp(wrapped[k].name, tutti_codecs[i]->name) == 0)
+                spec = wrapped[k].spec;
+        add(l, "ddp", spec, false);
+    }
+}
+
+/* Squared, of the mean of the workers' optima. */
+static double from_optimum(const trial *t, const float *x)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < trial_size(t); i++) {
+        double b = 0;
+        for (int r = 0; r < WORKERS; r++)
+            b += (double)((r * 13 + (int)(i % 17)) % 19) / 8 / WORKERS;
+        sum += ((double)x[i] - b) * ((double)x[i] - b);
+    }
+    return sum;
+}
+
+static bool right(const trial *t, bool follows)
+{
+    trial same = *t;
+    tutti_error err;
+    float *first;
+    double before, after;
+    int differs = -1;
+
+    if (follows) {
+        first = tutti_alloc(trial_size(t), sizeof *first);
+        for (size_t i = 0; i < trial_size(t); i++)
+            first[i] = trial_initial_value(i);
+        before = from_optimum(t, first);
+        after = from_optimum(t, t->x[0][STEPS]);
+        tutti_free(first);
+        if (!(after < before))
+            fprintf(stderr, "%s: %g from the optimum, and it began at %g\n", t->method, sqrt(after), sqrt(before));
+        return after < before;
+    }
+    memset(same.x, 0, sizeof same.x);
+    if (trial_try(&same, WORKERS, &err) != TUTTI_OK) {
+        fprintf(stderr, "%s over shared memory: %s\n", t->method, err.text);
+        return false;
+    }
+    for (int s = 0; s <= STEPS && differs < 0; s++)
+        if (!trial_same(t, t->x[0][s], same.x[0][s]))
+            differs = s;
+    if (differs >= 0)
+        fprintf(stderr, "%s%s%s: differs from shared memory after step %d\n", t->method, t->options.codec != NULL ? " with " : "", t->options.codec != NULL ? t->options.codec : "", differs);
+    trial_drop(&same);
+    return differs < 0;
+}
+
+static int rank_of_all(void)
+{
+    static list l;
+    tutti_error err = { .rank = -1 };
+    tutti_status status = TUTTI_OK;
+    int wrong = 0, rank = 0;
+
+    all(&l);
+    for (int k = 0; k < l.n && status == TUTTI_OK; k++) {
+        trial *t = &l.t[k];
+        tutti_world *world = NULL;
+        status = tutti_world_open(&world, "mpi", &err);
+        if (status == TUTTI_OK) {
+            rank = tutti_world_rank(world);
+            for (int s = 0; s <= STEPS; s++)
+                t->x[rank][s] = tutti_alloc(trial_size(t), sizeof(float));
+            status = trial_rank(world, t, &err);
+        }
+        if (status != TUTTI_OK)
+            fprintf(stderr, "%s%s%s on rank %d: %s: %s\n", t->method, t->options.codec != NULL ? " with " : "", t->options.codec != NULL ? t->options.codec : "", rank, tutti_status_name(status), err.text);
+        tutti_world_close(world);
+    }
+    for (int k = 0; k < l.n && status == TUTTI_OK && rank == 0; k++)
+        wrong += !right(&l.t[k], l.follows[k]);
+    for (int k = 0; k < l.n; k++)
+        trial_drop(&l.t[k]);
+    return status != TUTTI_OK || wrong > 0;
+}
+
+static void every_method_and_codec_as_over_shared_memory(void **state)
+{
+    char *arguments[] = { (char *)"rank", NULL };
+
+    (void)state;
+    assert_int_equal(mpi_job_run(WORKERS, arguments), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(every_method_and_codec_as_over_shared_memory) };
+
+    if (mpi_job_inside())
+        return rank_of_all();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
