@@ -352,6 +352,43 @@ static void workers_are_as_far_apart_as_they_may_be_and_no_further(void **state)
             }
 }
 
+static float of_this_worker(int rank, uint64_t step, size_t i, float x)
+{
+    (void)step;
+    (void)i;
+    (void)x;
+    return (float)(1 << 4 * rank);
+}
+
+/* Each worker's gradients are a power of 16 of its own, so of every element of every model can be read how many gradients of whom are in it: one's own all, nobody's fewer than before, and under ssp everybody's but the
+   last `staleness`. */
+static void a_worker_reads_what_it_has_written_and_never_less_than_before(void **state)
+{
+    enum { N = 4, STEPS = 12 };
+    static const struct { const char *method; int staleness; } cases[] = { { "asgd", -1 }, { "asgd(servers=2)", -1 }, { "ssp(staleness=0)", 0 }, { "ssp(staleness=1)", 1 }, { "ssp(staleness=3,servers=2)", 3 }, { "ssp(staleness=1000)", -1 } };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(cases); k++) {
+        trial t = trial_of(cases[k].method, strncmp(cases[k].method, "ssp", 3) == 0 ? "sgd(lr=4)" : "sgd(lr=1)", STEPS); /* ssp: of the mean over the four */
+        t.gradient = of_this_worker;
+        trial_run(&t, N);
+        for (int r = 0; r < N; r++)
+            for (size_t i = 0; i < trial_size(&t); i++) {
+                int last[N] = { 0 };
+                for (int s = 0; s < STEPS; s++) {
+                    const double sum = (double)trial_initial_value(i) - (double)t.x[r][s][i];
+                    for (int j = 0; j < N; j++) {
+                        const int count = (int)sum >> 4 * j & 15, least = j == r ? s + 1 : cases[k].staleness >= 0 && s + 1 - cases[k].staleness > last[j] ? s + 1 - cases[k].staleness : last[j];
+                        if (sum != floor(sum) || count < least || (j == r && count != s + 1))
+                            fail_msg("%s, worker %d, step %d, element %zu: %d gradients of worker %d, and %d at least are due", t.method, r, s, i, count, j, least);
+                        last[j] = count;
+                    }
+                }
+            }
+        trial_drop(&t);
+    }
+}
+
 static void without_staleness_ssp_is_the_mean_gradient_of_each_step(void **state)
 {
     (void)state;
@@ -565,6 +602,7 @@ int main(void)
         cmocka_unit_test(no_gradient_is_lost_or_counted_twice),
         cmocka_unit_test(a_gradient_is_applied_as_its_delay_has_it),
         cmocka_unit_test(workers_are_as_far_apart_as_they_may_be_and_no_further),
+        cmocka_unit_test(a_worker_reads_what_it_has_written_and_never_less_than_before),
         cmocka_unit_test(without_staleness_ssp_is_the_mean_gradient_of_each_step),
         cmocka_unit_test(a_step_takes_exactly_the_first_gradients_and_never_a_late_one),
         cmocka_unit_test(a_step_sends_as_many_gradients_as_it_takes),
