@@ -194,7 +194,7 @@ void tutti_discarded(tutti_method *m);
 void tutti_stale(tutti_method *m, uint64_t staleness);            /* of the gradient of this step, in the method's own count: summary's staleness_max, staleness_mean */
 tutti_status tutti_average(tutti_method *m, float *x, tutti_error *err); /* x := mean over the workers, plain fp32, blocks; client thread */
 tutti_status tutti_take_over(tutti_method *m, float *x, tutti_error *err); /* x := that of the first of my team, by all of it, plain fp32, blocks; client thread. A team of one: nothing */
-/* all[r] := worker r's n values, mine among them. Blocks; client thread. */
+/* all[r] := worker r's n values, mine among them, 0 of who is lost. Blocks; client thread. */
 tutti_status tutti_gather(tutti_method *m, const float *mine, size_t n, float *all, tutti_error *err);
 /* *loss: of x as it stands, the mean over samples that the client holds out of training, the same ones on all workers. Forward only, by this worker's client, whose computing time it takes; sends nothing. What it is,
    a NaN included, is the caller's to judge. Client thread, within step(); the method says within declare() that it will ask: TUTTI_ERR_USAGE there where nothing is held out. */

@@ -68,7 +68,7 @@ typedef struct tutti_engine_service {
     tutti_thread *thread;
     bool resting, busy, ended;   /* busy: within a round */
     bool hears;                  /* of losses; constant once open */
-    bool serving, woken;         /* it waits for requests; the message that wakes it for what it is owed is under way */
+    bool serving, woken;         /* it has begun to wait for requests; the message that wakes it for what it is owed is under way */
     tutti_request wake;
     int64_t owed;                /* rounds */
     tutti_note *unanswered;      /* requests taken and not answered */
@@ -169,6 +169,7 @@ struct tutti_engine {
         tutti_request **wanted;      /* workers: all of them */
         int n, pool;                 /* pool: index of the engine's own */
         bool held;                   /* client writes; not begun, or all is quiet, or about to be */
+        bool quiet;                  /* client writes; all is, and the client looks at what its servers have: they hear of losses when it goes on */
         bool closing;
         int64_t *sent, *received;    /* workers: requests to and of each */
         int events;                  /* of the world, of which those who hear of losses were told */

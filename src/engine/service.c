@@ -9,7 +9,7 @@
    In a run that goes on after losses (TUTTI_GOES_ON) services do without who is lost: a call of it is not served, an answer to it is none any more, a call to it ends, and the method's policy follows
    (tutti_is_left_out). Quiet is a meeting (members.c) then, over those who are left, and what is counted is what went between them. A call of somebody who is lost that was under way may come at any time, also when all is
    quiet: it is dropped before the server counts as at work. A service that `hears` is owed a round for what this worker has learnt of losses, before it can count as resting after them; one that serves is woken
-   for it by a message to itself, and gets it from tutti_serve in place of a request.
+   for it by a message to itself, and gets it from tutti_serve in place of a request: not while all is quiet, when the client shows and saves what it has, and nobody waits for it.
 
    Who closes while calls of its services, or rounds that they average in, are under way, after a failure, abandons them: whom they wait for may itself wait for this worker, which is not gone as long as it
    waits for its threads.
@@ -365,7 +365,7 @@ tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err)
         e->services.at[n++] = (service){ .engine = e, .run = watch, .name = "watch", .resting = true };
     }
     e->services.n = n;
-    e->services.held = true;
+    e->services.held = e->services.quiet = true;
     if (n == 0 && !e->own_pace && e->m.ops->hold == NULL && e->m.ops->release == NULL)
         return TUTTI_OK;
     e->services.sent = tutti_alloc(ranks, sizeof *e->services.sent);
@@ -441,6 +441,18 @@ tutti_status tutti_engine_cause(tutti_engine *e, tutti_status status, tutti_erro
 {
     const tutti_status own = status == TUTTI_ERR_PEER ? tutti_engine_services_look(e, err) : TUTTI_OK;
     return own != TUTTI_OK ? own : status;
+}
+
+/* The monitor is held. It waits for messages, so one tells it; one that is on its way already is enough. */
+static void wake_server(tutti_engine *e, int index)
+{
+    const tutti_note note = { .kind = (uint32_t)KIND_OWED };
+    service *s = &e->services.at[index];
+
+    if (s->woken)
+        return;
+    tutti_cancel(e->world, &s->wake); /* of the last time */
+    s->woken = tutti_post_send(e->world, &s->wake, tutti_world_rank(e->world), port_of(index), &note, tutti_nothing(), NULL) == TUTTI_OK;
 }
 
 /* ---- quiet ---- */
@@ -520,6 +532,25 @@ static tutti_status come_to_rest(tutti_engine *e, tutti_error *err)
     return status;
 }
 
+static bool servers_rest(const tutti_engine *e)
+{
+    for (int i = 0; i < e->services.n; i++)
+        if (e->services.at[i].serving && !e->services.at[i].resting)
+            return false;
+    return true;
+}
+
+/* From now on the client has what the servers have to itself. A loss that they have just heard of makes no traffic now, so nobody else is waited for. */
+static tutti_status keep_quiet(tutti_engine *e, tutti_error *err)
+{
+    tutti_lock(e->services.monitor);
+    while (e->services.status == TUTTI_OK && !servers_rest(e))
+        tutti_wait(e->services.monitor, TUTTI_FOREVER, NULL);
+    e->services.quiet = true;
+    tutti_unlock(e->services.monitor);
+    return tutti_engine_services_look(e, err);
+}
+
 tutti_status tutti_engine_quiet(tutti_engine *e, tutti_error *err)
 {
     tutti_doing was;
@@ -542,6 +573,8 @@ tutti_status tutti_engine_quiet(tutti_engine *e, tutti_error *err)
     }
     if (status == TUTTI_OK)
         status = come_to_rest(e, err);
+    if (status == TUTTI_OK)
+        status = keep_quiet(e, err);
     if (status == TUTTI_OK && e->m.ops->hold != NULL)
         status = e->m.ops->hold(&e->m, err);
     tutti_engine_doing(e, was);
@@ -605,7 +638,10 @@ tutti_status tutti_engine_go_on(tutti_engine *e, tutti_error *err)
     if (status == TUTTI_OK)
         status = leave_together(e, err);
     tutti_lock(e->services.monitor);
-    e->services.held = false;
+    e->services.held = e->services.quiet = false;
+    for (int i = 0; i < e->services.n; i++)
+        if (e->services.at[i].serving && e->services.at[i].owed > 0)
+            wake_server(e, i);
     tutti_wake(e->services.monitor);
     tutti_unlock(e->services.monitor);
     tutti_engine_doing(e, was);
@@ -645,18 +681,6 @@ tutti_status tutti_round(tutti_method *m, int index, bool free, tutti_error *err
     return closing ? TUTTI_CLOSED : TUTTI_OK;
 }
 
-/* The monitor is held. It waits for messages, so one tells it; one that is on its way already is enough. */
-static void wake_server(tutti_engine *e, int index)
-{
-    const tutti_note note = { .kind = (uint32_t)KIND_OWED };
-    service *s = &e->services.at[index];
-
-    if (s->woken)
-        return;
-    tutti_cancel(e->world, &s->wake); /* of the last time */
-    s->woken = tutti_post_send(e->world, &s->wake, tutti_world_rank(e->world), port_of(index), &note, tutti_nothing(), NULL) == TUTTI_OK;
-}
-
 void tutti_owe(tutti_method *m, int index, int64_t rounds)
 {
     tutti_engine *e = m->engine;
@@ -667,7 +691,7 @@ void tutti_owe(tutti_method *m, int index, int64_t rounds)
     e->services.at[index].owed += rounds;
     if (!e->services.at[index].ended)
         e->services.at[index].resting = false; /* from now on, not from when it runs */
-    if (e->services.at[index].serving)
+    if (e->services.at[index].serving && !e->services.quiet)
         wake_server(e, index);
     tutti_wake(e->services.monitor);
     tutti_unlock(e->services.monitor);
@@ -809,12 +833,12 @@ tutti_status tutti_serve(tutti_method *m, int index, tutti_note *note, tutti_buf
 
     tutti_lock(e->services.monitor);
     closing = e->services.closing;
-    owed = !closing && s->owed > 0;
+    owed = !closing && s->owed > 0 && !e->services.quiet;
     if (owed)
         take_owed(s, note);
     else if (!closing)
         rest(s);
-    s->serving = !owed;
+    s->serving = true;
     tutti_unlock(e->services.monitor);
     if (owed)
         return TUTTI_OK;
@@ -831,7 +855,7 @@ tutti_status tutti_serve(tutti_method *m, int index, tutti_note *note, tutti_buf
         closing = closing || e->services.closing || (status == TUTTI_OK && is_end(e, note));
         again = !closing && status == TUTTI_OK && (tutti_engine_misses(e, note->from) || tutti_engine_is_owed(e, note)); /* of the lost: it is not answered, and what it wanted has no part in the run */
         s->woken = s->woken && !(status == TUTTI_OK && tutti_engine_is_owed(e, note));
-        if (again && s->owed > 0 && tutti_engine_is_owed(e, note)) {
+        if (again && s->owed > 0 && !e->services.quiet && tutti_engine_is_owed(e, note)) {
             take_owed(s, note);
             again = false;
         } else if (!closing && !again) {

@@ -671,8 +671,14 @@ tutti_status tutti_gather(tutti_method *m, const float *mine, size_t n, float *a
     tutti_engine *e = m->engine;
     const tutti_doing was = tutti_engine_expose(e);
     const int64_t begin = tutti_now_ns(e->rt);
-    const tutti_status status = tutti_allgather(&m->all, tutti_host((float *)(uintptr_t)mine, n, TUTTI_F32), tutti_host(all, n * (size_t)m->workers, TUTTI_F32), err);
+    const tutti_status status = tutti_allgather(&m->all, tutti_host((float *)(uintptr_t)mine, n, TUTTI_F32), tutti_host(all, n * (size_t)m->all.size, TUTTI_F32), err);
+    int from = m->all.size;
 
+    for (int r = m->workers - 1; r >= 0 && status == TUTTI_OK && m->all.size < m->workers; r--) /* members' rows come one behind the other, in order of rank */
+        if (from > 0 && m->all.ranks[from - 1] == r)
+            memmove(all + (size_t)r * n, all + (size_t)--from * n, n * sizeof *all);
+        else
+            memset(all + (size_t)r * n, 0, n * sizeof *all);
     tutti_engine_comm(e, "gather", 0, begin, tutti_now_ns(e->rt));
     tutti_engine_doing(e, was);
     return status;

@@ -10,7 +10,8 @@
    w's loss is evaluated by who pushed last, who has just been sent w; until it has told, nobody else's push is merged (they wait in line, by a note: models stay where they are).
    Chosen where the sheet is silent or in two minds: alpha stays relaxed after a push (the authors' code); push=always pushes every round, the first one too; a spread of losses below 1e-12 of their mean is none; losses count as
    at least 1e-12; optimiser slots stay the worker's own when it takes over w; T is found anew every ten rounds of all (the code's stays that of cold caches); a chunk is whole batches of the run, which is what samples are
-   handed out by; the mini-batch changes only where the chunk would leave its bounds. One worker has nobody to push to: it is `single`.
+   handed out by; a worker that is lost is out of the line and of the times; had it pushed and not told w's loss yet, that of the two losses' mean by the weights of the merge stands for it (where losses are convex, no less than it);
+   the mini-batch changes only where the chunk would leave its bounds. One worker has nobody to push to: it is `single`.
    Not built: chunks that are shipped (samples are where the worker reads them), so no prefetching of them; `patience` (--target ends a run). */
 #include <errno.h>
 #include <math.h>
@@ -114,6 +115,16 @@ static double quantile(const double *sorted, int n, double q)
     return below + 1 < n ? sorted[below] + (at - below) * (sorted[below + 1] - sorted[below]) : sorted[below];
 }
 
+static int workers_left(const tutti_method *m)
+{
+    const hermes *s = m->self;
+    int n = 0;
+
+    for (int r = 0; r < m->workers; r++)
+        n += tutti_server_has(s->server, r);
+    return n;
+}
+
 /* Times of all but worker `but` (-1: of all), in order; how many. */
 static int sort_times(const tutti_method *m, int but)
 {
@@ -166,6 +177,7 @@ static void fit(tutti_method *m, int i)
 static void report(tutti_method *m, int i, double seconds)
 {
     hermes *s = m->self;
+    const int here = workers_left(m);
     int n;
 
     if (s->resize == OFF)
@@ -173,7 +185,7 @@ static void report(tutti_method *m, int i, double seconds)
     s->seconds[i] = fmax(seconds, 1e-9);
     s->global.reports++;
     n = sort_times(m, -1);
-    if (n == m->workers && (s->global.reported == 0 || s->global.reports - s->global.reported >= (int64_t)MEDIAN_EVERY * m->workers)) {
+    if (n == here && (s->global.reported == 0 || s->global.reports - s->global.reported >= (int64_t)MEDIAN_EVERY * here)) {
         s->global.median = quantile(s->sorted, n, 0.5);
         s->global.reported = s->global.reports;
     }
@@ -181,7 +193,7 @@ static void report(tutti_method *m, int i, double seconds)
         s->size[2 * i] = in_batches(m, (double)s->chunk);
         s->size[2 * i + 1] = s->minibatch;
     }
-    if (n == m->workers && is_outside(m, i))
+    if (n == here && here > 1 && is_outside(m, i))
         fit(m, i);
 }
 
@@ -212,6 +224,7 @@ static tutti_status merge(tutti_method *m, const tutti_server_request *r, tutti_
         model = s->model;
     }
     tutti_server_blend(s->server, weight, model);
+    s->global.loss = (1 - (double)weight) * s->global.loss + (double)weight * loss; /* until it is told */
     s->global.merges++;
     if (s->wire == FP32)
         return tutti_server_give(s->server, &r->note, 1, 0, err);
@@ -228,6 +241,34 @@ static tutti_status grant(tutti_method *m, const tutti_note *request, tutti_erro
     return tutti_server_answer(s->server, request, 1, sizes_of(s, request->from), NULL, 0, err);
 }
 
+/* Whoever is next in line. */
+static tutti_status next_turn(tutti_method *m, tutti_error *err)
+{
+    hermes *s = m->self;
+
+    s->turn = 0;
+    if (s->waiting == 0)
+        return TUTTI_OK;
+    s->waiting--;
+    s->first = (s->first + 1) % m->workers;
+    return grant(m, &s->line[(s->first + m->workers - 1) % m->workers], err);
+}
+
+static tutti_status lose(tutti_method *m, int worker, tutti_error *err)
+{
+    hermes *s = m->self;
+    int kept = 0;
+
+    s->seconds[worker] = 0;
+    for (int k = 0; k < s->waiting; k++) {
+        const tutti_note note = s->line[(s->first + k) % m->workers];
+        if (note.from != worker)
+            s->line[(s->first + kept++) % m->workers] = note;
+    }
+    s->waiting = kept;
+    return s->turn == 1 + worker ? next_turn(m, err) : TUTTI_OK;
+}
+
 static tutti_status hermes_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err)
 {
     hermes *s = m->self;
@@ -238,13 +279,8 @@ static tutti_status hermes_rule(tutti_method *m, const tutti_server_request *r, 
         return merge(m, r, err);
     if (r->kind == LOSS) {
         s->global.loss = fmax(value_of(r->b), least_loss);
-        s->turn = 0;
         TUTTI_TRY(tutti_server_answer(s->server, &r->note, 1, 0, NULL, 0, err));
-        if (s->waiting == 0)
-            return TUTTI_OK;
-        s->waiting--;
-        s->first = (s->first + 1) % m->workers;
-        return grant(m, &s->line[(s->first + m->workers - 1) % m->workers], err);
+        return next_turn(m, err);
     }
     report(m, r->worker, value_of(r->b));
     if (r->kind == MINOR)
@@ -276,7 +312,7 @@ static tutti_status hermes_declare(tutti_method *m, tutti_plan *plan, tutti_erro
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hermes': chunk_most is %lld samples, but chunk begins at %lld; give at least that", (long long)s->chunk_most, (long long)s->chunk);
     if (m->workers > 1)
         TUTTI_TRY(tutti_evaluate_declare(m, err));
-    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = hermes_rule, .service = SERVE, .servers = 1, .whole = true, .wire = s->wire == FP16 ? TUTTI_F16 : TUTTI_F32 }, err));
+    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = hermes_rule, .service = SERVE, .servers = 1, .whole = true, .lost = lose, .wire = s->wire == FP16 ? TUTTI_F16 : TUTTI_F32 }, err));
     if (s->wire == FP16)
         tutti_declare_vector(plan, "hermes.start", TUTTI_SAME, &s->start);
     if (tutti_server_index(s->server) >= 0) {
@@ -470,7 +506,7 @@ static tutti_status hermes_step(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Figures of all workers, as worker 0 tells them. */
+/* Figures of all workers who are left, as the first of them tells them. */
 static tutti_status tell(tutti_method *m, tutti_error *err)
 {
     const hermes *s = m->self;
@@ -483,10 +519,12 @@ static tutti_status tell(tutti_method *m, tutti_error *err)
     if (all == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for what %d workers tell", m->workers);
     status = tutti_gather(m, mine, 5, all, err);
-    for (int k = 0; k < 5 && status == TUTTI_OK && m->rank == 0; k++)
-        for (int r = 0; r < m->workers; r++)
+    for (int k = 0; k < 5 && status == TUTTI_OK && m->all.index == 0; k++)
+        for (int i = 0; i < m->all.size; i++) {
+            const int r = m->all.ranks != NULL ? m->all.ranks[i] : i;
             if (s->push == ZSCORE || k != 2)
                 tutti_metric(m, names[k], r, (double)all[5 * r + k]);
+        }
     tutti_free(all);
     return status;
 }
@@ -508,13 +546,14 @@ static const char *const hermes_constraints[] = {
     "needs samples held out of training (--validation N), by whose loss a worker decides whether to push; the test set is not looked at",
     "asynchronous: --steps N is N x workers batches of new samples by whoever is free, each gone over local_passes times; runs differ in their bits, except simulated ones",
     "the model of the run is the server's: what a worker has trained since it last pushed is in it once that worker pushes; before the first push it is the initial model",
-    "optimiser state stays local; a lost worker ends the run (exit code 3); a checkpoint is resumed with the number of workers that saved it",
+    "the loss of the server ends the run (exit code 3), the others go on without any other worker, and without what it has not pushed",
+    "optimiser state stays local; a checkpoint is resumed with the number of workers that saved it",
     NULL
 };
 
 const tutti_method_ops tutti_method_hermes = {
     .name = "hermes", .title = "Hermes: push when it helps", .authors = "Basani, Vivek, Krishna, Paul", .year = 2024, .family = "server", .sheet = "hermes.md",
     .axes = { "one server", "when a worker's loss has fallen", "fp16 differences", "at once", "a model each, one at the server", "any, at the workers" }, .constraints = hermes_constraints, .options = hermes_options,
-    .self_bytes = sizeof(hermes), .traits = TUTTI_OWN_PACE | TUTTI_SERVERS, .services = hermes_services, .declare = hermes_declare, .open = hermes_open, .close = hermes_close, .pass = hermes_pass, .step = hermes_step,
+    .self_bytes = sizeof(hermes), .traits = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_GOES_ON, .services = hermes_services, .declare = hermes_declare, .open = hermes_open, .close = hermes_close, .pass = hermes_pass, .step = hermes_step,
     .agree = hermes_agree,
 };

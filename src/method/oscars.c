@@ -11,7 +11,8 @@
    Chosen where the sheet is silent: who comes late waits for the end of the round it has come into, as everybody does, so a round has one delta of each at most; who is dropped gets the steps that fit into what is left of the round.
    A step that ends an eighth of its time after the round still counts as within it: else the clock's noise takes a step from half of equal workers. H begins at 1, the probe, and it and each H_i at most double a round; H_i at
    most halves, H with loss is never above interval, and stays where F is not above 0. The deadline of the very first round is found once a quorum is there. Times are of the server's clock, but for computing; after a rest of the run c_i is
-   not learnt from the first round. Optimiser states stay local. At the end of a phase who leaves hands in what it has, counts for no quorum and no end of a round, and is answered when all have left: so when all is quiet everybody has w,
+   not learnt from the first round. Loss (the sheet: a quorum of those who are left): a worker that is lost is waited for no more, by the round it is in and by those who have left, and is out of the view, so T is that of the others; what it
+   has handed in counts. Optimiser states stay local. At the end of a phase who leaves hands in what it has, counts for no quorum and no end of a round, and is answered when all have left: so when all is quiet everybody has w,
    and no step is lost. One worker sends its model instead, and the server takes it:
    w + (x - w) is not x to the bit. */
 #include <errno.h>
@@ -48,7 +49,7 @@ typedef struct oscars {
     struct { double interval, loss, first_loss, target_s, rounds, rounds_timed, predicted_s, actual_s, oldest; } all; /* declared. target_s: T, 0 not known yet */
     seat *seat;                  /* workers */
     tutti_note *requests; uint32_t *quotas; double *sorted; /* workers: scratch */
-    int present, waiting;        /* workers that have not left, of those who wait */
+    int present, waiting;        /* workers that have neither left nor are lost, of those who wait */
     int64_t begun_ns;            /* the open round; 0: nothing of it has come */
     double weight, weighed_steps, steps, loss; /* sums of the open round */
 } oscars;
@@ -81,7 +82,7 @@ static double median(const tutti_method *m, bool of_transfers)
         const person *p = &s->person[i];
         const double value = of_transfers ? p->transfer_s : p->step_s;
         int at = n;
-        if ((of_transfers ? p->transfers_timed : p->steps_timed) == 0)
+        if ((of_transfers ? p->transfers_timed : p->steps_timed) == 0 || !tutti_server_has(s->server, i))
             continue;
         for (; at > 0 && s->sorted[at - 1] > value; at--)
             s->sorted[at] = s->sorted[at - 1];
@@ -261,6 +262,17 @@ static void learn_times(oscars *s, int worker, int64_t now_ns, double steps, dou
     p->transfers_timed++;
 }
 
+static tutti_status lose(tutti_method *m, int worker, tutti_error *err)
+{
+    oscars *s = m->self;
+    seat *p = &s->seat[worker];
+
+    s->present -= !p->gone;
+    s->waiting -= p->waits;
+    p->waits = p->gone = false;
+    return end_if_over(m, tutti_now_ns(m->rt), err);
+}
+
 static void unpack(int64_t b, float *seconds, float *loss)
 {
     float both[2];
@@ -314,7 +326,7 @@ static tutti_status oscars_declare(tutti_method *m, tutti_plan *plan, tutti_erro
 {
     oscars *s = m->self;
 
-    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1, .due = due }, err));
+    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1, .due = due, .lost = lose }, err));
     tutti_declare_vector(plan, "oscars.base", TUTTI_SCRATCH, &s->base); /* x, when all is quiet */
     tutti_declare_value(plan, "oscars.quota", TUTTI_OWN_ZERO, &s->quota, sizeof s->quota);
     if (tutti_server_index(s->server) < 0)
@@ -456,13 +468,13 @@ static const char *const oscars_constraints[] = {
     "a semi-synchronous local SGD: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated ones",
     "with data of their own (--partition) fast workers weigh more, unless weights=normalised",
     "optimiser state stays each worker's own",
-    "a lost worker ends the run (exit code 3); the model is at the server, and a checkpoint is resumed with the number of workers that saved it",
+    "the loss of the server ends the run (exit code 3); no round waits for any other worker that is lost, and quorum is of those who are left; the model is at the server, and a checkpoint is resumed with the number of workers that saved it",
     NULL
 };
 
 const tutti_method_ops tutti_method_oscars = {
     .name = "oscars", .title = "Oscars: unequal numbers of local steps, by a server's view of all speeds (reconstructed)", .authors = "Huang", .year = 2021, .family = "server", .sheet = "oscars.md",
     .axes = { "one server", "rounds of unequal steps, without who is late", "fp32", "none", "a model each", "any, local" }, .constraints = oscars_constraints, .options = oscars_options, .self_bytes = sizeof(oscars),
-    .traits = TUTTI_SERVERS | TUTTI_OWN_PACE, .services = oscars_services, .declare = oscars_declare, .open = oscars_open, .close = oscars_close, .step = oscars_step, .agree = oscars_agree, .leave = oscars_leave,
+    .traits = TUTTI_SERVERS | TUTTI_OWN_PACE | TUTTI_GOES_ON, .services = oscars_services, .declare = oscars_declare, .open = oscars_open, .close = oscars_close, .step = oscars_step, .agree = oscars_agree, .leave = oscars_leave,
     .hold = oscars_hold, .release = oscars_release,
 };

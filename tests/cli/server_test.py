@@ -138,8 +138,9 @@ class Servers(Case):
         return run.returncode, err, out
 
     def test_the_others_go_on_without_a_worker_that_has_no_slice(self):
-        for k, (method, transport, victim) in enumerate((("parameter-server", "shm", 0), ("asgd", "tcp", 2), ("ssp(staleness=1)", "shm", 1), ("backup-workers", "tcp", 0), ("dude-asgd", "shm", 0), ("ringleader-asgd", "shm", 2))):
-            code, err, out = self.kill_one("g%d" % k, victim, method, transport, "--steps", 2000)
+        for k, (method, transport, victim) in enumerate((("parameter-server", "shm", 0), ("asgd", "tcp", 2), ("ssp(staleness=1)", "shm", 1), ("backup-workers", "tcp", 0), ("dude-asgd", "shm", 0), ("ringleader-asgd", "shm", 2), ("oscars", "tcp", 0),
+                                                                ("hermes(push=always,chunk=64,local_passes=1)", "shm", 0))):
+            code, err, out = self.kill_one("g%d" % k, victim, method, transport, "--steps", 2000, *(("--validation", 50) if "hermes" in method else ()))
             self.assertEqual(code, 0, method + err)
             self.assertIn("the run goes on with 2 workers", err)
             s = summary(out)
