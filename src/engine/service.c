@@ -540,15 +540,18 @@ static bool servers_rest(const tutti_engine *e)
     return true;
 }
 
-/* From now on the client has what the servers have to itself. A loss that they have just heard of makes no traffic now, so nobody else is waited for. */
+/* From now on the client has what the servers have to itself. A loss that they have just heard of makes no traffic now, so nobody else is waited for; and whoever leaves now may have come to the end of the run, so only where
+   a server does not come to rest is it asked why. */
 static tutti_status keep_quiet(tutti_engine *e, tutti_error *err)
 {
+    bool rest;
+
     tutti_lock(e->services.monitor);
-    while (e->services.status == TUTTI_OK && !servers_rest(e))
+    while (!(rest = servers_rest(e)) && e->services.status == TUTTI_OK)
         tutti_wait(e->services.monitor, TUTTI_FOREVER, NULL);
     e->services.quiet = true;
     tutti_unlock(e->services.monitor);
-    return tutti_engine_services_look(e, err);
+    return rest ? TUTTI_OK : tutti_engine_services_look(e, err);
 }
 
 tutti_status tutti_engine_quiet(tutti_engine *e, tutti_error *err)

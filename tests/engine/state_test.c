@@ -89,7 +89,7 @@ static void run(tutti_status (*rank)(tutti_world *, void *, tutti_error *), save
 {
     tutti_error err = { .rank = -1 };
     if (tutti_world_run("shm", n, rank, s, &err) != TUTTI_OK)
-        fail_msg("%s", err.text);
+        fail_msg("%s on %d: %s", s->t.options.method, n, err.text);
 }
 
 static saved_run fresh(const char *method, const char *optimizer, const char *schedule)
