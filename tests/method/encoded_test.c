@@ -197,7 +197,7 @@ static void what_does_not_go_together_is_refused(void **state)
         { "dgc", NULL, "sgd(lr=0.1)", "clip-norm is 1, but method 'dgc' updates along a direction of its own", 1 },
         { "dgc(ratio=1000)", NULL, "sgd(lr=0.1)", "'ratio' is 1000", 0 },
         { "accordion(low=topk(ratio=0.01),high=topk(ratio=0.1))", NULL, NULL, "low compresses more than high; swap them", 0 },
-        { "accordion(low=ef(topk),high=topk,min_numel=0)", NULL, NULL, "ef inside of it is a wrapper", 0 },
+        { "accordion(low=ef(topk),high=topk,min_numel=0)", NULL, NULL, "low and high are plain ones", 0 },
         { "accordion(low=qsgd(bits=8),high=qsgd(bits=2))", NULL, NULL, "unbiased", 0 },
         { "accordion(low=topq)", NULL, NULL, "unknown codec 'topq'; did you mean 'topk'?", 0 },
         { "accordion(low=)", NULL, NULL, "low", 0 },
