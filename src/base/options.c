@@ -335,7 +335,9 @@ tutti_status tutti_base_option_parse(const tutti_option *option, const char *wha
         out->text = value;
         break;
     case TUTTI_SPEC:
-        /* "" says "none", where the table itself says so. */
+        /* "" says "none", where the table itself says so; so does the word, which is what it is shown as. */
+        if (out->text[0] == '\0' && strcmp(value, "none") == 0)
+            value = "";
         if (value[0] != '\0' || out->text[0] != '\0')
             TUTTI_TRY(tutti_fail_within(err, tutti_base_spec_check(value, err), "%s: option '%s'", what, option->name));
         out->text = value;

@@ -75,6 +75,8 @@ static void allowed_values_are_written(void **state)
     assert_string_equal(set("data", "").data, "");
     assert_string_equal(set("inner", "adam(lr=0.1,betas=0.9:0.99)").inner, "adam(lr=0.1,betas=0.9:0.99)");
     assert_string_equal(set("lr-schedule", "").schedule, "");
+    assert_string_equal(set("lr-schedule", "none").schedule, ""); /* as it is shown */
+    assert_string_equal(set("inner", "none").inner, "none");
 }
 
 static void numbers_out_of_range_are_refused(void **state)
