@@ -229,7 +229,8 @@ typedef struct fate {
 
 static fate *fate_of(const explore_case *c)
 {
-    return (fate *)(void *)(c->shared + sizeof(common));
+    struct { common all; fate fate; } *const both = (void *)c->shared;
+    return &both->fate;
 }
 
 /* Gradients do not matter here, but that all who are left have the same in the end. */
