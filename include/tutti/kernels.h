@@ -16,8 +16,7 @@ float tutti_absmax(tutti_device *d, size_t n, const float *x);            /* max
 /* The least and the greatest, -0 below 0; n > 0. Both finite iff all are. */
 void tutti_extent(tutti_device *d, size_t n, const float *x, float *least, float *greatest);
 double tutti_norm1(tutti_device *d, size_t n, const float *x);            /* sum |x| in the order of tutti_norm2 */
-/* The same, to the bit, of each run of `each` elements (1 or more) of x, one after the other, the last of what is left: ceil(n / each) sums, in less time than one after the other takes. */
-void tutti_norm1_each(tutti_device *d, size_t n, size_t each, const float *x, double *sums);
+/* tutti_norm2, to the bit, of each run of `each` elements (1 or more) of x, one after the other, the last of what is left: ceil(n / each) sums, in less time than one after the other takes. */
 void tutti_norm2_each(tutti_device *d, size_t n, size_t each, const float *x, double *sums);
 
 /* ---- products of a matrix of m rows of n elements, one after the other, with p vectors of n, one after the other too: PowerSGD's. Element (i, k) of the

@@ -52,13 +52,11 @@ static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *
     (void)scratch;
     for (size_t first = 0; first < v->count; first += block, scale += 4) {
         const size_t n = v->count - first < block ? v->count - first : block;
-        double sum = 0, part[2];
+        double sum = 0;
         float s;
         for (size_t at = first, some; at < first + n; at += some) { /* norm and signs while they are in the first cache: memory is read once */
-            some = first + n - at < 2 * ONCE ? first + n - at : 2 * ONCE;
-            (l1 ? tutti_norm1_each : tutti_norm2_each)(d, some, ONCE, x + at, part);
-            sum += part[0];
-            sum += some > ONCE ? part[1] : 0;
+            some = first + n - at < ONCE ? first + n - at : ONCE;
+            sum += l1 ? tutti_norm1(d, some, x + at) : tutti_norm2(d, some, x + at);
             tutti_signs(d, some, x + at, bits + at / 8);
         }
         s = (float)(l1 ? sum / (double)n : sqrt(sum / (double)n));

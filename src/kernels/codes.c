@@ -27,13 +27,6 @@ double tutti_norm1(tutti_device *d, size_t n, const float *x)
     return d->kernels.norm1(n, x);
 }
 
-void tutti_norm1_each(tutti_device *d, size_t n, size_t each, const float *x, double *sums)
-{
-    assert(each > 0);
-    charge(d, n, 1, 4);
-    d->kernels.norm1_each(n, each, x, sums);
-}
-
 void tutti_norm2_each(tutti_device *d, size_t n, size_t each, const float *x, double *sums)
 {
     assert(each > 0);

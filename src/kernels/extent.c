@@ -35,16 +35,9 @@ static double norm1(size_t n, const float *x)
     return tutti_kernels_fold(lane);
 }
 
-static void norm1_each(size_t n, size_t each, const float *x, double *sums)
-{
-    for (size_t at = 0; at < n; at += each)
-        *sums++ = norm1(n - at < each ? n - at : each, x + at);
-}
-
 void tutti_kernels_extent(tutti_kernels *t)
 {
     t->absmax = absmax;
     t->extent = extent;
     t->norm1 = norm1;
-    t->norm1_each = norm1_each;
 }

@@ -1,7 +1,5 @@
 /* extent_simd.h: extent.c in `ivec` and `dvec`; included by one file a level after its simd_codes_LEVEL.h. */
 enum { LANES = TUTTI_KERNELS_LANES, PARTS = LANES / DWIDTH };
-#define EACH_PART _Pragma("GCC unroll 4") for (size_t j = 0; j < PARTS; j++)
-#define EACH_RUN _Pragma("GCC unroll 2") for (size_t r = 0; r < runs; r++)
 
 static float LEVEL(absmax)(size_t n, const float *x)
 {
@@ -51,45 +49,22 @@ static void LEVEL(extent)(size_t n, const float *x, float *least, float *greates
     *greatest = tutti_kernels_float((uint32_t)tutti_kernels_ordered((uint32_t)highest));
 }
 
-/* As norm2_of of reduce_simd.h. */
-INLINE void norm1_of(const size_t runs, size_t n, const float *x, double *sums)
-{
-    double lane[LANES];
-    dvec sum[2][PARTS];
-    size_t i = 0;
-
-    EACH_RUN
-        EACH_PART
-            sum[r][j] = dvec_zero();
-    for (; n - i >= LANES; i += LANES)
-        EACH_RUN
-            EACH_PART
-                sum[r][j] = dvec_add(sum[r][j], dvec_abs(dvec_get(x + r * n + i + j * DWIDTH)));
-    EACH_RUN {
-        EACH_PART
-            dvec_put(lane + j * DWIDTH, sum[r][j]);
-        for (size_t j = 0; i + j < n; j++)
-            lane[j] += x[r * n + i + j] < 0 ? -(double)x[r * n + i + j] : (double)x[r * n + i + j];
-        sums[r] = tutti_kernels_fold(lane);
-    }
-}
-
 static double LEVEL(norm1)(size_t n, const float *x)
 {
-    double sum;
+    double lane[LANES];
+    dvec sum[PARTS];
+    size_t i = 0;
 
-    norm1_of(1, n, x, &sum);
-    return sum;
-}
-
-static void LEVEL(norm1_each)(size_t n, size_t each, const float *x, double *sums)
-{
-    for (; n >= 2 * each; n -= 2 * each, x += 2 * each, sums += 2)
-        norm1_of(2, each, x, sums);
-    for (size_t some; n > 0; n -= some, x += some, sums++) {
-        some = n < each ? n : each;
-        norm1_of(1, some, x, sums);
-    }
+    _Pragma("GCC unroll 4") for (size_t j = 0; j < PARTS; j++)
+        sum[j] = dvec_zero();
+    for (; n - i >= LANES; i += LANES)
+        _Pragma("GCC unroll 4") for (size_t j = 0; j < PARTS; j++)
+            sum[j] = dvec_add(sum[j], dvec_abs(dvec_get(x + i + j * DWIDTH)));
+    _Pragma("GCC unroll 4") for (size_t j = 0; j < PARTS; j++)
+        dvec_put(lane + j * DWIDTH, sum[j]);
+    for (size_t j = 0; i + j < n; j++)
+        lane[j] += x[i + j] < 0 ? -(double)x[i + j] : (double)x[i + j];
+    return tutti_kernels_fold(lane);
 }
 
 void LEVEL(tutti_kernels_extent)(tutti_kernels *t)
@@ -97,5 +72,4 @@ void LEVEL(tutti_kernels_extent)(tutti_kernels *t)
     t->absmax = LEVEL(absmax);
     t->extent = LEVEL(extent);
     t->norm1 = LEVEL(norm1);
-    t->norm1_each = LEVEL(norm1_each);
 }

@@ -53,7 +53,6 @@ typedef struct tutti_kernels {
     float (*absmax)(size_t n, const float *x);
     void (*extent)(size_t n, const float *x, float *least, float *greatest);
     double (*norm1)(size_t n, const float *x);
-    void (*norm1_each)(size_t n, size_t each, const float *x, double *sums);
     void (*draws)(const uint32_t counter[4], const uint32_t key[2], uint64_t first, size_t groups, uint16_t *draws);
     void (*round_uniform)(size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes);
     void (*round_powers)(size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes);
