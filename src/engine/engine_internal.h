@@ -212,13 +212,10 @@ void tutti_engine_rows_touch(tutti_engine *e, int tensor, const uint32_t *ids, s
 tutti_status tutti_engine_rows_need(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, tutti_error *err);
 tutti_status tutti_engine_rows_were_needed(const tutti_engine *e, int tensor, const uint32_t *ids, size_t n, tutti_error *err);
 bool tutti_engine_finite(const tutti_engine *e, const tutti_piece *p);
-/* x, of the flat space: the first element that is not finite, of `tensors` from `first` on; false: there is none. */
-bool tutti_engine_find_bad(const tutti_engine *e, const float *x, int first, int tensors, tutti_engine_bad *bad);
 void tutti_engine_scale_piece(tutti_engine *e, tutti_piece *p, float a);
 double tutti_engine_norm2(const tutti_engine *e);                   /* the bits of tutti_norm2 over g */
 void tutti_engine_update(tutti_engine *e, float *x, const tutti_rate *rate);
 tutti_status tutti_engine_sum(tutti_engine *e, tutti_piece *p, float weight, tutti_error *err); /* tutti_exchange without a codec */
-bool tutti_engine_passes_left(const tutti_engine *e);              /* step.c: of this step */
 /* scaler.c */
 tutti_status tutti_engine_scaler_parse(tutti_engine_scaler *s, const char *text, tutti_error *err);
 void tutti_engine_scaler_loaded(tutti_engine *e);
@@ -232,8 +229,16 @@ void tutti_engine_merge_take(tutti_engine *e, tutti_piece *p);      /* p->g with
 void tutti_engine_merge_keep(tutti_engine *e);                      /* at the end of a step that waits */
 void tutti_engine_merge_end(tutti_engine *e);                       /* there was an update, or it was left out */
 /* step.c */
+tutti_group *tutti_engine_together(tutti_engine *e);                /* who makes this step with me */
+bool tutti_engine_passes_left(const tutti_engine *e);               /* of this step */
+/* finite.c */
+/* x, of the flat space: the first element that is not finite, of `tensors` from `first` on; false: there is none. */
+bool tutti_engine_find_bad(const tutti_engine *e, const float *x, int first, int tensors, tutti_engine_bad *bad);
 bool tutti_engine_may_skip(const tutti_engine *e);                  /* a step whose gradients are not finite is left out, rather than the end */
 uint64_t *tutti_engine_skipped(tutti_engine *e);                    /* steps without an update: of all where replicas are equal, else mine */
+tutti_status tutti_engine_look(tutti_engine *e, int piece, tutti_error *err); /* is this worker's gradient of a piece finite? Kept in piece_state; a failure unless such steps may be left out */
+tutti_status tutti_engine_look_decoded(tutti_engine *e, int piece, tutti_error *err); /* the same of the mean, where a codec decoded it */
+tutti_status tutti_engine_judge(tutti_engine *e, bool *skip, tutti_error *err); /* collective where such steps may be left out: is this one? */
 /* allot.c */
 void tutti_engine_deal(tutti_engine *e);                            /* evenly, once there is memory for it */
 tutti_status tutti_engine_check_deal(const tutti_engine *e, const int64_t *passes_of, tutti_error *err);
@@ -265,8 +270,8 @@ bool tutti_engine_is_owed(const tutti_engine *e, const tutti_note *note);
 tutti_status tutti_engine_services_look(tutti_engine *e, tutti_error *err); /* has one failed? its sentence */
 /* Of a call of the client that a lost worker has ended: one that asked a service of mine which failed meanwhile has left because of me, and then mine is the cause. */
 tutti_status tutti_engine_cause(tutti_engine *e, tutti_status status, tutti_error *err);
-tutti_status tutti_engine_quiet(tutti_engine *e, tutti_error *err);         /* collective; nothing if all is quiet */
-tutti_status tutti_engine_go_on(tutti_engine *e, tutti_error *err);         /* collective; nothing if services run */
+void tutti_engine_answered(tutti_engine *e, const tutti_note *request);     /* for who answers otherwise than by tutti_reply */
+/* service_calls.c */
 tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, int index, int member, tutti_note *note, tutti_buffer request, tutti_buffer reply, tutti_error *err);
 tutti_status tutti_engine_call_end(tutti_engine *e, tutti_engine_call *call, tutti_note *note, tutti_error *err); /* note: the reply's */
 void tutti_engine_call_drop(tutti_engine *e, tutti_engine_call *call);
@@ -281,7 +286,9 @@ tutti_status tutti_engine_wait_or_close(tutti_engine *e, tutti_request *const *w
 /* Several answers with one payload at once. sends, each: n, the caller's memory. */
 tutti_status tutti_engine_answer(tutti_engine *e, const tutti_note *requests, const tutti_note *answers, int n, tutti_buffer payload, tutti_request *sends, tutti_request **each, tutti_error *err);
 tutti_port tutti_engine_reply_port(const tutti_note *request);
-void tutti_engine_answered(tutti_engine *e, const tutti_note *request);     /* for who answers otherwise than by tutti_reply */
+/* quiet.c */
+tutti_status tutti_engine_quiet(tutti_engine *e, tutti_error *err);         /* collective; nothing if all is quiet */
+tutti_status tutti_engine_go_on(tutti_engine *e, tutti_error *err);         /* collective; nothing if services run */
 /* pace.c */
 tutti_status tutti_engine_pace_open(tutti_engine *e, tutti_error *err);
 void tutti_engine_pace_close(tutti_engine *e);                              /* when services have ended */

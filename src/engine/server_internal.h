@@ -48,7 +48,7 @@ struct tutti_server {
     tutti_server_caller *callers; int n_callers;
 };
 
-enum { KIND_ROWS = -3 };         /* of a request: rows of table b, by ids, or without them its whole part; besides those of service.c */
+enum { KIND_ROWS = -3 };         /* of a request: rows of table b, by ids, or without them its whole part; besides those of service_internal.h */
 
 static inline bool tutti_server_is_float(const tutti_server *s)
 {

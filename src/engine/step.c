@@ -24,46 +24,12 @@ static tutti_status failed(tutti_engine *e, tutti_status status, tutti_error *er
 }
 
 /* Who makes this step with me. */
-static tutti_group *together(tutti_engine *e)
+tutti_group *tutti_engine_together(tutti_engine *e)
 {
     return e->own_pace ? &e->team : &e->m.all;
 }
 
 /* ---- pieces ---- */
-
-bool tutti_engine_find_bad(const tutti_engine *e, const float *x, int first, int tensors, tutti_engine_bad *bad)
-{
-    *bad = (tutti_engine_bad){ .found = false };
-    for (int i = first; i < first + tensors; i++) {
-        const tutti_tensor *t = &e->tensors[i];
-        for (size_t k = 0; k < t->count; k++)
-            if (!isfinite(x[t->first + k])) {
-                *bad = (tutti_engine_bad){ .found = true, .tensor = i, .element = k, .value = x[t->first + k] };
-                return true;
-            }
-    }
-    return false;
-}
-
-static tutti_status say_bad(const tutti_engine *e, const tutti_engine_bad *bad, tutti_error *err)
-{
-    return tutti_fail_rank(err, TUTTI_ERR_NUMBER, e->m.rank, "worker %d: the gradient of %s is %g at element %zu in step %llu; lower the learning rate, "
-                           "clip the gradient (clip-norm) or leave such steps out (nonfinite=skip)", e->m.rank, e->tensors[bad->tensor].name,
-                           (double)bad->value, bad->element, (unsigned long long)e->progress.step);
-}
-
-/* Of the mean, which all have alike. */
-static tutti_status say_decoded(const tutti_engine *e, const tutti_engine_bad *bad, tutti_error *err)
-{
-    return tutti_fail(err, TUTTI_ERR_NUMBER, 0, "the mean gradient of %s is %g at element %zu in step %llu, as %s decoded it; lower the learning rate, take a codec with a wider range "
-                      "(bf16 instead of fp16) or leave such steps out (nonfinite=skip)", e->tensors[bad->tensor].name, (double)bad->value, bad->element, (unsigned long long)e->progress.step,
-                      tutti_exchange_codec(&e->m));
-}
-
-bool tutti_engine_may_skip(const tutti_engine *e)
-{
-    return e->scaler.on || e->options.nonfinite == TUTTI_NONFINITE_SKIP;
-}
 
 /* p->g becomes this worker's gradient of the update. */
 static void take_in(tutti_engine *e, tutti_piece *p)
@@ -81,17 +47,6 @@ static void take_all_in(tutti_engine *e)
     e->taken_in = true;
 }
 
-/* Is my gradient finite? */
-static tutti_status look(tutti_engine *e, int piece, tutti_error *err)
-{
-    tutti_engine_bad *bad = &e->piece_state[piece].bad;
-
-    bad->found = false;
-    if (!tutti_engine_finite(e, &e->pieces[piece]))
-        tutti_engine_find_bad(e, e->m.g, e->pieces[piece].first_tensor, e->pieces[piece].tensors, bad);
-    return bad->found && !tutti_engine_may_skip(e) ? say_bad(e, bad, err) : TUTTI_OK;
-}
-
 /* Lane thread or client thread: touches only this piece. */
 static tutti_status exchange(tutti_job *job, tutti_error *err)
 {
@@ -101,20 +56,12 @@ static tutti_status exchange(tutti_job *job, tutti_error *err)
     tutti_status status;
 
     take_in(e, p);
-    TUTTI_TRY(look(e, job->index, err));
+    TUTTI_TRY(tutti_engine_look(e, job->index, err));
     e->rows[p->first_tensor].summed = false;
     status = e->m.ops->exchange(&e->m, p, err);
     if (p->rows != NULL && !e->rows[p->first_tensor].summed) /* otherwise than by rows: the others' are not known */
         tutti_engine_rows_all(e, p->first_tensor);
-    if (status != TUTTI_OK)
-        return status;
-    if (e->exchange != NULL && !s->bad.found && !tutti_engine_finite(e, p)) { /* a codec has numbers of its own that may overflow: fp16 */
-        tutti_engine_find_bad(e, e->m.g, p->first_tensor, p->tensors, &s->bad);
-        s->bad.decoded = true;
-        if (!tutti_engine_may_skip(e))
-            return say_decoded(e, &s->bad, err);
-    }
-    return TUTTI_OK;
+    return status == TUTTI_OK ? tutti_engine_look_decoded(e, job->index, err) : status;
 }
 
 static void start_piece(tutti_engine *e, int k)
@@ -122,7 +69,7 @@ static void start_piece(tutti_engine *e, int k)
     tutti_engine_piece *s = &e->piece_state[k];
     tutti_piece *p = &e->pieces[k];
 
-    p->group = tutti_group_keyed(together(e), (uint64_t)k + 1, (uint32_t)e->steps_here);
+    p->group = tutti_group_keyed(tutti_engine_together(e), (uint64_t)k + 1, (uint32_t)e->steps_here);
     p->group.algorithm = e->collective;
     s->job.run = exchange;
     s->job.owner = s;
@@ -167,11 +114,6 @@ static tutti_status settle(tutti_engine *e, tutti_error *err)
 }
 
 /* ---- passes ---- */
-
-uint64_t *tutti_engine_skipped(tutti_engine *e)
-{
-    return e->m.traits & TUTTI_REPLICAS_EQUAL ? &e->progress.skipped : &e->own.skipped;
-}
 
 /* Steps so far that moved the model: what schedules and bias corrections count (a step that was left out is none to them). */
 static uint64_t updates(tutti_engine *e)
@@ -477,56 +419,6 @@ tutti_rate tutti_rate_at(const tutti_method *m, uint64_t after)
     return (tutti_rate){ tutti_optim_lr(m->optim) * tutti_lr_schedule_factor(e->schedule, after), 1, after + 1 };
 }
 
-/* What is not finite in this step, over all workers: a gradient of somebody's own before any decoded mean, which is not finite as well where one of the gradients in it is not. */
-typedef struct verdict { bool bad, own; int worker, tensor; } verdict;
-
-/* The number that all take the greatest of: 0, or 1 + ((own x workers) + worker) x tensors + tensor. */
-static tutti_status vote(tutti_engine *e, verdict *v, tutti_error *err)
-{
-    tutti_method *m = &e->m;
-    const int64_t n = e->layout.n_tensors;
-    tutti_status status = TUTTI_OK;
-    int64_t who = 0;
-
-    for (int k = 0; k < e->layout.n_pieces; k++) {
-        const tutti_engine_bad *bad = &e->piece_state[k].bad;
-        const int64_t mine = 1 + ((bad->decoded ? 0 : (int64_t)m->workers) + m->rank) * n + bad->tensor;
-        if (bad->found && mine > who)
-            who = mine;
-    }
-    if (e->exchanged && m->workers > 1) {
-        const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
-        status = tutti_engine_with_team(e, tutti_allreduce(together(e), TUTTI_MAX, tutti_host(&who, 1, TUTTI_I64), err), err);
-        tutti_engine_doing(e, was);
-    }
-    *v = (verdict){ .bad = who > 0 };
-    if (who > 0)
-        *v = (verdict){ true, (who - 1) / n >= m->workers, (int)((who - 1) / n % m->workers), (int)((who - 1) % n) };
-    return status;
-}
-
-/* A step is left out. Of an overflow in the codec the loss scale is not the cause: the gradient was divided by it before, so a lower one would change nothing. */
-static tutti_status leave_out(tutti_engine *e, const verdict *v, tutti_error *err)
-{
-    tutti_method *m = &e->m;
-    const char *tensor = e->tensors[v->tensor].name;
-
-    if (e->exchanged)
-        tutti_engine_exchange_left_out(e);
-    if (v->own && e->scaler.on)
-        return tutti_engine_scaler_skip(e, v->worker, tensor, err);
-    for (int k = 0; !v->own && e->options.nonfinite != TUTTI_NONFINITE_SKIP && k < e->layout.n_pieces; k++)
-        if (e->piece_state[k].bad.found)
-            return say_decoded(e, &e->piece_state[k].bad, err);
-    if (v->own)
-        tutti_event(m, "nonfinite", "worker %d: the gradient of %s is not finite in step %llu; the step was left out", v->worker, tensor, (unsigned long long)m->step);
-    else
-        tutti_event(m, "nonfinite", "the mean gradient of %s is not finite in step %llu as %s decoded it, though each worker's own is; the step was left out. A codec with a wider range (bf16 instead of fp16) "
-                    "or a lower learning rate mends it", tensor, (unsigned long long)m->step, tutti_exchange_codec(m));
-    ++*tutti_engine_skipped(e);
-    return TUTTI_OK;
-}
-
 tutti_status tutti_base_step(tutti_method *m, tutti_error *err)
 {
     return tutti_base_step_on(m, m->x, NULL, 1, err);
@@ -541,15 +433,10 @@ tutti_status tutti_base_check(tutti_method *m, tutti_rate *rate, bool *skip, tut
     take_all_in(e); /* of a pass before the step's last */
     if (!e->exchanged) /* otherwise the pieces' jobs have looked */
         for (int k = 0; k < e->layout.n_pieces; k++)
-            TUTTI_TRY(look(e, k, err));
-    if (tutti_engine_may_skip(e)) {
-        verdict v;
-        TUTTI_TRY(vote(e, &v, err));
-        *skip = v.bad;
-        if (v.bad)
-            return leave_out(e, &v, err);
-        tutti_engine_scaler_good(e);
-    }
+            TUTTI_TRY(tutti_engine_look(e, k, err));
+    TUTTI_TRY(tutti_engine_judge(e, skip, err));
+    if (*skip)
+        return TUTTI_OK;
     if (e->options.clip_norm > 0) { /* torch.nn.utils.clip_grad_norm_: coefficient max/(norm + 1e-6), at most 1 */
         const double norm = sqrt(tutti_engine_norm2(e)), coefficient = e->options.clip_norm / (norm + 1e-6);
         if (coefficient < 1)
@@ -620,7 +507,7 @@ tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err)
     if (status == TUTTI_OK)
         take_all_in(e);
     for (int k = 0; k < e->layout.n_pieces && status == TUTTI_OK && !e->exchanged && e->merge.waits; k++)
-        status = look(e, k, err); /* what may be left out is, with the whole update */
+        status = tutti_engine_look(e, k, err); /* what may be left out is, with the whole update */
     begin = e->options.trace_events > 0 ? tutti_now_ns(e->rt) : 0;
     if (status == TUTTI_OK && e->merge.waits)
         tutti_engine_merge_keep(e);

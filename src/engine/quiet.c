@@ -1,0 +1,204 @@
+/* quiet.c: how the services of all workers come to rest, and go on together.
+
+   *Quiet* is when all services of all workers rest (service.c), clients are in quiet() themselves, and as many messages were received as sent. It is found as Mattern found it ("Algorithms for distributed
+   termination detection", Distributed Computing 2, 1987, four-counter method): each worker waits until its own services rest and gives its counts; sums are taken twice, and if what was received by the first
+   time equals what was sent by the second, nothing was under way between them. Who rests is woken only by a message or by a client, and clients are here.
+
+   In a run that goes on after losses quiet is a meeting (members.c), over those who are left, and what is counted is what went between them. */
+#include "service_internal.h"
+
+enum { BARRIERS = 3 };
+
+static bool all_rest(const tutti_engine *e)
+{
+    for (int i = 0; i < e->services.n; i++)
+        if (e->services.at[i].thread != NULL && !e->services.at[i].resting)
+            return false;
+    return true;
+}
+
+/* discarded: samples by all. */
+static tutti_status waves(tutti_engine *e, uint64_t *discarded, tutti_error *err)
+{
+    int64_t before = -1;
+
+    for (;;) {
+        int64_t count[4] = { 0, 0, 0, (int64_t)e->services.discarded }; /* sent, received, how many of us miss a member, samples of no update */
+        tutti_status status;
+        int lost = -1;
+        tutti_lock(e->services.monitor);
+        while (e->services.status == TUTTI_OK && !all_rest(e))
+            tutti_wait(e->services.monitor, TUTTI_FOREVER, NULL);
+        for (int r = 0; r < e->m.workers + e->m.servers; r++)
+            if (tutti_engine_has(e, r)) {
+                count[0] += e->services.sent[r];
+                count[1] += e->services.received[r];
+                lost = tutti_engine_misses(e, r) ? r : lost;
+            }
+        tutti_unlock(e->services.monitor);
+        TUTTI_TRY(tutti_engine_services_look(e, err));
+        count[2] = lost >= 0;
+        status = tutti_allreduce(&e->services.group, TUTTI_SUM, tutti_host(count, 4, TUTTI_I64), err);
+        if (status != TUTTI_OK)
+            return status;
+        if (count[2] > 0) /* what was sent to it need never be received, though both live: first all agree on who is there */
+            return tutti_fail_rank(err, TUTTI_ERR_PEER, lost, "finding out whether all services rest: a worker is lost to %lld of the workers", (long long)count[2]);
+        *discarded = (uint64_t)count[3];
+        if (count[0] == before)
+            return TUTTI_OK;
+        before = count[1];
+    }
+}
+
+static void regroup(tutti_engine *e)
+{
+    if (tutti_engine_regroup(e, &e->services.group, tutti_port_of("quiet", 0, 0)))
+        e->services.group.uncounted = true;
+}
+
+/* What is under way has come, and all know it and how far they are. */
+static tutti_status come_to_rest(tutti_engine *e, tutti_error *err)
+{
+    uint64_t sum[3], discarded = 0;
+    bool again;
+    tutti_status status;
+
+    do {
+        regroup(e);
+        tutti_service_tell_losses(e);
+        status = waves(e, &discarded, err);
+        if (status == TUTTI_OK && e->own_pace)
+            status = tutti_engine_pace_sum(e, sum, err);
+        if (status != TUTTI_OK) /* only then: at the end of a run another may leave before this one looks */
+            TUTTI_TRY(tutti_engine_services_look(e, err)); /* whoever asked a service of mine that failed meanwhile has left because of me: mine is the cause */
+        if (status != TUTTI_OK && status != TUTTI_ERR_PEER)
+            return status;
+        status = tutti_engine_settle(e, status, &again, err);
+    } while (status == TUTTI_OK && again);
+    if (status == TUTTI_OK && e->own_pace)
+        tutti_engine_pace_agree(e, sum);
+    if (status == TUTTI_OK) {
+        e->progress.samples -= discarded;
+        e->services.discarded = 0;
+    }
+    return status;
+}
+
+static bool servers_rest(const tutti_engine *e)
+{
+    for (int i = 0; i < e->services.n; i++)
+        if (e->services.at[i].serving && !e->services.at[i].resting)
+            return false;
+    return true;
+}
+
+/* From now on the client has what the servers have to itself. A loss that they have just heard of makes no traffic now, so nobody else is waited for; and whoever leaves now may have come to the end of the run, so only where
+   a server does not come to rest is it asked why. */
+static tutti_status keep_quiet(tutti_engine *e, tutti_error *err)
+{
+    bool rest;
+
+    tutti_lock(e->services.monitor);
+    while (!(rest = servers_rest(e)) && e->services.status == TUTTI_OK)
+        tutti_wait(e->services.monitor, TUTTI_FOREVER, NULL);
+    e->services.quiet = true;
+    tutti_unlock(e->services.monitor);
+    return rest ? TUTTI_OK : tutti_engine_services_look(e, err);
+}
+
+tutti_status tutti_engine_quiet(tutti_engine *e, tutti_error *err)
+{
+    tutti_doing was;
+    tutti_status status = TUTTI_OK;
+
+    TUTTI_TRY(tutti_engine_mixers_arrive(e, err));
+    if (e->services.monitor == NULL || e->services.held)
+        return TUTTI_OK;
+    was = tutti_engine_expose(e);
+    if (e->m.ops->leave != NULL && e->m.rank < e->m.workers)
+        TUTTI_TRY(e->m.ops->leave(&e->m, err));
+    tutti_lock(e->services.monitor);
+    e->services.held = true;
+    tutti_wake(e->services.monitor);
+    tutti_unlock(e->services.monitor);
+    if (e->pace.call.pending) { /* of a client that stops before its phase is over: what it gets goes back to the rest */
+        tutti_note note;
+        status = tutti_engine_call_end(e, &e->pace.call, &note, err);
+        status = tutti_is_left_out(&e->m, status, err) ? TUTTI_OK : status;
+    }
+    if (status == TUTTI_OK)
+        status = come_to_rest(e, err);
+    if (status == TUTTI_OK)
+        status = keep_quiet(e, err);
+    if (status == TUTTI_OK && e->m.ops->hold != NULL)
+        status = e->m.ops->hold(&e->m, err);
+    tutti_engine_doing(e, was);
+    return status;
+}
+
+/* In virtual time: all sleep until one instant. Ranks leave a collective one after the other, at intervals, and fractions of a nanosecond, that tell who came to it when: all that would be left of the past of a run that is
+   saved here, which one that begins here does not have. The first collective tells when the last came to it, the second when the last left that; what is added is twice what it took, and it takes no longer the second time.
+   A loss meanwhile is one after all have gone on: who hears of it here goes on at once. */
+static tutti_status leave_at_once(tutti_engine *e, tutti_error *err)
+{
+    tutti_status status = TUTTI_OK;
+    int64_t last_ns[2];
+
+    if (!tutti_clock_is_common(e->rt))
+        return TUTTI_OK;
+    for (int turn = 0; turn < 2 && status == TUTTI_OK; turn++) {
+        last_ns[turn] = tutti_now_ns(e->rt);
+        status = tutti_allreduce(&e->services.group, TUTTI_MAX, tutti_host(&last_ns[turn], 1, TUTTI_I64), err);
+    }
+    if (status == TUTTI_OK)
+        tutti_sleep_until(e->rt, last_ns[1] + 2 * (last_ns[1] - last_ns[0]) + 1);
+    return tutti_service_well_without(e, status, err);
+}
+
+/* The barriers make a run that was saved here and one that begins here alike: in both, all workers go on from them together; on unequal links only about so, where clocks are everybody's own. */
+static tutti_status leave_together(tutti_engine *e, tutti_error *err)
+{
+    tutti_status status = TUTTI_OK;
+    bool again;
+    int members;
+
+    do {
+        members = e->m.everyone.size;
+        regroup(e);
+        if (e->own_pace)
+            status = tutti_engine_pace_begin_phase(e, err);
+        if (status == TUTTI_OK)
+            status = tutti_service_start(e, err); /* they rest, as those that were held do */
+        for (int turn = 0; status == TUTTI_OK && turn < BARRIERS; turn++)
+            status = tutti_barrier(&e->services.group, err);
+        if (status != TUTTI_OK)
+            TUTTI_TRY(tutti_engine_services_look(e, err)); /* as in come_to_rest */
+        if (status != TUTTI_OK && status != TUTTI_ERR_PEER)
+            return status;
+        status = tutti_engine_settle(e, status, &again, err);
+    } while (status == TUTTI_OK && (again || e->m.everyone.size != members)); /* who hands out gradients, and to whom, goes by those who are left */
+    return status == TUTTI_OK ? leave_at_once(e, err) : status;
+}
+
+tutti_status tutti_engine_go_on(tutti_engine *e, tutti_error *err)
+{
+    tutti_doing was;
+    tutti_status status = TUTTI_OK;
+
+    if (e->services.monitor == NULL || !e->services.held)
+        return TUTTI_OK;
+    was = tutti_engine_expose(e);
+    if (e->m.ops->release != NULL)
+        status = e->m.ops->release(&e->m, err);
+    if (status == TUTTI_OK)
+        status = leave_together(e, err);
+    tutti_lock(e->services.monitor);
+    e->services.held = e->services.quiet = false;
+    for (int i = 0; i < e->services.n; i++)
+        if (e->services.at[i].serving && e->services.at[i].owed > 0)
+            tutti_service_wake(e, i);
+    tutti_wake(e->services.monitor);
+    tutti_unlock(e->services.monitor);
+    tutti_engine_doing(e, was);
+    return status;
+}

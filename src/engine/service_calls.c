@@ -1,0 +1,222 @@
+/* service_calls.c: services call each other, and answer: requests and replies under tickets, and how the waiting for them ends when nobody is left to answer, when a service has failed or when the worker closes
+   (service.c says why). */
+#include "service_internal.h"
+
+/* A reply has a port of its own: worker, service and number of the call. */
+tutti_port tutti_engine_reply_port(const tutti_note *request)
+{
+    return tutti_port_of("reply", request->ticket, 0);
+}
+
+/* What a worker sends to itself so that a call of its own ends without its answer. */
+static tutti_port abandon_port(uint64_t ticket)
+{
+    return tutti_port_of("abandon", ticket, 0);
+}
+
+/* A message of the services' own, which may go out while the client is aside (clock.c). */
+tutti_status tutti_engine_post(tutti_engine *e, tutti_request *r, int to, tutti_port port, const tutti_note *note, tutti_buffer payload, tutti_error *err)
+{
+    tutti_status status;
+
+    tutti_lock(e->services.monitor);
+    status = tutti_post_send(e->world, r, to, port, note, payload, err);
+    if (status == TUTTI_OK && to != tutti_world_rank(e->world)) {
+        e->services.bytes += payload.count * tutti_dtype_bytes(payload.dtype);
+        e->services.messages++;
+    }
+    tutti_unlock(e->services.monitor);
+    return status;
+}
+
+/* ---- calls and answers that end when the worker does ---- */
+
+static uint64_t next_ticket(tutti_engine *e, int index)
+{
+    return (uint64_t)e->m.rank << 40 | e->services.tickets++ << 4 | (uint64_t)index;
+}
+
+/* The monitor is held. Whoever waits in one of them goes on: answers only when the worker closes, since a service that has failed still gives those. */
+void tutti_service_end_calls(tutti_engine *e, bool answers)
+{
+    for (tutti_engine_call *call = e->services.calls; call != NULL; call = call->next) {
+        const tutti_note note = { .kind = (uint32_t)KIND_END };
+        if (!call->told && (answers || call->pending))
+            call->told = tutti_post_send(e->world, &call->leave, tutti_world_rank(e->world), abandon_port(call->ticket), &note, tutti_nothing(), NULL) == TUTTI_OK;
+    }
+}
+
+/* Until all of n `wanted` of the call have ended, or this worker closes, or, of a call, one of its services has failed: who is to answer may wait for somebody who is gone. The first failure among them,
+   which ends the waiting unless all are to end; of `answers` one to who is lost is none. */
+static tutti_status wait_or_end(tutti_engine *e, tutti_engine_call *call, tutti_request *const *wanted, int n, bool all, bool answers, tutti_error *err)
+{
+    tutti_engine_call **at = &e->services.calls;
+    tutti_status status = TUTTI_OK;
+    bool ended;
+
+    TUTTI_TRY(tutti_post_recv(e->world, &call->left, tutti_world_rank(e->world), abandon_port(call->ticket), tutti_nothing(), err));
+    tutti_lock(e->services.monitor);
+    ended = e->services.closing || (call->pending && e->services.status != TUTTI_OK);
+    if (!ended) {
+        call->next = e->services.calls;
+        e->services.calls = call;
+    }
+    tutti_unlock(e->services.monitor);
+    for (int k = 0; k < n && !ended && (all || status == TUTTI_OK); k++) {
+        tutti_request *const either[2] = { wanted[k], &call->left };
+        tutti_status this_one = tutti_wait_some(e->world, either, 2, 1, TUTTI_FOREVER, NULL, status == TUTTI_OK ? err : NULL);
+        if (answers && status == TUTTI_OK && tutti_is_left_out(&e->m, this_one, err))
+            this_one = TUTTI_OK; /* the others are answered all the same */
+        status = status == TUTTI_OK ? this_one : status;
+        ended = tutti_request_done(&call->left);
+    }
+    tutti_lock(e->services.monitor);
+    ended = ended || e->services.closing || (call->pending && e->services.status != TUTTI_OK);
+    while (*at != NULL && *at != call)
+        at = &(*at)->next;
+    if (*at != NULL)
+        *at = call->next;
+    tutti_unlock(e->services.monitor);
+    tutti_cancel(e->world, &call->leave);
+    tutti_cancel(e->world, &call->left);
+    return ended ? TUTTI_CLOSED : status;
+}
+
+tutti_status tutti_engine_wait_or_close(tutti_engine *e, tutti_request *const *wanted, int n, tutti_error *err)
+{
+    tutti_engine_call call = { 0 };
+
+    tutti_lock(e->services.monitor);
+    call.ticket = next_ticket(e, 0);
+    tutti_unlock(e->services.monitor);
+    return wait_or_end(e, &call, wanted, n, true, false, err);
+}
+
+/* Whoever asked may have abandoned the call: then what has not ended is cancelled. */
+tutti_status tutti_engine_answer(tutti_engine *e, const tutti_note *requests, const tutti_note *answers, int n, tutti_buffer payload, tutti_request *sends, tutti_request **each, tutti_error *err)
+{
+    tutti_engine_call call = { 0 };
+    tutti_status status = TUTTI_OK;
+    int posted = 0;
+
+    tutti_lock(e->services.monitor);
+    call.ticket = next_ticket(e, 0);
+    tutti_unlock(e->services.monitor);
+    for (int k = 0; k < n && status == TUTTI_OK; k++) {
+        sends[k] = (tutti_request){ 0 };
+        status = tutti_engine_post(e, &sends[k], requests[k].from, tutti_engine_reply_port(&requests[k]), &answers[k], payload, err);
+        if (status == TUTTI_OK)
+            each[posted++] = &sends[k];
+        else if (tutti_is_left_out(&e->m, status, err))
+            status = TUTTI_OK;
+    }
+    if (status == TUTTI_OK && posted > 0)
+        status = wait_or_end(e, &call, each, posted, false, true, err);
+    for (int k = 0; k < posted; k++)
+        tutti_cancel(e->world, each[k]);
+    return status;
+}
+
+tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, int index, int member, tutti_note *note, tutti_buffer request, tutti_buffer reply,
+                                     tutti_error *err)
+{
+    tutti_status status;
+
+    tutti_lock(e->services.monitor);
+    e->services.sent[member]++;
+    note->ticket = next_ticket(e, index);
+    tutti_unlock(e->services.monitor);
+    call->ticket = note->ticket;
+    TUTTI_TRY(tutti_post_recv(e->world, &call->reply, member, tutti_engine_reply_port(note), reply, err));
+    status = tutti_engine_post(e, &call->request, member, tutti_service_port(index), note, request, err);
+    call->pending = status == TUTTI_OK;
+    if (status != TUTTI_OK)
+        tutti_cancel(e->world, &call->reply);
+    return status;
+}
+
+void tutti_engine_call_drop(tutti_engine *e, tutti_engine_call *call)
+{
+    if (!call->pending)
+        return;
+    tutti_cancel(e->world, &call->request);
+    tutti_cancel(e->world, &call->reply);
+    call->pending = false;
+}
+
+tutti_status tutti_engine_call_end(tutti_engine *e, tutti_engine_call *call, tutti_note *note, tutti_error *err)
+{
+    tutti_request *const posted[2] = { &call->reply, &call->request };
+    const tutti_status status = tutti_wait_some(e->world, posted, 2, 2, TUTTI_FOREVER, NULL, err);
+
+    if (status != TUTTI_OK)
+        tutti_engine_call_drop(e, call);
+    call->pending = false;
+    *note = call->reply.note;
+    if (status == TUTTI_OK && note->kind == (uint32_t)KIND_FAILED)
+        return tutti_fail_rank(err, TUTTI_ERR_PEER, (int)note->a, "a service of worker %d has failed, because of worker %d", note->from, (int)note->a);
+    return status;
+}
+
+tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *members, tutti_note *notes, const tutti_buffer *requests, const tutti_buffer *replies, tutti_engine_call *calls,
+                                tutti_request **each, tutti_error *err)
+{
+    tutti_status status = TUTTI_OK;
+    int begun = 0;
+
+    for (; begun < n && status == TUTTI_OK; begun++) {
+        calls[begun] = (tutti_engine_call){ 0 };
+        each[begun] = &calls[begun].reply;
+        status = tutti_engine_call_start(e, &calls[begun], index, members[begun], &notes[begun], requests[begun], replies[begun], err);
+    }
+    if (status == TUTTI_OK && n > 0)
+        status = wait_or_end(e, &calls[0], each, n, false, false, err); /* whose ticket stands for all */
+    for (int k = 0; k < begun; k++)
+        if (status == TUTTI_OK)
+            status = tutti_engine_call_end(e, &calls[k], &notes[k], err);
+        else
+            tutti_engine_call_drop(e, &calls[k]);
+    return status;
+}
+
+tutti_status tutti_call(tutti_method *m, int index, int member, tutti_note *note, tutti_buffer request, tutti_buffer reply, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    tutti_engine_call call;
+    tutti_request *each[1];
+    const int64_t begin = tutti_now_ns(e->rt);
+    const tutti_status status = tutti_engine_calls(e, index, 1, &member, note, &request, &reply, &call, each, err);
+
+    tutti_lock(e->services.monitor);
+    e->services.comm_ns += tutti_now_ns(e->rt) - begin;
+    tutti_unlock(e->services.monitor);
+    return status;
+}
+
+tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int *members, const tutti_note *note, tutti_engine_call *calls, tutti_request **each, tutti_error *err)
+{
+    const int64_t begin = tutti_now_ns(e->rt);
+    int begun = 0;
+    tutti_status status = TUTTI_OK;
+
+    for (int k = 0; k < n && status == TUTTI_OK; k++) {
+        tutti_note mine = *note;
+        calls[begun] = (tutti_engine_call){ 0 };
+        each[begun] = &calls[begun].reply;
+        status = tutti_service_well_without(e, tutti_engine_call_start(e, &calls[begun], index, members[k], &mine, tutti_nothing(), tutti_nothing(), err), err);
+        begun += calls[begun].pending;
+    }
+    if (status == TUTTI_OK && begun > 0)
+        status = tutti_service_well_without(e, wait_or_end(e, &calls[0], each, begun, true, false, err), err); /* whose ticket stands for all */
+    for (int k = 0; k < begun; k++) {
+        tutti_note answer;
+        if (status == TUTTI_OK)
+            status = tutti_service_well_without(e, tutti_engine_call_end(e, &calls[k], &answer, err), err);
+        else
+            tutti_engine_call_drop(e, &calls[k]);
+    }
+    tutti_lock(e->services.monitor);
+    e->services.comm_ns += tutti_now_ns(e->rt) - begin;
+    tutti_unlock(e->services.monitor);
+    return status;
+}

@@ -1,0 +1,27 @@
+/* service_internal.h: what service.c, service_calls.c and quiet.c share. */
+#ifndef TUTTI_SERVICE_INTERNAL_H
+#define TUTTI_SERVICE_INTERNAL_H
+#include "engine_internal.h"
+
+/* Kinds of notes: what a worker sends to itself so that its server wakes up for the end; in a reply: the service has failed, a is whose fault it was; what wakes a server for a round that it is owed. */
+enum { KIND_END = -1, KIND_FAILED = -2, KIND_OWED = -5 };
+
+/* Where a service takes requests, by its place in services.at. */
+static inline tutti_port tutti_service_port(int index)
+{
+    return tutti_port_of("service", (uint64_t)index, 0);
+}
+
+/* A failure that is a loss the run goes on without is none. */
+static inline tutti_status tutti_service_well_without(const tutti_engine *e, tutti_status status, const tutti_error *err)
+{
+    return tutti_is_left_out(&e->m, status, err) ? TUTTI_OK : status;
+}
+
+/* service.c */
+tutti_status tutti_service_start(tutti_engine *e, tutti_error *err);        /* collective; nothing of those that run */
+void tutti_service_tell_losses(tutti_engine *e);                            /* those that this worker has learnt of, to the services that want to hear of them */
+void tutti_service_wake(tutti_engine *e, int index);                        /* a server, for what it is owed. The monitor is held */
+/* service_calls.c */
+void tutti_service_end_calls(tutti_engine *e, bool answers);                /* whoever waits in one goes on. The monitor is held */
+#endif
