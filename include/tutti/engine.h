@@ -89,6 +89,8 @@ float *tutti_engine_own(tutti_engine *e);
    workers have been told false they pass the same `until`; then all are between steps and may call what is collective. A client that does
    not ask takes part with steps of its own: step s of worker r is gradient s x workers + r. */
 tutti_status tutti_engine_more(tutti_engine *e, uint64_t until, bool *more, tutti_error *err);
+/* The method has ended the run before it had as many gradients as were asked for (tutti_end): the same on all ranks once `more` has said false to all, and then it says nothing else. An event of kind "ended" tells it. */
+bool tutti_engine_ended(const tutti_engine *e);
 /* What worker 0 has heard of a phase of `more` so far: gradients handed out, samples and losses of those computed (reports without a meeting). */
 typedef struct tutti_heard { uint64_t gradients; double samples, loss_sum; } tutti_heard;
 void tutti_engine_heard(tutti_engine *e, tutti_heard *heard);

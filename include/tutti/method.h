@@ -191,6 +191,9 @@ tutti_status tutti_optimizer_declare(tutti_method *m, tutti_plan *plan, size_t f
 void tutti_scale_gradient(tutti_method *m, float a);              /* g := a g, as far as it may be other than 0. Client thread, in step() */
 /* Where replicas are equal: this worker's samples of this step are in no update, so the run's count of samples (tutti_figures) goes without them, once all is quiet. Client thread, in step(). */
 void tutti_discarded(tutti_method *m);
+/* The run ends here: no more gradients are handed out, those that were are computed, and then all clients are told (tutti_engine_ended). One worker says it. Client thread, in step(), under TUTTI_OWN_PACE, of clients
+   that ask for their steps (tutti_engine_more). */
+void tutti_end(tutti_method *m);
 void tutti_stale(tutti_method *m, uint64_t staleness);            /* of the gradient of this step, in the method's own count: summary's staleness_max, staleness_mean */
 tutti_status tutti_average(tutti_method *m, float *x, tutti_error *err); /* x := mean over the workers, plain fp32, blocks; client thread */
 tutti_status tutti_take_over(tutti_method *m, float *x, tutti_error *err); /* x := that of the first of my team, by all of it, plain fp32, blocks; client thread. A team of one: nothing */

@@ -157,6 +157,8 @@ struct tutti_engine {
         uint64_t given;              /* one more than the last gradient that I was given */
         double untold_samples, untold_loss; /* of my last step */
         uint64_t until;              /* of this phase */
+        bool ends, ended;            /* the method has said here that the run ends; all have agreed on it */
+        bool over;                   /* worker 0's; under services.monitor: somebody has asked for no more */
         tutti_engine_call call;      /* for the gradient after this one */
         tutti_heard heard;           /* worker 0's; under services.monitor */
         tutti_engine_customer *customer; /* workers, of worker 0: given under services.monitor, answer the pool's */
@@ -294,8 +296,8 @@ tutti_status tutti_engine_pace_open(tutti_engine *e, tutti_error *err);
 void tutti_engine_pace_close(tutti_engine *e);                              /* when services have ended */
 tutti_status tutti_engine_pool(tutti_method *m, tutti_error *err);          /* worker 0's service */
 tutti_status tutti_engine_pace_begin_phase(tutti_engine *e, tutti_error *err); /* by who hands out gradients, before anybody goes on */
-tutti_status tutti_engine_pace_sum(tutti_engine *e, uint64_t sum[3], tutti_error *err); /* of all who are left, all quiet; collective */
-void tutti_engine_pace_agree(tutti_engine *e, const uint64_t sum[3]);
+tutti_status tutti_engine_pace_sum(tutti_engine *e, uint64_t sum[4], tutti_error *err); /* of all who are left, all quiet; collective */
+void tutti_engine_pace_agree(tutti_engine *e, const uint64_t sum[4]);
 void tutti_engine_pace_loaded(tutti_engine *e);
 tutti_status tutti_engine_pace_begin(tutti_engine *e, uint64_t *step, tutti_error *err); /* the step of `share` that is mine now */
 void tutti_engine_pace_samples(const tutti_engine *e, int64_t *mine, int64_t *all); /* of this step, under OWN_PACE: all of my team's */

@@ -6,7 +6,8 @@
    A team (method.h) is dealt as many gradients as it has workers, in a row, each of which asks for its own: the first to ask has the block dealt, the others get what is theirs of it, so no worker of a team has to
    tell another. At the end of a phase a block may be cut: who has none of it makes the team's step without samples.
    In a run that goes on after losses nobody computes again what a lost worker was given; the others go on to the end of the phase. If it was the one that hands out, whoever asks it next comes to rest, and when all
-   have, they begin a phase for what is left, with the lowest worker that is left to hand it out: so a gradient that it gave to somebody who is left is computed once, and the most that was given is where they go on. */
+   have, they begin a phase for what is left, with the lowest worker that is left to hand it out: so a gradient that it gave to somebody who is left is computed once, and the most that was given is where they go on.
+   A method may end the run (tutti_end): its worker says so when it asks for its next gradient, by asking for none beyond 0, and nothing more is handed out. What was is computed; then all are quiet, and know it. */
 #include <errno.h>
 #include <string.h>
 
@@ -29,7 +30,7 @@ static int64_t take(tutti_engine *e, int member, uint64_t until, bool ahead)
     tutti_engine_dealt *d = &e->pace.dealt[member / e->m.team];
 
     if (c->given == d->blocks) {
-        if (next >= until)
+        if (e->pace.over || next >= until)
             return ahead ? NOT_AHEAD : NOTHING_LEFT;
         if (ahead && (double)(until - next) * (double)d->blocks <= 2 * (double)(next - e->pace.agreed)) /* expects fewer than two more */
             return NOT_AHEAD;
@@ -115,12 +116,14 @@ tutti_status tutti_engine_pool(tutti_method *m, tutti_error *err)
 
     while ((status = tutti_serve(m, e->services.pool, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
         const bool ahead = note.a < 0;
+        const uint64_t until = (uint64_t)(ahead ? -1 - note.a : note.a);
         int64_t gradient;
         double loss_sum;
         memcpy(&loss_sum, &note.b, sizeof loss_sum);
         tutti_lock(e->services.monitor);
         hear(e, note.kind, loss_sum);
-        gradient = take(e, note.from, (uint64_t)(ahead ? -1 - note.a : note.a), ahead);
+        e->pace.over = e->pace.over || until == 0;
+        gradient = take(e, note.from, until, ahead);
         e->services.aside++;
         tutti_unlock(e->services.monitor);
         TUTTI_TRY(answer(e, &note, gradient, err));
@@ -130,7 +133,8 @@ tutti_status tutti_engine_pool(tutti_method *m, tutti_error *err)
 
 static tutti_status ask(tutti_engine *e, bool ahead, tutti_error *err)
 {
-    tutti_note note = { .kind = (uint32_t)e->pace.untold_samples, .a = ahead ? -1 - (int64_t)e->pace.until : (int64_t)e->pace.until };
+    const int64_t until = e->pace.ends ? 0 : (int64_t)e->pace.until;
+    tutti_note note = { .kind = (uint32_t)e->pace.untold_samples, .a = ahead ? -1 - until : until };
 
     memcpy(&note.b, &e->pace.untold_loss, sizeof note.b);
     e->pace.untold_samples = e->pace.untold_loss = 0;
@@ -149,6 +153,7 @@ static tutti_status next_gradient(tutti_engine *e, int64_t *gradient, tutti_erro
     if (e->m.rank == tutti_engine_first(e)) {
         tutti_lock(e->services.monitor);
         hear(e, e->pace.untold_samples, e->pace.untold_loss);
+        e->pace.over = e->pace.over || e->pace.ends;
         *gradient = take(e, e->m.rank, e->pace.until, false);
         tutti_unlock(e->services.monitor);
         e->pace.untold_samples = e->pace.untold_loss = 0;
@@ -195,7 +200,7 @@ static tutti_status more_at_own_pace(tutti_engine *e, uint64_t until, bool *more
     int64_t gradient = NOTHING_LEFT;
 
     *more = e->pace.drawn;
-    while (!e->pace.drawn && (!e->services.held || e->pace.agreed < until)) { /* else nothing is left, all know it, and all is quiet already */
+    while (!e->pace.drawn && !e->pace.ended && (!e->services.held || e->pace.agreed < until)) { /* else nothing is left, all know it, and all is quiet already */
         const bool first = e->services.held;
         const tutti_doing was = tutti_engine_expose(e);
         tutti_status status;
@@ -230,7 +235,7 @@ static tutti_status serve_until(tutti_engine *e, uint64_t until, tutti_error *er
         e->m.step = e->progress.step;
         return TUTTI_OK;
     }
-    while (!e->services.held || e->pace.agreed < until) { /* as more_at_own_pace */
+    while (!e->pace.ended && (!e->services.held || e->pace.agreed < until)) { /* as more_at_own_pace */
         if (e->services.held)
             TUTTI_TRY(tutti_engine_go_on(e, err));
         TUTTI_TRY(tutti_engine_quiet(e, err));
@@ -270,19 +275,21 @@ void tutti_engine_heard(tutti_engine *e, tutti_heard *heard)
     tutti_unlock(e->services.monitor);
 }
 
-/* sum: steps and samples since the last time, by all who are left, and the most that was given. */
-tutti_status tutti_engine_pace_sum(tutti_engine *e, uint64_t sum[3], tutti_error *err)
+/* sum: steps and samples since the last time, by all who are left, how many of them end the run, and the most that was given. */
+tutti_status tutti_engine_pace_sum(tutti_engine *e, uint64_t sum[4], tutti_error *err)
 {
     sum[0] = e->own.steps - e->told.steps;
     sum[1] = e->own.samples - e->told.samples;
-    sum[2] = e->pace.given;
+    sum[2] = e->pace.ends;
+    sum[3] = e->pace.given;
     if (e->m.rank == tutti_engine_first(e)) {
         tutti_lock(e->services.monitor);
-        sum[2] = e->pace.heard.gradients > sum[2] ? e->pace.heard.gradients : sum[2];
+        sum[2] = e->pace.ends || e->pace.over; /* who said it may be lost */
+        sum[3] = e->pace.heard.gradients > sum[3] ? e->pace.heard.gradients : sum[3];
         tutti_unlock(e->services.monitor);
     }
-    TUTTI_TRY(tutti_allreduce(&e->services.group, TUTTI_SUM, tutti_host(sum, 2, TUTTI_I64), err));
-    return e->members == NULL ? TUTTI_OK : tutti_allreduce(&e->services.group, TUTTI_MAX, tutti_host(sum + 2, 1, TUTTI_I64), err);
+    TUTTI_TRY(tutti_allreduce(&e->services.group, TUTTI_SUM, tutti_host(sum, 3, TUTTI_I64), err));
+    return e->members == NULL ? TUTTI_OK : tutti_allreduce(&e->services.group, TUTTI_MAX, tutti_host(sum + 3, 1, TUTTI_I64), err);
 }
 
 static void count_steps(tutti_engine *e)
@@ -293,13 +300,26 @@ static void count_steps(tutti_engine *e)
 }
 
 /* All is quiet: what each has done is what was handed out, unless somebody was lost with it. */
-void tutti_engine_pace_agree(tutti_engine *e, const uint64_t sum[3])
+void tutti_engine_pace_agree(tutti_engine *e, const uint64_t sum[4])
 {
     const bool whole = e->members == NULL || tutti_members_epoch(e->members) == 0;
 
-    e->pace.agreed = whole || sum[2] < e->pace.agreed + sum[0] ? e->pace.agreed + sum[0] : sum[2] < e->pace.until ? sum[2] : e->pace.until;
+    e->pace.agreed = whole || sum[3] < e->pace.agreed + sum[0] ? e->pace.agreed + sum[0] : sum[3] < e->pace.until ? sum[3] : e->pace.until;
     e->progress.samples += sum[1];
     count_steps(e);
+    if (sum[2] > 0 && !e->pace.ended)
+        tutti_event(&e->m, "ended", "method '%s' ended the run after %llu gradients", e->m.ops->name, (unsigned long long)e->pace.agreed);
+    e->pace.ended = e->pace.ended || sum[2] > 0;
+}
+
+void tutti_end(tutti_method *m)
+{
+    ((tutti_engine *)m->engine)->pace.ends = true;
+}
+
+bool tutti_engine_ended(const tutti_engine *e)
+{
+    return e->pace.ended;
 }
 
 void tutti_engine_pace_loaded(tutti_engine *e)

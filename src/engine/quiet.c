@@ -59,7 +59,7 @@ static void regroup(tutti_engine *e)
 /* What is under way has come, and all know it and how far they are. */
 static tutti_status come_to_rest(tutti_engine *e, tutti_error *err)
 {
-    uint64_t sum[3], discarded = 0;
+    uint64_t sum[4], discarded = 0;
     bool again;
     tutti_status status;
 

@@ -12,7 +12,9 @@
    at least 1e-12; optimiser slots stay the worker's own when it takes over w; T is found anew every ten rounds of all (the code's stays that of cold caches); a chunk is whole batches of the run, which is what samples are
    handed out by; a worker that is lost is out of the line and of the times; had it pushed and not told w's loss yet, that of the two losses' mean by the weights of the merge stands for it (where losses are convex, no less than it);
    the mini-batch changes only where the chunk would leave its bounds. One worker has nobody to push to: it is `single`.
-   Not built: chunks that are shipped (samples are where the worker reads them), so no prefetching of them; `patience` (--target ends a run). */
+   patience: as the sheet has it, a loss that only stays counts as fallen. 0 by default (the sheet: 25), so that a run makes the steps that it was asked for. The run ends by tutti_end: who has just told one loss too many hears it
+   with the answer, and what the others have begun is computed, and pushed if it helps.
+   Not built: chunks that are shipped (samples are where the worker reads them), so no prefetching of them. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -23,7 +25,7 @@
 typedef struct hermes {
     int push, merge, resize, wire;
     double alpha, beta;
-    int64_t lambda, window, local_passes, chunk, chunk_most, minibatch;
+    int64_t lambda, window, local_passes, chunk, chunk_most, minibatch, patience;
     tutti_server *server;
     float *start;                /* w0, with wire=fp16; declared */
     float *model;                /* at the server, with wire=fp16: what a push says, and what is answered */
@@ -35,7 +37,7 @@ typedef struct hermes {
     int64_t counted_ns;          /* of the engine's clock, which begins anew in each process */
     struct { int64_t pass, batch, at; } next; /* what this step's next pass is over: pass over the chunk, batch of it, sample of that */
     /* the server's, its thread; declared, but for turn and the line, which are empty when all is quiet */
-    struct { double loss, median; int64_t merges, reports, reported; } global;         /* loss: of w; reports of times, and how many there were at the last median */
+    struct { double loss, median, least; int64_t merges, reports, reported, since_least; } global; /* loss: of w; reports of times, and how many there were at the last median; the least loss so far (0: none), pushes since */
     double *seconds;             /* workers: of the last round of each; 0: none yet */
     int64_t *size;               /* 2 a worker: batches and mini-batch, 0: the options' */
     double *sorted;              /* workers */
@@ -43,6 +45,7 @@ typedef struct hermes {
     tutti_note *line; int first, waiting; /* workers: a ring of who waits for the turn */
 } hermes;
 enum { SERVE };                  /* service */
+enum { GO_ON, ENOUGH };          /* kinds of answers to LOSS */
 enum { MINOR, MAJOR, PUSH, LOSS }; /* kinds of requests. b: MINOR, MAJOR (and wants the turn): the round's seconds; PUSH, LOSS: the loss of the pushed and of the merged model */
 enum { ZSCORE, ALWAYS };
 enum { INVERSE_LOSS, MEAN };
@@ -63,6 +66,7 @@ static const tutti_option hermes_options[] = {
     { "minibatch", TUTTI_INT, TUTTI_AT(hermes, minibatch), 16, 1, 1 << 20, NULL, "samples of an update at first; at most the run's batch" },
     { "resize", TUTTI_CHOICE, TUTTI_AT(hermes, resize), IQR, 0, 1, "iqr|off", "chunk and mini-batch follow the times of workers that are far from the others' (1.5 interquartile ranges); or stay" },
     { "merge", TUTTI_CHOICE, TUTTI_AT(hermes, merge), INVERSE_LOSS, 0, 1, "inverse_loss|mean", "weights of the server's model and of the one that is pushed: over their losses, or the same" },
+    { "patience", TUTTI_INT, TUTTI_AT(hermes, patience), 0, 0, 1e9, NULL, "the run ends once so many pushes in a row leave the server's loss above its least (the paper's: 25); 0: never" },
     { "wire", TUTTI_CHOICE, TUTTI_AT(hermes, wire), FP16, 0, 1, "fp16|fp32", "how models travel: as differences to the first model in 16 bits, or as they are" },
     { 0 }
 };
@@ -279,7 +283,9 @@ static tutti_status hermes_rule(tutti_method *m, const tutti_server_request *r, 
         return merge(m, r, err);
     if (r->kind == LOSS) {
         s->global.loss = fmax(value_of(r->b), least_loss);
-        TUTTI_TRY(tutti_server_answer(s->server, &r->note, 1, 0, NULL, 0, err));
+        s->global.since_least = s->global.least > 0 && s->global.loss > s->global.least ? s->global.since_least + 1 : 0;
+        s->global.least = s->global.since_least == 0 ? s->global.loss : s->global.least;
+        TUTTI_TRY(tutti_server_answer(s->server, &r->note, 1, s->patience > 0 && s->global.since_least >= s->patience ? ENOUGH : GO_ON, NULL, 0, err));
         return next_turn(m, err);
     }
     report(m, r->worker, value_of(r->b));
@@ -462,7 +468,10 @@ static tutti_status push(tutti_method *m, hermes *s, double loss, tutti_error *e
         tutti_add(m->device, n, s->start, m->x);
     tutti_stale(m, answers.delay);
     TUTTI_TRY(evaluate(m, &loss, err));
-    return tutti_server_ask(s->server, 0, LOSS, bits_of(loss), &answers, err);
+    TUTTI_TRY(tutti_server_ask(s->server, 0, LOSS, bits_of(loss), &answers, err));
+    if (answers.kind == ENOUGH)
+        tutti_end(m);
+    return TUTTI_OK;
 }
 
 static tutti_status end_round(tutti_method *m, hermes *s, tutti_error *err)
@@ -535,6 +544,11 @@ static tutti_status hermes_agree(tutti_method *m, tutti_error *err)
 
     if (m->workers == 1) /* it has the model */
         return m->servers > 0 ? tutti_broadcast(&m->everyone, 0, tutti_f32(m->device, m->x, m->layout->used), err) : TUTTI_OK;
+    if (tutti_server_index(s->server) >= 0 && s->global.least > 0) {
+        tutti_metric(m, "loss", -1, s->global.loss);
+        tutti_metric(m, "loss_min", -1, s->global.least);
+        tutti_metric(m, "pushes_since_min", -1, (double)s->global.since_least);
+    }
     if (m->rank < m->workers)
         TUTTI_TRY(tell(m, err));
     return tutti_server_agree(s->server, err);

@@ -425,8 +425,10 @@ static tutti_status train(tutti_run *run, tutti_error *err)
         done = until;
         if (run->own_pace || falls_on(done, (uint64_t)c->report_every) || done == end)
             TUTTI_TRY(tutti_train_report(run, err));
-        if (falls_on(done, eval_every) && (done < end || c->target[0] != 0))
+        if (tutti_engine_ended(run->engine) ? c->target[0] != 0 : falls_on(done, eval_every) && (done < end || c->target[0] != 0))
             TUTTI_TRY(evaluate(run, err));
+        if (tutti_engine_ended(run->engine)) /* short of `until` */
+            break;
         TUTTI_TRY(tutti_train_shares_adapt(run, done, err));
         TUTTI_TRY(follow_share(run, done, err));
         if (falls_on(done, save_every))

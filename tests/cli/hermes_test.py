@@ -1,5 +1,5 @@
 """hermes as a person runs it, and samples held out of training (--validation): traffic against the formula, resuming to the bit under the simulator, sizes that follow from speeds, what an evaluation costs, losses."""
-import os, signal, subprocess, time, unittest
+import json, os, signal, subprocess, time, unittest
 from command import *
 
 SIMULATOR = os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so"))
@@ -47,6 +47,21 @@ class Hermes(Case):
         self.assertTrue(0 < pushes <= rounds / 3, (pushes, rounds)) # z of -1.3 takes three losses
         self.assertEqual(s["bytes_sent_total"], sum(s["method_figures"]["pushes"][1:]) * 4 * PARAMS + 8 * PARAMS + 120)
         self.assertLess(s["final_train_loss"], 2.2)
+
+    def test_a_run_whose_loss_falls_no_more_ends_and_says_so(self):
+        common = ("--model", "mlp(hidden=8)", "--data", self.data, "--validation", 50, "-n", 3, "--batch", 10, "--steps", 4000, "--seed", 1, "--optimizer", "sgd(lr=0.5)", "--checkpoint-every", 1, "--checkpoint-keep", 99)
+        for k, transport in enumerate(("shm", "tcp") + (("sim",) if SIMULATOR else ())):
+            out = self.train("p%d" % k, *common, "--transport", transport, "--servers", k % 2, "--method", "hermes(push=always,chunk=10,minibatch=5,local_passes=2,resize=off,patience=4)")
+            s, lines = summary(out), [json.loads(line) for line in read(os.path.join(out, "metrics.jsonl")).splitlines()]
+            figures = s["method_figures"]
+            self.assertTrue(5 <= sum(figures["pushes"]) < 4000 and s["samples"] == 10 * sum(figures["pushes"]), figures)
+            self.assertEqual([e["text"] for e in s["events"] if e["kind"] == "ended"], ["method 'hermes' ended the run after %d gradients" % sum(figures["pushes"])])
+            self.assertEqual((s["steps"], lines[-1]["step"]), ((s["samples"] // 10 + 2) // 3,) * 2)
+            self.assertLessEqual(figures["loss_min"], figures["loss"])
+        if SIMULATOR: # to the same end from each checkpoint
+            for name in sorted(os.listdir(os.path.join(out, "checkpoints")))[-3:]:
+                again = self.train("q" + name, *common, "--transport", "sim", "--servers", 0, "--method", "hermes(push=always,chunk=10,minibatch=5,local_passes=2,resize=off,patience=4)", "--resume", os.path.join(out, "checkpoints", name))
+                self.assertEqual((model(again), summary(again)["method_figures"]), (model(out), figures), name)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_simulated_runs_repeat_and_resume_to_the_bit_under_random_pauses(self):

@@ -203,6 +203,12 @@ static tutti_status run_phases(tutti_engine *e, explore_case *c, const bounds *b
     }
     TUTTI_TRY(tutti_engine_finish(e, err));
     TUTTI_TRY(check(e, c, err));
+    if (asks && tutti_engine_ended(e)) {
+        tutti_figures figures;
+        tutti_engine_figures(e, &figures);
+        EXPLORE_EXPECT(figures.gradients <= until, "%llu gradients of %llu were computed in a run that ended early", (unsigned long long)figures.gradients, (unsigned long long)until);
+        until = figures.gradients;
+    }
     for (uint64_t k = 0; asks && k < GRADIENTS; k++)
         EXPLORE_EXPECT(shared_of(c)->taken[k] == (k < until), "gradient %llu of %llu was computed %d times", (unsigned long long)k, (unsigned long long)until, shared_of(c)->taken[k]);
     return TUTTI_OK;
@@ -442,6 +448,11 @@ static tutti_status oscars(tutti_world *world, explore_case *c, tutti_error *err
     return train(world, c, method, &(bounds){ .check = check_oscars, .many = true }, err);
 }
 
+static int patience_of(explore_case *c)
+{
+    return c->ranks > 1 && explore_draw(c, "impatient", 2) == 0 ? 1 + (int)explore_draw(c, "patience", 2) : 0;
+}
+
 /* All that were pushed are in the agreed model, in the order in which they came. */
 static tutti_status check_hermes(tutti_engine *e, explore_case *c, tutti_error *err)
 {
@@ -453,6 +464,9 @@ static tutti_status check_hermes(tutti_engine *e, explore_case *c, tutti_error *
     for (int r = 0; r < m->workers && m->rank == 0 && m->workers > 1; r++)
         EXPLORE_EXPECT(2 * figure(e, "pushes", r) == s->evaluated[r] && figure(e, "pushes", r) == figure(e, "rounds", r), "worker %d: %g pushes in %g rounds, %d evaluations", r, figure(e, "pushes", r), figure(e, "rounds", r),
                        s->evaluated[r]);
+    EXPLORE_EXPECT(m->rank != 0 || !tutti_engine_ended(e) || patience_of(c) > 0, "the run has ended though its patience had not");
+    EXPLORE_EXPECT(m->rank != 0 || patience_of(c) == 0 || tutti_engine_ended(e) || figure(e, "pushes_since_min", -1) < patience_of(c), "%g pushes above the least loss, and the run goes on after %d",
+                   figure(e, "pushes_since_min", -1), patience_of(c));
     return TUTTI_OK;
 }
 
@@ -460,8 +474,8 @@ static tutti_status hermes(tutti_world *world, explore_case *c, tutti_error *err
 {
     char method[160];
 
-    snprintf(method, sizeof method, "hermes(push=always,wire=fp32,minibatch=1,local_passes=%d,chunk=%d,resize=%s)", 1 + (int)explore_draw(c, "passes", 3), 1 + (int)explore_draw(c, "chunk", 2),
-             explore_draw(c, "resize", 2) == 0 ? "iqr" : "off");
+    snprintf(method, sizeof method, "hermes(push=always,wire=fp32,minibatch=1,local_passes=%d,chunk=%d,resize=%s,patience=%d)", 1 + (int)explore_draw(c, "passes", 3), 1 + (int)explore_draw(c, "chunk", 2),
+             explore_draw(c, "resize", 2) == 0 ? "iqr" : "off", patience_of(c));
     return train(world, c, method, &(bounds){ .evaluates = true, .check = check_hermes }, err);
 }
 

@@ -221,6 +221,50 @@ static double constant(trial *t, int rank, const float *x)
     return 0.1;
 }
 
+enum { LEAST_AT = 6 };           /* the push that leaves the least loss, from 1 */
+static atomic_int told;          /* losses of the server's model, one at a time */
+
+/* The server's loss falls until the sixth push, and stays above that then. */
+static double falls_and_rises(trial *t, int rank, const float *x)
+{
+    (void)t;
+    (void)x;
+    if (asked[rank]++ % 2 == 0)
+        return 1;
+    const int k = 1 + atomic_fetch_add(&told, 1);
+    return k < LEAST_AT ? 9 - k / 2 * 2 : k == LEAST_AT ? 1 : 2; /* some stay as they are, which is no rise */
+}
+
+static void a_run_ends_once_its_patience_has(void **state)
+{
+    (void)state;
+    for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++)
+        for (int patience = 0; patience <= 5; patience++)
+            for (int asks = 0; asks < 2; asks++) {
+                const int n = sizes[p];
+                char method[160];
+                trial t;
+                int pushes = 0;
+                snprintf(method, sizeof method, ALWAYS ",resize=off,patience=%d)", patience);
+                t = trial_hermes(method, 16, falls_and_rises);
+                t.asks = asks == 1;
+                atomic_store(&told, 0);
+                trial_run(&t, n);
+                for (int r = 0; r < n; r++) {
+                    pushes += t.done[r];
+                    assert_true(trial_metric(&t, "pushes", r) == t.done[r]);
+                    assert_int_equal(t.figures[r].gradients, t.figures[0].gradients);
+                }
+                assert_int_equal(t.figures[0].gradients, pushes);
+                assert_true(trial_metric(&t, "pushes_since_min", -1) == pushes - LEAST_AT && trial_metric(&t, "loss_min", -1) == 1 && trial_metric(&t, "loss", -1) == 2);
+                if (patience == 0 || asks == 0)
+                    assert_int_equal(pushes, 16 * n);
+                else if (pushes < LEAST_AT + patience || pushes > LEAST_AT + patience + 2 * n) /* who computes goes on, and may have one more that it was given */
+                    fail_msg("%s on %d: %d pushes; the %dth was one too many", method, n, pushes, LEAST_AT + patience);
+                trial_drop(&t);
+            }
+}
+
 static void a_loss_that_stays_is_never_pushed_and_nothing_is_sent(void **state)
 {
     trial t = trial_hermes("hermes(chunk=2,minibatch=2,resize=off)", 16, constant);
@@ -350,6 +394,7 @@ int main(void)
         cmocka_unit_test(of_models_with_equal_losses_the_server_has_the_midpoint),
         cmocka_unit_test(a_model_is_pushed_when_its_loss_is_low_among_the_last_ones),
         cmocka_unit_test(a_loss_that_stays_is_never_pushed_and_nothing_is_sent),
+        cmocka_unit_test(a_run_ends_once_its_patience_has),
         cmocka_unit_test(every_pair_sends_what_the_sheet_says),
         cmocka_unit_test(numbers_that_cannot_be_sent_or_compared_end_the_run_with_the_workers_name),
         cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_worker),
