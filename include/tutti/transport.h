@@ -20,7 +20,7 @@ typedef struct tutti_word { uint32_t opaque; } tutti_word;
 extern "C" {
 #endif
 #define TUTTI_ANY (-1)
-#define TUTTI_TRANSPORT_ABI 3
+#define TUTTI_TRANSPORT_ABI 4
 
 /* A message is a note (a few integers; small protocols need nothing more) and an optional payload. 40 bytes on the wire. */
 typedef struct tutti_note {
@@ -66,6 +66,7 @@ typedef struct tutti_peer_event {
 struct tutti_world; /* comm.h */
 typedef struct tutti_transport_ops {
     uint32_t abi, bytes;                       /* TUTTI_TRANSPORT_ABI, sizeof *this: old and new meet with a message */
+    uint32_t runtime_abi, runtime_bytes;       /* TUTTI_RUNTIME_ABI, sizeof(tutti_runtime_ops): each side calls the other's runtime */
     const char *name, *help;
     const tutti_option *options;
     size_t options_bytes;                      /* struct the options are written to */
@@ -127,6 +128,9 @@ const tutti_transport_ops *tutti_transport_find(const char *name);     /* of the
    is none, *tried (may be NULL) has where an install would have it, "" for a name that cannot be a file's; or it cannot be loaded or is of another version, with its path in the
    sentence. Allocates. */
 tutti_status tutti_transport_load(const char *name, const tutti_transport_ops **out, char *tried, size_t bytes, tutti_error *err);
+/* Was it built for the interfaces of this library? TUTTI_ERR_USAGE: it was not; the sentence begins with `whose` ("the transport 'sim'", or a file), and has both numbers. Loading and opening ask this; pure. */
+tutti_status tutti_transport_check(const tutti_transport_ops *ops, const char *whose, tutti_error *err);
+tutti_status tutti_runtime_check(const tutti_runtime *rt, const char *whose, tutti_error *err); /* of one that somebody else opened */
 #ifdef __cplusplus
 }
 #endif

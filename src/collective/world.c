@@ -59,12 +59,15 @@ static tutti_status find_transport(const char *spec_text, const tutti_transport_
     return *ops != NULL ? TUTTI_OK : TUTTI_ERR_USAGE;
 }
 
-static tutti_status check_abi(const tutti_transport_ops *ops, tutti_error *err)
+/* rt: that it is to run on, where somebody else has opened it; else NULL. Where the number is another's, the name may be anywhere. */
+static tutti_status check_abi(const tutti_transport_ops *ops, const tutti_runtime *rt, tutti_error *err)
 {
-    if (ops->abi == TUTTI_TRANSPORT_ABI && ops->bytes == sizeof *ops)
-        return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the transport '%s' was built for interface %u (%u bytes), this library offers %d (%zu bytes); "
-                      "install both from the same version", ops->name, ops->abi, ops->bytes, TUTTI_TRANSPORT_ABI, sizeof *ops);
+    char whose[80] = "the transport";
+
+    if (ops->abi == TUTTI_TRANSPORT_ABI)
+        snprintf(whose, sizeof whose, "the transport '%.60s'", ops->name);
+    TUTTI_TRY(tutti_transport_check(ops, whose, err));
+    return rt != NULL ? tutti_runtime_check(rt, "the runtime that the caller opened", err) : TUTTI_OK;
 }
 
 /* TUTTI_NODES says how many nodes (NUMA) each host has, its workers on them in equal blocks, in the order of their ranks, whatever the machine says: for tests, and where the machine
@@ -145,7 +148,7 @@ static tutti_status open_parts(tutti_world *world, const tutti_launch *launch, t
 
     if (world->sent == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a world of %d ranks", launch->size);
-    TUTTI_TRY(check_abi(world->ops, err));
+    TUTTI_TRY(check_abi(world->ops, world->rt, err));
     TUTTI_TRY(cpu_of(launch->environment, &cpu, err));
     TUTTI_TRY(nodes_of(launch->environment, &nodes, err));
     if (world->rt == NULL) {
@@ -201,7 +204,7 @@ tutti_status tutti_world_check(const char *transport_spec, tutti_error *err)
     TUTTI_TRY(cpu_of(environ, &cpu, err));
     TUTTI_TRY(nodes_of(environ, &nodes, err));
     TUTTI_TRY(find_transport(text, &ops, err));
-    TUTTI_TRY(check_abi(ops, err));
+    TUTTI_TRY(check_abi(ops, NULL, err));
     options = tutti_alloc(ops->options_bytes + 1, 1);
     if (options == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the options of '%s'", ops->name);
@@ -218,14 +221,14 @@ bool tutti_world_simulated(const char *transport_spec)
 {
     const tutti_transport_ops *ops;
 
-    return transport_spec != NULL && transport_spec[0] != '\0' && find_transport(transport_spec, &ops, NULL) == TUTTI_OK && check_abi(ops, NULL) == TUTTI_OK && ops->simulated;
+    return transport_spec != NULL && transport_spec[0] != '\0' && find_transport(transport_spec, &ops, NULL) == TUTTI_OK && check_abi(ops, NULL, NULL) == TUTTI_OK && ops->simulated;
 }
 
 bool tutti_world_can_survive(const char *transport_spec)
 {
     const tutti_transport_ops *ops;
 
-    return transport_spec != NULL && transport_spec[0] != '\0' && find_transport(transport_spec, &ops, NULL) == TUTTI_OK && check_abi(ops, NULL) == TUTTI_OK && ops->events != NULL;
+    return transport_spec != NULL && transport_spec[0] != '\0' && find_transport(transport_spec, &ops, NULL) == TUTTI_OK && check_abi(ops, NULL, NULL) == TUTTI_OK && ops->events != NULL;
 }
 
 tutti_status tutti_world_open(tutti_world **out, const char *transport_spec, tutti_error *err)
@@ -311,7 +314,7 @@ tutti_status tutti_world_run_on(const tutti_transport_ops *ops, const char *spec
 
     if (n < 1 || n > RANKS_MAX)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a run of %d ranks: it takes 1 to %d", n, RANKS_MAX);
-    TUTTI_TRY(check_abi(ops, err));
+    TUTTI_TRY(check_abi(ops, NULL, err));
     if (ops->run == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the ranks of the transport '%s' are processes, not threads; start them with the launcher",
                           ops->name);

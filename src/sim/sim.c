@@ -18,7 +18,7 @@ const tutti_option sim_option_table[] = {
 extern const tutti_transport_ops tutti_transport_plugin;
 #pragma GCC visibility pop
 const tutti_transport_ops tutti_transport_plugin = {
-    .abi = TUTTI_TRANSPORT_ABI, .bytes = sizeof(tutti_transport_ops),
+    .abi = TUTTI_TRANSPORT_ABI, .bytes = sizeof(tutti_transport_ops), .runtime_abi = TUTTI_RUNTIME_ABI, .runtime_bytes = sizeof(tutti_runtime_ops),
     .name = "sim", .help = "simulated workers in virtual time, on SimGrid",
     .options = sim_option_table, .options_bytes = sizeof(sim_options),
     .open = sim_open, .close = sim_close,

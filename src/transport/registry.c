@@ -88,7 +88,7 @@ static bool path_at(int place, const char *name, char *path, size_t bytes)
 
 tutti_status tutti_transport_load(const char *name, const tutti_transport_ops **out, char *tried, size_t bytes, tutti_error *err)
 {
-    char path[4096], expected[4096] = "";
+    char path[4096], expected[4096] = "", whose[260];
 
     if (tried != NULL && bytes > 0)
         tried[0] = '\0';
@@ -114,9 +114,8 @@ tutti_status tutti_transport_load(const char *name, const tutti_transport_ops **
         ops = dlsym(file, "tutti_transport_plugin");
         if (ops == NULL)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%.300s' is no transport of Tutti's: it exports no tutti_transport_plugin; reinstall it", path);
-        if (ops->abi != TUTTI_TRANSPORT_ABI || ops->bytes != sizeof *ops)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%.250s' was built for interface %u (%u bytes), this library offers %d (%zu bytes); install both from the same version", path,
-                              ops->abi, ops->bytes, TUTTI_TRANSPORT_ABI, sizeof *ops);
+        snprintf(whose, sizeof whose, "'%.250s'", path);
+        TUTTI_TRY(tutti_transport_check(ops, whose, err));
         *out = ops;
         return TUTTI_OK;
     }

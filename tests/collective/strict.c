@@ -276,7 +276,7 @@ static tutti_status strict_run(tutti_runtime *rt, const tutti_launch *launch,
 }
 
 const tutti_transport_ops tutti_test_strict = {
-    .abi = TUTTI_TRANSPORT_ABI, .bytes = sizeof(tutti_transport_ops), .name = "strict", .help = "rendezvous between threads, for tests",
+    .abi = TUTTI_TRANSPORT_ABI, .bytes = sizeof(tutti_transport_ops), .runtime_abi = TUTTI_RUNTIME_ABI, .runtime_bytes = sizeof(tutti_runtime_ops), .name = "strict", .help = "rendezvous between threads, for tests",
     .open = strict_open, .close = strict_close, .send = strict_send, .recv = strict_recv, .wait_some = strict_wait_some,
     .cancel = strict_cancel, .dead_peer = strict_dead_peer, .last_words = strict_last_words, .run = strict_run,
 };

@@ -140,20 +140,44 @@ static void the_cpu_level_can_be_lowered_by_name_only(void **state)
     refused("", "TUTTI_CPU is 'sse9'; it must be scalar, avx2 or avx512");
 }
 
+/* Also one whose runtime is of another version, which it would hand over or be handed, and such a runtime by itself. */
 static void transports_of_another_version_are_refused(void **state)
 {
-    tutti_transport_ops old = *tutti_transport_find("shm");
+    const tutti_transport_ops now = *tutti_transport_find("shm");
     const tutti_launch launch = { .size = 1, .spec = "shm" };
+    tutti_transport_ops old[4];
     tutti_error err = { 0 };
+    tutti_runtime *rt;
     tutti_world *world;
 
     (void)state;
-    old.abi++;
-    assert_int_equal(tutti_world_open_on(&world, &old, &launch, NULL, &err), TUTTI_ERR_USAGE);
-    assert_non_null(strstr(err.text, "same version"));
-    old.abi--;
-    old.bytes--;
-    assert_int_equal(tutti_world_open_on(&world, &old, &launch, NULL, &err), TUTTI_ERR_USAGE);
+    for (size_t k = 0; k < 4; k++)
+        old[k] = now;
+    old[0].abi++;
+    old[1].bytes--;
+    old[2].runtime_abi++;
+    old[3].runtime_bytes--;
+    for (size_t k = 0; k < 4; k++) {
+        char says[120];
+        snprintf(says, sizeof says, "was built for %s interface %lu (%lu bytes), this library offers %d (%zu bytes)", k < 2 ? "transport" : "runtime",
+                 (unsigned long)(k < 2 ? old[k].abi : old[k].runtime_abi), (unsigned long)(k < 2 ? old[k].bytes : old[k].runtime_bytes), k < 2 ? TUTTI_TRANSPORT_ABI : TUTTI_RUNTIME_ABI,
+                 k < 2 ? sizeof now : sizeof(tutti_runtime_ops));
+        assert_int_equal(tutti_world_open_on(&world, &old[k], &launch, NULL, &err), TUTTI_ERR_USAGE);
+        assert_non_null(strstr(err.text, says));
+        assert_non_null(strstr(err.text, "same version"));
+    }
+    assert_int_equal(tutti_runtime_open_posix(&rt, NULL), TUTTI_OK);
+    for (int k = 0; k < 2; k++) {
+        tutti_runtime_ops ops = *rt->ops;
+        tutti_runtime another = { &ops, rt->self };
+        ops.abi += k == 0;
+        ops.bytes -= k == 1;
+        assert_int_equal(tutti_world_open_on(&world, &now, &launch, &another, &err), TUTTI_ERR_USAGE);
+        assert_non_null(strstr(err.text, "the runtime that the caller opened was built for runtime interface"));
+    }
+    assert_int_equal(tutti_world_open_on(&world, &now, &launch, rt, &err), TUTTI_OK);
+    tutti_world_close(world);
+    tutti_runtime_close(rt);
 }
 
 static void ports_and_keyed_groups_are_pure_functions(void **state)

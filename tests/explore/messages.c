@@ -754,7 +754,7 @@ static tutti_status x_await(void *t, int peer, _Atomic uint32_t *word, uint32_t 
 }
 
 const tutti_transport_ops explore_transport = {
-    .abi = TUTTI_TRANSPORT_ABI, .bytes = sizeof(tutti_transport_ops), .name = "explore", .help = "fibers under a seeded schedule, for tests",
+    .abi = TUTTI_TRANSPORT_ABI, .bytes = sizeof(tutti_transport_ops), .runtime_abi = TUTTI_RUNTIME_ABI, .runtime_bytes = sizeof(tutti_runtime_ops), .name = "explore", .help = "fibers under a seeded schedule, for tests",
     .open = x_open, .close = x_close, .send = x_send, .recv = x_recv, .wait_some = x_wait_some, .cancel = x_cancel, .dead_peer = x_dead_peer,
     .last_words = x_last_words, .window = x_window_open, .publish = x_publish, .await = x_await, .run = x_run_ranks, .simulated = true,
 };

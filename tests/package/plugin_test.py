@@ -58,8 +58,9 @@ class Plugin(Case):
         self.assertIn("no transport is named 'toy'", self.probe("toy", self.at("lib"), program="shared", cwd=self.usr, LD_LIBRARY_PATH="other", code=1))
 
     def test_one_built_for_another_interface_is_refused_with_both_numbers(self):
-        self.toy("bin", "-DTOY_ABI=77")
-        self.assertRegex(self.probe("toy", code=1), r"/bin/libtutti_transport_toy.so' was built for interface 77 \(\d+ bytes\), this library offers \d+ \(\d+ bytes\); install both from the same version")
+        for flag, which in ("TOY_ABI", "transport"), ("TOY_RUNTIME_ABI", "runtime"):
+            self.toy("bin", f"-D{flag}=77")
+            self.assertRegex(self.probe("toy", code=1), rf"'\S+/bin/libtutti_transport_toy.so' was built for {which} interface 77 \(\d+ bytes\), this library offers \d+ \(\d+ bytes\); install both from the same version")
 
     def test_one_without_a_table_is_refused(self):
         source = self.write("empty.c", "int nothing;\n")

@@ -32,7 +32,8 @@ static bool path_of(int kind, char *path, size_t bytes)
 
 static tutti_status load(int kind, const tutti_transport_ops **ops, tutti_error *err)
 {
-    char path[4096];
+    char path[4096], whose[260];
+    tutti_status status;
     void *file;
 
     *ops = NULL;
@@ -48,11 +49,13 @@ static tutti_status load(int kind, const tutti_transport_ops **ops, tutti_error 
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the transport for %s cannot be loaded: %.380s", tutti_mpi_name(kind), why != NULL ? why : path);
     }
     *ops = dlsym(file, "tutti_transport_plugin");
-    if (*ops == NULL || (*ops)->abi != TUTTI_TRANSPORT_ABI || (*ops)->bytes != sizeof **ops) {
+    if (*ops == NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%.300s' is no transport of Tutti's: it exports no tutti_transport_plugin; reinstall it", path);
+    snprintf(whose, sizeof whose, "'%.250s'", path);
+    status = tutti_transport_check(*ops, whose, err);
+    if (status != TUTTI_OK)
         *ops = NULL;
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%.300s' is of another version of Tutti; install all of one version", path);
-    }
-    return TUTTI_OK;
+    return status;
 }
 
 /* Under a launcher that does not say which MPI it is for: the one that is there. */
@@ -146,7 +149,7 @@ static int choose_node(void *t, int rank)
 }
 
 const tutti_transport_ops tutti_transport_plugin = {
-    .abi = TUTTI_TRANSPORT_ABI, .bytes = sizeof(tutti_transport_ops),
+    .abi = TUTTI_TRANSPORT_ABI, .bytes = sizeof(tutti_transport_ops), .runtime_abi = TUTTI_RUNTIME_ABI, .runtime_bytes = sizeof(tutti_runtime_ops),
     .name = "mpi", .help = "processes started by mpirun, over Open MPI or MPICH",
     .options = tutti_mpi_options, .options_bytes = sizeof(mpi_options),
     .open = choose_open, .close = choose_close,

@@ -200,7 +200,7 @@ static void mpi_last_words(void *t, const tutti_error *err)
 extern const tutti_transport_ops tutti_transport_plugin;
 #pragma GCC visibility pop
 const tutti_transport_ops tutti_transport_plugin = {
-    .abi = TUTTI_TRANSPORT_ABI, .bytes = sizeof(tutti_transport_ops),
+    .abi = TUTTI_TRANSPORT_ABI, .bytes = sizeof(tutti_transport_ops), .runtime_abi = TUTTI_RUNTIME_ABI, .runtime_bytes = sizeof(tutti_runtime_ops),
     .name = "mpi", .help = "processes started by mpirun",
     .options = tutti_mpi_options, .options_bytes = sizeof(mpi_options),
     .open = mpi_open, .close = mpi_close,

@@ -313,7 +313,7 @@ static int shm_node(void *t, int rank)
 }
 
 const tutti_transport_ops tutti_transport_shm = {
-    .abi = TUTTI_TRANSPORT_ABI, .bytes = sizeof(tutti_transport_ops),
+    .abi = TUTTI_TRANSPORT_ABI, .bytes = sizeof(tutti_transport_ops), .runtime_abi = TUTTI_RUNTIME_ABI, .runtime_bytes = sizeof(tutti_runtime_ops),
     .name = "shm", .help = "workers of one host over shared memory",
     .options = shm_option_table, .options_bytes = sizeof(shm_options),
     .open = shm_open_endpoint, .close = shm_close,

@@ -323,7 +323,7 @@ static int tcp_node(void *t, int rank)
 }
 
 const tutti_transport_ops tutti_transport_tcp = {
-    .abi = TUTTI_TRANSPORT_ABI, .bytes = sizeof(tutti_transport_ops),
+    .abi = TUTTI_TRANSPORT_ABI, .bytes = sizeof(tutti_transport_ops), .runtime_abi = TUTTI_RUNTIME_ABI, .runtime_bytes = sizeof(tutti_runtime_ops),
     .name = "tcp", .help = "workers of any hosts over sockets, with a key; local sockets within a host",
     .options = tcp_option_table, .options_bytes = sizeof(tcp_options),
     .open = tcp_open, .close = tcp_close,
