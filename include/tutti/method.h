@@ -186,9 +186,10 @@ tutti_status tutti_base_step_on(tutti_method *m, float *x, tutti_monitor *door, 
 /* What tutti_base_step does before the update, of the gradient as it stands in g: *rate: that of this step, with the scale that clip-norm asks for; *skip: leave the step out, which is counted and noted. Client thread; a
    collective with nonfinite=skip in a step that was exchanged, else of this worker alone. TUTTI_ERR_NUMBER. */
 tutti_status tutti_base_check(tutti_method *m, tutti_rate *rate, bool *skip, tutti_error *err);
+/* The same for methods whose gradient is taken elsewhere, by a server: g is scaled as clip-norm asks, and rate->scale is 1. */
+tutti_status tutti_base_gradient(tutti_method *m, tutti_rate *rate, bool *skip, tutti_error *err);
 /* Within declare(), under TUTTI_UPDATES_SLICES: m->optim is the run's --optimizer, with slots for [first, first + count), kept as `keep`; for tutti_update within it. count 0: none. */
 tutti_status tutti_optimizer_declare(tutti_method *m, tutti_plan *plan, size_t first, size_t count, tutti_keep keep, tutti_error *err);
-void tutti_scale_gradient(tutti_method *m, float a);              /* g := a g, as far as it may be other than 0. Client thread, in step() */
 /* Where replicas are equal: this worker's samples of this step are in no update, so the run's count of samples (tutti_figures) goes without them, once all is quiet. Client thread, in step(). */
 void tutti_discarded(tutti_method *m);
 /* The run ends here: no more gradients are handed out, those that were are computed, and then all clients are told (tutti_engine_ended). One worker says it. Client thread, in step(), under TUTTI_OWN_PACE, of clients
@@ -211,6 +212,7 @@ int64_t tutti_computed_ns(const tutti_method *m);
    checkpoint keeps the deal. */
 tutti_status tutti_allot_declare(tutti_method *m, tutti_plan *plan, int64_t samples, tutti_error *err);
 tutti_status tutti_allot(tutti_method *m, const int64_t *passes_of, tutti_error *err);
+tutti_status tutti_allot_pass(tutti_method *m, tutti_pass *p, tutti_error *err); /* a `pass` hook: gradients are over everybody's samples of the step, so that what is summed is the mean, however they were dealt */
 /* One update for several steps (src/engine/merge.c). Within declare(), of methods whose replicas are equal: passes may have `merge`. After the last of them, in which pieces are exchanged and step() is called as ever,
    g is the mean over the samples of all these steps. Steps that wait count for schedules, which go by samples, and not for rate.t. A run's last step never waits. A checkpoint may be made in between. */
 tutti_status tutti_merge_declare(tutti_method *m, tutti_plan *plan, tutti_error *err);

@@ -53,6 +53,8 @@ typedef struct tutti_server_setup {
                                     `into`. A number that fp16 has not got ends the run where it is to be sent (TUTTI_ERR_NUMBER) */
     tutti_server_loss lost;      /* NULL: the rule waits for nobody */
 } tutti_server_setup;
+/* For traits_of: `traits`, without TUTTI_GOES_ON where every worker serves, since each is missed then (ranks that only serve bring it back: method.h). */
+static inline unsigned tutti_server_traits(unsigned traits, bool all_serve) { return all_serve ? traits & ~(unsigned)TUTTI_GOES_ON : traits; }
 /* Within declare(). A server that keeps values declares them as "server.values" (SLICE) and, under TUTTI_UPDATES_SLICES, the run's --optimizer on them (m->optim), and unless replicas are equal the versions.
    TUTTI_ERR_USAGE: more servers than workers. */
 tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_plan *plan, const tutti_server_setup *setup, tutti_error *err);

@@ -15,6 +15,16 @@ char *tutti_copy_text(const char *text)
     return copy;
 }
 
+const char *tutti_variable(char *const *environment, const char *name)
+{
+    const size_t length = strlen(name);
+
+    for (; environment != NULL && *environment != NULL; environment++)
+        if (strncmp(*environment, name, length) == 0 && (*environment)[length] == '=')
+            return *environment + length + 1;
+    return NULL;
+}
+
 /* A character has at most three bytes that continue it; text that is no UTF-8 is cut where the limit is. */
 size_t tutti_base_whole_characters(const char *text, size_t bytes)
 {

@@ -37,8 +37,16 @@ typedef struct tutti_cli_settings {
 } tutti_cli_settings;
 tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const char *const *extra, tutti_error *err);
 void tutti_cli_close(tutti_cli_settings *s);
+/* What there is of a kind, by number from 0 on; its names end with NULL. help: what the command does, before what it says of --json. */
+typedef struct tutti_cli_catalogue {
+    const char *command, *kind, *help;
+    const char *(*name)(size_t i);
+    json_t *(*json)(size_t i);
+    void (*print)(size_t i), (*print_line)(size_t i); /* all of one; its line among others */
+} tutti_cli_catalogue;
+int tutti_cli_list(const tutti_cli_catalogue *c, int argc, char **argv); /* COMMAND [NAME] [--json]; an exit code */
 void tutti_cli_print_options(FILE *out, const tutti_option *options, bool flags);
-json_t *tutti_cli_option_json(const tutti_option *o); /* methods.c */
+json_t *tutti_cli_option_json(const tutti_option *o); /* catalogue.c */
 /* DIR/../share/tutti beside the running command; "" if it cannot be told. */
 const char *tutti_cli_installed(char *path, size_t bytes, const char *folder);
 extern char **environ;

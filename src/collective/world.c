@@ -10,21 +10,10 @@ extern char **environ;
 
 #define RANKS_MAX (1 << 20) /* far more than any run; keeps sizes of tables sane */
 
-/* The value of a variable in the form of environ, or NULL. */
-static const char *variable(char *const *environment, const char *name)
-{
-    const size_t bytes = strlen(name);
-
-    for (; environment != NULL && *environment != NULL; environment++)
-        if (strncmp(*environment, name, bytes) == 0 && (*environment)[bytes] == '=')
-            return *environment + bytes + 1;
-    return NULL;
-}
-
 /* TUTTI_CPU lowers the level that kernels use, for tests and comparisons. */
 static tutti_status cpu_of(char *const *environment, tutti_cpu *cpu, tutti_error *err)
 {
-    const char *text = variable(environment, "TUTTI_CPU");
+    const char *text = tutti_variable(environment, "TUTTI_CPU");
 
     *cpu = tutti_cpu_best();
     if (text == NULL || text[0] == '\0')
@@ -74,7 +63,7 @@ static tutti_status check_abi(const tutti_transport_ops *ops, const tutti_runtim
    does not tell. *nodes 0: it is not set. */
 static tutti_status nodes_of(char *const *environment, int *nodes, tutti_error *err)
 {
-    const char *text = variable(environment, "TUTTI_NODES");
+    const char *text = tutti_variable(environment, "TUTTI_NODES");
     char *end;
     long n;
 

@@ -61,3 +61,11 @@ tutti_status tutti_allot(tutti_method *m, const int64_t *passes_of, tutti_error 
     memcpy(e->passes_of, passes_of, (size_t)m->workers * sizeof *passes_of);
     return TUTTI_OK;
 }
+
+tutti_status tutti_allot_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
+{
+    (void)err;
+    if (p->samples > 0)
+        p->divisor = tutti_share_step(m->share, m->step, -1);
+    return TUTTI_OK;
+}

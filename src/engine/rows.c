@@ -197,14 +197,6 @@ void tutti_engine_scale_piece(tutti_engine *e, tutti_piece *p, float a)
         tutti_scale(e->m.device, cols, a, p->g + r->ids[k] * cols);
 }
 
-void tutti_scale_gradient(tutti_method *m, float a)
-{
-    tutti_engine *e = m->engine;
-
-    for (int k = 0; k < e->layout.n_pieces; k++)
-        tutti_engine_scale_piece(e, &e->pieces[k], a);
-}
-
 enum { LANES = 16 };
 
 /* In the order of tutti_norm2 over the whole of g: element i in lane i mod 16, what is 0 left out. */

@@ -445,6 +445,17 @@ tutti_status tutti_base_check(tutti_method *m, tutti_rate *rate, bool *skip, tut
     return TUTTI_OK;
 }
 
+tutti_status tutti_base_gradient(tutti_method *m, tutti_rate *rate, bool *skip, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+
+    TUTTI_TRY(tutti_base_check(m, rate, skip, err));
+    for (int k = 0; k < e->layout.n_pieces && !*skip && rate->scale != 1; k++)
+        tutti_engine_scale_piece(e, &e->pieces[k], (float)rate->scale);
+    rate->scale = 1;
+    return TUTTI_OK;
+}
+
 tutti_status tutti_base_step_on(tutti_method *m, float *x, tutti_monitor *door, double factor, tutti_error *err)
 {
     tutti_rate rate;

@@ -31,17 +31,6 @@ static const struct {
     { TUTTI_BY_TORCHRUN, "torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", NULL, NULL },
 };
 
-static const char *variable(char *const *environment, const char *name)
-{
-    const size_t length = strlen(name);
-
-    for (; environment != NULL && *environment != NULL; environment++) {
-        if (strncmp(*environment, name, length) == 0 && (*environment)[length] == '=')
-            return *environment + length + 1;
-    }
-    return NULL;
-}
-
 /* A whole number from 0 to `most`, written in digits only. */
 static bool number(const char *text, long most, int *out)
 {
@@ -67,11 +56,11 @@ static const char *or_not_set(const char *text)
 /* One launcher's word. *there: it has one. */
 static tutti_status ask(size_t i, char *const *environment, tutti_launch_place *p, bool *there, tutti_error *err)
 {
-    const char *rank = variable(environment, launchers[i].rank), *size = variable(environment, launchers[i].size);
-    const char *host = launchers[i].host != NULL ? variable(environment, launchers[i].host) : NULL;
+    const char *rank = tutti_variable(environment, launchers[i].rank), *size = tutti_variable(environment, launchers[i].size);
+    const char *host = launchers[i].host != NULL ? tutti_variable(environment, launchers[i].host) : NULL;
 
     *p = (tutti_launch_place){ .size = 1, .local_rank = -1, .by = launchers[i].by, .name = launchers[i].name };
-    *there = (rank != NULL || size != NULL) && (launchers[i].needs == NULL || variable(environment, launchers[i].needs) != NULL);
+    *there = (rank != NULL || size != NULL) && (launchers[i].needs == NULL || tutti_variable(environment, launchers[i].needs) != NULL);
     if (!*there)
         return TUTTI_OK;
     if (!number(size, RANKS_MAX, &p->size) || p->size < 1 || !number(rank, p->size - 1L, &p->rank))
@@ -79,7 +68,7 @@ static tutti_status ask(size_t i, char *const *environment, tutti_launch_place *
                           "alone", launchers[i].rank, or_not_set(rank), launchers[i].size, or_not_set(size), RANKS_MAX,
                           launchers[i].by == TUTTI_BY_TUTTI ? "the launcher" : launchers[i].name, launchers[i].by == TUTTI_BY_TUTTI ? "" : "'s launcher");
     if (launchers[i].local != NULL)
-        number(variable(environment, launchers[i].local), RANKS_MAX, &p->local_rank);
+        number(tutti_variable(environment, launchers[i].local), RANKS_MAX, &p->local_rank);
     snprintf(p->found, sizeof p->found, "%s=%d, %s=%d", launchers[i].rank, p->rank, launchers[i].size, p->size);
     snprintf(p->host, sizeof p->host, "%s", host != NULL && strlen(host) < sizeof p->host ? host : "");
     return TUTTI_OK;
@@ -89,7 +78,7 @@ static bool same_numbers(char *const *environment, const char *a, const char *b)
 {
     int x, y;
 
-    return number(variable(environment, a), RANKS_MAX, &x) && number(variable(environment, b), RANKS_MAX, &y) && x == y;
+    return number(tutti_variable(environment, a), RANKS_MAX, &x) && number(tutti_variable(environment, b), RANKS_MAX, &y) && x == y;
 }
 
 /* Is `outer`, Slurm, only what started the launcher of `inner`? */
@@ -219,14 +208,14 @@ tutti_status tutti_launch_host_at(const char *list, int64_t index, char *name, s
 /* ---- where the ranks meet ---- */
 static tutti_status slurm_meet(char *const *environment, tutti_launch_place *p, tutti_error *err)
 {
-    const char *list = variable(environment, "SLURM_STEP_NODELIST"), *job = variable(environment, "SLURM_JOB_ID"), *step = variable(environment, "SLURM_STEP_ID");
+    const char *list = tutti_variable(environment, "SLURM_STEP_NODELIST"), *job = tutti_variable(environment, "SLURM_JOB_ID"), *step = tutti_variable(environment, "SLURM_STEP_ID");
     char first[256];
     uint64_t spread = 0;
 
     if (list == NULL)
-        list = variable(environment, "SLURM_NODELIST");
+        list = tutti_variable(environment, "SLURM_NODELIST");
     if (list == NULL)
-        list = variable(environment, "SLURM_JOB_NODELIST");
+        list = tutti_variable(environment, "SLURM_JOB_NODELIST");
     snprintf(p->run, sizeof p->run, "Slurm %.60s.%.60s", job != NULL ? job : "", step != NULL ? step : "");
     if (list == NULL)
         return TUTTI_OK;
@@ -240,9 +229,9 @@ static tutti_status slurm_meet(char *const *environment, tutti_launch_place *p, 
 /* With TORCHELASTIC_USE_AGENT_STORE torchrun itself listens on MASTER_PORT: the next one then. */
 static tutti_status torchrun_meet(char *const *environment, tutti_launch_place *p, tutti_error *err)
 {
-    const char *address = variable(environment, "MASTER_ADDR"), *port_text = variable(environment, "MASTER_PORT");
-    const char *id = variable(environment, "TORCHELASTIC_RUN_ID"), *again = variable(environment, "TORCHELASTIC_RESTART_COUNT");
-    const char *store = variable(environment, "TORCHELASTIC_USE_AGENT_STORE");
+    const char *address = tutti_variable(environment, "MASTER_ADDR"), *port_text = tutti_variable(environment, "MASTER_PORT");
+    const char *id = tutti_variable(environment, "TORCHELASTIC_RUN_ID"), *again = tutti_variable(environment, "TORCHELASTIC_RESTART_COUNT");
+    const char *store = tutti_variable(environment, "TORCHELASTIC_USE_AGENT_STORE");
     int port;
 
     if (address == NULL && port_text == NULL)
@@ -258,7 +247,7 @@ static tutti_status torchrun_meet(char *const *environment, tutti_launch_place *
 
 static tutti_status meet_of(char *const *environment, tutti_launch_place *p, tutti_error *err)
 {
-    const char *told = variable(environment, "TUTTI_MEET"), *at_0 = variable(environment, "TUTTI_MEET_AT_RANK_0");
+    const char *told = tutti_variable(environment, "TUTTI_MEET"), *at_0 = tutti_variable(environment, "TUTTI_MEET_AT_RANK_0");
 
     if (p->by == TUTTI_BY_SLURM)
         TUTTI_TRY(slurm_meet(environment, p, err));
@@ -305,7 +294,7 @@ tutti_status tutti_launch_find_place(char *const *environment, tutti_launch_plac
         }
     }
     /* PMIx tells a process its rank only; one that is not the first proves that there are several. */
-    if (out->by == TUTTI_BY_NOBODY && variable(environment, "PMIX_NAMESPACE") != NULL && number(variable(environment, "PMIX_RANK"), RANKS_MAX, &pmix) && pmix > 0)
+    if (out->by == TUTTI_BY_NOBODY && tutti_variable(environment, "PMIX_NAMESPACE") != NULL && number(tutti_variable(environment, "PMIX_RANK"), RANKS_MAX, &pmix) && pmix > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "PMIX_RANK is %d, and nothing says how many ranks there are; say TUTTI_RANK and TUTTI_SIZE, or start the run by mpirun, srun or torchrun", pmix);
     return meet_of(environment, out, err);
 }
@@ -324,7 +313,7 @@ tutti_status tutti_launch_place_meets(const tutti_launch_place *place, char *con
     if (place->meet[0] == '\0')
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s has started %d processes (%s), but nothing says where they meet; say TUTTI_MEET=HOST:PORT to all, with the host of rank 0 and a free port "
                           "there", place->name, place->size, place->found);
-    if (variable(environment, "TUTTI_RUN_KEY") == NULL && variable(environment, "TUTTI_RUN_KEY_FILE") == NULL)
+    if (tutti_variable(environment, "TUTTI_RUN_KEY") == NULL && tutti_variable(environment, "TUTTI_RUN_KEY_FILE") == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the %d processes that %s has started have no key to know each other by; make one with `tutti key > FILE` where all can read it, and say "
                           "TUTTI_RUN_KEY_FILE=FILE to all", place->size, place->name);
     return TUTTI_OK;
@@ -363,7 +352,7 @@ tutti_status tutti_launch_place_environment(const tutti_launch_place *place, cha
         snprintf(values[4], ADDED_BYTES, "%016llx%016llx", (unsigned long long)high, (unsigned long long)tutti_hash(salted, (size_t)a));
     }
     for (size_t i = 0; i < ADDED; i++) {
-        if (values[i][0] == '\0' || variable(environment, names[i]) != NULL)
+        if (values[i][0] == '\0' || tutti_variable(environment, names[i]) != NULL)
             continue;
         list[kept++] = text;
         snprintf(text, ADDED_BYTES, "%s=%.300s", names[i], values[i]);

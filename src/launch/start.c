@@ -27,15 +27,6 @@ static bool is_variable(const char *entry, const char *name)
     return strncmp(entry, name, length) == 0 && entry[length] == '=';
 }
 
-static bool is_set(char *const *environment, const char *name)
-{
-    for (; *environment != NULL; environment++) {
-        if (is_variable(*environment, name))
-            return true;
-    }
-    return false;
-}
-
 /* Has each thread of all workers a core of this process's? */
 static bool have_cores(const tutti_launch_options *options)
 {
@@ -68,9 +59,9 @@ tutti_status tutti_launch_start_open(launch_start *s, const tutti_launch_options
     snprintf(s->threads_text, sizeof s->threads_text, "OMP_NUM_THREADS=%d", options->threads > 0 ? options->threads : 1);
     s->environment[n++] = s->fd_text;
     s->environment[n++] = s->size_text;
-    if (!is_set(given, "OMP_NUM_THREADS"))
+    if (tutti_variable(given, "OMP_NUM_THREADS") == NULL)
         s->environment[n++] = s->threads_text;
-    if (!is_set(given, "OMP_WAIT_POLICY") && !is_set(given, "GOMP_SPINCOUNT")) {
+    if (tutti_variable(given, "OMP_WAIT_POLICY") == NULL && tutti_variable(given, "GOMP_SPINCOUNT") == NULL) {
         const bool looks_out = options->threads > 1 && have_cores(options);
         s->environment[n++] = looks_out ? active : passive;
         if (looks_out)

@@ -90,11 +90,11 @@ static tutti_status hogwild_open(tutti_method *m, asgd *s, tutti_error *err)
 
 enum { TRAITS = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_KNOWS_ROWS | TUTTI_GOES_ON };
 
-/* Where every worker serves, each is missed; hogwild's model stays in the memory of all. */
+/* Hogwild's model stays in the memory of all. */
 static unsigned asgd_traits(const void *self)
 {
     const asgd *s = self;
-    return TRAITS & ~(s->servers == 0 && !s->hogwild ? TUTTI_GOES_ON : 0U);
+    return tutti_server_traits(TRAITS, s->servers == 0 && !s->hogwild);
 }
 
 static tutti_status asgd_open(tutti_method *m, tutti_error *err)
@@ -183,9 +183,7 @@ static tutti_status asgd_step(tutti_method *m, tutti_error *err)
 
     if (s->hogwild)
         return hogwild_step(m, s, err);
-    TUTTI_TRY(tutti_base_check(m, &rate, &skip, err));
-    if (rate.scale != 1)
-        tutti_scale_gradient(m, (float)rate.scale);
+    TUTTI_TRY(tutti_base_gradient(m, &rate, &skip, err));
     TUTTI_TRY(tutti_server_push(s->server, skip ? PULL : PUSH, (int64_t)rate.t - 1, skip ? NULL : m->g, m->x, &answers, err));
     if (!skip)
         tutti_stale(m, answers.delay);

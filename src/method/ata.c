@@ -158,14 +158,6 @@ static tutti_status ata_open(tutti_method *m, tutti_error *err)
     return tutti_allot(m, s->next, err);
 }
 
-static tutti_status ata_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
-{
-    (void)err;
-    if (p->samples > 0)
-        p->divisor = tutti_share_step(m->share, m->step, -1); /* of everybody's samples: what is summed is the mean */
-    return TUTTI_OK;
-}
-
 static tutti_status ata_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)
 {
     return tutti_exchange(m, p, 1, err);
@@ -242,6 +234,6 @@ static const char *const ata_constraints[] = {
 const tutti_method_ops tutti_method_ata = {
     .name = "ata", .title = "ATA: adaptive task allocation", .authors = "Maranjyan, Saad, Richtarik, Orabona", .year = 2025, .family = "all-reduce", .sheet = "ata.md",
     .axes = { "all-reduce", "every step", "fp32 or any", "buckets, overlap", "replicated", "any" }, .constraints = ata_constraints, .options = ata_options,
-    .self_bytes = sizeof(ata), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ENCODES, .declare = ata_declare, .open = ata_open, .pass = ata_pass, .exchange = ata_exchange, .step = ata_step,
+    .self_bytes = sizeof(ata), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ENCODES, .declare = ata_declare, .open = ata_open, .pass = tutti_allot_pass, .exchange = ata_exchange, .step = ata_step,
     .agree = ata_agree,
 };

@@ -293,10 +293,9 @@ static tutti_status backup_workers_lost(tutti_method *m, int worker, tutti_error
 
 enum { TRAITS = TUTTI_REPLICAS_EQUAL | TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_KNOWS_ROWS | TUTTI_GOES_ON };
 
-/* Where every worker serves, each is missed. */
 static unsigned backup_workers_traits(const void *self)
 {
-    return TRAITS & ~(((const backup_workers *)self)->servers == 0 ? TUTTI_GOES_ON : 0U);
+    return tutti_server_traits(TRAITS, ((const backup_workers *)self)->servers == 0);
 }
 
 static tutti_status serve(tutti_method *m, tutti_error *err)

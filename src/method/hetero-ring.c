@@ -122,14 +122,6 @@ static tutti_status hetero_ring_open(tutti_method *m, tutti_error *err)
 
 /* ---- a step ---- */
 
-static tutti_status hetero_ring_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
-{
-    (void)err;
-    if (p->samples > 0)
-        p->divisor = tutti_share_step(m->share, m->step, -1); /* of everybody's samples: what is summed is the mean */
-    return TUTTI_OK;
-}
-
 static tutti_status hetero_ring_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)
 {
     const hetero_ring *s = m->self;
@@ -263,6 +255,6 @@ static const char *const hetero_ring_constraints[] = {
 const tutti_method_ops tutti_method_hetero_ring = {
     .name = "hetero-ring", .title = "Heterogeneity-aware ring all-reduce", .authors = "Chao, Liao, Gao", .year = 2021, .family = "all-reduce", .sheet = "heterogeneity-aware-ring-allreduce.md",
     .axes = { "ring", "every step", "fp32 or any", "buckets, overlap", "replicated", "any" }, .constraints = hetero_ring_constraints, .options = hetero_ring_options,
-    .self_bytes = sizeof(hetero_ring), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ENCODES, .declare = hetero_ring_declare, .open = hetero_ring_open, .pass = hetero_ring_pass,
+    .self_bytes = sizeof(hetero_ring), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ENCODES, .declare = hetero_ring_declare, .open = hetero_ring_open, .pass = tutti_allot_pass,
     .exchange = hetero_ring_exchange, .step = hetero_ring_step,
 };

@@ -202,10 +202,9 @@ static tutti_status parameter_server_lost(tutti_method *m, int worker, tutti_err
 
 enum { TRAITS = TUTTI_REPLICAS_EQUAL | TUTTI_SERVERS | TUTTI_THROUGH_SERVERS | TUTTI_KNOWS_ROWS | TUTTI_GOES_ON };
 
-/* Where every worker serves, each is missed. */
 static unsigned parameter_server_traits(const void *self)
 {
-    return TRAITS & ~(((const parameter_server *)self)->servers == 0 ? TUTTI_GOES_ON : 0U);
+    return tutti_server_traits(TRAITS, ((const parameter_server *)self)->servers == 0);
 }
 
 static tutti_status serve(tutti_method *m, tutti_error *err)

@@ -239,11 +239,9 @@ static tutti_status ringleader_step(tutti_method *m, tutti_error *err)
     tutti_rate rate;
     bool skip;
 
-    TUTTI_TRY(tutti_base_check(m, &rate, &skip, err));
+    TUTTI_TRY(tutti_base_gradient(m, &rate, &skip, err));
     if (skip)
         return TUTTI_OK;
-    if (rate.scale != 1)
-        tutti_scale(m->device, m->n, (float)rate.scale, m->g);
     if (s->table == AT_WORKER)
         fold(m, m->layout->used, ++s->mine_filled, m->g, s->mine, m->g);
     TUTTI_TRY(tutti_server_push(s->server, 0, (int64_t)rate.t - 1, m->g, m->x, &answers, err));

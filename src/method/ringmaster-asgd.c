@@ -267,11 +267,9 @@ static tutti_status ringmaster_step(tutti_method *m, tutti_error *err)
     tutti_rate rate;
     bool skip;
 
-    TUTTI_TRY(tutti_base_check(m, &rate, &skip, err));
+    TUTTI_TRY(tutti_base_gradient(m, &rate, &skip, err));
     if (skip)
         return TUTTI_OK;
-    if (rate.scale != 1)
-        tutti_scale(m->device, m->n, (float)rate.scale, m->g);
     TUTTI_TRY(tutti_server_push(s->server, GRADIENT, (int64_t)rate.t - 1, m->g, m->x, &answers, err));
     tutti_stale(m, answers.delay);
     return TUTTI_OK;

@@ -72,9 +72,7 @@ static tutti_status ssp_step(tutti_method *m, tutti_error *err)
     tutti_rate rate;
     bool skip;
 
-    TUTTI_TRY(tutti_base_check(m, &rate, &skip, err));
-    if (rate.scale != 1)
-        tutti_scale_gradient(m, (float)rate.scale);
+    TUTTI_TRY(tutti_base_gradient(m, &rate, &skip, err));
     tutti_stale(m, (uint64_t)s->behind);
     TUTTI_TRY(tutti_server_push(s->server, (uint32_t)(m->step + 1 - rate.t), (int64_t)m->step, skip ? NULL : m->g, m->x, &answers, err)); /* kind: steps that I have left out */
     s->behind = answers.kind;
@@ -130,10 +128,9 @@ static tutti_status ssp_lost(tutti_method *m, int worker, tutti_error *err)
 
 enum { TRAITS = TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_KNOWS_ROWS | TUTTI_GOES_ON };
 
-/* Where every worker serves, each is missed. */
 static unsigned ssp_traits(const void *self)
 {
-    return TRAITS & ~(((const ssp *)self)->servers == 0 ? TUTTI_GOES_ON : 0U);
+    return tutti_server_traits(TRAITS, ((const ssp *)self)->servers == 0);
 }
 
 static tutti_status serve(tutti_method *m, tutti_error *err)

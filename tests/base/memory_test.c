@@ -91,9 +91,24 @@ static void the_cpu_level_agrees_with_the_compiler_s(void **state)
 #endif
 }
 
+/* As its whole name, not as the beginning of another; the first one counts, and an empty value is one. */
+static void a_variable_is_found_by_its_whole_name(void **state)
+{
+    char longer[] = "RANKS=8", none[] = "RANK", first[] = "RANK=3", second[] = "RANK=4", empty[] = "EMPTY=";
+    char *const environment[] = { longer, none, first, second, empty, NULL };
+
+    (void)state;
+    assert_ptr_equal(tutti_variable(environment, "RANK"), first + 5);
+    assert_string_equal(tutti_variable(environment, "RANKS"), "8");
+    assert_string_equal(tutti_variable(environment, "EMPTY"), "");
+    assert_null(tutti_variable(environment, "RAN"));
+    assert_null(tutti_variable(NULL, "RANK"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_variable_is_found_by_its_whole_name),
         cmocka_unit_test(memory_is_zeroed_and_aligned),
         cmocka_unit_test(sizes_that_do_not_fit_are_refused),
         cmocka_unit_test(a_copy_of_text_is_a_copy),

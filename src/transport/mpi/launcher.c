@@ -16,17 +16,6 @@ const tutti_option tutti_mpi_options[] = {
     { 0 },
 };
 
-static const char *variable(char *const *environment, const char *name)
-{
-    const size_t length = strlen(name);
-
-    for (; environment != NULL && *environment != NULL; environment++) {
-        if (strncmp(*environment, name, length) == 0 && (*environment)[length] == '=')
-            return *environment + length + 1;
-    }
-    return NULL;
-}
-
 static int number(const char *text)
 {
     char *end;
@@ -51,8 +40,8 @@ bool tutti_mpi_launcher(char *const *environment, mpi_found *found)
 
     *found = (mpi_found){ .kind = KIND_AUTO, .size = -1 };
     for (size_t i = 0; i < TUTTI_LENGTH(known); i++) {
-        const char *text = variable(environment, known[i].size);
-        if (text == NULL || variable(environment, known[i].needs) == NULL)
+        const char *text = tutti_variable(environment, known[i].size);
+        if (text == NULL || tutti_variable(environment, known[i].needs) == NULL)
             continue;
         found->kind = known[i].kind;
         if (strcmp(known[i].size, "PMIX_RANK") != 0)

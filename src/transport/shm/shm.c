@@ -21,17 +21,6 @@ static const tutti_option shm_option_table[] = {
     { 0 },
 };
 
-static const char *variable(char *const *environment, const char *name)
-{
-    const size_t length = strlen(name);
-
-    for (; environment != NULL && *environment != NULL; environment++) {
-        if (strncmp(*environment, name, length) == 0 && (*environment)[length] == '=')
-            return *environment + length + 1;
-    }
-    return NULL;
-}
-
 static tutti_status parse(const char *text, shm_options *options, tutti_error *err)
 {
     tutti_spec *spec;
@@ -47,7 +36,7 @@ static tutti_status parse(const char *text, shm_options *options, tutti_error *e
 /* The memory of the run: of the threads' parent, of the launcher, or, for a rank that is alone, its own. */
 static tutti_status find_region(shm_endpoint *e, const tutti_launch *launch, tutti_error *err)
 {
-    const char *text = variable(launch->environment, TUTTI_SHM_VARIABLE_FD);
+    const char *text = tutti_variable(launch->environment, TUTTI_SHM_VARIABLE_FD);
     char *end;
     long fd;
 

@@ -26,23 +26,12 @@ typedef struct finder {
     int64_t deadline_ns, beat_ns;
 } finder;
 
-static const char *variable(char *const *environment, const char *name)
-{
-    const size_t length = strlen(name);
-
-    for (; environment != NULL && *environment != NULL; environment++) {
-        if (strncmp(*environment, name, length) == 0 && (*environment)[length] == '=')
-            return *environment + length + 1;
-    }
-    return NULL;
-}
-
 /* ---- what the environment says ---- */
 static tutti_status read_place(finder *f, const tutti_launch *launch, tutti_error *err)
 {
     const tcp_within *within = launch->within;
-    const char *id = variable(launch->environment, TUTTI_MEET_VARIABLE_ID), *key = variable(launch->environment, TUTTI_MEET_VARIABLE_KEY);
-    const char *file = variable(launch->environment, TUTTI_MEET_VARIABLE_KEY_FILE), *where = variable(launch->environment, TUTTI_MEET_VARIABLE);
+    const char *id = tutti_variable(launch->environment, TUTTI_MEET_VARIABLE_ID), *key = tutti_variable(launch->environment, TUTTI_MEET_VARIABLE_KEY);
+    const char *file = tutti_variable(launch->environment, TUTTI_MEET_VARIABLE_KEY_FILE), *where = tutti_variable(launch->environment, TUTTI_MEET_VARIABLE);
 
     if (within != NULL) {
         f->id = within->id;
@@ -411,12 +400,12 @@ static tutti_status watch(tcp_endpoint *e, int fd, uint64_t what, tutti_error *e
 
 tutti_status tutti_tcp_find(tcp_endpoint *e, const tutti_launch *launch, tutti_error *err)
 {
-    const char *at_0 = variable(launch->environment, TUTTI_MEET_VARIABLE_AT_0);
+    const char *at_0 = tutti_variable(launch->environment, TUTTI_MEET_VARIABLE_AT_0);
     finder f = { .e = e, .door = { .rt = e->rt, .epoll = -1, .listening = { -1, -1 } } };
     const size_t links = (size_t)e->size * (size_t)e->options.streams;
     tutti_status status;
 
-    if (launch->within == NULL && variable(launch->environment, TUTTI_MEET_VARIABLE) == NULL) {
+    if (launch->within == NULL && tutti_variable(launch->environment, TUTTI_MEET_VARIABLE) == NULL) {
         if (e->size == 1)
             return TUTTI_OK; /* alone */
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d of %d does not know where to meet the others: " TUTTI_MEET_VARIABLE " is not set; start the workers with the launcher (tutti train -n %d "
