@@ -19,7 +19,7 @@ CNN = ("--model", "cnn", "--data", "mnist(distort=1)", "--batch", 16)
 GPT = ("--model", "gpt(2,128,4,64)", "--data", "moby-dick(context=64,val_windows=0,val_stride=64)", "--batch", 4)
 SGD, ADAM, COSINE = ("--optimizer", "sgd(lr=0.05,momentum=0.9)"), ("--optimizer", "adamw(lr=0.001)"), ("--lr-schedule", "cosine")
 POINTS, NATS = 0.3, 0.02
-# name: words, margin in points and nats, of which paper. alq and amq have buckets that cnn has many of, scaled by the maximum: with the published 8192 elements and the 2-norm the levels that they begin with, the least of
+# name: words, margin in points and nats, of which paper. alq and amq have buckets that cnn has many of, scaled by the maximum: with the published 8192 elements, the 2-norm and initial=powers the levels that they begin with, the least of
 # them 1/8 of a norm where an element is about 1/90, bring noise of many times the gradient until the first fit, and this network, which has no batch norm, is NaN in step 12.
 METHODS = {
     "powersgd(rank=2)": (("--method", "powersgd(rank=2)"), POINTS, 0.022, "93 against 91 perplexity, CIFAR-10 no loss"),

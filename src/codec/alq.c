@@ -8,6 +8,11 @@
      round 1              worker 0 fits the mixture and finds the levels (mixture.c); the others give zeros, so that the sum is worker 0's levels. Fitted by each
                           for itself they could differ: the exponential and the error function are the C library's, and differ between processors
      round 2              all take them, and say Psi before and after
+   What levels begin as. The authors' code begins with NUQSGD's without a 0 (initial=powers), the least of which is 1/8 with 3 bits, where the elements of a bucket of 8192 are about 1/90 of its 2-norm: until the first
+   fit rounding adds 127 times the gradient's square, which networks with batch normalisation survive and others do not. But the mean square of a bucket's normalised elements needs no gradient: it is 1/d with the
+   2-norm, exactly. So by default (initial=normal) levels are fitted before step 0 to the normal distribution of that mean square; with norm=max, whose mean square is not known, to deviation 1 / sqrt(2 ln d), by which
+   the greatest of d normal numbers is 1. It takes rounds 1 and 2. Where levels that are begun with would add more than 5/4 of a normal gradient's square, it is said.
+
    Only whole buckets count, as in the authors' runs; elements that are the scale itself (norm=max) are left out of mean and deviation, since the distribution
    has its ends there. A part of the mixture has the weight N^2 d, which makes its Psi the variance that is added to the gradient; the authors' code has N
    (weight=norm). What is fitted replaces the levels only where it lowers Psi.
@@ -21,21 +26,24 @@
 #include <assert.h>
 #include <stdio.h>
 
-enum { COMPONENTS_MOST = 512, FIELDS = 3, NORM2 = 0, SINGLE = 1 };
+enum { COMPONENTS_MOST = 512, FIELDS = 3, NORM2 = 0, SINGLE = 1, NORMAL = 0 };
+#define VARIANCE_MOST 1.25 /* of the gradient's square, beyond which what is begun with is warned of: as under nuqsgd */
 typedef struct alq {
     tutti_codec_quantiser q;
-    int variant, fit, weight;
+    int variant, fit, weight, initial;
     bool zero_level, symmetric, on_lr_drop;
     int64_t components, samples, sweeps, first, second, every;
     tutti_levels ready;          /* made from level */
     float *level;                /* 2^bits */
     float *bucket, *seen;        /* FIELDS of each bucket of the flat space: norm, mean, deviation; samples > 1: in how many steps it was seen, and was not 0 */
     float *numbers;
+    bool prior;                  /* this step's fit is to what is known before any gradient */
     struct { uint64_t collect, fit; double lr; } now; /* collect: the first step whose gradients are the sample, NEVER: none; fit: the step before which levels are fitted to it */
 } alq;
 #define NEVER UINT64_MAX
 
 #define FIT_OPTIONS                                                                                                                           \
+    { "initial", TUTTI_CHOICE, TUTTI_AT(alq, initial), NORMAL, 0, 0, "normal|powers", "what levels begin as: fitted to normally distributed gradients, or the powers of a half, as in the authors' code" }, \
     { "fit", TUTTI_CHOICE, TUTTI_AT(alq, fit), 0, 0, 0, "mixture|single", "of a distribution to the buckets of greatest norm, one each, or of one to all" }, \
     { "components", TUTTI_INT, TUTTI_AT(alq, components), 64, 2, COMPONENTS_MOST, NULL, "fit=mixture: buckets of a worker, those of greatest norm", "fit=mixture" }, \
     { "weight", TUTTI_CHOICE, TUTTI_AT(alq, weight), NORM2, 0, 0, "norm2|norm", "fit=mixture: of a bucket, its squared norm or its norm", "fit=mixture" },    \
@@ -112,7 +120,7 @@ static void make_ready(alq *s)
     (void)good;
 }
 
-/* ALQ and AMQ begin as NUQSGD without a zero does: at the powers of a half. */
+/* The powers of a half, NUQSGD's without a zero; what is fitted before step 0 comes from there. */
 static void open(tutti_codec *c)
 {
     alq *s = c->self;
@@ -204,6 +212,14 @@ static size_t greatest(size_t n, const float *of, size_t most, float *to)
     return have;
 }
 
+/* What is known of a bucket before any gradient. */
+static tutti_codec_normal prior_of(const alq *s)
+{
+    const double d = (double)s->q.bucket;
+
+    return (tutti_codec_normal){ 1, 0, 1 / sqrt(s->q.l2 ? d : 2 * log(d)), 0 };
+}
+
 static size_t give_sample(tutti_codec *c)
 {
     const alq *s = c->self;
@@ -236,10 +252,12 @@ static void fit(tutti_codec *c)
     tutti_codec_normal part[2 * COMPONENTS_MOST];
     tutti_codec_mixture m = { .of = part, .sweeps = (int)s->sweeps };
     double level[256], before = 0, after = 0;
-    size_t seen;
+    size_t seen = 0;
     tutti_levels made;
 
-    if (s->fit == SINGLE) {
+    if (s->prior)
+        part[m.n++] = prior_of(s);
+    else if (s->fit == SINGLE) {
         seen = (size_t)s->numbers[0];
         part[m.n++] = (tutti_codec_normal){ 1, (double)s->numbers[1] / s->numbers[0], sqrt((double)s->numbers[2] / s->numbers[0]), 0 };
     } else {
@@ -256,7 +274,7 @@ static void fit(tutti_codec *c)
     m.n *= s->symmetric ? 2 : 1;
     for (int l = 0; l < n; l++)
         level[l] = (double)s->level[l];
-    if (seen >= 2 && tutti_codec_mixture_make(&m)) {
+    if ((seen >= 2 || s->prior) && tutti_codec_mixture_make(&m)) {
         float rounded[256];
         before = after = tutti_codec_psi(&m, n, level);
         if (c->ops == &tutti_codec_amq) {
@@ -289,21 +307,44 @@ static void say(const tutti_codec *c, const tutti_codec_moment *m)
     enum { SHOWN = 16 };
     const alq *s = c->self;
     const int n = levels_of(s);
-    char text[640];
+    char text[640], of[40] = "of normal gradients";
     size_t used;
 
     if (m->say == NULL)
         return;
+    if (!s->prior)
+        snprintf(of, sizeof of, "%.0f buckets", (double)s->numbers[n + 2]);
     used = (size_t)snprintf(text, sizeof text, "%s: step %llu: ", c->ops->name, (unsigned long long)m->step);
-    if (s->numbers[n + 2] < 2)
+    if (s->numbers[n + 2] < 2 && !s->prior)
         used += (size_t)snprintf(text + used, sizeof text - used, "levels stay: the gradients have %.0f buckets of %lld elements that are not zero, and a fit takes 2; "
                                  "a smaller bucket gives more", (double)s->numbers[n + 2], (long long)s->q.bucket);
     else
-        used += (size_t)snprintf(text + used, sizeof text - used, "psi %.6g -> %.6g, %.0f buckets, levels %016llx", (double)s->numbers[n], (double)s->numbers[n + 1],
-                                 (double)s->numbers[n + 2], (unsigned long long)tutti_hash(s->level, (size_t)n * sizeof *s->level));
-    for (int l = 0; l < n && n <= SHOWN && s->numbers[n + 2] >= 2 && used < sizeof text; l++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "psi %.6g -> %.6g, %s, levels %016llx", (double)s->numbers[n], (double)s->numbers[n + 1], of,
+                                 (unsigned long long)tutti_hash(s->level, (size_t)n * sizeof *s->level));
+    for (int l = 0; l < n && n <= SHOWN && (s->numbers[n + 2] >= 2 || s->prior) && used < sizeof text; l++)
         used += (size_t)snprintf(text + used, sizeof text - used, " %.4g", (double)s->level[l]);
     m->say(m->with, "levels", text);
+}
+
+/* What levels begin with adds to a normal gradient, in its squares. */
+static void warn(const tutti_codec *c, const tutti_codec_moment *m)
+{
+    const alq *s = c->self;
+    tutti_codec_normal part = prior_of(s);
+    tutti_codec_mixture of = { .n = 1, .of = &part };
+    double level[256], factor;
+    char text[400];
+
+    if (m->say == NULL || !tutti_codec_mixture_make(&of))
+        return;
+    for (int l = 0; l < levels_of(s); l++)
+        level[l] = (double)s->level[l];
+    factor = tutti_codec_psi(&of, levels_of(s), level) / (part.deviation * part.deviation);
+    if (factor <= VARIANCE_MOST)
+        return;
+    snprintf(text, sizeof text, "%s: until levels are fitted to gradients, rounding adds about %.3g times their square, and the mean of workers as many times less; use more bits or a smaller bucket than %lld%s", c->ops->name,
+             factor, (long long)s->q.bucket, s->initial == NORMAL ? "" : ", or initial=normal");
+    m->say(m->with, "codec", text);
 }
 
 static unsigned traits(const tutti_codec *c)
@@ -324,10 +365,22 @@ static uint64_t next_fit(const alq *s, uint64_t step)
     return next;
 }
 
+/* Worker 0's levels, to be summed with the others' zeros. */
+static size_t give_levels(tutti_codec *c)
+{
+    const alq *s = c->self;
+    const size_t answer = (size_t)levels_of(s) + FIELDS;
+
+    if (c->space->rank == 0)
+        fit(c);
+    else
+        memset(s->numbers, 0, answer * sizeof *s->numbers);
+    return answer;
+}
+
 static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
 {
     alq *s = c->self;
-    const size_t answer = (size_t)levels_of(s) + FIELDS;
 
     *numbers = s->numbers;
     if (round == 0) {
@@ -345,18 +398,18 @@ static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, floa
             if (s->seen != NULL)
                 memset(s->seen, 0, slots_of(c) * sizeof *s->seen);
         }
-        return given;
+        s->prior = m->step == 0 && s->initial == NORMAL;
+        if (m->step == 0 && !s->prior)
+            warn(c, m);
+        return s->prior ? give_levels(c) : given;
     }
-    if (round == 1) {
-        if (c->space->rank == 0)
-            fit(c);
-        else
-            memset(s->numbers, 0, answer * sizeof *s->numbers);
-        return answer;
-    }
+    if (round == 1 && !s->prior)
+        return give_levels(c);
     memcpy(s->level, s->numbers, (size_t)levels_of(s) * sizeof *s->level);
     make_ready(s);
     say(c, m);
+    if (s->prior)
+        warn(c, m);
     return 0;
 }
 

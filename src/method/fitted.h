@@ -7,7 +7,7 @@
 typedef struct fitted {          /* begins the struct of either method */
     int64_t bits, bucket, components, samples, first, second, every, skip_below;
     double bucket_mb;
-    int norm, code, fit, weight;
+    int norm, code, initial, fit, weight;
     bool on_lr_drop;
 } fitted;
 
@@ -17,6 +17,7 @@ typedef struct fitted {          /* begins the struct of either method */
     { "norm", TUTTI_CHOICE, TUTTI_AT(fitted, norm), 0, 0, 0, "l2|max", "N: the 2-norm, or the greatest magnitude" },                                                       \
     { "code", TUTTI_CHOICE, TUTTI_AT(fitted, code), 0, 0, 0, "fixed|huffman", "of the levels: fixed width, or fewer bits for what is frequent" }
 #define FITTED_SCHEDULE                                                                                                                                                    \
+    { "initial", TUTTI_CHOICE, TUTTI_AT(fitted, initial), 0, 0, 0, "normal|powers", "what levels begin as: fitted to normally distributed gradients, or the powers of a half, as in the authors' code" }, \
     { "fit", TUTTI_CHOICE, TUTTI_AT(fitted, fit), 0, 0, 0, "mixture|single", "of a distribution to each of the buckets of greatest norm, or of one to all (the paper's -N)" }, \
     { "components", TUTTI_INT, TUTTI_AT(fitted, components), 64, 2, 512, NULL, "K, fit=mixture: buckets of a worker that count, those of greatest norm; 12 bytes each and fit", "fit=mixture" }, \
     { "weight", TUTTI_CHOICE, TUTTI_AT(fitted, weight), 0, 0, 0, "norm2|norm", "fit=mixture: of a bucket, its squared norm, which makes it the variance that is minimised, or its norm, as the authors' code", "fit=mixture" }, \
@@ -32,12 +33,12 @@ typedef struct fitted {          /* begins the struct of either method */
 static inline tutti_status fitted_declare(tutti_method *m, tutti_plan *plan, const char *name, const char *more, tutti_error *err)
 {
     const fitted *s = m->self;
-    char spec[400];
+    char spec[440];
 
     m->piece_bytes = (size_t)(s->bucket_mb * 1048576);
     m->first_piece_bytes = m->piece_bytes < m->first_piece_bytes ? m->piece_bytes : m->first_piece_bytes;
-    snprintf(spec, sizeof spec, "large(%s(bits=%lld,bucket=%lld,norm=%s,coding=%s%s,fit=%s,components=%lld,weight=%s,samples=%lld,first=%lld,second=%lld,every=%lld,on_lr_drop=%s),min=%lld)", name,
-             (long long)s->bits, (long long)s->bucket, s->norm == 0 ? "l2" : "max", s->code == 0 ? "fixed" : "huffman", more, s->fit == 0 ? "mixture" : "single", (long long)s->components,
+    snprintf(spec, sizeof spec, "large(%s(bits=%lld,bucket=%lld,norm=%s,coding=%s%s,initial=%s,fit=%s,components=%lld,weight=%s,samples=%lld,first=%lld,second=%lld,every=%lld,on_lr_drop=%s),min=%lld)", name,
+             (long long)s->bits, (long long)s->bucket, s->norm == 0 ? "l2" : "max", s->code == 0 ? "fixed" : "huffman", more, s->initial == 0 ? "normal" : "powers", s->fit == 0 ? "mixture" : "single", (long long)s->components,
              s->weight == 0 ? "norm2" : "norm", (long long)s->samples, (long long)s->first, (long long)s->second, (long long)s->every, s->on_lr_drop ? "on" : "off", (long long)s->skip_below);
     return tutti_exchange_declare(m, plan, spec, err);
 }
@@ -52,7 +53,7 @@ static inline tutti_status fitted_open(tutti_method *m, tutti_error *err)
     for (int t = 0; t < m->layout->n_tensors; t++)
         whole = whole || (m->layout->tensor[t].count >= (size_t)s->bucket && m->layout->tensor[t].count >= (size_t)s->skip_below);
     if (!whole && m->rank == 0 && m->workers > 1)
-        tutti_event(m, "codec", "no tensor that is quantised has a whole bucket of %lld elements, so that levels stay at the powers of a half; use a smaller bucket and skip_below", (long long)s->bucket);
+        tutti_event(m, "codec", "no tensor that is quantised has a whole bucket of %lld elements, so that levels stay what they begin as; use a smaller bucket and skip_below", (long long)s->bucket);
     return TUTTI_OK;
 }
 

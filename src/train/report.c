@@ -20,6 +20,16 @@ void tutti_train_say(const tutti_run *run, int status, const char *format, ...)
     run->io->say(run->io->user, status, line);
 }
 
+void tutti_train_say_warnings(tutti_run *run)
+{
+    const tutti_event_record *events;
+    const int n = tutti_engine_events(run->engine, &events);
+
+    for (; run->said < n; run->said++)
+        if (strcmp(events[run->said].kind, "codec") == 0)
+            tutti_train_say(run, 0, "note: %s", events[run->said].text);
+}
+
 /* JSON knows no number that is not finite. */
 static json_t *number(double v)
 {

@@ -323,6 +323,7 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
     }
     if (status != TUTTI_CLOSED)
         return status;
+    tutti_train_say_warnings(run); /* before what they warn of may end the run */
     return tutti_engine_step(run->engine, err);
 }
 

@@ -31,6 +31,7 @@ typedef struct tutti_run {
     float **gradients;
     bool own_pace;                   /* the method's workers meet for evaluations, checkpoints and the end only */
     uint64_t unit;                   /* gradients a step, as tutti_engine_more counts them: 1, or the workers where each goes at its own pace */
+    int said;                        /* events of the run that were looked at for warnings */
     uint64_t gradients_in_all, steps, first_step; /* of the whole run; where this process begins */
     double steps_per_epoch;
     tutti_parts parts;               /* of a partition; first is NULL: none */
@@ -120,6 +121,7 @@ tutti_status tutti_train_report(tutti_run *run, tutti_error *err);              
 /* Worker 0 of a method at its own pace, after a step of its own: what it has heard of the others, if a line is due before the meeting at `until`. */
 tutti_status tutti_train_report_heard(tutti_run *run, uint64_t until, tutti_error *err);
 tutti_status tutti_train_report_evaluation(tutti_run *run, tutti_error *err);
+void tutti_train_say_warnings(tutti_run *run); /* what its codec risks, once: events of kind "codec" that were not said yet */
 void tutti_train_say(const tutti_run *run, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 tutti_status tutti_train_put_json(tutti_run *run, json_t *object, tutti_error *err); /* a line of metrics.jsonl; takes the object */
 /* resume.c */

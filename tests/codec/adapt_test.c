@@ -216,7 +216,7 @@ static void the_slope_of_the_multiplier_is_the_sheets(void **state)
 static void until_the_first_fit_nothing_differs_from_a_codec_that_never_fits(void **state)
 {
     enum { LONG = 3000 };
-    static const char *const pairs[][2] = { { "alq(bucket=256,first=6,second=9,every=20)", "alq(bucket=256,first=0,second=0,every=0)" }, { "amq(bits=4,bucket=128,first=6,second=9,every=20)", "amq(bits=4,bucket=128,first=0,second=0,every=0)" } };
+    static const char *const pairs[][2] = { { "alq(bucket=256,first=6,second=9,every=20,initial=powers)", "alq(bucket=256,first=0,second=0,every=0,initial=powers)" }, { "amq(bits=4,bucket=128,first=6,second=9,every=20,initial=powers)", "amq(bits=4,bucket=128,first=0,second=0,every=0,initial=powers)" } };
     static float x[LONG];
     uint64_t seed = 12;
     (void)state;
@@ -257,9 +257,9 @@ static double loss_of(subject *s, uint64_t step, const float *x, float *y, int d
 static void levels_are_fitted_at_the_steps_of_the_schedule_and_alike(void **state)
 {
     static const char *const specs[] = {
-        "alq(bucket=512,first=3,second=7,every=10)", "amq(bucket=512,first=3,second=7,every=10)", "alq(bucket=512,first=3,second=7,every=10,fit=single)",
-        "alq(bucket=512,first=3,second=7,every=10,variant=gd,norm=max)", "alq(bits=4,bucket=256,first=3,second=7,every=10,zero_level=on,coding=huffman,components=4)",
-        "amq(bits=4,bucket=1024,first=3,second=7,every=10,norm=max,fit=single)",
+        "alq(bucket=512,first=3,initial=powers,second=7,every=10)", "amq(bucket=512,first=3,initial=powers,second=7,every=10)", "alq(bucket=512,first=3,initial=powers,second=7,every=10,fit=single)",
+        "alq(bucket=512,first=3,initial=powers,second=7,every=10,variant=gd,norm=max)", "alq(bits=4,bucket=256,first=3,initial=powers,second=7,every=10,zero_level=on,coding=huffman,components=4)",
+        "amq(bits=4,bucket=1024,first=3,initial=powers,second=7,every=10,norm=max,fit=single)",
     };
     enum { LONG = 512 * 12 + 100 };
     static float x[WORKERS][LONG], y[LONG];
@@ -418,6 +418,54 @@ static void what_cannot_be_fitted_changes_nothing_and_is_said(void **state)
         assert_int_equal(h.n, 1);
         assert_non_null(strstr(h.text[0], "levels stay: the gradients have "));
         subject_close(s);
+    }
+}
+
+/* initial=normal: before step 0 and no other, levels are those of least Psi under a normal distribution whose mean square is that of a bucket's normalised elements, alike on all workers; a normal gradient then loses what
+   Psi says, and initial=powers, which loses a hundred times that with the defaults, is warned of with the number. */
+static void levels_begin_as_what_a_bucket_is_known_to_be(void **state)
+{
+    enum { LONG = 3 * 8192 };
+    static const struct { const char *spec; double deviation; } rows[] = {
+        { "alq(initial=%s)", 1 / 90.50966799187809 }, { "amq(initial=%s)", 1 / 90.50966799187809 }, { "alq(bits=4,bucket=512,zero_level=on,initial=%s)", 1 / 22.627416997969522 }, { "alq(bucket=8192,norm=max,initial=%s)", 0.23556 },
+    };
+    static float x[LONG], y[LONG];
+    uint64_t seed = 33;
+    (void)state;
+
+    subject_fill(LONG, x, 0, &seed);
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
+        double lost[2], least[2] = { 0 };
+        for (int powers = 0; powers < 2; powers++) {
+            char spec[80];
+            subject *s[2];
+            subject_said h[2] = { { .n = 0 } };
+            const int levels = strstr(rows[k].spec, "bits=4") != NULL ? 16 : 8;
+            double level[16], said = 0;
+            tutti_codec_normal part = { 1, 0, rows[k].deviation, 0 };
+            tutti_codec_mixture m = { .n = 1, .of = &part };
+            snprintf(spec, sizeof spec, rows[k].spec, powers ? "powers" : "normal");
+            for (int w = 0; w < 2; w++) {
+                s[w] = subject_open_as(spec, 1, LONG, w, TUTTI_CPU_AVX512);
+                s[w]->space.workers = 2;
+            }
+            assert_int_equal(subject_begin(s, 2, 0, 0, 0.1, h), powers ? 0 : levels + 3);
+            assert_memory_equal(subject_state(s[0], "codec.levels", TUTTI_SAME), subject_state(s[1], "codec.levels", TUTTI_SAME), (size_t)levels * sizeof(float));
+            for (int l = 0; l < levels; l++)
+                level[l] = (double)subject_state(s[0], "codec.levels", TUTTI_SAME)[l];
+            assert_true(tutti_codec_mixture_make(&m));
+            least[powers] = tutti_codec_psi(&m, levels, level) / (part.deviation * part.deviation);
+            for (int j = 1; j < levels - 1 && !powers && rows[k].spec[1] == 'l'; j++) /* no level is better elsewhere */
+                assert_true(level[j] == 0 || fabs(tutti_codec_psi_slope(&m, level, j)) < 1e-5 * part.deviation);
+            lost[powers] = loss_of(s[0], 0, x, y, 20) / subject_norm2(LONG, x);
+            assert_true(fabs(lost[powers] / least[powers] - 1) < 0.1);
+            assert_true(h[0].warning[0] == 0 || sscanf(strstr(h[0].warning, "rounding adds about"), "rounding adds about %lf", &said) == 1);
+            assert_true(least[powers] <= 1.25 ? said == 0 : fabs(said / least[powers] - 1) < 0.01);
+            assert_int_equal(subject_begin(s, 2, 1, 0, 0.1, h), 0);
+            subject_close(s[0]), subject_close(s[1]);
+        }
+        assert_true(least[0] < least[1] && lost[0] < lost[1]);
+        assert_true(k > 1 || (least[1] > 100 && least[0] < 1.25));
     }
 }
 
@@ -596,7 +644,7 @@ static void a_failed_sum_says_whose_it_was(void **state)
 {
     int sums = 0;
     float x[1024] = { 1 };
-    subject *s = subject_open("accordion(low=alq(bucket=512,first=2,second=0,every=0),high=alq(bits=2,first=0,second=0,every=0))", 1024);
+    subject *s = subject_open("accordion(low=alq(bucket=512,first=2,second=0,every=0,initial=powers),high=alq(bits=2,first=0,second=0,every=0,initial=powers))", 1024);
     tutti_codec *outer = s->codec;
     tutti_codec_moment m = { .step = 0, .lr = 0.1, .sum = no_sum, .with = &sums };
     tutti_error err = { 0 };
@@ -650,6 +698,7 @@ int main(void)
         cmocka_unit_test(the_variance_of_levels_is_that_of_the_sheet),
         cmocka_unit_test(samples_are_what_the_sheet_says),
         cmocka_unit_test(what_cannot_be_fitted_changes_nothing_and_is_said),
+        cmocka_unit_test(levels_begin_as_what_a_bucket_is_known_to_be),
         cmocka_unit_test(accordion_goes_by_the_norms),
         cmocka_unit_test(accordion_in_epochs_adds_up_one_in_so_many),
         cmocka_unit_test(accordion_says_when_it_will_never_switch),

@@ -18,7 +18,7 @@ static void powers_without_a_zero_are_amqs_first_levels(void **state)
         char one[100], two[100];
         subject *a, *b;
         snprintf(one, sizeof one, "nuqsgd(bits=%d,bucket=512,zero_level=off)", bits);
-        snprintf(two, sizeof two, "amq(bits=%d,bucket=512,first=0,second=0,every=0,on_lr_drop=off)", bits);
+        snprintf(two, sizeof two, "amq(bits=%d,bucket=512,first=0,second=0,every=0,on_lr_drop=off,initial=powers)", bits);
         a = subject_open(one, N), b = subject_open(two, N);
         for (uint64_t step = 0; step < 3; step++) {
             const tutti_view v = subject_view(a, step);
@@ -110,7 +110,7 @@ static void what_levels_cannot_be_is_refused(void **state)
 static void a_fit_sees_so_many_steps(void **state)
 {
     enum { BUCKET = 256, BUCKETS = 5, N = BUCKET * BUCKETS, FIT = 6, SAMPLES = 4 };
-    subject *s = subject_open("alq(bucket=256,first=6,second=0,every=0,samples=4)", N);
+    subject *s = subject_open("alq(bucket=256,first=6,second=0,every=0,samples=4,initial=powers)", N);
     subject_said h = { .n = 0 };
     const float *of = subject_state(s, "codec.buckets", TUTTI_OWN_ZERO), *seen = subject_state(s, "codec.seen", TUTTI_OWN_ZERO);
     static double norm[BUCKETS], sum[BUCKETS], squares[BUCKETS];
@@ -150,7 +150,7 @@ static void a_fit_sees_so_many_steps(void **state)
 /* The rate falls before step 3: fitted after two steps at the new one, though the schedule asks for one in between. */
 static void after_a_fall_of_the_rate_a_fit_sees_what_came_after_it(void **state)
 {
-    subject *s = subject_open("alq(bucket=64,first=4,second=9,every=0,samples=2)", 512);
+    subject *s = subject_open("alq(bucket=64,first=4,second=9,every=0,samples=2,initial=powers)", 512);
     subject_said h = { .n = 0 };
     static float x[512];
     uint64_t seed = 4;
@@ -185,7 +185,7 @@ static void levels_come_in_pairs_where_asked(void **state)
             subject_said h = { .n = 0 };
             const float *level;
             double apart = 0, from, to;
-            snprintf(spec, sizeof spec, "alq(bucket=512,first=1,second=0,every=0,variant=%s,symmetric=%s)", gd ? "gd" : "cd", symmetric ? "on" : "off");
+            snprintf(spec, sizeof spec, "alq(bucket=512,first=1,second=0,every=0,initial=powers,variant=%s,symmetric=%s)", gd ? "gd" : "cd", symmetric ? "on" : "off");
             s = subject_open(spec, 4096);
             s->space.workers = 1;
             subject_fill(4096, x, 0, &seed);

@@ -17,7 +17,7 @@ typedef struct job {
     float v[STEPS][ELEMENTS];              /* state onebit-adam.v after each step */
     uint64_t bytes[STEPS];                 /* of all */
     int events;
-    char event[300];
+    char event[2000];                      /* all of them, a line each */
 } job;
 
 static float pull_of(int rank, int i, int step)
@@ -77,8 +77,8 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
     if (rank == 0) {
         memcpy(j->x[t.steps], tutti_engine_method(e)->x, sizeof j->x[0]);
         j->events = tutti_engine_events(e, &events);
-        if (j->events > 0)
-            snprintf(j->event, sizeof j->event, "%s: %s", events[0].kind, events[0].text);
+        for (int k = 0; k < j->events; k++)
+            snprintf(j->event + strlen(j->event), sizeof j->event - strlen(j->event), "%s%s: %s", k > 0 ? "\n" : "", events[k].kind, events[k].text);
     }
     tutti_engine_close(e);
     return TUTTI_OK;
@@ -238,9 +238,13 @@ static void too_large_a_variance_is_warned_of(void **state)
 
 /* ---- alq, amq ---- */
 
+/* One of the events begins so. */
 static bool was_said(const job *j, const char *kind)
 {
-    return j->events > 0 && strncmp(j->event, kind, strlen(kind)) == 0;
+    for (const char *line = j->event; line != NULL && j->events > 0; line = strchr(line, '\n') != NULL ? strchr(line, '\n') + 1 : NULL)
+        if (strncmp(line, kind, strlen(kind)) == 0)
+            return true;
+    return false;
 }
 
 static void levels_are_fitted_when_it_is_time_and_never_is_said_at_once(void **state)
@@ -248,6 +252,7 @@ static void levels_are_fitted_when_it_is_time_and_never_is_said_at_once(void **s
     static const struct { const char *method, *said; bool fits; } cases[] = {
         { "alq(bucket=128,first=2,second=0,every=0,skip_below=0)", "levels: alq: step 2: psi ", true }, { "amq(bucket=128,first=2,second=0,every=0,skip_below=0)", "levels: amq: step 2: psi ", true },
         { "alq(bucket=128,first=0,second=0,every=0,skip_below=0)", NULL, false },
+        { "alq(bucket=256,first=0,second=0,every=0,skip_below=0,initial=powers)", "codec: alq: until levels are fitted to gradients, rounding adds about 3.", false },
         { "alq", "codec: no tensor that is quantised has a whole bucket of 8192 elements", false }, { "amq(bucket=2048,skip_below=4000)", "codec: no tensor", false },
     };
 
@@ -255,7 +260,7 @@ static void levels_are_fitted_when_it_is_time_and_never_is_said_at_once(void **s
     for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
         job *j = job_of(cases[c].method, NULL, "sgd(lr=0.05)", 3);
         run_job(j, 2);
-        assert_int_equal(j->events, cases[c].said != NULL);
+        assert_int_equal(j->events, (strstr(cases[c].method, "powers") == NULL) + (cases[c].said != NULL)); /* what levels begin as is said, too */
         assert_true(cases[c].said == NULL || was_said(j, cases[c].said));
         free(j);
         if (cases[c].fits) { /* 2 workers, each to the other: scales and 3 bits an element, and before step 2 the norms and the levels of a fit too */
