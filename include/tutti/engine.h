@@ -166,13 +166,14 @@ typedef struct tutti_figures {           /* of this rank, from the first pass to
     uint64_t own_steps;                  /* of this worker in this process */
     uint64_t restarts;                   /* of this worker in this process: steps that its method had begun anew */
     uint64_t staleness_max, staleness_gradients; double staleness_mean; /* of this worker's gradients of this process, in the method's count; gradients: how many it counts it of (of a team, its first worker alone) */
+    const tutti_histogram *staleness; /* of the same; the engine's, as of now */
 } tutti_figures;
 void tutti_engine_figures(tutti_engine *e, tutti_figures *figures);
 /* What happened: skipped steps, unused parameters, workers that were lost. worker, epoch: of "lost", "silent" and "back" (transport.h); else -1 and 0. step: how many this worker had done. */
 typedef struct tutti_event_record { uint64_t step; const char *kind, *text; int worker; uint32_t epoch; } tutti_event_record;
 int tutti_engine_events(const tutti_engine *e, const tutti_event_record **events); /* oldest first */
 /* What the method tells of itself (tutti_metric), in the order in which it was first told. */
-typedef struct tutti_metric_record { const char *name; int worker; double value; } tutti_metric_record; /* worker -1: of the run */
+typedef struct tutti_metric_record { const char *name; int worker; double value; int64_t at; } tutti_metric_record; /* worker -1: of the run; at -1: a value by itself (tutti_metric_at) */
 int tutti_engine_metrics(const tutti_engine *e, const tutti_metric_record **metrics);
 
 typedef struct tutti_trace_event { const char *what; int32_t index; uint8_t thread; uint64_t step; int64_t begin_ns, end_ns; } tutti_trace_event; /* thread: 0 client, 1 lane; begin = end: an instant */

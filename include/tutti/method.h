@@ -85,6 +85,13 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
                                     among the team, and so are collectives in hooks, but in agree, hold and release */
 };
 
+/* Counts of whole numbers from 0 on: 0 to 31 one by one, above that four bins to a doubling; the last has all from its least value on. Plain numbers, so it may be declared state. */
+enum { TUTTI_HISTOGRAM_BINS = 108 };
+typedef struct tutti_histogram { uint64_t count[TUTTI_HISTOGRAM_BINS]; } tutti_histogram;
+void tutti_histogram_add(tutti_histogram *h, uint64_t value);
+int tutti_histogram_bin(uint64_t value);
+uint64_t tutti_histogram_least(int bin);  /* the least value of a bin */
+
 typedef struct tutti_axes { const char *topology, *synchrony, *codec, *schedule, *placement, *update; } tutti_axes; /* DESIGN section 2 */
 typedef struct tutti_method tutti_method;
 /* A thread of the method's on every worker, from the first step to the end: an averager, a server. Between steps the engine may bring all services of
@@ -195,7 +202,7 @@ void tutti_discarded(tutti_method *m);
 /* The run ends here: no more gradients are handed out, those that were are computed, and then all clients are told (tutti_engine_ended). One worker says it. Client thread, in step(), under TUTTI_OWN_PACE, of clients
    that ask for their steps (tutti_engine_more). */
 void tutti_end(tutti_method *m);
-void tutti_stale(tutti_method *m, uint64_t staleness);            /* of the gradient of this step, in the method's own count: summary's staleness_max, staleness_mean */
+void tutti_stale(tutti_method *m, uint64_t staleness);            /* of the gradient of this step, in the method's own count: summary's staleness, staleness_max, staleness_mean */
 tutti_status tutti_average(tutti_method *m, float *x, tutti_error *err); /* x := mean over the workers, plain fp32, blocks; client thread */
 tutti_status tutti_take_over(tutti_method *m, float *x, tutti_error *err); /* x := that of the first of my team, by all of it, plain fp32, blocks; client thread. A team of one: nothing */
 /* all[r] := worker r's n values, mine among them, 0 of who is lost. Blocks; client thread. */
@@ -308,6 +315,9 @@ tutti_status tutti_reply(tutti_method *m, const tutti_note *request, const tutti
 bool tutti_is_left_out(const tutti_method *m, tutti_status status, const tutti_error *err);
 /* A figure of the method's for summary.json ("method_figures"): of a worker, or of the run (worker -1). The last value of a name counts, as worker 0 has it at the end. `name` is kept. Client thread; allocates. */
 void tutti_metric(tutti_method *m, const char *name, int worker, double value);
+/* The same of a figure that has a value for each of several `at` (0 ...), which come as [at, value]. / A histogram's bins, at their least values, those that are not empty. */
+void tutti_metric_at(tutti_method *m, const char *name, int worker, int64_t at, double value);
+void tutti_metric_histogram(tutti_method *m, const char *name, int worker, const tutti_histogram *h);
 void tutti_event(tutti_method *m, const char *kind, const char *format, ...) __attribute__((format(printf, 3, 4)));
 #ifdef __cplusplus
 }

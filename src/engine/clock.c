@@ -90,7 +90,8 @@ void tutti_engine_figures(tutti_engine *e, tutti_figures *f)
     uint64_t bytes, messages;
     int64_t end = c->ended_ns;
 
-    *f = (tutti_figures){ .gradients = e->own_pace ? e->pace.agreed : e->progress.step, .steps = e->progress.step, .samples = e->progress.samples, .skipped = *tutti_engine_skipped(e), .loss_scale = e->scaler.on ? e->scaler.now.scale : 0, .own_steps = e->steps_here, .restarts = e->restarts };
+    *f = (tutti_figures){ .gradients = e->own_pace ? e->pace.agreed : e->progress.step, .steps = e->progress.step, .samples = e->progress.samples, .skipped = *tutti_engine_skipped(e), .loss_scale = e->scaler.on ? e->scaler.now.scale : 0, .own_steps = e->steps_here, .restarts = e->restarts,
+                          .staleness = &e->services.stale };
     if (c->started_ns == 0)
         return;
     if (c->running) { /* bring the account up to date */
@@ -137,6 +138,7 @@ void tutti_stale(tutti_method *m, uint64_t staleness)
         e->services.stale_max = staleness;
     e->services.stale_sum += (double)staleness;
     e->services.stale_n++;
+    tutti_histogram_add(&e->services.stale, staleness);
 }
 
 int64_t tutti_computed_ns(const tutti_method *m)
@@ -200,13 +202,21 @@ int tutti_engine_events(const tutti_engine *e, const tutti_event_record **events
 
 void tutti_metric(tutti_method *m, const char *name, int worker, double value)
 {
+    tutti_metric_at(m, name, worker, -1, value);
+}
+
+void tutti_metric_at(tutti_method *m, const char *name, int worker, int64_t at, double value)
+{
     tutti_engine *e = m->engine;
 
-    for (int i = 0; i < e->n_metrics; i++)
-        if (e->metrics[i].worker == worker && strcmp(e->metrics[i].name, name) == 0) {
+    for (int k = 1; k <= e->n_metrics; k++) {
+        const int i = (e->last_metric + k) % e->n_metrics;
+        if (e->metrics[i].worker == worker && e->metrics[i].at == at && strcmp(e->metrics[i].name, name) == 0) {
             e->metrics[i].value = value;
+            e->last_metric = i;
             return;
         }
+    }
     if (e->n_metrics == e->room_metrics) { /* as with events: without memory the figure is lost, not the run */
         const int room = e->room_metrics == 0 ? 16 : 2 * e->room_metrics;
         tutti_metric_record *more = tutti_alloc((size_t)room, sizeof *more);
@@ -218,7 +228,8 @@ void tutti_metric(tutti_method *m, const char *name, int worker, double value)
         e->metrics = more;
         e->room_metrics = room;
     }
-    e->metrics[e->n_metrics++] = (tutti_metric_record){ name, worker, value };
+    e->last_metric = e->n_metrics;
+    e->metrics[e->n_metrics++] = (tutti_metric_record){ name, worker, value, at };
 }
 
 /* A name that lives as long as the engine; NULL without memory. */
@@ -255,29 +266,30 @@ tutti_status tutti_engine_tell_metrics(tutti_engine *e, tutti_error *err)
         const bool mine = group.index == from;
         int64_t n = mine ? e->n_metrics : 0;
         char (*names)[TUTTI_METRIC_NAME];
-        double *values; /* worker, value */
+        double *values; /* worker, at, value */
         TUTTI_TRY(tutti_broadcast(&group, from, tutti_host(&n, 1, TUTTI_I64), err));
         if (n < 0 || n > 1 << 20)
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "a server tells of %lld figures; all must run one version", (long long)n);
         names = tutti_alloc((size_t)n + 1, sizeof *names);
-        values = tutti_alloc(2 * (size_t)n + 1, sizeof *values);
+        values = tutti_alloc(3 * (size_t)n + 1, sizeof *values);
         if (names == NULL || values == NULL)
             status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the %lld figures of a server", (long long)n);
         for (int i = 0; i < n && mine && status == TUTTI_OK; i++) {
             snprintf(names[i], sizeof names[i], "%s", e->metrics[i].name);
-            values[2 * i] = e->metrics[i].worker;
-            values[2 * i + 1] = e->metrics[i].value;
+            values[3 * i] = e->metrics[i].worker;
+            values[3 * i + 1] = (double)e->metrics[i].at;
+            values[3 * i + 2] = e->metrics[i].value;
         }
         if (n > 0 && status == TUTTI_OK)
             status = tutti_broadcast(&group, from, tutti_host(names, (size_t)n * sizeof *names, TUTTI_U8), err);
         if (n > 0 && status == TUTTI_OK)
-            status = tutti_broadcast(&group, from, tutti_host(values, 2 * (size_t)n, TUTTI_F64), err);
+            status = tutti_broadcast(&group, from, tutti_host(values, 3 * (size_t)n, TUTTI_F64), err);
         for (int i = 0; i < n && !mine && status == TUTTI_OK; i++) {
             const char *name;
             names[i][TUTTI_METRIC_NAME - 1] = 0;
             name = keep_name(e, names[i]);
-            if (name != NULL && values[2 * i] >= -1 && values[2 * i] < m->workers)
-                tutti_metric(m, name, (int)values[2 * i], values[2 * i + 1]);
+            if (name != NULL && values[3 * i] >= -1 && values[3 * i] < m->workers && values[3 * i + 1] >= -1 && values[3 * i + 1] < 0x1p62)
+                tutti_metric_at(m, name, (int)values[3 * i], (int64_t)values[3 * i + 1], values[3 * i + 2]);
         }
         tutti_free(names);
         tutti_free(values);

@@ -179,7 +179,7 @@ struct tutti_engine {
         tutti_engine_call *calls;    /* of tutti_call, under way */
         uint64_t tickets, aside;     /* aside: empty messages of the engine's own, not the method's */
         int64_t comm_ns;
-        uint64_t stale_max, stale_n; double stale_sum; /* client's */
+        uint64_t stale_max, stale_n; double stale_sum; tutti_histogram stale; /* client's */
         uint64_t discarded;          /* client's: samples of mine that no update has, since all was quiet */
         tutti_status status;         /* of the first service that failed */
         tutti_error error;
@@ -198,7 +198,7 @@ struct tutti_engine {
     tutti_event_record *events;
     int n_events, room_events;
     tutti_metric_record *metrics;
-    int n_metrics, room_metrics;
+    int n_metrics, room_metrics, last_metric; /* last: where one was told last; they are told in one order again and again */
     char **told_names; int n_told_names; /* of figures that servers have told */
 };
 

@@ -29,7 +29,8 @@ typedef struct dude {
     const float **each;          /* workers: the entries */
     float *nth;                  /* workers: 1/n */
     int64_t *has;                /* workers: 1: has an entry; declared */
-    int64_t *version;            /* workers: of the model behind the entry; declared */
+    int64_t *version, *entered;  /* workers: of the model behind the entry; when that came; declared */
+    tutti_histogram *model_age, *data_age; /* workers: over all updates, tau_i and d_i of its entry; declared */
     tutti_note *waits;           /* workers: who waits for the group; empty when all is quiet */
     int waiting;
     bool *leaves;                /* workers: make no more steps until release */
@@ -91,6 +92,7 @@ static void take(tutti_method *m, const tutti_server_request *r)
     s->at.here += s->has[r->worker] == 0;
     s->has[r->worker] = 1;
     s->version[r->worker] = (int64_t)(tutti_server_version(s->server) - r->delay);
+    s->entered[r->worker] = (int64_t)tutti_server_version(s->server);
     s->step = r->b;
     s->waits[s->waiting++] = r->note;
 }
@@ -131,8 +133,12 @@ static tutti_status update(tutti_method *m, tutti_error *err)
     rate.scale = m->workers / (double)s->at.here;
     refresh(m);
     for (int j = 0; j < m->workers; j++)
-        if (s->has[j] != 0 && (int64_t)rate.t - 1 - s->version[j] > s->at.oldest_most)
-            s->at.oldest_most = (int64_t)rate.t - 1 - s->version[j];
+        if (s->has[j] != 0) {
+            const int64_t age = (int64_t)rate.t - 1 - s->version[j];
+            s->at.oldest_most = age > s->at.oldest_most ? age : s->at.oldest_most;
+            tutti_histogram_add(&s->model_age[j], (uint64_t)age);
+            tutti_histogram_add(&s->data_age[j], (uint64_t)((int64_t)rate.t - 1 - s->entered[j]));
+        }
     tutti_server_update(s->server, s->mean, &rate);
     s->at.updates++;
     s->waiting = 0;
@@ -232,6 +238,9 @@ static tutti_status dude_declare(tutti_method *m, tutti_plan *plan, tutti_error 
         tutti_declare_value(plan, "dude.at", TUTTI_SLICE, &s->at, sizeof s->at);
         tutti_declare(plan, &(tutti_state){ .name = "dude.has", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers }, &s->has);
         tutti_declare(plan, &(tutti_state){ .name = "dude.version", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers }, &s->version);
+        tutti_declare(plan, &(tutti_state){ .name = "dude.entered", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers }, &s->entered);
+        tutti_declare(plan, &(tutti_state){ .name = "dude.model_age", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers * TUTTI_HISTOGRAM_BINS }, &s->model_age);
+        tutti_declare(plan, &(tutti_state){ .name = "dude.data_age", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers * TUTTI_HISTOGRAM_BINS }, &s->data_age);
         tutti_declare(plan, &(tutti_state){ .name = "dude.mean", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = count, .placed = true }, &s->mean);
     }
     if (count > 0 && has_table(m) && s->table == AT_SERVER) {
@@ -317,6 +326,10 @@ static tutti_status dude_hold(tutti_method *m, tutti_error *err)
     tutti_metric(m, "entry_age_max", -1, (double)s->at.oldest_most);
     if (s->evict_after > 0)
         tutti_metric(m, "evicted", -1, (double)s->at.evicted);
+    for (int j = 0; j < m->workers; j++) {
+        tutti_metric_histogram(m, "model_age", j, &s->model_age[j]);
+        tutti_metric_histogram(m, "data_age", j, &s->data_age[j]);
+    }
     return TUTTI_OK;
 }
 

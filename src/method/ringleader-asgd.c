@@ -32,6 +32,9 @@ typedef struct ringleader {
     int64_t *oldest, *frozen;    /* workers: version of the oldest model behind the entry that is being filled; behind this round's, of who is served */
     int64_t *counts;             /* workers: gradients in this round's entry, of who is served */
     double harmonic_least, harmonic_sum; /* of B, the harmonic mean of a round's counts; declared */
+    tutti_histogram *count_of, *delay_of; /* workers: over all rounds, gradients in its entry; over all updates, how many updates old the oldest of them is; declared */
+    struct { int64_t rounds, most_ns, sum_ns; } timed; /* rounds that nothing interrupted; declared */
+    int64_t begun_ns;            /* the round under way; 0: unknown */
     float *mine;                 /* n: table=worker: my entry. Declared */
     int64_t mine_filled;         /* declared */
 } ringleader;
@@ -72,8 +75,23 @@ static tutti_status check_delays(tutti_method *m, uint64_t version, tutti_error 
             return tutti_fail(err, TUTTI_ERR_STATE, 0, "method 'ringleader-asgd': a gradient of worker %d is %lld updates old; the method's bound is 2 x %d - 2. This is a mistake in the program", j, (long long)delay,
                               m->workers);
         s->at.delay_most = delay > s->at.delay_most ? delay : s->at.delay_most;
+        if (tutti_server_has(s->server, j))
+            tutti_histogram_add(&s->delay_of[j], (uint64_t)delay);
     }
     return TUTTI_OK;
+}
+
+static void time_round(tutti_method *m)
+{
+    ringleader *s = m->self;
+    const int64_t now = tutti_now_ns(m->rt), took = now - s->begun_ns;
+
+    if (s->begun_ns > 0) {
+        s->timed.rounds++;
+        s->timed.sum_ns += took;
+        s->timed.most_ns = took > s->timed.most_ns ? took : s->timed.most_ns;
+    }
+    s->begun_ns = now;
 }
 
 static void end_round(tutti_method *m, size_t count)
@@ -85,6 +103,8 @@ static void end_round(tutti_method *m, size_t count)
     for (int j = 0; j < m->workers; j++) {
         inverse += s->served[j] != 0 ? 1 / (double)s->counts[j] : 0;
         n += s->served[j] != 0;
+        if (s->served[j] != 0)
+            tutti_histogram_add(&s->count_of[j], (uint64_t)s->counts[j]);
         s->filled[j] = s->served[j] != 0 ? s->filled[j] : 0; /* of who was lost in this round */
         s->served[j] = 0;
     }
@@ -95,6 +115,7 @@ static void end_round(tutti_method *m, size_t count)
     s->at.turn = 1 - s->at.turn;
     s->at.phase2 = 0;
     s->at.rounds++;
+    time_round(m);
 }
 
 /* Workers that have one in this round's mean: all, once it updates, but those who were lost before they had any. */
@@ -204,6 +225,9 @@ static tutti_status ringleader_declare(tutti_method *m, tutti_plan *plan, tutti_
         tutti_declare_value(plan, "ringleader.harmonic_sum", TUTTI_SLICE, &s->harmonic_sum, sizeof s->harmonic_sum);
         for (int k = 0; k < 5; k++)
             tutti_declare(plan, &(tutti_state){ .name = names[k], .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers }, lists[k]);
+        tutti_declare(plan, &(tutti_state){ .name = "ringleader.count_of", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers * TUTTI_HISTOGRAM_BINS }, &s->count_of);
+        tutti_declare(plan, &(tutti_state){ .name = "ringleader.delay_of", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers * TUTTI_HISTOGRAM_BINS }, &s->delay_of);
+        tutti_declare_value(plan, "ringleader.timed", TUTTI_SLICE, &s->timed, sizeof s->timed);
         tutti_declare(plan, &(tutti_state){ .name = "ringleader.mean0", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = count, .placed = true }, &s->mean[0]);
         tutti_declare(plan, &(tutti_state){ .name = "ringleader.mean1", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = count, .placed = true }, &s->mean[1]);
         if (s->table == AT_SERVER) {
@@ -259,9 +283,10 @@ static tutti_status ringleader_agree(tutti_method *m, tutti_error *err)
 
 static tutti_status ringleader_hold(tutti_method *m, tutti_error *err)
 {
-    const ringleader *s = m->self;
+    ringleader *s = m->self;
 
     (void)err;
+    s->begun_ns = 0; /* services rest */
     if (tutti_server_index(s->server) < 0)
         return TUTTI_OK;
     tutti_metric(m, "updates", -1, (double)s->at.updates);
@@ -269,6 +294,14 @@ static tutti_status ringleader_hold(tutti_method *m, tutti_error *err)
     tutti_metric(m, "delay_max", -1, (double)s->at.delay_most);
     tutti_metric(m, "harmonic_count_min", -1, s->harmonic_least);
     tutti_metric(m, "harmonic_count_mean", -1, s->at.rounds > 0 ? s->harmonic_sum / (double)s->at.rounds : 0);
+    if (s->timed.rounds > 0) {
+        tutti_metric(m, "round_seconds_mean", -1, (double)s->timed.sum_ns * 1e-9 / (double)s->timed.rounds);
+        tutti_metric(m, "round_seconds_max", -1, (double)s->timed.most_ns * 1e-9);
+    }
+    for (int j = 0; j < m->workers; j++) {
+        tutti_metric_histogram(m, "counts", j, &s->count_of[j]);
+        tutti_metric_histogram(m, "delays", j, &s->delay_of[j]);
+    }
     return TUTTI_OK;
 }
 

@@ -302,6 +302,8 @@ static tutti_status ringmaster_hold(tutti_method *m, tutti_error *err)
     for (int r = 0; r < m->workers && serves; r++) {
         tutti_metric(m, "applied", r, (double)s->applied[r]);
         tutti_metric(m, "dropped", r, (double)s->dropped[r]);
+        if (s->applied[r] + s->dropped[r] + s->stopped[r] > 0)
+            tutti_metric(m, "applied_share", r, (double)s->applied[r] / (double)(s->applied[r] + s->dropped[r] + s->stopped[r]));
         if (s->stops)
             tutti_metric(m, "stopped", r, (double)s->stopped[r]);
     }

@@ -279,6 +279,16 @@ static void add_worst(const tutti_run *run, json_t *line)
         tutti_train_say(run, 0, "  the worst of the workers' own models, worker %d's: test loss above the optimum %.6g", run->worst.worker, run->worst.loss);
 }
 
+/* As the method told them when all was quiet for the evaluation: how its quantities move over the run. */
+static void add_figures(const tutti_run *run, json_t *line)
+{
+    json_t *figures = tutti_train_method_figures(run, false);
+
+    if (json_object_size(figures) > 0)
+        json_object_set(line, "method_figures", figures);
+    json_decref(figures);
+}
+
 static tutti_status write_evaluation(tutti_run *run, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(run->engine);
@@ -290,6 +300,7 @@ static tutti_status write_evaluation(tutti_run *run, tutti_error *err)
         line = json_pack("{s:I, s:f, s:o, s:n, s:o}", "step", (json_int_t)m->step, "epoch", (double)m->step / run->steps_per_epoch, "test_loss", number(run->test_loss), "test_accuracy",
                          "consensus_distance", number(run->consensus_distance));
         add_worst(run, line);
+        add_figures(run, line);
         return tutti_train_put_json(run, line, err);
     }
     line = json_pack("{s:I, s:f, s:o, s:f, s:o}", "step", (json_int_t)m->step, "epoch", (double)m->step / run->steps_per_epoch, "test_loss", number(run->test_loss),
@@ -301,6 +312,7 @@ static tutti_status write_evaluation(tutti_run *run, tutti_error *err)
     tutti_train_say(run, 0, "epoch %.2f  step %llu  test accuracy %.2f %%  test loss %.4f%s", (double)m->step / run->steps_per_epoch, (unsigned long long)m->step,
                     100 * run->test_accuracy, run->test_loss, auc);
     add_worst(run, line);
+    add_figures(run, line);
     return tutti_train_put_json(run, line, err);
 }
 

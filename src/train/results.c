@@ -168,6 +168,11 @@ static tutti_status tell_trace(tutti_run *run, trace_text *whole, tutti_error *e
 
 /* ---- summary ---- */
 
+static json_t *real_or_null(bool known, double value)
+{
+    return known && isfinite(value) ? json_real(value) : json_null();
+}
+
 static json_t *events_of(const tutti_run *run)
 {
     const tutti_event_record *events;
@@ -186,27 +191,66 @@ static json_t *events_of(const tutti_run *run)
 }
 
 /* {"name": value, "name of a worker's": [a value a worker, null where the method told none]} */
-static json_t *method_figures(const tutti_run *run)
+static void set_figure(const tutti_run *run, json_t *o, const char *name, int worker, json_t *value)
+{
+    json_t *row = json_object_get(o, name);
+
+    if (worker < 0) {
+        json_object_set_new(o, name, value);
+        return;
+    }
+    if (row == NULL) {
+        row = json_array();
+        for (int r = 0; r < run->workers; r++)
+            json_array_append_new(row, json_null());
+        json_object_set_new(o, name, row);
+    }
+    json_array_set_new(row, (size_t)worker, value);
+}
+
+/* Pairs [at, value] by at: the method may have told a new one later. */
+static void insert_pair(json_t *pairs, int64_t at, json_t *value)
+{
+    size_t k = json_array_size(pairs);
+
+    while (k > 0 && json_integer_value(json_array_get(json_array_get(pairs, k - 1), 0)) > at)
+        k--;
+    json_array_insert_new(pairs, k, json_pack("[I, o]", (json_int_t)at, value));
+}
+
+json_t *tutti_train_method_figures(const tutti_run *run, bool lists)
 {
     const tutti_metric_record *metrics;
     const int n = tutti_engine_metrics(run->engine, &metrics);
     json_t *o = json_object();
 
     for (int i = 0; i < n; i++) {
-        json_t *value = isfinite(metrics[i].value) ? json_real(metrics[i].value) : json_null(), *row = json_object_get(o, metrics[i].name);
-        if (metrics[i].worker < 0) {
-            json_object_set_new(o, metrics[i].name, value);
+        const tutti_metric_record *m = &metrics[i];
+        json_t *value, *pairs;
+        if (m->at >= 0 && !lists)
+            continue;
+        value = real_or_null(true, m->value);
+        if (m->at < 0) {
+            set_figure(run, o, m->name, m->worker, value);
             continue;
         }
-        if (row == NULL) {
-            row = json_array();
-            for (int r = 0; r < run->workers; r++)
-                json_array_append_new(row, json_null());
-            json_object_set_new(o, metrics[i].name, row);
-        }
-        json_array_set_new(row, (size_t)metrics[i].worker, value);
+        pairs = m->worker < 0 ? json_object_get(o, m->name) : json_array_get(json_object_get(o, m->name), (size_t)m->worker);
+        if (!json_is_array(pairs))
+            set_figure(run, o, m->name, m->worker, pairs = json_array());
+        insert_pair(pairs, m->at, value);
     }
     return o;
+}
+
+/* [[least value, how often], ...] of the bins that are not empty. */
+static json_t *histogram(const double *count)
+{
+    json_t *pairs = json_array();
+
+    for (int bin = 0; bin < TUTTI_HISTOGRAM_BINS; bin++)
+        if (count[bin] > 0)
+            json_array_append_new(pairs, json_pack("[I, I]", (json_int_t)tutti_histogram_least(bin), (json_int_t)count[bin]));
+    return pairs;
 }
 
 static json_t *members_of(const tutti_run *run)
@@ -218,13 +262,8 @@ static json_t *members_of(const tutti_run *run)
     return array;
 }
 
-static json_t *real_or_null(bool known, double value)
-{
-    return known && isfinite(value) ? json_real(value) : json_null();
-}
-
 /* What each worker tells at the end. */
-enum { WALL, COMPUTE, COMM, EXPOSED, OTHER, DATA, BYTES, MESSAGES, MEMORY, STEPS, STALE_MOST, STALE_MEAN, STALE_OF, SKIPPED, SCALE, RATE, ARRIVED, TAKEN, DROPPED, WAITED, RESTARTS, FIGURES };
+enum { WALL, COMPUTE, COMM, EXPOSED, OTHER, DATA, BYTES, MESSAGES, MEMORY, STEPS, STALE_MOST, STALE_MEAN, STALE_OF, SKIPPED, SCALE, RATE, ARRIVED, TAKEN, DROPPED, WAITED, RESTARTS, STALENESS, FIGURES = STALENESS + TUTTI_HISTOGRAM_BINS };
 _Static_assert((int)FIGURES <= (int)TUTTI_TRAIN_FIGURES, "run->told has room for a row of them");
 
 /* A row a worker that is left, for the summary and, up to 16, for the person. all: a row an index of run->all. */
@@ -243,6 +282,7 @@ static json_t *by_worker(const tutti_run *run, const double *all)
         json_object_set_new(json_array_get(array, (size_t)i), "batch", json_integer(tutti_share_batch(&run->share, r)));
         json_object_set_new(json_array_get(array, (size_t)i), "steps_skipped", json_integer((json_int_t)w[SKIPPED]));
         json_object_set_new(json_array_get(array, (size_t)i), "loss_scale", real_or_null(w[SCALE] > 0, w[SCALE]));
+        json_object_set_new(json_array_get(array, (size_t)i), "staleness", histogram(w + STALENESS));
         json_object_set_new(json_array_get(array, (size_t)i), "passes", json_integer(tutti_share_passes(&run->share, r)));
         tutti_train_partition_describe(run, r, json_array_get(array, (size_t)i));
         tutti_train_stream_describe(run, &(tutti_arrivals){ .rate = w[RATE], .arrived = (uint64_t)w[ARRIVED], .taken = (uint64_t)w[TAKEN], .dropped = (uint64_t)w[DROPPED],
@@ -299,6 +339,8 @@ static tutti_status tell(tutti_run *run, void *arg, tutti_error *err)
     mine[DROPPED] = (double)run->arrivals.dropped;
     mine[WAITED] = (double)run->arrivals.waited_ns;
     mine[RESTARTS] = (double)f->restarts;
+    for (int bin = 0; bin < TUTTI_HISTOGRAM_BINS; bin++)
+        mine[STALENESS + bin] = (double)f->staleness->count[bin];
     TUTTI_TRY(tutti_train_gather(run, mine, FIGURES, err));
     tutti_free(r->trace.at); /* of a try that was spoilt */
     r->trace = (trace_text){ 0 };
@@ -314,6 +356,7 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     /* Times are those of one worker, so that they add up: of the busiest, which waits least. Among workers that wait for each other its waiting is what exchanging
        costs the run; the others' has in it that they had less to do. Bytes a worker and memory are the largest. */
     double mine[FIGURES], *const all = run->told, total_bytes = 0, most_bytes = 0, most_messages = 0, most_memory = 0, wall = 0, stale_most = 0, stale_sum = 0, stale_of = 0, skipped = 0, restarts = 0, scale = all[SCALE];
+    double stale_count[TUTTI_HISTOGRAM_BINS] = { 0 };
     const double *busiest;
     json_t *o;
     char *text;
@@ -334,6 +377,8 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
         most_messages = w[MESSAGES] > most_messages ? w[MESSAGES] : most_messages;
         most_memory = w[MEMORY] > most_memory ? w[MEMORY] : most_memory;
         restarts += w[RESTARTS];
+        for (int bin = 0; bin < TUTTI_HISTOGRAM_BINS; bin++)
+            stale_count[bin] += w[STALENESS + bin];
         stale_sum += w[STALE_OF] * w[STALE_MEAN];
         stale_of += w[STALE_OF];
         stale_most = w[STALE_MOST] > stale_most ? w[STALE_MOST] : stale_most;
@@ -391,10 +436,11 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     json_object_set_new(o, "final_test_accuracy", real_or_null(c->final_eval && run->test_accuracy >= 0, run->test_accuracy));
     json_object_set_new(o, "final_test_auc", real_or_null(c->final_eval && run->test_auc >= 0, run->test_auc));
     json_object_set_new(o, "peak_rss_bytes_per_worker", json_integer((json_int_t)most_memory));
+    json_object_set_new(o, "staleness", histogram(stale_count));
     json_object_set_new(o, "staleness_max", json_integer((json_int_t)stale_most));
     json_object_set_new(o, "staleness_mean", json_real(stale_of > 0 ? stale_sum / stale_of : 0));
     json_object_set_new(o, "restarts", json_integer((json_int_t)restarts));
-    json_object_set_new(o, "method_figures", method_figures(run));
+    json_object_set_new(o, "method_figures", tutti_train_method_figures(run, true));
     json_object_set_new(o, "target", c->target[0] != 0 ? json_string(c->target) : json_null());
     json_object_set_new(o, "time_to_target_seconds", real_or_null(run->time_to_target >= 0, run->time_to_target));
     json_object_set_new(o, "simulated", json_boolean(tutti_world_simulated(tutti_world_transport(run->world))));

@@ -8,7 +8,7 @@
 #include "tutti/nn.h"
 #include "tutti/train.h"
 
-enum { TUTTI_TRAIN_FIGURES = 24 };
+enum { TUTTI_TRAIN_FIGURES = 24 + TUTTI_HISTOGRAM_BINS };
 
 typedef struct tutti_run {
     tutti_world *world;
@@ -128,5 +128,6 @@ tutti_status tutti_train_put_json(tutti_run *run, json_t *object, tutti_error *e
 char *tutti_train_facts(const tutti_run *run);                                     /* free() it */
 tutti_status tutti_train_resume(tutti_run *run, tutti_error *err);
 /* results.c */
+json_t *tutti_train_method_figures(const tutti_run *run, bool lists);              /* those of tutti_metric as they were last told; lists: also those that are [at, value] */
 tutti_status tutti_train_results(tutti_run *run, double train_loss, tutti_error *err); /* collective */
 #endif

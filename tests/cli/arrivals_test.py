@@ -65,7 +65,10 @@ class Arrivals(Case):
         first = summary(self.train("first", *common, "--method", "ddp", "--steps", 1, "--optimizer", "sgd(lr=0)"))["final_train_loss"]
         for method, count in (("dude-asgd", 1500), ("dude-asgd(table=worker)", 1500), ("ringleader-asgd", 30000), ("ringleader-asgd(table=worker)", 30000)):
             self.assertLess(summary(self.train("m", *common, "--method", method, "--steps", count))["final_train_loss"], 1e-6 * first, method)
-        plain = self.train("p", *common, "--method", "ringmaster-asgd(max_delay=-1)", "--steps", 1500)
+        plain = self.train("p", *common, "--method", "ringmaster-asgd(max_delay=-1)", "--steps", 1500, "--eval-every", 500)
+        told = [line["method_figures"] for line in map(json.loads, read(os.path.join(plain, "metrics.jsonl")).splitlines()) if "method_figures" in line] # of each evaluation
+        self.assertEqual([sum(t["applied"]) for t in told], [1000, 2000, 3000])
+        self.assertEqual((told[-1]["applied_share"], told[-1]["applied"]), ([1, 1], summary(plain)["method_figures"]["applied"]))
         self.assertGreater(summary(plain)["final_train_loss"], 0.1 * first)
         self.assertIn("skewed", [e["kind"] for e in summary(plain)["events"]])
 
@@ -78,6 +81,14 @@ class Arrivals(Case):
         for k in (0, 5, 100):
             s = summary(self.train("e%d" % k, *common, "--method", "dude-asgd(evict_after=%d)" % k))
             ages[k] = s["method_figures"]["entry_age_max"]
+            if k == 0: # what a rank that only serves tells comes to whoever writes
+                self.assertEqual(summary(self.train("d", *common, "--servers", 1, "--steps", 20, "--method", "dude-asgd"))["method_figures"].keys(), s["method_figures"].keys())
+            for model_age, data_age in zip(s["method_figures"]["model_age"], s["method_figures"]["data_age"]): # an entry's sample came after its model had been sent
+                self.assertEqual(sum(n for _, n in model_age), sum(n for _, n in data_age))
+                self.assertLessEqual(sum(age * n for age, n in data_age), sum(age * n for age, n in model_age))
+                self.assertLessEqual(model_age[-1][0], ages[k])
+            self.assertEqual(s["method_figures"]["data_age"][0][0][0], 0) # of who has just come
+            self.assertLess(sum(age * n for age, n in s["method_figures"]["model_age"][0]), 0.2 * sum(age * n for age, n in s["method_figures"]["model_age"][1]) if k != 5 else 1e9)
             self.assertEqual(s["method_figures"].get("evicted", 0) > 10, k == 5)
             self.assertEqual(s["final_train_loss"] < 0.01 * first, k != 5) # without the slow worker's for five sixths of the time: beside the optimum
         self.assertEqual((ages[5], ages[100]), (5, ages[0]))
@@ -125,6 +136,15 @@ class Arrivals(Case):
             self.assertLessEqual(s["wall_seconds"], 1.01 * (figures["rounds"] + 1) * 2 * tau[-1])
             self.assertTrue(n * figures["rounds"] <= figures["updates"] <= n * figures["rounds"] + n, figures)
             self.assertGreaterEqual(figures["harmonic_count_min"], 0.99 * tau[-1] / (2 * sum(tau) / n), factors)
+            self.assertLessEqual(figures["round_seconds_max"], 2 * tau[-1] + 0.0005) # and what 2 n messages take
+            self.assertTrue(0.99 * tau[-1] <= figures["round_seconds_mean"] <= figures["round_seconds_max"])
+            for counts, delays in zip(figures["counts"], figures["delays"]):
+                self.assertEqual((sum(k for _, k in counts), sum(k for _, k in delays)), (figures["rounds"], figures["updates"]))
+                self.assertLessEqual(delays[-1][0], 2 * n - 2)
+            self.assertEqual(max(delays[-1][0] for delays in figures["delays"]), figures["delay_max"])
+            if factors[-1] == 20: # a gradient of the slow one a round, and of each other about twenty, which come in bins of eight to sixteen at most
+                self.assertEqual(figures["counts"][-1], [[1, figures["rounds"]]])
+                self.assertTrue(all(15 <= sum(least * k for least, k in counts) / figures["rounds"] <= 41 for counts in figures["counts"][:-1]), figures["counts"])
             for limit in (1, 2, 5):
                 most = 1.01 * min(2 * (limit + m) / sum(1 / t for t in tau[:m]) for m in range(1, n + 1))
                 figures = summary(self.train("m", *common, "--method", "ringmaster-asgd(max_delay=%d)" % limit))["method_figures"]

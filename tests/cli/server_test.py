@@ -54,6 +54,10 @@ class Servers(Case):
         for n in (4, 8):
             s = summary(self.train("d%d" % n, "--model", "quadratic(dim=50)", "-n", n, "--steps", 100, "--batch", 16, "--transport", "sim", "--step-time", 0.01, "--method", "asgd", "--optimizer", "sgd(lr=0.001)"))
             self.assertAlmostEqual(s["staleness_mean"], n - 1, delta=0.1 * (n - 1))
+            gradients, of_all = sum(w["steps"] for w in s["by_worker"]), dict(s["staleness"])
+            self.assertEqual(of_all, {d: sum(dict(w["staleness"]).get(d, 0) for w in s["by_worker"]) for d in of_all})
+            self.assertEqual((sum(of_all.values()), max(of_all)), (gradients, s["staleness_max"]))
+            self.assertAlmostEqual(sum(d * k for d, k in of_all.items()) / gradients, s["staleness_mean"])
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_delay_is_stable_up_to_its_threshold_and_not_beyond(self):

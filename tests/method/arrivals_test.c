@@ -97,10 +97,21 @@ static void the_table_of_dude_and_ringleader_weighs_all_workers_the_same_whateve
                 if (strncmp(methods[k], "dude", 4) != 0) {
                     assert_true(updates >= n * rounds && updates < n * (rounds + 1) && (rounds >= 1 || way < 2)); /* else some may be through before others begin */
                     assert_true(trial_metric(&t, "delay_max", -1) <= 2 * n - 2);
+                    for (int r = 0; r < n; r++) {
+                        const trial_counts counts = trial_histogram(&t, "counts", r), delays = trial_histogram(&t, "delays", r);
+                        assert_true(counts.n == rounds && counts.sum >= rounds && counts.sum <= t.done[r]);
+                        assert_true(delays.n == updates && delays.most <= trial_metric(&t, "delay_max", -1));
+                    }
                     assert_true(rounds == 0 || trial_metric(&t, "harmonic_count_min", -1) >= 1);
-                } else if (strstr(methods[k], "group") == NULL)
+                }
+                for (int r = 0; r < n && strncmp(methods[k], "dude", 4) == 0; r++) {
+                    const trial_counts model = trial_histogram(&t, "model_age", r), data = trial_histogram(&t, "data_age", r);
+                    assert_true(model.n == updates && data.n == updates && model.sum >= data.sum);
+                    assert_true(model.most <= trial_metric(&t, "entry_age_max", -1));
+                }
+                if (strncmp(methods[k], "dude", 4) == 0 && strstr(methods[k], "group") == NULL)
                     assert_true(updates == gradients - n + 1);
-                else
+                else if (strncmp(methods[k], "dude", 4) == 0)
                     assert_true(updates >= ceil((gradients - n) / 2) && updates <= gradients);
                 trial_drop(&t);
             }
@@ -209,6 +220,19 @@ static void what_cannot_work_is_refused_in_a_sentence(void **state)
     trial_drop(&t);
 }
 
+static void bins_of_a_histogram_are_exact_below_32_and_a_quarter_of_a_doubling_above(void **state)
+{
+    (void)state;
+    for (int bin = 0; bin < TUTTI_HISTOGRAM_BINS; bin++) {
+        const uint64_t least = tutti_histogram_least(bin);
+        assert_int_equal(tutti_histogram_bin(least), bin);
+        assert_int_equal(tutti_histogram_bin(least > 0 ? least - 1 : 0), bin > 0 ? bin - 1 : 0);
+        assert_true(bin >= 32 || least == (uint64_t)bin);
+        assert_true(bin < 33 || (double)(least - tutti_histogram_least(bin - 1)) <= 0.25 * (double)tutti_histogram_least(bin - 1));
+    }
+    assert_int_equal(tutti_histogram_bin(UINT64_MAX), TUTTI_HISTOGRAM_BINS - 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -219,6 +243,7 @@ int main(void)
         cmocka_unit_test(every_pair_sends_what_the_sheet_says),
         cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_worker),
         cmocka_unit_test(what_cannot_work_is_refused_in_a_sentence),
+        cmocka_unit_test(bins_of_a_histogram_are_exact_below_32_and_a_quarter_of_a_doubling_above),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@
 
 #include "tutti/engine.h"
 
-enum { TRIAL_RANKS = 8, TRIAL_STEPS = 16, TRIAL_TENSORS = 3 };
+enum { TRIAL_RANKS = 8, TRIAL_STEPS = 16, TRIAL_TENSORS = 3, TRIAL_METRICS = 1024 };
 
 typedef struct trial {
     tutti_engine_options options;
@@ -33,8 +33,8 @@ typedef struct trial {
     uint64_t bytes[TRIAL_RANKS][TRIAL_RANKS], messages[TRIAL_RANKS][TRIAL_RANKS]; /* [from][to], finish included */
     uint64_t end_bytes[TRIAL_RANKS]; /* of finish alone */
     tutti_figures figures[TRIAL_RANKS];
-    tutti_metric_record metric[96]; /* as worker 0 tells at the end, without their names, which go with the engine: */
-    char metric_name[96][64];
+    tutti_metric_record metric[TRIAL_METRICS]; /* as worker 0 tells at the end, without their names, which go with the engine: */
+    char metric_name[TRIAL_METRICS][64];
     int metrics;
     int workers;
 } trial;
@@ -176,8 +176,10 @@ static inline tutti_status trial_train(trial *t, tutti_engine *e, tutti_world *w
     if (rank == 0) {
         const tutti_metric_record *told;
         t->metrics = tutti_engine_metrics(e, &told);
-        for (int k = 0; k < t->metrics && k < 96; k++) {
-            t->metric[k] = (tutti_metric_record){ NULL, told[k].worker, told[k].value };
+        if (t->metrics > TRIAL_METRICS)
+            return tutti_fail(err, TUTTI_ERR_STATE, 0, "the method tells %d figures; a trial has room for %d", t->metrics, TRIAL_METRICS);
+        for (int k = 0; k < t->metrics; k++) {
+            t->metric[k] = (tutti_metric_record){ NULL, told[k].worker, told[k].value, told[k].at };
             snprintf(t->metric_name[k], sizeof t->metric_name[k], "%s", told[k].name);
         }
     }
@@ -188,9 +190,23 @@ static inline tutti_status trial_train(trial *t, tutti_engine *e, tutti_world *w
 static inline double trial_metric(const trial *t, const char *name, int worker)
 {
     for (int k = 0; k < t->metrics; k++)
-        if (t->metric[k].worker == worker && strcmp(t->metric_name[k], name) == 0)
+        if (t->metric[k].worker == worker && t->metric[k].at < 0 && strcmp(t->metric_name[k], name) == 0)
             return t->metric[k].value;
     return NAN;
+}
+
+/* Of a histogram of a worker: how many values there were, their sum and the greatest, exact where all are below 32. */
+typedef struct trial_counts { double n, sum, most; } trial_counts;
+static inline trial_counts trial_histogram(const trial *t, const char *name, int worker)
+{
+    trial_counts c = { 0 };
+    for (int k = 0; k < t->metrics; k++)
+        if (t->metric[k].worker == worker && t->metric[k].at >= 0 && strcmp(t->metric_name[k], name) == 0) {
+            c.n += t->metric[k].value;
+            c.sum += t->metric[k].value * (double)t->metric[k].at;
+            c.most = fmax(c.most, (double)t->metric[k].at);
+        }
+    return c;
 }
 
 static inline tutti_status trial_rank(tutti_world *world, void *arg, tutti_error *err)
