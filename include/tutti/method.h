@@ -140,6 +140,10 @@ typedef struct tutti_method_ops {
     tutti_status (*release)(tutti_method *m, tutti_error *err);
     /* Before a pass reads these rows of table `tensor` (asked): bring them into x. n > 0, ascending; once a table and pass. Client thread, TUTTI_KNOWS_ROWS. NULL: x has every row at any time. */
     tutti_status (*need_rows)(tutti_method *m, int tensor, const uint32_t *ids, size_t n, tutti_error *err);
+    /* A checkpoint of other workers has been loaded (engine.h), and declared states are what state.h makes of them: makes them states of a run of these workers, or refuses (TUTTI_ERR_USAGE). `began` workers began
+       the run that saved it, `left` of them were there to save it. left == workers: each has its own states as they were, with worker k those of the k-th of them; else they are as open left them. On all members,
+       sends nothing. Default: nothing. */
+    tutti_status (*resized)(tutti_method *m, int began, int left, tutti_error *err);
 } tutti_method_ops;
 
 struct tutti_method {            /* written by the engine unless noted; read by hooks */

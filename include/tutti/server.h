@@ -11,7 +11,7 @@
    Ranks that only serve (engine_options.servers, tutti train --servers; Li et al.'s server nodes): then each of them is a server, with whatever `servers` the method asks for at 0 or at just as many, and no worker is one. Its
    method is declared, opened, held, released and asked to agree there too, and its services run; state of the server's own that is no range of x belongs to who serves (tutti_server_index), as a SLICE, so that it goes with
    the server and not with a worker. What it tells with tutti_metric comes to all at the end of the run.
-   Checkpoints: values, slots and versions are read by any number of servers, beside the workers or not. With another number of slices than there were, each worker begins at the servers' model, with delays from there.
+   Checkpoints: values, slots and versions are read by any number of servers, beside the workers or not. With another number of slices or of workers than there were, each worker begins at the servers' model, with delays from there.
    Loss, with TUTTI_GOES_ON: whoever has a slice takes it along, so the run ends, with its name; without any other worker the run goes on, by the method's rule. Without the trait every loss ends the run. */
 #ifndef TUTTI_SERVER_H
 #define TUTTI_SERVER_H
@@ -51,6 +51,7 @@ typedef struct tutti_server_setup {
     tutti_status (*due)(tutti_method *m, tutti_error *err); /* on the server's thread, when the time of tutti_server_wake_at has come; as a rule may. NULL: it is not called */
     tutti_dtype wire;            /* what floats travel as, both ways: TUTTI_F32 (0); or TUTTI_F16, without `pieces` and without TUTTI_KNOWS_ROWS: rounded to nearest when they are sent, floats again for the rule and in
                                     `into`. A number that fp16 has not got ends the run where it is to be sent (TUTTI_ERR_NUMBER) */
+    bool anew;                   /* of a checkpoint of other workers, be they as many as have saved it, all begin at the servers' model: what they had is nothing to the rule any more */
     tutti_server_loss lost;      /* NULL: the rule waits for nobody */
 } tutti_server_setup;
 /* For traits_of: `traits`, without TUTTI_GOES_ON where every worker serves, since each is missed then (ranks that only serve bring it back: method.h). */

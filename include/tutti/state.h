@@ -28,6 +28,8 @@ typedef struct tutti_state {
     tutti_dtype dtype;
     size_t first, count;         /* place in the flat parameter space; where it has none first = 0, unless `of` says of what it is a part */
     size_t of;                   /* SLICE without a place: elements of the whole vector, of which [first, first + count) are mine; 0: all are, and no other worker has any */
+    bool of_workers;             /* SAME, SLICE: equal parts, one a worker, by rank; [first, first + count) of each has the same place in it. For other workers than saved it: SLICE: the part of each worker that is still there
+                                    goes along with it, new workers' stay as they are; SAME: all stay as they are, so what they say is learnt anew */
     bool placed;                 /* an element is a parameter's: saved by tensor name and range */
     bool shared;                 /* wants a transport window (peers of this host can read it); private if there is none */
 } tutti_state;

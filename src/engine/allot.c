@@ -23,7 +23,7 @@ tutti_status tutti_allot_declare(tutti_method *m, tutti_plan *plan, int64_t samp
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s': a step of %lld samples (%d workers x batch x accumulate) cannot be cut in passes of %lld; the number must divide it",
                           m->ops->name, (long long)step, m->workers, (long long)samples);
     e->share.batch = samples;
-    tutti_declare(plan, &(tutti_state){ .name = "engine.passes", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .count = (size_t)m->workers }, &e->passes_of);
+    tutti_declare(plan, &(tutti_state){ .name = "engine.passes", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .count = (size_t)m->workers, .of_workers = true }, &e->passes_of);
     return TUTTI_OK;
 }
 

@@ -207,7 +207,7 @@ static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *
     tutti_declare(e->plan, &(tutti_state){ .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = m->n, .placed = true,
                                            .shared = m->ops->exchange != NULL }, &m->g);
     if (e->options.batch_of != NULL)
-        tutti_declare(e->plan, &(tutti_state){ .name = "engine.shares", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .count = (size_t)m->workers }, &e->batch_of);
+        tutti_declare(e->plan, &(tutti_state){ .name = "engine.shares", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .count = (size_t)m->workers, .of_workers = true }, &e->batch_of);
     tutti_declare_value(e->plan, "engine.progress", TUTTI_SAME, &e->progress, sizeof e->progress);
     if (!equal)
         tutti_declare_value(e->plan, "engine.own", TUTTI_OWN_ZERO, &e->own, sizeof e->own);

@@ -298,7 +298,7 @@ tutti_status tutti_engine_pool(tutti_method *m, tutti_error *err);          /* w
 tutti_status tutti_engine_pace_begin_phase(tutti_engine *e, tutti_error *err); /* by who hands out gradients, before anybody goes on */
 tutti_status tutti_engine_pace_sum(tutti_engine *e, uint64_t sum[4], tutti_error *err); /* of all who are left, all quiet; collective */
 void tutti_engine_pace_agree(tutti_engine *e, const uint64_t sum[4]);
-void tutti_engine_pace_loaded(tutti_engine *e);
+void tutti_engine_pace_loaded(tutti_engine *e, int workers);                /* workers: with which the run that was saved had begun */
 tutti_status tutti_engine_pace_begin(tutti_engine *e, uint64_t *step, tutti_error *err); /* the step of `share` that is mine now */
 void tutti_engine_pace_samples(const tutti_engine *e, int64_t *mine, int64_t *all); /* of this step, under OWN_PACE: all of my team's */
 void tutti_engine_pace_end(tutti_engine *e);
@@ -307,9 +307,10 @@ void tutti_engine_pace_end(tutti_engine *e);
 bool tutti_engine_serves(const tutti_engine *e, int rank);
 tutti_status tutti_engine_slice_lost(const tutti_engine *e, int rank, const char *why, tutti_error *err);
 void tutti_engine_server_parts(const tutti_engine *e, int64_t parts[2]);    /* ranks that only serve, and slices; 0 and 0 without servers */
-/* State of servers and of what workers have of them that is no range of x, so that another number of servers cannot read it as it stands. */
+/* State of servers and of what workers have of them that is no range of x, or their own x, so that other servers, or another number of workers, cannot read it as it stands. */
 bool tutti_engine_server_recuts(const tutti_engine *e, const void *memory);
-/* The same, of a checkpoint with other slices: workers begin at the servers' model, each slice at the version of the furthest of those it was cut from. */
+bool tutti_engine_server_begins_anew(const tutti_engine *e);                /* with other workers, be they as many as have saved */
+/* The same, of a checkpoint with other slices or of other workers: they begin at the servers' model, each slice at the version of the furthest of those it was cut from. */
 tutti_status tutti_engine_server_load(tutti_engine *e, tutti_checkpoint *checkpoint, int64_t slices, tutti_error *err);
 /* clock.c */
 tutti_status tutti_engine_tell_metrics(tutti_engine *e, tutti_error *err);  /* those of ranks that only serve, to all; collective over everyone */

@@ -322,8 +322,11 @@ bool tutti_engine_ended(const tutti_engine *e)
     return e->pace.ended;
 }
 
-void tutti_engine_pace_loaded(tutti_engine *e)
+/* With other workers as many steps are done, so other gradients are: checkpoints, reports and schedules go by steps. */
+void tutti_engine_pace_loaded(tutti_engine *e, int workers)
 {
+    if (workers > 0)
+        e->pace.agreed = (e->pace.agreed * (uint64_t)e->m.workers + (uint64_t)workers - 1) / (uint64_t)workers;
     e->pace.first_samples = e->progress.samples;
     count_steps(e);
 }

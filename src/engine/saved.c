@@ -1,5 +1,9 @@
-/* saved.c: declared state <-> checkpoint. After losses those who are left write it as a run of so many workers, their indexes for ranks. A placed vector is saved by tensor and range, so that later it can be cut anew for another number of
-   workers; what is the same everywhere is saved once, each worker writing its n-th of it; what is a worker's own carries its rank. */
+/* saved.c: declared state <-> checkpoint. After losses those who are left write it as a run of so many workers, their indexes for ranks, and say who they are. A placed vector is saved by tensor and range, so that later it can be cut anew
+   for another number of workers; what is the same everywhere is saved once, each worker writing its n-th of it; what is a worker's own carries its index; what has a part for each worker has one for those that were lost, too.
+
+   Other workers load it so. As many as were left: each has its own states as they were. Another number: where values are at servers, all begin at the servers' model, as with other servers; where replicas are equal they are; else only who says
+   that it can (`resized`). A part goes with its worker: to the rank that it had, if there are as many workers as at the beginning of the run or more; else those that are there close up. Then the method makes a state of it (`resized`).
+   Gradients are counted by workers at their own pace: steps are what stays. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,6 +11,11 @@
 #include "engine_internal.h"
 
 typedef struct items { tutti_saved *at; size_t count, room; } items;
+typedef struct savers {      /* of a checkpoint */
+    int began, left;         /* workers of that run at its beginning; those who were there to save it */
+    int64_t *rank;           /* left: which of them those were; ascending */
+    bool resized, changed;   /* another number is here than saved it; or others */
+} savers;
 
 static tutti_status add(items *list, const tutti_saved *item, tutti_error *err)
 {
@@ -40,12 +49,37 @@ static tutti_status add_placed(const tutti_engine *e, items *list, const tutti_s
     return TUTTI_OK;
 }
 
-/* What this rank saves, or (reading) what it needs. own: what each worker has one of, too; not so of a checkpoint of another number of workers. recut: not what goes by the number of servers. Who only serves has slices
-   and nothing of its own, and x as it was. */
-static tutti_status collect(const tutti_engine *e, items *list, bool reading, bool own, bool recut, tutti_error *err)
+/* Whose part of that run worker k has now; -1: nobody's. */
+static int64_t saved_part(const savers *by, int workers, int k)
+{
+    bool there = false;
+
+    if (workers < by->began)
+        return k < by->left ? by->rank[k] : -1;
+    for (int i = 0; i < by->left; i++)
+        there = there || by->rank[i] == k;
+    return there ? k : -1;
+}
+
+/* The parts of workers that are still there. What one worker had no need of has none. */
+static tutti_status add_parts(const tutti_engine *e, items *list, const tutti_state *s, char *memory, tutti_checkpoint *checkpoint, const savers *by, tutti_error *err)
+{
+    const uint64_t workers = (uint64_t)e->m.workers, began = (uint64_t)by->began, part = s->count / workers, first = s->first / workers * began, count = (s->of > 0 ? s->of : s->count) / workers * began;
+
+    for (int k = 0; k < e->m.workers && (began > 1 || tutti_checkpoint_has(checkpoint, s->name)); k++) {
+        const int64_t of = saved_part(by, e->m.workers, k);
+        if (of >= 0)
+            TUTTI_TRY(add(list, &(tutti_saved){ .state = s->name, .tensor = "", .keep = s->keep, .dtype = s->dtype, .owner = -1, .count = count, .begin = first + (uint64_t)of * part,
+                                                .end = first + (uint64_t)(of + 1) * part, .data = memory + (uint64_t)k * part * tutti_dtype_bytes(s->dtype) }, err));
+    }
+    return TUTTI_OK;
+}
+
+/* What this rank saves, or (checkpoint) what it needs of one. recut: not what goes by the servers, which it reads otherwise. Who only serves has slices and nothing of its own, and x as it was. */
+static tutti_status collect(const tutti_engine *e, items *list, tutti_checkpoint *checkpoint, const savers *by, bool recut, tutti_error *err)
 {
     const tutti_method *m = &e->m;
-    const bool serves = m->rank >= m->workers;
+    const bool serves = m->rank >= m->workers, reading = checkpoint != NULL;
     const size_t workers = (size_t)m->all.size, index = serves ? workers : (size_t)m->all.index;
     const size_t share = (m->n + workers - 1) / workers, low = share * index, high = low + share < m->n ? low + share : m->n;
 
@@ -54,9 +88,12 @@ static tutti_status collect(const tutti_engine *e, items *list, bool reading, bo
         const tutti_state *s = tutti_plan_state(e->plan, i, &memory);
         const bool same = s->keep == TUTTI_SAME, mine = !same && s->keep != TUTTI_SLICE;
         const int owner = mine ? m->all.index : -1;
-        if (s->keep == TUTTI_SCRATCH || s->count == 0 || (mine && (serves || !own)) || (recut && tutti_engine_server_recuts(e, memory)))
+        if (s->keep == TUTTI_SCRATCH || s->count == 0 || (mine && (serves || (reading && by->resized))) || (recut && tutti_engine_server_recuts(e, memory)))
             continue;
-        if (s->placed) {
+        if (s->of_workers && reading && by->changed) {
+            if (!same)
+                TUTTI_TRY(add_parts(e, list, s, memory, checkpoint, by, err));
+        } else if (s->placed) {
             const size_t end = s->first + s->count;
             const bool whole = reading || !same;
             TUTTI_TRY(add_placed(e, list, s, memory, owner, whole || low < s->first ? s->first : low, whole || high > end ? end : high, err));
@@ -93,25 +130,42 @@ static tutti_saved parts_item(int64_t parts[2])
     return (tutti_saved){ .state = "engine.servers", .tensor = "", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .owner = -1, .count = 2, .begin = 0, .end = 2, .data = parts };
 }
 
+/* Of a run that has lost workers: with how many it began, and who is left. numbers: room for all of them and one; NULL: nobody is lost. */
+static tutti_status add_members(const tutti_engine *e, items *list, int64_t *numbers, tutti_error *err)
+{
+    const uint64_t count = 1 + (uint64_t)e->m.all.size;
+
+    if (numbers == NULL)
+        return TUTTI_OK;
+    numbers[0] = e->m.workers;
+    for (int i = 0; i < e->m.all.size; i++)
+        numbers[1 + i] = e->m.all.ranks[i];
+    return add(list, &(tutti_saved){ .state = "engine.members", .tensor = "", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .owner = -1, .count = count, .begin = 0, .end = count, .data = numbers }, err);
+}
+
 /* By those who are there, as last agreed. */
 static tutti_status save_once(tutti_engine *e, const char *directory, const char *facts, int keep, tutti_error *err)
 {
     char *text = facts_now(e, facts);
     tutti_group group = tutti_group_keyed(&e->m.everyone, tutti_port_of("save", 0, 0), 0);
     items list = { 0 };
-    int64_t parts[2];
+    int64_t parts[2], *numbers = e->members != NULL && tutti_members_epoch(e->members) > 0 ? tutti_alloc(1 + (size_t)e->m.workers, sizeof *numbers) : NULL;
     const tutti_saved of_servers = parts_item(parts);
-    tutti_status status = text != NULL ? collect(e, &list, false, true, false, err) : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the state to save");
+    const bool enough = text != NULL && (numbers != NULL || e->members == NULL || tutti_members_epoch(e->members) == 0);
+    tutti_status status = enough ? collect(e, &list, NULL, NULL, false, err) : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the state to save");
 
     tutti_engine_server_parts(e, parts);
     if (status == TUTTI_OK && e->server != NULL && group.index == 0)
         status = add(&list, &of_servers, err);
+    if (status == TUTTI_OK && group.index == 0)
+        status = add_members(e, &list, numbers, err);
     if (status == TUTTI_OK && e->members != NULL)
         status = tutti_checkpoint_save_group(&group, directory, e->progress.step, list.at, list.count, text, keep, err);
     else if (status == TUTTI_OK)
         status = tutti_checkpoint_save(e->world, directory, e->progress.step, list.at, list.count, text, keep, err);
     tutti_free(list.at);
     tutti_free(text);
+    tutti_free(numbers);
     return status;
 }
 
@@ -187,29 +241,90 @@ static tutti_status load_changed(tutti_engine *e, tutti_checkpoint *checkpoint, 
 }
 
 /* States of each worker, from a checkpoint of another number of them. `reads` false: whether that is possible. */
-static tutti_status change_workers(tutti_engine *e, tutti_checkpoint *checkpoint, int saved_by, bool reads, tutti_error *err)
+static tutti_status change_workers(tutti_engine *e, tutti_checkpoint *checkpoint, const savers *by, bool recut, bool reads, tutti_error *err)
 {
     for (size_t i = 0; i < tutti_plan_count(e->plan); i++) {
         void *memory;
         const tutti_state *s = tutti_plan_state(e->plan, i, &memory);
-        if (memory == (void *)e->own_state || (s->keep != TUTTI_OWN_SUM && s->keep != TUTTI_OWN_MEAN))
+        if (memory == (void *)e->own_state || (s->keep != TUTTI_OWN_SUM && s->keep != TUTTI_OWN_MEAN) || (recut && tutti_engine_server_recuts(e, memory)))
             continue;
         if (!s->placed || s->dtype != TUTTI_F32 || s->first != 0 || s->count != e->m.n)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the checkpoint was saved by %d workers, and each has '%s' of its own, which would be lost with a worker; resume it with -n %d instead of %d", saved_by, s->name,
-                              saved_by, e->m.workers);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the checkpoint was saved by %d workers, and each has '%s' of its own, which would be lost with a worker; resume it with -n %d instead of %d", by->left, s->name,
+                              by->left, e->m.workers);
         if (reads && e->m.rank < e->m.workers)
-            TUTTI_TRY(load_changed(e, checkpoint, saved_by, s, memory, err));
+            TUTTI_TRY(load_changed(e, checkpoint, by->left, s, memory, err));
     }
-    return reads && e->own_state != NULL && e->m.rank < e->m.workers ? load_mean(e, checkpoint, saved_by, err) : TUTTI_OK;
+    return reads && e->own_state != NULL && e->m.rank < e->m.workers ? load_mean(e, checkpoint, by->left, err) : TUTTI_OK;
+}
+
+/* Who saved it, as it says. left: how many there were. */
+static tutti_status read_savers(const tutti_engine *e, tutti_checkpoint *checkpoint, int left, savers *by, tutti_error *err)
+{
+    static const char state[] = "engine.members";
+    const uint64_t count = 1 + (uint64_t)left;
+    int64_t *numbers = tutti_alloc((size_t)count, sizeof *numbers);
+    const tutti_saved item = { .state = state, .tensor = "", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .owner = -1, .count = count, .begin = 0, .end = count, .data = numbers };
+    tutti_status status = TUTTI_OK;
+
+    *by = (savers){ .began = left, .left = left, .rank = tutti_alloc((size_t)left, sizeof *by->rank) };
+    if (numbers == NULL || by->rank == NULL)
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading who has saved the checkpoint");
+    for (int k = 0; k < left && status == TUTTI_OK; k++)
+        by->rank[k] = k;
+    if (status == TUTTI_OK && tutti_checkpoint_has(checkpoint, state)) {
+        status = tutti_checkpoint_read(checkpoint, &item, 1, err);
+        by->began = status == TUTTI_OK && numbers[0] >= left && numbers[0] <= INT32_MAX ? (int)numbers[0] : 0;
+        for (int k = 0; k < left && status == TUTTI_OK; k++) {
+            by->rank[k] = numbers[1 + k];
+            if (by->rank[k] < (k > 0 ? by->rank[k - 1] + 1 : 0) || by->rank[k] >= by->began)
+                status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the checkpoint says that %lld workers began its run, and that worker %lld was number %d of the %d who were left; use an older one", (long long)numbers[0],
+                                    (long long)by->rank[k], k + 1, left);
+        }
+    }
+    tutti_free(numbers);
+    by->resized = left != e->m.workers;
+    by->changed = by->resized || by->began != e->m.workers;
+    return status;
+}
+
+/* Another number of workers: where nobody has a state of its own, or all can begin at what servers have, or the method knows how. */
+static tutti_status check_number(const tutti_engine *e, const savers *by, const int64_t parts[2], tutti_error *err)
+{
+    char of_them[48] = "";
+
+    if (!by->resized || (e->m.traits & TUTTI_REPLICAS_EQUAL) != 0 || parts[1] > 0 || e->m.ops->resized != NULL)
+        return TUTTI_OK;
+    if (by->began > by->left)
+        snprintf(of_them, sizeof of_them, ", who were left of %d,", by->began);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the checkpoint was saved by %d workers%s and each worker of '%s' has a state of its own; resume it with -n %d instead of %d", by->left, of_them, e->m.ops->name, by->left,
+                      e->m.workers);
+}
+
+static tutti_status load(tutti_engine *e, tutti_checkpoint *checkpoint, const savers *by, bool recut, int64_t slices, tutti_error *err)
+{
+    items list = { 0 };
+    tutti_status status = by->resized ? change_workers(e, checkpoint, by, recut, false, err) : TUTTI_OK;
+
+    if (status == TUTTI_OK)
+        status = collect(e, &list, checkpoint, by, recut, err);
+    if (status == TUTTI_OK)
+        status = tutti_checkpoint_read(checkpoint, list.at, list.count, err);
+    tutti_free(list.at);
+    TUTTI_TRY(status);
+    if (by->resized)
+        TUTTI_TRY(change_workers(e, checkpoint, by, recut, true, err));
+    if (recut)
+        TUTTI_TRY(tutti_engine_server_load(e, checkpoint, slices, err));
+    if (e->passes_of != NULL)
+        TUTTI_TRY(tutti_fail_within(err, tutti_engine_check_deal(e, e->passes_of, err), "the checkpoint was saved with another cut of a step"));
+    return by->changed && e->m.ops->resized != NULL ? e->m.ops->resized(&e->m, by->began, by->left, err) : TUTTI_OK;
 }
 
 tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tutti_error *err)
 {
     int64_t parts[2], saved_parts[2] = { 0 };
     const tutti_saved of_servers = parts_item(saved_parts);
-    items list = { 0 };
-    bool recut;
-    int saved_by;
+    savers by = { 0 };
     tutti_status status;
 
     if (e->stage != STAGE_READY || e->clock.started_ns != 0)
@@ -219,26 +334,15 @@ tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tu
         TUTTI_TRY(tutti_checkpoint_read(checkpoint, &of_servers, 1, err));
     if (saved_parts[0] < 0 || saved_parts[0] >= tutti_checkpoint_world(checkpoint))
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the checkpoint was saved by %d ranks, and says that %lld of them only served", tutti_checkpoint_world(checkpoint), (long long)saved_parts[0]);
-    saved_by = tutti_checkpoint_world(checkpoint) - (int)saved_parts[0];
-    recut = e->server != NULL && saved_parts[1] != parts[1] && saved_by == e->m.workers;
-    if (saved_by != e->m.workers && !(e->m.traits & TUTTI_REPLICAS_EQUAL))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the checkpoint was saved by %d workers and each worker of '%s' has a state of its own; resume it with "
-                          "-n %d instead of %d", saved_by, e->m.ops->name, saved_by, e->m.workers);
-    if (saved_by != e->m.workers)
-        TUTTI_TRY(change_workers(e, checkpoint, saved_by, false, err));
-    status = collect(e, &list, true, saved_by == e->m.workers, recut, err);
+    status = read_savers(e, checkpoint, tutti_checkpoint_world(checkpoint) - (int)saved_parts[0], &by, err);
     if (status == TUTTI_OK)
-        status = tutti_checkpoint_read(checkpoint, list.at, list.count, err);
-    if (status == TUTTI_OK && recut)
-        status = tutti_engine_server_load(e, checkpoint, saved_parts[1], err);
-    if (status == TUTTI_OK && e->passes_of != NULL)
-        status = tutti_fail_within(err, tutti_engine_check_deal(e, e->passes_of, err), "the checkpoint was saved with another cut of a step");
-    if (status == TUTTI_OK && e->own_pace)
-        tutti_engine_pace_loaded(e);
+        status = check_number(e, &by, parts, err);
+    if (status == TUTTI_OK)
+        status = load(e, checkpoint, &by, e->server != NULL && (saved_parts[1] != parts[1] || by.resized || (by.changed && tutti_engine_server_begins_anew(e))), saved_parts[1], err);
+    if (e->own_pace)
+        tutti_engine_pace_loaded(e, by.began);
     tutti_engine_scaler_loaded(e);
-    tutti_free(list.at);
-    if (status == TUTTI_OK && saved_by != e->m.workers)
-        status = change_workers(e, checkpoint, saved_by, true, err);
+    tutti_free(by.rank);
     e->m.step = e->agreed_step = e->progress.step;
     e->values_changed = true;
     return status;

@@ -176,7 +176,7 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
     }
     if (setup->reads) {
         const size_t workers = (size_t)m->workers;
-        tutti_declare(plan, &(tutti_state){ .name = "server.read", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .first = workers * s->first, .count = workers * s->count, .of = workers * m->layout->used }, &s->read);
+        tutti_declare(plan, &(tutti_state){ .name = "server.read", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .first = workers * s->first, .count = workers * s->count, .of = workers * m->layout->used, .of_workers = true }, &s->read);
     }
     if (m->traits & TUTTI_UPDATES_SLICES)
         tutti_declare(plan, &(tutti_state){ .name = "server.zeros", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = s->slice.tables == 0 || tutti_optim_by_rows(m->optim) ? 0 : s->count }, &s->zeros);
@@ -302,11 +302,16 @@ void tutti_engine_server_parts(const tutti_engine *e, int64_t parts[2])
 bool tutti_engine_server_recuts(const tutti_engine *e, const void *memory)
 {
     const tutti_server *s = e->server;
-    bool one_of_them = s != NULL && memory != NULL && (memory == (const void *)s->got || memory == (const void *)s->read);
+    bool one_of_them = s != NULL && memory != NULL && (memory == (const void *)s->got || memory == (const void *)s->read || (memory == (const void *)e->m.x && !(e->m.traits & TUTTI_REPLICAS_EQUAL)));
 
     for (int i = 0; s != NULL && memory != NULL && i < s->n_counts; i++)
         one_of_them = one_of_them || memory == (const void *)*s->counts[i].slot;
     return one_of_them;
+}
+
+bool tutti_engine_server_begins_anew(const tutti_engine *e)
+{
+    return e->server != NULL && e->server->setup.anew;
 }
 
 /* Of each slice the greatest of those that it overlaps. old: n. */

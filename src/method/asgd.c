@@ -109,6 +109,13 @@ static void asgd_close(tutti_method *m)
         tutti_server_close(((asgd *)m->self)->server);
 }
 
+/* Slices and their counts are as many as there are servers, and nobody weighs by the number of workers; hogwild's model, which all had, is the mean. */
+static tutti_status asgd_resized(tutti_method *m, int began, int left, tutti_error *err)
+{
+    (void)m, (void)began, (void)left, (void)err;
+    return TUTTI_OK;
+}
+
 /* ---- hogwild: what races, as it is meant to (tests/tsan.supp names these two) ---- */
 
 /* All but the rows that are asked for. */
@@ -256,7 +263,7 @@ static const char *const asgd_constraints[] = {
     "of tables (ctr, wordlm) gradients go by rows, and a pass gets the rows that it reads, as they are when it begins: they may be newer than the rest of the model",
     "hogwild needs one host and memory in common (--transport shm); optimiser state stays each worker's own",
     "a lost server ends the run (exit code 3); without a worker that serves nothing (servers below the number of workers, --servers, or hogwild) the others go on",
-    "a checkpoint is resumed with the number of workers that saved it",
+    "a checkpoint is resumed with any number of workers, saved before a loss or after one; another number begins at the servers' model",
     NULL
 };
 
@@ -264,5 +271,5 @@ const tutti_method_ops tutti_method_asgd = {
     .name = "asgd", .title = "Asynchronous SGD", .authors = "Dean, Corrado, Monga, Chen, Devin, Le, Mao, Ranzato, Senior, Tucker, Yang, Ng", .year = 2012, .family = "server", .sheet = "async-sgd.md",
     .axes = { "servers", "none", "fp32", "none", "sliced", "any, on slices" }, .constraints = asgd_constraints, .options = asgd_options, .self_bytes = sizeof(asgd),
     .traits = TRAITS, .traits_of = asgd_traits, .services = asgd_services, .declare = asgd_declare, .open = asgd_open, .close = asgd_close, .pass = asgd_pass, .step = asgd_step,
-    .agree = asgd_agree, .hold = asgd_hold, .release = asgd_release, .need_rows = asgd_need_rows,
+    .agree = asgd_agree, .hold = asgd_hold, .release = asgd_release, .need_rows = asgd_need_rows, .resized = asgd_resized,
 };

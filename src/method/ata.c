@@ -135,8 +135,8 @@ static tutti_status ata_declare(tutti_method *m, tutti_plan *plan, tutti_error *
     if (s->allocation == FIXED && tutti_option_positives(s->seconds, NULL, 0) != m->workers)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'ata': seconds is '%.80s', but allocation=fixed needs a positive number for each of the %d workers: t0:t1:...", s->seconds, m->workers);
     TUTTI_TRY(tutti_allot_declare(m, plan, step / s->tasks, err));
-    tutti_declare(plan, &(tutti_state){ .name = "ata.mean", .keep = TUTTI_SAME, .dtype = TUTTI_F64, .count = n }, &s->mean);
-    tutti_declare(plan, &(tutti_state){ .name = "ata.count", .keep = TUTTI_SAME, .dtype = TUTTI_F64, .count = n }, &s->count);
+    tutti_declare(plan, &(tutti_state){ .name = "ata.mean", .keep = TUTTI_SAME, .dtype = TUTTI_F64, .count = n, .of_workers = true }, &s->mean);
+    tutti_declare(plan, &(tutti_state){ .name = "ata.count", .keep = TUTTI_SAME, .dtype = TUTTI_F64, .count = n, .of_workers = true }, &s->count);
     tutti_declare_value(plan, "ata.spent", TUTTI_SAME, &s->spent, sizeof s->spent);
     tutti_declare(plan, &(tutti_state){ .name = "ata.gathered", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = n }, &s->gathered);
     tutti_declare(plan, &(tutti_state){ .name = "ata.score", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64, .count = n }, &s->score);
@@ -227,7 +227,7 @@ static const char *const ata_constraints[] = {
     "tasks divide the run's step, workers x batch x accumulate",
     "it decides who computes how much: batch-share must be even, and partition iid",
     "a worker without a task computes nothing, but takes part in the all-reduce",
-    "a lost worker ends the run (exit code 3); a checkpoint is resumed with the number of workers that saved it",
+    "a lost worker ends the run (exit code 3); a checkpoint is resumed with any number of workers; another number learns their times anew",
     NULL
 };
 

@@ -12,6 +12,8 @@
    Rounding piles up in the mean: every refresh_mean updates it is summed over the table anew, where that stands at the server. evict_after=K: an entry that is more than K updates old leaves the mean, which is over the others until
    its worker comes again (a worker that has stopped would else push in one direction for ever); that of a worker that is lost leaves at once, and nobody waits for it. With table=worker nobody else knows it, and it stays.
    Momentum on the mean is the optimiser's.
+   Chosen, of a checkpoint that other workers go on from: where the table stands at the server, entries go with their workers, lost ones are gone, new workers' are missing until they come (as with start=partial, there is no second barrier), and
+   the mean is summed anew. With table=worker as many workers as were left keep theirs and the mean, of which each is now 1/n of fewer; for another number nobody has entries that would fit the mean, and they begin as at first.
    Tables of rows (ctr, wordlm) travel whole, both ways: a new gradient replaces its worker's last one, so its change has the rows of both, and each update moves every row of any entry, which soon is most of them. */
 #include <errno.h>
 #include <string.h>
@@ -236,15 +238,15 @@ static tutti_status dude_declare(tutti_method *m, tutti_plan *plan, tutti_error 
     count = tutti_server_index(s->server) >= 0 ? m->layout->used : 0;
     if (count > 0) {
         tutti_declare_value(plan, "dude.at", TUTTI_SLICE, &s->at, sizeof s->at);
-        tutti_declare(plan, &(tutti_state){ .name = "dude.has", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers }, &s->has);
-        tutti_declare(plan, &(tutti_state){ .name = "dude.version", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers }, &s->version);
-        tutti_declare(plan, &(tutti_state){ .name = "dude.entered", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers }, &s->entered);
-        tutti_declare(plan, &(tutti_state){ .name = "dude.model_age", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers * TUTTI_HISTOGRAM_BINS }, &s->model_age);
-        tutti_declare(plan, &(tutti_state){ .name = "dude.data_age", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers * TUTTI_HISTOGRAM_BINS }, &s->data_age);
+        tutti_declare(plan, &(tutti_state){ .name = "dude.has", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers, .of_workers = true }, &s->has);
+        tutti_declare(plan, &(tutti_state){ .name = "dude.version", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers, .of_workers = true }, &s->version);
+        tutti_declare(plan, &(tutti_state){ .name = "dude.entered", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers, .of_workers = true }, &s->entered);
+        tutti_declare(plan, &(tutti_state){ .name = "dude.model_age", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers * TUTTI_HISTOGRAM_BINS, .of_workers = true }, &s->model_age);
+        tutti_declare(plan, &(tutti_state){ .name = "dude.data_age", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers * TUTTI_HISTOGRAM_BINS, .of_workers = true }, &s->data_age);
         tutti_declare(plan, &(tutti_state){ .name = "dude.mean", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = count, .placed = true }, &s->mean);
     }
     if (count > 0 && has_table(m) && s->table == AT_SERVER) {
-        tutti_declare(plan, &(tutti_state){ .name = "dude.table", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = workers * count }, &s->entry);
+        tutti_declare(plan, &(tutti_state){ .name = "dude.table", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = workers * count, .of_workers = true }, &s->entry);
         tutti_declare(plan, &(tutti_state){ .name = "dude.change", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = count }, &s->change);
     }
     if (has_table(m) && s->table == AT_WORKER)
@@ -268,6 +270,38 @@ static tutti_status dude_open(tutti_method *m, tutti_error *err)
         s->nth[j] = 1 / (float)workers;
     }
     return tutti_server_open(s->server, err);
+}
+
+/* Begins as at first, along no gradient at all. */
+static void forget(tutti_method *m)
+{
+    dude *s = m->self;
+
+    memset(s->has, 0, (size_t)m->workers * sizeof *s->has);
+    tutti_fill(m->device, m->layout->used, 0, s->mean);
+    s->at.here = s->at.updates = 0;
+}
+
+/* Other workers: each counts 1/n of the new n. Of a table the mean is summed anew. */
+static tutti_status dude_resized(tutti_method *m, int began, int left, tutti_error *err)
+{
+    dude *s = m->self;
+    bool knows; /* what the mean is made of is there */
+
+    (void)err;
+    if (tutti_server_index(s->server) < 0)
+        return TUTTI_OK;
+    knows = began > 1 && (s->table == AT_SERVER || left == m->workers);
+    if (!knows)
+        forget(m);
+    s->at.refreshed = 0;
+    if (knows && s->entry != NULL)
+        tutti_tree_sum(m->device, m->layout->used, m->workers, s->each, s->nth, s->mean);
+    else if (knows)
+        tutti_scale(m->device, m->layout->used, (float)((double)began / m->workers), s->mean);
+    for (int j = 0; j < m->workers && (s->entry != NULL || !has_table(m)); j++)
+        s->at.here = (j > 0 ? s->at.here : 0) + s->has[j];
+    return TUTTI_OK;
 }
 
 static void dude_close(tutti_method *m)
@@ -340,7 +374,8 @@ static const char *const dude_constraints[] = {
     "every worker counts the same, whatever its part of the data and its speed; the mean changes slowly, so the learning rate is about 1/n of ddp's",
     "table=server: the server (worker 0, or with --servers 1 a rank of its own) has n + 2 models more; table=worker: 2, and every worker one",
     "group is 1 to the number of workers; the last groups before workers meet may be smaller",
-    "the loss of the server ends the run (exit code 3), the others go on without any other worker: table=server drops its entry, with table=worker it stays in the mean; a checkpoint is resumed with the number of workers that saved it",
+    "the loss of the server ends the run (exit code 3), the others go on without any other worker: table=server drops its entry, with table=worker it stays in the mean",
+    "a checkpoint is resumed with any number of workers, saved before a loss or after one; with table=worker another number begins without entries",
     NULL
 };
 
@@ -348,5 +383,5 @@ const tutti_method_ops tutti_method_dude_asgd = {
     .name = "dude-asgd", .title = "DuDe-ASGD: dual-delayed asynchronous SGD for unlike data", .authors = "Wang, Sun, Wai, Zhang", .year = 2024, .family = "server", .sheet = "dude-asgd.md",
     .axes = { "one server", "none, or groups of c", "fp32", "at once", "model and table at the server", "any, at the server" }, .constraints = dude_constraints, .options = dude_options,
     .self_bytes = sizeof(dude), .traits = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_GOES_ON, .services = dude_services, .declare = dude_declare, .open = dude_open, .close = dude_close,
-    .step = dude_step, .agree = dude_agree, .leave = dude_leave, .hold = dude_hold,
+    .step = dude_step, .agree = dude_agree, .leave = dude_leave, .hold = dude_hold, .resized = dude_resized,
 };

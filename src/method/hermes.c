@@ -10,7 +10,7 @@
    w's loss is evaluated by who pushed last, who has just been sent w; until it has told, nobody else's push is merged (they wait in line, by a note: models stay where they are).
    Chosen where the sheet is silent or in two minds: alpha stays relaxed after a push (the authors' code); push=always pushes every round, the first one too; a spread of losses below 1e-12 of their mean is none; losses count as
    at least 1e-12; optimiser slots stay the worker's own when it takes over w; T is found anew every ten rounds of all (the code's stays that of cold caches); a chunk is whole batches of the run, which is what samples are
-   handed out by; a worker that is lost is out of the line and of the times; had it pushed and not told w's loss yet, that of the two losses' mean by the weights of the merge stands for it (where losses are convex, no less than it);
+   handed out by; another number of workers that goes on from a checkpoint begins at w, with the options' sizes and no losses, since what is a worker's own has no place elsewhere; a worker that is lost is out of the line and of the times; had it pushed and not told w's loss yet, that of the two losses' mean by the weights of the merge stands for it (where losses are convex, no less than it);
    the mini-batch changes only where the chunk would leave its bounds. One worker has nobody to push to: it is `single`.
    patience: as the sheet has it, a loss that only stays counts as fallen. 0 by default (the sheet: 25), so that a run makes the steps that it was asked for. The run ends by tutti_end: who has just told one loss too many hears it
    with the answer, and what the others have begun is computed, and pushed if it helps.
@@ -323,8 +323,8 @@ static tutti_status hermes_declare(tutti_method *m, tutti_plan *plan, tutti_erro
         tutti_declare_vector(plan, "hermes.start", TUTTI_SAME, &s->start);
     if (tutti_server_index(s->server) >= 0) {
         tutti_declare_value(plan, "hermes.global", TUTTI_SLICE, &s->global, sizeof s->global);
-        tutti_declare(plan, &(tutti_state){ .name = "hermes.seconds", .keep = TUTTI_SLICE, .dtype = TUTTI_F64, .count = (size_t)m->workers }, &s->seconds);
-        tutti_declare(plan, &(tutti_state){ .name = "hermes.size", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = 2 * (size_t)m->workers }, &s->size);
+        tutti_declare(plan, &(tutti_state){ .name = "hermes.seconds", .keep = TUTTI_SLICE, .dtype = TUTTI_F64, .count = (size_t)m->workers, .of_workers = true }, &s->seconds);
+        tutti_declare(plan, &(tutti_state){ .name = "hermes.size", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = 2 * (size_t)m->workers, .of_workers = true }, &s->size);
         tutti_declare(plan, &(tutti_state){ .name = "hermes.sorted", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64, .count = (size_t)m->workers }, &s->sorted);
         tutti_declare(plan, &(tutti_state){ .name = "hermes.model", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = s->wire == FP16 ? m->layout->used : 0 }, &s->model);
     }
@@ -350,6 +350,20 @@ static tutti_status hermes_open(tutti_method *m, tutti_error *err)
         tutti_event(m, "never-pushed", "with a window of %lld losses no z is below %.3g, so until alpha, %g, has given way nobody pushes; give a longer window or an alpha nearer to 0", (long long)s->window,
                     -sqrt((double)(s->window - 1)), s->alpha);
     return tutti_server_open(s->server, err);
+}
+
+/* Another number of workers: chunks and mini-batches are the options' again, so the server's idea of them is, too. */
+static tutti_status hermes_resized(tutti_method *m, int began, int left, tutti_error *err)
+{
+    hermes *s = m->self;
+
+    if (began == 1)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hermes': the checkpoint was saved by one worker, which trains by itself and leaves nothing at a server that others could begin with; resume it with -n 1 instead of %d", m->workers);
+    for (int i = 0; i < m->workers && left != m->workers && s->size != NULL; i++)
+        s->seconds[i] = 0;
+    if (left != m->workers && s->size != NULL)
+        memset(s->size, 0, 2 * (size_t)m->workers * sizeof *s->size);
+    return TUTTI_OK;
 }
 
 static void hermes_close(tutti_method *m)
@@ -561,7 +575,7 @@ static const char *const hermes_constraints[] = {
     "asynchronous: --steps N is N x workers batches of new samples by whoever is free, each gone over local_passes times; runs differ in their bits, except simulated ones",
     "the model of the run is the server's: what a worker has trained since it last pushed is in it once that worker pushes; before the first push it is the initial model",
     "the loss of the server ends the run (exit code 3), the others go on without any other worker, and without what it has not pushed",
-    "optimiser state stays local; a checkpoint is resumed with the number of workers that saved it",
+    "optimiser state stays local; a checkpoint is resumed with as many workers as saved it, after a loss with as many as were left; another number begins at the server's model, without what was not pushed",
     NULL
 };
 
@@ -569,5 +583,5 @@ const tutti_method_ops tutti_method_hermes = {
     .name = "hermes", .title = "Hermes: push when it helps", .authors = "Basani, Vivek, Krishna, Paul", .year = 2024, .family = "server", .sheet = "hermes.md",
     .axes = { "one server", "when a worker's loss has fallen", "fp16 differences", "at once", "a model each, one at the server", "any, at the workers" }, .constraints = hermes_constraints, .options = hermes_options,
     .self_bytes = sizeof(hermes), .traits = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_GOES_ON, .services = hermes_services, .declare = hermes_declare, .open = hermes_open, .close = hermes_close, .pass = hermes_pass, .step = hermes_step,
-    .agree = hermes_agree,
+    .agree = hermes_agree, .resized = hermes_resized,
 };

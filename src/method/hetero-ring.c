@@ -100,7 +100,7 @@ static tutti_status hetero_ring_declare(tutti_method *m, tutti_plan *plan, tutti
     TUTTI_TRY(cut(m, &samples, err));
     TUTTI_TRY(tutti_allot_declare(m, plan, samples, err));
     tutti_declare_value(plan, "hetero-ring.window", TUTTI_OWN_ZERO, &s->window, sizeof s->window);
-    tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.seconds", .keep = TUTTI_SAME, .dtype = TUTTI_F64, .count = n }, &s->seconds);
+    tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.seconds", .keep = TUTTI_SAME, .dtype = TUTTI_F64, .count = n, .of_workers = true }, &s->seconds);
     tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.told", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .count = 1 }, &s->told);
     tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.gathered", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = n }, &s->gathered);
     tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.weight", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64, .count = n }, &s->weight);
@@ -248,7 +248,7 @@ static const char *const hetero_ring_constraints[] = {
     "micro_batches x micro_batch is the run's step, workers x batch x accumulate, and there is a micro-batch for each worker",
     "it decides who computes how much: batch-share must be even",
     "an excluded worker stays so: it is not measured any more; it still exchanges",
-    "a lost worker ends the run (exit code 3); a checkpoint is resumed with the number of workers that saved it",
+    "a lost worker ends the run (exit code 3); a checkpoint is resumed with any number of workers; another number is measured anew, from even parts",
     NULL
 };
 

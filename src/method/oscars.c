@@ -12,7 +12,7 @@
    A step that ends an eighth of its time after the round still counts as within it: else the clock's noise takes a step from half of equal workers. H begins at 1, the probe, and it and each H_i at most double a round; H_i at
    most halves, H with loss is never above interval, and stays where F is not above 0. The deadline of the very first round is found once a quorum is there. Times are of the server's clock, but for computing; after a rest of the run c_i is
    not learnt from the first round. Loss (the sheet: a quorum of those who are left): a worker that is lost is waited for no more, by the round it is in and by those who have left, and is out of the view, so T is that of the others; what it
-   has handed in counts. Optimiser states stay local. At the end of a phase who leaves hands in what it has, counts for no quorum and no end of a round, and is answered when all have left: so when all is quiet everybody has w,
+   has handed in counts. Optimiser states stay local. A checkpoint has the view of those who are there; another number of workers that goes on from it begins with a quota of 1. At the end of a phase who leaves hands in what it has, counts for no quorum and no end of a round, and is answered when all have left: so when all is quiet everybody has w,
    and no step is lost. One worker sends its model instead, and the server takes it:
    w + (x - w) is not x to the bit. */
 #include <errno.h>
@@ -332,7 +332,7 @@ static tutti_status oscars_declare(tutti_method *m, tutti_plan *plan, tutti_erro
     if (tutti_server_index(s->server) < 0)
         return TUTTI_OK;
     tutti_declare(plan, &(tutti_state){ .name = "oscars.sum", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = m->n }, &s->sum);
-    tutti_declare(plan, &(tutti_state){ .name = "oscars.workers", .keep = TUTTI_SLICE, .dtype = TUTTI_F64, .count = (size_t)m->workers * sizeof(person) / sizeof(double) }, &s->person);
+    tutti_declare(plan, &(tutti_state){ .name = "oscars.workers", .keep = TUTTI_SLICE, .dtype = TUTTI_F64, .count = (size_t)m->workers * sizeof(person) / sizeof(double), .of_workers = true }, &s->person);
     tutti_declare_value(plan, "oscars.all", TUTTI_SLICE, &s->all, sizeof s->all);
     return TUTTI_OK;
 }
@@ -354,6 +354,20 @@ static tutti_status oscars_open(tutti_method *m, tutti_error *err)
     for (int i = 0; i < m->workers && s->person != NULL; i++)
         s->person[i].quota = 1;
     return tutti_server_open(s->server, err);
+}
+
+/* The view is of those who are here. Another number of workers has no steps given out yet but the probe. */
+static tutti_status oscars_resized(tutti_method *m, int began, int left, tutti_error *err)
+{
+    oscars *s = m->self;
+
+    (void)began, (void)err;
+    if (s->person == NULL)
+        return TUTTI_OK;
+    for (int i = 0; i < m->workers && left != m->workers; i++)
+        s->person[i].quota = 1;
+    s->all.target_s = s->all.target_s > 0 ? target(m) : 0;
+    return TUTTI_OK;
 }
 
 static void oscars_close(tutti_method *m)
@@ -468,7 +482,7 @@ static const char *const oscars_constraints[] = {
     "a semi-synchronous local SGD: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated ones",
     "with data of their own (--partition) fast workers weigh more, unless weights=normalised",
     "optimiser state stays each worker's own",
-    "the loss of the server ends the run (exit code 3); no round waits for any other worker that is lost, and quorum is of those who are left; the model is at the server, and a checkpoint is resumed with the number of workers that saved it",
+    "the loss of the server ends the run (exit code 3); no round waits for any other worker that is lost, and quorum is of those who are left; the model is at the server, and a checkpoint, saved before a loss or after one, is resumed with any number of workers",
     NULL
 };
 
@@ -476,5 +490,5 @@ const tutti_method_ops tutti_method_oscars = {
     .name = "oscars", .title = "Oscars: unequal numbers of local steps, by a server's view of all speeds (reconstructed)", .authors = "Huang", .year = 2021, .family = "server", .sheet = "oscars.md",
     .axes = { "one server", "rounds of unequal steps, without who is late", "fp32", "none", "a model each", "any, local" }, .constraints = oscars_constraints, .options = oscars_options, .self_bytes = sizeof(oscars),
     .traits = TUTTI_SERVERS | TUTTI_OWN_PACE | TUTTI_GOES_ON, .services = oscars_services, .declare = oscars_declare, .open = oscars_open, .close = oscars_close, .step = oscars_step, .agree = oscars_agree, .leave = oscars_leave,
-    .hold = oscars_hold, .release = oscars_release,
+    .hold = oscars_hold, .release = oscars_release, .resized = oscars_resized,
 };

@@ -16,8 +16,11 @@
    Not built: tables in bf16.
    Loss (the sheet's worker_timeout, where a lost worker is known at once): the slot of a worker that is lost is removed from the round: it is not waited for, and what it has in the mean of the round stays until the round is over, so that
    this one's mean is over those who have an entry in it and its step is scaled to them. From the next round on n is the number of those who are left, also in the bound on delays.
+   Chosen, of a checkpoint that other workers go on from, be they as many as were left: they begin a round at the server's model. What was in the old round is at most 2n - 2 updates old for the n of then, and waits for a round of the new n.
    Tables of rows (ctr, wordlm) travel whole, both ways: an update goes along the means of all workers' gradients, so it moves every row that any of them has touched in the round, and an answer by rows would have to know which a
    worker lacks. */
+#include <string.h>
+
 #include "tutti/server.h"
 
 typedef struct ringleader {
@@ -217,21 +220,21 @@ static tutti_status ringleader_declare(tutti_method *m, tutti_plan *plan, tutti_
     const size_t workers = (size_t)m->workers;
     size_t count; /* what the one server has */
 
-    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1, .lost = lose }, err));
+    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1, .anew = true, .lost = lose }, err));
     count = tutti_server_index(s->server) >= 0 ? m->layout->used : 0;
     if (count > 0) {
         tutti_declare_value(plan, "ringleader.at", TUTTI_SLICE, &s->at, sizeof s->at);
         tutti_declare_value(plan, "ringleader.harmonic_least", TUTTI_SLICE, &s->harmonic_least, sizeof s->harmonic_least);
         tutti_declare_value(plan, "ringleader.harmonic_sum", TUTTI_SLICE, &s->harmonic_sum, sizeof s->harmonic_sum);
         for (int k = 0; k < 5; k++)
-            tutti_declare(plan, &(tutti_state){ .name = names[k], .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers }, lists[k]);
-        tutti_declare(plan, &(tutti_state){ .name = "ringleader.count_of", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers * TUTTI_HISTOGRAM_BINS }, &s->count_of);
-        tutti_declare(plan, &(tutti_state){ .name = "ringleader.delay_of", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers * TUTTI_HISTOGRAM_BINS }, &s->delay_of);
+            tutti_declare(plan, &(tutti_state){ .name = names[k], .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers, .of_workers = true }, lists[k]);
+        tutti_declare(plan, &(tutti_state){ .name = "ringleader.count_of", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers * TUTTI_HISTOGRAM_BINS, .of_workers = true }, &s->count_of);
+        tutti_declare(plan, &(tutti_state){ .name = "ringleader.delay_of", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers * TUTTI_HISTOGRAM_BINS, .of_workers = true }, &s->delay_of);
         tutti_declare_value(plan, "ringleader.timed", TUTTI_SLICE, &s->timed, sizeof s->timed);
         tutti_declare(plan, &(tutti_state){ .name = "ringleader.mean0", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = count, .placed = true }, &s->mean[0]);
         tutti_declare(plan, &(tutti_state){ .name = "ringleader.mean1", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = count, .placed = true }, &s->mean[1]);
         if (s->table == AT_SERVER) {
-            tutti_declare(plan, &(tutti_state){ .name = "ringleader.table", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = workers * count }, &s->entry);
+            tutti_declare(plan, &(tutti_state){ .name = "ringleader.table", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = workers * count, .of_workers = true }, &s->entry);
             tutti_declare(plan, &(tutti_state){ .name = "ringleader.change", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = count }, &s->change);
         }
     }
@@ -246,6 +249,27 @@ static tutti_status ringleader_open(tutti_method *m, tutti_error *err)
 {
     const ringleader *s = m->self;
     return tutti_server_open(s->server, err);
+}
+
+/* Other workers begin a round of their own, at the servers' model: delays would else exceed the bound of their number. */
+static tutti_status ringleader_resized(tutti_method *m, int began, int left, tutti_error *err)
+{
+    ringleader *s = m->self;
+    const size_t room = (size_t)m->workers * sizeof *s->filled;
+
+    (void)began, (void)left, (void)err;
+    if (s->mine != NULL) {
+        tutti_fill(m->device, m->layout->used, 0, s->mine);
+        s->mine_filled = 0;
+    }
+    if (tutti_server_index(s->server) < 0)
+        return TUTTI_OK;
+    s->at.phase2 = s->at.turn = s->at.unserved = s->at.delay_most = 0;
+    memset(s->filled, 0, room);
+    memset(s->served, 0, room);
+    for (int k = 0; k < 2; k++)
+        tutti_fill(m->device, m->layout->used, 0, s->mean[k]);
+    return TUTTI_OK;
 }
 
 static void ringleader_close(tutti_method *m)
@@ -311,7 +335,8 @@ static const char *const ringleader_constraints[] = {
     "asynchronous: --steps N is N x workers gradients by whoever is free, and as many updates at most; runs differ in their bits, except simulated ones",
     "every worker counts the same, whatever its part of the data and its speed; the learning rate is about 1/n of ddp's (theory: 1 / (8 n L))",
     "table=server: the server (worker 0, or with --servers 1 a rank of its own) has n + 3 models more; table=worker: 3, and every worker one",
-    "the loss of the server ends the run (exit code 3); a round does not wait for any other worker that is lost, and n is then the number of those who are left; a checkpoint is resumed with the number of workers that saved it",
+    "the loss of the server ends the run (exit code 3); a round does not wait for any other worker that is lost, and n is then the number of those who are left",
+    "a checkpoint is resumed with any number of workers, saved before a loss or after one; other workers than saved it begin a round of their own at the server's model",
     NULL
 };
 
@@ -319,5 +344,5 @@ const tutti_method_ops tutti_method_ringleader_asgd = {
     .name = "ringleader-asgd", .title = "Ringleader ASGD: asynchronous SGD for unlike data", .authors = "Maranjyan, Richtarik", .year = 2025, .family = "server", .sheet = "ringleader-asgd.md",
     .axes = { "one server", "none, rounds of n updates", "fp32", "at once", "model and table at the server", "any, at the server" }, .constraints = ringleader_constraints, .options = ringleader_options,
     .self_bytes = sizeof(ringleader), .traits = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_GOES_ON, .services = ringleader_services, .declare = ringleader_declare, .open = ringleader_open, .close = ringleader_close,
-    .step = ringleader_step, .agree = ringleader_agree, .hold = ringleader_hold,
+    .step = ringleader_step, .agree = ringleader_agree, .hold = ringleader_hold, .resized = ringleader_resized,
 };

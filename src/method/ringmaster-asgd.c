@@ -8,6 +8,7 @@
    a gradient that was on its way when the stop was sent is dropped by its version. Chosen: `lr_delay` of async-sgd.md, D (off by default: the paper's rate is constant).
    adapt=on (the sheet's, not the paper's): after every 4 n computations that came in or were stopped R doubles if fewer than 0.7 of them were applied, and halves if more than 0.99 were: of equal workers, whose delays are all n - 1, it
    so goes to and fro between n and n / 2.
+   A checkpoint is one for any workers: the server has all there is; another number begins at its model, k_i = k.
    Tables of rows (ctr, wordlm) travel whole, both ways. Nothing in the rule forbids rows (asgd has them); it would need stops, which send the model unasked and begin a step anew, to leave out rows that are asked for. Not built. */
 #include <errno.h>
 
@@ -186,7 +187,7 @@ static tutti_status ringmaster_declare(tutti_method *m, tutti_plan *plan, tutti_
     TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1, .lost = lose }, err));
     if (tutti_server_index(s->server) >= 0) {
         for (int k = 0; k < 4; k++)
-            tutti_declare(plan, &(tutti_state){ .name = names[k], .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = (size_t)m->workers }, counts[k]);
+            tutti_declare(plan, &(tutti_state){ .name = names[k], .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = (size_t)m->workers, .of_workers = true }, counts[k]);
         tutti_declare_value(plan, "ringmaster.window_ns", TUTTI_SLICE, &s->window_ns, sizeof s->window_ns);
         tutti_declare_value(plan, "ringmaster.most", TUTTI_SLICE, &s->most, sizeof s->most);
         tutti_declare_value(plan, "ringmaster.now", TUTTI_SLICE, &s->now, sizeof s->now);
@@ -210,6 +211,18 @@ static tutti_status ringmaster_open(tutti_method *m, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'ringmaster-asgd'");
     TUTTI_TRY(tutti_monitor_open(&s->door, m->rt, err));
     return tutti_server_open(s->server, err);
+}
+
+/* Another number of workers has the server's model. R may be that number, so the longest that R took begins anew. */
+static tutti_status ringmaster_resized(tutti_method *m, int began, int left, tutti_error *err)
+{
+    ringmaster *s = m->self;
+
+    (void)began, (void)err;
+    s->window_ns = 0;
+    for (int r = 0; r < m->workers && left != m->workers && s->given != NULL; r++)
+        s->given[r] = (int64_t)tutti_server_version(s->server);
+    return TUTTI_OK;
 }
 
 static void ringmaster_close(tutti_method *m)
@@ -324,7 +337,7 @@ static const char *const ringmaster_constraints[] = {
     "asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated ones",
     "for data that are alike on all workers; with a partition the model goes where the fast workers' data want it (ringleader-asgd, dude-asgd)",
     "stops=on: a worker looks whether to stop after each layer; what it abandons it computes again at the newer model",
-    "the loss of the server ends the run (exit code 3), the others go on without any other worker; the model is at worker 0, or with --servers 1 at a rank of its own, and a checkpoint is resumed with the number of workers that saved it",
+    "the loss of the server ends the run (exit code 3), the others go on without any other worker; the model is at worker 0, or with --servers 1 at a rank of its own, and a checkpoint, saved before a loss or after one, is resumed with any number of workers",
     NULL
 };
 
@@ -332,5 +345,5 @@ const tutti_method_ops tutti_method_ringmaster_asgd = {
     .name = "ringmaster-asgd", .title = "Ringmaster ASGD: asynchronous SGD with a limit on delays", .authors = "Maranjyan, Tyurin, Richtarik", .year = 2025, .family = "server", .sheet = "ringmaster-asgd.md",
     .axes = { "one server", "none, delays limited", "fp32", "at once", "model at the server", "any, at the server" }, .constraints = ringmaster_constraints, .options = ringmaster_options,
     .self_bytes = sizeof(ringmaster), .traits = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_GOES_ON, .services = ringmaster_services, .declare = ringmaster_declare, .open = ringmaster_open, .close = ringmaster_close,
-    .pass = ringmaster_pass, .done = ringmaster_done, .step = ringmaster_step, .agree = ringmaster_agree, .leave = ringmaster_leave, .hold = ringmaster_hold,
+    .pass = ringmaster_pass, .done = ringmaster_done, .step = ringmaster_step, .agree = ringmaster_agree, .leave = ringmaster_leave, .hold = ringmaster_hold, .resized = ringmaster_resized,
 };

@@ -152,7 +152,7 @@ static const char *const ssp_constraints[] = {
     "of tables (ctr, wordlm) gradients go by rows, and a pass gets the rows that it reads, as they are when it begins; with staleness=0 tables come whole, since all must read one model",
     "with momentum or adam a step is one update of the slots a worker",
     "a lost server ends the run (exit code 3); without a worker that serves nothing (servers below the number of workers, or --servers) the others go on, and wait for it no more",
-    "a checkpoint is resumed with the number of workers that saved it",
+    "a checkpoint is resumed with any number of workers, saved before a loss or after one; another number begins at the servers' model",
     NULL
 };
 

@@ -39,14 +39,19 @@ static tutti_status must_equal(const char *path, const char *key, const json_t *
     return tutti_fail(err, TUTTI_ERR_USAGE, 0, "cannot resume %s: its run has %s %s, this one %s; it decides the numbers and must be the same", path, key, a, b);
 }
 
-/* Saved after losses, it is the state of a run of those who were left, with their part of the samples of a step; its facts are those of the beginning. */
-static void scale_samples(json_t *saved, int saved_by)
+static json_int_t of_config(const json_t *facts, const char *key)
 {
-    const json_int_t workers = json_integer_value(json_object_get(json_object_get(saved, "config"), "n"));
-    json_t *samples = json_object_get(saved, "samples_per_step");
+    return json_integer_value(json_object_get(json_object_get(facts, "config"), key));
+}
 
-    if (json_is_array(json_object_get(saved, "members")) && workers > 0 && json_is_integer(samples))
-        json_integer_set(samples, json_integer_value(samples) / workers * saved_by);
+/* May it go on with steps of so many samples? With those of the run that saved it. Saved after losses it is also the state of a run of those who were left, with their part of a step; its facts are those of the beginning. At one's own pace
+   an update is of one gradient, and a step as many of them as there are workers: there a gradient's samples may stay as well. */
+static bool same_samples(const tutti_run *run, const json_t *saved, const json_t *now, int saved_by)
+{
+    const json_int_t step = json_integer_value(json_object_get(now, "samples_per_step")), was = json_integer_value(json_object_get(saved, "samples_per_step")), workers = of_config(saved, "n");
+
+    return step == was || (json_is_array(json_object_get(saved, "members")) && workers > 0 && step == was / workers * saved_by) ||
+           (run->own_pace && of_config(now, "batch") * of_config(now, "accumulate") == of_config(saved, "batch") * of_config(saved, "accumulate"));
 }
 
 /* Of the ranks that saved it, those that did not only serve. */
@@ -63,18 +68,17 @@ static tutti_status compare(const tutti_run *run, const char *path, const char *
 {
     static const char *const keys[] = { "model", "method", "seed", "batch-share", "partition", "validation", "precision", "loss-scale" };
     static const char *const facts_keys[] = { "data_hash", "parameters", "samples_per_step" };
+    bool same;
     char *now_text = tutti_train_facts(run);
     json_t *saved = json_loads(saved_text, 0, NULL), *now = now_text != NULL ? json_loads(now_text, 0, NULL) : NULL;
-    /* With another number of workers such a checkpoint is refused as a whole, by tutti_engine_load. */
-    const bool other = json_is_array(json_object_get(saved, "members")) && saved_by != run->workers;
     tutti_status status = TUTTI_OK;
 
-    scale_samples(saved, saved_by);
     if (now == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "resuming %s", path);
     for (size_t i = 0; status == TUTTI_OK && i < TUTTI_LENGTH(keys); i++)
         status = must_equal(path, keys[i], json_object_get(json_object_get(saved, "config"), keys[i]), json_object_get(json_object_get(now, "config"), keys[i]), err);
-    for (size_t i = 0; status == TUTTI_OK && i < TUTTI_LENGTH(facts_keys) - other; i++)
+    same = status == TUTTI_OK && same_samples(run, saved, now, saved_by);
+    for (size_t i = 0; status == TUTTI_OK && i < TUTTI_LENGTH(facts_keys) - same; i++) /* the last: else a sentence */
         status = must_equal(path, facts_keys[i], json_object_get(saved, facts_keys[i]), json_object_get(now, facts_keys[i]), err);
     free(now_text);
     json_decref(saved);

@@ -1,5 +1,5 @@
 """A killed run goes on as if nothing had happened, to the byte."""
-import json, os, random, shutil, signal, subprocess, time, unittest
+import json, os, random, shutil, signal, struct, subprocess, time, unittest
 from command import *
 
 SIMULATOR = os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so"))
@@ -8,6 +8,29 @@ COMMON = ["--model", "mlp(hidden=48)", "--batch", "16", "--seed", "11", "--optim
 OWN_PACE = ("ad-psgd(exchanges=2,outstanding=3)", "ad-psgd(graph=ring)", "asr-adpsgd", "asr-adpsgd(mixing=random-ring,rounds=2)", "rand-psgd(pace=own)", "asgd", "asgd(softsync=2)", "asgd(lr_delay=inverse)", "ssp(staleness=0)",
             "backup-workers", "ringmaster-asgd", "ringmaster-asgd(max_delay=2,stops=on)", "ringleader-asgd", "dude-asgd", "dude-asgd(table=worker,group=2)", "hermes(push=always,chunk=12,minibatch=3,local_passes=2)", "oscars(interval=3)",
             "lasgd(local_steps=4,max_delay=3)")
+
+
+# Methods with a state for each of their workers, and ranks that only serve.
+OF_WORKERS = (("asgd(compensate=adaptive)", 2), ("asgd(softsync=2)", 1), ("ringmaster-asgd(stops=on)", 0), ("ringmaster-asgd(adapt=on)", 1), ("ringleader-asgd", 0), ("ringleader-asgd(table=worker,point=fresh)", 1), ("dude-asgd", 0),
+              ("dude-asgd(start=partial,evict_after=6)", 1), ("dude-asgd(table=worker)", 0), ("oscars(interval=3)", 0), ("hermes(push=always,chunk=16,minibatch=4,local_passes=1)", 1), ("ssp(staleness=1)", 1),
+              ("parameter-server", 1), ("backup-workers", 2))
+
+
+def states(checkpoint):
+    """What a checkpoint has: by the state's name its numbers, of a worker's own a list each in order of rank, of parts what they make up in order."""
+    found = {}
+    for name in sorted(f for f in os.listdir(checkpoint) if f.endswith(".safetensors")):
+        rank = int(name.split("-")[1])
+        for key, (dtype, shape, data) in tensors(os.path.join(checkpoint, name)).items():
+            state, place = key.split("/")
+            tensor, begin = place.rsplit("@", 1)
+            values = struct.unpack("<%d%s" % (len(data) // {"F32": 4, "U8": 1}.get(dtype, 8), {"F32": "f", "I64": "q", "F64": "d", "U8": "B"}[dtype]), data)
+            found.setdefault(state, []).append((rank, tensor, int(begin), values))
+    return {state: [v for _, _, _, values in sorted(parts) for v in values] for state, parts in found.items()}
+
+
+def integers(octets):
+    return struct.unpack("<%dq" % (len(octets) // 8), bytes(octets))
 
 
 def list_of(folder):
@@ -132,6 +155,68 @@ class Resume(Case):
             name = sorted(os.listdir(os.path.join(whole, "checkpoints")))[k % 2]
             resumed = self.train("r%d" % k, *common, "--resume", os.path.join(whole, "checkpoints", name))
             self.assertEqual(self.model(whole), self.model(resumed), (method, n, name, where))
+
+    def other_workers(self, k, method, checkpoint, n, batch):
+        """Goes on from there with n workers, to the model as it was, to the end, and to there again; checks that this is a run of n workers from there."""
+        began, own_pace, one = 4, not method.startswith(("ssp", "param", "backup")), method.split("(")[0]
+        before, step, name = states(checkpoint), int(checkpoint[-8:]), "%d-%s-%d" % (k, checkpoint[-2:], n)
+        there = [0, 2, 3] if step == 25 else [0, 1, 2, 3]
+        self.assertEqual(before.get("engine.members"), [4, *there] if step == 25 else None)
+        common = ("--resume", checkpoint, "-n", n, "--batch", batch, "--fail", "", "--checkpoint-every", 2 if one == "ringleader-asgd" else 20, "--checkpoint-keep", 99)
+        if own_pace:
+            at_once = self.train("m" + name, *common, "--steps", step)
+            model = floats(os.path.join(at_once, "model.safetensors"))
+            if (one, n) != ("hermes", len(there)): # there each has its own
+                self.assertEqual(model, before["server.values"], "the model is another")
+        out = self.train("r" + name, *common, "--steps", 40)
+        self.assertEqual(self.model(out), self.model(self.train("s" + name, *common, "--steps", 40)))
+        s, after = summary(out), states(os.path.join(out, "checkpoints", "step-00000040"))
+        self.assertEqual((s["steps"], s["workers"], s["resumed_at_step"], s["events"]), (40, n, step, []))
+        if one != "backup-workers":
+            self.assertEqual(s["samples"] - integers(before["engine.progress"])[1], batch * n * (40 - step))
+        parts = [k if k in there else None for k in range(n)] if n >= began else [there[k] if k < len(there) else None for k in range(n)] # of that run's workers
+
+        def made(have, worker):
+            """Gradients of that worker that the server has had."""
+            if worker is None:
+                return 0
+            return have["ringmaster.applied"][worker] + have["ringmaster.dropped"][worker] if one == "ringmaster-asgd" else sum(have["oscars.workers"][12 * worker + 8:12 * worker + 11])
+        if one in ("ringmaster-asgd", "oscars"):
+            here = [made(after, r) - made(before, parts[r]) for r in range(n)]
+            self.assertEqual(sum(here), n * (40 - step))
+            self.assertTrue(all(0 < made_here < 1.7 * (40 - step) for made_here in here), here)
+        if one == "ringleader-asgd":
+            (_, _, _, rounds, updates, _), (_, _, _, rounds_now, updates_now, delay) = integers(before["ringleader.at"]), integers(after["ringleader.at"])
+            self.assertLessEqual(delay, 2 * n - 2)
+            self.assertGreater(rounds_now - rounds, 5)
+            self.assertTrue(0 <= updates_now - updates - n * (rounds_now - rounds) < n, (rounds, updates, rounds_now, updates_now))
+            for at in step + 1, step + 3, 40: # the next round's mean is of those who are served in this one
+                have = states(os.path.join(out, "checkpoints", "step-%08d" % at))
+                table, following = have.get("ringleader.table", have.get("ringleader.entry")), have["ringleader.mean%d" % (1 - integers(have["ringleader.at"])[1])]
+                for i, value in enumerate(following):
+                    sums = sum(table[i + r * len(following)] for r in range(n) if have["ringleader.served"][r] and have["ringleader.filled"][r])
+                    self.assertAlmostEqual(n * value, sums, delta=1e-5)
+        if one == "dude-asgd" and n > 1:
+            d, table = len(after["dude.mean"]), "dude.table" if "dude.table" in after else "dude.entry"
+
+            def rest(have, workers):
+                """n times the mean less what the workers have in it."""
+                return [workers * have["dude.mean"][i] - sum(have[table][i::d]) for i in range(d)]
+            lost = rest(before, began) if table == "dude.entry" and n == len(there) else [0] * d # with whose gradient the mean goes on, where nobody knows it
+            for have, want in zip(rest(after, n), lost):
+                self.assertAlmostEqual(have, want, delta=1e-4 * max(map(abs, after["dude.mean"])) + 1e-6)
+            self.assertEqual(after["dude.has"], [1] * n)
+            self.assertEqual(integers(after["dude.at"])[0], n + (began - len(there) if any(lost) else 0))
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_other_workers_go_on_from_a_checkpoint_that_was_saved_before_or_after_a_loss(self):
+        for k, (method, servers) in enumerate(OF_WORKERS):
+            fixed = method.startswith(("ssp", "param", "backup")) # there all have a part of one step
+            whole = self.train("w%d" % k, "--model", "quadratic(dim=20)", "-n", 4, "--batch", 12, "--optimizer", "sgd(lr=0.02,momentum=0.5)", "--transport", "sim", "--step-time", "0.01", "--slow", "0:1.3", "--final-eval", "off", "--quiet",
+                               "--method", method, "--servers", servers, "--steps", 26, "--checkpoint-every", 5, "--checkpoint-keep", 9, "--fail", "1@0.12", "--seed", k, *(("--validation", 30) if "hermes" in method else ()))
+            early, late = (os.path.join(whole, "checkpoints", "step-%08d" % step) for step in (5, 25))
+            for checkpoint, n in (late, 3), (late, 4), ((early, 3), (early, 2))[k % 2] if fixed else ((late, 5), (early, 3), (late, 1), (early, 2))[k % 4]:
+                self.other_workers(k, method, checkpoint, n, 48 // n if fixed and checkpoint == early else 12)
 
     def test_a_directory_with_checkpoints_is_not_overwritten_by_another_run(self):
         out = self.train("a", *COMMON, "--data", self.data, "-n", "2", "--epochs", "1", "--checkpoint-every", "10")

@@ -144,13 +144,17 @@ class Servers(Case):
     def test_the_others_go_on_without_a_worker_that_has_no_slice(self):
         for k, (method, transport, victim) in enumerate((("parameter-server", "shm", 0), ("asgd", "tcp", 2), ("ssp(staleness=1)", "shm", 1), ("backup-workers", "tcp", 0), ("dude-asgd", "shm", 0), ("ringleader-asgd", "shm", 2), ("oscars", "tcp", 0),
                                                                 ("hermes(push=always,chunk=64,local_passes=1)", "shm", 0))):
-            code, err, out = self.kill_one("g%d" % k, victim, method, transport, "--steps", 2000, *(("--validation", 50) if "hermes" in method else ()))
+            code, err, out = self.kill_one("g%d" % k, victim, method, transport, "--steps", 2000, "--checkpoint-every", 500, *(("--validation", 50) if "hermes" in method else ()))
             self.assertEqual(code, 0, method + err)
             self.assertIn("the run goes on with 2 workers", err)
             s = summary(out)
             self.assertEqual((s["workers"], s["members"], s["steps"]), (3, [r for r in range(3) if r != victim], 2000))
             self.assertEqual([(e["kind"], e["rank"]) for e in s["events"]], [("lost", victim)])
             self.assertGreater(s["final_test_accuracy"], 0.4)
+            for n in (2, 3): # as many as were left, and as many as there were
+                again = summary(self.train("g%d-%d" % (k, n), "--resume", out, "-n", n, "--steps", 2040))
+                self.assertEqual((again["workers"], again["steps"], again["resumed_at_step"], again["events"]), (n, 2040, 2000, []))
+                self.assertGreater(again["final_test_accuracy"], 0.4)
 
     def test_a_loss_ends_the_run_where_it_is_asked_to_or_has_to(self):
         code, err, _ = self.kill_one("stop", 1, "asgd", "shm", "--steps", 1000000, "--on-loss", "stop")

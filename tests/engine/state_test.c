@@ -16,6 +16,7 @@ typedef struct saved_run {
     bool save;
     uint64_t hash;
     uint64_t loaded;           /* rank 0's values right after the load, without the padding */
+    double off, quotas;        /* after the load, as rank 0's server has it: versions that workers have, less that of the model; steps that they have been given */
     int states;                /* declared that are not scratch */
     char zeroed[64];
 } saved_run;
@@ -39,6 +40,18 @@ static tutti_status save_rank(tutti_world *world, void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* Number k of a state, or 0 where it is not this rank's. */
+static double number_of(const tutti_engine *e, const char *name, size_t k)
+{
+    for (size_t i = 0; i < tutti_plan_count(e->plan); i++) {
+        void *memory;
+        const tutti_state *s = tutti_plan_state(e->plan, i, &memory);
+        if (strcmp(s->name, name) == 0 && s->count > 0)
+            return s->dtype == TUTTI_F64 ? ((double *)memory)[k] : (double)((int64_t *)memory)[k];
+    }
+    return 0;
+}
+
 static tutti_status load_rank(tutti_world *world, void *arg, tutti_error *err)
 {
     saved_run *s = arg;
@@ -57,6 +70,10 @@ static tutti_status load_rank(tutti_world *world, void *arg, tutti_error *err)
     if (loaded != TUTTI_OK) {
         tutti_engine_close(e);
         return loaded;
+    }
+    for (int w = 0; w < tutti_world_size(world) && tutti_world_rank(world) == 0; w++) {
+        s->off += fabs(number_of(e, "ringmaster.given", (size_t)w) - number_of(e, "server.version", 0));
+        s->quotas += number_of(e, "oscars.workers", 12 * (size_t)w);
     }
     if (tutti_world_rank(world) == 0)
         s->loaded = tutti_hash(tutti_engine_method(e)->x, tutti_engine_method(e)->layout->used * sizeof(float));
@@ -242,6 +259,58 @@ static void a_checkpoint_of_equal_replicas_loads_at_any_number_of_workers(void *
     }
 }
 
+/* Values at servers: all begin at the servers' model then, whoever had what. */
+static void a_checkpoint_of_servers_loads_at_any_number_of_workers(void **state)
+{
+    static const char *const methods[] = { "asgd", "asgd(softsync=2,compensate=adaptive)", "ssp", "ringmaster-asgd", "ringleader-asgd", "ringleader-asgd(table=worker)", "dude-asgd", "dude-asgd(table=worker,group=1)", "oscars(interval=3)" };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
+        saved_run s = fresh(methods[k], "sgd(lr=0.01,momentum=0.9)", "constant");
+        uint64_t two = 0;
+        s.t.options.data_samples = 0;
+        s.t.options.batch = 4;
+        run(save_rank, &s, 3);
+        for (int n = 2; n <= 6; n += n == 2 ? 2 : 1) {
+            s.off = s.quotas = 0;
+            run(load_rank, &s, n);
+            if (strncmp(methods[k], "ringmaster", 10) == 0)
+                assert_true(s.off == 0);
+            if (strncmp(methods[k], "oscars", 6) == 0)
+                assert_true(s.quotas == n);
+            two = n == 2 ? s.loaded : two;
+            assert_int_equal(s.loaded, two);
+        }
+        drop(&s);
+    }
+}
+
+typedef struct told { const char *directory; int64_t numbers[3]; } told;
+
+static tutti_status told_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    told *t = arg;
+    const tutti_saved item = { .state = "engine.members", .tensor = "", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .owner = -1, .count = 3, .begin = 0, .end = 3, .data = t->numbers };
+
+    return tutti_checkpoint_save(world, t->directory, SAVE_AT, &item, tutti_world_rank(world) == 0, "{}", 1, err);
+}
+
+static void a_checkpoint_that_is_wrong_about_who_saved_it_is_refused(void **state)
+{
+    static const int64_t numbers[][3] = { { 1, 0, 1 }, { 3, 0, 3 }, { 3, 1, 0 }, { 3, 1, 1 }, { 3, -1, 1 }, { INT64_MAX, 0, 1 } };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(numbers); k++) {
+        saved_run s = fresh("dude-asgd", "sgd(lr=0.05)", "constant");
+        told t = { .directory = s.directory, .numbers = { numbers[k][0], numbers[k][1], numbers[k][2] } };
+        tutti_error err = { .rank = -1 };
+        assert_int_equal(tutti_world_run("shm", 2, told_rank, &t, &err), TUTTI_OK);
+        assert_int_equal(tutti_world_run("shm", 2, load_rank, &s, &err), TUTTI_ERR_CORRUPT);
+        assert_non_null(strstr(err.text, "of the 2 who were left; use an older one"));
+        drop(&s);
+    }
+}
+
 static void workers_with_a_state_of_their_own_refuse_another_number(void **state)
 {
     saved_run s = fresh("single", "sgd(lr=0.05,momentum=0.9)", "constant");
@@ -364,6 +433,8 @@ int main(void)
         cmocka_unit_test(codecs_go_on_in_the_epoch_in_which_they_were_saved),
         cmocka_unit_test(every_declared_state_that_is_not_scratch_matters),
         cmocka_unit_test(a_checkpoint_of_equal_replicas_loads_at_any_number_of_workers),
+        cmocka_unit_test(a_checkpoint_of_servers_loads_at_any_number_of_workers),
+        cmocka_unit_test(a_checkpoint_that_is_wrong_about_who_saved_it_is_refused),
         cmocka_unit_test(workers_with_a_state_of_their_own_refuse_another_number),
         cmocka_unit_test(what_workers_hold_back_survives_another_number_of_them),
         cmocka_unit_test(sums_of_an_update_refuse_another_number_of_workers),
