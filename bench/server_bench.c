@@ -5,8 +5,11 @@
    server_bench WORKERS ROWS STEPS updates        the same without the pull, which would leave the rows in the cache
 
    Workers are threads over shared memory. Prints one JSON object: seconds of all pushes together; what a triad of plain C (McCalpin 1995) moves meanwhile in as many threads, before and after, in bytes a second, on
-   vectors of ELEMENTS each; and the ratio of both. A push moves, an element, under asgd 28 bytes (gradient copied to the server, 8; values updated with it, 12; values copied back, 8), under parameter-server on n workers
-   20 + 4 / n + 8 (n - 1) / n (to the server, 8; kept until the last has come, 8, but for the last; read for the sum, 4, which is written once; back, 8): 26 on two.
+   vectors of ELEMENTS each; and the ratio of both. What a push has to move at least, an element, where the server reads the gradient in the worker's window and writes the answer there, and no vector stays in a cache:
+     asgd               16 bytes: the gradient read, 4; the server's values read and written, 8; the worker's written, 4
+     parameter-server   20 bytes, however many workers: each gradient read, 4, and the mean written in its place, 4; then the worker's update: gradient and value read, value written, 12. The update cannot go along with the
+                        sum, which would leave 12: clipping and numbers that are not finite are of the whole gradient. An all-reduce moves as much.
+   The engine's own look whether a gradient is finite (4) is none of it, nor are the lines that a write fetches first (the triad's neither).
    Of rows: how many a second, a worker, from the question for them (or the push) to the end of their update, which is one core's work, since a worker waits while its server computes; how many a second of the update alone (the time in
    tutti_server_update, on the server's threads); and how many the triad's rate would move, a row being read, its gradient read and the row written: 768 bytes. The law's exponent is 1.1, over places of the table in an order
    without meaning, as hashes leave them. */
@@ -257,7 +260,7 @@ int main(int argc, char **argv)
                b.updated / workers / b.steps, b.push_s, b.updated / workers / b.push_s, b.updated / b.update_s, triad_rate / workers / BYTES_A_ROW);
         return 0;
     }
-    push_rate = (strcmp(b.method, "parameter-server") == 0 ? 20 + 4.0 / workers + 8.0 * (workers - 1) / workers : 28) * workers * b.steps * (double)b.n / b.push_s;
+    push_rate = (strcmp(b.method, "parameter-server") == 0 ? 20.0 : 16.0) * workers * b.steps * (double)b.n / b.push_s;
     printf("{\"workers\": %d, \"elements\": %zu, \"pushes\": %d, \"seconds\": %.6f, \"bytes_a_second\": %.0f, \"triad_bytes_a_second\": %.0f, \"ratio\": %.4f}\n", workers, b.n, workers * b.steps, b.push_s,
            push_rate, triad_rate, push_rate / triad_rate);
     return 0;

@@ -48,6 +48,12 @@ void tutti_world_sent(const tutti_world *world, int to, uint64_t *bytes, uint64_
    the transport has no windows. Zeroed, 64-byte aligned, freed with the world. */
 tutti_status tutti_world_window(tutti_world *world, const char *name, size_t bytes, void **mine, tutti_error *err);
 tutti_status tutti_world_common(tutti_world *world, const char *name, size_t bytes, void **memory, bool *fill, tutti_error *err);
+/* Does the transport share windows, so that `window` and `there` give what others reach? The same on every rank. */
+bool tutti_world_shares(const tutti_world *world);
+/* Where `rank` has, in its window, what I have at `mine` in mine: [mine, mine + bytes). My own: mine. NULL: that lies in no shared window, or that rank's has not so many bytes. What is read and written there needs messages that
+   order it, and counts as sent by nobody unless sent_there says so: bytes that `to` has read from a window of mine, or that I have written into one of its, in place of a message. Any thread. */
+void *tutti_world_there(tutti_world *world, const void *mine, size_t bytes, int rank);
+void tutti_world_sent_there(tutti_world *world, int to, uint64_t bytes);
 
 /* ---- ports: point to point. A port number names a conversation; both ends derive it, nobody registers it. ---- */
 typedef uint64_t tutti_port;

@@ -26,12 +26,13 @@ typedef struct tutti_server tutti_server;
 typedef struct tutti_server_request {
     tutti_note note;             /* who is to be answered: copied by a rule that answers later */
     int worker;                  /* who asks: index among the workers */
-    uint32_t kind;               /* the method's own, below 0xFFFFFFF0; with `pieces` the piece's index */
+    uint32_t kind;               /* the method's own, below 0x20000000; with `pieces` the piece's index */
     int64_t b;                   /* the method's own */
     uint64_t delay;              /* updates of this slice since that worker last got its values; 0 with `pieces` */
     float *in;                   /* the slice of what was sent, `words` floats, the rule's own until it returns; NULL: nothing was. count elements as they are; where the method knows rows and a table lies within,
                                     its rows only (src/engine/slice.h): for tutti_server_update, _collect and _sum */
     size_t words;
+    bool stays;                  /* `in` lies in the worker's own memory, so that it is the rule's until the request is answered */
     size_t first, count;         /* this server's part: where in the flat space */
 } tutti_server_request;
 /* On the server's thread, once for each request. Every request gets one answer, now or on the occasion of a later one; whoever keeps one must know that what it waits for comes even when the workers have
@@ -67,6 +68,7 @@ void tutti_server_close(tutti_server *s);                                /* with
 tutti_status tutti_server_run(tutti_server *s, tutti_error *err);        /* the service's; returns at once where nothing is served */
 tutti_status tutti_server_agree(tutti_server *s, tutti_error *err);      /* within agree(): x := the values of all servers, on all workers */
 
+bool tutti_server_keeps(const tutti_server *s);                          /* may an `in` come that does not stay? From declare() on: else a rule needs no memory to keep any */
 int tutti_server_count(const tutti_server *s);                           /* S */
 int tutti_server_index(const tutti_server *s);                           /* which of them I am; -1: I serve nothing */
 /* Server k's part of the elements [first, first + count); its length. */
@@ -79,7 +81,7 @@ typedef struct tutti_server_answers {    /* of all servers that have a part */
     bool values;                 /* all sent values */
 } tutti_server_answers;
 /* Client thread, in step(). values (flat, such as m->g; NULL: a question, without a payload) goes out in slices, what comes back goes into `into` (flat, such as m->x); where an answer is without values nothing
-   is written. Blocks until all have answered: exposed time. What is to be pushed comes from tutti_base_check. */
+   is written. m->g is used up: a server may read it where it is, and write over it. Blocks until all have answered: exposed time. What is to be pushed comes from tutti_base_check. */
 tutti_status tutti_server_push(tutti_server *s, uint32_t kind, int64_t b, float *values, float *into, tutti_server_answers *answers, tutti_error *err);
 /* Likewise, of server k alone (0 is worker 0's) and without a payload either way. */
 tutti_status tutti_server_ask(tutti_server *s, int k, uint32_t kind, int64_t b, tutti_server_answers *answers, tutti_error *err);
@@ -104,6 +106,8 @@ void tutti_server_update_collected(tutti_server *s, float *sum, const tutti_rate
 void tutti_server_compensate(tutti_server *s, const tutti_server_request *r, const tutti_compensation *c, float *mean);
 /* The tree sum of weights[k] parts[k], each an `in` of requests about r's slice: in parts[0] or in memory of the server's own, good until the next answer. words: as of an `in`. Bits: those of sums in full. */
 float *tutti_server_sum(tutti_server *s, const tutti_server_request *r, int n, float *const *parts, const float *weights, size_t *words);
+/* The answer to n requests that brought parts[0 .. n), in any order, with that sum; each part is written over. Where all of them stay, none is copied. */
+tutti_status tutti_server_answer_sum(tutti_server *s, const tutti_server_request *r, const tutti_note *requests, int n, uint32_t kind, float *const *parts, const float *weights, tutti_error *err);
 size_t tutti_server_words(const tutti_server *s, size_t first, size_t count); /* of requests about this server's part of a range, at most */
 size_t tutti_server_slack(const tutti_method *m); /* by how much that may exceed the even part of a range, from declare() on */
 void tutti_server_add(tutti_server *s, float a, const float *d);           /* values := values + a d, my slice; a version more */
@@ -114,7 +118,9 @@ void tutti_server_wake_at(tutti_server *s, int64_t at_ns);
    give_each: kinds[k] to who sent requests[k]. */
 tutti_status tutti_server_give(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, tutti_error *err);
 tutti_status tutti_server_give_each(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, tutti_error *err);
-/* The same, the first n to workers that have the version before, the others, `late` of them, behind. along, of `words`, is what the last update went along; its rows are all that has changed of tables, so those will
+/* tutti_server_update, then tutti_server_give: the values go to where they are wanted while they are at hand. */
+tutti_status tutti_server_update_give(tutti_server *s, const float *g, const tutti_rate *rate, const tutti_note *requests, int n, uint32_t kind, tutti_error *err);
+/* tutti_server_give, the first n to workers that have the version before, the others, `late` of them, behind. along, of `words`, is what the last update went along; its rows are all that has changed of tables, so those will
    do for the first. It is written over. */
 tutti_status tutti_server_give_update(tutti_server *s, const tutti_note *requests, int n, int late, uint32_t kind, float *along, size_t words, tutti_error *err);
 /* The answer with count elements of the method's own, or without any (NULL, 0). give_own: with as many as the slice has, in place of its values, and with their version. */

@@ -46,6 +46,11 @@ void tutti_board_window(tutti_world *world, uint32_t window, size_t bytes)
         atomic_store_explicit(&world->board->mine->window_bytes[window], bytes, memory_order_relaxed);
 }
 
+uint64_t tutti_board_window_of(const tutti_world *world, int rank, uint32_t window)
+{
+    return atomic_load_explicit(&world->board->of_rank[rank]->window_bytes[window], memory_order_relaxed); /* relaxed: all have met since, in making the window */
+}
+
 static void pause_cpu(void)
 {
 #if defined(__x86_64__) || defined(__i386__)

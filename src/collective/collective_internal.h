@@ -161,6 +161,7 @@ void tutti_board_close(tutti_world *world);
 /* This member has given up a collective of the call's group over messages, because of rank `gone`: who waits for it on the board in a later one of the group hears that. */
 void tutti_board_forsake(const tutti_call *call, int gone);
 void tutti_board_window(tutti_world *world, uint32_t window, size_t bytes); /* before the window is made known */
+uint64_t tutti_board_window_of(const tutti_world *world, int rank, uint32_t window); /* bytes of that rank's; once it is made */
 bool tutti_window_serves(const tutti_call *call); /* by kind, algorithm, size and count: the same on every member */
 /* Needs no list to count by: tutti_window_run takes NULL, and handles it. */
 bool tutti_window_listless(const tutti_call *call);

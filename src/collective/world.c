@@ -458,6 +458,27 @@ tutti_status tutti_world_window(tutti_world *world, const char *name, size_t byt
     return TUTTI_OK;
 }
 
+bool tutti_world_shares(const tutti_world *world)
+{
+    return world->ops->publish != NULL;
+}
+
+void *tutti_world_there(tutti_world *world, const void *mine, size_t bytes, int rank)
+{
+    uint64_t offset, room;
+    const int window = tutti_windows_find(world, mine, bytes, &offset);
+
+    if (window < 0)
+        return NULL;
+    room = rank == world->rank ? world->windows[window].bytes : tutti_board_window_of(world, rank, (uint32_t)window);
+    return offset <= room && bytes <= room - offset ? (unsigned char *)world->windows[window].of_rank[rank] + offset : NULL;
+}
+
+void tutti_world_sent_there(tutti_world *world, int to, uint64_t bytes)
+{
+    tutti_world_account(world, to, bytes, 0);
+}
+
 /* Rank 0's window, while the others bring none. All ranks of a transport with windows are on one host. */
 tutti_status tutti_world_common(tutti_world *world, const char *name, size_t bytes, void **memory, bool *fill, tutti_error *err)
 {

@@ -197,15 +197,16 @@ static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *
 {
     tutti_method *m = &e->m;
     const bool equal = m->traits & TUTTI_REPLICAS_EQUAL, several = m->everyone.size > 1;
+    const bool pushes = tutti_engine_pushes(m);
 
     m->piece_bytes = (size_t)25 << 20;
     m->first_piece_bytes = (size_t)1 << 20;
     m->lane_width = 1;
     m->team = 1;
     TUTTI_TRY(tutti_plan_open(&e->plan, m->n, err));
-    tutti_declare_vector(e->plan, "x", equal ? TUTTI_SAME : TUTTI_OWN_MEAN, &m->x);
+    tutti_declare(e->plan, &(tutti_state){ .name = "x", .keep = equal ? TUTTI_SAME : TUTTI_OWN_MEAN, .dtype = TUTTI_F32, .count = m->n, .placed = true, .shared = pushes }, &m->x);
     tutti_declare(e->plan, &(tutti_state){ .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = m->n, .placed = true,
-                                           .shared = m->ops->exchange != NULL }, &m->g);
+                                           .shared = m->ops->exchange != NULL || pushes }, &m->g);
     if (e->options.batch_of != NULL)
         tutti_declare(e->plan, &(tutti_state){ .name = "engine.shares", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .count = (size_t)m->workers, .of_workers = true }, &e->batch_of);
     tutti_declare_value(e->plan, "engine.progress", TUTTI_SAME, &e->progress, sizeof e->progress);

@@ -274,19 +274,19 @@ tutti_status tutti_engine_services_look(tutti_engine *e, tutti_error *err); /* h
 tutti_status tutti_engine_cause(tutti_engine *e, tutti_status status, tutti_error *err);
 void tutti_engine_answered(tutti_engine *e, const tutti_note *request);     /* for who answers otherwise than by tutti_reply */
 /* service_calls.c */
-tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, int index, int member, tutti_note *note, tutti_buffer request, tutti_buffer reply, tutti_error *err);
+tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, int index, int member, tutti_note *note, tutti_buffer request, size_t there, tutti_buffer reply, tutti_error *err);
 tutti_status tutti_engine_call_end(tutti_engine *e, tutti_engine_call *call, tutti_note *note, tutti_error *err); /* note: the reply's */
 void tutti_engine_call_drop(tutti_engine *e, tutti_engine_call *call);
-tutti_status tutti_engine_post(tutti_engine *e, tutti_request *r, int to, tutti_port port, const tutti_note *note, tutti_buffer payload, tutti_error *err); /* tutti_post_send, counted as the services' */
-/* Several calls of a service at once, and all their answers: tutti_call, without counting the time. calls, each: n, the caller's memory. */
-tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *members, tutti_note *notes, const tutti_buffer *requests, const tutti_buffer *replies, tutti_engine_call *calls,
+tutti_status tutti_engine_post(tutti_engine *e, tutti_request *r, int to, tutti_port port, const tutti_note *note, tutti_buffer payload, size_t there, tutti_error *err); /* tutti_post_send, counted as the services', with the bytes that are read or written in windows in place of a payload */
+/* Several calls of a service at once, and all their answers: tutti_call, without counting the time. there: bytes of each that stay in my window, where it reads them; NULL: none. calls, each: n, the caller's memory. */
+tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *members, tutti_note *notes, const tutti_buffer *requests, const size_t *there, const tutti_buffer *replies, tutti_engine_call *calls,
                                 tutti_request **each, tutti_error *err);
 /* The same note to several services at once, and all their answers, which say nothing. Who is left out gives none, and that is well. calls, each: n, the caller's memory. */
 tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int *members, const tutti_note *note, tutti_engine_call *calls, tutti_request **each, tutti_error *err);
 /* For services: until all of n have ended, or this worker closes (TUTTI_CLOSED). The first failure among them. */
 tutti_status tutti_engine_wait_or_close(tutti_engine *e, tutti_request *const *wanted, int n, tutti_error *err);
-/* Several answers with one payload at once. sends, each: n, the caller's memory. */
-tutti_status tutti_engine_answer(tutti_engine *e, const tutti_note *requests, const tutti_note *answers, int n, tutti_buffer payload, tutti_request *sends, tutti_request **each, tutti_error *err);
+/* Several answers with one payload at once. there: bytes that stand in the window of who asked already, in place of the payload; 0, or NULL for all: none. sends, each: n, the caller's memory. */
+tutti_status tutti_engine_answer(tutti_engine *e, const tutti_note *requests, const tutti_note *answers, int n, tutti_buffer payload, const size_t *there, tutti_request *sends, tutti_request **each, tutti_error *err);
 tutti_port tutti_engine_reply_port(const tutti_note *request);
 /* quiet.c */
 tutti_status tutti_engine_quiet(tutti_engine *e, tutti_error *err);         /* collective; nothing if all is quiet */
@@ -303,6 +303,8 @@ tutti_status tutti_engine_pace_begin(tutti_engine *e, uint64_t *step, tutti_erro
 void tutti_engine_pace_samples(const tutti_engine *e, int64_t *mine, int64_t *all); /* of this step, under OWN_PACE: all of my team's */
 void tutti_engine_pace_end(tutti_engine *e);
 /* server.c */
+/* By its traits: it pushes whole gradients to servers, which read g and write x where they are. */
+static inline bool tutti_engine_pushes(const tutti_method *m) { return (m->traits & TUTTI_SERVERS) != 0 && m->ops->exchange == NULL; }
 /* Does the run need this rank, since it has a slice? Then a sentence that it is lost, with why. */
 bool tutti_engine_serves(const tutti_engine *e, int rank);
 tutti_status tutti_engine_slice_lost(const tutti_engine *e, int rank, const char *why, tutti_error *err);

@@ -104,7 +104,7 @@ static tutti_status answer(tutti_engine *e, const tutti_note *request, int64_t g
     tutti_engine_answered(e, request);
     status = tutti_wait_some(e->world, last, 1, 1, TUTTI_FOREVER, NULL, err);
     if (status == TUTTI_OK)
-        status = tutti_engine_post(e, &c->answer, request->from, tutti_engine_reply_port(request), &note, tutti_nothing(), err);
+        status = tutti_engine_post(e, &c->answer, request->from, tutti_engine_reply_port(request), &note, tutti_nothing(), 0, err);
     return tutti_is_left_out(&e->m, status, err) ? TUTTI_OK : status;
 }
 
@@ -141,7 +141,7 @@ static tutti_status ask(tutti_engine *e, bool ahead, tutti_error *err)
     tutti_lock(e->services.monitor);
     e->services.aside++;
     tutti_unlock(e->services.monitor);
-    return tutti_engine_call_start(e, &e->pace.call, e->services.pool, tutti_engine_first(e), &note, tutti_nothing(), tutti_nothing(), err);
+    return tutti_engine_call_start(e, &e->pace.call, e->services.pool, tutti_engine_first(e), &note, tutti_nothing(), 0, tutti_nothing(), err);
 }
 
 static tutti_status next_gradient(tutti_engine *e, int64_t *gradient, tutti_error *err)

@@ -6,6 +6,11 @@
 
    Ranks that only serve (--servers) have all slices, each one; then no worker serves. Placing them is the launcher's business, who starts them behind the workers, on each host in turn.
 
+   Windows. Where ranks share memory (shm) a worker's g is a window, and with servers that keep values x is one too. Then a request about values as they stand (no rows, no halves) carries nothing: the server reads the slice in
+   the worker's g and writes its answer into the worker's x (of pieces g, where the sum goes into all of them in the same pass that reads them), and only then says so. The worker waits for that, so nobody else looks at the slice
+   meanwhile, and what it had sent stays where it was until it is answered. What went so is counted as if it had been sent. A worker that is killed meanwhile leaves its window mapped, and a slice that it had asked about whole;
+   one that gives up waits for its own end and computes nothing any more.
+
    Which workers serve, if not all: they are taken from each host in turn, in order of rank, so that servers share as few links as possible; which slice is whose follows their ranks, so that the slices of all, in order
    of rank, are x. */
 #include <assert.h>
@@ -58,6 +63,11 @@ size_t tutti_server_part(const tutti_server *s, int k, size_t first, size_t coun
 
     *part_first = first + begin;
     return cut(s, k + 1, first, count) - begin;
+}
+
+bool tutti_server_keeps(const tutti_server *s)
+{
+    return !s->there || tutti_server_slack(s->m) > 0;
 }
 
 int tutti_server_count(const tutti_server *s)
@@ -154,7 +164,8 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
     if ((m->traits & TUTTI_UPDATES_SLICES) != 0 && !setup->pieces) /* before slices: how tables travel depends on it */
         TUTTI_TRY(tutti_optimizer_declare(m, plan, s->first, s->count, TUTTI_SLICE, err));
     s->slice = tutti_slice_of(m->engine, s->first, s->count);
-    tutti_declare(plan, &(tutti_state){ .name = "server.in", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = s->index < 0 ? 0 : room_of_part(s) }, &s->in);
+    s->there = tutti_world_shares(m->world) && tutti_server_is_float(s) && (setup->pieces || tutti_engine_pushes(m));
+    tutti_declare(plan, &(tutti_state){ .name = "server.in", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = s->index < 0 || !tutti_server_keeps(s) ? 0 : room_of_part(s) }, &s->in);
     tutti_declare(plan, &(tutti_state){ .name = "server.words", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = s->index < 0 || (setup->pieces ? tutti_server_slack(m) : s->slice.tables) == 0 ? 0 : room_of_part(s) }, &s->words);
     if (setup->pieces)
         return TUTTI_OK;
@@ -217,9 +228,10 @@ tutti_status tutti_server_open(tutti_server *s, tutti_error *err)
     s->gone = tutti_alloc(workers, sizeof *s->gone);
     s->part_of = tutti_alloc(everyone, sizeof *s->part_of);
     s->answer = tutti_alloc(workers, sizeof *s->answer);
+    s->placed = tutti_alloc(workers, sizeof *s->placed);
     s->send = tutti_alloc(workers, sizeof *s->send);
     s->each = tutti_alloc(workers, sizeof *s->each);
-    enough = s->delay != NULL && s->asks != NULL && s->gone != NULL && s->part_of != NULL && s->answer != NULL && s->send != NULL && s->each != NULL && open_sums(s) && tutti_server_callers_open(s);
+    enough = s->delay != NULL && s->asks != NULL && s->gone != NULL && s->part_of != NULL && s->answer != NULL && s->placed != NULL && s->send != NULL && s->each != NULL && open_sums(s) && tutti_server_callers_open(s);
     if (!enough)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'", s->m->ops->name);
     e->services.at[s->setup.service].hears = true;
@@ -241,6 +253,7 @@ void tutti_server_close(tutti_server *s)
     tutti_free(s->asks);
     tutti_free(s->gone);
     tutti_free(s->answer);
+    tutti_free(s->placed);
     tutti_free(s->send);
     tutti_free(s->each);
     tutti_free(s);
@@ -374,28 +387,41 @@ tutti_status tutti_engine_server_load(tutti_engine *e, tutti_checkpoint *checkpo
 
 /* ---- requests, and the rule's side ---- */
 
+/* A slice from `first` on in the window of a worker. */
+static float *there(const tutti_server *s, float *flat, int worker, size_t first, size_t count)
+{
+    return tutti_world_there(s->m->world, flat + first, count * sizeof *flat, worker);
+}
+
 /* What a request says is not trusted: it names what is read and written. */
 static tutti_status understand(tutti_server *s, const tutti_note *note, tutti_server_request *r, tutti_error *err)
 {
     const tutti_method *m = s->m;
     const int worker = note->from;
+    const uint32_t kind = note->kind & ~(uint32_t)KINDS;
     size_t first = 0, count = m->layout->used;
     tutti_slice slice;
 
-    if (s->setup.pieces && note->kind >= (uint32_t)m->layout->n_pieces)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker, "worker %d asks about piece %lu of %d; all workers must run one version", worker, (unsigned long)note->kind, m->layout->n_pieces);
+    if (s->setup.pieces && kind >= (uint32_t)m->layout->n_pieces)
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker, "worker %d asks about piece %lu of %d; all workers must run one version", worker, (unsigned long)kind, m->layout->n_pieces);
     if (s->setup.pieces) {
-        first = m->layout->piece[note->kind].first;
-        count = m->layout->piece[note->kind].count;
+        first = m->layout->piece[kind].first;
+        count = m->layout->piece[kind].count;
     }
     if (worker < 0 || worker >= m->workers)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker, "rank %d, which only serves, asks a server; all must run one version", worker);
-    *r = (tutti_server_request){ .note = *note, .worker = worker, .kind = note->kind, .b = note->b };
+    *r = (tutti_server_request){ .note = *note, .worker = worker, .kind = kind, .b = note->b };
     r->count = tutti_server_part(s, s->index, first, count, &r->first);
     r->in = note->bytes > 0 ? s->in : NULL;
     r->words = (size_t)note->bytes / sizeof(float);
     slice = tutti_slice_of(m->engine, r->first, r->count);
-    if (slice.tables > 0 && r->in != NULL)
+    if ((note->kind & KINDS) != 0 && (!s->there || slice.tables > 0 || ((note->kind & FROM_THERE) != 0 && note->bytes > 0)))
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker, "worker %d wants a slice to be read or written in its window, which this one is not; all workers must run one version", worker);
+    if ((note->kind & FROM_THERE) != 0) {
+        r->in = there(s, m->g, worker, r->first, r->count);
+        r->words = r->count;
+        r->stays = true;
+    } else if (slice.tables > 0 && r->in != NULL)
         TUTTI_TRY(tutti_slice_check(m->engine, &slice, r->in, r->words, worker, err));
     else if (note->bytes > 0 && note->bytes != r->count * tutti_dtype_bytes(s->setup.wire))
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker, "worker %d sent %llu bytes for a slice of %zu; all workers must run one version", worker, (unsigned long long)note->bytes,
@@ -553,17 +579,42 @@ void tutti_server_wake_at(tutti_server *s, int64_t at_ns)
     s->wake_at_ns = at_ns;
 }
 
-/* kinds: one for all, or one each. */
-static tutti_status answer(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, bool each, bool gives, tutti_buffer payload, tutti_error *err)
+/* Where a request wants its answer of so many floats; NULL: in a message. */
+static float *place_of(const tutti_server *s, const tutti_note *request, size_t count)
+{
+    const tutti_method *m = s->m;
+    const uint32_t kind = request->kind & ~(uint32_t)KINDS;
+    size_t first = s->first;
+
+    if ((request->kind & TO_THERE) == 0 || request->kind == (uint32_t)KIND_ROWS)
+        return NULL;
+    if (s->setup.pieces)
+        tutti_server_part(s, s->index, m->layout->piece[kind].first, m->layout->piece[kind].count, &first);
+    return there(s, s->setup.pieces ? m->g : m->x, request->from, first, count);
+}
+
+enum { CHUNK = 1 << 14 }; /* floats that stay in the second cache while they go to several windows */
+
+/* The payload into the windows of those who want it there; s->placed: bytes of each. */
+static void place_answers(tutti_server *s, const tutti_note *requests, int n, const float *from, size_t count)
+{
+    for (int k = 0; k < n; k++)
+        s->placed[k] = place_of(s, &requests[k], count) != NULL ? count * sizeof *from : 0;
+    for (size_t at = 0; at < count; at += CHUNK)
+        for (int k = 0; k < n; k++) {
+            float *const to = place_of(s, &requests[k], count);
+            if (to != NULL && to != from)
+                memcpy(to + at, from + at, (count - at < CHUNK ? count - at : CHUNK) * sizeof *from);
+        }
+}
+
+/* s->placed has what stands in windows already. kinds: one for all, or one each. */
+static tutti_status tell(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, bool each, bool gives, tutti_buffer payload, tutti_error *err)
 {
     tutti_engine *e = s->m->engine;
 
-    if (payload.count > 0 && !tutti_server_is_float(s)) {
-        TUTTI_TRY(tutti_server_narrow(s, payload.data, s->half_out, payload.count, err));
-        payload = tutti_server_half(s, s->half_out, 0, payload.count);
-    }
     for (int k = 0; k < n; k++) {
-        s->answer[k] = (tutti_note){ .kind = kinds[each ? k : 0] };
+        s->answer[k] = (tutti_note){ .kind = kinds[each ? k : 0], .ticket = s->placed[k] };
         if (gives) {
             s->answer[k].a = *s->version;
             s->answer[k].b = (int64_t)s->delay[requests[k].from];
@@ -571,7 +622,57 @@ static tutti_status answer(tutti_server *s, const tutti_note *requests, int n, c
         s->asks[requests[k].from] = false;
         tutti_engine_answered(e, &requests[k]);
     }
-    return tutti_engine_answer(e, requests, s->answer, n, payload, s->send, s->each, err);
+    return tutti_engine_answer(e, requests, s->answer, n, payload, s->placed, s->send, s->each, err);
+}
+
+static tutti_status answer(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, bool each, bool gives, tutti_buffer payload, tutti_error *err)
+{
+    if (payload.count > 0 && !tutti_server_is_float(s)) {
+        TUTTI_TRY(tutti_server_narrow(s, payload.data, s->half_out, payload.count, err));
+        payload = tutti_server_half(s, s->half_out, 0, payload.count);
+    }
+    place_answers(s, requests, n, payload.data, s->there ? payload.count : 0);
+    return tell(s, requests, n, kinds, each, gives, payload, err);
+}
+
+tutti_status tutti_server_update_give(tutti_server *s, const float *g, const tutti_rate *rate, const tutti_note *requests, int n, uint32_t kind, tutti_error *err)
+{
+    bool all = s->slice.tables == 0 && s->read == NULL;
+
+    for (int k = 0; k < n && all; k++)
+        all = place_of(s, &requests[k], s->count) != NULL;
+    if (!all) {
+        tutti_server_update(s, g, rate);
+        return tutti_server_give(s, requests, n, kind, err);
+    }
+    for (size_t at = 0; at < s->count; at += CHUNK) {
+        const size_t count = s->count - at < CHUNK ? s->count - at : CHUNK;
+        tutti_update(s->m->optim, s->first + at, count, s->values + at, g + at, rate);
+        for (int k = 0; k < n; k++)
+            memcpy(place_of(s, &requests[k], s->count) + at, s->values + at, count * sizeof *g);
+    }
+    ++*s->version;
+    for (int k = 0; k < n; k++)
+        s->placed[k] = s->count * sizeof *g;
+    return tell(s, requests, n, &kind, false, true, tutti_nothing(), err);
+}
+
+tutti_status tutti_server_answer_sum(tutti_server *s, const tutti_server_request *r, const tutti_note *requests, int n, uint32_t kind, float *const *parts, const float *weights, tutti_error *err)
+{
+    bool all = true;
+    size_t words;
+    float *sum;
+
+    for (int k = 0; k < n && all; k++)
+        all = (requests[k].kind & KINDS) == KINDS;
+    if (!all) {
+        sum = tutti_server_sum(s, r, n, parts, weights, &words);
+        return tutti_server_answer(s, requests, n, kind, sum, words, err);
+    }
+    tutti_tree_sum_all(s->m->device, r->count, n, parts, weights);
+    for (int k = 0; k < n; k++)
+        s->placed[k] = r->count * sizeof **parts;
+    return tell(s, requests, n, &kind, false, false, tutti_nothing(), err);
 }
 
 static tutti_status give(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, bool each, tutti_error *err)

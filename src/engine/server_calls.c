@@ -16,7 +16,9 @@ static bool open_caller(tutti_server_caller *c, size_t n)
     c->reply = tutti_alloc(n, sizeof *c->reply);
     c->member = tutti_alloc(n, sizeof *c->member);
     c->server = tutti_alloc(n, sizeof *c->server);
-    return c->call != NULL && c->each != NULL && c->note != NULL && c->request != NULL && c->reply != NULL && c->member != NULL && c->server != NULL && c->slice != NULL;
+    c->there = tutti_alloc(n, sizeof *c->there);
+    c->back_there = tutti_alloc(n, sizeof *c->back_there);
+    return c->there != NULL && c->back_there != NULL && c->call != NULL && c->each != NULL && c->note != NULL && c->request != NULL && c->reply != NULL && c->member != NULL && c->server != NULL && c->slice != NULL;
 }
 
 bool tutti_server_callers_open(tutti_server *s)
@@ -41,6 +43,8 @@ void tutti_server_callers_close(tutti_server *s)
         tutti_free(s->callers[i].reply);
         tutti_free(s->callers[i].member);
         tutti_free(s->callers[i].server);
+        tutti_free(s->callers[i].there);
+        tutti_free(s->callers[i].back_there);
         tutti_free(s->callers[i].slice);
         tutti_free(s->callers[i].out);
         tutti_free(s->callers[i].back);
@@ -88,6 +92,7 @@ static void add(tutti_server *s, tutti_server_caller *c, int k, uint32_t kind, i
     c->note[c->n] = (tutti_note){ .kind = kind, .a = s->got != NULL ? s->got[k] : 0, .b = b };
     c->request[c->n] = request;
     c->reply[c->n] = reply;
+    c->there[c->n] = c->back_there[c->n] = 0;
     c->slice[c->n] = (tutti_slice){ 0 };
     c->member[c->n] = s->member[k];
     c->server[c->n++] = k;
@@ -138,6 +143,25 @@ static tutti_status grow_caller(tutti_server *s, tutti_server_caller *c, size_t 
     return grow((void **)&c->back, &c->back_room, back, err);
 }
 
+/* The last call added, about values as they stand: what lies in my windows stays there. */
+static void leave_there(const tutti_server *s, tutti_server_caller *c, const float *values, const float *into, size_t part)
+{
+    const int k = c->n - 1;
+
+    if (!s->there)
+        return;
+    if (values == s->m->g) {
+        c->note[k].kind |= FROM_THERE;
+        c->there[k] = part * sizeof *values;
+        c->request[k] = tutti_nothing();
+    }
+    if (into == (s->setup.pieces ? s->m->g : s->m->x)) {
+        c->note[k].kind |= TO_THERE;
+        c->back_there[k] = part * sizeof *into;
+        c->reply[k] = tutti_nothing();
+    }
+}
+
 /* One call to each server that has a part of [first, first + count); values, into: element 0 of the flat space. */
 static tutti_status add_parts(tutti_server *s, tutti_server_caller *c, uint32_t kind, int64_t b, size_t first, size_t count, float *values, float *into, tutti_error *err)
 {
@@ -167,6 +191,8 @@ static tutti_status add_parts(tutti_server *s, tutti_server_caller *c, uint32_t 
         add(s, c, k, kind, b, request, reply);
         if (slice.tables > 0 && into != NULL)
             c->slice[c->n - 1] = slice;
+        if (slice.tables == 0)
+            leave_there(s, c, values, into, part);
     }
     return TUTTI_OK;
 }
@@ -175,17 +201,21 @@ static tutti_status add_parts(tutti_server *s, tutti_server_caller *c, uint32_t 
 static tutti_status call_all(tutti_server *s, tutti_server_caller *c, tutti_error *err)
 {
     tutti_engine *e = s->m->engine;
-    const tutti_status status = tutti_engine_calls(e, s->setup.service, c->n, c->member, c->note, c->request, c->reply, c->call, c->each, err);
+    const tutti_status status = tutti_engine_calls(e, s->setup.service, c->n, c->member, c->note, c->request, c->there, c->reply, c->call, c->each, err);
     const tutti_status cause = status == TUTTI_CLOSED ? tutti_engine_services_look(e, err) : TUTTI_OK;
 
     if (status == TUTTI_ERR_PEER && err->rank >= 0 && tutti_engine_serves(e, err->rank) && tutti_world_lost(e->world, err->rank, NULL, 0)) {
         const tutti_error why = *err;
         return tutti_engine_slice_lost(e, why.rank, why.text, err);
     }
-    for (int k = 0; k < c->n && status == TUTTI_OK; k++)
-        if (c->note[k].bytes != 0 && c->slice[k].count == 0 && c->note[k].bytes != c->reply[k].count * tutti_dtype_bytes(c->reply[k].dtype))
+    for (int k = 0; k < c->n && status == TUTTI_OK; k++) {
+        const size_t wanted = c->back_there[k] > 0 ? c->back_there[k] : c->reply[k].count * tutti_dtype_bytes(c->reply[k].dtype);
+        if (c->back_there[k] > 0)
+            c->note[k].bytes = c->note[k].ticket;
+        if (c->note[k].bytes != 0 && c->slice[k].count == 0 && c->note[k].bytes != wanted)
             return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, c->member[k], "the server at worker %d answered %llu bytes for a slice of %zu; all workers must run one version", c->member[k],
-                                   (unsigned long long)c->note[k].bytes, c->reply[k].count * tutti_dtype_bytes(c->reply[k].dtype));
+                                   (unsigned long long)c->note[k].bytes, wanted);
+    }
     return cause != TUTTI_OK ? cause : status;
 }
 

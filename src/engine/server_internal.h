@@ -11,6 +11,7 @@ typedef struct tutti_server_caller {
     tutti_note *note;
     tutti_buffer *request, *reply;
     int *member, *server;        /* whom each goes to */
+    size_t *there, *back_there;  /* bytes that stay in my window for the server to read; that it is to write there */
     tutti_slice *slice;          /* what its answer is about, where that comes by way of `back`; else count 0 */
     uint32_t *out; float *back;  /* of slices with tables: what is sent, what comes; grow to twice what was ever needed */
     size_t out_room, back_room, out_words, back_words;
@@ -28,6 +29,8 @@ struct tutti_server {
     size_t first, count;         /* my slice of x */
     tutti_slice slice;           /* the same */
     float *values, *in;          /* of the slice, and of what comes */
+    bool there;                  /* what workers send and get may stay in their windows (server.c) */
+    size_t *placed;              /* workers: of one answer to many, bytes that were written in the window of each */
     void *half[2], *half_in, *half_out; /* where floats travel as others: what the client sends and gets, of all of x; what the server gets and sends, of the slice */
     float *read;                 /* workers x count, with setup.reads: the slice as each was given it; server's thread. Declared */
     float *words;                /* what is answered, of slices with tables */
@@ -49,6 +52,8 @@ struct tutti_server {
 };
 
 enum { KIND_ROWS = -3 };         /* of a request: rows of table b, by ids, or without them its whole part; besides those of service_internal.h */
+/* In the kind of a request: the slice of what is sent stands in the sender's g; what is answered is wanted in the sender's x, or, of pieces, g. An answer that stands there says so by its bytes, in `ticket`. */
+enum { FROM_THERE = 1u << 30, TO_THERE = 1u << 29, KINDS = FROM_THERE | TO_THERE };
 
 static inline bool tutti_server_is_float(const tutti_server *s)
 {

@@ -75,7 +75,7 @@ static tutti_status send_answer(tutti_engine *e, const tutti_note *request, cons
 {
     static const tutti_note nothing;
     tutti_request send, *each[1];
-    return tutti_engine_answer(e, request, answer != NULL ? answer : &nothing, 1, payload, &send, each, err);
+    return tutti_engine_answer(e, request, answer != NULL ? answer : &nothing, 1, payload, NULL, &send, each, err);
 }
 
 /* ---- threads ---- */

@@ -15,14 +15,15 @@ static tutti_port abandon_port(uint64_t ticket)
 }
 
 /* A message of the services' own, which may go out while the client is aside (clock.c). */
-tutti_status tutti_engine_post(tutti_engine *e, tutti_request *r, int to, tutti_port port, const tutti_note *note, tutti_buffer payload, tutti_error *err)
+tutti_status tutti_engine_post(tutti_engine *e, tutti_request *r, int to, tutti_port port, const tutti_note *note, tutti_buffer payload, size_t there, tutti_error *err)
 {
     tutti_status status;
 
     tutti_lock(e->services.monitor);
     status = tutti_post_send(e->world, r, to, port, note, payload, err);
     if (status == TUTTI_OK && to != tutti_world_rank(e->world)) {
-        e->services.bytes += payload.count * tutti_dtype_bytes(payload.dtype);
+        tutti_world_sent_there(e->world, to, there);
+        e->services.bytes += payload.count * tutti_dtype_bytes(payload.dtype) + there;
         e->services.messages++;
     }
     tutti_unlock(e->services.monitor);
@@ -93,7 +94,7 @@ tutti_status tutti_engine_wait_or_close(tutti_engine *e, tutti_request *const *w
 }
 
 /* Whoever asked may have abandoned the call: then what has not ended is cancelled. */
-tutti_status tutti_engine_answer(tutti_engine *e, const tutti_note *requests, const tutti_note *answers, int n, tutti_buffer payload, tutti_request *sends, tutti_request **each, tutti_error *err)
+tutti_status tutti_engine_answer(tutti_engine *e, const tutti_note *requests, const tutti_note *answers, int n, tutti_buffer payload, const size_t *there, tutti_request *sends, tutti_request **each, tutti_error *err)
 {
     tutti_engine_call call = { 0 };
     tutti_status status = TUTTI_OK;
@@ -104,7 +105,7 @@ tutti_status tutti_engine_answer(tutti_engine *e, const tutti_note *requests, co
     tutti_unlock(e->services.monitor);
     for (int k = 0; k < n && status == TUTTI_OK; k++) {
         sends[k] = (tutti_request){ 0 };
-        status = tutti_engine_post(e, &sends[k], requests[k].from, tutti_engine_reply_port(&requests[k]), &answers[k], payload, err);
+        status = tutti_engine_post(e, &sends[k], requests[k].from, tutti_engine_reply_port(&requests[k]), &answers[k], there != NULL && there[k] > 0 ? tutti_nothing() : payload, there != NULL ? there[k] : 0, err);
         if (status == TUTTI_OK)
             each[posted++] = &sends[k];
         else if (tutti_is_left_out(&e->m, status, err))
@@ -117,7 +118,7 @@ tutti_status tutti_engine_answer(tutti_engine *e, const tutti_note *requests, co
     return status;
 }
 
-tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, int index, int member, tutti_note *note, tutti_buffer request, tutti_buffer reply,
+tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, int index, int member, tutti_note *note, tutti_buffer request, size_t there, tutti_buffer reply,
                                      tutti_error *err)
 {
     tutti_status status;
@@ -128,7 +129,7 @@ tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, i
     tutti_unlock(e->services.monitor);
     call->ticket = note->ticket;
     TUTTI_TRY(tutti_post_recv(e->world, &call->reply, member, tutti_engine_reply_port(note), reply, err));
-    status = tutti_engine_post(e, &call->request, member, tutti_service_port(index), note, request, err);
+    status = tutti_engine_post(e, &call->request, member, tutti_service_port(index), note, request, there, err);
     call->pending = status == TUTTI_OK;
     if (status != TUTTI_OK)
         tutti_cancel(e->world, &call->reply);
@@ -158,7 +159,7 @@ tutti_status tutti_engine_call_end(tutti_engine *e, tutti_engine_call *call, tut
     return status;
 }
 
-tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *members, tutti_note *notes, const tutti_buffer *requests, const tutti_buffer *replies, tutti_engine_call *calls,
+tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *members, tutti_note *notes, const tutti_buffer *requests, const size_t *there, const tutti_buffer *replies, tutti_engine_call *calls,
                                 tutti_request **each, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
@@ -167,7 +168,7 @@ tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *me
     for (; begun < n && status == TUTTI_OK; begun++) {
         calls[begun] = (tutti_engine_call){ 0 };
         each[begun] = &calls[begun].reply;
-        status = tutti_engine_call_start(e, &calls[begun], index, members[begun], &notes[begun], requests[begun], replies[begun], err);
+        status = tutti_engine_call_start(e, &calls[begun], index, members[begun], &notes[begun], requests[begun], there != NULL ? there[begun] : 0, replies[begun], err);
     }
     if (status == TUTTI_OK && n > 0)
         status = wait_or_end(e, &calls[0], each, n, false, false, err); /* whose ticket stands for all */
@@ -185,7 +186,7 @@ tutti_status tutti_call(tutti_method *m, int index, int member, tutti_note *note
     tutti_engine_call call;
     tutti_request *each[1];
     const int64_t begin = tutti_now_ns(e->rt);
-    const tutti_status status = tutti_engine_calls(e, index, 1, &member, note, &request, &reply, &call, each, err);
+    const tutti_status status = tutti_engine_calls(e, index, 1, &member, note, &request, NULL, &reply, &call, each, err);
 
     tutti_lock(e->services.monitor);
     e->services.comm_ns += tutti_now_ns(e->rt) - begin;
@@ -203,7 +204,7 @@ tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int 
         tutti_note mine = *note;
         calls[begun] = (tutti_engine_call){ 0 };
         each[begun] = &calls[begun].reply;
-        status = tutti_service_well_without(e, tutti_engine_call_start(e, &calls[begun], index, members[k], &mine, tutti_nothing(), tutti_nothing(), err), err);
+        status = tutti_service_well_without(e, tutti_engine_call_start(e, &calls[begun], index, members[k], &mine, tutti_nothing(), 0, tutti_nothing(), err), err);
         begun += calls[begun].pending;
     }
     if (status == TUTTI_OK && begun > 0)

@@ -229,8 +229,9 @@ static tutti_status asgd_rule(tutti_method *m, const tutti_server_request *r, tu
         tutti_server_compensate(s->server, r, &by, s->mean);
     if (r->in != NULL && s->softsync == 1) {
         rate.lr *= eta;
-        tutti_server_update(s->server, r->in, &rate);
-    } else if (r->in != NULL) {
+        return tutti_server_update_give(s->server, r->in, &rate, &r->note, 1, 0, err);
+    }
+    if (r->in != NULL) {
         tutti_server_collect(s->server, (float)(eta / (double)s->softsync), r->in, s->sum);
         if (++*s->collected == s->softsync) {
             tutti_server_update_collected(s->server, s->sum, &rate);

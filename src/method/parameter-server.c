@@ -14,13 +14,13 @@
 
 #include "tutti/server.h"
 
-typedef struct sum { int arrived; uint64_t step; bool *has; tutti_note *note; float *weight; float **part; } sum; /* of a piece; workers each */
+typedef struct sum { int arrived; uint64_t step; bool *has; tutti_note *note; float *weight; float **part; size_t at; } sum; /* of a piece; workers each. at: in the contributions of each */
 
 typedef struct parameter_server {
     int64_t servers;
     double bucket, first_bucket;
     tutti_server *server;
-    float *contributions;       /* workers x my parts of all pieces */
+    float *contributions;       /* workers x my parts of all pieces; NULL: they stay with who sent them */
     sum *sums;                  /* n_pieces; server's thread, as the next two */
     float **present;            /* workers: contributions of those who sent, after a loss */
     float *share;               /* workers: their weights */
@@ -55,7 +55,7 @@ static tutti_status parameter_server_declare(tutti_method *m, tutti_plan *plan, 
     m->first_piece_bytes = (size_t)((s->first_bucket < s->bucket ? s->first_bucket : s->bucket) * 1048576);
     TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = parameter_server_rule, .service = SERVE, .servers = (int)s->servers, .pieces = true, .lost = parameter_server_lost }, err));
     tutti_declare(plan, &(tutti_state){ .name = "parameter-server.contributions", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                        .count = tutti_server_index(s->server) < 0 || m->workers == 1 ? 0 : (size_t)m->workers * room_of(m, s) }, &s->contributions);
+                                        .count = tutti_server_index(s->server) < 0 || m->workers == 1 || !tutti_server_keeps(s->server) ? 0 : (size_t)m->workers * room_of(m, s) }, &s->contributions);
     return TUTTI_OK;
 }
 
@@ -81,8 +81,7 @@ static tutti_status parameter_server_open(tutti_method *m, tutti_error *err)
         of->part = tutti_alloc(workers, sizeof *of->part);
         if (of->has == NULL || of->note == NULL || of->weight == NULL || of->part == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'parameter-server'");
-        for (size_t i = 0; i < workers; i++)
-            of->part[i] = s->contributions + i * room_of(m, s) + at;
+        of->at = at;
         at += (words + 15) / 16 * 16;
     }
     return s->n_pieces > 0 ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'parameter-server'");
@@ -131,7 +130,7 @@ static bool everybody_sent(const tutti_method *m, const sum *of)
 }
 
 /* Of those who sent, without whom was lost before: the tree over their ranks, their weights anew. */
-static float *sum_some(const parameter_server *s, const tutti_server_request *part, const sum *of, int workers, size_t *words)
+static void choose_present(const parameter_server *s, const sum *of, int workers)
 {
     double all = 0;
     int n = 0;
@@ -143,7 +142,6 @@ static float *sum_some(const parameter_server *s, const tutti_server_request *pa
             s->present[n] = of->part[r];
             s->share[n++] = all > 0 ? (float)((double)of->weight[r] / all) : 0;
         }
-    return tutti_server_sum(s->server, part, n, s->present, s->share, words);
 }
 
 static tutti_status end_sum(tutti_method *m, sum *of, size_t first, size_t count, tutti_error *err)
@@ -151,12 +149,14 @@ static tutti_status end_sum(tutti_method *m, sum *of, size_t first, size_t count
     const parameter_server *s = m->self;
     const tutti_server_request part = { .first = first, .count = count };
     const int n = of->arrived;
-    size_t words;
-    float *const mean = n == m->workers ? tutti_server_sum(s->server, &part, n, of->part, of->weight, &words) : sum_some(s, &part, of, m->workers, &words);
+    const bool all = n == m->workers;
 
-    memset(of->has, 0, (size_t)m->workers * sizeof *of->has);
+    if (!all)
+        choose_present(s, of, m->workers);
+    for (int r = 0; r < m->workers; r++)
+        of->has[r] = false;
     of->arrived = 0;
-    return tutti_server_answer(s->server, of->note, n, 0, mean, words, err);
+    return tutti_server_answer_sum(s->server, &part, of->note, n, 0, all ? of->part : s->present, all ? of->weight : s->share, err);
 }
 
 static tutti_status parameter_server_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err)
@@ -165,25 +165,22 @@ static tutti_status parameter_server_rule(tutti_method *m, const tutti_server_re
     sum *of = &s->sums[r->kind];
     const uint32_t bits = (uint32_t)r->b;
     const uint64_t step = (uint64_t)r->b >> 32;
-    tutti_status status;
-    float *kept;
 
     if (r->in == NULL || of->has[r->worker] || (of->arrived > 0 && of->step != step))
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker, "worker %d sent its part of bucket %lu of step %llu out of turn; all workers must run one version and one checkpoint", r->worker,
                                (unsigned long)r->kind, (unsigned long long)step);
-    if (of->arrived + 1 < m->workers)
-        tutti_copy(m->device, r->words, r->in, of->part[r->worker]);
+    of->part[r->worker] = r->in;
     memcpy(&of->weight[r->worker], &bits, sizeof bits);
     of->has[r->worker] = true;
     of->step = step;
     of->note[of->arrived++] = r->note;
-    if (!everybody_sent(m, of))
-        return TUTTI_OK;
-    kept = of->part[r->worker];
-    of->part[r->worker] = r->in; /* the last is summed where it is */
-    status = end_sum(m, of, r->first, r->count, err);
-    of->part[r->worker] = kept;
-    return status;
+    if (everybody_sent(m, of))
+        return end_sum(m, of, r->first, r->count, err); /* the last is summed where it is */
+    if (!r->stays) {
+        of->part[r->worker] = s->contributions + (size_t)r->worker * room_of(m, s) + of->at;
+        tutti_copy(m->device, r->words, r->in, of->part[r->worker]);
+    }
+    return TUTTI_OK;
 }
 
 static tutti_status parameter_server_lost(tutti_method *m, int worker, tutti_error *err)

@@ -101,7 +101,7 @@ class Servers(Case):
         for k, (method, servers) in enumerate((("asgd(lr_delay=inverse)", 2), ("ssp(staleness=2)", 2), ("backup-workers(backup=1)", 2), ("ringmaster-asgd(stops=on)", 1), ("ringleader-asgd", 1), ("dude-asgd(table=worker)", 1), ("oscars(interval=4)", 1))):
             s = summary(self.train("m%d" % k, *MODEL, "--data", self.data, "--batch", 20, "--steps", 400, "--seed", 1, "-n", 3, "--servers", servers, "--method", method, "--optimizer", "sgd(lr=0.03)",
                                    "--target", "accuracy=0.4", "--eval-every", 20))
-            self.assertGreater(s["final_test_accuracy"], 0.4)
+            self.assertGreaterEqual(s["final_test_accuracy"], 0.4)
             self.assertIsNotNone(s["time_to_target_seconds"])
             self.assertEqual(s["events"], [])
             if servers == 1: # figures of the server, which a worker writes
@@ -127,16 +127,23 @@ class Servers(Case):
             err, ranks = self.killed(4, 3, "-n", 2, "--servers", 2, "--method", method)
             self.assertIn("worker 3 was lost: process %d was killed by signal 9 (SIGKILL); it was server 1 of 2, and its slice of the model is gone with it" % ranks[3], err)
 
-    def kill_one(self, name, victim, method, transport, *options):
-        """Three workers and a server train until the file of reports has lines, and some more; then one is killed. Gives exit code, errors and folder."""
+    def kill_one(self, name, victim, method, transport, *options, stopped=None):
+        """Three workers and a server train until the file of reports has lines, and some more; then one is killed, while another is stopped for a moment. Gives exit code, errors and folder."""
         out = self.out(name)
         run = subprocess.Popen([TUTTI, "train", *MODEL, "--data", self.data, "-n", "3", "--servers", "1", "--batch", "16", "--report-every", "5", "--quiet", "--method", method, "--transport", transport, "--out", out,
                                 "--optimizer", "sgd(lr=0.02)", *map(str, options)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
         deadline = time.monotonic() + 30
         while not (os.path.exists(os.path.join(out, "metrics.jsonl")) and os.path.getsize(os.path.join(out, "metrics.jsonl")) > 0) and run.poll() is None and time.monotonic() < deadline:
             time.sleep(0.002)
-        pid = children_of(run.pid)[victim]
+        ranks = children_of(run.pid)
+        pid = ranks[victim]
+        if stopped is not None:
+            os.kill(ranks[stopped], signal.SIGSTOP)
+            time.sleep(0.3)
         os.kill(pid, signal.SIGKILL)
+        if stopped is not None:
+            time.sleep(0.2)
+            os.kill(ranks[stopped], signal.SIGCONT)
         _, err = run.communicate(timeout=60)
         self.assertIn("worker %d was lost: process %d was killed by signal 9 (SIGKILL)" % (victim, pid), err)
         return run.returncode, err, out
@@ -155,6 +162,14 @@ class Servers(Case):
                 again = summary(self.train("g%d-%d" % (k, n), "--resume", out, "-n", n, "--steps", 2040))
                 self.assertEqual((again["workers"], again["steps"], again["resumed_at_step"], again["events"]), (n, 2040, 2000, []))
                 self.assertGreater(again["final_test_accuracy"], 0.4)
+
+    def test_a_worker_is_killed_whose_gradient_waits_in_its_window(self):
+        """Over shared memory a server reads gradients where they are: the killed one's has been asked about, and is summed when the one that was stopped has sent its own."""
+        code, err, out = self.kill_one("window", 2, "parameter-server", "shm", "--steps", 600, stopped=1)
+        self.assertEqual(code, 0, err)
+        s = summary(out)
+        self.assertEqual((s["members"], s["steps"]), ([0, 1], 600))
+        self.assertGreater(s["final_test_accuracy"], 0.4)
 
     def test_a_loss_ends_the_run_where_it_is_asked_to_or_has_to(self):
         code, err, _ = self.kill_one("stop", 1, "asgd", "shm", "--steps", 1000000, "--on-loss", "stop")

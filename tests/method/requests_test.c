@@ -1,4 +1,4 @@
-/* Goal: a server (src/engine/server.c) takes no request that no client of its version makes: twice before an answer, with a version that does not exist yet, with another slice's length. The run ends, with the name
+/* Goal: a server (src/engine/server.c) takes no request that no client of its version makes: twice before an answer, with a version that does not exist yet, with another slice's length, in a window that is none. The run ends, with the name
    of who asked.
    Method: a method with a server at worker 0 that keeps answers back until all have asked; worker 1 asks by hand. */
 #include <setjmp.h>
@@ -9,12 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/engine_internal.h"
+#include "engine/server_internal.h"
 #include "tutti/engine.h"
 #include "tutti/server.h"
 
 enum { WORKERS = 3, COUNT = 100, MOST = 2 };
-typedef enum { AS_EVER, TWICE, NEWER, SHORTER, EMPTY } how;
+typedef enum { AS_EVER, TWICE, NEWER, SHORTER, EMPTY, THERE } how;
 typedef struct asks { tutti_server *server; tutti_note held[WORKERS + 1]; int n; } asks;
 static how now; /* of the one test that runs: a method's ops have no place for it */
 
@@ -56,10 +56,11 @@ static tutti_status asks_step(tutti_method *m, tutti_error *err)
     memset(call, 0, sizeof call);
     for (int k = 0; k < MOST; k++) {
         note[k].a = now == NEWER ? 7 : 0;
+        note[k].kind = now == THERE ? FROM_THERE : 0; /* of a method whose g is in no window */
         request[k] = now == EMPTY ? tutti_f32(m->device, m->g, 1) : tutti_f32(m->device, m->g, used - (now == SHORTER ? 16 : 0));
         reply[k] = tutti_f32(m->device, room[k], used);
     }
-    return tutti_engine_calls(m->engine, 0, now == TWICE ? 2 : 1, member, note, request, reply, call, each, err);
+    return tutti_engine_calls(m->engine, 0, now == TWICE ? 2 : 1, member, note, request, NULL, reply, call, each, err);
 }
 
 static tutti_status asks_agree(tutti_method *m, tutti_error *err) { return tutti_server_agree(((asks *)m->self)->server, err); }
@@ -99,6 +100,7 @@ static void requests_that_no_worker_of_its_version_makes_are_refused_by_name(voi
         { AS_EVER, NULL }, { TWICE, "worker 1 asks again before it was answered; all workers must run one version" },
         { NEWER, "worker 1 says that it has version 7 of a slice of which there is 0; all workers must run one checkpoint" },
         { SHORTER, "worker 1 sent " }, { EMPTY, "worker 1 sent 4 bytes for a slice of " },
+        { THERE, "worker 1 wants a slice to be read or written in its window, which this one is not; all workers must run one version" },
     };
 
     (void)state;
