@@ -70,6 +70,7 @@ typedef struct tutti_codec_ops {
     size_t self_bytes;           /* of the struct the options are written to; zeroed */
     int rounds;                  /* > 0: linear; 0: message, or wrapper if `choose` is there */
     tutti_dtype dtype;           /* of the numbers of linear rounds: F32, F16 or BF16 */
+    tutti_dtype (*number)(const tutti_codec *c, const tutti_view *v);                      /* optional: by view, where options or shape decide. Ask tutti_codec_number */
     unsigned (*traits)(const tutti_codec *c);                                              /* options applied, inner codecs declared */
     tutti_status (*check)(const tutti_codec *c, tutti_error *err);                         /* optional: combinations that bounds cannot say */
     void (*declare)(tutti_codec *c, tutti_plan *plan);                                     /* optional */
@@ -147,6 +148,8 @@ size_t tutti_codec_pack(tutti_codec *c, const tutti_view *v, const float *x, voi
 /* y += a * decoded: the same bits whoever decodes it, the sender included. On failure (TUTTI_ERR_CORRUPT) y is as it was. */
 tutti_status tutti_codec_unpack_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y, void *scratch, tutti_error *err);
 static inline unsigned tutti_codec_traits(const tutti_codec *c) { return c->ops->traits(c); }
+/* Of the numbers that a linear codec sends of a view, in all rounds. */
+static inline tutti_dtype tutti_codec_number(const tutti_codec *c, const tutti_view *v) { return c->ops->number != NULL ? c->ops->number(c, v) : c->ops->dtype; }
 #ifdef __cplusplus
 }
 #endif

@@ -96,9 +96,7 @@ static tutti_status open_one(bench *k, candidate *c, tutti_error *err)
     if (ops->scratch != NULL && (c->scratch = tutti_alloc(ops->scratch(c->inner, &late) + 1, 1)) == NULL)
         return no_memory(k, "scratch memory", err);
     for (int round = 0; round < ops->rounds; round++) {
-        const size_t bytes = ops->width(c->inner, &late, round) * tutti_dtype_bytes(ops->dtype);
-        c->bytes += bytes;
-        if ((c->wire[round] = tutti_alloc(bytes + 1, 1)) == NULL)
+        if ((c->wire[round] = tutti_alloc(ops->width(c->inner, &late, round) * sizeof(float) + 1, 1)) == NULL) /* the widest of its numbers */
             return no_memory(k, "a round", err);
     }
     if (ops->rounds == 0 && (c->message = tutti_alloc(ops->bound(c->inner, &late) + 1, 1)) == NULL)
@@ -150,8 +148,11 @@ static tutti_status encode(candidate *c, const tutti_view *v, const float *x, tu
     const float *from = tutti_codec_before(c->codec, v, x);
     float *into = NULL, a;
 
-    for (int round = 0; round < ops->rounds; round++)
+    c->bytes = 0;
+    for (int round = 0; round < ops->rounds; round++) {
         ops->fold(c->inner, v, round, from, c->scratch, c->wire);
+        c->bytes += ops->width(c->inner, v, round) * tutti_dtype_bytes(tutti_codec_number(c->inner, v));
+    }
     if (ops->rounds == 0)
         c->bytes = ops->encode(c->inner, v, from, c->scratch, c->message);
     a = tutti_codec_account(c->codec, v, &into);

@@ -68,7 +68,7 @@ static double bytes_of(const tutti_codec *c)
         if (c->ops->rounds == 0)
             bytes += (double)c->ops->bound(c, &v);
         for (int round = 0; round < c->ops->rounds; round++)
-            bytes += (double)(c->ops->width(c, &v, round) * tutti_dtype_bytes(c->ops->dtype));
+            bytes += (double)(c->ops->width(c, &v, round) * tutti_dtype_bytes(tutti_codec_number(c, &v)));
     }
     return bytes;
 }

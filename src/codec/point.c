@@ -30,7 +30,7 @@ size_t tutti_codec_point_bound(const tutti_codec *c, const tutti_view *v)
 
     if (v->count == 0)
         return 0;
-    return leaf->ops->rounds == 0 ? leaf->ops->bound(leaf, v) : leaf->ops->width(leaf, v, 0) * tutti_dtype_bytes(leaf->ops->dtype);
+    return leaf->ops->rounds == 0 ? leaf->ops->bound(leaf, v) : leaf->ops->width(leaf, v, 0) * tutti_dtype_bytes(tutti_codec_number(leaf, v));
 }
 
 /* The codec's own; of a round that is summed also its numbers, aligned, and the decoded elements. */

@@ -10,8 +10,14 @@
    Error feedback subtracts this worker's part P^ Q_own^T (ef_rule=local: residuals stay as small as what was lost), or the decoded mean
    (aggregated: as in the paper's code and PyTorch). Both give the same trajectory of the model, since only the mean of the residuals is ever sent.
    Of the sheet's options: orth and orth_eps are not, since there is one orthogonalisation that is right for every rank (orthogonal.c) and divides by no small number; the seed is the run's, compared by all workers
-   before they begin; a codec by a tensor's size is large(...); factors in 16 bits are still to come (a sum's number type is the table's, and would have to be the view's: what is not a matrix stays float32).
-   Q_own lies in the scratch between fold and mine. A dead layer's Q is 0, and so is P; orth draws new directions then (orthogonal.c). */
+   before they begin; a codec by a tensor's size is large(...).
+
+   factor_dtype: P and Q on the wire in 16 bits, their sums in float32, rounded once (reduce.c); what is no product stays float32. So that nothing leaves fp16's range, columns travel divided by powers of two that
+   all workers know: Q's by the size that column had in the step before (state `sizes`), P's, whose size orth forgets, by that of what it is made from. Dividing so rounds nothing. A matrix's first product has nothing
+   to go by, and travels as float32. Error feedback takes
+   for sent what was on the wire: of ef_rule=local the rounded Q_own; what the mean loses when it is rounded is made good under ef_rule=aggregated only (exchange.c).
+
+   Q_own lies in the scratch between fold and mine, and with 16 bits P^ and the mean Q as floats after it. A dead layer's Q is 0, and so is P; orth draws new directions then (orthogonal.c). */
 #include "codec_internal.h"
 #include "registry.h"
 #include <assert.h>
@@ -21,11 +27,13 @@ typedef struct powersgd {
     int64_t rank, iters_per_step, start_iter;
     double min_compression_rate;
     bool warm_start;
-    int ef_rule;
+    int ef_rule, factor;
     float *q;       /* the tensors' Q one after the other; NULL: nothing is compressed */
+    float *size;    /* 16 bits: of the columns of all Q of a tensor, the exponent of their norm in the step before */
 } powersgd;
 enum { LOCAL, AGGREGATED };
-enum { RANK_MOST = 512, ITERS_MOST = 4, PANEL = 32 };
+enum { RANK_MOST = 512, ITERS_MOST = 4, PANEL = 32, SIZE_MOST = 60, SIZE_UNKNOWN = -1000, SIZE_LESS = 8 };
+static const tutti_dtype factors[] = { TUTTI_F32, TUTTI_F16, TUTTI_BF16 };
 
 static const tutti_option options[] = {
     { "rank", TUTTI_INT, TUTTI_AT(powersgd, rank), 1, 1, RANK_MOST, NULL, "of the approximation; at most the lesser side of a matrix" },
@@ -34,6 +42,7 @@ static const tutti_option options[] = {
     { "start_iter", TUTTI_INT, TUTTI_AT(powersgd, start_iter), 0, 0, 1e12, NULL, "steps before the first that compresses" },
     { "warm_start", TUTTI_BOOL, TUTTI_AT(powersgd, warm_start), 1, 0, 1, NULL, "begin from the previous step's factor, not from a drawn one" },
     { "ef_rule", TUTTI_CHOICE, TUTTI_AT(powersgd, ef_rule), 0, 0, 0, "local|aggregated", "what ef(...) takes for sent: this worker's part, or the mean" },
+    { "factor_dtype", TUTTI_CHOICE, TUTTI_AT(powersgd, factor), 0, 0, 0, "fp32|fp16|bf16", "what factors travel as; sums are made in fp32" },
     { 0 }
 };
 
@@ -72,6 +81,32 @@ static size_t place(const tutti_codec *c, int t)
     return at;
 }
 
+/* And where the sizes of its columns do. */
+static size_t size_place(const tutti_codec *c, int t)
+{
+    size_t at = 0;
+
+    for (int i = 0; i < t; i++) {
+        const tutti_view *v = &c->space->tensor[i];
+        const size_t r = rank_of(c->self, v->rows, v->cols);
+        at += r * iters_of(c->self, r, v->rows, v->cols);
+    }
+    return at;
+}
+
+/* Before the states are there: as it will be. */
+static bool is_narrow(const tutti_codec *c, const tutti_view *v)
+{
+    const powersgd *s = c->self;
+
+    return factors[s->factor] != TUTTI_F32 && rank_now(c, v) > 0 && (s->size == NULL || s->size[size_place(c, v->tensor)] > SIZE_UNKNOWN);
+}
+
+static tutti_dtype number(const tutti_codec *c, const tutti_view *v)
+{
+    return is_narrow(c, v) ? factors[((const powersgd *)c->self)->factor] : TUTTI_F32;
+}
+
 /* Shared by all workers: of a tensor, and of a step where it is drawn anew; the upper word of `step` is orth's. */
 static tutti_rng shared(const tutti_codec *c, const tutti_view *v, int tensor)
 {
@@ -93,6 +128,8 @@ static void declare(tutti_codec *c, tutti_plan *plan)
 
     if (count > 0)
         tutti_codec_declare_floats(c, plan, "q", TUTTI_SAME, count, &((powersgd *)c->self)->q);
+    if (count > 0 && factors[((powersgd *)c->self)->factor] != TUTTI_F32)
+        tutti_codec_declare_floats(c, plan, "sizes", TUTTI_SAME, size_place(c, c->space->n_tensors), &((powersgd *)c->self)->size);
 }
 
 static void open(tutti_codec *c)
@@ -105,12 +142,14 @@ static void open(tutti_codec *c)
         if (n > 0)
             tutti_fill_normal(c->space->device, n, shared(c, &(tutti_view){ .step = 0 }, t), s->q + place(c, t));
     }
+    if (s->size != NULL)
+        tutti_fill(c->space->device, size_place(c, c->space->n_tensors), SIZE_UNKNOWN, s->size);
 }
 
-/* Q_own of each product, and where Q is not kept the drawn one. */
+/* Q_own of each product, and where Q is not kept the drawn one; with 16 bits also P^ and the mean Q of each. */
 static size_t scratch_bytes(const tutti_codec *c, const tutti_view *v)
 {
-    return rank_now(c, v) * iters_of(c->self, rank_now(c, v), v->rows, v->cols) * v->cols * sizeof(float);
+    return rank_now(c, v) * iters_of(c->self, rank_now(c, v), v->rows, v->cols) * (v->cols + (factors[((const powersgd *)c->self)->factor] != TUTTI_F32 ? v->rows + v->cols : 0)) * sizeof(float);
 }
 
 static size_t width(const tutti_codec *c, const tutti_view *v, int round)
@@ -122,57 +161,132 @@ static size_t width(const tutti_codec *c, const tutti_view *v, int round)
     return (size_t)round / 2 >= iters_of(c->self, r, v->rows, v->cols) ? 0 : r * (round % 2 == 0 ? v->rows : v->cols);
 }
 
+/* ---- factors as floats: on the wire, or in the scratch where the wire has 16 bits ---- */
+static float *p_of(const tutti_codec *c, const tutti_view *v, size_t r, size_t j, void *scratch, void *const *wire)
+{
+    return is_narrow(c, v) ? (float *)scratch + r * iters_of(c->self, r, v->rows, v->cols) * v->cols + j * r * v->rows : wire[2 * j];
+}
+
+static float *q_of(const tutti_codec *c, const tutti_view *v, size_t r, size_t j, void *scratch, void *const *wire)
+{
+    return is_narrow(c, v) ? (float *)scratch + r * iters_of(c->self, r, v->rows, v->cols) * (v->cols + v->rows) + j * r * v->cols : wire[2 * j + 1];
+}
+
+/* The exponent by which column k of product j's Q is divided on the wire. */
+static int size_of(const tutti_codec *c, const tutti_view *v, size_t r, size_t j, size_t k)
+{
+    return (int)((const powersgd *)c->self)->size[size_place(c, v->tensor) + j * r + k];
+}
+
+static void scale_columns(const tutti_codec *c, const tutti_view *v, size_t r, size_t j, int times, size_t n, float *of)
+{
+    for (size_t k = 0; k < r; k++)
+        tutti_scale(c->space->device, n, ldexpf(1, times * size_of(c, v, r, j, k)), of + k * n);
+}
+
+/* Of a round, the wire's numbers as floats. */
+static void widen(const tutti_codec *c, const tutti_view *v, size_t n, void *in, float *out)
+{
+    tutti_device *d = c->space->device;
+
+    tutti_cast(d, (tutti_buffer){ d, in, n, number(c, v) }, tutti_f32(d, out, n));
+}
+
+static void narrow(const tutti_codec *c, const tutti_view *v, size_t n, float *in, void *out)
+{
+    tutti_device *d = c->space->device;
+
+    tutti_cast(d, tutti_f32(d, in, n), (tutti_buffer){ d, out, n, number(c, v) });
+}
+
+/* The mean Q of all products as floats of their own size. */
+static void widen_means(const tutti_codec *c, const tutti_view *v, size_t r, void *scratch, void *const *wire)
+{
+    for (size_t j = 0; j < iters_of(c->self, r, v->rows, v->cols) && is_narrow(c, v); j++) {
+        float *q = q_of(c, v, r, j, scratch, wire);
+        widen(c, v, r * v->cols, wire[2 * j + 1], q);
+        scale_columns(c, v, r, j, 1, v->cols, q);
+    }
+}
+
 /* The columns of P of product j become orthonormal, and orthogonal to those of the products before. */
-static void make_orthonormal(const tutti_codec *c, const tutti_view *v, size_t r, size_t j, void *const *wire)
+static void make_orthonormal(const tutti_codec *c, const tutti_view *v, size_t r, size_t j, void *scratch, void *const *wire)
 {
     float *column[RANK_MOST * ITERS_MOST];
 
     for (size_t k = 0; k < (j + 1) * r; k++)
-        column[k] = (float *)wire[k / r * 2] + k % r * v->rows;
+        column[k] = p_of(c, v, r, k / r, scratch, wire) + k % r * v->rows;
     tutti_codec_orthonormalise(c->space->device, v->rows, j * r, (j + 1) * r, column, shared(c, v, v->tensor));
 }
 
-/* y += a (the sum of the products P^ Q^T from the first on); Q in `q`, or on the wire. From the end, where the fold has just been. */
-static void add_products(const tutti_codec *c, const tutti_view *v, size_t r, size_t first, void *const *wire, const float *q, float a, float *y)
+/* y += a (the sum of the products P^ Q^T from the first on); Q: this worker's own, or the mean. From the end, where the fold has just been. */
+static void add_products(const tutti_codec *c, const tutti_view *v, size_t r, size_t first, void *scratch, void *const *wire, bool own, float a, float *y)
 {
     const size_t rows = v->rows, cols = v->cols, products = iters_of(c->self, r, rows, cols);
 
     for (size_t end = first < products ? rows : 0, i; end > 0; end = i) {
         i = end > PANEL ? end - PANEL : 0;
         for (size_t j = first; j < products; j++)
-            tutti_rows_add(c->space->device, end - i, cols, a, (int)r, (const float *)wire[2 * j] + i, rows, q != NULL ? q + j * r * cols : wire[2 * j + 1], y + i * cols);
+            tutti_rows_add(c->space->device, end - i, cols, a, (int)r, p_of(c, v, r, j, scratch, wire) + i, rows, own ? (float *)scratch + j * r * cols : q_of(c, v, r, j, scratch, wire), y + i * cols);
     }
+}
+
+static void fold_p(tutti_codec *c, const tutti_view *v, size_t r, size_t j, const float *x, void *scratch, void *const *wire)
+{
+    tutti_device *d = c->space->device;
+    const powersgd *s = c->self;
+    const size_t rows = v->rows, cols = v->cols;
+    const float *q = s->q + place(c, v->tensor);
+    float *p = p_of(c, v, r, j, scratch, wire);
+
+    assert(v->tensor >= 0 && v->count == rows * cols);
+    if (j > 0) {
+        q = q_of(c, v, r, j - 1, scratch, wire);
+        if (is_narrow(c, v))
+            widen(c, v, r * cols, wire[2 * j - 1], q_of(c, v, r, j - 1, scratch, wire)); /* as it travelled: its columns are about 1 */
+    } else if (!s->warm_start) {
+        tutti_fill_normal(d, r * cols, shared(c, v, v->tensor), scratch);
+        q = scratch;
+    }
+    for (size_t end = rows, i; end > 0; end = i) { /* P = D Q, from the end, which whoever made D has just left in the caches */
+        i = end > PANEL ? end - PANEL : 0;
+        tutti_rows_dot(d, end - i, cols, x + i * cols, (int)r, q, p + i, rows);
+    }
+    if (is_narrow(c, v)) {
+        scale_columns(c, v, r, j > 0 ? j - 1 : 0, j == 0 && s->warm_start ? -2 : -1, rows, p); /* of D times what is of that size itself, or about 1 */
+        narrow(c, v, r * rows, p, wire[2 * j]);
+    }
+}
+
+static void fold_q(tutti_codec *c, const tutti_view *v, size_t r, size_t j, const float *x, void *scratch, void *const *wire)
+{
+    tutti_device *d = c->space->device;
+    const size_t rows = v->rows, cols = v->cols;
+    float *own = (float *)scratch + j * r * cols, *to = is_narrow(c, v) ? own : wire[2 * j + 1];
+
+    if (is_narrow(c, v))
+        widen(c, v, r * rows, wire[2 * j], p_of(c, v, r, j, scratch, wire));
+    make_orthonormal(c, v, r, j, scratch, wire);
+    tutti_fill(d, r * cols, 0, to);
+    tutti_rows_sum(d, rows, cols, x, (int)r, p_of(c, v, r, j, scratch, wire), rows, to); /* Q = D^T P^ */
+    if (is_narrow(c, v)) {
+        scale_columns(c, v, r, j, -1, cols, own);
+        narrow(c, v, r * cols, own, wire[2 * j + 1]);
+        widen(c, v, r * cols, wire[2 * j + 1], own); /* what is sent is what it has become */
+        scale_columns(c, v, r, j, 1, cols, own);
+    } else
+        tutti_copy(d, r * cols, to, own);
 }
 
 static void fold(tutti_codec *c, const tutti_view *v, int round, const float *x, void *scratch, void *const *wire)
 {
-    tutti_device *d = c->space->device;
-    const powersgd *s = c->self;
-    const size_t r = rank_now(c, v), rows = v->rows, cols = v->cols, j = (size_t)round / 2;
-    float *to = wire[round];
+    const size_t r = rank_now(c, v), j = (size_t)round / 2;
 
     if (r == 0) {
         if (round == 0)
-            tutti_copy(d, v->count, x, to);
-    } else if (j >= iters_of(s, r, rows, cols)) {
-        return;
-    } else if (round % 2 == 0) {
-        const float *q = round > 0 ? wire[round - 1] : s->q + place(c, v->tensor);
-        assert(v->tensor >= 0 && v->count == rows * cols);
-        if (round == 0 && !s->warm_start) {
-            tutti_fill_normal(d, r * cols, shared(c, v, v->tensor), scratch);
-            q = scratch;
-        }
-        for (size_t end = rows, i; end > 0; end = i) { /* P = D Q, from the end, which whoever made D has just left in the caches */
-            i = end > PANEL ? end - PANEL : 0;
-            tutti_rows_dot(d, end - i, cols, x + i * cols, (int)r, q, to + i, rows);
-        }
-    } else {
-        make_orthonormal(c, v, r, j, wire);
-        tutti_fill(d, r * cols, 0, to);
-        tutti_rows_sum(d, rows, cols, x, (int)r, wire[round - 1], rows, to); /* Q = D^T P^ */
-        tutti_copy(d, r * cols, to, (float *)scratch + j * r * cols);
-    }
+            tutti_copy(c->space->device, v->count, x, wire[0]);
+    } else if (j < iters_of(c->self, r, v->rows, v->cols))
+        (round % 2 == 0 ? fold_p : fold_q)(c, v, r, j, x, scratch, wire);
 }
 
 static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, void *const *wire, float a, float *y)
@@ -182,25 +296,50 @@ static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scra
 
     if (r == 0)
         tutti_axpy(c->space->device, v->count, a, s->ef_rule == LOCAL ? x : wire[0], y);
-    else
-        add_products(c, v, r, 0, wire, s->ef_rule == LOCAL ? scratch : NULL, a, y);
+    else {
+        if (s->ef_rule == AGGREGATED)
+            widen_means(c, v, r, scratch, wire);
+        add_products(c, v, r, 0, scratch, wire, s->ef_rule == LOCAL, a, y);
+    }
+}
+
+/* What the next step divides product j by. Where a column is 0, be it that it was less than 16 bits tell from 0, ever less. */
+static void learn_sizes(const tutti_codec *c, const tutti_view *v, size_t r, size_t j, const float *q)
+{
+    float *size = ((const powersgd *)c->self)->size + size_place(c, v->tensor) + j * r;
+
+    for (size_t k = 0; k < r; k++) {
+        const double square = tutti_norm2(c->space->device, v->cols, q + k * v->cols);
+        const int e = square > 0 ? ilogb(sqrt(square)) : size[k] > SIZE_UNKNOWN ? (int)size[k] - SIZE_LESS : 0;
+        size[k] = (float)(e > SIZE_MOST ? SIZE_MOST : e < -SIZE_MOST ? -SIZE_MOST : e);
+    }
 }
 
 static void unfold(tutti_codec *c, const tutti_view *v, void *scratch, void *const *wire, float *y)
 {
     tutti_device *d = c->space->device;
     const powersgd *s = c->self;
-    const size_t r = rank_now(c, v), last = 2 * iters_of(s, r, v->rows, v->cols) - 1;
+    const size_t r = rank_now(c, v), products = iters_of(s, r, v->rows, v->cols);
+    const float *q[ITERS_MOST];
+    bool finite = true;
 
-    (void)scratch;
     if (r == 0) {
         tutti_copy(d, v->count, wire[0], y);
         return;
     }
-    tutti_rows_product(d, v->rows, v->cols, (int)r, wire[0], v->rows, wire[1], y);
-    add_products(c, v, r, 1, wire, NULL, 1, y);
-    if (s->warm_start && tutti_finite(d, r * v->cols, wire[last])) /* one step with a NaN must not spoil all that follow */
-        tutti_copy(d, r * v->cols, wire[last], s->q + place(c, v->tensor));
+    widen_means(c, v, r, scratch, wire);
+    tutti_rows_product(d, v->rows, v->cols, (int)r, p_of(c, v, r, 0, scratch, wire), v->rows, q_of(c, v, r, 0, scratch, wire), y);
+    add_products(c, v, r, 1, scratch, wire, false, 1, y);
+    for (size_t j = 0; j < products; j++) {
+        q[j] = q_of(c, v, r, j, scratch, wire);
+        finite = finite && tutti_finite(d, r * v->cols, q[j]);
+    }
+    if (!finite) /* one step with a NaN must not spoil all that follow */
+        return;
+    for (size_t j = 0; j < products && s->size != NULL; j++)
+        learn_sizes(c, v, r, j, q[j]);
+    if (s->warm_start)
+        tutti_copy(d, r * v->cols, q[products - 1], s->q + place(c, v->tensor));
 }
 
 /* Columns that both have; others are this codec's own last ones, drawn at first. */
@@ -212,10 +351,12 @@ static void follow(tutti_codec *c, const tutti_codec *from, int t)
 
     if (r > 0)
         tutti_copy(c->space->device, r * v->cols, theirs->q + place(from, t), mine->q + place(c, t));
+    for (size_t k = 0; k < r && mine->size != NULL && theirs->size != NULL; k++)
+        mine->size[size_place(c, t) + k] = theirs->size[size_place(from, t) + k];
 }
 
 const tutti_codec_ops tutti_codec_powersgd = {
     .name = "powersgd", .paper = "Vogels et al., NeurIPS 2019, algorithm 1", .help = "matrices as products of rank r, summed on the way",
-    .options = options, .self_bytes = sizeof(powersgd), .rounds = 2 * ITERS_MOST, .traits = traits, .declare = declare, .open = open, .scratch = scratch_bytes,
+    .options = options, .self_bytes = sizeof(powersgd), .rounds = 2 * ITERS_MOST, .number = number, .traits = traits, .declare = declare, .open = open, .scratch = scratch_bytes,
     .width = width, .fold = fold, .mine = mine, .unfold = unfold, .follow = follow,
 };

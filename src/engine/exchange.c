@@ -63,7 +63,14 @@ static const tutti_codec *find_leaf(const tutti_codec *c, bool (*is)(const tutti
 
 static bool is_not_a_sum_of_floats(const tutti_codec *c)
 {
-    return c->ops->rounds == 0 || c->ops->dtype != TUTTI_F32;
+    bool other = c->ops->rounds == 0;
+
+    for (int t = 0; t < c->space->n_tensors && !other; t++) {
+        tutti_view v = c->space->tensor[t];
+        v.step = late_step;
+        other = tutti_codec_number(c, &v) != TUTTI_F32;
+    }
+    return other;
 }
 
 static tutti_status list_tensors(tutti_engine *e, tutti_engine_exchange *x, tutti_error *err)
@@ -351,6 +358,11 @@ static size_t rounded_up(size_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
+static tutti_dtype number(const tutti_exchange_unit *u)
+{
+    return tutti_codec_number(u->codec, &u->view);
+}
+
 /* Places of what linear codecs send in each round, one number type after the other, and of their scratch. */
 static tutti_status room_for_linear(tutti_exchange_job *job, tutti_error *err)
 {
@@ -360,7 +372,7 @@ static tutti_status room_for_linear(tutti_exchange_job *job, tutti_error *err)
     for (int i = 0; i < job->n_units; i++) {
         const tutti_exchange_unit *u = &job->unit[i];
         for (int r = 0; r < TUTTI_EXCHANGE_ROUNDS; r++)
-            bytes[r] += width(u, r) * tutti_dtype_bytes(u->codec->ops->dtype);
+            bytes[r] += width(u, r) * tutti_dtype_bytes(number(u));
         if (u->codec->ops->rounds > 0 && u->codec->ops->scratch != NULL)
             scratch += rounded_up(u->codec->ops->scratch(u->codec, &u->view));
     }
@@ -373,7 +385,7 @@ static tutti_status room_for_linear(tutti_exchange_job *job, tutti_error *err)
             at = (char *)s->wire[r].at + rounded_up((size_t)(at - (char *)s->wire[r].at));
             for (int i = 0; i < job->n_units; i++) {
                 tutti_exchange_unit *u = &job->unit[i];
-                if (u->codec->ops->rounds == 0 || u->codec->ops->dtype != linear_types[t])
+                if (u->codec->ops->rounds == 0 || number(u) != linear_types[t])
                     continue;
                 u->wire[r] = at;
                 at += width(u, r) * tutti_dtype_bytes(linear_types[t]);
@@ -394,7 +406,7 @@ static tutti_status room_for_linear(tutti_exchange_job *job, tutti_error *err)
 /* Elements of a round before the first that is not finite. */
 static size_t finite_until(tutti_device *d, const tutti_exchange_unit *u, int round)
 {
-    const tutti_dtype dtype = u->codec->ops->dtype;
+    const tutti_dtype dtype = number(u);
     const size_t n = width(u, round);
     float back[1024];
 
@@ -436,8 +448,8 @@ static tutti_status round_of(tutti_exchange_job *job, int round, tutti_dtype dty
 
     for (int i = 0; i < job->n_units; i++) {
         tutti_exchange_unit *u = &job->unit[i];
-        const size_t n = u->codec->ops->dtype == dtype ? width(u, round) : 0;
-        if (u->codec->ops->rounds <= round || u->codec->ops->dtype != dtype)
+        const size_t n = number(u) == dtype ? width(u, round) : 0;
+        if (u->codec->ops->rounds <= round || number(u) != dtype)
             continue;
         u->codec->ops->fold(u->codec, &u->view, round, u->x, u->scratch, u->wire);
         if (job->moves != NULL)

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include "tutti/method.h"
 
-typedef struct powersgd { int64_t rank, iters_per_step, start_iter; double min_compression_rate, bucket; bool error_feedback, warm_start; int ef_rule; } powersgd;
+typedef struct powersgd { int64_t rank, iters_per_step, start_iter; double min_compression_rate, bucket; bool error_feedback, warm_start; int ef_rule, factor; } powersgd;
 
 static const tutti_option powersgd_options[] = {
     { "rank", TUTTI_INT, TUTTI_AT(powersgd, rank), 1, 1, 512, NULL, "of the approximation; of a matrix with a lesser side that side. 2 to 4 for images, 16 to 32 for large transformers" },
@@ -17,9 +17,12 @@ static const tutti_option powersgd_options[] = {
     { "error_feedback", TUTTI_BOOL, TUTTI_AT(powersgd, error_feedback), 1, 0, 1, NULL, "what was not sent is added to the next gradient" },
     { "ef_rule", TUTTI_CHOICE, TUTTI_AT(powersgd, ef_rule), 0, 0, 0, "local|aggregated", "what counts as sent: this worker's part (residuals stay small), or the mean (as PyTorch); the model is the same", "error_feedback=on" },
     { "warm_start", TUTTI_BOOL, TUTTI_AT(powersgd, warm_start), 1, 0, 1, NULL, "begin from the previous step's factor, not from a drawn one" },
+    { "factor_dtype", TUTTI_CHOICE, TUTTI_AT(powersgd, factor), 0, 0, 0, "fp32|fp16|bf16", "what factors travel as, columns scaled by powers of two; sums are made in fp32" },
     { "bucket_mb", TUTTI_REAL, TUTTI_AT(powersgd, bucket), 25, 1.0 / 1048576, 65536, NULL, "gradients in MiB that are exchanged as one" },
     { 0 }
 };
+
+static const char *const factors[] = { "fp32", "fp16", "bf16" };
 
 static tutti_status powersgd_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
@@ -28,8 +31,8 @@ static tutti_status powersgd_declare(tutti_method *m, tutti_plan *plan, tutti_er
 
     m->piece_bytes = (size_t)(s->bucket * 1048576);
     m->first_piece_bytes = m->piece_bytes < m->first_piece_bytes ? m->piece_bytes : m->first_piece_bytes;
-    snprintf(spec, sizeof spec, "%spowersgd(rank=%lld,iters_per_step=%lld,min_compression_rate=%.17g,start_iter=%lld,warm_start=%s,ef_rule=%s)%s", s->error_feedback ? "ef(" : "", (long long)s->rank,
-             (long long)s->iters_per_step, s->min_compression_rate, (long long)s->start_iter, s->warm_start ? "on" : "off", s->ef_rule == 0 ? "local" : "aggregated", s->error_feedback ? ")" : "");
+    snprintf(spec, sizeof spec, "%spowersgd(rank=%lld,iters_per_step=%lld,min_compression_rate=%.17g,start_iter=%lld,warm_start=%s,ef_rule=%s,factor_dtype=%s)%s", s->error_feedback ? "ef(" : "", (long long)s->rank,
+             (long long)s->iters_per_step, s->min_compression_rate, (long long)s->start_iter, s->warm_start ? "on" : "off", s->ef_rule == 0 ? "local" : "aggregated", factors[s->factor], s->error_feedback ? ")" : "");
     return tutti_exchange_declare(m, plan, spec, err);
 }
 

@@ -26,7 +26,7 @@ static size_t step_of(subject *const *s, int workers, uint64_t step, float (*g)[
         leaf = tutti_codec_chosen(s[0]->codec, &v);
         for (int w = 0; w < workers; w++)
             x[w] = g[w] + v.first, out[w] = y[w] + v.first;
-        bytes += leaf->ops->rounds > 0 ? leaf->ops->width(leaf, &v, 0) * tutti_dtype_bytes(leaf->ops->dtype) : leaf->ops->bound(leaf, &v);
+        bytes += leaf->ops->rounds > 0 ? leaf->ops->width(leaf, &v, 0) * tutti_dtype_bytes(tutti_codec_number(leaf, &v)) : leaf->ops->bound(leaf, &v);
         subject_exchange_view(s, workers, v, false, x, out);
     }
     return bytes;

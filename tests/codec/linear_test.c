@@ -7,16 +7,23 @@
 
 enum { WORKERS = 4 };
 
+static tutti_dtype number(const subject *s)
+{
+    const tutti_view v = subject_view(s, 1000000);
+
+    return tutti_codec_number(s->codec, &v);
+}
+
 static size_t wire_bytes(const subject *s, const tutti_view *v, int round)
 {
-    return s->codec->ops->width(s->codec, v, round) * tutti_dtype_bytes(s->codec->ops->dtype);
+    return s->codec->ops->width(s->codec, v, round) * tutti_dtype_bytes(number(s));
 }
 
 static float wire_get(const subject *s, const void *wire, size_t i)
 {
     float y;
 
-    tutti_cast(s->device, (tutti_buffer){ s->device, (char *)(uintptr_t)wire + i * tutti_dtype_bytes(s->codec->ops->dtype), 1, s->codec->ops->dtype },
+    tutti_cast(s->device, (tutti_buffer){ s->device, (char *)(uintptr_t)wire + i * tutti_dtype_bytes(number(s)), 1, number(s) },
                tutti_f32(s->device, &y, 1));
     return y;
 }
@@ -43,7 +50,7 @@ static void mean(subject *const *s, int workers, uint64_t step, float *const *x,
             m = (float)(sum / workers);
             for (int w = 0; w < workers; w++)
                 tutti_cast(s[w]->device, tutti_f32(s[w]->device, &m, 1), (tutti_buffer){ s[w]->device,
-                           (char *)wire[w][round] + i * tutti_dtype_bytes(ops->dtype), 1, ops->dtype });
+                           (char *)wire[w][round] + i * tutti_dtype_bytes(number(s[0])), 1, number(s[0]) });
         }
     }
     for (int w = 0; w < workers; w++) {

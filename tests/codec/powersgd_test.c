@@ -206,12 +206,86 @@ static void memory_is_the_residual_and_the_factors(void **state)
     }
 }
 
+/* factor_dtype: the first product of a matrix goes as float32, then in two bytes a number, whatever the gradients' size, a millionth of a millionth or a million, which powers of two on the wire keep in range; what comes out is
+   what float32 gives but for the rounding of factors, and the parts that error feedback takes for sent are what the mean is made of. A size that falls by 2^30 from one step to the next is found again. */
+static void factors_of_sixteen_bits_keep_their_range_and_their_sum(void **state)
+{
+    enum { ROWS = 40, COLS = 56, N = ROWS * COLS, STEPS = 8 };
+    static const struct { const char *spec, *wide; double close; } rows[] = {
+        { "ef(powersgd(rank=3,factor_dtype=fp16))", "ef(powersgd(rank=3))", 0x1p-9 }, { "ef(powersgd(rank=3,factor_dtype=bf16))", "ef(powersgd(rank=3))", 0x1p-6 },
+        { "ef(powersgd(rank=2,iters_per_step=2,factor_dtype=fp16,ef_rule=aggregated))", "ef(powersgd(rank=2,iters_per_step=2,ef_rule=aggregated))", 0x1p-8 },
+        { "ef(powersgd(rank=3,warm_start=off,factor_dtype=fp16))", "ef(powersgd(rank=3,warm_start=off))", 0x1p-9 },
+    };
+    static const float sizes[] = { 1, 0x1p-40f, 0x1p20f };
+    static double u[6 * ROWS], v[6 * COLS];
+    static float g[WORKERS][N], y[WORKERS][N], z[WORKERS][N], e[WORKERS][N];
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++)
+        for (size_t size = 0; size < TUTTI_LENGTH(sizes); size++) {
+            subject *s[WORKERS], *w32[WORKERS];
+            uint64_t seed = 77;
+            directions(6, ROWS, u, &seed);
+            directions(6, COLS, v, &seed);
+            for (int w = 0; w < WORKERS; w++) {
+                s[w] = subject_open_as(rows[k].spec, ROWS, COLS, w, w % 2 ? TUTTI_CPU_SCALAR : TUTTI_CPU_AVX512);
+                w32[w] = subject_open_as(rows[k].wide, ROWS, COLS, w, TUTTI_CPU_AVX512);
+            }
+            for (uint64_t step = 0; step < STEPS; step++) {
+                const tutti_view view = subject_view(s[0], step);
+                const tutti_codec *leaf = s[0]->codec->inner[0];
+                double lost = 0, apart = 0, whole = 0;
+                assert_int_equal(tutti_codec_number(leaf, &view), step == 0 ? TUTTI_F32 : strstr(rows[k].spec, "bf16") != NULL ? TUTTI_BF16 : TUTTI_F16);
+                for (int w = 0; w < WORKERS; w++)
+                    for (int i = 0; i < N; i++) {
+                        double sum = 0.02 * (subject_uniform(&seed) - 0.5);
+                        for (int d = 0; d < 6; d++)
+                            sum += pow(0.3, d) * u[d * ROWS + i / COLS] * v[d * COLS + i % COLS];
+                        g[w][i] = (float)sum * sizes[size];
+                        e[w][i] = subject_state(s[w], "codec.e", TUTTI_OWN_MEAN)[i] + g[w][i];
+                    }
+                for (int w = 0; w < WORKERS; w++)
+                    memcpy(subject_state(w32[w], "codec.e", TUTTI_OWN_MEAN), subject_state(s[w], "codec.e", TUTTI_OWN_MEAN), sizeof e[w]);
+                for (int w = 0; w < WORKERS; w++) /* one step each from the same factors */
+                    memcpy(subject_state(w32[w], "codec.codec.q", TUTTI_SAME), subject_state(s[w], "codec.codec.q", TUTTI_SAME), (strstr(rows[k].spec, "rank=3") != NULL ? 3 : 2) * COLS * sizeof(float));
+                subject_exchange(s, WORKERS, step, false, ROW(g), ROW(y));
+                subject_exchange(w32, WORKERS, step, false, ROW(g), ROW(z));
+                for (int w = 1; w < WORKERS; w++)
+                    assert_memory_equal(y[w], y[0], sizeof y[0]);
+                for (int i = 0; i < N; i++) {
+                    double kept = 0;
+                    for (int w = 0; w < WORKERS; w++)
+                        kept += ((double)e[w][i] - (double)subject_state(s[w], "codec.e", TUTTI_OWN_MEAN)[i]) / WORKERS;
+                    lost += pow(kept - (double)y[0][i], 2), apart += pow((double)y[0][i] - (double)z[0][i], 2), whole += pow((double)z[0][i], 2);
+                }
+                /* of the mean only its own rounding is not made good, and by the aggregated rule not even that */
+                if (!(sqrt(lost) <= (strstr(rows[k].spec, "aggregated") != NULL ? 1e-6 : rows[k].close) * sqrt(whole)) || !(sqrt(apart) <= 4 * rows[k].close * sqrt(whole)))
+                    fail_msg("%s at %g, step %d: %g of %g is lost, %g from float32's", rows[k].spec, (double)sizes[size], (int)step, sqrt(lost), sqrt(whole), sqrt(apart));
+            }
+            for (int w = 0; w < WORKERS; w++)
+                subject_close(s[w]), subject_close(w32[w]);
+        }
+    {
+        subject *s[1] = { subject_open_as("powersgd(rank=2,factor_dtype=fp16)", ROWS, COLS, 0, TUTTI_CPU_AVX512) };
+        double share = 0;
+        for (uint64_t step = 0; step < 12; step++) {
+            for (int i = 0; i < N; i++)
+                g[0][i] = (float)(u[i / COLS] * v[i % COLS]) * (step < 3 ? 1 : 0x1p-30f);
+            subject_exchange(s, 1, step, false, ROW(g), ROW(y));
+            share = subject_loss(N, g[0], y[0]) / subject_norm2(N, g[0]);
+        }
+        assert_true(share < 1e-4);
+        subject_close(s[0]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_rules_of_error_feedback_move_the_model_alike),
         cmocka_unit_test(a_constant_matrix_is_approached_at_the_rate_of_its_singular_values),
         cmocka_unit_test(memory_is_the_residual_and_the_factors),
+        cmocka_unit_test(factors_of_sixteen_bits_keep_their_range_and_their_sum),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -236,7 +236,7 @@ static inline void subject_exchange_view(subject *const *s, int workers, tutti_v
             void *of[SUBJECT_WORKERS];
             for (int w = 0; w < workers; w++)
                 of[w] = wire[w][round];
-            subject_mean(s, workers, leaf[0]->ops->dtype, of, i);
+            subject_mean(s, workers, tutti_codec_number(leaf[0], &v), of, i);
         }
     }
     finite = message[0] == NULL || tutti_finite(s[0]->device, n, mean);

@@ -94,7 +94,7 @@ static void summed_rounds_are_the_scalar_ones_wherever_they_lie(void **state)
                 const size_t shift = cpu == 0 ? 0 : 1 + subject_random(&seed) % (SLACK - 1);
                 subject *s = subject_open_as(specs[k], 1, n, 1, (tutti_cpu)cpu);
                 const tutti_view v = subject_view(s, 5);
-                const size_t bytes = s->codec->ops->width(s->codec, &v, 0) * tutti_dtype_bytes(s->codec->ops->dtype);
+                const size_t bytes = s->codec->ops->width(s->codec, &v, 0) * tutti_dtype_bytes(tutti_codec_number(s->codec, &v));
                 uint8_t *wire = malloc(bytes + 1);
                 void *wires[SUBJECT_ROUNDS] = { wire };
                 memcpy(x + shift, plain, n * sizeof *x);

@@ -130,7 +130,7 @@ static void a_codec_that_loses_nothing_gives_the_bits_of_ddp(void **state)
 
 static const char *const all_codecs[] = {
     "fp16", "bf16", "int8", "minmax8", "qsgd", "qsgd(bits=2,coding=elias,norm=l2)", "nuqsgd", "sign", "onebit", "topk", "threshold(0.1)", "ef(threshold(0.1))", "randomk(ratio=0.1)", "wangni",
-    "powersgd(rank=2)", "ef(powersgd(rank=2))", "ef(topk)", "ef(sign,server=on)", "large(qsgd)", "ef(randomk(ratio=0.1))", "ef(powersgd(rank=2,ef_rule=aggregated,warm_start=off,start_iter=2))",
+    "powersgd(rank=2)", "ef(powersgd(rank=2))", "ef(powersgd(rank=1,factor_dtype=bf16,iters_per_step=2))", "ef(topk)", "ef(sign,server=on)", "large(qsgd)", "ef(randomk(ratio=0.1))", "ef(powersgd(rank=2,ef_rule=aggregated,warm_start=off,start_iter=2))",
 };
 
 /* One tensor a piece, two pieces, one; without a lane and with one. */
@@ -241,6 +241,7 @@ static void linear_codecs_send_what_an_all_reduce_of_their_numbers_sends(void **
     static const struct { const char *codec; uint64_t bytes; } cases[] = {
         { "fp32", 4 * ELEMENTS }, { "fp16", 2 * ELEMENTS }, { "bf16", 2 * ELEMENTS }, { "randomk(ratio=0.1)", 4 * (1 + 300 + 4 + 201 + 1) },
         { "ef(powersgd(rank=2))", 4 * (10 + 2 * (60 + 50) + 33 + 2001 + 7) }, { "powersgd(rank=1)", 4 * (10 + (60 + 50) + 33 + (3 + 667) + 7) },
+        { "powersgd(rank=1,factor_dtype=fp16)", 4 * (10 + 33 + 7) + (4 + 2 + 2) * ((60 + 50) + (3 + 667)) / 3 } /* the first of three steps in float32 */,
     };
 
     (void)state;
