@@ -18,6 +18,8 @@ def layers_last(found):
 
 
 class Bench(Case):
+    IN_MEMORY = False  # disks are measured here
+
     def bench(self, *arguments, code=0, **environment):
         done = tutti("bench", *arguments, **environment)
         self.assertEqual(done.returncode, code, done.stderr + done.stdout)

@@ -1,5 +1,5 @@
-"""What the command's tests share: running it, small data sets, reading its results."""
-import gzip, json, os, shutil, signal, struct, subprocess, tempfile, time, unittest
+"""What the command's tests share: running it, small data sets, reading its results, folders to write in."""
+import fcntl, gzip, json, os, shutil, signal, struct, subprocess, tempfile, time, unittest
 
 TUTTI = os.path.abspath(os.environ.get("TUTTI", os.path.join(os.path.dirname(__file__), "../../build/dev/bin/tutti")))
 DATA = os.path.abspath(os.environ.get("TUTTI_DATA", os.path.join(os.path.dirname(__file__), "../../data")))
@@ -12,6 +12,31 @@ def clean_environment(**extra):
     keep["TUTTI_DATA"] = DATA
     keep.update(extra)
     return keep
+
+
+MEMORY = "/dev/shm"
+
+
+def scratch(memory=True):
+    """A folder to write in, the caller's to remove. In memory where there is plenty of it: a checkpoint waits for its files to be on their disk, and no test looks at what a loss of power leaves.
+    What killed tests have left there goes with the next: who lives holds a lock on its folder."""
+    if not memory or not os.path.isdir(MEMORY) or shutil.disk_usage(MEMORY).free < 1 << 30:
+        return tempfile.mkdtemp(prefix="tutti-test-")
+    for entry in os.scandir(MEMORY):
+        try:
+            if not entry.name.startswith("tutti-test-") or time.time() - entry.stat().st_mtime < 60:
+                continue
+            held = os.open(entry.path, os.O_RDONLY)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(entry.path, ignore_errors=True)
+            finally:
+                os.close(held)
+        except OSError: # it is locked, somebody else's or gone
+            continue
+    folder = tempfile.mkdtemp(prefix="tutti-test-", dir=MEMORY)
+    fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_SH) # for as long as this process lives
+    return folder
 
 
 def tutti(*arguments, timeout=120, **environment):
@@ -27,8 +52,9 @@ def small_mnist(folder, train=600, test=200):
     """The first samples of MNIST as plain IDX files: real pictures, quick to go through."""
     os.makedirs(folder, exist_ok=True)
     for name in NAMES:
-        raw = gzip.open(os.path.join(DATA, "mnist", name + ".gz")).read()
         n = train if name.startswith("train") else test
+        with gzip.open(os.path.join(DATA, "mnist", name + ".gz")) as f:
+            raw = f.read(16 + n * (784 if "images" in name else 1))
         if "images" in name:
             out = idx_bytes(0x803, (n, 28, 28), raw[16:16 + n * 784])
         else:
@@ -66,7 +92,7 @@ def floats(path):
 
 
 def shm_entries():
-    return sorted(os.listdir("/dev/shm"))
+    return sorted(e for e in os.listdir(MEMORY) if not e.startswith("tutti-test-")) # those are scratch() of tests beside this one
 
 
 def children_of(pid):
@@ -86,9 +112,11 @@ def alive(pid):
 
 
 class Case(unittest.TestCase):
+    IN_MEMORY = True
+
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.mkdtemp(prefix="tutti-test-")
+        cls.folder = scratch(cls.IN_MEMORY)
         cls.data = small_mnist(os.path.join(cls.folder, "data"))
 
     @classmethod

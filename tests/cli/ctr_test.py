@@ -1,8 +1,8 @@
 """Training click-through rates on a generated log: it comes near what the best possible ranking reaches, the number of workers does not change a bit, a run goes on where it stopped, and what does
 not fit is a sentence."""
-import json, os, re, shutil, tempfile, unittest
+import json, os, re, shutil, unittest
 
-from command import TUTTI, read, summary, tutti
+from command import TUTTI, read, scratch, summary, tutti
 
 MODEL = "ctr(dim=4,layers=1,hidden=16)"
 TABLE = 26 * 2000 * 4
@@ -11,7 +11,7 @@ TABLE = 26 * 2000 * 4
 class Ctr(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.mkdtemp(prefix="tutti-ctr-")
+        cls.folder = scratch()
         cls.log = os.path.join(cls.folder, "clicks.tsv")
         made = tutti("data", "clicks", "--samples", 40000, "--values", 10, "--spread", 2, "--out", cls.log)
         cls.bayes = float(re.search(r"Bayes AUC (0\.\d+)", made.stdout).group(1))

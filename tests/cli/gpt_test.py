@@ -1,7 +1,7 @@
 """Training a GPT on a text: it learns, the number of workers does not change a bit, a run goes on where it stopped, and what does not fit is a sentence."""
-import os, random, shutil, tempfile, unittest
+import os, random, shutil, unittest
 
-from command import read, summary, tutti
+from command import read, scratch, summary, tutti
 
 MODEL = "gpt(layers=1,dim=16,heads=2)"
 ALL = "gpt(layers=1,dim=16,heads=2,dropout=0.2,positions=rotary,norm=rms,tied=on)"
@@ -10,7 +10,7 @@ ALL = "gpt(layers=1,dim=16,heads=2,dropout=0.2,positions=rotary,norm=rms,tied=on
 class Gpt(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.mkdtemp(prefix="tutti-gpt-")
+        cls.folder = scratch()
         cls.text = os.path.join(cls.folder, "text.txt")
         draw = random.Random(3)
         with open(cls.text, "w") as f: # each letter follows from the one before in two ways of three

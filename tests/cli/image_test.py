@@ -1,8 +1,8 @@
 """Training networks of images with batch norm: they learn, the number of workers does not change a bit of the parameters, statistics are agreed on, a run goes on where it stopped, and
 what does not fit is a sentence."""
-import os, shutil, struct, tempfile, unittest
+import os, shutil, struct, unittest
 
-from command import read, small_mnist, summary, tensors, tutti
+from command import read, scratch, small_mnist, summary, tensors, tutti
 
 MODEL = "resnet(depth=8)"
 
@@ -10,7 +10,7 @@ MODEL = "resnet(depth=8)"
 class Image(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.mkdtemp(prefix="tutti-image-")
+        cls.folder = scratch()
         cls.data = small_mnist(os.path.join(cls.folder, "mnist"), train=512, test=96)
 
     @classmethod

@@ -2,13 +2,16 @@
 notice, 2 s to stop, 1 s after the launcher's death), since a test machine may be busy."""
 import os, random, re, signal, subprocess, sys, time, unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../netlab"))
+sys.path[:0] = [os.path.join(os.path.dirname(__file__), folder) for folder in ("..", "../netlab")]
 from command import *
 from hosts_test import HERE, TWO, HostCase, workers_of
 from lab import NETLAB, needs_lab
+from together import together
 
 
 class Loss(Case):
+    IN_MEMORY = False  # another /dev/shm is mounted over that one here
+
     def start(self, name, *arguments, n=3):
         run = subprocess.Popen([TUTTI, "train", "--model", "mlp", "--data", self.data, "-n", str(n), "--batch", "16", "--epochs", "100000", "--quiet",
                                 "--out", self.out(name), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -181,4 +184,4 @@ class GoesOn(HostCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=1)
+    together(3)

@@ -2,7 +2,8 @@
 import glob, math, random
 from command import *
 
-TRAIN = ["--model", "mlp", "--batch", "16", "--quiet"]
+TRAIN = ["--model", "mlp(hidden=64)", "--optimizer", "sgd(lr=0.02)", "--batch", "16", "--quiet"]  # messages of 220 KB, steps of less than a millisecond
+LARGE = ["--model", "mlp"]  # of 7 MB
 
 
 class Members(Case):
@@ -67,28 +68,28 @@ class Members(Case):
 
     def test_one_is_killed_and_the_others_end_the_run_on_every_graph(self):
         before = shm_entries()
-        for graph, rank in (("ring", 2), ("complete", 0), ("exponential", 3)):
-            run, out = self.start(graph, "--steps", 300, "--report-every", 5, method="d-psgd(graph=%s)" % graph)
+        for graph, rank, steps, model in (("ring", 2, 1500, []), ("complete", 0, 60, LARGE), ("exponential", 3, 1500, [])):
+            run, out = self.start(graph, *model, "--steps", steps, "--report-every", 5, method="d-psgd(graph=%s)" % graph)
             self.kill(self.until(run, out, 20), [rank])
             self.ended(run)
             s = self.check(out, 4, [rank])
-            self.assertEqual(s["steps"], 300)
-            self.assertLess(s["samples"], 30 * 600)  # thirty times all of the data, but for the part of the one that was lost
-            self.assertGreaterEqual(s["samples"], 30 * 600 * 3 // 4)
+            self.assertEqual(s["steps"], steps)
+            self.assertLess(s["samples"], steps // 10 * 600)  # ten steps go through all of the data, but for the part of the one that was lost
+            self.assertGreaterEqual(s["samples"], steps // 10 * 600 * 3 // 4)
             last = [line for line in self.lines(out) if "train_loss" in line][-1]
             self.assertIsNone(last["wait_seconds_by_worker"][rank])
-            self.assertEqual(last["step"], 300)
+            self.assertEqual(last["step"], steps)
         self.assertEqual(shm_entries(), before)
 
     def test_two_of_four_and_all_but_one(self):
         for ranks in ((0, 1), (3, 1), (0, 2, 3)):
-            run, out = self.start("-".join(map(str, ranks)), "--steps", 300, "--report-every", 5, "--seed", 3)
+            run, out = self.start("-".join(map(str, ranks)), "--steps", 1500, "--report-every", 5, "--seed", 3)
             self.kill(self.until(run, out, 10), ranks)
             self.ended(run)
             self.check(out, 4, list(ranks))
 
     def test_killed_one_after_the_other(self):
-        run, out = self.start("then", "--steps", 400, "--report-every", 5, n=4, method="d-psgd(graph=complete)")
+        run, out = self.start("then", "--steps", 2000, "--report-every", 5, n=4, method="d-psgd(graph=complete)")
         pids = self.until(run, out, 10)
         self.kill(pids, [0])
         self.until(run, out, 150)
@@ -104,8 +105,8 @@ class Members(Case):
         for k in range(8):
             n = rng.choice([2, 3, 4])
             lost = rng.sample(range(n), rng.randrange(1, n))
-            run, out = self.start("k%d" % k, "--steps", 60, "--report-every", 1, "--eval-every", 2, "--checkpoint-every", 2, n=n, method="d-psgd(graph=%s)" % rng.choice(["ring", "complete"]))
-            pids = self.until(run, out, rng.randrange(1, 30))
+            run, out = self.start("k%d" % k, "--steps", 100, "--report-every", 1, "--eval-every", 2, "--checkpoint-every", 2, n=n, method="d-psgd(graph=%s)" % rng.choice(["ring", "complete"]))
+            pids = self.until(run, out, rng.randrange(1, 40))
             for r in lost:
                 time.sleep(rng.random() * 0.02)
                 os.kill(pids[r], signal.SIGKILL)
@@ -120,16 +121,16 @@ class Members(Case):
             self.assertEqual(tutti("check", saved[-1]).returncode, 0)
 
     def test_a_checkpoint_of_those_who_are_left_is_resumed_by_as_many(self):
-        run, out = self.start("first", "--steps", 60, "--report-every", 5, "--checkpoint-every", 30, n=3)
+        run, out = self.start("first", "--steps", 1500, "--report-every", 5, "--checkpoint-every", 750, n=3)
         self.kill(self.until(run, out, 5), [0])
         self.ended(run)
         self.check(out, 3, [0], accuracy=0)
-        again = ["train", "--method", "d-psgd", "--data", self.data, *TRAIN, "--steps", "80", "--resume", out]
+        again = ["train", "--method", "d-psgd", "--data", self.data, *TRAIN, "--steps", "1520", "--resume", out]
         self.refused("resume it with -n 2 instead of 3", *again, "-n", "3", "--out", self.out("three"))
         done = tutti(*again, "-n", "2", "--out", self.out("two"))
         self.assertEqual(done.returncode, 0, done.stderr)
         s = summary(self.out("two"))
-        self.assertEqual((s["steps"], s["resumed_at_step"], s["workers"], s["members"]), (80, 60, 2, [0, 1]))
+        self.assertEqual((s["steps"], s["resumed_at_step"], s["workers"], s["members"]), (1520, 1500, 2, [0, 1]))
 
     def test_on_loss_stop_ends_the_run_as_ddp_does(self):
         for method, extra in (("d-psgd", ["--on-loss", "stop"]), ("ddp", [])):
@@ -151,8 +152,8 @@ class Members(Case):
             self.assertNotIn("goes on", done.stderr)
 
     def test_over_tcp(self):
-        for graph, ranks in (("ring", [1]), ("complete", [0]), ("exponential", [3, 0])):
-            run, out = self.start(graph, "--steps", 300, "--report-every", 5, "--transport", "tcp", method="d-psgd(graph=%s)" % graph)
+        for graph, ranks, steps, model in (("ring", [1], 60, LARGE), ("complete", [0], 1000, []), ("exponential", [3, 0], 1000, [])):
+            run, out = self.start(graph, *model, "--steps", steps, "--report-every", 5, "--transport", "tcp", method="d-psgd(graph=%s)" % graph)
             self.kill(self.until(run, out, 20), ranks)
             self.ended(run)
             self.check(out, 4, ranks)

@@ -1,8 +1,8 @@
 """Training networks with LSTMs, wordlm on a text and blstm on frames: they learn what only the order of the samples' rows tells, the number of workers does not change a bit, a run goes on
 where it stopped, and what does not fit is a sentence."""
-import os, random, shutil, tempfile, unittest
+import os, random, shutil, unittest
 
-from command import NAMES, idx_bytes, read, summary, tutti
+from command import NAMES, idx_bytes, read, scratch, summary, tutti
 
 FRAMES, WIDTH, CLASSES = 10, 6, 4
 
@@ -28,7 +28,7 @@ def write_frames(folder, train, test):
 class Recurrent(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.mkdtemp(prefix="tutti-recurrent-")
+        cls.folder = scratch()
         cls.text = os.path.join(cls.folder, "text.txt")
         draw = random.Random(3)
         with open(cls.text, "w") as f:  # words of three letters; the first letter, two places back, tells the last one

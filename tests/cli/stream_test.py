@@ -1,13 +1,13 @@
 """--stream: samples that come at rates. What is computed stays as it is, when follows from the rates; nothing is lost without a word; what cannot be is a sentence. Times are virtual."""
-import os, shutil, tempfile, unittest
+import os, shutil, unittest
 
-from command import small_mnist, summary, tensors, tutti
+from command import scratch, small_mnist, summary, tensors, tutti
 
 
 class Stream(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.mkdtemp(prefix="tutti-stream-")
+        cls.folder = scratch()
         cls.data = small_mnist(os.path.join(cls.folder, "mnist"), train=256, test=32)
         cls.platform = os.path.join(cls.folder, "platform.xml")
         with open(cls.platform, "w") as f:

@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "launch_record.h"
+#include "together.h"
 #include "tutti/launch.h"
 
 static const char here[] = "sh -c 'eval \"$1\"'"; /* RSH HOST COMMAND: the command, here */
@@ -379,7 +380,7 @@ static int teardown(void **state)
     return unlink(record_path);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workers_on_hosts_get_place_directory_arguments_and_variables),
@@ -395,5 +396,5 @@ int main(void)
         cmocka_unit_test(workers_on_hosts_die_with_the_launcher_and_with_their_agent),
     };
 
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return together(tests, TUTTI_LENGTH(tests), setup, teardown, argc > 1 ? argv[1] : NULL);
 }

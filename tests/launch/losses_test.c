@@ -1,5 +1,6 @@
 /* losses_test.c: runs that go on after a worker is lost, workers that are stopped, and workers that others have given up; over shared memory and over tcp. The workers are
-   those of launch_worker.c, kind "survive". Bounds on time are ten times what is promised. */
+   those of launch_worker.c, kind "survive". Bounds on time are ten times what is promised. Each test is there once for each transport, whose name is its state, and all go side by side (together.h): they
+   wait for silences and graces, and compute nothing. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "launch_record.h"
+#include "together.h"
 #include "tutti/launch.h"
 
 enum { MOST = 16 };
@@ -81,30 +83,27 @@ static tutti_launch_result run(plan p, told *t)
     return result;
 }
 
-static const char *const transports[] = { "shm", "tcp" };
-
 static void the_run_goes_on_and_each_loss_is_told_at_once(void **state)
 {
     static const struct { int n; const char *victims; int ranks[3], lost; } cases[] = {
         { 4, "2", { 2 }, 1 }, { 4, "0", { 0 }, 1 }, { 5, "3,0", { 3, 0 }, 2 }, { 4, "1,2,3", { 1, 2, 3 }, 3 }, { 2, "0", { 0 }, 1 },
     };
 
-    (void)state;
-    for (size_t i = 0; i < TUTTI_LENGTH(cases) * TUTTI_LENGTH(transports); i++) {
-        const char *transport = transports[i % 2];
+    for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
+        const char *transport = *state;
         tutti_launch_result result;
         char wanted[200];
         told t;
-        result = run((plan){ .workers = cases[i / 2].n, .least = 1, .transport = transport, .victims = cases[i / 2].victims, .how = "kill", .after_us = "100000" }, &t);
+        result = run((plan){ .workers = cases[i].n, .least = 1, .transport = transport, .victims = cases[i].victims, .how = "kill", .after_us = "100000" }, &t);
         if (result.exit_code != 0)
-            fail_msg("%s, victims %s: %s", transport, cases[i / 2].victims, result.text);
+            fail_msg("%s, victims %s: %s", transport, cases[i].victims, result.text);
         assert_string_equal(result.text, "");
         assert_int_equal(result.rank, -1);
-        assert_int_equal(t.n, cases[i / 2].lost);
+        assert_int_equal(t.n, cases[i].lost);
         for (int k = 0; k < t.n; k++) {
-            const launch_record r = record_of(cases[i / 2].ranks[k]);
-            const int left = cases[i / 2].n - k - 1;
-            snprintf(wanted, sizeof wanted, "worker %d was lost: process %ld was killed by signal 9 (SIGKILL); the run goes on with %d worker%s", cases[i / 2].ranks[k], (long)r.pid, left,
+            const launch_record r = record_of(cases[i].ranks[k]);
+            const int left = cases[i].n - k - 1;
+            snprintf(wanted, sizeof wanted, "worker %d was lost: process %ld was killed by signal 9 (SIGKILL); the run goes on with %d worker%s", cases[i].ranks[k], (long)r.pid, left,
                      left == 1 ? "" : "s");
             assert_string_equal(t.lines[k], wanted);
             assert_true(t.at[k] >= r.killed_ns && t.at[k] - r.killed_ns < (int64_t)500000000);
@@ -117,18 +116,15 @@ static void too_few_workers_end_the_run_with_exit_code_3(void **state)
     tutti_launch_result result;
     told t;
 
-    (void)state;
-    for (size_t i = 0; i < 2; i++) {
-        result = run((plan){ .workers = 4, .least = 3, .transport = transports[i], .victims = "1,3", .how = "kill", .after_us = "100000", .rounds = "1000000" }, &t);
-        assert_int_equal(result.exit_code, 3);
-        assert_int_equal(t.n, 1);
-        assert_non_null(strstr(result.text, "was killed by signal 9 (SIGKILL); 2 of 4 workers were left, fewer than the 3 of min-workers"));
-        assert_true(result.noticed_ns > 0);
-        result = run((plan){ .workers = 2, .least = 1, .transport = transports[i], .victims = "0,1", .how = "kill", .after_us = "50000", .rounds = "1000000" }, &t);
-        assert_int_equal(result.exit_code, 3);
-        assert_int_equal(t.n, 1);
-        assert_non_null(strstr(result.text, "; 0 of 2 workers were left, fewer than the 1 of min-workers"));
-    }
+    result = run((plan){ .workers = 4, .least = 3, .transport = *state, .victims = "1,3", .how = "kill", .after_us = "100000", .rounds = "1000000" }, &t);
+    assert_int_equal(result.exit_code, 3);
+    assert_int_equal(t.n, 1);
+    assert_non_null(strstr(result.text, "was killed by signal 9 (SIGKILL); 2 of 4 workers were left, fewer than the 3 of min-workers"));
+    assert_true(result.noticed_ns > 0);
+    result = run((plan){ .workers = 2, .least = 1, .transport = *state, .victims = "0,1", .how = "kill", .after_us = "50000", .rounds = "1000000" }, &t);
+    assert_int_equal(result.exit_code, 3);
+    assert_int_equal(t.n, 1);
+    assert_non_null(strstr(result.text, "; 0 of 2 workers were left, fewer than the 1 of min-workers"));
 }
 
 /* One that fails by itself is lost like any other, unless it refuses its command line. */
@@ -137,17 +133,14 @@ static void a_failure_of_one_worker_s_own_is_a_loss_and_a_refusal_is_not(void **
     tutti_launch_result result;
     told t;
 
-    (void)state;
-    for (size_t i = 0; i < 2; i++) {
-        result = run((plan){ .workers = 3, .least = 1, .transport = transports[i], .victims = "1", .how = "words" }, &t);
-        assert_int_equal(result.exit_code, 0);
-        assert_int_equal(t.n, 1);
-        assert_string_equal(t.lines[0], "worker 1 failed: round 20 is one too many; the run goes on with 2 workers");
-        result = run((plan){ .workers = 3, .least = 1, .transport = transports[i], .victims = "1", .how = "usage", .rounds = "1000000" }, &t);
-        assert_int_equal(result.exit_code, 2);
-        assert_string_equal(result.text, "worker 1: round 20 is one too many");
-        assert_int_equal(t.n, 0);
-    }
+    result = run((plan){ .workers = 3, .least = 1, .transport = *state, .victims = "1", .how = "words" }, &t);
+    assert_int_equal(result.exit_code, 0);
+    assert_int_equal(t.n, 1);
+    assert_string_equal(t.lines[0], "worker 1 failed: round 20 is one too many; the run goes on with 2 workers");
+    result = run((plan){ .workers = 3, .least = 1, .transport = *state, .victims = "1", .how = "usage", .rounds = "1000000" }, &t);
+    assert_int_equal(result.exit_code, 2);
+    assert_string_equal(result.text, "worker 1: round 20 is one too many");
+    assert_int_equal(t.n, 0);
 }
 
 /* Goal: who has said its last words and then does not end is ended, whether or not the run goes on, and its words count, not our signal. */
@@ -156,20 +149,17 @@ static void who_has_failed_and_does_not_end_is_ended(void **state)
     tutti_launch_result result;
     told t;
 
-    (void)state;
-    for (size_t i = 0; i < 2; i++) {
-        result = run((plan){ .workers = 3, .least = 1, .transport = transports[i], .victims = "1", .how = "stay" }, &t);
-        if (result.exit_code != 0)
-            fail_msg("%s", result.text);
-        assert_int_equal(t.n, 1);
-        assert_string_equal(t.lines[0], "worker 1 failed: round 20 is one too many; the run goes on with 2 workers");
-        result = run((plan){ .workers = 3, .transport = transports[i], .victims = "1", .how = "stay", .rounds = "1000000", .stops = true }, &t);
-        assert_int_equal(result.exit_code, 1);
-        assert_string_equal(result.text, "worker 1: round 20 is one too many");
-        result = run((plan){ .workers = 2, .least = 2, .transport = transports[i], .victims = "1", .how = "stay", .rounds = "1000000" }, &t);
-        assert_int_equal(result.exit_code, 1);
-        assert_string_equal(result.text, "worker 1: round 20 is one too many; 1 of 2 workers were left, fewer than the 2 of min-workers");
-    }
+    result = run((plan){ .workers = 3, .least = 1, .transport = *state, .victims = "1", .how = "stay" }, &t);
+    if (result.exit_code != 0)
+        fail_msg("%s", result.text);
+    assert_int_equal(t.n, 1);
+    assert_string_equal(t.lines[0], "worker 1 failed: round 20 is one too many; the run goes on with 2 workers");
+    result = run((plan){ .workers = 3, .transport = *state, .victims = "1", .how = "stay", .rounds = "1000000", .stops = true }, &t);
+    assert_int_equal(result.exit_code, 1);
+    assert_string_equal(result.text, "worker 1: round 20 is one too many");
+    result = run((plan){ .workers = 2, .least = 2, .transport = *state, .victims = "1", .how = "stay", .rounds = "1000000" }, &t);
+    assert_int_equal(result.exit_code, 1);
+    assert_string_equal(result.text, "worker 1: round 20 is one too many; 1 of 2 workers were left, fewer than the 2 of min-workers");
 }
 
 /* "process 7 on host 'h' had been stopped (SIGSTOP) for 2.5 s and was ended" */
@@ -194,24 +184,28 @@ static void a_stopped_worker_is_lost_and_ended(void **state)
     tutti_launch_result result;
     told t;
 
-    (void)state;
-    result = run((plan){ .workers = 3, .transport = "shm", .victims = "1", .how = "stop", .after_us = "100000", .rounds = "1000000", .stops = true }, &t);
+    result = run((plan){ .workers = 3, .least = 1, .transport = *state, .victims = "1", .how = "stop", .after_us = "100000", .warnings = "1" }, &t);
+    if (result.exit_code != 0)
+        fail_msg("%s", result.text);
+    assert_int_equal(t.n, 1);
+    assert_non_null(strstr(t.lines[0], "; the run goes on with 2 workers"));
+    if (strcmp(*state, "shm") == 0)
+        assert_stopped(t.lines[0], 1);
+    else
+        assert_non_null(strstr(t.lines[0], "worker 1 was lost: it has been silent for "));
+    assert_true(t.at[0] - record_of(1).killed_ns < (int64_t)30000000000);
+}
+
+static void a_stopped_worker_ends_a_run_that_does_not_go_on(void **state)
+{
+    tutti_launch_result result;
+    told t;
+
+    result = run((plan){ .workers = 3, .transport = *state, .victims = "1", .how = "stop", .after_us = "100000", .rounds = "1000000", .stops = true }, &t);
     assert_int_equal(result.exit_code, 3);
     assert_int_equal(result.rank, 1);
     assert_stopped(result.text, 1);
     assert_true(result.noticed_ns - record_of(1).killed_ns > (int64_t)2000000000 && result.noticed_ns - record_of(1).killed_ns < (int64_t)30000000000);
-    for (size_t i = 0; i < 2; i++) {
-        result = run((plan){ .workers = 3, .least = 1, .transport = transports[i], .victims = "1", .how = "stop", .after_us = "100000", .warnings = "1" }, &t);
-        if (result.exit_code != 0)
-            fail_msg("%s", result.text);
-        assert_int_equal(t.n, 1);
-        assert_non_null(strstr(t.lines[0], "; the run goes on with 2 workers"));
-        if (i == 0)
-            assert_stopped(t.lines[0], 1);
-        else
-            assert_non_null(strstr(t.lines[0], "worker 1 was lost: it has been silent for "));
-        assert_true(t.at[0] - record_of(1).killed_ns < (int64_t)30000000000);
-    }
 }
 
 static void a_worker_that_goes_on_soon_is_not_lost(void **state)
@@ -219,13 +213,10 @@ static void a_worker_that_goes_on_soon_is_not_lost(void **state)
     tutti_launch_result result;
     told t;
 
-    (void)state;
-    for (size_t i = 0; i < 2; i++) {
-        result = run((plan){ .workers = 3, .least = 1, .transport = transports[i], .victims = "2", .how = "stop", .after_us = "100000", .cont_ms = "1800", .warnings = "2" }, &t);
-        if (result.exit_code != 0)
-            fail_msg("%s", result.text);
-        assert_int_equal(t.n, 0);
-    }
+    result = run((plan){ .workers = 3, .least = 1, .transport = *state, .victims = "2", .how = "stop", .after_us = "100000", .cont_ms = "1800", .warnings = "2" }, &t);
+    if (result.exit_code != 0)
+        fail_msg("%s", result.text);
+    assert_int_equal(t.n, 0);
 }
 
 /* The launcher kills one that was expelled and does not leave by itself. */
@@ -234,40 +225,35 @@ static void an_expelled_worker_never_comes_back(void **state)
     tutti_launch_result result;
     told t;
 
-    (void)state;
-    for (size_t i = 0; i < 2; i++) {
-        result = run((plan){ .workers = 3, .least = 1, .transport = transports[i], .victims = "1", .how = "hang" }, &t);
-        if (result.exit_code != 0)
-            fail_msg("%s", result.text);
-        assert_int_equal(t.n, 1);
-        assert_string_equal(t.lines[0], i == 0 ? "worker 1 was lost: worker 0 has expelled it: it hangs; the run goes on with 2 workers" : t.lines[0]);
-        assert_true(strncmp(t.lines[0], "worker 1 was lost: worker 0 has expelled it: it hangs", 53) == 0);
-    }
+    result = run((plan){ .workers = 3, .least = 1, .transport = *state, .victims = "1", .how = "hang" }, &t);
+    if (result.exit_code != 0)
+        fail_msg("%s", result.text);
+    assert_int_equal(t.n, 1);
+    if (strcmp(*state, "shm") == 0)
+        assert_string_equal(t.lines[0], "worker 1 was lost: worker 0 has expelled it: it hangs; the run goes on with 2 workers");
+    assert_true(strncmp(t.lines[0], "worker 1 was lost: worker 0 has expelled it: it hangs", 53) == 0);
 }
 
 /* Goal: Ctrl-Z of the whole job for longer than any timeout, then fg, is no loss. Method: the launcher in a process group of its own, all stopped at once. */
 static void a_job_that_is_stopped_as_a_whole_loses_nobody(void **state)
 {
-    (void)state;
-    for (size_t i = 0; i < 2; i++) {
-        const pid_t job = fork();
-        int status = 0;
-        if (job == 0) {
-            tutti_launch_result result;
-            told t;
-            setpgid(0, 0);
-            result = run((plan){ .workers = 3, .least = 1, .transport = transports[i], .rounds = "1500" }, &t);
-            if (result.exit_code != 0 || t.n != 0)
-                fprintf(stderr, "%s: %s %s\n", transports[i], result.text, t.lines[0]);
-            _exit(result.exit_code == 0 && t.n == 0 ? 0 : 1);
-        }
-        sleep(1);
-        assert_int_equal(kill(-job, SIGSTOP), 0);
-        sleep(5);
-        assert_int_equal(kill(-job, SIGCONT), 0);
-        assert_int_equal(waitpid(job, &status, 0), job);
-        assert_int_equal(status, 0);
+    const pid_t job = fork();
+    int status = 0;
+    if (job == 0) {
+        tutti_launch_result result;
+        told t;
+        setpgid(0, 0);
+        result = run((plan){ .workers = 3, .least = 1, .transport = *state, .rounds = "1500" }, &t);
+        if (result.exit_code != 0 || t.n != 0)
+            fprintf(stderr, "%s: %s %s\n", (const char *)*state, result.text, t.lines[0]);
+        _exit(result.exit_code == 0 && t.n == 0 ? 0 : 1);
     }
+    sleep(1);
+    assert_int_equal(kill(-job, SIGSTOP), 0);
+    sleep(5);
+    assert_int_equal(kill(-job, SIGCONT), 0);
+    assert_int_equal(waitpid(job, &status, 0), job);
+    assert_int_equal(status, 0);
 }
 
 static int setup(void **state)
@@ -286,20 +272,21 @@ static int teardown(void **state)
     return 0;
 }
 
+#define OVER_BOTH(test) { #test " over shm", test, NULL, NULL, (void *)(uintptr_t)"shm" }, { #test " over tcp", test, NULL, NULL, (void *)(uintptr_t)"tcp" }
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_run_goes_on_and_each_loss_is_told_at_once),
-        cmocka_unit_test(too_few_workers_end_the_run_with_exit_code_3),
-        cmocka_unit_test(a_failure_of_one_worker_s_own_is_a_loss_and_a_refusal_is_not),
-        cmocka_unit_test(who_has_failed_and_does_not_end_is_ended),
-        cmocka_unit_test(a_stopped_worker_is_lost_and_ended),
-        cmocka_unit_test(a_worker_that_goes_on_soon_is_not_lost),
-        cmocka_unit_test(an_expelled_worker_never_comes_back),
-        cmocka_unit_test(a_job_that_is_stopped_as_a_whole_loses_nobody),
+        OVER_BOTH(the_run_goes_on_and_each_loss_is_told_at_once),
+        OVER_BOTH(too_few_workers_end_the_run_with_exit_code_3),
+        OVER_BOTH(a_failure_of_one_worker_s_own_is_a_loss_and_a_refusal_is_not),
+        OVER_BOTH(who_has_failed_and_does_not_end_is_ended),
+        OVER_BOTH(a_stopped_worker_is_lost_and_ended),
+        cmocka_unit_test_prestate(a_stopped_worker_ends_a_run_that_does_not_go_on, (void *)(uintptr_t)"shm"),
+        OVER_BOTH(a_worker_that_goes_on_soon_is_not_lost),
+        OVER_BOTH(an_expelled_worker_never_comes_back),
+        OVER_BOTH(a_job_that_is_stopped_as_a_whole_loses_nobody),
     };
 
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return together(tests, TUTTI_LENGTH(tests), setup, teardown, argc > 1 ? argv[1] : NULL);
 }

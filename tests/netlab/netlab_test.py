@@ -2,8 +2,9 @@
 percent is a wide margin once a transfer is long against the bucket; a busy machine can only be slower, so each is tried three times."""
 import json, os, signal, subprocess, sys, tempfile, time, unittest
 
-sys.path.insert(0, os.path.dirname(__file__))
+sys.path[:0] = [os.path.dirname(__file__), os.path.join(os.path.dirname(__file__), "..")]
 from lab import *
+from together import together
 
 SENDER = """
 import hashlib, os, socket, sys, time
@@ -211,13 +212,16 @@ getent hosts h3
             self.processes_are_gone(pids)
 
     def test_what_a_dead_owner_left_goes_with_the_next_start(self):
-        """The watching child was killed too: a name of a process that is not there."""
-        with subprocess.Popen(["true"]) as p:
-            pass
-        lab = "netlab-%d-%d" % (p.pid, 12345)
+        """Its watching child was killed, too: a name of a process that is not there any more."""
+        owner = subprocess.Popen(["sleep", "1000"])  # it lives until all is there: other labs may start at any time
+        with open("/proc/%d/stat" % owner.pid) as f:
+            lab = "netlab-%d-%s" % (owner.pid, f.read().rsplit(")", 1)[1].split()[19])
         subprocess.run(["ip", "netns", "add", lab + "-h1"], check=True)
         os.makedirs("/etc/netns/%s-h1" % lab)
-        mine = subprocess.Popen(["ip", "netns", "exec", lab + "-h1", "sleep", "1000"])
+        mine = subprocess.Popen(["ip", "netns", "exec", lab + "-h1", "sh", "-c", "echo in; exec sleep 1000"], stdout=subprocess.PIPE)
+        self.assertEqual(mine.stdout.readline(), b"in\n")
+        owner.kill()
+        owner.wait()
         other, lives, pids = self.start()
         self.assertEqual(traces_of(lab), [])
         self.assertEqual(mine.wait(20), -signal.SIGKILL)
@@ -251,4 +255,4 @@ class Refusals(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=1)
+    together(4, alone=["test_rates"])

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include "tcp_help.h"
+#include "together.h"
 
 enum { MOST = 7 };
 typedef struct division {
@@ -129,7 +130,5 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(of_two_that_others_hear_the_higher_one_goes, setup, teardown),
     };
 
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return together(tests, TUTTI_LENGTH(tests), NULL, NULL, argc > 1 ? argv[1] : NULL);
 }

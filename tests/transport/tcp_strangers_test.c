@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include "tcp_help.h"
+#include "together.h"
 
 static int setup(void **state) { return tutti_runtime_open_posix((tutti_runtime **)state, NULL) == TUTTI_OK ? 0 : -1; }
 static int teardown(void **state) { tutti_runtime_close(*state); return 0; }
@@ -453,7 +454,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(more_unasked_messages_than_the_credit_end_the_connection),
     };
 
-    if (argc > 1)
-        cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return together(tests, TUTTI_LENGTH(tests), setup, teardown, argc > 1 ? argv[1] : NULL);
 }
