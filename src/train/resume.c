@@ -39,6 +39,12 @@ static tutti_status must_equal(const char *path, const char *key, const json_t *
     return tutti_fail(err, TUTTI_ERR_USAGE, 0, "cannot resume %s: its run has %s %s, this one %s; it decides the numbers and must be the same", path, key, a, b);
 }
 
+/* Workers that are left, of a checkpoint that was saved after losses; else 0. */
+static json_int_t survivors(const json_t *saved)
+{
+    return (json_int_t)json_array_size(json_object_get(saved, "members"));
+}
+
 static json_int_t of_config(const json_t *facts, const char *key)
 {
     return json_integer_value(json_object_get(json_object_get(facts, "config"), key));
@@ -46,29 +52,24 @@ static json_int_t of_config(const json_t *facts, const char *key)
 
 /* May it go on with steps of so many samples? With those of the run that saved it. Saved after losses it is also the state of a run of those who were left, with their part of a step; its facts are those of the beginning. At one's own pace
    an update is of one gradient, and a step as many of them as there are workers: there a gradient's samples may stay as well. */
-static bool same_samples(const tutti_run *run, const json_t *saved, const json_t *now, int saved_by)
+static tutti_status same_samples(const tutti_run *run, const char *path, const json_t *saved, const json_t *now, tutti_error *err)
 {
     const json_int_t step = json_integer_value(json_object_get(now, "samples_per_step")), was = json_integer_value(json_object_get(saved, "samples_per_step")), workers = of_config(saved, "n");
+    const json_int_t rest = survivors(saved) > 0 && workers > 0 ? was / workers * survivors(saved) : was;
+    char others[96] = "";
 
-    return step == was || (json_is_array(json_object_get(saved, "members")) && workers > 0 && step == was / workers * saved_by) ||
-           (run->own_pace && of_config(now, "batch") * of_config(now, "accumulate") == of_config(saved, "batch") * of_config(saved, "accumulate"));
+    if (step == was || step == rest || (run->own_pace && of_config(now, "batch") * of_config(now, "accumulate") == of_config(saved, "batch") * of_config(saved, "accumulate")))
+        return TUTTI_OK;
+    if (rest != was)
+        snprintf(others, sizeof others, ", or %lld as those %lld had who were left", (long long)rest, (long long)survivors(saved));
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "cannot resume %s: its run has samples_per_step %lld, this one %lld (n x batch x accumulate); it decides the numbers and must be the same%s%s", path, (long long)was, (long long)step, others,
+                      run->own_pace ? ", or batch x accumulate must" : "");
 }
 
-/* Of the ranks that saved it, those that did not only serve. */
-static int saved_workers(const char *facts_text, int ranks)
+static tutti_status compare(const tutti_run *run, const char *path, const char *saved_text, tutti_error *err)
 {
-    json_t *facts = json_loads(facts_text, 0, NULL);
-    const int servers = (int)json_integer_value(json_object_get(json_object_get(facts, "config"), "servers"));
-
-    json_decref(facts);
-    return ranks - servers;
-}
-
-static tutti_status compare(const tutti_run *run, const char *path, const char *saved_text, int saved_by, tutti_error *err)
-{
-    static const char *const keys[] = { "model", "method", "seed", "batch-share", "partition", "validation", "precision", "loss-scale" };
-    static const char *const facts_keys[] = { "data_hash", "parameters", "samples_per_step" };
-    bool same;
+    static const char *const keys[] = { "model", "method", "seed", "partition", "validation", "precision", "loss-scale" };
+    static const char *const facts_keys[] = { "data_hash", "parameters" };
     char *now_text = tutti_train_facts(run);
     json_t *saved = json_loads(saved_text, 0, NULL), *now = now_text != NULL ? json_loads(now_text, 0, NULL) : NULL;
     tutti_status status = TUTTI_OK;
@@ -77,9 +78,12 @@ static tutti_status compare(const tutti_run *run, const char *path, const char *
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "resuming %s", path);
     for (size_t i = 0; status == TUTTI_OK && i < TUTTI_LENGTH(keys); i++)
         status = must_equal(path, keys[i], json_object_get(json_object_get(saved, "config"), keys[i]), json_object_get(json_object_get(now, "config"), keys[i]), err);
-    same = status == TUTTI_OK && same_samples(run, saved, now, saved_by);
-    for (size_t i = 0; status == TUTTI_OK && i < TUTTI_LENGTH(facts_keys) - same; i++) /* the last: else a sentence */
+    if (status == TUTTI_OK && of_config(saved, "n") == run->workers) /* else it is for others, a number each */
+        status = must_equal(path, "batch-share", json_object_get(json_object_get(saved, "config"), "batch-share"), json_object_get(json_object_get(now, "config"), "batch-share"), err);
+    for (size_t i = 0; status == TUTTI_OK && i < TUTTI_LENGTH(facts_keys); i++)
         status = must_equal(path, facts_keys[i], json_object_get(saved, facts_keys[i]), json_object_get(now, facts_keys[i]), err);
+    if (status == TUTTI_OK)
+        status = same_samples(run, path, saved, now, err);
     free(now_text);
     json_decref(saved);
     json_decref(now);
@@ -107,7 +111,7 @@ tutti_status tutti_train_resume(tutti_run *run, tutti_error *err)
         tutti_train_say(run, 0, "passed over damaged checkpoints: %s", skipped);
     status = tutti_checkpoint_open(&checkpoint, run->rt, path, err);
     if (status == TUTTI_OK)
-        status = compare(run, path, tutti_checkpoint_facts(checkpoint), saved_workers(tutti_checkpoint_facts(checkpoint), tutti_checkpoint_world(checkpoint)), err);
+        status = compare(run, path, tutti_checkpoint_facts(checkpoint), err);
     if (status == TUTTI_OK)
         status = tutti_engine_load(run->engine, checkpoint, err);
     if (status == TUTTI_OK) {

@@ -130,6 +130,22 @@ class Resume(Case):
             self.assertIn(f"its run has {key}", done.stderr)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_who_may_go_on_after_a_loss_is_said(self):
+        """Shares are a number each, so others have others; a model each is nobody else's; a step has its samples, or what was left of them."""
+        common = ("--model", "quadratic(dim=20)", "-n", 4, "--batch", 12, "--optimizer", "sgd(lr=0.02)", "--transport", "sim", "--step-time", "0.01", "--final-eval", "off", "--quiet", "--steps", 10, "--checkpoint-every", 10, "--fail", "1@0.05")
+        gossip, server = self.train("a", *common, "--method", "d-psgd", "--batch-share", "3:1:1:1"), self.train("b", *common, "--method", "parameter-server", "--servers", 1)
+        again = ("--steps", 12, "--fail", "")
+        self.train("c", "--resume", gossip, *again, "-n", 3, "--batch-share", "1:2:1")
+        self.train("d", "--resume", server, *again, "-n", 3)
+        self.train("e", "--resume", server, *again, "-n", 2, "--batch", 18)
+        for words, sentence in ((("--resume", gossip, "-n", 4), "the checkpoint was saved by 3 workers, who were left of 4, and each worker of 'd-psgd' has a state of its own; resume it with -n 3 instead of 4"),
+                                (("--resume", gossip, "-n", 4, "--batch-share", "1:1:1:1"), 'its run has batch-share "3:1:1:1", this one "1:1:1:1"'),
+                                (("--resume", server, "-n", 2), "its run has samples_per_step 48, this one 24 (n x batch x accumulate); it decides the numbers and must be the same, or 36 as those 3 had who were left"),
+                                (("--resume", self.train("f", *common, "--method", "asgd", "--servers", 1), "-n", 2, "--batch", 7), "this one 14 (n x batch x accumulate); it decides the numbers and must be the same, or 36 as those 3 had who were "
+                                                                                                                              "left, or batch x accumulate must")):
+            self.refused(sentence, "train", *words, *again, "--out", self.out("no"))
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_run_that_would_go_on_after_losses_is_resumed_where_none_can(self):
         out = self.train("a", *COMMON, "--data", self.data, "-n", "2", "--method", "d-psgd", "--epochs", "1", "--checkpoint-every", "10")
         with open(os.path.join(out, "config.json")) as f:
