@@ -4,6 +4,7 @@
 #include "tutti/engine.h"
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { PERIOD = 32, COUNT = 3 * PERIOD, PHASES = 3, ROW = 2, TABLE = 24, ROWS = (COUNT - TABLE) / ROW }; /* of runs with a table: it follows so many elements */
 
@@ -224,6 +225,7 @@ static tutti_status any(tutti_world *world, explore_case *c, tutti_error *err)
 /* Behind `common`. */
 typedef struct fate {
     int workers, first, holders;   /* ranks first ... first + holders - 1 have slices */
+    int fails, fails_at;           /* a worker that fails by itself, with so many gradients behind it; -1: nobody */
     uint64_t model[EXPLORE_RANKS]; /* hash of the last one, as agreed */
 } fate;
 
@@ -233,7 +235,14 @@ static fate *fate_of(const explore_case *c)
     return &both->fate;
 }
 
-/* Gradients do not matter here, but that all who are left have the same in the end. */
+static float constant(int rank, size_t i)
+{
+    return (float)(rank + (int)(i % 5)) / 8;
+}
+
+enum { BRISK_NS = 100000, SLOW_NS = 3000000 };
+
+/* Gradients matter little here, but that all who are left have the same model in the end. */
 static tutti_status plain_step(tutti_engine *e, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
@@ -241,19 +250,40 @@ static tutti_status plain_step(tutti_engine *e, tutti_error *err)
     tutti_status status;
 
     while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
-        explore_dawdle(100000);
+        explore_dawdle(BRISK_NS);
         for (size_t i = 0; i < m->layout->used; i++)
-            m->g[i] = p.samples > 0 ? (float)(m->rank + (int)(i % 5)) / 8 : 0;
+            m->g[i] = p.samples > 0 ? constant(m->rank, i) : 0;
         TUTTI_TRY(tutti_engine_ready(e, 0, err));
         TUTTI_TRY(tutti_engine_passed(e, 0, err));
     }
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }
 
+static const char by_itself[] = "this worker fails by itself";
+
+/* Who fails has the others wait for it first. */
+static tutti_status step_or_fail(tutti_engine *e, const explore_case *c, int begun, tutti_error *err)
+{
+    if (tutti_engine_method(e)->rank != fate_of(c)->fails || begun != fate_of(c)->fails_at)
+        return plain_step(e, err);
+    explore_dawdle(SLOW_NS);
+    return tutti_fail(err, TUTTI_ERR_STATE, 0, "%s", by_itself);
+}
+
+static tutti_status end_of_all(tutti_engine *e, explore_case *c, tutti_error *err)
+{
+    const tutti_method *const m = tutti_engine_method(e);
+
+    TUTTI_TRY(tutti_engine_finish(e, err));
+    fate_of(c)->model[m->rank] = tutti_hash(m->x, m->layout->used * sizeof(float));
+    return tutti_engine_part(e, err);
+}
+
 static tutti_status phases_with_losses(tutti_engine *e, explore_case *c, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
     const uint64_t each = m->traits & TUTTI_OWN_PACE ? (uint64_t)m->workers : 1;
+    int begun = 0;
 
     for (uint64_t phase = 1; phase <= PHASES; phase++) {
         const uint64_t until = phase * each * (1 + explore_draw(c, "steps", 4));
@@ -261,16 +291,43 @@ static tutti_status phases_with_losses(tutti_engine *e, explore_case *c, tutti_e
         while (more) {
             TUTTI_TRY(tutti_engine_more(e, until, &more, err));
             if (more)
-                TUTTI_TRY(plain_step(e, err));
+                TUTTI_TRY(step_or_fail(e, c, begun++, err));
         }
         if (phase == PHASES)
             continue;
         TUTTI_TRY(tutti_engine_show(e, err));
         TUTTI_TRY(tutti_engine_resume(e, err));
     }
-    TUTTI_TRY(tutti_engine_finish(e, err));
-    fate_of(c)->model[m->rank] = tutti_hash(m->x, m->layout->used * sizeof(float));
-    return tutti_engine_part(e, err);
+    return end_of_all(e, c, err);
+}
+
+/* Phases of LONE gradients: in one, whoever is left alone takes the model out of the rounds that the lost had a part in; in each after that every gradient is an update, along that gradient alone. */
+static tutti_status until_one_is_left(tutti_engine *e, explore_case *c, tutti_error *err)
+{
+    enum { LONE = 6, LONE_PHASES = 5 };
+    const tutti_method *const m = tutti_engine_method(e);
+    float shown[COUNT];
+    int alone = 0, begun = 0; /* alone: phases that one worker has had to itself */
+
+    for (uint64_t phase = 1; phase <= LONE_PHASES; phase++) {
+        bool more = true;
+        int mine = 0;
+        alone = m->all.size == 1 && m->rank < m->workers ? alone + 1 : 0;
+        while (more) {
+            TUTTI_TRY(tutti_engine_more(e, phase * LONE, &more, err));
+            if (more)
+                TUTTI_TRY(step_or_fail(e, c, begun++, err));
+            mine += more;
+        }
+        TUTTI_TRY(tutti_engine_show(e, err));
+        for (size_t i = 0; i < COUNT; i++) {
+            const float then = shown[i] - (float)mine / 16 * constant(m->rank, i);
+            EXPLORE_EXPECT(alone < 2 || m->x[i] == then, "worker %d, alone: %d gradients have brought x[%zu] from %g to %g, not to %g", m->rank, mine, i, (double)shown[i], (double)m->x[i], (double)then);
+            shown[i] = m->x[i];
+        }
+        TUTTI_TRY(tutti_engine_resume(e, err));
+    }
+    return end_of_all(e, c, err);
 }
 
 static tutti_status any_loss(void *user, double *loss, tutti_error *err)
@@ -280,28 +337,53 @@ static tutti_status any_loss(void *user, double *loss, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status servers_go_on(tutti_world *world, explore_case *c, tutti_error *err)
+/* one: server, whatever the number of slices could be. */
+typedef struct served { const char *method; bool one; } served;
+
+static tutti_status with_servers(tutti_world *world, explore_case *c, const served *methods, size_t n, bool fails, tutti_status (*phases)(tutti_engine *e, explore_case *c, tutti_error *err), tutti_error *err)
 {
-    static const struct { const char *method; bool one; } methods[] = { { "parameter-server", false }, { "asgd(softsync=2)", false }, { "ssp(staleness=0)", false }, { "backup-workers(backup=1)", false },
-                                                                       { "backup-workers(backup=0)", false }, { "ringmaster-asgd(stops=on,max_delay=1)", true }, { "ringleader-asgd", true }, { "dude-asgd", true },
-                                                                       { "dude-asgd(group=2,start=partial)", true },
-                                                                       { "oscars", true }, { "hermes(push=always,chunk=1,minibatch=1,local_passes=1)", true } };
     const tutti_param param = { .name = "w", .dims = 1, .dim = { COUNT } };
-    const size_t which = (size_t)explore_draw(c, "method", TUTTI_LENGTH(methods));
+    const size_t which = (size_t)explore_draw(c, "method", n);
     int servers = 1 + (int)explore_draw(c, "servers", methods[which].one ? 1 : 2);
     tutti_engine *e = NULL;
     tutti_status status;
 
     while (c->ranks - servers < 2)
         servers--;
-    *fate_of(c) = (fate){ .workers = c->ranks - servers, .first = servers > 0 ? c->ranks - servers : 0, .holders = servers > 0 ? servers : c->ranks };
+    *fate_of(c) = (fate){ .workers = c->ranks - servers, .first = servers > 0 ? c->ranks - servers : 0, .holders = servers > 0 ? servers : c->ranks, .fails = fails ? (int)explore_draw(c, "fails", (uint64_t)(c->ranks - servers)) : -1,
+                          .fails_at = (int)explore_draw(c, "fails at", 6) };
     status = tutti_engine_open(&e, world, &param, 1, &(tutti_engine_options){ .method = methods[which].method, .optimizer = "sgd(lr=0.0625)", .batch = 1, .seed = c->seed, .initial = fill_initial, .user = c, .servers = servers, .evaluate = any_loss }, err);
     if (status == TUTTI_OK) {
         explore_ready();
-        status = phases_with_losses(e, c, err);
+        status = phases(e, c, err);
     }
     tutti_engine_close(e);
     return status;
+}
+
+static tutti_status servers_go_on(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const served methods[] = { { "parameter-server", false }, { "asgd(softsync=2)", false }, { "ssp(staleness=0)", false }, { "backup-workers(backup=1)", false }, { "backup-workers(backup=0)", false },
+                                      { "ringmaster-asgd(stops=on,max_delay=1)", true }, { "ringleader-asgd", true }, { "dude-asgd", true }, { "dude-asgd(group=2,start=partial)", true }, { "oscars", true },
+                                      { "hermes(push=always,chunk=1,minibatch=1,local_passes=1)", true } };
+    return with_servers(world, c, methods, TUTTI_LENGTH(methods), false, phases_with_losses, err);
+}
+
+static tutti_status slowest_goes(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const served methods[] = { { "ssp(staleness=0)", true }, { "ssp(staleness=1)", true }, { "parameter-server", true }, { "backup-workers(backup=0)", true } };
+    return with_servers(world, c, methods, TUTTI_LENGTH(methods), true, phases_with_losses, err);
+}
+
+static tutti_status one_is_left(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const served methods[] = { { "ringleader-asgd", true }, { "ringleader-asgd(point=fresh)", true }, { "dude-asgd", true }, { "dude-asgd(start=partial)", true } };
+    return with_servers(world, c, methods, TUTTI_LENGTH(methods), true, until_one_is_left, err);
+}
+
+static bool has_failed(const explore_case *c, int rank)
+{
+    return rank == fate_of(c)->fails && c->rank[rank].end == EXPLORE_ENDED && c->rank[rank].status == TUTTI_ERR_STATE && strcmp(c->rank[rank].err.text, by_itself) == 0;
 }
 
 /* While all slices are there, whoever is there ends well, and all with the same model; else all end. */
@@ -312,12 +394,12 @@ static tutti_status judge_fate(const explore_case *c, tutti_error *err)
     int last = -1;
 
     for (int r = 0; r < c->ranks; r++) {
-        const bool there = c->rank[r].end == EXPLORE_ENDED && !c->rank[r].expelled;
+        const bool there = c->rank[r].end == EXPLORE_ENDED && !c->rank[r].expelled && !has_failed(c, r);
         whole = whole && (there || r < f->first || r >= f->first + f->holders);
         worker = worker || (there && r < f->workers);
     }
     for (int r = 0; r < c->ranks; r++) {
-        if (c->rank[r].end != EXPLORE_ENDED)
+        if (c->rank[r].end != EXPLORE_ENDED || has_failed(c, r))
             continue;
         EXPLORE_EXPECT(c->rank[r].status == TUTTI_OK || c->rank[r].status == TUTTI_ERR_PEER, "rank %d ended with %d: %s", r, (int)c->rank[r].status, c->rank[r].err.text);
         EXPLORE_EXPECT(!whole || !worker || c->rank[r].status == TUTTI_OK, "all slices are there, but rank %d ended: %s", r, c->rank[r].err.text);
@@ -337,5 +419,8 @@ const explore_piece explore_server_pieces[] = {
     { .name = "servers-die", .help = "a rank is killed while others wait for its slice or its gradient: all others end", .least = 2, .most = 5, .rank_main = any, .deaths = true, .steps = 4000 },
     { .name = "servers-go-on", .help = "ranks die and connections break while others wait for their gradients: as long as all slices are there, all who are left train on and agree", .least = 3, .most = 6, .rank_main = servers_go_on,
       .judge = judge_fate, .losses = 4, .steps = 3000 },
+    { .name = "slowest-goes", .help = "a worker that all others wait for fails: a server answers them without it", .least = 3, .most = 4, .rank_main = slowest_goes, .judge = judge_fate, .losses = 1, .steps = 3000 },
+    { .name = "one-is-left", .help = "methods that weigh all workers the same: once one is left, the model goes where its gradients want it, and each of them counts", .least = 3, .most = 3, .rank_main = one_is_left,
+      .judge = judge_fate, .losses = 1, .steps = 3000 },
     { 0 },
 };
