@@ -272,11 +272,12 @@ void tutti_engine_services_close(tutti_engine *e)
             tutti_post_send(e->world, &end[i], tutti_world_rank(e->world), tutti_service_port(i), &note, tutti_nothing(), NULL);
             tutti_thread_join(e->services.at[i].thread, NULL);
             tutti_cancel(e->world, &end[i]);
-            tutti_cancel(e->world, &e->services.at[i].wake);
             e->services.at[i].thread = NULL;
         }
-    for (int i = 0; i < e->services.n; i++) /* only now: whoever answers looks through the lists of all */
+    for (int i = 0; i < e->services.n; i++) { /* only now: whoever answers looks through the lists of all, and who watches wakes any server for a loss */
+        tutti_cancel(e->world, &e->services.at[i].wake);
         tutti_free(e->services.at[i].unanswered);
+    }
     tutti_engine_pace_close(e);
     tutti_free(e->services.watched);
     tutti_free(e->services.wanted);

@@ -61,6 +61,7 @@ static tutti_status asks_step(tutti_method *m, tutti_error *err)
     tutti_engine_call call[MOST];
     tutti_request *each[MOST];
     const size_t used = m->layout->used;
+    tutti_status status;
 
     if (m->rank != 1 || now == AS_EVER)
         return tutti_server_push(s->server, 0, 0, m->g, m->x, &answers, err);
@@ -71,7 +72,8 @@ static tutti_status asks_step(tutti_method *m, tutti_error *err)
         request[k] = now == BY_ROWS ? tutti_f32(m->device, words, by_rows(words)) : now == EMPTY ? tutti_f32(m->device, m->g, 1) : tutti_f32(m->device, m->g, used - (now == SHORTER ? 16 : 0));
         reply[k] = tutti_f32(m->device, room[k], now == BY_ROWS ? TUTTI_LENGTH(room[k]) : used);
     }
-    return tutti_engine_calls(m->engine, 0, now == TWICE ? 2 : 1, member, note, request, NULL, reply, call, each, err);
+    status = tutti_engine_calls(m->engine, 0, now == TWICE ? 2 : 1, member, note, request, NULL, reply, call, each, err);
+    return status == TUTTI_CLOSED ? tutti_engine_services_look(m->engine, err) : status; /* it was ended, since a service here has heard of the server's end first */
 }
 
 static tutti_status asks_agree(tutti_method *m, tutti_error *err) { return tutti_server_agree(((asks *)m->self)->server, err); }
