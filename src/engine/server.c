@@ -628,7 +628,7 @@ static tutti_status tell(tutti_server *s, const tutti_note *requests, int n, con
 static tutti_status answer(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, bool each, bool gives, tutti_buffer payload, tutti_error *err)
 {
     if (payload.count > 0 && !tutti_server_is_float(s)) {
-        TUTTI_TRY(tutti_server_narrow(s, payload.data, s->half_out, payload.count, err));
+        TUTTI_TRY(tutti_server_narrow(s, payload.data, s->half_out, payload.count == s->count ? s->first : SIZE_MAX, payload.count, err));
         payload = tutti_server_half(s, s->half_out, 0, payload.count);
     }
     place_answers(s, requests, n, payload.data, s->there ? payload.count : 0);

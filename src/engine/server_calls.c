@@ -2,6 +2,7 @@
    with tables what slice.h makes of them; as halves where the method's wire has those. */
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "server_internal.h"
@@ -52,15 +53,29 @@ void tutti_server_callers_close(tutti_server *s)
     tutti_free(s->callers);
 }
 
-tutti_status tutti_server_narrow(const tutti_server *s, float *values, void *to, size_t n, tutti_error *err)
+/* Whose elements are those of x from `first` on: "element 3 of w", or of what is no part of x, "element 3". */
+static void name_element(const tutti_layout *layout, size_t first, size_t i, char *text, size_t bytes)
+{
+    for (int k = 0; k < layout->n_tensors; k++)
+        if (first != SIZE_MAX && first + i - layout->tensor[k].first < layout->tensor[k].count) {
+            snprintf(text, bytes, "element %zu of %s", first + i - layout->tensor[k].first, layout->tensor[k].name);
+            return;
+        }
+    snprintf(text, bytes, "element %zu", i);
+}
+
+tutti_status tutti_server_narrow(const tutti_server *s, float *values, void *to, size_t first, size_t n, tutti_error *err)
 {
     const tutti_method *m = s->m;
+    char which[200];
 
     tutti_cast(m->device, tutti_f32(m->device, values, n), tutti_server_half(s, to, 0, n));
     for (size_t i = 0; i < n && s->setup.wire == TUTTI_F16; i++)
-        if ((((const uint16_t *)to)[i] & 0x7c00) == 0x7c00)
-            return tutti_fail_rank(err, TUTTI_ERR_NUMBER, m->rank, "method '%s': element %zu of what worker %d sends is %g, but as fp16 the largest is 65504; send it as fp32, or lower the learning rate", m->ops->name, i,
-                                   m->rank, (double)values[i]);
+        if ((((const uint16_t *)to)[i] & 0x7c00) == 0x7c00) {
+            name_element(m->layout, first, i, which, sizeof which);
+            return tutti_fail_rank(err, TUTTI_ERR_NUMBER, m->rank, "method '%s': %s in what worker %d sends is %g, but as fp16 the largest is 65504; send it as fp32, or lower the learning rate", m->ops->name, which, m->rank,
+                                   (double)values[i]);
+        }
     return TUTTI_OK;
 }
 
@@ -271,7 +286,7 @@ tutti_status tutti_server_push(tutti_server *s, uint32_t kind, int64_t b, float 
 {
     const size_t n = s->m->layout->used;
     tutti_server_caller *c = take_caller(s);
-    tutti_status status = values != NULL && !tutti_server_is_float(s) ? tutti_server_narrow(s, values, s->half[0], n, err) : TUTTI_OK;
+    tutti_status status = values != NULL && !tutti_server_is_float(s) ? tutti_server_narrow(s, values, s->half[0], 0, n, err) : TUTTI_OK;
 
     if (status == TUTTI_OK)
         status = add_parts(s, c, kind, b, 0, n, values, into, err);

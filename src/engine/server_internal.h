@@ -68,6 +68,6 @@ static inline tutti_buffer tutti_server_half(const tutti_server *s, void *from, 
 /* server_calls.c, of tutti_server_open and _close. false: no memory. */
 bool tutti_server_callers_open(tutti_server *s);
 void tutti_server_callers_close(tutti_server *s);
-/* n numbers to where they stand as the wire has them, from element 0 on. 16 bits overflow to infinity: told here, where it is known whose number it is. */
-tutti_status tutti_server_narrow(const tutti_server *s, float *values, void *to, size_t n, tutti_error *err);
+/* n numbers to where they stand as the wire has them, from element 0 on; they are x's from `first` on (SIZE_MAX: the method's own). 16 bits overflow to infinity: told here, where it is known whose number it is. */
+tutti_status tutti_server_narrow(const tutti_server *s, float *values, void *to, size_t first, size_t n, tutti_error *err);
 #endif

@@ -332,7 +332,7 @@ static void numbers_that_cannot_be_sent_or_compared_end_the_run_with_the_workers
     (void)state;
     t.gradient = steep;
     assert_int_equal(trial_try(&t, 3, &err), TUTTI_ERR_NUMBER);
-    assert_string_equal(err.text, "method 'hermes': element 1010 of what worker 1 sends is -68750, but as fp16 the largest is 65504; send it as fp32, or lower the learning rate");
+    assert_string_equal(err.text, "method 'hermes': element 10 of b in what worker 1 sends is -68750, but as fp16 the largest is 65504; send it as fp32, or lower the learning rate");
     t.method = ALWAYS ",wire=fp32)";
     begin();
     trial_run(&t, 3);
