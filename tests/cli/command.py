@@ -69,6 +69,12 @@ def read(path):
         return f.read()
 
 
+def lines_told(out):
+    """How many whole lines its metrics have by now: the file is there before the first of them."""
+    path = os.path.join(out, "metrics.jsonl")
+    return read(path).count(b"\n") if os.path.exists(path) else 0
+
+
 def summary(out):
     with open(os.path.join(out, "summary.json")) as f:
         return json.load(f)

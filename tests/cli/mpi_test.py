@@ -164,7 +164,7 @@ class MPI(Case):
             p = subprocess.Popen([*launcher, TUTTI, "train", "--model", "mlp(hidden=48)", "--data", self.data, "--epochs", "100000", "--threads", "1", "--out", out],
                                  stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=clean_environment(**variables, **{name: value}))
             try:
-                victim = worker_of_rank(marker, 1, os.path.join(out, "metrics.jsonl"))
+                victim = worker_of_rank(marker, 1, out)
                 os.kill(victim, signal.SIGKILL)
                 started = time.monotonic()
                 p.communicate(timeout=60)
@@ -191,11 +191,11 @@ def processes(marker):
     return found
 
 
-def worker_of_rank(marker, rank, metrics):
+def worker_of_rank(marker, rank, out):
     """Once training has begun."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        if os.path.exists(metrics):
+        if lines_told(out) > 0:
             for pid, words in processes(marker).items():
                 if "OMPI_COMM_WORLD_RANK=%d" % rank in words or "PMI_RANK=%d" % rank in words:
                     return pid

@@ -133,7 +133,7 @@ class Servers(Case):
         run = subprocess.Popen([TUTTI, "train", *MODEL, "--data", self.data, "-n", "3", "--servers", "1", "--batch", "16", "--report-every", "5", "--quiet", "--method", method, "--transport", transport, "--out", out,
                                 "--optimizer", "sgd(lr=0.02)", *map(str, options)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
         deadline = time.monotonic() + 30
-        while not (os.path.exists(os.path.join(out, "metrics.jsonl")) and os.path.getsize(os.path.join(out, "metrics.jsonl")) > 0) and run.poll() is None and time.monotonic() < deadline:
+        while lines_told(out) == 0 and run.poll() is None and time.monotonic() < deadline:
             time.sleep(0.002)
         ranks = children_of(run.pid)
         pid = ranks[victim]
