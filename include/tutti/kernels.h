@@ -64,8 +64,8 @@ void tutti_cut_bf16(tutti_device *d, size_t n, const float *x, uint16_t *y);
 size_t tutti_packed_bytes(int bits, size_t n);
 void tutti_pack(tutti_device *d, int bits, size_t n, const uint8_t *codes, uint8_t *out); /* codes below 2^bits */
 void tutti_unpack(tutti_device *d, int bits, size_t n, const uint8_t *in, uint8_t *codes);
-/* One bit an element, packed as above: 1 where x < 0 (so 0, -0 and NaN are 0). */
-void tutti_signs(tutti_device *d, size_t n, const float *x, uint8_t *out);
+/* One bit an element, packed as above: 1 where x < 0 (so 0, -0 and NaN are 0). Returns what tutti_norm1 of x does, to the bit, or where `squares` tutti_norm2: one pass over memory for both. */
+double tutti_signs(tutti_device *d, size_t n, const float *x, bool squares, uint8_t *out);
 /* y += v where the bit is 0, y += -v where it is 1. */
 void tutti_signs_add(tutti_device *d, size_t n, const uint8_t *in, float v, float *y);
 

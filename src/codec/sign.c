@@ -5,7 +5,7 @@
 #include "codec_internal.h"
 #include "registry.h"
 
-enum { L1, L2, ONCE = 2048 }; /* ONCE: a multiple of 8 */
+enum { L1, L2, RUN = 2048 }; /* RUN: elements whose magnitudes are added up before what they come to is added to the others; a multiple of 8 */
 typedef struct sign { int scale; int64_t block; } sign;
 static const tutti_option sign_options[] = {
     { "scale", TUTTI_CHOICE, TUTTI_AT(sign, scale), L1, 0, 0, "l1|l2", "|x|_1 / n or |x|_2 / sqrt(n)" },
@@ -54,10 +54,9 @@ static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *
         const size_t n = v->count - first < block ? v->count - first : block;
         double sum = 0;
         float s;
-        for (size_t at = first, some; at < first + n; at += some) { /* norm and signs while they are in the first cache: memory is read once */
-            some = first + n - at < ONCE ? first + n - at : ONCE;
-            sum += l1 ? tutti_norm1(d, some, x + at) : tutti_norm2(d, some, x + at);
-            tutti_signs(d, some, x + at, bits + at / 8);
+        for (size_t at = first, some; at < first + n; at += some) {
+            some = first + n - at < RUN ? first + n - at : RUN;
+            sum += tutti_signs(d, some, x + at, !l1, bits + at / 8);
         }
         s = (float)(l1 ? sum / (double)n : sqrt(sum / (double)n));
         tutti_codec_put_f32(scale, isfinite(s) ? s : NAN);

@@ -156,10 +156,10 @@ void tutti_unpack(tutti_device *d, int bits, size_t n, const uint8_t *in, uint8_
     charge(d, n, 0, bits / 8.0);
 }
 
-void tutti_signs(tutti_device *d, size_t n, const float *x, uint8_t *out)
+double tutti_signs(tutti_device *d, size_t n, const float *x, bool squares, uint8_t *out)
 {
-    d->kernels.signs(n, x, out);
-    charge(d, n, 0, 4.125);
+    charge(d, n, squares ? 2 : 1, 4.125);
+    return d->kernels.signs(n, x, squares, out);
 }
 
 void tutti_signs_add(tutti_device *d, size_t n, const uint8_t *in, float v, float *y)

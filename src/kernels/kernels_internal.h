@@ -63,7 +63,7 @@ typedef struct tutti_kernels {
     void (*range_add)(size_t n, const uint8_t *codes, float least, float greatest, float a, float *y);
     void (*pack)(int bits, size_t n, const uint8_t *codes, uint8_t *out);
     void (*unpack)(int bits, size_t n, const uint8_t *in, uint8_t *codes);
-    void (*signs)(size_t n, const float *x, uint8_t *out);
+    double (*signs)(size_t n, const float *x, bool squares, uint8_t *out);
     void (*signs_add)(size_t n, const uint8_t *in, float v, float *y);
     size_t (*above)(size_t n, const float *x, uint32_t key, size_t room, uint32_t *index, float *value);
 } tutti_kernels;

@@ -1,6 +1,7 @@
 /* pack.c: codes of one byte to bits and back, the lowest bit first, so that the format is one number read from its lower end, whatever the
    machine. Signs have a way of their own, without codes between. */
 #include "codes_internal.h"
+#include <math.h>
 
 void tutti_kernels_pack(int bits, size_t n, const uint8_t *codes, uint8_t *out)
 {
@@ -32,14 +33,17 @@ void tutti_kernels_unpack(int bits, size_t n, const uint8_t *in, uint8_t *codes)
     }
 }
 
-static void signs(size_t n, const float *x, uint8_t *out)
+/* The sums are those of norm1 and norm2 (extent.c, reduce.c). */
+static double signs(size_t n, const float *x, bool squares, uint8_t *out)
 {
-    for (size_t i = 0; i < n; i += 8) {
-        uint8_t byte = 0;
-        for (size_t j = i; j < n && j < i + 8; j++)
-            byte = (uint8_t)(byte | (x[j] < 0) << (j - i));
-        out[i / 8] = byte;
+    double lane[TUTTI_KERNELS_LANES] = { 0 };
+
+    for (size_t i = 0; i < n; i++) {
+        const double v = (double)x[i];
+        lane[i % TUTTI_KERNELS_LANES] += squares ? v * v : fabs(v);
+        out[i / 8] = (uint8_t)((i % 8 == 0 ? 0 : out[i / 8]) | (x[i] < 0) << i % 8);
     }
+    return tutti_kernels_fold(lane);
 }
 
 static void signs_add(size_t n, const uint8_t *in, float v, float *y)

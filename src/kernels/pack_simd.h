@@ -68,13 +68,32 @@ static void LEVEL(unpack)(int bits, size_t n, const uint8_t *in, uint8_t *codes)
     tutti_kernels_unpack(bits, n - i, in + at, codes + i);
 }
 
-static void LEVEL(signs)(size_t n, const float *x, uint8_t *out)
+/* The sums of norm1 and norm2 (extent_simd.h, reduce_simd.h). The second pass over a block that a norm has brought into the first cache cost more than its instructions: memory rested meanwhile. */
+enum { LANES = TUTTI_KERNELS_LANES, PARTS = LANES / DWIDTH };
+#define EACH_PART _Pragma("GCC unroll 4") for (size_t j = 0; j < PARTS; j++)
+INLINE void magnitudes_add(const bool squares, const float *x, dvec sum[PARTS])
 {
+    EACH_PART {
+        const dvec v = dvec_get(x + j * DWIDTH);
+        sum[j] = squares ? dvec_fma(v, v, sum[j]) : dvec_add(sum[j], dvec_abs(v));
+    }
+}
+
+INLINE double signs_of(const bool squares, size_t n, const float *x, uint8_t *out)
+{
+    double lane[LANES];
+    dvec sum[PARTS];
+    size_t rest;
+
+    EACH_PART
+        sum[j] = dvec_zero();
     for (; n >= 64; n -= 64, x += 64, out += 8) { /* one store of what many would take longer for than the comparing */
         uint64_t mask = 0;
         _Pragma("GCC unroll 8") for (int j = 0; j < 64; j += WIDTH)
             mask |= (uint64_t)vec_negative(vec_get(x + j, WIDTH)) << j;
         memcpy(out, &mask, sizeof mask);
+        _Pragma("GCC unroll 4") for (int j = 0; j < 64; j += LANES)
+            magnitudes_add(squares, x + j, sum);
     }
     EACH_VECTOR(n, {
         const uint32_t mask = vec_negative(vec_get(x + i, k));
@@ -82,6 +101,18 @@ static void LEVEL(signs)(size_t n, const float *x, uint8_t *out)
         if (WIDTH == 16 && k > 8)
             out[i / 8 + 1] = (uint8_t)(mask >> 8);
     });
+    for (rest = n; rest >= LANES; rest -= LANES, x += LANES)
+        magnitudes_add(squares, x, sum);
+    EACH_PART
+        dvec_put(lane + j * DWIDTH, sum[j]);
+    for (size_t j = 0; j < rest; j++)
+        lane[j] += squares ? (double)x[j] * (double)x[j] : x[j] < 0 ? -(double)x[j] : (double)x[j];
+    return tutti_kernels_fold(lane);
+}
+
+static double LEVEL(signs)(size_t n, const float *x, bool squares, uint8_t *out)
+{
+    return squares ? signs_of(true, n, x, out) : signs_of(false, n, x, out);
 }
 
 static void LEVEL(signs_add)(size_t n, const uint8_t *in, float v, float *y)

@@ -89,7 +89,12 @@ static void run(tutti_device *d, int kernel, const job *j, const uint8_t *codes,
         free(back);
         break;
     }
-    case SIGNS: tutti_signs(d, j->n, j->x, out); break;
+    case SIGNS:
+        sums[0] = tutti_signs(d, j->n, j->x, j->variant % 2 != 0, out);
+        sums[1] = sums[0] - (j->variant % 2 != 0 ? tutti_norm2 : tutti_norm1)(d, j->n, j->x); /* the same sum, to the bit */
+        assert_true(sums[1] == 0 || !isfinite(sums[0]));
+        sums[1] = 0;
+        break;
     case SIGNS_ADD: tutti_signs_add(d, j->n, codes, -0.7f, y); break;
     case ABOVE: sums[0] = (double)tutti_select_above(d, j->n, j->x, 0x3f000000u + (uint32_t)(j->variant % 3) * 0x700000u, j->n * (size_t)(j->variant % 4) / 3, index, y); break;
     case UNIFORM_ADD: {
