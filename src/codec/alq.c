@@ -102,7 +102,7 @@ static void declare(tutti_codec *c, tutti_plan *plan)
 {
     alq *s = c->self;
 
-    s->q.grid = TUTTI_CODEC_ANY;
+    s->q.grid = TUTTI_GRID_ANY;
     s->q.levels = &s->ready;
     tutti_codec_declare_floats(c, plan, "levels", TUTTI_SAME, (size_t)levels_of(s), &s->level);
     tutti_codec_declare_floats(c, plan, "buckets", TUTTI_OWN_ZERO, FIELDS * slots_of(c), &s->bucket);

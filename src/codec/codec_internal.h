@@ -38,7 +38,7 @@ static inline float tutti_codec_get_f32(const uint8_t *p)
 /* This worker's for this view's step and stage; `shared`: the same on all workers. The streams lie apart from those that others number 0, 1, 2 ... */
 tutti_rng tutti_codec_rng(const tutti_codec *c, const tutti_view *v, bool shared);
 /* The 16-bit draws of the places [at, at + count), at most TUTTI_CODEC_BLOCK: in `room`, from the place that is returned. */
-enum { TUTTI_CODEC_BLOCK = 1024, TUTTI_CODEC_DRAWS = TUTTI_CODEC_BLOCK + TUTTI_DRAWS };
+enum { TUTTI_CODEC_BLOCK = 1536, TUTTI_CODEC_DRAWS = TUTTI_CODEC_BLOCK + TUTTI_DRAWS };
 const uint16_t *tutti_codec_draws(const tutti_codec *c, tutti_rng rng, uint64_t at, size_t count, uint16_t room[TUTTI_CODEC_DRAWS]);
 /* 32 bits of element `at` of those same draws, which then are half as many: at / 64 is its group. `held` caches the group (start with UINT64_MAX). */
 typedef struct tutti_codec_words { tutti_rng rng; uint64_t group; uint16_t draws[TUTTI_DRAWS]; } tutti_codec_words;
@@ -60,7 +60,6 @@ size_t tutti_codec_fraction(double ratio, size_t n);
 tutti_status tutti_codec_wrong_size(const tutti_codec *c, const tutti_view *v, size_t bytes, size_t wanted, tutti_error *err);
 
 /* ---- quantised.c: buckets with a scale and codes of a few bits: int8, qsgd, nuqsgd, alq, amq ---- */
-typedef enum { TUTTI_CODEC_EVEN, TUTTI_CODEC_POWERS, TUTTI_CODEC_ANY } tutti_codec_grid; /* 0, 1/s, ..., 1; 0, 2^-s, ..., 1/2, 1; a table */
 typedef enum { TUTTI_CODEC_PLAIN, TUTTI_CODEC_HUFFMAN, TUTTI_CODEC_GAMMA, TUTTI_CODEC_OMEGA } tutti_codec_coding;
 #define TUTTI_CODEC_CODINGS "fixed|huffman|elias|omega"
 /* The struct of a quantising codec begins with this; options write the upper half, `declare` the lower one. */
@@ -69,7 +68,7 @@ typedef struct tutti_codec_quantiser {
     int64_t bucket;              /* elements; a multiple of 8 */
     int l2;                      /* scale: 1: the 2-norm; 0: the greatest magnitude */
     int coding;
-    tutti_codec_grid grid;
+    tutti_grid grid;
     bool nearest;                /* not stochastic; even levels only */
     const tutti_levels *levels;  /* of grid ANY; valid from open on */
 } tutti_codec_quantiser;

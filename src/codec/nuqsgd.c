@@ -50,7 +50,7 @@ static void declare(tutti_codec *c, tutti_plan *plan)
     nuqsgd *s = c->self;
 
     (void)plan;
-    s->q.grid = is_exponents(s) ? TUTTI_CODEC_POWERS : TUTTI_CODEC_ANY;
+    s->q.grid = is_exponents(s) ? TUTTI_GRID_POWERS : TUTTI_GRID_ANY;
     s->q.levels = &s->levels;
     if (!is_exponents(s))
         make(s, &s->levels);

@@ -5,8 +5,7 @@
 #include "codec_internal.h"
 
 enum { TABLE_BITS = 4 };               /* up to these the levels fit vector registers, and looking them up costs less than computing them */
-enum { AHEAD = 2048 };                 /* elements that memory is asked for ahead, at least */
-enum { PAIR_LEAST = 1 << 12, PAIR_MOST = 1 << 14 }; /* elements of buckets whose scales are computed two at a time, side by side: with shorter ones it took 3 to 5 % longer, of longer ones two are more than an eighth of the second cache */
+enum { TOGETHER = 4 * TUTTI_CODEC_BLOCK, FOUR_MOST = 1 << 13, BUCKETS_MOST = TOGETHER / 8 };
 
 unsigned tutti_codec_quantised_traits(const tutti_codec *c)
 {
@@ -45,10 +44,16 @@ size_t tutti_codec_quantised_bound(const tutti_codec *c, const tutti_view *v)
                                                                                                         : tutti_codec_elias_bound(q, v->count);
 }
 
-/* Of the one or two buckets of `count` elements. */
+/* So many buckets have their scales computed side by side before their codes are: as many as stay in the first cache, or four where those are no more than an eighth of the second one. */
+static size_t buckets_together(size_t bucket)
+{
+    return bucket > FOUR_MOST ? 1 : bucket > TOGETHER / 4 ? 4 : TOGETHER / bucket;
+}
+
+/* Of the at most BUCKETS_MOST buckets of `count` elements. */
 static void bucket_scales(const tutti_codec *c, const tutti_codec_quantiser *q, const float *x, size_t count, size_t bucket, float *scale)
 {
-    double sums[2];
+    double sums[BUCKETS_MOST];
 
     if (q->l2)
         tutti_norm2_each(c->space->device, count, bucket, x, sums);
@@ -67,28 +72,17 @@ float tutti_codec_bucket_scale(const tutti_codec *c, const tutti_codec_quantiser
     return scale;
 }
 
+static tutti_rounding rounding(const tutti_codec_quantiser *q)
+{
+    return (tutti_rounding){ .grid = q->grid, .bits = (int)q->bits, .nearest = q->nearest, .levels = q->levels };
+}
+
 void tutti_codec_bucket_codes(const tutti_codec *c, const tutti_codec_quantiser *q, const tutti_view *v, const float *x, size_t at, size_t count,
                               float scale, uint8_t *codes)
 {
-    tutti_device *d = c->space->device;
-    uint16_t room[TUTTI_CODEC_DRAWS];
+    const tutti_rounding how = rounding(q);
 
-    if (!(scale > 0)) {
-        memset(codes, 0, count);
-        return;
-    }
-    const uint16_t *draws = q->nearest ? NULL : tutti_codec_draws(c, tutti_codec_rng(c, v, false), v->first + at, count, room);
-    if (q->grid == TUTTI_CODEC_ANY)
-        tutti_round_levels(d, count, x + at, scale, q->levels, draws, codes);
-    else
-        (q->grid == TUTTI_CODEC_POWERS ? tutti_round_powers : tutti_round_uniform)(d, count, x + at, scale, (int)q->bits, draws, codes);
-}
-
-/* The codes of a block are made from what the norm has brought into the cache, and memory would rest meanwhile: it is asked for the block that comes next. */
-static void ahead(const float *x, size_t n, size_t at, size_t count)
-{
-    for (size_t i = at; i < n && i < at + count; i += 16)
-        __builtin_prefetch(x + i, 0, 2);
+    tutti_quantise(c->space->device, &how, tutti_codec_rng(c, v, false), v->first + at, count, x + at, count, &scale, NULL, codes);
 }
 
 /* 2^e, e from -126 to 0. */
@@ -107,10 +101,10 @@ void tutti_codec_bucket_values(const tutti_codec_quantiser *q, float scale, floa
     const int half = 1 << (q->bits - 1), top = half - 1;
     const float step = 1.0f / (float)top; /* top * step is 1 exactly for all tops here, 1 .. 127 (tested) */
 
-    for (int l = 0; l < 2 * half && q->grid == TUTTI_CODEC_ANY; l++)
+    for (int l = 0; l < 2 * half && q->grid == TUTTI_GRID_ANY; l++)
         value[l] = a * (scale * q->levels->level[l]);
-    for (int l = 0; l < half && q->grid != TUTTI_CODEC_ANY; l++) {
-        const float level = q->grid == TUTTI_CODEC_POWERS ? l == 0 ? 0.0f : power(l - top) : (float)l * step;
+    for (int l = 0; l < half && q->grid != TUTTI_GRID_ANY; l++) {
+        const float level = q->grid == TUTTI_GRID_POWERS ? l == 0 ? 0.0f : power(l - top) : (float)l * step;
         value[l] = a * (scale * level);
         value[half + l] = -value[l];
     }
@@ -133,9 +127,10 @@ tutti_status tutti_codec_check_scales(const tutti_codec *c, size_t n, const uint
 size_t tutti_codec_quantised_encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
 {
     const tutti_codec_quantiser *q = c->self;
-    const size_t n = v->count, bucket = (size_t)q->bucket, bits = (size_t)q->bits, together = bucket < PAIR_LEAST || bucket > PAIR_MOST ? bucket : 2 * bucket;
-    const size_t distance = together < AHEAD ? AHEAD : together;
-    float scale[2];
+    const size_t n = v->count, bucket = (size_t)q->bucket, bits = (size_t)q->bits, together = buckets_together(bucket) * bucket;
+    const tutti_rounding how = rounding(q);
+    const tutti_rng rng = tutti_codec_rng(c, v, false);
+    float scale[BUCKETS_MOST];
     uint8_t *packed = out + 4 * tutti_codec_buckets(q, n), codes[TUTTI_CODEC_BLOCK];
 
     if (q->coding == TUTTI_CODEC_HUFFMAN)
@@ -145,14 +140,14 @@ size_t tutti_codec_quantised_encode(tutti_codec *c, const tutti_view *v, const f
     for (size_t first = 0; first < n; first += together) {
         const size_t end = n - first < together ? n : first + together;
         bucket_scales(c, q, x + first, end - first, bucket, scale);
-        for (size_t at = first, count; at < end; at += count) {
-            const size_t b = (at - first) / bucket, last = end - first < (b + 1) * bucket ? end : first + (b + 1) * bucket;
-            count = last - at < TUTTI_CODEC_BLOCK ? last - at : TUTTI_CODEC_BLOCK;
-            if (at == first + b * bucket)
-                tutti_codec_put_f32(out + 4 * (at / bucket), scale[b]);
-            ahead(x, n, at + distance, count / 2);
-            tutti_codec_bucket_codes(c, q, v, x, at, count, scale[b], bits == 8 ? packed + at : codes);
-            ahead(x, n, at + distance + count / 2, count - count / 2);
+        for (size_t b = 0; first + b * bucket < end; b++)
+            tutti_codec_put_f32(out + 4 * (first / bucket + b), scale[b]);
+        for (size_t at = first, count; at < end; at += count) { /* whole buckets, or a part of one; the codes of one while memory brings one of the next ones */
+            const size_t b = (at - first) / bucket, left = first + (b + 1) * bucket - at;
+            const tutti_ahead ahead = { .distance = together, .end = n - at };
+            count = bucket < TUTTI_CODEC_BLOCK ? TUTTI_CODEC_BLOCK / bucket * bucket : left < TUTTI_CODEC_BLOCK ? left : TUTTI_CODEC_BLOCK;
+            count = count < end - at ? count : end - at;
+            tutti_quantise(c->space->device, &how, rng, v->first + at, count, x + at, bucket, scale + b, &ahead, bits == 8 ? packed + at : codes);
             if (bits < 8)
                 tutti_pack(c->space->device, (int)bits, count, codes, packed + at / 8 * bits);
         }
@@ -164,7 +159,7 @@ static tutti_status decode_fixed(tutti_codec *c, const tutti_view *v, const uint
 {
     const tutti_codec_quantiser *q = c->self;
     const size_t n = v->count, bucket = (size_t)q->bucket, bits = (size_t)q->bits, buckets = tutti_codec_buckets(q, n);
-    const bool table = q->grid != TUTTI_CODEC_EVEN || bits <= TABLE_BITS;
+    const bool table = q->grid != TUTTI_GRID_EVEN || bits <= TABLE_BITS;
     uint8_t codes[TUTTI_CODEC_BLOCK];
     float value[256];
 

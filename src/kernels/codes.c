@@ -102,6 +102,18 @@ void tutti_round_levels(tutti_device *d, size_t n, const float *x, float scale, 
     charge(d, n, 6 + 2 * t->bits, 4);
 }
 
+void tutti_quantise(tutti_device *d, const tutti_rounding *how, tutti_rng rng, uint64_t first, size_t n, const float *x, size_t each, const float *scale, const tutti_ahead *ahead, uint8_t *codes)
+{
+    static const tutti_ahead nowhere = { 0 };
+    const size_t groups = how->nearest ? 0 : (size_t)((first % TUTTI_DRAWS + n + TUTTI_DRAWS - 1) / TUTTI_DRAWS);
+    uint32_t counter[4], key[2];
+
+    assert(how->bits >= 2 && how->bits <= 8 && each > 0 && (!how->nearest || how->grid == TUTTI_GRID_EVEN) && (how->grid != TUTTI_GRID_ANY || how->levels->bits == how->bits));
+    tutti_philox_begin(rng, counter, key);
+    d->kernels.quantise(how, counter, key, first, n, x, each, scale, ahead != NULL ? ahead : &nowhere, codes);
+    tutti_device_charge(d, (double)groups * 16 * 80 + (double)n * (how->grid == TUTTI_GRID_ANY ? 6 + 2 * how->bits : 6), 4.0 * (double)n);
+}
+
 void tutti_round_range(tutti_device *d, size_t n, const float *x, float least, float range, uint8_t *codes)
 {
     assert(isfinite(range) && range > 0);

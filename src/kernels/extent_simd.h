@@ -5,7 +5,6 @@ static float LEVEL(absmax)(size_t n, const float *x)
 {
     const ivec magnitude = ivec_all(0x7fffffff);
     ivec most = ivec_all(0), more[4] = { most, most, most, most }; /* one alone would wait for itself */
-    uint32_t lane[WIDTH], all = 0;
     size_t i = 0;
 
     for (; n - i >= 4 * WIDTH; i += 4 * WIDTH)
@@ -16,10 +15,7 @@ static float LEVEL(absmax)(size_t n, const float *x)
         most = ivec_max_u32(most, ivec_and(vec_bits(vec_get(x + i, WIDTH)), magnitude));
     if (i < n)
         most = ivec_max_u32(most, ivec_and(vec_bits(vec_get(x + i, n - i)), magnitude));
-    ivec_put(lane, most);
-    for (int j = 0; j < WIDTH; j++)
-        all = lane[j] > all ? lane[j] : all;
-    return tutti_kernels_float(all);
+    return tutti_kernels_float(ivec_most_u32(most));
 }
 
 static void LEVEL(extent)(size_t n, const float *x, float *least, float *greatest)

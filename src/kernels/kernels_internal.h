@@ -57,6 +57,8 @@ typedef struct tutti_kernels {
     void (*round_uniform)(size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes);
     void (*round_powers)(size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes);
     void (*round_levels)(size_t n, const float *x, float scale, const tutti_levels *t, const uint16_t *draws, uint8_t *codes);
+    void (*quantise)(const tutti_rounding *how, const uint32_t counter[4], const uint32_t key[2], uint64_t first, size_t n, const float *x, size_t each, const float *scale, const tutti_ahead *ahead,
+                     uint8_t *codes);
     void (*round_range)(size_t n, const float *x, float least, float range, uint8_t *codes);
     void (*levels_add)(size_t n, const uint8_t *codes, int values, const float *value, float *y);
     void (*uniform_add)(size_t n, const uint8_t *codes, int bits, float scale, float a, float *y);

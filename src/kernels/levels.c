@@ -58,6 +58,30 @@ static void round_levels(size_t n, const float *x, float scale, const tutti_leve
     }
 }
 
+static void quantise(const tutti_rounding *how, const uint32_t counter[4], const uint32_t key[2], uint64_t first, size_t n, const float *x, size_t each, const float *scale, const tutti_ahead *ahead,
+                     uint8_t *codes)
+{
+    tutti_kernels t;
+
+    (void)ahead;
+    tutti_kernels_draws(&t);
+    for (size_t i = 0, some; i < n; i += some) {
+        const size_t run = i / each, skip = (size_t)((first + i) % TUTTI_DRAWS);
+        uint16_t room[TUTTI_DRAWS], *draws = how->nearest ? NULL : room + skip;
+        some = n - i < TUTTI_DRAWS - skip ? n - i : TUTTI_DRAWS - skip;
+        some = some < (run + 1) * each - i ? some : (run + 1) * each - i;
+        t.draws(counter, key, (first + i) / TUTTI_DRAWS, 1, room);
+        if (!(scale[run] > 0))
+            memset(codes + i, 0, some);
+        else if (how->grid == TUTTI_GRID_EVEN)
+            round_uniform(some, x + i, scale[run], how->bits, draws, codes + i);
+        else if (how->grid == TUTTI_GRID_POWERS)
+            round_powers(some, x + i, scale[run], how->bits, draws, codes + i);
+        else
+            round_levels(some, x + i, scale[run], how->levels, draws, codes + i);
+    }
+}
+
 static void round_range(size_t n, const float *x, float least, float range, uint8_t *codes)
 {
     for (size_t i = 0; i < n; i++) {
@@ -97,6 +121,7 @@ void tutti_kernels_levels(tutti_kernels *t)
     t->round_uniform = round_uniform;
     t->round_powers = round_powers;
     t->round_levels = round_levels;
+    t->quantise = quantise;
     t->round_range = round_range;
     t->levels_add = levels_add;
     t->uniform_add = uniform_add;

@@ -1,3 +1,3 @@
 /* levels_avx2.c: levels.c for AVX2. */
-#include "simd_codes_avx2.h"
+#include "simd_random_avx2.h"
 #include "levels_simd.h"

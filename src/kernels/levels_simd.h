@@ -1,4 +1,5 @@
-/* levels_simd.h: levels.c in `vec` and `ivec`; included by one file a level after its simd_codes_LEVEL.h. */
+/* levels_simd.h: levels.c in `vec` and `ivec`; included by one file a level after its simd_random_LEVEL.h. */
+#include "philox_simd.h"
 #include "simd_loop.h"
 #include <math.h>
 
@@ -82,31 +83,82 @@ INLINE void round_some(const int bits, const size_t sides, const size_t count, c
         ivec_put_u8(codes + v * WIDTH, count, ivec_add(l[v], ivec_srl(ivec_add(ivec_round(r[v]), ivec_get_u16(draws + v * WIDTH, count)), 16)));
 }
 
-INLINE void round_levels_of(const int bits, size_t n, const float *x, float scale, const tutti_levels *t, const uint16_t *draws, uint8_t *codes)
+INLINE void round_scaled_of(const int bits, size_t n, const float *x, float power, const scaled *s, const uint16_t *draws, uint8_t *codes)
 {
-    const float power = tutti_kernels_power(scale);
     size_t i = 0;
-    scaled s;
 
-    scale_levels(1 << bits, t->level, scale * power, &s);
     for (; n - i >= SIDE * WIDTH; i += SIDE * WIDTH)
-        round_some(bits, SIDE, WIDTH, x + i, power, &s, draws + i, codes + i);
+        round_some(bits, SIDE, WIDTH, x + i, power, s, draws + i, codes + i);
     for (; n - i >= WIDTH; i += WIDTH)
-        round_some(bits, 1, WIDTH, x + i, power, &s, draws + i, codes + i);
+        round_some(bits, 1, WIDTH, x + i, power, s, draws + i, codes + i);
     if (i < n)
-        round_some(bits, 1, n - i, x + i, power, &s, draws + i, codes + i);
+        round_some(bits, 1, n - i, x + i, power, s, draws + i, codes + i);
+}
+
+static void round_scaled(int bits, size_t n, const float *x, float power, const scaled *s, const uint16_t *draws, uint8_t *codes)
+{
+    switch (bits) {
+    case 2: round_scaled_of(2, n, x, power, s, draws, codes); break;
+    case 3: round_scaled_of(3, n, x, power, s, draws, codes); break;
+    case 4: round_scaled_of(4, n, x, power, s, draws, codes); break;
+    case 5: round_scaled_of(5, n, x, power, s, draws, codes); break;
+    case 6: round_scaled_of(6, n, x, power, s, draws, codes); break;
+    case 7: round_scaled_of(7, n, x, power, s, draws, codes); break;
+    default: round_scaled_of(8, n, x, power, s, draws, codes); break;
+    }
 }
 
 static void LEVEL(round_levels)(size_t n, const float *x, float scale, const tutti_levels *t, const uint16_t *draws, uint8_t *codes)
 {
-    switch (t->bits) {
-    case 2: round_levels_of(2, n, x, scale, t, draws, codes); break;
-    case 3: round_levels_of(3, n, x, scale, t, draws, codes); break;
-    case 4: round_levels_of(4, n, x, scale, t, draws, codes); break;
-    case 5: round_levels_of(5, n, x, scale, t, draws, codes); break;
-    case 6: round_levels_of(6, n, x, scale, t, draws, codes); break;
-    case 7: round_levels_of(7, n, x, scale, t, draws, codes); break;
-    default: round_levels_of(8, n, x, scale, t, draws, codes); break;
+    const float power = tutti_kernels_power(scale);
+    scaled s;
+
+    scale_levels(1 << t->bits, t->level, scale * power, &s);
+    round_scaled(t->bits, n, x, power, &s, draws, codes);
+}
+
+/* Few lines at a time: beyond what the processor has on their way at once everything else waits. */
+INLINE void ask_for(const float *x, size_t from, size_t count, size_t end)
+{
+    for (size_t i = from; i < from + count && i < end; i += 16)
+        _mm_prefetch((const char *)(x + i), _MM_HINT_T1);
+}
+
+/* As many draws as go side by side, then their elements, so that draws and codes stay in the first cache, and memory is asked for what comes later evenly. */
+static void LEVEL(quantise)(const tutti_rounding *how, const uint32_t counter[4], const uint32_t key[2], uint64_t first, size_t n, const float *x, size_t each, const float *scale, const tutti_ahead *ahead,
+                            uint8_t *codes)
+{
+    uint16_t room[DRAWN * TUTTI_DRAWS];
+    size_t made = SIZE_MAX; /* the run whose levels s has */
+    scaled s;
+    philox p;
+
+    philox_begin(&p, counter, key);
+    for (size_t at = 0, count; at < n; at += count) {
+        const size_t skip = (size_t)((first + at) % TUTTI_DRAWS);
+        count = n - at < DRAWN * TUTTI_DRAWS - skip ? n - at : DRAWN * TUTTI_DRAWS - skip;
+        ask_for(x, at + ahead->distance, count / 2, ahead->end);
+        if (!how->nearest)
+            draw_groups(&p, (first + at) / TUTTI_DRAWS, (skip + count + TUTTI_DRAWS - 1) / TUTTI_DRAWS, room);
+        ask_for(x, at + ahead->distance + count / 2, count - count / 2, ahead->end);
+        for (size_t i = at, some; i < at + count; i += some) {
+            const size_t run = i / each;
+            const float power = tutti_kernels_power(scale[run]);
+            const uint16_t *draws = how->nearest ? NULL : room + skip + (i - at);
+            some = at + count - i < (run + 1) * each - i ? at + count - i : (run + 1) * each - i;
+            if (!(scale[run] > 0))
+                memset(codes + i, 0, some);
+            else if (how->grid == TUTTI_GRID_EVEN)
+                LEVEL(round_uniform)(some, x + i, scale[run], how->bits, draws, codes + i);
+            else if (how->grid == TUTTI_GRID_POWERS)
+                LEVEL(round_powers)(some, x + i, scale[run], how->bits, draws, codes + i);
+            else {
+                if (made != run)
+                    scale_levels(1 << how->bits, how->levels->level, scale[run] * power, &s);
+                made = run;
+                round_scaled(how->bits, some, x + i, power, &s, draws, codes + i);
+            }
+        }
     }
 }
 
@@ -163,6 +215,7 @@ void LEVEL(tutti_kernels_levels)(tutti_kernels *t)
     t->round_uniform = LEVEL(round_uniform);
     t->round_powers = LEVEL(round_powers);
     t->round_levels = LEVEL(round_levels);
+    t->quantise = LEVEL(quantise);
     t->round_range = LEVEL(round_range);
     t->levels_add = LEVEL(levels_add);
     t->uniform_add = LEVEL(uniform_add);

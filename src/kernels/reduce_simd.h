@@ -5,13 +5,14 @@ enum { LANES = TUTTI_KERNELS_LANES, PARTS = LANES / DWIDTH };
 /* The accumulators are an array only on paper: each loop over the parts must be unrolled, or they live in memory (a third of the
    speed). */
 #define EACH_PART _Pragma("GCC unroll 4") for (size_t j = 0; j < PARTS; j++)
-#define EACH_RUN _Pragma("GCC unroll 2") for (size_t r = 0; r < runs; r++)
+#define EACH_RUN _Pragma("GCC unroll 4") for (size_t r = 0; r < runs; r++)
 
-/* Of `runs` runs of n elements each, one or two: a sum waits for its own last addition, so two go side by side in the time of one. */
+/* Of `runs` runs of n elements each, 1 .. SIDE: a sum waits for its own last addition, so several go side by side in the time of one. */
+enum { SIDE = WIDTH == 16 ? 4 : 2 };
 INLINE void norm2_of(const size_t runs, size_t n, const float *x, double *sums)
 {
     double lane[LANES];
-    dvec sum[2][PARTS];
+    dvec sum[SIDE][PARTS];
     size_t i = 0;
 
     EACH_RUN
@@ -23,6 +24,11 @@ INLINE void norm2_of(const size_t runs, size_t n, const float *x, double *sums)
                 const dvec v = dvec_get(x + r * n + i + j * DWIDTH);
                 sum[r][j] = dvec_fma(v, v, sum[r][j]);
             }
+    if (i == n) {
+        EACH_RUN
+            sums[r] = dvec_fold(sum[r]);
+        return;
+    }
     EACH_RUN {
         EACH_PART
             dvec_put(lane + j * DWIDTH, sum[r][j]);
@@ -42,7 +48,9 @@ static double LEVEL(norm2)(size_t n, const float *x)
 
 static void LEVEL(norm2_each)(size_t n, size_t each, const float *x, double *sums)
 {
-    for (; n >= 2 * each; n -= 2 * each, x += 2 * each, sums += 2)
+    for (; SIDE == 4 && n / 4 >= each; n -= 4 * each, x += 4 * each, sums += 4)
+        norm2_of(SIDE, each, x, sums);
+    for (; n / 2 >= each; n -= 2 * each, x += 2 * each, sums += 2)
         norm2_of(2, each, x, sums);
     for (size_t some; n > 0; n -= some, x += some, sums++) {
         some = n < each ? n : each;

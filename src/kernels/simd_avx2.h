@@ -62,4 +62,12 @@ INLINE dvec dvec_zero(void) { return _mm256_setzero_pd(); }
 INLINE dvec dvec_get(const float *p) { return _mm256_cvtps_pd(_mm_loadu_ps(p)); }
 INLINE dvec dvec_fma(dvec a, dvec b, dvec c) { return _mm256_fmadd_pd(a, b, c); }
 INLINE void dvec_put(double *p, dvec v) { _mm256_storeu_pd(p, v); }
+/* Sixteen lanes added as tutti_kernels_fold adds them. */
+INLINE double dvec_fold(const dvec v[4])
+{
+    const __m256d a = _mm256_add_pd(_mm256_add_pd(v[0], v[2]), _mm256_add_pd(v[1], v[3]));
+    const __m128d b = _mm_add_pd(_mm256_castpd256_pd128(a), _mm256_extractf128_pd(a, 1));
+
+    return _mm_cvtsd_f64(_mm_add_sd(b, _mm_unpackhi_pd(b, b)));
+}
 #endif

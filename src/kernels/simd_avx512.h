@@ -54,4 +54,13 @@ INLINE dvec dvec_zero(void) { return _mm512_setzero_pd(); }
 INLINE dvec dvec_get(const float *p) { return _mm512_cvtps_pd(_mm256_loadu_ps(p)); }
 INLINE dvec dvec_fma(dvec a, dvec b, dvec c) { return _mm512_fmadd_pd(a, b, c); }
 INLINE void dvec_put(double *p, dvec v) { _mm512_storeu_pd(p, v); }
+/* Sixteen lanes added as tutti_kernels_fold adds them. */
+INLINE double dvec_fold(const dvec v[2])
+{
+    const __m512d a = _mm512_add_pd(v[0], v[1]);
+    const __m256d b = _mm256_add_pd(_mm512_castpd512_pd256(a), _mm512_extractf64x4_pd(a, 1));
+    const __m128d c = _mm_add_pd(_mm256_castpd256_pd128(b), _mm256_extractf128_pd(b, 1));
+
+    return _mm_cvtsd_f64(_mm_add_sd(c, _mm_unpackhi_pd(c, c)));
+}
 #endif

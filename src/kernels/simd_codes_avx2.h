@@ -20,6 +20,12 @@ INLINE ivec ivec_srl(ivec a, int by) { return _mm256_srli_epi32(a, by); }
 INLINE ivec ivec_sll(ivec a, int by) { return _mm256_slli_epi32(a, by); }
 INLINE ivec ivec_sra31(ivec a) { return _mm256_srai_epi32(a, 31); }
 INLINE ivec ivec_max_u32(ivec a, ivec b) { return _mm256_max_epu32(a, b); }
+INLINE uint32_t ivec_most_u32(ivec a)
+{
+    const __m128i b = _mm_max_epu32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1)), c = _mm_max_epu32(b, _mm_unpackhi_epi64(b, b));
+
+    return (uint32_t)_mm_cvtsi128_si32(_mm_max_epu32(c, _mm_shuffle_epi32(c, 1)));
+}
 INLINE ivec ivec_max_i32(ivec a, ivec b) { return _mm256_max_epi32(a, b); }
 INLINE ivec ivec_min_i32(ivec a, ivec b) { return _mm256_min_epi32(a, b); }
 INLINE ivec ivec_if_less(ivec a, ivec b, ivec yes, ivec no) { return _mm256_blendv_epi8(no, yes, _mm256_cmpgt_epi32(b, a)); } /* signed */

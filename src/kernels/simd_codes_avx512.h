@@ -20,6 +20,7 @@ INLINE ivec ivec_srl(ivec a, int by) { return _mm512_srli_epi32(a, (unsigned)by)
 INLINE ivec ivec_sll(ivec a, int by) { return _mm512_slli_epi32(a, (unsigned)by); }
 INLINE ivec ivec_sra31(ivec a) { return _mm512_srai_epi32(a, 31); }
 INLINE ivec ivec_max_u32(ivec a, ivec b) { return _mm512_max_epu32(a, b); }
+INLINE uint32_t ivec_most_u32(ivec a) { return _mm512_reduce_max_epu32(a); }
 INLINE ivec ivec_max_i32(ivec a, ivec b) { return _mm512_max_epi32(a, b); }
 INLINE ivec ivec_min_i32(ivec a, ivec b) { return _mm512_min_epi32(a, b); }
 INLINE ivec ivec_if_less(ivec a, ivec b, ivec yes, ivec no) { return _mm512_mask_blend_epi32(_mm512_cmplt_epi32_mask(a, b), no, yes); } /* signed */

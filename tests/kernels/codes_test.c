@@ -659,6 +659,58 @@ static void extents_are_those_of_the_numbers(void **state)
     harness_close(&l);
 }
 
+/* tutti_quantise is tutti_draws and tutti_round_* of each run: at every level, from any draw on, for runs of any length, some with a scale of 0 or NaN, whatever memory is asked for ahead; nothing is written beyond the codes. */
+static void quantising_is_drawing_and_rounding(void **state)
+{
+    enum { N = 900 };
+    harness_levels l = harness_open();
+    float x[N], scale[N], level[256];
+    uint8_t codes[N + 1], wanted[N];
+    uint64_t seed = 31;
+    (void)state;
+
+    for (int round = 0; round < 400; round++) {
+        const size_t n = harness_random(&seed) % (N + 1), each = round % 5 == 0 ? N : 1 + harness_random(&seed) % (round % 2 ? 40 : 600);
+        const uint64_t first = round % 7 == 0 ? (UINT64_C(1) << 35) - harness_random(&seed) % 900 : harness_random(&seed) % 5000; /* the first: the blocks' index leaves 32 bits on the way */
+        const tutti_rng rng = { harness_random(&seed), harness_random(&seed), harness_random(&seed) };
+        const tutti_ahead ahead = { .distance = harness_random(&seed) % 500, .end = n };
+        tutti_levels t;
+        tutti_rounding how = { .grid = (tutti_grid)(round % 3), .bits = 2 + (int)(harness_random(&seed) % 7), .levels = &t };
+        how.nearest = how.grid == TUTTI_GRID_EVEN && round % 2 == 0;
+        for (int k = 0; k < 1 << how.bits; k++)
+            level[k] = (float)k / (float)((1 << how.bits) - 1) * 2 - 1, level[k] *= fabsf(level[k]);
+        assert_true(tutti_levels_make(&t, how.bits, level));
+        for (size_t i = 0; i < n; i++)
+            x[i] = harness_number(&seed, 0) * (harness_random(&seed) % 16 ? 1 : 0);
+        for (size_t at = 0; at < n; at += each) {
+            const size_t some = n - at < each ? n - at : each;
+            float *s = &scale[at / each];
+            *s = round % 4 == 1 && harness_random(&seed) % 3 == 0 ? (harness_random(&seed) % 2 ? 0 : NAN) : largest(some, x + at);
+            memset(wanted + at, 0, some);
+            for (size_t i = 0; i < some && *s > 0; i++) {
+                const uint64_t draw = first + at + i;
+                uint16_t draws[TUTTI_DRAWS];
+                tutti_draws(l.device[0], rng, draw / TUTTI_DRAWS, 1, draws);
+                if (how.grid == TUTTI_GRID_EVEN)
+                    tutti_round_uniform(l.device[0], 1, x + at + i, *s, how.bits, how.nearest ? NULL : &draws[draw % TUTTI_DRAWS], wanted + at + i);
+                else if (how.grid == TUTTI_GRID_POWERS)
+                    tutti_round_powers(l.device[0], 1, x + at + i, *s, how.bits, &draws[draw % TUTTI_DRAWS], wanted + at + i);
+                else
+                    tutti_round_levels(l.device[0], 1, x + at + i, *s, &t, &draws[draw % TUTTI_DRAWS], wanted + at + i);
+            }
+        }
+        for (int k = 0; k < l.count; k++) {
+            memset(codes, 0x5a, sizeof codes);
+            tutti_quantise(l.device[k], &how, rng, first, n, x, each, scale, round % 2 ? &ahead : NULL, codes);
+            for (size_t i = 0; i < n; i++)
+                if (codes[i] != wanted[i])
+                    fail_msg("round %d, level %d, grid %d, %d bits, element %zu of %zu in runs of %zu: %d in place of %d", round, k, how.grid, how.bits, i, n, each, codes[i], wanted[i]);
+            assert_int_equal(codes[n], 0x5a);
+        }
+    }
+    harness_close(&l);
+}
+
 static void sums_of_many_runs_are_those_of_each(void **state)
 {
     enum { N = 700 };
@@ -690,6 +742,7 @@ static void sums_of_many_runs_are_those_of_each(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(quantising_is_drawing_and_rounding),
         cmocka_unit_test(sums_of_many_runs_are_those_of_each),
         cmocka_unit_test(every_level_gives_the_references_bits),
         cmocka_unit_test(products_with_few_vectors_are_the_formulas),
