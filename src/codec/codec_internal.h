@@ -129,9 +129,16 @@ tutti_status tutti_codec_huffman_decode(const tutti_codec *c, const tutti_codec_
                                         float *y, tutti_error *err);
 
 /* ---- sparse.c: index and value lists; topk and threshold ---- */
-size_t tutti_codec_sparse_put(size_t k, const uint32_t *index, const float *value, uint8_t *out); /* 8 k bytes: the indexes, then the values */
-/* k pairs: indexes ascend and are below v->count. */
-tutti_status tutti_codec_sparse_add(const tutti_codec *c, const tutti_view *v, size_t k, const uint8_t *in, float a, float *y, tutti_error *err);
+/* The struct of a codec that sends them begins with this. */
+typedef struct tutti_codec_sparse { int value, index; } tutti_codec_sparse;
+#define TUTTI_CODEC_SPARSE_OPTIONS                                                                                                            \
+    { "value_dtype", TUTTI_CHOICE, TUTTI_AT(tutti_codec_sparse, value), 0, 0, 0, "fp32|fp16|bf16", "what values travel as" },                 \
+    { "index_code", TUTTI_CHOICE, TUTTI_AT(tutti_codec_sparse, index), 0, 0, 0, "int32|delta|bitmap|auto", "what indexes travel as: four bytes; steps as Elias codes; a bit an element; the shorter of int32 and bitmap" }
+bool tutti_codec_sparse_is_fixed(const tutti_codec_sparse *s);              /* k elements of n always take bound(n, k) bytes */
+size_t tutti_codec_sparse_bound(const tutti_codec_sparse *s, size_t n, size_t k);
+size_t tutti_codec_sparse_put(const tutti_codec *c, const tutti_codec_sparse *s, size_t n, size_t k, const uint32_t *index, const float *value, uint8_t *out); /* gives the bytes written */
+/* k of v->count elements: indexes ascend and are below v->count. */
+tutti_status tutti_codec_sparse_add(const tutti_codec *c, const tutti_codec_sparse *s, const tutti_view *v, size_t k, const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err);
 /* k indexes of four bytes, of which `mask` counts: ascending and below v->count. `of`: "kept" for the sentence. */
 tutti_status tutti_codec_sparse_check(const tutti_codec *c, const tutti_view *v, size_t k, const uint8_t *in, uint32_t mask, const char *of,
                                       tutti_error *err);

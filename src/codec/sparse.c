@@ -1,15 +1,88 @@
-/* sparse.c: what top-k, threshold and Wangni's codec have in common: lists of ascending indexes, four bytes each, and of values. */
+/* sparse.c: what codecs that send few elements have in common: lists of ascending indexes and of values, the indexes first.
+     index_code=int32   four bytes each
+     delta              the steps from one to the next (the first from -1) as Elias gamma codes, from the lowest bit of a byte on, the last byte filled up with 0: about 2 log2(n / k) + 1 bits each
+     bitmap             a bit of each of the n elements: shorter than int32 from k = n / 32 on
+     auto               the shorter of int32 and bitmap by n and k, which both ends know
+     value_dtype        four bytes, or two: what a value loses on the way error feedback has in its residual, as all that was not sent; beyond 65504 fp16 is infinite, and heard of as such */
 #include "codec_internal.h"
 
-size_t tutti_codec_sparse_put(size_t k, const uint32_t *index, const float *value, uint8_t *out)
+enum { INT32, DELTA, BITMAP, AUTO };
+static const tutti_dtype value_types[] = { TUTTI_F32, TUTTI_F16, TUTTI_BF16 };
+
+static size_t value_bytes(const tutti_codec_sparse *s)
 {
-    for (size_t i = 0; i < k; i++)
-        tutti_codec_put_u32(out + 4 * i, index[i]);
-    for (size_t i = 0; i < k; i++)
-        tutti_codec_put_f32(out + 4 * (k + i), value[i]);
-    return 8 * k;
+    return tutti_dtype_bytes(value_types[s->value]);
 }
 
+static int code_of(const tutti_codec_sparse *s, size_t n, size_t k)
+{
+    return s->index != AUTO ? s->index : 4 * k <= (n + 7) / 8 ? INT32 : BITMAP;
+}
+
+bool tutti_codec_sparse_is_fixed(const tutti_codec_sparse *s)
+{
+    return s->index != DELTA;
+}
+
+size_t tutti_codec_sparse_bound(const tutti_codec_sparse *s, size_t n, size_t k)
+{
+    const int code = code_of(s, n, k);
+    size_t bits = 32 * k;
+
+    if (code == BITMAP)
+        bits = n;
+    else if (code == DELTA && k > 0) { /* k steps that add up to n at most: their logarithms are greatest where all are equal; and 2 floor(log2 d) + 1 < 2 d */
+        const double equal = ceil((double)k * (2 * log2((double)n / (double)k) + 1) + 1e-6 * (double)k);
+        bits = equal < 2 * (double)n ? (size_t)equal : 2 * n;
+    }
+    return (bits + 7) / 8 + value_bytes(s) * k;
+}
+
+/* ---- writing ---- */
+static size_t put_indexes(int code, size_t n, size_t k, const uint32_t *index, uint8_t *out)
+{
+    tutti_codec_writer w = { .out = out };
+
+    if (code == BITMAP) {
+        memset(out, 0, (n + 7) / 8);
+        for (size_t i = 0; i < k; i++)
+            out[index[i] / 8] |= (uint8_t)(1u << index[i] % 8);
+        return (n + 7) / 8;
+    }
+    for (size_t i = 0; i < k && code == INT32; i++)
+        tutti_codec_put_u32(out + 4 * i, index[i]);
+    if (code == INT32)
+        return 4 * k;
+    for (size_t i = 0; i < k; i++) {
+        const uint32_t step = i == 0 ? index[0] + 1 : index[i] - index[i - 1];
+        const int zeros = 31 - __builtin_clz(step);
+        tutti_codec_write(&w, 1u << zeros, zeros + 1);
+        tutti_codec_write(&w, step - (1u << zeros), zeros);
+    }
+    tutti_codec_write_end(&w);
+    return w.bytes;
+}
+
+size_t tutti_codec_sparse_put(const tutti_codec *c, const tutti_codec_sparse *s, size_t n, size_t k, const uint32_t *index, const float *value, uint8_t *out)
+{
+    tutti_device *d = c->space->device;
+    const size_t indexes = put_indexes(code_of(s, n, k), n, k, index, out), each = value_bytes(s);
+    uint16_t half[TUTTI_CODEC_BLOCK];
+
+    for (size_t i = 0; i < k && each == 4; i++)
+        tutti_codec_put_f32(out + indexes + 4 * i, value[i]);
+    for (size_t at = 0, some; at < k && each == 2; at += some) {
+        some = k - at < TUTTI_CODEC_BLOCK ? k - at : TUTTI_CODEC_BLOCK;
+        tutti_cast(d, (tutti_buffer){ d, (void *)(uintptr_t)(value + at), some, TUTTI_F32 }, (tutti_buffer){ d, half, some, value_types[s->value] });
+        for (size_t i = 0; i < some; i++) {
+            out[indexes + 2 * (at + i)] = (uint8_t)half[i];
+            out[indexes + 2 * (at + i) + 1] = (uint8_t)(half[i] >> 8);
+        }
+    }
+    return indexes + each * k;
+}
+
+/* ---- reading ---- */
 tutti_status tutti_codec_sparse_check(const tutti_codec *c, const tutti_view *v, size_t k, const uint8_t *in, uint32_t mask, const char *of,
                                       tutti_error *err)
 {
@@ -25,11 +98,102 @@ tutti_status tutti_codec_sparse_check(const tutti_codec *c, const tutti_view *v,
     return TUTTI_OK;
 }
 
-tutti_status tutti_codec_sparse_add(const tutti_codec *c, const tutti_view *v, size_t k, const uint8_t *in, float a, float *y, tutti_error *err)
+/* The indexes one after the other. */
+typedef struct walk { int code; const uint8_t *in; size_t bytes, n, bit, from, next, i; } walk; /* from: where the search for this index began */
+
+static unsigned bit_of(walk *w)
 {
-    TUTTI_TRY(tutti_codec_sparse_check(c, v, k, in, UINT32_MAX, "kept", err));
-    for (size_t i = 0; i < k; i++)
-        y[tutti_codec_get_u32(in + 4 * i)] += a * tutti_codec_get_f32(in + 4 * (k + i));
-    tutti_device_charge(c->space->device, 2.0 * (double)k, 16.0 * (double)k);
+    const unsigned bit = w->in[w->bit / 8] >> w->bit % 8 & 1;
+
+    w->bit++;
+    return bit;
+}
+
+/* The last bit that was read was 1: not the end. */
+static bool found(const walk *w)
+{
+    return w->bit > w->from && (w->in[(w->bit - 1) / 8] >> (w->bit - 1) % 8 & 1) == 1;
+}
+
+/* false: there is none that is below n, or the bytes end before it. */
+static bool step_to(walk *w, size_t *index)
+{
+    w->from = w->bit;
+    if (w->code == INT32)
+        *index = tutti_codec_get_u32(w->in + 4 * w->i++);
+    else if (w->code == BITMAP) {
+        while (w->bit < w->n && bit_of(w) == 0)
+            ;
+        *index = w->bit - 1;
+        if (!found(w))
+            return false;
+    } else {
+        int zeros = 0;
+        while (w->bit < 8 * w->bytes && bit_of(w) == 0)
+            zeros++;
+        if (!found(w) || zeros > 31 || w->bit + (size_t)zeros > 8 * w->bytes)
+            return false;
+        *index = w->next + (1u << zeros) - 1;
+        for (int k = 0; k < zeros; k++)
+            *index += (size_t)bit_of(w) << k;
+    }
+    w->next = *index + 1;
+    return *index < w->n;
+}
+
+/* What follows the last index up to the next byte is 0, and so is a bitmap's rest. */
+static bool ends(walk *w)
+{
+    const size_t end = w->code == BITMAP ? 8 * ((w->n + 7) / 8) : w->code == DELTA ? 8 * ((w->bit + 7) / 8) : w->bit;
+
+    while (w->bit < end)
+        if (bit_of(w) != 0)
+            return false;
+    return true;
+}
+
+static size_t index_bytes(const walk *w, size_t k)
+{
+    return w->code == INT32 ? 4 * k : w->code == BITMAP ? (w->n + 7) / 8 : (w->bit + 7) / 8;
+}
+
+tutti_status tutti_codec_sparse_add(const tutti_codec *c, const tutti_codec_sparse *s, const tutti_view *v, size_t k, const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err)
+{
+    tutti_device *d = c->space->device;
+    const size_t each = value_bytes(s);
+    const walk begin = { .code = code_of(s, v->count, k), .in = in, .bytes = bytes, .n = v->count };
+    walk w = begin;
+    uint16_t half[TUTTI_CODEC_BLOCK];
+    float value[TUTTI_CODEC_BLOCK];
+    size_t index, indexes;
+
+    if (begin.code != DELTA && bytes != index_bytes(&begin, k) + each * k)
+        return tutti_codec_wrong_size(c, v, bytes, index_bytes(&begin, k) + each * k, err);
+    if (begin.code == INT32)
+        TUTTI_TRY(tutti_codec_sparse_check(c, v, k, in, UINT32_MAX, "kept", err));
+    for (size_t i = 0; i < k && begin.code != INT32; i++)
+        if (!step_to(&w, &index))
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': index %zu of %zu kept elements is missing or beyond the %zu of its tensor; the message was damaged or is another codec's", c->ops->name, i, k, v->count);
+    if (begin.code != INT32 && !ends(&w))
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': the indexes go on after the last of %zu; the message was damaged or is another codec's", c->ops->name, k);
+    indexes = index_bytes(&w, k);
+    if (bytes != indexes + each * k)
+        return tutti_codec_wrong_size(c, v, bytes, indexes + each * k, err);
+    w = begin;
+    for (size_t at = 0, some; at < k; at += some) {
+        const uint8_t *from = in + indexes + each * at;
+        some = k - at < TUTTI_CODEC_BLOCK ? k - at : TUTTI_CODEC_BLOCK;
+        for (size_t i = 0; i < some && each == 4; i++)
+            value[i] = tutti_codec_get_f32(from + 4 * i);
+        for (size_t i = 0; i < some && each == 2; i++)
+            half[i] = (uint16_t)(from[2 * i] | from[2 * i + 1] << 8);
+        if (each == 2)
+            tutti_cast(d, (tutti_buffer){ d, half, some, value_types[s->value] }, tutti_f32(d, value, some));
+        for (size_t i = 0; i < some; i++) {
+            step_to(&w, &index);
+            y[index] += a * value[i];
+        }
+    }
+    tutti_device_charge(d, 2.0 * (double)k, 16.0 * (double)k);
     return TUTTI_OK;
 }

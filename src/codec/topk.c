@@ -1,15 +1,16 @@
 /* topk.c: codec topk: the k greatest magnitudes, of equal ones the lowest indexes. Stich, Cordonnier and Jaggi, NeurIPS 2018. Exact selection:
-   |x - decoded|^2 <= (1 - k/n) |x|^2 always. 8 k bytes: indexes, then values. With a warm-up of E epochs the ratio of epoch e is ratio^((e + 1) / (E + 1)),
+   |x - decoded|^2 <= (1 - k/n) |x|^2 always. 8 k bytes: indexes, then values; fewer as value_dtype and index_code say (sparse.c). With a warm-up of E epochs the ratio of epoch e is ratio^((e + 1) / (E + 1)),
    as DGC's (Lin et al., ICLR 2018).
    Of the sheet's options: k in place of a ratio says the same of one tensor and nothing sensible of several; scope=global would have to wait for the last gradient before the first is sent, and a piece leaves when it is
-   whole; select=sampled and reuse are for machines on which an exact selection is slow, here it is two passes over memory (select.c). Values of 16 bits and indexes as differences or a map are still to come. */
+   whole; select=sampled and reuse are for machines on which an exact selection is slow, here it is two passes over memory (select.c). */
 #include "codec_internal.h"
 #include "registry.h"
 
-typedef struct topk { double ratio; int64_t warmup; double now; } topk; /* now: the ratio of this epoch */
+typedef struct topk { tutti_codec_sparse list; double ratio; int64_t warmup; double now; } topk; /* now: the ratio of this epoch */
 static const tutti_option options[] = {
     { "ratio", TUTTI_REAL, TUTTI_AT(topk, ratio), 0.01, 1e-9, 1, NULL, "elements sent, as a share of all: k = ceil(ratio n), at least 1" },
     { "warmup", TUTTI_INT, TUTTI_AT(topk, warmup), 0, 0, 1000, NULL, "epochs over which the ratio comes down to its value" },
+    TUTTI_CODEC_SPARSE_OPTIONS,
     { 0 }
 };
 
@@ -44,8 +45,7 @@ static size_t k_of(const tutti_codec *c, const tutti_view *v)
 
 static unsigned traits(const tutti_codec *c)
 {
-    (void)c;
-    return TUTTI_CODEC_CONTRACTIVE | TUTTI_CODEC_FIXED;
+    return TUTTI_CODEC_CONTRACTIVE | (tutti_codec_sparse_is_fixed(c->self) ? TUTTI_CODEC_FIXED : 0);
 }
 
 static size_t scratch_bytes(const tutti_codec *c, const tutti_view *v)
@@ -55,7 +55,7 @@ static size_t scratch_bytes(const tutti_codec *c, const tutti_view *v)
 
 static size_t bound(const tutti_codec *c, const tutti_view *v)
 {
-    return 8 * k_of(c, v);
+    return tutti_codec_sparse_bound(c->self, v->count, k_of(c, v));
 }
 
 static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
@@ -65,16 +65,12 @@ static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *
     float *value = (float *)scratch + tutti_select_room(v->count, k);
 
     tutti_select_top(c->space->device, v->count, x, k, index, value);
-    return tutti_codec_sparse_put(k, index, value, out);
+    return tutti_codec_sparse_put(c, c->self, v->count, k, index, value, out);
 }
 
 static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err)
 {
-    const size_t k = k_of(c, v);
-
-    if (bytes != 8 * k)
-        return tutti_codec_wrong_size(c, v, bytes, 8 * k, err);
-    return tutti_codec_sparse_add(c, v, k, in, a, y, err);
+    return tutti_codec_sparse_add(c, c->self, v, k_of(c, v), in, bytes, a, y, err);
 }
 
 const tutti_codec_ops tutti_codec_topk = {

@@ -9,7 +9,8 @@ static const char *const specs[] = {
     "int8", "int8(bucket=20)", "minmax8", "minmax8(chunk=300)", "qsgd", "qsgd(bits=2,bucket=64,norm=l2)", "qsgd(bits=3,bucket=16)", "qsgd(bits=8,bucket=1024)",
     "qsgd(bits=4,coding=elias)", "qsgd(bits=2,bucket=2048,norm=l2,coding=elias)", "qsgd(bits=5,bucket=128,norm=l2,coding=omega)", "nuqsgd", "nuqsgd(bits=3,bucket=64)",
     "nuqsgd(bits=8,norm=max)", "nuqsgd(bits=5,bucket=128)", "sign", "sign(block=100)", "sign(scale=l2,block=64)", "onebit", "topk", "topk(ratio=0.3)", "topk(ratio=1)",
-    "threshold(value=0.5)", "threshold(value=1e-20)", "wangni", "wangni(sparsity=0.3)", "wangni(solver=closed,epsilon=0.5)", "wangni(solver=closed,epsilon=0)",
+    "topk(ratio=0.05,value_dtype=fp16,index_code=delta)", "topk(ratio=0.2,index_code=bitmap,value_dtype=bf16)", "topk(ratio=0.03,index_code=auto)", "topk(ratio=1,index_code=delta)",
+    "threshold(value=0.5)", "threshold(value=1e-20)", "threshold(value=0.7,index_code=delta)", "threshold(value=1.5,index_code=auto,value_dtype=fp16)", "threshold(value=0.1,index_code=bitmap)", "threshold(value=0.5,value_dtype=bf16)", "wangni", "wangni(sparsity=0.3)", "wangni(solver=closed,epsilon=0.5)", "wangni(solver=closed,epsilon=0)",
     "qsgd(coding=huffman)", "nuqsgd(bits=8,bucket=64,coding=huffman)", "qsgd(bits=2,bucket=64,norm=l2,coding=huffman)", "alq(bucket=128)", "alq(bits=5,bucket=64,norm=max)",
     "alq(bits=4,bucket=512,zero_level=on,coding=huffman)", "amq(bits=2,bucket=32)", "amq(bits=8,bucket=256)",
 };
@@ -36,7 +37,9 @@ static void sizes_are_those_of_the_sheets(void **state)
             { "minmax8(chunk=300)", n + 8 * ((n + 299) / 300) }, { "qsgd", quantised(n, 4, 512) }, { "qsgd(bits=3,bucket=16)", quantised(n, 3, 16) },
             { "nuqsgd(bits=5,bucket=128)", quantised(n, 5, 128) }, { "sign", (n + 7) / 8 + (n > 0 ? 4 : 0) },
             { "onebit(block=100)", (n + 7) / 8 + 4 * ((n + 103) / 104) }, { "topk(ratio=0.01)", 8 * share(n, 0.01) }, { "topk(ratio=0.07)", 8 * share(n, 0.07) },
-            { "topk(ratio=1)", 8 * n },
+            { "topk(ratio=1)", 8 * n }, { "topk(ratio=0.07,value_dtype=fp16)", 6 * share(n, 0.07) }, { "topk(ratio=0.07,index_code=bitmap)", 4 * share(n, 0.07) + (n + 7) / 8 },
+            { "topk(ratio=0.01,index_code=auto,value_dtype=bf16)", 2 * share(n, 0.01) + (4 * share(n, 0.01) <= (n + 7) / 8 ? 4 * share(n, 0.01) : (n + 7) / 8) },
+            { "topk(ratio=1,index_code=auto)", 4 * n + (n + 7) / 8 },
         };
         subject_fill(n, x, 0, &seed);
         for (size_t r = 0; r < TUTTI_LENGTH(rows); r++) {
@@ -143,7 +146,8 @@ static void damaged_messages_are_refused_or_harmless(void **state)
     for (size_t k = 0; k < TUTTI_LENGTH(specs); k++)
         for (size_t at = 0; at < TUTTI_LENGTH(lengths); at++) {
             subject *s = subject_open(specs[k], lengths[at]);
-            const bool says_its_size = strncmp(specs[k], "threshold", 9) != 0;
+            const bool says_its_size = strncmp(specs[k], "threshold", 9) != 0 || strstr(specs[k], "index_code") != NULL;
+            const size_t each = strstr(specs[k], "bf16") != NULL ? 6 : 8; /* else cut between two elements it is one */
             const tutti_view v = subject_view(s, 7);
             size_t bytes;
             uint8_t *m, *bad;
@@ -152,7 +156,7 @@ static void damaged_messages_are_refused_or_harmless(void **state)
             for (size_t cut = 0; cut < bytes; cut++) {
                 bad = malloc(cut + (cut == 0));
                 memcpy(bad, m, cut);
-                require_refusal_or_harmless(s, &v, bad, cut, y, says_its_size || cut % 8 != 0);
+                require_refusal_or_harmless(s, &v, bad, cut, y, says_its_size || cut % each != 0);
                 free(bad);
             }
             bad = calloc(1, bytes + 9);

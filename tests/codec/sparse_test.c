@@ -150,12 +150,90 @@ static void ties_zeros_and_nan_are_chosen_by_rule(void **state)
         }
 }
 
+/* wire-formats.md: however indexes travel, what is decoded is the same to the bit; delta has the sum of its steps' codes, 2 floor(log2 d) + 1 bits each, bitmap a bit an element, auto the shorter of int32 and bitmap. Values of
+   16 bits are the nearest ones. */
+static void indexes_say_the_same_in_every_code(void **state)
+{
+    static const size_t lengths[] = { 1, 8, 33, 256, 700, 1025, 2500 };
+    static const char *const codes[] = { "int32", "delta", "bitmap", "auto" }, *const types[] = { "fp32", "fp16", "bf16" };
+    static float x[2500], y[2500], plain[2500];
+    uint64_t seed = 9;
+    (void)state;
+
+    for (size_t at = 0; at < TUTTI_LENGTH(lengths); at++)
+        for (int ratio = 0; ratio < 4; ratio++)
+            for (int all = 0; all < 2; all++) { /* topk; threshold */
+                const size_t n = lengths[at];
+                size_t k = 0, bits = 0;
+                subject_fill(n, x, 0, &seed);
+                for (int type = 0; type < 3; type++)
+                    for (int code = 0; code < 4; code++) {
+                        char spec[100];
+                        subject *s;
+                        const size_t each = type == 0 ? 4 : 2;
+                        size_t bytes, wanted, last = 0;
+                        snprintf(spec, sizeof spec, all ? "threshold(value=%g,value_dtype=%s,index_code=%s)" : "topk(ratio=%g,value_dtype=%s,index_code=%s)",
+                                 (all ? (const double[]){ 2.5, 1, 1e-20, 100 } : (const double[]){ 0.001, 0.03, 0.3, 1 })[ratio], types[type], codes[code]);
+                        s = subject_open(spec, n);
+                        bytes = subject_round_trip(s, 1, x, type == 0 && code == 0 ? plain : y);
+                        if (type == 0 && code == 0)
+                            for (size_t i = 0; i < n; i++)
+                                if (plain[i] != 0) {
+                                    bits += 2 * (size_t)ilogb((double)(i + 1 - last)) + 1;
+                                    last = i + 1, k++;
+                                }
+                        for (size_t i = 0; i < n && (type > 0 || code > 0); i++)
+                            if (type == 0 ? y[i] != plain[i] : !(fabs((double)y[i] - (double)plain[i]) <= fabs((double)plain[i]) * (type == 1 ? 0x1p-11 : 0x1p-8) + 0x1p-25))
+                                fail_msg("%s of %zu: element %zu is %g, sent as int32 and fp32 %g", spec, n, i, (double)y[i], (double)plain[i]);
+                        wanted = code == 1 ? (bits + 7) / 8 : code == 2 || (code == 3 && 4 * k > (n + 7) / 8) ? (n + 7) / 8 : 4 * k;
+                        wanted += each * k + (all && code > 0 ? 4 : 0);
+                        if (bytes != wanted)
+                            fail_msg("%s of %zu: %zu bytes for %zu elements, the formula says %zu", spec, n, bytes, k, wanted);
+                        subject_close(s);
+                    }
+            }
+}
+
+/* One index more than there are values, in the map or in what fills its last byte up, and steps that go on: refused, and nothing is added. */
+static void indexes_without_a_value_are_refused(void **state)
+{
+    enum { N = 33 };
+    float x[N], y[N] = { 0 };
+    uint64_t seed = 10;
+    (void)state;
+
+    for (int delta = 0; delta < 2; delta++) {
+        subject *s = subject_open(delta ? "topk(ratio=0.1,index_code=delta)" : "topk(ratio=0.1,index_code=bitmap)", N); /* 4 */
+        const tutti_view v = subject_view(s, 0);
+        size_t bytes;
+        uint8_t *m;
+        for (int i = 0; i < N; i++)
+            x[i] = delta ? i < 4 : (float)subject_uniform(&seed) + 0.1f; /* four steps of 1, a bit each: the other half of the byte is 0 */
+        m = subject_encode(s, &v, x, &bytes);
+        for (int bit = delta ? 4 : 0; bit < (delta ? 8 : 40); bit++) {
+            tutti_error err = { 0 };
+            if ((m[bit / 8] >> bit % 8 & 1) != 0)
+                continue;
+            m[bit / 8] ^= (uint8_t)(1u << bit % 8);
+            assert_int_equal(s->codec->ops->decode_add(s->codec, &v, m, bytes, 1, y, &err), TUTTI_ERR_CORRUPT);
+            assert_non_null(strstr(err.text, "the indexes go on after the last of 4"));
+            m[bit / 8] ^= (uint8_t)(1u << bit % 8);
+            for (int i = 0; i < N; i++)
+                assert_true(y[i] == 0);
+        }
+        free(m);
+        subject_close(s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_many_elements_travel_as_the_probabilities_add_up_to),
         cmocka_unit_test(workers_choices_unite_and_are_divided_by_all_of_them),
         cmocka_unit_test(ties_zeros_and_nan_are_chosen_by_rule),
+        cmocka_unit_test(indexes_say_the_same_in_every_code),
+        cmocka_unit_test(indexes_without_a_value_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
