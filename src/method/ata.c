@@ -9,7 +9,7 @@
    would leave them out: 0 bytes). Samples, their positions and their weights are the step's, whoever computes them, so x moves as one worker with the whole step would move it.
    Chosen where the sheet is silent: while nobody has been tried, what is left after one task each goes round evenly; ties go by an order drawn anew each step. Times are of computing only, by the engine's clock.
    allocation=fixed, a baseline: the means are known (`seconds`), and the allocation that is best for them is kept.
-   Not built: new owners for the tasks of a lost worker (it ends the run); the baseline `greedy`: everybody asked, the first B answers taken. A step's samples have owners before it begins (share.h); loaders, weights and checkpoints
+   Not built: new owners for the tasks of a lost worker (it ends the run). The baseline `greedy`, everybody asked and the first B answers taken, is at a server: ringmaster-asgd(max_delay=1,collect=B,stops=on). Not by an all-reduce: a step's samples have owners before it begins (share.h); loaders, weights and checkpoints
    go by that. It would need tasks that are claimed one by one within a step, as pace.c hands out gradients between steps; loaders that follow; an end to what is computed beyond B, where pieces are exchanged too (done gives
    TUTTI_CLOSED only in steps that exchange nothing); and an exchange that begins once B are claimed, since until then no worker knows which pass is its last. */
 #include <math.h>

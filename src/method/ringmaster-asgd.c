@@ -6,6 +6,9 @@
    One server, at worker 0 or a rank of its own, since the delay is that of the whole model. Delays count applied updates. R=1 is serial SGD by whoever is first, R without a limit plain asynchronous SGD; nothing else is a special case.
    A worker that is stopped computes the same samples again, at the new model, so an epoch is still every sample once. It looks whether it is to stop each time a layer is through, so up to a layer's time is lost;
    a gradient that was on its way when the stop was sent is dropped by its version. Chosen: `lr_delay` of async-sgd.md, D (off by default: the paper's rate is constant).
+   collect=B: an update takes the mean of B gradients, each of which has a delay below R, and delays still count updates. With R=1 these are all of one model, whoever computed them: minibatch SGD of B gradients by who is first, and with
+   stops=on everybody begins anew after each: Rennala SGD (Tyurin, Richtarik, NeurIPS 2023), the sheet's baseline, and ata's (`greedy`, whose bill is what all workers have computed). Who has handed one in goes on at the same model,
+   which is not sent again.
    adapt=on (the sheet's, not the paper's): after every 4 n computations that came in or were stopped R doubles if fewer than 0.7 of them were applied, and halves if more than 0.99 were: of equal workers, whose delays are all n - 1, it
    so goes to and fro between n and n / 2.
    A checkpoint is one for any workers: the server has all there is; another number begins at its model, k_i = k.
@@ -15,13 +18,15 @@
 #include "tutti/server.h"
 
 typedef struct ringmaster {
-    int64_t max_delay;
+    int64_t max_delay, collect;
     int lr_delay;
     bool stops, adapts;
     struct { int64_t limit, greatest, computed, applied; } now; /* R that adapts, what was computed since it was last looked at; the server's, of its thread; declared */
     tutti_server *server;
     int64_t *given;              /* workers: version of the model that each was last sent; this and the next three: the server's, of its thread; declared */
     int64_t *applied, *dropped, *stopped; /* workers: gradients, and stops sent */
+    int64_t *pending, collected; /* workers, and of all: gradients in `sum`, which no update has yet; declared */
+    float *sum;                  /* of them, each times 1/B; declared */
     int64_t most;                /* delay of an applied gradient; declared */
     bool *gone, any_gone;        /* workers: make no more steps until release */
     bool any_lost;
@@ -37,6 +42,7 @@ enum { LIMIT_MOST_BITS = 40 };   /* of an R that adapts */
 
 static const tutti_option ringmaster_options[] = {
     { "max_delay", TUTTI_INT, TUTTI_AT(ringmaster, max_delay), 0, -1, 1e12, NULL, "R: a gradient is dropped once that many updates were made since its model was sent; 0: the number of workers; -1: never" },
+    { "collect", TUTTI_INT, TUTTI_AT(ringmaster, collect), 1, 1, 65536, NULL, "B: gradients that an update takes the mean of; with max_delay=1 all of one model, with stops=on as well Rennala SGD" },
     { "stops", TUTTI_BOOL, TUTTI_AT(ringmaster, stops), 0, 0, 1, NULL, "a worker whose gradient would be dropped is told at once, and begins anew at the newest model" },
     { "adapt", TUTTI_BOOL, TUTTI_AT(ringmaster, adapts), 0, 0, 1, NULL, "R, at first max_delay, doubles when fewer than 0.7 of what is computed is applied, and halves when more than 0.99 is" },
     { "lr_delay", TUTTI_CHOICE, TUTTI_AT(ringmaster, lr_delay), NONE, 0, 2, "none|inverse|n_over_max", "learning rate of a gradient with a delay: the same, over the delay, times n / max(n, delay)" },
@@ -112,10 +118,34 @@ static void time_windows(tutti_method *m, uint64_t version)
     s->begun_ns = now;
 }
 
+/* A gradient that is not too old. Is there an update with it? */
+static bool take(tutti_method *m, const tutti_server_request *r, tutti_rate *rate)
+{
+    ringmaster *s = m->self;
+
+    s->pending[r->worker]++;
+    if (s->collect == 1) {
+        rate->lr *= factor(m, r->delay);
+        tutti_server_update(s->server, r->in, rate);
+    } else {
+        tutti_server_collect(s->server, (float)(factor(m, r->delay) / (double)s->collect), r->in, s->sum);
+        if (++s->collected < s->collect)
+            return false;
+        tutti_server_update_collected(s->server, s->sum, rate);
+        s->collected = 0;
+    }
+    for (int j = 0; j < m->workers; j++) {
+        s->applied[j] += s->pending[j];
+        s->pending[j] = 0;
+    }
+    return true;
+}
+
 static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti_error *err)
 {
     ringmaster *s = m->self;
     const bool applies = r->delay < limit(m);
+    bool updates = false;
 
     if (r->kind == LEAVES) {
         s->gone[r->worker] = s->any_gone = true;
@@ -125,17 +155,19 @@ static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker, "worker %d sent a gradient without its numbers; all workers must run one version", r->worker);
     if (applies) {
         tutti_rate rate = tutti_rate_at(m, (uint64_t)r->b);
-        rate.lr *= factor(m, r->delay);
         rate.t = tutti_server_version(s->server) + 1;
-        tutti_server_update(s->server, r->in, &rate);
+        updates = take(m, r, &rate);
         s->most = (int64_t)r->delay > s->most ? (int64_t)r->delay : s->most;
-        time_windows(m, rate.t);
-    }
-    (applies ? s->applied : s->dropped)[r->worker]++;
+        if (updates)
+            time_windows(m, rate.t);
+    } else
+        s->dropped[r->worker]++;
     adapt(m, applies);
     s->given[r->worker] = (int64_t)tutti_server_version(s->server);
+    if (!updates && r->delay == 0) /* it has this model */
+        return tutti_server_answer(s->server, &r->note, 1, 0, NULL, 0, err);
     TUTTI_TRY(tutti_server_give(s->server, &r->note, 1, 0, err));
-    return applies && s->stops ? stop_the_late(m, err) : TUTTI_OK;
+    return updates && s->stops ? stop_the_late(m, err) : TUTTI_OK;
 }
 
 /* Nobody waits for it; what it computed is missing. */
@@ -177,18 +209,21 @@ static tutti_status heed(tutti_method *m, tutti_error *err)
 static tutti_status ringmaster_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     ringmaster *s = m->self;
-    int64_t **const counts[4] = { &s->given, &s->applied, &s->dropped, &s->stopped };
-    static const char *const names[4] = { "ringmaster.given", "ringmaster.applied", "ringmaster.dropped", "ringmaster.stopped" };
+    int64_t **const counts[5] = { &s->given, &s->applied, &s->dropped, &s->stopped, &s->pending };
+    static const char *const names[5] = { "ringmaster.given", "ringmaster.applied", "ringmaster.dropped", "ringmaster.stopped", "ringmaster.pending" };
 
     if (s->stops && s->max_delay < 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'ringmaster-asgd': stops is on, but with max_delay=-1 no gradient is ever too old, so nobody is stopped; leave stops away, or give max_delay");
     if (s->adapts && s->max_delay < 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'ringmaster-asgd': adapt is on, but max_delay=-1 is no limit that could be changed; leave adapt away, or give what the limit is at first");
-    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1, .lost = lose }, err));
+    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1, .collects = s->collect > 1, .lost = lose }, err));
     if (tutti_server_index(s->server) >= 0) {
-        for (int k = 0; k < 4; k++)
+        for (int k = 0; k < 5; k++)
             tutti_declare(plan, &(tutti_state){ .name = names[k], .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = (size_t)m->workers, .of_workers = true }, counts[k]);
         tutti_declare_value(plan, "ringmaster.window_ns", TUTTI_SLICE, &s->window_ns, sizeof s->window_ns);
+        tutti_declare_value(plan, "ringmaster.collected", TUTTI_SLICE, &s->collected, sizeof s->collected);
+        if (s->collect > 1)
+            tutti_declare(plan, &(tutti_state){ .name = "ringmaster.sum", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = m->layout->used, .placed = true }, &s->sum);
         tutti_declare_value(plan, "ringmaster.most", TUTTI_SLICE, &s->most, sizeof s->most);
         tutti_declare_value(plan, "ringmaster.now", TUTTI_SLICE, &s->now, sizeof s->now);
     }
@@ -317,6 +352,8 @@ static tutti_status ringmaster_hold(tutti_method *m, tutti_error *err)
         tutti_metric(m, "dropped", r, (double)s->dropped[r]);
         if (s->applied[r] + s->dropped[r] + s->stopped[r] > 0)
             tutti_metric(m, "applied_share", r, (double)s->applied[r] / (double)(s->applied[r] + s->dropped[r] + s->stopped[r]));
+        if (s->collect > 1)
+            tutti_metric(m, "collected", r, (double)s->pending[r]);
         if (s->stops)
             tutti_metric(m, "stopped", r, (double)s->stopped[r]);
     }

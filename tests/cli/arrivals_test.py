@@ -5,7 +5,7 @@ from command import *
 SIMULATOR = os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so"))
 MODEL = ("--model", "mlp(hidden=64)")
 PARAMS = 784 * 64 + 64 + 64 * 64 + 64 + 64 * 10 + 10
-ONE_SERVER = ("ringmaster-asgd", "ringmaster-asgd(max_delay=2,stops=on)", "ringmaster-asgd(adapt=on)", "ringleader-asgd", "ringleader-asgd(table=worker,point=fresh)", "dude-asgd", "dude-asgd(table=worker,group=2)")
+ONE_SERVER = ("ringmaster-asgd", "ringmaster-asgd(max_delay=2,stops=on)", "ringmaster-asgd(max_delay=1,collect=3,stops=on)", "ringmaster-asgd(adapt=on)", "ringleader-asgd", "ringleader-asgd(table=worker,point=fresh)", "dude-asgd", "dude-asgd(table=worker,group=2)")
 
 
 def model(out):
@@ -122,6 +122,15 @@ class Arrivals(Case):
             applied = int(sum(summary(chain)["method_figures"]["applied"]))
             self.assertTrue(0 < applied < 40 * n)
             self.assertEqual(model(chain), model(self.train("single%d" % n, *common, "-n", 1, "--steps", applied, "--method", "single")))
+            for stops in "off", "on": # two gradients of one model, whosever: their mean is either of them
+                pairs = self.train("pairs%d%s" % (n, stops), *common, "-n", n, *slow[:1], slow[1] if n == 3 else "1:1.7", "--steps", 40, "--method", "ringmaster-asgd(max_delay=1,collect=2,stops=%s)" % stops)
+                figures = summary(pairs)["method_figures"]
+                updates, rest = divmod(int(sum(figures["applied"])), 2)
+                self.assertTrue(rest == 0 and 0 < updates <= 20 * n and sum(figures["collected"]) < 2 and figures["applied_delay_max"] == 0, figures)
+                self.assertGreater(min(figures["applied"][:2]), 5) # who was too late gets the newest model, and is in time again
+                self.assertEqual(model(pairs), model(self.train("mean%d%s" % (n, stops), *common, "-n", 1, "--steps", updates, "--method", "single")))
+                up = sum(w["steps"] for w in summary(pairs)["by_worker"][1:])
+                self.assertLess(summary(pairs)["bytes_sent_total"], (2 * up + n - 1) * 4 * 8 + (sum(figures["stopped"]) * 4 * 8 if stops == "on" else 0)) # who has the model goes on without it
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_rounds_last_as_long_as_the_sheets_say_at_most(self):

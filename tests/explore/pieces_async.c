@@ -362,14 +362,20 @@ static tutti_status check_ringmaster(tutti_engine *e, explore_case *c, tutti_err
 {
     const tutti_method *const m = tutti_engine_method(e);
     const uint64_t limit = explore_draw(c, "limit", 4) == 0 ? (uint64_t)m->workers : explore_draw(c, "limit", 4);
-    double times[EXPLORE_RANKS];
+    const int collect = 1 + (int)explore_draw(c, "collect", 3);
+    double times[EXPLORE_RANKS], all = 0;
 
     if (m->rank != 0)
         return TUTTI_OK;
     for (int r = 0; r < m->workers; r++) {
+        const double collected = collect > 1 ? figure(e, "collected", r) : 0;
         times[r] = figure(e, "applied", r);
-        EXPLORE_EXPECT(times[r] + figure(e, "dropped", r) == shared_of(c)->done[r], "worker %d: %g gradients applied and %g dropped of %g", r, times[r], figure(e, "dropped", r), (double)shared_of(c)->done[r]);
+        EXPLORE_EXPECT(times[r] + collected + figure(e, "dropped", r) == shared_of(c)->done[r], "worker %d: %g gradients applied, %g collected and %g dropped of %g", r, times[r], collected, figure(e, "dropped", r),
+                       (double)shared_of(c)->done[r]);
+        all += times[r];
+        times[r] /= collect;
     }
+    EXPLORE_EXPECT(fmod(all, collect) == 0, "%g gradients were applied, and updates are of %d", all, collect);
     EXPLORE_EXPECT(figure(e, "applied_delay_max", -1) < (double)limit, "a gradient with a delay of %g was applied; the limit is %llu", figure(e, "applied_delay_max", -1), (unsigned long long)limit);
     return check_applied(e, times, err);
 }
@@ -395,7 +401,7 @@ static tutti_status ringmaster(tutti_world *world, explore_case *c, tutti_error 
 {
     char method[80];
 
-    snprintf(method, sizeof method, "ringmaster-asgd(max_delay=%d,stops=%s)", (int)explore_draw(c, "limit", 4), explore_draw(c, "stops", 3) > 0 ? "on" : "off");
+    snprintf(method, sizeof method, "ringmaster-asgd(max_delay=%d,stops=%s,collect=%d)", (int)explore_draw(c, "limit", 4), explore_draw(c, "stops", 3) > 0 ? "on" : "off", 1 + (int)explore_draw(c, "collect", 3));
     return train(world, c, method, &(bounds){ .check = check_ringmaster }, err);
 }
 

@@ -54,8 +54,9 @@ static trial run_constant(const char *method, int n, bool asks, bool show)
 
 static void ringmaster_applies_or_drops_every_gradient_and_nothing_else(void **state)
 {
-    static const struct { const char *method; int64_t limit; } kinds[] = {
+    static const struct { const char *method; int64_t limit, collect; } kinds[] = {
         { "ringmaster-asgd(max_delay=-1)", INT64_MAX }, { "ringmaster-asgd", 0 }, { "ringmaster-asgd(max_delay=1)", 1 }, { "ringmaster-asgd(max_delay=2,stops=on)", 2 }, { "ringmaster-asgd(stops=on)", 0 },
+        { "ringmaster-asgd(max_delay=1,collect=3)", 1, 3 }, { "ringmaster-asgd(max_delay=1,collect=4,stops=on)", 1, 4 }, { "ringmaster-asgd(collect=2)", 0, 2 }, { "ringmaster-asgd(max_delay=-1,collect=5)", INT64_MAX, 5 },
     };
 
     (void)state;
@@ -64,14 +65,18 @@ static void ringmaster_applies_or_drops_every_gradient_and_nothing_else(void **s
             for (int way = 0; way < 3; way++) {
                 const int n = sizes[p];
                 trial t = run_constant(kinds[k].method, n, way == 1, way == 2);
-                double applied[TRIAL_RANKS], all = 0;
+                const double of = kinds[k].collect > 1 ? (double)kinds[k].collect : 1;
+                double applied[TRIAL_RANKS], all = 0, waiting = 0;
                 for (int r = 0; r < n; r++) {
+                    const double collected = of > 1 ? trial_metric(&t, "collected", r) : 0;
                     applied[r] = trial_metric(&t, "applied", r);
-                    assert_true(applied[r] + trial_metric(&t, "dropped", r) == t.done[r]);
-                    assert_true(applied[r] == t.done[r] || kinds[k].limit < INT64_MAX);
+                    assert_true(applied[r] + collected + trial_metric(&t, "dropped", r) == t.done[r]);
+                    assert_true(applied[r] + collected == t.done[r] || kinds[k].limit < INT64_MAX);
                     all += applied[r];
+                    waiting += collected;
+                    applied[r] /= of;
                 }
-                assert_true(all >= 1);
+                assert_true(all >= 1 && fmod(all, of) == 0 && waiting < of);
                 assert_true(trial_metric(&t, "applied_delay_max", -1) < (kinds[k].limit == 0 ? n : (double)kinds[k].limit));
                 check_applied(&t, applied);
                 trial_drop(&t);
