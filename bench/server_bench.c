@@ -85,7 +85,7 @@ static tutti_status serve(tutti_method *m, tutti_error *err)
 }
 
 static const tutti_service timed_services[] = { [SERVE] = { "server", serve }, { 0 } };
-static const tutti_method_ops timed_ops = { .name = "rows", .family = "server", .self_bytes = sizeof(timed), .traits = TUTTI_UPDATES_SLICES | TUTTI_KNOWS_ROWS, .services = timed_services, .declare = timed_declare,
+static const tutti_method_ops timed_ops = { .name = "rows", .family = "server", .self_bytes = sizeof(timed), .traits = TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_KNOWS_ROWS, .services = timed_services, .declare = timed_declare,
                                             .open = timed_open, .close = timed_close, .step = timed_step, .agree = timed_agree, .need_rows = timed_need_rows };
 static const tutti_method_ops *const timed_methods[] = { &timed_ops, NULL };
 

@@ -8,7 +8,8 @@
 
    Windows. Where ranks share memory (shm) a worker's g is a window, and with servers that keep values x is one too. Then a request about values as they stand (no rows, no halves) carries nothing: the server reads the slice in
    the worker's g and writes its answer into the worker's x (of pieces g, where the sum goes into all of them in the same pass that reads them), and only then says so. The worker waits for that, so nobody else looks at the slice
-   meanwhile, and what it had sent stays where it was until it is answered. What went so is counted as if it had been sent. A worker that is killed meanwhile leaves its window mapped, and a slice that it had asked about whole;
+   meanwhile, and what it had sent stays where it was until it is answered. Rows that are asked for are written
+   into its x likewise. What went so is counted as if it had been sent. A worker that is killed meanwhile leaves its window mapped, and a slice that it had asked about whole;
    one that gives up waits for its own end and computes nothing any more.
 
    Which workers serve, if not all: they are taken from each host in turn, in order of rank, so that servers share as few links as possible; which slice is whose follows their ranks, so that the slices of all, in order
@@ -442,6 +443,59 @@ static tutti_status understand(tutti_server *s, const tutti_note *note, tutti_se
     return TUTTI_OK;
 }
 
+/* Where a request wants its answer of so many floats; NULL: in a message. */
+static float *place_of(const tutti_server *s, const tutti_note *request, size_t count)
+{
+    const tutti_method *m = s->m;
+    const uint32_t kind = request->kind & ~(uint32_t)KINDS;
+    size_t first = s->first;
+
+    if ((request->kind & TO_THERE) == 0 || request->kind == (uint32_t)KIND_ROWS)
+        return NULL;
+    if (s->setup.pieces)
+        tutti_server_part(s, s->index, m->layout->piece[kind].first, m->layout->piece[kind].count, &first);
+    return there(s, s->setup.pieces ? m->g : m->x, request->from, first, count);
+}
+
+enum { CHUNK = 1 << 14 }; /* floats that stay in the second cache while they go to several windows */
+
+/* The payload into the windows of those who want it there; s->placed: bytes of each. */
+static void place_answers(tutti_server *s, const tutti_note *requests, int n, const float *from, size_t count)
+{
+    for (int k = 0; k < n; k++)
+        s->placed[k] = place_of(s, &requests[k], count) != NULL ? count * sizeof *from : 0;
+    for (size_t at = 0; at < count; at += CHUNK)
+        for (int k = 0; k < n; k++) {
+            float *const to = place_of(s, &requests[k], count);
+            if (to != NULL && to != from)
+                memcpy(to + at, from + at, (count - at < CHUNK ? count - at : CHUNK) * sizeof *from);
+        }
+}
+
+/* s->placed has what stands in windows already. kinds: one for all, or one each. */
+static tutti_status tell(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, bool each, bool gives, tutti_buffer payload, tutti_error *err)
+{
+    tutti_engine *e = s->m->engine;
+
+    for (int k = 0; k < n; k++) {
+        s->answer[k] = (tutti_note){ .kind = kinds[each ? k : 0], .ticket = s->placed[k] };
+        if (gives) {
+            s->answer[k].a = *s->version;
+            s->answer[k].b = (int64_t)s->delay[requests[k].from];
+        }
+        s->asks[requests[k].from] = false;
+        tutti_engine_answered(e, &requests[k]);
+    }
+    return tutti_engine_answer(e, requests, s->answer, n, payload, s->placed, s->send, s->each, err);
+}
+
+/* So many floats stand where one request wants them. */
+static tutti_status tell_there(tutti_server *s, const tutti_note *request, size_t count, tutti_error *err)
+{
+    s->placed[0] = count * sizeof(float);
+    return tell(s, request, 1, &(uint32_t){ 0 }, false, false, tutti_nothing(), err);
+}
+
 /* Rows of a table as they are now, to who is about to read them. What is asked is not trusted. */
 static tutti_status answer_rows(tutti_server *s, const tutti_note *note, tutti_error *err)
 {
@@ -451,27 +505,35 @@ static tutti_status answer_rows(tutti_server *s, const tutti_note *note, tutti_e
     const size_t n = (size_t)note->bytes / sizeof(uint32_t);
     const uint32_t *ids = (const uint32_t *)(const void *)s->in;
     size_t low, rows;
-    float *mine; /* who asks has read those */
+    float *mine, *to = NULL; /* who asks has read those; wants them there */
 
     if (note->from < 0 || note->from >= s->m->workers)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from, "rank %d, which only serves, asks a server; all must run one version", note->from);
     if (t == NULL || begin >= end)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from, "worker %d asks for rows of parameter %lld, of which none is served here; all workers must run one version", note->from, (long long)note->b);
+    if (note->kind == (uint32_t)KIND_ROWS_THERE && (!s->there || (to = there(s, s->m->x, note->from, begin, end - begin)) == NULL))
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from, "worker %d wants rows of %s in its window, which this one is not; all workers must run one version", note->from, t->name);
     low = (begin - t->first) / t->cols;
     rows = (end - begin) / t->cols;
     mine = s->read == NULL ? NULL : s->read + (size_t)note->from * s->count + (begin - s->first);
     if (n == 0) {
         if (mine != NULL)
             tutti_copy(s->m->device, end - begin, s->values + (begin - s->first), mine);
-        return tutti_server_answer(s, note, 1, 0, s->values + (begin - s->first), end - begin, err);
+        if (to != NULL)
+            tutti_copy(s->m->device, end - begin, s->values + (begin - s->first), to);
+        return to != NULL ? tell_there(s, note, end - begin, err) : tutti_server_answer(s, note, 1, 0, s->values + (begin - s->first), end - begin, err);
     }
     for (size_t k = 0; k < n; k++)
         if (ids[k] < low || ids[k] - low >= rows || (k > 0 && ids[k] <= ids[k - 1]))
             return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from, "worker %d asks for row %lu of %s, where rows %zu to %zu are served, in ascending order; all workers must run one version", note->from,
                                    (unsigned long)ids[k], t->name, low, low + rows - 1);
-    tutti_slice_gather(t->cols, n, ids, s->values + (begin - s->first), (uint32_t)low, s->words);
     for (size_t k = 0; k < n && mine != NULL; k++)
-        memcpy(mine + (ids[k] - low) * t->cols, s->words + k * t->cols, t->cols * sizeof *mine);
+        memcpy(mine + (ids[k] - low) * t->cols, s->values + (begin - s->first) + (ids[k] - low) * t->cols, t->cols * sizeof *mine);
+    if (to != NULL) {
+        tutti_slice_copy(t->cols, n, ids, s->values + (begin - s->first), to, (uint32_t)low);
+        return tell_there(s, note, n * t->cols, err);
+    }
+    tutti_slice_gather(t->cols, n, ids, s->values + (begin - s->first), (uint32_t)low, s->words);
     return tutti_server_answer(s, note, 1, 0, s->words, n * t->cols, err);
 }
 
@@ -505,7 +567,7 @@ tutti_status tutti_server_run(tutti_server *s, tutti_error *err)
             status = s->setup.due(s->m, err);
         } else if (status == TUTTI_OK && tutti_engine_is_owed(s->m->engine, &note))
             status = look_for_losses(s, err);
-        else if (status == TUTTI_OK && note.kind == (uint32_t)KIND_ROWS && !s->setup.pieces)
+        else if (status == TUTTI_OK && (note.kind == (uint32_t)KIND_ROWS || note.kind == (uint32_t)KIND_ROWS_THERE) && !s->setup.pieces)
             status = answer_rows(s, &note, err);
         else if (status == TUTTI_OK) {
             TUTTI_TRY(understand(s, &note, &r, err));
@@ -577,52 +639,6 @@ void tutti_server_wake_at(tutti_server *s, int64_t at_ns)
 {
     assert(s->setup.due != NULL);
     s->wake_at_ns = at_ns;
-}
-
-/* Where a request wants its answer of so many floats; NULL: in a message. */
-static float *place_of(const tutti_server *s, const tutti_note *request, size_t count)
-{
-    const tutti_method *m = s->m;
-    const uint32_t kind = request->kind & ~(uint32_t)KINDS;
-    size_t first = s->first;
-
-    if ((request->kind & TO_THERE) == 0 || request->kind == (uint32_t)KIND_ROWS)
-        return NULL;
-    if (s->setup.pieces)
-        tutti_server_part(s, s->index, m->layout->piece[kind].first, m->layout->piece[kind].count, &first);
-    return there(s, s->setup.pieces ? m->g : m->x, request->from, first, count);
-}
-
-enum { CHUNK = 1 << 14 }; /* floats that stay in the second cache while they go to several windows */
-
-/* The payload into the windows of those who want it there; s->placed: bytes of each. */
-static void place_answers(tutti_server *s, const tutti_note *requests, int n, const float *from, size_t count)
-{
-    for (int k = 0; k < n; k++)
-        s->placed[k] = place_of(s, &requests[k], count) != NULL ? count * sizeof *from : 0;
-    for (size_t at = 0; at < count; at += CHUNK)
-        for (int k = 0; k < n; k++) {
-            float *const to = place_of(s, &requests[k], count);
-            if (to != NULL && to != from)
-                memcpy(to + at, from + at, (count - at < CHUNK ? count - at : CHUNK) * sizeof *from);
-        }
-}
-
-/* s->placed has what stands in windows already. kinds: one for all, or one each. */
-static tutti_status tell(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, bool each, bool gives, tutti_buffer payload, tutti_error *err)
-{
-    tutti_engine *e = s->m->engine;
-
-    for (int k = 0; k < n; k++) {
-        s->answer[k] = (tutti_note){ .kind = kinds[each ? k : 0], .ticket = s->placed[k] };
-        if (gives) {
-            s->answer[k].a = *s->version;
-            s->answer[k].b = (int64_t)s->delay[requests[k].from];
-        }
-        s->asks[requests[k].from] = false;
-        tutti_engine_answered(e, &requests[k]);
-    }
-    return tutti_engine_answer(e, requests, s->answer, n, payload, s->placed, s->send, s->each, err);
 }
 
 static tutti_status answer(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, bool each, bool gives, tutti_buffer payload, tutti_error *err)

@@ -315,6 +315,11 @@ static void add_rows(tutti_server *s, tutti_server_caller *c, int k, int tensor,
     const tutti_tensor *t = &s->m->layout->tensor[tensor];
     const bool whole = n * (1 + t->cols) >= part;
 
+    if (s->there) {
+        add(s, c, k, (uint32_t)KIND_ROWS_THERE, tensor, whole ? tutti_nothing() : tutti_host((uint32_t *)(uintptr_t)ids, n, TUTTI_I32), tutti_nothing());
+        c->back_there[c->n - 1] = (whole ? part : n * t->cols) * sizeof(float);
+        return;
+    }
     add(s, c, k, (uint32_t)KIND_ROWS, tensor, whole ? tutti_nothing() : tutti_host((uint32_t *)(uintptr_t)ids, n, TUTTI_I32),
         whole ? tutti_f32(s->m->device, s->m->x + first, part) : tutti_f32(s->m->device, c->back + c->back_words, n * t->cols));
     c->back_words += whole ? 0 : n * t->cols;
@@ -328,7 +333,7 @@ static tutti_status place_rows(const tutti_server *s, const tutti_server_caller 
         const float *rows = c->reply[k].data;
         if (c->note[k].bytes == 0)
             return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, c->member[k], "the server at worker %d answered nothing where rows of %s were asked for; all workers must run one version", c->member[k], t->name);
-        for (size_t i = 0; i < c->request[k].count; i++)
+        for (size_t i = 0; i < c->request[k].count && c->back_there[k] == 0; i++)
             memcpy(s->m->x + t->first + ids[i] * t->cols, rows + i * t->cols, t->cols * sizeof *rows);
     }
     return TUTTI_OK;
@@ -338,7 +343,7 @@ tutti_status tutti_server_need_rows(tutti_server *s, int tensor, const uint32_t 
 {
     const tutti_tensor *t = &s->m->layout->tensor[tensor];
     tutti_server_caller *c = take_caller(s);
-    tutti_status status = grow((void **)&c->back, &c->back_room, n * t->cols, err);
+    tutti_status status = s->there ? TUTTI_OK : grow((void **)&c->back, &c->back_room, n * t->cols, err);
     size_t next = 0;
 
     for (int k = 0; k < s->servers && status == TUTTI_OK && next < n; k++) {

@@ -51,7 +51,7 @@ struct tutti_server {
     tutti_server_caller *callers; int n_callers;
 };
 
-enum { KIND_ROWS = -3 };         /* of a request: rows of table b, by ids, or without them its whole part; besides those of service_internal.h */
+enum { KIND_ROWS = -3, KIND_ROWS_THERE = -4 }; /* of a request: rows of table b, by ids, or without them its whole part; the same, wanted in the sender's x; besides those of service_internal.h */
 /* In the kind of a request: the slice of what is sent stands in the sender's g; what is answered is wanted in the sender's x, or, of pieces, g. An answer that stands there says so by its bytes, in `ticket`. */
 enum { FROM_THERE = 1u << 30, TO_THERE = 1u << 29, KINDS = FROM_THERE | TO_THERE };
 

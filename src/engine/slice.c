@@ -340,6 +340,17 @@ void tutti_slice_gather(size_t cols, size_t n, const uint32_t *ids, const float 
     }
 }
 
+void tutti_slice_copy(size_t cols, size_t n, const uint32_t *ids, const float *from, float *to, uint32_t low)
+{
+    for (size_t k = 0; k < n; k++) {
+        for (size_t c = 0; c < cols && k + AHEAD < n; c += LINE) {
+            __builtin_prefetch(from + (ids[k + AHEAD] - low) * cols + c);
+            __builtin_prefetch(to + (ids[k + AHEAD] - low) * cols + c, 1);
+        }
+        memcpy(to + (ids[k] - low) * cols, from + (ids[k] - low) * cols, cols * sizeof *to);
+    }
+}
+
 /* ---- updates ---- */
 
 /* Rows that follow each other go in one call. */

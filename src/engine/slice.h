@@ -36,6 +36,7 @@ void tutti_slice_fetch(const tutti_engine *e, const tutti_slice *s, const float 
 /* Of an exchange's sum: these are the rows of the table's gradient now, besides those known before unless it `begins`. */
 void tutti_slice_known(tutti_engine *e, const tutti_slice *s, const float *words, bool begins);
 void tutti_slice_gather(size_t cols, size_t n, const uint32_t *ids, const float *rows, uint32_t low, float *out); /* n rows; rows: row `low` */
+void tutti_slice_copy(size_t cols, size_t n, const uint32_t *ids, const float *from, float *to, uint32_t low); /* likewise, to the same rows of `to` */
 /* One step of the run's optimiser on values (of element s->first on). zeros: count of the slice, 0 before and after, for optimisers that want every row; NULL where tutti_optim_by_rows. */
 void tutti_slice_update(const tutti_engine *e, const tutti_slice *s, const float *words, float *values, float *zeros, const tutti_rate *rate);
 /* What tutti_slice_whole gives: of values (of element s->first on) to the same place in `to`. */
