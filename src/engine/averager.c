@@ -5,7 +5,7 @@
    Rounds take all members, or all neighbours of a graph's round, so all must make the same ones. Two ways:
      with all (lasgd, delay-by-one)     each worker owes its service a round at the same steps; the round is an all-reduce. All have made equally many steps whenever all is quiet.
      beats (rings at one's own pace)    nobody may wait for a slow worker's next gradient, so a round is granted by all together: each gradient is told to one worker, the lowest, which for every `workers` of
-                                        them grants so many rounds, to each at once. Told gradients and grants go to servers that do nothing but note them and answer, and rounds are made by a thread that
+                                        them grants so many rounds, to each at once, and answers with how many that makes. Told gradients and grants go to servers that do nothing but note them and answer, and rounds are made by a thread that
                                         asks nobody; so a member waits in a round only for those who have, or are about to get, the same grant: no ring of waiting whatever the graph. A client waits for
                                         the rounds that it was granted, so rounds that are slower than gradients hold the gradients back instead of piling up.
    All rounds that are granted are made before all is quiet: told gradients, grants and answers are calls, which quiet counts, and a round that is granted is owed. So after G gradients exactly
@@ -257,6 +257,8 @@ static tutti_status tell_gradient(tutti_averager *a, tutti_error *err)
         if (tutti_engine_misses(a->m->engine, r))
             continue;
         status = tutti_call(a->m, a->beat, r, &note, tutti_nothing(), tutti_nothing(), err);
+        if (status == TUTTI_OK) /* the grant itself may still be under way: without this its worker would go on without the rounds that its own gradients have brought */
+            take_grant(a, (uint64_t)note.a, 0, misses_one(a));
         if (!tutti_is_left_out(a->m, status, err))
             return status;
     }
@@ -295,6 +297,7 @@ tutti_status tutti_averager_beat(tutti_averager *a, tutti_error *err)
     tutti_status status;
 
     while ((status = tutti_serve(a->m, a->beat, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
+        tutti_note answer = { 0 };
         uint64_t left = 0;
         for (int r = 0; r < a->m->workers; r++)
             left += !tutti_engine_misses(a->m->engine, r);
@@ -302,7 +305,10 @@ tutti_status tutti_averager_beat(tutti_averager *a, tutti_error *err)
         if (a->due >= left)
             take_grant(a, 0, a->due / left, true);
         a->due %= left;
-        TUTTI_TRY(tutti_reply(a->m, &note, NULL, tutti_nothing(), err));
+        tutti_lock(a->door);
+        answer.a = (int64_t)a->granted;
+        tutti_unlock(a->door);
+        TUTTI_TRY(tutti_reply(a->m, &note, &answer, tutti_nothing(), err));
     }
     return status;
 }
