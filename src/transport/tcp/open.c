@@ -197,21 +197,26 @@ static tutti_status look_for_the_gone(const tcp_endpoint *e, int64_t now, tutti_
     return TUTTI_OK;
 }
 
-/* What the meeting place has to say while the run comes about. *table: it was there. */
+/* What the meeting place has to say while the run comes about. *table: it was there. One that rank 0 serves ends in order with rank 0, which may be through with the run while others have still to be connected. */
 static tutti_status hear_meeting_place(finder *f, bool *table, tutti_error *err)
 {
     tcp_endpoint *e = f->e;
     tutti_error why = { .rank = -1 };
-    const tutti_status ended = tutti_tcp_line_read(&e->control, e->rt, &why);
-    tutti_status status = TUTTI_OK;
+    tutti_status ended, status = TUTTI_OK;
     const uint8_t *payload;
     tcp_departure d;
     tcp_frame frame;
 
+    if (e->control.fd < 0)
+        return TUTTI_OK;
+    ended = tutti_tcp_line_read(&e->control, e->rt, &why);
     while (status == TUTTI_OK && tutti_tcp_line_next(&e->control, &frame, &payload, &status, err)) {
         if (frame.kind == TCP_TABLE) {
             TUTTI_TRY(table_came(e, payload, err));
             *table = true;
+        } else if (frame.kind == TCP_SHUT && frame.bytes == 0 && *table) {
+            tutti_tcp_line_close(&e->control);
+            return TUTTI_OK;
         } else if (frame.kind == TCP_SHUT)
             return tutti_fail(err, TUTTI_ERR_PEER, 0, "the run did not come about: %.*s", (int)frame.bytes, frame.bytes > 0 ? (const char *)payload : "");
         else if (frame.kind == TCP_DEPART && tutti_tcp_departure_read(&frame, payload, e->size, &d)) {
@@ -448,7 +453,7 @@ tutti_status tutti_tcp_find(tcp_endpoint *e, const tutti_launch *launch, tutti_e
         if (e->links[i].fd >= 0)
             status = watch(e, e->links[i].fd, i, err);
     }
-    if (status == TUTTI_OK)
+    if (status == TUTTI_OK && e->control.fd >= 0)
         status = watch(e, e->control.fd, links, err);
     if (status == TUTTI_OK && !all_local(e))
         e->options.spin = 0; /* fewer cores than workers: who waits must let the others work */
