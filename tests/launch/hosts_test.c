@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -171,7 +172,8 @@ static void a_host_that_does_not_answer_is_named_after_the_deadline(void **state
 
     (void)state;
     assert_int_equal(result.exit_code, 1);
-    assert_says(result.text, "after 2.5 s host b (ranks 1 to 2) has not answered; raise --start-timeout if that was too short");
+    assert_int_equal(strncmp(result.text, "after 2.", 8), 0); /* a busy machine's clock is looked at later */
+    assert_says(result.text, " s host b (ranks 1 to 2) has not answered; raise --start-timeout if that was too short");
     assert_says(h.text[2], "tutti: 2 s: host b (ranks 1 to 2) has not answered\n");
 }
 
@@ -299,6 +301,19 @@ static void any_allocation_may_fail_and_nothing_stays_open(void **state)
     assert_false(sigismember(&mask, SIGINT)); /* signals are the caller's again */
 }
 
+/* ---- names ---- */
+
+/* The names of hosts here are nobody's, and a name service that is slow to say so (5 s each) would be what is tested; its socket, too, is open for as long. Linked with --wrap=getaddrinfo. */
+int __wrap_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints, struct addrinfo **list);
+int __wrap_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints, struct addrinfo **list)
+{
+    (void)host;
+    (void)service;
+    (void)hints;
+    *list = NULL;
+    return EAI_NONAME;
+}
+
 /* ---- launchers in a process of their own ---- */
 static pid_t launcher_process(const char *kind)
 {
@@ -370,6 +385,7 @@ static int setup(void **state)
     const int fd = mkstemp(record_path);
 
     (void)state;
+    signal(SIGINT, SIG_DFL); /* ignored where a shell has put the tests in its background; then no launcher would take it */
     prctl(PR_SET_CHILD_SUBREAPER, 1); /* what outlives a launcher is ours to reap, so that its end can be seen */
     return fd < 0 || close(fd) != 0;
 }
