@@ -164,9 +164,14 @@ static void damaged_messages_are_refused_or_harmless(void **state)
                 memcpy(bad, m, bytes);
             require_refusal_or_harmless(s, &v, bad, bytes + 1, y, true);
             require_refusal_or_harmless(s, &v, bad, bytes + 9, y, true);
-            for (int flip = 0; flip < 300 && bytes > 0; flip++) {
+            for (size_t bit = 0; bit < 8 * bytes; bit++) { /* each alone */
                 memcpy(bad, m, bytes);
-                for (int j = 0; j <= flip % 4; j++)
+                bad[bit / 8] ^= (uint8_t)(1u << bit % 8);
+                require_refusal_or_harmless(s, &v, bad, bytes, y, false);
+            }
+            for (int flip = 0; flip < 200 && bytes > 0; flip++) {
+                memcpy(bad, m, bytes);
+                for (int j = 0; j <= 1 + flip % 4; j++)
                     bad[subject_random(&seed) % bytes] ^= (uint8_t)(1u << subject_random(&seed) % 8);
                 require_refusal_or_harmless(s, &v, bad, bytes, y, false);
                 for (size_t j = 0; j < bytes && flip % 10 == 0; j++)
@@ -177,6 +182,139 @@ static void damaged_messages_are_refused_or_harmless(void **state)
             free(m);
             subject_close(s);
         }
+}
+
+/* What another codec, or the same one with other options, has made of as many elements: refused, or numbers; in memory of exactly its size. */
+static void foreign_messages_are_refused_or_harmless(void **state)
+{
+    static const size_t lengths[] = { 1, 8, 33, 130 };
+    float x[130], y[130];
+    uint64_t seed = 41;
+    (void)state;
+
+    for (size_t at = 0; at < TUTTI_LENGTH(lengths); at++) {
+        subject *s[TUTTI_LENGTH(specs)];
+        subject_fill(lengths[at], x, 0, &seed);
+        for (size_t k = 0; k < TUTTI_LENGTH(specs); k++)
+            s[k] = subject_open(specs[k], lengths[at]);
+        for (size_t k = 0; k < TUTTI_LENGTH(specs); k++) {
+            const tutti_view v = subject_view(s[k], 7);
+            size_t bytes;
+            uint8_t *m = subject_encode(s[k], &v, x, &bytes);
+            for (size_t other = 0; other < TUTTI_LENGTH(specs); other++) {
+                const bool fixed = (tutti_codec_traits(s[other]->codec) & TUTTI_CODEC_FIXED) != 0;
+                require_refusal_or_harmless(s[other], &v, m, bytes, y, fixed && bytes != s[other]->codec->ops->bound(s[other]->codec, &v));
+            }
+            free(m);
+        }
+        for (size_t k = 0; k < TUTTI_LENGTH(specs); k++)
+            subject_close(s[k]);
+    }
+}
+
+/* Of one worker to another, which goes for what is summed as well: refused unless it has exactly its length, and no read goes beyond it. */
+static void damaged_messages_from_one_worker_to_another_are_refused_or_harmless(void **state)
+{
+    static const char *const all[] = { "fp32", "fp16", "bf16", "trunc16", "randomk(ratio=0.1)", "randomk(ratio=0.3,block=7,unbiased=on)", "large(topk(ratio=0.1),min=100,small=fp16)", "large(qsgd(coding=elias),min=5,small=sign)" };
+    static const size_t lengths[] = { 0, 1, 9, 130 };
+    float x[130], y[130];
+    uint64_t seed = 42;
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(all); k++)
+        for (size_t at = 0; at < TUTTI_LENGTH(lengths); at++) {
+            const size_t n = lengths[at];
+            subject *s = subject_open(all[k], n);
+            const tutti_view v = subject_view(s, 7);
+            void *scratch = aligned_alloc(64, (tutti_codec_point_scratch(s->codec, &v) + 64) / 64 * 64);
+            uint8_t *m = malloc(tutti_codec_point_bound(s->codec, &v) + 1), *bad;
+            size_t bytes;
+            subject_fill(n, x, 0, &seed);
+            bytes = tutti_codec_pack(s->codec, &v, x, scratch, m);
+            for (size_t length = 0; length <= bytes + 1; length++)
+                for (size_t bit = 0; bit < (length == bytes ? 8 * bytes + 1 : 1); bit++) { /* cut; with each bit turned over; longer */
+                    tutti_error err = { 0 };
+                    tutti_status status;
+                    bad = calloc(1, length + (length == 0));
+                    memcpy(bad, m, length < bytes ? length : bytes);
+                    if (length == bytes && bit < 8 * bytes)
+                        bad[bit / 8] ^= (uint8_t)(1u << bit % 8);
+                    for (size_t i = 0; i < n; i++)
+                        y[i] = 1.5f;
+                    status = tutti_codec_unpack_add(s->codec, &v, bad, length, 1, y, scratch, &err);
+                    assert_true(status == TUTTI_OK ? length == bytes : status == TUTTI_ERR_CORRUPT && err.text[0] != '\0');
+                    for (size_t i = 0; i < n && status != TUTTI_OK; i++)
+                        assert_true(y[i] == 1.5f);
+                    free(bad);
+                }
+            free(m), free(scratch);
+            subject_close(s);
+        }
+}
+
+/* Bytes of variable messages: the codes that fixed width has of the same draws, each as long as its code says. Elias: the shorter form of each bucket; Huffman: the table, and no more than fixed width. */
+static void variable_messages_are_as_long_as_their_codes(void **state)
+{
+    static const char *const names[] = { "elias", "omega", "huffman" };
+    float x[SUBJECT_LONGEST];
+    uint64_t seed = 43;
+    (void)state;
+
+    for (int bits = 2; bits <= 8; bits += 3)
+        for (size_t at = 0; at < TUTTI_LENGTH(subject_lengths); at++)
+            for (int coding = 0; coding < 3; coding++) {
+                enum { BUCKET = 128 };
+                const size_t n = subject_lengths[at], buckets = (n + BUCKET - 1) / BUCKET;
+                const uint32_t half = 1u << (bits - 1);
+                uint32_t count[256] = { 0 };
+                uint8_t length[256], *fixed;
+                size_t bytes, wanted = 0, sum = 0, at_most = 0;
+                char spec[80];
+                subject *s;
+                tutti_view v;
+                subject_fill(n, x, (int)(at % 5), &seed);
+                for (size_t i = 0; i < n; i++)
+                    x[i] = at % 3 == 0 && i / BUCKET % 2 == 0 ? 0 : x[i]; /* whole buckets of zeros */
+                snprintf(spec, sizeof spec, "qsgd(bits=%d,bucket=%d,norm=l2)", bits, BUCKET);
+                s = subject_open(spec, n), v = subject_view(s, 1);
+                fixed = subject_encode(s, &v, x, &bytes);
+                for (size_t b = 0; b < buckets; b++) {
+                    const size_t end = n - b * BUCKET < BUCKET ? n : (b + 1) * BUCKET;
+                    size_t dense = 0, sparse = 0, last = b * BUCKET - 1;
+                    if (!(tutti_codec_get_f32(fixed + 4 * b) > 0)) {
+                        wanted += 32;
+                        continue;
+                    }
+                    for (size_t i = b * BUCKET; i < end; i++) {
+                        uint32_t code = 0, level;
+                        for (int k = 0; k < bits; k++)
+                            code |= (uint32_t)(fixed[4 * buckets + (i * (size_t)bits + (size_t)k) / 8] >> (i * (size_t)bits + (size_t)k) % 8 & 1) << k;
+                        count[code]++;
+                        level = code % half;
+                        dense += (size_t)tutti_codec_elias_length(coding == 1 ? TUTTI_CODEC_OMEGA : TUTTI_CODEC_GAMMA, level + 1) + (level > 0);
+                        if (level > 0) {
+                            sparse += (size_t)tutti_codec_elias_length(coding == 1 ? TUTTI_CODEC_OMEGA : TUTTI_CODEC_GAMMA, (uint32_t)(i - last)) + 1
+                                      + (size_t)tutti_codec_elias_length(coding == 1 ? TUTTI_CODEC_OMEGA : TUTTI_CODEC_GAMMA, level);
+                            last = i;
+                        }
+                    }
+                    sparse += (size_t)tutti_codec_elias_length(coding == 1 ? TUTTI_CODEC_OMEGA : TUTTI_CODEC_GAMMA, (uint32_t)(end - last));
+                    wanted += 32 + (dense < sparse ? dense : sparse);
+                }
+                if (coding == 2) {
+                    tutti_codec_huffman_lengths(2 * (int)half, count, length);
+                    for (uint32_t k = 0; k < 2 * half; k++)
+                        sum += (size_t)count[k] * length[k], at_most += (size_t)count[k] * (size_t)bits;
+                    wanted = 8 * (n == 0 ? 0 : 4 * buckets + half) + (sum < at_most ? sum : at_most);
+                }
+                free(fixed), subject_close(s);
+                snprintf(spec, sizeof spec, "qsgd(bits=%d,bucket=%d,norm=l2,coding=%s)", bits, BUCKET, names[coding]);
+                s = subject_open(spec, n), v = subject_view(s, 1);
+                free(subject_encode(s, &v, x, &bytes));
+                if (bytes != (wanted + 7) / 8)
+                    fail_msg("%s of %zu: %zu bytes, the codes have %zu bits", spec, n, bytes, wanted);
+                subject_close(s);
+            }
 }
 
 static void refusals_say_what_is_wrong_and_what_mends_it(void **state)
@@ -694,6 +832,9 @@ int main(void)
         cmocka_unit_test(all_processors_write_and_read_the_same_bits),
         cmocka_unit_test(decoding_adds_a_multiple),
         cmocka_unit_test(damaged_messages_are_refused_or_harmless),
+        cmocka_unit_test(foreign_messages_are_refused_or_harmless),
+        cmocka_unit_test(damaged_messages_from_one_worker_to_another_are_refused_or_harmless),
+        cmocka_unit_test(variable_messages_are_as_long_as_their_codes),
         cmocka_unit_test(refusals_say_what_is_wrong_and_what_mends_it),
         cmocka_unit_test(numbers_that_are_not_finite_are_heard_of),
         cmocka_unit_test(unbiased_codecs_are_unbiased),

@@ -1,7 +1,7 @@
 /* Codecs at the lengths where kernels turn from one loop to the next, and at addresses that nobody has aligned.
    Goal: wire-formats.md's invariants: the same bytes and the same decoded bits from every processor's kernels as from the scalar ones, for n in {0, 1, 7, 8, 31, 32, 33, 255, 256, 257, 1e6+3}, wherever vectors and
    messages lie; payloads of exactly the formula's length; a decoder that touches nothing but its y, and reads nothing but its message (which a sanitizer sees).
-   Method: the scalar kernels are the oracle; vectors begin 1 to 15 floats, messages 1 to 7 bytes, past a line of the cache. */
+   Method: the scalar kernels are the oracle; vectors begin 1 to 15 floats, messages 1 to 7 bytes, past a line of the cache. The last test reads the lists: a codec that is registered and in none of them fails it. */
 #include "subject.h"
 
 enum { LONG = 1000003, SLACK = 16 };
@@ -75,16 +75,16 @@ static void messages_are_the_scalar_ones_wherever_they_lie(void **state)
 }
 
 /* Rounds that are summed: the numbers on the wire and what they unfold to. PowerSGD on matrices whose sides are those lengths. */
+static const char *const summed[] = { "fp32", "fp16", "bf16", "trunc16", "randomk(ratio=0.1)", "randomk(ratio=0.3,block=7,unbiased=on)" };
 static void summed_rounds_are_the_scalar_ones_wherever_they_lie(void **state)
 {
-    static const char *const specs[] = { "fp32", "fp16", "bf16", "trunc16", "randomk(ratio=0.1)", "randomk(ratio=0.3,block=7,unbiased=on)" };
     float *x = malloc((LONG + SLACK) * sizeof *x), *y[2];
     uint64_t seed = 2;
     (void)state;
 
     for (int k = 0; k < 2; k++)
         y[k] = malloc((LONG + SLACK) * sizeof *x);
-    for (size_t k = 0; k < TUTTI_LENGTH(specs); k++)
+    for (size_t k = 0; k < TUTTI_LENGTH(summed); k++)
         for (size_t at = 0; at < TUTTI_LENGTH(lengths); at++) {
             const size_t n = lengths[at];
             float *plain = malloc((n + 1) * sizeof *plain);
@@ -92,7 +92,7 @@ static void summed_rounds_are_the_scalar_ones_wherever_they_lie(void **state)
             subject_fill(n, plain, (int)(k + at) % 4, &seed);
             for (int cpu = 0; cpu <= (int)tutti_cpu_best(); cpu++) {
                 const size_t shift = cpu == 0 ? 0 : 1 + subject_random(&seed) % (SLACK - 1);
-                subject *s = subject_open_as(specs[k], 1, n, 1, (tutti_cpu)cpu);
+                subject *s = subject_open_as(summed[k], 1, n, 1, (tutti_cpu)cpu);
                 const tutti_view v = subject_view(s, 5);
                 const size_t bytes = s->codec->ops->width(s->codec, &v, 0) * tutti_dtype_bytes(tutti_codec_number(s->codec, &v));
                 uint8_t *wire = malloc(bytes + 1);
@@ -101,7 +101,7 @@ static void summed_rounds_are_the_scalar_ones_wherever_they_lie(void **state)
                 s->codec->ops->fold(s->codec, &v, 0, x + shift, s->scratch, wires);
                 s->codec->ops->unfold(s->codec, &v, s->scratch, wires, y[cpu > 0] + (cpu > 0 ? shift : 0));
                 if (cpu > 0 && (memcmp(wire, first, bytes) != 0 || memcmp(y[1] + shift, y[0], n * sizeof *x) != 0))
-                    fail_msg("%s of %zu elements at %zu floats past a line differs from the scalar one at level %d", specs[k], n, shift, cpu);
+                    fail_msg("%s of %zu elements at %zu floats past a line differs from the scalar one at level %d", summed[k], n, shift, cpu);
                 if (cpu == 0)
                     first = wire;
                 else
@@ -127,9 +127,152 @@ static void summed_rounds_are_the_scalar_ones_wherever_they_lie(void **state)
     free(x);
 }
 
+/* What wrappers keep and give back: three steps of two workers, of which one is the owner of a sum in every other step; every byte of state and every element that reaches the model. */
+static const char *const wrapped[] = {
+    "ef(sign)", "ef(topk(ratio=0.1),server=on)", "ef(sign(block=64),momentum=0.9,nesterov=on)", "ef(fp16,decay=0.9)", "ef(powersgd(rank=2))", "ef(topk,flush_every=2)", "large(qsgd,min=33,small=fp16)",
+    "ef(large(topk(ratio=0.1),min=9,small=bf16))", "ef21(topk(ratio=0.2))", "ef21(sign)", "dgc(topk(ratio=0.1))", "dgc(topk(ratio=0.3),nesterov=on,clip=1,masking=off)",
+    "accordion(low=topk(ratio=0.5),high=topk(ratio=0.05),unit=step,interval=2)", "ef(accordion(low=powersgd(rank=2),high=powersgd(rank=1),unit=step,interval=2))",
+};
+static void what_wrappers_keep_is_the_scalar_one_wherever_it_lies(void **state)
+{
+    enum { WORKERS = 2, STEPS = 3, MOST = 257 };
+    static float g[WORKERS][MOST + SLACK], y[WORKERS][MOST + SLACK], first[STEPS][MOST];
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(wrapped); k++)
+        for (size_t at = 0; at < TUTTI_LENGTH(lengths) - 1; at++) {
+            const size_t n = lengths[at], rows_of = n % 8 == 0 && n > 8 ? 8 : 1; /* some are matrices */
+            uint8_t *kept = NULL;
+            for (int cpu = 0; cpu <= (int)tutti_cpu_best(); cpu++) {
+                const size_t shift = cpu == 0 ? 0 : 1 + (k + at + (size_t)cpu) % (SLACK - 1);
+                uint64_t seed = 100 * k + at; /* the same gradients on every processor */
+                subject *s[WORKERS];
+                subject_said h[WORKERS] = { { .n = 0 } };
+                size_t used = 0;
+                for (int w = 0; w < WORKERS; w++) {
+                    s[w] = subject_open_as(wrapped[k], rows_of, n / rows_of, w, (tutti_cpu)cpu);
+                    s[w]->space.workers = WORKERS;
+                }
+                for (uint64_t step = 0; step < STEPS; step++) {
+                    h[0].n = h[1].n = 0;
+                    subject_begin(s, WORKERS, step, 0, 0.1, h);
+                    for (int w = 0; w < WORKERS; w++)
+                        subject_fill(n, g[w] + shift, (int)step % 2, &seed);
+                    subject_exchange(s, WORKERS, step, step % 2 == 1, (float *[]){ g[0] + shift, g[1] + shift }, (float *[]){ y[0] + shift, y[1] + shift });
+                    if (cpu == 0 && n > 0)
+                        memcpy(first[step], y[0], n * sizeof **first);
+                    if (n > 0 && (memcmp(y[0] + shift, first[step], n * sizeof **first) != 0 || memcmp(y[0] + shift, y[1] + shift, n * sizeof **first) != 0))
+                        fail_msg("%s of %zu elements at %zu floats past a line differs from the scalar one at level %d in step %llu", wrapped[k], n, shift, cpu, (unsigned long long)step);
+                }
+                if (cpu == 0)
+                    kept = malloc(WORKERS * subject_memory(s[0], false) + 1);
+                for (int w = 0; w < WORKERS; w++) {
+                    for (size_t i = 0; i < tutti_plan_count(s[w]->plan); i++) {
+                        void *memory;
+                        const tutti_state *of = tutti_plan_state(s[w]->plan, i, &memory);
+                        const size_t bytes = of->keep == TUTTI_SCRATCH ? 0 : of->count * tutti_dtype_bytes(of->dtype);
+                        if (bytes > 0 && cpu == 0)
+                            memcpy(kept + used, memory, bytes);
+                        if (bytes > 0 && memcmp(kept + used, memory, bytes) != 0)
+                            fail_msg("%s of %zu elements: state '%s' of worker %d differs from the scalar one at level %d", wrapped[k], n, of->name, w, cpu);
+                        used += bytes;
+                    }
+                    subject_close(s[w]);
+                }
+            }
+            free(kept);
+        }
+}
+
+/* ---- no codec is left out ---- */
+
+/* Is `spec` that codec, by itself? */
+static bool is_of(const char *spec, const char *name)
+{
+    const size_t length = strlen(name);
+
+    return strncmp(spec, name, length) == 0 && (spec[length] == '\0' || spec[length] == '(');
+}
+
+/* The fuzzer's list, from its source: entries, whatever their commas. */
+static int fuzzed_specs(char spec[][100], int most)
+{
+    FILE *f = fopen(TUTTI_SOURCE_DIR "/tests/fuzz/codec_decode_fuzz.c", "r");
+    char line[1000];
+    bool within = false;
+    int n = 0;
+
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f) != NULL && !(within && line[0] == '}')) {
+        for (char *at = line; within && (at = strchr(at, '"')) != NULL; at++) {
+            assert_true(n < most && sscanf(++at, "%99[^\"]", spec[n++]) == 1);
+            at = strchr(at, '"');
+            assert_non_null(at);
+        }
+        within = within || strstr(line, "specs[] = {") != NULL;
+    }
+    fclose(f);
+    return n;
+}
+
+/* Seeds of the corpus that choose entry k of n. */
+static int seeds_of(int k, int n)
+{
+    char command[200], line[300];
+    int found = 0;
+    FILE *f;
+
+    snprintf(command, sizeof command, "ls %s", TUTTI_SOURCE_DIR "/tests/fuzz/corpus/codec_decode");
+    f = popen(command, "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f) != NULL) {
+        char path[700];
+        FILE *seed;
+        line[strcspn(line, "\n")] = '\0';
+        snprintf(path, sizeof path, "%s/%s", TUTTI_SOURCE_DIR "/tests/fuzz/corpus/codec_decode", line);
+        seed = fopen(path, "rb");
+        assert_non_null(seed);
+        found += fgetc(seed) % n == k;
+        fclose(seed);
+    }
+    pclose(f);
+    return found;
+}
+
+/* Each codec is in one of the lists above; what has messages of its own is fuzzed; what is fuzzed has seeds. */
+static void every_codec_of_the_registry_is_looked_at(void **state)
+{
+    static char fuzzed[64][100];
+    const int n = fuzzed_specs(fuzzed, (int)TUTTI_LENGTH(fuzzed));
+    (void)state;
+
+    assert_true(n > 20);
+    for (size_t k = 0; tutti_codecs[k] != NULL; k++) {
+        const tutti_codec_ops *o = tutti_codecs[k];
+        bool listed = is_of("powersgd", o->name), seen = o->rounds > 1 || (o->choose != NULL && (o->before != NULL || o->watch != NULL)); /* nothing of these is decoded without a sum over the workers */
+        for (size_t i = 0; i < TUTTI_LENGTH(rows); i++)
+            listed = listed || (o->bound != NULL && is_of(rows[i].spec, o->name));
+        for (size_t i = 0; i < TUTTI_LENGTH(summed); i++)
+            listed = listed || (o->rounds > 0 && is_of(summed[i], o->name));
+        for (size_t i = 0; i < TUTTI_LENGTH(wrapped); i++)
+            listed = listed || (o->choose != NULL && is_of(wrapped[i], o->name));
+        for (int i = 0; i < n; i++)
+            seen = seen || is_of(fuzzed[i], o->name);
+        if (!listed)
+            fail_msg("codec '%s' is in none of this file's lists", o->name);
+        if (!seen)
+            fail_msg("codec '%s' is not in the list of tests/fuzz/codec_decode_fuzz.c", o->name);
+    }
+    for (int k = 0; k < n; k++)
+        if (seeds_of(k, n) == 0)
+            fail_msg("'%s', number %d in tests/fuzz/codec_decode_fuzz.c, has no seed in tests/fuzz/corpus/codec_decode", fuzzed[k], k);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_wrappers_keep_is_the_scalar_one_wherever_it_lies),
+        cmocka_unit_test(every_codec_of_the_registry_is_looked_at),
         cmocka_unit_test(messages_are_the_scalar_ones_wherever_they_lie),
         cmocka_unit_test(summed_rounds_are_the_scalar_ones_wherever_they_lie),
     };
