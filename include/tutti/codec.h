@@ -115,7 +115,7 @@ struct tutti_codec {
     const tutti_codec_ops *ops;
     void *self;
     tutti_spec *spec;
-    tutti_codec *inner[2];       /* from SPEC options, in table order */
+    tutti_codec *inner[3];       /* from SPEC options, in table order */
     const tutti_codec_space *space;
     char prefix[128];            /* of its states' names */
 };

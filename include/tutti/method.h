@@ -112,8 +112,8 @@ typedef struct tutti_method_ops {
     const tutti_option *options;         /* into self; NULL: none */
     size_t self_bytes;
     unsigned traits;
-    unsigned (*traits_of)(const void *self); /* those of a choice of options, applied; NULL: `traits`. May leave out TUTTI_OWN_PACE and TUTTI_GOES_ON (with TUTTI_SERVERS: where every worker serves, which
-                                          ranks that only serve bring back), nothing else, and adds none */
+    unsigned (*traits_of)(const void *self); /* those of a choice of options, applied; NULL: `traits`. May leave out TUTTI_OWN_PACE, TUTTI_REPLICAS_EQUAL and TUTTI_GOES_ON (with TUTTI_SERVERS: where every
+                                          worker serves, which ranks that only serve bring back), nothing else, and adds none */
     const tutti_service *services;       /* ends with a NULL name; NULL: none */
     /* Declares state, sets m->piece_bytes, m->first_piece_bytes, m->lane_width, and refuses bad combinations. No memory, no messages yet. */
     tutti_status (*declare)(tutti_method *m, tutti_plan *plan, tutti_error *err);

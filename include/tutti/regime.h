@@ -38,10 +38,12 @@ uint64_t tutti_regime_first(const tutti_regime_rule *rule);
 bool tutti_regime_warning(const tutti_regime_rule *rule, uint64_t steps, uint64_t epochs, const char *never, size_t size, char *text);
 const char *tutti_regime_unit(const tutti_regime_rule *rule);                             /* "epoch", "step" */
 /* Decisions of a recorded run in place of the rule: "0.l:40.lhhl:80.h": from that step on, steps ascending, each part low or high, in order, or one letter for all; before the first all are low.
-   TUTTI_ERR_USAGE: what is wrong at which place. */
+   TUTTI_ERR_USAGE: what is wrong at which place, or that dry_run would have nothing to find. */
 #define TUTTI_REGIME_REPLAY(self, replay) \
     { "replay", TUTTI_TEXT, TUTTI_AT(self, replay), 0, 0, 0, "", "decisions as a run's events have them, in place of the rule: STEP.LEVELS:STEP.LEVELS..., a letter for each part, l or h, or one for all; none: by the rule" }
-tutti_status tutti_regime_check_replay(const char *replay, size_t parts, tutti_error *err);
+#define TUTTI_REGIME_DRY_RUN(self, dry_run) \
+    { "dry_run", TUTTI_BOOL, TUTTI_AT(self, dry_run), 0, 0, 1, NULL, "decide and log as ever, and let nothing change by it: what an eta and an interval would find in this run" }
+tutti_status tutti_regime_check_replay(const char *replay, size_t parts, bool dry_run, tutti_error *err);
 void tutti_regime_replay(const char *replay, uint64_t step, size_t parts, float *high);    /* of each part in this step: 1 or 0 */
 #ifdef __cplusplus
 }

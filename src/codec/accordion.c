@@ -11,23 +11,30 @@
 
    replay: the levels are those of a recorded run, as its events have them ("replay 40.lhhl"), and nothing is added up. The sheet has them in a file; here they are part of the spec, which all workers compare.
 
+   dry_run: gradients travel through `dense`, and levels are decided and logged as ever.
+
+   Of each check is logged, of each layer: n', n, the part of n' by which they differ and the level; and what the levels have saved so far of what `low` would have sent, a worker, by the bytes that a message has at most.
+   With dry_run: would have saved.
+
    Differs from the authors' code: a norm is divided by its steps, since epochs may differ, and a cosine's falls are no drops (regime.c).
 
    ef(accordion(...)) has one residual for both levels. Of codecs that learn (powersgd) the one that takes over follows the other. */
 #include "codec_internal.h"
 #include "registry.h"
+#include <stdatomic.h>
 #include <stdio.h>
 #include <tutti/regime.h>
 
-enum { LAYER, LOW = 0, HIGH = 1, LOCAL = 0, RANK0, AVERAGED };
+enum { LAYER, LOW = 0, HIGH = 1, DENSE = 2, LOCAL = 0, RANK0, AVERAGED };
 typedef struct accordion {
-    const char *low, *high, *replay;
+    const char *low, *high, *dense, *replay;
     tutti_regime_rule rule;
     int scope, source;
+    bool dry_run;
     float *sum;                  /* of a window's gradients */
     float *norm, *level;         /* of each part: of the window before, -1: none yet; LOW or HIGH */
     float *numbers;
-    tutti_regime now;
+    struct { tutti_regime of; _Atomic uint64_t saved; } now; /* saved: bytes, by whatever thread's views */
     tutti_regime_turn turn;      /* of this step */
 } accordion;
 static const tutti_option options[] = {
@@ -37,6 +44,8 @@ static const tutti_option options[] = {
     { "scope", TUTTI_CHOICE, TUTTI_AT(accordion, scope), LAYER, 0, 0, "layer|model", "a decision for each tensor, or one for all" },
     { "norm_source", TUTTI_CHOICE, TUTTI_AT(accordion, source), LOCAL, 0, 0, "local|rank0|averaged", "whose gradients: each worker's own, their norms merged; worker 0's own; or the decoded mean" },
     TUTTI_REGIME_REPLAY(accordion, replay),
+    TUTTI_REGIME_DRY_RUN(accordion, dry_run),
+    { "dense", TUTTI_SPEC, TUTTI_AT(accordion, dense), 0, 0, 0, "fp32", "codec of all gradients meanwhile", "dry_run=on" },
     { 0 }
 };
 
@@ -52,12 +61,28 @@ static tutti_view part(const tutti_codec *c, size_t k)
 
 static unsigned traits(const tutti_codec *c)
 {
-    const unsigned a = c->inner[LOW]->ops->traits(c->inner[LOW]), b = c->inner[HIGH]->ops->traits(c->inner[HIGH]);
+    unsigned all = ~0u, any = 0;
 
-    return (a & b) | ((a | b) & TUTTI_CODEC_WHOLE_TENSOR) | TUTTI_CODEC_MERGES;
+    for (int k = LOW; k <= HIGH; k++) {
+        const unsigned one = tutti_codec_traits(c->inner[((const accordion *)c->self)->dry_run ? DENSE : k]);
+        all &= one, any |= one;
+    }
+    return all | (any & TUTTI_CODEC_WHOLE_TENSOR) | TUTTI_CODEC_MERGES;
 }
 
-/* What a codec sends of the whole tensors at most. */
+/* What a codec sends of a view at most. */
+static size_t bytes_of_view(const tutti_codec *c, const tutti_view *v)
+{
+    size_t bytes = 0;
+
+    if (c->ops->rounds == 0)
+        return c->ops->bound(c, v);
+    for (int round = 0; round < c->ops->rounds; round++)
+        bytes += c->ops->width(c, v, round) * tutti_dtype_bytes(tutti_codec_number(c, v));
+    return bytes;
+}
+
+/* And of the whole tensors. */
 static double bytes_of(const tutti_codec *c)
 {
     double bytes = 0;
@@ -65,24 +90,21 @@ static double bytes_of(const tutti_codec *c)
     for (int t = 0; t < c->space->n_tensors; t++) {
         tutti_view v = c->space->tensor[t];
         v.step = UINT64_MAX; /* beyond any warm-up */
-        if (c->ops->rounds == 0)
-            bytes += (double)c->ops->bound(c, &v);
-        for (int round = 0; round < c->ops->rounds; round++)
-            bytes += (double)(c->ops->width(c, &v, round) * tutti_dtype_bytes(tutti_codec_number(c, &v)));
+        bytes += (double)bytes_of_view(c, &v);
     }
     return bytes;
 }
 
 static tutti_status check(const tutti_codec *c, tutti_error *err)
 {
-    for (int k = LOW; k <= HIGH; k++)
+    for (int k = LOW; k <= DENSE; k++)
         if (c->inner[k]->ops->choose != NULL)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s inside of it is a wrapper, whose state would be one a level; put it round both: %s(accordion(low=..., high=...))",
                               c->inner[k]->ops->name, c->inner[k]->ops->name);
     if (bytes_of(c->inner[LOW]) < bytes_of(c->inner[HIGH]))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "low, %s, sends %.0f bytes of the whole gradient and high, %s, %.0f, so that low compresses more than high; swap them",
                           c->inner[LOW]->ops->name, bytes_of(c->inner[LOW]), c->inner[HIGH]->ops->name, bytes_of(c->inner[HIGH]));
-    return tutti_regime_check_replay(((const accordion *)c->self)->replay, parts(c), err);
+    return tutti_regime_check_replay(((const accordion *)c->self)->replay, parts(c), ((const accordion *)c->self)->dry_run, err);
 }
 
 static void declare(tutti_codec *c, tutti_plan *plan)
@@ -102,35 +124,50 @@ static void open(tutti_codec *c)
 
     for (size_t k = 0; k < parts(c); k++)
         s->norm[k] = -1;
-    s->now.adds = s->replay[0] == 0;
+    s->now.of.adds = s->replay[0] == 0;
+}
+
+/* The tensor of a view, of one that is not within one that of its first element. */
+static size_t tensor_of(const tutti_codec *c, const tutti_view *v)
+{
+    size_t t = 0;
+
+    if (v->tensor >= 0)
+        return (size_t)v->tensor;
+    while (t + 1 < (size_t)c->space->n_tensors && v->first >= c->space->tensor[t].first + c->space->tensor[t].count)
+        t++;
+    return t;
+}
+
+/* Whom the levels say. */
+static tutti_codec *decided(const tutti_codec *c, const tutti_view *v)
+{
+    const accordion *s = c->self;
+
+    return c->inner[s->level[s->scope == LAYER ? tensor_of(c, v) : 0] == HIGH];
 }
 
 static tutti_codec *choose(tutti_codec *c, const tutti_view *v)
 {
-    const accordion *s = c->self;
-    size_t k = 0;
-
-    if (s->scope == LAYER && v->tensor >= 0)
-        k = (size_t)v->tensor;
-    else if (s->scope == LAYER) /* not within one tensor: that of its first element */
-        while (k + 1 < parts(c) && v->first >= c->space->tensor[k].first + c->space->tensor[k].count)
-            k++;
-    return c->inner[s->level[k] == HIGH];
+    return ((const accordion *)c->self)->dry_run ? c->inner[DENSE] : decided(c, v);
 }
 
 static void watch(tutti_codec *c, const tutti_view *v, const float *x)
 {
     const accordion *s = c->self;
 
-    if (s->now.adds && v->stage == 0 && (s->source == LOCAL || (s->source == RANK0 && c->space->rank == 0)))
+    if (s->now.of.adds && v->stage == 0 && (s->source == LOCAL || (s->source == RANK0 && c->space->rank == 0)))
         tutti_add(c->space->device, v->count, x, s->sum + v->first);
 }
 
 static void after(tutti_codec *c, const tutti_view *v, float *y)
 {
-    const accordion *s = c->self;
+    accordion *s = c->self;
+    const size_t low = bytes_of_view(c->inner[LOW], v), now = bytes_of_view(decided(c, v), v);
 
-    if (s->now.adds && s->source == AVERAGED)
+    if (now < low) /* of one tensor `high` may have more */
+        atomic_fetch_add_explicit(&s->now.saved, low - now, memory_order_relaxed); /* relaxed: a sum; who reads it has waited for all views */
+    if (s->now.of.adds && s->source == AVERAGED)
         tutti_add(c->space->device, v->count, y, s->sum + v->first);
 }
 
@@ -151,36 +188,40 @@ static void set(tutti_codec *c, size_t k, int level)
 /* By the squared norms in numbers, as all have heard or know them. */
 static void decide(tutti_codec *c, const tutti_codec_moment *m)
 {
-    enum { SHOWN = 24, WORD = 512 };
+    enum { SHOWN = 24, EACH = 80, WORD = 512 };
     accordion *s = c->self;
     const double of = s->source == LOCAL ? c->space->workers : 1;
     size_t high = 0, used = 0;
-    char list[1024] = "", word[WORD + 1] = "", text[1200 + WORD];
+    char list[SHOWN * EACH] = "", word[WORD + 1] = "", text[sizeof list + WORD + 240];
 
     for (size_t k = 0; k < parts(c); k++) {
         const double was = (double)s->norm[k], is = (double)(float)sqrt((double)s->numbers[k] / of);
+        char change[40] = "";
         set(c, k, tutti_regime_is_critical(&s->rule, was, is) ? LOW : HIGH);
         high += s->level[k] == HIGH;
         if (k < WORD)
             word[k] = s->level[k] == HIGH ? 'h' : 'l';
+        if (was > 0 && isfinite(is) && isfinite(was))
+            snprintf(change, sizeof change, " (%.2g)", fabs(is - was) / was);
         if (k < SHOWN)
-            used += (size_t)snprintf(list + used, sizeof list - used, "%s%zu: %.4g -> %.4g %s", k > 0 ? ", " : "", k, was < 0 ? NAN : was, is, s->level[k] == HIGH ? "high" : "low");
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s%zu: %.4g -> %.4g%s %s", k > 0 ? ", " : "", k, was < 0 ? NAN : was, is, change, s->level[k] == HIGH ? "high" : "low");
         s->norm[k] = (float)is;
     }
     if (m->say == NULL)
         return;
-    snprintf(text, sizeof text, "accordion: step %llu: %zu of %zu high; %s%s; replay %llu.%s%s", (unsigned long long)m->step, high, parts(c), list, parts(c) > SHOWN ? ", ..." : "", (unsigned long long)m->step,
-             word, parts(c) > WORD ? "..." : "");
+    snprintf(text, sizeof text, "accordion%s: step %llu: %zu of %zu high; %s%s; %llu bytes saved so far; replay %llu.%s%s", s->dry_run ? " (dry run)" : "", (unsigned long long)m->step, high, parts(c), list,
+             parts(c) > SHOWN ? ", ..." : "", (unsigned long long)atomic_load_explicit(&s->now.saved, memory_order_relaxed), (unsigned long long)m->step, word, parts(c) > WORD ? "..." : "");
     m->say(m->with, "accordion", text);
 }
 
 static void all_low(tutti_codec *c, const tutti_codec_moment *m)
 {
-    char text[160];
+    char text[200];
 
     for (size_t k = 0; k < parts(c); k++)
         set(c, k, LOW);
-    snprintf(text, sizeof text, "accordion: step %llu: the learning rate fell to %g: all low until the next check; replay %llu.l", (unsigned long long)m->step, m->lr, (unsigned long long)m->step);
+    snprintf(text, sizeof text, "accordion%s: step %llu: the learning rate fell to %g: all low until the next check; replay %llu.l", ((const accordion *)c->self)->dry_run ? " (dry run)" : "",
+             (unsigned long long)m->step, m->lr, (unsigned long long)m->step);
     if (m->say != NULL)
         m->say(m->with, "accordion", text);
 }
@@ -209,7 +250,7 @@ static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, floa
     }
     if (round == 0) {
         warn(c, m);
-        s->turn = tutti_regime_begin(&s->rule, &s->now, m->epoch, m->lr);
+        s->turn = tutti_regime_begin(&s->rule, &s->now.of, m->epoch, m->lr);
         for (size_t k = 0; k < parts(c) && s->turn.checks; k++) {
             const tutti_view v = part(c, k);
             s->numbers[k] = (float)(tutti_norm2(d, v.count, s->sum + v.first) / (double)s->turn.steps / (double)s->turn.steps);
@@ -233,7 +274,7 @@ static void left_out(tutti_codec *c, uint64_t step)
 
     (void)step;
     if (s->replay[0] == 0)
-        tutti_regime_left_out(&s->now);
+        tutti_regime_left_out(&s->now.of);
 }
 
 const tutti_codec_ops tutti_codec_accordion = {

@@ -57,6 +57,20 @@ class Codec(Case):
                 before, after = said[0].split("psi ")[1].split(",")[0].split(" -> ")
                 self.assertLess(float(after), float(before))
 
+    def test_a_line_of_many_layers_is_whole_and_can_be_replayed(self):
+        # gpt has a tensor for each of its many parts: the word at the end of the line has a letter for each
+        text = os.path.join(self.folder, "text.txt")
+        with open(text, "w") as f:
+            f.write("".join("abcdefgh "[i * i % 9] for i in range(20000)))
+        common = ("--model", "gpt(layers=2,dim=16,heads=2)", "--data", f"text(file={text},context=16,val_windows=8)", "--threads", 1, "-n", 2, "--batch", 2, "--steps", 9, "--seed", 3)
+        said = [e["text"] for e in summary(self.train("run", *common, "--method", "accordion(low=topk(ratio=0.5),high=topk(ratio=0.1),unit=step,interval=2,eta=0.3,min_numel=0)"))["events"] if e["kind"] == "accordion"]
+        words = [line.split("; replay ")[1] for line in said]
+        self.assertEqual([w.split(".")[0] for w in words], ["2", "4", "6", "8"], said)
+        self.assertGreater(len(words[0].split(".")[1]), 24)
+        self.assertEqual({len(w) for w in words}, {len(words[0])})
+        again = self.train("again", *common, "--method", "accordion(low=topk(ratio=0.5),high=topk(ratio=0.1),min_numel=0,replay=%s)" % ":".join(words))
+        self.assertEqual(model(again), model(self.out("run")))
+
     def test_a_network_learns_through_it(self):
         common = ("--model", "mlp(hidden=64)", "--data", self.data, "-n", 4, "--batch", 10, "--epochs", 8, "--seed", 1, "--optimizer", "sgd(lr=0.1)")
         plain = summary(self.train("plain", *common))["final_test_accuracy"]

@@ -159,6 +159,85 @@ static void equal_levels_touch_no_bit(void **state)
         }
 }
 
+static size_t bytes_of(const tutti_codec *c, const tutti_view *v)
+{
+    size_t bytes = c->ops->rounds == 0 ? c->ops->bound(c, v) : 0;
+
+    for (int round = 0; round < c->ops->rounds; round++)
+        bytes += c->ops->width(c, v, round) * tutti_dtype_bytes(tutti_codec_number(c, v));
+    return bytes;
+}
+
+enum { RUN = 40 };
+typedef struct said { int n; char text[RUN][1300]; } said;
+
+/* The same gradients whatever is decided. Of the run that acts: what is said to be saved is what `low` all the time would have sent above what was sent. Of the dry run: what comes is the mean of what was given. */
+static void run_with(const char *spec, bool dry, said *heard)
+{
+    static float g[WORKERS][N], y[WORKERS][N];
+    subject *s[WORKERS];
+    const tutti_codec *c;
+    uint64_t seed = 5;
+    size_t saved = 0;
+
+    for (int w = 0; w < WORKERS; w++) {
+        s[w] = subject_open_on(spec, LAYERS, shapes, w, TUTTI_CPU_AVX512);
+        s[w]->space.workers = WORKERS;
+    }
+    for (c = s[0]->codec; strcmp(c->ops->name, "accordion") != 0;)
+        c = c->inner[0];
+    for (uint64_t step = 0; step < RUN; step++) {
+        subject_said h[WORKERS] = { { .n = 0 } };
+        double norm[LAYERS];
+        subject_begin(s, WORKERS, step, 0, step < 31 ? 0.1 : 0.01, h);
+        for (int i = 0; i < h[0].n; i++) {
+            const char *told = strstr(h[0].text[i], " bytes saved");
+            memcpy(heard->text[heard->n++], h[0].text[i], sizeof heard->text[0]);
+            while (told != NULL && told[-1] != ' ')
+                told--;
+            assert_true(dry || told == NULL || strtoull(told, NULL, 10) == saved);
+        }
+        for (int t = 0; t < LAYERS; t++) {
+            const tutti_codec *now = tutti_codec_chosen(s[0]->codec, &s[0]->tensors[t]);
+            norm[t] = step / 6 % (uint64_t)(t + 2) == 0 ? 4 : 1;
+            if (now == c->inner[1] && bytes_of(now, &s[0]->tensors[t]) < bytes_of(c->inner[0], &s[0]->tensors[t]))
+                saved += bytes_of(c->inner[0], &s[0]->tensors[t]) - bytes_of(now, &s[0]->tensors[t]);
+        }
+        gradients(WORKERS, norm, g, s[0]->tensors, &seed);
+        step_of(s, WORKERS, step, g, y);
+        for (size_t i = 0; i < N && dry; i++)
+            assert_true(fabs((double)y[0][i] - ((double)g[0][i] + (double)g[1][i] + (double)g[2][i]) / WORKERS) < 1e-6);
+    }
+    assert_true(dry || saved > 0);
+    for (int w = 0; w < WORKERS; w++)
+        subject_close(s[w]);
+}
+
+static void a_dry_run_says_what_the_other_does(void **state)
+{
+    static const char *const forms[] = { "accordion(low=topk(ratio=0.5),high=topk(ratio=0.02),unit=step,interval=3%s)", "ef(accordion(low=powersgd(rank=3,min_compression_rate=1),high=powersgd(rank=1),unit=step,interval=3,scope=model%s))",
+                                         "large(ef(accordion(low=topk(ratio=0.2),high=sign,unit=step,interval=3,norm_source=rank0%s)),min=90)" };
+    static const char mark[] = " (dry run)";
+    static said heard[2];
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(forms); k++) {
+        for (int dry = 0; dry < 2; dry++) {
+            char spec[240];
+            snprintf(spec, sizeof spec, forms[k], dry ? ",dry_run=on" : "");
+            heard[dry].n = 0;
+            run_with(spec, dry, &heard[dry]);
+        }
+        assert_true(heard[0].n == 14 && heard[1].n == 14); /* 13 checks and a fall of the rate */
+        for (int i = 0; i < 14; i++) {
+            char *at = strstr(heard[1].text[i], mark);
+            assert_non_null(at);
+            memmove(at, at + strlen(mark), strlen(at + strlen(mark)) + 1);
+            assert_string_equal(heard[0].text[i], heard[1].text[i]);
+        }
+    }
+}
+
 /* Sheet, 7: a layer without gradients, and one whose norm is beyond float, are low at every check, and what is said shows why; the other layers are not touched. */
 static void a_layer_of_zeros_or_beyond_float_stays_low(void **state)
 {
@@ -221,6 +300,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decisions_are_a_function_of_norms_and_rates),
         cmocka_unit_test(equal_levels_touch_no_bit),
+        cmocka_unit_test(a_dry_run_says_what_the_other_does),
         cmocka_unit_test(a_layer_of_zeros_or_beyond_float_stays_low),
         cmocka_unit_test(rates_that_rise_or_fall_slowly_trigger_nothing),
     };

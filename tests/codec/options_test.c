@@ -318,7 +318,7 @@ static void norms_are_of_whom_the_option_says(void **state)
 {
     enum { N = 64, WORKERS = 4 };
     static const struct { const char *source, *norms; bool high; size_t summed; } rows[] = {
-        { "local", "0: 8 -> 6.974 high", true, 1 }, { "rank0", "0: 8 -> 1.6 low", false, 1 }, { "averaged", "0: 8 -> 6.4 high", true, 0 },
+        { "local", "0: 8 -> 6.974 (0.13) high", true, 1 }, { "rank0", "0: 8 -> 1.6 (0.8) low", false, 1 }, { "averaged", "0: 8 -> 6.4 (0.2) high", true, 0 },
     };
     static float g[WORKERS][N], y[WORKERS][N];
 
@@ -469,11 +469,13 @@ static void what_cannot_be_replayed_is_refused(void **state)
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
         tutti_error err = { 0 };
-        assert_int_equal(tutti_regime_check_replay(rows[k].replay, 2, &err), TUTTI_ERR_USAGE);
+        assert_int_equal(tutti_regime_check_replay(rows[k].replay, 2, false, &err), TUTTI_ERR_USAGE);
         if (strstr(err.text, rows[k].words) == NULL)
             fail_msg("%s: %s", rows[k].replay, err.text);
     }
-    assert_int_equal(tutti_regime_check_replay("3.lh:7.h", 2, NULL), TUTTI_OK);
+    assert_int_equal(tutti_regime_check_replay("3.lh:7.h", 2, false, NULL), TUTTI_OK);
+    assert_int_equal(tutti_regime_check_replay("", 2, true, NULL), TUTTI_OK);
+    assert_int_equal(tutti_regime_check_replay("3.lh:7.h", 2, true, NULL), TUTTI_ERR_USAGE);
     for (uint64_t step = 0; step < 10; step++) {
         tutti_regime_replay("3.lh:7.h", step, 2, high);
         assert_true(high[0] == (step >= 7) && high[1] == (step >= 3));

@@ -1,4 +1,5 @@
-/* Goal: merged steps are one step of more passes, to the bit; accordion(mode=batch) makes batches larger when, and only when, its sheet says so, at a rate in proportion, the same on all workers.
+/* Goal: merged steps are one step of more passes, to the bit; accordion(mode=batch) makes batches larger when, and only when, its sheet says so, at a rate in proportion, the same on all workers; mode=localsteps has
+   workers go alone for longer at the same places; a dry run logs what would be decided and is the run without it.
    Method: a method made for it that merges a given number of steps, against ddp with as many passes; gradients that are a formula of the step, so that regimes can be had as wanted; the mean over samples computed beside it. */
 #include "../engine/toy.h"
 #include "trial.h"
@@ -236,6 +237,219 @@ static void the_batch_grows_where_the_sheet_says(void **state)
     check_moves("accordion(mode=batch,batch_high=8,interval=4,unit=step,eta=0.1)", "step(every=9,gamma=0.25)", "4", "uuuuuuuu.uuu.u.u");
 }
 
+/* ---- steps alone ---- */
+
+/* The gradient of worker r is `shaped`, times 1 + r: models are equal exactly after steps with an 'a' in the pattern, and there the mean of what each has made of its own gradients, whatever the periods were. */
+static float shaped_by_rank(int rank, uint64_t step, size_t i, float x)
+{
+    return shaped(0, step, i, x) * (float)(1 + rank);
+}
+
+static void check_periods(const char *method, const char *schedule, const char *sizes, const char *pattern)
+{
+    enum { STEPS = 16 };
+
+    for (int n = 1; n <= 4; n *= 2) {
+        trial t = trial_of(method, "sgd(lr=0.5)", STEPS);
+        int averagings = 0;
+        shape = sizes;
+        t.gradient = shaped_by_rank;
+        t.options.lr_schedule = schedule;
+        t.options.steps = 1000;
+        trial_run(&t, n);
+        for (size_t i = 8; i < 10; i++) {
+            float x[4];
+            for (int r = 0; r < n; r++)
+                x[r] = trial_initial_value(i);
+            for (int s = 0; s < STEPS; s++) {
+                const double lr = 0.5 * (strstr(schedule, "step") != NULL && s >= 9 ? 0.25 : 1);
+                float mean = 0;
+                for (int r = 0; r < n; r++)
+                    x[r] -= (float)(lr * (double)shaped_by_rank(r, (uint64_t)s, i, 0)), mean += x[r] / (float)n;
+                for (int r = 0; r < n; r++) {
+                    x[r] = pattern[s] == 'a' ? mean : x[r];
+                    if (t.x[r][s][i] != x[r])
+                        fail_msg("%s, %s, gradients %s: worker %d of %d, step %d: %.9g, not %.9g", method, schedule, sizes, r, n, s, (double)t.x[r][s][i], (double)x[r]);
+                }
+                averagings += i == 8 && pattern[s] == 'a';
+                for (int r = 1; r < n; r++)
+                    assert_true(trial_same(&t, t.x[r][s], t.x[0][s]) == (pattern[s] == 'a'));
+            }
+        }
+        assert_true(trial_metric(&t, "averagings", -1) == averagings);
+        for (int r = 1; r < n; r++)
+            assert_true(trial_same(&t, t.x[r][STEPS], t.x[0][STEPS])); /* agreed at the end */
+        trial_drop(&t);
+    }
+}
+
+static void workers_go_alone_for_longer_where_nothing_changes(void **state)
+{
+    (void)state;
+    check_periods("accordion(mode=localsteps,period_high=4,interval=2,unit=step)", "constant", "4", "aaaa...a...a...a");
+    check_periods("accordion(mode=localsteps,period_low=2,period_high=6,interval=2,unit=step)", "constant", "4", ".a.a.....a.....a");
+    check_periods("accordion(mode=localsteps,period_high=3,interval=2,unit=step,eta=0)", "constant", "4", "aaaaaaaaaaaaaaaa");
+    check_periods("accordion(mode=localsteps,period_high=3,interval=1000)", "constant", "4", "aaaaaaaaaaaaaaaa");
+    /* unlike a batch it shrinks again; a period under way when it does (at 10, after two steps) ends with the step that begins */
+    check_periods("accordion(mode=localsteps,period_high=4,interval=2,unit=step)", "constant", "4444449999119999", "aaaa...aaa..aaaa");
+    check_periods("accordion(mode=localsteps,period_high=4,interval=2,unit=step,eta=9)", "constant", "4444449999119999", "aaaa...a...a...a");
+    /* and when the rate falls (before step 9), until the next check */
+    check_periods("accordion(mode=localsteps,period_high=6,interval=4,unit=step,eta=0.1)", "step(every=9,gamma=0.25)", "4", "aaaaaaaa.aaa....");
+    check_periods("accordion(mode=localsteps,period_high=3,replay=2.h:7.l:9.h)", "constant", "4", "aa..a..aa..a..a.");
+    check_periods("accordion(mode=localsteps,period_low=2,period_high=2,interval=1,unit=step)", "constant", "4", ".a.a.a.a.a.a.a.a");
+}
+
+static float shaped_of_first(int rank, uint64_t step, size_t i, float x)
+{
+    return rank == 0 ? shaped(0, step, i, x) : shaped(0, 0, i, x);
+}
+
+/* Worker 0's gradients fall to a quarter, and with worker 1's, which do not, the root mean square from 4 to 2.9: nobody finds that critical at eta 0.5, and both do at 0.25, each at the same step. */
+static void the_norm_is_all_workers_whoever_decides(void **state)
+{
+    static const struct { double eta; const char *pattern; } rows[] = { { 0.5, "aaaa...a...a" }, { 0.25, "aaaa..aa...a" } };
+
+    (void)state;
+    shape = "444411111111";
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
+        char method[100];
+        trial t;
+        snprintf(method, sizeof method, "accordion(mode=localsteps,period_high=4,interval=2,unit=step,eta=%g)", rows[k].eta);
+        t = trial_of(method, "sgd(lr=0.5)", 12);
+        t.gradient = shaped_of_first;
+        t.options.steps = 1000;
+        trial_run(&t, 2);
+        for (int s = 4; s < 12; s++)
+            if (trial_same(&t, t.x[1][s], t.x[0][s]) != (rows[k].pattern[s] == 'a'))
+                fail_msg("%s: step %d", method, s);
+        trial_drop(&t);
+    }
+}
+
+/* Periods that never change are local-sgd's, to the bit, whatever the optimiser, and bytes are; but for 4 bytes a worker that go to each other one at a check. */
+static void periods_that_are_equal_are_local_sgd(void **state)
+{
+    static const struct { const char *method, *as; int n, checks; } cases[] = {
+        { "accordion(mode=localsteps,period_low=3,period_high=3,interval=4,unit=step)", "local-sgd(period=3)", 4, 3 }, { "accordion(mode=localsteps,period_low=1,eta=0,interval=5,unit=step)", "local-sgd(period=1)", 2, 2 },
+        { "accordion(mode=localsteps,period_low=5,period_high=100,dry_run=on,interval=1,unit=step,eta=1e9)", "local-sgd(period=5)", 3, 12 }, { "accordion(mode=localsteps,period_low=4,period_high=9,replay=50.h)", "local-sgd(period=4)", 1, 0 },
+    };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
+        trial a = trial_of(cases[c].method, "adamw(lr=0.01)", 13), b = trial_of(cases[c].as, "adamw(lr=0.01)", 13);
+        uint64_t bytes[2] = { 0 };
+        trial_run(&a, cases[c].n);
+        trial_run(&b, cases[c].n);
+        for (int r = 0; r < cases[c].n; r++)
+            for (int s = 0; s <= 13; s++)
+                if (!trial_same(&a, a.x[r][s], b.x[r][s]))
+                    fail_msg("%s: worker %d is not as with %s after step %d", cases[c].method, r, cases[c].as, s);
+        for (int r = 0; r < cases[c].n; r++)
+            for (int to = 0; to < cases[c].n; to++)
+                bytes[0] += a.bytes[r][to], bytes[1] += b.bytes[r][to];
+        assert_int_equal(bytes[0] - bytes[1], cases[c].checks * cases[c].n * (cases[c].n - 1) * 4);
+        trial_drop(&a);
+        trial_drop(&b);
+    }
+}
+
+/* A worker whose gradient is not finite makes no step, alone; it counts neither in its norm nor in what that is divided by, and all decide as one. */
+static void a_worker_without_a_step_has_its_norm_from_the_others(void **state)
+{
+    trial t = trial_of("accordion(mode=localsteps,period_high=4,interval=2,unit=step,eta=0.05)", "sgd(lr=0.5)", 8);
+
+    (void)state;
+    t.gradient = trial_bad; /* worker 1 in step 3 */
+    t.options.steps = 1000;
+    t.options.nonfinite = TUTTI_NONFINITE_SKIP;
+    trial_run(&t, 4);
+    trial_left_out_by_one(&t);
+    for (int s = 0; s < 8; s++)
+        for (int r = 1; r < 4; r++)
+            assert_true(s == 3 || trial_same(&t, t.x[r][s], t.x[0][s])); /* averaged after steps 0 to 3, and again after 7: equal gradients keep equal models */
+    assert_true(trial_metric(&t, "averagings", -1) == 5);
+    trial_drop(&t);
+}
+
+/* ---- models through the controller ---- */
+
+/* Nothing but displacements of models goes through it (local-sgd): equal levels are the codec itself; what is sent is the levels' by the regime of the displacements, which here is that of the gradients, to the byte, and
+   so many numbers at each check; and all have the same model after an averaging. Steps in which nothing travels count for a window and add nothing to it. */
+static void displacements_of_models_have_levels_too(void **state)
+{
+    enum { STEPS = 16, N = 2, TENSORS = 3, PARTS = 3 };
+    static const struct { const char *sizes, *levels; } rows[] = { /* of the averagings after steps 1, 3, ..., 15; checks are before 4, 8, 12 */
+        { "4", "llllhhhh" }, { "4444444499999999", "llllhhll" }, { "4444999911111111", "llllllll" }, { "9999111111111111", "llllllhh" },
+    };
+    static const char *const pairs[][2] = { { "ef(accordion(low=topk(ratio=0.5),high=topk(ratio=0.5),unit=step,interval=4))", "ef(topk(ratio=0.5))" }, { "accordion(low=fp32,high=fp32,unit=step,interval=4)", "fp32" },
+                                            { "ef(accordion(low=sign,high=sign,unit=step,interval=4,norm_source=averaged))", "ef(sign)" } };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
+        trial t = trial_of("local-sgd(period=2)", "sgd(lr=0.5)", STEPS);
+        uint64_t bytes = (uint64_t)(3 * PARTS * 4);
+        shape = rows[k].sizes;
+        t.gradient = shaped_by_rank;
+        t.options.steps = 1000;
+        t.options.codec = "ef(accordion(low=topk(ratio=0.5),high=topk(ratio=0.1),unit=step,interval=4))";
+        trial_run(&t, N);
+        for (int a = 0; a < STEPS / 2; a++)
+            for (int i = 0; i < TENSORS; i++)
+                bytes += 8 * (uint64_t)ceil((rows[k].levels[a] == 'h' ? 0.1 : 0.5) * (double)t.count[i] - 1e-9);
+        for (int r = 0; r < N; r++)
+            assert_int_equal(t.bytes[r][!r], bytes);
+        for (int s = 0; s < STEPS; s++)
+            assert_true(trial_same(&t, t.x[1][s], t.x[0][s]) == (s % 2 == 1));
+        trial_drop(&t);
+    }
+    for (size_t k = 0; k < TUTTI_LENGTH(pairs); k++)
+        for (int n = 1; n <= 5; n += 2) {
+            trial of[2];
+            for (int i = 0; i < 2; i++) {
+                of[i] = trial_of("local-sgd(period=3,warmup=2)", "sgd(lr=0.125,momentum=0.5)", STEPS);
+                of[i].options.codec = pairs[k][i];
+                trial_run(&of[i], n);
+            }
+            for (int r = 0; r < n; r++)
+                for (int s = 0; s <= STEPS; s++)
+                    assert_true(trial_same(&of[0], of[0].x[r][s], of[1].x[r][s]));
+            trial_drop(&of[0]);
+            trial_drop(&of[1]);
+        }
+}
+
+/* ---- a dry run ---- */
+
+/* The models of the run without Accordion, to the bit, and its bytes but for those of decisions: so many numbers at so many checks. That the decisions are those of the run that acts: tests/codec/accordion_test.c. */
+static void a_dry_run_is_the_run_without(void **state)
+{
+    static const struct { const char *method, *as; int checks, numbers; } cases[] = {
+        { "accordion(low=topk(ratio=0.5),high=topk(ratio=0.1),interval=2,unit=step,min_numel=0,dry_run=on)", "ddp", 7, 3 },
+        { "accordion(low=topk(ratio=0.5),high=sign,interval=2,unit=step,min_numel=0,scope=model,dry_run=on)", "ddp", 7, 1 },
+        { "accordion(low=qsgd(bits=8),high=qsgd(bits=2),error_feedback=off,norm_source=averaged,interval=3,unit=step,dry_run=on)", "ddp", 5, 0 },
+        { "accordion(mode=batch,batch_high=8,interval=2,unit=step,dry_run=on)", "ddp", 7, 0 }, { "accordion(mode=localsteps,period_low=3,period_high=6,interval=2,unit=step,dry_run=on)", "local-sgd(period=3)", 7, 1 },
+    };
+    enum { N = 2 };
+
+    (void)state;
+    shape = "4444449999119999";
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
+        trial a = trial_of(cases[c].method, "sgd(lr=0.05,momentum=0.9)", 16), b = trial_of(cases[c].as, "sgd(lr=0.05,momentum=0.9)", 16);
+        a.gradient = b.gradient = shaped;
+        a.options.steps = b.options.steps = 1000;
+        trial_run(&a, N);
+        trial_run(&b, N);
+        for (int r = 0; r < N; r++)
+            for (int s = 0; s <= 16; s++)
+                if (!trial_same(&a, a.x[r][s], b.x[r][s]))
+                    fail_msg("%s: worker %d is not as with %s after step %d", cases[c].method, r, cases[c].as, s);
+        for (int r = 0; r < N; r++)
+            assert_int_equal(a.bytes[r][!r] - b.bytes[r][!r], cases[c].checks * cases[c].numbers * 4);
+        trial_drop(&a);
+        trial_drop(&b);
+    }
+}
+
 static void gradients_that_are_left_out_are_no_part_of_a_norm(void **state)
 {
     trial t = trial_of("accordion(mode=batch,batch_high=8,interval=2,unit=step)", "sgd(lr=0.5)", 8);
@@ -266,6 +480,13 @@ static void what_cannot_be_is_refused_with_the_mend(void **state)
         { "accordion(low=ef(topk),high=topk)", "method 'accordion': low is 'ef(topk)', which wraps a codec; low and high are plain ones" },
         { "accordion(high=large(topk))", "high is 'large(topk)', which wraps a codec" },
         { "accordion(mode=batch,norm_window=interval,unit=step)", "'norm_window'" },
+        { "accordion(mode=localsteps,period_low=9)", "method 'accordion': period_low is 9 steps and period_high 8, so that models would be averaged less often in critical regimes than elsewhere; swap them" },
+        { "accordion(mode=localsteps,period_low=0)", "'period_low' is 0" }, { "accordion(period_high=4)", "'period_high'" }, { "accordion(mode=batch,period_low=2)", "'period_low'" },
+        { "accordion(mode=localsteps,batch_high=8)", "'batch_high'" }, { "accordion(mode=localsteps,low=topk)", "'low'" }, { "accordion(mode=localsteps,bucket_mb=1)", "'bucket_mb'" },
+        { "accordion(mode=localsteps,replay=3.lh)", "method 'accordion': replay: '3.lh' has 2 levels" },
+        { "accordion(mode=localsteps,replay=3.h,dry_run=on)", "method 'accordion': dry_run is on and replay gives the decisions, so that there is nothing to find; leave one of them away" },
+        { "accordion(mode=batch,replay=3.h,dry_run=on)", "dry_run is on and replay gives" }, { "accordion(replay=3.h,dry_run=on)", "dry_run is on and replay gives" },
+        { "accordion(low=topk(ratio=0.1),high=topk(ratio=0.2),dry_run=on)", "low compresses more than high; swap them" },
     };
 
     (void)state;
@@ -286,6 +507,12 @@ int main(void)
         cmocka_unit_test(the_mean_is_over_samples_whatever_the_shares_of_steps),
         cmocka_unit_test(an_overflow_in_a_step_that_waits_leaves_out_the_update),
         cmocka_unit_test(the_batch_grows_where_the_sheet_says),
+        cmocka_unit_test(workers_go_alone_for_longer_where_nothing_changes),
+        cmocka_unit_test(the_norm_is_all_workers_whoever_decides),
+        cmocka_unit_test(periods_that_are_equal_are_local_sgd),
+        cmocka_unit_test(a_worker_without_a_step_has_its_norm_from_the_others),
+        cmocka_unit_test(displacements_of_models_have_levels_too),
+        cmocka_unit_test(a_dry_run_is_the_run_without),
         cmocka_unit_test(gradients_that_are_left_out_are_no_part_of_a_norm),
         cmocka_unit_test(what_cannot_be_is_refused_with_the_mend),
     };

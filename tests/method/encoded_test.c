@@ -390,6 +390,8 @@ static void accordion_says_when_no_check_will_come(void **state)
                                                    "or unit=step" },
         { "accordion(mode=batch,interval=10)", 12, NULL }, { "accordion(mode=batch,interval=5,unit=step,eta=0)", 10, NULL }, { "accordion(mode=batch,interval=5,unit=step,replay=3.h)", 10, NULL },
         { "accordion(mode=batch,interval=5,unit=step,batch_high=8)", 10, NULL }, /* as a step's: nothing would grow anyway */
+        { "accordion(mode=localsteps,interval=5,unit=step)", 10, "accordion: accordion: no period has period_high steps in this run: the first check that can do so comes after 10 steps" },
+        { "accordion(mode=localsteps,interval=5,unit=step)", 11, NULL }, { "accordion(mode=localsteps,interval=5,unit=step,period_low=8)", 10, NULL }, { "accordion(mode=localsteps,interval=5,unit=step,replay=3.h)", 10, NULL },
         { "accordion(interval=5,unit=step)", 10, "accordion: accordion: nothing is compressed more in this run: the first check" }, { "accordion(interval=5,unit=step)", 11, NULL },
     };
 
@@ -405,6 +407,53 @@ static void accordion_says_when_no_check_will_come(void **state)
             fail_msg("%s in %d steps: %d events, '%s'", cases[c].method, (int)cases[c].steps, j->events, j->event);
         free(j);
     }
+}
+
+/* A line a check, of what the decision was by, in the words of the mode; in a dry run the same with a mark. */
+static void accordion_tells_the_norms_it_went_by(void **state)
+{
+    static const struct { const char *method, *low, *high; } cases[] = {
+        { "accordion(mode=localsteps,interval=2,unit=step,eta=0.02%s)", "an averaging every 1 steps", "an averaging every 8 steps" }, { "accordion(mode=batch,batch_high=24,interval=2,unit=step,eta=0.02%s)", "12 samples an update", "24 samples an update" },
+    };
+    enum { N = 3 };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++)
+        for (int dry = 0; dry < 2; dry++) {
+            char method[100], words[100];
+            job *j;
+            double was = 0;
+            int levels[2] = { 0 };
+            snprintf(method, sizeof method, cases[c].method, dry ? ",dry_run=on" : "");
+            j = job_of(method, NULL, "sgd(lr=1e-30)", 9);
+            j->alike = true;
+            j->t.options.batch = 4;
+            run_job(j, N);
+            assert_int_equal(j->events, 4);
+            for (int s = 2; s < 9 && (c == 0 || dry || levels[1] == 0); s += 2) { /* later updates have two steps */
+                const char *line, *at;
+                double norm = 0;
+                bool critical, low;
+                for (int i = 0; i < ELEMENTS; i++)
+                    norm += pow(((double)j->g[s - 2][i] + (double)j->g[s - 1][i]) / 2, 2);
+                norm = sqrt(norm);
+                critical = s == 2 || fabs(norm - was) >= 0.02 * was;
+                snprintf(words, sizeof words, "accordion: accordion%s: step %d: norm ", dry ? " (dry run)" : "", s);
+                line = strstr(j->event, words);
+                at = line != NULL ? strstr(line, "-> ") : NULL;
+                if (at == NULL || !(fabs(strtod(at + 3, NULL) - norm) < 1e-5 * norm) || (s > 2 && !(fabs(strtod(line + strlen(words), NULL) - was) < 1e-5 * was)))
+                    fail_msg("%s: step %d, norms %.9g and %.9g: %s", method, s, was, norm, j->event);
+                low = critical && !(c == 1 && levels[1] > 0); /* a batch only grows */
+                snprintf(words, sizeof words, "%s: %s", critical ? ", critical" : ", not critical", low ? cases[c].low : cases[c].high);
+                assert_true((at = strstr(line, words)) != NULL && at < line + strcspn(line, "\n"));
+                snprintf(words, sizeof words, "replay %d.%c", s, low ? 'l' : 'h');
+                assert_true((at = strstr(line, words)) != NULL && at < line + strcspn(line, "\n"));
+                levels[!critical]++;
+                was = norm;
+            }
+            assert_true(levels[0] > 0 && levels[1] > 0);
+            free(j);
+        }
 }
 
 /* ---- onebit-adam ---- */
@@ -589,6 +638,7 @@ int main(void)
         cmocka_unit_test(accordion_is_its_low_codec_until_nothing_changes_and_then_its_high_one),
         cmocka_unit_test(accordion_is_low_again_when_the_learning_rate_falls),
         cmocka_unit_test(accordion_says_when_no_check_will_come),
+        cmocka_unit_test(accordion_tells_the_norms_it_went_by),
         cmocka_unit_test(one_worker_is_adam_with_its_second_moment_frozen),
         cmocka_unit_test(a_warm_up_of_many_is_adam_of_the_mean_gradient),
         cmocka_unit_test(workers_are_equal_and_send_an_all_reduce_and_then_one_bit_an_element),

@@ -29,6 +29,7 @@ static const struct also { const char *of, *option, *at, *with[3], *codec; int64
     { "ata", "bound", "<", { "allocation=uniform" } }, /* none */
     { "ata", "width_scale", NULL, { "allocation=ata-empirical" } },
     { "ata", "forget", NULL, { "allocation=ata-empirical" } },
+    { "accordion", "period_low", ">", { "mode=localsteps", "period_high=1000000000" } },
     { "accordion", "low", NULL, { "high=topk(ratio=0.001)" } },
     { "accordion", "high", NULL, { "low=topk(ratio=0.9)" } },
     { "nuqsgd", "multiplier", "<", { "bits=3" } },
@@ -38,7 +39,8 @@ static const struct also { const char *of, *option, *at, *with[3], *codec; int64
 /* Codecs that are nothing without another. */
 static const struct also inside[] = {
     { "ef", "nesterov", NULL, { "codec=topk(ratio=0.1)", "momentum=0.5" } }, { "ef", "flush", NULL, { "codec=topk(ratio=0.1)", "flush_every=2" } }, { "ef", NULL, NULL, { "codec=topk(ratio=0.1)" } }, { "large", NULL, NULL, { "codec=topk(ratio=0.1)" } },
-    { "ef21", NULL, NULL, { "codec=topk(ratio=0.1)" } }, { "accordion", NULL, NULL, { "low=topk(ratio=0.9)", "high=topk(ratio=0.001)" } },
+    { "ef21", NULL, NULL, { "codec=topk(ratio=0.1)" } },
+    { "accordion", "dense", NULL, { "low=topk(ratio=0.9)", "high=topk(ratio=0.001)", "dry_run=on" } }, { "accordion", NULL, NULL, { "low=topk(ratio=0.9)", "high=topk(ratio=0.001)" } },
 };
 /* What the number of workers bounds more closely than the table can: with 4 of them. */
 static const struct { const char *option; int most; } bounded[] = { { "servers", 4 }, { "softsync", 4 }, { "backup", 3 }, { "group", 4 } };
@@ -47,7 +49,7 @@ static const struct values { const char *of, *option, *good[4], *bad; } values[]
     { NULL, "graph", { "ring", "one-peer-exponential", "complete" }, "rign" }, { NULL, "mixing", { "random-ring", "ring", "random-matching" }, "rign" }, { NULL, "outer", { "sgd(lr=0.7,momentum=0.9)" }, "sdg" },
     { "h-adpsgd", "super_learner", { "machine", "1", "2", "4" }, "3" }, { "hetero-ring", "shares", { "1:1:1:1", "3:1:2:2" }, "1:2" }, { "hetero-ring", "adapt_every", { "1", "1000000000", "epoch" }, "0" },
     { "ata", "seconds", { "1:2:3:4", "1e-9:1e9:1:1" }, "1:2" }, { "stragglar", "straggler", { "auto", "0", "3" }, "4" }, { NULL, "replay", { "1.l", "0.h:1.l" }, "1.x" },
-    { NULL, "codec", { "topk", "fp16", "sign" }, "tokp" }, { NULL, "small", { "fp32", "int8" }, "ft32" }, { NULL, "flush", { "fp32", "bf16" }, "ft32" }, { NULL, "low", { "topk(ratio=0.5)", "topk" }, "tokp" }, { NULL, "high", { "topk(ratio=0.5)", "topk" }, "tokp" },
+    { NULL, "codec", { "topk", "fp16", "sign" }, "tokp" }, { NULL, "small", { "fp32", "int8" }, "ft32" }, { NULL, "flush", { "fp32", "bf16" }, "ft32" }, { NULL, "dense", { "fp32", "bf16" }, "ft32" }, { NULL, "low", { "topk(ratio=0.5)", "topk" }, "tokp" }, { NULL, "high", { "topk(ratio=0.5)", "topk" }, "tokp" },
 };
 static int failures;
 
