@@ -194,6 +194,15 @@ tutti_rate tutti_rate_at(const tutti_method *m, uint64_t updates); /* of the upd
 tutti_status tutti_base_step(tutti_method *m, tutti_error *err);  /* vote on non-finite gradients, clip, update */
 /* The same on x (n) instead of m->x, the update alone under `door` (NULL: none), the learning rate times `factor`. */
 tutti_status tutti_base_step_on(tutti_method *m, float *x, tutti_monitor *door, double factor, tutti_error *err);
+/* Locks of a vector of the layout that all workers have in memory in common (tutti_world_common), each a word of that memory, 0 at first: with `rows` one a row of each matrix or table and one of each vector, as the tensors stand,
+   else one of all (src/engine/locks.c). One is held for an update or a copy; that of a worker that is lost is taken over. Client thread. */
+typedef struct tutti_locks { uint32_t *word; bool rows; } tutti_locks;
+size_t tutti_locks_count(const tutti_method *m, bool rows);       /* words */
+void tutti_locks_take(const tutti_method *m, uint32_t *word);
+void tutti_locks_leave(uint32_t *word);
+tutti_status tutti_base_step_locked(tutti_method *m, float *x, const tutti_locks *locks, tutti_error *err); /* tutti_base_step_on, each part of the update under its lock */
+void tutti_locked_read(tutti_method *m, const tutti_locks *locks, const float *from); /* m->x := from (n), each part under its lock, all but rows that are asked for */
+void tutti_locked_read_rows(tutti_method *m, const tutti_locks *locks, const float *from, int tensor, const uint32_t *ids, size_t n); /* likewise, those */
 /* What tutti_base_step does before the update, of the gradient as it stands in g: *rate: that of this step, with the scale that clip-norm asks for; *skip: leave the step out, which is counted and noted. Client thread; a
    collective with nonfinite=skip in a step that was exchanged, else of this worker alone. TUTTI_ERR_NUMBER. */
 tutti_status tutti_base_check(tutti_method *m, tutti_rate *rate, bool *skip, tutti_error *err);

@@ -48,6 +48,7 @@ typedef struct tutti_server_setup {
     bool whole;                  /* x has every row of tables at any time: none is asked for */
     bool collects;               /* its rule calls tutti_server_collect; the rows that were added to are kept */
     bool reads;                  /* its rule asks what a worker has read (tutti_server_compensate): a copy of the slice for each worker */
+    bool times;                  /* its rule asks how long workers take (tutti_server_seconds) */
     bool pieces;                 /* requests are about pieces (tutti_server_exchange), which are cut one by one; no values are kept. false: a server keeps the values of its slice of x */
     tutti_status (*due)(tutti_method *m, tutti_error *err); /* on the server's thread, when the time of tutti_server_wake_at has come; as a rule may. NULL: it is not called */
     tutti_dtype wire;            /* what floats travel as, both ways: TUTTI_F32 (0); or TUTTI_F16, without `pieces` and without TUTTI_KNOWS_ROWS: rounded to nearest when they are sent, floats again for the rule and in
@@ -96,6 +97,10 @@ tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_
 /* ---- within a rule, on its thread ---- */
 float *tutti_server_values(tutti_server *s);                             /* element `first` of my slice */
 bool tutti_server_has(const tutti_server *s, int worker);                /* false: it is lost */
+/* With setup.times, a rule's: what worker w takes from being given values to its next request, a running mean that keeps 4/5 at each (oscars.md's); 0: it has not made one yet. given_ns: when it was given what it has now, by
+   tutti_now_ns; pauses of the whole run are left out of both. As each server sees it; kept in checkpoints of the same slices. */
+double tutti_server_seconds(const tutti_server *s, int worker);
+int64_t tutti_server_given_ns(const tutti_server *s, int worker);
 uint64_t tutti_server_version(const tutti_server *s);                    /* updates of my slice so far */
 /* values := one step of the run's optimiser along g, an `in` or a sum of them; a version more. Rows that g has not are left alone where the optimiser allows (plain sgd, or lazy); others see zeros there. */
 void tutti_server_update(tutti_server *s, const float *g, const tutti_rate *rate);

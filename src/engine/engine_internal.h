@@ -217,6 +217,8 @@ bool tutti_engine_finite(const tutti_engine *e, const tutti_piece *p);
 void tutti_engine_scale_piece(tutti_engine *e, tutti_piece *p, float a);
 double tutti_engine_norm2(const tutti_engine *e);                   /* the bits of tutti_norm2 over g */
 void tutti_engine_update(tutti_engine *e, float *x, const tutti_rate *rate);
+/* The rows that an update changes: NULL: all of that tensor. */
+const tutti_rows *tutti_engine_rows_to_update(const tutti_engine *e, int tensor);
 tutti_status tutti_engine_sum(tutti_engine *e, tutti_piece *p, float weight, tutti_error *err); /* tutti_exchange without a codec */
 /* scaler.c */
 tutti_status tutti_engine_scaler_parse(tutti_engine_scaler *s, const char *text, tutti_error *err);
@@ -311,6 +313,7 @@ tutti_status tutti_engine_slice_lost(const tutti_engine *e, int rank, const char
 void tutti_engine_server_parts(const tutti_engine *e, int64_t parts[2]);    /* ranks that only serve, and slices; 0 and 0 without servers */
 /* State of servers and of what workers have of them that is no range of x, or their own x, so that other servers, or another number of workers, cannot read it as it stands. */
 bool tutti_engine_server_recuts(const tutti_engine *e, const void *memory);
+void tutti_engine_server_begins(tutti_engine *e);                           /* services are about to run */
 bool tutti_engine_server_begins_anew(const tutti_engine *e);                /* with other workers, be they as many as have saved */
 /* The same, of a checkpoint with other slices or of other workers: they begin at the servers' model, each slice at the version of the furthest of those it was cut from. */
 tutti_status tutti_engine_server_load(tutti_engine *e, tutti_checkpoint *checkpoint, int64_t slices, tutti_error *err);

@@ -249,6 +249,12 @@ static void update_rows(tutti_engine *e, const tutti_tensor *t, const tutti_engi
     }
 }
 
+const tutti_rows *tutti_engine_rows_to_update(const tutti_engine *e, int tensor)
+{
+    const tutti_engine_rows *r = tutti_optim_by_rows(e->m.optim) ? known_of(e, tensor) : NULL;
+    return r != NULL ? &r->known : NULL;
+}
+
 void tutti_engine_update(tutti_engine *e, float *x, const tutti_rate *rate)
 {
     tutti_optim *o = e->m.optim;

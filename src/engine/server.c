@@ -190,6 +190,10 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
         const size_t workers = (size_t)m->workers;
         tutti_declare(plan, &(tutti_state){ .name = "server.read", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .first = workers * s->first, .count = workers * s->count, .of = workers * m->layout->used, .of_workers = true }, &s->read);
     }
+    if (setup->times) {
+        const size_t workers = (size_t)m->workers, index = s->index < 0 ? 0 : (size_t)s->index;
+        tutti_declare(plan, &(tutti_state){ .name = "server.seconds", .keep = TUTTI_SLICE, .dtype = TUTTI_F64, .first = workers * index, .count = s->index < 0 ? 0 : workers, .of = workers * (size_t)s->servers, .of_workers = true }, &s->seconds);
+    }
     if (m->traits & TUTTI_UPDATES_SLICES)
         tutti_declare(plan, &(tutti_state){ .name = "server.zeros", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = s->slice.tables == 0 || tutti_optim_by_rows(m->optim) ? 0 : s->count }, &s->zeros);
     return TUTTI_OK;
@@ -226,13 +230,14 @@ tutti_status tutti_server_open(tutti_server *s, tutti_error *err)
     read_first(s);
     s->delay = tutti_alloc(workers, sizeof *s->delay);
     s->asks = tutti_alloc(workers, sizeof *s->asks);
+    s->given_ns = tutti_alloc(workers, sizeof *s->given_ns);
     s->gone = tutti_alloc(workers, sizeof *s->gone);
     s->part_of = tutti_alloc(everyone, sizeof *s->part_of);
     s->answer = tutti_alloc(workers, sizeof *s->answer);
     s->placed = tutti_alloc(workers, sizeof *s->placed);
     s->send = tutti_alloc(workers, sizeof *s->send);
     s->each = tutti_alloc(workers, sizeof *s->each);
-    enough = s->delay != NULL && s->asks != NULL && s->gone != NULL && s->part_of != NULL && s->answer != NULL && s->placed != NULL && s->send != NULL && s->each != NULL && open_sums(s) && tutti_server_callers_open(s);
+    enough = s->delay != NULL && s->asks != NULL && s->given_ns != NULL && s->gone != NULL && s->part_of != NULL && s->answer != NULL && s->placed != NULL && s->send != NULL && s->each != NULL && open_sums(s) && tutti_server_callers_open(s);
     if (!enough)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'", s->m->ops->name);
     e->services.at[s->setup.service].hears = true;
@@ -252,6 +257,7 @@ void tutti_server_close(tutti_server *s)
     tutti_free(s->part_of);
     tutti_free(s->delay);
     tutti_free(s->asks);
+    tutti_free(s->given_ns);
     tutti_free(s->gone);
     tutti_free(s->answer);
     tutti_free(s->placed);
@@ -316,7 +322,7 @@ void tutti_engine_server_parts(const tutti_engine *e, int64_t parts[2])
 bool tutti_engine_server_recuts(const tutti_engine *e, const void *memory)
 {
     const tutti_server *s = e->server;
-    bool one_of_them = s != NULL && memory != NULL && (memory == (const void *)s->got || memory == (const void *)s->read || (memory == (const void *)e->m.x && !(e->m.traits & TUTTI_REPLICAS_EQUAL)));
+    bool one_of_them = s != NULL && memory != NULL && (memory == (const void *)s->got || memory == (const void *)s->read || memory == (const void *)s->seconds || (memory == (const void *)e->m.x && !(e->m.traits & TUTTI_REPLICAS_EQUAL)));
 
     for (int i = 0; s != NULL && memory != NULL && i < s->n_counts; i++)
         one_of_them = one_of_them || memory == (const void *)*s->counts[i].slot;
@@ -386,12 +392,24 @@ tutti_status tutti_engine_server_load(tutti_engine *e, tutti_checkpoint *checkpo
     return status;
 }
 
+void tutti_engine_server_begins(tutti_engine *e)
+{
+    for (int w = 0; e->server != NULL && w < e->m.workers; w++)
+        e->server->given_ns[w] = tutti_now_ns(e->rt);
+}
+
 /* ---- requests, and the rule's side ---- */
 
 /* A slice from `first` on in the window of a worker. */
 static float *there(const tutti_server *s, float *flat, int worker, size_t first, size_t count)
 {
     return tutti_world_there(s->m->world, flat + first, count * sizeof *flat, worker);
+}
+
+static void learn_seconds(tutti_server *s, int worker)
+{
+    const double took = (double)(tutti_now_ns(s->m->rt) - s->given_ns[worker]) * 1e-9;
+    s->seconds[worker] = s->seconds[worker] > 0 ? 0.8 * s->seconds[worker] + 0.2 * took : took;
 }
 
 /* What a request says is not trusted: it names what is read and written. */
@@ -440,6 +458,8 @@ static tutti_status understand(tutti_server *s, const tutti_note *note, tutti_se
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker, "worker %d says that it has version %lld of a slice of which there is %llu; all workers must run one checkpoint", worker, (long long)note->a,
                                (unsigned long long)*s->version);
     r->delay = s->delay[worker] = (uint64_t)(*s->version - note->a);
+    if (s->seconds != NULL)
+        learn_seconds(s, worker);
     return TUTTI_OK;
 }
 
@@ -482,6 +502,7 @@ static tutti_status tell(tutti_server *s, const tutti_note *requests, int n, con
         if (gives) {
             s->answer[k].a = *s->version;
             s->answer[k].b = (int64_t)s->delay[requests[k].from];
+            s->given_ns[requests[k].from] = tutti_now_ns(e->rt);
         }
         s->asks[requests[k].from] = false;
         tutti_engine_answered(e, &requests[k]);
@@ -580,6 +601,16 @@ tutti_status tutti_server_run(tutti_server *s, tutti_error *err)
 float *tutti_server_values(tutti_server *s)
 {
     return s->values;
+}
+
+double tutti_server_seconds(const tutti_server *s, int worker)
+{
+    return s->seconds[worker];
+}
+
+int64_t tutti_server_given_ns(const tutti_server *s, int worker)
+{
+    return s->given_ns[worker];
 }
 
 uint64_t tutti_server_version(const tutti_server *s)

@@ -42,6 +42,8 @@ struct tutti_server {
     int64_t *got;                /* servers: version of each slice that this worker has; client's */
     size_t *part_of;             /* members of everyone: elements of x that each serves */
     uint64_t *delay;             /* workers: of the last request of each; server's thread */
+    double *seconds;             /* workers, with setup.times: what each takes; server's thread. Declared */
+    int64_t *given_ns;           /* workers: when each was given what it has, or the services began to run; server's thread, and the client's while they rest */
     bool *gone;                  /* workers: lost, as the rule has heard; server's thread */
     bool *asks;                  /* workers: whose request has no answer yet; server's thread */
     int64_t wake_at_ns;          /* for setup.due; server's thread */

@@ -7,6 +7,10 @@
    in checkpoints, and left out when the run ends.
    hogwild: x is one vector in memory that all workers share; each reads it whole before a gradient and updates it in place without a lock. Chosen: dense, since a network's gradient is; what two write at the same time may be lost, no
    float is ever torn (aligned stores). There are no versions then. Optimiser slots are each worker's own: shared slots would be lost updates of a running mean.
+   locks (the sheet's option; the paper compares with locked versions): row, a lock a row of each matrix or table and one of each vector; full, one. An update is made under them, and so is what a worker reads before a gradient, so with
+   full it is of one moment. Chosen: a lock is a word beside x; one that is held by a worker that is lost is taken over, and its update may then be in x in part, as without locks.
+   lr_time (the sheet's weighted ASGD, "eta_i proportional to worker time, unbiased for heterogeneous data"): worker i comes 1 / t_i times a second, so gradients times t_i weigh all workers the same. Chosen: over the longest t_j, so
+   that nobody's rate exceeds the run's and the slowest has it; t_i is a running mean as the server sees it, from one answer to the next request, and of who has not come for long what it has taken by now. Each slice by itself.
    compensate (delay compensation: Zheng, Meng, Wang, Chen, Yu, Ma, Liu, ICML 2017, arXiv 1609.08326, Algorithm 2 with equations 10 and 11): in place of g the server applies g + lambda g g (w - w_read), element by element, w_read
    what it had given that worker: so a server keeps its slice once a worker. constant: DC-ASGD-c; adaptive: DC-ASGD-a, lambda / sqrt(mean + 1e-7) with a running mean of g g over the gradients of all workers. Chosen: of tables
    the mean moves where a gradient has rows, and w_read is each row as it was asked for last; clip-norm comes before, and lr_delay, if any, after it. With lambda above 1 over the size of what a gradient changes by it overshoots.
@@ -17,29 +21,33 @@
 
 typedef struct asgd {
     int64_t servers, softsync;
-    int lr_delay, compensate;
+    int lr_delay, compensate, locks;
     double exponent, lambda, mean_decay;
-    bool hogwild;
+    bool hogwild, lr_time;
     tutti_server *server;
     float *sum;                 /* my slice: of gradients that wait for a full c */
     int64_t *collected;         /* of them; declared */
     float *mean;                /* my slice: compensate=adaptive: of gradients' squares; declared */
-    float *shared;              /* hogwild's x */
+    float *shared;              /* hogwild's x, and behind it what locks are at */
+    tutti_locks at;
 } asgd;
 enum { SERVE };                 /* service */
 enum { PUSH, PULL };            /* requests */
 enum { NONE, INVERSE, N_OVER_MAX, POLY };
 enum { UNCOMPENSATED, CONSTANT, ADAPTIVE };
+enum { NO_LOCKS, ROW, FULL };
 
 static const tutti_option asgd_options[] = {
     { "servers", TUTTI_INT, TUTTI_AT(asgd, servers), 0, 0, 65536, NULL, "how many workers serve as well, of each host in turn; 0: all" },
     { "lr_delay", TUTTI_CHOICE, TUTTI_AT(asgd, lr_delay), NONE, 0, 3, "none|inverse|n_over_max|poly", "the learning rate of a gradient delta updates old, times 1; 1/delta; n/max(n, delta); (1 + delta)^-exponent" },
     { "exponent", TUTTI_REAL, TUTTI_AT(asgd, exponent), 0.5, 0, 100, NULL, "of lr_delay=poly", "lr_delay=poly" },
+    { "lr_time", TUTTI_BOOL, TUTTI_AT(asgd, lr_time), 0, 0, 1, NULL, "the learning rate of a gradient, times the time its worker takes for one over the longest of all: whatever their speeds, workers move the model alike" },
     { "compensate", TUTTI_CHOICE, TUTTI_AT(asgd, compensate), UNCOMPENSATED, 0, 2, "none|constant|adaptive", "a gradient g, computed at w_read, becomes g + lambda g g (w - w_read), or so with lambda over the root of g g's mean" },
     { "lambda", TUTTI_REAL, TUTTI_AT(asgd, lambda), 0, 0, 1e9, NULL, "how much it is compensated for its delay; 0: the paper's, 0.04 for constant and 2 for adaptive", "compensate=constant|adaptive" },
     { "mean_decay", TUTTI_REAL, TUTTI_AT(asgd, mean_decay), 0.95, 0, 0.999999, NULL, "what the mean of g g keeps, each gradient", "compensate=adaptive" },
     { "softsync", TUTTI_INT, TUTTI_AT(asgd, softsync), 1, 1, 65536, NULL, "gradients that an update takes the mean of; at most the number of workers" },
     { "hogwild", TUTTI_BOOL, TUTTI_AT(asgd, hogwild), 0, 0, 1, NULL, "no servers: one model in memory that all workers share and update without locks" },
+    { "locks", TUTTI_CHOICE, TUTTI_AT(asgd, locks), NO_LOCKS, 0, 2, "none|row|full", "of hogwild: nothing is locked; a row of a matrix or table, or a vector, while it is read or updated; the whole model: then no update is lost", "hogwild=on" },
     { 0 }
 };
 
@@ -53,11 +61,11 @@ static tutti_status asgd_declare(tutti_method *m, tutti_plan *plan, tutti_error 
     if (s->softsync > m->workers)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'asgd': softsync is %lld gradients an update, but only %d workers have one under way at a time; give at most that", (long long)s->softsync, m->workers);
     if (s->hogwild) {
-        if (s->servers > 0 || m->servers > 0 || s->softsync > 1 || s->lr_delay != NONE || s->compensate != UNCOMPENSATED)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'asgd': hogwild has no servers, and no versions that delays could be counted in; leave servers, softsync, lr_delay and compensate away");
+        if (s->servers > 0 || m->servers > 0 || s->softsync > 1 || s->lr_delay != NONE || s->lr_time || s->compensate != UNCOMPENSATED)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'asgd': hogwild has no servers, and no versions that delays could be counted in; leave servers, softsync, lr_delay, lr_time and compensate away");
         return tutti_optimizer_declare(m, plan, 0, m->n, TUTTI_OWN_ZERO, err);
     }
-    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = asgd_rule, .service = SERVE, .servers = (int)s->servers, .collects = s->softsync > 1, .reads = s->compensate != UNCOMPENSATED }, err));
+    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = asgd_rule, .service = SERVE, .servers = (int)s->servers, .collects = s->softsync > 1, .times = s->lr_time, .reads = s->compensate != UNCOMPENSATED }, err));
     if (tutti_server_index(s->server) >= 0)
         count = tutti_server_part(s->server, tutti_server_index(s->server), 0, m->layout->used, &first);
     if (s->compensate == ADAPTIVE)
@@ -78,13 +86,14 @@ static tutti_status hogwild_open(tutti_method *m, asgd *s, tutti_error *err)
     for (int w = 1; w < m->workers; w++)
         if (tutti_world_host(m->world, w) != tutti_world_host(m->world, 0))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'asgd' with hogwild: worker %d is on another host than worker 0, and hogwild's one model is in the memory of one; run it on one host, or leave hogwild away", w);
-    TUTTI_TRY(tutti_world_common(m->world, "asgd.x", m->n * sizeof *s->shared, &memory, &fill, err));
+    TUTTI_TRY(tutti_world_common(m->world, "asgd.x", (m->n + (s->locks == NO_LOCKS ? 0 : tutti_locks_count(m, s->locks == ROW))) * sizeof *s->shared, &memory, &fill, err));
     filling = fill;
     TUTTI_TRY(tutti_allreduce(&m->all, TUTTI_SUM, tutti_host(&filling, 1, TUTTI_I64), err));
     if (filling != 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'asgd' with hogwild: the %d workers have %lld memories, not one in common; run them on one host with --transport shm, or leave hogwild away", m->workers,
                           (long long)filling);
     s->shared = memory;
+    s->at = (tutti_locks){ .word = (uint32_t *)(void *)(s->shared + m->n), .rows = s->locks == ROW }; /* zeroed: nobody has any */
     return TUTTI_OK;
 }
 
@@ -116,7 +125,7 @@ static tutti_status asgd_resized(tutti_method *m, int began, int left, tutti_err
     return TUTTI_OK;
 }
 
-/* ---- hogwild: what races, as it is meant to (tests/tsan.supp names these two) ---- */
+/* ---- hogwild: what races without locks, as it is meant to ---- */
 
 /* All but the rows that are asked for. */
 static void hogwild_read(tutti_method *m, const asgd *s)
@@ -136,7 +145,7 @@ static void hogwild_read_rows(tutti_method *m, const asgd *s, const tutti_tensor
 
 static tutti_status hogwild_step(tutti_method *m, const asgd *s, tutti_error *err)
 {
-    return tutti_base_step_on(m, s->shared, NULL, 1, err);
+    return s->locks == NO_LOCKS ? tutti_base_step_on(m, s->shared, NULL, 1, err) : tutti_base_step_locked(m, s->shared, &s->at, err);
 }
 
 static tutti_status asgd_hold(tutti_method *m, tutti_error *err)
@@ -166,8 +175,10 @@ static tutti_status asgd_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
     const asgd *s = m->self;
 
     (void)err;
-    if (s->hogwild && p->index == 0)
+    if (s->hogwild && p->index == 0 && s->locks == NO_LOCKS)
         hogwild_read(m, s);
+    else if (s->hogwild && p->index == 0)
+        tutti_locked_read(m, &s->at, s->shared);
     return TUTTI_OK;
 }
 
@@ -177,7 +188,10 @@ static tutti_status asgd_need_rows(tutti_method *m, int tensor, const uint32_t *
 
     if (!s->hogwild)
         return tutti_server_need_rows(s->server, tensor, ids, n, err);
-    hogwild_read_rows(m, s, &m->layout->tensor[tensor], ids, n);
+    if (s->locks == NO_LOCKS)
+        hogwild_read_rows(m, s, &m->layout->tensor[tensor], ids, n);
+    else
+        tutti_locked_read_rows(m, &s->at, s->shared, tensor, ids, n);
     return TUTTI_OK;
 }
 
@@ -211,6 +225,18 @@ static double factor(const tutti_method *m, const asgd *s, uint64_t delay)
     }
 }
 
+/* What worker i takes for a gradient, of the longest that any does. Who has not come yet takes at least as long as it has by now. */
+static double time_factor(const tutti_method *m, const asgd *s, int i)
+{
+    const double now_ns = (double)tutti_now_ns(m->rt);
+    double most = tutti_server_seconds(s->server, i);
+
+    for (int j = 0; j < m->workers; j++)
+        if (j != i && tutti_server_has(s->server, j))
+            most = fmax(most, fmax(tutti_server_seconds(s->server, j), (now_ns - (double)tutti_server_given_ns(s->server, j)) * 1e-9));
+    return most > 0 ? tutti_server_seconds(s->server, i) / most : 1;
+}
+
 static tutti_compensation compensation(const asgd *s)
 {
     const double lambda = s->lambda > 0 ? s->lambda : s->compensate == CONSTANT ? 0.04 : 2;
@@ -222,7 +248,7 @@ static tutti_status asgd_rule(tutti_method *m, const tutti_server_request *r, tu
     asgd *s = m->self;
     const tutti_compensation by = compensation(s);
     tutti_rate rate = tutti_rate_at(m, (uint64_t)r->b);
-    const double eta = factor(m, s, r->delay);
+    const double eta = factor(m, s, r->delay) * (s->lr_time ? time_factor(m, s, r->worker) : 1);
 
     rate.t = tutti_server_version(s->server) + 1;
     if (r->in != NULL && s->compensate != UNCOMPENSATED)
@@ -257,12 +283,12 @@ static const tutti_service asgd_services[] = { [SERVE] = { "server", serve }, { 
 
 static const char *const asgd_constraints[] = {
     "asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated ones",
-    "with data of their own (--partition) fast workers weigh more: the optimum is biased towards theirs",
+    "with data of their own (--partition) fast workers weigh more: the optimum is biased towards theirs, unless lr_time is on",
     "delays act like momentum of about 1 - 1/n: take less of it, and a smaller learning rate, with more workers; there is no bound on the delay (ssp has one)",
     "clip-norm clips each worker's own gradient",
     "compensate: each server keeps its part of the model once a worker, n models in all, and checkpoints have them",
     "of tables (ctr, wordlm) gradients go by rows, and a pass gets the rows that it reads, as they are when it begins: they may be newer than the rest of the model",
-    "hogwild needs one host and memory in common (--transport shm); optimiser state stays each worker's own",
+    "hogwild needs one host and memory in common (--transport shm); optimiser state stays each worker's own; without locks what two write at once may be lost",
     "a lost server ends the run (exit code 3); without a worker that serves nothing (servers below the number of workers, --servers, or hogwild) the others go on",
     "a checkpoint is resumed with any number of workers, saved before a loss or after one; another number begins at the servers' model",
     NULL

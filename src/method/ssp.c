@@ -4,6 +4,9 @@
      server:             w := opt(w, weight eta g);  clock_i := clock_i + 1;  answers worker i once min_j clock_j >= clock_i - staleness, with w as it is then
    So a read at clock c has all updates of all workers up to clock c - staleness - 1, its own always, and later ones as they are there: nothing is cached at the worker, what it reads is the server's newest (the ESSP form of
    freshness). Every slice has clocks of its own, by the same rule; a worker goes on when all have let it.
+   staleness_max (the sheet's dynamic SSP, "bound chosen within [S_lo, S_hi] from recent speeds": Zhao, An, Liu, Chen, "Dynamic Stale Synchronous Parallel Distributed Training for Deep Learning", ICDCS 2019, arXiv 1908.11848, from memory):
+   whoever is in front and would have to wait at S_lo = staleness is granted r more steps, at most up to S_hi, so that it ends the last of them as near as can be to the time at which the slowest is expected to push, and waits then
+   until it is within S_lo again. Expected: the server's running means of what a worker takes from an answer to its next push; before the slowest has pushed once nothing is granted. The guarantees are those of staleness=S_hi.
    staleness=0 waits for all: synchronous SGD whose gradients are applied one after the other.
    Tables: a pass asks for the rows that it reads when it reads them, so they may be newer than the rest of the model, which the guarantee allows. With staleness=0 that would not be synchronous SGD: whoever is early would
    change rows that another has still to read. Tables come whole with the answers then.
@@ -11,21 +14,24 @@
    up to rounding, and a clock is a step. Chosen: nobody waits for the clock of a worker that is lost; the parts of the others stay as they were, so its share of a step is missing (as in d-psgd). With momentum or adam a step is n updates of the slots. The figures' staleness is, of each gradient's read, how many clocks the slowest worker was behind it. All workers make the same
    steps, so at the end nobody is waited for. */
 #include <errno.h>
+#include <math.h>
 
 #include "tutti/server.h"
 
 typedef struct ssp {
-    int64_t servers, staleness;
+    int64_t servers, staleness, staleness_max;
     tutti_server *server;
     int64_t *clock;             /* workers; server's thread. All are equal when all is quiet, so they are counted from there */
     tutti_note *waiting;        /* workers: who is not answered yet */
     bool *waits;
+    int64_t *granted;           /* workers, with staleness_max: steps beyond `staleness` that each may still begin; 0 when all is quiet */
     int64_t behind;             /* of this worker's x, in clocks; client's */
 } ssp;
 enum { SERVE };                 /* service */
 
 static const tutti_option ssp_options[] = {
     { "staleness", TUTTI_INT, TUTTI_AT(ssp, staleness), 3, 0, 1e9, NULL, "steps that a worker may be ahead of the slowest; 0: none" },
+    { "staleness_max", TUTTI_INT, TUTTI_AT(ssp, staleness_max), 0, 0, 1e9, NULL, "steps that it may be ahead where, by recent speeds, it so waits least for the slowest; at least staleness; 0: that" },
     { "servers", TUTTI_INT, TUTTI_AT(ssp, servers), 0, 0, 65536, NULL, "how many workers serve as well, of each host in turn; 0: all" },
     { 0 }
 };
@@ -37,7 +43,10 @@ static tutti_status ssp_declare(tutti_method *m, tutti_plan *plan, tutti_error *
 {
     ssp *s = m->self;
 
-    return tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = ssp_rule, .service = SERVE, .servers = (int)s->servers, .whole = s->staleness == 0, .lost = ssp_lost }, err);
+    if (s->staleness_max > 0 && s->staleness_max < s->staleness)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'ssp': staleness_max is %lld, but staleness, the least that is let, is %lld; give at least that, or leave staleness_max away", (long long)s->staleness_max,
+                          (long long)s->staleness);
+    return tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = ssp_rule, .service = SERVE, .servers = (int)s->servers, .whole = s->staleness == 0 && s->staleness_max == 0, .times = s->staleness_max > s->staleness, .lost = ssp_lost }, err);
 }
 
 static tutti_status ssp_open(tutti_method *m, tutti_error *err)
@@ -48,7 +57,8 @@ static tutti_status ssp_open(tutti_method *m, tutti_error *err)
     s->clock = tutti_alloc(workers, sizeof *s->clock);
     s->waiting = tutti_alloc(workers, sizeof *s->waiting);
     s->waits = tutti_alloc(workers, sizeof *s->waits);
-    if (s->clock == NULL || s->waiting == NULL || s->waits == NULL)
+    s->granted = tutti_alloc(workers, sizeof *s->granted);
+    if (s->clock == NULL || s->waiting == NULL || s->waits == NULL || s->granted == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'ssp'");
     return tutti_server_open(s->server, err);
 }
@@ -63,6 +73,7 @@ static void ssp_close(tutti_method *m)
     tutti_free(s->clock);
     tutti_free(s->waiting);
     tutti_free(s->waits);
+    tutti_free(s->granted);
 }
 
 static tutti_status ssp_step(tutti_method *m, tutti_error *err)
@@ -84,16 +95,46 @@ static tutti_status ssp_need_rows(tutti_method *m, int tensor, const uint32_t *i
     return tutti_server_need_rows(((ssp *)m->self)->server, tensor, ids, n, err); /* clocks only go forward: what the last push waited for is there */
 }
 
-/* Who may read now? */
-static tutti_status answer(tutti_method *m, ssp *s, tutti_error *err)
+static int64_t slowest_clock(const tutti_method *m, const ssp *s)
 {
     int64_t least = INT64_MAX;
 
     for (int i = 0; i < m->workers; i++)
         if (s->clock[i] < least && tutti_server_has(s->server, i))
             least = s->clock[i];
+    return least;
+}
+
+/* Worker i, which has just pushed, is beyond `staleness`: steps that it may begin all the same, so that it ends the last of them as near as can be to the next push of the slowest (DSSP's controller). */
+static int64_t extra_steps(const tutti_method *m, const ssp *s, int i, int64_t least)
+{
+    const int64_t most = s->staleness_max - (s->clock[i] - least) + 1;
+    const double now_ns = (double)tutti_now_ns(m->rt), mine = tutti_server_seconds(s->server, i);
+    double until = 0, steps; /* the last of those that are slowest */
+
+    for (int j = 0; j < m->workers; j++) {
+        const double takes = tutti_server_seconds(s->server, j);
+        if (!tutti_server_has(s->server, j) || (s->clock[j] > least && s->clock[j] <= s->clock[i]))
+            continue;
+        if (s->clock[j] > s->clock[i] || takes <= 0)
+            return 0; /* only who is in front goes on, and only if the speed of the slowest is known */
+        until = fmax(until, ((double)tutti_server_given_ns(s->server, j) - now_ns) * 1e-9 + takes);
+    }
+    steps = mine > 0 ? floor(until / mine + 0.5) : 0;
+    return steps < (double)most ? (int64_t)steps : most;
+}
+
+/* Who may read now? */
+static tutti_status answer(tutti_method *m, ssp *s, tutti_error *err)
+{
+    const int64_t least = slowest_clock(m, s);
+
     for (int i = 0; i < m->workers; i++)
-        if (s->waits[i] && s->clock[i] - least <= s->staleness) {
+        if (s->clock[i] - least <= s->staleness)
+            s->granted[i] = 0;
+    for (int i = 0; i < m->workers; i++)
+        if (s->waits[i] && (s->clock[i] - least <= s->staleness || s->granted[i] > 0)) {
+            s->granted[i] -= s->granted[i] > 0;
             s->waits[i] = false;
             TUTTI_TRY(tutti_server_give(s->server, &s->waiting[i], 1, (uint32_t)(s->clock[i] - least), err));
         }
@@ -115,6 +156,8 @@ static tutti_status ssp_rule(tutti_method *m, const tutti_server_request *r, tut
     s->clock[r->worker]++;
     s->waiting[r->worker] = r->note;
     s->waits[r->worker] = true;
+    if (s->staleness_max > s->staleness && s->granted[r->worker] == 0 && s->clock[r->worker] - slowest_clock(m, s) > s->staleness)
+        s->granted[r->worker] = extra_steps(m, s, r->worker, slowest_clock(m, s));
     return answer(m, s, err);
 }
 

@@ -39,7 +39,7 @@ class Servers(Case):
         edge = self.out("edge.xml") # workers that are alike on links that are not: nobody comes at the same time as another
         with open(edge, "w") as f:
             f.write(tutti("platform", "edge(12)").stdout)
-        for n, method, slow in ((5, "asgd(servers=2,lr_delay=inverse)", "0:1.31,*:2.2:0.4"), (3, "asgd(softsync=2,compensate=adaptive,lambda=0.1)", "*:3:0.3"), (4, "ssp(staleness=2)", "*:2:0.5"), (5, "backup-workers(backup=2)", "3:2.7,*:1.7:0.4")):
+        for n, method, slow in ((5, "asgd(servers=2,lr_delay=inverse)", "0:1.31,*:2.2:0.4"), (3, "asgd(softsync=2,compensate=adaptive,lambda=0.1)", "*:3:0.3"), (4, "ssp(staleness=2)", "*:2:0.5"), (3, "ssp(staleness=0,staleness_max=3)", "1:2.3,*:1.5:0.3"), (4, "asgd(lr_time=on)", "2:3.1,*:2:0.4"), (5, "backup-workers(backup=2)", "3:2.7,*:1.7:0.4")):
             common = (*MODEL, "--data", self.data, "-n", n, "--batch", 10, "--method", method, "--seed", 2, "--steps", 30, "--checkpoint-every", 10, "--checkpoint-keep", 9, "--slow", slow, "--transport", "sim",
                       "--platform", edge, "--optimizer", "adamw(lr=0.002)")
             whole = self.train("w%d" % n + method[:3], *common)
@@ -78,6 +78,25 @@ class Servers(Case):
         self.assertLess(seconds["asgd"], 1.1 * 0.01 * 800 / 7.2)
         self.assertLess(seconds["backup-workers(backup=1)"], 1.1 * 0.01 * 101 + 0.05)
         self.assertGreater(seconds["ssp(staleness=10)"], 100 * 0.05)
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_a_bound_between_two_follows_from_recent_speeds(self):
+        """A worker 4.3 times as slow leaves time for the first step of the other and 3 more until it pushes; for one 20 times as slow all that are allowed. Nobody is granted less than staleness, and equal workers nothing."""
+        common = ("--model", "quadratic(dim=50)", "-n", 2, "--steps", 80, "--batch", 16, "--transport", "sim", "--step-time", 0.01, "--optimizer", "sgd(lr=0.001)", "--final-eval", "off")
+        for slow, method, most in (("1:4.3", "staleness=0,staleness_max=8", 3), ("1:6.3", "staleness=0,staleness_max=8", 5), ("1:20", "staleness=0,staleness_max=8", 8), ("1:4.3", "staleness=0,staleness_max=2", 2),
+                                   ("1:4.3", "staleness=4,staleness_max=5", 5), ("1:1", "staleness=0,staleness_max=8", 0)):
+            s = summary(self.train("b", *common, "--slow", slow, "--method", "ssp(servers=1,%s)" % method))
+            self.assertEqual((s["staleness_max"], s["steps"]), (most, 80), (slow, method))
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_rates_by_time_make_unlike_workers_weigh_the_same(self):
+        """Two classes, a worker each, one 20 times slower: the model goes where both want it, and not where the fast one does; a gradient of the slow one counts like twenty of the other."""
+        common = ("--model", "quadratic(dim=10,condition=1,classes=2,noise=0,skew=1,samples=64)", "--partition", "class(k=1)", "-n", 2, "--batch", 8, "--transport", "sim", "--step-time", 0.01, "--slow", "1:20", "--optimizer", "sgd(lr=0.02)")
+        first = summary(self.train("first", *common, "--method", "ddp", "--steps", 1, "--optimizer", "sgd(lr=0)"))["final_train_loss"]
+        loss = {o: summary(self.train("t", *common, "--steps", 1500, "--method", "asgd(%s)" % o))["final_train_loss"] for o in ("lr_time=off", "lr_time=on", "lr_time=on,softsync=2", "lr_time=on,servers=1")}
+        self.assertGreater(loss.pop("lr_time=off"), 0.1 * first)
+        for o in loss:
+            self.assertLess(loss[o], 0.01 * first, o)
 
     def test_a_killed_worker_takes_its_slice_with_it_and_is_named(self):
         for method, victim in (("parameter-server(servers=1)", 0), ("asgd", 2), ("ssp(staleness=1000000)", 2), ("backup-workers", 2)):
@@ -181,8 +200,9 @@ class Servers(Case):
         self.assertIn("2 of 3 workers were left, fewer than the 3 of min-workers", err)
 
     def test_hogwild_needs_memory_in_common(self):
-        out = self.train("hogwild", *MODEL, "--data", self.data, "--batch", 20, "--steps", 60, "--seed", 1, "-n", 3, "--method", "asgd(hogwild=on)")
-        self.assertGreater(summary(out)["final_test_accuracy"], 0.4)
+        for locks in "none", "row", "full":
+            out = self.train("hogwild" + locks, *MODEL, "--data", self.data, "--batch", 20, "--steps", 60, "--seed", 1, "-n", 3, "--method", "asgd(hogwild=on,locks=%s)" % locks)
+            self.assertGreater(summary(out)["final_test_accuracy"], 0.4, locks)
         self.refused("the 3 workers have 3 memories, not one in common; run them on one host with --transport shm, or leave hogwild away", "train", *MODEL, "--data", self.data, "-n", 3, "--out", self.out("no"),
                      "--method", "asgd(hogwild=on)", "--transport", "tcp")
 

@@ -181,12 +181,12 @@ static tutti_status asgd(tutti_world *world, explore_case *c, tutti_error *err)
 
 static tutti_status ssp(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    const int staleness = (int)explore_draw(c, "staleness", 4);
+    const int staleness = (int)explore_draw(c, "staleness", 4), beyond = (int)explore_draw(c, "beyond", 4); /* 0: the bound is fixed */
     char method[100];
 
-    shared_of(c)->bound = staleness;
+    shared_of(c)->bound = staleness + beyond;
     shared_of(c)->even = true;
-    snprintf(method, sizeof method, "ssp(staleness=%d,servers=%d)", staleness, servers_of(c));
+    snprintf(method, sizeof method, "ssp(staleness=%d,staleness_max=%d,servers=%d)", staleness, beyond > 0 ? staleness + beyond : 0, servers_of(c));
     return train(world, c, method, err);
 }
 

@@ -245,6 +245,7 @@ static void beside_the_computation_any_other_worker_may_go(void **state)
 #ifndef __SANITIZE_THREAD__ /* its races are what it is */
                                            "asgd(hogwild=on)",
 #endif
+                                           "asgd(hogwild=on,locks=full)", "asgd(hogwild=on,locks=row)",
     };
 
     (void)state;
@@ -255,6 +256,53 @@ static void beside_the_computation_any_other_worker_may_go(void **state)
     }
 }
 
+/* ---- locks in memory in common ---- */
+
+enum { LOCKERS = 4, TURNS = 200 };
+typedef struct lockers { tutti_status ended[LOCKERS]; uint32_t counted; } lockers;
+
+/* Worker 1 is lost with the lock; of all others each takes it some times, and nobody at the same time as another. */
+static tutti_status lock_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    lockers *l = arg;
+    const int rank = tutti_world_rank(world);
+    const tutti_method m = { .world = world, .rt = tutti_world_runtime(world), .rank = rank };
+    tutti_group all = tutti_group_workers(world, 17), left;
+    void *memory;
+    uint32_t *word;
+    bool fill;
+
+    TUTTI_TRY(tutti_world_common(world, "locks", 2 * sizeof *word, &memory, &fill, err));
+    word = memory;
+    if (rank == 1)
+        tutti_locks_take(&m, word);
+    TUTTI_TRY(tutti_barrier(&all, err));
+    if (rank == 1)
+        return l->ended[1] = tutti_fail(err, TUTTI_ERR_IO, 0, GONE);
+    for (int k = 0; k < TURNS; k++) {
+        tutti_locks_take(&m, word);
+        word[1]++;
+        tutti_locks_leave(word);
+    }
+    left = tutti_group_of(world, (const int[]){ 0, 2, 3 }, 3, 18);
+    TUTTI_TRY(tutti_barrier(&left, err));
+    if (rank == 0)
+        l->counted = word[1];
+    return l->ended[rank] = tutti_barrier(&left, err);
+}
+
+static void a_lock_of_a_lost_worker_is_taken_over_by_one(void **state)
+{
+    lockers l = { .ended = { TUTTI_ERR_STATE, TUTTI_ERR_STATE, TUTTI_ERR_STATE, TUTTI_ERR_STATE } };
+    tutti_error err;
+
+    (void)state;
+    tutti_world_run("shm", LOCKERS, lock_rank, &l, &err);
+    for (int r = 0; r < LOCKERS; r++)
+        assert_int_equal(l.ended[r], r == 1 ? TUTTI_ERR_IO : TUTTI_OK);
+    assert_int_equal(l.counted, (LOCKERS - 1) * TURNS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -263,6 +311,7 @@ int main(void)
         cmocka_unit_test(nobody_is_left_waiting),
         cmocka_unit_test(a_lost_slice_ends_the_run_and_is_named),
         cmocka_unit_test(beside_the_computation_any_other_worker_may_go),
+        cmocka_unit_test(a_lock_of_a_lost_worker_is_taken_over_by_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

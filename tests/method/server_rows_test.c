@@ -280,7 +280,7 @@ static void synchronous_methods_have_the_bits_of_ddp(void **state)
 /* What is computed from an old row differs: alone, every row that changes does so at the server. */
 static void one_worker_is_single_bit_for_bit(void **state)
 {
-    static const char *const methods[] = { "asgd", "asgd(hogwild=on)", "asgd(compensate=adaptive)", "ssp", "ssp(staleness=0)", "backup-workers", "parameter-server" };
+    static const char *const methods[] = { "asgd", "asgd(hogwild=on)", "asgd(hogwild=on,locks=row)", "asgd(hogwild=on,locks=full)", "asgd(compensate=adaptive)", "ssp", "ssp(staleness=0)", "backup-workers", "parameter-server" };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)

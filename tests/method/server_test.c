@@ -99,7 +99,7 @@ static float bad(int rank, uint64_t step, size_t i, float x)
 
 static void one_worker_is_single_bit_for_bit(void **state)
 {
-    static const char *const methods[] = { "parameter-server", "asgd", "asgd(lr_delay=inverse)", "asgd(lr_delay=n_over_max)", "asgd(lr_delay=poly)", "asgd(hogwild=on)", "asgd(compensate=constant,lambda=3)", "asgd(compensate=adaptive)", "ssp", "ssp(staleness=0)",
+    static const char *const methods[] = { "parameter-server", "asgd", "asgd(lr_delay=inverse)", "asgd(lr_delay=n_over_max)", "asgd(lr_delay=poly)", "asgd(hogwild=on)", "asgd(hogwild=on,locks=row)", "asgd(hogwild=on,locks=full)", "asgd(lr_time=on)", "asgd(compensate=constant,lambda=3)", "asgd(compensate=adaptive)", "ssp", "ssp(staleness=0)", "ssp(staleness=0,staleness_max=2)",
                                            "backup-workers", "backup-workers(backup=0)" };
     static const char *const optimizers[] = { "sgd(lr=0.05,momentum=0.9,weight_decay=0.01)", "adamw(lr=0.01)" };
 
@@ -198,7 +198,7 @@ static void a_push_sends_a_gradient_and_brings_a_model(void **state)
 static void no_gradient_is_lost_or_counted_twice(void **state)
 {
     static const struct { const char *method; bool even; int of; } cases[] = { { "asgd", false, 1 }, { "asgd(servers=1)", false, 1 }, { "asgd(softsync=2)", false, 2 }, { "asgd(softsync=2,servers=1)", false, 2 },
-                                                                              { "ssp", true, 1 }, { "ssp(staleness=0,servers=1)", true, 1 }, { "ssp(staleness=1000)", true, 1 } };
+                                                                              { "ssp", true, 1 }, { "ssp(staleness=0,servers=1)", true, 1 }, { "ssp(staleness=1000)", true, 1 }, { "ssp(staleness=0,staleness_max=4)", true, 1 }, { "ssp(staleness=1,staleness_max=9,servers=1)", true, 1 } };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(cases); k++)
@@ -352,6 +352,29 @@ static void workers_are_as_far_apart_as_they_may_be_and_no_further(void **state)
             }
 }
 
+/* Whatever speeds are recent: S_lo is reached while worker 0 has not pushed, since nothing is known of it then, and S_hi never passed. */
+static void a_bound_that_follows_speeds_stays_between_its_two(void **state)
+{
+    (void)state;
+    for (int low = 0; low <= 2; low++)
+        for (int n = 2; n <= 5; n += 3) {
+            char method[60];
+            uint64_t stalest = 0;
+            trial t = trial_of(method, "sgd(lr=0.0625)", 10);
+            snprintf(method, sizeof method, "ssp(staleness=%d,staleness_max=%d)", low, low + 3);
+            t.gradient = ahead;
+            start_schedule(n, low);
+            ranks = n;
+            trial_run(&t, n);
+            assert_false(late); /* `beyond` is of staleness alone */
+            for (int r = 0; r < n; r++)
+                stalest = t.figures[r].staleness_max > stalest ? t.figures[r].staleness_max : stalest;
+            if (stalest < (uint64_t)low || stalest > (uint64_t)low + 3)
+                fail_msg("%s on %d: a staleness of %llu", method, n, (unsigned long long)stalest);
+            trial_drop(&t);
+        }
+}
+
 static float of_this_worker(int rank, uint64_t step, size_t i, float x)
 {
     (void)step;
@@ -365,7 +388,7 @@ static float of_this_worker(int rank, uint64_t step, size_t i, float x)
 static void a_worker_reads_what_it_has_written_and_never_less_than_before(void **state)
 {
     enum { N = 4, STEPS = 12 };
-    static const struct { const char *method; int staleness; } cases[] = { { "asgd", -1 }, { "asgd(servers=2)", -1 }, { "ssp(staleness=0)", 0 }, { "ssp(staleness=1)", 1 }, { "ssp(staleness=3,servers=2)", 3 }, { "ssp(staleness=1000)", -1 } };
+    static const struct { const char *method; int staleness; } cases[] = { { "asgd", -1 }, { "asgd(servers=2)", -1 }, { "ssp(staleness=0)", 0 }, { "ssp(staleness=1)", 1 }, { "ssp(staleness=3,servers=2)", 3 }, { "ssp(staleness=1,staleness_max=3)", 3 }, { "ssp(staleness=1000)", -1 } };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(cases); k++) {
@@ -477,7 +500,6 @@ static void a_step_sends_as_many_gradients_as_it_takes(void **state)
 
 /* ---- hogwild ---- */
 
-#ifndef __SANITIZE_THREAD__
 static float one(int rank, uint64_t step, size_t i, float x)
 {
     (void)rank;
@@ -487,6 +509,49 @@ static float one(int rank, uint64_t step, size_t i, float x)
     return 1;
 }
 
+static atomic_bool torn;
+
+/* All elements that one lock covers have had the same updates when they are read. bound: 1: a lock a tensor, 0: one. */
+
+static float looks_around(int rank, uint64_t step, size_t i, float x)
+{
+    static const size_t ends[] = { 1000, 1033, 1533 };
+    static _Thread_local float first; /* updates in the first element of this lock's */
+
+    (void)rank;
+    (void)step;
+    if (i == 0 || (bound == 1 && (i == ends[0] || i == ends[1])))
+        first = trial_initial_value(i) - x;
+    if (trial_initial_value(i) - x != first)
+        torn = true;
+    return 1;
+}
+
+/* Of 12 n updates by 1 each element has all, in whatever order, where without locks some would be lost; what a lock covers is read whole. */
+static void with_locks_hogwild_loses_no_update_and_reads_what_is_whole(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 8; n += n == 1 ? 1 : 2)
+        for (int rows = 0; rows < 2; rows++) {
+            trial t = trial_of(rows ? "asgd(hogwild=on,locks=row)" : "asgd(hogwild=on,locks=full)", "sgd(lr=0.0625)", 12);
+            t.gradient = looks_around;
+            t.asks = n % 4 == 0;
+            t.show = n == 6;
+            start_schedule(n, rows);
+            torn = false;
+            trial_run(&t, n);
+            if (torn)
+                fail_msg("%s on %d: a read has an update in part", t.method, n);
+            for (size_t i = 0; i < trial_size(&t); i++)
+                for (int r = 0; r < n; r++)
+                    if (t.x[r][12][i] != trial_initial_value(i) - 0.0625f * 12 * (float)n)
+                        fail_msg("%s on %d: element %zu has %g updates of %d", t.method, n, i, (double)(trial_initial_value(i) - t.x[r][12][i]) * 16, 12 * n);
+            assert_int_equal(t.figures[0].bytes_sent, 0);
+            trial_drop(&t);
+        }
+}
+
+#ifndef __SANITIZE_THREAD__
 static void hogwild_may_lose_an_update_but_tears_none(void **state)
 {
     (void)state;
@@ -545,6 +610,12 @@ static void options_at_their_ends_and_what_cannot_work(void **state)
     assert_string_equal(err.text, "method 'asgd': option 'exponent' has no effect with lr_delay=none; it needs lr_delay=poly, or leave it away");
     assert_int_equal(refused("asgd(hogwild=on,lr_delay=inverse)", 3, &err), TUTTI_ERR_USAGE);
     assert_non_null(strstr(err.text, "hogwild has no servers, and no versions"));
+    assert_int_equal(refused("asgd(hogwild=on,lr_time=on)", 3, &err), TUTTI_ERR_USAGE);
+    assert_non_null(strstr(err.text, "leave servers, softsync, lr_delay, lr_time and compensate away"));
+    assert_int_equal(refused("asgd(locks=row)", 3, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, "method 'asgd': option 'locks' has no effect with hogwild=false; it needs hogwild=on, or leave it away");
+    assert_int_equal(refused("ssp(staleness=3,staleness_max=2)", 3, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, "method 'ssp': staleness_max is 2, but staleness, the least that is let, is 3; give at least that, or leave staleness_max away");
     assert_int_equal(refused("asgd(hogwild=on,compensate=constant)", 3, &err), TUTTI_ERR_USAGE);
     assert_non_null(strstr(err.text, "hogwild has no servers, and no versions"));
     assert_int_equal(refused("asgd(lambda=2)", 3, &err), TUTTI_ERR_USAGE);
@@ -606,6 +677,8 @@ int main(void)
         cmocka_unit_test(without_staleness_ssp_is_the_mean_gradient_of_each_step),
         cmocka_unit_test(a_step_takes_exactly_the_first_gradients_and_never_a_late_one),
         cmocka_unit_test(a_step_sends_as_many_gradients_as_it_takes),
+        cmocka_unit_test(a_bound_that_follows_speeds_stays_between_its_two),
+        cmocka_unit_test(with_locks_hogwild_loses_no_update_and_reads_what_is_whole),
 #ifndef __SANITIZE_THREAD__ /* its races are what it is */
         cmocka_unit_test(hogwild_may_lose_an_update_but_tears_none),
 #endif
