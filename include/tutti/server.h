@@ -64,6 +64,8 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
 /* Within declare(), after it, for rules that do not keep replicas equal: a count of each slice, at *slot where this worker serves (else NULL), 0 at first. With other slices than a checkpoint has, that of the furthest of
    those it overlaps; so it may say what all slices have in common when all is quiet. */
 void tutti_server_declare_count(tutti_server *s, tutti_plan *plan, const char *name, int64_t **slot);
+/* Within declare(), of one server: may it have a table of one vector a worker? TUTTI_ERR_USAGE, on all, in a sentence that ends with `mend`: it has more than limit_mb MiB; on who serves, where limit_mb is 0: than its machine has. */
+tutti_status tutti_server_table_fits(const tutti_server *s, tutti_dtype dtype, double limit_mb, const char *mend, tutti_error *err);
 tutti_status tutti_server_open(tutti_server *s, tutti_error *err);       /* within open(): values := x */
 void tutti_server_close(tutti_server *s);                                /* within close(); NULL-safe */
 tutti_status tutti_server_run(tutti_server *s, tutti_error *err);        /* the service's; returns at once where nothing is served */

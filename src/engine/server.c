@@ -199,6 +199,17 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
     return TUTTI_OK;
 }
 
+tutti_status tutti_server_table_fits(const tutti_server *s, tutti_dtype dtype, double limit_mb, const char *mend, tutti_error *err)
+{
+    const tutti_method *m = s->m;
+    const double bytes = (double)m->workers * (double)m->layout->used * (double)tutti_dtype_bytes(dtype), limit = limit_mb > 0 ? limit_mb * 1048576 : (double)tutti_machine_bytes();
+
+    if (bytes <= limit || (limit_mb == 0 && s->index < 0))
+        return TUTTI_OK;
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s': the server's table has a vector of %zu parameters for each of %d workers, %.0f bytes, but %s %.0f (%.4g MiB); %s", m->ops->name, m->layout->used, m->workers,
+                      bytes, limit_mb > 0 ? "table_limit_mb lets it have" : "its machine has", limit, limit / 1048576, mend);
+}
+
 /* What the worker was given: the model that all begin with. */
 static void read_first(tutti_server *s)
 {

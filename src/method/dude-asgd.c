@@ -23,6 +23,7 @@
 typedef struct dude {
     int table, start;
     int64_t group, refresh_mean, evict_after;
+    double table_limit_mb;
     tutti_server *server;
     struct { int64_t here, updates, refreshed, oldest_most, evicted; } at; /* the server's, as all below up to mine; here: workers that have an entry; declared */
     float *mean;                 /* count. Declared, at the server */
@@ -51,6 +52,7 @@ static const tutti_option dude_options[] = {
     { "start", TUTTI_CHOICE, TUTTI_AT(dude, start), BARRIER, 0, 1, "barrier|partial", "the first update waits for all workers, or the mean is over those who were there" },
     { "refresh_mean", TUTTI_INT, TUTTI_AT(dude, refresh_mean), -1, -1, 1e12, NULL, "table=server: updates from one sum over the whole table to the next, against rounding; 0: never; -1: 1000, or never where there is no such table" },
     { "evict_after", TUTTI_INT, TUTTI_AT(dude, evict_after), 0, 0, 1e12, NULL, "table=server: updates after which a worker's last gradient leaves the mean, until it sends another; 0: never" },
+    { "table_limit_mb", TUTTI_REAL, TUTTI_AT(dude, table_limit_mb), 0, 0, 1e9, NULL, "MiB that the server's table may take, workers x parameters x 4 bytes: a larger one is refused; 0: the memory of its machine", "table=server" },
     { 0 }
 };
 
@@ -235,6 +237,8 @@ static tutti_status dude_declare(tutti_method *m, tutti_plan *plan, tutti_error 
     if (s->refresh_mean < 0)
         s->refresh_mean = s->table == AT_SERVER ? REFRESH : 0;
     TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1, .lost = lose }, err));
+    if (has_table(m) && s->table == AT_SERVER)
+        TUTTI_TRY(tutti_server_table_fits(s->server, TUTTI_F32, s->table_limit_mb, "take table=worker, or give a higher limit", err));
     count = tutti_server_index(s->server) >= 0 ? m->layout->used : 0;
     if (count > 0) {
         tutti_declare_value(plan, "dude.at", TUTTI_SLICE, &s->at, sizeof s->at);

@@ -13,7 +13,10 @@
      point=fresh    workers that are not served get the newest model with their answer; sticky (the paper's): "go on", without a payload
    Every gradient in an update's direction was computed at a model of at most 2n - 2 updates before: held as an invariant, a run that broke it would
    end with a sentence. The largest of them is `delay_max` of the summary's figures; its staleness is that of the gradients whose worker was served.
-   Not built: tables in bf16.
+   table_dtype=bf16: an entry is kept in two bytes an element, rounded to nearest; direction and direction+ stay fp32, and what a gradient adds to them is 1/n of what it changes of the mean as it is kept: so they are the means over the
+   table exactly as far as sums of fp32 are, nothing piles up, and either table gives the same numbers. Whatever the optimiser has (momentum, Adam's) is fp32 and takes a direction whose error is that of the entries: 2^-9 of an
+   element at most with one gradient in its entry, a rounding more, of weight k/b, with the k-th of b; once b exceeds some 2^9 |g - mean| / |mean| further gradients change the kept mean no more.
+   table_limit_mb: of the table at the server; 0: the memory of its machine. It is refused before anything is computed.
    Loss (the sheet's worker_timeout, where a lost worker is known at once): the slot of a worker that is lost is removed from the round: it is not waited for, and what it has in the mean of the round stays until the round is over, so that
    this one's mean is over those who have an entry in it and its step is scaled to them. From the next round on n is the number of those who are left, also in the bound on delays.
    Chosen, of a checkpoint that other workers go on from, be they as many as were left: they begin a round at the server's model. What was in the old round is at most 2n - 2 updates old for the n of then, and waits for a round of the new n.
@@ -24,11 +27,12 @@
 #include "tutti/server.h"
 
 typedef struct ringleader {
-    int table, point;
+    int table, point, table_dtype;
+    double table_limit_mb;
     tutti_server *server;
     struct { int64_t phase2, turn, unserved, rounds, updates, delay_most; } at; /* the server's, as all below up to mine; turn: which of mean[] is this round's; unserved: of phase 2. Declared */
     float *mean[2];              /* count each: directions of two tables. Declared, at the server */
-    float *entry;                /* workers x count: table=server: the means that are being filled. Declared, at the server */
+    void *entry;                 /* workers x count of table_dtype: table=server: the means that are being filled. Declared, at the server */
     float *change;               /* count: of a mean; scratch */
     int64_t *filled;             /* workers: gradients in the entry that is being filled; this and the next four: declared */
     int64_t *served;             /* workers: 1: in this round */
@@ -38,23 +42,62 @@ typedef struct ringleader {
     tutti_histogram *count_of, *delay_of; /* workers: over all rounds, gradients in its entry; over all updates, how many updates old the oldest of them is; declared */
     struct { int64_t rounds, most_ns, sum_ns; } timed; /* rounds that nothing interrupted; declared */
     int64_t begun_ns;            /* the round under way; 0: unknown */
-    float *mine;                 /* n: table=worker: my entry. Declared */
+    void *mine;                  /* n of table_dtype: table=worker: my entry. Declared */
+    float *wide;                 /* WIDE, with bf16: part of an entry; scratch */
     int64_t mine_filled;         /* declared */
 } ringleader;
 enum { AT_SERVER, AT_WORKER };
 enum { STICKY, FRESH };
+enum { F32, BF16 };
+enum { WIDE = 1 << 14 };         /* floats that stay in the cache */
 enum { SERVE };                  /* services */
 enum { GO_ON, SERVED };          /* kinds of answers */
 
 static const tutti_option ringleader_options[] = {
     { "table", TUTTI_CHOICE, TUTTI_AT(ringleader, table), AT_SERVER, 0, 1, "server|worker", "where each worker's mean stands: all at the server, which takes gradients; or with the worker, which sends what it changes of it" },
     { "point", TUTTI_CHOICE, TUTTI_AT(ringleader, point), STICKY, 0, 1, "sticky|fresh", "workers that are not served go on at the model they have (the paper's), or get the newest" },
+    { "table_dtype", TUTTI_CHOICE, TUTTI_AT(ringleader, table_dtype), F32, 0, 1, "f32|bf16", "what means in the table are kept as; what the server makes of them, and the optimiser's state, is f32" },
+    { "table_limit_mb", TUTTI_REAL, TUTTI_AT(ringleader, table_limit_mb), 0, 0, 1e9, NULL, "MiB that the server's table may take, workers x parameters x 4 or 2 bytes: a larger one is refused; 0: the memory of its machine", "table=server" },
     { 0 }
 };
 
-/* A mean of b - 1 gradients becomes that of b; change := what that is. g may be change. */
-static void fold(tutti_method *m, size_t count, int64_t b, const float *g, float *mean, float *change)
+static tutti_dtype dtype_of(const ringleader *s)
 {
+    return s->table_dtype == BF16 ? TUTTI_BF16 : TUTTI_F32;
+}
+
+/* As fold, of an entry that is kept in two bytes an element: change is what it changes of the mean as it is kept. */
+static void fold_bf16(tutti_method *m, size_t count, int64_t b, const float *g, uint16_t *mean, float *change)
+{
+    const ringleader *s = m->self;
+
+    for (size_t at = 0, n; at < count; at += n) {
+        const tutti_buffer kept = { m->device, mean + at, n = count - at < WIDE ? count - at : WIDE, TUTTI_BF16 }, was = tutti_f32(m->device, s->wide, n), now = tutti_f32(m->device, change + at, n);
+        if (b == 1) {
+            tutti_cast(m->device, tutti_f32(m->device, (float *)(uintptr_t)(g + at), n), kept);
+            tutti_cast(m->device, kept, now);
+            continue;
+        }
+        tutti_cast(m->device, kept, was);
+        tutti_diff(m->device, n, 1 / (float)b, g + at, s->wide, change + at);
+        tutti_add(m->device, n, s->wide, change + at);
+        tutti_cast(m->device, now, kept);
+        tutti_cast(m->device, kept, now);
+        tutti_diff(m->device, n, 1, change + at, s->wide, change + at);
+    }
+}
+
+/* A mean of b - 1 gradients, the entry `k` of a table of `count` each, becomes that of b; change := what that is. g may be change. */
+static void fold(tutti_method *m, size_t count, int64_t b, const float *g, void *table, size_t k, float *change)
+{
+    const ringleader *s = m->self;
+    float *mean;
+
+    if (s->table_dtype == BF16) {
+        fold_bf16(m, count, b, g, (uint16_t *)table + k * count, change);
+        return;
+    }
+    mean = (float *)table + k * count;
     if (b == 1) {
         tutti_copy(m->device, count, g, mean);
         if (change != g)
@@ -176,7 +219,7 @@ static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti
     s->oldest[i] = s->filled[i] == 0 || version < s->oldest[i] ? version : s->oldest[i];
     s->filled[i]++;
     if (s->table == AT_SERVER) {
-        fold(m, r->count, s->filled[i], r->in, s->entry + (size_t)i * r->count, s->change);
+        fold(m, r->count, s->filled[i], r->in, s->entry, (size_t)i, s->change);
         change = s->change;
     }
     tutti_axpy(m->device, r->count, 1 / (float)m->workers, change, s->mean[next ? 1 - s->at.turn : s->at.turn]);
@@ -221,7 +264,10 @@ static tutti_status ringleader_declare(tutti_method *m, tutti_plan *plan, tutti_
     size_t count; /* what the one server has */
 
     TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1, .anew = true, .lost = lose }, err));
+    if (s->table == AT_SERVER)
+        TUTTI_TRY(tutti_server_table_fits(s->server, dtype_of(s), s->table_limit_mb, s->table_dtype == F32 ? "take table_dtype=bf16 or table=worker, or give a higher limit" : "take table=worker, or give a higher limit", err));
     count = tutti_server_index(s->server) >= 0 ? m->layout->used : 0;
+    tutti_declare(plan, &(tutti_state){ .name = "ringleader.wide", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = s->table_dtype == F32 || (s->table == AT_SERVER && count == 0) ? 0 : WIDE }, &s->wide);
     if (count > 0) {
         tutti_declare_value(plan, "ringleader.at", TUTTI_SLICE, &s->at, sizeof s->at);
         tutti_declare_value(plan, "ringleader.harmonic_least", TUTTI_SLICE, &s->harmonic_least, sizeof s->harmonic_least);
@@ -234,12 +280,12 @@ static tutti_status ringleader_declare(tutti_method *m, tutti_plan *plan, tutti_
         tutti_declare(plan, &(tutti_state){ .name = "ringleader.mean0", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = count, .placed = true }, &s->mean[0]);
         tutti_declare(plan, &(tutti_state){ .name = "ringleader.mean1", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = count, .placed = true }, &s->mean[1]);
         if (s->table == AT_SERVER) {
-            tutti_declare(plan, &(tutti_state){ .name = "ringleader.table", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = workers * count, .of_workers = true }, &s->entry);
+            tutti_declare(plan, &(tutti_state){ .name = "ringleader.table", .keep = TUTTI_SLICE, .dtype = dtype_of(s), .count = workers * count, .of_workers = true }, &s->entry);
             tutti_declare(plan, &(tutti_state){ .name = "ringleader.change", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = count }, &s->change);
         }
     }
     if (s->table == AT_WORKER) {
-        tutti_declare_vector(plan, "ringleader.entry", TUTTI_OWN_ZERO, &s->mine);
+        tutti_declare(plan, &(tutti_state){ .name = "ringleader.entry", .keep = TUTTI_OWN_ZERO, .dtype = dtype_of(s), .count = m->n }, &s->mine);
         tutti_declare_value(plan, "ringleader.mine_filled", TUTTI_OWN_ZERO, &s->mine_filled, sizeof s->mine_filled);
     }
     return TUTTI_OK;
@@ -259,7 +305,7 @@ static tutti_status ringleader_resized(tutti_method *m, int began, int left, tut
 
     (void)began, (void)left, (void)err;
     if (s->mine != NULL) {
-        tutti_fill(m->device, m->layout->used, 0, s->mine);
+        memset(s->mine, 0, m->n * tutti_dtype_bytes(dtype_of(s)));
         s->mine_filled = 0;
     }
     if (tutti_server_index(s->server) < 0)
@@ -291,7 +337,7 @@ static tutti_status ringleader_step(tutti_method *m, tutti_error *err)
     if (skip)
         return TUTTI_OK;
     if (s->table == AT_WORKER)
-        fold(m, m->layout->used, ++s->mine_filled, m->g, s->mine, m->g);
+        fold(m, m->layout->used, ++s->mine_filled, m->g, s->mine, 0, m->g);
     TUTTI_TRY(tutti_server_push(s->server, 0, (int64_t)rate.t - 1, m->g, m->x, &answers, err));
     s->mine_filled = answers.kind == SERVED ? 0 : s->mine_filled;
     if (answers.values)
@@ -334,7 +380,7 @@ static const tutti_service ringleader_services[] = { [SERVE] = { "serve", serve 
 static const char *const ringleader_constraints[] = {
     "asynchronous: --steps N is N x workers gradients by whoever is free, and as many updates at most; runs differ in their bits, except simulated ones",
     "every worker counts the same, whatever its part of the data and its speed; the learning rate is about 1/n of ddp's (theory: 1 / (8 n L))",
-    "table=server: the server (worker 0, or with --servers 1 a rank of its own) has n + 3 models more; table=worker: 3, and every worker one",
+    "table=server: the server (worker 0, or with --servers 1 a rank of its own) has n + 3 models more; table=worker: 3, and every worker one; table_dtype=bf16: of these n, or that one, half",
     "the loss of the server ends the run (exit code 3); a round does not wait for any other worker that is lost, and n is then the number of those who are left",
     "a checkpoint is resumed with any number of workers, saved before a loss or after one; other workers than saved it begin a round of their own at the server's model",
     NULL

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 #include "sim_internal.h"
 
 /* ---- endings ---- */
@@ -220,7 +219,6 @@ static sim_window *window_of(sim_run *run, uint32_t number, int rank, const char
 /* Called by the last to arrive. */
 static void make_parts(sim_run *run, sim_window *w)
 {
-    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     unsigned char *base;
     size_t at = 0;
 
@@ -230,7 +228,7 @@ static void make_parts(sim_run *run, sim_window *w)
             break;
         }
     /* The kernel would promise more than it has; the promise is ours to keep. */
-    if (w->need > (size_t)pages * (size_t)page) {
+    if (w->need > tutti_machine_bytes()) {
         w->no_memory = true;
         return;
     }
@@ -280,7 +278,7 @@ tutti_status sim_window_open(void *t, const char *name, size_t bytes, void **of_
                           w->odd, w->other);
     if (w->no_memory)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "window '%s' needs %zu bytes for all %d workers, this machine has %zu MiB; use fewer workers or a smaller window", name, w->need,
-                          run->size, (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) >> 20);
+                          run->size, tutti_machine_bytes() >> 20);
     memcpy(of_rank, w->parts, (size_t)run->size * sizeof *of_rank);
     return TUTTI_OK;
 }

@@ -5,7 +5,7 @@ from command import *
 SIMULATOR = os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so"))
 MODEL = ("--model", "mlp(hidden=64)")
 PARAMS = 784 * 64 + 64 + 64 * 64 + 64 + 64 * 10 + 10
-ONE_SERVER = ("ringmaster-asgd", "ringmaster-asgd(max_delay=2,stops=on)", "ringmaster-asgd(max_delay=1,collect=3,stops=on)", "ringmaster-asgd(adapt=on)", "ringleader-asgd", "ringleader-asgd(table=worker,point=fresh)", "dude-asgd", "dude-asgd(table=worker,group=2)")
+ONE_SERVER = ("ringmaster-asgd", "ringmaster-asgd(max_delay=2,stops=on)", "ringmaster-asgd(max_delay=1,collect=3,stops=on)", "ringmaster-asgd(adapt=on)", "ringleader-asgd", "ringleader-asgd(table=worker,point=fresh)", "ringleader-asgd(table_dtype=bf16)", "dude-asgd", "dude-asgd(table=worker,group=2)")
 
 
 def model(out):
@@ -65,6 +65,13 @@ class Arrivals(Case):
         first = summary(self.train("first", *common, "--method", "ddp", "--steps", 1, "--optimizer", "sgd(lr=0)"))["final_train_loss"]
         for method, count in (("dude-asgd", 1500), ("dude-asgd(table=worker)", 1500), ("ringleader-asgd", 30000), ("ringleader-asgd(table=worker)", 30000)):
             self.assertLess(summary(self.train("m", *common, "--method", method, "--steps", count))["final_train_loss"], 1e-6 * first, method)
+        half = [self.train("h", *common, "--method", "ringleader-asgd(table_dtype=bf16,table=%s)" % table, "--steps", 30000) for table in ("server", "worker")]
+        self.assertEqual(*map(model, half)) # to nearest: at the optimum gradients of unlike workers are not 0
+        self.assertLess(summary(half[0])["final_train_loss"], 1e-5 * first)
+        noisy = ("--model", "quadratic(dim=50,noise=1,classes=4,skew=1,samples=4096)", "--partition", "class(k=1)", "-n", 4, "--batch", 1, "--transport", "sim", "--step-time", 0.01, "--slow", "1:30,2:3", "--optimizer", "sgd(lr=0.002,momentum=0.9)", "--steps", 500)
+        of = {d: self.train(d, *noisy, "--method", "ringleader-asgd(table_dtype=%s)" % d) for d in ("f32", "bf16")} # several gradients an entry
+        self.assertNotEqual(model(of["f32"]), model(of["bf16"]))
+        self.assertAlmostEqual(summary(of["bf16"])["final_train_loss"], summary(of["f32"])["final_train_loss"], delta=0.01 * summary(of["f32"])["final_train_loss"])
         plain = self.train("p", *common, "--method", "ringmaster-asgd(max_delay=-1)", "--steps", 1500, "--eval-every", 500)
         told = [line["method_figures"] for line in map(json.loads, read(os.path.join(plain, "metrics.jsonl")).splitlines()) if "method_figures" in line] # of each evaluation
         self.assertEqual([sum(t["applied"]) for t in told], [1000, 2000, 3000])

@@ -86,7 +86,7 @@ static void ringmaster_applies_or_drops_every_gradient_and_nothing_else(void **s
 static void the_table_of_dude_and_ringleader_weighs_all_workers_the_same_whatever_their_number_of_gradients(void **state)
 {
     static const char *const methods[] = { "dude-asgd", "dude-asgd(table=worker)", "dude-asgd(group=2)", "dude-asgd(group=2,table=worker)", "dude-asgd(refresh_mean=3)", "ringleader-asgd",
-                                           "ringleader-asgd(table=worker)", "ringleader-asgd(point=fresh)", "ringleader-asgd(table=worker,point=fresh)" };
+                                           "ringleader-asgd(table=worker)", "ringleader-asgd(point=fresh)", "ringleader-asgd(table=worker,point=fresh)", "ringleader-asgd(table_dtype=bf16)", "ringleader-asgd(table_dtype=bf16,table=worker)" };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
@@ -120,6 +120,51 @@ static void the_table_of_dude_and_ringleader_weighs_all_workers_the_same_whateve
                     assert_true(updates >= ceil((gradients - n) / 2) && updates <= gradients);
                 trial_drop(&t);
             }
+}
+
+static float fine(int rank, uint64_t step, size_t i, float x)
+{
+    (void)rank;
+    return 0.7f * x - (float)sin((double)i + 3 * (double)step);
+}
+
+/* To nearest even of 8 bits, as bf16 has them. */
+static float rounded(int rank, uint64_t step, size_t i, float x)
+{
+    const float g = fine(rank, step, i, x);
+    uint32_t bits;
+    float back;
+
+    memcpy(&bits, &g, sizeof bits);
+    bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000;
+    memcpy(&back, &bits, sizeof back);
+    return back;
+}
+
+/* One gradient in each entry: the direction is that gradient in 8 bits, and all that is made of it has 24: momentum, second moments, the model. */
+static void a_table_in_two_bytes_rounds_gradients_and_nothing_else(void **state)
+{
+    static const char *const methods[] = { "ringleader-asgd(table_dtype=bf16)", "ringleader-asgd(table_dtype=bf16,table=worker)", "ringleader-asgd(table_dtype=bf16,point=fresh)" };
+    static const char *const optimizers[] = { "sgd(lr=0.05,momentum=0.9,weight_decay=0.01)", "adamw(lr=0.01)" };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
+        for (size_t o = 0; o < TUTTI_LENGTH(optimizers); o++) {
+            trial a = trial_of(methods[k], optimizers[o], 9), b = trial_of("single", optimizers[o], 9);
+            a.count[0] = b.count[0] = 40000; /* several parts of an entry */
+            a.gradient = fine;
+            b.gradient = rounded;
+            trial_run(&a, 1);
+            trial_run(&b, 1);
+            for (int s = 0; s <= 9; s++)
+                if (!trial_same(&a, a.x[0][s], b.x[0][s]))
+                    fail_msg("%s with %s: not what single makes of rounded gradients after step %d", methods[k], optimizers[o], s);
+            b.gradient = fine;
+            trial_run(&b, 1);
+            assert_false(trial_same(&a, a.x[0][9], b.x[0][9]));
+            trial_drop(&a);
+            trial_drop(&b);
+        }
 }
 
 static void a_group_of_all_is_synchronous_sgd(void **state)
@@ -200,6 +245,32 @@ static tutti_status refused(const char *method, int n, tutti_error *err)
     return status;
 }
 
+static tutti_status huge_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    const tutti_param param = { .name = "w", .dims = 1, .dim = { tutti_machine_bytes() / 12 } };
+    tutti_engine *e;
+    const tutti_status status = tutti_engine_open(&e, world, &param, 1, &(tutti_engine_options){ .method = arg, .optimizer = "sgd(lr=0.1)", .batch = 1 }, err);
+
+    tutti_engine_close(e);
+    return status;
+}
+
+/* Of a model that would fit: its machine promises more than it has. */
+static void a_table_beyond_the_machine_is_refused_before_memory_is_taken(void **state)
+{
+    static const char *const methods[] = { "ringleader-asgd", "dude-asgd" };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
+        char method[40];
+        tutti_error err = { .rank = -1 };
+        snprintf(method, sizeof method, "%s", methods[k]);
+        assert_int_equal(tutti_world_run("shm", 4, huge_rank, method, &err), TUTTI_ERR_USAGE);
+        assert_non_null(strstr(err.text, "for each of 4 workers"));
+        assert_non_null(strstr(err.text, "but its machine has"));
+    }
+}
+
 static void what_cannot_work_is_refused_in_a_sentence(void **state)
 {
     const int64_t batch_of[2] = { 1, 3 };
@@ -216,6 +287,19 @@ static void what_cannot_work_is_refused_in_a_sentence(void **state)
     assert_int_equal(refused("dude-asgd(group=0)", 4, &err), TUTTI_ERR_USAGE);
     assert_int_equal(refused("ringmaster-asgd(max_delay=-1,adapt=on)", 4, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "method 'ringmaster-asgd': adapt is on, but max_delay=-1 is no limit that could be changed; leave adapt away, or give what the limit is at first");
+    assert_int_equal(refused("ringleader-asgd(table_limit_mb=0.02)", 4, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, "method 'ringleader-asgd': the server's table has a vector of 1533 parameters for each of 4 workers, 24528 bytes, but table_limit_mb lets it have 20972 (0.02 MiB); take "
+                                  "table_dtype=bf16 or table=worker, or give a higher limit");
+    assert_int_equal(refused("ringleader-asgd(table_limit_mb=0.02,table_dtype=bf16)", 4, &err), TUTTI_OK);
+    assert_int_equal(refused("ringleader-asgd(table_limit_mb=0.01,table_dtype=bf16)", 4, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, "method 'ringleader-asgd': the server's table has a vector of 1533 parameters for each of 4 workers, 12264 bytes, but table_limit_mb lets it have 10486 (0.01 MiB); take "
+                                  "table=worker, or give a higher limit");
+    assert_int_equal(refused("dude-asgd(table_limit_mb=0.02)", 4, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, "method 'dude-asgd': the server's table has a vector of 1533 parameters for each of 4 workers, 24528 bytes, but table_limit_mb lets it have 20972 (0.02 MiB); take "
+                                  "table=worker, or give a higher limit");
+    assert_int_equal(refused("dude-asgd(table_limit_mb=0.02)", 3, &err), TUTTI_OK);
+    assert_int_equal(refused("dude-asgd(table_limit_mb=0.02,table=worker)", 4, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, "method 'dude-asgd': option 'table_limit_mb' has no effect with table=worker; it needs table=server, or leave it away");
     assert_int_equal(refused("ringmaster-asgd(max_delay=-2)", 4, &err), TUTTI_ERR_USAGE);
     assert_int_equal(refused("ringmaster-asgd(stops=maybe)", 4, &err), TUTTI_ERR_USAGE);
     assert_int_equal(refused("ringleader-asgd(table=nowhere)", 4, &err), TUTTI_ERR_USAGE);
@@ -244,9 +328,11 @@ int main(void)
         cmocka_unit_test(one_worker_is_single_bit_for_bit),
         cmocka_unit_test(ringmaster_applies_or_drops_every_gradient_and_nothing_else),
         cmocka_unit_test(the_table_of_dude_and_ringleader_weighs_all_workers_the_same_whatever_their_number_of_gradients),
+        cmocka_unit_test(a_table_in_two_bytes_rounds_gradients_and_nothing_else),
         cmocka_unit_test(a_group_of_all_is_synchronous_sgd),
         cmocka_unit_test(every_pair_sends_what_the_sheet_says),
         cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_worker),
+        cmocka_unit_test(a_table_beyond_the_machine_is_refused_before_memory_is_taken),
         cmocka_unit_test(what_cannot_work_is_refused_in_a_sentence),
         cmocka_unit_test(bins_of_a_histogram_are_exact_below_32_and_a_quarter_of_a_doubling_above),
     };

@@ -272,7 +272,7 @@ static tutti_status lock_rank(tutti_world *world, void *arg, tutti_error *err)
     uint32_t *word;
     bool fill;
 
-    TUTTI_TRY(tutti_world_common(world, "locks", 2 * sizeof *word, &memory, &fill, err));
+    TUTTI_TRY(tutti_world_common(world, "locks", 3 * sizeof *word, &memory, &fill, err));
     word = memory;
     if (rank == 1)
         tutti_locks_take(&m, word);
@@ -281,7 +281,11 @@ static tutti_status lock_rank(tutti_world *world, void *arg, tutti_error *err)
         return l->ended[1] = tutti_fail(err, TUTTI_ERR_IO, 0, GONE);
     for (int k = 0; k < TURNS; k++) {
         tutti_locks_take(&m, word);
-        word[1]++;
+        word[1] += word[2] == 0; /* nobody else is inside */
+        word[2] = 1;
+        if (k == 0) /* who waits for the lost worker's comes meanwhile */
+            tutti_sleep_until(m.rt, tutti_now_ns(m.rt) + 2000000);
+        word[2] = 0;
         tutti_locks_leave(word);
     }
     left = tutti_group_of(world, (const int[]){ 0, 2, 3 }, 3, 18);
