@@ -16,6 +16,7 @@ typedef struct tutti_launch_options {
     int64_t grace_ns;            /* from the first failure or signal to SIGKILL of what is left; 0: 1 s */
     bool meet;                   /* a meeting place of this host is served meanwhile: the workers talk by the transport tcp, without a port of ours */
     int first, size;             /* the workers are ranks first, first + 1, ... of size in all; size 0: they are all there is */
+    int local_first, local_size; /* on this machine's cores they are workers local_first, local_first + 1, ... of local_size, the others being those of other launchers of the run; local_size 0: all there are */
     /* Told of each worker that was started (ended: false; code and signal 0) and that has ended (both 0 also for one that the
        launcher has ended itself, after a loss or a signal); NULL: nobody. Called between waits; must not block for long. */
     void (*told)(void *user, int rank, long pid, bool ended, int code, int signal);
@@ -62,7 +63,7 @@ typedef struct tutti_launch_hosts_options {
     int threads_word;            /* argv[threads_word] becomes "--threads=N"; 0: no word does */
     char *const *environment;    /* NULL: this process's. Handed on: TUTTI_*, the usual ones of OpenMP, BLAS, sanitizers, and LD_LIBRARY_PATH */
     const char *directory;       /* to work in, on every host */
-    int threads;                 /* a worker; 0: the least over the hosts of cores / workers there, at least 1 */
+    int threads;                 /* a worker; 0: the least over the hosts of cores / workers on them, at least 1. Hosts that are names of one machine share its cores, unless their affinities have none in common */
     bool pin;
     bool meet;                   /* serve a meeting place (tcp); without it the hosts' workers know nothing of each other */
     const char *address;         /* by which the hosts reach this one, "10.0.0.1" or "10.0.0.1:29500"; NULL, "": the one that the route to them has */

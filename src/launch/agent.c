@@ -28,7 +28,7 @@ typedef struct job {
     size_t n_argv;
     const char *directory, *host, *meets[MOST_MEETS];
     size_t n_meets;
-    long workers, first, size, threads, pin, grace_ms, goes_on;
+    long workers, first, size, local_first, local_size, threads, pin, grace_ms, goes_on;
 } job;
 
 /* ---- reading and writing whole ---- */
@@ -74,7 +74,7 @@ static tutti_status take(job *j, const char *name, size_t length, const char *va
     static const struct { const char *name; size_t at; } numbers[] = {
         { "workers", offsetof(job, workers) }, { "first", offsetof(job, first) }, { "size", offsetof(job, size) },
         { "threads", offsetof(job, threads) }, { "pin", offsetof(job, pin) }, { "grace", offsetof(job, grace_ms) },
-        { "goes_on", offsetof(job, goes_on) },
+        { "goes_on", offsetof(job, goes_on) }, { "local_first", offsetof(job, local_first) }, { "local_size", offsetof(job, local_size) },
     };
     char *end;
 
@@ -133,7 +133,8 @@ static tutti_status read_job(int in, job *j, tutti_error *err)
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the job that came has a line without a value; install the same version of Tutti on every host");
         TUTTI_TRY(take(j, p, (size_t)(equal - p), equal + 1, err));
     }
-    if (j->n_argv == 0 || j->directory == NULL || j->host == NULL || j->workers < 1 || j->first < 0 || j->size < 1 || j->first > j->size - j->workers || j->size > INT32_MAX)
+    if (j->n_argv == 0 || j->directory == NULL || j->host == NULL || j->workers < 1 || j->first < 0 || j->size < 1 || j->first > j->size - j->workers || j->size > INT32_MAX || j->local_first < 0 ||
+        j->local_first > j->local_size - j->workers || j->local_size > INT32_MAX)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the job that came is not whole; install the same version of Tutti on every host");
     return TUTTI_OK;
 }
@@ -234,7 +235,8 @@ static void run_workers(const job *j, int output, int errors, int events, pid_t 
     signal(SIGINT, SIG_IGN); /* a terminal's reaches the launcher, which tells us */
     signal(SIGHUP, SIG_IGN);
     signal(SIGPIPE, SIG_DFL);
-    tutti_launch_run(&(tutti_launch_options){ .workers = (int)j->workers, .threads = (int)j->threads, .argv = j->argv, .pin = j->pin != 0, .grace_ns = j->grace_ms * 1000000, .first = (int)j->first, .size = (int)j->size, .goes_on = j->goes_on != 0, .told = told, .user = &r },
+    tutti_launch_run(&(tutti_launch_options){ .workers = (int)j->workers, .threads = (int)j->threads, .argv = j->argv, .pin = j->pin != 0, .grace_ns = j->grace_ms * 1000000, .first = (int)j->first, .size = (int)j->size, .local_first = (int)j->local_first,
+                                             .local_size = (int)j->local_size, .goes_on = j->goes_on != 0, .told = told, .user = &r },
                      &result, NULL);
     snprintf(text, sizeof text, "%d %d %ld %d %s", result.exit_code, result.rank, result.pid, result.signal, result.text);
     frame_text(events, 'r', text);
@@ -442,14 +444,15 @@ int tutti_launch_agent(int in, int out)
     job j = { 0 };
     tutti_error err = { .rank = -1 };
     tutti_status status;
-    char text[600], meet[340] = "";
+    char text[600 + LAUNCH_CORES_TEXT], cores[LAUNCH_CORES_TEXT], meet[340] = "";
     const int length = connection != NULL ? (int)strcspn(connection, " ") : 0;
     int code = 1;
 
     signal(SIGINT, SIG_IGN);
     signal(SIGHUP, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
-    snprintf(text, sizeof text, "\n" TUTTI_AGENT_GREETING "%s %d %.*s\n", tutti_version(), tutti_cores(), length > 0 && length < 100 ? length : 1, length > 0 && length < 100 ? connection : "-");
+    tutti_launch_cores_text(cores);
+    snprintf(text, sizeof text, "\n" TUTTI_AGENT_GREETING "%s %d %.*s %s\n", tutti_version(), tutti_cores(), length > 0 && length < 100 ? length : 1, length > 0 && length < 100 ? connection : "-", cores);
     if (!write_all(out, text, strlen(text)))
         return 1;
     for (size_t i = 0; i < TUTTI_LENGTH(outer); i++) /* of a run that the agent was started in */

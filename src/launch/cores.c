@@ -1,7 +1,14 @@
-/* cores.c: how many cores this process may use: its affinity, which cpusets, taskset and batch systems set. */
+/* cores.c: how many cores this process may use, and which: its affinity, which cpusets, taskset and batch systems set.
+
+   Two processes may get into each other's way on a core if they run under one kernel and their affinities have a core in common. Which kernel it is says its boot id: it is another on each machine
+   and in each virtual machine, and the same in all containers and namespaces of one, whatever names, networks and /etc/machine-id (a copy of the image's) they have. CPU numbers are the kernel's, too.
+   Affinities count besides, since containers of one machine are often given cores that no other has. */
+#include <fcntl.h>
 #include <sched.h>
+#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
-#include "tutti/launch.h"
+#include "launch_internal.h"
 
 int tutti_cores(void)
 {
@@ -12,4 +19,51 @@ int tutti_cores(void)
         return CPU_COUNT(&set);
     n = sysconf(_SC_NPROCESSORS_ONLN); /* a machine with more cores than a cpu_set_t has */
     return n > 0 ? (int)n : 1;
+}
+
+void tutti_launch_cores_text(char text[static LAUNCH_CORES_TEXT])
+{
+    const int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    cpu_set_t set;
+    ssize_t n = 0;
+    size_t used;
+
+    if (fd >= 0) {
+        n = read(fd, text, 36);
+        close(fd);
+    }
+    text[n > 0 ? n : 0] = '\0';
+    used = strspn(text, "0123456789abcdefABCDEF-");
+    if (used != 36) {
+        snprintf(text, LAUNCH_CORES_TEXT, "-");
+        return;
+    }
+    text[used++] = '/';
+    if (sched_getaffinity(0, sizeof set, &set) != 0) /* more cores than a cpu_set_t has, as every process of this machine will find */
+        text[used++] = 'f';
+    else {
+        int last = CPU_SETSIZE - 1;
+        while (last > 0 && !CPU_ISSET(last, &set))
+            last--;
+        for (int c = 0; c <= last; c += 4)
+            text[used++] = "0123456789abcdef"[(CPU_ISSET(c, &set) != 0) | (CPU_ISSET(c + 1, &set) != 0) << 1 | (CPU_ISSET(c + 2, &set) != 0) << 2 | (CPU_ISSET(c + 3, &set) != 0) << 3];
+    }
+    text[used] = '\0';
+}
+
+static int digit(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : 0;
+}
+
+bool tutti_launch_cores_shared(const char *a, const char *b)
+{
+    const size_t kernel = strcspn(a, "/");
+
+    if (a[kernel] == '\0' || strncmp(a, b, kernel + 1) != 0)
+        return false;
+    for (size_t i = kernel + 1; a[i] != '\0' && b[i] != '\0'; i++)
+        if ((digit(a[i]) & digit(b[i])) != 0)
+            return true;
+    return false;
 }

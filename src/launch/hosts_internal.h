@@ -18,6 +18,8 @@ typedef struct far_host {
     int pidfd, in, out, err;     /* -1: none */
     int rsh_status;
     int cores;
+    char which_cores[LAUNCH_CORES_TEXT]; /* cores.c's words */
+    int local_first, local_size; /* its workers among those on these cores */
     char route[64], seen_as[112]; /* our address: by our route to it, and as its ssh sees us; "" */
     uint8_t *got;                /* of out, not yet taken */
     size_t n_got;

@@ -98,6 +98,8 @@ static tutti_status write_job(const far_launcher *l, far_host *h, int threads, c
     add_number(&j, "workers", h->what->workers);
     add_number(&j, "first", h->what->first);
     add_number(&j, "size", l->size);
+    add_number(&j, "local_first", h->local_first);
+    add_number(&j, "local_size", h->local_size);
     add_number(&j, "threads", threads);
     add_number(&j, "pin", o->pin);
     add_number(&j, "grace", (long)(o->grace_ns / NS_PER_MS));
@@ -163,6 +165,21 @@ static int port_of(const char *address)
     return colon != NULL && (strchr(address, ':') == colon || address[0] == '[') ? atoi(colon + 1) : 0;
 }
 
+/* How many workers each host's cores have to bear, and which of them are its own: two names may be one machine's, and a machine that is not the last has a second agent for its servers. Hosts whose affinities
+   overlap in part count each other whole, which is a core too few rather than one twice. */
+static void count_locals(far_launcher *l)
+{
+    for (int i = 0; i < l->n; i++) {
+        far_host *h = &l->hosts[i];
+        h->local_first = h->local_size = 0;
+        for (int k = 0; k < l->n; k++) {
+            const int workers = k == i || tutti_launch_cores_shared(h->which_cores, l->hosts[k].which_cores) ? l->hosts[k].what->workers : 0;
+            h->local_first += k < i ? workers : 0;
+            h->local_size += workers;
+        }
+    }
+}
+
 tutti_status tutti_launch_far_send_jobs(far_launcher *l, tutti_error *err)
 {
     const tutti_launch_hosts_options *o = l->options;
@@ -171,8 +188,9 @@ tutti_status tutti_launch_far_send_jobs(far_launcher *l, tutti_error *err)
     int threads = o->threads;
     tutti_status status = TUTTI_OK;
 
+    count_locals(l);
     for (int i = 0; i < l->n && o->threads == 0; i++) {
-        const int mine = l->hosts[i].cores / l->hosts[i].what->workers;
+        const int mine = l->hosts[i].cores / l->hosts[i].local_size;
         threads = i == 0 || mine < threads ? mine : threads;
     }
     if (threads < 1)

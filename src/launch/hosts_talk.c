@@ -28,21 +28,28 @@ static void pass_lines(const far_launcher *l, const far_host *h, int stream, lin
 
 /* ---- what an agent says ---- */
 
+_Static_assert(LAUNCH_CORES_TEXT == 296, "the width in CORES_FORMAT is one less");
+#define CORES_FORMAT "%295s"
+
 /* The greeting stands on a line of its own; what a login prints before it is passed on. */
 static void take_greeting(far_launcher *l, far_host *h)
 {
     const size_t mark = strlen(TUTTI_AGENT_GREETING);
     char version[40], seen[112];
+    int rest = 0;
     uint8_t *end;
 
     while (h->stage == STARTING && (end = memchr(h->got, '\n', h->n_got)) != NULL) {
         const size_t n = (size_t)(end - h->got);
         *end = '\0';
-        if (n > mark && memcmp(h->got, TUTTI_AGENT_GREETING, mark) == 0 && sscanf((const char *)h->got + mark, "%39s %9d %111s", version, &h->cores, seen) == 3) {
+        if (n > mark && memcmp(h->got, TUTTI_AGENT_GREETING, mark) == 0 && sscanf((const char *)h->got + mark, "%39s %n", version, &rest) == 1) {
             h->stage = ANSWERED;
-            snprintf(h->seen_as, sizeof h->seen_as, "%s", strcmp(seen, "-") != 0 ? seen : "");
             if (strcmp(version, tutti_version()) != 0)
                 tutti_launch_far_give_up(l, 2, "host %s has Tutti %s, this one %s; install the same version on every host", h->what->name, version, tutti_version());
+            else if (sscanf((const char *)h->got + mark + rest, "%9d %111s " CORES_FORMAT, &h->cores, seen, h->which_cores) != 3)
+                tutti_launch_far_give_up(l, 2, "host %s greets as no agent of this version would ('%.80s'); install the same version on every host", h->what->name, (const char *)h->got);
+            else
+                snprintf(h->seen_as, sizeof h->seen_as, "%s", strcmp(seen, "-") != 0 ? seen : "");
         } else {
             pass_lines(l, h, 2, &h->e, (const char *)h->got, n);
             tutti_launch_far_flush(l, h, 2, &h->e);

@@ -515,13 +515,15 @@ static tutti_status open_meet(launcher *l, tutti_error *err)
 static tutti_status prepare(launcher *l, tutti_error *err)
 {
     const tutti_launch_options *o = l->options;
-    const int threads = o->threads > 0 ? o->threads : 1;
+    const int threads = o->threads > 0 ? o->threads : 1, local_size = o->local_size > 0 ? o->local_size : o->workers;
     const size_t n = o->workers > 0 ? (size_t)o->workers : 0;
 
     if (o->argv == NULL || o->argv[0] == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "no program to start; give the path of one and its arguments");
     if (o->size > 0 && (o->first < 0 || o->first > o->size - o->workers || o->meet))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%d workers from rank %d on are no part of %d that meet elsewhere", o->workers, o->first, o->size);
+    if (o->local_first < 0 || o->local_first > local_size - o->workers)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%d workers from worker %d on are no part of %d that share this machine's cores", o->workers, o->local_first, local_size);
     if (o->workers < 1 || o->workers > TUTTI_SHM_RANKS)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%d workers asked for; one host takes from 1 to %d", o->workers, TUTTI_SHM_RANKS);
     TUTTI_TRY(tutti_runtime_open_posix(&l->rt, err));
@@ -534,8 +536,8 @@ static tutti_status prepare(launcher *l, tutti_error *err)
     for (size_t r = 0; r < n; r++)
         l->workers[r] = (launch_worker){ .pid = -1, .pidfd = -1, .guilt = GUILT_NONE };
     if (o->pin)
-        TUTTI_TRY(tutti_launch_pin(l->cores, o->workers, threads, err));
-    TUTTI_TRY(tutti_shm_region_open(&l->region, o->workers, (int64_t)o->workers * threads <= tutti_cores(), err));
+        TUTTI_TRY(tutti_launch_pin(l->cores, o->workers, o->local_first, local_size, threads, err));
+    TUTTI_TRY(tutti_shm_region_open(&l->region, o->workers, (int64_t)local_size * threads <= tutti_cores(), err));
     TUTTI_TRY(tutti_launch_signals_take(&l->signals, err));
     l->as_given = *o;
     gethostname(l->host, sizeof l->host - 1);

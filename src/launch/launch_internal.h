@@ -23,8 +23,15 @@ const char *tutti_launch_signal_name(int number);       /* "KILL" */
 const char *tutti_launch_own_words(int rank, const char *words);
 
 /* ---- pin.c ---- */
-/* sets[r]: the cores of worker r. Uses hwloc, which takes milliseconds and reads /sys; only called when pinning is wanted. */
-tutti_status tutti_launch_pin(cpu_set_t *sets, int workers, int threads, tutti_error *err);
+/* sets[r]: the cores of worker first + r of the `size` that share those of this process. Uses hwloc, which takes milliseconds and reads /sys; only called when pinning is wanted. */
+tutti_status tutti_launch_pin(cpu_set_t *sets, int workers, int first, int size, int threads, tutti_error *err);
+
+/* ---- cores.c ---- */
+/* Which cores this process may use, in a word that can be compared with that of any other process anywhere: "BOOT-ID/CPUS" (CPUS in hexadecimal digits, CPU 0 to 3 first), or "-" where the
+   kernel does not say which it is. */
+enum { LAUNCH_CORES_TEXT = 40 + CPU_SETSIZE / 4 };
+void tutti_launch_cores_text(char text[static LAUNCH_CORES_TEXT]);
+bool tutti_launch_cores_shared(const char *a, const char *b); /* have they one in common? */
 
 /* ---- stopped.c ---- */
 typedef struct launch_stopped {  /* zero: never was */
@@ -60,7 +67,7 @@ void tutti_launch_route(const char *host, char *text, size_t bytes);
 bool tutti_launch_is_loopback(const char *address);
 
 /* ---- what launcher and agent say to each other (hosts.c, agent.c) ----
-   The agent greets on its output: "\nTUTTI-AGENT 1 <version> <cores> <address of the launcher as ssh sees it, or ->\n"; what stands before it is a login's chatter.
+   The agent greets on its output: "\nTUTTI-AGENT 1 <version> <cores> <address of the launcher as ssh sees it, or -> <which cores>\n"; what stands before it is a login's chatter.
    The launcher then writes a job to its input: "JOB <bytes>\n", then so many bytes of strings "name=value", each ended by a NUL; and after that single
    letters: T (SIGTERM to the workers), X<rank>; (SIGKILL to that one: the run goes on without it), K (the end). The end of the input is K.
    The agent answers with frames: a letter, four bytes of length, little-endian, and so many bytes:

@@ -1,13 +1,14 @@
 /* pin.c: which cores are whose. Workers get neighbouring cores in hwloc's logical order, so that those of one worker share
    caches; hwloc sees only what cpusets and the affinity of this process allow. A core comes with all its hardware threads:
    two workers on one core would only take turns. Where there are cores for it, each worker has one more than it computes on, so that what it has
-   besides (the lane of its exchanges, its loader) runs beside the computation and not in turn with it. */
+   besides (the lane of its exchanges, its loader) runs beside the computation and not in turn with it. Launchers of one run that share cores (agents of two names of one machine) each pin their part of the
+   `size` workers there, in one numbering. */
 #include <errno.h>
 #include <hwloc.h>
 #include <hwloc/glibc-sched.h>
 #include "launch_internal.h"
 
-tutti_status tutti_launch_pin(cpu_set_t *sets, int workers, int threads, tutti_error *err)
+tutti_status tutti_launch_pin(cpu_set_t *sets, int workers, int first, int size, int threads, tutti_error *err)
 {
     hwloc_topology_t topology = NULL;
     hwloc_bitmap_t allowed = hwloc_bitmap_alloc(), mine = hwloc_bitmap_alloc();
@@ -35,12 +36,12 @@ tutti_status tutti_launch_pin(cpu_set_t *sets, int workers, int threads, tutti_e
         status = tutti_fail(err, TUTTI_ERR_IO, 0, "found no core that this process may use; start the %d workers without pinning", workers);
         goto out;
     }
-    each = (long long)workers * (threads + 1LL) <= cores ? threads + 1 : threads;
+    each = (long long)size * (threads + 1LL) <= cores ? threads + 1 : threads;
     for (int r = 0; r < workers; r++) {
-        const int first = (int)((long long)r * each % cores), n = each < cores ? each : cores;
+        const int from = (int)(((long long)first + r) * each % cores), n = each < cores ? each : cores;
         hwloc_bitmap_zero(mine);
         for (int k = 0; k < n; k++)
-            hwloc_bitmap_or(mine, mine, hwloc_get_obj_inside_cpuset_by_type(topology, allowed, type, (unsigned)((first + k) % cores))->cpuset);
+            hwloc_bitmap_or(mine, mine, hwloc_get_obj_inside_cpuset_by_type(topology, allowed, type, (unsigned)((from + k) % cores))->cpuset);
         hwloc_bitmap_and(mine, mine, allowed);
         CPU_ZERO(&sets[r]);
         if (hwloc_cpuset_to_glibc_sched_affinity(topology, mine, &sets[r], sizeof sets[r]) != 0) {

@@ -27,12 +27,12 @@ static bool is_variable(const char *entry, const char *name)
     return strncmp(entry, name, length) == 0 && entry[length] == '=';
 }
 
-/* Has each thread of all workers a core of this process's? */
+/* Has each thread of all workers a core of this process's? Of other launchers' workers, too, where they share the cores. */
 static bool have_cores(const tutti_launch_options *options)
 {
     cpu_set_t mine;
 
-    return sched_getaffinity(0, sizeof mine, &mine) == 0 && (long long)options->workers * options->threads <= CPU_COUNT(&mine);
+    return sched_getaffinity(0, sizeof mine, &mine) == 0 && (long long)(options->local_size > 0 ? options->local_size : options->workers) * options->threads <= CPU_COUNT(&mine);
 }
 
 tutti_status tutti_launch_start_open(launch_start *s, const tutti_launch_options *options, int fd, const sigset_t *mask, tutti_error *err)

@@ -108,6 +108,18 @@ class Hosts(HostCase):
         run.communicate()
         self.nothing_is_left(out)
 
+    def test_names_of_one_machine_have_the_cores_of_one_launcher_s_ranks(self):
+        """127.0.0.1 runs a second agent, for its server."""
+        cores = []
+        for name, how in (("one", ("-n", "2")), ("two", ("-H", "127.0.0.1:1,127.0.0.2:1", "--rsh", HERE))):
+            run, out, workers = self.start(name, *how, "--method", "parameter-server", "--servers", "2", workers=4)
+            cores.append({rank: (os.sched_getaffinity(pid), variables[b"OMP_NUM_THREADS"]) for rank, (pid, variables) in workers.items()})
+            run.terminate()
+            self.ended(run)
+            self.nothing_is_left(out)
+        self.assertEqual(sorted(cores[0]), [0, 1, 2, 3])
+        self.assertEqual(cores[0], cores[1])
+
     def test_the_key_stands_on_no_command_line(self):
         run, out, workers = self.start("s", "-H", TWO, "--rsh", HERE)
         key = workers[0][1][b"TUTTI_RUN_KEY"]

@@ -15,9 +15,9 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "launch/launch_internal.h"
 #include "launch_record.h"
 #include "together.h"
-#include "tutti/launch.h"
 
 static const char here[] = "sh -c 'eval \"$1\"'"; /* RSH HOST COMMAND: the command, here */
 static char record_path[] = "/tmp/tutti-hosts-XXXXXX";
@@ -204,13 +204,90 @@ static void what_a_login_prints_is_passed_on_and_what_no_agent_says_is_refused(v
     assert_says(result.text, "host a has Tutti 9.9.9, this one ");
     assert_says(result.text, "; install the same version on every host");
     setenv("TUTTI_TEST_VERSION", tutti_version(), 1);
-    result = run("a:1", "hello", "sh -c 'printf \"TUTTI-AGENT 1 $TUTTI_TEST_VERSION 4 -\\nr\\377\\377\\377\\377\"; exec cat >/dev/null'", 30, &h, TUTTI_OK);
+    result = run("a:1", "hello", "sh -c 'printf \"TUTTI-AGENT 1 $TUTTI_TEST_VERSION 4 - -\\nr\\377\\377\\377\\377\"; exec cat >/dev/null'", 30, &h, TUTTI_OK);
     assert_says(result.text, "host a sends what no agent of this version would (a frame of 4294967295 bytes)");
-    result = run("a:1", "hello", "sh -c 'printf \"TUTTI-AGENT 1 $TUTTI_TEST_VERSION 4 -\\nd\\3\\0\\0\\0x y\"; exec cat >/dev/null'", 30, &h, TUTTI_OK);
+    result = run("a:1", "hello", "sh -c 'printf \"TUTTI-AGENT 1 $TUTTI_TEST_VERSION 4 - -\\nd\\3\\0\\0\\0x y\"; exec cat >/dev/null'", 30, &h, TUTTI_OK);
     assert_says(result.text, "host a sends what no agent of this version would (frame 'd' of 3 bytes)");
+    result = run("a:1", "hello", "sh -c 'printf \"TUTTI-AGENT 1 $TUTTI_TEST_VERSION 4 -\\n\"; exec cat >/dev/null'", 30, &h, TUTTI_OK);
+    assert_int_equal(result.exit_code, 2);
+    assert_says(result.text, "host a greets as no agent of this version would ('TUTTI-AGENT 1 ");
     unsetenv("TUTTI_TEST_VERSION");
     result = run("a:1", "hello", "sh -c 'head -c 300000 /dev/zero; eval \"$1\"'", 30, &h, TUTTI_OK);
     assert_int_equal(result.exit_code, 0);
+}
+
+/* All hosts here are names of one machine. */
+static void names_of_one_machine_share_its_cores_as_the_workers_of_one_launcher_do(void **state)
+{
+    static const struct { const char *hosts; int threads; } runs[] = { { "a:1,b:2,c:1", 1 }, { "a:1,b:1", 0 }, { "a:2,b", 1 } };
+    const char *const argv[] = { LAUNCH_WORKER, "hello", record_path, NULL };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(runs); i++) {
+        tutti_launch_hosts_options o = { .rsh = here, .agent = LAUNCH_WORKER, .argv = argv, .directory = "/tmp", .threads = runs[i].threads, .pin = true, .output = hear };
+        launch_record alone[16];
+        tutti_launch_host *list;
+        tutti_launch_result result;
+        heard h = { 0 };
+        int workers;
+        assert_int_equal(tutti_launch_parse_hosts(runs[i].hosts, &list, &o.n_hosts, &workers, NULL), TUTTI_OK);
+        clear_records();
+        assert_int_equal(tutti_launch_run(&(tutti_launch_options){ .workers = workers, .argv = argv, .pin = true,
+                                                                   .threads = runs[i].threads > 0 ? runs[i].threads : tutti_cores() > workers ? tutti_cores() / workers : 1 }, &result, NULL), TUTTI_OK);
+        for (int r = 0; r < workers; r++)
+            alone[r] = record_of(r);
+        clear_records();
+        o.hosts = list;
+        o.user = &h;
+        assert_int_equal(tutti_launch_hosts(&o, &result, NULL), TUTTI_OK);
+        assert_string_equal(result.text, "");
+        tutti_free(list);
+        for (int r = 0; r < workers; r++) {
+            const launch_record record = record_of(r);
+            assert_true(record.pid != 0 && record.pid != alone[r].pid);
+            assert_int_equal(record.core_bits, alone[r].core_bits);
+            assert_string_equal(record.omp, alone[r].omp);
+        }
+    }
+}
+
+static void cores_are_shared_by_who_has_one_in_common_under_one_kernel(void **state)
+{
+    static const char a[] = "615ec90f-f1f3-4f9f-ac27-ec5978b9fdcf", b[] = "615ec90f-f1f3-4f9f-ac27-ec5978b9fdce";
+    static const struct { const char *kernel[2], *cpus[2]; bool shared; } pairs[] = {
+        { { a, a }, { "/f", "/f" }, true }, { { a, b }, { "/f", "/f" }, false }, { { a, a }, { "/3", "/c" }, false }, { { a, a }, { "/00f1", "/001" }, true }, { { a, a }, { "/00f1", "/0008" }, false },
+        { { a, a }, { "/00f1", "/00e" }, true }, { { a, a }, { "/00f1", "/0001" }, true }, { { "-", "-" }, { "", "" }, false }, { { a, "-" }, { "/f", "" }, false }, { { a, a }, { "", "" }, false },
+    };
+    char all[LAUNCH_CORES_TEXT], one[LAUNCH_CORES_TEXT], x[LAUNCH_CORES_TEXT], y[LAUNCH_CORES_TEXT];
+    cpu_set_t before;
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(pairs); i++) {
+        snprintf(x, sizeof x, "%s%s", pairs[i].kernel[0], pairs[i].cpus[0]);
+        snprintf(y, sizeof y, "%s%s", pairs[i].kernel[1], pairs[i].cpus[1]);
+        if (tutti_launch_cores_shared(x, y) != pairs[i].shared || tutti_launch_cores_shared(y, x) != pairs[i].shared)
+            fail_msg("%s and %s", x, y);
+    }
+    tutti_launch_cores_text(all);
+    if (strcmp(all, "-") == 0) /* a kernel without a boot id */
+        skip();
+    assert_true(tutti_launch_cores_shared(all, all));
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    for (int c = 0, last = -1; c < CPU_SETSIZE; c++) {
+        cpu_set_t set;
+        if (!CPU_ISSET(c, &before))
+            continue;
+        CPU_ZERO(&set);
+        CPU_SET(c, &set);
+        assert_int_equal(sched_setaffinity(0, sizeof set, &set), 0);
+        tutti_launch_cores_text(one);
+        assert_true(tutti_launch_cores_shared(all, one) && tutti_launch_cores_shared(one, one));
+        if (last >= 0)
+            assert_false(tutti_launch_cores_shared(one, x));
+        memcpy(x, one, sizeof x);
+        last = c;
+    }
+    sched_setaffinity(0, sizeof before, &before);
 }
 
 static void a_directory_that_a_host_lacks_is_named(void **state)
@@ -405,6 +482,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_host_that_does_not_answer_is_named_after_the_deadline),
         cmocka_unit_test(a_command_that_fails_is_told_with_its_own_words),
         cmocka_unit_test(what_a_login_prints_is_passed_on_and_what_no_agent_says_is_refused),
+        cmocka_unit_test(names_of_one_machine_share_its_cores_as_the_workers_of_one_launcher_do),
+        cmocka_unit_test(cores_are_shared_by_who_has_one_in_common_under_one_kernel),
         cmocka_unit_test(a_directory_that_a_host_lacks_is_named),
         cmocka_unit_test(an_agent_refuses_what_is_no_job),
         cmocka_unit_test(any_allocation_may_fail_and_nothing_stays_open),

@@ -234,6 +234,7 @@ int main(int argc, char **argv)
         return 0;
     if (strcmp(kind, "hello") == 0) { /* a line on each stream, and what it was given */
         char directory[512];
+        record(path, facts());
         printf("worker %d of %d in %s, %s, %s\n", rank, size, getcwd(directory, sizeof directory), path != NULL ? path : "", getenv("TUTTI_TEST_WORD") != NULL ? getenv("TUTTI_TEST_WORD") : "-");
         fprintf(stderr, "worker %d complains", rank); /* without an end of line */
         return 0;
