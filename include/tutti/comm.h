@@ -43,6 +43,9 @@ void tutti_world_last_words(tutti_world *world, const tutti_error *err); /* on f
 /* Payload bytes and messages this rank has sent to `to` (TUTTI_ANY: all others; itself is not counted) since open. Bytes a
    peer reads from this rank's window count as sent by this rank, one message a range. Any thread. */
 void tutti_world_sent(const tutti_world *world, int to, uint64_t *bytes, uint64_t *messages);
+/* Takes the world for what wants its ports to itself (an engine): true for the first call, false ever after, whoever asks, unless who has it gives it back. Any thread; sends nothing. */
+bool tutti_world_take(tutti_world *world);
+void tutti_world_give_back(tutti_world *world);
 /* Shared windows: all ranks call in the same order. window: `bytes` of my own (may differ by rank), which collectives on this host reduce
    in place without a copy. common: one block for all ranks of a host; *fill says that this rank must fill it (then a barrier). Private memory where
    the transport has no windows. Zeroed, 64-byte aligned, freed with the world. */

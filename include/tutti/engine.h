@@ -69,7 +69,9 @@ typedef struct tutti_engine_options {    /* zero means default */
 } tutti_engine_options;
 
 /* * Refuses bad options, then compares the fingerprints of all ranks (version, shapes, options): a mismatch is TUTTI_ERR_USAGE on every rank, naming
-   the rank, the key and both values. Rank 0's values are broadcast. A world is for one engine that trains: methods' services have the same ports in each, so whoever trains again opens another world. */
+   the rank, the key and both values. Rank 0's values are broadcast. A world is for one engine: methods' services have the same ports in each, and what
+   the first has left under way would be taken for the second's. So whoever trains again opens another world; a second engine is TUTTI_ERR_STATE before anything is done or sent, also once the first is closed or
+   has failed. One that was refused (TUTTI_ERR_USAGE) before the workers' fingerprints were found to be equal is none. */
 tutti_status tutti_engine_open(tutti_engine **out, tutti_world *world, const tutti_param *params, int n_params,
                                const tutti_engine_options *options, tutti_error *err);
 /* * The same with methods of the caller's own: a NULL-ended list instead of the built-in registry. */

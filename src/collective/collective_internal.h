@@ -58,6 +58,7 @@ struct tutti_world {
     _Atomic uint32_t n_windows;   /* release: publishes windows[n]; pairs with the acquire in tutti_windows_find */
     struct tutti_table *table;    /* NULL: none. Changes only while no collective runs */
     uint32_t tables;              /* loads so far */
+    atomic_bool taken;            /* orders nothing */
     int *host;                    /* of each rank; NULL: all on one */
     int *node;                    /* of each rank: the lowest rank on the same node of the same host, -1: unknown; NULL: unknown of all */
     struct tutti_board *board;    /* NULL: the transport has no windows, or one rank only */

@@ -479,6 +479,16 @@ void tutti_world_sent_there(tutti_world *world, int to, uint64_t bytes)
     tutti_world_account(world, to, bytes, 0);
 }
 
+bool tutti_world_take(tutti_world *world)
+{
+    return !atomic_exchange_explicit(&world->taken, true, memory_order_relaxed); /* relaxed: nothing is published by it */
+}
+
+void tutti_world_give_back(tutti_world *world)
+{
+    atomic_store_explicit(&world->taken, false, memory_order_relaxed);
+}
+
 /* Rank 0's window, while the others bring none. All ranks of a transport with windows are on one host. */
 tutti_status tutti_world_common(tutti_world *world, const char *name, size_t bytes, void **memory, bool *fill, tutti_error *err)
 {

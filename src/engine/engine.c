@@ -265,7 +265,8 @@ static void count_run(tutti_engine *e)
     e->m.epochs++;
 }
 
-static tutti_status open_all(tutti_engine *e, const tutti_param *params, int n_params, const tutti_method_ops *const *methods, tutti_error *err)
+/* What may be refused: nothing is taken yet, and all that was sent has come. */
+static tutti_status prepare(tutti_engine *e, const tutti_param *params, int n_params, const tutti_method_ops *const *methods, tutti_error *err)
 {
     const tutti_engine_options given = e->options;
 
@@ -283,7 +284,11 @@ static tutti_status open_all(tutti_engine *e, const tutti_param *params, int n_p
     e->trace = tutti_alloc(e->options.trace_events + 1, sizeof *e->trace);
     if (e->unit_began_ns == NULL || e->trace == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %zu trace events", e->options.trace_events);
-    TUTTI_TRY(tutti_engine_compare(e, err)); /* before anything is collective whose size depends on the options */
+    return tutti_engine_compare(e, err); /* before anything is collective whose size depends on the options */
+}
+
+static tutti_status build(tutti_engine *e, tutti_error *err)
+{
     TUTTI_TRY(tutti_plan_carry_out(e->plan, e->world, err));
     TUTTI_TRY(tutti_engine_cut(e, err));
     if (e->batch_of != NULL) {
@@ -326,7 +331,16 @@ tutti_status tutti_engine_open_from(tutti_engine **out, tutti_world *world, cons
     e->m.rng = (tutti_rng){ e->options.seed, (uint64_t)e->m.rank + 1, 0 };
     e->m.share = &e->share;
     e->m.engine = e;
-    status = open_all(e, params, n_params, methods, err);
+    if (!tutti_world_take(world))
+        status = tutti_fail(err, TUTTI_ERR_STATE, 0, "this world has had an engine already, and messages of its method may still be under way on the ports that a second one would use, which then waits for ever; "
+                            "open another world for another engine");
+    else {
+        status = prepare(e, params, n_params, methods, err);
+        if (status == TUTTI_ERR_USAGE)
+            tutti_world_give_back(world);
+    }
+    if (status == TUTTI_OK)
+        status = build(e, err);
     if (status == TUTTI_OK)
         *out = e;
     else

@@ -407,6 +407,52 @@ static tutti_status order_rank(tutti_world *world, void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* ---- a second engine ---- */
+
+static tutti_status second_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    const char *const method = arg;
+    const int rank = tutti_world_rank(world);
+    toy t = toy_default(), bad = t, other = t;
+    tutti_engine *e, *late;
+    uint64_t before, after, messages;
+
+    bad.options.method = "dpd";
+    t.options.method = method;
+    other.options.batch = rank == 1 ? 5 : 4;
+    CHECK(toy_open(&e, world, &bad, err) == TUTTI_ERR_USAGE && e == NULL);
+    CHECK(toy_open(&e, world, &other, err) == TUTTI_ERR_USAGE && e == NULL); /* refused on all */
+    for (int again = 0; again < 2; again++) {
+        if (again == 0) {
+            TUTTI_TRY(toy_open(&e, world, &t, err));
+            TUTTI_TRY(toy_step(e, &t, err));
+        }
+        tutti_world_sent(world, TUTTI_ANY, &before, &messages);
+        if (again == 1 || rank == 0) /* nobody else need know of it */
+            CHECK(toy_open(&late, world, &t, err) == TUTTI_ERR_STATE && late == NULL && strstr(err->text, "this world has had an engine already") != NULL);
+        tutti_world_sent(world, TUTTI_ANY, &after, &messages);
+        CHECK(again == 0 || after == before);
+        if (again == 0) { /* the first one is none the worse */
+            TUTTI_TRY(toy_step(e, &t, err));
+            TUTTI_TRY(tutti_engine_finish(e, err));
+            tutti_engine_close(e);
+        }
+    }
+    return TUTTI_OK;
+}
+
+static void a_second_engine_of_a_world_is_refused(void **state)
+{
+    static const char *const methods[] = { "ddp", "asgd", "ad-psgd" };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(methods); i++) {
+        tutti_error err = { .rank = -1 };
+        if (tutti_world_run("shm", 3, second_rank, (void *)(uintptr_t)methods[i], &err) != TUTTI_OK)
+            fail_msg("%s: %s", methods[i], err.text);
+    }
+}
+
 static void calls_out_of_order_are_named(void **state)
 {
     tutti_error err = { .rank = -1 };
@@ -479,6 +525,7 @@ int main(void)
         cmocka_unit_test(clipping_scales_the_exchanged_gradient_to_the_norm),
         cmocka_unit_test(a_clipped_step_moves_exactly_that_far),
         cmocka_unit_test(workers_that_differ_are_refused_on_all_with_both_values),
+        cmocka_unit_test(a_second_engine_of_a_world_is_refused),
         cmocka_unit_test(calls_out_of_order_are_named),
         cmocka_unit_test(bad_options_are_refused_with_value_and_mend),
     };
