@@ -3,6 +3,7 @@ import fcntl, gzip, json, os, shutil, signal, struct, subprocess, tempfile, time
 
 TUTTI = os.path.abspath(os.environ.get("TUTTI", os.path.join(os.path.dirname(__file__), "../../build/dev/bin/tutti")))
 DATA = os.path.abspath(os.environ.get("TUTTI_DATA", os.path.join(os.path.dirname(__file__), "../../data")))
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell has put the tests in its background; what is started here would ignore it, too
 NAMES = ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"]
 
 

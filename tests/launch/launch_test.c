@@ -53,7 +53,7 @@ static void nothing_is_left(void)
     struct dirent *entry;
 
     while ((entry = readdir(d)) != NULL)
-        assert_true(strncmp(entry->d_name, "tutti", 5) != 0);
+        assert_true(strncmp(entry->d_name, "tutti", 5) != 0 || strncmp(entry->d_name, "tutti-test-", 11) == 0); /* those are folders of the command's tests, which may run beside this one */
     closedir(d);
 }
 
@@ -607,6 +607,7 @@ int main(void)
     };
     int failed;
 
+    signal(SIGINT, SIG_DFL); /* ignored where a shell has put the tests in its background; then no launcher would take it */
     close(mkstemp(record_path));
     failed = cmocka_run_group_tests(tests, NULL, NULL);
     unlink(record_path);

@@ -6,6 +6,8 @@ sys.path[:0] = [os.path.dirname(__file__), os.path.join(os.path.dirname(__file__
 from lab import *
 from together import together
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell has put the tests in its background; what is started here would ignore it, too
+
 SENDER = """
 import hashlib, os, socket, sys, time
 rank, size = int(os.environ["RANK"]), int(float(sys.argv[1]))
