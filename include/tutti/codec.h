@@ -38,6 +38,7 @@ typedef struct tutti_view {
 typedef struct tutti_codec_space {
     size_t n;                    /* elements of the flat space */
     const tutti_view *tensor;    /* whole tensors in order; stage and step are not read */
+    const char *const *name;     /* theirs; NULL: they have none, and options that go by names are refused */
     int n_tensors;
     int rank, workers;
     uint64_t seed;               /* the same on all workers */
@@ -60,6 +61,7 @@ enum {
     TUTTI_CODEC_CONTRACTIVE = 2, /* E|x - decoded|^2 <= (1 - delta) |x|^2 with delta > 0: error feedback converges */
     TUTTI_CODEC_WHOLE_TENSOR = 4, /* views of its matrices must not be cut */
     TUTTI_CODEC_MERGES = 16,     /* learns from all workers: `begin` asks for sums */
+    TUTTI_CODEC_SELECTS = 32,    /* of an element all is sent or nothing: decoded it is x or 0 */
     TUTTI_CODEC_FIXED = 8        /* a message always has bound() bytes: nobody needs to be told how many */
 };
 

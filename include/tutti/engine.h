@@ -42,7 +42,8 @@ typedef struct tutti_engine_options {    /* zero means default */
     const char *method;                  /* "ddp" */
     const char *optimizer;               /* "sgd(lr=0.05,momentum=0.9)" */
     const char *lr_schedule;             /* "constant" */
-    const char *collective;              /* of the workers' sums, of pieces and of tutti_average: "auto", or an algorithm (comm.h, tutti_group) */
+    const char *collective;              /* of the workers' sums, of pieces and of tutti_average: "auto", or an algorithm (comm.h, tutti_group); of messages that only their decoder understands (codec): "allgather", all to all workers,
+                                            decoded by each; "alltoall", to the owners of their parts, who encode the mean anew; auto: the first up to three workers, from four up the second */
     const char *codec;                   /* of gradients, under d-psgd of models, for methods with TUTTI_ENCODES: a spec of codec.h; NULL or "": they travel as they are */
     int64_t batch, accumulate;           /* samples a worker a pass (64), passes a step (1) */
     const int64_t *batch_of;             /* workers: samples of each in a pass, summing to workers x batch (unequal workers); NULL: batch each. Copied; declared state */
@@ -67,6 +68,8 @@ typedef struct tutti_engine_options {    /* zero means default */
     size_t own_values;                   /* floats of client state: what the client computes along with gradients, no parameters, never exchanged in a step (running statistics of
                                             batch norms); the same on all ranks. See tutti_engine_own */
 } tutti_engine_options;
+/* TUTTI_ERR_USAGE: `collective` is neither "auto" nor "allgather" nor "alltoall" nor an algorithm for so many workers. */
+tutti_status tutti_collective_check(const char *collective, int workers, tutti_error *err);
 
 /* * Refuses bad options, then compares the fingerprints of all ranks (version, shapes, options): a mismatch is TUTTI_ERR_USAGE on every rank, naming
    the rank, the key and both values. Rank 0's values are broadcast. A world is for one engine: methods' services have the same ports in each, and what

@@ -51,7 +51,7 @@ void tutti_round_levels(tutti_device *d, size_t n, const float *x, float scale, 
 /* Drawing and rounding at once, in less time: the codes that the calls above give with the draws first, first + 1, ... of rng (draw k is number k % TUTTI_DRAWS of group k / TUTTI_DRAWS), for runs
    of `each` elements, 1 or more, with scale[i / each]; all codes of a run whose scale is 0 or NaN are 0. nearest: without draws, grid EVEN only. */
 typedef enum tutti_grid { TUTTI_GRID_EVEN, TUTTI_GRID_POWERS, TUTTI_GRID_ANY } tutti_grid; /* 0, 1/s, ..., 1; 0, 2^-s, ..., 1/2, 1; `levels` */
-typedef struct tutti_rounding { tutti_grid grid; int bits; bool nearest; const tutti_levels *levels; } tutti_rounding; /* levels: of grid ANY, of as many bits */
+typedef struct tutti_rounding { tutti_grid grid; int bits; bool nearest; int steps; const tutti_levels *levels; } tutti_rounding; /* steps: s of grid EVEN, below 2^(bits-1); 0: all that bits hold. levels: of grid ANY, of as many bits */
 /* Memory is asked for x[i + distance] while x[i] is rounded, as long as that is before x[end]; NULL: it is not. */
 typedef struct tutti_ahead { size_t distance, end; } tutti_ahead;
 void tutti_quantise(tutti_device *d, const tutti_rounding *how, tutti_rng rng, uint64_t first, size_t n, const float *x, size_t each, const float *scale, const tutti_ahead *ahead, uint8_t *codes);

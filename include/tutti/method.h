@@ -188,6 +188,9 @@ tutti_status tutti_exchange_all(tutti_method *m, float *x, tutti_error *err);
 tutti_status tutti_base_exchange(tutti_method *m, tutti_piece *p, tutti_error *err); /* an exchange hook: the mean, each worker weighted by its samples */
 /* Within declare(): gradients go through `spec` (codec.h), whose states are declared. TUTTI_ERR_USAGE where the run has a codec too. */
 tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const char *spec, tutti_error *err);
+/* After it, within declare(): messages are encoded once, so that all have all whatever the number of workers: no owner of a part adds and encodes anew. TUTTI_ERR_USAGE, naming `option` ("requantize=off"), where
+   collective=alltoall asks for just that. */
+tutti_status tutti_exchange_once(tutti_method *m, const char *option, tutti_error *err);
 const char *tutti_exchange_codec(const tutti_method *m);          /* its spec, from declare() on; NULL: gradients travel as they are */
 tutti_rate tutti_rate_now(const tutti_method *m);                 /* lr, scale 1, t = updates + 1: steps that were left out do not count */
 tutti_rate tutti_rate_at(const tutti_method *m, uint64_t updates); /* of the update after so many, as rate.t - 1 of tutti_rate_now says it; any thread */

@@ -10,7 +10,7 @@ static const char *form(const tutti_codec_ops *c)
 
 static const char *form_help(const tutti_codec_ops *c)
 {
-    return c->choose != NULL ? "wraps other codecs" : c->rounds > 0 ? "summed on the way (all-reduce)" : "each message is decoded (all-gather; from 4 workers up all-to-all, re-encoding, all-gather)";
+    return c->choose != NULL ? "wraps other codecs" : c->rounds > 0 ? "summed on the way (all-reduce)" : "each message is decoded (all-gather; from 4 workers up all-to-all, re-encoding, all-gather; or as --collective says)";
 }
 
 static json_t *codec_json(size_t i)

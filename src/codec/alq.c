@@ -42,6 +42,7 @@ typedef struct alq {
 } alq;
 #define NEVER UINT64_MAX
 
+#define BITS_OPTION TUTTI_CODEC_QUANTISER_BITS(3, 2, "bits of an element with its sign: 2^bits levels")
 #define FIT_OPTIONS                                                                                                                           \
     { "initial", TUTTI_CHOICE, TUTTI_AT(alq, initial), NORMAL, 0, 0, "normal|powers", "what levels begin as: fitted to normally distributed gradients, or the powers of a half, as in the authors' code" }, \
     { "fit", TUTTI_CHOICE, TUTTI_AT(alq, fit), 0, 0, 0, "mixture|single", "of a distribution to the buckets of greatest norm, one each, or of one to all" }, \
@@ -53,7 +54,8 @@ typedef struct alq {
     { "every", TUTTI_INT, TUTTI_AT(alq, every), 10000, 0, 1e12, NULL, "and before each multiple of this many steps; 0: none such" },           \
     { "on_lr_drop", TUTTI_BOOL, TUTTI_AT(alq, on_lr_drop), 1, 0, 1, NULL, "and after the learning rate has fallen to a half or less" }
 static const tutti_option alq_options[] = {
-    TUTTI_CODEC_QUANTISER_OPTIONS(3, 2, 8192, 1, "fixed|huffman"),
+    BITS_OPTION,
+    TUTTI_CODEC_QUANTISER_OPTIONS(8192, 1, "fixed|huffman"),
     { "variant", TUTTI_CHOICE, TUTTI_AT(alq, variant), 0, 0, 0, "cd|gd", "how levels are found: coordinate descent or projected gradient descent" },
     { "zero_level", TUTTI_BOOL, TUTTI_AT(alq, zero_level), 0, 0, 1, NULL, "one level stays 0: zeros are sent as they are" },
     { "sweeps", TUTTI_INT, TUTTI_AT(alq, sweeps), 200, 1, 10000, NULL, "over the levels in a fit at most; it ends before where none moves by a millionth" },
@@ -61,7 +63,7 @@ static const tutti_option alq_options[] = {
     FIT_OPTIONS,
     { 0 }
 };
-static const tutti_option amq_options[] = { TUTTI_CODEC_QUANTISER_OPTIONS(3, 2, 8192, 1, "fixed|huffman"), FIT_OPTIONS, { 0 } };
+static const tutti_option amq_options[] = { BITS_OPTION, TUTTI_CODEC_QUANTISER_OPTIONS(8192, 1, "fixed|huffman"), FIT_OPTIONS, { 0 } };
 
 static int levels_of(const alq *s)
 {

@@ -65,19 +65,27 @@ typedef enum { TUTTI_CODEC_PLAIN, TUTTI_CODEC_HUFFMAN, TUTTI_CODEC_GAMMA, TUTTI_
 /* The struct of a quantising codec begins with this; options write the upper half, `declare` the lower one. */
 typedef struct tutti_codec_quantiser {
     int64_t bits;                /* 2 .. 8 */
+    int64_t steps;               /* of grid EVEN: s, the levels above 0; 0: all that bits hold. Ask tutti_codec_steps */
     int64_t bucket;              /* elements; a multiple of 8 */
     int l2;                      /* scale: 1: the 2-norm; 0: the greatest magnitude */
     int coding;
     tutti_grid grid;
     bool nearest;                /* not stochastic; even levels only */
     const tutti_levels *levels;  /* of grid ANY; valid from open on */
+    int tail;                    /* what becomes of a tensor's last elements where they do not fill a bucket */
 } tutti_codec_quantiser;
-#define TUTTI_CODEC_QUANTISER_OPTIONS(bits_first, bits_least, bucket_first, norm_first, codings)                                              \
-    { "bits", TUTTI_INT, TUTTI_AT(tutti_codec_quantiser, bits), bits_first, bits_least, 8, NULL, "bits of an element with its sign" },        \
+enum { TUTTI_CODEC_SHORT, TUTTI_CODEC_DENSE };
+static inline int tutti_codec_steps(const tutti_codec_quantiser *q)
+{
+    return q->steps > 0 ? (int)q->steps : (1 << (q->bits - 1)) - 1;
+}
+#define TUTTI_CODEC_QUANTISER_BITS(first, least, help) { "bits", TUTTI_INT, TUTTI_AT(tutti_codec_quantiser, bits), first, least, 8, NULL, help }
+#define TUTTI_CODEC_QUANTISER_OPTIONS(bucket_first, norm_first, codings)                                                                      \
     { "bucket", TUTTI_INT, TUTTI_AT(tutti_codec_quantiser, bucket), bucket_first, 16, 1 << 24, NULL, "elements with a scale of their own; a power of two" }, \
     { "norm", TUTTI_CHOICE, TUTTI_AT(tutti_codec_quantiser, l2), norm_first, 0, 0, "max|l2", "scale of a bucket: greatest magnitude or 2-norm" }, \
-    { "coding", TUTTI_CHOICE, TUTTI_AT(tutti_codec_quantiser, coding), 0, 0, 0, codings, "of the codes: fixed width, or fewer bits for what is frequent" }
-/* The entries of their tables of operations. Fixed width: 4 ceil(n / bucket) + ceil(n bits / 8) bytes, scales first; else see huffman.c, elias.c. */
+    { "coding", TUTTI_CHOICE, TUTTI_AT(tutti_codec_quantiser, coding), 0, 0, 0, codings, "of the codes: fixed width, or fewer bits for what is frequent" }, \
+    { "tail", TUTTI_CHOICE, TUTTI_AT(tutti_codec_quantiser, tail), TUTTI_CODEC_SHORT, 0, 0, "short|dense", "a tensor's last elements that fill no bucket: one that is shorter, or float32 as they are" }
+/* The entries of their tables of operations. Fixed width: 4 ceil(n / bucket) + ceil(n bits / 8) bytes, scales first; else see huffman.c, elias.c. tail=dense: n without the tail, which follows, four bytes each. */
 unsigned tutti_codec_quantised_traits(const tutti_codec *c);
 tutti_status tutti_codec_quantised_check(const tutti_codec *c, tutti_error *err);
 size_t tutti_codec_quantised_scratch(const tutti_codec *c, const tutti_view *v);
@@ -94,6 +102,11 @@ float tutti_codec_bucket_scale(const tutti_codec *c, const tutti_codec_quantiser
 void tutti_codec_bucket_codes(const tutti_codec *c, const tutti_codec_quantiser *q, const tutti_view *v, const float *x, size_t at, size_t count,
                               float scale, uint8_t *codes);
 void tutti_codec_bucket_values(const tutti_codec_quantiser *q, float scale, float a, float value[256]);
+/* A code that encoding makes: with fewer levels than bits hold others may come from a peer. */
+static inline bool tutti_codec_code_is_valid(const tutti_codec_quantiser *q, int code)
+{
+    return q->grid != TUTTI_GRID_EVEN || (code & ((1 << (q->bits - 1)) - 1)) <= tutti_codec_steps(q);
+}
 bool tutti_codec_scale_is_valid(float scale); /* NaN, or finite and not negative */
 /* All scales of a message, four bytes each; "bucket" or "block" for the sentence. */
 tutti_status tutti_codec_check_scales(const tutti_codec *c, size_t n, const uint8_t *in, const char *of, tutti_error *err);
@@ -135,6 +148,7 @@ typedef struct tutti_codec_sparse { int value, index; } tutti_codec_sparse;
     { "value_dtype", TUTTI_CHOICE, TUTTI_AT(tutti_codec_sparse, value), 0, 0, 0, "fp32|fp16|bf16", "what values travel as" },                 \
     { "index_code", TUTTI_CHOICE, TUTTI_AT(tutti_codec_sparse, index), 0, 0, 0, "int32|delta|bitmap|auto", "what indexes travel as: four bytes; steps as Elias codes; a bit an element; the shorter of int32 and bitmap" }
 bool tutti_codec_sparse_is_fixed(const tutti_codec_sparse *s);              /* k elements of n always take bound(n, k) bytes */
+bool tutti_codec_sparse_is_exact(const tutti_codec_sparse *s);              /* values travel as they are */
 size_t tutti_codec_sparse_bound(const tutti_codec_sparse *s, size_t n, size_t k);
 size_t tutti_codec_sparse_put(const tutti_codec *c, const tutti_codec_sparse *s, size_t n, size_t k, const uint32_t *index, const float *value, uint8_t *out); /* gives the bytes written */
 /* k of v->count elements: indexes ascend and are below v->count. */

@@ -1,8 +1,10 @@
 /* dgc.c: wrapper dgc: momentum that goes with what is held back. Lin, Han, Mao, Wang and Dally, ICLR 2018 (Deep Gradient Compression).
      before:  g clipped;  u = m u + g, v = v + u  (nesterov, as in the authors' code: u = m (u + g), v = v + u + g);  v is encoded
      account: v = v - decoded(v), which for a selection is 0 where it was sent
-     after:   u = 0 where v is 0: momentum factor masking, since what was just sent must not push again. Of a tensor that was sent whole nothing is held
+     after:   u = 0 where v was sent: momentum factor masking, since what was just sent must not push again. Of a tensor that was sent whole nothing is held
               back that could become stale, and its momentum stays: else tensors too small to be worth a selection would train without any
+   What was sent as it is leaves 0 in v, which is how it is told. A codec that sends something else (values in 16 bits) leaves the rest of it there, which the authors' code drops; then what was sent is kept apart until
+   masked, n numbers more.
    The optimiser must be plain SGD. The paper clips each worker's gradient at clip / sqrt(workers) by the norm of the whole; a piece leaves before the
    others are known, so here, as the authors' code does, each range that is encoded (a tensor) is clipped by its own norm. The ratio falls to its end over the
    inner codec's warm-up: topk(ratio=0.001,warmup=4) is 25, 6.3, 1.6, 0.4 and 0.1 %, as published. server=on keeps what the owner of a sum loses when it
@@ -10,7 +12,7 @@
 #include "codec_internal.h"
 #include "registry.h"
 
-typedef struct dgc { const char *codec; double momentum, clip; bool nesterov, masking, server; float *u, *v, *owner; } dgc;
+typedef struct dgc { const char *codec; double momentum, clip; bool nesterov, masking, server; float *u, *v, *owner, *sent; } dgc; /* sent: 0 but from account to after; NULL: not needed */
 static const tutti_option options[] = {
     { "codec", TUTTI_SPEC, TUTTI_AT(dgc, codec), 0, 0, 0, "topk(ratio=0.001,warmup=4)", "that selects" },
     { "momentum", TUTTI_REAL, TUTTI_AT(dgc, momentum), 0.9, 0, 0.9999, NULL, "of each worker's gradients; the optimiser should have none" },
@@ -39,6 +41,8 @@ static void declare(tutti_codec *c, tutti_plan *plan)
     tutti_codec_declare_vector(c, plan, "v", TUTTI_OWN_MEAN, &s->v);
     if (s->server)
         tutti_codec_declare_vector(c, plan, "owner", TUTTI_OWN_SUM, &s->owner);
+    if (s->masking && (tutti_codec_traits(c->inner[0]) & TUTTI_CODEC_SELECTS) == 0)
+        tutti_codec_declare_vector(c, plan, "sent", TUTTI_SCRATCH, &s->sent);
 }
 
 static tutti_codec *choose(tutti_codec *c, const tutti_view *v)
@@ -80,23 +84,34 @@ static const float *before(tutti_codec *c, const tutti_view *v, const float *x)
 
 static float account(tutti_codec *c, const tutti_view *v, float **into)
 {
-    *into = kept(c, v);
-    return -1;
+    const dgc *s = c->self;
+
+    *into = v->stage == 0 && s->sent != NULL ? s->sent + v->first : kept(c, v);
+    return v->stage == 0 && s->sent != NULL ? 1 : -1;
+}
+
+static bool is_sent(const float *held, const float *sent, size_t i)
+{
+    return sent != NULL ? sent[i] != 0 : held[i] == 0;
 }
 
 static void after(tutti_codec *c, const tutti_view *v, float *y)
 {
+    tutti_device *d = c->space->device;
     const dgc *s = c->self;
-    const float *held = s->v + v->first;
-    float *u = s->u + v->first;
+    float *held = s->v + v->first, *u = s->u + v->first, *sent = s->sent != NULL ? s->sent + v->first : NULL;
     bool whole = true;
 
     (void)y;
     for (size_t i = 0; i < v->count && s->masking && whole; i++)
-        whole = held[i] == 0;
+        whole = held[i] == 0 || is_sent(held, sent, i);
     for (size_t i = 0; i < v->count && s->masking && !whole; i++)
-        u[i] = held[i] == 0 ? 0 : u[i];
-    tutti_device_charge(c->space->device, 0, 12.0 * (double)v->count);
+        u[i] = is_sent(held, sent, i) ? 0 : u[i];
+    if (sent != NULL) {
+        tutti_axpy(d, v->count, -1, sent, held);
+        tutti_fill(d, v->count, 0, sent);
+    }
+    tutti_device_charge(d, 0, 12.0 * (double)v->count);
 }
 
 const tutti_codec_ops tutti_codec_dgc = {

@@ -29,7 +29,7 @@ int tutti_codec_elias_length(tutti_codec_coding code, uint32_t k)
 
 size_t tutti_codec_elias_bound(const tutti_codec_quantiser *q, size_t n)
 {
-    const uint32_t most = 1u << (q->bits - 1); /* s + 1 */
+    const uint32_t most = (uint32_t)tutti_codec_steps(q) + 1;
 
     return (32 * tutti_codec_buckets(q, n) + n * ((size_t)tutti_codec_elias_length((tutti_codec_coding)q->coding, most) + 1) + 7) / 8;
 }
@@ -61,7 +61,7 @@ size_t tutti_codec_elias_encode(const tutti_codec *c, const tutti_codec_quantise
 {
     const tutti_codec_coding code = (tutti_codec_coding)q->coding;
     const size_t bucket = (size_t)q->bucket;
-    const uint32_t levels = (1u << (q->bits - 1)) - 1;
+    const uint32_t levels = (1u << (q->bits - 1)) - 1; /* the bits of one */
     uint8_t codes[TUTTI_CODEC_BLOCK];
     tutti_codec_writer w = { .out = out };
 
@@ -157,7 +157,7 @@ static const char *walk(const tutti_codec_quantiser *q, size_t n, const uint8_t 
 {
     const tutti_codec_coding code = (tutti_codec_coding)q->coding;
     const size_t bucket = (size_t)q->bucket;
-    const uint32_t levels = (1u << (q->bits - 1)) - 1;
+    const uint32_t levels = (uint32_t)tutti_codec_steps(q);
     reader r = { .in = in, .end = 8 * (uint64_t)bytes };
     float value[256];
 

@@ -205,6 +205,10 @@ tutti_status tutti_codec_huffman_decode(const tutti_codec *c, const tutti_codec_
         if (length[s] > LONGEST)
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': the word of code %d has %d bits, and words have %d at most; the message was damaged or is "
                               "another codec's", c->ops->name, s, length[s], LONGEST);
+    for (int s = 0; s < symbols; s++)
+        if (length[s] > 0 && !tutti_codec_code_is_valid(q, s))
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': code %d has a word, and its level is beyond the greatest, %d; the message was damaged or is another codec's", c->ops->name, s,
+                              tutti_codec_steps(q));
     if (!words_of(symbols, length, word))
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': the lengths of its words are those of no prefix code; the message was damaged or is another codec's",
                           c->ops->name);

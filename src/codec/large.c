@@ -1,15 +1,70 @@
 /* large.c: wrapper large: a codec for large tensors, and another (fp32) for those that are not worth it. Alistarh et al., NeurIPS 2017, skip layers of fewer than 10000 elements
-   and still quantise more than 99 % of the parameters; biases and norms, which decide how a layer behaves, travel exactly. */
+   and still quantise more than 99 % of the parameters; biases and norms, which decide how a layer behaves, travel exactly. What else should travel so is said by name: patterns as of file names (fnmatch), in which '*'
+   stands for '.' and '/' too. */
 #include "codec_internal.h"
 #include "registry.h"
+#include <fnmatch.h>
+#include <stdio.h>
 
-typedef struct large { const char *codec, *small; int64_t min; } large;
+typedef struct large { const char *codec, *small, *exclude; int64_t min; } large;
 static const tutti_option options[] = {
     { "codec", TUTTI_SPEC, TUTTI_AT(large, codec), 0, 0, 0, "", "of tensors of at least `min` elements" },
     { "min", TUTTI_INT, TUTTI_AT(large, min), 1024, 0, 1e12, NULL, "elements from which on a tensor is large" },
     { "small", TUTTI_SPEC, TUTTI_AT(large, small), 0, 0, 0, "fp32", "codec of smaller tensors" },
+    { "exclude", TUTTI_TEXT, TUTTI_AT(large, exclude), 0, 0, 0, "", "tensors that count as small whatever their size, by name: patterns a:b:c of *, ? and [...]" },
     { 0 }
 };
+
+/* The next pattern of a list; false: that was the last, or it is longer than names are. */
+enum { PATTERN = 256 };
+static bool next(const char **list, char pattern[PATTERN])
+{
+    const size_t length = strcspn(*list, ":");
+
+    if (**list == 0 || length >= PATTERN)
+        return false;
+    memcpy(pattern, *list, length);
+    pattern[length] = 0;
+    *list += length + ((*list)[length] == ':');
+    return true;
+}
+
+static bool is_excluded(const tutti_codec *c, int tensor)
+{
+    const char *list = ((const large *)c->self)->exclude;
+    char pattern[PATTERN];
+
+    while (next(&list, pattern))
+        if (fnmatch(pattern, c->space->name[tensor], 0) == 0)
+            return true;
+    return false;
+}
+
+/* A pattern of no name is a mistake of somebody who believes that a tensor is left out. */
+static tutti_status check(const tutti_codec *c, tutti_error *err)
+{
+    const tutti_codec_space *space = c->space;
+    const char *list = ((const large *)c->self)->exclude;
+    char pattern[PATTERN], names[200] = "";
+    size_t used = 0;
+
+    if (list[0] != 0 && space->name == NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "exclude is '%.80s', and the tensors have no names here; leave it away", list);
+    for (int t = 0; space->name != NULL && t < space->n_tensors && used < sizeof names; t++)
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", t == 0 ? "" : ", ", space->name[t]);
+    if (used >= sizeof names)
+        memcpy(names + sizeof names - 4, "...", 4);
+    while (next(&list, pattern)) {
+        bool found = false;
+        for (int t = 0; t < space->n_tensors && !found; t++)
+            found = fnmatch(pattern, space->name[t], 0) == 0;
+        if (!found)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "exclude has '%.80s', and no tensor has such a name; there are %s", pattern, names);
+    }
+    if (*list != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "exclude has a pattern of %zu bytes, '%.40s...', and patterns have at most %d", strcspn(list, ":"), list, PATTERN - 1);
+    return TUTTI_OK;
+}
 
 static unsigned traits(const tutti_codec *c)
 {
@@ -23,10 +78,10 @@ static tutti_codec *choose(tutti_codec *c, const tutti_view *v)
     const large *s = c->self;
     const size_t count = v->tensor >= 0 ? c->space->tensor[v->tensor].count : v->count;
 
-    return c->inner[count >= (size_t)s->min ? 0 : 1];
+    return c->inner[count >= (size_t)s->min && (v->tensor < 0 || !is_excluded(c, v->tensor)) ? 0 : 1];
 }
 
 const tutti_codec_ops tutti_codec_large = {
     .name = "large", .paper = "Alistarh et al., NeurIPS 2017, section 5", .help = "a codec for large tensors only",
-    .options = options, .self_bytes = sizeof(large), .traits = traits, .choose = choose,
+    .options = options, .self_bytes = sizeof(large), .check = check, .traits = traits, .choose = choose,
 };

@@ -8,7 +8,8 @@
 
 typedef struct nuqsgd { tutti_codec_quantiser q; double multiplier; bool zero_level; tutti_levels levels; } nuqsgd;
 static const tutti_option options[] = {
-    TUTTI_CODEC_QUANTISER_OPTIONS(4, 3, 512, 1, "fixed|huffman"),
+    TUTTI_CODEC_QUANTISER_BITS(4, 3, "bits of an element with its sign; two would be ternary, which is qsgd(bits=2)"),
+    TUTTI_CODEC_QUANTISER_OPTIONS(512, 1, "fixed|huffman"),
     { "multiplier", TUTTI_REAL, TUTTI_AT(nuqsgd, multiplier), 0.5, 0.01, 0.999999, NULL, "p: of a level to the next" },
     { "zero_level", TUTTI_BOOL, TUTTI_AT(nuqsgd, zero_level), 1, 0, 1, NULL, "one level is 0; without it what is near 0 becomes one of the two least levels at random" },
     { 0 }

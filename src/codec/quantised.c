@@ -1,6 +1,7 @@
 /* quantised.c: buckets of consecutive elements, each with a float scale and one code an element: QSGD (Alistarh et al. 2017), NUQSGD (Ramezani-Kebrya
    et al. 2021), ALQ and AMQ (Faghri et al. 2020), int8: what they have in common, which is all but the levels. On the wire the scales come first, then the codes of all buckets back to back: a bucket is a multiple of eight elements, so
-   it begins on a byte, and only the end is padded. The vector is gone through in blocks that stay in the first cache together with their draws
+   it begins on a byte, and only the end is padded. tail=dense: what the last bucket of a tensor lacks to be whole follows as float32, as in the authors' runs of ALQ and NUQSGD; of a part of a
+   tensor that is not its end (an owner's) the last bucket is short all the same, or cutting tensors would make half of them dense. The vector is gone through in blocks that stay in the first cache together with their draws
    and codes. */
 #include "codec_internal.h"
 
@@ -36,12 +37,21 @@ static size_t fixed_bytes(const tutti_codec_quantiser *q, size_t n)
     return 4 * tutti_codec_buckets(q, n) + tutti_packed_bytes((int)q->bits, n);
 }
 
+/* Elements at the end of a view that are no part of a bucket. */
+static size_t tail_of(const tutti_codec *c, const tutti_view *v)
+{
+    const tutti_codec_quantiser *q = c->self;
+    const tutti_view *tensor = v->tensor < 0 ? v : &c->space->tensor[v->tensor];
+
+    return q->tail == TUTTI_CODEC_DENSE && v->first + v->count == tensor->first + tensor->count ? v->count % (size_t)q->bucket : 0;
+}
+
 size_t tutti_codec_quantised_bound(const tutti_codec *c, const tutti_view *v)
 {
     const tutti_codec_quantiser *q = c->self;
+    const size_t tail = tail_of(c, v), n = v->count - tail;
 
-    return q->coding == TUTTI_CODEC_PLAIN ? fixed_bytes(q, v->count) : q->coding == TUTTI_CODEC_HUFFMAN ? tutti_codec_huffman_bound(q, v->count)
-                                                                                                        : tutti_codec_elias_bound(q, v->count);
+    return 4 * tail + (q->coding == TUTTI_CODEC_PLAIN ? fixed_bytes(q, n) : q->coding == TUTTI_CODEC_HUFFMAN ? tutti_codec_huffman_bound(q, n) : tutti_codec_elias_bound(q, n));
 }
 
 /* So many buckets have their scales computed side by side before their codes are: as many as stay in the first cache, or four where those are no more than an eighth of the second one. */
@@ -74,7 +84,7 @@ float tutti_codec_bucket_scale(const tutti_codec *c, const tutti_codec_quantiser
 
 static tutti_rounding rounding(const tutti_codec_quantiser *q)
 {
-    return (tutti_rounding){ .grid = q->grid, .bits = (int)q->bits, .nearest = q->nearest, .levels = q->levels };
+    return (tutti_rounding){ .grid = q->grid, .bits = (int)q->bits, .nearest = q->nearest, .steps = tutti_codec_steps(q), .levels = q->levels };
 }
 
 void tutti_codec_bucket_codes(const tutti_codec *c, const tutti_codec_quantiser *q, const tutti_view *v, const float *x, size_t at, size_t count,
@@ -98,13 +108,13 @@ static float power(int e)
 /* A level times the scale is rounded, then a times that: the same numbers as decoding first and adding after. */
 void tutti_codec_bucket_values(const tutti_codec_quantiser *q, float scale, float a, float value[256])
 {
-    const int half = 1 << (q->bits - 1), top = half - 1;
-    const float step = 1.0f / (float)top; /* top * step is 1 exactly for all tops here, 1 .. 127 (tested) */
+    const int half = 1 << (q->bits - 1), top = half - 1, steps = tutti_codec_steps(q);
+    const float step = 1.0f / (float)top; /* top * step is 1 exactly for all tops here, 1 .. 127 (tested); of another number of levels it need not be, so these are divided */
 
     for (int l = 0; l < 2 * half && q->grid == TUTTI_GRID_ANY; l++)
         value[l] = a * (scale * q->levels->level[l]);
     for (int l = 0; l < half && q->grid != TUTTI_GRID_ANY; l++) {
-        const float level = q->grid == TUTTI_GRID_POWERS ? l == 0 ? 0.0f : power(l - top) : (float)l * step;
+        const float level = q->grid == TUTTI_GRID_POWERS ? l == 0 ? 0.0f : power(l - top) : steps == top ? (float)l * step : (float)l / (float)steps;
         value[l] = a * (scale * level);
         value[half + l] = -value[l];
     }
@@ -124,7 +134,7 @@ tutti_status tutti_codec_check_scales(const tutti_codec *c, size_t n, const uint
     return TUTTI_OK;
 }
 
-size_t tutti_codec_quantised_encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
+static size_t encode_fixed(const tutti_codec *c, const tutti_view *v, const float *x, uint8_t *out)
 {
     const tutti_codec_quantiser *q = c->self;
     const size_t n = v->count, bucket = (size_t)q->bucket, bits = (size_t)q->bits, together = buckets_together(bucket) * bucket;
@@ -133,10 +143,6 @@ size_t tutti_codec_quantised_encode(tutti_codec *c, const tutti_view *v, const f
     float scale[BUCKETS_MOST];
     uint8_t *packed = out + 4 * tutti_codec_buckets(q, n), codes[TUTTI_CODEC_BLOCK];
 
-    if (q->coding == TUTTI_CODEC_HUFFMAN)
-        return tutti_codec_huffman_encode(c, q, v, x, scratch, out);
-    if (q->coding != TUTTI_CODEC_PLAIN)
-        return tutti_codec_elias_encode(c, q, v, x, out);
     for (size_t first = 0; first < n; first += together) {
         const size_t end = n - first < together ? n : first + together;
         bucket_scales(c, q, x + first, end - first, bucket, scale);
@@ -155,17 +161,56 @@ size_t tutti_codec_quantised_encode(tutti_codec *c, const tutti_view *v, const f
     return fixed_bytes(q, n);
 }
 
-static tutti_status decode_fixed(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err)
+size_t tutti_codec_quantised_encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
+{
+    const tutti_codec_quantiser *q = c->self;
+    const size_t tail = tail_of(c, v);
+    tutti_view whole = *v;
+    size_t bytes;
+
+    whole.count = whole.cols = v->count - tail;
+    whole.rows = 1;
+    bytes = q->coding == TUTTI_CODEC_PLAIN ? encode_fixed(c, &whole, x, out) : q->coding == TUTTI_CODEC_HUFFMAN ? tutti_codec_huffman_encode(c, q, &whole, x, scratch, out)
+                                                                                                                : tutti_codec_elias_encode(c, q, &whole, x, out);
+    for (size_t i = 0; i < tail; i++)
+        tutti_codec_put_f32(out + bytes + 4 * i, x[whole.count + i]);
+    return bytes + 4 * tail;
+}
+
+/* With fewer levels than bits hold a message may have codes that none makes. */
+static tutti_status check_codes(const tutti_codec *c, size_t n, const uint8_t *packed, tutti_error *err)
+{
+    const tutti_codec_quantiser *q = c->self;
+    const size_t bits = (size_t)q->bits;
+    const uint8_t mask = (uint8_t)((1 << (bits - 1)) - 1);
+    uint8_t codes[TUTTI_CODEC_BLOCK];
+
+    if (q->grid != TUTTI_GRID_EVEN || tutti_codec_steps(q) == mask)
+        return TUTTI_OK;
+    for (size_t at = 0, count; at < n; at += count) {
+        uint8_t most = 0;
+        count = n - at < TUTTI_CODEC_BLOCK ? n - at : TUTTI_CODEC_BLOCK;
+        tutti_unpack(c->space->device, (int)bits, count, packed + at / 8 * bits, codes);
+        for (size_t i = 0; i < count; i++)
+            most = (codes[i] & mask) > most ? codes[i] & mask : most;
+        for (size_t i = 0; i < count && !tutti_codec_code_is_valid(q, most); i++)
+            if (!tutti_codec_code_is_valid(q, codes[i]))
+                return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': element %zu of %zu has level %d, and the greatest is %d; the message was damaged or is another codec's", c->ops->name, at + i, n,
+                                  codes[i] & mask, tutti_codec_steps(q));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status decode_fixed(const tutti_codec *c, const tutti_view *v, const uint8_t *in, float a, float *y, tutti_error *err)
 {
     const tutti_codec_quantiser *q = c->self;
     const size_t n = v->count, bucket = (size_t)q->bucket, bits = (size_t)q->bits, buckets = tutti_codec_buckets(q, n);
-    const bool table = q->grid != TUTTI_GRID_EVEN || bits <= TABLE_BITS;
+    const bool table = q->grid != TUTTI_GRID_EVEN || bits <= TABLE_BITS || tutti_codec_steps(q) < (1 << (bits - 1)) - 1;
     uint8_t codes[TUTTI_CODEC_BLOCK];
     float value[256];
 
-    if (bytes != fixed_bytes(q, n))
-        return tutti_codec_wrong_size(c, v, bytes, fixed_bytes(q, n), err);
     TUTTI_TRY(tutti_codec_check_scales(c, buckets, in, "bucket", err));
+    TUTTI_TRY(check_codes(c, n, in + 4 * buckets, err));
     for (size_t first = 0; first < n; first += bucket) {
         const size_t end = n - first < bucket ? n : first + bucket;
         const float scale = tutti_codec_get_f32(in + 4 * (first / bucket));
@@ -190,7 +235,17 @@ static tutti_status decode_fixed(tutti_codec *c, const tutti_view *v, const uint
 tutti_status tutti_codec_quantised_decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err)
 {
     const tutti_codec_quantiser *q = c->self;
+    const size_t tail = tail_of(c, v);
+    tutti_view whole = *v;
 
-    return q->coding == TUTTI_CODEC_PLAIN ? decode_fixed(c, v, in, bytes, a, y, err) : q->coding == TUTTI_CODEC_HUFFMAN
-        ? tutti_codec_huffman_decode(c, q, v, in, bytes, a, y, err) : tutti_codec_elias_decode(c, q, v, in, bytes, a, y, err);
+    if (bytes < 4 * tail || (q->coding == TUTTI_CODEC_PLAIN && bytes != tutti_codec_quantised_bound(c, v)))
+        return tutti_codec_wrong_size(c, v, bytes, tutti_codec_quantised_bound(c, v), err);
+    bytes -= 4 * tail;
+    whole.count = whole.cols = v->count - tail;
+    whole.rows = 1;
+    TUTTI_TRY(q->coding == TUTTI_CODEC_PLAIN ? decode_fixed(c, &whole, in, a, y, err) : q->coding == TUTTI_CODEC_HUFFMAN
+        ? tutti_codec_huffman_decode(c, q, &whole, in, bytes, a, y, err) : tutti_codec_elias_decode(c, q, &whole, in, bytes, a, y, err));
+    for (size_t i = 0; i < tail; i++)
+        y[whole.count + i] += a * tutti_codec_get_f32(in + bytes + 4 * i);
+    return TUTTI_OK;
 }

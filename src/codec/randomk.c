@@ -63,7 +63,7 @@ static float factor(const tutti_codec *c, size_t length)
 
 static unsigned traits(const tutti_codec *c)
 {
-    return ((const randomk *)c->self)->unbiased ? TUTTI_CODEC_UNBIASED : TUTTI_CODEC_CONTRACTIVE;
+    return ((const randomk *)c->self)->unbiased ? TUTTI_CODEC_UNBIASED : TUTTI_CODEC_CONTRACTIVE | TUTTI_CODEC_SELECTS;
 }
 
 static size_t width(const tutti_codec *c, const tutti_view *v, int round)

@@ -24,6 +24,11 @@ bool tutti_codec_sparse_is_fixed(const tutti_codec_sparse *s)
     return s->index != DELTA;
 }
 
+bool tutti_codec_sparse_is_exact(const tutti_codec_sparse *s)
+{
+    return value_types[s->value] == TUTTI_F32;
+}
+
 size_t tutti_codec_sparse_bound(const tutti_codec_sparse *s, size_t n, size_t k)
 {
     const int code = code_of(s, n, k);

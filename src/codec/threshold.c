@@ -20,8 +20,7 @@ static size_t prefix(const tutti_codec *c)
 
 static unsigned traits(const tutti_codec *c)
 {
-    (void)c;
-    return 0; /* it may send nothing */
+    return tutti_codec_sparse_is_exact(c->self) ? TUTTI_CODEC_SELECTS : 0; /* it may send nothing */
 }
 
 static size_t room(const tutti_codec *c, const tutti_view *v)

@@ -45,7 +45,7 @@ static size_t k_of(const tutti_codec *c, const tutti_view *v)
 
 static unsigned traits(const tutti_codec *c)
 {
-    return TUTTI_CODEC_CONTRACTIVE | (tutti_codec_sparse_is_fixed(c->self) ? TUTTI_CODEC_FIXED : 0);
+    return TUTTI_CODEC_CONTRACTIVE | (tutti_codec_sparse_is_fixed(c->self) ? TUTTI_CODEC_FIXED : 0) | (tutti_codec_sparse_is_exact(c->self) ? TUTTI_CODEC_SELECTS : 0);
 }
 
 static size_t scratch_bytes(const tutti_codec *c, const tutti_view *v)

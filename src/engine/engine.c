@@ -24,8 +24,14 @@ static tutti_status keep_texts(tutti_engine *e, const tutti_engine_options *opti
     e->options.fingerprint = e->text[4];
     e->options.codec = e->text[5];
     e->options.loss_scale = e->text[6];
-    e->collective = strcmp(e->text[3], "auto") == 0 ? NULL : e->text[3];
+    e->way = tutti_exchange_way(e->text[3]);
+    e->collective = strcmp(e->text[3], "auto") == 0 || e->way != TUTTI_WAY_AUTO ? NULL : e->text[3];
     return TUTTI_OK;
+}
+
+tutti_status tutti_collective_check(const char *collective, int workers, tutti_error *err)
+{
+    return strcmp(collective, "auto") == 0 || tutti_exchange_way(collective) != TUTTI_WAY_AUTO ? TUTTI_OK : tutti_fail_within(err, tutti_algorithm_check(collective, workers, err), "collective");
 }
 
 /* The last ranks of the world only serve, so that whoever is left, workers come first. */
@@ -65,8 +71,7 @@ static tutti_status check_options(tutti_engine *e, tutti_error *err)
     if (!(o->clip_norm >= 0) || isinf(o->clip_norm))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "clip-norm is %g; it must be a positive norm, or 0 for no clipping", o->clip_norm);
     TUTTI_TRY(tutti_engine_scaler_parse(&e->scaler, o->loss_scale, err));
-    if (e->collective != NULL)
-        TUTTI_TRY(tutti_fail_within(err, tutti_algorithm_check(e->collective, e->m.workers, err), "collective"));
+    TUTTI_TRY(tutti_collective_check(o->collective, e->m.workers, err));
     if (o->lane < -1 || o->lane > 64)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the lane width is %d; it must be -1 (none) to 64 threads", o->lane);
     global = o->batch * o->accumulate * e->m.workers;
@@ -95,8 +100,8 @@ static tutti_status choose_method(tutti_engine *e, const tutti_method_ops *const
     m->self = tutti_alloc(m->ops->self_bytes + (m->ops->self_bytes == 0), 1);
     if (m->self == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method '%s'", m->ops->name);
-    if (e->collective != NULL && (m->ops->exchange == NULL || (m->ops->traits & TUTTI_THROUGH_SERVERS) != 0))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "collective is '%.80s', but method '%s' %s; leave it at auto", e->collective, m->ops->name,
+    if (strcmp(e->options.collective, "auto") != 0 && (m->ops->exchange == NULL || (m->ops->traits & TUTTI_THROUGH_SERVERS) != 0))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "collective is '%.80s', but method '%s' %s; leave it at auto", e->options.collective, m->ops->name,
                           m->ops->exchange == NULL ? "does not sum over the workers" : "sums at servers, by no collective");
     if ((m->ops->traits & TUTTI_DIRECTION) != 0 && e->options.clip_norm > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "clip-norm is %g, but method '%s' updates along a direction of its own and never has the mean gradient; leave clip-norm at 0", e->options.clip_norm,
@@ -231,6 +236,7 @@ static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *
         TUTTI_TRY(make_team(e, err));
     if (e->options.codec[0] != 0)
         TUTTI_TRY(declare_codec(e, methods, err));
+    TUTTI_TRY(tutti_exchange_check_way(e, err));
     if (e->options.lane != 0)
         m->lane_width = e->options.lane < 0 ? 0 : e->options.lane;
     return TUTTI_OK;

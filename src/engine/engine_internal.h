@@ -86,6 +86,7 @@ typedef struct tutti_engine_call {       /* begun and not ended; stays where it 
 
 typedef struct tutti_engine_customer { tutti_request answer; uint64_t given; } tutti_engine_customer; /* given: blocks of its team's, in this phase */
 /* What a team was dealt in this phase, in blocks of as many gradients as it has workers. None of it comes for a block before all have come for the last but one. */
+typedef enum { TUTTI_WAY_AUTO, TUTTI_WAY_GATHER, TUTTI_WAY_OWNERS } tutti_way; /* of messages: exchange_message.c */
 enum { TUTTI_ENGINE_BLOCKS = 4 };
 typedef struct tutti_engine_dealt { uint64_t blocks, first[TUTTI_ENGINE_BLOCKS]; } tutti_engine_dealt;
 
@@ -105,6 +106,7 @@ struct tutti_engine {
     char *text[7];                   /* method, optimizer, lr_schedule, collective, fingerprint, codec, loss_scale */
 
     const char *collective;          /* of the workers' sums; NULL: chosen for each */
+    tutti_way way;                   /* of codecs' messages */
     struct tutti_engine_exchange *exchange; /* gradients through a codec (exchange.c); NULL: as they are */
     tutti_layout layout;
     tutti_tensor *tensors;
@@ -256,6 +258,8 @@ int tutti_engine_first(const tutti_engine *e);                      /* lowest wo
 /* fingerprint.c */
 tutti_status tutti_engine_compare(tutti_engine *e, tutti_error *err);
 /* exchange.c */
+tutti_way tutti_exchange_way(const char *collective);                       /* AUTO also where it names an algorithm of sums */
+tutti_status tutti_exchange_check_way(const tutti_engine *e, tutti_error *err); /* what `collective` says of messages has some to say it of; all is declared */
 tutti_status tutti_engine_exchange_open(tutti_engine *e, tutti_error *err);  /* the plan is carried out, pieces are cut, the lane has its width */
 void tutti_engine_exchange_close(tutti_engine *e);
 tutti_status tutti_engine_exchange_begin(tutti_engine *e, tutti_error *err); /* of a step; collective */

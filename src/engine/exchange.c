@@ -76,16 +76,18 @@ static bool is_not_a_sum_of_floats(const tutti_codec *c)
 static tutti_status list_tensors(tutti_engine *e, tutti_engine_exchange *x, tutti_error *err)
 {
     x->tensor = tutti_alloc((size_t)e->layout.n_tensors, sizeof *x->tensor);
-    if (x->tensor == NULL)
+    x->name = tutti_alloc((size_t)e->layout.n_tensors, sizeof *x->name);
+    if (x->tensor == NULL || x->name == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for codec '%.60s'", x->spec);
     for (int i = 0; i < e->layout.n_tensors; i++) {
         const tutti_tensor *t = &e->tensors[i];
         const bool vector = t->cols == 1;
+        x->name[i] = t->name;
         if (t->count > INT32_MAX)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec '%.60s': parameter %s has %zu elements; a codec takes tensors of fewer than 2147483648", x->spec, t->name, t->count);
         x->tensor[i] = (tutti_view){ .tensor = i, .first = t->first, .count = t->count, .rows = vector ? 1 : t->rows, .cols = vector ? t->count : t->cols };
     }
-    x->space = (tutti_codec_space){ .n = e->m.n, .tensor = x->tensor, .n_tensors = e->layout.n_tensors, .rank = e->m.rank, .workers = e->m.workers, .seed = e->options.seed,
+    x->space = (tutti_codec_space){ .n = e->m.n, .tensor = x->tensor, .name = x->name, .n_tensors = e->layout.n_tensors, .rank = e->m.rank, .workers = e->m.workers, .seed = e->options.seed,
                                     .device = e->m.device };
     return TUTTI_OK;
 }
@@ -113,6 +115,7 @@ tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const cha
     tutti_engine *e = m->engine;
     tutti_engine_exchange *x;
     const tutti_codec *other;
+    tutti_status status;
 
     if (e->exchange != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec is '%.80s', but method '%s' brings its own, '%.120s'; leave codec away, or use it under another method (ddp)", spec, m->ops->name,
@@ -122,16 +125,41 @@ tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const cha
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for codec '%.60s'", spec);
     TUTTI_TRY(list_tensors(e, x, err));
     x->first_state = tutti_plan_count(plan);
-    TUTTI_TRY(tutti_codec_declare(&x->codec, plan, spec, "codec", &x->space, err));
+    status = tutti_codec_declare(&x->codec, plan, spec, "codec", &x->space, err);
+    if (status != TUTTI_OK)
+        return spec == e->options.codec ? status : tutti_fail_within(err, status, "method '%s'", m->ops->name); /* whose options it is made of */
     x->n_states = tutti_plan_count(plan) - x->first_state;
     declare_kept(e, x, plan);
     other = find_leaf(x->codec, is_not_a_sum_of_floats);
     if (e->collective != NULL && other != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "collective is '%.80s', an algorithm for sums of float32, but codec '%s' sends something else; leave collective at auto", e->collective,
-                          other->ops->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "collective is '%.80s', an algorithm for sums of float32, but codec '%s' sends %s", e->collective, other->ops->name,
+                          other->ops->rounds == 0 ? "messages that cannot be summed; take allgather or alltoall, or leave collective at auto" : "something else; leave collective at auto");
     if (m->lane_width == 1)
         m->lane_width = 2; /* a piece is encoded while the one before it is sent */
     return TUTTI_OK;
+}
+
+tutti_status tutti_exchange_once(tutti_method *m, const char *option, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+
+    if (e->way == TUTTI_WAY_OWNERS)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s asks that messages are encoded once, and collective=alltoall that the owners of parts encode them anew; leave one of them away", option);
+    e->way = TUTTI_WAY_GATHER;
+    return TUTTI_OK;
+}
+
+static bool is_message(const tutti_codec *c)
+{
+    return c->ops->rounds == 0;
+}
+
+tutti_status tutti_exchange_check_way(const tutti_engine *e, tutti_error *err)
+{
+    if (tutti_exchange_way(e->options.collective) == TUTTI_WAY_AUTO || e->m.workers == 1 || (e->exchange != NULL && find_leaf(e->exchange->codec, is_message) != NULL))
+        return TUTTI_OK;
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "collective is '%s', a way for messages of codecs that cannot be summed (topk, qsgd), but %s%.60s%s; leave collective at auto", e->options.collective,
+                      e->exchange == NULL ? "gradients travel as they are" : "codec '", e->exchange == NULL ? "" : e->exchange->spec, e->exchange == NULL ? "" : "' is summed");
 }
 
 const char *tutti_exchange_codec(const tutti_method *m)
@@ -181,6 +209,8 @@ tutti_status tutti_engine_exchange_open(tutti_engine *e, tutti_error *err)
                 tutti_exchange_job job = { .exchange = x, .slot = &x->slot[s] };
                 TUTTI_TRY(set_up(&job, &e->pieces[k], late ? late_step : 0, err));
                 TUTTI_TRY(room_for_linear(&job, err));
+                if (s == 0)
+                    TUTTI_TRY(tutti_exchange_check_owners(e, &job, err));
             }
     warn(e);
     return TUTTI_OK;
@@ -204,6 +234,7 @@ void tutti_engine_exchange_close(tutti_engine *e)
     tutti_monitor_close(x->monitor);
     tutti_codec_close(x->codec);
     tutti_free(x->tensor);
+    tutti_free(x->name);
     tutti_free(x->spec);
     tutti_free(x);
     e->exchange = NULL;
@@ -500,7 +531,7 @@ static tutti_status through_codec(tutti_method *m, tutti_piece *p, double weight
 {
     tutti_engine *e = m->engine;
     const float scale = (float)(weight * m->workers);
-    tutti_exchange_job job = { .exchange = e->exchange, .group = &p->group, .moves = moves ? e : NULL };
+    tutti_exchange_job job = { .exchange = e->exchange, .group = &p->group, .way = e->way, .moves = moves ? e : NULL };
     tutti_status status;
 
     job.slot = take_slot(e->exchange, err);

@@ -32,6 +32,7 @@ typedef struct tutti_engine_exchange {
     char *spec;
     tutti_codec_space space;
     tutti_view *tensor;          /* space.tensor */
+    const char **name;           /* space.name */
     size_t first_state, n_states; /* the codec's, in the plan */
     uint8_t *kept;               /* declared where steps may be left out: those states, but scratch, as they were when the step began; NULL: not needed */
     tutti_monitor *monitor;      /* of `taken` */
@@ -44,6 +45,7 @@ typedef struct tutti_exchange_job {
     tutti_engine_exchange *exchange;
     tutti_exchange_slot *slot;
     tutti_group *group;
+    tutti_way way;
     tutti_exchange_unit *unit;
     int n_units;
     const tutti_engine *moves;   /* what is exchanged moves a model, and nobody may leave it out: a number that a codec has not got ends the run where it was encoded. NULL: gradients, which the step looks at */
@@ -51,6 +53,8 @@ typedef struct tutti_exchange_job {
 
 /* Of a view of this unit, in its wrappers: `what was sent, as decoded` is added with the weights they give. Asks, in `into`, for one wrapper. */
 float tutti_exchange_account(const tutti_exchange_unit *u, int wrapper, const tutti_view *v, float **into);
-/* exchange_message.c: units whose codec makes messages: u->y := the mean of what the workers sent, as decoded. */
+/* exchange_message.c: nothing hinders the owners of parts of these units from encoding anew, where collective=alltoall asks for it. */
+tutti_status tutti_exchange_check_owners(const tutti_engine *e, const tutti_exchange_job *job, tutti_error *err);
+/* Units whose codec makes messages: u->y := the mean of what the workers sent, as decoded. */
 tutti_status tutti_exchange_messages(tutti_exchange_job *job, tutti_error *err);
 #endif

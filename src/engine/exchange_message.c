@@ -5,7 +5,8 @@
               in the same tree, encodes the mean anew (stage 1) and sends it to all:                                        2 (W - 1) / W b bytes a worker
 
    The second encoding loses again. Where a wrapper makes good what the first one loses (error feedback) but not what the second one does (ef without server=on), the
-   tensors go by gather, so that nothing is lost that was promised to be delivered. Part j of tensor t belongs to worker (j + t) mod W: small tensors are
+   tensors go by gather, so that nothing is lost that was promised to be delivered. `collective` says otherwise: allgather, and a method that encodes once (tutti_exchange_once), never by owners; alltoall, from two workers up and
+   refused where a promise would be broken. Part j of tensor t belongs to worker (j + t) mod W: small tensors are
    one part, and their owners differ. Everyone decodes the same bytes, its own among them, so all have the same mean to the bit.
 
    Messages stand back to back without a word between them where their codec says that all have the same length (TUTTI_CODEC_FIXED); each of the others begins with its length, four bytes,
@@ -36,10 +37,16 @@ static size_t bound(const tutti_exchange_unit *u, const tutti_view *v)
     return v->count == 0 ? 0 : u->codec->ops->bound(u->codec, v) + (is_fixed(u) ? 0 : PREFIX);
 }
 
-static bool goes_by_owners(const tutti_exchange_unit *u, int workers)
+tutti_way tutti_exchange_way(const char *collective)
 {
-    if (workers < OWNERS_FROM || (tutti_codec_traits(u->codec) & TUTTI_CODEC_WHOLE_TENSOR) != 0)
-        return false;
+    return strcmp(collective, "allgather") == 0 ? TUTTI_WAY_GATHER : strcmp(collective, "alltoall") == 0 ? TUTTI_WAY_OWNERS : TUTTI_WAY_AUTO;
+}
+
+/* Why the owners of its parts may not encode a unit anew; NULL: they may. */
+static const char *hindrance(const tutti_exchange_unit *u)
+{
+    if ((tutti_codec_traits(u->codec) & TUTTI_CODEC_WHOLE_TENSOR) != 0)
+        return "encodes whole tensors, of which nobody owns a part";
     for (int w = 0; w < u->n_wrappers; w++) {
         tutti_view second = u->view;
         float *first_loss, *second_loss;
@@ -47,9 +54,22 @@ static bool goes_by_owners(const tutti_exchange_unit *u, int workers)
         tutti_exchange_account(u, w, &u->view, &first_loss);
         tutti_exchange_account(u, w, &second, &second_loss);
         if (first_loss != NULL && second_loss == NULL)
-            return false;
+            return "loses anew what owners of parts encode, and nothing makes that good; error feedback does with server=on";
     }
-    return true;
+    return NULL;
+}
+
+static bool goes_by_owners(const tutti_exchange_unit *u, int workers, tutti_way way)
+{
+    return way != TUTTI_WAY_GATHER && workers >= (way == TUTTI_WAY_OWNERS ? 2 : OWNERS_FROM) && hindrance(u) == NULL;
+}
+
+tutti_status tutti_exchange_check_owners(const tutti_engine *e, const tutti_exchange_job *job, tutti_error *err)
+{
+    for (int i = 0; i < job->n_units && e->way == TUTTI_WAY_OWNERS; i++)
+        if (is_message(&job->unit[i]) && hindrance(&job->unit[i]) != NULL)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "collective is 'alltoall', but codec '%s' %s; or take allgather, or leave collective at auto", job->unit[i].codec->ops->name, hindrance(&job->unit[i]));
+    return TUTTI_OK;
 }
 
 /* The part of a unit that worker `owner` owns. */
@@ -409,7 +429,7 @@ tutti_status tutti_exchange_messages(tutti_exchange_job *job, tutti_error *err)
 
     for (int i = 0; i < job->n_units; i++)
         if (is_message(&job->unit[i])) {
-            job->unit[i].owned = goes_by_owners(&job->unit[i], job->group->size);
+            job->unit[i].owned = goes_by_owners(&job->unit[i], job->group->size, job->way);
             ways[job->unit[i].owned]++;
         }
     if (ways[0] > 0)

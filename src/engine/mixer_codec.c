@@ -32,6 +32,7 @@ struct tutti_mixer_codec {
     tutti_codec *codec;
     tutti_codec_space space;
     tutti_view *tensor;          /* space.tensor */
+    const char **name;           /* space.name */
     double gamma;
     message *message;
     int messages;
@@ -66,17 +67,19 @@ static tutti_status list_tensors(const tutti_method *m, tutti_mixer_codec *c, tu
     const tutti_layout *l = m->layout;
 
     c->tensor = tutti_alloc((size_t)l->n_tensors, sizeof *c->tensor);
+    c->name = tutti_alloc((size_t)l->n_tensors, sizeof *c->name);
     c->message = tutti_alloc((size_t)l->n_tensors, sizeof *c->message);
-    if (c->tensor == NULL || c->message == NULL)
+    if (c->tensor == NULL || c->name == NULL || c->message == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the codec of method '%s'", m->ops->name);
     for (int i = 0; i < l->n_tensors; i++) {
         const tutti_tensor *t = &l->tensor[i];
         const bool vector = t->cols == 1;
+        c->name[i] = t->name;
         if (t->count > INT32_MAX)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "parameter %s has %zu elements; a codec takes tensors of fewer than 2147483648", t->name, t->count);
         c->tensor[i] = (tutti_view){ .tensor = i, .first = t->first, .count = t->count, .rows = vector ? 1 : t->rows, .cols = vector ? t->count : t->cols };
     }
-    c->space = (tutti_codec_space){ .n = m->n, .tensor = c->tensor, .n_tensors = l->n_tensors, .rank = m->rank, .workers = m->workers, .seed = m->rng.seed, .device = m->device };
+    c->space = (tutti_codec_space){ .n = m->n, .tensor = c->tensor, .name = c->name, .n_tensors = l->n_tensors, .rank = m->rank, .workers = m->workers, .seed = m->rng.seed, .device = m->device };
     return TUTTI_OK;
 }
 
@@ -232,6 +235,7 @@ void tutti_mixer_codec_close(tutti_mixer_codec *c)
         return;
     tutti_codec_close(c->codec);
     tutti_free(c->tensor);
+    tutti_free(c->name);
     tutti_free(c->message);
     tutti_free(c->theirs);
     tutti_free(c->requests);

@@ -71,7 +71,7 @@ void tutti_draws(tutti_device *d, tutti_rng rng, uint64_t first, size_t groups, 
 void tutti_round_uniform(tutti_device *d, size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes)
 {
     assert(bits >= 2 && bits <= 8 && isfinite(scale) && scale > 0);
-    d->kernels.round_uniform(n, x, scale, bits, draws, codes);
+    d->kernels.round_uniform(n, x, scale, bits, (1 << (bits - 1)) - 1, draws, codes);
     charge(d, n, 6, 4);
 }
 
@@ -108,7 +108,7 @@ void tutti_quantise(tutti_device *d, const tutti_rounding *how, tutti_rng rng, u
     const size_t groups = how->nearest ? 0 : (size_t)((first % TUTTI_DRAWS + n + TUTTI_DRAWS - 1) / TUTTI_DRAWS);
     uint32_t counter[4], key[2];
 
-    assert(how->bits >= 2 && how->bits <= 8 && each > 0 && (!how->nearest || how->grid == TUTTI_GRID_EVEN) && (how->grid != TUTTI_GRID_ANY || how->levels->bits == how->bits));
+    assert(how->bits >= 2 && how->bits <= 8 && each > 0 && (!how->nearest || how->grid == TUTTI_GRID_EVEN) && how->steps >= 0 && how->steps < 1 << (how->bits - 1) && (how->grid != TUTTI_GRID_ANY || how->levels->bits == how->bits));
     tutti_philox_begin(rng, counter, key);
     d->kernels.quantise(how, counter, key, first, n, x, each, scale, ahead != NULL ? ahead : &nowhere, codes);
     tutti_device_charge(d, (double)groups * 16 * 80 + (double)n * (how->grid == TUTTI_GRID_ANY ? 6 + 2 * how->bits : 6), 4.0 * (double)n);

@@ -21,6 +21,12 @@ static inline float tutti_kernels_power(float scale)
     return scale < 0x1p-40f ? 0x1p100f : scale > 0x1p64f ? 0x1p-64f : 1;
 }
 
+/* Even levels above 0. */
+static inline int tutti_kernels_steps(const tutti_rounding *how)
+{
+    return how->steps > 0 ? how->steps : (1 << (how->bits - 1)) - 1;
+}
+
 /* The references of packing, from an element that begins a byte on. */
 void tutti_kernels_pack(int bits, size_t n, const uint8_t *codes, uint8_t *out);
 void tutti_kernels_unpack(int bits, size_t n, const uint8_t *in, uint8_t *codes);

@@ -54,7 +54,7 @@ typedef struct tutti_kernels {
     void (*extent)(size_t n, const float *x, float *least, float *greatest);
     double (*norm1)(size_t n, const float *x);
     void (*draws)(const uint32_t counter[4], const uint32_t key[2], uint64_t first, size_t groups, uint16_t *draws);
-    void (*round_uniform)(size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes);
+    void (*round_uniform)(size_t n, const float *x, float scale, int bits, int steps, const uint16_t *draws, uint8_t *codes);
     void (*round_powers)(size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes);
     void (*round_levels)(size_t n, const float *x, float scale, const tutti_levels *t, const uint16_t *draws, uint8_t *codes);
     void (*quantise)(const tutti_rounding *how, const uint32_t counter[4], const uint32_t key[2], uint64_t first, size_t n, const float *x, size_t each, const float *scale, const tutti_ahead *ahead,

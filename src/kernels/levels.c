@@ -5,9 +5,9 @@
 #include "codes_internal.h"
 #include <math.h>
 
-static void round_uniform(size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes)
+static void round_uniform(size_t n, const float *x, float scale, int bits, int steps, const uint16_t *draws, uint8_t *codes)
 {
-    const float power = tutti_kernels_power(scale), per = (float)((1 << (bits - 1)) - 1) * 65536.0f / (scale * power);
+    const float power = tutti_kernels_power(scale), per = (float)steps * 65536.0f / (scale * power);
 
     for (size_t i = 0; i < n; i++) {
         const uint32_t level = ((uint32_t)lrintf(tutti_kernels_float(tutti_kernels_key(x[i])) * power * per) + (draws == NULL ? 32768u : draws[i])) >> 16;
@@ -74,7 +74,7 @@ static void quantise(const tutti_rounding *how, const uint32_t counter[4], const
         if (!(scale[run] > 0))
             memset(codes + i, 0, some);
         else if (how->grid == TUTTI_GRID_EVEN)
-            round_uniform(some, x + i, scale[run], how->bits, draws, codes + i);
+            round_uniform(some, x + i, scale[run], how->bits, tutti_kernels_steps(how), draws, codes + i);
         else if (how->grid == TUTTI_GRID_POWERS)
             round_powers(some, x + i, scale[run], how->bits, draws, codes + i);
         else

@@ -3,10 +3,10 @@
 #include "simd_loop.h"
 #include <math.h>
 
-static void LEVEL(round_uniform)(size_t n, const float *x, float scale, int bits, const uint16_t *draws, uint8_t *codes)
+static void LEVEL(round_uniform)(size_t n, const float *x, float scale, int bits, int steps, const uint16_t *draws, uint8_t *codes)
 {
     const float power = tutti_kernels_power(scale);
-    const vec first = vec_all(power), per = vec_all((float)((1 << (bits - 1)) - 1) * 65536.0f / (scale * power));
+    const vec first = vec_all(power), per = vec_all((float)steps * 65536.0f / (scale * power));
     const ivec magnitude = ivec_all(0x7fffffff), half = ivec_all(32768);
 
     EACH_VECTOR(n, {
@@ -128,6 +128,7 @@ INLINE void ask_for(const float *x, size_t from, size_t count, size_t end)
 static void LEVEL(quantise)(const tutti_rounding *how, const uint32_t counter[4], const uint32_t key[2], uint64_t first, size_t n, const float *x, size_t each, const float *scale, const tutti_ahead *ahead,
                             uint8_t *codes)
 {
+    const int steps = tutti_kernels_steps(how);
     uint16_t room[DRAWN * TUTTI_DRAWS];
     size_t made = SIZE_MAX; /* the run whose levels s has */
     scaled s;
@@ -149,7 +150,7 @@ static void LEVEL(quantise)(const tutti_rounding *how, const uint32_t counter[4]
             if (!(scale[run] > 0))
                 memset(codes + i, 0, some);
             else if (how->grid == TUTTI_GRID_EVEN)
-                LEVEL(round_uniform)(some, x + i, scale[run], how->bits, draws, codes + i);
+                LEVEL(round_uniform)(some, x + i, scale[run], how->bits, steps, draws, codes + i);
             else if (how->grid == TUTTI_GRID_POWERS)
                 LEVEL(round_powers)(some, x + i, scale[run], how->bits, draws, codes + i);
             else {

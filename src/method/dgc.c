@@ -10,15 +10,16 @@
    worth depends on. The greatest are found exactly, so there is no sample and no threshold to tune. From four workers up the owners of the sum select too: server_ef keeps what they leave.
    A single worker sends nothing and holds nothing back: the recursion is then SGD with momentum, which its step computes. */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
+#include "large.h"
 #include "tutti/kernels.h"
-#include "tutti/method.h"
 
 typedef struct dgc {
     double ratio, momentum, clip, bucket_mb;
     int64_t warmup, min_numel;
+    int value, index;
     bool nesterov, masking, server_ef;
+    const char *exclude;
     float *u;                    /* n; of a single worker, else the codec's */
 } dgc;
 
@@ -31,26 +32,27 @@ static const tutti_option dgc_options[] = {
     { "clip", TUTTI_REAL, TUTTI_AT(dgc, clip), 0, 0, 1e9, NULL, "norm of a tensor's gradient beyond which it is scaled down, times the root of the workers; 0: none" },
     { "server_ef", TUTTI_BOOL, TUTTI_AT(dgc, server_ef), 1, 0, 1, NULL, "error feedback of the owners of the mean too" },
     { "min_numel", TUTTI_INT, TUTTI_AT(dgc, min_numel), 1024, 0, 1e12, NULL, "tensors of fewer elements travel as they are, with their momentum" },
-    { "bucket_mb", TUTTI_REAL, TUTTI_AT(dgc, bucket_mb), 25, 1.0 / 1048576, 65536, NULL, "gradients in MiB that are exchanged as one" },
+    LARGE_BUCKET(dgc),
+    LARGE_LIST(dgc, NULL),
+    LARGE_EXCLUDE(dgc),
     { 0 }
 };
 
 static tutti_status dgc_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     dgc *s = m->self;
-    char spec[320];
+    char selected[160], coded[LARGE_SPEC], spec[LARGE_SPEC + 160];
 
     if (strcmp(m->optim->ops->name, "sgd") != 0 || m->optim->ops->slots(m->optim->self) != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'dgc' keeps the momentum of what it holds back itself, and a second one would push everything twice; write --optimizer 'sgd(lr=0.1)', without "
                           "momentum, instead of '%s', and the momentum as --method 'dgc(momentum=0.9)'", m->optim->ops->name);
-    m->piece_bytes = (size_t)(s->bucket_mb * 1048576);
-    m->first_piece_bytes = m->piece_bytes < m->first_piece_bytes ? m->piece_bytes : m->first_piece_bytes;
+    large_cut(m, s->bucket_mb);
     if (m->workers == 1) {
         tutti_declare_vector(plan, "dgc.u", TUTTI_SAME, &s->u);
         return TUTTI_OK;
     }
-    snprintf(spec, sizeof spec, "dgc(codec=large(topk(ratio=%.17g,warmup=%lld),min=%lld),momentum=%.17g,nesterov=%s,masking=%s,clip=%.17g,server=%s)", s->ratio, (long long)s->warmup,
-             (long long)s->min_numel, s->momentum, s->nesterov ? "on" : "off", s->masking ? "on" : "off", s->clip, s->server_ef ? "on" : "off");
+    snprintf(selected, sizeof selected, "topk(ratio=%.17g,warmup=%lld,value_dtype=%s,index_code=%s)", s->ratio, (long long)s->warmup, large_value(s->value), large_index(s->index));
+    snprintf(spec, sizeof spec, "dgc(codec=%s,momentum=%.17g,nesterov=%s,masking=%s,clip=%.17g,server=%s)", large_spec(m, selected, s->min_numel, coded), s->momentum, s->nesterov ? "on" : "off", s->masking ? "on" : "off", s->clip, s->server_ef ? "on" : "off");
     return tutti_exchange_declare(m, plan, spec, err);
 }
 

@@ -1,14 +1,14 @@
 /* fitted.h: what methods alq and amq share: a quantiser whose levels are fitted to the gradients now and then. The fit is the codec's (src/codec/alq.c, mixture.c). */
 #ifndef TUTTI_METHOD_FITTED_H
 #define TUTTI_METHOD_FITTED_H
-#include <stdio.h>
-#include "tutti/method.h"
+#include "large.h"
 
 typedef struct fitted {          /* begins the struct of either method */
     int64_t bits, bucket, components, samples, first, second, every, skip_below;
     double bucket_mb;
-    int norm, code, initial, fit, weight;
+    int norm, code, tail, initial, fit, weight;
     bool on_lr_drop;
+    const char *exclude;
 } fitted;
 
 #define FITTED_QUANTISER                                                                                                                                                   \
@@ -27,20 +27,21 @@ typedef struct fitted {          /* begins the struct of either method */
     { "every", TUTTI_INT, TUTTI_AT(fitted, every), 10000, 0, 1e12, NULL, "and before each multiple of this many steps; 0: none such" },                                    \
     { "on_lr_drop", TUTTI_BOOL, TUTTI_AT(fitted, on_lr_drop), 1, 0, 1, NULL, "and after the learning rate has fallen to a half or less" },                                 \
     { "skip_below", TUTTI_INT, TUTTI_AT(fitted, skip_below), 8192, 0, 1e12, NULL, "tensors of fewer elements travel as they are: levels are fitted to whole buckets" },    \
-    { "bucket_mb", TUTTI_REAL, TUTTI_AT(fitted, bucket_mb), 25, 1.0 / 1048576, 65536, NULL, "gradients in MiB that are exchanged as one" }
+    { "tail", TUTTI_CHOICE, TUTTI_AT(fitted, tail), 0, 0, 0, "short|dense", "a tensor's last elements that fill no bucket: one that is shorter, or float32 as they are, as in the authors' runs" },     \
+    LARGE_EXCLUDE(fitted),                                                                                                                                                \
+    LARGE_BUCKET(fitted)
 
 /* Gradients go through codec `name` with these options and `more` (",variant=gd"). */
 static inline tutti_status fitted_declare(tutti_method *m, tutti_plan *plan, const char *name, const char *more, tutti_error *err)
 {
     const fitted *s = m->self;
-    char spec[440];
+    char coded[440], spec[LARGE_SPEC];
 
-    m->piece_bytes = (size_t)(s->bucket_mb * 1048576);
-    m->first_piece_bytes = m->piece_bytes < m->first_piece_bytes ? m->piece_bytes : m->first_piece_bytes;
-    snprintf(spec, sizeof spec, "large(%s(bits=%lld,bucket=%lld,norm=%s,coding=%s%s,initial=%s,fit=%s,components=%lld,weight=%s,samples=%lld,first=%lld,second=%lld,every=%lld,on_lr_drop=%s),min=%lld)", name,
-             (long long)s->bits, (long long)s->bucket, s->norm == 0 ? "l2" : "max", s->code == 0 ? "fixed" : "huffman", more, s->initial == 0 ? "normal" : "powers", s->fit == 0 ? "mixture" : "single", (long long)s->components,
-             s->weight == 0 ? "norm2" : "norm", (long long)s->samples, (long long)s->first, (long long)s->second, (long long)s->every, s->on_lr_drop ? "on" : "off", (long long)s->skip_below);
-    return tutti_exchange_declare(m, plan, spec, err);
+    large_cut(m, s->bucket_mb);
+    snprintf(coded, sizeof coded, "%s(bits=%lld,bucket=%lld,norm=%s,coding=%s,tail=%s%s,initial=%s,fit=%s,components=%lld,weight=%s,samples=%lld,first=%lld,second=%lld,every=%lld,on_lr_drop=%s)", name,
+             (long long)s->bits, (long long)s->bucket, s->norm == 0 ? "l2" : "max", s->code == 0 ? "fixed" : "huffman", s->tail == 0 ? "short" : "dense", more, s->initial == 0 ? "normal" : "powers", s->fit == 0 ? "mixture" : "single", (long long)s->components,
+             s->weight == 0 ? "norm2" : "norm", (long long)s->samples, (long long)s->first, (long long)s->second, (long long)s->every, s->on_lr_drop ? "on" : "off");
+    return tutti_exchange_declare(m, plan, large_spec(m, coded, s->skip_below, spec), err);
 }
 
 /* What no fit can learn from is said before training, not at the first fit. */

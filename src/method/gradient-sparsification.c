@@ -6,11 +6,10 @@
      randk, blockk    elements or blocks that are drawn alike on all workers, so that values alone travel and are summed on the way; the rest stays in e, or with ef=off what is sent is
                       multiplied by n/k, which is unbiased
    Selection is by tensor; tensors of fewer than min_numel elements travel as they are. */
-#include <stdio.h>
-#include "tutti/method.h"
+#include "large.h"
 
 enum { WANGNI, TOPK, RANDK, BLOCKK };
-typedef struct sparsification { int select; double ratio, bucket_mb; int64_t block, min_numel; bool ef; } sparsification;
+typedef struct sparsification { int select, value, index; double ratio, bucket_mb; int64_t block, min_numel; bool ef; const char *exclude; } sparsification;
 
 static const tutti_option sparsification_options[] = {
     { "select", TUTTI_CHOICE, TUTTI_AT(sparsification, select), WANGNI, 0, 0, "wangni|topk|randk|blockk", "which elements: at random in proportion to magnitude, the greatest, or drawn alike on all workers" },
@@ -18,7 +17,9 @@ static const tutti_option sparsification_options[] = {
     { "ef", TUTTI_BOOL, TUTTI_AT(sparsification, ef), 1, 0, 1, NULL, "error feedback: what was not sent is added to the next gradient; wangni has none and needs none" },
     { "block", TUTTI_INT, TUTTI_AT(sparsification, block), 256, 2, 1 << 24, NULL, "blockk: consecutive elements that are drawn together", "select=blockk" },
     { "min_numel", TUTTI_INT, TUTTI_AT(sparsification, min_numel), 1024, 0, 1e12, NULL, "tensors of fewer elements travel as they are" },
-    { "bucket_mb", TUTTI_REAL, TUTTI_AT(sparsification, bucket_mb), 25, 1.0 / 1048576, 65536, NULL, "gradients in MiB that are exchanged as one" },
+    LARGE_BUCKET(sparsification),
+    LARGE_LIST(sparsification, "select=topk"),
+    LARGE_EXCLUDE(sparsification),
     { 0 }
 };
 
@@ -26,18 +27,17 @@ static tutti_status sparsification_declare(tutti_method *m, tutti_plan *plan, tu
 {
     const sparsification *s = m->self;
     const bool ef = s->ef && s->select != WANGNI;
-    char selected[80], spec[160];
+    char selected[120], coded[140], spec[LARGE_SPEC];
 
-    m->piece_bytes = (size_t)(s->bucket_mb * 1048576);
-    m->first_piece_bytes = m->piece_bytes < m->first_piece_bytes ? m->piece_bytes : m->first_piece_bytes;
+    large_cut(m, s->bucket_mb);
     if (s->select == WANGNI)
         snprintf(selected, sizeof selected, "wangni(sparsity=%.17g)", s->ratio);
     else if (s->select == TOPK)
-        snprintf(selected, sizeof selected, "topk(ratio=%.17g)", s->ratio);
+        snprintf(selected, sizeof selected, "topk(ratio=%.17g,value_dtype=%s,index_code=%s)", s->ratio, large_value(s->value), large_index(s->index));
     else
         snprintf(selected, sizeof selected, "randomk(ratio=%.17g,block=%lld,unbiased=%s)", s->ratio, s->select == RANDK ? 1LL : (long long)s->block, ef ? "off" : "on");
-    snprintf(spec, sizeof spec, "large(%s%s%s,min=%lld)", ef ? "ef(" : "", selected, ef ? ")" : "", (long long)s->min_numel);
-    return tutti_exchange_declare(m, plan, spec, err);
+    snprintf(coded, sizeof coded, "%s%s%s", ef ? "ef(" : "", selected, ef ? ")" : "");
+    return tutti_exchange_declare(m, plan, large_spec(m, coded, s->min_numel, spec), err);
 }
 
 static const char *const sparsification_constraints[] = {

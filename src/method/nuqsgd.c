@@ -5,10 +5,9 @@
    1/8 becomes c = (1/p - 1)^2 p / 4 and the bound c + tau^2 / (4 (1 + c)) up to tau = 2 (1 + c) (the same derivation: c A + l sqrt(d B) - B, A + B = 1, of the squares above and below the least level l); without a zero
    level, whose interval adds l^2 - r^2, it is c + tau^2, tau = p^(s+1) sqrt(d). */
 #include <math.h>
-#include <stdio.h>
-#include "tutti/method.h"
+#include "large.h"
 
-typedef struct nuqsgd { int64_t bits, bucket, skip_below; double bucket_mb, multiplier; int norm, code; bool zero_level; } nuqsgd;
+typedef struct nuqsgd { int64_t bits, bucket, skip_below; double bucket_mb, multiplier; int norm, code, tail; bool zero_level; const char *exclude; } nuqsgd;
 
 static const tutti_option nuqsgd_options[] = {
     { "bits", TUTTI_INT, TUTTI_AT(nuqsgd, bits), 4, 3, 8, NULL, "of an element with its sign: s = 2^(bits-1) - 2 levels between 0 and 1; with 2 bits it would be qsgd(bits=2)" },
@@ -18,20 +17,21 @@ static const tutti_option nuqsgd_options[] = {
     { "zero_level", TUTTI_BOOL, TUTTI_AT(nuqsgd, zero_level), 1, 0, 1, NULL, "one level is 0; without it what is near 0 becomes one of the two least levels at random" },
     { "code", TUTTI_CHOICE, TUTTI_AT(nuqsgd, code), 0, 0, 0, "fixed|huffman", "of the levels: fixed width, or fewer bits for what is frequent" },
     { "skip_below", TUTTI_INT, TUTTI_AT(nuqsgd, skip_below), 1024, 0, 1e12, NULL, "tensors of fewer elements travel as they are" },
-    { "bucket_mb", TUTTI_REAL, TUTTI_AT(nuqsgd, bucket_mb), 25, 1.0 / 1048576, 65536, NULL, "gradients in MiB that are exchanged as one" },
+    LARGE_BUCKET(nuqsgd),
+    { "tail", TUTTI_CHOICE, TUTTI_AT(nuqsgd, tail), 0, 0, 0, "short|dense", "a tensor's last elements that fill no bucket: one that is shorter, or float32 as they are" },
+    LARGE_EXCLUDE(nuqsgd),
     { 0 }
 };
 
 static tutti_status nuqsgd_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     const nuqsgd *s = m->self;
-    char spec[240];
+    char coded[240], spec[LARGE_SPEC];
 
-    m->piece_bytes = (size_t)(s->bucket_mb * 1048576);
-    m->first_piece_bytes = m->piece_bytes < m->first_piece_bytes ? m->piece_bytes : m->first_piece_bytes;
-    snprintf(spec, sizeof spec, "large(nuqsgd(bits=%lld,bucket=%lld,norm=%s,coding=%s,multiplier=%.17g,zero_level=%s),min=%lld)", (long long)s->bits, (long long)s->bucket, s->norm == 0 ? "l2" : "max",
-             s->code == 0 ? "fixed" : "huffman", s->multiplier, s->zero_level ? "on" : "off", (long long)s->skip_below);
-    return tutti_exchange_declare(m, plan, spec, err);
+    large_cut(m, s->bucket_mb);
+    snprintf(coded, sizeof coded, "nuqsgd(bits=%lld,bucket=%lld,norm=%s,coding=%s,multiplier=%.17g,zero_level=%s,tail=%s)", (long long)s->bits, (long long)s->bucket, s->norm == 0 ? "l2" : "max",
+             s->code == 0 ? "fixed" : "huffman", s->multiplier, s->zero_level ? "on" : "off", s->tail == 0 ? "short" : "dense");
+    return tutti_exchange_declare(m, plan, large_spec(m, coded, s->skip_below, spec), err);
 }
 
 static tutti_status nuqsgd_open(tutti_method *m, tutti_error *err)

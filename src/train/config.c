@@ -21,7 +21,7 @@ const tutti_option tutti_train_options[] = {
     { "epochs", TUTTI_INT, AT(epochs), 1, 1, 1000000, NULL, "times over the training set, counted from the run's beginning" },
     { "steps", TUTTI_INT, AT(steps), 0, 0, 1e15, NULL, "steps of each worker instead of epochs, counted from the run's beginning; 0: by epochs" },
     { "collective-table", TUTTI_TEXT, AT(collective_table), 0, 0, 0, "", "with collective=auto: a file that says which algorithm serves which size, as `tutti bench allreduce --tune FILE` writes it; it changes times, not results" },
-    { "collective", TUTTI_SPEC, AT(collective), 0, 0, 0, "auto", "all-reduce of gradients: auto, exchange, doubling, tree, direct, halving, hierarchy (of hosts and nodes); in an order of their own: ring(order=any), stragglar(straggler=R,order=any)" },
+    { "collective", TUTTI_SPEC, AT(collective), 0, 0, 0, "auto", "all-reduce of gradients: auto, exchange, doubling, tree, direct, halving, hierarchy (of hosts and nodes); in an order of their own: ring(order=any), stragglar(straggler=R,order=any); of messages of codecs that cannot be summed: allgather, alltoall (and encoded anew by the owners of parts)" },
     { "codec", TUTTI_SPEC, AT(codec), 0, 0, 0, "", "how gradients (under d-psgd: models) travel: fp16, bf16, int8, qsgd(bits=4), ef(topk(ratio=0.01)), ef(powersgd(rank=4)) ...; `tutti codecs` lists them; none: as they are" },
     { "batch", TUTTI_INT, AT(batch), 64, 1, 1 << 20, NULL, "samples a worker a pass" },
     { "batch-share", TUTTI_TEXT, AT(batch_share), 0, 0, 0, "even", "samples of a pass by worker: even, auto (by measured speed), data (by the sizes of their parts), or weights w0:w1:..." },
@@ -164,8 +164,7 @@ tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *er
     if (c->loss_scale[0] == 0 && c->precision == TUTTI_PRECISION_FP16)
         c->loss_scale = "dynamic";
     TUTTI_TRY(tutti_loss_scale_check(c->loss_scale, err));
-    if (strcmp(c->collective, "auto") != 0)
-        TUTTI_TRY(tutti_fail_within(err, tutti_algorithm_check(c->collective, (int)c->n, err), "collective"));
+    TUTTI_TRY(tutti_collective_check(c->collective, (int)c->n, err));
     if (strcmp(c->collective, "auto") != 0 && c->collective_table[0] != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "collective is '%.80s', so collective-table '%.200s' would not be asked; give one of the two", c->collective, c->collective_table);
     if (strlen(c->out) > 3800)

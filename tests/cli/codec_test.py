@@ -31,6 +31,18 @@ class Codec(Case):
         self.assertEqual(summary(fp32)["bytes_sent_total"], 12 * 2 * 4 * PARAMS)
         self.assertEqual(summary(fp16)["bytes_sent_total"], 12 * 2 * 2 * PARAMS)
 
+    def test_messages_go_by_the_way_that_is_asked_for(self):
+        common = (*COMMON, "--data", self.data, "-n", 4, "--steps", 3)
+        sent = {way: summary(self.train(way, *common, "--method", "qsgd(exclude=*2.weight)", "--collective", way))["bytes_sent_total"] for way in ("auto", "alltoall", "allgather")}
+        once = self.train("once", *common, "--method", "qsgd(exclude=*2.weight,requantize=off)")
+        self.assertEqual(sent["auto"], sent["alltoall"])
+        self.assertGreater(sent["allgather"], 1.5 * sent["auto"])
+        self.assertEqual(summary(once)["bytes_sent_total"], sent["allgather"])
+        self.assertEqual(model(once), model(self.out("allgather")))
+        for out, sentence, more in (("d", "codec 'fp16' is summed; leave collective at auto", ("--codec", "fp16", "--collective", "allgather")),
+                                    ("e", "exclude has 'nobody', and no tensor has such a name; there are ", ("--codec", "large(qsgd,exclude=nobody)"))):
+            self.refused(sentence, "train", *common, *more, "--out", self.out(out))
+
     def test_a_resumed_run_ends_with_the_same_bytes_since_residuals_are_in_the_checkpoint(self):
         for n, codec in ((2, "ef(topk)"), (4, "ef(sign,server=on)")):
             common = (*COMMON, "--data", self.data, "-n", n, "--codec", codec, "--checkpoint-every", 5)

@@ -132,7 +132,7 @@ static void randomk_draws_each_element_as_often(void **state)
             assert_true(fabs(drawn - share * K) < 5.5 * sqrt(K * share * (1 - share)));
         }
         assert_true(fabs(loss / norm - (which % 2 ? 1 / share - 1 : 1 - share)) < 0.05 * (which % 2 ? 1 / share : 1));
-        assert_int_equal(tutti_codec_traits(s->codec), which % 2 ? TUTTI_CODEC_UNBIASED : TUTTI_CODEC_CONTRACTIVE);
+        assert_int_equal(tutti_codec_traits(s->codec), which % 2 ? TUTTI_CODEC_UNBIASED : TUTTI_CODEC_CONTRACTIVE | TUTTI_CODEC_SELECTS);
         subject_close(s);
     }
 }
@@ -615,7 +615,7 @@ static void specs_that_make_no_sense_are_refused_with_a_sentence(void **state)
         { "alq(first=9,second=9)", "codec 'alq': second is 9 and must be after first, 9" }, { "alq(bucket=100)", NULL },
         { "ef(topk,flush=bf16)", NULL }, { "ef(topk,flush_every=5,flush=large(fp32))", "codec 'ef': flush is large, a wrapper, and what delivers all that is owed is a codec itself: fp32, bf16 or fp16" },
         { "ef(large(accordion(low=topk(ratio=0.1),high=topk)),flush_every=5)", "codec 'ef': flush_every is 5, and accordion inside of it would not see the gradients of the steps that flush; leave flush_every away" },
-        { "ef(nosuch)", NULL }, { "qsgd(bits=1)", NULL }, { "qsgd(bits=9)", NULL }, { "topk(ratio=1.5)", NULL }, { "topk(", NULL }, { "", NULL }, { "fp16(x=1)", NULL },
+        { "ef(nosuch)", NULL }, { "qsgd(bits=1)", "codec 'qsgd': bits is 1, and a sign and at least one level above 0 take 2; signs alone are codec sign, or onebit" }, { "qsgd(bits=9)", NULL }, { "topk(ratio=1.5)", NULL }, { "topk(", NULL }, { "", NULL }, { "fp16(x=1)", NULL },
         { "ef(ef(ef(ef(ef(ef(sign))))))", NULL },
     };
     const tutti_codec_space space = { .n = 10 };

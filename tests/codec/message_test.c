@@ -13,11 +13,14 @@ static const char *const specs[] = {
     "threshold(value=0.5)", "threshold(value=1e-20)", "threshold(value=0.7,index_code=delta)", "threshold(value=1.5,index_code=auto,value_dtype=fp16)", "threshold(value=0.1,index_code=bitmap)", "threshold(value=0.5,value_dtype=bf16)", "wangni", "wangni(sparsity=0.3)", "wangni(solver=closed,epsilon=0.5)", "wangni(solver=closed,epsilon=0)",
     "qsgd(coding=huffman)", "nuqsgd(bits=8,bucket=64,coding=huffman)", "qsgd(bits=2,bucket=64,norm=l2,coding=huffman)", "alq(bucket=128)", "alq(bits=5,bucket=64,norm=max)",
     "alq(bits=4,bucket=512,zero_level=on,coding=huffman)", "amq(bits=2,bucket=32)", "amq(bits=8,bucket=256)",
+    "qsgd(levels=5,bucket=64)", "qsgd(levels=100,bucket=128,norm=l2)", "qsgd(levels=2,bucket=64,coding=elias)", "qsgd(levels=20,coding=huffman)", "nuqsgd(bucket=64,tail=dense)",
+    "qsgd(bits=3,bucket=64,coding=elias,tail=dense)", "alq(bucket=64,coding=huffman,tail=dense)",
 };
 static const char *const unbiased[] = {
     "qsgd(bits=2,bucket=64)", "qsgd(bits=4,bucket=64,norm=l2)", "qsgd(bits=8,bucket=64)", "qsgd(bits=3,bucket=32,coding=elias)", "nuqsgd(bits=3,bucket=64)",
     "nuqsgd(bits=4,bucket=32,norm=max)", "nuqsgd(bits=8,bucket=64)", "wangni(sparsity=0.1)", "wangni(solver=closed,epsilon=2)",
     "alq(bucket=64)", "alq(bits=4,bucket=64,zero_level=on)", "amq(bits=5,bucket=32,norm=max)", "nuqsgd(bits=4,bucket=64,coding=huffman)",
+    "qsgd(levels=1,bucket=64)", "qsgd(levels=6,bucket=64,norm=l2)", "qsgd(levels=100,bucket=64)", "nuqsgd(bits=3,bucket=64,tail=dense)",
 };
 
 static size_t quantised(size_t n, size_t bits, size_t bucket) { return (n * bits + 7) / 8 + 4 * ((n + bucket - 1) / bucket); }
@@ -39,7 +42,8 @@ static void sizes_are_those_of_the_sheets(void **state)
             { "onebit(block=100)", (n + 7) / 8 + 4 * ((n + 103) / 104) }, { "topk(ratio=0.01)", 8 * share(n, 0.01) }, { "topk(ratio=0.07)", 8 * share(n, 0.07) },
             { "topk(ratio=1)", 8 * n }, { "topk(ratio=0.07,value_dtype=fp16)", 6 * share(n, 0.07) }, { "topk(ratio=0.07,index_code=bitmap)", 4 * share(n, 0.07) + (n + 7) / 8 },
             { "topk(ratio=0.01,index_code=auto,value_dtype=bf16)", 2 * share(n, 0.01) + (4 * share(n, 0.01) <= (n + 7) / 8 ? 4 * share(n, 0.01) : (n + 7) / 8) },
-            { "topk(ratio=1,index_code=auto)", 4 * n + (n + 7) / 8 },
+            { "topk(ratio=1,index_code=auto)", 4 * n + (n + 7) / 8 }, { "qsgd(levels=1)", quantised(n, 2, 512) }, { "qsgd(levels=7)", quantised(n, 4, 512) }, { "qsgd(levels=8)", quantised(n, 5, 512) },
+            { "qsgd(levels=127,bucket=64)", quantised(n, 8, 64) }, { "nuqsgd(bucket=128,tail=dense)", quantised(n / 128 * 128, 4, 128) + 4 * (n % 128) },
         };
         subject_fill(n, x, 0, &seed);
         for (size_t r = 0; r < TUTTI_LENGTH(rows); r++) {
@@ -319,7 +323,7 @@ static void variable_messages_are_as_long_as_their_codes(void **state)
 
 static void refusals_say_what_is_wrong_and_what_mends_it(void **state)
 {
-    float y[16] = { 0 };
+    float y[20] = { 0 };
     uint8_t m[8 * 16] = { 0 };
     tutti_error err;
     subject *s = subject_open("topk(ratio=0.2)", 10);
@@ -338,6 +342,39 @@ static void refusals_say_what_is_wrong_and_what_mends_it(void **state)
     tutti_codec_put_f32(m, -1);
     s->codec->ops->decode_add(s->codec, &v, m, 9, 1, y, &err);
     assert_string_equal(err.text, "codec 'qsgd': the scale of bucket 0 of 1 is -1, and scales are 0 or more; the message was damaged or is another codec's");
+    subject_close(s);
+
+    s = subject_open("qsgd(levels=5)", 3);
+    v = subject_view(s, 0);
+    memset(m, 0, sizeof m);
+    tutti_codec_put_f32(m, 1);
+    m[4] = 0xd5, m[5] = 6; /* 5, -5, 6 */
+    s->codec->ops->decode_add(s->codec, &v, m, 6, 1, y, &err);
+    assert_string_equal(err.text, "codec 'qsgd': element 2 of 3 has level 6, and the greatest is 5; the message was damaged or is another codec's");
+    subject_close(s);
+
+    s = subject_open("qsgd(levels=2,coding=elias)", 3);
+    v = subject_view(s, 0);
+    memset(m, 0, sizeof m);
+    tutti_codec_put_f32(m, 1);
+    m[4] = 4; /* 001: 4 or more, level 3 at least */
+    s->codec->ops->decode_add(s->codec, &v, m, 8, 1, y, &err);
+    assert_string_equal(err.text, "codec 'qsgd': element 0 of 3 in a message of 8 bytes: its level is beyond the greatest; the message was damaged or is another codec's");
+    subject_close(s);
+
+    s = subject_open("qsgd(levels=2,coding=huffman)", 16);
+    v = subject_view(s, 0);
+    memset(m, 0, sizeof m);
+    tutti_codec_put_f32(m, 1);
+    m[4] = 0x01, m[5] = 0x10; /* codes 0 and 3 */
+    s->codec->ops->decode_add(s->codec, &v, m, 10, 1, y, &err);
+    assert_string_equal(err.text, "codec 'qsgd': code 3 has a word, and its level is beyond the greatest, 2; the message was damaged or is another codec's");
+    subject_close(s);
+
+    s = subject_open("nuqsgd(bits=4,bucket=16,tail=dense)", 20);
+    v = subject_view(s, 0);
+    s->codec->ops->decode_add(s->codec, &v, m, 15, 1, y, &err);
+    assert_string_equal(err.text, "codec 'nuqsgd': a message of 15 bytes for the 20 elements from 0 on should have 28; do both workers run the same codec with the same options?");
     subject_close(s);
 
     s = subject_open("qsgd(bits=2,coding=huffman)", 16);
@@ -448,15 +485,15 @@ static void quantisers_keep_their_variance_bounds(void **state)
     (void)state;
 
     for (int round = 0; round < 60; round++) {
-        const int bits = 3 + round % 5, kind = round % 4;
-        const double s = (1 << (bits - 1)) - 1, tau = ldexp(sqrt(D), -((1 << (bits - 1)) - 2));
+        const int bits = 3 + round % 5, kind = round % 4, levels = 1 + (int)(subject_random(&seed) % (round % 3 == 0 ? 127 : 16));
+        const double s = levels, tau = ldexp(sqrt(D), -((1 << (bits - 1)) - 2));
         const double factor[3] = { fmin(D / (4 * s * s), sqrt(D) / s), D / (4 * s * s), tau <= 2.25 ? 0.125 + 2.0 / 9 * tau * tau : tau - 1 };
         subject_fill(D, x, kind, &seed);
         for (int which = 0; which < 3; which++) {
             char spec[64];
             double loss = 0, most = 0, norm = subject_norm2(D, x);
             subject *c;
-            snprintf(spec, sizeof spec, which == 2 ? "nuqsgd(bits=%d,bucket=64)" : "qsgd(bits=%d,bucket=64,norm=%s)", bits, which == 0 ? "l2" : "max");
+            snprintf(spec, sizeof spec, which == 2 ? "nuqsgd(bits=%d,bucket=64)" : "qsgd(levels=%d,bucket=64,norm=%s)", which == 2 ? bits : levels, which == 0 ? "l2" : "max");
             c = subject_open(spec, D);
             for (size_t i = 0; i < D; i++)
                 most = fmax(most, fabs((double)x[i]));
@@ -535,6 +572,7 @@ static void draws_belong_to_worker_step_stage_and_place(void **state)
 static void elias_codes_say_what_fixed_codes_say(void **state)
 {
     static const struct { uint32_t k; int gamma, omega; } lengths[] = { { 1, 1, 1 }, { 2, 3, 3 }, { 3, 3, 3 }, { 4, 5, 6 }, { 7, 5, 6 }, { 8, 7, 7 }, { 15, 7, 7 }, { 16, 9, 11 }, { 31, 9, 11 } };
+    static const int levels[] = { 1, 2, 3, 5, 7, 12, 15, 31, 40, 63, 100, 127 };
     float x[SUBJECT_LONGEST], y[SUBJECT_LONGEST], z[SUBJECT_LONGEST];
     uint64_t seed = 14;
     (void)state;
@@ -543,7 +581,7 @@ static void elias_codes_say_what_fixed_codes_say(void **state)
         assert_int_equal(tutti_codec_elias_length(TUTTI_CODEC_GAMMA, lengths[i].k), lengths[i].gamma);
         assert_int_equal(tutti_codec_elias_length(TUTTI_CODEC_OMEGA, lengths[i].k), lengths[i].omega);
     }
-    for (int bits = 2; bits <= 8; bits++)
+    for (size_t k = 0; k < TUTTI_LENGTH(levels); k++)
         for (size_t at = 0; at < TUTTI_LENGTH(subject_lengths); at++)
             for (int norm = 0; norm < 2; norm++) {
                 const size_t n = subject_lengths[at];
@@ -552,10 +590,10 @@ static void elias_codes_say_what_fixed_codes_say(void **state)
                 subject_fill(n, x, (int)(at % 5), &seed);
                 for (size_t i = 0; i < n; i++)
                     x[i] = at % 3 == 0 && i / 128 % 2 == 0 ? 0 : x[i]; /* whole buckets of zeros */
-                snprintf(spec, sizeof spec, "qsgd(bits=%d,bucket=128,norm=%s)", bits, norm ? "l2" : "max");
+                snprintf(spec, sizeof spec, "qsgd(levels=%d,bucket=128,norm=%s)", levels[k], norm ? "l2" : "max");
                 s = subject_open(spec, n), subject_round_trip(s, 1, x, y), subject_close(s);
                 for (int coding = 0; coding < 2; coding++) {
-                    snprintf(spec, sizeof spec, "qsgd(bits=%d,bucket=128,norm=%s,coding=%s)", bits, norm ? "l2" : "max", coding ? "omega" : "elias");
+                    snprintf(spec, sizeof spec, "qsgd(levels=%d,bucket=128,norm=%s,coding=%s)", levels[k], norm ? "l2" : "max", coding ? "omega" : "elias");
                     s = subject_open(spec, n), subject_round_trip(s, 1, x, z), subject_close(s);
                     for (size_t i = 0; i < n; i++)
                         assert_true(y[i] == z[i]);

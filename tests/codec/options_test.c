@@ -82,9 +82,103 @@ static void any_multiplier_rounds_to_its_powers_without_bias(void **state)
     }
 }
 
+/* ---- levels and tails ---- */
+/* As many as bits hold are what bits say, to the byte; any other number takes the fewest bits that hold it. */
+static void levels_travel_in_as_few_bits_as_hold_them(void **state)
+{
+    enum { N = 3000 };
+    static const char *const also[] = { "", ",norm=l2", ",coding=elias", ",coding=huffman,tail=dense" };
+    static float x[N], y[N];
+    uint64_t seed = 9;
+
+    (void)state;
+    for (int levels = 1; levels <= 127; levels++) {
+        const char *more = also[levels % (int)TUTTI_LENGTH(also)];
+        int bits = 2;
+        char one[100], two[100];
+        subject *a, *b;
+        tutti_view v;
+        size_t p, q;
+        uint8_t *m, *n;
+        while (levels >= 1 << (bits - 1))
+            bits++;
+        snprintf(one, sizeof one, "qsgd(levels=%d,bucket=256%s)", levels, more), snprintf(two, sizeof two, "qsgd(bits=%d,bucket=256%s)", bits, more);
+        a = subject_open(one, N), b = subject_open(two, N), v = subject_view(a, 3);
+        subject_fill(N, x, levels % 2, &seed);
+        m = subject_encode(a, &v, x, &p), n = subject_encode(b, &v, x, &q);
+        if (strstr(more, "coding") == NULL)
+            assert_int_equal(p, q);
+        if (levels == (1 << (bits - 1)) - 1) {
+            assert_int_equal(p, q);
+            assert_memory_equal(m, n, p);
+        }
+        subject_decode(a, &v, m, p, y);
+        for (size_t i = 0; i < N / 256 * 256; i++) { /* a level, counted in double */
+            double most = 0, scale;
+            for (size_t k = i / 256 * 256; k < (i / 256 + 1) * 256; k++)
+                most = fmax(most, fabs((double)x[k]));
+            scale = levels % 4 == 1 ? sqrt(subject_norm2(256, x + i / 256 * 256)) : most;
+            if (fabs((double)y[i] / scale * levels - nearbyint((double)y[i] / scale * levels)) > 2e-5 || fabs((double)y[i]) > scale * (1 + 1e-6) || fabs((double)y[i] - x[i]) > scale / levels * (1 + 1e-3))
+                fail_msg("%s: %g of %g became %g", one, (double)x[i], scale, (double)y[i]);
+            if (fabs((double)x[i]) == scale)
+                assert_true(y[i] == x[i]);
+        }
+        free(m), free(n);
+        subject_close(a), subject_close(b);
+    }
+}
+
+/* tail=dense: the last elements of a tensor are exact where they fill no bucket, and what fills one is what it is with short ones, to the byte; nothing changes where all are filled. Of a part of a tensor that
+   is not its end the last bucket is short. */
+static void a_dense_tail_is_exact_and_touches_nothing_else(void **state)
+{
+    static const struct { const char *spec; size_t bits; } rows[] = { { "nuqsgd(bits=4,bucket=64%s)", 4 }, { "alq(bits=3,bucket=64%s)", 3 }, { "amq(bits=2,bucket=64%s)", 2 }, { "qsgd(bits=5,bucket=64%s)", 5 } };
+    static const size_t lengths[] = { 0, 1, 63, 64, 65, 128, 640, 700 };
+    float x[700], y[700], z[700];
+    uint64_t seed = 10;
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++)
+        for (size_t at = 0; at < TUTTI_LENGTH(lengths); at++) {
+            const size_t n = lengths[at], whole = n / 64 * 64;
+            char spec[80];
+            subject *s[2];
+            tutti_view v;
+            size_t bytes[2];
+            uint8_t *m[2];
+            subject_fill(n, x, 0, &seed);
+            for (int dense = 0; dense < 2; dense++) {
+                snprintf(spec, sizeof spec, rows[k].spec, dense ? ",tail=dense" : "");
+                s[dense] = subject_open(spec, n);
+            }
+            v = subject_view(s[0], 4);
+            for (int dense = 0; dense < 2; dense++) {
+                m[dense] = subject_encode(s[dense], &v, x, &bytes[dense]);
+                subject_decode(s[dense], &v, m[dense], bytes[dense], dense ? y : z);
+            }
+            assert_int_equal(bytes[1], 4 * (whole / 64) + whole / 8 * rows[k].bits + 4 * (n - whole));
+            for (size_t i = 0; i < n; i++)
+                assert_true(y[i] == (i < whole ? z[i] : x[i]));
+            assert_true(n != whole || (bytes[0] == bytes[1] && memcmp(m[0], m[1], bytes[0]) == 0));
+            free(m[0]), free(m[1]);
+            if (n > 100) { /* an owner's part */
+                v.count = v.cols = 100;
+                for (int dense = 0; dense < 2; dense++)
+                    m[dense] = subject_encode(s[dense], &v, x, &bytes[dense]);
+                assert_int_equal(bytes[0], bytes[1]);
+                assert_memory_equal(m[0], m[1], bytes[0]);
+                free(m[0]), free(m[1]);
+            }
+            subject_close(s[0]), subject_close(s[1]);
+        }
+}
+
 static void what_levels_cannot_be_is_refused(void **state)
 {
     static const struct { const char *spec, *words; } rows[] = {
+        { "qsgd(bits=1)", "bits is 1, and a sign and at least one level above 0 take 2; signs alone are codec sign, or onebit" }, { "qsgd(bits=4,levels=7)", "bits is 4 and levels is 7, and either says what the other is" },
+        { "qsgd(levels=128)", "'levels' is 128; it must be from 0 to 127 (s, levels above 0, in place of bits, of which 8 hold no more than 127" }, { "qsgd(levels=-1)", "'levels' is -1" },
+        { "nuqsgd(bits=2)", "'bits' is 2; it must be from 3 to 8 (bits of an element with its sign; two would be ternary, which is qsgd(bits=2))" }, { "nuqsgd(tail=long)", "short or dense" },
         { "nuqsgd(bits=8,multiplier=0.01)", "multiplier is 0.01, and with 8 bits its first 127 powers lie closer than numbers of 32 bits tell apart; take fewer bits, or a multiplier of about 0.9" },
         { "nuqsgd(multiplier=1)", "'multiplier' is 1" }, { "nuqsgd(multiplier=0)", "'multiplier' is 0" }, { "alq(zero_level=on,symmetric=on)", "'symmetric'" }, { "alq(components=513)", "513" }, { "alq(samples=0)", "'samples' is 0" },
         { "alq(sweeps=0)", "'sweeps' is 0" }, { "ef(topk,decay=1.5)", "'decay' is 1.5" }, { "accordion(low=topk,high=topk,unit=step,norm_window=interval)", "'norm_window'" },
@@ -487,6 +581,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(powers_without_a_zero_are_amqs_first_levels),
         cmocka_unit_test(any_multiplier_rounds_to_its_powers_without_bias),
+        cmocka_unit_test(levels_travel_in_as_few_bits_as_hold_them),
+        cmocka_unit_test(a_dense_tail_is_exact_and_touches_nothing_else),
         cmocka_unit_test(what_levels_cannot_be_is_refused),
         cmocka_unit_test(a_fit_sees_so_many_steps),
         cmocka_unit_test(after_a_fall_of_the_rate_a_fit_sees_what_came_after_it),

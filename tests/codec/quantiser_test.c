@@ -9,7 +9,7 @@ enum { LEVELS_MOST = 256 };
 
 static const char *const all[] = {
     "qsgd(bits=2,bucket=64,norm=l2)", "qsgd(bits=2,bucket=64)", "qsgd(bits=3,bucket=64,norm=l2)", "qsgd(bits=4,bucket=64)", "qsgd(bits=5,bucket=64,norm=l2,coding=omega)", "qsgd(bits=8,bucket=64)",
-    "qsgd(bits=4,bucket=64,coding=huffman)", "nuqsgd(bits=3,bucket=64)", "nuqsgd(bits=4,bucket=64)", "nuqsgd(bits=5,bucket=64,norm=max)", "nuqsgd(bits=8,bucket=64)",
+    "qsgd(bits=4,bucket=64,coding=huffman)", "qsgd(levels=5,bucket=64)", "qsgd(levels=2,bucket=64,norm=l2,coding=elias)", "qsgd(levels=100,bucket=64)", "nuqsgd(bits=3,bucket=64)", "nuqsgd(bits=4,bucket=64)", "nuqsgd(bits=5,bucket=64,norm=max)", "nuqsgd(bits=8,bucket=64)",
     "alq(bits=3,bucket=64)", "alq(bits=4,bucket=64,norm=max,zero_level=on)", "amq(bits=3,bucket=64)", "amq(bits=2,bucket=64,norm=max)",
 };
 
@@ -20,16 +20,24 @@ static int bits_of(const char *spec)
     return at[5] - '0';
 }
 
+/* Levels from 0 to 1 of a codec that keeps signs apart. */
+static int magnitudes_of(const char *spec)
+{
+    const char *at = strstr(spec, "levels=");
+
+    return at != NULL ? (int)strtol(at + 7, NULL, 10) + 1 : 1 << (bits_of(spec) - 1);
+}
+
 /* All levels of a codec with their signs, ascending from -1 to 1. */
 static int levels_of(const subject *s, const char *spec, double *level)
 {
-    const int half = 1 << (bits_of(spec) - 1);
+    const int half = spec[0] == 'a' ? 0 : magnitudes_of(spec);
 
     if (spec[0] == 'a') {
         const float *made = subject_state(s, "codec.levels", TUTTI_SAME);
-        for (int l = 0; l < 2 * half; l++)
+        for (int l = 0; l < 1 << bits_of(spec); l++)
             level[l] = (double)made[l];
-        return 2 * half;
+        return 1 << bits_of(spec);
     }
     for (int l = 0; l < half; l++) { /* 0, then upwards: qsgd has s = half - 1 even ones, nuqsgd as many powers of two */
         const double it = spec[0] == 'q' ? (double)l / (half - 1) : l == 0 ? 0 : ldexp(1, l - (half - 1));
@@ -131,7 +139,7 @@ static void what_is_at_a_level_stays_there(void **state)
 static void rounding_is_a_function_of_the_element_its_scale_and_its_draw(void **state)
 {
     enum { N = 1500 };
-    static const char *const some[] = { "qsgd(bits=4,bucket=512)", "nuqsgd(bits=4,bucket=2048,norm=max)", "nuqsgd(bits=3,bucket=512,norm=max)", "alq(bits=3,bucket=1024,norm=max)" };
+    static const char *const some[] = { "qsgd(bits=4,bucket=512)", "qsgd(levels=11,bucket=512)", "nuqsgd(bits=4,bucket=2048,norm=max)", "nuqsgd(bits=3,bucket=512,norm=max)", "alq(bits=3,bucket=1024,norm=max)" };
     static float x[N], y[N];
     uint64_t seed = 102;
     (void)state;
@@ -177,14 +185,14 @@ static void no_more_elements_are_left_than_the_sheet_expects(void **state)
     uint64_t seed = 103;
     (void)state;
 
-    for (int bits = 2; bits <= 5; bits++)
+    for (int levels = 1; levels <= 15; levels += 1 + levels / 2)
         for (size_t d = 64; d <= LONGEST; d *= 8)
             for (int kind = 0; kind < 5; kind++) {
-                const double s = (1 << (bits - 1)) - 1;
+                const double s = levels;
                 double left = 0, wanted = 0, spread = 0, scale;
                 char spec[64];
                 subject *c;
-                snprintf(spec, sizeof spec, "qsgd(bits=%d,bucket=%zu,norm=l2)", bits, d);
+                snprintf(spec, sizeof spec, "qsgd(levels=%d,bucket=%zu,norm=l2)", levels, d);
                 c = subject_open(spec, d);
                 subject_fill(d, x, kind, &seed);
                 scale = sqrt(subject_norm2(d, x));

@@ -15,16 +15,18 @@ static size_t of_minmax8_chunks(size_t n) { return n + 8 * up(n, 256); }
 static size_t of_qsgd(size_t n) { return quantised(n, 4, 512); }
 static size_t of_qsgd2(size_t n) { return quantised(n, 2, 64); }
 static size_t of_qsgd8(size_t n) { return quantised(n, 8, 512); }
+static size_t of_qsgd_levels(size_t n) { return quantised(n, 5, 64); }
 static size_t of_nuqsgd3(size_t n) { return quantised(n, 3, 128); }
 static size_t of_nuqsgd5(size_t n) { return quantised(n, 5, 512); }
+static size_t of_nuqsgd5_dense(size_t n) { return quantised(n / 512 * 512, 5, 512) + 4 * (n % 512); }
 static size_t of_alq(size_t n) { return quantised(n, 3, 8192); }
 static size_t of_sign(size_t n) { return up(n, 8) + 4 * (n > 0); }
 static size_t of_sign_blocks(size_t n) { return up(n, 8) + 4 * up(n, 64); }
 static size_t of_topk(size_t n) { return 8 * up(n, 100); }
 
 static const struct { const char *spec; size_t (*bytes)(size_t n); } rows[] = { /* NULL: the message says its length */
-    { "int8", of_int8 }, { "minmax8", of_minmax8 }, { "minmax8(chunk=256)", of_minmax8_chunks }, { "qsgd", of_qsgd }, { "qsgd(bits=2,bucket=64,norm=l2)", of_qsgd2 }, { "qsgd(bits=8)", of_qsgd8 },
-    { "nuqsgd(bits=3,bucket=128)", of_nuqsgd3 }, { "nuqsgd(bits=5)", of_nuqsgd5 }, { "alq", of_alq }, { "amq", of_alq }, { "sign", of_sign }, { "sign(block=64)", of_sign_blocks }, { "onebit", of_sign },
+    { "int8", of_int8 }, { "minmax8", of_minmax8 }, { "minmax8(chunk=256)", of_minmax8_chunks }, { "qsgd", of_qsgd }, { "qsgd(bits=2,bucket=64,norm=l2)", of_qsgd2 }, { "qsgd(bits=8)", of_qsgd8 }, { "qsgd(levels=9,bucket=64)", of_qsgd_levels },
+    { "nuqsgd(bits=3,bucket=128)", of_nuqsgd3 }, { "nuqsgd(bits=5)", of_nuqsgd5 }, { "nuqsgd(bits=5,tail=dense)", of_nuqsgd5_dense }, { "alq", of_alq }, { "amq", of_alq }, { "sign", of_sign }, { "sign(block=64)", of_sign_blocks }, { "onebit", of_sign },
     { "topk", of_topk }, { "topk(index_code=delta,value_dtype=bf16)", NULL }, { "topk(ratio=0.1,index_code=auto)", NULL }, { "threshold(value=2.5)", NULL }, { "wangni(sparsity=0.1)", NULL }, { "qsgd(coding=huffman)", NULL }, { "qsgd(bits=2,bucket=512,norm=l2,coding=elias)", NULL },
 };
 

@@ -498,7 +498,8 @@ static void bad_options_are_refused_with_value_and_mend(void **state)
         { { .codec = "topk", .method = "stragglar" }, "codec is 'topk', but method 'stragglar' has an exchange of its own, of float32; leave codec away, or take a method of which gradients, or models "
                                                      "as differences, may go through one (ddp, local-sgd, d-psgd, hetero-ring" },
         { { .codec = "topk", .method = "hetero-ring" }, "its ring sums float32, and codec is 'topk'; write collective=auto" },
-        { { .codec = "ef(topk)", .collective = "direct" }, "collective is 'direct', an algorithm for sums of float32, but codec 'topk' sends something else; leave collective at auto" },
+        { { .codec = "ef(topk)", .collective = "direct" }, "collective is 'direct', an algorithm for sums of float32, but codec 'topk' sends messages that cannot be summed; take allgather or alltoall, or leave collective at auto" },
+        { { .codec = "fp16", .collective = "direct" }, "but codec 'fp16' sends something else; leave collective at auto" }, { { .collective = "allgathr" }, "allgathr" },
     };
 
     (void)state;

@@ -199,9 +199,13 @@ static size_t bytes_int8(size_t n) { return 4 * ceil_div(n, 512) + n; }
 /* (n-1) b received by each from all, or 2 (n-1)/n b: of all workers together n (n-1) b and 2 (n-1) b, b of all parts. */
 static void messages_have_exactly_the_bytes_of_the_formula(void **state)
 {
-    static const struct { const char *codec; size_t (*bytes)(size_t n); bool owners; } cases[] = {
-        { "topk", bytes_topk, true }, { "ef(topk)", bytes_topk, false }, { "ef(topk,server=on)", bytes_topk, true }, { "sign", bytes_sign, true }, { "ef(sign)", bytes_sign, false },
-        { "ef(sign,server=on)", bytes_sign, true }, { "qsgd", bytes_qsgd, true }, { "nuqsgd", bytes_qsgd, true }, { "int8(512)", bytes_int8, true },
+    enum { NEVER = 100 };
+    static const struct { const char *codec; size_t (*bytes)(size_t n); size_t owners; const char *collective, *method; } cases[] = { /* owners: from so many workers up */
+        { "topk", bytes_topk, NEVER, "allgather", NULL }, { "qsgd", bytes_qsgd, NEVER, "allgather", NULL }, { "qsgd", bytes_qsgd, 2, "alltoall", NULL }, { "ef(sign,server=on)", bytes_sign, 2, "alltoall", NULL },
+        { "ef(sign,server=on)", bytes_sign, NEVER, "allgather", NULL }, { NULL, bytes_qsgd, NEVER, NULL, "qsgd(requantize=off,skip_below=0)" }, { NULL, bytes_qsgd, 4, NULL, "qsgd(skip_below=0)" },
+        { NULL, bytes_qsgd, 2, "alltoall", "nuqsgd(skip_below=0)" },
+        { "topk", bytes_topk, 4, NULL, NULL }, { "ef(topk)", bytes_topk, NEVER, NULL, NULL }, { "ef(topk,server=on)", bytes_topk, 4, NULL, NULL }, { "sign", bytes_sign, 4, NULL, NULL }, { "ef(sign)", bytes_sign, NEVER, NULL, NULL },
+        { "ef(sign,server=on)", bytes_sign, 4, NULL, NULL }, { "qsgd", bytes_qsgd, 4, NULL, NULL }, { "nuqsgd", bytes_qsgd, 4, NULL, NULL }, { "int8(512)", bytes_int8, 4, NULL, NULL },
     };
 
     (void)state;
@@ -210,18 +214,21 @@ static void messages_have_exactly_the_bytes_of_the_formula(void **state)
             const size_t n = (size_t)sizes[p];
             job j = job_of(cases[c].codec, "sgd(lr=0.05)", 3);
             uint64_t expect = 0;
+            j.t.options.collective = cases[c].collective;
+            if (cases[c].method != NULL)
+                j.t.options.method = cases[c].method;
             run_job(&j, (int)n);
             for (int t = 0; t < TOY_TENSORS; t++) {
                 const size_t count = j.t.count[t], each = ceil_div(count, n * 64) * 64;
-                if (n < 4 || !cases[c].owners)
+                if (n < cases[c].owners)
                     expect += n * (n - 1) * cases[c].bytes(count);
                 else
                     for (size_t low = 0; low < count; low += each)
                         expect += 2 * (n - 1) * cases[c].bytes(count - low < each ? count - low : each);
             }
             if (j.bytes != 3 * expect)
-                fail_msg("%s on %zu workers: %llu bytes, expected %llu", cases[c].codec, n, (unsigned long long)j.bytes, 3 * (unsigned long long)expect);
-            for (size_t r = 0; r < n && n >= 4 && cases[c].owners; r++) { /* all parts but mine to their owners, and mine to all: part p of tensor t is worker (p + t) mod n's */
+                fail_msg("case %zu on %zu workers: %llu bytes, expected %llu", c, n, (unsigned long long)j.bytes, 3 * (unsigned long long)expect);
+            for (size_t r = 0; r < n && n >= cases[c].owners; r++) { /* all parts but mine to their owners, and mine to all: part p of tensor t is worker (p + t) mod n's */
                 uint64_t mine = 0;
                 for (size_t t = 0; t < TOY_TENSORS; t++) {
                     const size_t count = j.t.count[t], each = ceil_div(count, n * 64) * 64;
@@ -229,10 +236,57 @@ static void messages_have_exactly_the_bytes_of_the_formula(void **state)
                         mine += ((part + t) % n == r ? n - 1 : 1) * cases[c].bytes(count - part * each < each ? count - part * each : each);
                 }
                 if (j.sent[r] != 3 * mine)
-                    fail_msg("%s on %zu workers: worker %zu sent %llu bytes, expected %llu", cases[c].codec, n, r, (unsigned long long)j.sent[r], 3 * (unsigned long long)mine);
+                    fail_msg("case %zu on %zu workers: worker %zu sent %llu bytes, expected %llu", c, n, r, (unsigned long long)j.sent[r], 3 * (unsigned long long)mine);
             }
             drop(&j);
         }
+}
+
+/* However messages go: the same model on all workers, ddp's bits where nothing is lost, and what is lost is made good where that was promised. */
+static void replicas_are_equal_whichever_way_messages_go(void **state)
+{
+    static const char *const ways[] = { "allgather", "alltoall" }, *const codecs[] = { "topk(ratio=1)", "ef(topk(ratio=1),server=on)", "qsgd(levels=5)", "nuqsgd(tail=dense)", "ef(sign,server=on)", "threshold(0.1)", "large(wangni,min=100)" };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(codecs); c++)
+        for (size_t w = 0; w < TUTTI_LENGTH(ways); w++)
+            for (int n = 1; n <= 5; n++) {
+                job j = job_of(codecs[c], "sgd(lr=0.05)", 3), plain = job_of(NULL, "sgd(lr=0.05)", 3);
+                j.t.options.collective = ways[w];
+                run_job(&j, n);
+                run_job(&plain, n);
+                for (int s = 0; s < 3; s++) {
+                    for (int r = 1; r < n; r++)
+                        assert_int_equal(j.hash[r][s], j.hash[0][s]);
+                    assert_true(c > 1 || j.hash[0][s] == plain.hash[0][s]);
+                }
+                drop(&j), drop(&plain);
+            }
+}
+
+static void ways_that_cannot_be_are_refused(void **state)
+{
+    static const struct { const char *codec, *method, *collective, *sentence; } cases[] = {
+        { "ef(topk)", NULL, "alltoall", "collective is 'alltoall', but codec 'topk' loses anew what owners of parts encode, and nothing makes that good; error feedback does with server=on; or take allgather, or leave collective at auto" },
+        { "fp16", NULL, "allgather", "collective is 'allgather', a way for messages of codecs that cannot be summed (topk, qsgd), but codec 'fp16' is summed; leave collective at auto" },
+        { NULL, NULL, "alltoall", "collective is 'alltoall', a way for messages of codecs that cannot be summed (topk, qsgd), but gradients travel as they are; leave collective at auto" },
+        { NULL, "qsgd(requantize=off)", "alltoall", "requantize=off asks that messages are encoded once, and collective=alltoall that the owners of parts encode them anew; leave one of them away" },
+        { NULL, "sgp", "allgather", "collective is 'allgather', but method 'sgp' does not sum over the workers; leave it at auto" },
+        { "qsgd", NULL, "ring(order=any)", "collective is 'ring(order=any)', an algorithm for sums of float32, but codec 'qsgd' sends messages that cannot be summed; take allgather or alltoall, or leave collective at auto" },
+    };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
+        job j = job_of(cases[c].codec, "sgd(lr=0.05)", 1);
+        tutti_error err;
+        j.t.options.collective = cases[c].collective;
+        if (cases[c].method != NULL)
+            j.t.options.method = cases[c].method;
+        assert_int_equal(try_job(&j, 2, &err), TUTTI_ERR_USAGE);
+        if (strstr(err.text, cases[c].sentence) == NULL)
+            fail_msg("wanted '%s', got '%s'", cases[c].sentence, err.text);
+        drop(&j);
+    }
 }
 
 /* wire-formats.md: an all-reduce of m bytes sends 2 (n-1) m in all. PowerSGD: rank (rows + cols) numbers of a matrix that shrinks twofold, all of the others. */
@@ -463,6 +517,8 @@ int main(void)
         cmocka_unit_test(replicas_are_equal_and_pieces_and_lanes_change_no_bit),
         cmocka_unit_test(pieces_on_two_lanes_at_once_give_the_same_bits),
         cmocka_unit_test(messages_have_exactly_the_bytes_of_the_formula),
+        cmocka_unit_test(replicas_are_equal_whichever_way_messages_go),
+        cmocka_unit_test(ways_that_cannot_be_are_refused),
         cmocka_unit_test(linear_codecs_send_what_an_all_reduce_of_their_numbers_sends),
         cmocka_unit_test(what_error_feedback_keeps_and_what_was_applied_is_all_the_gradient),
         cmocka_unit_test(powersgd_does_not_depend_on_the_number_of_workers),

@@ -14,6 +14,7 @@ static const char *const specs[] = {
     "qsgd(coding=huffman)", "nuqsgd(bits=8,bucket=64,coding=huffman)", "alq(bucket=64)", "alq(bits=5,bucket=32,coding=huffman,zero_level=on)", "amq(bits=2,bucket=512,coding=huffman)",
     "fp32", "fp16", "bf16", "trunc16", "randomk(ratio=0.1)", "randomk(ratio=0.3,block=7,unbiased=on)", "large(topk(ratio=0.1),min=100,small=fp16)", "large(qsgd(coding=elias),min=50,small=sign)",
     "topk(ratio=0.1,index_code=delta,value_dtype=fp16)", "topk(ratio=0.2,index_code=bitmap)", "threshold(value=0.5,index_code=delta)", "threshold(value=1,index_code=auto,value_dtype=bf16)",
+    "qsgd(levels=5,bucket=64)", "qsgd(levels=2,bucket=64,coding=elias)", "qsgd(levels=9,coding=huffman)", "nuqsgd(bucket=64,tail=dense)",
 };
 
 static void require(bool holds)

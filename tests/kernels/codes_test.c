@@ -677,6 +677,7 @@ static void quantising_is_drawing_and_rounding(void **state)
         tutti_levels t;
         tutti_rounding how = { .grid = (tutti_grid)(round % 3), .bits = 2 + (int)(harness_random(&seed) % 7), .levels = &t };
         how.nearest = how.grid == TUTTI_GRID_EVEN && round % 2 == 0;
+        how.steps = how.grid == TUTTI_GRID_EVEN && round % 4 < 2 ? 1 + (int)(harness_random(&seed) % ((1u << (how.bits - 1)) - 1)) : 0;
         for (int k = 0; k < 1 << how.bits; k++)
             level[k] = (float)k / (float)((1 << how.bits) - 1) * 2 - 1, level[k] *= fabsf(level[k]);
         assert_true(tutti_levels_make(&t, how.bits, level));
@@ -691,7 +692,9 @@ static void quantising_is_drawing_and_rounding(void **state)
                 const uint64_t draw = first + at + i;
                 uint16_t draws[TUTTI_DRAWS];
                 tutti_draws(l.device[0], rng, draw / TUTTI_DRAWS, 1, draws);
-                if (how.grid == TUTTI_GRID_EVEN)
+                if (how.steps > 0)
+                    tutti_quantise(l.device[0], &how, rng, draw, 1, x + at + i, 1, s, NULL, wanted + at + i);
+                else if (how.grid == TUTTI_GRID_EVEN)
                     tutti_round_uniform(l.device[0], 1, x + at + i, *s, how.bits, how.nearest ? NULL : &draws[draw % TUTTI_DRAWS], wanted + at + i);
                 else if (how.grid == TUTTI_GRID_POWERS)
                     tutti_round_powers(l.device[0], 1, x + at + i, *s, how.bits, &draws[draw % TUTTI_DRAWS], wanted + at + i);

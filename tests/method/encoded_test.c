@@ -140,12 +140,15 @@ static void methods_are_their_codecs_with_the_sheets_defaults(void **state)
         { "qsgd", "large(qsgd(bits=4,bucket=512,norm=max,coding=fixed),min=1024)" },
         { "qsgd(bits=2,norm=l2,code=elias-gamma,skip_below=0,bucket=128)", "qsgd(bits=2,norm=l2,coding=elias,bucket=128)" },
         { "qsgd(code=elias-omega,skip_below=2500)", "large(qsgd(coding=omega),min=2500)" },
+        { "qsgd(levels=5,exclude=?.bias:[d-z]*,skip_below=0)", "large(qsgd(levels=5),min=0,exclude=[acde].*)" }, { "qsgd(levels=5,exclude=*,skip_below=0)", NULL }, { "qsgd(exclude=d.weight)", "large(fp32,min=2500,small=large(qsgd))" },
         { "nuqsgd", "large(nuqsgd(bits=4,bucket=512,norm=l2),min=1024)" },
         { "nuqsgd(bits=3,bucket=64,norm=max,skip_below=0)", "nuqsgd(bits=3,bucket=64,norm=max)" },
+        { "nuqsgd(tail=dense,exclude=b.weight)", "large(nuqsgd(tail=dense),min=2500)" },
         { "alq", "large(alq(bits=3,bucket=8192,norm=l2,coding=fixed,variant=cd,zero_level=off,fit=mixture,components=64,weight=norm2,first=100,second=2000,every=10000,on_lr_drop=on),min=8192)" },
         { "alq", NULL }, /* no tensor of the toy has a bucket */
         { "alq(bits=4,bucket=256,norm=max,code=huffman,variant=gd,zero_level=on,components=5,weight=norm,first=2,second=0,every=0,on_lr_drop=off,skip_below=0)",
           "alq(bits=4,bucket=256,norm=max,coding=huffman,variant=gd,zero_level=on,components=5,weight=norm,first=2,second=0,every=0,on_lr_drop=off)" },
+        { "alq(bucket=128,first=1,second=3,skip_below=0,tail=dense,exclude=*.bias)", "large(alq(bucket=128,first=1,second=3,tail=dense),min=34)" },
         { "alq(bucket=128,fit=single,first=1,second=3,skip_below=2500)", "large(alq(bucket=128,fit=single,first=1,second=3),min=2500)" },
         { "amq", "large(amq(bits=3,bucket=8192,norm=l2,coding=fixed,fit=mixture,components=64,weight=norm2,first=100,second=2000,every=10000,on_lr_drop=on),min=8192)" },
         { "amq(bits=2,bucket=64,norm=max,code=huffman,fit=single,first=0,second=0,every=2,on_lr_drop=off,skip_below=0)",
@@ -157,6 +160,7 @@ static void methods_are_their_codecs_with_the_sheets_defaults(void **state)
         { "gradient-sparsification", "large(wangni(sparsity=0.01),min=1024)" },
         { "gradient-sparsification(select=topk,ratio=0.05)", "large(ef(topk(ratio=0.05)),min=1024)" },
         { "gradient-sparsification(select=topk,ef=off,min_numel=0)", "topk(ratio=0.01)" },
+        { "gradient-sparsification(select=topk,ratio=0.05,value_dtype=fp16,index_code=delta,exclude=d.weight)", "large(fp32,min=2500,small=large(ef(topk(ratio=0.05,value_dtype=fp16,index_code=delta))))" },
         { "gradient-sparsification(select=randk)", "large(ef(randomk(ratio=0.01)),min=1024)" },
         { "gradient-sparsification(select=blockk,block=64,ef=off,min_numel=0,ratio=0.1)", "randomk(ratio=0.1,block=64,unbiased=on)" },
         { "gradient-sparsification(select=topk,ratio=1,min_numel=0)", NULL },
@@ -182,7 +186,10 @@ static void what_does_not_go_together_is_refused(void **state)
 {
     static const struct { const char *method, *codec, *optimizer, *sentence; double clip; } cases[] = {
         { "powersgd", "topk", NULL, "codec is 'topk', but method 'powersgd' brings its own, 'ef(powersgd(rank=1,", 0 },
-        { "qsgd(bits=1)", NULL, NULL, "'bits' is 1", 0 },
+        { "qsgd(bits=1)", NULL, NULL, "codec 'qsgd': bits is 1, and a sign and at least one level above 0 take 2", 0 },
+        { "qsgd(bits=3,levels=3)", NULL, NULL, "bits is 3 and levels is 3, and either says what the other is", 0 },
+        { "qsgd(exclude=a.bias:f.*)", NULL, NULL, "exclude has 'f.*', and no tensor has such a name; there are e.bias, d.weight, c.bias, b.weight, a.bias", 0 },
+        { "gradient-sparsification(value_dtype=fp16)", NULL, NULL, "'value_dtype'", 0 },
         { "qsgd(bucket=500)", NULL, NULL, "bucket is 500 and must be a power of two", 0 },
         { "nuqsgd(bits=2)", NULL, NULL, "'bits' is 2", 0 },
         { "gradient-sparsification(ratio=1.5)", NULL, NULL, "'ratio' is 1.5", 0 },
@@ -283,6 +290,7 @@ static void dgc_is_its_codec_under_plain_sgd(void **state)
 {
     static const struct { const char *method, *codec; } cases[] = {
         { "dgc", "dgc(large(topk(ratio=0.001,warmup=4),min=1024))" },
+        { "dgc(ratio=0.02,warmup=0,value_dtype=bf16,index_code=auto,min_numel=0,exclude=\"b.*:[c,e].bias\")", "dgc(large(topk(ratio=0.02,value_dtype=bf16,index_code=auto),min=0,exclude=\"b.*:[c,e].bias\"))" },
         { "dgc(ratio=0.02,warmup=0,momentum=0.8,nesterov=on,masking=off,clip=3,server_ef=off,min_numel=2500)",
           "dgc(large(topk(ratio=0.02),min=2500),momentum=0.8,nesterov=on,masking=off,clip=3,server=off)" },
     };

@@ -1,0 +1,33 @@
+/* large.h: what methods with a codec for large tensors share: which tensors travel as they are instead, and how many go in one message. */
+#ifndef TUTTI_METHOD_LARGE_H
+#define TUTTI_METHOD_LARGE_H
+#include <stdio.h>
+#include "tutti/method.h"
+
+#define LARGE_EXCLUDE(type)                                                                                                                                                \
+    { "exclude", TUTTI_TEXT, TUTTI_AT(type, exclude), 0, 0, 0, "", "tensors that travel as they are, by name: patterns a:b:c of *, ? and [...]" }
+#define LARGE_BUCKET(type) { "bucket_mb", TUTTI_REAL, TUTTI_AT(type, bucket_mb), 25, 1.0 / 1048576, 65536, NULL, "gradients in MiB that are exchanged as one" }
+/* Of a selection's message. */
+#define LARGE_LIST(type, when)                                                                                                                                             \
+    { "value_dtype", TUTTI_CHOICE, TUTTI_AT(type, value), 0, 0, 0, "fp32|fp16|bf16", "what the values of a selection travel as; error feedback sends later what they lose", when },          \
+    { "index_code", TUTTI_CHOICE, TUTTI_AT(type, index), 0, 0, 0, "int32|delta|bitmap|auto", "what its indexes travel as: four bytes; steps as Elias codes; a bit an element; the shorter of int32 and bitmap", when }
+static inline const char *large_value(int value) { return value == 0 ? "fp32" : value == 1 ? "fp16" : "bf16"; }
+static inline const char *large_index(int index) { return index == 0 ? "int32" : index == 1 ? "delta" : index == 2 ? "bitmap" : "auto"; }
+
+static inline void large_cut(tutti_method *m, double bucket_mb)
+{
+    m->piece_bytes = (size_t)(bucket_mb * 1048576);
+    m->first_piece_bytes = m->piece_bytes < m->first_piece_bytes ? m->piece_bytes : m->first_piece_bytes;
+}
+
+enum { LARGE_SPEC = 5000 }; /* more than a spec may have, which its reader says */
+/* `coded` of tensors of at least min elements but for the method's `exclude`. */
+static inline const char *large_spec(const tutti_method *m, const char *coded, int64_t min, char spec[LARGE_SPEC])
+{
+    char exclude[LARGE_SPEC] = "";
+
+    tutti_option_print(tutti_option_find(m->ops->options, "exclude"), m->self, exclude, sizeof exclude);
+    snprintf(spec, LARGE_SPEC, "large(%s,min=%lld%s%s)", coded, (long long)min, exclude[0] != 0 ? ",exclude=" : "", exclude);
+    return spec;
+}
+#endif
