@@ -238,6 +238,86 @@ static void a_dry_run_says_what_the_other_does(void **state)
     }
 }
 
+/* Sheet, 5: ranks that change both ways, of each layer at its own times. The columns that both have are the same before and after, those that one alone has are what they were; the codec that hands over, and layers that stay
+   where they are, keep theirs. What is kept is what was given and not delivered, over all switches. */
+static void factors_and_residuals_survive_every_switch(void **state)
+{
+    enum { MORE = 4, LESS = 2, ROWS = 24, COLS = 30, OTHER_ROWS = 20, OTHER_COLS = 18, ALL = ROWS * COLS + 40 + OTHER_ROWS * OTHER_COLS, STEPS = 60, PARTS = 3 };
+    static const subject_shape of[PARTS] = { { ROWS, COLS }, { 1, 40 }, { OTHER_ROWS, OTHER_COLS } };
+    static const struct { const char *spec; double lost; } rows[] = { { "", 1e-4 }, { ",ef_rule=aggregated", 1e-4 }, { ",factor_dtype=fp16", 2e-2 } }; /* fp16: the mean's own rounding is not made good */
+    static float g[WORKERS][ALL], y[WORKERS][ALL], before[2][MORE * (COLS + OTHER_COLS)];
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
+        static double given[ALL], delivered[ALL];
+        const size_t columns[2] = { MORE, LESS };
+        char spec[240];
+        subject *s[WORKERS];
+        int switched[2] = { 0 };
+        uint64_t seed = 21;
+        snprintf(spec, sizeof spec, "ef(accordion(low=powersgd(rank=4,min_compression_rate=1%s),high=powersgd(rank=2,min_compression_rate=1%s),unit=step,interval=2))", rows[k].spec, rows[k].spec);
+        memset(given, 0, sizeof given), memset(delivered, 0, sizeof delivered);
+        for (int w = 0; w < WORKERS; w++) {
+            s[w] = subject_open_on(spec, PARTS, of, w, w % 2 ? TUTTI_CPU_SCALAR : TUTTI_CPU_AVX512);
+            s[w]->space.workers = WORKERS;
+        }
+        for (uint64_t step = 0; step < STEPS; step++) {
+            subject_said h[WORKERS] = { { .n = 0 } };
+            float *q[2] = { subject_state(s[0], "codec.codec.low.q", TUTTI_SAME), subject_state(s[0], "codec.codec.high.q", TUTTI_SAME) };
+            int was[PARTS];
+            for (int level = 0; level < 2; level++)
+                memcpy(before[level], q[level], columns[level] * (COLS + OTHER_COLS) * sizeof(float));
+            for (int t = 0; t < PARTS; t++)
+                was[t] = tutti_codec_chosen(s[0]->codec, &s[0]->tensors[t]) == s[0]->codec->inner[0]->inner[1];
+            subject_begin(s, WORKERS, step, 0, 0.1, h);
+            for (int t = 0; t < PARTS; t += 2) {
+                const int is = tutti_codec_chosen(s[0]->codec, &s[0]->tensors[t]) == s[0]->codec->inner[0]->inner[1];
+                const size_t cols = t == 0 ? COLS : OTHER_COLS;
+                for (int level = 0; level < 2; level++) {
+                    const size_t at = t == 0 ? 0 : columns[level] * COLS, from = t == 0 ? 0 : columns[!level] * COLS, shared = is != was[t] && is == level ? LESS : 0;
+                    assert_memory_equal(q[level] + at, shared > 0 ? before[!level] + from : before[level] + at, (shared > 0 ? shared : columns[level]) * cols * sizeof(float));
+                    if (shared > 0)
+                        assert_memory_equal(q[level] + at + shared * cols, before[level] + at + shared * cols, (columns[level] - shared) * cols * sizeof(float));
+                }
+                if (is != was[t])
+                    switched[is]++;
+                for (size_t c = 0; c < MORE; c++) /* and every column is a direction */
+                    assert_true(subject_norm2(cols, q[0] + (t == 0 ? 0 : MORE * COLS) + c * cols) > 0);
+            }
+            for (int w = 0; w < WORKERS; w++) {
+                for (int t = 0; t < PARTS; t++)
+                    subject_fill(s[w]->tensors[t].count, g[w] + s[w]->tensors[t].first, 0, &seed);
+                for (size_t i = 0; i < ALL; i++)
+                    g[w][i] *= step / 6 % 3 == (i < ROWS * COLS) ? 8 : 1, given[i] += (double)g[w][i] / WORKERS;
+            }
+            for (int t = 0; t < PARTS; t++) {
+                tutti_view v = s[0]->tensors[t];
+                float *x[WORKERS], *out[WORKERS];
+                v.step = step;
+                for (int w = 0; w < WORKERS; w++)
+                    x[w] = g[w] + v.first, out[w] = y[w] + v.first;
+                subject_exchange_view(s, WORKERS, v, false, x, out);
+            }
+            for (int w = 1; w < WORKERS; w++) {
+                assert_memory_equal(y[w], y[0], sizeof y[0]);
+                assert_memory_equal(subject_state(s[w], "codec.codec.low.q", TUTTI_SAME), q[0], MORE * (COLS + OTHER_COLS) * sizeof(float));
+            }
+            for (size_t i = 0; i < ALL; i++)
+                delivered[i] += (double)y[0][i];
+        }
+        for (size_t i = 0; i < ALL; i++) {
+            double kept = 0;
+            for (int w = 0; w < WORKERS; w++)
+                kept += (double)subject_state(s[w], "codec.e", TUTTI_OWN_MEAN)[i] / WORKERS;
+            if (!(fabs(given[i] - delivered[i] - kept) < rows[k].lost * 8))
+                fail_msg("%s: element %zu: given %g, delivered %g, kept %g", spec, i, given[i], delivered[i], kept);
+        }
+        assert_true(switched[0] >= 4 && switched[1] >= 4);
+        for (int w = 0; w < WORKERS; w++)
+            subject_close(s[w]);
+    }
+}
+
 /* Sheet, 7: a layer without gradients, and one whose norm is beyond float, are low at every check, and what is said shows why; the other layers are not touched. */
 static void a_layer_of_zeros_or_beyond_float_stays_low(void **state)
 {
@@ -301,6 +381,7 @@ int main(void)
         cmocka_unit_test(decisions_are_a_function_of_norms_and_rates),
         cmocka_unit_test(equal_levels_touch_no_bit),
         cmocka_unit_test(a_dry_run_says_what_the_other_does),
+        cmocka_unit_test(factors_and_residuals_survive_every_switch),
         cmocka_unit_test(a_layer_of_zeros_or_beyond_float_stays_low),
         cmocka_unit_test(rates_that_rise_or_fall_slowly_trigger_nothing),
     };

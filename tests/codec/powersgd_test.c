@@ -279,11 +279,54 @@ static void factors_of_sixteen_bits_keep_their_range_and_their_sum(void **state)
     }
 }
 
+/* Sheet, 3: G is the mean where that has no more than r directions, whatever each worker has: of 4 whose matrices have all there are, and far longer than the mean. */
+static void a_mean_of_the_rank_is_exact_whatever_the_workers_have(void **state)
+{
+    enum { ROWS = 36, COLS = 44, N = ROWS * COLS, MOST = 4 };
+    static double u[MOST * ROWS], v[MOST * COLS];
+    static float x[WORKERS][N], y[WORKERS][N], mean[N];
+    uint64_t seed = 12;
+    (void)state;
+
+    for (int r = 1; r <= MOST; r++) {
+        char spec[60];
+        subject *s[WORKERS];
+        snprintf(spec, sizeof spec, "powersgd(rank=%d,min_compression_rate=1)", r);
+        for (int w = 0; w < WORKERS; w++)
+            s[w] = subject_open_as(spec, ROWS, COLS, w, w % 2 ? TUTTI_CPU_SCALAR : TUTTI_CPU_AVX512);
+        for (uint64_t step = 0; step < 3; step++) {
+            directions(MOST, ROWS, u, &seed);
+            directions(MOST, COLS, v, &seed);
+            for (int w = 0; w < WORKERS; w += 2)
+                subject_fill(N, x[w], 0, &seed);
+            for (int i = 0; i < N; i++) {
+                double sum = 0;
+                for (int k = 0; k < r; k++)
+                    sum += (k + 1) * u[k * ROWS + i / COLS] * v[k * COLS + i % COLS];
+                mean[i] = (float)sum;
+                for (int w = 0; w < WORKERS; w += 2) { /* in pairs they cancel */
+                    x[w + 1][i] = mean[i] - x[w][i];
+                    x[w][i] += mean[i];
+                }
+            }
+            subject_exchange(s, WORKERS, step, false, ROW(x), ROW(y));
+            for (int w = 0; w < WORKERS; w++) {
+                assert_true(subject_norm2(N, x[w]) > 10 * subject_norm2(N, mean));
+                if (!(subject_loss(N, mean, y[w]) <= 1e-8 * subject_norm2(N, mean)))
+                    fail_msg("rank %d, step %d: %g of %g is lost", r, (int)step, sqrt(subject_loss(N, mean, y[w])), sqrt(subject_norm2(N, mean)));
+            }
+        }
+        for (int w = 0; w < WORKERS; w++)
+            subject_close(s[w]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_rules_of_error_feedback_move_the_model_alike),
         cmocka_unit_test(a_constant_matrix_is_approached_at_the_rate_of_its_singular_values),
+        cmocka_unit_test(a_mean_of_the_rank_is_exact_whatever_the_workers_have),
         cmocka_unit_test(memory_is_the_residual_and_the_factors),
         cmocka_unit_test(factors_of_sixteen_bits_keep_their_range_and_their_sum),
     };

@@ -344,6 +344,8 @@ static tutti_status mismatch_rank(tutti_world *world, void *arg, tutti_error *er
         t.count[1] = 70001;
     if (rank == 1 && m->which == 2)
         t.options.optimizer = "sgd(lr=0.06,momentum=0.9)";
+    if (rank == 3 && m->which == 4) /* what codecs draw by, as PowerSGD's first factors */
+        t.options.seed++;
     if (rank == 3 && m->which == 3)
         t.options.fingerprint = "model=other\n";
     else if (m->which == 3)
@@ -361,10 +363,11 @@ static void workers_that_differ_are_refused_on_all_with_both_values(void **state
         "worker 2 has parameter 1 'd.weight of shape 70001 in unit 3' but worker 0 has 'd.weight of shape 70000 in unit 3'; start all workers with the same options, model and data",
         "worker 1 has optimizer 'sgd(lr=0.06,momentum=0.9)' but worker 0 has 'sgd(lr=0.05,momentum=0.9)'; start all workers with the same options, model and data",
         "worker 3 has model 'other' but worker 0 has 'mlp'; start all workers with the same options, model and data",
+        "worker 3 has seed '4' but worker 0 has '3'; start all workers with the same options, model and data",
     };
 
     (void)state;
-    for (int which = 0; which < 4; which++) {
+    for (int which = 0; which < 5; which++) {
         mismatch m = { .which = which };
         tutti_error err = { .rank = -1 };
         if (tutti_world_run("shm", 4, mismatch_rank, &m, &err) != TUTTI_OK)

@@ -172,6 +172,7 @@ static void an_overflow_in_a_step_that_waits_leaves_out_the_update(void **state)
 
 /* ---- the batch ---- */
 static const char *shape; /* of the gradient's size over the steps: a digit a step, the last for all that follow */
+static float times = 1;   /* as large throughout */
 
 static float shaped(int rank, uint64_t step, size_t i, float x)
 {
@@ -179,7 +180,7 @@ static float shaped(int rank, uint64_t step, size_t i, float x)
     (void)x;
     if (shape[step < n ? step : n - 1] == 'x')
         return INFINITY;
-    return (float)(shape[step < n ? step : n - 1] - '0') * (1 + (float)((i + (size_t)rank) % 4)) / 16;
+    return times * (float)(shape[step < n ? step : n - 1] - '0') * (1 + (float)((i + (size_t)rank) % 4)) / 16;
 }
 
 /* Each step's gradient is the mean over the workers of `shaped`, so what an update is of can be read off how far the model has moved. */
@@ -220,21 +221,26 @@ static void check_moves(const char *method, const char *schedule, const char *si
 static void the_batch_grows_where_the_sheet_says(void **state)
 {
     (void)state;
-    /* nothing to compare with at 2; from the second check on */
-    check_moves("accordion(mode=batch,batch_high=16,interval=2,unit=step)", "constant", "4", "uuuu...u...u...u");
-    check_moves("accordion(mode=batch,batch_high=8,interval=2,unit=step)", "constant", "4", "uuuu.u.u.u.u.u.u");
-    check_moves("accordion(mode=batch,interval=1,unit=step)", "constant", "2", "uu.......u......");
-    /* eta=0: always critical; a batch of one step: ddp */
-    check_moves("accordion(mode=batch,interval=2,unit=step,eta=0)", "constant", "4", "uuuuuuuuuuuuuuuu");
-    check_moves("accordion(mode=batch,batch_high=4,interval=2,unit=step)", "constant", "4", "uuuuuuuuuuuuuuuu");
-    /* a change of half and more is critical, less is not */
-    check_moves("accordion(mode=batch,batch_high=8,interval=2,unit=step)", "constant", "4488224422222222", "uuuuuuuuuuuu.u.u");
-    check_moves("accordion(mode=batch,batch_high=8,interval=2,unit=step,eta=2)", "constant", "4488224422222222", "uuuu.u.u.u.u.u.u");
-    /* it only grows while the rate stands */
-    check_moves("accordion(mode=batch,batch_high=8,interval=2,unit=step)", "constant", "4444999911119999", "uuuu.u.u.u.u.u.u");
-    check_moves("accordion(mode=batch,batch_high=8,replay=3.h:7.l:9.h)", "constant", "4", "uuu.u.uuu.u.u.u.");
-    /* and is small from a fall of the rate (before step 9) to the next check, at 12 */
-    check_moves("accordion(mode=batch,batch_high=8,interval=4,unit=step,eta=0.1)", "step(every=9,gamma=0.25)", "4", "uuuuuuuu.uuu.u.u");
+    for (times = 1; times <= 64; times *= 64) { /* sheet, 3: of a loss that is 64 times as large the same */
+        /* nothing to compare with at 2; from the second check on */
+        check_moves("accordion(mode=batch,batch_high=16,interval=2,unit=step)", "constant", "4", "uuuu...u...u...u");
+        check_moves("accordion(mode=batch,batch_high=8,interval=2,unit=step)", "constant", "4", "uuuu.u.u.u.u.u.u");
+        check_moves("accordion(mode=batch,interval=1,unit=step)", "constant", "2", "uu.......u......");
+        /* eta=0: always critical; a batch of one step: ddp */
+        check_moves("accordion(mode=batch,interval=2,unit=step,eta=0)", "constant", "4", "uuuuuuuuuuuuuuuu");
+        check_moves("accordion(mode=batch,batch_high=4,interval=2,unit=step)", "constant", "4", "uuuuuuuuuuuuuuuu");
+        /* a change of half and more is critical, less is not */
+        check_moves("accordion(mode=batch,batch_high=8,interval=2,unit=step)", "constant", "4488224422222222", "uuuuuuuuuuuu.u.u");
+        check_moves("accordion(mode=batch,batch_high=8,interval=2,unit=step,eta=2)", "constant", "4488224422222222", "uuuu.u.u.u.u.u.u");
+        /* it only grows while the rate stands */
+        check_moves("accordion(mode=batch,batch_high=8,interval=2,unit=step)", "constant", "4444999911119999", "uuuu.u.u.u.u.u.u");
+        check_moves("accordion(mode=batch,batch_high=8,replay=3.h:7.l:9.h)", "constant", "4", "uuu.u.uuu.u.u.u.");
+        /* and is small from a fall of the rate (before step 9) to the next check, at 12 */
+        check_moves("accordion(mode=batch,batch_high=8,interval=4,unit=step,eta=0.1)", "step(every=9,gamma=0.25)", "4", "uuuuuuuu.uuu.u.u");
+        /* sheet, 7: gradients of 0 */
+        check_moves("accordion(mode=batch,batch_high=8,interval=2,unit=step)", "constant", "0", "uuuuuuuuuuuuuuuu");
+    }
+    times = 1;
 }
 
 /* ---- steps alone ---- */
@@ -286,17 +292,61 @@ static void check_periods(const char *method, const char *schedule, const char *
 static void workers_go_alone_for_longer_where_nothing_changes(void **state)
 {
     (void)state;
-    check_periods("accordion(mode=localsteps,period_high=4,interval=2,unit=step)", "constant", "4", "aaaa...a...a...a");
-    check_periods("accordion(mode=localsteps,period_low=2,period_high=6,interval=2,unit=step)", "constant", "4", ".a.a.....a.....a");
-    check_periods("accordion(mode=localsteps,period_high=3,interval=2,unit=step,eta=0)", "constant", "4", "aaaaaaaaaaaaaaaa");
-    check_periods("accordion(mode=localsteps,period_high=3,interval=1000)", "constant", "4", "aaaaaaaaaaaaaaaa");
-    /* unlike a batch it shrinks again; a period under way when it does (at 10, after two steps) ends with the step that begins */
-    check_periods("accordion(mode=localsteps,period_high=4,interval=2,unit=step)", "constant", "4444449999119999", "aaaa...aaa..aaaa");
-    check_periods("accordion(mode=localsteps,period_high=4,interval=2,unit=step,eta=9)", "constant", "4444449999119999", "aaaa...a...a...a");
-    /* and when the rate falls (before step 9), until the next check */
-    check_periods("accordion(mode=localsteps,period_high=6,interval=4,unit=step,eta=0.1)", "step(every=9,gamma=0.25)", "4", "aaaaaaaa.aaa....");
-    check_periods("accordion(mode=localsteps,period_high=3,replay=2.h:7.l:9.h)", "constant", "4", "aa..a..aa..a..a.");
-    check_periods("accordion(mode=localsteps,period_low=2,period_high=2,interval=1,unit=step)", "constant", "4", ".a.a.a.a.a.a.a.a");
+    for (times = 1; times <= 64; times *= 64) {
+        check_periods("accordion(mode=localsteps,period_high=4,interval=2,unit=step)", "constant", "4", "aaaa...a...a...a");
+        check_periods("accordion(mode=localsteps,period_low=2,period_high=6,interval=2,unit=step)", "constant", "4", ".a.a.....a.....a");
+        check_periods("accordion(mode=localsteps,period_high=3,interval=2,unit=step,eta=0)", "constant", "4", "aaaaaaaaaaaaaaaa");
+        check_periods("accordion(mode=localsteps,period_high=3,interval=1000)", "constant", "4", "aaaaaaaaaaaaaaaa");
+        /* unlike a batch it shrinks again; a period under way when it does (at 10, after two steps) ends with the step that begins */
+        check_periods("accordion(mode=localsteps,period_high=4,interval=2,unit=step)", "constant", "4444449999119999", "aaaa...aaa..aaaa");
+        check_periods("accordion(mode=localsteps,period_high=4,interval=2,unit=step,eta=9)", "constant", "4444449999119999", "aaaa...a...a...a");
+        /* and when the rate falls (before step 9), until the next check */
+        check_periods("accordion(mode=localsteps,period_high=6,interval=4,unit=step,eta=0.1)", "step(every=9,gamma=0.25)", "4", "aaaaaaaa.aaa....");
+        check_periods("accordion(mode=localsteps,period_high=3,replay=2.h:7.l:9.h)", "constant", "4", "aa..a..aa..a..a.");
+        check_periods("accordion(mode=localsteps,period_low=2,period_high=2,interval=1,unit=step)", "constant", "4", ".a.a.a.a.a.a.a.a");
+    }
+    times = 1;
+}
+
+/* Sheet, 7: without gradients, or with such as have a norm beyond float, all is critical: averaged after every step, at every check. */
+static void norms_of_zero_or_beyond_float_are_critical(void **state)
+{
+    static const float sizes[] = { 0, 3e25f };
+
+    (void)state;
+    shape = "4";
+    for (size_t k = 0; k < TUTTI_LENGTH(sizes); k++) {
+        trial t = trial_of("accordion(mode=localsteps,period_high=4,interval=2,unit=step,eta=1e9)", "sgd(lr=0.5)", 16);
+        times = sizes[k];
+        t.gradient = shaped;
+        t.options.steps = 1000;
+        trial_run(&t, 2);
+        assert_true(trial_metric(&t, "averagings", -1) == 16);
+        trial_drop(&t);
+    }
+    times = 1;
+}
+
+/* Sheet, 4: one worker, and levels that lose nothing, or an update of a step, or any periods: SGD, to the bit, whatever the optimiser. */
+static void one_worker_with_dense_levels_is_single(void **state)
+{
+    static const char *const methods[] = { "accordion(low=fp32,high=fp32,interval=2,unit=step,min_numel=0)", "accordion(low=fp32,high=fp32,interval=2,unit=step,error_feedback=off,scope=model)",
+                                           "accordion(low=topk(ratio=1),high=fp32,interval=2,unit=step,min_numel=0,norm_source=averaged)", "accordion(mode=batch,batch_high=2,interval=2,unit=step)",
+                                           "accordion(mode=localsteps,interval=2,unit=step)", "accordion(low=topk(ratio=0.5),high=sign,interval=2,unit=step,dry_run=on)" };
+    static const char *const optimizers[] = { "sgd(lr=0.1,momentum=0.9,weight_decay=0.01)", "adamw(lr=0.01)" };
+
+    (void)state;
+    for (size_t o = 0; o < TUTTI_LENGTH(optimizers); o++)
+        for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
+            trial a = trial_of(methods[k], optimizers[o], 12), b = trial_of("single", optimizers[o], 12);
+            trial_run(&a, 1);
+            trial_run(&b, 1);
+            for (int s = 0; s <= 12; s++)
+                if (!trial_same(&a, a.x[0][s], b.x[0][s]))
+                    fail_msg("%s, %s: step %d", methods[k], optimizers[o], s);
+            trial_drop(&a);
+            trial_drop(&b);
+        }
 }
 
 static float shaped_of_first(int rank, uint64_t step, size_t i, float x)
@@ -508,6 +558,8 @@ int main(void)
         cmocka_unit_test(an_overflow_in_a_step_that_waits_leaves_out_the_update),
         cmocka_unit_test(the_batch_grows_where_the_sheet_says),
         cmocka_unit_test(workers_go_alone_for_longer_where_nothing_changes),
+        cmocka_unit_test(norms_of_zero_or_beyond_float_are_critical),
+        cmocka_unit_test(one_worker_with_dense_levels_is_single),
         cmocka_unit_test(the_norm_is_all_workers_whoever_decides),
         cmocka_unit_test(periods_that_are_equal_are_local_sgd),
         cmocka_unit_test(a_worker_without_a_step_has_its_norm_from_the_others),

@@ -137,6 +137,7 @@ static void methods_are_their_codecs_with_the_sheets_defaults(void **state)
         { "powersgd(rank=3,start_iter=2,min_compression_rate=1,warm_start=off,ef_rule=aggregated)", "ef(powersgd(rank=3,min_compression_rate=1,start_iter=2,warm_start=off,ef_rule=aggregated))" },
         { "powersgd(rank=2,error_feedback=off)", "powersgd(rank=2)" },
         { "powersgd(start_iter=100)", NULL }, /* until then it is ddp */
+        { "powersgd(rank=512,min_compression_rate=1)", NULL }, /* sheet, 3: as many as the lesser side of each matrix */
         { "qsgd", "large(qsgd(bits=4,bucket=512,norm=max,coding=fixed),min=1024)" },
         { "qsgd(bits=2,norm=l2,code=elias-gamma,skip_below=0,bucket=128)", "qsgd(bits=2,norm=l2,coding=elias,bucket=128)" },
         { "qsgd(code=elias-omega,skip_below=2500)", "large(qsgd(coding=omega),min=2500)" },
@@ -341,6 +342,25 @@ static void dgc_clips_tensors_of_a_single_worker(void **state)
             assert_true(fabs(sqrt(moved) - 0.1 * fmin(20, sqrt(norm))) < 1e-5);
         }
     free(j);
+}
+
+/* ---- powersgd ---- */
+
+/* A warm start goes on with the columns that were sent before: without error feedback it is said what becomes of the rest; once, and with neither or one of them it is not. */
+static void powersgd_warns_of_a_warm_start_without_error_feedback(void **state)
+{
+    static const struct { const char *method; bool said; } cases[] = { { "powersgd(error_feedback=off)", true }, { "powersgd", false }, { "powersgd(warm_start=off)", false }, { "powersgd(error_feedback=off,warm_start=off)", false } };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
+        job *j = job_of(cases[c].method, NULL, "sgd(lr=0.05)", 2);
+        const char *said;
+        run_job(j, 2);
+        said = strstr(j->event, "without error_feedback the factors of a warm start keep to what was sent before");
+        assert_int_equal(said != NULL, cases[c].said);
+        assert_true(said == NULL || strstr(said + 1, "without error_feedback") == NULL);
+        free(j);
+    }
 }
 
 /* ---- accordion ---- */
@@ -643,6 +663,7 @@ int main(void)
         cmocka_unit_test(dgc_is_its_codec_under_plain_sgd),
         cmocka_unit_test(dgc_without_anything_held_back_is_sgd_with_momentum),
         cmocka_unit_test(dgc_clips_tensors_of_a_single_worker),
+        cmocka_unit_test(powersgd_warns_of_a_warm_start_without_error_feedback),
         cmocka_unit_test(accordion_is_its_low_codec_until_nothing_changes_and_then_its_high_one),
         cmocka_unit_test(accordion_is_low_again_when_the_learning_rate_falls),
         cmocka_unit_test(accordion_says_when_no_check_will_come),
