@@ -317,7 +317,8 @@ tutti_status tutti_engine_slice_lost(const tutti_engine *e, int rank, const char
 void tutti_engine_server_parts(const tutti_engine *e, int64_t parts[2]);    /* ranks that only serve, and slices; 0 and 0 without servers */
 /* State of servers and of what workers have of them that is no range of x, or their own x, so that other servers, or another number of workers, cannot read it as it stands. */
 bool tutti_engine_server_recuts(const tutti_engine *e, const void *memory);
-void tutti_engine_server_begins(tutti_engine *e);                           /* services are about to run */
+void tutti_engine_server_begins(tutti_engine *e);                           /* services are about to run, */
+void tutti_engine_server_begun(tutti_engine *e);                            /* and all go on from here */
 bool tutti_engine_server_begins_anew(const tutti_engine *e);                /* with other workers, be they as many as have saved */
 /* The same, of a checkpoint with other slices or of other workers: they begin at the servers' model, each slice at the version of the furthest of those it was cut from. */
 tutti_status tutti_engine_server_load(tutti_engine *e, tutti_checkpoint *checkpoint, int64_t slices, tutti_error *err);

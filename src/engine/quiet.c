@@ -190,9 +190,10 @@ tutti_status tutti_engine_go_on(tutti_engine *e, tutti_error *err)
     was = tutti_engine_expose(e);
     if (e->m.ops->release != NULL)
         status = e->m.ops->release(&e->m, err);
+    tutti_engine_server_begins(e);
     if (status == TUTTI_OK)
         status = leave_together(e, err);
-    tutti_engine_server_begins(e);
+    tutti_engine_server_begun(e);
     tutti_lock(e->services.monitor);
     e->services.held = e->services.quiet = false;
     for (int i = 0; i < e->services.n; i++)

@@ -403,10 +403,20 @@ tutti_status tutti_engine_server_load(tutti_engine *e, tutti_checkpoint *checkpo
     return status;
 }
 
+/* Who has left the barriers before this worker's client asks this worker's service at once: so the client tells the time by itself, and who asks sooner has taken none. */
 void tutti_engine_server_begins(tutti_engine *e)
 {
-    for (int w = 0; e->server != NULL && w < e->m.workers; w++)
-        e->server->given_ns[w] = tutti_now_ns(e->rt);
+    if (e->server == NULL)
+        return;
+    for (int w = 0; w < e->m.workers; w++)
+        e->server->given_ns[w] = 0;
+    atomic_store_explicit(&e->server->begun_ns, 0, memory_order_relaxed);
+}
+
+void tutti_engine_server_begun(tutti_engine *e)
+{
+    if (e->server != NULL)
+        atomic_store_explicit(&e->server->begun_ns, tutti_now_ns(e->rt), memory_order_relaxed);
 }
 
 /* ---- requests, and the rule's side ---- */
@@ -419,8 +429,9 @@ static float *there(const tutti_server *s, float *flat, int worker, size_t first
 
 static void learn_seconds(tutti_server *s, int worker)
 {
-    const double took = (double)(tutti_now_ns(s->m->rt) - s->given_ns[worker]) * 1e-9;
-    s->seconds[worker] = s->seconds[worker] > 0 ? 0.8 * s->seconds[worker] + 0.2 * took : took;
+    const double took = (double)(tutti_now_ns(s->m->rt) - tutti_server_given_ns(s, worker)) * 1e-9;
+    if (took > 0)
+        s->seconds[worker] = s->seconds[worker] > 0 ? 0.8 * s->seconds[worker] + 0.2 * took : took;
 }
 
 /* What a request says is not trusted: it names what is read and written. */
@@ -621,7 +632,8 @@ double tutti_server_seconds(const tutti_server *s, int worker)
 
 int64_t tutti_server_given_ns(const tutti_server *s, int worker)
 {
-    return s->given_ns[worker];
+    const int64_t begun = atomic_load_explicit(&s->begun_ns, memory_order_relaxed);
+    return s->given_ns[worker] > 0 ? s->given_ns[worker] : begun > 0 ? begun : tutti_now_ns(s->m->rt);
 }
 
 uint64_t tutti_server_version(const tutti_server *s)

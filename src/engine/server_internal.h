@@ -1,6 +1,8 @@
 /* server_internal.h: what the two halves of server.h share: server.c is the server's, server_calls.c its clients'. */
 #ifndef TUTTI_SERVER_INTERNAL_H
 #define TUTTI_SERVER_INTERNAL_H
+#include <stdatomic.h>
+
 #include "slice.h"
 #include "tutti/server.h"
 
@@ -43,7 +45,8 @@ struct tutti_server {
     size_t *part_of;             /* members of everyone: elements of x that each serves */
     uint64_t *delay;             /* workers: of the last request of each; server's thread */
     double *seconds;             /* workers, with setup.times: what each takes; server's thread. Declared */
-    int64_t *given_ns;           /* workers: when each was given what it has, or the services began to run; server's thread, and the client's while they rest */
+    int64_t *given_ns;           /* workers: when each was given what it has; 0: not since services run; server's thread, and the client's while they rest */
+    _Atomic int64_t begun_ns;    /* since when all go on; 0: this worker's client does not yet */
     bool *gone;                  /* workers: lost, as the rule has heard; server's thread */
     bool *asks;                  /* workers: whose request has no answer yet; server's thread */
     int64_t wake_at_ns;          /* for setup.due; server's thread */

@@ -352,7 +352,7 @@ static tutti_status hermes_open(tutti_method *m, tutti_error *err)
     return tutti_server_open(s->server, err);
 }
 
-/* Another number of workers: chunks and mini-batches are the options' again, so the server's idea of them is, too. */
+/* Another number of workers: chunks and mini-batches are the options' again, so the server's idea of them is, too, and the time that rounds are to take is found anew, from these workers' first ones. */
 static tutti_status hermes_resized(tutti_method *m, int began, int left, tutti_error *err)
 {
     hermes *s = m->self;
@@ -363,6 +363,8 @@ static tutti_status hermes_resized(tutti_method *m, int began, int left, tutti_e
         s->seconds[i] = 0;
     if (left != m->workers && s->size != NULL)
         memset(s->size, 0, 2 * (size_t)m->workers * sizeof *s->size);
+    if (left != m->workers)
+        s->global.reports = s->global.reported = 0;
     return TUTTI_OK;
 }
 

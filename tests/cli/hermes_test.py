@@ -93,6 +93,27 @@ class Hermes(Case):
         self.assertEqual(self.sizes((*even, 1.5), method % "")[0], [(80, 2)] * 6)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_other_workers_begin_with_the_options_sizes_and_those_who_were_left_keep_theirs(self):
+        """Worker 1 is slow, and has less than a fifth of the chunk when the run is saved. As many workers as saved it go on with that; of another number, all as fast as each other, nobody is far from the others, so whoever has not the
+        option's chunk has one from before."""
+        def run(name, n, steps, *more):
+            s = summary(self.train(name, *QUADRATIC, "-n", n, "--batch", 4, "--step-time", 0.01, "--method", "hermes(chunk=80,minibatch=2,local_passes=2)", "--steps", steps, *more))
+            return list(zip(s["method_figures"]["chunk"], s["method_figures"]["minibatch"])), s
+        save = ("--checkpoint-every", 200, "--checkpoint-keep", 2)
+        sizes, _ = run("six", 6, 400, "--slow", "1:6.25", *save)
+        self.assertEqual(sizes, [(80, 2), (12, 2)] + [(80, 2)] * 4)
+        self.assertEqual(run("same", 6, 440, "--resume", self.out("six"))[0], sizes)
+        for n in 3, 5, 8:
+            after, s = run("n%d" % n, n, 420, "--slow", "1:1", "--resume", self.out("six"))
+            self.assertEqual(after, [(80, 2)] * n)
+            self.assertEqual(s["method_figures"]["rounds"], [1] * n) # it has heard from the server once: a size from before would be mended by the next time
+        run("slow", 6, 440, "--slow", "*:10", "--checkpoint-every", 220) # rounds took ten times as long, as was found six rounds before the end: not these workers'
+        self.assertEqual(run("anew", 5, 555, "--slow", "1:6.25", "--resume", self.out("slow"))[0], sizes[:5])
+        sizes, s = run("lost", 6, 400, "--servers", 1, "--slow", "1:6.25", "--fail", "0@6", *save)
+        self.assertEqual((s["members"], sizes[1]), ([1, 2, 3, 4, 5], (12, 2)))
+        self.assertEqual(run("left", 5, 440, "--servers", 1, "--slow", "0:6.25", "--resume", self.out("lost"))[0], sizes[1:])
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_evaluating_costs_a_forward_pass_over_the_samples_held_out(self):
         seconds = []
         for held_out in (100, 200, 300):

@@ -500,15 +500,6 @@ static void a_step_sends_as_many_gradients_as_it_takes(void **state)
 
 /* ---- hogwild ---- */
 
-static float one(int rank, uint64_t step, size_t i, float x)
-{
-    (void)rank;
-    (void)step;
-    (void)i;
-    (void)x;
-    return 1;
-}
-
 static atomic_bool torn;
 
 /* All elements that one lock covers have had the same updates when they are read. bound: 1: a lock a tensor, 0: one. */
@@ -552,6 +543,15 @@ static void with_locks_hogwild_loses_no_update_and_reads_what_is_whole(void **st
 }
 
 #ifndef __SANITIZE_THREAD__
+static float one(int rank, uint64_t step, size_t i, float x)
+{
+    (void)rank;
+    (void)step;
+    (void)i;
+    (void)x;
+    return 1;
+}
+
 static void hogwild_may_lose_an_update_but_tears_none(void **state)
 {
     (void)state;
