@@ -62,6 +62,7 @@ enum {
     TUTTI_CODEC_WHOLE_TENSOR = 4, /* views of its matrices must not be cut */
     TUTTI_CODEC_MERGES = 16,     /* learns from all workers: `begin` asks for sums */
     TUTTI_CODEC_SELECTS = 32,    /* of an element all is sent or nothing: decoded it is x or 0 */
+    TUTTI_CODEC_VOTES = 128,     /* what comes out is a vote and no mean: signs, without a size. For gradients alone; nothing can be made good */
     TUTTI_CODEC_FIXED = 8        /* a message always has bound() bytes: nobody needs to be told how many */
 };
 
@@ -109,7 +110,7 @@ typedef struct tutti_codec_ops {
     /* Optional: *into += result * (what I sent, as decoded); *into NULL: nothing to account for, which depends on options and stage only. Has no effect but
        its answer: it is also asked beforehand, whether a stage's loss is made good. */
     float (*account)(tutti_codec *c, const tutti_view *v, float **into);
-    void (*after)(tutti_codec *c, const tutti_view *v, float *y);                          /* optional: y is the decoded mean, may change it */
+    void (*after)(tutti_codec *c, const tutti_view *v, float *y);                          /* optional, of messages too (TUTTI_CODEC_VOTES): y is the decoded mean, may change it */
     /* Optional: this codec encodes tensor t from now on, which `from`, of the same table, did: takes over what that one has learnt of it. */
     void (*follow)(tutti_codec *c, const tutti_codec *from, int t);
 } tutti_codec_ops;

@@ -185,6 +185,7 @@ tutti_status tutti_exchange(tutti_method *m, tutti_piece *p, double weight, tutt
 /* x (n, a displacement or the like, which goes to zero) := the mean over the workers, all counting the same, through the same codec as one piece. Without one tutti_average. TUTTI_ERR_NUMBER, before it
    is sent, where a worker's is not finite or has a number that the codec makes infinite (fp16 beyond 65504): the worker, tensor and element are named; on all where the mean is not finite. Client thread. */
 tutti_status tutti_exchange_all(tutti_method *m, float *x, tutti_error *err);
+tutti_status tutti_exchange_check_all(const tutti_method *m, tutti_error *err); /* within open(), before tutti_exchange_all is ever called: TUTTI_ERR_USAGE where the codec cannot take displacements (TUTTI_CODEC_VOTES) */
 tutti_status tutti_base_exchange(tutti_method *m, tutti_piece *p, tutti_error *err); /* an exchange hook: the mean, each worker weighted by its samples */
 /* Within declare(): gradients go through `spec` (codec.h), whose states are declared. TUTTI_ERR_USAGE where the run has a codec too. */
 tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const char *spec, tutti_error *err);

@@ -33,6 +33,8 @@ static const subject subjects[] = {
     { "randomk(ratio=0.01)", 0.3, NAN, NAN },
     { "sign", 0.6, 0.6, NAN },
     { "onebit", 0.6, 0.6, NAN },
+    { "onebit-col", NAN, NAN, NAN },
+    { "sign-vote", 0.6, NAN, NAN },
     { "int8", 1.5, 1, NAN },
     { "minmax8", 1.5, 1, NAN },
     { "qsgd(bits=4)", 1.5, 1, NAN },

@@ -67,7 +67,7 @@ static unsigned traits(const tutti_codec *c)
         const unsigned one = tutti_codec_traits(c->inner[((const accordion *)c->self)->dry_run ? DENSE : k]);
         all &= one, any |= one;
     }
-    return all | (any & TUTTI_CODEC_WHOLE_TENSOR) | TUTTI_CODEC_MERGES;
+    return all | (any & (TUTTI_CODEC_WHOLE_TENSOR | TUTTI_CODEC_VOTES)) | TUTTI_CODEC_MERGES;
 }
 
 /* What a codec sends of a view at most. */

@@ -190,9 +190,8 @@ float tutti_codec_account(tutti_codec *c, const tutti_view *v, float **into)
 
 void tutti_codec_after(tutti_codec *c, const tutti_view *v, float *y)
 {
-    if (c->ops->choose == NULL)
-        return;
-    tutti_codec_after(c->ops->choose(c, v), v, y);
+    if (c->ops->choose != NULL)
+        tutti_codec_after(c->ops->choose(c, v), v, y);
     if (c->ops->after != NULL)
         c->ops->after(c, v, y);
 }
@@ -210,6 +209,8 @@ static tutti_status check_fed(const tutti_codec *c, const tutti_codec *inner, un
     }
     if (inner->ops->before != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s inside of it feeds back by itself, and a loss is made good once; give %s the codec itself", inner->ops->name, c->ops->name);
+    if ((traits & TUTTI_CODEC_VOTES) != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s makes a vote of what is sent, and of a vote nothing can be made good; use it without %s, or take sign, which has a scale", inner->ops->name, c->ops->name);
     if ((traits & (TUTTI_CODEC_UNBIASED | TUTTI_CODEC_CONTRACTIVE)) == TUTTI_CODEC_UNBIASED)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is unbiased and may lose more than it was given, so that a residual can grow without end; use it "
                           "without %s, or with a codec that only leaves out, such as topk, sign or powersgd", inner->ops->name, c->ops->name);

@@ -1,6 +1,6 @@
 /* point.c: a codec from one worker to another, who decodes what came without anybody else's part: for messages to neighbours and servers, where a collective would sum or gather.
    A codec that makes messages already is one. Of those that are summed, a single round (16-bit casts, random-k) is its own mean when there is one worker, so the numbers travel as they are; PowerSGD's second
-   round needs the sum of the first over all workers and has no such message. Nor have wrappers that feed back, whose residual belongs to a mean, and codecs that learn from all workers (TUTTI_CODEC_MERGES). */
+   round needs the sum of the first over all workers and has no such message. Nor have wrappers that feed back, whose residual belongs to a mean, and codecs that learn from all workers (TUTTI_CODEC_MERGES), or vote. */
 #include "codec_internal.h"
 
 static size_t up(size_t bytes)
@@ -17,6 +17,8 @@ tutti_status tutti_codec_check_point(const tutti_codec *c, tutti_error *err)
             TUTTI_TRY(tutti_codec_check_point(c->inner[i], err));
     if ((tutti_codec_traits(c) & TUTTI_CODEC_MERGES) != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec '%s' adapts by numbers that are summed over all workers, and from one worker to another there is no such sum", ops->name);
+    if ((tutti_codec_traits(c) & TUTTI_CODEC_VOTES) != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec '%s' makes a vote of what all workers send, and from one worker to another there is none; take sign, which has a scale", ops->name);
     if (ops->rounds > 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec '%s' sends rounds that are each made of the sum of the one before over all workers, so nothing of it can go from one worker to another", ops->name);
     if (ops->before != NULL || ops->account != NULL || ops->after != NULL)

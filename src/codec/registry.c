@@ -15,6 +15,8 @@ const tutti_codec_ops *const tutti_codecs[] = {
     &tutti_codec_amq,
     &tutti_codec_sign,
     &tutti_codec_onebit,
+    &tutti_codec_onebit_col,
+    &tutti_codec_sign_vote,
     &tutti_codec_topk,
     &tutti_codec_threshold,
     &tutti_codec_randomk,

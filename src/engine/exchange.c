@@ -61,6 +61,11 @@ static const tutti_codec *find_leaf(const tutti_codec *c, bool (*is)(const tutti
     return found;
 }
 
+static bool is_a_vote(const tutti_codec *c)
+{
+    return (tutti_codec_traits(c) & TUTTI_CODEC_VOTES) != 0;
+}
+
 static bool is_not_a_sum_of_floats(const tutti_codec *c)
 {
     bool other = c->ops->rounds == 0;
@@ -162,6 +167,17 @@ tutti_status tutti_exchange_check_way(const tutti_engine *e, tutti_error *err)
                       e->exchange == NULL ? "gradients travel as they are" : "codec '", e->exchange == NULL ? "" : e->exchange->spec, e->exchange == NULL ? "" : "' is summed");
 }
 
+tutti_status tutti_exchange_check_all(const tutti_method *m, tutti_error *err)
+{
+    const tutti_engine *e = m->engine;
+    const tutti_codec *votes = e->exchange != NULL ? find_leaf(e->exchange->codec, is_a_vote) : NULL;
+
+    if (votes != NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec '%s' makes a vote of what workers send, and method '%s' sends how far models have moved, of which a sign says nothing; take it for gradients (ddp, signum), or a "
+                          "codec with a size, such as ef(sign)", votes->ops->name, m->ops->name);
+    return TUTTI_OK;
+}
+
 const char *tutti_exchange_codec(const tutti_method *m)
 {
     const tutti_engine *e = m->engine;
@@ -184,7 +200,9 @@ static void warn(tutti_engine *e)
     for (; c->ops->choose != NULL && into == NULL; c = c->ops->choose((tutti_codec *)(uintptr_t)c, v))
         if (c->ops->account != NULL)
             c->ops->account((tutti_codec *)(uintptr_t)c, v, &into);
-    if (into == NULL && c->ops->rounds == 0 && (tutti_codec_traits(c) & TUTTI_CODEC_UNBIASED) == 0)
+    if ((tutti_codec_traits(c) & TUTTI_CODEC_VOTES) != 0)
+        tutti_event(&e->m, "codec", "codec '%s' is biased, and of a vote nothing can be made good, so training may stall or end elsewhere; the learning rate is the step of every weight", c->ops->name);
+    else if (into == NULL && c->ops->rounds == 0 && (tutti_codec_traits(c) & TUTTI_CODEC_UNBIASED) == 0)
         tutti_event(&e->m, "codec", "codec '%s' is biased and nothing makes good what it leaves out, so training may stall or end elsewhere; ef(%s) sends it later", c->ops->name, x->spec);
 }
 
@@ -369,6 +387,8 @@ static void unwrap(const tutti_exchange_job *job)
 {
     for (int i = 0; i < job->n_units; i++) {
         const tutti_exchange_unit *u = &job->unit[i];
+        if (u->codec->ops->after != NULL)
+            u->codec->ops->after(u->codec, &u->view, u->y);
         for (int w = u->n_wrappers - 1; w >= 0; w--)
             if (u->wrapper[w]->ops->after != NULL)
                 u->wrapper[w]->ops->after(u->wrapper[w], &u->view, u->y);

@@ -40,7 +40,7 @@ static tutti_status local_sgd_open(tutti_method *m, tutti_error *err)
 {
     local_sgd *s = m->self;
 
-    (void)err;
+    TUTTI_TRY(tutti_exchange_check_all(m, err));
     if (s->theta != NULL)
         tutti_copy(m->device, m->n, m->x, s->theta);
     return TUTTI_OK;

@@ -24,9 +24,9 @@ METHODS = {
     "ringleader-asgd": ["ringleader-asgd", "ringleader-asgd(table=worker)"], "hermes": ["hermes(push=always,chunk=8,minibatch=2,local_passes=2)"], "oscars": ["oscars(interval=2)"],
     "hetero-ring": ["hetero-ring(allocation=static,shares=1:3:2:2)"], "ata": ["ata(allocation=fixed,seconds=1:3:2:2)"], "stragglar": ["stragglar(straggler=1,min_bytes=1)"], "alq": ["alq(bucket=256,first=1,second=4)"],
     "amq": ["amq(bucket=256,first=1,second=4)"], "dgc": ["dgc(ratio=0.05)"], "accordion": ["accordion(unit=step,interval=1)", "accordion(mode=batch,batch_high=32,unit=step,interval=1)"],
-    "onebit-adam": ["onebit-adam(freeze_step=2)"],
+    "onebit-adam": ["onebit-adam(freeze_step=2)"], "qadam": ["qadam(warmup_steps=2)"],
 }
-WITH = {"hermes": ("--validation", 60), "dgc": ("--optimizer", "sgd(lr=0.02)"), "onebit-adam": ("--optimizer", "sgd(lr=0.001)")}
+WITH = {"hermes": ("--validation", 60), "dgc": ("--optimizer", "sgd(lr=0.02)"), "onebit-adam": ("--optimizer", "sgd(lr=0.001)"), "qadam": ("--optimizer", "sgd(lr=0.001)"), "signum": ("--optimizer", "sgd(lr=0.001)")}
 
 
 def pushes(s):

@@ -500,7 +500,7 @@ static float *residual_of(const subject *s)
 /* Error feedback, sheet: the sum of what was delivered and the mean residual is the sum of the mean gradients. */
 static void error_feedback_loses_nothing(void **state)
 {
-    static const char *const wrapped[] = { "ef(topk(ratio=0.05))", "ef(sign)", "ef(onebit)", "ef(int8)", "ef(minmax8)", "ef(threshold(value=1))", "ef(randomk(ratio=0.1))",
+    static const char *const wrapped[] = { "ef(topk(ratio=0.05))", "ef(sign)", "ef(onebit)", "ef(onebit-col(min_rows=1))", "ef(int8)", "ef(minmax8)", "ef(threshold(value=1))", "ef(randomk(ratio=0.1))",
                                            "ef(randomk(ratio=0.2,block=8))", "ef(powersgd(rank=2))", "ef(powersgd(rank=2,ef_rule=aggregated))", "ef(powersgd(rank=2,iters_per_step=3))" };
     enum { ROWS = 24, COLS = 30, N = ROWS * COLS, STEPS = 60 };
     static float g[WORKERS][N], y[N];
@@ -601,9 +601,11 @@ static void the_owner_of_a_sum_has_a_residual_of_its_own_if_asked(void **state)
 static void specs_that_make_no_sense_are_refused_with_a_sentence(void **state)
 {
     static const struct { const char *spec, *text; } rows[] = {
-        { "topq", "unknown codec 'topq'; did you mean 'topk'? (there are fp32, fp16, bf16, trunc16, int8, minmax8, qsgd, nuqsgd, alq, amq, sign, onebit, topk, threshold, randomk, wangni, powersgd, ef, large, ef21, dgc, accordion)" },
+        { "topq", "unknown codec 'topq'; did you mean 'topk'? (there are fp32, fp16, bf16, trunc16, int8, minmax8, qsgd, nuqsgd, alq, amq, sign, onebit, onebit-col, sign-vote, topk, threshold, randomk, wangni, powersgd, ef, large, ef21, dgc, accordion)" },
         { "qsgd(bucket=500)", "codec 'qsgd': bucket is 500 and must be a power of two, such as 512" },
         { "minmax8(chunk=9)", "codec 'minmax8': chunk is 9 and must be 0 or at least 256" },
+        { "ef(sign-vote)", "codec 'ef': sign-vote makes a vote of what is sent, and of a vote nothing can be made good; use it without ef, or take sign, which has a scale" },
+        { "ef21(large(sign-vote,min=10))", "codec 'ef21': sign-vote makes a vote of what is sent, and of a vote nothing can be made good; use it without ef21, or take sign, which has a scale" },
         { "ef", "codec 'ef' wraps another one, 'codec', and was given none; write ef(codec=topk(ratio=0.01)), for example" },
         { "ef(qsgd)", "codec 'ef': qsgd is unbiased and may lose more than it was given, so that a residual can grow without end; use it without ef, or with a codec that only leaves out, such as topk, sign or powersgd" },
         { "ef(ef(sign))", "codec 'ef': ef inside of it feeds back by itself, and a loss is made good once; give ef the codec itself" },

@@ -8,7 +8,7 @@
 static const char *const specs[] = {
     "int8", "int8(bucket=20)", "minmax8", "minmax8(chunk=300)", "qsgd", "qsgd(bits=2,bucket=64,norm=l2)", "qsgd(bits=3,bucket=16)", "qsgd(bits=8,bucket=1024)",
     "qsgd(bits=4,coding=elias)", "qsgd(bits=2,bucket=2048,norm=l2,coding=elias)", "qsgd(bits=5,bucket=128,norm=l2,coding=omega)", "nuqsgd", "nuqsgd(bits=3,bucket=64)",
-    "nuqsgd(bits=8,norm=max)", "nuqsgd(bits=5,bucket=128)", "sign", "sign(block=100)", "sign(scale=l2,block=64)", "onebit", "topk", "topk(ratio=0.3)", "topk(ratio=1)",
+    "nuqsgd(bits=8,norm=max)", "nuqsgd(bits=5,bucket=128)", "sign", "sign(block=100)", "sign(scale=l2,block=64)", "onebit", "onebit-col", "sign-vote", "topk", "topk(ratio=0.3)", "topk(ratio=1)",
     "topk(ratio=0.05,value_dtype=fp16,index_code=delta)", "topk(ratio=0.2,index_code=bitmap,value_dtype=bf16)", "topk(ratio=0.03,index_code=auto)", "topk(ratio=1,index_code=delta)",
     "threshold(value=0.5)", "threshold(value=1e-20)", "threshold(value=0.7,index_code=delta)", "threshold(value=1.5,index_code=auto,value_dtype=fp16)", "threshold(value=0.1,index_code=bitmap)", "threshold(value=0.5,value_dtype=bf16)", "wangni", "wangni(sparsity=0.3)", "wangni(solver=closed,epsilon=0.5)", "wangni(solver=closed,epsilon=0)",
     "qsgd(coding=huffman)", "nuqsgd(bits=8,bucket=64,coding=huffman)", "qsgd(bits=2,bucket=64,norm=l2,coding=huffman)", "alq(bucket=128)", "alq(bits=5,bucket=64,norm=max)",
@@ -39,6 +39,7 @@ static void sizes_are_those_of_the_sheets(void **state)
             { "int8", quantised(n, 8, 2048) }, { "int8(bucket=20)", quantised(n, 8, 24) }, { "minmax8", n + (n > 0 ? 8 : 0) },
             { "minmax8(chunk=300)", n + 8 * ((n + 299) / 300) }, { "qsgd", quantised(n, 4, 512) }, { "qsgd(bits=3,bucket=16)", quantised(n, 3, 16) },
             { "nuqsgd(bits=5,bucket=128)", quantised(n, 5, 128) }, { "sign", (n + 7) / 8 + (n > 0 ? 4 : 0) },
+            { "sign-vote", n > 0 ? n / 8 + 1 : 0 }, { "onebit-col", (n + 7) / 8 + (n > 0 ? 8 : 0) }, { "onebit-col(min_rows=1)", (n + 7) / 8 + (n > 0 ? 8 : 0) },
             { "onebit(block=100)", (n + 7) / 8 + 4 * ((n + 103) / 104) }, { "topk(ratio=0.01)", 8 * share(n, 0.01) }, { "topk(ratio=0.07)", 8 * share(n, 0.07) },
             { "topk(ratio=1)", 8 * n }, { "topk(ratio=0.07,value_dtype=fp16)", 6 * share(n, 0.07) }, { "topk(ratio=0.07,index_code=bitmap)", 4 * share(n, 0.07) + (n + 7) / 8 },
             { "topk(ratio=0.01,index_code=auto,value_dtype=bf16)", 2 * share(n, 0.01) + (4 * share(n, 0.01) <= (n + 7) / 8 ? 4 * share(n, 0.01) : (n + 7) / 8) },
@@ -407,7 +408,7 @@ static void refusals_say_what_is_wrong_and_what_mends_it(void **state)
 /* codec.h, third paragraph. */
 static void numbers_that_are_not_finite_are_heard_of(void **state)
 {
-    static const char *const whole[] = { "int8", "qsgd", "qsgd(norm=l2)", "qsgd(coding=elias)", "nuqsgd", "sign", "onebit", "minmax8", "alq", "amq(norm=max)", "qsgd(coding=huffman)" };
+    static const char *const whole[] = { "int8", "qsgd", "qsgd(norm=l2)", "qsgd(coding=elias)", "nuqsgd", "sign", "onebit", "onebit-col", "sign-vote", "minmax8", "alq", "amq(norm=max)", "qsgd(coding=huffman)" };
     float x[600], y[600];
     uint64_t seed = 6;
     (void)state;
@@ -711,7 +712,7 @@ static void sign_loses_exactly_what_the_sheet_says(void **state)
         for (int kind = 0; kind < 5; kind++) {
             const size_t n = subject_lengths[at];
             subject *l1 = subject_open("sign", n), *l2 = subject_open("onebit", n);
-            double sum = 0, norm, rho;
+            double sum = 0, kept = 0, norm, rho;
             subject_fill(n, x, kind, &seed);
             for (size_t i = 0; i < n; i++)
                 sum += fabs((double)x[i]);
@@ -719,15 +720,144 @@ static void sign_loses_exactly_what_the_sheet_says(void **state)
             rho = norm > 0 ? sum / sqrt((double)n * norm) : 1;
             subject_round_trip(l1, 0, x, y);
             assert_true(fabs(subject_loss(n, x, y) - (1 - rho * rho) * norm) <= 1e-6 * norm);
-            for (size_t i = 0; i < n; i++)
+            for (size_t i = 0; i < n; i++) {
                 assert_true(x[i] < 0 ? y[i] < 0 : y[i] >= 0); /* the sign of 0 is + */
+                kept += fabs((double)y[i]);
+            }
+            assert_true(fabs(kept - sum) <= 1e-6 * sum); /* the mean magnitude is kept */
+            assert_true(n < 2000 || kind != 0 || fabs(subject_loss(n, x, y) / norm / 0.363 - 1) < 0.1);
             subject_round_trip(l2, 0, x, y);
             assert_true(fabs(subject_loss(n, x, y) - (2 - 2 * rho) * norm) <= 1e-6 * norm);
+            assert_true(n < 2000 || kind != 0 || fabs(subject_loss(n, x, y) / norm / 0.404 - 1) < 0.1);
             assert_true(fabs(subject_norm2(n, y) - norm) <= 1e-6 * norm);
             assert_int_equal(tutti_codec_traits(l1->codec), TUTTI_CODEC_CONTRACTIVE | TUTTI_CODEC_FIXED);
             assert_int_equal(tutti_codec_traits(l2->codec), TUTTI_CODEC_FIXED);
             subject_close(l1);
             subject_close(l2);
+        }
+    for (int l2 = 0; l2 < 2; l2++) { /* onebit.md, 1, in its own numbers; of normal ones (rho^2 = 2 / pi) above, within a tenth */
+        subject *s = subject_open(l2 ? "onebit" : "sign", 100);
+        memset(x, 0, sizeof x);
+        x[40] = -2;
+        subject_round_trip(s, 0, x, y);
+        assert_true(fabs(subject_loss(100, x, y) / 4 - (l2 ? 1.8 : 0.99)) < 1e-5);
+        subject_close(s);
+    }
+}
+
+/* Onebit.md, 8, by a second computation, of whole matrices and of parts that begin and end within rows: the numbers are the means of either sign in a column of the part, so what a group loses sums to 0, other numbers
+   would lose more, and what is lost is |x|^2 less what the means keep. Below min_rows, and of vectors, all is one column. */
+static void columns_come_back_as_the_means_of_either_sign(void **state)
+{
+    enum { MOST = 3000 };
+    static const struct { size_t rows, cols; } shapes[] = { { 1, 100 }, { 100, 1 }, { 70, 40 }, { 129, 3 }, { 24, 100 }, { 3, 1000 }, { 7, 1 } };
+    static float x[MOST], y[MOST];
+    uint64_t seed = 24;
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(shapes); k++)
+        for (int min_rows = 1; min_rows <= 64; min_rows += 63)
+            for (int part = 0; part < 6; part++) {
+                const size_t rows = shapes[k].rows, cols = shapes[k].cols, n = rows * cols;
+                char spec[40];
+                subject *s;
+                tutti_view v;
+                size_t bytes, columns;
+                uint8_t *m;
+                snprintf(spec, sizeof spec, "onebit-col(min_rows=%d)", min_rows);
+                s = subject_open_as(spec, rows, cols, 0, (tutti_cpu)(part % ((int)tutti_cpu_best() + 1)));
+                v = subject_view(s, 1);
+                if (part > 0) {
+                    v.first = (size_t)(subject_random(&seed) % n), v.count = (size_t)(subject_random(&seed) % (n - v.first)) + 1;
+                    v.rows = 1, v.cols = v.count;
+                }
+                subject_fill(v.count, x, part % 5, &seed);
+                m = subject_encode(s, &v, x, &bytes);
+                subject_decode(s, &v, m, bytes, y);
+                columns = rows > 1 && v.count / cols >= (size_t)min_rows ? cols : 1;
+                assert_int_equal(bytes, 8 * columns + (v.count + 7) / 8);
+                for (size_t c = 0; c < columns; c++)
+                    for (int negative = 0; negative < 2; negative++) {
+                        double sum = 0, size = 0, square = 0, loss = 0, off = 0;
+                        size_t of = 0;
+                        for (size_t i = 0; i < v.count; i++)
+                            if ((v.first + i) % columns == c && (x[i] < 0) == (negative == 1)) {
+                                assert_true(negative == 1 ? y[i] <= 0 : y[i] >= 0);
+                                sum += (double)x[i], size += fabs((double)x[i]), square += (double)x[i] * x[i], loss += pow((double)x[i] - (double)y[i], 2), off += (double)x[i] - (double)y[i], of++;
+                            }
+                        if (of > 0 && (fabs(off) > 1e-6 * size || fabs(loss - (square - sum * sum / (double)of)) > 1e-6 * square))
+                            fail_msg("%s of %zu x %zu, %zu from %zu on, column %zu, sign %d: is off by %g and loses %g", spec, rows, cols, v.count, v.first, c, negative, off, loss);
+                    }
+                free(m);
+                subject_close(s);
+            }
+}
+
+static void votes_and_columns_refuse_what_no_encoder_writes(void **state)
+{
+    static float y[128 * 2];
+    uint8_t m[48] = { 0 };
+    tutti_error err;
+    subject *s = subject_open("sign-vote", 10);
+    tutti_view v = subject_view(s, 0);
+    (void)state;
+
+    m[1] = 1 << 3;
+    assert_int_equal(s->codec->ops->decode_add(s->codec, &v, m, 2, 1, y, &err), TUTTI_ERR_CORRUPT);
+    assert_string_equal(err.text, "codec 'sign-vote': bits are set behind the last of 10 elements; the message was damaged or is another codec's");
+    subject_close(s);
+    s = subject_open_as("onebit-col", 128, 2, 0, TUTTI_CPU_AVX512);
+    v = subject_view(s, 0);
+    tutti_codec_put_f32(m + 8, -1);
+    assert_int_equal(s->codec->ops->decode_add(s->codec, &v, m, 48, 1, y, &err), TUTTI_ERR_CORRUPT);
+    assert_string_equal(err.text, "codec 'onebit-col': column 1 of 2 has the means -1 and 0, and one is of numbers of 0 or more, the other of negative ones; the message was damaged or is another codec's");
+    tutti_codec_put_f32(m + 8, NAN);
+    assert_int_equal(s->codec->ops->decode_add(s->codec, &v, m, 48, 1, y, &err), TUTTI_ERR_CORRUPT);
+    tutti_codec_put_f32(m + 12, NAN); /* a column that was not finite */
+    assert_int_equal(s->codec->ops->decode_add(s->codec, &v, m, 48, 1, y, &err), TUTTI_OK);
+    for (int i = 0; i < 256; i++)
+        assert_int_equal(isnan(y[i]) != 0, i % 2);
+    subject_close(s);
+}
+
+/* Onebit.md, 7: the majority, whoever votes first; the sign of 0 and a tie are +; a minority that votes against all others changes nothing. The second message, an owner's, changes no vote. */
+static void the_majority_of_signs_decides(void **state)
+{
+    enum { N = 500 };
+    static float g[4][N], y[4][N], first[N];
+    uint64_t seed = 25;
+    (void)state;
+
+    for (int workers = 1; workers <= 4; workers++)
+        for (int again = 0; again < 2; again++) {
+            subject *s[4];
+            for (int w = 0; w < workers; w++) {
+                s[w] = subject_open_as("sign-vote", 1, N, w, TUTTI_CPU_AVX512);
+                subject_fill(N, g[w], w % 2 == 0 ? 3 : 0, &seed); /* zeros among them */
+            }
+            subject_exchange(s, workers, 0, again, (float *[]){ g[0], g[1], g[2], g[3] }, (float *[]){ y[0], y[1], y[2], y[3] });
+            for (int i = 0; i < N; i++) {
+                int votes = 0;
+                for (int w = 0; w < workers; w++)
+                    votes += g[w][i] < 0 ? -1 : 1;
+                for (int w = 0; w < workers; w++)
+                    assert_true(y[w][i] == (votes < 0 ? -1 : 1));
+            }
+            memcpy(first, y[0], sizeof first);
+            subject_exchange(s, workers, 1, again, (float *[]){ g[workers - 1], g[workers > 2 ? 1 : 0], g[workers > 3 ? 2 : 0], g[0] }, (float *[]){ y[0], y[1], y[2], y[3] });
+            assert_memory_equal(y[0], first, sizeof first);
+            for (int i = 0; i < N && workers > 2; i++) /* all but one of one mind, and one against them */
+                for (int w = 1; w < workers; w++)
+                    g[w][i] = w == 1 ? -3 * g[0][i] - (g[0][i] == 0) : g[0][i];
+            subject_exchange(s, workers, 2, again, (float *[]){ g[0], g[1], g[2], g[3] }, (float *[]){ y[0], y[1], y[2], y[3] });
+            for (int i = 0; i < N && workers > 2; i++)
+                assert_true(y[0][i] == (g[0][i] < 0 ? -1 : 1));
+            g[0][17] = NAN;
+            subject_exchange(s, workers, 3, again, (float *[]){ g[0], g[1], g[2], g[3] }, (float *[]){ y[0], y[1], y[2], y[3] });
+            for (int i = 0; i < N; i++)
+                assert_true(isnan(y[workers - 1][i])); /* heard of by all */
+            for (int w = 0; w < workers; w++)
+                subject_close(s[w]);
         }
 }
 
@@ -884,6 +1014,9 @@ int main(void)
         cmocka_unit_test(huffman_messages_say_what_fixed_ones_say),
         cmocka_unit_test(topk_loses_what_it_leaves_out),
         cmocka_unit_test(sign_loses_exactly_what_the_sheet_says),
+        cmocka_unit_test(columns_come_back_as_the_means_of_either_sign),
+        cmocka_unit_test(votes_and_columns_refuse_what_no_encoder_writes),
+        cmocka_unit_test(the_majority_of_signs_decides),
         cmocka_unit_test(eight_bits_err_by_half_a_step_at_most),
         cmocka_unit_test(threshold_sends_what_reaches_it),
         cmocka_unit_test(wangni_probabilities_are_the_optimum),

@@ -57,7 +57,7 @@ static void where_nothing_is_lost_nothing_is_kept(void **state)
 /* Sheet, 2; onebit.md, 3: e' = p - D in the float32 that both are in, with D as it is decoded at the other end, its sixteen bits and scales included. */
 static void what_is_kept_is_what_was_held_less_what_is_on_the_wire(void **state)
 {
-    static const char *const all[] = { "fp32", "fp16", "bf16", "trunc16", "int8", "int8(bucket=16)", "minmax8", "sign", "sign(block=64)", "onebit", "topk(ratio=0.05)", "threshold(value=1)", "randomk(ratio=0.1)",
+    static const char *const all[] = { "fp32", "fp16", "bf16", "trunc16", "int8", "int8(bucket=16)", "minmax8", "sign", "sign(block=64)", "onebit", "onebit-col", "onebit-col(min_rows=1)", "topk(ratio=0.05)", "threshold(value=1)", "randomk(ratio=0.1)",
                                        "randomk(ratio=0.2,block=8)", "large(sign,min=1000)", "large(fp16,min=10,small=sign)" };
     static float g[N], y[N], p[N];
     uint64_t seed = 2;
@@ -95,7 +95,7 @@ static void what_is_kept_is_what_was_held_less_what_is_on_the_wire(void **state)
 static void the_virtual_iterate_is_that_of_the_gradients_after_a_thousand_steps(void **state)
 {
     enum { STEPS = 1000 };
-    static const char *const all[] = { "ef(topk(ratio=0.02))", "ef(sign)", "ef(sign(block=64))", "ef(int8)", "ef(minmax8)", "ef(bf16)", "ef(randomk(ratio=0.05))", "ef(threshold(value=0.1))", "ef(powersgd(rank=1))",
+    static const char *const all[] = { "ef(topk(ratio=0.02))", "ef(sign)", "ef(sign(block=64))", "ef(onebit-col)", "ef(onebit-col(min_rows=1))", "ef(int8)", "ef(minmax8)", "ef(bf16)", "ef(randomk(ratio=0.05))", "ef(threshold(value=0.1))", "ef(powersgd(rank=1))",
                                        "ef(powersgd(rank=2,ef_rule=aggregated))", "ef(large(topk(ratio=0.02),min=10))", "ef(topk(ratio=0.02),server=on)", "ef(topk(ratio=0.02),flush_every=7)",
                                        "ef(powersgd(rank=1),flush_every=3,flush=bf16)" };
     static float g[WORKERS][N], y[WORKERS][N], b[WORKERS][N];
@@ -227,7 +227,7 @@ static void contractions_contract_and_the_others_do_not_say_so(void **state)
             loss = subject_loss(N, x, y);
             if (strcmp(name, "topk") == 0)
                 delta = 8.0 / N;
-            else if (strcmp(name, "sign") == 0)
+            else if (strcmp(name, "sign") == 0 || strcmp(name, "onebit-col") == 0) /* of one column two means keep no less than one scale */
                 delta = sum * sum / (N * norm);
             worst = fmax(worst, loss / norm);
             if (says && loss > fmax(1 - delta, 0) * norm * (1 + 1e-6) + 1e-9 * norm)
@@ -331,8 +331,8 @@ static void a_flush_delivers_all_that_is_owed(void **state)
 static void memory_is_what_the_sheets_say(void **state)
 {
     static const struct { const char *spec; size_t kept, scratch; } rows[] = {
-        { "qsgd", 0, 0 }, { "nuqsgd", 0, 0 }, { "topk", 0, 0 }, { "wangni", 0, 0 }, { "sign", 0, 0 }, { "minmax8", 0, 0 }, { "fp16", 0, 0 }, { "randomk", 0, 0 },
-        { "ef(topk)", 1, 0 }, { "ef(sign)", 1, 0 }, { "ef(randomk)", 1, 0 }, { "ef(topk,server=on)", 2, 0 }, { "ef(topk,momentum=0.9)", 2, 0 }, { "large(ef(topk),min=1)", 1, 0 }, { "ef(topk,flush_every=9)", 1, 0 },
+        { "qsgd", 0, 0 }, { "nuqsgd", 0, 0 }, { "topk", 0, 0 }, { "wangni", 0, 0 }, { "sign", 0, 0 }, { "sign-vote", 0, 0 }, { "onebit-col", 0, 0 }, { "minmax8", 0, 0 }, { "fp16", 0, 0 }, { "randomk", 0, 0 },
+        { "ef(topk)", 1, 0 }, { "ef(sign)", 1, 0 }, { "ef(onebit-col)", 1, 0 }, { "ef(randomk)", 1, 0 }, { "ef(topk,server=on)", 2, 0 }, { "ef(topk,momentum=0.9)", 2, 0 }, { "large(ef(topk),min=1)", 1, 0 }, { "ef(topk,flush_every=9)", 1, 0 },
         { "dgc(topk,server=off)", 2, 0 }, { "dgc(topk)", 3, 0 }, /* the third: for the owner's part of a second encoding */
         { "ef21(topk)", 3, 1 }, { "ef21(topk,eta=0.1)", 4, 1 }, /* h_w and h, the owner's; a correction under way */
     };

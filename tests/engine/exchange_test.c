@@ -129,8 +129,8 @@ static void a_codec_that_loses_nothing_gives_the_bits_of_ddp(void **state)
 }
 
 static const char *const all_codecs[] = {
-    "fp16", "bf16", "int8", "minmax8", "qsgd", "qsgd(bits=2,coding=elias,norm=l2)", "nuqsgd", "sign", "onebit", "topk", "threshold(0.1)", "ef(threshold(0.1))", "randomk(ratio=0.1)", "wangni",
-    "powersgd(rank=2)", "ef(powersgd(rank=2))", "ef(powersgd(rank=1,factor_dtype=bf16,iters_per_step=2))", "ef(topk)", "ef(sign,server=on)", "large(qsgd)", "ef(randomk(ratio=0.1))", "ef(powersgd(rank=2,ef_rule=aggregated,warm_start=off,start_iter=2))",
+    "fp16", "bf16", "int8", "minmax8", "qsgd", "qsgd(bits=2,coding=elias,norm=l2)", "nuqsgd", "sign", "onebit", "onebit-col(min_rows=10)", "sign-vote", "topk", "threshold(0.1)", "ef(threshold(0.1))", "randomk(ratio=0.1)", "wangni",
+    "powersgd(rank=2)", "ef(powersgd(rank=2))", "ef(powersgd(rank=1,factor_dtype=bf16,iters_per_step=2))", "ef(topk)", "ef(sign,server=on)", "ef(onebit-col,server=on)", "large(qsgd)", "ef(randomk(ratio=0.1))", "ef(powersgd(rank=2,ef_rule=aggregated,warm_start=off,start_iter=2))",
 };
 
 /* One tensor a piece, two pieces, one; without a lane and with one. */
@@ -192,6 +192,8 @@ static void pieces_on_two_lanes_at_once_give_the_same_bits(void **state)
 
 static size_t ceil_div(size_t a, size_t b) { return (a + b - 1) / b; }
 static size_t bytes_topk(size_t n) { return n == 0 ? 0 : 8 * ceil_div(n, 100); }
+static size_t bytes_vote(size_t n) { return n == 0 ? 0 : n / 8 + 1; }
+static size_t bytes_column(size_t n) { return n == 0 ? 0 : 8 + ceil_div(n, 8); }
 static size_t bytes_sign(size_t n) { return n == 0 ? 0 : 4 + ceil_div(n, 8); }
 static size_t bytes_qsgd(size_t n) { return 4 * ceil_div(n, 512) + ceil_div(n, 2); }
 static size_t bytes_int8(size_t n) { return 4 * ceil_div(n, 512) + n; }
@@ -205,7 +207,8 @@ static void messages_have_exactly_the_bytes_of_the_formula(void **state)
         { "ef(sign,server=on)", bytes_sign, NEVER, "allgather", NULL }, { NULL, bytes_qsgd, NEVER, NULL, "qsgd(requantize=off,skip_below=0)" }, { NULL, bytes_qsgd, 4, NULL, "qsgd(skip_below=0)" },
         { NULL, bytes_qsgd, 2, "alltoall", "nuqsgd(skip_below=0)" },
         { "topk", bytes_topk, 4, NULL, NULL }, { "ef(topk)", bytes_topk, NEVER, NULL, NULL }, { "ef(topk,server=on)", bytes_topk, 4, NULL, NULL }, { "sign", bytes_sign, 4, NULL, NULL }, { "ef(sign)", bytes_sign, NEVER, NULL, NULL },
-        { "ef(sign,server=on)", bytes_sign, 4, NULL, NULL }, { "qsgd", bytes_qsgd, 4, NULL, NULL }, { "nuqsgd", bytes_qsgd, 4, NULL, NULL }, { "int8(512)", bytes_int8, 4, NULL, NULL },
+        { "ef(sign,server=on)", bytes_sign, 4, NULL, NULL }, { "sign-vote", bytes_vote, 4, NULL, NULL }, { "ef(onebit-col(min_rows=5000))", bytes_column, NEVER, NULL, NULL },
+        { "ef(onebit-col(min_rows=5000),server=on)", bytes_column, 4, NULL, NULL }, { "qsgd", bytes_qsgd, 4, NULL, NULL }, { "nuqsgd", bytes_qsgd, 4, NULL, NULL }, { "int8(512)", bytes_int8, 4, NULL, NULL },
     };
 
     (void)state;
@@ -217,6 +220,7 @@ static void messages_have_exactly_the_bytes_of_the_formula(void **state)
             j.t.options.collective = cases[c].collective;
             if (cases[c].method != NULL)
                 j.t.options.method = cases[c].method;
+            j.t.options.accumulate = 1 + (int64_t)(c % 3); /* a step is compressed once, however many passes it has */
             run_job(&j, (int)n);
             for (int t = 0; t < TOY_TENSORS; t++) {
                 const size_t count = j.t.count[t], each = ceil_div(count, n * 64) * 64;

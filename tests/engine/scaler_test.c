@@ -96,7 +96,7 @@ static void a_scale_that_is_a_power_of_two_changes_no_bit(void **state)
 {
     static const struct { const char *method, *codec; int64_t accumulate; } cases[] = {
         { "ddp", "", 1 }, { "ddp", "", 3 }, { "ddp", "ef(topk(ratio=0.1))", 1 }, { "ddp", "fp16", 1 }, { "single", "", 2 }, { "d-psgd", "", 1 }, { "local-sgd(period=3)", "", 2 },
-        { "local-sgd(period=2,warmup=3)", "", 1 }, { "onebit-adam(freeze_step=3)", "", 1 }, { "dgc", "", 1 }, { "lasgd(local_steps=2,max_delay=0)", "", 1 }, { "powersgd(rank=2)", "", 1 },
+        { "local-sgd(period=2,warmup=3)", "", 1 }, { "onebit-adam(freeze_step=3)", "", 1 }, { "onebit-adam(freeze_step=2,bias_correction=on)", "", 2 }, { "signum", "", 2 }, { "dgc", "", 1 }, { "lasgd(local_steps=2,max_delay=0)", "", 1 }, { "powersgd(rank=2)", "", 1 },
         { "hetero-ring", "", 1 }, { "sgp", "", 1 },
     };
 

@@ -1,4 +1,4 @@
-/* Goal: methods that are a codec under synchronous data parallelism are exactly that, with their sheets' defaults; onebit-adam is Adam until v is frozen, and afterwards what onebit.md says.
+/* Goal: methods that are a codec under synchronous data parallelism are exactly that, with their sheets' defaults; onebit-adam and qadam are Adam until v is frozen, and afterwards what onebit.md says.
    Method: the toy client on ranks that are threads; a second computation beside it where there is a formula. */
 #include <stdlib.h>
 
@@ -11,6 +11,7 @@ typedef struct job {
     toy t;
     int dead;                              /* an element whose gradient is 0, or -1 */
     bool alike;                            /* all workers have worker 0's gradients */
+    int liars;                             /* so many have them with the sign turned */
     uint64_t hash[RANKS][STEPS];
     float x[STEPS + 1][ELEMENTS];          /* rank 0's before each step and at the end */
     float g[STEPS][ELEMENTS];              /* the mean gradient, of one worker */
@@ -34,7 +35,7 @@ static tutti_status job_step(job *j, tutti_engine *e, tutti_error *err)
 
     while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
         for (int i = 0; i < ELEMENTS; i++)
-            m->g[i] = i == j->dead ? 0 : m->x[i] - pull_of(j->alike ? 0 : m->rank, i, s);
+            m->g[i] = i == j->dead ? 0 : (m->rank < j->liars ? -1.0f : 1.0f) * (m->x[i] - pull_of(j->alike ? 0 : m->rank, i, s));
         for (int k = 0; k < TOY_TENSORS; k++)
             TUTTI_TRY(tutti_engine_ready(e, k, err));
         TUTTI_TRY(tutti_engine_passed(e, 0, err));
@@ -69,7 +70,7 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
         j->hash[rank][s] = toy_hash(e);
         for (size_t i = 0; rank == 0 && i < tutti_plan_count(e->plan); i++) {
             void *memory;
-            if (strcmp(tutti_plan_state(e->plan, i, &memory)->name, "onebit-adam.v") == 0)
+            if (strcmp(tutti_plan_state(e->plan, i, &memory)->name, "frozen.v") == 0)
                 memcpy(j->v[s], memory, sizeof j->v[s]);
         }
     }
@@ -215,6 +216,14 @@ static void what_does_not_go_together_is_refused(void **state)
         { "onebit-adam", NULL, "adam", "instead of 'adam'", 0 },
         { "onebit-adam", NULL, "sgd(lr=0.001)", "clip-norm is 1, but method 'onebit-adam' updates along a direction of its own", 1 },
         { "onebit-adam", "fp16", "sgd(lr=0.001)", "brings its own", 0 },
+        { "signum", NULL, "sgd(lr=0.1,momentum=0.9)", "method 'signum' has a momentum of its own, and its step is a sign times the learning rate of a plain optimiser; write --optimizer 'sgd(lr=0.0001)'", 0 },
+        { "signum", NULL, "sgd(lr=0.001)", "clip-norm is 1, but method 'signum' updates along a direction of its own", 1 },
+        { "local-sgd", "large(sign-vote,min=10)", NULL, "codec 'sign-vote' makes a vote of what workers send, and method 'local-sgd' sends how far models have moved", 0 },
+        { "d-psgd", "sign-vote", NULL, "sign-vote", 0 },
+        { "qadam", NULL, "adam", "method 'qadam' is an optimiser itself", 0 },
+        { "qadam(chunk=9)", NULL, "sgd(lr=0.001)", "chunk is 9", 0 },
+        { "onebit-adam(freeze_step=1.5)", NULL, "sgd(lr=0.001)", "freeze_step is 1.5, which is neither a whole number of steps nor a share of the run, below 1", 0 },
+        { "qadam(warmup_steps=0.5)", NULL, "sgd(lr=0.001)", "warmup_steps is 0.5, a share of the run, and how many steps that has is not known; give a number of steps", 0 },
         { "onebit-adam(beta2=0.9999995)", NULL, "sgd(lr=0.001)", "'beta2' is", 0 },
     };
 
@@ -486,38 +495,42 @@ static void accordion_tells_the_norms_it_went_by(void **state)
 
 /* ---- onebit-adam ---- */
 
-/* One worker: the gradient is known, so all of it can be computed beside it. Also that of a warm-up of many workers whose mean gradient is that of one. */
+/* One worker: the gradient is known, so all of it can be computed beside it. With correction of the bias that of v is frozen with it, and that of m goes on: sheet, BAGUA's pitfall. */
 static void one_worker_is_adam_with_its_second_moment_frozen(void **state)
 {
     enum { N = 12 };
     const double b1 = 0.8, b2 = 0.9, eps = 1e-3, lr = 0.05, wd = 0.01;
-    static const int freezes[] = { 3, 5, 100 };
+    static const struct { const char *name; int freeze; bool correct; } rows[] = {
+        { "onebit-adam(freeze_step=3", 3, false }, { "onebit-adam(freeze_step=5", 5, false }, { "onebit-adam(freeze_step=100", 100, false },
+        { "onebit-adam(freeze_step=3,bias_correction=on", 3, true }, { "qadam(warmup_steps=2", 2, true }, { "qadam(warmup_steps=4,bias_correction=off", 4, false }, { "qadam(eps=0.001", 100, true },
+    };
 
     (void)state;
-    for (size_t f = 0; f < TUTTI_LENGTH(freezes); f++) {
-        char method[120];
+    for (size_t f = 0; f < TUTTI_LENGTH(rows); f++) {
+        char method[160];
         job *j;
         double *m = calloc(ELEMENTS, sizeof *m), *v = calloc(ELEMENTS, sizeof *v), *x = calloc(ELEMENTS, sizeof *x), worst = 0;
-        snprintf(method, sizeof method, "onebit-adam(freeze_step=%d,beta1=%g,beta2=%g,eps=%g)", freezes[f], b1, b2, eps);
+        snprintf(method, sizeof method, "%s,beta1=%g,beta2=%g%s)", rows[f].name, b1, b2, strstr(rows[f].name, "(eps") != NULL ? "" : ",eps=0.001");
         j = job_of(method, NULL, "sgd(lr=0.05,weight_decay=0.01)", N);
         run_job(j, 1);
         for (int i = 0; i < ELEMENTS; i++)
             x[i] = j->x[0][i];
         for (int s = 0; s < N; s++)
             for (int i = 0; i < ELEMENTS; i++) {
-                const double g = j->g[s][i];
+                const double g = j->g[s][i], c1 = rows[f].correct ? 1 - pow(b1, s + 1) : 1, c2 = rows[f].correct ? 1 - pow(b2, fmin(s + 1, rows[f].freeze)) : 1;
                 m[i] = b1 * m[i] + (1 - b1) * g;
-                if (s < freezes[f])
+                if (s < rows[f].freeze)
                     v[i] = b2 * v[i] + (1 - b2) * g * g;
-                x[i] -= lr * (m[i] / (sqrt(v[i]) + eps) + wd * x[i]);
+                x[i] -= lr * (m[i] / c1 / (sqrt(v[i] / c2) + eps) + wd * x[i]);
                 worst = fmax(worst, fabs(x[i] - j->x[s + 1 < N ? s + 1 : N][i]) / (1 + fabs(x[i])));
             }
         if (worst > 1e-4)
-            fail_msg("freeze_step=%d: %g from the formula", freezes[f], worst);
-        assert_int_equal(j->events, freezes[f] < N);
-        for (int s = freezes[f]; s + 1 < N; s++)
+            fail_msg("%s: %g from the formula", method, worst);
+        assert_int_equal(j->events, rows[f].freeze < N);
+        for (int s = rows[f].freeze; s + 1 < N; s++)
             assert_memory_equal(j->v[s], j->v[s + 1], sizeof j->v[s]);
-        assert_memory_not_equal(j->v[0], j->v[N - 1], freezes[f] > 1 ? sizeof j->v[0] : 0);
+        if (rows[f].freeze > 1)
+            assert_memory_not_equal(j->v[0], j->v[N - 1], sizeof j->v[0]);
         free(m);
         free(v);
         free(x);
@@ -569,37 +582,91 @@ static void a_warm_up_of_many_is_adam_of_the_mean_gradient(void **state)
     free(one);
 }
 
-static size_t ceil_div(size_t a, size_t b) { return (a + b - 1) / b; }
-
-static void workers_are_equal_and_send_an_all_reduce_and_then_one_bit_an_element(void **state)
+/* With correction of the bias the warm-up is the optimiser adam under ddp, but for the rounding of lr m. */
+static void a_corrected_warm_up_is_the_optimiser_adam(void **state)
 {
-    static const int some[] = { 2, 3, 4, 5 };
+    enum { N = 10 };
+    static const char *const methods[] = { "onebit-adam(bias_correction=on,freeze_step=100)", "qadam" };
 
     (void)state;
-    for (size_t p = 0; p < TUTTI_LENGTH(some); p++) {
-        const size_t n = (size_t)some[p];
-        job *j = job_of("onebit-adam(freeze_step=4,bucket_mb=1000)", NULL, "sgd(lr=0.01)", 10);
+    for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
+        for (int n = 1; n <= 4; n += 3) {
+            job *a = job_of(methods[k], NULL, "sgd(lr=0.05)", N), *b = job_of("ddp", NULL, "adam(lr=0.05)", N);
+            double worst = 0;
+            run_job(a, n), run_job(b, n);
+            for (int s = 0; s <= N; s++)
+                for (int i = 0; i < ELEMENTS; i++)
+                    worst = fmax(worst, fabs((double)a->x[s][i] - b->x[s][i]));
+            if (!(worst <= 2e-6))
+                fail_msg("%s on %d: %g from adam", methods[k], n, worst);
+            free(a), free(b);
+        }
+}
+
+/* A share of the run is so many steps of it; a run with no switch in it is told so when it begins. */
+static void a_warm_up_may_be_a_share_of_the_run(void **state)
+{
+    static const struct { const char *method; int steps, frozen; const char *said; } rows[] = {
+        { "onebit-adam(freeze_step=0.4)", 10, 4, "freeze: the second moment is frozen after 4 steps" }, { "qadam(warmup_steps=0.25)", 10, 3, "freeze: the second moment is frozen after 3 steps" },
+        { "qadam(warmup_steps=0.001)", 10, 1, "freeze: the second moment is frozen after 1 steps" }, { "qadam(warmup_steps=1)", 10, 1, "freeze: the second moment is frozen after 1 steps" },
+        { "onebit-adam(freeze_step=10)", 10, 10, "freeze: freeze_step is 10 and the run has 10 steps, so the second moment is not frozen and nothing is compressed; give fewer, or a share of the run such as freeze_step=0.2\nfreeze: " },
+        { "qadam", 8, 0, "freeze: warmup_steps is 100 and the run has 8 steps" }, { "onebit-adam(freeze_step=9)", 10, 9, "freeze: the second moment is frozen after 9 steps" },
+        { "onebit-adam", 8, 0, "freeze: freeze_step=0 compares the second moment with that of 1000 steps before, and the run has 8, so it is not frozen and nothing is compressed; give the steps, or a share of the run such as freeze_step=0.2" },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
+        job *j = job_of(rows[k].method, NULL, "sgd(lr=0.001)", rows[k].steps);
+        j->t.options.steps = rows[k].steps;
+        run_job(j, 2);
+        if (strstr(j->event, rows[k].said) == NULL)
+            fail_msg("%s in %d steps: '%s'", rows[k].method, rows[k].steps, j->event);
+        for (int s = 1; s < rows[k].steps; s++)
+            assert_int_equal(memcmp(j->v[s], j->v[s - 1], sizeof j->v[s]) == 0, rows[k].frozen > 0 && s >= rows[k].frozen);
+        free(j);
+    }
+}
+
+static size_t ceil_div(size_t a, size_t b) { return (a + b - 1) / b; }
+static size_t bits_of(size_t n) { return 4 + ceil_div(n, 8); }
+static size_t bytes_of(size_t n) { return 8 + n; }
+static size_t chunks_of(size_t n) { return 8 * ceil_div(n, 256) + n; }
+
+/* Sheet, 6: to the byte, for lengths that are no multiples of 8 W; and all workers have the same x and m, of which m is what the next step's message starts from. */
+static void workers_are_equal_and_send_an_all_reduce_and_then_codes(void **state)
+{
+    static const struct { const char *method, *codec; size_t (*bytes)(size_t n); bool by_all; } rows[] = { /* by_all: the messages of all go to all */
+        { "onebit-adam(freeze_step=4,bucket_mb=1000)", "ef(onebit(scale=l1,block=0),server=on)", bits_of, false }, { "onebit-adam(freeze_step=4,bucket_mb=1000,server_ef=off)", "ef(onebit(scale=l1,block=0),server=off)", bits_of, true },
+        { "qadam(warmup_steps=4,bucket_mb=1000)", "minmax8(chunk=0)", bytes_of, false }, { "qadam(warmup_steps=4,bucket_mb=1000,chunk=256,error_feedback=on)", "ef(minmax8(chunk=256),server=on)", chunks_of, false },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < 4 * TUTTI_LENGTH(rows); k++) {
+        const size_t row = k / 4, n = 2 + k % 4;
+        job *j = job_of(rows[row].method, NULL, "sgd(lr=0.01)", 10);
+        char said[200];
         uint64_t coded = 0;
-        run_job(j, some[p]);
+        run_job(j, (int)n);
         for (int s = 0; s < 10; s++)
-            for (int r = 1; r < some[p]; r++)
+            for (size_t r = 1; r < n; r++)
                 assert_int_equal(j->hash[r][s], j->hash[0][s]);
         for (int s = 4; s < 9; s++)
             assert_memory_equal(j->v[s], j->v[s + 1], sizeof j->v[s]);
         for (int t = 0; t < TOY_TENSORS; t++) {
             const size_t count = j->t.count[t], each = ceil_div(count, n * 64) * 64;
-            if (n < 4)
-                coded += n * (n - 1) * (4 + ceil_div(count, 8));
+            if (n < 4 || rows[row].by_all)
+                coded += n * (n - 1) * rows[row].bytes(count);
             else
                 for (size_t low = 0; low < count; low += each)
-                    coded += 2 * (n - 1) * (4 + ceil_div(count - low < each ? count - low : each, 8));
+                    coded += 2 * (n - 1) * rows[row].bytes(count - low < each ? count - low : each);
         }
         for (int s = 0; s < 10; s++)
             if (s < 4)
                 assert_in_range(j->bytes[s], 2 * (n - 1) * 4 * ELEMENTS, n * (n - 1) * 4 * ELEMENTS);
             else
                 assert_int_equal(j->bytes[s], coded);
-        assert_string_equal(j->event, "freeze: the second moment is frozen after 4 steps; from now on momentum travels as ef(onebit(scale=l1,block=0),server=on)");
+        snprintf(said, sizeof said, "freeze: the second moment is frozen after 4 steps; from now on momentum travels as %s", rows[row].codec);
+        assert_true(was_said(j, said));
         free(j);
     }
 }
@@ -608,8 +675,9 @@ static void workers_are_equal_and_send_an_all_reduce_and_then_one_bit_an_element
 static void weights_that_no_gradient_reached_stay_where_they_are(void **state)
 {
     (void)state;
-    for (int mask = 0; mask < 2; mask++) {
-        job *j = job_of(mask ? "onebit-adam(freeze_step=3,mask=auto)" : "onebit-adam(freeze_step=3,mask=none)", NULL, "sgd(lr=0.01)", 8);
+    for (int k = 0; k < 4; k++) {
+        const int mask = k % 2;
+        job *j = job_of((const char *const[]){ "onebit-adam(freeze_step=3,mask=none)", "onebit-adam(freeze_step=3,mask=auto)", "qadam(warmup_steps=3,mask=none)", "qadam(warmup_steps=3,mask=auto)" }[k], NULL, "sgd(lr=0.01)", 8);
         j->dead = 1234;
         run_job(j, 4);
         assert_true(j->x[3][1234] == j->x[0][1234]);
@@ -653,6 +721,82 @@ static void it_freezes_by_itself_when_the_second_moment_is_stable(void **state)
     assert_in_range(frozen[1], frozen[0] > 14 ? frozen[0] : 14, STEPS - 1);
 }
 
+/* ---- signum ---- */
+/* Onebit.md, 7, through the engine: the vote of momenta beside it, in double; a momentum within rounding of 0 is not judged. Replicas, bytes; `against`: so many workers have the others' gradients with the sign turned. */
+static void signum_steps_where_most_momenta_point(void **state)
+{
+    enum { N = 8 };
+    const double beta = 0.9, lr = 0.0625, wd = 0.5;
+    (void)state;
+
+    for (int n = 1; n <= 5; n++) {
+        job *j = job_of("signum(bucket_mb=1000)", NULL, "sgd(lr=0.0625,weight_decay=0.5)", N);
+        double (*m)[ELEMENTS] = calloc((size_t)n, sizeof *m);
+        uint64_t coded = 0;
+        int judged = 0, minus = 0;
+        run_job(j, n);
+        for (int t = 0; t < TOY_TENSORS; t++) {
+            const size_t count = j->t.count[t], each = ceil_div(count, (size_t)n * 64) * 64;
+            if (n < 4)
+                coded += (size_t)n * (size_t)(n - 1) * (count / 8 + 1);
+            else
+                for (size_t low = 0; low < count; low += each)
+                    coded += 2 * (size_t)(n - 1) * ((count - low < each ? count - low : each) / 8 + 1);
+        }
+        for (int s = 0; s < N; s++) {
+            for (int r = 1; r < n; r++)
+                assert_int_equal(j->hash[r][s], j->hash[0][s]);
+            assert_int_equal(j->bytes[s], coded);
+            for (int i = 0; i < ELEMENTS; i++) {
+                const double x = (double)j->x[s][i];
+                double least = INFINITY;
+                int votes = 0;
+                for (int r = 0; r < n; r++) {
+                    m[r][i] = beta * m[r][i] + (1 - beta) * (x - (double)pull_of(r, i, s));
+                    least = fmin(least, fabs(m[r][i]));
+                    votes += m[r][i] < 0 ? -1 : 1;
+                }
+                if (least < 1e-6)
+                    continue;
+                judged++, minus += votes < 0;
+                if (fabs((double)j->x[s + 1][i] - (x - lr * ((votes < 0 ? -1 : 1) + wd * x))) > 1e-6)
+                    fail_msg("%d workers, step %d, element %d: from %g to %g with %d votes", n, s, i, x, (double)j->x[s + 1][i], votes);
+            }
+        }
+        assert_true(judged > 3 * N * ELEMENTS / 4 && minus > judged / 8 && minus < judged);
+        assert_true(was_said(j, "codec: codec 'sign-vote' is biased, and of a vote nothing can be made good"));
+        free(m);
+        free(j);
+    }
+}
+
+/* Workers of one mind and fewer than half against them: the bits of the one; half of them: a tie, which is +; and more, the other way. */
+static void a_minority_of_liars_changes_no_bit(void **state)
+{
+    static const int liars[] = { 1, 2, 3 };
+    job *one = job_of("signum(beta=0)", NULL, "sgd(lr=0.0625)", 6);
+    (void)state;
+
+    one->alike = true;
+    run_job(one, 1);
+    for (int n = 3; n <= 6; n++)
+        for (size_t k = 0; k < TUTTI_LENGTH(liars); k++) {
+            job *j = job_of("signum(beta=0)", NULL, "sgd(lr=0.0625)", 6);
+            j->alike = true;
+            j->liars = liars[k];
+            run_job(j, n);
+            if (2 * liars[k] < n)
+                assert_memory_equal(j->x, one->x, 7 * sizeof j->x[0]);
+            else if (2 * liars[k] == n)
+                for (int i = 0; i < ELEMENTS; i++)
+                    assert_true(j->x[6][i] == j->x[0][i] - 6 * 0.0625f || fabsf(j->x[6][i] - (j->x[0][i] - 6 * 0.0625f)) < 1e-5f);
+            else
+                assert_memory_not_equal(j->x, one->x, 7 * sizeof j->x[0]);
+            free(j);
+        }
+    free(one);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -670,9 +814,13 @@ int main(void)
         cmocka_unit_test(accordion_tells_the_norms_it_went_by),
         cmocka_unit_test(one_worker_is_adam_with_its_second_moment_frozen),
         cmocka_unit_test(a_warm_up_of_many_is_adam_of_the_mean_gradient),
-        cmocka_unit_test(workers_are_equal_and_send_an_all_reduce_and_then_one_bit_an_element),
+        cmocka_unit_test(a_corrected_warm_up_is_the_optimiser_adam),
+        cmocka_unit_test(a_warm_up_may_be_a_share_of_the_run),
+        cmocka_unit_test(workers_are_equal_and_send_an_all_reduce_and_then_codes),
         cmocka_unit_test(weights_that_no_gradient_reached_stay_where_they_are),
         cmocka_unit_test(it_freezes_by_itself_when_the_second_moment_is_stable),
+        cmocka_unit_test(signum_steps_where_most_momenta_point),
+        cmocka_unit_test(a_minority_of_liars_changes_no_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@ static const struct { const char *name, *spec; bool follows; } forms[] = {
     { "ringmaster-asgd", "ringmaster-asgd(max_delay=2,stops=on)" }, { "ringleader-asgd", "ringleader-asgd" }, { "ringleader-asgd", "ringleader-asgd(table=worker)" }, { "dude-asgd", "dude-asgd(table=worker,group=2)" },
     { "dude-asgd", "dude-asgd" }, { "hermes", "hermes(push=always,minibatch=1,chunk=4,local_passes=2)" }, { "oscars", "oscars(interval=2)" }, { "hetero-ring", "hetero-ring(allocation=static,shares=1:3:2:2)" },
     { "ata", "ata(allocation=fixed,seconds=1:3:2:2)" }, { "ata", "ata", true }, { "stragglar", "stragglar(straggler=1,min_bytes=1)" }, { "alq", "alq(bucket=256,first=1,second=4)" }, { "amq", "amq(bucket=256,first=1,second=4)" },
-    { "accordion", "accordion(unit=step,interval=1)" }, { "onebit-adam", "onebit-adam(freeze_step=2)" },
+    { "accordion", "accordion(unit=step,interval=1)" }, { "onebit-adam", "onebit-adam(freeze_step=2)" }, { "qadam", "qadam(warmup_steps=2)" },
 };
 static const struct { const char *name, *spec; } wrapped[] = {
     { "ef", "ef(topk(ratio=0.05))" }, { "ef21", "ef21(sign,eta=0.5)" }, { "large", "large(qsgd(bits=4),min=600)" }, { "accordion", "accordion(low=topk(ratio=0.2),high=topk(ratio=0.01),unit=step,interval=1)" },

@@ -1,0 +1,119 @@
+/* onebit-col.c: codec onebit-col: one bit an element and two numbers a column: what the elements that are 0 or more come back as, their mean, and what the negative ones do, theirs. Seide, Fu, Droppo, Li, Yu, "1-Bit
+   Stochastic Gradient Descent and its Application to Data-Parallel Distributed Training of Speech DNNs", Interspeech 2014. Sheet: onebit.md.
+     of all pairs of numbers for these bits the means lose least, and what is lost sums to 0 in either group:  |C(x) - x|^2 = |x|^2 - sum over columns n+ mean+^2 + n- mean-^2, never more than `sign` loses of a column.
+   Made for ef(...), as published. Columns are the tensor's; a part of a matrix (an owner's stripe, from four workers up) has its own numbers for the columns' pieces in it. Two numbers are 64 bits, as many as the bits of 64
+   rows: where a view has fewer than min_rows it is one column, and so are vectors, and what lies across tensors. A column with a number that is not finite, or a mean beyond the range of float, decodes to NaN.
+
+   8 columns + ceil(n / 8) bytes: mean+ and mean- a column, then bits (1: negative). A mean of nothing is 0. */
+#include "codec_internal.h"
+#include "registry.h"
+
+typedef struct onebit_col { int64_t min_rows; } onebit_col;
+typedef struct sums { double plus, minus; uint32_t negative, all; } sums; /* of a column */
+static const tutti_option options[] = {
+    { "min_rows", TUTTI_INT, TUTTI_AT(onebit_col, min_rows), 64, 1, 1 << 30, NULL, "rows from which on columns have numbers of their own; with fewer a tensor, or an owner's part of one, has two for all" },
+    { 0 }
+};
+
+static unsigned traits(const tutti_codec *c)
+{
+    (void)c;
+    return TUTTI_CODEC_CONTRACTIVE | TUTTI_CODEC_FIXED;
+}
+
+/* How many. Column 0 is that of the view's first element, wherever a row begins. */
+static size_t columns_of(const tutti_codec *c, const tutti_view *v)
+{
+    const tutti_view *whole = v->tensor >= 0 ? &c->space->tensor[v->tensor] : v;
+    const size_t columns = v->tensor >= 0 && whole->rows > 1 ? whole->cols : 1;
+
+    if (v->count == 0 || v->count / columns < (size_t)((const onebit_col *)c->self)->min_rows)
+        return v->count > 0;
+    return columns;
+}
+
+static size_t bound(const tutti_codec *c, const tutti_view *v)
+{
+    return 8 * columns_of(c, v) + (v->count + 7) / 8;
+}
+
+static size_t scratch_of(const tutti_codec *c, const tutti_view *v)
+{
+    return columns_of(c, v) * sizeof(sums);
+}
+
+static void add_up(sums *s, size_t n, const float *x)
+{
+    for (size_t i = 0; i < n; i++) {
+        const double value = (double)x[i];
+        const bool negative = value < 0;
+        s[i].plus += negative ? 0 : value; /* a NaN among them */
+        s[i].minus += negative ? value : 0;
+        s[i].negative += negative;
+        s[i].all++;
+    }
+}
+
+static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
+{
+    const size_t columns = columns_of(c, v);
+    sums *s = scratch;
+
+    memset(s, 0, columns * sizeof *s);
+    for (size_t at = 0; at < v->count; at += columns)
+        add_up(s, columns < v->count - at ? columns : v->count - at, x + at);
+    for (size_t k = 0; k < columns; k++) {
+        const uint32_t positive = s[k].all - s[k].negative;
+        float plus = positive > 0 ? (float)(s[k].plus / positive) : 0, minus = s[k].negative > 0 ? (float)(s[k].minus / s[k].negative) : 0;
+        if (!isfinite(plus) || !isfinite(minus))
+            plus = minus = NAN;
+        tutti_codec_put_f32(out + 8 * k, plus);
+        tutti_codec_put_f32(out + 8 * k + 4, minus);
+    }
+    tutti_signs(c->space->device, v->count, x, false, out + 8 * columns);
+    tutti_device_charge(c->space->device, 2.0 * (double)v->count, 4.0 * (double)v->count);
+    return bound(c, v);
+}
+
+static void add_one(size_t n, const uint8_t *bits, const uint8_t *values, float a, float *y)
+{
+    const float mean[] = { a * tutti_codec_get_f32(values), a * tutti_codec_get_f32(values + 4) };
+
+    for (size_t i = 0; i < n; i++)
+        y[i] += mean[bits[i / 8] >> i % 8 & 1];
+}
+
+/* n elements of a row, whose bits begin at `at`. */
+static void add_row(size_t n, const uint8_t *bits, size_t at, const uint8_t *values, float a, float *y)
+{
+    for (size_t i = 0; i < n; i++) {
+        const size_t bit = at + i;
+        y[i] += a * tutti_codec_get_f32(values + 8 * i + 4 * (size_t)(bits[bit / 8] >> bit % 8 & 1));
+    }
+}
+
+static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err)
+{
+    const size_t columns = columns_of(c, v);
+
+    if (bytes != bound(c, v))
+        return tutti_codec_wrong_size(c, v, bytes, bound(c, v), err);
+    for (size_t k = 0; k < columns; k++) {
+        const float plus = tutti_codec_get_f32(in + 8 * k), minus = tutti_codec_get_f32(in + 8 * k + 4);
+        if (!(isnan(plus) && isnan(minus)) && !(isfinite(plus) && isfinite(minus) && plus >= 0 && minus <= 0))
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec 'onebit-col': column %zu of %zu has the means %g and %g, and one is of numbers of 0 or more, the other of negative ones; the message was damaged or is another "
+                              "codec's", k, columns, (double)plus, (double)minus);
+    }
+    if (columns == 1)
+        add_one(v->count, in + 8, in, a, y);
+    else
+        for (size_t at = 0; at < v->count; at += columns)
+            add_row(columns < v->count - at ? columns : v->count - at, in + 8 * columns, at, in, a, y + at);
+    tutti_device_charge(c->space->device, 2.0 * (double)v->count, 8.0 * (double)v->count);
+    return TUTTI_OK;
+}
+
+const tutti_codec_ops tutti_codec_onebit_col = {
+    .name = "onebit-col", .paper = "Seide et al., Interspeech 2014", .help = "one bit an element, and the means of either sign a column of a matrix",
+    .options = options, .self_bytes = sizeof(onebit_col), .traits = traits, .scratch = scratch_of, .bound = bound, .encode = encode, .decode_add = decode_add,
+};

@@ -1,0 +1,65 @@
+/* sign-vote.c: codec sign-vote: the sign of each element, and of the signs that all workers send the majority. Bernstein, Wang, Azizzadenesheli, Anandkumar, "signSGD: Compressed Optimisation for Non-Convex Problems",
+   ICML 2018, arXiv 1802.04434; Bernstein, Zhao, Azizzadenesheli, Anandkumar, "signSGD with Majority Vote is Communication Efficient and Fault Tolerant", ICLR 2019, arXiv 1810.05291. Sheet: onebit.md.
+     message: sgn(x);  mean of the messages: (votes for + less votes for -) / W;  what comes out: sgn of that, so 1 or -1 whatever x was: the learning rate is the step of every weight.
+   The sign of 0 is +, of an element as of a vote: a tie of an even number of workers counts as +, and a weight that never has a gradient moves by the rate at every step, towards less (signSGD's own trait: a bit has no
+   third value). Which way votes go, all to all or through owners, does not change them: an owner's second message is the sign of a mean, which is the vote.
+   A vote has no size, so no residual can make good what it loses, and wrappers that feed back refuse it; nor is it a mean of anything, so a model's displacement or a single worker's message has nothing of it.
+
+   floor(n / 8) + 1 bytes: bits (1: negative) and one more, 1 where a number is not finite, which has no other place here; then all decodes to NaN. It takes a byte of its own for multiples of 8 alone. */
+#include "codec_internal.h"
+#include "registry.h"
+
+static const tutti_option options[] = { { 0 } };
+
+static unsigned traits(const tutti_codec *c)
+{
+    (void)c;
+    return TUTTI_CODEC_FIXED | TUTTI_CODEC_VOTES;
+}
+
+static size_t bound(const tutti_codec *c, const tutti_view *v)
+{
+    (void)c;
+    return v->count == 0 ? 0 : v->count / 8 + 1;
+}
+
+static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
+{
+    const size_t n = v->count;
+
+    (void)scratch;
+    if (n == 0)
+        return 0;
+    if (n % 8 == 0)
+        out[n / 8] = 0;
+    tutti_signs(c->space->device, n, x, false, out);
+    if (!tutti_finite(c->space->device, n, x))
+        out[n / 8] |= (uint8_t)(1u << n % 8);
+    return n / 8 + 1;
+}
+
+static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err)
+{
+    const size_t n = v->count;
+
+    if (bytes != bound(c, v))
+        return tutti_codec_wrong_size(c, v, bytes, bound(c, v), err);
+    if (n == 0)
+        return TUTTI_OK;
+    if (in[n / 8] >> n % 8 > 1)
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec 'sign-vote': bits are set behind the last of %zu elements; the message was damaged or is another codec's", n);
+    tutti_signs_add(c->space->device, n, in, in[n / 8] >> n % 8 == 1 ? NAN : a, y);
+    return TUTTI_OK;
+}
+
+static void after(tutti_codec *c, const tutti_view *v, float *y)
+{
+    for (size_t i = 0; i < v->count; i++)
+        y[i] = y[i] < 0 ? -1.0f : y[i] >= 0 ? 1.0f : NAN;
+    tutti_device_charge(c->space->device, (double)v->count, 8.0 * (double)v->count);
+}
+
+const tutti_codec_ops tutti_codec_sign_vote = {
+    .name = "sign-vote", .paper = "Bernstein et al., ICML 2018, ICLR 2019", .help = "one bit an element, and the majority of the workers' instead of a mean",
+    .options = options, .traits = traits, .bound = bound, .encode = encode, .decode_add = decode_add, .after = after,
+};
