@@ -52,7 +52,7 @@ typedef struct tutti_codec_moment {
     double lr;                   /* its learning rate */
     /* numbers := their sum over the workers, the same bits on all; blocks. */
     tutti_status (*sum)(void *with, size_t n, float *numbers, tutti_error *err);
-    void (*say)(void *with, const char *kind, const char *text); /* optional: one line for the run's events; kind: "levels", "accordion" */
+    void (*say)(void *with, const char *kind, const char *text); /* optional: one line for the run's events; kind: "levels", "accordion", "matrices", "codec" (for the person who waits) */
     void *with;
 } tutti_codec_moment;
 

@@ -17,6 +17,9 @@
    to go by, and travels as float32. Error feedback takes
    for sent what was on the wire: of ef_rule=local the rounded Q_own; what the mean loses when it is rounded is made good under ef_rule=aggregated only (exchange.c).
 
+   Before step 0 it is told, as an event, which matrices travel as products of what rank, and why others do not; by their number in the model's order, since a codec knows no names. A rank beyond a matrix's lesser side
+   is that side then, which never shrinks it: so nothing is capped but what travels as it is.
+
    Q_own lies in the scratch between fold and mine, and with 16 bits P^ and the mean Q as floats after it. A dead layer's Q is 0, and so is P; orth draws new directions then (orthogonal.c). */
 #include "codec_internal.h"
 #include "registry.h"
@@ -342,6 +345,48 @@ static void unfold(tutti_codec *c, const tutti_view *v, void *scratch, void *con
         tutti_copy(d, r * v->cols, q[products - 1], s->q + place(c, v->tensor));
 }
 
+/* Bytes of a matrix's factors in one step, once it is compressed. */
+static size_t factor_bytes(const tutti_codec *c, const tutti_view *v, size_t r)
+{
+    return r * iters_of(c->self, r, v->rows, v->cols) * (v->rows + v->cols) * tutti_dtype_bytes(factors[((const powersgd *)c->self)->factor]);
+}
+
+/* Sends nothing, asks for nothing: what becomes of which matrix, once. */
+static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
+{
+    enum { SHOWN = 24, EACH = 120 };
+    const powersgd *s = c->self;
+    size_t used = 0, products = 0, matrices = 0, before = 0, after = 0;
+    char list[SHOWN * EACH] = "", text[sizeof list + 240];
+
+    (void)round, (void)numbers;
+    if (m->step > 0 || m->say == NULL)
+        return 0;
+    for (int t = 0; t < c->space->n_tensors; t++) {
+        const tutti_view *v = &c->space->tensor[t];
+        const size_t least = v->rows < v->cols ? v->rows : v->cols, r = rank_of(s, v->rows, v->cols), asked = (size_t)s->rank < least ? (size_t)s->rank : least;
+        char *at = list + used;
+        const size_t room = used < sizeof list ? sizeof list - used : 0;
+        if (v->rows < 2)
+            continue;
+        if (r > 0) {
+            before += v->count * sizeof(float), after += factor_bytes(c, v, r);
+            products++;
+        }
+        if (matrices++ >= SHOWN || room == 0)
+            continue;
+        if (r > 0)
+            used += (size_t)snprintf(at, room, "; %d (%zu x %zu): rank %zu, %zu -> %zu bytes", t, v->rows, v->cols, r, v->count * sizeof(float), factor_bytes(c, v, r));
+        else
+            used += (size_t)snprintf(at, room, "; %d (%zu x %zu): as it is, since rank %zu%s shrinks it %.3g times, not more than %g", t, v->rows, v->cols, asked, asked < (size_t)s->rank ? ", its lesser side," : "",
+                                     (double)v->count / (double)((v->rows + v->cols) * asked * iters_of(s, asked, v->rows, v->cols)), s->min_compression_rate);
+    }
+    snprintf(text, sizeof text, "powersgd: %zu of %zu matrices travel as products from step %lld on, %zu -> %zu bytes a step%s%s", products, matrices, (long long)s->start_iter, before, after, list,
+             matrices > SHOWN ? "; ..." : "");
+    m->say(m->with, "matrices", text);
+    return 0;
+}
+
 /* Columns that both have; others are this codec's own last ones, drawn at first. */
 static void follow(tutti_codec *c, const tutti_codec *from, int t)
 {
@@ -357,6 +402,6 @@ static void follow(tutti_codec *c, const tutti_codec *from, int t)
 
 const tutti_codec_ops tutti_codec_powersgd = {
     .name = "powersgd", .paper = "Vogels et al., NeurIPS 2019, algorithm 1", .help = "matrices as products of rank r, summed on the way",
-    .options = options, .self_bytes = sizeof(powersgd), .rounds = 2 * ITERS_MOST, .number = number, .traits = traits, .declare = declare, .open = open, .scratch = scratch_bytes,
+    .options = options, .self_bytes = sizeof(powersgd), .rounds = 2 * ITERS_MOST, .number = number, .traits = traits, .declare = declare, .open = open, .begin = begin, .scratch = scratch_bytes,
     .width = width, .fold = fold, .mine = mine, .unfold = unfold, .follow = follow,
 };

@@ -321,12 +321,39 @@ static void a_mean_of_the_rank_is_exact_whatever_the_workers_have(void **state)
     }
 }
 
+/* Before step 0 and at no other: which matrices travel as products, and of the others why not; bytes are those of the widths. */
+static void what_becomes_of_each_matrix_is_told_once(void **state)
+{
+    static const subject_shape shapes[] = { { 60, 50 }, { 1, 33 }, { 3, 667 }, { 20, 20 }, { 10, 500 } };
+    static const struct { const char *spec, *said; } rows[] = {
+        { "powersgd(rank=2)", "powersgd: 3 of 4 matrices travel as products from step 0 on, 33600 -> 5280 bytes a step; 0 (60 x 50): rank 2, 12000 -> 880 bytes; 2 (3 x 667): as it is, since rank 2 shrinks it 1.49 times, not more than 2; "
+                              "3 (20 x 20): rank 2, 1600 -> 320 bytes; 4 (10 x 500): rank 2, 20000 -> 4080 bytes" },
+        { "powersgd(rank=12,factor_dtype=fp16,start_iter=7,min_compression_rate=1)",
+          "powersgd: 1 of 4 matrices travel as products from step 7 on, 12000 -> 2640 bytes a step; 0 (60 x 50): rank 12, 12000 -> 2640 bytes; 2 (3 x 667): as it is, since rank 3, its lesser side, shrinks it 0.996 times, not more than 1; "
+          "3 (20 x 20): as it is, since rank 12 shrinks it 0.833 times, not more than 1; 4 (10 x 500): as it is, since rank 10, its lesser side, shrinks it 0.98 times, not more than 1" },
+        { "powersgd(rank=1,iters_per_step=3)", "; 2 (3 x 667): as it is, since rank 1 shrinks it 0.996 times, not more than 2; 3 (20 x 20): rank 1, 1600 -> 480 bytes" },
+    };
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
+        subject *s = subject_open_on(rows[k].spec, (int)TUTTI_LENGTH(shapes), shapes, 0, TUTTI_CPU_AVX512);
+        subject_said h = { .n = 0 };
+        for (uint64_t step = 0; step < 3; step++)
+            assert_int_equal(subject_begin(&s, 1, step, 0, 0.1, &h), 0);
+        assert_int_equal(h.reports, 1);
+        if (strstr(h.matrices, rows[k].said) == NULL)
+            fail_msg("%s: %s", rows[k].spec, h.matrices);
+        subject_close(s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_rules_of_error_feedback_move_the_model_alike),
         cmocka_unit_test(a_constant_matrix_is_approached_at_the_rate_of_its_singular_values),
         cmocka_unit_test(a_mean_of_the_rank_is_exact_whatever_the_workers_have),
+        cmocka_unit_test(what_becomes_of_each_matrix_is_told_once),
         cmocka_unit_test(memory_is_the_residual_and_the_factors),
         cmocka_unit_test(factors_of_sixteen_bits_keep_their_range_and_their_sum),
     };

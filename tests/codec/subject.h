@@ -280,13 +280,18 @@ static inline void subject_exchange(subject *const *s, int workers, uint64_t ste
 }
 
 /* A step begins: tutti_codec_begin for workers of one process, round by round; h: what each says. Gives how many numbers were summed. */
-typedef struct subject_said { char text[8][1300], warning[400]; int n; } subject_said; /* warning: the last, of kind "codec"; the rest one after the other */
+typedef struct subject_said { char text[8][1300], warning[400], matrices[1000]; int n, reports; } subject_said; /* warning, matrices: the last of kind "codec", "matrices"; the rest one after the other */
 static inline void subject_hear(void *with, const char *kind, const char *text)
 {
     subject_said *h = with;
 
     if (strcmp(kind, "codec") == 0) {
         snprintf(h->warning, sizeof h->warning, "%s", text);
+        return;
+    }
+    if (strcmp(kind, "matrices") == 0) {
+        snprintf(h->matrices, sizeof h->matrices, "%s", text);
+        h->reports++;
         return;
     }
     assert_true(h->n < 8 && (strcmp(kind, "levels") == 0 || strcmp(kind, "accordion") == 0));

@@ -429,7 +429,7 @@ static void accordion_says_when_no_check_will_come(void **state)
         { "accordion(mode=batch,interval=5,unit=step,batch_high=8)", 10, NULL }, /* as a step's: nothing would grow anyway */
         { "accordion(mode=localsteps,interval=5,unit=step)", 10, "accordion: accordion: no period has period_high steps in this run: the first check that can do so comes after 10 steps" },
         { "accordion(mode=localsteps,interval=5,unit=step)", 11, NULL }, { "accordion(mode=localsteps,interval=5,unit=step,period_low=8)", 10, NULL }, { "accordion(mode=localsteps,interval=5,unit=step,replay=3.h)", 10, NULL },
-        { "accordion(interval=5,unit=step)", 10, "accordion: accordion: nothing is compressed more in this run: the first check" }, { "accordion(interval=5,unit=step)", 11, NULL },
+        { "accordion(low=topk(ratio=0.5),high=topk,interval=5,unit=step)", 10, "accordion: accordion: nothing is compressed more in this run: the first check" }, { "accordion(low=topk(ratio=0.5),high=topk,interval=5,unit=step)", 11, NULL },
     };
 
     (void)state;
