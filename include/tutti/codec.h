@@ -62,6 +62,7 @@ enum {
     TUTTI_CODEC_WHOLE_TENSOR = 4, /* views of its matrices must not be cut */
     TUTTI_CODEC_MERGES = 16,     /* learns from all workers: `begin` asks for sums */
     TUTTI_CODEC_SELECTS = 32,    /* of an element all is sent or nothing: decoded it is x or 0 */
+    TUTTI_CODEC_MOMENTUM = 64,   /* what it gives is no mean of gradients, even where it loses nothing: momentum is in it */
     TUTTI_CODEC_VOTES = 128,     /* what comes out is a vote and no mean: signs, without a size. For gradients alone; nothing can be made good */
     TUTTI_CODEC_FIXED = 8        /* a message always has bound() bytes: nobody needs to be told how many */
 };

@@ -38,6 +38,7 @@ typedef struct tutti_param {             /* in the order gradients become ready,
                                             are read from it on rank 0; new values are copied to it by pass() whenever they changed, gradients from it by ready() */
 } tutti_param;
 typedef enum { TUTTI_NONFINITE_STOP, TUTTI_NONFINITE_SKIP } tutti_nonfinite;
+typedef enum { TUTTI_CODEC_COST_OFF, TUTTI_CODEC_COST_EXPLAIN, TUTTI_CODEC_COST_AUTO_OFF } tutti_codec_cost;
 typedef struct tutti_engine_options {    /* zero means default */
     const char *method;                  /* "ddp" */
     const char *optimizer;               /* "sgd(lr=0.05,momentum=0.9)" */
@@ -45,6 +46,8 @@ typedef struct tutti_engine_options {    /* zero means default */
     const char *collective;              /* of the workers' sums, of pieces and of tutti_average: "auto", or an algorithm (comm.h, tutti_group); of messages that only their decoder understands (codec): "allgather", all to all workers,
                                             decoded by each; "alltoall", to the owners of their parts, who encode the mean anew; auto: the first up to three workers, from four up the second */
     const char *codec;                   /* of gradients, under d-psgd of models, for methods with TUTTI_ENCODES: a spec of codec.h; NULL or "": they travel as they are */
+    tutti_codec_cost codec_cost;         /* EXPLAIN: before the first step codec and network are measured, for some milliseconds, and events of kind "codec-cost" tell what an exchange takes with the codec and without. AUTO_OFF:
+                                            and where it is predicted to take over 5 % longer with it, gradients travel as they are, which an event of kind "codec" says; a resumed run goes on as it was */
     int64_t batch, accumulate;           /* samples a worker a pass (64), passes a step (1) */
     const int64_t *batch_of;             /* workers: samples of each in a pass, summing to workers x batch (unequal workers); NULL: batch each. Copied; declared state */
     const tutti_parts *parts;            /* every worker has samples of its own (share.h): the same on all. Kept. NULL: a common order */
@@ -155,6 +158,10 @@ bool tutti_engine_regroup(const tutti_engine *e, tutti_group *group, uint64_t ke
 tutti_status tutti_engine_settle(tutti_engine *e, tutti_status mine, bool *again, tutti_error *err);
 /* * After the last settle, before the world is closed: nobody leaves while another still waits for its word. finish has one of its own. */
 tutti_status tutti_engine_part(tutti_engine *e, tutti_error *err);
+
+/* Under a codec: bytes of payload that this worker's gradients were encoded to in this process, by tensor, in the order of params: its messages and the numbers it put into sums, however a collective then hands them on.
+   NULL: there is no codec. Between steps. */
+const uint64_t *tutti_engine_payload(const tutti_engine *e);
 
 /* What the client thread is doing, for the clock: the engine sets COMPUTE when pass() returns OK and OTHER when passed(), step() return; a client that
    loads its batch after pass() says DATA and COMPUTE itself (time as OTHER, and told apart); the client's own reports over the wire are REPORT (time as OTHER, bytes not counted);

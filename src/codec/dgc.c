@@ -25,7 +25,7 @@ static const tutti_option options[] = {
 
 static unsigned traits(const tutti_codec *c)
 {
-    return c->inner[0]->ops->traits(c->inner[0]) & TUTTI_CODEC_WHOLE_TENSOR;
+    return (c->inner[0]->ops->traits(c->inner[0]) & TUTTI_CODEC_WHOLE_TENSOR) | (((const dgc *)c->self)->momentum > 0 ? TUTTI_CODEC_MOMENTUM : 0);
 }
 
 static tutti_status check(const tutti_codec *c, tutti_error *err)

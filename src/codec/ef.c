@@ -39,7 +39,7 @@ static const tutti_option options[] = {
 
 static unsigned traits(const tutti_codec *c)
 {
-    return (tutti_codec_traits(c->inner[CODEC]) | tutti_codec_traits(c->inner[FLUSH])) & TUTTI_CODEC_WHOLE_TENSOR;
+    return ((tutti_codec_traits(c->inner[CODEC]) | tutti_codec_traits(c->inner[FLUSH])) & TUTTI_CODEC_WHOLE_TENSOR) | (((const ef *)c->self)->momentum > 0 ? TUTTI_CODEC_MOMENTUM : 0);
 }
 
 /* The first inside of c that wants to see every step's gradient; NULL: none. */

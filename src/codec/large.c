@@ -70,7 +70,7 @@ static unsigned traits(const tutti_codec *c)
 {
     const unsigned a = tutti_codec_traits(c->inner[0]), b = tutti_codec_traits(c->inner[1]);
 
-    return (a & b) | ((a | b) & (TUTTI_CODEC_WHOLE_TENSOR | TUTTI_CODEC_MERGES | TUTTI_CODEC_VOTES));
+    return (a & b) | ((a | b) & (TUTTI_CODEC_WHOLE_TENSOR | TUTTI_CODEC_MERGES | TUTTI_CODEC_MOMENTUM | TUTTI_CODEC_VOTES));
 }
 
 static tutti_codec *choose(tutti_codec *c, const tutti_view *v)

@@ -29,8 +29,6 @@
 
 #include "exchange_internal.h"
 
-static const uint64_t late_step = UINT64_C(1) << 40;
-
 tutti_status tutti_exchange_grow(tutti_exchange_room *room, size_t count, size_t size, tutti_error *err)
 {
     size_t bytes;
@@ -72,7 +70,7 @@ static bool is_not_a_sum_of_floats(const tutti_codec *c)
 
     for (int t = 0; t < c->space->n_tensors && !other; t++) {
         tutti_view v = c->space->tensor[t];
-        v.step = late_step;
+        v.step = TUTTI_EXCHANGE_LATE;
         other = tutti_codec_number(c, &v) != TUTTI_F32;
     }
     return other;
@@ -82,7 +80,8 @@ static tutti_status list_tensors(tutti_engine *e, tutti_engine_exchange *x, tutt
 {
     x->tensor = tutti_alloc((size_t)e->layout.n_tensors, sizeof *x->tensor);
     x->name = tutti_alloc((size_t)e->layout.n_tensors, sizeof *x->name);
-    if (x->tensor == NULL || x->name == NULL)
+    x->payload = tutti_alloc((size_t)e->layout.n_tensors, sizeof *x->payload);
+    if (x->tensor == NULL || x->name == NULL || x->payload == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for codec '%.60s'", x->spec);
     for (int i = 0; i < e->layout.n_tensors; i++) {
         const tutti_tensor *t = &e->tensors[i];
@@ -135,6 +134,8 @@ tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const cha
         return spec == e->options.codec ? status : tutti_fail_within(err, status, "method '%s'", m->ops->name); /* whose options it is made of */
     x->n_states = tutti_plan_count(plan) - x->first_state;
     declare_kept(e, x, plan);
+    if (e->options.codec_cost == TUTTI_CODEC_COST_AUTO_OFF)
+        tutti_declare_value(plan, "engine.codec-cost", TUTTI_SAME, &x->verdict, sizeof x->verdict);
     other = find_leaf(x->codec, is_not_a_sum_of_floats);
     if (e->collective != NULL && other != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "collective is '%.80s', an algorithm for sums of float32, but codec '%s' sends %s", e->collective, other->ops->name,
@@ -225,7 +226,7 @@ tutti_status tutti_engine_exchange_open(tutti_engine *e, tutti_error *err)
         for (int k = 0; k < e->layout.n_pieces; k++)
             for (int late = 0; late < 2; late++) {
                 tutti_exchange_job job = { .exchange = x, .slot = &x->slot[s] };
-                TUTTI_TRY(set_up(&job, &e->pieces[k], late ? late_step : 0, err));
+                TUTTI_TRY(set_up(&job, &e->pieces[k], late ? TUTTI_EXCHANGE_LATE : 0, err));
                 TUTTI_TRY(room_for_linear(&job, err));
                 if (s == 0)
                     TUTTI_TRY(tutti_exchange_check_owners(e, &job, err));
@@ -253,6 +254,7 @@ void tutti_engine_exchange_close(tutti_engine *e)
     tutti_codec_close(x->codec);
     tutti_free(x->tensor);
     tutti_free(x->name);
+    tutti_free(x->payload);
     tutti_free(x->spec);
     tutti_free(x);
     e->exchange = NULL;
@@ -288,6 +290,12 @@ static void keep_states(const tutti_engine *e, bool back)
     tutti_device_charge(e->m.device, 0, 2.0 * (double)at);
 }
 
+/* Do gradients go through the codec? */
+static bool encodes(const tutti_engine *e)
+{
+    return e->exchange != NULL && e->exchange->verdict != TUTTI_EXCHANGE_PLAIN;
+}
+
 tutti_status tutti_engine_exchange_begin(tutti_engine *e, tutti_error *err)
 {
     const tutti_codec_moment moment = { .step = e->progress.step, .epoch = e->m.epoch, .lr = e->m.lr, .steps = e->m.steps, .epochs = e->m.epochs, .sum = sum, .say = e->m.rank == 0 ? say : NULL, .with = e };
@@ -295,6 +303,17 @@ tutti_status tutti_engine_exchange_begin(tutti_engine *e, tutti_error *err)
     tutti_status status;
 
     if (e->exchange == NULL)
+        return TUTTI_OK;
+    if (!e->exchange->weighed && !encodes(e) && e->m.rank == 0)
+        tutti_event(&e->m, "codec", "codec '%.80s' stays away, as was decided when the run began (codec-cost=auto-off)", e->exchange->spec);
+    if (!e->exchange->weighed && e->options.codec_cost != TUTTI_CODEC_COST_OFF && e->exchange->verdict == TUTTI_EXCHANGE_UNDECIDED) {
+        was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE); /* it is no part of the run */
+        status = tutti_exchange_weigh(e, err);
+        tutti_engine_doing(e, was);
+        TUTTI_TRY(status);
+    }
+    e->exchange->weighed = true;
+    if (!encodes(e))
         return TUTTI_OK;
     was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
     status = tutti_codec_begin(e->exchange->codec, &moment, err);
@@ -305,7 +324,7 @@ tutti_status tutti_engine_exchange_begin(tutti_engine *e, tutti_error *err)
 
 void tutti_engine_exchange_left_out(tutti_engine *e)
 {
-    if (e->exchange == NULL)
+    if (!encodes(e))
         return;
     keep_states(e, true);
     tutti_codec_left_out(e->exchange->codec, e->progress.step);
@@ -505,6 +524,7 @@ static tutti_status round_of(tutti_exchange_job *job, int round, tutti_dtype dty
         u->codec->ops->fold(u->codec, &u->view, round, u->x, u->scratch, u->wire);
         if (job->moves != NULL)
             TUTTI_TRY(look_at(job, u, round, err));
+        job->exchange->payload[u->view.tensor] += n * tutti_dtype_bytes(dtype);
         first = first == NULL ? u->wire[round] : first;
         count += n;
     }
@@ -576,7 +596,11 @@ tutti_status tutti_exchange(tutti_method *m, tutti_piece *p, double weight, tutt
 {
     tutti_engine *e = m->engine;
 
-    return e->exchange == NULL ? tutti_engine_sum(e, p, (float)weight, err) : through_codec(m, p, weight, false, err);
+    if (encodes(e))
+        return through_codec(m, p, weight, false, err);
+    for (int i = 0; e->exchange != NULL && i < p->tensors; i++)
+        e->exchange->payload[p->first_tensor + i] += e->tensors[p->first_tensor + i].count * sizeof(float);
+    return tutti_engine_sum(e, p, (float)weight, err);
 }
 
 tutti_status tutti_exchange_all(tutti_method *m, float *x, tutti_error *err)
@@ -589,8 +613,11 @@ tutti_status tutti_exchange_all(tutti_method *m, float *x, tutti_error *err)
     int64_t begin;
     tutti_status status;
 
-    if (e->exchange == NULL)
+    if (!encodes(e)) {
+        for (int i = 0; e->exchange != NULL && i < e->layout.n_tensors; i++)
+            e->exchange->payload[i] += e->tensors[i].count * sizeof(float);
         return m->workers > 1 ? tutti_average(m, x, err) : TUTTI_OK;
+    }
     if (!tutti_finite(m->device, all.count, x) && tutti_engine_find_bad(e, x, 0, all.tensors, &bad))
         return tutti_fail_rank(err, TUTTI_ERR_NUMBER, m->rank, "worker %d: %s has moved by %g at element %zu when it is to be sent in step %llu; lower the learning rate or clip the gradient (clip-norm)", m->rank,
                                e->tensors[bad.tensor].name, (double)bad.value, bad.element, (unsigned long long)e->progress.step);
@@ -604,4 +631,9 @@ tutti_status tutti_exchange_all(tutti_method *m, float *x, tutti_error *err)
     tutti_engine_comm(e, "exchange", 0, begin, tutti_now_ns(e->rt));
     tutti_engine_doing(e, was);
     return status;
+}
+
+const uint64_t *tutti_engine_payload(const tutti_engine *e)
+{
+    return e->exchange != NULL ? e->exchange->payload : NULL;
 }

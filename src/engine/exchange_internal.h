@@ -5,6 +5,8 @@
 #include "tutti/codec.h"
 
 enum { TUTTI_EXCHANGE_WRAPPERS = 4, TUTTI_EXCHANGE_ROUNDS = 8 };
+#define TUTTI_EXCHANGE_LATE (UINT64_C(1) << 40) /* a step beyond all warm-ups */
+enum { TUTTI_EXCHANGE_UNDECIDED, TUTTI_EXCHANGE_CODED, TUTTI_EXCHANGE_PLAIN };
 
 /* Memory that grows and stays: after the first steps nothing is allocated any more. */
 typedef struct tutti_exchange_room { void *at; size_t bytes; } tutti_exchange_room;
@@ -35,6 +37,9 @@ typedef struct tutti_engine_exchange {
     const char **name;           /* space.name */
     size_t first_state, n_states; /* the codec's, in the plan */
     uint8_t *kept;               /* declared where steps may be left out: those states, but scratch, as they were when the step began; NULL: not needed */
+    uint64_t *payload;           /* bytes by tensor, in this process */
+    bool weighed;                /* a step has begun in this process: whatever codec-cost has to tell is told */
+    uint32_t verdict;            /* TUTTI_EXCHANGE_ ...; declared where codec-cost may leave the codec away. PLAIN: gradients travel as they are */
     tutti_monitor *monitor;      /* of `taken` */
     tutti_exchange_slot *slot;
     int n_slots;                 /* threads that may exchange at one time */
@@ -55,6 +60,10 @@ typedef struct tutti_exchange_job {
 float tutti_exchange_account(const tutti_exchange_unit *u, int wrapper, const tutti_view *v, float **into);
 /* exchange_message.c: nothing hinders the owners of parts of these units from encoding anew, where collective=alltoall asks for it. */
 tutti_status tutti_exchange_check_owners(const tutti_engine *e, const tutti_exchange_job *job, tutti_error *err);
+/* exchange_message.c: does this unit go by the owners of its parts? */
+bool tutti_exchange_by_owners(const tutti_exchange_unit *u, int workers, tutti_way way);
+/* exchange_cost.c: measures, tells, and decides where that is asked for; collective, before the first view of a step. */
+tutti_status tutti_exchange_weigh(tutti_engine *e, tutti_error *err);
 /* Units whose codec makes messages: u->y := the mean of what the workers sent, as decoded. */
 tutti_status tutti_exchange_messages(tutti_exchange_job *job, tutti_error *err);
 #endif

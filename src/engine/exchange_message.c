@@ -59,7 +59,7 @@ static const char *hindrance(const tutti_exchange_unit *u)
     return NULL;
 }
 
-static bool goes_by_owners(const tutti_exchange_unit *u, int workers, tutti_way way)
+bool tutti_exchange_by_owners(const tutti_exchange_unit *u, int workers, tutti_way way)
 {
     return way != TUTTI_WAY_GATHER && workers >= (way == TUTTI_WAY_OWNERS ? 2 : OWNERS_FROM) && hindrance(u) == NULL;
 }
@@ -116,6 +116,7 @@ static tutti_status put(tutti_exchange_job *job, const tutti_exchange_unit *u, c
     for (size_t k = 0; k < prefix; k++)
         out[k] = (uint8_t)(m->bytes >> 8 * k);
     *bytes = prefix + m->bytes;
+    job->exchange->payload[u->view.tensor] += *bytes;
     return TUTTI_OK;
 }
 
@@ -429,7 +430,7 @@ tutti_status tutti_exchange_messages(tutti_exchange_job *job, tutti_error *err)
 
     for (int i = 0; i < job->n_units; i++)
         if (is_message(&job->unit[i])) {
-            job->unit[i].owned = goes_by_owners(&job->unit[i], job->group->size, job->way);
+            job->unit[i].owned = tutti_exchange_by_owners(&job->unit[i], job->group->size, job->way);
             ways[job->unit[i].owned]++;
         }
     if (ways[0] > 0)

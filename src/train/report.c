@@ -28,6 +28,8 @@ void tutti_train_say_warnings(tutti_run *run)
     for (; run->said < n; run->said++)
         if (strcmp(events[run->said].kind, "codec") == 0)
             tutti_train_say(run, 0, "note: %s", events[run->said].text);
+        else if (strcmp(events[run->said].kind, "codec-cost") == 0)
+            tutti_train_say(run, 0, "codec-cost: %s", events[run->said].text);
 }
 
 /* JSON knows no number that is not finite. */

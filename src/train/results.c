@@ -307,6 +307,17 @@ static json_t *by_server(const tutti_run *run, const double *all)
     return array;
 }
 
+/* What worker 0's codec made of each tensor's gradients, in this process; null: nothing is encoded. */
+static json_t *payload_by_tensor(const tutti_run *run)
+{
+    const uint64_t *bytes = tutti_engine_payload(run->engine);
+    json_t *array = bytes != NULL ? json_array() : json_null();
+
+    for (int i = 0; bytes != NULL && i < run->n_params; i++)
+        json_array_append_new(array, json_pack("{s:s, s:I, s:I}", "tensor", run->params[i].name, "params", (json_int_t)run->params[i].count, "bytes", (json_int_t)bytes[i]));
+    return array;
+}
+
 typedef struct results { double train_loss; tutti_figures f; trace_text trace; } results;
 
 static tutti_status tell(tutti_run *run, void *arg, tutti_error *err)
@@ -447,6 +458,7 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     json_object_set_new(o, "host_seconds", json_real((double)(tutti_now_ns(run->io->host != NULL ? run->io->host : run->rt) - run->io->started_ns) * 1e-9));
     json_object_set_new(o, "by_worker", by_worker(run, all));
     json_object_set_new(o, "by_server", by_server(run, all));
+    json_object_set_new(o, "payload_by_tensor", payload_by_tensor(run));
     json_object_set_new(o, "events", events_of(run));
     json_object_set_new(o, "version", json_string(tutti_version()));
     text = json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(12));

@@ -83,6 +83,44 @@ class Codec(Case):
         again = self.train("again", *common, "--method", "accordion(low=topk(ratio=0.5),high=topk(ratio=0.1),min_numel=0,replay=%s)" % ":".join(words))
         self.assertEqual(model(again), model(self.out("run")))
 
+    def test_what_a_codec_costs_is_what_it_takes(self):
+        # Simulated time is the model's to predict: nothing overlapped, no other load. Elias codes of gradients are shorter than those of the normal numbers that were measured.
+        common = ("--model", "mlp(hidden=256)", "--data", self.data, "--batch", 8, "--threads", 1, "--steps", 3, "--final-eval", "off", "--transport", "sim", "--lane", "off", "--step-time", 0.001, "-n", 4)
+        plain = summary(self.train("plain", *common))
+        self.assertIsNone(plain["payload_by_tensor"])
+        for codec, within in (("fp16", 0.02), ("ef(topk)", 0.03), ("qsgd", 0.02), ("ef(powersgd(rank=2))", 0.25), ("qsgd(coding=elias)", 0.1)):
+            s = summary(self.train("x" + codec[:9], *common, "--codec", codec, "--codec-cost", "explain"))
+            f = s["method_figures"]
+            self.assertLess(abs(f["codec_cost_plain_seconds"] / (plain["exposed_comm_seconds"] / 3) - 1), 0.02, (codec, f))
+            self.assertLess(abs(f["codec_cost_seconds"] / (s["exposed_comm_seconds"] / 3) - 1), within, (codec, f, s["exposed_comm_seconds"]))
+            told = [e["text"] for e in s["events"] if e["kind"] == "codec-cost"]
+            self.assertEqual(len(told), 4)
+            self.assertRegex(told[0], r"^an exchange of 269322 numbers in 2 pieces by 4 workers, nothing overlapped; measured: all-reduce of fp32 5\d\.?\d* us a call, 1\d{3} MB/s a worker")
+            self.assertRegex(told[3], "times as fast with the codec")
+            layers = s["payload_by_tensor"]
+            self.assertEqual(sum(t["params"] for t in layers), 269322)
+            self.assertEqual({t["tensor"] for t in layers}, set(tensors(os.path.join(self.out("x" + codec[:9]), "model.safetensors"))))
+            if codec == "fp16":
+                self.assertTrue(all(t["bytes"] == 3 * 2 * t["params"] for t in layers), layers)
+
+    def test_a_codec_that_does_not_pay_is_left_away_and_it_is_said(self):
+        common = (*COMMON, "--data", self.data, "--transport", "sim", "-n", 2, "--checkpoint-every", 4)
+        off = ("--codec", "ef(sign)", "--codec-cost", "auto-off")
+        plain, coded, kept = self.train("plain", *common, "--steps", 8), self.train("coded", *common, "--steps", 8, *off[:2]), self.train("kept", *common, "--steps", 8, *off)
+        self.assertEqual((model(kept), summary(kept)["bytes_sent_total"]), (model(coded), summary(coded)["bytes_sent_total"]))
+        self.assertEqual(summary(kept)["method_figures"]["codec_cost_off"], 0)
+        twice = ("--codec", "topk(ratio=1,index_code=int32)", "--codec-cost", "auto-off")  # eight bytes a number where four would do
+        out = self.train("off", *common, "--steps", 4, *twice)
+        said = [e["text"] for e in summary(out)["events"] if e["kind"] == "codec"]
+        self.assertRegex(said[-1], r"^codec 'topk\(ratio=1,index_code=int32\)' is left away in this run: an exchange is predicted to take \S+ ms with it and \S+ ms without \(codec-cost=auto-off\)$")
+        self.assertEqual(summary(out)["bytes_sent_total"], 4 * 2 * 4 * PARAMS)
+        self.assertTrue(all(t["bytes"] == 4 * 4 * t["params"] for t in summary(out)["payload_by_tensor"]))
+        again = self.train("off", "--resume", out, "--steps", 8)  # as it was decided: nothing is measured anew
+        self.assertEqual(model(again), model(plain))
+        self.assertNotIn("codec_cost_seconds", summary(again)["method_figures"])
+        self.assertIn("codec 'topk(ratio=1,index_code=int32)' stays away, as was decided when the run began (codec-cost=auto-off)", [e["text"] for e in summary(again)["events"]])
+        self.refused("codec-cost is 'explain', but gradients travel as they are", "train", "--codec-cost", "explain", "-n", 2, "--data", self.data, "--out", self.out("r"))
+
     def test_a_network_learns_through_it(self):
         common = ("--model", "mlp(hidden=64)", "--data", self.data, "-n", 4, "--batch", 10, "--epochs", 8, "--seed", 1, "--optimizer", "sgd(lr=0.1)")
         plain = summary(self.train("plain", *common))["final_test_accuracy"]

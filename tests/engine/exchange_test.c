@@ -16,6 +16,10 @@ typedef struct job {
     uint64_t sent[RANKS];                  /* bytes of each */
     int events;
     char event[300];
+    int told;                              /* events of kind "codec-cost" */
+    double off;                            /* figure codec_cost_off, or -1 */
+    bool encoded;                          /* there is a payload */
+    uint64_t payload[TOY_TENSORS];         /* of rank 0 */
 } job;
 
 static tutti_status copy_state(tutti_engine *e, const char *name, float **out)
@@ -62,7 +66,17 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
         status = copy_state(e, "codec.owner", &j->owner[rank]);
     if (rank == 0) {
         memcpy(j->x, tutti_engine_method(e)->x, sizeof j->x);
+        const tutti_metric_record *metrics;
+        const int n_metrics = tutti_engine_metrics(e, &metrics);
+        j->off = -1;
+        for (int i = 0; i < n_metrics; i++)
+            j->off = strcmp(metrics[i].name, "codec_cost_off") == 0 ? metrics[i].value : j->off;
+        j->encoded = tutti_engine_payload(e) != NULL;
+        if (j->encoded)
+            memcpy(j->payload, tutti_engine_payload(e), sizeof j->payload);
         j->events = tutti_engine_events(e, &events);
+        for (int i = 0; i < j->events; i++)
+            j->told += strcmp(events[i].kind, "codec-cost") == 0;
         if (j->events > 0)
             snprintf(j->event, sizeof j->event, "%s: %s", events[0].kind, events[0].text);
     }
@@ -514,6 +528,104 @@ static void a_biased_codec_without_error_feedback_is_warned_of(void **state)
     }
 }
 
+/* ---- what a codec costs ---- */
+
+/* Bytes of a tensor's payload in a step. Owners encode their parts of the mean as well: of parts that are multiples of 64 elements, rank 0 owns part (0 - t) mod n. */
+static void payload_is_what_was_encoded(void **state)
+{
+    static const struct { const char *codec; size_t (*bytes)(size_t n); bool owners; } cases[] = { { "topk", bytes_topk, true }, { "ef(topk)", bytes_topk, false }, { "qsgd", bytes_qsgd, true }, { "ef(sign,server=on)", bytes_sign, true } };
+    static const uint64_t powersgd[TOY_TENSORS] = { 4 * 10, 4 * 2 * (60 + 50), 4 * 33, 4 * 2001, 4 * 7 };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++)
+        for (size_t n = 2; n <= 5; n++) {
+            job j = job_of(cases[c].codec, "sgd(lr=0.05)", 3);
+            run_job(&j, (int)n);
+            for (size_t t = 0; t < TOY_TENSORS; t++) {
+                const size_t count = j.t.count[t], each = ceil_div(count, n * 64) * 64, mine = (n - t % n) % n;
+                uint64_t expect = 0;
+                if (n < 4 || !cases[c].owners)
+                    expect = cases[c].bytes(count);
+                else
+                    for (size_t part = 0; part * each < count; part++)
+                        expect += (part == mine ? 2 : 1) * cases[c].bytes(count - part * each < each ? count - part * each : each);
+                if (j.payload[t] != 3 * expect)
+                    fail_msg("%s on %zu workers: tensor %zu: %llu bytes, expected %llu", cases[c].codec, n, t, (unsigned long long)j.payload[t], 3 * (unsigned long long)expect);
+            }
+            drop(&j);
+        }
+    for (int coded = 0; coded < 2; coded++) {
+        job j = job_of(coded ? "ef(powersgd(rank=2))" : NULL, "sgd(lr=0.05)", 3);
+        run_job(&j, 3);
+        assert_int_equal(j.encoded, coded);
+        for (int t = 0; t < TOY_TENSORS && coded; t++)
+            assert_int_equal(j.payload[t], 3 * powersgd[t]);
+        drop(&j);
+    }
+}
+
+/* Being weighed touches nothing of the run's, not its counts of bytes either; where the codec is left away the run is one without. Which of the two is a matter of time, so either is right here. */
+static void weighing_a_codec_changes_no_bit_and_leaving_it_away_is_ddp(void **state)
+{
+    static const char *const codecs[] = { "ef(topk)", "qsgd(coding=elias)", "ef(powersgd(rank=2))", "alq(bucket=512,first=2)", "ef(accordion(low=topk(ratio=0.5),high=topk,unit=step,interval=2))", "large(fp16,min=100)", "ef21(topk(ratio=0.2))", "bf16" };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(codecs); c++)
+        for (int n = 1; n <= 4; n += c < 2 ? 1 : 2) {
+            job a = job_of(codecs[c], "sgd(lr=0.05,momentum=0.9)", 5), b = a, off = a, plain = job_of(NULL, "sgd(lr=0.05,momentum=0.9)", 5);
+            const job *like;
+            b.t.options.codec_cost = TUTTI_CODEC_COST_EXPLAIN;
+            off.t.options.codec_cost = TUTTI_CODEC_COST_AUTO_OFF;
+            a.t.options.nonfinite = b.t.options.nonfinite = off.t.options.nonfinite = plain.t.options.nonfinite = n == 3 ? TUTTI_NONFINITE_SKIP : TUTTI_NONFINITE_STOP;
+            run_job(&a, n), run_job(&b, n), run_job(&off, n), run_job(&plain, n);
+            assert_int_equal(a.told, 0);
+            assert_int_equal(b.told, 4);
+            assert_int_equal(off.told, 4);
+            assert_true(a.off == -1 && b.off == -1 && (off.off == 0 || off.off == 1));
+            like = off.off == 1 ? &plain : &a;
+            for (int r = 0; r < n; r++)
+                for (int s = 0; s < 5; s++)
+                    if (a.hash[r][s] != b.hash[r][s] || off.hash[r][s] != like->hash[r][s])
+                        fail_msg("%s on %d workers, worker %d, step %d: off %g", codecs[c], n, r, s, off.off);
+            assert_true(a.bytes == b.bytes && a.messages == b.messages && off.bytes == like->bytes && off.messages == like->messages);
+            for (int t = 0; t < TOY_TENSORS; t++)
+                assert_int_equal(off.payload[t], off.off == 1 ? 5 * 4 * off.t.count[t] : a.payload[t]);
+            drop(&a), drop(&b), drop(&off), drop(&plain);
+        }
+}
+
+static void a_codec_that_cannot_be_left_away_is_not(void **state)
+{
+    static const struct { const char *method, *codec; tutti_codec_cost cost; const char *text; } cases[] = {
+        { "ddp", NULL, TUTTI_CODEC_COST_EXPLAIN, "codec-cost is 'explain', but gradients travel as they are: there is no codec; leave codec-cost off" },
+        { "powersgd", NULL, TUTTI_CODEC_COST_EXPLAIN, NULL },
+        { "powersgd", NULL, TUTTI_CODEC_COST_AUTO_OFF, "codec-cost is 'auto-off', but method 'powersgd' is what its codec (" },
+        { "ddp", "dgc(topk(ratio=0.1))", TUTTI_CODEC_COST_EXPLAIN, NULL },
+        { "ddp", "dgc(topk(ratio=0.1))", TUTTI_CODEC_COST_AUTO_OFF, "codec-cost is 'auto-off', but codec 'dgc(topk(ratio=0.1))' has the momentum of the update in it" },
+        { "ddp", "large(dgc(topk(ratio=0.1)),min=50)", TUTTI_CODEC_COST_AUTO_OFF, "has the momentum of the update in it" },
+        { "ddp", "ef(sign,momentum=0.9)", TUTTI_CODEC_COST_AUTO_OFF, "has the momentum of the update in it" },
+        { "ddp", "dgc(topk(ratio=0.1),momentum=0)", TUTTI_CODEC_COST_AUTO_OFF, NULL },
+        { "d-psgd(ring)", "topk(ratio=0.5)", TUTTI_CODEC_COST_EXPLAIN, "codec-cost is 'explain', but the codec is of models, between neighbours" },
+    };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
+        job j = job_of(cases[c].codec, "sgd(lr=0.05)", 2);
+        tutti_error err;
+        j.t.options.method = cases[c].method;
+        j.t.options.codec_cost = cases[c].cost;
+        if (cases[c].text == NULL) {
+            run_job(&j, 2);
+            assert_int_equal(j.told, 4);
+        } else {
+            assert_int_equal(try_job(&j, 2, &err), TUTTI_ERR_USAGE);
+            if (strstr(err.text, cases[c].text) == NULL)
+                fail_msg("'%s' has not '%s'", err.text, cases[c].text);
+        }
+        drop(&j);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -529,6 +641,9 @@ int main(void)
         cmocka_unit_test(a_step_that_is_left_out_leaves_residuals_finite_and_replicas_equal),
         cmocka_unit_test(numbers_beyond_the_codecs_range_stop_the_run_with_the_mend),
         cmocka_unit_test(a_biased_codec_without_error_feedback_is_warned_of),
+        cmocka_unit_test(payload_is_what_was_encoded),
+        cmocka_unit_test(weighing_a_codec_changes_no_bit_and_leaving_it_away_is_ddp),
+        cmocka_unit_test(a_codec_that_cannot_be_left_away_is_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

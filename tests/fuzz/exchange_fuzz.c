@@ -90,7 +90,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     tutti_codec_space space = { .tensor = tensor, .workers = 2, .seed = 1 };
     tutti_exchange_slot slot = { .taken = true };
     tutti_exchange_unit unit[UNITS];
-    tutti_engine_exchange exchange = { .slot = &slot };
+    uint64_t payload[UNITS] = { 0 };
+    tutti_engine_exchange exchange = { .slot = &slot, .payload = payload };
     tutti_exchange_job job = { .exchange = &exchange, .slot = &slot, .unit = unit };
     tutti_plan *plan;
     tutti_codec *c;
