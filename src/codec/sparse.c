@@ -170,7 +170,7 @@ tutti_status tutti_codec_sparse_add(const tutti_codec *c, const tutti_codec_spar
     walk w = begin;
     uint16_t half[TUTTI_CODEC_BLOCK];
     float value[TUTTI_CODEC_BLOCK];
-    size_t index, indexes;
+    size_t index = 0, indexes; /* 0: the compiler does not see that the walk has been gone before */
 
     if (begin.code != DELTA && bytes != index_bytes(&begin, k) + each * k)
         return tutti_codec_wrong_size(c, v, bytes, index_bytes(&begin, k) + each * k, err);
