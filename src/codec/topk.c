@@ -8,7 +8,7 @@
 
 typedef struct topk { tutti_codec_sparse list; double ratio; int64_t warmup; double now; } topk; /* now: the ratio of this epoch */
 static const tutti_option options[] = {
-    { "ratio", TUTTI_REAL, TUTTI_AT(topk, ratio), 0.01, 1e-9, 1, NULL, "elements sent, as a share of all: k = ceil(ratio n), at least 1" },
+    { "ratio", TUTTI_REAL, TUTTI_AT(topk, ratio), 0.01, 1e-9, 1, NULL, "elements sent, as a share of all (of a factor of 100: 0.01): k = ceil(ratio n), at least 1" },
     { "warmup", TUTTI_INT, TUTTI_AT(topk, warmup), 0, 0, 1000, NULL, "epochs over which the ratio comes down to its value" },
     TUTTI_CODEC_SPARSE_OPTIONS,
     { 0 }

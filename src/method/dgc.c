@@ -24,7 +24,7 @@ typedef struct dgc {
 } dgc;
 
 static const tutti_option dgc_options[] = {
-    { "ratio", TUTTI_REAL, TUTTI_AT(dgc, ratio), 0.001, 1e-9, 1, NULL, "share of a tensor's elements sent" },
+    { "ratio", TUTTI_REAL, TUTTI_AT(dgc, ratio), 0.001, 1e-9, 1, NULL, "share of a tensor's elements sent; of a factor of 1000: 0.001" },
     { "warmup", TUTTI_INT, TUTTI_AT(dgc, warmup), 4, 0, 1000, NULL, "epochs over which the share comes down: epoch e of E sends ratio^((e + 1) / (E + 1)); 0: from the start" },
     { "momentum", TUTTI_REAL, TUTTI_AT(dgc, momentum), 0.9, 0, 0.9999, NULL, "m, of each worker's gradients before they are sent; the optimiser has none" },
     { "nesterov", TUTTI_BOOL, TUTTI_AT(dgc, nesterov), 0, 0, 1, NULL, "Nesterov's momentum, in the form of the authors' code: u = m (u + g), v = v + u + g", "momentum>0" },

@@ -13,7 +13,7 @@ typedef struct sparsification { int select, value, index; double ratio, bucket_m
 
 static const tutti_option sparsification_options[] = {
     { "select", TUTTI_CHOICE, TUTTI_AT(sparsification, select), WANGNI, 0, 0, "wangni|topk|randk|blockk", "which elements: at random in proportion to magnitude, the greatest, or drawn alike on all workers" },
-    { "ratio", TUTTI_REAL, TUTTI_AT(sparsification, ratio), 0.01, 1e-9, 1, NULL, "share of elements sent" },
+    { "ratio", TUTTI_REAL, TUTTI_AT(sparsification, ratio), 0.01, 1e-9, 1, NULL, "share of elements sent; of a factor of 100: 0.01" },
     { "ef", TUTTI_BOOL, TUTTI_AT(sparsification, ef), 1, 0, 1, NULL, "error feedback: what was not sent is added to the next gradient; wangni has none and needs none" },
     { "block", TUTTI_INT, TUTTI_AT(sparsification, block), 256, 2, 1 << 24, NULL, "blockk: consecutive elements that are drawn together", "select=blockk" },
     { "min_numel", TUTTI_INT, TUTTI_AT(sparsification, min_numel), 1024, 0, 1e12, NULL, "tensors of fewer elements travel as they are" },

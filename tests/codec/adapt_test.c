@@ -121,6 +121,33 @@ static void descent_ends_where_no_level_gains(void **state)
     }
 }
 
+/* Each sweep leaves Psi no greater, and they end where no slope is left: |dPsi/dl_j| < 1e-9, the sheet's, or one of which double does not see Psi change any more: slope^2 against the sixteenth digit of Psi. */
+static void sweeps_never_go_up_and_end_where_nothing_slopes(void **state)
+{
+    uint64_t seed = 21;
+    (void)state;
+
+    for (int round = 0; round < 12; round++) {
+        tutti_codec_normal part[4];
+        tutti_codec_mixture m = a_mixture(part, round, &seed);
+        double level[8], last, slope = 1;
+        some_levels(8, level, &seed);
+        last = tutti_codec_psi(&m, 8, level);
+        m.sweeps = 1;
+        for (int sweep = 0; sweep < 5000 && slope > 1e-9; sweep++) {
+            const double psi = tutti_codec_psi_descend(&m, 8, level, -1, false);
+            if (!(psi <= last * (1 + 1e-12) + 1e-18))
+                fail_msg("round %d, sweep %d: psi rises from %.17g to %.17g", round, sweep, last, psi);
+            last = psi;
+            slope = 0;
+            for (int j = 1; j < 7; j++)
+                slope = fmax(slope, fabs(tutti_codec_psi_slope(&m, level, j)));
+        }
+        if (slope > 1e-9 && slope * slope > 1e-14 * last)
+            fail_msg("round %d: slope %g is left where psi is %g", round, slope, last);
+    }
+}
+
 /* Two inner levels on a grid; the multiplier in steps of 1e-4. */
 static void levels_are_at_the_optimum(void **state)
 {
@@ -691,6 +718,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(closed_forms_are_the_integrals),
         cmocka_unit_test(descent_ends_where_no_level_gains),
+        cmocka_unit_test(sweeps_never_go_up_and_end_where_nothing_slopes),
         cmocka_unit_test(levels_are_at_the_optimum),
         cmocka_unit_test(the_slope_of_the_multiplier_is_the_sheets),
         cmocka_unit_test(until_the_first_fit_nothing_differs_from_a_codec_that_never_fits),

@@ -333,7 +333,7 @@ static void memory_is_what_the_sheets_say(void **state)
     static const struct { const char *spec; size_t kept, scratch; } rows[] = {
         { "qsgd", 0, 0 }, { "nuqsgd", 0, 0 }, { "topk", 0, 0 }, { "wangni", 0, 0 }, { "sign", 0, 0 }, { "sign-vote", 0, 0 }, { "onebit-col", 0, 0 }, { "minmax8", 0, 0 }, { "fp16", 0, 0 }, { "randomk", 0, 0 },
         { "ef(topk)", 1, 0 }, { "ef(sign)", 1, 0 }, { "ef(onebit-col)", 1, 0 }, { "ef(randomk)", 1, 0 }, { "ef(topk,server=on)", 2, 0 }, { "ef(topk,momentum=0.9)", 2, 0 }, { "large(ef(topk),min=1)", 1, 0 }, { "ef(topk,flush_every=9)", 1, 0 },
-        { "dgc(topk,server=off)", 2, 0 }, { "dgc(topk)", 3, 0 }, /* the third: for the owner's part of a second encoding */
+        { "dgc(topk,server=off)", 2, 0 }, { "dgc(topk(value_dtype=bf16))", 3, 1 }, /* what was sent, until it is masked */ { "dgc(topk)", 3, 0 }, /* the third: for the owner's part of a second encoding */
         { "ef21(topk)", 3, 1 }, { "ef21(topk,eta=0.1)", 4, 1 }, /* h_w and h, the owner's; a correction under way */
     };
     static const subject_shape shapes[] = { { 20, 30 }, { 1, 33 }, { 5, 200 } };
