@@ -5,7 +5,7 @@
    and codes.
 
    What bounds encoding 25 M elements with a 2-norm and drawn roundings is arithmetic, not memory (one core of a Zen 5, AVX-512, a memcpy of 5.1 to 5.5 ms; layers alone, in the first cache): rounding to alq's levels 3.9 ms,
-   draws 2.0, norms 0.8, packing 0.15; memory adds 1.0 to all of them. Rounding: of 23 instructions for sixteen elements, 11 (comparisons into masks, permutations, widening and narrowing) go to two of the four units, and
+   draws 2.0, norms 0.8, packing 0.15; memory adds 1.0 to all of them. Rounding: of 23 instructions for sixteen elements, 10 (comparisons into masks, permutations, widening and narrowing) go to two of the four units, and
    take 9 cycles; tables held in registers, halvings side by side in any order, and draws and roundings woven into one another took as long. */
 #include "codec_internal.h"
 
