@@ -36,6 +36,7 @@ typedef struct side {
     tutti_exchange_job job;
     tutti_group group;
     float g[UNITS * COUNT];
+    uint64_t payload[UNITS];
 } side;
 
 static tutti_status open_side(side *s, tutti_world *world, const char *spec, tutti_error *err)
@@ -47,6 +48,7 @@ static tutti_status open_side(side *s, tutti_world *world, const char *spec, tut
     s->job = (tutti_exchange_job){ .exchange = &s->exchange, .slot = &s->slot, .group = &s->group, .unit = s->unit, .n_units = UNITS };
     for (int i = 0; i < UNITS; i++)
         s->tensor[i] = (tutti_view){ .tensor = i, .first = (size_t)i * COUNT, .count = i == 0 ? COUNT : 200, .rows = 1, .cols = i == 0 ? COUNT : 200 };
+    s->exchange.payload = s->payload;
     s->device = tutti_world_device(world); /* of the level that TUTTI_CPU allows */
     s->exchange.space = (tutti_codec_space){ .n = UNITS * COUNT, .tensor = s->tensor, .n_tensors = UNITS, .rank = rank, .workers = s->group.size, .seed = 1, .device = s->device };
     TUTTI_TRY(tutti_plan_open(&s->plan, UNITS * COUNT, err));
