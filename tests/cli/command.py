@@ -149,7 +149,11 @@ class Case(unittest.TestCase):
             time.sleep(0.005)
         ranks = children_of(run.pid)
         time.sleep(0.3)
-        os.kill(ranks[victim], signal.SIGKILL)
+        try:
+            os.kill(ranks[victim], signal.SIGKILL)
+        except ProcessLookupError:
+            out, err = run.communicate(timeout=30)
+            self.fail("rank %d of %s had ended before it was killed; the run, code %d, says: %s%s" % (victim, ranks, run.returncode, out, err))
         _, err = run.communicate(timeout=30)
         self.assertEqual(run.returncode, 3, err)
         return err, ranks
