@@ -126,7 +126,7 @@ class GoesOn(HostCase):
             for rank in (2, 0):
                 run, out, workers = self.going("%s%d" % (transport, rank), "-n", "3", "--transport", transport)
                 os.kill(workers[rank][0], signal.SIGKILL)
-                err = self.ended(run, 60)
+                err = self.ended(run, 150)  # 4000 steps of two who wait for each other in each: a minute and more with seven programs a core
                 self.assertEqual(run.returncode, 0, err)
                 self.assertEqual(err, "tutti: worker %d was lost: process %d was killed by signal 9 (SIGKILL); the run goes on with 2 workers\n" % (rank, workers[rank][0]))
                 self.assertEqual(summary(out)["workers"], 3)
