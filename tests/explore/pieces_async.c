@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PERIOD = 32, PHASES = 3, STEPS = 4, MANY_STEPS = 16, ALL_STEPS = 128, GRADIENTS = 256, LOOKS = 3 };
+enum { PERIOD = 32, PHASES = 3, STEPS = 4, MANY_STEPS = 16, GRADIENTS = 256, ALL_STEPS = GRADIENTS, LOOKS = 3 };
 static const double rate = 0.0625;
 
 /* What the method was told, as far as it bounds staleness. */
