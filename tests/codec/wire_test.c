@@ -2,6 +2,7 @@
    Goal: wire-formats.md's invariants: the same bytes and the same decoded bits from every processor's kernels as from the scalar ones, for n in {0, 1, 7, 8, 31, 32, 33, 255, 256, 257, 1e6+3}, wherever vectors and
    messages lie; payloads of exactly the formula's length; a decoder that touches nothing but its y, and reads nothing but its message (which a sanitizer sees).
    Method: the scalar kernels are the oracle; vectors begin 1 to 15 floats, messages 1 to 7 bytes, past a line of the cache. The last test reads the lists: a codec that is registered and in none of them fails it. */
+#include <dirent.h>
 #include "subject.h"
 
 enum { LONG = 1000003, SLACK = 16 };
@@ -222,24 +223,23 @@ static int fuzzed_specs(char spec[][100], int most)
 /* Seeds of the corpus that choose entry k of n. */
 static int seeds_of(int k, int n)
 {
-    char command[200], line[300];
+    static const char folder[] = TUTTI_SOURCE_DIR "/tests/fuzz/corpus/codec_decode";
+    DIR *d = opendir(folder);
     int found = 0;
-    FILE *f;
 
-    snprintf(command, sizeof command, "ls %s", TUTTI_SOURCE_DIR "/tests/fuzz/corpus/codec_decode");
-    f = popen(command, "r");
-    assert_non_null(f);
-    while (fgets(line, sizeof line, f) != NULL) {
-        char path[700];
+    assert_non_null(d);
+    for (struct dirent *entry; (entry = readdir(d)) != NULL;) {
+        char path[sizeof folder + sizeof entry->d_name + 1];
         FILE *seed;
-        line[strcspn(line, "\n")] = '\0';
-        snprintf(path, sizeof path, "%s/%s", TUTTI_SOURCE_DIR "/tests/fuzz/corpus/codec_decode", line);
+        if (entry->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
         seed = fopen(path, "rb");
         assert_non_null(seed);
         found += fgetc(seed) % n == k;
         fclose(seed);
     }
-    pclose(f);
+    closedir(d);
     return found;
 }
 
