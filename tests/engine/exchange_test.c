@@ -604,6 +604,7 @@ static void a_codec_that_cannot_be_left_away_is_not(void **state)
         { "ddp", "dgc(topk(ratio=0.1))", TUTTI_CODEC_COST_AUTO_OFF, "codec-cost is 'auto-off', but codec 'dgc(topk(ratio=0.1))' has the momentum of the update in it" },
         { "ddp", "large(dgc(topk(ratio=0.1)),min=50)", TUTTI_CODEC_COST_AUTO_OFF, "has the momentum of the update in it" },
         { "ddp", "ef(sign,momentum=0.9)", TUTTI_CODEC_COST_AUTO_OFF, "has the momentum of the update in it" },
+        { "ddp", "sign-vote", TUTTI_CODEC_COST_AUTO_OFF, "but what codec 'sign-vote' makes is a vote" }, { "ddp", "large(sign-vote,min=50)", TUTTI_CODEC_COST_AUTO_OFF, "is a vote" },
         { "ddp", "dgc(topk(ratio=0.1),momentum=0)", TUTTI_CODEC_COST_AUTO_OFF, NULL },
         { "d-psgd(ring)", "topk(ratio=0.5)", TUTTI_CODEC_COST_EXPLAIN, "codec-cost is 'explain', but the codec is of models, between neighbours" },
     };
