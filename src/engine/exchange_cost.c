@@ -61,19 +61,24 @@ static double sent_in(way how, double bytes, int workers)
     return (how < GATHER ? 2.0 : 1.0) * (workers - 1) / workers * bytes;
 }
 
-/* The best of some calls, since whatever else the machine does only adds to one; of the worker that it takes longest. */
+/* The best of some calls, since whatever else the machine does only adds to one. A call lasts as long as on the worker who was there first: who comes late finds the others waiting, and does not count what they have waited
+   for it; so the longest of each call, not of what each worker calls its best. */
 static tutti_status time_of(weighing *w, way how, size_t bytes, double *seconds, tutti_error *err)
 {
     tutti_runtime *rt = w->engine->rt;
+    double of[TIMES];
 
-    *seconds = INFINITY;
     for (int k = -1; k < TIMES; k++) { /* once unmeasured */
         const int64_t begin = tutti_now_ns(rt);
         TUTTI_TRY(call(w, how, bytes, err));
         if (k >= 0)
-            *seconds = fmin(*seconds, (double)(tutti_now_ns(rt) - begin) * 1e-9);
+            of[k] = (double)(tutti_now_ns(rt) - begin) * 1e-9;
     }
-    return tutti_reduce_double(&w->group, TUTTI_MAX, seconds, 1, err);
+    TUTTI_TRY(tutti_reduce_double(&w->group, TUTTI_MAX, of, TIMES, err));
+    *seconds = of[0];
+    for (int k = 1; k < TIMES; k++)
+        *seconds = fmin(*seconds, of[k]);
+    return TUTTI_OK;
 }
 
 /* From next to nothing on, four times as much at a time, to what takes long enough, or there is no more of. */

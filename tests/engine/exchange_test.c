@@ -594,6 +594,51 @@ static void weighing_a_codec_changes_no_bit_and_leaving_it_away_is_ddp(void **st
         }
 }
 
+/* A clock by which a call of a collective takes the worker who came first 100 us and who came late 1 us; they come late in turn. It is read twice a call, and by all equally often. */
+typedef struct turns { int rank, read; int64_t ns; } turns;
+
+static int64_t now_by_turns(void *self)
+{
+    turns *t = self;
+    return t->ns += t->read++ / 2 % 2 == t->rank ? 100000 : 1000;
+}
+
+static tutti_status weigh_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    const tutti_runtime_ops ops = { .now = now_by_turns };
+    turns clock = { .rank = tutti_world_rank(world) };
+    tutti_runtime fake = { &ops, &clock }, *real;
+    const tutti_metric_record *metrics;
+    job *j = arg;
+    toy t = j->t;
+    tutti_engine *e;
+    tutti_status status;
+
+    TUTTI_TRY(toy_open(&e, world, &t, err));
+    real = e->rt;
+    e->rt = &fake;
+    status = tutti_engine_exchange_begin(e, err); /* weighs */
+    e->rt = real;
+    for (int i = tutti_engine_metrics(e, &metrics); i-- > 0 && clock.rank == 0;)
+        if (strcmp(metrics[i].name, "codec_cost_plain_seconds") == 0)
+            j->off = metrics[i].value / e->layout.n_pieces;
+    tutti_engine_close(e);
+    return status;
+}
+
+/* Whoever comes late has a short call. The best of each worker's would be 1 us here, which no exchange took. */
+static void a_call_is_priced_by_who_waited_longest_in_it(void **state)
+{
+    job j = job_of("topk", "sgd(lr=0.05)", 1);
+    tutti_error err = { .rank = -1 };
+
+    (void)state;
+    j.t.options.codec_cost = TUTTI_CODEC_COST_EXPLAIN;
+    if (tutti_world_run("shm", 2, weigh_rank, &j, &err) != TUTTI_OK)
+        fail_msg("%s", err.text);
+    assert_true(fabs(j.off / 100e-6 - 1) < 1e-9);
+}
+
 static void a_codec_that_cannot_be_left_away_is_not(void **state)
 {
     static const struct { const char *method, *codec; tutti_codec_cost cost; const char *text; } cases[] = {
@@ -644,6 +689,7 @@ int main(void)
         cmocka_unit_test(a_biased_codec_without_error_feedback_is_warned_of),
         cmocka_unit_test(payload_is_what_was_encoded),
         cmocka_unit_test(weighing_a_codec_changes_no_bit_and_leaving_it_away_is_ddp),
+        cmocka_unit_test(a_call_is_priced_by_who_waited_longest_in_it),
         cmocka_unit_test(a_codec_that_cannot_be_left_away_is_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
