@@ -68,6 +68,8 @@ enum {
 };
 
 typedef struct tutti_codec tutti_codec;
+/* For reports: who is told the numbers of that name, n of them. */
+typedef struct tutti_codec_listener { void (*hear)(void *with, const char *name, size_t n, const double *numbers); void *with; } tutti_codec_listener;
 typedef struct tutti_codec_ops {
     const char *name, *paper, *help;
     const tutti_option *options; /* ends with {0}; never NULL */
@@ -104,6 +106,10 @@ typedef struct tutti_codec_ops {
     size_t (*encode)(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out);
     /* y += a * decoded: a * decoded is rounded, then the sum. On failure (TUTTI_ERR_CORRUPT) y is as it was. */
     tutti_status (*decode_add)(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err);
+    /* Optional, of linear and message: what only this codec knows of a view of stage 0 that it has just encoded, for reports: the same names in every view of a tensor, constant texts. x: what was encoded; decoded: what
+       that is decoded to. Several are counts. Of the parts of one tensor a single number is the greatest of theirs, counts are added. "bound": E|x - decoded|^2 <= bound |x|^2, as the paper has it; "levels": elements
+       that were rounded to each level, from the least on. */
+    void (*tell)(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded, const tutti_codec_listener *to);
     /* wrapper */
     tutti_codec *(*choose)(tutti_codec *c, const tutti_view *v);                           /* who encodes this view now */
     void (*watch)(tutti_codec *c, const tutti_view *v, const float *x);                    /* optional: x as the worker has it, finite, before any `before` */

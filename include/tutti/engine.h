@@ -48,6 +48,7 @@ typedef struct tutti_engine_options {    /* zero means default */
     const char *codec;                   /* of gradients, under d-psgd of models, for methods with TUTTI_ENCODES: a spec of codec.h; NULL or "": they travel as they are */
     tutti_codec_cost codec_cost;         /* EXPLAIN: before the first step codec and network are measured, for some milliseconds, and events of kind "codec-cost" tell what an exchange takes with the codec and without. AUTO_OFF:
                                             and where it is predicted to take over 5 % longer with it, gradients travel as they are, which an event of kind "codec" says; a resumed run goes on as it was */
+    uint64_t codec_report;               /* every so many steps each worker measures what the codec made of its gradients (tutti_engine_codec_records): one more decoding, some passes over them, and no bit of the run; 0: never */
     int64_t batch, accumulate;           /* samples a worker a pass (64), passes a step (1) */
     const int64_t *batch_of;             /* workers: samples of each in a pass, summing to workers x batch (unequal workers); NULL: batch each. Copied; declared state */
     const tutti_parts *parts;            /* every worker has samples of its own (share.h): the same on all. Kept. NULL: a common order */
@@ -162,6 +163,23 @@ tutti_status tutti_engine_part(tutti_engine *e, tutti_error *err);
 /* Under a codec: bytes of payload that this worker's gradients were encoded to in this process, by tensor, in the order of params: its messages and the numbers it put into sums, however a collective then hands them on.
    NULL: there is no codec. Between steps. */
 const uint64_t *tutti_engine_payload(const tutti_engine *e);
+/* Under codec_report: what the codec made of this worker's gradient of a tensor, g, of n elements, when it was last measured: in the first exchange after as many steps as make a multiple of codec_report, which is the
+   step itself where all exchange. a: what was encoded, which is g, or g with what a wrapper had kept; d: the same as decoded. What is not a number: there is none, or g or a is 0 or not finite. */
+typedef struct tutti_codec_figure { const char *name; size_t n; const double *value; } tutti_codec_figure;
+typedef struct tutti_codec_record {
+    uint64_t step;                       /* steps done with it; 0: not measured yet, and nothing else is valid */
+    const char *codec;                   /* who encoded it, inside of all wrappers */
+    uint64_t bytes;                      /* a encoded: payload without the lengths before messages, and without what an owner of a part encodes anew */
+    double bits;                         /* an element: 8 bytes / n */
+    double norm;                         /* |g| */
+    double rho;                          /* |a|_1 / (sqrt(n) |a|): 1 where all magnitudes are equal, 1 / sqrt(n) where one is all */
+    double lost;                         /* |a - d|^2 / |a|^2: the variance factor where E[d] = a; 1 - delta of what contracts */
+    double density, union_density;       /* elements that are not 0, as a share of n: of d, and of the mean of all workers' as it was decoded */
+    double residual;                     /* |a - d| / |g| where that is made good later (error feedback): |e| / |g| of this worker */
+    int n_figures; const tutti_codec_figure *figure; /* what only the codec knows (codec.h: tell) */
+} tutti_codec_record;
+/* A record a tensor, in the order of params, valid until the next step; NULL: nothing is measured. Between steps. */
+const tutti_codec_record *tutti_engine_codec_records(const tutti_engine *e);
 
 /* What the client thread is doing, for the clock: the engine sets COMPUTE when pass() returns OK and OTHER when passed(), step() return; a client that
    loads its batch after pass() says DATA and COMPUTE itself (time as OTHER, and told apart); the client's own reports over the wire are REPORT (time as OTHER, bytes not counted);

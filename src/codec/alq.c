@@ -428,10 +428,10 @@ static void left_out(tutti_codec *c, uint64_t step)
 const tutti_codec_ops tutti_codec_alq = {
     .name = "alq", .paper = "Faghri et al., NeurIPS 2020 (ALQ)", .help = "levels fitted to the gradients now and then, rounded at random: unbiased",
     .options = alq_options, .self_bytes = sizeof(alq), .traits = traits, .check = check, .declare = declare, .open = open, .verify = verify, .begin = begin, .left_out = left_out,
-    .bound = tutti_codec_quantised_bound, .scratch = tutti_codec_quantised_scratch, .encode = encode, .decode_add = tutti_codec_quantised_decode_add,
+    .bound = tutti_codec_quantised_bound, .scratch = tutti_codec_quantised_scratch, .encode = encode, .decode_add = tutti_codec_quantised_decode_add, .tell = tutti_codec_quantised_tell,
 };
 const tutti_codec_ops tutti_codec_amq = {
     .name = "amq", .paper = "Faghri et al., NeurIPS 2020 (AMQ)", .help = "levels at powers of a multiplier that is fitted now and then: unbiased",
     .options = amq_options, .self_bytes = sizeof(alq), .traits = traits, .check = check, .declare = declare, .open = open, .verify = verify, .begin = begin, .left_out = left_out,
-    .bound = tutti_codec_quantised_bound, .scratch = tutti_codec_quantised_scratch, .encode = encode, .decode_add = tutti_codec_quantised_decode_add,
+    .bound = tutti_codec_quantised_bound, .scratch = tutti_codec_quantised_scratch, .encode = encode, .decode_add = tutti_codec_quantised_decode_add, .tell = tutti_codec_quantised_tell,
 };

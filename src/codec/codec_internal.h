@@ -92,9 +92,10 @@ size_t tutti_codec_quantised_scratch(const tutti_codec *c, const tutti_view *v);
 size_t tutti_codec_quantised_bound(const tutti_codec *c, const tutti_view *v);
 size_t tutti_codec_quantised_encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out);
 tutti_status tutti_codec_quantised_decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err);
+void tutti_codec_quantised_tell(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded, const tutti_codec_listener *to); /* "levels"; "bound" of roundings at random */
 #define TUTTI_CODEC_QUANTISED                                                                                                                 \
     .bound = tutti_codec_quantised_bound, .scratch = tutti_codec_quantised_scratch, .encode = tutti_codec_quantised_encode,                   \
-    .decode_add = tutti_codec_quantised_decode_add
+    .decode_add = tutti_codec_quantised_decode_add, .tell = tutti_codec_quantised_tell
 /* For other codings of the same codes: how many buckets, the scale of one (0: all zero; NaN: not finite), its codes, at most TUTTI_CODEC_BLOCK at once,
    of the elements [at, at + count) of the view, and the decoded values of codes times a. */
 size_t tutti_codec_buckets(const tutti_codec_quantiser *q, size_t n);

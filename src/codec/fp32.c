@@ -35,7 +35,13 @@ static void unfold(tutti_codec *c, const tutti_view *v, void *scratch, void *con
     tutti_copy(c->space->device, v->count, wire[0], y);
 }
 
+static void tell(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded, const tutti_codec_listener *to)
+{
+    (void)c, (void)v, (void)x, (void)decoded;
+    to->hear(to->with, "bound", 1, &(double){ 0 });
+}
+
 const tutti_codec_ops tutti_codec_fp32 = {
     .name = "fp32", .paper = "IEEE 754 binary32", .help = "numbers as they are",
-    .options = options, .rounds = 1, .traits = traits, .width = width, .fold = fold, .mine = mine, .unfold = unfold,
+    .options = options, .rounds = 1, .traits = traits, .width = width, .fold = fold, .mine = mine, .unfold = unfold, .tell = tell,
 };

@@ -253,3 +253,71 @@ tutti_status tutti_codec_quantised_decode_add(tutti_codec *c, const tutti_view *
         y[whole.count + i] += a * tutti_codec_get_f32(in + bytes + 4 * i);
     return TUTTI_OK;
 }
+
+/* ---- what reports are told ---- */
+
+/* The levels of a bucket whose scale is 1, ascending. */
+static int list_levels(const tutti_codec_quantiser *q, double level[256])
+{
+    const int top = q->grid == TUTTI_GRID_EVEN ? tutti_codec_steps(q) : (1 << (q->bits - 1)) - 1;
+    float value[256];
+
+    tutti_codec_bucket_values(q, 1, 1, value);
+    if (q->grid == TUTTI_GRID_ANY) {
+        for (int l = 0; l < 1 << q->bits; l++)
+            level[l] = (double)value[l];
+        return 1 << q->bits;
+    }
+    for (int l = -top; l <= top; l++)
+        level[l + top] = l < 0 ? -(double)value[-l] : (double)value[l];
+    return 2 * top + 1;
+}
+
+static int nearest(const double *level, int n, double r)
+{
+    int low = 0, high = n - 1;
+
+    while (high - low > 1) {
+        const int half = (low + high) / 2;
+        *(level[half] <= r ? &low : &high) = half;
+    }
+    return r - level[low] <= level[high] - r ? low : high;
+}
+
+/* E|x - decoded|^2 <= bound |x|^2 for buckets of d elements. r of a bucket, x / scale, is at most 1 and has a 2-norm of at least 1, since no scale is above the 2-norm; rounded to the levels a < b it loses (b - r)(r - a).
+   Even levels: QSGD's min(d / (4 s^2), sqrt(d) / s), the first sharper by 4 (qsgd.md). All others (alq-amq.md): (rho - 1)^2 / (4 rho) of r^2 between levels of one sign whose ratio is rho, and from 0 to the first,
+   l, K_q l^(2-q) d^((2-q)/2), of which both ends of q, l^2 d / 4 and l sqrt(d), are taken; without a level 0 a quarter of the square of the middle interval each. */
+static double bound_of(const tutti_codec_quantiser *q, const double *level, int n, double d)
+{
+    const double s = tutti_codec_steps(q);
+    double ratio = 0, middle = 0;
+
+    if (q->grid == TUTTI_GRID_EVEN)
+        return fmin(d / (4 * s * s), sqrt(d) / s);
+    for (int j = 0; j + 1 < n; j++) {
+        const double a = level[j], b = level[j + 1], rho = a > 0 ? b / a : b < 0 ? a / b : 1, width = b - a;
+        ratio = fmax(ratio, (rho - 1) * (rho - 1) / (4 * rho));
+        if (a <= 0 && b >= 0)
+            middle = fmax(middle, a < 0 && b > 0 ? d * width * width / 4 : fmin(d * width * width / 4, width * sqrt(d)));
+    }
+    return ratio + middle;
+}
+
+void tutti_codec_quantised_tell(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded, const tutti_codec_listener *to)
+{
+    const tutti_codec_quantiser *q = c->self;
+    const size_t whole = v->count - tail_of(c, v), bucket = (size_t)q->bucket;
+    double level[256], count[256] = { 0 }, bound;
+    const int n = list_levels(q, level);
+
+    for (size_t first = 0; first < whole; first += bucket) { /* a bucket of which nothing is known, since it has a number that is not finite, is left out */
+        const size_t some = whole - first < bucket ? whole - first : bucket;
+        const float scale = tutti_codec_bucket_scale(c, q, x + first, some);
+        for (size_t i = first; i < first + some && scale >= 0; i++)
+            count[nearest(level, n, scale > 0 ? (double)decoded[i] / (double)scale : 0)]++;
+    }
+    to->hear(to->with, "levels", (size_t)n, count);
+    bound = bound_of(q, level, n, (double)(bucket < v->count ? bucket : v->count));
+    if (!q->nearest)
+        to->hear(to->with, "bound", 1, &bound);
+}

@@ -141,7 +141,17 @@ static void unfold(tutti_codec *c, const tutti_view *v, void *scratch, void *con
     tutti_device_charge(c->space->device, (double)(t.k * t.block), 8.0 * (double)(t.k * t.block));
 }
 
+/* An element is drawn with probability 1 / length of its stratum: what is lost is expected to be at most what the longest one has. */
+static void tell(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded, const tutti_codec_listener *to)
+{
+    const strata t = strata_of(c, v);
+    const double longest = (double)(t.each + (t.more > 0)), bound = ((const randomk *)c->self)->unbiased ? longest - 1 : 1 - 1 / longest;
+
+    (void)x, (void)decoded;
+    to->hear(to->with, "bound", 1, &bound);
+}
+
 const tutti_codec_ops tutti_codec_randomk = {
     .name = "randomk", .paper = "Stich et al., NeurIPS 2018", .help = "elements or blocks drawn alike on all workers: values only, summed on the way",
-    .options = options, .self_bytes = sizeof(randomk), .rounds = 1, .traits = traits, .width = width, .fold = fold, .mine = mine, .unfold = unfold,
+    .options = options, .self_bytes = sizeof(randomk), .rounds = 1, .traits = traits, .width = width, .fold = fold, .mine = mine, .unfold = unfold, .tell = tell,
 };

@@ -73,8 +73,17 @@ static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_
     return tutti_codec_sparse_add(c, c->self, v, k_of(c, v), in, bytes, a, y, err);
 }
 
+static void tell(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded, const tutti_codec_listener *to)
+{
+    const double bound = 1 - (double)k_of(c, v) / (double)v->count;
+
+    (void)x, (void)decoded;
+    if (tutti_codec_sparse_is_exact(c->self))
+        to->hear(to->with, "bound", 1, &bound);
+}
+
 const tutti_codec_ops tutti_codec_topk = {
     .name = "topk", .paper = "Stich et al., NeurIPS 2018", .help = "the elements of greatest magnitude, exactly k of them",
     .options = options, .self_bytes = sizeof(topk), .traits = traits, .declare = declare, .begin = begin, .scratch = scratch_bytes, .bound = bound, .encode = encode,
-    .decode_add = decode_add,
+    .decode_add = decode_add, .tell = tell,
 };

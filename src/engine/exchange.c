@@ -218,6 +218,7 @@ tutti_status tutti_engine_exchange_open(tutti_engine *e, tutti_error *err)
         return TUTTI_OK;
     tutti_codec_open(x->codec);
     TUTTI_TRY(tutti_monitor_open(&x->monitor, e->rt, err));
+    TUTTI_TRY(tutti_exchange_report_open(e, err));
     x->slot = tutti_alloc((size_t)e->m.lane_width + 1, sizeof *x->slot);
     if (x->slot == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for codec '%.60s'", x->spec);
@@ -243,13 +244,14 @@ void tutti_engine_exchange_close(tutti_engine *e)
         return;
     for (int s = 0; s < x->n_slots; s++) {
         tutti_exchange_slot *t = &x->slot[s];
-        tutti_exchange_room *const rooms[] = { &t->units, &t->scratch, &t->send, &t->receive, &t->out, &t->all, &t->sums, &t->table, &t->asked };
+        tutti_exchange_room *const rooms[] = { &t->units, &t->scratch, &t->send, &t->receive, &t->out, &t->all, &t->sums, &t->table, &t->asked, &t->decoded };
         for (size_t i = 0; i < TUTTI_LENGTH(rooms); i++)
             tutti_free(rooms[i]->at);
         for (int r = 0; r < TUTTI_EXCHANGE_ROUNDS; r++)
             tutti_free(t->wire[r].at);
     }
     tutti_free(x->slot);
+    tutti_exchange_report_close(x);
     tutti_monitor_close(x->monitor);
     tutti_codec_close(x->codec);
     tutti_free(x->tensor);
@@ -312,6 +314,8 @@ tutti_status tutti_engine_exchange_begin(tutti_engine *e, tutti_error *err)
         tutti_engine_doing(e, was);
         TUTTI_TRY(status);
     }
+    if (!e->exchange->weighed)
+        e->exchange->report_from = e->progress.step;
     e->exchange->weighed = true;
     if (!encodes(e))
         return TUTTI_OK;
@@ -421,6 +425,16 @@ static const tutti_dtype linear_types[] = { TUTTI_F32, TUTTI_F16, TUTTI_BF16 };
 static size_t width(const tutti_exchange_unit *u, int round)
 {
     return round < u->codec->ops->rounds ? u->codec->ops->width(u->codec, &u->view, round) : 0;
+}
+
+/* Of all rounds. */
+static size_t bytes_of(const tutti_exchange_unit *u)
+{
+    size_t n = 0;
+
+    for (int r = 0; r < u->codec->ops->rounds; r++)
+        n += width(u, r);
+    return n * tutti_dtype_bytes(tutti_codec_number(u->codec, &u->view));
 }
 
 static size_t rounded_up(size_t bytes)
@@ -551,6 +565,7 @@ static tutti_status linear(tutti_exchange_job *job, tutti_error *err)
         tutti_exchange_unit *u = &job->unit[i];
         if (u->codec->ops->rounds == 0)
             continue;
+        TUTTI_TRY(tutti_exchange_measure(job, u, &u->view, u->x, NULL, bytes_of(u), err));
         for (int w = 0, good = u->finite && wire_is_finite(d, u); good && w < u->n_wrappers; w++) {
             float *into;
             const float a = tutti_exchange_account(u, w, &u->view, &into);
@@ -581,13 +596,16 @@ static tutti_status through_codec(tutti_method *m, tutti_piece *p, double weight
         tutti_scale(m->device, p->count, scale, p->g);
     status = set_up(&job, p, e->progress.step, err);
     if (status == TUTTI_OK) {
+        tutti_exchange_measure_begin(&job);
         wrap(&job);
         status = linear(&job, err);
     }
     if (status == TUTTI_OK)
         status = tutti_exchange_messages(&job, err);
-    if (status == TUTTI_OK)
+    if (status == TUTTI_OK) {
+        tutti_exchange_measure_end(&job);
         unwrap(&job);
+    }
     give_slot(e->exchange, job.slot);
     return status;
 }

@@ -26,7 +26,7 @@ typedef struct tutti_exchange_unit {
 /* What one piece needs while it is exchanged. */
 typedef struct tutti_exchange_slot {
     bool taken;
-    tutti_exchange_room units, scratch, wire[TUTTI_EXCHANGE_ROUNDS], send, receive, out, all, sums, table, asked;
+    tutti_exchange_room units, scratch, wire[TUTTI_EXCHANGE_ROUNDS], send, receive, out, all, sums, table, asked, decoded;
 } tutti_exchange_slot;
 
 typedef struct tutti_engine_exchange {
@@ -38,6 +38,9 @@ typedef struct tutti_engine_exchange {
     size_t first_state, n_states; /* the codec's, in the plan */
     uint8_t *kept;               /* declared where steps may be left out: those states, but scratch, as they were when the step began; NULL: not needed */
     uint64_t *payload;           /* bytes by tensor, in this process */
+    uint64_t report_every, report_from; /* codec_report; steps of the run before this process */
+    tutti_codec_record *records; /* n_tensors; NULL: it is 0 */
+    struct tutti_exchange_measured *measured; /* n_tensors; of exchange_report.c */
     bool weighed;                /* a step has begun in this process: whatever codec-cost has to tell is told */
     uint32_t verdict;            /* TUTTI_EXCHANGE_ ...; declared where codec-cost may leave the codec away. PLAIN: gradients travel as they are */
     tutti_monitor *monitor;      /* of `taken` */
@@ -64,6 +67,13 @@ tutti_status tutti_exchange_check_owners(const tutti_engine *e, const tutti_exch
 bool tutti_exchange_by_owners(const tutti_exchange_unit *u, int workers, tutti_way way);
 /* exchange_cost.c: measures, tells, and decides where that is asked for; collective, before the first view of a step. */
 tutti_status tutti_exchange_weigh(tutti_engine *e, tutti_error *err);
+/* exchange_report.c. begin: what is wrapped is not changed yet; measure: a view of stage 0 is encoded, and neither x nor what was kept of it is changed yet; message NULL: linear; end: u->y is the mean as decoded. All but open do
+   nothing where this exchange is not to be measured. */
+tutti_status tutti_exchange_report_open(tutti_engine *e, tutti_error *err);
+void tutti_exchange_report_close(tutti_engine_exchange *x);
+void tutti_exchange_measure_begin(const tutti_exchange_job *job);
+tutti_status tutti_exchange_measure(const tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v, const float *x, const uint8_t *message, size_t bytes, tutti_error *err);
+void tutti_exchange_measure_end(const tutti_exchange_job *job);
 /* Units whose codec makes messages: u->y := the mean of what the workers sent, as decoded. */
 tutti_status tutti_exchange_messages(tutti_exchange_job *job, tutti_error *err);
 #endif

@@ -117,7 +117,7 @@ static tutti_status put(tutti_exchange_job *job, const tutti_exchange_unit *u, c
         out[k] = (uint8_t)(m->bytes >> 8 * k);
     *bytes = prefix + m->bytes;
     job->exchange->payload[u->view.tensor] += *bytes;
-    return TUTTI_OK;
+    return v->stage == 0 ? tutti_exchange_measure(job, u, v, x, m->at, m->bytes, err) : TUTTI_OK;
 }
 
 static tutti_status take(const tutti_exchange_unit *u, const tutti_view *v, const uint8_t **at, const uint8_t *end, message *m, tutti_error *err)

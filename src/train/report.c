@@ -322,3 +322,47 @@ tutti_status tutti_train_report_evaluation(tutti_run *run, tutti_error *err)
 {
     return tutti_train_written(run, run->all.index == 0 ? write_evaluation(run, err) : TUTTI_OK, err);
 }
+
+/* ---- what the codec made of gradients ---- */
+
+json_t *tutti_train_codec_record(const tutti_run *run, int tensor)
+{
+    const tutti_codec_record *records = tutti_engine_codec_records(run->engine), *r = records != NULL ? &records[tensor] : NULL;
+    json_t *o;
+
+    if (r == NULL || r->step == 0)
+        return NULL;
+    o = json_pack("{s:I, s:s, s:I, s:s, s:I, s:f, s:o, s:o, s:o, s:f, s:f, s:o}", "step", (json_int_t)r->step, "tensor", run->params[tensor].name, "params", (json_int_t)run->params[tensor].count, "codec", r->codec,
+                  "bytes", (json_int_t)r->bytes, "bits", r->bits, "norm", number(r->norm), "rho", number(r->rho), "lost", number(r->lost), "density", r->density, "union_density", r->union_density, "residual",
+                  number(r->residual));
+    for (int k = 0; k < r->n_figures; k++) {
+        const tutti_codec_figure *f = &r->figure[k];
+        json_t *counts = f->n > 1 ? json_array() : NULL;
+        for (size_t i = 0; counts != NULL && i < f->n; i++)
+            json_array_append_new(counts, json_integer((json_int_t)f->value[i]));
+        json_object_set_new(o, f->name, counts != NULL ? counts : number(f->value[0]));
+    }
+    return o;
+}
+
+tutti_status tutti_train_report_codec(tutti_run *run, tutti_error *err)
+{
+    const tutti_codec_record *records = tutti_engine_codec_records(run->engine);
+    uint64_t last = run->codec_reported;
+    tutti_doing was;
+    tutti_status status = TUTTI_OK;
+
+    if (records == NULL)
+        return TUTTI_OK;
+    was = tutti_engine_doing(run->engine, TUTTI_DOING_REPORT);
+    for (int i = 0; i < run->n_params && status == TUTTI_OK; i++) {
+        if (records[i].step <= run->codec_reported)
+            continue;
+        last = records[i].step;
+        if (run->all.index == 0)
+            status = tutti_train_put_json(run, tutti_train_codec_record(run, i), err);
+    }
+    run->codec_reported = last;
+    tutti_engine_doing(run->engine, was);
+    return status;
+}

@@ -318,6 +318,22 @@ static json_t *payload_by_tensor(const tutti_run *run)
     return array;
 }
 
+/* As it was last measured, a row a tensor; null: it was not. */
+static json_t *codec_report(const tutti_run *run)
+{
+    json_t *array = json_array();
+
+    for (int i = 0; i < run->n_params; i++) {
+        json_t *row = tutti_train_codec_record(run, i);
+        if (row != NULL)
+            json_array_append_new(array, row);
+    }
+    if (json_array_size(array) > 0)
+        return array;
+    json_decref(array);
+    return json_null();
+}
+
 typedef struct results { double train_loss; tutti_figures f; trace_text trace; } results;
 
 static tutti_status tell(tutti_run *run, void *arg, tutti_error *err)
@@ -459,6 +475,7 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     json_object_set_new(o, "by_worker", by_worker(run, all));
     json_object_set_new(o, "by_server", by_server(run, all));
     json_object_set_new(o, "payload_by_tensor", payload_by_tensor(run));
+    json_object_set_new(o, "codec_report", codec_report(run));
     json_object_set_new(o, "events", events_of(run));
     json_object_set_new(o, "version", json_string(tutti_version()));
     text = json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(12));

@@ -52,6 +52,7 @@ typedef struct tutti_run {
     uint64_t first_samples;          /* of the run, before this process */
     tutti_figures reported;          /* as they were then */
     tutti_heard heard;               /* at the last line of metrics, of a method at its own pace */
+    uint64_t codec_reported;         /* step of the last codec records that were written */
     double *told;                    /* a row a worker, at most TUTTI_TRAIN_FIGURES each: what they tell at a report and at the end */
     double consensus_distance;       /* at the last evaluation: root of the mean of |x_i - mean|^2; 0 where replicas are equal */
     double test_loss, test_accuracy; /* of the last evaluation; accuracy < 0: none yet, or none at all (quadratic) */
@@ -121,6 +122,9 @@ tutti_status tutti_train_report(tutti_run *run, tutti_error *err);              
 /* Worker 0 of a method at its own pace, after a step of its own: what it has heard of the others, if a line is due before the meeting at `until`. */
 tutti_status tutti_train_report_heard(tutti_run *run, uint64_t until, tutti_error *err);
 tutti_status tutti_train_report_evaluation(tutti_run *run, tutti_error *err);
+/* After a step: what index 0's codec made of its gradients, if that was measured in it. Its own alone: nobody waits. */
+tutti_status tutti_train_report_codec(tutti_run *run, tutti_error *err);
+json_t *tutti_train_codec_record(const tutti_run *run, int tensor);                /* as it was last measured; NULL: never */
 void tutti_train_say_warnings(tutti_run *run); /* what its codec risks, once: events of kind "codec" that were not said yet */
 void tutti_train_say(const tutti_run *run, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 tutti_status tutti_train_put_json(tutti_run *run, json_t *object, tutti_error *err); /* a line of metrics.jsonl; takes the object */

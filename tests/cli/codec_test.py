@@ -121,6 +121,42 @@ class Codec(Case):
         self.assertIn("codec 'topk(ratio=1,index_code=int32)' stays away, as was decided when the run began (codec-cost=auto-off)", [e["text"] for e in summary(again)["events"]])
         self.refused("codec-cost is 'explain', but gradients travel as they are", "train", "--codec-cost", "explain", "-n", 2, "--data", self.data, "--out", self.out("r"))
 
+    def test_what_a_codec_makes_of_gradients_is_told_and_costs_no_bit(self):
+        def told(out):
+            return [line for line in map(json.loads, read(os.path.join(out, "metrics.jsonl")).decode().splitlines()) if "codec" in line]
+
+        common = (*COMMON, "--data", self.data, "-n", 2, "--codec", "ef(topk(ratio=0.1))")
+        plain, out = self.train("plain", *common, "--steps", 12), self.train("told", *common, "--steps", 12, "--codec-report", 5)
+        self.assertEqual(model(out), model(plain))
+        self.assertEqual(summary(out)["bytes_sent_total"], summary(plain)["bytes_sent_total"])
+        self.assertEqual((told(plain), summary(plain)["codec_report"]), ([], None))
+        names = set(tensors(os.path.join(out, "model.safetensors")))
+        lines = told(out)
+        self.assertEqual([line["step"] for line in lines], [5] * len(names) + [10] * len(names))
+        self.assertEqual({line["tensor"] for line in lines[len(names):]}, names)
+        last = [{k: float("%.9g" % v) if isinstance(v, float) else v for k, v in row.items()} for row in summary(out)["codec_report"]]  # lines have nine digits
+        self.assertEqual(last, [{k: float("%.9g" % v) if isinstance(v, float) else v for k, v in line.items()} for line in lines[len(names):]])
+        for line in lines:
+            k = -(-line["params"] // 10)
+            self.assertEqual(line["codec"], "topk")
+            self.assertAlmostEqual(line["density"], k / line["params"], 8)
+            self.assertAlmostEqual(line["bits"], 8 * line["bytes"] / line["params"], 7)
+            self.assertLessEqual(line["lost"], line["bound"] + 1e-6)
+            self.assertLessEqual(line["density"], line["union_density"])
+            self.assertGreater(line["residual"], 0)
+        self.train("half", *common, "--steps", 6, "--checkpoint-every", 6, "--codec-report", 5)
+        self.assertEqual(told(self.train("half", "--resume", self.out("half"), "--steps", 12)), lines)
+        self.assertEqual(told(self.train("sim", *common, "--steps", 12, "--codec-report", 5, "--transport", "sim")), lines)
+        frozen = (*COMMON, "--data", self.data, "-n", 2, "--steps", 9, "--method", "onebit-adam(freeze_step=4)", "--optimizer", "sgd(lr=0.001)", "--codec-report", 1)
+        lines = told(self.train("onebit", *frozen))  # nothing is encoded before the switch
+        self.assertEqual(sorted({line["step"] for line in lines}), [5, 6, 7, 8, 9])
+        for line in lines:
+            self.assertAlmostEqual(line["lost"], 1 - line["rho"] ** 2, 5)
+            self.assertGreater(line["residual"], 0)
+        levels = told(self.train("levels", *COMMON, "--data", self.data, "-n", 4, "--steps", 2, "--method", "nuqsgd", "--codec-report", 2))
+        self.assertTrue(all(sum(line["levels"]) == line["params"] and len(line["levels"]) == 15 for line in levels if line["codec"] == "nuqsgd"), levels)
+        self.refused("codec-report is 3, but gradients travel as they are: there is no codec; leave codec-report at 0", "train", "--codec-report", 3, "-n", 2, "--data", self.data, "--out", self.out("r"))
+
     def test_a_network_learns_through_it(self):
         common = ("--model", "mlp(hidden=64)", "--data", self.data, "-n", 4, "--batch", 10, "--epochs", 8, "--seed", 1, "--optimizer", "sgd(lr=0.1)")
         plain = summary(self.train("plain", *common))["final_test_accuracy"]
