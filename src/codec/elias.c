@@ -2,11 +2,17 @@
    from the lowest of the first byte on, over bucket borders; the last byte is filled up with 0.
 
      bucket:  scale (32 bits, float; its sign bit is 1 if the sparse form follows), then unless the scale is 0 or NaN
-     dense:   an element: E(level + 1), and a sign bit if level > 0
+     dense:   of levels that are not even E(origin + 1); then an element: E(place + 1), and a sign bit if level > 0, or always where no level is its own negative
      sparse:  a nonzero element: E(distance from the one before it, or from -1), sign bit, E(level); at the end E(distance to the bucket's end)
      gamma:   k of z + 1 bits: z zeros, a one, the z lower bits of k, lowest first
      omega:   groups, each a one and the lower bits (lowest first) of a number whose count of lower bits was the number before it, from 1 on, up to
               k; then a zero
+
+   Of even levels (QSGD) the least is the most frequent, and a level's place is the level. Of levels that are fine near 0 (NUQSGD) it is not: of a bucket of 512 most magnitudes are about 1/23 of the 2-norm, the second
+   and third level of 4 bits. So their places count from the bucket's most frequent level, the origin, up and down by turns while there are levels on both sides: 0 is the origin, 1 the one above, 2 the one below.
+   Of normal numbers in buckets of 512 an element then takes 0.97, 3.7, 4.06 and 4.07 bits of 3, 4, 5 and 8 (gamma; 1.14, 3.1, 3.63 and 3.64 as Huffman's), of 4 bits in buckets of 4096 2.7. Counted from 0, one of 8
+   bits would take 14 of them.
+   Levels without a zero, or of another multiplier than a half, are in a table from -1 to 1; of these a level is counted among those of its sign, there is a sign bit always, and no sparse form.
 
    The encoder takes the shorter form of each bucket, so the dense one bounds the size. Serial and slow, for links that are slower still. */
 #include "codec_internal.h"
@@ -27,11 +33,64 @@ int tutti_codec_elias_length(tutti_codec_coding code, uint32_t k)
     return bits;
 }
 
+static bool has_origin(const tutti_codec_quantiser *q)
+{
+    return q->grid != TUTTI_GRID_EVEN;
+}
+
 size_t tutti_codec_elias_bound(const tutti_codec_quantiser *q, size_t n)
 {
     const uint32_t most = (uint32_t)tutti_codec_steps(q) + 1;
 
-    return (32 * tutti_codec_buckets(q, n) + n * ((size_t)tutti_codec_elias_length((tutti_codec_coding)q->coding, most) + 1) + 7) / 8;
+    const size_t longest = (size_t)tutti_codec_elias_length((tutti_codec_coding)q->coding, most);
+
+    return ((32 + (has_origin(q) ? longest : 0)) * tutti_codec_buckets(q, n) + n * (longest + 1) + 7) / 8;
+}
+
+/* ---- codes, levels, places ---- */
+static uint32_t level_of(const tutti_codec_quantiser *q, uint32_t code)
+{
+    const uint32_t half = 1u << (q->bits - 1);
+
+    return q->grid != TUTTI_GRID_ANY ? code & (half - 1) : code < half ? half - 1 - code : code - half;
+}
+
+static uint32_t sign_of(const tutti_codec_quantiser *q, uint32_t code)
+{
+    return (code >> (q->bits - 1)) ^ (q->grid == TUTTI_GRID_ANY);
+}
+
+static uint32_t code_of(const tutti_codec_quantiser *q, uint32_t level, uint32_t sign)
+{
+    const uint32_t half = 1u << (q->bits - 1);
+
+    return q->grid != TUTTI_GRID_ANY ? level | sign * half : sign ? half - 1 - level : half + level;
+}
+
+static bool has_sign(const tutti_codec_quantiser *q, uint32_t level)
+{
+    return level > 0 || q->grid == TUTTI_GRID_ANY;
+}
+
+/* How far there are levels on both sides of the origin, which is one of 0 to top. */
+static uint32_t reach_of(uint32_t origin, uint32_t top)
+{
+    return origin < top - origin ? origin : top - origin;
+}
+
+static uint32_t place_of(uint32_t level, uint32_t origin, uint32_t top)
+{
+    const uint32_t reach = reach_of(origin, top), away = level > origin ? level - origin : origin - level;
+
+    return away > reach ? reach + away : 2 * away - (level > origin);
+}
+
+static uint32_t level_at(uint32_t place, uint32_t origin, uint32_t top)
+{
+    const uint32_t reach = reach_of(origin, top), away = place > 2 * reach ? place - reach : (place + 1) / 2;
+    const bool above = place > 2 * reach ? origin == reach : place % 2 == 1;
+
+    return above ? origin + away : origin - away;
 }
 
 /* ---- writing ---- */
@@ -61,7 +120,7 @@ size_t tutti_codec_elias_encode(const tutti_codec *c, const tutti_codec_quantise
 {
     const tutti_codec_coding code = (tutti_codec_coding)q->coding;
     const size_t bucket = (size_t)q->bucket;
-    const uint32_t levels = (1u << (q->bits - 1)) - 1; /* the bits of one */
+    const uint32_t top = (uint32_t)tutti_codec_steps(q);
     uint8_t codes[TUTTI_CODEC_BLOCK];
     tutti_codec_writer w = { .out = out };
 
@@ -69,7 +128,7 @@ size_t tutti_codec_elias_encode(const tutti_codec *c, const tutti_codec_quantise
         const size_t end = v->count - first < bucket ? v->count : first + bucket;
         const float scale = tutti_codec_bucket_scale(c, q, x + first, end - first);
         uint64_t dense = 0, sparse = 0;
-        uint32_t bits;
+        uint32_t bits, origin = 0, seen[128] = { 0 };
         bool is_sparse = false;
         memcpy(&bits, &scale, sizeof bits);
         if (!(scale > 0)) {
@@ -82,20 +141,22 @@ size_t tutti_codec_elias_encode(const tutti_codec *c, const tutti_codec_quantise
             if (writing == 1) {
                 is_sparse = sparse < dense;
                 tutti_codec_write(&w, bits | (is_sparse ? 0x80000000u : 0), 32);
+                if (has_origin(q) && !is_sparse)
+                    put_elias(&w, code, origin + 1);
             }
             for (size_t at = first, count; at < end; at += count) {
                 count = end - at < TUTTI_CODEC_BLOCK ? end - at : TUTTI_CODEC_BLOCK;
                 tutti_codec_bucket_codes(c, q, v, x, at, count, scale, codes);
                 for (size_t i = 0; i < count; i++) {
-                    const uint32_t level = codes[i] & levels, sign = (uint32_t)codes[i] >> (q->bits - 1);
+                    const uint32_t level = level_of(q, codes[i]), sign = sign_of(q, codes[i]);
                     if (writing == 0) {
-                        dense += (uint64_t)tutti_codec_elias_length(code, level + 1) + (level > 0);
+                        seen[level]++;
                         if (level > 0)
                             sparse += (uint64_t)tutti_codec_elias_length(code, (uint32_t)(at + i - before)) + 1 +
                                       (uint64_t)tutti_codec_elias_length(code, level);
                     } else if (!is_sparse) {
-                        put_elias(&w, code, level + 1);
-                        if (level > 0)
+                        put_elias(&w, code, place_of(level, origin, top) + 1);
+                        if (has_sign(q, level))
                             tutti_codec_write(&w, sign, 1);
                     } else if (level > 0) {
                         put_elias(&w, code, (uint32_t)(at + i - before));
@@ -106,9 +167,14 @@ size_t tutti_codec_elias_encode(const tutti_codec *c, const tutti_codec_quantise
                         before = at + i;
                 }
             }
-            if (writing == 0)
-                sparse += (uint64_t)tutti_codec_elias_length(code, (uint32_t)(end - before));
-            else if (is_sparse)
+            if (writing == 0) {
+                sparse = q->grid == TUTTI_GRID_ANY ? UINT64_MAX : sparse + (uint64_t)tutti_codec_elias_length(code, (uint32_t)(end - before));
+                for (uint32_t l = 1; l <= top && has_origin(q); l++)
+                    origin = seen[l] > seen[origin] ? l : origin;
+                dense = has_origin(q) ? (uint64_t)tutti_codec_elias_length(code, origin + 1) : 0;
+                for (uint32_t l = 0; l <= top; l++)
+                    dense += seen[l] * (uint64_t)(tutti_codec_elias_length(code, place_of(l, origin, top) + 1) + has_sign(q, l));
+            } else if (is_sparse)
                 put_elias(&w, code, (uint32_t)(end - before));
         }
     }
@@ -164,12 +230,13 @@ static const char *walk(const tutti_codec_quantiser *q, size_t n, const uint8_t 
     for (size_t first = 0; first < n; first += bucket) {
         const size_t end = n - first < bucket ? n : first + bucket;
         const uint32_t head = get(&r, 32), bits = head & 0x7fffffffu;
+        uint32_t origin = 0;
         float scale;
         memcpy(&scale, &bits, sizeof scale);
         *at = first;
         if (r.short_of)
             return "the message ends before its bucket";
-        if (isinf(scale) || (head >> 31 == 1 && !(scale > 0)))
+        if (isinf(scale) || (head >> 31 == 1 && (!(scale > 0) || q->grid == TUTTI_GRID_ANY)))
             return "its bucket has no valid scale";
         if (y != NULL)
             tutti_codec_bucket_values(q, scale, a, value);
@@ -178,16 +245,19 @@ static const char *walk(const tutti_codec_quantiser *q, size_t n, const uint8_t 
                 y[i] += scale;
             continue;
         }
+        if (head >> 31 == 0 && has_origin(q) && (origin = get_elias(&r, code) - 1) > levels)
+            return r.short_of ? "the message ends within its bucket's head" : "the origin of its bucket's levels is beyond the greatest";
         if (head >> 31 == 0)
             for (size_t i = first; i < end; i++) {
-                const uint32_t level = get_elias(&r, code) - 1; /* of 0: beyond all levels */
+                const uint32_t place = get_elias(&r, code) - 1; /* of 0: beyond all levels */
+                uint32_t level, sign;
                 *at = i;
-                if (level > levels)
+                if (place > levels)
                     return r.short_of ? "the message ends before it" : "its level is beyond the greatest";
-                if (level > 0 && y != NULL)
-                    y[i] += value[level | get(&r, 1) << (q->bits - 1)];
-                else if (level > 0)
-                    get(&r, 1);
+                level = level_at(place, origin, levels);
+                sign = has_sign(q, level) ? get(&r, 1) : 0;
+                if (y != NULL && has_sign(q, level))
+                    y[i] += value[code_of(q, level, sign)];
             }
         else
             for (size_t i = first - 1;;) {
@@ -204,7 +274,7 @@ static const char *walk(const tutti_codec_quantiser *q, size_t n, const uint8_t 
                 if (level == 0 || level > levels)
                     return r.short_of ? "the message ends before it" : "its level is beyond the greatest";
                 if (y != NULL)
-                    y[i] += value[level | sign << (q->bits - 1)];
+                    y[i] += value[code_of(q, level, sign)];
             }
         if (r.short_of)
             return "the message ends after it";

@@ -13,6 +13,9 @@
     { "index_code", TUTTI_CHOICE, TUTTI_AT(type, index), 0, 0, 0, "int32|delta|bitmap|auto", "what its indexes travel as: four bytes; steps as Elias codes; a bit an element; the shorter of int32 and bitmap", when }
 static inline const char *large_value(int value) { return value == 0 ? "fp32" : value == 1 ? "fp16" : "bf16"; }
 static inline const char *large_index(int index) { return index == 0 ? "int32" : index == 1 ? "delta" : index == 2 ? "bitmap" : "auto"; }
+/* Of a quantiser's levels. */
+#define LARGE_CODES "fixed|elias-gamma|elias-omega|huffman"
+static inline const char *large_code(int code) { return code == 0 ? "fixed" : code == 1 ? "elias" : code == 2 ? "omega" : "huffman"; }
 
 static inline void large_cut(tutti_method *m, double bucket_mb)
 {

@@ -7,13 +7,12 @@
 #include "large.h"
 
 typedef struct qsgd { int64_t bits, bucket, skip_below, levels; double bucket_mb; int norm, code; bool requantize; const char *exclude; } qsgd;
-static const char *const codings[] = { "fixed", "elias", "omega", "huffman" };
 
 static const tutti_option qsgd_options[] = {
     { "bits", TUTTI_INT, TUTTI_AT(qsgd, bits), 0, 0, 8, NULL, "of an element with its sign, 2 or more; 0: as few as hold `levels`, or 4" },
     { "bucket", TUTTI_INT, TUTTI_AT(qsgd, bucket), 512, 16, 1 << 24, NULL, "d: elements with a scale of their own, a power of two; the variance grows with it" },
     { "norm", TUTTI_CHOICE, TUTTI_AT(qsgd, norm), 0, 0, 0, "max|l2", "N: the greatest magnitude (QSGD-inf), or the 2-norm of the paper's bound" },
-    { "code", TUTTI_CHOICE, TUTTI_AT(qsgd, code), 0, 0, 0, "fixed|elias-gamma|elias-omega|huffman", "of the levels; Elias codes are shorter where most levels are 0 (2 bits, norm=l2), Huffman's wherever some levels are more frequent" },
+    { "code", TUTTI_CHOICE, TUTTI_AT(qsgd, code), 0, 0, 0, LARGE_CODES, "of the levels; Elias codes are shorter where most levels are 0 (2 bits, norm=l2), Huffman's wherever some levels are more frequent" },
     { "skip_below", TUTTI_INT, TUTTI_AT(qsgd, skip_below), 1024, 0, 1e12, NULL, "tensors of fewer elements travel as they are" },
     LARGE_BUCKET(qsgd),
     { "levels", TUTTI_INT, TUTTI_AT(qsgd, levels), 0, 0, 127, NULL, "s, levels above 0, in place of bits, of which 8 hold no more than 127; 0: all that bits hold" },
@@ -28,7 +27,7 @@ static tutti_status qsgd_declare(tutti_method *m, tutti_plan *plan, tutti_error 
     char coded[160], spec[LARGE_SPEC];
 
     large_cut(m, s->bucket_mb);
-    snprintf(coded, sizeof coded, "qsgd(bits=%lld,bucket=%lld,norm=%s,coding=%s,levels=%lld)", (long long)s->bits, (long long)s->bucket, s->norm == 0 ? "max" : "l2", codings[s->code], (long long)s->levels);
+    snprintf(coded, sizeof coded, "qsgd(bits=%lld,bucket=%lld,norm=%s,coding=%s,levels=%lld)", (long long)s->bits, (long long)s->bucket, s->norm == 0 ? "max" : "l2", large_code(s->code), (long long)s->levels);
     TUTTI_TRY(tutti_exchange_declare(m, plan, large_spec(m, coded, s->skip_below, spec), err));
     return s->requantize ? TUTTI_OK : tutti_exchange_once(m, "requantize=off", err);
 }

@@ -14,12 +14,12 @@ static const char *const specs[] = {
     "qsgd(coding=huffman)", "nuqsgd(bits=8,bucket=64,coding=huffman)", "qsgd(bits=2,bucket=64,norm=l2,coding=huffman)", "alq(bucket=128)", "alq(bits=5,bucket=64,norm=max)",
     "alq(bits=4,bucket=512,zero_level=on,coding=huffman)", "amq(bits=2,bucket=32)", "amq(bits=8,bucket=256)",
     "qsgd(levels=5,bucket=64)", "qsgd(levels=100,bucket=128,norm=l2)", "qsgd(levels=2,bucket=64,coding=elias)", "qsgd(levels=20,coding=huffman)", "nuqsgd(bucket=64,tail=dense)",
-    "qsgd(bits=3,bucket=64,coding=elias,tail=dense)", "alq(bucket=64,coding=huffman,tail=dense)",
+    "qsgd(bits=3,bucket=64,coding=elias,tail=dense)", "nuqsgd(coding=elias)", "nuqsgd(bits=3,bucket=64,coding=omega)", "nuqsgd(bits=5,bucket=128,zero_level=off,coding=elias,tail=dense)", "alq(bucket=64,coding=huffman,tail=dense)",
 };
 static const char *const unbiased[] = {
     "qsgd(bits=2,bucket=64)", "qsgd(bits=4,bucket=64,norm=l2)", "qsgd(bits=8,bucket=64)", "qsgd(bits=3,bucket=32,coding=elias)", "nuqsgd(bits=3,bucket=64)",
     "nuqsgd(bits=4,bucket=32,norm=max)", "nuqsgd(bits=8,bucket=64)", "wangni(sparsity=0.1)", "wangni(solver=closed,epsilon=2)",
-    "alq(bucket=64)", "alq(bits=4,bucket=64,zero_level=on)", "amq(bits=5,bucket=32,norm=max)", "nuqsgd(bits=4,bucket=64,coding=huffman)",
+    "alq(bucket=64)", "alq(bits=4,bucket=64,zero_level=on)", "amq(bits=5,bucket=32,norm=max)", "nuqsgd(bits=4,bucket=64,coding=huffman)", "nuqsgd(bits=4,bucket=64,coding=elias)",
     "qsgd(levels=1,bucket=64)", "qsgd(levels=6,bucket=64,norm=l2)", "qsgd(levels=100,bucket=64)", "nuqsgd(bits=3,bucket=64,tail=dense)",
 };
 

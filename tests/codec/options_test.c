@@ -3,6 +3,7 @@
 #include "subject.h"
 
 #include <tutti/regime.h>
+#include "codec/codec_internal.h"
 #include "codec/mixture.h"
 
 /* ---- nuqsgd ---- */
@@ -171,6 +172,104 @@ static void a_dense_tail_is_exact_and_touches_nothing_else(void **state)
             }
             subject_close(s[0]), subject_close(s[1]);
         }
+}
+
+/* coding=elias, omega: the same numbers as of fixed width, in just the bits of Elias's codes of each level's place in the order of the sheet: the bucket's most frequent one first, then by turns one above and one below. */
+static void elias_codes_count_from_the_most_frequent_level(void **state)
+{
+    static const struct { const char *spec; bool exponents; } rows[] = {
+        { "nuqsgd(bits=%d,bucket=128", true }, { "nuqsgd(bits=%d,bucket=128,norm=max", true }, { "nuqsgd(bits=%d,bucket=128,multiplier=0.9", false }, { "nuqsgd(bits=%d,bucket=128,multiplier=0.9,zero_level=off,norm=max", false },
+    };
+    static float x[SUBJECT_LONGEST], y[SUBJECT_LONGEST], z[SUBJECT_LONGEST];
+    uint64_t seed = 45;
+    bool elsewhere = false;
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++)
+        for (int bits = 3; bits <= 8; bits++)
+            for (size_t at = 0; at < TUTTI_LENGTH(subject_lengths); at++)
+                for (int omega = 0; omega < 2; omega++) {
+                    const size_t n = subject_lengths[at], buckets = (n + 127) / 128;
+                    const tutti_codec_coding code = omega ? TUTTI_CODEC_OMEGA : TUTTI_CODEC_GAMMA;
+                    const int half = 1 << (bits - 1);
+                    size_t bytes, wanted = 0;
+                    char spec[100];
+                    uint8_t *fixed, *m;
+                    subject *s;
+                    tutti_view v;
+                    subject_fill(n, x, (int)(at % 5), &seed);
+                    for (size_t i = 0; i < n; i++)
+                        x[i] = at % 3 == 0 && i / 128 % 2 == 0 ? 0 : x[i];
+                    snprintf(spec + snprintf(spec, sizeof spec, rows[k].spec, bits), 8, ")");
+                    s = subject_open(spec, n), v = subject_view(s, 1);
+                    fixed = subject_encode(s, &v, x, &bytes);
+                    subject_decode(s, &v, fixed, bytes, y);
+                    subject_close(s);
+                    for (size_t b = 0; b < buckets; b++) {
+                        size_t seen[128] = { 0 }, signs = 0, dense, sparse = 0, last = b * 128 - 1;
+                        int origin = 0, places = 0;
+                        wanted += 32;
+                        if (!(tutti_codec_get_f32(fixed + 4 * b) > 0))
+                            continue;
+                        for (size_t i = b * 128; i < n && i < (b + 1) * 128; i++) {
+                            int c = 0, level;
+                            for (int j = 0; j < bits; j++)
+                                c |= (fixed[4 * buckets + (i * (size_t)bits + (size_t)j) / 8] >> (i * (size_t)bits + (size_t)j) % 8 & 1) << j;
+                            level = rows[k].exponents ? c % half : c < half ? half - 1 - c : c - half;
+                            seen[level]++;
+                            signs += level > 0 || !rows[k].exponents;
+                            if (level > 0) {
+                                sparse += (size_t)tutti_codec_elias_length(code, (uint32_t)(i - last)) + 1 + (size_t)tutti_codec_elias_length(code, (uint32_t)level);
+                                last = i;
+                            }
+                        }
+                        sparse += (size_t)tutti_codec_elias_length(code, (uint32_t)((n < (b + 1) * 128 ? n : (b + 1) * 128) - last));
+                        for (int l = 1; l < half; l++)
+                            origin = seen[l] > seen[origin] ? l : origin;
+                        elsewhere = elsewhere || origin > 1;
+                        dense = (size_t)tutti_codec_elias_length(code, (uint32_t)origin + 1) + signs;
+                        for (int away = 0; away < half; away++)
+                            for (int side = 0; side < (away > 0 ? 2 : 1); side++) {
+                                const int l = side == 0 ? origin + away : origin - away;
+                                if (l >= 0 && l < half)
+                                    dense += seen[l] * (size_t)tutti_codec_elias_length(code, (uint32_t)++places);
+                            }
+                        assert_int_equal(places, half);
+                        wanted += rows[k].exponents && sparse < dense ? sparse : dense;
+                    }
+                    snprintf(spec + snprintf(spec, sizeof spec, rows[k].spec, bits), 16, ",coding=%s)", omega ? "omega" : "elias");
+                    s = subject_open(spec, n), v = subject_view(s, 1);
+                    m = subject_encode(s, &v, x, &bytes);
+                    if (bytes != (wanted + 7) / 8 || bytes > s->codec->ops->bound(s->codec, &v))
+                        fail_msg("%s of %zu: %zu bytes, formula %zu, bound %zu", spec, n, bytes, (wanted + 7) / 8, s->codec->ops->bound(s->codec, &v));
+                    subject_decode(s, &v, m, bytes, z);
+                    for (size_t i = 0; i < n; i++)
+                        assert_true(y[i] == z[i]);
+                    free(fixed), free(m);
+                    subject_close(s);
+                }
+    assert_true(elsewhere); /* else they need not have an origin */
+}
+
+static void elias_heads_that_no_encoder_writes_are_refused(void **state)
+{
+    static const struct { const char *spec; uint8_t bytes[8]; const char *words; } rows[] = { /* the scale 1, then an origin */
+        { "nuqsgd(bits=3,coding=elias)", { 0, 0, 0x80, 0x3f, 0x04 | 0x08, 0xff, 0xff }, "element 0 of 8 in a message of 8 bytes: the origin of its bucket's levels is beyond the greatest" }, /* gamma of 5: 00 1 10 */
+        { "nuqsgd(bits=3,coding=elias)", { 0, 0, 0x80, 0x3f, 0, 0, 0, 0 }, "the origin of its bucket's levels is beyond the greatest" },
+        { "nuqsgd(bits=3,zero_level=off,coding=omega)", { 0, 0, 0x80, 0xbf, 0, 0, 0, 0 }, "its bucket has no valid scale" }, /* the sparse form */
+    };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
+        subject *s = subject_open(rows[k].spec, 8);
+        const tutti_view v = subject_view(s, 1);
+        float y[8] = { 0 };
+        tutti_error err = { 0 };
+        assert_int_equal(s->codec->ops->decode_add(s->codec, &v, rows[k].bytes, 8, 1, y, &err), TUTTI_ERR_CORRUPT);
+        if (strstr(err.text, rows[k].words) == NULL)
+            fail_msg("%s: %s", rows[k].spec, err.text);
+        subject_close(s);
+    }
 }
 
 static void what_levels_cannot_be_is_refused(void **state)
@@ -583,6 +682,8 @@ int main(void)
         cmocka_unit_test(any_multiplier_rounds_to_its_powers_without_bias),
         cmocka_unit_test(levels_travel_in_as_few_bits_as_hold_them),
         cmocka_unit_test(a_dense_tail_is_exact_and_touches_nothing_else),
+        cmocka_unit_test(elias_codes_count_from_the_most_frequent_level),
+        cmocka_unit_test(elias_heads_that_no_encoder_writes_are_refused),
         cmocka_unit_test(what_levels_cannot_be_is_refused),
         cmocka_unit_test(a_fit_sees_so_many_steps),
         cmocka_unit_test(after_a_fall_of_the_rate_a_fit_sees_what_came_after_it),

@@ -9,7 +9,7 @@ enum { LEVELS_MOST = 256 };
 
 static const char *const all[] = {
     "qsgd(bits=2,bucket=64,norm=l2)", "qsgd(bits=2,bucket=64)", "qsgd(bits=3,bucket=64,norm=l2)", "qsgd(bits=4,bucket=64)", "qsgd(bits=5,bucket=64,norm=l2,coding=omega)", "qsgd(bits=8,bucket=64)",
-    "qsgd(bits=4,bucket=64,coding=huffman)", "qsgd(levels=5,bucket=64)", "qsgd(bits=8,bucket=64,coding=elias)", "qsgd(levels=100,bucket=64,coding=omega)", "qsgd(levels=2,bucket=64,norm=l2,coding=elias)", "qsgd(levels=100,bucket=64)", "nuqsgd(bits=3,bucket=64)", "nuqsgd(bits=4,bucket=64)", "nuqsgd(bits=5,bucket=64,norm=max)", "nuqsgd(bits=8,bucket=64)",
+    "qsgd(bits=4,bucket=64,coding=huffman)", "qsgd(levels=5,bucket=64)", "qsgd(bits=8,bucket=64,coding=elias)", "qsgd(levels=100,bucket=64,coding=omega)", "qsgd(levels=2,bucket=64,norm=l2,coding=elias)", "qsgd(levels=100,bucket=64)", "nuqsgd(bits=3,bucket=64)", "nuqsgd(bits=4,bucket=64)", "nuqsgd(bits=4,bucket=64,coding=omega)", "nuqsgd(bits=5,bucket=64,norm=max)", "nuqsgd(bits=8,bucket=64)",
     "alq(bits=3,bucket=64)", "alq(bits=4,bucket=64,norm=max,zero_level=on)", "amq(bits=3,bucket=64)", "amq(bits=2,bucket=64,norm=max)",
 };
 

@@ -30,7 +30,7 @@ static size_t of_topk(size_t n) { return 8 * up(n, 100); }
 static const struct { const char *spec; size_t (*bytes)(size_t n); } rows[] = { /* NULL: the message says its length */
     { "int8", of_int8 }, { "minmax8", of_minmax8 }, { "minmax8(chunk=256)", of_minmax8_chunks }, { "qsgd", of_qsgd }, { "qsgd(bits=2,bucket=64,norm=l2)", of_qsgd2 }, { "qsgd(bits=8)", of_qsgd8 }, { "qsgd(levels=9,bucket=64)", of_qsgd_levels },
     { "nuqsgd(bits=3,bucket=128)", of_nuqsgd3 }, { "nuqsgd(bits=5)", of_nuqsgd5 }, { "nuqsgd(bits=5,tail=dense)", of_nuqsgd5_dense }, { "alq", of_alq }, { "amq", of_alq }, { "sign", of_sign }, { "sign(block=64)", of_sign_blocks }, { "onebit", of_sign }, { "sign-vote", of_vote }, { "onebit-col", of_column },
-    { "topk", of_topk }, { "topk(index_code=delta,value_dtype=bf16)", NULL }, { "topk(ratio=0.1,index_code=auto)", NULL }, { "threshold(value=2.5)", NULL }, { "wangni(sparsity=0.1)", NULL }, { "qsgd(coding=huffman)", NULL }, { "qsgd(bits=2,bucket=512,norm=l2,coding=elias)", NULL },
+    { "topk", of_topk }, { "topk(index_code=delta,value_dtype=bf16)", NULL }, { "topk(ratio=0.1,index_code=auto)", NULL }, { "threshold(value=2.5)", NULL }, { "wangni(sparsity=0.1)", NULL }, { "qsgd(coding=huffman)", NULL }, { "qsgd(bits=2,bucket=512,norm=l2,coding=elias)", NULL }, { "nuqsgd(coding=elias)", NULL }, { "nuqsgd(bits=3,zero_level=off,coding=omega)", NULL },
 };
 
 static void messages_are_the_scalar_ones_wherever_they_lie(void **state)

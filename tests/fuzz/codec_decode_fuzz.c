@@ -15,7 +15,7 @@ static const char *const specs[] = {
     "fp32", "fp16", "bf16", "trunc16", "randomk(ratio=0.1)", "randomk(ratio=0.3,block=7,unbiased=on)", "large(topk(ratio=0.1),min=100,small=fp16)", "large(qsgd(coding=elias),min=50,small=sign)",
     "topk(ratio=0.1,index_code=delta,value_dtype=fp16)", "topk(ratio=0.2,index_code=bitmap)", "threshold(value=0.5,index_code=delta)", "threshold(value=1,index_code=auto,value_dtype=bf16)",
     "qsgd(levels=5,bucket=64)", "qsgd(levels=2,bucket=64,coding=elias)", "qsgd(levels=9,coding=huffman)", "nuqsgd(bucket=64,tail=dense)",
-    "onebit-col", "sign-vote",
+    "onebit-col", "sign-vote", "nuqsgd(bucket=64,coding=elias)", "nuqsgd(bits=3,bucket=32,coding=omega)", "nuqsgd(bits=5,bucket=64,zero_level=off,coding=elias)",
 };
 
 static void require(bool holds)

@@ -145,6 +145,7 @@ static void methods_are_their_codecs_with_the_sheets_defaults(void **state)
         { "qsgd(levels=5,exclude=?.bias:[d-z]*,skip_below=0)", "large(qsgd(levels=5),min=0,exclude=[acde].*)" }, { "qsgd(levels=5,exclude=*,skip_below=0)", NULL }, { "qsgd(exclude=d.weight)", "large(fp32,min=2500,small=large(qsgd))" },
         { "nuqsgd", "large(nuqsgd(bits=4,bucket=512,norm=l2),min=1024)" },
         { "nuqsgd(bits=3,bucket=64,norm=max,skip_below=0)", "nuqsgd(bits=3,bucket=64,norm=max)" },
+        { "nuqsgd(code=elias-gamma,skip_below=0)", "nuqsgd(coding=elias)" }, { "nuqsgd(bits=3,bucket=64,code=elias-omega,zero_level=off)", "large(nuqsgd(bits=3,bucket=64,coding=omega,zero_level=off),min=1024)" },
         { "nuqsgd(tail=dense,exclude=b.weight)", "large(nuqsgd(tail=dense),min=2500)" },
         { "alq", "large(alq(bits=3,bucket=8192,norm=l2,coding=fixed,variant=cd,zero_level=off,fit=mixture,components=64,weight=norm2,first=100,second=2000,every=10000,on_lr_drop=on),min=8192)" },
         { "alq", NULL }, /* no tensor of the toy has a bucket */
@@ -242,11 +243,13 @@ static void what_does_not_go_together_is_refused(void **state)
 
 static void too_large_a_variance_is_warned_of(void **state)
 {
-    static const struct { const char *method; bool warned; } cases[] = { { "nuqsgd", false }, { "nuqsgd(bits=3)", true }, { "nuqsgd(bits=3,bucket=64)", false } };
+    static const struct { const char *method, *codec; bool warned; } cases[] = {
+        { "nuqsgd", NULL, false }, { "nuqsgd(bits=3)", NULL, true }, { "nuqsgd(bits=3,bucket=64)", NULL, false }, { "ddp", "nuqsgd(bits=3)", true }, { "ddp", "nuqsgd(bits=3,bucket=64,coding=elias)", false },
+    };
 
     (void)state;
     for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
-        job *j = job_of(cases[c].method, NULL, "sgd(lr=0.05)", 1);
+        job *j = job_of(cases[c].method, cases[c].codec, "sgd(lr=0.05)", 1);
         run_job(j, 2);
         assert_int_equal(j->events, cases[c].warned);
         free(j);
