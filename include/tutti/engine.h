@@ -49,6 +49,8 @@ typedef struct tutti_engine_options {    /* zero means default */
     tutti_codec_cost codec_cost;         /* EXPLAIN: before the first step codec and network are measured, for some milliseconds, and events of kind "codec-cost" tell what an exchange takes with the codec and without. AUTO_OFF:
                                             and where it is predicted to take over 5 % longer with it, gradients travel as they are, which an event of kind "codec" says; a resumed run goes on as it was */
     uint64_t codec_report;               /* every so many steps each worker measures what the codec made of its gradients (tutti_engine_codec_records): one more decoding, some passes over them, and no bit of the run; 0: never */
+    bool codec_checksum;                 /* each message of the codec has a hash of eight bytes in front, and is refused (TUTTI_ERR_CORRUPT) where it is not what was sent; no bit of a model depends on it. TUTTI_ERR_USAGE
+                                            where nothing that the codec sends can be looked at: fp16, powersgd and what else is summed on its way */
     int64_t batch, accumulate;           /* samples a worker a pass (64), passes a step (1) */
     const int64_t *batch_of;             /* workers: samples of each in a pass, summing to workers x batch (unequal workers); NULL: batch each. Copied; declared state */
     const tutti_parts *parts;            /* every worker has samples of its own (share.h): the same on all. Kept. NULL: a common order */

@@ -14,7 +14,7 @@ typedef struct tutti_train_config {
     int64_t n, servers, epochs, steps, batch, accumulate, seed, threads, report_every, codec_report, eval_every, checkpoint_every, checkpoint_keep, min_workers, stream_buffer, validation;
     double clip_norm, step_time, start_timeout;
     int on_loss, nonfinite, lane, precision, codec_cost;
-    bool final_eval, trace, quiet;
+    bool codec_checksum, final_eval, trace, quiet;
     bool goes_on;                        /* no option: what tutti_train_check makes of on_loss; unchecked the run stops */
 } tutti_train_config;
 extern const tutti_option tutti_train_options[];

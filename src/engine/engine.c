@@ -239,6 +239,7 @@ static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *
     TUTTI_TRY(tutti_exchange_check_way(e, err));
     TUTTI_TRY(tutti_exchange_check_cost(e, err));
     TUTTI_TRY(tutti_exchange_check_report(e, err));
+    TUTTI_TRY(tutti_checksum_allowed(e, err));
     if (e->options.lane != 0)
         m->lane_width = e->options.lane < 0 ? 0 : e->options.lane;
     return TUTTI_OK;

@@ -262,6 +262,7 @@ tutti_way tutti_exchange_way(const char *collective);                       /* A
 tutti_status tutti_exchange_check_way(const tutti_engine *e, tutti_error *err); /* what `collective` says of messages has some to say it of; all is declared */
 tutti_status tutti_exchange_check_cost(const tutti_engine *e, tutti_error *err); /* may codec-cost be what it is? All is declared */
 tutti_status tutti_exchange_check_report(const tutti_engine *e, tutti_error *err); /* the same of codec-report */
+tutti_status tutti_checksum_allowed(const tutti_engine *e, tutti_error *err); /* the same of codec-checksum */
 tutti_status tutti_engine_exchange_open(tutti_engine *e, tutti_error *err);  /* the plan is carried out, pieces are cut, the lane has its width */
 void tutti_engine_exchange_close(tutti_engine *e);
 tutti_status tutti_engine_exchange_begin(tutti_engine *e, tutti_error *err); /* of a step; collective */

@@ -48,14 +48,13 @@ tutti_status tutti_exchange_grow(tutti_exchange_room *room, size_t count, size_t
 
 /* ---- opening ---- */
 
-/* The first codec that encodes, in the order of the spec, for which `is` holds; NULL: none. */
-static const tutti_codec *find_leaf(const tutti_codec *c, bool (*is)(const tutti_codec *c))
+const tutti_codec *tutti_exchange_leaf(const tutti_codec *c, bool (*is)(const tutti_codec *c))
 {
     const tutti_codec *found = c->ops->choose == NULL && is(c) ? c : NULL;
 
     for (size_t i = 0; found == NULL && i < TUTTI_LENGTH(c->inner); i++)
         if (c->inner[i] != NULL)
-            found = find_leaf(c->inner[i], is);
+            found = tutti_exchange_leaf(c->inner[i], is);
     return found;
 }
 
@@ -127,6 +126,7 @@ tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const cha
     x = e->exchange = tutti_alloc(1, sizeof *x);
     if (x == NULL || (x->spec = tutti_copy_text(spec)) == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for codec '%.60s'", spec);
+    x->checked = e->options.codec_checksum;
     TUTTI_TRY(list_tensors(e, x, err));
     x->first_state = tutti_plan_count(plan);
     status = tutti_codec_declare(&x->codec, plan, spec, "codec", &x->space, err);
@@ -136,7 +136,7 @@ tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const cha
     declare_kept(e, x, plan);
     if (e->options.codec_cost == TUTTI_CODEC_COST_AUTO_OFF)
         tutti_declare_value(plan, "engine.codec-cost", TUTTI_SAME, &x->verdict, sizeof x->verdict);
-    other = find_leaf(x->codec, is_not_a_sum_of_floats);
+    other = tutti_exchange_leaf(x->codec, is_not_a_sum_of_floats);
     if (e->collective != NULL && other != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "collective is '%.80s', an algorithm for sums of float32, but codec '%s' sends %s", e->collective, other->ops->name,
                           other->ops->rounds == 0 ? "messages that cannot be summed; take allgather or alltoall, or leave collective at auto" : "something else; leave collective at auto");
@@ -162,7 +162,7 @@ static bool is_message(const tutti_codec *c)
 
 tutti_status tutti_exchange_check_way(const tutti_engine *e, tutti_error *err)
 {
-    if (tutti_exchange_way(e->options.collective) == TUTTI_WAY_AUTO || e->m.workers == 1 || (e->exchange != NULL && find_leaf(e->exchange->codec, is_message) != NULL))
+    if (tutti_exchange_way(e->options.collective) == TUTTI_WAY_AUTO || e->m.workers == 1 || (e->exchange != NULL && tutti_exchange_leaf(e->exchange->codec, is_message) != NULL))
         return TUTTI_OK;
     return tutti_fail(err, TUTTI_ERR_USAGE, 0, "collective is '%s', a way for messages of codecs that cannot be summed (topk, qsgd), but %s%.60s%s; leave collective at auto", e->options.collective,
                       e->exchange == NULL ? "gradients travel as they are" : "codec '", e->exchange == NULL ? "" : e->exchange->spec, e->exchange == NULL ? "" : "' is summed");
@@ -171,7 +171,7 @@ tutti_status tutti_exchange_check_way(const tutti_engine *e, tutti_error *err)
 tutti_status tutti_exchange_check_all(const tutti_method *m, tutti_error *err)
 {
     const tutti_engine *e = m->engine;
-    const tutti_codec *votes = e->exchange != NULL ? find_leaf(e->exchange->codec, is_a_vote) : NULL;
+    const tutti_codec *votes = e->exchange != NULL ? tutti_exchange_leaf(e->exchange->codec, is_a_vote) : NULL;
 
     if (votes != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec '%s' makes a vote of what workers send, and method '%s' sends how far models have moved, of which a sign says nothing; take it for gradients (ddp, signum), or a "
@@ -233,6 +233,7 @@ tutti_status tutti_engine_exchange_open(tutti_engine *e, tutti_error *err)
                     TUTTI_TRY(tutti_exchange_check_owners(e, &job, err));
             }
     warn(e);
+    tutti_checksum_tell(e);
     return TUTTI_OK;
 }
 
@@ -369,7 +370,7 @@ static tutti_status set_up(tutti_exchange_job *job, const tutti_piece *p, uint64
     job->n_units = p->tensors;
     for (int i = 0; i < p->tensors; i++) {
         tutti_exchange_unit *u = &job->unit[i];
-        *u = (tutti_exchange_unit){ .view = x->tensor[p->first_tensor + i], .codec = x->codec };
+        *u = (tutti_exchange_unit){ .view = x->tensor[p->first_tensor + i], .codec = x->codec, .checked = x->checked };
         u->view.step = step;
         while (u->codec->ops->choose != NULL && u->n_wrappers < TUTTI_EXCHANGE_WRAPPERS) {
             u->wrapper[u->n_wrappers++] = u->codec;

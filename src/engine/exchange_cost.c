@@ -124,6 +124,7 @@ typedef struct probe {
     tutti_codec *codec;
     float *x, *y;
     tutti_exchange_room scratch, message, wire[TUTTI_EXCHANGE_ROUNDS];
+    uint8_t checksum[TUTTI_CHECKSUM_BYTES];
 } probe;
 
 /* What a tensor's codec does, and how long it takes. */
@@ -189,6 +190,8 @@ static tutti_status encode(const tutti_engine *e, probe *p, const tutti_exchange
     }
     if (ops->rounds == 0)
         t->bytes = u->view.count > 0 ? (double)ops->encode(u->codec, &u->view, x, p->scratch.at, p->message.at) : 0;
+    if (ops->rounds == 0 && u->checked)
+        tutti_checksum_put(u->codec, &u->view, e->m.rank, p->message.at, (size_t)t->bytes, p->checksum);
     t->encode = (double)(tutti_now_ns(e->rt) - begin) * 1e-9;
     by = tutti_codec_account(p->codec, &u->view, &into);
     if (into == NULL)
@@ -211,7 +214,9 @@ static tutti_status decode(const tutti_engine *e, probe *p, const tutti_exchange
         wire[r] = p->wire[r].at;
     if (ops->rounds > 0)
         ops->unfold(u->codec, &u->view, p->scratch.at, wire, u->y);
-    else if (u->view.count > 0)
+    else if (u->checked)
+        TUTTI_TRY(tutti_checksum_check(u->codec, &u->view, e->m.rank, p->message.at, (size_t)t->bytes, p->checksum, err));
+    if (ops->rounds == 0 && u->view.count > 0)
         TUTTI_TRY(ops->decode_add(u->codec, &u->view, p->message.at, (size_t)t->bytes, 1, u->y, err));
     tutti_codec_after(p->codec, &u->view, u->y);
     t->decode = (double)(tutti_now_ns(e->rt) - begin) * 1e-9;
@@ -221,7 +226,7 @@ static tutti_status decode(const tutti_engine *e, probe *p, const tutti_exchange
 /* The best of some tries after the first one, which brings its pages. */
 static tutti_status try_tensor(const tutti_engine *e, probe *p, int tensor, int workers, trial *t, tutti_error *err)
 {
-    tutti_exchange_unit u = { .view = e->exchange->space.tensor[tensor], .codec = p->codec };
+    tutti_exchange_unit u = { .view = e->exchange->space.tensor[tensor], .codec = p->codec, .checked = e->exchange->checked };
     const int64_t begin = tutti_now_ns(e->rt);
     struct { double encode, decode; } best = { INFINITY, INFINITY };
     const tutti_codec_ops *ops;
@@ -265,7 +270,7 @@ static tutti_status try_piece(weighing *w, probe *p, const tutti_piece *piece, t
                 of[r][k] += t.of_round[r];
         if (t.rounds == 0) {
             *(t.owned ? &owns : &gathers) = true;
-            *(t.owned ? &owned : &gathered) += t.bytes + (t.fixed ? 0 : PREFIX);
+            *(t.owned ? &owned : &gathered) += t.bytes + (t.fixed ? 0 : PREFIX) + (w->engine->exchange->checked ? TUTTI_CHECKSUM_BYTES : 0);
             lengths[t.owned] = lengths[t.owned] || !t.fixed;
         }
         w->encode += (t.owned ? 1 + 1.0 / w->workers : 1) * t.encode;

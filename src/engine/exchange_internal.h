@@ -20,6 +20,7 @@ typedef struct tutti_exchange_unit {
     float *y;                    /* its place in g */
     bool finite;                 /* the gradient is, so the wrappers were asked */
     bool owned;                  /* messages: by way of the parts' owners */
+    bool checked;                /* messages: each begins with its checksum */
     void *scratch, *wire[TUTTI_EXCHANGE_ROUNDS]; /* linear */
 } tutti_exchange_unit;
 
@@ -32,6 +33,7 @@ typedef struct tutti_exchange_slot {
 typedef struct tutti_engine_exchange {
     tutti_codec *codec;
     char *spec;
+    bool checked;                /* codec-checksum */
     tutti_codec_space space;
     tutti_view *tensor;          /* space.tensor */
     const char **name;           /* space.name */
@@ -61,6 +63,14 @@ typedef struct tutti_exchange_job {
 
 /* Of a view of this unit, in its wrappers: `what was sent, as decoded` is added with the weights they give. Asks, in `into`, for one wrapper. */
 float tutti_exchange_account(const tutti_exchange_unit *u, int wrapper, const tutti_view *v, float **into);
+/* exchange.c: the first codec that encodes, in the order of the spec, for which `is` holds; NULL: none. */
+const tutti_codec *tutti_exchange_leaf(const tutti_codec *c, bool (*is)(const tutti_codec *c));
+/* checksum.c: of a message that worker `from` makes of v. check: in is what came in front of it; TUTTI_ERR_CORRUPT with tensor and sender. */
+enum { TUTTI_CHECKSUM_BYTES = 8 };
+void tutti_checksum_put(const tutti_codec *c, const tutti_view *v, int from, const uint8_t *message, size_t bytes, uint8_t *out);
+tutti_status tutti_checksum_check(const tutti_codec *c, const tutti_view *v, int from, const uint8_t *message, size_t bytes, const uint8_t *in, tutti_error *err);
+/* checksum.c: worker 0 says once what is not looked at. */
+void tutti_checksum_tell(tutti_engine *e);
 /* exchange_message.c: nothing hinders the owners of parts of these units from encoding anew, where collective=alltoall asks for it. */
 tutti_status tutti_exchange_check_owners(const tutti_engine *e, const tutti_exchange_job *job, tutti_error *err);
 /* exchange_message.c: does this unit go by the owners of its parts? */

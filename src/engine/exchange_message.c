@@ -10,7 +10,8 @@
    one part, and their owners differ. Everyone decodes the same bytes, its own among them, so all have the same mean to the bit.
 
    Messages stand back to back without a word between them where their codec says that all have the same length (TUTTI_CODEC_FIXED); each of the others begins with its length, four bytes,
-   and the workers tell each other first how much they send (eight bytes). */
+   and the workers tell each other first how much they send (eight bytes). With codec-checksum eight bytes more come before each message (checksum.c), which are looked at when it is cut out of what came: a mean that is
+   half decoded is no use, and the gradient is still whole. */
 #include <string.h>
 
 #include "exchange_internal.h"
@@ -32,9 +33,15 @@ static bool is_fixed(const tutti_exchange_unit *u)
     return (tutti_codec_traits(u->codec) & TUTTI_CODEC_FIXED) != 0;
 }
 
+/* What stands before a message. */
+static size_t head_of(const tutti_exchange_unit *u)
+{
+    return (is_fixed(u) ? 0 : PREFIX) + (u->checked ? TUTTI_CHECKSUM_BYTES : 0);
+}
+
 static size_t bound(const tutti_exchange_unit *u, const tutti_view *v)
 {
-    return v->count == 0 ? 0 : u->codec->ops->bound(u->codec, v) + (is_fixed(u) ? 0 : PREFIX);
+    return v->count == 0 ? 0 : u->codec->ops->bound(u->codec, v) + head_of(u);
 }
 
 tutti_way tutti_exchange_way(const char *collective)
@@ -101,28 +108,31 @@ static size_t at_of(const tutti_exchange_unit *u, const tutti_view *v)
 
 /* ---- writing and reading ---- */
 
-/* Gives the bytes written, with the prefix; m: the message alone. */
+/* Gives the bytes written, with the head; m: the message alone. */
 static tutti_status put(tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v, const float *x, uint8_t *out, message *m, size_t *bytes, tutti_error *err)
 {
-    const size_t prefix = is_fixed(u) ? 0 : PREFIX;
+    const size_t head = head_of(u);
 
-    *m = (message){ out + prefix, 0 };
+    *m = (message){ out + head, 0 };
     *bytes = 0;
     if (v->count == 0)
         return TUTTI_OK;
     if (u->codec->ops->scratch != NULL)
         TUTTI_TRY(tutti_exchange_grow(&job->slot->scratch, u->codec->ops->scratch(u->codec, v), 1, err));
-    m->bytes = u->codec->ops->encode(u->codec, v, x, job->slot->scratch.at, out + prefix);
-    for (size_t k = 0; k < prefix; k++)
+    m->bytes = u->codec->ops->encode(u->codec, v, x, job->slot->scratch.at, out + head);
+    for (size_t k = 0; k < PREFIX && !is_fixed(u); k++)
         out[k] = (uint8_t)(m->bytes >> 8 * k);
-    *bytes = prefix + m->bytes;
+    if (u->checked)
+        tutti_checksum_put(u->codec, v, job->group->index, m->at, m->bytes, out + head - TUTTI_CHECKSUM_BYTES);
+    *bytes = head + m->bytes;
     job->exchange->payload[u->view.tensor] += *bytes;
     return v->stage == 0 ? tutti_exchange_measure(job, u, v, x, m->at, m->bytes, err) : TUTTI_OK;
 }
 
-static tutti_status take(const tutti_exchange_unit *u, const tutti_view *v, const uint8_t **at, const uint8_t *end, message *m, tutti_error *err)
+static tutti_status take(const tutti_exchange_unit *u, const tutti_view *v, int from, const uint8_t **at, const uint8_t *end, message *m, tutti_error *err)
 {
     size_t left = (size_t)(end - *at), bytes;
+    const uint8_t *checksum = NULL;
 
     *m = (message){ *at, 0 };
     if (v->count == 0)
@@ -137,11 +147,19 @@ static tutti_status take(const tutti_exchange_unit *u, const tutti_view *v, cons
         *at += PREFIX;
         left -= PREFIX;
     }
+    if (u->checked) {
+        if (left < TUTTI_CHECKSUM_BYTES)
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': %zu bytes are left for a message that begins with %d of its checksum; do all workers run the same version?", u->codec->ops->name, left,
+                              TUTTI_CHECKSUM_BYTES);
+        checksum = *at;
+        *at += TUTTI_CHECKSUM_BYTES;
+        left -= TUTTI_CHECKSUM_BYTES;
+    }
     if (bytes > left)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': a message of %zu bytes where %zu are left; do all workers run the same codec with the same options?", u->codec->ops->name, bytes, left);
     *m = (message){ *at, bytes };
     *at += bytes;
-    return TUTTI_OK;
+    return u->checked ? tutti_checksum_check(u->codec, v, from, m->at, bytes, checksum, err) : TUTTI_OK;
 }
 
 static tutti_status add(const tutti_exchange_unit *u, const tutti_view *v, const message *m, int from, float a, float *y, tutti_error *err)
@@ -277,7 +295,7 @@ static tutti_status gather(tutti_exchange_job *job, tutti_error *err)
         const uint8_t *end = at + t.receive[r];
         for (size_t i = 0; i < units; i++)
             if (chosen(&job->unit[i], false))
-                TUTTI_TRY(tutti_fail_within(err, take(&job->unit[i], &job->unit[i].view, &at, end, &t.theirs[(size_t)r * units + i], err), "from worker %d", r));
+                TUTTI_TRY(tutti_fail_within(err, take(&job->unit[i], &job->unit[i].view, r, &at, end, &t.theirs[(size_t)r * units + i], err), "from worker %d", r));
         at = end;
     }
     for (size_t i = 0; i < units; i++) {
@@ -334,7 +352,7 @@ static tutti_status to_owners(tutti_exchange_job *job, const table *t, tutti_err
         for (size_t i = 0; i < units; i++) {
             const tutti_view v = part_of(&job->unit[i], me, workers, 0);
             if (chosen(&job->unit[i], true))
-                TUTTI_TRY(tutti_fail_within(err, take(&job->unit[i], &v, &at, end, &t->theirs[(size_t)r * units + i], err), "from worker %d", r));
+                TUTTI_TRY(tutti_fail_within(err, take(&job->unit[i], &v, r, &at, end, &t->theirs[(size_t)r * units + i], err), "from worker %d", r));
         }
         at = end;
     }
@@ -381,7 +399,7 @@ static tutti_status from_owners(tutti_exchange_job *job, const table *t, bool *a
         for (size_t i = 0; i < units; i++) {
             const tutti_view v = part_of(&job->unit[i], o, workers, 1);
             if (chosen(&job->unit[i], true))
-                TUTTI_TRY(tutti_fail_within(err, take(&job->unit[i], &v, &at, end, &t->all[(size_t)o * units + i], err), "from worker %d", o));
+                TUTTI_TRY(tutti_fail_within(err, take(&job->unit[i], &v, o, &at, end, &t->all[(size_t)o * units + i], err), "from worker %d", o));
         }
         at = end;
     }

@@ -14,12 +14,13 @@
    fastest of them for topk of 1 % and 10 %, int8 and no loss, half of it or less for random-k; three times as much diverged for topk and for random-k of 10 %. Training moves the models meanwhile, and the option is there.
 
    Messages: tensors one after the other, some in one message until it stands for 4 MiB of model, so that one is encoded while those before it travel. A tensor whose codec does not say its length has four
-   bytes of it in front. */
+   bytes of it in front; with codec-checksum each has eight more, and is looked at before any of it is added to a copy. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "exchange_internal.h"
 #include "mixer_internal.h"
 #include "tutti/codec.h"
 
@@ -38,6 +39,7 @@ struct tutti_mixer_codec {
     int messages;
     size_t bytes;                /* of all messages, each rounded up */
     float *mine, **theirs;       /* declared: the public copies, n each; theirs: a neighbour, in the order of tutti_graph_round. Mine alone is saved */
+    bool checked;                /* codec-checksum: before each tensor's bytes in a message, checksum.c's */
     bool began;                  /* theirs are what they sent */
     float *difference;           /* declared: of the largest tensor; scratch below as well */
     uint8_t *scratch, *send, *receive; /* receive: degree x bytes */
@@ -51,15 +53,21 @@ static size_t prefix_of(const tutti_codec *c, const tutti_view *v)
     return leaf->ops->rounds > 0 || (tutti_codec_traits(leaf) & TUTTI_CODEC_FIXED) != 0 ? 0 : PREFIX;
 }
 
+/* What stands before a tensor's bytes in a message. */
+static size_t head_of(const tutti_mixer_codec *c, const tutti_view *v)
+{
+    return prefix_of(c->codec, v) + (c->checked ? TUTTI_CHECKSUM_BYTES : 0);
+}
+
 /* What a tensor takes in a message at most, in whatever step. */
-static size_t room_of(const tutti_codec *c, tutti_view v)
+static size_t room_of(const tutti_mixer_codec *c, tutti_view v)
 {
     size_t most;
 
     v.step = 0;
-    most = tutti_codec_point_bound(c, &v);
+    most = tutti_codec_point_bound(c->codec, &v);
     v.step = late_step;
-    return prefix_of(c, &v) + (tutti_codec_point_bound(c, &v) > most ? tutti_codec_point_bound(c, &v) : most);
+    return head_of(c, &v) + (tutti_codec_point_bound(c->codec, &v) > most ? tutti_codec_point_bound(c->codec, &v) : most);
 }
 
 static tutti_status list_tensors(const tutti_method *m, tutti_mixer_codec *c, tutti_error *err)
@@ -96,7 +104,7 @@ static void cut_messages(tutti_mixer_codec *c)
         last = &c->message[c->messages - 1];
         elements += c->tensor[i].count;
         last->tensors++;
-        last->bytes += room_of(c->codec, c->tensor[i]);
+        last->bytes += room_of(c, c->tensor[i]);
         c->bytes = last->at + (last->bytes + 63) / 64 * 64;
     }
 }
@@ -163,6 +171,7 @@ tutti_status tutti_mixer_codec_declare(tutti_mixer *mixer, tutti_plan *plan, dou
     if (c == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the codec of method '%s'", name);
     c->gamma = gamma;
+    c->checked = e->options.codec_checksum;
     TUTTI_TRY(list_tensors(m, c, err));
     TUTTI_TRY(tutti_codec_declare(&c->codec, plan, spec, "mixer.codec", &c->space, err));
     TUTTI_TRY(tutti_fail_within(err, tutti_codec_check_point(c->codec, err), "method '%s' sends to neighbours", name));
@@ -285,18 +294,20 @@ static tutti_status pack(const tutti_mixer *mixer, const tutti_mixer_round *r, c
     *bytes = 0;
     for (int i = g->first; i < g->first + g->tensors; i++) {
         const tutti_view v = view_of(c, i, r->k);
-        const size_t prefix = prefix_of(c->codec, &v), left = g->bytes - (size_t)(out - (c->send + g->at));
+        const size_t prefix = prefix_of(c->codec, &v), head = head_of(c, &v), left = g->bytes - (size_t)(out - (c->send + g->at));
         size_t some;
-        if (prefix + tutti_codec_point_bound(c->codec, &v) > left)
+        if (head + tutti_codec_point_bound(c->codec, &v) > left)
             return tutti_fail(err, TUTTI_ERR_STATE, 0, "codec '%s' makes longer messages in round %llu than at its beginning and end; this is a fault of the program: please report it", c->codec->ops->name,
                               (unsigned long long)r->k);
         tutti_diff(c->space.device, v.count, 1, r->u + v.first, c->mine + v.first, c->difference);
-        some = tutti_codec_pack(c->codec, &v, c->difference, c->scratch, out + prefix);
+        some = tutti_codec_pack(c->codec, &v, c->difference, c->scratch, out + head);
         for (size_t k = 0; k < prefix; k++)
             out[k] = (uint8_t)(some >> 8 * k);
-        TUTTI_TRY(tutti_codec_unpack_add(c->codec, &v, out + prefix, some, 1, c->mine + v.first, c->scratch, err));
+        if (c->checked)
+            tutti_checksum_put(c->codec, &v, mixer->m->rank, out + head, some, out + prefix);
+        TUTTI_TRY(tutti_codec_unpack_add(c->codec, &v, out + head, some, 1, c->mine + v.first, c->scratch, err));
         TUTTI_TRY(look_at(mixer, &v, err));
-        out += prefix + some;
+        out += head + some;
     }
     *bytes = (size_t)(out - (c->send + g->at));
     return TUTTI_OK;
@@ -309,14 +320,16 @@ static tutti_status unpack(const tutti_mixer *mixer, const tutti_mixer_round *r,
 
     for (int i = g->first; i < g->first + g->tensors; i++) {
         const tutti_view v = view_of(c, i, r->k);
-        const size_t prefix = prefix_of(c->codec, &v);
+        const size_t prefix = prefix_of(c->codec, &v), head = head_of(c, &v);
         size_t some = tutti_codec_point_bound(c->codec, &v);
         if (prefix > 0 && (size_t)(end - in) >= PREFIX)
             some = (size_t)in[0] | (size_t)in[1] << 8 | (size_t)in[2] << 16 | (size_t)in[3] << 24;
-        if (prefix > (size_t)(end - in) || some > (size_t)(end - in) - prefix)
+        if (head > (size_t)(end - in) || some > (size_t)(end - in) - head)
             return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, mixer->in[a], "worker %d sent %zu bytes that end within tensor %d; do all workers run the same codec with the same options?", mixer->in[a], bytes, i);
-        TUTTI_TRY(tutti_fail_within(err, tutti_codec_unpack_add(c->codec, &v, in + prefix, some, 1, c->theirs[a] + v.first, c->scratch, err), "what worker %d sent of tensor %d", mixer->in[a], i));
-        in += prefix + some;
+        if (c->checked)
+            TUTTI_TRY(tutti_checksum_check(c->codec, &v, mixer->in[a], in + head, some, in + prefix, err));
+        TUTTI_TRY(tutti_fail_within(err, tutti_codec_unpack_add(c->codec, &v, in + head, some, 1, c->theirs[a] + v.first, c->scratch, err), "what worker %d sent of tensor %d", mixer->in[a], i));
+        in += head + some;
     }
     if (in != end)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, mixer->in[a], "worker %d sent %zu bytes more than its tensors have; do all workers run the same codec with the same options?", mixer->in[a], (size_t)(end - in));

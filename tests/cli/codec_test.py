@@ -43,6 +43,15 @@ class Codec(Case):
                                     ("e", "exclude has 'nobody', and no tensor has such a name; there are ", ("--codec", "large(qsgd,exclude=nobody)"))):
             self.refused(sentence, "train", *common, *more, "--out", self.out(out))
 
+    def test_checksums_cost_eight_bytes_a_message_and_change_no_model(self):
+        common = (*COMMON, "--data", self.data, "--steps", 3)
+        for method, codec, n, messages in (("ddp", "topk", 2, 6), ("nuqsgd(code=elias-gamma,skip_below=0)", None, 3, 6), ("d-psgd(ring)", "fp16", 3, 6)):
+            more = ("-n", n, "--method", method, *(("--codec", codec) if codec else ()))
+            plain, checked = self.train(method[:6], *common, *more), self.train(method[:6] + "+", *common, *more, "--codec-checksum")
+            self.assertEqual(model(plain), model(checked), method)
+            self.assertEqual(summary(checked)["bytes_sent_total"] - summary(plain)["bytes_sent_total"], 3 * n * (n - 1) * messages * 8, method)
+        self.refused("codec-checksum is on, but what codec 'fp16' sends is summed on its way", "train", *common, "-n", 2, "--codec", "fp16", "--codec-checksum", "--out", self.out("r"))
+
     def test_a_resumed_run_ends_with_the_same_bytes_since_residuals_are_in_the_checkpoint(self):
         for n, codec in ((2, "ef(topk)"), (4, "ef(sign,server=on)")):
             common = (*COMMON, "--data", self.data, "-n", n, "--codec", codec, "--checkpoint-every", 5)

@@ -231,6 +231,8 @@ static void messages_have_exactly_the_bytes_of_the_formula(void **state)
             const size_t n = (size_t)sizes[p];
             job j = job_of(cases[c].codec, "sgd(lr=0.05)", 3);
             uint64_t expect = 0;
+            const bool checked = (c + p) % 2 == 1; /* eight bytes more a message */
+            j.t.options.codec_checksum = checked;
             j.t.options.collective = cases[c].collective;
             if (cases[c].method != NULL)
                 j.t.options.method = cases[c].method;
@@ -239,10 +241,10 @@ static void messages_have_exactly_the_bytes_of_the_formula(void **state)
             for (int t = 0; t < TOY_TENSORS; t++) {
                 const size_t count = j.t.count[t], each = ceil_div(count, n * 64) * 64;
                 if (n < cases[c].owners)
-                    expect += n * (n - 1) * cases[c].bytes(count);
+                    expect += n * (n - 1) * (cases[c].bytes(count) + 8 * checked);
                 else
                     for (size_t low = 0; low < count; low += each)
-                        expect += 2 * (n - 1) * cases[c].bytes(count - low < each ? count - low : each);
+                        expect += 2 * (n - 1) * (cases[c].bytes(count - low < each ? count - low : each) + 8 * checked);
             }
             if (j.bytes != 3 * expect)
                 fail_msg("case %zu on %zu workers: %llu bytes, expected %llu", c, n, (unsigned long long)j.bytes, 3 * (unsigned long long)expect);
@@ -251,7 +253,7 @@ static void messages_have_exactly_the_bytes_of_the_formula(void **state)
                 for (size_t t = 0; t < TOY_TENSORS; t++) {
                     const size_t count = j.t.count[t], each = ceil_div(count, n * 64) * 64;
                     for (size_t part = 0; part * each < count; part++)
-                        mine += ((part + t) % n == r ? n - 1 : 1) * cases[c].bytes(count - part * each < each ? count - part * each : each);
+                        mine += ((part + t) % n == r ? n - 1 : 1) * (cases[c].bytes(count - part * each < each ? count - part * each : each) + 8 * checked);
                 }
                 if (j.sent[r] != 3 * mine)
                     fail_msg("case %zu on %zu workers: worker %zu sent %llu bytes, expected %llu", c, n, r, (unsigned long long)j.sent[r], 3 * (unsigned long long)mine);

@@ -13,7 +13,7 @@
 
 #define CHECK(condition) do { if (!(condition)) return tutti_fail(err, TUTTI_ERR_STATE, 0, "line %d: %s", __LINE__, #condition); } while (0)
 enum { UNITS = 2, COUNT = 300, MOST = 8, BAD = 1 };
-static const char *const specs[] = { "qsgd(coding=elias)", "threshold(value=0.5)", "wangni(sparsity=0.3)", "nuqsgd(coding=huffman)", "large(wangni(sparsity=0.3),min=250,small=topk(ratio=0.2))" };
+static const char *const specs[] = { "qsgd(coding=elias)", "threshold(value=0.5)", "wangni(sparsity=0.3)", "nuqsgd(coding=huffman)", "nuqsgd(bits=3,coding=elias)", "large(wangni(sparsity=0.3),min=250,small=topk(ratio=0.2))" };
 
 typedef enum { LENGTH, BYTES } what;
 typedef struct attack {
@@ -184,11 +184,66 @@ static void any_bytes_are_refused_by_name_or_are_the_same_to_all(void **state)
     assert_true(refused > 50);
 }
 
+/* codec-checksum: what comes is taken as it was written, and refused with any one bit of it another, as another's, of another step or of another place. */
+static tutti_status checked_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    side *s = malloc(sizeof *s);
+    tutti_status status;
+
+    CHECK(s != NULL);
+    status = open_side(s, world, arg, err);
+    for (int i = 0; i < UNITS && status == TUTTI_OK; i++) {
+        tutti_exchange_unit *u = &s->unit[i];
+        tutti_view other[] = { u->view, u->view, u->view, u->view };
+        uint8_t *out;
+        size_t bytes, refused = 0;
+        const uint8_t *at;
+        message m;
+        tutti_error own = { 0 };
+        u->checked = true;
+        out = malloc(bound(u, &u->view) + 1);
+        CHECK(out != NULL);
+        TUTTI_TRY(put(&s->job, u, &u->view, u->x, out, &m, &bytes, err));
+        CHECK(bytes == m.bytes + TUTTI_CHECKSUM_BYTES + (is_fixed(u) ? 0 : PREFIX));
+        at = out;
+        TUTTI_TRY(take(u, &u->view, 0, &at, out + bytes, &m, err));
+        CHECK(at == out + bytes && m.at + m.bytes == at);
+        for (size_t bit = 0; bit < 8 * bytes; bit++) {
+            out[bit / 8] ^= (uint8_t)(1u << bit % 8);
+            at = out;
+            refused += take(u, &u->view, 0, &at, out + bytes, &m, &own) == TUTTI_ERR_CORRUPT;
+            out[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        }
+        CHECK(refused == 8 * bytes);
+        other[1].step++, other[2].first++, other[3].stage++;
+        for (int k = 0; k < 4; k++) {
+            at = out;
+            CHECK(take(u, &other[k], k == 0, &at, out + bytes, &m, &own) == TUTTI_ERR_CORRUPT);
+            CHECK(strstr(own.text, k == 0 ? "not what worker 1 sent" : "not what worker 0 sent") != NULL && strstr(own.text, i == 0 ? " bytes of tensor 0 from" : " bytes of tensor 1 from") != NULL);
+        }
+        free(out);
+    }
+    close_side(s);
+    free(s);
+    return status;
+}
+
+static void no_bit_of_a_checked_message_may_be_another(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(specs); k++) {
+        tutti_error err = { .rank = -1 };
+        if (tutti_world_run("shm", 1, checked_rank, (void *)(uintptr_t)specs[k], &err) != TUTTI_OK)
+            fail_msg("%s: %s", specs[k], err.text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lengths_beyond_what_the_codec_makes_are_refused_by_name),
         cmocka_unit_test(any_bytes_are_refused_by_name_or_are_the_same_to_all),
+        cmocka_unit_test(no_bit_of_a_checked_message_may_be_another),
     };
     return cmocka_run_group_tests_name("engine/hostile", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* Any bytes as what a worker has sent of the tensors of a piece, one message behind the other: what exchange_message.c cuts it into (`take`), and what it decodes of that (`add`). Byte 0 chooses the codec, byte 1 how
-   many tensors (1 to 4), bytes 2 and 3 their elements, byte 4 how: bit 0, the rest is laid over valid messages. Every cut lies within what came; what is refused has a sentence; what was decoded before stays.
+   many tensors (1 to 4), bytes 2 and 3 their elements, byte 4 how: bit 0, the rest is laid over valid messages; bit 1, they have checksums. Every cut lies within what came; what is refused has a sentence; what was decoded before stays.
    The source is taken in whole: its functions are its own. */
 #include <stdlib.h>
 #include "../../src/engine/exchange_message.c"
@@ -9,7 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 enum { UNITS = 4 };
 static const char *const specs[] = {
     "qsgd(coding=elias)", "qsgd(bits=2,bucket=64,norm=l2,coding=omega)", "nuqsgd(bits=5,bucket=64,coding=huffman)", "alq(bucket=64,coding=huffman)", "threshold(value=0.5)", "wangni(sparsity=0.3)",
-    "topk(ratio=0.1)", "sign(block=64)", "int8(bucket=64)", "minmax8(chunk=256)", "ef(threshold(value=0.5))", "large(wangni(sparsity=0.3),min=100,small=topk(ratio=0.2))",
+    "topk(ratio=0.1)", "sign(block=64)", "int8(bucket=64)", "minmax8(chunk=256)", "ef(threshold(value=0.5))", "large(wangni(sparsity=0.3),min=100,small=topk(ratio=0.2))", "nuqsgd(bucket=64,coding=elias)",
 };
 
 static void require(bool holds)
@@ -18,11 +18,11 @@ static void require(bool holds)
         abort();
 }
 
-static void open_units(tutti_exchange_job *job, tutti_codec *c)
+static void open_units(tutti_exchange_job *job, tutti_codec *c, bool checked)
 {
     for (int i = 0; i < job->n_units; i++) {
         tutti_exchange_unit *u = &job->unit[i];
-        *u = (tutti_exchange_unit){ .view = c->space->tensor[i], .codec = c };
+        *u = (tutti_exchange_unit){ .view = c->space->tensor[i], .codec = c, .checked = checked };
         u->view.step = 1;
         while (u->codec->ops->choose != NULL)
             u->codec = u->codec->ops->choose(u->codec, &u->view);
@@ -65,7 +65,7 @@ static void read_all(const tutti_exchange_job *job, const uint8_t *in, size_t by
         tutti_error err = { 0 };
         message m;
         float *y = malloc(u->view.count * sizeof *y + (u->view.count == 0));
-        tutti_status status = take(u, &u->view, &at, end, &m, &err);
+        tutti_status status = take(u, &u->view, 1, &at, end, &m, &err);
         require(y != NULL && at >= in && at <= end);
         for (size_t k = 0; k < u->view.count; k++)
             y[k] = 1.5f;
@@ -92,7 +92,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     tutti_exchange_unit unit[UNITS];
     uint64_t payload[UNITS] = { 0 };
     tutti_engine_exchange exchange = { .slot = &slot, .payload = payload };
-    tutti_exchange_job job = { .exchange = &exchange, .slot = &slot, .unit = unit };
+    tutti_group group = { .index = 1, .size = 2 };
+    tutti_exchange_job job = { .exchange = &exchange, .slot = &slot, .group = &group, .unit = unit };
     tutti_plan *plan;
     tutti_codec *c;
     uint8_t *in;
@@ -114,7 +115,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     tutti_codec_open(c);
     exchange.codec = c;
     exchange.space = space;
-    open_units(&job, c);
+    open_units(&job, c, (data[4] & 2) != 0);
     if (data[4] & 1) {
         bytes = write_all(&job, data + 5, size - 5, &in);
         for (size_t i = 5; i + 3 <= size && bytes > 0; i += 3)

@@ -1,5 +1,5 @@
 /* Any bytes as what a neighbour has sent of its model's difference to its public copy: what mixer_codec.c decodes of it. Byte 0 chooses the codec, bytes 1 and 2 the elements, byte 3 how: bit 0, the rest is laid over
-   a valid message. What is refused has a sentence that names the neighbour; memory is exactly as long as what came. Codecs that a mixer would not be given, since they do not contract, are among them: their messages
+   a valid message; bit 1, it has checksums. What is refused has a sentence that names the neighbour; memory is exactly as long as what came. Codecs that a mixer would not be given, since they do not contract, are among them: their messages
    say their lengths. The source is taken in whole: its functions are its own. */
 #include <stdlib.h>
 #include "../../src/engine/mixer_codec.c"
@@ -45,7 +45,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const tutti_method_ops ops = { .name = "fuzzed" };
     tutti_tensor tensor[TENSORS];
     tutti_layout layout = { .tensor = tensor, .n_tensors = TENSORS };
-    tutti_method m = { .ops = &ops, .layout = &layout, .workers = 2, .rng = { .seed = 1 } };
+    tutti_method m = { .ops = &ops, .layout = &layout, .rank = 1, .workers = 2, .rng = { .seed = 1 } };
     tutti_mixer mixer = { .m = &m };
     const int in[1] = { 1 };
     tutti_error err = { 0 };
@@ -68,6 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     mixer.codec = tutti_alloc(1, sizeof *mixer.codec);
     require(mixer.codec != NULL && list_tensors(&m, mixer.codec, NULL) == TUTTI_OK);
     require(tutti_codec_declare(&mixer.codec->codec, plan, specs[data[0] % TUTTI_LENGTH(specs)], "mixer.codec", &mixer.codec->space, NULL) == TUTTI_OK);
+    mixer.codec->checked = (data[3] & 2) != 0;
     cut_messages(mixer.codec);
     require(declare_memory(&mixer, plan, NULL) == TUTTI_OK);
     require(tutti_plan_carry_out(plan, NULL, NULL) == TUTTI_OK);
