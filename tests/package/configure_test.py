@@ -1,0 +1,61 @@
+"""Configuring where packages are missing: what can be done without is left out and said; what is needed ends it, with the names of all that is missing at once. pkg-config is
+shown a folder of links to the packages that are there, less those that are to be missing."""
+import os, shutil, subprocess, unittest
+from package import *
+
+# file of pkg-config: what is said without it, what is built with it
+OPTIONAL = {
+    "simgrid": ("SimGrid not found: the transport 'sim' is left out (Debian: libsimgrid-dev)", "tutti_transport_sim"),
+    "ompi-c": ("Open MPI not found: the transport 'mpi' is built without it (Debian: libopenmpi-dev)", "tutti_transport_mpi_openmpi"),
+    "mpich": ("MPICH not found: the transport 'mpi' is built without it (Debian: libmpich-dev)", "tutti_transport_mpi_mpich"),
+}
+
+
+class Configure(Case):
+    def shown(self, *without):
+        """A folder for pkg-config with all of this machine's packages but these."""
+        at = os.path.join(self.folder, "pc-" + "-".join(without))
+        os.mkdir(at)
+        for folder in run("pkg-config", "--variable", "pc_path", "pkg-config").strip().split(":"):
+            for name in os.listdir(folder) if os.path.isdir(folder) else ():
+                if name.removesuffix(".pc") not in without and not os.path.lexists(os.path.join(at, name)):
+                    os.symlink(os.path.join(folder, name), os.path.join(at, name))
+        return at
+
+    def configure(self, *without, code=0):
+        at = os.path.join(self.folder, "build-" + "-".join(without))
+        return at, run(CMAKE, "-S", SOURCE, "-B", at, "-G", "Ninja", "-DCMAKE_C_COMPILER=" + CC, code=code, PKG_CONFIG_LIBDIR=self.shown(*without), PKG_CONFIG_PATH="")
+
+    def goes_on_without(self, *without):
+        at, said = self.configure(*without)
+        targets = run(CMAKE, "--build", at, "--target", "help")
+        for package, (sentence, target) in OPTIONAL.items():
+            if package in without:
+                self.assertIn(sentence, said)
+            self.assertEqual(sentence not in said, target + ":" in targets, package)
+        # Every test is there, or one that says why it is not.
+        tests = run(os.path.join(os.path.dirname(CMAKE), "ctest"), "-N", "--test-dir", at)
+        for name in ("transport/mpi-openmpi", "transport/mpi-mpich", "cli/mpi", "sim/sim"):
+            self.assertRegex(tests, r"(?m): %s$" % name)
+        return at
+
+    def test_without_one_mpi(self):
+        self.goes_on_without("ompi-c")
+        self.goes_on_without("mpich")
+
+    def test_without_simgrid(self):
+        at = self.goes_on_without("simgrid")
+        said = run(os.path.join(os.path.dirname(CMAKE), "ctest"), "--test-dir", at, "-V", "-R", "^sim/sim$")
+        self.assertRegex(said, r"skipped: built without SimGrid")
+        self.assertRegex(said, r"(?m)Skipped")
+
+    def test_without_any(self):
+        self.goes_on_without(*OPTIONAL)
+
+    def test_what_is_needed_and_missing_is_named_all_at_once(self):
+        _, said = self.configure("jansson", "zlib", "simgrid", code=1)
+        self.assertIn("Tutti needs what was not found here: jansson (Debian: libjansson-dev), zlib (Debian: zlib1g-dev)", " ".join(said.split()))
+
+
+if __name__ == "__main__":
+    unittest.main()
