@@ -3,6 +3,8 @@
 JOBS ?= $(shell nproc)
 CMAKE ?= cmake
 PREFIX ?= /usr/local
+# $(call configure,PRESET OPTIONS): who built without `make setup` is told of it where something was not found.
+configure = $(CMAKE) --preset $(1) $(if $(VERBOSE),,>/dev/null) || { echo "Not configured. If something is missing: 'make setup' installs it (Debian)." >&2; exit 1; }
 
 .PHONY: help setup release dev demo test bench lint format docs install clean
 help:             ## this list
@@ -12,11 +14,11 @@ setup:            ## install what is missing (Debian packages)
 	@tools/setup
 
 release:          ## build/release/bin/tutti and build/release/lib
-	@$(CMAKE) --preset release $(if $(VERBOSE),,>/dev/null)
+	@$(call configure,release)
 	@$(CMAKE) --build --preset release -j $(JOBS)
 
 dev:              ## the build that tests run in
-	@$(CMAKE) --preset dev $(if $(VERBOSE),,>/dev/null)
+	@$(call configure,dev)
 	@$(CMAKE) --build --preset dev -j $(JOBS)
 
 demo: setup release ## train a convolutional network on MNIST with two workers and show what happened
@@ -40,9 +42,9 @@ docs: release     ## the pages made from headers and options: docs/api, docs/OPT
 
 # Configured for its place, because that decides where libraries go and where the command looks for plug-ins.
 install:          ## to $(PREFIX), libraries to $(LIBDIR) if given, all below $(DESTDIR) if given
-	@$(CMAKE) --preset release -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(if $(LIBDIR),-DCMAKE_INSTALL_LIBDIR=$(LIBDIR)) $(if $(VERBOSE),,>/dev/null)
+	@$(call configure,release -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(if $(LIBDIR),-DCMAKE_INSTALL_LIBDIR="$(LIBDIR)"))
 	@$(CMAKE) --build --preset release -j $(JOBS)
-	@DESTDIR=$(DESTDIR) $(CMAKE) --install build/release $(if $(VERBOSE),,>/dev/null)
+	@DESTDIR="$(DESTDIR)" $(CMAKE) --install build/release $(if $(VERBOSE),,>/dev/null)
 	@echo "installed to $(DESTDIR)$(PREFIX)"
 
 clean:            ## remove build/

@@ -1,0 +1,82 @@
+"""tools/setup, with a package manager of the test's own: what it installs, what it says where it may not, and what it can do without."""
+import os, shutil, subprocess, unittest
+from package import *
+
+SETUP = os.path.join(SOURCE, "tools/setup")
+
+
+class Setup(Case):
+    def setUp(self):
+        self.bin = os.path.join(self.folder, self._testMethodName)
+        os.mkdir(self.bin)
+        self.tool("dpkg-query", 'for package; do :; done; [ -e "$STATE/lacks-$package" ] && exit 1; printf installed')
+        self.tool("apt-get", 'echo "apt-get $* ($DEBIAN_FRONTEND)" >>"$STATE/calls"; case $1 in install) [ ! -e "$STATE/no-lists" ] ;; update) [ ! -e "$STATE/no-network" ] && rm -f "$STATE/no-lists" ;; esac')
+        self.tool("id", "echo ${UID_OF_TEST:-0}")
+
+    def tool(self, name, body):
+        path = os.path.join(self.bin, name)
+        with open(path, "w") as f:
+            f.write("#!/bin/sh\n" + body + "\n")
+        os.chmod(path, 0o755)
+
+    def mark(self, *names):
+        for name in names:
+            open(os.path.join(self.bin, name), "w").close()
+
+    def setup(self, *more, uid=0):
+        """Exit code, what was said, and the calls of apt-get."""
+        done = subprocess.run(["/bin/bash", SETUP, *more], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
+                              env={"PATH": self.bin + ":" + self.system(), "STATE": self.bin, "UID_OF_TEST": str(uid)})
+        with open(os.path.join(self.bin, "calls"), "a+") as f:
+            f.seek(0)
+            return done.returncode, done.stdout + done.stderr, f.read().splitlines()
+
+    def system(self):
+        """A folder of what the tools above need, without any sudo of this machine."""
+        at = os.path.join(self.folder, "system")
+        if not os.path.isdir(at):
+            os.mkdir(at)
+            for name in ("sh", "rm"):
+                os.symlink(shutil.which(name), os.path.join(at, name))
+        return at
+
+    def test_with_everything_there_it_does_and_says_nothing(self):
+        self.assertEqual(self.setup(uid=1000), (0, "", []))
+        self.assertEqual(self.setup("--ci"), (0, "", []))
+
+    def test_root_installs_what_is_missing_and_nothing_else(self):
+        self.mark("lacks-gcc", "lacks-libsimgrid-dev", "lacks-clang")
+        code, said, calls = self.setup()
+        self.assertEqual((code, said), (0, "Installing: gcc libsimgrid-dev\n"))
+        self.assertEqual(calls, ["apt-get install -y -qq --no-install-recommends gcc libsimgrid-dev (noninteractive)"])
+        self.assertIn("clang", self.setup("--ci")[1].split())
+
+    def test_lists_of_packages_are_fetched_where_there_are_none(self):
+        self.mark("lacks-gcc", "no-lists")
+        code, _, calls = self.setup()
+        self.assertEqual((code, [call.split()[1] for call in calls]), (0, ["install", "update", "install"]))
+
+    def test_who_may_not_install_is_told_what_to_install(self):
+        self.mark("lacks-gcc", "lacks-libsimgrid-dev")
+        sentence = "Missing, and not to be installed from here: %s. As root, run:\n  apt-get install gcc libsimgrid-dev\n"
+        self.assertEqual(self.setup(uid=1000), (1, sentence % "not root and no sudo", []))
+        self.mark("no-lists", "no-network")
+        code, said, _ = self.setup()
+        self.assertEqual((code, said), (1, "Installing: gcc libsimgrid-dev\n" + sentence % "apt-get failed"))
+
+    def test_sudo_is_taken_where_it_asks_for_nothing(self):
+        self.mark("lacks-gcc")
+        self.tool("sudo", '[ "$1" = -n ] && exit 0; echo "sudo $*" >>"$STATE/calls"; exec "$@"')
+        code, said, calls = self.setup(uid=1000)
+        self.assertEqual((code, said), (0, "Installing: gcc\n"))
+        self.assertEqual([call.split()[0] for call in calls], ["sudo", "apt-get"])
+
+    def test_what_can_be_done_without_stops_nobody(self):
+        self.mark("lacks-libsimgrid-dev", "no-lists", "no-network")
+        self.assertEqual(self.setup(uid=1000), (0, "Going on without libsimgrid-dev: not root and no sudo.\n", []))
+        code, said, _ = self.setup()
+        self.assertEqual((code, said), (0, "Installing: libsimgrid-dev\nGoing on without libsimgrid-dev: apt-get failed.\n"))
+
+
+if __name__ == "__main__":
+    unittest.main()
