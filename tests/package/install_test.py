@@ -59,6 +59,8 @@ class Install(Case):
         self.assertEqual(os.listdir(built), ["shm_limit"])
         run(*command, cwd="/", HOME=home, XDG_CACHE_HOME="")
         self.assertEqual(os.listdir(os.path.join(home, ".cache/tutti/peers")), ["shm_limit"])
+        for home, where in (("/dev/null", "/dev/null/.cache/tutti/peers"), ("", "HOME is not set")):
+            self.assertIn(f"no folder to build shm_limit in: {where}; name one that can be written to with TUTTI_PEERS_BUILD", run(*command, cwd="/", code=1, HOME=home, XDG_CACHE_HOME="", TUTTI_PEERS_BUILD=""))
 
     def test_headers_are_those_of_the_library_and_need_no_others(self):
         there = os.listdir(os.path.join(self.prefix, "include/tutti"))
