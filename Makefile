@@ -25,7 +25,7 @@ demo: setup release ## train a convolutional network on MNIST with two workers a
 	@tools/demo
 
 test: setup dev   ## set up, build, run all tests
-	@ctest --preset dev -j $(JOBS)
+	@ctest --preset dev -j $(JOBS); code=$$?; tools/skipped build/dev; exit $$code
 
 bench: setup release ## measure, with ratios
 	@bench/run

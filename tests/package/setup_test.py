@@ -1,4 +1,4 @@
-"""tools/setup, with a package manager of the test's own: what it installs, what it says where it may not, and what it can do without."""
+"""tools/setup, with a package manager of the test's own: what it installs, what it says where it may not, and what it can do without. And tools/skipped."""
 import os, shutil, subprocess, unittest
 from package import *
 
@@ -76,6 +76,22 @@ class Setup(Case):
         self.assertEqual(self.setup(uid=1000), (0, "Going on without libsimgrid-dev: not root and no sudo.\n", []))
         code, said, _ = self.setup()
         self.assertEqual((code, said), (0, "Installing: libsimgrid-dev\nGoing on without libsimgrid-dev: apt-get failed.\n"))
+
+
+class Skipped(Case):
+    def test_what_was_skipped_is_told_with_its_reason(self):
+        log = os.path.join(self.folder, "Testing/Temporary/LastTest.log")
+        os.makedirs(os.path.dirname(log))
+        with open(log, "w") as f:
+            f.write("1/5 Testing: cli/mpi\n1/5 Test: cli/mpi\nOutput:\nskipped: built without MPI\n<end of output>\n"
+                    "2/5 Testing: cli/hosts\ntest_a (H.test_a) ... skipped 'needs ip'\ntest_b (H.test_b) ... skipped 'needs ip'\nOK (skipped=2)\n"
+                    "3/5 Testing: base/options\n[ RUN      ] a_locale\n[  SKIPPED ] a_locale\n[  SKIPPED ] 1 test(s), listed below:\n[  SKIPPED ] a_locale\n"
+                    "4/5 Testing: package/install\nOK (skipped=3)\n5/5 Testing: base/spec\nis never skipped: no\nOK\n")
+        self.assertEqual(run(os.path.join(SOURCE, "tools/skipped"), self.folder), "Skipped here:\n  base/options: a locale\n  cli/hosts: needs ip (2 times)\n"
+                         "  cli/mpi: built without MPI\n  package/install: 3 of its tests\n")
+        with open(log, "w") as f:
+            f.write("1/1 Testing: base/spec\nOK\n")
+        self.assertEqual(run(os.path.join(SOURCE, "tools/skipped"), self.folder), "")
 
 
 if __name__ == "__main__":
