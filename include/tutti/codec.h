@@ -96,6 +96,9 @@ typedef struct tutti_codec_ops {
     size_t (*width)(const tutti_codec *c, const tutti_view *v, int round);
     /* Writes wire[round]; the earlier ones hold means over the workers by now and may be changed, the same way on all. */
     void (*fold)(tutti_codec *c, const tutti_view *v, int round, const float *x, void *scratch, void *const *wire);
+    /* Optional: fold's round 0 of the elements [from, from + count) of the view, which x holds: whole rows of a matrix, any of a vector. What stands at the end comes first, and all parts of a view come one after the
+       other. The same bits as fold's, however the view is cut. Ask tutti_codec_fold_first. */
+    void (*fold_part)(tutti_codec *c, const tutti_view *v, size_t from, size_t count, const float *x, void *scratch, void *const *wire);
     /* y += a * (this worker's part, as decoded; the mean of the parts over the workers is what unfold gives). x as given to fold, may be y; wire holds
        means. Called before unfold. */
     void (*mine)(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, void *const *wire, float a, float *y);
@@ -114,6 +117,7 @@ typedef struct tutti_codec_ops {
     tutti_codec *(*choose)(tutti_codec *c, const tutti_view *v);                           /* who encodes this view now */
     void (*watch)(tutti_codec *c, const tutti_view *v, const float *x);                    /* optional: x as the worker has it, finite, before any `before` */
     const float *(*before)(tutti_codec *c, const tutti_view *v, const float *x);           /* optional: what to encode instead of x, which is finite */
+    bool by_element;             /* what `before` makes of an element depends on that one alone: it may be asked for parts of a view, each once, whose results lie as the parts do */
     /* Optional: *into += result * (what I sent, as decoded); *into NULL: nothing to account for, which depends on options and stage only. Has no effect but
        its answer: it is also asked beforehand, whether a stage's loss is made good. */
     float (*account)(tutti_codec *c, const tutti_view *v, float **into);
@@ -147,6 +151,8 @@ void tutti_codec_close(tutti_codec *c);
    innermost out). The engine's exchange takes the same steps for the tensors of a piece at once. */
 tutti_codec *tutti_codec_chosen(tutti_codec *c, const tutti_view *v);
 const float *tutti_codec_before(tutti_codec *c, const tutti_view *v, const float *x);
+/* tutti_codec_before, and round 0 of fold of who encodes, which is linear: where both can be asked for parts, part by part, so that what the wrappers make of x goes through memory once. Gives what the other rounds fold. */
+const float *tutti_codec_fold_first(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, void *const *wire);
 float tutti_codec_account(tutti_codec *c, const tutti_view *v, float **into);
 void tutti_codec_after(tutti_codec *c, const tutti_view *v, float *y);
 /* Point to point (src/codec/point.c): what a worker sends of a view is decoded by another without anybody else's part. check: TUTTI_ERR_USAGE for codecs that have no such message: more than one summed

@@ -147,12 +147,13 @@ static tutti_status open_all(bench *k, tutti_error *err)
 static tutti_status encode(candidate *c, const tutti_view *v, const float *x, tutti_error *err)
 {
     const tutti_codec_ops *ops = c->inner->ops;
-    const float *from = tutti_codec_before(c->codec, v, x);
+    const float *from = ops->rounds > 0 ? tutti_codec_fold_first(c->codec, v, x, c->scratch, c->wire) : tutti_codec_before(c->codec, v, x);
     float *into = NULL, a;
 
     c->bytes = 0;
     for (int round = 0; round < ops->rounds; round++) {
-        ops->fold(c->inner, v, round, from, c->scratch, c->wire);
+        if (round > 0)
+            ops->fold(c->inner, v, round, from, c->scratch, c->wire);
         c->bytes += ops->width(c->inner, v, round) * tutti_dtype_bytes(tutti_codec_number(c->inner, v));
     }
     if (ops->rounds == 0)

@@ -34,10 +34,16 @@ static void widen(const tutti_codec *c, size_t n, void *in, float *y)
     tutti_cast(d, (tutti_buffer){ d, in, n, c->ops->dtype }, tutti_f32(d, y, n));
 }
 
+static void fold_part(tutti_codec *c, const tutti_view *v, size_t from, size_t count, const float *x, void *scratch, void *const *wire)
+{
+    (void)v, (void)scratch;
+    narrow(c, count, x, (uint16_t *)wire[0] + from);
+}
+
 static void fold(tutti_codec *c, const tutti_view *v, int round, const float *x, void *scratch, void *const *wire)
 {
-    (void)scratch;
-    narrow(c, v->count, x, wire[round]);
+    (void)round;
+    fold_part(c, v, 0, v->count, x, scratch, wire);
 }
 
 static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, void *const *wire, float a, float *y)
@@ -62,13 +68,13 @@ static void unfold(tutti_codec *c, const tutti_view *v, void *scratch, void *con
 
 const tutti_codec_ops tutti_codec_fp16 = {
     .name = "fp16", .paper = "IEEE 754 binary16", .help = "half precision, to the nearest",
-    .options = options, .rounds = 1, .dtype = TUTTI_F16, .traits = traits, .width = width, .fold = fold, .mine = mine, .unfold = unfold,
+    .options = options, .rounds = 1, .dtype = TUTTI_F16, .traits = traits, .width = width, .fold = fold, .fold_part = fold_part, .mine = mine, .unfold = unfold,
 };
 const tutti_codec_ops tutti_codec_bf16 = {
     .name = "bf16", .paper = "bfloat16", .help = "the upper half of a float, to the nearest",
-    .options = options, .rounds = 1, .dtype = TUTTI_BF16, .traits = traits, .width = width, .fold = fold, .mine = mine, .unfold = unfold,
+    .options = options, .rounds = 1, .dtype = TUTTI_BF16, .traits = traits, .width = width, .fold = fold, .fold_part = fold_part, .mine = mine, .unfold = unfold,
 };
 const tutti_codec_ops tutti_codec_trunc16 = {
     .name = "trunc16", .paper = "bfloat16, truncated", .help = "the upper half of a float, the rest cut off",
-    .options = options, .rounds = 1, .dtype = TUTTI_BF16, .traits = traits, .width = width, .fold = fold, .mine = mine, .unfold = unfold,
+    .options = options, .rounds = 1, .dtype = TUTTI_BF16, .traits = traits, .width = width, .fold = fold, .fold_part = fold_part, .mine = mine, .unfold = unfold,
 };

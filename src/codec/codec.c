@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-enum { NAMES_MAX = 32, NESTED_MAX = 4 };
+enum { NAMES_MAX = 32, NESTED_MAX = 4, PART = 1 << 14 }; /* PART: elements that stay in the second cache with what a wrapper reads and keeps of them */
 #define STREAM_WORKER 0x436F646500000000u /* bits of the upper half: apart from the streams that others number from 0 */
 #define STREAM_SHARED 0x436F647300000000u
 #define STREAM_STAGE  0x0000000080000000u
@@ -168,14 +168,66 @@ tutti_codec *tutti_codec_chosen(tutti_codec *c, const tutti_view *v)
     return c;
 }
 
-const float *tutti_codec_before(tutti_codec *c, const tutti_view *v, const float *x)
+static void watch(tutti_codec *c, const tutti_view *v, const float *x)
 {
-    for (tutti_codec *it = c; it->ops->choose != NULL; it = it->ops->choose(it, v))
-        if (it->ops->watch != NULL)
-            it->ops->watch(it, v, x);
+    for (; c->ops->choose != NULL; c = c->ops->choose(c, v))
+        if (c->ops->watch != NULL)
+            c->ops->watch(c, v, x);
+}
+
+/* Of a part of the view v, or of all of it. */
+static const float *before(tutti_codec *c, const tutti_view *v, const tutti_view *part, const float *x)
+{
     for (; c->ops->choose != NULL; c = c->ops->choose(c, v))
         if (c->ops->before != NULL)
-            x = c->ops->before(c, v, x);
+            x = c->ops->before(c, part, x);
+    return x;
+}
+
+const float *tutti_codec_before(tutti_codec *c, const tutti_view *v, const float *x)
+{
+    watch(c, v, x);
+    return before(c, v, v, x);
+}
+
+/* Elements of a part: whole rows, in fours, since that is how products of rows go best; all: the view cannot be cut, or nobody has anything to do before it is folded. */
+static size_t part_of(tutti_codec *c, const tutti_view *v)
+{
+    const size_t cols = v->rows > 1 ? v->cols : 1, rows = PART / 4 / (cols > 0 ? cols : 1);
+    bool asked = false;
+
+    for (; c->ops->choose != NULL; c = c->ops->choose(c, v)) {
+        if (c->ops->before != NULL && !c->ops->by_element)
+            return v->count;
+        asked = asked || c->ops->before != NULL;
+    }
+    return asked && c->ops->fold_part != NULL ? 4 * (rows > 0 ? rows : 1) * cols : v->count;
+}
+
+const float *tutti_codec_fold_first(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, void *const *wire)
+{
+    tutti_codec *leaf = tutti_codec_chosen(c, v);
+    const size_t most = part_of(c, v);
+
+    watch(c, v, x);
+    if (most >= v->count) {
+        x = before(c, v, v, x);
+        leaf->ops->fold(leaf, v, 0, x, scratch, wire);
+        return x;
+    }
+    for (size_t end = v->count, from; end > 0; end = from) {
+        const float *folded;
+        tutti_view part = *v;
+        from = (end - 1) / most * most;
+        part.first += from;
+        part.count = end - from;
+        part.rows = v->rows > 1 ? part.count / v->cols : 1;
+        part.cols = part.count / part.rows;
+        folded = before(c, v, &part, x + from);
+        leaf->ops->fold_part(leaf, v, from, part.count, folded, scratch, wire);
+        if (from == 0)
+            x = folded;
+    }
     return x;
 }
 

@@ -143,5 +143,5 @@ static float account(tutti_codec *c, const tutti_view *v, float **into)
 const tutti_codec_ops tutti_codec_ef = {
     .name = "ef", .paper = "Karimireddy et al., ICML 2019, algorithm 2", .help = "error feedback: what a codec loses is sent with the next",
     .options = options, .self_bytes = sizeof(ef), .traits = traits, .check = check, .declare = declare, .begin = begin, .choose = choose, .before = before,
-    .account = account,
+    .by_element = true, .account = account,
 };

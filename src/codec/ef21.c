@@ -83,6 +83,6 @@ static void after(tutti_codec *c, const tutti_view *v, float *y)
 
 const tutti_codec_ops tutti_codec_ef21 = {
     .name = "ef21", .paper = "Richtarik et al., NeurIPS 2021", .help = "corrections to each worker's estimate of its gradient",
-    .options = options, .self_bytes = sizeof(ef21), .traits = traits, .check = check, .declare = declare, .choose = choose, .before = before, .account = account,
-    .after = after,
+    .options = options, .self_bytes = sizeof(ef21), .traits = traits, .check = check, .declare = declare, .choose = choose, .before = before, .by_element = true,
+    .account = account, .after = after,
 };

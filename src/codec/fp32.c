@@ -17,10 +17,16 @@ static size_t width(const tutti_codec *c, const tutti_view *v, int round)
     return v->count;
 }
 
+static void fold_part(tutti_codec *c, const tutti_view *v, size_t from, size_t count, const float *x, void *scratch, void *const *wire)
+{
+    (void)v, (void)scratch;
+    tutti_copy(c->space->device, count, x, (float *)wire[0] + from);
+}
+
 static void fold(tutti_codec *c, const tutti_view *v, int round, const float *x, void *scratch, void *const *wire)
 {
-    (void)scratch;
-    tutti_copy(c->space->device, v->count, x, wire[round]);
+    (void)round;
+    fold_part(c, v, 0, v->count, x, scratch, wire);
 }
 
 static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, void *const *wire, float a, float *y)
@@ -43,5 +49,5 @@ static void tell(const tutti_codec *c, const tutti_view *v, const float *x, cons
 
 const tutti_codec_ops tutti_codec_fp32 = {
     .name = "fp32", .paper = "IEEE 754 binary32", .help = "numbers as they are",
-    .options = options, .rounds = 1, .traits = traits, .width = width, .fold = fold, .mine = mine, .unfold = unfold, .tell = tell,
+    .options = options, .rounds = 1, .traits = traits, .width = width, .fold = fold, .fold_part = fold_part, .mine = mine, .unfold = unfold, .tell = tell,
 };

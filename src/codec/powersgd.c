@@ -20,10 +20,10 @@
    Before step 0 it is told, as an event, which matrices travel as products of what rank, and why others do not; by their number in the model's order, since a codec knows no names. A rank beyond a matrix's lesser side
    is that side then, which never shrinks it: so nothing is capped but what travels as it is.
 
-   What bounds ef(powersgd(rank=4)) of a matrix beyond the caches is memory: it goes through it eight times (5000 x 5000 floats on one core of a Zen 5, a memcpy of 5.4 ms is two): residual + gradient 5.5 ms, D Q 4.4, D^T P 4.7,
-   residual - P Q^T 4.7, the mean written past the caches 3.4. The products read four rows at once, in 4.4 ms what one stream brings in 2.8, and take 1.2 to 1.7 where the rows are in a cache; asking memory for the next
-   four rows meanwhile gained nothing in the whole. D Q made of four rows as soon as their residual is added takes 6.8 with the adding instead of 9.9: not done, since who exchanges lets the wrappers go over a whole
-   tensor before it folds.
+   What bounds ef(powersgd(rank=4)) of a matrix beyond the caches is memory: it goes through it seven times, of which a memcpy is two: residual + gradient, of which D Q is made row by row as it is added (fold_part), D^T P,
+   residual - P Q^T, the mean written past the caches. Apart, adding and D Q took 9.9 ms and together 6.8 (5000 x 5000 floats on one core of a Zen 5, a memcpy of 5.4 ms), and the whole 0.90 to 0.92 of what it had taken on one
+   core of a Xeon (Granite Rapids). D^T P 4.7, residual - P Q^T 4.7, the mean 3.4; the products read four rows at once, in 4.4 ms what one stream brings in 2.8, and take 1.2 to 1.7 where the rows are in a cache; asking memory
+   for the next four rows meanwhile gained nothing in the whole.
 
    Q_own lies in the scratch between fold and mine, and with 16 bits P^ and the mean Q as floats after it. A dead layer's Q is 0, and so is P; orth draws new directions then (orthogonal.c). */
 #include "codec_internal.h"
@@ -239,7 +239,8 @@ static void add_products(const tutti_codec *c, const tutti_view *v, size_t r, si
     }
 }
 
-static void fold_p(tutti_codec *c, const tutti_view *v, size_t r, size_t j, const float *x, void *scratch, void *const *wire)
+/* Of the rows [from, to), which x holds; the last ones of all come first. */
+static void fold_p(tutti_codec *c, const tutti_view *v, size_t r, size_t j, size_t from, size_t to, const float *x, void *scratch, void *const *wire)
 {
     tutti_device *d = c->space->device;
     const powersgd *s = c->self;
@@ -253,14 +254,15 @@ static void fold_p(tutti_codec *c, const tutti_view *v, size_t r, size_t j, cons
         if (is_narrow(c, v))
             widen(c, v, r * cols, wire[2 * j - 1], q_of(c, v, r, j - 1, scratch, wire)); /* as it travelled: its columns are about 1 */
     } else if (!s->warm_start) {
-        tutti_fill_normal(d, r * cols, shared(c, v, v->tensor), scratch);
+        if (to == rows)
+            tutti_fill_normal(d, r * cols, shared(c, v, v->tensor), scratch);
         q = scratch;
     }
-    for (size_t end = rows, i; end > 0; end = i) { /* P = D Q, from the end, which whoever made D has just left in the caches */
-        i = end > PANEL ? end - PANEL : 0;
-        tutti_rows_dot(d, end - i, cols, x + i * cols, (int)r, q, p + i, rows);
+    for (size_t end = to, i; end > from; end = i) { /* P = D Q, from the end, which whoever made D has just left in the caches */
+        i = end - from > PANEL ? end - PANEL : from;
+        tutti_rows_dot(d, end - i, cols, x + (i - from) * cols, (int)r, q, p + i, rows);
     }
-    if (is_narrow(c, v)) {
+    if (is_narrow(c, v) && from == 0) {
         scale_columns(c, v, r, j > 0 ? j - 1 : 0, j == 0 && s->warm_start ? -2 : -1, rows, p); /* of D times what is of that size itself, or about 1 */
         narrow(c, v, r * rows, p, wire[2 * j]);
     }
@@ -286,15 +288,28 @@ static void fold_q(tutti_codec *c, const tutti_view *v, size_t r, size_t j, cons
         tutti_copy(d, r * cols, to, own);
 }
 
+static void fold_part(tutti_codec *c, const tutti_view *v, size_t from, size_t count, const float *x, void *scratch, void *const *wire)
+{
+    const size_t r = rank_now(c, v);
+
+    if (r == 0)
+        tutti_copy(c->space->device, count, x, (float *)wire[0] + from);
+    else
+        fold_p(c, v, r, 0, from / v->cols, (from + count) / v->cols, x, scratch, wire);
+}
+
 static void fold(tutti_codec *c, const tutti_view *v, int round, const float *x, void *scratch, void *const *wire)
 {
     const size_t r = rank_now(c, v), j = (size_t)round / 2;
 
-    if (r == 0) {
-        if (round == 0)
-            tutti_copy(c->space->device, v->count, x, wire[0]);
-    } else if (j < iters_of(c->self, r, v->rows, v->cols))
-        (round % 2 == 0 ? fold_p : fold_q)(c, v, r, j, x, scratch, wire);
+    if (round == 0)
+        fold_part(c, v, 0, v->count, x, scratch, wire);
+    else if (r == 0 || j >= iters_of(c->self, r, v->rows, v->cols))
+        return;
+    else if (round % 2 == 0)
+        fold_p(c, v, r, j, 0, v->rows, x, scratch, wire);
+    else
+        fold_q(c, v, r, j, x, scratch, wire);
 }
 
 static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, void *const *wire, float a, float *y)
@@ -408,5 +423,5 @@ static void follow(tutti_codec *c, const tutti_codec *from, int t)
 const tutti_codec_ops tutti_codec_powersgd = {
     .name = "powersgd", .paper = "Vogels et al., NeurIPS 2019, algorithm 1", .help = "matrices as products of rank r, summed on the way",
     .options = options, .self_bytes = sizeof(powersgd), .rounds = 2 * ITERS_MOST, .number = number, .traits = traits, .declare = declare, .open = open, .begin = begin, .scratch = scratch_bytes,
-    .width = width, .fold = fold, .mine = mine, .unfold = unfold, .follow = follow,
+    .width = width, .fold = fold, .fold_part = fold_part, .mine = mine, .unfold = unfold, .follow = follow,
 };

@@ -10,6 +10,9 @@
    one a thread that may exchange. They are sized when the engine opens, for the first step and for a late one; a codec whose messages are longest in between makes them grow
    once.
 
+   What wrappers make of a gradient they make, for messages, of the whole tensor before it is encoded; for sums part by part as round 0 is folded (tutti_codec_fold_first), so that residual and gradient go through
+   memory once for both.
+
    Numbers that are not finite: codec.h's rule. Who has one sends it past the wrappers; where the decoded mean is not finite nothing is accounted for, and what was to be sent stays
    in the residual.
 
@@ -383,6 +386,7 @@ static tutti_status set_up(tutti_exchange_job *job, const tutti_piece *p, uint64
     return TUTTI_OK;
 }
 
+/* Who is finite, and of messages what to encode; sums ask for that in round 0. */
 static void wrap(const tutti_exchange_job *job)
 {
     tutti_device *d = job->exchange->space.device;
@@ -390,12 +394,8 @@ static void wrap(const tutti_exchange_job *job)
     for (int i = 0; i < job->n_units; i++) {
         tutti_exchange_unit *u = &job->unit[i];
         u->finite = u->n_wrappers > 0 && tutti_finite(d, u->view.count, u->x);
-        for (int w = 0; u->finite && w < u->n_wrappers; w++)
-            if (u->wrapper[w]->ops->watch != NULL)
-                u->wrapper[w]->ops->watch(u->wrapper[w], &u->view, u->x);
-        for (int w = 0; u->finite && w < u->n_wrappers; w++)
-            if (u->wrapper[w]->ops->before != NULL)
-                u->x = u->wrapper[w]->ops->before(u->wrapper[w], &u->view, u->x);
+        if (u->finite && u->codec->ops->rounds == 0)
+            u->x = tutti_codec_before(job->exchange->codec, &u->view, u->x);
     }
 }
 
@@ -536,7 +536,10 @@ static tutti_status round_of(tutti_exchange_job *job, int round, tutti_dtype dty
         const size_t n = number(u) == dtype ? width(u, round) : 0;
         if (u->codec->ops->rounds <= round || number(u) != dtype)
             continue;
-        u->codec->ops->fold(u->codec, &u->view, round, u->x, u->scratch, u->wire);
+        if (round == 0 && u->finite) /* what the wrappers make of it, as it is folded */
+            u->x = tutti_codec_fold_first(job->exchange->codec, &u->view, u->x, u->scratch, u->wire);
+        else
+            u->codec->ops->fold(u->codec, &u->view, round, u->x, u->scratch, u->wire);
         if (job->moves != NULL)
             TUTTI_TRY(look_at(job, u, round, err));
         job->exchange->payload[u->view.tensor] += n * tutti_dtype_bytes(dtype);

@@ -177,14 +177,17 @@ static tutti_status encode(const tutti_engine *e, probe *p, const tutti_exchange
 {
     const tutti_codec_ops *ops = u->codec->ops;
     const int64_t begin = tutti_now_ns(e->rt);
-    const float *x = tutti_codec_before(p->codec, &u->view, u->x);
+    const float *x;
     void *wire[TUTTI_EXCHANGE_ROUNDS];
     float *into, by;
 
     t->bytes = 0;
-    for (int r = 0; r < ops->rounds; r++) {
+    for (int r = 0; r < ops->rounds; r++)
         wire[r] = p->wire[r].at;
-        ops->fold(u->codec, &u->view, r, x, p->scratch.at, wire);
+    x = ops->rounds > 0 ? tutti_codec_fold_first(p->codec, &u->view, u->x, p->scratch.at, wire) : tutti_codec_before(p->codec, &u->view, u->x);
+    for (int r = 0; r < ops->rounds; r++) {
+        if (r > 0)
+            ops->fold(u->codec, &u->view, r, x, p->scratch.at, wire);
         t->of_round[r] = (double)(ops->width(u->codec, &u->view, r) * tutti_dtype_bytes(t->number));
         t->bytes += t->of_round[r];
     }

@@ -664,6 +664,7 @@ static void the_registry_is_the_folder(void **state)
         assert_int_equal((o->rounds > 0) + (o->bound != NULL) + (o->choose != NULL), 1); /* one form */
         assert_true(o->rounds == 0 || (o->width != NULL && o->fold != NULL && o->mine != NULL && o->unfold != NULL));
         assert_true(o->bound == NULL || (o->encode != NULL && o->decode_add != NULL));
+        assert_true((!o->by_element || o->before != NULL) && (o->fold_part == NULL || o->fold != NULL));
     }
     assert_int_equal(in_folder, registered);
     assert_null(tutti_codec_find("nosuch"));

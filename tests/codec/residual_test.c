@@ -352,6 +352,132 @@ static void memory_is_what_the_sheets_say(void **state)
     }
 }
 
+/* ---- in parts ---- */
+
+/* A wrapper and a codec that write down what they are asked. */
+enum { PARTS_MOST = 4096 };
+typedef struct asked { size_t first[PARTS_MOST], count[PARTS_MOST], n, whole; } asked;
+
+static tutti_codec *inner_of(tutti_codec *c, const tutti_view *v)
+{
+    (void)v;
+    return c->inner[0];
+}
+
+static const float *note_before(tutti_codec *c, const tutti_view *v, const float *x)
+{
+    asked *a = c->self;
+
+    assert_true(a->n < PARTS_MOST && v->count == v->rows * v->cols);
+    a->first[a->n] = v->first;
+    a->count[a->n++] = v->count;
+    return x;
+}
+
+static void note_fold(tutti_codec *c, const tutti_view *v, int round, const float *x, void *scratch, void *const *wire)
+{
+    (void)v, (void)round, (void)x, (void)scratch, (void)wire;
+    ((asked *)c->self)->whole++;
+}
+
+static void note_part(tutti_codec *c, const tutti_view *v, size_t from, size_t count, const float *x, void *scratch, void *const *wire)
+{
+    const asked *a = c->self;
+
+    (void)scratch, (void)wire;
+    assert_true(a->n > 0 && a->first[a->n - 1] == v->first + from && a->count[a->n - 1] == count); /* what the wrapper has just been asked for */
+    assert_true(*x == (float)from);
+}
+
+/* Goal: parts are whole rows, lie back to back from the end to the beginning, and are asked for where both sides can; else there is one, the view.
+   Method: a wrapper and a codec of the test's own, shapes with rows longer and shorter than a part. */
+static void parts_are_whole_rows_from_the_end_on(void **state)
+{
+    static const struct { size_t rows, cols; bool cut; } shapes[] = { { 1, 1, false }, { 3, 5, false }, { 1, 40000, true }, { 7, 9000, true }, { 300, 130, true }, { 2, 100000, false }, { 40000, 1, true }, { 0, 3, false } };
+    tutti_codec_ops leaf = { .name = "leaf", .rounds = 1, .fold = note_fold }, wrapper = { .name = "wrapper", .choose = inner_of, .before = note_before };
+    static asked a;
+    static float x[200000];
+    (void)state;
+
+    for (size_t i = 0; i < TUTTI_LENGTH(x); i++)
+        x[i] = (float)i;
+    for (size_t k = 0; k < TUTTI_LENGTH(shapes); k++)
+        for (int able = 0; able < 4; able++) {
+            const tutti_view v = { .first = 50, .count = shapes[k].rows * shapes[k].cols, .rows = shapes[k].rows, .cols = shapes[k].cols };
+            tutti_codec inside = { .ops = &leaf, .self = &a }, c = { .ops = &wrapper, .self = &a, .inner = { &inside } };
+            const bool cut = shapes[k].cut && able == 3;
+            size_t end = v.first + v.count;
+            a.n = a.whole = 0;
+            wrapper.by_element = (able & 1) != 0;
+            leaf.fold_part = (able & 2) != 0 ? note_part : NULL;
+            assert_ptr_equal(tutti_codec_fold_first(&c, &v, x, NULL, NULL), x);
+            assert_int_equal(a.whole, !cut);
+            assert_int_equal(a.n > 1, cut);
+            for (size_t i = 0; i < a.n; i++) {
+                assert_int_equal(a.first[i] + a.count[i], end);
+                assert_true(v.rows < 2 || (a.count[i] % v.cols == 0 && (a.first[i] - v.first) % v.cols == 0));
+                end = a.first[i];
+            }
+            assert_int_equal(end, v.first);
+        }
+}
+
+/* Goal: what is sent, what the other rounds fold, and every state are the same bits whether a view is wrapped and folded part by part or at once; where a wrapper looks at the whole (dgc's norm), too.
+   Method: both ways side by side over some steps, at two levels of SIMD, one worker whose numbers stand for the mean. */
+static void wrapped_and_folded_in_parts_are_the_same_bits(void **state)
+{
+    static const char *const specs[] = { "ef(fp32)", "ef(fp16,decay=0.5)", "ef(trunc16,momentum=0.5)", "ef(bf16,momentum=0.5,nesterov=on)", "ef21(fp16)", "ef21(fp32,eta=0.5)", "ef(powersgd(rank=2))", "ef(powersgd(rank=5,warm_start=off))",
+                                         "ef(powersgd(rank=2,factor_dtype=fp16,iters_per_step=2))", "ef(powersgd(rank=300))", "ef(large(powersgd(rank=3),min=100,small=fp16))", "ef(randomk(ratio=0.1))", "dgc(randomk(ratio=0.1),clip=0.01)", "dgc(fp32,clip=0.01)" };
+    static const subject_shape shapes[] = { { 300, 130 }, { 9, 9001 }, { 1, 40000 }, { 3, 5 } };
+    enum { MOST = 81009 };
+    static float g[MOST], y[2][MOST];
+    uint64_t seed = 5;
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(specs); k++)
+        for (size_t shape = 0; shape < TUTTI_LENGTH(shapes); shape++) {
+            subject *s[2];
+            void *wire[2][SUBJECT_ROUNDS];
+            for (int way = 0; way < 2; way++) {
+                s[way] = subject_open_as(specs[k], shapes[shape].rows, shapes[shape].cols, 0, way == 0 ? TUTTI_CPU_AVX2 : TUTTI_CPU_AVX512);
+                for (int r = 0; r < SUBJECT_ROUNDS; r++)
+                    wire[way][r] = calloc(s[way]->tensor.count + 1, sizeof(float));
+            }
+            for (uint64_t step = 0; step < 3; step++) {
+                const tutti_view v = subject_view(s[0], step);
+                subject_fill(v.count, g, (int)step % 2, &seed);
+                for (int way = 0; way < 2; way++) {
+                    tutti_codec *leaf = tutti_codec_chosen(s[way]->codec, &v);
+                    void *scratch = aligned_alloc(64, leaf->ops->scratch == NULL ? 64 : (leaf->ops->scratch(leaf, &v) + 64) / 64 * 64);
+                    const float *p = way == 0 ? tutti_codec_before(s[0]->codec, &v, g) : tutti_codec_fold_first(s[1]->codec, &v, g, scratch, wire[1]);
+                    float *into, by;
+                    for (int r = way; r < leaf->ops->rounds; r++)
+                        leaf->ops->fold(leaf, &v, r, p, scratch, wire[way]);
+                    by = tutti_codec_account(s[way]->codec, &v, &into);
+                    leaf->ops->mine(leaf, &v, p, scratch, wire[way], by, into);
+                    leaf->ops->unfold(leaf, &v, scratch, wire[way], y[way]);
+                    tutti_codec_after(s[way]->codec, &v, y[way]);
+                    free(scratch);
+                }
+                assert_memory_equal(y[0], y[1], v.count * sizeof(float));
+                for (int r = 0; r < SUBJECT_ROUNDS; r++)
+                    assert_memory_equal(wire[0][r], wire[1][r], v.count * sizeof(float));
+                for (size_t i = 0; i < tutti_plan_count(s[0]->plan); i++) {
+                    void *memory[2];
+                    const tutti_state *of = tutti_plan_state(s[0]->plan, i, &memory[0]);
+                    tutti_plan_state(s[1]->plan, i, &memory[1]);
+                    if (of->count > 0 && memcmp(memory[0], memory[1], of->count * tutti_dtype_bytes(of->dtype)) != 0)
+                        fail_msg("%s, %zu x %zu, step %d: state %s differs", specs[k], shapes[shape].rows, shapes[shape].cols, (int)step, of->name);
+                }
+            }
+            for (int way = 0; way < 2; way++) {
+                for (int r = 0; r < SUBJECT_ROUNDS; r++)
+                    free(wire[way][r]);
+                subject_close(s[way]);
+            }
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -364,6 +490,8 @@ int main(void)
         cmocka_unit_test(ef21_converges_at_the_rate_of_its_theorem),
         cmocka_unit_test(a_flush_delivers_all_that_is_owed),
         cmocka_unit_test(memory_is_what_the_sheets_say),
+        cmocka_unit_test(parts_are_whole_rows_from_the_end_on),
+        cmocka_unit_test(wrapped_and_folded_in_parts_are_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

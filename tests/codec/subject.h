@@ -219,7 +219,7 @@ static inline void subject_exchange_view(subject *const *s, int workers, tutti_v
 
     for (int w = 0; w < workers; w++) {
         leaf[w] = tutti_codec_chosen(s[w]->codec, &v);
-        p[w] = tutti_finite(s[w]->device, n, g[w]) ? tutti_codec_before(s[w]->codec, &v, g[w]) : g[w];
+        p[w] = leaf[w]->ops->rounds == 0 && tutti_finite(s[w]->device, n, g[w]) ? tutti_codec_before(s[w]->codec, &v, g[w]) : g[w];
         scratch[w] = aligned_alloc(64, leaf[w]->ops->scratch == NULL ? 64 : (leaf[w]->ops->scratch(leaf[w], &v) + 64) / 64 * 64);
         for (int round = 0; round < SUBJECT_ROUNDS; round++)
             wire[w][round] = malloc(n * 4 + 64);
@@ -231,7 +231,10 @@ static inline void subject_exchange_view(subject *const *s, int workers, tutti_v
     }
     for (int round = 0; round < leaf[0]->ops->rounds; round++) {
         for (int w = 0; w < workers; w++)
-            leaf[w]->ops->fold(leaf[w], &v, round, p[w], scratch[w], wire[w]);
+            if (round == 0 && tutti_finite(s[w]->device, n, p[w]))
+                p[w] = tutti_codec_fold_first(s[w]->codec, &v, p[w], scratch[w], wire[w]);
+            else
+                leaf[w]->ops->fold(leaf[w], &v, round, p[w], scratch[w], wire[w]);
         for (size_t i = 0; i < leaf[0]->ops->width(leaf[0], &v, round); i++) {
             void *of[SUBJECT_WORKERS];
             for (int w = 0; w < workers; w++)
