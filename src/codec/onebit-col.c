@@ -9,7 +9,7 @@
 #include "registry.h"
 
 typedef struct onebit_col { int64_t min_rows; } onebit_col;
-typedef struct sums { double plus, minus; uint32_t negative, all; } sums; /* of a column */
+typedef struct sums { double of[2]; uint32_t count[2]; } sums; /* of a column: 0 and more, a NaN among them; negative */
 static const tutti_option options[] = {
     { "min_rows", TUTTI_INT, TUTTI_AT(onebit_col, min_rows), 64, 1, 1 << 30, NULL, "rows from which on columns have numbers of their own; with fewer a tensor, or an owner's part of one, has two for all" },
     { 0 }
@@ -42,15 +42,23 @@ static size_t scratch_of(const tutti_codec *c, const tutti_view *v)
     return columns_of(c, v) * sizeof(sums);
 }
 
+/* A row. No branch: the next sign is anybody's guess, and a wrong one takes longer than all else. */
 static void add_up(sums *s, size_t n, const float *x)
 {
     for (size_t i = 0; i < n; i++) {
-        const double value = (double)x[i];
-        const bool negative = value < 0;
-        s[i].plus += negative ? 0 : value; /* a NaN among them */
-        s[i].minus += negative ? value : 0;
-        s[i].negative += negative;
-        s[i].all++;
+        const bool negative = x[i] < 0;
+        s[i].of[negative] += (double)x[i];
+        s[i].count[negative]++;
+    }
+}
+
+/* A view that is one column. */
+static void add_up_one(sums *s, size_t n, const float *x)
+{
+    for (size_t i = 0; i < n; i++) {
+        const bool negative = x[i] < 0;
+        s->of[negative] += (double)x[i];
+        s->count[negative]++;
     }
 }
 
@@ -60,11 +68,12 @@ static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *
     sums *s = scratch;
 
     memset(s, 0, columns * sizeof *s);
-    for (size_t at = 0; at < v->count; at += columns)
+    if (columns == 1)
+        add_up_one(s, v->count, x);
+    for (size_t at = 0; columns > 1 && at < v->count; at += columns)
         add_up(s, columns < v->count - at ? columns : v->count - at, x + at);
     for (size_t k = 0; k < columns; k++) {
-        const uint32_t positive = s[k].all - s[k].negative;
-        float plus = positive > 0 ? (float)(s[k].plus / positive) : 0, minus = s[k].negative > 0 ? (float)(s[k].minus / s[k].negative) : 0;
+        float plus = s[k].count[0] > 0 ? (float)(s[k].of[0] / s[k].count[0]) : 0, minus = s[k].count[1] > 0 ? (float)(s[k].of[1] / s[k].count[1]) : 0;
         if (!isfinite(plus) || !isfinite(minus))
             plus = minus = NAN;
         tutti_codec_put_f32(out + 8 * k, plus);

@@ -9,6 +9,7 @@
 #include "codec_internal.h"
 #include "registry.h"
 
+enum { RUN = 2048 }; /* elements at once, of which no byte of bits is shared */
 static const tutti_option options[] = { { 0 } };
 
 static unsigned traits(const tutti_codec *c)
@@ -32,8 +33,7 @@ static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *
         return 0;
     if (n % 8 == 0)
         out[n / 8] = 0;
-    tutti_signs(c->space->device, n, x, false, out);
-    if (!tutti_finite(c->space->device, n, x))
+    if (!isfinite(tutti_signs(c->space->device, n, x, false, out))) /* fewer than 2^31 magnitudes of floats, in double: only what is not finite itself makes their sum so */
         out[n / 8] |= (uint8_t)(1u << n % 8);
     return n / 8 + 1;
 }
@@ -54,9 +54,19 @@ static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_
 
 static void after(tutti_codec *c, const tutti_view *v, float *y)
 {
-    for (size_t i = 0; i < v->count; i++)
-        y[i] = y[i] < 0 ? -1.0f : y[i] >= 0 ? 1.0f : NAN;
-    tutti_device_charge(c->space->device, (double)v->count, 8.0 * (double)v->count);
+    tutti_device *d = c->space->device;
+    uint8_t bits[RUN / 8];
+
+    for (size_t at = 0, n; at < v->count; at += n) { /* as signs and back, while they are in the first cache */
+        n = v->count - at < RUN ? v->count - at : RUN;
+        if (isnan(tutti_signs(d, n, y + at, false, bits)))
+            for (size_t i = at; i < at + n; i++)
+                y[i] = y[i] < 0 ? -1.0f : y[i] >= 0 ? 1.0f : NAN;
+        else {
+            tutti_fill(d, n, 0, y + at);
+            tutti_signs_add(d, n, bits, 1, y + at);
+        }
+    }
 }
 
 const tutti_codec_ops tutti_codec_sign_vote = {

@@ -54,8 +54,10 @@ INLINE void narrow(size_t n, const float *x, uint16_t *y, __m128i (*of)(const fl
     if (n * sizeof *y >= TUTTI_KERNELS_STREAM) {
         for (; (uintptr_t)(y + i) % 32 != 0 && i < n; i++)
             y[i] = one(x[i]);
-        for (; n - i >= 16; i += 16)
+        for (; n - i >= 16; i += 16) {
+            tutti_kernels_ask_for(x + i, 16);
             _mm256_stream_si256((__m256i *)(void *)(y + i), _mm256_inserti128_si256(_mm256_castsi128_si256(of(x + i)), of(x + i + 8), 1));
+        }
         _mm_sfence();
     }
     for (; n - i >= 8; i += 8)

@@ -53,8 +53,10 @@ INLINE void narrow(size_t n, const float *x, uint16_t *y, __m256i (*of)(const fl
     if (n * sizeof *y >= TUTTI_KERNELS_STREAM) {
         for (; (uintptr_t)(y + i) % 64 != 0 && i < n; i++)
             y[i] = one(x[i]);
-        for (; n - i >= 32; i += 32)
+        for (; n - i >= 32; i += 32) {
+            tutti_kernels_ask_for(x + i, 32);
             _mm512_stream_si512((__m512i *)(void *)(y + i), _mm512_inserti64x4(_mm512_castsi256_si512(of(x + i)), of(x + i + 16), 1));
+        }
         _mm_sfence();
     }
     for (; n - i >= 16; i += 16)

@@ -13,6 +13,15 @@
 #define TUTTI_KERNELS_RUN 2048  /* elements that rows_dot adds up in float, before what they come to is added in double */
 #define TUTTI_KERNELS_STREAM ((size_t)16 << 20) /* bytes of a result beyond which it is written past the caches: nobody would find it there */
 
+#define TUTTI_KERNELS_AHEAD 2048 /* bytes. Signs and their mean of 25 M floats, in memcpys on one core of a Xeon: 0.46 with it, 0.54 with 4096, 0.72 with none; trunc16 0.48, 0.57, 0.74 */
+
+/* For loops that read x once: memory that stands so far behind [x, x + count). Processors ask for what comes next by themselves, but not as early. Nothing is read, so it may lie behind the end. */
+static inline void tutti_kernels_ask_for(const float *x, size_t count)
+{
+    for (size_t i = 0; i < count; i += 16)
+        __builtin_prefetch((const void *)((uintptr_t)(x + i) + TUTTI_KERNELS_AHEAD), 0, 3);
+}
+
 typedef struct tutti_kernels {
     void (*fill)(size_t n, float a, float *y);
     void (*add)(size_t n, const float *x, float *y);

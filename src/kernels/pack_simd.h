@@ -89,6 +89,7 @@ INLINE double signs_of(const bool squares, size_t n, const float *x, uint8_t *ou
         sum[j] = dvec_zero();
     for (; n >= 64; n -= 64, x += 64, out += 8) { /* one store of what many would take longer for than the comparing */
         uint64_t mask = 0;
+        tutti_kernels_ask_for(x, 64);
         _Pragma("GCC unroll 8") for (int j = 0; j < 64; j += WIDTH)
             mask |= (uint64_t)vec_negative(vec_get(x + j, WIDTH)) << j;
         memcpy(out, &mask, sizeof mask);

@@ -861,6 +861,29 @@ static void the_majority_of_signs_decides(void **state)
         }
 }
 
+/* What comes out of a vote: 1 where its mean is 0 (of either sign), more, or infinite; -1 where it is less; NaN where it is none, and there alone. */
+static void a_vote_is_the_sign_of_its_mean(void **state)
+{
+    static const float special[] = { 0, -0.0f, INFINITY, -INFINITY, 1e-45f, -1e-45f, NAN };
+    enum { N = 10007 };
+    static float mean[N], y[N];
+    uint64_t seed = 26;
+    (void)state;
+
+    for (size_t kinds = 0; kinds <= TUTTI_LENGTH(special); kinds++) {
+        subject *s = subject_open_as("sign-vote", 1, N, 0, kinds % 2 ? TUTTI_CPU_SCALAR : TUTTI_CPU_AVX512);
+        const tutti_view v = subject_view(s, 0);
+        subject_fill(N, mean, 0, &seed);
+        for (size_t i = 0; i < 20 * kinds; i++) /* some stretches have none */
+            mean[subject_random(&seed) % N] = special[i % kinds];
+        memcpy(y, mean, sizeof y);
+        s->codec->ops->after(s->codec, &v, y);
+        for (int i = 0; i < N; i++)
+            assert_true(isnan(mean[i]) ? isnan(y[i]) : y[i] == (mean[i] < 0 ? -1 : 1));
+        subject_close(s);
+    }
+}
+
 static void eight_bits_err_by_half_a_step_at_most(void **state)
 {
     float x[SUBJECT_LONGEST], y[SUBJECT_LONGEST];
@@ -1017,6 +1040,7 @@ int main(void)
         cmocka_unit_test(columns_come_back_as_the_means_of_either_sign),
         cmocka_unit_test(votes_and_columns_refuse_what_no_encoder_writes),
         cmocka_unit_test(the_majority_of_signs_decides),
+        cmocka_unit_test(a_vote_is_the_sign_of_its_mean),
         cmocka_unit_test(eight_bits_err_by_half_a_step_at_most),
         cmocka_unit_test(threshold_sends_what_reaches_it),
         cmocka_unit_test(wangni_probabilities_are_the_optimum),
