@@ -2,7 +2,7 @@
    Communication Bandwidth for Distributed Training", ICLR 2018, arXiv 1712.01887. Sheet: sparsification.md.
      each worker   u <- m u + g;  v <- v + u;  S <- the k greatest of |v|;  sent: v_S;  v_S <- 0, u_S <- 0 (momentum factor masking)
      all           x <- x - lr mean of what was sent
-   The recursion is the codec's (src/codec/dgc.c). Over `warmup` epochs k falls from 25 % to ratio, as published. Momentum is of what each worker holds back, so it comes before the mean
+   The recursion is the codec's (src/codec/dgc.c). Over `warmup` epochs k falls from 25 % to ratio, as published, or as warmup_ratios says. Momentum is of what each worker holds back, so it comes before the mean
    and the run's optimiser must have none: it has to be sgd(lr=...). Clipping comes before accumulation, with the method's `clip`; clip-norm would scale down what residuals count as
    delivered, and is refused. Weight decay is the optimiser's: of the weights in every step, and no part of u.
 
@@ -14,18 +14,19 @@
 #include "large.h"
 #include "tutti/kernels.h"
 
+enum { WARMUP = 4 };
 typedef struct dgc {
     double ratio, momentum, clip, bucket_mb;
     int64_t warmup, min_numel;
     int value, index;
     bool nesterov, masking, server_ef;
-    const char *exclude;
+    const char *exclude, *ratios;
     float *u;                    /* n; of a single worker, else the codec's */
 } dgc;
 
 static const tutti_option dgc_options[] = {
     { "ratio", TUTTI_REAL, TUTTI_AT(dgc, ratio), 0.001, 1e-9, 1, NULL, "share of a tensor's elements sent; of a factor of 1000: 0.001" },
-    { "warmup", TUTTI_INT, TUTTI_AT(dgc, warmup), 4, 0, 1000, NULL, "epochs over which the share comes down: epoch e of E sends ratio^((e + 1) / (E + 1)); 0: from the start" },
+    LARGE_WARMUP(dgc, WARMUP, NULL),
     { "momentum", TUTTI_REAL, TUTTI_AT(dgc, momentum), 0.9, 0, 0.9999, NULL, "m, of each worker's gradients before they are sent; the optimiser has none" },
     { "nesterov", TUTTI_BOOL, TUTTI_AT(dgc, nesterov), 0, 0, 1, NULL, "Nesterov's momentum, in the form of the authors' code: u = m (u + g), v = v + u + g", "momentum>0" },
     { "masking", TUTTI_BOOL, TUTTI_AT(dgc, masking), 1, 0, 1, NULL, "forget the momentum of what was sent, so that it does not push twice" },
@@ -35,13 +36,14 @@ static const tutti_option dgc_options[] = {
     LARGE_BUCKET(dgc),
     LARGE_LIST(dgc, NULL),
     LARGE_EXCLUDE(dgc),
+    LARGE_WARMUP_RATIOS(dgc, NULL),
     { 0 }
 };
 
 static tutti_status dgc_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     dgc *s = m->self;
-    char selected[160], coded[LARGE_SPEC], spec[LARGE_SPEC + 160];
+    char selected[LARGE_CODED], coded[LARGE_SPEC], spec[LARGE_SPEC + 160];
 
     if (strcmp(m->optim->ops->name, "sgd") != 0 || m->optim->ops->slots(m->optim->self) != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'dgc' keeps the momentum of what it holds back itself, and a second one would push everything twice; write --optimizer 'sgd(lr=0.1)', without "
@@ -51,7 +53,7 @@ static tutti_status dgc_declare(tutti_method *m, tutti_plan *plan, tutti_error *
         tutti_declare_vector(plan, "dgc.u", TUTTI_SAME, &s->u);
         return TUTTI_OK;
     }
-    snprintf(selected, sizeof selected, "topk(ratio=%.17g,warmup=%lld,value_dtype=%s,index_code=%s)", s->ratio, (long long)s->warmup, large_value(s->value), large_index(s->index));
+    large_topk(m, s->ratio, s->warmup, s->warmup != WARMUP, s->value, s->index, selected);
     snprintf(spec, sizeof spec, "dgc(codec=%s,momentum=%.17g,nesterov=%s,masking=%s,clip=%.17g,server=%s)", large_spec(m, selected, s->min_numel, coded), s->momentum, s->nesterov ? "on" : "off", s->masking ? "on" : "off", s->clip, s->server_ef ? "on" : "off");
     return tutti_exchange_declare(m, plan, spec, err);
 }

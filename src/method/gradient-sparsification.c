@@ -9,7 +9,7 @@
 #include "large.h"
 
 enum { WANGNI, TOPK, RANDK, BLOCKK };
-typedef struct sparsification { int select, value, index; double ratio, bucket_mb; int64_t block, min_numel; bool ef; const char *exclude; } sparsification;
+typedef struct sparsification { int select, value, index; double ratio, bucket_mb; int64_t block, min_numel, warmup; bool ef; const char *exclude, *ratios; } sparsification;
 
 static const tutti_option sparsification_options[] = {
     { "select", TUTTI_CHOICE, TUTTI_AT(sparsification, select), WANGNI, 0, 0, "wangni|topk|randk|blockk", "which elements: at random in proportion to magnitude, the greatest, or drawn alike on all workers" },
@@ -20,6 +20,8 @@ static const tutti_option sparsification_options[] = {
     LARGE_BUCKET(sparsification),
     LARGE_LIST(sparsification, "select=topk"),
     LARGE_EXCLUDE(sparsification),
+    LARGE_WARMUP(sparsification, 0, "select=topk"),
+    LARGE_WARMUP_RATIOS(sparsification, "select=topk"),
     { 0 }
 };
 
@@ -27,13 +29,13 @@ static tutti_status sparsification_declare(tutti_method *m, tutti_plan *plan, tu
 {
     const sparsification *s = m->self;
     const bool ef = s->ef && s->select != WANGNI;
-    char selected[120], coded[140], spec[LARGE_SPEC];
+    char selected[LARGE_CODED], coded[LARGE_CODED + 8], spec[LARGE_SPEC];
 
     large_cut(m, s->bucket_mb);
     if (s->select == WANGNI)
         snprintf(selected, sizeof selected, "wangni(sparsity=%.17g)", s->ratio);
     else if (s->select == TOPK)
-        snprintf(selected, sizeof selected, "topk(ratio=%.17g,value_dtype=%s,index_code=%s)", s->ratio, large_value(s->value), large_index(s->index));
+        large_topk(m, s->ratio, s->warmup, s->warmup != 0, s->value, s->index, selected);
     else
         snprintf(selected, sizeof selected, "randomk(ratio=%.17g,block=%lld,unbiased=%s)", s->ratio, s->select == RANDK ? 1LL : (long long)s->block, ef ? "off" : "on");
     snprintf(coded, sizeof coded, "%s%s%s", ef ? "ef(" : "", selected, ef ? ")" : "");

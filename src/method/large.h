@@ -23,7 +23,24 @@ static inline void large_cut(tutti_method *m, double bucket_mb)
     m->first_piece_bytes = m->piece_bytes < m->first_piece_bytes ? m->piece_bytes : m->first_piece_bytes;
 }
 
-enum { LARGE_SPEC = 5000 }; /* more than a spec may have, which its reader says */
+/* Of a selection's ratio, on its way down. */
+#define LARGE_WARMUP(type, epochs, when)                                                                                                                                   \
+    { "warmup", TUTTI_INT, TUTTI_AT(type, warmup), epochs, 0, 1000, NULL, "epochs over which the share comes down: epoch e of E sends ratio^((e + 1) / (E + 1)); 0: from the start", when }
+#define LARGE_WARMUP_RATIOS(type, when)                                                                                                                                    \
+    { "warmup_ratios", TUTTI_TEXT, TUTTI_AT(type, ratios), 0, 0, 0, "", "in place of warmup: the share of each of its epochs, a:b:c; 0.25:0.063:0.015:0.004:0.001 in the authors' code of DGC", when }
+
+enum { LARGE_SPEC = 5000, LARGE_CODED = 4200 }; /* more than a spec may have, which its reader says; and a part of one */
+/* The greatest magnitudes of a tensor. given: warmup, unless it is the default, which warmup_ratios takes the place of. */
+static inline const char *large_topk(const tutti_method *m, double ratio, int64_t warmup, bool given, int value, int index, char spec[LARGE_CODED])
+{
+    char ratios[LARGE_CODED] = "";
+    const bool listed = tutti_option_print(tutti_option_find(m->ops->options, "warmup_ratios"), m->self, ratios, sizeof ratios) > 0;
+
+    snprintf(spec, LARGE_CODED, "topk(ratio=%.17g,warmup=%lld,value_dtype=%s,index_code=%s%s%s)", ratio, listed && !given ? 0LL : (long long)warmup, large_value(value), large_index(index),
+             listed ? ",warmup_ratios=" : "", ratios);
+    return spec;
+}
+
 /* `coded` of tensors of at least min elements but for the method's `exclude`. */
 static inline const char *large_spec(const tutti_method *m, const char *coded, int64_t min, char spec[LARGE_SPEC])
 {

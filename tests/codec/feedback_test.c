@@ -217,6 +217,32 @@ static void topk_warms_up(void **state)
     subject_close(s);
 }
 
+/* A ratio of each epoch, then `ratio`: k of its epoch in every message, to the byte. */
+static void topk_takes_the_listed_ratios_one_an_epoch(void **state)
+{
+    static const struct { const char *spec; double ratio[6]; } rows[] = {
+        { "topk(ratio=0.001,warmup_ratios=0.25:0.063:0.015:0.004:0.001)", { 0.25, 0.063, 0.015, 0.004, 0.001, 0.001 } },
+        { "topk(ratio=0.01,warmup_ratios=1)", { 1, 0.01, 0.01, 0.01, 0.01, 0.01 } }, { "topk(ratio=0.01,warmup_ratios=0.5:0.5:0.01)", { 0.5, 0.5, 0.01, 0.01, 0.01, 0.01 } },
+    };
+    static float x[20001];
+    uint64_t seed = 5;
+    (void)state;
+
+    subject_fill(20001, x, 0, &seed);
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
+        subject *s = subject_open(rows[k].spec, 20001);
+        subject_said h = { .n = 0 };
+        for (uint64_t turn = 0; turn < 12; turn++) { /* and again from the first, as a run that is resumed in whatever epoch */
+            const tutti_view v = subject_view(s, turn);
+            size_t bytes;
+            subject_begin(&s, 1, turn, turn % 6, 0.1, &h);
+            free(subject_encode(s, &v, x, &bytes));
+            assert_int_equal(bytes, 8 * (size_t)ceil(rows[k].ratio[turn % 6] * 20001));
+        }
+        subject_close(s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -225,6 +251,7 @@ int main(void)
         cmocka_unit_test(ef21_rests_where_error_feedback_moves),
         cmocka_unit_test(dgc_is_its_recursion),
         cmocka_unit_test(topk_warms_up),
+        cmocka_unit_test(topk_takes_the_listed_ratios_one_an_epoch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

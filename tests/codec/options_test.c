@@ -280,6 +280,10 @@ static void what_levels_cannot_be_is_refused(void **state)
         { "nuqsgd(bits=2)", "'bits' is 2; it must be from 3 to 8 (bits of an element with its sign; two would be ternary, which is qsgd(bits=2))" }, { "nuqsgd(tail=long)", "short or dense" },
         { "nuqsgd(bits=8,multiplier=0.01)", "multiplier is 0.01, and with 8 bits its first 127 powers lie closer than numbers of 32 bits tell apart; take fewer bits, or a multiplier of about 0.9" },
         { "nuqsgd(multiplier=1)", "'multiplier' is 1" }, { "nuqsgd(multiplier=0)", "'multiplier' is 0" }, { "alq(zero_level=on,symmetric=on)", "'symmetric'" }, { "alq(components=513)", "513" }, { "alq(samples=0)", "'samples' is 0" },
+        { "topk(warmup_ratios=0.25:x)", "warmup_ratios is '0.25:x', and it is a list of shares" }, { "topk(warmup_ratios=0.25:)", "list of shares" }, { "topk(warmup_ratios=0)", "list of shares" },
+        { "topk(warmup_ratios=75:93.75)", "warmup_ratios: epoch 0 has 75 after 1; they are shares of what is sent, which come down from at most 1" },
+        { "topk(warmup_ratios=0.25:0.5)", "warmup_ratios: epoch 1 has 0.5 after 0.25" }, { "topk(ratio=0.1,warmup_ratios=0.5:0.05)", "warmup_ratios ends with 0.05, which is less than ratio, 0.1, that follows it" },
+        { "topk(warmup=2,warmup_ratios=0.5)", "warmup is 2 epochs, and warmup_ratios says the ratio of each of 1; leave one of them away" },
         { "alq(sweeps=0)", "'sweeps' is 0" }, { "ef(topk,decay=1.5)", "'decay' is 1.5" }, { "accordion(low=topk,high=topk,unit=step,norm_window=interval)", "'norm_window'" },
     };
 

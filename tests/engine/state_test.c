@@ -187,7 +187,8 @@ static void codecs_go_on_in_the_epoch_in_which_they_were_saved(void **state)
     static const struct { const char *method, *optimizer, *codec, *first; int n; } rows[] = { /* first: what the codec would be if every epoch were the first */
         { "ddp", "sgd(lr=0.05)", "ef(topk(ratio=0.001,warmup=4))", "ef(topk(ratio=0.2512))", 3 }, { "ddp", "sgd(lr=0.05)", "ef(topk(ratio=0.001,warmup=4),server=on)", "ef(topk(ratio=0.2512),server=on)", 4 },
         { "d-psgd", "sgd(lr=0.05)", "topk(ratio=0.001,warmup=4)", "topk(ratio=0.2512)", 3 }, { "d-psgd(order=atc)", "sgd(lr=0.05)", "large(topk(ratio=0.001,warmup=4),min=100)", "large(topk(ratio=0.2512),min=100)", 2 },
-        { "dgc(ratio=0.001,min_numel=100)", "sgd(lr=0.05)", NULL, NULL, 3 },
+        { "dgc(ratio=0.001,min_numel=100)", "sgd(lr=0.05)", NULL, NULL, 3 }, { "dgc(ratio=0.001,min_numel=100,warmup_ratios=0.3:0.2:0.1:0.05)", "sgd(lr=0.05)", NULL, NULL, 3 },
+        { "ddp", "sgd(lr=0.05)", "ef(topk(ratio=0.001,warmup_ratios=0.3:0.2:0.1:0.05))", "ef(topk(ratio=0.3))", 3 },
         { "ddp", "sgd(lr=0.05)", "ef(accordion(low=topk(ratio=0.3),high=topk(ratio=0.01),interval=1,eta=9))", "ef(topk(ratio=0.3))", 3 },
         { "ddp", "sgd(lr=0.05)", "ef(accordion(low=topk(ratio=0.3),high=topk(ratio=0.01),interval=2,eta=9))", "ef(topk(ratio=0.3))", 2 },
     };

@@ -163,6 +163,8 @@ static void methods_are_their_codecs_with_the_sheets_defaults(void **state)
         { "gradient-sparsification", "large(wangni(sparsity=0.01),min=1024)" },
         { "gradient-sparsification(select=topk,ratio=0.05)", "large(ef(topk(ratio=0.05)),min=1024)" },
         { "gradient-sparsification(select=topk,ef=off,min_numel=0)", "topk(ratio=0.01)" },
+        { "gradient-sparsification(select=topk,warmup_ratios=0.5:0.5:0.5:0.5:0.5:0.5:0.5:0.5:0.5:0.5)", "large(ef(topk(ratio=0.5)))" }, /* a step is an epoch here */
+        { "gradient-sparsification(select=topk,ratio=0.01,warmup=3)", "large(ef(topk(ratio=0.01,warmup=3)))" },
         { "gradient-sparsification(select=topk,ratio=0.05,value_dtype=fp16,index_code=delta,exclude=d.weight)", "large(fp32,min=2500,small=large(ef(topk(ratio=0.05,value_dtype=fp16,index_code=delta))))" },
         { "gradient-sparsification(select=randk)", "large(ef(randomk(ratio=0.01)),min=1024)" },
         { "gradient-sparsification(select=blockk,block=64,ef=off,min_numel=0,ratio=0.1)", "randomk(ratio=0.1,block=64,unbiased=on)" },
@@ -205,7 +207,10 @@ static void what_does_not_go_together_is_refused(void **state)
         { "dgc", NULL, "adam", "instead of 'adam'", 0 },
         { "dgc", "topk", "sgd(lr=0.1)", "brings its own, 'dgc(codec=large(topk(", 0 },
         { "dgc", NULL, "sgd(lr=0.1)", "clip-norm is 1, but method 'dgc' updates along a direction of its own", 1 },
-        { "dgc(ratio=1000)", NULL, "sgd(lr=0.1)", "'ratio' is 1000", 0 },
+        { "dgc(ratio=1000)", NULL, "sgd(lr=0.1)", "'ratio' is 1000; it must be from 1e-9 to 1 (share of a tensor's elements sent; of a factor of 1000: 0.001", 0 },
+        { "dgc(warmup=6,warmup_ratios=0.25:0.063)", NULL, "sgd(lr=0.1)", "warmup is 6 epochs, and warmup_ratios says the ratio of each of 2", 0 },
+        { "gradient-sparsification(select=topk,warmup_ratios=0.1:0.2)", NULL, NULL, "warmup_ratios: epoch 1 has 0.2 after 0.1", 0 },
+        { "gradient-sparsification(warmup=3)", NULL, NULL, "option 'warmup' has no effect with select=wangni", 0 },
         { "accordion(low=topk(ratio=0.01),high=topk(ratio=0.1))", NULL, NULL, "low compresses more than high; swap them", 0 },
         { "accordion(low=ef(topk),high=topk,min_numel=0)", NULL, NULL, "low and high are plain ones", 0 },
         { "accordion(low=qsgd(bits=8),high=qsgd(bits=2))", NULL, NULL, "unbiased", 0 },
@@ -306,6 +311,7 @@ static void dgc_is_its_codec_under_plain_sgd(void **state)
         { "dgc(ratio=0.02,warmup=0,value_dtype=bf16,index_code=auto,min_numel=0,exclude=\"b.*:[c,e].bias\")", "dgc(large(topk(ratio=0.02,value_dtype=bf16,index_code=auto),min=0,exclude=\"b.*:[c,e].bias\"))" },
         { "dgc(ratio=0.02,warmup=0,momentum=0.8,nesterov=on,masking=off,clip=3,server_ef=off,min_numel=2500)",
           "dgc(large(topk(ratio=0.02),min=2500),momentum=0.8,nesterov=on,masking=off,clip=3,server=off)" },
+        { "dgc(warmup_ratios=0.25:0.25:0.25:0.25:0.25)", "dgc(large(topk(ratio=0.25)))" }, { "dgc(ratio=0.01,warmup=0,warmup_ratios=0.5:0.1)", "dgc(large(topk(ratio=0.01,warmup_ratios=0.5:0.1)))" }, /* a step is an epoch here */
     };
 
     (void)state;

@@ -49,7 +49,7 @@ static const struct values { const char *of, *option, *good[4], *bad; } values[]
     { NULL, "graph", { "ring", "one-peer-exponential", "complete" }, "rign" }, { NULL, "mixing", { "random-ring", "ring", "random-matching" }, "rign" }, { NULL, "outer", { "sgd(lr=0.7,momentum=0.9)" }, "sdg" },
     { "h-adpsgd", "super_learner", { "machine", "1", "2", "4" }, "3" }, { "hetero-ring", "shares", { "1:1:1:1", "3:1:2:2" }, "1:2" }, { "hetero-ring", "adapt_every", { "1", "1000000000", "epoch" }, "0" },
     { "ata", "seconds", { "1:2:3:4", "1e-9:1e9:1:1" }, "1:2" }, { "stragglar", "straggler", { "auto", "0", "3" }, "4" }, { NULL, "replay", { "1.l", "0.h:1.l" }, "1.x" },
-    { NULL, "exclude", { "b", "*:?" }, "z" }, { NULL, "codec", { "topk", "fp16", "sign" }, "tokp" }, { NULL, "small", { "fp32", "int8" }, "ft32" }, { NULL, "flush", { "fp32", "bf16" }, "ft32" }, { NULL, "dense", { "fp32", "bf16" }, "ft32" }, { NULL, "low", { "topk(ratio=0.5)", "topk" }, "tokp" }, { NULL, "high", { "topk(ratio=0.5)", "topk" }, "tokp" },
+    { NULL, "exclude", { "b", "*:?" }, "z" }, { NULL, "warmup_ratios", { "0.5", "1:0.25:0.25" }, "2" }, { NULL, "codec", { "topk", "fp16", "sign" }, "tokp" }, { NULL, "small", { "fp32", "int8" }, "ft32" }, { NULL, "flush", { "fp32", "bf16" }, "ft32" }, { NULL, "dense", { "fp32", "bf16" }, "ft32" }, { NULL, "low", { "topk(ratio=0.5)", "topk" }, "tokp" }, { NULL, "high", { "topk(ratio=0.5)", "topk" }, "tokp" },
 };
 static int failures;
 
