@@ -51,6 +51,8 @@ typedef struct tutti_engine_options {    /* zero means default */
     uint64_t codec_report;               /* every so many steps each worker measures what the codec made of its gradients (tutti_engine_codec_records): one more decoding, some passes over them, and no bit of the run; 0: never */
     bool codec_checksum;                 /* each message of the codec has a hash of eight bytes in front, and is refused (TUTTI_ERR_CORRUPT) where it is not what was sent; no bit of a model depends on it. TUTTI_ERR_USAGE
                                             where nothing that the codec sends can be looked at: fp16, powersgd and what else is summed on its way */
+    const char *codec_hierarchy;         /* with a codec: "none"; "machine": the gradients of the workers of a machine are summed as they are, and what goes through the codec is the machines' means, once a machine; a
+                                            number: of the same of that many workers of consecutive ranks */
     int64_t batch, accumulate;           /* samples a worker a pass (64), passes a step (1) */
     const int64_t *batch_of;             /* workers: samples of each in a pass, summing to workers x batch (unequal workers); NULL: batch each. Copied; declared state */
     const tutti_parts *parts;            /* every worker has samples of its own (share.h): the same on all. Kept. NULL: a common order */

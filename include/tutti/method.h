@@ -192,6 +192,9 @@ tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const cha
 /* After it, within declare(): messages are encoded once, so that all have all whatever the number of workers: no owner of a part adds and encodes anew. TUTTI_ERR_USAGE, naming `option` ("requantize=off"), where
    collective=alltoall asks for just that. */
 tutti_status tutti_exchange_once(tutti_method *m, const char *option, tutti_error *err);
+/* *team := how many workers of consecutive ranks belong together, as the value of `option` says it: "none" (1), "machine" (those of one, which must be equally many), or their number, which divides the workers.
+   TUTTI_ERR_USAGE: what is wrong with it. */
+tutti_status tutti_team_parse(const tutti_method *m, const char *option, const char *value, int *team, tutti_error *err);
 const char *tutti_exchange_codec(const tutti_method *m);          /* its spec, from declare() on; NULL: gradients travel as they are */
 tutti_rate tutti_rate_now(const tutti_method *m);                 /* lr, scale 1, t = updates + 1: steps that were left out do not count */
 tutti_rate tutti_rate_at(const tutti_method *m, uint64_t updates); /* of the update after so many, as rate.t - 1 of tutti_rate_now says it; any thread */

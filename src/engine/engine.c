@@ -9,8 +9,8 @@
 
 static tutti_status keep_texts(tutti_engine *e, const tutti_engine_options *options, tutti_error *err)
 {
-    const char *given[7] = { options->method, options->optimizer, options->lr_schedule, options->collective, options->fingerprint, options->codec, options->loss_scale };
-    static const char *const fallback[7] = { "ddp", "sgd(lr=0.05,momentum=0.9)", "constant", "auto", "", "", "" };
+    const char *given[8] = { options->method, options->optimizer, options->lr_schedule, options->collective, options->fingerprint, options->codec, options->loss_scale, options->codec_hierarchy };
+    static const char *const fallback[8] = { "ddp", "sgd(lr=0.05,momentum=0.9)", "constant", "auto", "", "", "", "none" };
 
     for (size_t i = 0; i < TUTTI_LENGTH(given); i++) {
         e->text[i] = tutti_copy_text(given[i] != NULL && (given[i][0] != 0 || i == 4) ? given[i] : fallback[i]);
@@ -24,6 +24,7 @@ static tutti_status keep_texts(tutti_engine *e, const tutti_engine_options *opti
     e->options.fingerprint = e->text[4];
     e->options.codec = e->text[5];
     e->options.loss_scale = e->text[6];
+    e->options.codec_hierarchy = e->text[7];
     e->way = tutti_exchange_way(e->text[3]);
     e->collective = strcmp(e->text[3], "auto") == 0 || e->way != TUTTI_WAY_AUTO ? NULL : e->text[3];
     return TUTTI_OK;
@@ -230,12 +231,14 @@ static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *
     if (!(m->traits & (TUTTI_OWNS_UPDATE | TUTTI_UPDATES_SLICES)))
         TUTTI_TRY(tutti_optimizer_declare(m, e->plan, 0, m->rank < m->workers ? m->n : 0, equal ? TUTTI_SAME : TUTTI_OWN_ZERO, err));
     TUTTI_TRY(tutti_lr_schedule_open(&e->schedule, e->options.lr_schedule, e->options.steps, err));
+    TUTTI_TRY(tutti_team_parse(m, "codec-hierarchy", e->options.codec_hierarchy, &e->codec_team, err));
     if (m->ops->declare != NULL)
         TUTTI_TRY(m->ops->declare(m, e->plan, err));
     if (e->own_pace)
         TUTTI_TRY(make_team(e, err));
     if (e->options.codec[0] != 0)
         TUTTI_TRY(declare_codec(e, methods, err));
+    TUTTI_TRY(tutti_exchange_check_team(e, err));
     TUTTI_TRY(tutti_exchange_check_way(e, err));
     TUTTI_TRY(tutti_exchange_check_cost(e, err));
     TUTTI_TRY(tutti_exchange_check_report(e, err));

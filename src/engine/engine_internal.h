@@ -103,7 +103,7 @@ struct tutti_engine {
     int64_t *passes_of;              /* workers; declared, if the method deals out the passes (allot.c); share.passes_of */
     tutti_parts own_part;            /* of the one worker that share knows at its own pace: mine */
     tutti_engine_options options;    /* texts owned: see text[] */
-    char *text[7];                   /* method, optimizer, lr_schedule, collective, fingerprint, codec, loss_scale */
+    char *text[8];                   /* method, optimizer, lr_schedule, collective, fingerprint, codec, loss_scale, codec_hierarchy */
 
     const char *collective;          /* of the workers' sums; NULL: chosen for each */
     tutti_way way;                   /* of codecs' messages */
@@ -142,6 +142,7 @@ struct tutti_engine {
         bool waits;                  /* this step does */
     } merge;
     bool codec_is_used;              /* the run's, by a mixer */
+    int codec_team;                  /* workers whose gradients go through the codec as one: exchange_team.c */
     bool own_pace;                   /* TUTTI_OWN_PACE */
     tutti_group team;                /* client thread's copy: my team, under OWN_PACE */
     int *team_ranks;
@@ -260,6 +261,9 @@ tutti_status tutti_engine_compare(tutti_engine *e, tutti_error *err);
 /* exchange.c */
 tutti_way tutti_exchange_way(const char *collective);                       /* AUTO also where it names an algorithm of sums */
 tutti_status tutti_exchange_check_way(const tutti_engine *e, tutti_error *err); /* what `collective` says of messages has some to say it of; all is declared */
+int tutti_exchange_team(const tutti_engine *e);                     /* workers of whom each of the codec's states is; 1: of each */
+tutti_status tutti_exchange_check_saved_team(const tutti_engine *e, int64_t saved_team, int saved_by, tutti_error *err); /* are a checkpoint's this run's? */
+tutti_status tutti_exchange_check_team(const tutti_engine *e, tutti_error *err); /* does codec-hierarchy have a codec to say something of? All is declared */
 tutti_status tutti_exchange_check_cost(const tutti_engine *e, tutti_error *err); /* may codec-cost be what it is? All is declared */
 tutti_status tutti_exchange_check_report(const tutti_engine *e, tutti_error *err); /* the same of codec-report */
 tutti_status tutti_checksum_allowed(const tutti_engine *e, tutti_error *err); /* the same of codec-checksum */

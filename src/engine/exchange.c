@@ -93,7 +93,7 @@ static tutti_status list_tensors(tutti_engine *e, tutti_engine_exchange *x, tutt
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec '%.60s': parameter %s has %zu elements; a codec takes tensors of fewer than 2147483648", x->spec, t->name, t->count);
         x->tensor[i] = (tutti_view){ .tensor = i, .first = t->first, .count = t->count, .rows = vector ? 1 : t->rows, .cols = vector ? t->count : t->cols };
     }
-    x->space = (tutti_codec_space){ .n = e->m.n, .tensor = x->tensor, .name = x->name, .n_tensors = e->layout.n_tensors, .rank = e->m.rank, .workers = e->m.workers, .seed = e->options.seed,
+    x->space = (tutti_codec_space){ .n = e->m.n, .tensor = x->tensor, .name = x->name, .n_tensors = e->layout.n_tensors, .rank = e->m.rank / x->team, .workers = e->m.workers / x->team, .seed = e->options.seed,
                                     .device = e->m.device };
     return TUTTI_OK;
 }
@@ -130,6 +130,7 @@ tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const cha
     if (x == NULL || (x->spec = tutti_copy_text(spec)) == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for codec '%.60s'", spec);
     x->checked = e->options.codec_checksum;
+    TUTTI_TRY(tutti_exchange_team_declare(e, err));
     TUTTI_TRY(list_tensors(e, x, err));
     x->first_state = tutti_plan_count(plan);
     status = tutti_codec_declare(&x->codec, plan, spec, "codec", &x->space, err);
@@ -258,6 +259,8 @@ void tutti_engine_exchange_close(tutti_engine *e)
     tutti_exchange_report_close(x);
     tutti_monitor_close(x->monitor);
     tutti_codec_close(x->codec);
+    tutti_free(x->inside_ranks);
+    tutti_free(x->first_ranks);
     tutti_free(x->tensor);
     tutti_free(x->name);
     tutti_free(x->payload);
@@ -272,6 +275,8 @@ static tutti_status sum(void *with, size_t n, float *numbers, tutti_error *err)
 {
     tutti_engine *e = with;
 
+    if (!tutti_exchange_leads(e)) /* what the codec learns it learns of teams */
+        tutti_fill(e->m.device, n, 0, numbers);
     return e->m.workers == 1 ? TUTTI_OK : tutti_allreduce(&e->m.all, TUTTI_SUM, tutti_f32(e->m.device, numbers, n), err);
 }
 
@@ -586,18 +591,15 @@ tutti_status tutti_base_exchange(tutti_method *m, tutti_piece *p, tutti_error *e
     return tutti_exchange(m, p, m->weight, err);
 }
 
-static tutti_status through_codec(tutti_method *m, tutti_piece *p, double weight, bool moves, tutti_error *err)
+/* p->g := the mean of what the members of `group` have there. */
+static tutti_status mean_of(tutti_engine *e, tutti_piece *p, tutti_group *group, bool moves, tutti_error *err)
 {
-    tutti_engine *e = m->engine;
-    const float scale = (float)(weight * m->workers);
-    tutti_exchange_job job = { .exchange = e->exchange, .group = &p->group, .way = e->way, .moves = moves ? e : NULL };
+    tutti_exchange_job job = { .exchange = e->exchange, .group = group, .way = e->way, .moves = moves ? e : NULL };
     tutti_status status;
 
     job.slot = take_slot(e->exchange, err);
     if (job.slot == NULL)
         return TUTTI_ERR_STATE;
-    if (scale != 1)
-        tutti_scale(m->device, p->count, scale, p->g);
     status = set_up(&job, p, e->progress.step, err);
     if (status == TUTTI_OK) {
         tutti_exchange_measure_begin(&job);
@@ -612,6 +614,26 @@ static tutti_status through_codec(tutti_method *m, tutti_piece *p, double weight
     }
     give_slot(e->exchange, job.slot);
     return status;
+}
+
+static tutti_status through_codec(tutti_method *m, tutti_piece *p, double weight, bool moves, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    const float scale = (float)(weight * e->exchange->space.workers);
+    tutti_group inside, between;
+
+    if (e->exchange->team == 1) {
+        if (scale != 1)
+            tutti_scale(m->device, p->count, scale, p->g);
+        return mean_of(e, p, &p->group, moves, err);
+    }
+    inside = tutti_exchange_team_group(e, p, &e->exchange->inside);
+    TUTTI_TRY(tutti_allreduce_weighted(&inside, scale, tutti_f32(m->device, p->g, p->count), err));
+    if (tutti_exchange_leads(e)) {
+        between = tutti_exchange_team_group(e, p, &e->exchange->between);
+        TUTTI_TRY(mean_of(e, p, &between, moves, err));
+    }
+    return tutti_broadcast(&inside, 0, tutti_f32(m->device, p->g, p->count), err);
 }
 
 tutti_status tutti_exchange(tutti_method *m, tutti_piece *p, double weight, tutti_error *err)

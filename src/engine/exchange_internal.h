@@ -37,6 +37,9 @@ typedef struct tutti_engine_exchange {
     tutti_codec_space space;
     tutti_view *tensor;          /* space.tensor */
     const char **name;           /* space.name */
+    int team;                    /* workers whose gradients are summed as they are, so that what they send is one's; 1: each sends its own */
+    int *inside_ranks, *first_ranks; /* of the world: this worker's team; the first of each */
+    tutti_group inside, between; /* copies to be keyed; between: for the first of a team alone */
     size_t first_state, n_states; /* the codec's, in the plan */
     uint8_t *kept;               /* declared where steps may be left out: those states, but scratch, as they were when the step began; NULL: not needed */
     uint64_t *payload;           /* bytes by tensor, in this process */
@@ -71,6 +74,10 @@ void tutti_checksum_put(const tutti_codec *c, const tutti_view *v, int from, con
 tutti_status tutti_checksum_check(const tutti_codec *c, const tutti_view *v, int from, const uint8_t *message, size_t bytes, const uint8_t *in, tutti_error *err);
 /* checksum.c: worker 0 says once what is not looked at. */
 void tutti_checksum_tell(tutti_engine *e);
+/* exchange_team.c: who is this worker's team, and the space as the teams' codecs see it. */
+tutti_status tutti_exchange_team_declare(tutti_engine *e, tutti_error *err);
+bool tutti_exchange_leads(const tutti_engine *e); /* this worker encodes, for its team */
+tutti_group tutti_exchange_team_group(const tutti_engine *e, const tutti_piece *p, const tutti_group *group); /* `inside` or `between`, for a piece of this step */
 /* exchange_message.c: nothing hinders the owners of parts of these units from encoding anew, where collective=alltoall asks for it. */
 tutti_status tutti_exchange_check_owners(const tutti_engine *e, const tutti_exchange_job *job, tutti_error *err);
 /* exchange_message.c: does this unit go by the owners of its parts? */

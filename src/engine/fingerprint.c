@@ -51,7 +51,7 @@ static void describe(const tutti_engine *e, text *t)
     put(t, "method=%s\n", spec);
     if (m->optim != NULL)
         tutti_spec_print(m->optim->ops->name, m->optim->ops->options, m->optim->self, spec, sizeof spec);
-    put(t, "optimizer=%s\nlr-schedule=%s\ncollective=%s\ncodec=%s\ncodec-cost=%d\ncodec-checksum=%d\n", m->optim != NULL ? spec : "", o->lr_schedule, o->collective, o->codec, (int)o->codec_cost, o->codec_checksum);
+    put(t, "optimizer=%s\nlr-schedule=%s\ncollective=%s\ncodec=%s\ncodec-cost=%d\ncodec-checksum=%d\ncodec-hierarchy=%s\n", m->optim != NULL ? spec : "", o->lr_schedule, o->collective, o->codec, (int)o->codec_cost, o->codec_checksum, o->codec_hierarchy);
     put(t, "batch=%lld\naccumulate=%lld\ndata samples=%llu\nsteps=%llu\nseed=%llu\nclip-norm=%.17g\nnonfinite=%s\n", (long long)o->batch,
         (long long)o->accumulate, (unsigned long long)o->data_samples, (unsigned long long)o->steps, (unsigned long long)o->seed, o->clip_norm,
         o->nonfinite == TUTTI_NONFINITE_SKIP ? "skip" : "stop");

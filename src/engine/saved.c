@@ -130,6 +130,12 @@ static tutti_saved parts_item(int64_t parts[2])
     return (tutti_saved){ .state = "engine.servers", .tensor = "", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .owner = -1, .count = 2, .begin = 0, .end = 2, .data = parts };
 }
 
+/* Of how many workers each of the codec's states is. */
+static tutti_saved team_item(int64_t *team)
+{
+    return (tutti_saved){ .state = "engine.codec-team", .tensor = "", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .owner = -1, .count = 1, .begin = 0, .end = 1, .data = team };
+}
+
 /* Of a run that has lost workers: with how many it began, and who is left. numbers: room for all of them and one; NULL: nobody is lost. */
 static tutti_status add_members(const tutti_engine *e, items *list, int64_t *numbers, tutti_error *err)
 {
@@ -149,14 +155,16 @@ static tutti_status save_once(tutti_engine *e, const char *directory, const char
     char *text = facts_now(e, facts);
     tutti_group group = tutti_group_keyed(&e->m.everyone, tutti_port_of("save", 0, 0), 0);
     items list = { 0 };
-    int64_t parts[2], *numbers = e->members != NULL && tutti_members_epoch(e->members) > 0 ? tutti_alloc(1 + (size_t)e->m.workers, sizeof *numbers) : NULL;
-    const tutti_saved of_servers = parts_item(parts);
+    int64_t parts[2], team = tutti_exchange_team(e), *numbers = e->members != NULL && tutti_members_epoch(e->members) > 0 ? tutti_alloc(1 + (size_t)e->m.workers, sizeof *numbers) : NULL;
+    const tutti_saved of_servers = parts_item(parts), of_team = team_item(&team);
     const bool enough = text != NULL && (numbers != NULL || e->members == NULL || tutti_members_epoch(e->members) == 0);
     tutti_status status = enough ? collect(e, &list, NULL, NULL, false, err) : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the state to save");
 
     tutti_engine_server_parts(e, parts);
     if (status == TUTTI_OK && e->server != NULL && group.index == 0)
         status = add(&list, &of_servers, err);
+    if (status == TUTTI_OK && team > 1 && group.index == 0)
+        status = add(&list, &of_team, err);
     if (status == TUTTI_OK && group.index == 0)
         status = add_members(e, &list, numbers, err);
     if (status == TUTTI_OK && e->members != NULL)
@@ -322,8 +330,8 @@ static tutti_status load(tutti_engine *e, tutti_checkpoint *checkpoint, const sa
 
 tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tutti_error *err)
 {
-    int64_t parts[2], saved_parts[2] = { 0 };
-    const tutti_saved of_servers = parts_item(saved_parts);
+    int64_t parts[2], saved_parts[2] = { 0 }, saved_team = 1;
+    const tutti_saved of_servers = parts_item(saved_parts), of_team = team_item(&saved_team);
     savers by = { 0 };
     tutti_status status;
 
@@ -334,6 +342,9 @@ tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tu
         TUTTI_TRY(tutti_checkpoint_read(checkpoint, &of_servers, 1, err));
     if (saved_parts[0] < 0 || saved_parts[0] >= tutti_checkpoint_world(checkpoint))
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the checkpoint was saved by %d ranks, and says that %lld of them only served", tutti_checkpoint_world(checkpoint), (long long)saved_parts[0]);
+    if (tutti_checkpoint_has(checkpoint, of_team.state))
+        TUTTI_TRY(tutti_checkpoint_read(checkpoint, &of_team, 1, err));
+    TUTTI_TRY(tutti_exchange_check_saved_team(e, saved_team, tutti_checkpoint_world(checkpoint) - (int)saved_parts[0], err));
     status = read_savers(e, checkpoint, tutti_checkpoint_world(checkpoint) - (int)saved_parts[0], &by, err);
     if (status == TUTTI_OK)
         status = check_number(e, &by, parts, err);

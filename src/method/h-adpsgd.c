@@ -6,10 +6,6 @@
    c times the batch. One machine is ddp; super_learner=none is ad-psgd.
    Chosen: super-learners are workers of consecutive ranks and equal in number, as the workers of equal machines are under every launcher. The model travels inside the machine, not the difference the averagings made to it: as
    many bytes, and the replicas are the same to the bit. `exchanges` is counted for each step of a machine, that is for c gradients. */
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "tutti/method.h"
 
 typedef struct h_adpsgd {
@@ -25,54 +21,12 @@ static const tutti_option h_adpsgd_options[] = {
     { 0 }
 };
 
-/* The workers of one machine, if machines have equally many, side by side. */
-static tutti_status team_of_machines(tutti_method *m, tutti_error *err)
-{
-    int c = 1, machines;
-
-    while (c < m->workers && tutti_world_host(m->world, c) == tutti_world_host(m->world, 0))
-        c++;
-    machines = m->workers / c;
-    for (int r = 0; r < m->workers; r++) {
-        const int host = tutti_world_host(m->world, r), first = r / c * c;
-        int there = 0;
-        for (int other = 0; other < m->workers; other++)
-            there += tutti_world_host(m->world, other) == host;
-        if (there != c || machines * c != m->workers || tutti_world_host(m->world, first) != host)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'h-adpsgd' with super_learner=machine: there are %d workers on the machine of worker %d and %d on that of worker 0; machines must have equally many, of "
-                              "consecutive ranks: change the hosts, or give their number (super_learner=N, which divides %d)", there, r, c, m->workers);
-    }
-    m->team = c;
-    return TUTTI_OK;
-}
-
-static tutti_status find_team(tutti_method *m, tutti_error *err)
-{
-    const h_adpsgd *s = m->self;
-    char *end;
-    long c;
-
-    if (strcmp(s->super_learner, "machine") == 0)
-        return team_of_machines(m, err);
-    if (strcmp(s->super_learner, "none") == 0)
-        return TUTTI_OK;
-    errno = 0;
-    c = strtol(s->super_learner, &end, 10);
-    if (errno != 0 || end == s->super_learner || *end != 0 || c < 1 || c > m->workers)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'h-adpsgd': super_learner is '%.40s'; it must be machine, none, or a number of workers from 1 to %d", s->super_learner, m->workers);
-    if (m->workers % c != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'h-adpsgd': super_learner is %ld, which does not divide the %d workers; take a number of workers that is a multiple of it, or another super_learner", c,
-                          m->workers);
-    m->team = (int)c;
-    return TUTTI_OK;
-}
-
 static tutti_status h_adpsgd_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     static const int services[2] = { ASK, ANSWER };
     h_adpsgd *s = m->self;
 
-    TUTTI_TRY(find_team(m, err));
+    TUTTI_TRY(tutti_fail_within(err, tutti_team_parse(m, "super_learner", s->super_learner, &m->team, err), "method 'h-adpsgd'"));
     return tutti_pairs_declare(&s->pairs, m, plan, &s->options, services, err);
 }
 

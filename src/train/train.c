@@ -108,7 +108,7 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
                  c->model, (unsigned long long)tutti_data_hash(run->data), c->partition, (long long)c->threads, tutti_train_precision_name(c), (long long)c->eval_every,
                  (long long)c->checkpoint_every, c->target, c->resume);
         status = tutti_engine_open(&run->engine, run->world, params, n, &(tutti_engine_options){
-            .method = c->method, .optimizer = c->optimizer, .lr_schedule = c->lr_schedule, .collective = c->collective, .codec = c->codec, .codec_cost = (tutti_codec_cost)c->codec_cost, .codec_report = (uint64_t)c->codec_report, .codec_checksum = c->codec_checksum, .loss_scale = c->loss_scale, .batch = c->batch, .accumulate = c->accumulate, .batch_of = run->batch_of,
+            .method = c->method, .optimizer = c->optimizer, .lr_schedule = c->lr_schedule, .collective = c->collective, .codec = c->codec, .codec_cost = (tutti_codec_cost)c->codec_cost, .codec_report = (uint64_t)c->codec_report, .codec_checksum = c->codec_checksum, .codec_hierarchy = c->codec_hierarchy, .loss_scale = c->loss_scale, .batch = c->batch, .accumulate = c->accumulate, .batch_of = run->batch_of,
             .parts = run->parts.first != NULL ? &run->parts : NULL, .data_samples = samples, .steps = run->steps, .seed = (uint64_t)c->seed, .clip_norm = c->clip_norm, .nonfinite = (tutti_nonfinite)c->nonfinite,
             .stop_on_loss = !c->goes_on, .fingerprint = fingerprint, .initial = initial_values, .user = run, .evaluate = c->validation > 0 ? tutti_train_evaluate_held_out : NULL, .lane = wants_lane(run) ? 0 : -1, .trace_events = c->trace ? TRACE_EVENTS : 0,
             .own_values = own, .servers = (int)c->servers }, err);

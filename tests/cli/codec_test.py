@@ -61,6 +61,20 @@ class Codec(Case):
             self.assertEqual(model(again), model(whole))
             self.assertEqual(summary(again)["resumed_at_step"], 10)
 
+    def test_a_hierarchy_is_the_same_over_every_transport_and_sends_less(self):
+        common = (*COMMON, "--data", self.data, "-n", 4, "--steps", 12, "--method", "dgc(ratio=0.01)", "--optimizer", "sgd(lr=0.05)", "--checkpoint-every", 5)
+        flat, shm = self.train("flat", *common), self.train("shm", *common, "--codec-hierarchy", 2)
+        self.assertNotEqual(model(shm), model(flat))
+        for transport in ("tcp", "sim"):
+            out = self.train(transport, *common, "--codec-hierarchy", 2, "--transport", transport)
+            self.assertEqual(model(out), model(shm), transport)
+            self.assertEqual(summary(out)["bytes_sent_total"], summary(shm)["bytes_sent_total"], transport)
+        self.train("half", *common, "--codec-hierarchy", 2, "--steps", 10)
+        self.assertEqual(model(self.train("half", "--resume", self.out("half"), "--steps", 12)), model(shm))
+        for sentence, more in (("codec-hierarchy is 'machine', and all 4 workers are one team", ("--codec-hierarchy", "machine")), ("codec-hierarchy is 3, which does not divide the 4 workers", ("--codec-hierarchy", 3)),
+                               ("codec-hierarchy is 'host'; it must be machine, none, or a number", ("--codec-hierarchy", "host"))):
+            self.refused(sentence, "train", *common, *more, "--out", self.out("e"))
+
     def test_codecs_that_adapt_do_so_alike_everywhere_and_go_on_after_a_resume(self):
         for n, codec, kind in ((3, "alq(bucket=512,first=3,second=7)", "levels"), (2, "amq(bucket=256,bits=4,first=3,second=7,norm=max,coding=huffman)", "levels"),
                                (4, "ef(accordion(low=topk(ratio=0.1),high=sign,unit=step,interval=2),server=on)", "accordion"),

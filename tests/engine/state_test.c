@@ -132,7 +132,7 @@ static void drop(const saved_run *s)
     assert_int_equal(system(command), 0);
 }
 
-static const struct { const char *method, *optimizer; int n; const char *codec; } cases[] = {
+static const struct { const char *method, *optimizer; int n; const char *codec, *hierarchy; } cases[] = {
     { "ddp", "sgd(lr=0.05,momentum=0.9)", 1 }, { "ddp", "sgd(lr=0.05,momentum=0.9)", 3 }, { "ddp", "adam(lr=0.01)", 2 }, { "ddp", "adamw(lr=0.01)", 4 },
     { "single", "sgd(lr=0.05,momentum=0.9)", 1 }, { "single", "adamw(lr=0.01)", 3 },
     { "local-sgd(period=2)", "sgd(lr=0.05,momentum=0.9)", 3 }, { "local-sgd(period=5)", "adamw(lr=0.01)", 2 }, /* SAVE_AT is in mid-period */
@@ -144,6 +144,7 @@ static const struct { const char *method, *optimizer; int n; const char *codec; 
     { "d-psgd", "sgd(lr=0.05,momentum=0.9)", 3, "topk(ratio=0.05)" }, { "d-psgd(order=atc,graph=exponential,gamma=0.2)", "sgd(lr=0.05)", 5, "large(sign,min=100)" },
     { "ddp", "sgd(lr=0.05,momentum=0.9)", 3, "ef(topk(ratio=0.05))" }, { "ddp", "sgd(lr=0.05)", 4, "ef(sign,server=on)" }, { "ddp", "sgd(lr=0.05)", 2, "ef(powersgd(rank=2))" },
     { "ddp", "adam(lr=0.01)", 4, "qsgd(coding=elias)" },
+    { "ddp", "sgd(lr=0.05,momentum=0.9)", 4, "ef(topk(ratio=0.05))", "2" }, { "powersgd(rank=2)", "sgd(lr=0.05)", 6, NULL, "2" }, { "dgc(ratio=0.05,min_numel=1000)", "sgd(lr=0.05)", 8, NULL, "2" },
     { "sgp(graph=star(weights=push))", "sgd(lr=0.05,momentum=0.9)", 3 }, { "sgp(graph=star(weights=push),overlap=2)", "sgd(lr=0.05,momentum=0.9)", 4 }, /* SAVE_AT is in mid-flight */
     { "lasgd(local_steps=3,max_delay=1)", "sgd(lr=0.05,momentum=0.9)", 3 }, { "lasgd(local_steps=2,max_delay=0,warmup=1)", "adamw(lr=0.01)", 2 },
     { "asr-adpsgd(mixing=delay-by-one)", "sgd(lr=0.05,momentum=0.9)", 4 }, { "rand-psgd(rounds=2)", "sgd(lr=0.05,momentum=0.9)", 5 },
@@ -168,6 +169,7 @@ static void a_resumed_run_ends_with_the_same_bits(void **state)
     for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
         saved_run s = fresh(cases[i].method, cases[i].optimizer, "cosine(warmup=2)");
         s.t.options.codec = cases[i].codec;
+        s.t.options.codec_hierarchy = cases[i].hierarchy;
         uint64_t saved, plain;
         run(save_rank, &s, cases[i].n);
         saved = s.hash;
@@ -225,6 +227,7 @@ static void every_declared_state_that_is_not_scratch_matters(void **state)
     for (size_t i = 0; i < TUTTI_LENGTH(cases) - 9; i++) {
         saved_run s = fresh(cases[i].method, cases[i].optimizer, "cosine(warmup=2)");
         s.t.options.codec = cases[i].codec;
+        s.t.options.codec_hierarchy = cases[i].hierarchy;
         uint64_t plain;
         run(save_rank, &s, cases[i].n);
         plain = s.hash;
@@ -235,6 +238,28 @@ static void every_declared_state_that_is_not_scratch_matters(void **state)
             if (tutti_world_run("shm", cases[i].n, load_rank, &s, &err) == TUTTI_OK && s.hash == plain) /* some cannot be 0, and say so */
                 fail_msg("%s, %s: zeroing '%s' changed nothing: it need not be declared, or it is not restored", cases[i].method, cases[i].codec != NULL ? cases[i].codec : cases[i].optimizer, s.zeroed);
         }
+        drop(&s);
+    }
+}
+
+/* A residual is a team's: what it would be of other teams is not known. */
+static void a_checkpoint_of_teams_is_resumed_by_the_same_teams(void **state)
+{
+    static const struct { const char *saved, *hierarchy; int n; const char *sentence; } rows[] = {
+        { "2", "4", 8, "the checkpoint was saved by 8 workers in teams of 2, and this run has 8 in teams of 4: what a codec keeps is a team's, and of other teams it would be another; resume it with -n 8 and codec-hierarchy=2" },
+        { "2", "2", 4, "and this run has 4 in teams of 2" }, { "2", NULL, 8, "and this run has 8 in teams of 1" }, { NULL, "2", 8, "saved by 8 workers in teams of 1" },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
+        saved_run s = fresh("ddp", "sgd(lr=0.05)", "constant");
+        tutti_error err = { .rank = -1 };
+        s.t.options.codec = "ef(topk(ratio=0.05))";
+        s.t.options.codec_hierarchy = rows[k].saved;
+        run(save_rank, &s, 8);
+        s.t.options.codec_hierarchy = rows[k].hierarchy;
+        if (tutti_world_run("shm", rows[k].n, load_rank, &s, &err) != TUTTI_ERR_USAGE || strstr(err.text, rows[k].sentence) == NULL)
+            fail_msg("wanted '%s', got '%s'", rows[k].sentence, err.text);
         drop(&s);
     }
 }
@@ -435,6 +460,7 @@ int main(void)
         cmocka_unit_test(a_resumed_run_ends_with_the_same_bits),
         cmocka_unit_test(codecs_go_on_in_the_epoch_in_which_they_were_saved),
         cmocka_unit_test(every_declared_state_that_is_not_scratch_matters),
+        cmocka_unit_test(a_checkpoint_of_teams_is_resumed_by_the_same_teams),
         cmocka_unit_test(a_checkpoint_of_equal_replicas_loads_at_any_number_of_workers),
         cmocka_unit_test(a_checkpoint_of_servers_loads_at_any_number_of_workers),
         cmocka_unit_test(a_checkpoint_that_is_wrong_about_who_saved_it_is_refused),

@@ -1,0 +1,114 @@
+/* exchange_team.c: codec-hierarchy: the workers of a machine, where bytes are cheap, sum their gradients as they are; the mean goes through the codec once, from the first of them to the first of each other machine, and
+   what it has become is handed to the others as it is. So links between machines carry what as many workers as there are machines would send, and what a codec loses it loses of a mean, which has less noise than its parts
+   (1-bit Adam and DGC ask for it; BAGUA does it by default).
+
+   To the codec there are as many workers as teams: its draws, its residuals, what it learns and who owns a part are the teams'. A team's states are those of its first worker; the others declare and save the same ones,
+   which stay as they began, but for what `begin` has made of sums that all hear. With equal gradients inside each team, or teams of one, it is the run of the first workers alone, to the bit.
+
+   A residual is a team's, so the mean of all workers' would not be what the model is owed: a checkpoint is resumed with the number of workers and the teams that saved it. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exchange_internal.h"
+
+/* The workers of one machine, if machines have equally many, side by side. */
+static tutti_status machines(const tutti_method *m, const char *option, int *team, tutti_error *err)
+{
+    int c = 1;
+
+    while (c < m->workers && tutti_world_host(m->world, c) == tutti_world_host(m->world, 0))
+        c++;
+    for (int r = 0; r < m->workers; r++) {
+        const int host = tutti_world_host(m->world, r);
+        int there = 0;
+        for (int other = 0; other < m->workers; other++)
+            there += tutti_world_host(m->world, other) == host;
+        if (there != c || tutti_world_host(m->world, r / c * c) != host)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s=machine: there are %d workers on the machine of worker %d and %d on that of worker 0; machines must have equally many, of "
+                              "consecutive ranks: change the hosts, or give their number (%s=N, which divides %d)", option, there, r, c, option, m->workers);
+    }
+    *team = c;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_team_parse(const tutti_method *m, const char *option, const char *value, int *team, tutti_error *err)
+{
+    char *end;
+    long c;
+
+    *team = 1;
+    if (strcmp(value, "machine") == 0)
+        return machines(m, option, team, err);
+    if (strcmp(value, "none") == 0)
+        return TUTTI_OK;
+    errno = 0;
+    c = strtol(value, &end, 10);
+    if (errno != 0 || end == value || *end != 0 || c < 1 || c > m->workers)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is '%.40s'; it must be machine, none, or a number of workers from 1 to %d", option, value, m->workers);
+    if (m->workers % c != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is %ld, which does not divide the %d workers; take a number of workers that is a multiple of it, or another %s", option, c, m->workers, option);
+    *team = (int)c;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_exchange_check_team(const tutti_engine *e, tutti_error *err)
+{
+    if (strcmp(e->options.codec_hierarchy, "none") == 0 || e->m.workers == 1 || e->exchange != NULL)
+        return TUTTI_OK;
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec-hierarchy is '%.40s', but %s; leave it at none%s", e->options.codec_hierarchy,
+                      e->codec_is_used ? "the codec is of models, between neighbours" : "no gradient goes through a codec", e->codec_is_used ? "" : ", or give a codec. Sums of float32 know of machines by themselves");
+}
+
+tutti_status tutti_exchange_team_declare(tutti_engine *e, tutti_error *err)
+{
+    const tutti_method *m = &e->m;
+    tutti_engine_exchange *x = e->exchange;
+    const int team = e->codec_team, teams = m->workers / team, mine = m->rank / team;
+
+    x->team = team;
+    if (team == 1)
+        return TUTTI_OK;
+    if (teams == 1)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec-hierarchy is '%.40s', and all %d workers are one team, so that nothing is left for codec '%.80s'; leave one of the two away, or give the workers of a smaller team (codec-hierarchy=N)",
+                          e->options.codec_hierarchy, m->workers, x->spec);
+    if (e->options.codec_cost != TUTTI_CODEC_COST_OFF)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec-cost predicts exchanges among all workers, and with codec-hierarchy '%.40s' the first of each team alone take part; leave codec-cost off", e->options.codec_hierarchy);
+    x->inside_ranks = tutti_alloc((size_t)team, sizeof *x->inside_ranks);
+    x->first_ranks = tutti_alloc((size_t)teams, sizeof *x->first_ranks);
+    if (x->inside_ranks == NULL || x->first_ranks == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for teams of %d workers", team);
+    for (int j = 0; j < team; j++)
+        x->inside_ranks[j] = mine * team + j;
+    for (int k = 0; k < teams; k++)
+        x->first_ranks[k] = k * team;
+    x->inside = tutti_group_of(e->world, x->inside_ranks, team, tutti_port_of("codec team", 0, 0));
+    if (m->rank % team == 0)
+        x->between = tutti_group_of(e->world, x->first_ranks, teams, tutti_port_of("codec between teams", 0, 0));
+    return TUTTI_OK;
+}
+
+bool tutti_exchange_leads(const tutti_engine *e)
+{
+    return e->m.rank % e->exchange->team == 0;
+}
+
+tutti_group tutti_exchange_team_group(const tutti_engine *e, const tutti_piece *p, const tutti_group *group)
+{
+    return tutti_group_keyed(group, (uint64_t)(p->index + 1), (uint32_t)e->steps_here);
+}
+
+int tutti_exchange_team(const tutti_engine *e)
+{
+    return e->exchange != NULL ? e->exchange->team : 1;
+}
+
+tutti_status tutti_exchange_check_saved_team(const tutti_engine *e, int64_t saved_team, int saved_by, tutti_error *err)
+{
+    const int team = tutti_exchange_team(e);
+
+    if (e->exchange == NULL || (saved_team == team && (team == 1 || saved_by == e->m.workers)))
+        return TUTTI_OK;
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the checkpoint was saved by %d workers in teams of %lld, and this run has %d in teams of %d: what a codec keeps is a team's, and of other teams it would be another; resume it with -n %d "
+                      "and codec-hierarchy=%lld", saved_by, (long long)saved_team, e->m.workers, team, saved_by, (long long)saved_team);
+}
