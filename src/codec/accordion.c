@@ -233,7 +233,7 @@ static void warn(const tutti_codec *c, const tutti_codec_moment *m)
     char text[320];
 
     if (m->step == 0 && m->say != NULL && s->replay[0] == 0 && tutti_regime_warning(&s->rule, m->steps, m->epochs, "accordion: nothing is compressed more in this run", sizeof text, text))
-        m->say(m->with, "accordion", text);
+        m->say(m->with, "codec", text);
 }
 
 static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)

@@ -229,7 +229,7 @@ static tutti_status begin(tutti_method *m, tutti_error *err)
 
     if (m->step == 0 && m->rank == 0 && s->replay[0] == 0 && differ &&
         tutti_regime_warning(&s->rule, m->steps, m->epochs, s->mode == BATCH ? "accordion: no update has batch_high samples in this run" : "accordion: no period has period_high steps in this run", sizeof text, text))
-        tutti_event(m, "accordion", "%s", text);
+        tutti_event(m, "codec", "%s", text);
     if (s->replay[0] == 0)
         return decide(m, err);
     tutti_regime_replay(s->replay, m->step, 1, &high);

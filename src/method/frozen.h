@@ -99,10 +99,10 @@ static inline tutti_status frozen_open(tutti_method *m, tutti_error *err)
     if (m->rank > 0 || m->steps == 0)
         return TUTTI_OK;
     if (s->warmup == 0 && m->steps <= s->window)
-        tutti_event(m, "freeze", "%s=0 compares the second moment with that of %zu steps before, and the run has %llu, so it is not frozen and nothing is compressed; give the steps, or a share of the run such as %s=0.2",
+        tutti_event(m, "codec", "%s=0 compares the second moment with that of %zu steps before, and the run has %llu, so it is not frozen and nothing is compressed; give the steps, or a share of the run such as %s=0.2",
                     s->option, s->window, (unsigned long long)m->steps, s->option);
     else if (steps >= (double)m->steps)
-        tutti_event(m, "freeze", "%s is %.0f and the run has %llu steps, so the second moment is not frozen and nothing is compressed; give fewer, or a share of the run such as %s=0.2", s->option, steps,
+        tutti_event(m, "codec", "%s is %.0f and the run has %llu steps, so the second moment is not frozen and nothing is compressed; give fewer, or a share of the run such as %s=0.2", s->option, steps,
                     (unsigned long long)m->steps, s->option);
     return TUTTI_OK;
 }

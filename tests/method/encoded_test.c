@@ -429,16 +429,16 @@ static void accordion_is_low_again_when_the_learning_rate_falls(void **state)
 static void accordion_says_when_no_check_will_come(void **state)
 {
     static const struct { const char *method; uint64_t steps; const char *said; } cases[] = {
-        { "accordion(mode=batch,interval=5,unit=step)", 10, "accordion: accordion: no update has batch_high samples in this run: the first check that can do so comes after 10 steps, and the run has 10; take an interval of about 3 % of "
+        { "accordion(mode=batch,interval=5,unit=step)", 10, "codec: accordion: no update has batch_high samples in this run: the first check that can do so comes after 10 steps, and the run has 10; take an interval of about 3 % of "
                                                              "the run" },
         { "accordion(mode=batch,interval=5,unit=step)", 11, NULL }, { "accordion(mode=batch,interval=5,unit=step)", 0, NULL },
-        { "accordion(mode=batch,interval=10)", 11, "accordion: accordion: no update has batch_high samples in this run: the first check that can do so comes after 11 epochs, and the run has 11; take an interval of about 3 % of the run, "
+        { "accordion(mode=batch,interval=10)", 11, "codec: accordion: no update has batch_high samples in this run: the first check that can do so comes after 11 epochs, and the run has 11; take an interval of about 3 % of the run, "
                                                    "or unit=step" },
         { "accordion(mode=batch,interval=10)", 12, NULL }, { "accordion(mode=batch,interval=5,unit=step,eta=0)", 10, NULL }, { "accordion(mode=batch,interval=5,unit=step,replay=3.h)", 10, NULL },
         { "accordion(mode=batch,interval=5,unit=step,batch_high=8)", 10, NULL }, /* as a step's: nothing would grow anyway */
-        { "accordion(mode=localsteps,interval=5,unit=step)", 10, "accordion: accordion: no period has period_high steps in this run: the first check that can do so comes after 10 steps" },
+        { "accordion(mode=localsteps,interval=5,unit=step)", 10, "codec: accordion: no period has period_high steps in this run: the first check that can do so comes after 10 steps" },
         { "accordion(mode=localsteps,interval=5,unit=step)", 11, NULL }, { "accordion(mode=localsteps,interval=5,unit=step,period_low=8)", 10, NULL }, { "accordion(mode=localsteps,interval=5,unit=step,replay=3.h)", 10, NULL },
-        { "accordion(low=topk(ratio=0.5),high=topk,interval=5,unit=step)", 10, "accordion: accordion: nothing is compressed more in this run: the first check" }, { "accordion(low=topk(ratio=0.5),high=topk,interval=5,unit=step)", 11, NULL },
+        { "accordion(low=topk(ratio=0.5),high=topk,interval=5,unit=step)", 10, "codec: accordion: nothing is compressed more in this run: the first check" }, { "accordion(low=topk(ratio=0.5),high=topk,interval=5,unit=step)", 11, NULL },
     };
 
     (void)state;
@@ -618,9 +618,9 @@ static void a_warm_up_may_be_a_share_of_the_run(void **state)
     static const struct { const char *method; int steps, frozen; const char *said; } rows[] = {
         { "onebit-adam(freeze_step=0.4)", 10, 4, "freeze: the second moment is frozen after 4 steps" }, { "qadam(warmup_steps=0.25)", 10, 3, "freeze: the second moment is frozen after 3 steps" },
         { "qadam(warmup_steps=0.001)", 10, 1, "freeze: the second moment is frozen after 1 steps" }, { "qadam(warmup_steps=1)", 10, 1, "freeze: the second moment is frozen after 1 steps" },
-        { "onebit-adam(freeze_step=10)", 10, 10, "freeze: freeze_step is 10 and the run has 10 steps, so the second moment is not frozen and nothing is compressed; give fewer, or a share of the run such as freeze_step=0.2\nfreeze: " },
-        { "qadam", 8, 0, "freeze: warmup_steps is 100 and the run has 8 steps" }, { "onebit-adam(freeze_step=9)", 10, 9, "freeze: the second moment is frozen after 9 steps" },
-        { "onebit-adam", 8, 0, "freeze: freeze_step=0 compares the second moment with that of 1000 steps before, and the run has 8, so it is not frozen and nothing is compressed; give the steps, or a share of the run such as freeze_step=0.2" },
+        { "onebit-adam(freeze_step=10)", 10, 10, "codec: freeze_step is 10 and the run has 10 steps, so the second moment is not frozen and nothing is compressed; give fewer, or a share of the run such as freeze_step=0.2\nfreeze: " },
+        { "qadam", 8, 0, "codec: warmup_steps is 100 and the run has 8 steps" }, { "onebit-adam(freeze_step=9)", 10, 9, "freeze: the second moment is frozen after 9 steps" },
+        { "onebit-adam", 8, 0, "codec: freeze_step=0 compares the second moment with that of 1000 steps before, and the run has 8, so it is not frozen and nothing is compressed; give the steps, or a share of the run such as freeze_step=0.2" },
     };
 
     (void)state;
