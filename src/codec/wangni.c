@@ -9,6 +9,7 @@
    12 + 8 |A| + 4 |B| bytes. A vector that is not finite is sent as A = { element 0: NaN }. */
 #include "codec_internal.h"
 #include "registry.h"
+#include <float.h>
 
 enum { GREEDY, CLOSED, ROUNDS = 64 };
 typedef struct wangni { double sparsity, epsilon; int solver; } wangni;
@@ -91,7 +92,7 @@ static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *
         return 20;
     }
     lambda = g1 > 0 ? solve(o, n, x, g1, g2) : 0;
-    inverse = lambda > 0 ? (float)(1 / lambda) : 0;
+    inverse = lambda > 0 ? (float)fmin(1 / lambda, FLT_MAX) : 0; /* beyond it more are kept: lambda follows */
     if (inverse > 0)
         lambda = 1 / (double)inverse; /* what the receiver divides by, so that the expectation is exact */
 

@@ -3,6 +3,7 @@
    never changes anything it does not say; all processors write the same bytes.
    Method: one list of specs for what all have in common; identities and bounds of each codec on several shapes of vectors. */
 #include "subject.h"
+#include <float.h>
 #include "codec/codec_internal.h"
 
 static const char *const specs[] = {
@@ -434,6 +435,29 @@ static void numbers_that_are_not_finite_are_heard_of(void **state)
             subject_close(s);
         }
     }
+}
+
+/* Goal: whatever is finite goes through, at both ends of float's range: no message of an encoder's own is refused, and of wangni's, whose values have no scale in common with others, all come back finite. */
+static void huge_and_tiny_numbers_go_through(void **state)
+{
+    static const size_t lengths[] = { 1, 2, 17, 600 };
+    static const float sizes[] = { FLT_MAX, 1e37f, 1e-38f, 1e-45f };
+    float x[600], y[600];
+    uint64_t seed = 23;
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(specs); k++)
+        for (size_t l = 0; l < TUTTI_LENGTH(lengths); l++)
+            for (size_t z = 0; z < 2 * TUTTI_LENGTH(sizes); z++) {
+                const size_t n = lengths[l];
+                subject *s = subject_open(specs[k], n);
+                for (size_t i = 0; i < n; i++)
+                    x[i] = sizes[z / 2] * (float)(z % 2 == 0 ? (i % 2 == 0 ? 1 : -1) : 2 * subject_uniform(&seed) - 1);
+                subject_round_trip(s, 0, x, y);
+                for (size_t i = 0; i < n; i++)
+                    assert_true(isfinite(y[i]) || strncmp(specs[k], "wangni", 6) != 0);
+                subject_close(s);
+            }
 }
 
 /* Mean over K draws: its distance from x, in standard errors, element by element; and 2^-17 of a level, which rounding resolves. An element that was
@@ -1028,6 +1052,7 @@ int main(void)
         cmocka_unit_test(variable_messages_are_as_long_as_their_codes),
         cmocka_unit_test(refusals_say_what_is_wrong_and_what_mends_it),
         cmocka_unit_test(numbers_that_are_not_finite_are_heard_of),
+        cmocka_unit_test(huge_and_tiny_numbers_go_through),
         cmocka_unit_test(unbiased_codecs_are_unbiased),
         cmocka_unit_test(quantisers_keep_their_variance_bounds),
         cmocka_unit_test(quantisers_commute_with_powers_of_two),
