@@ -99,6 +99,10 @@ tutti_group tutti_group_workers(tutti_world *world, uint64_t context);
 /* Copy for a job: messages of different keys never meet, whatever the order or thread they run in. The same (group, key) again
    must not start before the last one has ended on this rank; sequence starts at `turn` (e.g. the step), so that turns never meet either. */
 tutti_group tutti_group_keyed(const tutti_group *group, uint64_t key, uint32_t turn);
+/* This member comes to no collective of g any more, because of `rank`: whoever is in one of them, or comes to one, and would wait for it, fails with TUTTI_ERR_PEER and that rank, as if it had failed within. For
+   collectives of several groups that are done by all or done again (tutti_members_agree): who has failed in one gives up all that would have come after it, or those whom that one has let through wait there
+   for ever. Does not block; best effort. */
+void tutti_group_give_up(tutti_group *g, int rank);
 
 /* ---- members: who of the world is still there, as those who are agree (src/collective/members.c has the protocol). For worlds that survive a loss. One thread; all members
    make the same calls in the same order. ---- */

@@ -159,7 +159,7 @@ void tutti_orphans_close(tutti_world *world); /* before the transport is closed 
 /* ---- board.c, window.c ---- */
 tutti_status tutti_board_open(tutti_world *world, tutti_error *err);
 void tutti_board_close(tutti_world *world);
-/* This member has given up a collective of the call's group over messages, because of rank `gone`: who waits for it on the board in a later one of the group hears that. */
+/* This member has given up the call's group, because of rank `gone`: who waits for it on the board in a later collective of the group hears that. Looks at the group alone. */
 void tutti_board_forsake(const tutti_call *call, int gone);
 void tutti_board_window(tutti_world *world, uint32_t window, size_t bytes); /* before the window is made known */
 uint64_t tutti_board_window_of(const tutti_world *world, int rank, uint32_t window); /* bytes of that rank's; once it is made */

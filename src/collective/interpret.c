@@ -12,7 +12,8 @@
    An alarm's note: kind = the sender's own call with the highest bit, a = its count, ticket = the call
    of the member it is about (32 bits), the status (8), that member's rank (24), b = that member's count; its payload: which collective it was. Alarms are not counted as traffic.
    Who gives up because of an alarm passes it on to those it exchanges messages with: the first sender may leave before all have taken it, and then
-   nobody else would tell them. They are small but may be taken late or never: until then they are the world's orphans. */
+   nobody else would tell them. They are small but may be taken late or never: until then they are the world's orphans.
+   An alarm of one group is not heard in another: who has failed in one and will not come to another, where the same members go on, says so there too (tutti_group_give_up). */
 #include "collective_internal.h"
 #include <stdio.h>
 
@@ -48,9 +49,9 @@ static uint64_t tag_of(const run *r, uint32_t round)
     return tutti_hash(words, sizeof words);
 }
 
-static uint64_t alarm_of(const run *r)
+static uint64_t alarm_of(const tutti_group *group)
 {
-    const uint64_t words[2] = { ALARM_PORT, r->call->group->context };
+    const uint64_t words[2] = { ALARM_PORT, group->context };
 
     return tutti_hash(words, sizeof words);
 }
@@ -216,30 +217,54 @@ static bool exchanges_with(const run *r, int j)
     return false;
 }
 
-/* Best effort: what cannot be sent is not missed by anybody who can still be reached otherwise. */
+/* Best effort: what cannot be sent is not missed by anybody who can still be reached otherwise. tag: of the collective that it comes from. */
+static void send_alarm(const tutti_group *group, int j, const tutti_note *note, uint64_t tag)
+{
+    tutti_world *const world = group->world;
+    tutti_orphan *const orphan = j == group->index ? NULL : tutti_alloc(1, sizeof *orphan);
+
+    if (orphan == NULL)
+        return;
+    orphan->tag = tag;
+    if (world->ops->send(world->transport, &orphan->request, group->ranks != NULL ? group->ranks[j] : j, alarm_of(group), note, tutti_host(&orphan->tag, 1, TUTTI_I64), NULL) != TUTTI_OK) {
+        tutti_free(orphan);
+        return;
+    }
+    tutti_lock(world->monitor);
+    orphan->next = world->orphans;
+    world->orphans = orphan;
+    tutti_unlock(world->monitor);
+}
+
+static uint64_t about(tutti_status status, int rank)
+{
+    return (uint64_t)status << 24 | (uint64_t)rank;
+}
+
 static void raise_alarm(const run *r, tutti_status status)
 {
-    const int about = r->err->rank >= 0 ? r->err->rank : r->world->rank;
+    const int rank = r->err->rank >= 0 ? r->err->rank : r->world->rank;
     const tutti_note note = { .kind = tutti_call_what(r->call) | ALARM_BIT, .a = (int64_t)r->call->count, .b = (int64_t)r->odd_count,
-                              .ticket = (uint64_t)r->odd_what << 32 | (uint64_t)status << 24 | (uint64_t)about };
+                              .ticket = (uint64_t)r->odd_what << 32 | about(status, rank) };
 
     reap(r->world, false);
     if (!r->call->group->apart)
-        tutti_board_forsake(r->call, about);
-    for (int j = 0; j < r->call->group->size; j++) {
-        tutti_orphan *orphan;
-        if (j == r->call->group->index || (r->alarmed && !exchanges_with(r, j)) || (orphan = tutti_alloc(1, sizeof *orphan)) == NULL)
-            continue;
-        orphan->tag = r->call->tag;
-        if (r->world->ops->send(r->world->transport, &orphan->request, tutti_call_rank(r->call, j), alarm_of(r), &note, tutti_host(&orphan->tag, 1, TUTTI_I64), NULL) != TUTTI_OK) {
-            tutti_free(orphan);
-            continue;
-        }
-        tutti_lock(r->world->monitor);
-        orphan->next = r->world->orphans;
-        r->world->orphans = orphan;
-        tutti_unlock(r->world->monitor);
-    }
+        tutti_board_forsake(r->call, rank);
+    for (int j = 0; j < r->call->group->size; j++)
+        if (!r->alarmed || exchanges_with(r, j))
+            send_alarm(r->call->group, j, &note, r->call->tag);
+}
+
+void tutti_group_give_up(tutti_group *g, int rank)
+{
+    const tutti_call none = { .group = g };
+    const tutti_note note = { .kind = ALARM_BIT, .ticket = about(TUTTI_ERR_PEER, rank) };
+
+    reap(g->world, false);
+    if (!g->apart)
+        tutti_board_forsake(&none, rank);
+    for (int j = 0; j < g->size && g->index >= 0; j++)
+        send_alarm(g, j, &note, 0);
 }
 
 static void sum(const run *r, const tutti_step *step)
@@ -286,7 +311,7 @@ tutti_status tutti_interpret(const tutti_call *call, const tutti_schedule *s, tu
     TUTTI_TRY(tutti_scratch_borrow(r.world, bytes, s->requests + 1, s->most_terms, &r.scratch, err));
     r.alarm = &r.scratch->request[s->requests];
     *r.alarm = (tutti_request){ 0 };
-    status = s->requests == 0 ? TUTTI_OK : r.world->ops->recv(r.world->transport, r.alarm, TUTTI_ANY, alarm_of(&r), tutti_host(&r.alarm_tag, 1, TUTTI_I64), r.err);
+    status = s->requests == 0 ? TUTTI_OK : r.world->ops->recv(r.world->transport, r.alarm, TUTTI_ANY, alarm_of(call->group), tutti_host(&r.alarm_tag, 1, TUTTI_I64), r.err);
     if (status == TUTTI_OK)
         status = run_steps(&r);
     for (size_t k = 0; k < r.posted && status != TUTTI_OK; k++)

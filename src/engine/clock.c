@@ -254,11 +254,16 @@ static const char *keep_name(tutti_engine *e, const char *name)
     return more[e->n_told_names++] = copy;
 }
 
+tutti_group tutti_engine_metrics_group(const tutti_engine *e)
+{
+    return tutti_group_keyed(&e->m.everyone, tutti_port_of("metrics", 0, 0), 0);
+}
+
 /* Whoever writes the summary is a worker. */
 tutti_status tutti_engine_tell_metrics(tutti_engine *e, tutti_error *err)
 {
     tutti_method *m = &e->m;
-    tutti_group group = tutti_group_keyed(&m->everyone, tutti_port_of("metrics", 0, 0), 0);
+    tutti_group group = tutti_engine_metrics_group(e);
     tutti_status status = TUTTI_OK;
 
     group.uncounted = true;

@@ -330,7 +330,8 @@ bool tutti_engine_server_begins_anew(const tutti_engine *e);                /* w
 /* The same, of a checkpoint with other slices or of other workers: they begin at the servers' model, each slice at the version of the furthest of those it was cut from. */
 tutti_status tutti_engine_server_load(tutti_engine *e, tutti_checkpoint *checkpoint, int64_t slices, tutti_error *err);
 /* clock.c */
-tutti_status tutti_engine_tell_metrics(tutti_engine *e, tutti_error *err);  /* those of ranks that only serve, to all; collective over everyone */
+tutti_status tutti_engine_tell_metrics(tutti_engine *e, tutti_error *err);  /* those of ranks that only serve, to all; collective over everyone, in this group: */
+tutti_group tutti_engine_metrics_group(const tutti_engine *e);
 void tutti_engine_clock_start(tutti_engine *e);
 void tutti_engine_clock_stop(tutti_engine *e);
 tutti_doing tutti_engine_expose(tutti_engine *e); /* EXPOSED, unless the client is aside (OUTSIDE, REPORT) and stays so; gives what it was */

@@ -121,6 +121,16 @@ static tutti_status can_go_on(const tutti_engine *e, tutti_error *err)
     return e->m.all.size > 0 ? TUTTI_OK : tutti_fail_rank(err, TUTTI_ERR_PEER, 0, "all %d workers are lost, and ranks that only serve are all that is left", e->m.workers);
 }
 
+/* A meeting may hold collectives of several groups, one after the other (agree: of the workers, then of all, with whom only serves): who has failed in one of them comes to none that follows. */
+static void give_up(tutti_engine *e, int rank)
+{
+    tutti_group metrics = tutti_engine_metrics_group(e);
+
+    tutti_group_give_up(&e->m.all, rank);
+    tutti_group_give_up(&e->m.everyone, rank);
+    tutti_group_give_up(&metrics, rank);
+}
+
 tutti_status tutti_engine_settle(tutti_engine *e, tutti_status mine, bool *again, tutti_error *err)
 {
     tutti_doing was;
@@ -132,6 +142,8 @@ tutti_status tutti_engine_settle(tutti_engine *e, tutti_status mine, bool *again
     for (int r = 0; r < e->m.workers; r++)
         e->was_member[r] = tutti_members_has(e->members, r);
     was = tutti_engine_expose(e);
+    if (mine == TUTTI_ERR_PEER)
+        give_up(e, err != NULL && err->rank >= 0 ? err->rank : e->m.rank);
     status = tutti_members_agree(e->members, mine, again, err);
     tutti_engine_doing(e, was);
     if (status != TUTTI_OK)

@@ -27,17 +27,17 @@ static unsigned members_of(const tutti_members *m, int ranks)
     return set;
 }
 
-/* A meeting is a sum over the members, told in a collective that a loss spoils for some and not for others, and perhaps, before it, what all tell one of them, which lets most of them
+/* A meeting is a sum over the members, told in a collective that a loss spoils for some and not for others, and perhaps, before it, what all tell one of them, in the same group or in another, which lets most of them
    through whatever happens to the others. */
 static tutti_status meet(tutti_members *m, explore_case *c, int me, tutti_error *err)
 {
     diary *const d = diary_of(c, me);
-    const bool twice = explore_draw(c, "collectives", 4) > 0;
+    const bool twice = explore_draw(c, "collectives", 4) > 0, in_two = explore_draw(c, "groups", 2) > 0;
     bool again;
 
     do {
         int64_t told[EXPLORE_RANKS];
-        tutti_group g = tutti_members_group(m, 7);
+        tutti_group g = tutti_members_group(m, 7), other = tutti_members_group(m, 8);
         const unsigned before = members_of(m, c->ranks);
         int64_t sum = INT64_C(1) << (2 * me);
         tutti_error own = { .rank = -1 };
@@ -45,7 +45,11 @@ static tutti_status meet(tutti_members *m, explore_case *c, int me, tutti_error 
         explore_dawdle(2000);
         status = twice ? tutti_gather_parts(&g, 0, tutti_host(&sum, 1, TUTTI_I64), tutti_host(told, (size_t)g.size, TUTTI_I64), &own) : TUTTI_OK;
         if (status == TUTTI_OK)
-            status = tutti_allreduce(&g, TUTTI_SUM, tutti_host(&sum, 1, TUTTI_I64), &own);
+            status = tutti_allreduce(in_two ? &other : &g, TUTTI_SUM, tutti_host(&sum, 1, TUTTI_I64), &own);
+        if (status != TUTTI_OK && in_two) {
+            tutti_group_give_up(&g, own.rank);
+            tutti_group_give_up(&other, own.rank);
+        }
         EXPLORE_EXPECT(status == TUTTI_OK || status == TUTTI_ERR_PEER, "the sum of worker %d ends with: %s", me, own.text);
         for (int r = 0; status == TUTTI_OK && r < c->ranks; r++)
             EXPLORE_EXPECT((sum >> 2 * r & 3) == (int64_t)(before >> r & 1), "the sum of worker %d has worker %d's part %d times", me, r, (int)(sum >> 2 * r & 3));
@@ -225,7 +229,7 @@ static tutti_status in_common(tutti_world *world, explore_case *c, const char *m
     tutti_engine *e;
     tutti_status status;
 
-    TUTTI_TRY(tutti_engine_open(&e, world, params, TENSORS, &(tutti_engine_options){ .method = method, .codec = codec, .optimizer = "sgd(lr=0.125)", .batch = 2, .initial = fill_initial, .user = count }, err));
+    TUTTI_TRY(tutti_engine_open(&e, world, params, TENSORS, &(tutti_engine_options){ .method = method, .codec = codec, .optimizer = "sgd(lr=0.125)", .batch = 2, .own_values = explore_draw(c, "own", 2), .initial = fill_initial, .user = count }, err));
     explore_ready();
     status = train(e, world, c, steps, show_every, err);
     tutti_engine_close(e);
