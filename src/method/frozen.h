@@ -138,20 +138,19 @@ static inline bool frozen_is_stable(const tutti_method *m)
     return m->step >= s->window && m->lr <= s->now.lr && before > 0 && now >= FROZEN_STABLE * before && FROZEN_STABLE * now <= before;
 }
 
-/* v += (TINY mean v)^1.5 / sqrt(v) by tensor. Uses g. */
+/* v += (TINY mean v)^1.5 / sqrt(v) by tensor. */
 static inline void frozen_mask(const tutti_method *m)
 {
     const frozen *s = m->self;
-    const tutti_adam_step root = { .scale = 1, .shrink = 1, .beta2 = 1, .step_size = 1, .root_c2 = 1 };
 
-    tutti_fill(m->device, m->n, 1, m->g);
-    tutti_fill(m->device, m->n, 0, s->direction);
-    tutti_step_adam(m->device, m->n, &root, s->direction, m->g, m->g, s->v); /* direction = -1 / sqrt(v) */
     for (int i = 0; i < m->layout->n_tensors; i++) {
         const tutti_tensor *t = &m->layout->tensor[i];
-        const double tiny = FROZEN_TINY * tutti_norm1(m->device, t->count, s->v + t->first) / (double)t->count;
-        tutti_axpy(m->device, t->count, -(float)pow(tiny, 1.5) - FLT_TRUE_MIN, s->direction + t->first, s->v + t->first);
+        float *v = s->v + t->first;
+        const float tiny = (float)pow(FROZEN_TINY * tutti_norm1(m->device, t->count, v) / (double)t->count, 1.5) + FLT_TRUE_MIN; /* so that 0 becomes infinite in any case */
+        for (size_t k = 0; k < t->count; k++)
+            v[k] += tiny / sqrtf(v[k]);
     }
+    tutti_device_charge(m->device, 4.0 * (double)m->n, 8.0 * (double)m->n);
 }
 
 static inline tutti_status frozen_step(tutti_method *m, tutti_error *err)
@@ -170,10 +169,9 @@ static inline tutti_status frozen_step(tutti_method *m, tutti_error *err)
         if (s->now.frozen == 0 && (s->warmup > 0 ? (double)(m->step + 1) >= frozen_steps(m) : frozen_is_stable(m))) {
             s->now.frozen = (int64_t)m->step + 1;
             if (s->mask == FROZEN_AUTO)
-                frozen_mask(m);
+                frozen_mask(m); /* the direction of this step, the warm-up's last, is Adam's */
             if (m->rank == 0)
                 tutti_event(m, "freeze", "the second moment is frozen after %llu steps; from now on momentum travels as %s", (unsigned long long)s->now.frozen, m->workers > 1 ? tutti_exchange_codec(m) : "nothing");
-            frozen_move(m, 0, 1, 0, s->m);
         }
         s->now.lr = m->lr;
         tutti_blend(m->device, m->n, -1, s->direction, 0, m->g);

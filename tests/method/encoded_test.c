@@ -696,6 +696,23 @@ static void weights_that_no_gradient_reached_stay_where_they_are(void **state)
     }
 }
 
+/* Sheet, 5: all of the warm-up is Adam, its last step too, to the bit; the mask is for what is compressed, from the next step on. */
+static void the_last_step_of_a_warm_up_is_adams(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++)
+        for (int n = 1; n <= 4; n += 3) {
+            job *j = job_of(k == 0 ? "onebit-adam(freeze_step=3)" : "qadam(warmup_steps=3)", NULL, "sgd(lr=0.01)", 4);
+            job *dense = job_of(k == 0 ? "onebit-adam(freeze_step=100)" : "qadam(warmup_steps=100)", NULL, "sgd(lr=0.01)", 4);
+            run_job(j, n);
+            run_job(dense, n);
+            assert_memory_equal(j->x[3], dense->x[3], sizeof j->x[0]);
+            assert_memory_not_equal(j->x[4], dense->x[4], sizeof j->x[0]);
+            free(j);
+            free(dense);
+        }
+}
+
 /* D = 4 steps: with gradients of a steady size |v_t|_1 / |v_(t-D)|_1 comes near 1 after a few windows, and not before the rate has risen. */
 static void it_freezes_by_itself_when_the_second_moment_is_stable(void **state)
 {
@@ -827,6 +844,7 @@ int main(void)
         cmocka_unit_test(a_warm_up_may_be_a_share_of_the_run),
         cmocka_unit_test(workers_are_equal_and_send_an_all_reduce_and_then_codes),
         cmocka_unit_test(weights_that_no_gradient_reached_stay_where_they_are),
+        cmocka_unit_test(the_last_step_of_a_warm_up_is_adams),
         cmocka_unit_test(it_freezes_by_itself_when_the_second_moment_is_stable),
         cmocka_unit_test(signum_steps_where_most_momenta_point),
         cmocka_unit_test(a_minority_of_liars_changes_no_bit),
