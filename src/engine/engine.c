@@ -165,6 +165,8 @@ static tutti_status check_shares(const tutti_engine *e, const int64_t *batch_of,
 /* The run's own codec, for a method whose gradients may go through any; a mixer's models (tutti_mixer_options) have it already. */
 static tutti_status declare_codec(tutti_engine *e, const tutti_method_ops *const *methods, tutti_error *err)
 {
+    static const char models[] = "sends models or nothing: what a codec loses of a model is lost in every step, since models, unlike gradients, do not go to zero";
+    static const char to_servers[] = "asks servers, each worker by itself: a codec gives means over all workers, and what it loses of the model that comes back is lost every time, since models do not go to zero";
     char names[256] = "";
 
     if (e->codec_is_used)
@@ -175,8 +177,7 @@ static tutti_status declare_codec(tutti_engine *e, const tutti_method_ops *const
         if ((methods[i]->traits & TUTTI_ENCODES) != 0)
             used += (size_t)snprintf(names + used, 34, "%s%.30s", used > 0 ? ", " : "", methods[i]->name);
     return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec is '%.80s', but method '%s' %s; leave codec away, or take a method of which gradients, or models as differences, may go through one (%s)", e->options.codec,
-                      e->m.ops->name, e->m.ops->exchange == NULL ? "sends models or nothing: what a codec loses of a model is lost in every step, since models, unlike gradients, do not go to zero"
-                                                                 : "has an exchange of its own, of float32", names);
+                      e->m.ops->name, e->m.ops->exchange != NULL ? "has an exchange of its own, of float32" : (e->m.ops->traits & TUTTI_SERVERS) != 0 ? to_servers : models, names);
 }
 
 static tutti_status make_team(tutti_engine *e, tutti_error *err)

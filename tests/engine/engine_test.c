@@ -498,6 +498,7 @@ static void bad_options_are_refused_with_value_and_mend(void **state)
         { { .codec = "topk(ratio=2)" }, "'ratio' is 2" },
         { { .codec = "ef(qsgd)" }, "qsgd is unbiased" },
         { { .codec = "topk", .method = "sgp" }, "codec is 'topk', but method 'sgp' sends models or nothing: what a codec loses of a model is lost in every step" },
+        { { .codec = "topk", .method = "asgd" }, "codec is 'topk', but method 'asgd' asks servers, each worker by itself: a codec gives means over all workers, and what it loses of the model that comes back is lost every time" },
         { { .codec = "topk", .method = "stragglar" }, "codec is 'topk', but method 'stragglar' has an exchange of its own, of float32; leave codec away, or take a method of which gradients, or models "
                                                      "as differences, may go through one (ddp, local-sgd, d-psgd, hetero-ring" },
         { { .codec = "topk", .method = "hetero-ring" }, "its ring sums float32, and codec is 'topk'; write collective=auto" },
