@@ -229,7 +229,7 @@ static tutti_status in_common(tutti_world *world, explore_case *c, const char *m
     tutti_engine *e;
     tutti_status status;
 
-    TUTTI_TRY(tutti_engine_open(&e, world, params, TENSORS, &(tutti_engine_options){ .method = method, .codec = codec, .optimizer = "sgd(lr=0.125)", .batch = 2, .own_values = explore_draw(c, "own", 2), .initial = fill_initial, .user = count }, err));
+    TUTTI_TRY(tutti_engine_open(&e, world, params, TENSORS, &(tutti_engine_options){ .method = method, .codec = codec, .optimizer = "sgd(lr=0.125)", .batch = 2, .own_values = explore_draw(c, "own", 4) > 0, .initial = fill_initial, .user = count }, err));
     explore_ready();
     status = train(e, world, c, steps, show_every, err);
     tutti_engine_close(e);
