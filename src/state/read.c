@@ -86,7 +86,7 @@ static tutti_status resolve(const tutti_checkpoint *c, const tutti_saved *t, wan
     tutti_state_shown(state, t->state);
     tutti_state_shown(tensor, t->tensor);
     if (s == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "checkpoint '%s' has no '%s/%s'; it was saved with another model, method or optimizer",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "checkpoint '%s' has no '%s/%s'; it was saved with another model, method, codec or optimizer",
                           c->directory, state, tensor);
     if (s->dtype != t->dtype)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "checkpoint '%s' has '%s/%s' as %s, this run needs %s; use the settings it was saved with",

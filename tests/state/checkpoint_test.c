@@ -280,7 +280,7 @@ static void targets_that_the_checkpoint_does_not_have_are_refused(void **state)
     fixture *f = *state;
     uint8_t to[400];
     static const struct { tutti_saved t; const char *text; } cases[] = {
-        { { .state = "y", .tensor = "0.weight" }, "checkpoint 'a/step-00000010' has no 'y/0.weight'; it was saved with another model, method or optimizer" },
+        { { .state = "y", .tensor = "0.weight" }, "checkpoint 'a/step-00000010' has no 'y/0.weight'; it was saved with another model, method, codec or optimizer" },
         { { .state = "x", .tensor = "0.weight", .dtype = TUTTI_F64, .count = 37, .owner = -1 },
           "checkpoint 'a/step-00000010' has 'x/0.weight' as F32, this run needs F64; use the settings it was saved with" },
         { { .state = "x", .tensor = "0.weight", .count = 36, .owner = -1 },
