@@ -96,6 +96,7 @@ tutti_status tutti_algorithm_prove(const char *algorithm, int size, size_t count
 /* Groups that share a rank and may be in use at one time need different contexts (or keys). */
 tutti_group tutti_group_of(tutti_world *world, const int *ranks, int n, uint64_t context);
 tutti_group tutti_group_workers(tutti_world *world, uint64_t context);
+int tutti_group_rank(const tutti_group *g, int index); /* of its member `index`, from 0 to size - 1 */
 /* Copy for a job: messages of different keys never meet, whatever the order or thread they run in. The same (group, key) again
    must not start before the last one has ended on this rank; sequence starts at `turn` (e.g. the step), so that turns never meet either. */
 tutti_group tutti_group_keyed(const tutti_group *group, uint64_t key, uint32_t turn);

@@ -45,7 +45,7 @@ typedef struct tutti_engine_options {    /* zero means default */
     const char *lr_schedule;             /* "constant" */
     const char *collective;              /* of the workers' sums, of pieces and of tutti_average: "auto", or an algorithm (comm.h, tutti_group); of messages that only their decoder understands (codec): "allgather", all to all workers,
                                             decoded by each; "alltoall", to the owners of their parts, who encode the mean anew; auto: the first up to three workers, from four up the second */
-    const char *codec;                   /* of gradients, under d-psgd of models, for methods with TUTTI_ENCODES: a spec of codec.h; NULL or "": they travel as they are */
+    const char *codec;                   /* of gradients, under d-psgd of models, for methods with TUTTI_ENCODES: a spec of codec.h; NULL, "" or "none": they travel as they are */
     tutti_codec_cost codec_cost;         /* EXPLAIN: before the first step codec and network are measured, for some milliseconds, and events of kind "codec-cost" tell what an exchange takes with the codec and without. AUTO_OFF:
                                             and where it is predicted to take over 5 % longer with it, gradients travel as they are, which an event of kind "codec" says; a resumed run goes on as it was */
     uint64_t codec_report;               /* every so many steps each worker measures what the codec made of its gradients (tutti_engine_codec_records): one more decoding, some passes over them, and no bit of the run; 0: never */

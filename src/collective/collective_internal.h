@@ -135,7 +135,7 @@ typedef struct tutti_call {
 } tutti_call;
 static inline int tutti_call_rank(const tutti_call *call, int index)
 {
-    return call->group->ranks != NULL ? call->group->ranks[index] : index;
+    return tutti_group_rank(call->group, index);
 }
 /* What members compare, packed: kind + 1 (no collective's word is 0), op, dtype, algorithm; and size with root. */
 #define TUTTI_OWN_COUNTS (UINT32_C(1) << 23) /* parts have counts of their own */

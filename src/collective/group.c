@@ -16,9 +16,14 @@ tutti_group tutti_group_of(tutti_world *world, const int *ranks, int n, uint64_t
     return g;
 }
 
+int tutti_group_rank(const tutti_group *g, int index)
+{
+    return g->ranks != NULL ? g->ranks[index] : index;
+}
+
 static int label_of(const tutti_group *g, const int *label, int index)
 {
-    return label[g->ranks != NULL ? g->ranks[index] : index];
+    return label[tutti_group_rank(g, index)];
 }
 
 /* Members a label, if that many of one stand next to each other, then as many of the next, and so on, and they are a power of two. 0: another layout, one label, or somebody has none. */

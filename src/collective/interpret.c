@@ -226,7 +226,7 @@ static void send_alarm(const tutti_group *group, int j, const tutti_note *note, 
     if (orphan == NULL)
         return;
     orphan->tag = tag;
-    if (world->ops->send(world->transport, &orphan->request, group->ranks != NULL ? group->ranks[j] : j, alarm_of(group), note, tutti_host(&orphan->tag, 1, TUTTI_I64), NULL) != TUTTI_OK) {
+    if (world->ops->send(world->transport, &orphan->request, tutti_group_rank(group, j), alarm_of(group), note, tutti_host(&orphan->tag, 1, TUTTI_I64), NULL) != TUTTI_OK) {
         tutti_free(orphan);
         return;
     }

@@ -13,7 +13,8 @@ static tutti_status keep_texts(tutti_engine *e, const tutti_engine_options *opti
     static const char *const fallback[8] = { "ddp", "sgd(lr=0.05,momentum=0.9)", "constant", "auto", "", "", "", "none" };
 
     for (size_t i = 0; i < TUTTI_LENGTH(given); i++) {
-        e->text[i] = tutti_copy_text(given[i] != NULL && (given[i][0] != 0 || i == 4) ? given[i] : fallback[i]);
+        const bool left_away = given[i] == NULL || given[i][0] == 0 || (given[i] == options->codec && strcmp(given[i], "none") == 0);
+        e->text[i] = tutti_copy_text(left_away ? fallback[i] : given[i]);
         if (e->text[i] == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the engine");
     }
@@ -189,7 +190,7 @@ static tutti_status make_team(tutti_engine *e, tutti_error *err)
     if (e->team_ranks == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for a team of %d workers", m->team);
     for (int j = 0; j < m->team; j++)
-        e->team_ranks[j] = m->all.ranks != NULL ? m->all.ranks[first + j] : first + j;
+        e->team_ranks[j] = tutti_group_rank(&m->all, first + j);
     e->team = tutti_group_of(e->world, e->team_ranks, m->team, tutti_port_of("team", 0, 0));
     return e->collective == NULL ? TUTTI_OK : tutti_fail_within(err, tutti_algorithm_check(e->collective, m->team, err), "collective, among the %d workers that make a step together", m->team);
 }

@@ -123,13 +123,13 @@ static tutti_status put(tutti_exchange_job *job, const tutti_exchange_unit *u, c
     for (size_t k = 0; k < PREFIX && !is_fixed(u); k++)
         out[k] = (uint8_t)(m->bytes >> 8 * k);
     if (u->checked)
-        tutti_checksum_put(u->codec, v, job->group->index, m->at, m->bytes, out + head - TUTTI_CHECKSUM_BYTES);
+        tutti_checksum_put(u->codec, v, tutti_group_rank(job->group, job->group->index), m->at, m->bytes, out + head - TUTTI_CHECKSUM_BYTES);
     *bytes = head + m->bytes;
     job->exchange->payload[u->view.tensor] += *bytes;
     return v->stage == 0 ? tutti_exchange_measure(job, u, v, x, m->at, m->bytes, err) : TUTTI_OK;
 }
 
-static tutti_status take(const tutti_exchange_unit *u, const tutti_view *v, int from, const uint8_t **at, const uint8_t *end, message *m, tutti_error *err)
+static tutti_status take(const tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v, int from, const uint8_t **at, const uint8_t *end, message *m, tutti_error *err)
 {
     size_t left = (size_t)(end - *at), bytes;
     const uint8_t *checksum = NULL;
@@ -159,14 +159,14 @@ static tutti_status take(const tutti_exchange_unit *u, const tutti_view *v, int 
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': a message of %zu bytes where %zu are left; do all workers run the same codec with the same options?", u->codec->ops->name, bytes, left);
     *m = (message){ *at, bytes };
     *at += bytes;
-    return u->checked ? tutti_checksum_check(u->codec, v, from, m->at, bytes, checksum, err) : TUTTI_OK;
+    return u->checked ? tutti_checksum_check(u->codec, v, tutti_group_rank(job->group, from), m->at, bytes, checksum, err) : TUTTI_OK;
 }
 
-static tutti_status add(const tutti_exchange_unit *u, const tutti_view *v, const message *m, int from, float a, float *y, tutti_error *err)
+static tutti_status add(const tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v, const message *m, int from, float a, float *y, tutti_error *err)
 {
     if (v->count == 0)
         return TUTTI_OK;
-    return tutti_fail_within(err, u->codec->ops->decode_add(u->codec, v, m->at, m->bytes, a, y, err), "what worker %d sent of tensor %d", from, u->view.tensor);
+    return tutti_fail_within(err, u->codec->ops->decode_add(u->codec, v, m->at, m->bytes, a, y, err), "what worker %d sent of tensor %d", tutti_group_rank(job->group, from), u->view.tensor);
 }
 
 /* y += the sum of the n workers' messages from `low` on, each times a, in the tree. `at`: of worker 0's; the next worker's is `stride` further. sums: for right branches. */
@@ -177,12 +177,12 @@ static tutti_status add_tree(const tutti_exchange_job *job, const tutti_exchange
     int half = 1;
 
     if (n == 1)
-        return add(u, v, &at[(size_t)low * stride], low, a, y, err);
+        return add(job, u, v, &at[(size_t)low * stride], low, a, y, err);
     while (2 * half < n)
         half *= 2;
     TUTTI_TRY(add_tree(job, u, v, at, stride, low, half, a, y, sums, err));
     if (n - half == 1)
-        return add(u, v, &at[(size_t)(low + half) * stride], low + half, a, y, err);
+        return add(job, u, v, &at[(size_t)(low + half) * stride], low + half, a, y, err);
     tutti_fill(d, v->count, 0, sums);
     TUTTI_TRY(add_tree(job, u, v, at, stride, low + half, n - half, a, sums, sums + v->count, err));
     tutti_add(d, v->count, sums, y);
@@ -209,7 +209,7 @@ static tutti_status account(tutti_exchange_job *job, const tutti_exchange_unit *
         float *into;
         const float a = tutti_exchange_account(u, w, v, &into);
         if (into != NULL)
-            TUTTI_TRY(add(u, v, mine, job->group->index, a, into, err));
+            TUTTI_TRY(add(job, u, v, mine, job->group->index, a, into, err));
     }
     return TUTTI_OK;
 }
@@ -262,7 +262,7 @@ static tutti_status gather_bytes(tutti_exchange_job *job, uint8_t *from, size_t 
     }
     for (int r = 0; r < workers; r++) {
         if (counts[r] > most[r])
-            return too_long(r, counts[r], most[r], err);
+            return too_long(tutti_group_rank(job->group, r), counts[r], most[r], err);
         total += counts[r];
     }
     TUTTI_TRY(tutti_exchange_grow(all, total + 1, 1, err));
@@ -295,7 +295,7 @@ static tutti_status gather(tutti_exchange_job *job, tutti_error *err)
         const uint8_t *end = at + t.receive[r];
         for (size_t i = 0; i < units; i++)
             if (chosen(&job->unit[i], false))
-                TUTTI_TRY(tutti_fail_within(err, take(&job->unit[i], &job->unit[i].view, r, &at, end, &t.theirs[(size_t)r * units + i], err), "from worker %d", r));
+                TUTTI_TRY(tutti_fail_within(err, take(job, &job->unit[i], &job->unit[i].view, r, &at, end, &t.theirs[(size_t)r * units + i], err), "from worker %d", tutti_group_rank(job->group, r)));
         at = end;
     }
     for (size_t i = 0; i < units; i++) {
@@ -341,7 +341,7 @@ static tutti_status to_owners(tutti_exchange_job *job, const table *t, tutti_err
         TUTTI_TRY(tutti_alltoall(job->group, tutti_host(t->send, (size_t)workers, TUTTI_I64), tutti_host(t->receive, (size_t)workers, TUTTI_I64), err));
     for (int r = 0; r < workers; r++) {
         if (t->receive[r] > most_of_mine)
-            return too_long(r, t->receive[r], most_of_mine, err);
+            return too_long(tutti_group_rank(job->group, r), t->receive[r], most_of_mine, err);
         received += t->receive[r];
     }
     TUTTI_TRY(tutti_exchange_grow(&job->slot->receive, received + 1, 1, err));
@@ -352,7 +352,7 @@ static tutti_status to_owners(tutti_exchange_job *job, const table *t, tutti_err
         for (size_t i = 0; i < units; i++) {
             const tutti_view v = part_of(&job->unit[i], me, workers, 0);
             if (chosen(&job->unit[i], true))
-                TUTTI_TRY(tutti_fail_within(err, take(&job->unit[i], &v, r, &at, end, &t->theirs[(size_t)r * units + i], err), "from worker %d", r));
+                TUTTI_TRY(tutti_fail_within(err, take(job, &job->unit[i], &v, r, &at, end, &t->theirs[(size_t)r * units + i], err), "from worker %d", tutti_group_rank(job->group, r)));
         }
         at = end;
     }
@@ -399,7 +399,7 @@ static tutti_status from_owners(tutti_exchange_job *job, const table *t, bool *a
         for (size_t i = 0; i < units; i++) {
             const tutti_view v = part_of(&job->unit[i], o, workers, 1);
             if (chosen(&job->unit[i], true))
-                TUTTI_TRY(tutti_fail_within(err, take(&job->unit[i], &v, o, &at, end, &t->all[(size_t)o * units + i], err), "from worker %d", o));
+                TUTTI_TRY(tutti_fail_within(err, take(job, &job->unit[i], &v, o, &at, end, &t->all[(size_t)o * units + i], err), "from worker %d", tutti_group_rank(job->group, o)));
         }
         at = end;
     }
@@ -427,7 +427,7 @@ static tutti_status by_owners(tutti_exchange_job *job, tutti_error *err)
         tutti_fill(d, u->view.count, 0, u->y);
         for (int o = 0; o < workers; o++) {
             const tutti_view v = part_of(u, o, workers, 1);
-            TUTTI_TRY(add(u, &v, &t.all[(size_t)o * units + i], o, 1, u->y + at_of(u, &v), err));
+            TUTTI_TRY(add(job, u, &v, &t.all[(size_t)o * units + i], o, 1, u->y + at_of(u, &v), err));
         }
         good = tutti_finite(d, u->view.count, u->y);
         for (int o = 0; o < workers && good && u->finite; o++) {

@@ -61,7 +61,7 @@ void tutti_engine_watch(tutti_engine *e)
 
 int tutti_engine_first(const tutti_engine *e)
 {
-    return e->m.all.ranks != NULL ? e->m.all.ranks[0] : 0;
+    return tutti_group_rank(&e->m.all, 0);
 }
 
 bool tutti_is_left_out(const tutti_method *m, tutti_status status, const tutti_error *err)

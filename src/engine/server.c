@@ -286,7 +286,7 @@ tutti_status tutti_server_agree(tutti_server *s, tutti_error *err)
     tutti_status status;
 
     for (int i = 0, k = 0; i < m->everyone.size; i++) { /* both ascend */
-        const int rank = m->everyone.ranks != NULL ? m->everyone.ranks[i] : i;
+        const int rank = tutti_group_rank(&m->everyone, i);
         size_t first;
         while (k < s->servers && s->member[k] < rank)
             k++;

@@ -546,7 +546,7 @@ static tutti_status tell(tutti_method *m, tutti_error *err)
     status = tutti_gather(m, mine, 5, all, err);
     for (int k = 0; k < 5 && status == TUTTI_OK && m->all.index == 0; k++)
         for (int i = 0; i < m->all.size; i++) {
-            const int r = m->all.ranks != NULL ? m->all.ranks[i] : i;
+            const int r = tutti_group_rank(&m->all, i);
             if (s->push == ZSCORE || k != 2)
                 tutti_metric(m, names[k], r, (double)all[5 * r + k]);
         }

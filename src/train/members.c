@@ -8,7 +8,7 @@
 
 int tutti_train_rank(const tutti_run *run, int index)
 {
-    return run->all.ranks != NULL ? run->all.ranks[index] : index;
+    return tutti_group_rank(&run->all, index);
 }
 
 int tutti_train_working(const tutti_run *run)

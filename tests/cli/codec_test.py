@@ -27,6 +27,7 @@ class Codec(Case):
         plain, fp32, fp16 = self.train("plain", *common), self.train("fp32", *common, "--codec", "fp32"), self.train("fp16", *common, "--codec", "fp16")
         self.assertEqual(model(plain), model(fp32))
         self.assertNotEqual(model(plain), model(fp16))
+        self.assertEqual(model(plain), model(self.train("none", *common, "--codec", "none")))
         self.assertEqual(summary(plain)["bytes_sent_total"], 12 * 2 * 4 * PARAMS)
         self.assertEqual(summary(fp32)["bytes_sent_total"], 12 * 2 * 4 * PARAMS)
         self.assertEqual(summary(fp16)["bytes_sent_total"], 12 * 2 * 2 * PARAMS)

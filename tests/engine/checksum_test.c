@@ -11,13 +11,14 @@ tutti_status tutti_world_run_on(const tutti_transport_ops *ops, const char *spec
 enum { RANKS = 5, STEPS = 4, AT_STEP = 2, LEAST = 100 }; /* LEAST: bytes of a message; lengths and votes are shorter */
 
 typedef struct flip {
-    const char *method, *codec;
+    const char *method, *codec, *hierarchy;
     bool checked;
     int from, to;                /* from < 0: none */
     uint64_t bit;                /* modulo the message's bits */
     uint64_t hash[RANKS];        /* at the end; 0: it did not come to that */
     tutti_status status[RANKS];
     bool named[RANKS];           /* CORRUPT, with a sentence that names a tensor and a worker */
+    bool sender[RANKS];          /* that sentence names `from` */
 } flip;
 
 static const tutti_transport_ops *shm;
@@ -43,6 +44,7 @@ static tutti_status send_flipped(void *t, tutti_request *r, int to, uint64_t tag
 static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
 {
     flip *f = arg;
+    char sender[32];
     toy t = toy_default();
     tutti_engine *e;
     tutti_status status = TUTTI_OK;
@@ -50,6 +52,7 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
     me = tutti_world_rank(world);
     t.options.method = f->method;
     t.options.codec = f->codec;
+    t.options.codec_hierarchy = f->hierarchy;
     t.options.codec_checksum = f->checked;
     t.options.lane = -1;
     t.options.stop_on_loss = true; /* d-psgd would go on without the worker who has refused */
@@ -66,6 +69,8 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
     tutti_engine_close(e);
     f->status[me] = status;
     f->named[me] = status == TUTTI_ERR_CORRUPT && strstr(err->text, "worker ") != NULL && (strstr(err->text, "tensor ") != NULL || strstr(err->text, "bytes") != NULL);
+    snprintf(sender, sizeof sender, "not what worker %d sent", f->from);
+    f->sender[me] = status == TUTTI_ERR_CORRUPT && strstr(err->text, sender) != NULL;
     return status;
 }
 
@@ -131,6 +136,20 @@ static void one_flipped_bit_ends_the_run_on_all_workers_and_unseen_would_change_
     assert_true(unseen > 10);
 }
 
+/* To a codec worker 2 of 4 in teams of two is the second of two; to who reads the sentence it is worker 2. */
+static void a_sender_is_named_by_its_rank_where_a_team_is_a_worker(void **state)
+{
+    flip f = { .method = "ddp", .codec = "qsgd(bits=4)", .hierarchy = "2", .checked = true, .from = 2, .to = 0, .bit = 4321 };
+    tutti_error err;
+
+    (void)state;
+    run(&f, 4, &err);
+    assert_int_equal(f.status[0], TUTTI_ERR_CORRUPT);
+    assert_true(f.sender[0]);
+    for (int r = 0; r < 4; r++)
+        assert_int_not_equal(f.status[r], TUTTI_OK);
+}
+
 static tutti_status refused_rank(tutti_world *world, void *arg, tutti_error *err)
 {
     toy t = *(toy *)arg;
@@ -174,6 +193,7 @@ static void what_cannot_be_looked_at_is_refused_or_said(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_sender_is_named_by_its_rank_where_a_team_is_a_worker),
         cmocka_unit_test(one_flipped_bit_ends_the_run_on_all_workers_and_unseen_would_change_the_model),
         cmocka_unit_test(what_cannot_be_looked_at_is_refused_or_said),
     };

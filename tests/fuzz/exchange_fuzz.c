@@ -65,13 +65,13 @@ static void read_all(const tutti_exchange_job *job, const uint8_t *in, size_t by
         tutti_error err = { 0 };
         message m;
         float *y = malloc(u->view.count * sizeof *y + (u->view.count == 0));
-        tutti_status status = take(u, &u->view, 1, &at, end, &m, &err);
+        tutti_status status = take(job, u, &u->view, 1, &at, end, &m, &err);
         require(y != NULL && at >= in && at <= end);
         for (size_t k = 0; k < u->view.count; k++)
             y[k] = 1.5f;
         if (status == TUTTI_OK) {
             require(m.at >= in && m.at <= end && m.bytes <= (size_t)(end - m.at));
-            status = add(u, &u->view, &m, 1, 1, y, &err);
+            status = add(job, u, &u->view, &m, 1, 1, y, &err);
         }
         if (status != TUTTI_OK) {
             require(err.status == TUTTI_ERR_CORRUPT && err.text[0] != '\0');
