@@ -596,11 +596,10 @@ static void accordion_says_when_it_will_never_switch(void **state)
         s = subject_open(spec, 600);
         for (uint64_t step = 0; step < 3; step++) {
             const tutti_codec_moment m = { .step = step, .steps = rows[k].steps, .epochs = rows[k].epochs, .lr = 0.1, .say = subject_hear, .with = &h };
+            h.warning[0] = 0;
             assert_int_equal(tutti_codec_begin(s->codec, &m, NULL), TUTTI_OK);
+            assert_int_equal(strstr(h.warning, "nothing is compressed more in this run") != NULL, step == 0 && rows[k].said);
         }
-        assert_int_equal(h.n, rows[k].said);
-        if (rows[k].said)
-            assert_non_null(strstr(h.text[0], "nothing is compressed more in this run"));
         subject_close(s);
     }
 }
