@@ -264,7 +264,7 @@ static tutti_status initial_values(tutti_engine *e, tutti_error *err)
                 e->options.initial(e->options.user, i, m->x + t->first);
         }
     e->values_changed = true;
-    return m->everyone.size > 1 ? tutti_broadcast(&m->everyone, 0, tutti_f32(m->device, m->x, e->layout.used), err) : TUTTI_OK;
+    return m->everyone.size > 1 ? tutti_broadcast(&e->opening, 0, tutti_f32(m->device, m->x, e->layout.used), err) : TUTTI_OK;
 }
 
 /* Of the whole run, as far as it is known. */
@@ -341,6 +341,7 @@ tutti_status tutti_engine_open_from(tutti_engine **out, tutti_world *world, cons
     e->m.device = tutti_world_device(world);
     e->m.all = tutti_group_workers(world, tutti_port_of("engine", 0, 0));
     e->m.everyone = tutti_group_workers(world, tutti_port_of("everyone", 0, 0));
+    e->opening = tutti_group_workers(world, tutti_port_of("opening", 0, 0));
     e->m.rank = e->m.everyone.index;
     e->m.rng = (tutti_rng){ e->options.seed, (uint64_t)e->m.rank + 1, 0 };
     e->m.share = &e->share;

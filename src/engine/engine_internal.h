@@ -144,6 +144,7 @@ struct tutti_engine {
     bool codec_is_used;              /* the run's, by a mixer */
     int codec_team;                  /* workers whose gradients go through the codec as one: exchange_team.c */
     bool own_pace;                   /* TUTTI_OWN_PACE */
+    tutti_group opening;             /* everyone, while the engine is opened: who gives up in the run (tutti_engine_settle) must not be heard by who is still here, and has all that it needs */
     tutti_group team;                /* client thread's copy: my team, under OWN_PACE */
     int *team_ranks;
     int *worker_ranks;               /* workers: the first of the world, where others only serve; else NULL */

@@ -102,20 +102,20 @@ tutti_status tutti_engine_compare(tutti_engine *e, tutti_error *err)
         return TUTTI_OK;
     describe(e, &mine);
     bytes = mine.lost ? 0 : (int64_t)mine.length;
-    status = tutti_broadcast(&m->everyone, 0, tutti_host(&bytes, 1, TUTTI_I64), err);
+    status = tutti_broadcast(&e->opening, 0, tutti_host(&bytes, 1, TUTTI_I64), err);
     if (status == TUTTI_OK && (bytes <= 0 || mine.lost || (theirs = tutti_alloc((size_t)bytes + 1, 1)) == NULL))
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "comparing the workers' options (%lld bytes)", (long long)bytes);
     if (status == TUTTI_OK) {
         if (m->rank == 0)
             memcpy(theirs, mine.at, (size_t)bytes);
-        status = tutti_broadcast(&m->everyone, 0, tutti_host(theirs, (size_t)bytes, TUTTI_U8), err);
+        status = tutti_broadcast(&e->opening, 0, tutti_host(theirs, (size_t)bytes, TUTTI_U8), err);
     }
     if (status == TUTTI_OK) {
         who = difference(mine.at, theirs, m->rank, sentence, sizeof sentence) ? m->rank : m->everyone.size;
-        status = tutti_allreduce(&m->everyone, TUTTI_MIN, tutti_host(&who, 1, TUTTI_I64), err);
+        status = tutti_allreduce(&e->opening, TUTTI_MIN, tutti_host(&who, 1, TUTTI_I64), err);
     }
     if (status == TUTTI_OK && who < m->everyone.size) {
-        status = tutti_broadcast(&m->everyone, (int)who, tutti_host(sentence, sizeof sentence, TUTTI_U8), err);
+        status = tutti_broadcast(&e->opening, (int)who, tutti_host(sentence, sizeof sentence, TUTTI_U8), err);
         sentence[sizeof sentence - 1] = 0;
         if (status == TUTTI_OK)
             status = tutti_fail_rank(err, TUTTI_ERR_USAGE, (int)who, "%s", sentence);
