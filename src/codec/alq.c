@@ -44,9 +44,9 @@ typedef struct alq {
 
 #define BITS_OPTION TUTTI_CODEC_QUANTISER_BITS(3, 2, "bits of an element with its sign: 2^bits levels")
 #define FIT_OPTIONS                                                                                                                           \
-    { "initial", TUTTI_CHOICE, TUTTI_AT(alq, initial), NORMAL, 0, 0, "normal|powers", "what levels begin as: fitted to normally distributed gradients, or the powers of a half, as in the authors' code" }, \
+    { "initial", TUTTI_CHOICE, TUTTI_AT(alq, initial), NORMAL, 0, 0, "normal|powers", "what levels begin as: fitted to normally distributed gradients, or the powers of a half (with more than 5 bits of more, so that they can be told apart), as in the authors' code" }, \
     { "fit", TUTTI_CHOICE, TUTTI_AT(alq, fit), 0, 0, 0, "mixture|single", "of a distribution to the buckets of greatest norm, one each, or of one to all" }, \
-    { "components", TUTTI_INT, TUTTI_AT(alq, components), 64, 2, COMPONENTS_MOST, NULL, "fit=mixture: buckets of a worker, those of greatest norm", "fit=mixture" }, \
+    { "components", TUTTI_INT, TUTTI_AT(alq, components), 64, 2, COMPONENTS_MOST, NULL, "fit=mixture: buckets that count, those of greatest norm of all workers", "fit=mixture" }, \
     { "weight", TUTTI_CHOICE, TUTTI_AT(alq, weight), NORM2, 0, 0, "norm2|norm", "fit=mixture: of a bucket, its squared norm or its norm", "fit=mixture" },    \
     { "samples", TUTTI_INT, TUTTI_AT(alq, samples), 1, 1, 1000, NULL, "steps whose gradients a fit sees, those before it" },                                                          \
     { "first", TUTTI_INT, TUTTI_AT(alq, first), 100, 0, 1e12, NULL, "step before which levels are fitted for the first time; 0: none such" },  \

@@ -4,8 +4,8 @@
      when the learning rate falls           `low` for all, until the next check. The first interval is critical.
    The rule is regime.h's; the norms' merging and the switch are the codec's (src/codec/accordion.c, where its differences from the authors' code are listed); the residual is one for both levels
    (ef.c), since it is kept when a level changes. The settings are any two codecs; by default the paper's ranks 4 and 1 of PowerSGD. Tensors of fewer than min_numel elements travel as they
-   are: the paper does not compress those of one dimension, which PowerSGD leaves alone by itself and a selection would not. They take no decision under scope=layer and are no part
-   of the model's norm under scope=model.
+   are: the paper does not compress those of one dimension, which PowerSGD leaves alone by itself and a selection would not. Under scope=layer they have a place among the
+   levels all the same, which means nothing; they are no part of the model's norm under scope=model.
 
    mode=batch: gradients travel as they are, and what changes is how many samples make one: an update has batch_low = workers x batch x accumulate samples in critical regimes, a step, and batch_high elsewhere, at a
    learning rate in proportion (Goyal et al., arXiv 1706.02677), so that as many samples move the model as far. One decision for the whole model.

@@ -17,9 +17,9 @@ typedef struct fitted {          /* begins the struct of either method */
     { "norm", TUTTI_CHOICE, TUTTI_AT(fitted, norm), 0, 0, 0, "l2|max", "N: the 2-norm, or the greatest magnitude" },                                                       \
     { "code", TUTTI_CHOICE, TUTTI_AT(fitted, code), 0, 0, 0, "fixed|huffman", "of the levels: fixed width, or fewer bits for what is frequent" }
 #define FITTED_SCHEDULE                                                                                                                                                    \
-    { "initial", TUTTI_CHOICE, TUTTI_AT(fitted, initial), 0, 0, 0, "normal|powers", "what levels begin as: fitted to normally distributed gradients, or the powers of a half, as in the authors' code" }, \
+    { "initial", TUTTI_CHOICE, TUTTI_AT(fitted, initial), 0, 0, 0, "normal|powers", "what levels begin as: fitted to normally distributed gradients, or the powers of a half (with more than 5 bits of more, so that they can be told apart), as in the authors' code" }, \
     { "fit", TUTTI_CHOICE, TUTTI_AT(fitted, fit), 0, 0, 0, "mixture|single", "of a distribution to each of the buckets of greatest norm, or of one to all (the paper's -N)" }, \
-    { "components", TUTTI_INT, TUTTI_AT(fitted, components), 64, 2, 512, NULL, "K, fit=mixture: buckets of a worker that count, those of greatest norm; 12 bytes each and fit", "fit=mixture" }, \
+    { "components", TUTTI_INT, TUTTI_AT(fitted, components), 64, 2, 512, NULL, "K, fit=mixture: buckets that count, those of greatest norm of all workers; each worker sends its own K, 12 bytes each, at a fit", "fit=mixture" }, \
     { "weight", TUTTI_CHOICE, TUTTI_AT(fitted, weight), 0, 0, 0, "norm2|norm", "fit=mixture: of a bucket, its squared norm, which makes it the variance that is minimised, or its norm, as the authors' code", "fit=mixture" }, \
     { "samples", TUTTI_INT, TUTTI_AT(fitted, samples), 1, 1, 1000, NULL, "steps whose gradients a fit sees, those before it; 10 in the authors' runs" },                    \
     { "first", TUTTI_INT, TUTTI_AT(fitted, first), 100, 0, 1e12, NULL, "step before which levels are fitted for the first time; 0: none such" },                           \

@@ -1,7 +1,8 @@
 /* gradient-sparsification: synchronous data parallelism in which few elements of a gradient are sent. Wangni, Wang, Liu, Zhang, "Gradient Sparsification for Communication-Efficient
    Distributed Optimization", NeurIPS 2018, arXiv 1710.09854 (select=wangni); Stich, Cordonnier, Jaggi, "Sparsified SGD with Memory", NeurIPS 2018, arXiv 1809.07599 (the others).
    Sheet: sparsification.md.
-     wangni           element i is kept with probability p_i = min(c |g_i|, 1) and divided by it: unbiased, nothing is remembered; c such that `ratio` of all are expected
+     wangni           element i is kept with probability p_i = min(c |g_i|, 1) and divided by it: unbiased, nothing is remembered; c such that `ratio` of all are expected (solver=greedy, the paper's
+                      algorithm 3), or the fewest for which the variance is at most 1 + `epsilon` times |g|^2 (solver=closed, algorithm 2)
      topk             the greatest magnitudes of g + e; the rest stays in e
      randk, blockk    elements or blocks that are drawn alike on all workers, so that values alone travel and are summed on the way; the rest stays in e, or with ef=off what is sent is
                       multiplied by n/k, which is unbiased
@@ -9,11 +10,14 @@
 #include "large.h"
 
 enum { WANGNI, TOPK, RANDK, BLOCKK };
-typedef struct sparsification { int select, value, index; double ratio, bucket_mb; int64_t block, min_numel, warmup; bool ef; const char *exclude, *ratios; } sparsification;
+enum { GREEDY, CLOSED };
+typedef struct sparsification { int select, solver, value, index; double ratio, epsilon, bucket_mb; int64_t block, min_numel, warmup; bool ef; const char *exclude, *ratios; } sparsification;
 
 static const tutti_option sparsification_options[] = {
     { "select", TUTTI_CHOICE, TUTTI_AT(sparsification, select), WANGNI, 0, 0, "wangni|topk|randk|blockk", "which elements: at random in proportion to magnitude, the greatest, or drawn alike on all workers" },
-    { "ratio", TUTTI_REAL, TUTTI_AT(sparsification, ratio), 0.01, 1e-9, 1, NULL, "share of elements sent; of a factor of 100: 0.01" },
+    { "ratio", TUTTI_REAL, TUTTI_AT(sparsification, ratio), 0.01, 1e-9, 1, NULL, "share of elements sent; of a factor of 100: 0.01", "solver=greedy" },
+    { "solver", TUTTI_CHOICE, TUTTI_AT(sparsification, solver), GREEDY, 0, 0, "greedy|closed", "wangni: what is given, the share of elements (greedy: ratio) or the variance (closed: epsilon)", "select=wangni" },
+    { "epsilon", TUTTI_REAL, TUTTI_AT(sparsification, epsilon), 1, 0, 1e9, NULL, "the variance that the selection adds, of |g|^2", "solver=closed" },
     { "ef", TUTTI_BOOL, TUTTI_AT(sparsification, ef), 1, 0, 1, NULL, "error feedback: what was not sent is added to the next gradient; wangni has none and needs none" },
     { "block", TUTTI_INT, TUTTI_AT(sparsification, block), 256, 2, 1 << 24, NULL, "blockk: consecutive elements that are drawn together", "select=blockk" },
     { "min_numel", TUTTI_INT, TUTTI_AT(sparsification, min_numel), 1024, 0, 1e12, NULL, "tensors of fewer elements travel as they are" },
@@ -32,7 +36,9 @@ static tutti_status sparsification_declare(tutti_method *m, tutti_plan *plan, tu
     char selected[LARGE_CODED], coded[LARGE_CODED + 8], spec[LARGE_SPEC];
 
     large_cut(m, s->bucket_mb);
-    if (s->select == WANGNI)
+    if (s->select == WANGNI && s->solver == CLOSED)
+        snprintf(selected, sizeof selected, "wangni(epsilon=%.17g,solver=closed)", s->epsilon);
+    else if (s->select == WANGNI)
         snprintf(selected, sizeof selected, "wangni(sparsity=%.17g)", s->ratio);
     else if (s->select == TOPK)
         large_topk(m, s->ratio, s->warmup, s->warmup != 0, s->value, s->index, selected);
@@ -44,7 +50,7 @@ static tutti_status sparsification_declare(tutti_method *m, tutti_plan *plan, tu
 
 static const char *const sparsification_constraints[] = {
     "resumed with another number of workers, each has the mean of the residuals",
-    "topk: all workers receive what each has sent, which is more than an all-reduce from 1 / (2 ratio) workers on",
+    "topk with ef: all workers receive what each has sent, which is more than an all-reduce from 1 / ratio workers on",
     "clip-norm acts on the decoded mean",
     "codec is part of the method: codec must be left away",
     NULL

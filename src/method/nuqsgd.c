@@ -8,7 +8,7 @@ typedef struct nuqsgd { int64_t bits, bucket, skip_below; double bucket_mb, mult
 
 static const tutti_option nuqsgd_options[] = {
     { "bits", TUTTI_INT, TUTTI_AT(nuqsgd, bits), 4, 3, 8, NULL, "of an element with its sign: s = 2^(bits-1) - 2 levels between 0 and 1; with 2 bits it would be qsgd(bits=2)" },
-    { "bucket", TUTTI_INT, TUTTI_AT(nuqsgd, bucket), 512, 16, 1 << 24, NULL, "d: elements with a scale of their own, a power of two; at most 128 with 3 bits, 1024 with 4" },
+    { "bucket", TUTTI_INT, TUTTI_AT(nuqsgd, bucket), 512, 16, 1 << 24, NULL, "d: elements with a scale of their own, a power of two; fewer vary less, most of all with few bits" },
     { "norm", TUTTI_CHOICE, TUTTI_AT(nuqsgd, norm), 0, 0, 0, "l2|max", "N: the 2-norm, or the greatest magnitude" },
     { "multiplier", TUTTI_REAL, TUTTI_AT(nuqsgd, multiplier), 0.5, 0.01, 0.999999, NULL, "p: levels 0, p^s, ..., p, 1; the paper's is a half" },
     { "zero_level", TUTTI_BOOL, TUTTI_AT(nuqsgd, zero_level), 1, 0, 1, NULL, "one level is 0; without it what is near 0 becomes one of the two least levels at random" },

@@ -161,6 +161,7 @@ static void methods_are_their_codecs_with_the_sheets_defaults(void **state)
           "ef(accordion(low=topk(ratio=0.1),high=topk(ratio=0.01),eta=2,interval=1,unit=step,scope=model,lr_drop=0.1))" },
         { "accordion(low=qsgd(bits=8),high=qsgd(bits=2),eta=0.1,interval=2,unit=step,error_feedback=off)", "large(accordion(low=qsgd(bits=8),high=qsgd(bits=2),eta=0.1,interval=2,unit=step),min=1024)" },
         { "gradient-sparsification", "large(wangni(sparsity=0.01),min=1024)" },
+        { "gradient-sparsification(solver=closed,epsilon=0.25)", "large(wangni(epsilon=0.25,solver=closed),min=1024)" },
         { "gradient-sparsification(select=topk,ratio=0.05)", "large(ef(topk(ratio=0.05)),min=1024)" },
         { "gradient-sparsification(select=topk,ef=off,min_numel=0)", "topk(ratio=0.01)" },
         { "gradient-sparsification(select=topk,warmup_ratios=0.5:0.5:0.5:0.5:0.5:0.5:0.5:0.5:0.5:0.5)", "large(ef(topk(ratio=0.5)))" }, /* a step is an epoch here */
@@ -195,6 +196,8 @@ static void what_does_not_go_together_is_refused(void **state)
         { "qsgd(bits=3,levels=3)", NULL, NULL, "bits is 3 and levels is 3, and either says what the other is", 0 },
         { "qsgd(exclude=a.bias:f.*)", NULL, NULL, "exclude has 'f.*', and no tensor has such a name; there are e.bias, d.weight, c.bias, b.weight, a.bias", 0 },
         { "gradient-sparsification(value_dtype=fp16)", NULL, NULL, "'value_dtype'", 0 },
+        { "gradient-sparsification(epsilon=0.5)", NULL, NULL, "'epsilon'", 0 }, { "gradient-sparsification(solver=closed,ratio=0.1)", NULL, NULL, "'ratio'", 0 },
+        { "gradient-sparsification(select=topk,solver=closed)", NULL, NULL, "'solver'", 0 },
         { "qsgd(bucket=500)", NULL, NULL, "bucket is 500 and must be a power of two", 0 },
         { "nuqsgd(bits=2)", NULL, NULL, "'bits' is 2", 0 },
         { "gradient-sparsification(ratio=1.5)", NULL, NULL, "'ratio' is 1.5", 0 },
