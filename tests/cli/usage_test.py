@@ -28,6 +28,14 @@ class Usage(Case):
         for key in configuration:
             self.assertRegex(page, r"(?m)^  -{1,2}%s " % key)
 
+    def test_each_method_has_a_page_with_all_its_options(self):
+        for m in json.loads(tutti("methods", "--json").stdout):
+            with open(os.path.join(os.path.dirname(__file__), "../../docs/methods", m["name"] + ".md")) as f:
+                page = f.read()
+            self.assertTrue(page.startswith("# %s: " % m["name"]), m["name"])
+            for o in m["options"]:
+                self.assertRegex(page, "`%s[`=]" % o["name"], m["name"])
+
     def test_docs_are_those_of_the_tables(self):
         with open(os.path.join(os.path.dirname(__file__), "../../docs/OPTIONS.md")) as f:
             written = f.read()
