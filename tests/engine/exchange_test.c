@@ -86,11 +86,8 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
 
 static job job_of(const char *codec, const char *optimizer, int steps)
 {
-    static const size_t count[TOY_TENSORS] = { 10, 3000, 33, 2001, 7 }, rows[TOY_TENSORS] = { 0, 60, 0, 3, 0 };
-    job j = { .t = toy_default() };
+    job j = { .t = toy_matrices() };
 
-    memcpy(j.t.count, count, sizeof count);
-    memcpy(j.t.rows, rows, sizeof rows);
     j.t.options.codec = codec;
     j.t.options.optimizer = optimizer;
     j.t.options.data_samples = 0; /* every step is full */

@@ -88,13 +88,10 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
 
 static job *job_of(const char *method, const char *codec, const char *optimizer, const char *hierarchy, int members)
 {
-    static const size_t count[TOY_TENSORS] = { 10, 3000, 33, 2001, 7 }, rows[TOY_TENSORS] = { 0, 60, 0, 3, 0 };
     job *j = calloc(1, sizeof *j);
 
     assert_non_null(j);
-    j->t = toy_default();
-    memcpy(j->t.count, count, sizeof count);
-    memcpy(j->t.rows, rows, sizeof rows);
+    j->t = toy_matrices();
     j->t.options.method = method;
     j->t.options.codec = codec;
     j->t.options.optimizer = optimizer;
@@ -110,6 +107,17 @@ static void run_job(job *j, int n)
     tutti_error err = { .rank = -1 };
     if (tutti_world_run("shm", n, run_rank, j, &err) != TUTTI_OK)
         fail_msg("%s, %s on %d: %s", j->t.options.method, j->t.options.codec != NULL ? j->t.options.codec : "its own codec", n, err.text);
+}
+
+/* Both are run by n workers: the same models and the same bytes of every pair. */
+static void run_alike(job *a, job *b, int n)
+{
+    run_job(a, n);
+    run_job(b, n);
+    assert_memory_equal(a->hash, b->hash, sizeof a->hash);
+    assert_memory_equal(a->bytes, b->bytes, sizeof a->bytes);
+    free(a);
+    free(b);
 }
 
 static const struct { int workers, team; } layouts[] = { { 4, 2 }, { 6, 3 }, { 8, 2 } }; /* 8 / 2: owners of parts */
@@ -201,12 +209,7 @@ static void teams_of_one_change_nothing(void **state)
         job *a = job_of("ddp", "ef(topk(ratio=0.05))", "sgd(lr=0.05)", rows[k].n == 1 ? NULL : rows[k].hierarchy, 1), *b = job_of("ddp", rows[k].n == 1 ? NULL : "ef(topk(ratio=0.05))", "sgd(lr=0.05)", NULL, 1);
         if (rows[k].n == 1)
             a->t.options.codec = NULL, a->t.options.codec_hierarchy = rows[k].hierarchy;
-        run_job(a, rows[k].n);
-        run_job(b, rows[k].n);
-        assert_memory_equal(a->hash, b->hash, sizeof a->hash);
-        assert_memory_equal(a->bytes, b->bytes, sizeof a->bytes);
-        free(a);
-        free(b);
+        run_alike(a, b, rows[k].n);
     }
 }
 
@@ -220,12 +223,7 @@ static void machines_are_teams_of_their_workers(void **state)
         job *a = job_of("ddp", "ef(sign)", "sgd(lr=0.05)", "machine", 1), *b = job_of("ddp", "ef(sign)", "sgd(lr=0.05)", team, 1);
         snprintf(team, sizeof team, "%d", rows[k].of);
         a->of_machine = b->of_machine = rows[k].of;
-        run_job(a, rows[k].n);
-        run_job(b, rows[k].n);
-        assert_memory_equal(a->hash, b->hash, sizeof a->hash);
-        assert_memory_equal(a->bytes, b->bytes, sizeof a->bytes);
-        free(a);
-        free(b);
+        run_alike(a, b, rows[k].n);
     }
 }
 

@@ -69,11 +69,8 @@ static tutti_status rank(tutti_world *world, void *arg, tutti_error *err)
 
 static job job_of(const char *method, const char *codec, int steps)
 {
-    static const size_t count[TOY_TENSORS] = { 10, 3000, 33, 2001, 7 }, rows[TOY_TENSORS] = { 0, 60, 0, 3, 0 };
-    job j = { .t = toy_default(), .bad_rank = 1 };
+    job j = { .t = toy_matrices(), .bad_rank = 1 };
 
-    memcpy(j.t.count, count, sizeof count);
-    memcpy(j.t.rows, rows, sizeof rows);
     j.t.options.method = method;
     j.t.options.codec = codec;
     j.t.options.optimizer = "sgd(lr=0.05)";

@@ -36,6 +36,16 @@ static inline toy toy_default(void)
                   .bad_rank = -1 };
 }
 
+/* Sizes that codecs are tried at: matrices of many and of few rows, and vectors, none a multiple of a bucket. */
+static inline toy toy_matrices(void)
+{
+    toy t = toy_default();
+
+    t.count[1] = 3000, t.count[3] = 2001;
+    t.rows[1] = 60, t.rows[3] = 3;
+    return t;
+}
+
 static inline void toy_initial(void *user, int tensor, float *values)
 {
     const toy *t = user;
