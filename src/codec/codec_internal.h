@@ -159,6 +159,8 @@ tutti_status tutti_codec_sparse_check(const tutti_codec *c, const tutti_view *v,
                                       tutti_error *err);
 
 /* ---- orthogonal.c ---- */
+/* Scales by a power of two, so that nothing is rounded, to a norm in [1, 2), and gives the norm's square; 0: all zero; not finite: nothing done. */
+double tutti_codec_to_unit(tutti_device *d, size_t n, float *p);
 /* The columns [from, to) of n elements, to <= n, become orthonormal, and orthogonal to those before `from`, which are orthonormal. A column that depends on those before it
    (or is 0) is replaced by one drawn from rng: the same on all workers. NaN and infinity make every column from theirs on NaN. */
 void tutti_codec_orthonormalise(tutti_device *d, size_t n, size_t from, size_t to, float *const *column, tutti_rng rng);

@@ -9,8 +9,7 @@
 
 enum { ATTEMPTS = 16 };
 
-/* Scales by a power of two, so that nothing is rounded, to a norm in [1, 2), and gives the norm's square; 0: all zero; not finite: nothing done. */
-static double to_unit(tutti_device *d, size_t n, float *p)
+double tutti_codec_to_unit(tutti_device *d, size_t n, float *p)
 {
     double square = tutti_norm2(d, n, p);
 
@@ -29,7 +28,7 @@ void tutti_codec_orthonormalise(tutti_device *d, size_t n, size_t from, size_t t
     for (size_t c = from; c < to; c++) {
         float *p = column[c];
         for (uint64_t attempt = 0; attempt < ATTEMPTS; attempt++) {
-            const double before = to_unit(d, n, p);
+            const double before = tutti_codec_to_unit(d, n, p);
             double after = before;
             if (before > 0 && isfinite(before)) {
                 for (int pass = 0; pass < 2; pass++)

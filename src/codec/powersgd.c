@@ -25,6 +25,9 @@
    core of a Xeon (Granite Rapids). D^T P 4.7, residual - P Q^T 4.7, the mean 3.4; the products read four rows at once, in 4.4 ms what one stream brings in 2.8, and take 1.2 to 1.7 where the rows are in a cache; asking memory
    for the next four rows meanwhile gained nothing in the whole.
 
+   The kept Q's columns are divided by powers of two to a norm in [1, 2): D Q of a Q of D's own size would leave float's range where gradients are 1e-20 or 1e20, and orth forgets the columns' size, so that nothing else changes
+   by a bit.
+
    Q_own lies in the scratch between fold and mine, and with 16 bits P^ and the mean Q as floats after it. A dead layer's Q is 0, and so is P; orth draws new directions then (orthogonal.c). */
 #include "codec_internal.h"
 #include "registry.h"
@@ -36,11 +39,11 @@ typedef struct powersgd {
     double min_compression_rate;
     bool warm_start;
     int ef_rule, factor;
-    float *q;       /* the tensors' Q one after the other; NULL: nothing is compressed */
+    float *q;       /* the tensors' Q one after the other, each column divided by a power of two to about 1; NULL: nothing is compressed */
     float *size;    /* 16 bits: of the columns of all Q of a tensor, the exponent of their norm in the step before */
 } powersgd;
 enum { LOCAL, AGGREGATED };
-enum { RANK_MOST = 512, ITERS_MOST = 4, PANEL = 32, SIZE_MOST = 60, SIZE_UNKNOWN = -1000, SIZE_LESS = 8 };
+enum { RANK_MOST = 512, ITERS_MOST = 4, PANEL = 32, SIZE_MOST = 100, SIZE_UNKNOWN = -1000, SIZE_LESS = 8 };
 static const tutti_dtype factors[] = { TUTTI_F32, TUTTI_F16, TUTTI_BF16 };
 
 static const tutti_option options[] = {
@@ -239,6 +242,14 @@ static void add_products(const tutti_codec *c, const tutti_view *v, size_t r, si
     }
 }
 
+/* r columns divided by powers of two, to about 1. */
+static void take_units(const tutti_codec *c, size_t r, size_t n, const float *from, float *to)
+{
+    tutti_copy(c->space->device, r * n, from, to);
+    for (size_t k = 0; k < r; k++)
+        tutti_codec_to_unit(c->space->device, n, to + k * n);
+}
+
 /* Of the rows [from, to), which x holds; the last ones of all come first. */
 static void fold_p(tutti_codec *c, const tutti_view *v, size_t r, size_t j, size_t from, size_t to, const float *x, void *scratch, void *const *wire)
 {
@@ -246,24 +257,26 @@ static void fold_p(tutti_codec *c, const tutti_view *v, size_t r, size_t j, size
     const powersgd *s = c->self;
     const size_t rows = v->rows, cols = v->cols;
     const float *q = s->q + place(c, v->tensor);
-    float *p = p_of(c, v, r, j, scratch, wire);
+    float *p = p_of(c, v, r, j, scratch, wire), *own = (float *)scratch + j * r * cols; /* where Q_own will be */
 
     assert(v->tensor >= 0 && v->count == rows * cols);
     if (j > 0) {
-        q = q_of(c, v, r, j - 1, scratch, wire);
         if (is_narrow(c, v))
-            widen(c, v, r * cols, wire[2 * j - 1], q_of(c, v, r, j - 1, scratch, wire)); /* as it travelled: its columns are about 1 */
+            widen(c, v, r * cols, wire[2 * j - 1], own); /* as it travelled: its columns are about 1 */
+        else
+            take_units(c, r, cols, wire[2 * j - 1], own);
+        q = own;
     } else if (!s->warm_start) {
         if (to == rows)
-            tutti_fill_normal(d, r * cols, shared(c, v, v->tensor), scratch);
-        q = scratch;
+            tutti_fill_normal(d, r * cols, shared(c, v, v->tensor), own);
+        q = own;
     }
     for (size_t end = to, i; end > from; end = i) { /* P = D Q, from the end, which whoever made D has just left in the caches */
         i = end - from > PANEL ? end - PANEL : from;
         tutti_rows_dot(d, end - i, cols, x + (i - from) * cols, (int)r, q, p + i, rows);
     }
     if (is_narrow(c, v) && from == 0) {
-        scale_columns(c, v, r, j > 0 ? j - 1 : 0, j == 0 && s->warm_start ? -2 : -1, rows, p); /* of D times what is of that size itself, or about 1 */
+        scale_columns(c, v, r, j > 0 ? j - 1 : 0, -1, rows, p); /* of D times about 1 */
         narrow(c, v, r * rows, p, wire[2 * j]);
     }
 }
@@ -362,7 +375,7 @@ static void unfold(tutti_codec *c, const tutti_view *v, void *scratch, void *con
     for (size_t j = 0; j < products && s->size != NULL; j++)
         learn_sizes(c, v, r, j, q[j]);
     if (s->warm_start)
-        tutti_copy(d, r * v->cols, q[products - 1], s->q + place(c, v->tensor));
+        take_units(c, r, v->cols, q[products - 1], s->q + place(c, v->tensor));
 }
 
 /* Bytes of a matrix's factors in one step, once it is compressed. */

@@ -408,9 +408,15 @@ static void iterations_of_powersgd_go_on_with_what_is_left(void **state)
                     away += pow(sum[i] - (double)y[i], 2), all += sum[i] * sum[i];
                 if (!(away <= 1e-8 * all))
                     fail_msg("%s, step %d: %g of the mean is elsewhere", spec, (int)step, sqrt(away / all));
-                for (int k = 0; k < r; k++)
+                for (int k = 0; k < r; k++) { /* kept is the last one, each column divided by a power of two */
+                    const double size = sqrt(subject_norm2(COLS, kept + k * COLS));
+                    double whole = 0;
                     for (int j = 0; j < COLS; j++)
-                        assert_true(fabs((double)kept[k * COLS + j] - q[k][j]) < 1e-3);
+                        whole += q[k][j] * q[k][j];
+                    assert_true(size >= 1 && size < 2 && fabs(log2(sqrt(whole) / size) - round(log2(sqrt(whole) / size))) < 1e-3);
+                    for (int j = 0; j < COLS; j++)
+                        assert_true(fabs((double)kept[k * COLS + j] * sqrt(whole) / size - q[k][j]) < 1e-3);
+                }
             }
             for (int w = 0; w < WORKERS; w++)
                 subject_close(s[w]);

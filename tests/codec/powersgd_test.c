@@ -321,6 +321,42 @@ static void a_mean_of_the_rank_is_exact_whatever_the_workers_have(void **state)
     }
 }
 
+/* Gradients times a power of two are decoded to the same times that power, to the bit: of 1e-30 as of 1e30, whose products with a factor of their own size no float holds. Two of 16 bits: as long as no residual is less than a
+   float's least. */
+static void the_size_of_gradients_changes_no_bit(void **state)
+{
+    enum { ROWS = 30, COLS = 40, N = ROWS * COLS, STEPS = 8 };
+    static const char *const specs[] = { "ef(powersgd(rank=2))", "ef(powersgd(rank=2,warm_start=off))", "powersgd(rank=3)", "ef(powersgd(rank=1,iters_per_step=3))", "ef(powersgd(rank=2,factor_dtype=fp16))",
+                                         "ef(powersgd(rank=2,factor_dtype=bf16,ef_rule=aggregated))" };
+    static const int exponents[] = { -96, -60, -1, 30, 96 };
+    static float g[WORKERS][N], large[WORKERS][N], y[WORKERS][N], z[WORKERS][N];
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(specs); k++)
+        for (size_t e = 0; e < TUTTI_LENGTH(exponents); e++) {
+            subject *s[WORKERS], *t[WORKERS];
+            uint64_t seed = 5;
+            for (int w = 0; w < WORKERS; w++) {
+                s[w] = subject_open_as(specs[k], ROWS, COLS, w, w % 2 ? TUTTI_CPU_SCALAR : TUTTI_CPU_AVX512);
+                t[w] = subject_open_as(specs[k], ROWS, COLS, w, w % 2 ? TUTTI_CPU_SCALAR : TUTTI_CPU_AVX512);
+            }
+            for (uint64_t step = 0; step < STEPS; step++) {
+                for (int w = 0; w < WORKERS; w++) {
+                    subject_fill(N, g[w], 0, &seed);
+                    for (int i = 0; i < N; i++)
+                        large[w][i] = ldexpf(g[w][i], exponents[e]);
+                }
+                subject_exchange(s, WORKERS, step, false, ROW(g), ROW(y));
+                subject_exchange(t, WORKERS, step, false, ROW(large), ROW(z));
+                for (int i = 0; i < N; i++)
+                    if (z[0][i] != ldexpf(y[0][i], exponents[e]))
+                        fail_msg("%s, times 2^%d, step %d: element %d is %a and not %a", specs[k], exponents[e], (int)step, i, (double)z[0][i], (double)ldexpf(y[0][i], exponents[e]));
+            }
+            for (int w = 0; w < WORKERS; w++)
+                subject_close(s[w]), subject_close(t[w]);
+        }
+}
+
 /* Before step 0 and at no other: which matrices travel as products, and of the others why not; bytes are those of the widths. */
 static void what_becomes_of_each_matrix_is_told_once(void **state)
 {
@@ -353,6 +389,7 @@ int main(void)
         cmocka_unit_test(both_rules_of_error_feedback_move_the_model_alike),
         cmocka_unit_test(a_constant_matrix_is_approached_at_the_rate_of_its_singular_values),
         cmocka_unit_test(a_mean_of_the_rank_is_exact_whatever_the_workers_have),
+        cmocka_unit_test(the_size_of_gradients_changes_no_bit),
         cmocka_unit_test(what_becomes_of_each_matrix_is_told_once),
         cmocka_unit_test(memory_is_the_residual_and_the_factors),
         cmocka_unit_test(factors_of_sixteen_bits_keep_their_range_and_their_sum),
