@@ -7,11 +7,12 @@
 #include "codec_internal.h"
 #include "registry.h"
 
-typedef struct randomk { double ratio; int64_t block; bool unbiased; } randomk;
+typedef struct randomk { double ratio; int64_t block, seed; bool unbiased; } randomk;
 enum { AT_ONCE = 64 };
 static const tutti_option options[] = {
     { "ratio", TUTTI_REAL, TUTTI_AT(randomk, ratio), 0.01, 1e-9, 1, NULL, "blocks sent, as a share of all: k = ceil(ratio blocks), at least 1" },
     { "block", TUTTI_INT, TUTTI_AT(randomk, block), 1, 1, 1 << 24, NULL, "consecutive elements that are drawn together, a shorter tensor as a whole; the last block travels filled with 0" },
+    { "shared_seed", TUTTI_INT, TUTTI_AT(randomk, seed), 0, 0, 1e15, NULL, "of the draws, the same on all workers; 0: the run's" },
     { "unbiased", TUTTI_BOOL, TUTTI_AT(randomk, unbiased), 0, 0, 1, NULL, "multiply by n/k: for use without error feedback" },
     { 0 }
 };
@@ -37,6 +38,8 @@ static strata strata_of(const tutti_codec *c, const tutti_view *v)
     t.each = t.k == 0 ? 0 : t.blocks / t.k;
     t.more = t.k == 0 ? 0 : t.blocks % t.k;
     t.words.rng = tutti_codec_rng(c, v, true);
+    if (s->seed != 0)
+        t.words.rng.seed = (uint64_t)s->seed;
     return t;
 }
 

@@ -165,6 +165,26 @@ static void randomk_is_shared_and_sums(void **state)
         }
 }
 
+/* What is drawn follows from shared_seed alone where it is given, and from the run's seed (42 here) where it is not. */
+static void the_seed_of_randomk_decides_what_it_draws(void **state)
+{
+    enum { N = 5000 };
+    static const struct { const char *spec; uint64_t run; } rows[] = { { "randomk(ratio=0.1)", 42 }, { "randomk(ratio=0.1,shared_seed=42)", 7 }, { "randomk(ratio=0.1,shared_seed=42)", 42 }, { "randomk(ratio=0.1)", 7 }, { "randomk(ratio=0.1,shared_seed=43)", 42 } };
+    static float x[N], y[TUTTI_LENGTH(rows)][N];
+    uint64_t seed = 3;
+    (void)state;
+
+    subject_fill(N, x, 0, &seed);
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
+        subject *s = subject_open(rows[k].spec, N);
+        s->space.seed = rows[k].run;
+        mean(&s, 1, 3, (float *[]){ x }, NULL, y[k]);
+        assert_int_equal(memcmp(y[k], y[0], sizeof y[0]) == 0, k < 3);
+        subject_close(s);
+    }
+    assert_memory_not_equal(y[3], y[4], sizeof y[3]);
+}
+
 /* r columns, one after the other; the last ones in a second call. */
 static void orthonormalise(tutti_device *d, size_t n, size_t r, float *p)
 {
@@ -682,6 +702,7 @@ int main(void)
         cmocka_unit_test(casts_round_and_come_back),
         cmocka_unit_test(randomk_draws_each_element_as_often),
         cmocka_unit_test(randomk_is_shared_and_sums),
+        cmocka_unit_test(the_seed_of_randomk_decides_what_it_draws),
         cmocka_unit_test(columns_become_orthonormal_whatever_they_are),
         cmocka_unit_test(orthonormal_columns_span_what_they_spanned),
         cmocka_unit_test(powersgd_is_exact_on_matrices_of_its_rank),
