@@ -13,7 +13,7 @@
    before they begin; a codec by a tensor's size is large(...).
 
    factor_dtype: P and Q on the wire in 16 bits, their sums in float32, rounded once (reduce.c); what is no product stays float32. So that nothing leaves fp16's range, columns travel divided by powers of two that
-   all workers know: Q's by the size that column had in the step before (state `sizes`), P's, whose size orth forgets, by that of what it is made from. Dividing so rounds nothing. A matrix's first product has nothing
+   all workers know: Q's by the size that column had in the step before (state `sizes`), P's, whose size orth forgets, by the same, since it is D times columns of about 1. Dividing so rounds nothing. A matrix's first product has nothing
    to go by, and travels as float32. Error feedback takes
    for sent what was on the wire: of ef_rule=local the rounded Q_own; what the mean loses when it is rounded is made good under ef_rule=aggregated only (exchange.c).
 
