@@ -41,6 +41,8 @@ METHODS = {
     "ef(topk(ratio=0.01))": (("--codec", "ef(topk(ratio=0.01))"), POINTS, NATS, "the same with fewer than published"),
     "gradient-sparsification(ratio=0.1)": (("--method", "gradient-sparsification(ratio=0.1)"), POINTS, NATS, "no loss at a tenth of the coordinates"),
     "gradient-sparsification(solver=closed,epsilon=0.25)": (("--method", "gradient-sparsification(solver=closed,epsilon=0.25)"), POINTS, NATS, "a variance near the dense one's: 1.25 times it at each draw"),
+    "gradient-sparsification(solver=closed,epsilon=0.25), drawn once": (("--method", "gradient-sparsification(solver=closed,epsilon=0.25)", "--collective", "allgather"), POINTS, None,
+                                                                        "the same as published, where each worker draws, all gather and nobody draws again"),
     "dgc(warmup=1)": (("--method", "dgc(warmup=1)"), POINTS, NATS, "72.24 against 72.30 perplexity; 76.15 against 75.96"),
     "dgc(warmup=1,clip=1)": (("--method", "dgc(warmup=1,clip=1)"), None, NATS, "72.24 against 72.30 perplexity"),
     "ef(sign)": (("--codec", "ef(sign)"), 0.92, NATS, "EF-signSGD, 0.92 points below at batch 128"),
