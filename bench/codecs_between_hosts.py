@@ -11,12 +11,12 @@ import json, math, os, statistics, subprocess, tempfile
 from net import HERE, NETLAB, ROOT, Bench
 
 RATES = ("1gbit", "100mbit")
-# model: data, optimiser, batch, target of ours and of the peer, seeds, bound on time by rate, methods of ours
+# model: data, optimiser, batch, target of ours and of the peer, seeds, bound on time by rate, methods of ours. Of gpt a period is that of the evaluations: at another, models are averaged for each look, too, which sends as much again
 QUALITY = {
     "mlp": dict(model="mlp", data="mnist", optimizer="sgd(lr=0.05,momentum=0.9)", batch=64, target="accuracy=0.95", value=0.95, seeds=(0, 1, 2), bounds={"1gbit": 0.5, "100mbit": 0.33},
                 ours=(("--method", "local-sgd(period=4)", "--codec", "ef(topk(ratio=0.05))"), ("--method", "local-sgd(period=8)", "--codec", "ef(topk(ratio=0.02))"), ("--codec", "ef(topk(ratio=0.0005))"))),
     "gpt": dict(model="gpt(4,256,4,128)", data="moby-dick(stride=1)", optimizer="adamw(lr=0.0003)", batch=8, target="loss=2.50", value=2.50, seeds=(0,), bounds={"1gbit": 0.8, "100mbit": 0.5},
-                ours=(("--method", "local-sgd(period=8)", "--codec", "large(qsgd(bits=4))"), ("--method", "local-sgd(period=10)", "--codec", "ef(powersgd(rank=4))"), ("--codec", "ef(powersgd(rank=4))"), ("--codec", "large(qsgd(bits=4))"))),
+                ours=(("--method", "local-sgd(period=10)", "--codec", "large(qsgd(bits=2))"), ("--method", "local-sgd(period=10)", "--codec", "ef(powersgd(rank=4))"), ("--codec", "ef(powersgd(rank=4))"), ("--codec", "large(qsgd(bits=4))"))),
 }
 HOOKS = ("powersgd", "post-local", "fp16", "ddp")
 PATIENCE = 1.2
