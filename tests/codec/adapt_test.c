@@ -158,7 +158,8 @@ static void levels_are_at_the_optimum(void **state)
     for (int round = 0; round < 8; round++) {
         tutti_codec_normal part[4];
         const tutti_codec_mixture m = a_mixture(part, round, &seed);
-        double least = INFINITY, level[16] = { -1, -0.5, 0.5, 1 }, found, p, psi;
+        tutti_codec_mixture slow = m;
+        double least = INFINITY, level[16] = { -1, -0.5, 0.5, 1 }, by_slope[4] = { -1, -0.5, 0.5, 1 }, found, p, psi;
         const double reach = round % 4 == 0 ? 6 * part[0].deviation : 1; /* where a single narrow part has its levels */
         for (int i = 1; i < GRID; i++)
             for (int j = i + 1; j < GRID; j++) {
@@ -170,6 +171,10 @@ static void levels_are_at_the_optimum(void **state)
         if (!(found <= least * (1 + 1e-9)))
             fail_msg("round %d: alq's psi is %.9g, the grid's %.9g", round, found, least);
         assert_true(found >= least * 0.9); /* the grid is fine enough to be compared with */
+        slow.sweeps = 2000; /* projected gradient steps of a fixed rate: shorter */
+        found = tutti_codec_psi_minimise(&slow, 4, by_slope, -1, true);
+        if (!(found <= least * 1.005))
+            fail_msg("round %d: by gradient descent alq's psi is %.9g, the grid's %.9g", round, found, least);
         least = INFINITY;
         for (int k = 100; k <= 9900; k++) {
             tutti_codec_powers(8, k * 1e-4, level);
