@@ -16,33 +16,31 @@
 #include "sim_internal.h"
 
 #if defined(__SANITIZE_ADDRESS__)
-#define THREADS 1
+#define CONTEXTS "thread" /* the only kind of stacks that the address sanitizer follows */
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer)
-#define THREADS 1
+#define CONTEXTS "thread"
 #endif
+#endif
+#ifdef CONTEXTS
+#define THREADS true
+#else
+#define CONTEXTS "raw"
+#define THREADS false
 #endif
 
-/* Actors have stacks of their own; under the address sanitizer, which follows no other kind, threads. Of those one runs at a time and wakes the next, which takes two to three times as long from core to core. */
-#ifdef THREADS
-#define CONTEXTS "thread"
+/* Actors that are threads run one at a time, each waking the next, which takes two to three times as long from core to core. */
 static void stay_on_this_core(void)
 {
     const int here = sched_getcpu();
     cpu_set_t set;
 
+    if (here < 0 || here >= CPU_SETSIZE)
+        return;
     CPU_ZERO(&set);
-    if (here >= 0 && here < CPU_SETSIZE) {
-        CPU_SET(here, &set);
-        sched_setaffinity(0, sizeof set, &set);
-    }
+    CPU_SET(here, &set);
+    sched_setaffinity(0, sizeof set, &set);
 }
-#else
-#define CONTEXTS "raw"
-static void stay_on_this_core(void)
-{
-}
-#endif
 
 static void start_engine(bool quiet)
 {
@@ -56,7 +54,8 @@ static void start_engine(bool quiet)
     for (size_t k = 0; k < TUTTI_LENGTH(words); k++)
         argv[k] = (char *)(uintptr_t)words[k];
     argv[argc] = NULL;
-    stay_on_this_core();
+    if (THREADS) /* with a sanitizer only */
+        stay_on_this_core();
     /* A library leaves its program's signals alone; SimGrid does not. */
     sigaction(SIGINT, NULL, &interrupt);
     sigaction(SIGSEGV, NULL, &fault);
