@@ -185,6 +185,9 @@ static void levels_are_at_the_optimum(void **state)
         tutti_codec_powers(8, p, level);
         assert_true(fabs(psi - psi_by_quadrature(&m, 8, level)) < 1e-8 && psi <= least * (1 + 1e-9) && psi >= least * 0.999);
         assert_true(tutti_codec_psi_minimise(&m, 8, level, -1, false) <= psi); /* all levels free: no worse than a multiplier */
+        tutti_codec_powers(8, p, level);
+        found = tutti_codec_psi_minimise(&slow, 8, level, -1, true); /* where no grid reaches: in a minimum, maybe another one, from which the other variant goes no lower */
+        assert_true(tutti_codec_psi_descend(&m, 8, level, -1, false) >= found * 0.999);
     }
 }
 
