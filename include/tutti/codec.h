@@ -61,7 +61,6 @@ enum {
     TUTTI_CODEC_CONTRACTIVE = 2, /* E|x - decoded|^2 <= (1 - delta) |x|^2 with delta > 0: error feedback converges */
     TUTTI_CODEC_WHOLE_TENSOR = 4, /* views of its matrices must not be cut */
     TUTTI_CODEC_MERGES = 16,     /* learns from all workers: `begin` asks for sums */
-    TUTTI_CODEC_SELECTS = 32,    /* of an element all is sent or nothing: decoded it is x or 0 */
     TUTTI_CODEC_MOMENTUM = 64,   /* what it gives is no mean of gradients, even where it loses nothing: momentum is in it */
     TUTTI_CODEC_VOTES = 128,     /* what comes out is a vote and no mean: signs, without a size. For gradients alone; nothing can be made good */
     TUTTI_CODEC_FIXED = 8        /* a message always has bound() bytes: nobody needs to be told how many */
@@ -109,6 +108,10 @@ typedef struct tutti_codec_ops {
     size_t (*encode)(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out);
     /* y += a * decoded: a * decoded is rounded, then the sum. On failure (TUTTI_ERR_CORRUPT) y is as it was. */
     tutti_status (*decode_add)(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err);
+    /* Optional, of those that send some elements and nothing of the others: mark[i] = 1 for each element that is
+       sent, whatever its value, of the view's `count`; in: a message that decode_add takes, NULL where rounds
+       are summed, whose places are a function of the view. NULL: every element is sent. */
+    void (*places)(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, uint8_t *mark);
     /* Optional, of linear and message: what only this codec knows of a view of stage 0 that it has just encoded, for reports: the same names in every view of a tensor, constant texts. x: what was encoded; decoded: what
        that is decoded to. Several are counts. Of the parts of one tensor a single number is the greatest of theirs, counts are added. "bound": E|x - decoded|^2 <= bound |x|^2, as the paper has it; "levels": elements
        that were rounded to each level, from the least on. */
@@ -121,6 +124,8 @@ typedef struct tutti_codec_ops {
     /* Optional: *into += result * (what I sent, as decoded); *into NULL: nothing to account for, which depends on options and stage only. Has no effect but
        its answer: it is also asked beforehand, whether a stage's loss is made good. */
     float (*account)(tutti_codec *c, const tutti_view *v, float **into);
+    /* Optional: where the places of what I sent are to be marked (`places`), one byte an element of the view; NULL: nobody needs them. */
+    uint8_t *(*marks)(tutti_codec *c, const tutti_view *v);
     void (*after)(tutti_codec *c, const tutti_view *v, float *y);                          /* optional, of messages too (TUTTI_CODEC_VOTES): y is the decoded mean, may change it */
     /* Optional: this codec encodes tensor t from now on, which `from`, of the same table, did: takes over what that one has learnt of it. */
     void (*follow)(tutti_codec *c, const tutti_codec *from, int t);
@@ -153,7 +158,11 @@ tutti_codec *tutti_codec_chosen(tutti_codec *c, const tutti_view *v);
 const float *tutti_codec_before(tutti_codec *c, const tutti_view *v, const float *x);
 /* tutti_codec_before, and round 0 of fold of who encodes, which is linear: where both can be asked for parts, part by part, so that what the wrappers make of x goes through memory once. Gives what the other rounds fold. */
 const float *tutti_codec_fold_first(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, void *const *wire);
-float tutti_codec_account(tutti_codec *c, const tutti_view *v, float **into);
+/* Wrappers hear what I have sent of a view, by their `account` and `marks`: the message in[0, bytes); or the rounds
+   on `wire`, made of x. For a vector that was asked for (tutti_codec_before), and not where the decoded mean
+   is not finite. TUTTI_ERR_CORRUPT: the message is none of this view. */
+tutti_status tutti_codec_sent(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, tutti_error *err);
+void tutti_codec_sent_rounds(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, void *const *wire);
 void tutti_codec_after(tutti_codec *c, const tutti_view *v, float *y);
 /* Point to point (src/codec/point.c): what a worker sends of a view is decoded by another without anybody else's part. check: TUTTI_ERR_USAGE for codecs that have no such message: more than one summed
    round (powersgd), wrappers that feed back, codecs that learn from all workers. The others for what it lets pass only. scratch: 64-byte aligned, point_scratch bytes, nothing of it is kept. */

@@ -148,7 +148,6 @@ static tutti_status encode(candidate *c, const tutti_view *v, const float *x, tu
 {
     const tutti_codec_ops *ops = c->inner->ops;
     const float *from = ops->rounds > 0 ? tutti_codec_fold_first(c->codec, v, x, c->scratch, c->wire) : tutti_codec_before(c->codec, v, x);
-    float *into = NULL, a;
 
     c->bytes = 0;
     for (int round = 0; round < ops->rounds; round++) {
@@ -158,12 +157,9 @@ static tutti_status encode(candidate *c, const tutti_view *v, const float *x, tu
     }
     if (ops->rounds == 0)
         c->bytes = ops->encode(c->inner, v, from, c->scratch, c->message);
-    a = tutti_codec_account(c->codec, v, &into);
-    if (into == NULL)
-        return TUTTI_OK;
     if (ops->rounds == 0)
-        return ops->decode_add(c->inner, v, c->message, c->bytes, a, into, err);
-    ops->mine(c->inner, v, from, c->scratch, c->wire, a, into);
+        return tutti_codec_sent(c->codec, v, c->message, c->bytes, err);
+    tutti_codec_sent_rounds(c->codec, v, from, c->scratch, c->wire);
     return TUTTI_OK;
 }
 

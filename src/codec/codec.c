@@ -231,13 +231,41 @@ const float *tutti_codec_fold_first(tutti_codec *c, const tutti_view *v, const f
     return x;
 }
 
-float tutti_codec_account(tutti_codec *c, const tutti_view *v, float **into)
+static void mark(tutti_codec *c, tutti_codec *leaf, const tutti_view *v, const uint8_t *in, size_t bytes)
 {
-    for (; c->ops->choose != NULL; c = c->ops->choose(c, v))
-        if (c->ops->account != NULL)
-            return c->ops->account(c, v, into);
-    *into = NULL;
-    return 0;
+    uint8_t *to = c->ops->marks != NULL ? c->ops->marks(c, v) : NULL;
+
+    if (to != NULL && leaf->ops->places != NULL)
+        leaf->ops->places(leaf, v, in, bytes, to);
+    else if (to != NULL)
+        memset(to, 1, v->count);
+}
+
+tutti_status tutti_codec_sent(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, tutti_error *err)
+{
+    tutti_codec *leaf = tutti_codec_chosen(c, v);
+
+    for (; c->ops->choose != NULL && v->count > 0; c = c->ops->choose(c, v)) {
+        float *into = NULL;
+        const float a = c->ops->account != NULL ? c->ops->account(c, v, &into) : 0;
+        if (into != NULL)
+            TUTTI_TRY(leaf->ops->decode_add(leaf, v, in, bytes, a, into, err));
+        mark(c, leaf, v, in, bytes);
+    }
+    return TUTTI_OK;
+}
+
+void tutti_codec_sent_rounds(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, void *const *wire)
+{
+    tutti_codec *leaf = tutti_codec_chosen(c, v);
+
+    for (; c->ops->choose != NULL; c = c->ops->choose(c, v)) {
+        float *into = NULL;
+        const float a = c->ops->account != NULL ? c->ops->account(c, v, &into) : 0;
+        if (into != NULL)
+            leaf->ops->mine(leaf, v, x, scratch, wire, a, into);
+        mark(c, leaf, v, NULL, 0);
+    }
 }
 
 void tutti_codec_after(tutti_codec *c, const tutti_view *v, float *y)
@@ -317,6 +345,16 @@ void tutti_codec_declare_floats(tutti_codec *c, tutti_plan *plan, const char *na
 {
     char full[sizeof c->prefix + 32];
     const tutti_state state = { .name = full, .keep = keep, .dtype = TUTTI_F32, .count = count };
+
+    snprintf(full, sizeof full, "%s.%s", c->prefix, name);
+    tutti_declare(plan, &state, slot);
+}
+
+void tutti_codec_declare_bytes(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep, size_t count,
+        uint8_t **slot)
+{
+    char full[sizeof c->prefix + 32];
+    const tutti_state state = { .name = full, .keep = keep, .dtype = TUTTI_U8, .count = count };
 
     snprintf(full, sizeof full, "%s.%s", c->prefix, name);
     tutti_declare(plan, &state, slot);

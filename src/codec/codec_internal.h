@@ -47,8 +47,10 @@ uint32_t tutti_codec_word(const tutti_codec *c, tutti_codec_words *held, uint64_
 /* ---- states ---- */
 /* name: "e"; the state is "<prefix>.e", one element an element of the flat space. */
 void tutti_codec_declare_vector(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep, float **slot);
-/* The same without a place in the flat space: `count` floats; a value in self. */
+/* The same without a place in the flat space: `count` floats or bytes; a value in self. */
 void tutti_codec_declare_floats(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep, size_t count, float **slot);
+void tutti_codec_declare_bytes(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep, size_t count,
+        uint8_t **slot);
 void tutti_codec_declare_value(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep, void *value, size_t bytes);
 
 /* For wrappers that feed back what inner[0] loses: it does not do so itself, is not only unbiased, and has the traits needed. */
@@ -154,6 +156,9 @@ size_t tutti_codec_sparse_bound(const tutti_codec_sparse *s, size_t n, size_t k)
 size_t tutti_codec_sparse_put(const tutti_codec *c, const tutti_codec_sparse *s, size_t n, size_t k, const uint32_t *index, const float *value, uint8_t *out); /* gives the bytes written */
 /* k of v->count elements: indexes ascend and are below v->count. */
 tutti_status tutti_codec_sparse_add(const tutti_codec *c, const tutti_codec_sparse *s, const tutti_view *v, size_t k, const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err);
+/* mark[i] = 1 for each index of a message that tutti_codec_sparse_add takes. */
+void tutti_codec_sparse_places(const tutti_codec_sparse *s, const tutti_view *v, size_t k, const uint8_t *in,
+        size_t bytes, uint8_t *mark);
 /* k indexes of four bytes, of which `mask` counts: ascending and below v->count. `of`: "kept" for the sentence. */
 tutti_status tutti_codec_sparse_check(const tutti_codec *c, const tutti_view *v, size_t k, const uint8_t *in, uint32_t mask, const char *of,
                                       tutti_error *err);

@@ -3,8 +3,10 @@
      account: v = v - decoded(v), which for a selection is 0 where it was sent
      after:   u = 0 where v was sent: momentum factor masking, since what was just sent must not push again. Of a tensor that was sent whole nothing is held
               back that could become stale, and its momentum stays: else tensors too small to be worth a selection would train without any
-   What was sent as it is leaves 0 in v, which is how it is told. A codec that sends something else (values in 16 bits) leaves the rest of it there, which the authors' code drops; then what was sent is kept apart until
-   masked, n numbers more.
+   What was sent is known by its place, as in the authors' code, and not by what is left of v.
+   A sum that came to 0 by itself was not sent, and its momentum goes on; a 0 that fills a selection up was sent.
+   A value that travels in 16 bits was sent, too, and leaves in v what rounding took from it (the authors' code drops that).
+   A codec that makes no selection has sent all.
    The optimiser must be plain SGD. The paper clips each worker's gradient at clip / sqrt(workers) by the norm of the whole; a piece leaves before the
    others are known, so here, as the authors' code does, each range that is encoded (a tensor) is clipped by its own norm. The ratio falls to its end over the
    inner codec's warm-up: topk(ratio=0.001,warmup=4) is 25, 6.3, 1.6, 0.4 and 0.1 %, as published. server=on keeps what the owner of a sum loses when it
@@ -12,7 +14,13 @@
 #include "codec_internal.h"
 #include "registry.h"
 
-typedef struct dgc { const char *codec; double momentum, clip; bool nesterov, masking, server; float *u, *v, *owner, *sent; } dgc; /* sent: 0 but from account to after; NULL: not needed */
+typedef struct dgc {
+    const char *codec;
+    double momentum, clip;
+    bool nesterov, masking, server;
+    float *u, *v, *owner;
+    uint8_t *sent;               /* 1 where v was sent, 0 otherwise and from `after` on; NULL: masking is off */
+} dgc;
 static const tutti_option options[] = {
     { "codec", TUTTI_SPEC, TUTTI_AT(dgc, codec), 0, 0, 0, "topk(ratio=0.001,warmup=4)", "that selects" },
     { "momentum", TUTTI_REAL, TUTTI_AT(dgc, momentum), 0.9, 0, 0.9999, NULL, "of each worker's gradients; the optimiser should have none" },
@@ -41,8 +49,8 @@ static void declare(tutti_codec *c, tutti_plan *plan)
     tutti_codec_declare_vector(c, plan, "v", TUTTI_OWN_MEAN, &s->v);
     if (s->server)
         tutti_codec_declare_vector(c, plan, "owner", TUTTI_OWN_SUM, &s->owner);
-    if (s->masking && (tutti_codec_traits(c->inner[0]) & TUTTI_CODEC_SELECTS) == 0)
-        tutti_codec_declare_vector(c, plan, "sent", TUTTI_SCRATCH, &s->sent);
+    if (s->masking)
+        tutti_codec_declare_bytes(c, plan, "sent", TUTTI_SCRATCH, c->space->n, &s->sent);
 }
 
 static tutti_codec *choose(tutti_codec *c, const tutti_view *v)
@@ -84,38 +92,35 @@ static const float *before(tutti_codec *c, const tutti_view *v, const float *x)
 
 static float account(tutti_codec *c, const tutti_view *v, float **into)
 {
-    const dgc *s = c->self;
-
-    *into = v->stage == 0 && s->sent != NULL ? s->sent + v->first : kept(c, v);
-    return v->stage == 0 && s->sent != NULL ? 1 : -1;
+    *into = kept(c, v);
+    return -1;
 }
 
-static bool is_sent(const float *held, const float *sent, size_t i)
+static uint8_t *marks(tutti_codec *c, const tutti_view *v)
 {
-    return sent != NULL ? sent[i] != 0 : held[i] == 0;
+    const dgc *s = c->self;
+
+    return v->stage == 0 && s->sent != NULL ? s->sent + v->first : NULL;
 }
 
 static void after(tutti_codec *c, const tutti_view *v, float *y)
 {
-    tutti_device *d = c->space->device;
     const dgc *s = c->self;
-    float *held = s->v + v->first, *u = s->u + v->first, *sent = s->sent != NULL ? s->sent + v->first : NULL;
-    bool whole = true;
+    float *u = s->u + v->first;
+    uint8_t *sent = s->sent != NULL ? s->sent + v->first : NULL;
 
     (void)y;
-    for (size_t i = 0; i < v->count && s->masking && whole; i++)
-        whole = held[i] == 0 || is_sent(held, sent, i);
-    for (size_t i = 0; i < v->count && s->masking && !whole; i++)
-        u[i] = is_sent(held, sent, i) ? 0 : u[i];
-    if (sent != NULL) {
-        tutti_axpy(d, v->count, -1, sent, held);
-        tutti_fill(d, v->count, 0, sent);
-    }
-    tutti_device_charge(d, 0, 12.0 * (double)v->count);
+    if (sent == NULL || v->count == 0)
+        return;
+    if (memchr(sent, 0, v->count) != NULL) /* else the whole was sent */
+        for (size_t i = 0; i < v->count; i++)
+            u[i] = sent[i] != 0 ? 0 : u[i];
+    memset(sent, 0, v->count);
+    tutti_device_charge(c->space->device, 0, 12.0 * (double)v->count);
 }
 
 const tutti_codec_ops tutti_codec_dgc = {
     .name = "dgc", .paper = "Lin et al., ICLR 2018", .help = "momentum of what is held back, forgotten when it is sent",
     .options = options, .self_bytes = sizeof(dgc), .traits = traits, .check = check, .declare = declare, .choose = choose, .before = before, .account = account,
-    .after = after,
+    .marks = marks, .after = after,
 };

@@ -8,7 +8,7 @@ static const tutti_option options[] = { { 0 } };
 static unsigned traits(const tutti_codec *c)
 {
     (void)c;
-    return TUTTI_CODEC_UNBIASED | TUTTI_CODEC_CONTRACTIVE | TUTTI_CODEC_SELECTS;
+    return TUTTI_CODEC_UNBIASED | TUTTI_CODEC_CONTRACTIVE;
 }
 
 static size_t width(const tutti_codec *c, const tutti_view *v, int round)

@@ -66,7 +66,7 @@ static float factor(const tutti_codec *c, size_t length)
 
 static unsigned traits(const tutti_codec *c)
 {
-    return ((const randomk *)c->self)->unbiased ? TUTTI_CODEC_UNBIASED : TUTTI_CODEC_CONTRACTIVE | TUTTI_CODEC_SELECTS;
+    return ((const randomk *)c->self)->unbiased ? TUTTI_CODEC_UNBIASED : TUTTI_CODEC_CONTRACTIVE;
 }
 
 static size_t width(const tutti_codec *c, const tutti_view *v, int round)
@@ -128,6 +128,17 @@ static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scra
     tutti_device_charge(c->space->device, 3.0 * (double)(t.k * t.block), 12.0 * (double)(t.k * t.block));
 }
 
+static void places(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, uint8_t *mark)
+{
+    strata t = strata_of(c, v);
+
+    (void)in, (void)bytes;
+    for (size_t j = 0, from, length; j < t.k; j++) {
+        const size_t count = drawn(c, v, &t, &from, &length);
+        memset(mark + from, 1, count);
+    }
+}
+
 static void unfold(tutti_codec *c, const tutti_view *v, void *scratch, void *const *wire, float *y)
 {
     strata t = strata_of(c, v);
@@ -156,5 +167,7 @@ static void tell(const tutti_codec *c, const tutti_view *v, const float *x, cons
 
 const tutti_codec_ops tutti_codec_randomk = {
     .name = "randomk", .paper = "Stich et al., NeurIPS 2018", .help = "elements or blocks drawn alike on all workers: values only, summed on the way",
-    .options = options, .self_bytes = sizeof(randomk), .rounds = 1, .traits = traits, .width = width, .fold = fold, .mine = mine, .unfold = unfold, .tell = tell,
+    .options = options, .self_bytes = sizeof(randomk), .rounds = 1, .traits = traits, .width = width, .fold = fold,
+        .mine = mine, .unfold = unfold, .places = places,
+    .tell = tell,
 };

@@ -202,3 +202,12 @@ tutti_status tutti_codec_sparse_add(const tutti_codec *c, const tutti_codec_spar
     tutti_device_charge(d, 2.0 * (double)k, 16.0 * (double)k);
     return TUTTI_OK;
 }
+
+void tutti_codec_sparse_places(const tutti_codec_sparse *s, const tutti_view *v, size_t k, const uint8_t *in,
+        size_t bytes, uint8_t *mark)
+{
+    walk w = { .code = code_of(s, v->count, k), .in = in, .bytes = bytes, .n = v->count };
+
+    for (size_t i = 0, index; i < k && step_to(&w, &index); i++)
+        mark[index] = 1;
+}

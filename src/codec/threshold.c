@@ -20,7 +20,8 @@ static size_t prefix(const tutti_codec *c)
 
 static unsigned traits(const tutti_codec *c)
 {
-    return tutti_codec_sparse_is_exact(c->self) ? TUTTI_CODEC_SELECTS : 0; /* it may send nothing */
+    (void)c;
+    return 0; /* it may send nothing */
 }
 
 static size_t room(const tutti_codec *c, const tutti_view *v)
@@ -50,11 +51,25 @@ static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *
     return prefix(c) + tutti_codec_sparse_put(c, &s->list, v->count, k, index, value, out + prefix(c));
 }
 
+/* How many elements a message has. */
+static size_t k_of(const tutti_codec *c, const uint8_t *in, size_t bytes)
+{
+    const threshold *s = c->self;
+    const size_t head = prefix(c);
+
+    return head == 0 ? bytes / tutti_codec_sparse_bound(&s->list, 32, 1) : bytes >= head ? tutti_codec_get_u32(in) : 0;
+}
+
+static void places(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, uint8_t *mark)
+{
+    tutti_codec_sparse_places(&((const threshold *)c->self)->list, v, k_of(c, in, bytes), in + prefix(c),
+            bytes - prefix(c), mark);
+}
+
 static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err)
 {
     const threshold *s = c->self;
-    const size_t head = prefix(c), one = tutti_codec_sparse_bound(&s->list, 32, 1);
-    const size_t k = head == 0 ? bytes / one : bytes >= head ? tutti_codec_get_u32(in) : 0;
+    const size_t head = prefix(c), one = tutti_codec_sparse_bound(&s->list, 32, 1), k = k_of(c, in, bytes);
 
     if ((head == 0 && bytes % one != 0) || bytes < head || k > v->count)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec 'threshold': a message of %zu bytes for %zu elements; it should be %s%zu%s; do both workers run the same codec?", bytes, v->count,
@@ -65,4 +80,5 @@ static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_
 const tutti_codec_ops tutti_codec_threshold = {
     .name = "threshold", .paper = "Aji and Heafield, EMNLP 2017", .help = "the elements of at least a given magnitude",
     .options = options, .self_bytes = sizeof(threshold), .traits = traits, .scratch = room, .bound = bound, .encode = encode, .decode_add = decode_add,
+    .places = places,
 };

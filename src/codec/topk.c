@@ -82,7 +82,7 @@ static size_t k_of(const tutti_codec *c, const tutti_view *v)
 
 static unsigned traits(const tutti_codec *c)
 {
-    return TUTTI_CODEC_CONTRACTIVE | (tutti_codec_sparse_is_fixed(c->self) ? TUTTI_CODEC_FIXED : 0) | (tutti_codec_sparse_is_exact(c->self) ? TUTTI_CODEC_SELECTS : 0);
+    return TUTTI_CODEC_CONTRACTIVE | (tutti_codec_sparse_is_fixed(c->self) ? TUTTI_CODEC_FIXED : 0);
 }
 
 static size_t scratch_bytes(const tutti_codec *c, const tutti_view *v)
@@ -110,6 +110,11 @@ static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_
     return tutti_codec_sparse_add(c, c->self, v, k_of(c, v), in, bytes, a, y, err);
 }
 
+static void places(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, uint8_t *mark)
+{
+    tutti_codec_sparse_places(c->self, v, k_of(c, v), in, bytes, mark);
+}
+
 static void tell(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded, const tutti_codec_listener *to)
 {
     const double bound = 1 - (double)k_of(c, v) / (double)v->count;
@@ -122,5 +127,5 @@ static void tell(const tutti_codec *c, const tutti_view *v, const float *x, cons
 const tutti_codec_ops tutti_codec_topk = {
     .name = "topk", .paper = "Stich et al., NeurIPS 2018", .help = "the elements of greatest magnitude, exactly k of them",
     .options = options, .self_bytes = sizeof(topk), .traits = traits, .check = check, .declare = declare, .begin = begin, .scratch = scratch_bytes, .bound = bound, .encode = encode,
-    .decode_add = decode_add, .tell = tell,
+    .decode_add = decode_add, .places = places, .tell = tell,
 };

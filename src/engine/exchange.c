@@ -575,12 +575,8 @@ static tutti_status linear(tutti_exchange_job *job, tutti_error *err)
         if (u->codec->ops->rounds == 0)
             continue;
         TUTTI_TRY(tutti_exchange_measure(job, u, &u->view, u->x, NULL, bytes_of(u), err));
-        for (int w = 0, good = u->finite && wire_is_finite(d, u); good && w < u->n_wrappers; w++) {
-            float *into;
-            const float a = tutti_exchange_account(u, w, &u->view, &into);
-            if (into != NULL)
-                u->codec->ops->mine(u->codec, &u->view, u->x, u->scratch, u->wire, a, into);
-        }
+        if (u->finite && wire_is_finite(d, u))
+            tutti_codec_sent_rounds(job->exchange->codec, &u->view, u->x, u->scratch, u->wire);
         u->codec->ops->unfold(u->codec, &u->view, u->scratch, u->wire, u->y);
     }
     return TUTTI_OK;

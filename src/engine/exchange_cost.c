@@ -179,7 +179,6 @@ static tutti_status encode(const tutti_engine *e, probe *p, const tutti_exchange
     const int64_t begin = tutti_now_ns(e->rt);
     const float *x;
     void *wire[TUTTI_EXCHANGE_ROUNDS];
-    float *into, by;
 
     t->bytes = 0;
     for (int r = 0; r < ops->rounds; r++)
@@ -195,14 +194,10 @@ static tutti_status encode(const tutti_engine *e, probe *p, const tutti_exchange
         t->bytes = u->view.count > 0 ? (double)ops->encode(u->codec, &u->view, x, p->scratch.at, p->message.at) : 0;
     if (ops->rounds == 0 && u->checked)
         tutti_checksum_put(u->codec, &u->view, e->m.rank, p->message.at, (size_t)t->bytes, p->checksum);
-    t->encode = (double)(tutti_now_ns(e->rt) - begin) * 1e-9;
-    by = tutti_codec_account(p->codec, &u->view, &into);
-    if (into == NULL)
-        return TUTTI_OK;
     if (ops->rounds > 0)
-        ops->mine(u->codec, &u->view, x, p->scratch.at, wire, by, into);
-    else if (u->view.count > 0)
-        TUTTI_TRY(ops->decode_add(u->codec, &u->view, p->message.at, (size_t)t->bytes, by, into, err));
+        tutti_codec_sent_rounds(p->codec, &u->view, x, p->scratch.at, wire);
+    else
+        TUTTI_TRY(tutti_codec_sent(p->codec, &u->view, p->message.at, (size_t)t->bytes, err));
     t->encode = (double)(tutti_now_ns(e->rt) - begin) * 1e-9;
     return TUTTI_OK;
 }

@@ -205,13 +205,8 @@ static tutti_status mean(tutti_exchange_job *job, const tutti_exchange_unit *u, 
 /* Wrappers hear what I have sent of a view. */
 static tutti_status account(tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v, const message *mine, tutti_error *err)
 {
-    for (int w = 0; w < u->n_wrappers; w++) {
-        float *into;
-        const float a = tutti_exchange_account(u, w, v, &into);
-        if (into != NULL)
-            TUTTI_TRY(add(job, u, v, mine, job->group->index, a, into, err));
-    }
-    return TUTTI_OK;
+    return tutti_fail_within(err, tutti_codec_sent(job->exchange->codec, v, mine->at, mine->bytes, err),
+            "what this worker sent of tensor %d", u->view.tensor);
 }
 
 /* ---- all to all ---- */

@@ -191,6 +191,101 @@ static void dgc_is_its_recursion(void **state)
     }
 }
 
+/* Momentum factor masking goes by the places that were sent, as the authors' code does (indices filled with 0), and
+   not by what is left of v.
+   Element 0 is never sent: its v comes to exactly 0 by itself, and its momentum goes on. A sum that came to 0 and
+   fills a selection up was sent, and its
+   momentum is forgotten. Also in 16 bits, by other lists of indexes, and within wrappers that choose. */
+static void dgc_knows_what_was_sent_by_its_place(void **state)
+{
+    static const char *const specs[] = {
+        "dgc(topk(ratio=0.25),momentum=0.5)", "dgc(topk(ratio=0.25,value_dtype=bf16),momentum=0.5)",
+            "dgc(topk(ratio=0.25,value_dtype=fp16,index_code=delta),momentum=0.5)",
+        "dgc(topk(ratio=0.25,index_code=bitmap),momentum=0.5)", "dgc(threshold(value=50),momentum=0.5)",
+            "dgc(threshold(value=50,index_code=delta),momentum=0.5)",
+        "dgc(large(topk(ratio=0.25),min=2),momentum=0.5)",
+            "dgc(accordion(low=topk(ratio=0.25),high=topk(ratio=0.25)),momentum=0.5)",
+            "dgc(topk(ratio=0.25),momentum=0.5,server=off)",
+    };
+    static const float cancels[] = { 1, -1.5f, 0, 0 }, golden_u[] = { 1, -1, -0.5f, -0.25f }, golden_v[] = { 1, 0,
+            -0.5f, -0.75f };
+    subject *s;
+    const float *u, *v;
+    float y[4];
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(specs); k++) {
+        s = subject_open(specs[k], 4);
+        u = subject_state(s, "codec.u", TUTTI_OWN_ZERO), v = subject_state(s, "codec.v", TUTTI_OWN_MEAN);
+        for (uint64_t step = 0; step < 4; step++) {
+            float g[] = { cancels[step], 0, 0, 128 };
+            subject_exchange(&s, 1, step, false, (float *[]){ g }, (float *[]){ y });
+            if (u[0] != golden_u[step] || v[0] != golden_v[step] || u[3] != 0 || v[3] != 0 || y[0] != 0 || y[3] != 128)
+                fail_msg("%s, step %d: u is %g and v %g where nothing was sent, %g and %g where %g was", specs[k],
+                        (int)step, (double)u[0], (double)v[0], (double)u[3], (double)v[3], (double)y[3]);
+        }
+        subject_close(s);
+    }
+    s = subject_open("dgc(topk(ratio=0.5),momentum=0.5)", 4);
+    u = subject_state(s, "codec.u", TUTTI_OWN_ZERO), v = subject_state(s, "codec.v", TUTTI_OWN_MEAN);
+    for (int step = 0; step < 2; step++) { /* sent: 1 and 3; then 3 and, of three that are 0, the first */
+        float g[] = { cancels[step], step == 0 ? 32 : 0, 0, 64 };
+        subject_exchange(&s, 1, (uint64_t)step, false, (float *[]){ g }, (float *[]){ y });
+        assert_true(u[0] == (step == 0 ? 1 : 0) && v[0] == (step == 0 ? 1 : 0) && u[1] == 0 && u[3] == 0 && y[3] == 64);
+    }
+    subject_close(s);
+}
+
+/* Each element of a message, whatever its value, and no other, of every codec that can tell: k of them where zeros
+   fill them up, those that are decoded to other than 0 where nothing is. */
+static void places_are_those_of_the_message(void **state)
+{
+    static const struct { const char *spec; size_t k; } rows[] = { /* k: of N, where fewer are not 0; 0: those */
+        { "topk(ratio=0.05)", 30 }, { "topk(ratio=0.05,value_dtype=bf16)", 30 },
+        { "topk(ratio=0.05,value_dtype=fp16,index_code=delta)", 30 }, { "topk(ratio=0.05,index_code=bitmap)", 30 },
+        { "topk(ratio=0.05,index_code=auto)", 30 }, { "topk(ratio=1)", N }, { "threshold(value=0.5)", 0 },
+        { "threshold(value=0.5,index_code=delta)", 0 },
+        { "threshold(value=0.5,index_code=bitmap,value_dtype=fp16)", 0 }, { "randomk(ratio=0.05)", 30 },
+        { "randomk(ratio=0.05,block=8)", 32 },
+    };
+    static float x[N], y[N];
+    static uint8_t mark[N + 1];
+    uint64_t seed = 6;
+    (void)state;
+
+    for (size_t r = 0; r < TUTTI_LENGTH(rows); r++)
+        for (int few = 0; few < 2; few++) {
+            subject *s = subject_open(rows[r].spec, N);
+            const tutti_view v = subject_view(s, 9);
+            const bool summed = s->codec->ops->rounds > 0;
+            void *wire[SUBJECT_ROUNDS];
+            size_t bytes = 0, marked = 0;
+            uint8_t *m;
+            subject_fill(N, x, 0, &seed);
+            for (int i = 0; i < N; i++)
+                x[i] = few && i % 40 != 7 ? 0 : x[i] == 0 ? 1 : x[i];
+            m = summed ? malloc(4 * N) : subject_encode(s, &v, x, &bytes);
+            wire[0] = m;
+            if (summed) {
+                s->codec->ops->fold(s->codec, &v, 0, x, s->scratch, wire);
+                s->codec->ops->unfold(s->codec, &v, s->scratch, wire, y);
+            } else
+                subject_decode(s, &v, m, bytes, y);
+            memset(mark, 0, sizeof mark);
+            s->codec->ops->places(s->codec, &v, summed ? NULL : m, bytes, mark);
+            for (size_t i = 0; i < N; i++) {
+                marked += mark[i];
+                if (few ? mark[i] == 0 && y[i] != 0 : mark[i] != (y[i] != 0))
+                    fail_msg("%s, element %zu: %g was sent and it is marked %d", rows[r].spec, i, (double)y[i],
+                            mark[i]);
+            }
+            assert_int_equal(mark[N], 0);
+            assert_true(rows[r].k == 0 || marked == rows[r].k);
+            free(m);
+            subject_close(s);
+        }
+}
+
 /* The ratio of epoch e of E: ratio^((e + 1) / (E + 1)); memory is that of the first, messages those of their epoch, and others' are refused. */
 static void topk_warms_up(void **state)
 {
@@ -250,6 +345,8 @@ int main(void)
         cmocka_unit_test(ef21_follows_the_gradients),
         cmocka_unit_test(ef21_rests_where_error_feedback_moves),
         cmocka_unit_test(dgc_is_its_recursion),
+        cmocka_unit_test(dgc_knows_what_was_sent_by_its_place),
+        cmocka_unit_test(places_are_those_of_the_message),
         cmocka_unit_test(topk_warms_up),
         cmocka_unit_test(topk_takes_the_listed_ratios_one_an_epoch),
     };

@@ -327,23 +327,28 @@ static void a_flush_delivers_all_that_is_owed(void **state)
     }
 }
 
-/* Sheet, 9; sparsification.md, 8; onebit.md. Numbers a worker, in n: what is kept over steps, and scratch besides. */
+/* Sheet, 9; sparsification.md, 8; onebit.md. Of a worker: numbers an element that are kept over steps, and bytes an
+   element of scratch besides. */
 static void memory_is_what_the_sheets_say(void **state)
 {
     static const struct { const char *spec; size_t kept, scratch; } rows[] = {
         { "qsgd", 0, 0 }, { "nuqsgd", 0, 0 }, { "topk", 0, 0 }, { "wangni", 0, 0 }, { "sign", 0, 0 }, { "sign-vote", 0, 0 }, { "onebit-col", 0, 0 }, { "minmax8", 0, 0 }, { "fp16", 0, 0 }, { "randomk", 0, 0 },
         { "ef(topk)", 1, 0 }, { "ef(sign)", 1, 0 }, { "ef(onebit-col)", 1, 0 }, { "ef(randomk)", 1, 0 }, { "ef(topk,server=on)", 2, 0 }, { "ef(topk,momentum=0.9)", 2, 0 }, { "large(ef(topk),min=1)", 1, 0 }, { "ef(topk,flush_every=9)", 1, 0 },
-        { "dgc(topk,server=off)", 2, 0 }, { "dgc(topk(value_dtype=bf16))", 3, 1 }, /* what was sent, until it is masked */ { "dgc(topk)", 3, 0 }, /* the third: for the owner's part of a second encoding */
-        { "ef21(topk)", 3, 1 }, { "ef21(topk,eta=0.1)", 4, 1 }, /* h_w and h, the owner's; a correction under way */
+        { "dgc(topk,server=off)", 2, 1 }, { "dgc(topk,server=off,masking=off)", 2, 0 },
+        { "dgc(topk(value_dtype=bf16))", 3, 1 }, { "dgc(topk)", 3, 1 },
+        /* a byte: whether it was sent, until it is masked; the third: for the owner's
+        part of a second encoding */
+        { "ef21(topk)", 3, 4 }, { "ef21(topk,eta=0.1)", 4, 4 }, /* h_w and h, the owner's; a correction under way */
     };
     static const subject_shape shapes[] = { { 20, 30 }, { 1, 33 }, { 5, 200 } };
     (void)state;
 
     for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
         subject *s = subject_open_on(rows[k].spec, 3, shapes, 0, TUTTI_CPU_AVX512);
-        const size_t n = s->space.n * sizeof(float);
-        if (subject_memory(s, false) != rows[k].kept * n || subject_memory(s, true) != (rows[k].kept + rows[k].scratch) * n)
-            fail_msg("%s keeps %zu bytes and has %zu in all; %zu x and %zu x %zu were expected", rows[k].spec, subject_memory(s, false), subject_memory(s, true), rows[k].kept, rows[k].kept + rows[k].scratch, n);
+        const size_t kept = rows[k].kept * s->space.n * sizeof(float), all = kept + rows[k].scratch * s->space.n;
+        if (subject_memory(s, false) != kept || subject_memory(s, true) != all)
+            fail_msg("%s keeps %zu bytes and has %zu in all; %zu and %zu were expected", rows[k].spec,
+                    subject_memory(s, false), subject_memory(s, true), kept, all);
         for (size_t i = 0; i < tutti_plan_count(s->plan); i++) { /* by place: nothing of it moves when pieces are cut anew */
             const tutti_state *state_of = tutti_plan_state(s->plan, i, NULL);
             assert_true(state_of->keep == TUTTI_SCRATCH || (state_of->placed && state_of->first == 0 && state_of->count == s->space.n));
@@ -450,11 +455,9 @@ static void wrapped_and_folded_in_parts_are_the_same_bits(void **state)
                     tutti_codec *leaf = tutti_codec_chosen(s[way]->codec, &v);
                     void *scratch = aligned_alloc(64, leaf->ops->scratch == NULL ? 64 : (leaf->ops->scratch(leaf, &v) + 64) / 64 * 64);
                     const float *p = way == 0 ? tutti_codec_before(s[0]->codec, &v, g) : tutti_codec_fold_first(s[1]->codec, &v, g, scratch, wire[1]);
-                    float *into, by;
                     for (int r = way; r < leaf->ops->rounds; r++)
                         leaf->ops->fold(leaf, &v, r, p, scratch, wire[way]);
-                    by = tutti_codec_account(s[way]->codec, &v, &into);
-                    leaf->ops->mine(leaf, &v, p, scratch, wire[way], by, into);
+                    tutti_codec_sent_rounds(s[way]->codec, &v, p, scratch, wire[way]);
                     leaf->ops->unfold(leaf, &v, scratch, wire[way], y[way]);
                     tutti_codec_after(s[way]->codec, &v, y[way]);
                     free(scratch);

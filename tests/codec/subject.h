@@ -244,25 +244,19 @@ static inline void subject_exchange_view(subject *const *s, int workers, tutti_v
     }
     finite = message[0] == NULL || tutti_finite(s[0]->device, n, mean);
     for (int w = 0; w < workers; w++) {
-        float *into;
-        const float a = tutti_codec_account(s[w]->codec, &v, &into);
-        if (message[w] != NULL && into != NULL && finite)
-            assert_int_equal(leaf[w]->ops->decode_add(leaf[w], &v, message[w], bytes[w], a, into, NULL), TUTTI_OK);
+        if (message[w] != NULL && finite)
+            assert_int_equal(tutti_codec_sent(s[w]->codec, &v, message[w], bytes[w], NULL), TUTTI_OK);
         else if (message[w] == NULL) {
-            if (into != NULL)
-                leaf[w]->ops->mine(leaf[w], &v, p[w], scratch[w], wire[w], a, into);
+            tutti_codec_sent_rounds(s[w]->codec, &v, p[w], scratch[w], wire[w]);
             leaf[w]->ops->unfold(leaf[w], &v, scratch[w], wire[w], y[w]);
         }
     }
     if (again && finite && message[0] != NULL) {
         tutti_view owner = v;
-        float *into, a;
         owner.stage = 1;
         p[0] = tutti_codec_before(s[0]->codec, &owner, mean);
         bytes[0] = leaf[0]->ops->encode(leaf[0], &owner, p[0], scratch[0], message[0]);
-        a = tutti_codec_account(s[0]->codec, &owner, &into);
-        if (into != NULL)
-            assert_int_equal(leaf[0]->ops->decode_add(leaf[0], &owner, message[0], bytes[0], a, into, NULL), TUTTI_OK);
+        assert_int_equal(tutti_codec_sent(s[0]->codec, &owner, message[0], bytes[0], NULL), TUTTI_OK);
         memset(mean, 0, n * sizeof *mean);
         assert_int_equal(leaf[0]->ops->decode_add(leaf[0], &owner, message[0], bytes[0], 1, mean, NULL), TUTTI_OK);
     }
