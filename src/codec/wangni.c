@@ -11,7 +11,7 @@
 #include "registry.h"
 #include <float.h>
 
-enum { GREEDY, CLOSED, ROUNDS = 64 };
+enum { GREEDY, CLOSED };
 typedef struct wangni { double sparsity, epsilon; int solver; } wangni;
 static const tutti_option options[] = {
     { "sparsity", TUTTI_REAL, TUTTI_AT(wangni, sparsity), 0.02, 1e-9, 1, NULL, "solver=greedy: expected share of elements kept", "solver=greedy" },
@@ -50,12 +50,16 @@ static sums sums_below(size_t n, const float *g, double lambda)
     return s;
 }
 
-/* Infinity: everything is kept as it is. */
+/* Infinity: everything is kept as it is, which is what no variance and a sparsity of 1 mean. Else lambda only grows,
+   so the set of p < 1 only shrinks, and
+   where it stays the same so does lambda: there is an end. */
 static double solve(const wangni *o, size_t n, const float *g, double g1, double g2)
 {
     double lambda = o->solver == CLOSED ? g1 / (o->epsilon * g2 + g2) : o->sparsity * (double)n / g1;
 
-    for (int round = 0; round < ROUNDS; round++) {
+    if (o->solver == CLOSED ? o->epsilon == 0 : o->sparsity == 1)
+        return INFINITY;
+    for (;;) {
         const sums s = sums_below(n, g, lambda);
         double next;
         if (s.s1 == 0)
@@ -65,10 +69,9 @@ static double solve(const wangni *o, size_t n, const float *g, double g1, double
         else
             next = (o->sparsity * (double)n - (double)(n - s.below)) / s.s1;
         if (!(next > lambda))
-            break;
+            return lambda;
         lambda = next;
     }
-    return lambda;
 }
 
 static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)

@@ -1033,9 +1033,56 @@ static void wangni_keeps_everything_where_there_is_nothing_to_draw(void **state)
         subject_fill(50, x, 0, &seed);
         subject_round_trip(s, 0, x, y);
         for (size_t i = 0; i < 50; i++)
-            assert_true(fabs((double)x[i] - y[i]) <= 1e-6 * fabs((double)x[i]));
+            assert_true(x[i] == y[i]);
         memset(x, 0, sizeof x);
         assert_int_equal(subject_round_trip(s, 0, x, y), 12);
+        subject_close(s);
+    }
+}
+
+/* Each element is 2^-1.2 of the one before, so that the set of those with p = 1 grows by one or two a round: more
+   than a hundred rounds lead to the optimum,
+   and to everything where everything is asked for. Zeros are never sent. */
+static void wangni_goes_on_until_nothing_changes(void **state)
+{
+    enum { N = 200 };
+    static const struct { const char *spec; double epsilon, sparsity; } rows[] = {
+        { "wangni(solver=closed,epsilon=0)", 0, -1 }, { "wangni(sparsity=1)", -1, 1 },
+        { "wangni(solver=closed,epsilon=1e-60)", 1e-60, -1 },
+        { "wangni(solver=closed,epsilon=1e-90)", 1e-90, -1 }, { "wangni(sparsity=0.9)", -1, 0.9 },
+    };
+    float x[N + 3] = { 0 }, y[N + 3];
+    (void)state;
+
+    for (int i = 0; i < N; i++)
+        x[i + 1 + (i > 50)] = (float)((i % 3 == 0 ? -1 : 1) * exp2(120 - 1.2 * i)); /* a zero among them */
+    for (size_t r = 0; r < TUTTI_LENGTH(rows); r++) {
+        subject *s = subject_open(rows[r].spec, N + 3);
+        size_t kept, wanted = N;
+        const double lambda = lambda_of(s, x, &kept);
+        double variance = 0, p = 0, g2 = subject_norm2(N + 3, x);
+        for (size_t i = 0; i < N + 3; i++)
+            if (x[i] != 0) {
+                const double q = kept == N ? 1 : fmin(lambda * fabs((double)x[i]), 1);
+                variance += (double)x[i] * x[i] / q - (double)x[i] * x[i];
+                p += q;
+            }
+        if (rows[r].epsilon > 0) /* the least k with |g_(k+1)| S1 <= eps G2 + S2, summed from the least element on */
+            for (double s1 = 0, s2 = 0; wanted > 0; wanted--) {
+                const double m = fabs((double)x[wanted + (wanted > 51)]);
+                s1 += m, s2 += m * m;
+                if (m * s1 > rows[r].epsilon * g2 + s2)
+                    break;
+            }
+        if (rows[r].sparsity < 0 || rows[r].sparsity == 1)
+            assert_int_equal(kept, wanted);
+        else
+            assert_true(fabs(p - 0.9 * (N + 3)) < 1e-3);
+        assert_true(rows[r].epsilon <= 0 || (kept > 70 && kept < N &&
+                fabs(variance / (rows[r].epsilon * g2) - 1) < 1e-5));
+        subject_round_trip(s, 0, x, y);
+        for (size_t i = 0; i < N + 3 && kept == N; i++)
+            assert_true(x[i] == y[i]);
         subject_close(s);
     }
 }
@@ -1070,6 +1117,7 @@ int main(void)
         cmocka_unit_test(threshold_sends_what_reaches_it),
         cmocka_unit_test(wangni_probabilities_are_the_optimum),
         cmocka_unit_test(wangni_keeps_everything_where_there_is_nothing_to_draw),
+        cmocka_unit_test(wangni_goes_on_until_nothing_changes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
