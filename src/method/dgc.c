@@ -4,7 +4,13 @@
      all           x <- x - lr mean of what was sent
    The recursion is the codec's (src/codec/dgc.c). Over `warmup` epochs k falls from 25 % to ratio, as published, or as warmup_ratios says. Momentum is of what each worker holds back, so it comes before the mean
    and the run's optimiser must have none: it has to be sgd(lr=...). Clipping comes before accumulation, with the method's `clip`; clip-norm would scale down what residuals count as
-   delivered, and is refused. Weight decay is the optimiser's: of the weights in every step, and no part of u.
+   delivered, and is refused.
+
+   Weight decay is the optimiser's, is never held back, and has a momentum of its own, as in the authors' optimiser:
+     b <- m b + wd x;  x <- x - lr (mean + b), nesterov: mean + wd x + m b
+   Without it weights would shrink by 1 - m of what they shrink under SGD with momentum. b is the same on all workers,
+   since x is. The optimiser adds wd x; this method adds
+   what is left of b.
 
    Tensors of fewer than min_numel elements travel as they are, with ordinary momentum in the same u. The paper sends all of one dimension so; by size, because that is what a selection's
    worth depends on. The greatest are found exactly, so there is no sample and no threshold to tune. From four workers up the owners of the sum select too: server_ef keeps what they leave.
@@ -22,6 +28,8 @@ typedef struct dgc {
     bool nesterov, masking, server_ef;
     const char *exclude, *ratios;
     float *u;                    /* n; of a single worker, else the codec's */
+    float *b;                    /* n; momentum of the weight decay; NULL: there is none */
+    double decay;                /* the optimiser's weight_decay */
 } dgc;
 
 static const tutti_option dgc_options[] = {
@@ -40,6 +48,14 @@ static const tutti_option dgc_options[] = {
     { 0 }
 };
 
+static double weight_decay(const tutti_optim *o)
+{
+    double decay;
+
+    memcpy(&decay, (const char *)o->self + tutti_option_find(o->ops->options, "weight_decay")->offset, sizeof decay);
+    return decay;
+}
+
 static tutti_status dgc_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     dgc *s = m->self;
@@ -49,6 +65,9 @@ static tutti_status dgc_declare(tutti_method *m, tutti_plan *plan, tutti_error *
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'dgc' keeps the momentum of what it holds back itself, and a second one would push everything twice; write --optimizer 'sgd(lr=0.1)', without "
                           "momentum, instead of '%s', and the momentum as --method 'dgc(momentum=0.9)'", m->optim->ops->name);
     large_cut(m, s->bucket_mb);
+    s->decay = weight_decay(m->optim);
+    if (s->decay > 0 && s->momentum > 0)
+        tutti_declare_vector(plan, "dgc.decay", TUTTI_SAME, &s->b);
     if (m->workers == 1) {
         tutti_declare_vector(plan, "dgc.u", TUTTI_SAME, &s->u);
         return TUTTI_OK;
@@ -58,14 +77,27 @@ static tutti_status dgc_declare(tutti_method *m, tutti_plan *plan, tutti_error *
     return tutti_exchange_declare(m, plan, spec, err);
 }
 
-static tutti_status dgc_step(tutti_method *m, tutti_error *err)
+/* g += what is left of b without wd x. */
+static void add_decay(const tutti_method *m)
 {
     const dgc *s = m->self;
     tutti_device *d = m->device;
     const float mu = (float)s->momentum;
 
-    if (m->workers > 1 || !tutti_finite(d, m->n, m->g)) /* not finite: the step stops the run or is left out, and u stays as it is */
-        return tutti_base_step(m, err);
+    if (!s->nesterov)
+        tutti_axpy(d, m->n, mu, s->b, m->g);
+    tutti_blend(d, m->n, (float)s->decay, m->x, mu, s->b);
+    if (s->nesterov)
+        tutti_axpy(d, m->n, mu, s->b, m->g);
+}
+
+/* A single worker sends nothing: the recursion with everything delivered. */
+static void step_alone(const tutti_method *m)
+{
+    const dgc *s = m->self;
+    tutti_device *d = m->device;
+    const float mu = (float)s->momentum;
+
     for (int t = 0; t < m->layout->n_tensors && s->clip > 0; t++) {
         const tutti_tensor *of = &m->layout->tensor[t];
         const double norm = sqrt(tutti_norm2(d, of->count, m->g + of->first));
@@ -74,11 +106,24 @@ static tutti_status dgc_step(tutti_method *m, tutti_error *err)
     }
     tutti_blend(d, m->n, s->nesterov ? mu : 1, m->g, mu, s->u);
     tutti_blend(d, m->n, 1, s->u, s->nesterov ? 1 : 0, m->g);
+}
+
+static tutti_status dgc_step(tutti_method *m, tutti_error *err)
+{
+    const dgc *s = m->self;
+
+    /* Not finite: the step stops the run or is left out, and momenta stay as they are. */
+    if (tutti_finite(m->device, m->n, m->g)) {
+        if (m->workers == 1)
+            step_alone(m);
+        if (s->b != NULL)
+            add_decay(m);
+    }
     return tutti_base_step(m, err);
 }
 
 static const char *const dgc_constraints[] = {
-    "the optimizer must be sgd without momentum: its learning rate, schedule and weight_decay",
+    "the optimizer must be sgd without momentum: its learning rate, schedule and weight_decay, which has the method's momentum",
     "clip-norm is refused: what residuals count as delivered would be scaled down; use clip",
     "resumed with another number of workers, each has the mean of what was held back, and momenta start from 0",
     "all workers receive what each has sent, up to three workers and with server_ef=off; from four up owners of parts add and select again",

@@ -153,7 +153,7 @@ static const struct { const char *method, *optimizer; int n; const char *codec, 
     { "backup-workers(backup=0,servers=2)", "adamw(lr=0.01)", 4 },
     { "powersgd(rank=2)", "sgd(lr=0.05,momentum=0.9)", 2 }, { "gradient-sparsification(select=topk,min_numel=1000)", "sgd(lr=0.05)", 3 },
     { "alq(bucket=128,first=4,second=6,samples=2,skip_below=0)", "sgd(lr=0.05)", 3 }, /* SAVE_AT is between two samples of a fit */
-    { "dgc(ratio=0.05,min_numel=1000)", "sgd(lr=0.05)", 4 }, { "dgc", "sgd(lr=0.05)", 1 },
+    { "dgc(ratio=0.05,min_numel=1000)", "sgd(lr=0.05,weight_decay=0.1)", 4 }, { "dgc", "sgd(lr=0.05)", 1 },
     { "onebit-adam(freeze_step=2)", "sgd(lr=0.01)", 4 }, { "qadam(warmup_steps=2,error_feedback=on)", "sgd(lr=0.01)", 4 }, { "signum", "sgd(lr=0.01)", 3 }, { "signum", "sgd(lr=0.01)", 4 }, { "onebit-adam(freeze_step=0.2,bias_correction=on)", "sgd(lr=0.01)", 4 },
     { "onebit-adam(freeze_step=5)", "sgd(lr=0.01)", 4 }, { "onebit-adam(beta2=0.5,beta1=0.5)", "sgd(lr=0.01)", 2 }, /* from here on: residuals, or levels, are still 0 at SAVE_AT */
     { "powersgd(rank=2,factor_dtype=fp16)", "sgd(lr=0.05,momentum=0.9)", 3 }, /* and sizes are powers of two, which change a number that leaves the range only */

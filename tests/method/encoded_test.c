@@ -327,12 +327,19 @@ static void dgc_without_anything_held_back_is_sgd_with_momentum(void **state)
         { "dgc(momentum=0.8)", "sgd(lr=0.05,momentum=0.8)", true }, { "dgc(nesterov=on)", "sgd(lr=0.05,momentum=0.9,nesterov=on)", true }, { "dgc(momentum=0)", "sgd(lr=0.05)", true },
         { "dgc(ratio=1,warmup=0)", "sgd(lr=0.05,momentum=0.9)", false }, { "dgc(min_numel=100000,nesterov=on)", "sgd(lr=0.05,momentum=0.9,nesterov=on)", false },
         { "dgc(ratio=1,warmup=0,masking=off,min_numel=0)", "sgd(lr=0.05,momentum=0.9)", false },
+        { "dgc", "sgd(lr=0.05,momentum=0.9,weight_decay=0.5)", true },
+        { "dgc(momentum=0)", "sgd(lr=0.05,weight_decay=0.5)", true },
+        { "dgc(ratio=1,warmup=0)", "sgd(lr=0.05,momentum=0.9,weight_decay=0.5)", false },
+        { "dgc(ratio=1,warmup=0,momentum=0)", "sgd(lr=0.05,weight_decay=0.5)", false },
+        { "dgc(min_numel=100000,nesterov=on)", "sgd(lr=0.05,momentum=0.9,nesterov=on,weight_decay=0.5)", false },
     };
 
     (void)state;
     for (size_t c = 0; c < TUTTI_LENGTH(cases); c++)
         for (size_t p = 0; p < (cases[c].one ? 1 : TUTTI_LENGTH(sizes)); p++) {
-            job *a = job_of(cases[c].method, NULL, "sgd(lr=0.05)", 8), *b = job_of("ddp", NULL, cases[c].optimizer, 8);
+            job *a = job_of(cases[c].method, NULL, strstr(cases[c].optimizer, "decay") != NULL
+                    ? "sgd(lr=0.05,weight_decay=0.5)" : "sgd(lr=0.05)", 8), *b = job_of("ddp", NULL,
+                    cases[c].optimizer, 8);
             run_job(a, sizes[p]);
             run_job(b, sizes[p]);
             for (int i = 0; i < ELEMENTS; i++)
@@ -340,6 +347,37 @@ static void dgc_without_anything_held_back_is_sgd_with_momentum(void **state)
                     fail_msg("%s on %d: element %d is %g, with %s %g", cases[c].method, sizes[p], i, (double)a->x[8][i], cases[c].optimizer, (double)b->x[8][i]);
             free(a);
             free(b);
+        }
+}
+
+/* A weight without gradients shrinks as under SGD with momentum, whatever is held back of the others: b <- m b + wd
+   x; x <- x - lr b, nesterov: lr (wd x + m b). */
+static void dgc_decays_weights_with_its_momentum(void **state)
+{
+    enum { N = 12, DEAD = 700 };
+    static const struct { const char *method; double momentum; bool nesterov; } cases[] = {
+        { "dgc(ratio=0.02,warmup=0)", 0.9, false },
+        { "dgc(ratio=0.02,warmup=0,momentum=0.5,nesterov=on)", 0.5, true },
+        { "dgc(ratio=0.02,warmup=0,momentum=0)", 0, false },
+    };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++)
+        for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
+            job *j = job_of(cases[c].method, NULL, "sgd(lr=0.125,weight_decay=0.25)", N);
+            double x, b = 0, m = cases[c].momentum;
+            j->dead = DEAD;
+            run_job(j, sizes[p]);
+            x = (double)j->x[0][DEAD];
+            assert_true(fabs(x) > 0.01);
+            for (int s = 0; s < N; s++) {
+                b = m * b + 0.25 * x;
+                x -= 0.125 * (cases[c].nesterov ? 0.25 * x + m * b : b);
+                if (fabs(x - (double)j->x[s + 1][DEAD]) > 1e-5)
+                    fail_msg("%s on %d, step %d: a weight of %g became %g and should be %g", cases[c].method,
+                            sizes[p], s, (double)j->x[0][DEAD], (double)j->x[s + 1][DEAD], x);
+            }
+            free(j);
         }
 }
 
@@ -832,6 +870,7 @@ int main(void)
         cmocka_unit_test(levels_are_fitted_when_it_is_time_and_never_is_said_at_once),
         cmocka_unit_test(dgc_is_its_codec_under_plain_sgd),
         cmocka_unit_test(dgc_without_anything_held_back_is_sgd_with_momentum),
+        cmocka_unit_test(dgc_decays_weights_with_its_momentum),
         cmocka_unit_test(dgc_clips_tensors_of_a_single_worker),
         cmocka_unit_test(powersgd_warns_of_a_warm_start_without_error_feedback),
         cmocka_unit_test(accordion_is_its_low_codec_until_nothing_changes_and_then_its_high_one),
