@@ -6,6 +6,14 @@
    Coordinate descent (ALQ): between its neighbours A and C the best place of a level is where F = F(C) - 1 / (C - A) integral from A to C of (x - A) dF. It is
    unique and strictly inside, and Psi never rises. The sheet inverts F by forty bisections; here Newton's steps, kept inside of the bracket, need six.
 
+   More than 16 levels (5 bits on) move all at once. By turns a level hears of its neighbours only, so that sweeps
+   grow with the square of the levels: with 256, 200 of them took ten seconds and had not arrived. Psi's second derivatives are tridiagonal:
+     d slope_j / d level_j = (level_(j+1) - level_(j-1)) f(level_j),   d slope_j / d level_(j+1) = -mass between the two
+   so Newton's step for all levels costs what one evaluation of Psi does, and some ten of them lead to the fixed point
+   of the turns: where every level is best between its neighbours.
+   Steps are kept within the levels' order, and where Psi does not fall they are shortened by a multiple of the masses
+   on the diagonal (Levenberg).
+
    AMQ's sheet descends along the slope of Psi(p) at rate 0.7 for fifty steps from eight starts. The slope is of the size of the squared deviation, 1e-4 for
    a bucket of 8192, and fifty such steps move p by a hundredth: the result would be the best start. Here Psi is scanned over 99 values of p, and the
    golden section narrows the best of them down: the same objective, and its minimum. */
@@ -16,6 +24,7 @@
 #include <string.h>
 
 enum { LEVELS_MOST = 256, SWEEPS = 200, NEWTON = 60 };
+enum { TURNS_MOST = 16, STARTS_MOST = 64 }; /* levels up to which they move by turns; up to which all starts are gone on from */
 #define STILL 1e-6 /* of a level: less movement ends the sweeps */
 
 static double phi(double t)
@@ -114,22 +123,59 @@ double tutti_codec_mixture_quantile(const tutti_codec_mixture *m, double u, doub
 }
 
 /* ---- Psi ---- */
-/* Of one interval: (w - x)(x - u) = -x^2 + (u + w) x - u w. */
-static double interval(const tutti_codec_mixture *m, double u, double w)
+/* tutti_codec_mixture_moments of all intervals between levels, to the bit; the exponential and the error function of
+   each level are asked for once. density: of each level, not scaled; NULL: not wanted. */
+static void moments_between(const tutti_codec_mixture *m, int n, const double *level, double (*moment)[3],
+        double *density)
 {
-    double moment[3];
+    const double root = 0.7071067811865476;
+    double t[LEVELS_MOST], outside[LEVELS_MOST], f[LEVELS_MOST];
 
-    tutti_codec_mixture_moments(m, u, w, moment);
-    return fmax((u + w) * moment[1] - moment[2] - u * w * moment[0], 0);
+    memset(moment, 0, (size_t)(n - 1) * sizeof *moment);
+    for (int j = 0; j < n && density != NULL; j++)
+        density[j] = 0;
+    for (int k = 0; k < m->n; k++) {
+        const tutti_codec_normal *p = &m->of[k];
+        const double by = p->weight / p->inside;
+        for (int j = 0; j < n; j++) {
+            t[j] = (level[j] - p->mean) / p->deviation;
+            outside[j] = erfc(fabs(t[j]) * root);
+            f[j] = p->deviation * phi(t[j]);
+            if (density != NULL)
+                density[j] += by * f[j] / (p->deviation * p->deviation);
+        }
+        for (int j = 0; j + 1 < n; j++) {
+            const double u = level[j], w = level[j + 1], fu = f[j], fw = f[j + 1];
+            const double all = t[j] > 0       ? 0.5 * (outside[j] - outside[j + 1])
+                               : t[j + 1] < 0 ? 0.5 * (outside[j + 1] - outside[j])
+                                              : 1 - 0.5 * (outside[j + 1] + outside[j]);
+            moment[j][0] += by * all;
+            moment[j][1] += by * (p->mean * all - (fw - fu));
+            moment[j][2] += by * ((p->mean * p->mean + p->deviation * p->deviation) * all
+                                  - ((w + p->mean) * fw - (u + p->mean) * fu));
+        }
+    }
+}
+
+/* Of one interval: (w - x)(x - u) = -x^2 + (u + w) x - u w. */
+static double psi_from(int n, const double *level, double (*moment)[3])
+{
+    double sum = 0;
+
+    for (int j = 0; j + 1 < n; j++) {
+        const double u = level[j], w = level[j + 1];
+        sum += fmax((u + w) * moment[j][1] - moment[j][2] - u * w * moment[j][0], 0);
+    }
+    return sum;
 }
 
 double tutti_codec_psi(const tutti_codec_mixture *m, int n, const double *level)
 {
-    double sum = 0;
+    double moment[LEVELS_MOST][3];
 
-    for (int j = 0; j + 1 < n; j++)
-        sum += interval(m, level[j], level[j + 1]);
-    return sum;
+    assert(n <= LEVELS_MOST);
+    moments_between(m, n, level, moment, NULL);
+    return psi_from(n, level, moment);
 }
 
 double tutti_codec_psi_slope(const tutti_codec_mixture *m, const double *level, int j)
@@ -159,11 +205,79 @@ static double slide(const tutti_codec_mixture *m, const double *level, int j)
     return level[j] - copysign(fmin(0.1 * fabs(slope), room / 2), slope);
 }
 
+/* step: where slopes would be 0; descent: 0.1 of the slopes. Steps end short of half the way to the next level.
+   false: with so little damping Psi is not convex here. */
+static bool step_of_all(int n, const double *level, double (*moment)[3], const double *density, int pinned,
+        bool descent, double damping, double *step)
+{
+    double ratio[LEVELS_MOST]; /* of the elimination: step_j = step[j] + ratio[j] step_(j+1) */
+
+    step[0] = ratio[0] = step[n - 1] = 0;
+    for (int j = 1; j < n - 1; j++) {
+        const double left = moment[j - 1][0], right = moment[j][0];
+        const double slope = moment[j - 1][1] - level[j - 1] * left + moment[j][1] - level[j + 1] * right;
+        const double diagonal = (level[j + 1] - level[j - 1]) * density[j] + damping * (left + right),
+                pivot = diagonal - left * ratio[j - 1];
+        step[j] = ratio[j] = 0;
+        if (j == pinned || left + right < DBL_MIN) /* where there is no mass any place is as good */
+            continue;
+        if (descent) {
+            step[j] = -0.1 * slope;
+            continue;
+        }
+        if (!(pivot > 1e-9 * (left + right)))
+            return false;
+        step[j] = (left * step[j - 1] - slope) / pivot;
+        ratio[j] = right / pivot;
+    }
+    for (int j = n - 2; j > 0; j--) {
+        const double room = 0.45 * fmin(level[j] - level[j - 1], level[j + 1] - level[j]);
+        step[j] += ratio[j] * step[j + 1];
+        step[j] = fmax(-room, fmin(step[j], room));
+    }
+    return true;
+}
+
+static double descend_at_once(const tutti_codec_mixture *m, int n, double *level, int pinned, bool descent)
+{
+    double moment[LEVELS_MOST][3], density[LEVELS_MOST], step[LEVELS_MOST], to[LEVELS_MOST], least, damping = 0;
+
+    moments_between(m, n, level, moment, density);
+    least = psi_from(n, level, moment);
+    for (int sweep = 0; sweep < (m->sweeps > 0 ? m->sweeps : SWEEPS); sweep++) {
+        double moved = 0, psi;
+        if (!step_of_all(n, level, moment, density, pinned, descent, damping, step)) {
+            damping = fmax(4 * damping, 1.0 / 64);
+            continue;
+        }
+        for (int j = 0; j < n; j++) {
+            to[j] = level[j] + step[j];
+            moved = fmax(moved, fabs(step[j]) / fmax(fabs(level[j]), 1e-9));
+        }
+        psi = tutti_codec_psi(m, n, to);
+        if (psi > least * (1 + 1e-12)) { /* more is rounding's, at the end */
+            if (descent)
+                break;
+            damping = fmax(4 * damping, 1.0 / 64);
+            continue;
+        }
+        memcpy(level, to, (size_t)n * sizeof *level);
+        least = psi;
+        damping = damping > 1.0 / 64 ? damping / 8 : 0;
+        if (moved < STILL)
+            break;
+        moments_between(m, n, level, moment, density);
+    }
+    return least;
+}
+
 double tutti_codec_psi_descend(const tutti_codec_mixture *m, int n, double *level, int pinned, bool descent)
 {
     double best[LEVELS_MOST], least = tutti_codec_psi(m, n, level);
 
     assert(n <= LEVELS_MOST);
+    if (n > TURNS_MOST)
+        return descend_at_once(m, n, level, pinned, descent);
     memcpy(best, level, (size_t)n * sizeof *best);
     for (int sweep = 0; sweep < (m->sweeps > 0 ? m->sweeps : SWEEPS); sweep++) {
         double moved = 0, psi;
@@ -207,38 +321,71 @@ static bool ascend(int n, const double *level)
     return true;
 }
 
+/* From n ascending levels to those between the same ends that are as dense as the cube root of the distribution,
+   which minimise Psi as their number grows: Psi is about the sum of mass x width^2 / 6, and least where all
+   terms are alike. Each round takes the distribution as even between two levels and shares the sum of cbrt(mass x
+   width^2) out anew (de Boor); half of the way, since all of it goes to and fro where tails begin. */
+static void spread_evenly(const tutti_codec_mixture *m, int n, double *level)
+{
+    enum { ROUNDS = 40 };
+    double moment[LEVELS_MOST][3], sum[LEVELS_MOST], to[LEVELS_MOST];
+
+    for (int round = 0; round < ROUNDS; round++) {
+        moments_between(m, n, level, moment, NULL);
+        sum[0] = 0;
+        for (int j = 0; j + 1 < n; j++)
+            sum[j + 1] = sum[j] + cbrt(fmax(moment[j][0], 0) * (level[j + 1] - level[j]) * (level[j + 1] - level[j]));
+        if (!(sum[n - 1] > 0))
+            return;
+        for (int i = 1, j = 0; i < n - 1; i++) {
+            const double wanted = sum[n - 1] * i / (n - 1);
+            while (j + 2 < n && sum[j + 1] < wanted)
+                j++;
+            to[i] = level[j] + (level[j + 1] - level[j]) * (wanted - sum[j]) / (sum[j + 1] - sum[j]);
+        }
+        for (int i = 1; i < n - 1; i++)
+            level[i] = 0.5 * (level[i] + to[i]);
+    }
+}
+
+/* What levels may begin as; false: not in order, as quantiles of what is nearly one number may be, or with a pinned
+   level between them. */
+static bool start_of(const tutti_codec_mixture *m, int start, int n, const double *given, int pinned, double *level)
+{
+    for (int j = 0; j < n; j++)
+        level[j] = start == 0 ? given[j] : 2.0 * j / (n - 1) - 1;
+    if (start == 2)
+        tutti_codec_powers(n, fmax(0.5, tutti_codec_power_least(n)), level);
+    for (int j = 1; j < n - 1 && start == 3; j++)
+        level[j] = tutti_codec_mixture_quantile(m, -1, 1, (double)j / (n - 1));
+    if (pinned >= 0)
+        level[pinned] = 0;
+    if (start == 4 && pinned > 0) {
+        spread_evenly(m, pinned + 1, level);
+        spread_evenly(m, n - pinned, level + pinned);
+    } else if (start == 4)
+        spread_evenly(m, n, level);
+    return ascend(n, level);
+}
+
 double tutti_codec_psi_minimise(const tutti_codec_mixture *m, int n, double *level, int pinned, bool descent)
 {
+    const bool each = n <= STARTS_MOST; /* more begin so near the minimum that only the best is worth the way */
     double best[LEVELS_MOST], it[LEVELS_MOST], least = INFINITY;
 
     assert(n >= 4 && n <= LEVELS_MOST);
-    for (int start = 0; start < 4; start++) {
+    for (int start = 0; start < (n <= TURNS_MOST ? 4 : 5); start++) {
         double psi;
-        if (start == 0)
-            memcpy(it, level, (size_t)n * sizeof *it);
-        else if (start == 1)
-            for (int j = 0; j < n; j++)
-                it[j] = 2.0 * j / (n - 1) - 1;
-        else if (start == 2)
-            tutti_codec_powers(n, fmax(0.5, tutti_codec_power_least(n)), it);
-        else {
-            it[0] = -1;
-            it[n - 1] = 1;
-            for (int j = 1; j < n - 1; j++)
-                it[j] = tutti_codec_mixture_quantile(m, -1, 1, (double)j / (n - 1));
-        }
-        if (pinned >= 0)
-            it[pinned] = 0;
-        if (!ascend(n, it)) /* quantiles of what is nearly one number, or a pinned level out of their order */
+        if (!start_of(m, start, n, level, pinned, it))
             continue;
-        psi = tutti_codec_psi_descend(m, n, it, pinned, descent);
+        psi = each ? tutti_codec_psi_descend(m, n, it, pinned, descent) : tutti_codec_psi(m, n, it);
         if (psi < least) {
             least = psi;
             memcpy(best, it, (size_t)n * sizeof *best);
         }
     }
     memcpy(level, best, (size_t)n * sizeof *best);
-    return least;
+    return each ? least : tutti_codec_psi_descend(m, n, level, pinned, descent);
 }
 
 static double psi_of(const tutti_codec_mixture *m, int n, double p)

@@ -23,9 +23,11 @@ double tutti_codec_psi(const tutti_codec_mixture *m, int n, const double *level)
 /* d Psi / d level[j] of an inner level */
 double tutti_codec_psi_slope(const tutti_codec_mixture *m, const double *level, int j);
 /* Moves the inner levels to a minimum that lies downhill; pinned (or -1) stays. descent: by the slope, 0.1 of it a step; else each to its optimum between its
-   neighbours, by turns. Gives Psi. */
+   neighbours, by turns, or with more than 16 levels all at once. Gives Psi. */
 double tutti_codec_psi_descend(const tutti_codec_mixture *m, int n, double *level, int pinned, bool descent);
-/* The best of what the even grid, the powers of a half, the quantiles and the given levels lead to, into level. Gives Psi. */
+/* The best of what the even grid, the powers of a half, the quantiles and the given levels lead to, into level; with
+   more than 16 levels also of levels as dense
+   as the cube root of the distribution, and with more than 64 what the best of these leads to. Gives Psi. */
 double tutti_codec_psi_minimise(const tutti_codec_mixture *m, int n, double *level, int pinned, bool descent);
 /* Levels +-{1, p, p^2, ..., p^(n/2 - 1)} */
 void tutti_codec_powers(int n, double p, double *level);
