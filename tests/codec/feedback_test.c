@@ -114,6 +114,75 @@ static void ef21_follows_the_gradients(void **state)
     }
 }
 
+/* Both ways written out again, in numbers that add without rounding. Every worker has an h_w of its own and corrects
+   that one, the owner corrects h:
+     c_w = v_w - h_w,  h_w += C(c_w);   d = mean C(c_w) + o,  h += C(d),  o = d - C(d);   v_w = (1 - eta) v_w + eta
+     g_w */
+static void ef21_is_its_recursion_at_both_ends(void **state)
+{
+    enum { D = 8, K = 2, STEPS = 6 };
+    static const struct { const char *spec; double eta; bool again; } rows[] = {
+        { "ef21(topk(ratio=0.25))", 1, false }, { "ef21(topk(ratio=0.25))", 1, true },
+        { "ef21(topk(ratio=0.25),eta=0.5)", 0.5, false },
+        { "ef21(topk(ratio=0.25),eta=0.5)", 0.5, true },
+    };
+    (void)state;
+
+    for (size_t r = 0; r < TUTTI_LENGTH(rows); r++) {
+        double v[WORKERS][D] = { { 0 } }, own[WORKERS][D] = { { 0 } }, h[D] = { 0 }, o[D] = { 0 };
+        float g[WORKERS][D], y[WORKERS][D];
+        uint64_t seed = 20 + r;
+        subject *s[WORKERS];
+        for (int w = 0; w < WORKERS; w++)
+            s[w] = subject_open_as(rows[r].spec, 1, D, w, TUTTI_CPU_AVX512);
+        for (uint64_t step = 0; step < STEPS; step++) {
+            double mean[D] = { 0 };
+            for (int w = 0; w < WORKERS; w++) {
+                float c[D], sent[N];
+                uint32_t at[N];
+                for (int i = 0; i < D; i++) {
+                    g[w][i] = (float)((int)(subject_random(&seed) % 8192) - 4096) / 64;
+                    v[w][i] = (1 - rows[r].eta) * v[w][i] + rows[r].eta * (double)g[w][i];
+                    c[i] = (float)(v[w][i] - own[w][i]);
+                }
+                tutti_select_top(s[w]->device, D, c, K, at, sent);
+                for (int k = 0; k < K; k++) {
+                    own[w][at[k]] += (double)sent[k];
+                    mean[at[k]] += (double)sent[k] / WORKERS;
+                }
+            }
+            if (rows[r].again) {
+                float d[D], sent[N];
+                uint32_t at[N];
+                for (int i = 0; i < D; i++) {
+                    o[i] += mean[i];
+                    d[i] = (float)o[i];
+                    mean[i] = 0;
+                }
+                tutti_select_top(s[0]->device, D, d, K, at, sent);
+                for (int k = 0; k < K; k++) {
+                    mean[at[k]] = (double)sent[k];
+                    o[at[k]] = 0;
+                }
+            }
+            subject_exchange(s, WORKERS, step, rows[r].again, ROW(g), ROW(y));
+            for (int i = 0; i < D; i++) {
+                h[i] += mean[i];
+                for (int w = 0; w < WORKERS; w++)
+                    if ((double)y[w][i] != h[i] || (double)subject_state(s[w], "codec.own",
+                            TUTTI_OWN_MEAN)[i] != own[w][i] ||
+                        (double)subject_state(s[w], "codec.h", TUTTI_SAME)[i] != h[i])
+                        fail_msg("%s, %s, step %d, worker %d, element %d: h is %g, not %g, h_w %g, not %g", rows[r].spec,
+                                 rows[r].again ? "two stages" : "one stage", (int)step, w, i, (double)y[w][i], h[i],
+                                 (double)subject_state(s[w], "codec.own", TUTTI_OWN_MEAN)[i], own[w][i]);
+                assert_true((double)subject_state(s[0], "codec.owner", TUTTI_OWN_SUM)[i] == o[i]);
+            }
+        }
+        for (int w = 0; w < WORKERS; w++)
+            subject_close(s[w]);
+    }
+}
+
 /* Sheet, invariant 7: f_w = |x|^2 / 2 +- b.x. Error feedback with top-1 keeps moving at the size of its steps, EF21 comes to rest at the optimum. */
 static void ef21_rests_where_error_feedback_moves(void **state)
 {
@@ -343,6 +412,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(momentum_before_the_codec_is_conserved),
         cmocka_unit_test(ef21_follows_the_gradients),
+        cmocka_unit_test(ef21_is_its_recursion_at_both_ends),
         cmocka_unit_test(ef21_rests_where_error_feedback_moves),
         cmocka_unit_test(dgc_is_its_recursion),
         cmocka_unit_test(dgc_knows_what_was_sent_by_its_place),

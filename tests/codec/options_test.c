@@ -509,6 +509,62 @@ static void what_is_forgotten_is_gone(void **state)
     subject_close(s), subject_close(drop);
 }
 
+/* server=on: what the owner of a sum owes goes with the rate as the workers' own residuals do.
+   inside: both weigh what they weighed, and rate times delivered and owed is rate times given; rates are powers of two.
+   reset_on_lr_drop: nobody owes anything after the fall. */
+static void what_an_owner_owes_goes_with_the_rate_too(void **state)
+{
+    enum { N = 400, STEPS = 24 };
+    static const char *const specs[] = { "ef(topk(ratio=0.05),server=on,lr=inside)", "ef(sign,server=on,lr=inside)",
+                                         "ef(topk(ratio=0.05),server=on,reset_on_lr_drop=on)" };
+    static float g[SUBJECT_WORKERS][N], y[SUBJECT_WORKERS][N], was[2][N];
+    float *const gs[] = { g[0], g[1], g[2], g[3] }, *const ys[] = { y[0], y[1], y[2], y[3] };
+    uint64_t seed = 8;
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(specs); k++) {
+        const bool forgets = strstr(specs[k], "reset") != NULL;
+        subject *s[SUBJECT_WORKERS];
+        const float *e[SUBJECT_WORKERS], *owner;
+        double given[N] = { 0 }, before = 0;
+        for (int w = 0; w < SUBJECT_WORKERS; w++) {
+            s[w] = subject_open_as(specs[k], 1, N, w, TUTTI_CPU_AVX512);
+            e[w] = subject_state(s[w], "codec.e", TUTTI_OWN_MEAN);
+        }
+        owner = subject_state(s[0], "codec.owner", TUTTI_OWN_SUM);
+        for (uint64_t step = 0; step < STEPS; step++) {
+            const double lr = step < 8 ? 0.5 : step < 16 ? 0.125 : 0.25;
+            const float by = step == 0 || lr == before ? 1 : forgets ? lr < before ? 0 : 1 : (float)(before / lr);
+            subject_said h[SUBJECT_WORKERS] = { { .n = 0 } };
+            memcpy(was[0], owner, sizeof was[0]), memcpy(was[1], e[1], sizeof was[1]);
+            assert_true(step == 0 || (subject_norm2(N, owner) > 0 && subject_norm2(N, e[1]) > 0));
+            subject_begin(s, SUBJECT_WORKERS, step, 0, lr, h);
+            for (size_t i = 0; i < N; i++)
+                if (owner[i] != by * was[0][i] || e[1][i] != by * was[1][i])
+                    fail_msg("%s, step %d, element %zu: the owner's %g became %g, the worker's %g became %g",
+                            specs[k], (int)step, i,
+                             (double)was[0][i], (double)owner[i], (double)was[1][i], (double)e[1][i]);
+            for (int w = 0; w < SUBJECT_WORKERS; w++)
+                subject_fill(N, g[w], 0, &seed);
+            subject_exchange(s, SUBJECT_WORKERS, step, true, gs, ys);
+            for (size_t i = 0; i < N; i++) {
+                double owed = (double)owner[i];
+                for (int w = 0; w < SUBJECT_WORKERS; w++) {
+                    given[i] += lr * (double)g[w][i] / SUBJECT_WORKERS;
+                    owed += (double)e[w][i] / SUBJECT_WORKERS;
+                }
+                given[i] -= lr * (double)y[0][i];
+                if (!forgets && fabs(given[i] - lr * owed) > 1e-4)
+                    fail_msg("%s, step %d, element %zu: %g is owed, and %g is kept", specs[k], (int)step, i,
+                            given[i], lr * owed);
+            }
+            before = lr;
+        }
+        for (int w = 0; w < SUBJECT_WORKERS; w++)
+            subject_close(s[w]);
+    }
+}
+
 /* ---- accordion ---- */
 /* Worker 0's gradients fall to a fifth between the windows; all others', and so the mean, hardly. */
 static void norms_are_of_whom_the_option_says(void **state)
@@ -694,6 +750,7 @@ int main(void)
         cmocka_unit_test(fewer_sweeps_go_less_far),
         cmocka_unit_test(a_residual_with_the_rate_inside_is_the_papers),
         cmocka_unit_test(what_is_forgotten_is_gone),
+        cmocka_unit_test(what_an_owner_owes_goes_with_the_rate_too),
         cmocka_unit_test(norms_are_of_whom_the_option_says),
         cmocka_unit_test(a_window_is_an_epoch_or_the_interval),
         cmocka_unit_test(a_replayed_run_is_the_run),
