@@ -70,19 +70,19 @@ class Losses(Bench):
             run.kill()
             run.communicate()
 
-    def worst(self, name, values, unit, bound, command):
-        self.record.row(name + f", worst of {len(values)} runs", max(values), unit, bound=bound, better="less", command=command, median=statistics.median(values), min=min(values), max=max(values),
+    def worst(self, name, values, unit, command):
+        self.record.row(name + f", worst of {len(values)} runs", max(values), unit, command=command, median=statistics.median(values), min=min(values), max=max(values),
                         runs=len(values), cc=self.cc)
 
     def losses(self):
         with tempfile.TemporaryDirectory(prefix="tutti-bench-") as folder:
             small_mnist(folder + "/data")
             for method, what in (("ddp", "the run stops"), ("d-psgd", "the run goes on")):
-                for how, bound in (("killed", 1), ("cut off", 3)):
+                for how in ("killed", "cut off"):
                     piece = f"losses/{method}/{how.split()[0]}"
                     if self.chosen(piece) and self.possible():
                         values = [self.one_loss(folder, f"{method}{how[0]}{k}", method, how) for k in range(1 if self.quick else 5)]
-                        self.worst(f"worker on another host {how}, {method} ({what}) -> named on the terminal", [v for v, _ in values], "s", bound, values[0][1])
+                        self.worst(f"worker on another host {how}, {method} ({what}) -> named on the terminal", [v for v, _ in values], "s", values[0][1])
             if self.chosen("losses/opening"):
                 self.opening(folder)
 
@@ -114,7 +114,7 @@ class Losses(Bench):
                 got[transport], command = seconds(transport, "--steps", "1")
             more.append(got["tcp"] - got["shm"])
         epoch, _ = seconds("tcp", "--epochs", "1")
-        self.record.row("opening over tcp more than over shared memory, 2 workers, share of an epoch of mlp", 100 * statistics.median(more) / epoch, "%", bound=2, better="less", command=command, pairs=rounds,
+        self.record.row("opening over tcp more than over shared memory, 2 workers, share of an epoch of mlp", 100 * statistics.median(more) / epoch, "%", command=command, pairs=rounds,
                         more_ms=1e3 * statistics.median(more), least_ms=1e3 * min(more), most_ms=1e3 * max(more), epoch_s=epoch)
 
     # ---- strangers ----
@@ -140,12 +140,12 @@ class Losses(Bench):
                 steps.append(got["door"] / got["none"])
                 whole.append(took["door"] - took["none"])
         middle = lambda key: statistics.median(c[key] for c in at_door)
-        self.record.row("ddp step, mlp, 2 hosts, unshaped: more while strangers knock at the launcher's door", 100 * (statistics.median(steps) - 1), "%", bound=2, better="less", command=shown, pairs=rounds,
+        self.record.row("ddp step, mlp, 2 hosts, unshaped: more while strangers knock at the launcher's door", 100 * (statistics.median(steps) - 1), "%", command=shown, pairs=rounds,
                         least=100 * (min(steps) - 1), most=100 * (max(steps) - 1), knocks_per_second=middle("per_second"), processor_share=statistics.median(c["processor_seconds"] / c["seconds"] for c in at_door),
                         ways=at_door[0]["ways"], cc=self.cc)
         self.record.row("starting, training and ending of it: longer while strangers knock", 1e3 * statistics.median(whole), "ms", command=shown, pairs=rounds, least=1e3 * min(whole), most=1e3 * max(whole))
         sums = {key: sum(c[key] for c in at_door) for key in ("knocks", "refused", "turned_away", "answered")}
-        self.record.row("strangers that were let in", sum(c["let_in"] for c in at_door), "", bound=0, better="less", command=shown, replays=sum(c["heard_a_hello"] for c in at_door), **sums)
+        self.record.row("strangers that were let in", sum(c["let_in"] for c in at_door), "", command=shown, pairs=rounds, replays=sum(c["heard_a_hello"] for c in at_door), **sums)
 
     # ---- calm ----
     def calm(self):
@@ -173,5 +173,5 @@ class Losses(Bench):
                 steps += some
                 rate = some / s["wall_seconds"]
                 run += 1
-        self.record.row(f"tcp, {workers} workers on {workers // 4} cores, full load: false alarms (silent or lost)", counts["silent"] + counts["lost"], "", bound=0, better="less",
+        self.record.row(f"tcp, {workers} workers on {workers // 4} cores, full load: false alarms (silent or lost)", counts["silent"] + counts["lost"], "",
                         command=" ".join(map(str, command)).replace(self.tutti, "tutti").replace(folder, "DIR"), seconds=time.monotonic() - begin, steps=steps, runs=run, **counts)

