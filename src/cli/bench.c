@@ -14,7 +14,7 @@
 #include "bench_internal.h"
 
 static const tutti_command benchmarks[] = {
-    { "allreduce", "[-n N] [--sizes 4,64KiB,...]", "sums over workers, by size; beside Open MPI, MPICH, Gloo and a lower bound", tutti_bench_allreduce },
+    { "allreduce", "[-n N] [--sizes 4,64KiB,...]", "sums over workers, by size; beside Open MPI, MPICH, Gloo and hand-written loops", tutti_bench_allreduce },
     { "step", "[-n N] [--model mlp] [--method ddp]", "training steps: samples a second, exposed communication, memory; beside PyTorch", tutti_bench_step },
     { "io", "[--dir DIR] [--bytes 256MiB]", "checkpoints, against direct writes and reads of the same size", tutti_bench_io },
     { "kernels", "[--bytes 32MiB]", "vector kernels at each SIMD level, against memcpy", tutti_bench_kernels },

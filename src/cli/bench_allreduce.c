@@ -363,7 +363,7 @@ static void print_one(const bench *k, program *p, size_t s, const program *ours,
                                   p->ours ? k->config.algorithm : "", "transport", p->ours ? k->config.transport : ""));
     else {
         char tail[32] = "-";
-        if (!isnan(worst)) /* the lower bound tells none */
+        if (!isnan(worst)) /* the hand-written loops tell none */
             snprintf(tail, sizeof tail, "%.2f", worst);
         printf("  %-8s %-30s %12.2f %12s %9.3f %9.3f", size, p->name, us, tail, bytes / us * 1e-3, bus * bytes / us * 1e-3);
         if (!isnan(ratio))

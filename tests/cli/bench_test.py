@@ -283,11 +283,6 @@ class Bench(Case):
         self.assertEqual(done.returncode, 1)
         self.assertIn("network: tcp(no=1) gave 0 of 4 lines; exit codes [2, 2]; it said: tutti: transport 'tcp': unknown option 'no'", done.stderr)
 
-    def test_the_page_of_figures_is_that_of_the_rows(self):
-        made = subprocess.run([sys.executable, "-B", ROOT + "/tools/performance-doc"], capture_output=True, text=True)
-        self.assertEqual(made.returncode, 0, made.stderr)
-        self.assertEqual(read(ROOT + "/docs/PERFORMANCE.md").decode(), made.stdout, "docs/PERFORMANCE.md is old: tools/performance-doc > docs/PERFORMANCE.md")
-
 
 class Tree(Case):
     """A repository with bounds, to measure in."""
@@ -374,6 +369,108 @@ class Rows(Tree):
         goals = {f"codec {'/'.join(r['name'].split('/')[1:-1])}: {r['name'].split('/')[-1]}": r["goal"] for r in rows(tutti("bench", "codec", "--rows", 8, "--cols", 8, "--repeat", 1, "--json"))[1:]}
         found = {name: record.bound_of(record.read_bounds(), "codec", name) for name in goals}
         self.assertEqual({name: b and b["bound"] for name, b in found.items()}, goals)
+
+
+class Page(Tree):
+    def page(self, folder=None):
+        done = subprocess.run([sys.executable, "-B", ROOT + "/tools/performance-doc", folder or self.tree + "/bench"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def cells(self, name, page=None):
+        """value, ratio, bound, since, verdict, taken, measured"""
+        lines = [line for line in (page or self.page()).splitlines() if line.startswith(f"| {name} |")]
+        self.assertEqual(len(lines), 1, name)
+        return [cell.strip() for cell in lines[0].split("|")[2:-1]]
+
+    def test_a_row_says_how_often_it_was_taken_and_whether_others_were_at_work_or_the_tree_had_changes(self):
+        at = self.git("rev-parse", "--short=7", "HEAD")
+        self.keep("a", pairs=7)
+        self.keep("b", seeds=1, quiet=False)
+        self.keep("c", command="tutti bench io --repeat 5")
+        self.keep("d", rates=[1, 2, 3])
+        self.write("src/a.c", "int b;")
+        self.keep("e")
+        self.keep("f", quiet=False)
+        page, when = self.page(), "2026-11-22 " + at
+        self.assertEqual([self.cells(name, page)[5:] for name in "abcdef"], [["7 pairs", when], ["1 seed", when + " (noisy)"], ["5 rounds", when], ["3 runs", when], ["1 run", when + " (dirty)"], ["1 run", when + " (noisy, dirty)"]])
+
+    def test_the_headline_counts_quiet_clean_rows_and_says_how_many_it_leaves_out(self):
+        self.bounds("io ratio >= 0.8 *", "codec ratio <= 1 codec fp16: encode")
+        for name, ratio in (("a", 1), ("b", 1), ("c", 0.5)):
+            self.keep(name, ratio)
+        for name, ratio in (("d", 1), ("e", 0.5)):
+            self.keep(name, ratio, quiet=False)
+        self.write("src/a.c", "int b;")
+        self.keep("f")
+        self.assertIn("2 of 3 bounds are met, by rows that are quiet, clean and of a commit that is there; of 3 of them it is shown that the bound is older than the row (2 of 3 met).\n"
+                      "3 more have rows that do not count (2 noisy; 1 dirty; 0 rebased; 2 of 3 met), and 1 lines of `bench/bounds` have no row yet.", self.page())
+        self.assertIn("Not measured yet: codec fp16: encode (at most 1 (ratio)).", self.page())
+
+    def test_a_bound_that_came_after_its_row_is_not_said_to_be_older(self):
+        self.keep("direct read, 512MiB", 0.9)
+        since = self.bounds("io ratio >= 0.8 direct read, 512MiB")
+        self.assertEqual(self.cells("direct read, 512MiB")[2:5], ["at least 0.8 (ratio)", "not shown", "met"])
+        self.assertIn("of 0 of them it is shown", self.page())
+        self.keep("direct read, 512MiB", 0.7)
+        self.assertEqual(self.cells("direct read, 512MiB")[2:5], ["at least 0.8 (ratio)", since, "**missed**"])
+
+    def test_a_miss_stays_until_the_same_figure_meets_the_same_bound(self):
+        name = "checkpoint read, 512MiB"
+        missed = lambda: self.cells(name)[4] == "**missed**" and f"Missed: {name}" in self.page()
+        self.keep(ratio=0.27)
+        self.assertTrue(missed())
+        self.keep("checkpoint read, 1GiB", 0.9)         # another figure
+        self.assertTrue(missed())
+        self.keep(ratio=0.9, quiet=False)               # nobody knows what made it fast
+        self.assertTrue(missed())
+        self.bounds("io ratio >= 0.2 checkpoint *, 512MiB")  # a weaker bound
+        self.keep(ratio=0.3)
+        self.assertTrue(missed())
+        self.assertIn("0 of 1 bounds are met", self.page())
+        self.bounds("io ratio >= 0.8 direct *")         # none at all
+        self.keep(ratio=0.3)
+        self.assertTrue(missed())
+        self.assertIn(f"Missed: {name} (bound 0.8) (the bench no longer makes this figure): no cause found yet.", self.page())
+        self.bounds("io ratio >= 0.8 checkpoint *, 512MiB")
+        self.keep(ratio=0.81)
+        self.assertFalse(missed())
+        self.assertEqual(self.cells(name)[4], "met")
+
+    def test_a_stricter_bound_judges_the_rows_that_are_there(self):
+        self.keep(ratio=0.85)
+        self.bounds("io ratio >= 0.9 checkpoint *, 512MiB")
+        self.assertEqual(self.cells("checkpoint read, 512MiB")[2:5:2], ["at least 0.9 (ratio)", "**missed**"])
+
+    def test_a_commit_that_a_rebase_took_away_is_replaced_by_the_one_that_brought_the_row(self):
+        at = self.git("rev-parse", "--short=7", "HEAD")
+        self.keep(ratio=0.9)
+        restamp = lambda: subprocess.run([sys.executable, "-B", ROOT + "/bench/restamp", self.tree], capture_output=True, text=True)
+        self.assertEqual((restamp().stdout, self.cells("checkpoint read, 512MiB")[6]), ("", "2026-11-22 " + at))
+        self.git("commit", "-q", "--amend", "-m", "y")
+        self.git("reflog", "expire", "--expire=now", "--all")
+        self.git("gc", "-q", "--prune=now")
+        self.assertIn("no commit has brought this row yet; commit it first", restamp().stderr)
+        brought = self.commit()
+        self.assertEqual(restamp().stdout, f"{at}: 1 row\n")
+        self.assertEqual(self.cells("checkpoint read, 512MiB")[6], f"2026-11-22 {brought} (rebased)")
+        self.assertEqual([r["measured_at"] for r in record.read(self.tree + "/bench/results")], [at])
+        self.assertIn("0 of 0 bounds are met", self.page())
+
+    @unittest.skipIf(subprocess.run(["git", "-C", ROOT, "rev-parse", "--is-shallow-repository"], capture_output=True, text=True).stdout != "false\n", "this is no clone with its history")
+    def test_the_rows_of_this_tree_are_of_commits_that_exist(self):
+        there = set(subprocess.run(["git", "-C", ROOT, "rev-list", "HEAD"], capture_output=True, text=True).stdout.split())
+        there = {commit[:7] for commit in there}
+        for r in record.read():
+            self.assertIn(r["commit"][:7], there, r["name"] + ": bench/restamp mends it")
+            self.assertIn((r.get("bound_since") or r["commit"])[:7], there, r["name"])
+
+    def test_what_is_beaten_is_called_no_lower_bound(self):
+        for text in (read(ROOT + "/docs/PERFORMANCE.md").decode(), tutti("bench", "--help").stdout, *(f"{r['name']}, of {r['against']}" for r in record.read() if not r["name"].startswith("allreduce/"))):
+            self.assertNotRegex(text, r"(?i)lower bound|the least that|\blimit-")
+
+    def test_the_page_of_figures_is_that_of_the_rows(self):
+        self.assertEqual(read(ROOT + "/docs/PERFORMANCE.md").decode(), self.page(ROOT + "/bench"), "docs/PERFORMANCE.md is old: tools/performance-doc > docs/PERFORMANCE.md")
 
 
 if __name__ == "__main__":
