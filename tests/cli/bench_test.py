@@ -465,6 +465,13 @@ class Page(Tree):
             self.assertIn(r["commit"][:7], there, r["name"] + ": bench/restamp mends it")
             self.assertIn((r.get("bound_since") or r["commit"])[:7], there, r["name"])
 
+    def test_what_lost_has_a_bound_as_what_won_has(self):
+        page = self.page(ROOT + "/bench")
+        for name in ("checkpoint write, 512MiB", "checkpoint write, older removed, 512MiB", "checkpoint read, 512MiB", *(f"all-reduce, 2 hosts, {rate}, 1MiB: against the best peer" for rate in ("unshaped", "10gbit", "1gbit"))):
+            cells = self.cells(name, page)
+            self.assertRegex(cells[2], r"^at least 0\.[0-9]+ \(ratio\)$", name)
+            self.assertIs(float(cells[1].split()[0]) < float(cells[2].split()[2]), cells[4] == "**missed**", name)
+
     def test_what_is_beaten_is_called_no_lower_bound(self):
         for text in (read(ROOT + "/docs/PERFORMANCE.md").decode(), tutti("bench", "--help").stdout, *(f"{r['name']}, of {r['against']}" for r in record.read() if not r["name"].startswith("allreduce/"))):
             self.assertNotRegex(text, r"(?i)lower bound|the least that|\blimit-")
