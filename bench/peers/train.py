@@ -6,7 +6,8 @@ after step 20, averaged each 8); alone: nothing is exchanged between the workers
 it read data or made a network. epoch: one over the training set, then the accuracy on the test set; SEED (0) draws the initial values and the order. OPTIMIZER: sgd(...) or adamw(...)
 with the options of `tutti train` that PyTorch calls the same. EVERY: the loss on the validation set, of images
 the test set, and there the accuracy, after each so many steps, outside of the clock. TARGET: stop when a worker's has come to it, of images the accuracy, else the loss, or after MOST seconds;
-TUTTI_PEER_SCHEDULE=cosine: the rate falls as half a cosine from step 0 to the last, as tutti's. `reached`: steps, seconds and bytes that the interface eth0 has sent until then, null if it was not."""
+TUTTI_PEER_SETTINGS: a list by commas: fused (the optimiser's step as one loop), compile (torch.compile), channels-last (images and convolutions so in memory), and of ddp bucket-view (gradients are views of
+what is sent), static-graph and one-bucket; what `tuned` makes of it besides: there. TUTTI_PEER_SCHEDULE=cosine: the rate falls as half a cosine from step 0 to the last, as tutti's. `reached`: steps, seconds and bytes that the interface eth0 has sent until then, null if it was not."""
 import gzip, json, math, os, re, resource, sys, time
 import torch, torch.distributed as dist, torch.nn as nn, torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
@@ -19,6 +20,10 @@ model, steps, batch, threads, kind, seed = sys.argv[1], sys.argv[3], int(sys.arg
 optimizer_spec, every = (more[1:] or ["sgd(lr=0.05,momentum=0.9)"])[0], int((more[2:] or ["0"])[0])
 target, most = float((more[3:] or ["nan"])[0]), float((more[4:] or ["inf"])[0])
 given_data = os.environ.get("TUTTI_PEER_DATA", "")
+settings = [word for word in os.environ.get("TUTTI_PEER_SETTINGS", "").split(",") if word]
+SETTINGS = ("fused", "compile", "channels-last", "bucket-view", "static-graph", "one-bucket", "keep-memory", "own-kernels", "sleep")
+if wrong := [word for word in settings if word not in SETTINGS]:
+    sys.exit(f"TUTTI_PEER_SETTINGS: there is no setting '{wrong[0]}' here; {', '.join(SETTINGS)} are")
 name, given = re.fullmatch(r"([\w-]+)(?:\((.*)\))?", model).groups()
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 data = os.environ.get("TUTTI_DATA", os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../data"))
@@ -42,10 +47,11 @@ def options(text, names, allowed):
 
 def optimizer_of(parameters):
     kind, words = re.fullmatch(r"(\w+)(?:\((.*)\))?", optimizer_spec).groups()
+    fused = dict(fused=True) if "fused" in settings else {}
     if kind == "sgd":
-        return torch.optim.SGD(parameters, **options(words, ["lr", "momentum"], ["lr", "momentum", "weight_decay"]))
+        return torch.optim.SGD(parameters, **options(words, ["lr", "momentum"], ["lr", "momentum", "weight_decay"]), **fused)
     if kind == "adamw":
-        return torch.optim.AdamW(parameters, **options(words, ["lr"], ["lr", "weight_decay"]))
+        return torch.optim.AdamW(parameters, **options(words, ["lr"], ["lr", "weight_decay"]), **fused)
     sys.exit(f"there is no optimizer '{kind}' here; sgd and adamw are")
 
 
@@ -246,15 +252,20 @@ def sent():
     return int(rows["eth0"].split()[8]) if "eth0" in rows else 0
 
 
+def buckets(one):
+    """Options of DistributedDataParallel: one bucket for all gradients, or its own choice."""
+    if one:
+        dist._DEFAULT_FIRST_BUCKET_BYTES = 1 << 30
+    return dict(bucket_cap_mb=1024 if one else 25)
+
+
 def compressed(net, optimizer):
     """DDP with a communication hook."""
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, post_localSGD_hook, powerSGD_hook
     from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
     from torch.distributed.optim import PostLocalSGDOptimizer
 
-    if kind == "powersgd":
-        dist._DEFAULT_FIRST_BUCKET_BYTES = 1 << 30
-    net = DistributedDataParallel(net, bucket_cap_mb=1024 if kind == "powersgd" else 25)
+    net = DistributedDataParallel(net, **buckets(kind == "powersgd"))
     if kind in ("fp16", "bf16"):
         net.register_comm_hook(None, default_hooks.fp16_compress_hook if kind == "fp16" else default_hooks.bf16_compress_hook)
     elif kind == "powersgd":
@@ -266,15 +277,20 @@ def compressed(net, optimizer):
     return net, optimizer
 
 
+if "channels-last" in settings:
+    net = net.to(memory_format=torch.channels_last)
+    task.images = task.images.to(memory_format=torch.channels_last)
 plain = net
 optimizer = optimizer_of(net.parameters())
 schedule = os.environ.get("TUTTI_PEER_SCHEDULE", "constant")
 if kind == "ddp" and size > 1:
-    net = DistributedDataParallel(net)
+    net = DistributedDataParallel(net, gradient_as_bucket_view="bucket-view" in settings, static_graph="static-graph" in settings, **buckets("one-bucket" in settings))
 elif kind in ("fp16", "bf16", "powersgd", "post-local"):
     net, optimizer = compressed(net, optimizer)
 elif kind not in ("ddp", "alone"):
     sys.exit(f"there is no kind '{kind}' here; ddp, fp16, bf16, powersgd, post-local and alone are")
+if "compile" in settings:
+    net = torch.compile(net)
 whole = steps == "epoch"
 warm = 0 if every else WARM
 steps = task.per_epoch - warm if whole else int(steps)
@@ -310,7 +326,7 @@ if rank == 0:
     if whole:
         accuracy = task.validate(plain)[1]
     print(json.dumps(dict(samples_per_second=steps * batch * size / seconds, wall_seconds=seconds, exposed_comm_seconds=0.0, peak_rss_bytes_per_worker=memory, empty_bytes=empty,
-                          host_seconds=time.time() - float(os.environ["STARTED"]), accuracy=accuracy, curve=curve, reached=reached, torch=torch.__version__)))
+                          host_seconds=time.time() - float(os.environ["STARTED"]), accuracy=accuracy, curve=curve, reached=reached, settings=",".join(settings), torch=torch.__version__)))
 sys.stdout.flush()
 dist.barrier()
 os._exit(0)  # taking the process group down ends in "terminate called" now and then

@@ -3,6 +3,7 @@
      METHOD    as asked
      single    the same workers without any exchange: the ceiling of METHOD's samples a second, and what its exposed communication is measured against
      one step  a run of one step: from the command to the first step, and all that follows it
+     settings  with peers: of each PyTorch, with which of several settings it trains this network fastest (bench/peers/tune); all that follows has them
      ddp       with peers: PyTorch's DistributedDataParallel on Gloo, and without synchronisation, its own ceiling; a pair of runs for each Python of
                TUTTI_PYTHON. Of the second on, figures carry the version in their name
      accuracy  with seeds: METHOD after one epoch from as many seeds, and each PyTorch
@@ -32,7 +33,7 @@ static const tutti_option options[] = {
     { "threads", TUTTI_INT, TUTTI_AT(config, threads), 1, 1, 1024, NULL, "a worker" },
     { "seeds", TUTTI_INT, TUTTI_AT(config, seeds), 0, 0, 100, NULL, "compare the accuracy after one epoch over so many seeds; 0: leave it out" },
     TUTTI_BENCH_COMMON(config),
-    { "with-peers", TUTTI_BOOL, TUTTI_AT(config, common.with_peers), 0, 0, 1, NULL, "run PyTorch too (TUTTI_PYTHON=PATH:PATH... names Pythons that have it); it is an error if one is absent" },
+    { "with-peers", TUTTI_BOOL, TUTTI_AT(config, common.with_peers), 0, 0, 1, NULL, "run PyTorch too, set up as it is fastest (TUTTI_PYTHON=PATH:PATH... names Pythons that have it); it is an error if one is absent" },
     { 0 }
 };
 
@@ -44,6 +45,8 @@ typedef struct pytorch {
     bool absent;
     char version[64];
     double *accuracy;               /* of each seed */
+    json_t *tuned;                  /* what bench/peers/tune found: "settings", the fastest, and "tried", [settings, samples a second] */
+    const char *settings;           /* of tuned; NULL: not known yet */
 } pytorch;
 typedef struct bench {
     tutti_bench b;
@@ -124,6 +127,38 @@ static tutti_status train_round(bench *k, int run, int64_t r, tutti_error *err)
     return status;
 }
 
+/* The environment that tells a script of bench/peers which PyTorch p is. */
+static void choose_python(const bench *k, const pytorch *p)
+{
+    if (p->python[0] != 0)
+        setenv("TUTTI_PYTHON", p->python, 1);
+    setenv("TUTTI_PEER_DATA", k->config.data, 1); /* most of its models know theirs */
+    setenv("TUTTI_PEER_SETTINGS", p->settings != NULL ? p->settings : "", 1);
+}
+
+/* Half as many steps as a run has are enough to tell settings apart that matter. */
+static tutti_status tune(bench *k, pytorch *p, const char *script, tutti_error *err)
+{
+    const numbers t = write_numbers(k);
+    char steps[24], *text = NULL;
+    int code;
+    tutti_status status;
+
+    snprintf(steps, sizeof steps, "%lld", (long long)(k->config.steps + 1) / 2);
+    choose_python(k, p);
+    status = tutti_bench_capture((const char *const[]){ script, k->config.model, t.n, steps, t.batch, t.threads, k->config.optimizer, NULL }, &text, &code, err);
+    p->absent = code == TUTTI_BENCH_ABSENT;
+    if (status == TUTTI_OK && !p->absent && tutti_bench_interrupted() == 0) {
+        p->tuned = code == 0 ? json_loads(text, 0, NULL) : NULL;
+        p->settings = json_string_value(json_object_get(p->tuned, "settings"));
+        if (p->settings == NULL)
+            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "no settings of PyTorch were found (exit code %d); run `%s%s%s%s '%s' %s %s %s %s '%s'` to see why", code, p->python[0] != 0 ? "TUTTI_PYTHON=" : "",
+                                p->python, p->python[0] != 0 ? " " : "", script, k->config.model, t.n, steps, t.batch, t.threads, k->config.optimizer);
+    }
+    tutti_free(text);
+    return status;
+}
+
 /* One run of PyTorch p, for so many steps or an "epoch". *o: json_decref it; NULL if it is absent. */
 static tutti_status peer(bench *k, pytorch *p, const char *script, const char *steps, const char *kind, const char *seed, json_t **o, tutti_error *err)
 {
@@ -134,9 +169,7 @@ static tutti_status peer(bench *k, pytorch *p, const char *script, const char *s
     tutti_status status;
 
     *o = NULL;
-    if (p->python[0] != 0)
-        setenv("TUTTI_PYTHON", p->python, 1);
-    setenv("TUTTI_PEER_DATA", k->config.data, 1); /* most of its models know theirs */
+    choose_python(k, p);
     status = tutti_bench_capture((const char *const[]){ script, k->config.model, t.n, steps, t.batch, t.threads, kind, seed, k->config.optimizer, NULL }, &text, &code, err);
     p->absent = code == TUTTI_BENCH_ABSENT;
     if (status == TUTTI_OK && !p->absent) {
@@ -226,15 +259,16 @@ static double middle(bench *k, double *a, double *b, bool minus, double *least, 
     return result;
 }
 
-static void put(bench *k, const char *name, double value, double least, double most, const char *unit, double ratio, const char *against, const char *torch)
+/* counted, times: of what the value is a figure, and of how many. */
+static void put(bench *k, const char *name, double value, double least, double most, const char *unit, double ratio, const char *against, const pytorch *peer, const char *counted, int64_t times)
 {
-    char label[200];
+    char label[400];
 
     if (k->config.common.json) {
         snprintf(label, sizeof label, "step/%s/%lld/%s", k->config.model, (long long)k->config.n, name);
         tutti_bench_row(&k->b, label, value, unit, ratio, against,
-                        json_pack("{s:f, s:f, s:I, s:s, s:I, s:I, s:s}", "min", least, "max", most, "rounds", (json_int_t)k->config.common.repeat, "method", k->config.method,
-                                  "steps", (json_int_t)k->config.steps, "workers", (json_int_t)k->config.n, "torch", torch));
+                        json_pack("{s:f, s:f, s:I, s:s, s:I, s:I, s:I, s:s, s:s?}", "min", least, "max", most, counted, (json_int_t)times, "method", k->config.method,
+                                  "steps", (json_int_t)k->config.steps, "workers", (json_int_t)k->config.n, "threads", (json_int_t)k->config.threads, "torch", peer->version, "settings", peer->settings));
     } else if (against != NULL)
         printf("  %-44s %12.5g %-10s (%.5g - %.5g)  %.3f of %s\n", name, value, unit, least, most, ratio, against);
     else
@@ -242,12 +276,12 @@ static void put(bench *k, const char *name, double value, double least, double m
 }
 
 /* over: what the ratio is to; NULL: none. */
-static void figure(bench *k, const char *name, double *a, double scale, const char *unit, double *over, const char *against, const char *torch)
+static void figure(bench *k, const char *name, double *a, double scale, const char *unit, double *over, const char *against, const pytorch *peer)
 {
     double least, most, low, high;
     const double value = middle(k, a, NULL, false, &least, &most) * scale, ratio = over != NULL ? middle(k, a, over, false, &low, &high) : NAN;
 
-    put(k, name, value, least * scale, most * scale, unit, ratio, over != NULL ? against : NULL, torch);
+    put(k, name, value, least * scale, most * scale, unit, ratio, over != NULL ? against : NULL, peer, "rounds", k->config.common.repeat);
 }
 
 static double mean_of(const double *x, int64_t n, double *least, double *most)
@@ -270,7 +304,7 @@ static void print_accuracy(bench *k)
     const double ours = mean_of(k->accuracy, k->config.seeds, &least, &most);
     char name[160], title[100];
 
-    put(k, "accuracy after 1 epoch", ours, least, most, "%", NAN, NULL, k->peer[0].version);
+    put(k, "accuracy after 1 epoch", ours, least, most, "%", NAN, NULL, &k->peer[0], "seeds", k->config.seeds);
     for (int i = 0; i < k->peers; i++) {
         const pytorch *p = &k->peer[i];
         double theirs, spread;
@@ -280,27 +314,35 @@ static void print_accuracy(bench *k)
         spread = most - least > high - low ? most - least : high - low;
         snprintf(title, sizeof title, i == 0 ? "PyTorch" : "PyTorch %.60s", p->version);
         snprintf(name, sizeof name, "%s accuracy after 1 epoch", title);
-        put(k, name, theirs, low, high, "%", NAN, NULL, p->version);
+        put(k, name, theirs, low, high, "%", NAN, NULL, p, "seeds", k->config.seeds);
         snprintf(name, sizeof name, "accuracy off from %s", title);
-        put(k, name, fabs(ours - theirs), spread, spread, "points", fabs(ours - theirs) / spread, "the spread over seeds", p->version);
+        put(k, name, fabs(ours - theirs), spread, spread, "points", fabs(ours - theirs) / spread, "the spread over seeds", p, "seeds", k->config.seeds);
     }
 }
 
 static void print_peer(bench *k, int i)
 {
     const pytorch *p = &k->peer[i];
-    char name[200], title[100], other[130];
+    char name[300], title[100], other[130];
+    size_t at;
+    json_t *one;
 
     if (p->absent)
         return;
     snprintf(title, sizeof title, i == 0 ? "PyTorch" : "PyTorch %.60s", p->version);
     snprintf(name, sizeof name, "%s DDP on Gloo", title);
     snprintf(other, sizeof other, "%s without exchange", title);
-    figure(k, name, k->value[PEER + 2 * i][RATE], 1, "samples/s", k->value[PEER + 2 * i + 1][RATE], other, p->version);
-    figure(k, other, k->value[PEER + 2 * i + 1][RATE], 1, "samples/s", NULL, NULL, p->version);
+    figure(k, name, k->value[PEER + 2 * i][RATE], 1, "samples/s", k->value[PEER + 2 * i + 1][RATE], other, p);
+    figure(k, other, k->value[PEER + 2 * i + 1][RATE], 1, "samples/s", NULL, NULL, p);
     snprintf(other, sizeof other, "%s DDP on Gloo", title);
     snprintf(name, sizeof name, "%.60s against %s", k->config.method, title);
-    figure(k, name, k->value[ASKED][RATE], 1, "samples/s", k->value[PEER + 2 * i][RATE], other, p->version);
+    figure(k, name, k->value[ASKED][RATE], 1, "samples/s", k->value[PEER + 2 * i][RATE], other, p);
+    json_array_foreach (json_object_get(p->tuned, "tried"), at, one) {
+        const char *settings = json_string_value(json_array_get(one, 0));
+        const double rate = json_number_value(json_array_get(one, 1));
+        snprintf(name, sizeof name, "%s set up with %.150s", title, settings == NULL || settings[0] == 0 ? "nothing more" : settings);
+        put(k, name, rate, rate, rate, "samples/s", NAN, NULL, p, "runs", 1);
+    }
 }
 
 /* The rate is that of the run that was asked for, everything included: batches, optimiser, exchange. */
@@ -311,7 +353,7 @@ static void print_layers(bench *k)
     const double samples = middle(k, k->value[ASKED][RATE], NULL, false, &least, &most), scale = l->flops / (double)k->config.n * 1e-9;
     char name[80];
 
-    put(k, "products of a worker", samples * scale, least * scale, most * scale, "GFLOP/s", samples * scale * 1e9 / l->peak, "one large product's", k->peer[0].version);
+    put(k, "products of a worker", samples * scale, least * scale, most * scale, "GFLOP/s", samples * scale * 1e9 / l->peak, "one large product's", &k->peer[0], "rounds", k->config.common.repeat);
     if (!k->config.common.json)
         printf("\nA pass of %lld samples takes %.4g ms, a large product reaches %.4g GFLOP/s; of a pass:\n\n  %-28s %11s %11s %7s %9s\n", (long long)k->config.batch, l->seconds * 1e3, l->peak * 1e-9, "layer",
                "forward ms", "backward ms", "share", "GFLOP/s");
@@ -336,7 +378,7 @@ static void print_all(bench *k)
 {
     const size_t n = (size_t)k->config.common.repeat;
     const bool peers = k->peers > 0 && !k->peer[0].absent;
-    const char *torch = k->peer[0].version;
+    const pytorch *torch = &k->peer[0];
     double *difference = k->value[SINGLE][EXPOSED]; /* in place of single's exposed time, which is 0 but for the mean at its end */
     char name[160];
 
@@ -379,8 +421,14 @@ static tutti_status name_peers(bench *k, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status run_all(bench *k, const char *script, tutti_error *err)
+static tutti_status run_all(bench *k, const char *script, const char *tuner, tutti_error *err)
 {
+    for (int i = 0; i < k->peers; i++) {
+        tutti_bench_progress("step: settings of PyTorch");
+        TUTTI_TRY(tune(k, &k->peer[i], tuner, err));
+        if (tutti_bench_interrupted() != 0)
+            return TUTTI_OK;
+    }
     for (int64_t r = 0; r < k->config.common.repeat; r++)
         for (int what = 0; what < PEER + 2 * k->peers; what++) {
             static const char *const names[PEER + 2] = { "as asked", "no exchange", "one step", "PyTorch", "PyTorch without exchange" };
@@ -407,7 +455,7 @@ static tutti_status run(bench *k, tutti_error *err)
 {
     const char *temporary = getenv("TMPDIR");
     const size_t rounds = (size_t)k->config.common.repeat, seeds = (size_t)k->config.seeds;
-    char peers[4096] = "", script[4200];
+    char peers[4096] = "", script[4200], tuner[4200];
     bool room = (k->accuracy = tutti_alloc(seeds, sizeof(double))) != NULL;
 
     if (k->config.common.with_peers && !peer_has(k->config.model))
@@ -417,6 +465,7 @@ static tutti_status run(bench *k, tutti_error *err)
         TUTTI_TRY(tutti_bench_peers(&k->b, peers, sizeof peers, err));
     }
     snprintf(script, sizeof script, "%s/train", peers);
+    snprintf(tuner, sizeof tuner, "%s/tune", peers);
     for (int i = 0; i < RUNS * VALUES; i++)
         room = (k->value[i / VALUES][i % VALUES] = tutti_alloc(rounds, sizeof(double))) != NULL && room;
     for (int i = 0; i < k->peers; i++)
@@ -424,7 +473,7 @@ static tutti_status run(bench *k, tutti_error *err)
     if (!room)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the samples");
     TUTTI_TRY(tutti_bench_folder_make(&k->folder, temporary != NULL && temporary[0] != 0 ? temporary : "/tmp", err));
-    return run_all(k, script, err);
+    return run_all(k, script, tuner, err);
 }
 
 int tutti_bench_step(int argc, char **argv)
@@ -447,6 +496,7 @@ int tutti_bench_step(int argc, char **argv)
         tutti_free(k.value[i / VALUES][i % VALUES]);
     for (int i = 0; i < PEERS_MOST; i++) {
         tutti_free(k.peer[i].accuracy);
+        json_decref(k.peer[i].tuned);
         absent = absent || k.peer[i].absent;
     }
     tutti_free(k.accuracy);

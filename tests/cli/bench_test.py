@@ -31,7 +31,7 @@ class Bench(Case):
         """A folder with bench/peers/NAME for each; the command finds it from there."""
         folder = self.out("peers")
         os.makedirs(folder + "/bench/peers")
-        for name, text in dict(dict(allreduce="exit 2"), **scripts).items():
+        for name, text in dict(dict(allreduce="exit 2", tune="exit 2"), **scripts).items():
             with open(f"{folder}/bench/peers/{name}", "w") as f:
                 f.write("#!/bin/sh\n" + text)
             os.chmod(f.name, 0o755)
@@ -181,7 +181,9 @@ class Bench(Case):
 
     def test_step_measures_the_run_against_the_one_without_exchange(self):
         script = 'echo \'{"samples_per_second": 10, "wall_seconds": 1, "exposed_comm_seconds": 0, "peak_rss_bytes_per_worker": 104857600, "host_seconds": 2, "torch": "9.9"}\''
-        folder = self.peers(train='[ "$*" = "mlp 2 3 16 1 ddp 0 sgd(lr=0.05,momentum=0.9)" ] || [ "$*" = "mlp 2 3 16 1 alone 0 sgd(lr=0.05,momentum=0.9)" ] || exit 9\n' + script)
+        tune = '[ "$* $TUTTI_PEER_SETTINGS" = "mlp 2 2 16 1 sgd(lr=0.05,momentum=0.9) " ] || exit 9\necho \'{"settings": "fused,compile", "tried": [["", 7.5], ["fused,compile", 9]]}\''
+        folder = self.peers(tune=tune, train='[ "$*" = "mlp 2 3 16 1 ddp 0 sgd(lr=0.05,momentum=0.9)" ] || [ "$*" = "mlp 2 3 16 1 alone 0 sgd(lr=0.05,momentum=0.9)" ] || exit 9\n'
+                            '[ "$TUTTI_PEER_SETTINGS" = "fused,compile" ] || exit 8\n' + script)
         temporary = self.out("tmp")
         os.makedirs(temporary)
         done = subprocess.run([TUTTI, "bench", "step", "--data", self.data, "--steps", "3", "--batch", "16", "--repeat", "1", "--json", "--with-peers"], capture_output=True, text=True, cwd=folder,
@@ -189,7 +191,7 @@ class Bench(Case):
         self.assertEqual(done.returncode, 0, done.stderr)
         found = {r["name"].split("/", 3)[3]: r for r in rows(done)}
         self.assertEqual(layers_last(found), ["ddp", "no exchange", "exposed communication", "run less no-exchange run", "memory", "command to the end of one step", "PyTorch DDP on Gloo",
-                                       "PyTorch without exchange", "ddp against PyTorch", "products of a worker", "layer linear 0", "layer linear 2", "layer linear 4"])
+                                       "PyTorch without exchange", "ddp against PyTorch", "PyTorch set up with nothing more", "PyTorch set up with fused,compile", "products of a worker", "layer linear 0", "layer linear 2", "layer linear 4"])
         # Three linear layers of 784, 1024 and 1024 inputs: a forward, and two products backward but for the first.
         products = 2 * (784 * 1024 * 2 + 1024 * 1024 * 3 + 1024 * 10 * 3)
         self.assertAlmostEqual(found["products of a worker"]["value"] * 2e9 / products / found["ddp"]["value"], 1, 3)
@@ -201,12 +203,18 @@ class Bench(Case):
         self.assertAlmostEqual(found["ddp"]["ratio"] * found["no exchange"]["value"] / found["ddp"]["value"], 1, 4)
         self.assertAlmostEqual(found["ddp against PyTorch"]["ratio"] * 10 / found["ddp"]["value"], 1, 4)
         self.assertAlmostEqual(found["memory"]["ratio"] * 100 / found["memory"]["value"], 1, 4)
-        self.assertEqual(found["PyTorch DDP on Gloo"]["torch"], "9.9")
+        self.assertEqual([found["ddp against PyTorch"][k] for k in ("torch", "settings", "rounds")], ["9.9", "fused,compile", 1])
+        self.assertEqual([found["PyTorch set up with " + what]["value"] for what in ("nothing more", "fused,compile")], [7.5, 9])
         self.assertEqual(os.listdir(temporary), [])
 
     def test_step_runs_every_python_that_is_named_and_compares_accuracies_with_the_spread_of_seeds(self):
         figures = '\'"samples_per_second": %d, "wall_seconds": 1, "exposed_comm_seconds": 0, "peak_rss_bytes_per_worker": 1, "host_seconds": 2, "torch": "\'$TUTTI_PYTHON\'"\''
-        folder = self.peers(train=f"""case "$TUTTI_PYTHON $3" in
+        tune = """case "$TUTTI_PYTHON" in
+            absent) echo "no torch in absent" >&2; exit 77;;
+            *) echo '{"settings": "'$TUTTI_PYTHON'", "tried": []}';;
+            esac"""
+        folder = self.peers(tune=tune, train=f"""[ "$TUTTI_PEER_SETTINGS" = "$TUTTI_PYTHON" ] || exit 8
+            case "$TUTTI_PYTHON $3" in
             absent*) echo "no torch in absent" >&2; exit 77;;
             *epoch) [ "$*" = "mlp 2 epoch 16 1 ddp $7 sgd(lr=0.05,momentum=0.9)" ] || exit 9; echo "{{"{figures % 1}', "accuracy": 0.'$((3 + 2 * $7))'}}';;
             one*) echo "{{"{figures % 10}"}}";;
@@ -219,7 +227,8 @@ class Bench(Case):
         self.assertEqual(layers_last(found)[6:], ["PyTorch DDP on Gloo", "PyTorch without exchange", "ddp against PyTorch", "PyTorch three DDP on Gloo", "PyTorch three without exchange",
                                            "ddp against PyTorch three", "accuracy after 1 epoch", "PyTorch accuracy after 1 epoch", "accuracy off from PyTorch",
                                            "PyTorch three accuracy after 1 epoch", "accuracy off from PyTorch three", "products of a worker", "layer linear 0", "layer linear 2", "layer linear 4"])
-        self.assertEqual([found[name]["torch"] for name in ("ddp against PyTorch", "ddp against PyTorch three")], ["one", "three"])
+        self.assertEqual([[found[name][k] for k in ("torch", "settings")] for name in ("ddp against PyTorch", "ddp against PyTorch three")], [["one", "one"], ["three", "three"]])
+        self.assertEqual([found[name]["seeds"] for name in ("accuracy after 1 epoch", "accuracy off from PyTorch three")], [2, 2])
         self.assertAlmostEqual(found["ddp against PyTorch"]["ratio"] / found["ddp against PyTorch three"]["ratio"], 2, 4)
         ours, theirs, off = (found[name] for name in ("accuracy after 1 epoch", "PyTorch accuracy after 1 epoch", "accuracy off from PyTorch"))
         self.assertEqual((theirs["value"], theirs["min"], theirs["max"]), (40, 30, 50))
@@ -228,6 +237,44 @@ class Bench(Case):
         many = subprocess.run(words, capture_output=True, text=True, cwd=folder, env=clean_environment(TUTTI_PYTHON="a:b:c:d:e"), timeout=100)
         self.assertEqual(many.returncode, 2)
         self.assertIn("TUTTI_PYTHON is 'a:b:c:d:e'; it may name 4 Pythons", many.stderr)
+
+    def test_the_settings_that_pytorch_is_fastest_with_are_looked_for(self):
+        def tuned(script, model="cnn", n=2, threads=1):
+            with open(folder + "/bench/peers/train", "w") as f:
+                f.write("#!/bin/sh\n" + script)
+            return subprocess.run([f"{folder}/bench/peers/tune", model, str(n), "5", "16", str(threads), "sgd(lr=0.1)"], capture_output=True, text=True, timeout=60)
+
+        folder = self.peers(train="exit 2", tune=read(ROOT + "/bench/peers/tune").decode().partition("\n")[2])
+        with open(folder + "/bench/peers/tune", "wb") as f:
+            f.write(read(ROOT + "/bench/peers/tune"))
+        rates = """[ "$*" = "cnn 2 5 16 1 ddp 0 sgd(lr=0.1)" ] || exit 9
+            case "$TUTTI_PEER_SETTINGS" in
+            "") r=100;; fused) r=120;; compile) echo boom >&2; echo "no compiler" >&2; exit 1;; channels-last) r=130;; fused,channels-last) r=%d;; one-bucket) r=100.5;; *) r=90;;
+            esac
+            echo "{\\"samples_per_second\\": $r}\""""
+        for both, best in ((150, "fused,channels-last"), (110, "channels-last")):
+            done = tuned(rates % both)
+            self.assertEqual((done.returncode, done.stderr), (0, "tutti: PyTorch with compile gave no figures (exit code 1): no compiler\n"))
+            found = json.loads(done.stdout)
+            self.assertEqual(found["settings"], best)
+            tried = dict(found["tried"])
+            self.assertLessEqual({"", "fused", "channels-last", "keep-memory", "bucket-view", "static-graph", "one-bucket", "fused,channels-last"}, set(tried))
+            self.assertEqual((tried[""], tried["fused"], tried["fused,channels-last"]), (100, 120, both))
+        one = json.loads(tuned('echo "{\\"samples_per_second\\": 1}"', "mlp", 1, 2).stdout)
+        self.assertEqual((one["settings"], {"bucket-view", "channels-last"} & {name for name, _ in one["tried"]}, "sleep" in dict(one["tried"])), ("", set(), True))
+        absent = tuned('echo "tutti: no Python with torch" >&2; exit 77')
+        self.assertEqual((absent.returncode, absent.stderr), (77, "tutti: no Python with torch\n"))
+        self.assertEqual(tuned('echo "no data" >&2; exit 3').stderr, "tutti: PyTorch gave no figures (exit code 3): no data\n")
+
+    def test_what_a_peer_is_set_up_with_reaches_its_process(self):
+        def of(settings, threads):
+            done = subprocess.run([ROOT + "/bench/peers/tuned", threads], capture_output=True, text=True, env=clean_environment(TUTTI_PEER_SETTINGS=settings))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return done.stdout.splitlines()
+        self.assertNotIn("MALLOC_MMAP_MAX_=0", of("", "1"))
+        self.assertIn("MALLOC_MMAP_MAX_=0", of("fused,keep-memory", "1"))
+        self.assertFalse([line for line in of("own-kernels", "1") if line.startswith("LD_PRELOAD")])
+        self.assertIn("OMP_WAIT_POLICY=passive", of("sleep,compile", "2"))
 
     def test_an_interrupted_benchmark_ends_by_the_signal_and_leaves_nothing(self):
         temporary, shm = self.out("tmp"), shm_entries()
@@ -462,8 +509,18 @@ class Page(Tree):
         there = set(subprocess.run(["git", "-C", ROOT, "rev-list", "HEAD"], capture_output=True, text=True).stdout.split())
         there = {commit[:7] for commit in there}
         for r in record.read():
-            self.assertIn(r["commit"][:7], there, r["name"] + ": bench/restamp mends it")
-            self.assertIn((r.get("bound_since") or r["commit"])[:7], there, r["name"])
+            self.assertTrue(r["commit"][:7] in there, f"{r['name']}, {r['commit']}: bench/restamp mends it")
+            self.assertTrue((r.get("bound_since") or r["commit"])[:7] in there, f"{r['name']}, {r.get('bound_since')}")
+
+    @unittest.skipIf(subprocess.run(["git", "-C", ROOT, "rev-parse", "--is-shallow-repository"], capture_output=True, text=True).stdout != "false\n", "this is no clone with its history")
+    def test_no_row_stands_against_a_pytorch_that_was_set_up_badly(self):
+        """Since a4b7203 it has its fastest kernels on any processor; now its settings are looked for in the same run, and noted. What was lost even to another stays."""
+        tuned = set(subprocess.run(["git", "-C", ROOT, "rev-list", "a4b7203^..HEAD"], capture_output=True, text=True).stdout.split())
+        tuned = {commit[:7] for commit in tuned}
+        for r in record.read():
+            if r["part"] == "step" and r["unit"] == "samples/s" and "PyTorch" in f"{r['name']} {r['against']}" and r["met"] is not False:
+                self.assertTrue(r["commit"][:7] in tuned, f"{r['name']}, {r['ratio']}, {r['commit']}")
+                self.assertTrue("settings" in r or r["commit"] == "a4b7203", r["name"])
 
     def test_what_lost_has_a_bound_as_what_won_has(self):
         page = self.page(ROOT + "/bench")
