@@ -3,7 +3,7 @@
 A row: part, name, value, unit; ratio and against (what the ratio is to); what bench/bounds says of it (bound, better: "more" or "less", of: "value" or "ratio", bound_since: the commit of the line, null
 if it is not committed) and met; command, commit, dirty (the tree had changes elsewhere than in docs and bench/results), versions, machine, date, load (processes that wanted to run when the part began, a
 minute's mean) and noisy (more than half of the cores: others were at work). How often it was measured is `seeds`, `pairs`, `runs` or `rounds`. bench/restamp adds measured_at where a commit is gone."""
-import json, os, platform, re, subprocess
+import json, os, platform, re, subprocess, time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RESULTS = os.path.join(ROOT, "bench/results")
@@ -97,6 +97,12 @@ class Recorder:
         self.rows, self.keep, self.results = [], keep, os.path.join(root, "bench/results")
         self.bounds, self.since = read_bounds(os.path.join(root, "bench/bounds")), commits_of_lines(os.path.join(root, "bench/bounds"))
         self.common = dict(commit=first_line("git", "-C", root, "rev-parse", "--short", "HEAD"), dirty=changes(root), versions=versions(tutti), machine=machine(), date=date)
+
+    def settle(self, most=120):
+        """Waits for what was measured before to leave the minute's mean, or `most` seconds."""
+        until = time.monotonic() + most
+        while os.getloadavg()[0] > len(os.sched_getaffinity(0)) / 2 and time.monotonic() < until:
+            time.sleep(5)
 
     def part(self, name):
         self.name, load = name, os.getloadavg()[0]

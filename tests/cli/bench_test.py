@@ -402,6 +402,16 @@ class Rows(Tree):
         self.write("bench/bounds", "io ratio >= 0.7 checkpoint *, 512MiB\n")
         self.assertIs(self.keep()["dirty"], True)
 
+    def test_a_part_does_not_begin_in_the_load_of_the_one_before(self):
+        r, loads, slept = self.recorder(), [(3.0, 0, 0), (2.0, 0, 0), (0.1, 0, 0)], []
+        with unittest.mock.patch("os.getloadavg", lambda: loads[min(len(slept), 2)]), unittest.mock.patch("os.sched_getaffinity", lambda _: {0, 1}), unittest.mock.patch("time.sleep", slept.append):
+            r.settle()
+        self.assertEqual(len(slept), 2)
+        with unittest.mock.patch("os.getloadavg", lambda: (1e9, 0, 0)), unittest.mock.patch("time.sleep", slept.append), contextlib.redirect_stdout(io.StringIO()):
+            r.settle(most=0.01)  # others do not leave: it begins and says so
+            r.part("io")
+        self.assertIs(r.load["noisy"], True)
+
     def test_a_line_that_is_no_bound_or_says_a_second_time_what_another_says_is_named(self):
         self.bounds("io ratio > 0.8 checkpoint *, 512MiB")
         with self.assertRaisesRegex(ValueError, r"bench/bounds, line 3: 'io ratio > 0.8 checkpoint \*, 512MiB' is no bound; write PART value\|ratio <=\|>= BOUND NAME"):
