@@ -1,8 +1,11 @@
 """What a figure is and where it is kept: bench/run makes rows, bench/results/PART.jsonl keeps them, tools/performance-doc reads them.
 
-A row: part, name, value, unit; ratio and against (what the ratio is to); what bench/bounds says of it (bound, better: "more" or "less", of: "value" or "ratio", bound_since: the commit of the line, null
-if it is not committed) and met; command, commit, dirty (the tree had changes elsewhere than in docs and bench/results), versions, machine, date, load (processes that wanted to run when the part began, a
-minute's mean) and noisy (more than half of the cores: others were at work). How often it was measured is `seeds`, `pairs`, `runs` or `rounds`. bench/restamp adds measured_at where a commit is gone."""
+A row: part, name, value, unit; ratio and against (what the ratio is to); what bench/bounds says of it (bound, better:
+"more" or "less", of: "value" or "ratio", bound_since: the commit of the line, null if it is not committed) and met;
+command, commit, dirty (the tree had changes elsewhere than in docs and bench/results), versions, machine, date, load
+(processes that wanted to run when the part began, a minute's mean) and noisy (more than half of the cores: others were
+at work). How often it was measured is `seeds`, `pairs`, `runs` or `rounds`. bench/restamp adds measured_at where a
+commit is gone."""
 import json, os, platform, re, subprocess, time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -52,29 +55,35 @@ def read_bounds(path=BOUNDS):
             if not words or words[0].startswith("#"):
                 continue
             if len(words) < 5 or words[1] not in ("value", "ratio") or words[2] not in SIGNS:
-                raise ValueError(f"{path}, line {number}: '{text.strip()}' is no bound; write PART value|ratio <=|>= BOUND NAME")
-            found.append(dict(part=words[0], of=words[1], better=SIGNS[words[2]], bound=float(words[3]), pattern=words[4].strip(), line=number))
+                raise ValueError(f"{path}, line {number}: '{text.strip()}' is no bound; "
+                                 "write PART value|ratio <=|>= BOUND NAME")
+            found.append(dict(part=words[0], of=words[1], better=SIGNS[words[2]], bound=float(words[3]),
+                              pattern=words[4].strip(), line=number))
     return found
 
 
 def bound_of(bounds, part, name):
     """What is promised of a figure, or None."""
-    found = [b for b in bounds if b["part"] == part and re.fullmatch(".*".join(map(re.escape, b["pattern"].split("*"))), name)]
+    fits = lambda pattern: re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name)
+    found = [b for b in bounds if b["part"] == part and fits(b["pattern"])]
     if len(found) > 1:
-        raise ValueError(f"bench/bounds: lines {' and '.join(str(b['line']) for b in found)} are both of '{name}'; leave one")
+        lines = " and ".join(str(b["line"]) for b in found)
+        raise ValueError(f"bench/bounds: lines {lines} are both of '{name}'; leave one")
     return found[0] if found else None
 
 
 def commits_of_lines(path):
     """{line: commit} of a file, without lines that are not committed."""
-    done = subprocess.run(["git", "blame", "--porcelain", "--", os.path.basename(path)], cwd=os.path.dirname(path), capture_output=True, text=True)
+    words = ["git", "blame", "--porcelain", "--", os.path.basename(path)]
+    done = subprocess.run(words, cwd=os.path.dirname(path), capture_output=True, text=True)
     heads = re.findall(r"(?m)^([0-9a-f]{40}) \d+ (\d+)", done.stdout) if done.returncode == 0 else []
     return {int(line): commit for commit, line in heads if commit.strip("0")}
 
 
 def changes(root):
     """Has the tree changes that a figure could come from? Those of docs and of the results themselves are none."""
-    done = subprocess.run(["git", "-C", root, "status", "--porcelain", "--", ".", ":!docs", ":!bench/results"], capture_output=True, text=True)
+    words = ["git", "-C", root, "status", "--porcelain", "--", ".", ":!docs", ":!bench/results"]
+    done = subprocess.run(words, capture_output=True, text=True)
     return done.returncode != 0 or done.stdout != ""
 
 
@@ -95,8 +104,10 @@ class Recorder:
 
     def __init__(self, tutti, date, keep, root=ROOT):
         self.rows, self.keep, self.results = [], keep, os.path.join(root, "bench/results")
-        self.bounds, self.since = read_bounds(os.path.join(root, "bench/bounds")), commits_of_lines(os.path.join(root, "bench/bounds"))
-        self.common = dict(commit=first_line("git", "-C", root, "rev-parse", "--short", "HEAD"), dirty=changes(root), versions=versions(tutti), machine=machine(), date=date)
+        bounds = os.path.join(root, "bench/bounds")
+        self.bounds, self.since = read_bounds(bounds), commits_of_lines(bounds)
+        self.common = dict(commit=first_line("git", "-C", root, "rev-parse", "--short", "HEAD"), dirty=changes(root),
+                           versions=versions(tutti), machine=machine(), date=date)
 
     def settle(self, most=120):
         """Waits for what was measured before to leave the minute's mean, or `most` seconds."""
@@ -115,20 +126,23 @@ class Recorder:
         return found and found["bound"]
 
     def row(self, name, value, unit, ratio=None, against=None, command="bench/run", show=True, timed=True, **more):
-        """timed: false for virtual time and what does not depend on time at all: others at work on the machine do not change it."""
+        """timed: false for virtual time and what does not depend on time at all: others at work do not change it."""
         b, promise = bound_of(self.bounds, self.name, name), dict(bound=None, of="value", better=None, met=None)
         if b is not None:
             judged = ratio if b["of"] == "ratio" else value
-            promise = dict(bound=b["bound"], of=b["of"], better=b["better"], met=None if judged is None else met(judged, b["bound"], b["better"]), bound_since=self.since.get(b["line"], "")[:7] or None)
-        self.rows.append(dict(part=self.name, name=name, value=value, unit=unit, ratio=ratio, against=against, **promise, command=command,
-                              **more, **self.common, **{**self.load, "noisy": timed and self.load["noisy"]}))
+            promise = {key: b[key] for key in ("bound", "of", "better")}
+            promise["met"] = None if judged is None else met(judged, b["bound"], b["better"])
+            promise["bound_since"] = self.since.get(b["line"], "")[:7] or None
+        self.rows.append(dict(part=self.name, name=name, value=value, unit=unit, ratio=ratio, against=against, **promise,
+                              command=command, **more, **self.common, **{**self.load, "noisy": timed and self.load["noisy"]}))
         if self.keep:
             os.makedirs(self.results, exist_ok=True)
             with open(os.path.join(self.results, self.name + ".jsonl"), "a") as f:
                 f.write(json.dumps(self.rows[-1]) + "\n")
         if show or b is not None:
             text = f"  {name:<66} {value:10.4g} {unit:<10}" + (f" {ratio:8.3f} of {against}" if ratio is not None else "")
-            limit = "" if b is None else f"  {'<=' if b['better'] == 'less' else '>='} {b['bound']:g}  {'met' if promise['met'] else 'MISSED'}"
+            sign = "<=" if promise["better"] == "less" else ">="
+            limit = "" if b is None else f"  {sign} {b['bound']:g}  {'met' if promise['met'] else 'MISSED'}"
             print(text + limit, flush=True)
 
     def absent(self, name, why):

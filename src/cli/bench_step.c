@@ -3,7 +3,8 @@
      METHOD    as asked
      single    the same workers without any exchange: the ceiling of METHOD's samples a second, and what its exposed communication is measured against
      one step  a run of one step: from the command to the first step, and all that follows it
-     settings  with peers: of each PyTorch, with which of several settings it trains this network fastest (bench/peers/tune); all that follows has them
+     settings  with peers: of each PyTorch, with which of several it trains this network fastest (bench/peers/tune); all
+               runs of it have them
      ddp       with peers: PyTorch's DistributedDataParallel on Gloo, and without synchronisation, its own ceiling; a pair of runs for each Python of
                TUTTI_PYTHON. Of the second on, figures carry the version in their name
      accuracy  with seeds: METHOD after one epoch from as many seeds, and each PyTorch
@@ -45,7 +46,7 @@ typedef struct pytorch {
     bool absent;
     char version[64];
     double *accuracy;               /* of each seed */
-    json_t *tuned;                  /* what bench/peers/tune found: "settings", the fastest, and "tried", [settings, samples a second] */
+    json_t *tuned;                  /* of bench/peers/tune: "settings", the fastest; "tried", [settings, samples a second] */
     const char *settings;           /* of tuned; NULL: not known yet */
 } pytorch;
 typedef struct bench {
@@ -146,14 +147,17 @@ static tutti_status tune(bench *k, pytorch *p, const char *script, tutti_error *
 
     snprintf(steps, sizeof steps, "%lld", (long long)(k->config.steps + 1) / 2);
     choose_python(k, p);
-    status = tutti_bench_capture((const char *const[]){ script, k->config.model, t.n, steps, t.batch, t.threads, k->config.optimizer, NULL }, &text, &code, err);
+    status = tutti_bench_capture((const char *const[]){ script, k->config.model, t.n, steps, t.batch, t.threads,
+                                                        k->config.optimizer, NULL }, &text, &code, err);
     p->absent = code == TUTTI_BENCH_ABSENT;
     if (status == TUTTI_OK && !p->absent && tutti_bench_interrupted() == 0) {
         p->tuned = code == 0 ? json_loads(text, 0, NULL) : NULL;
         p->settings = json_string_value(json_object_get(p->tuned, "settings"));
         if (p->settings == NULL)
-            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "no settings of PyTorch were found (exit code %d); run `%s%s%s%s '%s' %s %s %s %s '%s'` to see why", code, p->python[0] != 0 ? "TUTTI_PYTHON=" : "",
-                                p->python, p->python[0] != 0 ? " " : "", script, k->config.model, t.n, steps, t.batch, t.threads, k->config.optimizer);
+            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "no settings of PyTorch were found (exit code %d); run `%s%s%s%s "
+                                "'%s' %s %s %s %s '%s'` to see why", code, p->python[0] != 0 ? "TUTTI_PYTHON=" : "",
+                                p->python, p->python[0] != 0 ? " " : "", script, k->config.model, t.n, steps, t.batch,
+                                t.threads, k->config.optimizer);
     }
     tutti_free(text);
     return status;
@@ -260,15 +264,18 @@ static double middle(bench *k, double *a, double *b, bool minus, double *least, 
 }
 
 /* counted, times: of what the value is a figure, and of how many. */
-static void put(bench *k, const char *name, double value, double least, double most, const char *unit, double ratio, const char *against, const pytorch *peer, const char *counted, int64_t times)
+static void put(bench *k, const char *name, double value, double least, double most, const char *unit, double ratio,
+                const char *against, const pytorch *peer, const char *counted, int64_t times)
 {
     char label[400];
 
     if (k->config.common.json) {
         snprintf(label, sizeof label, "step/%s/%lld/%s", k->config.model, (long long)k->config.n, name);
         tutti_bench_row(&k->b, label, value, unit, ratio, against,
-                        json_pack("{s:f, s:f, s:I, s:s, s:I, s:I, s:I, s:s, s:s?}", "min", least, "max", most, counted, (json_int_t)times, "method", k->config.method,
-                                  "steps", (json_int_t)k->config.steps, "workers", (json_int_t)k->config.n, "threads", (json_int_t)k->config.threads, "torch", peer->version, "settings", peer->settings));
+                        json_pack("{s:f, s:f, s:I, s:s, s:I, s:I, s:I, s:s, s:s?}", "min", least, "max", most, counted,
+                                  (json_int_t)times, "method", k->config.method, "steps", (json_int_t)k->config.steps,
+                                  "workers", (json_int_t)k->config.n, "threads", (json_int_t)k->config.threads, "torch",
+                                  peer->version, "settings", peer->settings));
     } else if (against != NULL)
         printf("  %-44s %12.5g %-10s (%.5g - %.5g)  %.3f of %s\n", name, value, unit, least, most, ratio, against);
     else
@@ -276,12 +283,14 @@ static void put(bench *k, const char *name, double value, double least, double m
 }
 
 /* over: what the ratio is to; NULL: none. */
-static void figure(bench *k, const char *name, double *a, double scale, const char *unit, double *over, const char *against, const pytorch *peer)
+static void figure(bench *k, const char *name, double *a, double scale, const char *unit, double *over, const char *against,
+                   const pytorch *peer)
 {
     double least, most, low, high;
     const double value = middle(k, a, NULL, false, &least, &most) * scale, ratio = over != NULL ? middle(k, a, over, false, &low, &high) : NAN;
 
-    put(k, name, value, least * scale, most * scale, unit, ratio, over != NULL ? against : NULL, peer, "rounds", k->config.common.repeat);
+    put(k, name, value, least * scale, most * scale, unit, ratio, over != NULL ? against : NULL, peer, "rounds",
+        k->config.common.repeat);
 }
 
 static double mean_of(const double *x, int64_t n, double *least, double *most)
@@ -316,7 +325,8 @@ static void print_accuracy(bench *k)
         snprintf(name, sizeof name, "%s accuracy after 1 epoch", title);
         put(k, name, theirs, low, high, "%", NAN, NULL, p, "seeds", k->config.seeds);
         snprintf(name, sizeof name, "accuracy off from %s", title);
-        put(k, name, fabs(ours - theirs), spread, spread, "points", fabs(ours - theirs) / spread, "the spread over seeds", p, "seeds", k->config.seeds);
+        put(k, name, fabs(ours - theirs), spread, spread, "points", fabs(ours - theirs) / spread, "the spread over seeds", p,
+            "seeds", k->config.seeds);
     }
 }
 
@@ -340,7 +350,8 @@ static void print_peer(bench *k, int i)
     json_array_foreach (json_object_get(p->tuned, "tried"), at, one) {
         const char *settings = json_string_value(json_array_get(one, 0));
         const double rate = json_number_value(json_array_get(one, 1));
-        snprintf(name, sizeof name, "%s set up with %.150s", title, settings == NULL || settings[0] == 0 ? "nothing more" : settings);
+        snprintf(name, sizeof name, "%s set up with %.150s", title,
+                 settings == NULL || settings[0] == 0 ? "nothing more" : settings);
         put(k, name, rate, rate, rate, "samples/s", NAN, NULL, p, "runs", 1);
     }
 }
@@ -353,7 +364,8 @@ static void print_layers(bench *k)
     const double samples = middle(k, k->value[ASKED][RATE], NULL, false, &least, &most), scale = l->flops / (double)k->config.n * 1e-9;
     char name[80];
 
-    put(k, "products of a worker", samples * scale, least * scale, most * scale, "GFLOP/s", samples * scale * 1e9 / l->peak, "one large product's", &k->peer[0], "rounds", k->config.common.repeat);
+    put(k, "products of a worker", samples * scale, least * scale, most * scale, "GFLOP/s", samples * scale * 1e9 / l->peak,
+        "one large product's", &k->peer[0], "rounds", k->config.common.repeat);
     if (!k->config.common.json)
         printf("\nA pass of %lld samples takes %.4g ms, a large product reaches %.4g GFLOP/s; of a pass:\n\n  %-28s %11s %11s %7s %9s\n", (long long)k->config.batch, l->seconds * 1e3, l->peak * 1e-9, "layer",
                "forward ms", "backward ms", "share", "GFLOP/s");
