@@ -86,20 +86,23 @@ static tutti_status write_default(int ranks, int *fd, tutti_error *err)
 }
 
 /* ---- the user's ---- */
-/* What SimGrid says of it, without its colours: the last line that says something. */
-static void last_line(char *text, char *out, size_t bytes)
+/* What SimGrid says of it: its first error, without the logger's mark ("[0.000000] ./src/xbt/exception.cpp:95: [xbt_exception/ERROR] "), the exception's type and where that was met; what follows is
+   a farewell or a backtrace. Ended without a word: that. */
+static void complaint(const char *text, char *out, size_t bytes)
 {
-    char *line = text, *said = text;
+    static const char *const levels[] = { "/ERROR] ", "/CRITICAL] " };
+    const char *said = NULL;
 
-    while (line != NULL) {
-        char *const end = strchr(line, '\n');
-        if (end != NULL)
-            *end = '\0';
-        if (strlen(line) > 3 && strstr(line, "terminate called") == NULL && strstr(line, "Backtrace") == NULL && strstr(line, "->") == NULL && strstr(line, "what():") == NULL)
-            said = line;
-        line = end != NULL ? end + 1 : NULL;
+    for (size_t k = 0; k < TUTTI_LENGTH(levels); k++) {
+        const char *const at = strstr(text, levels[k]);
+        if (at != NULL && (said == NULL || at < said))
+            said = at + strlen(levels[k]);
     }
-    snprintf(out, bytes, "%.300s", said);
+    if (said == NULL)
+        said = text + strspn(text, "\n ");
+    if (strncmp(said, "Uncaught exception ", 19) == 0 && strstr(said, ": ") != NULL)
+        said = strstr(said, ": ") + 2;
+    snprintf(out, bytes, "%.*s", (int)strcspn(said, "\n"), said[0] != '\0' ? said : "it ends without saying why");
 }
 
 static tutti_status try_in_child(const char *file, tutti_error *err)
@@ -133,7 +136,7 @@ static tutti_status try_in_child(const char *file, tutti_error *err)
     if (WIFEXITED(how) && WEXITSTATUS(how) == 0)
         return TUTTI_OK;
     said[n] = '\0';
-    last_line(said, line, sizeof line);
+    complaint(said, line, sizeof line);
     return tutti_fail(err, TUTTI_ERR_USAGE, 0, "SimGrid refuses the platform '%s': %s", file, line);
 }
 

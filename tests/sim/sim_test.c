@@ -359,6 +359,16 @@ static void write_file(const char *path, const char *text)
     assert_int_equal(fclose(f), 0);
 }
 
+/* The sentence has it, with the path in place of each %s, and nothing of SimGrid's sources. */
+static void assert_platform_sentence(const tutti_error *err, const char *path, const char *format)
+{
+    char wanted[1024];
+
+    snprintf(wanted, sizeof wanted, format, path, path);
+    if (strstr(err->text, wanted) == NULL || strstr(err->text, ".cpp") != NULL)
+        fail_msg("not '%s' but '%s'", wanted, err->text);
+}
+
 #define HEAD "<?xml version='1.0'?>\n<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n<platform version=\"4.1\">\n<zone id=\"z\" routing=\"Full\">\n"
 #define TAIL "</zone></platform>\n"
 
@@ -422,7 +432,13 @@ static void a_failing_host_is_a_peers_death(void **state)
     assert_non_null(strstr(err.text, "has 3 hosts for 4 workers"));
     write_file(path, HEAD "<hoost id=\"h0\"/>\n" TAIL);
     assert_int_equal(run_on(spec, 1, outlive, &heard, &err), TUTTI_ERR_USAGE);
-    assert_non_null(strstr(err.text, "SimGrid refuses the platform"));
+    assert_platform_sentence(&err, path, "SimGrid refuses the platform '%s': Parse error at %s:5: Invalid XML");
+    write_file(path, HEAD "<host id=\"h0\" speed=\"1zz\"/>\n" TAIL);
+    assert_int_equal(run_on(spec, 1, outlive, &heard, &err), TUTTI_ERR_USAGE);
+    assert_platform_sentence(&err, path, "SimGrid refuses the platform '%s': Parse error at %s:5: unknown unit: zz");
+    write_file(path, HEAD "<host id=\"h0\" speed=\"1Gf\"/><host id=\"h0\" speed=\"1Gf\"/>\n" TAIL);
+    assert_int_equal(run_on(spec, 1, outlive, &heard, &err), TUTTI_ERR_USAGE);
+    assert_platform_sentence(&err, path, "SimGrid refuses the platform '%s': Refusing to create a second host named 'h0'.");
     assert_int_equal(unlink(path), 0);
     assert_int_equal(run_on(spec, 1, outlive, &heard, &err), TUTTI_ERR_USAGE);
     assert_non_null(strstr(err.text, "cannot read the platform"));
