@@ -332,7 +332,9 @@ static int make_level(tutti_runtime *rt, const char *path, size_t length, char *
     there = rt->ops->exists(rt->self, scratch);
     if (there == 0)
         return 0;
-    return cause == EEXIST ? ENOTDIR : cause;
+    if (cause != EEXIST)
+        return cause;
+    return there == EACCES ? EACCES : ENOTDIR; /* a directory that may not be looked into is no file */
 }
 
 tutti_status tutti_directory_make(tutti_runtime *rt, const char *path, tutti_error *err)

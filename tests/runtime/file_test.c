@@ -426,6 +426,35 @@ static void a_write_that_takes_nothing_does_not_loop_for_ever(void **state)
     tutti_runtime_close(f.below);
 }
 
+static int shut_directory_make(void *self, const char *path)
+{
+    (void)self;
+    return strcmp(path, "/root") == 0 ? EEXIST : EACCES;
+}
+
+static int shut_exists(void *self, const char *path)
+{
+    (void)self;
+    (void)path;
+    return EACCES;
+}
+
+/* As somebody else's home is to the system: there, and not to be looked into. */
+static void a_directory_that_is_shut_is_no_file(void **state)
+{
+    faults f = { .bite = 4 };
+    tutti_runtime_ops ops;
+    tutti_runtime made, *rt = faulty_runtime(&f, &ops, &made);
+    tutti_error err = { 0 };
+
+    (void)state;
+    ops.directory_make = shut_directory_make;
+    ops.exists = shut_exists;
+    assert_int_equal(tutti_directory_make(rt, "/root/x", &err), TUTTI_ERR_IO);
+    assert_string_equal(err.text, "cannot make directory '/root/x'; check owner and permissions, or choose another place (Permission denied)");
+    tutti_runtime_close(f.below);
+}
+
 static void directories_are_made_with_parents(void **state)
 {
     place *p = *state;
@@ -595,6 +624,7 @@ int main(void)
         IN_PLACE(every_failing_call_is_told_and_leaks_nothing),
         IN_PLACE(parts_in_any_order_make_the_file),
         IN_PLACE(a_write_that_takes_nothing_does_not_loop_for_ever),
+        cmocka_unit_test(a_directory_that_is_shut_is_no_file),
         IN_PLACE(directories_are_made_with_parents),
         IN_PLACE(names_are_listed_in_bytewise_order),
         IN_PLACE(many_names_are_listed),
