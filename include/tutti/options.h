@@ -25,7 +25,7 @@ typedef struct tutti_option { /* tables end with {0}; NULL is an empty table */
 
 const char *tutti_option_type_name(tutti_option_type type);           /* "int", "real", "bool", "choice", "text", "spec" */
 void tutti_options_default(const tutti_option *options, void *self);
-/* Parses one value (true|on|yes|1 or false|off|no|0 in any case, 12, 1e-3; "64k", " 1", "0x10" and "inf" are no numbers) and writes it; a
+/* Parses one value (true|on|yes|1 or false|off|no|0 in any case, also for a choice that has on and off; 12, 1e-3; "64k", " 1", "0x10" and "inf" are no numbers) and writes it; a
    refused one writes nothing. The sentence has `what`, the option's name, the value and what is allowed. TEXT/SPEC: keeps `value`; SPEC
    values are checked for form (name, arguments, balanced brackets), "" is one where it is the default. No locale matters. */
 tutti_status tutti_option_set(const tutti_option *option, const char *what, const char *value, void *self, tutti_error *err);

@@ -3,6 +3,7 @@
 #include "base_internal.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <locale.h>
@@ -218,7 +219,7 @@ static bool next_choice(const char **rest, const char **choice, size_t *bytes)
     return true;
 }
 
-static bool read_choice(const char *choices, const char *value, int *out)
+static bool find_choice(const char *choices, const char *value, int *out)
 {
     const char *choice;
     size_t bytes;
@@ -242,6 +243,14 @@ static bool read_bool(const char *value, bool *out)
                 return true;
             }
     return false;
+}
+
+/* A switch that has got a third position still takes all the words of a switch: files and scripts of before have them. */
+static bool read_choice(const char *choices, const char *value, int *out)
+{
+    bool truth;
+
+    return find_choice(choices, value, out) || (read_bool(value, &truth) && find_choice(choices, truth ? "on" : "off", out));
 }
 
 /* ---- parsing ---- */
@@ -274,6 +283,26 @@ static void print_allowed(const tutti_option *option, bool form, char *out, size
     }
 }
 
+/* The subject of a sentence about the value: "run.yaml:1: option 'batch'". A flag and a variable are the option's name themselves: "--batch". */
+typedef struct { char text[256]; } subject_of_value;
+
+static subject_of_value subject(const tutti_option *option, const char *what)
+{
+    const size_t name = strlen(option->name), bytes = strlen(what);
+    subject_of_value s;
+    bool same = bytes > name && !isalnum((unsigned char)what[bytes - name - 1]);
+
+    for (size_t i = 0; same && i < name; i++) {
+        const char c = what[bytes - name + i];
+        same = c == '_' || c == '-' ? option->name[i] == '_' || option->name[i] == '-' : tolower((unsigned char)c) == option->name[i];
+    }
+    if (same)
+        snprintf(s.text, sizeof s.text, "%s", what);
+    else
+        snprintf(s.text, sizeof s.text, "%s: option '%s'", what, option->name);
+    return s;
+}
+
 /* quotes: "'" round a value that has not even the form, "" round a number out of range. */
 static tutti_status fail_value(const tutti_option *option, const char *what, const char *value, bool form, tutti_error *err)
 {
@@ -292,7 +321,7 @@ static tutti_status fail_value(const tutti_option *option, const char *what, con
             tutti_base_near_offer(&near, choice, bytes);
         tutti_base_near_print(&near, hint, sizeof hint);
     }
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: option '%s' is %s%s%s; it must be %s%s%s%s%s", what, option->name, form ? "'" : "",
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is %s%s%s; it must be %s%s%s%s%s", subject(option, what).text, form ? "'" : "",
                       tutti_base_show(value).text, form ? "'" : "", allowed, help ? " (" : "", help ? option->help : "", help ? ")" : "",
                       hint);
 }
@@ -339,7 +368,7 @@ tutti_status tutti_base_option_parse(const tutti_option *option, const char *wha
         if (out->text[0] == '\0' && strcmp(value, "none") == 0)
             value = "";
         if (value[0] != '\0' || out->text[0] != '\0')
-            TUTTI_TRY(tutti_fail_within(err, tutti_base_spec_check(value, err), "%s: option '%s'", what, option->name));
+            TUTTI_TRY(tutti_fail_within(err, tutti_base_spec_check(value, err), "%s", subject(option, what).text));
         out->text = value;
         break;
     }

@@ -202,6 +202,7 @@ static tutti_status read_yaml(const source *src)
 
     if (!yaml_parser_initialize(&parser))
         return tutti_fail(src->err, TUTTI_ERR_MEMORY, ENOMEM, "%s: reading YAML", src->path);
+    yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING); /* and not what the first bytes look like */
     yaml_parser_set_input_string(&parser, (const unsigned char *)src->text, src->bytes);
     status = read_yaml_stream(src, &parser);
     yaml_parser_delete(&parser);
@@ -325,6 +326,12 @@ static tutti_status read_json(const source *src)
 
 /* ---- both ---- */
 
+/* UTF-16 with its mark at the beginning. libyaml would read it and jansson would not; what is written here is read as bytes by all that look at it. */
+static bool is_utf16(const char *text, size_t bytes)
+{
+    return bytes >= 2 && (memcmp(text, "\xFF\xFE", 2) == 0 || memcmp(text, "\xFE\xFF", 2) == 0);
+}
+
 tutti_status tutti_settings_text(tutti_settings *s, const char *path, const char *text, size_t bytes, tutti_error *err)
 {
     const source src = { .settings = s, .path = path, .text = text, .bytes = bytes, .err = err };
@@ -332,6 +339,8 @@ tutti_status tutti_settings_text(tutti_settings *s, const char *path, const char
 
     if (bytes > FILE_BYTES)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: larger than %d bytes (1 MiB); settings are one 'name: value' a line", path, FILE_BYTES);
+    if (is_utf16(text, bytes))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: the text is UTF-16; save the file as UTF-8 text", path);
     for (size_t i = 0; i < s->count; i++)
         s->entries[i].line = 0;
     while (first < bytes && (text[first] == ' ' || text[first] == '\t' || text[first] == '\r' || text[first] == '\n'))
@@ -349,7 +358,7 @@ tutti_status tutti_settings_file(tutti_settings *s, const char *path, tutti_erro
 
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return tutti_fail(err, TUTTI_ERR_IO, errno, "cannot open settings file '%s'; check the path", path);
+        return tutti_fail(err, TUTTI_ERR_USAGE, errno, "cannot open settings file '%s'; check the path", path);
     text = tutti_alloc(FILE_BYTES + 1, 1); /* a byte more than allowed, so that too much is seen whatever the file claims */
     if (text == NULL) {
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading settings file '%s'", path);
@@ -363,7 +372,7 @@ tutti_status tutti_settings_file(tutti_settings *s, const char *path, tutti_erro
             got = 1;
     }
     if (got < 0)
-        status = tutti_fail(err, TUTTI_ERR_IO, errno, "cannot read settings file '%s'; check that it is a file", path);
+        status = tutti_fail(err, errno == EISDIR ? TUTTI_ERR_USAGE : TUTTI_ERR_IO, errno, "cannot read settings file '%s'; check that it is a file", path);
     else
         status = tutti_settings_text(s, path, text, used, err);
 out:

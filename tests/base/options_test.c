@@ -79,6 +79,25 @@ static void allowed_values_are_written(void **state)
     assert_string_equal(set("inner", "none").inner, "none");
 }
 
+/* "auto|on|off" was on or off before it had a third position, and files say so in the words of a bool. */
+static void a_choice_with_on_and_off_takes_the_words_of_a_switch(void **state)
+{
+    static const struct { const char *word; int index; } words[] = { { "off", 0 }, { "on", 1 }, { "all", 2 }, { "false", 0 }, { "No", 0 }, { "0", 0 }, { "true", 1 }, { "YES", 1 }, { "1", 1 } };
+    static const tutti_option option = { "eval", TUTTI_CHOICE, 0, 1, 0, 0, "off|on|all", "which" };
+    tutti_error err;
+    int value;
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(words); i++) {
+        value = -1;
+        assert_int_equal(tutti_option_set(&option, "t", words[i].word, &value, &err), TUTTI_OK);
+        assert_int_equal(value, words[i].index);
+    }
+    assert_int_equal(tutti_option_set(&option, "t", "2", &value, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, "t: option 'eval' is '2'; it must be off, on or all (which)");
+    assert_refused("wire", "true", "method 'ddp': option 'wire' is 'true'; it must be fp32, fp16 or bf16 (format of messages)");
+}
+
 static void numbers_out_of_range_are_refused(void **state)
 {
     (void)state;
@@ -338,6 +357,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_come_from_the_table),
         cmocka_unit_test(allowed_values_are_written),
+        cmocka_unit_test(a_choice_with_on_and_off_takes_the_words_of_a_switch),
         cmocka_unit_test(numbers_out_of_range_are_refused),
         cmocka_unit_test(what_is_no_number_is_refused),
         cmocka_unit_test(other_types_say_what_is_allowed),

@@ -154,6 +154,9 @@ static void yaml_that_is_no_flat_mapping_is_refused_with_its_line(void **state)
     assert_refused("run.yaml", TEXT("batch: 1\nrate: \"x\n"), "run.yaml:3: no YAML: while scanning a quoted scalar: found unexpected end of stream; "
                                                                 "write one 'name: value' a line");
     assert_refused("run.yaml", TEXT("batch: 1\n\xFF\n"), "run.yaml: no YAML: invalid leading UTF-8 octet at byte 10; save the file as UTF-8 text");
+    assert_refused("run.yaml", TEXT("\xFF\xFE" "b\0a\0t\0c\0h\0:\0 \0" "2\0\n\0"), "run.yaml: the text is UTF-16; save the file as UTF-8 text");
+    assert_refused("run.yaml", TEXT("\xFE\xFF" "\0b\0a\0t\0c\0h\0:\0 \0" "2\0\n"), "run.yaml: the text is UTF-16; save the file as UTF-8 text");
+    assert_refused("run.yaml", TEXT("b\0a\0t\0c\0h\0:\0 \0" "2\0\n\0"), "run.yaml: no YAML: control characters are not allowed at byte 2; save the file as UTF-8 text");
 }
 
 static void json_that_is_no_flat_mapping_is_refused_with_its_line(void **state)
@@ -294,11 +297,18 @@ static void flags_and_variables_name_their_place(void **state)
 
     (void)state;
     assert_int_equal(tutti_settings_environment(s, "TUTTI_", environment, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "TUTTI_BATCH: option 'batch' is 'many'; it must be a whole number from 1 to 4096 (samples per rank)");
+    assert_string_equal(err.text, "TUTTI_BATCH is 'many'; it must be a whole number from 1 to 4096 (samples per rank)");
     assert_int_equal(tutti_settings_flag(s, "bach", "1", "--bach", &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "--bach: unknown option 'bach'; did you mean 'batch'?");
     assert_int_equal(tutti_settings_flag(s, "wire", "fp8", "--wire", &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, "--wire: option 'wire' is 'fp8'; it must be fp32, fp16 or bf16 (format of messages)");
+    assert_string_equal(err.text, "--wire is 'fp8'; it must be fp32, fp16 or bf16 (format of messages)");
+    assert_int_equal(tutti_settings_flag(s, "batch", "-1", "--batch", &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, "--batch is -1; it must be from 1 to 4096 (samples per rank)");
+    assert_int_equal(tutti_settings_flag(s, "lr-schedule", "3", "--lr_schedule", &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, "--lr_schedule: spec '3': a name must begin with a letter (byte 1); write name(key=value,...)");
+    /* Nothing but the whole name is the option's. */
+    assert_int_equal(tutti_settings_flag(s, "batch", "-1", "--abatch", &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, "--abatch: option 'batch' is -1; it must be from 1 to 4096 (samples per rank)");
     tutti_settings_close(s);
 }
 
@@ -361,10 +371,10 @@ static void files_are_read_or_refused_with_their_path(void **state)
     assert_int_equal(tutti_settings_file(s, path, &err), TUTTI_ERR_USAGE);
     assert_non_null(strstr(err.text, "run.yaml: larger than 1048576 bytes"));
 
-    assert_int_equal(tutti_settings_file(s, missing, &err), TUTTI_ERR_IO);
+    assert_int_equal(tutti_settings_file(s, missing, &err), TUTTI_ERR_USAGE);
     snprintf(sentence, sizeof sentence, "cannot open settings file '%s'; check the path (No such file or directory)", missing);
     assert_string_equal(err.text, sentence);
-    assert_int_equal(tutti_settings_file(s, folder, &err), TUTTI_ERR_IO);
+    assert_int_equal(tutti_settings_file(s, folder, &err), TUTTI_ERR_USAGE);
     snprintf(sentence, sizeof sentence, "cannot read settings file '%s'; check that it is a file (Is a directory)", folder);
     assert_string_equal(err.text, sentence);
 

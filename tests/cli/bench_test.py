@@ -60,7 +60,7 @@ class Bench(Case):
         self.refused("size 6 is no number of floats; it must be a multiple of 4 bytes", "bench", "allreduce", "--sizes", "6")
         self.refused("size '4' stands behind a larger or equal one; write sizes in rising order", "bench", "allreduce", "--sizes", "8,4")
         self.refused("no sizes", "bench", "allreduce", "--sizes", "")
-        self.refused("'n' is 0; it must be from 1 to 1024", "bench", "allreduce", "-n", "0")
+        self.refused("-n is 0; it must be from 1 to 1024", "bench", "allreduce", "-n", "0")
         self.refused("it must be on, off or both", "bench", "allreduce", "--registered", "maybe")
         self.refused("no algorithm of collectives is named 'exchagne'; did you mean 'exchange'?", "bench", "allreduce", "--algorithm", "exchagne")
         self.refused("shn", "bench", "allreduce", "--transport", "shn")

@@ -179,7 +179,7 @@ class Hosts(HostCase):
         self.refused("transport 'shm' does not reach several hosts from here; use tcp, or start the run by mpirun", "train", "-H", "a,b", "--transport", "shm")
         if os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so")):  # where SimGrid is
             self.refused("the workers of transport 'sim' live in one process; start `tutti train -n N` once, by itself", "train", "-H", "a,b", "--transport", "sim")
-        self.refused("'start-timeout' is 0; it must be from 0.1", "train", "-H", "a,b", "--start-timeout", "0")
+        self.refused("--start-timeout is 0; it must be from 0.1", "train", "-H", "a,b", "--start-timeout", "0")
         self.refused("rsh is 'ssh 'x': a quote is not closed", "train", "-H", "a,b", "--rsh", "ssh 'x", "--data", self.data, "--out", self.out("a"))
         self.refused("cannot execute '/nowhere/ssh' to start on host a; install it, or say --rsh", "train", "-H", "a,b", "--rsh", "/nowhere/ssh", "--data", self.data, "--out", self.out("b"))
 

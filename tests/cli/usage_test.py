@@ -65,9 +65,11 @@ class Usage(Case):
         self.assertFalse(os.path.exists(self.out("a")))
 
     def test_values_out_of_range_are_refused_with_the_range(self):
-        self.refused("'n' is 0; it must be from 1 to 1024", "train", "-n", "0")
-        self.refused("'batch' is -3", "train", "--batch", "-3")
-        self.refused("'batch'", "train", "--batch", "many")
+        self.refused("tutti: -n is 0; it must be from 1 to 1024", "train", "-n", "0")
+        self.refused("tutti: --batch is -3; it must be", "train", "--batch", "-3")
+        self.refused("tutti: --steps is -1; it must be", "train", "--steps", "-1")
+        self.refused("tutti: --batch is 'many'; it must be a whole number", "train", "--batch", "many")
+        self.refused("tutti: TUTTI_BATCH is 'many'; it must be a whole number", "train", TUTTI_BATCH="many")
         self.refused("it must be stop or skip", "train", "--nonfinite", "perhaps")
         self.refused("needs a value", "train", "--batch")
         self.refused("target is 'speed=3'; write accuracy=A with A from 0 to 1, loss=L with L above 0, or, of clicks, auc=A", "train", "--target", "speed=3")
@@ -81,8 +83,13 @@ class Usage(Case):
         self.refused("with a sum of 0 for 2 workers", "train", "-n", "2", "--batch-share", "0:0")
         self.refused("platform is 'a.xml', but transport 'shm' has no platform; use it with --transport sim", "train", "--platform", "a.xml")
         self.refused("step-time is 0.1 s, but with transport 'shm' time is real; use it with --transport sim, or slow workers down with --slow", "train", "--step-time", "0.1")
-        self.refused("'step-time' is -1; it must be from 0", "train", "--step-time", "-1")
+        self.refused("tutti: --step-time is -1; it must be from 0", "train", "--step-time", "-1")
         self.refused("two configuration files", "train", "a.yaml", "b.yaml")
+        self.refused("cannot open settings file 'nofile.yaml'; check the path", "train", "nofile.yaml")
+        path = os.path.join(self.folder, "utf16.yaml")
+        with open(path, "w", encoding="utf-16") as f:
+            f.write("batch: 3\n")
+        self.refused("utf16.yaml: the text is UTF-16; save the file as UTF-8 text", "config", path)
 
     def test_data_that_is_not_there_is_refused_with_the_places_tried(self):
         self.refused("/nowhere/at/all", "train", "--data", "/nowhere/at/all", "--out", self.out("a"))
