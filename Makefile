@@ -3,8 +3,10 @@
 JOBS ?= $(shell nproc)
 CMAKE ?= cmake
 PREFIX ?= /usr/local
-# $(call configure,PRESET OPTIONS): who built without `make setup` is told of it where something was not found.
-configure = $(CMAKE) --preset $(1) $(if $(VERBOSE),,>/dev/null) || { echo "Not configured. If something is missing: 'make setup' installs it (Debian)." >&2; exit 1; }
+# $(call configure,PRESET OPTIONS): who built without `make setup` is told of it where something was not found, and who has moved or copied the clone with its builds, of that.
+here = was=$$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' build/$(1)/CMakeCache.txt 2>/dev/null); [ -z "$$was" ] || [ "$$was" -ef . ] || \
+  { echo "build/$(1) was made when this clone was $$was, and cannot go on from here: remove it (rm -r build/$(1)) and run make again." >&2; exit 1; }
+configure = $(call here,$(firstword $(1))); $(CMAKE) --preset $(1) $(if $(VERBOSE),,>/dev/null) || { echo "Not configured. If something is missing: 'make setup' installs it (Debian)." >&2; exit 1; }
 
 .PHONY: help setup release dev demo test bench lint format docs install clean
 help:             ## this list

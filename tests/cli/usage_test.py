@@ -1,5 +1,5 @@
 """What the command says: catalogue, help and refusals. Sentences are compared: value, place, mend."""
-import json, os, subprocess, sys, unittest
+import json, os, shutil, subprocess, sys, unittest
 from command import *
 
 
@@ -42,6 +42,22 @@ class Usage(Case):
         made = subprocess.run([sys.executable, os.path.join(os.path.dirname(__file__), "../../tools/options-doc"), TUTTI], capture_output=True, text=True)
         self.assertEqual(made.returncode, 0, made.stderr)
         self.assertEqual(written, made.stdout, "docs/OPTIONS.md is old: tools/options-doc build/release/bin/tutti > docs/OPTIONS.md")
+
+    def test_a_build_of_a_clone_that_has_moved_is_named(self):
+        root, moved = os.path.join(os.path.dirname(__file__), "../.."), os.path.join(self.folder, "moved")
+        os.makedirs(os.path.join(moved, "build/release"))
+        shutil.copy(os.path.join(root, "Makefile"), moved)
+        cache = os.path.join(moved, "build/release/CMakeCache.txt")
+        make = lambda: subprocess.run(["make", "-C", moved, "--no-print-directory", "CMAKE=true", "release"], capture_output=True, text=True)
+        for home, refused in (("/home/before", True), (moved, False), (os.path.join(self.folder, "moved/build/.."), False)):
+            with open(cache, "w") as f:
+                f.write("# a cache\nCMAKE_HOME_DIRECTORY:INTERNAL=%s\n" % home)
+            done = make()
+            self.assertEqual(done.returncode != 0, refused, done.stderr)
+            if refused:
+                self.assertIn("build/release was made when this clone was /home/before, and cannot go on from here: remove it (rm -r build/release)", done.stderr)
+        os.remove(cache)
+        self.assertEqual(make().returncode, 0)
 
     def test_each_command_explains_itself(self):
         for command in ("train", "methods", "codecs", "config", "topology", "data", "check"):
@@ -93,9 +109,16 @@ class Usage(Case):
 
     def test_data_that_is_not_there_is_refused_with_the_places_tried(self):
         self.refused("/nowhere/at/all", "train", "--data", "/nowhere/at/all", "--out", self.out("a"))
-        done = subprocess.run([TUTTI, "data", "inspect", "mnist"], capture_output=True, text=True, cwd=self.folder, env=clean_environment(TUTTI_DATA="/nowhere"))
+        done = subprocess.run([TUTTI, "data", "inspect", "speech"], capture_output=True, text=True, cwd=self.folder, env=clean_environment(TUTTI_DATA="/nowhere"))
         self.assertEqual(done.returncode, 2)
-        self.assertIn("/nowhere/mnist", done.stderr)
+        self.assertIn("/nowhere/speech", done.stderr)
+
+    def test_a_built_command_finds_its_data_from_any_folder(self):
+        environment = {k: v for k, v in clean_environment().items() if k != "TUTTI_DATA"}
+        for name, says in (("mnist", "training samples 60000, test samples 10000"), ("moby-dick", "of 256 kinds")):
+            done = subprocess.run([TUTTI, "data", "inspect", name], capture_output=True, text=True, cwd=self.folder, env=environment)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertIn(says, done.stdout)
 
     def test_configuration_has_one_precedence_and_shows_it(self):
         path = os.path.join(self.folder, "run.yaml")
