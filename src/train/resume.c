@@ -90,6 +90,44 @@ static tutti_status compare(const tutti_run *run, const char *path, const char *
     return status;
 }
 
+/* The optimizer that the saving run had, where it is another than this run's, whatever the options; else "". */
+static void other_optimizer(const tutti_run *run, const char *saved_text, char *was, size_t bytes)
+{
+    json_t *saved = json_loads(saved_text, 0, NULL);
+    const char *now = run->config->optimizer,
+               *then = json_string_value(json_object_get(json_object_get(saved, "config"), "optimizer"));
+    const size_t name = strcspn(now, "(");
+
+    was[0] = 0;
+    if (then != NULL && (strcspn(then, "(") != name || strncmp(then, now, name) != 0))
+        snprintf(was, bytes, "%s", then);
+    json_decref(saved);
+}
+
+/* Another optimizer may go on if it needs nothing that was not saved, as plain sgd; what the old one knew is lost, so
+ * that is said. */
+static tutti_status load(tutti_run *run, tutti_checkpoint *checkpoint, tutti_error *err)
+{
+    const char *now = run->config->optimizer;
+    char was[160];
+    tutti_status status;
+
+    other_optimizer(run, tutti_checkpoint_facts(checkpoint), was, sizeof was);
+    status = tutti_engine_load(run->engine, checkpoint, err);
+    if (was[0] == 0)
+        return status;
+    if (status != TUTTI_OK)
+        return tutti_fail_within(
+            err, status,
+            "this run has optimizer %.100s, and that of the checkpoint had %s; go on with that, or start anew", now,
+            was);
+    tutti_train_say(run, 0,
+                    "note: the checkpoint's run had optimizer %s; this one goes on with %s, and without what that one "
+                    "had averaged",
+                    was, now);
+    return TUTTI_OK;
+}
+
 tutti_status tutti_train_resume(tutti_run *run, tutti_error *err)
 {
     char path[4096] = "", skipped[2048] = "";
@@ -113,7 +151,7 @@ tutti_status tutti_train_resume(tutti_run *run, tutti_error *err)
     if (status == TUTTI_OK)
         status = compare(run, path, tutti_checkpoint_facts(checkpoint), err);
     if (status == TUTTI_OK)
-        status = tutti_engine_load(run->engine, checkpoint, err);
+        status = load(run, checkpoint, err);
     if (status == TUTTI_OK) {
         run->first_step = tutti_checkpoint_step(checkpoint);
         tutti_train_say(run, 0, "resumed from %s at step %llu", path, (unsigned long long)run->first_step);

@@ -130,6 +130,20 @@ class Resume(Case):
             self.assertIn(f"its run has {key}", done.stderr)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_another_optimizer_is_said_or_refused_by_name(self):
+        """Plain sgd needs nothing of what adam had and goes on; adam cannot begin in the middle. Another rate of the same one is nobody's business."""
+        common = ("--model", "logistic", "-n", 2, "--threads", 1, "--steps", 20, "--checkpoint-every", 10)
+        adam, sgd = self.train("adam", *common, "--optimizer", "adam(lr=0.01)"), self.train("sgd", *common, "--optimizer", "sgd(lr=0.1)")
+        done = tutti("train", "--resume", adam, "--steps", 25, "--optimizer", "adam(lr=0.02)")
+        self.assertEqual((done.returncode, done.stdout.count("note:")), (0, 0), done.stderr + done.stdout)
+        done = tutti("train", "--resume", adam, "--steps", 30, "--optimizer", "sgd(lr=0.1)")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("note: the checkpoint's run had optimizer adam(lr=0.0", done.stdout)
+        self.assertIn("; this one goes on with sgd(lr=0.1), and without what that one had averaged", done.stdout)
+        done = tutti("train", "--resume", sgd, "--steps", 30, "--optimizer", "adam")
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertRegex(done.stderr, r"worker \d: this run has optimizer adam, and that of the checkpoint had sgd\(lr=0.1\); go on with that, or start anew: checkpoint '.*' has no 'optim.exp_avg/0.weight'")
+
     def test_who_may_go_on_after_a_loss_is_said(self):
         """Shares are a number each, so others have others; a model each is nobody else's; a step has its samples, or what was left of them."""
         common = ("--model", "quadratic(dim=20)", "-n", 4, "--batch", 12, "--optimizer", "sgd(lr=0.02)", "--transport", "sim", "--step-time", "0.01", "--final-eval", "off", "--quiet", "--steps", 10, "--checkpoint-every", 10, "--fail", "1@0.05")
