@@ -13,12 +13,13 @@ typedef struct tutti_train_config {
     const char *model, *data, *method, *optimizer, *lr_schedule, *transport, *target, *out, *resume, *slow, *batch_share, *partition, *platform, *fail, *collective, *collective_table, *codec, *codec_hierarchy, *loss_scale, *stream, *hosts, *rsh, *meet;
     int64_t n, servers, epochs, steps, batch, accumulate, seed, threads, report_every, codec_report, eval_every, checkpoint_every, checkpoint_keep, min_workers, stream_buffer, validation;
     double clip_norm, step_time, start_timeout;
-    int on_loss, nonfinite, lane, precision, codec_cost;
-    bool codec_checksum, final_eval, trace, quiet;
+    int on_loss, nonfinite, lane, precision, codec_cost, final_eval;
+    bool codec_checksum, trace, quiet;
     bool goes_on;                        /* no option: what tutti_train_check makes of on_loss; unchecked the run stops */
 } tutti_train_config;
 extern const tutti_option tutti_train_options[];
 enum { TUTTI_PRECISION_FP32, TUTTI_PRECISION_BF16, TUTTI_PRECISION_FP16 };
+enum { TUTTI_FINAL_EVAL_OFF, TUTTI_FINAL_EVAL_ON, TUTTI_FINAL_EVAL_ALL };
 enum { TUTTI_ON_LOSS_AUTO, TUTTI_ON_LOSS_STOP, TUTTI_ON_LOSS_CONTINUE };
 
 /* A synthetic problem (problem.h) is a model with its data: where one of the two was not given, the other names it; where both are the same problem, options given to
@@ -36,8 +37,10 @@ tutti_status tutti_train_check_data(tutti_runtime *rt, const tutti_train_config 
 tutti_status tutti_train_prepare(tutti_runtime *rt, const tutti_train_config *config, tutti_error *err);
 
 typedef struct tutti_train_io {
-    /* Lines for the person (rank 0). status: 0 a plain line, 1 a progress line that the next one may replace. NULL: silence. */
+    /* Lines for the person (rank 0). status: 0 a plain line, 1 a progress line that the next one may replace, 2 one for a moment, which is left out where lines cannot be replaced. NULL: silence. */
     void (*say)(void *user, int status, const char *line);
+    /* Columns that a line of status 1 or 2 may have now: its least important fields are left out until it fits. NULL, 0: any number. */
+    int (*columns)(void *user);
     void *user;
     const char *installed_data;   /* where installed data sets are, or NULL */
     int64_t started_ns;           /* clock when the command began, for host_seconds; 0: now */

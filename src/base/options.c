@@ -245,12 +245,14 @@ static bool read_bool(const char *value, bool *out)
     return false;
 }
 
-/* A switch that has got a third position still takes all the words of a switch: files and scripts of before have them. */
+/* A switch that has got a third position still takes all the words of a switch: files and scripts of before have them.
+ */
 static bool read_choice(const char *choices, const char *value, int *out)
 {
     bool truth;
 
-    return find_choice(choices, value, out) || (read_bool(value, &truth) && find_choice(choices, truth ? "on" : "off", out));
+    return find_choice(choices, value, out) ||
+           (read_bool(value, &truth) && find_choice(choices, truth ? "on" : "off", out));
 }
 
 /* ---- parsing ---- */
@@ -283,7 +285,8 @@ static void print_allowed(const tutti_option *option, bool form, char *out, size
     }
 }
 
-/* The subject of a sentence about the value: "run.yaml:1: option 'batch'". A flag and a variable are the option's name themselves: "--batch". */
+/* The subject of a sentence about the value: "run.yaml:1: option 'batch'". A flag and a variable are the option's name
+ * themselves: "--batch". */
 typedef struct { char text[256]; } subject_of_value;
 
 static subject_of_value subject(const tutti_option *option, const char *what)
@@ -294,7 +297,8 @@ static subject_of_value subject(const tutti_option *option, const char *what)
 
     for (size_t i = 0; same && i < name; i++) {
         const char c = what[bytes - name + i];
-        same = c == '_' || c == '-' ? option->name[i] == '_' || option->name[i] == '-' : tolower((unsigned char)c) == option->name[i];
+        same = c == '_' || c == '-' ? option->name[i] == '_' || option->name[i] == '-'
+                                    : tolower((unsigned char)c) == option->name[i];
     }
     if (same)
         snprintf(s.text, sizeof s.text, "%s", what);
@@ -321,9 +325,9 @@ static tutti_status fail_value(const tutti_option *option, const char *what, con
             tutti_base_near_offer(&near, choice, bytes);
         tutti_base_near_print(&near, hint, sizeof hint);
     }
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is %s%s%s; it must be %s%s%s%s%s", subject(option, what).text, form ? "'" : "",
-                      tutti_base_show(value).text, form ? "'" : "", allowed, help ? " (" : "", help ? option->help : "", help ? ")" : "",
-                      hint);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is %s%s%s; it must be %s%s%s%s%s", subject(option, what).text,
+                      form ? "'" : "", tutti_base_show(value).text, form ? "'" : "", allowed, help ? " (" : "",
+                      help ? option->help : "", help ? ")" : "", hint);
 }
 
 /* Exact also where a double cannot hold the integer. */

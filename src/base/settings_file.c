@@ -326,7 +326,8 @@ static tutti_status read_json(const source *src)
 
 /* ---- both ---- */
 
-/* UTF-16 with its mark at the beginning. libyaml would read it and jansson would not; what is written here is read as bytes by all that look at it. */
+/* UTF-16 with its mark at the beginning. libyaml would read it and jansson would not; what is written here is read as
+ * bytes by all that look at it. */
 static bool is_utf16(const char *text, size_t bytes)
 {
     return bytes >= 2 && (memcmp(text, "\xFF\xFE", 2) == 0 || memcmp(text, "\xFE\xFF", 2) == 0);
@@ -372,7 +373,8 @@ tutti_status tutti_settings_file(tutti_settings *s, const char *path, tutti_erro
             got = 1;
     }
     if (got < 0)
-        status = tutti_fail(err, errno == EISDIR ? TUTTI_ERR_USAGE : TUTTI_ERR_IO, errno, "cannot read settings file '%s'; check that it is a file", path);
+        status = tutti_fail(err, errno == EISDIR ? TUTTI_ERR_USAGE : TUTTI_ERR_IO, errno,
+                            "cannot read settings file '%s'; check that it is a file", path);
     else
         status = tutti_settings_text(s, path, text, used, err);
 out:

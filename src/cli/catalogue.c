@@ -67,6 +67,35 @@ static int unknown(const tutti_cli_catalogue *c, const char *name)
     return tutti_cli_usage(c->command, "there is no %s '%s'%s", c->kind, name, near);
 }
 
+static void print_group(const tutti_cli_catalogue *c, const char *group)
+{
+    char lead[64], text[512];
+
+    putchar('\n');
+    tutti_cli_wrap(stdout, "", 0, c->group_title(group));
+    for (size_t i = 0; c->name(i) != NULL; i++)
+        if (strcmp(c->group(i), group) == 0) {
+            snprintf(lead, sizeof lead, "  %s", c->name(i));
+            c->line(i, text, sizeof text);
+            tutti_cli_wrap(stdout, lead, c->room, text);
+        }
+}
+
+/* Groups in the order of their first members. */
+static void print_list(const tutti_cli_catalogue *c)
+{
+    tutti_cli_wrap(stdout, "", 0, c->help);
+    for (size_t i = 0; c->name(i) != NULL; i++) {
+        bool first = true;
+        for (size_t k = 0; k < i; k++)
+            first = first && strcmp(c->group(k), c->group(i)) != 0;
+        if (first)
+            print_group(c, c->group(i));
+    }
+    putchar('\n');
+    tutti_cli_wrap(stdout, "", 0, c->advice);
+}
+
 int tutti_cli_list(const tutti_cli_catalogue *c, int argc, char **argv)
 {
     int one = -1;
@@ -98,7 +127,6 @@ int tutti_cli_list(const tutti_cli_catalogue *c, int argc, char **argv)
     } else if (one >= 0)
         c->print((size_t)one);
     else
-        for (size_t i = 0; c->name(i) != NULL; i++)
-            c->print_line(i);
+        print_list(c);
     return EXIT_DONE;
 }

@@ -24,8 +24,22 @@ int tutti_cli_code(tutti_status status);
 int tutti_cli_fail(const tutti_error *err);
 int tutti_cli_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* ---- screen.c: the terminal ---- */
+typedef struct tutti_screen { bool terminal, open; } tutti_screen; /* terminal: lines can be taken back there; open: one that the next may replace stands without its end */
+bool tutti_screen_replaces(void);                               /* is standard output such a terminal (TERM is not "dumb")? */
+void tutti_screen_say(void *screen, int status, const char *line); /* `say` and `columns` of tutti_train_io */
+int tutti_screen_columns(void *screen);
+void tutti_screen_end(tutti_screen *screen);
+int tutti_cli_columns(int fd);                                  /* of the terminal now, else what COLUMNS says of it; 0: no terminal, or nobody knows */
+int tutti_cli_page_width(void);                                 /* of pages on standard output: 80 where that is no terminal */
+/* `lead`, then text from column `indent` on, in lines of the page's width; a lead that leaves no room has a line of its own. */
+void tutti_cli_wrap(FILE *out, const char *lead, int indent, const char *text);
+/* ---- help.c ---- */
+void tutti_cli_train_help(FILE *out, bool all);
+const char *tutti_cli_known_elsewhere(const char *flag);        /* how we say what other programs call so; NULL */
+
 /* The trainer's settings from arguments, environment and files, with the flags `extra` (own, NULL-ended list of names without dashes that take no value)
-   reported by bits. argv[0] is skipped. One positional argument: the configuration file. help: -h or --help was there. */
+   reported by bits. argv[0] is skipped. One positional argument: the configuration file. help: -h or --help was there; help_all: with "all" behind it. */
 typedef struct tutti_cli_settings {
     tutti_train_config config;
     tutti_settings *settings;
@@ -33,7 +47,7 @@ typedef struct tutti_cli_settings {
     const char *file;
     char out[4096];     /* --out, or the default made from the time and the method; empty until tutti_cli_default_out */
     unsigned extra;
-    bool help, transport_saved; /* transport_saved: it is that of the run which this one resumes, and nobody has said otherwise */
+    bool help, help_all, transport_saved; /* transport_saved: it is that of the run which this one resumes, and nobody has said otherwise */
 } tutti_cli_settings;
 tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const char *const *extra, tutti_error *err);
 void tutti_cli_close(tutti_cli_settings *s);
@@ -42,7 +56,11 @@ typedef struct tutti_cli_catalogue {
     const char *command, *kind, *help;
     const char *(*name)(size_t i);
     json_t *(*json)(size_t i);
-    void (*print)(size_t i), (*print_line)(size_t i); /* all of one; its line among others */
+    void (*print)(size_t i);                          /* all of one */
+    const char *(*group)(size_t i), *(*group_title)(const char *group); /* its group's name; what stands above the group in the list */
+    void (*line)(size_t i, char *text, size_t bytes); /* what the list says of it */
+    int room;                                         /* columns for its name there */
+    const char *advice;                               /* at the list's end */
 } tutti_cli_catalogue;
 int tutti_cli_list(const tutti_cli_catalogue *c, int argc, char **argv); /* COMMAND [NAME] [--json]; an exit code */
 void tutti_cli_print_options(FILE *out, const tutti_option *options, bool flags);

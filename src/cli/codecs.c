@@ -1,4 +1,6 @@
 /* codecs.c: `tutti codecs`: what gradients may travel as, from the codecs' own tables. */
+#include <string.h>
+
 #include "cli_internal.h"
 #include "tutti/codec.h"
 
@@ -39,14 +41,38 @@ static const char *codec_name(size_t i)
     return tutti_codecs[i] != NULL ? tutti_codecs[i]->name : NULL;
 }
 
-static void print_line(size_t i)
+static const char *codec_form(size_t i)
 {
-    printf("  %-12s %-8s %s\n", tutti_codecs[i]->name, form(tutti_codecs[i]), tutti_codecs[i]->help);
+    return form(tutti_codecs[i]);
+}
+
+static const char *form_title(const char *group)
+{
+    return strcmp(group, "wrapper") == 0 ? "Wrappers: round other codecs, ef(topk(ratio=0.01))"
+        : strcmp(group, "summed") == 0   ? "Summed on the way, by all-reduce"
+                                         : "Messages: each is decoded";
+}
+
+static void line(size_t i, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "%s %s", form(tutti_codecs[i]), tutti_codecs[i]->help);
 }
 
 int tutti_cli_codecs(int argc, char **argv)
 {
-    static const tutti_cli_catalogue catalogue = { "codecs", "codec", "Lists what gradients may travel as, or explains one. Use: tutti train --codec 'ef(topk(ratio=0.01))'.",
-                                                   codec_name, codec_json, print_one, print_line };
+    static const tutti_cli_catalogue catalogue = {
+        "codecs",
+        "codec",
+        "Lists what gradients may travel as, or explains one. Use: tutti train --codec 'ef(topk(ratio=0.01))'.",
+        codec_name,
+        codec_json,
+        print_one,
+        codec_form,
+        form_title,
+        line,
+        16,
+        "`tutti codecs NAME` explains one. A codec pays where the network is slower than the computation: "
+        "--codec-cost explain measures that before the first step."
+    };
     return tutti_cli_list(&catalogue, argc, argv);
 }

@@ -68,31 +68,57 @@ static void print_commands(FILE *out)
     for (const tutti_command *c = tutti_commands; c->name != NULL; c++)
         if (c->help != NULL)
             fprintf(out, "  tutti %-8s %-42s %s\n", c->name, c->arguments, c->help);
-    fprintf(out, "\n`tutti COMMAND --help` explains one. Exit codes: 0 done, 1 training failed, 2 bad usage or configuration,\n"
-                 "3 a worker was lost and the method could not go on, 128 + signal when stopped by one.\n");
+    fprintf(
+        out,
+        "\n`tutti help COMMAND` explains one. Exit codes: 0 done, 1 training failed, 2 bad usage or configuration,\n"
+        "3 a worker was lost and the method could not go on, 128 + signal when stopped by one.\n");
 }
 
-int main(int argc, char **argv)
+static int no_such_command(const char *name)
 {
     const char *names[16];
     size_t n = 0;
     char near[128];
 
+    for (const tutti_command *c = tutti_commands; c->name != NULL && n < TUTTI_LENGTH(names); c++)
+        if (c->help != NULL)
+            names[n++] = c->name;
+    tutti_suggest(name, names, n, near, sizeof near);
+    fprintf(stderr, "tutti: there is no command '%s'%s; `tutti --help` lists them\n", name, near);
+    return EXIT_USAGE;
+}
+
+/* `tutti help COMMAND [MORE]` is `tutti COMMAND [MORE] --help`; of train it may be `all`, which stands behind. */
+static int help(int argc, char **argv)
+{
+    const tutti_command *c = tutti_commands;
+    const bool more = argc > 1, all = more && strcmp(argv[1], "all") == 0;
+    char flag[] = "--help";
+    char *words[] = { argv[0], more && !all ? argv[1] : flag, all ? argv[1] : more ? flag : NULL, NULL };
+
+    while (c->name != NULL && (c->help == NULL || strcmp(c->name, argv[0]) != 0))
+        c++;
+    if (c->name == NULL)
+        return no_such_command(argv[0]);
+    if (argc > 2)
+        return tutti_cli_usage(c->name, "`tutti help` takes a command and at most one word more");
+    return c->run(argc + 1, words);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0))
+        return help(argc - 2, argv + 2);
     if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
         print_commands(argc < 2 ? stderr : stdout);
         return argc < 2 ? EXIT_USAGE : EXIT_DONE;
     }
     if (strcmp(argv[1], "--version") == 0)
         return tutti_cli_version(argc - 1, argv + 1);
-    for (const tutti_command *c = tutti_commands; c->name != NULL; c++) {
+    for (const tutti_command *c = tutti_commands; c->name != NULL; c++)
         if (strcmp(argv[1], c->name) == 0) {
             const int code = c->run(argc - 1, argv + 1);
             return fflush(stdout) == 0 && !ferror(stdout) ? code : code != 0 ? code : EXIT_TRAINING;
         }
-        if (c->help != NULL)
-            names[n++] = c->name;
-    }
-    tutti_suggest(argv[1], names, n, near, sizeof near);
-    fprintf(stderr, "tutti: there is no command '%s'%s; `tutti --help` lists them\n", argv[1], near);
-    return EXIT_USAGE;
+    return no_such_command(argv[1]);
 }

@@ -1,4 +1,6 @@
 /* methods.c: `tutti methods`: the catalogue, from the methods' own tables. */
+#include <string.h>
+
 #include "cli_internal.h"
 
 static json_t *text_or_null(const char *text)
@@ -48,14 +50,47 @@ static const char *method_name(size_t i)
     return tutti_methods[i] != NULL ? tutti_methods[i]->name : NULL;
 }
 
-static void print_line(size_t i)
+static const char *method_group(size_t i)
 {
-    printf("  %-24s %-12s %s (%d)\n", tutti_methods[i]->name, tutti_methods[i]->family, tutti_methods[i]->title, tutti_methods[i]->year);
+    return tutti_methods[i]->family;
+}
+
+static const char *group_title(const char *group)
+{
+    static const struct { const char *family, *title; } titles[] = {
+        { "baseline", "The yardstick: nothing is exchanged" },
+        { "all-reduce", "All-reduce: a step has everybody's gradients" },
+        { "periodic", "Periodic: models are averaged every so many steps" },
+        { "gossip", "Gossip: models are averaged with a few neighbours" },
+        { "server", "Servers: they have the model, workers bring gradients, together or as each is done" },
+    };
+
+    for (size_t k = 0; k < TUTTI_LENGTH(titles); k++)
+        if (strcmp(titles[k].family, group) == 0)
+            return titles[k].title;
+    return group;
+}
+
+static void line(size_t i, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "%s (%d)", tutti_methods[i]->title, tutti_methods[i]->year);
 }
 
 int tutti_cli_methods(int argc, char **argv)
 {
-    static const tutti_cli_catalogue catalogue = { "methods", "method", "Lists the training methods, or explains one: its paper, axes, options and constraints.",
-                                                   method_name, method_json, print_one, print_line };
+    static const tutti_cli_catalogue catalogue = {
+        "methods",
+        "method",
+        "Lists the training methods, or explains one: its paper, axes, options and constraints.",
+        method_name,
+        method_json,
+        print_one,
+        method_group,
+        group_title,
+        line,
+        27,
+        "`tutti methods NAME` explains one, `tutti train --method 'NAME(OPTION=VALUE,...)'` trains with it. Where "
+        "nothing speaks for another, take ddp, which is the default."
+    };
     return tutti_cli_list(&catalogue, argc, argv);
 }

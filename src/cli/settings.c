@@ -8,16 +8,21 @@
 
 static tutti_status no_such_flag(const char *flag, const char *const *extra, tutti_error *err)
 {
-    const char *names[64];
+    const char *names[128], *ours = tutti_cli_known_elsewhere(flag);
     size_t n = 0;
     char near[160];
 
-    for (const tutti_option *o = tutti_train_options; o->name != NULL; o++)
+    if (ours != NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "there is no option '--%.80s'; here it is %s; `tutti train --help all` lists them", flag,
+                          ours);
+    for (const tutti_option *o = tutti_train_options; o->name != NULL && n < TUTTI_LENGTH(names); o++)
         names[n++] = o->name;
-    for (size_t i = 0; extra != NULL && extra[i] != NULL; i++)
+    for (size_t i = 0; extra != NULL && extra[i] != NULL && n < TUTTI_LENGTH(names); i++)
         names[n++] = extra[i];
     tutti_suggest(flag, names, n, near, sizeof near);
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no option '--%.80s'%s; `tutti train --help` lists them", flag, near);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no option '--%.80s'%s; `tutti train --help all` lists them",
+                      flag, near);
 }
 
 /* One argument, or two: --name=value, --name value, -n4, -n 4; switches (booleans that are off by default) need no value. Gives how many it took. */
@@ -47,7 +52,13 @@ static tutti_status take(tutti_cli_settings *s, int argc, char **argv, int *at, 
         value = arg[2 + length] == '=' ? arg + 3 + length : NULL;
         if (strcmp(name, "help") == 0) {
             s->help = true;
-            return TUTTI_OK;
+            if (value == NULL && *at + 1 < argc && strcmp(argv[*at + 1], "all") == 0)
+                value = argv[++*at];
+            s->help_all = value != NULL && strcmp(value, "all") == 0;
+            return value == NULL || s->help_all
+                       ? TUTTI_OK
+                       : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                    "--help is '%.80s'; write --help, or --help all for all options", value);
         }
         for (unsigned i = 0; extra != NULL && extra[i] != NULL; i++)
             if (strcmp(name, extra[i]) == 0) {

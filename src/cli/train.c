@@ -16,22 +16,6 @@ static bool is_tcp(const char *transport)
     return strncmp(transport, "tcp", 3) == 0 && (transport[3] == 0 || transport[3] == '(');
 }
 
-typedef struct screen { bool terminal, open; } screen; /* open: a progress line stands without its end */
-
-static void say(void *user, int status, const char *line)
-{
-    screen *s = user;
-
-    if (s->terminal) {
-        printf("\r\033[K%s", line);
-        if (status == 0)
-            putchar('\n');
-        s->open = status != 0;
-    } else
-        puts(line);
-    fflush(stdout);
-}
-
 /* Where this process stands. A worker of ours was told by TUTTI_RANK; TUTTI_LAUNCHED says that a launcher of ours shows its last words: "here" one that has made the output
    directory too, "agent" one on another host, which has not. */
 typedef struct standing {
@@ -136,8 +120,8 @@ static tutti_status prepare(tutti_cli_settings *s, const standing *at, tutti_wor
 
 static int work(tutti_cli_settings *s, const standing *at, tutti_error *err)
 {
-    screen display = { .terminal = isatty(STDOUT_FILENO) };
-    tutti_train_io io = { .say = say, .user = &display };
+    tutti_screen display = { .terminal = tutti_screen_replaces() };
+    tutti_train_io io = { .say = tutti_screen_say, .columns = tutti_screen_columns, .user = &display };
     const char *started = getenv("TUTTI_STARTED_NS"), *launched = getenv("TUTTI_LAUNCHED");
     char installed[4096];
     tutti_world *world;
@@ -158,8 +142,7 @@ static int work(tutti_cli_settings *s, const standing *at, tutti_error *err)
         status = prepare(s, at, world, err);
     if (status == TUTTI_OK)
         status = tutti_train_worker(world, &s->config, &io, err);
-    if (display.open)
-        putchar('\n');
+    tutti_screen_end(&display);
     if (fflush(stdout) != 0 && status == TUTTI_OK)
         status = tutti_fail(err, TUTTI_ERR_IO, errno, "writing to standard output");
     if (status != TUTTI_OK)
@@ -170,11 +153,16 @@ static int work(tutti_cli_settings *s, const standing *at, tutti_error *err)
 
 /* Simulated workers: all of them here, in one call; their time is virtual, host_seconds is ours. */
 typedef struct simulated { bool lost, ended; tutti_status status; tutti_error err; } simulated; /* a worker: has anybody heard that it is lost; how it ended, if it did */
-typedef struct simulation { const tutti_train_config *config; tutti_train_io io; screen display; simulated *workers; int left; } simulation;
+typedef struct simulation { const tutti_train_config *config; tutti_train_io io; tutti_screen display; simulated *workers; int left; } simulation;
 
 static void say_simulated(void *user, int status, const char *line)
 {
-    say(&((simulation *)user)->display, status, line);
+    tutti_screen_say(&((simulation *)user)->display, status, line);
+}
+
+static int simulated_columns(void *user)
+{
+    return tutti_screen_columns(&((simulation *)user)->display);
 }
 
 /* All hear of it; the first one says it. */
@@ -226,8 +214,8 @@ static tutti_status outcome(const simulation *sim, tutti_status status, tutti_er
 
 static int simulate(tutti_cli_settings *s, int64_t started_ns, tutti_error *err)
 {
-    simulation sim = { .config = &s->config, .display = { .terminal = isatty(STDOUT_FILENO) }, .left = (int)s->config.n,
-                       .io = { .say = say_simulated, .started_ns = started_ns, .host = s->rt, .least = (int)s->config.min_workers, .lost = show_simulated_loss } };
+    simulation sim = { .config = &s->config, .display = { .terminal = tutti_screen_replaces() }, .left = (int)s->config.n,
+                       .io = { .say = say_simulated, .columns = simulated_columns, .started_ns = started_ns, .host = s->rt, .least = (int)s->config.min_workers, .lost = show_simulated_loss } };
     char installed[4096], *transport = NULL;
     tutti_status status;
 
@@ -242,8 +230,7 @@ static int simulate(tutti_cli_settings *s, int64_t started_ns, tutti_error *err)
         status = outcome(&sim, tutti_world_run(transport, (int)(s->config.n + s->config.servers), simulated_worker, &sim, err), err);
     tutti_free(transport);
     tutti_free(sim.workers);
-    if (sim.display.open)
-        putchar('\n');
+    tutti_screen_end(&sim.display);
     if (fflush(stdout) != 0 && status == TUTTI_OK)
         status = tutti_fail(err, TUTTI_ERR_IO, errno, "writing to standard output");
     return status == TUTTI_OK ? EXIT_DONE : tutti_cli_fail(err);
@@ -356,18 +343,6 @@ static tutti_status launch(tutti_cli_settings *s, const standing *at, int argc, 
     return TUTTI_OK;
 }
 
-static void help(void)
-{
-    printf("tutti train [FILE] [--OPTION VALUE ...]\n\nTrains a network with n workers. Values come from flags, else environment (TUTTI_BATCH for --batch), else FILE (YAML, or "
-           "JSON\nif it begins with '{'; keys are the flags without dashes), else the defaults below.\n\n  option               type   default                    meaning\n");
-    tutti_cli_print_options(stdout, tutti_train_options, true);
-    printf("\nExamples:\n  tutti train --model cnn --data mnist -n 2 --method ddp --epochs 1\n"
-           "  tutti train --model mlp -n 4 --optimizer 'adamw(lr=0.001)' --lr-schedule 'cosine(warmup=100)' --checkpoint-every 200 --out runs/mlp\n"
-           "  tutti train --resume runs/mlp --epochs 3\n"
-           "  tutti train --model mlp --data mnist -H a:4,b:4\n"
-           "  tutti train --transport sim --platform cluster.xml -n 8 --step-time 0.01 --slow 0:5 --batch-share auto\n");
-}
-
 /* Not a worker: starts the run. */
 static tutti_status begin(tutti_cli_settings *s, const standing *at, int argc, char **argv, int64_t started_ns, int *code, tutti_error *err)
 {
@@ -396,7 +371,7 @@ int tutti_cli_train(int argc, char **argv)
     const int64_t started_ns = s.rt != NULL ? tutti_now_ns(s.rt) : 0;
 
     if (status == TUTTI_OK && s.help)
-        help();
+        tutti_cli_train_help(stdout, s.help_all);
     else if (status == TUTTI_OK)
         status = stand(&s, &at, &err);
     if (status == TUTTI_OK && !s.help) {

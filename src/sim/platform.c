@@ -86,8 +86,9 @@ static tutti_status write_default(int ranks, int *fd, tutti_error *err)
 }
 
 /* ---- the user's ---- */
-/* What SimGrid says of it: its first error, without the logger's mark ("[0.000000] ./src/xbt/exception.cpp:95: [xbt_exception/ERROR] "), the exception's type and where that was met; what follows is
-   a farewell or a backtrace. Ended without a word: that. */
+/* What SimGrid says of it: its first error, without the logger's mark ("[0.000000] ./src/xbt/exception.cpp:95:
+   [xbt_exception/ERROR] "), the exception's type and where that was met; what follows is a farewell or a backtrace.
+   Ended without a word: that. */
 static void complaint(const char *text, char *out, size_t bytes)
 {
     static const char *const levels[] = { "/ERROR] ", "/CRITICAL] " };

@@ -47,7 +47,7 @@ const tutti_option tutti_train_options[] = {
     { "step-time", TUTTI_REAL, AT(step_time), 0, 0, 1e9, NULL, "simulated runs: seconds a pass of `batch` samples takes on each worker, before --slow; 0: its FLOPs over the host's speed" },
     { "report-every", TUTTI_INT, AT(report_every), 50, 1, 1e9, NULL, "steps between lines of metrics.jsonl and of progress" },
     { "eval-every", TUTTI_INT, AT(eval_every), 0, 0, 1e15, NULL, "steps between evaluations on the test set; 0: at the end of each epoch (asynchronous methods: only with --target, since all have to meet)" },
-    { "final-eval", TUTTI_BOOL, AT(final_eval), 1, 0, 1, NULL, "evaluate the final model on the whole training and test sets" },
+    { "final-eval", TUTTI_CHOICE, AT(final_eval), TUTTI_FINAL_EVAL_ON, 0, 0, "off|on|all", "evaluate the final model on the test set (on) and the whole training set (all); with on, final_train_loss is of a fixed draw of training samples, as many as the test set has, at most 2000" },
     { "target", TUTTI_TEXT, AT(target), 0, 0, 0, "", "stop when an evaluation reaches it: accuracy=0.98, loss=0.1 or, of clicks, auc=0.75 (on the test set)" },
     { "checkpoint-every", TUTTI_INT, AT(checkpoint_every), 0, 0, 1e15, NULL, "steps between checkpoints; 0: none" },
     { "checkpoint-keep", TUTTI_INT, AT(checkpoint_keep), 2, 1, 1000000, NULL, "newest checkpoints that are kept" },

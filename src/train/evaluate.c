@@ -14,26 +14,48 @@
 
 enum { CHUNK = 500 };
 
+/* The samples [at, end) of `chosen` among the first `of` of a split: all of them, or a draw that is the same in all
+   runs, so that these can be compared. It is drawn since a set may be in some order: every 30th of MNIST's training
+   samples is harder than the rest, by a third of the loss. what: said to the person while it goes on; NULL: nothing
+   is. */
+typedef struct part { tutti_split split; uint64_t at, end, chosen, of; const char *what; } part;
+
+static size_t next_ids(const part *p, uint64_t at, size_t most, uint64_t *ids)
+{
+    const tutti_rng draw = { 0, UINT64_C(0x6576616c) /* "eval" */, 0 };
+    const size_t n = (size_t)(p->end - at < most ? p->end - at : most);
+
+    for (size_t i = 0; i < n; i++)
+        ids[i] = p->chosen == p->of ? at + i : tutti_permuted(draw, p->of, at + i);
+    return n;
+}
+
+static void told(tutti_run *run, const part *p, uint64_t at)
+{
+    if (p->what != NULL)
+        tutti_train_report_evaluating(run, p->what, (at < p->end ? at : p->end) - p->at, p->end - p->at);
+}
+
 /* Of a text: windows' losses are means over their tokens, hits are tokens. */
-static tutti_status my_windows(tutti_run *run, tutti_split split, uint64_t at, uint64_t end, double sums[3], tutti_error *err)
+static tutti_status my_windows(tutti_run *run, const part *p, double sums[3], tutti_error *err)
 {
     enum { WINDOWS = 64 };
-    const size_t room = (size_t)(end - at < WINDOWS ? end - at : WINDOWS), context = (size_t)run->task.context;
+    const size_t room = (size_t)(p->end - p->at < WINDOWS ? p->end - p->at : WINDOWS),
+                 context = (size_t)run->task.context;
     uint32_t *tokens = tutti_alloc(room * context, sizeof *tokens), *next = tutti_alloc(room * context, sizeof *next);
     uint64_t ids[WINDOWS];
     tutti_status status = TUTTI_OK;
 
     if (tokens == NULL || next == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room to evaluate %zu windows at once", room);
-    for (; at < end && status == TUTTI_OK; at += WINDOWS) {
-        const size_t n = (size_t)(end - at < WINDOWS ? end - at : WINDOWS);
-        double part;
+    for (uint64_t at = p->at; at < p->end && status == TUTTI_OK; at += WINDOWS) {
+        const size_t n = next_ids(p, at, WINDOWS, ids);
+        double loss;
         int64_t correct;
-        for (size_t i = 0; i < n; i++)
-            ids[i] = at + i;
-        tutti_data_gather_tokens(run->data, split, ids, n, tokens, next);
-        status = tutti_nn_evaluate_tokens(run->nn, tokens, next, (int64_t)n, run->values, &part, &correct, err);
-        sums[0] += part;
+        told(run, p, at);
+        tutti_data_gather_tokens(run->data, p->split, ids, n, tokens, next);
+        status = tutti_nn_evaluate_tokens(run->nn, tokens, next, (int64_t)n, run->values, &loss, &correct, err);
+        sums[0] += loss;
         sums[1] += (double)correct / (double)context;
     }
     tutti_free(tokens);
@@ -41,11 +63,12 @@ static tutti_status my_windows(tutti_run *run, tutti_split split, uint64_t at, u
     return status;
 }
 
-/* Summed loss, number of hits and summed loss of `least` (NULL: 0) over [at, end). */
-static tutti_status my_part(tutti_run *run, tutti_split split, uint64_t at, uint64_t end, const float *least, double sums[3], float *logits, tutti_error *err)
+/* Summed loss, number of hits and summed loss of `least` (NULL: 0). */
+static tutti_status my_samples(tutti_run *run, const part *p, const float *least, double sums[3], float *logits,
+                               tutti_error *err)
 {
     const uint64_t step = tutti_engine_method(run->engine)->step;
-    const size_t room = (size_t)(end - at < CHUNK ? end - at : CHUNK);
+    const size_t room = (size_t)(p->end - p->at < CHUNK ? p->end - p->at : CHUNK);
     float *x = tutti_alloc(room * (size_t)run->task.channels * (size_t)run->task.height, (size_t)run->task.width * sizeof *x);
     uint8_t *labels = tutti_alloc(room, 1);
     uint64_t *ids = tutti_alloc(room, sizeof *ids);
@@ -55,22 +78,22 @@ static tutti_status my_part(tutti_run *run, tutti_split split, uint64_t at, uint
 
     if (x == NULL || labels == NULL || ids == NULL || (tables > 0 && rows == NULL))
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room to evaluate %zu samples at once", room);
-    for (; at < end && status == TUTTI_OK; at += CHUNK) {
-        const size_t n = (size_t)(end - at < CHUNK ? end - at : CHUNK);
-        double part, lowest = 0;
+    for (uint64_t at = p->at; at < p->end && status == TUTTI_OK; at += CHUNK) {
+        const size_t n = next_ids(p, at, CHUNK, ids);
+        double loss, lowest = 0;
         int64_t correct, none;
-        for (size_t i = 0; i < n; i++)
-            ids[i] = at + i;
-        tutti_data_gather_at(run->data, split, ids, n, step, x, labels);
+        told(run, p, at);
+        tutti_data_gather_at(run->data, p->split, ids, n, step, x, labels);
         if (tables > 0) {
-            tutti_data_gather_rows(run->data, split, ids, n, rows);
-            status = tutti_nn_evaluate_rows(run->nn, x, rows, labels, (int64_t)n, run->values, &part, &correct, logits, err);
+            tutti_data_gather_rows(run->data, p->split, ids, n, rows);
+            status = tutti_nn_evaluate_rows(run->nn, x, rows, labels, (int64_t)n, run->values, &loss, &correct, logits,
+                                            err);
             logits += logits != NULL ? n : 0;
         } else
-            status = tutti_nn_evaluate(run->nn, x, labels, (int64_t)n, run->values, &part, &correct, err);
+            status = tutti_nn_evaluate(run->nn, x, labels, (int64_t)n, run->values, &loss, &correct, err);
         if (status == TUTTI_OK && least != NULL)
             status = tutti_nn_evaluate(run->nn, x, labels, (int64_t)n, &least, &lowest, &none, err);
-        sums[0] += part;
+        sums[0] += loss;
         sums[1] += (double)correct;
         sums[2] += lowest;
     }
@@ -81,7 +104,21 @@ static tutti_status my_part(tutti_run *run, tutti_split split, uint64_t at, uint
     return status;
 }
 
-typedef struct evaluation { tutti_split split; uint64_t total; const float *least; double sums[4]; bool ranks; double auc; } evaluation; /* sums[3]: squared distances of the models from their mean */
+static tutti_status my_part(tutti_run *run, const part *p, const float *least, double sums[3], float *logits,
+                            tutti_error *err)
+{
+    return run->task.context > 0 ? my_windows(run, p, sums, err) : my_samples(run, p, least, sums, logits, err);
+}
+
+/* total: how many samples, of the first `of`. */
+typedef struct evaluation {
+    tutti_split split;
+    uint64_t total, of;
+    const float *least;
+    double sums[4];
+    bool ranks;
+    double auc;
+} evaluation; /* sums[3]: squared distances of the models from their mean */
 
 /* Who only serves comes after all workers and has none of them. */
 static uint64_t begin_of(const tutti_run *run, const evaluation *e, int index)
@@ -125,6 +162,7 @@ static tutti_status evaluate_together(tutti_run *run, void *arg, tutti_error *er
 {
     evaluation *e = arg;
     const uint64_t begin = begin_of(run, e, run->all.index), end = begin_of(run, e, run->all.index + 1);
+    const part mine = { e->split, begin, end, e->total, e->of, e->split == TUTTI_TEST ? "test set" : "training set" };
     float *logits = e->ranks ? tutti_alloc((size_t)(end - begin), sizeof *logits) : NULL;
     tutti_status status = TUTTI_OK;
 
@@ -135,7 +173,7 @@ static tutti_status evaluate_together(tutti_run *run, void *arg, tutti_error *er
     if (e->ranks && logits == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the logits of %llu samples", (unsigned long long)(end - begin));
     if (!tutti_train_serves(run))
-        status = run->task.context > 0 ? my_windows(run, e->split, begin, end, e->sums, err) : my_part(run, e->split, begin, end, e->least, e->sums, logits, err);
+        status = my_part(run, &mine, e->least, e->sums, logits, err);
     if (status == TUTTI_OK)
         status = tutti_reduce_double(&run->all, TUTTI_SUM, e->sums, 4, err);
     if (status == TUTTI_OK && e->ranks)
@@ -165,11 +203,12 @@ tutti_status tutti_train_evaluate_held_out(void *user, double *loss, tutti_error
 {
     tutti_run *run = user;
     const uint64_t begin = tutti_train_samples(run), end = tutti_data_shape_of(run->data)->samples[TUTTI_TRAIN];
+    const part held_out = { TUTTI_TRAIN, begin, end, end, end, NULL };
     double sums[3] = { 0 };
 
     run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
     tutti_train_meter_start(run, (int64_t)(end - begin));
-    TUTTI_TRY(run->task.context > 0 ? my_windows(run, TUTTI_TRAIN, begin, end, sums, err) : my_part(run, TUTTI_TRAIN, begin, end, NULL, sums, NULL, err));
+    TUTTI_TRY(my_part(run, &held_out, NULL, sums, NULL, err));
     tutti_train_stretch(run);
     *loss = sums[0] / (double)(end - begin);
     return TUTTI_OK;
@@ -215,6 +254,7 @@ static tutti_status tell_own(tutti_run *run, void *arg, tutti_error *err)
 tutti_status tutti_train_evaluate_worst(tutti_run *run, tutti_error *err)
 {
     const uint64_t total = tutti_data_shape_of(run->data)->samples[TUTTI_TEST];
+    const part all = { TUTTI_TEST, 0, total, total, total, "a worker's own model" };
     const bool alike = run->n_statistics == 0 && tutti_engine_apart(run->engine) == 0;
     double sums[3] = { 0 }, mine[2] = { 0 };
     float *least;
@@ -229,7 +269,7 @@ tutti_status tutti_train_evaluate_worst(tutti_run *run, tutti_error *err)
         return TUTTI_OK;
     status = find_least(run, &least, err);
     if (status == TUTTI_OK && !alike)
-        status = run->task.context > 0 ? my_windows(run, TUTTI_TEST, 0, total, sums, err) : my_part(run, TUTTI_TEST, 0, total, least, sums, NULL, err);
+        status = my_part(run, &all, least, sums, NULL, err);
     tutti_engine_swap(run->engine);
     mine[0] = alike ? run->test_loss : (sums[0] - sums[2]) / (double)total;
     if (least != NULL && mine[0] < 0)
@@ -239,9 +279,16 @@ tutti_status tutti_train_evaluate_worst(tutti_run *run, tutti_error *err)
     return status == TUTTI_OK ? tutti_train_meet(run, tell_own, mine, err) : status;
 }
 
-tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, double *loss, double *accuracy, double *auc, tutti_error *err)
+tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, uint64_t most, double *loss, double *accuracy,
+                                  double *auc, tutti_error *err)
 {
-    evaluation e = { .split = split, .total = split == TUTTI_TRAIN ? tutti_train_samples(run) : tutti_data_shape_of(run->data)->samples[split], .ranks = auc != NULL && run->task.tables > 0, .auc = -1 };
+    const uint64_t of =
+        split == TUTTI_TRAIN ? tutti_train_samples(run) : tutti_data_shape_of(run->data)->samples[split];
+    evaluation e = { .split = split,
+                     .total = most > 0 && most < of ? most : of,
+                     .of = of,
+                     .ranks = auc != NULL && run->task.tables > 0,
+                     .auc = -1 };
     float *least;
     tutti_status status;
 
@@ -257,4 +304,34 @@ tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, double *los
         *auc = e.auc >= 0 ? e.auc : -1; /* of labels all alike there is none */
     tutti_free(least);
     return status;
+}
+
+/* The loss on samples that were trained on is wanted for one figure, and a training set may be far larger than the
+   test set: of those, a sample. Problems are quick, and of one with an optimum every sample counts, since the least
+   loss is that of all of them. */
+static uint64_t most_training_samples(const tutti_run *run)
+{
+    enum { MOST = 2000 };
+    const uint64_t test = tutti_data_shape_of(run->data)->samples[TUTTI_TEST];
+
+    if (run->config->final_eval == TUTTI_FINAL_EVAL_ALL || tutti_problem_named(run->config->data) != NULL)
+        return 0;
+    return test < MOST ? test : MOST;
+}
+
+tutti_status tutti_train_evaluate_final(tutti_run *run, tutti_error *err)
+{
+    const uint64_t test = tutti_data_shape_of(run->data)->samples[TUTTI_TEST], all = tutti_train_samples(run),
+                   most = most_training_samples(run);
+    double ignored;
+
+    if (run->config->final_eval == TUTTI_FINAL_EVAL_OFF)
+        return TUTTI_OK;
+    run->train_samples = most > 0 && most < all ? most : all;
+    tutti_train_say(run, 1, "evaluating the model on %llu test and %llu training samples", (unsigned long long)test,
+                    (unsigned long long)run->train_samples);
+    TUTTI_TRY(tutti_train_evaluate(run, TUTTI_TEST, 0, &run->test_loss, &run->test_accuracy, &run->test_auc, err));
+    TUTTI_TRY(tutti_train_evaluate(run, TUTTI_TRAIN, most, &run->train_loss, &ignored, NULL, err));
+    TUTTI_TRY(tutti_train_evaluate_worst(run, err));
+    return tutti_train_report_evaluation(run, err);
 }

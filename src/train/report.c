@@ -9,7 +9,7 @@
 
 void tutti_train_say(const tutti_run *run, int status, const char *format, ...)
 {
-    char line[512];
+    char line[4400]; /* the directory's name may be 3800 long */
     va_list args;
 
     if (run->io->say == NULL || run->all.index != 0 || run->config->quiet)
@@ -18,6 +18,68 @@ void tutti_train_say(const tutti_run *run, int status, const char *format, ...)
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
     run->io->say(run->io->user, status, line);
+}
+
+/* ---- lines that fit the terminal ---- */
+enum { FIELDS = 8 };
+typedef struct fields {
+    int n;
+    struct {
+        int rank;
+        char text[64];
+    } at[FIELDS];
+} fields; /* rank: the largest is left out first */
+
+static void add_field(fields *f, int rank, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void add_field(fields *f, int rank, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(f->at[f->n].text, sizeof f->at[f->n].text, format, args);
+    va_end(args);
+    f->at[f->n++].rank = rank;
+}
+
+/* Fields with two blanks between them, as many of them as the terminal has room for at this moment. */
+static void say_fields(const tutti_run *run, int status, fields *f)
+{
+    const int room = run->io->columns != NULL && run->io->say != NULL ? run->io->columns(run->io->user) : 0;
+    char line[FIELDS * 66];
+    size_t used;
+
+    for (;;) {
+        int last = 0;
+        used = 0;
+        for (int i = 0; i < f->n; i++) {
+            used += (size_t)snprintf(line + used, sizeof line - used, "%s%s", i > 0 ? "  " : "", f->at[i].text);
+            last = f->at[i].rank > f->at[last].rank ? i : last;
+        }
+        if (room == 0 || used <= (size_t)room || f->n == 1)
+            break;
+        memmove(&f->at[last], &f->at[last + 1], (size_t)(f->n - last - 1) * sizeof f->at[0]);
+        f->n--;
+    }
+    tutti_train_say(run, status, "%s", line);
+}
+
+void tutti_train_report_evaluating(tutti_run *run, const char *what, uint64_t done, uint64_t of)
+{
+    tutti_runtime *clock = run->io->host != NULL ? run->io->host : run->rt;
+    fields f = { 0 };
+    int64_t now;
+
+    if (run->io->say == NULL || run->all.index != 0 || run->config->quiet)
+        return;
+    now = tutti_now_ns(clock);
+    if (done > 0 && now - run->evaluating_ns < 200 * 1000 * 1000)
+        return;
+    run->evaluating_ns = now;
+    add_field(&f, 0, "evaluating");
+    add_field(&f, 2, "%s", what);
+    add_field(&f, 1, "%.0f %%", 100 * (double)done / (double)of);
+    add_field(&f, 3, "step %llu", (unsigned long long)tutti_engine_method(run->engine)->step);
+    say_fields(run, 2, &f);
 }
 
 void tutti_train_say_warnings(tutti_run *run)
@@ -174,7 +236,8 @@ static tutti_status write_report(tutti_run *run, const tutti_figures *f, const d
     const tutti_method *m = tutti_engine_method(run->engine);
     const double left = m->step > run->first_step ? (double)(run->steps - m->step) * (double)f->wall_ns * 1e-9 / (double)(m->step - run->first_step) : 0;
     double sum[TOLD] = { 0 }, skipped = 0, scale = told[SCALE], loss, rate;
-    char time[32], accuracy[32] = "", left_out[48] = "";
+    fields line = { 0 };
+    char time[32];
 
     for (int i = 0; i < run->all.size * TOLD; i++)
         sum[i % TOLD] += told[i];
@@ -182,8 +245,6 @@ static tutti_status write_report(tutti_run *run, const tutti_figures *f, const d
         skipped = fmax(skipped, told[i * TOLD + SKIPPED]);
         scale = fmin(scale, told[i * TOLD + SCALE]);
     }
-    if (skipped > 0)
-        snprintf(left_out, sizeof left_out, "  %.0f steps left out", skipped);
     if (run->own_pace) { /* since the last line, not the last meeting */
         tutti_heard heard;
         tutti_engine_heard(run->engine, &heard);
@@ -194,10 +255,17 @@ static tutti_status write_report(tutti_run *run, const tutti_figures *f, const d
     loss = sum[SAMPLES] > 0 ? sum[LOSS] / sum[SAMPLES] : 0;
     rate = seconds > 0 ? sum[SAMPLES] / seconds : 0;
     print_time(left, time, sizeof time);
+    add_field(&line, 6, "epoch %.2f", (double)m->step / run->steps_per_epoch);
+    add_field(&line, 0, "step %llu/%llu", (unsigned long long)m->step, (unsigned long long)run->steps);
+    add_field(&line, 1, "loss %.4f", loss);
     if (run->test_accuracy >= 0)
-        snprintf(accuracy, sizeof accuracy, "  accuracy %.2f %%", 100 * run->test_accuracy);
-    tutti_train_say(run, 1, "epoch %.2f  step %llu/%llu  loss %.4f%s%s  %.0f samples/s  %.1f MB sent  %s left", (double)m->step / run->steps_per_epoch,
-                    (unsigned long long)m->step, (unsigned long long)run->steps, loss, accuracy, left_out, rate, sum[BYTES] * 1e-6, time);
+        add_field(&line, 4, "accuracy %.2f %%", 100 * run->test_accuracy);
+    if (skipped > 0)
+        add_field(&line, 3, "%.0f steps left out", skipped);
+    add_field(&line, 5, "%.0f samples/s", rate);
+    add_field(&line, 7, "%.1f MB sent", sum[BYTES] * 1e-6);
+    add_field(&line, 2, "%s left", time);
+    say_fields(run, 1, &line);
     return tutti_train_put_json(run, json_pack("{s:I, s:f, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o, s:o, s:o}", "step", (json_int_t)m->step, "epoch",
         (double)m->step / run->steps_per_epoch, "samples", (json_int_t)f->samples, "train_loss", number(loss), "lr", m->lr, "samples_per_second", rate,
         "wall_seconds", (double)f->wall_ns * 1e-9, "compute_seconds", (double)f->compute_ns * 1e-9, "exposed_comm_seconds", (double)f->exposed_ns * 1e-9,
@@ -210,6 +278,7 @@ tutti_status tutti_train_report_heard(tutti_run *run, uint64_t until, tutti_erro
     const uint64_t every = (uint64_t)run->config->report_every * run->unit;
     tutti_heard heard;
     tutti_figures f;
+    fields line = { 0 };
     double seconds, step, loss, rate;
     tutti_status status;
 
@@ -221,7 +290,11 @@ tutti_status tutti_train_report_heard(tutti_run *run, uint64_t until, tutti_erro
     step = (double)heard.gradients / (double)run->unit;
     loss = heard.samples > run->heard.samples ? (heard.loss_sum - run->heard.loss_sum) / (heard.samples - run->heard.samples) : 0;
     rate = seconds > 0 ? (heard.samples - run->heard.samples) / seconds : 0;
-    tutti_train_say(run, 1, "epoch %.2f  step %.0f/%llu  loss %.4f  %.0f samples/s", step / run->steps_per_epoch, step, (unsigned long long)run->steps, loss, rate);
+    add_field(&line, 3, "epoch %.2f", step / run->steps_per_epoch);
+    add_field(&line, 0, "step %.0f/%llu", step, (unsigned long long)run->steps);
+    add_field(&line, 1, "loss %.4f", loss);
+    add_field(&line, 2, "%.0f samples/s", rate);
+    say_fields(run, 1, &line);
     status = tutti_train_put_json(run, json_pack("{s:I, s:f, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f}", "step", (json_int_t)step, "epoch", step / run->steps_per_epoch,
         "samples", (json_int_t)(run->first_samples + (uint64_t)heard.samples), "train_loss", number(loss), "lr", tutti_engine_method(run->engine)->lr, "samples_per_second", rate,
         "wall_seconds", (double)f.wall_ns * 1e-9, "compute_seconds", (double)f.compute_ns * 1e-9, "exposed_comm_seconds", (double)f.exposed_ns * 1e-9,

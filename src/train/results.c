@@ -334,7 +334,7 @@ static json_t *codec_report(const tutti_run *run)
     return json_null();
 }
 
-typedef struct results { double train_loss; tutti_figures f; trace_text trace; } results;
+typedef struct results { tutti_figures f; trace_text trace; } results;
 
 static tutti_status tell(tutti_run *run, void *arg, tutti_error *err)
 {
@@ -413,6 +413,14 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     memcpy(mine, busiest, sizeof mine);
     mine[EXPOSED] += wall - mine[WALL]; /* the run ends with the last of them */
     mine[WALL] = wall;
+    run->totals.wall = wall;
+    run->totals.compute = mine[COMPUTE];
+    run->totals.exposed = mine[EXPOSED];
+    run->totals.other = mine[OTHER];
+    run->totals.bytes = total_bytes;
+    run->totals.memory = most_memory;
+    run->totals.samples = f.samples - run->first_samples;
+    run->totals.steps = f.steps - run->first_step;
     TUTTI_TRY(write_model(run, err));
 
     o = json_object();
@@ -454,7 +462,8 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     json_object_set_new(o, "bytes_sent_per_worker", json_integer((json_int_t)most_bytes));
     json_object_set_new(o, "messages_sent_per_worker", json_integer((json_int_t)most_messages));
     json_object_set_new(o, "samples_per_second", json_real(mine[WALL] > 0 ? (double)(f.samples - run->first_samples) / mine[WALL] : 0));
-    json_object_set_new(o, "final_train_loss", real_or_null(c->final_eval, r->train_loss));
+    json_object_set_new(o, "final_train_loss", real_or_null(c->final_eval, run->train_loss));
+    json_object_set_new(o, "final_train_samples", c->final_eval ? json_integer((json_int_t)run->train_samples) : json_null());
     json_object_set_new(o, "final_test_loss", real_or_null(c->final_eval, run->test_loss));
     json_object_set_new(o, "worst_test_loss", real_or_null(c->final_eval, run->worst.loss));
     json_object_set_new(o, "worst_test_accuracy", real_or_null(c->final_eval && run->worst.accuracy >= 0, run->worst.accuracy));
@@ -488,9 +497,9 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
 }
 
 /* A writer that is lost may not have come to the end: then the next one does it all again. Each file appears whole, in place of what is there. */
-tutti_status tutti_train_results(tutti_run *run, double train_loss, tutti_error *err)
+tutti_status tutti_train_results(tutti_run *run, tutti_error *err)
 {
-    results r = { .train_loss = train_loss };
+    results r = { 0 };
     tutti_status status;
     int writer;
 

@@ -345,7 +345,7 @@ static tutti_status evaluate(tutti_run *run, tutti_error *err)
     tutti_engine_figures(run->engine, &f);
     status = tutti_engine_show(run->engine, err);
     if (status == TUTTI_OK)
-        status = tutti_train_evaluate(run, TUTTI_TEST, &run->test_loss, &run->test_accuracy, &run->test_auc, err);
+        status = tutti_train_evaluate(run, TUTTI_TEST, 0, &run->test_loss, &run->test_accuracy, &run->test_auc, err);
     if (status == TUTTI_OK)
         status = tutti_engine_resume(run->engine, err);
     if (status == TUTTI_OK)
@@ -443,7 +443,6 @@ tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *co
 {
     tutti_train_io io = *given;
     tutti_run run = { .world = world, .rt = tutti_world_runtime(world), .config = config, .io = &io, .test_accuracy = -1, .test_auc = -1, .time_to_target = -1, .worst = { .worker = -1 } };
-    double train_loss = 0, train_accuracy;
     tutti_status status;
 
     if (io.started_ns == 0)
@@ -467,25 +466,14 @@ tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *co
                             tutti_train_precision_name(config));
         status = train(&run, err);
     }
-    if (status == TUTTI_OK && config->final_eval) {
-        status = tutti_train_evaluate(&run, TUTTI_TEST, &run.test_loss, &run.test_accuracy, &run.test_auc, err);
-        if (status == TUTTI_OK)
-            status = tutti_train_evaluate(&run, TUTTI_TRAIN, &train_loss, &train_accuracy, NULL, err);
-        if (status == TUTTI_OK)
-            status = tutti_train_evaluate_worst(&run, err);
-        if (status == TUTTI_OK)
-            status = tutti_train_report_evaluation(&run, err);
-    }
     if (status == TUTTI_OK)
-        status = tutti_train_results(&run, train_loss, err);
+        status = tutti_train_evaluate_final(&run, err);
+    if (status == TUTTI_OK)
+        status = tutti_train_results(&run, err);
     if (status == TUTTI_OK)
         status = tutti_engine_part(run.engine, err);
-    if (status == TUTTI_OK) {
-        tutti_figures f;
-        tutti_engine_figures(run.engine, &f);
-        tutti_train_say(&run, 0, "trained in %.2f s (compute %.2f, exposed communication %.2f, other %.2f); results in %s", (double)f.wall_ns * 1e-9,
-                        (double)f.compute_ns * 1e-9, (double)f.exposed_ns * 1e-9, (double)f.other_ns * 1e-9, config->out);
-    }
+    if (status == TUTTI_OK)
+        tutti_train_say_totals(&run);
     close_all(&run);
     return status;
 }

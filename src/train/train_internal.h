@@ -58,6 +58,9 @@ typedef struct tutti_run {
     double test_loss, test_accuracy; /* of the last evaluation; accuracy < 0: none yet, or none at all (quadratic) */
     double test_auc;                 /* likewise, of samples that get one logit; < 0: none, also where the labels are all alike */
     struct { double loss, accuracy; int worker; } worst; /* of the workers' own models at the end: the one whose test loss is largest; where replicas are equal the agreed model, worker -1 */
+    double train_loss; uint64_t train_samples; /* of the agreed model at the end, and over how many samples; 0: not evaluated */
+    int64_t evaluating_ns;           /* when it was last said how far an evaluation is */
+    struct { double wall, compute, exposed, other, bytes, memory; uint64_t samples, steps; } totals; /* index 0: seconds and the rest, of this process's part of the run, when results have been written */
     double time_to_target;           /* seconds; < 0: not reached */
     bool target_reached;
     tutti_file *metrics;             /* of index 0 */
@@ -106,12 +109,14 @@ tutti_status tutti_train_regroup(tutti_run *run, tutti_error *err);
 tutti_status tutti_train_meet(tutti_run *run, tutti_status (*body)(tutti_run *run, void *arg, tutti_error *err), void *arg, tutti_error *err);
 /* After a meeting at which index 0 has written a file, `mine` on the others TUTTI_OK: all know whether it could, and the run ends for all if not. Collective. */
 tutti_status tutti_train_written(tutti_run *run, tutti_status mine, tutti_error *err);
-/* evaluate.c: mean loss (of a known optimum: its excess), accuracy and area under the ROC curve (-1: none; NULL: not wanted) of the engine's values over a split, shared among the workers. Collective. */
-tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, double *loss, double *accuracy, double *auc, tutti_error *err);
+/* evaluate.c: mean loss (of a known optimum: its excess), accuracy and area under the ROC curve (-1: none; NULL: not wanted) of the engine's values over a split, or over `most` of its samples, drawn
+   (0: all), shared among the workers. Collective. */
+tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, uint64_t most, double *loss, double *accuracy, double *auc, tutti_error *err);
 /* --validation: how many samples are trained on; whether there are any; what the engine asks of its client, as a method has it. */
 uint64_t tutti_train_samples(const tutti_run *run);
 tutti_status tutti_train_check_validation(const tutti_run *run, tutti_error *err);
 tutti_status tutti_train_evaluate_held_out(void *run, double *loss, tutti_error *err);
+tutti_status tutti_train_evaluate_final(tutti_run *run, tutti_error *err); /* the agreed model as --final-eval says, then the worst. Collective */
 tutti_status tutti_train_evaluate_worst(tutti_run *run, tutti_error *err); /* run->worst; after an evaluation of the agreed model on the test split, which is shown. Each worker evaluates its own model. Collective */
 /* report.c */
 tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err);
@@ -125,13 +130,17 @@ tutti_status tutti_train_report_evaluation(tutti_run *run, tutti_error *err);
 /* After a step: what index 0's codec made of its gradients, if that was measured in it. Its own alone: nobody waits. */
 tutti_status tutti_train_report_codec(tutti_run *run, tutti_error *err);
 json_t *tutti_train_codec_record(const tutti_run *run, int tensor);                /* as it was last measured; NULL: never */
+/* Index 0, for the person: so many of an evaluation's samples are done. Says it a few times a second at most. */
+void tutti_train_report_evaluating(tutti_run *run, const char *what, uint64_t done, uint64_t of);
 void tutti_train_say_warnings(tutti_run *run); /* what its codec risks, once: events of kind "codec" that were not said yet */
 void tutti_train_say(const tutti_run *run, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 tutti_status tutti_train_put_json(tutti_run *run, json_t *object, tutti_error *err); /* a line of metrics.jsonl; takes the object */
+/* closing.c: the last words of a run that has ended well, from its totals. Index 0. */
+void tutti_train_say_totals(const tutti_run *run);
 /* resume.c */
 char *tutti_train_facts(const tutti_run *run);                                     /* free() it */
 tutti_status tutti_train_resume(tutti_run *run, tutti_error *err);
 /* results.c */
 json_t *tutti_train_method_figures(const tutti_run *run, bool lists);              /* those of tutti_metric as they were last told; lists: also those that are [at, value] */
-tutti_status tutti_train_results(tutti_run *run, double train_loss, tutti_error *err); /* collective */
+tutti_status tutti_train_results(tutti_run *run, tutti_error *err); /* collective */
 #endif

@@ -1,5 +1,5 @@
 """What the command says: catalogue, help and refusals. Sentences are compared: value, place, mend."""
-import json, os, shutil, subprocess, sys, unittest
+import json, os, re, shutil, subprocess, sys, unittest
 from command import *
 
 
@@ -24,9 +24,11 @@ class Usage(Case):
             self.assertIn(o["name"], page)
             self.assertIn(o["help"], page)
         configuration = json.loads(tutti("config").stdout)
-        page = tutti("train", "--help").stdout
-        for key in configuration:
-            self.assertRegex(page, r"(?m)^  -{1,2}%s " % key)
+        page = tutti("train", "--help", "all").stdout
+        for key in [*configuration, "out", "resume", "meet"]:
+            self.assertRegex(page, r"(?m)^  (-H, )?-{1,2}%s( |$)" % key)
+        self.assertNotIn("Other options:", page, "src/cli/help.c has no group for these")
+        self.assertEqual(page.count("\n  -"), len(configuration) + 3)
 
     def test_each_method_has_a_page_with_all_its_options(self):
         for m in json.loads(tutti("methods", "--json").stdout):
@@ -42,6 +44,28 @@ class Usage(Case):
         made = subprocess.run([sys.executable, os.path.join(os.path.dirname(__file__), "../../tools/options-doc"), TUTTI], capture_output=True, text=True)
         self.assertEqual(made.returncode, 0, made.stderr)
         self.assertEqual(written, made.stdout, "docs/OPTIONS.md is old: tools/options-doc build/release/bin/tutti > docs/OPTIONS.md")
+
+    def test_the_first_page_of_help_is_short_and_no_line_is_wider_than_the_page(self):
+        short, whole = tutti("train", "--help").stdout, tutti("train", "--help", "all").stdout
+        options = re.findall(r"(?m)^  (?:-H, )?(-{1,2}[a-z-]+)", short)
+        self.assertTrue(12 <= len(options) <= 18, options)
+        self.assertLessEqual({"--model", "--data", "-n", "--hosts", "--method", "--epochs", "--optimizer", "--out", "--resume"}, set(options))
+        self.assertLessEqual(short.count("\n"), 70)
+        self.assertIn("`tutti train --help all`", short)
+        for line in short.splitlines() + whole.splitlines():
+            self.assertTrue(len(line) <= 80 or " " not in line.strip(), line)
+            self.assertEqual(line, line.rstrip())
+
+    def test_catalogues_have_groups_a_header_and_advice(self):
+        for command, headings in (("methods", ["The yardstick", "All-reduce", "Servers", "Periodic", "Gossip"]), ("codecs", ["Summed", "Messages", "Wrappers"])):
+            page = tutti(command).stdout
+            self.assertTrue(page.startswith("Lists "), page)
+            for entry in json.loads(tutti(command, "--json").stdout):
+                self.assertEqual(len(re.findall(r"(?m)^  %s " % entry["name"], page)), 1, entry["name"])
+            for heading in headings:
+                self.assertRegex(page, r"(?m)^%s" % heading)
+            self.assertIn("`tutti %s NAME` explains one" % command, page.split("\n\n")[-1])
+        self.assertIn("take ddp", " ".join(tutti("methods").stdout.split()))
 
     def test_a_build_of_a_clone_that_has_moved_is_named(self):
         root, moved = os.path.join(os.path.dirname(__file__), "../.."), os.path.join(self.folder, "moved")
@@ -64,12 +88,20 @@ class Usage(Case):
             done = tutti(command, "--help")
             self.assertEqual(done.returncode, 0)
             self.assertIn(f"tutti {command}", done.stdout)
+            self.assertEqual(tutti("help", command).stdout, done.stdout)
         self.assertEqual(tutti("--help").returncode, 0)
+        self.assertEqual(tutti("help", "train", "all").stdout, tutti("train", "--help=all").stdout)
+        self.assertEqual(tutti("help", "bench", "io").stdout, tutti("bench", "io", "--help").stdout)
+        self.refused("there is no command 'trian'; did you mean 'train'?", "help", "trian")
+        self.refused("--help is 'al'; write --help, or --help all", "train", "--help=al")
         self.assertRegex(tutti("version").stdout, r"^tutti \d+\.\d+\.\d+\n")
 
     def test_misspelt_words_are_refused_with_the_near_ones(self):
         self.refused("there is no command 'trian'; did you mean 'train'?", "trian")
         self.refused("there is no option '--batc'; did you mean 'batch'", "train", "--batc", "3")
+        for theirs, ours in (("lr", "--optimizer 'sgd(lr=0.1)'"), ("learning_rate", "--optimizer 'sgd(lr=0.1)'"), ("workers", "-n"), ("num-workers", "-n"), ("gpus", "-n"), ("lr-scheduler", "--lr-schedule"),
+                             ("batch-size", "--batch"), ("output", "--out"), ("dataset", "--data")):
+            self.refused("there is no option '--%s'; here it is %s" % (theirs, ours), "train", "--" + theirs, "3")
         self.refused("there is no method 'dpp'; did you mean 'ddp'?", "train", "--method", "dpp", "--data", self.data, "--out", self.out("a"))
         self.refused("there is no method 'sinlge'; did you mean 'single'?", "methods", "sinlge")
         self.refused("mlp", "train", "--model", "mpl", "--data", self.data, "--out", self.out("b"))

@@ -68,7 +68,7 @@ static void in_threads(const char *method, int n, const char *out)
     c.threads = 1;
     c.seed = 5;
     c.quiet = true;
-    c.final_eval = false;
+    c.final_eval = TUTTI_FINAL_EVAL_OFF;
     assert_int_equal(tutti_runtime_open_posix(&rt, &err), TUTTI_OK);
     status = tutti_train_check(&c, 2, &err);
     if (status == TUTTI_OK)

@@ -128,6 +128,60 @@ static void checkpoints_of_threads_resume_in_threads_with_the_same_bits(void **s
     shell("cmp '%s/whole/model.safetensors' '%s/rest/model.safetensors'", folder, folder);
 }
 
+/* ---- how far an evaluation is ---- */
+static struct { char moments[1024]; int64_t clock; } told; /* by the one worker of its test */
+
+static void collect(void *user, int status, const char *line)
+{
+    const size_t used = strlen(told.moments);
+
+    (void)user;
+    if (status == 2)
+        snprintf(told.moments + used, sizeof told.moments - used, "%s\n", line);
+}
+
+/* 150 ms a look. */
+static int64_t slow_clock(void *self)
+{
+    (void)self;
+    return told.clock += 150 * 1000 * 1000;
+}
+
+static tutti_status telling_rank_main(tutti_world *world, void *arg, tutti_error *err)
+{
+    tutti_runtime_ops ops = *tutti_world_runtime(world)->ops;
+    tutti_runtime host = { &ops, tutti_world_runtime(world)->self };
+    const tutti_train_io io = { .say = collect, .host = &host };
+
+    ops.now = slow_clock;
+    return tutti_train_worker(world, arg, &io, err);
+}
+
+/* Six pieces of 500, a look at the clock before each: said at once, then when 200 ms have passed. */
+static void how_far_an_evaluation_is_is_told_a_few_times_a_second(void **state)
+{
+    tutti_train_config c = configure("told");
+    char data[300];
+    tutti_runtime *rt;
+    tutti_error err = { .rank = -1 };
+
+    (void)state;
+    shell("python3 -B -c 'import sys; sys.path.insert(0, \"%s/tests/cli\"); from command import *; small_mnist(\"%s/long\", 60, 3000)'",
+          TUTTI_SOURCE_DIR, folder);
+    snprintf(data, sizeof data, "%s/long", folder);
+    c.data = data;
+    c.steps = 1;
+    c.quiet = false;
+    told.moments[0] = 0;
+    assert_int_equal(tutti_runtime_open_posix(&rt, &err), TUTTI_OK);
+    assert_int_equal(tutti_train_prepare(rt, &c, &err), TUTTI_OK);
+    tutti_runtime_close(rt);
+    if (tutti_world_run("shm", 1, telling_rank_main, &c, &err) != TUTTI_OK)
+        fail_msg("%s", err.text);
+    assert_string_equal(told.moments, "evaluating  test set  0 %  step 1\nevaluating  test set  33 %  step 1\n"
+                                      "evaluating  test set  67 %  step 1\nevaluating  training set  0 %  step 1\n");
+}
+
 /* ---- what telling costs ---- */
 static _Atomic uint64_t messages, bytes;
 
@@ -152,7 +206,7 @@ static void count_run(const char *out, int n, int64_t report_every)
     c.batch = 4;
     c.steps = 4;
     c.report_every = report_every;
-    c.final_eval = false;
+    c.final_eval = TUTTI_FINAL_EVAL_OFF;
     messages = bytes = 0;
     assert_int_equal(tutti_runtime_open_posix(&rt, &err), TUTTI_OK);
     assert_int_equal(tutti_train_prepare(rt, &c, &err), TUTTI_OK);
@@ -275,6 +329,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_and_processes_give_the_same_bits),
         cmocka_unit_test(checkpoints_of_threads_resume_in_threads_with_the_same_bits),
+        cmocka_unit_test(how_far_an_evaluation_is_is_told_a_few_times_a_second),
         cmocka_unit_test(a_report_takes_a_message_of_every_worker_but_the_first),
         cmocka_unit_test(the_summary_has_a_row_a_worker_in_order),
         cmocka_unit_test(a_directory_that_cannot_be_written_is_named),

@@ -1,0 +1,94 @@
+/* screen.c: what the command knows of the terminal: how wide it is, lines that replace each other on it, text that is
+ * wrapped at its edge. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "cli_internal.h"
+
+int tutti_cli_columns(int fd)
+{
+    const char *told = getenv("COLUMNS");
+    struct winsize size;
+
+    if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+        return size.ws_col;
+    return isatty(fd) && told != NULL && atoi(told) > 0 ? atoi(told) : 0;
+}
+
+/* Where lines can be taken back. */
+bool tutti_screen_replaces(void)
+{
+    const char *kind = getenv("TERM");
+
+    return isatty(STDOUT_FILENO) && (kind == NULL || strcmp(kind, "dumb") != 0);
+}
+
+int tutti_screen_columns(void *user)
+{
+    const tutti_screen *s = user;
+    const int columns = s->terminal ? tutti_cli_columns(STDOUT_FILENO) : 0;
+
+    return columns > 1 ? columns - 1
+                       : columns; /* in its last column a cursor is neither in this line nor in the next */
+}
+
+void tutti_screen_say(void *user, int status, const char *line)
+{
+    tutti_screen *s = user;
+    const int columns = status != 0 ? tutti_screen_columns(s) : 0;
+
+    if (!s->terminal && status == 2)
+        return;
+    if (!s->terminal)
+        puts(line);
+    else if (status == 0)
+        printf("\r\033[K%s\n", line);
+    else
+        printf("\r\033[K%.*s", columns > 0 ? columns : (int)strlen(line), line);
+    s->open = s->terminal && status != 0;
+    fflush(stdout);
+}
+
+void tutti_screen_end(tutti_screen *s)
+{
+    if (s->open)
+        putchar('\n');
+    s->open = false;
+}
+
+int tutti_cli_page_width(void)
+{
+    const int columns = tutti_cli_columns(STDOUT_FILENO);
+
+    return columns == 0 ? 80 : columns < 40 ? 40 : columns > 120 ? 120 : columns; /* longer lines are hard to follow */
+}
+
+void tutti_cli_wrap(FILE *out, const char *lead, int indent, const char *text)
+{
+    const int width = tutti_cli_page_width();
+    int at = (int)strlen(lead);
+    bool first = true; /* of its line */
+
+    fputs(lead, out);
+    if (at > 0 && at + 1 > indent) {
+        putc('\n', out);
+        at = 0;
+    }
+    for (; at < indent; at++)
+        putc(' ', out);
+    while (*(text += strspn(text, " ")) != 0) {
+        const int word = (int)strcspn(text, " ");
+        if (!first && at + 1 + word > width) {
+            fprintf(out, "\n%*s", indent, "");
+            at = indent;
+            first = true;
+        }
+        fprintf(out, "%s%.*s", first ? "" : " ", word, text);
+        at += word + !first;
+        first = false;
+        text += word;
+    }
+    putc('\n', out);
+}
