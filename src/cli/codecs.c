@@ -61,18 +61,12 @@ static void line(size_t i, char *text, size_t bytes)
 int tutti_cli_codecs(int argc, char **argv)
 {
     static const tutti_cli_catalogue catalogue = {
-        "codecs",
-        "codec",
-        "Lists what gradients may travel as, or explains one. Use: tutti train --codec 'ef(topk(ratio=0.01))'.",
-        codec_name,
-        codec_json,
-        print_one,
-        codec_form,
-        form_title,
-        line,
-        16,
-        "`tutti codecs NAME` explains one. A codec pays where the network is slower than the computation: "
-        "--codec-cost explain measures that before the first step."
+        .command = "codecs", .kind = "codec", .room = 16,
+        .help = "Lists what gradients may travel as, or explains one. Use: tutti train --codec 'ef(topk(ratio=0.01))'.",
+        .advice = "`tutti codecs NAME` explains one. A codec pays where the network is slower than the computation: "
+                  "--codec-cost explain measures that before the first step.",
+        .name = codec_name, .json = codec_json, .print = print_one,
+        .group = codec_form, .group_title = form_title, .line = line,
     };
     return tutti_cli_list(&catalogue, argc, argv);
 }

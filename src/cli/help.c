@@ -58,6 +58,8 @@ static void print_option(FILE *out, const tutti_option *o)
         snprintf(text, sizeof text, "%s%s", o->help, o->initial != 0 ? " [on]" : "");
     else if (o->type == TUTTI_INT || o->type == TUTTI_REAL)
         snprintf(text, sizeof text, "%s [%.12g]", o->help, o->initial);
+    else if (o->type == TUTTI_TEXT && (o->text == NULL || o->text[0] == 0))
+        snprintf(text, sizeof text, "%s", o->help);
     else
         snprintf(text, sizeof text, "%s [%s]", o->help, initial);
     tutti_cli_wrap(out, lead, 26, text);

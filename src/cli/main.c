@@ -68,10 +68,14 @@ static void print_commands(FILE *out)
     for (const tutti_command *c = tutti_commands; c->name != NULL; c++)
         if (c->help != NULL)
             fprintf(out, "  tutti %-8s %-42s %s\n", c->name, c->arguments, c->help);
-    fprintf(
-        out,
-        "\n`tutti help COMMAND` explains one. Exit codes: 0 done, 1 training failed, 2 bad usage or configuration,\n"
-        "3 a worker was lost and the method could not go on, 128 + signal when stopped by one.\n");
+    fprintf(out, "\n`tutti help COMMAND` explains one. Exit codes: 0 done, 1 training failed, 2 bad usage or\n"
+                 "configuration, 3 a worker was lost and the method could not go on, 128 + signal when stopped by one.\n");
+}
+
+/* The code of a command that has ended, unless what it said did not arrive. */
+static int told(int code)
+{
+    return fflush(stdout) == 0 && !ferror(stdout) ? code : code != 0 ? code : EXIT_TRAINING;
 }
 
 static int no_such_command(const char *name)
@@ -102,7 +106,7 @@ static int help(int argc, char **argv)
         return no_such_command(argv[0]);
     if (argc > 2)
         return tutti_cli_usage(c->name, "`tutti help` takes a command and at most one word more");
-    return c->run(argc + 1, words);
+    return told(c->run(argc + 1, words));
 }
 
 int main(int argc, char **argv)
@@ -116,9 +120,7 @@ int main(int argc, char **argv)
     if (strcmp(argv[1], "--version") == 0)
         return tutti_cli_version(argc - 1, argv + 1);
     for (const tutti_command *c = tutti_commands; c->name != NULL; c++)
-        if (strcmp(argv[1], c->name) == 0) {
-            const int code = c->run(argc - 1, argv + 1);
-            return fflush(stdout) == 0 && !ferror(stdout) ? code : code != 0 ? code : EXIT_TRAINING;
-        }
+        if (strcmp(argv[1], c->name) == 0)
+            return told(c->run(argc - 1, argv + 1));
     return no_such_command(argv[1]);
 }

@@ -79,18 +79,12 @@ static void line(size_t i, char *text, size_t bytes)
 int tutti_cli_methods(int argc, char **argv)
 {
     static const tutti_cli_catalogue catalogue = {
-        "methods",
-        "method",
-        "Lists the training methods, or explains one: its paper, axes, options and constraints.",
-        method_name,
-        method_json,
-        print_one,
-        method_group,
-        group_title,
-        line,
-        27,
-        "`tutti methods NAME` explains one, `tutti train --method 'NAME(OPTION=VALUE,...)'` trains with it. Where "
-        "nothing speaks for another, take ddp, which is the default."
+        .command = "methods", .kind = "method", .room = 27,
+        .help = "Lists the training methods, or explains one: its paper, axes, options and constraints.",
+        .advice = "`tutti methods NAME` explains one, `tutti train --method 'NAME(OPTION=VALUE,...)'` trains with it. Where "
+                  "nothing speaks for another, take ddp, which is the default.",
+        .name = method_name, .json = method_json, .print = print_one,
+        .group = method_group, .group_title = group_title, .line = line,
     };
     return tutti_cli_list(&catalogue, argc, argv);
 }

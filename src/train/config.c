@@ -13,7 +13,7 @@ const tutti_option tutti_train_options[] = {
     { "data", TUTTI_TEXT, AT(data), 0, 0, 0, "mnist", "mnist, mnist(distort=0.5), quadratic, logistic, moby-dick, speech, a text's path, clicks(file=PATH), or a directory of IDX files with the four MNIST names (plain or .gz); docs/DATA.md" },
     { "n", TUTTI_INT, AT(n), 1, 1, 1024, NULL, "workers on this machine; with several hosts what they add up to" },
     { "servers", TUTTI_INT, AT(servers), 0, 0, 1023, NULL, "ranks besides the n workers that only serve, of methods with servers; with hosts on each in turn, from the last; 0: workers serve beside their computation" },
-    { "hosts", TUTTI_TEXT, AT(hosts), 0, 0, 0, "", "-H: hosts with their workers, a:4,b:4 or gpu[01-16]:8, started by ssh; docs/CLUSTERS.md" },
+    { "hosts", TUTTI_TEXT, AT(hosts), 0, 0, 0, "", "hosts with their workers, a:4,b:4 or gpu[01-16]:8, started by ssh; docs/CLUSTERS.md" },
     { "rsh", TUTTI_TEXT, AT(rsh), 0, 0, 0, "", "several hosts: what starts a command on one, as `RSH HOST COMMAND`, instead of ssh" },
     { "meet", TUTTI_TEXT, AT(meet), 0, 0, 0, "", "several hosts: ADDRESS or ADDRESS:PORT by which they reach this one; default: the one that the route to them has" },
     { "start-timeout", TUTTI_REAL, AT(start_timeout), 60, 0.1, 86400, NULL, "several hosts: seconds until all workers must have come" },
