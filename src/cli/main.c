@@ -64,12 +64,23 @@ const char *tutti_cli_installed(char *path, size_t bytes, const char *folder)
 
 static void print_commands(FILE *out)
 {
-    fprintf(out, "Tutti %s: trains neural networks on many workers and spends as little time as possible waiting for them.\n\n", tutti_version());
-    for (const tutti_command *c = tutti_commands; c->name != NULL; c++)
-        if (c->help != NULL)
-            fprintf(out, "  tutti %-8s %-42s %s\n", c->name, c->arguments, c->help);
-    fprintf(out, "\n`tutti help COMMAND` explains one. Exit codes: 0 done, 1 training failed, 2 bad usage or\n"
-                 "configuration, 3 a worker was lost and the method could not go on, 128 + signal when stopped by one.\n");
+    char text[160];
+
+    snprintf(text, sizeof text, "Tutti %s: trains neural networks on many workers and spends as little time as "
+             "possible waiting for them.", tutti_version());
+    tutti_cli_wrap(out, "", 0, text);
+    putc('\n', out);
+    for (const tutti_command *c = tutti_commands; c->name != NULL; c++) {
+        if (c->help == NULL)
+            continue;
+        snprintf(text, sizeof text, "  tutti %s %s", c->name, c->arguments);
+        text[strlen(text) - (c->arguments[0] == 0)] = 0;
+        tutti_cli_wrap(out, text, 30, c->help);
+    }
+    putc('\n', out);
+    tutti_cli_wrap(out, "", 0, "`tutti help COMMAND` explains one. Exit codes: 0 done, 1 training failed, 2 bad usage "
+                               "or configuration, 3 a worker was lost and the method could not go on, 128 + signal when "
+                               "stopped by one.");
 }
 
 /* The code of a command that has ended, unless what it said did not arrive. */

@@ -1,5 +1,5 @@
-"""What a person sees while it trains and at the end: on a terminal of some width, on one that cannot take lines back, in
-a pipe. A terminal is a pty of our own, whose other end is read to the last byte."""
+"""What a person sees while it trains and at the end: on a terminal of some width, on one that cannot take lines back,
+in a pipe. A terminal is a pty of our own, whose other end is read to the last byte."""
 import fcntl, math, os, pty, re, select, struct, subprocess, termios, time, unittest
 from command import *
 
@@ -93,7 +93,8 @@ class Screen(Case):
                 names = fields(line)
                 self.assertNotIn(None, names, line)
                 order = [name for name in least_last if name != "accuracy" or int(STEPS.search(line)[1]) > 15]
-                self.assertEqual(set(names), set(order[:len(names)]), line)  # no field stands while a more important one is gone
+                # No field stands while a more important one is gone.
+                self.assertEqual(set(names), set(order[:len(names)]), line)
                 self.assertTrue(columns < 200 or len(names) == len(order), line)
             for line, replaced in shown(text):
                 self.assertTrue(not replaced or len(line) < columns, line)
@@ -180,11 +181,12 @@ class LastWords(Case):
                          % (s["wall_seconds"], format(round(s["samples_per_second"]), ",")))
         for name, key in (("computing", "compute_seconds"), ("waiting for communication", "exposed_comm_seconds"),
                           ("batches, updates", "other_seconds")):
-            self.assertTrue(rows[name].endswith("%.2f s %5.1f %%" % (s[key], 100 * s[key] / s["wall_seconds"])), rows[name])
+            told = "%.2f s %5.1f %%" % (s[key], 100 * s[key] / s["wall_seconds"])
+            self.assertTrue(rows[name].endswith(told), rows[name])
         self.assertEqual(rows["sent by both workers"],
                          "%s = %s a step" % (amount(s["bytes_sent_total"]), amount(s["bytes_sent_total"] / s["steps"])))
-        self.assertEqual(rows["memory"],
-                         "%.0f MiB a worker (the data set, shared, included)" % (s["peak_rss_bytes_per_worker"] / 2 ** 20))
+        mebibytes = s["peak_rss_bytes_per_worker"] / 2 ** 20
+        self.assertEqual(rows["memory"], "%.0f MiB a worker (the data set, shared, included)" % mebibytes)
         self.assertEqual(rows["model"], out + "/model.safetensors")
         self.assertTrue(os.path.exists(rows["model"]))
 
