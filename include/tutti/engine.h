@@ -91,7 +91,7 @@ tutti_status tutti_engine_open_from(tutti_engine **out, tutti_world *world, cons
 tutti_status tutti_loss_scale_check(const char *text, tutti_error *err); /* refuses what loss_scale may not be */
 void tutti_engine_close(tutti_engine *e);                        /* * waits for its lanes */
 const tutti_method *tutti_engine_method(const tutti_engine *e);  /* layout, counters; read only */
-float *tutti_engine_values(tutti_engine *e, int tensor);         /* where the engine put them */
+float *tutti_engine_values(tutti_engine *e, int tensor);         /* where the engine put them; NULL: there is no such tensor */
 float *tutti_engine_gradient(tutti_engine *e, int tensor);
 /* The client state: own_values floats, 0 at open, this worker's own, NULL if none were asked for. The client reads and writes them between pass() and passed(), and sets the first
    values before load. While the model is shown, and from finish on, the mean over the workers stands there, the same bits on all, of those who have had samples; resume brings

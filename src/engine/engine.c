@@ -410,12 +410,12 @@ const tutti_method *tutti_engine_method(const tutti_engine *e)
 
 float *tutti_engine_values(tutti_engine *e, int tensor)
 {
-    return e->m.x + e->tensors[tensor].first;
+    return tensor >= 0 && tensor < e->layout.n_tensors ? e->m.x + e->tensors[tensor].first : NULL;
 }
 
 float *tutti_engine_gradient(tutti_engine *e, int tensor)
 {
-    return e->m.g + e->tensors[tensor].first;
+    return tensor >= 0 && tensor < e->layout.n_tensors ? e->m.g + e->tensors[tensor].first : NULL;
 }
 
 float *tutti_engine_own(tutti_engine *e)

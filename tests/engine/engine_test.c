@@ -1,5 +1,6 @@
 /* Goal: what ENGINE.md and ddp.md promise of a step holds on ranks that are threads: equal replicas, exact means, exact traffic, order, errors.
    Method: the toy client; every fact compared bit for bit where the contract says so. */
+#include <limits.h>
 #include "toy.h"
 
 typedef struct job {
@@ -389,6 +390,14 @@ static tutti_status order_rank(tutti_world *world, void *arg, tutti_error *err)
 
     (void)arg;
     TUTTI_TRY(toy_open(&e, world, &t, err));
+    CHECK(tutti_engine_values(e, 0) != NULL && tutti_engine_gradient(e, TOY_TENSORS - 1) != NULL);
+    for (int k = 0; k < 4; k++) { /* there are no such tensors */
+        const int tensor = (int[]){ TOY_TENSORS, 99, -1, INT_MIN }[k];
+        CHECK(tutti_engine_values(e, tensor) == NULL && tutti_engine_gradient(e, tensor) == NULL);
+        CHECK(tutti_engine_ready(e, tensor, err) != TUTTI_OK &&
+              tutti_engine_ready_rows(e, tensor, NULL, 0, err) != TUTTI_OK &&
+              tutti_engine_need_rows(e, tensor, NULL, 0, err) != TUTTI_OK);
+    }
     CHECK(tutti_engine_step(e, err) == TUTTI_ERR_STATE && strstr(err->text, "step was called between steps") != NULL);
     CHECK(tutti_engine_ready(e, 0, err) == TUTTI_ERR_STATE && strstr(err->text, "ready was called outside a pass") != NULL);
     CHECK(tutti_engine_passed(e, 0, err) == TUTTI_ERR_STATE);
@@ -398,6 +407,9 @@ static tutti_status order_rank(tutti_world *world, void *arg, tutti_error *err)
     CHECK(tutti_engine_finish(e, err) == TUTTI_ERR_STATE);
     CHECK(tutti_engine_show(e, err) == TUTTI_ERR_STATE);
     CHECK(tutti_engine_ready(e, TOY_TENSORS, err) == TUTTI_ERR_USAGE && strstr(err->text, "tensor 5; there are 5") != NULL);
+    CHECK(tutti_engine_ready(e, -1, err) == TUTTI_ERR_USAGE &&
+          tutti_engine_ready_rows(e, 99, NULL, 0, err) == TUTTI_ERR_USAGE &&
+          tutti_engine_need_rows(e, -1, NULL, 0, err) == TUTTI_ERR_USAGE);
     CHECK(tutti_engine_need(e, 99, false, err) == TUTTI_ERR_STATE);
     TUTTI_TRY(tutti_engine_ready(e, 2, err));
     CHECK(tutti_engine_ready(e, 2, err) == TUTTI_ERR_STATE && strstr(err->text, "c.bias was announced twice") != NULL);
