@@ -73,6 +73,31 @@ static unsigned traits(const tutti_codec *c)
     return (a & b) | ((a | b) & (TUTTI_CODEC_WHOLE_TENSOR | TUTTI_CODEC_MERGES | TUTTI_CODEC_MOMENTUM | TUTTI_CODEC_VOTES));
 }
 
+/* Sends nothing, asks for nothing: which matrices are too small, once. Of vectors nobody expects it otherwise. */
+static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
+{
+    const large *s = c->self;
+    size_t small = 0, matrices = 0, elements = 0;
+    char text[240];
+
+    (void)round, (void)numbers;
+    for (int t = 0; t < c->space->n_tensors; t++) {
+        const tutti_view *v = &c->space->tensor[t];
+        const bool is_small = v->rows > 1 && v->count < (size_t)s->min && !is_excluded(c, t);
+        matrices += v->rows > 1;
+        small += is_small;
+        elements += is_small ? v->count : 0;
+    }
+    if (small == 0 || m->step > 0 || m->say == NULL)
+        return 0;
+    snprintf(text, sizeof text,
+             "large: %zu of %zu matrices, %zu elements together, are smaller than min, %lld, and travel as %.40s; a "
+             "smaller min encodes them",
+             small, matrices, elements, (long long)s->min, s->small);
+    m->say(m->with, "codec", text);
+    return 0;
+}
+
 static tutti_codec *choose(tutti_codec *c, const tutti_view *v)
 {
     const large *s = c->self;
@@ -83,5 +108,5 @@ static tutti_codec *choose(tutti_codec *c, const tutti_view *v)
 
 const tutti_codec_ops tutti_codec_large = {
     .name = "large", .paper = "Alistarh et al., NeurIPS 2017, section 5", .help = "a codec for large tensors only",
-    .options = options, .self_bytes = sizeof(large), .check = check, .traits = traits, .choose = choose,
+    .options = options, .self_bytes = sizeof(large), .check = check, .traits = traits, .begin = begin, .choose = choose,
 };

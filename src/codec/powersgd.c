@@ -384,6 +384,37 @@ static size_t factor_bytes(const tutti_codec *c, const tutti_view *v, size_t r)
     return r * iters_of(c->self, r, v->rows, v->cols) * (v->rows + v->cols) * tutti_dtype_bytes(factors[((const powersgd *)c->self)->factor]);
 }
 
+/* For the person, who asked for so many columns and does not get them: matrices that travel dense, since their factors would be no smaller. */
+static void warn(const tutti_codec *c, const tutti_codec_moment *m)
+{
+    const powersgd *s = c->self;
+    size_t dense = 0, matrices = 0, elements = 0, all = 0;
+    int first = -1;
+    char text[320];
+
+    for (int t = 0; t < c->space->n_tensors; t++) {
+        const tutti_view *v = &c->space->tensor[t];
+        if (v->rows < 2)
+            continue;
+        matrices++;
+        all += v->count;
+        if (rank_of(s, v->rows, v->cols) > 0)
+            continue;
+        dense++;
+        elements += v->count;
+        first = first < 0 ? t : first;
+    }
+    if (dense == 0)
+        return;
+    snprintf(text, sizeof text,
+             "powersgd: %zu of %zu matrices travel as they are, %.3g %% of their elements: they are so small that rank "
+             "%lld does not shrink them more than %g times (min_compression_rate); the first "
+             "is %zu x %zu; a lower rank shrinks more",
+             dense, matrices, 100.0 * (double)elements / (double)all, (long long)s->rank, s->min_compression_rate,
+             c->space->tensor[first].rows, c->space->tensor[first].cols);
+    m->say(m->with, "codec", text);
+}
+
 /* Sends nothing, asks for nothing: what becomes of which matrix, once. */
 static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
 {
@@ -417,6 +448,7 @@ static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, floa
     snprintf(text, sizeof text, "powersgd: %zu of %zu matrices travel as products from step %lld on, %zu -> %zu bytes a step%s%s", products, matrices, (long long)s->start_iter, before, after, list,
              matrices > SHOWN ? "; ..." : "");
     m->say(m->with, "matrices", text);
+    warn(c, m);
     return 0;
 }
 

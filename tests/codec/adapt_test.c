@@ -773,6 +773,29 @@ static void levels_that_make_no_sense_are_refused(void **state)
     subject_close(s);
 }
 
+/* Which matrices are too small is said once, before step 0; of vectors, and of what is left out by name, nobody expects it otherwise. */
+static void matrices_that_large_leaves_as_they_are_are_told_once(void **state)
+{
+    static const subject_shape shapes[] = { { 32, 9 }, { 1, 33 }, { 3, 50 }, { 60, 50 } };
+    static const struct { const char *spec, *said; } rows[] = {
+        { "large(sign,min=1000)", "large: 2 of 3 matrices, 438 elements together, are smaller than min, 1000, and travel as fp32; a smaller min encodes them" },
+        { "large(sign,min=200,small=fp16)", "large: 1 of 3 matrices, 150 elements together, are smaller than min, 200, and travel as fp16; a smaller min encodes them" },
+        { "large(sign,min=100)", "" },
+    };
+    (void)state;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
+        subject *s = subject_open_on(rows[k].spec, (int)TUTTI_LENGTH(shapes), shapes, 0, TUTTI_CPU_AVX512);
+        subject_said h = { .n = 0 };
+        for (uint64_t step = 0; step < 3; step++) {
+            assert_int_equal(subject_begin(&s, 1, step, 0, 0.1, &h), 0);
+            assert_string_equal(h.warning, step == 0 ? rows[k].said : "");
+            h.warning[0] = 0;
+        }
+        subject_close(s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -794,6 +817,7 @@ int main(void)
         cmocka_unit_test(accordion_touches_nothing_else),
         cmocka_unit_test(a_failed_sum_says_whose_it_was),
         cmocka_unit_test(levels_that_make_no_sense_are_refused),
+        cmocka_unit_test(matrices_that_large_leaves_as_they_are_are_told_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
