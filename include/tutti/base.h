@@ -65,7 +65,10 @@ void *tutti_alloc(size_t count, size_t size);  /* zeroed, 64-byte aligned; NULL 
 void tutti_free(void *memory);                 /* takes NULL; keeps errno */
 char *tutti_copy_text(const char *text);       /* tutti_free it; NULL: no memory */
 const char *tutti_variable(char *const *environment, const char *name); /* its value in what has the form of environ (NULL: nothing is set), where that stands; NULL: it is not set */
-size_t tutti_machine_bytes(void);               /* memory that this machine has */
+/* What this process may have of the machine: its memory, and less where control groups (a container's, a batch system's)
+   allow less; how many cores' time those allow, rounded down, at least 1, INT_MAX where they set no limit. */
+size_t tutti_machine_bytes(void);
+int tutti_machine_quota(void);
 bool tutti_size_mul(size_t a, size_t b, size_t *out); /* false and *out = 0 on overflow; for sizes from outside */
 bool tutti_size_add(size_t a, size_t b, size_t *out);
 

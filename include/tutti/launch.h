@@ -11,7 +11,7 @@ typedef struct tutti_launch_options {
     int workers;
     int threads;                 /* compute threads a worker: how many cores each is pinned to */
     const char *const *argv;     /* NULL-ended; argv[0] is the path to execute (no search, no shell) */
-    char *const *environment;    /* NULL: this process's; the launcher adds its own variables and, unless set, OMP_NUM_THREADS and how OpenMP's threads wait: passive, or, where each of several has a core, active for GOMP_SPINCOUNT=30000 */
+    char *const *environment;    /* NULL: this process's; the launcher adds its own variables and, unless set, OMP_NUM_THREADS and how OpenMP's threads wait: passive, or, where each of several has a core, active for as many looks (GOMP_SPINCOUNT) as take 20 us */
     bool pin;                    /* worker r to its own cores by hwloc; with more workers than cores they share round robin */
     int64_t grace_ns;            /* from the first failure or signal to SIGKILL of what is left; 0: 1 s */
     bool meet;                   /* a meeting place of this host is served meanwhile: the workers talk by the transport tcp, without a port of ours */
@@ -103,16 +103,16 @@ typedef struct tutti_launch_place {
    TUTTI_RANK and TUTTI_SIZE settle every disagreement. A launcher that started the launcher is no disagreement: Slurm with one task a node below MPI or torchrun.
    environment as environ, NULL is empty. Pure: reads nothing else. */
 tutti_status tutti_launch_find_place(char *const *environment, tutti_launch_place *out, tutti_error *err);
-/* `environment` and, where somebody else's launcher gave the place, the TUTTI_ variables that say the same to a transport (TUTTI_RANK, TUTTI_SIZE, TUTTI_MEET,
-   TUTTI_MEET_AT_RANK_0, TUTTI_RUN_ID), unless they are set already. One block: tutti_free it; its strings are borrowed from `environment` or within. */
+/* `environment` and, where the process has a place in a run, the TUTTI_ variables that say so to a transport (TUTTI_RANK, TUTTI_SIZE, TUTTI_MEET, TUTTI_MEET_AT_RANK_0,
+   TUTTI_RUN_ID), unless they are set already. One block: tutti_free it; its strings are borrowed from `environment` or within. */
 tutti_status tutti_launch_place_environment(const tutti_launch_place *place, char *const *environment, char ***out, tutti_error *err);
-/* May the ranks of this place meet over tcp? TUTTI_ERR_USAGE with what mends it: nobody says where, or they have no common key. For those of somebody else's launcher. */
+/* May the ranks of this place meet over tcp? TUTTI_ERR_USAGE with what mends it: nobody says where, or they have no common key. */
 tutti_status tutti_launch_place_meets(const tutti_launch_place *place, char *const *environment, tutti_error *err);
 /* The transport for a place where nobody named one: "mpi" under an MPI launcher, "tcp" where there is a place to meet, else "shm". */
 const char *tutti_launch_place_transport(const tutti_launch_place *place);
 /* Host `index` of a list as Slurm writes it, "gpu[01-03,7],login": names in order, TUTTI_CLOSED past the end. TUTTI_ERR_USAGE: not such a list. */
 tutti_status tutti_launch_host_at(const char *list, int64_t index, char *name, size_t bytes, tutti_error *err);
-int tutti_cores(void);           /* this process may use */
+int tutti_cores(void);           /* this process may use: by its affinity, and by the time that control groups leave it (tutti_machine_quota) */
 #ifdef __cplusplus
 }
 #endif

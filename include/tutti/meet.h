@@ -5,7 +5,7 @@
    What a rank finds in its environment (of tutti_launch; the transport `tcp` reads it, nothing else does):
      TUTTI_RANK, TUTTI_SIZE            its place
      TUTTI_MEET                        where: "10.0.0.1:29500", "[fe80::1%eth0]:29500", "name:29500", or "unix:NAME" (an abstract socket of this host: tutti_meet_where)
-     TUTTI_RUN_ID                      32 hexadecimal digits; not secret
+     TUTTI_RUN_ID                      32 hexadecimal digits; not secret. Where the launcher is not ours it may be left out: the place is made of TUTTI_MEET and the launcher's words (launch.h)
      TUTTI_RUN_KEY or TUTTI_RUN_KEY_FILE   64 hexadecimal digits, or a file of them that only its owner may read (0600); both: refused
      TUTTI_MEET_AT_RANK_0              1: rank 0 serves the meeting place at TUTTI_MEET's port, the others go there */
 #ifndef TUTTI_MEET_H

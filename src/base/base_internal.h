@@ -40,6 +40,10 @@ void tutti_base_option_store(const tutti_option *option, const tutti_base_value 
 tutti_status tutti_base_option_unknown(const tutti_option *options, const char *what, const char *kind, const char *name,
                                        tutti_error *err);
 
+/* ---- cgroup.c: the limits as files below `root` have them ("": this machine's) ---- */
+int tutti_base_quota_of(const char *root);
+size_t tutti_base_memory_of(const char *root); /* SIZE_MAX: none */
+
 /* ---- spec.c ---- */
 tutti_status tutti_base_spec_check(const char *text, tutti_error *err); /* the form alone; allocates nothing */
 

@@ -7,15 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 enum { ALIGNMENT = 64 };
 static const size_t huge_page = (size_t)2 << 20;
-
-size_t tutti_machine_bytes(void)
-{
-    return (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-}
 
 bool tutti_size_mul(size_t a, size_t b, size_t *out)
 {

@@ -1,4 +1,4 @@
-/* cores.c: how many cores this process may use, and which: its affinity, which cpusets, taskset and batch systems set.
+/* cores.c: how many cores this process may use, and which: its affinity, which cpusets, taskset and batch systems set; and how many cores' time a container's quota leaves it.
 
    Two processes may get into each other's way on a core if they run under one kernel and their affinities have a core in common. Which kernel it is says its boot id: it is another on each machine
    and in each virtual machine, and the same in all containers and namespaces of one, whatever names, networks and /etc/machine-id (a copy of the image's) they have. CPU numbers are the kernel's, too.
@@ -12,13 +12,15 @@
 
 int tutti_cores(void)
 {
+    const int quota = tutti_machine_quota();
     cpu_set_t set;
     long n;
 
     if (sched_getaffinity(0, sizeof set, &set) == 0)
-        return CPU_COUNT(&set);
-    n = sysconf(_SC_NPROCESSORS_ONLN); /* a machine with more cores than a cpu_set_t has */
-    return n > 0 ? (int)n : 1;
+        n = CPU_COUNT(&set);
+    else
+        n = sysconf(_SC_NPROCESSORS_ONLN); /* a machine with more cores than a cpu_set_t has */
+    return n < 1 ? 1 : n < quota ? (int)n : quota;
 }
 
 void tutti_launch_cores_text(char text[static LAUNCH_CORES_TEXT])

@@ -118,6 +118,7 @@ static tutti_status write_job(const far_launcher *l, far_host *h, int threads, c
         snprintf(secret, sizeof secret, TUTTI_MEET_VARIABLE_KEY "=%s", key);
         add(&j, "env", name);
         add(&j, "env", secret);
+        add(&j, "env", TUTTI_MEET_VARIABLE_AT_0 "=0"); /* the launcher serves it */
         explicit_bzero(secret, sizeof secret);
     }
     j.text -= sizeof head;

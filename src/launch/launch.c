@@ -67,7 +67,7 @@ typedef struct launcher {
     tutti_meet *meet;            /* where workers over tcp meet; NULL: they share memory */
     tutti_launch_options as_given; /* but with the meeting place in the environment */
     char **environment;          /* that one */
-    char meet_text[3][160];      /* its variables */
+    char meet_text[4][160];      /* its variables */
     int user_signal;             /* the first, or 0 */
     bool failed_first;           /* a loss was seen before the user's signal */
     int lost;                    /* workers that are passed over, and the one that was too many */
@@ -495,7 +495,7 @@ static tutti_status open_meet(launcher *l, tutti_error *err)
         return status;
     while (given[n] != NULL)
         n++;
-    l->environment = tutti_alloc(n + 4, sizeof *l->environment);
+    l->environment = tutti_alloc(n + TUTTI_LENGTH(l->meet_text) + 1, sizeof *l->environment);
     if (l->environment == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting %d workers with %zu variables", l->options->workers, n);
     for (size_t i = 0; i < n; i++) { /* those of an outer run are not handed on */
@@ -506,6 +506,7 @@ static tutti_status open_meet(launcher *l, tutti_error *err)
     snprintf(l->meet_text[0], sizeof *l->meet_text, TUTTI_MEET_VARIABLE "=%s", where);
     snprintf(l->meet_text[1], sizeof *l->meet_text, TUTTI_MEET_VARIABLE_ID "=%s", id);
     snprintf(l->meet_text[2], sizeof *l->meet_text, TUTTI_MEET_VARIABLE_KEY "=%s", key);
+    snprintf(l->meet_text[3], sizeof *l->meet_text, TUTTI_MEET_VARIABLE_AT_0 "=0"); /* it is here */
     for (size_t i = 0; i < TUTTI_LENGTH(l->meet_text); i++)
         l->environment[kept++] = l->meet_text[i];
     l->as_given.environment = l->environment;
@@ -546,7 +547,7 @@ static tutti_status prepare(launcher *l, tutti_error *err)
         l->look_at = l->looked_at + LOOK_NS;
     if (o->meet)
         TUTTI_TRY(open_meet(l, err));
-    TUTTI_TRY(tutti_launch_start_open(&l->start, &l->as_given, l->region.fd, &l->signals.before, err));
+    TUTTI_TRY(tutti_launch_start_open(&l->start, l->rt, &l->as_given, l->region.fd, &l->signals.before, err));
     if (o->size > 0)
         snprintf(l->start.size_text, sizeof l->start.size_text, "%s=%d", TUTTI_SHM_VARIABLE_SIZE, o->size);
     return TUTTI_OK;

@@ -260,7 +260,8 @@ static tutti_status meet_of(char *const *environment, tutti_launch_place *p, tut
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "TUTTI_MEET has %zu bytes; at most %zu are possible: HOST:PORT", strlen(told), sizeof p->meet - 1);
         snprintf(p->meet, sizeof p->meet, "%s", told);
     }
-    p->meet_at_rank_0 = p->meet[0] != '\0' && (at_0 != NULL ? strcmp(at_0, "1") == 0 : p->by != TUTTI_BY_TUTTI);
+    /* A launcher of ours, which serves one itself, says 0. */
+    p->meet_at_rank_0 = p->meet[0] != '\0' && (at_0 == NULL || strcmp(at_0, "1") == 0);
     return TUTTI_OK;
 }
 
@@ -308,14 +309,22 @@ const char *tutti_launch_place_transport(const tutti_launch_place *place)
 
 tutti_status tutti_launch_place_meets(const tutti_launch_place *place, char *const *environment, tutti_error *err)
 {
-    if (place->size < 2 || place->by <= TUTTI_BY_TUTTI)
+    const char *who = place->by == TUTTI_BY_TUTTI ? "somebody" : place->name;
+
+    if (place->size < 2)
         return TUTTI_OK;
     if (place->meet[0] == '\0')
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s has started %d processes (%s), but nothing says where they meet; say TUTTI_MEET=HOST:PORT to all, with the host of rank 0 and a free port "
-                          "there", place->name, place->size, place->found);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s has started %d processes (%s), but nothing says where they meet; say "
+                          "TUTTI_MEET=HOST:PORT to all, with the host of rank 0 and a free port "
+                          "there",
+                          who, place->size, place->found);
     if (tutti_variable(environment, "TUTTI_RUN_KEY") == NULL && tutti_variable(environment, "TUTTI_RUN_KEY_FILE") == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the %d processes that %s has started have no key to know each other by; make one with `tutti key > FILE` where all can read it, and say "
-                          "TUTTI_RUN_KEY_FILE=FILE to all", place->size, place->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the %d processes that %s has started have no key to know each other by; make one with "
+                          "`tutti key > FILE` where all can read it, and say "
+                          "TUTTI_RUN_KEY_FILE=FILE to all",
+                          place->size, who);
     return TUTTI_OK;
 }
 
@@ -324,7 +333,6 @@ enum { ADDED = 5, ADDED_BYTES = 340 }; /* variables, and room for the longest: T
 
 tutti_status tutti_launch_place_environment(const tutti_launch_place *place, char *const *environment, char ***out, tutti_error *err)
 {
-    const bool foreign = place->by > TUTTI_BY_TUTTI;
     const char *names[ADDED] = { "TUTTI_RANK", "TUTTI_SIZE", "TUTTI_MEET", "TUTTI_MEET_AT_RANK_0", "TUTTI_RUN_ID" };
     char values[ADDED][ADDED_BYTES], salted[sizeof place->run + sizeof place->meet + 8];
     size_t n = 0, kept = 0;
@@ -338,7 +346,7 @@ tutti_status tutti_launch_place_environment(const tutti_launch_place *place, cha
     text = (char *)(list + n + ADDED + 1);
     for (size_t i = 0; i < n; i++)
         list[kept++] = environment[i];
-    if (!foreign)
+    if (place->by == TUTTI_BY_NOBODY)
         return TUTTI_OK;
     snprintf(values[0], ADDED_BYTES, "%d", place->rank);
     snprintf(values[1], ADDED_BYTES, "%d", place->size);

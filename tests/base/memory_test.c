@@ -2,6 +2,12 @@
 #include "base_test.h"
 
 #include <errno.h>
+#include <ftw.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/base_internal.h"
 
 static void memory_is_zeroed_and_aligned(void **state)
 {
@@ -105,6 +111,63 @@ static void a_variable_is_found_by_its_whole_name(void **state)
     assert_null(tutti_variable(NULL, "RANK"));
 }
 
+/* ---- control groups: what files in the places of Linux's say ---- */
+static int remove_entry(const char *path, const struct stat *s, int kind, struct FTW *where)
+{
+    (void)s; (void)kind; (void)where;
+    return remove(path);
+}
+
+typedef struct { const char *path, *text; } made_file;
+
+/* Files below a folder of their own, which is removed afterwards. */
+static void limits_are(const made_file *files, int cores, size_t bytes)
+{
+    char root[] = "/tmp/tutti_cgroup_XXXXXX", path[400];
+
+    assert_non_null(mkdtemp(root));
+    for (; files->path != NULL; files++) {
+        FILE *f;
+        snprintf(path, sizeof path, "%s/%s", root, files->path);
+        for (char *slash = path + sizeof root; (slash = strchr(slash, '/')) != NULL; *slash++ = '/') {
+            *slash = '\0';
+            mkdir(path, 0755);
+        }
+        assert_non_null(f = fopen(path, "w"));
+        fputs(files->text, f);
+        fclose(f);
+    }
+    assert_int_equal(tutti_base_quota_of(root), cores);
+    assert_true(tutti_base_memory_of(root) == bytes);
+    nftw(root, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+}
+#define GROUP "proc/self/cgroup"
+#define TOP "sys/fs/cgroup"
+
+static void limits_of_control_groups_are_read(void **state)
+{
+    (void)state;
+    limits_are((made_file[]){ { NULL, NULL } }, INT_MAX, SIZE_MAX); /* no control groups at all */
+    /* docker --cpus=1.5 --memory=1g, version 2: the container's root is the group */
+    limits_are((made_file[]){ { GROUP, "0::/\n" }, { TOP "/cpu.max", "150000 100000\n" }, { TOP "/memory.max", "1073741824\n" }, { NULL, NULL } }, 1, 1u << 30);
+    limits_are((made_file[]){ { GROUP, "0::/\n" }, { TOP "/cpu.max", "max 100000\n" }, { TOP "/memory.max", "max\n" }, { NULL, NULL } }, INT_MAX, SIZE_MAX);
+    limits_are((made_file[]){ { GROUP, "0::/\n" }, { TOP "/cpu.max", "25000 100000\n" }, { NULL, NULL } }, 1, SIZE_MAX); /* a quarter of a core is one thread */
+    /* the least on the way down counts, whichever group has it; what is not on the way does not */
+    limits_are((made_file[]){ { GROUP, "0::/slice/job/step\n" }, { TOP "/slice/cpu.max", "400000 100000\n" }, { TOP "/slice/job/cpu.max", "300000 100000\n" },
+                              { TOP "/slice/job/step/cpu.max", "max 100000\n" }, { TOP "/slice/other/cpu.max", "100000 100000\n" }, { TOP "/slice/memory.max", "4096000\n" },
+                              { TOP "/slice/job/memory.max", "8192000\n" }, { NULL, NULL } }, 3, 4096000);
+    /* version 1, a folder a controller, in a container that sees its host's path */
+    limits_are((made_file[]){ { GROUP, "12:pids:/docker/abc\n4:memory:/docker/abc\n3:cpu,cpuacct:/docker/abc\n0::/docker/abc\n" }, { TOP "/cpu/cpu.cfs_quota_us", "200000\n" },
+                              { TOP "/cpu/cpu.cfs_period_us", "100000\n" }, { TOP "/memory/memory.limit_in_bytes", "536870912\n" }, { NULL, NULL } }, 2, 1u << 29);
+    limits_are((made_file[]){ { GROUP, "4:memory:/a\n3:cpu,cpuacct:/a\n" }, { TOP "/cpu,cpuacct/a/cpu.cfs_quota_us", "-1\n" }, { TOP "/cpu,cpuacct/a/cpu.cfs_period_us", "100000\n" },
+                              { TOP "/memory/a/memory.limit_in_bytes", "9223372036854771712\n" }, { NULL, NULL } }, INT_MAX, SIZE_MAX); /* no limit, as version 1 says it */
+    limits_are((made_file[]){ { GROUP, "3:cpu,cpuacct:/a\n" }, { TOP "/cpu,cpuacct/a/cpu.cfs_quota_us", "700000\n" }, { TOP "/cpu,cpuacct/a/cpu.cfs_period_us", "100000\n" }, { NULL, NULL } }, 7, SIZE_MAX);
+    limits_are((made_file[]){ { GROUP, "3:cpuset:/a\n" }, { TOP "/cpu/a/cpu.cfs_quota_us", "100000\n" }, { TOP "/cpu/a/cpu.cfs_period_us", "100000\n" }, { NULL, NULL } }, INT_MAX, SIZE_MAX); /* not in it */
+    /* nonsense sets no limit */
+    limits_are((made_file[]){ { GROUP, "rubbish\n::\n0:\n0::relative\n0::/\n" }, { TOP "/cpu.max", "100000\n" }, { TOP "/memory.max", "" }, { NULL, NULL } }, INT_MAX, SIZE_MAX);
+    limits_are((made_file[]){ { GROUP, "0::/\n" }, { TOP "/cpu.max", "100000 0\n" }, { NULL, NULL } }, INT_MAX, SIZE_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -114,6 +177,7 @@ int main(void)
         cmocka_unit_test(a_copy_of_text_is_a_copy),
         cmocka_unit_test(hashes_are_xxh3),
         cmocka_unit_test(the_cpu_level_agrees_with_the_compiler_s),
+        cmocka_unit_test(limits_of_control_groups_are_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

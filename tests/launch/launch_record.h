@@ -7,5 +7,6 @@ typedef struct launch_record {
     int64_t cores;
     uint64_t core_bits;          /* the first 64 */
     char omp[64];                /* "OMP_NUM_THREADS OMP_WAIT_POLICY" */
+    int64_t looks;               /* GOMP_SPINCOUNT; -1: not set */
 } launch_record;
 #endif

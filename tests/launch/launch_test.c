@@ -486,6 +486,28 @@ static void too_small_a_shm_is_a_sentence(void **state)
     assert_int_equal(o.exit_code, 0);
 }
 
+/* What so many looks for work take a thread that nobody interrupts, in ns. */
+static int64_t time_of_looks(int64_t looks)
+{
+    int64_t least = INT64_MAX;
+
+    for (int trial = 0; trial < 50; trial++) {
+        struct timespec begin, end;
+        int64_t took;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+        for (volatile int64_t k = 0; k < looks; k++)
+#if defined(__x86_64__)
+            __builtin_ia32_pause();
+#else
+            continue;
+#endif
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+        took = (end.tv_sec - begin.tv_sec) * 1000000000 + end.tv_nsec - begin.tv_nsec;
+        least = took < least ? took : least;
+    }
+    return least;
+}
+
 static void workers_have_cores_and_threads_of_their_own(void **state)
 {
     const char *const argv[] = { LAUNCH_WORKER, "plain", record_path, NULL };
@@ -494,9 +516,11 @@ static void workers_have_cores_and_threads_of_their_own(void **state)
     char *environment[] = { threads, rank, size, fd, NULL };
     tutti_launch_result result;
     tutti_error err = { 0 };
+    cpu_set_t mine;
 
     (void)state;
     assert_true(cores >= 1);
+    assert_int_equal(sched_getaffinity(0, sizeof mine, &mine), 0);
     for (size_t i = 0; i < TUTTI_LENGTH(counts); i++) {
         tutti_launch_options options = options_of(counts[i], argv);
         uint64_t seen = 0;
@@ -514,6 +538,7 @@ static void workers_have_cores_and_threads_of_their_own(void **state)
                 assert_int_equal(seen & record.core_bits, 0);
             seen |= record.core_bits;
             assert_string_equal(record.omp, "1 passive");
+            assert_int_equal(record.looks, -1);
         }
     }
     for (int more = 0; more < 2 && cores > 1; more++) { /* each of several threads has a core, or there is one too many */
@@ -524,6 +549,11 @@ static void workers_have_cores_and_threads_of_their_own(void **state)
         clear_records();
         assert_int_equal(tutti_launch_run(&options, &result, &err), TUTTI_OK);
         assert_string_equal(record_of(0).omp, wanted);
+        if (more == 0) { /* some tens of microseconds: a third of a busy machine's turn would be lost to more */
+            assert_true(record_of(0).looks >= 1);
+            assert_true(time_of_looks(record_of(0).looks) <= 100000);
+        } else
+            assert_int_equal(record_of(0).looks, -1);
     }
     {
         tutti_launch_options options = options_of(2, argv);
@@ -533,7 +563,7 @@ static void workers_have_cores_and_threads_of_their_own(void **state)
         assert_int_equal(tutti_launch_run(&options, &result, &err), TUTTI_OK);
         assert_string_equal(result.text, "");
         assert_string_equal(record_of(1).omp, "5 passive");
-        assert_int_equal(record_of(1).cores, cores); /* not pinned */
+        assert_int_equal(record_of(1).cores, CPU_COUNT(&mine)); /* not pinned */
     }
 }
 

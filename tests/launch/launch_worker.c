@@ -33,13 +33,14 @@ static launch_record facts(void)
 {
     launch_record r = { .pid = getpid(), .parent = getppid() };
     cpu_set_t set;
-    const char *threads = getenv("OMP_NUM_THREADS"), *policy = getenv("OMP_WAIT_POLICY");
+    const char *threads = getenv("OMP_NUM_THREADS"), *policy = getenv("OMP_WAIT_POLICY"), *looks = getenv("GOMP_SPINCOUNT");
 
     if (sched_getaffinity(0, sizeof set, &set) == 0) {
         r.cores = CPU_COUNT(&set);
         for (int c = 0; c < 64; c++)
             r.core_bits |= (uint64_t)(CPU_ISSET(c, &set) != 0) << c;
     }
+    r.looks = looks != NULL ? strtoll(looks, NULL, 10) : -1;
     snprintf(r.omp, sizeof r.omp, "%s %s", threads != NULL ? threads : "-", policy != NULL ? policy : "-");
     return r;
 }

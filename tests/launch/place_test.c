@@ -181,10 +181,12 @@ static void ranks_learn_where_to_meet(void **state)
     p = found(LIST("TUTTI_RANK=1", "TUTTI_SIZE=4"));
     assert_string_equal(tutti_launch_place_transport(&p), "shm");
     p = found(LIST("TUTTI_RANK=1", "TUTTI_SIZE=4", "TUTTI_MEET=h:1"));
-    assert_false(p.meet_at_rank_0);
+    assert_true(p.meet_at_rank_0); /* a person's; a launcher of ours says 0 */
     assert_string_equal(tutti_launch_place_transport(&p), "tcp");
     p = found(LIST("TUTTI_RANK=1", "TUTTI_SIZE=4", "TUTTI_MEET=h:1", "TUTTI_MEET_AT_RANK_0=1"));
     assert_true(p.meet_at_rank_0);
+    p = found(LIST("TUTTI_RANK=1", "TUTTI_SIZE=4", "TUTTI_MEET=h:1", "TUTTI_MEET_AT_RANK_0=0"));
+    assert_false(p.meet_at_rank_0);
 }
 
 static const char *value(char **environment, const char *name)
@@ -226,6 +228,40 @@ static void a_transport_finds_the_place_in_its_own_words(void **state)
     assert_string_equal(a[1], "TUTTI_SIZE=2");
     assert_null(a[2]);
     tutti_free(a);
+}
+
+/* Rank, size, place and key are all that a person has to say. */
+static void a_place_by_hand_needs_no_run_id(void **state)
+{
+    static const char *const keys[] = { "TUTTI_RUN_KEY=k", "TUTTI_RUN_KEY_FILE=f" };
+    char **a, **b;
+    tutti_error err = { 0 };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(keys); k++) {
+        char *const *zero = LIST("TUTTI_RANK=0", "TUTTI_SIZE=2", "TUTTI_MEET=h:7", keys[k]);
+        char *const *one = LIST("TUTTI_RANK=1", "TUTTI_SIZE=2", "TUTTI_MEET=h:7", keys[k]);
+        tutti_launch_place p = found(zero), q = found(one);
+        assert_int_equal(tutti_launch_place_meets(&p, zero, &err), TUTTI_OK);
+        assert_int_equal(tutti_launch_place_environment(&p, zero, &a, NULL), TUTTI_OK);
+        assert_int_equal(tutti_launch_place_environment(&q, one, &b, NULL), TUTTI_OK);
+        assert_int_equal(strlen(value(a, "TUTTI_RUN_ID")), 32);
+        assert_string_equal(value(a, "TUTTI_RUN_ID"), value(b, "TUTTI_RUN_ID"));
+        assert_string_equal(value(a, "TUTTI_MEET_AT_RANK_0"), "1");
+        assert_string_equal(value(b, "TUTTI_RANK"), "1");
+        tutti_free(a);
+        tutti_free(b);
+    }
+    for (int k = 0; k < 2; k++) { /* nowhere to meet, or no key */
+        char *const *half = k == 0 ? LIST("TUTTI_RANK=0", "TUTTI_SIZE=2", "TUTTI_RUN_KEY=k")
+                                   : LIST("TUTTI_RANK=0", "TUTTI_SIZE=2", "TUTTI_MEET=h:7");
+        const tutti_launch_place p = found(half);
+        assert_int_equal(tutti_launch_place_meets(&p, half, &err), TUTTI_ERR_USAGE);
+        assert_non_null(strstr(err.text, k == 0 ? "somebody has started 2 processes (TUTTI_RANK=0, TUTTI_SIZE=2), but "
+                                                  "nothing says where they meet; say TUTTI_MEET=HOST:PORT to all"
+                                                : "the 2 processes that somebody has started have no key to know each "
+                                                  "other by; make one with `tutti key > FILE`"));
+    }
 }
 
 /* ---- lists ---- */
@@ -351,6 +387,7 @@ int main(void)
         cmocka_unit_test(any_mixture_follows_the_one_order),
         cmocka_unit_test(ranks_learn_where_to_meet),
         cmocka_unit_test(a_transport_finds_the_place_in_its_own_words),
+        cmocka_unit_test(a_place_by_hand_needs_no_run_id),
         cmocka_unit_test(lists_of_hosts_are_expanded_as_slurm_writes_them),
         cmocka_unit_test(random_lists_are_expanded_in_order),
         cmocka_unit_test(hosts_of_a_run_have_workers_and_first_ranks),
