@@ -13,6 +13,10 @@ typedef struct tutti_world tutti_world;
    without one it is rank 0 of 1. transport_spec "": "mpi" under an MPI launcher, "tcp" where the environment says where to meet, else "shm". Somebody else's processes
    cannot use shm: TUTTI_ERR_USAGE with a sentence. A failure after the transport was open leaves its last words. */
 tutti_status tutti_world_open(tutti_world **out, const char *transport_spec, tutti_error *err);
+/* The same for a program that shows what it waits for: `waits` is told who has not come yet, 2 s after the beginning and
+   then every 5 s, on the ranks that know it (over tcp where rank 0 serves the meeting place; one line of text). May be
+   called from another thread, never after this has returned. */
+tutti_status tutti_world_open_telling(tutti_world **out, const char *transport_spec, void (*waits)(void *user, const char *line), void *user, tutti_error *err);
 /* Would it be taken? Checks the transport's name and options, TUTTI_CPU and TUTTI_NODES without opening anything: for a launcher, before it starts workers. */
 tutti_status tutti_world_check(const char *transport_spec, tutti_error *err);
 /* The ranks of this transport are not processes and its time is not ours (sim): a command calls tutti_world_run itself. False for a spec that is refused. */

@@ -50,6 +50,10 @@ typedef struct tutti_launch {
     char *const *environment;           /* as environ */
     void *within;                       /* run()'s own; NULL otherwise */
     tutti_runtime *rt;                  /* of a rank of run(), where the transport brings its own (sim: virtual time); NULL: the caller's */
+    /* While open waits for other ranks: told who is missing, 2 s after the beginning and then every 5 s. From a thread
+       of the transport's or the caller's, one at a time, never after open has returned. NULL: nobody wants to know. */
+    void (*waits)(void *user, const char *line);
+    void *user;
 } tutti_launch;
 
 /* What a rank learns of a peer. LOST is for good: it died, or was silent for too long, or others have expelled it; whatever comes from it afterwards is thrown

@@ -222,8 +222,15 @@ bool tutti_world_can_survive(const char *transport_spec)
 
 tutti_status tutti_world_open(tutti_world **out, const char *transport_spec, tutti_error *err)
 {
+    return tutti_world_open_telling(out, transport_spec, NULL, NULL, err);
+}
+
+tutti_status tutti_world_open_telling(tutti_world **out, const char *transport_spec,
+                                      void (*waits)(void *user, const char *line), void *user, tutti_error *err)
+{
     const tutti_transport_ops *ops;
     tutti_launch_place place;
+    tutti_launch launch;
     char **environment;
     tutti_status status;
 
@@ -238,7 +245,9 @@ tutti_status tutti_world_open(tutti_world **out, const char *transport_spec, tut
     if (strcmp(ops->name, "tcp") == 0)
         TUTTI_TRY(tutti_launch_place_meets(&place, environ, err));
     TUTTI_TRY(tutti_launch_place_environment(&place, environ, &environment, err));
-    status = tutti_world_open_on(out, ops, &(tutti_launch){ .rank = place.rank, .size = place.size, .spec = transport_spec, .environment = environment }, NULL, err);
+    launch = (tutti_launch){ .rank = place.rank, .size = place.size, .spec = transport_spec,
+                             .environment = environment, .waits = waits, .user = user };
+    status = tutti_world_open_on(out, ops, &launch, NULL, err);
     tutti_free(environment);
     return status;
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -527,6 +528,111 @@ static void a_rank_that_never_comes_does_not_hang_the_others(void **state)
     assert_int_equal(err.rank, 1);
 }
 
+/* ---- who is missing, while open waits ---- */
+typedef struct heard {
+    int n;
+    char line[4][480];
+} heard;
+
+static void hear_line(void *user, const char *line)
+{
+    heard *h = user;
+
+    if (h->n < (int)TUTTI_LENGTH(h->line))
+        snprintf(h->line[h->n], sizeof *h->line, "%s", line);
+    h->n++;
+}
+
+static void who_is_missing_is_said_where_no_launcher_does(void **state)
+{
+    static char at_0[] = "TUTTI_MEET_AT_RANK_0=1",
+                key[] = "TUTTI_RUN_KEY=00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff",
+                id[] = "TUTTI_RUN_ID=00112233445566778899aabbccddeeff";
+    char meet[80], place[64], host[64], wanted[240];
+    char *environment[] = { meet, at_0, key, id, NULL };
+    tcp_address a;
+    int fd = -1;
+
+    for (int k = 0; fd < 0 && k < 1000; k++) {
+        assert_int_equal(tutti_tcp_resolve_host("127.0.0.1", 15000 + (getpid() * 7 + k) % 17000, true, &a, NULL),
+                         TUTTI_OK);
+        tutti_tcp_listen(&a, &fd);
+    }
+    assert_true(fd >= 0);
+    tutti_tcp_address_text(&a, place, sizeof place);
+    snprintf(meet, sizeof meet, "TUTTI_MEET=%s", place);
+    close(fd);
+    gethostname(host, sizeof host);
+    for (int rank = 1; rank >= 0; rank--) { /* the one that should call rank 0, then the one that should be called */
+        heard h = { .n = 0 };
+        const tutti_launch launch = { .rank = rank,
+                                      .size = 4,
+                                      .spec = "tcp(open-timeout=3)",
+                                      .environment = environment,
+                                      .waits = hear_line,
+                                      .user = &h };
+        tutti_error err = { 0 };
+        const int64_t begin = tutti_now_ns(*state);
+        void *t;
+        assert_int_equal(tcp()->open(&t, *state, &launch, &err), rank == 0 ? TUTTI_ERR_PEER : TUTTI_ERR_IO);
+        assert_true(tutti_now_ns(*state) - begin >= 2900 * TCP_MS);
+        assert_int_equal(h.n, 1); /* after 2 s, and not again within 3 */
+        if (rank == 0)
+            snprintf(wanted, sizeof wanted,
+                     "waiting for ranks that have not come to the meeting place: 1 to 3 of 4; here are: 0 on %s", host);
+        else
+            snprintf(wanted, sizeof wanted,
+                     "worker 1 waits for worker 0, which is to serve the meeting place at %s: Connection refused",
+                     place);
+        assert_string_equal(h.line[0], wanted);
+    }
+}
+
+/* ---- open files ---- */
+static void too_few_open_files_are_said_with_the_number_that_is_needed(void **state)
+{
+    tutti_meet_options options = { .address = "unix", .size = 200 };
+    int how;
+    pid_t pid;
+
+    if (!FORKS)
+        skip();
+    tutti_run_id_make(*state, &options.id);
+    tutti_run_key_make(*state, &options.key);
+    pid = fork();
+    if (pid == 0) {
+        struct rlimit limit = { .rlim_cur = 60, .rlim_max = 2000 };
+        tutti_error err = { 0 };
+        unsigned long long need = 0, hard = 0;
+        tutti_meet *meet;
+        const char *at;
+        bool well = setrlimit(RLIMIT_NOFILE, &limit) == 0 &&
+                    tutti_meet_open(&meet, *state, &options, &err) == TUTTI_OK; /* the soft limit gives way */
+        tutti_meet_close(meet);
+        well = well && getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur > 400;
+        limit.rlim_cur = limit.rlim_max = 300;
+        well = well && setrlimit(RLIMIT_NOFILE, &limit) == 0 &&
+               tutti_meet_open(&meet, *state, &options, &err) == TUTTI_ERR_IO;
+        at = well ? strstr(err.text, "a process of a run of 200 workers over tcp needs room for ") : NULL;
+        well = at != NULL && sscanf(at,
+                                    "a process of a run of 200 workers over tcp needs room for %llu open files, and "
+                                    "this one's hard limit is %llu; raise it (ulimit -Hn",
+                                    &need, &hard) == 2;
+        well = well && need > 400 && need < 700 && hard == 300;
+        if (well) { /* and by a worker, before it looks for the others */
+            static char place[] = "TUTTI_MEET=127.0.0.1:1", at_0[] = "TUTTI_MEET_AT_RANK_0=1";
+            char *environment[] = { place, at_0, NULL };
+            well = open_with(*state, 1, 400, "tcp", environment, &err) == TUTTI_ERR_IO &&
+                   strstr(err.text, "a run of 400 workers over tcp needs room for") != NULL;
+        }
+        if (!well)
+            fprintf(stderr, "%s\n", err.text);
+        _exit(well ? 0 : 1);
+    }
+    waitpid(pid, &how, 0);
+    assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -543,6 +649,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(nothing_is_allocated_in_a_steady_state),
         cmocka_unit_test(any_allocation_may_fail),
         cmocka_unit_test(a_rank_that_never_comes_does_not_hang_the_others),
+        cmocka_unit_test(who_is_missing_is_said_where_no_launcher_does),
+        cmocka_unit_test(too_few_open_files_are_said_with_the_number_that_is_needed),
     };
 
     return together(tests, TUTTI_LENGTH(tests), setup, teardown, argc > 1 ? argv[1] : NULL);

@@ -462,6 +462,7 @@ tutti_status tutti_meet_open(tutti_meet **out, tutti_runtime *rt, const tutti_me
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "libsodium cannot start: the system gives no random numbers");
     if (o->size < 1 || o->size > TCP_RANKS)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a meeting place for %d workers cannot be: runs are of 1 to %d", o->size, TCP_RANKS);
+    TUTTI_TRY(tutti_tcp_descriptors(2 * (size_t)o->size, o->size, err)); /* a line to each rank, and a launcher's watch over each process or a rank's own connections */
     m = tutti_alloc(1, sizeof *m);
     if (m == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for a meeting place of %d workers", o->size);

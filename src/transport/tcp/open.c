@@ -72,6 +72,17 @@ static void sleep_for(struct pollfd *polled, nfds_t n, int64_t ns)
 }
 
 /* ---- the meeting place ---- */
+/* Said once: others of this run may say the same, and worker 0, whom all wait for, repeats who is missing once it is there. */
+static void say_who_is_not_there(const finder *f, const tcp_call *call)
+{
+    const tcp_endpoint *e = f->e;
+    char line[480];
+
+    snprintf(line, sizeof line, "worker %d waits for worker 0, which is to serve the meeting place at %s: %s", e->rank,
+             f->where, call->cause != 0 ? strerrordesc_np(call->cause) : "nobody answers");
+    e->waits(e->waits_user, line);
+}
+
 static tutti_status call_meeting_place(finder *f, tutti_error *err)
 {
     tcp_endpoint *e = f->e;
@@ -79,11 +90,16 @@ static tutti_status call_meeting_place(finder *f, tutti_error *err)
         .fd = -1, .to = f->place, .timeout_ns = (int64_t)(e->options.peer_timeout * 1e9),
         .hello = { .low = TCP_VERSION_LOW, .high = TCP_VERSION_HIGH, .purpose = TCP_TO_MEET, .from = e->rank, .size = e->size, .id = f->id },
     };
+    bool said = e->waits == NULL || !e->at_rank_0 || e->rank == 0;
     tutti_status status;
 
     for (;;) {
         const int64_t now = tutti_now_ns(e->rt);
         struct pollfd polled = { .fd = call.fd, .events = tutti_tcp_call_events(&call) };
+        if (!said && now >= e->say_ns) {
+            say_who_is_not_there(f, &call);
+            said = true;
+        }
         if (now >= f->deadline_ns) {
             tutti_tcp_hang_up(&call.fd);
             return tutti_fail(err, TUTTI_ERR_IO, call.cause, "worker %d did not reach the meeting place at %s within %g s (" TUTTI_MEET_VARIABLE "); is the launcher running, and does it listen there?",

@@ -282,8 +282,10 @@ tutti_status tutti_tcp_serve(void *arg, tutti_error *err)
         const struct timespec t = { 0, left < 0 ? 0 : left > TCP_TICK ? (long)TCP_TICK : (long)left };
         if (ppoll(polled, 2, &t, NULL) > 0 && polled[0].revents != 0)
             return TUTTI_OK;
-        if (e->meet != NULL)
+        if (e->meet != NULL) {
             tutti_meet_progress(e->meet, NULL);
+            tutti_tcp_say_missing(e);
+        }
         if (tutti_now_ns(e->rt) < next)
             continue;
         tutti_lock(e->lock);

@@ -111,8 +111,13 @@ static tutti_status tcp_open(void **t, tutti_runtime *rt, const tutti_launch *la
     e->rules = (tcp_rules){ .eager_most = (uint32_t)options.eager, .chunk_most = (uint32_t)options.chunk };
     e->rank = launch->rank;
     e->size = launch->size;
+    e->waits = launch->waits;
+    e->waits_user = launch->user;
+    e->say_ns = tutti_now_ns(rt) + TCP_SAY_FIRST;
     e->epoll = e->bell = e->stop = e->control.fd = -1;
-    status = make_parts(e, why);
+    status = tutti_tcp_descriptors((size_t)e->size * (size_t)options.streams, e->size, why);
+    if (status == TUTTI_OK)
+        status = make_parts(e, why);
     if (status == TUTTI_OK)
         status = tutti_tcp_find(e, launch, why);
     if (status == TUTTI_OK) {

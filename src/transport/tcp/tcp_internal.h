@@ -225,6 +225,9 @@ typedef struct tcp_endpoint {
     tutti_thread *service;
     int stop;                    /* an eventfd */
     tutti_meet *meet;            /* ours if this rank serves the meeting place; NULL otherwise */
+    int64_t say_ns;              /* when to say next who is missing there */
+    void (*waits)(void *user, const char *line); /* of tutti_launch, until open returns; NULL: nobody wants to know */
+    void *waits_user;
 } tcp_endpoint;
 
 /* link.c; all under the lock */
@@ -243,6 +246,14 @@ bool tutti_tcp_silence(tcp_endpoint *e, int rank, int64_t now);         /* true:
 int tutti_tcp_because_of(const tcp_endpoint *e, int rank);              /* is that one gone. Never this rank, whom it may have blamed: one's own number says that one is expelled (transport.h) */
 int tutti_tcp_events(void *t, int first, tutti_peer_event *out, int room);
 void tutti_tcp_expel(void *t, int rank, const char *why);
+
+/* descriptors.c: may this process have so many connections more? Raises its soft limit of open files if it must. TUTTI_ERR_IO: the hard one is too low. */
+tutti_status tutti_tcp_descriptors(size_t connections, int size, tutti_error *err);
+
+/* waits.c */
+#define TCP_SAY_FIRST (2000 * TCP_MS)
+#define TCP_SAY_AGAIN (5000 * TCP_MS)
+void tutti_tcp_say_missing(tcp_endpoint *e);                            /* if it is time; by whoever serves the meeting place */
 
 /* open.c */
 tutti_status tutti_tcp_find(tcp_endpoint *e, const tutti_launch *launch, tutti_error *err);

@@ -1,0 +1,43 @@
+/* descriptors.c: a connection is a descriptor, so a run of many workers may need more than the shell's soft limit of open
+   files. That limit is for programs that use select(), which nothing here does: it is raised as far as the hard one
+   allows. Where that is not enough it is said before anybody connects, with the number that is needed. */
+#include <dirent.h>
+#include <errno.h>
+#include <sys/resource.h>
+#include "tcp_internal.h"
+
+enum { SPARE = 64 }; /* files of the program, and strangers at the door */
+
+static size_t open_now(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    size_t n = 0;
+
+    while (folder != NULL && readdir(folder) != NULL)
+        n++;
+    if (folder != NULL)
+        closedir(folder);
+    return n;
+}
+
+tutti_status tutti_tcp_descriptors(size_t connections, int size, tutti_error *err)
+{
+    const rlim_t need = open_now() + connections + SPARE;
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= need)
+        return TUTTI_OK;
+    if (limit.rlim_max < need)
+        return tutti_fail(err, TUTTI_ERR_IO, 0,
+                          "a process of a run of %d workers over tcp needs room for %llu open files, and this one's "
+                          "hard limit is %llu; raise it (ulimit -Hn %llu), or use fewer "
+                          "workers",
+                          size, (unsigned long long)need, (unsigned long long)limit.rlim_max, (unsigned long long)need);
+    limit.rlim_cur = need;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return tutti_fail(err, TUTTI_ERR_IO, errno,
+                          "a process of a run of %d workers over tcp needs room for %llu open files; raise the limit "
+                          "(ulimit -n %llu)",
+                          size, (unsigned long long)need, (unsigned long long)need);
+    return TUTTI_OK;
+}
