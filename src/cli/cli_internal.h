@@ -22,6 +22,10 @@ enum { EXIT_DONE = 0, EXIT_TRAINING = 1, EXIT_USAGE = 2, EXIT_LOST = 3 };
 int tutti_cli_code(tutti_status status);
 /* "tutti: sentence" on standard error; gives the exit code of the status. */
 int tutti_cli_fail(const tutti_error *err);
+/* For commands whose work is worth more than what they print: they live on when the reader of standard output has gone. flush: fflush(stdout), after which that is said once and the rest goes nowhere.
+   TUTTI_ERR_IO: what else may fail. */
+void tutti_cli_keep_running(void);
+tutti_status tutti_cli_flush(tutti_error *err);
 int tutti_cli_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- screen.c: the terminal ---- */

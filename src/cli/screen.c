@@ -48,7 +48,7 @@ void tutti_screen_say(void *user, int status, const char *line)
     else
         printf("\r\033[K%.*s", columns > 0 ? columns : (int)strlen(line), line);
     s->open = s->terminal && status != 0;
-    fflush(stdout);
+    tutti_cli_flush(NULL);
 }
 
 void tutti_screen_end(tutti_screen *s)

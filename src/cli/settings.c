@@ -1,5 +1,6 @@
 /* settings.c: arguments -> the trainer's settings. The flags are the option table; getopt_long is not used because it takes any prefix of a flag for
    the flag, and a misspelt one must be an error with a suggestion. */
+#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,6 +98,87 @@ static bool run_of(const tutti_cli_settings *s, const char *resume, char *run, s
     return false;
 }
 
+/* What else begins with TUTTI_, by who reads it. Names that end with '_' are beginnings. */
+static const char *const variables[] = {
+    /* the library's */
+    "TUTTI_DATA", "TUTTI_CPU", "TUTTI_NODES",
+    /* a place in a run: launch.h, meet.h */
+    "TUTTI_RANK", "TUTTI_SIZE", "TUTTI_MEET", "TUTTI_MEET_AT_RANK_0", "TUTTI_RUN_ID", "TUTTI_RUN_KEY", "TUTTI_RUN_KEY_FILE",
+    /* our launcher's, for its workers */
+    "TUTTI_SHM_FD", "TUTTI_LAUNCHED", "TUTTI_STARTED_NS",
+    /* measuring, and the peers */
+    "TUTTI_PYTHON", "TUTTI_BENCH_FD", "TUTTI_PEER_", "TUTTI_PEERS_BUILD",
+    /* the project's tests */
+    "TUTTI_BUILD", "TUTTI_MPI", "TUTTI_TEST_",
+};
+
+/* TUTTI_LR_SCHEDULE for lr-schedule, as tutti_settings_environment has it. */
+static void variable_of(const tutti_option *option, char *name, size_t bytes)
+{
+    snprintf(name, bytes, "TUTTI_%s", option->name);
+    for (char *c = name; *c != '\0'; c++)
+        *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+}
+
+static bool is_variable(const char *entry, size_t length)
+{
+    char name[64];
+
+    for (size_t i = 0; i < TUTTI_LENGTH(variables); i++) {
+        const size_t n = strlen(variables[i]);
+        if (strncmp(entry, variables[i], n) == 0 && (n == length || variables[i][n - 1] == '_'))
+            return true;
+    }
+    if (length >= sizeof name)
+        return false;
+    for (const tutti_option *o = tutti_train_options; o->name != NULL; o++) {
+        variable_of(o, name, sizeof name);
+        if (strlen(name) == length && strncmp(entry, name, length) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Offered if it is near without the common beginning, which would make all names near. */
+static void offer(const char *name, const char *entry, const char **names, size_t *n)
+{
+    const char *const rest = name + strlen("TUTTI_");
+    char near[160];
+
+    tutti_suggest(entry + strlen("TUTTI_"), &rest, 1, near, sizeof near);
+    if (near[0] != '\0')
+        names[(*n)++] = name;
+}
+
+/* A misspelt variable would be as silent as a misspelt flag is loud. */
+static tutti_status check_environment(tutti_error *err)
+{
+    enum { MOST = 128, BYTES = 64 };
+    char options[MOST][BYTES], near[160], shown[BYTES];
+    const char *names[MOST + TUTTI_LENGTH(variables)];
+    size_t n = 0, k = 0;
+
+    for (char *const *entry = environ; *entry != NULL; entry++) {
+        const size_t length = strcspn(*entry, "=");
+        if (strncmp(*entry, "TUTTI_", strlen("TUTTI_")) != 0 || is_variable(*entry, length))
+            continue;
+        snprintf(shown, sizeof shown, "%.*s", (int)length, *entry);
+        for (const tutti_option *o = tutti_train_options; o->name != NULL && k < MOST; o++, k++) {
+            variable_of(o, options[k], BYTES);
+            if (strcmp(o->name, "data") != 0) /* TUTTI_DATA is in the other list */
+                offer(options[k], shown, names, &n);
+        }
+        for (size_t i = 0; i < TUTTI_LENGTH(variables); i++)
+            offer(variables[i], shown, names, &n);
+        tutti_suggest(shown, names, n, near, sizeof near);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the environment has %s, which nothing reads%s; unset it, or give it the name of an option "
+                          "(`tutti train --help`) in capitals behind TUTTI_",
+                          shown, near);
+    }
+    return TUTTI_OK;
+}
+
 /* TUTTI_NAME for --name, with one exception: TUTTI_DATA is where data sets are, not which one. */
 static tutti_status from_environment(tutti_cli_settings *s, tutti_error *err)
 {
@@ -114,7 +196,7 @@ static tutti_status from_environment(tutti_cli_settings *s, tutti_error *err)
             some[kept++] = environ[i];
     status = tutti_settings_environment(s->settings, "TUTTI_", some, err);
     tutti_free(some);
-    return status;
+    return status == TUTTI_OK ? check_environment(err) : status;
 }
 
 tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const char *const *extra, tutti_error *err)

@@ -118,13 +118,20 @@ static tutti_status prepare(tutti_cli_settings *s, const standing *at, tutti_wor
     return at->out_given ? TUTTI_OK : tutti_broadcast(&all, 0, tutti_host(s->out, sizeof s->out, TUTTI_U8), err);
 }
 
+/* Over tcp, where no launcher of ours says who has not come. */
+static void say_waits(void *user, const char *line)
+{
+    (void)user;
+    fprintf(stderr, "tutti: %s\n", line);
+}
+
 static int work(tutti_cli_settings *s, const standing *at, tutti_error *err)
 {
     tutti_screen display = { .terminal = tutti_screen_replaces() };
     tutti_train_io io = { .say = tutti_screen_say, .columns = tutti_screen_columns, .user = &display };
     const char *started = getenv("TUTTI_STARTED_NS"), *launched = getenv("TUTTI_LAUNCHED");
-    char installed[4096];
-    tutti_world *world;
+    char installed[4096], *transport;
+    tutti_world *world = NULL;
     tutti_status status;
 
     if (launched != NULL)
@@ -133,7 +140,10 @@ static int work(tutti_cli_settings *s, const standing *at, tutti_error *err)
     io.installed_data = tutti_cli_installed(installed, sizeof installed, "data");
     if (at->place.by > TUTTI_BY_TUTTI && at->place.rank == 0 && !s->config.quiet)
         printf("tutti: %d workers started by %s (%s), transport %s\n", at->place.size, at->place.name, at->place.found, s->config.transport);
-    status = tutti_world_open(&world, s->config.transport, err);
+    status = tutti_train_transport(&s->config, &transport, err);
+    if (status == TUTTI_OK)
+        status = tutti_world_open_telling(&world, transport, say_waits, NULL, err);
+    tutti_free(transport);
     if (launched == NULL ? status != TUTTI_OK : status == TUTTI_ERR_USAGE || status == TUTTI_ERR_IO) /* no way yet to tell the launcher; what else can fail has left its last words */
         return tutti_cli_fail(err);
     if (status != TUTTI_OK)
@@ -143,8 +153,8 @@ static int work(tutti_cli_settings *s, const standing *at, tutti_error *err)
     if (status == TUTTI_OK)
         status = tutti_train_worker(world, &s->config, &io, err);
     tutti_screen_end(&display);
-    if (fflush(stdout) != 0 && status == TUTTI_OK)
-        status = tutti_fail(err, TUTTI_ERR_IO, errno, "writing to standard output");
+    if (status == TUTTI_OK)
+        status = tutti_cli_flush(err);
     if (status != TUTTI_OK)
         tutti_world_last_words(world, err);
     tutti_world_close(world);
@@ -231,8 +241,8 @@ static int simulate(tutti_cli_settings *s, int64_t started_ns, tutti_error *err)
     tutti_free(transport);
     tutti_free(sim.workers);
     tutti_screen_end(&sim.display);
-    if (fflush(stdout) != 0 && status == TUTTI_OK)
-        status = tutti_fail(err, TUTTI_ERR_IO, errno, "writing to standard output");
+    if (status == TUTTI_OK)
+        status = tutti_cli_flush(err);
     return status == TUTTI_OK ? EXIT_DONE : tutti_cli_fail(err);
 }
 
@@ -290,7 +300,10 @@ static void show(void *user, int stream, const char *text, size_t bytes)
 
     (void)user;
     fwrite(text, 1, bytes, to);
-    fflush(to);
+    if (stream == 1)
+        tutti_cli_flush(NULL);
+    else
+        fflush(to);
 }
 
 static void show_loss(void *user, const char *line)
@@ -379,6 +392,7 @@ int tutti_cli_train(int argc, char **argv)
             s.config.threads = 1; /* one core runs them all, one after the other */
         at.threads_given = s.config.threads != 0;
         at.out_given = s.out[0] != 0;
+        tutti_cli_keep_running();
         status = tutti_train_check(&s.config, tutti_cores(), &err);
         if (status == TUTTI_OK && !at.out_given)
             default_out(&s);

@@ -16,7 +16,7 @@ const tutti_option tutti_train_options[] = {
     { "hosts", TUTTI_TEXT, AT(hosts), 0, 0, 0, "", "hosts with their workers, a:4,b:4 or gpu[01-16]:8, started by ssh; docs/CLUSTERS.md" },
     { "rsh", TUTTI_TEXT, AT(rsh), 0, 0, 0, "", "several hosts: what starts a command on one, as `RSH HOST COMMAND`, instead of ssh" },
     { "meet", TUTTI_TEXT, AT(meet), 0, 0, 0, "", "several hosts: ADDRESS or ADDRESS:PORT by which they reach this one; default: the one that the route to them has" },
-    { "start-timeout", TUTTI_REAL, AT(start_timeout), 60, 0.1, 86400, NULL, "several hosts: seconds until all workers must have come" },
+    { "start-timeout", TUTTI_REAL, AT(start_timeout), 60, 0.1, 86400, NULL, "tcp: seconds until all workers must have come" },
     { "method", TUTTI_SPEC, AT(method), 0, 0, 0, "ddp", "training method; `tutti methods` lists them" },
     { "epochs", TUTTI_INT, AT(epochs), 1, 1, 1000000, NULL, "times over the training set, counted from the run's beginning" },
     { "steps", TUTTI_INT, AT(steps), 0, 0, 1e15, NULL, "steps of each worker instead of epochs, counted from the run's beginning; 0: by epochs" },

@@ -1,4 +1,4 @@
-/* simulation.c: what only simulated runs have: --platform, --fail and --step-time.
+/* simulation.c: what only simulated runs have: --platform, --fail and --step-time; and the options that are the transport's.
 
    --step-time S: a pass of `batch` samples costs S seconds of virtual time on every worker instead of its FLOPs over the host's speed; other passes cost in proportion, and
    --slow multiplies. The time is spread over the layers as their FLOPs are, so that gradients become ready when they would. What exchanges and updates charge stays
@@ -28,6 +28,16 @@ static tutti_status pass_on(const tutti_train_config *c, const tutti_transport_o
     return TUTTI_OK;
 }
 
+/* --start-timeout is tcp's open-timeout, unless the transport was given one of its own. */
+static void pass_on_patience(const tutti_train_config *c, const tutti_transport_ops *ops, void *self)
+{
+    const tutti_option *option = strcmp(ops->name, "tcp") == 0 ? tutti_option_find(ops->options, "open-timeout") : NULL;
+    double *seconds = option != NULL ? (double *)(void *)((char *)self + option->offset) : NULL;
+
+    if (seconds != NULL && *seconds == option->initial)
+        *seconds = c->start_timeout;
+}
+
 tutti_status tutti_train_transport(const tutti_train_config *c, char **spec_text, tutti_error *err)
 {
     const passed_on flags[PASSED_ON] = { { "platform", c->platform }, { "fail", c->fail } };
@@ -38,7 +48,7 @@ tutti_status tutti_train_transport(const tutti_train_config *c, char **spec_text
     tutti_status status;
 
     *spec_text = NULL;
-    if (c->platform[0] == 0 && c->fail[0] == 0) {
+    if (c->platform[0] == 0 && c->fail[0] == 0 && strncmp(c->transport, "tcp", 3) != 0) {
         *spec_text = tutti_copy_text(c->transport);
         return *spec_text != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading the transport");
     }
@@ -55,6 +65,8 @@ tutti_status tutti_train_transport(const tutti_train_config *c, char **spec_text
         status = tutti_spec_apply(spec, "transport", ops->options, self, err);
     for (int k = 0; k < PASSED_ON && status == TUTTI_OK; k++)
         status = pass_on(c, ops, self, &flags[k], err);
+    if (status == TUTTI_OK)
+        pass_on_patience(c, ops, self);
     if (status == TUTTI_OK)
         tutti_spec_print(ops->name, ops->options, self, *spec_text, room);
 out:

@@ -215,6 +215,40 @@ class Launchers(HostCase):
         self.assertEqual([t[2] for t in told], [0, 0], told)
         self.assertEqual(told[0][0].splitlines()[0], "tutti: 2 workers started by Slurm (SLURM_PROCID=0, SLURM_NTASKS=2), transport tcp")
 
+    def test_variables_by_hand_make_a_run(self):
+        """Rank, size, place and key: what docs/CLUSTERS.md asks for, and nothing else."""
+        one = self.train("one", "--model", "mlp(hidden=48)", "--batch", 16, "--epochs", 1, "--seed", 7, "--data", self.data, "-n", 2)
+        place = dict(TUTTI_SIZE="2", TUTTI_MEET="127.0.0.1:%d" % free_port(), TUTTI_RUN_KEY_FILE=self.key())
+        told = self.together("v", [dict(TUTTI_RANK=str(r), **place) for r in range(2)])
+        self.assertEqual([t[2] for t in told], [0, 0], told)
+        self.assertEqual(read(os.path.join(one, "model.safetensors")), read(os.path.join(self.out("v"), "model.safetensors")))
+        for missing, sentence in (("TUTTI_MEET", "nothing says where they meet; say TUTTI_MEET=HOST:PORT to all"), ("TUTTI_RUN_KEY_FILE", "have no key to know each other by")):
+            self.refused(sentence, "train", "--data", self.data, "--transport", "tcp", "--out", self.out(missing), TUTTI_RANK="0", **{k: v for k, v in place.items() if k != missing})
+
+    def test_who_does_not_come_is_named_and_not_waited_for_longer_than_asked(self):
+        common = ("train", "--data", self.data, "--start-timeout", 3, "--out", self.out("a"))
+        key, port = self.key(), free_port()
+        for variables in (self.torchrun(3, TUTTI_RUN_KEY_FILE=key),
+                          [dict(TUTTI_RANK=str(r), TUTTI_SIZE="3", TUTTI_MEET="127.0.0.1:%d" % port, TUTTI_RUN_KEY_FILE=key) for r in range(3)],
+                          [dict(SLURM_PROCID=str(r), SLURM_NTASKS="3", SLURM_STEP_ID="0", SLURM_JOB_ID=str(os.getpid() + 7), SLURM_NODELIST="localhost", TUTTI_RUN_KEY_FILE=key) for r in range(3)]):
+            begin = time.monotonic()
+            runs = [subprocess.Popen([TUTTI, *map(str, common)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=clean_environment(**v)) for v in variables[0::2]]
+            told = [run.communicate(timeout=60)[1] for run in runs]
+            self.assertEqual([run.returncode for run in runs], [3, 3], told)
+            self.assertLess(time.monotonic() - begin, 30)  # 60 s is the default
+            self.assertRegex(told[0], r"^tutti: waiting for ranks that have not come to the meeting place: 1 of 3; here are: 0 on \S+, 2 on \S+\n")
+            for t in told:
+                self.assertIn("1 of 3 workers had not come to the meeting place when its time was up: 1;", t)
+        self.assertFalse(os.path.exists(self.out("a")))
+
+    def test_a_rank_that_finds_nobody_says_whom_it_waits_for(self):
+        place = self.torchrun(2, TUTTI_RUN_KEY_FILE=self.key())[1]
+        done = tutti("train", "--data", self.data, "--start-timeout", 2.5, "--out", self.out("a"), **place)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        where = "127.0.0.1:" + place["MASTER_PORT"]
+        self.assertRegex(done.stderr, r"^tutti: worker 1 waits for worker 0, which is to serve the meeting place at %s: Connection refused\n"
+                                      r"tutti: worker 1 did not reach the meeting place at %s within 2\.5 s " % (re.escape(where), re.escape(where)))
+
     def test_all_ranks_agree_on_a_default_name_of_the_results(self):
         told = self.together("d", self.torchrun(2, TUTTI_RUN_KEY_FILE=self.key()), "--checkpoint-every", "10", out=False)
         self.assertEqual([t[2] for t in told], [0, 0], told)

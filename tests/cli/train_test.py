@@ -1,5 +1,5 @@
 """Training as a person does it: files, equalities, figures. Small real data, so that it takes seconds."""
-import json, math, os, unittest
+import json, math, os, subprocess, unittest
 from command import *
 
 
@@ -31,6 +31,23 @@ class Train(Case):
             lines = [json.loads(line) for line in f]
         self.assertEqual([l["step"] for l in lines if "train_loss" in l], [5, 10, 15, 20, 25, 30])
         self.assertEqual([l["step"] for l in lines if "test_accuracy" in l], [15, 30])
+
+    def test_a_run_outlives_the_reader_of_its_output(self):
+        """`| head -1`: the reader leaves after the first line, or is never there; what the run is for is in its files all the same."""
+        common = ("--model", "mlp(hidden=16)", "--data", self.data, "--batch", "16", "--epochs", "3", "--report-every", "1")
+        whole = self.train("whole", *common)
+        for name, more in (("one", ()), ("two", ("-n", "2", "--batch", "8")), ("sim", ("--transport", "sim"))):
+            out = self.out(name)
+            run = subprocess.Popen([TUTTI, "train", *common, "--out", out, *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
+            run.stdout.readline()
+            run.stdout.close()
+            run.stdout = None
+            err = run.communicate(timeout=60)[1]
+            self.assertEqual(run.returncode, 0, err)
+            self.assertEqual(err, "tutti: standard output was closed; the run goes on, its results are in its files\n")
+            self.assertEqual(summary(out)["steps"], summary(whole)["steps"])
+            if name == "one":
+                self.assertEqual(read(os.path.join(out, "model.safetensors")), read(os.path.join(whole, "model.safetensors")))
 
     def test_the_same_command_twice_gives_the_same_bytes(self):
         for arguments in (("--model", "mlp(hidden=48)", "-n", 4, "--batch", 16), ("--model", "cnn", "-n", 2, "--batch", 32)):

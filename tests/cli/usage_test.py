@@ -106,6 +106,18 @@ class Usage(Case):
         self.refused("there is no method 'sinlge'; did you mean 'single'?", "methods", "sinlge")
         self.refused("mlp", "train", "--model", "mpl", "--data", self.data, "--out", self.out("b"))
 
+    def test_misspelt_variables_are_refused_with_the_near_ones(self):
+        for command in ("train", "config"):
+            self.refused("the environment has TUTTI_BATC, which nothing reads; did you mean 'TUTTI_BATCH'", command, TUTTI_BATC="3")
+        self.refused("the environment has TUTTI_RUN_KEYFILE, which nothing reads; did you mean 'TUTTI_RUN_KEY_FILE'", "config", TUTTI_RUN_KEYFILE="x")
+        self.refused("the environment has TUTTI_CPUS, which nothing reads; did you mean 'TUTTI_CPU'", "config", TUTTI_CPUS="avx2")
+        self.refused("the environment has TUTTI_, which nothing reads", "config", TUTTI_="")
+        options = json.loads(tutti("config").stdout)
+        self.assertNotIn("TUTTI_DATA", options)
+        done = tutti("config", TUTTI_LR_SCHEDULE="cosine", TUTTI_CPU="scalar", TUTTI_PEER_SCHEDULE="x", TUTTI_TEST_MARK="y", TUTTI_RUN_KEY_FILE="z", tutti_batc="3")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout)["lr-schedule"], "cosine")
+
     def test_transports_are_checked_before_anything_starts(self):
         self.refused("shn", "train", "--transport", "shn", "--out", self.out("a"))
         self.refused("option 'spin' is 'x'", "train", "--transport", "shm(spin=x)", "--out", self.out("a"))

@@ -1,0 +1,24 @@
+/* output.c: standard output, whose reader may leave before a run ends (`tutti train ... | head`). What a run is for lies in
+   its files, so it trains on: it says once, on standard error, that nobody reads any more, and throws away what else it
+   would have printed. */
+#include <errno.h>
+#include <signal.h>
+
+#include "cli_internal.h"
+
+void tutti_cli_keep_running(void)
+{
+    signal(SIGPIPE, SIG_IGN); /* writes give EPIPE instead */
+}
+
+tutti_status tutti_cli_flush(tutti_error *err)
+{
+    if (fflush(stdout) == 0)
+        return TUTTI_OK;
+    if (errno != EPIPE)
+        return tutti_fail(err, TUTTI_ERR_IO, errno, "writing to standard output");
+    fprintf(stderr, "tutti: standard output was closed; the run goes on, its results are in its files\n");
+    if (freopen("/dev/null", "w", stdout) == NULL)
+        return tutti_fail(err, TUTTI_ERR_IO, errno, "opening /dev/null in place of standard output");
+    return TUTTI_OK;
+}
