@@ -239,9 +239,10 @@ tutti_status tutti_world_open_telling(tutti_world **out, const char *transport_s
     if (transport_spec == NULL || transport_spec[0] == '\0')
         transport_spec = tutti_launch_place_transport(&place);
     TUTTI_TRY(find_transport(transport_spec, &ops, err));
-    if (place.by > TUTTI_BY_TUTTI && place.size > 1 && strcmp(ops->name, "shm") == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s has started %d processes (%s), and transport shm takes the shared memory of a launcher of ours; use transport tcp or mpi, or "
-                          "start the run with 'tutti train -n N'", place.name, place.size, place.found);
+    if (place.size > 1 && strcmp(ops->name, "shm") == 0 && (place.by > TUTTI_BY_TUTTI || tutti_variable(environ, "TUTTI_SHM_FD") == NULL))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s has started %d processes (%s), and transport shm takes the shared memory of a launcher of ours; use transport tcp%s, or "
+                          "start the run with 'tutti train -n N'", place.by > TUTTI_BY_TUTTI ? place.name : "somebody", place.size, place.found,
+                          place.by > TUTTI_BY_TUTTI ? " or mpi" : ", with TUTTI_MEET=HOST:PORT and a key for all (`tutti key`)");
     if (strcmp(ops->name, "tcp") == 0)
         TUTTI_TRY(tutti_launch_place_meets(&place, environ, err));
     TUTTI_TRY(tutti_launch_place_environment(&place, environ, &environment, err));
