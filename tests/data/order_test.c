@@ -125,6 +125,59 @@ static void orders_differ_by_epoch_and_seed_and_repeat_otherwise(void **state)
     assert_true(by_epoch < 20 && by_seed < 20); /* one is expected of random permutations */
 }
 
+/* Two counters of a draw, and not their sum: else a second run by the next seed would go through the orders of the first, an epoch late. */
+static void neither_epoch_nor_turn_is_added_to_the_seed(void **state)
+{
+    enum { N = 1000 };
+    static uint32_t sample[N];
+    const uint64_t first[2] = { 0, N };
+    const tutti_parts parts = { first, sample };
+
+    (void)state;
+    for (uint32_t i = 0; i < N; i++)
+        sample[i] = i;
+    for (int own = 0; own < 2; own++)
+        for (uint64_t a = 0; a < 4; a++)
+            for (uint64_t b = 0; b < 4; b++)
+                for (uint64_t epoch = 0; epoch < 3; epoch++) {
+                    const tutti_share one = { N, 1, 1, 1, 7 + a, .parts = own ? &parts : NULL };
+                    const tutti_share other = { N, 1, 1, 1, 7 + b, .parts = own ? &parts : NULL };
+                    int same = 0;
+                    for (uint64_t p = 0; p < N; p++) /* of parts a position counts on from turn to turn */
+                        same += tutti_share_sample_of(&one, 0, epoch, own ? epoch * N + p : p) == tutti_share_sample_of(&other, 0, 0, p);
+                    assert_true(a == b && epoch == 0 ? same == N : same < 20); /* one is expected of random permutations */
+                }
+}
+
+/* What a resumed run and a second machine rely on. A change of these numbers is a change of every run's result. */
+static void the_orders_are_pinned(void **state)
+{
+    static const struct { uint64_t seed, epoch; uint64_t order[8]; } common[] = {
+        { 0, 0, { 50033, 49531, 15345, 19386, 59980, 17004, 45596, 11725 } },
+        { 7, 0, { 23623, 28015, 25858, 37881, 28506, 7089, 46522, 30002 } },
+        { 7, 1, { 32902, 49833, 25719, 27265, 1764, 14334, 527, 34289 } },
+        { 8, 0, { 39791, 368, 40580, 24281, 5307, 48426, 6334, 48540 } },
+    };
+    static const struct { int worker; uint64_t position; uint32_t sample[6]; } own[] = {
+        { 0, 0, { 4, 6, 2, 2, 4, 6 } },
+        { 1, 0, { 3, 7, 5, 0, 1, 7 } },
+    };
+    static const uint64_t first[] = { 0, 3, 8 };
+    static const uint32_t sample[] = { 2, 4, 6, 0, 1, 3, 5, 7 };
+    const tutti_parts parts = { first, sample };
+    const tutti_share cut = { 8, 2, 1, 1, 7, .parts = &parts };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(common); k++) {
+        const tutti_share s = { 60000, 1, 1, 1, common[k].seed };
+        for (uint64_t p = 0; p < 8; p++)
+            assert_int_equal(tutti_share_sample(&s, common[k].epoch, p), common[k].order[p]);
+    }
+    for (size_t k = 0; k < TUTTI_LENGTH(own); k++) /* two turns of the first part; one of the second, and a beginning */
+        for (uint64_t p = 0; p < 6; p++)
+            assert_int_equal(tutti_share_sample_of(&cut, own[k].worker, 0, own[k].position + p), own[k].sample[p]);
+}
+
 /* Resume is a look-up: a share that is asked for step k first agrees with one that walked there; also past 2^32 samples. */
 static void any_step_is_found_without_walking(void **state)
 {
@@ -307,6 +360,8 @@ int main(void)
         cmocka_unit_test(global_batches_do_not_depend_on_the_number_of_workers),
         cmocka_unit_test(a_full_step_is_laid_out_by_pass_then_worker_then_slot),
         cmocka_unit_test(orders_differ_by_epoch_and_seed_and_repeat_otherwise),
+        cmocka_unit_test(neither_epoch_nor_turn_is_added_to_the_seed),
+        cmocka_unit_test(the_orders_are_pinned),
         cmocka_unit_test(any_step_is_found_without_walking),
         cmocka_unit_test(a_product_too_large_for_64_bits_makes_every_step_an_epoch),
     };
