@@ -1,5 +1,5 @@
 """Training a GPT on a text: it learns, the number of workers does not change a bit, a run goes on where it stopped, and what does not fit is a sentence."""
-import os, random, shutil, unittest
+import json, os, random, shutil, unittest
 
 from command import read, scratch, summary, tutti
 
@@ -55,6 +55,22 @@ class Gpt(unittest.TestCase):
         self.assertEqual(models[0], models[1])
         self.assertEqual(models[0], models[2])
         self.assertNotEqual(models[0], models[3])
+
+    def test_masks_never_come_twice(self):
+        """All windows are alike and the model stands still, so that nothing but the masks can change a step's loss: without them it is one number, with them another in every step of every epoch."""
+        same = os.path.join(self.folder, "same.txt")
+        with open(same, "w") as f:
+            f.write("abcdefgh" * 60)
+        for dropout, more in ((0, ()), (0.2, ()), (0.2, ("-n", 2, "--batch", 4)), (0.2, ("--batch", 4, "--accumulate", 2))):
+            out = self.out("masks")
+            done = tutti("train", "--model", "gpt(layers=1,dim=8,heads=2,dropout=%g)" % dropout, "--data", f"text(file={same},context=8,val_windows=2)", "--optimizer", "sgd(lr=0)", "--threads", 1,
+                         "--batch", 8, "--epochs", 3, "--report-every", 1, "--final-eval", "off", "--out", out, *more)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            losses = [line["train_loss"] for line in map(json.loads, read(os.path.join(out, "metrics.jsonl")).splitlines()) if "train_loss" in line]
+            epoch = summary(out)["steps"] // 3
+            self.assertTrue(epoch >= 4 and len(losses) == 3 * epoch, losses)
+            losses = [loss for k, loss in enumerate(losses) if (k + 1) % epoch != 0] # a tail of other samples rounds otherwise
+            self.assertEqual(len(set(losses)), len(losses) if dropout > 0 else 1, losses)
 
     def test_a_run_goes_on_where_it_stopped(self):
         self.train("whole", "-n", 2, "--batch", 4, "--steps", 20, model=ALL)
