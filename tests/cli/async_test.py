@@ -132,6 +132,21 @@ class Asynchronous(Case):
         off = summary(self.train("off", *common, "--method", "single", "--final-eval", "off"))
         self.assertIsNone(off["worst_test_loss"])
 
+    def test_the_worst_is_the_one_whose_own_model_has_the_greatest_loss(self):
+        """The workers' own models are in the checkpoint of the last step, each in its worker's file: evaluated once more without the program. Other seeds, other workers."""
+        found = set()
+        for seed in (1, 2, 3):
+            out = self.train("own%d" % seed, "--model", "mlp(hidden=8)", "--data", self.data, "-n", 3, "--batch", 10, "--steps", 6, "--checkpoint-every", 6, "--seed", seed, "--method", "single")
+            s, files = summary(out), os.path.join(out, "checkpoints", "step-00000006", "rank-0000%d-of-00003.safetensors")
+            own = [mlp_evaluated(files % r, self.data) for r in range(3)]
+            worst = max(own)
+            self.assertGreater(worst[0] - sorted(own)[1][0], 1e-4) # a tie would show nothing
+            self.assertAlmostEqual(s["worst_test_loss"], worst[0], delta=1e-5)
+            self.assertAlmostEqual(s["worst_test_accuracy"], worst[1], delta=1e-9)
+            self.assertEqual(s["worst_worker"], own.index(worst))
+            found.add(s["worst_worker"])
+        self.assertGreater(len(found), 1)
+
     def test_a_killed_neighbour_ends_the_run_and_is_named(self):
         for method in ("ad-psgd", "ad-psgd(exchanges=0)"):
             err, _ = self.killed(5, 3, "-n", 5, "--method", method, "--on-loss", "stop")

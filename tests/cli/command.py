@@ -1,5 +1,5 @@
 """What the command's tests share: running it, small data sets, reading its results, folders to write in."""
-import fcntl, gzip, json, os, shutil, signal, struct, subprocess, tempfile, time, unittest
+import collections, fcntl, gzip, json, math, operator, os, shutil, signal, struct, subprocess, tempfile, time, unittest
 
 TUTTI = os.path.abspath(os.environ.get("TUTTI", os.path.join(os.path.dirname(__file__), "../../build/dev/bin/tutti")))
 DATA = os.path.abspath(os.environ.get("TUTTI_DATA", os.path.join(os.path.dirname(__file__), "../../data")))
@@ -96,6 +96,33 @@ def floats(path):
         assert dtype == "F32"
         values.extend(struct.unpack("<%df" % (len(data) // 4), data))
     return values
+
+
+def idx_body(path):
+    raw = read(path)
+    return raw[4 + 4 * raw[3]:]
+
+
+def mlp_evaluated(path, data, split="t10k", begin=0, end=None):
+    """Mean loss and accuracy of the mlp in a safetensors file, of a run or of a worker's checkpoint, on these samples: computed here, without the program under test."""
+    layers = {name.split("/")[-1].split("@")[0]: struct.unpack("<%df" % (len(body) // 4), body) for name, (_, _, body) in tensors(path).items() if name[0] in "024x"}
+    training = idx_body(os.path.join(data, NAMES[0]))
+    mean = sum(training) / len(training) / 255
+    deviation = math.sqrt(sum(n * (value / 255 - mean) ** 2 for value, n in collections.Counter(training).items()) / len(training))
+    level = [(value / 255 - mean) / deviation for value in range(256)]
+    pixels, labels = idx_body(os.path.join(data, split + "-images-idx3-ubyte")), idx_body(os.path.join(data, split + "-labels-idx1-ubyte"))
+    loss = hits = 0
+    samples = range(begin, len(labels) if end is None else end)
+    for sample in samples:
+        x = [level[p] for p in pixels[784 * sample:784 * sample + 784]]
+        for k in "024":
+            weight, bias = layers[k + ".weight"], layers[k + ".bias"]
+            x = [bias[o] + sum(map(operator.mul, weight[o * len(x):(o + 1) * len(x)], x)) for o in range(len(bias))]
+            if k != "4":
+                x = [max(0, v) for v in x]
+        loss += math.log(sum(math.exp(v - max(x)) for v in x)) + max(x) - x[labels[sample]]
+        hits += x.index(max(x)) == labels[sample]
+    return loss / len(samples), hits / len(samples)
 
 
 def shm_entries():

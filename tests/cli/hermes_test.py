@@ -127,6 +127,16 @@ class Hermes(Case):
             evaluations = 2 * (s["by_worker"][r]["steps"] // 2)
             self.assertTrue(0.33 < more / (evaluations * 100 / 10 * 0.01 * (3 if r == 1 else 1)) < 0.5, (r, more, evaluations))
 
+    def test_the_loss_that_decides_is_that_of_the_samples_held_out(self):
+        """The figure is the last loss that was told of the model that the run ends with; computed once more without the program."""
+        for n, validation in ((2, 100), (3, 50)):
+            out = self.train("l%d" % n, "--model", "mlp(hidden=12)", "--data", self.data, "--validation", validation, "-n", n, "--batch", 10, "--steps", 24, "--seed", 1, "--transport", "sim" if SIMULATOR else "shm",
+                             "--optimizer", "sgd(lr=0.1)", "--method", "hermes(push=always,chunk=20,minibatch=5,local_passes=3,wire=fp32)")
+            end = os.path.join(out, "model.safetensors")
+            held_out, first = mlp_evaluated(end, self.data, "train", 600 - validation, 600), mlp_evaluated(end, self.data, "train", 0, validation)
+            self.assertAlmostEqual(summary(out)["method_figures"]["loss"], held_out[0], delta=1e-5)
+            self.assertGreater(abs(held_out[0] - first[0]), 1e-3) # else nothing would have been shown
+
     def test_nobody_trains_on_what_is_held_out(self):
         whole = summary(self.train("a", *MODEL, "--data", self.data, "-n", 2, "--batch", 10, "--epochs", 1))
         less = self.train("b", *MODEL, "--data", self.data, "-n", 2, "--batch", 10, "--epochs", 1, "--validation", 100)

@@ -49,6 +49,17 @@ class Train(Case):
             if name == "one":
                 self.assertEqual(read(os.path.join(out, "model.safetensors")), read(os.path.join(whole, "model.safetensors")))
 
+    def test_losses_are_those_of_the_samples_they_are_named_after(self):
+        """Computed once more without the program: test set and training set, of which what is held out is no part."""
+        out = self.train("t", "--model", "mlp(hidden=12)", "--data", self.data, "-n", 3, "--batch", 10, "--steps", 30, "--validation", 100, "--optimizer", "sgd(lr=0.1)", "--final-eval", "all")
+        s, model = summary(out), os.path.join(out, "model.safetensors")
+        test, held_out, trained_on = (mlp_evaluated(model, self.data, *part) for part in (("t10k",), ("train", 500, 600), ("train", 0, 500)))
+        self.assertAlmostEqual(s["final_test_loss"], test[0], delta=1e-5)
+        self.assertAlmostEqual(s["final_test_accuracy"], test[1], delta=1e-9)
+        self.assertAlmostEqual(s["final_train_loss"], trained_on[0], delta=1e-5)
+        for a, b in ((test, held_out), (test, trained_on), (held_out, trained_on)): # else nothing would have been shown
+            self.assertGreater(abs(a[0] - b[0]), 1e-3)
+
     def test_the_same_command_twice_gives_the_same_bytes(self):
         for arguments in (("--model", "mlp(hidden=48)", "-n", 4, "--batch", 16), ("--model", "cnn", "-n", 2, "--batch", 32)):
             a = self.train("a%s" % arguments[1][:3], *arguments, "--data", self.data, "--epochs", 2, "--seed", 7)
