@@ -123,8 +123,11 @@ class Resume(Case):
         self.assertIn(os.path.basename(shard), done.stderr)
 
     def test_what_decides_the_numbers_may_not_change(self):
+        other = small_mnist(os.path.join(self.folder, "other"), test=199)
         out = self.train("a", *COMMON, "--data", self.data, "-n", "2", "--epochs", "1", "--checkpoint-every", "10")
-        for change, key in ((["--seed", "12"], "seed"), (["--model", "mlp(hidden=49)"], "model"), (["--batch", "17"], "samples_per_step"), (["--method", "single"], "method")):
+        for change, key in ((["--seed", "12"], "seed"), (["--model", "mlp(hidden=49)"], "model"), (["--batch", "17"], "samples_per_step"), (["--method", "single"], "method"),
+                            (["--loss-scale", "static(scale=1024)"], "loss-scale"), (["--precision", "bf16"], "precision"), (["--partition", "class(k=5)"], "partition"), (["--validation", "60"], "validation"),
+                            (["--batch-share", "1:2"], "batch-share"), (["--data", other], "data_hash")):
             done = tutti("train", "--resume", out, *change, "--out", self.out(key))
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(f"its run has {key}", done.stderr)
