@@ -122,12 +122,129 @@ static void of_two_that_others_hear_the_higher_one_goes(void **state)
     divide(*state, &(division){ 4, "aaba", false, "a", true });
 }
 
+/* ---- how long a silence may last: by clocks that the test holds, so that the bound is looked at and not ten times it ---- */
+#define EXPECT(condition) do { if (!(condition)) { status = tutti_fail(err, TUTTI_ERR_STATE, 0, "line %d: %s", __LINE__, #condition); goto out; } } while (0)
+static const double timeout = 60; /* so long that the real clock never finds what the test asks for */
+
+static int64_t seconds(double s) { return (int64_t)(s * 1e9); }
+
+/* Worker 1 joins and says no more. A third of the time is worth a word, five sixths and a tick end it; an arbiter has a second to answer. */
+static tutti_status judges_silence(void *t, tutti_runtime *rt, void *arg, tutti_error *err)
+{
+    const bool counts = *(const bool *)arg;
+    tutti_status status = TUTTI_OK;
+    tcp_endpoint *e = t;
+    tcp_peer *p = &e->peers[1];
+    int64_t heard;
+    char why[480];
+
+    (void)rt;
+    tutti_lock(e->lock);
+    e->at_rank_0 = counts;
+    heard = p->heard_ns;
+    EXPECT(e->options.peer_timeout == timeout);
+    EXPECT(!tutti_tcp_silence(e, 1, heard + seconds(0.33 * timeout)) && !p->silent);
+    EXPECT(!tutti_tcp_silence(e, 1, heard + seconds(0.34 * timeout)) && p->silent);
+    EXPECT(!tutti_tcp_silence(e, 1, heard + seconds(0.83 * timeout)) && p->silent);
+    if (!counts) {
+        EXPECT(!tutti_tcp_silence(e, 1, heard + seconds(0.84 * timeout)));
+        EXPECT(!tutti_tcp_silence(e, 1, heard + seconds(0.84 * timeout + 0.99)));
+        EXPECT(tutti_tcp_silence(e, 1, heard + seconds(0.84 * timeout + 1.01)));
+    } else
+        EXPECT(tutti_tcp_silence(e, 1, heard + seconds(0.84 * timeout)));
+    EXPECT(e->match.peers[1].gone);
+out:
+    tutti_unlock(e->lock);
+    if (status == TUTTI_OK && (tcp()->dead_peer(t, why, sizeof why) != 1 || strstr(why, counts ? "silent for 50.4 s" : "silent for 51.4 s") == NULL))
+        status = tutti_fail(err, TUTTI_ERR_STATE, 0, "the words are '%s'", why);
+    return status;
+}
+
+static tutti_status looks_at_its_options(void *t, tutti_runtime *rt, void *arg, tutti_error *err)
+{
+    (void)rt;
+    (void)arg;
+    return ((tcp_endpoint *)t)->options.peer_timeout == 3 ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_STATE, 0, "the promise is 3 s");
+}
+
+static void a_rank_judges_a_silence_by_peer_timeout(void **state)
+{
+    for (int k = 0; k < 3; k++) {
+        const bool counts = k == 1;
+        real_rank r;
+        fake_rank f;
+        run_of run;
+        run_open(&run, *state, "unix", 2, 0);
+        rank_start(&r, &run, 0, k < 2 ? "tcp(peer-timeout=60)" : "tcp", k < 2 ? judges_silence : looks_at_its_options, (void *)(uintptr_t)&counts);
+        fake_join(&f, &run, 1);
+        if (rank_end(&r) != TUTTI_OK)
+            fail_msg("%s", r.err.text);
+        fake_close(&f);
+        run_close(&run);
+    }
+}
+
+/* A runtime whose clock goes on when the test says so. Its waits are those of the real one, so only who never waits until a time may have it: a meeting place. */
+static _Atomic int64_t held_ns;
+static int64_t held_now(void *self) { (void)self; return atomic_load(&held_ns); }
+
+static tutti_status stays(void *t, tutti_runtime *rt, void *arg, tutti_error *err)
+{
+    (void)t;
+    (void)err;
+    while (!atomic_load((_Atomic bool *)arg))
+        pause_ms(rt, 1);
+    return TUTTI_OK;
+}
+
+/* Steps of less than half of its patience: else it has slept itself, and forgives. */
+static tutti_meet_state after(run_of *run, double step)
+{
+    tutti_meet_state state;
+
+    tutti_lock(run->lock);
+    atomic_fetch_add(&held_ns, seconds(step));
+    tutti_meet_progress(run->meet, NULL);
+    state = tutti_meet_rank_of(run->meet, 1)->state;
+    tutti_unlock(run->lock);
+    return state;
+}
+
+static void the_meeting_place_takes_who_says_nothing_for_lost_within_three_seconds(void **state)
+{
+    tutti_runtime *real = *state;
+    tutti_runtime_ops ops = *real->ops;
+    tutti_runtime held = { &ops, real->self };
+    _Atomic bool end = false;
+    real_rank r;
+    fake_rank f;
+    run_of run;
+
+    ops.now = held_now;
+    atomic_store(&held_ns, tutti_now_ns(real));
+    run_open(&run, &held, "unix", 2, 0);
+    run.rt = real; /* the ranks' */
+    rank_start(&r, &run, 0, "tcp(peer-timeout=3600)", stays, &end);
+    fake_join(&f, &run, 1);
+    assert_int_equal(after(&run, 0), TUTTI_MEET_RUNNING);
+    assert_int_equal(after(&run, 1.2), TUTTI_MEET_RUNNING);
+    assert_int_equal(after(&run, 1.2), TUTTI_MEET_RUNNING);
+    assert_int_equal(after(&run, 0.2), TUTTI_MEET_LOST);
+    assert_says(tutti_meet_rank_of(run.meet, 1)->words, "it has been silent for 2.6 s");
+    atomic_store(&end, true);
+    rank_end(&r); /* it has been told that it is alone, or leaves before: both are well */
+    fake_close(&f);
+    run_close(&run);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_meeting_place_takes_the_larger_side, setup, teardown),
         cmocka_unit_test_setup_teardown(without_a_launcher_each_side_counts, setup, teardown),
         cmocka_unit_test_setup_teardown(of_two_that_others_hear_the_higher_one_goes, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_rank_judges_a_silence_by_peer_timeout, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_meeting_place_takes_who_says_nothing_for_lost_within_three_seconds, setup, teardown),
     };
 
     return together(tests, TUTTI_LENGTH(tests), NULL, NULL, argc > 1 ? argv[1] : NULL);
