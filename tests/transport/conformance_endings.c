@@ -134,6 +134,62 @@ static void requests_that_need_a_dead_rank_end_and_others_go_on(const conformanc
     dies(s, 7, 1, 6, need_the_dead);
 }
 
+/* Goal: who receives from anybody when nobody is left is told so, whether it asked before the last one went or asks afterwards, and whether they left or died; what has come, or comes from itself, is received. */
+static tutti_status nobody_left(rank_context *c, tutti_error *err)
+{
+    tutti_request before = { 0 }, own = { 0 };
+    int64_t word;
+
+    if (c->rank != 0)
+        return send_word(c, 0, 1, c->rank, err);
+    TUTTI_TRY(c->ops->recv(c->t, &before, TUTTI_ANY, 2, tutti_nothing(), err));
+    if (!c->subject->strict) /* else nobody leaves before its word is taken */
+        TUTTI_TRY(wait_one(c, &before, err));
+    for (int i = 1; i < c->size; i++) { /* asked when all are gone: their words are here */
+        TUTTI_TRY(recv_word(c, TUTTI_ANY, 1, &word, err));
+        CHECK(word > 0 && word < c->size);
+    }
+    TUTTI_TRY(wait_one(c, &before, err));
+    CHECK(before.status == TUTTI_ERR_PEER && before.rank > 0 && before.rank < c->size);
+    for (uint64_t tag = 1; tag < 4; tag++) {
+        tutti_request after = { 0 };
+        TUTTI_TRY(c->ops->recv(c->t, &after, TUTTI_ANY, tag, tutti_nothing(), err));
+        TUTTI_TRY(wait_one(c, &after, err));
+        CHECK(after.status == TUTTI_ERR_PEER && after.rank > 0 && after.rank < c->size);
+    }
+    TUTTI_TRY(c->ops->send(c->t, &own, 0, 3, &(tutti_note){ .a = 7 }, tutti_nothing(), err));
+    TUTTI_TRY(recv_word(c, TUTTI_ANY, 3, &word, err));
+    CHECK(word == 7);
+    return wait_one(c, &own, err);
+}
+
+static tutti_status nobody_lives(rank_context *c, tutti_error *err)
+{
+    tutti_request from = { 0 }, any = { 0 };
+
+    if (c->rank == 1) {
+        TUTTI_TRY(recv_word(c, 0, 1, NULL, err));
+        return die(c, err);
+    }
+    TUTTI_TRY(send_word(c, 1, 1, 0, err));
+    TUTTI_TRY(c->ops->recv(c->t, &from, 1, 2, tutti_nothing(), err));
+    TUTTI_TRY(wait_one(c, &from, err));
+    CHECK(from.status == TUTTI_ERR_PEER && from.rank == 1);
+    TUTTI_TRY(c->ops->recv(c->t, &any, TUTTI_ANY, 2, tutti_nothing(), err)); /* it is known to be dead */
+    TUTTI_TRY(wait_one(c, &any, err));
+    CHECK(any.status == TUTTI_ERR_PEER && any.rank == 1);
+    return TUTTI_OK;
+}
+
+static void who_receives_from_anybody_is_told_that_nobody_is_left(const conformance_subject *s)
+{
+    static const int sizes[] = { 2, 3, 7 };
+
+    for (size_t i = 0; i < TUTTI_LENGTH(sizes); i++)
+        all_well(s, sizes[i], 1, nobody_left);
+    dies(s, 2, 1, 1, nobody_lives);
+}
+
 /* Goal: a rank may die at any moment. Method: all exchange with all in rounds of random sizes; the victim dies in a random
    round after a random number of its posts. In each round every request of a survivor is done or PEER by the victim; data that
    is OK is whole. Who has small messages to and from the victim only may be a round behind the others in hearing of its death, so all go through all rounds; in
@@ -286,6 +342,7 @@ static void closing_ends_what_is_in_flight(const conformance_subject *s)
 const conformance_test conformance_endings[] = {
     { "what_was_sent_before_leaving_is_received", what_was_sent_before_leaving_is_received, false },
     { "requests_that_need_a_dead_rank_end_and_others_go_on", requests_that_need_a_dead_rank_end_and_others_go_on, false },
+    { "who_receives_from_anybody_is_told_that_nobody_is_left", who_receives_from_anybody_is_told_that_nobody_is_left, false },
     { "a_rank_may_die_at_any_moment", a_rank_may_die_at_any_moment, false },
     { "a_third_rank_hears_of_the_root", a_third_rank_hears_of_the_root, false },
     { "closing_ends_what_is_in_flight", closing_ends_what_is_in_flight, false },
