@@ -94,6 +94,41 @@ static void a_crash_at_any_operation_leaves_the_old_or_the_new(void **state)
         }
 }
 
+/* A disk may take a later rename and not the one before it, as long as neither was synced. The process is killed at an operation, or some operations after one that has failed, while the save puts things back. */
+static void a_crash_that_keeps_any_of_the_renames_leaves_the_old_or_the_new(void **state)
+{
+    (void)state;
+    for (size_t which = 0; which < TUTTI_LENGTH(scenes); which++)
+        for (uint64_t later = 0; later <= 2; later++) {
+            const scene *s = &scenes[which];
+            uint64_t k = 0, seen[3] = { 0 };
+            bool ended = false;
+            while (!ended) {
+                saving save = { .dir = "run/checkpoints", .facts = "{\"seed\": 7}", .step = s->new_step, .generation = 2, .keep = s->keep };
+                memory_files *m = begin(s, FAULT_IO, ++k);
+                uint64_t draws;
+                tutti_status status;
+
+                save.files = &m->rt;
+                m->stop_at = k + later;
+                status = save_by(&save, s->size);
+                ended = m->operations < k;
+                draws = (uint64_t)1 << (memory_files_unsynced(m) < 5 ? memory_files_unsynced(m) : 5);
+                for (uint64_t draw = 0; draw < draws; draw++) {
+                    int generation;
+                    memory_files_crash_with_some(m, true, (tutti_rng){ 3, which, 100 * k + draw });
+                    generation = found_generation(s, &m->rt, "run/checkpoints");
+                    seen[generation]++;
+                    assert_true(generation != 0 || s->old_step == 0);
+                    if (status == TUTTI_OK)
+                        assert_int_equal(generation, 2);
+                }
+                memory_files_close(m);
+            }
+            assert_true(seen[s->old_step != 0] > 50 && seen[2] > 0);
+        }
+}
+
 static void a_failing_operation_is_everybodys_failure_and_leaves_no_trace(void **state)
 {
     (void)state;
@@ -277,6 +312,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_crash_at_any_operation_leaves_the_old_or_the_new),
+        cmocka_unit_test(a_crash_that_keeps_any_of_the_renames_leaves_the_old_or_the_new),
         cmocka_unit_test(a_failing_operation_is_everybodys_failure_and_leaves_no_trace),
         cmocka_unit_test(the_rank_whose_disk_is_full_is_named),
         cmocka_unit_test(a_process_killed_at_any_operation_leaves_the_old_or_the_new),

@@ -2,12 +2,15 @@
    those of a real runtime (NULL: none, for what only reads files). Every file and directory has two states: what a process sees, and
    what would be there after a loss of power, which only sync brings up to date:
 
-     file: its bytes as of the last file_sync            directory: its entries as of the last directory_sync
+     file: its bytes as of the last file_sync            directory: its entries as of the last directory_sync, and since then
+                                                          none of its changes, or any of them (memory_files_crash_with_some): a
+                                                          disk may take the later of two renames and not the earlier
 
    Mutating operations are counted: create, write, sync, rename, remove, make, sync of a directory. `fault` strikes at number
    `fault_at` (from 1): STOP as if the process had been killed there (a write is torn in half, nothing later has an effect),
-   the others once. Reads can be failed by `fail_read_at`. One lock makes it safe for ranks that are threads. memory_files_open_wide gives files
-   that several threads write at once (reserve and write_at are counted too); it needs a real runtime for the threads. */
+   the others once, and with `stop_at` the process is killed at that number after it. Reads can be failed by `fail_read_at`. One lock makes it safe for ranks that are threads. memory_files_open_wide gives files
+   that several threads write at once (reserve and write_at are counted too); it needs a real runtime for the threads. With `dawdle_ns` a write_at that succeeds
+   comes back that much later, so that others are in flight beside it and one that fails is told first. */
 #ifndef TUTTI_TESTS_MEMORY_FILES_H
 #define TUTTI_TESTS_MEMORY_FILES_H
 #include "tutti/runtime.h"
@@ -22,11 +25,13 @@ enum { MEMORY_FDS = 64, MEMORY_ENTRIES = 64 };
 
 typedef struct memory_node memory_node;
 typedef struct memory_entries { size_t n; struct { char name[80]; memory_node *node; } at[MEMORY_ENTRIES]; } memory_entries;
+typedef struct memory_change { char from[80], to[80]; memory_node *node; } memory_change; /* from is this node's no more, to is; "": no such name */
 struct memory_node {
     bool directory;
     uint8_t *data, *synced;
     size_t bytes, synced_bytes;
     memory_entries entries, synced_entries;
+    struct { size_t n; memory_change *at; } changes; /* of its entries since they were synced */
     memory_node *next;             /* all nodes, to free them */
 };
 typedef struct memory_files {
@@ -36,7 +41,8 @@ typedef struct memory_files {
     pthread_mutex_t lock;
     memory_node *root, *all;
     memory_node *fds[MEMORY_FDS];
-    uint64_t operations, fault_at, reads, fail_read_at, space;
+    uint64_t operations, fault_at, stop_at, reads, fail_read_at, space;
+    int64_t dawdle_ns;
     memory_fault fault;
     bool stopped;
 } memory_files;
@@ -82,6 +88,29 @@ static inline void memory_entry_drop(memory_entries *e, const char *name)
         }
 }
 
+/* The entries as they are after a change, which is told for a crash. */
+static inline void memory_change_entries(memory_node *directory, const char *from, const char *to, memory_node *node)
+{
+    memory_change *more = realloc(directory->changes.at, (directory->changes.n + 1) * sizeof *more);
+    if (more == NULL)
+        abort();
+    directory->changes.at = more;
+    more += directory->changes.n++;
+    *more = (memory_change){ .node = node };
+    strcpy(more->from, from);
+    strcpy(more->to, to);
+    if (from[0] != '\0')
+        memory_entry_drop(&directory->entries, from);
+    if (to[0] != '\0')
+        memory_entry_set(&directory->entries, to, node);
+}
+
+static inline void memory_entries_synced(memory_node *directory)
+{
+    directory->synced_entries = directory->entries;
+    directory->changes.n = 0;
+}
+
 /* The node of a path; *parent and name (the last component; 80 bytes) also when the node itself is not there. */
 static inline memory_node *memory_find(memory_files *m, const char *path, memory_node **parent, char *name)
 {
@@ -119,6 +148,10 @@ static inline int memory_strike(memory_files *m, bool *half)
     if (m->stopped)
         return EIO;
     m->operations++;
+    if (m->operations == m->stop_at) {
+        m->stopped = *half = true;
+        return EIO;
+    }
     if (m->fault == FAULT_NONE || m->operations != m->fault_at)
         return 0;
     switch (m->fault) {
@@ -170,7 +203,7 @@ static inline int memory_open(void *self, const char *path, tutti_file_mode mode
         cause = memory_strike(m, &half);
     if (cause == 0 && node == NULL) {
         node = memory_node_new(m, false);
-        memory_entry_set(&parent->entries, name, node);
+        memory_change_entries(parent, "", name, node);
     }
     for (*fd = 0; cause == 0 && m->fds[*fd] != NULL;)
         if (++*fd == MEMORY_FDS)
@@ -238,7 +271,10 @@ static inline int memory_write_at(void *self, int fd, uint64_t offset, const voi
     if (offset + bytes > node->bytes) /* nobody here writes past what was reserved */
         abort();
     memcpy(node->data + offset, from, cause == 0 ? *done : half ? bytes / 2 : 0);
-    MEMORY_END(m);
+    pthread_mutex_unlock(&m->lock);
+    if (cause == 0 && m->dawdle_ns > 0)
+        tutti_sleep_until(m->real, tutti_now_ns(m->real) + m->dawdle_ns);
+    return cause;
 }
 
 static inline int memory_sync(void *self, int fd)
@@ -268,9 +304,11 @@ static inline int memory_rename(void *self, const char *from, const char *to)
     cause = node == NULL || other_parent == NULL ? ENOENT : other != NULL && other->directory && other->entries.n > 0 ? ENOTEMPTY : 0;
     if (cause == 0)
         cause = memory_strike(m, &half);
-    if (cause == 0) {
-        memory_entry_drop(&parent->entries, name);
-        memory_entry_set(&other_parent->entries, other_name, node);
+    if (cause == 0 && parent == other_parent) {
+        memory_change_entries(parent, name, other_name, node);
+    } else if (cause == 0) {
+        memory_change_entries(parent, name, "", node);
+        memory_change_entries(other_parent, "", other_name, node);
     }
     MEMORY_END(m);
 }
@@ -283,7 +321,7 @@ static inline int memory_remove(void *self, const char *path)
     if (cause == 0)
         cause = memory_strike(m, &half);
     if (cause == 0)
-        memory_entry_drop(&parent->entries, name);
+        memory_change_entries(parent, name, "", node);
     MEMORY_END(m);
 }
 
@@ -293,7 +331,7 @@ static inline int memory_make(void *self, const char *path)
     node = memory_find(m, path, &parent, name);
     cause = node != NULL ? EEXIST : parent == NULL ? ENOENT : memory_strike(m, &half);
     if (cause == 0)
-        memory_entry_set(&parent->entries, name, memory_node_new(m, true));
+        memory_change_entries(parent, "", name, memory_node_new(m, true));
     MEMORY_END(m);
 }
 
@@ -303,7 +341,7 @@ static inline int memory_sync_directory(void *self, const char *path)
     node = memory_find(m, path, &parent, name);
     cause = node == NULL ? ENOENT : memory_strike(m, &half);
     if (cause == 0)
-        node->synced_entries = node->entries;
+        memory_entries_synced(node);
     MEMORY_END(m);
 }
 
@@ -392,6 +430,7 @@ static inline void memory_files_close(memory_files *m)
         m->all = node->next;
         free(node->data);
         free(node->synced);
+        free(node->changes.at);
         free(node);
     }
     pthread_mutex_destroy(&m->lock);
@@ -404,9 +443,12 @@ static inline void memory_files_crash(memory_files *m, bool lose_contents, bool 
     memset(m->fds, 0, sizeof m->fds);
     m->stopped = false;
     m->fault = FAULT_NONE;
+    m->stop_at = 0;
     for (memory_node *node = m->all; node != NULL; node = node->next) {
-        if (lose_entries)
+        if (lose_entries) {
             node->entries = node->synced_entries;
+            node->changes.n = 0;
+        }
         if (lose_contents && !node->directory) {
             uint8_t *kept = node->synced_bytes > 0 ? malloc(node->synced_bytes) : NULL;
             if (kept != NULL)
@@ -416,6 +458,36 @@ static inline void memory_files_crash(memory_files *m, bool lose_contents, bool 
             node->bytes = node->synced_bytes;
         }
     }
+}
+
+/* Changes of entries that a loss of power may find on the disk, or not. */
+static inline size_t memory_files_unsynced(const memory_files *m)
+{
+    size_t n = 0;
+    for (const memory_node *node = m->all; node != NULL; node = node->next)
+        n += node->changes.n;
+    return n;
+}
+
+/* A loss of power that finds some of the changes of entries on the disk, whatever their order: those that are drawn. Called again it is another outcome of the same loss. */
+static inline void memory_files_crash_with_some(memory_files *m, bool lose_contents, tutti_rng draw)
+{
+    uint64_t k = 0;
+    for (memory_node *node = m->all; node != NULL; node = node->next) {
+        memory_entries kept = node->synced_entries;
+        for (size_t c = 0; c < node->changes.n; c++) {
+            const memory_change *change = &node->changes.at[c];
+            memory_node **there = memory_entry(&kept, change->from);
+            if (tutti_random(draw, k++) % 2 == 0)
+                continue;
+            if (there != NULL && *there == change->node) /* else the name has come to be another's, or never was this one's */
+                memory_entry_drop(&kept, change->from);
+            if (change->to[0] != '\0')
+                memory_entry_set(&kept, change->to, change->node);
+        }
+        node->entries = kept;
+    }
+    memory_files_crash(m, lose_contents, false);
 }
 
 /* A file with these bytes, synced with all that leads to it; replaces one that is there. */
@@ -431,14 +503,14 @@ static inline void memory_files_put(memory_files *m, const char *path, const voi
         if (node == NULL)
             memory_entry_set(&parent->entries, name, memory_node_new(m, true));
         if (parent != NULL)
-            parent->synced_entries = parent->entries;
+            memory_entries_synced(parent);
     }
     node = memory_find(m, path, &parent, name);
     if (node == NULL) {
         node = memory_node_new(m, false);
         memory_entry_set(&parent->entries, name, node);
     }
-    parent->synced_entries = parent->entries;
+    memory_entries_synced(parent);
     old = node->data; /* which `data` may lie in */
     node->data = NULL;
     node->bytes = 0;
