@@ -196,6 +196,54 @@ static void impossible_loaders_are_refused_in_sentences(void **state)
     tutti_data_close(blank);
 }
 
+/* ---- a thread that gathers and fails ---- */
+
+static tutti_runtime *below;
+static _Thread_local bool patient;  /* the test's own thread: waits for five seconds where it would for ever, so that it fails where it would hang */
+static _Atomic bool failed;
+
+static bool wait_fails(void *self, void *monitor, int64_t deadline_ns)
+{
+    if (patient)
+        return below->ops->wait(self, monitor, deadline_ns == TUTTI_FOREVER ? tutti_now_ns(below) + INT64_C(5000000000) : deadline_ns);
+    failed = true;
+    return false;
+}
+
+/* What was gathered before is handed out; then the sentence, as often as one asks; and it closes. */
+static void who_takes_is_told_that_the_thread_has_failed(void **state)
+{
+    fixture *f = *state;
+    const tutti_share share = { 53, 1, 4, 1, 9 };
+    tutti_runtime_ops ops = *f->real->ops;
+    tutti_runtime rt = { &ops, f->real->self };
+    tutti_loader *l;
+    tutti_batch batch;
+
+    below = f->real;
+    patient = true;
+    ops.wait = wait_fails;
+    for (int depth = 1; depth <= 3; depth++) {
+        tutti_error err = { 0 };
+        char sentence[100];
+        failed = false;
+        assert_int_equal(tutti_loader_open(&l, &rt, f->data, &share, 0, 0, depth, NULL), TUTTI_OK);
+        while (!failed) /* it waits once all of the ring is full */
+            tutti_sleep_until(f->real, tutti_now_ns(f->real) + 100000);
+        for (int k = 0; k < depth; k++) {
+            assert_int_equal(tutti_loader_take(l, &batch, &err), TUTTI_OK);
+            assert_true(batch.step == (uint64_t)k && batch.samples == 4);
+        }
+        snprintf(sentence, sizeof sentence, "the thread that gathers batches has ended; no batch %d", depth);
+        for (int k = 0; k < 2; k++) {
+            assert_int_equal(tutti_loader_take(l, &batch, &err), TUTTI_ERR_STATE);
+            assert_string_equal(err.text, sentence);
+            assert_true(batch.x == NULL && batch.samples == 0);
+        }
+        tutti_loader_close(l);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 int main(void)
 {
@@ -206,6 +254,7 @@ int main(void)
         TEST(a_turn_begins_where_the_worker_is_in_its_part),
         TEST(what_is_sought_is_gathered_wherever_it_stands),
         TEST(a_batch_larger_than_the_set_takes_no_more_than_the_set),
+        TEST(who_takes_is_told_that_the_thread_has_failed),
         TEST(impossible_loaders_are_refused_in_sentences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
