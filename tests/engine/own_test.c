@@ -11,8 +11,7 @@ typedef struct job {
     const char *method;
     bool idle;                   /* the last worker gets no samples */
     char directory[256];         /* "": nothing is saved or loaded */
-    bool load;
-    int saved_by;
+    int saved_by, counted;       /* workers; those of them that had had samples: the first ones */
 } job;
 
 static float count_of(int rank, int step, int i) { return (float)(step * (rank + 1) * 4 + i); }
@@ -109,9 +108,9 @@ static tutti_status load_rank(tutti_world *world, void *arg, tutti_error *err)
     TUTTI_TRY(tutti_checkpoint_open(&c, tutti_world_runtime(world), found, err));
     TUTTI_TRY(tutti_engine_load(e, c, err));
     tutti_checkpoint_close(c);
-    TUTTI_TRY(expect(e, j->saved_by, STEPS, n != j->saved_by, err));
+    TUTTI_TRY(expect(e, j->counted, STEPS, n != j->saved_by, err));
     TUTTI_TRY(tutti_engine_show(e, err)); /* who had samples is known from the checkpoint */
-    TUTTI_TRY(expect(e, j->saved_by, STEPS, true, err));
+    TUTTI_TRY(expect(e, j->counted, STEPS, true, err));
     TUTTI_TRY(tutti_engine_resume(e, err));
     tutti_engine_close(e);
     return TUTTI_OK;
@@ -140,22 +139,36 @@ static void who_has_had_no_samples_does_not_count(void **state)
     run(rank, &(job){ .method = "ddp", .idle = true }, 2);
 }
 
-static void it_is_saved_and_another_number_of_workers_gets_the_mean(void **state)
+static void save_and_load(bool idle)
 {
-    job j = { .method = "ddp" };
+    job j = { .method = "ddp", .idle = idle };
     char command[320];
 
-    (void)state;
     snprintf(j.directory, sizeof j.directory, "%s/own-test-XXXXXX", getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp");
     assert_non_null(mkdtemp(j.directory));
     run(rank, &j, 4);
     j.saved_by = 4;
+    j.counted = idle ? 3 : 4;
+    j.idle = false;
     run(load_rank, &j, 4);
     run(load_rank, &j, 2);
     run(load_rank, &j, 1);
     run(load_rank, &j, 7);
     snprintf(command, sizeof command, "rm -rf '%s'", j.directory);
     assert_int_equal(system(command), 0);
+}
+
+static void it_is_saved_and_another_number_of_workers_gets_the_mean(void **state)
+{
+    (void)state;
+    save_and_load(false);
+}
+
+/* What stands in its memory is nothing that it has seen. */
+static void who_had_had_no_samples_does_not_count_for_other_workers_either(void **state)
+{
+    (void)state;
+    save_and_load(true);
 }
 
 static tutti_status differ_rank(tutti_world *world, void *arg, tutti_error *err)
@@ -196,6 +209,7 @@ int main(void)
         cmocka_unit_test(it_is_each_worker_s_own_and_shown_as_the_mean),
         cmocka_unit_test(who_has_had_no_samples_does_not_count),
         cmocka_unit_test(it_is_saved_and_another_number_of_workers_gets_the_mean),
+        cmocka_unit_test(who_had_had_no_samples_does_not_count_for_other_workers_either),
         cmocka_unit_test(workers_that_differ_are_refused_and_none_is_none),
     };
     return cmocka_run_group_tests_name("engine/own", tests, NULL, NULL);
