@@ -233,6 +233,82 @@ static void a_client_with_its_own_memory_gets_the_same_bits(void **state)
     }
 }
 
+/* ---- passes without samples, of clients that have their own memory ---- */
+
+/* As toy_step, but of a pass without samples only the end of each gradient is told: what stands in its memory is what the client had there before. */
+static tutti_status step_of_few(tutti_engine *e, toy *t, tutti_error *err)
+{
+    const tutti_share share = { t->options.data_samples, tutti_engine_method(e)->workers, t->options.batch, t->options.accumulate, t->options.seed };
+    const uint64_t step = tutti_engine_method(e)->step;
+    tutti_status status;
+    tutti_pass p;
+
+    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+        if (p.samples > 0) {
+            TUTTI_TRY(toy_pass(e, t, &share, &p, step, err));
+            continue;
+        }
+        for (int i = 0; i < TOY_TENSORS; i++) {
+            for (size_t k = 0; k < t->count[i]; k++)
+                t->gradients[i][k] = NAN; /* times a weight of 0 it is still one */
+            TUTTI_TRY(tutti_engine_ready(e, i, err));
+        }
+        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+    }
+    return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
+}
+
+static tutti_status few_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    job *j = arg;
+    toy t = j->t;
+    tutti_status status = TUTTI_OK;
+    tutti_engine *e = NULL;
+
+    t.own_memory = true;
+    for (int i = 0; i < TOY_TENSORS; i++) {
+        t.values[i] = tutti_alloc(t.count[i], sizeof(float));
+        t.gradients[i] = tutti_alloc(t.count[i], sizeof(float));
+        toy_initial(&t, i, t.values[i]);
+    }
+    status = toy_open(&e, world, &t, err);
+    for (int s = 0; s < t.steps && status == TUTTI_OK; s++)
+        status = step_of_few(e, &t, err);
+    if (status == TUTTI_OK)
+        status = tutti_engine_finish(e, err);
+    if (status == TUTTI_OK)
+        j->hash[tutti_world_rank(world)] = toy_hash(e);
+    tutti_engine_close(e);
+    for (int i = 0; i < TOY_TENSORS; i++) {
+        tutti_free(t.values[i]);
+        tutti_free(t.gradients[i]);
+    }
+    return status;
+}
+
+/* 26 samples in steps of 12: the third step's two go to the first two of three workers. */
+static void what_stands_in_a_clients_gradient_in_a_pass_without_samples_does_not_count(void **state)
+{
+    static const char *const methods[] = { "ddp", "d-psgd", "local-sgd(period=2)" };
+
+    (void)state;
+    for (size_t k = 0; k < 2 * TUTTI_LENGTH(methods); k++) {
+        job a = { .t = toy_default() }, b;
+        tutti_error err = { .rank = -1 };
+        a.t.options.method = methods[k / 2];
+        a.t.options.data_samples = 26;
+        a.t.options.accumulate = 1 + (int64_t)k % 2;
+        a.t.options.batch = 4 / a.t.options.accumulate;
+        a.t.count[1] = 700, a.t.count[3] = 801;
+        b = a;
+        run_job(&a, 3);
+        if (tutti_world_run("shm", 3, few_rank, &b, &err) != TUTTI_OK)
+            fail_msg("%s", err.text);
+        for (int r = 0; r < 3; r++)
+            assert_int_equal(a.hash[r], b.hash[r]);
+    }
+}
+
 static void an_unused_parameter_counts_as_zero_and_is_named_once(void **state)
 {
     job j = { .t = toy_default() };
@@ -536,6 +612,7 @@ int main(void)
         cmocka_unit_test(the_traffic_of_a_step_is_exactly_the_formula),
         cmocka_unit_test(accumulation_sends_nothing_extra_and_equals_the_larger_batch),
         cmocka_unit_test(a_client_with_its_own_memory_gets_the_same_bits),
+        cmocka_unit_test(what_stands_in_a_clients_gradient_in_a_pass_without_samples_does_not_count),
         cmocka_unit_test(an_unused_parameter_counts_as_zero_and_is_named_once),
         cmocka_unit_test(a_bad_gradient_stops_the_run_and_names_worker_tensor_and_step),
         cmocka_unit_test(with_skip_the_step_is_left_out_on_all_workers_and_told),
