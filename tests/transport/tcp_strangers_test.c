@@ -296,10 +296,11 @@ static void versions_that_do_not_overlap_are_told_both_ways(void **state)
 }
 
 /* ---- a rank that has the key and sends nonsense ---- */
-typedef enum { BAD_MAC, AGAIN, BAD_KIND, BAD_RUN, TOO_LONG, EXTRA_CREDIT, BAD_PAYLOAD, BAD_PIECE, MEET_FRAME, FALSE_WORDS, HANG_UP, NONSENSES } nonsense;
+typedef enum { BAD_MAC, AGAIN, BAD_KIND, BAD_RUN, TOO_LONG, EXTRA_CREDIT, BAD_PAYLOAD, BAD_PIECE, MEET_FRAME, FALSE_WORDS, HANG_UP, EARLIER_EPOCH, NO_EPOCH, NONSENSES } nonsense;
 static const char *const told[NONSENSES] = {
     [BAD_MAC] = "that it did not write", [AGAIN] = "that it did not write", [BAD_KIND] = "of kind 99", [BAD_RUN] = "came in run", [TOO_LONG] = "it may have", [EXTRA_CREDIT] = "credits",
     [BAD_PAYLOAD] = "not those that were sent", [BAD_PIECE] = "not those that were sent", [MEET_FRAME] = "no meaning between workers", [FALSE_WORDS] = "last words make no sense", [HANG_UP] = "without a word",
+    [EARLIER_EPOCH] = "a frame of epoch 0 came after one of epoch 1", [NO_EPOCH] = "whose epochs are 0 to 2",
 };
 
 static void put(fake_rank *f, tcp_frame *frame, const void *payload, nonsense what)
@@ -351,6 +352,14 @@ static void send_nonsense(fake_rank *f, nonsense what)
     case BAD_PIECE: send_bad_piece(f); return;
     case MEET_FRAME: frame.kind = TCP_SHUT; break;
     case FALSE_WORDS: frame = (tcp_frame){ .kind = TCP_DEPART, .message_id = TUTTI_MEET_LOST, .hash = tutti_tcp_hash_words(f->peer.session.send_key, "", 0) }; break;
+    case EARLIER_EPOCH: /* after one that has gone on, and again the same */
+        for (int k = 0; k < 2; k++) {
+            f->rules.epoch = 1;
+            put(f, &frame, payload, NONSENSES);
+        }
+        f->rules.epoch = 0;
+        break;
+    case NO_EPOCH: f->rules.epoch = 3; break;
     case HANG_UP: tutti_tcp_line_close(&f->peer); tutti_tcp_line_close(&f->control); return;
     default: break;
     }
