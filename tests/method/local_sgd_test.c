@@ -218,6 +218,43 @@ static void the_outer_optimiser_starts_where_the_warm_up_ends(void **state)
     trial_drop(&b);
 }
 
+static float by_step(int rank, uint64_t step, size_t i, float x)
+{
+    (void)x;
+    return (float)((rank * 37 + (int)(i % 29) * 5 + (int)step * 11) % 32) / 8 - 2;
+}
+
+/* Adam corrects by how many times it has been called: an update a period, counted from the warm-up's end, neither steps nor from the run's beginning. Gradients do not depend on the model, so a displacement is the rate
+   times their sum over the period, and Adam is computed beside it. */
+static void an_outer_adam_counts_its_own_updates(void **state)
+{
+    enum { PERIOD = 3, WARMUP = 4, ROUNDS = 4 };
+
+    (void)state;
+    for (int n = 1; n <= 3; n++) {
+        trial t = trial_of("local-sgd(period=3,warmup=4,outer=adam(lr=0.1))", "sgd(lr=0.25)", WARMUP + PERIOD * ROUNDS);
+        t.gradient = by_step;
+        trial_run(&t, n);
+        for (size_t i = 0; i < trial_size(&t); i++) {
+            double x = (double)t.x[0][WARMUP - 1][i], m = 0, v = 0;
+            for (int round = 1; round <= ROUNDS; round++) {
+                const int last = WARMUP + PERIOD * round - 1;
+                double displacement = 0;
+                for (int step = last - PERIOD + 1; step <= last; step++)
+                    for (int r = 0; r < n; r++)
+                        displacement += 0.25 * (double)by_step(r, (uint64_t)step, i, 0) / n;
+                m = 0.9 * m + 0.1 * displacement;
+                v = 0.999 * v + 0.001 * displacement * displacement;
+                x -= 0.1 * m / (1 - pow(0.9, round)) / (sqrt(v / (1 - pow(0.999, round))) + 1e-8);
+                for (int r = 0; r < n; r++)
+                    if (!(fabs((double)t.x[r][last][i] - x) < 1e-5))
+                        fail_msg("%d workers, round %d, element %zu of worker %d: %.9g, Adam has %.9g", n, round, i, r, (double)t.x[r][last][i], x);
+            }
+        }
+        trial_drop(&t);
+    }
+}
+
 static float nan_at_worker_one_step_two(int rank, uint64_t step, size_t i, float x)
 {
     return rank == 1 && step == 2 && i == 1010 ? NAN : x;
@@ -353,6 +390,7 @@ int main(void)
         cmocka_unit_test(the_outer_optimiser_sees_the_mean_displacement),
         cmocka_unit_test(displacements_travel_through_the_codec),
         cmocka_unit_test(the_outer_optimiser_starts_where_the_warm_up_ends),
+        cmocka_unit_test(an_outer_adam_counts_its_own_updates),
         cmocka_unit_test(a_gradient_that_is_not_finite_is_found_in_a_local_step),
         cmocka_unit_test(a_number_beyond_the_codecs_range_ends_the_run_before_it_reaches_a_model),
         cmocka_unit_test(what_cannot_be_is_refused),
