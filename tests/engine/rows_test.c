@@ -21,6 +21,7 @@ typedef struct run {
     size_t rows, cols;           /* of the first table; the second has 3 x 2 */
     double touched[RANKS];       /* share of the rows that a pass of each rank names; above 1: it announces the whole */
     bool by_rows, own_memory;
+    bool in_vain;                /* of a pass without samples all rows are named, of a client's memory with whatever stands there */
     bool shows;                  /* the agreed model, and how far this worker's is from it, after every step */
     int steps, bad_rank, bad_step;
     float *x[RANKS];             /* at the end */
@@ -61,11 +62,11 @@ static tutti_status gradients(run *r, tutti_engine *e, const tutti_pass *p, floa
         for (size_t i = 0; i < r->rows * r->cols && r->by_rows; i++)
             CHECK(g[1][i] == 0);
     for (size_t i = 0; i < r->rows; i++) {
-        const bool touched = p->samples > 0 && draw(r, m->rank, m->step, p->index, i) < r->touched[m->rank];
+        const bool touched = p->samples > 0 && draw(r, m->rank, m->step, p->index, i) < r->touched[m->rank], vain = r->in_vain && p->samples == 0;
         for (size_t c = 0; c < r->cols; c++) {
             float *at = &g[1][i * r->cols + c], value = touched ? (float)(draw(r, m->rank, m->step, p->index, 100000 + i * 64 + c) - 0.5) : 0;
             if (memory[1] != NULL) /* a client's own memory holds one pass; what is not named does not count */
-                *at = touched || !r->by_rows ? value : 77;
+                *at = touched || !r->by_rows ? value : vain ? NAN : 77;
             else if (r->by_rows && touched)
                 *at += value;
             else if (!r->by_rows)
@@ -73,7 +74,7 @@ static tutti_status gradients(run *r, tutti_engine *e, const tutti_pass *p, floa
             if (touched && m->rank == r->bad_rank && (int)m->step == r->bad_step && c == 0)
                 *at = NAN;
         }
-        if (touched)
+        if (touched || vain)
             ids[n++] = (uint32_t)i;
     }
     for (size_t i = 0; i < 3; i++) {
@@ -247,6 +248,11 @@ static void uneven_shares_train_the_same_bits(void **state)
     r.options.data_samples = 9; /* steps of 6 and 3 */
     r.steps = 5;
     check_same(&r, 3, "a short step");
+    r = run_of(90, 5, 0.1, 5);
+    r.options.data_samples = 7; /* steps of 6 and 1: for two workers of three there are none */
+    r.steps = 5;
+    r.own_memory = r.in_vain = true;
+    check_same(&r, 3, "rows named in a pass without samples");
 }
 
 /* ---- methods of other kinds ---- */
