@@ -56,6 +56,18 @@ class Gpt(unittest.TestCase):
         self.assertEqual(models[0], models[2])
         self.assertNotEqual(models[0], models[3])
 
+    def test_it_is_tested_on_the_end_of_the_text_and_on_nothing_else(self):
+        """Which is written in letters of its own: who has learnt the rest knows nothing of it."""
+        two = os.path.join(self.folder, "two.txt")
+        with open(two, "w") as f:
+            f.write("ab" * 4750 + "yz" * 250)
+        done = tutti("train", "--model", MODEL, "--data", f"text(file={two},context=16,val=0.05)", "--optimizer", "adamw(lr=0.01)", "--threads", 1, "-n", 2, "--batch", 8, "--steps", 40, "--out", self.out("two"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        s = summary(self.out("two"))
+        self.assertLess(s["final_train_loss"], 0.5)
+        self.assertGreater(s["final_test_loss"], 4)
+        self.assertEqual(s["final_test_accuracy"], 0)
+
     def test_masks_never_come_twice(self):
         """All windows are alike and the model stands still, so that nothing but the masks can change a step's loss: without them it is one number, with them another in every step of every epoch."""
         same = os.path.join(self.folder, "same.txt")
