@@ -8,10 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "launch/launch_internal.h"
 #include "launch_record.h"
 #include "together.h"
 #include "tutti/launch.h"
@@ -256,6 +258,43 @@ static void a_job_that_is_stopped_as_a_whole_loses_nobody(void **state)
     assert_int_equal(status, 0);
 }
 
+/* A real process that stops and goes on, looked at at times of the test's choice: so the bound itself is looked at. */
+static void it_takes_two_and_a_half_seconds_to_be_lost_and_one_to_be_warned(void **state)
+{
+    const int64_t ms = 1000000, begin = 7000 * ms;
+    launch_stopped s = { 0 };
+    int status;
+    const pid_t child = fork();
+
+    (void)state;
+    assert_true(child >= 0);
+    if (child == 0)
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failure below leaves nobody behind */
+    for (; child == 0;)
+        pause();
+    assert_false(tutti_launch_stopped_look(&s, child, begin - 1, false));
+    assert_true(s.since_ns == 0);
+    kill(child, SIGSTOP);
+    assert_int_equal(waitpid(child, &status, WUNTRACED), child);
+    assert_false(tutti_launch_stopped_look(&s, child, begin, false));
+    assert_false(tutti_launch_stopped_look(&s, child, begin + 999 * ms, false));
+    assert_false(s.warned);
+    assert_false(tutti_launch_stopped_look(&s, child, begin + 1000 * ms, false));
+    assert_true(s.warned);
+    assert_false(tutti_launch_stopped_look(&s, child, begin + 2000 * ms, true)); /* who looks has slept: it begins anew */
+    assert_false(s.warned);
+    assert_false(tutti_launch_stopped_look(&s, child, begin + 4499 * ms, false));
+    assert_true(s.warned);
+    assert_true(tutti_launch_stopped_look(&s, child, begin + 4500 * ms, false));
+    assert_true(s.ended_ns == 2500 * ms);
+    kill(child, SIGCONT);
+    assert_int_equal(waitpid(child, &status, WCONTINUED), child);
+    assert_false(tutti_launch_stopped_look(&s, child, begin + 9000 * ms, false));
+    assert_true(s.since_ns == 0 && !s.warned);
+    kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+}
+
 static int setup(void **state)
 {
     const int fd = mkstemp(record_path);
@@ -283,6 +322,7 @@ int main(int argc, char **argv)
         OVER_BOTH(who_has_failed_and_does_not_end_is_ended),
         OVER_BOTH(a_stopped_worker_is_lost_and_ended),
         cmocka_unit_test_prestate(a_stopped_worker_ends_a_run_that_does_not_go_on, (void *)(uintptr_t)"shm"),
+        cmocka_unit_test(it_takes_two_and_a_half_seconds_to_be_lost_and_one_to_be_warned),
         OVER_BOTH(a_worker_that_goes_on_soon_is_not_lost),
         OVER_BOTH(an_expelled_worker_never_comes_back),
         OVER_BOTH(a_job_that_is_stopped_as_a_whole_loses_nobody),
