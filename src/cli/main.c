@@ -1,4 +1,6 @@
 /* main.c: the command: which one is it, and what all share. */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <string.h>
 #include <unistd.h>
@@ -83,6 +85,16 @@ static void print_commands(FILE *out)
                                "stopped by one.");
 }
 
+/* Whoever started us may have closed standard streams (>&-). The next file that is opened would have such a number, and
+   what is meant for the person would be written into it: so each of the three is there from the first moment on, here
+   and in all that this process starts. */
+static void open_closed_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) != fd) /* the lowest free number */
+            _exit(EXIT_TRAINING); /* without /dev/null, and without a place to say so */
+}
+
 /* The code of a command that has ended, unless what it said did not arrive. */
 static int told(int code)
 {
@@ -122,6 +134,7 @@ static int help(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    open_closed_streams();
     if (argc > 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0))
         return help(argc - 2, argv + 2);
     if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {

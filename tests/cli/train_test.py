@@ -4,6 +4,20 @@ from command import *
 
 
 class Train(Case):
+    def test_closed_standard_streams_are_no_place_for_what_is_said(self):
+        """The first file that is opened gets the number of one that is closed, and everything that is said."""
+        common = ("train", "--model", "logistic", "--steps", "60", "-n", "2", "--report-every", "5", "--seed", "3")
+        open_streams = self.train("open", *common[1:])
+        for k, (closed, more) in enumerate(((">&-", ()), ("<&-", ()), ("2>&-", ()), ("<&- >&- 2>&-", ()), (">&- 2>&-", ("-H", "localhost:2", "--rsh", "sh -c 'eval \"$1\"'")), (">&-", ("-n", "1")))):
+            out = self.out("closed%d" % k)
+            done = subprocess.run(["sh", "-c", "exec \"$@\" " + closed, "sh", TUTTI, *common, *(("-n", "2") if not more else ()), *more, "--out", out], env=clean_environment(), capture_output=True, text=True, timeout=100)
+            self.assertEqual(done.returncode, 0, (closed, done.stderr))
+            with open(os.path.join(out, "metrics.jsonl")) as f:
+                self.assertEqual([json.loads(line)["step"] for line in f if "train_loss" in line], list(range(5, 61, 5)), closed)
+            if more != ("-n", "1"):
+                self.assertEqual(read(os.path.join(out, "model.safetensors")), read(os.path.join(open_streams, "model.safetensors")), closed)
+            self.assertEqual(set(os.listdir(out)), {"config.json", "metrics.jsonl", "model.safetensors", "summary.json"})
+
     def test_a_run_leaves_its_files_and_an_honest_summary(self):
         out = self.train("a", "--model", "mlp(hidden=64)", "--data", self.data, "-n", 2, "--batch", 20, "--epochs", 2, "--report-every", 5, "--seed", 7)
         s = summary(out)
