@@ -1,11 +1,10 @@
-/* fingerprint.c: before any work, all workers compare what they are about to do: version, options, shapes. Text of "key=value" lines, so that a
-   mismatch can be told with both values; rank 0's is broadcast, each compares its own, the lowest rank that differs tells everybody. */
-#include <errno.h>
+/* fingerprint.c: before any work, all workers compare (compare.h) what they are about to do: version, options, shapes. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "engine_internal.h"
+#include "tutti/compare.h"
 
 typedef struct text { char *at; size_t length, room; bool lost; } text;
 
@@ -68,59 +67,15 @@ static void describe(const tutti_engine *e, text *t)
     }
 }
 
-/* The first line of mine that is not rank 0's; both are complete texts of lines. False if they are equal. */
-static bool difference(const char *mine, const char *theirs, int rank, char *sentence, size_t bytes)
-{
-    for (;;) {
-        const size_t a = strcspn(mine, "\n"), b = strcspn(theirs, "\n"), key = strcspn(mine, "=\n"), key0 = strcspn(theirs, "=\n");
-        if (a != b || memcmp(mine, theirs, a) != 0) {
-            if (key == key0 && memcmp(mine, theirs, key) == 0 && key < a && key < b)
-                snprintf(sentence, bytes, "worker %d has %.*s '%.*s' but worker 0 has '%.*s'; start all workers with the same options, model and data",
-                         rank, (int)key, mine, (int)(a - key - 1 < 120 ? a - key - 1 : 120), mine + key + 1,
-                         (int)(b - key - 1 < 120 ? b - key - 1 : 120), theirs + key + 1);
-            else
-                snprintf(sentence, bytes, "worker %d has '%.*s' where worker 0 has '%.*s'; start all workers with the same options, model and data",
-                         rank, (int)(a < 120 ? a : 120), mine, (int)(b < 120 ? b : 120), theirs);
-            return true;
-        }
-        if (mine[a] == 0)
-            return false;
-        mine += a + 1;
-        theirs += b + 1;
-    }
-}
-
 tutti_status tutti_engine_compare(tutti_engine *e, tutti_error *err)
 {
-    tutti_method *m = &e->m;
     text mine = { 0 };
-    char *theirs = NULL, sentence[sizeof err->text] = "";
-    int64_t bytes, who;
-    tutti_status status = TUTTI_OK;
+    tutti_status status;
 
-    if (m->everyone.size == 1)
+    if (e->m.everyone.size == 1)
         return TUTTI_OK;
     describe(e, &mine);
-    bytes = mine.lost ? 0 : (int64_t)mine.length;
-    status = tutti_broadcast(&e->opening, 0, tutti_host(&bytes, 1, TUTTI_I64), err);
-    if (status == TUTTI_OK && (bytes <= 0 || mine.lost || (theirs = tutti_alloc((size_t)bytes + 1, 1)) == NULL))
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "comparing the workers' options (%lld bytes)", (long long)bytes);
-    if (status == TUTTI_OK) {
-        if (m->rank == 0)
-            memcpy(theirs, mine.at, (size_t)bytes);
-        status = tutti_broadcast(&e->opening, 0, tutti_host(theirs, (size_t)bytes, TUTTI_U8), err);
-    }
-    if (status == TUTTI_OK) {
-        who = difference(mine.at, theirs, m->rank, sentence, sizeof sentence) ? m->rank : m->everyone.size;
-        status = tutti_allreduce(&e->opening, TUTTI_MIN, tutti_host(&who, 1, TUTTI_I64), err);
-    }
-    if (status == TUTTI_OK && who < m->everyone.size) {
-        status = tutti_broadcast(&e->opening, (int)who, tutti_host(sentence, sizeof sentence, TUTTI_U8), err);
-        sentence[sizeof sentence - 1] = 0;
-        if (status == TUTTI_OK)
-            status = tutti_fail_rank(err, TUTTI_ERR_USAGE, (int)who, "%s", sentence);
-    }
-    tutti_free(theirs);
+    status = tutti_compare_text(&e->opening, mine.lost ? NULL : mine.at, err);
     tutti_free(mine.at);
     return status;
 }
