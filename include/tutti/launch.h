@@ -3,6 +3,7 @@
 #ifndef TUTTI_LAUNCH_H
 #define TUTTI_LAUNCH_H
 #include "base.h"
+#include "runtime.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {
@@ -27,7 +28,13 @@ typedef struct tutti_launch_options {
     int servers;                 /* the last so many only serve: goes_on is not for them, and sentences count the others */
     int least;                   /* goes_on: with fewer workers left the run ends, exit code 3; 0: that is for somebody else to say */
     void (*lost)(void *user, const char *line); /* goes_on: told of each such loss at once: "worker 2 was lost: ...; the run goes on with 3 workers". NULL: nobody */
+    /* from the person's signal to SIGKILL, for workers that save their state first; 0: grace_ns. A second signal kills
+       at once, but then not before TUTTI_LAUNCH_ECHO_NS */
+    int64_t stop_ns;
 } tutti_launch_options;
+/* Who ends a whole job (Slurm, timeout) tells the launcher, its group and all processes of it: what comes so soon after
+   the first signal is the same one again. */
+#define TUTTI_LAUNCH_ECHO_NS INT64_C(500000000)
 
 typedef struct tutti_launch_result {
     int exit_code;               /* DESIGN's: 0, 1 training failed, 2 usage, 3 a worker was lost, 128 + signal when the user stopped it */
@@ -72,6 +79,7 @@ typedef struct tutti_launch_hosts_options {
     bool goes_on;                /* as above; lines go to output. Only with meet, and once all have met */
     int servers;                 /* as above */
     int least;
+    int64_t stop_ns;             /* as above */
     /* What the person should read. stream 1: of the workers' standard output (whole lines of worker 0's host as they are, of others behind "HOST: "); 2: standard error, and who is
        still missing. Never NULL. */
     void (*output)(void *user, int stream, const char *text, size_t bytes);
@@ -82,6 +90,17 @@ typedef struct tutti_launch_hosts_options {
 tutti_status tutti_launch_hosts(const tutti_launch_hosts_options *options, tutti_launch_result *result, tutti_error *err);
 /* The other end: reads a job from `in`, runs it, tells of it on `out`. Gives the exit code. For a process with one thread that does nothing else. */
 int tutti_launch_agent(int in, int out);
+
+/* ---- whose a directory is while a run writes into it ---- */
+typedef struct tutti_launch_claim tutti_launch_claim;
+/* Makes the directory, with those above it, and claims it for this process by a lock on its file `lock`:
+   TUTTI_ERR_USAGE, with process and host of the owner, while another has it. The kernel gives the lock back when its
+   owner has ended, however. A file system without locks (some NFS) has no claims: then nothing is said, and the run
+   goes on. */
+tutti_status tutti_launch_claim_open(tutti_launch_claim **out, tutti_runtime *rt, const char *directory,
+                                     tutti_error *err);
+/* Gives it back, and removes the directories that open has made if nothing came to be in them. Takes NULL. */
+void tutti_launch_claim_close(tutti_launch_claim *claim);
 
 /* ---- the place of a process in a run, from its environment alone ---- */
 typedef enum tutti_launch_by { /* in the order in which they are asked */

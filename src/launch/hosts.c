@@ -96,17 +96,17 @@ void tutti_launch_far_give_up(far_launcher *l, int exit_code, const char *format
     stop_all(l);
 }
 
-static void begin_grace(far_launcher *l)
+static void begin_grace(far_launcher *l, int64_t grace_ns)
 {
     if (l->kill_at == TUTTI_FOREVER && !l->stopping)
-        l->kill_at = tutti_now_ns(l->rt) + (l->options->grace_ns > 0 ? l->options->grace_ns : GRACE_NS) + REPORT_NS;
+        l->kill_at = tutti_now_ns(l->rt) + (grace_ns > 0 ? grace_ns : GRACE_NS) + REPORT_NS;
 }
 
 void tutti_launch_far_noticed(far_launcher *l)
 {
     if (l->result->noticed_ns == 0)
         l->result->noticed_ns = tutti_now_ns(l->rt);
-    begin_grace(l);
+    begin_grace(l, l->options->grace_ns);
 }
 
 /* ---- starting ---- */
@@ -345,11 +345,14 @@ static void hear_signals(far_launcher *l)
     int heard;
 
     while ((heard = tutti_launch_signals_next(&l->signals)) != 0) {
+        const int64_t now = tutti_now_ns(l->rt);
         if (l->user_signal != 0) {
-            stop_all(l);
+            if (l->options->stop_ns == 0 || now - l->heard_at >= TUTTI_LAUNCH_ECHO_NS)
+                stop_all(l);
             continue;
         }
         l->user_signal = heard;
+        l->heard_at = now;
         l->failed_first = l->failed || l->result->noticed_ns != 0;
         for (int i = 0; i < l->n; i++) {
             if (l->hosts[i].stage < RUNNING || l->hosts[i].job != NULL)
@@ -357,7 +360,7 @@ static void hear_signals(far_launcher *l)
             else if (l->hosts[i].in >= 0 && write(l->hosts[i].in, "T", 1) != 1)
                 stop_all(l);
         }
-        begin_grace(l);
+        begin_grace(l, l->options->stop_ns > 0 ? l->options->stop_ns : l->options->grace_ns);
     }
 }
 

@@ -103,6 +103,7 @@ static tutti_status write_job(const far_launcher *l, far_host *h, int threads, c
     add_number(&j, "threads", threads);
     add_number(&j, "pin", o->pin);
     add_number(&j, "grace", (long)(o->grace_ns / NS_PER_MS));
+    add_number(&j, "stop", (long)(o->stop_ns / NS_PER_MS));
     add_number(&j, "goes_on", o->goes_on);
     for (int i = 0; o->argv[i] != NULL; i++) {
         snprintf(word, sizeof word, "--threads=%d", threads);

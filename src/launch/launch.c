@@ -69,6 +69,7 @@ typedef struct launcher {
     char **environment;          /* that one */
     char meet_text[4][160];      /* its variables */
     int user_signal;             /* the first, or 0 */
+    int64_t heard_at;            /* when it came */
     bool failed_first;           /* a loss was seen before the user's signal */
     int lost;                    /* workers that are passed over, and the one that was too many */
     bool too_few;                /* that one */
@@ -107,10 +108,10 @@ static int64_t grace(const launcher *l)
     return l->options->grace_ns > 0 ? l->options->grace_ns : GRACE_NS;
 }
 
-static void begin_grace(launcher *l)
+static void begin_grace(launcher *l, int64_t grace_ns)
 {
     if (l->kill_at == TUTTI_FOREVER && !l->grace_over)
-        l->kill_at = tutti_now_ns(l->rt) + grace(l);
+        l->kill_at = tutti_now_ns(l->rt) + grace_ns;
 }
 
 static void hear_signals(launcher *l)
@@ -118,12 +119,14 @@ static void hear_signals(launcher *l)
     int heard;
 
     while ((heard = tutti_launch_signals_next(&l->signals)) != 0) {
+        const int64_t now = tutti_now_ns(l->rt);
         if (l->user_signal == 0) {
             l->user_signal = heard;
+            l->heard_at = now;
             l->failed_first = l->result->noticed_ns != 0;
             send_all(l, SIGTERM);
-            begin_grace(l);
-        } else
+            begin_grace(l, l->options->stop_ns > 0 ? l->options->stop_ns : grace(l));
+        } else if (l->options->stop_ns == 0 || now - l->heard_at >= TUTTI_LAUNCH_ECHO_NS)
             send_all(l, SIGKILL);
     }
 }
@@ -237,7 +240,7 @@ static void lost(launcher *l, int rank, uint32_t before)
     }
     if (l->result->noticed_ns == 0)
         l->result->noticed_ns = tutti_now_ns(l->rt);
-    begin_grace(l);
+    begin_grace(l, grace(l));
 }
 
 /* It is gone and reaped: writes down how, for the survivors and for the sentence at the end. */

@@ -1,0 +1,158 @@
+/* claim.c: one run at a time in a directory. The claim is a lock (flock) on the file DIRECTORY/lock, in which its owner
+   writes who it is. A lock and no mere file, because the kernel gives it back with the life of its owner: what a killed
+   run has left there stops nobody. The file itself goes with the claim; who opens it just then locks a file without a
+   name, sees that, and opens the new one. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "launch_internal.h"
+
+enum { PATH = 4096, TRIES = 100 };
+
+struct tutti_launch_claim {
+    tutti_runtime *rt;
+    int fd;                      /* -1: the file system has no locks */
+    size_t stood;                /* so many bytes of the directory's name were there before */
+    char directory[PATH], lock[PATH + 8];
+};
+
+/* How much of the name, cut at a '/', is there: 0 if nothing of it. */
+static size_t standing(tutti_runtime *rt, const char *directory)
+{
+    char path[PATH];
+    size_t n = strlen(directory);
+
+    memcpy(path, directory, n + 1);
+    while (n > 0 && !tutti_file_exists(rt, path)) {
+        while (n > 0 && path[n - 1] != '/')
+            n--;
+        while (n > 0 && path[n - 1] == '/')
+            n--;
+        path[n] = '\0';
+    }
+    return n;
+}
+
+/* The words of who has the lock, who may be about to write them. */
+static void owner_of(int fd, char *text, size_t bytes)
+{
+    const ssize_t n = pread(fd, text, bytes - 1, 0);
+
+    text[n > 0 ? n : 0] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+    if (text[0] == '\0')
+        snprintf(text, bytes, "another process");
+}
+
+/* Is the file that is open the one of that name? */
+static bool is_there(int fd, const char *path)
+{
+    struct stat open_one, named;
+
+    return fstat(fd, &open_one) == 0 && stat(path, &named) == 0 && open_one.st_dev == named.st_dev
+        && open_one.st_ino == named.st_ino;
+}
+
+/* One try. TUTTI_CLOSED: directory or file have just gone with their owner. */
+static tutti_status take(tutti_launch_claim *c, tutti_error *err)
+{
+    char owner[200], host[64] = "";
+    int n;
+
+    TUTTI_TRY(tutti_directory_make(c->rt, c->directory, err));
+    c->fd = open(c->lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (c->fd < 0 && errno == ENOENT)
+        return TUTTI_CLOSED;
+    if (c->fd < 0)
+        return tutti_fail(err, TUTTI_ERR_IO, errno, "cannot create '%s'; check owner and permissions, or give this "
+                          "run another --out", c->lock);
+    if (flock(c->fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK) { /* no locks here, as on some network file systems */
+            unlink(c->lock);
+            close(c->fd);
+            c->fd = -1;
+            return TUTTI_OK;
+        }
+        owner_of(c->fd, owner, sizeof owner);
+        close(c->fd);
+        c->fd = -1;
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is written by a run that is under way (%s); wait for its end, "
+                          "or give this run another --out", c->directory, owner);
+    }
+    if (!is_there(c->fd, c->lock)) {
+        close(c->fd);
+        c->fd = -1;
+        return TUTTI_CLOSED;
+    }
+    gethostname(host, sizeof host - 1);
+    n = snprintf(owner, sizeof owner, "process %ld on host '%s'\n", (long)getpid(), host);
+    if (ftruncate(c->fd, 0) != 0 || pwrite(c->fd, owner, (size_t)n, 0) != n) {
+        const int cause = errno;
+        unlink(c->lock);
+        close(c->fd);
+        c->fd = -1;
+        return tutti_fail(err, TUTTI_ERR_IO, cause, "cannot write '%s'; free space there or give this run another "
+                          "--out", c->lock);
+    }
+    return TUTTI_OK;
+}
+
+/* Those that we have made, from the lowest up, as far as they are empty. */
+static void remove_made(tutti_launch_claim *c)
+{
+    size_t n = strlen(c->directory);
+
+    while (n > c->stood && rmdir(c->directory) == 0) {
+        while (n > c->stood && c->directory[n - 1] != '/')
+            n--;
+        while (n > c->stood && c->directory[n - 1] == '/')
+            n--;
+        c->directory[n] = '\0';
+    }
+}
+
+tutti_status tutti_launch_claim_open(tutti_launch_claim **out, tutti_runtime *rt, const char *directory,
+                                     tutti_error *err)
+{
+    tutti_launch_claim *c = tutti_alloc(1, sizeof *c);
+    tutti_status status = TUTTI_CLOSED;
+
+    *out = NULL;
+    if (c == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "claiming '%.200s'", directory);
+    c->rt = rt;
+    c->fd = -1;
+    if ((size_t)snprintf(c->directory, sizeof c->directory, "%s", directory) >= sizeof c->directory)
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "the name of the directory '%.60s...' has more than %d bytes",
+                            directory, PATH - 1);
+    snprintf(c->lock, sizeof c->lock, "%s/lock", c->directory);
+    if (status == TUTTI_CLOSED)
+        c->stood = standing(rt, c->directory);
+    for (int k = 0; k < TRIES && status == TUTTI_CLOSED; k++)
+        status = take(c, err);
+    if (status == TUTTI_CLOSED)
+        status = tutti_fail(err, TUTTI_ERR_IO, 0, "'%s' comes and goes; give this run another --out", c->lock);
+    if (status == TUTTI_OK)
+        *out = c;
+    else {
+        remove_made(c);
+        tutti_free(c);
+    }
+    return status;
+}
+
+void tutti_launch_claim_close(tutti_launch_claim *c)
+{
+    if (c == NULL)
+        return;
+    if (c->fd >= 0) {
+        unlink(c->lock); /* before the lock is given back, so that it is ours that goes */
+        close(c->fd);
+    }
+    remove_made(c);
+    tutti_free(c);
+}
