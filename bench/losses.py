@@ -102,7 +102,7 @@ class Losses(Bench):
         def seconds(transport, *words):
             begin = time.monotonic()
             command = [self.tutti, "train", "--model", "mlp", "--data", folder + "/data" if "--steps" in words else "mnist", "-n", "2", "--threads", "1", "--transport", transport, "--quiet", "--final-eval", "off",
-                       "--out", folder + "/opening", *words]
+                       "--overwrite", "--out", folder + "/opening", *words]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=clean_environment())
             return time.monotonic() - begin, " ".join(command).replace(self.tutti, "tutti").replace(folder, "DIR")
 

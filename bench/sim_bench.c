@@ -107,6 +107,7 @@ static tutti_status prepare_training(bench *b, int workers, const char *steps, c
     b->config.steps = strcmp(steps, "epoch") == 0 ? 0 : atoll(steps);
     b->config.out = out;
     b->config.quiet = true;
+    b->config.overwrite = true;
     TUTTI_TRY(tutti_train_check(&b->config, 1, err));
     TUTTI_TRY(tutti_runtime_open_posix(&rt, err));
     status = tutti_train_prepare(rt, &b->config, err);

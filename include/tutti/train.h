@@ -14,7 +14,7 @@ typedef struct tutti_train_config {
     int64_t n, servers, epochs, steps, batch, accumulate, seed, threads, report_every, codec_report, eval_every, checkpoint_every, checkpoint_keep, min_workers, stream_buffer, validation;
     double clip_norm, step_time, start_timeout;
     int on_loss, nonfinite, lane, precision, codec_cost, final_eval;
-    bool codec_checksum, trace, quiet;
+    bool codec_checksum, checkpoint_on_signal, overwrite, trace, quiet;
     bool goes_on;                        /* no option: what tutti_train_check makes of on_loss; unchecked the run stops */
 } tutti_train_config;
 extern const tutti_option tutti_train_options[];
@@ -33,11 +33,17 @@ tutti_status tutti_train_transport(const tutti_train_config *config, char **spec
 /* Does the model take these samples? What is known before the set is read: of a text, whether it is there, its context and vocabulary; of others nothing, and their workers say it.
    installed: as in tutti_train_io. */
 tutti_status tutti_train_check_data(tutti_runtime *rt, const tutti_train_config *config, const char *installed, tutti_error *err);
-/* Reads the collective-table, if there is one; makes the output directory; refuses one that already holds checkpoints of another run. Once, before workers start. */
+/* Reads the collective-table, if there is one; makes the output directory; refuses one that holds another run's
+   checkpoints or results, unless overwrite. Changes nothing in it. Once, before workers start, by who has claimed the
+   directory (launch.h) where others may want it too. */
 tutti_status tutti_train_prepare(tutti_runtime *rt, const tutti_train_config *config, tutti_error *err);
+/* Have all ranks the options that must be the same? For ranks that were not started by one command line: the sentence
+   names the option, two ranks and both values. Collective. */
+tutti_status tutti_train_compare(tutti_world *world, const tutti_train_config *config, tutti_error *err);
 
 typedef struct tutti_train_io {
-    /* Lines for the person (rank 0). status: 0 a plain line, 1 a progress line that the next one may replace, 2 one for a moment, which is left out where lines cannot be replaced. NULL: silence. */
+    /* Lines for the person (rank 0). status: 0 a plain line, 1 a progress line that the next one may replace, 2 one for
+       a moment, which is left out where lines cannot be replaced, 3 a warning, also to who wants quiet. NULL: silence. */
     void (*say)(void *user, int status, const char *line);
     /* Columns that a line of status 1 or 2 may have now: its least important fields are left out until it fits. NULL, 0: any number. */
     int (*columns)(void *user);
@@ -46,14 +52,20 @@ typedef struct tutti_train_io {
     int64_t started_ns;           /* clock when the command began, for host_seconds; 0: now */
     int least;                    /* a run that goes on after losses ends (TUTTI_ERR_PEER) when fewer workers than these are left; 0: a launcher sees to that */
     void (*lost)(void *user, int rank, const char *why); /* of such a run: each worker, of each loss that it hears of; NULL: a launcher tells */
+    /* checkpoint_on_signal: the signal by which this process was asked to end, or 0. Each rank asks after its steps;
+       NULL: nobody is. */
+    int (*stop)(void *user);
     tutti_runtime *host;          /* whose clock that is, where the workers' time is virtual; NULL: the workers' own */
 } tutti_train_io;
-/* One worker, all of it: data, model, engine, loop, evaluation, files. Blocks until the end. Every rank calls with the same config. */
+/* One worker, all of it: data, model, engine, loop, evaluation, files. Blocks until the end. Every rank calls with the
+   same config, in a directory that was prepared. Writes nothing there before all has been accepted, the checkpoint that
+   it goes on from too; config.json is the first. TUTTI_CLOSED: stop said so, and a checkpoint of the last step is
+   there. */
 tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *config, const tutti_train_io *io, tutti_error *err);
 
 /* DIRECTORY/name, whole or not at all: written beside, then renamed. */
 tutti_status tutti_train_write_file(tutti_runtime *rt, const char *directory, const char *name, const char *text, size_t bytes, tutti_error *err);
-/* Keys of the settings as JSON, without out, resume and meet: DIR/config.json. */
+/* Keys of the settings as JSON, without out, resume, overwrite and meet: DIR/config.json. */
 tutti_status tutti_train_config_json(const tutti_train_config *config, char **json, tutti_error *err); /* tutti_free it */
 #ifdef __cplusplus
 }

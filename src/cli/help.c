@@ -15,8 +15,8 @@ static const struct {
       "*n *hosts rsh meet start-timeout servers *threads transport lane batch-share on-loss min-workers" },
     { "What is exchanged",
       "*method *codec codec-cost codec-report codec-checksum codec-hierarchy collective collective-table" },
-    { "Results and what is said", "*out report-every eval-every final-eval trace *quiet" },
-    { "Checkpoints", "*checkpoint-every checkpoint-keep *resume" },
+    { "Results and what is said", "*out overwrite report-every eval-every final-eval trace *quiet" },
+    { "Checkpoints", "*checkpoint-every checkpoint-keep checkpoint-on-signal *resume" },
     { "Unequal workers, streams and simulated runs", "slow stream stream-buffer platform fail step-time" },
 };
 

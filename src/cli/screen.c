@@ -39,6 +39,12 @@ void tutti_screen_say(void *user, int status, const char *line)
     tutti_screen *s = user;
     const int columns = status != 0 ? tutti_screen_columns(s) : 0;
 
+    if (status == 3) {
+        tutti_screen_end(s);
+        fflush(stdout);
+        fprintf(stderr, "tutti: %s\n", line);
+        return;
+    }
     if (!s->terminal && status == 2)
         return;
     if (!s->terminal)

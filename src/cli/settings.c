@@ -199,9 +199,31 @@ static tutti_status from_environment(tutti_cli_settings *s, tutti_error *err)
     return status == TUTTI_OK ? check_environment(err) : status;
 }
 
+/* --resume: "auto" becomes the run's --out if a checkpoint is there, else nothing. One that is damaged is no reason to
+   begin anew. */
+static tutti_status resolve_resume(tutti_cli_settings *s, bool *automatic, tutti_error *err)
+{
+    tutti_error found = { .rank = -1 };
+    char path[4096];
+    tutti_status status;
+
+    if (s->config.resume[0] == 0 && tutti_settings_origin(s->settings, "resume", NULL) != TUTTI_FROM_DEFAULT)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "resume is empty; give a run's --out, one of its checkpoints, or "
+                          "auto, or leave it away");
+    *automatic = strcmp(s->config.resume, "auto") == 0;
+    if (!*automatic)
+        return TUTTI_OK;
+    if (s->config.out[0] == 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "resume is 'auto', which looks for a checkpoint in --out, and "
+                          "there is no --out; give it too");
+    status = tutti_checkpoint_find(s->rt, s->config.out, path, sizeof path, NULL, 0, &found);
+    s->config.resume = status == TUTTI_OK ? s->config.out : "";
+    return status == TUTTI_OK || status == TUTTI_ERR_USAGE ? TUTTI_OK : tutti_fail(err, status, 0, "%s", found.text);
+}
+
 tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const char *const *extra, tutti_error *err)
 {
-    bool only_files = false, saved = false;
+    bool only_files = false, saved = false, automatic;
     const char *where;
 
     memset(s, 0, sizeof *s);
@@ -220,6 +242,9 @@ tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const 
     }
     if (s->help)
         return TUTTI_OK;
+    if (s->file != NULL) /* it may say resume, and out */
+        TUTTI_TRY(tutti_settings_file(s->settings, s->file, err));
+    TUTTI_TRY(resolve_resume(s, &automatic, err));
     if (s->config.resume[0] != 0) { /* go on as that run was, unless told otherwise */
         char run[2048], path[4096];
         if (run_of(s, s->config.resume, run, sizeof run)) {
@@ -228,12 +253,13 @@ tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const 
             saved = tutti_settings_origin(s->settings, "transport", NULL) == TUTTI_FROM_FILE;
             if (s->config.out[0] == 0)
                 snprintf(s->out, sizeof s->out, "%s", run);
+            if (s->file != NULL) { /* the later one wins */
+                TUTTI_TRY(tutti_settings_file(s->settings, s->file, err));
+                tutti_settings_origin(s->settings, "transport", &where);
+                saved = saved && strncmp(where, s->file, strlen(s->file)) != 0;
+                s->config.resume = automatic ? s->config.out : s->config.resume;
+            }
         }
-    }
-    if (s->file != NULL) {
-        TUTTI_TRY(tutti_settings_file(s->settings, s->file, err));
-        tutti_settings_origin(s->settings, "transport", &where);
-        saved = saved && strncmp(where, s->file, strlen(s->file)) != 0;
     }
     s->transport_saved = saved;
     if (s->config.out[0] != 0)

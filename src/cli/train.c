@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -14,6 +15,108 @@
 static bool is_tcp(const char *transport)
 {
     return strncmp(transport, "tcp", 3) == 0 && (transport[3] == 0 || transport[3] == '(');
+}
+
+/* ---- being asked to end, of runs that save a checkpoint first ---- */
+
+enum { STOP_SECONDS = 120 };     /* for that; then it is ended as it stands */
+
+static struct {                  /* a signal handler has nothing else to write to */
+    volatile sig_atomic_t by;    /* which signal; 0: none yet */
+    volatile sig_atomic_t echo_over; /* a second since then: another one is meant as a second one */
+    volatile sig_atomic_t has_launcher, by_launcher; /* of ours, which sees to a second one; one came from there */
+} asked;
+
+static void note_time(int number)
+{
+    (void)number;
+    asked.echo_over = 1;
+}
+
+/* A second one ends at once, if it is not the first one's echo (launch.h). */
+static void note_signal(int number, siginfo_t *from, void *context)
+{
+    (void)context;
+    if (asked.has_launcher && from->si_pid == getppid())
+        asked.by_launcher = 1;
+    if (asked.by == 0) {
+        asked.by = number;
+        alarm(1);
+    } else if (asked.echo_over && !asked.has_launcher) {
+        signal(number, SIG_DFL);
+        raise(number);
+    }
+}
+
+static int asked_to_stop(void *user)
+{
+    (void)user;
+    return (int)asked.by;
+}
+
+/* What is ignored (nohup, a launcher's workers at the terminal) stays ignored. */
+static void hear_signals(tutti_train_io *io, bool launched)
+{
+    static const int wanted[] = { SIGTERM, SIGINT };
+    struct sigaction note = { .sa_sigaction = note_signal, .sa_flags = SA_RESTART | SA_SIGINFO }, now;
+    struct sigaction time = { .sa_handler = note_time, .sa_flags = SA_RESTART };
+
+    asked.has_launcher = launched;
+    sigemptyset(&note.sa_mask);
+    sigemptyset(&time.sa_mask);
+    sigaction(SIGALRM, &time, NULL);
+    for (size_t i = 0; i < TUTTI_LENGTH(wanted); i++)
+        if (sigaction(wanted[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
+            sigaction(wanted[i], &note, NULL);
+    io->stop = asked_to_stop;
+}
+
+/* A rank that had no signal itself ends as the others. A launcher of ours knows how it ends if it has told us itself;
+   if not, who had the signal from elsewhere says so. */
+static int code_of_stop(void)
+{
+    if (asked.has_launcher && (asked.by_launcher || asked.by == 0))
+        return EXIT_DONE;
+    return 128 + (asked.by != 0 ? (int)asked.by : SIGTERM);
+}
+
+/* ---- last words ---- */
+
+/* config.json appears anew when a run has begun: which file is it now? 0: there is none. */
+static ino_t config_of(const tutti_cli_settings *s)
+{
+    char path[4200];
+    struct stat found;
+
+    snprintf(path, sizeof path, "%s/config.json", s->out);
+    return stat(path, &found) == 0 ? found.st_ino : 0;
+}
+
+/* As a word of a shell. */
+static void print_word(FILE *to, const char *text)
+{
+    if (text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:@%+=,-")] == 0) {
+        fputs(text, to);
+        return;
+    }
+    putc('\'', to);
+    for (; *text != 0; text++)
+        fputs(*text == '\'' ? "'\\''" : (char[]){ *text, 0 }, to);
+    putc('\'', to);
+}
+
+/* Of a run that was cut off after it had begun (`before`: config_of then): from where it can go on, and how. */
+static void say_how_to_go_on(const tutti_cli_settings *s, ino_t before, int code)
+{
+    char found[4096];
+
+    if (code == EXIT_DONE || code == EXIT_USAGE || config_of(s) == before)
+        return;
+    if (tutti_checkpoint_find(s->rt, s->out, found, sizeof found, NULL, 0, NULL) != TUTTI_OK)
+        return;
+    fprintf(stderr, "tutti: the newest checkpoint is %s; to go on from there: tutti train --resume ", found);
+    print_word(stderr, s->out);
+    putc('\n', stderr);
 }
 
 /* Where this process stands. A worker of ours was told by TUTTI_RANK; TUTTI_LAUNCHED says that a launcher of ours shows its last words: "here" one that has made the output
@@ -100,22 +203,45 @@ static tutti_status stand(tutti_cli_settings *s, standing *at, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status write_config(tutti_cli_settings *s, tutti_error *err);
 static void default_out(tutti_cli_settings *s);
 
-/* The output directory, where no launcher of ours on this host has made it: by rank 0, on its host; its name for all, since it has the time in it. */
-static tutti_status prepare(tutti_cli_settings *s, const standing *at, tutti_world *world, tutti_error *err)
+/* The directory's claim. Where nobody has named it, the same second's other run may have had this name first. */
+static tutti_status claim_out(tutti_cli_settings *s, const standing *at, tutti_launch_claim **claim, tutti_error *err)
+{
+    tutti_status status = tutti_launch_claim_open(claim, s->rt, s->out, err);
+
+    for (int k = 0; k < 100 && status == TUTTI_ERR_USAGE && !at->out_given; k++) {
+        default_out(s);
+        status = tutti_launch_claim_open(claim, s->rt, s->out, err);
+    }
+    return status;
+}
+
+/* The output directory, where no launcher of ours on this host has made it: by rank 0, on its host. Its name, which may
+   have the time in it, is rank 0's for all, whatever others were given. */
+static tutti_status prepare(tutti_cli_settings *s, const standing *at, tutti_world *world, tutti_launch_claim **claim,
+                            tutti_error *err)
 {
     tutti_group all = tutti_group_workers(world, tutti_port_of("name of the results", 0, 0));
 
     all.uncounted = true;
+    TUTTI_TRY(tutti_train_compare(world, &s->config, err));
     if (at->place.rank == 0) {
         if (!at->out_given)
             default_out(s);
+        TUTTI_TRY(claim_out(s, at, claim, err));
         TUTTI_TRY(tutti_train_prepare(s->rt, &s->config, err));
-        TUTTI_TRY(write_config(s, err));
     }
-    return at->out_given ? TUTTI_OK : tutti_broadcast(&all, 0, tutti_host(s->out, sizeof s->out, TUTTI_U8), err);
+    return tutti_broadcast(&all, 0, tutti_host(s->out, sizeof s->out, TUTTI_U8), err);
+}
+
+/* Is it this rank that has to say how the run ended, where no launcher of ours does? Rank 0, or the next if that is
+   what was lost. */
+static bool speaks(const standing *at, tutti_world *world)
+{
+    char why[8];
+
+    return at->place.rank == 0 || (at->place.rank == 1 && tutti_world_dead(world, why, sizeof why) == 0);
 }
 
 /* Over tcp, where no launcher of ours says who has not come. */
@@ -131,11 +257,16 @@ static int work(tutti_cli_settings *s, const standing *at, tutti_error *err)
     tutti_train_io io = { .say = tutti_screen_say, .columns = tutti_screen_columns, .user = &display };
     const char *started = getenv("TUTTI_STARTED_NS"), *launched = getenv("TUTTI_LAUNCHED");
     char installed[4096], *transport;
+    tutti_launch_claim *claim = NULL;
     tutti_world *world = NULL;
     tutti_status status;
+    ino_t before = 0;
+    int code;
 
     if (launched != NULL)
         signal(SIGINT, SIG_IGN); /* the launcher hears the terminal and tells us by SIGTERM */
+    if (s->config.checkpoint_on_signal)
+        hear_signals(&io, launched != NULL);
     io.started_ns = started != NULL ? strtoll(started, NULL, 10) : 0;
     io.installed_data = tutti_cli_installed(installed, sizeof installed, "data");
     if (at->place.by > TUTTI_BY_TUTTI && at->place.rank == 0 && !s->config.quiet)
@@ -149,21 +280,30 @@ static int work(tutti_cli_settings *s, const standing *at, tutti_error *err)
     if (status != TUTTI_OK)
         return tutti_cli_code(status);
     if (launched == NULL || strcmp(launched, "here") != 0)
-        status = prepare(s, at, world, err);
+        status = prepare(s, at, world, &claim, err);
+    before = config_of(s);
     if (status == TUTTI_OK)
         status = tutti_train_worker(world, &s->config, &io, err);
     tutti_screen_end(&display);
     if (status == TUTTI_OK)
         status = tutti_cli_flush(err);
-    if (status != TUTTI_OK)
+    if (status != TUTTI_OK && status != TUTTI_CLOSED)
         tutti_world_last_words(world, err);
+    code = status == TUTTI_CLOSED ? code_of_stop() : tutti_cli_code(status);
+    if (launched == NULL && status == TUTTI_CLOSED && at->place.rank == 0)
+        fprintf(stderr, "tutti: stopped by signal %d (SIG%s)\n", code - 128, sigabbrev_np(code - 128));
+    else if (launched == NULL && status != TUTTI_OK && status != TUTTI_CLOSED)
+        tutti_cli_fail(err);
+    if (launched == NULL && speaks(at, world))
+        say_how_to_go_on(s, before, code);
     tutti_world_close(world);
-    return status != TUTTI_OK && launched == NULL ? tutti_cli_fail(err) : tutti_cli_code(status);
+    tutti_launch_claim_close(claim);
+    return code;
 }
 
 /* Simulated workers: all of them here, in one call; their time is virtual, host_seconds is ours. */
 typedef struct simulated { bool lost, ended; tutti_status status; tutti_error err; } simulated; /* a worker: has anybody heard that it is lost; how it ended, if it did */
-typedef struct simulation { const tutti_train_config *config; tutti_train_io io; tutti_screen display; simulated *workers; int left; } simulation;
+typedef struct simulation { const tutti_train_config *config; tutti_train_io io; tutti_screen display; simulated *workers; int left; bool stopped; } simulation;
 
 static void say_simulated(void *user, int status, const char *line)
 {
@@ -194,6 +334,10 @@ static tutti_status simulated_worker(tutti_world *world, void *arg, tutti_error 
     simulated *w = &sim->workers[tutti_world_rank(world)];
 
     w->status = tutti_train_worker(world, sim->config, &sim->io, err);
+    if (w->status == TUTTI_CLOSED) {
+        sim->stopped = true;
+        w->status = TUTTI_OK;
+    }
     w->ended = true;
     if (w->status != TUTTI_OK)
         w->err = *err;
@@ -231,6 +375,8 @@ static int simulate(tutti_cli_settings *s, int64_t started_ns, tutti_error *err)
 
     sim.io.user = &sim;
     sim.io.installed_data = tutti_cli_installed(installed, sizeof installed, "data");
+    if (s->config.checkpoint_on_signal)
+        hear_signals(&sim.io, false);
     sim.workers = tutti_alloc((size_t)(s->config.n + s->config.servers), sizeof *sim.workers);
     if (sim.workers == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %lld simulated workers", (long long)s->config.n);
@@ -243,6 +389,11 @@ static int simulate(tutti_cli_settings *s, int64_t started_ns, tutti_error *err)
     tutti_screen_end(&sim.display);
     if (status == TUTTI_OK)
         status = tutti_cli_flush(err);
+    if (status == TUTTI_OK && sim.stopped) {
+        fprintf(stderr, "tutti: stopped by signal %d (SIG%s)\n", code_of_stop() - 128,
+                sigabbrev_np(code_of_stop() - 128));
+        return code_of_stop();
+    }
     return status == TUTTI_OK ? EXIT_DONE : tutti_cli_fail(err);
 }
 
@@ -258,17 +409,6 @@ static void default_out(tutti_cli_settings *s)
     snprintf(s->out, sizeof s->out, "runs/%s-%s", when, method);
     for (int k = 2; k < 1000 && tutti_file_exists(s->rt, s->out); k++)
         snprintf(s->out, sizeof s->out, "runs/%s-%s-%d", when, method, k);
-}
-
-static tutti_status write_config(tutti_cli_settings *s, tutti_error *err)
-{
-    char *json;
-    tutti_status status;
-
-    TUTTI_TRY(tutti_train_config_json(&s->config, &json, err));
-    status = tutti_train_write_file(s->rt, s->out, "config.json", json, strlen(json), err);
-    tutti_free(json);
-    return status;
 }
 
 /* The command line once more, for the workers. What was decided here must not be decided again: a pinned worker sees fewer cores, and the last of two equal flags wins. Room
@@ -318,6 +458,7 @@ static tutti_status launch(tutti_cli_settings *s, const standing *at, int argc, 
     const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     const char *const more[MORE] = { threads, out, transport };
     const bool goes_on = s->config.goes_on;
+    const int64_t stop_ns = s->config.checkpoint_on_signal ? STOP_SECONDS * INT64_C(1000000000) : 0;
     tutti_launch_result result;
     const char **words;
     tutti_status status;
@@ -338,7 +479,8 @@ static tutti_status launch(tutti_cli_settings *s, const standing *at, int argc, 
     if (at->n_hosts == 0) {
         setenv("TUTTI_STARTED_NS", started, 1);
         status = tutti_launch_run(&(tutti_launch_options){ .workers = (int)(s->config.n + s->config.servers), .threads = (int)s->config.threads, .argv = words, .pin = true,
-                                                           .meet = is_tcp(s->config.transport), .goes_on = goes_on, .servers = (int)s->config.servers, .least = (int)s->config.min_workers, .lost = show_loss }, &result, err);
+                                                           .meet = is_tcp(s->config.transport), .goes_on = goes_on, .servers = (int)s->config.servers, .least = (int)s->config.min_workers, .lost = show_loss,
+                                                           .stop_ns = stop_ns }, &result, err);
     } else if (getcwd(directory, sizeof directory) == NULL)
         status = tutti_fail(err, TUTTI_ERR_IO, errno, "finding the working directory");
     else
@@ -346,7 +488,7 @@ static tutti_status launch(tutti_cli_settings *s, const standing *at, int argc, 
                                                                    .threads_word = threads_word, .directory = directory, .threads = at->threads_given ? (int)s->config.threads : 0,
                                                                    .pin = true, .meet = is_tcp(s->config.transport), .address = s->config.meet,
                                                                    .start_ns = (int64_t)(s->config.start_timeout * 1e9), .goes_on = goes_on, .servers = (int)s->config.servers, .least = (int)s->config.min_workers,
-                                                                   .output = show }, &result, err);
+                                                                   .stop_ns = stop_ns, .output = show }, &result, err);
     tutti_free(words);
     if (status != TUTTI_OK)
         return status;
@@ -359,19 +501,28 @@ static tutti_status launch(tutti_cli_settings *s, const standing *at, int argc, 
 /* Not a worker: starts the run. */
 static tutti_status begin(tutti_cli_settings *s, const standing *at, int argc, char **argv, int64_t started_ns, int *code, tutti_error *err)
 {
+    tutti_launch_claim *claim = NULL;
+    tutti_status status = TUTTI_OK;
+    ino_t before;
+
     TUTTI_TRY(tutti_world_check(s->config.transport, err));
     if (at->n_hosts > 1 && !is_tcp(s->config.transport))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "transport '%.60s' does not reach several hosts from here; use tcp, or start the run by mpirun", s->config.transport);
     if (at->n_hosts == 0) { /* else rank 0 does it, on its host */
         char installed[4096];
         TUTTI_TRY(tutti_train_check_data(s->rt, &s->config, tutti_cli_installed(installed, sizeof installed, "data"), err));
-        TUTTI_TRY(tutti_train_prepare(s->rt, &s->config, err));
-        TUTTI_TRY(write_config(s, err));
+        TUTTI_TRY(claim_out(s, at, &claim, err));
+        status = tutti_train_prepare(s->rt, &s->config, err);
     }
-    if (!tutti_world_simulated(s->config.transport))
-        return launch(s, at, argc, argv, started_ns, code, err);
-    *code = simulate(s, started_ns, err);
-    return TUTTI_OK;
+    before = config_of(s);
+    if (status == TUTTI_OK && tutti_world_simulated(s->config.transport))
+        *code = simulate(s, started_ns, err);
+    else if (status == TUTTI_OK)
+        status = launch(s, at, argc, argv, started_ns, code, err);
+    if (status == TUTTI_OK)
+        say_how_to_go_on(s, before, *code);
+    tutti_launch_claim_close(claim);
+    return status;
 }
 
 int tutti_cli_train(int argc, char **argv)

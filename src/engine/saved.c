@@ -350,10 +350,11 @@ tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tu
         status = check_number(e, &by, parts, err);
     if (status == TUTTI_OK)
         status = load(e, checkpoint, &by, e->server != NULL && (saved_parts[1] != parts[1] || by.resized || (by.changed && tutti_engine_server_begins_anew(e))), saved_parts[1], err);
+    tutti_free(by.rank);
+    TUTTI_TRY(status); /* the same engine may be given another checkpoint */
     if (e->own_pace)
         tutti_engine_pace_loaded(e, by.began);
     tutti_engine_scaler_loaded(e);
-    tutti_free(by.rank);
     e->m.step = e->agreed_step = e->progress.step;
     e->values_changed = true;
     return status;

@@ -106,12 +106,14 @@ static void remove_made(tutti_launch_claim *c)
 {
     size_t n = strlen(c->directory);
 
-    while (n > c->stood && rmdir(c->directory) == 0) {
-        while (n > c->stood && c->directory[n - 1] != '/')
-            n--;
+    for (;;) {
         while (n > c->stood && c->directory[n - 1] == '/')
             n--;
         c->directory[n] = '\0';
+        if (n <= c->stood || rmdir(c->directory) != 0)
+            return;
+        while (n > c->stood && c->directory[n - 1] != '/')
+            n--;
     }
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "train_internal.h"
+#include "tutti/compare.h"
 #include "tutti/nn.h"
 
 #define AT(member) TUTTI_AT(tutti_train_config, member)
@@ -51,13 +52,15 @@ const tutti_option tutti_train_options[] = {
     { "target", TUTTI_TEXT, AT(target), 0, 0, 0, "", "stop when an evaluation reaches it: accuracy=0.98, loss=0.1 or, of clicks, auc=0.75 (on the test set)" },
     { "checkpoint-every", TUTTI_INT, AT(checkpoint_every), 0, 0, 1e15, NULL, "steps between checkpoints; 0: none" },
     { "checkpoint-keep", TUTTI_INT, AT(checkpoint_keep), 2, 1, 1000000, NULL, "newest checkpoints that are kept" },
-    { "resume", TUTTI_TEXT, AT(resume), 0, 0, 0, "", "go on from a run's --out (its newest valid checkpoint) or from one checkpoint" },
+    { "checkpoint-on-signal", TUTTI_BOOL, AT(checkpoint_on_signal), 0, 0, 1, NULL, "on SIGTERM or Ctrl-C end the step, save a checkpoint and end, as preempted jobs need (within 2 minutes); a second signal ends at once. Methods whose workers do not all meet in every step save at the next multiple of report-every" },
+    { "resume", TUTTI_TEXT, AT(resume), 0, 0, 0, "", "go on from a run's --out (its newest valid checkpoint) or from one checkpoint; auto: from --out if it has a checkpoint, else begin" },
     { "slow", TUTTI_TEXT, AT(slow), 0, 0, 0, "", "emulate unequal workers: RANK:FACTOR, RANK:FACTOR:P, *:FACTOR:P (in a step with probability P), by commas" },
     { "stream", TUTTI_TEXT, AT(stream), 0, 0, 0, "", "samples come at a rate, and a pass waits for its own: samples a second of every worker, or of each: R0:R1:...; docs/DATA.md" },
     { "stream-buffer", TUTTI_INT, AT(stream_buffer), 0, 0, 1e15, NULL, "with stream: samples that may wait on a worker; what comes while so many do is dropped; 0: all wait" },
     { "on-loss", TUTTI_CHOICE, AT(on_loss), 0, 0, 0, "auto|stop|continue", "when a worker is lost: stop (exit code 3), or go on without it; auto: go on where method and transport can, in simulated runs if somebody is to fail" },
     { "min-workers", TUTTI_INT, AT(min_workers), 1, 1, 1024, NULL, "with on-loss=continue: stop (exit code 3) when fewer workers than these are left" },
     { "out", TUTTI_TEXT, AT(out), 0, 0, 0, "", "directory of the results; default runs/TIME-METHOD" },
+    { "overwrite", TUTTI_BOOL, AT(overwrite), 0, 0, 1, NULL, "what an earlier run has left in --out, checkpoints too, goes once this one has begun; without it such a directory is refused" },
     { "trace", TUTTI_BOOL, AT(trace), 0, 0, 1, NULL, "write OUT/trace.json (Chrome, Perfetto): passes, exchanges, updates of all workers" },
     { "quiet", TUTTI_BOOL, AT(quiet), 0, 0, 1, NULL, "no progress; errors are always shown" },
     { 0 }
@@ -178,19 +181,15 @@ tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *er
     return check_on_loss(c, err);
 }
 
-tutti_status tutti_train_prepare(tutti_runtime *rt, const tutti_train_config *c, tutti_error *err)
+static bool named_in(const char *const *names, const char *name)
 {
-    char path[4096], found[4096];
-
-    if (c->collective_table[0] != 0)
-        TUTTI_TRY(tutti_fail_within(err, tutti_collective_table_check(rt, c->collective_table, err), "collective-table"));
-    TUTTI_TRY(tutti_directory_make(rt, c->out, err));
-    snprintf(path, sizeof path, "%s/checkpoints", c->out);
-    if (c->resume[0] == 0 && tutti_file_exists(rt, path) && tutti_checkpoint_find(rt, path, found, sizeof found, NULL, 0, NULL) == TUTTI_OK)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s already holds a run with checkpoints; go on with it (--resume %s) or give this run another --out",
-                          c->out, c->out);
-    return TUTTI_OK;
+    while (*names != NULL && strcmp(*names, name) != 0)
+        names++;
+    return *names != NULL;
 }
+
+/* What says how a process is started, and nothing of the run. */
+static const char *const of_this_start[] = { "out", "resume", "overwrite", "meet", NULL };
 
 json_t *tutti_train_config_object(const tutti_train_config *c)
 {
@@ -200,7 +199,7 @@ json_t *tutti_train_config_object(const tutti_train_config *c)
         const char *at = (const char *)c + o->offset;
         char text[4096];
         json_t *value;
-        if (strcmp(o->name, "out") == 0 || strcmp(o->name, "resume") == 0 || strcmp(o->name, "meet") == 0)
+        if (named_in(of_this_start, o->name))
             continue;
         switch (o->type) {
         case TUTTI_INT: value = json_integer(*(const int64_t *)at); break;
@@ -226,4 +225,38 @@ tutti_status tutti_train_config_json(const tutti_train_config *c, char **json, t
     free(text);
     json_decref(object);
     return *json != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing the configuration");
+}
+
+/* Which ranks may have for themselves. Where they meet, which rank 0 alone has to know, and what each has of its own:
+   files may be elsewhere on every host (data are compared by their hash), cores another number, and a worker that is
+   slow may be the only one that knows. */
+static const char *const of_a_rank[] = { "out", "overwrite", "quiet", "hosts", "rsh", "meet", "start-timeout", "n",
+                                        "data", "transport", "platform", "lane", "slow", NULL };
+
+tutti_status tutti_train_compare(tutti_world *world, const tutti_train_config *c, tutti_error *err)
+{
+    const size_t room = 65536;
+    tutti_group all = tutti_group_workers(world, tutti_port_of("options", 0, 0));
+    char *text = tutti_alloc(room, 1), value[4096];
+    size_t n = 0;
+    tutti_status status;
+
+    all.uncounted = true;
+    for (const tutti_option *o = tutti_train_options; o->name != NULL && text != NULL; o++) {
+        const char *const *at = (const char *const *)(const void *)((const char *)c + o->offset);
+        if (named_in(of_a_rank, o->name))
+            continue;
+        if (strcmp(o->name, "collective-table") == 0)
+            snprintf(value, sizeof value, "%s", c->collective_table[0] != 0 ? "a file" : "");
+        else if (o->type == TUTTI_TEXT || o->type == TUTTI_SPEC)
+            snprintf(value, sizeof value, "%s", *at);
+        else
+            tutti_option_print(o, c, value, sizeof value);
+        n += (size_t)snprintf(text + n, room - n, "%s=%s\n", o->name, value);
+        if (n >= room)
+            n = room - 1;
+    }
+    status = tutti_compare_text(&all, text, err);
+    tutti_free(text);
+    return status;
 }

@@ -12,7 +12,7 @@ void tutti_train_say(const tutti_run *run, int status, const char *format, ...)
     char line[4400]; /* the directory's name may be 3800 long */
     va_list args;
 
-    if (run->io->say == NULL || run->all.index != 0 || run->config->quiet)
+    if (run->io->say == NULL || run->all.index != 0 || (run->config->quiet && status != 3))
         return;
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);

@@ -179,6 +179,9 @@ static json_t *events_of(const tutti_run *run)
     const int n = tutti_engine_events(run->engine, &events);
     json_t *array = json_array();
 
+    for (const char *line = run->passed_over; line != NULL && *line != 0; line = strchr(line, '\n') + 1)
+        json_array_append_new(array, json_pack("{s:I, s:s, s:s%}", "step", (json_int_t)run->first_step, "kind",
+                                               "damaged-checkpoint", "text", line, strcspn(line, "\n")));
     for (int i = 0; i < n; i++) {
         json_t *event = json_pack("{s:I, s:s, s:s}", "step", (json_int_t)events[i].step, "kind", events[i].kind, "text", events[i].text);
         if (events[i].worker >= 0) {

@@ -106,7 +106,7 @@ static void other_optimizer(const tutti_run *run, const char *saved_text, char *
 
 /* Another optimizer may go on if it needs nothing that was not saved, as plain sgd; what the old one knew is lost, so
  * that is said. */
-static tutti_status load(tutti_run *run, tutti_checkpoint *checkpoint, tutti_error *err)
+static tutti_status load_state(tutti_run *run, tutti_checkpoint *checkpoint, tutti_error *err)
 {
     const char *now = run->config->optimizer;
     char was[160];
@@ -128,34 +128,201 @@ static tutti_status load(tutti_run *run, tutti_checkpoint *checkpoint, tutti_err
     return TUTTI_OK;
 }
 
-tutti_status tutti_train_resume(tutti_run *run, tutti_error *err)
-{
-    char path[4096] = "", skipped[2048] = "";
-    tutti_checkpoint *checkpoint = NULL;
-    tutti_error found = { .rank = -1 };
-    int64_t ok = 1;
-    tutti_status status;
+/* ---- which one ---- */
 
-    /* One worker looks, all take what it found, so that they cannot differ. */
-    if (run->all.index == 0)
-        ok = tutti_checkpoint_find(run->rt, run->config->resume, path, sizeof path, skipped, sizeof skipped, &found) == TUTTI_OK;
-    TUTTI_TRY(tutti_broadcast(&run->all, 0, tutti_host(&ok, 1, TUTTI_I64), err));
-    if (!ok) {
-        TUTTI_TRY(tutti_broadcast(&run->all, 0, tutti_host(found.text, sizeof found.text, TUTTI_U8), err));
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s", found.text);
+/* As worker 0 looks for it. skipped: lines "step-00000030: why", each ended, of those that are damaged. named: the
+   checkpoint was asked for by its own name, so no other will do. */
+typedef struct search { char path[4096], skipped[8192]; bool named; } search;
+
+/* A place in the order of a folder's checkpoints: "step-00000030-old" stands just before "step-00000030"
+   (checkpoint.h). -1: no such name. */
+static int64_t place_of(const char *name)
+{
+    char *end;
+    long long step;
+
+    if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9')
+        return -1;
+    errno = 0;
+    step = strtoll(name + 5, &end, 10);
+    if (errno != 0 || step > INT64_MAX / 2 - 1 || (*end != 0 && strcmp(end, "-old") != 0))
+        return -1;
+    return 2 * step + (*end == 0);
+}
+
+typedef struct newest { int64_t place, below; char name[256]; } newest;
+
+static tutti_status take_newer(void *user, const char *name, tutti_error *err)
+{
+    newest *n = user;
+    const int64_t place = place_of(name);
+
+    (void)err;
+    if (place > n->place && place < n->below && strlen(name) < sizeof n->name) {
+        n->place = place;
+        strcpy(n->name, name);
     }
-    TUTTI_TRY(tutti_broadcast(&run->all, 0, tutti_host(path, sizeof path, TUTTI_U8), err));
-    if (skipped[0] != 0)
-        tutti_train_say(run, 0, "passed over damaged checkpoints: %s", skipped);
-    status = tutti_checkpoint_open(&checkpoint, run->rt, path, err);
+    return TUTTI_OK;
+}
+
+/* s->path is damaged, as `why` says: the next older one of its folder that looks whole. */
+static tutti_status look_further(tutti_runtime *rt, search *s, const char *why, tutti_error *err)
+{
+    char folder[4096], found[4096], *name;
+    tutti_error next = { .rank = -1 };
+    newest n;
+
+    snprintf(folder, sizeof folder, "%s", s->path);
+    name = strrchr(folder, '/');
+    if (name == NULL)
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s", why);
+    *name++ = 0;
+    n = (newest){ .below = place_of(name) };
+    for (const char *reason = why;; reason = next.text) {
+        const size_t used = strlen(s->skipped);
+        const int more = snprintf(s->skipped + used, sizeof s->skipped - used, "%s: %s\n", name, reason);
+        if (more < 0 || (size_t)more >= sizeof s->skipped - used)
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "too many damaged checkpoints in %s; of the newest of the "
+                              "rest: %s", folder, reason);
+        n.place = -1;
+        TUTTI_TRY(tutti_directory_list(rt, folder, take_newer, &n, err));
+        if (n.place < 0)
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "none of the checkpoints in %s is whole; of the oldest: %s",
+                              folder, reason);
+        n.below = n.place;
+        name = n.name;
+        snprintf(s->path, sizeof s->path, "%.3800s/%s", folder, n.name);
+        if (tutti_checkpoint_find(rt, s->path, found, sizeof found, NULL, 0, &next) == TUTTI_OK)
+            return TUTTI_OK;
+    }
+}
+
+/* Does it come from other workers? Then not every state here is read, and what a checkpoint that proves damaged has
+   left in the others would stay: so it is looked at as a whole before. */
+static bool of_other_workers(const tutti_run *run, const tutti_checkpoint *checkpoint)
+{
+    json_t *saved = json_loads(tutti_checkpoint_facts(checkpoint), 0, NULL);
+    const bool other = survivors(saved) > 0 || of_config(saved, "n") != run->workers
+        || of_config(saved, "servers") != run->config->servers;
+
+    json_decref(saved);
+    return other;
+}
+
+/* Worker 0: s->path, or an older one if that is seen to be damaged. */
+static tutti_status look_at(tutti_run *run, search *s, tutti_error *err)
+{
+    for (;;) {
+        tutti_checkpoint *checkpoint = NULL;
+        tutti_error why = { .rank = -1 };
+        tutti_status status = tutti_checkpoint_open(&checkpoint, run->rt, s->path, &why);
+
+        if (status == TUTTI_OK && !s->named && of_other_workers(run, checkpoint))
+            status = tutti_checkpoint_verify(checkpoint, &why);
+        tutti_checkpoint_close(checkpoint);
+        if (status != TUTTI_ERR_CORRUPT || s->named) {
+            if (status != TUTTI_OK && err != NULL)
+                *err = why;
+            return status;
+        }
+        TUTTI_TRY(look_further(run->rt, s, why.text, err));
+    }
+}
+
+/* One worker looks, all take what it found, so that they cannot differ; status: how that went at worker 0. */
+static tutti_status hand_round(tutti_run *run, search *s, tutti_status status, tutti_error *err)
+{
+    tutti_error found = { .rank = -1 };
+    int64_t how = (int64_t)status;
+
+    if (run->all.index == 0 && status != TUTTI_OK)
+        found = *err;
+    TUTTI_TRY(tutti_broadcast(&run->all, 0, tutti_host(&how, 1, TUTTI_I64), err));
+    if (how != TUTTI_OK) {
+        TUTTI_TRY(tutti_broadcast(&run->all, 0, tutti_host(found.text, sizeof found.text, TUTTI_U8), err));
+        return tutti_fail(err, (tutti_status)how, 0, "%s", found.text);
+    }
+    TUTTI_TRY(tutti_broadcast(&run->all, 0, tutti_host(s->path, sizeof s->path, TUTTI_U8), err));
+    return tutti_broadcast(&run->all, 0, tutti_host(s->skipped, sizeof s->skipped, TUTTI_U8), err);
+}
+
+/* ---- taking it ---- */
+
+static tutti_status load(tutti_run *run, const char *path, tutti_error *err)
+{
+    tutti_checkpoint *checkpoint = NULL;
+    tutti_status status = tutti_checkpoint_open(&checkpoint, run->rt, path, err);
+
     if (status == TUTTI_OK)
         status = compare(run, path, tutti_checkpoint_facts(checkpoint), err);
     if (status == TUTTI_OK)
-        status = load(run, checkpoint, err);
-    if (status == TUTTI_OK) {
+        status = load_state(run, checkpoint, err);
+    if (status == TUTTI_OK)
         run->first_step = tutti_checkpoint_step(checkpoint);
-        tutti_train_say(run, 0, "resumed from %s at step %llu", path, (unsigned long long)run->first_step);
-    }
     tutti_checkpoint_close(checkpoint);
+    return status;
+}
+
+/* Everybody reads a part, so damage is found by some: all learn whether any has, and in whose words. *damaged: all go
+   on to an older one. */
+static tutti_status agree_on(tutti_run *run, tutti_status mine, bool named, char *why, size_t bytes, bool *damaged,
+                             tutti_error *err)
+{
+    int64_t who = mine == TUTTI_ERR_CORRUPT ? run->all.index : run->all.size;
+
+    *damaged = false;
+    if (mine != TUTTI_OK && mine != TUTTI_ERR_CORRUPT)
+        return mine; /* the end of it, as the others will hear */
+    if (mine != TUTTI_OK)
+        snprintf(why, bytes, "%s", err->text);
+    TUTTI_TRY(tutti_allreduce(&run->all, TUTTI_MIN, tutti_host(&who, 1, TUTTI_I64), err));
+    if (who >= run->all.size)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_broadcast(&run->all, (int)who, tutti_host(why, bytes, TUTTI_U8), err));
+    why[bytes - 1] = 0;
+    *damaged = !named;
+    return named ? tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s", why) : TUTTI_OK;
+}
+
+static tutti_status resume_by(tutti_run *run, search *s, tutti_error *err)
+{
+    char why[sizeof err->text] = "";
+    tutti_status status = TUTTI_OK;
+    bool damaged;
+
+    if (run->all.index == 0) {
+        tutti_error found = { .rank = -1 };
+        status = tutti_checkpoint_find(run->rt, run->config->resume, s->path, sizeof s->path, s->skipped,
+                                       sizeof s->skipped, &found);
+        s->named = status == TUTTI_OK && strcmp(s->path, run->config->resume) == 0;
+        status = status == TUTTI_OK ? look_at(run, s, err) : tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s", found.text);
+    }
+    do {
+        TUTTI_TRY(hand_round(run, s, status, err));
+        s->named = strcmp(s->path, run->config->resume) == 0;
+        TUTTI_TRY(agree_on(run, load(run, s->path, err), s->named, why, sizeof why, &damaged, err));
+        if (damaged && run->all.index == 0) {
+            status = look_further(run->rt, s, why, err);
+            if (status == TUTTI_OK)
+                status = look_at(run, s, err);
+        }
+    } while (damaged);
+    for (const char *line = s->skipped; *line != 0; line += strcspn(line, "\n") + 1)
+        tutti_train_say(run, 3, "passed over a damaged checkpoint, %.*s", (int)strcspn(line, "\n"), line);
+    tutti_train_say(run, s->skipped[0] != 0 ? 3 : 0, "resumed from %s at step %llu", s->path,
+                    (unsigned long long)run->first_step);
+    if (s->skipped[0] != 0 && (run->passed_over = tutti_copy_text(s->skipped)) == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "noting which checkpoints are damaged");
+    return TUTTI_OK;
+}
+
+tutti_status tutti_train_resume(tutti_run *run, tutti_error *err)
+{
+    search *s = tutti_alloc(1, sizeof *s); /* not on the stack: a simulated worker's is small */
+    tutti_error own = { .rank = -1 };
+    tutti_status status = s != NULL ? resume_by(run, s, err != NULL ? err : &own) : tutti_fail(err, TUTTI_ERR_MEMORY,
+            ENOMEM, "looking for a checkpoint in %s", run->config->resume);
+
+    tutti_free(s);
     return status;
 }

@@ -192,6 +192,7 @@ static tutti_status open_all(tutti_run *run, tutti_error *err)
                            .running = tutti_engine_own(run->engine) }, err));
     TUTTI_TRY(open_loader(run, run->first_step, err));
     TUTTI_TRY(tutti_train_stream_open(run, err));
+    TUTTI_TRY(tutti_train_accept(run, err));
     return tutti_train_report_open(run, err);
 }
 
@@ -207,6 +208,7 @@ static void close_all(tutti_run *run)
     tutti_free(run->values);
     tutti_free(run->gradients);
     tutti_free(run->told);
+    tutti_free(run->passed_over);
     tutti_free(run->batch_of);
     tutti_free(run->cut);
     tutti_device_close(run->metered);
@@ -382,16 +384,40 @@ static bool falls_on(uint64_t done, uint64_t every)
     return every > 0 && done % every == 0;
 }
 
-/* All workers come together after each step, or, where they go at their own pace, only for what needs them all. */
-static uint64_t next_meeting(const tutti_run *run, uint64_t done, uint64_t eval_every, uint64_t save_every)
+/* The next multiple of `every` after done, if that comes before `next`. */
+static uint64_t sooner(uint64_t next, uint64_t done, uint64_t every)
 {
-    uint64_t next = run->own_pace ? run->gradients_in_all : done + 1;
+    const uint64_t multiple = every > 0 ? (done / every + 1) * every : next;
+    return multiple < next ? multiple : next;
+}
 
-    if (run->own_pace && eval_every > 0 && next > (done / eval_every + 1) * eval_every)
-        next = (done / eval_every + 1) * eval_every;
-    if (run->own_pace && save_every > 0 && next > (done / save_every + 1) * save_every)
-        next = (done / save_every + 1) * save_every;
-    return next;
+/* All workers come together after each step, or, where they go at their own pace, only for what needs them all. */
+static uint64_t next_meeting(const tutti_run *run, uint64_t done, uint64_t eval_every, uint64_t save_every,
+                             uint64_t ask_every)
+{
+    return run->own_pace ? sooner(sooner(sooner(run->gradients_in_all, done, eval_every), done, save_every), done,
+                                  ask_every) : done + 1;
+}
+
+/* ---- being asked to end ---- */
+
+/* How often all tell each other whether anybody has been. In every step where all of them meet there anyway; else as
+   often as they meet for a report, since it would be this that makes them wait for each other. */
+static uint64_t asks_every(const tutti_run *run)
+{
+    const bool meet_always = (tutti_engine_method(run->engine)->traits & TUTTI_REPLICAS_EQUAL) != 0;
+
+    if (!run->config->checkpoint_on_signal)
+        return 0;
+    return meet_always ? run->unit : (uint64_t)run->config->report_every * run->unit;
+}
+
+static tutti_status ask(tutti_run *run, void *signal, tutti_error *err)
+{
+    int64_t *asked = signal;
+
+    *asked = run->io->stop != NULL ? run->io->stop(run->io->user) : 0;
+    return tutti_allreduce(&run->all, TUTTI_MAX, tutti_host(asked, 1, TUTTI_I64), err);
 }
 
 static tutti_status begin_together(tutti_run *run, void *nothing, tutti_error *err)
@@ -400,10 +426,27 @@ static tutti_status begin_together(tutti_run *run, void *nothing, tutti_error *e
     return tutti_barrier(&run->all, err);
 }
 
+/* The signal for all, if one of them has had one; the state is saved then. */
+static tutti_status stop_if_asked(tutti_run *run, bool saved, int64_t *asked, tutti_error *err)
+{
+    const tutti_doing was = tutti_engine_doing(run->engine, TUTTI_DOING_OUTSIDE);
+    tutti_status status = tutti_train_meet(run, ask, asked, err);
+
+    if (status == TUTTI_OK && *asked != 0 && !saved)
+        status = save(run, err);
+    if (status == TUTTI_OK && *asked != 0) /* nobody leaves while others still need it */
+        status = tutti_train_meet(run, begin_together, NULL, err);
+    if (status == TUTTI_OK && *asked != 0)
+        status = tutti_engine_part(run->engine, err);
+    tutti_engine_doing(run->engine, was);
+    return status;
+}
+
 static tutti_status train(tutti_run *run, tutti_error *err)
 {
     const tutti_train_config *c = run->config;
-    const uint64_t save_every = (uint64_t)c->checkpoint_every * run->unit, end = run->gradients_in_all;
+    const uint64_t save_every = (uint64_t)c->checkpoint_every * run->unit, end = run->gradients_in_all,
+        ask_every = asks_every(run);
     /* A meeting waits for the slowest, which is what going at one's own pace avoids: there nobody evaluates unasked. */
     const uint64_t eval_every = c->eval_every > 0 ? (uint64_t)c->eval_every * run->unit : run->own_pace && c->target[0] == 0 ? 0 : tutti_share_steps(&run->share);
     tutti_figures f;
@@ -414,7 +457,8 @@ static tutti_status train(tutti_run *run, tutti_error *err)
     tutti_train_stream_begin(run);
     for (uint64_t done = f.gradients, until; done < end && !run->target_reached; done = until) {
         bool more;
-        until = next_meeting(run, done, eval_every, save_every);
+        int64_t asked = 0;
+        until = next_meeting(run, done, eval_every, save_every, ask_every);
         TUTTI_TRY(tutti_engine_more(run->engine, until, &more, err));
         while (more) {
             TUTTI_TRY(one_step(run, err));
@@ -435,6 +479,10 @@ static tutti_status train(tutti_run *run, tutti_error *err)
         TUTTI_TRY(follow_share(run, done, err));
         if (falls_on(done, save_every))
             TUTTI_TRY(save(run, err));
+        if (falls_on(done, ask_every) && done < end)
+            TUTTI_TRY(stop_if_asked(run, falls_on(done, save_every), &asked, err));
+        if (asked != 0)
+            return TUTTI_CLOSED;
     }
     return tutti_engine_finish(run->engine, err);
 }

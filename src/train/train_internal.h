@@ -63,6 +63,8 @@ typedef struct tutti_run {
     struct { double wall, compute, exposed, other, bytes, memory; uint64_t samples, steps; } totals; /* index 0: seconds and the rest, of this process's part of the run, when results have been written */
     double time_to_target;           /* seconds; < 0: not reached */
     bool target_reached;
+    /* checkpoints that were damaged when this run was resumed: lines "step-00000030: why"; NULL: none */
+    char *passed_over;
     tutti_file *metrics;             /* of index 0 */
     int watched, lost;               /* what has been learnt of the others, so far; how many of them are lost */
 } tutti_run;
@@ -137,6 +139,8 @@ void tutti_train_say(const tutti_run *run, int status, const char *format, ...) 
 tutti_status tutti_train_put_json(tutti_run *run, json_t *object, tutti_error *err); /* a line of metrics.jsonl; takes the object */
 /* closing.c: the last words of a run that has ended well, from its totals. Index 0. */
 void tutti_train_say_totals(const tutti_run *run);
+/* out.c: nothing can be refused any more: index 0 writes config.json, and removes what --overwrite gives up. */
+tutti_status tutti_train_accept(tutti_run *run, tutti_error *err);
 /* resume.c */
 char *tutti_train_facts(const tutti_run *run);                                     /* free() it */
 tutti_status tutti_train_resume(tutti_run *run, tutti_error *err);

@@ -18,7 +18,7 @@ class Collective(unittest.TestCase):
     def train(self, collective, n, *more):
         out = os.path.join(self.folder.name, f"{abs(hash((collective, n, more)))}")
         done = tutti("train", "--model", "mlp(hidden=16)", "--data", self.folder.name + "/data", "-n", n, "--steps", 6, "--batch", 8, "--threads", 1, "--collective", collective,
-                     "--final-eval", "off", "--quiet", "--out", out, *more)
+                     "--final-eval", "off", "--quiet", "--overwrite", "--out", out, *more)
         return done, out
 
     def model(self, collective, n, *more):

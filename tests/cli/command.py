@@ -125,6 +125,10 @@ def mlp_evaluated(path, data, split="t10k", begin=0, end=None):
     return loss / len(samples), hits / len(samples)
 
 
+def list_of(folder):
+    return os.listdir(folder) if os.path.isdir(folder) else []
+
+
 def shm_entries():
     """Of ours: MPI's libraries have theirs there while a test beside this one runs. tutti-test-: scratch() of such a test."""
     return sorted(e for e in os.listdir(MEMORY) if e.startswith("tutti") and not e.startswith("tutti-test-"))
@@ -161,9 +165,18 @@ class Case(unittest.TestCase):
     def out(self, name):
         return os.path.join(self.folder, self.id().split(".")[-1] + "-" + name)
 
+    def model(self, out):
+        return read(os.path.join(out, "model.safetensors"))
+
+    def files(self, out):
+        """All of a directory, by name."""
+        return {os.path.join(folder, name): read(os.path.join(folder, name)) for folder, _, names in os.walk(out) for name in names}
+
     def train(self, name, *arguments, code=0, **environment):
-        """Trains into a folder of its own; gives that folder."""
+        """Trains into a folder of its own, which is not there before unless it is to go on; gives that folder."""
         out = self.out(name)
+        if "--resume" not in arguments:
+            shutil.rmtree(out, ignore_errors=True)
         done = tutti("train", "--out", out, *arguments, **environment)
         self.assertEqual(done.returncode, code, done.stderr + done.stdout)
         return out

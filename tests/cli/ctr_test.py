@@ -24,7 +24,7 @@ class Ctr(unittest.TestCase):
         return os.path.join(self.folder, name)
 
     def train(self, name, *more, rows=2000, code=0):
-        done = tutti("train", "--model", MODEL, "--data", f"clicks(file={self.log},rows={rows},val=0.25)", "--threads", 1, "--out", self.out(name), *more)
+        done = tutti("train", "--model", MODEL, "--data", f"clicks(file={self.log},rows={rows},val=0.25)", "--threads", 1, "--overwrite", "--out", self.out(name), *more)
         self.assertEqual(done.returncode, code, done.stderr)
         return done.stderr if code else summary(self.out(name))
 

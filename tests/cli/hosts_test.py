@@ -256,6 +256,60 @@ class Launchers(HostCase):
         self.assertEqual(len(runs), 1)
         self.assertTrue({"config.json", "summary.json", "model.safetensors", "checkpoints"} <= set(os.listdir(os.path.join(self.folder, "runs", runs[0]))))
 
+    def told(self, runs):
+        """What each has said on standard error, and its exit code; one that hangs is killed, and the others with it."""
+        try:
+            return [(run.communicate(timeout=60)[1], run.returncode) for run in runs]
+        except subprocess.TimeoutExpired:
+            for run in runs:
+                run.kill()
+            self.fail("they hang: %s" % [run.communicate()[1] for run in runs])
+
+    def test_options_that_must_be_the_same_and_are_not_are_named_with_both_values(self):
+        """Before anything is done together, and before anything is made; whichever rank it is that was started with another one."""
+        key = self.key()
+        for k, words in enumerate(("--partition class(k=2)", "--final-eval off", "--trace", "--batch-share 1:2", "--batch-share auto", "--on-loss stop", "--min-workers 2", "--report-every 3", "--checkpoint-every 4", "--eval-every 3",
+                                   "--target loss=0.1", "--validation 10", "--stream 1000", "--collective-table %s/none" % self.folder, "--steps 20", "--resume %s/none" % self.folder, "--checkpoint-on-signal", "--codec-report 2")):
+            ranks, who = self.torchrun(2, TUTTI_RUN_KEY_FILE=key), k % 2
+            runs = [subprocess.Popen([TUTTI, "train", "--model", "mlp(hidden=16)", "--batch", "16", "--data", self.data, *(words.split() if rank == who else ()), *(("--out", self.out("a/b")) if rank == 0 else ())],
+                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment(**ranks[rank]), cwd=self.folder) for rank in (0, 1)]
+            told = self.told(runs)
+            self.assertEqual([code for _, code in told], [2, 2], (words, told))
+            for err, _ in told:
+                self.assertRegex(err, r"^tutti: worker 1 has %s '[^']*' but worker 0 has '[^']*'; start all workers with the same options, model and data\n$" % words.split()[0][2:])
+            self.assertFalse(os.path.exists(self.out("a")), words)
+
+    def test_results_are_where_rank_0_was_told_to_put_them(self):
+        key = self.key()
+        for k, given in enumerate(((True, False), (True, True), (False, True))):
+            ranks, outs = self.torchrun(2, TUTTI_RUN_KEY_FILE=key), [self.out("%d-%d" % (k, rank)) for rank in (0, 1)]
+            runs = [subprocess.Popen([TUTTI, "train", "--model", "mlp(hidden=16)", "--batch", "16", "--steps", "6", "--checkpoint-every", "3", "--data", self.data, *(("--out", outs[rank]) if given[rank] else ())],
+                                     stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=clean_environment(**ranks[rank]), cwd=self.folder) for rank in (0, 1)]
+            told = self.told(runs)
+            self.assertEqual([code for _, code in told], [0, 0], told)
+            self.assertEqual([os.path.exists(out) for out in outs], [given[0], False])
+            if given[0]:
+                self.assertEqual(summary(outs[0])["steps"], 6)
+                self.assertEqual(sorted(os.listdir(os.path.join(outs[0], "checkpoints"))), ["step-00000003", "step-00000006"])
+
+    def test_a_signal_to_one_rank_saves_a_checkpoint_and_ends_all(self):
+        out, key = self.out("a"), self.key()
+        runs = [subprocess.Popen([TUTTI, "train", "--model", "mlp(hidden=16)", "--batch", "16", "--steps", "1000000", "--report-every", "1", "--checkpoint-on-signal", "--quiet", "--data", self.data, "--out", out], stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.PIPE, text=True, env=clean_environment(**v)) for v in self.torchrun(3, TUTTI_RUN_KEY_FILE=key)]
+        for run in runs:
+            self.addCleanup(lambda run=run: (run.kill(), run.communicate()) if run.poll() is None else None)
+        until = time.monotonic() + 60
+        while lines_told(out) < 5:
+            self.assertTrue(all(run.poll() is None for run in runs), "it ended at once")
+            self.assertLess(time.monotonic(), until)
+            time.sleep(0.01)
+        self.refused("is written by a run that is under way (process %d on host" % runs[0].pid, "train", "--data", self.data, "--out", out)
+        runs[2].terminate()
+        told = [run.communicate(timeout=60)[1] for run in runs]
+        self.assertEqual([run.returncode for run in runs], [143] * 3, told)
+        saved, = os.listdir(os.path.join(out, "checkpoints"))
+        self.assertEqual(told, ["tutti: stopped by signal 15 (SIGTERM)\ntutti: the newest checkpoint is %s/checkpoints/%s; to go on from there: tutti train --resume %s\n" % (out, saved, out), "", ""])
+
     def test_without_a_key_it_shows_how_to_make_one(self):
         done = tutti("train", "--data", self.data, "--out", self.out("a"), **self.torchrun(2)[1])
         self.assertEqual(done.returncode, 2)

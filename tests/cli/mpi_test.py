@@ -40,7 +40,7 @@ class MPI(Case):
         for kind in LAUNCHERS:
             for method in ("parameter-server", "asgd" if kind == "openmpi" else "ssp(staleness=1)"):
                 out = os.path.join(self.folder, "rows" + kind + method[:4])
-                r = under(kind, 3, "train", *ctr, "--method", method, "--out", out)
+                r = under(kind, 3, "train", *ctr, "--method", method, "--overwrite", "--out", out)
                 self.assertEqual(r.returncode, 0, method + r.stderr + r.stdout)
                 s = summary(out)
                 self.assertLess(s["bytes_sent_total"], 0.1 * 12 * 3 * 2 * 4 * 26 * 2000 * 4 + 2 * 4 * (26 * 2000 * 4 + 4096), method)

@@ -75,7 +75,7 @@ def fields(line):
 class Screen(Case):
     def words(self, *more, steps=40, name="t"):
         return ("train", "--model", "mlp(hidden=16)", "--data", self.data, "-n", 2, "--batch", 20, "--threads", 1,
-                "--steps", steps, "--report-every", 1, "--eval-every", 15, "--out", self.out(name), *more)
+                "--steps", steps, "--report-every", 1, "--eval-every", 15, "--overwrite", "--out", self.out(name), *more)
 
     def on(self, columns, *more, **environment):
         code, text = Terminal(columns, *self.words(*more, name="t%d" % columns), **environment).end()

@@ -25,10 +25,10 @@ class Usage(Case):
             self.assertIn(o["help"], page)
         configuration = json.loads(tutti("config").stdout)
         page = tutti("train", "--help", "all").stdout
-        for key in [*configuration, "out", "resume", "meet"]:
+        for key in [*configuration, "out", "resume", "overwrite", "meet"]:
             self.assertRegex(page, r"(?m)^  (-H, )?-{1,2}%s( |$)" % key)
         self.assertNotIn("Other options:", page, "src/cli/help.c has no group for these")
-        self.assertEqual(page.count("\n  -"), len(configuration) + 3)
+        self.assertEqual(page.count("\n  -"), len(configuration) + 4)
 
     def test_each_method_has_a_page_with_all_its_options(self):
         for m in json.loads(tutti("methods", "--json").stdout):

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -616,6 +617,60 @@ static void any_allocation_may_fail_and_nothing_stays_open(void **state)
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 }
 
+/* ---- whose a directory is ---- */
+
+static bool is_there(const char *folder, const char *name)
+{
+    char path[200];
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return access(path, F_OK) == 0;
+}
+
+/* One owner at a time, named to others; directories that nobody has used go with it, from the lowest up. */
+static void a_directory_is_one_owner_s(void **state)
+{
+    char folder[] = "/tmp/tutti-claim-XXXXXX", below[200], name[120], host[64] = "", path[240];
+    tutti_launch_claim *claim, *other;
+    tutti_runtime *rt;
+    tutti_error err;
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(tutti_runtime_open_posix(&rt, NULL), TUTTI_OK);
+    snprintf(below, sizeof below, "%s/a//b/c/", folder);
+    assert_int_equal(tutti_launch_claim_open(&claim, rt, below, NULL), TUTTI_OK);
+    assert_true(is_there(folder, "a/b/c/lock"));
+    snprintf(below, sizeof below, "%s/a/b/c", folder);
+    assert_int_equal(tutti_launch_claim_open(&other, rt, below, &err), TUTTI_ERR_USAGE);
+    assert_null(other);
+    gethostname(host, sizeof host - 1);
+    snprintf(name, sizeof name, "is written by a run that is under way (process %ld on host '%s'); ", (long)getpid(), host);
+    assert_non_null(strstr(err.text, name));
+    assert_true(is_there(folder, "a/b/c/lock")); /* the refused one has taken nothing away */
+    tutti_launch_claim_close(claim);
+    assert_false(is_there(folder, "a"));
+
+    snprintf(path, sizeof path, "%s/a", folder); /* what was there, and what has something in it, stays */
+    assert_int_equal(mkdir(path, 0755), 0);
+    assert_int_equal(tutti_launch_claim_open(&claim, rt, below, NULL), TUTTI_OK);
+    snprintf(path, sizeof path, "%s/a/b/lock", folder); /* a file of that name without a lock is no claim */
+    close(open(path, O_CREAT | O_WRONLY, 0644));
+    tutti_launch_claim_close(claim);
+    assert_true(is_there(folder, "a/b/lock") && !is_there(folder, "a/b/c"));
+    snprintf(below, sizeof below, "%s/a/b", folder);
+    assert_int_equal(tutti_launch_claim_open(&claim, rt, below, NULL), TUTTI_OK);
+    tutti_launch_claim_close(claim);
+    assert_true(is_there(folder, "a/b") && !is_there(folder, "a/b/lock"));
+    tutti_launch_claim_close(NULL);
+    snprintf(below, sizeof below, "%s/a/b", folder);
+    assert_int_equal(rmdir(below), 0);
+    snprintf(path, sizeof path, "%s/a", folder);
+    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+    tutti_runtime_close(rt);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -634,6 +689,7 @@ int main(void)
         cmocka_unit_test(too_small_a_shm_is_a_sentence),
         cmocka_unit_test(workers_have_cores_and_threads_of_their_own),
         cmocka_unit_test(any_allocation_may_fail_and_nothing_stays_open),
+        cmocka_unit_test(a_directory_is_one_owner_s),
     };
     int failed;
 

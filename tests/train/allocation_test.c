@@ -238,6 +238,7 @@ static void watch_on(const char *spec, const char *method, const char *model, co
     c.threads = 1;
     c.quiet = true;
     c.final_eval = TUTTI_FINAL_EVAL_OFF;
+    c.overwrite = true; /* the same directory again */
     c.report_every = 10;
     assert_int_equal(tutti_train_check(&c, 2, &err), TUTTI_OK);
     assert_int_equal(tutti_runtime_open_posix(&rt, &err), TUTTI_OK);

@@ -207,6 +207,7 @@ static void count_run(const char *out, int n, int64_t report_every)
     c.steps = 4;
     c.report_every = report_every;
     c.final_eval = TUTTI_FINAL_EVAL_OFF;
+    c.overwrite = true; /* the same directory again */
     messages = bytes = 0;
     assert_int_equal(tutti_runtime_open_posix(&rt, &err), TUTTI_OK);
     assert_int_equal(tutti_train_prepare(rt, &c, &err), TUTTI_OK);

@@ -1,0 +1,101 @@
+/* out.c: the output directory. Until a run is accepted nothing in it changes, so that a start that was refused costs
+   neither the run that is there nor a directory that was not: prepare only looks; accept, when all that can be refused
+   is behind, writes config.json and takes away what --overwrite gives up. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "train_internal.h"
+
+/* Is `path` the directory, or in it? */
+static bool lies_in(const char *path, const char *directory)
+{
+    char *a = realpath(path, NULL), *b = realpath(directory, NULL);
+    const size_t n = b != NULL ? strlen(b) : 0;
+    const bool begins = a != NULL && b != NULL && strncmp(a, b, n) == 0;
+    const bool in = begins && (a[n] == 0 || a[n] == '/' || b[n - 1] == '/'); /* b is "/" or has no '/' at its end */
+
+    free(a);
+    free(b);
+    return in;
+}
+
+/* Another run's work is not lost by a name given twice. */
+static tutti_status refuse_other_runs(tutti_runtime *rt, const tutti_train_config *c, tutti_error *err)
+{
+    static const char *const results[] = { "summary.json", "model.safetensors" };
+    char path[4096], found[4096];
+
+    if (c->overwrite || (c->resume[0] != 0 && lies_in(c->resume, c->out)))
+        return TUTTI_OK;
+    snprintf(path, sizeof path, "%s/checkpoints", c->out);
+    if (tutti_file_exists(rt, path) && tutti_checkpoint_find(rt, path, found, sizeof found, NULL, 0, NULL) == TUTTI_OK)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s already holds a run with checkpoints; go on with it (--resume "
+                          "%s), give this run another --out, or say --overwrite", c->out, c->out);
+    for (size_t i = 0; i < TUTTI_LENGTH(results); i++) {
+        snprintf(path, sizeof path, "%s/%s", c->out, results[i]);
+        if (tutti_file_exists(rt, path))
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s already holds the results of a run (%s); give this run "
+                              "another --out, or say --overwrite", c->out, results[i]);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_train_prepare(tutti_runtime *rt, const tutti_train_config *c, tutti_error *err)
+{
+    if (c->collective_table[0] != 0)
+        TUTTI_TRY(tutti_fail_within(err, tutti_collective_table_check(rt, c->collective_table, err),
+                                    "collective-table"));
+    TUTTI_TRY(tutti_directory_make(rt, c->out, err));
+    return refuse_other_runs(rt, c, err);
+}
+
+typedef struct place { tutti_runtime *rt; const char *directory; } place;
+
+static tutti_status remove_file(void *user, const char *name, tutti_error *err)
+{
+    const place *in = user;
+    char path[4096];
+
+    snprintf(path, sizeof path, "%s/%s", in->directory, name);
+    return tutti_file_remove(in->rt, path, err);
+}
+
+/* The manifest first: what is half removed is no checkpoint. */
+static tutti_status remove_checkpoint(void *user, const char *name, tutti_error *err)
+{
+    const place *in = user;
+    char path[4096];
+    place within = { in->rt, path };
+
+    if (strncmp(name, "step-", 5) != 0)
+        return TUTTI_OK;
+    snprintf(path, sizeof path, "%s/%s", in->directory, name);
+    TUTTI_TRY(remove_file(&within, "manifest.json", err));
+    TUTTI_TRY(tutti_directory_list(in->rt, path, remove_file, &within, err));
+    return tutti_file_remove(in->rt, path, err);
+}
+
+tutti_status tutti_train_accept(tutti_run *run, tutti_error *err)
+{
+    static const char *const results[] = { "summary.json", "model.safetensors", "trace.json" };
+    const tutti_train_config *c = run->config;
+    char path[4096], *json;
+    tutti_status status;
+
+    if (run->all.index != 0)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_directory_make(run->rt, c->out, err)); /* it is there, unless nobody has prepared it */
+    if (c->overwrite && !(c->resume[0] != 0 && lies_in(c->resume, c->out))) {
+        place in = { run->rt, c->out };
+        for (size_t i = 0; i < TUTTI_LENGTH(results); i++)
+            TUTTI_TRY(remove_file(&in, results[i], err));
+        snprintf(path, sizeof path, "%s/checkpoints", c->out);
+        in.directory = path;
+        if (tutti_file_exists(run->rt, path))
+            TUTTI_TRY(tutti_directory_list(run->rt, path, remove_checkpoint, &in, err));
+    }
+    TUTTI_TRY(tutti_train_config_json(c, &json, err));
+    status = tutti_train_write_file(run->rt, c->out, "config.json", json, strlen(json), err);
+    tutti_free(json);
+    return status;
+}
