@@ -1,5 +1,6 @@
 /* The loader: with any depth, from any step, the batches are those the shares say; it ends from any state. */
 #include "make.h"
+#include <stdatomic.h>
 
 typedef struct fixture { tutti_runtime *real; memory_files *m; tutti_data *data; void *block; } fixture;
 
@@ -61,23 +62,43 @@ static void batches_are_those_of_the_shares_in_order(void **state)
         }
 }
 
-/* A batch stays as it was until the next take, however far the thread has run ahead meanwhile. */
+/* The real runtime, and how many batches have been gathered in it: each is charged once, when it is whole. */
+typedef struct counting { tutti_runtime_ops ops; tutti_runtime rt; void (*charge)(void *, double, double); atomic_int gathered; } counting;
+static counting *counted;
+
+static void count_charge(void *self, double flops, double moved)
+{
+    counted->charge(self, flops, moved);
+    atomic_fetch_add(&counted->gathered, 1);
+}
+
+/* A batch stays as it was until the next take, though the thread has gathered meanwhile all that it may: DEPTH more. That it has is waited for, so that nothing passes unseen. */
 static void a_batch_stays_still_until_the_next_take(void **state)
 {
+    enum { DEPTH = 2 };
     fixture *f = *state;
     const tutti_share s = { 53, 1, 5, 1, 2 };
+    counting c = { .ops = *f->real->ops, .charge = f->real->ops->charge };
     tutti_loader *l;
 
-    assert_int_equal(tutti_loader_open(&l, f->real, f->data, &s, 0, 0, 2, NULL), TUTTI_OK);
+    c.ops.charge = count_charge;
+    c.rt = (tutti_runtime){ .ops = &c.ops, .self = f->real->self };
+    counted = &c;
+    assert_int_equal(tutti_loader_open(&l, &c.rt, f->data, &s, 0, 0, DEPTH, NULL), TUTTI_OK);
     for (int k = 0; k < 20; k++) {
+        const int64_t until = tutti_now_ns(f->real) + INT64_C(60000000000);
         tutti_batch b;
         float x[45];
         assert_int_equal(tutti_loader_take(l, &b, NULL), TUTTI_OK);
         memcpy(x, b.x, (size_t)b.samples * 9 * sizeof *x);
-        tutti_sleep_until(f->real, tutti_now_ns(f->real) + 1000000); /* long enough for the ring to fill */
+        while (atomic_load(&c.gathered) < k + 1 + DEPTH) {
+            assert_true(tutti_now_ns(f->real) < until);
+            tutti_sleep_until(f->real, tutti_now_ns(f->real) + 100000);
+        }
         assert_memory_equal(b.x, x, (size_t)b.samples * 9 * sizeof *x);
     }
     tutti_loader_close(l);
+    assert_int_equal(atomic_load(&c.gathered), 20 + DEPTH);
 }
 
 static void it_closes_from_any_state(void **state)
