@@ -17,6 +17,6 @@ foreach(pair "openmpi;ompi-c;mpi;Open MPI;libopenmpi-dev" "mpich;mpich;mpich;MPI
     target_include_directories(tutti_mpi_${kind}_library SYSTEM INTERFACE ${mpi_${kind}_INCLUDE_DIRS})
     target_link_libraries(tutti_mpi_${kind}_library INTERFACE ${${variable}})
   else()
-    message(STATUS "${title} not found: the transport 'mpi' is built without it (Debian: ${package})")
+    tutti_left_out("${title} not found: the transport 'mpi' is built without it (Debian: ${package})")
   endif()
 endforeach()

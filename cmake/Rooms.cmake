@@ -29,6 +29,12 @@ if(TUTTI_COVERAGE)
   target_link_options(tutti_flags INTERFACE --coverage)
 endif()
 
+# What this build does without, or tests in part only, and why: said when it is configured (on stderr, which make lets through), and by tools/skipped when the tests have ended.
+function(tutti_left_out sentence)
+  message(NOTICE "${sentence}")
+  set_property(GLOBAL APPEND_STRING PROPERTY TUTTI_LEFT_OUT "${sentence}\n")
+endfunction()
+
 set_property(GLOBAL PROPERTY TUTTI_ROOMS "")
 add_custom_target(fuzz_targets) # every libFuzzer program
 

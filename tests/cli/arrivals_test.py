@@ -2,7 +2,6 @@
 import json, os, signal, subprocess, time, unittest
 from command import *
 
-SIMULATOR = os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so"))
 MODEL = ("--model", "mlp(hidden=64)")
 PARAMS = 784 * 64 + 64 + 64 * 64 + 64 + 64 * 10 + 10
 ONE_SERVER = ("ringmaster-asgd", "ringmaster-asgd(max_delay=2,stops=on)", "ringmaster-asgd(max_delay=1,collect=3,stops=on)", "ringmaster-asgd(adapt=on)", "ringleader-asgd", "ringleader-asgd(table=worker,point=fresh)", "ringleader-asgd(table_dtype=bf16)", "dude-asgd", "dude-asgd(table=worker,group=2)")
@@ -26,7 +25,7 @@ class Arrivals(Case):
 
     def test_gradients_go_up_and_models_come_down_on_every_transport(self):
         self.after = {}
-        for transport in ("shm", "tcp") + (("sim",) if SIMULATOR else ()):
+        for transport in and_sim("shm", "tcp"):
             for method in ("ringmaster-asgd(max_delay=-1)", "dude-asgd(table=worker)", "ringleader-asgd"):
                 out = self.train("t", *MODEL, "--data", self.data, "-n", 3, "--batch", 20, "--steps", 60, "--method", method, "--seed", 1, "--transport", transport, "--optimizer", "sgd(lr=0.02)")
                 s = summary(out)

@@ -15,6 +15,21 @@ def clean_environment(**extra):
     return keep
 
 
+SIMULATOR = os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so"))
+
+
+def narrowed(why):
+    """Says that this test, which goes on, shows less than it could: tools/skipped finds such lines."""
+    print("\nskipped: " + why, flush=True)
+
+
+def and_sim(*transports):
+    """These, and the simulator where it was built."""
+    if not SIMULATOR:
+        narrowed("a part on simulated hosts: the simulator is not built")
+    return transports + (("sim",) if SIMULATOR else ())
+
+
 MEMORY = "/dev/shm"
 
 

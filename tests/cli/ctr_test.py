@@ -68,7 +68,7 @@ class Ctr(unittest.TestCase):
             self.assertGreater(s["final_test_auc"], 0.63, method)
             self.assertLess(s["bytes_sent_total"], 0.05 * 300 * 3 * 2 * 4 * TABLE + 2 * 4 * TABLE, method)
 
-    @unittest.skipUnless(os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so")), "the simulator is not built")
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_simulated_runs_with_servers_resume_to_the_bit(self):
         edge = self.out("edge.xml")
         with open(edge, "w") as f:

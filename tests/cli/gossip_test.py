@@ -2,7 +2,6 @@
 import json, os, unittest
 from command import *
 
-SIMULATOR = os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so"))
 COMMON = ("--model", "mlp(hidden=24)", "--batch", 10, "--steps", 24, "--threads", 1, "--seed", 3, "--optimizer", "adamw(lr=0.003)")
 PARAMS = 784 * 24 + 24 + 24 * 24 + 24 + 24 * 10 + 10
 STEPS, N = 24, 4

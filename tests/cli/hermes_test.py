@@ -2,7 +2,6 @@
 import json, os, signal, subprocess, time, unittest
 from command import *
 
-SIMULATOR = os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so"))
 MODEL = ("--model", "mlp(hidden=64)")
 PARAMS = 784 * 64 + 64 + 64 * 64 + 64 + 64 * 10 + 10
 QUADRATIC = ("--model", "quadratic(dim=8,samples=4096)", "--validation", 64, "--transport", "sim", "--optimizer", "sgd(lr=0.001)")
@@ -18,7 +17,7 @@ def slow(factors):
 
 class Hermes(Case):
     def test_a_push_sends_a_model_of_half_the_bytes_each_way_on_every_transport(self):
-        for transport in ("shm", "tcp") + (("sim",) if SIMULATOR else ()):
+        for transport in and_sim("shm", "tcp"):
             for wire, size in (("fp16", 2), ("fp32", 4)):
                 out = self.train("t", *MODEL, "--data", self.data, "--validation", 100, "-n", 3, "--batch", 10, "--steps", 12, "--seed", 1, "--transport", transport, "--optimizer", "sgd(lr=0.05)",
                                  "--method", "hermes(push=always,chunk=20,minibatch=5,local_passes=3,resize=off,wire=%s)" % wire)
@@ -34,7 +33,7 @@ class Hermes(Case):
     def test_the_server_may_be_a_rank_of_its_own(self):
         common = (*MODEL, "--data", self.data, "--validation", 100, "--batch", 10, "--seed", 1, "--optimizer", "sgd(lr=0.05)", "--servers", 1, "--method", "hermes(push=always,chunk=20,minibatch=5,local_passes=3)")
         for n in (1, 3):
-            s = summary(self.train("t", *common, "-n", n, "--steps", 12, "--transport", "sim" if SIMULATOR else "shm"))
+            s = summary(self.train("t", *common, "-n", n, "--steps", 12, "--transport", and_sim("shm")[-1]))
             self.assertEqual((s["samples"], s["servers"]), (12 * n * 10, 1))
             self.assertLess(s["final_train_loss"], 2.2)
             if n > 1: # everybody's pushes cross the wire; at the end the model goes to the three workers
@@ -50,7 +49,7 @@ class Hermes(Case):
 
     def test_a_run_whose_loss_falls_no_more_ends_and_says_so(self):
         common = ("--model", "mlp(hidden=8)", "--data", self.data, "--validation", 50, "-n", 3, "--batch", 10, "--steps", 4000, "--seed", 1, "--optimizer", "sgd(lr=0.5)", "--checkpoint-every", 1, "--checkpoint-keep", 99)
-        for k, transport in enumerate(("shm", "tcp") + (("sim",) if SIMULATOR else ())):
+        for k, transport in enumerate(and_sim("shm", "tcp")):
             out = self.train("p%d" % k, *common, "--transport", transport, "--servers", k % 2, "--method", "hermes(push=always,chunk=10,minibatch=5,local_passes=2,resize=off,patience=4)")
             s, lines = summary(out), [json.loads(line) for line in read(os.path.join(out, "metrics.jsonl")).splitlines()]
             figures = s["method_figures"]
@@ -58,7 +57,7 @@ class Hermes(Case):
             self.assertEqual([e["text"] for e in s["events"] if e["kind"] == "ended"], ["method 'hermes' ended the run after %d gradients" % sum(figures["pushes"])])
             self.assertEqual((s["steps"], lines[-1]["step"]), ((s["samples"] // 10 + 2) // 3,) * 2)
             self.assertLessEqual(figures["loss_min"], figures["loss"])
-        if SIMULATOR: # to the same end from each checkpoint
+        if transport == "sim": # to the same end from each checkpoint
             for name in sorted(os.listdir(os.path.join(out, "checkpoints")))[-3:]:
                 again = self.train("q" + name, *common, "--transport", "sim", "--servers", 0, "--method", "hermes(push=always,chunk=10,minibatch=5,local_passes=2,resize=off,patience=4)", "--resume", os.path.join(out, "checkpoints", name))
                 self.assertEqual((model(again), summary(again)["method_figures"]), (model(out), figures), name)
@@ -137,7 +136,30 @@ class Hermes(Case):
             self.assertAlmostEqual(summary(out)["method_figures"]["loss"], held_out[0], delta=1e-5)
             self.assertGreater(abs(held_out[0] - first[0]), 1e-3) # else nothing would have been shown
 
+    def swapped(self, name, a, b):
+        """The data set with two of its training samples in each other's places: the same samples, so the same normalisation."""
+        folder = os.path.join(self.folder, name)
+        shutil.copytree(self.data, folder)
+        for file, head, size in ((NAMES[0], 16, 784), (NAMES[1], 8, 1)):
+            raw = bytearray(read(os.path.join(folder, file)))
+            x, y = slice(head + a * size, head + (a + 1) * size), slice(head + b * size, head + (b + 1) * size)
+            raw[x], raw[y] = raw[y], raw[x]
+            with open(os.path.join(folder, file), "wb") as f:
+                f.write(raw)
+        return folder
+
     def test_nobody_trains_on_what_is_held_out(self):
+        """The last samples in another order: the model is the same to the bit where they are held out, for each of several methods, and where one of them is trained on it is not."""
+        among, across = self.swapped("among", 500, 599), self.swapped("across", 499, 500)
+        for k, method in enumerate(("ddp", "d-psgd", "local-sgd(period=3)")):
+            common = (*MODEL, "-n", 2, "--batch", 10, "--epochs", 1, "--method", method)
+            plain, same, other = (read(os.path.join(self.train("%d%d" % (k, j), *common, "--data", data, "--validation", 100), "model.safetensors")) for j, data in enumerate((self.data, among, across)))
+            self.assertEqual(plain, same, method)
+            self.assertNotEqual(plain, other, method)
+        without = [read(os.path.join(self.train("w%d" % j, *common, "--data", data), "model.safetensors")) for j, data in enumerate((self.data, among))]
+        self.assertNotEqual(*without)  # so that they are looked at where nothing is held out
+
+    def test_samples_held_out_are_not_counted_and_must_leave_some(self):
         whole = summary(self.train("a", *MODEL, "--data", self.data, "-n", 2, "--batch", 10, "--epochs", 1))
         less = self.train("b", *MODEL, "--data", self.data, "-n", 2, "--batch", 10, "--epochs", 1, "--validation", 100)
         self.assertEqual((whole["samples"], summary(less)["samples"]), (600, 500))

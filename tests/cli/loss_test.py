@@ -12,10 +12,10 @@ from together import together
 class Loss(Case):
     IN_MEMORY = False  # another /dev/shm is mounted over that one here
 
-    def start(self, name, *arguments, n=3):
+    def start(self, name, *arguments, n=3, **more):
         run = subprocess.Popen([TUTTI, "train", "--model", "mlp", "--data", self.data, "-n", str(n), "--batch", "16", "--epochs", "100000", "--quiet",
                                 "--out", self.out(name), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               env=clean_environment(ASAN_OPTIONS="handle_segv=0"))  # under the sanitizer a SIGSEGV sent by us must still kill
+                               env=clean_environment(ASAN_OPTIONS="handle_segv=0"), **more)  # under the sanitizer a SIGSEGV sent by us must still kill
         deadline = time.monotonic() + 30
         while len(children_of(run.pid)) < n:
             self.assertLess(time.monotonic(), deadline, "workers did not start")
@@ -71,13 +71,18 @@ class Loss(Case):
         self.assertEqual(shm_entries(), before)
 
     def test_ctrl_c_of_a_terminal_reaches_the_whole_group_and_ends_it_cleanly(self):
-        run = subprocess.Popen([TUTTI, "train", "--model", "mlp", "--data", self.data, "-n", "2", "--epochs", "100000", "--quiet", "--out", self.out("g")],
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment(), start_new_session=True)
-        time.sleep(1)
-        workers = children_of(run.pid)
+        """A terminal's signal goes to everybody in the group of its foreground job. It is sent when all train, as the first line of the metrics says."""
+        run, workers = self.start("g", "--report-every", "1", n=2, start_new_session=True)
+        deadline = time.monotonic() + 60
+        while lines_told(self.out("g")) == 0:
+            self.assertLess(time.monotonic(), deadline, "nobody trains")
+            self.assertIsNone(run.poll(), "it ended before it was to")
+            time.sleep(0.005)
+        self.assertEqual([os.getpgid(p) for p in workers], [run.pid] * 2)
         os.killpg(run.pid, signal.SIGINT)
-        self.ended(run, 20)
-        self.assertEqual(run.returncode, 130)
+        err = self.ended(run, 20)
+        self.assertEqual(run.returncode, 130, err)
+        self.assertNotIn("was lost", err)  # nobody who has only obeyed is blamed
         self.assert_gone(workers)
 
     def test_workers_leave_when_the_launcher_is_killed(self):

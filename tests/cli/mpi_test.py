@@ -4,6 +4,9 @@ from command import *
 
 LAUNCHERS = dict(pair.split(":", 1) for pair in os.environ.get("TUTTI_MPI", "").split("|") if ":" in pair)
 COMMON = ("--model", "mlp(hidden=48)", "--epochs", 2, "--batch", 16, "--seed", 7, "--threads", 1)
+for kind in ("openmpi", "mpich"):
+    if LAUNCHERS and kind not in LAUNCHERS:
+        narrowed("nothing of this under " + kind)
 MODEL = 784 * 48 + 48 + 48 * 48 + 48 + 48 * 10 + 10  # its elements
 
 

@@ -2,7 +2,6 @@
 import math, os, signal, subprocess, time, unittest
 from command import *
 
-SIMULATOR = os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so"))
 MODEL = ("--model", "mlp(hidden=64)")
 PARAMS = 784 * 64 + 64 + 64 * 64 + 64 + 64 * 10 + 10
 
@@ -22,7 +21,7 @@ class Oscars(Case):
         return summary(out)
 
     def test_displacements_go_up_and_models_come_down_on_every_transport(self):
-        for transport in ("shm", "tcp") + (("sim",) if SIMULATOR else ()):
+        for transport in and_sim("shm", "tcp"):
             out = self.train("t", *MODEL, "--data", self.data, "-n", 3, "--batch", 20, "--steps", 60, "--method", "oscars(interval=4)", "--seed", 1, "--transport", transport, "--optimizer", "sgd(lr=0.05)")
             s, figures = summary(out), summary(out)["method_figures"]
             self.assertEqual((s["steps"], s["samples"], s["events"]), (60, 60 * 3 * 20, []))

@@ -2,8 +2,6 @@
 import json, os, unittest
 from command import *
 
-SIM = os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so"))
-
 
 def metrics(out):
     with open(os.path.join(out, "metrics.jsonl")) as f:
@@ -49,7 +47,7 @@ class Problems(Case):
             if method == "ddp":
                 self.assertEqual(read(os.path.join(one, "model.safetensors")), read(os.path.join(out, "model.safetensors")))
 
-    @unittest.skipUnless(SIM, "the simulator was not built")
+    @unittest.skipUnless(SIMULATOR, "the simulator was not built")
     def test_64_simulated_workers_train_it(self):
         common = ("--model", "quadratic(dim=50)", "--batch", 16, "--steps", 12, "--eval-every", 100, "--optimizer", "sgd(lr=0.5)", "-n", 64, "--transport", "sim")
         for method in ("ddp", "local-sgd", "d-psgd"):
@@ -58,7 +56,7 @@ class Problems(Case):
             # 12 passes of 16 samples, 2 x 50 flops forward and 2 x 50 backward, at 100 Gflop/s
             self.assertAlmostEqual(s["compute_seconds"], 12 * 16 * 200 / 1e11, delta=1e-7)
 
-    @unittest.skipUnless(SIM, "the simulator was not built")
+    @unittest.skipUnless(SIMULATOR, "the simulator was not built")
     def test_simulated_workers_give_the_bits_of_real_ones(self):
         common = ("--model", "quadratic(dim=33,skew=1,drift=100)", "--steps", 25, "-n", 4)
         a, b = self.quick("shm", *common), self.quick("sim", *common, "--transport", "sim")

@@ -2,7 +2,6 @@
 import math, os, signal, subprocess, time, unittest
 from command import *
 
-SIMULATOR = os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so"))
 MODEL = ("--model", "mlp(hidden=64)")
 PARAMS = 784 * 64 + 64 + 64 * 64 + 64 + 64 * 10 + 10
 
@@ -15,7 +14,7 @@ class Servers(Case):
     def test_the_parameter_server_trains_ddp_to_the_bit_on_every_transport(self):
         common = (*MODEL, "--data", self.data, "--batch", 20, "--epochs", 2, "--seed", 3, "-n", 4, "--clip-norm", 2, "--optimizer", "adamw(lr=0.003)")
         ddp = model(self.train("ddp", *common, "--method", "ddp"))
-        for transport in ("shm", "tcp", *(("sim",) if SIMULATOR else ())):
+        for transport in and_sim("shm", "tcp"):
             out = self.train(transport, *common, "--method", "parameter-server(servers=3)", "--transport", transport)
             self.assertEqual(model(out), ddp)
             s = summary(out)
@@ -106,7 +105,7 @@ class Servers(Case):
     def test_ranks_that_only_serve_leave_the_workers_bits_as_they_are(self):
         common = (*MODEL, "--data", self.data, "--batch", 20, "--epochs", 2, "--seed", 3, "-n", 3, "--clip-norm", 2, "--optimizer", "adamw(lr=0.003)", "--eval-every", 40, "--partition", "dirichlet(alpha=0.5)")
         ddp = self.train("ddp", *common, "--method", "ddp")
-        for transport in ("shm", "tcp", *(("sim",) if SIMULATOR else ())):
+        for transport in and_sim("shm", "tcp"):
             out = self.train(transport, *common, "--method", "parameter-server", "--servers", 2, "--transport", transport)
             self.assertEqual(model(out), model(ddp))
             s, d = summary(out), summary(ddp)

@@ -8,8 +8,7 @@ from mpi_test import LAUNCHERS, under
 STEPS, HALF, N, BATCH = 6, 3, 4, 4
 SMALL = ("--model", "mlp(hidden=24)", "--batch", BATCH, "--seed", 7, "--threads", 1, "--quiet")
 PARAMS = 784 * 24 + 24 + 24 * 24 + 24 + 24 * 10 + 10
-SIMULATOR = os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so"))
-OTHERS = ("tcp",) + (("sim",) if SIMULATOR else ())
+OTHERS = and_sim("tcp")
 # What cannot go by its name alone, or should go in several ways: wrappers, what changes within the run only if told, what follows the clock unless told otherwise. A wrapper of the list stands for all it may have inside.
 CODECS = {
     "ef": ["ef(topk(ratio=0.05))", "ef(powersgd(rank=2),momentum=0.5)"], "ef21": ["ef21(sign,eta=0.5)"], "dgc": ["dgc(topk(ratio=0.02,warmup=1))"], "large": ["large(qsgd(bits=4),min=500)"],

@@ -24,7 +24,7 @@ class Configure(Case):
 
     def configure(self, *without, code=0):
         at = os.path.join(self.folder, "build-" + "-".join(without))
-        return at, run(CMAKE, "-S", SOURCE, "-B", at, "-G", "Ninja", "-DCMAKE_C_COMPILER=" + CC, code=code, PKG_CONFIG_LIBDIR=self.shown(*without), PKG_CONFIG_PATH="")
+        return at, run(CMAKE, "-S", SOURCE, "-B", at, "-G", "Ninja", "-DCMAKE_C_COMPILER=" + CC, code=code, both=True, PKG_CONFIG_LIBDIR=self.shown(*without), PKG_CONFIG_PATH="")
 
     def goes_on_without(self, *without):
         at, said = self.configure(*without)
@@ -33,18 +33,21 @@ class Configure(Case):
             if package in without:
                 self.assertIn(sentence, said)
             self.assertEqual(sentence not in said, target + ":" in targets, package)
+        # It is said on stderr, which make lets through, and once more when the tests have ended.
+        told = run(os.path.join(SOURCE, "tools/skipped"), at)
+        self.assertTrue(told.startswith("Left out of this build:\n"), told)
+        self.assertEqual([p for p in OPTIONAL if "  %s\n" % OPTIONAL[p][0] in told], [p for p in OPTIONAL if p in without])
         # Every test is there, or one that says why it is not.
         tests = run(os.path.join(os.path.dirname(CMAKE), "ctest"), "-N", "--test-dir", at)
-        for name in ("transport/mpi-openmpi", "transport/mpi-mpich", "cli/mpi", "sim/sim"):
+        for name in ("transport/mpi-openmpi", "transport/mpi-mpich", "method/mpi-openmpi", "method/mpi-mpich", "cli/mpi", "sim/sim"):
             self.assertRegex(tests, r"(?m): %s$" % name)
         return at
 
     def test_without_one_mpi(self):
-        self.goes_on_without("ompi-c")
         self.goes_on_without("mpich")
 
-    def test_without_simgrid(self):
-        at = self.goes_on_without("simgrid")
+    def test_without_simgrid_and_the_other_mpi(self):
+        at = self.goes_on_without("simgrid", "ompi-c")
         said = run(os.path.join(os.path.dirname(CMAKE), "ctest"), "--test-dir", at, "-V", "-R", "^sim/sim$")
         self.assertRegex(said, r"skipped: built without SimGrid")
         self.assertRegex(said, r"(?m)Skipped")

@@ -17,15 +17,17 @@ def compilers(language):
     there = [name for name in names if shutil.which(name)]
     if not there:
         raise AssertionError(f"no {language} compiler ({names[0]}): tools/setup installs it")
+    if len(there) < len(names):
+        print(f"\nskipped: {language} with {names[1 - names.index(there[0])]}: tools/setup --ci installs it", flush=True)
     return there
 
 
-def run(*command, cwd=None, code=0, **environment):
-    """The output of a command that has to end with `code`; None: with any but 0."""
+def run(*command, cwd=None, code=0, both=False, **environment):
+    """The output of a command that has to end with `code`; None: with any but 0. both: what it says on stderr, too; of one that fails always."""
     done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=dict(CLEAN, **environment), timeout=200)
     if (done.returncode == 0) != (code == 0) or (code is not None and done.returncode != code):
         raise AssertionError(f"{' '.join(command)}\nended with {done.returncode}, not {code}:\n{done.stdout}{done.stderr}")
-    return done.stdout if code == 0 else done.stdout + done.stderr
+    return done.stdout if code == 0 and not both else done.stdout + done.stderr
 
 
 class Case(unittest.TestCase):

@@ -89,6 +89,12 @@ class Skipped(Case):
                     "4/5 Testing: package/install\nOK (skipped=3)\n5/5 Testing: base/spec\nis never skipped: no\nOK\n")
         self.assertEqual(run(os.path.join(SOURCE, "tools/skipped"), self.folder), "Skipped here:\n  base/options: a locale\n  cli/hosts: needs ip (2 times)\n"
                          "  cli/mpi: built without MPI\n  package/install: 3 of its tests\n")
+        with open(os.path.join(self.folder, "left_out.txt"), "w") as f:
+            f.write("SimGrid not found: no sim\n")
+        with open(log, "w") as f:
+            f.write("1/1 Testing: cli/async\n.\nskipped: a part: no sim\n.\nOK\n")
+        self.assertEqual(run(os.path.join(SOURCE, "tools/skipped"), self.folder), "Left out of this build:\n  SimGrid not found: no sim\nSkipped here:\n  cli/async: a part: no sim\n")
+        os.remove(os.path.join(self.folder, "left_out.txt"))
         with open(log, "w") as f:
             f.write("1/1 Testing: base/spec\nOK\n")
         self.assertEqual(run(os.path.join(SOURCE, "tools/skipped"), self.folder), "")
