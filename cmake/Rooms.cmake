@@ -1,6 +1,6 @@
 # A room is a folder of src/, a target and a prefix. Three helpers, so that adding a file is a local change:
 #   tutti_room(base SOURCES a.c b.c [USES lower rooms] [LIBS packaged libraries] [AVX2 files] [AVX512 files])
-#   tutti_test(base/spec SOURCES spec_test.c [USES rooms] [LIBS ...] [LABELS ...] [TIMEOUT s])     in tests/
+#   tutti_test(base/spec SOURCES spec_test.c [USES rooms] [LIBS ...] [LABELS ...] [TIMEOUT s] [COST s])     in tests/
 #   tutti_fuzz(spec SOURCES spec_fuzz.c USES rooms)                                               in tests/fuzz
 
 add_library(tutti_flags INTERFACE)
@@ -72,7 +72,7 @@ function(tutti_room name)
 endfunction()
 
 function(tutti_test name)
-  cmake_parse_arguments(T "" "TIMEOUT" "SOURCES;USES;LIBS;LABELS" ${ARGN})
+  cmake_parse_arguments(T "" "TIMEOUT;COST" "SOURCES;USES;LIBS;LABELS" ${ARGN})
   string(REPLACE "/" "_" target ${name}_test)
   add_executable(${target} ${T_SOURCES})
   list(TRANSFORM T_USES PREPEND tutti_)
@@ -85,6 +85,9 @@ function(tutti_test name)
     set(T_TIMEOUT 120)
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT} LABELS "${T_LABELS}")
+  if(T_COST) # about its seconds: the longest are begun first, so that none of them runs alone at the end; a fresh clone has no times of its own
+    set_tests_properties(${name} PROPERTIES COST ${T_COST})
+  endif()
 endfunction()
 
 # With TUTTI_FUZZ a libFuzzer program build/fuzz/tests/NAME_fuzz; always a test that replays tests/fuzz/corpus/NAME through the same function.

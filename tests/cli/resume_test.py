@@ -2,7 +2,6 @@
 import json, os, random, shutil, signal, struct, subprocess, time, unittest
 from command import *
 
-SIMULATOR = os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so"))
 COMMON = ["--model", "mlp(hidden=48)", "--batch", "16", "--seed", "11", "--optimizer", "adamw(lr=0.002)", "--lr-schedule", "cosine(warmup=5)", "--report-every", "5"]
 
 OWN_PACE = ("ad-psgd(exchanges=2,outstanding=3)", "ad-psgd(graph=ring)", "asr-adpsgd", "asr-adpsgd(mixing=random-ring,rounds=2)", "rand-psgd(pace=own)", "asgd", "asgd(softsync=2)", "asgd(lr_delay=inverse)", "ssp(staleness=0)",
@@ -174,7 +173,7 @@ class Resume(Case):
         small, large = ("--model", "quadratic(dim=50)", "--steps", 40, "--checkpoint-every", 10), ("--model", "mlp(hidden=64)", "--data", self.data, "--steps", 60, "--checkpoint-every", 15)
         cases = [("ssp", 8, large, pauses), ("ssp(staleness=1)", 8, small, pauses), ("ad-psgd", 8, large, ("--slow", "2:5"))]
         for k, method in enumerate(OWN_PACE):
-            cases += [(method, 2 + k % 7, small, ((), links)[k % 2]), (method, 8 - k % 6, small, (pauses, slow)[k // 2 % 2])]
+            cases.append((method, 8 - k % 7, small, ((), pauses, links, slow)[k % 4]))  # cli/async, arrivals, hermes and oscars have more of each
         for k, (method, n, how, where) in enumerate(cases):
             common = (*how, "-n", n, "--batch", 6, "--method", method, "--seed", 2 + k, "--checkpoint-keep", 9, "--transport", "sim", "--optimizer", "sgd(lr=0.02)", "--final-eval", "off", "--quiet",
                       *where, *(("--validation", 50) if method.startswith("hermes") else ()))
@@ -196,7 +195,8 @@ class Resume(Case):
             if (one, n) != ("hermes", len(there)): # there each has its own
                 self.assertEqual(model, before["server.values"], "the model is another")
         out = self.train("r" + name, *common, "--steps", 40)
-        self.assertEqual(self.model(out), self.model(self.train("s" + name, *common, "--steps", 40)))
+        if n == len(there):
+            self.assertEqual(self.model(out), self.model(self.train("s" + name, *common, "--steps", 40)))  # and once more the same
         s, after = summary(out), states(os.path.join(out, "checkpoints", "step-00000040"))
         self.assertEqual((s["steps"], s["workers"], s["resumed_at_step"], s["events"]), (40, n, step, []))
         if one != "backup-workers":

@@ -25,6 +25,7 @@
 typedef struct under_test {
     const tutti_transport_ops *ops;
     const char *spec;
+    int largest;      /* worlds of more ranks are left to another transport */
     int p;
     int dying;        /* rank, in the tests of death */
     int variant;

@@ -4,5 +4,5 @@
 
 int main(void)
 {
-    return collective_conformance(&tutti_test_strict, "strict");
+    return collective_conformance(&tutti_test_strict, "strict", 11);
 }

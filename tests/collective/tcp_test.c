@@ -3,5 +3,5 @@
 
 int main(void)
 {
-    return collective_conformance(NULL, "tcp");
+    return collective_conformance(NULL, "tcp", 8);
 }

@@ -13,5 +13,5 @@ int main(void)
     tutti_transport_ops ops = *forked_sim();
 
     ops.run = as_actors;
-    return collective_conformance(&ops, "sim");
+    return collective_conformance(&ops, "sim", 8);
 }
