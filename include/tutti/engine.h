@@ -1,7 +1,7 @@
 /* engine.h: the public API. Two clients, the native trainer and bindings, and nothing in it knows which.
 
      tutti_engine_open(...)
-     while (tutti_engine_more(e, gradients, &more) == TUTTI_OK && more) {
+     while (tutti_engine_more_epochs(e, epochs, &more) == TUTTI_OK && more) {
          while (tutti_engine_pass(e, &pass, err) == TUTTI_OK) {   // TUTTI_CLOSED: the step's passes are over
              load pass.samples samples from (pass.epoch, pass.position)
              tables that ask for rows: tutti_engine_need_rows(e, tensor, ids, n)
@@ -57,7 +57,7 @@ typedef struct tutti_engine_options {    /* zero means default */
     const int64_t *batch_of;             /* workers: samples of each in a pass, summing to workers x batch (unequal workers); NULL: batch each. Copied; declared state */
     const tutti_parts *parts;            /* every worker has samples of its own (share.h): the same on all. Kept. NULL: a common order */
     uint64_t data_samples;               /* size of the training set: the share of each step follows from it; 0: every step is full */
-    uint64_t steps;                      /* of the whole run, for the schedule; 0: unknown (constant and step schedules only) */
+    uint64_t steps;                      /* of the whole run, for the schedule: of each worker, whatever the method; 0: unknown (constant and step schedules only) */
     uint64_t seed;
     double clip_norm;                    /* of the exchanged gradient; 0: off */
     tutti_nonfinite nonfinite;
@@ -100,8 +100,17 @@ float *tutti_engine_own(tutti_engine *e);
 /* * Is there another step for this worker before the run has `until` of them? Counted in steps of all workers together; for a method at its own pace
    (TUTTI_OWN_PACE) in gradients computed by whoever is free, which this call hands out one by one: true obliges the caller to one step. Until all
    workers have been told false they pass the same `until`; then all are between steps and may call what is collective. A client that does
-   not ask takes part with steps of its own: step s of worker r is gradient s x workers + r. */
+   not ask takes part with steps of its own: step s of worker r is gradient s x workers + r.
+   **The unit of `until` depends on the method: the same number trains a method at its own pace 1 / workers as long as
+   the others.** Who wants the same training whatever the method is called asks by epochs or samples: */
 tutti_status tutti_engine_more(tutti_engine *e, uint64_t until, bool *more, tutti_error *err);
+/* * The same before the run has gone so many times over data_samples: exactly as many samples under every method, since
+   the last step of an epoch is cut. Counted from the run's beginning. TUTTI_ERR_USAGE: data_samples is 0. */
+tutti_status tutti_engine_more_epochs(tutti_engine *e, uint64_t epochs, bool *more, tutti_error *err);
+/* * The same before the run has had so many samples, by all workers: it ends with the step, or the gradient at one's own
+   pace, in which it has that many. So methods differ by less than a step, and by nothing where whole steps have them.
+   Counted from the run's beginning; what lost workers left out counts as well. */
+tutti_status tutti_engine_more_samples(tutti_engine *e, uint64_t samples, bool *more, tutti_error *err);
 /* The method has ended the run before it had as many gradients as were asked for (tutti_end): the same on all ranks once `more` has said false to all, and then it says nothing else. An event of kind "ended" tells it. */
 bool tutti_engine_ended(const tutti_engine *e);
 /* What worker 0 has heard of a phase of `more` so far: gradients handed out, samples and losses of those computed (reports without a meeting). */

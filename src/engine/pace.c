@@ -265,6 +265,35 @@ tutti_status tutti_engine_more(tutti_engine *e, uint64_t until, bool *more, tutt
     return tutti_engine_cause(e, status, err);
 }
 
+/* In steps of share.h, which are gradients at one's own pace: there it knows of one worker. */
+static tutti_status more_steps(tutti_engine *e, const char *what, uint64_t whole, uint64_t per_epoch, uint64_t rest, bool *more,
+                               tutti_error *err)
+{
+    size_t until;
+
+    *more = false;
+    if (!tutti_size_mul(whole, per_epoch, &until) || !tutti_size_add(until, rest, &until) || until > INT64_MAX)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "so many %s are more than 2^63 steps; ask for fewer", what);
+    return tutti_engine_more(e, until, more, err);
+}
+
+tutti_status tutti_engine_more_epochs(tutti_engine *e, uint64_t epochs, bool *more, tutti_error *err)
+{
+    *more = false;
+    if (e->options.data_samples == 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%llu epochs of a training set whose size nobody has told; give "
+                          "data_samples when opening the engine, or ask for samples (tutti_engine_more_samples)",
+                          (unsigned long long)epochs);
+    return more_steps(e, "epochs", epochs, tutti_share_steps(&e->share), 0, more, err);
+}
+
+tutti_status tutti_engine_more_samples(tutti_engine *e, uint64_t samples, bool *more, tutti_error *err)
+{
+    const uint64_t set = e->share.samples, step = (uint64_t)tutti_share_step(&e->share, 0, -1), rest = samples % set;
+
+    return more_steps(e, "samples", samples / set, tutti_share_steps(&e->share), rest / step + (rest % step != 0), more, err);
+}
+
 void tutti_engine_heard(tutti_engine *e, tutti_heard *heard)
 {
     *heard = (tutti_heard){ 0 };
