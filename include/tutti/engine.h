@@ -41,8 +41,8 @@ typedef enum { TUTTI_NONFINITE_STOP, TUTTI_NONFINITE_SKIP } tutti_nonfinite;
 typedef enum { TUTTI_CODEC_COST_OFF, TUTTI_CODEC_COST_EXPLAIN, TUTTI_CODEC_COST_AUTO_OFF } tutti_codec_cost;
 typedef struct tutti_engine_options {    /* zero means default */
     const char *method;                  /* "ddp" */
-    const char *optimizer;               /* "sgd(lr=0.05,momentum=0.9)" */
-    const char *lr_schedule;             /* "constant" */
+    const char *optimizer;               /* the method's default (tutti_method_ops), else "sgd(lr=0.05,momentum=0.9)" */
+    const char *lr_schedule;             /* the method's default, else "constant" */
     const char *collective;              /* of the workers' sums, of pieces and of tutti_average: "auto", or an algorithm (comm.h, tutti_group); of messages that only their decoder understands (codec): "allgather", all to all workers,
                                             decoded by each; "alltoall", to the owners of their parts, who encode the mean anew; auto: the first up to three workers, from four up the second */
     const char *codec;                   /* of gradients, under d-psgd of models, for methods with TUTTI_ENCODES: a spec of codec.h; NULL, "" or "none": they travel as they are */

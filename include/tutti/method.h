@@ -104,12 +104,19 @@ typedef struct tutti_service {
 } tutti_service;
 enum { TUTTI_SERVICES_MOST = 4 };
 
+/* A default of one of the run's own options under a method: what it is published with, or was found to work with. It
+   holds where nobody has said anything. */
+typedef struct tutti_method_default {
+    const char *option;                  /* as a flag without dashes: "optimizer" */
+    const char *value;                   /* as it would be given; a number with /n behind it is divided by the workers */
+} tutti_method_default;
 typedef struct tutti_method_ops {
     const char *name, *title, *authors, *family, *sheet;
     int year;
     tutti_axes axes;
     const char *const *constraints;      /* sentences, NULL-ended; NULL: none */
     const tutti_option *options;         /* into self; NULL: none */
+    const tutti_method_default *defaults; /* of the run's options, where its own will not do; ends with {0}; NULL: none */
     size_t self_bytes;
     unsigned traits;
     unsigned (*traits_of)(const void *self); /* those of a choice of options, applied; NULL: `traits`. May leave out TUTTI_OWN_PACE, TUTTI_REPLICAS_EQUAL and TUTTI_GOES_ON (with TUTTI_SERVERS: where every
@@ -175,6 +182,10 @@ struct tutti_method {            /* written by the engine unless noted; read by 
 
 extern const tutti_method_ops *const tutti_methods[];             /* NULL-ended registry (src/method/registry.c) */
 const tutti_method_ops *tutti_method_find(const char *name);
+enum { TUTTI_METHOD_DEFAULT_BYTES = 256 };
+/* The method's default of that option in a run of so many workers. false: it has none, and the run's own default holds. */
+bool tutti_method_default_of(const tutti_method_ops *ops, const char *option, int workers,
+                             char value[TUTTI_METHOD_DEFAULT_BYTES]);
 bool tutti_method_traits(const char *spec, unsigned *traits);     /* of a built-in method with its options; false and 0 where the spec is wrong, which the engine says. Allocates */
 
 /* ---- what hooks may ask of the engine ---- */

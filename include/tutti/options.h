@@ -74,6 +74,9 @@ tutti_status tutti_settings_text(tutti_settings *s, const char *path, const char
 tutti_status tutti_settings_environment(tutti_settings *s, const char *prefix, char *const *environment, tutti_error *err);
 /* where: "--batch"; copied. */
 tutti_status tutti_settings_flag(tutti_settings *s, const char *name, const char *value, const char *where, tutti_error *err);
+/* Another default than the table's, with where it is from, "default of asgd": it holds where no origin has spoken. Copied. */
+tutti_status tutti_settings_default(tutti_settings *s, const char *name, const char *value, const char *where,
+                                    tutti_error *err);
 tutti_origin tutti_settings_origin(const tutti_settings *s, const char *name, const char **where); /* where: "run.yaml:3", "TUTTI_BATCH", "--batch", "" */
 #ifdef __cplusplus
 }

@@ -11,8 +11,8 @@ extern "C" {
 
 typedef struct tutti_train_config {
     const char *model, *data, *method, *optimizer, *lr_schedule, *transport, *target, *out, *resume, *slow, *batch_share, *partition, *platform, *fail, *collective, *collective_table, *codec, *codec_hierarchy, *loss_scale, *stream, *hosts, *rsh, *meet;
-    int64_t n, servers, epochs, steps, batch, accumulate, seed, threads, report_every, codec_report, eval_every, checkpoint_every, checkpoint_keep, min_workers, stream_buffer, validation;
-    double clip_norm, step_time, start_timeout;
+    int64_t n, servers, epochs, steps, batch, accumulate, seed, threads, report_every, codec_report, eval_every, checkpoint_every, checkpoint_keep, min_workers, stream_buffer;
+    double validation, clip_norm, step_time, start_timeout;
     int on_loss, nonfinite, lane, precision, codec_cost, final_eval;
     bool codec_checksum, checkpoint_on_signal, overwrite, trace, quiet;
     bool goes_on;                        /* no option: what tutti_train_check makes of on_loss; unchecked the run stops */

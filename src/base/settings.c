@@ -102,6 +102,16 @@ tutti_status tutti_settings_flag(tutti_settings *s, const char *name, const char
     return tutti_base_settings_set(s, option, TUTTI_FROM_FLAG, value, where, err);
 }
 
+tutti_status tutti_settings_default(tutti_settings *s, const char *name, const char *value, const char *where,
+                                    tutti_error *err)
+{
+    const tutti_option *option = tutti_option_find(s->options, name);
+
+    if (option == NULL)
+        return tutti_base_option_unknown(s->options, where, "option", name, err);
+    return tutti_base_settings_set(s, option, TUTTI_FROM_DEFAULT, value, where, err);
+}
+
 tutti_origin tutti_settings_origin(const tutti_settings *s, const char *name, const char **where)
 {
     const tutti_option *option = tutti_option_find(s->options, name);

@@ -54,6 +54,8 @@ typedef struct tutti_cli_settings {
     bool help, help_all, transport_saved; /* transport_saved: it is that of the run which this one resumes, and nobody has said otherwise */
 } tutti_cli_settings;
 tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const char *const *extra, tutti_error *err);
+/* What its method has for its number of workers, n, where nobody has spoken. Once, after both are known. */
+tutti_status tutti_cli_method_defaults(tutti_cli_settings *s, tutti_error *err);
 void tutti_cli_close(tutti_cli_settings *s);
 /* What there is of a kind, by number from 0 on; its names end with NULL. help: what the command does, before what it says of --json. */
 typedef struct tutti_cli_catalogue {

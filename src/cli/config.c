@@ -4,6 +4,21 @@
 #include "cli_internal.h"
 #include "tutti/launch.h"
 
+/* As `train` counts them: hosts say how many there are, unless -n alone was given. */
+static tutti_status count_workers(tutti_cli_settings *s, tutti_error *err)
+{
+    const bool n_given = tutti_settings_origin(s->settings, "n", NULL) == TUTTI_FROM_FLAG;
+    const bool hosts_given = tutti_settings_origin(s->settings, "hosts", NULL) == TUTTI_FROM_FLAG;
+    tutti_launch_host *hosts = NULL;
+    int n_hosts, workers = (int)s->config.n;
+
+    if (s->config.hosts[0] != 0 && (hosts_given || !n_given))
+        TUTTI_TRY(tutti_launch_parse_hosts(s->config.hosts, &hosts, &n_hosts, &workers, err));
+    s->config.n = workers;
+    tutti_free(hosts);
+    return TUTTI_OK;
+}
+
 static void explain(const tutti_cli_settings *s)
 {
     static const char *const origins[] = { "default", "file", "environment", "flag" };
@@ -13,7 +28,10 @@ static void explain(const tutti_cli_settings *s)
         const char *where;
         const tutti_origin origin = tutti_settings_origin(s->settings, o->name, &where);
         tutti_option_print(o, &s->config, value, sizeof value);
-        printf("%-18s %-32s %-12s %s\n", o->name, value[0] != 0 ? value : "-", origins[origin], where);
+        if (origin == TUTTI_FROM_DEFAULT && where[0] != 0)
+            printf("%-18s %-32s %s\n", o->name, value, where);
+        else
+            printf("%-18s %-32s %-12s %s\n", o->name, value[0] != 0 ? value : "-", origins[origin], where);
     }
 }
 
@@ -25,9 +43,13 @@ int tutti_cli_config(int argc, char **argv)
     char *json = NULL;
     tutti_status status = tutti_cli_read(&s, argc, argv, extra, &err);
 
+    if (status == TUTTI_OK && !s.help)
+        status = count_workers(&s, &err);
+    if (status == TUTTI_OK && !s.help)
+        status = tutti_cli_method_defaults(&s, &err);
     if (status == TUTTI_OK && s.help)
         printf("tutti config [FILE] [--explain] [--OPTION VALUE ...]\n\nPrints the configuration that `tutti train` with the same arguments would use, as JSON (a file for "
-               "it).\n--explain: a line an option with its value and where it comes from: flag, environment, file with line, or default.\n");
+               "it).\n--explain: a line an option with its value and where it comes from: flag, environment, file with line, default of the method, or default.\n");
     else if (status == TUTTI_OK && s.extra != 0)
         explain(&s);
     else if (status == TUTTI_OK) {

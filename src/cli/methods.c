@@ -11,10 +11,12 @@ static json_t *text_or_null(const char *text)
 static json_t *method_json(size_t k)
 {
     const tutti_method_ops *m = tutti_methods[k];
-    json_t *options = json_array(), *constraints = json_array(), *object = json_object();
+    json_t *options = json_array(), *defaults = json_object(), *constraints = json_array(), *object = json_object();
 
     for (const tutti_option *o = m->options; o != NULL && o->name != NULL; o++)
         json_array_append_new(options, tutti_cli_option_json(o));
+    for (const tutti_method_default *d = m->defaults; d != NULL && d->option != NULL; d++)
+        json_object_set_new(defaults, d->option, json_string(d->value));
     for (size_t i = 0; m->constraints != NULL && m->constraints[i] != NULL; i++)
         json_array_append_new(constraints, json_string(m->constraints[i]));
     json_object_set_new(object, "name", json_string(m->name));
@@ -25,6 +27,7 @@ static json_t *method_json(size_t k)
     json_object_set_new(object, "axes", json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "topology", text_or_null(m->axes.topology), "synchrony", text_or_null(m->axes.synchrony),
         "codec", text_or_null(m->axes.codec), "schedule", text_or_null(m->axes.schedule), "placement", text_or_null(m->axes.placement), "update", text_or_null(m->axes.update)));
     json_object_set_new(object, "options", options);
+    json_object_set_new(object, "defaults", defaults);
     json_object_set_new(object, "constraints", constraints);
     json_object_set_new(object, "sheet", m->sheet[0] != 0 ? json_string(m->sheet) : json_null());
     return object;
@@ -41,6 +44,10 @@ static void print_one(size_t k)
         printf("\n  option               type   default                    meaning\n");
         tutti_cli_print_options(stdout, m->options, false);
     }
+    if (m->defaults != NULL)
+        printf("\n  Options of the run where nobody says otherwise (n: the workers):\n");
+    for (const tutti_method_default *d = m->defaults; d != NULL && d->option != NULL; d++)
+        printf("  --%-18s %s\n", d->option, d->value);
     for (size_t i = 0; m->constraints != NULL && m->constraints[i] != NULL; i++)
         printf("%s  - %s\n", i == 0 ? "\n" : "", m->constraints[i]);
 }
@@ -80,7 +87,7 @@ int tutti_cli_methods(int argc, char **argv)
 {
     static const tutti_cli_catalogue catalogue = {
         .command = "methods", .kind = "method", .room = 27,
-        .help = "Lists the training methods, or explains one: its paper, axes, options and constraints.",
+        .help = "Lists the training methods, or explains one: its paper, axes, options, defaults of the run and constraints.",
         .advice = "`tutti methods NAME` explains one, `tutti train --method 'NAME(OPTION=VALUE,...)'` trains with it. Where "
                   "nothing speaks for another, take ddp, which is the default.",
         .name = method_name, .json = method_json, .print = print_one,

@@ -269,6 +269,22 @@ tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const 
     return TUTTI_OK;
 }
 
+tutti_status tutti_cli_method_defaults(tutti_cli_settings *s, tutti_error *err)
+{
+    char name[64], where[96], value[TUTTI_METHOD_DEFAULT_BYTES];
+    const tutti_method_ops *method;
+
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(s->config.method, "("), s->config.method);
+    method = tutti_method_find(name);
+    if (method == NULL) /* it is told elsewhere */
+        return TUTTI_OK;
+    snprintf(where, sizeof where, "default of %s", method->name);
+    for (const tutti_method_default *d = method->defaults; d != NULL && d->option != NULL; d++)
+        if (tutti_method_default_of(method, d->option, (int)s->config.n, value))
+            TUTTI_TRY(tutti_settings_default(s->settings, d->option, value, where, err));
+    return TUTTI_OK;
+}
+
 void tutti_cli_close(tutti_cli_settings *s)
 {
     tutti_settings_close(s->settings);

@@ -538,6 +538,8 @@ int tutti_cli_train(int argc, char **argv)
         tutti_cli_train_help(stdout, s.help_all);
     else if (status == TUTTI_OK)
         status = stand(&s, &at, &err);
+    if (status == TUTTI_OK && !s.help)
+        status = tutti_cli_method_defaults(&s, &err);
     if (status == TUTTI_OK && !s.help) {
         if (tutti_world_simulated(s.config.transport) && s.config.threads == 0)
             s.config.threads = 1; /* one core runs them all, one after the other */

@@ -7,14 +7,37 @@
 
 #include "engine_internal.h"
 
+/* The method of that name, before anything that it has a default for. */
+static tutti_status find_method(tutti_engine *e, const tutti_method_ops *const *methods, tutti_error *err)
+{
+    const char *const text = e->options.method != NULL && e->options.method[0] != 0 ? e->options.method : "ddp";
+    const char *names[64];
+    size_t n = 0;
+    char near[128];
+
+    TUTTI_TRY(tutti_spec_open(&e->method_spec, text, err));
+    for (; methods[n] != NULL && n < TUTTI_LENGTH(names); n++) {
+        names[n] = methods[n]->name;
+        if (strcmp(names[n], tutti_spec_name(e->method_spec)) == 0)
+            e->m.ops = methods[n];
+    }
+    if (e->m.ops != NULL)
+        return TUTTI_OK;
+    tutti_suggest(tutti_spec_name(e->method_spec), names, n, near, sizeof near);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no method '%.60s'%s; `tutti methods` lists them", tutti_spec_name(e->method_spec), near);
+}
+
 static tutti_status keep_texts(tutti_engine *e, const tutti_engine_options *options, tutti_error *err)
 {
     const char *given[8] = { options->method, options->optimizer, options->lr_schedule, options->collective, options->fingerprint, options->codec, options->loss_scale, options->codec_hierarchy };
     static const char *const fallback[8] = { "ddp", "sgd(lr=0.05,momentum=0.9)", "constant", "auto", "", "", "", "none" };
+    static const char *const defaults[8] = { NULL, "optimizer", "lr-schedule" }; /* what a method may have another one of */
+    char value[TUTTI_METHOD_DEFAULT_BYTES];
 
     for (size_t i = 0; i < TUTTI_LENGTH(given); i++) {
         const bool left_away = given[i] == NULL || given[i][0] == 0 || (given[i] == options->codec && strcmp(given[i], "none") == 0);
-        e->text[i] = tutti_copy_text(left_away ? fallback[i] : given[i]);
+        const bool methods = defaults[i] != NULL && tutti_method_default_of(e->m.ops, defaults[i], e->m.workers, value);
+        e->text[i] = tutti_copy_text(!left_away ? given[i] : methods ? value : fallback[i]);
         if (e->text[i] == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the engine");
     }
@@ -82,23 +105,11 @@ static tutti_status check_options(tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status choose_method(tutti_engine *e, const tutti_method_ops *const *methods, tutti_error *err)
+static tutti_status open_method(tutti_engine *e, tutti_error *err)
 {
     tutti_method *m = &e->m;
-    const char *names[64];
-    size_t n = 0;
-    char near[128], what[80];
+    char what[80];
 
-    TUTTI_TRY(tutti_spec_open(&e->method_spec, e->options.method, err));
-    for (; methods[n] != NULL && n < TUTTI_LENGTH(names); n++) {
-        names[n] = methods[n]->name;
-        if (strcmp(names[n], tutti_spec_name(e->method_spec)) == 0)
-            m->ops = methods[n];
-    }
-    if (m->ops == NULL) {
-        tutti_suggest(tutti_spec_name(e->method_spec), names, n, near, sizeof near);
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no method '%.60s'%s; `tutti methods` lists them", tutti_spec_name(e->method_spec), near);
-    }
     m->self = tutti_alloc(m->ops->self_bytes + (m->ops->self_bytes == 0), 1);
     if (m->self == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method '%s'", m->ops->name);
@@ -284,13 +295,14 @@ static tutti_status prepare(tutti_engine *e, const tutti_param *params, int n_pa
 {
     const tutti_engine_options given = e->options;
 
-    TUTTI_TRY(keep_texts(e, &given, err));
+    TUTTI_TRY(find_method(e, methods, err));
     TUTTI_TRY(give_roles(e, err));
+    TUTTI_TRY(keep_texts(e, &given, err));
     TUTTI_TRY(check_options(e, err));
     if (e->options.batch_of != NULL)
         TUTTI_TRY(check_shares(e, e->options.batch_of, err));
     TUTTI_TRY(tutti_engine_place(e, params, n_params, err));
-    TUTTI_TRY(choose_method(e, methods, err));
+    TUTTI_TRY(open_method(e, err));
     TUTTI_TRY(set_pace(e, err));
     TUTTI_TRY(tutti_engine_rows_open(e, err)); /* servers are cut between rows */
     TUTTI_TRY(declare_all(e, methods, err));

@@ -294,9 +294,11 @@ static const char *const asgd_constraints[] = {
     NULL
 };
 
+static const tutti_method_default asgd_defaults[] = { { "optimizer", "sgd(lr=0.1/n)" }, { 0 } };
+
 const tutti_method_ops tutti_method_asgd = {
     .name = "asgd", .title = "Asynchronous SGD", .authors = "Dean, Corrado, Monga, Chen, Devin, Le, Mao, Ranzato, Senior, Tucker, Yang, Ng", .year = 2012, .family = "server", .sheet = "async-sgd.md",
-    .axes = { "servers", "none", "fp32", "none", "sliced", "any, on slices" }, .constraints = asgd_constraints, .options = asgd_options, .self_bytes = sizeof(asgd),
+    .axes = { "servers", "none", "fp32", "none", "sliced", "any, on slices" }, .constraints = asgd_constraints, .options = asgd_options, .defaults = asgd_defaults, .self_bytes = sizeof(asgd),
     .traits = TRAITS, .traits_of = asgd_traits, .services = asgd_services, .declare = asgd_declare, .open = asgd_open, .close = asgd_close, .pass = asgd_pass, .step = asgd_step,
     .agree = asgd_agree, .hold = asgd_hold, .release = asgd_release, .need_rows = asgd_need_rows, .resized = asgd_resized,
 };

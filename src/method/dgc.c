@@ -131,9 +131,11 @@ static const char *const dgc_constraints[] = {
     NULL
 };
 
+static const tutti_method_default dgc_defaults[] = { { "optimizer", "sgd(lr=0.05)" }, { 0 } };
+
 const tutti_method_ops tutti_method_dgc = {
     .name = "dgc", .title = "Deep gradient compression", .authors = "Lin, Han, Mao, Wang, Dally", .year = 2018, .family = "all-reduce", .sheet = "sparsification.md",
-    .constraints = dgc_constraints, .options = dgc_options, .self_bytes = sizeof(dgc), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_DIRECTION,
+    .constraints = dgc_constraints, .options = dgc_options, .defaults = dgc_defaults, .self_bytes = sizeof(dgc), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_DIRECTION,
     .axes = { "all-gather, owners from 4", "every step", "sparse, momentum correction", "buckets, overlap", "replicated", "its own momentum" }, .declare = dgc_declare,
     .exchange = tutti_base_exchange, .step = dgc_step,
 };

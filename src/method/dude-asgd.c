@@ -383,9 +383,11 @@ static const char *const dude_constraints[] = {
     NULL
 };
 
+static const tutti_method_default dude_defaults[] = { { "optimizer", "sgd(lr=0.05/n)" }, { 0 } };
+
 const tutti_method_ops tutti_method_dude_asgd = {
     .name = "dude-asgd", .title = "DuDe-ASGD: dual-delayed asynchronous SGD for unlike data", .authors = "Wang, Sun, Wai, Zhang", .year = 2024, .family = "server", .sheet = "dude-asgd.md",
-    .axes = { "one server", "none, or groups of c", "fp32", "at once", "model and table at the server", "any, at the server" }, .constraints = dude_constraints, .options = dude_options,
+    .axes = { "one server", "none, or groups of c", "fp32", "at once", "model and table at the server", "any, at the server" }, .constraints = dude_constraints, .options = dude_options, .defaults = dude_defaults,
     .self_bytes = sizeof(dude), .traits = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_GOES_ON, .services = dude_services, .declare = dude_declare, .open = dude_open, .close = dude_close,
     .step = dude_step, .agree = dude_agree, .leave = dude_leave, .hold = dude_hold, .resized = dude_resized,
 };

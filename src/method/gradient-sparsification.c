@@ -56,9 +56,11 @@ static const char *const sparsification_constraints[] = {
     NULL
 };
 
+static const tutti_method_default sparsification_defaults[] = { { "optimizer", "sgd(lr=0.05)" }, { 0 } };
+
 const tutti_method_ops tutti_method_gradient_sparsification = {
     .name = "gradient-sparsification", .title = "Sparsified gradients", .authors = "Wangni, Wang, Liu, Zhang", .year = 2018, .family = "all-reduce", .sheet = "sparsification.md",
-    .constraints = sparsification_constraints, .options = sparsification_options, .self_bytes = sizeof(sparsification), .traits = TUTTI_REPLICAS_EQUAL,
+    .constraints = sparsification_constraints, .options = sparsification_options, .defaults = sparsification_defaults, .self_bytes = sizeof(sparsification), .traits = TUTTI_REPLICAS_EQUAL,
     .axes = { "all-gather or all-reduce", "every step", "sparse, unbiased or error feedback", "buckets, overlap", "replicated", "any" }, .declare = sparsification_declare,
     .exchange = tutti_base_exchange,
 };

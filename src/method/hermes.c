@@ -51,6 +51,7 @@ enum { ZSCORE, ALWAYS };
 enum { INVERSE_LOSS, MEAN };
 enum { IQR, OFF };
 enum { FP16, FP32 };
+enum { CHUNK = 2500, ROUNDS = 10 };
 enum { MEDIAN_EVERY = 10, SIZES = 6, MOST_BATCHES = 1 << 24 }; /* mini-batches that a worker may be given: 2, 4, ..., 64 */
 static const double least_loss = 1e-12, least_spread = 1e-12;
 
@@ -61,7 +62,7 @@ static const tutti_option hermes_options[] = {
     { "lambda", TUTTI_INT, TUTTI_AT(hermes, lambda), 5, 1, 1e9, NULL, "rounds without a push before alpha gives way", "push=zscore" },
     { "window", TUTTI_INT, TUTTI_AT(hermes, window), 10, 3, 65536, NULL, "losses of the last rounds that z is taken of", "push=zscore" },
     { "local_passes", TUTTI_INT, TUTTI_AT(hermes, local_passes), 5, 1, 65536, NULL, "E: passes over a chunk, a round" },
-    { "chunk", TUTTI_INT, TUTTI_AT(hermes, chunk), 2500, 1, 1e9, NULL, "samples of a round at first, rounded to whole batches of the run" },
+    { "chunk", TUTTI_INT, TUTTI_AT(hermes, chunk), 0, 0, 1e9, NULL, "samples of a round at first, rounded to whole batches of the run; 0: 2500, or as many as leave each worker ten rounds of the run" },
     { "chunk_most", TUTTI_INT, TUTTI_AT(hermes, chunk_most), 0, 0, 1e9, NULL, "samples that a round may get at most; 0: 16 times chunk", "resize=iqr" },
     { "minibatch", TUTTI_INT, TUTTI_AT(hermes, minibatch), 16, 1, 1 << 20, NULL, "samples of an update at first; at most the run's batch" },
     { "resize", TUTTI_CHOICE, TUTTI_AT(hermes, resize), IQR, 0, 1, "iqr|off", "chunk and mini-batch follow the times of workers that are far from the others' (1.5 interquartile ranges); or stay" },
@@ -97,10 +98,26 @@ static int64_t in_batches(const tutti_method *m, double samples)
     return batches < 1 ? 1 : batches > MOST_BATCHES ? MOST_BATCHES : (int64_t)batches;
 }
 
+/* Whatever the length of the run, which may be another one when it is resumed. */
+static int64_t chunk_of(const hermes *s)
+{
+    return s->chunk > 0 ? s->chunk : CHUNK;
+}
+
 static int64_t most_batches(const tutti_method *m)
 {
     const hermes *s = m->self;
-    return s->resize == OFF ? in_batches(m, (double)s->chunk) : in_batches(m, s->chunk_most > 0 ? (double)s->chunk_most : 16 * (double)s->chunk);
+    return s->resize == OFF ? in_batches(m, (double)chunk_of(s)) : in_batches(m, s->chunk_most > 0 ? (double)s->chunk_most : 16 * (double)chunk_of(s));
+}
+
+/* Batches of a worker's first rounds. Nobody pushes before the third round, few before the fourth, and alpha gives way
+   from the fifth on: a run of fewer rounds than ten may end at the model that it began with. */
+static int64_t first_batches(const tutti_method *m)
+{
+    const hermes *s = m->self;
+    const double run = (double)m->steps * (double)batch_of_run(m) / ROUNDS;
+
+    return in_batches(m, s->chunk > 0 ? (double)s->chunk : m->steps > 0 ? fmin(CHUNK, run) : CHUNK);
 }
 
 /* ---- the server's thread: sizes ---- */
@@ -194,7 +211,7 @@ static void report(tutti_method *m, int i, double seconds)
         s->global.reported = s->global.reports;
     }
     if (s->size[2 * i] == 0) {
-        s->size[2 * i] = in_batches(m, (double)s->chunk);
+        s->size[2 * i] = first_batches(m);
         s->size[2 * i + 1] = s->minibatch;
     }
     if (n == here && here > 1 && is_outside(m, i))
@@ -309,13 +326,13 @@ static tutti_status hermes_declare(tutti_method *m, tutti_plan *plan, tutti_erro
 {
     hermes *s = m->self;
 
-    if (s->minibatch > s->chunk)
+    if (s->chunk > 0 && s->minibatch > s->chunk)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hermes': minibatch is %lld samples, but a chunk has %lld; give a smaller minibatch, or a larger chunk", (long long)s->minibatch, (long long)s->chunk);
     if (s->minibatch > m->share->batch)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hermes': minibatch is %lld samples, but a pass of this run has %lld at most; give a smaller minibatch, or a larger batch", (long long)s->minibatch,
                           (long long)m->share->batch);
-    if (s->chunk_most > 0 && s->chunk_most < s->chunk)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hermes': chunk_most is %lld samples, but chunk begins at %lld; give at least that", (long long)s->chunk_most, (long long)s->chunk);
+    if (s->chunk_most > 0 && s->chunk_most < chunk_of(s))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hermes': chunk_most is %lld samples, but chunk begins at %lld; give at least that", (long long)s->chunk_most, (long long)chunk_of(s));
     if (m->workers > 1)
         TUTTI_TRY(tutti_evaluate_declare(m, err));
     TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = hermes_rule, .service = SERVE, .servers = 1, .whole = true, .lost = lose, .wire = s->wire == FP16 ? TUTTI_F16 : TUTTI_F32 }, err));
@@ -422,7 +439,7 @@ static tutti_status hermes_pass(tutti_method *m, tutti_pass *p, tutti_error *err
         p->keep = p->same_values = false;
     } else {
         if (s->round.batches == 0) {
-            s->round.batches = in_batches(m, (double)s->chunk);
+            s->round.batches = first_batches(m);
             s->round.minibatch = s->minibatch;
         }
         of = &s->batch[3 * s->round.taken];
@@ -581,9 +598,11 @@ static const char *const hermes_constraints[] = {
     NULL
 };
 
+static const tutti_method_default hermes_defaults[] = { { "optimizer", "sgd(lr=0.1)" }, { "validation", "0.02" }, { 0 } };
+
 const tutti_method_ops tutti_method_hermes = {
     .name = "hermes", .title = "Hermes: push when it helps", .authors = "Basani, Vivek, Krishna, Paul", .year = 2024, .family = "server", .sheet = "hermes.md",
-    .axes = { "one server", "when a worker's loss has fallen", "fp16 differences", "at once", "a model each, one at the server", "any, at the workers" }, .constraints = hermes_constraints, .options = hermes_options,
+    .axes = { "one server", "when a worker's loss has fallen", "fp16 differences", "at once", "a model each, one at the server", "any, at the workers" }, .constraints = hermes_constraints, .options = hermes_options, .defaults = hermes_defaults,
     .self_bytes = sizeof(hermes), .traits = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_GOES_ON, .services = hermes_services, .declare = hermes_declare, .open = hermes_open, .close = hermes_close, .pass = hermes_pass, .step = hermes_step,
     .agree = hermes_agree, .resized = hermes_resized,
 };

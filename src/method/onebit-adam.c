@@ -27,9 +27,11 @@ static tutti_status onebit_adam_declare(tutti_method *m, tutti_plan *plan, tutti
 
 static const char *const onebit_adam_constraints[] = { "resumed with another number of workers, each has the mean of the residuals", FROZEN_CONSTRAINTS };
 
+static const tutti_method_default onebit_adam_defaults[] = { { "optimizer", "sgd(lr=0.001)" }, { 0 } };
+
 const tutti_method_ops tutti_method_onebit_adam = {
     .name = "onebit-adam", .title = "1-bit Adam", .authors = "Tang, Gan, Awan, Rajbhandari, Li, Lian, Liu, Zhang, He", .year = 2021, .family = "all-reduce", .sheet = "onebit.md",
-    .constraints = onebit_adam_constraints, .options = onebit_adam_options, .self_bytes = sizeof(onebit_adam), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_DIRECTION,
+    .constraints = onebit_adam_constraints, .options = onebit_adam_options, .defaults = onebit_adam_defaults, .self_bytes = sizeof(onebit_adam), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_DIRECTION,
     .axes = { "owners, all-gather", "every step", "one bit of the momentum, error feedback", "buckets, overlap", "replicated", "its own Adam" }, .declare = onebit_adam_declare, .open = frozen_open,
     .exchange = frozen_exchange, .step = frozen_step,
 };

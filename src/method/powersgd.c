@@ -53,9 +53,11 @@ static const char *const powersgd_constraints[] = {
     NULL
 };
 
+static const tutti_method_default powersgd_defaults[] = { { "optimizer", "sgd(lr=0.02,momentum=0.9)" }, { 0 } };
+
 const tutti_method_ops tutti_method_powersgd = {
     .name = "powersgd", .title = "PowerSGD", .authors = "Vogels, Karimireddy, Jaggi", .year = 2019, .family = "all-reduce", .sheet = "powersgd.md", .constraints = powersgd_constraints,
-    .options = powersgd_options, .self_bytes = sizeof(powersgd), .traits = TUTTI_REPLICAS_EQUAL,
+    .options = powersgd_options, .defaults = powersgd_defaults, .self_bytes = sizeof(powersgd), .traits = TUTTI_REPLICAS_EQUAL,
     .axes = { "all-reduce", "every step", "low rank, error feedback", "buckets, overlap", "replicated", "any" }, .declare = powersgd_declare, .open = powersgd_open,
     .exchange = tutti_base_exchange,
 };

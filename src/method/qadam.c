@@ -27,9 +27,11 @@ static tutti_status qadam_declare(tutti_method *m, tutti_plan *plan, tutti_error
 
 static const char *const qadam_constraints[] = { "chunk is 0 or at least 256", FROZEN_CONSTRAINTS };
 
+static const tutti_method_default qadam_defaults[] = { { "optimizer", "sgd(lr=0.001)" }, { 0 } };
+
 const tutti_method_ops tutti_method_qadam = {
     .name = "qadam", .title = "Quantised Adam (BAGUA)", .authors = "Gan, Lian, Wang, Chang, Liu, Shi, Zhang, Li, Sun, Jiang, Yuan, Yang, Liu, Zhang", .year = 2022, .family = "all-reduce", .sheet = "onebit.md",
-    .constraints = qadam_constraints, .options = qadam_options, .self_bytes = sizeof(qadam), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_DIRECTION,
+    .constraints = qadam_constraints, .options = qadam_options, .defaults = qadam_defaults, .self_bytes = sizeof(qadam), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_DIRECTION,
     .axes = { "owners, all-gather", "every step", "8 bits of the momentum", "buckets, overlap", "replicated", "its own Adam" }, .declare = qadam_declare, .open = frozen_open,
     .exchange = frozen_exchange, .step = frozen_step,
 };

@@ -386,9 +386,11 @@ static const char *const ringleader_constraints[] = {
     NULL
 };
 
+static const tutti_method_default ringleader_defaults[] = { { "optimizer", "sgd(lr=0.05/n)" }, { 0 } };
+
 const tutti_method_ops tutti_method_ringleader_asgd = {
     .name = "ringleader-asgd", .title = "Ringleader ASGD: asynchronous SGD for unlike data", .authors = "Maranjyan, Richtarik", .year = 2025, .family = "server", .sheet = "ringleader-asgd.md",
-    .axes = { "one server", "none, rounds of n updates", "fp32", "at once", "model and table at the server", "any, at the server" }, .constraints = ringleader_constraints, .options = ringleader_options,
+    .axes = { "one server", "none, rounds of n updates", "fp32", "at once", "model and table at the server", "any, at the server" }, .constraints = ringleader_constraints, .options = ringleader_options, .defaults = ringleader_defaults,
     .self_bytes = sizeof(ringleader), .traits = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_GOES_ON, .services = ringleader_services, .declare = ringleader_declare, .open = ringleader_open, .close = ringleader_close,
     .step = ringleader_step, .agree = ringleader_agree, .hold = ringleader_hold, .resized = ringleader_resized,
 };

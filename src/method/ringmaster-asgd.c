@@ -378,9 +378,11 @@ static const char *const ringmaster_constraints[] = {
     NULL
 };
 
+static const tutti_method_default ringmaster_defaults[] = { { "optimizer", "sgd(lr=0.1/n)" }, { 0 } };
+
 const tutti_method_ops tutti_method_ringmaster_asgd = {
     .name = "ringmaster-asgd", .title = "Ringmaster ASGD: asynchronous SGD with a limit on delays", .authors = "Maranjyan, Tyurin, Richtarik", .year = 2025, .family = "server", .sheet = "ringmaster-asgd.md",
-    .axes = { "one server", "none, delays limited", "fp32", "at once", "model at the server", "any, at the server" }, .constraints = ringmaster_constraints, .options = ringmaster_options,
+    .axes = { "one server", "none, delays limited", "fp32", "at once", "model at the server", "any, at the server" }, .constraints = ringmaster_constraints, .options = ringmaster_options, .defaults = ringmaster_defaults,
     .self_bytes = sizeof(ringmaster), .traits = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_GOES_ON, .services = ringmaster_services, .declare = ringmaster_declare, .open = ringmaster_open, .close = ringmaster_close,
     .pass = ringmaster_pass, .done = ringmaster_done, .step = ringmaster_step, .agree = ringmaster_agree, .leave = ringmaster_leave, .hold = ringmaster_hold, .resized = ringmaster_resized,
 };

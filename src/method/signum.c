@@ -61,9 +61,11 @@ static const char *const signum_constraints[] = {
     NULL
 };
 
+static const tutti_method_default signum_defaults[] = { { "optimizer", "sgd(lr=0.001)" }, { 0 } };
+
 const tutti_method_ops tutti_method_signum = {
     .name = "signum", .title = "signSGD with majority vote", .authors = "Bernstein, Zhao, Azizzadenesheli, Anandkumar", .year = 2019, .family = "all-reduce", .sheet = "onebit.md",
-    .constraints = signum_constraints, .options = signum_options, .self_bytes = sizeof(signum), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_DIRECTION,
+    .constraints = signum_constraints, .options = signum_options, .defaults = signum_defaults, .self_bytes = sizeof(signum), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_DIRECTION,
     .axes = { "all-gather, owners from 4", "every step", "one bit of the momentum, majority vote", "buckets, overlap", "replicated", "signs of its own momentum" }, .declare = signum_declare,
     .exchange = signum_exchange, .step = signum_step,
 };

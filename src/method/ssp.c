@@ -199,8 +199,10 @@ static const char *const ssp_constraints[] = {
     NULL
 };
 
+static const tutti_method_default ssp_defaults[] = { { "optimizer", "sgd(lr=0.1)" }, { 0 } };
+
 const tutti_method_ops tutti_method_ssp = {
     .name = "ssp", .title = "Stale synchronous parallel", .authors = "Ho, Cipar, Cui, Kim, Lee, Gibbons, Gibson, Ganger, Xing", .year = 2013, .family = "server", .sheet = "async-sgd.md",
-    .axes = { "servers", "bounded staleness", "fp32", "none", "sliced", "any, on slices" }, .constraints = ssp_constraints, .options = ssp_options, .self_bytes = sizeof(ssp),
+    .axes = { "servers", "bounded staleness", "fp32", "none", "sliced", "any, on slices" }, .constraints = ssp_constraints, .options = ssp_options, .defaults = ssp_defaults, .self_bytes = sizeof(ssp),
     .traits = TRAITS, .traits_of = ssp_traits, .services = ssp_services, .declare = ssp_declare, .open = ssp_open, .close = ssp_close, .step = ssp_step, .agree = ssp_agree, .need_rows = ssp_need_rows,
 };

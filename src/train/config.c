@@ -1,6 +1,7 @@
 /* config.c: the trainer's options, once. Names are the flags without dashes. */
 #include <errno.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,7 +32,7 @@ const tutti_option tutti_train_options[] = {
     { "batch", TUTTI_INT, AT(batch), 64, 1, 1 << 20, NULL, "samples a worker a pass" },
     { "batch-share", TUTTI_TEXT, AT(batch_share), 0, 0, 0, "even", "samples of a pass by worker: even, auto (by measured speed), data (by the sizes of their parts), or weights w0:w1:..." },
     { "partition", TUTTI_SPEC, AT(partition), 0, 0, 0, "iid", "who has which samples: iid (all draw from all), dirichlet(alpha=A), class(k=K), shard(k=K); docs/DATA.md" },
-    { "validation", TUTTI_INT, AT(validation), 0, 0, 1e15, NULL, "samples at the end of the training set that nobody trains on: by the loss on them a method (hermes) decides what to send; 0: none" },
+    { "validation", TUTTI_REAL, AT(validation), 0, 0, 1e15, NULL, "samples at the end of the training set that nobody trains on, or below 1 their share of it: by the loss on them a method (hermes) decides what to send; 0: none" },
     { "accumulate", TUTTI_INT, AT(accumulate), 1, 1, 4096, NULL, "passes whose gradients are added up before one exchange and update" },
     { "precision", TUTTI_CHOICE, AT(precision), 0, 0, 0, "fp32|bf16|fp16", "what operands of the network's products are rounded to; sums, weights, gradients and the rest stay fp32 (docs/PRECISION.md)" },
     { "loss-scale", TUTTI_SPEC, AT(loss_scale), 0, 0, 0, "", "loss scaling: off, static(scale=1024), dynamic(init=65536,growth=2,backoff=0.5,interval=2000,hysteresis=1,min=1,on_min=error); steps that overflow are left out; default: dynamic with fp16, else off" },
@@ -168,6 +169,8 @@ tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *er
     TUTTI_TRY(tutti_train_check_pair(c, err));
     TUTTI_TRY(tutti_train_check_partition(c, err));
     TUTTI_TRY(tutti_train_check_stream(c, err));
+    if (c->validation > 1 && c->validation != floor(c->validation))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "validation is %.12g, which is neither a whole number of samples nor a share of the training set, below 1", c->validation);
     if (c->loss_scale[0] == 0 && c->precision == TUTTI_PRECISION_FP16)
         c->loss_scale = "dynamic";
     TUTTI_TRY(tutti_loss_scale_check(c->loss_scale, err));

@@ -24,7 +24,11 @@ char *tutti_train_facts(const tutti_run *run)
 static void value_text(const json_t *value, char *text, size_t bytes)
 {
     char *dump = value != NULL ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
-    snprintf(text, bytes, "%s", dump != NULL ? dump : "nothing");
+
+    if (json_is_real(value)) /* 100, and not 100.0 */
+        snprintf(text, bytes, "%.12g", json_real_value(value));
+    else
+        snprintf(text, bytes, "%s", dump != NULL ? dump : "nothing");
     free(dump);
 }
 
@@ -32,7 +36,7 @@ static tutti_status must_equal(const char *path, const char *key, const json_t *
 {
     char a[160], b[160];
 
-    if (saved != NULL && json_equal(saved, now))
+    if (saved != NULL && (json_equal(saved, now) || (json_is_number(saved) && json_is_number(now) && json_number_value(saved) == json_number_value(now))))
         return TUTTI_OK;
     value_text(saved, a, sizeof a);
     value_text(now, b, sizeof b);

@@ -312,6 +312,45 @@ static void flags_and_variables_name_their_place(void **state)
     tutti_settings_close(s);
 }
 
+static void another_default_holds_where_nobody_has_spoken(void **state)
+{
+    char variable[] = "TUTTI_RATE=2";
+    char *environment[] = { variable, NULL };
+    tutti_error err = { .text = "" };
+
+    (void)state;
+    for (int last = 0; last < 2; last++) { /* before the others, or after them */
+        subject self;
+        tutti_settings *s = open_settings(&self);
+        for (int turn = 0; turn < 2; turn++) {
+            if (turn == last) {
+                assert_int_equal(tutti_settings_default(s, "batch", "7", "default of toy", &err), TUTTI_OK);
+                assert_int_equal(tutti_settings_default(s, "rate", "5", "default of toy", &err), TUTTI_OK);
+                assert_int_equal(tutti_settings_default(s, "data", "toy", "default of toy", &err), TUTTI_OK);
+                assert_int_equal(tutti_settings_default(s, "lr-schedule", "c", "default of toy", &err), TUTTI_OK);
+            } else {
+                assert_int_equal(read_text(s, "f", TEXT("lr-schedule: b"), &err), TUTTI_OK);
+                assert_int_equal(tutti_settings_environment(s, "TUTTI_", environment, &err), TUTTI_OK);
+                assert_int_equal(tutti_settings_flag(s, "data", "flag", "--data", &err), TUTTI_OK);
+            }
+        }
+        assert_int_equal(self.batch, 7);
+        assert_origin(s, "batch", TUTTI_FROM_DEFAULT, "default of toy");
+        assert_true(self.rate == 2);
+        assert_origin(s, "rate", TUTTI_FROM_ENVIRONMENT, "TUTTI_RATE");
+        assert_string_equal(self.data, "flag");
+        assert_origin(s, "data", TUTTI_FROM_FLAG, "--data");
+        assert_string_equal(self.schedule, "b");
+        assert_origin(s, "lr-schedule", TUTTI_FROM_FILE, "f:1");
+        assert_origin(s, "wire", TUTTI_FROM_DEFAULT, "");
+        assert_int_equal(tutti_settings_default(s, "batch", "0", "default of toy", &err), TUTTI_ERR_USAGE);
+        assert_string_equal(err.text, "default of toy: option 'batch' is 0; it must be from 1 to 4096 (samples per rank)");
+        assert_int_equal(tutti_settings_default(s, "bach", "1", "default of toy", &err), TUTTI_ERR_USAGE);
+        assert_string_equal(err.text, "default of toy: unknown option 'bach'; did you mean 'batch'?");
+        tutti_settings_close(s);
+    }
+}
+
 static void of_equal_variables_the_first_one_holds(void **state)
 {
     char first[] = "TUTTI_BATCH=2", second[] = "TUTTI_BATCH=many";
@@ -414,6 +453,7 @@ int main(void)
         cmocka_unit_test(of_equal_origins_the_later_one_holds),
         cmocka_unit_test(a_weaker_value_is_checked_all_the_same),
         cmocka_unit_test(flags_and_variables_name_their_place),
+        cmocka_unit_test(another_default_holds_where_nobody_has_spoken),
         cmocka_unit_test(of_equal_variables_the_first_one_holds),
         cmocka_unit_test(texts_are_copied),
         cmocka_unit_test(files_are_read_or_refused_with_their_path),

@@ -168,7 +168,7 @@ class Hermes(Case):
         parts = summary(self.train("d", *MODEL, "--data", self.data, "-n", 2, "--batch", 10, "--epochs", 1, "--validation", 100, "--partition", "dirichlet(alpha=1)"))
         self.assertEqual(sum(w["part_samples"] for w in parts["by_worker"]), 500)
         self.refused("validation is 600, but the training set has 600 samples; leave some to train on", "train", *MODEL, "--data", self.data, "--validation", 600, "--out", self.out("e"))
-        self.refused("there are none; give --validation N", "train", *MODEL, "--data", self.data, "-n", 2, "--method", "hermes", "--out", self.out("f"))
+        self.refused("there are none; give --validation N", "train", *MODEL, "--data", self.data, "-n", 2, "--method", "hermes", "--validation", 0, "--out", self.out("f"))
         saved = self.train("g", *MODEL, "--data", self.data, "-n", 2, "--batch", 10, "--steps", 4, "--validation", 100, "--checkpoint-every", 2)
         self.refused("its run has validation 100, this one 50", "train", *MODEL, "--data", self.data, "-n", 2, "--batch", 10, "--steps", 8, "--validation", 50, "--resume", saved, "--out", self.out("h"))
 

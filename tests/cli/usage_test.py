@@ -11,7 +11,7 @@ class Usage(Case):
         self.assertEqual([m["name"] for m in methods], ["single", "ddp", "parameter-server", "local-sgd", "lasgd", "d-psgd", "sgp", "ad-psgd", "rand-psgd", "asr-adpsgd", "h-adpsgd", "asgd", "ssp", "backup-workers", "ringmaster-asgd", "ringleader-asgd", "dude-asgd", "hermes", "oscars", "hetero-ring", "ata", "stragglar", "powersgd", "qsgd", "nuqsgd",
                                                       "alq", "amq", "gradient-sparsification", "dgc", "accordion", "onebit-adam", "qadam", "signum"])
         for m in methods:
-            self.assertEqual(set(m), {"name", "title", "authors", "year", "family", "axes", "options", "constraints", "sheet"})
+            self.assertEqual(set(m), {"name", "title", "authors", "year", "family", "axes", "options", "defaults", "constraints", "sheet"})
             self.assertEqual(set(m["axes"]), {"topology", "synchrony", "codec", "schedule", "placement", "update"})
             for o in m["options"]:
                 self.assertLessEqual({"name", "type", "default", "min", "max", "help"}, set(o))

@@ -1,0 +1,217 @@
+/* Goal: a method's defaults of the run's options hold where nobody has said anything, for the number of workers there are;
+   and a client that asks for epochs or samples trains as long under every method.
+   Method: rows of toys and of the registry; engines of two threads' ranks, whose gradients are 0. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tutti/engine.h"
+
+static void a_number_over_n_is_divided_and_nothing_else_is_touched(void **state)
+{
+    static const tutti_method_default rows[] = {
+        { "optimizer", "sgd(lr=0.2/n,momentum=0.5)" }, { "lr-schedule", "step(at=30/n:60/n,x2/n=1)" }, { "codec", "topk(ratio=1/nodes)" },
+        { "validation", "0.02" }, { 0 }
+    };
+    static const tutti_method_ops ops = { .name = "toy", .defaults = rows }, none = { .name = "none" };
+    static const struct { const char *option; int workers; const char *value; } cases[] = {
+        { "optimizer", 1, "sgd(lr=0.2,momentum=0.5)" },
+        { "optimizer", 8, "sgd(lr=0.025,momentum=0.5)" },
+        { "optimizer", 3, "sgd(lr=0.06666666666666667,momentum=0.5)" },
+        { "optimizer", 1024, "sgd(lr=0.0001953125,momentum=0.5)" },
+        { "lr-schedule", 2, "step(at=15:30,x2/n=1)" }, /* the 2 is a part of a name */
+        { "codec", 4, "topk(ratio=1/nodes)" },
+        { "validation", 4, "0.02" },
+    };
+    char value[TUTTI_METHOD_DEFAULT_BYTES];
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
+        assert_true(tutti_method_default_of(&ops, cases[i].option, cases[i].workers, value));
+        assert_string_equal(value, cases[i].value);
+    }
+    assert_false(tutti_method_default_of(&ops, "batch", 2, value));
+    assert_false(tutti_method_default_of(&none, "optimizer", 2, value));
+}
+
+static void every_default_of_the_registry_is_a_spec_or_a_number(void **state)
+{
+    static const int workers[] = { 1, 2, 3, 8, 1024 };
+    char value[TUTTI_METHOD_DEFAULT_BYTES];
+    tutti_error err;
+    size_t rows = 0;
+
+    (void)state;
+    for (size_t i = 0; tutti_methods[i] != NULL; i++)
+        for (const tutti_method_default *d = tutti_methods[i]->defaults; d != NULL && d->option != NULL; d++, rows++)
+            for (size_t k = 0; k < TUTTI_LENGTH(workers); k++) {
+                tutti_spec *spec;
+                double numbers[1];
+                assert_true(tutti_method_default_of(tutti_methods[i], d->option, workers[k], value));
+                if (tutti_option_positives(value, numbers, 1) == 1)
+                    continue;
+                assert_int_equal(tutti_spec_open(&spec, value, &err), TUTTI_OK);
+                tutti_spec_close(spec);
+            }
+    assert_true(rows > 0);
+}
+
+/* ---- engines ---- */
+
+enum { RANKS = 2, COUNT = 64 };
+typedef struct job {
+    tutti_engine_options options;
+    uint64_t epochs, samples;    /* one of them; 0: none */
+    bool twice;                  /* the first half of it first */
+    double lr[RANKS];            /* the optimiser's */
+    tutti_figures figures[RANKS];
+} job;
+
+static tutti_status zero_step(tutti_engine *e, tutti_error *err)
+{
+    tutti_pass pass;
+    tutti_status status;
+
+    while ((status = tutti_engine_pass(e, &pass, err)) == TUTTI_OK) {
+        memset(tutti_engine_gradient(e, 0), 0, COUNT * sizeof(float));
+        TUTTI_TRY(tutti_engine_ready(e, 0, err));
+        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+    }
+    return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
+}
+
+static tutti_status train_until(tutti_engine *e, uint64_t epochs, uint64_t samples, tutti_error *err)
+{
+    bool more = true;
+
+    while (more) {
+        if (epochs > 0)
+            TUTTI_TRY(tutti_engine_more_epochs(e, epochs, &more, err));
+        else
+            TUTTI_TRY(tutti_engine_more_samples(e, samples, &more, err));
+        if (more)
+            TUTTI_TRY(zero_step(e, err));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status held_out(void *user, double *loss, tutti_error *err)
+{
+    (void)user, (void)err;
+    *loss = 1;
+    return TUTTI_OK;
+}
+
+static tutti_status work(tutti_world *world, void *arg, tutti_error *err)
+{
+    const tutti_param param = { .name = "w", .dims = 1, .dim = { COUNT } };
+    job *j = arg;
+    tutti_engine *e;
+    tutti_status status = tutti_engine_open(&e, world, &param, 1, &j->options, err);
+
+    if (status != TUTTI_OK)
+        return status;
+    j->lr[tutti_world_rank(world)] = tutti_engine_method(e)->optim != NULL ? tutti_optim_lr(tutti_engine_method(e)->optim) : -1;
+    if (j->twice)
+        status = train_until(e, j->epochs / 2, j->samples / 2, err);
+    if (status == TUTTI_OK && j->epochs + j->samples > 0)
+        status = train_until(e, j->epochs, j->samples, err);
+    if (status == TUTTI_OK)
+        status = tutti_engine_finish(e, err);
+    if (status == TUTTI_OK)
+        tutti_engine_figures(e, &j->figures[tutti_world_rank(world)]);
+    tutti_engine_close(e);
+    return status;
+}
+
+static void run(job *j)
+{
+    tutti_error err = { .text = "" };
+
+    if (tutti_world_run("shm", RANKS, work, j, &err) != TUTTI_OK)
+        fail_msg("%s: %s", j->options.method, err.text);
+}
+
+static void an_engine_takes_the_methods_default_and_a_clients_word_before_it(void **state)
+{
+    static const struct { const char *method, *optimizer; double lr; } cases[] = {
+        { NULL, NULL, 0.05 }, { "ddp", NULL, 0.05 }, { "ddp", "", 0.05 }, { "asgd", NULL, 0.05 }, { "asgd(softsync=2)", "", 0.05 },
+        { "asgd", "sgd(lr=0.125,momentum=0.9)", 0.125 }, { "onebit-adam", NULL, 0.001 }, { "onebit-adam", "sgd(lr=0.25)", 0.25 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
+        job j = { .options = { .method = cases[i].method, .optimizer = cases[i].optimizer } };
+        run(&j);
+        assert_true(j.lr[0] == cases[i].lr && j.lr[1] == cases[i].lr);
+    }
+}
+
+/* 100 samples in batches of 16: an epoch of two workers is 4 steps, or 7 gradients, the last of them cut. Whom a step of
+   backup-workers does not wait for has samples that nobody counts, so there it waits for all. */
+static void epochs_are_as_many_samples_under_every_method(void **state)
+{
+    (void)state;
+    for (size_t i = 0; tutti_methods[i] != NULL; i++)
+        for (int twice = 0; twice < 2; twice++) {
+            const char *const method = tutti_methods[i]->name;
+            const bool leaves_out = strcmp(method, "backup-workers") == 0;
+            job j = { .options = { .method = leaves_out ? "backup-workers(backup=0)" : method, .batch = 16, .data_samples = 100, .evaluate = held_out }, .epochs = 4, .twice = twice };
+            run(&j);
+            if (j.figures[0].samples != 400 || j.figures[1].samples != 400)
+                fail_msg("%s: 4 epochs of 100 samples were %llu and %llu samples", method,
+                         (unsigned long long)j.figures[0].samples, (unsigned long long)j.figures[1].samples);
+        }
+}
+
+static void samples_are_had_by_the_first_step_that_has_them(void **state)
+{
+    static const struct { const char *method; uint64_t data, asked, had; } cases[] = {
+        { "ddp", 0, 1, 16 },       { "asgd", 0, 1, 8 },       /* a step of both; a gradient of either */
+        { "ddp", 0, 160, 160 },    { "asgd", 0, 160, 160 },
+        { "ddp", 0, 161, 176 },    { "asgd", 0, 161, 168 },
+        { "ddp", 100, 100, 100 },  { "asgd", 100, 100, 100 }, /* an epoch's last step is cut */
+        { "ddp", 100, 97, 100 },   { "asgd", 100, 97, 100 },
+        { "ddp", 100, 96, 96 },    { "asgd", 100, 96, 96 },
+        { "ddp", 100, 250, 264 },  { "asgd", 100, 250, 256 },
+        { "local-sgd", 100, 250, 264 }, { "ringmaster-asgd", 100, 250, 256 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
+        job j = { .options = { .method = cases[i].method, .batch = 8, .data_samples = cases[i].data }, .samples = cases[i].asked };
+        run(&j);
+        if (j.figures[0].samples != cases[i].had)
+            fail_msg("%s, %llu samples asked for: %llu, and not %llu", cases[i].method, (unsigned long long)cases[i].asked,
+                     (unsigned long long)j.figures[0].samples, (unsigned long long)cases[i].had);
+    }
+}
+
+static void what_cannot_be_asked_for_is_refused(void **state)
+{
+    tutti_error err = { .text = "" };
+    job unknown = { .options = { .batch = 8 }, .epochs = 2 }, endless = { .options = { .batch = 1, .data_samples = 100 }, .epochs = UINT64_MAX / 2 };
+
+    (void)state;
+    assert_int_equal(tutti_world_run("shm", RANKS, work, &unknown, &err), TUTTI_ERR_USAGE);
+    assert_non_null(strstr(err.text, "2 epochs of a training set whose size nobody has told; give data_samples when opening the engine"));
+    assert_int_equal(tutti_world_run("shm", RANKS, work, &endless, &err), TUTTI_ERR_USAGE);
+    assert_non_null(strstr(err.text, "so many epochs are more than 2^63 steps; ask for fewer"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_number_over_n_is_divided_and_nothing_else_is_touched),
+        cmocka_unit_test(every_default_of_the_registry_is_a_spec_or_a_number),
+        cmocka_unit_test(an_engine_takes_the_methods_default_and_a_clients_word_before_it),
+        cmocka_unit_test(epochs_are_as_many_samples_under_every_method),
+        cmocka_unit_test(samples_are_had_by_the_first_step_that_has_them),
+        cmocka_unit_test(what_cannot_be_asked_for_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
