@@ -54,13 +54,18 @@ static int asked_to_stop(void *user)
     return (int)asked.by;
 }
 
-/* What is ignored (nohup, a launcher's workers at the terminal) stays ignored. */
+/* What is ignored (nohup, a launcher's workers at the terminal) stays ignored. Handlers have a stack of their own: oneDNN's
+   matrix kernels for AVX2 move the stack pointer into their working memory on the heap, and what the kernel puts below it
+   for a handler would overwrite the neighbours. */
 static void hear_signals(tutti_train_io *io, bool launched)
 {
+    static char room[1 << 16];
     static const int wanted[] = { SIGTERM, SIGINT };
-    struct sigaction note = { .sa_sigaction = note_signal, .sa_flags = SA_RESTART | SA_SIGINFO }, now;
-    struct sigaction time = { .sa_handler = note_time, .sa_flags = SA_RESTART };
+    const stack_t stack = { .ss_sp = room, .ss_size = sizeof room };
+    struct sigaction note = { .sa_sigaction = note_signal, .sa_flags = SA_RESTART | SA_SIGINFO | SA_ONSTACK }, now;
+    struct sigaction time = { .sa_handler = note_time, .sa_flags = SA_RESTART | SA_ONSTACK };
 
+    sigaltstack(&stack, NULL);
     asked.has_launcher = launched;
     sigemptyset(&note.sa_mask);
     sigemptyset(&time.sa_mask);

@@ -73,6 +73,7 @@ out:
 
 void tutti_nn_dn_op_close(dn_op *op)
 {
+    tutti_nn_dn_parts_close(op);
     for (int i = 0; i < op->count; i++)
         dnnl_memory_destroy(op->args[i].memory);
     if (op->primitive != NULL)
@@ -91,14 +92,25 @@ nn_mdref tutti_nn_dn_md(const dn_op *op, int arg)
 
 tutti_status tutti_nn_dn_op_run(dn_core *core, dn_op *op, void *const *pointers, tutti_error *err)
 {
+    const int before = omp_get_max_threads();
+    void *ready[DN_ARGS + 1];
     dnnl_status_t status = dnnl_success;
 
-    for (int i = 0; i < op->count && status == dnnl_success; i++)
-        status = dnnl_memory_set_data_handle(op->args[i].memory, i < op->count - 1 ? tutti_nn_dn_operand_ready(core, op, i, pointers[i]) : core->scratch);
-    if (status == dnnl_success)
-        status = dnnl_primitive_execute(op->primitive, core->stream, op->count, op->args);
-    if (status == dnnl_success)
-        status = dnnl_stream_wait(core->stream);
+    for (int i = 0; i < op->count; i++)
+        ready[i] = i < op->count - 1 ? tutti_nn_dn_operand_ready(core, op, i, pointers[i]) : core->scratch;
+    if (op->part_count > 0)
+        status = tutti_nn_dn_parts_run(core, op, ready);
+    else {
+        if (op->alone)
+            omp_set_num_threads(1);
+        for (int i = 0; i < op->count && status == dnnl_success; i++)
+            status = dnnl_memory_set_data_handle(op->args[i].memory, ready[i]);
+        if (status == dnnl_success)
+            status = dnnl_primitive_execute(op->primitive, core->stream, op->count, op->args);
+        if (status == dnnl_success)
+            status = dnnl_stream_wait(core->stream);
+        omp_set_num_threads(before);
+    }
     if (status == dnnl_success)
         return TUTTI_OK;
     return tutti_fail(err, status == dnnl_out_of_memory ? TUTTI_ERR_MEMORY : TUTTI_ERR_STATE, 0, "oneDNN %d.%d: running %s (%s): %s",

@@ -1,4 +1,4 @@
-/* onednn_internal.h: what the files of the oneDNN backend share. onednn_core.c: engine and primitives as `dn_op`; onednn.c: the loss, the table;
+/* onednn_internal.h: what the files of the oneDNN backend share. onednn_core.c: engine and primitives as `dn_op`; onednn_product.c: products; onednn.c: the loss, the table;
    onednn_memory.c: which buffer stands where; onednn_linear.c and onednn_conv.c: the two kinds of units.
 
    onednn_core.c and onednn_linear.c serve the backends that go layer by layer too (layered.h), onednn_lstm.c that of sequences.
@@ -33,6 +33,12 @@ typedef struct dn_op { /* a primitive with its memory objects; all zero: none */
     size_t scratch;   /* bytes; the primitive's own are the first */
     char label[48];   /* "conv2d 0 forward" */
     char implementation[48];
+    /* Of products whose bits would else depend on the number of threads (onednn_product.c): one thread's as a whole, or
+       in parts, of which each is. */
+    bool alone;
+    struct dn_part *parts;
+    int part_count;
+    size_t part_steps[DN_ARGS], part_least; /* bytes from column to column, by pointer; parts that a thread is woken for */
 } dn_op;
 
 typedef struct dn_linear { dn_op forward, data, data_add, weights, weights_add; } dn_linear; /* _add: to what is there */
@@ -185,7 +191,7 @@ tutti_status tutti_nn_dn_memory(onednn *b, bool train, tutti_error *err);
 /* Between an evaluation and training: exactly what training needs. */
 void tutti_nn_dn_memory_trim(onednn *b);
 
-/* ---- onednn_linear.c ---- */
+/* ---- onednn_product.c ---- */
 /* A matrix rows x columns with so many elements from row to row and from column to column; both 0: as the product likes it. */
 typedef struct dn_matrix { int64_t rows, columns, row_step, column_step; } dn_matrix;
 /* y = x w (+ bias, a value a column of y). Operands x and w are float32, or given in 16 bits (`narrow`, DN_NARROW_X | DN_NARROW_W); a w without steps is given as tutti_nn_dn_md says. The
@@ -193,6 +199,11 @@ typedef struct dn_matrix { int64_t rows, columns, row_step, column_step; } dn_ma
 enum { DN_NARROW_X = 1, DN_NARROW_W = 2 };
 tutti_status tutti_nn_dn_product(dn_core *core, dn_op *op, const nn_unit *u, const char *what, dn_matrix x, dn_matrix w, bool bias, dn_matrix y, int narrow,
                                  dnnl_primitive_attr_t attr, tutti_error *err);
+/* For onednn_core.c. pointers: what the primitive is to read. */
+dnnl_status_t tutti_nn_dn_parts_run(const dn_core *core, dn_op *op, void *const *pointers);
+void tutti_nn_dn_parts_close(dn_op *op);
+
+/* ---- onednn_linear.c ---- */
 /* no bias; primitives besides the forward; x and the slope of y are given in 16 bits if the core computes in them. */
 enum { DN_BARE = 1, DN_WEIGHTS = 2, DN_DATA = 4, DN_DATA_ADD = 8, DN_NARROW = 16 };
 /* The products of a linear unit of which `in`, `wide`, `relu`, `kind` and `index` matter. tutti_nn_dn_linear_free also after a failure. */

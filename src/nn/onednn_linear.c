@@ -12,60 +12,6 @@
 #include "onednn_internal.h"
 #include "parallel.h"
 
-static dnnl_status_t make(nn_md *md, dn_matrix m, dnnl_data_type_t type)
-{
-    const dnnl_dims_t dims = { m.rows, m.columns }, strides = { m.row_step, m.column_step };
-    return nn_md_make(md, 2, dims, type, m.row_step > 0 || m.column_step > 0 ? strides : NULL);
-}
-
-/* From the first value to the last; 0: it has a layout of its own. */
-static size_t span(dn_matrix m)
-{
-    return m.column_step > 0 ? (size_t)((m.rows - 1) * m.row_step + (m.columns - 1) * m.column_step + 1) : 0;
-}
-
-/* With operands of such a type. *pd NULL on failure. */
-static dnnl_status_t describe_product(const dn_core *core, dnnl_primitive_desc_t *pd, dn_matrix x, dn_matrix w, bool bias, dn_matrix y, dnnl_data_type_t type, dnnl_primitive_attr_t attr)
-{
-    enum { X, W, BIAS, Y, MATRICES };
-    nn_md m[MATRICES] = { 0 };
-    dnnl_status_t made = make(&m[X], x, type);
-
-    *pd = NULL;
-    if (made == dnnl_success)
-        made = make(&m[W], w, type);
-    if (made == dnnl_success)
-        made = make(&m[BIAS], (dn_matrix){ 1, y.columns, y.columns, 1 }, dnnl_f32);
-    if (made == dnnl_success)
-        made = make(&m[Y], y, dnnl_f32);
-    if (made == dnnl_success)
-        made = nn_matmul_pd(pd, core->engine, nn_md_of(&m[X]), nn_md_of(&m[W]), bias ? nn_md_of(&m[BIAS]) : NULL, nn_md_of(&m[Y]), attr);
-    for (int i = 0; i < MATRICES; i++)
-        nn_md_free(&m[i]);
-    return made;
-}
-
-tutti_status tutti_nn_dn_product(dn_core *core, dn_op *op, const nn_unit *u, const char *what, dn_matrix x, dn_matrix w, bool bias, dn_matrix y, int narrow,
-                                 dnnl_primitive_attr_t attr, tutti_error *err)
-{
-    static const int args[] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS };
-    const dnnl_data_type_t type = tutti_nn_dn_narrow_type(core);
-    dnnl_primitive_desc_t pd;
-    dnnl_status_t status = describe_product(core, &pd, x, w, bias, y, type, attr);
-    bool takes = type != dnnl_f32;
-
-    if (takes && !tutti_nn_dn_usable(pd, status)) {
-        takes = false;
-        if (pd != NULL)
-            dnnl_primitive_desc_destroy(pd);
-        status = describe_product(core, &pd, x, w, bias, y, dnnl_f32, attr);
-    }
-    TUTTI_TRY(tutti_nn_dn_op_open(core, op, pd, status, u, what, args, bias ? 4 : 3, err));
-    tutti_nn_dn_operand(core, op, 0, span(x), narrow & DN_NARROW_X);
-    tutti_nn_dn_operand(core, op, 1, span(w), w.column_step > 0 ? narrow & DN_NARROW_W : takes);
-    return TUTTI_OK;
-}
-
 tutti_status tutti_nn_dn_linear_build(dn_core *core, dn_linear *l, const nn_unit *u, int64_t rows, int parts, tutti_error *err)
 {
     const int64_t in = nn_values(u->in), out = u->wide.channels;

@@ -2,7 +2,7 @@
 not fit is a sentence."""
 import json, os, re, shutil, unittest
 
-from command import TUTTI, read, scratch, summary, tutti
+from command import SIMULATOR, TUTTI, read, scratch, summary, tutti
 
 MODEL = "ctr(dim=4,layers=1,hidden=16)"
 TABLE = 26 * 2000 * 4

@@ -73,8 +73,8 @@ class Gpt(unittest.TestCase):
         same = os.path.join(self.folder, "same.txt")
         with open(same, "w") as f:
             f.write("abcdefgh" * 60)
-        for dropout, more in ((0, ()), (0.2, ()), (0.2, ("-n", 2, "--batch", 4)), (0.2, ("--batch", 4, "--accumulate", 2))):
-            out = self.out("masks")
+        for k, (dropout, more) in enumerate(((0, ()), (0.2, ()), (0.2, ("-n", 2, "--batch", 4)), (0.2, ("--batch", 4, "--accumulate", 2)))):
+            out = self.out("masks%d" % k)
             done = tutti("train", "--model", "gpt(layers=1,dim=8,heads=2,dropout=%g)" % dropout, "--data", f"text(file={same},context=8,val_windows=2)", "--optimizer", "sgd(lr=0)", "--threads", 1,
                          "--batch", 8, "--epochs", 3, "--report-every", 1, "--final-eval", "off", "--out", out, *more)
             self.assertEqual(done.returncode, 0, done.stderr)

@@ -29,7 +29,7 @@ class Image(unittest.TestCase):
         return tensors(os.path.join(self.out(name), "model.safetensors"))
 
     def test_it_learns(self):
-        s = self.train("learns", "--batch", 32, "--steps", 96)
+        s = self.train("learns", "--batch", 32, "--steps", 96, "--optimizer", "sgd(lr=0.04,momentum=0.9)", "--lr-schedule", "cosine") # at a constant 0.05 the end is chaos: a rounding decides it
         self.assertGreater(s["final_test_accuracy"], 0.6) # a guess is right once in ten
         self.assertLess(s["final_train_loss"], 1.0)
 

@@ -5,7 +5,6 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 from command import *
 from together import together
 
-SIMULATOR = os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_sim.so"))
 COMMON = ["--model", "mlp(hidden=16)", "--batch", "16", "--seed", "11", "--optimizer", "adamw(lr=0.002)", "--lr-schedule", "cosine(warmup=5)"]
 
 
@@ -189,6 +188,20 @@ class Runs(Case):
             again = tutti("train", "--resume", out, "--slow", "")
             self.assertEqual(again.returncode, 0, again.stderr)
             self.assertEqual(self.model(out), self.model(whole), arguments)
+
+    def test_handlers_of_signals_leave_the_computation_alone(self):
+        """The alarm of --checkpoint-on-signal only notes the time: as often as can be, in the middle of everything, it changes no bit."""
+        common = ("--model", "mlp(hidden=128)", "--data", self.data, "-n", 2, "--transport", "sim", "--batch", 20, "--epochs", 6, "--final-eval", "off", "--quiet", "--checkpoint-on-signal")
+        whole = self.train("whole", *common)
+        out, rung = self.out("rung"), 0
+        run = subprocess.Popen([TUTTI, "train", *map(str, common), "--out", out], stderr=subprocess.PIPE, text=True, env=clean_environment())
+        while run.poll() is None:
+            if lines_told(out) > 0: # from then on it is heard
+                run.send_signal(signal.SIGALRM)
+                rung += 1
+        self.assertEqual((run.returncode, run.communicate()[1]), (0, ""))
+        self.assertGreater(rung, 100)
+        self.assertEqual(self.model(out), self.model(whole))
 
     def test_a_signal_to_one_worker_alone_is_no_good_end(self):
         """It is saved as well, but nobody who started the run has stopped it: the exit code does not say that it is done."""
