@@ -122,5 +122,5 @@ with tempfile.TemporaryDirectory() as folder:
     refused("platform is 'a.xml', but transport 'shm' has no platform; use it with --transport sim", "--platform", "a.xml")
     refused("platform is 'a.xml', but the transport is 'sim(platform=b.xml)'; name the platform once", "--platform", "a.xml", "--transport", "sim(platform=b.xml)")
     refused("step-time is 0.1 s, but with transport 'shm' time is real; use it with --transport sim, or slow workers down with --slow", "--step-time", "0.1")
-    refused("'step-time' is -1; it must be from 0", "--transport", "sim", "--step-time", "-1")
+    refused("tutti: --step-time is -1; it must be from 0", "--transport", "sim", "--step-time", "-1")
     refused("shn", "--step-time", "0.1", "--transport", "shn")
