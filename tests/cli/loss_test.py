@@ -15,7 +15,7 @@ class Loss(Case):
     def start(self, name, *arguments, n=3, **more):
         run = subprocess.Popen([TUTTI, "train", "--model", "mlp", "--data", self.data, "-n", str(n), "--batch", "16", "--epochs", "100000", "--quiet",
                                 "--out", self.out(name), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               env=clean_environment(ASAN_OPTIONS="handle_segv=0"), **more)  # under the sanitizer a SIGSEGV sent by us must still kill
+                               env=clean_environment(ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":handle_segv=0"), **more)  # under the sanitizer a SIGSEGV sent by us must still kill
         deadline = time.monotonic() + 30
         while len(children_of(run.pid)) < n:
             self.assertLess(time.monotonic(), deadline, "workers did not start")
