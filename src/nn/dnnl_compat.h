@@ -165,32 +165,4 @@ static inline dnnl_status_t nn_conv_weights_pd(dnnl_primitive_desc_t *pd, dnnl_e
     return s != dnnl_success ? s : dnnl_primitive_desc_create(pd, &d, attr, engine, hint);
 #endif
 }
-
-/* Max pooling by `side`, which is also its step. With `training` it keeps a workspace for its backward. */
-static inline dnnl_status_t nn_pool_forward_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, bool training, nn_mdref src, nn_mdref dst,
-                                               dnnl_dim_t side, const_dnnl_primitive_attr_t attr)
-{
-    const dnnl_dims_t window = { side, side }, zero = { 0, 0 };
-    const dnnl_prop_kind_t kind = training ? dnnl_forward_training : dnnl_forward_inference;
-#if NN_DNNL_3
-    return dnnl_pooling_forward_primitive_desc_create(pd, engine, kind, dnnl_pooling_max, src, dst, window, window, zero, zero, zero, attr);
-#else
-    dnnl_pooling_desc_t d;
-    const dnnl_status_t s = dnnl_pooling_forward_desc_init(&d, kind, dnnl_pooling_max, src, dst, window, window, zero, zero);
-    return s != dnnl_success ? s : dnnl_primitive_desc_create(pd, &d, attr, engine, NULL);
-#endif
-}
-
-static inline dnnl_status_t nn_pool_data_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, nn_mdref diff_src, nn_mdref diff_dst, dnnl_dim_t side,
-                                            const_dnnl_primitive_desc_t hint, const_dnnl_primitive_attr_t attr)
-{
-    const dnnl_dims_t window = { side, side }, zero = { 0, 0 };
-#if NN_DNNL_3
-    return dnnl_pooling_backward_primitive_desc_create(pd, engine, dnnl_pooling_max, diff_src, diff_dst, window, window, zero, zero, zero, hint, attr);
-#else
-    dnnl_pooling_desc_t d;
-    const dnnl_status_t s = dnnl_pooling_backward_desc_init(&d, dnnl_pooling_max, diff_src, diff_dst, window, window, zero, zero);
-    return s != dnnl_success ? s : dnnl_primitive_desc_create(pd, &d, attr, engine, hint);
-#endif
-}
 #endif

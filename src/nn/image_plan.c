@@ -60,12 +60,6 @@ static tutti_status adapt(image *b, dn_op *op, const nn_unit *unit, const char *
     return dnnl_memory_desc_equal(from, to) ? TUTTI_OK : reorder(b, op, unit, what, from, to, err);
 }
 
-static const_dnnl_primitive_desc_t hint_of(const dn_op *op)
-{
-    const_dnnl_primitive_desc_t pd = NULL;
-    return dnnl_primitive_get_primitive_desc(op->primitive, &pd) == dnnl_success ? pd : NULL;
-}
-
 static nn_mdref md_of(const dn_op *op, int arg)
 {
     return tutti_nn_dn_md(op, arg);
@@ -102,21 +96,6 @@ static tutti_status build_conv(image *b, map_ops *o, const nn_map *m, const nn_m
     return reorder(b, &o->op[GIVE_DATA], unit, "data weights reorder", plain_w, md_of(&o->op[DATA], DNNL_ARG_WEIGHTS), err);
 }
 
-static tutti_status build_pool(image *b, map_ops *o, const nn_map *m, const nn_md *md, const nn_unit *unit, bool train, tutti_error *err)
-{
-    static const int forward_args[] = { DNNL_ARG_SRC, DNNL_ARG_DST, DNNL_ARG_WORKSPACE }, data_args[] = { DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_SRC, DNNL_ARG_WORKSPACE };
-    const nn_mdref src = nn_md_of(&md[SRC]), dst = nn_md_of(&md[DST]);
-    dnnl_primitive_desc_t pd = NULL;
-    dnnl_status_t made = nn_pool_forward_pd(&pd, b->core.engine, train, src, dst, m->layer.kernel, b->core.plain);
-
-    TUTTI_TRY(tutti_nn_dn_op_open(&b->core, train ? &o->op[FORWARD] : &o->op[POOL_INFERENCE], pd, made, unit, "pool forward", forward_args, train ? 3 : 2, err));
-    if (!train)
-        return TUTTI_OK;
-    pd = NULL;
-    made = nn_pool_data_pd(&pd, b->core.engine, src, dst, m->layer.kernel, hint_of(&o->op[FORWARD]), b->core.plain);
-    return tutti_nn_dn_op_open(&b->core, &o->op[DATA], pd, made, unit, "pool data", data_args, 3, err);
-}
-
 static tutti_status build_ops(image *b, map_ops *o, int i, int64_t samples, bool train, tutti_error *err)
 {
     const nn_map *m = &b->net->maps[i];
@@ -126,13 +105,11 @@ static tutti_status build_ops(image *b, map_ops *o, int i, int64_t samples, bool
 
     if (m->layer.kind == TUTTI_LAYER_LINEAR)
         return tutti_nn_dn_linear_build(&b->core, &o->linear, &unit, samples, train ? DN_WEIGHTS | DN_DATA : 0, err);
-    if (m->layer.kind != TUTTI_LAYER_CONV2D && m->layer.kind != TUTTI_LAYER_MAXPOOL2D && m->layer.kind != TUTTI_LAYER_FLATTEN)
+    if (m->layer.kind != TUTTI_LAYER_CONV2D && m->layer.kind != TUTTI_LAYER_FLATTEN)
         return TUTTI_OK;
     status = describe_maps(b, md, m, samples, i == 0, &unit, err);
     if (status == TUTTI_OK && m->layer.kind == TUTTI_LAYER_CONV2D)
         status = build_conv(b, o, m, md, &unit, i == 0, train, err);
-    if (status == TUTTI_OK && m->layer.kind == TUTTI_LAYER_MAXPOOL2D)
-        status = build_pool(b, o, m, md, &unit, train, err);
     if (status == TUTTI_OK && m->layer.kind == TUTTI_LAYER_FLATTEN)
         status = reorder(b, &o->op[FORWARD], &unit, "flatten", nn_md_of(&md[SRC]), nn_md_of(&md[ROWS]), err);
     if (status == TUTTI_OK && m->layer.kind == TUTTI_LAYER_FLATTEN && train)
@@ -180,7 +157,7 @@ static void measure(image *b, map_ops *o, int i, int64_t samples, bool train)
     if (m->layer.kind == TUTTI_LAYER_BATCH_NORM)
         want(l, i, STATS, 2 * (size_t)m->out.channels * sizeof(float));
     if (m->layer.kind == TUTTI_LAYER_MAXPOOL2D)
-        want_of(l, i, WORKSPACE, &o->op[FORWARD], DNNL_ARG_WORKSPACE);
+        want(l, i, WORKSPACE, map_bytes(m->out, samples) / sizeof(float) * nn_place_bytes((size_t)m->layer.kernel));
     want_of(l, i, WINPUT, &o->op[WEIGHTS_INPUT], DNNL_ARG_TO);
     want_of(l, i, WSLOPE, &o->op[WEIGHTS_SLOPE], DNNL_ARG_TO);
     want_of(l, i, GRADIENT, &o->op[WEIGHTS], DNNL_ARG_DIFF_WEIGHTS);

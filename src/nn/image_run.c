@@ -1,5 +1,6 @@
 /* image_run.c: see image_run.h. */
 #include "image_run.h"
+#include "pool.h"
 #include <string.h>
 
 enum { PIECE = 48 };
@@ -153,9 +154,14 @@ static tutti_status forward_map(image *b, int i, tutti_error *err)
         void *const pointers[] = { input_of(b, i), (void *)value(b, i, 0), at(b, i, OUT), (void *)value(b, i, 1) };
         return tutti_nn_dn_op_run(&b->core, &o->linear.forward, pointers, err);
     }
-    case TUTTI_LAYER_MAXPOOL2D: case TUTTI_LAYER_FLATTEN: {
-        void *const pointers[] = { input_of(b, i), at(b, i, OUT), at(b, i, WORKSPACE) };
-        return tutti_nn_dn_op_run(&b->core, m->layer.kind == TUTTI_LAYER_MAXPOOL2D && !b->run.train ? &o->op[POOL_INFERENCE] : &o->op[FORWARD], pointers, err);
+    case TUTTI_LAYER_MAXPOOL2D: {
+        const nn_maps maps = maps_of(m->in, b->samples, false);
+        tutti_nn_pool(b->loops, b->core.threads, &maps, (size_t)m->layer.kernel, input_of(b, i), at(b, i, OUT), b->run.train ? at(b, i, WORKSPACE) : NULL, false);
+        break;
+    }
+    case TUTTI_LAYER_FLATTEN: {
+        void *const pointers[] = { input_of(b, i), at(b, i, OUT) };
+        return tutti_nn_dn_op_run(&b->core, &o->op[FORWARD], pointers, err);
     }
     default: break; /* a branch: nothing moves */
     }
@@ -289,8 +295,13 @@ static tutti_status back_map(image *b, int i, tutti_error *err)
         b->loops->places_back(&maps, at(b, i, SLOPE), at(b, i, BACK));
         break;
     }
-    default: { /* maxpool2d, flatten */
-        void *const pointers[] = { at(b, i, SLOPE), at(b, i, BACK), at(b, i, WORKSPACE) };
+    case TUTTI_LAYER_MAXPOOL2D: {
+        const nn_maps maps = maps_of(m->in, b->samples, false);
+        tutti_nn_pool_back(b->loops, b->core.threads, &maps, (size_t)m->layer.kernel, NULL, at(b, i, WORKSPACE), at(b, i, SLOPE), at(b, i, BACK));
+        break;
+    }
+    default: { /* flatten */
+        void *const pointers[] = { at(b, i, SLOPE), at(b, i, BACK) };
         return tutti_nn_dn_op_run(&b->core, &ops_of(b, i)->op[DATA], pointers, err);
     }
     }

@@ -18,7 +18,7 @@
 #include "math/math.h"
 
 enum which {
-    FORWARD, POOL_INFERENCE, WEIGHTS, DATA,  /* convolution; pooling (without weights); flatten as a reorder and back */
+    FORWARD, WEIGHTS, DATA,  /* convolution; flatten as a reorder and back */
     GIVE_FORWARD, GIVE_DATA, TAKE_WEIGHTS,   /* weights: plain to the layouts of forward and data; from that of WEIGHTS to plain */
     FORWARD_INPUT, FORWARD_RESULT, WEIGHTS_INPUT, WEIGHTS_SLOPE, DATA_SLOPE, DATA_RESULT, /* reorders of maps, where layouts differ */
     OPS

@@ -22,8 +22,16 @@ typedef struct nn_loops {
     void (*shortcut_back)(const nn_maps *small, const nn_maps *large, size_t stride, const float *slope, float *stream);
     void (*places)(const nn_maps *m, const float *x, float *rows);          /* the mean over the places of each channel: images x channels */
     void (*places_back)(const nn_maps *m, const float *slope, float *dx);
+    /* Max pooling by `side`, which is also its step; what is in no window gets no slope. Of the lines [first, first + count) of windows, which are counted over images, blocks of lanes and the output's
+       height (nn_pool_lines). y, place, slope: of the output, in the layout of m. place: which of the window's values is the largest, counted row by row, the first of equals, in nn_place_bytes each; NULL: not wanted. relu: y is
+       max(y, 0), NaN stays. The derivative masks by y (NULL: not). */
+    void (*pool)(const nn_maps *m, size_t side, size_t first, size_t count, const float *x, float *y, void *place, bool relu);
+    void (*pool_back)(const nn_maps *m, size_t side, size_t first, size_t count, const float *y, const void *place, const float *slope, float *dx);
 } nn_loops;
 extern const nn_loops tutti_nn_loops_scalar, tutti_nn_loops_avx2, tutti_nn_loops_avx512;
+
+static inline size_t nn_place_bytes(size_t side) { return side <= 16 ? sizeof(uint8_t) : sizeof(int32_t); }
+static inline size_t nn_pool_lines(const nn_maps *m, size_t side) { return m->images * (m->channels / m->lanes) * (m->height / side); }
 
 static inline const nn_loops *nn_loops_of(tutti_cpu cpu)
 {

@@ -135,5 +135,123 @@ static void loop_places_back(const nn_maps *m, const float *slope, float *dx)
         }
 }
 
+/* ---- max pooling: of eight lanes as vectors of the compiler's (it makes scalars of such short loops), of those left one by one ---- */
+enum { LANES = 8 };
+typedef float lanes_f32 __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+typedef int32_t lanes_i32 __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+typedef uint8_t lanes_u8 __attribute__((vector_size(LANES), aligned(1), may_alias));
+
+static inline int32_t place_at(const void *place, size_t bytes, size_t i)
+{
+    return bytes == 1 ? ((const uint8_t *)place)[i] : ((const int32_t *)place)[i];
+}
+
+static inline void set_place(void *place, size_t bytes, size_t i, size_t at)
+{
+    if (bytes == 1)
+        ((uint8_t *)place)[i] = (uint8_t)at;
+    else
+        ((int32_t *)place)[i] = (int32_t)at;
+}
+
+/* place: a byte each. */
+static inline void pool_lanes(const float *x, size_t lanes, size_t line, size_t side, float *y, uint8_t *place, bool relu)
+{
+    lanes_f32 best = *(const lanes_f32 *)x;
+    lanes_i32 where = { 0 };
+
+    for (size_t at = 1; at < side * side; at++) {
+        const lanes_f32 v = *(const lanes_f32 *)(x + at / side * line + at % side * lanes);
+        const lanes_i32 more = v > best;
+        where = (more & (int32_t)at) | (~more & where);
+        best = (lanes_f32)((more & (lanes_i32)v) | (~more & (lanes_i32)best));
+    }
+    *(lanes_f32 *)y = relu ? (lanes_f32)(~(best < 0) & (lanes_i32)best) : best;
+    if (place != NULL)
+        *(lanes_u8 *)place = __builtin_convertvector(where, lanes_u8);
+}
+
+static inline float pool_lane(const float *x, size_t lanes, size_t line, size_t side, bool relu, size_t *place)
+{
+    float best = *x;
+
+    *place = 0;
+    for (size_t at = 1; at < side * side; at++) {
+        const float v = x[at / side * line + at % side * lanes];
+        *place = v > best ? at : *place;
+        best = v > best ? v : best;
+    }
+    return relu && best < 0 ? 0 : best;
+}
+
+/* y NULL: no mask. */
+static inline void pool_lanes_back(const float *y, const uint8_t *place, const float *slope, size_t lanes, size_t line, size_t side, float *dx)
+{
+    const lanes_i32 stood = __builtin_convertvector(*(const lanes_u8 *)place, lanes_i32);
+    lanes_i32 g = *(const lanes_i32 *)slope;
+
+    if (y != NULL)
+        g &= ~(*(const lanes_f32 *)y <= 0);
+    for (size_t at = 0; at < side * side; at++)
+        *(lanes_i32 *)(dx + at / side * line + at % side * lanes) = (stood == (int32_t)at) & g;
+}
+
+static inline void pool_lane_back(float g, int32_t place, size_t lanes, size_t line, size_t side, float *dx)
+{
+    for (size_t at = 0; at < side * side; at++)
+        dx[at / side * line + at % side * lanes] = place == (int32_t)at ? g : 0;
+}
+
+static void loop_pool(const nn_maps *m, size_t side, size_t first, size_t count, const float *x, float *y, void *place, bool relu)
+{
+    const size_t lines = m->height / side, windows = m->width / side, line = m->width * m->lanes, bytes = nn_place_bytes(side);
+
+    for (size_t i = first; i < first + count; i++)
+        for (size_t p = 0; p < windows; p++) {
+            const float *from = x + (i / lines * m->height + i % lines * side) * line + p * side * m->lanes;
+            const size_t to = (i * windows + p) * m->lanes;
+            size_t k = 0, where;
+            for (; bytes == 1 && k + LANES <= m->lanes; k += LANES) {
+                uint8_t *wanted = place != NULL ? (uint8_t *)place + to + k : NULL;
+                if (side == 2) /* a constant: the window stays in registers */
+                    pool_lanes(from + k, m->lanes, line, 2, y + to + k, wanted, relu);
+                else
+                    pool_lanes(from + k, m->lanes, line, side, y + to + k, wanted, relu);
+            }
+            for (; k < m->lanes; k++) {
+                y[to + k] = pool_lane(from + k, m->lanes, line, side, relu, &where);
+                if (place != NULL)
+                    set_place(place, bytes, to + k, where);
+            }
+        }
+}
+
+static void loop_pool_back(const nn_maps *m, size_t side, size_t first, size_t count, const float *y, const void *place, const float *slope, float *dx)
+{
+    const size_t lines = m->height / side, windows = m->width / side, line = m->width * m->lanes, covered = windows * side * m->lanes, bytes = nn_place_bytes(side);
+
+    for (size_t i = first; i < first + count; i++) {
+        float *begin = dx + (i / lines * m->height + i % lines * side) * line;
+        for (size_t p = 0; p < windows; p++) {
+            const size_t to = (i * windows + p) * m->lanes;
+            float *at = begin + p * side * m->lanes;
+            size_t k = 0;
+            for (; bytes == 1 && k + LANES <= m->lanes; k += LANES) {
+                const float *mask = y != NULL ? y + to + k : NULL;
+                if (side == 2)
+                    pool_lanes_back(mask, (const uint8_t *)place + to + k, slope + to + k, m->lanes, line, 2, at + k);
+                else
+                    pool_lanes_back(mask, (const uint8_t *)place + to + k, slope + to + k, m->lanes, line, side, at + k);
+            }
+            for (; k < m->lanes; k++)
+                pool_lane_back(y != NULL && y[to + k] <= 0 ? 0 : slope[to + k], place_at(place, bytes, to + k), m->lanes, line, side, at + k);
+        }
+        for (size_t r = 0; r < side; r++)
+            memset(begin + r * line + covered, 0, (line - covered) * sizeof *dx);
+        if (i % lines == lines - 1)
+            memset(begin + side * line, 0, (m->height - lines * side) * line * sizeof *dx);
+    }
+}
+
 const nn_loops NN_LOOPS = { .relu = loop_relu, .mask = loop_mask, .add = loop_add, .bias = loop_bias, .sum_relu = loop_sum_relu, .shortcut = loop_shortcut, .shortcut_back = loop_shortcut_back,
-                            .places = loop_places, .places_back = loop_places_back };
+                            .places = loop_places, .places_back = loop_places_back, .pool = loop_pool, .pool_back = loop_pool_back };

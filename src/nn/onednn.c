@@ -182,8 +182,8 @@ static int onednn_describe(const void *self, char *text, size_t bytes)
     for (int u = 0; u < b->net->unit_count; u++) {
         if (is_conv(b, u)) {
             const dn_conv *c = &tile->units[u];
-            const dn_op *const ops[] = { &c->give_forward, &c->conv_input, &c->conv, &c->pool, &c->pool_inference, &c->flatten, &c->unflatten,
-                                         &c->pool_data, &c->weights_input, &c->weights_slope, &c->weights, &c->take_weights, &c->give_data,
+            const dn_op *const ops[] = { &c->give_forward, &c->conv_input, &c->conv, &c->flatten, &c->unflatten, &c->weights_input,
+                                         &c->weights_slope, &c->weights, &c->take_weights, &c->give_data,
                                          &c->data_slope, &c->data, &c->data_result };
             length = tutti_nn_dn_describe(ops, TUTTI_LENGTH(ops), text, bytes, length);
         } else {

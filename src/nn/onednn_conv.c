@@ -2,23 +2,25 @@
    in blocks of channels (plain weights would fall into reference code, hundreds of times slower), and only the network's input and the
    rows handed to the first linear unit are plain.
 
-     forward   conv -> pool -> ReLU -> (next unit, or flatten)
-     backward  (unflatten) -> mask -> pool_data -> weights -> data
+     forward   conv -> pool with ReLU -> (next unit, or flatten)
+     backward  (unflatten) -> mask with pool back -> weights -> data
 
    with a reorder between two of them where they disagree, as happens for numbers of channels that fill no block.
 
    - max(0, max(x)) = max over max(0, x): the ReLU runs behind the pooling, on a quarter of the data, and its mask is the
      pooled output, so conv's own output is not kept. A unit without pooling has the ReLU inside conv.
-   - Of every tile only the pooled output and pooling's workspace (the place of each maximum) stay until backward.
+   - Pooling is our own (pool.h), in the layout that conv chose for its output.
+   - Of every tile only the pooled output and the place of each maximum stay until backward.
    - Gradients of weights are summed over the tiles of one size in their blocked layout, then brought to the plain gradient. */
 #include "onednn_internal.h"
+#include "pool.h"
 #include <string.h>
 
 static const nn_conv_steps plain_steps = { 1, 0 };
 
 static nn_mdref out_md(const dn_conv *c)
 {
-    return tutti_nn_dn_md(c->pool.primitive != NULL ? &c->pool : &c->conv, DNNL_ARG_DST);
+    return c->wide.lanes > 0 ? nn_md_of(&c->pooled) : tutti_nn_dn_md(&c->conv, DNNL_ARG_DST);
 }
 
 static tutti_status reorder(onednn *b, dn_op *op, const nn_unit *u, const char *what, nn_mdref from, nn_mdref to, tutti_error *err)
@@ -28,12 +30,6 @@ static tutti_status reorder(onednn *b, dn_op *op, const nn_unit *u, const char *
     const dnnl_status_t status = dnnl_reorder_primitive_desc_create(&pd, from, b->core.engine, to, b->core.engine, b->core.plain);
 
     return tutti_nn_dn_op_open(&b->core, op, pd, status, u, what, args, 2, err);
-}
-
-static const_dnnl_primitive_desc_t hint_of(const dn_op *op)
-{
-    const_dnnl_primitive_desc_t pd = NULL;
-    return dnnl_primitive_get_primitive_desc(op->primitive, &pd) == dnnl_success ? pd : NULL;
 }
 
 /* The layouts a unit starts from: plain ones, and `any` where the implementation shall choose; `narrow`: of operands in the core's precision. */
@@ -76,26 +72,42 @@ static dn_conv_maps maps_of(const nn_md *m)
     return (dn_conv_maps){ nn_md_of(&m[NARROW_IN]), nn_md_of(&m[NARROW_W]), nn_md_of(&m[NARROW_WIDE]), nn_md_of(&m[ANY_IN]), nn_md_of(&m[ANY_W]), nn_md_of(&m[ANY_WIDE]), nn_md_of(&m[BIAS]) };
 }
 
+/* How conv's output lies, which is one of four, and what pooling makes of it in the same. Blocks are full: channels that fill none are followed by zeros. */
+static tutti_status describe_pooling(dn_conv *c, const nn_unit *u, int64_t images, tutti_error *err)
+{
+    const size_t channels = (size_t)u->wide.channels;
+    const struct { dnnl_format_tag_t tag; size_t lanes; } layouts[] = { { dnnl_nChw16c, 16 }, { dnnl_nChw8c, 8 }, { dnnl_nhwc, channels }, { dnnl_nchw, 1 } };
+    const dnnl_dims_t wide = { images, u->wide.channels, u->wide.height, u->wide.width }, out = { images, u->out.channels, u->out.height, u->out.width };
+    const nn_mdref is = tutti_nn_dn_md(&c->conv, DNNL_ARG_DST);
+
+    for (size_t i = 0; i < TUTTI_LENGTH(layouts); i++) {
+        nn_md md = { 0 };
+        dnnl_status_t made = nn_md_tag(&md, 4, wide, layouts[i].tag);
+        const bool same = made == dnnl_success && dnnl_memory_desc_equal(is, nn_md_of(&md));
+        nn_md_free(&md);
+        if (same)
+            made = nn_md_tag(&c->pooled, 4, out, layouts[i].tag);
+        if (made != dnnl_success)
+            return tutti_nn_dn_failed(made, u, "layout of pooling", err);
+        if (same) {
+            const size_t lanes = layouts[i].lanes;
+            c->wide = (nn_maps){ (size_t)images, (channels + lanes - 1) / lanes * lanes, (size_t)u->wide.height, (size_t)u->wide.width, lanes };
+            return TUTTI_OK;
+        }
+    }
+    return tutti_nn_dn_failed(dnnl_unimplemented, u, "layout of a convolution's output, which pooling does not know", err);
+}
+
 /* input: how the unit's input comes. */
-static tutti_status build_forward(onednn *b, dn_conv *c, const nn_unit *u, const nn_md *m, nn_mdref input, bool last, tutti_error *err)
+static tutti_status build_forward(onednn *b, dn_conv *c, const nn_unit *u, int64_t images, const nn_md *m, nn_mdref input, bool last, tutti_error *err)
 {
     static const int conv_args[] = { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST };
-    static const int pool_args[] = { DNNL_ARG_SRC, DNNL_ARG_DST, DNNL_ARG_WORKSPACE };
     const dn_conv_maps maps = maps_of(m);
-    dnnl_primitive_desc_t pd = NULL;
-    dnnl_status_t made;
 
     TUTTI_TRY(tutti_nn_dn_conv(&b->core, &c->conv, DN_CONV_FORWARD, plain_steps, &maps, NULL, u->relu && u->pool == 0 ? b->core.relu : b->core.plain, u, "forward", conv_args, 4, err));
     TUTTI_TRY(adapt(b, &c->conv_input, u, "forward input reorder", input, tutti_nn_dn_md(&c->conv, DNNL_ARG_SRC), err));
-    if (u->pool > 0) {
-        const nn_mdref wide = tutti_nn_dn_md(&c->conv, DNNL_ARG_DST);
-        pd = NULL;
-        made = nn_pool_forward_pd(&pd, b->core.engine, true, wide, nn_md_of(&m[ANY_OUT]), u->pool, b->core.plain);
-        TUTTI_TRY(tutti_nn_dn_op_open(&b->core, &c->pool, pd, made, u, "pool forward", pool_args, 3, err));
-        pd = NULL;
-        made = nn_pool_forward_pd(&pd, b->core.engine, false, wide, out_md(c), u->pool, b->core.plain);
-        TUTTI_TRY(tutti_nn_dn_op_open(&b->core, &c->pool_inference, pd, made, u, "pool inference", pool_args, 2, err));
-    }
+    if (u->pool > 0)
+        TUTTI_TRY(describe_pooling(c, u, images, err));
     if (last)
         TUTTI_TRY(reorder(b, &c->flatten, u, "flatten", out_md(c), nn_md_of(&m[PLAIN_OUT]), err));
     return reorder(b, &c->give_forward, u, "forward weights reorder", nn_md_of(&m[PLAIN_W]), tutti_nn_dn_md(&c->conv, DNNL_ARG_WEIGHTS), err);
@@ -105,19 +117,11 @@ static tutti_status build_backward(onednn *b, dn_conv *c, const nn_unit *u, cons
 {
     static const int weights_args[] = { DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_BIAS };
     static const int data_args[] = { DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC };
-    static const int pool_args[] = { DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_SRC, DNNL_ARG_WORKSPACE };
     const nn_mdref wide = tutti_nn_dn_md(&c->conv, DNNL_ARG_DST);
     const dn_conv_maps maps = maps_of(m);
-    dnnl_primitive_desc_t pd = NULL;
-    dnnl_status_t made;
 
     if (last)
         TUTTI_TRY(reorder(b, &c->unflatten, u, "unflatten", nn_md_of(&m[PLAIN_OUT]), out_md(c), err));
-    if (u->pool > 0) {
-        made = nn_pool_data_pd(&pd, b->core.engine, wide, out_md(c), u->pool, hint_of(&c->pool), b->core.plain);
-        TUTTI_TRY(tutti_nn_dn_op_open(&b->core, &c->pool_data, pd, made, u, "pool data", pool_args, 3, err));
-    }
-
     TUTTI_TRY(tutti_nn_dn_conv(&b->core, &c->weights, DN_CONV_WEIGHTS, plain_steps, &maps, &c->conv, b->core.plain, u, "weights", weights_args, 4, err));
     TUTTI_TRY(adapt(b, &c->weights_input, u, "weights input reorder", input, tutti_nn_dn_md(&c->weights, DNNL_ARG_SRC), err));
     TUTTI_TRY(adapt(b, &c->weights_slope, u, "weights slope reorder", wide, tutti_nn_dn_md(&c->weights, DNNL_ARG_DIFF_DST), err));
@@ -142,13 +146,13 @@ static void measure(onednn *b, dn_conv *c, int unit, bool last)
     const nn_unit *u = &b->net->units[unit];
     const size_t out = dnnl_memory_desc_get_size(out_md(c)), wide = bytes_of(&c->conv, DNNL_ARG_DST);
     const size_t gradient = bytes_of(&c->weights, DNNL_ARG_DIFF_WEIGHTS), bias = (size_t)u->wide.channels * sizeof(float);
-    const dn_op *const forward[] = { &c->conv, &c->pool, &c->pool_inference, &c->flatten, &c->give_forward, &c->conv_input };
-    const dn_op *const weights[] = { &c->unflatten, &c->pool_data, &c->weights, &c->weights_input, &c->weights_slope, &c->take_weights };
+    const dn_op *const forward[] = { &c->conv, &c->flatten, &c->give_forward, &c->conv_input };
+    const dn_op *const weights[] = { &c->unflatten, &c->weights, &c->weights_input, &c->weights_slope, &c->take_weights };
     const dn_op *const data[] = { &c->data, &c->give_data, &c->data_slope, &c->data_result };
 
     c->bytes[DN_ACT] = c->bytes[DN_SLOPE] = out;
     c->bytes[DN_ROWS] = last ? (size_t)nn_values(u->out) * sizeof(float) : 0; /* of an image */
-    c->bytes[DN_WORKSPACE] = bytes_of(&c->pool, DNNL_ARG_WORKSPACE);
+    c->bytes[DN_WORKSPACE] = u->pool > 0 ? out / sizeof(float) * nn_place_bytes((size_t)u->pool) : 0;
     c->bytes[DN_WIDE] = c->bytes[DN_WIDE_SLOPE] = u->pool > 0 ? wide : 0;
     c->bytes[DN_INPUT] = bytes_of(&c->conv_input, DNNL_ARG_TO);
     c->bytes[DN_WEIGHTS_INPUT] = bytes_of(&c->weights_input, DNNL_ARG_TO);
@@ -172,10 +176,11 @@ static void measure(onednn *b, dn_conv *c, int unit, bool last)
 
 static void close_unit(dn_conv *c)
 {
-    dn_op *const ops[] = { &c->conv, &c->pool, &c->pool_inference, &c->flatten, &c->unflatten, &c->pool_data, &c->weights, &c->data, &c->give_forward,
+    dn_op *const ops[] = { &c->conv, &c->flatten, &c->unflatten, &c->weights, &c->data, &c->give_forward,
                            &c->give_data, &c->take_weights, &c->conv_input, &c->weights_input, &c->weights_slope, &c->data_slope, &c->data_result };
     for (size_t i = 0; i < TUTTI_LENGTH(ops); i++)
         tutti_nn_dn_op_close(ops[i]);
+    nn_md_free(&c->pooled);
 }
 
 void tutti_nn_dn_conv_close(onednn *b, dn_conv_plan *plan)
@@ -205,7 +210,7 @@ tutti_status tutti_nn_dn_conv_plan(onednn *b, int64_t images, tutti_error *err)
         status = layouts(&b->core, m, unit, images, err);
         if (status == TUTTI_OK) {
             input = u > 0 ? out_md(c - 1) : nn_md_of(&m[PLAIN_IN]);
-            status = build_forward(b, c, unit, m, input, u == convs - 1, err);
+            status = build_forward(b, c, unit, images, m, input, u == convs - 1, err);
         }
         if (status == TUTTI_OK)
             status = build_backward(b, c, unit, m, input, u == 0, u == convs - 1, err);
@@ -291,12 +296,8 @@ tutti_status tutti_nn_dn_conv_forward(onednn *b, int unit, int64_t first, int64_
         void *const pointers[] = { x, copy, (void *)b->run.values[nn_bias(b->net, unit)], wide };
         TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &c->conv, pointers, err));
     }
-    if (u->pool > 0) {
-        void *const pointers[] = { wide, out, b->run.train ? workspace_of(b, unit, first) : NULL };
-        TUTTI_TRY(tutti_nn_dn_op_run(&b->core, b->run.train ? &c->pool : &c->pool_inference, pointers, err));
-        if (u->relu)
-            b->loops->relu(c->bytes[DN_ACT] / sizeof(float), out);
-    }
+    if (u->pool > 0)
+        tutti_nn_pool(b->loops, b->core.threads, &c->wide, (size_t)u->pool, wide, out, b->run.train ? workspace_of(b, unit, first) : NULL, u->relu);
     if (c->flatten.primitive != NULL) {
         void *const pointers[] = { out, (float *)dn_at(b, unit, DN_ROWS) + first * nn_values(u->out) };
         TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &c->flatten, pointers, err));
@@ -341,12 +342,10 @@ tutti_status tutti_nn_dn_conv_weights(onednn *b, int unit, int64_t first, int64_
         void *const pointers[] = { (float *)dn_at(b, unit, DN_ROWS_SLOPE) + first * nn_values(u->out), given };
         TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &c->unflatten, pointers, err));
     }
-    if (u->relu)
+    if (u->pool > 0)
+        tutti_nn_pool_back(b->loops, b->core.threads, &c->wide, (size_t)u->pool, u->relu ? act_of(b, unit, first) : NULL, workspace_of(b, unit, first), given, slope);
+    else if (u->relu)
         b->loops->mask(c->bytes[DN_SLOPE] / sizeof(float), act_of(b, unit, first), given);
-    if (u->pool > 0) {
-        void *const pointers[] = { given, slope, workspace_of(b, unit, first) };
-        TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &c->pool_data, pointers, err));
-    }
 
     TUTTI_TRY(turn(b, &c->weights_input, dn_at(b, unit, DN_WEIGHTS_INPUT), &x, err));
     TUTTI_TRY(turn(b, &c->weights_slope, dn_at(b, unit, DN_WEIGHTS_SLOPE), &slope, err));

@@ -72,7 +72,7 @@ typedef struct dn_linear_plan {
 /* What a run keeps for a unit, each with a place of its own in the arena. All float32 but the workspace. */
 enum dn_thing {
     DN_ACT,            /* the unit's output. Convolutions: a place a tile (training) or one (evaluation), in conv's or pooling's layout */
-    DN_WORKSPACE,      /* of pooling, a place a tile */
+    DN_WORKSPACE,      /* where the largest value of each of pooling's windows stood, a place a tile */
     DN_ROWS,           /* the last convolution unit's output as plain rows */
     DN_ROWS_SLOPE,     /* gradient of a unit's output as plain rows: linear units and the last convolution */
     DN_FILLED,         /* unit 0: the end of an evaluation's input, filled up with zeros */
@@ -91,8 +91,10 @@ enum dn_thing {
 enum { DN_SCRATCHES = DN_DATA_SCRATCH - DN_FORWARD_SCRATCH + 1 };
 
 typedef struct dn_conv {
-    dn_op conv, pool, pool_inference, flatten; /* flatten: the last unit's output to plain rows */
-    dn_op unflatten, pool_data, weights, data;
+    dn_op conv, flatten;                       /* flatten: the last unit's output to plain rows */
+    dn_op unflatten, weights, data;
+    nn_maps wide;                              /* conv's output, where pooling follows; else lanes 0 */
+    nn_md pooled;                              /* what pooling makes of it */
     dn_op give_forward, give_data, take_weights; /* weights: plain to layouts of conv and data; from that of `weights` to plain */
     /* Reorders where two primitives want activations in different layouts, none otherwise (none at all in `cnn`): the input as it comes
        to what conv and `weights` want; the slope as conv's output stands to what `weights` and `data` want; data's result to how the

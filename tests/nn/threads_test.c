@@ -237,6 +237,81 @@ static void the_sums_of_columns_are_masked_sums_at_every_level(void **state)
         }
 }
 
+/* ---- pooling, against the definition written out for one value at a time ---- */
+static size_t place_in(const nn_maps *m, size_t block, size_t row, size_t column, size_t lane)
+{
+    return ((block * m->height + row) * m->width + column) * m->lanes + lane;
+}
+
+static void pool_plainly(const nn_maps *m, size_t side, const float *x, float *y, void *place, bool relu, const float *slope, float *dx)
+{
+    const nn_maps out = { m->images, m->channels, m->height / side, m->width / side, m->lanes };
+
+    memset(dx, 0, m->images * m->channels * m->height * m->width * sizeof *dx);
+    for (size_t block = 0; block < m->images * (m->channels / m->lanes); block++)
+        for (size_t r = 0; r < out.height; r++)
+            for (size_t s = 0; s < out.width; s++)
+                for (size_t lane = 0; lane < m->lanes; lane++) {
+                    const size_t to = place_in(&out, block, r, s, lane);
+                    size_t best = place_in(m, block, r * side, s * side, lane);
+                    size_t where = 0;
+                    for (size_t at = 1; at < side * side; at++) {
+                        const size_t from = place_in(m, block, r * side + at / side, s * side + at % side, lane);
+                        if (x[from] > x[best]) {
+                            best = from;
+                            where = at;
+                        }
+                    }
+                    if (nn_place_bytes(side) == 1)
+                        ((uint8_t *)place)[to] = (uint8_t)where;
+                    else
+                        ((int32_t *)place)[to] = (int32_t)where;
+                    y[to] = relu && x[best] < 0 ? 0 : x[best];
+                    dx[best] = relu && y[to] <= 0 ? 0 : slope[to];
+                }
+}
+
+static void pooling_is_its_definition_at_every_level(void **state)
+{
+    static const struct { nn_maps m; size_t side; } list[] = {
+        { { 2, 16, 6, 6, 8 }, 2 }, { { 1, 32, 7, 5, 16 }, 2 }, { { 3, 10, 5, 9, 10 }, 2 }, { { 2, 3, 8, 8, 1 }, 2 }, { { 1, 24, 9, 7, 24 }, 3 }, { { 1, 8, 5, 5, 8 }, 5 }, { { 1, 8, 16, 33, 8 }, 16 }, { { 1, 9, 36, 18, 9 }, 17 }, { { 2, 8, 3, 4, 8 }, 1 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(list) * 2; i++) {
+        const nn_maps *m = &list[i / 2].m;
+        const size_t side = list[i / 2].side, values = m->images * m->channels * m->height * m->width, lines = nn_pool_lines(m, side), n = lines * (m->width / side) * m->lanes;
+        const bool relu = i % 2 == 1;
+        float *x = calloc(values, sizeof *x), *dx = calloc(values, sizeof *dx), *ex = calloc(values, sizeof *ex);
+        float *y = calloc(n, sizeof *y), *ey = calloc(n, sizeof *ey), *slope = calloc(n, sizeof *slope);
+        char *place = calloc(n, sizeof(int32_t)), *eplace = calloc(n, sizeof(int32_t));
+
+        draw(x, values, i);
+        draw(slope, n, i + 500);
+        for (size_t k = 0; k < values; k += 3) /* equals: the first counts */
+            x[k] = -1;
+        pool_plainly(m, side, x, ey, eplace, relu, slope, ex);
+        for (tutti_cpu cpu = TUTTI_CPU_SCALAR; cpu <= tutti_cpu_best(); cpu++) {
+            const nn_loops *l = nn_loops_of(cpu);
+            const size_t half = lines / 2; /* two parts, as two threads have */
+            memset(dx, 0xff, values * sizeof *dx);
+            memset(place, 0xff, n * nn_place_bytes(side));
+            l->pool(m, side, half, lines - half, x, y, NULL, relu);
+            l->pool(m, side, 0, lines, x, y, NULL, relu);
+            assert_same(y, ey, n);
+            memset(y, 0, n * sizeof *y);
+            l->pool(m, side, half, lines - half, x, y, place, relu);
+            l->pool(m, side, 0, half, x, y, place, relu);
+            assert_same(y, ey, n);
+            assert_memory_equal(place, eplace, n * nn_place_bytes(side));
+            l->pool_back(m, side, half, lines - half, relu ? y : NULL, place, slope, dx);
+            l->pool_back(m, side, 0, half, relu ? y : NULL, place, slope, dx);
+            assert_same(dx, ex, values);
+        }
+        free(x), free(dx), free(ex), free(y), free(ey), free(slope), free(place), free(eplace);
+    }
+}
+
 /* ---- loops cut among threads ---- */
 enum { CUTS = 1000 };
 typedef struct cuts { unsigned char times[CUTS], thread[CUTS]; size_t least; } cuts;
@@ -355,6 +430,7 @@ int main(void)
         cmocka_unit_test(a_loop_is_cut_into_parts_that_together_are_all_of_it),
         cmocka_unit_test(threads_of_a_network_of_rows_agree),
         cmocka_unit_test(loops_give_the_same_bits_at_every_level),
+        cmocka_unit_test(pooling_is_its_definition_at_every_level),
         cmocka_unit_test(the_sums_of_columns_are_masked_sums_at_every_level),
     };
     return cmocka_run_group_tests_name("nn/threads", tests, NULL, NULL);
