@@ -27,7 +27,11 @@ typedef struct nn_loops {
        max(y, 0), NaN stays. The derivative masks by y (NULL: not). */
     void (*pool)(const nn_maps *m, size_t side, size_t first, size_t count, const float *x, float *y, void *place, bool relu);
     void (*pool_back)(const nn_maps *m, size_t side, size_t first, size_t count, const float *y, const void *place, const float *slope, float *dx);
+    /* Gradients of a convolution (stride 1, no padding) of plain maps x, of in->channels: of its weights (channels x in->channels x side x side) and bias (channels), from the slope of its output, whose
+       lanes are a multiple of NN_LANES. Of the groups [first, first + count) of NN_LANES channels; written. Sums run over a line, then over these. */
+    void (*weights_of_plain)(const nn_maps *out, const nn_maps *in, size_t side, size_t first, size_t count, const float *x, const float *slope, float *weights, float *bias);
 } nn_loops;
+enum { NN_LANES = 8 }; /* that the loops of maps take at once */
 extern const nn_loops tutti_nn_loops_scalar, tutti_nn_loops_avx2, tutti_nn_loops_avx512;
 
 static inline size_t nn_place_bytes(size_t side) { return side <= 16 ? sizeof(uint8_t) : sizeof(int32_t); }

@@ -136,7 +136,7 @@ static void loop_places_back(const nn_maps *m, const float *slope, float *dx)
 }
 
 /* ---- max pooling: of eight lanes as vectors of the compiler's (it makes scalars of such short loops), of those left one by one ---- */
-enum { LANES = 8 };
+enum { LANES = NN_LANES };
 typedef float lanes_f32 __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef int32_t lanes_i32 __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef uint8_t lanes_u8 __attribute__((vector_size(LANES), aligned(1), may_alias));
@@ -253,5 +253,62 @@ static void loop_pool_back(const nn_maps *m, size_t side, size_t first, size_t c
     }
 }
 
+/* ---- weights of a convolution of few channels ---- */
+enum { TAPS = 9 };
+
+/* total += over a line of the slope's `width` places: the place's lanes times what `rows` x n taps find there. */
+static inline void tap_line(const float *x, size_t x_line, const float *slope, size_t lanes, size_t width, size_t rows, size_t n, lanes_f32 *total)
+{
+    lanes_f32 sum[TAPS] = { 0 };
+
+    for (size_t q = 0; q < width; q++) {
+        const lanes_f32 d = *(const lanes_f32 *)(slope + q * lanes);
+        for (size_t r = 0; r < rows; r++)
+            for (size_t s = 0; s < n; s++)
+                sum[r * n + s] += d * x[r * x_line + q + s];
+    }
+    for (size_t t = 0; t < rows * n; t++)
+        total[t] += sum[t];
+}
+
+/* Taps [tap, tap + n) of row r, or for `rows` = 3 all of a 3 x 3 window, of channel c: NN_LANES output channels from `out_channel` on. */
+static void tap_group(const nn_maps *out, const nn_maps *in, size_t side, size_t c, size_t r, size_t tap, size_t n, size_t out_channel, const float *x, const float *slope, float *weights)
+{
+    const bool whole = side == 3;
+    lanes_f32 total[TAPS] = { 0 };
+
+    for (size_t image = 0; image < out->images; image++)
+        for (size_t p = 0; p < out->height; p++) {
+            const float *from = x + ((image * in->channels + c) * in->height + p + r) * in->width + tap, *line = slope + map_at(out, image, out_channel, p, 0);
+            if (whole)
+                tap_line(from, in->width, line, out->lanes, out->width, 3, 3, total);
+            else
+                tap_line(from, in->width, line, out->lanes, out->width, 1, n, total);
+        }
+    for (size_t k = 0; k < LANES; k++)
+        for (size_t t = 0; t < (whole ? TAPS : n); t++)
+            weights[(((out_channel + k) * in->channels + c) * side + r) * side + tap + t] = total[t][k];
+}
+
+static void loop_weights_of_plain(const nn_maps *out, const nn_maps *in, size_t side, size_t first, size_t count, const float *x, const float *slope, float *weights, float *bias)
+{
+    for (size_t g = first; g < first + count; g++) {
+        lanes_f32 total = { 0 };
+        for (size_t c = 0; c < in->channels; c++)
+            for (size_t r = 0; r < (side == 3 ? 1 : side); r++)
+                for (size_t tap = 0; tap < side; tap += TAPS)
+                    tap_group(out, in, side, c, r, tap, side - tap < TAPS ? side - tap : TAPS, g * LANES, x, slope, weights);
+        for (size_t image = 0; image < out->images; image++)
+            for (size_t p = 0; p < out->height; p++) {
+                const float *line = slope + map_at(out, image, g * LANES, p, 0);
+                lanes_f32 sum = { 0 };
+                for (size_t q = 0; q < out->width; q++)
+                    sum += *(const lanes_f32 *)(line + q * out->lanes);
+                total += sum;
+            }
+        *(lanes_f32 *)(bias + g * LANES) = total;
+    }
+}
+
 const nn_loops NN_LOOPS = { .relu = loop_relu, .mask = loop_mask, .add = loop_add, .bias = loop_bias, .sum_relu = loop_sum_relu, .shortcut = loop_shortcut, .shortcut_back = loop_shortcut_back,
-                            .places = loop_places, .places_back = loop_places_back, .pool = loop_pool, .pool_back = loop_pool_back };
+                            .places = loop_places, .places_back = loop_places_back, .pool = loop_pool, .pool_back = loop_pool_back, .weights_of_plain = loop_weights_of_plain };

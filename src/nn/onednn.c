@@ -186,6 +186,8 @@ static int onednn_describe(const void *self, char *text, size_t bytes)
                                          &c->weights_slope, &c->weights, &c->take_weights, &c->give_data,
                                          &c->data_slope, &c->data, &c->data_result };
             length = tutti_nn_dn_describe(ops, TUTTI_LENGTH(ops), text, bytes, length);
+            if (c->plain)
+                length = tutti_nn_say(text, bytes, length, "conv2d %d weights: our own\n", b->net->units[u].index);
         } else {
             const dn_linear *l = &b->full.units[u];
             const dn_op *const ops[] = { &l->forward, &l->weights, &l->weights_add, &l->data };

@@ -10,9 +10,12 @@
    - max(0, max(x)) = max over max(0, x): the ReLU runs behind the pooling, on a quarter of the data, and its mask is the
      pooled output, so conv's own output is not kept. A unit without pooling has the ReLU inside conv.
    - Pooling is our own (pool.h), in the layout that conv chose for its output.
+   - oneDNN fills the channels of the network's input up to a block of its own and multiplies zeros: eight times the work where an image is grey and vectors are of eight. The gradients of such weights are
+     our own loops' (loops.h).
    - Of every tile only the pooled output and the place of each maximum stay until backward.
    - Gradients of weights are summed over the tiles of one size in their blocked layout, then brought to the plain gradient. */
 #include "onednn_internal.h"
+#include "parallel.h"
 #include "pool.h"
 #include <string.h>
 
@@ -113,6 +116,18 @@ static tutti_status build_forward(onednn *b, dn_conv *c, const nn_unit *u, int64
     return reorder(b, &c->give_forward, u, "forward weights reorder", nn_md_of(&m[PLAIN_W]), tutti_nn_dn_md(&c->conv, DNNL_ARG_WEIGHTS), err);
 }
 
+/* Does oneDNN's own fill the input's channels up? */
+static tutti_status fills_channels(onednn *b, const nn_unit *u, const dn_conv_maps *maps, const dn_conv *c, bool *fills, tutti_error *err)
+{
+    static const int args[] = { DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_BIAS };
+    dn_op op = { 0 };
+
+    TUTTI_TRY(tutti_nn_dn_conv(&b->core, &op, DN_CONV_WEIGHTS, plain_steps, maps, &c->conv, b->core.plain, u, "weights", args, 4, err));
+    *fills = dnnl_memory_desc_get_size(tutti_nn_dn_md(&op, DNNL_ARG_SRC)) > c->wide.images * (size_t)nn_values(u->in) * sizeof(float);
+    tutti_nn_dn_op_close(&op);
+    return TUTTI_OK;
+}
+
 static tutti_status build_backward(onednn *b, dn_conv *c, const nn_unit *u, const nn_md *m, nn_mdref input, bool first, bool last, tutti_error *err)
 {
     static const int weights_args[] = { DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_BIAS };
@@ -122,6 +137,11 @@ static tutti_status build_backward(onednn *b, dn_conv *c, const nn_unit *u, cons
 
     if (last)
         TUTTI_TRY(reorder(b, &c->unflatten, u, "unflatten", nn_md_of(&m[PLAIN_OUT]), out_md(c), err));
+    if (first && u->pool > 0 && c->wide.channels == (size_t)u->wide.channels && c->wide.lanes % NN_LANES == 0 && tutti_nn_dn_narrow_type(&b->core) == dnnl_f32) {
+        TUTTI_TRY(fills_channels(b, u, &maps, c, &c->plain, err));
+        if (c->plain)
+            return TUTTI_OK;
+    }
     TUTTI_TRY(tutti_nn_dn_conv(&b->core, &c->weights, DN_CONV_WEIGHTS, plain_steps, &maps, &c->conv, b->core.plain, u, "weights", weights_args, 4, err));
     TUTTI_TRY(adapt(b, &c->weights_input, u, "weights input reorder", input, tutti_nn_dn_md(&c->weights, DNNL_ARG_SRC), err));
     TUTTI_TRY(adapt(b, &c->weights_slope, u, "weights slope reorder", wide, tutti_nn_dn_md(&c->weights, DNNL_ARG_DIFF_DST), err));
@@ -145,7 +165,7 @@ static void measure(onednn *b, dn_conv *c, int unit, bool last)
 {
     const nn_unit *u = &b->net->units[unit];
     const size_t out = dnnl_memory_desc_get_size(out_md(c)), wide = bytes_of(&c->conv, DNNL_ARG_DST);
-    const size_t gradient = bytes_of(&c->weights, DNNL_ARG_DIFF_WEIGHTS), bias = (size_t)u->wide.channels * sizeof(float);
+    const size_t gradient = c->plain ? u->weights * sizeof(float) : bytes_of(&c->weights, DNNL_ARG_DIFF_WEIGHTS), bias = (size_t)u->wide.channels * sizeof(float);
     const dn_op *const forward[] = { &c->conv, &c->flatten, &c->give_forward, &c->conv_input };
     const dn_op *const weights[] = { &c->unflatten, &c->weights, &c->weights_input, &c->weights_slope, &c->take_weights };
     const dn_op *const data[] = { &c->data, &c->give_data, &c->data_slope, &c->data_result };
@@ -313,7 +333,10 @@ static tutti_status give_gradient(onednn *b, dn_conv *c, int unit, bool add, tut
     float *plain = dn_at(b, unit, DN_PLAIN), *bias_sum = dn_at(b, unit, DN_BIAS_SUM);
     void *const pointers[] = { dn_at(b, unit, DN_SUM), add ? plain : weights };
 
-    TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &c->take_weights, pointers, err));
+    if (c->plain)
+        memcpy(pointers[1], pointers[0], u->weights * sizeof *weights);
+    else
+        TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &c->take_weights, pointers, err));
     if (add) {
         b->loops->add(u->weights, plain, weights);
         b->loops->add((size_t)u->wide.channels, bias_sum, bias);
@@ -327,6 +350,16 @@ static tutti_status give_gradient(onednn *b, dn_conv *c, int unit, bool add, tut
 static void *slope_of(const onednn *b, int unit)
 {
     return dn_at(b, unit, b->net->units[unit].pool > 0 ? DN_WIDE_SLOPE : DN_SLOPE);
+}
+
+typedef struct plain_weights { const nn_loops *loops; const nn_maps *out; nn_maps in; size_t side; const float *x, *slope; float *weights, *bias; } plain_weights;
+
+static void some_plain_weights(void *arg, size_t first, size_t count, int thread)
+{
+    const plain_weights *w = arg;
+
+    (void)thread;
+    w->loops->weights_of_plain(w->out, &w->in, w->side, first, count, w->x, w->slope, w->weights, w->bias);
 }
 
 tutti_status tutti_nn_dn_conv_weights(onednn *b, int unit, int64_t first, int64_t count, tutti_error *err)
@@ -349,7 +382,11 @@ tutti_status tutti_nn_dn_conv_weights(onednn *b, int unit, int64_t first, int64_
 
     TUTTI_TRY(turn(b, &c->weights_input, dn_at(b, unit, DN_WEIGHTS_INPUT), &x, err));
     TUTTI_TRY(turn(b, &c->weights_slope, dn_at(b, unit, DN_WEIGHTS_SLOPE), &slope, err));
-    {
+    if (c->plain) {
+        plain_weights w = { b->loops, &c->wide, { c->wide.images, (size_t)u->in.channels, (size_t)u->in.height, (size_t)u->in.width, 1 }, (size_t)u->kernel, x, slope, *begun ? part : sum,
+                            *begun ? bias_part : bias_sum };
+        tutti_nn_parallel(b->core.threads, c->wide.channels / NN_LANES, 1, some_plain_weights, &w);
+    } else {
         void *const pointers[] = { x, slope, *begun ? part : sum, *begun ? bias_part : bias_sum };
         TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &c->weights, pointers, err));
     }

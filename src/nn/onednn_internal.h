@@ -95,6 +95,7 @@ typedef struct dn_conv {
     dn_op unflatten, weights, data;
     nn_maps wide;                              /* conv's output, where pooling follows; else lanes 0 */
     nn_md pooled;                              /* what pooling makes of it */
+    bool plain;                                /* gradients of the weights are our own (onednn_conv.c), plain, and the reorders about them are not there */
     dn_op give_forward, give_data, take_weights; /* weights: plain to layouts of conv and data; from that of `weights` to plain */
     /* Reorders where two primitives want activations in different layouts, none otherwise (none at all in `cnn`): the input as it comes
        to what conv and `weights` want; the slope as conv's output stands to what `weights` and `data` want; data's result to how the

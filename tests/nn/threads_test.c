@@ -312,6 +312,57 @@ static void pooling_is_its_definition_at_every_level(void **state)
     }
 }
 
+/* ---- weights of a convolution of plain maps: near the sum in doubles, the same bits at every level and in any parts ---- */
+static void weights_of_plain_maps_are_their_definition_at_every_level(void **state)
+{
+    static const struct { nn_maps out; size_t channels, side; } list[] = {
+        { { 8, 32, 26, 26, 8 }, 1, 3 }, { { 2, 32, 5, 7, 16 }, 3, 3 }, { { 3, 16, 4, 9, 8 }, 2, 5 }, { { 1, 24, 6, 5, 24 }, 1, 1 }, { { 2, 8, 3, 4, 8 }, 2, 11 }, { { 1, 16, 2, 3, 16 }, 5, 2 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(list); i++) {
+        const nn_maps *out = &list[i].out;
+        const size_t side = list[i].side, places = out->images * out->height * out->width, n = out->channels * list[i].channels * side * side;
+        const nn_maps in = { out->images, list[i].channels, out->height + side - 1, out->width + side - 1, 1 };
+        const size_t values = in.images * in.channels * in.height * in.width;
+        const tutti_rng rng = { .seed = i };
+        float *x = calloc(values, sizeof *x), *slope = calloc(places * out->channels, sizeof *slope), *w = calloc(n + GUARD, sizeof *w), *first = calloc(n + GUARD, sizeof *first);
+        float bias[32 + GUARD], first_bias[32 + GUARD] = { 0 };
+
+        for (size_t k = 0; k < values; k++)
+            x[k] = (float)tutti_normal(rng, k);
+        for (size_t k = 0; k < places * out->channels; k++)
+            slope[k] = (float)tutti_normal(rng, values + k);
+        for (tutti_cpu cpu = TUTTI_CPU_SCALAR; cpu <= tutti_cpu_best(); cpu++) {
+            const size_t groups = out->channels / NN_LANES, half = groups / 2;
+            memset(w, 0xff, n * sizeof *w);
+            memset(bias, 0, sizeof bias);
+            nn_loops_of(cpu)->weights_of_plain(out, &in, side, half, groups - half, x, slope, w, bias);
+            nn_loops_of(cpu)->weights_of_plain(out, &in, side, 0, half, x, slope, w, bias);
+            if (cpu == TUTTI_CPU_SCALAR) {
+                memcpy(first, w, (n + GUARD) * sizeof *w);
+                memcpy(first_bias, bias, sizeof bias);
+            }
+            assert_memory_equal(w, first, (n + GUARD) * sizeof *w);
+            assert_memory_equal(bias, first_bias, sizeof bias);
+        }
+        for (size_t k = 0; k < n; k++) {
+            const size_t o = k / (in.channels * side * side), c = k / (side * side) % in.channels, r = k / side % side, s = k % side;
+            double exact = 0, size = 0, exact_bias = 0;
+            for (size_t place = 0; place < places; place++) {
+                const size_t image = place / (out->height * out->width), p = place / out->width % out->height, q = place % out->width;
+                const double d = slope[place_in(out, image * (out->channels / out->lanes) + o / out->lanes, p, q, o % out->lanes)], v = x[((image * in.channels + c) * in.height + p + r) * in.width + q + s];
+                exact += d * v;
+                exact_bias += d;
+                size += fabs(d * v) + fabs(d);
+            }
+            assert_true(fabs(w[k] - exact) <= 1e-6 * (size + 1));
+            assert_true(fabs(bias[o] - exact_bias) <= 1e-6 * (size + 1));
+        }
+        free(x), free(slope), free(w), free(first);
+    }
+}
+
 /* ---- loops cut among threads ---- */
 enum { CUTS = 1000 };
 typedef struct cuts { unsigned char times[CUTS], thread[CUTS]; size_t least; } cuts;
@@ -431,6 +482,7 @@ int main(void)
         cmocka_unit_test(threads_of_a_network_of_rows_agree),
         cmocka_unit_test(loops_give_the_same_bits_at_every_level),
         cmocka_unit_test(pooling_is_its_definition_at_every_level),
+        cmocka_unit_test(weights_of_plain_maps_are_their_definition_at_every_level),
         cmocka_unit_test(the_sums_of_columns_are_masked_sums_at_every_level),
     };
     return cmocka_run_group_tests_name("nn/threads", tests, NULL, NULL);
