@@ -6,14 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#if defined(__SANITIZE_ADDRESS__)
-#define ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define ASAN 1
-#endif
-#endif
-#ifdef ASAN
+#include "../sanitized.h"
+#if SANITIZED_ADDRESS
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -167,12 +161,12 @@ static void tell_all(const x_run *run, char *text, size_t bytes)
 /* ---- switching ---- */
 static void leave(x_run *run, x_fiber *f, bool for_good)
 {
-#ifdef ASAN
+#if SANITIZED_ADDRESS
     __sanitizer_start_switch_fiber(for_good ? NULL : &f->fake, run->scheduler_stack, run->scheduler_bytes);
 #endif
     (void)for_good;
     swapcontext(&f->context, &run->scheduler);
-#ifdef ASAN
+#if SANITIZED_ADDRESS
     __sanitizer_finish_switch_fiber(f->fake, NULL, NULL);
 #endif
 }
@@ -180,11 +174,11 @@ static void leave(x_run *run, x_fiber *f, bool for_good)
 static void resume(x_run *run, x_fiber *f)
 {
     run->current = f;
-#ifdef ASAN
+#if SANITIZED_ADDRESS
     __sanitizer_start_switch_fiber(&run->scheduler_fake, f->stack, X_STACK);
 #endif
     swapcontext(&run->scheduler, &f->context);
-#ifdef ASAN
+#if SANITIZED_ADDRESS
     __sanitizer_finish_switch_fiber(run->scheduler_fake, NULL, NULL);
 #endif
     run->current = NULL;
@@ -195,7 +189,7 @@ static void begin(void)
     x_run *const run = the_run;
     x_fiber *const f = run->current;
 
-#ifdef ASAN
+#if SANITIZED_ADDRESS
     __sanitizer_finish_switch_fiber(NULL, &run->scheduler_stack, &run->scheduler_bytes);
 #endif
     f->body(f->arg);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "sanitized.h"
 #include "tutti/engine.h"
 
 #define GONE "this rank was told to fail"
@@ -242,7 +243,7 @@ static void a_lost_slice_ends_the_run_and_is_named(void **state)
 static void beside_the_computation_any_other_worker_may_go(void **state)
 {
     static const char *const methods[] = { "asgd(servers=2)", "ssp(servers=1,staleness=1)", "parameter-server(servers=2)", "backup-workers(servers=2)", "ringmaster-asgd", "dude-asgd", "ringleader-asgd",
-#ifndef __SANITIZE_THREAD__ /* its races are what it is */
+#if !SANITIZED_THREAD /* its races are what it is */
                                            "asgd(hogwild=on)",
 #endif
                                            "asgd(hogwild=on,locks=full)", "asgd(hogwild=on,locks=row)",

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "sanitized.h"
 #include "tutti/engine.h"
 
 enum { RANKS = 8, TENSORS = 4, TABLE = 1, SMALL = 3 };
@@ -447,7 +448,7 @@ static tutti_status old_rows_rank(tutti_world *world, void *arg, tutti_error *er
 static void rows_are_as_they_are_when_they_are_asked_for(void **state)
 {
     static const char *const methods[] = { "asgd", "asgd(servers=1)", "asgd(compensate=constant,lambda=1000)", "ssp(staleness=100)",
-#ifndef __SANITIZE_THREAD__ /* its races are what it is */
+#if !SANITIZED_THREAD /* its races are what it is */
                                            "asgd(hogwild=on)",
 #endif
     };

@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
+#include "sanitized.h"
 #include "trial.h"
 
 static const int sizes[] = { 2, 3, 4, 5, 7, 8 };
@@ -542,7 +543,7 @@ static void with_locks_hogwild_loses_no_update_and_reads_what_is_whole(void **st
         }
 }
 
-#ifndef __SANITIZE_THREAD__
+#if !SANITIZED_THREAD
 static float one(int rank, uint64_t step, size_t i, float x)
 {
     (void)rank;
@@ -679,7 +680,7 @@ int main(void)
         cmocka_unit_test(a_step_sends_as_many_gradients_as_it_takes),
         cmocka_unit_test(a_bound_that_follows_speeds_stays_between_its_two),
         cmocka_unit_test(with_locks_hogwild_loses_no_update_and_reads_what_is_whole),
-#ifndef __SANITIZE_THREAD__ /* its races are what it is */
+#if !SANITIZED_THREAD /* its races are what it is */
         cmocka_unit_test(hogwild_may_lose_an_update_but_tears_none),
 #endif
         cmocka_unit_test(options_at_their_ends_and_what_cannot_work),

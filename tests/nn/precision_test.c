@@ -3,6 +3,7 @@
    the distance to float32, which can be neither 0 nor more than the format's unit roundoff allows; equal bits of blocks and evaluations; allocations counted. */
 #include "nn/dnnl_compat.h"
 #include "nn_test.h"
+#include "sanitized.h"
 
 static const double roundoff[] = { [TUTTI_BF16] = 0x1p-8, [TUTTI_F16] = 0x1p-11 }; /* the most that a number moves, relative */
 
@@ -377,7 +378,7 @@ static void copies_of_weights_follow_the_values(void **state)
 
 static void two_threads_give_what_one_gives(void **state)
 {
-#ifdef __SANITIZE_THREAD__
+#if SANITIZED_THREAD
     (void)state;
     skip(); /* ThreadSanitizer does not see libgomp's barriers */
 #else

@@ -2,6 +2,7 @@
 #include "nn/loops.h"
 #include "nn/parallel.h"
 #include "nn_test.h"
+#include "sanitized.h"
 
 extern int omp_get_max_threads(void);
 extern void omp_set_num_threads(int threads);
@@ -90,7 +91,7 @@ static void a_pass_leaves_the_caller_s_number_of_threads_alone(void **state)
 /* ThreadSanitizer does not see libgomp's barriers and would report its workers. */
 static void two_threads_of_one_network_agree_with_the_reference(void **state)
 {
-#ifdef __SANITIZE_THREAD__
+#if SANITIZED_THREAD
     (void)state;
     skip();
 #else
@@ -120,7 +121,7 @@ static void two_threads_of_one_network_agree_with_the_reference(void **state)
    of both kinds, which gave other bits with AVX2. */
 static void products_have_the_same_bits_with_any_number_of_threads(void **state)
 {
-#ifdef __SANITIZE_THREAD__
+#if SANITIZED_THREAD
     (void)state;
     skip();
 #else
@@ -381,7 +382,7 @@ static void count_items(void *arg, size_t first, size_t count, int thread)
 static void a_loop_is_cut_into_parts_that_together_are_all_of_it(void **state)
 {
     (void)state;
-#ifdef __SANITIZE_THREAD__
+#if SANITIZED_THREAD
     skip();
 #endif
     for (int threads = 1; threads <= 3; threads++)
@@ -402,7 +403,7 @@ static void a_loop_is_cut_into_parts_that_together_are_all_of_it(void **state)
 /* Large enough that every loop is cut. Loops give one thread's bits; oneDNN's products may be cut otherwise, hence the tolerance. The same threads, the same bits. */
 static void threads_of_a_network_of_rows_agree(void **state)
 {
-#ifdef __SANITIZE_THREAD__
+#if SANITIZED_THREAD
     (void)state;
     skip();
 #else

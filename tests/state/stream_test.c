@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "memory_files.h"
+#include "sanitized.h"
 #include "state/state_internal.h"
 
 static _Thread_local size_t until_failure = SIZE_MAX; /* allocations of this thread */
@@ -369,7 +370,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(no_memory_at_any_point_is_told_and_leaves_the_old_one, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_process_killed_in_any_write_leaves_the_old, set_up, tear_down),
     };
-#ifdef __SANITIZE_THREAD__ /* the rest fails an operation at a time, and takes minutes then */
+#if SANITIZED_THREAD /* the rest fails an operation at a time, and takes minutes then */
     int failed = 0;
     static const char *const threads[] = { "a_file_is_the_same_whoever_writes_it", "damage_and_failing_reads_are_found_while_reading_ahead" };
     for (size_t k = 0; k < TUTTI_LENGTH(threads); k++) {

@@ -20,17 +20,9 @@
 #include <unistd.h>
 
 #include "train/train_internal.h"
+#include "sanitized.h"
 #include "tutti/clicks.h"
 #include "tutti/options.h"
-
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#endif
 
 enum { STEPS = 150, WARM = 60, NEAR_END = STEPS - 5, FRAMES = 16, LIBRARIES_MOST = 8 };
 
@@ -47,7 +39,7 @@ static int first_frames;
 static _Thread_local enum { OTHER, RESTING, STEPPING } doing; /* OTHER: not a rank's own thread */
 static _Thread_local uint64_t steps_here;
 
-#ifndef SANITIZED /* a sanitizer has a malloc of its own */
+#if !SANITIZED /* a sanitizer has a malloc of its own */
 extern void *__libc_malloc(size_t bytes);
 extern void *__libc_calloc(size_t count, size_t size);
 extern void *__libc_realloc(void *memory, size_t bytes);
@@ -270,7 +262,7 @@ static void watch(const char *method, const char *model, int n, int64_t accumula
 static void the_counter_sees_an_allocation_of_ours(void **state)
 {
     (void)state;
-#ifdef SANITIZED
+#if SANITIZED
     skip();
 #endif
     steps_here = WARM;
@@ -285,7 +277,7 @@ static void the_counter_sees_an_allocation_of_ours(void **state)
 static void a_warm_step_of_ddp_allocates_nothing_of_ours(void **state)
 {
     (void)state;
-#ifdef SANITIZED
+#if SANITIZED
     skip();
 #endif
     watch("ddp", "mlp(hidden=300)", 2, 1); /* its gradients are pieces above what goes to the lane */
@@ -297,7 +289,7 @@ static void a_warm_step_of_ddp_allocates_nothing_of_ours(void **state)
 static void a_warm_step_with_a_codec_allocates_nothing_of_ours(void **state)
 {
     (void)state;
-#ifdef SANITIZED
+#if SANITIZED
     skip();
 #endif
     watch_on("%s/data", "ddp", "mlp(hidden=40)", "qsgd(bits=4,coding=elias)", 2, 1);
@@ -307,7 +299,7 @@ static void a_warm_step_with_a_codec_allocates_nothing_of_ours(void **state)
 static void a_warm_step_of_local_sgd_allocates_nothing_of_ours(void **state)
 {
     (void)state;
-#ifdef SANITIZED
+#if SANITIZED
     skip();
 #endif
     watch("local-sgd(period=4)", "mlp(hidden=40)", 3, 1);
@@ -316,7 +308,7 @@ static void a_warm_step_of_local_sgd_allocates_nothing_of_ours(void **state)
 static void a_warm_step_of_d_psgd_allocates_nothing_of_ours(void **state)
 {
     (void)state;
-#ifdef SANITIZED
+#if SANITIZED
     skip();
 #endif
     watch("d-psgd", "mlp(hidden=40)", 4, 1);
@@ -325,7 +317,7 @@ static void a_warm_step_of_d_psgd_allocates_nothing_of_ours(void **state)
 static void a_warm_step_of_ad_psgd_allocates_nothing_of_ours(void **state)
 {
     (void)state;
-#ifdef SANITIZED
+#if SANITIZED
     skip();
 #endif
     watch("ad-psgd", "mlp(hidden=40)", 4, 1);
@@ -334,7 +326,7 @@ static void a_warm_step_of_ad_psgd_allocates_nothing_of_ours(void **state)
 static void a_warm_step_on_tokens_allocates_nothing_of_ours(void **state)
 {
     (void)state;
-#ifdef SANITIZED
+#if SANITIZED
     skip();
 #endif
     watch_on("text(file=%s/text,context=8)", "ddp", "gpt(layers=1,dim=16,heads=2,context=8)", NULL, 2, 2);
@@ -344,7 +336,7 @@ static void a_warm_step_on_tokens_allocates_nothing_of_ours(void **state)
 static void a_warm_step_on_clicks_allocates_nothing_of_ours(void **state)
 {
     (void)state;
-#ifdef SANITIZED
+#if SANITIZED
     skip();
 #endif
     watch_on("clicks(file=%s/clicks,rows=1000)", "ddp", "ctr(dim=4,layers=1,hidden=8)", NULL, 1, 2);

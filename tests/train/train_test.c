@@ -14,6 +14,7 @@
 
 #include "train/train_internal.h"
 #include "tutti/options.h"
+#include "sanitized.h"
 
 static char folder[256];
 
@@ -100,7 +101,7 @@ static void threads_and_processes_give_the_same_bits(void **state)
         c.method = cases[i].method;
         if (train_in_threads(&c, cases[i].n, &err) != TUTTI_OK)
             fail_msg("%s", err.text);
-#ifndef __SANITIZE_THREAD__ /* there the command is not what is under test */
+#if !SANITIZED_THREAD /* there the command is not what is under test */
         shell("'%s/bin/tutti' train --model '%s' --method '%s' -n %d --batch 16 --threads 1 --seed 5 --quiet --data '%s/data' --out '%s/processes-%zu'", TUTTI_BINARY_DIR,
               cases[i].model, cases[i].method, cases[i].n, folder, folder, i);
         shell("cmp '%s/threads-%zu/model.safetensors' '%s/processes-%zu/model.safetensors'", folder, i, folder, i);

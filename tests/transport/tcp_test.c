@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "sanitized.h"
 #include "tcp_help.h"
 #include "together.h"
 
@@ -25,17 +26,7 @@ void *__wrap_tutti_alloc(size_t count, size_t size)
 }
 
 /* The thread sanitizer cannot follow a fork of a process with threads. */
-#if defined(__SANITIZE_THREAD__)
-enum { FORKS = 0 };
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-enum { FORKS = 0 };
-#else
-enum { FORKS = 1 };
-#endif
-#else
-enum { FORKS = 1 };
-#endif
+enum { FORKS = !SANITIZED_THREAD };
 
 static int setup(void **state) { return tutti_runtime_open_posix((tutti_runtime **)state, NULL) == TUTTI_OK ? 0 : -1; }
 static int teardown(void **state) { tutti_runtime_close(*state); return 0; }
