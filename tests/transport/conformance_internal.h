@@ -2,6 +2,7 @@
 #ifndef TUTTI_TESTS_CONFORMANCE_INTERNAL_H
 #define TUTTI_TESTS_CONFORMANCE_INTERNAL_H
 #include "conformance.h"
+#include "sanitized.h"
 
 typedef struct rank_context {    /* of one rank; made by with_rank */
     const conformance_subject *subject;

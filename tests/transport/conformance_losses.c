@@ -190,7 +190,7 @@ static void ranks_may_be_killed_at_any_moment_and_the_others_lose_nothing(const 
     static const int sizes[] = { 2, 3, 5, 7 };
 
     for (size_t i = 0; i < TUTTI_LENGTH(sizes); i++)
-        for (uint64_t seed = 0; seed < 10; seed++) {
+        for (uint64_t seed = 0; seed < UNLESS_THREADS_ARE_WATCHED(10, 4); seed++) {
             const rank_context c = { .size = sizes[i], .seed = seed };
             some_die(s, sizes[i], seed, victims_of(&c), under_load);
         }
