@@ -131,42 +131,32 @@ static bool is_narrow(tutti_dtype dtype)
 void values_reduce(tutti_dtype dtype, int op, uint64_t seed, int p, const int *ranks, size_t first, size_t count, void *out)
 {
     const size_t bytes = tutti_dtype_bytes(dtype);
+    union { float f[64]; double d[64]; int32_t s[64]; int64_t l[64]; uint8_t c[64]; int8_t i[64]; uint16_t h; } x;
 
     for (size_t k = 0; k < count; k++) {
-        float f[64] = { 0 };
-        double d[64] = { 0 };
-        int32_t s[64] = { 0 };
-        int64_t l[64] = { 0 };
-        uint8_t c[64] = { 0 };
-        int8_t i[64] = { 0 };
-        uint16_t h[64] = { 0 };
-        unsigned char *to = (unsigned char *)out + k * bytes;
         for (int r = 0; r < p; r++) {
             const int rank = ranks != NULL ? ranks[r] : r;
-            void *const at = dtype == TUTTI_F32 ? (void *)&f[r] : dtype == TUTTI_F64 ? (void *)&d[r] : dtype == TUTTI_I32 ? (void *)&s[r] :
-                             dtype == TUTTI_U8 ? (void *)&c[r] : dtype == TUTTI_I8 ? (void *)&i[r] : is_narrow(dtype) ? (void *)&h[r] : (void *)&l[r];
-            values_fill(dtype, op, seed, rank, first + k, 1, at);
+            uint16_t narrow;
+            values_fill(dtype, op, seed, rank, first + k, 1, is_narrow(dtype) ? (void *)&narrow : (unsigned char *)&x + (size_t)r * bytes);
             if (is_narrow(dtype))
-                f[r] = (float)narrow_value(dtype, h[r]);
+                x.f[r] = (float)narrow_value(dtype, narrow);
             if (op == TUTTI_MEAN && (dtype == TUTTI_F32 || is_narrow(dtype)))
-                f[r] *= 1.0f / (float)p;
+                x.f[r] *= 1.0f / (float)p;
             if (op == TUTTI_MEAN && dtype == TUTTI_F64)
-                d[r] *= 1.0 / p;
+                x.d[r] *= 1.0 / p;
             if (op == VALUES_WEIGHTED)
-                f[r] *= values_weight(rank);
+                x.f[r] *= values_weight(rank);
         }
-        const float sum_f = tree_f32(op, p, f);
-        const double sum_d = tree_f64(op, p, d);
-        const int32_t sum_s = tree_i32(op, p, s);
-        const int64_t sum_l = tree_i64(op, p, l);
-        const uint8_t sum_c = tree_u8(op, p, c);
-        const int8_t sum_i = tree_i8(op, p, i);
-        const uint16_t sum_h = narrow_from(dtype, (double)sum_f);
-        if (is_narrow(dtype) || bytes == 1) {
-            memcpy(to, dtype == TUTTI_U8 ? (const void *)&sum_c : dtype == TUTTI_I8 ? (const void *)&sum_i : (const void *)&sum_h, bytes);
-            continue;
+        switch (dtype) {
+        case TUTTI_F32: x.f[0] = tree_f32(op, p, x.f); break;
+        case TUTTI_F64: x.d[0] = tree_f64(op, p, x.d); break;
+        case TUTTI_I32: x.s[0] = tree_i32(op, p, x.s); break;
+        case TUTTI_I64: x.l[0] = tree_i64(op, p, x.l); break;
+        case TUTTI_BF16: case TUTTI_F16: x.h = narrow_from(dtype, (double)tree_f32(op, p, x.f)); break;
+        case TUTTI_U8: x.c[0] = tree_u8(op, p, x.c); break;
+        case TUTTI_I8: x.i[0] = tree_i8(op, p, x.i); break;
         }
-        memcpy(to, dtype == TUTTI_F32 ? (const void *)&sum_f : dtype == TUTTI_F64 ? (const void *)&sum_d : dtype == TUTTI_I32 ? (const void *)&sum_s : (const void *)&sum_l, bytes);
+        memcpy((unsigned char *)out + k * bytes, &x, bytes);
     }
 }
 
