@@ -146,6 +146,8 @@ static void any_number_of_members_takes_hardly_more_rounds(void **state)
 
     (void)state;
     for (int p = 3; p <= 64; p++) {
+        if (p > 34 && p != 45 && p != 56 && p != 57 && p < 63)
+            continue; /* large lists take long; these are both sides of each border */
         const bool one_more = p == 15 || p == 16 || (p >= 27 && p <= 32) || p >= 57;
         open_lists(&l, "stragglar-greedy", p, p - 1, 16 * (size_t)(p - 1));
         assert_int_equal(rounds_of(&l), p - 2 + lg_up(p) + one_more);
