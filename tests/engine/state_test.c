@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "engine/engine_internal.h"
+#include "sanitized.h"
 #include "toy.h"
 
 enum { SAVE_AT = 3, STEPS = 7 };
@@ -224,6 +225,8 @@ static void codecs_go_on_in_the_epoch_in_which_they_were_saved(void **state)
 static void every_declared_state_that_is_not_scratch_matters(void **state)
 {
     (void)state;
+    if (SANITIZED_THREAD)
+        skip(); /* hundreds of engines more, with the threads of those above */
     for (size_t i = 0; i < TUTTI_LENGTH(cases) - 9; i++) {
         saved_run s = fresh(cases[i].method, cases[i].optimizer, "cosine(warmup=2)");
         s.t.options.codec = cases[i].codec;
