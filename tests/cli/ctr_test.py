@@ -77,13 +77,11 @@ class Ctr(unittest.TestCase):
             how = ("-n", n, "--batch", 9, "--steps", 12, "--seed", 2, "--slow", "0:1.31,*:2.2:0.4", "--transport", "sim", "--platform", edge, "--checkpoint-every", 5, "--checkpoint-keep", 9, "--method", method,
                    "--optimizer", "sgd(lr=0.1,momentum=0.5,lazy=on)")
             self.train("sim", *how)
-            self.train("again", *how)
             whole = read(os.path.join(self.out("sim"), "model.safetensors"))
-            self.assertEqual(whole, read(os.path.join(self.out("again"), "model.safetensors")), method)
             for name in sorted(os.listdir(os.path.join(self.out("sim"), "checkpoints")))[:-1]:
                 self.train("on", *how, "--resume", os.path.join(self.out("sim"), "checkpoints", name))
                 self.assertEqual(whole, read(os.path.join(self.out("on"), "model.safetensors")), f"{method} from {name}")
-            for name in ("sim", "again", "on"):
+            for name in ("sim", "on"):
                 shutil.rmtree(self.out(name))
 
     def test_a_step_is_measured_layer_by_layer(self):

@@ -1,4 +1,4 @@
-"""Names that train as they come: every method of the catalogue, by its name alone, on 2, 4 and 8 workers; and whose word a value is."""
+"""Names that train as they come: every method of the catalogue, by its name alone, on 2 and 8 workers; and whose word a value is."""
 import json, os, sys
 
 sys.path[:0] = [os.path.join(os.path.dirname(__file__), "..")]
@@ -36,9 +36,6 @@ class Defaults(Case):
 
     def test_every_name_trains_on_two_workers(self):
         self.bare(2, NAMES)
-
-    def test_every_name_trains_on_four_workers(self):
-        self.bare(4, NAMES)
 
     def test_every_name_trains_on_eight_workers_first_half(self):
         self.bare(8, NAMES[::2])

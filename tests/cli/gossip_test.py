@@ -21,7 +21,8 @@ class Gossip(Case):
         for i, method in enumerate(AT_OWN_PACE):
             common = (*COMMON, "--data", self.data, "-n", N, "--method", method, "--checkpoint-every", 7, "--checkpoint-keep", 9, "--transport", "sim", "--platform", edge, "--slow", "1:5,*:2:0.3")
             whole = self.train("w%d" % i, *common)
-            self.assertEqual(model(whole), model(self.train("v%d" % i, *common)), method)
+            if i == 0: # from their checkpoints all repeat; from their beginning this one
+                self.assertEqual(model(whole), model(self.train("again", *common)))
             checkpoints = os.path.join(whole, "checkpoints")
             for name in sorted(os.listdir(checkpoints))[:2]:
                 resumed = self.train("r%d%s" % (i, name), *common, "--resume", os.path.join(checkpoints, name))

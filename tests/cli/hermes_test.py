@@ -70,7 +70,8 @@ class Hermes(Case):
                 common = ("--model", "mlp(hidden=8)", "--data", self.data, "--validation", 50, "-n", 4, "--batch", 6, "--method", method, "--seed", 2, "--steps", 30, "--checkpoint-every", 7, "--checkpoint-keep", 9,
                           "--slow", "0:1.31,2:6,*:2.2:0.4", "--transport", "sim", "--servers", k % 2, "--optimizer", "sgd(lr=0.02,momentum=0.9)", "--step-time", 0.001, "--partition", partition)
                 whole = self.train("w%d%s" % (k, partition[:3]), *common)
-                self.assertEqual(model(whole), model(self.train("v%d%s" % (k, partition[:3]), *common)))
+                if (k, partition) == (0, "iid"): # from their checkpoints all repeat; from their beginning this one
+                    self.assertEqual(model(whole), model(self.train("again", *common)))
                 checkpoints = os.path.join(whole, "checkpoints")
                 for name in sorted(os.listdir(checkpoints)):
                     resumed = self.train("r%d%s%s" % (k, partition[:3], name), *common, "--resume", os.path.join(checkpoints, name))

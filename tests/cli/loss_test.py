@@ -13,7 +13,7 @@ class Loss(Case):
     IN_MEMORY = False  # another /dev/shm is mounted over that one here
 
     def start(self, name, *arguments, n=3, **more):
-        run = subprocess.Popen([TUTTI, "train", "--model", "mlp", "--data", self.data, "-n", str(n), "--batch", "16", "--epochs", "100000", "--quiet",
+        run = subprocess.Popen([TUTTI, "train", "--model", "mlp(hidden=64)", "--data", self.data, "-n", str(n), "--batch", "16", "--epochs", "100000", "--quiet",
                                 "--out", self.out(name), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env=clean_environment(ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":handle_segv=0"), **more)  # under the sanitizer a SIGSEGV sent by us must still kill
         deadline = time.monotonic() + 30
@@ -40,7 +40,7 @@ class Loss(Case):
     def test_a_killed_worker_ends_the_run_with_rank_pid_and_signal_at_any_moment(self):
         before = shm_entries()
         rng = random.Random(1)
-        for k in range(25):
+        for k in range(12):
             n = rng.choice([2, 3, 4])
             run, workers = self.start("k%d" % k, n=n)
             time.sleep(rng.choice([0, 0.02, 0.1, 0.3, 0.6]) * rng.random())
@@ -123,7 +123,7 @@ class GoesOn(HostCase):
     """Runs that outlive a worker, by --on-loss continue, which is what d-psgd does over shm and tcp unless it is told to stop."""
     METHOD = ("--method", "d-psgd(graph=complete)", "--model", "mlp(hidden=16)")
 
-    def going(self, name, *arguments, steps=4000, **more):
+    def going(self, name, *arguments, steps=800, **more):
         return self.start(name, *self.METHOD, "--steps", str(steps), *arguments, **more)
 
     def test_a_killed_worker_is_told_and_the_others_end_well(self):
@@ -131,7 +131,7 @@ class GoesOn(HostCase):
             for rank in (2, 0):
                 run, out, workers = self.going("%s%d" % (transport, rank), "-n", "3", "--transport", transport)
                 os.kill(workers[rank][0], signal.SIGKILL)
-                err = self.ended(run, 150)  # 4000 steps of two who wait for each other in each: a minute and more with seven programs a core
+                err = self.ended(run, 150)  # 800 steps of two who wait for each other in each: half a minute and more with seven programs a core
                 self.assertEqual(run.returncode, 0, err)
                 self.assertEqual(err, "tutti: worker %d was lost: process %d was killed by signal 9 (SIGKILL); the run goes on with 2 workers\n" % (rank, workers[rank][0]))
                 self.assertEqual(summary(out)["workers"], 3)
@@ -155,9 +155,9 @@ class GoesOn(HostCase):
         self.assertEqual(err, "tutti: worker 1 was lost: process %d was killed by signal 9 (SIGKILL)\n" % workers[1][0])
 
     def test_a_worker_on_another_host_and_a_whole_host_are_lost_likewise(self):
-        run, out, workers = self.going("w", "-H", "127.0.0.1:2,127.0.0.2:2", "--rsh", HERE, steps=12000, workers=4)
+        run, out, workers = self.going("w", "-H", "127.0.0.1:2,127.0.0.2:2", "--rsh", HERE, steps=7000, workers=4)
         os.kill(workers[3][0], signal.SIGKILL)
-        time.sleep(0.5)
+        time.sleep(0.25)
         with open("/proc/%d/stat" % workers[2][0]) as f:
             launcher = int(f.read().rsplit(")", 1)[1].split()[1])
         with open("/proc/%d/stat" % launcher) as f:
@@ -173,7 +173,7 @@ class GoesOn(HostCase):
 
     @needs_lab
     def test_a_host_that_is_cut_off_is_lost_and_its_workers_stop(self):
-        run, out, workers = self.going("c", "-H", "h1:2,h2:1", "--rsh", NETLAB + " rsh", steps=8000, command=[NETLAB, "-n", "2", "--timeout", "100", "--"])
+        run, out, workers = self.going("c", "-H", "h1:2,h2:1", "--rsh", NETLAB + " rsh", steps=3000, command=[NETLAB, "-n", "2", "--timeout", "100", "--"])
         subprocess.run([NETLAB, "cut", "h2"], env=dict(os.environ, NETLAB=workers[0][1][b"NETLAB"].decode()), check=True)
         err = self.ended(run, 90)
         self.assertEqual(run.returncode, 0, err)

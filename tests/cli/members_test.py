@@ -68,7 +68,7 @@ class Members(Case):
 
     def test_one_is_killed_and_the_others_end_the_run_on_every_graph(self):
         before = shm_entries()
-        for graph, rank, steps, model in (("ring", 2, 1500, []), ("complete", 0, 60, LARGE), ("exponential", 3, 1500, [])):
+        for graph, rank, steps, model in (("ring", 2, 600, []), ("complete", 0, 60, LARGE), ("exponential", 3, 600, [])):
             run, out = self.start(graph, *model, "--steps", steps, "--report-every", 5, method="d-psgd(graph=%s)" % graph)
             self.kill(self.until(run, out, 20), [rank])
             self.ended(run)
@@ -83,13 +83,13 @@ class Members(Case):
 
     def test_two_of_four_and_all_but_one(self):
         for ranks in ((0, 1), (3, 1), (0, 2, 3)):
-            run, out = self.start("-".join(map(str, ranks)), "--steps", 1500, "--report-every", 5, "--seed", 3)
+            run, out = self.start("-".join(map(str, ranks)), "--steps", 600, "--report-every", 5, "--seed", 3)
             self.kill(self.until(run, out, 10), ranks)
             self.ended(run)
             self.check(out, 4, list(ranks))
 
     def test_killed_one_after_the_other(self):
-        run, out = self.start("then", "--steps", 2000, "--report-every", 5, n=4, method="d-psgd(graph=complete)")
+        run, out = self.start("then", "--steps", 900, "--report-every", 5, n=4, method="d-psgd(graph=complete)")
         pids = self.until(run, out, 10)
         self.kill(pids, [0])
         self.until(run, out, 150)
@@ -121,16 +121,16 @@ class Members(Case):
             self.assertEqual(tutti("check", saved[-1]).returncode, 0)
 
     def test_a_checkpoint_of_those_who_are_left_is_resumed_by_as_many(self):
-        run, out = self.start("first", "--steps", 1500, "--report-every", 5, "--checkpoint-every", 750, n=3)
+        run, out = self.start("first", "--steps", 600, "--report-every", 5, "--checkpoint-every", 300, n=3)
         self.kill(self.until(run, out, 5), [0])
         self.ended(run)
         self.check(out, 3, [0], accuracy=0)
-        again = ["train", "--method", "d-psgd", "--data", self.data, *TRAIN, "--steps", "1520", "--resume", out]
+        again = ["train", "--method", "d-psgd", "--data", self.data, *TRAIN, "--steps", "620", "--resume", out]
         self.refused("resume it with -n 2 instead of 3", *again, "-n", "3", "--out", self.out("three"))
         done = tutti(*again, "-n", "2", "--out", self.out("two"))
         self.assertEqual(done.returncode, 0, done.stderr)
         s = summary(self.out("two"))
-        self.assertEqual((s["steps"], s["resumed_at_step"], s["workers"], s["members"]), (1520, 1500, 2, [0, 1]))
+        self.assertEqual((s["steps"], s["resumed_at_step"], s["workers"], s["members"]), (620, 600, 2, [0, 1]))
 
     def test_on_loss_stop_ends_the_run_as_ddp_does(self):
         for method, extra in (("d-psgd", ["--on-loss", "stop"]), ("ddp", [])):
@@ -152,7 +152,7 @@ class Members(Case):
             self.assertNotIn("goes on", done.stderr)
 
     def test_over_tcp(self):
-        for graph, ranks, steps, model in (("ring", [1], 60, LARGE), ("complete", [0], 1000, []), ("exponential", [3, 0], 1000, [])):
+        for graph, ranks, steps, model in (("ring", [1], 60, LARGE), ("complete", [0], 500, []), ("exponential", [3, 0], 500, [])):
             run, out = self.start(graph, *model, "--steps", steps, "--report-every", 5, "--transport", "tcp", method="d-psgd(graph=%s)" % graph)
             self.kill(self.until(run, out, 20), ranks)
             self.ended(run)

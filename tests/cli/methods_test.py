@@ -44,7 +44,7 @@ class Methods(Case):
             self.assertEqual(model(self.train("m%d" % i, *common, "--method", method)), single)
 
     def test_the_same_command_twice_gives_the_same_bytes_with_overlap_or_without(self):
-        common = ("--model", "mlp", "--data", self.data, "-n", 3, "--batch", 20, "--steps", 12, "--seed", 7)
+        common = ("--model", "mlp(hidden=384)", "--data", self.data, "-n", 3, "--batch", 20, "--steps", 12, "--seed", 7)
         first = model(self.train("a", *common, "--method", "d-psgd"))
         for i, method in enumerate(("d-psgd", "d-psgd(overlap=off)")):
             self.assertEqual(model(self.train("b%d" % i, *common, "--method", method)), first)
@@ -70,7 +70,7 @@ class Methods(Case):
 
     def test_a_killed_neighbour_ends_the_run_and_is_named(self):
         for i, method in enumerate(("d-psgd", "d-psgd(one-peer-exponential,order=atc)", "local-sgd(period=3)")):
-            run = subprocess.Popen([TUTTI, "train", "--model", "mlp", "--data", self.data, "-n", "5", "--batch", "16", "--epochs", "100000", "--quiet", "--method", method,
+            run = subprocess.Popen([TUTTI, "train", *MODEL, "--data", self.data, "-n", "5", "--batch", "16", "--epochs", "100000", "--quiet", "--method", method,
                                     "--on-loss", "stop", "--out", self.out("k%d" % i)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
             deadline = time.monotonic() + 30
             while len(children_of(run.pid)) < 5 and time.monotonic() < deadline:
@@ -98,7 +98,7 @@ class Methods(Case):
 
     def test_hetero_ring_gives_a_slow_worker_less_and_loses_no_sample(self):
         """8 times slower: 14 and 2 of 16 micro-batches are due. Asserted with much room: the machine may be busy."""
-        common = ("--model", "mlp", "--data", self.data, "-n", 2, "--batch", 32, "--epochs", 4, "--threads", 1, "--seed", 3)
+        common = ("--model", "mlp(hidden=384)", "--data", self.data, "-n", 2, "--batch", 32, "--epochs", 4, "--threads", 1, "--seed", 3)
         ring = self.train("ring", *common, "--method", "hetero-ring(adapt_every=5)", "--slow", "1:8")
         plain = self.train("plain", *common, "--method", "ddp")
         s = summary(ring)

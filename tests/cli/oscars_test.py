@@ -36,7 +36,8 @@ class Oscars(Case):
             common = ("--model", "mlp(hidden=8)", "--data", self.data, "-n", 4, "--batch", 6, "--method", method, "--seed", 2, "--steps", 24, "--checkpoint-every", 8, "--checkpoint-keep", 9, "--slow", "0:1.31,*:2.2:0.4",
                       "--transport", "sim", "--optimizer", "sgd(lr=0.02,momentum=0.9)", "--step-time", 0.001)
             whole = self.train("w%d" % k, *common)
-            self.assertEqual(model(whole), model(self.train("v%d" % k, *common)))
+            if k == 0: # from their checkpoints all repeat; from their beginning this one
+                self.assertEqual(model(whole), model(self.train("again", *common)))
             checkpoints = os.path.join(whole, "checkpoints")
             for name in sorted(os.listdir(checkpoints))[:-1]:
                 resumed = self.train("r%d%s" % (k, name), *common, "--resume", os.path.join(checkpoints, name))

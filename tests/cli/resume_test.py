@@ -4,9 +4,9 @@ from command import *
 
 COMMON = ["--model", "mlp(hidden=48)", "--batch", "16", "--seed", "11", "--optimizer", "adamw(lr=0.002)", "--lr-schedule", "cosine(warmup=5)", "--report-every", "5"]
 
-OWN_PACE = ("ad-psgd(exchanges=2,outstanding=3)", "ad-psgd(graph=ring)", "asr-adpsgd", "asr-adpsgd(mixing=random-ring,rounds=2)", "rand-psgd(pace=own)", "asgd", "asgd(softsync=2)", "asgd(lr_delay=inverse)", "ssp(staleness=0)",
-            "backup-workers", "ringmaster-asgd", "ringmaster-asgd(max_delay=2,stops=on)", "ringleader-asgd", "dude-asgd", "dude-asgd(table=worker,group=2)", "hermes(push=always,chunk=12,minibatch=3,local_passes=2)", "oscars(interval=3)",
-            "lasgd(local_steps=4,max_delay=3)")
+# One of each kind; cli/async, gossip, server, arrivals, hermes and oscars resume the others, from every checkpoint.
+OWN_PACE = ("ad-psgd(exchanges=2,outstanding=3)", "rand-psgd(pace=own)", "asgd(softsync=2)", "ssp(staleness=0)", "ringmaster-asgd(max_delay=2,stops=on)", "dude-asgd(table=worker,group=2)", "lasgd(local_steps=4,max_delay=3)",
+            "oscars(interval=3)")
 
 
 # Methods with a state for each of their workers, and ranks that only serve.
@@ -58,7 +58,7 @@ class Resume(Case):
             self.assertEqual(again.returncode, 0, again.stderr)
             self.assertEqual(self.model(out), self.model(whole))
             resumed += 1
-            if resumed == 6:
+            if resumed == 4:
                 break
         self.assertGreaterEqual(resumed, 3, "too few kills fell between the first checkpoint and the end")
 
@@ -173,7 +173,7 @@ class Resume(Case):
         small, large = ("--model", "quadratic(dim=50)", "--steps", 40, "--checkpoint-every", 10), ("--model", "mlp(hidden=64)", "--data", self.data, "--steps", 60, "--checkpoint-every", 15)
         cases = [("ssp", 8, large, pauses), ("ssp(staleness=1)", 8, small, pauses), ("ad-psgd", 8, large, ("--slow", "2:5"))]
         for k, method in enumerate(OWN_PACE):
-            cases.append((method, 8 - k % 7, small, ((), pauses, links, slow)[k % 4]))  # cli/async, arrivals, hermes and oscars have more of each
+            cases.append((method, 8 - k % 7, small, ((), pauses, links, slow)[k % 4]))
         for k, (method, n, how, where) in enumerate(cases):
             common = (*how, "-n", n, "--batch", 6, "--method", method, "--seed", 2 + k, "--checkpoint-keep", 9, "--transport", "sim", "--optimizer", "sgd(lr=0.02)", "--final-eval", "off", "--quiet",
                       *where, *(("--validation", 50) if method.startswith("hermes") else ()))

@@ -38,11 +38,12 @@ class Servers(Case):
         edge = self.out("edge.xml") # workers that are alike on links that are not: nobody comes at the same time as another
         with open(edge, "w") as f:
             f.write(tutti("platform", "edge(12)").stdout)
-        for n, method, slow in ((5, "asgd(servers=2,lr_delay=inverse)", "0:1.31,*:2.2:0.4"), (3, "asgd(softsync=2,compensate=adaptive,lambda=0.1)", "*:3:0.3"), (4, "ssp(staleness=2)", "*:2:0.5"), (3, "ssp(staleness=0,staleness_max=3)", "1:2.3,*:1.5:0.3"), (4, "asgd(lr_time=on)", "2:3.1,*:2:0.4"), (5, "backup-workers(backup=2)", "3:2.7,*:1.7:0.4")):
+        for k, (n, method, slow) in enumerate(((5, "asgd(servers=2,lr_delay=inverse)", "0:1.31,*:2.2:0.4"), (3, "asgd(softsync=2,compensate=adaptive,lambda=0.1)", "*:3:0.3"), (4, "ssp(staleness=2)", "*:2:0.5"), (3, "ssp(staleness=0,staleness_max=3)", "1:2.3,*:1.5:0.3"), (4, "asgd(lr_time=on)", "2:3.1,*:2:0.4"), (5, "backup-workers(backup=2)", "3:2.7,*:1.7:0.4"))):
             common = (*MODEL, "--data", self.data, "-n", n, "--batch", 10, "--method", method, "--seed", 2, "--steps", 30, "--checkpoint-every", 10, "--checkpoint-keep", 9, "--slow", slow, "--transport", "sim",
                       "--platform", edge, "--optimizer", "adamw(lr=0.002)")
             whole = self.train("w%d" % n + method[:3], *common)
-            self.assertEqual(model(whole), model(self.train("v%d" % n + method[:3], *common)))
+            if k == 0: # from their checkpoints all repeat; from their beginning this one
+                self.assertEqual(model(whole), model(self.train("again", *common)))
             checkpoints = os.path.join(whole, "checkpoints")
             for name in sorted(os.listdir(checkpoints))[:-1]:
                 resumed = self.train("r%d%s%s" % (n, method[:3], name), *common, "--resume", os.path.join(checkpoints, name))
@@ -169,24 +170,24 @@ class Servers(Case):
     def test_the_others_go_on_without_a_worker_that_has_no_slice(self):
         for k, (method, transport, victim) in enumerate((("parameter-server", "shm", 0), ("asgd", "tcp", 2), ("ssp(staleness=1)", "shm", 1), ("backup-workers", "tcp", 0), ("dude-asgd", "shm", 0), ("ringleader-asgd", "shm", 2), ("oscars", "tcp", 0),
                                                                 ("hermes(push=always,chunk=64,local_passes=1)", "shm", 0))):
-            code, err, out = self.kill_one("g%d" % k, victim, method, transport, "--steps", 2000, "--checkpoint-every", 500, *(("--validation", 50) if "hermes" in method else ()))
+            code, err, out = self.kill_one("g%d" % k, victim, method, transport, "--steps", 300, "--checkpoint-every", 150, *(("--validation", 50) if "hermes" in method else ()))
             self.assertEqual(code, 0, method + err)
             self.assertIn("the run goes on with 2 workers", err)
             s = summary(out)
-            self.assertEqual((s["workers"], s["members"], s["steps"]), (3, [r for r in range(3) if r != victim], 2000))
+            self.assertEqual((s["workers"], s["members"], s["steps"]), (3, [r for r in range(3) if r != victim], 300))
             self.assertEqual([(e["kind"], e["rank"]) for e in s["events"]], [("lost", victim)])
             self.assertGreater(s["final_test_accuracy"], 0.4)
-            for n in (2, 3): # as many as were left, and as many as there were
-                again = summary(self.train("g%d-%d" % (k, n), "--resume", out, "-n", n, "--steps", 2040))
-                self.assertEqual((again["workers"], again["steps"], again["resumed_at_step"], again["events"]), (n, 2040, 2000, []))
-                self.assertGreater(again["final_test_accuracy"], 0.4)
+            n = 2 + k % 2 # as many as were left, and as many as there were; cli/resume has both of each
+            again = summary(self.train("g%d-%d" % (k, n), "--resume", out, "-n", n, "--steps", 340))
+            self.assertEqual((again["workers"], again["steps"], again["resumed_at_step"], again["events"]), (n, 340, 300, []))
+            self.assertGreater(again["final_test_accuracy"], 0.4)
 
     def test_a_worker_is_killed_whose_gradient_waits_in_its_window(self):
         """Over shared memory a server reads gradients where they are: the killed one's has been asked about, and is summed when the one that was stopped has sent its own."""
-        code, err, out = self.kill_one("window", 2, "parameter-server", "shm", "--steps", 600, stopped=1)
+        code, err, out = self.kill_one("window", 2, "parameter-server", "shm", "--steps", 300, stopped=1)
         self.assertEqual(code, 0, err)
         s = summary(out)
-        self.assertEqual((s["members"], s["steps"]), ([0, 1], 600))
+        self.assertEqual((s["members"], s["steps"]), ([0, 1], 300))
         self.assertGreater(s["final_test_accuracy"], 0.4)
 
     def test_a_loss_ends_the_run_where_it_is_asked_to_or_has_to(self):
