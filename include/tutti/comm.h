@@ -97,6 +97,9 @@ typedef struct tutti_group {
 tutti_status tutti_algorithm_check(const char *algorithm, int size, tutti_error *err);
 /* Writes the lists of all members of such an all-reduce and proves them (src/collective/schedule.h); count: of elements, some thousands at most. Allocates. */
 tutti_status tutti_algorithm_prove(const char *algorithm, int size, size_t count, tutti_error *err);
+/* Rounds of "stragglar" over `size` members once the late one is there, counted on its schedule; greedy: of
+   "stragglar-greedy". 0: no memory. About as much work as writing one member's list. Allocates. */
+int tutti_stragglar_rounds(int size, bool greedy);
 /* Groups that share a rank and may be in use at one time need different contexts (or keys). */
 tutti_group tutti_group_of(tutti_world *world, const int *ranks, int n, uint64_t context);
 tutti_group tutti_group_workers(tutti_world *world, uint64_t context);

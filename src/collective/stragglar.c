@@ -14,6 +14,7 @@
    paths (Kuhn). Ties are drawn; the best of 40 seeds is in the table. The authors' matching for even n (208 rounds for 192) is not built: this one needs no
    more for any n that they name (198 for 192). */
 #include "builder.h"
+#include "tutti/comm.h"
 #include <string.h>
 
 typedef struct plan {
@@ -318,11 +319,16 @@ static const uint8_t seeds[] = {
     0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 2, 0, 1, 0, 2, 4, 26, 3, 28, 4, 30, 24, 0, 0, 0, 0, 0, 0, 0, 0,
 };
 
+static bool greedy_begin(greedy *g, int n)
+{
+    return greedy_open(g, n, (size_t)n < TUTTI_LENGTH(seeds) ? seeds[n] : 0);
+}
+
 static void phase_2_greedy(plan *p)
 {
     greedy g;
 
-    if (!greedy_open(&g, p->n, (size_t)p->n < TUTTI_LENGTH(seeds) ? seeds[p->n] : 0)) {
+    if (!greedy_begin(&g, p->n)) {
         p->b->failed = true;
         return;
     }
@@ -337,6 +343,26 @@ static void phase_2_greedy(plan *p)
         end_round(p, p->n - 2 + t);
     }
     tutti_free(g.memory);
+}
+
+static bool is_exact(int n)
+{
+    return (n & (n - 1)) == 0;
+}
+
+int tutti_stragglar_rounds(int size, bool of_greedy)
+{
+    greedy g;
+    int rounds = 0;
+
+    if (size < 2 || (is_exact(size) && !of_greedy))
+        return size < 2 ? 0 : size - 2 + lg_of(size);
+    if (!greedy_begin(&g, size))
+        return 0;
+    for (; !greedy_done(&g); rounds++)
+        greedy_round(&g, rounds);
+    tutti_free(g.memory);
+    return rounds;
 }
 
 static void stragglar(tutti_builder *b, bool exact)
@@ -355,7 +381,7 @@ static void stragglar(tutti_builder *b, bool exact)
 
 void tutti_build_stragglar(tutti_builder *b)
 {
-    stragglar(b, (b->p & (b->p - 1)) == 0);
+    stragglar(b, is_exact(b->p));
 }
 
 void tutti_build_stragglar_greedy(tutti_builder *b)

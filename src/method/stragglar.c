@@ -5,11 +5,13 @@
                        stragglar for its worker, if  delta + T_default > max(delta, T_RS) + T_SAR  for the whole model, else none
    A step begins for all when the last one's all-reduce has ended, so who computes longest comes last, and by the difference of compute times. That
    needs one small all-gather in 20 steps and no clock in common; all decide alike from the same numbers.
-     T_RS = (n-2) (alpha + beta s/(n-1)),  T_SAR = (n-2 + ceil lg n) (alpha + beta s/(n-1)),  T_default = a + b s
+     T_RS = (n-2) (alpha + beta s/(n-1)),  T_SAR = R (alpha + beta s/(n-1)),  T_default = a + b s
+   R: rounds of the schedule itself, n-2 + ceil lg n or, of greedy ones, some more.
    alpha and beta are measured on a ring when the run begins, a and b on the default all-reduce. The sheet compares with a ring; the default is what we would do otherwise, and through
    shared memory it is far better than any ring. A piece for which T_SAR is not below T_default keeps the default (min_bytes).
    Differs from the paper: the straggler may change every 20 steps; any number of workers (greedy schedule). Sums of stragglar have an order of their own: replicas stay equal, but
    the bits are ddp's only while nobody is late. A worker that was named keeps the role whether it is late or not: such runs are reproducible on real machines, too. */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +30,7 @@ typedef struct stragglar {
     int named;                         /* worker or -1: auto */
     struct { int64_t straggler; double delay, alpha, beta, a, b; } known; /* worker or -1; s, s/B. Declared */
     struct { int64_t ns; int64_t steps; } window;                         /* mine. Declared */
+    int rounds;                        /* R; 0: not counted yet */
     int64_t counted_ns;                /* of the engine's clock, which begins anew in each process */
     float *seconds;                    /* workers: gathered */
 } stragglar;
@@ -64,18 +67,35 @@ static tutti_status stragglar_declare(tutti_method *m, tutti_plan *plan, tutti_e
 
 /* ---- what it costs ---- */
 
-static int rounds(int n)
+static double t_rs(const stragglar *s, int n, double bytes) { return (n - 2) * (s->known.alpha + s->known.beta * bytes / (n - 1)); }
+
+static double t_sar(const stragglar *s, int n, double bytes, int rounds)
+{
+    return rounds * (s->known.alpha + s->known.beta * bytes / (n - 1));
+}
+
+static double t_ring(const stragglar *s, int n, double bytes) { return 2 * (n - 1) * (s->known.alpha + s->known.beta * bytes / n); }
+static double t_default(const stragglar *s, double bytes) { return s->known.a + s->known.b * bytes; }
+
+static int least_rounds(int n)
 {
     int lg = 0;
+
     while (1 << lg < n)
         lg++;
     return n - 2 + lg;
 }
 
-static double t_rs(const stragglar *s, int n, double bytes) { return (n - 2) * (s->known.alpha + s->known.beta * bytes / (n - 1)); }
-static double t_sar(const stragglar *s, int n, double bytes) { return rounds(n) * (s->known.alpha + s->known.beta * bytes / (n - 1)); }
-static double t_ring(const stragglar *s, int n, double bytes) { return 2 * (n - 1) * (s->known.alpha + s->known.beta * bytes / n); }
-static double t_default(const stragglar *s, double bytes) { return s->known.a + s->known.b * bytes; }
+static tutti_status count_rounds(tutti_method *m, tutti_error *err)
+{
+    stragglar *s = m->self;
+
+    if (s->rounds == 0)
+        s->rounds = tutti_stragglar_rounds(m->workers, s->schedule == GREEDY);
+    if (s->rounds == 0)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "method 'stragglar': counting the rounds of %d workers", m->workers);
+    return TUTTI_OK;
+}
 
 /* The least of three, each of the slowest worker; in s. The gradient's memory is zeroes before the first step, and stays so. */
 static tutti_status time_one(tutti_method *m, const char *algorithm, size_t count, double *seconds, tutti_error *err)
@@ -129,6 +149,15 @@ static tutti_status stragglar_open(tutti_method *m, tutti_error *err)
 
 /* ---- a step ---- */
 
+/* A straggler that a checkpoint knows: before its pieces are priced, some of them on the lane. */
+static tutti_status stragglar_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
+{
+    const stragglar *s = m->self;
+
+    (void)p;
+    return s->known.straggler >= 0 && m->workers >= LEAST ? count_rounds(m, err) : TUTTI_OK;
+}
+
 static tutti_status stragglar_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)
 {
     const stragglar *s = m->self;
@@ -137,7 +166,7 @@ static tutti_status stragglar_exchange(tutti_method *m, tutti_piece *p, tutti_er
     tutti_group g = p->group;
 
     if (s->known.straggler >= 0 && s->known.straggler < m->workers && m->workers >= LEAST &&
-        (s->min_bytes > 0 ? bytes >= (double)s->min_bytes : s->named >= 0 || t_sar(s, m->workers, bytes) < t_default(s, bytes))) {
+        (s->min_bytes > 0 ? bytes >= (double)s->min_bytes : s->named >= 0 || t_sar(s, m->workers, bytes, s->rounds) < t_default(s, bytes))) {
         snprintf(algorithm, sizeof algorithm, "stragglar%s(straggler=%d,order=any)", s->schedule == GREEDY ? "-greedy" : "", (int)s->known.straggler);
         g.algorithm = algorithm;
     }
@@ -154,7 +183,7 @@ static tutti_status look(tutti_method *m, tutti_error *err)
     const int64_t before = s->known.straggler;
     int last = 0, second = -1;
     double delay, rs, sar;
-    bool pays;
+    bool may_pay, pays;
 
     memset(&s->window, 0, sizeof s->window);
     TUTTI_TRY(tutti_gather(m, &mine, 1, s->seconds, err));
@@ -165,7 +194,10 @@ static tutti_status look(tutti_method *m, tutti_error *err)
             second = r;
     delay = (double)s->seconds[last] - (double)s->seconds[second];
     rs = t_rs(s, n, bytes);
-    sar = t_sar(s, n, bytes);
+    may_pay = delay + t_default(s, bytes) > fmax(delay, rs) + t_sar(s, n, bytes, least_rounds(n));
+    if (may_pay || s->min_delay > 0 || s->named >= 0) /* counting is a schedule's work: not where nobody is late */
+        TUTTI_TRY(count_rounds(m, err));
+    sar = t_sar(s, n, bytes, s->rounds > 0 ? s->rounds : least_rounds(n));
     pays = s->min_delay > 0 ? 1e6 * delay >= s->min_delay : delay + t_default(s, bytes) > fmax(delay, rs) + sar;
     s->known.delay = delay;
     if (s->named < 0)
@@ -202,5 +234,5 @@ const tutti_method_ops tutti_method_stragglar = {
     .name = "stragglar", .title = "All-reduce with a straggler", .authors = "Devraj, Ding, Vijaya Kumar, Kleinberg, Singh", .year = 2025, .family = "all-reduce",
     .sheet = "stragglar.md", .axes = { "all-reduce, one late", "every step", "fp32", "buckets, overlap", "replicated", "any" }, .constraints = stragglar_constraints,
     .options = stragglar_options, .self_bytes = sizeof(stragglar), .traits = TUTTI_REPLICAS_EQUAL, .declare = stragglar_declare, .open = stragglar_open,
-    .exchange = stragglar_exchange, .step = stragglar_step,
+    .pass = stragglar_pass, .exchange = stragglar_exchange, .step = stragglar_step,
 };

@@ -1,6 +1,7 @@
 /* Goal: the invariants of the sheet (stragglar.md) hold for the lists of every group: rounds, one send and one receipt a round, who exchanges when, exact
    traffic, every choice of straggler. Method: read off the lists; sums and their equality on all members are the checker's. */
 #include "collective/schedule.h"
+#include "tutti/comm.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <cmocka.h>
@@ -151,6 +152,7 @@ static void any_number_of_members_takes_hardly_more_rounds(void **state)
         const bool one_more = p == 15 || p == 16 || (p >= 27 && p <= 32) || p >= 57;
         open_lists(&l, "stragglar-greedy", p, p - 1, 16 * (size_t)(p - 1));
         assert_int_equal(rounds_of(&l), p - 2 + lg_up(p) + one_more);
+        assert_int_equal(tutti_stragglar_rounds(p, true), rounds_of(&l));
         the_straggler_exchanges_each_chunk_once(&l);
         traffic_is_exact(&l, 16);
         if (p <= 33)
@@ -159,7 +161,34 @@ static void any_number_of_members_takes_hardly_more_rounds(void **state)
     }
     open_lists(&l, "stragglar", 96, 0, 16 * 95); /* without a stored seed; the authors' matching: 108 */
     assert_int_equal(rounds_of(&l), 96 - 2 + 7);
+    assert_int_equal(tutti_stragglar_rounds(96, false), rounds_of(&l));
     close_lists(&l);
+}
+
+/* Beyond the table of seeds, by the lists of some members: writing all of them takes minutes. */
+static void the_rounds_that_are_told_are_those_of_the_lists(void **state)
+{
+    (void)state;
+    for (int p = 2; p <= 64; p++) {
+        const bool one_more = p == 15 || p == 16 || (p >= 27 && p <= 32) || p >= 57, power = (p & (p - 1)) == 0;
+        assert_int_equal(tutti_stragglar_rounds(p, true), p - 2 + lg_up(p) + one_more);
+        assert_int_equal(tutti_stragglar_rounds(p, false), p - 2 + lg_up(p) + (one_more && !power));
+    }
+    for (int p = 65; p <= 128; p += 9) {
+        const int rounds = tutti_stragglar_rounds(p, true);
+        assert_int_equal(tutti_stragglar_rounds(p, false), p == 128 ? p - 2 + 7 : rounds);
+        assert_true(rounds >= p - 2 + lg_up(p) && rounds <= p - 2 + lg_up(p) + 2);
+        for (int i = 0; i < 3; i++) {
+            const size_t n = 16 * (size_t)(p - 1);
+            const int greedy = tutti_algorithm_find(TUTTI_ALLREDUCE, names[1]);
+            const tutti_schedule_key key = { TUTTI_ALLREDUCE, greedy, p, i * (p - 1) / 2, 0, n };
+            tutti_schedule *list;
+            assert_int_equal(tutti_schedule_open(&list, &key, NULL), TUTTI_OK);
+            for (size_t k = 0; k < list->n_steps; k++)
+                assert_true((int)list->steps[k].round < p - 2 + rounds);
+            tutti_schedule_close(list);
+        }
+    }
 }
 
 static void every_member_may_be_the_straggler(void **state)
@@ -224,6 +253,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(powers_of_two_take_the_rounds_of_the_sheet),
         cmocka_unit_test(any_number_of_members_takes_hardly_more_rounds),
+        cmocka_unit_test(the_rounds_that_are_told_are_those_of_the_lists),
         cmocka_unit_test(every_member_may_be_the_straggler),
         cmocka_unit_test(any_count_is_served),
         cmocka_unit_test(four_members_follow_the_example),

@@ -3,6 +3,7 @@
 simulator, where computing takes --step-time and a slow worker five times that; virtual times against the formulas."""
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -66,3 +67,13 @@ with tempfile.TemporaryDirectory() as folder:
     # min_delay_us is heeded.
     _, summary = train(folder + "/least", "stragglar(min_delay_us=41000)", 25, *slow)
     assert events(summary) == [], summary["events"]
+
+    # Fifteen workers: the schedule takes a round more than n - 2 + ceil(lg n), and T_SAR is of all of them. Of a ring's 28 chunks of
+    # s/15 it is 18 of s/14, but for what a message costs by itself.
+    N = 15
+    with open(platform, "w") as file:
+        file.write(run("platform", "cluster(n=15,rate=1Gbps,latency=2us)"))
+    _, summary = train(folder + "/fifteen", "stragglar", 25, "--slow", "14:5")
+    told = re.search(r"hides ([\d.]+) ms and takes ([\d.]+) ms from then on, a ring ([\d.]+) ms", summary["events"][0]["text"])
+    hides, takes, ring = map(float, told.groups())
+    assert abs(takes / ring - 18 / 14 / (28 / 15)) < 0.005, summary["events"]
