@@ -206,9 +206,12 @@ typedef struct tutti_figures {           /* of this rank, from the first pass to
     uint64_t steps, samples, skipped;    /* of the run, resumed parts included; samples: of all workers; skipped: steps without an update, of this worker where replicas differ. Steps and samples under OWN_PACE
                                             as of the last quiet: steps per worker, rounded up */
     double loss_scale;                   /* of this worker's next pass; 0: the loss is not scaled */
-    uint64_t own_steps;                  /* of this worker in this process */
-    uint64_t restarts;                   /* of this worker in this process: steps that its method had begun anew */
-    uint64_t staleness_max, staleness_gradients; double staleness_mean; /* of this worker's gradients of this process, in the method's count; gradients: how many it counts it of (of a team, its first worker alone) */
+    /* Of this worker in the whole run, resumed parts included; with another number of workers from there. */
+    uint64_t own_steps;
+    uint64_t restarts;                   /* steps that its method had begun anew */
+    uint64_t staleness_max;              /* of its gradients, in the method's count */
+    uint64_t staleness_gradients;        /* how many it counts it of: of a team, its first worker alone */
+    double staleness_mean;
     const tutti_histogram *staleness; /* of the same; the engine's, as of now */
 } tutti_figures;
 void tutti_engine_figures(tutti_engine *e, tutti_figures *figures);

@@ -85,8 +85,9 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
                                     among the team, and so are collectives in hooks, but in agree, hold and release */
 };
 
-/* Counts of whole numbers from 0 on: 0 to 31 one by one, above that four bins to a doubling; the last has all from its least value on. Plain numbers, so it may be declared state. */
-enum { TUTTI_HISTOGRAM_BINS = 108 };
+/* Counts of whole numbers from 0 on: one by one up to TUTTI_HISTOGRAM_EXACT, above that four bins to a doubling. The
+   last has all from its least value on. Plain numbers, so it may be declared state. */
+enum { TUTTI_HISTOGRAM_EXACT = 1024, TUTTI_HISTOGRAM_BINS = 1081 };
 typedef struct tutti_histogram { uint64_t count[TUTTI_HISTOGRAM_BINS]; } tutti_histogram;
 void tutti_histogram_add(tutti_histogram *h, uint64_t value);
 int tutti_histogram_bin(uint64_t value);
@@ -346,7 +347,9 @@ tutti_status tutti_reply(tutti_method *m, const tutti_note *request, const tutti
 bool tutti_is_left_out(const tutti_method *m, tutti_status status, const tutti_error *err);
 /* A figure of the method's for summary.json ("method_figures"): of a worker, or of the run (worker -1). The last value of a name counts, as worker 0 has it at the end. `name` is kept. Client thread; allocates. */
 void tutti_metric(tutti_method *m, const char *name, int worker, double value);
-/* The same of a figure that has a value for each of several `at` (0 ...), which come as [at, value]. / A histogram's bins, at their least values, those that are not empty. */
+/* The same of a figure that has a value for each of several `at` (0 ...), which come as [at, value]. / A histogram's
+   bins that are not empty: at the value up to TUTTI_HISTOGRAM_EXACT, beyond at the bin's lower edge, which
+   summary.json lists (histogram_edges). */
 void tutti_metric_at(tutti_method *m, const char *name, int worker, int64_t at, double value);
 void tutti_metric_histogram(tutti_method *m, const char *name, int worker, const tutti_histogram *h);
 void tutti_event(tutti_method *m, const char *kind, const char *format, ...) __attribute__((format(printf, 3, 4)));

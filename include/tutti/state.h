@@ -31,6 +31,7 @@ typedef struct tutti_state {
     bool of_workers;             /* SAME, SLICE: equal parts, one a worker, by rank; [first, first + count) of each has the same place in it. For other workers than saved it: SLICE: the part of each worker that is still there
                                     goes along with it, new workers' stay as they are; SAME: all stay as they are, so what they say is learnt anew */
     bool placed;                 /* an element is a parameter's: saved by tensor name and range */
+    bool late;                   /* older checkpoints have none: it stays as open left it */
     bool shared;                 /* wants a transport window (peers of this host can read it); private if there is none */
 } tutti_state;
 typedef struct tutti_plan tutti_plan;
@@ -40,6 +41,8 @@ typedef struct tutti_plan tutti_plan;
 void tutti_declare(tutti_plan *plan, const tutti_state *state, void *slot);
 void tutti_declare_vector(tutti_plan *plan, const char *name, tutti_keep keep, float **slot); /* n of the layout, device */
 void tutti_declare_value(tutti_plan *plan, const char *name, tutti_keep keep, void *value, size_t bytes); /* in the owner's struct, kept */
+/* The same, late. */
+void tutti_declare_late_value(tutti_plan *plan, const char *name, tutti_keep keep, void *value, size_t bytes);
 
 /* ---- for the engine (and tests): a plan from open to close ---- */
 struct tutti_world;

@@ -54,6 +54,7 @@ tutti_status tutti_averager_declare(tutti_averager **out, tutti_method *m, tutti
     if (a == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the averager of method '%s'", m->ops->name);
     a->m = m;
+    tutti_engine_declare_history(m->engine);
     a->rounds = rounds;
     a->tell = services[0];
     a->beat = services[1];

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
-
 #include <string.h>
 
 #include "engine_internal.h"
@@ -84,14 +83,22 @@ void tutti_engine_comm(tutti_engine *e, const char *what, int thread, int64_t be
     tutti_engine_mark(e, what, 0, thread, begin_ns, end_ns);
 }
 
+/* Where replicas are equal all make every step. */
+static uint64_t own_steps(const tutti_engine *e)
+{
+    if ((e->m.traits & TUTTI_REPLICAS_EQUAL) == 0)
+        return e->own.steps;
+    return e->m.rank < e->m.workers ? e->progress.step : 0;
+}
+
 void tutti_engine_figures(tutti_engine *e, tutti_figures *f)
 {
     tutti_engine_clock *c = &e->clock;
     uint64_t bytes, messages;
     int64_t end = c->ended_ns;
 
-    *f = (tutti_figures){ .gradients = e->own_pace ? e->pace.agreed : e->progress.step, .steps = e->progress.step, .samples = e->progress.samples, .skipped = *tutti_engine_skipped(e), .loss_scale = e->scaler.on ? e->scaler.now.scale : 0, .own_steps = e->steps_here, .restarts = e->restarts,
-                          .staleness = &e->services.stale };
+    *f = (tutti_figures){ .gradients = e->own_pace ? e->pace.agreed : e->progress.step, .steps = e->progress.step, .samples = e->progress.samples, .skipped = *tutti_engine_skipped(e), .loss_scale = e->scaler.on ? e->scaler.now.scale : 0, .own_steps = own_steps(e), .restarts = e->history.restarts,
+                          .staleness = &e->history.stale };
     if (c->started_ns == 0)
         return;
     if (c->running) { /* bring the account up to date */
@@ -113,9 +120,9 @@ void tutti_engine_figures(tutti_engine *e, tutti_figures *f)
         sent_by_client(e, &bytes, &messages);
     f->bytes_sent = bytes - c->bytes_at_start - c->bytes_aside;
     f->messages_sent = messages - c->messages_at_start - c->messages_aside;
-    f->staleness_max = e->services.stale_max;
-    f->staleness_mean = e->services.stale_n > 0 ? e->services.stale_sum / (double)e->services.stale_n : 0;
-    f->staleness_gradients = e->services.stale_n;
+    f->staleness_max = e->history.stale_most;
+    f->staleness_mean = e->history.stale_n > 0 ? e->history.stale_sum / (double)e->history.stale_n : 0;
+    f->staleness_gradients = e->history.stale_n;
     if (e->services.monitor != NULL)
         tutti_lock(e->services.monitor);
     f->bytes_sent += e->services.bytes;
@@ -134,11 +141,11 @@ void tutti_stale(tutti_method *m, uint64_t staleness)
 {
     tutti_engine *e = m->engine;
 
-    if (staleness > e->services.stale_max)
-        e->services.stale_max = staleness;
-    e->services.stale_sum += (double)staleness;
-    e->services.stale_n++;
-    tutti_histogram_add(&e->services.stale, staleness);
+    if (staleness > e->history.stale_most)
+        e->history.stale_most = staleness;
+    e->history.stale_sum += (double)staleness;
+    e->history.stale_n++;
+    tutti_histogram_add(&e->history.stale, staleness);
 }
 
 int64_t tutti_computed_ns(const tutti_method *m)
@@ -200,6 +207,45 @@ int tutti_engine_events(const tutti_engine *e, const tutti_event_record **events
     return e->n_events;
 }
 
+/* Where the place of that figure stands, or would. By hash: histograms of many workers have a hundred thousand of them.
+   There is a free slot. */
+static int *find_metric(const tutti_engine *e, const char *name, int worker, int64_t at)
+{
+    const uint64_t words[3] = { tutti_hash(name, strlen(name)), (uint64_t)worker, (uint64_t)at };
+    size_t k = (size_t)tutti_hash(words, sizeof words) & (e->metric_slots - 1);
+
+    for (; e->metric_at[k] > 0; k = (k + 1) & (e->metric_slots - 1)) {
+        const tutti_metric_record *told = &e->metrics[e->metric_at[k] - 1];
+        if (told->worker == worker && told->at == at && strcmp(told->name, name) == 0)
+            break;
+    }
+    return &e->metric_at[k];
+}
+
+static bool grow_metrics(tutti_engine *e)
+{
+    const int room = e->room_metrics == 0 ? 16 : 2 * e->room_metrics;
+    tutti_metric_record *more = tutti_alloc((size_t)room, sizeof *more);
+    int *slots = tutti_alloc(2 * (size_t)room, sizeof *slots);
+
+    if (more == NULL || slots == NULL) {
+        tutti_free(more);
+        tutti_free(slots);
+        return false;
+    }
+    for (int i = 0; i < e->n_metrics; i++)
+        more[i] = e->metrics[i];
+    tutti_free(e->metrics);
+    tutti_free(e->metric_at);
+    e->metrics = more;
+    e->metric_at = slots;
+    e->room_metrics = room;
+    e->metric_slots = 2 * (size_t)room;
+    for (int i = 0; i < e->n_metrics; i++)
+        *find_metric(e, more[i].name, more[i].worker, more[i].at) = i + 1;
+    return true;
+}
+
 void tutti_metric(tutti_method *m, const char *name, int worker, double value)
 {
     tutti_metric_at(m, name, worker, -1, value);
@@ -208,28 +254,19 @@ void tutti_metric(tutti_method *m, const char *name, int worker, double value)
 void tutti_metric_at(tutti_method *m, const char *name, int worker, int64_t at, double value)
 {
     tutti_engine *e = m->engine;
+    int *slot = e->metric_slots > 0 ? find_metric(e, name, worker, at) : NULL;
 
-    for (int k = 1; k <= e->n_metrics; k++) {
-        const int i = (e->last_metric + k) % e->n_metrics;
-        if (e->metrics[i].worker == worker && e->metrics[i].at == at && strcmp(e->metrics[i].name, name) == 0) {
-            e->metrics[i].value = value;
-            e->last_metric = i;
-            return;
-        }
+    if (slot != NULL && *slot > 0) {
+        e->metrics[*slot - 1].value = value;
+        return;
     }
     if (e->n_metrics == e->room_metrics) { /* as with events: without memory the figure is lost, not the run */
-        const int room = e->room_metrics == 0 ? 16 : 2 * e->room_metrics;
-        tutti_metric_record *more = tutti_alloc((size_t)room, sizeof *more);
-        if (more == NULL)
+        if (!grow_metrics(e))
             return;
-        for (int i = 0; i < e->n_metrics; i++)
-            more[i] = e->metrics[i];
-        tutti_free(e->metrics);
-        e->metrics = more;
-        e->room_metrics = room;
+        slot = find_metric(e, name, worker, at);
     }
-    e->last_metric = e->n_metrics;
     e->metrics[e->n_metrics++] = (tutti_metric_record){ name, worker, value, at };
+    *slot = e->n_metrics;
 }
 
 /* A name that lives as long as the engine; NULL without memory. */

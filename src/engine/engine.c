@@ -212,6 +212,12 @@ tutti_status tutti_optimizer_declare(tutti_method *m, tutti_plan *plan, size_t f
 }
 
 /* Everything that outlives a step, in one place. */
+void tutti_engine_declare_history(tutti_engine *e)
+{
+    if ((e->m.traits & TUTTI_REPLICAS_EQUAL) == 0)
+        tutti_declare_late_value(e->plan, "engine.history", TUTTI_OWN_ZERO, &e->history, sizeof e->history);
+}
+
 static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *methods, tutti_error *err)
 {
     tutti_method *m = &e->m;
@@ -394,6 +400,7 @@ void tutti_engine_close(tutti_engine *e)
         tutti_free((void *)e->events[i].text);
     tutti_free(e->events);
     tutti_free(e->metrics);
+    tutti_free(e->metric_at);
     tutti_free(e->trace);
     tutti_free(e->was_member);
     tutti_free(e->team_ranks);

@@ -127,7 +127,6 @@ struct tutti_engine {
     int64_t computed;                /* samples of this step's passes so far */
     bool taken_in;                   /* of the last pass g is the update's gradient: not scaled, with what has waited */
     bool abandoned;                  /* the step begins anew: done has said so */
-    uint64_t restarts;
     bool exchanged;                  /* a pass of this step exchanges its pieces: gradients are looked at there, and the same on all workers afterwards */
     tutti_engine_piece *piece_state; /* n_pieces */
     int next_piece;                  /* the only one that may start next */
@@ -150,9 +149,14 @@ struct tutti_engine {
     int *worker_ranks;               /* workers: the first of the world, where others only serve; else NULL */
     tutti_server *server;            /* the method's (server.c); NULL: it has none */
     int member;                      /* index in share: mine, or 0 of 1 at its own pace */
-    uint64_t steps_here;             /* this worker's, in this process */
+    uint64_t steps_here;             /* this worker's, in this process: turns of its groups */
     tutti_engine_scaler scaler;
     struct { uint64_t steps, samples, skipped; } own, told; /* mine; declared unless replicas are equal, samples count under OWN_PACE only; of it, what is in `progress` */
+    struct {                         /* mine, the client's; declared where gradients may be old: declare_history */
+        uint64_t restarts, stale_most, stale_n;
+        double stale_sum;
+        tutti_histogram stale;
+    } history;
     struct {
         bool drawn;                  /* gradient is to be computed */
         uint64_t gradient;           /* of this step; if drawn and not below until: none, but my team has some */
@@ -183,7 +187,6 @@ struct tutti_engine {
         tutti_engine_call *calls;    /* of tutti_call, under way */
         uint64_t tickets, aside;     /* aside: empty messages of the engine's own, not the method's */
         int64_t comm_ns;
-        uint64_t stale_max, stale_n; double stale_sum; tutti_histogram stale; /* client's */
         uint64_t discarded;          /* client's: samples of mine that no update has, since all was quiet */
         tutti_status status;         /* of the first service that failed */
         tutti_error error;
@@ -202,13 +205,16 @@ struct tutti_engine {
     tutti_event_record *events;
     int n_events, room_events;
     tutti_metric_record *metrics;
-    int n_metrics, room_metrics, last_metric; /* last: where one was told last; they are told in one order again and again */
+    int n_metrics, room_metrics;
+    int *metric_at; size_t metric_slots; /* 1 + place of each, by hash, 0: free; a power of two */
     char **told_names; int n_told_names; /* of figures that servers have told */
 };
 
 /* layout.c: tensors get their places, pieces are cut. */
 tutti_status tutti_engine_place(tutti_engine *e, const tutti_param *params, int n, tutti_error *err);
 tutti_status tutti_engine_cut(tutti_engine *e, tutti_error *err);
+/* engine.c: within declare(), by what gradients are late for: what is told of them is of the whole run. */
+void tutti_engine_declare_history(tutti_engine *e);
 /* rows.c */
 tutti_status tutti_engine_rows_open(tutti_engine *e, tutti_error *err);
 void tutti_engine_rows_close(tutti_engine *e);

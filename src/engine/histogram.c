@@ -1,25 +1,29 @@
-/* histogram.c: how often which whole number came: 0 to 31 one by one, above that four bins to a doubling, so that delays of a few workers are exact and those of thousands take no more room. */
+/* histogram.c: how often which whole number came: up to 1024 one by one, above that four bins to a doubling. So delays
+   are exact as far as a reader tells them apart, and those of thousands of workers take hardly more room. */
 #include "engine_internal.h"
 
-enum { EXACT = 32, EXACT_BITS = 5, SHARE_BITS = 2 };
+enum { EXACT_BITS = 10, SHARE_BITS = 2, SHARES = 1 << SHARE_BITS, FIRST_BEYOND = TUTTI_HISTOGRAM_EXACT + 1 };
+_Static_assert((int)TUTTI_HISTOGRAM_EXACT == 1 << EXACT_BITS, "the bins beyond begin at a power of two");
 
 int tutti_histogram_bin(uint64_t value)
 {
     int bits = EXACT_BITS, bin;
 
-    if (value < EXACT)
+    if (value <= TUTTI_HISTOGRAM_EXACT)
         return (int)value;
     while (value >> bits > 1)
         bits++;
-    bin = EXACT + (bits - EXACT_BITS) * (1 << SHARE_BITS) + (int)(value >> (bits - SHARE_BITS) & ((1 << SHARE_BITS) - 1));
+    bin = FIRST_BEYOND + (bits - EXACT_BITS) * SHARES + (int)(value >> (bits - SHARE_BITS) & (SHARES - 1));
     return bin < TUTTI_HISTOGRAM_BINS ? bin : TUTTI_HISTOGRAM_BINS - 1;
 }
 
 uint64_t tutti_histogram_least(int bin)
 {
-    const int beyond = bin - EXACT, bits = EXACT_BITS + beyond / (1 << SHARE_BITS);
+    const int beyond = bin - FIRST_BEYOND, bits = EXACT_BITS + beyond / SHARES;
 
-    return bin < EXACT ? (uint64_t)bin : (uint64_t)((1 << SHARE_BITS) + beyond % (1 << SHARE_BITS)) << (bits - SHARE_BITS);
+    if (bin <= FIRST_BEYOND) /* 1024 has a bin of its own, so the first beyond has one number less */
+        return (uint64_t)bin;
+    return (uint64_t)(SHARES + beyond % SHARES) << (bits - SHARE_BITS);
 }
 
 void tutti_histogram_add(tutti_histogram *h, uint64_t value)

@@ -82,6 +82,7 @@ tutti_status tutti_pairs_declare(tutti_pairs **out, tutti_method *m, tutti_plan 
     if (p == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method '%s'", m->ops->name);
     p->m = m;
+    tutti_engine_declare_history(m->engine);
     p->o = options;
     p->ask = services[ASK];
     p->answer = services[ANSWER];

@@ -90,6 +90,8 @@ static tutti_status collect(const tutti_engine *e, items *list, tutti_checkpoint
         const int owner = mine ? m->all.index : -1;
         if (s->keep == TUTTI_SCRATCH || s->count == 0 || (mine && (serves || (reading && by->resized))) || (recut && tutti_engine_server_recuts(e, memory)))
             continue;
+        if (reading && s->late && !tutti_checkpoint_has(checkpoint, s->name)) /* saved before it was declared */
+            continue;
         if (s->of_workers && reading && by->changed) {
             if (!same)
                 TUTTI_TRY(add_parts(e, list, s, memory, checkpoint, by, err));

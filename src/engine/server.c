@@ -180,6 +180,7 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
     tutti_declare(plan, &(tutti_state){ .name = "server.values", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .first = s->first, .count = s->count, .placed = true }, &s->values);
     tutti_declare(plan, &(tutti_state){ .name = "server.got", .keep = m->traits & TUTTI_REPLICAS_EQUAL ? TUTTI_SCRATCH : TUTTI_OWN_ZERO, .dtype = TUTTI_I64, .count = (size_t)s->servers }, &s->got);
     tutti_server_declare_count(s, plan, "server.version", &s->version);
+    tutti_engine_declare_history(e);
     if (setup->collects) {
         size_t first;
         const size_t rows = tutti_slice_marks(e, &s->slice, &first), all = tutti_slice_marks(e, &(tutti_slice){ .count = m->layout->used }, &(size_t){ 0 });

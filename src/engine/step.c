@@ -155,7 +155,7 @@ static void begin_anew(tutti_engine *e)
 {
     tutti_engine_doing(e, TUTTI_DOING_OTHER);
     e->abandoned = false;
-    e->restarts++;
+    e->history.restarts++;
     e->loss_sum = e->m.loss = 0;
     e->computed = 0;
     e->pass.index = -1;

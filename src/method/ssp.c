@@ -25,7 +25,7 @@ typedef struct ssp {
     tutti_note *waiting;        /* workers: who is not answered yet */
     bool *waits;
     int64_t *granted;           /* workers, with staleness_max: steps beyond `staleness` that each may still begin; 0 when all is quiet */
-    int64_t behind;             /* of this worker's x, in clocks; client's */
+    int64_t behind;             /* of this worker's x, in clocks; client's; declared */
 } ssp;
 enum { SERVE };                 /* service */
 
@@ -46,6 +46,7 @@ static tutti_status ssp_declare(tutti_method *m, tutti_plan *plan, tutti_error *
     if (s->staleness_max > 0 && s->staleness_max < s->staleness)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'ssp': staleness_max is %lld, but staleness, the least that is let, is %lld; give at least that, or leave staleness_max away", (long long)s->staleness_max,
                           (long long)s->staleness);
+    tutti_declare_late_value(plan, "ssp.behind", TUTTI_OWN_ZERO, &s->behind, sizeof s->behind);
     return tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = ssp_rule, .service = SERVE, .servers = (int)s->servers, .whole = s->staleness == 0 && s->staleness_max == 0, .times = s->staleness_max > s->staleness, .lost = ssp_lost }, err);
 }
 

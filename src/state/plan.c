@@ -98,13 +98,25 @@ void tutti_declare_vector(tutti_plan *plan, const char *name, tutti_keep keep, f
     tutti_declare(plan, &(tutti_state){ .name = name, .keep = keep, .dtype = TUTTI_F32, .count = plan->n, .placed = true }, slot);
 }
 
-void tutti_declare_value(tutti_plan *plan, const char *name, tutti_keep keep, void *value, size_t bytes)
+static void declare_value(tutti_plan *plan, const char *name, tutti_keep keep, bool late, void *value, size_t bytes)
 {
-    declaration *d = add(plan, &(tutti_state){ .name = name, .keep = keep, .dtype = TUTTI_U8, .count = bytes });
+    const tutti_state state = { .name = name, .keep = keep, .dtype = TUTTI_U8, .count = bytes, .late = late };
+    declaration *d = add(plan, &state);
+
     if (d != NULL) {
         d->value = true;
         d->memory = value;
     }
+}
+
+void tutti_declare_value(tutti_plan *plan, const char *name, tutti_keep keep, void *value, size_t bytes)
+{
+    declare_value(plan, name, keep, false, value, bytes);
+}
+
+void tutti_declare_late_value(tutti_plan *plan, const char *name, tutti_keep keep, void *value, size_t bytes)
+{
+    declare_value(plan, name, keep, true, value, bytes);
 }
 
 /* Bytes of one declaration, rounded up so that the next one starts aligned; false on overflow. */

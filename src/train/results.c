@@ -245,17 +245,6 @@ json_t *tutti_train_method_figures(const tutti_run *run, bool lists)
     return o;
 }
 
-/* [[least value, how often], ...] of the bins that are not empty. */
-static json_t *histogram(const double *count)
-{
-    json_t *pairs = json_array();
-
-    for (int bin = 0; bin < TUTTI_HISTOGRAM_BINS; bin++)
-        if (count[bin] > 0)
-            json_array_append_new(pairs, json_pack("[I, I]", (json_int_t)tutti_histogram_least(bin), (json_int_t)count[bin]));
-    return pairs;
-}
-
 static json_t *members_of(const tutti_run *run)
 {
     json_t *array = json_array();
@@ -266,11 +255,11 @@ static json_t *members_of(const tutti_run *run)
 }
 
 /* What each worker tells at the end. */
-enum { WALL, COMPUTE, COMM, EXPOSED, OTHER, DATA, BYTES, MESSAGES, MEMORY, STEPS, STALE_MOST, STALE_MEAN, STALE_OF, SKIPPED, SCALE, RATE, ARRIVED, TAKEN, DROPPED, WAITED, RESTARTS, STALENESS, FIGURES = STALENESS + TUTTI_HISTOGRAM_BINS };
+enum { WALL, COMPUTE, COMM, EXPOSED, OTHER, DATA, BYTES, MESSAGES, MEMORY, STEPS, STALE_MOST, STALE_MEAN, STALE_OF, SKIPPED, SCALE, RATE, ARRIVED, TAKEN, DROPPED, WAITED, RESTARTS, FIGURES };
 _Static_assert((int)FIGURES <= (int)TUTTI_TRAIN_FIGURES, "run->told has room for a row of them");
 
 /* A row a worker that is left, for the summary and, up to 16, for the person. all: a row an index of run->all. */
-static json_t *by_worker(const tutti_run *run, const double *all)
+static json_t *by_worker(const tutti_run *run, const double *all, const tutti_train_delays *stale)
 {
     const int working = tutti_train_working(run);
     json_t *array = json_array();
@@ -285,7 +274,7 @@ static json_t *by_worker(const tutti_run *run, const double *all)
         json_object_set_new(json_array_get(array, (size_t)i), "batch", json_integer(tutti_share_batch(&run->share, r)));
         json_object_set_new(json_array_get(array, (size_t)i), "steps_skipped", json_integer((json_int_t)w[SKIPPED]));
         json_object_set_new(json_array_get(array, (size_t)i), "loss_scale", real_or_null(w[SCALE] > 0, w[SCALE]));
-        json_object_set_new(json_array_get(array, (size_t)i), "staleness", histogram(w + STALENESS));
+        json_object_set_new(json_array_get(array, (size_t)i), "staleness", tutti_train_delays_of(stale, i));
         json_object_set_new(json_array_get(array, (size_t)i), "passes", json_integer(tutti_share_passes(&run->share, r)));
         tutti_train_partition_describe(run, r, json_array_get(array, (size_t)i));
         tutti_train_stream_describe(run, &(tutti_arrivals){ .rate = w[RATE], .arrived = (uint64_t)w[ARRIVED], .taken = (uint64_t)w[TAKEN], .dropped = (uint64_t)w[DROPPED],
@@ -337,7 +326,7 @@ static json_t *codec_report(const tutti_run *run)
     return json_null();
 }
 
-typedef struct results { tutti_figures f; trace_text trace; } results;
+typedef struct results { tutti_figures f; tutti_train_delays stale; trace_text trace; } results;
 
 static tutti_status tell(tutti_run *run, void *arg, tutti_error *err)
 {
@@ -369,9 +358,8 @@ static tutti_status tell(tutti_run *run, void *arg, tutti_error *err)
     mine[DROPPED] = (double)run->arrivals.dropped;
     mine[WAITED] = (double)run->arrivals.waited_ns;
     mine[RESTARTS] = (double)f->restarts;
-    for (int bin = 0; bin < TUTTI_HISTOGRAM_BINS; bin++)
-        mine[STALENESS + bin] = (double)f->staleness->count[bin];
     TUTTI_TRY(tutti_train_gather(run, mine, FIGURES, err));
+    TUTTI_TRY(tutti_train_delays_gather(run, f->staleness, &r->stale, err));
     tutti_free(r->trace.at); /* of a try that was spoilt */
     r->trace = (trace_text){ 0 };
     return run->config->trace ? tell_trace(run, &r->trace, err) : TUTTI_OK;
@@ -386,7 +374,6 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     /* Times are those of one worker, so that they add up: of the busiest, which waits least. Among workers that wait for each other its waiting is what exchanging
        costs the run; the others' has in it that they had less to do. Bytes a worker and memory are the largest. */
     double mine[FIGURES], *const all = run->told, total_bytes = 0, most_bytes = 0, most_messages = 0, most_memory = 0, wall = 0, stale_most = 0, stale_sum = 0, stale_of = 0, skipped = 0, restarts = 0, scale = all[SCALE];
-    double stale_count[TUTTI_HISTOGRAM_BINS] = { 0 };
     const double *busiest;
     json_t *o;
     char *text;
@@ -407,8 +394,6 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
         most_messages = w[MESSAGES] > most_messages ? w[MESSAGES] : most_messages;
         most_memory = w[MEMORY] > most_memory ? w[MEMORY] : most_memory;
         restarts += w[RESTARTS];
-        for (int bin = 0; bin < TUTTI_HISTOGRAM_BINS; bin++)
-            stale_count[bin] += w[STALENESS + bin];
         stale_sum += w[STALE_OF] * w[STALE_MEAN];
         stale_of += w[STALE_OF];
         stale_most = w[STALE_MOST] > stale_most ? w[STALE_MOST] : stale_most;
@@ -475,7 +460,8 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     json_object_set_new(o, "final_test_accuracy", real_or_null(c->final_eval && run->test_accuracy >= 0, run->test_accuracy));
     json_object_set_new(o, "final_test_auc", real_or_null(c->final_eval && run->test_auc >= 0, run->test_auc));
     json_object_set_new(o, "peak_rss_bytes_per_worker", json_integer((json_int_t)most_memory));
-    json_object_set_new(o, "staleness", histogram(stale_count));
+    json_object_set_new(o, "staleness", tutti_train_delays_of_all(run, &r->stale));
+    json_object_set_new(o, "histogram_edges", tutti_train_delays_edges(run, &r->stale));
     json_object_set_new(o, "staleness_max", json_integer((json_int_t)stale_most));
     json_object_set_new(o, "staleness_mean", json_real(stale_of > 0 ? stale_sum / stale_of : 0));
     json_object_set_new(o, "restarts", json_integer((json_int_t)restarts));
@@ -484,7 +470,7 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     json_object_set_new(o, "time_to_target_seconds", real_or_null(run->time_to_target >= 0, run->time_to_target));
     json_object_set_new(o, "simulated", json_boolean(tutti_world_simulated(tutti_world_transport(run->world))));
     json_object_set_new(o, "host_seconds", json_real((double)(tutti_now_ns(run->io->host != NULL ? run->io->host : run->rt) - run->io->started_ns) * 1e-9));
-    json_object_set_new(o, "by_worker", by_worker(run, all));
+    json_object_set_new(o, "by_worker", by_worker(run, all, &r->stale));
     json_object_set_new(o, "by_server", by_server(run, all));
     json_object_set_new(o, "payload_by_tensor", payload_by_tensor(run));
     json_object_set_new(o, "codec_report", codec_report(run));
@@ -513,5 +499,6 @@ tutti_status tutti_train_results(tutti_run *run, tutti_error *err)
             status = tutti_train_written(run, run->all.index == 0 ? write_results(run, &r, err) : TUTTI_OK, err);
     } while (status == TUTTI_OK && tutti_train_rank(run, 0) != writer);
     tutti_free(r.trace.at);
+    tutti_train_delays_drop(&r.stale);
     return status;
 }

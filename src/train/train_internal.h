@@ -8,7 +8,7 @@
 #include "tutti/nn.h"
 #include "tutti/train.h"
 
-enum { TUTTI_TRAIN_FIGURES = 24 + TUTTI_HISTOGRAM_BINS };
+enum { TUTTI_TRAIN_FIGURES = 24 };
 
 typedef struct tutti_run {
     tutti_world *world;
@@ -144,6 +144,18 @@ tutti_status tutti_train_accept(tutti_run *run, tutti_error *err);
 /* resume.c */
 char *tutti_train_facts(const tutti_run *run);                                     /* free() it */
 tutti_status tutti_train_resume(tutti_run *run, tutti_error *err);
+/* delays.c: workers' histograms of staleness, all of them at index 0: pairs (value or lower edge, how often), those
+   of the k-th of run->all from begin[k] to below begin[k + 1]. gather: collective, within a meeting; drops what *s
+   had. Of one, and of all workers together: [[value, how often], ...]. edges: lower edges of bins that have more
+   than one value, up to the first above all values of this summary: in its histograms, those of the method's
+   figures too, such a number means "from here to below the next". */
+typedef struct tutti_train_delays { int64_t *pairs; size_t *begin; } tutti_train_delays;
+tutti_status tutti_train_delays_gather(tutti_run *run, const tutti_histogram *h, tutti_train_delays *s,
+                                       tutti_error *err);
+void tutti_train_delays_drop(tutti_train_delays *s);
+json_t *tutti_train_delays_of(const tutti_train_delays *s, int index);
+json_t *tutti_train_delays_of_all(const tutti_run *run, const tutti_train_delays *s);
+json_t *tutti_train_delays_edges(const tutti_run *run, const tutti_train_delays *s);
 /* results.c */
 json_t *tutti_train_method_figures(const tutti_run *run, bool lists);              /* those of tutti_metric as they were last told; lists: also those that are [at, value] */
 tutti_status tutti_train_results(tutti_run *run, tutti_error *err); /* collective */

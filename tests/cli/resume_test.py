@@ -75,6 +75,7 @@ class Resume(Case):
             self.assertEqual(summary(out)["resumed_at_step"], int(name[5:]))
             self.assertEqual(summary(out)["steps"], summary(whole)["steps"])
             self.assertEqual(summary(out)["samples"], summary(whole)["samples"])
+            self.assertEqual([w["steps"] for w in summary(out)["by_worker"]], [w["steps"] for w in summary(whole)["by_worker"]])
 
     def test_metrics_of_a_resumed_run_have_each_step_once(self):
         arguments = [*COMMON, "--data", self.data, "-n", "2", "--checkpoint-every", "8"]
@@ -181,6 +182,10 @@ class Resume(Case):
             name = sorted(os.listdir(os.path.join(whole, "checkpoints")))[k % 2]
             resumed = self.train("r%d" % k, *common, "--resume", os.path.join(whole, "checkpoints", name))
             self.assertEqual(self.model(whole), self.model(resumed), (method, n, name, where))
+            before, after = summary(whole), summary(resumed) # of the whole run, too
+            for key in "staleness", "staleness_max", "staleness_mean", "restarts":
+                self.assertEqual(before[key], after[key], (method, n, name, where))
+            self.assertEqual(*([(w["steps"], w["staleness"]) for w in s["by_worker"]] for s in (before, after)), (method, n, name, where))
 
     def other_workers(self, k, method, checkpoint, n, batch):
         """Goes on from there with n workers, to the model as it was, to the end, and to there again; checks that this is a run of n workers from there."""

@@ -2,7 +2,7 @@
 is made over the others. So each is asked at once whether messages, sums and states give the same bits there; a method at its own pace does what is left, sends what is due and ends sane. A method or a codec that is new
 is in at once, and must give the same bits until a row says otherwise. MPI: those launchers that TUTTI_MPI names in turn, for every fourth method or codec, since a job takes its time to start (method/mpi-* has all of
 both under each)."""
-import json, math, os, unittest
+import json, math, os, struct, unittest
 from command import *
 from mpi_test import LAUNCHERS, under
 
@@ -52,6 +52,16 @@ AT_OWN_PACE = {
 }
 
 
+def steps_of(checkpoint):
+    """Of each worker, as it was saved; where replicas are equal each has made all."""
+    of = [HALF] * N
+    for name in os.listdir(checkpoint):
+        own = tensors(os.path.join(checkpoint, name)).get("engine.own/@0") if name.endswith(".safetensors") else None
+        if own is not None:
+            of[int(name.split("-")[1])] = struct.unpack("<q", own[2][:8])[0]
+    return of
+
+
 def in_turn(k, of):
     return sorted(LAUNCHERS)[k // 4 % len(LAUNCHERS):][:1] if LAUNCHERS and of == 0 and k % 4 == 0 else []
 
@@ -62,7 +72,7 @@ class Transports(Case):
         name = "-".join(str(w) for w in words[1::2]).replace("/", "") + "-%d" % n
         common = (*SMALL, "--data", self.data, *words, "--steps", STEPS, "--checkpoint-every", HALF)
         whole = self.train(name, *common, "-n", n)
-        half = os.path.join(whole, "checkpoints", sorted(os.listdir(os.path.join(whole, "checkpoints")))[0])
+        self.half = half = os.path.join(whole, "checkpoints", sorted(os.listdir(os.path.join(whole, "checkpoints")))[0])
         judge(whole, "shm", False)
         rest = (*common, "--resume", half, "--on-loss", "stop")
         for transport in OTHERS:
@@ -92,8 +102,10 @@ class Transports(Case):
             s = summary(out)
             self.assertEqual((s["transport"], s["resumed_at_step"], s["steps"], s["members"]), (transport, HALF if resumed else None, STEPS, list(range(N))), words)
             if words[1] != "backup-workers": # who is overtaken leaves out what others do
-                self.assertEqual((s["samples"], sum(w["steps"] for w in s["by_worker"])), (STEPS * N * BATCH, (STEPS - HALF if resumed else STEPS) * N), (transport, words))
+                self.assertEqual((s["samples"], sum(w["steps"] for w in s["by_worker"])), (STEPS * N * BATCH, STEPS * N), (transport, words))
             self.assertTrue(math.isfinite(s["final_test_loss"]) and s["final_test_loss"] < 4, (transport, words, s["final_test_loss"]))
+            for worker, before in zip(s["by_worker"], steps_of(self.half) if resumed else [0] * N):
+                worker["steps"] -= before  # bytes are of this process, steps of the whole run
             if bytes_due is not None:
                 self.assertEqual(s["bytes_sent_total"], bytes_due(s), (transport, words))
 

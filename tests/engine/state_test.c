@@ -18,9 +18,20 @@ typedef struct saved_run {
     uint64_t hash;
     uint64_t loaded;           /* rank 0's values right after the load, without the padding */
     double off, quotas;        /* after the load, as rank 0's server has it: versions that workers have, less that of the model; steps that they have been given */
+    uint64_t told;             /* of rank 0's gradients: how many it tells of, and of how many how old they were */
     int states;                /* declared that are not scratch */
     char zeroed[64];
 } saved_run;
+
+/* What rank 0 has at the end: its model, and what it says of its gradients of the whole run. */
+static void look_at(saved_run *s, tutti_engine *e)
+{
+    tutti_figures f;
+
+    tutti_engine_figures(e, &f);
+    s->hash = toy_hash(e);
+    s->told = f.own_steps << 32 | f.staleness_gradients;
+}
 
 static tutti_status save_rank(tutti_world *world, void *arg, tutti_error *err)
 {
@@ -36,7 +47,7 @@ static tutti_status save_rank(tutti_world *world, void *arg, tutti_error *err)
     }
     TUTTI_TRY(tutti_engine_finish(e, err));
     if (tutti_world_rank(world) == 0)
-        s->hash = toy_hash(e);
+        look_at(s, e);
     tutti_engine_close(e);
     return TUTTI_OK;
 }
@@ -96,7 +107,7 @@ static tutti_status load_rank(tutti_world *world, void *arg, tutti_error *err)
     if (status == TUTTI_OK)
         status = tutti_engine_finish(e, err);
     if (status == TUTTI_OK && tutti_world_rank(world) == 0) {
-        s->hash = toy_hash(e);
+        look_at(s, e);
         s->states = states;
     }
     tutti_engine_close(e);
@@ -171,15 +182,17 @@ static void a_resumed_run_ends_with_the_same_bits(void **state)
         saved_run s = fresh(cases[i].method, cases[i].optimizer, "cosine(warmup=2)");
         s.t.options.codec = cases[i].codec;
         s.t.options.codec_hierarchy = cases[i].hierarchy;
-        uint64_t saved, plain;
+        uint64_t saved, plain, told;
         run(save_rank, &s, cases[i].n);
         saved = s.hash;
+        told = s.told;
         s.save = false;
         run(save_rank, &s, cases[i].n);
         plain = s.hash;
         assert_int_equal(saved, plain); /* saving disturbs nothing */
         run(load_rank, &s, cases[i].n);
         assert_int_equal(s.hash, plain);
+        assert_int_equal(s.told, told);
         drop(&s);
     }
 }
@@ -231,18 +244,102 @@ static void every_declared_state_that_is_not_scratch_matters(void **state)
         saved_run s = fresh(cases[i].method, cases[i].optimizer, "cosine(warmup=2)");
         s.t.options.codec = cases[i].codec;
         s.t.options.codec_hierarchy = cases[i].hierarchy;
-        uint64_t plain;
+        uint64_t plain, told;
         run(save_rank, &s, cases[i].n);
         plain = s.hash;
+        told = s.told;
         run(load_rank, &s, cases[i].n);
         assert_true(s.states >= 3); /* x, progress, at least one slot */
         for (s.zero = 0; s.zero < s.states; s.zero++) {
             tutti_error err = { .rank = -1 };
-            if (tutti_world_run("shm", cases[i].n, load_rank, &s, &err) == TUTTI_OK && s.hash == plain) /* some cannot be 0, and say so */
+            if (tutti_world_run("shm", cases[i].n, load_rank, &s, &err) == TUTTI_OK && s.hash == plain && s.told == told) /* some cannot be 0, and say so */
                 fail_msg("%s, %s: zeroing '%s' changed nothing: it need not be declared, or it is not restored", cases[i].method, cases[i].codec != NULL ? cases[i].codec : cases[i].optimizer, s.zeroed);
         }
         drop(&s);
     }
+}
+
+/* ---- a method that has come to count its steps: older checkpoints have no such state ---- */
+
+typedef struct aged { int64_t steps; } aged;
+static bool declares, late;
+
+static tutti_status aged_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    aged *s = m->self;
+
+    (void)err;
+    if (declares)
+        (late ? tutti_declare_late_value : tutti_declare_value)(plan, "aged.steps", TUTTI_OWN_ZERO, s, sizeof *s);
+    return TUTTI_OK;
+}
+
+static tutti_status aged_step(tutti_method *m, tutti_error *err)
+{
+    ((aged *)m->self)->steps++;
+    return tutti_base_step(m, err);
+}
+
+static const tutti_method_ops aged_ops = {
+    .name = "aged", .self_bytes = sizeof(aged), .declare = aged_declare, .step = aged_step,
+};
+static const tutti_method_ops *const aged_methods[] = { &aged_ops, NULL };
+
+/* Two steps that are saved, or two more from there; s->states: what it then counts. */
+static tutti_status aged_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    saved_run *s = arg;
+    const tutti_param param = { .name = "w", .dims = 1, .dim = { 8 } };
+    const tutti_engine_options options = { .method = "aged", .optimizer = "sgd(lr=0.5)", .batch = 1 };
+    tutti_engine *e;
+    tutti_checkpoint *c;
+    tutti_pass p;
+    char found[512];
+    tutti_status status = TUTTI_OK;
+
+    TUTTI_TRY(tutti_engine_open_from(&e, world, &param, 1, &options, aged_methods, err));
+    if (!s->save) {
+        TUTTI_TRY(tutti_checkpoint_find(tutti_world_runtime(world), s->directory, found, sizeof found, NULL, 0, err));
+        TUTTI_TRY(tutti_checkpoint_open(&c, tutti_world_runtime(world), found, err));
+        status = tutti_engine_load(e, c, err);
+        tutti_checkpoint_close(c);
+    }
+    for (int k = 0; k < 2 && status == TUTTI_OK; k++) {
+        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+            TUTTI_TRY(tutti_engine_ready(e, 0, err));
+            TUTTI_TRY(tutti_engine_passed(e, 0, err));
+        }
+        status = status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
+    }
+    if (status == TUTTI_OK && s->save)
+        status = tutti_engine_save(e, s->directory, "{}", 1, err);
+    s->states = (int)((const aged *)tutti_engine_method(e)->self)->steps;
+    tutti_engine_close(e);
+    return status;
+}
+
+static void a_state_that_older_checkpoints_lack_begins_with_the_first_that_has_it(void **state)
+{
+    saved_run s = fresh("aged", "sgd(lr=0.5)", "constant");
+    tutti_error err = { .rank = -1 };
+
+    (void)state;
+    declares = false;
+    run(aged_rank, &s, 1);
+    s.save = false;
+    declares = true;
+    late = false;
+    assert_int_equal(tutti_world_run("shm", 1, aged_rank, &s, &err), TUTTI_ERR_USAGE);
+    assert_non_null(strstr(err.text, "has no 'aged.steps/'; it was saved with another model, method, codec"));
+    late = true;
+    run(aged_rank, &s, 1);
+    assert_int_equal(s.states, 2); /* from there on */
+    s.save = true;
+    run(aged_rank, &s, 1);
+    s.save = false;
+    run(aged_rank, &s, 1);
+    assert_int_equal(s.states, 4); /* what is there is read */
+    drop(&s);
 }
 
 /* A residual is a team's: what it would be of other teams is not known. */
@@ -463,6 +560,7 @@ int main(void)
         cmocka_unit_test(a_resumed_run_ends_with_the_same_bits),
         cmocka_unit_test(codecs_go_on_in_the_epoch_in_which_they_were_saved),
         cmocka_unit_test(every_declared_state_that_is_not_scratch_matters),
+        cmocka_unit_test(a_state_that_older_checkpoints_lack_begins_with_the_first_that_has_it),
         cmocka_unit_test(a_checkpoint_of_teams_is_resumed_by_the_same_teams),
         cmocka_unit_test(a_checkpoint_of_equal_replicas_loads_at_any_number_of_workers),
         cmocka_unit_test(a_checkpoint_of_servers_loads_at_any_number_of_workers),

@@ -309,16 +309,18 @@ static void what_cannot_work_is_refused_in_a_sentence(void **state)
     trial_drop(&t);
 }
 
-static void bins_of_a_histogram_are_exact_below_32_and_a_quarter_of_a_doubling_above(void **state)
+static void bins_of_a_histogram_are_exact_up_to_1024_and_a_quarter_of_a_doubling_above(void **state)
 {
     (void)state;
     for (int bin = 0; bin < TUTTI_HISTOGRAM_BINS; bin++) {
         const uint64_t least = tutti_histogram_least(bin);
         assert_int_equal(tutti_histogram_bin(least), bin);
         assert_int_equal(tutti_histogram_bin(least > 0 ? least - 1 : 0), bin > 0 ? bin - 1 : 0);
-        assert_true(bin >= 32 || least == (uint64_t)bin);
-        assert_true(bin < 33 || (double)(least - tutti_histogram_least(bin - 1)) <= 0.25 * (double)tutti_histogram_least(bin - 1));
+        assert_true(bin > 1024 || least == (uint64_t)bin);
+        assert_true(bin < 1026 || 4 * (least - tutti_histogram_least(bin - 1)) <= tutti_histogram_least(bin - 1));
     }
+    assert_int_equal(tutti_histogram_least(1025), 1025);
+    assert_int_equal(tutti_histogram_least(1026), 1280);
     assert_int_equal(tutti_histogram_bin(UINT64_MAX), TUTTI_HISTOGRAM_BINS - 1);
 }
 
@@ -334,7 +336,7 @@ int main(void)
         cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_worker),
         cmocka_unit_test(a_table_beyond_the_machine_is_refused_before_memory_is_taken),
         cmocka_unit_test(what_cannot_work_is_refused_in_a_sentence),
-        cmocka_unit_test(bins_of_a_histogram_are_exact_below_32_and_a_quarter_of_a_doubling_above),
+        cmocka_unit_test(bins_of_a_histogram_are_exact_up_to_1024_and_a_quarter_of_a_doubling_above),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

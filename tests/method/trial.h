@@ -195,7 +195,7 @@ static inline double trial_metric(const trial *t, const char *name, int worker)
     return NAN;
 }
 
-/* Of a histogram of a worker: how many values there were, their sum and the greatest, exact where all are below 32. */
+/* Of a histogram of a worker: how many values there were, their sum and the greatest, exact where all are 1,024 at most. */
 typedef struct trial_counts { double n, sum, most; } trial_counts;
 static inline trial_counts trial_histogram(const trial *t, const char *name, int worker)
 {
