@@ -11,11 +11,17 @@
    So table=worker gives the bits of table=server up to the first refresh only, unless refresh_mean=0.
    Rounding piles up in the mean: every refresh_mean updates it is summed over the table anew, where that stands at the server. evict_after=K: an entry that is more than K updates old leaves the mean, which is over the others until
    its worker comes again (a worker that has stopped would else push in one direction for ever); that of a worker that is lost leaves at once, and nobody waits for it. With table=worker nobody else knows it, and it stays.
+   By default K follows from speeds, each worker's from its own, counted in updates and by no clock: an entry leaves
+   once ten times as many updates have been made since it came as usually are while its worker computes the next (a
+   running mean), and ten a worker at least; a worker that never came again is taken to be ten times slower than the
+   others. So a worker that is lost, or has stopped, pushes in its direction no longer than that, however late anybody
+   learns of it; of workers that are as slow as they always were no entry ever leaves.
    Momentum on the mean is the optimiser's.
    Chosen, of a checkpoint that other workers go on from: where the table stands at the server, entries go with their workers, lost ones are gone, new workers' are missing until they come (as with start=partial, there is no second barrier), and
    the mean is summed anew. With table=worker as many workers as were left keep theirs and the mean, of which each is now 1/n of fewer; for another number nobody has entries that would fit the mean, and they begin as at first.
    Tables of rows (ctr, wordlm) travel whole, both ways: a new gradient replaces its worker's last one, so its change has the rows of both, and each update moves every row of any entry, which soon is most of them. */
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 #include "tutti/server.h"
@@ -32,6 +38,7 @@ typedef struct dude {
     const float **each;          /* workers: the entries */
     float *nth;                  /* workers: 1/n */
     int64_t *has;                /* workers: 1: has an entry; declared */
+    double *usual;               /* workers: updates while it computes a gradient, running mean; 0: unknown; declared */
     int64_t *version, *entered;  /* workers: of the model behind the entry; when that came; declared */
     tutti_histogram *model_age, *data_age; /* workers: over all updates, tau_i and d_i of its entry; declared */
     tutti_note *waits;           /* workers: who waits for the group; empty when all is quiet */
@@ -44,14 +51,16 @@ enum { AT_SERVER, AT_WORKER };
 enum { BARRIER, PARTIAL };
 enum { SERVE };                  /* services */
 enum { GRADIENT, LEAVES };       /* kinds of requests */
-enum { REFRESH = 1000 };
+enum { REFRESH = 1000, OVERDUE = 10 }; /* OVERDUE: times the usual */
 
 static const tutti_option dude_options[] = {
     { "table", TUTTI_CHOICE, TUTTI_AT(dude, table), AT_SERVER, 0, 1, "server|worker", "where each worker's last gradient stands: all at the server, or with the worker, which sends what has changed" },
     { "group", TUTTI_INT, TUTTI_AT(dude, group), 1, 1, 1e9, NULL, "c: workers whose gradients come before an update: 1: each by itself; workers: synchronous" },
     { "start", TUTTI_CHOICE, TUTTI_AT(dude, start), BARRIER, 0, 1, "barrier|partial", "the first update waits for all workers, or the mean is over those who were there" },
     { "refresh_mean", TUTTI_INT, TUTTI_AT(dude, refresh_mean), -1, -1, 1e12, NULL, "table=server: updates from one sum over the whole table to the next, against rounding; 0: never; -1: 1000, or never where there is no such table" },
-    { "evict_after", TUTTI_INT, TUTTI_AT(dude, evict_after), 0, 0, 1e12, NULL, "table=server: updates after which a worker's last gradient leaves the mean, until it sends another; 0: never" },
+    { "evict_after", TUTTI_INT, TUTTI_AT(dude, evict_after), -1, -1, 1e12, NULL,
+      "table=server: updates after which a worker's last gradient leaves the mean, until it sends another; 0: never; "
+      "-1: ten times as many as are usual until its next, which follows from its speed" },
     { "table_limit_mb", TUTTI_REAL, TUTTI_AT(dude, table_limit_mb), 0, 0, 1e9, NULL, "MiB that the server's table may take, workers x parameters x 4 bytes: a larger one is refused; 0: the memory of its machine", "table=server" },
     { 0 }
 };
@@ -80,6 +89,12 @@ static void refresh(tutti_method *m)
     tutti_tree_sum(m->device, m->layout->used, m->workers, s->each, s->nth, s->mean);
 }
 
+static void learn(dude *s, int worker, double updates)
+{
+    updates = fmax(updates, 1);
+    s->usual[worker] = s->usual[worker] > 0 ? 0.8 * s->usual[worker] + 0.2 * updates : updates;
+}
+
 static void take(tutti_method *m, const tutti_server_request *r)
 {
     dude *s = m->self;
@@ -93,6 +108,8 @@ static void take(tutti_method *m, const tutti_server_request *r)
         tutti_axpy(m->device, r->count, 1 / (float)m->workers, change, s->mean);
     else
         tutti_copy(m->device, r->count, r->in, s->mean);
+    if (tutti_server_version(s->server) > 0) /* else nobody could make any */
+        learn(s, r->worker, (double)r->delay);
     s->at.here += s->has[r->worker] == 0;
     s->has[r->worker] = 1;
     s->version[r->worker] = (int64_t)(tutti_server_version(s->server) - r->delay);
@@ -112,14 +129,24 @@ static void drop(tutti_method *m, int worker)
     s->at.here--;
 }
 
+static bool is_too_old(const tutti_method *m, int worker, int64_t version)
+{
+    const dude *s = m->self;
+    const double usual = s->usual[worker] > 0 ? fmax(s->usual[worker], m->workers) : OVERDUE * (double)m->workers;
+
+    if (s->evict_after > 0)
+        return version - s->version[worker] > s->evict_after;
+    return s->evict_after < 0 && (double)(version - s->entered[worker]) > OVERDUE * usual;
+}
+
 /* Entries that are too old leave the mean. */
 static void evict(tutti_method *m)
 {
     dude *s = m->self;
     const int64_t version = (int64_t)tutti_server_version(s->server);
 
-    for (int j = 0; j < m->workers && s->evict_after > 0; j++)
-        if (s->has[j] != 0 && version - s->version[j] > s->evict_after) {
+    for (int j = 0; j < m->workers && s->entry != NULL; j++)
+        if (s->has[j] != 0 && is_too_old(m, j, version)) {
             drop(m, j);
             s->at.evicted++;
         }
@@ -222,9 +249,13 @@ static tutti_status check(const tutti_method *m, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'dude-asgd': refresh_mean is %lld, but with table=worker there is no table to sum over; leave it away, or take table=server", (long long)s->refresh_mean);
     if (s->table == AT_WORKER && s->evict_after > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'dude-asgd': evict_after is %lld, but with table=worker the server has no entry to take out of the mean; leave it away, or take table=server", (long long)s->evict_after);
-    if (m->workers == 1)
-        s->evict_after = 0; /* there is no table, and nothing in it that could be old */
     return TUTTI_OK;
+}
+
+static void declare_ages(tutti_plan *plan, const char *name, size_t workers, tutti_histogram **slot)
+{
+    tutti_declare(plan, &(tutti_state){ .name = name, .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .of_workers = true,
+                                        .count = workers * TUTTI_HISTOGRAM_BINS, .late = true }, slot);
 }
 
 static tutti_status dude_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
@@ -245,8 +276,10 @@ static tutti_status dude_declare(tutti_method *m, tutti_plan *plan, tutti_error 
         tutti_declare(plan, &(tutti_state){ .name = "dude.has", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers, .of_workers = true }, &s->has);
         tutti_declare(plan, &(tutti_state){ .name = "dude.version", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers, .of_workers = true }, &s->version);
         tutti_declare(plan, &(tutti_state){ .name = "dude.entered", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers, .of_workers = true }, &s->entered);
-        tutti_declare(plan, &(tutti_state){ .name = "dude.model_age", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers * TUTTI_HISTOGRAM_BINS, .of_workers = true }, &s->model_age);
-        tutti_declare(plan, &(tutti_state){ .name = "dude.data_age", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers * TUTTI_HISTOGRAM_BINS, .of_workers = true }, &s->data_age);
+        declare_ages(plan, "dude.model_ages", workers, &s->model_age);
+        declare_ages(plan, "dude.data_ages", workers, &s->data_age);
+        tutti_declare(plan, &(tutti_state){ .name = "dude.usual", .keep = TUTTI_SLICE, .dtype = TUTTI_F64,
+                                            .count = workers, .of_workers = true, .late = true }, &s->usual);
         tutti_declare(plan, &(tutti_state){ .name = "dude.mean", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = count, .placed = true }, &s->mean);
     }
     if (count > 0 && has_table(m) && s->table == AT_SERVER) {
@@ -362,7 +395,7 @@ static tutti_status dude_hold(tutti_method *m, tutti_error *err)
         return TUTTI_OK;
     tutti_metric(m, "updates", -1, (double)s->at.updates);
     tutti_metric(m, "entry_age_max", -1, (double)s->at.oldest_most);
-    if (s->evict_after > 0)
+    if (s->entry != NULL)
         tutti_metric(m, "evicted", -1, (double)s->at.evicted);
     for (int j = 0; j < m->workers; j++) {
         tutti_metric_histogram(m, "model_age", j, &s->model_age[j]);

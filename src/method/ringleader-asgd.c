@@ -19,16 +19,26 @@
    table_limit_mb: of the table at the server; 0: the memory of its machine. It is refused before anything is computed.
    Loss (the sheet's worker_timeout, where a lost worker is known at once): the slot of a worker that is lost is removed from the round: it is not waited for, and what it has in the mean of the round stays until the round is over, so that
    this one's mean is over those who have an entry in it and its step is scaled to them. From the next round on n is the number of those who are left, also in the bound on delays.
+   Chosen, of a round that waits for a worker which is overdue (it is lost, and nobody knows it yet; or it has
+   stopped): what the others compute meanwhile goes into means that no update takes before it comes, and the run has
+   so many gradients and no more. So whoever the round does not need is not answered, and computes no further, until
+   the one that is overdue has come or is known to be lost. Overdue: ten times as many gradients have come since it
+   was answered as usually do (a running mean), and ten a worker at least; a worker that never came is taken to be ten
+   times slower than the others. Counted in gradients, and by no clock: what a lost worker costs the others is then a
+   number of gradients, and a machine that stands still as a whole changes nothing. Who makes no more steps says so
+   (leave), so nobody waits for one who does not compute.
    Chosen, of a checkpoint that other workers go on from, be they as many as were left: they begin a round at the server's model. What was in the old round is at most 2n - 2 updates old for the n of then, and waits for a round of the new n.
    Tables of rows (ctr, wordlm) travel whole, both ways: an update goes along the means of all workers' gradients, so it moves every row that any of them has touched in the round, and an answer by rows would have to know which a
    worker lacks. */
+#include <errno.h>
+#include <math.h>
 #include <string.h>
 
 #include "tutti/server.h"
 
 typedef struct ringleader {
     int table, point, table_dtype;
-    double table_limit_mb;
+    double table_limit_mb, overdue;
     tutti_server *server;
     struct { int64_t phase2, turn, unserved, rounds, updates, delay_most; } at; /* the server's, as all below up to mine; turn: which of mean[] is this round's; unserved: of phase 2. Declared */
     float *mean[2];              /* count each: directions of two tables. Declared, at the server */
@@ -40,6 +50,10 @@ typedef struct ringleader {
     int64_t *counts;             /* workers: gradients in this round's entry, of who is served */
     double harmonic_least, harmonic_sum; /* of B, the harmonic mean of a round's counts; declared */
     tutti_histogram *count_of, *delay_of; /* workers: over all rounds, gradients in its entry; over all updates, how many updates old the oldest of them is; declared */
+    double *usual;               /* workers: gradients that come while it computes one, a mean; 0: unknown; declared */
+    uint64_t come, *answered;    /* gradients of all in this phase; workers: as many as when it was answered */
+    bool *leaves;                /* workers: make no more steps until release */
+    tutti_note *held; int holds; /* workers: who is not answered before nobody is overdue; none when all is quiet */
     struct { int64_t rounds, most_ns, sum_ns; } timed; /* rounds that nothing interrupted; declared */
     int64_t begun_ns;            /* the round under way; 0: unknown */
     void *mine;                  /* n of table_dtype: table=worker: my entry. Declared */
@@ -51,13 +65,17 @@ enum { STICKY, FRESH };
 enum { F32, BF16 };
 enum { WIDE = 1 << 14 };         /* floats that stay in the cache */
 enum { SERVE };                  /* services */
+enum { GRADIENT, LEAVES };       /* kinds of requests */
 enum { GO_ON, SERVED };          /* kinds of answers */
+enum { UNKNOWN = 10 };           /* times slower than the others: who has not come yet */
 
 static const tutti_option ringleader_options[] = {
     { "table", TUTTI_CHOICE, TUTTI_AT(ringleader, table), AT_SERVER, 0, 1, "server|worker", "where each worker's mean stands: all at the server, which takes gradients; or with the worker, which sends what it changes of it" },
     { "point", TUTTI_CHOICE, TUTTI_AT(ringleader, point), STICKY, 0, 1, "sticky|fresh", "workers that are not served go on at the model they have (the paper's), or get the newest" },
     { "table_dtype", TUTTI_CHOICE, TUTTI_AT(ringleader, table_dtype), F32, 0, 1, "f32|bf16", "what means in the table are kept as; what the server makes of them, and the optimiser's state, is f32" },
     { "table_limit_mb", TUTTI_REAL, TUTTI_AT(ringleader, table_limit_mb), 0, 0, 1e9, NULL, "MiB that the server's table may take, workers x parameters x 4 or 2 bytes: a larger one is refused; 0: the memory of its machine", "table=server" },
+    { "overdue", TUTTI_REAL, TUTTI_AT(ringleader, overdue), 10, 0, 1e9, NULL,
+      "times its usual: once a worker that the round needs takes so long, those whom it does not need wait; 0: never" },
     { 0 }
 };
 
@@ -191,9 +209,61 @@ static tutti_status update(tutti_method *m, const tutti_server_request *r, tutti
     s->frozen[i] = s->oldest[i];
     s->counts[i] = s->filled[i];
     s->filled[i] = 0;
+    s->answered[i] = s->come;
     if (--s->at.unserved == 0)
         end_round(m, r->count);
     return tutti_server_give(s->server, &r->note, 1, SERVED, err);
+}
+
+/* Does the round go on with that worker's next gradient, and not without it? */
+static bool needs(const ringleader *s, int worker)
+{
+    return s->at.phase2 != 0 ? s->served[worker] == 0 : s->filled[worker] == 0;
+}
+
+/* Does the round need a worker that should have come long since? (One that is held computes nothing, and is not needed:
+   whoever is, when its round begins to update, is released first.) */
+static bool waits_for_overdue(const tutti_method *m)
+{
+    const ringleader *s = m->self;
+
+    for (int j = 0; j < m->workers && s->overdue > 0; j++) {
+        const double others = m->workers - 1, usual = s->usual[j] > 0 ? fmax(s->usual[j], others) : UNKNOWN * others;
+        const bool computes = tutti_server_has(s->server, j) && !s->leaves[j];
+        if (needs(s, j) && computes && (double)(s->come - s->answered[j]) > s->overdue * usual)
+            return true;
+    }
+    return false;
+}
+
+/* Workers go on, at the model that they have or the newest. */
+static tutti_status go_on(tutti_method *m, const tutti_note *requests, int n, tutti_error *err)
+{
+    ringleader *s = m->self;
+
+    for (int k = 0; k < n; k++)
+        s->answered[requests[k].from] = s->come;
+    if (s->point == FRESH)
+        return tutti_server_give(s->server, requests, n, GO_ON, err);
+    return tutti_server_answer(s->server, requests, n, GO_ON, NULL, 0, err);
+}
+
+/* Of those who are held, whom the round needs; all, if it waits for nobody who is overdue. */
+static tutti_status release_held(tutti_method *m, tutti_error *err)
+{
+    ringleader *s = m->self;
+    int kept = 0;
+
+    for (int k = 0; k < s->holds; k++)
+        if (needs(s, s->held[k].from))
+            TUTTI_TRY(go_on(m, &s->held[k], 1, err));
+        else
+            s->held[kept++] = s->held[k];
+    s->holds = kept;
+    if (s->holds == 0 || waits_for_overdue(m))
+        return TUTTI_OK;
+    s->holds = 0;
+    return go_on(m, s->held, kept, err);
 }
 
 static bool every_worker_is_there(const tutti_method *m)
@@ -213,9 +283,17 @@ static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti
     const bool next = s->served[i] != 0; /* this round has its own of worker i: this one is for the next */
     const int64_t version = (int64_t)(tutti_server_version(s->server) - r->delay); /* of the model that it was computed at */
     const float *change = r->in;
+    double meanwhile;
 
+    if (r->kind == LEAVES) {
+        s->leaves[i] = true;
+        TUTTI_TRY(tutti_server_answer(s->server, &r->note, 1, GO_ON, NULL, 0, err));
+        return release_held(m, err);
+    }
     if (r->in == NULL)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker, "worker %d sent a gradient without its numbers; all workers must run one version", r->worker);
+    meanwhile = fmax((double)(s->come++ - s->answered[i]), 1);
+    s->usual[i] = s->usual[i] > 0 ? 0.8 * s->usual[i] + 0.2 * meanwhile : meanwhile;
     s->oldest[i] = s->filled[i] == 0 || version < s->oldest[i] ? version : s->oldest[i];
     s->filled[i]++;
     if (s->table == AT_SERVER) {
@@ -230,21 +308,27 @@ static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti
             s->at.unserved += tutti_server_has(s->server, j);
     }
     if (s->at.phase2 != 0 && !next)
-        return update(m, r, err);
-    if (s->point == FRESH)
-        return tutti_server_give(s->server, &r->note, 1, GO_ON, err);
-    return tutti_server_answer(s->server, &r->note, 1, GO_ON, NULL, 0, err);
+        TUTTI_TRY(update(m, r, err));
+    else if (waits_for_overdue(m))
+        s->held[s->holds++] = r->note;
+    else
+        TUTTI_TRY(go_on(m, &r->note, 1, err));
+    return release_held(m, err);
 }
 
-/* All are answered at once, so nobody waits for it; but a round does. */
+/* A round waits for it, and so does who is held. */
 static tutti_status lose(tutti_method *m, int worker, tutti_error *err)
 {
     ringleader *s = m->self;
+    int kept = 0;
 
-    (void)err;
+    for (int k = 0; k < s->holds; k++)
+        if (s->held[k].from != worker)
+            s->held[kept++] = s->held[k];
+    s->holds = kept;
     if (s->at.phase2 != 0 && s->served[worker] == 0 && --s->at.unserved == 0)
         end_round(m, m->layout->used);
-    return TUTTI_OK;
+    return release_held(m, err);
 }
 
 static tutti_status serve(tutti_method *m, tutti_error *err)
@@ -254,6 +338,13 @@ static tutti_status serve(tutti_method *m, tutti_error *err)
 }
 
 /* ---- client thread ---- */
+
+/* Of the server's, equal parts for each worker. */
+static void declare_late(tutti_plan *plan, const char *name, tutti_dtype dtype, size_t count, void *slot)
+{
+    tutti_declare(plan, &(tutti_state){ .name = name, .keep = TUTTI_SLICE, .dtype = dtype, .count = count,
+                                        .of_workers = true, .late = true }, slot);
+}
 
 static tutti_status ringleader_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
@@ -274,8 +365,9 @@ static tutti_status ringleader_declare(tutti_method *m, tutti_plan *plan, tutti_
         tutti_declare_value(plan, "ringleader.harmonic_sum", TUTTI_SLICE, &s->harmonic_sum, sizeof s->harmonic_sum);
         for (int k = 0; k < 5; k++)
             tutti_declare(plan, &(tutti_state){ .name = names[k], .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers, .of_workers = true }, lists[k]);
-        tutti_declare(plan, &(tutti_state){ .name = "ringleader.count_of", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers * TUTTI_HISTOGRAM_BINS, .of_workers = true }, &s->count_of);
-        tutti_declare(plan, &(tutti_state){ .name = "ringleader.delay_of", .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = workers * TUTTI_HISTOGRAM_BINS, .of_workers = true }, &s->delay_of);
+        declare_late(plan, "ringleader.counts_of", TUTTI_I64, workers * TUTTI_HISTOGRAM_BINS, &s->count_of);
+        declare_late(plan, "ringleader.delays_of", TUTTI_I64, workers * TUTTI_HISTOGRAM_BINS, &s->delay_of);
+        declare_late(plan, "ringleader.usual", TUTTI_F64, workers, &s->usual);
         tutti_declare_value(plan, "ringleader.timed", TUTTI_SLICE, &s->timed, sizeof s->timed);
         tutti_declare(plan, &(tutti_state){ .name = "ringleader.mean0", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = count, .placed = true }, &s->mean[0]);
         tutti_declare(plan, &(tutti_state){ .name = "ringleader.mean1", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = count, .placed = true }, &s->mean[1]);
@@ -293,7 +385,14 @@ static tutti_status ringleader_declare(tutti_method *m, tutti_plan *plan, tutti_
 
 static tutti_status ringleader_open(tutti_method *m, tutti_error *err)
 {
-    const ringleader *s = m->self;
+    ringleader *s = m->self;
+    const size_t workers = (size_t)m->workers;
+
+    s->answered = tutti_alloc(workers, sizeof *s->answered);
+    s->leaves = tutti_alloc(workers, sizeof *s->leaves);
+    s->held = tutti_alloc(workers, sizeof *s->held);
+    if (s->answered == NULL || s->leaves == NULL || s->held == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'ringleader-asgd'");
     return tutti_server_open(s->server, err);
 }
 
@@ -320,10 +419,14 @@ static tutti_status ringleader_resized(tutti_method *m, int began, int left, tut
 
 static void ringleader_close(tutti_method *m)
 {
-    const ringleader *s = m->self;
+    ringleader *s = m->self;
 
-    if (s != NULL)
-        tutti_server_close(s->server);
+    if (s == NULL)
+        return;
+    tutti_server_close(s->server);
+    tutti_free(s->answered);
+    tutti_free(s->leaves);
+    tutti_free(s->held);
 }
 
 static tutti_status ringleader_step(tutti_method *m, tutti_error *err)
@@ -338,7 +441,7 @@ static tutti_status ringleader_step(tutti_method *m, tutti_error *err)
         return TUTTI_OK;
     if (s->table == AT_WORKER)
         fold(m, m->layout->used, ++s->mine_filled, m->g, s->mine, 0, m->g);
-    TUTTI_TRY(tutti_server_push(s->server, 0, (int64_t)rate.t - 1, m->g, m->x, &answers, err));
+    TUTTI_TRY(tutti_server_push(s->server, GRADIENT, (int64_t)rate.t - 1, m->g, m->x, &answers, err));
     s->mine_filled = answers.kind == SERVED ? 0 : s->mine_filled;
     if (answers.values)
         tutti_stale(m, answers.delay);
@@ -351,12 +454,22 @@ static tutti_status ringleader_agree(tutti_method *m, tutti_error *err)
     return tutti_server_agree(s->server, err);
 }
 
+static tutti_status ringleader_leave(tutti_method *m, tutti_error *err)
+{
+    const ringleader *s = m->self;
+    tutti_server_answers answers;
+    return tutti_server_ask(s->server, 0, LEAVES, 0, &answers, err);
+}
+
 static tutti_status ringleader_hold(tutti_method *m, tutti_error *err)
 {
     ringleader *s = m->self;
 
     (void)err;
     s->begun_ns = 0; /* services rest */
+    s->come = 0;
+    memset(s->answered, 0, (size_t)m->workers * sizeof *s->answered);
+    memset(s->leaves, 0, (size_t)m->workers * sizeof *s->leaves);
     if (tutti_server_index(s->server) < 0)
         return TUTTI_OK;
     tutti_metric(m, "updates", -1, (double)s->at.updates);
@@ -382,6 +495,7 @@ static const char *const ringleader_constraints[] = {
     "every worker counts the same, whatever its part of the data and its speed; the learning rate is about 1/n of ddp's (theory: 1 / (8 n L))",
     "table=server: the server (worker 0, or with --servers 1 a rank of its own) has n + 3 models more; table=worker: 3, and every worker one; table_dtype=bf16: of these n, or that one, half",
     "the loss of the server ends the run (exit code 3); a round does not wait for any other worker that is lost, and n is then the number of those who are left",
+    "while a round waits for a worker that takes `overdue` times as long as usual, those whom it does not need wait",
     "a checkpoint is resumed with any number of workers, saved before a loss or after one; other workers than saved it begin a round of their own at the server's model",
     NULL
 };
@@ -392,5 +506,5 @@ const tutti_method_ops tutti_method_ringleader_asgd = {
     .name = "ringleader-asgd", .title = "Ringleader ASGD: asynchronous SGD for unlike data", .authors = "Maranjyan, Richtarik", .year = 2025, .family = "server", .sheet = "ringleader-asgd.md",
     .axes = { "one server", "none, rounds of n updates", "fp32", "at once", "model and table at the server", "any, at the server" }, .constraints = ringleader_constraints, .options = ringleader_options, .defaults = ringleader_defaults,
     .self_bytes = sizeof(ringleader), .traits = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_GOES_ON, .services = ringleader_services, .declare = ringleader_declare, .open = ringleader_open, .close = ringleader_close,
-    .step = ringleader_step, .agree = ringleader_agree, .hold = ringleader_hold, .resized = ringleader_resized,
+    .step = ringleader_step, .agree = ringleader_agree, .leave = ringleader_leave, .hold = ringleader_hold, .resized = ringleader_resized,
 };

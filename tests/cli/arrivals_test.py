@@ -78,6 +78,56 @@ class Arrivals(Case):
         self.assertEqual(([1280], s["histogram_edges"]), ([d for d, _ in s["by_worker"][1]["staleness"] if d > 1024], [1025, 1280, 1536]))
         self.assertTrue(1480 < s["staleness_max"] < 1520, s["staleness_max"])
 
+    def lost_or_paused(self, method, *how):
+        common = ("--model", "quadratic(dim=8,samples=4096)", "-n", 4, "--batch", 1, "--transport", "sim", "--step-time", 0.01, "--optimizer", "sgd(lr=0.01)", "--final-eval", "off", "--steps", 150)
+        return summary(self.train("l", *common, "--method", method, *how))
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_a_worker_that_is_lost_costs_a_round_of_ringleader_few_gradients(self):
+        """Four equal workers, 600 gradients; one dies after 0.5 s, which is known 3 s later. Three gradients come while one is computed, so the round that waits for it gets 31 more before nobody computes any further."""
+        whole, lost = self.lost_or_paused("ringleader-asgd"), self.lost_or_paused("ringleader-asgd", "--fail", "3@0.5")
+        self.assertEqual((lost["members"], [e["kind"] for e in lost["events"]]), ([0, 1, 2], ["lost"]))
+        self.assertEqual(max(b for counts in whole["method_figures"]["counts"] for b, _ in counts), 2)
+        self.assertLessEqual(max(b for counts in lost["method_figures"]["counts"] for b, _ in counts), 31 // 3 + 2)
+        # n updates of 2 n - 1 gradients, 4 of 7 and then 3 of 5
+        self.assertGreaterEqual(lost["method_figures"]["updates"], whole["method_figures"]["updates"] - 31)
+        self.assertLess(lost["wall_seconds"], whole["wall_seconds"] * 4 / 3 + 3.1)
+        never = self.lost_or_paused("ringleader-asgd(overdue=0)", "--fail", "3@0.5") # the paper's: they compute on
+        self.assertLess(never["method_figures"]["updates"], whole["method_figures"]["updates"] / 2)
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_a_worker_that_pauses_costs_a_round_of_ringleader_few_gradients(self):
+        """One gradient in fifty takes 400 times as long. Speeds that stay, or change less than tenfold, hold nobody up: the run is the paper's, to the bit."""
+        paused = self.lost_or_paused("ringleader-asgd", "--slow", "3:400:0.02")
+        compute = paused["by_worker"][3]
+        pauses = round((compute["compute_seconds"] - 0.01 * compute["steps"]) / 3.99)
+        self.assertGreater(pauses, 0)
+        self.assertGreaterEqual(paused["method_figures"]["updates"], 4 / 7 * (600 - 31 * pauses) - 4)
+        for slow in "3:40", "1:2.3,2:9.1", "*:9:0.2":
+            a, b = (self.train(o, "--model", "quadratic(dim=8,samples=4096)", "-n", 4, "--batch", 1, "--transport", "sim", "--step-time", 0.01, "--optimizer", "sgd(lr=0.01)", "--final-eval", "off", "--steps", 150,
+                               "--slow", slow, "--method", "ringleader-asgd(overdue=%s)" % o) for o in ("10", "0"))
+            self.assertEqual(model(a), model(b), slow)
+            self.assertAlmostEqual(summary(a)["wall_seconds"], summary(b)["wall_seconds"], delta=1e-6)
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_the_entry_of_a_worker_that_is_lost_or_pauses_leaves_the_mean_of_dude(self):
+        """Ten times its usual updates after it came: three of four equal workers, and one a worker at least, so forty."""
+        lost = self.lost_or_paused("dude-asgd", "--fail", "3@0.5")
+        figures = lost["method_figures"]
+        self.assertEqual((lost["members"], figures["evicted"], figures["data_age"][3][-1][0]), ([0, 1, 2], 1, 40))
+        never = self.lost_or_paused("dude-asgd(evict_after=0)", "--fail", "3@0.5")["method_figures"]
+        self.assertEqual(never["evicted"], 0)
+        self.assertGreater(never["data_age"][3][-1][0], 200)
+        paused = self.lost_or_paused("dude-asgd", "--slow", "3:400:0.02")
+        figures = paused["method_figures"]
+        self.assertGreater(figures["evicted"], 0)
+        self.assertEqual((figures["data_age"][3][0][0], figures["data_age"][3][-1][0]), (0, 40))
+        self.assertGreater(dict(figures["data_age"][3])[0], figures["evicted"]) # it comes back
+        for slow in "3:40", "1:2.3,2:9.1":
+            a, b = (self.train(o, "--model", "quadratic(dim=8,samples=4096)", "-n", 4, "--batch", 1, "--transport", "sim", "--step-time", 0.01, "--optimizer", "sgd(lr=0.01)", "--final-eval", "off", "--steps", 150,
+                               "--slow", slow, "--method", "dude-asgd(evict_after=%s)" % o) for o in ("-1", "0"))
+            self.assertEqual((model(a), summary(a)["method_figures"]), (model(b), summary(b)["method_figures"]), slow)
+
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_tables_find_the_optimum_of_unlike_workers_where_plain_asynchronous_sgd_stalls(self):
         """Two classes, a worker each, one 100 times slower: dude-asgd.md's defining test. The server's and the workers' tables give the same run."""

@@ -407,9 +407,12 @@ static tutti_status ringmaster(tutti_world *world, explore_case *c, tutti_error 
 
 static tutti_status ringleader(tutti_world *world, explore_case *c, tutti_error *err)
 {
+    const char *table = explore_draw(c, "table", 2) == 0 ? "server" : "worker";
+    const char *point = explore_draw(c, "point", 2) == 0 ? "sticky" : "fresh";
+    const char *overdue = explore_draw(c, "overdue", 2) == 0 ? "0.05" : "10"; /* 0.05: at the first that is not needed */
     char method[80];
 
-    snprintf(method, sizeof method, "ringleader-asgd(table=%s,point=%s)", explore_draw(c, "table", 2) == 0 ? "server" : "worker", explore_draw(c, "point", 2) == 0 ? "sticky" : "fresh");
+    snprintf(method, sizeof method, "ringleader-asgd(table=%s,point=%s,overdue=%s)", table, point, overdue);
     return train(world, c, method, &(bounds){ .check = check_table }, err);
 }
 

@@ -364,7 +364,7 @@ static tutti_status with_servers(tutti_world *world, explore_case *c, const serv
 static tutti_status servers_go_on(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const served methods[] = { { "parameter-server", false }, { "asgd(softsync=2)", false }, { "ssp(staleness=0)", false }, { "backup-workers(backup=1)", false }, { "backup-workers(backup=0)", false },
-                                      { "ringmaster-asgd(stops=on,max_delay=1)", true }, { "ringleader-asgd", true }, { "dude-asgd", true }, { "dude-asgd(group=2,start=partial)", true }, { "oscars", true },
+                                      { "ringmaster-asgd(stops=on,max_delay=1)", true }, { "ringleader-asgd(overdue=0.05)", true }, { "dude-asgd", true }, { "dude-asgd(group=2,start=partial)", true }, { "oscars", true },
                                       { "hermes(push=always,chunk=1,minibatch=1,local_passes=1)", true } };
     return with_servers(world, c, methods, TUTTI_LENGTH(methods), false, phases_with_losses, err);
 }
@@ -377,7 +377,7 @@ static tutti_status slowest_goes(tutti_world *world, explore_case *c, tutti_erro
 
 static tutti_status one_is_left(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    static const served methods[] = { { "ringleader-asgd", true }, { "ringleader-asgd(point=fresh)", true }, { "dude-asgd", true }, { "dude-asgd(start=partial)", true } };
+    static const served methods[] = { { "ringleader-asgd(overdue=0.05)", true }, { "ringleader-asgd(point=fresh)", true }, { "dude-asgd", true }, { "dude-asgd(start=partial)", true } };
     return with_servers(world, c, methods, TUTTI_LENGTH(methods), true, until_one_is_left, err);
 }
 

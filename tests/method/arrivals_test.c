@@ -86,7 +86,9 @@ static void ringmaster_applies_or_drops_every_gradient_and_nothing_else(void **s
 static void the_table_of_dude_and_ringleader_weighs_all_workers_the_same_whatever_their_number_of_gradients(void **state)
 {
     static const char *const methods[] = { "dude-asgd", "dude-asgd(table=worker)", "dude-asgd(group=2)", "dude-asgd(group=2,table=worker)", "dude-asgd(refresh_mean=3)", "ringleader-asgd",
-                                           "ringleader-asgd(table=worker)", "ringleader-asgd(point=fresh)", "ringleader-asgd(table=worker,point=fresh)", "ringleader-asgd(table_dtype=bf16)", "ringleader-asgd(table_dtype=bf16,table=worker)" };
+                                           "ringleader-asgd(table=worker)", "ringleader-asgd(point=fresh)", "ringleader-asgd(table=worker,point=fresh)", "ringleader-asgd(table_dtype=bf16)", "ringleader-asgd(table_dtype=bf16,table=worker)",
+                                           "ringleader-asgd(overdue=0.05)",
+                                           "ringleader-asgd(overdue=0.05,point=fresh)" };
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
