@@ -14,6 +14,11 @@
    the mini-batch changes only where the chunk would leave its bounds. One worker has nobody to push to: it is `single`.
    patience: as the sheet has it, a loss that only stays counts as fallen. 0 by default (the sheet: 25), so that a run makes the steps that it was asked for. The run ends by tutti_end: who has just told one loss too many hears it
    with the answer, and what the others have begun is computed, and pushed if it helps.
+   Nobody ever pushes where every loss is above those before it, as of samples held out that are of other classes than
+   a worker's: alpha nears 0, and no z comes below that. The server's model would then be the first one. So as long as
+   nobody has pushed, the model of the run is what the server's rule makes of all workers' models at once, each over
+   its own last loss; nobody trains on it, and a run that ends with it says so (`never-pushed`). Who has ended no
+   round has no loss: it counts only if nobody has.
    Not built: chunks that are shipped (samples are where the worker reads them), so no prefetching of them. */
 #include <errno.h>
 #include <math.h>
@@ -43,6 +48,7 @@ typedef struct hermes {
     double *sorted;              /* workers */
     int turn;                    /* 1 + the worker whose push is being merged; 0: nobody's */
     tutti_note *line; int first, waiting; /* workers: a ring of who waits for the turn */
+    bool said;                   /* that nobody has pushed */
 } hermes;
 enum { SERVE };                  /* service */
 enum { GO_ON, ENOUGH };          /* kinds of answers to LOSS */
@@ -571,9 +577,51 @@ static tutti_status tell(tutti_method *m, tutti_error *err)
     return status;
 }
 
+/* Has anybody pushed? The server knows, also of workers that are lost. */
+static tutti_status ask_pushed(tutti_method *m, bool *pushed, tutti_error *err)
+{
+    const hermes *s = m->self;
+    tutti_group everyone = tutti_group_keyed(&m->everyone, tutti_port_of("hermes.pushed", 0, 0), 0);
+    int64_t merges = tutti_server_index(s->server) >= 0 ? s->global.merges : 0;
+
+    everyone.uncounted = true;
+    TUTTI_TRY(tutti_allreduce(&everyone, TUTTI_MAX, tutti_host(&merges, 1, TUTTI_I64), err));
+    *pushed = merges > 0;
+    return TUTTI_OK;
+}
+
+/* x := the mean of the workers' models, weighed as the server would if all of them pushed now. */
+static tutti_status merge_unpushed(tutti_method *m, tutti_error *err)
+{
+    hermes *s = m->self;
+    double sum[2] = { 0, 0 }, mine = 0; /* of those who have a loss, of all: what they weigh */
+
+    if (m->rank < m->workers) {
+        if (s->mine.losses > 0)
+            mine = s->merge == MEAN ? 1 : 1 / fmax(s->losses[s->mine.losses - 1], least_loss);
+        sum[0] = mine;
+        sum[1] = 1;
+        TUTTI_TRY(tutti_reduce_double(&m->all, TUTTI_SUM, sum, 2, err));
+        mine = sum[0] > 0 ? mine / sum[0] : 1 / sum[1];
+        TUTTI_TRY(tutti_allreduce_weighted(&m->all, (float)mine, tutti_f32(m->device, m->x, m->layout->used), err));
+    }
+    if (m->servers > 0)
+        TUTTI_TRY(tutti_broadcast(&m->everyone, 0, tutti_f32(m->device, m->x, m->layout->used), err));
+    if (m->all.index == 0 && !s->said && (m->steps == 0 || m->step >= m->steps)) {
+        s->said = true;
+        tutti_event(m, "never-pushed", "method 'hermes': nobody has pushed a model in %llu steps, since no worker's"
+                    " loss on the samples held out has become low among its last ones; the model of the run is the"
+                    " mean of the workers' models, %s. Hold out samples that are like what workers train on, or give"
+                    " push=always",
+                    (unsigned long long)m->step, s->merge == MEAN ? "all the same" : "each over its last loss");
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status hermes_agree(tutti_method *m, tutti_error *err)
 {
     const hermes *s = m->self;
+    bool pushed;
 
     if (m->workers == 1) /* it has the model */
         return m->servers > 0 ? tutti_broadcast(&m->everyone, 0, tutti_f32(m->device, m->x, m->layout->used), err) : TUTTI_OK;
@@ -584,7 +632,8 @@ static tutti_status hermes_agree(tutti_method *m, tutti_error *err)
     }
     if (m->rank < m->workers)
         TUTTI_TRY(tell(m, err));
-    return tutti_server_agree(s->server, err);
+    TUTTI_TRY(ask_pushed(m, &pushed, err));
+    return pushed ? tutti_server_agree(s->server, err) : merge_unpushed(m, err);
 }
 
 static const tutti_service hermes_services[] = { [SERVE] = { "server", serve }, { 0 } };
@@ -592,7 +641,8 @@ static const tutti_service hermes_services[] = { [SERVE] = { "server", serve }, 
 static const char *const hermes_constraints[] = {
     "needs samples held out of training (--validation N), by whose loss a worker decides whether to push; the test set is not looked at",
     "asynchronous: --steps N is N x workers batches of new samples by whoever is free, each gone over local_passes times; runs differ in their bits, except simulated ones",
-    "the model of the run is the server's: what a worker has trained since it last pushed is in it once that worker pushes; before the first push it is the initial model",
+    "the model of the run is the server's: what a worker has trained since it last pushed comes with its next push",
+    "before the first push the model of the run is the workers' models, merged by their last losses; its end says so",
     "the loss of the server ends the run (exit code 3), the others go on without any other worker, and without what it has not pushed",
     "optimiser state stays local; a checkpoint is resumed with as many workers as saved it, after a loss with as many as were left; another number begins at the server's model, without what was not pushed",
     NULL

@@ -521,6 +521,8 @@ tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *co
     if (status == TUTTI_OK)
         status = tutti_engine_part(run.engine, err);
     if (status == TUTTI_OK)
+        tutti_train_say_warnings(&run);
+    if (status == TUTTI_OK)
         tutti_train_say_totals(&run);
     close_all(&run);
     return status;

@@ -134,7 +134,8 @@ tutti_status tutti_train_report_codec(tutti_run *run, tutti_error *err);
 json_t *tutti_train_codec_record(const tutti_run *run, int tensor);                /* as it was last measured; NULL: never */
 /* Index 0, for the person: so many of an evaluation's samples are done. Says it a few times a second at most. */
 void tutti_train_report_evaluating(tutti_run *run, const char *what, uint64_t done, uint64_t of);
-void tutti_train_say_warnings(tutti_run *run); /* what its codec risks, once: events of kind "codec" that were not said yet */
+/* What its codec risks, and that its model is none that was pushed: events of these kinds that were not said yet. */
+void tutti_train_say_warnings(tutti_run *run);
 void tutti_train_say(const tutti_run *run, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 tutti_status tutti_train_put_json(tutti_run *run, json_t *object, tutti_error *err); /* a line of metrics.jsonl; takes the object */
 /* closing.c: the last words of a run that has ended well, from its totals. Index 0. */

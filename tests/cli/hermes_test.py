@@ -47,6 +47,23 @@ class Hermes(Case):
         self.assertEqual(s["bytes_sent_total"], sum(s["method_figures"]["pushes"][1:]) * 4 * PARAMS + 8 * PARAMS + 120)
         self.assertLess(s["final_train_loss"], 2.2)
 
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_a_run_in_which_nobody_pushes_says_so_and_ends_with_what_the_workers_have_trained(self):
+        """Every worker has one class, so its loss on samples of all of them rises from round to round, and no alpha and no window lets it push."""
+        common = ("--model", "mlp(hidden=12)", "--data", self.data, "--validation", 100, "--partition", "class(k=1)", "-n", 10, "--batch", 10, "--steps", 24, "--seed", 1, "--transport", "sim", "--step-time", 0.01,
+                  "--optimizer", "sgd(lr=0.1)", "--final-eval", "off")
+        first = model(self.train("first", *common, "--steps", 1, "--optimizer", "sgd(lr=0)", "--method", "ddp"))
+        for k, (servers, window) in enumerate(((0, 10), (1, 40))):
+            out = self.out("n%d" % k)
+            done = tutti("train", *common, "--servers", servers, "--method", "hermes(chunk=20,minibatch=10,local_passes=2,window=%d)" % window, "--eval-every", 12, "--out", out)
+            s = summary(out)
+            self.assertEqual((done.returncode, set(s["method_figures"]["pushes"]), min(s["method_figures"]["rounds"]) >= 10), (0, {0}, True), done.stderr)
+            told = [(e["step"], e["text"]) for e in s["events"] if e["kind"] == "never-pushed"]
+            self.assertEqual((len(told), told[0][0]), (1, 24))
+            self.assertIn("method 'hermes': nobody has pushed a model in 24 steps, since no worker's loss on the samples held out has become low", told[0][1])
+            self.assertIn("note: " + told[0][1], done.stdout)
+            self.assertNotEqual(model(out), first) # whose mean it is: method/hermes
+
     def test_a_run_whose_loss_falls_no_more_ends_and_says_so(self):
         common = ("--model", "mlp(hidden=8)", "--data", self.data, "--validation", 50, "-n", 3, "--batch", 10, "--steps", 4000, "--seed", 1, "--optimizer", "sgd(lr=0.5)", "--checkpoint-every", 1, "--checkpoint-keep", 99)
         for k, transport in enumerate(and_sim("shm", "tcp")):

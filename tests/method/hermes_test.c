@@ -276,10 +276,65 @@ static void a_loss_that_stays_is_never_pushed_and_nothing_is_sent(void **state)
         assert_true(fabs(trial_metric(&t, "alpha", r) - -1.3 * pow(0.9, 12)) < 1e-6); /* after 5 + j such rounds j + 1 times */
         assert_true(t.figures[r].staleness_max == 0);
     }
-    for (size_t i = 0; i < trial_size(&t); i++) /* the server's model is the first one */
-        assert_true(t.x[0][16][i] == trial_initial_value(i));
     assert_int_equal(t.messages[1][2] + t.messages[2][1], t.messages[1][2] * 2);
     trial_drop(&t);
+}
+
+/* Of every worker above all of its own before: no z is below 0. */
+static double rises(trial *t, int rank, const float *x)
+{
+    (void)t;
+    (void)x;
+    return (rank + 1) * (1 + asked[rank]++);
+}
+
+/* What the server's rule makes of all workers' models after their last steps, each over its last loss. */
+static void check_unpushed(const trial *t, int n, bool mean)
+{
+    double sum = 0;
+
+    for (int r = 0; r < n; r++)
+        sum += mean ? 1 : 1.0 / (r + 1);
+    for (size_t i = 0; i < trial_size(t); i++) {
+        double x = 0;
+        for (int r = 0; r < n; r++)
+            x += (mean ? 1 : 1.0 / (r + 1)) / sum * (double)t->x[r][t->steps - 1][i];
+        for (int r = 0; r < n; r++)
+            if (fabs((double)t->x[r][t->steps][i] - x) > 1e-6 * fmax(1, fabs(x)))
+                fail_msg("%s on %d: element %zu of worker %d is %.9g instead of %.9g", t->method, n, i, r,
+                         (double)t->x[r][t->steps][i], x);
+    }
+}
+
+static void before_anybody_has_pushed_the_model_is_the_workers_merged_by_the_servers_rule(void **state)
+{
+    static const struct { const char *method; bool mean; } kinds[] = {
+        { "hermes(chunk=2,minibatch=2,resize=off)", false },
+        { "hermes(chunk=2,minibatch=2,resize=off,wire=fp32)", false },
+        { "hermes(chunk=2,minibatch=2,resize=off,merge=mean)", true },
+        { "hermes(chunk=4,minibatch=2,push=always)", true }, /* of one step: no round is over, no loss known */
+    };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(kinds); k++)
+        for (size_t p = 0; p < TUTTI_LENGTH(sizes) - 1; p++)
+            for (int way = 0; way < 3; way++) {
+                const int n = sizes[p], steps = strstr(kinds[k].method, "always") != NULL ? 1 : 12;
+                trial t = trial_hermes(kinds[k].method, steps, rises), plain = t;
+                t.gradient = plain.gradient = trial_quadratic;
+                t.options.servers = way == 1;
+                t.show = way == 2;
+                trial_run(&t, n + t.options.servers);
+                check_unpushed(&t, n, kinds[k].mean);
+                begin();
+                trial_run(&plain, n);
+                for (int r = 0; r < n; r++) { /* whoever looks disturbs nothing */
+                    assert_true(trial_metric(&t, "pushes", r) == 0);
+                    assert_true(trial_same(&t, t.x[r][steps - 1], plain.x[r][steps - 1]));
+                }
+                trial_drop(&t);
+                trial_drop(&plain);
+            }
 }
 
 /* ---- the wire ---- */
@@ -394,6 +449,7 @@ int main(void)
         cmocka_unit_test(of_models_with_equal_losses_the_server_has_the_midpoint),
         cmocka_unit_test(a_model_is_pushed_when_its_loss_is_low_among_the_last_ones),
         cmocka_unit_test(a_loss_that_stays_is_never_pushed_and_nothing_is_sent),
+        cmocka_unit_test(before_anybody_has_pushed_the_model_is_the_workers_merged_by_the_servers_rule),
         cmocka_unit_test(a_run_ends_once_its_patience_has),
         cmocka_unit_test(every_pair_sends_what_the_sheet_says),
         cmocka_unit_test(numbers_that_cannot_be_sent_or_compared_end_the_run_with_the_workers_name),
