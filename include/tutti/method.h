@@ -41,7 +41,7 @@ typedef struct tutti_piece {
     int first_tensor, tensors;           /* those it meets */
     float *g, *x;                        /* element `first` */
     const tutti_rows *rows;              /* of a table, which is a piece by itself: those of the exchange's input; NULL: not one, or not TUTTI_KNOWS_ROWS */
-    tutti_group group;                   /* the workers, keyed so that no other piece or step meets it; set by the engine before each exchange */
+    tutti_group group;                   /* the workers, keyed so that no other piece or step meets it; set by the engine before each exchange. Its algorithm, the run's, is there from open() on */
 } tutti_piece;
 typedef struct tutti_layout {
     size_t used;                         /* elements of all tensors; they stand back to back */

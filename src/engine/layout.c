@@ -102,7 +102,9 @@ tutti_status tutti_engine_cut(tutti_engine *e, tutti_error *err)
             limit = e->m.piece_bytes;
         }
         if (p->tensors == 0)
-            *p = (tutti_piece){ .index = pieces, .first = t->first, .first_tensor = i, .g = e->m.g + t->first, .x = e->m.x + t->first, .rows = table ? &e->rows[i].known : NULL };
+            *p = (tutti_piece){ .index = pieces, .first = t->first, .first_tensor = i, .g = e->m.g + t->first,
+                                .x = e->m.x + t->first, .rows = table ? &e->rows[i].known : NULL,
+                                .group.algorithm = e->collective };
         p->tensors++;
         p->count = t->first + t->count - p->first;
         e->piece_of_tensor[i] = pieces;

@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "tutti/method.h"
+#include "priced.h"
 
 enum { WINDOW = 20, LEAST = 4 };       /* steps between looks; workers for which it may pay: with 3, 1.5 s against a ring's 1.33 s */
 enum { AUTO, EXACT, GREEDY };
@@ -97,34 +97,11 @@ static tutti_status count_rounds(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* The least of three, each of the slowest worker; in s. The gradient's memory is zeroes before the first step, and stays so. */
-static tutti_status time_one(tutti_method *m, const char *algorithm, size_t count, double *seconds, tutti_error *err)
-{
-    tutti_group g = tutti_group_keyed(&m->all, tutti_port_of("stragglar", count, algorithm != NULL), 0);
-
-    *seconds = 1e30;
-    for (int k = 0; k < 3; k++) {
-        int64_t begin;
-        double took;
-        g.algorithm = NULL;
-        TUTTI_TRY(tutti_barrier(&g, err));
-        begin = tutti_now_ns(m->rt);
-        g.algorithm = algorithm;
-        TUTTI_TRY(tutti_allreduce(&g, TUTTI_SUM, tutti_f32(m->device, m->g, count), err));
-        took = 1e-9 * (double)(tutti_now_ns(m->rt) - begin);
-        g.algorithm = NULL;
-        TUTTI_TRY(tutti_reduce_double(&g, TUTTI_MAX, &took, 1, err));
-        *seconds = took < *seconds ? took : *seconds;
-    }
-    return TUTTI_OK;
-}
-
 static tutti_status stragglar_open(tutti_method *m, tutti_error *err)
 {
     stragglar *s = m->self;
     const int n = m->workers;
-    const size_t count = m->layout->used < (size_t)1 << 20 ? m->layout->used : (size_t)1 << 20;
-    double ring[2], usual[2];
+    priced ring, usual;
     char algorithm[NAME_BYTES];
 
     s->known.straggler = n >= LEAST ? s->named : -1;
@@ -132,14 +109,12 @@ static tutti_status stragglar_open(tutti_method *m, tutti_error *err)
         tutti_event(m, "stragglar", "it cannot pay with fewer than %d workers, and there are %d: the default all-reduce is used", LEAST, n);
         return TUTTI_OK;
     }
-    for (int k = 0; k < 2; k++) {
-        TUTTI_TRY(time_one(m, "ring(order=any)", k == 0 ? 1 : count, &ring[k], err));
-        TUTTI_TRY(time_one(m, NULL, k == 0 ? 1 : count, &usual[k], err));
-    }
-    s->known.alpha = ring[0] / (2 * (n - 1)); /* one element goes round twice */
-    s->known.beta = fmax(ring[1] - ring[0], 0) / (2 * (n - 1)) * n / (4.0 * (double)count);
-    s->known.a = usual[0];
-    s->known.b = fmax(usual[1] - usual[0], 0) / (4.0 * (double)count);
+    TUTTI_TRY(priced_measure(m, "ring(order=any)", &ring, err));
+    TUTTI_TRY(priced_measure(m, m->layout->piece[0].group.algorithm, &usual, err));
+    s->known.alpha = ring.call / (2 * (n - 1)); /* so many rounds, one after the other */
+    s->known.beta = ring.byte / (2 * (n - 1)) * n;
+    s->known.a = usual.call;
+    s->known.b = usual.byte;
     if (s->verify && m->rank == 0) { /* all write the same lists */
         snprintf(algorithm, sizeof algorithm, "stragglar%s(order=any)", s->schedule == GREEDY ? "-greedy" : "");
         TUTTI_TRY(tutti_fail_within(err, tutti_algorithm_prove(algorithm, n, 16 * (size_t)(n - 1), err), "method 'stragglar'"));
