@@ -1,19 +1,27 @@
 /* hetero-ring: heterogeneity-aware ring all-reduce: a step is cut in equal micro-batches, and each worker computes as many of them as it can in the same time.
    Chao, Liao, Gao, "Task allocation for decentralized training in heterogeneous environment", 2021, arXiv 2111.08272. Sheet: heterogeneity-aware-ring-allreduce.md.
-     each step     g_i <- sum over a_i micro-batches of m samples of grad / (C m);  G <- ring all-reduce of g_i;  x <- opt(x, G)
+     each step     g_i <- sum over a_i micro-batches of m samples of grad / (C m);  G <- all-reduce of g_i;  x <- opt(x, G)
      each window   t <- all-gather of the time of a micro-batch;  v_i = 1 / t_i;  a'_i = C v_i / sum_j v_j, rounded by largest remainders, each at least 1;
                    a <- a' if the slowest is more than `tolerance` above the mean and the step gets shorter
+     beginning     T_ring(s), T_run(s) <- lines through what two sizes took on these links;  a piece of s bytes goes
+                   round the ring where 1.05 T_ring(s) < T_run(s), else as ddp's do
    C micro-batches of m samples are the run's step (workers x batch x accumulate), whoever computes them, so the learning rate needs no change and every sample counts the same. All compute
    the same a' from the same times: nobody decides alone, and nobody is told.
    Differs from the paper as far as its abstract lets us see: who computes what is cut anew within each step instead of each epoch (share.h), so a may change after any step and no sample
-   is moved; times are of computing only, by the engine's clock, never of waiting for the ring; a change must pay. */
+   is moved; times are of computing only, by the engine's clock, never of waiting for the ring; a change must pay.
+   And the ring must pay: it is 2 (n - 1) messages one after the other, each as long as the worst link has it, where the
+   run's own all-reduce is two rounds of all at once. It wins where those share a link that it crosses one by one. It
+   leaves the one order of summation, so it has to be sooner by a margin. Through shared memory nothing is asked: there
+   are no links, and no ring is as fast. */
 #include <stdlib.h>
 #include <string.h>
-#include "tutti/method.h"
+#include "priced.h"
 
 enum { EQUAL, STATIC, ADAPTIVE };
-enum { RING, AUTO };
+enum { BEST, RING, AUTO };
 enum { PER_WORKER = 8, TOLD = 8 }; /* micro-batches a worker, unless said; workers told one by one in an event */
+static const double pays_from = 1.05;  /* so much sooner must the ring be predicted to be done */
+static const char by_ring[] = "ring(order=any)";
 
 typedef struct hetero_ring {
     int allocation, collective;
@@ -26,6 +34,7 @@ typedef struct hetero_ring {
     int64_t counted_ns;              /* of the engine's clock, which begins anew in each process */
     double *seconds;                 /* workers: of a micro-batch, as last measured; 0: never. Declared */
     int64_t *told;                   /* 1: the last window's figures are in the events, and nothing has changed since. Declared */
+    struct { priced ring, run; } prices, timed; /* by which is decided, declared; as these workers timed it. 0: not asked */
     float *gathered;                 /* workers */
     double *weight;                  /* workers: speeds or shares of those who take part ... */
     int64_t *part, *next;            /* ... and what they get; by worker */
@@ -39,7 +48,8 @@ static const tutti_option hetero_ring_options[] = {
     { "adapt_every", TUTTI_TEXT, TUTTI_AT(hetero_ring, adapt_every), 0, 0, 0, "100", "steps from one look at the times to the next, or epoch" },
     { "tolerance", TUTTI_REAL, TUTTI_AT(hetero_ring, tolerance), 0.05, 0, 1, NULL, "the slowest worker may take this much longer than the mean before micro-batches move", "allocation=adaptive" },
     { "exclude_below", TUTTI_REAL, TUTTI_AT(hetero_ring, exclude_below), 0, 0, 1, NULL, "a worker slower than this part of the mean speed computes nothing, if that makes steps shorter; 0: never", "allocation=adaptive" },
-    { "collective", TUTTI_CHOICE, TUTTI_AT(hetero_ring, collective), RING, 0, 1, "ring|auto", "auto: the run's, as ddp's: through shared memory and in ddp's order of summation" },
+    { "collective", TUTTI_CHOICE, TUTTI_AT(hetero_ring, collective), BEST, 0, 2, "best|ring|auto",
+      "who sums: auto: the run's all-reduce, as under ddp; best: a ring where it is predicted to be sooner done, else the run's" },
     { 0 }
 };
 
@@ -94,12 +104,13 @@ static tutti_status hetero_ring_declare(tutti_method *m, tutti_plan *plan, tutti
     if (strcmp(s->adapt_every, "epoch") != 0 && (s->adapt_every[0] < '0' || s->adapt_every[0] > '9' || *end != 0 || s->every < 1 || s->every > 1000000000))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hetero-ring': adapt_every is '%.40s'; it must be epoch or a number of steps from 1 to 1000000000", s->adapt_every);
     if (s->collective == RING && tutti_exchange_codec(m) != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hetero-ring': its ring sums float32, and codec is '%.80s'; write collective=auto, which lets the codec choose what carries it, or leave "
-                          "codec away", tutti_exchange_codec(m));
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'hetero-ring': its ring sums float32, and codec is '%.80s'; leave "
+                          "collective away, so that the codec chooses what carries it, or leave codec away", tutti_exchange_codec(m));
     TUTTI_TRY(read_shares(m, NULL, err));
     TUTTI_TRY(cut(m, &samples, err));
     TUTTI_TRY(tutti_allot_declare(m, plan, samples, err));
     tutti_declare_value(plan, "hetero-ring.window", TUTTI_OWN_ZERO, &s->window, sizeof s->window);
+    tutti_declare_value(plan, "hetero-ring.prices", TUTTI_SAME, &s->prices, sizeof s->prices);
     tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.seconds", .keep = TUTTI_SAME, .dtype = TUTTI_F64, .count = n, .of_workers = true }, &s->seconds);
     tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.told", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .count = 1 }, &s->told);
     tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.gathered", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = n }, &s->gathered);
@@ -113,6 +124,11 @@ static tutti_status hetero_ring_open(tutti_method *m, tutti_error *err)
 {
     hetero_ring *s = m->self;
 
+    if (s->collective == BEST && m->workers > 1 && tutti_exchange_codec(m) == NULL && !tutti_world_shares(m->world)) {
+        TUTTI_TRY(priced_measure(m, by_ring, &s->timed.ring, err));
+        TUTTI_TRY(priced_measure(m, m->layout->piece[0].group.algorithm, &s->timed.run, err));
+        s->prices = s->timed;
+    }
     if (s->allocation != STATIC)
         return TUTTI_OK; /* the passes are dealt out evenly */
     TUTTI_TRY(read_shares(m, s->weight, err));
@@ -122,13 +138,39 @@ static tutti_status hetero_ring_open(tutti_method *m, tutti_error *err)
 
 /* ---- a step ---- */
 
+static bool ring_pays(const hetero_ring *s, size_t count)
+{
+    return s->collective == RING ||
+           pays_from * priced_seconds(&s->prices.ring, count) < priced_seconds(&s->prices.run, count);
+}
+
 static tutti_status hetero_ring_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)
 {
     const hetero_ring *s = m->self;
 
-    if (s->collective == RING)
-        p->group.algorithm = "ring(order=any)";
+    if (ring_pays(s, p->count))
+        p->group.algorithm = by_ring;
     return tutti_exchange(m, p, 1, err); /* of everybody's samples: the divisor has weighed them */
+}
+
+static void tell_prices(tutti_method *m)
+{
+    const hetero_ring *s = m->self;
+    const int pieces = m->layout->n_pieces;
+    double ring = 0, run = 0;
+    int go_round = 0;
+    char taken[48];
+
+    for (int k = 0; k < pieces; k++) {
+        const size_t count = m->layout->piece[k].count;
+        ring += priced_seconds(&s->prices.ring, count);
+        run += priced_seconds(&s->prices.run, count);
+        go_round += ring_pays(s, count);
+    }
+    snprintf(taken, sizeof taken, "for %d of %d pieces", go_round, pieces);
+    tutti_event(m, "collective", "the all-reduces of a step, one after the other, are predicted to take %.4g ms round a ring "
+                "and %.4g ms as the run's: the ring is taken %s", 1e3 * ring, 1e3 * run,
+                go_round == pieces ? "for all" : go_round == 0 ? "for none" : taken);
 }
 
 /* What the slowest needs for a step. */
@@ -237,6 +279,8 @@ static tutti_status hetero_ring_step(tutti_method *m, tutti_error *err)
     const int64_t now_ns = tutti_computed_ns(m);
     const uint64_t done = m->step + 1, every = s->every > 0 ? s->every : tutti_share_steps(m->share);
 
+    if (m->step == 0 && s->prices.run.call > 0)
+        tell_prices(m);
     TUTTI_TRY(tutti_base_step(m, err));
     s->window.ns += now_ns - s->counted_ns;
     s->window.samples += m->samples;
@@ -244,17 +288,33 @@ static tutti_status hetero_ring_step(tutti_method *m, tutti_error *err)
     return m->workers > 1 && done % every == 0 ? look(m, err) : TUTTI_OK;
 }
 
+/* What the others' all-reduces took says nothing of these workers'. */
+static tutti_status hetero_ring_resized(tutti_method *m, int began, int left, tutti_error *err)
+{
+    hetero_ring *s = m->self;
+
+    (void)began;
+    (void)err;
+    if (left == m->workers)
+        return TUTTI_OK;
+    s->prices = s->timed;
+    if (s->prices.run.call > 0)
+        tell_prices(m);
+    return TUTTI_OK;
+}
+
 static const char *const hetero_ring_constraints[] = {
     "micro_batches x micro_batch is the run's step, workers x batch x accumulate, and there is a micro-batch for each worker",
     "it decides who computes how much: batch-share must be even",
     "an excluded worker stays so: it is not measured any more; it still exchanges",
+    "collective=best chooses by measured times, unless workers share memory: only simulated runs then repeat to the bit",
     "a lost worker ends the run (exit code 3); a checkpoint is resumed with any number of workers; another number is measured anew, from even parts",
     NULL
 };
 
 const tutti_method_ops tutti_method_hetero_ring = {
     .name = "hetero-ring", .title = "Heterogeneity-aware ring all-reduce", .authors = "Chao, Liao, Gao", .year = 2021, .family = "all-reduce", .sheet = "heterogeneity-aware-ring-allreduce.md",
-    .axes = { "ring", "every step", "fp32 or any", "buckets, overlap", "replicated", "any" }, .constraints = hetero_ring_constraints, .options = hetero_ring_options,
+    .axes = { "ring or all-reduce", "every step", "fp32 or any", "buckets, overlap", "replicated", "any" }, .constraints = hetero_ring_constraints, .options = hetero_ring_options,
     .self_bytes = sizeof(hetero_ring), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ENCODES, .declare = hetero_ring_declare, .open = hetero_ring_open, .pass = tutti_allot_pass,
-    .exchange = hetero_ring_exchange, .step = hetero_ring_step,
+    .exchange = hetero_ring_exchange, .step = hetero_ring_step, .resized = hetero_ring_resized,
 };

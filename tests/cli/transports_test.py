@@ -22,7 +22,7 @@ METHODS = {
     "ad-psgd": ["ad-psgd", "ad-psgd(graph=ring,roles=bipartite)"], "asr-adpsgd": ["asr-adpsgd(mixing=delay-by-one)", "asr-adpsgd", "asr-adpsgd(mixing=random-ring,rounds=2)"], "h-adpsgd": ["h-adpsgd(super_learner=2)"],
     "backup-workers": ["backup-workers(backup=0)", "backup-workers"], "ringmaster-asgd": ["ringmaster-asgd(max_delay=-1)", "ringmaster-asgd(max_delay=2,stops=on)"], "dude-asgd": ["dude-asgd(table=worker)", "dude-asgd(group=2)"],
     "ringleader-asgd": ["ringleader-asgd", "ringleader-asgd(table=worker)"], "hermes": ["hermes(push=always,chunk=8,minibatch=2,local_passes=2)"], "oscars": ["oscars(interval=2)"],
-    "hetero-ring": ["hetero-ring(allocation=static,shares=1:3:2:2)"], "ata": ["ata(allocation=fixed,seconds=1:3:2:2)"], "stragglar": ["stragglar(straggler=1,min_bytes=1)"], "alq": ["alq(bucket=256,first=1,second=4)"],
+    "hetero-ring": ["hetero-ring(allocation=static,shares=1:3:2:2,collective=ring)", "hetero-ring(allocation=static,shares=1:3:2:2)"], "ata": ["ata(allocation=fixed,seconds=1:3:2:2)"], "stragglar": ["stragglar(straggler=1,min_bytes=1)"], "alq": ["alq(bucket=256,first=1,second=4)"],
     "amq": ["amq(bucket=256,first=1,second=4)"], "dgc": ["dgc(ratio=0.05)"], "accordion": ["accordion(unit=step,interval=1)", "accordion(mode=batch,batch_high=32,unit=step,interval=1)"],
     "onebit-adam": ["onebit-adam(freeze_step=2)"], "qadam": ["qadam(warmup_steps=2)"],
 }

@@ -612,7 +612,7 @@ static void bad_options_are_refused_with_value_and_mend(void **state)
         { { .codec = "topk", .method = "asgd" }, "codec is 'topk', but method 'asgd' asks servers, each worker by itself: a codec gives means over all workers, and what it loses of the model that comes back is lost every time" },
         { { .codec = "topk", .method = "stragglar" }, "codec is 'topk', but method 'stragglar' has an exchange of its own, of float32; leave codec away, or take a method of which gradients, or models "
                                                      "as differences, may go through one (ddp, local-sgd, d-psgd, hetero-ring" },
-        { { .codec = "topk", .method = "hetero-ring" }, "its ring sums float32, and codec is 'topk'; write collective=auto" },
+        { { .codec = "topk", .method = "hetero-ring(collective=ring)" }, "its ring sums float32, and codec is 'topk'; leave collective away, so that the codec chooses what carries it" },
         { { .codec = "ef(topk)", .collective = "direct" }, "collective is 'direct', an algorithm for sums of float32, but codec 'topk' sends messages that cannot be summed; take allgather or alltoall, or leave collective at auto" },
         { { .codec = "fp16", .collective = "direct" }, "but codec 'fp16' sends something else; leave collective at auto" }, { { .collective = "allgathr" }, "allgathr" },
     };

@@ -12,7 +12,7 @@ static const struct { const char *name, *spec; bool follows; } forms[] = {
     { "rand-psgd", "rand-psgd(mixing=delay-by-one)" }, { "rand-psgd", "rand-psgd(pace=own)" }, { "asr-adpsgd", "asr-adpsgd" }, { "asr-adpsgd", "asr-adpsgd(mixing=random-ring,rounds=2)" },
     { "asr-adpsgd", "asr-adpsgd(mixing=delay-by-one)" }, { "h-adpsgd", "h-adpsgd(super_learner=2)" }, { "ssp", "ssp", true }, { "backup-workers", "backup-workers(backup=0)" }, { "backup-workers", "backup-workers", true },
     { "ringmaster-asgd", "ringmaster-asgd(max_delay=2,stops=on)" }, { "ringleader-asgd", "ringleader-asgd" }, { "ringleader-asgd", "ringleader-asgd(table=worker)" }, { "dude-asgd", "dude-asgd(table=worker,group=2)" },
-    { "dude-asgd", "dude-asgd" }, { "hermes", "hermes(push=always,minibatch=1,chunk=4,local_passes=2)" }, { "oscars", "oscars(interval=2)" }, { "hetero-ring", "hetero-ring(allocation=static,shares=1:3:2:2)" },
+    { "dude-asgd", "dude-asgd" }, { "hermes", "hermes(push=always,minibatch=1,chunk=4,local_passes=2)" }, { "oscars", "oscars(interval=2)" }, { "hetero-ring", "hetero-ring(allocation=static,shares=1:3:2:2,collective=ring)" },
     { "ata", "ata(allocation=fixed,seconds=1:3:2:2)" }, { "ata", "ata", true }, { "stragglar", "stragglar(straggler=1,min_bytes=1)" }, { "alq", "alq(bucket=256,first=1,second=4)" }, { "amq", "amq(bucket=256,first=1,second=4)" },
     { "accordion", "accordion(unit=step,interval=1)" }, { "onebit-adam", "onebit-adam(freeze_step=2)" }, { "qadam", "qadam(warmup_steps=2)" },
 };

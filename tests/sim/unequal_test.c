@@ -1,4 +1,5 @@
-/* Goal: workers, hosts and links that are unequal, in virtual time. hetero-ring finds the balance it promises: what a pass takes is said here, so times are facts (sheet: hetero-ring.md). All go on together after a quiet. */
+/* Goal: workers, hosts and links that are unequal, in virtual time. hetero-ring finds the balance it promises: what a pass takes is said here, so times are facts (sheet: hetero-ring.md).
+   It takes the all-reduce that the links make the faster one. All go on together after a quiet. */
 #include <unistd.h>
 #include "forked.h"
 #include "method/dealt.h"
@@ -22,22 +23,62 @@ static void workers(int n, const double *speed, const double *overhead)
     changes_at = 0;
 }
 
-typedef struct sim_call { dealt *d; int n; } sim_call;
+typedef struct sim_call { dealt *d; int n; const char *spec; } sim_call;
 
 static tutti_status in_child(void *arg, tutti_error *err)
 {
     const sim_call *c = arg;
-    return tutti_world_run("sim", c->n, dealt_main, c->d, err);
+    return tutti_world_run(c->spec, c->n, dealt_main, c->d, err);
 }
 
-static void run(dealt *d, int n)
+static void run_on(const char *spec, dealt *d, int n)
 {
     tutti_error err;
-    sim_call c = { d, n };
+    sim_call c = { d, n, spec };
 
     d->seconds = say;
     if (forked(in_child, &c, &err) != TUTTI_OK)
         fail_msg("%s on %d: %s", d->method, n, err.text);
+}
+
+static void run(dealt *d, int n)
+{
+    run_on("sim", d, n);
+}
+
+/* A platform of hosts in two islands of `island` each, whose links have no latency to speak of, and a bridge of
+   `bytes_a_second` each way with `latency`. spec: "sim(platform=PATH)". */
+enum { ISLAND_PATH = 64, ISLAND_SPEC = 96 };
+static void two_islands(int island, double bytes_a_second, double latency, char path[ISLAND_PATH],
+                        char spec[ISLAND_SPEC])
+{
+    const int n = 2 * island;
+    int fd;
+    FILE *file;
+
+    snprintf(path, ISLAND_PATH, "/tmp/tutti-islands-XXXXXX");
+    fd = mkstemp(path);
+    file = fd >= 0 ? fdopen(fd, "w") : NULL;
+    assert_non_null(file);
+    fprintf(file, "<?xml version='1.0'?>\n<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n"
+                  "<platform version=\"4.1\"><zone id=\"z\" routing=\"Full\">\n");
+    for (int r = 0; r < n; r++)
+        fprintf(file, "<host id=\"h%d\" speed=\"100Gf\"/><link id=\"out%d\" bandwidth=\"10GBps\" latency=\"1ns\"/>"
+                      "<link id=\"in%d\" bandwidth=\"10GBps\" latency=\"1ns\"/>\n", r, r, r);
+    for (int way = 0; way < 2; way++)
+        fprintf(file, "<link id=\"bridge%d\" bandwidth=\"%.9gBps\" latency=\"%.9gs\"/>\n", way, bytes_a_second, latency);
+    for (int from = 0; from < n; from++)
+        for (int to = 0; to < n; to++) {
+            if (from == to)
+                continue;
+            fprintf(file, "<route src=\"h%d\" dst=\"h%d\" symmetrical=\"NO\"><link_ctn id=\"out%d\"/>", from, to, from);
+            if (from / island != to / island)
+                fprintf(file, "<link_ctn id=\"bridge%d\"/>", from / island);
+            fprintf(file, "<link_ctn id=\"in%d\"/></route>\n", to);
+        }
+    fprintf(file, "</zone></platform>\n");
+    assert_int_equal(fclose(file), 0);
+    snprintf(spec, ISLAND_SPEC, "sim(platform=%s)", path);
 }
 
 static double ideal_ms(int n, int64_t step_samples)
@@ -73,8 +114,8 @@ static void constant_speeds_are_balanced_after_one_update_and_then_nothing_moves
                 assert_int_equal(d.rank[n[c] - 1].passes[s][r], s < 5 ? 8 : want[r]);
                 assert_true(fabs((double)d.rank[r].compute_ns[s] * 1e-6 - (s < 5 ? 8 : (double)want[r]) / speeds[c][r]) < 1e-3);
             }
-        assert_int_equal(d.rank[0].events, 3); /* what was found, what follows from it, and that it stays */
-        assert_non_null(strstr(d.rank[0].event[2], "; kept"));
+        assert_int_equal(d.rank[0].events, 4); /* who sums; what was found, what follows from it, and that it stays */
+        assert_non_null(strstr(d.rank[0].event[3], "; kept"));
         dealt_drop(&d);
     }
 }
@@ -89,7 +130,7 @@ static void small_differences_move_nothing_unless_the_tolerance_is_smaller(void 
     run(&wide, 3);
     run(&narrow, 3);
     assert_int_equal(wide.rank[0].passes[19][1], 64);
-    assert_int_equal(wide.rank[0].events, 1);
+    assert_int_equal(wide.rank[0].events, 2);
     assert_int_equal(narrow.rank[0].passes[19][1], 63);
     dealt_drop(&wide);
     dealt_drop(&narrow);
@@ -102,9 +143,9 @@ static void the_events_tell_what_was_measured_and_what_is_predicted(void **state
     (void)state;
     workers(2, (const double[]){ 2, 1 }, NULL);
     run(&d, 2);
-    assert_string_equal(d.rank[0].event[0], "4 allocation: micro-batches by worker: 8 (4 ms, idle 50 %), 8 (8 ms, idle 0 %); a step computes for 8 ms, with an equal split 8 ms");
-    assert_string_equal(d.rank[0].event[1], "4 allocation: from step 5 on: 11, 5; predicted 5.5 ms");
-    assert_string_equal(d.rank[0].event[2], "9 allocation: micro-batches by worker: 11 (5.5 ms, idle 0 %), 5 (5 ms, idle 9 %); a step computes for 5.5 ms, with an equal split 8 ms; kept");
+    assert_string_equal(d.rank[0].event[1], "4 allocation: micro-batches by worker: 8 (4 ms, idle 50 %), 8 (8 ms, idle 0 %); a step computes for 8 ms, with an equal split 8 ms");
+    assert_string_equal(d.rank[0].event[2], "4 allocation: from step 5 on: 11, 5; predicted 5.5 ms");
+    assert_string_equal(d.rank[0].event[3], "9 allocation: micro-batches by worker: 11 (5.5 ms, idle 0 %), 5 (5 ms, idle 9 %); a step computes for 5.5 ms, with an equal split 8 ms; kept");
     dealt_drop(&d);
 }
 
@@ -194,7 +235,7 @@ static void a_worker_too_slow_for_one_micro_batch_is_excluded_only_where_that_wa
     assert_int_equal(out.rank[0].passes[19][2], 0);
     assert_int_equal(out.rank[2].computed[19], 0);
     assert_true(fabs(slowest_ms(&out, 4, 19) - 11) < 0.01);
-    assert_non_null(strstr(out.rank[0].event[2], "excluded: worker 2 takes 50 ms for a micro-batch and computes nothing from step 5 on"));
+    assert_non_null(strstr(out.rank[0].event[3], "excluded: worker 2 takes 50 ms for a micro-batch and computes nothing from step 5 on"));
     assert_true(dealt_apart(&kept, &out) < 2e-6);
     workers(4, (const double[]){ 1, 1, 0.5, 1 }, NULL); /* below 0.6 of the mean, but without it steps are longer */
     run(&near, 4);
@@ -204,7 +245,71 @@ static void a_worker_too_slow_for_one_micro_batch_is_excluded_only_where_that_wa
     dealt_drop(&near);
 }
 
-static dealt saved_run(const char *directory, bool load, int zero)
+/* The all-reduce of 300 floats by up to 16 workers is one message from each to each: here n / 2 times n / 2 of them cross
+   the bridge each way. The ring has one on the bridge each way at a time, 2 (n - 1) in all, of a slice: whole cache lines,
+   so some are longer than others. A message's note has 40 bytes. */
+static double usual_seconds(int n, double bytes_a_second, double latency)
+{
+    return latency + 0.25 * n * n * (4.0 * DEALT_SIZE + 40) / bytes_a_second;
+}
+
+static double ring_seconds(int n, double slice, double bytes_a_second, double latency)
+{
+    return 2 * (n - 1) * (latency + (4 * slice + 40) / bytes_a_second);
+}
+
+/* Either all-reduce is the faster one on some links, and the run has its bits and its time, and says so: steps are as
+   long as computing, 8 ms, and the faster of the two. */
+static void the_faster_all_reduce_is_taken_by_all_and_its_time_is_the_steps(void **state)
+{
+    static const struct { int n; double bytes_a_second, latency; bool ring; } cases[] = {
+        { 4, 1e6, 1e-6, true }, { 8, 1e6, 1e-6, true }, { 4, 1e6, 1e-2, false }, { 8, 1e6, 1e-2, false },
+        { 2, 1e6, 1e-6, false }, /* both are the same bytes */
+    };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
+        const int n = cases[c].n;
+        const double bytes_a_second = cases[c].bytes_a_second, latency = cases[c].latency;
+        const double usual = usual_seconds(n, bytes_a_second, latency);
+        const double ring = ring_seconds(n, 16 * ceil(300.0 / 16 / n), bytes_a_second, latency);
+        char path[ISLAND_PATH], spec[ISLAND_SPEC];
+        dealt best = dealt_of("hetero-ring(allocation=equal)", 8, 1, 10);
+        dealt ringed = dealt_of("hetero-ring(allocation=equal,collective=ring)", 8, 1, 10);
+        dealt plain = dealt_of("hetero-ring(allocation=equal,collective=auto)", 8, 1, 10);
+        dealt *const all[] = { &best, &ringed, &plain };
+        const dealt *const faster = cases[c].ring ? &ringed : &plain, *const slower = cases[c].ring ? &plain : &ringed;
+        double took[3] = { 0 };
+
+        workers(n, (const double[]){ 1, 1, 1, 1, 1, 1, 1, 1 }, NULL);
+        two_islands(n / 2, bytes_a_second, latency, path, spec);
+        for (int k = 0; k < 3; k++) {
+            all[k]->real = true;
+            run_on(spec, all[k], n);
+            for (int s = 2; s < 9; s++)
+                took[k] += 1e-9 * (double)all[k]->rank[0].step_ns[s] / 7;
+        }
+        assert_true(dealt_same(&best, faster));
+        assert_true(n == 2 || !dealt_same(&best, slower)); /* or nothing here tells who was taken */
+        assert_true(fabs(took[0] - (faster == &ringed ? took[1] : took[2])) < 1e-6 * took[0]);
+        if (took[1] - 8e-3 < 0.95 * ring_seconds(n, 300.0 / n, bytes_a_second, latency) || took[1] - 8e-3 > 1.05 * ring)
+            fail_msg("%d workers: a ring takes %g s, and at most %g are due", n, took[1] - 8e-3, ring);
+        if (fabs(took[2] - 8e-3 - usual) > 0.05 * usual)
+            fail_msg("%d workers: the run's all-reduce takes %g s, and %g are due", n, took[2] - 8e-3, usual);
+        assert_true((ring < usual / 1.2) == cases[c].ring);
+        assert_int_equal(best.rank[0].events, 1);
+        if (strstr(best.rank[0].event[0], "0 collective: ") != best.rank[0].event[0] ||
+            strstr(best.rank[0].event[0], cases[c].ring ? ": the ring is taken for all" : ": the ring is taken for none") == NULL)
+            fail_msg("%d workers: %s", n, best.rank[0].event[0]);
+        for (int r = 1; r < n; r++)
+            assert_memory_equal(best.rank[0].x, best.rank[r].x, sizeof best.rank[0].x);
+        for (int k = 0; k < 3; k++)
+            dealt_drop(all[k]);
+        assert_int_equal(unlink(path), 0);
+    }
+}
+
+static dealt saved_run(const char *spec, const char *directory, bool load, int zero)
 {
     dealt d = dealt_of("hetero-ring(adapt_every=10,micro_batch=1,exclude_below=0.1)", 32, 1, 60);
 
@@ -215,7 +320,7 @@ static dealt saved_run(const char *directory, bool load, int zero)
     d.save_at = 33;
     d.load = load;
     d.zero = zero;
-    run(&d, 4);
+    run_on(spec, &d, 4);
     return d;
 }
 
@@ -223,7 +328,7 @@ static dealt saved_run(const char *directory, bool load, int zero)
 static bool went_on_alike(const dealt *whole, const dealt *part)
 {
     const int before = whole->rank[0].events - part->rank[0].events;
-    bool same = dealt_same(whole, part) && memcmp(whole->rank[0].passes[33], part->rank[0].passes[33], 27 * sizeof part->rank[0].passes[0]) == 0 && before == 4;
+    bool same = dealt_same(whole, part) && memcmp(whole->rank[0].passes[33], part->rank[0].passes[33], 27 * sizeof part->rank[0].passes[0]) == 0 && before == 5;
 
     for (int k = 0; same && k < part->rank[0].events; k++)
         same = strcmp(part->rank[0].event[k], whole->rank[0].event[before + k]) == 0;
@@ -231,27 +336,29 @@ static bool went_on_alike(const dealt *whole, const dealt *part)
 }
 
 /* Saved in the middle of a window, with a worker excluded. If a speed changes within that window, what follows needs the window so far; if it changes later, that the
-   window's figures have been told before; in either case the deal and the excluded one's speed. So each declared state, zeroed after the load, must show in one of the two. */
+   window's figures have been told before; in either case the deal, the excluded one's speed, and, where the ring is taken, what that was decided by. So each declared state, zeroed after the load, must show in one of the two. */
 static void a_resumed_run_ends_with_the_same_bits_and_every_state_matters(void **state)
 {
     char directory[] = "/tmp/tutti-unequal-XXXXXX", command[64], name[16][64] = { "" };
+    char path[ISLAND_PATH], spec[ISLAND_SPEC];
     bool matters[16] = { false };
     int states = 0;
 
     (void)state;
     assert_non_null(mkdtemp(directory));
     snprintf(command, sizeof command, "rm -rf '%s'/*", directory);
+    two_islands(2, 1e6, 1e-6, path, spec);
     for (int turn = 0; turn < 2; turn++) {
         workers(4, (const double[]){ 2, 1, 0.02, 1.5 }, NULL);
         changes_at = turn == 0 ? 36 : 46;
         changed = 0;
-        dealt whole = saved_run(directory, false, -1), again = saved_run(directory, true, -1);
+        dealt whole = saved_run(spec, directory, false, -1), again = saved_run(spec, directory, true, -1);
         assert_int_equal(whole.rank[0].passes[59][2], 0);
         assert_memory_not_equal(whole.rank[0].passes[33], whole.rank[0].passes[59], sizeof whole.rank[0].passes[33]);
         assert_true(again.rank[0].events > 0 && went_on_alike(&whole, &again));
         states = *again.states;
         for (int zero = 0; zero < states; zero++) {
-            dealt part = saved_run(directory, true, zero);
+            dealt part = saved_run(spec, directory, true, zero);
             matters[zero] = matters[zero] || !went_on_alike(&whole, &part);
             snprintf(name[zero], sizeof name[zero], "%s", part.zeroed);
             dealt_drop(&part);
@@ -260,11 +367,12 @@ static void a_resumed_run_ends_with_the_same_bits_and_every_state_matters(void *
         dealt_drop(&again);
         assert_int_equal(system(command), 0);
     }
-    assert_int_equal(states, 7); /* x, passes, progress, momentum, window, seconds, told */
+    assert_int_equal(states, 8); /* x, passes, progress, momentum, window, prices, seconds, told */
     for (int k = 0; k < states; k++)
         if (!matters[k])
             fail_msg("'%s' zeroed without a trace", name[k]);
     assert_int_equal(rmdir(directory), 0);
+    assert_int_equal(unlink(path), 0);
 }
 
 /* ---- what is served in order of arrival goes on after a checkpoint as it would have without ---- */
@@ -362,6 +470,7 @@ int main(void)
         cmocka_unit_test(overheads_are_balanced_within_four_updates),
         cmocka_unit_test(a_worker_that_slows_down_in_mid_run_is_balanced_within_two_windows),
         cmocka_unit_test(a_worker_too_slow_for_one_micro_batch_is_excluded_only_where_that_was_asked_for),
+        cmocka_unit_test(the_faster_all_reduce_is_taken_by_all_and_its_time_is_the_steps),
         cmocka_unit_test(a_resumed_run_ends_with_the_same_bits_and_every_state_matters),
         cmocka_unit_test(all_go_on_at_one_instant_whoever_came_when_and_whatever_the_links),
     };
