@@ -110,7 +110,7 @@ static tutti_status hetero_ring_declare(tutti_method *m, tutti_plan *plan, tutti
     TUTTI_TRY(cut(m, &samples, err));
     TUTTI_TRY(tutti_allot_declare(m, plan, samples, err));
     tutti_declare_value(plan, "hetero-ring.window", TUTTI_OWN_ZERO, &s->window, sizeof s->window);
-    tutti_declare_value(plan, "hetero-ring.prices", TUTTI_SAME, &s->prices, sizeof s->prices);
+    tutti_declare_late_value(plan, "hetero-ring.prices", TUTTI_SAME, &s->prices, sizeof s->prices);
     tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.seconds", .keep = TUTTI_SAME, .dtype = TUTTI_F64, .count = n, .of_workers = true }, &s->seconds);
     tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.told", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .count = 1 }, &s->told);
     tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.gathered", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = n }, &s->gathered);
