@@ -78,16 +78,10 @@ tutti_status tutti_wait_some(tutti_world *world, tutti_request *const *requests,
         *done = count;
     if (status != TUTTI_OK)
         return status;
-    for (size_t k = 0; k < n; k++) {
-        size_t one = 1;
-        if (requests[k] == NULL)
-            continue;
-        /* Of those that need not be done the transport is asked once more: another thread may be finishing them. */
-        if (count < n)
-            TUTTI_TRY(world->ops->wait_some(world->transport, &requests[k], 1, 0, 0, &one, err));
-        if (one == 1 && requests[k]->posted && requests[k]->status != TUTTI_OK)
+    for (size_t k = 0; k < n; k++) /* of those that need not be done another thread may be finishing one just now */
+        if (requests[k] != NULL && requests[k]->posted && tutti_request_done(requests[k]) &&
+            requests[k]->status != TUTTI_OK)
             return tutti_request_failed(world, requests[k], "waiting for messages", err);
-    }
     return TUTTI_OK;
 }
 
