@@ -338,10 +338,11 @@ tutti_status tutti_await_rounds(tutti_method *m, int service, int64_t most, tutt
    request's kind, a, b; on return the reply's. Kinds above 0xFFFFFFF0 are the engine's. TUTTI_ERR_PEER: that worker is gone, or its service has failed.
    TUTTI_CLOSED: this worker ends, after a failure. Under GOES_ON a call of somebody who is lost is not served, and an answer to one is OK. */
 tutti_status tutti_call(tutti_method *m, int service, int member, tutti_note *note, tutti_buffer request, tutti_buffer reply, tutti_error *err);
-/* [safe] The next request to this service, from any member, in order of arrival. TUTTI_CLOSED: the end. TUTTI_TIMEOUT: none has come until that time of tutti_now_ns. Whoever sets one owes somebody an answer then
+/* [safe] The next request to this service, from any member, in order of arrival. room: the same in each call; it is written at any time but
+   from a request to the next call. Without room many requests may come at a time, with one they come one by one. TUTTI_CLOSED: the end. TUTTI_TIMEOUT: none has come until that time of tutti_now_ns. Whoever sets one owes somebody an answer then
    (all would else be quiet, and the service at work). */
 tutti_status tutti_serve(tutti_method *m, int service, tutti_note *note, tutti_buffer room, int64_t deadline_ns, tutti_error *err);
-/* Answers what tutti_serve gave, at any time, in any order; each once. answer: kind, a, b; NULL: zeros. */
+/* Answers what tutti_serve gave, at any time, in any order; each once; on the service's thread. answer: kind, a, b; NULL: zeros. With a payload it blocks until that has been taken. */
 tutti_status tutti_reply(tutti_method *m, const tutti_note *request, const tutti_note *answer, tutti_buffer payload, tutti_error *err);
 /* Did that end so because a worker, err->rank, is lost, without which this run goes on? */
 bool tutti_is_left_out(const tutti_method *m, tutti_status status, const tutti_error *err);

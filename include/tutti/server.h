@@ -2,7 +2,8 @@
    OSDI 2014, with its server threads beside the computation ("co-located"): a server is a service (method.h) of its worker, so it rests when all is quiet, is saved with everything else and needs no command.
 
      client thread       tutti_server_push: the gradient's slices to their servers, what they answer into x; blocks until all have answered
-     server's thread     tutti_server_run: takes requests one by one, in order of arrival, and hands each to the method's rule, which says what becomes of it
+     server's thread     tutti_server_run: takes requests one by one, in order of arrival, and hands each to the method's rule, which says what becomes of it.
+                         Uploads and answers of all go on meanwhile: nobody waits for the link of another (src/engine/desk.c)
 
    Slices: servers 0 .. S-1 cut a range of the flat space evenly (all elements have 4 bytes), at multiples of 16 elements from its beginning (a cache line), so shares differ by less than 128 bytes. A part may be empty, of small
    models; then nothing is sent. A server handles one request at a time, so what it sends is of one version. Slices know nothing of each other: a read is consistent within a slice, and each slice has its own
@@ -54,6 +55,7 @@ typedef struct tutti_server_setup {
     tutti_dtype wire;            /* what floats travel as, both ways: TUTTI_F32 (0); or TUTTI_F16, without `pieces` and without TUTTI_KNOWS_ROWS: rounded to nearest when they are sent, floats again for the rule and in
                                     `into`. A number that fp16 has not got ends the run where it is to be sent (TUTTI_ERR_NUMBER) */
     bool anew;                   /* of a checkpoint of other workers, be they as many as have saved it, all begin at the servers' model: what they had is nothing to the rule any more */
+    bool tells;                  /* its rule calls tutti_server_tell */
     tutti_server_loss lost;      /* NULL: the rule waits for nobody */
 } tutti_server_setup;
 /* For traits_of: `traits`, without TUTTI_GOES_ON where every worker serves, since each is missed then (ranks that only serve bring it back: method.h). */
@@ -121,8 +123,8 @@ void tutti_server_add(tutti_server *s, float a, const float *d);           /* va
 void tutti_server_blend(tutti_server *s, float a, const float *v);         /* values := a v + (1 - a) values, v my slice in full; a version more. a = 1: v, to the bit */
 /* `due` is called once it is that time of tutti_now_ns, once, unless another time is named before; TUTTI_FOREVER: not any more. By who has kept a request: who asks for it waits, so the run is not quiet. */
 void tutti_server_wake_at(tutti_server *s, int64_t at_ns);
-/* The answer to n requests (as many as there are workers at most), all at once: my slice of values and its version, from which those workers' delays are measured from now on. Blocks until they have taken it.
-   give_each: kinds[k] to who sent requests[k]. */
+/* The answer to n requests (as many as there are workers at most), all at once: my slice of values and its version, from which those workers' delays are measured from now on. They are
+   copied where they are sent: nobody waits until somebody has taken them. give_each: kinds[k] to who sent requests[k]. */
 tutti_status tutti_server_give(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, tutti_error *err);
 tutti_status tutti_server_give_each(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, tutti_error *err);
 /* tutti_server_update, then tutti_server_give: the values go to where they are wanted while they are at hand. */
@@ -133,6 +135,10 @@ tutti_status tutti_server_give_update(tutti_server *s, const tutti_note *request
 /* The answer with count elements of the method's own, or without any (NULL, 0). give_own: with as many as the slice has, in place of its values, and with their version. */
 tutti_status tutti_server_answer(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, float *payload, size_t count, tutti_error *err);
 tutti_status tutti_server_give_own(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, float *payload, tutti_error *err);
+/* My slice of values as it is now, and in the note's a its version, as a request to that service of a worker, whose answer has
+   nothing in it and is not waited for (setup.tells). *told: false while that worker has not answered the last one, or if
+   it is lost. */
+tutti_status tutti_server_tell(tutti_server *s, int service, int worker, bool *told, tutti_error *err);
 #ifdef __cplusplus
 }
 #endif

@@ -60,7 +60,45 @@ typedef struct tutti_engine_scaler {
     tutti_engine_scale now;          /* declared; scale 1 where it is off */
 } tutti_engine_scaler;
 
-/* Under services.monitor, but for thread (client's) and what is constant. */
+/* An answer that was given to be sent (desk.c). */
+typedef struct tutti_engine_sent {
+    tutti_request send;
+    int to, state;
+    tutti_port port;
+    tutti_note note;
+    tutti_buffer payload;
+    size_t there;                /* bytes that stand in a window, in place of the payload */
+    uint64_t turn;
+    int copy;                    /* that it is sent from; -1: none */
+    int64_t began_ns;            /* to go; 0: it carries nothing, or was done at once */
+    int beside;                  /* young ones that were on their way then */
+} tutti_engine_sent;
+/* Where a service takes requests and answers them (desk.c). Its thread's, but for what was seen of the link. */
+typedef struct tutti_engine_desk {
+    struct tutti_engine *engine;
+    int index;                   /* of the service */
+    int rooms, copies, answers;  /* requests that may come at a time; of what answers carry; answers to be sent */
+    unsigned char *in, *out;     /* rooms x in_bytes, copies x out_bytes: the owner's */
+    size_t in_bytes, out_bytes;
+    bool stays;                  /* what answers carry stays as it is until they are taken: it is not copied */
+    tutti_request *request;      /* rooms */
+    uint64_t *posted;            /* rooms: in which order */
+    bool *lined;                 /* rooms: its request stands in line, or is worked at */
+    int *line, waiting;          /* rooms whose requests are here, in order of arrival */
+    int taken, begun;            /* the room of the request that is worked at, -1: none; rooms posted at first */
+    int from;                    /* from whom requests may come */
+    tutti_request word;          /* what this worker tells itself: the end, or that a round is owed */
+    bool woken;                  /* a word came while answers were waited for */
+    bool careless;               /* the service has failed: what becomes of its answers is no failure any more */
+    tutti_engine_sent *answer;
+    int *users;                  /* copies: answers to be sent from each */
+    tutti_request **wanted;      /* scratch of waits */
+    uint64_t turns, released;    /* answers that were given, that were taken */
+    double quick, all;           /* what was seen of the link, bytes a ns; as the next two, under services.monitor */
+    bool alone, *seen;           /* quick is of one that went alone; ranks: has an answer to it been taken? */
+} tutti_engine_desk;
+
+/* Under services.monitor, but for thread (client's), desk and what is constant. */
 typedef struct tutti_engine_service {
     tutti_engine *engine;
     tutti_status (*run)(tutti_method *m, tutti_error *err);
@@ -73,6 +111,7 @@ typedef struct tutti_engine_service {
     int64_t owed;                /* rounds */
     tutti_note *unanswered;      /* requests taken and not answered */
     size_t n_unanswered, room_unanswered;
+    tutti_engine_desk desk;      /* open once it takes requests */
 } tutti_engine_service;
 
 typedef struct tutti_engine_call {       /* begun and not ended; stays where it is */
@@ -292,7 +331,34 @@ bool tutti_engine_is_owed(const tutti_engine *e, const tutti_note *note);
 tutti_status tutti_engine_services_look(tutti_engine *e, tutti_error *err); /* has one failed? its sentence */
 /* Of a call of the client that a lost worker has ended: one that asked a service of mine which failed meanwhile has left because of me, and then mine is the cause. */
 tutti_status tutti_engine_cause(tutti_engine *e, tutti_status status, tutti_error *err);
-void tutti_engine_answered(tutti_engine *e, const tutti_note *request);     /* for who answers otherwise than by tutti_reply */
+/* For who answers otherwise than by tutti_reply. Gives the service that took the request. */
+tutti_engine_service *tutti_engine_answered(tutti_engine *e, const tutti_note *request);
+/* tutti_serve of a service whose desk is open. *in (may be NULL): the room of the request, the service's until it asks for
+   the next. */
+tutti_status tutti_engine_serve(tutti_engine *e, int index, tutti_note *note, void **in, int64_t deadline_ns,
+                                tutti_error *err);
+/* desk.c: requests come, and answers go, many at a time. rooms 0: one for each rank, without memory. stays: what answers carry
+   is left as it is until they are taken, so copies may be 0. */
+typedef struct tutti_desk_setup {
+    int rooms, copies;
+    void *in, *out;
+    size_t in_bytes, out_bytes;
+    bool stays;
+} tutti_desk_setup;
+tutti_status tutti_desk_open(tutti_engine_desk *d, tutti_engine *e, int index, const tutti_desk_setup *setup,
+                             tutti_error *err);
+void tutti_desk_close(tutti_engine_desk *d);                                /* takes one that is not open */
+/* What was seen of the link. Takes one that is not open. services.monitor is held. */
+void tutti_desk_forget(tutti_engine_desk *d);
+/* Several answers with one payload. Does not wait until they are taken; blocks while there is no room, TUTTI_CLOSED: the
+   end. there: bytes of each that stand in the window of who asked already, in place of the payload; 0, or NULL for all:
+   none. The service's thread. */
+tutti_status tutti_desk_answer(tutti_engine_desk *d, const tutti_note *requests, const tutti_note *answers, int n,
+                               tutti_buffer payload, const size_t *there, tutti_error *err);
+/* The same of a request to a service, whose answer says nothing and is waited for by nobody. *told: false while the last
+   one by this call is unanswered, or to who is lost. call: zeroed at first; its reply is to be cancelled in the end. */
+tutti_status tutti_desk_tell(tutti_engine_desk *d, tutti_engine_call *call, int service, int member,
+                             const tutti_note *note, tutti_buffer payload, bool *told, tutti_error *err);
 /* service_calls.c */
 tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, int index, int member, tutti_note *note, tutti_buffer request, size_t there, tutti_buffer reply, tutti_error *err);
 tutti_status tutti_engine_call_end(tutti_engine *e, tutti_engine_call *call, tutti_note *note, tutti_error *err); /* note: the reply's */
@@ -305,8 +371,9 @@ tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *me
 tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int *members, const tutti_note *note, tutti_engine_call *calls, tutti_request **each, tutti_error *err);
 /* For services: until all of n have ended, or this worker closes (TUTTI_CLOSED). The first failure among them. */
 tutti_status tutti_engine_wait_or_close(tutti_engine *e, tutti_request *const *wanted, int n, tutti_error *err);
-/* Several answers with one payload at once. there: bytes that stand in the window of who asked already, in place of the payload; 0, or NULL for all: none. sends, each: n, the caller's memory. */
-tutti_status tutti_engine_answer(tutti_engine *e, const tutti_note *requests, const tutti_note *answers, int n, tutti_buffer payload, const size_t *there, tutti_request *sends, tutti_request **each, tutti_error *err);
+/* An answer, until it has been taken: for who changes what it carries. */
+tutti_status tutti_engine_answer(tutti_engine *e, const tutti_note *request, const tutti_note *answer,
+                                 tutti_buffer payload, tutti_error *err);
 tutti_port tutti_engine_reply_port(const tutti_note *request);
 /* quiet.c */
 tutti_status tutti_engine_quiet(tutti_engine *e, tutti_error *err);         /* collective; nothing if all is quiet */

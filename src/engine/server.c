@@ -22,6 +22,7 @@
 #include "server_internal.h"
 
 enum { ALIGNMENT = 16 };         /* elements */
+enum { AT_ONCE_MOST = 256, AT_ONCE_BYTES = 1 << 30 }; /* of requests that come at a time, and of answers that go */
 
 /* Between rows of tables: a row is read and written by one server. */
 static size_t cut(const tutti_server *s, int k, size_t first, size_t count)
@@ -30,10 +31,35 @@ static size_t cut(const tutti_server *s, int k, size_t first, size_t count)
     return k == s->servers ? count : tutti_slice_cut(s->m->engine, first + even) - first;
 }
 
-/* Words of a request or an answer about any part, at most. */
+/* Elements that a request is about, at most: a piece is cut once it is full, however large its last tensor is. */
+static size_t asked_about(const tutti_server *s)
+{
+    const tutti_method *m = s->m;
+    const double bytes = (double)(m->first_piece_bytes > m->piece_bytes ? m->first_piece_bytes : m->piece_bytes);
+    size_t largest = 0;
+
+    for (int i = 0; i < m->layout->n_tensors && s->setup.pieces; i++)
+        largest = m->layout->tensor[i].count > largest ? m->layout->tensor[i].count : largest;
+    if (!s->setup.pieces || bytes / sizeof(float) + (double)largest >= (double)m->layout->used)
+        return m->layout->used;
+    return (size_t)(bytes / sizeof(float)) + largest;
+}
+
+/* Words of a request or an answer, at most. */
 static size_t room_of_part(const tutti_server *s)
 {
-    return s->m->layout->used / (size_t)s->servers + 2 * ALIGNMENT + tutti_server_slack(s->m);
+    return asked_about(s) / (size_t)s->servers + 2 * ALIGNMENT + tutti_server_slack(s->m);
+}
+
+/* How many of those there are at a time, of `wanted`: two at least. */
+static int as_many(const tutti_server *s, int wanted)
+{
+    const size_t fit = AT_ONCE_BYTES / (room_of_part(s) * tutti_dtype_bytes(s->setup.wire));
+
+    if (s->index < 0)
+        return 0;
+    wanted = wanted > AT_ONCE_MOST ? AT_ONCE_MOST : wanted;
+    return fit >= (size_t)wanted ? wanted : fit > 2 ? (int)fit : 2;
 }
 
 size_t tutti_server_slack(const tutti_method *m)
@@ -137,6 +163,31 @@ static tutti_status check_servers(const tutti_method *m, const tutti_server_setu
                       setup->servers, setup->servers > 1 ? "s" : "", m->servers, setup->servers);
 }
 
+/* Room for as many requests as may come at a time, one from each thread that asks, and for what as many answers
+   carry. Answers about a piece share one: a worker that waits for it keeps the others from the next about it. With one
+   worker nothing changes until it has its answer. */
+static void declare_desk(tutti_server *s, tutti_plan *plan)
+{
+    const tutti_method *m = s->m;
+    const int threads = s->setup.pieces ? 1 + m->lane_width : 1;
+    const size_t words = tutti_server_keeps(s) ? room_of_part(s) : 0, told = s->setup.tells ? room_of_part(s) : words;
+    tutti_state in = { .name = "server.in", .keep = TUTTI_SCRATCH, .dtype = s->setup.wire }, out = in, wide = in;
+
+    s->rooms = as_many(s, m->workers * threads);
+    s->copies = m->workers == 1 ? 0 : as_many(s, s->setup.pieces ? threads + 1 : m->workers);
+    in.count = (size_t)s->rooms * words;
+    out.name = "server.out";
+    out.count = (size_t)s->copies * told;
+    wide.name = "server.in-wide";
+    wide.dtype = TUTTI_F32;
+    wide.count = s->index < 0 || tutti_server_is_float(s) ? 0 : words;
+    tutti_declare(plan, &in, &s->desk_in);
+    tutti_declare(plan, &out, &s->desk_out);
+    tutti_declare(plan, &wide, &s->wide);
+    s->in_bytes = words * tutti_dtype_bytes(s->setup.wire);
+    s->out_bytes = told * tutti_dtype_bytes(s->setup.wire);
+}
+
 tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_plan *plan, const tutti_server_setup *setup, tutti_error *err)
 {
     tutti_engine *e = m->engine;
@@ -166,7 +217,7 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
         TUTTI_TRY(tutti_optimizer_declare(m, plan, s->first, s->count, TUTTI_SLICE, err));
     s->slice = tutti_slice_of(m->engine, s->first, s->count);
     s->there = tutti_world_shares(m->world) && tutti_server_is_float(s) && (setup->pieces || tutti_engine_pushes(m));
-    tutti_declare(plan, &(tutti_state){ .name = "server.in", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = s->index < 0 || !tutti_server_keeps(s) ? 0 : room_of_part(s) }, &s->in);
+    declare_desk(s, plan);
     tutti_declare(plan, &(tutti_state){ .name = "server.words", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = s->index < 0 || (setup->pieces ? tutti_server_slack(m) : s->slice.tables) == 0 ? 0 : room_of_part(s) }, &s->words);
     if (setup->pieces)
         return TUTTI_OK;
@@ -174,7 +225,6 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
         assert((m->traits & TUTTI_KNOWS_ROWS) == 0); /* rows travel with their ids */
         tutti_declare(plan, &(tutti_state){ .name = "server.sent-as", .keep = TUTTI_SCRATCH, .dtype = setup->wire, .count = m->layout->used }, &s->half[0]);
         tutti_declare(plan, &(tutti_state){ .name = "server.came-as", .keep = TUTTI_SCRATCH, .dtype = setup->wire, .count = m->layout->used }, &s->half[1]);
-        tutti_declare(plan, &(tutti_state){ .name = "server.in-as", .keep = TUTTI_SCRATCH, .dtype = setup->wire, .count = s->index < 0 ? 0 : room_of_part(s) }, &s->half_in);
         tutti_declare(plan, &(tutti_state){ .name = "server.out-as", .keep = TUTTI_SCRATCH, .dtype = setup->wire, .count = s->index < 0 ? 0 : room_of_part(s) }, &s->half_out);
     }
     tutti_declare(plan, &(tutti_state){ .name = "server.values", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .first = s->first, .count = s->count, .placed = true }, &s->values);
@@ -231,6 +281,11 @@ static bool open_sums(tutti_server *s)
     return s->summand != NULL && s->from != NULL && s->no_row != NULL;
 }
 
+static tutti_engine_desk *desk_of(const tutti_server *s)
+{
+    return &((tutti_engine *)s->m->engine)->services.at[s->setup.service].desk;
+}
+
 tutti_status tutti_server_open(tutti_server *s, tutti_error *err)
 {
     tutti_engine *e = s->m->engine;
@@ -247,12 +302,16 @@ tutti_status tutti_server_open(tutti_server *s, tutti_error *err)
     s->part_of = tutti_alloc(everyone, sizeof *s->part_of);
     s->answer = tutti_alloc(workers, sizeof *s->answer);
     s->placed = tutti_alloc(workers, sizeof *s->placed);
-    s->send = tutti_alloc(workers, sizeof *s->send);
-    s->each = tutti_alloc(workers, sizeof *s->each);
-    enough = s->delay != NULL && s->asks != NULL && s->given_ns != NULL && s->gone != NULL && s->part_of != NULL && s->answer != NULL && s->placed != NULL && s->send != NULL && s->each != NULL && open_sums(s) && tutti_server_callers_open(s);
+    s->told = tutti_alloc(workers, sizeof *s->told);
+    enough = s->delay != NULL && s->asks != NULL && s->given_ns != NULL && s->gone != NULL && s->part_of != NULL && s->answer != NULL && s->placed != NULL && s->told != NULL && open_sums(s) && tutti_server_callers_open(s);
     if (!enough)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'", s->m->ops->name);
     e->services.at[s->setup.service].hears = true;
+    if (s->index >= 0) {
+        const tutti_desk_setup desk = { .rooms = s->rooms, .in = s->desk_in, .in_bytes = s->in_bytes, .copies = s->copies,
+                                        .out = s->desk_out, .out_bytes = s->out_bytes, .stays = s->copies == 0 };
+        TUTTI_TRY(tutti_desk_open(desk_of(s), e, s->setup.service, &desk, err));
+    }
     return tutti_monitor_open(&s->monitor, s->m->rt, err);
 }
 
@@ -273,8 +332,9 @@ void tutti_server_close(tutti_server *s)
     tutti_free(s->gone);
     tutti_free(s->answer);
     tutti_free(s->placed);
-    tutti_free(s->send);
-    tutti_free(s->each);
+    for (int w = 0; s->told != NULL && w < s->m->workers; w++)
+        tutti_cancel(s->m->world, &s->told[w].reply);
+    tutti_free(s->told);
     tutti_free(s);
 }
 
@@ -411,6 +471,9 @@ void tutti_engine_server_begins(tutti_engine *e)
         return;
     for (int w = 0; w < e->m.workers; w++)
         e->server->given_ns[w] = 0;
+    tutti_lock(e->services.monitor);
+    tutti_desk_forget(desk_of(e->server));
+    tutti_unlock(e->services.monitor);
     atomic_store_explicit(&e->server->begun_ns, 0, memory_order_relaxed);
 }
 
@@ -436,7 +499,8 @@ static void learn_seconds(tutti_server *s, int worker)
 }
 
 /* What a request says is not trusted: it names what is read and written. */
-static tutti_status understand(tutti_server *s, const tutti_note *note, tutti_server_request *r, tutti_error *err)
+static tutti_status understand(tutti_server *s, const tutti_note *note, void *in, tutti_server_request *r,
+                               tutti_error *err)
 {
     const tutti_method *m = s->m;
     const int worker = note->from;
@@ -454,7 +518,7 @@ static tutti_status understand(tutti_server *s, const tutti_note *note, tutti_se
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker, "rank %d, which only serves, asks a server; all must run one version", worker);
     *r = (tutti_server_request){ .note = *note, .worker = worker, .kind = kind, .b = note->b };
     r->count = tutti_server_part(s, s->index, first, count, &r->first);
-    r->in = note->bytes > 0 ? s->in : NULL;
+    r->in = note->bytes > 0 ? in : NULL;
     r->words = (size_t)note->bytes / sizeof(float);
     slice = tutti_slice_of(m->engine, r->first, r->count);
     if ((note->kind & KINDS) != 0 && (!s->there || slice.tables > 0 || ((note->kind & FROM_THERE) != 0 && note->bytes > 0)))
@@ -471,7 +535,8 @@ static tutti_status understand(tutti_server *s, const tutti_note *note, tutti_se
     if (s->setup.pieces)
         return TUTTI_OK;
     if (note->bytes > 0 && !tutti_server_is_float(s)) {
-        tutti_cast(m->device, tutti_server_half(s, s->half_in, 0, r->count), tutti_f32(m->device, s->in, r->count));
+        tutti_cast(m->device, tutti_server_half(s, in, 0, r->count), tutti_f32(m->device, s->wide, r->count));
+        r->in = s->wide;
         r->words = r->count;
     }
     if (s->asks[worker])
@@ -530,7 +595,7 @@ static tutti_status tell(tutti_server *s, const tutti_note *requests, int n, con
         s->asks[requests[k].from] = false;
         tutti_engine_answered(e, &requests[k]);
     }
-    return tutti_engine_answer(e, requests, s->answer, n, payload, s->placed, s->send, s->each, err);
+    return tutti_desk_answer(desk_of(s), requests, s->answer, n, payload, s->placed, err);
 }
 
 /* So many floats stand where one request wants them. */
@@ -541,13 +606,12 @@ static tutti_status tell_there(tutti_server *s, const tutti_note *request, size_
 }
 
 /* Rows of a table as they are now, to who is about to read them. What is asked is not trusted. */
-static tutti_status answer_rows(tutti_server *s, const tutti_note *note, tutti_error *err)
+static tutti_status answer_rows(tutti_server *s, const tutti_note *note, const uint32_t *ids, tutti_error *err)
 {
     const tutti_engine *e = s->m->engine;
     const tutti_tensor *t = note->b >= 0 && note->b < e->layout.n_tensors && e->tensors[note->b].asked ? &e->tensors[note->b] : NULL;
     const size_t begin = t == NULL || t->first < s->first ? s->first : t->first, end = t == NULL || t->first + t->count > s->first + s->count ? s->first + s->count : t->first + t->count;
     const size_t n = (size_t)note->bytes / sizeof(uint32_t);
-    const uint32_t *ids = (const uint32_t *)(const void *)s->in;
     size_t low, rows;
     float *mine, *to = NULL; /* who asks has read those; wants them there */
 
@@ -599,22 +663,22 @@ bool tutti_server_has(const tutti_server *s, int worker)
 
 tutti_status tutti_server_run(tutti_server *s, tutti_error *err)
 {
-    const size_t room = s->index >= 0 ? room_of_part(s) : 0;
     tutti_note note;
     tutti_server_request r;
+    void *in;
     tutti_status status = TUTTI_OK;
 
     while (s->index >= 0 && status == TUTTI_OK) {
-        status = tutti_serve(s->m, s->setup.service, &note, tutti_server_is_float(s) ? tutti_f32(s->m->device, s->in, room) : tutti_server_half(s, s->half_in, 0, room), s->wake_at_ns, err);
+        status = tutti_engine_serve(s->m->engine, s->setup.service, &note, &in, s->wake_at_ns, err);
         if (status == TUTTI_TIMEOUT) {
             s->wake_at_ns = TUTTI_FOREVER;
             status = s->setup.due(s->m, err);
         } else if (status == TUTTI_OK && tutti_engine_is_owed(s->m->engine, &note))
             status = look_for_losses(s, err);
         else if (status == TUTTI_OK && (note.kind == (uint32_t)KIND_ROWS || note.kind == (uint32_t)KIND_ROWS_THERE) && !s->setup.pieces)
-            status = answer_rows(s, &note, err);
+            status = answer_rows(s, &note, in, err);
         else if (status == TUTTI_OK) {
-            TUTTI_TRY(understand(s, &note, &r, err));
+            TUTTI_TRY(understand(s, &note, in, &r, err));
             status = s->setup.rule(s->m, &r, err);
         }
     }
@@ -782,4 +846,12 @@ tutti_status tutti_server_answer(tutti_server *s, const tutti_note *requests, in
 tutti_status tutti_server_give_own(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, float *payload, tutti_error *err)
 {
     return answer(s, requests, n, &kind, false, true, tutti_f32(s->m->device, payload, s->count), err);
+}
+
+tutti_status tutti_server_tell(tutti_server *s, int service, int worker, bool *told, tutti_error *err)
+{
+    const tutti_note note = { .a = *s->version };
+    const tutti_buffer values = tutti_f32(s->m->device, s->values, s->count);
+
+    return tutti_desk_tell(desk_of(s), &s->told[worker], service, worker, &note, values, told, err);
 }

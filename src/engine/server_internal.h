@@ -30,10 +30,13 @@ struct tutti_server {
     int *member;                 /* servers: whose; ascending */
     size_t first, count;         /* my slice of x */
     tutti_slice slice;           /* the same */
-    float *values, *in;          /* of the slice, and of what comes */
+    float *values;               /* of the slice */
+    void *desk_in, *desk_out; size_t in_bytes, out_bytes; int rooms, copies; /* what comes and goes (desk.c) */
+    float *wide;                 /* of what came as others, floats */
     bool there;                  /* what workers send and get may stay in their windows (server.c) */
     size_t *placed;              /* workers: of one answer to many, bytes that were written in the window of each */
-    void *half[2], *half_in, *half_out; /* where floats travel as others: what the client sends and gets, of all of x; what the server gets and sends, of the slice */
+    void *half[2], *half_out;    /* where floats travel as others: what the client sends and gets, of all of x; what the
+                                    server sends, of the slice */
     float *read;                 /* workers x count, with setup.reads: the slice as each was given it; server's thread. Declared */
     float *words;                /* what is answered, of slices with tables */
     float *zeros;                /* of the slice, for optimisers that want every row */
@@ -51,7 +54,7 @@ struct tutti_server {
     bool *asks;                  /* workers: whose request has no answer yet; server's thread */
     int64_t wake_at_ns;          /* for setup.due; server's thread */
     tutti_note *answer;          /* workers: of one answer to many */
-    tutti_request *send, **each;
+    tutti_engine_call *told;     /* workers: what each was told unasked; server's thread */
     tutti_monitor *monitor;      /* of taken */
     tutti_server_caller *callers; int n_callers;
 };

@@ -1,4 +1,5 @@
-/* service.c: the method's own threads: they are opened and closed, take rounds and requests, and are watched; how they call each other is in service_calls.c, how they come to rest all over the run in quiet.c.
+/* service.c: the method's own threads: they are opened and closed, take rounds and requests, and are watched; how they call each other is in service_calls.c, where they take requests and answer in desk.c, how they come to rest all over the run
+   in quiet.c.
 
    A service rests in tutti_round and tutti_serve only. A caller's rounds run out before it rests (what is owed is traffic that was promised), so a round is never cut.
 
@@ -10,7 +11,7 @@
    Who closes while calls of its services, or rounds that they average in, are under way, after a failure, abandons them: whom they wait for may itself wait for this worker, which is not gone as long as it
    waits for its threads.
 
-   Locks: everything here and in those two files is under the one monitor, which is never held while anything else blocks. */
+   Locks: everything here and in those files, but a service's own desk, is under the one monitor, which is never held while anything else blocks. */
 #include <errno.h>
 #include <string.h>
 
@@ -59,23 +60,27 @@ static bool remember(service *s, const tutti_note *request)
     return true;
 }
 
-static void forget(tutti_engine *e, uint64_t ticket)
+/* The service that took it; NULL: none. */
+static service *forget(tutti_engine *e, uint64_t ticket)
 {
     for (int i = 0; i < e->services.n; i++) {
         service *s = &e->services.at[i];
         for (size_t k = 0; k < s->n_unanswered; k++)
             if (s->unanswered[k].ticket == ticket) {
                 s->unanswered[k] = s->unanswered[--s->n_unanswered];
-                return;
+                return s;
             }
     }
+    return NULL;
 }
 
-static tutti_status send_answer(tutti_engine *e, const tutti_note *request, const tutti_note *answer, tutti_buffer payload, tutti_error *err)
+static tutti_status open_desk(service *s, int rooms, tutti_error *err)
 {
-    static const tutti_note nothing;
-    tutti_request send, *each[1];
-    return tutti_engine_answer(e, request, answer != NULL ? answer : &nothing, 1, payload, NULL, &send, each, err);
+    const int index = (int)(s - s->engine->services.at);
+
+    if (s->desk.rooms > 0)
+        return TUTTI_OK;
+    return tutti_desk_open(&s->desk, s->engine, index, &(tutti_desk_setup){ .rooms = rooms }, err);
 }
 
 /* ---- threads ---- */
@@ -85,7 +90,7 @@ static void refuse(service *s, const tutti_note *request, int blame)
     const tutti_note note = { .kind = (uint32_t)KIND_FAILED, .a = blame };
     tutti_error own = { .rank = -1 }; /* of who asked and is gone, nobody needs to hear */
 
-    if (send_answer(s->engine, request, &note, tutti_nothing(), &own) == TUTTI_OK)
+    if (tutti_desk_answer(&s->desk, request, &note, 1, tutti_nothing(), NULL, &own) == TUTTI_OK)
         count_aside(s->engine);
 }
 
@@ -94,12 +99,16 @@ static void refuse(service *s, const tutti_note *request, int blame)
 static void answer_for_the_failed(service *s, int blame)
 {
     tutti_engine *e = s->engine;
+    tutti_error own = { .rank = -1 };
 
+    if (open_desk(s, 0, &own) != TUTTI_OK)
+        return;
+    tutti_desk_hurry(&s->desk, &own);
     for (size_t k = 0; k < s->n_unanswered; k++)
         refuse(s, &s->unanswered[k], blame);
     for (;;) {
         tutti_note note;
-        const tutti_status status = tutti_recv(e->world, TUTTI_ANY, tutti_service_port((int)(s - e->services.at)), &note, tutti_nothing(), TUTTI_FOREVER, NULL);
+        const tutti_status status = tutti_desk_next(&s->desk, &note, TUTTI_FOREVER, &own);
         if ((status != TUTTI_OK && status != TUTTI_ERR_CORRUPT) || is_end(e, &note)) /* CORRUPT: it brings more than there is room for */
             return;
         if (!tutti_engine_is_owed(e, &note))
@@ -194,7 +203,8 @@ static tutti_status watch(tutti_method *m, tutti_error *err)
 
     for (int r = 0; r < ranks && status == TUTTI_OK; r++) {
         e->services.wanted[r] = &e->services.watched[r];
-        status = tutti_post_recv(e->world, &e->services.watched[r], r, r == m->rank ? tutti_service_port(index) : tutti_port_of("watch", 0, 0), tutti_nothing(), err);
+        const tutti_port port = r == m->rank ? tutti_service_word_port(index) : tutti_port_of("watch", 0, 0);
+        status = tutti_post_recv(e->world, &e->services.watched[r], r, port, tutti_nothing(), err);
     }
     do
         if (status == TUTTI_OK || tutti_is_left_out(m, status, err)) {
@@ -269,13 +279,14 @@ void tutti_engine_services_close(tutti_engine *e)
     for (int i = 0; i < e->services.n; i++)
         if (e->services.at[i].thread != NULL) {
             const tutti_note note = { .kind = (uint32_t)KIND_END };
-            tutti_post_send(e->world, &end[i], tutti_world_rank(e->world), tutti_service_port(i), &note, tutti_nothing(), NULL);
+            tutti_post_send(e->world, &end[i], tutti_world_rank(e->world), tutti_service_word_port(i), &note, tutti_nothing(), NULL);
             tutti_thread_join(e->services.at[i].thread, NULL);
             tutti_cancel(e->world, &end[i]);
             e->services.at[i].thread = NULL;
         }
     for (int i = 0; i < e->services.n; i++) { /* only now: whoever answers looks through the lists of all, and who watches wakes any server for a loss */
         tutti_cancel(e->world, &e->services.at[i].wake);
+        tutti_desk_close(&e->services.at[i].desk);
         tutti_free(e->services.at[i].unanswered);
     }
     tutti_engine_pace_close(e);
@@ -320,7 +331,7 @@ void tutti_service_wake(tutti_engine *e, int index)
     if (s->woken)
         return;
     tutti_cancel(e->world, &s->wake); /* of the last time */
-    s->woken = tutti_post_send(e->world, &s->wake, tutti_world_rank(e->world), tutti_service_port(index), &note, tutti_nothing(), NULL) == TUTTI_OK;
+    s->woken = tutti_post_send(e->world, &s->wake, tutti_world_rank(e->world), tutti_service_word_port(index), &note, tutti_nothing(), NULL) == TUTTI_OK;
 }
 
 /* ---- rounds and requests ---- */
@@ -394,11 +405,11 @@ static void take_owed(service *s, tutti_note *note)
     s->resting = false;
 }
 
-tutti_status tutti_serve(tutti_method *m, int index, tutti_note *note, tutti_buffer room, int64_t deadline_ns, tutti_error *err)
+tutti_status tutti_engine_serve(tutti_engine *e, int index, tutti_note *note, void **in, int64_t deadline_ns,
+                                tutti_error *err)
 {
-    tutti_engine *e = m->engine;
+    const tutti_method *m = &e->m;
     service *s = &e->services.at[index];
-    int from = TUTTI_ANY;
     bool closing, again, owed;
     tutti_status status = TUTTI_OK;
 
@@ -416,12 +427,7 @@ tutti_status tutti_serve(tutti_method *m, int index, tutti_note *note, tutti_buf
     do {
         again = false;
         if (!closing)
-            status = tutti_recv(e->world, from, tutti_service_port(index), note, room, deadline_ns, err);
-        if (from == TUTTI_ANY && tutti_is_left_out(m, status, err)) { /* all others are gone: now it is woken by itself only */
-            from = m->rank;
-            again = true;
-            continue;
-        }
+            status = tutti_desk_next(&s->desk, note, deadline_ns, err);
         tutti_lock(e->services.monitor);
         closing = closing || e->services.closing || (status == TUTTI_OK && is_end(e, note));
         again = !closing && status == TUTTI_OK && (tutti_engine_misses(e, note->from) || tutti_engine_is_owed(e, note)); /* of the lost: it is not answered, and what it wanted has no part in the run */
@@ -437,20 +443,41 @@ tutti_status tutti_serve(tutti_method *m, int index, tutti_note *note, tutti_buf
         }
         tutti_unlock(e->services.monitor);
     } while (again);
+    if (in != NULL)
+        *in = s->desk.taken >= 0 && s->desk.in_bytes > 0 ? s->desk.in + (size_t)s->desk.taken * s->desk.in_bytes : NULL;
     return closing ? TUTTI_CLOSED : status;
 }
 
-void tutti_engine_answered(tutti_engine *e, const tutti_note *request)
-{
-    tutti_lock(e->services.monitor);
-    forget(e, request->ticket);
-    tutti_unlock(e->services.monitor);
-}
-
-tutti_status tutti_reply(tutti_method *m, const tutti_note *request, const tutti_note *answer, tutti_buffer payload, tutti_error *err)
+tutti_status tutti_serve(tutti_method *m, int index, tutti_note *note, tutti_buffer room, int64_t deadline_ns, tutti_error *err)
 {
     tutti_engine *e = m->engine;
+    service *s = &e->services.at[index];
 
-    tutti_engine_answered(e, request);
-    return send_answer(e, request, answer, payload, err);
+    TUTTI_TRY(open_desk(s, room.count > 0, err));
+    s->desk.in = room.data;
+    s->desk.in_bytes = room.count * tutti_dtype_bytes(room.dtype);
+    return tutti_engine_serve(e, index, note, NULL, deadline_ns, err);
+}
+
+service *tutti_engine_answered(tutti_engine *e, const tutti_note *request)
+{
+    service *s;
+
+    tutti_lock(e->services.monitor);
+    s = forget(e, request->ticket);
+    tutti_unlock(e->services.monitor);
+    return s;
+}
+
+/* What is carried is the caller's again on return: then it is waited for. */
+tutti_status tutti_reply(tutti_method *m, const tutti_note *request, const tutti_note *answer, tutti_buffer payload, tutti_error *err)
+{
+    static const tutti_note nothing;
+    tutti_engine *e = m->engine;
+    service *s = tutti_engine_answered(e, request);
+
+    answer = answer != NULL ? answer : &nothing;
+    if (s != NULL && payload.count == 0)
+        return tutti_desk_answer(&s->desk, request, answer, 1, payload, NULL, err);
+    return tutti_engine_answer(e, request, answer, payload, err);
 }

@@ -94,28 +94,34 @@ tutti_status tutti_engine_wait_or_close(tutti_engine *e, tutti_request *const *w
 }
 
 /* Whoever asked may have abandoned the call: then what has not ended is cancelled. */
-tutti_status tutti_engine_answer(tutti_engine *e, const tutti_note *requests, const tutti_note *answers, int n, tutti_buffer payload, const size_t *there, tutti_request *sends, tutti_request **each, tutti_error *err)
+tutti_status tutti_engine_answer(tutti_engine *e, const tutti_note *request, const tutti_note *answer,
+                                 tutti_buffer payload, tutti_error *err)
 {
     tutti_engine_call call = { 0 };
-    tutti_status status = TUTTI_OK;
-    int posted = 0;
+    tutti_request send = { 0 }, *const wanted[1] = { &send };
+    tutti_status status;
 
     tutti_lock(e->services.monitor);
     call.ticket = next_ticket(e, 0);
     tutti_unlock(e->services.monitor);
-    for (int k = 0; k < n && status == TUTTI_OK; k++) {
-        sends[k] = (tutti_request){ 0 };
-        status = tutti_engine_post(e, &sends[k], requests[k].from, tutti_engine_reply_port(&requests[k]), &answers[k], there != NULL && there[k] > 0 ? tutti_nothing() : payload, there != NULL ? there[k] : 0, err);
-        if (status == TUTTI_OK)
-            each[posted++] = &sends[k];
-        else if (tutti_is_left_out(&e->m, status, err))
-            status = TUTTI_OK;
-    }
-    if (status == TUTTI_OK && posted > 0)
-        status = wait_or_end(e, &call, each, posted, false, true, err);
-    for (int k = 0; k < posted; k++)
-        tutti_cancel(e->world, each[k]);
+    status = tutti_engine_post(e, &send, request->from, tutti_engine_reply_port(request), answer, payload, 0, err);
+    if (status == TUTTI_OK)
+        status = wait_or_end(e, &call, wanted, 1, false, true, err);
+    else if (tutti_is_left_out(&e->m, status, err))
+        status = TUTTI_OK;
+    tutti_cancel(e->world, &send);
     return status;
+}
+
+uint64_t tutti_service_count_call(tutti_engine *e, int index, int member)
+{
+    uint64_t ticket;
+
+    tutti_lock(e->services.monitor);
+    e->services.sent[member]++;
+    ticket = next_ticket(e, index);
+    tutti_unlock(e->services.monitor);
+    return ticket;
 }
 
 tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, int index, int member, tutti_note *note, tutti_buffer request, size_t there, tutti_buffer reply,
@@ -123,11 +129,7 @@ tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, i
 {
     tutti_status status;
 
-    tutti_lock(e->services.monitor);
-    e->services.sent[member]++;
-    note->ticket = next_ticket(e, index);
-    tutti_unlock(e->services.monitor);
-    call->ticket = note->ticket;
+    call->ticket = note->ticket = tutti_service_count_call(e, index, member);
     TUTTI_TRY(tutti_post_recv(e->world, &call->reply, member, tutti_engine_reply_port(note), reply, err));
     status = tutti_engine_post(e, &call->request, member, tutti_service_port(index), note, request, there, err);
     call->pending = status == TUTTI_OK;

@@ -1,4 +1,4 @@
-/* service_internal.h: what service.c, service_calls.c and quiet.c share. */
+/* service_internal.h: what service.c, service_calls.c, desk.c and quiet.c share. */
 #ifndef TUTTI_SERVICE_INTERNAL_H
 #define TUTTI_SERVICE_INTERNAL_H
 #include "engine_internal.h"
@@ -10,6 +10,12 @@ enum { KIND_END = -1, KIND_FAILED = -2, KIND_OWED = -5 };
 static inline tutti_port tutti_service_port(int index)
 {
     return tutti_port_of("service", (uint64_t)index, 0);
+}
+
+/* Where it hears what its worker tells itself. */
+static inline tutti_port tutti_service_word_port(int index)
+{
+    return tutti_port_of("service-word", (uint64_t)index, 0);
 }
 
 /* A failure that is a loss the run goes on without is none. */
@@ -24,4 +30,10 @@ void tutti_service_tell_losses(tutti_engine *e);                            /* t
 void tutti_service_wake(tutti_engine *e, int index);                        /* a server, for what it is owed. The monitor is held */
 /* service_calls.c */
 void tutti_service_end_calls(tutti_engine *e, bool answers);                /* whoever waits in one goes on. The monitor is held */
+uint64_t tutti_service_count_call(tutti_engine *e, int index, int member);  /* a request to it is on its way: its ticket */
+/* desk.c */
+/* The next request, in room `taken`, or a word of this worker's own. */
+tutti_status tutti_desk_next(tutti_engine_desk *d, tutti_note *note, int64_t deadline_ns, tutti_error *err);
+/* The service has failed: whatever waits for its turn goes, and what becomes of it is no failure any more. */
+tutti_status tutti_desk_hurry(tutti_engine_desk *d, tutti_error *err);
 #endif

@@ -82,22 +82,20 @@ static void adapt(tutti_method *m, bool applied)
     s->now.computed = s->now.applied = 0;
 }
 
-/* Whoever computes at a model that has had R updates computes in vain. The worker that was just answered is not among them, nor who computes no more. */
+/* Whoever computes at a model that has had R updates computes in vain. The worker that was just answered is not among
+   them, nor who computes no more. Who has not heard of the last stop yet is told after a later update. */
 static tutti_status stop_the_late(tutti_method *m, tutti_error *err)
 {
     ringmaster *s = m->self;
     const uint64_t version = tutti_server_version(s->server);
 
     for (int j = 0; j < m->workers; j++) {
-        tutti_note note = { .a = (int64_t)version };
-        tutti_status status;
+        bool told;
         if (s->gone[j] || !tutti_server_has(s->server, j) || version - (uint64_t)s->given[j] < limit(m))
             continue;
-        status = tutti_call(m, HEED, j, &note, tutti_f32(m->device, tutti_server_values(s->server), m->layout->used), tutti_nothing(), err);
-        if (tutti_is_left_out(m, status, err))
+        TUTTI_TRY(tutti_server_tell(s->server, HEED, j, &told, err));
+        if (!told)
             continue;
-        if (status != TUTTI_OK)
-            return status;
         s->given[j] = (int64_t)version;
         s->stopped[j]++;
         adapt(m, false);
@@ -216,7 +214,7 @@ static tutti_status ringmaster_declare(tutti_method *m, tutti_plan *plan, tutti_
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'ringmaster-asgd': stops is on, but with max_delay=-1 no gradient is ever too old, so nobody is stopped; leave stops away, or give max_delay");
     if (s->adapts && s->max_delay < 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'ringmaster-asgd': adapt is on, but max_delay=-1 is no limit that could be changed; leave adapt away, or give what the limit is at first");
-    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1, .collects = s->collect > 1, .lost = lose }, err));
+    TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &(tutti_server_setup){ .rule = arrive, .service = SERVE, .servers = 1, .collects = s->collect > 1, .tells = s->stops, .lost = lose }, err));
     if (tutti_server_index(s->server) >= 0) {
         for (int k = 0; k < 5; k++)
             tutti_declare(plan, &(tutti_state){ .name = names[k], .keep = TUTTI_SLICE, .dtype = TUTTI_I64, .count = (size_t)m->workers, .of_workers = true }, counts[k]);

@@ -24,6 +24,8 @@ typedef struct ssp {
     int64_t *clock;             /* workers; server's thread. All are equal when all is quiet, so they are counted from there */
     tutti_note *waiting;        /* workers: who is not answered yet */
     bool *waits;
+    tutti_note *released;       /* workers: who may read now, and at how many clocks behind; scratch */
+    uint32_t *behind_of;
     int64_t *granted;           /* workers, with staleness_max: steps beyond `staleness` that each may still begin; 0 when all is quiet */
     int64_t behind;             /* of this worker's x, in clocks; client's; declared */
 } ssp;
@@ -58,8 +60,10 @@ static tutti_status ssp_open(tutti_method *m, tutti_error *err)
     s->clock = tutti_alloc(workers, sizeof *s->clock);
     s->waiting = tutti_alloc(workers, sizeof *s->waiting);
     s->waits = tutti_alloc(workers, sizeof *s->waits);
+    s->released = tutti_alloc(workers, sizeof *s->released);
+    s->behind_of = tutti_alloc(workers, sizeof *s->behind_of);
     s->granted = tutti_alloc(workers, sizeof *s->granted);
-    if (s->clock == NULL || s->waiting == NULL || s->waits == NULL || s->granted == NULL)
+    if (s->clock == NULL || s->waiting == NULL || s->waits == NULL || s->released == NULL || s->behind_of == NULL || s->granted == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'ssp'");
     return tutti_server_open(s->server, err);
 }
@@ -74,6 +78,8 @@ static void ssp_close(tutti_method *m)
     tutti_free(s->clock);
     tutti_free(s->waiting);
     tutti_free(s->waits);
+    tutti_free(s->released);
+    tutti_free(s->behind_of);
     tutti_free(s->granted);
 }
 
@@ -125,10 +131,11 @@ static int64_t extra_steps(const tutti_method *m, const ssp *s, int i, int64_t l
     return steps < (double)most ? (int64_t)steps : most;
 }
 
-/* Who may read now? */
+/* Who may read now? All at once, so that nobody's link is another's delay. */
 static tutti_status answer(tutti_method *m, ssp *s, tutti_error *err)
 {
     const int64_t least = slowest_clock(m, s);
+    int n = 0;
 
     for (int i = 0; i < m->workers; i++)
         if (s->clock[i] - least <= s->staleness)
@@ -137,9 +144,10 @@ static tutti_status answer(tutti_method *m, ssp *s, tutti_error *err)
         if (s->waits[i] && (s->clock[i] - least <= s->staleness || s->granted[i] > 0)) {
             s->granted[i] -= s->granted[i] > 0;
             s->waits[i] = false;
-            TUTTI_TRY(tutti_server_give(s->server, &s->waiting[i], 1, (uint32_t)(s->clock[i] - least), err));
+            s->released[n] = s->waiting[i];
+            s->behind_of[n++] = (uint32_t)(s->clock[i] - least);
         }
-    return TUTTI_OK;
+    return n > 0 ? tutti_server_give_each(s->server, s->released, n, s->behind_of, err) : TUTTI_OK;
 }
 
 static tutti_status ssp_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err)

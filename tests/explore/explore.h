@@ -76,6 +76,10 @@ void explore_note(const char *format, ...) __attribute__((format(printf, 1, 2)))
 /* A point where others may run; instrument.h puts it before the atomics of the board. Does nothing outside of a run. */
 void explore_pause(void);
 void *explore_copy(void *to, const void *from, size_t bytes); /* in two halves, with a pause between them */
+/* From now on what this rank sends or receives takes EXPLORE_SLOW_NS, from when it is both sent and received: its link is
+   slow, and a receive is taken for that long. -1: no rank. */
+#define EXPLORE_SLOW_NS INT64_C(100000000000)
+void explore_slow_link(int rank);
 /* Lets virtual time pass for up to `most_ns`, drawn. */
 void explore_dawdle(int64_t most_ns);
 

@@ -82,7 +82,7 @@ struct x_run {
     /* the strategy */
     bool priorities, eager;
     unsigned one_in_switch, one_in_delay, one_in_change, one_in_spurious;
-    int delay_bits, latency_bits, slow_rank;
+    int delay_bits, latency_bits, slow_rank, slow_link; /* slow_link: a rank, -1: none */
     bool losses;
     int ready;                   /* ranks that have called explore_ready */
     uint64_t armed_at;           /* the step at which all had; 0: not yet */

@@ -11,9 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
-extern const explore_piece explore_collective_pieces[], explore_port_pieces[], explore_train_pieces[], explore_async_pieces[], explore_server_pieces[], explore_members_pieces[];
+extern const explore_piece explore_collective_pieces[], explore_port_pieces[], explore_train_pieces[], explore_async_pieces[], explore_server_pieces[], explore_desk_pieces[], explore_members_pieces[];
 static const struct { const char *name; const explore_piece *pieces; } tables[] = { { "collective", explore_collective_pieces }, { "ports", explore_port_pieces }, { "train", explore_train_pieces },
-                                                                                   { "async", explore_async_pieces }, { "servers", explore_server_pieces }, { "losses", explore_members_pieces } };
+                                                                                   { "async", explore_async_pieces }, { "servers", explore_server_pieces }, { "desks", explore_desk_pieces }, { "losses", explore_members_pieces } };
 
 enum { SECONDS_A_SEED = 10 }; /* of real time: a loop outside of the library's calls */
 

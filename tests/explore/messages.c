@@ -1,7 +1,7 @@
 /* messages.c: the transport: posted requests in one list, a random latency each; departures; windows with flags.
 
    A message travels from its posting until `arrives_at`; then it lies at its receiver until a receive fits. Its payload is read at that moment and
-   must be what it was at the posting. Messages of equal (from, to, tag) arrive in the order of posting, all others as they like. When a rank goes, what
+   must be what it was at the posting. Over a slow link (explore_slow_link) it is then still on its way, and takes the receive with it. Messages of equal (from, to, tag) arrive in the order of posting, all others as they like. When a rank goes, what
    of its was not taken is lost, and the others hear of it only after a while. */
 #include "explore_internal.h"
 #include <errno.h>
@@ -23,6 +23,8 @@ struct x_op {
     size_t bytes;
     bool sends, arrived;
     int64_t arrives_at;
+    x_op *flies_with;            /* over a slow link: the other end, until lands_at; NULL: it does not */
+    int64_t lands_at;
 };
 
 /* ---- lists ---- */
@@ -44,7 +46,7 @@ static void drop(x_op *op)
 /* What a rank sends that lives but is lost to the receiver is thrown away; what a dead one had sent before may still come. */
 static bool fit(const x_run *run, const x_op *send, const x_op *recv)
 {
-    return send->sends && !recv->sends && send->peer == recv->rank && send->tag == recv->tag && (recv->peer == TUTTI_ANY || recv->peer == send->rank) &&
+    return send->sends && !recv->sends && send->flies_with == NULL && recv->flies_with == NULL && send->peer == recv->rank && send->tag == recv->tag && (recv->peer == TUTTI_ANY || recv->peer == send->rank) &&
            !(run->ranks[recv->rank].lost[send->rank] && run->ranks[send->rank].state < X_LEFT);
 }
 
@@ -63,6 +65,22 @@ static void wake_waiters(x_run *run, int rank, const tutti_request *r)
             x_wake(run, f);
 }
 
+static void meet(x_run *run, x_op *send, x_op *recv);
+static x_op *partner(const x_run *run, const x_op *op);
+
+/* `op` is out of the list: what it was on its way with is matched again. */
+static void part(x_run *run, x_op *op)
+{
+    x_op *const other = op->flies_with, *partner_of_other;
+
+    if (other == NULL)
+        return;
+    op->flies_with = other->flies_with = NULL;
+    partner_of_other = partner(run, other);
+    if (partner_of_other != NULL)
+        meet(run, other->sends ? other : partner_of_other, other->sends ? partner_of_other : other);
+}
+
 /* Takes the op out and ends its request. */
 static void end(x_run *run, x_op *op, tutti_status status, int rank)
 {
@@ -76,6 +94,7 @@ static void end(x_run *run, x_op *op, tutti_status status, int rank)
         atomic_store(&r->done, true);
         wake_waiters(run, op->rank, r);
     }
+    part(run, op);
     drop(op);
 }
 
@@ -99,6 +118,33 @@ static void deliver(x_run *run, x_op *send, x_op *recv)
         memmove(recv->data, data, send->bytes);
     end(run, send, TUTTI_OK, -1);
     end(run, recv, fits ? TUTTI_OK : TUTTI_ERR_CORRUPT, -1);
+}
+
+/* Both ends are there. */
+static void meet(x_run *run, x_op *send, x_op *recv)
+{
+    if (send->rank == recv->rank || (send->rank != run->slow_link && recv->rank != run->slow_link)) {
+        deliver(run, send, recv);
+        return;
+    }
+    send->flies_with = recv;
+    recv->flies_with = send;
+    send->lands_at = run->now + EXPLORE_SLOW_NS;
+    if (send->lands_at < run->due_at)
+        run->due_at = send->lands_at;
+}
+
+static void land(x_run *run)
+{
+    for (x_op *op = run->ops; op != NULL; op = op->next)
+        if (op->sends && op->flies_with != NULL && op->lands_at <= run->now) {
+            x_op *const recv = op->flies_with;
+            op->flies_with = recv->flies_with = NULL;
+            deliver(run, op, recv);
+            op = run->ops; /* others may have gone */
+            if (op == NULL)
+                return;
+        }
 }
 
 /* The first that has arrived and fits, of all senders; the first that was posted and fits. */
@@ -189,6 +235,8 @@ static void settle(x_run *run)
         return;
     for (x_op *op = run->ops, *next; op != NULL; op = next) {
         next = op->next;
+        if (op->flies_with != NULL) /* what is on its way comes */
+            continue;
         if (op->sends ? gone(run, op->rank, op->peer) && op->peer != op->rank : (op->peer == TUTTI_ANY ? alone(run, op->rank) : op->peer != op->rank && gone(run, op->rank, op->peer)) && !may_come(run, op)) {
             end(run, op, TUTTI_ERR_PEER, op->peer == TUTTI_ANY ? who_is_gone(run, op->rank) : root_of(run, op->peer));
             next = run->ops;
@@ -212,6 +260,13 @@ static void end_own(x_run *run, int rank, bool killed)
     }
 }
 
+/* When what was sent will have been received, if its receive is posted by the time that it arrives. */
+static int64_t comes_at(const x_run *run, const x_op *op)
+{
+    const bool slow = op->rank == run->slow_link || op->peer == run->slow_link;
+    return op->flies_with != NULL ? op->lands_at : op->arrives_at + (slow ? EXPLORE_SLOW_NS : 0);
+}
+
 void x_depart(x_run *run, int rank, x_state state, const tutti_error *why)
 {
     x_rank *const r = &run->ranks[rank];
@@ -232,8 +287,8 @@ void x_depart(x_run *run, int rank, x_state state, const tutti_error *why)
         r->noticed_at = run->now + x_duration(run, 12);
     end_own(run, rank, state == X_LOST);
     for (const x_op *op = run->ops; op != NULL; op = op->next) /* what it has sent comes before the news, as over any connection */
-        if (op->rank == rank && op->arrives_at >= r->noticed_at)
-            r->noticed_at = op->arrives_at + 1;
+        if (op->rank == rank && comes_at(run, op) >= r->noticed_at)
+            r->noticed_at = comes_at(run, op) + 1;
     for (int o = 0; o < run->size && run->losses && state >= X_FAILED; o++)
         if (o != rank && run->ranks[o].loses_at[rank] == 0)
             run->ranks[o].loses_at[rank] = r->noticed_at + (state == X_LOST ? x_duration(run, 20) : 0);
@@ -333,9 +388,12 @@ int64_t x_messages_next(const x_run *run)
 {
     int64_t next = INT64_MAX;
 
-    for (const x_op *op = run->ops; op != NULL; op = op->next)
+    for (const x_op *op = run->ops; op != NULL; op = op->next) {
         if (op->sends && !op->arrived && op->arrives_at < next)
             next = op->arrives_at;
+        if (op->sends && op->flies_with != NULL && op->lands_at < next)
+            next = op->lands_at;
+    }
     for (int r = 0; r < run->size; r++) {
         const x_rank *const rank = &run->ranks[r];
         if (rank->noticed_at > run->now && rank->noticed_at < next)
@@ -355,6 +413,7 @@ void x_messages_due(x_run *run)
 
     if (run->now < run->due_at)
         return;
+    land(run);
     for (;;) {
         x_op *first = NULL, *recv;
         for (x_op *op = run->ops; op != NULL; op = op->next)
@@ -365,7 +424,7 @@ void x_messages_due(x_run *run)
         first->arrived = true;
         recv = partner(run, first);
         if (recv != NULL)
-            deliver(run, first, recv);
+            meet(run, first, recv);
         changed = true;
     }
     for (int r = 0; r < run->size; r++)
@@ -497,7 +556,7 @@ static tutti_status post(x_rank *me, tutti_request *r, int peer, uint64_t tag, c
     if (!sends) {
         x_op *const send = partner(run, op);
         if (send != NULL)
-            deliver(run, send, op);
+            meet(run, send, op);
     }
     settle(run);
     return TUTTI_OK;
@@ -559,6 +618,7 @@ static void x_cancel(void *t, tutti_request *r)
     x_event(me->run, "cancels a %s %d, tag %04x", op->sends ? "message to" : "receive from", op->peer, (unsigned)(op->tag & 0xffff));
     take_out(me->run, op);
     wake_waiters(me->run, me->rank, r); /* what is not posted counts as done */
+    part(me->run, op);
     drop(op);
 }
 

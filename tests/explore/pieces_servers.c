@@ -381,6 +381,65 @@ static tutti_status one_is_left(tutti_world *world, explore_case *c, tutti_error
     return with_servers(world, c, methods, TUTTI_LENGTH(methods), true, until_one_is_left, err);
 }
 
+/* ---- a slow link ---- */
+
+enum { EACH = 12 };              /* gradients a worker, about */
+#define COMPUTES_NS (EXPLORE_SLOW_NS * 2 / 5) /* at most: several times while one message is on the slow link */
+
+static tutti_status timed_step(tutti_engine *e, int64_t *waited_ns, tutti_error *err)
+{
+    const tutti_method *const m = tutti_engine_method(e);
+    tutti_pass p;
+    tutti_status status;
+    int64_t begin_ns;
+
+    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+        explore_dawdle(COMPUTES_NS);
+        for (size_t i = 0; i < m->layout->used; i++)
+            m->g[i] = p.samples > 0 ? constant(m->rank, i) : 0;
+        TUTTI_TRY(tutti_engine_ready(e, 0, err));
+        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+    }
+    begin_ns = tutti_now_ns(m->rt);
+    status = status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
+    *waited_ns += tutti_now_ns(m->rt) - begin_ns;
+    return status;
+}
+
+/* The last worker's link is slow. Between meetings, to which all come, the others wait for none of its messages: a round
+   trip of theirs is a matter of milliseconds, or seconds if their rank is slow. */
+static tutti_status phases_over_a_slow_link(tutti_engine *e, explore_case *c, tutti_error *err)
+{
+    const tutti_method *const m = tutti_engine_method(e);
+    const uint64_t each = m->traits & TUTTI_OWN_PACE ? (uint64_t)m->workers : 1;
+    const bool slow = m->rank == m->workers - 1;
+
+    explore_slow_link(m->workers - 1);
+    for (uint64_t phase = 1; phase <= 2; phase++)
+        for (int k = 0;; k++) {
+            int64_t waited_ns, begin_ns = tutti_now_ns(m->rt);
+            bool more;
+            TUTTI_TRY(tutti_engine_more(e, phase * each * EACH, &more, err));
+            waited_ns = tutti_now_ns(m->rt) - begin_ns;
+            if (!more)
+                break;
+            TUTTI_TRY(timed_step(e, &waited_ns, err));
+            EXPLORE_EXPECT(slow || k == 0 || waited_ns < EXPLORE_SLOW_NS / 2,
+                           "%s: worker %d has waited for %.1f s; a message over worker %d's link takes %.1f s", m->ops->name,
+                           m->rank, (double)waited_ns * 1e-9, m->workers - 1, (double)EXPLORE_SLOW_NS * 1e-9);
+        }
+    explore_slow_link(-1);
+    return end_of_all(e, c, err);
+}
+
+static tutti_status slow_link(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const served methods[] = { { "asgd", true }, { "ssp(staleness=1000)", true }, { "ringmaster-asgd", true },
+                                      { "ringmaster-asgd(stops=on,max_delay=1)", true }, { "ringleader-asgd", true },
+                                      { "dude-asgd(start=partial)", true } };
+    return with_servers(world, c, methods, TUTTI_LENGTH(methods), false, phases_over_a_slow_link, err);
+}
+
 static bool has_failed(const explore_case *c, int rank)
 {
     return rank == fate_of(c)->fails && c->rank[rank].end == EXPLORE_ENDED && c->rank[rank].status == TUTTI_ERR_STATE && strcmp(c->rank[rank].err.text, by_itself) == 0;
@@ -417,6 +476,8 @@ const explore_piece explore_server_pieces[] = {
     { .name = "backup-workers", .help = "exactly N gradients a step, the same ones in every slice; who is overtaken catches up", .least = 2, .most = 7, .rank_main = backup_workers },
     { .name = "parameter-server", .help = "servers that wait for all gradients of a step", .least = 2, .most = 4, .rank_main = parameter_server },
     { .name = "servers-die", .help = "a rank is killed while others wait for its slice or its gradient: all others end", .least = 2, .most = 5, .rank_main = any, .deaths = true, .steps = 4000 },
+    { .name = "slow-link", .help = "a worker with a slow link, on whose messages no other worker waits", .least = 4,
+      .most = 6, .rank_main = slow_link, .carrier = EXPLORE_MESSAGES, .seconds = 1e6 },
     { .name = "servers-go-on", .help = "ranks die and connections break while others wait for their gradients: as long as all slices are there, all who are left train on and agree", .least = 3, .most = 6, .rank_main = servers_go_on,
       .judge = judge_fate, .losses = 4, .steps = 3000 },
     { .name = "slowest-goes", .help = "a worker that all others wait for fails: a server answers them without it", .least = 3, .most = 4, .rank_main = slowest_goes, .judge = judge_fate, .losses = 1, .steps = 3000 },

@@ -323,6 +323,12 @@ void explore_dawdle(int64_t most_ns)
         tutti_sleep_until(&run->rt, run->now + (int64_t)x_random(run, (uint64_t)most_ns + 1));
 }
 
+void explore_slow_link(int rank)
+{
+    if (the_run != NULL)
+        the_run->slow_link = rank;
+}
+
 uint64_t explore_draw(const explore_case *c, const char *what, uint64_t n)
 {
     return n > 0 ? tutti_random((tutti_rng){ c->seed, tutti_hash(what, strlen(what)), 0 }, 0) % n : 0;
@@ -489,6 +495,7 @@ void x_strategy(x_run *run, uint64_t seed, bool deaths)
     run->delay_bits = magnitudes[x_random(run, TUTTI_LENGTH(magnitudes))];
     run->latency_bits = magnitudes[x_random(run, TUTTI_LENGTH(magnitudes))];
     run->slow_rank = x_random(run, 2) == 0 ? (int)x_random(run, (uint64_t)run->size) : -1;
+    run->slow_link = -1;
     run->eager = x_random(run, 3) == 0 && run->piece != NULL;
     run->death_step[0] = deaths ? 1 + x_random(run, run->piece->steps > 0 ? run->piece->steps : UINT64_C(1) << x_random(run, 13)) : 0;
     run->death_rank[0] = (int)x_random(run, (uint64_t)run->size);

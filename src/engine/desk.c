@@ -1,0 +1,525 @@
+/* desk.c: where a service takes requests and answers them, so that nobody waits for another's link.
+
+   Requests. Receives are posted ahead, as many as may come at a time, each into a room of its own. So the
+   uploads of all go on at once, and one that is slow is in nobody's way. A request is taken when it is whole, in
+   order of arrival; of several that are found at once the lowest rank's first. Those found later stand behind
+   them, so nobody is passed over twice.
+
+   Answers are sent and not awaited. What they carry is copied, since the service goes on to change it; several
+   answers with one payload share its copy. A copy is free again when all have taken theirs. Only where none is
+   free, or too many answers are on their way, does the service wait: for the first of them, whichever it is. An
+   answer to who is lost is none.
+
+   Turns. Answers that are given one by one wait while as many are on their way as fill the link. Where this
+   worker's own link is the bottleneck they so go one after the other. The next gradients then come one after the
+   other, too, while other answers go out: full duplex. All at once, workers that are alike would upload together
+   and download together for ever, and the link would be idle in one direction half of the time.
+   How many fill the link is seen from those that were taken: `quick` is the most that one made of it, `all` the
+   most that those on their way made together (what one made, times their mean number). All / quick fill the link;
+   one more may go, so that room for more is noticed. Until one has gone alone, `quick` is a share only: then the next goes
+   alone. An answer that takes PATIENCE times as long as the quickest would is on a slow link: it counts no more.
+   Who has not been answered yet waits for nobody. So none waits behind another for more than PATIENCE times
+   what its own has taken, and an estimate that is too high lets all go at once.
+   Answers to several in one posting go at once: they are of one step, which ends with the last of them.
+   What was seen is forgotten when all is quiet: a run that resumes there goes on as the one that was saved. */
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "service_internal.h"
+
+enum { AT_ONCE_MOST = 256, PATIENCE = 4 };
+enum { FREE, WAITS, GOES }; /* an answer */
+
+typedef struct tutti_engine_desk desk;
+typedef struct tutti_engine_sent sent;
+
+/* ---- from open to close ---- */
+
+static tutti_status post_room(desk *d, int room, tutti_error *err)
+{
+    tutti_buffer into = tutti_nothing();
+
+    if (d->in_bytes > 0)
+        into = tutti_host(d->in + (size_t)room * d->in_bytes, d->in_bytes, TUTTI_U8);
+    d->lined[room] = false;
+    d->posted[room] = d->turns++;
+    return tutti_post_recv(d->engine->world, &d->request[room], d->from, tutti_service_port(d->index), into, err);
+}
+
+static tutti_status post_word(desk *d, tutti_error *err)
+{
+    tutti_world *world = d->engine->world;
+    return tutti_post_recv(world, &d->word, tutti_world_rank(world), tutti_service_word_port(d->index), tutti_nothing(),
+                           err);
+}
+
+tutti_status tutti_desk_open(desk *d, tutti_engine *e, int index, const tutti_desk_setup *setup, tutti_error *err)
+{
+    const int ranks = e->m.workers + e->m.servers, most = ranks < AT_ONCE_MOST ? ranks : AT_ONCE_MOST;
+    const size_t rooms = (size_t)(setup->rooms > 0 ? setup->rooms : most);
+    const size_t answers = rooms + (size_t)most; /* to each request one, and what is told */
+    bool enough;
+
+    d->engine = e;
+    d->index = index;
+    d->in = setup->in;
+    d->out = setup->out;
+    d->in_bytes = setup->in_bytes;
+    d->out_bytes = setup->out_bytes;
+    d->stays = setup->stays;
+    d->from = TUTTI_ANY;
+    d->taken = -1;
+    d->request = tutti_alloc(rooms, sizeof *d->request);
+    d->lined = tutti_alloc(rooms, sizeof *d->lined);
+    d->posted = tutti_alloc(rooms, sizeof *d->posted);
+    d->line = tutti_alloc(rooms, sizeof *d->line);
+    d->answer = tutti_alloc(answers, sizeof *d->answer);
+    d->users = tutti_alloc(setup->copies > 0 ? (size_t)setup->copies : 1, sizeof *d->users);
+    d->wanted = tutti_alloc(rooms + answers + 1, sizeof *d->wanted);
+    d->seen = tutti_alloc((size_t)ranks, sizeof *d->seen);
+    enough = d->request != NULL && d->lined != NULL && d->posted != NULL && d->line != NULL && d->answer != NULL;
+    if (!enough || d->users == NULL || d->wanted == NULL || d->seen == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "service '%s': taking %zu requests at a time",
+                          e->services.at[index].name, rooms);
+    d->rooms = (int)rooms;
+    d->answers = (int)answers;
+    d->copies = setup->copies;
+    return TUTTI_OK;
+}
+
+void tutti_desk_close(desk *d)
+{
+    for (int k = 0; k < d->rooms; k++)
+        tutti_cancel(d->engine->world, &d->request[k]);
+    for (int k = 0; k < d->answers; k++)
+        tutti_cancel(d->engine->world, &d->answer[k].send);
+    if (d->rooms > 0)
+        tutti_cancel(d->engine->world, &d->word);
+    tutti_free(d->request);
+    tutti_free(d->lined);
+    tutti_free(d->posted);
+    tutti_free(d->line);
+    tutti_free(d->answer);
+    tutti_free(d->users);
+    tutti_free(d->wanted);
+    tutti_free(d->seen);
+    *d = (desk){ 0 };
+}
+
+void tutti_desk_forget(desk *d)
+{
+    d->quick = d->all = 0;
+    d->alone = false;
+    for (int r = 0; d->seen != NULL && r < d->engine->m.workers + d->engine->m.servers; r++)
+        d->seen[r] = false;
+}
+
+/* ---- what was seen of the link ---- */
+
+static size_t bytes_of(const sent *a)
+{
+    return a->there > 0 ? 0 : a->payload.count * tutti_dtype_bytes(a->payload.dtype);
+}
+
+/* When it has taken so long that its link must be slow. The monitor is held. */
+static int64_t old_at(const desk *d, const sent *a)
+{
+    const double patience_ns = d->quick > 0 ? PATIENCE * (double)bytes_of(a) / d->quick : INFINITY;
+    return patience_ns < 1e18 ? a->began_ns + (int64_t)patience_ns + 1 : TUTTI_FOREVER;
+}
+
+static bool is_young(const desk *d, const sent *a, int64_t now_ns)
+{
+    return a->state == GOES && a->began_ns > 0 && now_ns < old_at(d, a);
+}
+
+static int count_young(const desk *d, int64_t now_ns)
+{
+    int n = 0;
+
+    for (int k = 0; k < d->answers; k++)
+        n += is_young(d, &d->answer[k], now_ns);
+    return n;
+}
+
+/* It has been taken, beside so many others at the end. The monitor is held. */
+static void measure(desk *d, const sent *a, int64_t now_ns, int others)
+{
+    const double took_ns = now_ns > a->began_ns ? (double)(now_ns - a->began_ns) : 1,
+                 together = 1 + (a->beside + others) / 2.0;
+    const double rate = (double)bytes_of(a) / took_ns;
+
+    d->seen[a->to] = true;
+    d->alone = d->alone || (together < 1.5 && rate >= 0.9 * d->quick);
+    d->quick = fmax(d->quick, rate);
+    d->all = fmax(d->all, rate * together);
+}
+
+/* ---- answers ---- */
+
+static void release(desk *d, sent *a)
+{
+    if (a->copy >= 0)
+        d->users[a->copy]--;
+    a->state = FREE;
+    d->released++;
+}
+
+/* A loss that the run goes on without is no failure; nor is any, once the service has failed itself. */
+static tutti_status well(const desk *d, tutti_status status, const tutti_error *err)
+{
+    return d->careless ? TUTTI_OK : tutti_service_well_without(d->engine, status, err);
+}
+
+/* The failure of a request that has ended, in words. */
+static tutti_status end_of(const desk *d, tutti_request *r, tutti_error *err)
+{
+    return r->status == TUTTI_OK ? TUTTI_OK : tutti_wait_some(d->engine->world, &r, 1, 1, TUTTI_FOREVER, NULL, err);
+}
+
+/* Those that were taken make room. */
+static tutti_status reap(desk *d, tutti_error *err)
+{
+    tutti_engine *e = d->engine;
+    tutti_status status = TUTTI_OK;
+    int64_t now_ns = -1;
+    int young = 0;
+
+    for (int k = 0; k < d->answers && status == TUTTI_OK; k++) {
+        sent *a = &d->answer[k];
+        if (a->state != GOES || !tutti_request_done(&a->send))
+            continue;
+        if (a->began_ns > 0 && a->send.status == TUTTI_OK) {
+            tutti_lock(e->services.monitor);
+            if (now_ns < 0) { /* those that end at one time are beside each other */
+                now_ns = tutti_now_ns(e->rt);
+                young = count_young(d, now_ns);
+            }
+            measure(d, a, now_ns, young - is_young(d, a, now_ns));
+            tutti_unlock(e->services.monitor);
+        }
+        status = well(d, end_of(d, &a->send, err), err);
+        release(d, a);
+    }
+    return status;
+}
+
+static tutti_status go(desk *d, sent *a, tutti_error *err)
+{
+    tutti_engine *e = d->engine;
+    const tutti_buffer payload = a->there > 0 ? tutti_nothing() : a->payload;
+    tutti_status status;
+
+    if (payload.count > 0 && a->to != e->m.rank) { /* to oneself it goes over no link */
+        const int64_t now_ns = tutti_now_ns(e->rt);
+        tutti_lock(e->services.monitor);
+        a->beside = count_young(d, now_ns);
+        tutti_unlock(e->services.monitor);
+        a->began_ns = now_ns;
+    }
+    a->state = GOES;
+    status = tutti_engine_post(e, &a->send, a->to, a->port, &a->note, payload, a->there, err);
+    if (status != TUTTI_OK)
+        release(d, a);
+    return well(d, status, err);
+}
+
+/* Of those whose turn has not come, the first. */
+static sent *first_waiting(desk *d)
+{
+    sent *first = NULL;
+
+    for (int k = 0; k < d->answers; k++)
+        if (d->answer[k].state == WAITS && (first == NULL || d->answer[k].turn < first->turn))
+            first = &d->answer[k];
+    return first;
+}
+
+/* May it go? If not, *due_ns: when one that is on its way counts no more. */
+static bool may_go(desk *d, const sent *a, int64_t *due_ns)
+{
+    tutti_engine *e = d->engine;
+    const int64_t now_ns = tutti_now_ns(e->rt);
+    bool may;
+    int young;
+
+    tutti_lock(e->services.monitor);
+    young = count_young(d, now_ns);
+    may = young == 0 || !d->seen[a->to] ||
+          (d->alone && young <= d->all / d->quick + 0.25); /* a quarter: measures are not exact */
+    for (int k = 0; k < d->answers && !may; k++)
+        if (is_young(d, &d->answer[k], now_ns) && old_at(d, &d->answer[k]) < *due_ns)
+            *due_ns = old_at(d, &d->answer[k]);
+    tutti_unlock(e->services.monitor);
+    return may;
+}
+
+/* Those that were taken make room, and those whose turn it is go. *due_ns: when to look again, though none was taken. */
+static tutti_status tend(desk *d, int64_t *due_ns, tutti_error *err)
+{
+    sent *a;
+
+    *due_ns = TUTTI_FOREVER;
+    TUTTI_TRY(reap(d, err));
+    while ((a = first_waiting(d)) != NULL && may_go(d, a, due_ns))
+        TUTTI_TRY(go(d, a, err));
+    return TUTTI_OK;
+}
+
+/* What a wait looks at: the word, answers on their way, and, with_rooms, requests. */
+static size_t gather(desk *d, bool with_rooms)
+{
+    size_t n = 0;
+
+    d->wanted[n++] = &d->word;
+    for (int k = 0; k < d->answers; k++)
+        if (d->answer[k].state == GOES)
+            d->wanted[n++] = &d->answer[k].send;
+    for (int k = 0; k < d->rooms && with_rooms; k++)
+        if (!d->lined[k])
+            d->wanted[n++] = &d->request[k];
+    return n;
+}
+
+/* Until something has come or been taken, or TUTTI_TIMEOUT. How each of them has ended is seen where they are looked for. */
+static tutti_status wait(desk *d, bool with_rooms, int64_t until_ns, tutti_error *err)
+{
+    const size_t n = gather(d, with_rooms);
+    size_t done = 0;
+    const tutti_status status = tutti_wait_some(d->engine->world, d->wanted, n, 1, until_ns, &done, err);
+
+    return done > 0 ? TUTTI_OK : status;
+}
+
+/* Until one of them has been taken, or this worker closes: TUTTI_CLOSED. Another word of its own is kept for who waits
+   for requests. */
+static tutti_status wait_for_answers(desk *d, tutti_error *err)
+{
+    const uint64_t released = d->released;
+    int64_t due_ns;
+    tutti_status status;
+
+    TUTTI_TRY(tend(d, &due_ns, err));
+    if (d->released > released) /* there may be nothing to wait for */
+        return TUTTI_OK;
+    status = wait(d, false, due_ns, err);
+    if (status != TUTTI_OK && status != TUTTI_TIMEOUT)
+        return status;
+    if (tutti_request_done(&d->word)) {
+        if (d->word.status != TUTTI_OK || d->word.note.kind == (uint32_t)KIND_END)
+            return d->word.status != TUTTI_OK ? end_of(d, &d->word, err) : TUTTI_CLOSED; /* it stays there */
+        d->woken = true;
+        TUTTI_TRY(post_word(d, err));
+    }
+    return tend(d, &due_ns, err);
+}
+
+/* Room for one more. */
+static tutti_status take_answer(desk *d, sent **out, tutti_error *err)
+{
+    for (;;) {
+        for (int k = 0; k < d->answers; k++)
+            if (d->answer[k].state == FREE) {
+                *out = &d->answer[k];
+                return TUTTI_OK;
+            }
+        TUTTI_TRY(wait_for_answers(d, err));
+    }
+}
+
+/* A copy of the payload, with one user. */
+static tutti_status take_copy(desk *d, tutti_buffer *payload, int *copy, tutti_error *err)
+{
+    const size_t bytes = payload->count * tutti_dtype_bytes(payload->dtype);
+
+    for (;;) {
+        for (int k = 0; k < d->copies; k++)
+            if (d->users[k] == 0) {
+                unsigned char *const to = d->out + (size_t)k * d->out_bytes;
+                memcpy(to, payload->data, bytes);
+                payload->data = to;
+                d->users[k] = 1;
+                *copy = k;
+                return TUTTI_OK;
+            }
+        TUTTI_TRY(wait_for_answers(d, err));
+    }
+}
+
+/* A service that has failed may answer before it has waited for anything. */
+static tutti_status begin(desk *d, tutti_error *err)
+{
+    return d->word.posted ? TUTTI_OK : post_word(d, err);
+}
+
+static bool is_new(desk *d, int rank)
+{
+    bool seen;
+
+    tutti_lock(d->engine->services.monitor);
+    seen = d->seen[rank];
+    tutti_unlock(d->engine->services.monitor);
+    return !seen;
+}
+
+/* copy: of its payload; -1: none. */
+static tutti_status send_one(desk *d, const sent *what, int copy, bool at_once, tutti_error *err)
+{
+    const uint64_t turn = d->turns++;
+    sent *a;
+
+    TUTTI_TRY(take_answer(d, &a, err));
+    *a = *what;
+    a->state = WAITS;
+    a->turn = turn;
+    a->copy = bytes_of(a) > 0 ? copy : -1;
+    if (a->copy >= 0)
+        d->users[a->copy]++;
+    return at_once || bytes_of(a) == 0 || is_new(d, a->to) ? go(d, a, err) : TUTTI_OK;
+}
+
+tutti_status tutti_desk_answer(desk *d, const tutti_note *requests, const tutti_note *answers, int n,
+                               tutti_buffer payload, const size_t *there, tutti_error *err)
+{
+    tutti_status status = TUTTI_OK;
+    bool carries = false;
+    int64_t due_ns;
+    int copy = -1;
+
+    TUTTI_TRY(begin(d, err));
+    TUTTI_TRY(tend(d, &due_ns, err));
+    for (int k = 0; k < n && payload.count > 0; k++)
+        carries = carries || there == NULL || there[k] == 0;
+    if (carries && !d->stays)
+        TUTTI_TRY(take_copy(d, &payload, &copy, err));
+    for (int k = 0; k < n && status == TUTTI_OK; k++) {
+        const sent one = { .to = requests[k].from,
+                           .port = tutti_engine_reply_port(&requests[k]),
+                           .note = answers[k],
+                           .payload = payload,
+                           .there = there != NULL ? there[k] : 0 };
+        status = send_one(d, &one, copy, n > 1, err);
+    }
+    if (copy >= 0)
+        d->users[copy]--; /* it has those that were sent from it */
+    return status == TUTTI_OK ? tend(d, &due_ns, err) : status;
+}
+
+tutti_status tutti_desk_tell(desk *d, tutti_engine_call *call, int service, int member, const tutti_note *note,
+                             tutti_buffer payload, bool *told, tutti_error *err)
+{
+    tutti_engine *e = d->engine;
+    sent one = { .to = member, .port = tutti_service_port(service), .note = *note, .payload = payload };
+    int64_t due_ns;
+    int copy = -1;
+
+    *told = false;
+    if (call->pending) {
+        if (!tutti_request_done(&call->reply))
+            return TUTTI_OK;
+        call->pending = false;
+        TUTTI_TRY(tutti_service_well_without(e, end_of(d, &call->reply, err), err));
+    }
+    if (tutti_engine_misses(e, member))
+        return TUTTI_OK;
+    TUTTI_TRY(begin(d, err));
+    TUTTI_TRY(tend(d, &due_ns, err));
+    if (payload.count > 0 && !d->stays)
+        TUTTI_TRY(take_copy(d, &one.payload, &copy, err));
+    one.note.ticket = tutti_service_count_call(e, service, member);
+    TUTTI_TRY(
+        tutti_post_recv(e->world, &call->reply, member, tutti_engine_reply_port(&one.note), tutti_nothing(), err));
+    call->pending = *told = true;
+    TUTTI_TRY(send_one(d, &one, copy, false, err));
+    if (copy >= 0)
+        d->users[copy]--;
+    return tend(d, &due_ns, err);
+}
+
+tutti_status tutti_desk_hurry(desk *d, tutti_error *err)
+{
+    sent *a;
+
+    d->careless = true;
+    while ((a = first_waiting(d)) != NULL)
+        TUTTI_TRY(go(d, a, err));
+    return TUTTI_OK;
+}
+
+/* ---- requests ---- */
+
+/* Those that have come stand in line: behind those found before, by rank, and of one worker as they were sent. */
+static void look(desk *d)
+{
+    const int before = d->waiting;
+
+    for (int k = 0; k < d->rooms; k++) {
+        int at = d->waiting;
+        if (d->lined[k] || !tutti_request_done(&d->request[k]))
+            continue;
+        for (; at > before; at--) {
+            const int other = d->line[at - 1], mine = d->request[k].note.from, its = d->request[other].note.from;
+            if (its < mine || (its == mine && d->posted[other] < d->posted[k]))
+                break;
+            d->line[at] = other;
+        }
+        d->line[at] = k;
+        d->lined[k] = true;
+        d->waiting++;
+    }
+}
+
+/* The first in line. */
+static tutti_status take(desk *d, tutti_note *note, tutti_error *err)
+{
+    d->taken = d->line[0];
+    memmove(d->line, d->line + 1, (size_t)--d->waiting * sizeof *d->line);
+    *note = d->request[d->taken].note;
+    return end_of(d, &d->request[d->taken], err);
+}
+
+/* All receives are posted but those whose requests stand in line: at first, and of the request that was worked at. */
+static tutti_status make_ready(desk *d, tutti_error *err)
+{
+    const int room = d->taken;
+
+    TUTTI_TRY(begin(d, err));
+    d->taken = -1;
+    if (room >= 0)
+        return post_room(d, room, err);
+    for (; d->begun < d->rooms; d->begun++)
+        TUTTI_TRY(post_room(d, d->begun, err));
+    return TUTTI_OK;
+}
+
+tutti_status tutti_desk_next(desk *d, tutti_note *note, int64_t deadline_ns, tutti_error *err)
+{
+    tutti_engine *e = d->engine;
+
+    for (;;) {
+        int64_t due_ns;
+        tutti_status status;
+        TUTTI_TRY(make_ready(d, err));
+        TUTTI_TRY(tend(d, &due_ns, err));
+        look(d);
+        if (d->woken || tutti_request_done(&d->word)) {
+            *note = d->woken ? (tutti_note){ .kind = (uint32_t)KIND_OWED, .from = e->m.rank } : d->word.note;
+            status = d->woken ? TUTTI_OK : end_of(d, &d->word, err);
+            if (status == TUTTI_OK && !d->woken)
+                status = post_word(d, err);
+            d->woken = false;
+            return status;
+        }
+        if (d->waiting > 0) {
+            status = take(d, note, err);
+            if (!tutti_is_left_out(&e->m, status, err))
+                return status;
+            d->from = tutti_world_rank(e->world); /* all others are gone: now it is asked by itself only */
+            continue;
+        }
+        status = wait(d, true, due_ns < deadline_ns ? due_ns : deadline_ns, err);
+        if (status != TUTTI_OK && (status != TUTTI_TIMEOUT || tutti_now_ns(e->rt) >= deadline_ns))
+            return status;
+    }
+}
