@@ -285,17 +285,19 @@ tutti_status tutti_mix_wait(tutti_mixer *mixer, tutti_error *err);
 
 /* A model that is averaged beside the computation, in delta form, so that no gradient is lost and the sum of the models is kept (src/engine/averager.c): shared by the methods that differ only in with whom and
    when. graph: with the neighbours of a spec; NULL: with all, by an all-reduce. rounds 0: the method owes rounds to its service that runs average, as often on all
-   workers; graph NULL asks for it. Else (TUTTI_OWN_PACE) so many rounds are made for every `workers` gradients of the run, by four services of the method that run tell (which `hears`), beat, mix and average.
+   workers; graph NULL asks for it. Else (TUTTI_OWN_PACE) so many rounds are due for every `workers` gradients of the run, by four services of the method that run tell (which `hears`), beat, mix and average.
+   They are made beside the computation, by all or by nobody: those that would be more than `ahead` x `rounds` ahead of what the slowest member has made are left out (figures `rounds`, `rounds_left_out`).
    services: their indexes, of tell, beat, mix and average; only the last counts where rounds is 0. Goes on after losses, either way. */
 typedef struct tutti_averager tutti_averager;
-tutti_status tutti_averager_declare(tutti_averager **out, tutti_method *m, tutti_plan *plan, const char *graph, int64_t rounds, const int services[4], tutti_error *err);
+tutti_status tutti_averager_declare(tutti_averager **out, tutti_method *m, tutti_plan *plan, const char *graph, int64_t rounds, int64_t ahead, const int services[4],
+                                    tutti_error *err);
 tutti_status tutti_averager_open(tutti_averager *a, tutti_error *err);   /* within open() */
 void tutti_averager_close(tutti_averager *a);                            /* within close(); NULL-safe */
 void tutti_averager_hold(tutti_averager *a);                             /* within hold() and release() */
 void tutti_averager_release(tutti_averager *a);
 void tutti_averager_read(tutti_averager *a);                             /* within pass(), before the first: x := the model as it is now */
-/* Within step(): tutti_base_step_on on the model; staleness: rounds since read. With `rounds`: tells of the gradient, and waits until at most `outstanding` (-1: any number) of those told are not yet
-   heard, and the rounds of at most so many not yet made that were granted, which bounds how far rounds may fall behind. */
+/* Within step(): tutti_base_step_on on the model; staleness: rounds since read. With `rounds`: tells of the gradient, and waits until at most `outstanding` of those told are not yet heard, and the rounds
+   of at most so many not yet made that were granted; -1: waits for nobody. */
 tutti_status tutti_averager_update(tutti_averager *a, int64_t outstanding, tutti_error *err);
 tutti_status tutti_averager_average(tutti_averager *a, tutti_error *err); /* run() of a service: each round that it is owed */
 tutti_status tutti_averager_tell(tutti_averager *a, tutti_error *err);   /* run() of three more */

@@ -6,10 +6,15 @@
      with all (lasgd, delay-by-one)     each worker owes its service a round at the same steps; the round is an all-reduce. All have made equally many steps whenever all is quiet.
      beats (rings at one's own pace)    nobody may wait for a slow worker's next gradient, so a round is granted by all together: each gradient is told to one worker, the lowest, which for every `workers` of
                                         them grants so many rounds, to each at once, and answers with how many that makes. Told gradients and grants go to servers that do nothing but note them and answer, and rounds are made by a thread that
-                                        asks nobody; so a member waits in a round only for those who have, or are about to get, the same grant: no ring of waiting whatever the graph. A client waits for
-                                        the rounds that it was granted, so rounds that are slower than gradients hold the gradients back instead of piling up.
-   All rounds that are granted are made before all is quiet: told gradients, grants and answers are calls, which quiet counts, and a round that is granted is owed. So after G gradients exactly
-   floor(G rounds / workers) rounds have been made, by everybody.
+                                        asks nobody; so a member waits in a round only for those who have, or are about to get, the same grant: no ring of waiting whatever the graph.
+   All rounds that are granted are made before all is quiet: told gradients, grants and answers are calls, which quiet counts, and a round that is granted is owed.
+
+   Clients compute on while rounds are made. Where rounds are slower than gradients, most of what is due is therefore left out: none is granted that would be more than `ahead` x `rounds` ahead of what the
+   slowest member is known to have made. So links set the pace of rounds and nobody's of gradients, and no more than that is left to be made when all come to rest. After G gradients
+   floor(G rounds / workers) rounds were due, and each was made by everybody or left out. How many each has made it says with its gradients, and in its answer whenever it is told what is granted. Where a
+   round is left out all are told so, for the sake of these answers: who computes slowly, and so says little of itself, holds up no round.
+   The alternative, to let a client wait for the rounds that it was granted (`outstanding`), starves those on a slow link and their neighbours: others are through with a round before them, compute meanwhile,
+   and so bring the next grant before these may go on.
 
    In a run that goes on after losses (TUTTI_GOES_ON) rounds leave the lost out, and all who are left must still make the same ones:
      with all     a loss in the middle of the all-reduce fails it on some and not on others, so each round ends with an agreement of the services (comm.h: tutti_members_agree) and is made again, of the same
@@ -33,11 +38,14 @@ struct tutti_averager {
     float *s, *sent, *mean;      /* n each; s under door, the others of the service that makes rounds */
     uint64_t averaged;           /* of s so far; under door */
     uint64_t seen;               /* averaged at the snapshot; client's */
-    uint64_t round;              /* made; declared where the graph depends on it */
-    uint64_t due;                /* gradients told, times rounds, that nothing was granted for yet; of who grants; declared */
+    uint64_t round;              /* made; under door, written by the service that makes them; declared where the graph depends on it */
+    uint64_t due;                /* gradients told, times rounds, that nothing was granted for, so also what was left out; of who grants; declared */
     uint64_t granted, handed;    /* rounds; the last that I have told all others; under door */
+    uint64_t most;               /* rounds that may be granted beyond those that all have made */
+    uint64_t *made;              /* workers: rounds of each, as far as I know; under door */
     uint64_t untold;             /* gradients of mine; under door */
-    bool spread;                 /* what is granted is to be told to all others; under door */
+    bool spread;                 /* what is granted is to be told to all others, who answer how many they have made; under door */
+    bool told;                   /* the client has told that rounds are left out */
     int events;                  /* of the world, that `tell` has looked at */
     bool *gone;                  /* workers: agreed by all. Written when all is quiet */
     int *others;                 /* workers: whom a grant goes to; calls, each: to them; tell's */
@@ -45,7 +53,8 @@ struct tutti_averager {
     tutti_request **each;
 };
 
-tutti_status tutti_averager_declare(tutti_averager **out, tutti_method *m, tutti_plan *plan, const char *graph, int64_t rounds, const int services[4], tutti_error *err)
+tutti_status tutti_averager_declare(tutti_averager **out, tutti_method *m, tutti_plan *plan, const char *graph, int64_t rounds, int64_t ahead, const int services[4],
+                                    tutti_error *err)
 {
     const size_t workers = (size_t)m->workers;
     tutti_averager *a = tutti_alloc(1, sizeof *a);
@@ -56,6 +65,7 @@ tutti_status tutti_averager_declare(tutti_averager **out, tutti_method *m, tutti
     a->m = m;
     tutti_engine_declare_history(m->engine);
     a->rounds = rounds;
+    a->most = (uint64_t)(ahead * rounds);
     a->tell = services[0];
     a->beat = services[1];
     a->mix = services[2];
@@ -69,11 +79,12 @@ tutti_status tutti_averager_declare(tutti_averager **out, tutti_method *m, tutti
         return TUTTI_OK;
     tutti_declare_value(plan, "averager.round", TUTTI_SAME, &a->round, sizeof a->round);
     tutti_declare_value(plan, "averager.due", TUTTI_OWN_ZERO, &a->due, sizeof a->due);
+    a->made = tutti_alloc(workers, sizeof *a->made);
     a->gone = tutti_alloc(workers, sizeof *a->gone);
     a->others = tutti_alloc(workers, sizeof *a->others);
     a->calls = tutti_alloc(workers, sizeof *a->calls);
     a->each = tutti_alloc(workers, sizeof *a->each);
-    if (a->gone == NULL || a->others == NULL || a->calls == NULL || a->each == NULL)
+    if (a->made == NULL || a->gone == NULL || a->others == NULL || a->calls == NULL || a->each == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the averager of method '%s'", m->ops->name);
     return tutti_mixer_declare(&a->mixer, m, plan, &(tutti_mixer_options){ .graph = graph }, err);
 }
@@ -96,6 +107,7 @@ void tutti_averager_close(tutti_averager *a)
     tutti_monitor_close(a->door);
     tutti_mixer_close(a->mixer);
     tutti_members_close(a->members);
+    tutti_free(a->made);
     tutti_free(a->gone);
     tutti_free(a->others);
     tutti_free(a->calls);
@@ -105,19 +117,42 @@ void tutti_averager_close(tutti_averager *a)
 
 /* ---- client thread ---- */
 
+/* Rounds are left out here and there when a worker is late; it is an event where that is the rule. */
+static void tell_client(tutti_averager *a)
+{
+    uint64_t left = 0, left_out;
+
+    if (a->m->workers == 1)
+        return;
+    for (int r = 0; r < a->m->workers; r++)
+        left += tutti_engine_has(a->m->engine, r);
+    left_out = a->due / left;
+    tutti_metric(a->m, "rounds", -1, (double)a->round);
+    tutti_metric(a->m, "rounds_left_out", -1, (double)left_out);
+    if (a->told || left_out <= a->round || a->m->rank != tutti_engine_first(a->m->engine))
+        return;
+    a->told = true;
+    tutti_event(a->m, "rounds left out", "rounds of averaging take longer than the gradients that bring them: %llu were made and %llu left out so far, so models are further apart than on a fast network; a larger batch "
+                "leaves them more time", (unsigned long long)a->round, (unsigned long long)left_out);
+}
+
 void tutti_averager_hold(tutti_averager *a)
 {
     tutti_copy(a->m->device, a->m->n, a->s, a->m->x);
-    if (a->mixer != NULL)
-        tutti_engine_mixer_tell(a->mixer, a->round);
+    if (a->mixer == NULL)
+        return;
+    tutti_engine_mixer_tell(a->mixer, a->round);
+    tell_client(a);
 }
 
 void tutti_averager_release(tutti_averager *a)
 {
     tutti_copy(a->m->device, a->m->n, a->m->x, a->s);
     a->granted = a->handed = a->round;
-    for (int r = 0; a->gone != NULL && r < a->m->workers; r++)
+    for (int r = 0; a->gone != NULL && r < a->m->workers; r++) {
         a->gone[r] = !tutti_engine_has(a->m->engine, r);
+        a->made[r] = a->round;
+    }
 }
 
 void tutti_averager_read(tutti_averager *a)
@@ -186,8 +221,8 @@ static tutti_status make_round(tutti_averager *a, tutti_error *err)
     tutti_lock(a->door);
     tutti_add_diff(m->device, m->layout->used, 1, a->mean, a->sent, a->s);
     a->averaged++;
-    tutti_unlock(a->door);
     a->round++;
+    tutti_unlock(a->door);
     tutti_lock(e->services.monitor);
     e->services.comm_ns += tutti_now_ns(m->rt) - begin;
     tutti_unlock(e->services.monitor);
@@ -238,22 +273,48 @@ static void take_grant(tutti_averager *a, uint64_t count, uint64_t more, bool ha
     tutti_owe(a->m, a->tell, hand_on);
 }
 
+static void learn(tutti_averager *a, int rank, uint64_t made)
+{
+    tutti_lock(a->door);
+    a->made[rank] = made > a->made[rank] ? made : a->made[rank];
+    tutti_unlock(a->door);
+}
+
+static uint64_t known(tutti_averager *a, int rank)
+{
+    uint64_t made;
+
+    tutti_lock(a->door);
+    made = rank == a->m->rank ? a->round : a->made[rank];
+    tutti_unlock(a->door);
+    return made;
+}
+
+/* What is granted, to all others; they answer how far they are. */
 static tutti_status tell_others(tutti_averager *a, uint64_t granted, tutti_error *err)
 {
     const tutti_note note = { .kind = misses_one(a), .a = (int64_t)granted };
     int n = 0;
 
     for (int r = 0; r < a->m->workers; r++)
-        if (r != a->m->rank && !tutti_engine_misses(a->m->engine, r))
+        if (r != a->m->rank && !tutti_engine_misses(a->m->engine, r)) {
+            a->each[n] = NULL;
             a->others[n++] = r;
-    return tutti_engine_call_all(a->m->engine, a->mix, n, a->others, &note, a->calls, a->each, err);
+        }
+    TUTTI_TRY(tutti_engine_call_all(a->m->engine, a->mix, n, a->others, &note, a->calls, a->each, err));
+    for (int k = 0; k < n && a->each[k] != NULL; k++) {
+        const tutti_request *answer = a->each[k];
+        if (answer->status == TUTTI_OK && answer->note.kind == 0) /* of who is lost there is none */
+            learn(a, answer->note.from, (uint64_t)answer->note.a);
+    }
+    return TUTTI_OK;
 }
 
-/* One gradient, to the lowest that is left. */
-static tutti_status tell_gradient(tutti_averager *a, tutti_error *err)
+/* So many gradients, and how many rounds I have made, to the lowest that is left. */
+static tutti_status tell_gradients(tutti_averager *a, uint64_t gradients, uint64_t made, tutti_error *err)
 {
     for (int r = 0; r < a->m->workers; r++) {
-        tutti_note note = { 0 };
+        tutti_note note = { .a = (int64_t)gradients, .b = (int64_t)made };
         tutti_status status;
         if (tutti_engine_misses(a->m->engine, r))
             continue;
@@ -272,24 +333,46 @@ tutti_status tutti_averager_tell(tutti_averager *a, tutti_error *err)
     tutti_status status;
 
     while ((status = tutti_round(a->m, a->tell, false, err)) == TUTTI_OK) {
-        const int known = events(a);
-        uint64_t granted;
-        bool spread, gradient;
+        const int seen = events(a);
+        uint64_t granted, gradients, made;
+        bool spread;
         tutti_lock(a->door);
         granted = a->granted;
-        spread = a->spread || known > a->events;
-        gradient = a->untold > 0;
+        made = a->round;
+        spread = a->spread || seen > a->events;
+        gradients = a->untold; /* all at once: where a message takes as long as several gradients they do not pile up */
         a->spread = false;
-        a->untold -= gradient;
+        a->untold = 0;
         a->handed = spread ? granted : a->handed;
         tutti_unlock(a->door);
-        a->events = known;
+        a->events = seen;
         if (spread)
             TUTTI_TRY(tell_others(a, granted, err));
-        if (gradient)
-            TUTTI_TRY(tell_gradient(a, err));
+        if (gradients > 0)
+            TUTTI_TRY(tell_gradients(a, gradients, made, err));
     }
     return status;
+}
+
+/* So many rounds are due: as many as leave nobody too far behind are granted. Gives how many. */
+static uint64_t grant(tutti_averager *a, uint64_t due)
+{
+    uint64_t least = UINT64_MAX, room;
+
+    for (int r = 0; r < a->m->workers; r++)
+        if (!tutti_engine_misses(a->m->engine, r)) {
+            const uint64_t made = known(a, r);
+            least = made < least ? made : least;
+        }
+    tutti_lock(a->door);
+    room = a->granted - least < a->most ? a->most - (a->granted - least) : 0;
+    room = room < due ? room : due;
+    a->spread = a->spread || room < due;
+    tutti_unlock(a->door);
+    if (room < due)
+        tutti_owe(a->m, a->tell, 1);
+    take_grant(a, 0, room, true);
+    return room;
 }
 
 tutti_status tutti_averager_beat(tutti_averager *a, tutti_error *err)
@@ -299,13 +382,14 @@ tutti_status tutti_averager_beat(tutti_averager *a, tutti_error *err)
 
     while ((status = tutti_serve(a->m, a->beat, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
         tutti_note answer = { 0 };
-        uint64_t left = 0;
+        uint64_t left = 0, before;
         for (int r = 0; r < a->m->workers; r++)
             left += !tutti_engine_misses(a->m->engine, r);
-        a->due += (uint64_t)a->rounds;
-        if (a->due >= left)
-            take_grant(a, 0, a->due / left, true);
-        a->due %= left;
+        learn(a, note.from, (uint64_t)note.b);
+        before = a->due / left;
+        a->due += (uint64_t)note.a * (uint64_t)a->rounds;
+        if (a->due / left > before)
+            a->due -= left * grant(a, a->due / left - before);
         tutti_lock(a->door);
         answer.a = (int64_t)a->granted;
         tutti_unlock(a->door);
@@ -320,8 +404,12 @@ tutti_status tutti_averager_mix(tutti_averager *a, tutti_error *err)
     tutti_status status;
 
     while ((status = tutti_serve(a->m, a->mix, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
+        tutti_note answer = { 0 };
         take_grant(a, (uint64_t)note.a, 0, note.kind != 0 || misses_one(a));
-        TUTTI_TRY(tutti_reply(a->m, &note, NULL, tutti_nothing(), err));
+        tutti_lock(a->door);
+        answer.a = (int64_t)a->round;
+        tutti_unlock(a->door);
+        TUTTI_TRY(tutti_reply(a->m, &note, &answer, tutti_nothing(), err));
     }
     return status;
 }

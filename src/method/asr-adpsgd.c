@@ -4,14 +4,15 @@
      random-ring    the same on a ring in a new order each round, the same on all workers from (seed, round)
      delay-by-one   x <- mean_j(x_j) - eta opt(g(x)): an all-reduce of the models that the gradients are being taken at. The models differ by their last step only. Steps are common
    Rounds are matched by beats (src/engine/averager.c): `rounds` for every `workers` gradients of the run, whoever computed them; the paper's run free. So a slow worker's computation holds up nobody, its
-   service takes part in every round, and the number of rounds is exact. delay-by-one skips the first step, in which the models are equal. With two workers a ring is a pair, 1/2 each; with one, SGD. */
+   service takes part in every round. No gradient waits for a round, as in the paper; rounds that are slower than gradients are left out, but for the next `ahead` (the paper's threads average as fast as the
+   network lets them, here no more often than `rounds` says). delay-by-one skips the first step, in which the models are equal. With two workers a ring is a pair, 1/2 each; with one, SGD. */
 #include <stdio.h>
 
 #include "tutti/method.h"
 
 typedef struct asr_adpsgd {
     int mixing;
-    int64_t rounds, outstanding, seed;
+    int64_t rounds, ahead, outstanding, seed;
     tutti_averager *averager;
 } asr_adpsgd;
 enum { FIXED_RING, RANDOM_RING, DELAY_BY_ONE };
@@ -20,8 +21,9 @@ enum { TELL, BEAT, MIX, AVERAGE }; /* services: rings have all, delay-by-one the
 static const tutti_option asr_adpsgd_options[] = {
     { "mixing", TUTTI_CHOICE, TUTTI_AT(asr_adpsgd, mixing), FIXED_RING, 0, 2, "fixed-ring|random-ring|delay-by-one", "who averages with whom" },
     { "rounds", TUTTI_INT, TUTTI_AT(asr_adpsgd, rounds), 1, 1, 1000, NULL, "rings: averagings for every `workers` gradients", "mixing=fixed-ring|random-ring" },
-    { "outstanding", TUTTI_INT, TUTTI_AT(asr_adpsgd, outstanding), 1, -1, 1e6, NULL, "rings: gradients whose averaging may be awaited when the next begins; 0: none; -1: any number", "mixing=fixed-ring|random-ring" },
+    { "outstanding", TUTTI_INT, TUTTI_AT(asr_adpsgd, outstanding), -1, -1, 1e6, NULL, "rings: gradients whose averaging may be awaited when the next begins; 0: none; -1: nobody waits", "mixing=fixed-ring|random-ring" },
     { "seed", TUTTI_INT, TUTTI_AT(asr_adpsgd, seed), 1, 0, 9007199254740992.0, NULL, "random-ring: of the orders", "mixing=random-ring" },
+    { "ahead", TUTTI_INT, TUTTI_AT(asr_adpsgd, ahead), 4, 1, 1e6, NULL, "rings: as many times `rounds` may be granted beyond those that all have made; the rest that is due is left out", "mixing=fixed-ring|random-ring" },
     { 0 }
 };
 
@@ -37,9 +39,9 @@ static tutti_status asr_adpsgd_declare(tutti_method *m, tutti_plan *plan, tutti_
     char ring[64];
 
     if (s->mixing == DELAY_BY_ONE)
-        return tutti_averager_declare(&s->averager, m, plan, NULL, 0, services, err);
+        return tutti_averager_declare(&s->averager, m, plan, NULL, 0, 0, services, err);
     snprintf(ring, sizeof ring, s->mixing == RANDOM_RING ? "random-ring(seed=%lld)" : "ring", (long long)s->seed);
-    return tutti_averager_declare(&s->averager, m, plan, ring, s->rounds, services, err);
+    return tutti_averager_declare(&s->averager, m, plan, ring, s->rounds, s->ahead, services, err);
 }
 
 static tutti_status asr_adpsgd_open(tutti_method *m, tutti_error *err)

@@ -34,7 +34,7 @@ static tutti_status lasgd_declare(tutti_method *m, tutti_plan *plan, tutti_error
                           (long long)s->max_delay, (long long)s->local_steps);
     if (s->max_delay < 0)
         s->max_delay = s->local_steps;
-    return tutti_averager_declare(&s->averager, m, plan, NULL, 0, services, err);
+    return tutti_averager_declare(&s->averager, m, plan, NULL, 0, 0, services, err);
 }
 
 static tutti_status lasgd_open(tutti_method *m, tutti_error *err)

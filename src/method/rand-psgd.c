@@ -1,7 +1,8 @@
 /* rand-psgd: decentralised SGD whose neighbours are drawn anew each round, so that the distance from the mean shrinks by a constant however many workers there are. Zhang, Cui, Kayi, Liu,
    Finkler, Kingsbury, Saon, Mroueh, Buyuktosunoglu, Das, Kung, Picheny, ICASSP 2020, arXiv 2002.01119. Sheet: spectral-gap.md.
      mixing=GRAPH, pace=step   x <- x - eta opt(g(x)), then `rounds` times x <- sum_j W_ij x_j with W of the next round
-     mixing=GRAPH, pace=own    every worker computes when it likes; `rounds` rounds for every `workers` gradients of the run, beside the computation and in delta form (src/engine/averager.c)
+     mixing=GRAPH, pace=own    every worker computes when it likes; `rounds` rounds for every `workers` gradients of the run, or as many as the network lets there be, beside the computation and in delta form
+                               (src/engine/averager.c)
      mixing=delay-by-one       x <- mean_j(x_j) - eta opt(g(x)): the all-reduce of models travels while the gradient is computed at them
    GRAPH is any of topology.h that keeps the mean; the paper's are random-ring (the default: a ring in a new order each round, the squared distance shrinks by (n - 3)/(3 (n - 1)) in expectation) and ring, what it
    compares with. `random-ring(seed=,weight=,block=)` are the sheet's mixing_seed, mixing_weight, locality. All workers draw from (seed, round), so they agree without a message.
@@ -13,7 +14,7 @@
 typedef struct rand_psgd {
     const char *mixing;
     int pace;
-    int64_t rounds, outstanding;
+    int64_t rounds, ahead, outstanding;
     tutti_mixer *mixer;         /* graphs at the pace of steps; NULL: the averager */
     tutti_averager *averager;
 } rand_psgd;
@@ -24,7 +25,8 @@ static const tutti_option rand_psgd_options[] = {
     { "mixing", TUTTI_SPEC, TUTTI_AT(rand_psgd, mixing), 0, 0, 0, "random-ring", "who averages with whom: a graph (`tutti topology` lists them), or delay-by-one" },
     { "pace", TUTTI_CHOICE, TUTTI_AT(rand_psgd, pace), STEP, 0, 1, "step|own", "step: all make a step, then average; own: nobody waits for another's gradient" },
     { "rounds", TUTTI_INT, TUTTI_AT(rand_psgd, rounds), 1, 1, 1000, NULL, "averagings a step; pace=own: for every `workers` gradients" },
-    { "outstanding", TUTTI_INT, TUTTI_AT(rand_psgd, outstanding), 1, -1, 1e6, NULL, "pace=own: gradients whose averaging may be awaited when the next begins; 0: none; -1: any number", "pace=own" },
+    { "outstanding", TUTTI_INT, TUTTI_AT(rand_psgd, outstanding), -1, -1, 1e6, NULL, "pace=own: gradients whose averaging may be awaited when the next begins; 0: none; -1: nobody waits", "pace=own" },
+    { "ahead", TUTTI_INT, TUTTI_AT(rand_psgd, ahead), 4, 1, 1e6, NULL, "pace=own: as many times `rounds` may be granted beyond those that all have made; the rest that is due is left out", "pace=own" },
     { 0 }
 };
 
@@ -48,8 +50,8 @@ static tutti_status rand_psgd_declare(tutti_method *m, tutti_plan *plan, tutti_e
     if (is_late(s) && s->rounds > 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method 'rand-psgd': rounds is %lld, but one round of mixing=delay-by-one is the exact mean already; leave rounds away", (long long)s->rounds);
     if (is_late(s))
-        return tutti_averager_declare(&s->averager, m, plan, NULL, 0, services, err);
-    return s->pace == OWN ? tutti_averager_declare(&s->averager, m, plan, s->mixing, s->rounds, services, err) : tutti_mixer_declare(&s->mixer, m, plan, &(tutti_mixer_options){ .graph = s->mixing }, err);
+        return tutti_averager_declare(&s->averager, m, plan, NULL, 0, 0, services, err);
+    return s->pace == OWN ? tutti_averager_declare(&s->averager, m, plan, s->mixing, s->rounds, s->ahead, services, err) : tutti_mixer_declare(&s->mixer, m, plan, &(tutti_mixer_options){ .graph = s->mixing }, err);
 }
 
 static tutti_status rand_psgd_open(tutti_method *m, tutti_error *err)

@@ -166,6 +166,18 @@ def alive(pid):
         return False
 
 
+def unequal_links(path, mbits, latency="50us"):
+    """A platform whose host k has a link of mbits[k] Mbit/s in each direction; worker k is on it."""
+    n = range(len(mbits))
+    lines = ['<?xml version="1.0"?>', '<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">', '<platform version="4.1"><zone id="z" routing="Full">']
+    lines += ['<host id="h%d" speed="50Gf"/>' % k for k in n]
+    lines += ['<link id="%s%d" bandwidth="%gMbps" latency="%s"/>' % (way, k, mbits[k], latency) for k in n for way in ("up", "down")]
+    lines += ['<route src="h%d" dst="h%d" symmetrical="NO"><link_ctn id="up%d"/><link_ctn id="down%d"/></route>' % (a, b, a, b) for a in n for b in n if a != b]
+    with open(path, "w") as f:
+        f.write("\n".join(lines + ["</zone></platform>"]))
+    return path
+
+
 class Case(unittest.TestCase):
     IN_MEMORY = True
 

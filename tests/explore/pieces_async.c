@@ -14,7 +14,7 @@ static const double rate = 0.0625;
 typedef tutti_status (*checker)(tutti_engine *e, explore_case *c, tutti_error *err);
 typedef struct bounds {
     int exchanges, outstanding;    /* ad-psgd; outstanding -1: no bound */
-    int rounds;                    /* for every `workers` gradients; 0: not an averager at its own pace */
+    int rounds;                    /* for every `workers` gradients; 0: not an averager at its own pace. With outstanding -1 nobody waits for one */
     bool many;                     /* steps between meetings */
     int local_steps, max_delay;    /* averages of all that come late: begun every so many steps, there after so many gradients; 0: none */
     bool evaluates;                /* the client holds samples out: losses are evaluate()'s */
@@ -178,6 +178,31 @@ static tutti_status check_mean(tutti_engine *e, explore_case *c, tutti_error *er
     return TUTTI_OK;
 }
 
+/* Worker 0's figure, as of now; -1: none. */
+static double figure(tutti_engine *e, const char *name, int worker)
+{
+    const tutti_metric_record *metrics;
+    const int n = tutti_engine_metrics(e, &metrics);
+
+    for (int k = 0; k < n; k++)
+        if (metrics[k].worker == worker && strcmp(metrics[k].name, name) == 0)
+            return metrics[k].value;
+    return -1;
+}
+
+/* Rounds are due by the gradients of all, and each is made by all or left out by all, however far a worker is. */
+static tutti_status check_rounds(tutti_engine *e, explore_case *c, const bounds *b, tutti_error *err)
+{
+    const tutti_method *const m = tutti_engine_method(e);
+    const double made = figure(e, "rounds", -1), left_out = figure(e, "rounds_left_out", -1);
+    int gradients = 0;
+
+    for (int r = 0; r < m->workers; r++)
+        gradients += shared_of(c)->ended[r];
+    EXPLORE_EXPECT(made + left_out == gradients * b->rounds / m->workers, "%s on %d: %g rounds were made and %g left out after %d gradients", m->ops->name, m->workers, made, left_out, gradients);
+    return TUTTI_OK;
+}
+
 static tutti_status run_phases(tutti_engine *e, explore_case *c, const bounds *b, bool own_pace, tutti_error *err)
 {
     const checker check = b->check != NULL ? b->check : check_mean;
@@ -198,6 +223,8 @@ static tutti_status run_phases(tutti_engine *e, explore_case *c, const bounds *b
         }
         TUTTI_TRY(tutti_engine_show(e, err));
         TUTTI_TRY(check(e, c, err));
+        if (b->rounds > 0 && m->rank == 0) /* who grants knows what was left out */
+            TUTTI_TRY(check_rounds(e, c, b, err));
         TUTTI_TRY(tutti_barrier(&all, err));
         TUTTI_TRY(tutti_engine_resume(e, err));
     }
@@ -294,24 +321,44 @@ static tutti_status ad_psgd_free(tutti_world *world, explore_case *c, tutti_erro
     return train(world, c, explore_draw(c, "graph", 2) == 0 ? "ad-psgd(graph=ring,exchanges=0)" : "ad-psgd(graph=star,exchanges=0)", &(bounds){ .exchanges = 0 }, err);
 }
 
+/* A method's step that waits for nobody: so no moment of it counts as waiting. */
+static tutti_status step_without_waiting(tutti_method *m, tutti_error *err)
+{
+    tutti_figures before, after;
+
+    tutti_engine_figures(m->engine, &before);
+    TUTTI_TRY(tutti_method_find(m->ops->name)->step(m, err));
+    tutti_engine_figures(m->engine, &after);
+    EXPLORE_EXPECT(after.exposed_ns == before.exposed_ns, "%s: worker %d waits for %lld ns with its gradient, and no gradient is to wait for a round",
+                   m->ops->name, m->rank, (long long)(after.exposed_ns - before.exposed_ns));
+    return TUTTI_OK;
+}
+
 /* Rings and other graphs whose rounds are granted by beats. */
 static tutti_status averager(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const struct { const char *method; bounds b; } methods[] = {
-        { "asr-adpsgd", { .rounds = 1, .outstanding = 1 } }, { "asr-adpsgd(mixing=random-ring,rounds=2)", { .rounds = 2, .outstanding = 1 } },
-        { "rand-psgd(pace=own,mixing=star,outstanding=0)", { .rounds = 1, .outstanding = 0 } }, { "rand-psgd(pace=own,mixing=random-matching,outstanding=-1)", { .rounds = 1, .outstanding = -1 } },
-        { "rand-psgd(pace=own,mixing=one-peer-exponential,rounds=3)", { .rounds = 3, .outstanding = 1 } },
+        { "asr-adpsgd", { .rounds = 1, .outstanding = -1 } }, { "asr-adpsgd(outstanding=1)", { .rounds = 1, .outstanding = 1 } },
+        { "asr-adpsgd(mixing=random-ring,rounds=2,ahead=1)", { .rounds = 2, .outstanding = -1 } },
+        { "rand-psgd(pace=own,mixing=star,outstanding=0)", { .rounds = 1, .outstanding = 0 } },
+        { "rand-psgd(pace=own,mixing=random-matching,ahead=2)", { .rounds = 1, .outstanding = -1 } },
+        { "rand-psgd(pace=own,mixing=one-peer-exponential,rounds=3,outstanding=1)", { .rounds = 3, .outstanding = 1 } },
     };
     const uint64_t k = explore_draw(c, "method", TUTTI_LENGTH(methods));
+    tutti_method_ops watched[2] = { *tutti_method_find("asr-adpsgd"), *tutti_method_find("rand-psgd") };
+    const tutti_method_ops *const table[] = { &watched[0], &watched[1], NULL };
+    bounds b = methods[k].b;
 
-    return train(world, c, methods[k].method, &methods[k].b, err);
+    watched[0].step = watched[1].step = step_without_waiting;
+    b.methods = b.outstanding < 0 ? table : NULL;
+    return train(world, c, methods[k].method, &b, err);
 }
 
 /* More averagings than there is time for: whoever does not wait for those it owes has a model that many others change while it computes. */
 static tutti_status behind(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const struct { const char *method; bounds b; } methods[] = {
-        { "ad-psgd(graph=complete,exchanges=6,outstanding=0)", { .exchanges = 6, .outstanding = 0, .many = true } }, { "asr-adpsgd(rounds=12,outstanding=0)", { .rounds = 12, .outstanding = 0, .many = true } },
+        { "ad-psgd(graph=complete,exchanges=6,outstanding=0)", { .exchanges = 6, .outstanding = 0, .many = true } }, { "asr-adpsgd(rounds=12,outstanding=0,ahead=1000)", { .rounds = 12, .outstanding = 0, .many = true } },
     };
     const uint64_t k = explore_draw(c, "method", TUTTI_LENGTH(methods));
 
@@ -331,18 +378,6 @@ static tutti_status late_average(tutti_world *world, explore_case *c, tutti_erro
 }
 
 /* ---- one server, to which gradients come in any order ---- */
-
-/* Worker 0's figure, as of now; -1: none. */
-static double figure(tutti_engine *e, const char *name, int worker)
-{
-    const tutti_metric_record *metrics;
-    const int n = tutti_engine_metrics(e, &metrics);
-
-    for (int k = 0; k < n; k++)
-        if (metrics[k].worker == worker && strcmp(metrics[k].name, name) == 0)
-            return metrics[k].value;
-    return -1;
-}
 
 static tutti_status check_applied(tutti_engine *e, const double *times, tutti_error *err)
 {

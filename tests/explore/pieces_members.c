@@ -394,7 +394,7 @@ static tutti_status averager_goes_on(tutti_world *world, explore_case *c, tutti_
 /* The last gradient of a phase grants a round, and none comes after it in the phase, which would make up for one that was not heard of. */
 static tutti_status grants_go_on(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    static const char *const methods[] = { "asr-adpsgd(outstanding=-1)", "rand-psgd(pace=own,mixing=complete,outstanding=-1)", "asr-adpsgd" };
+    static const char *const methods[] = { "asr-adpsgd", "rand-psgd(pace=own,mixing=complete)", "asr-adpsgd(outstanding=1)" };
 
     return at_own_pace(world, c, methods[explore_draw(c, "graph", TUTTI_LENGTH(methods))], err);
 }

@@ -114,19 +114,27 @@ static void rounds_after_each_step_are_d_psgd_to_the_bit(void **state)
 }
 
 static const struct { const char *method, *graph; int rounds; } paced[] = {
-    { "asr-adpsgd", "ring", 1 }, { "asr-adpsgd(mixing=random-ring,outstanding=0)", "random-ring(seed=1)", 1 }, { "asr-adpsgd(rounds=3,outstanding=-1)", "ring", 3 },
-    { "rand-psgd(pace=own)", "random-ring", 1 }, { "rand-psgd(pace=own,mixing=random-matching,rounds=2)", "random-matching", 2 }, { "rand-psgd(pace=own,mixing=star,outstanding=5)", "star", 1 },
+    { "asr-adpsgd(ahead=9)", "ring", 1 }, { "asr-adpsgd(mixing=random-ring,outstanding=0,ahead=9)", "random-ring(seed=1)", 1 },
+    { "asr-adpsgd(rounds=3,outstanding=1,ahead=9)", "ring", 3 }, { "rand-psgd(pace=own,ahead=9)", "random-ring", 1 },
+    { "rand-psgd(pace=own,mixing=random-matching,rounds=2,ahead=9)", "random-matching", 2 },
+    { "rand-psgd(pace=own,mixing=star,outstanding=5,ahead=9)", "star", 1 },
+}, hurried[] = { /* where rounds are left out */
+    { "asr-adpsgd", "ring", 1 }, { "asr-adpsgd(ahead=1)", "ring", 1 },
+    { "asr-adpsgd(mixing=random-ring,rounds=3,ahead=1)", "random-ring(seed=1)", 3 },
+    { "rand-psgd(pace=own,mixing=random-matching,ahead=1)", "random-matching", 1 },
+    { "rand-psgd(pace=own,mixing=star,outstanding=0,ahead=1)", "star", 1 },
 };
 
-/* After G gradients floor(G rounds / n) rounds have been made, each a model along each of its edges. */
+/* After G gradients floor(G rounds / n) rounds were due, and each was made or left out. Each that was made is a model along each of its edges. */
 static void check_traffic(const trial *t, const char *spec, int rounds)
 {
-    const int n = t->workers;
+    const int n = t->workers, made = (int)trial_metric(t, "rounds", -1);
     uint64_t edge[TRIAL_RANKS][TRIAL_RANKS] = { { 0 } }, end = 0, beyond = 0;
     tutti_graph *g;
 
+    assert_int_equal(made + (int)trial_metric(t, "rounds_left_out", -1), t->steps * rounds);
     assert_int_equal(tutti_graph_open(&g, spec, n, NULL), TUTTI_OK);
-    for (int k = 0; k < t->steps * rounds; k++)
+    for (int k = 0; k < made; k++)
         for (int i = 0; i < n; i++) {
             int in[TRIAL_RANKS], out[TRIAL_RANKS], n_in, n_out;
             double w_in[TRIAL_RANKS], w_out[TRIAL_RANKS], self;
@@ -150,6 +158,23 @@ static void check_traffic(const trial *t, const char *spec, int rounds)
     assert_true(end >= beyond);
 }
 
+/* The mean of the models is the initial one less what all gradients add up to. */
+static void check_mean(const trial *t)
+{
+    for (size_t i = 0; i < trial_size(t); i++) {
+        double want = trial_initial_value(i), size = 1;
+        for (int r = 0; r < t->workers; r++) {
+            const double moved = 0.0625 * t->done[r] * (double)trial_constant(r, 0, i, 0);
+            want -= moved / t->workers;
+            size = fmax(size, fabs(moved));
+        }
+        if (!(fabs(t->x[0][t->steps][i] - want) < 6e-6 * size)) /* 1/3 is not exact: 3e-8 a round */
+            fail_msg("%s on %d, element %zu: the mean is %.9g, expected %.9g", t->method, t->workers, i, (double)t->x[0][t->steps][i], want);
+        for (int r = 1; r < t->workers; r++)
+            assert_true(t->x[r][t->steps][i] == t->x[0][t->steps][i]);
+    }
+}
+
 static void at_ones_own_pace_no_gradient_is_lost_and_rounds_are_as_many_as_due(void **state)
 {
     (void)state;
@@ -161,20 +186,26 @@ static void at_ones_own_pace_no_gradient_is_lost_and_rounds_are_as_many_as_due(v
             t.asks = kind == 1;
             t.show = kind == 2;
             trial_run(&t, sizes[p]);
-            for (size_t i = 0; i < trial_size(&t); i++) {
-                double want = trial_initial_value(i), size = 1;
-                for (int r = 0; r < sizes[p]; r++) {
-                    const double moved = 0.0625 * t.done[r] * (double)trial_constant(r, 0, i, 0);
-                    want -= moved / sizes[p];
-                    size = fmax(size, fabs(moved));
-                }
-                if (!(fabs(t.x[0][9][i] - want) < 6e-6 * size)) /* 1/3 is not exact: 3e-8 a round */
-                    fail_msg("%s on %d, element %zu: the mean is %.9g, expected %.9g", paced[k].method, sizes[p], i, (double)t.x[0][9][i], want);
-                for (int r = 1; r < sizes[p]; r++)
-                    assert_true(t.x[r][9][i] == t.x[0][9][i]);
-            }
+            check_mean(&t);
+            assert_true(trial_metric(&t, "rounds_left_out", -1) == 0); /* 9 rounds a worker and no more are due, and so many may be ahead */
             if (kind < 2)
                 check_traffic(&t, paced[k].graph, paced[k].rounds);
+            trial_drop(&t);
+        }
+}
+
+/* Gradients take next to nothing here, so many rounds are due while one is made. */
+static void rounds_that_are_too_many_are_left_out_by_all_alike_and_no_gradient_is_lost(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(hurried); k++)
+        for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
+            trial t = trial_of(hurried[k].method, "sgd(lr=0.0625)", 15);
+            t.gradient = trial_constant;
+            t.asks = (k + p) % 2 == 0;
+            trial_run(&t, sizes[p]);
+            check_mean(&t);
+            check_traffic(&t, hurried[k].graph, hurried[k].rounds);
             trial_drop(&t);
         }
 }
@@ -271,10 +302,11 @@ static tutti_status refused(const char *method, int n, tutti_error *err)
 static void options_at_their_ends_and_what_cannot_work(void **state)
 {
     static const char *const fine[] = { "lasgd(local_steps=1000000000,warmup=1000000000)", "lasgd(local_steps=1,max_delay=1)", "rand-psgd(rounds=1000)", "rand-psgd(pace=own,outstanding=1000000)",
-                                        "asr-adpsgd(rounds=1000,seed=9007199254740992,mixing=random-ring)", "asr-adpsgd(outstanding=-1)", "asr-adpsgd(mixing=random-ring,seed=0)", "rand-psgd(outstanding=1)" };
+                                        "asr-adpsgd(rounds=1000,seed=9007199254740992,mixing=random-ring)", "asr-adpsgd(outstanding=-1)", "asr-adpsgd(mixing=random-ring,seed=0)", "rand-psgd(outstanding=-1)", "asr-adpsgd(ahead=1)",
+                                        "rand-psgd(pace=own,ahead=1000000,rounds=1000)", "asr-adpsgd(fixed-ring,2,1)" };
     static const char *const wrong[] = { "lasgd(local_steps=0)", "lasgd(local_steps=1000000001)", "lasgd(max_delay=-2)", "lasgd(warmup=-1)", "lasgd(warmup=1000000001)", "rand-psgd(rounds=0)", "rand-psgd(rounds=1001)",
                                          "rand-psgd(outstanding=-2)", "rand-psgd(outstanding=1000001)", "rand-psgd(pace=slow)", "asr-adpsgd(rounds=0)", "asr-adpsgd(rounds=1001)", "asr-adpsgd(outstanding=-2)",
-                                         "asr-adpsgd(outstanding=1000001)", "asr-adpsgd(seed=-1)", "asr-adpsgd(mixing=ring)" };
+                                         "asr-adpsgd(outstanding=1000001)", "asr-adpsgd(seed=-1)", "asr-adpsgd(mixing=ring)", "asr-adpsgd(ahead=0)", "rand-psgd(pace=own,ahead=1000001)" };
     tutti_error err;
 
     (void)state;
@@ -289,7 +321,7 @@ static void options_at_their_ends_and_what_cannot_work(void **state)
     assert_int_equal(refused("rand-psgd(mixing=delay-by-one,pace=own)", 3, &err), TUTTI_ERR_USAGE);
     assert_non_null(strstr(err.text, "so pace=own is not possible; use pace=step, or a graph"));
     assert_int_equal(refused("rand-psgd(mixing=delay-by-one,rounds=2)", 3, &err), TUTTI_ERR_USAGE);
-    for (int outstanding = -1; outstanding <= 2; outstanding += outstanding == 0 ? 2 : 1) { /* all but 1, which says what is so anyway */
+    for (int outstanding = 0; outstanding <= 2; outstanding++) { /* all but -1, which says what is so anyway */
         char method[80];
         snprintf(method, sizeof method, "rand-psgd(outstanding=%d)", outstanding);
         assert_int_equal(refused(method, 3, &err), TUTTI_ERR_USAGE);
@@ -298,6 +330,8 @@ static void options_at_their_ends_and_what_cannot_work(void **state)
         assert_int_equal(refused(method, 3, &err), TUTTI_ERR_USAGE);
         assert_non_null(strstr(err.text, "option 'outstanding' has no effect with mixing=delay-by-one; it needs mixing=fixed-ring|random-ring"));
     }
+    assert_int_equal(refused("rand-psgd(ahead=3)", 3, &err), TUTTI_ERR_USAGE);
+    assert_non_null(strstr(err.text, "option 'ahead' has no effect with pace=step; it needs pace=own"));
     assert_int_equal(refused("asr-adpsgd(seed=2)", 3, &err), TUTTI_ERR_USAGE);
     assert_non_null(strstr(err.text, "option 'seed' has no effect with mixing=fixed-ring; it needs mixing=random-ring"));
     assert_int_equal(refused("rand-psgd(mixing=random-rign)", 3, &err), TUTTI_ERR_USAGE);
@@ -349,6 +383,7 @@ int main(void)
         cmocka_unit_test(without_delay_and_local_steps_lasgd_is_an_all_reduce_every_step),
         cmocka_unit_test(rounds_after_each_step_are_d_psgd_to_the_bit),
         cmocka_unit_test(at_ones_own_pace_no_gradient_is_lost_and_rounds_are_as_many_as_due),
+        cmocka_unit_test(rounds_that_are_too_many_are_left_out_by_all_alike_and_no_gradient_is_lost),
         cmocka_unit_test(rounds_beside_the_computation_are_those_of_the_graph),
         cmocka_unit_test(late_averages_lose_no_gradient),
         cmocka_unit_test(lasgd_sends_an_all_reduce_every_local_steps),
