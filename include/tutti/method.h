@@ -317,7 +317,7 @@ typedef struct tutti_pairs_options {
     { "peer", TUTTI_CHOICE, TUTTI_AT(self, options.peer), 0, 0, 1, "random|cyclic", "which neighbour is asked next" }, \
     { "roles", TUTTI_CHOICE, TUTTI_AT(self, options.roles), 0, 0, 1, "any|bipartite", "any: all ask and answer; bipartite: the paper's, one group asks the other; no odd cycles" }, \
     { "exchanges", TUTTI_INT, TUTTI_AT(self, options.exchanges), 1, 0, 1e6, NULL, "averagings a step of who asks; 0: as often as the network allows" }, \
-    { "outstanding", TUTTI_INT, TUTTI_AT(self, options.outstanding), 1, -1, 1e6, NULL, "averagings that may be owed when the next gradient begins; 0: no overlap; -1: any number" }, \
+    { "outstanding", TUTTI_INT, TUTTI_AT(self, options.outstanding), 1, -1, 1e6, NULL, "averagings that may be owed when the next gradient begins, without those whose answer is late; 0: no overlap; -1: any number" }, \
     { "lr_staleness", TUTTI_BOOL, TUTTI_AT(self, options.lr_staleness), 0, 0, 1, NULL, "divide the learning rate by 1 + staleness" }
 typedef struct tutti_pairs tutti_pairs;
 tutti_status tutti_pairs_declare(tutti_pairs **out, tutti_method *m, tutti_plan *plan, const tutti_pairs_options *options, const int services[2], tutti_error *err); /* m->team is set */

@@ -371,6 +371,10 @@ tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *me
 tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int *members, const tutti_note *note, tutti_engine_call *calls, tutti_request **each, tutti_error *err);
 /* For services: until all of n have ended, or this worker closes (TUTTI_CLOSED). The first failure among them. */
 tutti_status tutti_engine_wait_or_close(tutti_engine *e, tutti_request *const *wanted, int n, tutti_error *err);
+/* For services: until one of n calls under way, or other requests, has ended, however it did, or it is that time;
+   TUTTI_CLOSED: this worker closes, or one of its services has failed, so that an answer need not come. wanted: room for
+   one more. */
+tutti_status tutti_engine_wait_any(tutti_engine *e, tutti_request **wanted, int n, int64_t deadline_ns, tutti_error *err);
 /* An answer, until it has been taken: for who changes what it carries. */
 tutti_status tutti_engine_answer(tutti_engine *e, const tutti_note *request, const tutti_note *answer,
                                  tutti_buffer payload, tutti_error *err);

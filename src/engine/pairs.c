@@ -3,10 +3,24 @@
                s  <- s - eta opt(g(x^))
      ask       S <- s;  send S to a neighbour, receive its S' and a weight a;  s <- s + a (S' - S)
      answer    receive S';  S <- s;  s <- s + a (S' - S);  send S and a
-   s is the model, under `door`; x is the snapshot. Delta form on both sides, so what the client, or another averaging, did to s between S and S' stays: an event moves as much from one model to the
-   other, keeps the sum whatever happens in between, and no gradient is lost. An answer never waits for the answer to one's own question, which is another thread's, so nobody can wait in a ring on any
-   connected graph. Who answers while a question of its own is under way gives a = 1/4, else 1/2. The sheet is silent: with 1/2 throughout, two that ask each other at the same time change places, and an even
-   ring in which all ask at once only turns its differences round, for ever; two quarters make the half that was meant.
+   s is the model, under `door`; x is the snapshot. Delta form on both sides, so what the client, or another averaging,
+   did to s between S and S' stays: an event moves as much from one model to the other, keeps the sum whatever happens in
+   between, and no gradient is lost. An answer never waits for the answer to one's own question, which is another
+   thread's, so nobody can wait in a ring on any connected graph.
+
+   A question is late once it has lasted four times as long as the last averaging with somebody else who is not being asked
+   now. Then the neighbour, or the link to it, is a slow one, and the next averaging that is owed does not wait for it:
+   it is with one of those who are not being asked. So a worker makes as many averagings as it owes whoever among its
+   neighbours is slow, and meets that one as often as its link allows. Questions in time go one after the other, each to a
+   neighbour drawn from all, so on equal links all are met alike, and a network that is slow everywhere gets no more messages
+   at once than before. What is not known yet, also after all was quiet, counts as 5 ms. Four questions are
+   under way at most, for the sake of memory. peer=cyclic keeps its order, and waits where the next in turn is
+   being asked. Without overlap (outstanding=0), and with exchanges=0, which holds up no gradient anyway and is one
+   conversation at a time in the paper, there is one.
+
+   Of averagings that overlap each takes less: a = 1 / (2 (1 + k)) if those who ask and answer have k other questions under
+   way. The sheet is silent: with 1/2 throughout, two that ask each other at the same time change places, and an even ring in
+   which all ask at once only turns its differences round, for ever; two quarters make the half that was meant.
 
    Of a worker that is lost: who asked it makes nothing of that and asks another, whom it had asked has had its half and keeps it. So models stay means of models with weights that sum to 1, and the sum over those who are
    left changes by what went to and from the lost one alone. Its edges are gone; an event tells when those who are left are not connected any more.
@@ -17,6 +31,20 @@
 #include <string.h>
 
 #include "engine_internal.h"
+
+enum { RANDOM, CYCLIC };
+enum { ANY, BIPARTITE };
+enum { ASK, ANSWER };            /* places in sent and got */
+enum { QUESTIONS = 4 };          /* that may be under way at once; each needs two models */
+enum { PATIENCE = 4, UNKNOWN_NS = 5000000 }; /* a question is late after as many times what another averaging took */
+
+typedef struct question {
+    tutti_engine_call call;
+    tutti_note note;
+    float *sent, *got;           /* n each */
+    int peer;                    /* member; -1: not under way */
+    int64_t begun_ns;
+} question;
 
 struct tutti_pairs {
     tutti_method *m;
@@ -32,16 +60,20 @@ struct tutti_pairs {
     int events;                 /* of the world that the client has looked at */
     tutti_monitor *door;
     float *s;                   /* n; under door; of who leads */
-    float *sent[2], *got[2];    /* n each, of who asks and of who answers */
-    bool asking;                /* a question of mine is under way; under door */
+    float *sent, *got;          /* n each, of who answers */
     uint64_t averaged;          /* of s so far; under door */
     uint64_t seen;              /* averaged at the snapshot; client's */
-    uint64_t asked;             /* service's; declared: the next draw */
+    question question[QUESTIONS]; /* the asking service's, with what follows */
+    int questions;              /* as many of them as can be needed */
+    int *unasked;               /* scratch: partners that are not being asked */
+    uint64_t asked;             /* declared: the next draw */
+    int again;                  /* averagings that a loss has ended */
+    int asking;                 /* questions under way; under door */
+    int64_t *took_ns;           /* teams: the last averaging with each, since all was quiet; 0: not known */
+    int64_t busy_ns;            /* since when questions are under way */
+    bool waits, woken;          /* it waits for answers; the message that wakes it from that is under way. Under door */
+    tutti_request wake, waking; /* where it gets that message; how the client sends it */
 };
-enum { RANDOM, CYCLIC };
-enum { ANY, BIPARTITE };
-enum { ASK, ANSWER };            /* places in sent and got */
-enum { HALF = 2, QUARTER = 4 };  /* parts, in an answer */
 
 /* Whom this worker may meet, and whether it asks, answers, or both. */
 static tutti_status find_partners(tutti_pairs *p, tutti_error *err)
@@ -56,7 +88,9 @@ static tutti_status find_partners(tutti_pairs *p, tutti_error *err)
     p->lost = tutti_alloc((size_t)teams, sizeof *p->lost);
     p->part = tutti_alloc((size_t)teams, sizeof *p->part);
     p->beside = tutti_alloc((size_t)teams, sizeof *p->beside);
-    if (p->roles == NULL || p->partner == NULL || p->lost == NULL || p->part == NULL || p->beside == NULL)
+    p->unasked = tutti_alloc((size_t)teams, sizeof *p->unasked);
+    p->took_ns = tutti_alloc((size_t)teams, sizeof *p->took_ns);
+    if (p->unasked == NULL || p->took_ns == NULL || p->roles == NULL || p->partner == NULL || p->lost == NULL || p->part == NULL || p->beside == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method '%s'", m->ops->name);
     TUTTI_TRY(tutti_fail_within(err, tutti_graph_open(&p->graph, spec, teams, err), "method '%s'", m->ops->name));
     if (p->o->roles == BIPARTITE) {
@@ -76,6 +110,8 @@ static tutti_status find_partners(tutti_pairs *p, tutti_error *err)
 
 tutti_status tutti_pairs_declare(tutti_pairs **out, tutti_method *m, tutti_plan *plan, const tutti_pairs_options *options, const int services[2], tutti_error *err)
 {
+    static const char *const sent[QUESTIONS] = { "pairs.sent", "pairs.sent2", "pairs.sent3", "pairs.sent4" };
+    static const char *const got[QUESTIONS] = { "pairs.got", "pairs.got2", "pairs.got3", "pairs.got4" };
     tutti_pairs *p = tutti_alloc(1, sizeof *p);
 
     *out = p;
@@ -91,13 +127,17 @@ tutti_status tutti_pairs_declare(tutti_pairs **out, tutti_method *m, tutti_plan 
     TUTTI_TRY(find_partners(p, err));
     if (p->leads)
         tutti_declare_vector(plan, "pairs.s", TUTTI_SCRATCH, &p->s); /* x has it when all is quiet */
-    if (p->asks) {
-        tutti_declare_vector(plan, "pairs.sent", TUTTI_SCRATCH, &p->sent[ASK]);
-        tutti_declare_vector(plan, "pairs.got", TUTTI_SCRATCH, &p->got[ASK]);
+    for (int k = 0; k < QUESTIONS; k++)
+        p->question[k].peer = -1;
+    p->questions = !p->asks || options->exchanges == 0 || options->outstanding == 0 ? p->asks : p->partners;
+    p->questions = p->questions < QUESTIONS ? p->questions : QUESTIONS;
+    for (int k = 0; k < p->questions; k++) {
+        tutti_declare_vector(plan, sent[k], TUTTI_SCRATCH, &p->question[k].sent);
+        tutti_declare_vector(plan, got[k], TUTTI_SCRATCH, &p->question[k].got);
     }
     if (p->answers) {
-        tutti_declare_vector(plan, "pairs.answered", TUTTI_SCRATCH, &p->sent[ANSWER]);
-        tutti_declare_vector(plan, "pairs.question", TUTTI_SCRATCH, &p->got[ANSWER]);
+        tutti_declare_vector(plan, "pairs.answered", TUTTI_SCRATCH, &p->sent);
+        tutti_declare_vector(plan, "pairs.question", TUTTI_SCRATCH, &p->got);
     }
     tutti_declare_value(plan, "pairs.asked", TUTTI_OWN_ZERO, &p->asked, sizeof p->asked);
     return TUTTI_OK;
@@ -112,6 +152,7 @@ void tutti_pairs_close(tutti_pairs *p)
 {
     if (p == NULL)
         return;
+    tutti_cancel(p->m->world, &p->waking);
     tutti_monitor_close(p->door);
     tutti_graph_close(p->graph);
     tutti_free(p->roles);
@@ -119,6 +160,8 @@ void tutti_pairs_close(tutti_pairs *p)
     tutti_free(p->lost);
     tutti_free(p->part);
     tutti_free(p->beside);
+    tutti_free(p->unasked);
+    tutti_free(p->took_ns);
     tutti_free(p);
 }
 
@@ -186,6 +229,12 @@ tutti_status tutti_pairs_hold(tutti_pairs *p, tutti_error *err)
 
 void tutti_pairs_release(tutti_pairs *p)
 {
+    /* A resumed run knows no times either, and nothing wakes it. The asking service rests. */
+    memset(p->took_ns, 0, (size_t)(p->m->workers / p->m->team) * sizeof *p->took_ns);
+    tutti_cancel(p->m->world, &p->wake);
+    tutti_cancel(p->m->world, &p->waking);
+    p->wake = (tutti_request){ 0 };
+    p->waits = p->woken = false;
     if (p->leads)
         tutti_copy(p->m->device, p->m->n, p->m->x, p->s);
 }
@@ -199,6 +248,23 @@ tutti_status tutti_pairs_read(tutti_pairs *p, tutti_error *err)
         tutti_unlock(p->door);
     }
     return p->alone ? TUTTI_OK : tutti_take_over(p->m, p->m->x, err);
+}
+
+/* The asking service may wait for answers, which does not end for what it is owed. */
+static tutti_status wake(tutti_pairs *p, tutti_error *err)
+{
+    tutti_method *m = p->m;
+    bool asleep;
+
+    tutti_lock(p->door);
+    asleep = p->waits && !p->woken;
+    p->woken = p->woken || asleep;
+    tutti_unlock(p->door);
+    if (!asleep)
+        return TUTTI_OK;
+    tutti_cancel(m->world, &p->waking); /* of the last time */
+    return tutti_post_send(m->world, &p->waking, m->rank, tutti_port_of("pairs", 0, 0), &(tutti_note){ 0 },
+                           tutti_nothing(), err);
 }
 
 tutti_status tutti_pairs_update(tutti_pairs *p, tutti_error *err)
@@ -217,65 +283,221 @@ tutti_status tutti_pairs_update(tutti_pairs *p, tutti_error *err)
     if (!p->asks || p->o->exchanges == 0)
         return TUTTI_OK;
     tutti_owe(m, p->ask, p->o->exchanges);
+    TUTTI_TRY(wake(p, err));
     return p->o->outstanding >= 0 ? tutti_await_rounds(m, p->ask, p->o->outstanding, err) : TUTTI_OK;
 }
 
 /* ---- services ---- */
 
 /* s takes 1/parts of what theirs has more; S as it was sent. */
-static void average(tutti_pairs *p, int what, int64_t parts)
+static void average(tutti_pairs *p, const float *got, const float *sent, int64_t parts)
 {
-    tutti_add_diff(p->m->device, p->m->n, 1 / (float)parts, p->got[what], p->sent[what], p->s);
+    tutti_add_diff(p->m->device, p->m->n, 1 / (float)parts, got, sent, p->s);
     p->averaged++;
 }
 
-static tutti_status ask(tutti_pairs *p, int peer, tutti_error *err)
+/* ---- asking ---- */
+
+static void leave_out(tutti_pairs *p, int peer)
+{
+    for (int k = 0; k < p->partners; k++)
+        if (p->partner[k] == peer) {
+            p->partners--;
+            memmove(p->partner + k, p->partner + k + 1, (size_t)(p->partners - k) * sizeof *p->partner);
+            return;
+        }
+}
+
+/* It is over, however. One that a loss has ended is made with another. */
+static tutti_status end(tutti_pairs *p, question *q, tutti_status status, tutti_error *err)
+{
+    tutti_engine *e = p->m->engine;
+    const int peer = q->peer;
+
+    q->peer = -1;
+    tutti_lock(p->door);
+    p->asking--;
+    tutti_unlock(p->door);
+    if (p->asking == 0) {
+        tutti_lock(e->services.monitor);
+        e->services.comm_ns += tutti_now_ns(p->m->rt) - p->busy_ns;
+        tutti_unlock(e->services.monitor);
+    }
+    if (!tutti_is_left_out(p->m, status, err))
+        return status;
+    leave_out(p, peer);
+    p->again++;
+    return TUTTI_OK;
+}
+
+static tutti_status begin(tutti_pairs *p, int peer, tutti_error *err)
 {
     tutti_method *m = p->m;
     const size_t d = m->layout->used;
-    tutti_note note = { 0 };
+    question *q = p->question;
     tutti_status status;
 
+    while (q->peer >= 0)
+        q++;
+    q->peer = peer;
+    q->call = (tutti_engine_call){ 0 };
+    q->note = (tutti_note){ .a = p->asking };
+    q->begun_ns = tutti_now_ns(m->rt);
+    p->busy_ns = p->asking == 0 ? q->begun_ns : p->busy_ns;
     tutti_lock(p->door);
-    p->asking = true;
-    tutti_copy(m->device, m->n, p->s, p->sent[ASK]);
+    p->asking++;
+    tutti_copy(m->device, m->n, p->s, q->sent);
     tutti_unlock(p->door);
-    status = tutti_call(m, p->answer, peer, &note, tutti_f32(m->device, p->sent[ASK], d), tutti_f32(m->device, p->got[ASK], d), err);
-    if (status == TUTTI_OK && note.a != HALF && note.a != QUARTER)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, peer, "worker %d averages by 1/%lld; all workers must run one version", peer, (long long)note.a);
+    status = tutti_engine_call_start(m->engine, &q->call, p->answer, peer, &q->note, tutti_f32(m->device, q->sent, d), 0,
+                                     tutti_f32(m->device, q->got, d), err);
+    return status == TUTTI_OK ? status : end(p, q, status, err);
+}
+
+static tutti_status take_answer(tutti_pairs *p, question *q, tutti_error *err)
+{
+    tutti_method *m = p->m;
+    const tutti_status status = tutti_engine_call_end(m->engine, &q->call, &q->note, err);
+
+    if (status == TUTTI_OK && (q->note.a < 2 || q->note.a > 4 * QUESTIONS || q->note.a % 2 != 0))
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, q->peer, "worker %d averages by 1/%lld; all workers must run one version",
+                               q->peer, (long long)q->note.a);
+    if (status == TUTTI_OK) {
+        p->took_ns[q->peer / m->team] = tutti_now_ns(m->rt) - q->begun_ns;
+        tutti_lock(p->door);
+        average(p, q->got, q->sent, q->note.a);
+        tutti_unlock(p->door);
+    }
+    return end(p, q, status, err);
+}
+
+/* Partners that are not being asked: how many, and the least time that an averaging with one of them took. */
+static int find_unasked(tutti_pairs *p, int64_t *least_ns)
+{
+    int n = 0;
+
+    *least_ns = INT64_MAX;
+    for (int k = 0; k < p->partners; k++) {
+        const int64_t known_ns = p->took_ns[p->partner[k] / p->m->team], took_ns = known_ns > 0 ? known_ns : UNKNOWN_NS;
+        bool asked = false;
+        for (int i = 0; i < QUESTIONS; i++)
+            asked = asked || p->question[i].peer == p->partner[k];
+        if (asked)
+            continue;
+        *least_ns = took_ns < *least_ns ? took_ns : *least_ns;
+        p->unasked[n++] = p->partner[k];
+    }
+    return n;
+}
+
+/* Whom to ask next; -1: nobody yet. *from_ns: from when on there may be somebody, unless an answer comes before. */
+static int next_peer(tutti_pairs *p, int64_t *from_ns)
+{
+    const tutti_rng rng = { p->m->rng.seed, tutti_port_of("ad-psgd", (uint64_t)p->m->rank, 0), 0 };
+    int64_t least_ns;
+    const int n = find_unasked(p, &least_ns);
+    int peer = -1;
+
+    *from_ns = TUTTI_FOREVER;
+    if (p->asking == p->questions || n == 0)
+        return -1;
+    if (p->asking > 0) {
+        int64_t late_ns = 0;
+        for (int i = 0; i < QUESTIONS; i++)
+            if (p->question[i].peer >= 0 && p->question[i].begun_ns + PATIENCE * least_ns > late_ns)
+                late_ns = p->question[i].begun_ns + PATIENCE * least_ns;
+        if (tutti_now_ns(p->m->rt) < late_ns) {
+            *from_ns = late_ns;
+            return -1;
+        }
+    }
+    if (p->o->peer == RANDOM)
+        return p->unasked[tutti_random(rng, p->asked) % (uint64_t)n];
+    for (int i = 0; i < n; i++)
+        peer = p->unasked[i] == p->partner[p->asked % (uint64_t)p->partners] ? p->unasked[i] : peer;
+    return peer;
+}
+
+static bool is_owed(const tutti_pairs *p)
+{
+    tutti_engine *e = p->m->engine;
+    bool owed;
+
+    tutti_lock(e->services.monitor);
+    owed = e->services.at[p->ask].owed > 0;
+    tutti_unlock(e->services.monitor);
+    return owed;
+}
+
+/* Until an answer has come, or something is owed, or that time. */
+static tutti_status await_answers(tutti_pairs *p, int64_t deadline_ns, tutti_error *err)
+{
+    tutti_engine *e = p->m->engine;
+    tutti_request *wanted[QUESTIONS + 2], *const own[1] = { &p->wake };
+    tutti_status status;
+    int n = 0;
+
+    if (!p->wake.posted)
+        TUTTI_TRY(tutti_post_recv(p->m->world, &p->wake, p->m->rank, tutti_port_of("pairs", 0, 0), tutti_nothing(), err));
+    wanted[n++] = &p->wake;
+    for (int i = 0; i < QUESTIONS; i++)
+        if (p->question[i].peer >= 0)
+            wanted[n++] = &p->question[i].call.reply;
+    status = tutti_engine_wait_any(e, wanted, n, deadline_ns, err);
+    if (status != TUTTI_OK)
+        return status;
+    for (int i = 0; i < QUESTIONS; i++)
+        if (p->question[i].peer >= 0 && tutti_request_done(&p->question[i].call.reply))
+            TUTTI_TRY(take_answer(p, &p->question[i], err));
+    if (!tutti_request_done(&p->wake))
+        return TUTTI_OK;
+    status = tutti_wait_some(p->m->world, own, 1, 1, TUTTI_FOREVER, NULL, err); /* who was expelled hears it here */
+    p->wake = (tutti_request){ 0 };
     tutti_lock(p->door);
-    if (status == TUTTI_OK)
-        average(p, ASK, note.a);
-    p->asking = false;
+    p->woken = false;
     tutti_unlock(p->door);
     return status;
 }
 
-/* With one of those who are left; nobody is: nothing. */
-static tutti_status one_round(tutti_pairs *p, tutti_error *err)
+/* One averaging is begun, or one step of the waiting is made. With nobody left to ask it is nothing. */
+static tutti_status go_on(tutti_pairs *p, tutti_error *err)
 {
-    const tutti_rng rng = { p->m->rng.seed, tutti_port_of("ad-psgd", (uint64_t)p->m->rank, 0), 0 };
-    const uint64_t turn = p->asked++, draw = p->o->peer == RANDOM ? tutti_random(rng, turn) : turn;
+    const bool free = p->o->exchanges == 0 && p->partners > 0;
+    int64_t from_ns;
+    int peer = next_peer(p, &from_ns);
+    bool owed;
 
-    while (p->partners > 0) {
-        const int k = (int)(draw % (uint64_t)p->partners);
-        const tutti_status status = ask(p, p->partner[k], err);
-        if (!tutti_is_left_out(p->m, status, err))
-            return status;
-        p->partners--;
-        memmove(p->partner + k, p->partner + k + 1, (size_t)(p->partners - k) * sizeof *p->partner);
-    }
-    return TUTTI_OK;
+    if (p->partners == 0)
+        p->again = 0;
+    tutti_lock(p->door);
+    p->waits = p->asking > 0;
+    tutti_unlock(p->door);
+    owed = p->again > 0 || p->asking == 0 || is_owed(p); /* what is owed from here on wakes */
+    if (p->asking > 0 && (peer < 0 || !owed))
+        return await_answers(p, owed ? from_ns : TUTTI_FOREVER, err);
+    if (p->again > 0)
+        p->again--;
+    else
+        TUTTI_TRY(tutti_round(p->m, p->ask, free, err)); /* it rests where nothing is under way */
+    peer = next_peer(p, &from_ns);
+    if (peer < 0) /* all are lost */
+        return TUTTI_OK;
+    p->asked++;
+    return begin(p, peer, err);
 }
 
 tutti_status tutti_pairs_ask(tutti_pairs *p, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
 
-    while (p->asks && (status = tutti_round(p->m, p->ask, p->o->exchanges == 0 && p->partners > 0, err)) == TUTTI_OK)
-        TUTTI_TRY(one_round(p, err));
+    while (p->asks && status == TUTTI_OK)
+        status = go_on(p, err);
+    for (int i = 0; i < QUESTIONS; i++)
+        tutti_engine_call_drop(p->m->engine, &p->question[i].call);
+    tutti_cancel(p->m->world, &p->wake);
     return status;
 }
+
+/* ---- answering ---- */
 
 tutti_status tutti_pairs_answer(tutti_pairs *p, tutti_error *err)
 {
@@ -284,14 +506,17 @@ tutti_status tutti_pairs_answer(tutti_pairs *p, tutti_error *err)
     tutti_note note;
     tutti_status status = TUTTI_OK;
 
-    while (p->answers && (status = tutti_serve(m, p->answer, &note, tutti_f32(m->device, p->got[ANSWER], d), TUTTI_FOREVER, err)) == TUTTI_OK) {
+    while (p->answers && (status = tutti_serve(m, p->answer, &note, tutti_f32(m->device, p->got, d), TUTTI_FOREVER, err)) == TUTTI_OK) {
         tutti_note weight = { 0 };
+        if (note.a < 0 || note.a >= QUESTIONS)
+            return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note.from, "worker %d asks with %lld other questions under way; all "
+                                   "workers must run one version", note.from, (long long)note.a);
         tutti_lock(p->door);
-        weight.a = p->asking ? QUARTER : HALF;
-        tutti_copy(m->device, m->n, p->s, p->sent[ANSWER]);
-        average(p, ANSWER, weight.a);
+        weight.a = 2 * (1 + p->asking + note.a);
+        tutti_copy(m->device, m->n, p->s, p->sent);
+        average(p, p->got, p->sent, weight.a);
         tutti_unlock(p->door);
-        TUTTI_TRY(tutti_reply(m, &note, &weight, tutti_f32(m->device, p->sent[ANSWER], d), err));
+        TUTTI_TRY(tutti_reply(m, &note, &weight, tutti_f32(m->device, p->sent, d), err));
     }
     return status;
 }

@@ -47,15 +47,11 @@ void tutti_service_end_calls(tutti_engine *e, bool answers)
     }
 }
 
-/* Until all of n `wanted` of the call have ended, or this worker closes, or, of a call, one of its services has failed: who is to answer may wait for somebody who is gone. The first failure among them,
-   which ends the waiting unless all are to end; of `answers` one to who is lost is none. */
-static tutti_status wait_or_end(tutti_engine *e, tutti_engine_call *call, tutti_request *const *wanted, int n, bool all, bool answers, tutti_error *err)
+/* Among those that end before their time; false: it is time already. */
+static bool enlist(tutti_engine *e, tutti_engine_call *call)
 {
-    tutti_engine_call **at = &e->services.calls;
-    tutti_status status = TUTTI_OK;
     bool ended;
 
-    TUTTI_TRY(tutti_post_recv(e->world, &call->left, tutti_world_rank(e->world), abandon_port(call->ticket), tutti_nothing(), err));
     tutti_lock(e->services.monitor);
     ended = e->services.closing || (call->pending && e->services.status != TUTTI_OK);
     if (!ended) {
@@ -63,6 +59,36 @@ static tutti_status wait_or_end(tutti_engine *e, tutti_engine_call *call, tutti_
         e->services.calls = call;
     }
     tutti_unlock(e->services.monitor);
+    return !ended;
+}
+
+/* Not any more; true: it was time meanwhile. */
+static bool leave_list(tutti_engine *e, tutti_engine_call *call)
+{
+    tutti_engine_call **at = &e->services.calls;
+    bool ended;
+
+    tutti_lock(e->services.monitor);
+    ended = e->services.closing || (call->pending && e->services.status != TUTTI_OK);
+    while (*at != NULL && *at != call)
+        at = &(*at)->next;
+    if (*at != NULL)
+        *at = call->next;
+    tutti_unlock(e->services.monitor);
+    tutti_cancel(e->world, &call->leave);
+    tutti_cancel(e->world, &call->left);
+    return ended;
+}
+
+/* Until all of n `wanted` of the call have ended, or this worker closes, or, of a call, one of its services has failed: who is to answer may wait for somebody who is gone. The first failure among them,
+   which ends the waiting unless all are to end; of `answers` one to who is lost is none. */
+static tutti_status wait_or_end(tutti_engine *e, tutti_engine_call *call, tutti_request *const *wanted, int n, bool all, bool answers, tutti_error *err)
+{
+    tutti_status status = TUTTI_OK;
+    bool ended;
+
+    TUTTI_TRY(tutti_post_recv(e->world, &call->left, tutti_world_rank(e->world), abandon_port(call->ticket), tutti_nothing(), err));
+    ended = !enlist(e, call);
     for (int k = 0; k < n && !ended && (all || status == TUTTI_OK); k++) {
         tutti_request *const either[2] = { wanted[k], &call->left };
         tutti_status this_one = tutti_wait_some(e->world, either, 2, 1, TUTTI_FOREVER, NULL, status == TUTTI_OK ? err : NULL);
@@ -71,15 +97,28 @@ static tutti_status wait_or_end(tutti_engine *e, tutti_engine_call *call, tutti_
         status = status == TUTTI_OK ? this_one : status;
         ended = tutti_request_done(&call->left);
     }
+    ended = leave_list(e, call) || ended;
+    return ended ? TUTTI_CLOSED : status;
+}
+
+tutti_status tutti_engine_wait_any(tutti_engine *e, tutti_request **wanted, int n, int64_t deadline_ns, tutti_error *err)
+{
+    tutti_engine_call call = { .pending = true };
+    tutti_status status = TUTTI_OK;
+    bool ended;
+
     tutti_lock(e->services.monitor);
-    ended = ended || e->services.closing || (call->pending && e->services.status != TUTTI_OK);
-    while (*at != NULL && *at != call)
-        at = &(*at)->next;
-    if (*at != NULL)
-        *at = call->next;
+    call.ticket = next_ticket(e, 0);
     tutti_unlock(e->services.monitor);
-    tutti_cancel(e->world, &call->leave);
-    tutti_cancel(e->world, &call->left);
+    wanted[n] = &call.left;
+    TUTTI_TRY(tutti_post_recv(e->world, &call.left, tutti_world_rank(e->world), abandon_port(call.ticket), tutti_nothing(), err));
+    ended = !enlist(e, &call);
+    if (!ended)
+        status = tutti_wait_some(e->world, wanted, (size_t)n + 1, 1, deadline_ns, NULL, err);
+    for (int k = 0; k <= n && status != TUTTI_OK; k++) /* each says its own */
+        status = tutti_request_done(wanted[k]) || status == TUTTI_TIMEOUT ? TUTTI_OK : status;
+    ended = tutti_request_done(&call.left) || ended;
+    ended = leave_list(e, &call) || ended;
     return ended ? TUTTI_CLOSED : status;
 }
 

@@ -87,13 +87,15 @@ static uint64_t most_rounds(const common *s, const bounds *b, int rank, int work
 {
     int64_t others = 0, all = 0;
 
+    const int late = b->outstanding > 0 ? 3 : 0; /* questions that the next does not wait for */
+
     for (int r = 0; r < workers; r++) {
         const int began = s->begun[r] - ended[r];
         all += began + b->outstanding + 1;
-        others += r == rank ? 0 : b->exchanges * began + b->outstanding + b->exchanges; /* asked by r for these, and for what it owed before */
+        others += r == rank ? 0 : b->exchanges * began + b->outstanding + b->exchanges + late; /* asked by r for these, and for what it owed before */
     }
     /* Rounds of the beat are granted by gradients told. Who is k neighbours away from member 0 may be k + 1 rounds behind it. */
-    return (uint64_t)(b->rounds > 0 ? (b->rounds * all + workers - 1) / workers + workers + 1 : others + b->outstanding);
+    return (uint64_t)(b->rounds > 0 ? (b->rounds * all + workers - 1) / workers + workers + 1 : others + b->outstanding + late);
 }
 
 /* An average that has to be there by now: so all begin at what is the same for all, less steps of their own since it began. How many, if more than one, is not told: a worker's part is taken when its
