@@ -68,6 +68,7 @@ tutti_status tutti_desk_open(desk *d, tutti_engine *e, int index, const tutti_de
     d->in_bytes = setup->in_bytes;
     d->out_bytes = setup->out_bytes;
     d->stays = setup->stays;
+    d->at_once = setup->at_once;
     d->from = TUTTI_ANY;
     d->taken = -1;
     d->request = tutti_alloc(rooms, sizeof *d->request);
@@ -399,7 +400,7 @@ tutti_status tutti_desk_answer(desk *d, const tutti_note *requests, const tutti_
                            .note = answers[k],
                            .payload = payload,
                            .there = there != NULL ? there[k] : 0 };
-        status = send_one(d, &one, copy, n > 1, err);
+        status = send_one(d, &one, copy, n > 1 || d->at_once, err);
     }
     if (copy >= 0)
         d->users[copy]--; /* it has those that were sent from it */

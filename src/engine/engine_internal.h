@@ -80,6 +80,7 @@ typedef struct tutti_engine_desk {
     int rooms, copies, answers;  /* requests that may come at a time; of what answers carry; answers to be sent */
     unsigned char *in, *out;     /* rooms x in_bytes, copies x out_bytes: the owner's */
     size_t in_bytes, out_bytes;
+    bool at_once;                /* no answer waits for its turn */
     bool stays;                  /* what answers carry stays as it is until they are taken: it is not copied */
     tutti_request *request;      /* rooms */
     uint64_t *posted;            /* rooms: in which order */
@@ -338,12 +339,13 @@ tutti_engine_service *tutti_engine_answered(tutti_engine *e, const tutti_note *r
 tutti_status tutti_engine_serve(tutti_engine *e, int index, tutti_note *note, void **in, int64_t deadline_ns,
                                 tutti_error *err);
 /* desk.c: requests come, and answers go, many at a time. rooms 0: one for each rank, without memory. stays: what answers carry
-   is left as it is until they are taken, so copies may be 0. */
+   is left as it is until they are taken, so copies may be 0. at_once: no answer waits for its turn: for who
+   has few to answer. */
 typedef struct tutti_desk_setup {
     int rooms, copies;
     void *in, *out;
     size_t in_bytes, out_bytes;
-    bool stays;
+    bool stays, at_once;
 } tutti_desk_setup;
 tutti_status tutti_desk_open(tutti_engine_desk *d, tutti_engine *e, int index, const tutti_desk_setup *setup,
                              tutti_error *err);

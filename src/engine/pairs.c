@@ -6,7 +6,8 @@
    s is the model, under `door`; x is the snapshot. Delta form on both sides, so what the client, or another averaging,
    did to s between S and S' stays: an event moves as much from one model to the other, keeps the sum whatever happens in
    between, and no gradient is lost. An answer never waits for the answer to one's own question, which is another
-   thread's, so nobody can wait in a ring on any connected graph.
+   thread's, so nobody can wait in a ring on any connected graph. Nor does it wait for another's question that is still on
+   its way, or until another's answer has been taken (desk.c): up to eight of each have memory.
 
    A question is late once it has lasted four times as long as the last averaging with somebody else who is not being asked
    now. Then the neighbour, or the link to it, is a slow one, and the next averaging that is owed does not wait for it:
@@ -36,6 +37,7 @@ enum { RANDOM, CYCLIC };
 enum { ANY, BIPARTITE };
 enum { ASK, ANSWER };            /* places in sent and got */
 enum { QUESTIONS = 4 };          /* that may be under way at once; each needs two models */
+enum { ANSWERS = 8 };            /* questions of others that may come at once, and answers that go; each needs a model */
 enum { PATIENCE = 4, UNKNOWN_NS = 5000000 }; /* a question is late after as many times what another averaging took */
 
 typedef struct question {
@@ -60,7 +62,9 @@ struct tutti_pairs {
     int events;                 /* of the world that the client has looked at */
     tutti_monitor *door;
     float *s;                   /* n; under door; of who leads */
-    float *sent, *got;          /* n each, of who answers */
+    float *sent;                /* n; of who answers, with: */
+    float *in, *out;            /* rooms x n: questions that come, answers that go */
+    int rooms;
     uint64_t averaged;          /* of s so far; under door */
     uint64_t seen;              /* averaged at the snapshot; client's */
     question question[QUESTIONS]; /* the asking service's, with what follows */
@@ -108,6 +112,12 @@ static tutti_status find_partners(tutti_pairs *p, tutti_error *err)
     return TUTTI_OK;
 }
 
+static void declare_rooms(const tutti_pairs *p, tutti_plan *plan, const char *name, float **rooms)
+{
+    const size_t count = (size_t)p->rooms * p->m->n;
+    tutti_declare(plan, &(tutti_state){ .name = name, .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = count }, rooms);
+}
+
 tutti_status tutti_pairs_declare(tutti_pairs **out, tutti_method *m, tutti_plan *plan, const tutti_pairs_options *options, const int services[2], tutti_error *err)
 {
     static const char *const sent[QUESTIONS] = { "pairs.sent", "pairs.sent2", "pairs.sent3", "pairs.sent4" };
@@ -136,15 +146,29 @@ tutti_status tutti_pairs_declare(tutti_pairs **out, tutti_method *m, tutti_plan 
         tutti_declare_vector(plan, got[k], TUTTI_SCRATCH, &p->question[k].got);
     }
     if (p->answers) {
+        p->rooms = p->partners < ANSWERS ? p->partners : ANSWERS;
         tutti_declare_vector(plan, "pairs.answered", TUTTI_SCRATCH, &p->sent);
-        tutti_declare_vector(plan, "pairs.question", TUTTI_SCRATCH, &p->got);
+        declare_rooms(p, plan, "pairs.questions", &p->in);
+        declare_rooms(p, plan, "pairs.answers", &p->out);
     }
     tutti_declare_value(plan, "pairs.asked", TUTTI_OWN_ZERO, &p->asked, sizeof p->asked);
     return TUTTI_OK;
 }
 
+static tutti_engine_desk *desk_of(const tutti_pairs *p)
+{
+    tutti_engine *e = p->m->engine;
+    return &e->services.at[p->answer].desk;
+}
+
 tutti_status tutti_pairs_open(tutti_pairs *p, tutti_error *err)
 {
+    const size_t bytes = p->m->n * sizeof(float);
+    const tutti_desk_setup setup = { .rooms = p->rooms, .copies = p->rooms, .in = p->in, .in_bytes = bytes,
+                                     .out = p->out, .out_bytes = bytes, .at_once = true };
+
+    if (p->answers)
+        TUTTI_TRY(tutti_desk_open(desk_of(p), p->m->engine, p->answer, &setup, err));
     return tutti_monitor_open(&p->door, p->m->rt, err);
 }
 
@@ -504,9 +528,11 @@ tutti_status tutti_pairs_answer(tutti_pairs *p, tutti_error *err)
     tutti_method *m = p->m;
     const size_t d = m->layout->used;
     tutti_note note;
+    void *got;
     tutti_status status = TUTTI_OK;
 
-    while (p->answers && (status = tutti_serve(m, p->answer, &note, tutti_f32(m->device, p->got, d), TUTTI_FOREVER, err)) == TUTTI_OK) {
+    while (p->answers &&
+           (status = tutti_engine_serve(m->engine, p->answer, &note, &got, TUTTI_FOREVER, err)) == TUTTI_OK) {
         tutti_note weight = { 0 };
         if (note.a < 0 || note.a >= QUESTIONS)
             return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note.from, "worker %d asks with %lld other questions under way; all "
@@ -514,9 +540,10 @@ tutti_status tutti_pairs_answer(tutti_pairs *p, tutti_error *err)
         tutti_lock(p->door);
         weight.a = 2 * (1 + p->asking + note.a);
         tutti_copy(m->device, m->n, p->s, p->sent);
-        average(p, p->got, p->sent, weight.a);
+        average(p, got, p->sent, weight.a);
         tutti_unlock(p->door);
-        TUTTI_TRY(tutti_reply(m, &note, &weight, tutti_f32(m->device, p->sent, d), err));
+        tutti_engine_answered(m->engine, &note);
+        TUTTI_TRY(tutti_desk_answer(desk_of(p), &note, &weight, 1, tutti_f32(m->device, p->sent, d), NULL, err));
     }
     return status;
 }

@@ -87,6 +87,18 @@ class Asynchronous(Case):
             self.assertGreater(ddp["wall_seconds"], 0.01 * factor * 400)
             self.assertGreater(ddp["wall_seconds"] / slow["wall_seconds"], 0.7 * factor)
 
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_one_slow_link_slows_nobody_but_the_worker_behind_it(self):
+        """A gradient takes 10 ms, an averaging across the slow link half a second: a model of 31 kB each way at 1 Mbit/s. The others have it as a neighbour, and make as many averagings as they owe all the same."""
+        common = ("--model", "logistic", "--data", self.data, "--batch", 10, "--steps", 800, "--seed", 1, "--step-time", 0.01, "--transport", "sim", "--final-eval", "off")
+        for i, (n, graph, exchanges) in enumerate(((4, "", 1), (4, "graph=complete,", 2), (5, "", 1), (6, "graph=ring,", 1))):
+            links = unequal_links(self.out("%d.xml" % i), [1000] * (n - 1) + [1])
+            s = summary(self.train("%d" % i, *common, "-n", n, "--method", "ad-psgd(%sexchanges=%d)" % (graph, exchanges), "--platform", links))
+            self.assertEqual(s["bytes_sent_total"], (2 * exchanges * 800 * n + 2 * (n - 1)) * 4 * 7850)
+            end = (2 * (n - 1) + 2 * exchanges + 2) * 4 * 7850 * 8 / 1e6  # of all others and of its own, models are on their way over the slow link, and the mean then
+            for w in s["by_worker"][:-1]:
+                self.assertGreater(w["steps"] / (s["wall_seconds"] - end), 90, (n, graph, w))
+
     def test_machines_sum_inside_and_average_between(self):
         """h-adpsgd: one machine is ddp and machines of one are ad-psgd, to the bit; every sample once by whoever; traffic; a slow machine slows nobody else; resuming."""
         common = (*MODEL, "--data", self.data, "-n", 4, "--batch", 10, "--seed", 2)

@@ -305,6 +305,42 @@ static tutti_status ad_psgd_ring(tutti_world *world, explore_case *c, tutti_erro
     return train(world, c, c->ranks % 2 == 0 && explore_draw(c, "roles", 2) == 0 ? "ad-psgd(graph=ring,roles=bipartite)" : "ad-psgd(graph=ring)", &(bounds){ .exchanges = 1, .outstanding = 1 }, err);
 }
 
+/* From its second step on nobody but the worker behind the slow link waits as long as one message takes over it. */
+static tutti_status steps_beside_a_slow_link(tutti_engine *e, explore_case *c, const bounds *b, tutti_error *err)
+{
+    const tutti_method *const m = tutti_engine_method(e);
+    const int slow = (int)explore_draw(c, "slow link", (uint64_t)c->ranks);
+    int64_t begun_ns, took_ns;
+
+    TUTTI_TRY(one_step(e, c, b, err)); /* all begin together */
+    explore_slow_link(slow);
+    begun_ns = tutti_now_ns(m->rt);
+    for (int k = 0; k < 2 * STEPS; k++)
+        TUTTI_TRY(one_step(e, c, b, err));
+    took_ns = tutti_now_ns(m->rt) - begun_ns;
+    EXPLORE_EXPECT(m->rank == slow || took_ns < EXPLORE_SLOW_NS, "worker %d of %d waits for worker %d, whose link is slow: %d steps have taken %.3g s", m->rank, m->workers, slow, 2 * STEPS, (double)took_ns * 1e-9);
+    return TUTTI_OK;
+}
+
+static tutti_status ad_psgd_slow_link(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const char *const methods[] = { "ad-psgd(graph=complete)", "ad-psgd(graph=complete,exchanges=2)", "h-adpsgd(super_learner=1,graph=complete)" };
+    const bounds b = { .outstanding = -1 };
+    seat at = { .count = 3 * PERIOD, .c = c };
+    const tutti_param param = { .name = "w", .dims = 1, .dim = { at.count } };
+    const tutti_engine_options options = { .method = methods[explore_draw(c, "method", TUTTI_LENGTH(methods))], .optimizer = "sgd(lr=0.0625)", .batch = 1, .seed = c->seed, .initial = fill_initial, .user = &at };
+    tutti_status status = tutti_engine_open(&at.e, world, &param, 1, &options, err);
+
+    if (status == TUTTI_OK)
+        status = steps_beside_a_slow_link(at.e, c, &b, err);
+    if (status == TUTTI_OK)
+        status = tutti_engine_finish(at.e, err);
+    if (status == TUTTI_OK)
+        status = check_mean(at.e, c, err);
+    tutti_engine_close(at.e);
+    return status;
+}
+
 static tutti_status h_adpsgd(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const char *const graphs[] = { "", ",graph=ring", ",graph=complete", ",graph=star" };
@@ -721,6 +757,8 @@ const explore_piece explore_async_pieces[] = {
     { .name = "ad-psgd", .help = "ad-psgd on several graphs, pacings and choices of peer, with meetings: no gradient lost, each handed out once", .least = 2, .most = 5, .rank_main = ad_psgd },
     { .name = "ad-psgd-ring", .help = "ad-psgd on rings, odd ones too", .least = 3, .most = 7, .rank_main = ad_psgd_ring },
     { .name = "ad-psgd-free", .help = "ad-psgd on rings and stars that averages as often as the network allows", .least = 2, .most = 4, .rank_main = ad_psgd_free },
+    { .name = "ad-psgd-slow-link", .help = "ad-psgd beside a worker with a slow link: it is averaged with, and nobody else waits for it", .least = 3, .most = 5,
+      .rank_main = ad_psgd_slow_link, .seconds = 1e6 },
     { .name = "h-adpsgd", .help = "super-learners that sum inside and average between, blocks of gradients that are cut at the end: no gradient lost, each handed out once", .least = 2, .most = 8, .rank_main = h_adpsgd },
     { .name = "averager", .help = "rings and other graphs whose rounds all make at the beat of all gradients: none lost, no ring of waiting", .least = 2, .most = 7, .rank_main = averager },
     { .name = "behind", .help = "more averagings than there is time for: nobody computes before so many as it owes are made", .least = 2, .most = 3, .rank_main = behind, .seconds = 1000 },

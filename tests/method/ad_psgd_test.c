@@ -137,13 +137,14 @@ static void no_gradient_is_lost_and_every_pair_sends_what_the_sheet_says(void **
             }
 }
 
-/* Averaging one pair after another takes 1 / (n - 1) of the squared distance if every pair is as likely as any other (ad-psgd.md, invariant 3): random partners are, cyclic ones come equally often. */
+/* Averaging one pair after another takes 1 / (n - 1) of the squared distance if every pair is as likely as any other (ad-psgd.md, invariant 3): random partners are, cyclic ones come equally often. Without overlap:
+   with it a neighbour that is late, as anybody is on a busy machine, does not hold up the others, and is met less often. */
 static void every_pair_meets_as_often_as_any_other(void **state)
 {
     (void)state;
     for (int cyclic = 0; cyclic < 2; cyclic++)
         for (int n = 3; n <= 5; n++) {
-            trial t = trial_of(cyclic ? "ad-psgd(graph=complete,exchanges=48,peer=cyclic)" : "ad-psgd(graph=complete,exchanges=48)", "sgd(lr=0.0625)", TRIAL_STEPS);
+            trial t = trial_of(cyclic ? "ad-psgd(graph=complete,exchanges=48,peer=cyclic)" : "ad-psgd(graph=complete,exchanges=48,outstanding=0)", "sgd(lr=0.0625)", TRIAL_STEPS);
             const double asked = 48.0 * TRIAL_STEPS / (n - 1); /* of one by another */
             uint64_t end_bytes[TRIAL_RANKS][TRIAL_RANKS], end_messages[TRIAL_RANKS][TRIAL_RANKS];
             t.gradient = trial_constant;
