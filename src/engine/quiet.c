@@ -8,6 +8,7 @@
 #include "service_internal.h"
 
 enum { BARRIERS = 3 };
+enum { WAVES = 4, PAUSE_MOST_NS = 1000000 };
 
 static bool all_rest(const tutti_engine *e)
 {
@@ -17,12 +18,21 @@ static bool all_rest(const tutti_engine *e)
     return true;
 }
 
+/* A message that nobody waits for (desk.c: tell) may be long on a slow link: waves then come less and less often. */
+static void pause_between(const tutti_engine *e, int wave)
+{
+    const int doublings = wave - WAVES;
+
+    if (doublings >= 0)
+        tutti_sleep_until(e->rt, tutti_now_ns(e->rt) + (doublings < 10 ? PAUSE_MOST_NS >> (10 - doublings) : PAUSE_MOST_NS));
+}
+
 /* discarded: samples by all. */
 static tutti_status waves(tutti_engine *e, uint64_t *discarded, tutti_error *err)
 {
     int64_t before = -1;
 
-    for (;;) {
+    for (int wave = 0;; wave++) {
         int64_t count[4] = { 0, 0, 0, (int64_t)e->services.discarded }; /* sent, received, how many of us miss a member, samples of no update */
         tutti_status status;
         int lost = -1;
@@ -47,6 +57,7 @@ static tutti_status waves(tutti_engine *e, uint64_t *discarded, tutti_error *err
         if (count[0] == before)
             return TUTTI_OK;
         before = count[1];
+        pause_between(e, wave);
     }
 }
 
