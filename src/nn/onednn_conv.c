@@ -116,16 +116,18 @@ static tutti_status build_forward(onednn *b, dn_conv *c, const nn_unit *u, int64
     return reorder(b, &c->give_forward, u, "forward weights reorder", nn_md_of(&m[PLAIN_W]), tutti_nn_dn_md(&c->conv, DNNL_ARG_WEIGHTS), err);
 }
 
-/* Does oneDNN's own fill the input's channels up? */
-static tutti_status fills_channels(onednn *b, const nn_unit *u, const dn_conv_maps *maps, const dn_conv *c, bool *fills, tutti_error *err)
+static size_t bytes_of(const dn_op *op, int arg)
 {
-    static const int args[] = { DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_BIAS };
-    dn_op op = { 0 };
+    return op->primitive != NULL ? dnnl_memory_desc_get_size(tutti_nn_dn_md(op, arg)) : 0;
+}
 
-    TUTTI_TRY(tutti_nn_dn_conv(&b->core, &op, DN_CONV_WEIGHTS, plain_steps, maps, &c->conv, b->core.plain, u, "weights", args, 4, err));
-    *fills = dnnl_memory_desc_get_size(tutti_nn_dn_md(&op, DNNL_ARG_SRC)) > c->wide.images * (size_t)nn_values(u->in) * sizeof(float);
-    tutti_nn_dn_op_close(&op);
-    return TUTTI_OK;
+/* Are the weights' gradients ours to make? */
+static bool is_plain(const dn_conv *c, const nn_unit *u, const dn_core *core)
+{
+    const bool fills = bytes_of(&c->weights, DNNL_ARG_SRC) > c->wide.images * (size_t)nn_values(u->in) * sizeof(float);
+    const bool full = c->wide.channels == (size_t)u->wide.channels && c->wide.lanes % NN_LANES == 0; /* blocks */
+
+    return u->pool > 0 && fills && full && tutti_nn_dn_narrow_type(core) == dnnl_f32;
 }
 
 static tutti_status build_backward(onednn *b, dn_conv *c, const nn_unit *u, const nn_md *m, nn_mdref input, bool first, bool last, tutti_error *err)
@@ -137,12 +139,12 @@ static tutti_status build_backward(onednn *b, dn_conv *c, const nn_unit *u, cons
 
     if (last)
         TUTTI_TRY(reorder(b, &c->unflatten, u, "unflatten", nn_md_of(&m[PLAIN_OUT]), out_md(c), err));
-    if (first && u->pool > 0 && c->wide.channels == (size_t)u->wide.channels && c->wide.lanes % NN_LANES == 0 && tutti_nn_dn_narrow_type(&b->core) == dnnl_f32) {
-        TUTTI_TRY(fills_channels(b, u, &maps, c, &c->plain, err));
-        if (c->plain)
-            return TUTTI_OK;
-    }
     TUTTI_TRY(tutti_nn_dn_conv(&b->core, &c->weights, DN_CONV_WEIGHTS, plain_steps, &maps, &c->conv, b->core.plain, u, "weights", weights_args, 4, err));
+    if (first && is_plain(c, u, &b->core)) {
+        tutti_nn_dn_op_close(&c->weights);
+        c->plain = true;
+        return TUTTI_OK;
+    }
     TUTTI_TRY(adapt(b, &c->weights_input, u, "weights input reorder", input, tutti_nn_dn_md(&c->weights, DNNL_ARG_SRC), err));
     TUTTI_TRY(adapt(b, &c->weights_slope, u, "weights slope reorder", wide, tutti_nn_dn_md(&c->weights, DNNL_ARG_DIFF_DST), err));
     TUTTI_TRY(reorder(b, &c->take_weights, u, "weights reorder", tutti_nn_dn_md(&c->weights, DNNL_ARG_DIFF_WEIGHTS), nn_md_of(&m[PLAIN_W]), err));
@@ -153,11 +155,6 @@ static tutti_status build_backward(onednn *b, dn_conv *c, const nn_unit *u, cons
     TUTTI_TRY(adapt(b, &c->data_slope, u, "data slope reorder", wide, tutti_nn_dn_md(&c->data, DNNL_ARG_DIFF_DST), err));
     TUTTI_TRY(adapt(b, &c->data_result, u, "data result reorder", tutti_nn_dn_md(&c->data, DNNL_ARG_DIFF_SRC), input, err));
     return reorder(b, &c->give_data, u, "data weights reorder", nn_md_of(&m[PLAIN_W]), tutti_nn_dn_md(&c->data, DNNL_ARG_WEIGHTS), err);
-}
-
-static size_t bytes_of(const dn_op *op, int arg)
-{
-    return op->primitive != NULL ? dnnl_memory_desc_get_size(tutti_nn_dn_md(op, arg)) : 0;
 }
 
 /* What a tile of this unit takes; whatever has no primitive takes nothing. */
