@@ -35,7 +35,7 @@
 
 enum { RANDOM, CYCLIC };
 enum { ANY, BIPARTITE };
-enum { ASK, ANSWER };            /* places in sent and got */
+enum { ASK, ANSWER };            /* of the two services */
 enum { QUESTIONS = 4 };          /* that may be under way at once; each needs two models */
 enum { ANSWERS = 8 };            /* questions of others that may come at once, and answers that go; each needs a model */
 enum { PATIENCE = 4, UNKNOWN_NS = 5000000 }; /* a question is late after as many times what another averaging took */
