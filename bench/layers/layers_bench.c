@@ -1,6 +1,9 @@
-/* layers_bench.c: the functions of src/nn/math on one thread, for bench/layers/run. Prints a line an operation: its name, microseconds of the best of some calls,
-   bytes that have to pass through memory once, floating-point operations (of attention: those below the diagonal). The first lines are the yardsticks: memcpy of
-   32 MiB, and products and sums in registers.   usage: layers_bench [LEVEL: 0 scalar, 1 AVX2, 2 AVX-512] */
+/* layers_bench.c: the functions of src/nn/math on one thread, for bench/layers/run. Prints a line
+   an operation: its name, microseconds of the best of some calls, bytes that have to pass through
+   memory once, floating-point operations (of attention: those below the diagonal). The first
+   lines are the yardsticks: memcpy of
+   32 MiB, and products and sums in registers.   usage: layers_bench [LEVEL:
+                                                 0 scalar, 1 AVX2, 2 AVX-512] */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +11,16 @@
 
 #include "nn/math/math.h"
 
-enum { TOKENS = 1024, WIDTH = 256, HIDDEN = 1024, VOCABULARY = 50257, ROWS = 64, IMAGES = 64, SIDE = 28, CHANNELS = 32 };
+enum {
+    TOKENS = 1024,
+    WIDTH = 256,
+    HIDDEN = 1024,
+    VOCABULARY = 50257,
+    ROWS = 64,
+    IMAGES = 64,
+    SIDE = 28,
+    CHANNELS = 32
+};
 
 typedef struct bench {
     const nn_math *m;
@@ -34,13 +46,21 @@ static void gelu(bench *b) { b->m->gelu(TOKENS * HIDDEN, b->a, b->b); }
 static void gelu_back(bench *b) { b->m->gelu_back(TOKENS * HIDDEN, b->a, b->c, b->b); }
 static void gelu_tanh(bench *b) { b->m->gelu_tanh(TOKENS * HIDDEN, b->a, b->b); }
 static void gelu_tanh_back(bench *b) { b->m->gelu_tanh_back(TOKENS * HIDDEN, b->a, b->c, b->b); }
-static void layer_norm(bench *b) { b->m->layer_norm(TOKENS, WIDTH, b->a, b->e, b->e + WIDTH, 1e-5f, b->b, b->scratch, b->scratch + TOKENS); }
+static void layer_norm(bench *b)
+{
+    b->m->layer_norm(TOKENS, WIDTH, b->a, b->e, b->e + WIDTH, 1e-5f, b->b, b->scratch, b->scratch + TOKENS);
+}
 static void layer_norm_back(bench *b)
 {
-    b->m->layer_norm_back(TOKENS, WIDTH, b->a, b->e, b->scratch, b->scratch + TOKENS, b->c, b->b, false, b->e + 2 * WIDTH, b->e + 3 * WIDTH, false, b->scratch + 2 * TOKENS);
+    b->m->layer_norm_back(TOKENS, WIDTH, b->a, b->e, b->scratch, b->scratch + TOKENS, b->c, b->b, false,
+                          b->e + 2 * WIDTH, b->e + 3 * WIDTH, false, b->scratch + 2 * TOKENS);
 }
 static void rms_norm(bench *b) { b->m->rms_norm(TOKENS, WIDTH, b->a, b->e, 1e-5f, b->b, b->scratch); }
-static void rms_norm_back(bench *b) { b->m->rms_norm_back(TOKENS, WIDTH, b->a, b->e, b->scratch, b->c, b->b, false, b->e + 2 * WIDTH, false, b->scratch + 2 * TOKENS); }
+static void rms_norm_back(bench *b)
+{
+    b->m->rms_norm_back(TOKENS, WIDTH, b->a, b->e, b->scratch, b->c, b->b, false, b->e + 2 * WIDTH, false,
+                        b->scratch + 2 * TOKENS);
+}
 static void gather(bench *b) { b->m->gather(TOKENS, WIDTH, b->ids, b->a, b->b); }
 static void scatter(bench *b) { b->m->scatter_add(TOKENS, WIDTH, 0, WIDTH, b->ids, b->c, b->b); }
 static void sparse(bench *b)
@@ -48,8 +68,14 @@ static void sparse(bench *b)
     const size_t u = tutti_nn_unique(TOKENS, b->ids, b->unique, b->order, b->begin, b->sort);
     b->m->sum_rows(WIDTH, 0, u, b->order, b->begin, b->c, b->b);
 }
-static void rotary(bench *b) { b->m->rotary(TOKENS, TOKENS, 4, WIDTH / 4, WIDTH, b->e + b->most / 2, b->scratch + b->most / 2, false, b->b); }
-static void dropout(bench *b) { tutti_nn_dropout(b->m, b->d, (tutti_rng){ 1, 2, 3 }, 0, TOKENS * HIDDEN, 0.1f, b->a, b->b); }
+static void rotary(bench *b)
+{
+    b->m->rotary(TOKENS, TOKENS, 4, WIDTH / 4, WIDTH, b->e + b->most / 2, b->scratch + b->most / 2, false, b->b);
+}
+static void dropout(bench *b)
+{
+    tutti_nn_dropout(b->m, b->d, (tutti_rng){ 1, 2, 3 }, 0, TOKENS * HIDDEN, 0.1f, b->a, b->b);
+}
 static void entropy_of(bench *b, size_t rows, size_t classes)
 {
     b->m->entropy(rows, 0, classes, classes, b->a, b->labels, b->state);
@@ -59,8 +85,16 @@ static void entropy_small(bench *b) { entropy_of(b, TOKENS, WIDTH); }
 static void entropy_large(bench *b) { entropy_of(b, ROWS, VOCABULARY); }
 
 static const nn_channels images = { IMAGES, 1, SIDE * SIDE, CHANNELS };
-static void batch_norm(bench *b) { b->m->batch_norm(&images, b->a, b->e, b->e + CHANNELS, 1e-5f, false, b->b, b->scratch, b->scratch + CHANNELS, 0.1f, b->scratch + 2 * CHANNELS, b->scratch + 3 * CHANNELS); }
-static void batch_norm_back(bench *b) { b->m->batch_norm_back(&images, b->a, NULL, b->e, b->scratch, b->scratch + CHANNELS, b->c, b->b, b->e + 2 * CHANNELS, b->e + 3 * CHANNELS, false); }
+static void batch_norm(bench *b)
+{
+    b->m->batch_norm(&images, b->a, b->e, b->e + CHANNELS, 1e-5f, false, b->b, b->scratch, b->scratch + CHANNELS, 0.1f,
+                     b->scratch + 2 * CHANNELS, b->scratch + 3 * CHANNELS);
+}
+static void batch_norm_back(bench *b)
+{
+    b->m->batch_norm_back(&images, b->a, NULL, b->e, b->scratch, b->scratch + CHANNELS, b->c, b->b, b->e + 2 * CHANNELS,
+                          b->e + 3 * CHANNELS, false);
+}
 
 static void attend(bench *b, size_t batch, size_t heads, size_t length, size_t width)
 {
@@ -73,7 +107,8 @@ static void attend_back(bench *b)
     const nn_attention *a = &b->attention; /* of the forward before */
     const size_t d = a->heads * a->width;
     float *out = b->e + TOKENS * 64;
-    b->m->attention_back(a, 0, a->batch * a->heads, b->a, b->a + d, b->a + 2 * d, b->b, b->e, b->c, out, out + d, out + 2 * d, b->scratch);
+    b->m->attention_back(a, 0, a->batch * a->heads, b->a, b->a + d, b->a + 2 * d, b->b, b->e, b->c, out, out + d,
+                         out + 2 * d, b->scratch);
 }
 static void attention_128(bench *b) { attend(b, 8, 4, 128, 64); }
 static void attention_1024(bench *b) { attend(b, 2, 4, 1024, 64); }
@@ -81,7 +116,8 @@ static void attention_wide(bench *b) { attend(b, 4, 8, 128, 128); }
 
 typedef struct operation { const char *name; void (*run)(bench *b); double bytes, flops; } operation;
 #define WORDS(n) (4.0 * (n))
-#define CAUSAL(batch, heads, length, width, products) ((double)(batch) * (heads) * (length) * (length) / 2 * (width) * 2 * (products))
+#define CAUSAL(batch, heads, length, width, products) \
+    ((double)(batch) * (heads) * (length) * (length) / 2 * (width)*2 * (products))
 static const operation operations[] = {
     { "memcpy", copy, 2.0 * (32 << 20), 0 },
     { "gelu", gelu, WORDS(2 * TOKENS * HIDDEN), 0 },
