@@ -1,16 +1,23 @@
-/* What an all-reduce of floats between two processes of one machine takes in hand-written loops: two pinned processes, shared memory, busy waiting, and nothing else:
-   no groups, tags, types, errors or deaths. src/collective/window.c is measured beside it, and is faster at some sizes.
+/* What an all-reduce of floats between two processes of one machine takes in hand-written loops:
+   two pinned processes, shared memory, busy waiting, and nothing else: no groups, tags, types,
+   errors or deaths. src/collective/window.c is measured beside it, and is faster at some sizes.
 
-     small        up to 1024 floats: each process writes its vector behind a flag, in the same line, waits for the other's flag and adds. Bound: the time a line takes from
-                  core to core, and for the lines after the first
-     registered   both vectors lie in memory that both map: each process adds one half and writes both. Bound: 2 n bytes read and 2 n written by two processes,
-                  half of them in the other's cache; above what the caches hold, the bandwidth of memory
-     foreign      private vectors, in chunks: each process copies the half that the other adds into its shared half-stage, adds the other's staged half to its own, into its
-                  vector and back into that stage, and takes its sums from its stage. Bound: n bytes read and n written by each, and three times n / 2 of the stages'
-                  lines through the other's cache. (All of a chunk staged by each and added by each for itself took 1.4 to 4 times as long.)
+     small        up to 1024 floats: each process writes its vector behind a flag, in the same line,
+                  waits for the other's flag and adds. Bound: the time a line takes from core to
+                  core, and for the lines after the first
+     registered   both vectors lie in memory that both map: each process adds one half and writes
+                  both. Bound: 2 n bytes read and 2 n written by two processes, half of them in the
+                  other's cache; above what the caches hold, the bandwidth of memory
+     foreign      private vectors, in chunks: each process copies the half that the other adds
+                  into its shared half-stage, adds the other's staged half to its own, into its
+                  vector and back into that stage, and takes its sums from its stage. Bound: n
+                  bytes read and n written by each, and three times n / 2 of the stages' lines
+                  through the other's cache. (All of a chunk staged by each and added by each for
+                  itself took 1.4 to 4 times as long.)
 
-   shm_limit [SECONDS A SIZE [MOST BYTES]] prints method,bytes,median_us,min_us as CSV; the time of a call is the longer of the two processes'. Both processes
-   yield in waits that last, so that it ends on a machine that is not its own. */
+   shm_limit [SECONDS A SIZE [MOST BYTES]] prints method,bytes,median_us,min_us as CSV; the time of
+   a call is the longer of the two processes'. Both processes yield in waits that last, so that it
+   ends on a machine that is not its own. */
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
@@ -54,7 +61,8 @@ static void meet(shared *s, int me, long *turn)
     await(&s->met[1 - me].value, *turn);
 }
 
-/* Written again two turns later: by then the other has answered the turn between, and so has read. */
+/* Written again two turns later: by then the other has answered the turn between, and so has
+   read. */
 static void small(shared *s, int me, long *turn, size_t n, float *x)
 {
     slot *const mine = &s->small[me][++*turn % 2], *const other = &s->small[1 - me][*turn % 2];
@@ -93,7 +101,8 @@ static part part_of(size_t n, size_t c, int owner)
     return owner == 0 ? (part){ at, 0, middle } : (part){ at, middle, count - middle };
 }
 
-/* In a turn chunk c is staged by both, announced, and added by both; whoever has announced it has put back the sums of chunk c - 1. */
+/* In a turn chunk c is staged by both, announced, and added by both; whoever has announced it has
+   put back the sums of chunk c - 1. */
 static void foreign(shared *s, int me, long *turn, size_t n, float *x)
 {
     const size_t chunks = (n + CHUNK - 1) / CHUNK;
@@ -142,7 +151,8 @@ static void *map_shared(size_t bytes)
     return memory;
 }
 
-static void measure(shared *s, int me, long turns[3], bool windows, size_t n, double seconds, float *x, float *const vector[2])
+static void measure(shared *s, int me, long turns[3], bool windows, size_t n, double seconds, float *x,
+                    float *const vector[2])
 {
     const double guess = (double)n * 4 / 8e9 + 2e-7;
     int calls = (int)(seconds / guess);
@@ -173,7 +183,8 @@ static void measure(shared *s, int me, long turns[3], bool windows, size_t n, do
         for (int k = 0; k < calls; k++)
             s->seconds[0][k] = s->seconds[0][k] > s->seconds[1][k] ? s->seconds[0][k] : s->seconds[1][k];
         qsort(s->seconds[0], (size_t)calls, sizeof(double), ascending);
-        printf("%s,%zu,%.3f,%.3f\n", windows ? "registered" : "foreign", n * 4, s->seconds[0][calls / 2] * 1e6, s->seconds[0][0] * 1e6);
+        printf("%s,%zu,%.3f,%.3f\n", windows ? "registered" : "foreign", n * 4, s->seconds[0][calls / 2] * 1e6,
+               s->seconds[0][0] * 1e6);
         fflush(stdout);
     }
     meet(s, me, &turns[0]);

@@ -1,15 +1,19 @@
-/* tcp_limit.c: what two hosts can do over one plain TCP connection: the bound of the tcp transport, by the system's calls and nothing else. No frames, no
-   hashes, no matching, no sum.
+/* tcp_limit.c: what two hosts can do over one plain TCP connection: the bound of the tcp transport,
+   by the system's calls and nothing else. No frames, no hashes, no matching, no sum.
 
-     exchange   each end sends BYTES and receives BYTES at once, as a sum of two does in all; timed as `tutti bench allreduce` times: a barrier, the exchange, the
-                maximum of both ends; median and 99th percentile. Small ones run on what the line's token bucket has saved up, as all programs' do
+     exchange   each end sends BYTES and receives BYTES at once, as a sum of two does in all; timed
+                as `tutti bench allreduce` times: a barrier, the exchange, the maximum of both
+                ends; median and 99th percentile. Small ones run on what the line's token bucket
+                has saved up, as all programs' do
      goodput    bytes a second of one long stream, one way: what the line carries in the long run
 
-   Both ends look without pause, which costs each a core and gives the least latency, and send in pieces between which they receive: one call that takes all
-   there is room for keeps what has come waiting (a MiB each way took 456 us so, and the tcp transport 337).
+   Both ends look without pause, which costs each a core and gives the least latency, and send in
+   pieces between which they receive: one call that takes all there is room for keeps what has come
+   waiting (a MiB each way took 456 us so, and the tcp transport 337).
 
    usage: tcp_limit RANK ADDRESS PORT SIZES SECONDS
-   RANK 0 listens and prints: exchange BYTES MEDIAN_US P99_US CALLS for each size, then goodput BYTES_PER_SECOND. RANK 1 connects to ADDRESS. */
+   RANK 0 listens and prints: exchange BYTES MEDIAN_US P99_US CALLS for each size, then goodput
+   BYTES_PER_SECOND. RANK 1 connects to ADDRESS. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -54,7 +58,8 @@ static int join(int rank, const char *address, int port)
     if (inet_pton(AF_INET, address, &at.sin_addr) != 1)
         stop("address");
     if (rank == 0) {
-        if (listening < 0 || setsockopt(listening, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 || bind(listening, (struct sockaddr *)&at, sizeof at) != 0 || listen(listening, 1) != 0)
+        if (listening < 0 || setsockopt(listening, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+            bind(listening, (struct sockaddr *)&at, sizeof at) != 0 || listen(listening, 1) != 0)
             stop("listening");
         fd = accept(listening, NULL, NULL);
         close(listening);
@@ -87,7 +92,10 @@ static size_t moved(ssize_t n, const char *doing)
 static void exchange(int fd, const char *out, char *in, size_t out_bytes, size_t in_bytes)
 {
     while (out_bytes > 0 || in_bytes > 0) {
-        const size_t sent = out_bytes > 0 ? moved(send(fd, out, out_bytes < PIECE ? out_bytes : PIECE, MSG_DONTWAIT | MSG_NOSIGNAL), "sending") : 0;
+        const size_t sent =
+            out_bytes > 0
+                ? moved(send(fd, out, out_bytes < PIECE ? out_bytes : PIECE, MSG_DONTWAIT | MSG_NOSIGNAL), "sending")
+                : 0;
         const size_t received = in_bytes > 0 ? moved(recv(fd, in, in_bytes, MSG_DONTWAIT), "receiving") : 0;
         out += sent;
         out_bytes -= sent;
@@ -134,14 +142,16 @@ static void measure(int fd, int rank, size_t bytes, double seconds)
         mine[i] = mine[i] > theirs[i] ? mine[i] : theirs[i];
     qsort(mine, count, sizeof *mine, compare);
     if (rank == 0) {
-        printf("exchange %zu %.4f %.4f %zu\n", bytes, (mine[(count - 1) / 2] + mine[count / 2]) / 2, mine[(99 * count + 99) / 100 - 1], count);
+        printf("exchange %zu %.4f %.4f %zu\n", bytes, (mine[(count - 1) / 2] + mine[count / 2]) / 2,
+               mine[(99 * count + 99) / 100 - 1], count);
         fflush(stdout);
     }
     free(out);
     free(in);
 }
 
-/* Rank 1 sends for so long; rank 0 counts what comes after the first tenth: slow start and the bucket's savings are behind it then. */
+/* Rank 1 sends for so long; rank 0 counts what comes after the first tenth: slow start and the
+   bucket's savings are behind it then. */
 static void stream(int fd, int rank, double seconds)
 {
     char *piece = calloc(1, STREAM_PIECE);
