@@ -1,5 +1,7 @@
-/* mpi_allreduce.c: MPI_Allreduce of float32, in place, measured as `tutti bench allreduce` measures: fill, barrier, time the call, maximum over ranks; median and
-   99th percentile over the calls. usage: mpi_allreduce SIZES SECONDS    prints BYTES MEDIAN_US P99_US CALLS on rank 0 */
+/* mpi_allreduce.c: MPI_Allreduce of float32, in place, measured as `tutti bench allreduce`
+   measures: fill, barrier, time the call, maximum over ranks; median and
+   99th percentile over the calls. usage: mpi_allreduce SIZES SECONDS    prints BYTES
+   MEDIAN_US P99_US CALLS on rank 0 */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +42,8 @@ static void measure(long bytes, double seconds, int rank, int size)
         first[i] = call(x, n, rank);
     for (long i = 0; i < n; i++)
         if (x[i] != sum) {
-            fprintf(stderr, "the sum of %ld bytes is wrong: element %ld is %g, not %g\n", bytes, i, (double)x[i], (double)sum);
+            fprintf(stderr, "the sum of %ld bytes is wrong: element %ld is %g, not %g\n", bytes, i, (double)x[i],
+                    (double)sum);
             MPI_Abort(MPI_COMM_WORLD, 1);
         }
     qsort(first, 3, sizeof *first, compare);
@@ -52,7 +55,8 @@ static void measure(long bytes, double seconds, int rank, int size)
     MPI_Reduce(mine, all, count, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
     if (rank == 0) {
         qsort(all, (size_t)count, sizeof *all, compare);
-        printf("%ld %.4f %.4f %d\n", bytes, (all[(count - 1) / 2] + all[count / 2]) / 2, all[(99 * count + 99) / 100 - 1], count);
+        printf("%ld %.4f %.4f %d\n", bytes, (all[(count - 1) / 2] + all[count / 2]) / 2,
+               all[(99 * count + 99) / 100 - 1], count);
         fflush(stdout);
     }
     free(x);
