@@ -1,18 +1,34 @@
 /* server_bench.c: what bench/run server measures, one run a process:
 
-   server_bench WORKERS ELEMENTS STEPS METHOD     every worker pushes a gradient of ELEMENTS floats STEPS times through METHOD ("asgd"), with plain sgd and no computation at all: push, update, pull
-   server_bench WORKERS ROWS STEPS rows           every worker pulls and pushes, STEPS times, the rows of a table of ROWS x 64 that DRAWS draws by Zipf's law name, through a server that updates them with plain sgd
-   server_bench WORKERS ROWS STEPS updates        the same without the pull, which would leave the rows in the cache
+   server_bench WORKERS ELEMENTS STEPS METHOD     every worker pushes a gradient of ELEMENTS floats
+                                                  STEPS times through METHOD ("asgd"), with plain
+                                                  sgd and no computation at all: push, update, pull
+   server_bench WORKERS ROWS STEPS rows           every worker pulls and pushes, STEPS times,
+                                                  the rows of a table of ROWS x 64 that DRAWS
+                                                  draws by Zipf's law name, through a server
+                                                  that updates them with plain sgd
+   server_bench WORKERS ROWS STEPS updates        the same without the pull, which
+                                                  would leave the rows in the cache
 
-   Workers are threads over shared memory. Prints one JSON object: seconds of all pushes together; what a triad of plain C (McCalpin 1995) moves meanwhile in as many threads, before and after, in bytes a second, on
-   vectors of ELEMENTS each; and the ratio of both. What a push has to move at least, an element, where the server reads the gradient in the worker's window and writes the answer there, and no vector stays in a cache:
-     asgd               16 bytes: the gradient read, 4; the server's values read and written, 8; the worker's written, 4
-     parameter-server   20 bytes, however many workers: each gradient read, 4, and the mean written in its place, 4; then the worker's update: gradient and value read, value written, 12. The update cannot go along with the
-                        sum, which would leave 12: clipping and numbers that are not finite are of the whole gradient. An all-reduce moves as much.
-   The engine's own look whether a gradient is finite (4) is none of it, nor are the lines that a write fetches first (the triad's neither).
-   Of rows: how many a second, a worker, from the question for them (or the push) to the end of their update, which is one core's work, since a worker waits while its server computes; how many a second of the update alone (the time in
-   tutti_server_update, on the server's threads); and how many the triad's rate would move, a row being read, its gradient read and the row written: 768 bytes. The law's exponent is 1.1, over places of the table in an order
-   without meaning, as hashes leave them. */
+   Workers are threads over shared memory. Prints one JSON object: seconds of all pushes together;
+   what a triad of plain C (McCalpin 1995) moves meanwhile in as many threads, before and after, in
+   bytes a second, on vectors of ELEMENTS each; and the ratio of both. What a push has to move at
+   least, an element, where the server reads the gradient in the worker's window and writes the
+   answer there, and no vector stays in a cache:
+     asgd               16 bytes: the gradient read, 4; the server's values read and
+                        written, 8; the worker's written, 4
+     parameter-server   20 bytes, however many workers: each gradient read, 4, and the mean
+                        written in its place, 4; then the worker's update: gradient and value
+                        read, value written, 12. The update cannot go along with the sum, which
+                        would leave 12: clipping and numbers that are not finite are of the whole
+                        gradient. An all-reduce moves as much.
+   The engine's own look whether a gradient is finite (4) is none of it, nor are the lines that a
+   write fetches first (the triad's neither). Of rows: how many a second, a worker, from the
+   question for them (or the push) to the end of their update, which is one core's work, since a
+   worker waits while its server computes; how many a second of the update alone (the time in
+   tutti_server_update, on the server's threads); and how many the triad's rate would move, a row
+   being read, its gradient read and the row written: 768 bytes. The law's exponent is 1.1, over
+   places of the table in an order without meaning, as hashes leave them. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +50,8 @@ typedef struct bench {
 } bench;
 
 /* ---- a server of rows, whose updates are timed ---- */
-typedef struct timed { tutti_server *server; int64_t spent; } timed; /* spent: server's thread, read when all is quiet */
+/* spent: server's thread, read when all is quiet */
+typedef struct timed { tutti_server *server; int64_t spent; } timed;
 
 static tutti_status timed_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err)
 {
@@ -49,7 +66,8 @@ static tutti_status timed_rule(tutti_method *m, const tutti_server_request *r, t
 
 static tutti_status timed_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
-    return tutti_server_declare(&((timed *)m->self)->server, m, plan, &(tutti_server_setup){ .rule = timed_rule, .service = SERVE }, err);
+    return tutti_server_declare(&((timed *)m->self)->server, m, plan,
+                                &(tutti_server_setup){ .rule = timed_rule, .service = SERVE }, err);
 }
 
 static tutti_status timed_open(tutti_method *m, tutti_error *err)
@@ -85,11 +103,21 @@ static tutti_status serve(tutti_method *m, tutti_error *err)
 }
 
 static const tutti_service timed_services[] = { [SERVE] = { "server", serve }, { 0 } };
-static const tutti_method_ops timed_ops = { .name = "rows", .family = "server", .self_bytes = sizeof(timed), .traits = TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_KNOWS_ROWS, .services = timed_services, .declare = timed_declare,
-                                            .open = timed_open, .close = timed_close, .step = timed_step, .agree = timed_agree, .need_rows = timed_need_rows };
+static const tutti_method_ops timed_ops = { .name = "rows",
+                                            .family = "server",
+                                            .self_bytes = sizeof(timed),
+                                            .traits = TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_KNOWS_ROWS,
+                                            .services = timed_services,
+                                            .declare = timed_declare,
+                                            .open = timed_open,
+                                            .close = timed_close,
+                                            .step = timed_step,
+                                            .agree = timed_agree,
+                                            .need_rows = timed_need_rows };
 static const tutti_method_ops *const timed_methods[] = { &timed_ops, NULL };
 
-/* ---- which rows: by Zipf's law (rejection, Devroye 1986, X.6.1, for an exponent above 1 and without an end: what is beyond the table is drawn again) ---- */
+/* ---- which rows: by Zipf's law (rejection, Devroye 1986, X.6.1, for an exponent above 1 and
+   without an end: what is beyond the table is drawn again) ---- */
 static int ascending(const void *a, const void *b)
 {
     const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
@@ -101,13 +129,15 @@ static uint32_t zipf(tutti_rng rng, uint64_t *at, size_t rows)
     const double s = 1.1, b = pow(2, s - 1);
 
     for (;;) {
-        const double u = 1 - tutti_uniform(rng, (*at)++), v = tutti_uniform(rng, (*at)++), x = floor(pow(u, -1 / (s - 1))), t = pow(1 + 1 / x, s - 1);
+        const double u = 1 - tutti_uniform(rng, (*at)++), v = tutti_uniform(rng, (*at)++),
+                     x = floor(pow(u, -1 / (s - 1))), t = pow(1 + 1 / x, s - 1);
         if (x <= (double)rows && v * x * (t - 1) / (b - 1) <= t / b)
             return (uint32_t)x - 1;
     }
 }
 
-/* One list: the rows that DRAWS draws name, once each, ascending. A row's place is its rank times an odd number that shares no factor with `rows`, modulo it. */
+/* One list: the rows that DRAWS draws name, once each, ascending. A row's place is its rank times
+   an odd number that shares no factor with `rows`, modulo it. */
 static size_t draw_rows(size_t rows, int rank, int list, uint32_t *ids)
 {
     const tutti_rng rng = { 1, (uint64_t)rank + 1, (uint64_t)list };
@@ -141,7 +171,8 @@ static tutti_status lap(tutti_world *world, int64_t *since, double *seconds, tut
     return TUTTI_OK;
 }
 
-__attribute__((noinline)) static void triad(size_t n, float *restrict a, const float *restrict b, const float *restrict c)
+__attribute__((noinline)) static void triad(size_t n, float *restrict a, const float *restrict b,
+                                            const float *restrict c)
 {
     for (size_t i = 0; i < n; i++)
         a[i] = b[i] + 0.5f * c[i];
@@ -167,7 +198,8 @@ static tutti_status step(tutti_engine *e, named rows, bool pulls, tutti_error *e
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }
 
-static tutti_status measure(tutti_world *world, bench *b, tutti_engine *e, float *memory, const named lists[LISTS], tutti_error *err)
+static tutti_status measure(tutti_world *world, bench *b, tutti_engine *e, float *memory, const named lists[LISTS],
+                            tutti_error *err)
 {
     const int warm = b->rows > 0 ? LISTS : 3;
     tutti_group all = tutti_group_workers(world, 98);
@@ -211,19 +243,28 @@ static tutti_status measure(tutti_world *world, bench *b, tutti_engine *e, float
 static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
 {
     bench *b = arg;
-    const tutti_param vector = { .name = "w", .dims = 1, .dim = { b->n } }, table = { .name = "w", .dims = 2, .dim = { b->rows, COLS }, .row_sparse = true, .asks_rows = b->pulls };
+    const tutti_param vector = { .name = "w", .dims = 1, .dim = { b->n } }, table = {
+        .name = "w", .dims = 2, .dim = { b->rows, COLS }, .row_sparse = true, .asks_rows = b->pulls
+    };
     uint32_t *ids = b->rows > 0 ? tutti_alloc((size_t)LISTS * DRAWS, sizeof *ids) : NULL;
     named lists[LISTS] = { { 0 } };
     float *memory = tutti_alloc(3 * b->n, sizeof *memory);
     tutti_engine *e = NULL;
-    tutti_status status = memory != NULL && (b->rows == 0 || ids != NULL) ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, 0, "room for a triad");
+    tutti_status status = memory != NULL && (b->rows == 0 || ids != NULL)
+                              ? TUTTI_OK
+                              : tutti_fail(err, TUTTI_ERR_MEMORY, 0, "room for a triad");
 
     for (int k = 0; k < LISTS && ids != NULL; k++)
-        lists[k] = (named){ ids + (size_t)k * DRAWS, draw_rows(b->rows, tutti_world_rank(world), k, ids + (size_t)k * DRAWS) };
+        lists[k] =
+            (named){ ids + (size_t)k * DRAWS, draw_rows(b->rows, tutti_world_rank(world), k, ids + (size_t)k * DRAWS) };
     for (size_t i = 0; i < 3 * b->n && memory != NULL; i++)
         memory[i] = (float)(i % 13);
     if (status == TUTTI_OK)
-        status = tutti_engine_open_from(&e, world, b->rows > 0 ? &table : &vector, 1, &(tutti_engine_options){ .method = b->rows > 0 ? timed_ops.name : b->method, .optimizer = "sgd(lr=0.001)", .batch = 1, .lane = -1 },
+        status = tutti_engine_open_from(&e, world, b->rows > 0 ? &table : &vector, 1,
+                                        &(tutti_engine_options){ .method = b->rows > 0 ? timed_ops.name : b->method,
+                                                                 .optimizer = "sgd(lr=0.001)",
+                                                                 .batch = 1,
+                                                                 .lane = -1 },
                                         b->rows > 0 ? timed_methods : tutti_methods, err);
     if (status == TUTTI_OK)
         status = measure(world, b, e, memory, lists, err);
@@ -240,7 +281,8 @@ int main(int argc, char **argv)
     int workers;
     double triad_rate, push_rate;
 
-    if (argc != 5 || (workers = atoi(argv[1])) < 1 || (b.n = (size_t)atol(argv[2])) < 1 || (b.steps = atoi(argv[3])) < 1) {
+    if (argc != 5 || (workers = atoi(argv[1])) < 1 || (b.n = (size_t)atol(argv[2])) < 1 ||
+        (b.steps = atoi(argv[3])) < 1) {
         fprintf(stderr, "server_bench WORKERS ELEMENTS STEPS METHOD\n");
         return 2;
     }
@@ -256,12 +298,15 @@ int main(int argc, char **argv)
     }
     triad_rate = 2.0 * TRIADS * workers * 12.0 * (double)b.n / (b.triad_s[0] + b.triad_s[1]);
     if (b.rows > 0) {
-        printf("{\"workers\": %d, \"rows\": %zu, \"rows_a_push\": %.0f, \"seconds\": %.6f, \"rows_a_second_a_worker\": %.0f, \"updates_a_second\": %.0f, \"triad_rows_a_second\": %.0f}\n", workers, b.rows,
-               b.updated / workers / b.steps, b.push_s, b.updated / workers / b.push_s, b.updated / b.update_s, triad_rate / workers / BYTES_A_ROW);
+        printf("{\"workers\": %d, \"rows\": %zu, \"rows_a_push\": %.0f, \"seconds\": %.6f, \"rows_a_second_a_worker\": "
+               "%.0f, \"updates_a_second\": %.0f, \"triad_rows_a_second\": %.0f}\n",
+               workers, b.rows, b.updated / workers / b.steps, b.push_s, b.updated / workers / b.push_s,
+               b.updated / b.update_s, triad_rate / workers / BYTES_A_ROW);
         return 0;
     }
     push_rate = (strcmp(b.method, "parameter-server") == 0 ? 20.0 : 16.0) * workers * b.steps * (double)b.n / b.push_s;
-    printf("{\"workers\": %d, \"elements\": %zu, \"pushes\": %d, \"seconds\": %.6f, \"bytes_a_second\": %.0f, \"triad_bytes_a_second\": %.0f, \"ratio\": %.4f}\n", workers, b.n, workers * b.steps, b.push_s,
-           push_rate, triad_rate, push_rate / triad_rate);
+    printf("{\"workers\": %d, \"elements\": %zu, \"pushes\": %d, \"seconds\": %.6f, \"bytes_a_second\": %.0f, "
+           "\"triad_bytes_a_second\": %.0f, \"ratio\": %.4f}\n",
+           workers, b.n, workers * b.steps, b.push_s, push_rate, triad_rate, push_rate / triad_rate);
     return 0;
 }
