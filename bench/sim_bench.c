@@ -1,11 +1,16 @@
 /* sim_bench.c: what bench/sim measures, one run a process (a process has one simulation):
 
-   sim_bench train WORKERS STEPS|epoch DATA OUT   `tutti train --transport sim --model mlp(hidden=128) --batch 8 --method ddp`; epoch: once over the data in all
-   sim_bench ring WORKERS BYTES [ROUNDS]          an all-reduce of BYTES by a ring over ports (Patarasuk and Yuan 2009): in each of 2 (p - 1) rounds (or ROUNDS)
-                                                  every worker sends a slice to the next one and receives one from the one before
+   sim_bench train WORKERS STEPS|epoch DATA OUT   `tutti train --transport sim --model
+                                                  mlp(hidden=128) --batch 8 --method ddp`;
+                                                  epoch: once over the data in all
+   sim_bench ring WORKERS BYTES [ROUNDS]          an all-reduce of BYTES by a ring over ports
+                                                  (Patarasuk and Yuan 2009): in each of 2 (p - 1)
+                                                  rounds (or ROUNDS) every worker sends a slice to
+                                                  the next one and receives one from the one before
 
-   Prints one JSON object: messages of all workers; host time of the process, as CPU seconds (user and system) and on the wall; virtual seconds; peak
-   resident KiB. The ring's values are small integers, whose sums are exact in any order: a full run checks its answer. */
+   Prints one JSON object: messages of all workers; host time of the process, as CPU seconds (user
+   and system) and on the wall; virtual seconds; peak resident KiB. The ring's values are small
+   integers, whose sums are exact in any order: a full run checks its answer. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,8 +63,10 @@ static tutti_status turn(tutti_world *world, size_t n, float *x, float *came, in
     const tutti_port port = tutti_port_of("ring", 0, 0);
     tutti_request send, recv, *const both[2] = { &recv, &send };
 
-    TUTTI_TRY(tutti_post_recv(world, &recv, (rank + p - 1) % p, port, tutti_host(adds ? came : x + in_at, in_n, TUTTI_F32), err));
-    TUTTI_TRY(tutti_post_send(world, &send, (rank + 1) % p, port, NULL, tutti_host(x + out_at, slice(n, p, out + 1) - out_at, TUTTI_F32), err));
+    TUTTI_TRY(tutti_post_recv(world, &recv, (rank + p - 1) % p, port,
+                              tutti_host(adds ? came : x + in_at, in_n, TUTTI_F32), err));
+    TUTTI_TRY(tutti_post_send(world, &send, (rank + 1) % p, port, NULL,
+                              tutti_host(x + out_at, slice(n, p, out + 1) - out_at, TUTTI_F32), err));
     TUTTI_TRY(tutti_wait_some(world, both, 2, 2, TUTTI_FOREVER, NULL, err));
     for (size_t k = 0; adds && k < in_n; k++)
         x[in_at + k] += came[k];
@@ -87,7 +94,8 @@ static tutti_status ring_main(tutti_world *world, void *arg, tutti_error *err)
             sums[k] += (float)((k + w) % 8);
     for (size_t k = 0; status == TUTTI_OK && b->rounds == 2 * (p - 1) && k < n; k++)
         if (x[k] != sums[k % 8])
-            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "worker %d has %g at %zu instead of %g", rank, (double)x[k], k, (double)sums[k % 8]);
+            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "worker %d has %g at %zu instead of %g", rank, (double)x[k], k,
+                                (double)sums[k % 8]);
     tutti_free(x);
     return status;
 }
@@ -122,7 +130,8 @@ static double seconds(struct timeval t)
 
 int main(int argc, char **argv)
 {
-    const bool trains = argc == 6 && strcmp(argv[1], "train") == 0, rings = (argc == 4 || argc == 5) && strcmp(argv[1], "ring") == 0;
+    const bool trains = argc == 6 && strcmp(argv[1], "train") == 0,
+               rings = (argc == 4 || argc == 5) && strcmp(argv[1], "ring") == 0;
     const int p = argc > 2 ? atoi(argv[2]) : 0;
     tutti_status status = TUTTI_OK;
     tutti_error err = { .rank = -1 };
@@ -137,7 +146,8 @@ int main(int argc, char **argv)
         b.rounds = argc > 4 ? atoi(argv[4]) : 2 * (p - 1);
     }
     if (!(trains && p >= 1) && !(rings && p >= 2 && b.bytes >= sizeof(float) * (size_t)p)) {
-        fprintf(stderr, "usage: sim_bench train WORKERS STEPS|epoch DATA OUT\n       sim_bench ring WORKERS BYTES [ROUNDS]\n");
+        fprintf(stderr,
+                "usage: sim_bench train WORKERS STEPS|epoch DATA OUT\n       sim_bench ring WORKERS BYTES [ROUNDS]\n");
         return 2;
     }
     clock_gettime(CLOCK_MONOTONIC, &begin);
@@ -151,7 +161,10 @@ int main(int argc, char **argv)
     }
     clock_gettime(CLOCK_MONOTONIC, &end);
     getrusage(RUSAGE_SELF, &use);
-    printf("{\"workers\": %d, \"messages\": %llu, \"cpu_seconds\": %.3f, \"wall_seconds\": %.3f, \"virtual_seconds\": %.6f, \"rss_kib\": %ld}\n", p, (unsigned long long)b.messages,
-           seconds(use.ru_utime) + seconds(use.ru_stime), (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec), b.virtual_s, use.ru_maxrss);
+    printf("{\"workers\": %d, \"messages\": %llu, \"cpu_seconds\": %.3f, \"wall_seconds\": %.3f, \"virtual_seconds\": "
+           "%.6f, \"rss_kib\": %ld}\n",
+           p, (unsigned long long)b.messages, seconds(use.ru_utime) + seconds(use.ru_stime),
+           (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec), b.virtual_s,
+           use.ru_maxrss);
     return 0;
 }
