@@ -1,13 +1,16 @@
-/* cluster.c: a program of your own on several processes, of one host or of many, that saves what it has learnt, goes on
-   from there, and answers with it. Each process is told its place by the environment, whoever starts it (docs/CLUSTERS.md):
+/* cluster.c: a program of your own on several processes, of one host or of many, that saves what it
+   has learnt, goes on from there, and answers with it. Each process is told its place by the
+   environment, whoever starts it (docs/CLUSTERS.md):
 
      tutti key run.key
      export TUTTI_RUN_KEY_FILE=run.key TUTTI_SIZE=2 TUTTI_MEET=a:29500
      TUTTI_RANK=0 ./cluster train saved 400       on host a
-     TUTTI_RANK=1 ./cluster train saved 400       on any host that has the key and sees `saved` under this path
+     TUTTI_RANK=1 ./cluster train saved 400       on any host that has the key and
+                                                  sees `saved` under this path
      ./cluster ask saved 1 0 0 0 0 0 0 0          in one process
 
-   `train saved 800` then goes on at step 400, with as many processes as you like. Build: cc cluster.c -ltutti -lm. */
+   `train saved 800` then goes on at step 400, with as many processes as you like.
+   Build: cc cluster.c -ltutti -lm. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +19,8 @@
 
 enum { DIM = 8, SAMPLES = 4096, SAMPLES_A_STEP = 128, SAVE_EVERY = 100 };
 
-/* The model, y = w.x + b, and its data: samples are functions of their number, so every process has them all. */
+/* The model, y = w.x + b, and its data: samples are functions of their
+   number, so every process has them all. */
 static double feature(uint64_t sample, int k) { return tutti_normal((tutti_rng){ 7, 1, sample }, (uint64_t)k); }
 static double truth(int k) { return 0.5 * k - 1; } /* k = DIM is the bias */
 
@@ -63,7 +67,8 @@ static tutti_status go_on(tutti_engine *e, tutti_world *world, const char *direc
     return status;
 }
 
-/* This worker's part of one step: forward and backward over the samples that the engine asks for. */
+/* This worker's part of one step: forward and backward over the samples that the engine asks
+   for. */
 static tutti_status one_step(tutti_engine *e, tutti_error *err)
 {
     const float *w = tutti_engine_values(e, 1), *b = tutti_engine_values(e, 0);
