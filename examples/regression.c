@@ -1,5 +1,6 @@
-/* regression.c: a program of your own on Tutti's engine, no network library needed: four workers fit y = w.x + b by least squares, by the method that
-   is asked for (ddp), all on as many samples. Build: cc regression.c -ltutti -lm. It prints what it found and fails if that is wrong. */
+/* regression.c: a program of your own on Tutti's engine, no network library needed: four workers
+   fit y = w.x + b by least squares, by the method that is asked for (ddp), all on as many samples.
+   Build: cc regression.c -ltutti -lm. It prints what it found and fails if that is wrong. */
 #include <math.h>
 #include <stdio.h>
 #include <tutti/tutti.h>
@@ -14,17 +15,24 @@ typedef struct job { const char *method; double worst; } job;
 
 static tutti_status worker(tutti_world *world, void *arg, tutti_error *err)
 {
-    const tutti_param params[] = { { .name = "bias", .dims = 1, .dim = { 1 } }, { .name = "weight", .dims = 1, .dim = { DIM } } };
+    const tutti_param params[] = { { .name = "bias", .dims = 1, .dim = { 1 } },
+                                   { .name = "weight", .dims = 1, .dim = { DIM } } };
     job *j = arg;
     tutti_engine *e;
     tutti_pass pass;
     bool more;
-    tutti_status status = tutti_engine_open(&e, world, params, 2, &(tutti_engine_options){
-        .method = j->method, .optimizer = "sgd(lr=0.1)", .batch = share.batch, .data_samples = SAMPLES, .seed = share.seed }, err);
+    tutti_status status = tutti_engine_open(&e, world, params, 2,
+                                            &(tutti_engine_options){ .method = j->method,
+                                                                     .optimizer = "sgd(lr=0.1)",
+                                                                     .batch = share.batch,
+                                                                     .data_samples = SAMPLES,
+                                                                     .seed = share.seed },
+                                            err);
 
     while (status == TUTTI_OK && (status = tutti_engine_more_epochs(e, EPOCHS, &more, err)) == TUTTI_OK && more) {
         while ((status = tutti_engine_pass(e, &pass, err)) == TUTTI_OK) {
-            float *w = tutti_engine_values(e, 1), *b = tutti_engine_values(e, 0), *gw = tutti_engine_gradient(e, 1), *gb = tutti_engine_gradient(e, 0);
+            float *w = tutti_engine_values(e, 1), *b = tutti_engine_values(e, 0), *gw = tutti_engine_gradient(e, 1),
+                  *gb = tutti_engine_gradient(e, 0);
             double loss = 0;
             *gb = 0;
             for (int k = 0; k < DIM; k++)
