@@ -1,10 +1,12 @@
-/* cgroup.c: what control groups leave this process, as containers and batch systems set them: time of the processor and memory.
+/* cgroup.c: what control groups leave this process, as containers and batch systems set them:
+   time of the processor and memory.
 
-   /proc/self/cgroup says which group it is in, a line a hierarchy: "0::/a/b" of version 2, "4:memory:/a/b" of version 1. The
-   groups are folders below /sys/fs/cgroup (version 1: a folder a controller there; both at once: "unified"). Each limit
-   holds for the groups within, so all folders on the way down are looked at and the least counts. A container often sees
-   another path than its own root, which is then where its folder is: folders that are not there are passed over, and the
-   root is always looked at. */
+   /proc/self/cgroup says which group it is in, a line a hierarchy: "0::/a/b" of version 2,
+   "4:memory:/a/b" of version 1. The groups are folders below /sys/fs/cgroup (version 1: a folder a
+   controller there; both at once: "unified"). Each limit holds for the groups within, so all
+   folders on the way down are looked at and the least counts. A container often sees another path
+   than its own root, which is then where its folder is: folders that are not there are passed over,
+   and the root is always looked at. */
 #include "base_internal.h"
 
 #include <fcntl.h>
@@ -127,7 +129,8 @@ static double limit(const char *root, const char *controller, limit_of of_1, lim
                 snprintf(top, sizeof top, "%s/sys/fs/cgroup%s", root, tops[i]);
                 result = fmin(result, least(top, group + 1, of_2));
             }
-        } else if (lists(list + 1, (size_t)(group - list - 1), controller)) { /* folders: of each, of the list, or both */
+        /* folders: of each, of the list, or both */
+        } else if (lists(list + 1, (size_t)(group - list - 1), controller)) {
             snprintf(top, sizeof top, "%s/sys/fs/cgroup/%s", root, controller);
             result = fmin(result, least(top, group + 1, of_1));
             snprintf(top, sizeof top, "%s/sys/fs/cgroup/%.*s", root, (int)(group - list - 1), list + 1);

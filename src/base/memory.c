@@ -1,6 +1,8 @@
-/* memory.c: the one place where the library allocates. 64 bytes is a cache line and an AVX-512 register: kernels may use
-   aligned loads on what comes from here, and two allocations never share a line. What holds a huge page begins on one and asks for them: of a training
-   step's time a twentieth went into looking up the small pages of parameters and momenta (a fifth of the optimiser's). */
+/* memory.c: the one place where the library allocates. 64 bytes is a cache line and an
+   AVX-512 register: kernels may use aligned loads on what comes from here, and two
+   allocations never share a line. What holds a huge page begins on one and asks for them: of
+   a training step's time a twentieth went into looking up the small pages of parameters and
+   momenta (a fifth of the optimiser's). */
 #include "tutti/base.h"
 
 #include <errno.h>
@@ -34,7 +36,8 @@ void *tutti_alloc(size_t count, size_t size)
     size_t bytes;
     void *memory;
 
-    /* Compilers assume that no object is larger than PTRDIFF_MAX; the rounding up below must not pass it either. */
+    /* Compilers assume that no object is larger than PTRDIFF_MAX; the rounding
+       up below must not pass it either. */
     if (!tutti_size_mul(count, size, &bytes) || bytes > (size_t)PTRDIFF_MAX - ALIGNMENT) {
         errno = ENOMEM;
         return NULL;
@@ -47,7 +50,8 @@ void *tutti_alloc(size_t count, size_t size)
         memory = aligned_alloc(ALIGNMENT, bytes);
     else if (posix_memalign(&memory, huge_page, bytes) == 0) {
         const int kept = errno;
-        madvise(memory, bytes / huge_page * huge_page, MADV_HUGEPAGE); /* a wish; no page more than asked for is touched */
+        /* a wish; no page more than asked for is touched */
+        madvise(memory, bytes / huge_page * huge_page, MADV_HUGEPAGE);
         errno = kept;
     } else
         errno = ENOMEM;

@@ -1,5 +1,6 @@
-/* options.c: values of options: defaults, parsing with a sentence that says what is allowed, printing. Numbers are read and written
-   with '.' whatever the locale of the process: the library may live in a program that has set one. */
+/* options.c: values of options: defaults, parsing with a sentence that says what is allowed,
+   printing. Numbers are read and written with '.' whatever the locale of the process: the library
+   may live in a program that has set one. */
 #include "base_internal.h"
 
 #include <assert.h>
@@ -125,8 +126,8 @@ static bool read_integer(const char *text, int64_t *out, bool *huge)
     return true;
 }
 
-/* [+-]digits[.digits][e[+-]digits], with a digit on one side of the point. strtod() alone would take hexadecimal, infinities, NaN
-   and leading white space. */
+/* [+-]digits[.digits][e[+-]digits], with a digit on one side of the point. strtod() alone would
+   take hexadecimal, infinities, NaN and leading white space. */
 static bool read_real(const char *text, double *out)
 {
     const char *p = text + (*text == '-' || *text == '+'), *digits = p;
@@ -245,7 +246,8 @@ static bool read_bool(const char *value, bool *out)
     return false;
 }
 
-/* A switch that has got a third position still takes all the words of a switch: files and scripts of before have them.
+/* A switch that has got a third position still takes all the words of a switch: files
+   and scripts of before have them.
  */
 static bool read_choice(const char *choices, const char *value, int *out)
 {
@@ -270,14 +272,22 @@ static void print_allowed(const tutti_option *option, bool form, char *out, size
     case TUTTI_REAL:
         tutti_base_print_real(option->min, low);
         tutti_base_print_real(option->max, high);
-        snprintf(out, bytes, "%sfrom %s to %s", !form ? "" : option->type == TUTTI_INT ? "a whole number " : "a number ", low, high);
+        snprintf(out, bytes, "%sfrom %s to %s",
+                 !form                       ? ""
+                 : option->type == TUTTI_INT ? "a whole number "
+                                             : "a number ",
+                 low, high);
         break;
     case TUTTI_BOOL:
         snprintf(out, bytes, "true or false");
         break;
     case TUTTI_CHOICE:
         for (bool first = true; used < bytes && next_choice(&rest, &choice, &length); first = false)
-            used += (size_t)snprintf(out + used, bytes - used, "%s%.*s", first ? "" : rest != NULL ? ", " : " or ", (int)length, choice);
+            used += (size_t)snprintf(out + used, bytes - used, "%s%.*s",
+                                     first          ? ""
+                                     : rest != NULL ? ", "
+                                                    : " or ",
+                                     (int)length, choice);
         break;
     case TUTTI_TEXT:
     case TUTTI_SPEC:
@@ -285,7 +295,8 @@ static void print_allowed(const tutti_option *option, bool form, char *out, size
     }
 }
 
-/* The subject of a sentence about the value: "run.yaml:1: option 'batch'". A flag and a variable are the option's name
+/* The subject of a sentence about the value: "run.yaml:1: option 'batch'". A flag and
+   a variable are the option's name
  * themselves: "--batch". */
 typedef struct { char text[256]; } subject_of_value;
 
@@ -308,7 +319,8 @@ static subject_of_value subject(const tutti_option *option, const char *what)
 }
 
 /* quotes: "'" round a value that has not even the form, "" round a number out of range. */
-static tutti_status fail_value(const tutti_option *option, const char *what, const char *value, bool form, tutti_error *err)
+static tutti_status fail_value(const tutti_option *option, const char *what, const char *value, bool form,
+                               tutti_error *err)
 {
     const bool help = option->help != NULL && option->help[0] != '\0';
     char allowed[256], hint[128] = "";
@@ -337,8 +349,8 @@ static bool integer_within(int64_t value, double min, double max)
         && (max >= 0x1p63 || (max >= -0x1p63 && value <= (int64_t)floor(max)));
 }
 
-tutti_status tutti_base_option_parse(const tutti_option *option, const char *what, const char *value, tutti_base_value *out,
-                                     tutti_error *err)
+tutti_status tutti_base_option_parse(const tutti_option *option, const char *what, const char *value,
+                                     tutti_base_value *out, tutti_error *err)
 {
     bool huge;
 
@@ -368,7 +380,8 @@ tutti_status tutti_base_option_parse(const tutti_option *option, const char *wha
         out->text = value;
         break;
     case TUTTI_SPEC:
-        /* "" says "none", where the table itself says so; so does the word, which is what it is shown as. */
+        /* "" says "none", where the table itself says so; so does the
+           word, which is what it is shown as. */
         if (out->text[0] == '\0' && strcmp(value, "none") == 0)
             value = "";
         if (value[0] != '\0' || out->text[0] != '\0')
@@ -397,7 +410,8 @@ static bool is_default(const tutti_option *option, const void *self)
 }
 
 /* One condition, "name=a|b" or "name>number"; *on: the option that it is about. */
-static bool holds(const tutti_option *options, const char *condition, size_t bytes, const void *self, const tutti_option **on)
+static bool holds(const tutti_option *options, const char *condition, size_t bytes, const void *self,
+                  const tutti_option **on)
 {
     const size_t name = strcspn(condition, "=>");
     char word[64], wanted[64];
@@ -420,13 +434,15 @@ static bool holds(const tutti_option *options, const char *condition, size_t byt
         int index;
         bool truth;
         snprintf(one, sizeof one, "%.*s", (int)bytes, choice);
-        if ((*on)->type == TUTTI_BOOL ? read_bool(one, &truth) && truth == value.truth : read_choice((*on)->text, one, &index) && index == value.choice)
+        if ((*on)->type == TUTTI_BOOL ? read_bool(one, &truth) && truth == value.truth
+                                      : read_choice((*on)->text, one, &index) && index == value.choice)
             return true;
     }
     return false;
 }
 
-tutti_status tutti_base_option_has_effect(const tutti_option *options, const tutti_option *option, const char *what, const void *self, tutti_error *err)
+tutti_status tutti_base_option_has_effect(const tutti_option *options, const tutti_option *option, const char *what,
+                                          const void *self, tutti_error *err)
 {
     const tutti_option *on;
     char now[80];
@@ -438,12 +454,15 @@ tutti_status tutti_base_option_has_effect(const tutti_option *options, const tut
         if (holds(options, at, bytes, self, &on))
             continue;
         tutti_option_print(on, self, now, sizeof now);
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: option '%s' has no effect with %s=%s; it needs %.*s, or leave it away", what, option->name, on->name, now, (int)bytes, at);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s: option '%s' has no effect with %s=%s; it needs %.*s, or leave it away", what,
+                          option->name, on->name, now, (int)bytes, at);
     }
     return TUTTI_OK;
 }
 
-tutti_status tutti_option_set(const tutti_option *option, const char *what, const char *value, void *self, tutti_error *err)
+tutti_status tutti_option_set(const tutti_option *option, const char *what, const char *value, void *self,
+                              tutti_error *err)
 {
     tutti_base_value parsed;
 
@@ -452,8 +471,8 @@ tutti_status tutti_option_set(const tutti_option *option, const char *what, cons
     return TUTTI_OK;
 }
 
-tutti_status tutti_base_option_unknown(const tutti_option *options, const char *what, const char *kind, const char *name,
-                                       tutti_error *err)
+tutti_status tutti_base_option_unknown(const tutti_option *options, const char *what, const char *kind,
+                                       const char *name, tutti_error *err)
 {
     tutti_base_near near = { .name = name };
     char hint[256];
@@ -465,9 +484,14 @@ tutti_status tutti_base_option_unknown(const tutti_option *options, const char *
         tutti_base_near_offer(&near, o->name, strlen(o->name));
     tutti_base_near_print(&near, hint, sizeof hint);
     if (near.count == 0) {
-        used = (size_t)snprintf(hint, sizeof hint, "%s", options == NULL || options->name == NULL ? "; there are none" : "; there are ");
+        used = (size_t)snprintf(hint, sizeof hint, "%s",
+                                options == NULL || options->name == NULL ? "; there are none" : "; there are ");
         for (const tutti_option *o = options; o != NULL && o->name != NULL && used < sizeof hint; o++)
-            used += (size_t)snprintf(hint + used, sizeof hint - used, "%s%s", o == options ? "" : o[1].name != NULL ? ", " : " and ", o->name);
+            used += (size_t)snprintf(hint + used, sizeof hint - used, "%s%s",
+                                     o == options        ? ""
+                                     : o[1].name != NULL ? ", "
+                                                         : " and ",
+                                     o->name);
     }
     return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: unknown %s '%s'%s", what, kind, tutti_base_show(name).text, hint);
 }
@@ -495,14 +519,15 @@ static int put_end(writer *w)
     return (int)w->used;
 }
 
-/* A value that a spec would not read back as it stands is written in double quotes: one with blanks at its ends or with one of the
-   characters `syntax`. */
+/* A value that a spec would not read back as it stands is written in double quotes: one with blanks
+   at its ends or with one of the characters `syntax`. */
 static void put_quoted(writer *w, const char *text, const char *syntax)
 {
     static const char blanks[] = " \t\r\n";
     const size_t bytes = strlen(text);
 
-    if (bytes == 0 || (strpbrk(text, syntax) == NULL && strchr(blanks, text[0]) == NULL && strchr(blanks, text[bytes - 1]) == NULL)) {
+    if (bytes == 0 ||
+        (strpbrk(text, syntax) == NULL && strchr(blanks, text[0]) == NULL && strchr(blanks, text[bytes - 1]) == NULL)) {
         put(w, text, bytes);
         return;
     }

@@ -1,18 +1,22 @@
-/* random.c: numbers as a pure function of (seed, stream, step, index). Philox4x32-10: Salmon, Moraes, Dror and Shaw, "Parallel
-   random numbers: as easy as 1, 2, 3", SC 2011, section 4.1. No state means nothing to save in a checkpoint, any order
-   of drawing, and the same number on every rank that asks for it.
+/* random.c: numbers as a pure function of (seed, stream, step, index). Philox4x32-10:
+   Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011,
+   section 4.1. No state means nothing to save in a checkpoint, any order of drawing, and the
+   same number on every rank that asks for it.
 
    Packing. Block j of (seed, stream, step) is Philox of
 
-       counter = ( j low | j high ^ fold high | step low | fold low ),   key = ( seed low | stream low )
+       counter = ( j low | j high ^ fold high | step low | fold low
+       ),   key = ( seed low | stream low )
        fold    = mix(seed high : stream high ^ step high * odd constant)
 
-   and tutti_random(i) is half i mod 2 (words 0 and 1, or 2 and 3, the lower word first) of block i / 2. The input has 256 bits
-   and the block function takes 192, so something must be folded. What that leaves:
-   - mix is a bijection of 64 bits with mix(0) = 0. So all seeds and streams of 64 bits, steps below 2^32 and indexes below
+   and tutti_random(i) is half i mod 2 (words 0 and 1, or 2 and 3, the lower word first) of block i
+   / 2. The input has 256 bits and the block function takes 192, so something must be folded. What
+   that leaves: - mix is a bijection of 64 bits with mix(0) = 0. So all seeds and streams of 64
+   bits, steps below 2^32 and indexes below
      2^33 have blocks of their own: seeds may be random and streams may be hashes;
    - whatever the values, two inputs that differ in one coordinate have different blocks.
-   The packing is part of the format of a checkpoint: a resumed run draws on. random_test.c pins it. */
+   The packing is part of the format of a checkpoint: a resumed run draws on. random_test.c pins
+   it. */
 #include "tutti/base.h"
 
 #include <assert.h>
@@ -23,8 +27,9 @@
 #define WEYL0 0x9E3779B9u /* golden ratio */
 #define WEYL1 0xBB67AE85u /* sqrt(3) - 1 */
 
-/* Streams of derived draws: the caller's with bits of the upper half turned, so that by the packing above neither normals nor
-   permutations share a block with the uniforms of the streams 0, 1, 2, ... or with each other. */
+/* Streams of derived draws: the caller's with bits of the upper half turned, so that by the
+   packing above neither normals nor permutations share a block with the uniforms of the streams
+   0, 1, 2, ... or with each other. */
 #define STREAM_NORMAL  0x4E6F726D00000000u
 #define STREAM_PERMUTE 0x5065726D00000000u
 
@@ -103,8 +108,9 @@ double tutti_uniform(tutti_rng rng, uint64_t index)
     return unit(tutti_random(rng, index));
 }
 
-/* Box and Muller 1958, the cosine half. Both draws are of block `index` of the stream of normals (draws 2i and 2i + 1 there).
-   1 - u is in (0, 1], so the logarithm is finite; the largest magnitude is sqrt(2 * 53 ln 2) = 8.57. */
+/* Box and Muller 1958, the cosine half. Both draws are of block `index` of the stream of normals
+   (draws 2i and 2i + 1 there). 1 - u is in (0, 1], so the logarithm is finite; the largest
+   magnitude is sqrt(2 * 53 ln 2) = 8.57. */
 double tutti_normal(tutti_rng rng, uint64_t index)
 {
     uint32_t words[4];
@@ -115,13 +121,15 @@ double tutti_normal(tutti_rng rng, uint64_t index)
 }
 
 /* ---- a permutation of [0, n) ----
-   A Feistel network on b = ceil(log2 n) bits, in two parts of floor(b/2) and ceil(b/2) bits that take turns in changing each
-   other; each turn is its own inverse, whatever the function of a round, hence a bijection of [0, 2^b). Elements from n on are
-   walked over: applying the bijection until the result is below n is a bijection of [0, n) (Black and Rogaway, CT-RSA 2002),
-   at 2^b / n < 2 applications on average. A part may be empty (n = 2): its turns then do nothing.
-   Four rounds would do for large n; where the parts have one or two bits more are needed to even out: with eight, element
-   frequencies for n = 5 to 7 are off by some 5 per cent (seen at chi-square = 11 per degree of freedom in 20 000 orders),
-   with twelve by nothing that test can see. The keys of the rounds are three Philox blocks. */
+   A Feistel network on b = ceil(log2 n) bits, in two parts of floor(b/2) and ceil(b/2) bits that
+   take turns in changing each other; each turn is its own inverse, whatever the function of a
+   round, hence a bijection of [0, 2^b). Elements from n on are walked over: applying the bijection
+   until the result is below n is a bijection of [0, n) (Black and Rogaway, CT-RSA 2002), at 2^b /
+   n < 2 applications on average. A part may be empty (n = 2): its turns then do nothing. Four
+   rounds would do for large n; where the parts have one or two bits more are needed to even out:
+   with eight, element frequencies for n = 5 to 7 are off by some 5 per cent (seen at chi-square =
+   11 per degree of freedom in 20 000 orders), with twelve by nothing that test can see. The keys
+   of the rounds are three Philox blocks. */
 enum { FEISTEL_ROUNDS = 12 };
 
 /* The finaliser of MurmurHash3: every bit of x ^ key reaches every bit of the result. */

@@ -1,5 +1,6 @@
-/* settings.c: the values of one table, each with the strongest origin that has spoken for it. A weaker one is still checked: a
-   mistake in a file should not wait for the day when the flag that hides it is left out. */
+/* settings.c: the values of one table, each with the strongest origin that has spoken for
+   it. A weaker one is still checked: a mistake in a file should not wait for the day when
+   the flag that hides it is left out. */
 #include "base_internal.h"
 
 #include <ctype.h>
@@ -34,8 +35,8 @@ void tutti_settings_close(tutti_settings *s)
     tutti_free(s);
 }
 
-tutti_status tutti_base_settings_set(tutti_settings *s, const tutti_option *option, tutti_origin origin, const char *value,
-                                     const char *where, tutti_error *err)
+tutti_status tutti_base_settings_set(tutti_settings *s, const tutti_option *option, tutti_origin origin,
+                                     const char *value, const char *where, tutti_error *err)
 {
     const bool is_text = option->type == TUTTI_TEXT || option->type == TUTTI_SPEC;
     struct tutti_base_setting *entry = &s->entries[option - s->options];
@@ -76,7 +77,8 @@ static const char *variable_value(const char *variable, const char *prefix, cons
     return *variable == '=' ? variable + 1 : NULL;
 }
 
-tutti_status tutti_settings_environment(tutti_settings *s, const char *prefix, char *const *environment, tutti_error *err)
+tutti_status tutti_settings_environment(tutti_settings *s, const char *prefix, char *const *environment,
+                                        tutti_error *err)
 {
     for (size_t i = 0; i < s->count; i++) {
         for (char *const *variable = environment; *variable != NULL; variable++) {
@@ -93,7 +95,8 @@ tutti_status tutti_settings_environment(tutti_settings *s, const char *prefix, c
     return TUTTI_OK;
 }
 
-tutti_status tutti_settings_flag(tutti_settings *s, const char *name, const char *value, const char *where, tutti_error *err)
+tutti_status tutti_settings_flag(tutti_settings *s, const char *name, const char *value, const char *where,
+                                 tutti_error *err)
 {
     const tutti_option *option = tutti_option_find(s->options, name);
 

@@ -1,8 +1,9 @@
 /* settings_file.c: settings from a file: one mapping of names to scalars, in YAML or JSON.
 
-   YAML is read as libyaml's events, not its documents: an event knows its line, and a hostile file (deep nesting, aliases of
-   aliases) is refused at the first event that is no scalar, before anything is built. jansson builds a tree first, but a bounded
-   one (files have at most 1 MiB, jansson nests at most 2048 deep); it keeps no lines, so they are looked up in the text by the
+   YAML is read as libyaml's events, not its documents: an event knows its line, and a hostile file
+   (deep nesting, aliases of aliases) is refused at the first event that is no scalar, before
+   anything is built. jansson builds a tree first, but a bounded one (files have at most 1 MiB,
+   jansson nests at most 2048 deep); it keeps no lines, so they are looked up in the text by the
    order of the keys, which its objects keep. */
 #include "base_internal.h"
 
@@ -24,7 +25,8 @@ typedef struct { /* one text that is being read */
     tutti_error *err;
 } source;
 
-/* "run.yaml:3" for sentences and for the origin. Of a long path the end tells most; the rest would push the sentence out. */
+/* "run.yaml:3" for sentences and for the origin. Of a long path the end tells most; the
+   rest would push the sentence out. */
 static const char *print_where(const source *src, size_t line, char out[WHERE_BYTES])
 {
     const char *path = src->path;
@@ -59,7 +61,8 @@ static tutti_status set(const source *src, const tutti_option *option, const cha
 {
     char where[WHERE_BYTES];
 
-    return tutti_base_settings_set(src->settings, option, TUTTI_FROM_FILE, value, print_where(src, line, where), src->err);
+    return tutti_base_settings_set(src->settings, option, TUTTI_FROM_FILE, value, print_where(src, line, where),
+                                   src->err);
 }
 
 static tutti_status fail_line(const source *src, size_t line, const char *sentence)
@@ -73,15 +76,16 @@ static tutti_status fail_no_value(const source *src, size_t line, const tutti_op
 {
     char where[WHERE_BYTES];
 
-    return tutti_fail(src->err, TUTTI_ERR_USAGE, 0, "%s: option '%s' has no value; give one or remove the line", print_where(src, line, where),
-                      option->name);
+    return tutti_fail(src->err, TUTTI_ERR_USAGE, 0, "%s: option '%s' has no value; give one or remove the line",
+                      print_where(src, line, where), option->name);
 }
 
 static tutti_status fail_nested(const source *src, size_t line, const tutti_option *option, const char *found)
 {
     char where[WHERE_BYTES];
 
-    return tutti_fail(src->err, TUTTI_ERR_USAGE, 0, "%s: option '%s' is %s; it must be one value (quote it if it is meant as text)",
+    return tutti_fail(src->err, TUTTI_ERR_USAGE, 0,
+                      "%s: option '%s' is %s; it must be one value (quote it if it is meant as text)",
                       print_where(src, line, where), option->name, found);
 }
 
@@ -94,11 +98,12 @@ static tutti_status fail_yaml(const source *src, const yaml_parser_t *parser)
     if (parser->error == YAML_MEMORY_ERROR)
         return tutti_fail(src->err, TUTTI_ERR_MEMORY, ENOMEM, "%s: reading YAML", src->path);
     if (parser->error == YAML_READER_ERROR) /* no line: the text could not even be decoded */
-        return tutti_fail(src->err, TUTTI_ERR_USAGE, 0, "%s: no YAML: %s at byte %zu; save the file as UTF-8 text", src->path,
-                          parser->problem, parser->problem_offset + 1);
+        return tutti_fail(src->err, TUTTI_ERR_USAGE, 0, "%s: no YAML: %s at byte %zu; save the file as UTF-8 text",
+                          src->path, parser->problem, parser->problem_offset + 1);
     return tutti_fail(src->err, TUTTI_ERR_USAGE, 0, "%s: no YAML: %s%s%s; write one 'name: value' a line",
-                      print_where(src, parser->problem_mark.line + 1, where), parser->context != NULL ? parser->context : "",
-                      parser->context != NULL ? ": " : "", parser->problem != NULL ? parser->problem : "not understood");
+                      print_where(src, parser->problem_mark.line + 1, where),
+                      parser->context != NULL ? parser->context : "", parser->context != NULL ? ": " : "",
+                      parser->problem != NULL ? parser->problem : "not understood");
 }
 
 static size_t line_of(const yaml_event_t *event)
@@ -120,7 +125,8 @@ static bool is_null(const yaml_event_t *scalar)
 {
     const char *value = (const char *)scalar->data.scalar.value;
 
-    return scalar->data.scalar.style == YAML_PLAIN_SCALAR_STYLE && (value[0] == '\0' || strcmp(value, "~") == 0 || strcmp(value, "null") == 0);
+    return scalar->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
+           (value[0] == '\0' || strcmp(value, "~") == 0 || strcmp(value, "null") == 0);
 }
 
 static bool has_zero(const yaml_event_t *scalar)
@@ -160,8 +166,9 @@ static tutti_status read_yaml_pairs(const source *src, yaml_parser_t *parser)
         TUTTI_TRY(next_event(src, parser, &event));
         end = event.type == YAML_MAPPING_END_EVENT;
         status = end ? TUTTI_OK
-            : event.type != YAML_SCALAR_EVENT || has_zero(&event) ? fail_line(src, line_of(&event), "a key must be the name of an option")
-            : find_key(src, (const char *)event.data.scalar.value, line_of(&event), &option);
+                 : event.type != YAML_SCALAR_EVENT || has_zero(&event)
+                     ? fail_line(src, line_of(&event), "a key must be the name of an option")
+                     : find_key(src, (const char *)event.data.scalar.value, line_of(&event), &option);
         yaml_event_delete(&event);
         if (status != TUTTI_OK || end)
             return status;
@@ -185,7 +192,8 @@ static tutti_status read_yaml_stream(const source *src, yaml_parser_t *parser)
         type = event.type;
         if (type == YAML_DOCUMENT_START_EVENT && documents++ > 0)
             status = fail_line(src, line_of(&event), "a second document begins; settings are one mapping");
-        else if (type == YAML_SEQUENCE_START_EVENT || type == YAML_ALIAS_EVENT || (type == YAML_SCALAR_EVENT && !is_null(&event)))
+        else if (type == YAML_SEQUENCE_START_EVENT || type == YAML_ALIAS_EVENT ||
+                 (type == YAML_SCALAR_EVENT && !is_null(&event)))
             status = fail_line(src, line_of(&event), "settings must be a mapping; write one 'name: value' a line");
         yaml_event_delete(&event);
         if (status == TUTTI_OK && type == YAML_MAPPING_START_EVENT)
@@ -213,7 +221,8 @@ static tutti_status read_yaml(const source *src)
 
 typedef struct { size_t at, line; int depth; } finder; /* {0, 1, 0}: at the beginning */
 
-/* The line of the next key of the outermost object. The text is JSON that jansson has read: strings end, brackets match. */
+/* The line of the next key of the outermost object. The text is JSON that jansson has
+   read: strings end, brackets match. */
 static size_t next_key_line(const source *src, finder *f)
 {
     bool before_key = false; /* behind "{" or "," of the outermost object */
@@ -268,7 +277,8 @@ static tutti_status read_json_value(const source *src, json_t *value, const tutt
         break;
     case JSON_REAL:
         /* 3.0 and 1e3 are whole numbers of JSON, which has one kind of number. */
-        if (option->type == TUTTI_INT && trunc(json_real_value(value)) == json_real_value(value) && fabs(json_real_value(value)) <= 0x1p53)
+        if (option->type == TUTTI_INT && trunc(json_real_value(value)) == json_real_value(value) &&
+            fabs(json_real_value(value)) <= 0x1p53)
             snprintf(number, sizeof number, "%.0f", json_real_value(value));
         else
             tutti_base_print_real(json_real_value(value), number);
@@ -282,8 +292,8 @@ static tutti_status read_json_value(const source *src, json_t *value, const tutt
     }
     if (is_text) {
         char where[WHERE_BYTES];
-        return tutti_fail(src->err, TUTTI_ERR_USAGE, 0, "%s: option '%s' is %s; it must be text, in quotes", print_where(src, line, where),
-                          option->name, number);
+        return tutti_fail(src->err, TUTTI_ERR_USAGE, 0, "%s: option '%s' is %s; it must be text, in quotes",
+                          print_where(src, line, where), option->name, number);
     }
     return set(src, option, number, line);
 }
@@ -303,10 +313,11 @@ static tutti_status read_json(const source *src)
         case json_error_out_of_memory:
             return tutti_fail(src->err, TUTTI_ERR_MEMORY, ENOMEM, "%s: reading JSON", src->path);
         case json_error_duplicate_key:
-            return tutti_fail(src->err, TUTTI_ERR_USAGE, 0, "%s: a key is given twice (%s); keep one", print_where(src, line, where),
-                              tutti_base_show(problem.text).text);
+            return tutti_fail(src->err, TUTTI_ERR_USAGE, 0, "%s: a key is given twice (%s); keep one",
+                              print_where(src, line, where), tutti_base_show(problem.text).text);
         default:
-            return tutti_fail(src->err, TUTTI_ERR_USAGE, 0, "%s: no JSON: %s; settings that begin with '{' are read as JSON",
+            return tutti_fail(src->err, TUTTI_ERR_USAGE, 0,
+                              "%s: no JSON: %s; settings that begin with '{' are read as JSON",
                               print_where(src, line, where), tutti_base_show(problem.text).text);
         }
     }
@@ -326,7 +337,8 @@ static tutti_status read_json(const source *src)
 
 /* ---- both ---- */
 
-/* UTF-16 with its mark at the beginning. libyaml would read it and jansson would not; what is written here is read as
+/* UTF-16 with its mark at the beginning. libyaml would read it and jansson would
+   not; what is written here is read as
  * bytes by all that look at it. */
 static bool is_utf16(const char *text, size_t bytes)
 {
@@ -339,7 +351,8 @@ tutti_status tutti_settings_text(tutti_settings *s, const char *path, const char
     size_t first = 0;
 
     if (bytes > FILE_BYTES)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: larger than %d bytes (1 MiB); settings are one 'name: value' a line", path, FILE_BYTES);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s: larger than %d bytes (1 MiB); settings are one 'name: value' a line", path, FILE_BYTES);
     if (is_utf16(text, bytes))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: the text is UTF-16; save the file as UTF-8 text", path);
     for (size_t i = 0; i < s->count; i++)
@@ -360,7 +373,8 @@ tutti_status tutti_settings_file(tutti_settings *s, const char *path, tutti_erro
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, errno, "cannot open settings file '%s'; check the path", path);
-    text = tutti_alloc(FILE_BYTES + 1, 1); /* a byte more than allowed, so that too much is seen whatever the file claims */
+    /* a byte more than allowed, so that too much is seen whatever the file claims */
+    text = tutti_alloc(FILE_BYTES + 1, 1);
     if (text == NULL) {
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading settings file '%s'", path);
         goto out;

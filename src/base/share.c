@@ -1,7 +1,10 @@
-/* share.c: which samples a worker uses when (data-sharding.md, rule T). A step uses positions [k G, (k + 1) G) of its epoch's
-   order, G = workers B A; the order is a keyed permutation of the samples, so nothing is stored and any step is found in O(1).
-   The order does not know the workers: the k-th global batch is the same for every number of them that keeps G. Parts (share.h) are gone over in turns, each in an order that is
-   such a permutation too; since batch sizes are a function of the step, how many samples a worker has taken before a step is one as well, and nothing is stored either. */
+/* share.c: which samples a worker uses when (data-sharding.md, rule T). A step uses positions [k
+   G, (k + 1) G) of its epoch's order, G = workers B A; the order is a keyed permutation of the
+   samples, so nothing is stored and any step is found in O(1). The order does not know the
+   workers: the k-th global batch is the same for every number of them that keeps G. Parts
+   (share.h) are gone over in turns, each in an order that is such a permutation too; since batch
+   sizes are a function of the step, how many samples a worker has taken before a step is one as
+   well, and nothing is stored either. */
 #include "tutti/share.h"
 
 #include <assert.h>
@@ -21,7 +24,8 @@ static uint64_t all_passes(const tutti_share *s)
     return sum;
 }
 
-/* Samples a full step uses. Too large a product is as good as all samples: every step is then an epoch's last. */
+/* Samples a full step uses. Too large a product is as good as all samples:
+   every step is then an epoch's last. */
 static uint64_t full_step(const tutti_share *s)
 {
     size_t g;
@@ -93,7 +97,8 @@ static uint64_t scale(uint64_t a, uint64_t b, uint64_t c)
     return (uint64_t)((unsigned __int128)a * b / c);
 }
 
-/* A worker's part of a last step of `total` samples: contiguous, the first total mod workers have one more. */
+/* A worker's part of a last step of `total` samples: contiguous, the first
+   total mod workers have one more. */
 static uint64_t tail_part(const tutti_share *s, uint64_t total, int worker, uint64_t *first)
 {
     if (s->batch_of != NULL || s->passes_of != NULL) {
@@ -107,20 +112,24 @@ static uint64_t tail_part(const tutti_share *s, uint64_t total, int worker, uint
     return each + (r < extra);
 }
 
-/* Samples that the worker has taken from its part before this step. 2^64 are never reached: a sample takes longer than a nanosecond. */
+/* Samples that the worker has taken from its part before this step. 2^64 are never reached: a
+   sample takes longer than a nanosecond. */
 static uint64_t taken_before(const tutti_share *s, uint64_t step, int worker)
 {
-    const uint64_t steps = tutti_share_steps(s), full = (uint64_t)(tutti_share_batch(s, worker) * s->accumulate), tail = s->samples % full_step(s);
+    const uint64_t steps = tutti_share_steps(s), full = (uint64_t)(tutti_share_batch(s, worker) * s->accumulate),
+                   tail = s->samples % full_step(s);
     uint64_t first;
     const uint64_t epoch = (steps - (tail != 0)) * full + (tail != 0 ? tail_part(s, tail, worker, &first) : 0);
 
     return step / steps * epoch + step % steps * full;
 }
 
-int64_t tutti_share_pass(const tutti_share *s, uint64_t step, int worker, int64_t pass, uint64_t *epoch, uint64_t *position)
+int64_t tutti_share_pass(const tutti_share *s, uint64_t step, int worker, int64_t pass, uint64_t *epoch,
+                         uint64_t *position)
 {
     uint64_t first, part_first;
-    const uint64_t total = step_place(s, step, epoch, &first), b = (uint64_t)tutti_share_batch(s, worker), a = (uint64_t)pass;
+    const uint64_t total = step_place(s, step, epoch, &first), b = (uint64_t)tutti_share_batch(s, worker),
+                   a = (uint64_t)pass;
     uint64_t part, used;
 
     assert(worker >= 0 && worker < s->workers && pass >= 0 && (s->passes_of != NULL || pass < s->accumulate));
@@ -202,7 +211,8 @@ void tutti_share_apportion(int64_t total, int workers, const double *weight, int
         part[r] = weight[r] > limit ? (int64_t)((double)open * (weight[r] / sum)) : least;
         left -= weight[r] > limit ? part[r] : 0;
     }
-    for (; left != 0 && sum > 0; left -= left > 0 ? 1 : -1) { /* the furthest from its due gets the next one; rounding may also have given one too many */
+    /* the furthest from its due gets the next one; rounding may also have given one too many */
+    for (; left != 0 && sum > 0; left -= left > 0 ? 1 : -1) {
         int who = 0;
         double most = -INFINITY;
         for (int r = 0; r < workers; r++) {

@@ -6,12 +6,14 @@
        quoted = '"' { any character, '\' before '"' and '\' } '"'
        name   = letter { letter | digit | "_" | "-" | "." }
 
-   A value is kept as text: what it is, its option says. A value that is itself a spec is read when its owner opens it, so only
-   one level is taken apart at a time; inside, brackets and quotes are counted alone. A quote has its meaning only where a value can
-   begin (after "(", "," or "="), which holds at every level, so that inner and outer reading agree on what is text.
+   A value is kept as text: what it is, its option says. A value that is itself a spec is read when
+   its owner opens it, so only one level is taken apart at a time; inside, brackets and quotes are
+   counted alone. A quote has its meaning only where a value can begin (after "(", "," or "="),
+   which holds at every level, so that inner and outer reading agree on what is text.
 
-   The reader below takes one argument after the other and allocates nothing: it runs once to check and count, then once more to
-   fill a spec, which is one allocation: the struct, its arguments, then their text. */
+   The reader below takes one argument after the other and allocates nothing: it runs
+   once to check and count, then once more to fill a spec, which is one allocation: the
+   struct, its arguments, then their text. */
 #include "base_internal.h"
 
 #include <assert.h>
@@ -63,7 +65,8 @@ static size_t place(const reader *r) /* bytes are counted from 1 for people */
 
 static tutti_status fail_end(const reader *r, const char *missing, tutti_error *err)
 {
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "spec '%s': missing '%s' at the end", tutti_base_show(r->text).text, missing);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "spec '%s': missing '%s' at the end", tutti_base_show(r->text).text,
+                      missing);
 }
 
 /* From an opening quote to behind the closing one. */
@@ -93,7 +96,8 @@ static tutti_status read_value(reader *r, tutti_error *err)
         r->value_bytes = (size_t)(r->p - r->value) - 1;
         skip_blanks(r);
         if (*r->p != '\0' && *r->p != ',' && *r->p != ')')
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "spec '%s': text after the closing quote at byte %zu; put ',' or ')' there",
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "spec '%s': text after the closing quote at byte %zu; put ',' or ')' there",
                               tutti_base_show(r->text).text, place(r));
         return *r->p == '\0' ? fail_end(r, ")", err) : TUTTI_OK;
     }
@@ -108,7 +112,8 @@ static tutti_status read_value(reader *r, tutti_error *err)
             continue;
         }
         if (c == '(' && ++level > SPEC_LEVELS)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "spec '%s': more than %d levels of brackets at byte %zu; nest less deeply",
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "spec '%s': more than %d levels of brackets at byte %zu; nest less deeply",
                               tutti_base_show(r->text).text, SPEC_LEVELS, place(r));
         if (c == ')')
             level--;
@@ -136,7 +141,8 @@ static tutti_status read_arg(reader *r, tutti_error *err)
     skip_blanks(r);
     if (*r->p == '=') {
         if (r->key_bytes == 0)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "spec '%s': no option name before '=' at byte %zu; write name(key=value,...)",
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "spec '%s': no option name before '=' at byte %zu; write name(key=value,...)",
                               tutti_base_show(r->text).text, place(r));
         r->p++;
         skip_blanks(r);
@@ -149,10 +155,12 @@ static tutti_status read_arg(reader *r, tutti_error *err)
     TUTTI_TRY(read_value(r, err));
     r->count++;
     if (r->key == NULL && r->value_bytes == 0 && !r->quoted)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "spec '%s': argument %zu is empty at byte %zu; remove the ',' or give a value",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "spec '%s': argument %zu is empty at byte %zu; remove the ',' or give a value",
                           tutti_base_show(r->text).text, r->count, place(r));
     if (r->key == NULL && r->keyed)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "spec '%s': argument %zu ('%s') has no name but follows one that has; write key=value",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "spec '%s': argument %zu ('%s') has no name but follows one that has; write key=value",
                           tutti_base_show(r->text).text, r->count, tutti_base_show_span(r->value, r->value_bytes).text);
     r->keyed = r->key != NULL;
 
@@ -167,9 +175,11 @@ static tutti_status read_name(reader *r, tutti_error *err)
 {
     skip_blanks(r);
     if (*r->p == '\0')
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "spec '%s' is empty; write a name or name(key=value,...)", tutti_base_show(r->text).text);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "spec '%s' is empty; write a name or name(key=value,...)",
+                          tutti_base_show(r->text).text);
     if (!is_letter(*r->p))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "spec '%s': a name must begin with a letter (byte %zu); write name(key=value,...)",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "spec '%s': a name must begin with a letter (byte %zu); write name(key=value,...)",
                           tutti_base_show(r->text).text, place(r));
     r->name = r->p;
     while (is_name(*r->p))
@@ -181,7 +191,8 @@ static tutti_status read_name(reader *r, tutti_error *err)
         return TUTTI_OK;
     }
     if (*r->p != '(')
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "spec '%s': unexpected text after the name at byte %zu; write name(key=value,...)",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "spec '%s': unexpected text after the name at byte %zu; write name(key=value,...)",
                           tutti_base_show(r->text).text, place(r));
     r->p++;
     skip_blanks(r);
@@ -197,7 +208,8 @@ static tutti_status check(reader *r, const char *text, tutti_error *err)
 {
     *r = (reader){ .text = text, .p = text };
     if (strnlen(text, SPEC_BYTES + 1) > SPEC_BYTES)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "spec '%s' is longer than %d bytes; shorten it", tutti_base_show(text).text, SPEC_BYTES);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "spec '%s' is longer than %d bytes; shorten it",
+                          tutti_base_show(text).text, SPEC_BYTES);
     TUTTI_TRY(read_name(r, err));
     while (!r->end)
         TUTTI_TRY(read_arg(r, err));
@@ -231,14 +243,16 @@ static const char *keep(char **at, const char *text, size_t bytes, bool escapes)
 
 tutti_status tutti_spec_open(tutti_spec **out, const char *text, tutti_error *err)
 {
-    size_t bytes = strlen(text) + 1; /* each token has a byte of syntax behind it, or the end: there is room for their zeros */
+    /* each token has a byte of syntax behind it, or the end: there is room for their zeros */
+    size_t bytes = strlen(text) + 1;
     char *at;
     tutti_spec *spec;
     reader r;
 
     *out = NULL;
     TUTTI_TRY(check(&r, text, err));
-    spec = tutti_alloc(1, sizeof *spec + r.count * sizeof spec->args[0] + bytes); /* small: the text has at most 4096 bytes */
+    /* small: the text has at most 4096 bytes */
+    spec = tutti_alloc(1, sizeof *spec + r.count * sizeof spec->args[0] + bytes);
     if (spec == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening spec '%s'", tutti_base_show(text).text);
     at = (char *)&spec->args[r.count];
@@ -272,16 +286,16 @@ size_t tutti_spec_count(const tutti_spec *spec)
 }
 
 /* The option that arg i sets. */
-static tutti_status find_option(const tutti_spec *spec, size_t i, const char *what, const tutti_option *options, size_t options_count,
-                                const tutti_option **out, tutti_error *err)
+static tutti_status find_option(const tutti_spec *spec, size_t i, const char *what, const tutti_option *options,
+                                size_t options_count, const tutti_option **out, tutti_error *err)
 {
     const char *key = spec->args[i].key;
 
     *out = NULL;
     if (key == NULL) {
         if (i >= options_count)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: argument %zu ('%s') is one too many; it takes at most %zu", what, i + 1,
-                              tutti_base_show(spec->args[i].value).text, options_count);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: argument %zu ('%s') is one too many; it takes at most %zu",
+                              what, i + 1, tutti_base_show(spec->args[i].value).text, options_count);
         *out = &options[i];
         return TUTTI_OK;
     }
@@ -289,7 +303,8 @@ static tutti_status find_option(const tutti_spec *spec, size_t i, const char *wh
     return *out != NULL ? TUTTI_OK : tutti_base_option_unknown(options, what, "option", key, err);
 }
 
-tutti_status tutti_spec_apply(const tutti_spec *spec, const char *what, const tutti_option *options, void *self, tutti_error *err)
+tutti_status tutti_spec_apply(const tutti_spec *spec, const char *what, const tutti_option *options, void *self,
+                              tutti_error *err)
 {
     size_t options_count = 0;
 
@@ -300,12 +315,14 @@ tutti_status tutti_spec_apply(const tutti_spec *spec, const char *what, const tu
         const tutti_option *option, *earlier;
 
         TUTTI_TRY(find_option(spec, i, what, options, options_count, &option, err));
-        /* Quadratic, but an arg that is not a repetition has an option of its own: i stays below options_count. */
+        /* Quadratic, but an arg that is not a repetition has an option of its
+           own: i stays below options_count. */
         for (size_t j = 0; j < i; j++) {
             TUTTI_TRY(find_option(spec, j, what, options, options_count, &earlier, err));
             if (earlier == option)
-                return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: option '%s' is given twice, as '%s' and as '%s'; keep one", what,
-                                  option->name, tutti_base_show(spec->args[j].value).text, tutti_base_show(spec->args[i].value).text);
+                return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                  "%s: option '%s' is given twice, as '%s' and as '%s'; keep one", what, option->name,
+                                  tutti_base_show(spec->args[j].value).text, tutti_base_show(spec->args[i].value).text);
         }
         TUTTI_TRY(tutti_option_set(option, what, spec->args[i].value, self, err));
     }

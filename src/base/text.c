@@ -25,7 +25,8 @@ const char *tutti_variable(char *const *environment, const char *name)
     return NULL;
 }
 
-/* A character has at most three bytes that continue it; text that is no UTF-8 is cut where the limit is. */
+/* A character has at most three bytes that continue it; text that is no
+   UTF-8 is cut where the limit is. */
 size_t tutti_base_whole_characters(const char *text, size_t bytes)
 {
     for (size_t back = 0; back < 4 && back < bytes; back++) {
@@ -74,8 +75,8 @@ bool tutti_base_same_name(const char *a, const char *b)
     return *a == *b;
 }
 
-/* Edit distance with insertion, deletion, substitution and the exchange of neighbours (optimal string alignment: Damerau 1964,
-   restricted), in three rows. n, m <= NEAR_BYTES. */
+/* Edit distance with insertion, deletion, substitution and the exchange of neighbours (optimal
+   string alignment: Damerau 1964, restricted), in three rows. n, m <= NEAR_BYTES. */
 static int edit_distance(const char *a, size_t n, const char *b, size_t m)
 {
     int rows[3][NEAR_BYTES + 1];
@@ -120,7 +121,8 @@ void tutti_base_near_offer(tutti_base_near *near, const char *candidate, size_t 
 
     if (shorter == 0 || longer > NEAR_BYTES)
         return;
-    /* A third of the letters may be wrong, but never all of them; the beginning of a name is near whatever its rest. */
+    /* A third of the letters may be wrong, but never all of them; the beginning of
+       a name is near whatever its rest. */
     distance = edit_distance(near->name, own, candidate, bytes);
     limit = longer < 6 ? 1 : (int)(longer / 3);
     if (distance >= (int)longer)
@@ -151,8 +153,8 @@ void tutti_base_near_print(const tutti_base_near *near, char *out, size_t bytes)
     out[0] = '\0';
     for (size_t i = 0; i < near->count && used < bytes; i++) {
         const char *before = i == 0 ? "; did you mean " : i + 1 == near->count ? " or " : ", ";
-        const int length = snprintf(out + used, bytes - used, "%s'%.*s'%s", before, (int)near->best[i].bytes, near->best[i].name,
-                                    i + 1 == near->count ? "?" : "");
+        const int length = snprintf(out + used, bytes - used, "%s'%.*s'%s", before, (int)near->best[i].bytes,
+                                    near->best[i].name, i + 1 == near->count ? "?" : "");
         if (length < 0)
             return;
         used += (size_t)length;
