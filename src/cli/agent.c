@@ -1,4 +1,5 @@
-/* agent.c: `tutti agent`: the far end of `tutti train -H`, started by ssh. Reads its job from standard input. */
+/* agent.c: `tutti agent`: the far end of `tutti train -H`, started by ssh.
+   Reads its job from standard input. */
 #include <unistd.h>
 
 #include "cli_internal.h"
@@ -7,6 +8,7 @@
 int tutti_cli_agent(int argc, char **argv)
 {
     if (argc > 1)
-        return tutti_cli_usage("train", "`tutti agent` takes no arguments such as '%s': `tutti train -H` starts it on each host", argv[1]);
+        return tutti_cli_usage(
+            "train", "`tutti agent` takes no arguments such as '%s': `tutti train -H` starts it on each host", argv[1]);
     return tutti_launch_agent(STDIN_FILENO, STDOUT_FILENO);
 }

@@ -1,4 +1,5 @@
-/* bench.c: `tutti bench`: which benchmark, and what all of them share. The command measures and prints; bounds, and whether they are met, are bench/run's. */
+/* bench.c: `tutti bench`: which benchmark, and what all of them share. The command measures and
+   prints; bounds, and whether they are met, are bench/run's. */
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -14,11 +15,15 @@
 #include "bench_internal.h"
 
 static const tutti_command benchmarks[] = {
-    { "allreduce", "[-n N] [--sizes 4,64KiB,...]", "sums over workers, by size; beside Open MPI, MPICH, Gloo and hand-written loops", tutti_bench_allreduce },
-    { "step", "[-n N] [--model mlp] [--method ddp]", "training steps: samples a second, exposed communication, memory; beside PyTorch", tutti_bench_step },
-    { "io", "[--dir DIR] [--bytes 256MiB]", "checkpoints, against direct writes and reads of the same size", tutti_bench_io },
+    { "allreduce", "[-n N] [--sizes 4,64KiB,...]",
+      "sums over workers, by size; beside Open MPI, MPICH, Gloo and hand-written loops", tutti_bench_allreduce },
+    { "step", "[-n N] [--model mlp] [--method ddp]",
+      "training steps: samples a second, exposed communication, memory; beside PyTorch", tutti_bench_step },
+    { "io", "[--dir DIR] [--bytes 256MiB]", "checkpoints, against direct writes and reads of the same size",
+      tutti_bench_io },
     { "kernels", "[--bytes 32MiB]", "vector kernels at each SIMD level, against memcpy", tutti_bench_kernels },
-    { "codec", "[--codec SPEC] [--rows 5000]", "codecs: encoding, decoding and adding, against memcpy", tutti_bench_codec },
+    { "codec", "[--codec SPEC] [--rows 5000]", "codecs: encoding, decoding and adding, against memcpy",
+      tutti_bench_codec },
     { 0 }
 };
 
@@ -31,7 +36,9 @@ static tutti_status take(tutti_bench *b, const tutti_option *options, int argc, 
     size_t n = 0, length;
 
     if (!is_short && strncmp(arg, "--", 2) != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "bench %s takes options only, not '%.80s'; `tutti bench %s --help` lists them", b->name, arg, b->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "bench %s takes options only, not '%.80s'; `tutti bench %s --help` lists them", b->name, arg,
+                          b->name);
     arg += is_short ? 1 : 2;
     length = is_short ? 1 : strcspn(arg, "=");
     snprintf(name, sizeof name, "%.*s", (int)length, arg);
@@ -40,7 +47,9 @@ static tutti_status take(tutti_bench *b, const tutti_option *options, int argc, 
         for (const tutti_option *o = options; o->name != NULL && n < TUTTI_LENGTH(names); o++)
             names[n++] = o->name;
         tutti_suggest(name, names, n, near, sizeof near);
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no option '--%.60s' of bench %s%s; `tutti bench %s --help` lists them", name, b->name, near, b->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "there is no option '--%.60s' of bench %s%s; `tutti bench %s --help` lists them", name,
+                          b->name, near, b->name);
     }
     value = arg[length] == '=' ? arg + length + 1 : is_short && arg[1] != 0 ? arg + 1 : NULL;
     if (value == NULL && option->type == TUTTI_BOOL && option->initial == 0)
@@ -53,14 +62,16 @@ static tutti_status take(tutti_bench *b, const tutti_option *options, int argc, 
     return tutti_settings_flag(b->settings, option->name, value, near, err);
 }
 
-tutti_status tutti_bench_open(tutti_bench *b, const char *name, const tutti_option *options, void *config, tutti_bench_common *common, int argc, char **argv, tutti_error *err)
+tutti_status tutti_bench_open(tutti_bench *b, const char *name, const tutti_option *options, void *config,
+                              tutti_bench_common *common, int argc, char **argv, tutti_error *err)
 {
     size_t used;
 
     *b = (tutti_bench){ .name = name, .common = common };
     used = (size_t)snprintf(b->command, sizeof b->command, "tutti bench %s", name);
     for (int i = 1; i < argc && used < sizeof b->command; i++)
-        used += (size_t)snprintf(b->command + used, sizeof b->command - used, strpbrk(argv[i], " ()'*;&|") != NULL ? " '%s'" : " %s", argv[i]);
+        used += (size_t)snprintf(b->command + used, sizeof b->command - used,
+                                 strpbrk(argv[i], " ()'*;&|") != NULL ? " '%s'" : " %s", argv[i]);
     TUTTI_TRY(tutti_runtime_open_posix(&b->rt, err));
     TUTTI_TRY(tutti_settings_open(&b->settings, options, config, err));
     for (int i = 1; i < argc; i++) {
@@ -89,10 +100,12 @@ json_t *tutti_bench_number(double x)
     return json_real(strtod(text, NULL));
 }
 
-void tutti_bench_row(const tutti_bench *b, const char *name, double value, const char *unit, double ratio, const char *against, json_t *more)
+void tutti_bench_row(const tutti_bench *b, const char *name, double value, const char *unit, double ratio,
+                     const char *against, json_t *more)
 {
-    json_t *row = json_pack("{s:s, s:o, s:s, s:o, s:s?, s:s, s:s}", "name", name, "value", tutti_bench_number(value), "unit", unit, "ratio", tutti_bench_number(ratio), "against", against,
-                            "command", b->command, "tutti", tutti_version());
+    json_t *row = json_pack("{s:s, s:o, s:s, s:o, s:s?, s:s, s:s}", "name", name, "value", tutti_bench_number(value),
+                            "unit", unit, "ratio", tutti_bench_number(ratio), "against", against, "command", b->command,
+                            "tutti", tutti_version());
     char *text;
 
     if (more != NULL)
@@ -151,11 +164,13 @@ tutti_status tutti_bench_bytes(const char *text, size_t length, size_t *bytes, t
         if (strlen(units[u]) == length - digits && memcmp(text + digits, units[u], length - digits) == 0) {
             fits = fits && tutti_size_mul(value, u < 2 ? 1 : (size_t)1 << 10 * (u - 1), &value);
             if (!fits || value == 0 || value > (size_t)1 << 40)
-                return tutti_fail(err, TUTTI_ERR_USAGE, 0, "size '%.*s' is out of range; it must be from 1 B to 1024 GiB", (int)length, text);
+                return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                  "size '%.*s' is out of range; it must be from 1 B to 1024 GiB", (int)length, text);
             *bytes = value;
             return TUTTI_OK;
         }
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%.*s' is no size; write bytes as 4, 64KiB, 16MiB or 1GiB", (int)length, text);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%.*s' is no size; write bytes as 4, 64KiB, 16MiB or 1GiB", (int)length,
+                      text);
 }
 
 void tutti_bench_print_bytes(char out[32], size_t bytes)
@@ -226,8 +241,11 @@ tutti_status tutti_bench_capture(const char *const *argv, char **text, int *code
 
 tutti_status tutti_bench_peers(const tutti_bench *b, char *path, size_t bytes, tutti_error *err)
 {
-    /* Where the person is comes first; then a build folder of the source tree, which knows itself by its cache; then an installation. */
-    static const struct { const char *folder, *needs; } beside[] = { { "../../../bench/peers", "../CMakeCache.txt" }, { "../share/tutti/bench/peers", "" } };
+    /* Where the person is comes first; then a build folder of the source tree, which knows itself
+       by its cache; then an installation. */
+    static const struct {
+        const char *folder, *needs;
+    } beside[] = { { "../../../bench/peers", "../CMakeCache.txt" }, { "../share/tutti/bench/peers", "" } };
     char self[2048], script[4200];
     ssize_t length;
 
@@ -247,7 +265,9 @@ tutti_status tutti_bench_peers(const tutti_bench *b, char *path, size_t bytes, t
             return TUTTI_OK;
     }
     path[0] = 0;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "--with-peers needs Tutti's folder bench/peers, which is not here; run it in the source tree, or without --with-peers");
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "--with-peers needs Tutti's folder bench/peers, which is not here; run it in the source tree, or "
+                      "without --with-peers");
 }
 
 static void signals(sigset_t *set)
@@ -264,7 +284,8 @@ tutti_status tutti_bench_folder_make(tutti_bench_folder *f, const char *parent, 
 
     f->made = false;
     if (snprintf(f->path, sizeof f->path, "%s/tutti-bench-XXXXXX", parent) >= (int)sizeof f->path)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the path of the folder to measure in is too long (%zu bytes)", strlen(parent));
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the path of the folder to measure in is too long (%zu bytes)",
+                          strlen(parent));
     signals(&set);
     sigprocmask(SIG_BLOCK, &set, &f->mask);
     if (mkdtemp(f->path) == NULL) {
@@ -308,10 +329,12 @@ int tutti_bench_interrupted(void)
 
 static void print_benchmarks(FILE *out)
 {
-    fprintf(out, "tutti bench allreduce|step|io|kernels|codec [--OPTION VALUE ...]\n\nMeasures, with ratios to what was measured in the same run:\n\n");
+    fprintf(out, "tutti bench allreduce|step|io|kernels|codec [--OPTION VALUE ...]\n\nMeasures, with ratios to what "
+                 "was measured in the same run:\n\n");
     for (const tutti_command *c = benchmarks; c->name != NULL; c++)
         fprintf(out, "  tutti bench %-9s %-36s %s\n", c->name, c->arguments, c->help);
-    fprintf(out, "\n`tutti bench NAME --help` explains one. --json: rows for programs; `make bench` keeps them in bench/results.\n");
+    fprintf(out, "\n`tutti bench NAME --help` explains one. --json: rows for programs; `make bench` keeps them in "
+                 "bench/results.\n");
 }
 
 int tutti_cli_bench(int argc, char **argv)

@@ -1,11 +1,15 @@
-/* bench_allreduce.c: `tutti bench allreduce`: what a sum over workers takes, by size, beside other libraries.
+/* bench_allreduce.c: `tutti bench allreduce`: what a sum over workers takes,
+   by size, beside other libraries.
 
-   Everyone measures alike: the buffer is filled, a barrier, the call is timed on each rank; the time of a call is the maximum over ranks; a figure is the median
-   over the calls of a round (as many as fit into --seconds, 7 to 5000), then the median over rounds, in which the programs take turns. Every answer is checked.
-   Workers and peers report in one form, a line a size: BYTES MEDIAN_US P99_US CALLS ALGORITHM.
+   Everyone measures alike: the buffer is filled, a barrier, the call is timed on each rank; the
+   time of a call is the maximum over ranks; a figure is the median over the calls of a round (as
+   many as fit into --seconds, 7 to 5000), then the median over rounds, in which the programs take
+   turns. Every answer is checked. Workers and peers report in one form, a line a size: BYTES
+   MEDIAN_US P99_US CALLS ALGORITHM.
 
-   The same command line runs in the launcher and, with a place in the environment, in each worker, as `tutti train` does. Worker 0 reports to the file descriptor that
-   the launcher names in TUTTI_BENCH_FD; one that mpirun, srun or torchrun started prints its lines. */
+   The same command line runs in the launcher and, with a place in the environment, in each worker,
+   as `tutti train` does. Worker 0 reports to the file descriptor that the launcher names in
+   TUTTI_BENCH_FD; one that mpirun, srun or torchrun started prints its lines. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -17,20 +21,30 @@
 #include "bench_internal.h"
 #include "tutti/launch.h"
 
-typedef struct config { tutti_bench_common common; int64_t n; const char *sizes, *algorithm, *transport, *tune; int buffers; double seconds; } config;
+typedef struct config {
+    tutti_bench_common common;
+    int64_t n;
+    const char *sizes, *algorithm, *transport, *tune;
+    int buffers;
+    double seconds;
+} config;
 enum { REGISTERED, FOREIGN, BOTH };
 static const tutti_option options[] = {
     { "n", TUTTI_INT, TUTTI_AT(config, n), 2, 1, 1024, NULL, "workers" },
     { "sizes", TUTTI_TEXT, TUTTI_AT(config, sizes), 0, 0, 0, "4,1KiB,64KiB,1MiB,16MiB", "bytes of float32, in a list" },
-    { "registered", TUTTI_CHOICE, TUTTI_AT(config, buffers), BOTH, 0, 0, "on|off|both", "on: buffers in shared windows, as the engine's are; off: foreign memory" },
+    { "registered", TUTTI_CHOICE, TUTTI_AT(config, buffers), BOTH, 0, 0, "on|off|both",
+      "on: buffers in shared windows, as the engine's are; off: foreign memory" },
     { "algorithm", TUTTI_TEXT, TUTTI_AT(config, algorithm), 0, 0, 0, "auto", "of the sums; auto: Tutti chooses" },
     { "transport", TUTTI_SPEC, TUTTI_AT(config, transport), 0, 0, 0, "shm", "between the workers" },
     { "seconds", TUTTI_REAL, TUTTI_AT(config, seconds), 0.2, 0.0001, 60, NULL, "s, of calls for each size and round" },
     TUTTI_BENCH_COMMON(config),
-    { "with-peers", TUTTI_BOOL, TUTTI_AT(config, common.with_peers), 0, 0, 1, NULL, "build and run the peers too; one that is absent is an error" },
+    { "with-peers", TUTTI_BOOL, TUTTI_AT(config, common.with_peers), 0, 0, 1, NULL,
+      "build and run the peers too; one that is absent is an error" },
     { "peers", TUTTI_TEXT, TUTTI_AT(config, common.peers), 0, 0, 0, "",
-      "a list of openmpi, openmpi-shipped, mpich, mpich-shipped, gloo, limit (bench/peers/allreduce has more); none: all, limit only for 2 workers" },
-    { "tune", TUTTI_TEXT, TUTTI_AT(config, tune), 0, 0, 0, "", "measure every algorithm instead and write the fastest of each size to this file" },
+      "a list of openmpi, openmpi-shipped, mpich, mpich-shipped, gloo, limit (bench/peers/allreduce has more); none: "
+      "all, limit only for 2 workers" },
+    { "tune", TUTTI_TEXT, TUTTI_AT(config, tune), 0, 0, 0, "",
+      "measure every algorithm instead and write the fastest of each size to this file" },
     { 0 }
 };
 
@@ -62,7 +76,9 @@ static tutti_status check(const float *x, size_t n, int p, tutti_error *err)
 
     for (size_t i = 0; i < n; i++)
         if (x[i] != sum)
-            return tutti_fail(err, TUTTI_ERR_STATE, 0, "the all-reduce of %zu bytes is wrong: element %zu is %g, not %g", n * sizeof *x, i, (double)x[i], (double)sum);
+            return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                              "the all-reduce of %zu bytes is wrong: element %zu is %g, not %g", n * sizeof *x, i,
+                              (double)x[i], (double)sum);
     return TUTTI_OK;
 }
 
@@ -125,8 +141,9 @@ static tutti_status measure_all(const bench *k, tutti_group *g, bool registered,
             }
             TUTTI_TRY(measure(k, g, x, n, t, err));
             if (g->index == 0) {
-                fprintf(k->report, "%s %zu %.4f %.4f %zu %s\n", registered ? "registered" : "foreign", k->size[s], tutti_bench_median(t->us, t->calls),
-                        tutti_bench_quantile(t->us, t->calls, 0.99), t->calls, name != NULL ? name : "auto");
+                fprintf(k->report, "%s %zu %.4f %.4f %zu %s\n", registered ? "registered" : "foreign", k->size[s],
+                        tutti_bench_median(t->us, t->calls), tutti_bench_quantile(t->us, t->calls, 0.99), t->calls,
+                        name != NULL ? name : "auto");
                 fflush(k->report);
             }
         }
@@ -140,7 +157,9 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
     timing t = { .us = tutti_alloc(CALLS_MOST, sizeof *t.us) };
     size_t most = 0;
     void *memory = NULL;
-    tutti_status status = t.us != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the times of %d calls", CALLS_MOST);
+    tutti_status status = t.us != NULL
+                              ? TUTTI_OK
+                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the times of %d calls", CALLS_MOST);
 
     for (size_t s = 0; s < k->n_sizes; s++)
         most = k->size[s] > most ? k->size[s] : most;
@@ -151,7 +170,8 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
     }
     if (status == TUTTI_OK && k->config.buffers != REGISTERED) {
         memory = tutti_alloc(most, 1);
-        status = memory != NULL ? measure_all(k, &g, false, memory, &t, err) : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a buffer of %zu bytes", most);
+        status = memory != NULL ? measure_all(k, &g, false, memory, &t, err)
+                                : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a buffer of %zu bytes", most);
         tutti_free(memory);
     }
     tutti_free(t.us);
@@ -169,13 +189,15 @@ static int work(bench *k, tutti_error *err)
         signal(SIGINT, SIG_IGN); /* the launcher hears the terminal and tells us by SIGTERM */
     k->report = fd >= 0 ? fdopen(fd, "a") : NULL;
     if (k->report == NULL) {
-        tutti_fail(err, TUTTI_ERR_IO, errno, "opening the launcher's file descriptor '%s' (TUTTI_BENCH_FD)", where != NULL ? where : "1");
+        tutti_fail(err, TUTTI_ERR_IO, errno, "opening the launcher's file descriptor '%s' (TUTTI_BENCH_FD)",
+                   where != NULL ? where : "1");
         return tutti_cli_fail(err);
     }
     status = tutti_world_open(&world, k->config.transport, err);
     if (status != TUTTI_OK) {
         fclose(k->report);
-        return where == NULL || status == TUTTI_ERR_USAGE || status == TUTTI_ERR_IO ? tutti_cli_fail(err) : tutti_cli_code(status);
+        return where == NULL || status == TUTTI_ERR_USAGE || status == TUTTI_ERR_IO ? tutti_cli_fail(err)
+                                                                                    : tutti_cli_code(status);
     }
     status = rank_main(world, k, err);
     if (status != TUTTI_OK)
@@ -209,17 +231,21 @@ static tutti_status add_program(bench *k, const char *name, size_t length, bool 
     program *p = &k->program[k->n_programs];
 
     if (length == 0 || length >= sizeof p->name || k->n_programs == MOST_PROGRAMS)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%.*s' cannot be one of the programs: names of 1 to %zu letters, at most %d programs", (int)length, name,
-                          sizeof p->name - 1, MOST_PROGRAMS);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "'%.*s' cannot be one of the programs: names of 1 to %zu letters, at most %d programs",
+                          (int)length, name, sizeof p->name - 1, MOST_PROGRAMS);
     snprintf(p->name, sizeof p->name, "%.*s", (int)length, name);
     p->ours = ours;
     p->median_us = tutti_alloc(samples, sizeof(double));
     p->p99_us = tutti_alloc(samples, sizeof(double));
     k->n_programs++;
-    return p->median_us != NULL && p->p99_us != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the samples");
+    return p->median_us != NULL && p->p99_us != NULL
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the samples");
 }
 
-/* Lines "NAME BYTES MEDIAN_US P99_US CALLS ..." into round r; peers' lines lack the name, it is `peer`. */
+/* Lines "NAME BYTES MEDIAN_US P99_US CALLS ..." into round r; peers'
+   lines lack the name, it is `peer`. */
 static tutti_status take(bench *k, char *text, const char *peer, int64_t r, tutti_error *err)
 {
     char *rest = NULL;
@@ -231,9 +257,11 @@ static tutti_status take(bench *k, char *text, const char *peer, int64_t r, tutt
         program *p;
         int s;
         snprintf(name, sizeof name, "%s", peer != NULL ? peer : "");
-        if (sscanf(line, peer != NULL ? "%llu %lf %lf %llu" : "%*s %llu %lf %lf %llu %159s", &bytes, &median, &p99, &calls, algorithm) < 4 ||
+        if (sscanf(line, peer != NULL ? "%llu %lf %lf %llu" : "%*s %llu %lf %lf %llu %159s", &bytes, &median, &p99,
+                   &calls, algorithm) < 4 ||
             (peer == NULL && sscanf(line, "%47s", name) != 1))
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%.80s' from %s is no line of figures", line, peer != NULL ? peer : "worker 0");
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%.80s' from %s is no line of figures", line,
+                              peer != NULL ? peer : "worker 0");
         if (k->config.tune[0] != 0) { /* each algorithm is a program */
             char both[224];
             snprintf(both, sizeof both, "%.20s %.26s", name, algorithm);
@@ -244,7 +272,8 @@ static tutti_status take(bench *k, char *text, const char *peer, int64_t r, tutt
         p = find_program(k, name);
         s = find_size(k, (size_t)bytes);
         if (p == NULL || s < 0)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%.80s' from %s was not asked for", line, peer != NULL ? peer : "worker 0");
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%.80s' from %s was not asked for", line,
+                              peer != NULL ? peer : "worker 0");
         p->median_us[(size_t)s * (size_t)k->config.common.repeat + (size_t)r] = median;
         p->p99_us[(size_t)s * (size_t)k->config.common.repeat + (size_t)r] = p99;
         p->calls[s] = calls;
@@ -274,8 +303,12 @@ static tutti_status run_ours(bench *k, int argc, char **argv, int64_t r, int *co
         words[1] = "bench";
         for (int i = 0; i < argc; i++)
             words[2 + i] = argv[i];
-        status = tutti_launch_run(&(tutti_launch_options){ .workers = (int)k->config.n, .threads = 1, .argv = words, .pin = true,
-                                                           .meet = strncmp(k->config.transport, "tcp", 3) == 0 }, &result, err);
+        status = tutti_launch_run(&(tutti_launch_options){ .workers = (int)k->config.n,
+                                                           .threads = 1,
+                                                           .argv = words,
+                                                           .pin = true,
+                                                           .meet = strncmp(k->config.transport, "tcp", 3) == 0 },
+                                  &result, err);
         unsetenv("TUTTI_BENCH_FD");
     }
     *code = result.exit_code;
@@ -328,7 +361,9 @@ static tutti_status run_peer(bench *k, const char *folder, const char *name, int
     status = tutti_bench_capture((const char *const[]){ script, name, n, sizes, seconds, NULL }, &text, &code, err);
     *absent = code == TUTTI_BENCH_ABSENT;
     if (status == TUTTI_OK && code != 0 && !*absent)
-        status = tutti_fail(err, TUTTI_ERR_STATE, 0, "peer '%s' failed with exit code %d; run `%s %s %s %s %s` to see why", name, code, script, name, n, sizes, seconds);
+        status =
+            tutti_fail(err, TUTTI_ERR_STATE, 0, "peer '%s' failed with exit code %d; run `%s %s %s %s %s` to see why",
+                       name, code, script, name, n, sizes, seconds);
     if (status == TUTTI_OK && !*absent)
         status = take(k, text, strcmp(name, "limit") == 0 ? NULL : name, r, err);
     tutti_free(text);
@@ -351,21 +386,26 @@ static void print_one(const bench *k, program *p, size_t s, const program *ours,
     const double bus = 2.0 * (double)(k->config.n - 1) / (double)k->config.n, bytes = (double)k->size[s];
     char size[32], name[128];
     double *p99, us = fmax(of(k, p, s, &p99), 1e-3); /* the clock's step: a single worker may take less */
-    const double worst = tutti_bench_quantile(p99, rounds, 1), ratio = !p->ours && ours != NULL && ours_us > 0 ? us / ours_us : NAN;
+    const double worst = tutti_bench_quantile(p99, rounds, 1),
+                 ratio = !p->ours && ours != NULL && ours_us > 0 ? us / ours_us : NAN;
 
     tutti_bench_print_bytes(size, k->size[s]);
     snprintf(name, sizeof name, "allreduce/%lld/%s/%s", (long long)k->config.n, size, p->name);
     if (k->config.common.json)
         tutti_bench_row(&k->b, name, us, "us", ratio, isnan(ratio) ? NULL : ours->name,
-                        json_pack("{s:I, s:I, s:s, s:o, s:f, s:f, s:f, s:f, s:I, s:I, s:s, s:s}", "bytes", (json_int_t)k->size[s], "workers", (json_int_t)k->config.n, "program",
-                                  p->name, "p99_us", tutti_bench_number(worst), "min_us", p->median_us[s * rounds], "max_us", p->median_us[s * rounds + rounds - 1], "gbps", bytes / us * 1e-3,
-                                  "bus_gbps", bus * bytes / us * 1e-3, "calls", (json_int_t)p->calls[s], "rounds", (json_int_t)rounds, "algorithm",
-                                  p->ours ? k->config.algorithm : "", "transport", p->ours ? k->config.transport : ""));
+                        json_pack("{s:I, s:I, s:s, s:o, s:f, s:f, s:f, s:f, s:I, s:I, s:s, s:s}", "bytes",
+                                  (json_int_t)k->size[s], "workers", (json_int_t)k->config.n, "program", p->name,
+                                  "p99_us", tutti_bench_number(worst), "min_us", p->median_us[s * rounds], "max_us",
+                                  p->median_us[s * rounds + rounds - 1], "gbps", bytes / us * 1e-3, "bus_gbps",
+                                  bus * bytes / us * 1e-3, "calls", (json_int_t)p->calls[s], "rounds",
+                                  (json_int_t)rounds, "algorithm", p->ours ? k->config.algorithm : "", "transport",
+                                  p->ours ? k->config.transport : ""));
     else {
         char tail[32] = "-";
         if (!isnan(worst)) /* the hand-written loops tell none */
             snprintf(tail, sizeof tail, "%.2f", worst);
-        printf("  %-8s %-30s %12.2f %12s %9.3f %9.3f", size, p->name, us, tail, bytes / us * 1e-3, bus * bytes / us * 1e-3);
+        printf("  %-8s %-30s %12.2f %12s %9.3f %9.3f", size, p->name, us, tail, bytes / us * 1e-3,
+               bus * bytes / us * 1e-3);
         if (!isnan(ratio))
             printf(" %9.2f", ratio);
         putchar('\n');
@@ -377,24 +417,30 @@ static void print_all(bench *k)
     double *p99;
 
     if (!k->config.common.json)
-        printf("all-reduce, float32 sum, %lld workers, %s, algorithm %s, %lld rounds; p99 of the worst round; ratio: time over that of Tutti on the same kind of buffer\n\n"
-               "  %-8s %-30s %12s %12s %9s %9s %9s\n", (long long)k->config.n, k->config.transport, k->config.algorithm, (long long)k->config.common.repeat, "bytes", "program",
-               "median us", "p99 us", "GB/s", "bus GB/s", "ratio");
+        printf("all-reduce, float32 sum, %lld workers, %s, algorithm %s, %lld rounds; p99 of the worst round; ratio: "
+               "time over that of Tutti on the same kind of buffer\n\n"
+               "  %-8s %-30s %12s %12s %9s %9s %9s\n",
+               (long long)k->config.n, k->config.transport, k->config.algorithm, (long long)k->config.common.repeat,
+               "bytes", "program", "median us", "p99 us", "GB/s", "bus GB/s", "ratio");
     for (size_t s = 0; s < k->n_sizes; s++)
         for (size_t i = 0; i < k->n_programs; i++) {
             program *p = &k->program[i], *like = NULL;
             if (!p->heard[s])
                 continue;
-            /* The limit with buffers that both map is held against registered ones, all else against what anyone can call: foreign memory. */
+            /* The limit with buffers that both map is held against registered ones, all else
+               against what anyone can call: foreign memory. */
             if (!p->ours)
-                like = find_program(k, strcmp(p->name, "limit-registered") == 0 || k->config.buffers == REGISTERED ? "registered" : "foreign");
+                like = find_program(k, strcmp(p->name, "limit-registered") == 0 || k->config.buffers == REGISTERED
+                                           ? "registered"
+                                           : "foreign");
             print_one(k, p, s, like, like != NULL ? of(k, like, s, &p99) : 0);
             if (!k->config.common.json && i + 1 == k->n_programs)
                 putchar('\n');
         }
 }
 
-/* The format of tutti_collective_table_load (comm.h). A line covers calls up to its bytes: to the geometric mean of the last size that it was fastest at and the next. */
+/* The format of tutti_collective_table_load (comm.h). A line covers calls up to its bytes: to the
+   geometric mean of the last size that it was fastest at and the next. */
 static tutti_status write_table(bench *k, tutti_error *err)
 {
     FILE *f = fopen(k->config.tune, "w");
@@ -404,7 +450,10 @@ static tutti_status write_table(bench *k, tutti_error *err)
 
     if (f == NULL)
         return tutti_fail(err, TUTTI_ERR_IO, errno, "writing the table of algorithms '%.300s'", k->config.tune);
-    fprintf(f, "# KIND MEMBERS BYTES ALGORITHM: the fastest on this machine, up to so many members and bytes. Written by\n# %s\n", k->b.command);
+    fprintf(f,
+            "# KIND MEMBERS BYTES ALGORITHM: the fastest on this machine, up to so many members and bytes. Written "
+            "by\n# %s\n",
+            k->b.command);
     for (size_t s = 0; s < k->n_sizes; s++) {
         double least = INFINITY;
         best[s] = "";
@@ -420,7 +469,8 @@ static tutti_status write_table(bench *k, tutti_error *err)
         if (s + 1 == k->n_sizes)
             fprintf(f, "all-reduce %lld * %s\n", (long long)k->config.n, best[s]);
         else if (strcmp(best[s], best[s + 1]) != 0)
-            fprintf(f, "all-reduce %lld %.0f %s\n", (long long)k->config.n, sqrt((double)k->size[s] * (double)k->size[s + 1]), best[s]);
+            fprintf(f, "all-reduce %lld %.0f %s\n", (long long)k->config.n,
+                    sqrt((double)k->size[s] * (double)k->size[s + 1]), best[s]);
     failed = ferror(f) != 0;
     if (fclose(f) != 0 || failed)
         return tutti_fail(err, TUTTI_ERR_IO, errno, "writing the table of algorithms '%.300s'", k->config.tune);
@@ -441,27 +491,35 @@ static tutti_status check_config(bench *k, tutti_error *err)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "more than %d sizes; measure them in several runs", MOST_SIZES);
         TUTTI_TRY(tutti_bench_bytes(at, length, &bytes, err));
         if (bytes % sizeof(float) != 0)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "size %zu is no number of floats; it must be a multiple of 4 bytes", bytes);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "size %zu is no number of floats; it must be a multiple of 4 bytes", bytes);
         if (k->n_sizes > 0 && bytes <= k->size[k->n_sizes - 1])
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "size '%.*s' stands behind a larger or equal one; write sizes in rising order", (int)length, at);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "size '%.*s' stands behind a larger or equal one; write sizes in rising order",
+                              (int)length, at);
         k->size[k->n_sizes++] = bytes;
         at += length + (at[length] == ',');
     }
     if (k->n_sizes == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "no sizes; write them as --sizes 4,64KiB,16MiB");
     if (k->config.tune[0] != 0 && (algorithm != NULL || k->config.common.with_peers || k->config.buffers == BOTH))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "--tune measures every algorithm on one kind of buffer: give --registered on or off, no --algorithm and no --with-peers");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "--tune measures every algorithm on one kind of buffer: give --registered on or off, no "
+                          "--algorithm and no --with-peers");
     if (algorithm != NULL)
         TUTTI_TRY(tutti_algorithm_check(algorithm, (int)k->config.n, err));
     if (k->config.common.with_peers && tutti_world_simulated(k->config.transport))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "peers take real time, transport '%.60s' virtual time; leave out --with-peers", k->config.transport);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "peers take real time, transport '%.60s' virtual time; leave out --with-peers",
+                          k->config.transport);
     return tutti_world_check(k->config.transport, err);
 }
 
 static tutti_status open_programs(bench *k, tutti_error *err)
 {
     if (k->config.common.peers[0] == 0)
-        k->config.common.peers = k->config.n == 2 ? "openmpi,openmpi-shipped,mpich,mpich-shipped,gloo,limit" : "openmpi,openmpi-shipped,mpich,mpich-shipped,gloo";
+        k->config.common.peers = k->config.n == 2 ? "openmpi,openmpi-shipped,mpich,mpich-shipped,gloo,limit"
+                                                  : "openmpi,openmpi-shipped,mpich,mpich-shipped,gloo";
     if (k->config.tune[0] == 0 && k->config.buffers != FOREIGN)
         TUTTI_TRY(add_program(k, "registered", 10, true, err));
     if (k->config.tune[0] == 0 && k->config.buffers != REGISTERED)
@@ -478,7 +536,8 @@ static tutti_status open_programs(bench *k, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status run_round(bench *k, int argc, char **argv, const char *folder, int64_t r, bool *absent, int *code, tutti_error *err)
+static tutti_status run_round(bench *k, int argc, char **argv, const char *folder, int64_t r, bool *absent, int *code,
+                              tutti_error *err)
 {
     const char *at = k->config.common.peers;
 
@@ -491,7 +550,8 @@ static tutti_status run_round(bench *k, int argc, char **argv, const char *folde
         const size_t length = strcspn(at, ",");
         char name[64];
         snprintf(name, sizeof name, "%.*s", (int)length, at);
-        tutti_bench_progress("allreduce: round %lld of %lld, %s", (long long)r + 1, (long long)k->config.common.repeat, name);
+        tutti_bench_progress("allreduce: round %lld of %lld, %s", (long long)r + 1, (long long)k->config.common.repeat,
+                             name);
         if (!absent[i])
             TUTTI_TRY(run_peer(k, folder, name, r, &absent[i], err));
         at += length + (at[length] == ',');
@@ -529,14 +589,17 @@ int tutti_bench_allreduce(int argc, char **argv)
     tutti_status status = tutti_bench_open(&k.b, "allreduce", options, &k.config, &k.config.common, argc, argv, &err);
 
     if (status == TUTTI_OK && k.b.help) {
-        printf("tutti bench allreduce [--OPTION VALUE ...]\n\nTimes sums over n workers for each size; time of a call: maximum over workers after a barrier. Exit code 1: a peer that was asked for is "
+        printf("tutti bench allreduce [--OPTION VALUE ...]\n\nTimes sums over n workers for each size; time of a call: "
+               "maximum over workers after a barrier. Exit code 1: a peer that was asked for is "
                "absent.\n\n  option               type   default                    meaning\n");
         tutti_cli_print_options(stdout, options, true);
-        printf("\nExamples:\n  tutti bench allreduce -n 2 --sizes 4,64KiB,16MiB --with-peers\n  tutti bench allreduce -n 4 --registered on --tune allreduce.table\n");
+        printf("\nExamples:\n  tutti bench allreduce -n 2 --sizes 4,64KiB,16MiB --with-peers\n  tutti bench allreduce "
+               "-n 4 --registered on --tune allreduce.table\n");
     } else if (status == TUTTI_OK) {
         tutti_launch_place place;
         status = tutti_launch_find_place(environ, &place, &err);
-        if (status == TUTTI_OK && place.size > 1) /* a worker: of ours, or of another launcher, for which worker 0 prints lines of figures */
+        /* a worker: of ours, or of another launcher, for which worker 0 prints lines of figures */
+        if (status == TUTTI_OK && place.size > 1)
             k.config.n = place.size;
         if (status == TUTTI_OK)
             status = check_config(&k, &err);

@@ -1,10 +1,14 @@
-/* bench_io.c: `tutti bench io`: how fast checkpoints are written and read, against what the disk of the same directory does when nothing is in the way.
+/* bench_io.c: `tutti bench io`: how fast checkpoints are written and read, against what the disk of
+   the same directory does when nothing is in the way.
 
-   The yardstick is fio's way of finding that out: O_DIRECT, blocks of 1 MiB, 8 of them in flight (here 8 threads with one each), then fsync; the file's room is taken before the
-   clock starts, as fio does, and what it replaces is removed before. A checkpoint writes the same number of bytes, hashes them, and is durable at its end; its time
-   includes all of it. A run also removes the checkpoint that is one too many, which some disks take long over (discard): the second write of a round includes that,
-   as a figure of its own. Before reading, a checkpoint's pages are dropped from the cache, so that both read the disk. Where the file system refuses
-   O_DIRECT (tmpfs) the yardstick is ordinary writes, and that is said. */
+   The yardstick is fio's way of finding that out: O_DIRECT, blocks of 1 MiB, 8 of them in flight
+   (here 8 threads with one each), then fsync; the file's room is taken before the clock starts, as
+   fio does, and what it replaces is removed before. A checkpoint writes the same number of bytes,
+   hashes them, and is durable at its end; its time includes all of it. A run also removes the
+   checkpoint that is one too many, which some disks take long over (discard): the second write of a
+   round includes that, as a figure of its own. Before reading, a checkpoint's pages are dropped
+   from the cache, so that both read the disk. Where the file system refuses O_DIRECT (tmpfs) the
+   yardstick is ordinary writes, and that is said. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -14,16 +18,21 @@
 
 typedef struct config { tutti_bench_common common; const char *dir, *bytes; } config;
 static const tutti_option options[] = {
-    { "dir", TUTTI_TEXT, TUTTI_AT(config, dir), 0, 0, 0, ".", "on the disk to measure; a folder is made in it and removed" },
+    { "dir", TUTTI_TEXT, TUTTI_AT(config, dir), 0, 0, 0, ".",
+      "on the disk to measure; a folder is made in it and removed" },
     { "bytes", TUTTI_TEXT, TUTTI_AT(config, bytes), 0, 0, 0, "256MiB", "of a checkpoint" },
     TUTTI_BENCH_COMMON(config),
-    { "with-peers", TUTTI_BOOL, TUTTI_AT(config, common.with_peers), 0, 0, 1, NULL, "run fio too; it is an error if it is absent" },
+    { "with-peers", TUTTI_BOOL, TUTTI_AT(config, common.with_peers), 0, 0, 1, NULL,
+      "run fio too; it is an error if it is absent" },
     { 0 }
 };
 
 enum { BLOCK = 1 << 20, FLIGHT = 8, TENSORS = 16, PAGE = 4096 };
 enum { WRITE_DIRECT, WRITE_CHECKPOINT, REPLACE_CHECKPOINT, READ_DIRECT, READ_CHECKPOINT, WRITE_FIO, READ_FIO, FIGURES };
-static const char *const figure_names[FIGURES] = { "direct write", "checkpoint write", "checkpoint write, older removed", "direct read", "checkpoint read", "fio write", "fio read" };
+static const char *const figure_names[FIGURES] = {
+    "direct write", "checkpoint write", "checkpoint write, older removed", "direct read", "checkpoint read",
+    "fio write",    "fio read"
+};
 
 typedef struct bench {
     tutti_bench b;
@@ -47,12 +56,14 @@ static tutti_status lane_run(void *arg, tutti_error *err)
         for (size_t done = 0; done < BLOCK;) {
             char *place = l->k->values + at + done;
             const off_t offset = (off_t)(at + done);
-            const ssize_t got = l->write ? pwrite(l->fd, place, BLOCK - done, offset) : pread(l->fd, place, BLOCK - done, offset);
+            const ssize_t got =
+                l->write ? pwrite(l->fd, place, BLOCK - done, offset) : pread(l->fd, place, BLOCK - done, offset);
             if (got < 0 && errno == EINTR)
                 continue;
             if (got <= 0)
-                return tutti_fail(err, TUTTI_ERR_IO, got < 0 ? errno : EIO, "%s the file of the yardstick at byte %zu of %zu", l->write ? "writing" : "reading", at + done,
-                                  l->k->bytes);
+                return tutti_fail(err, TUTTI_ERR_IO, got < 0 ? errno : EIO,
+                                  "%s the file of the yardstick at byte %zu of %zu", l->write ? "writing" : "reading",
+                                  at + done, l->k->bytes);
             done += (size_t)got;
         }
     return TUTTI_OK;
@@ -88,7 +99,8 @@ static tutti_status direct(bench *k, bool write, double *rate, tutti_error *err)
         status = tutti_thread_open(&thread[i], k->b.rt, "direct", lane_run, &lanes[i], err);
     }
     for (int i = 0; i < FLIGHT; i++)
-        if (thread[i] != NULL && (last = tutti_thread_join(thread[i], status == TUTTI_OK ? err : NULL)) != TUTTI_OK && status == TUTTI_OK)
+        if (thread[i] != NULL && (last = tutti_thread_join(thread[i], status == TUTTI_OK ? err : NULL)) != TUTTI_OK &&
+            status == TUTTI_OK)
             status = last;
     if (status == TUTTI_OK && write && fsync(fd) != 0)
         status = tutti_fail(err, TUTTI_ERR_IO, errno, "syncing '%.300s'", path);
@@ -119,7 +131,13 @@ static void items_of(const bench *k, tutti_saved items[TENSORS], char names[TENS
 
     for (int i = 0; i < TENSORS; i++) {
         snprintf(names[i], 16, "%d.weight", i);
-        items[i] = (tutti_saved){ .state = "x", .tensor = names[i], .keep = TUTTI_SAME, .dtype = TUTTI_F32, .owner = -1, .count = count, .end = count,
+        items[i] = (tutti_saved){ .state = "x",
+                                  .tensor = names[i],
+                                  .keep = TUTTI_SAME,
+                                  .dtype = TUTTI_F32,
+                                  .owner = -1,
+                                  .count = count,
+                                  .end = count,
                                   .data = k->values + (size_t)i * count * sizeof(float) };
     }
 }
@@ -166,7 +184,8 @@ static tutti_status checkpoint_read(bench *k, uint64_t step, tutti_error *err)
     k->rate[READ_CHECKPOINT][step] = (double)k->bytes / (double)(tutti_now_ns(k->b.rt) - begin);
     tutti_checkpoint_close(c);
     if (status == TUTTI_OK && tutti_hash(k->values, k->bytes) != hash)
-        status = tutti_fail(err, TUTTI_ERR_STATE, 0, "the checkpoint in '%.200s' was read with other values than were written", found);
+        status = tutti_fail(err, TUTTI_ERR_STATE, 0,
+                            "the checkpoint in '%.200s' was read with other values than were written", found);
     return status;
 }
 
@@ -183,7 +202,8 @@ static tutti_status fio(bench *k, const char *peers, int64_t r, tutti_error *err
     status = tutti_bench_capture((const char *const[]){ script, k->folder.path, size, NULL }, &text, &code, err);
     k->fio_absent = code == TUTTI_BENCH_ABSENT;
     if (status == TUTTI_OK && !k->fio_absent && (code != 0 || sscanf(text, "%lf %lf", &write, &read) != 2))
-        status = tutti_fail(err, TUTTI_ERR_STATE, 0, "fio gave no figures (exit code %d); run `%s DIR %s` to see why", code, script, size);
+        status = tutti_fail(err, TUTTI_ERR_STATE, 0, "fio gave no figures (exit code %d); run `%s DIR %s` to see why",
+                            code, script, size);
     if (status == TUTTI_OK && !k->fio_absent) {
         k->rate[WRITE_FIO][r] = write * 1e-9;
         k->rate[READ_FIO][r] = read * 1e-9;
@@ -201,8 +221,10 @@ static tutti_status open_all(bench *k, tutti_error *err)
     k->direct = true;
     TUTTI_TRY(tutti_space_left(k->b.rt, k->config.dir, &room, err));
     if (room / 3 < k->bytes)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%.200s' has room for %llu MiB and three times %zu MiB are needed; ask for less with --bytes", k->config.dir,
-                          (unsigned long long)(room >> 20), k->bytes >> 20);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "'%.200s' has room for %llu MiB and three times %zu MiB are needed; ask for less with --bytes",
+            k->config.dir, (unsigned long long)(room >> 20), k->bytes >> 20);
     k->memory = tutti_alloc(k->bytes + PAGE, 1);
     if (k->memory == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "%zu bytes to write; ask for less with --bytes", k->bytes);
@@ -211,7 +233,8 @@ static tutti_status open_all(bench *k, tutti_error *err)
         if ((k->rate[i] = tutti_alloc((size_t)k->config.common.repeat, sizeof(double))) == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the samples");
     TUTTI_TRY(tutti_world_open(&k->world, "shm", err));
-    tutti_fill_normal(tutti_world_device(k->world), k->bytes / sizeof(float), (tutti_rng){ 1, 2, 3 }, (float *)(void *)k->values);
+    tutti_fill_normal(tutti_world_device(k->world), k->bytes / sizeof(float), (tutti_rng){ 1, 2, 3 },
+                      (float *)(void *)k->values);
     return tutti_bench_folder_make(&k->folder, k->config.dir, err);
 }
 
@@ -225,20 +248,26 @@ static void print_all(bench *k)
     for (int i = 0; i < FIGURES; i++)
         middle[i] = tutti_bench_median(k->rate[i], n);
     if (!k->config.common.json)
-        printf("checkpoint of %s in %s, GB/s, %zu rounds; yardstick: %s, 1 MiB x 8 in flight, then fsync\n\n  %-32s %9s %9s %9s %9s\n", size, k->config.dir, n,
-               k->direct ? "O_DIRECT" : "ordinary writes (no O_DIRECT here)", "", "median", "least", "most", "ratio");
+        printf("checkpoint of %s in %s, GB/s, %zu rounds; yardstick: %s, 1 MiB x 8 in flight, then fsync\n\n  %-32s "
+               "%9s %9s %9s %9s\n",
+               size, k->config.dir, n, k->direct ? "O_DIRECT" : "ordinary writes (no O_DIRECT here)", "", "median",
+               "least", "most", "ratio");
     for (int i = 0; i < FIGURES; i++) {
-        const int against = i == WRITE_CHECKPOINT || i == REPLACE_CHECKPOINT || i == WRITE_FIO ? WRITE_DIRECT : i == READ_CHECKPOINT || i == READ_FIO ? READ_DIRECT : -1;
+        const int against = i == WRITE_CHECKPOINT || i == REPLACE_CHECKPOINT || i == WRITE_FIO ? WRITE_DIRECT
+                            : i == READ_CHECKPOINT || i == READ_FIO                            ? READ_DIRECT
+                                                                                               : -1;
         const double ratio = against >= 0 ? middle[i] / middle[against] : 0;
         if (i >= WRITE_FIO && (!k->config.common.with_peers || k->fio_absent))
             break;
         snprintf(name, sizeof name, "io/%s/%s", size, figure_names[i]);
         if (k->config.common.json)
-            tutti_bench_row(&k->b, name, middle[i], "GB/s", against >= 0 ? ratio : 0.0 / 0.0, against >= 0 ? figure_names[against] : NULL,
-                            json_pack("{s:f, s:f, s:I, s:I, s:b}", "min", k->rate[i][0], "max", k->rate[i][n - 1], "rounds", (json_int_t)n, "bytes", (json_int_t)k->bytes, "o_direct",
-                                      k->direct));
+            tutti_bench_row(&k->b, name, middle[i], "GB/s", against >= 0 ? ratio : 0.0 / 0.0,
+                            against >= 0 ? figure_names[against] : NULL,
+                            json_pack("{s:f, s:f, s:I, s:I, s:b}", "min", k->rate[i][0], "max", k->rate[i][n - 1],
+                                      "rounds", (json_int_t)n, "bytes", (json_int_t)k->bytes, "o_direct", k->direct));
         else if (against >= 0)
-            printf("  %-32s %9.3f %9.3f %9.3f %9.2f of %s\n", figure_names[i], middle[i], k->rate[i][0], k->rate[i][n - 1], ratio, figure_names[against]);
+            printf("  %-32s %9.3f %9.3f %9.3f %9.2f of %s\n", figure_names[i], middle[i], k->rate[i][0],
+                   k->rate[i][n - 1], ratio, figure_names[against]);
         else
             printf("  %-32s %9.3f %9.3f %9.3f\n", figure_names[i], middle[i], k->rate[i][0], k->rate[i][n - 1]);
     }
@@ -279,7 +308,8 @@ int tutti_bench_io(int argc, char **argv)
     tutti_status status = tutti_bench_open(&k.b, "io", options, &k.config, &k.config.common, argc, argv, &err);
 
     if (status == TUTTI_OK && k.b.help) {
-        printf("tutti bench io [--OPTION VALUE ...]\n\nWrites and reads checkpoints of one worker, and as many bytes directly, in turn. Exit code 1: fio was asked for and is absent.\n\n"
+        printf("tutti bench io [--OPTION VALUE ...]\n\nWrites and reads checkpoints of one worker, and as many bytes "
+               "directly, in turn. Exit code 1: fio was asked for and is absent.\n\n"
                "  option               type   default                    meaning\n");
         tutti_cli_print_options(stdout, options, true);
     } else if (status == TUTTI_OK)

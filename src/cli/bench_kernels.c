@@ -1,7 +1,10 @@
-/* bench_kernels.c: `tutti bench kernels`: each vector kernel of device.h at each SIMD level, in bytes moved a second as STREAM counts them (arrays read and
-   arrays written, no write-allocate), against memcpy and a triad of plain C of the same run (McCalpin, "Memory Bandwidth and Machine Balance", 1995).
-   A kernel that computes little should come near a ratio of 1 when the vectors are larger than the caches. The programs take turns in every round, since
-   what memory gives changes by the minute; values are kept small and ordinary, so that neither infinities nor denormals are timed. */
+/* bench_kernels.c: `tutti bench kernels`: each vector kernel of device.h at each SIMD level, in
+   bytes moved a second as STREAM counts them (arrays read and arrays written, no
+   write-allocate), against memcpy and a triad of plain C of the same run (McCalpin, "Memory
+   Bandwidth and Machine Balance", 1995). A kernel that computes little should come near a ratio
+   of 1 when the vectors are larger than the caches. The programs take turns in every round,
+   since what memory gives changes by the minute; values are kept small and ordinary, so that
+   neither infinities nor denormals are timed. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -22,13 +25,17 @@ typedef struct kernel {
     const char *name;
     double arrays;              /* of n floats, read and written */
     void (*run)(tutti_device *d, vectors *v);
-    size_t part;                /* times only 1/part of the vectors, where computing takes far longer than memory; 0: all */
+    /* times only 1/part of the vectors, where computing takes far longer than memory; 0: all */
+    size_t part;
 } kernel;
 
 static void copy(tutti_device *d, vectors *v) { tutti_copy(d, v->n, v->of[0], v->of[1]); }
 static void fill(tutti_device *d, vectors *v) { tutti_fill(d, v->n, 0.5f, v->of[1]); }
 static void fill_normal(tutti_device *d, vectors *v) { tutti_fill_normal(d, v->n, (tutti_rng){ 1, 2, 3 }, v->of[1]); }
-static void fill_uniform(tutti_device *d, vectors *v) { tutti_fill_uniform(d, v->n, (tutti_rng){ 1, 2, 3 }, -1, 1, v->of[1]); }
+static void fill_uniform(tutti_device *d, vectors *v)
+{
+    tutti_fill_uniform(d, v->n, (tutti_rng){ 1, 2, 3 }, -1, 1, v->of[1]);
+}
 static void add(tutti_device *d, vectors *v) { tutti_add(d, v->n, v->of[0], v->of[1]); }
 static void scale(tutti_device *d, vectors *v) { tutti_scale(d, v->n, -1, v->of[1]); }
 static void axpy(tutti_device *d, vectors *v) { tutti_axpy(d, v->n, 0.001f, v->of[0], v->of[1]); }
@@ -73,7 +80,14 @@ static void step_sgd(tutti_device *d, vectors *v)
 
 static void step_adam(tutti_device *d, vectors *v)
 {
-    const tutti_adam_step s = { .scale = 1, .shrink = 1, .one_minus_beta1 = 0.1f, .beta2 = 0.999f, .one_minus_beta2 = 0.001f, .eps = 1e-8f, .step_size = 1e-4f, .root_c2 = 1 };
+    const tutti_adam_step s = { .scale = 1,
+                                .shrink = 1,
+                                .one_minus_beta1 = 0.1f,
+                                .beta2 = 0.999f,
+                                .one_minus_beta2 = 0.001f,
+                                .eps = 1e-8f,
+                                .step_size = 1e-4f,
+                                .root_c2 = 1 };
     tutti_step_adam(d, v->n, &s, v->of[0], v->of[1], v->of[2], v->of[3]);
 }
 
@@ -95,9 +109,12 @@ static void triad(tutti_device *d, vectors *v)
 
 static const kernel yardsticks[] = { { "memcpy", 2, copy_bytes }, { "triad", 3, triad } };
 static const kernel kernels[] = {
-    { "copy", 2, copy }, { "fill", 1, fill }, { "fill_normal", 1, fill_normal, 32 }, { "fill_uniform", 1, fill_uniform, 32 }, { "add", 3, add }, { "scale", 2, scale },
-    { "axpy", 3, axpy }, { "blend", 3, blend }, { "diff", 3, diff }, { "add_diff", 4, add_diff }, { "compensate", 6, compensate }, { "tree_sum_4", 5, tree_sum }, { "norm2", 1, norm2 },
-    { "dot", 2, dot }, { "finite", 1, all_finite }, { "to_bf16", 1.5, to_bf16 }, { "from_bf16", 1.5, from_bf16 }, { "to_f16", 1.5, to_f16 }, { "from_f16", 1.5, from_f16 },
+    { "copy", 2, copy }, { "fill", 1, fill }, { "fill_normal", 1, fill_normal, 32 }, { "fill_uniform", 1,
+      fill_uniform, 32 }, { "add", 3, add }, { "scale", 2, scale },
+    { "axpy", 3, axpy }, { "blend", 3, blend }, { "diff", 3, diff }, { "add_diff", 4, add_diff }, { "compensate", 6,
+      compensate }, { "tree_sum_4", 5, tree_sum }, { "norm2", 1, norm2 },
+    { "dot", 2, dot }, { "finite", 1, all_finite }, { "to_bf16", 1.5, to_bf16 }, { "from_bf16", 1.5,
+      from_bf16 }, { "to_f16", 1.5, to_f16 }, { "from_f16", 1.5, from_f16 },
     { "step_sgd", 5, step_sgd }, { "step_adam", 7, step_adam },
 };
 enum { YARDSTICKS = TUTTI_LENGTH(yardsticks), KERNELS = TUTTI_LENGTH(kernels) };
@@ -111,13 +128,15 @@ typedef struct bench {
     double *rate[YARDSTICKS + KERNELS * LEVELS]; /* GB/s of each round */
 } bench;
 
-/* As at the start, so that no kernel meets what another has made of the values; the same 64 Ki ones over and over, since drawing takes long. of[3] >= 0: a second moment. */
+/* As at the start, so that no kernel meets what another has made of the values; the same 64 Ki ones
+   over and over, since drawing takes long. of[3] >= 0: a second moment. */
 static void refill(bench *k)
 {
     const size_t drawn = k->v.n < 1 << 16 ? k->v.n : 1 << 16;
 
     for (int i = 0; i < VECTORS; i++) {
-        tutti_fill_uniform(k->device[k->levels - 1], drawn, (tutti_rng){ 7, (uint64_t)i, 0 }, i == 3 ? 0.0f : -1.0f, 1, k->v.of[i]);
+        tutti_fill_uniform(k->device[k->levels - 1], drawn, (tutti_rng){ 7, (uint64_t)i, 0 }, i == 3 ? 0.0f : -1.0f, 1,
+                           k->v.of[i]);
         for (size_t at = drawn; at < k->v.n; at += drawn)
             memcpy(k->v.of[i] + at, k->v.of[i], (k->v.n - at < drawn ? k->v.n - at : drawn) * sizeof(float));
     }
@@ -139,7 +158,10 @@ static double measure(bench *k, const kernel *what, tutti_device *d)
     return bytes / (double)(took > 0 ? took : 1);
 }
 
-static bool wanted(const bench *k, const char *name) { return k->config.only[0] == 0 || strcmp(k->config.only, name) == 0; }
+static bool wanted(const bench *k, const char *name)
+{
+    return k->config.only[0] == 0 || strcmp(k->config.only, name) == 0;
+}
 
 static tutti_status open_all(bench *k, tutti_error *err)
 {
@@ -154,14 +176,17 @@ static tutti_status open_all(bench *k, tutti_error *err)
     }
     tutti_suggest(k->config.only, names, KERNELS, near, sizeof near);
     if (!known)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no kernel '%.60s'%s; `tutti bench kernels` lists them", k->config.only, near);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no kernel '%.60s'%s; `tutti bench kernels` lists them",
+                          k->config.only, near);
     TUTTI_TRY(tutti_bench_bytes(k->config.bytes, strlen(k->config.bytes), &bytes, err));
     k->v.n = bytes / sizeof(float) > 0 ? bytes / sizeof(float) : 1;
     for (k->levels = 0; k->levels < LEVELS && k->levels <= (int)tutti_cpu_best(); k->levels++)
         TUTTI_TRY(tutti_device_open_host(&k->device[k->levels], NULL, (tutti_cpu)k->levels, err));
     for (int i = 0; i < VECTORS; i++)
         if ((k->v.of[i] = tutti_alloc(k->v.n, sizeof(float))) == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "%d vectors of %zu bytes; ask for smaller ones with --bytes", VECTORS, k->v.n * sizeof(float));
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                              "%d vectors of %zu bytes; ask for smaller ones with --bytes", VECTORS,
+                              k->v.n * sizeof(float));
     for (size_t i = 0; i < TUTTI_LENGTH(k->rate); i++)
         if ((k->rate[i] = tutti_alloc((size_t)k->config.common.repeat, sizeof(double))) == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the samples");
@@ -177,7 +202,8 @@ static void print_one(bench *k, const char *name, const char *level, double *rat
     if (k->config.common.json) {
         snprintf(label, sizeof label, "kernel/%s%s%s", name, level[0] != 0 ? "/" : "", level);
         tutti_bench_row(&k->b, label, rate, "GB/s", rate / memcpy_rate, "memcpy",
-                        json_pack("{s:f, s:f, s:I, s:I}", "min", rates[0], "max", rates[n - 1], "rounds", (json_int_t)n, "bytes", (json_int_t)(k->v.n * sizeof(float))));
+                        json_pack("{s:f, s:f, s:I, s:I}", "min", rates[0], "max", rates[n - 1], "rounds", (json_int_t)n,
+                                  "bytes", (json_int_t)(k->v.n * sizeof(float))));
     } else
         printf("  %-14s %-8s %9.2f %9.2f %9.2f %9.2f\n", name, level, rate, rates[0], rates[n - 1], rate / memcpy_rate);
 }
@@ -194,7 +220,8 @@ static tutti_status run(bench *k, tutti_error *err)
             k->rate[i][r] = measure(k, &yardsticks[i], NULL);
         for (size_t i = 0; i < KERNELS; i++)
             for (int level = 0; wanted(k, kernels[i].name) && level < k->levels; level++) {
-                if (level == 0 && strncmp(kernels[i].name, "from_", 5) != 0) /* those read what the one before them wrote */
+                /* those read what the one before them wrote */
+                if (level == 0 && strncmp(kernels[i].name, "from_", 5) != 0)
                     refill(k);
                 k->rate[YARDSTICKS + i * LEVELS + (size_t)level][r] = measure(k, &kernels[i], k->device[level]);
             }
@@ -202,14 +229,16 @@ static tutti_status run(bench *k, tutti_error *err)
     tutti_bench_progress("%s", "");
     tutti_bench_print_bytes(size, k->v.n * sizeof(float));
     if (!k->config.common.json)
-        printf("vector kernels, one thread, vectors of %s, GB/s of arrays read and written, %lld rounds\n\n  %-14s %-8s %9s %9s %9s %9s\n", size,
-               (long long)k->config.common.repeat, "kernel", "level", "median", "least", "most", "/ memcpy");
+        printf("vector kernels, one thread, vectors of %s, GB/s of arrays read and written, %lld rounds\n\n  %-14s "
+               "%-8s %9s %9s %9s %9s\n",
+               size, (long long)k->config.common.repeat, "kernel", "level", "median", "least", "most", "/ memcpy");
     const double memcpy_rate = tutti_bench_median(k->rate[0], (size_t)k->config.common.repeat);
     for (size_t i = 0; i < YARDSTICKS; i++)
         print_one(k, yardsticks[i].name, "", k->rate[i], memcpy_rate);
     for (size_t i = 0; i < KERNELS; i++)
         for (int level = 0; wanted(k, kernels[i].name) && level < k->levels; level++)
-            print_one(k, kernels[i].name, tutti_cpu_name((tutti_cpu)level), k->rate[YARDSTICKS + i * LEVELS + (size_t)level], memcpy_rate);
+            print_one(k, kernels[i].name, tutti_cpu_name((tutti_cpu)level),
+                      k->rate[YARDSTICKS + i * LEVELS + (size_t)level], memcpy_rate);
     return TUTTI_OK;
 }
 
@@ -220,7 +249,8 @@ int tutti_bench_kernels(int argc, char **argv)
     tutti_status status = tutti_bench_open(&k.b, "kernels", options, &k.config, &k.config.common, argc, argv, &err);
 
     if (status == TUTTI_OK && k.b.help) {
-        printf("tutti bench kernels [--OPTION VALUE ...]\n\nTimes every vector kernel at each SIMD level this CPU has: bytes moved a second, and their ratio to memcpy of the same round.\n\n"
+        printf("tutti bench kernels [--OPTION VALUE ...]\n\nTimes every vector kernel at each SIMD level this CPU has: "
+               "bytes moved a second, and their ratio to memcpy of the same round.\n\n"
                "  option               type   default                    meaning\n");
         tutti_cli_print_options(stdout, options, true);
     } else if (status == TUTTI_OK)

@@ -1,5 +1,7 @@
-/* bench_layers.c: where the time of a step goes: passes of the network over the first samples of the data, here, on one worker's threads, timed layer by layer by the network itself; and what
-   oneDNN makes of one large product on the same threads, before and after, which no step can exceed. */
+/* bench_layers.c: where the time of a step goes: passes of the network over the first
+   samples of the data, here, on one worker's threads, timed layer by layer by the network
+   itself; and what oneDNN makes of one large product on the same threads, before and
+   after, which no step can exceed. */
 #include <errno.h>
 #include <string.h>
 
@@ -54,7 +56,9 @@ static tutti_status open_samples(subject *s, const char *data, int64_t batch, tu
     size_t values;
     tutti_status status;
 
-    status = ids != NULL ? tutti_data_open_spec(&s->data, s->rt, data, tutti_cli_installed(installed, sizeof installed, "data"), err) : no_room(err);
+    status = ids != NULL ? tutti_data_open_spec(&s->data, s->rt, data,
+                                                tutti_cli_installed(installed, sizeof installed, "data"), err)
+                         : no_room(err);
     if (status != TUTTI_OK)
         goto out;
     shape = tutti_data_shape_of(s->data);
@@ -62,10 +66,12 @@ static tutti_status open_samples(subject *s, const char *data, int64_t batch, tu
     status = s->set != NULL ? tutti_data_attach(s->data, s->set, true, err) : no_room(err);
     if (status != TUTTI_OK)
         goto out;
-    s->task = (tutti_nn_task){ shape->channels, shape->height, shape->width, shape->classes, shape->context, shape->tables, shape->rows };
+    s->task = (tutti_nn_task){ shape->channels, shape->height, shape->width, shape->classes,
+                               shape->context,  shape->tables, shape->rows };
     for (int64_t i = 0; i < batch; i++)
         ids[i] = (uint64_t)i % shape->samples[TUTTI_TRAIN];
-    values = (size_t)batch * (size_t)(shape->context > 0 ? shape->context : shape->channels * shape->height * shape->width);
+    values =
+        (size_t)batch * (size_t)(shape->context > 0 ? shape->context : shape->channels * shape->height * shape->width);
     if (shape->context > 0) {
         s->tokens = tutti_alloc(values, sizeof *s->tokens);
         s->next = tutti_alloc(values, sizeof *s->next);
@@ -74,7 +80,8 @@ static tutti_status open_samples(subject *s, const char *data, int64_t batch, tu
         s->labels = tutti_alloc((size_t)batch, 1);
         s->rows = tutti_alloc((size_t)batch * (size_t)shape->tables, sizeof *s->rows);
     }
-    if (shape->context > 0 ? s->tokens == NULL || s->next == NULL : s->x == NULL || s->labels == NULL || s->rows == NULL)
+    if (shape->context > 0 ? s->tokens == NULL || s->next == NULL
+                           : s->x == NULL || s->labels == NULL || s->rows == NULL)
         status = no_room(err);
     else if (shape->context > 0)
         tutti_data_gather_tokens(s->data, TUTTI_TRAIN, ids, (size_t)batch, s->tokens, s->next);
@@ -87,7 +94,8 @@ out:
     return status;
 }
 
-static tutti_status open_network(subject *s, const char *model, int64_t batch, int threads, tutti_dtype precision, tutti_error *err)
+static tutti_status open_network(subject *s, const char *model, int64_t batch, int threads, tutti_dtype precision,
+                                 tutti_error *err)
 {
     size_t all = 0;
 
@@ -108,7 +116,9 @@ static tutti_status open_network(subject *s, const char *model, int64_t batch, i
         s->gradients[k] = s->memory + all + at;
         tutti_nn_initialise(&s->params[k], 2 * s->params[k].unit + (s->params[k].dims == 1), 0, s->values[k]);
     }
-    return tutti_nn_open(&s->nn, model, &s->task, &(tutti_nn_options){ .batch = batch, .threads = threads, .precision = precision, .clock = s->rt }, err);
+    return tutti_nn_open(
+        &s->nn, model, &s->task,
+        &(tutti_nn_options){ .batch = batch, .threads = threads, .precision = precision, .clock = s->rt }, err);
 }
 
 /* As the engine: only the rows that a pass has touched are cleared for the next. */
@@ -130,9 +140,12 @@ static tutti_status one_pass(subject *s, int64_t batch, tutti_error *err)
     double loss;
 
     if (s->task.tables > 0)
-        return tutti_nn_pass_rows(s->nn, s->x, s->rows, s->labels, batch, (double)batch, false, false, values, s->gradients, &hooks, &loss, err);
-    return s->task.context > 0 ? tutti_nn_pass_tokens(s->nn, s->tokens, s->next, batch, (double)batch, false, false, values, s->gradients, &hooks, &loss, err)
-                               : tutti_nn_pass(s->nn, s->x, s->labels, batch, (double)batch, false, false, values, s->gradients, &hooks, &loss, err);
+        return tutti_nn_pass_rows(s->nn, s->x, s->rows, s->labels, batch, (double)batch, false, false, values,
+                                  s->gradients, &hooks, &loss, err);
+    return s->task.context > 0 ? tutti_nn_pass_tokens(s->nn, s->tokens, s->next, batch, (double)batch, false, false,
+                                                      values, s->gradients, &hooks, &loss, err)
+                               : tutti_nn_pass(s->nn, s->x, s->labels, batch, (double)batch, false, false, values,
+                                               s->gradients, &hooks, &loss, err);
 }
 
 /* "linear b.3.qkv" and "linear b.0.qkv" are one row, "linear b.*.qkv". */
@@ -204,7 +217,8 @@ static tutti_status run_passes(tutti_bench_layers *l, subject *s, int64_t batch,
     return TUTTI_OK;
 }
 
-tutti_status tutti_bench_layers_measure(tutti_bench_layers *l, tutti_runtime *rt, const char *model, const char *data, int64_t batch, int threads, tutti_dtype precision, tutti_error *err)
+tutti_status tutti_bench_layers_measure(tutti_bench_layers *l, tutti_runtime *rt, const char *model, const char *data,
+                                        int64_t batch, int threads, tutti_dtype precision, tutti_error *err)
 {
     subject s = { .rt = rt };
     double before = 0, after = 0, forward, backward;

@@ -1,16 +1,21 @@
-/* bench_step.c: `tutti bench step`: what exchanging costs a training run, by runs of `tutti train` that take turns:
+/* bench_step.c: `tutti bench step`: what exchanging costs a training run, by runs
+   of `tutti train` that take turns:
 
      METHOD    as asked
-     single    the same workers without any exchange: the ceiling of METHOD's samples a second, and what its exposed communication is measured against
+     single    the same workers without any exchange: the ceiling of METHOD's samples a second, and
+               what its exposed communication is measured against
      one step  a run of one step: from the command to the first step, and all that follows it
-     settings  with peers: of each PyTorch, with which of several it trains this network fastest (bench/peers/tune); all
-               runs of it have them
-     ddp       with peers: PyTorch's DistributedDataParallel on Gloo, and without synchronisation, its own ceiling; a pair of runs for each Python of
-               TUTTI_PYTHON. Of the second on, figures carry the version in their name
+     settings  with peers: of each PyTorch, with which of several it trains this network fastest
+               (bench/peers/tune); all runs of it have them
+     ddp       with peers: PyTorch's DistributedDataParallel on Gloo, and without synchronisation,
+               its own ceiling; a pair of runs for each Python of TUTTI_PYTHON. Of the second on,
+               figures carry the version in their name
      accuracy  with seeds: METHOD after one epoch from as many seeds, and each PyTorch
-     layers    passes of one worker, in this process (bench_layers.c): how much of a large product's rate a step reaches, and where its time goes
+     layers    passes of one worker, in this process (bench_layers.c): how much of a large product's
+               rate a step reaches, and where its time goes
 
-   Nothing but the run's own summary.json is read, which tests hold to its word; wall times are those of training (start and evaluation are outside). */
+   Nothing but the run's own summary.json is read, which tests hold to its word; wall times are
+   those of training (start and evaluation are outside). */
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -19,34 +24,47 @@
 
 #include "bench_internal.h"
 
-typedef struct config { tutti_bench_common common; int64_t n, steps, threads, batch, seeds; const char *model, *method, *data, *transport, *optimizer, *loss_scale; int precision; } config;
+typedef struct config {
+    tutti_bench_common common;
+    int64_t n, steps, threads, batch, seeds;
+    const char *model, *method, *data, *transport, *optimizer, *loss_scale;
+    int precision;
+} config;
 static const tutti_option options[] = {
     { "n", TUTTI_INT, TUTTI_AT(config, n), 2, 1, 1024, NULL, "workers" },
     { "model", TUTTI_SPEC, TUTTI_AT(config, model), 0, 0, 0, "mlp", "as of `tutti train`" },
     { "data", TUTTI_TEXT, TUTTI_AT(config, data), 0, 0, 0, "mnist", "as of `tutti train`" },
     { "method", TUTTI_SPEC, TUTTI_AT(config, method), 0, 0, 0, "ddp", "as of `tutti train`" },
     { "transport", TUTTI_SPEC, TUTTI_AT(config, transport), 0, 0, 0, "shm", "as of `tutti train`" },
-    { "optimizer", TUTTI_SPEC, TUTTI_AT(config, optimizer), 0, 0, 0, "sgd(lr=0.05,momentum=0.9)", "as of `tutti train`; the peer knows sgd(lr,momentum,weight_decay) and adamw(lr,weight_decay)" },
-    { "precision", TUTTI_CHOICE, TUTTI_AT(config, precision), 0, 0, 0, "fp32|bf16|fp16", "as of `tutti train`; the peer computes in fp32" },
+    { "optimizer", TUTTI_SPEC, TUTTI_AT(config, optimizer), 0, 0, 0, "sgd(lr=0.05,momentum=0.9)",
+      "as of `tutti train`; the peer knows sgd(lr,momentum,weight_decay) and adamw(lr,weight_decay)" },
+    { "precision", TUTTI_CHOICE, TUTTI_AT(config, precision), 0, 0, 0, "fp32|bf16|fp16",
+      "as of `tutti train`; the peer computes in fp32" },
     { "loss-scale", TUTTI_SPEC, TUTTI_AT(config, loss_scale), 0, 0, 0, "", "as of `tutti train`" },
     { "steps", TUTTI_INT, TUTTI_AT(config, steps), 200, 1, 1e9, NULL, "of a run" },
     { "batch", TUTTI_INT, TUTTI_AT(config, batch), 64, 1, 1e9, NULL, "samples a worker a step" },
     { "threads", TUTTI_INT, TUTTI_AT(config, threads), 1, 1, 1024, NULL, "a worker" },
-    { "seeds", TUTTI_INT, TUTTI_AT(config, seeds), 0, 0, 100, NULL, "compare the accuracy after one epoch over so many seeds; 0: leave it out" },
+    { "seeds", TUTTI_INT, TUTTI_AT(config, seeds), 0, 0, 100, NULL,
+      "compare the accuracy after one epoch over so many seeds; 0: leave it out" },
     TUTTI_BENCH_COMMON(config),
-    { "with-peers", TUTTI_BOOL, TUTTI_AT(config, common.with_peers), 0, 0, 1, NULL, "run PyTorch too, set up as it is fastest (TUTTI_PYTHON=PATH:PATH... names Pythons that have it); it is an error if one is absent" },
+    { "with-peers", TUTTI_BOOL, TUTTI_AT(config, common.with_peers), 0, 0, 1, NULL,
+      "run PyTorch too, set up as it is fastest (TUTTI_PYTHON=PATH:PATH... names Pythons that have it); it is an "
+      "error if one is absent" },
     { 0 }
 };
 
-enum { PEERS_MOST = 4, ASKED = 0, SINGLE, ONE_STEP, PEER, RUNS = PEER + 2 * PEERS_MOST }; /* PEER + 2k: PyTorch k; + 1: without exchange */
+/* PEER + 2k: PyTorch k; + 1: without exchange */
+enum { PEERS_MOST = 4, ASKED = 0, SINGLE, ONE_STEP, PEER, RUNS = PEER + 2 * PEERS_MOST };
 enum { RATE, WALL, EXPOSED, MEMORY, HOST, VALUES };
-static const char *const sources[VALUES] = { "samples_per_second", "wall_seconds", "exposed_comm_seconds", "peak_rss_bytes_per_worker", "host_seconds" };
+static const char *const sources[VALUES] = { "samples_per_second", "wall_seconds", "exposed_comm_seconds",
+                                             "peak_rss_bytes_per_worker", "host_seconds" };
 typedef struct pytorch {
     char python[1024];              /* as TUTTI_PYTHON names it; "": it names none, and the script looks for one */
     bool absent;
     char version[64];
     double *accuracy;               /* of each seed */
-    json_t *tuned;                  /* of bench/peers/tune: "settings", the fastest; "tried", [settings, samples a second] */
+    /* of bench/peers/tune: "settings", the fastest; "tried", [settings, samples a second] */
+    json_t *tuned;
     const char *settings;           /* of tuned; NULL: not known yet */
 } pytorch;
 typedef struct bench {
@@ -85,14 +103,17 @@ static numbers write_numbers(const bench *k)
     return t;
 }
 
-/* One `tutti train` into folder `name`, for so many `steps` without an evaluation, or, with "", for an epoch with one. *summary: json_decref it; NULL if k->code
-   is not 0. */
-static tutti_status train(bench *k, const char *name, const char *method, const char *steps, const char *seed, json_t **summary, tutti_error *err)
+/* One `tutti train` into folder `name`, for so many `steps` without an evaluation, or, with "", for
+   an epoch with one. *summary: json_decref it; NULL if k->code is not 0. */
+static tutti_status train(bench *k, const char *name, const char *method, const char *steps, const char *seed,
+                          json_t **summary, tutti_error *err)
 {
     const numbers t = write_numbers(k);
     static const char *const precisions[] = { "fp32", "bf16", "fp16" };
     const bool epoch = steps[0] == 0;
-    const char *scale = k->config.loss_scale[0] != 0 ? k->config.loss_scale : k->config.precision == 2 ? "dynamic" : "off";
+    const char *scale = k->config.loss_scale[0] != 0 ? k->config.loss_scale
+                        : k->config.precision == 2   ? "dynamic"
+                                                     : "off";
     char self[4096], out[4200], path[4300], *text = NULL;
     const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     tutti_status status;
@@ -102,15 +123,46 @@ static tutti_status train(bench *k, const char *name, const char *method, const 
         return tutti_fail(err, TUTTI_ERR_IO, errno, "finding this command's own file (/proc/self/exe)");
     self[length] = 0;
     snprintf(out, sizeof out, "%s/%s", k->folder.path, name);
-    status = tutti_bench_capture((const char *const[]){ self, "train", "-n", t.n, "--model", k->config.model, "--data", k->config.data, "--method", method, "--transport",
-                                 k->config.transport, "--optimizer", k->config.optimizer, "--batch", t.batch, "--threads", t.threads, "--precision", precisions[k->config.precision], "--loss-scale", scale, "--seed", seed, "--quiet", "--out", out, epoch ? "--epochs" : "--steps",
-                                 epoch ? "1" : steps, "--final-eval", epoch ? "on" : "off", NULL }, &text, &k->code, err);
+    status = tutti_bench_capture((const char *const[]){ self,
+                                                        "train",
+                                                        "-n",
+                                                        t.n,
+                                                        "--model",
+                                                        k->config.model,
+                                                        "--data",
+                                                        k->config.data,
+                                                        "--method",
+                                                        method,
+                                                        "--transport",
+                                                        k->config.transport,
+                                                        "--optimizer",
+                                                        k->config.optimizer,
+                                                        "--batch",
+                                                        t.batch,
+                                                        "--threads",
+                                                        t.threads,
+                                                        "--precision",
+                                                        precisions[k->config.precision],
+                                                        "--loss-scale",
+                                                        scale,
+                                                        "--seed",
+                                                        seed,
+                                                        "--quiet",
+                                                        "--out",
+                                                        out,
+                                                        epoch ? "--epochs" : "--steps",
+                                                        epoch ? "1" : steps,
+                                                        "--final-eval",
+                                                        epoch ? "on" : "off",
+                                                        NULL },
+                                 &text, &k->code, err);
     tutti_free(text);
     if (status != TUTTI_OK || k->code != 0)
         return status;
     snprintf(path, sizeof path, "%s/summary.json", out);
     *summary = json_load_file(path, 0, NULL);
-    return *summary != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the run left no readable '%.300s'", path);
+    return *summary != NULL ? TUTTI_OK
+                            : tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the run left no readable '%.300s'", path);
 }
 
 static tutti_status train_round(bench *k, int run, int64_t r, tutti_error *err)
@@ -121,7 +173,8 @@ static tutti_status train_round(bench *k, int run, int64_t r, tutti_error *err)
     tutti_status status;
 
     snprintf(name, sizeof name, "%d-%lld", run, (long long)r);
-    status = train(k, name, run == SINGLE ? "single" : k->config.method, run == ONE_STEP ? "1" : t.steps, t.seed, &o, err);
+    status =
+        train(k, name, run == SINGLE ? "single" : k->config.method, run == ONE_STEP ? "1" : t.steps, t.seed, &o, err);
     if (status == TUTTI_OK && k->code == 0)
         status = read_values(k, o, run, r, name, err);
     json_decref(o);
@@ -154,17 +207,20 @@ static tutti_status tune(bench *k, pytorch *p, const char *script, tutti_error *
         p->tuned = code == 0 ? json_loads(text, 0, NULL) : NULL;
         p->settings = json_string_value(json_object_get(p->tuned, "settings"));
         if (p->settings == NULL)
-            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "no settings of PyTorch were found (exit code %d); run `%s%s%s%s "
-                                "'%s' %s %s %s %s '%s'` to see why", code, p->python[0] != 0 ? "TUTTI_PYTHON=" : "",
-                                p->python, p->python[0] != 0 ? " " : "", script, k->config.model, t.n, steps, t.batch,
-                                t.threads, k->config.optimizer);
+            status = tutti_fail(err, TUTTI_ERR_STATE, 0,
+                                "no settings of PyTorch were found (exit code %d); run `%s%s%s%s "
+                                "'%s' %s %s %s %s '%s'` to see why",
+                                code, p->python[0] != 0 ? "TUTTI_PYTHON=" : "", p->python, p->python[0] != 0 ? " " : "",
+                                script, k->config.model, t.n, steps, t.batch, t.threads, k->config.optimizer);
     }
     tutti_free(text);
     return status;
 }
 
-/* One run of PyTorch p, for so many steps or an "epoch". *o: json_decref it; NULL if it is absent. */
-static tutti_status peer(bench *k, pytorch *p, const char *script, const char *steps, const char *kind, const char *seed, json_t **o, tutti_error *err)
+/* One run of PyTorch p, for so many steps or an "epoch". *o: json_decref it; NULL if it is
+   absent. */
+static tutti_status peer(bench *k, pytorch *p, const char *script, const char *steps, const char *kind,
+                         const char *seed, json_t **o, tutti_error *err)
 {
     const numbers t = write_numbers(k);
     const char *version;
@@ -174,14 +230,19 @@ static tutti_status peer(bench *k, pytorch *p, const char *script, const char *s
 
     *o = NULL;
     choose_python(k, p);
-    status = tutti_bench_capture((const char *const[]){ script, k->config.model, t.n, steps, t.batch, t.threads, kind, seed, k->config.optimizer, NULL }, &text, &code, err);
+    status = tutti_bench_capture((const char *const[]){ script, k->config.model, t.n, steps, t.batch, t.threads, kind,
+                                                        seed, k->config.optimizer, NULL },
+                                 &text, &code, err);
     p->absent = code == TUTTI_BENCH_ABSENT;
     if (status == TUTTI_OK && !p->absent) {
         *o = code == 0 ? json_loads(text, 0, NULL) : NULL;
         version = json_string_value(json_object_get(*o, "torch"));
         if (*o == NULL)
-            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "PyTorch gave no figures (exit code %d); run `%s%s%s%s '%s' %s %s %s %s ddp 0 '%s'` to see why", code, p->python[0] != 0 ? "TUTTI_PYTHON=" : "",
-                                p->python, p->python[0] != 0 ? " " : "", script, k->config.model, t.n, steps, t.batch, t.threads, k->config.optimizer);
+            status = tutti_fail(
+                err, TUTTI_ERR_STATE, 0,
+                "PyTorch gave no figures (exit code %d); run `%s%s%s%s '%s' %s %s %s %s ddp 0 '%s'` to see why", code,
+                p->python[0] != 0 ? "TUTTI_PYTHON=" : "", p->python, p->python[0] != 0 ? " " : "", script,
+                k->config.model, t.n, steps, t.batch, t.threads, k->config.optimizer);
         snprintf(p->version, sizeof p->version, "%s", version != NULL ? version : "");
     }
     tutti_free(text);
@@ -192,7 +253,8 @@ static tutti_status peer_round(bench *k, const char *script, int run, int64_t r,
 {
     const numbers t = write_numbers(k);
     json_t *o;
-    tutti_status status = peer(k, &k->peer[(run - PEER) / 2], script, t.steps, (run - PEER) % 2 == 0 ? "ddp" : "alone", t.seed, &o, err);
+    tutti_status status =
+        peer(k, &k->peer[(run - PEER) / 2], script, t.steps, (run - PEER) % 2 == 0 ? "ddp" : "alone", t.seed, &o, err);
 
     if (status == TUTTI_OK && o != NULL)
         status = read_values(k, o, run, r, script, err);
@@ -203,7 +265,9 @@ static tutti_status peer_round(bench *k, const char *script, int run, int64_t r,
 /* As bench/peers/train.py reads it. */
 static bool peer_has(const char *model)
 {
-    static const char *const whole[] = { "mlp", "cnn", "vgg", "vgg(small)" }, *const any[] = { "resnet", "gpt", "wordlm", "blstm", "ctr" };
+    static const char *const whole[] = { "mlp", "cnn", "vgg", "vgg(small)" }, *const any[] = { "resnet", "gpt",
+                                                                                               "wordlm", "blstm",
+                                                                                               "ctr" };
 
     for (size_t i = 0; i < TUTTI_LENGTH(whole); i++)
         if (strcmp(model, whole[i]) == 0)
@@ -219,7 +283,9 @@ static tutti_status read_accuracy(json_t *o, const char *name, double *accuracy,
     const json_t *value = json_object_get(o, name);
 
     if (!json_is_number(value))
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%.200s has no number '%s'; a model without an accuracy is compared without --seeds", from, name);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "%.200s has no number '%s'; a model without an accuracy is compared without --seeds", from,
+                          name);
     *accuracy = 100 * json_number_value(value);
     return TUTTI_OK;
 }
@@ -249,7 +315,8 @@ static tutti_status measure_accuracy(bench *k, const char *script, int64_t s, tu
     return status;
 }
 
-/* Over rounds: of each pair by itself, since the runs of a round meet the same machine. what: 0 a / b, 1 a - b. */
+/* Over rounds: of each pair by itself, since the runs of a round meet the same
+   machine. what: 0 a / b, 1 a - b. */
 static double middle(bench *k, double *a, double *b, bool minus, double *least, double *most)
 {
     const size_t n = (size_t)k->config.common.repeat;
@@ -283,11 +350,12 @@ static void put(bench *k, const char *name, double value, double least, double m
 }
 
 /* over: what the ratio is to; NULL: none. */
-static void figure(bench *k, const char *name, double *a, double scale, const char *unit, double *over, const char *against,
-                   const pytorch *peer)
+static void figure(bench *k, const char *name, double *a, double scale, const char *unit, double *over,
+                   const char *against, const pytorch *peer)
 {
     double least, most, low, high;
-    const double value = middle(k, a, NULL, false, &least, &most) * scale, ratio = over != NULL ? middle(k, a, over, false, &low, &high) : NAN;
+    const double value = middle(k, a, NULL, false, &least, &most) * scale,
+                 ratio = over != NULL ? middle(k, a, over, false, &low, &high) : NAN;
 
     put(k, name, value, least * scale, most * scale, unit, ratio, over != NULL ? against : NULL, peer, "rounds",
         k->config.common.repeat);
@@ -306,7 +374,8 @@ static double mean_of(const double *x, int64_t n, double *least, double *most)
     return sum / (double)n;
 }
 
-/* The same accuracy: the means differ by no more than seeds make a difference, that is, the wider range of the two. */
+/* The same accuracy: the means differ by no more than seeds make a difference,
+   that is, the wider range of the two. */
 static void print_accuracy(bench *k)
 {
     double least, most, low, high;
@@ -325,8 +394,8 @@ static void print_accuracy(bench *k)
         snprintf(name, sizeof name, "%s accuracy after 1 epoch", title);
         put(k, name, theirs, low, high, "%", NAN, NULL, p, "seeds", k->config.seeds);
         snprintf(name, sizeof name, "accuracy off from %s", title);
-        put(k, name, fabs(ours - theirs), spread, spread, "points", fabs(ours - theirs) / spread, "the spread over seeds", p,
-            "seeds", k->config.seeds);
+        put(k, name, fabs(ours - theirs), spread, spread, "points", fabs(ours - theirs) / spread,
+            "the spread over seeds", p, "seeds", k->config.seeds);
     }
 }
 
@@ -356,19 +425,23 @@ static void print_peer(bench *k, int i)
     }
 }
 
-/* The rate is that of the run that was asked for, everything included: batches, optimiser, exchange. */
+/* The rate is that of the run that was asked for, everything
+   included: batches, optimiser, exchange. */
 static void print_layers(bench *k)
 {
     const tutti_bench_layers *l = &k->layers;
     double rest = l->seconds, least, most;
-    const double samples = middle(k, k->value[ASKED][RATE], NULL, false, &least, &most), scale = l->flops / (double)k->config.n * 1e-9;
+    const double samples = middle(k, k->value[ASKED][RATE], NULL, false, &least, &most),
+                 scale = l->flops / (double)k->config.n * 1e-9;
     char name[80];
 
-    put(k, "products of a worker", samples * scale, least * scale, most * scale, "GFLOP/s", samples * scale * 1e9 / l->peak,
-        "one large product's", &k->peer[0], "rounds", k->config.common.repeat);
+    put(k, "products of a worker", samples * scale, least * scale, most * scale, "GFLOP/s",
+        samples * scale * 1e9 / l->peak, "one large product's", &k->peer[0], "rounds", k->config.common.repeat);
     if (!k->config.common.json)
-        printf("\nA pass of %lld samples takes %.4g ms, a large product reaches %.4g GFLOP/s; of a pass:\n\n  %-28s %11s %11s %7s %9s\n", (long long)k->config.batch, l->seconds * 1e3, l->peak * 1e-9, "layer",
-               "forward ms", "backward ms", "share", "GFLOP/s");
+        printf("\nA pass of %lld samples takes %.4g ms, a large product reaches %.4g GFLOP/s; of a pass:\n\n  %-28s "
+               "%11s %11s %7s %9s\n",
+               (long long)k->config.batch, l->seconds * 1e3, l->peak * 1e-9, "layer", "forward ms", "backward ms",
+               "share", "GFLOP/s");
     for (int i = 0; i < l->count; i++) {
         const tutti_nn_time *t = &l->row[i];
         const double seconds = t->forward + t->backward, share = seconds / l->seconds;
@@ -377,10 +450,12 @@ static void print_layers(bench *k)
         if (k->config.common.json) {
             char label[200];
             snprintf(label, sizeof label, "step/%.80s/%lld/%s", k->config.model, (long long)k->config.n, name);
-            tutti_bench_row(&k->b, label, seconds * 1e3, "ms", share, "the pass", json_pack("{s:f, s:f, s:f}", "forward_ms", t->forward * 1e3, "backward_ms", t->backward * 1e3, "gflops",
-                                                                                            seconds > 0 ? t->flops / seconds * 1e-9 : 0));
+            tutti_bench_row(&k->b, label, seconds * 1e3, "ms", share, "the pass",
+                            json_pack("{s:f, s:f, s:f}", "forward_ms", t->forward * 1e3, "backward_ms",
+                                      t->backward * 1e3, "gflops", seconds > 0 ? t->flops / seconds * 1e-9 : 0));
         } else if (share >= 0.0005)
-            printf("  %-28s %11.3f %11.3f %6.1f%% %9.4g\n", t->name, t->forward * 1e3, t->backward * 1e3, 100 * share, seconds > 0 ? t->flops / seconds * 1e-9 : 0);
+            printf("  %-28s %11.3f %11.3f %6.1f%% %9.4g\n", t->name, t->forward * 1e3, t->backward * 1e3, 100 * share,
+                   seconds > 0 ? t->flops / seconds * 1e-9 : 0);
     }
     if (!k->config.common.json)
         printf("  %-28s %23.3f %6.1f%%\n", "loss, sums over blocks", rest * 1e3, 100 * rest / l->seconds);
@@ -391,20 +466,25 @@ static void print_all(bench *k)
     const size_t n = (size_t)k->config.common.repeat;
     const bool peers = k->peers > 0 && !k->peer[0].absent;
     const pytorch *torch = &k->peer[0];
-    double *difference = k->value[SINGLE][EXPOSED]; /* in place of single's exposed time, which is 0 but for the mean at its end */
+    /* in place of single's exposed time, which is 0 but for the mean at its end */
+    double *difference = k->value[SINGLE][EXPOSED];
     char name[160];
 
     if (!k->config.common.json)
-        printf("%s, %s, %lld workers x %lld threads, %lld steps of %lld samples a worker, %s, %zu rounds\n\n", k->config.model, k->config.method, (long long)k->config.n,
-               (long long)k->config.threads, (long long)k->config.steps, (long long)k->config.batch, k->config.transport, n);
+        printf("%s, %s, %lld workers x %lld threads, %lld steps of %lld samples a worker, %s, %zu rounds\n\n",
+               k->config.model, k->config.method, (long long)k->config.n, (long long)k->config.threads,
+               (long long)k->config.steps, (long long)k->config.batch, k->config.transport, n);
     for (size_t r = 0; r < n; r++)
         difference[r] = k->value[ASKED][WALL][r] - k->value[SINGLE][WALL][r];
     snprintf(name, sizeof name, "%.60s", k->config.method);
     figure(k, name, k->value[ASKED][RATE], 1, "samples/s", k->value[SINGLE][RATE], "no exchange", torch);
     figure(k, "no exchange", k->value[SINGLE][RATE], 1, "samples/s", NULL, NULL, torch);
-    figure(k, "exposed communication", k->value[ASKED][EXPOSED], 1e3 / (double)k->config.steps, "ms/step", k->value[ASKED][WALL], "the step", torch);
-    figure(k, "run less no-exchange run", difference, 1e3 / (double)k->config.steps, "ms/step", k->value[ASKED][EXPOSED], "exposed communication", torch);
-    figure(k, "memory", k->value[ASKED][MEMORY], 1.0 / (1 << 20), "MiB/worker", peers ? k->value[PEER][MEMORY] : NULL, "PyTorch's", torch);
+    figure(k, "exposed communication", k->value[ASKED][EXPOSED], 1e3 / (double)k->config.steps, "ms/step",
+           k->value[ASKED][WALL], "the step", torch);
+    figure(k, "run less no-exchange run", difference, 1e3 / (double)k->config.steps, "ms/step",
+           k->value[ASKED][EXPOSED], "exposed communication", torch);
+    figure(k, "memory", k->value[ASKED][MEMORY], 1.0 / (1 << 20), "MiB/worker", peers ? k->value[PEER][MEMORY] : NULL,
+           "PyTorch's", torch);
     figure(k, "command to the end of one step", k->value[ONE_STEP][HOST], 1, "s", NULL, NULL, torch);
     for (int i = 0; i < k->peers; i++)
         print_peer(k, i);
@@ -424,8 +504,10 @@ static tutti_status name_peers(bench *k, tutti_error *err)
     for (k->peers = 0; *at != 0; at += *at == ':') {
         const size_t length = strcspn(at, ":");
         if (k->peers == PEERS_MOST || length >= sizeof k->peer[0].python)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "TUTTI_PYTHON is '%.200s'; it may name %d Pythons, with a ':' between two, of %zu bytes each", getenv("TUTTI_PYTHON"), PEERS_MOST,
-                              sizeof k->peer[0].python - 1);
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "TUTTI_PYTHON is '%.200s'; it may name %d Pythons, with a ':' between two, of %zu bytes each",
+                getenv("TUTTI_PYTHON"), PEERS_MOST, sizeof k->peer[0].python - 1);
         memcpy(k->peer[k->peers].python, at, length);
         k->peers += length > 0;
         at += length;
@@ -443,10 +525,12 @@ static tutti_status run_all(bench *k, const char *script, const char *tuner, tut
     }
     for (int64_t r = 0; r < k->config.common.repeat; r++)
         for (int what = 0; what < PEER + 2 * k->peers; what++) {
-            static const char *const names[PEER + 2] = { "as asked", "no exchange", "one step", "PyTorch", "PyTorch without exchange" };
+            static const char *const names[PEER + 2] = { "as asked", "no exchange", "one step", "PyTorch",
+                                                         "PyTorch without exchange" };
             if (what >= PEER && k->peer[(what - PEER) / 2].absent)
                 continue;
-            tutti_bench_progress("step: round %lld of %lld, %s", (long long)r + 1, (long long)k->config.common.repeat, names[what < PEER ? what : PEER + (what - PEER) % 2]);
+            tutti_bench_progress("step: round %lld of %lld, %s", (long long)r + 1, (long long)k->config.common.repeat,
+                                 names[what < PEER ? what : PEER + (what - PEER) % 2]);
             TUTTI_TRY(what < PEER ? train_round(k, what, r, err) : peer_round(k, script, what, r, err));
             if (k->code != 0 || tutti_bench_interrupted() != 0)
                 return TUTTI_OK;
@@ -457,7 +541,9 @@ static tutti_status run_all(bench *k, const char *script, const char *tuner, tut
             return TUTTI_OK;
     }
     tutti_bench_progress("step: layers");
-    TUTTI_TRY(tutti_bench_layers_measure(&k->layers, k->b.rt, k->config.model, k->config.data, k->config.batch, (int)k->config.threads, (tutti_dtype[]){ TUTTI_F32, TUTTI_BF16, TUTTI_F16 }[k->config.precision], err));
+    TUTTI_TRY(tutti_bench_layers_measure(
+        &k->layers, k->b.rt, k->config.model, k->config.data, k->config.batch, (int)k->config.threads,
+        (tutti_dtype[]){ TUTTI_F32, TUTTI_BF16, TUTTI_F16 }[k->config.precision], err));
     tutti_bench_progress("%s", "");
     print_all(k);
     return TUTTI_OK;
@@ -471,7 +557,11 @@ static tutti_status run(bench *k, tutti_error *err)
     bool room = (k->accuracy = tutti_alloc(seeds, sizeof(double))) != NULL;
 
     if (k->config.common.with_peers && !peer_has(k->config.model))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the peer has models mlp, cnn, resnet(depth), vgg(small), gpt(layers,dim,heads,context), wordlm(vocab,dim,hidden,context), blstm(layers,hidden) and ctr(dim,layers,hidden), not '%.60s'; leave out --with-peers", k->config.model);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the peer has models mlp, cnn, resnet(depth), vgg(small), gpt(layers,dim,heads,context), "
+                          "wordlm(vocab,dim,hidden,context), blstm(layers,hidden) and ctr(dim,layers,hidden), not "
+                          "'%.60s'; leave out --with-peers",
+                          k->config.model);
     if (k->config.common.with_peers) {
         TUTTI_TRY(name_peers(k, err));
         TUTTI_TRY(tutti_bench_peers(&k->b, peers, sizeof peers, err));
@@ -496,12 +586,17 @@ int tutti_bench_step(int argc, char **argv)
     tutti_status status = tutti_bench_open(&k.b, "step", options, &k.config, &k.config.common, argc, argv, &err);
 
     if (status == TUTTI_OK && k.b.help) {
-        printf("tutti bench step [--OPTION VALUE ...]\n\nRuns `tutti train` with a method and without exchange, in turn: samples a second and their share of the ceiling, exposed communication, "
-               "memory, time\nto a first step; with --seeds the accuracy after an epoch; then how much of a large product's rate it reaches, and the time of each layer. Exit code 1: PyTorch was asked for and is absent.\n\n  option               type   default                    meaning\n");
+        printf("tutti bench step [--OPTION VALUE ...]\n\nRuns `tutti train` with a method and without exchange, in "
+               "turn: samples a second and their share of the ceiling, exposed communication, "
+               "memory, time\nto a first step; with --seeds the accuracy after an epoch; then how much of a large "
+               "product's rate it reaches, and the time of each layer. Exit code 1: PyTorch was asked for and is "
+               "absent.\n\n  option               type   default                    meaning\n");
         tutti_cli_print_options(stdout, options, true);
-        printf("\nExamples:\n  tutti bench step --model cnn -n 2 --with-peers\n  TUTTI_PYTHON=/opt/new/bin/python:/usr/bin/python3 tutti bench step --with-peers --seeds 3\n"
+        printf("\nExamples:\n  tutti bench step --model cnn -n 2 --with-peers\n  "
+               "TUTTI_PYTHON=/opt/new/bin/python:/usr/bin/python3 tutti bench step --with-peers --seeds 3\n"
                "  tutti bench step --method 'local-sgd(period=8)' -n 4\n"
-               "  tutti bench step --model 'gpt(4,256,4)' --data moby-dick --optimizer 'adamw(lr=0.0003)' --batch 8 -n 1 --threads 2 --with-peers\n");
+               "  tutti bench step --model 'gpt(4,256,4)' --data moby-dick --optimizer 'adamw(lr=0.0003)' --batch 8 -n "
+               "1 --threads 2 --with-peers\n");
     } else if (status == TUTTI_OK)
         status = run(&k, &err);
     for (int i = 0; i < RUNS * VALUES; i++)

@@ -1,4 +1,5 @@
-/* cli_internal.h: what the commands share. One file a command; each is a function of its arguments that gives the exit code. */
+/* cli_internal.h: what the commands share. One file a command; each is a function of its
+   arguments that gives the exit code. */
 #ifndef TUTTI_CLI_INTERNAL_H
 #define TUTTI_CLI_INTERNAL_H
 #include <jansson.h>
@@ -11,9 +12,12 @@ typedef struct tutti_command {
     int (*run)(int argc, char **argv); /* argv[0]: the command's name */
 } tutti_command;
 extern const tutti_command tutti_commands[]; /* {0}-ended */
-int tutti_cli_train(int argc, char **argv), tutti_cli_methods(int argc, char **argv), tutti_cli_config(int argc, char **argv),
-    tutti_cli_data(int argc, char **argv), tutti_cli_check(int argc, char **argv), tutti_cli_version(int argc, char **argv),
-    tutti_cli_platform(int argc, char **argv), tutti_cli_topology(int argc, char **argv), tutti_cli_bench(int argc, char **argv), tutti_cli_agent(int argc, char **argv), tutti_cli_key(int argc, char **argv), tutti_cli_codecs(int argc, char **argv);
+int tutti_cli_train(int argc, char **argv), tutti_cli_methods(int argc, char **argv),
+    tutti_cli_config(int argc, char **argv), tutti_cli_data(int argc, char **argv),
+    tutti_cli_check(int argc, char **argv), tutti_cli_version(int argc, char **argv),
+    tutti_cli_platform(int argc, char **argv), tutti_cli_topology(int argc, char **argv),
+    tutti_cli_bench(int argc, char **argv), tutti_cli_agent(int argc, char **argv),
+    tutti_cli_key(int argc, char **argv), tutti_cli_codecs(int argc, char **argv);
 
 int tutti_cli_data_bpe(int argc, char **argv), tutti_cli_data_tokens(int argc, char **argv),
     tutti_cli_data_clicks(int argc, char **argv); /* data_make.c; argv[0]: bpe, tokens, clicks */
@@ -22,53 +26,73 @@ enum { EXIT_DONE = 0, EXIT_TRAINING = 1, EXIT_USAGE = 2, EXIT_LOST = 3 };
 int tutti_cli_code(tutti_status status);
 /* "tutti: sentence" on standard error; gives the exit code of the status. */
 int tutti_cli_fail(const tutti_error *err);
-/* For commands whose work is worth more than what they print: they live on when the reader of standard output has gone. flush: fflush(stdout), after which that is said once and the rest goes nowhere.
-   TUTTI_ERR_IO: what else may fail. */
+/* For commands whose work is worth more than what they print: they live on when the reader of
+   standard output has gone. flush: fflush(stdout), after which that is said once and the rest goes
+   nowhere. TUTTI_ERR_IO: what else may fail. */
 void tutti_cli_keep_running(void);
 tutti_status tutti_cli_flush(tutti_error *err);
-int tutti_cli_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int tutti_cli_usage(const char *command, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* ---- screen.c: the terminal ---- */
-typedef struct tutti_screen { bool terminal, open; } tutti_screen; /* terminal: lines can be taken back there; open: one that the next may replace stands without its end */
-bool tutti_screen_replaces(void);                               /* is standard output such a terminal (TERM is not "dumb")? */
-void tutti_screen_say(void *screen, int status, const char *line); /* `say` and `columns` of tutti_train_io */
+/* terminal: lines can be taken back there; open: one that the next
+   may replace stands without its end */
+typedef struct tutti_screen { bool terminal, open; } tutti_screen;
+/* is standard output such a terminal (TERM is not "dumb")? */
+bool tutti_screen_replaces(void);
+/* `say` and `columns` of tutti_train_io */
+void tutti_screen_say(void *screen, int status, const char *line);
 int tutti_screen_columns(void *screen);
 void tutti_screen_end(tutti_screen *screen);
-int tutti_cli_columns(int fd);                                  /* of the terminal now, else what COLUMNS says of it; 0: no terminal, or nobody knows */
-int tutti_cli_page_width(void);                                 /* of pages on standard output: 80 where that is no terminal */
-/* `lead`, then text from column `indent` on, in lines of the page's width; a lead that leaves no room has a line of its own. */
+/* of the terminal now, else what COLUMNS says of it; 0: no terminal, or nobody knows */
+int tutti_cli_columns(int fd);
+/* of pages on standard output: 80 where that is no terminal */
+int tutti_cli_page_width(void);
+/* `lead`, then text from column `indent` on, in lines of the page's width; a lead that
+   leaves no room has a line of its own. */
 void tutti_cli_wrap(FILE *out, const char *lead, int indent, const char *text);
 /* ---- help.c ---- */
 void tutti_cli_train_help(FILE *out, bool all);
-const char *tutti_cli_known_elsewhere(const char *flag);        /* how we say what other programs call so; NULL */
+/* how we say what other programs call so; NULL */
+const char *tutti_cli_known_elsewhere(const char *flag);
 
-/* The trainer's settings from arguments, environment and files, with the flags `extra` (own, NULL-ended list of names without dashes that take no value)
-   reported by bits. argv[0] is skipped. One positional argument: the configuration file. help: -h or --help was there; help_all: with "all" behind it. */
+/* The trainer's settings from arguments, environment and files, with the flags `extra`
+   (own, NULL-ended list of names without dashes that take no value) reported by bits.
+   argv[0] is skipped. One positional argument: the configuration file. help: -h or --help
+   was there; help_all: with "all" behind it. */
 typedef struct tutti_cli_settings {
     tutti_train_config config;
     tutti_settings *settings;
     tutti_runtime *rt;
     const char *file;
-    char out[4096];     /* --out, or the default made from the time and the method; empty until tutti_cli_default_out */
+    /* --out, or the default made from the time and the method; empty until tutti_cli_default_out */
+    char out[4096];
     unsigned extra;
-    bool help, help_all, transport_saved; /* transport_saved: it is that of the run which this one resumes, and nobody has said otherwise */
+    /* transport_saved: it is that of the run which this one resumes, and nobody has said
+       otherwise */
+    bool help, help_all, transport_saved;
 } tutti_cli_settings;
-tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const char *const *extra, tutti_error *err);
-/* What its method has for its number of workers, n, where nobody has spoken. Once, after both are known. */
+tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const char *const *extra,
+                            tutti_error *err);
+/* What its method has for its number of workers, n, where nobody has
+   spoken. Once, after both are known. */
 tutti_status tutti_cli_method_defaults(tutti_cli_settings *s, tutti_error *err);
 void tutti_cli_close(tutti_cli_settings *s);
-/* What there is of a kind, by number from 0 on; its names end with NULL. help: what the command does, before what it says of --json. */
+/* What there is of a kind, by number from 0 on; its names end with NULL. help: what the command
+   does, before what it says of --json. */
 typedef struct tutti_cli_catalogue {
     const char *command, *kind, *help;
     const char *(*name)(size_t i);
     json_t *(*json)(size_t i);
     void (*print)(size_t i);                          /* all of one */
-    const char *(*group)(size_t i), *(*group_title)(const char *group); /* its group's name; what stands above the group in the list */
+    /* its group's name; what stands above the group in the list */
+    const char *(*group)(size_t i), *(*group_title)(const char *group);
     void (*line)(size_t i, char *text, size_t bytes); /* what the list says of it */
     int room;                                         /* columns for its name there */
     const char *advice;                               /* at the list's end */
 } tutti_cli_catalogue;
-int tutti_cli_list(const tutti_cli_catalogue *c, int argc, char **argv); /* COMMAND [NAME] [--json]; an exit code */
+/* COMMAND [NAME] [--json]; an exit code */
+int tutti_cli_list(const tutti_cli_catalogue *c, int argc, char **argv);
 void tutti_cli_print_options(FILE *out, const tutti_option *options, bool flags);
 json_t *tutti_cli_option_json(const tutti_option *o); /* catalogue.c */
 /* DIR/../share/tutti beside the running command; "" if it cannot be told. */

@@ -12,7 +12,10 @@ static const char *form(const tutti_codec_ops *c)
 
 static const char *form_help(const tutti_codec_ops *c)
 {
-    return c->choose != NULL ? "wraps other codecs" : c->rounds > 0 ? "summed on the way (all-reduce)" : "each message is decoded (all-gather; from 4 workers up all-to-all, re-encoding, all-gather; or as --collective says)";
+    return c->choose != NULL ? "wraps other codecs"
+           : c->rounds > 0   ? "summed on the way (all-reduce)"
+                             : "each message is decoded (all-gather; from 4 workers up all-to-all, re-encoding, "
+                             "all-gather; or as --collective says)";
 }
 
 static json_t *codec_json(size_t i)
@@ -22,7 +25,8 @@ static json_t *codec_json(size_t i)
 
     for (const tutti_option *o = c->options; o->name != NULL; o++)
         json_array_append_new(options, tutti_cli_option_json(o));
-    return json_pack("{s:s, s:s, s:s, s:s, s:o}", "name", c->name, "help", c->help, "paper", c->paper, "form", form(c), "options", options);
+    return json_pack("{s:s, s:s, s:s, s:s, s:o}", "name", c->name, "help", c->help, "paper", c->paper, "form", form(c),
+                     "options", options);
 }
 
 static void print_one(size_t i)

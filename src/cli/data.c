@@ -1,11 +1,13 @@
-/* data.c: `tutti data`: what sets there are, what is in one, is it whole, what parts of it workers would have. data_make.c makes files. */
+/* data.c: `tutti data`: what sets there are, what is in one, is it whole, what parts of it workers
+   would have. data_make.c makes files. */
 #include <errno.h>
 #include <string.h>
 
 #include "cli_internal.h"
 #include "tutti/data.h"
 
-static tutti_status open_set(tutti_data **data, tutti_runtime *rt, const char *name, void **memory, char *path, size_t bytes, tutti_error *err)
+static tutti_status open_set(tutti_data **data, tutti_runtime *rt, const char *name, void **memory, char *path,
+                             size_t bytes, tutti_error *err)
 {
     char installed[4096];
 
@@ -14,14 +16,16 @@ static tutti_status open_set(tutti_data **data, tutti_runtime *rt, const char *n
     TUTTI_TRY(tutti_data_open_spec(data, rt, name, installed, err));
     *memory = tutti_alloc((size_t)tutti_data_shape_of(*data)->bytes, 1);
     if (*memory == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the %llu bytes of %s", (unsigned long long)tutti_data_shape_of(*data)->bytes, path);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the %llu bytes of %s",
+                          (unsigned long long)tutti_data_shape_of(*data)->bytes, path);
     return tutti_data_attach(*data, *memory, true, err);
 }
 
 /* place: where it is, or NULL to leave that out. */
 static void print_known(const tutti_data_set *set, const char *place)
 {
-    printf("%s%s: %s%s%s\n", place == NULL ? "\n" : "", set->name, set->title, place != NULL ? "\n  " : "", place != NULL ? place : "");
+    printf("%s%s: %s%s%s\n", place == NULL ? "\n" : "", set->name, set->title, place != NULL ? "\n  " : "",
+           place != NULL ? place : "");
     if (set->options != NULL) {
         printf("\n  option               type   default                    meaning\n");
         tutti_cli_print_options(stdout, set->options, false);
@@ -33,14 +37,17 @@ static void print_set(const tutti_data *data, const char *path, const char *name
     const tutti_data_shape *shape = tutti_data_shape_of(data);
 
     if (shape->context > 0) {
-        printf("%s%s%s\n  training windows %llu, validation windows %llu\n  each %d tokens of %d kinds\n  contents %016llx\n", path, strcmp(path, name) != 0 ? " as " : "",
-               strcmp(path, name) != 0 ? name : "", (unsigned long long)shape->samples[TUTTI_TRAIN], (unsigned long long)shape->samples[TUTTI_TEST], shape->context, shape->classes,
-               (unsigned long long)tutti_data_hash(data));
+        printf("%s%s%s\n  training windows %llu, validation windows %llu\n  each %d tokens of %d kinds\n  contents "
+               "%016llx\n",
+               path, strcmp(path, name) != 0 ? " as " : "", strcmp(path, name) != 0 ? name : "",
+               (unsigned long long)shape->samples[TUTTI_TRAIN], (unsigned long long)shape->samples[TUTTI_TEST],
+               shape->context, shape->classes, (unsigned long long)tutti_data_hash(data));
         return;
     }
-    printf("%s%s%s\n  training samples %llu, test samples %llu\n  each %d x %d x %d %s, %d classes\n", path, strcmp(path, name) != 0 ? " as " : "",
-           strcmp(path, name) != 0 ? name : "", (unsigned long long)shape->samples[TUTTI_TRAIN], (unsigned long long)shape->samples[TUTTI_TEST], shape->channels,
-           shape->height, shape->width, shape->value_bytes == 1 ? "bytes" : "floats", shape->classes);
+    printf("%s%s%s\n  training samples %llu, test samples %llu\n  each %d x %d x %d %s, %d classes\n", path,
+           strcmp(path, name) != 0 ? " as " : "", strcmp(path, name) != 0 ? name : "",
+           (unsigned long long)shape->samples[TUTTI_TRAIN], (unsigned long long)shape->samples[TUTTI_TEST],
+           shape->channels, shape->height, shape->width, shape->value_bytes == 1 ? "bytes" : "floats", shape->classes);
     if (shape->tables > 0)
         printf("  and %d categories, rows of tables of %u\n", shape->tables, shape->rows);
     if (shape->value_bytes == 1)
@@ -78,7 +85,8 @@ static void print_parts(const tutti_data *data, const tutti_parts *parts, int wo
     printf("  worker  samples  classes  distance  samples of each class\n");
     for (int r = 0; r < workers; r++) {
         uint64_t count[256] = { 0 };
-        const double distance = tutti_partition_histogram(parts, r, tutti_data_labels(data, TUTTI_TRAIN), shape->samples[TUTTI_TRAIN], shape->classes, count);
+        const double distance = tutti_partition_histogram(parts, r, tutti_data_labels(data, TUTTI_TRAIN),
+                                                          shape->samples[TUTTI_TRAIN], shape->classes, count);
         int has = 0;
         for (int c = 0; c < shape->classes; c++)
             has += count[c] > 0;
@@ -89,10 +97,13 @@ static void print_parts(const tutti_data *data, const tutti_parts *parts, int wo
         sum += distance;
         most = distance > most ? distance : most;
     }
-    printf("distance between a worker's mixture of classes and that of the whole set, from 0 (alike) to 2 (nothing in common): mean %.3f, largest %.3f\n", sum / workers, most);
+    printf("distance between a worker's mixture of classes and that of the whole set, from 0 (alike) to 2 (nothing in "
+           "common): mean %.3f, largest %.3f\n",
+           sum / workers, most);
 }
 
-static tutti_status partition_set(const tutti_data *data, const char *spec, int workers, uint64_t seed, tutti_error *err)
+static tutti_status partition_set(const tutti_data *data, const char *spec, int workers, uint64_t seed,
+                                  tutti_error *err)
 {
     const tutti_data_shape *shape = tutti_data_shape_of(data);
     tutti_partition p;
@@ -103,14 +114,19 @@ static tutti_status partition_set(const tutti_data *data, const char *spec, int 
 
     TUTTI_TRY(tutti_partition_read(&p, spec, err));
     if (tutti_data_labels(data, TUTTI_TRAIN) == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the set is a text, which has no labels to cut it by; partitions are for sets with labels");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the set is a text, which has no labels to cut it by; partitions are for sets with labels");
     if (p.kind == TUTTI_PARTITION_IID) {
-        printf("partition iid has no parts: all workers draw from all %llu samples\n", (unsigned long long)shape->samples[TUTTI_TRAIN]);
+        printf("partition iid has no parts: all workers draw from all %llu samples\n",
+               (unsigned long long)shape->samples[TUTTI_TRAIN]);
         return TUTTI_OK;
     }
-    if (!tutti_partition_bytes(shape->samples[TUTTI_TRAIN], workers, &bytes) || (memory = tutti_alloc(bytes, 1)) == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the parts of %llu samples", (unsigned long long)shape->samples[TUTTI_TRAIN]);
-    status = tutti_partition_draw(&p, tutti_data_labels(data, TUTTI_TRAIN), shape->samples[TUTTI_TRAIN], shape->classes, workers, seed, memory, err);
+    if (!tutti_partition_bytes(shape->samples[TUTTI_TRAIN], workers, &bytes) ||
+        (memory = tutti_alloc(bytes, 1)) == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the parts of %llu samples",
+                          (unsigned long long)shape->samples[TUTTI_TRAIN]);
+    status = tutti_partition_draw(&p, tutti_data_labels(data, TUTTI_TRAIN), shape->samples[TUTTI_TRAIN], shape->classes,
+                                  workers, seed, memory, err);
     tutti_partition_at(&parts, memory, workers);
     if (status == TUTTI_OK)
         print_parts(data, &parts, workers);
@@ -120,7 +136,8 @@ static tutti_status partition_set(const tutti_data *data, const char *spec, int 
 
 static int partition(int argc, char **argv)
 {
-    static const tutti_option n_option = { "n", TUTTI_INT, 0, 1, 1, 1024, NULL, "workers" }, seed_option = { "seed", TUTTI_INT, 0, 0, 0, 9007199254740992.0, NULL, "of the run" };
+    static const tutti_option n_option = { "n", TUTTI_INT, 0, 1, 1, 1024, NULL, "workers" },
+                              seed_option = { "seed", TUTTI_INT, 0, 0, 0, 9007199254740992.0, NULL, "of the run" };
     const char *words[2] = { NULL, NULL };
     tutti_error err = { .rank = -1 };
     tutti_runtime *rt = NULL;
@@ -132,11 +149,13 @@ static int partition(int argc, char **argv)
     tutti_status status;
 
     for (int i = 1; i < argc; i++) {
-        const bool is_n = strcmp(argv[i], "-n") == 0 || strcmp(argv[i], "--n") == 0, is_seed = strcmp(argv[i], "--seed") == 0;
+        const bool is_n = strcmp(argv[i], "-n") == 0 || strcmp(argv[i], "--n") == 0,
+                   is_seed = strcmp(argv[i], "--seed") == 0;
         if ((is_n || is_seed) && i + 1 == argc)
             return tutti_cli_usage("data", "%s needs a number", argv[i]);
         if (is_n || is_seed) {
-            if (tutti_option_set(is_n ? &n_option : &seed_option, "data partition", argv[i + 1], is_n ? &n : &seed, &err) != TUTTI_OK)
+            if (tutti_option_set(is_n ? &n_option : &seed_option, "data partition", argv[i + 1], is_n ? &n : &seed,
+                                 &err) != TUTTI_OK)
                 return tutti_cli_fail(&err);
             i++;
         } else if (argv[i][0] == '-')
@@ -147,7 +166,9 @@ static int partition(int argc, char **argv)
             words[given++] = argv[i];
     }
     if (given < 2)
-        return tutti_cli_usage("data", "partition takes a data set and a partition: tutti data partition mnist 'dirichlet(alpha=0.1)' -n 4");
+        return tutti_cli_usage(
+            "data",
+            "partition takes a data set and a partition: tutti data partition mnist 'dirichlet(alpha=0.1)' -n 4");
     status = tutti_runtime_open_posix(&rt, &err);
     if (status == TUTTI_OK)
         status = open_set(&data, rt, words[0], &memory, path, sizeof path, &err);
@@ -170,13 +191,22 @@ int tutti_cli_data(int argc, char **argv)
     tutti_status status;
 
     if (strcmp(verb, "--help") == 0 || strcmp(verb, "-h") == 0) {
-        printf("tutti data list | inspect NAME | verify NAME | partition NAME PARTITION [-n N] [--seed S]\n"
-               "tutti data bpe FILE --vocab N --out OUT | tokens FILE --out OUT [--bpe FILE]\n"
-               "tutti data clicks --samples N --out OUT [--seed S --values V --zipf Z --spread D --bias B --missing P]\n\nNAME is a name of `list`, with options or without (mnist, 'mnist(distort=0.5)'), or a path: of a directory of IDX files, of a token file\nor of a text in UTF-8. mnist, moby-dick and speech (which tools/speech-data makes) are looked for in $TUTTI_DATA, ./data, then where Tutti is installed; quadratic and logistic are drawn from\n"
-               "their options.\n"
-               "inspect prints shapes, classes and statistics; verify reads every byte and checks sizes, counts and gzip checksums; partition\nshows what each of N workers (default 4) would have with that --partition: samples, classes, distance from the whole. bpe learns a byte-pair encoding of N ids from a text; tokens\n"
-               "writes a text as a file of token ids, bytes unless an encoding is given; clicks writes a click log in Criteo's format whose\n"
-               "truth is known, and says how well it can be predicted (the AUC of the true probabilities). docs/DATA.md has the formats.\n");
+        printf(
+            "tutti data list | inspect NAME | verify NAME | partition NAME PARTITION [-n N] [--seed S]\n"
+            "tutti data bpe FILE --vocab N --out OUT | tokens FILE --out OUT [--bpe FILE]\n"
+            "tutti data clicks --samples N --out OUT [--seed S --values V --zipf Z --spread D --bias B --missing "
+            "P]\n\nNAME is a name of `list`, with options or without (mnist, 'mnist(distort=0.5)'), or a path: of a "
+            "directory of IDX files, of a token file\nor of a text in UTF-8. mnist, moby-dick and speech (which "
+            "tools/speech-data makes) are looked for in $TUTTI_DATA, ./data, then where Tutti is installed; quadratic "
+            "and logistic are drawn from\n"
+            "their options.\n"
+            "inspect prints shapes, classes and statistics; verify reads every byte and checks sizes, counts and gzip "
+            "checksums; partition\nshows what each of N workers (default 4) would have with that --partition: samples, "
+            "classes, distance from the whole. bpe learns a byte-pair encoding of N ids from a text; tokens\n"
+            "writes a text as a file of token ids, bytes unless an encoding is given; clicks writes a click log in "
+            "Criteo's format whose\n"
+            "truth is known, and says how well it can be predicted (the AUC of the true probabilities). docs/DATA.md "
+            "has the formats.\n");
         for (const tutti_data_set *set = tutti_data_sets; set->name != NULL; set++)
             print_known(set, NULL);
         print_partitions();
@@ -194,7 +224,10 @@ int tutti_cli_data(int argc, char **argv)
                     snprintf(absent, sizeof absent, "not made yet: %.80s makes it", set->maker);
                 else
                     snprintf(absent, sizeof absent, "not found in $TUTTI_DATA, ./data or where Tutti is installed");
-                print_known(set, set->drawn ? "drawn from its options" : here ? path : (set->text && set->file == NULL) || set->clicks ? "the file that you name" : absent);
+                print_known(set, set->drawn                                        ? "drawn from its options"
+                                 : here                                            ? path
+                                 : (set->text && set->file == NULL) || set->clicks ? "the file that you name"
+                                                                                   : absent);
             }
         }
         tutti_runtime_close(rt);
@@ -209,15 +242,21 @@ int tutti_cli_data(int argc, char **argv)
     if (strcmp(verb, "clicks") == 0)
         return tutti_cli_data_clicks(argc - 1, argv + 1);
     if ((strcmp(verb, "inspect") != 0 && strcmp(verb, "verify") != 0) || argc != 3)
-        return tutti_cli_usage("data", argc < 2 ? "say list, inspect, verify, partition, bpe, tokens or clicks; --help tells more" : "'%s' with %d argument%s is not known", verb, argc - 2, argc == 3 ? "" : "s");
+        return tutti_cli_usage("data",
+                               argc < 2
+                                   ? "say list, inspect, verify, partition, bpe, tokens or clicks; --help tells more"
+                                   : "'%s' with %d argument%s is not known",
+                               verb, argc - 2, argc == 3 ? "" : "s");
     status = tutti_runtime_open_posix(&rt, &err);
     if (status == TUTTI_OK)
         status = open_set(&data, rt, argv[2], &memory, path, sizeof path, &err);
     if (status == TUTTI_OK && strcmp(verb, "inspect") == 0)
         print_set(data, path, argv[2]);
     else if (status == TUTTI_OK)
-        printf("%s: whole; %llu + %llu samples, contents %016llx\n", path, (unsigned long long)tutti_data_shape_of(data)->samples[TUTTI_TRAIN],
-               (unsigned long long)tutti_data_shape_of(data)->samples[TUTTI_TEST], (unsigned long long)tutti_data_hash(data));
+        printf("%s: whole; %llu + %llu samples, contents %016llx\n", path,
+               (unsigned long long)tutti_data_shape_of(data)->samples[TUTTI_TRAIN],
+               (unsigned long long)tutti_data_shape_of(data)->samples[TUTTI_TEST],
+               (unsigned long long)tutti_data_hash(data));
     tutti_data_close(data);
     tutti_free(memory);
     tutti_runtime_close(rt);

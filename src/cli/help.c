@@ -1,5 +1,6 @@
-/* help.c: the pages of `tutti train --help`: a short one with what most runs need, and all options. Both come from the
-   trainer's table; here stands only which group an option is in, and the names that other programs have for them. */
+/* help.c: the pages of `tutti train --help`: a short one with what most runs need, and all options.
+   Both come from the trainer's table; here stands only which group an option is in, and the names
+   that other programs have for them. */
 #include <string.h>
 
 #include "cli_internal.h"
@@ -65,7 +66,8 @@ static void print_option(FILE *out, const tutti_option *o)
     tutti_cli_wrap(out, lead, 26, text);
 }
 
-/* Those that no group has come last, so that none is missing; a test sees to it that there is none. */
+/* Those that no group has come last, so that none is missing; a test sees to it that there is
+   none. */
 static void print_groups(FILE *out, bool all)
 {
     bool starred = false, other = false;

@@ -19,8 +19,10 @@ int tutti_cli_key(int argc, char **argv)
     bool written;
 
     if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-        printf("tutti key [FILE]\n\nMakes a key of 256 random bits and writes it to FILE, which only you can read, or to standard output. The ranks of a run find it by\n"
-               "TUTTI_RUN_KEY_FILE=FILE, or as TUTTI_RUN_KEY in their environment. `tutti train -H` makes its own. docs/CLUSTERS.md has examples.\n");
+        printf("tutti key [FILE]\n\nMakes a key of 256 random bits and writes it to FILE, which only you can read, or "
+               "to standard output. The ranks of a run find it by\n"
+               "TUTTI_RUN_KEY_FILE=FILE, or as TUTTI_RUN_KEY in their environment. `tutti train -H` makes its own. "
+               "docs/CLUSTERS.md has examples.\n");
         return EXIT_DONE;
     }
     if (argc > 2 || (argc == 2 && argv[1][0] == '-'))
@@ -28,11 +30,13 @@ int tutti_cli_key(int argc, char **argv)
     if (argc == 2) {
         fd = open(argv[1], O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
         if (fd < 0) {
-            tutti_fail(&err, TUTTI_ERR_USAGE, errno, "cannot make the key's file '%.300s'; a key is never written over another", argv[1]);
+            tutti_fail(&err, TUTTI_ERR_USAGE, errno,
+                       "cannot make the key's file '%.300s'; a key is never written over another", argv[1]);
             return tutti_cli_fail(&err);
         }
     } else if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode) && fchmod(fd, 0600) != 0) { /* `tutti key > FILE` */
-        tutti_fail(&err, TUTTI_ERR_IO, errno, "cannot keep others from reading the file on standard output (mode 0600)");
+        tutti_fail(&err, TUTTI_ERR_IO, errno,
+                   "cannot keep others from reading the file on standard output (mode 0600)");
         return tutti_cli_fail(&err);
     }
     if (tutti_runtime_open_posix(&rt, &err) != TUTTI_OK) {

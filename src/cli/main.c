@@ -11,10 +11,14 @@ const tutti_command tutti_commands[] = {
     { "train", "[FILE] [--OPTION VALUE ...]", "train a network with several workers", tutti_cli_train },
     { "methods", "[NAME] [--json]", "catalogue of training methods with their options", tutti_cli_methods },
     { "codecs", "[NAME] [--json]", "what gradients may travel as, with options (train --codec)", tutti_cli_codecs },
-    { "config", "[FILE] [--explain] [--OPTION VALUE ...]", "the configuration that `train` would use; --explain: and where each value comes from", tutti_cli_config },
-    { "topology", "[SPEC] [-n N]", "graphs of gossip methods: who averages with whom, weights, spectral gap", tutti_cli_topology },
-    { "data", "list|inspect|verify|partition|bpe|tokens|clicks [...]", "data sets: what is known, what is in one, parts of one; encodings, token files, click logs", tutti_cli_data },
-    { "bench", "allreduce|step|io|kernels|codec [...]", "measure, with ratios to peers and to what the machine can do", tutti_cli_bench },
+    { "config", "[FILE] [--explain] [--OPTION VALUE ...]",
+      "the configuration that `train` would use; --explain: and where each value comes from", tutti_cli_config },
+    { "topology", "[SPEC] [-n N]", "graphs of gossip methods: who averages with whom, weights, spectral gap",
+      tutti_cli_topology },
+    { "data", "list|inspect|verify|partition|bpe|tokens|clicks [...]",
+      "data sets: what is known, what is in one, parts of one; encodings, token files, click logs", tutti_cli_data },
+    { "bench", "allreduce|step|io|kernels|codec [...]",
+      "measure, with ratios to peers and to what the machine can do", tutti_cli_bench },
     { "check", "DIR", "read a run's checkpoints and check every hash", tutti_cli_check },
     { "platform", "SPEC > FILE.xml", "write a cluster for simulated runs", tutti_cli_platform },
     { "key", "[FILE]", "make the key that ranks share where no launcher of ours does it", tutti_cli_key },
@@ -25,7 +29,10 @@ const tutti_command tutti_commands[] = {
 
 int tutti_cli_code(tutti_status status)
 {
-    return status == TUTTI_OK ? EXIT_DONE : status == TUTTI_ERR_USAGE ? EXIT_USAGE : status == TUTTI_ERR_PEER ? EXIT_LOST : EXIT_TRAINING;
+    return status == TUTTI_OK          ? EXIT_DONE
+           : status == TUTTI_ERR_USAGE ? EXIT_USAGE
+           : status == TUTTI_ERR_PEER  ? EXIT_LOST
+                                       : EXIT_TRAINING;
 }
 
 int tutti_cli_fail(const tutti_error *err)
@@ -80,14 +87,15 @@ static void print_commands(FILE *out)
         tutti_cli_wrap(out, text, 30, c->help);
     }
     putc('\n', out);
-    tutti_cli_wrap(out, "", 0, "`tutti help COMMAND` explains one. Exit codes: 0 done, 1 training failed, 2 bad usage "
-                               "or configuration, 3 a worker was lost and the method could not go on, 128 + signal when "
-                               "stopped by one.");
+    tutti_cli_wrap(out, "", 0,
+                   "`tutti help COMMAND` explains one. Exit codes: 0 done, 1 training failed, 2 bad usage "
+                   "or configuration, 3 a worker was lost and the method could not go on, 128 + signal when "
+                   "stopped by one.");
 }
 
-/* Whoever started us may have closed standard streams (>&-). The next file that is opened would have such a number, and
-   what is meant for the person would be written into it: so each of the three is there from the first moment on, here
-   and in all that this process starts. */
+/* Whoever started us may have closed standard streams (>&-). The next file that is opened would
+   have such a number, and what is meant for the person would be written into it: so each of the
+   three is there from the first moment on, here and in all that this process starts. */
 static void open_closed_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
@@ -115,7 +123,8 @@ static int no_such_command(const char *name)
     return EXIT_USAGE;
 }
 
-/* `tutti help COMMAND [MORE]` is `tutti COMMAND [MORE] --help`; of train it may be `all`, which stands behind. */
+/* `tutti help COMMAND [MORE]` is `tutti COMMAND [MORE] --help`; of train it
+   may be `all`, which stands behind. */
 static int help(int argc, char **argv)
 {
     const tutti_command *c = tutti_commands;

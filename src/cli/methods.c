@@ -24,8 +24,11 @@ static json_t *method_json(size_t k)
     json_object_set_new(object, "authors", json_string(m->authors));
     json_object_set_new(object, "year", json_integer(m->year));
     json_object_set_new(object, "family", json_string(m->family));
-    json_object_set_new(object, "axes", json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "topology", text_or_null(m->axes.topology), "synchrony", text_or_null(m->axes.synchrony),
-        "codec", text_or_null(m->axes.codec), "schedule", text_or_null(m->axes.schedule), "placement", text_or_null(m->axes.placement), "update", text_or_null(m->axes.update)));
+    json_object_set_new(object, "axes",
+                        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "topology", text_or_null(m->axes.topology),
+                                  "synchrony", text_or_null(m->axes.synchrony), "codec", text_or_null(m->axes.codec),
+                                  "schedule", text_or_null(m->axes.schedule), "placement",
+                                  text_or_null(m->axes.placement), "update", text_or_null(m->axes.update)));
     json_object_set_new(object, "options", options);
     json_object_set_new(object, "defaults", defaults);
     json_object_set_new(object, "constraints", constraints);
@@ -37,9 +40,10 @@ static void print_one(size_t k)
 {
     const tutti_method_ops *m = tutti_methods[k];
 
-    printf("%s: %s\n  %s, %d. Family: %s%s%s\n", m->name, m->title, m->authors, m->year, m->family, m->sheet[0] != 0 ? "; sheet: " : "", m->sheet);
-    printf("  topology: %s; synchrony: %s; codec: %s; schedule: %s; placement: %s; update: %s\n", m->axes.topology, m->axes.synchrony, m->axes.codec, m->axes.schedule,
-           m->axes.placement, m->axes.update);
+    printf("%s: %s\n  %s, %d. Family: %s%s%s\n", m->name, m->title, m->authors, m->year, m->family,
+           m->sheet[0] != 0 ? "; sheet: " : "", m->sheet);
+    printf("  topology: %s; synchrony: %s; codec: %s; schedule: %s; placement: %s; update: %s\n", m->axes.topology,
+           m->axes.synchrony, m->axes.codec, m->axes.schedule, m->axes.placement, m->axes.update);
     if (m->options != NULL) {
         printf("\n  option               type   default                    meaning\n");
         tutti_cli_print_options(stdout, m->options, false);
@@ -86,12 +90,20 @@ static void line(size_t i, char *text, size_t bytes)
 int tutti_cli_methods(int argc, char **argv)
 {
     static const tutti_cli_catalogue catalogue = {
-        .command = "methods", .kind = "method", .room = 27,
-        .help = "Lists the training methods, or explains one: its paper, axes, options, defaults of the run and constraints.",
-        .advice = "`tutti methods NAME` explains one, `tutti train --method 'NAME(OPTION=VALUE,...)'` trains with it. Where "
-                  "nothing speaks for another, take ddp, which is the default.",
-        .name = method_name, .json = method_json, .print = print_one,
-        .group = method_group, .group_title = group_title, .line = line,
+        .command = "methods",
+        .kind = "method",
+        .room = 27,
+        .help = "Lists the training methods, or explains one: its paper, axes, options, defaults of the run and "
+                "constraints.",
+        .advice =
+            "`tutti methods NAME` explains one, `tutti train --method 'NAME(OPTION=VALUE,...)'` trains with it. Where "
+            "nothing speaks for another, take ddp, which is the default.",
+        .name = method_name,
+        .json = method_json,
+        .print = print_one,
+        .group = method_group,
+        .group_title = group_title,
+        .line = line,
     };
     return tutti_cli_list(&catalogue, argc, argv);
 }

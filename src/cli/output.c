@@ -1,6 +1,6 @@
-/* output.c: standard output, whose reader may leave before a run ends (`tutti train ... | head`). What a run is for lies in
-   its files, so it trains on: it says once, on standard error, that nobody reads any more, and throws away what else it
-   would have printed. */
+/* output.c: standard output, whose reader may leave before a run ends (`tutti train ... | head`).
+   What a run is for lies in its files, so it trains on: it says once, on standard error, that
+   nobody reads any more, and throws away what else it would have printed. */
 #include <errno.h>
 #include <signal.h>
 

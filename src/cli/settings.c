@@ -1,5 +1,6 @@
-/* settings.c: arguments -> the trainer's settings. The flags are the option table; getopt_long is not used because it takes any prefix of a flag for
-   the flag, and a misspelt one must be an error with a suggestion. */
+/* settings.c: arguments -> the trainer's settings. The flags are the option table;
+   getopt_long is not used because it takes any prefix of a flag for the flag, and a misspelt
+   one must be an error with a suggestion. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -26,8 +27,10 @@ static tutti_status no_such_flag(const char *flag, const char *const *extra, tut
                       flag, near);
 }
 
-/* One argument, or two: --name=value, --name value, -n4, -n 4; switches (booleans that are off by default) need no value. Gives how many it took. */
-static tutti_status take(tutti_cli_settings *s, int argc, char **argv, int *at, const char *const *extra, tutti_error *err)
+/* One argument, or two: --name=value, --name value, -n4, -n 4; switches (booleans that are off by
+   default) need no value. Gives how many it took. */
+static tutti_status take(tutti_cli_settings *s, int argc, char **argv, int *at, const char *const *extra,
+                         tutti_error *err)
 {
     const char *arg = argv[*at];
     char name[64], where[72];
@@ -41,7 +44,9 @@ static tutti_status take(tutti_cli_settings *s, int argc, char **argv, int *at, 
             return TUTTI_OK;
         }
         if (arg[1] != 'n' && arg[1] != 'H')
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no option '%.40s'; the only short ones are -n (workers), -H (hosts) and -h", arg);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "there is no option '%.40s'; the only short ones are -n (workers), -H (hosts) and -h",
+                              arg);
         strcpy(name, arg[1] == 'n' ? "n" : "hosts");
         value = arg[2] == '=' ? arg + 3 : arg[2] != 0 ? arg + 2 : NULL;
     } else {
@@ -101,15 +106,30 @@ static bool run_of(const tutti_cli_settings *s, const char *resume, char *run, s
 /* What else begins with TUTTI_, by who reads it. Names that end with '_' are beginnings. */
 static const char *const variables[] = {
     /* the library's */
-    "TUTTI_DATA", "TUTTI_CPU", "TUTTI_NODES",
+    "TUTTI_DATA",
+    "TUTTI_CPU",
+    "TUTTI_NODES",
     /* a place in a run: launch.h, meet.h */
-    "TUTTI_RANK", "TUTTI_SIZE", "TUTTI_MEET", "TUTTI_MEET_AT_RANK_0", "TUTTI_RUN_ID", "TUTTI_RUN_KEY", "TUTTI_RUN_KEY_FILE",
+    "TUTTI_RANK",
+    "TUTTI_SIZE",
+    "TUTTI_MEET",
+    "TUTTI_MEET_AT_RANK_0",
+    "TUTTI_RUN_ID",
+    "TUTTI_RUN_KEY",
+    "TUTTI_RUN_KEY_FILE",
     /* our launcher's, for its workers */
-    "TUTTI_SHM_FD", "TUTTI_LAUNCHED", "TUTTI_STARTED_NS",
+    "TUTTI_SHM_FD",
+    "TUTTI_LAUNCHED",
+    "TUTTI_STARTED_NS",
     /* measuring, and the peers */
-    "TUTTI_PYTHON", "TUTTI_BENCH_FD", "TUTTI_PEER_", "TUTTI_PEERS_BUILD",
+    "TUTTI_PYTHON",
+    "TUTTI_BENCH_FD",
+    "TUTTI_PEER_",
+    "TUTTI_PEERS_BUILD",
     /* the project's tests */
-    "TUTTI_BUILD", "TUTTI_MPI", "TUTTI_TEST_",
+    "TUTTI_BUILD",
+    "TUTTI_MPI",
+    "TUTTI_TEST_",
 };
 
 /* TUTTI_LR_SCHEDULE for lr-schedule, as tutti_settings_environment has it. */
@@ -199,8 +219,8 @@ static tutti_status from_environment(tutti_cli_settings *s, tutti_error *err)
     return status == TUTTI_OK ? check_environment(err) : status;
 }
 
-/* --resume: "auto" becomes the run's --out if a checkpoint is there, else nothing. One that is damaged is no reason to
-   begin anew. */
+/* --resume: "auto" becomes the run's --out if a checkpoint is there, else nothing. One that is
+   damaged is no reason to begin anew. */
 static tutti_status resolve_resume(tutti_cli_settings *s, bool *automatic, tutti_error *err)
 {
     tutti_error found = { .rank = -1 };
@@ -236,7 +256,9 @@ tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const 
         else if (!only_files && argv[i][0] == '-' && argv[i][1] != 0)
             TUTTI_TRY(take(s, argc, argv, &i, extra, err));
         else if (s->file != NULL)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "two configuration files, '%.80s' and '%.80s'; give one (flags begin with --)", s->file, argv[i]);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "two configuration files, '%.80s' and '%.80s'; give one (flags begin with --)", s->file,
+                              argv[i]);
         else
             s->file = argv[i];
     }

@@ -1,4 +1,5 @@
-/* topology.c: `tutti topology`: what a graph of a gossip method looks like before a run depends on it. */
+/* topology.c: `tutti topology`: what a graph of a gossip method looks
+   like before a run depends on it. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +7,8 @@
 #include "cli_internal.h"
 #include "tutti/topology.h"
 
-enum { MATRIX_MOST = 16, ROUNDS_SHOWN = 3 }; /* members whose matrix is printed; rounds of a graph that is drawn anew in each */
+/* members whose matrix is printed; rounds of a graph that is drawn anew in each */
+enum { MATRIX_MOST = 16, ROUNDS_SHOWN = 3 };
 
 static void print_option(const tutti_option *o)
 {
@@ -18,7 +20,8 @@ static void print_option(const tutti_option *o)
     }
     if (o->type == TUTTI_BOOL)
         word = o->initial != 0 ? "true" : "false";
-    printf("  %-22s   %s=%.*s: %s\n", "", o->name, (int)strcspn(word, "|"), word, o->help); /* of a choice the first word: all have index 0 */
+    /* of a choice the first word: all have index 0 */
+    printf("  %-22s   %s=%.*s: %s\n", "", o->name, (int)strcspn(word, "|"), word, o->help);
 }
 
 static void print_families(void)
@@ -40,7 +43,8 @@ static void print_round(const tutti_graph *g, uint64_t k, row *r)
     const int n = tutti_graph_size(g);
 
     if (tutti_graph_period(g) > 1)
-        printf("\nround %llu, and every %llu after it\n", (unsigned long long)k, (unsigned long long)tutti_graph_period(g));
+        printf("\nround %llu, and every %llu after it\n", (unsigned long long)k,
+               (unsigned long long)tutti_graph_period(g));
     else if (tutti_graph_period(g) == 0)
         printf("\nround %llu\n", (unsigned long long)k);
     else
@@ -78,14 +82,15 @@ static void print_product(const tutti_graph *g)
     tutti_free(w);
 }
 
-/* How long until the squared distance from the mean is a hundredth: spectral-gap.md's measure. factor: of the distance, for each `rounds` rounds. */
+/* How long until the squared distance from the mean is a hundredth: spectral-gap.md's measure.
+   factor: of the distance, for each `rounds` rounds. */
 static void print_rounds_to_a_hundredth(const tutti_graph *g, double factor, double rounds)
 {
     const double needed = factor > 1e-12 ? ceil(log(100) / (-2 * log(factor)) - 1e-9) * rounds : rounds;
 
     if (needed < 1e15)
-        printf("to 1 %%:      %.0f round%s for the squared distance from the mean; %g messages a member\n", needed, needed > 1 ? "s" : "",
-               needed * tutti_graph_messages(g) / tutti_graph_size(g));
+        printf("to 1 %%:      %.0f round%s for the squared distance from the mean; %g messages a member\n", needed,
+               needed > 1 ? "s" : "", needed * tutti_graph_messages(g) / tutti_graph_size(g));
 }
 
 static void print_gap(const tutti_graph *g, const char *spec)
@@ -106,23 +111,28 @@ static void print_gap(const tutti_graph *g, const char *spec)
     if (gap > 1 - 1e-12)
         printf("gap:         1: the exact mean after %s\n", rounds > 1 ? "a period" : "one round");
     else if (rounds > 1)
-        printf("gap:         %.5f a period, which shrinks the distance from the mean by %.5f; %.5f a round\n", gap, 1 - gap, pow(1 - gap, 1 / period));
+        printf("gap:         %.5f a period, which shrinks the distance from the mean by %.5f; %.5f a round\n", gap,
+               1 - gap, pow(1 - gap, 1 / period));
     else if (rounds == 0)
-        printf("gap:         %.5f: a round shrinks the squared distance from the mean by %.5f on average\n", gap, (1 - gap) * (1 - gap));
+        printf("gap:         %.5f: a round shrinks the squared distance from the mean by %.5f on average\n", gap,
+               (1 - gap) * (1 - gap));
     else
         printf("gap:         %.5f: a round shrinks the distance from the mean by %.5f\n", gap, 1 - gap);
     if (gap < 0.01 && n > 1)
         printf("             mixes slowly: consider exponential or one-peer-exponential\n");
     if (gap <= 1 - 1e-12 && rounds > 1)
-        printf("             not exact: %s\n", strncmp(spec, "one-peer-exponential", 20) == 0
-                                                   ? "a period ends at the mean only for a power of two; base does for any number"
-                                                   : "base ends a period at the mean for any number");
+        printf("             not exact: %s\n",
+               strncmp(spec, "one-peer-exponential", 20) == 0
+                   ? "a period ends at the mean only for a power of two; base does for any number"
+                   : "base ends a period at the mean for any number");
     print_rounds_to_a_hundredth(g, 1 - gap, period);
 }
 
 static void print_graph(const tutti_graph *g, const char *spec, row *r)
 {
-    static const char *const properties[] = { "static", "symmetric", "regular", "doubly-stochastic", "column-stochastic", "bipartite", "connected" };
+    static const char *const properties[] = {
+        "static", "symmetric", "regular", "doubly-stochastic", "column-stochastic", "bipartite", "connected"
+    };
     const int n = tutti_graph_size(g);
     const uint64_t period = tutti_graph_period(g);
     const double sent = tutti_graph_messages(g);
@@ -133,9 +143,11 @@ static void print_graph(const tutti_graph *g, const char *spec, row *r)
         printf("%llu\n", (unsigned long long)period);
     else
         printf("none: each round is drawn anew\n");
-    printf("degree:      at most %d\nmessages:    %g a round in all, %g a member\nproperties: ", tutti_graph_degree(g), sent, sent / n);
+    printf("degree:      at most %d\nmessages:    %g a round in all, %g a member\nproperties: ", tutti_graph_degree(g),
+           sent, sent / n);
     for (size_t i = 0; i < TUTTI_LENGTH(properties); i++)
-        if ((!doubly || strcmp(properties[i], "column-stochastic") != 0) && tutti_graph_is(g, properties[i])) { /* what is doubly so is so by columns */
+        /* what is doubly so is so by columns */
+        if ((!doubly || strcmp(properties[i], "column-stochastic") != 0) && tutti_graph_is(g, properties[i])) {
             printf(" %s", properties[i]);
             doubly = doubly || strcmp(properties[i], "doubly-stochastic") == 0;
         }
@@ -153,11 +165,15 @@ static int show(const char *spec, int n)
 {
     tutti_error err = { .rank = -1 };
     tutti_graph *g;
-    tutti_status status = tutti_graph_open_push(&g, spec, n, &err); /* what is only for push-sum can be looked at as well */
+    /* what is only for push-sum can be looked at as well */
+    tutti_status status = tutti_graph_open_push(&g, spec, n, &err);
 
     if (status == TUTTI_OK) {
         const size_t d = (size_t)tutti_graph_degree(g) + 1;
-        row r = { .in = tutti_alloc(d, sizeof *r.in), .out = tutti_alloc(d, sizeof *r.out), .w_in = tutti_alloc(d, sizeof *r.w_in), .w_out = tutti_alloc(d, sizeof *r.w_out) };
+        row r = { .in = tutti_alloc(d, sizeof *r.in),
+                  .out = tutti_alloc(d, sizeof *r.out),
+                  .w_in = tutti_alloc(d, sizeof *r.w_in),
+                  .w_out = tutti_alloc(d, sizeof *r.w_out) };
         if (r.in != NULL && r.out != NULL && r.w_in != NULL && r.w_out != NULL)
             print_graph(g, spec, &r);
         else
@@ -179,9 +195,12 @@ int tutti_cli_topology(int argc, char **argv)
 
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            printf("tutti topology [SPEC] [-n N]\n\nShows a graph of N members (default 8): degree, messages a round, properties, spectral gap and, up to %d members, the mixing\n"
-                   "matrix of each round: row i holds the weights member i gives to the models of all; then what a period's rounds do together. Without SPEC\n"
-                   "it lists the graphs:\n\n", MATRIX_MOST);
+            printf("tutti topology [SPEC] [-n N]\n\nShows a graph of N members (default 8): degree, messages a round, "
+                   "properties, spectral gap and, up to %d members, the mixing\n"
+                   "matrix of each round: row i holds the weights member i gives to the models of all; then what a "
+                   "period's rounds do together. Without SPEC\n"
+                   "it lists the graphs:\n\n",
+                   MATRIX_MOST);
             print_families();
             return EXIT_DONE;
         }

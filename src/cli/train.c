@@ -1,6 +1,7 @@
-/* train.c: `tutti train`. The same command line runs twice: in the launcher, which starts the workers and waits, and in each worker, which the
-   launcher's environment tells its place. Under somebody else's launcher (mpirun, srun, torchrun) each process is a worker at once. Simulated workers are no processes:
-   the command runs them itself. */
+/* train.c: `tutti train`. The same command line runs twice: in the launcher, which starts the
+   workers and waits, and in each worker, which the launcher's environment tells its place. Under
+   somebody else's launcher (mpirun, srun, torchrun) each process is a worker at once. Simulated
+   workers are no processes: the command runs them itself. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -54,9 +55,10 @@ static int asked_to_stop(void *user)
     return (int)asked.by;
 }
 
-/* What is ignored (nohup, a launcher's workers at the terminal) stays ignored. Handlers have a stack of their own: oneDNN's
-   matrix kernels for AVX2 move the stack pointer into their working memory on the heap, and what the kernel puts below it
-   for a handler would overwrite the neighbours. */
+/* What is ignored (nohup, a launcher's workers at the terminal) stays ignored. Handlers
+   have a stack of their own: oneDNN's matrix kernels for AVX2 move the stack pointer
+   into their working memory on the heap, and what the kernel puts below it for a
+   handler would overwrite the neighbours. */
 static void hear_signals(tutti_train_io *io, bool launched)
 {
     static char room[1 << 16];
@@ -76,8 +78,8 @@ static void hear_signals(tutti_train_io *io, bool launched)
     io->stop = asked_to_stop;
 }
 
-/* A rank that had no signal itself ends as the others. A launcher of ours knows how it ends if it has told us itself;
-   if not, who had the signal from elsewhere says so. */
+/* A rank that had no signal itself ends as the others. A launcher of ours knows how it ends if it
+   has told us itself; if not, who had the signal from elsewhere says so. */
 static int code_of_stop(void)
 {
     if (asked.has_launcher && (asked.by_launcher || asked.by == 0))
@@ -110,7 +112,8 @@ static void print_word(FILE *to, const char *text)
     putc('\'', to);
 }
 
-/* Of a run that was cut off after it had begun (`before`: config_of then): from where it can go on, and how. */
+/* Of a run that was cut off after it had begun (`before`: config_of then):
+   from where it can go on, and how. */
 static void say_how_to_go_on(const tutti_cli_settings *s, ino_t before, int code)
 {
     char found[4096];
@@ -124,8 +127,9 @@ static void say_how_to_go_on(const tutti_cli_settings *s, ino_t before, int code
     putc('\n', stderr);
 }
 
-/* Where this process stands. A worker of ours was told by TUTTI_RANK; TUTTI_LAUNCHED says that a launcher of ours shows its last words: "here" one that has made the output
-   directory too, "agent" one on another host, which has not. */
+/* Where this process stands. A worker of ours was told by TUTTI_RANK; TUTTI_LAUNCHED says that a
+   launcher of ours shows its last words: "here" one that has made the output directory too, "agent"
+   one on another host, which has not. */
 typedef struct standing {
     tutti_launch_place place;
     tutti_launch_host *hosts;    /* of -H */
@@ -134,7 +138,8 @@ typedef struct standing {
     bool out_given, threads_given;
 } standing;
 
-/* Those who only serve have the last ranks, so each host but the last, whose go on from its workers', is named once more for its own. */
+/* Those who only serve have the last ranks, so each host but the last, whose go on from its
+   workers', is named once more for its own. */
 static tutti_status place_servers(standing *at, int servers, int workers, tutti_error *err)
 {
     const int n = at->n_hosts;
@@ -163,11 +168,13 @@ static tutti_status place_servers(standing *at, int servers, int workers, tutti_
     return TUTTI_OK;
 }
 
-/* Flags win over the environment, but cannot contradict a launcher that has started several processes already. */
+/* Flags win over the environment, but cannot contradict a launcher that has
+   started several processes already. */
 static tutti_status stand(tutti_cli_settings *s, standing *at, tutti_error *err)
 {
     tutti_train_config *c = &s->config;
-    const tutti_origin n_from = tutti_settings_origin(s->settings, "n", NULL), hosts_from = tutti_settings_origin(s->settings, "hosts", NULL);
+    const tutti_origin n_from = tutti_settings_origin(s->settings, "n", NULL),
+                       hosts_from = tutti_settings_origin(s->settings, "hosts", NULL);
     const bool n_given = n_from == TUTTI_FROM_FLAG, hosts_given = hosts_from == TUTTI_FROM_FLAG;
     char more[64] = "";
     const char *flag, *usual;
@@ -179,7 +186,9 @@ static tutti_status stand(tutti_cli_settings *s, standing *at, tutti_error *err)
     if (c->hosts[0] != 0)
         TUTTI_TRY(tutti_launch_parse_hosts(c->hosts, &at->hosts, &at->n_hosts, &workers, err));
     if (c->hosts[0] != 0 && n_given && c->n != workers)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "n is %lld, but the hosts '%.200s' have %d workers; leave out -n, or write HOST:WORKERS", (long long)c->n, c->hosts, workers);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "n is %lld, but the hosts '%.200s' have %d workers; leave out -n, or write HOST:WORKERS",
+                          (long long)c->n, c->hosts, workers);
     if (c->hosts[0] != 0)
         c->n = workers;
     TUTTI_TRY(tutti_launch_find_place(environ, &at->place, err));
@@ -188,11 +197,17 @@ static tutti_status stand(tutti_cli_settings *s, standing *at, tutti_error *err)
     if (c->servers > 0)
         snprintf(more, sizeof more, ", and servers for %lld ranks besides", (long long)c->servers);
     if (at->worker && (n_given || hosts_given) && c->n + c->servers != at->place.size)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s asks for %lld workers%s, but %s has started %d processes (%s); leave out %s, or start `tutti train` once", flag, (long long)c->n, more,
-                          at->place.by == TUTTI_BY_TUTTI ? "somebody" : at->place.name, at->place.size, at->place.found, flag);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s asks for %lld workers%s, but %s has started %d processes (%s); leave out %s, or start "
+                          "`tutti train` once",
+                          flag, (long long)c->n, more, at->place.by == TUTTI_BY_TUTTI ? "somebody" : at->place.name,
+                          at->place.size, at->place.found, flag);
     if (at->worker && c->servers >= at->place.size)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "servers is %lld, but %s has started %d processes (%s), which leaves no worker; start more, or give fewer servers", (long long)c->servers,
-                          at->place.by == TUTTI_BY_TUTTI ? "somebody" : at->place.name, at->place.size, at->place.found);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "servers is %lld, but %s has started %d processes (%s), which leaves no worker; start more, "
+                          "or give fewer servers",
+                          (long long)c->servers, at->place.by == TUTTI_BY_TUTTI ? "somebody" : at->place.name,
+                          at->place.size, at->place.found);
     if (at->worker)
         c->n = at->place.size - c->servers;
     if (c->hosts[0] != 0)
@@ -201,16 +216,22 @@ static tutti_status stand(tutti_cli_settings *s, standing *at, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%lld workers; at most 1024 are possible", (long long)c->n);
     usual = at->worker ? tutti_launch_place_transport(&at->place) : at->n_hosts > 1 ? "tcp" : "shm";
     here = strncmp(c->transport, "shm", 3) == 0 || tutti_world_simulated(c->transport);
-    if (tutti_settings_origin(s->settings, "transport", NULL) == TUTTI_FROM_DEFAULT || (s->transport_saved && here && (at->worker || at->n_hosts > 1))) /* a run of one machine that is resumed by a launcher, or on several */
+    /* a run of one machine that is resumed by a launcher, or on several */
+    if (tutti_settings_origin(s->settings, "transport", NULL) == TUTTI_FROM_DEFAULT ||
+        (s->transport_saved && here && (at->worker || at->n_hosts > 1)))
         c->transport = usual;
     if ((at->worker || at->n_hosts > 0) && tutti_world_simulated(c->transport))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the workers of transport '%.60s' live in one process; start `tutti train -n N` once, by itself", c->transport);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "the workers of transport '%.60s' live in one process; start `tutti train -n N` once, by itself",
+            c->transport);
     return TUTTI_OK;
 }
 
 static void default_out(tutti_cli_settings *s);
 
-/* The directory's claim. Where nobody has named it, the same second's other run may have had this name first. */
+/* The directory's claim. Where nobody has named it, the same second's other
+   run may have had this name first. */
 static tutti_status claim_out(tutti_cli_settings *s, const standing *at, tutti_launch_claim **claim, tutti_error *err)
 {
     tutti_status status = tutti_launch_claim_open(claim, s->rt, s->out, err);
@@ -222,8 +243,8 @@ static tutti_status claim_out(tutti_cli_settings *s, const standing *at, tutti_l
     return status;
 }
 
-/* The output directory, where no launcher of ours on this host has made it: by rank 0, on its host. Its name, which may
-   have the time in it, is rank 0's for all, whatever others were given. */
+/* The output directory, where no launcher of ours on this host has made it: by rank 0, on its host.
+   Its name, which may have the time in it, is rank 0's for all, whatever others were given. */
 static tutti_status prepare(tutti_cli_settings *s, const standing *at, tutti_world *world, tutti_launch_claim **claim,
                             tutti_error *err)
 {
@@ -240,8 +261,8 @@ static tutti_status prepare(tutti_cli_settings *s, const standing *at, tutti_wor
     return tutti_broadcast(&all, 0, tutti_host(s->out, sizeof s->out, TUTTI_U8), err);
 }
 
-/* Is it this rank that has to say how the run ended, where no launcher of ours does? Rank 0, or the next if that is
-   what was lost. */
+/* Is it this rank that has to say how the run ended, where no launcher of ours does? Rank 0, or
+   the next if that is what was lost. */
 static bool speaks(const standing *at, tutti_world *world)
 {
     char why[8];
@@ -275,12 +296,14 @@ static int work(tutti_cli_settings *s, const standing *at, tutti_error *err)
     io.started_ns = started != NULL ? strtoll(started, NULL, 10) : 0;
     io.installed_data = tutti_cli_installed(installed, sizeof installed, "data");
     if (at->place.by > TUTTI_BY_TUTTI && at->place.rank == 0 && !s->config.quiet)
-        printf("tutti: %d workers started by %s (%s), transport %s\n", at->place.size, at->place.name, at->place.found, s->config.transport);
+        printf("tutti: %d workers started by %s (%s), transport %s\n", at->place.size, at->place.name, at->place.found,
+               s->config.transport);
     status = tutti_train_transport(&s->config, &transport, err);
     if (status == TUTTI_OK)
         status = tutti_world_open_telling(&world, transport, say_waits, NULL, err);
     tutti_free(transport);
-    if (launched == NULL ? status != TUTTI_OK : status == TUTTI_ERR_USAGE || status == TUTTI_ERR_IO) /* no way yet to tell the launcher; what else can fail has left its last words */
+    /* no way yet to tell the launcher; what else can fail has left its last words */
+    if (launched == NULL ? status != TUTTI_OK : status == TUTTI_ERR_USAGE || status == TUTTI_ERR_IO)
         return tutti_cli_fail(err);
     if (status != TUTTI_OK)
         return tutti_cli_code(status);
@@ -307,8 +330,16 @@ static int work(tutti_cli_settings *s, const standing *at, tutti_error *err)
 }
 
 /* Simulated workers: all of them here, in one call; their time is virtual, host_seconds is ours. */
-typedef struct simulated { bool lost, ended; tutti_status status; tutti_error err; } simulated; /* a worker: has anybody heard that it is lost; how it ended, if it did */
-typedef struct simulation { const tutti_train_config *config; tutti_train_io io; tutti_screen display; simulated *workers; int left; bool stopped; } simulation;
+/* a worker: has anybody heard that it is lost; how it ended, if it did */
+typedef struct simulated { bool lost, ended; tutti_status status; tutti_error err; } simulated;
+typedef struct simulation {
+    const tutti_train_config *config;
+    tutti_train_io io;
+    tutti_screen display;
+    simulated *workers;
+    int left;
+    bool stopped;
+} simulation;
 
 static void say_simulated(void *user, int status, const char *line)
 {
@@ -349,8 +380,9 @@ static tutti_status simulated_worker(tutti_world *world, void *arg, tutti_error 
     return w->status;
 }
 
-/* The run has ended with that status. Of one that goes on after losses those who were left say how; what failed by itself before what failed because of others. One that neither ended nor was
-   missed by anybody failed when the others needed it no more, unless all stand still. */
+/* The run has ended with that status. Of one that goes on after losses those who were left say how;
+   what failed by itself before what failed because of others. One that neither ended nor was missed
+   by anybody failed when the others needed it no more, unless all stand still. */
 static tutti_status outcome(const simulation *sim, tutti_status status, tutti_error *err)
 {
     const simulated *worst = NULL;
@@ -362,10 +394,13 @@ static tutti_status outcome(const simulation *sim, tutti_status status, tutti_er
         if (!w->lost && !w->ended && status != TUTTI_ERR_PEER)
             return status;
         well = well || (!w->lost && w->ended && w->status == TUTTI_OK);
-        if (!w->lost && w->status != TUTTI_OK && (worst == NULL || (worst->status == TUTTI_ERR_PEER && w->status != TUTTI_ERR_PEER)))
+        if (!w->lost && w->status != TUTTI_OK &&
+            (worst == NULL || (worst->status == TUTTI_ERR_PEER && w->status != TUTTI_ERR_PEER)))
             worst = w;
     }
-    if (worst == NULL || (!well && sim->left >= sim->config->min_workers && (worst->status == TUTTI_ERR_PEER || worst->status == TUTTI_ERR_STATE))) /* nobody could go on, because of the losses */
+    /* nobody could go on, because of the losses */
+    if (worst == NULL || (!well && sim->left >= sim->config->min_workers &&
+                          (worst->status == TUTTI_ERR_PEER || worst->status == TUTTI_ERR_STATE)))
         return well ? TUTTI_OK : status;
     *err = worst->err;
     return worst->status;
@@ -373,8 +408,15 @@ static tutti_status outcome(const simulation *sim, tutti_status status, tutti_er
 
 static int simulate(tutti_cli_settings *s, int64_t started_ns, tutti_error *err)
 {
-    simulation sim = { .config = &s->config, .display = { .terminal = tutti_screen_replaces() }, .left = (int)s->config.n,
-                       .io = { .say = say_simulated, .columns = simulated_columns, .started_ns = started_ns, .host = s->rt, .least = (int)s->config.min_workers, .lost = show_simulated_loss } };
+    simulation sim = { .config = &s->config,
+                       .display = { .terminal = tutti_screen_replaces() },
+                       .left = (int)s->config.n,
+                       .io = { .say = say_simulated,
+                               .columns = simulated_columns,
+                               .started_ns = started_ns,
+                               .host = s->rt,
+                               .least = (int)s->config.min_workers,
+                               .lost = show_simulated_loss } };
     char installed[4096], *transport = NULL;
     tutti_status status;
 
@@ -388,7 +430,8 @@ static int simulate(tutti_cli_settings *s, int64_t started_ns, tutti_error *err)
     else
         status = tutti_train_transport(&s->config, &transport, err);
     if (status == TUTTI_OK)
-        status = outcome(&sim, tutti_world_run(transport, (int)(s->config.n + s->config.servers), simulated_worker, &sim, err), err);
+        status = outcome(
+            &sim, tutti_world_run(transport, (int)(s->config.n + s->config.servers), simulated_worker, &sim, err), err);
     tutti_free(transport);
     tutti_free(sim.workers);
     tutti_screen_end(&sim.display);
@@ -416,10 +459,12 @@ static void default_out(tutti_cli_settings *s)
         snprintf(s->out, sizeof s->out, "runs/%s-%s-%d", when, method, k);
 }
 
-/* The command line once more, for the workers. What was decided here must not be decided again: a pinned worker sees fewer cores, and the last of two equal flags wins. Room
-   for the three texts in `more`; *threads_word: which word the number of threads is in. tutti_free it. */
+/* The command line once more, for the workers. What was decided here must not be decided again: a
+   pinned worker sees fewer cores, and the last of two equal flags wins. Room for the three texts in
+   `more`; *threads_word: which word the number of threads is in. tutti_free it. */
 enum { MORE = 3 };
-static const char **worker_words(int argc, char **argv, const char *self, const char *const more[MORE], int *threads_word)
+static const char **worker_words(int argc, char **argv, const char *self, const char *const more[MORE],
+                                 int *threads_word)
 {
     const char **words = tutti_alloc((size_t)argc + 2 + MORE, sizeof *words);
     int n = argc + 1, end = 2;
@@ -457,7 +502,8 @@ static void show_loss(void *user, const char *line)
     fprintf(stderr, "tutti: %s\n", line);
 }
 
-static tutti_status launch(tutti_cli_settings *s, const standing *at, int argc, char **argv, int64_t started_ns, int *code, tutti_error *err)
+static tutti_status launch(tutti_cli_settings *s, const standing *at, int argc, char **argv, int64_t started_ns,
+                           int *code, tutti_error *err)
 {
     char self[4096], out[4200], threads[64], started[40], transport[600], directory[4096];
     const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -483,17 +529,39 @@ static tutti_status launch(tutti_cli_settings *s, const standing *at, int argc, 
     setenv("TUTTI_LAUNCHED", at->n_hosts > 0 ? "agent" : "here", 1);
     if (at->n_hosts == 0) {
         setenv("TUTTI_STARTED_NS", started, 1);
-        status = tutti_launch_run(&(tutti_launch_options){ .workers = (int)(s->config.n + s->config.servers), .threads = (int)s->config.threads, .argv = words, .pin = true,
-                                                           .meet = is_tcp(s->config.transport), .goes_on = goes_on, .servers = (int)s->config.servers, .least = (int)s->config.min_workers, .lost = show_loss,
-                                                           .stop_ns = stop_ns }, &result, err);
+        status = tutti_launch_run(&(tutti_launch_options){ .workers = (int)(s->config.n + s->config.servers),
+                                                           .threads = (int)s->config.threads,
+                                                           .argv = words,
+                                                           .pin = true,
+                                                           .meet = is_tcp(s->config.transport),
+                                                           .goes_on = goes_on,
+                                                           .servers = (int)s->config.servers,
+                                                           .least = (int)s->config.min_workers,
+                                                           .lost = show_loss,
+                                                           .stop_ns = stop_ns },
+                                  &result, err);
     } else if (getcwd(directory, sizeof directory) == NULL)
         status = tutti_fail(err, TUTTI_ERR_IO, errno, "finding the working directory");
     else
-        status = tutti_launch_hosts(&(tutti_launch_hosts_options){ .hosts = at->hosts, .n_hosts = at->n_hosts, .rsh = s->config.rsh, .agent = self, .argv = words,
-                                                                   .threads_word = threads_word, .directory = directory, .threads = at->threads_given ? (int)s->config.threads : 0,
-                                                                   .pin = true, .meet = is_tcp(s->config.transport), .address = s->config.meet,
-                                                                   .start_ns = (int64_t)(s->config.start_timeout * 1e9), .goes_on = goes_on, .servers = (int)s->config.servers, .least = (int)s->config.min_workers,
-                                                                   .stop_ns = stop_ns, .output = show }, &result, err);
+        status =
+            tutti_launch_hosts(&(tutti_launch_hosts_options){ .hosts = at->hosts,
+                                                              .n_hosts = at->n_hosts,
+                                                              .rsh = s->config.rsh,
+                                                              .agent = self,
+                                                              .argv = words,
+                                                              .threads_word = threads_word,
+                                                              .directory = directory,
+                                                              .threads = at->threads_given ? (int)s->config.threads : 0,
+                                                              .pin = true,
+                                                              .meet = is_tcp(s->config.transport),
+                                                              .address = s->config.meet,
+                                                              .start_ns = (int64_t)(s->config.start_timeout * 1e9),
+                                                              .goes_on = goes_on,
+                                                              .servers = (int)s->config.servers,
+                                                              .least = (int)s->config.min_workers,
+                                                              .stop_ns = stop_ns,
+                                                              .output = show },
+                               &result, err);
     tutti_free(words);
     if (status != TUTTI_OK)
         return status;
@@ -504,7 +572,8 @@ static tutti_status launch(tutti_cli_settings *s, const standing *at, int argc, 
 }
 
 /* Not a worker: starts the run. */
-static tutti_status begin(tutti_cli_settings *s, const standing *at, int argc, char **argv, int64_t started_ns, int *code, tutti_error *err)
+static tutti_status begin(tutti_cli_settings *s, const standing *at, int argc, char **argv, int64_t started_ns,
+                          int *code, tutti_error *err)
 {
     tutti_launch_claim *claim = NULL;
     tutti_status status = TUTTI_OK;
@@ -512,10 +581,14 @@ static tutti_status begin(tutti_cli_settings *s, const standing *at, int argc, c
 
     TUTTI_TRY(tutti_world_check(s->config.transport, err));
     if (at->n_hosts > 1 && !is_tcp(s->config.transport))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "transport '%.60s' does not reach several hosts from here; use tcp, or start the run by mpirun", s->config.transport);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "transport '%.60s' does not reach several hosts from here; use tcp, or start the run by mpirun",
+            s->config.transport);
     if (at->n_hosts == 0) { /* else rank 0 does it, on its host */
         char installed[4096];
-        TUTTI_TRY(tutti_train_check_data(s->rt, &s->config, tutti_cli_installed(installed, sizeof installed, "data"), err));
+        TUTTI_TRY(
+            tutti_train_check_data(s->rt, &s->config, tutti_cli_installed(installed, sizeof installed, "data"), err));
         TUTTI_TRY(claim_out(s, at, &claim, err));
         status = tutti_train_prepare(s->rt, &s->config, err);
     }
