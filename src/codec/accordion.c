@@ -1,24 +1,37 @@
-/* accordion.c: wrapper accordion: a codec that keeps much while a layer's gradients change, and one that keeps little while they do not. Agarwal, Wang, Lee,
-   Venkataraman and Papailiopoulos, MLSys 2021. The rule is regime.h's.
-     Gradients of a window are added up, before codec and error feedback; n is the sum's norm, divided by the steps of the window. At its end, with n' of the window before: critical, hence `low`, iff
-     |n' - n| >= eta n'; else `high`. The first window is critical, and so is one after n' = 0 or with an n that is no number. When the learning rate falls to lr_drop or less of the last step's, everything
-     is `low` until the next check. A step that is left out is none.
-   unit=epoch, as published: a window is one epoch in `interval`, the first of them, and what lies between is not added up, or with norm_window=interval all of it. unit=step: all `interval` steps.
-   norm_source: whose gradients.
-     local      each worker's own; n is the root mean square over the workers of their norms, 4 bytes a layer and check. The same bits decide everywhere
-     rank0      worker 0's own, as in the authors' code: decisions depend on which worker is worker 0
-     averaged   the decoded mean, which all have anyway, so that no message is needed; but its norm falls with the level itself where nothing is fed back, and every second check may find a critical regime
+/* accordion.c: wrapper accordion: a codec that keeps much while a layer's gradients change, and
+   one that keeps little while they do not. Agarwal, Wang, Lee, Venkataraman and Papailiopoulos,
+   MLSys 2021. The rule is regime.h's.
+     Gradients of a window are added up, before codec and error feedback; n is the sum's norm,
+     divided by the steps of the window. At its end, with n' of the window before: critical, hence
+     `low`, iff |n' - n| >= eta n'; else `high`. The first window is critical, and so is one after
+     n' = 0 or with an n that is no number. When the learning rate falls to lr_drop or less of the
+     last step's, everything is `low` until the next check. A step that is left out is none.
+   unit=epoch, as published: a window is one epoch in `interval`, the first of them, and what lies
+   between is not added up, or with norm_window=interval all of it. unit=step: all `interval`
+   steps. norm_source: whose gradients.
+     local      each worker's own; n is the root mean square over the workers of their norms, 4
+                bytes a layer and check. The same bits decide everywhere
+     rank0      worker 0's own, as in the authors' code: decisions
+                depend on which worker is worker 0
+     averaged   the decoded mean, which all have anyway, so that no message is needed; but its
+                norm falls with the level itself where nothing is fed back, and every second
+                check may find a critical regime
 
-   replay: the levels are those of a recorded run, as its events have them ("replay 40.lhhl"), and nothing is added up. The sheet has them in a file; here they are part of the spec, which all workers compare.
+   replay: the levels are those of a recorded run, as its events have them ("replay
+   40.lhhl"), and nothing is added up. The sheet has them in a file; here they are part of
+   the spec, which all workers compare.
 
    dry_run: gradients travel through `dense`, and levels are decided and logged as ever.
 
-   Of each check is logged, of each layer: n', n, the part of n' by which they differ and the level; and what the levels have saved so far of what `low` would have sent, a worker, by the bytes that a message has at most.
-   With dry_run: would have saved.
+   Of each check is logged, of each layer: n', n, the part of n' by which they differ and the level;
+   and what the levels have saved so far of what `low` would have sent, a worker, by the bytes that
+   a message has at most. With dry_run: would have saved.
 
-   Differs from the authors' code: a norm is divided by its steps, since epochs may differ, and a cosine's falls are no drops (regime.c).
+   Differs from the authors' code: a norm is divided by its steps, since epochs may differ, and a
+   cosine's falls are no drops (regime.c).
 
-   ef(accordion(...)) has one residual for both levels. Of codecs that learn (powersgd) the one that takes over follows the other. */
+   ef(accordion(...)) has one residual for both levels. Of codecs that learn (powersgd) the one
+   that takes over follows the other. */
 #include "codec_internal.h"
 #include "registry.h"
 #include <stdatomic.h>
@@ -41,11 +54,14 @@ static const tutti_option options[] = {
     { "low", TUTTI_SPEC, TUTTI_AT(accordion, low), 0, 0, 0, "", "the codec of low compression, for critical regimes" },
     { "high", TUTTI_SPEC, TUTTI_AT(accordion, high), 0, 0, 0, "", "the codec of high compression" },
     TUTTI_REGIME_OPTIONS(accordion, rule),
-    { "scope", TUTTI_CHOICE, TUTTI_AT(accordion, scope), LAYER, 0, 0, "layer|model", "a decision for each tensor, or one for all" },
-    { "norm_source", TUTTI_CHOICE, TUTTI_AT(accordion, source), LOCAL, 0, 0, "local|rank0|averaged", "whose gradients: each worker's own, their norms merged; worker 0's own; or the decoded mean" },
+    { "scope", TUTTI_CHOICE, TUTTI_AT(accordion, scope), LAYER, 0, 0, "layer|model",
+      "a decision for each tensor, or one for all" },
+    { "norm_source", TUTTI_CHOICE, TUTTI_AT(accordion, source), LOCAL, 0, 0, "local|rank0|averaged",
+      "whose gradients: each worker's own, their norms merged; worker 0's own; or the decoded mean" },
     TUTTI_REGIME_REPLAY(accordion, replay),
     TUTTI_REGIME_DRY_RUN(accordion, dry_run),
-    { "dense", TUTTI_SPEC, TUTTI_AT(accordion, dense), 0, 0, 0, "fp32", "codec of all gradients meanwhile", "dry_run=on" },
+    { "dense", TUTTI_SPEC, TUTTI_AT(accordion, dense), 0, 0, 0, "fp32", "codec of all gradients meanwhile",
+      "dry_run=on" },
     { 0 }
 };
 
@@ -56,7 +72,8 @@ static size_t parts(const tutti_codec *c)
 
 static tutti_view part(const tutti_codec *c, size_t k)
 {
-    return ((const accordion *)c->self)->scope == LAYER ? c->space->tensor[k] : (tutti_view){ .tensor = -1, .count = c->space->n };
+    return ((const accordion *)c->self)->scope == LAYER ? c->space->tensor[k]
+                                                        : (tutti_view){ .tensor = -1, .count = c->space->n };
 }
 
 static unsigned traits(const tutti_codec *c)
@@ -99,12 +116,18 @@ static tutti_status check(const tutti_codec *c, tutti_error *err)
 {
     for (int k = LOW; k <= DENSE; k++)
         if (c->inner[k]->ops->choose != NULL)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s inside of it is a wrapper, whose state would be one a level; put it round both: %s(accordion(low=..., high=...))",
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "%s inside of it is a wrapper, whose state would be one a level; put it round both: "
+                              "%s(accordion(low=..., high=...))",
                               c->inner[k]->ops->name, c->inner[k]->ops->name);
     if (bytes_of(c->inner[LOW]) < bytes_of(c->inner[HIGH]))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "low, %s, sends %.0f bytes of the whole gradient and high, %s, %.0f, so that low compresses more than high; swap them",
-                          c->inner[LOW]->ops->name, bytes_of(c->inner[LOW]), c->inner[HIGH]->ops->name, bytes_of(c->inner[HIGH]));
-    return tutti_regime_check_replay(((const accordion *)c->self)->replay, parts(c), ((const accordion *)c->self)->dry_run, err);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "low, %s, sends %.0f bytes of the whole gradient and high, %s, %.0f, so that low compresses "
+                          "more than high; swap them",
+                          c->inner[LOW]->ops->name, bytes_of(c->inner[LOW]), c->inner[HIGH]->ops->name,
+                          bytes_of(c->inner[HIGH]));
+    return tutti_regime_check_replay(((const accordion *)c->self)->replay, parts(c),
+                                     ((const accordion *)c->self)->dry_run, err);
 }
 
 static void declare(tutti_codec *c, tutti_plan *plan)
@@ -166,7 +189,8 @@ static void after(tutti_codec *c, const tutti_view *v, float *y)
     const size_t low = bytes_of_view(c->inner[LOW], v), now = bytes_of_view(decided(c, v), v);
 
     if (now < low) /* of one tensor `high` may have more */
-        atomic_fetch_add_explicit(&s->now.saved, low - now, memory_order_relaxed); /* relaxed: a sum; who reads it has waited for all views */
+        /* relaxed: a sum; who reads it has waited for all views */
+        atomic_fetch_add_explicit(&s->now.saved, low - now, memory_order_relaxed);
     if (s->now.of.adds && s->source == AVERAGED)
         tutti_add(c->space->device, v->count, y, s->sum + v->first);
 }
@@ -204,13 +228,17 @@ static void decide(tutti_codec *c, const tutti_codec_moment *m)
         if (was > 0 && isfinite(is) && isfinite(was))
             snprintf(change, sizeof change, " (%.2g)", fabs(is - was) / was);
         if (k < SHOWN)
-            used += (size_t)snprintf(list + used, sizeof list - used, "%s%zu: %.4g -> %.4g%s %s", k > 0 ? ", " : "", k, was < 0 ? NAN : was, is, change, s->level[k] == HIGH ? "high" : "low");
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s%zu: %.4g -> %.4g%s %s", k > 0 ? ", " : "", k,
+                                     was < 0 ? NAN : was, is, change, s->level[k] == HIGH ? "high" : "low");
         s->norm[k] = (float)is;
     }
     if (m->say == NULL)
         return;
-    snprintf(text, sizeof text, "accordion%s: step %llu: %zu of %zu high; %s%s; %llu bytes saved so far; replay %llu.%s%s", s->dry_run ? " (dry run)" : "", (unsigned long long)m->step, high, parts(c), list,
-             parts(c) > SHOWN ? ", ..." : "", (unsigned long long)atomic_load_explicit(&s->now.saved, memory_order_relaxed), (unsigned long long)m->step, word, parts(c) > WORD ? "..." : "");
+    snprintf(
+        text, sizeof text, "accordion%s: step %llu: %zu of %zu high; %s%s; %llu bytes saved so far; replay %llu.%s%s",
+        s->dry_run ? " (dry run)" : "", (unsigned long long)m->step, high, parts(c), list,
+        parts(c) > SHOWN ? ", ..." : "", (unsigned long long)atomic_load_explicit(&s->now.saved, memory_order_relaxed),
+        (unsigned long long)m->step, word, parts(c) > WORD ? "..." : "");
     m->say(m->with, "accordion", text);
 }
 
@@ -220,19 +248,24 @@ static void all_low(tutti_codec *c, const tutti_codec_moment *m)
 
     for (size_t k = 0; k < parts(c); k++)
         set(c, k, LOW);
-    snprintf(text, sizeof text, "accordion%s: step %llu: the learning rate fell to %g: all low until the next check; replay %llu.l", ((const accordion *)c->self)->dry_run ? " (dry run)" : "",
-             (unsigned long long)m->step, m->lr, (unsigned long long)m->step);
+    snprintf(text, sizeof text,
+             "accordion%s: step %llu: the learning rate fell to %g: all low until the next check; replay %llu.l",
+             ((const accordion *)c->self)->dry_run ? " (dry run)" : "", (unsigned long long)m->step, m->lr,
+             (unsigned long long)m->step);
     if (m->say != NULL)
         m->say(m->with, "accordion", text);
 }
 
-/* The first check has nothing to compare with, so what compresses more comes after the second at the earliest. */
+/* The first check has nothing to compare with, so what compresses more comes
+   after the second at the earliest. */
 static void warn(const tutti_codec *c, const tutti_codec_moment *m)
 {
     const accordion *s = c->self;
     char text[320];
 
-    if (m->step == 0 && m->say != NULL && s->replay[0] == 0 && tutti_regime_warning(&s->rule, m->steps, m->epochs, "accordion: nothing is compressed more in this run", sizeof text, text))
+    if (m->step == 0 && m->say != NULL && s->replay[0] == 0 &&
+        tutti_regime_warning(&s->rule, m->steps, m->epochs, "accordion: nothing is compressed more in this run",
+                             sizeof text, text))
         m->say(m->with, "codec", text);
 }
 
@@ -253,7 +286,8 @@ static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, floa
         s->turn = tutti_regime_begin(&s->rule, &s->now.of, m->epoch, m->lr);
         for (size_t k = 0; k < parts(c) && s->turn.checks; k++) {
             const tutti_view v = part(c, k);
-            s->numbers[k] = (float)(tutti_norm2(d, v.count, s->sum + v.first) / (double)s->turn.steps / (double)s->turn.steps);
+            s->numbers[k] =
+                (float)(tutti_norm2(d, v.count, s->sum + v.first) / (double)s->turn.steps / (double)s->turn.steps);
         }
         if (s->turn.ends)
             tutti_fill(d, c->space->n, 0, s->sum);
@@ -278,7 +312,18 @@ static void left_out(tutti_codec *c, uint64_t step)
 }
 
 const tutti_codec_ops tutti_codec_accordion = {
-    .name = "accordion", .paper = "Agarwal et al., MLSys 2021", .help = "of two codecs the one that keeps more while gradients change",
-    .options = options, .self_bytes = sizeof(accordion), .traits = traits, .check = check, .declare = declare, .open = open, .begin = begin, .left_out = left_out, .choose = choose,
-    .watch = watch, .after = after,
+    .name = "accordion",
+    .paper = "Agarwal et al., MLSys 2021",
+    .help = "of two codecs the one that keeps more while gradients change",
+    .options = options,
+    .self_bytes = sizeof(accordion),
+    .traits = traits,
+    .check = check,
+    .declare = declare,
+    .open = open,
+    .begin = begin,
+    .left_out = left_out,
+    .choose = choose,
+    .watch = watch,
+    .after = after,
 };

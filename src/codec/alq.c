@@ -1,25 +1,42 @@
-/* alq.c: codecs alq and amq: as qsgd with levels that are fitted to the gradients at a few chosen steps. Faghri, Tabrizian, Markov, Alistarh, Roy and
-   Ramezani-Kebrya, NeurIPS 2020. ALQ moves all levels, AMQ the multiplier p of +-{1, p, p^2, ...}. Between the fits a look-up quantiser, unbiased.
+/* alq.c: codecs alq and amq: as qsgd with levels that are fitted to the gradients at a
+   few chosen steps. Faghri, Tabrizian, Markov, Alistarh, Roy and Ramezani-Kebrya, NeurIPS
+   2020. ALQ moves all levels, AMQ the multiplier p of +-{1, p, p^2, ...}. Between the
+   fits a look-up quantiser, unbiased.
 
    A fit takes three rounds of tutti_codec_begin:
-     `samples` steps      before it: `encode` keeps each whole bucket's norm, and mean and deviation of its normalised elements: the gradients of these steps are the sample, of each bucket the root mean square of
-                          its norms, and mean and deviation of all its normalised elements
-     round 0              each worker gives its `components` buckets of greatest norm, in its own place of the numbers (12 bytes each): every worker has them all
-     round 1              worker 0 fits the mixture and finds the levels (mixture.c); the others give zeros, so that the sum is worker 0's levels. Fitted by each
-                          for itself they could differ: the exponential and the error function are the C library's, and differ between processors
+     `samples` steps      before it: `encode` keeps each whole bucket's norm, and mean and
+                          deviation of its normalised elements: the gradients of these steps are
+                          the sample, of each bucket the root mean square of its norms, and mean
+                          and deviation of all its normalised elements
+     round 0              each worker gives its `components` buckets of greatest norm, in its own
+                          place of the numbers (12 bytes each): every worker has them all
+     round 1              worker 0 fits the mixture and finds the levels (mixture.c); the others
+                          give zeros, so that the sum is worker 0's levels. Fitted by each for
+                          itself they could differ: the exponential and the error function are the C
+                          library's, and differ between processors
      round 2              all take them, and say Psi before and after
-   What levels begin as. The authors' code begins with NUQSGD's without a 0 (initial=powers), the least of which is 1/8 with 3 bits, where the elements of a bucket of 8192 are about 1/90 of its 2-norm: until the first
-   fit rounding adds 127 times the gradient's square, which networks with batch normalisation survive and others do not. But the mean square of a bucket's normalised elements needs no gradient: it is 1/d with the
-   2-norm, exactly. So by default (initial=normal) levels are fitted before step 0 to the normal distribution of that mean square; with norm=max, whose mean square is not known, to deviation 1 / sqrt(2 ln d), by which
-   the greatest of d normal numbers is 1. It takes rounds 1 and 2. Where levels that are begun with would add more than 5/4 of a normal gradient's square, it is said.
+   What levels begin as. The authors' code begins with NUQSGD's without a 0 (initial=powers), the
+   least of which is 1/8 with 3 bits, where the elements of a bucket of 8192 are about 1/90 of its
+   2-norm: until the first fit rounding adds 127 times the gradient's square, which networks with
+   batch normalisation survive and others do not. But the mean square of a bucket's normalised
+   elements needs no gradient: it is 1/d with the 2-norm, exactly. So by default (initial=normal)
+   levels are fitted before step 0 to the normal distribution of that mean square; with norm=max,
+   whose mean square is not known, to deviation 1 / sqrt(2 ln d), by which the greatest of d normal
+   numbers is 1. It takes rounds 1 and 2. Where levels that are begun with would add more than 5/4
+   of a normal gradient's square, it is said.
 
-   Only whole buckets count, as in the authors' runs; elements that are the scale itself (norm=max) are left out of mean and deviation, since the distribution
-   has its ends there. A part of the mixture has the weight N^2 d, which makes its Psi the variance that is added to the gradient; the authors' code has N
-   (weight=norm). What is fitted replaces the levels only where it lowers Psi.
+   Only whole buckets count, as in the authors' runs; elements that are the scale itself (norm=max)
+   are left out of mean and deviation, since the distribution has its ends there. A part of the
+   mixture has the weight N^2 d, which makes its Psi the variance that is added to the gradient; the
+   authors' code has N (weight=norm). What is fitted replaces the levels only where it lowers Psi.
 
-   Fits are before the steps `first` and `second`, before every multiple of `every`, and after `samples` steps at a learning rate of half the last one's or
-   less. A step that is left out gives no sample; the fit is a step later. While one is sampled for, no other is begun. symmetric=on fits to the distribution and its mirror image alike, of which the best levels are symmetric; the
-   sheet's form of it, positive levels alone with a 0 as neighbour that is none of them, minimises something else than their variance. Levels are a state, so that a worker that joins has them; on the wire there are codes only. */
+   Fits are before the steps `first` and `second`, before every multiple of `every`, and after
+   `samples` steps at a learning rate of half the last one's or less. A step that is left out
+   gives no sample; the fit is a step later. While one is sampled for, no other is begun.
+   symmetric=on fits to the distribution and its mirror image alike, of which the best levels are
+   symmetric; the sheet's form of it, positive levels alone with a 0 as neighbour that is none of
+   them, minimises something else than their variance. Levels are a state, so that a worker that
+   joins has them; on the wire there are codes only. */
 #include "codec_internal.h"
 #include "mixture.h"
 #include "registry.h"
@@ -35,35 +52,55 @@ typedef struct alq {
     int64_t components, samples, sweeps, first, second, every;
     tutti_levels ready;          /* made from level */
     float *level;                /* 2^bits */
-    float *bucket, *seen;        /* FIELDS of each bucket of the flat space: norm, mean, deviation; samples > 1: in how many steps it was seen, and was not 0 */
+    /* FIELDS of each bucket of the flat space: norm, mean, deviation; samples > 1: in how many
+       steps it was seen, and was not 0 */
+    float *bucket, *seen;
     float *numbers;
     bool prior;                  /* this step's fit is to what is known before any gradient */
-    struct { uint64_t collect, fit; double lr; } now; /* collect: the first step whose gradients are the sample, NEVER: none; fit: the step before which levels are fitted to it */
+    /* collect: the first step whose gradients are the sample, NEVER: none; fit: the step
+       before which levels are fitted to it */
+    struct { uint64_t collect, fit; double lr; } now;
 } alq;
 #define NEVER UINT64_MAX
 
 #define BITS_OPTION TUTTI_CODEC_QUANTISER_BITS(3, 2, "bits of an element with its sign: 2^bits levels")
 #define FIT_OPTIONS                                                                                                                           \
-    { "initial", TUTTI_CHOICE, TUTTI_AT(alq, initial), NORMAL, 0, 0, "normal|powers", "what levels begin as: fitted to normally distributed gradients, or the powers of a half (with more than 5 bits of more, so that they can be told apart), as in the authors' code" }, \
-    { "fit", TUTTI_CHOICE, TUTTI_AT(alq, fit), 0, 0, 0, "mixture|single", "of a distribution to the buckets of greatest norm, one each, or of one to all" }, \
-    { "components", TUTTI_INT, TUTTI_AT(alq, components), 64, 2, COMPONENTS_MOST, NULL, "fit=mixture: buckets that count, those of greatest norm of all workers", "fit=mixture" }, \
-    { "weight", TUTTI_CHOICE, TUTTI_AT(alq, weight), NORM2, 0, 0, "norm2|norm", "fit=mixture: of a bucket, its squared norm or its norm", "fit=mixture" },    \
-    { "samples", TUTTI_INT, TUTTI_AT(alq, samples), 1, 1, 1000, NULL, "steps whose gradients a fit sees, those before it" },                                                          \
-    { "first", TUTTI_INT, TUTTI_AT(alq, first), 100, 0, 1e12, NULL, "step before which levels are fitted for the first time; 0: none such" },  \
-    { "second", TUTTI_INT, TUTTI_AT(alq, second), 2000, 0, 1e12, NULL, "and for the second time; 0: none such" },                              \
-    { "every", TUTTI_INT, TUTTI_AT(alq, every), 10000, 0, 1e12, NULL, "and before each multiple of this many steps; 0: none such" },           \
-    { "on_lr_drop", TUTTI_BOOL, TUTTI_AT(alq, on_lr_drop), 1, 0, 1, NULL, "and after the learning rate has fallen to a half or less" }
+    { "initial", TUTTI_CHOICE, TUTTI_AT(alq, initial), NORMAL, 0, 0, "normal|powers", \
+      "what levels begin as: fitted to normally distributed gradients, or the powers of a half (with more than 5 " \
+      "bits of more, so that they can be told apart), as in the authors' code" }, \
+    { "fit", TUTTI_CHOICE, TUTTI_AT(alq, fit), 0, 0, 0, "mixture|single", \
+      "of a distribution to the buckets of greatest norm, one each, or of one to all" }, \
+    { "components", TUTTI_INT, TUTTI_AT(alq, components), 64, 2, COMPONENTS_MOST, NULL, \
+      "fit=mixture: buckets that count, those of greatest norm of all workers", "fit=mixture" }, \
+    { "weight", TUTTI_CHOICE, TUTTI_AT(alq, weight), NORM2, 0, 0, "norm2|norm", \
+      "fit=mixture: of a bucket, its squared norm or its norm", "fit=mixture" }, \
+    { "samples", TUTTI_INT, TUTTI_AT(alq, samples), 1, 1, 1000, NULL, \
+      "steps whose gradients a fit sees, those before it" }, \
+    { "first", TUTTI_INT, TUTTI_AT(alq, first), 100, 0, 1e12, NULL, \
+      "step before which levels are fitted for the first time; 0: none such" }, \
+    { "second", TUTTI_INT, TUTTI_AT(alq, second), 2000, 0, 1e12, NULL, \
+      "and for the second time; 0: none such" }, \
+    { "every", TUTTI_INT, TUTTI_AT(alq, every), 10000, 0, 1e12, NULL, \
+      "and before each multiple of this many steps; 0: none such" }, \
+    { "on_lr_drop", TUTTI_BOOL, TUTTI_AT(alq, on_lr_drop), 1, 0, 1, NULL, \
+      "and after the learning rate has fallen to a half or less" }
 static const tutti_option alq_options[] = {
     BITS_OPTION,
     TUTTI_CODEC_QUANTISER_OPTIONS(8192, 1, "fixed|huffman"),
-    { "variant", TUTTI_CHOICE, TUTTI_AT(alq, variant), 0, 0, 0, "cd|gd", "how levels are found: coordinate descent or projected gradient descent" },
-    { "zero_level", TUTTI_BOOL, TUTTI_AT(alq, zero_level), 0, 0, 1, NULL, "one level stays 0: zeros are sent as they are" },
-    { "sweeps", TUTTI_INT, TUTTI_AT(alq, sweeps), 200, 1, 10000, NULL, "over the levels in a fit at most; it ends before where none moves by a millionth" },
-    { "symmetric", TUTTI_BOOL, TUTTI_AT(alq, symmetric), 0, 0, 1, NULL, "levels -l and l come in pairs, fitted to the distribution and its mirror image", "zero_level=off" },
+    { "variant", TUTTI_CHOICE, TUTTI_AT(alq, variant), 0, 0, 0, "cd|gd",
+      "how levels are found: coordinate descent or projected gradient descent" },
+    { "zero_level", TUTTI_BOOL, TUTTI_AT(alq, zero_level), 0, 0, 1, NULL,
+      "one level stays 0: zeros are sent as they are" },
+    { "sweeps", TUTTI_INT, TUTTI_AT(alq, sweeps), 200, 1, 10000, NULL,
+      "over the levels in a fit at most; it ends before where none moves by a millionth" },
+    { "symmetric", TUTTI_BOOL, TUTTI_AT(alq, symmetric), 0, 0, 1, NULL,
+      "levels -l and l come in pairs, fitted to the distribution and its mirror image", "zero_level=off" },
     FIT_OPTIONS,
     { 0 }
 };
-static const tutti_option amq_options[] = { BITS_OPTION, TUTTI_CODEC_QUANTISER_OPTIONS(8192, 1, "fixed|huffman"), FIT_OPTIONS, { 0 } };
+static const tutti_option amq_options[] = {
+    BITS_OPTION, TUTTI_CODEC_QUANTISER_OPTIONS(8192, 1, "fixed|huffman"), FIT_OPTIONS, { 0 }
+};
 
 static int levels_of(const alq *s)
 {
@@ -80,14 +117,16 @@ static tutti_status check(const tutti_codec *c, tutti_error *err)
     const alq *s = c->self;
 
     if (s->second > 0 && s->second <= s->first)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "second is %lld and must be after first, %lld", (long long)s->second, (long long)s->first);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "second is %lld and must be after first, %lld", (long long)s->second,
+                          (long long)s->first);
     return tutti_codec_quantised_check(c, err);
 }
 
 static size_t numbers_of(const tutti_codec *c)
 {
     const alq *s = c->self;
-    const size_t fit = s->fit == SINGLE ? FIELDS : FIELDS * (size_t)s->components * (size_t)c->space->workers, answer = (size_t)levels_of(s) + FIELDS;
+    const size_t fit = s->fit == SINGLE ? FIELDS : FIELDS * (size_t)s->components * (size_t)c->space->workers,
+                 answer = (size_t)levels_of(s) + FIELDS;
 
     return fit > answer ? fit : answer;
 }
@@ -97,7 +136,10 @@ static size_t slots_of(const tutti_codec *c)
     const tutti_view *tensor = c->space->tensor;
     const int n = c->space->n_tensors;
 
-    return (n > 0 ? tensor[n - 1].first + tensor[n - 1].count : c->space->n) / (size_t)((const alq *)c->self)->q.bucket + 1; /* what n is padded to depends on the workers */
+    /* what n is padded to depends on the workers */
+    return (n > 0 ? tensor[n - 1].first + tensor[n - 1].count : c->space->n) /
+               (size_t)((const alq *)c->self)->q.bucket +
+           1;
 }
 
 static void declare(tutti_codec *c, tutti_plan *plan)
@@ -143,7 +185,10 @@ static tutti_status verify(const tutti_codec *c, tutti_error *err)
     tutti_levels made;
 
     if (!tutti_levels_make(&made, (int)s->q.bits, s->level))
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "state '%s.levels' does not ascend from -1 to 1, so it is not what was saved; resume from an earlier checkpoint", c->prefix);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "state '%s.levels' does not ascend from -1 to 1, so it is not what was saved; resume from an "
+                          "earlier checkpoint",
+                          c->prefix);
     return TUTTI_OK;
 }
 
@@ -153,9 +198,11 @@ static void sample(const tutti_codec *c, const tutti_view *v, const float *x)
     const alq *s = c->self;
     const size_t d = (size_t)s->q.bucket;
 
-    for (size_t first = 0; first + d <= v->count; first += d) { /* whole buckets begin d apart, so that each has a slot to itself */
+    /* whole buckets begin d apart, so that each has a slot to itself */
+    for (size_t first = 0; first + d <= v->count; first += d) {
         const float norm = tutti_codec_bucket_scale(c, &s->q, x + first, d);
-        float *slot = s->bucket + FIELDS * ((v->first + first) / d), *times = s->seen != NULL ? s->seen + (v->first + first) / d : NULL;
+        float *slot = s->bucket + FIELDS * ((v->first + first) / d),
+              *times = s->seen != NULL ? s->seen + (v->first + first) / d : NULL;
         double sum = 0, squares = 0, mean, deviation;
         size_t n = 0;
         if (!(norm > 0))
@@ -171,8 +218,10 @@ static void sample(const tutti_codec *c, const tutti_view *v, const float *x)
         mean = n > 0 ? sum / (double)n : 0;
         deviation = n > 1 ? sqrt(fmax(squares - sum * mean, 0) / (double)(n - 1)) : 0;
         if (times != NULL && *times > 0) { /* with what was seen before: moments of all */
-            const double before = (double)*times / ((double)*times + 1), now = 1 - before, m0 = (double)slot[1], d0 = (double)slot[2], all = before * m0 + now * mean;
-            deviation = sqrt(before * (d0 * d0 + (m0 - all) * (m0 - all)) + now * (deviation * deviation + (mean - all) * (mean - all)));
+            const double before = (double)*times / ((double)*times + 1), now = 1 - before, m0 = (double)slot[1],
+                         d0 = (double)slot[2], all = before * m0 + now * mean;
+            deviation = sqrt(before * (d0 * d0 + (m0 - all) * (m0 - all)) +
+                             now * (deviation * deviation + (mean - all) * (mean - all)));
             mean = all;
             slot[0] = (float)sqrt(before * (double)slot[0] * slot[0] + now * (double)norm * norm);
         } else
@@ -195,7 +244,8 @@ static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *
 }
 
 /* ---- a fit ---- */
-/* Of n triples those of greatest norm, at most `most`, in that order, of equal ones the earlier; gives how many. The result may be the triples' memory. */
+/* Of n triples those of greatest norm, at most `most`, in that order, of equal ones the earlier;
+   gives how many. The result may be the triples' memory. */
 static size_t greatest(size_t n, const float *of, size_t most, float *to)
 {
     float kept[FIELDS * COMPONENTS_MOST];
@@ -246,7 +296,8 @@ static size_t give_sample(tutti_codec *c)
     return FIELDS;
 }
 
-/* Worker 0: from the merged sample in numbers to levels, Psi before and after (equal: the levels stay) and how many buckets there were. */
+/* Worker 0: from the merged sample in numbers to levels, Psi before and after (equal: the levels
+   stay) and how many buckets there were. */
 static void fit(tutti_codec *c)
 {
     const alq *s = c->self;
@@ -261,12 +312,16 @@ static void fit(tutti_codec *c)
         part[m.n++] = prior_of(s);
     else if (s->fit == SINGLE) {
         seen = (size_t)s->numbers[0];
-        part[m.n++] = (tutti_codec_normal){ 1, (double)s->numbers[1] / s->numbers[0], sqrt((double)s->numbers[2] / s->numbers[0]), 0 };
+        part[m.n++] = (tutti_codec_normal){ 1, (double)s->numbers[1] / s->numbers[0],
+                                            sqrt((double)s->numbers[2] / s->numbers[0]), 0 };
     } else {
-        seen = greatest((size_t)s->components * (size_t)c->space->workers, s->numbers, (size_t)s->components, s->numbers);
+        seen =
+            greatest((size_t)s->components * (size_t)c->space->workers, s->numbers, (size_t)s->components, s->numbers);
         for (size_t k = 0; k < seen; k++) {
             const double norm = (double)s->numbers[FIELDS * k];
-            part[m.n++] = (tutti_codec_normal){ s->weight == NORM2 ? norm * norm : norm, (double)s->numbers[FIELDS * k + 1], (double)s->numbers[FIELDS * k + 2], 0 };
+            part[m.n++] =
+                (tutti_codec_normal){ s->weight == NORM2 ? norm * norm : norm, (double)s->numbers[FIELDS * k + 1],
+                                      (double)s->numbers[FIELDS * k + 2], 0 };
         }
     }
     for (int k = m.n - 1; k >= 0 && s->symmetric; k--) { /* the mirror image of each */
@@ -318,10 +373,14 @@ static void say(const tutti_codec *c, const tutti_codec_moment *m)
         snprintf(of, sizeof of, "%.0f buckets", (double)s->numbers[n + 2]);
     used = (size_t)snprintf(text, sizeof text, "%s: step %llu: ", c->ops->name, (unsigned long long)m->step);
     if (s->numbers[n + 2] < 2 && !s->prior)
-        used += (size_t)snprintf(text + used, sizeof text - used, "levels stay: the gradients have %.0f buckets of %lld elements that are not zero, and a fit takes 2; "
-                                 "a smaller bucket gives more", (double)s->numbers[n + 2], (long long)s->q.bucket);
+        used += (size_t)snprintf(
+            text + used, sizeof text - used,
+            "levels stay: the gradients have %.0f buckets of %lld elements that are not zero, and a fit takes 2; "
+            "a smaller bucket gives more",
+            (double)s->numbers[n + 2], (long long)s->q.bucket);
     else
-        used += (size_t)snprintf(text + used, sizeof text - used, "psi %.6g -> %.6g, %s, levels %016llx", (double)s->numbers[n], (double)s->numbers[n + 1], of,
+        used += (size_t)snprintf(text + used, sizeof text - used, "psi %.6g -> %.6g, %s, levels %016llx",
+                                 (double)s->numbers[n], (double)s->numbers[n + 1], of,
                                  (unsigned long long)tutti_hash(s->level, (size_t)n * sizeof *s->level));
     for (int l = 0; l < n && n <= SHOWN && (s->numbers[n + 2] >= 2 || s->prior) && used < sizeof text; l++)
         used += (size_t)snprintf(text + used, sizeof text - used, " %.4g", (double)s->level[l]);
@@ -344,8 +403,10 @@ static void warn(const tutti_codec *c, const tutti_codec_moment *m)
     factor = tutti_codec_psi(&of, levels_of(s), level) / (part.deviation * part.deviation);
     if (factor <= VARIANCE_MOST)
         return;
-    snprintf(text, sizeof text, "%s: until levels are fitted to gradients, rounding adds about %.3g times their square, and the mean of workers as many times less; use more bits or a smaller bucket than %lld%s", c->ops->name,
-             factor, (long long)s->q.bucket, s->initial == NORMAL ? "" : ", or initial=normal");
+    snprintf(text, sizeof text,
+             "%s: until levels are fitted to gradients, rounding adds about %.3g times their square, and the mean of "
+             "workers as many times less; use more bits or a smaller bucket than %lld%s",
+             c->ops->name, factor, (long long)s->q.bucket, s->initial == NORMAL ? "" : ", or initial=normal");
     m->say(m->with, "codec", text);
 }
 
@@ -354,7 +415,8 @@ static unsigned traits(const tutti_codec *c)
     return tutti_codec_quantised_traits(c) | TUTTI_CODEC_MERGES;
 }
 
-/* The next step after this one before which the schedule has a fit; so far away that none is sampled for: there is none. */
+/* The next step after this one before which the schedule has a fit; so far away that
+   none is sampled for: there is none. */
 static uint64_t next_fit(const alq *s, uint64_t step)
 {
     const uint64_t every = s->every > 0 ? (step / (uint64_t)s->every + 1) * (uint64_t)s->every : NEVER;
@@ -386,14 +448,16 @@ static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, floa
 
     *numbers = s->numbers;
     if (round == 0) {
-        const bool due = s->now.collect != NEVER && s->now.fit == m->step, fell = s->on_lr_drop && m->lr <= 0.5 * s->now.lr && s->now.lr > 0;
+        const bool due = s->now.collect != NEVER && s->now.fit == m->step,
+                   fell = s->on_lr_drop && m->lr <= 0.5 * s->now.lr && s->now.lr > 0;
         const size_t given = due ? give_sample(c) : 0;
         const uint64_t next = next_fit(s, m->step);
         make_ready(s); /* the levels may come from a checkpoint, and are good (verify) */
         s->now.lr = m->lr;
         if (due)
             s->now.collect = NEVER;
-        if (fell || (s->now.collect == NEVER && next - m->step <= (uint64_t)s->samples)) { /* after a fall only what comes now is like what will come */
+        /* after a fall only what comes now is like what will come */
+        if (fell || (s->now.collect == NEVER && next - m->step <= (uint64_t)s->samples)) {
             s->now.collect = m->step;
             s->now.fit = fell ? m->step + (uint64_t)s->samples : next;
             memset(s->bucket, 0, FIELDS * slots_of(c) * sizeof *s->bucket);
@@ -426,12 +490,40 @@ static void left_out(tutti_codec *c, uint64_t step)
 }
 
 const tutti_codec_ops tutti_codec_alq = {
-    .name = "alq", .paper = "Faghri et al., NeurIPS 2020 (ALQ)", .help = "levels fitted to the gradients now and then, rounded at random: unbiased",
-    .options = alq_options, .self_bytes = sizeof(alq), .traits = traits, .check = check, .declare = declare, .open = open, .verify = verify, .begin = begin, .left_out = left_out,
-    .bound = tutti_codec_quantised_bound, .scratch = tutti_codec_quantised_scratch, .encode = encode, .decode_add = tutti_codec_quantised_decode_add, .tell = tutti_codec_quantised_tell,
+    .name = "alq",
+    .paper = "Faghri et al., NeurIPS 2020 (ALQ)",
+    .help = "levels fitted to the gradients now and then, rounded at random: unbiased",
+    .options = alq_options,
+    .self_bytes = sizeof(alq),
+    .traits = traits,
+    .check = check,
+    .declare = declare,
+    .open = open,
+    .verify = verify,
+    .begin = begin,
+    .left_out = left_out,
+    .bound = tutti_codec_quantised_bound,
+    .scratch = tutti_codec_quantised_scratch,
+    .encode = encode,
+    .decode_add = tutti_codec_quantised_decode_add,
+    .tell = tutti_codec_quantised_tell,
 };
 const tutti_codec_ops tutti_codec_amq = {
-    .name = "amq", .paper = "Faghri et al., NeurIPS 2020 (AMQ)", .help = "levels at powers of a multiplier that is fitted now and then: unbiased",
-    .options = amq_options, .self_bytes = sizeof(alq), .traits = traits, .check = check, .declare = declare, .open = open, .verify = verify, .begin = begin, .left_out = left_out,
-    .bound = tutti_codec_quantised_bound, .scratch = tutti_codec_quantised_scratch, .encode = encode, .decode_add = tutti_codec_quantised_decode_add, .tell = tutti_codec_quantised_tell,
+    .name = "amq",
+    .paper = "Faghri et al., NeurIPS 2020 (AMQ)",
+    .help = "levels at powers of a multiplier that is fitted now and then: unbiased",
+    .options = amq_options,
+    .self_bytes = sizeof(alq),
+    .traits = traits,
+    .check = check,
+    .declare = declare,
+    .open = open,
+    .verify = verify,
+    .begin = begin,
+    .left_out = left_out,
+    .bound = tutti_codec_quantised_bound,
+    .scratch = tutti_codec_quantised_scratch,
+    .encode = encode,
+    .decode_add = tutti_codec_quantised_decode_add,
+    .tell = tutti_codec_quantised_tell,
 };

@@ -1,5 +1,6 @@
-/* cast16.c: codecs fp16, bf16 and trunc16: one linear round of 16-bit numbers. fp16 and bf16 round to nearest even (device.h); beyond 65504 fp16 is
-   infinite, and heard of as such. trunc16 cuts the lower half of the float off: a bfloat16 towards zero, at most 2^-7 of the number. */
+/* cast16.c: codecs fp16, bf16 and trunc16: one linear round of 16-bit numbers. fp16 and bf16 round
+   to nearest even (device.h); beyond 65504 fp16 is infinite, and heard of as such. trunc16 cuts the
+   lower half of the float off: a bfloat16 towards zero, at most 2^-7 of the number. */
 #include "codec_internal.h"
 #include "registry.h"
 
@@ -24,7 +25,8 @@ static void narrow(const tutti_codec *c, size_t n, const float *x, void *out)
     if (c->ops == &tutti_codec_trunc16)
         tutti_cut_bf16(d, n, x, out);
     else
-        tutti_cast(d, (tutti_buffer){ d, (void *)(uintptr_t)x, n, TUTTI_F32 }, (tutti_buffer){ d, out, n, c->ops->dtype });
+        tutti_cast(d, (tutti_buffer){ d, (void *)(uintptr_t)x, n, TUTTI_F32 },
+                   (tutti_buffer){ d, out, n, c->ops->dtype });
 }
 
 static void widen(const tutti_codec *c, size_t n, void *in, float *y)
@@ -34,7 +36,8 @@ static void widen(const tutti_codec *c, size_t n, void *in, float *y)
     tutti_cast(d, (tutti_buffer){ d, in, n, c->ops->dtype }, tutti_f32(d, y, n));
 }
 
-static void fold_part(tutti_codec *c, const tutti_view *v, size_t from, size_t count, const float *x, void *scratch, void *const *wire)
+static void fold_part(tutti_codec *c, const tutti_view *v, size_t from, size_t count, const float *x, void *scratch,
+                      void *const *wire)
 {
     (void)v, (void)scratch;
     narrow(c, count, x, (uint16_t *)wire[0] + from);
@@ -46,7 +49,8 @@ static void fold(tutti_codec *c, const tutti_view *v, int round, const float *x,
     fold_part(c, v, 0, v->count, x, scratch, wire);
 }
 
-static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, void *const *wire, float a, float *y)
+static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, void *const *wire, float a,
+                 float *y)
 {
     uint16_t half[TUTTI_CODEC_BLOCK];
     float back[TUTTI_CODEC_BLOCK];
@@ -67,14 +71,44 @@ static void unfold(tutti_codec *c, const tutti_view *v, void *scratch, void *con
 }
 
 const tutti_codec_ops tutti_codec_fp16 = {
-    .name = "fp16", .paper = "IEEE 754 binary16", .help = "half precision, to the nearest",
-    .options = options, .rounds = 1, .dtype = TUTTI_F16, .traits = traits, .width = width, .fold = fold, .fold_part = fold_part, .mine = mine, .unfold = unfold,
+    .name = "fp16",
+    .paper = "IEEE 754 binary16",
+    .help = "half precision, to the nearest",
+    .options = options,
+    .rounds = 1,
+    .dtype = TUTTI_F16,
+    .traits = traits,
+    .width = width,
+    .fold = fold,
+    .fold_part = fold_part,
+    .mine = mine,
+    .unfold = unfold,
 };
 const tutti_codec_ops tutti_codec_bf16 = {
-    .name = "bf16", .paper = "bfloat16", .help = "the upper half of a float, to the nearest",
-    .options = options, .rounds = 1, .dtype = TUTTI_BF16, .traits = traits, .width = width, .fold = fold, .fold_part = fold_part, .mine = mine, .unfold = unfold,
+    .name = "bf16",
+    .paper = "bfloat16",
+    .help = "the upper half of a float, to the nearest",
+    .options = options,
+    .rounds = 1,
+    .dtype = TUTTI_BF16,
+    .traits = traits,
+    .width = width,
+    .fold = fold,
+    .fold_part = fold_part,
+    .mine = mine,
+    .unfold = unfold,
 };
 const tutti_codec_ops tutti_codec_trunc16 = {
-    .name = "trunc16", .paper = "bfloat16, truncated", .help = "the upper half of a float, the rest cut off",
-    .options = options, .rounds = 1, .dtype = TUTTI_BF16, .traits = traits, .width = width, .fold = fold, .fold_part = fold_part, .mine = mine, .unfold = unfold,
+    .name = "trunc16",
+    .paper = "bfloat16, truncated",
+    .help = "the upper half of a float, the rest cut off",
+    .options = options,
+    .rounds = 1,
+    .dtype = TUTTI_BF16,
+    .traits = traits,
+    .width = width,
+    .fold = fold,
+    .fold_part = fold_part,
+    .mine = mine,
+    .unfold = unfold,
 };

@@ -1,10 +1,12 @@
-/* codec.c: a codec from its spec: options, inner codecs, declared state; and what all codecs share. */
+/* codec.c: a codec from its spec: options, inner codecs, declared state; and what all codecs
+   share. */
 #include "codec_internal.h"
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 
-enum { NAMES_MAX = 32, NESTED_MAX = 4, PART = 1 << 14 }; /* PART: elements that stay in the second cache with what a wrapper reads and keeps of them */
+/* PART: elements that stay in the second cache with what a wrapper reads and keeps of them */
+enum { NAMES_MAX = 32, NESTED_MAX = 4, PART = 1 << 14 };
 #define STREAM_WORKER 0x436F646500000000u /* bits of the upper half: apart from the streams that others number from 0 */
 #define STREAM_SHARED 0x436F647300000000u
 #define STREAM_STAGE  0x0000000080000000u
@@ -25,18 +27,22 @@ static tutti_status unknown(const char *name, tutti_error *err)
     return tutti_fail(err, TUTTI_ERR_USAGE, 0, "unknown codec '%.60s'%s (there are %s)", name, near, all);
 }
 
-static tutti_status declare(tutti_codec **out, tutti_plan *plan, const char *spec, const char *prefix, const tutti_codec_space *space, int depth,
-                            tutti_error *err);
+static tutti_status declare(tutti_codec **out, tutti_plan *plan, const char *spec, const char *prefix,
+                            const tutti_codec_space *space, int depth, tutti_error *err);
 
-/* With all codecs that it cannot do without: whoever follows the sentence is not asked for the next one. */
+/* With all codecs that it cannot do without: whoever follows the
+   sentence is not asked for the next one. */
 static tutti_status wraps_none(const tutti_codec *c, const char *option, tutti_error *err)
 {
     char all[200] = "";
 
     for (const tutti_option *o = c->ops->options; o->name != NULL; o++)
         if (o->type == TUTTI_SPEC && o->text[0] == '\0')
-            snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s=topk(ratio=0.01)", all[0] != '\0' ? "," : "", o->name);
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec '%s' wraps another one, '%s', and was given none; write %s(%s), for example", c->ops->name, option, c->ops->name, all);
+            snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s=topk(ratio=0.01)", all[0] != '\0' ? "," : "",
+                     o->name);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "codec '%s' wraps another one, '%s', and was given none; write %s(%s), for example", c->ops->name,
+                      option, c->ops->name, all);
 }
 
 /* The SPEC options of the table, in order. */
@@ -53,18 +59,23 @@ static tutti_status declare_inner(tutti_codec *c, tutti_plan *plan, int depth, t
         if (spec[0] == '\0')
             return wraps_none(c, o->name, err);
         if (depth == NESTED_MAX)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec '%s': codecs are nested more than %d deep; unwrap some", c->ops->name, NESTED_MAX);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec '%s': codecs are nested more than %d deep; unwrap some",
+                              c->ops->name, NESTED_MAX);
         if ((size_t)snprintf(prefix, sizeof prefix, "%s.%s", c->prefix, o->name) >= sizeof prefix)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec '%s': its states' names would have more than %zu bytes; give a shorter prefix than "
-                              "'%.20s...'", c->ops->name, sizeof prefix - 1, c->prefix);
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "codec '%s': its states' names would have more than %zu bytes; give a shorter prefix than "
+                "'%.20s...'",
+                c->ops->name, sizeof prefix - 1, c->prefix);
         assert(n < TUTTI_LENGTH(c->inner));
-        TUTTI_TRY(tutti_fail_within(err, declare(&c->inner[n++], plan, spec, prefix, c->space, depth + 1, err), "within codec '%s'", c->ops->name));
+        TUTTI_TRY(tutti_fail_within(err, declare(&c->inner[n++], plan, spec, prefix, c->space, depth + 1, err),
+                                    "within codec '%s'", c->ops->name));
     }
     return TUTTI_OK;
 }
 
-static tutti_status declare(tutti_codec **out, tutti_plan *plan, const char *spec, const char *prefix, const tutti_codec_space *space, int depth,
-                            tutti_error *err)
+static tutti_status declare(tutti_codec **out, tutti_plan *plan, const char *spec, const char *prefix,
+                            const tutti_codec_space *space, int depth, tutti_error *err)
 {
     tutti_codec *c = tutti_alloc(1, sizeof *c);
     tutti_status status;
@@ -77,8 +88,10 @@ static tutti_status declare(tutti_codec **out, tutti_plan *plan, const char *spe
     }
     c->space = space;
     if ((size_t)snprintf(c->prefix, sizeof c->prefix, "%s", prefix) >= sizeof c->prefix) {
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "codec '%.60s': its states' prefix has %zu bytes and may have %zu; give a shorter one than "
-                            "'%.20s...'", spec, strlen(prefix), sizeof c->prefix - 1, prefix);
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "codec '%.60s': its states' prefix has %zu bytes and may have %zu; give a shorter one than "
+                            "'%.20s...'",
+                            spec, strlen(prefix), sizeof c->prefix - 1, prefix);
         goto out;
     }
     status = tutti_fail_within(err, tutti_spec_open(&c->spec, spec, err), "codec");
@@ -109,8 +122,8 @@ out:
     return status;
 }
 
-tutti_status tutti_codec_declare(tutti_codec **out, tutti_plan *plan, const char *spec, const char *prefix, const tutti_codec_space *space,
-                                 tutti_error *err)
+tutti_status tutti_codec_declare(tutti_codec **out, tutti_plan *plan, const char *spec, const char *prefix,
+                                 const tutti_codec_space *space, tutti_error *err)
 {
     return declare(out, plan, spec, prefix, space, 1, err);
 }
@@ -133,11 +146,14 @@ tutti_status tutti_codec_begin(tutti_codec *c, const tutti_codec_moment *m, tutt
         if (c->inner[i] != NULL)
             TUTTI_TRY(tutti_codec_begin(c->inner[i], m, err));
     if (c->ops->verify != NULL)
-        TUTTI_TRY(tutti_fail_within(err, c->ops->verify(c, err), "codec '%s', before step %llu", c->ops->name, (unsigned long long)m->step));
+        TUTTI_TRY(tutti_fail_within(err, c->ops->verify(c, err), "codec '%s', before step %llu", c->ops->name,
+                                    (unsigned long long)m->step));
     if (c->ops->begin == NULL)
         return TUTTI_OK;
     for (int round = 0; (n = c->ops->begin(c, m, round, &numbers)) > 0; round++)
-        TUTTI_TRY(tutti_fail_within(err, m->sum(m->with, n, numbers, err), "codec '%s': merging %zu numbers before step %llu", c->ops->name, n, (unsigned long long)m->step));
+        TUTTI_TRY(tutti_fail_within(err, m->sum(m->with, n, numbers, err),
+                                    "codec '%s': merging %zu numbers before step %llu", c->ops->name, n,
+                                    (unsigned long long)m->step));
     return TUTTI_OK;
 }
 
@@ -190,7 +206,8 @@ const float *tutti_codec_before(tutti_codec *c, const tutti_view *v, const float
     return before(c, v, v, x);
 }
 
-/* Elements of a part: whole rows, in fours, since that is how products of rows go best; all: the view cannot be cut, or nobody has anything to do before it is folded. */
+/* Elements of a part: whole rows, in fours, since that is how products of rows go best; all: the
+   view cannot be cut, or nobody has anything to do before it is folded. */
 static size_t part_of(tutti_codec *c, const tutti_view *v)
 {
     const size_t cols = v->rows > 1 ? v->cols : 1, rows = PART / 4 / (cols > 0 ? cols : 1);
@@ -204,7 +221,8 @@ static size_t part_of(tutti_codec *c, const tutti_view *v)
     return asked && c->ops->fold_part != NULL ? 4 * (rows > 0 ? rows : 1) * cols : v->count;
 }
 
-const float *tutti_codec_fold_first(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, void *const *wire)
+const float *tutti_codec_fold_first(tutti_codec *c, const tutti_view *v, const float *x, void *scratch,
+                                    void *const *wire)
 {
     tutti_codec *leaf = tutti_codec_chosen(c, v);
     const size_t most = part_of(c, v);
@@ -288,14 +306,25 @@ static tutti_status check_fed(const tutti_codec *c, const tutti_codec *inner, un
         return TUTTI_OK;
     }
     if (inner->ops->before != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s inside of it feeds back by itself, and a loss is made good once; give %s the codec itself", inner->ops->name, c->ops->name);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "%s inside of it feeds back by itself, and a loss is made good once; give %s the codec itself",
+            inner->ops->name, c->ops->name);
     if ((traits & TUTTI_CODEC_VOTES) != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s makes a vote of what is sent, and of a vote nothing can be made good; use it without %s, or take sign, which has a scale", inner->ops->name, c->ops->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s makes a vote of what is sent, and of a vote nothing can be made good; use it without %s, "
+                          "or take sign, which has a scale",
+                          inner->ops->name, c->ops->name);
     if ((traits & (TUTTI_CODEC_UNBIASED | TUTTI_CODEC_CONTRACTIVE)) == TUTTI_CODEC_UNBIASED)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is unbiased and may lose more than it was given, so that a residual can grow without end; use it "
-                          "without %s, or with a codec that only leaves out, such as topk, sign or powersgd", inner->ops->name, c->ops->name);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "%s is unbiased and may lose more than it was given, so that a residual can grow without end; use it "
+            "without %s, or with a codec that only leaves out, such as topk, sign or powersgd",
+            inner->ops->name, c->ops->name);
     if ((traits & needed) != needed)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s may lose as much as it was given, and %s converges with codecs that always keep a part, such as topk, sign or powersgd",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s may lose as much as it was given, and %s converges with codecs that always keep a part, "
+                          "such as topk, sign or powersgd",
                           inner->ops->name, c->ops->name);
     return TUTTI_OK;
 }
@@ -312,7 +341,8 @@ tutti_rng tutti_codec_rng(const tutti_codec *c, const tutti_view *v, bool shared
     return (tutti_rng){ c->space->seed, stream | (v->stage == 0 ? 0 : STREAM_STAGE), v->step };
 }
 
-const uint16_t *tutti_codec_draws(const tutti_codec *c, tutti_rng rng, uint64_t at, size_t count, uint16_t room[TUTTI_CODEC_DRAWS])
+const uint16_t *tutti_codec_draws(const tutti_codec *c, tutti_rng rng, uint64_t at, size_t count,
+                                  uint16_t room[TUTTI_CODEC_DRAWS])
 {
     const size_t skip = at % TUTTI_DRAWS;
 
@@ -341,7 +371,8 @@ void tutti_codec_declare_vector(tutti_codec *c, tutti_plan *plan, const char *na
     tutti_declare_vector(plan, full, keep, slot);
 }
 
-void tutti_codec_declare_floats(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep, size_t count, float **slot)
+void tutti_codec_declare_floats(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep, size_t count,
+                                float **slot)
 {
     char full[sizeof c->prefix + 32];
     const tutti_state state = { .name = full, .keep = keep, .dtype = TUTTI_F32, .count = count };
@@ -360,7 +391,8 @@ void tutti_codec_declare_bytes(tutti_codec *c, tutti_plan *plan, const char *nam
     tutti_declare(plan, &state, slot);
 }
 
-void tutti_codec_declare_value(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep, void *value, size_t bytes)
+void tutti_codec_declare_value(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep, void *value,
+                               size_t bytes)
 {
     char full[sizeof c->prefix + 32];
 
@@ -375,8 +407,12 @@ size_t tutti_codec_fraction(double ratio, size_t n)
     return n == 0 ? 0 : k < 1 ? 1 : k > (double)n ? n : (size_t)k;
 }
 
-tutti_status tutti_codec_wrong_size(const tutti_codec *c, const tutti_view *v, size_t bytes, size_t wanted, tutti_error *err)
+tutti_status tutti_codec_wrong_size(const tutti_codec *c, const tutti_view *v, size_t bytes, size_t wanted,
+                                    tutti_error *err)
 {
-    return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': a message of %zu bytes for the %zu elements from %zu on should have %zu; do both workers "
-                      "run the same codec with the same options?", c->ops->name, bytes, v->count, v->first, wanted);
+    return tutti_fail(
+        err, TUTTI_ERR_CORRUPT, 0,
+        "codec '%s': a message of %zu bytes for the %zu elements from %zu on should have %zu; do both workers "
+        "run the same codec with the same options?",
+        c->ops->name, bytes, v->count, v->first, wanted);
 }

@@ -1,16 +1,22 @@
-/* dgc.c: wrapper dgc: momentum that goes with what is held back. Lin, Han, Mao, Wang and Dally, ICLR 2018 (Deep Gradient Compression).
-     before:  g clipped;  u = m u + g, v = v + u  (nesterov, as in the authors' code: u = m (u + g), v = v + u + g);  v is encoded
+/* dgc.c: wrapper dgc: momentum that goes with what is held back. Lin, Han, Mao, Wang and Dally,
+   ICLR 2018 (Deep Gradient Compression).
+     before:  g clipped;  u = m u + g, v = v + u  (nesterov, as in the authors' code: u = m (u +
+              g), v = v + u + g);  v is encoded
      account: v = v - decoded(v), which for a selection is 0 where it was sent
-     after:   u = 0 where v was sent: momentum factor masking, since what was just sent must not push again. Of a tensor that was sent whole nothing is held
-              back that could become stale, and its momentum stays: else tensors too small to be worth a selection would train without any
-   What was sent is known by its place, as in the authors' code, and not by what is left of v.
-   A sum that came to 0 by itself was not sent, and its momentum goes on; a 0 that fills a selection up was sent.
-   A value that travels in 16 bits was sent, too, and leaves in v what rounding took from it (the authors' code drops that).
-   A codec that makes no selection has sent all.
-   The optimiser must be plain SGD. The paper clips each worker's gradient at clip / sqrt(workers) by the norm of the whole; a piece leaves before the
-   others are known, so here, as the authors' code does, each range that is encoded (a tensor) is clipped by its own norm. The ratio falls to its end over the
-   inner codec's warm-up: topk(ratio=0.001,warmup=4) is 25, 6.3, 1.6, 0.4 and 0.1 %, as published. server=on keeps what the owner of a sum loses when it
-   encodes it again (stage 1), which no worker could know of. */
+     after:   u = 0 where v was sent: momentum factor masking, since what was just sent must
+              not push again. Of a tensor that was sent whole nothing is held back that could
+              become stale, and its momentum stays: else tensors too small to be worth a
+              selection would train without any
+   What was sent is known by its place, as in the authors' code, and not by what is left of v. A sum
+   that came to 0 by itself was not sent, and its momentum goes on; a 0 that fills a selection up
+   was sent. A value that travels in 16 bits was sent, too, and leaves in v what rounding took from
+   it (the authors' code drops that). A codec that makes no selection has sent all.
+   The optimiser must be plain SGD. The paper clips each worker's gradient at clip / sqrt(workers)
+   by the norm of the whole; a piece leaves before the others are known, so here, as the authors'
+   code does, each range that is encoded (a tensor) is clipped by its own norm. The ratio falls to
+   its end over the inner codec's warm-up: topk(ratio=0.001,warmup=4) is 25, 6.3, 1.6, 0.4 and 0.1
+   %, as published. server=on keeps what the owner of a sum loses when it encodes it again (stage
+   1), which no worker could know of. */
 #include "codec_internal.h"
 #include "registry.h"
 
@@ -23,17 +29,21 @@ typedef struct dgc {
 } dgc;
 static const tutti_option options[] = {
     { "codec", TUTTI_SPEC, TUTTI_AT(dgc, codec), 0, 0, 0, "topk(ratio=0.001,warmup=4)", "that selects" },
-    { "momentum", TUTTI_REAL, TUTTI_AT(dgc, momentum), 0.9, 0, 0.9999, NULL, "of each worker's gradients; the optimiser should have none" },
+    { "momentum", TUTTI_REAL, TUTTI_AT(dgc, momentum), 0.9, 0, 0.9999, NULL,
+      "of each worker's gradients; the optimiser should have none" },
     { "nesterov", TUTTI_BOOL, TUTTI_AT(dgc, nesterov), 0, 0, 1, NULL, "Nesterov's momentum", "momentum>0" },
     { "masking", TUTTI_BOOL, TUTTI_AT(dgc, masking), 1, 0, 1, NULL, "forget the momentum of what was sent" },
-    { "clip", TUTTI_REAL, TUTTI_AT(dgc, clip), 0, 0, 1e9, NULL, "norm of a tensor's gradient beyond which it is scaled down, times the root of the workers; 0: none" },
-    { "server", TUTTI_BOOL, TUTTI_AT(dgc, server), 1, 0, 1, NULL, "a residual for what the owner of a sum loses when it encodes it" },
+    { "clip", TUTTI_REAL, TUTTI_AT(dgc, clip), 0, 0, 1e9, NULL,
+      "norm of a tensor's gradient beyond which it is scaled down, times the root of the workers; 0: none" },
+    { "server", TUTTI_BOOL, TUTTI_AT(dgc, server), 1, 0, 1, NULL,
+      "a residual for what the owner of a sum loses when it encodes it" },
     { 0 }
 };
 
 static unsigned traits(const tutti_codec *c)
 {
-    return (c->inner[0]->ops->traits(c->inner[0]) & TUTTI_CODEC_WHOLE_TENSOR) | (((const dgc *)c->self)->momentum > 0 ? TUTTI_CODEC_MOMENTUM : 0);
+    return (c->inner[0]->ops->traits(c->inner[0]) & TUTTI_CODEC_WHOLE_TENSOR) |
+           (((const dgc *)c->self)->momentum > 0 ? TUTTI_CODEC_MOMENTUM : 0);
 }
 
 static tutti_status check(const tutti_codec *c, tutti_error *err)
@@ -120,7 +130,17 @@ static void after(tutti_codec *c, const tutti_view *v, float *y)
 }
 
 const tutti_codec_ops tutti_codec_dgc = {
-    .name = "dgc", .paper = "Lin et al., ICLR 2018", .help = "momentum of what is held back, forgotten when it is sent",
-    .options = options, .self_bytes = sizeof(dgc), .traits = traits, .check = check, .declare = declare, .choose = choose, .before = before, .account = account,
-    .marks = marks, .after = after,
+    .name = "dgc",
+    .paper = "Lin et al., ICLR 2018",
+    .help = "momentum of what is held back, forgotten when it is sent",
+    .options = options,
+    .self_bytes = sizeof(dgc),
+    .traits = traits,
+    .check = check,
+    .declare = declare,
+    .choose = choose,
+    .before = before,
+    .account = account,
+    .marks = marks,
+    .after = after,
 };

@@ -1,17 +1,24 @@
-/* ef.c: wrapper ef: what was not sent is added to what is sent next. Karimireddy, Rebjock, Stich and Jaggi, ICML 2019, algorithm 2, with the residual
-   in units of the gradient.
-     before: p = d + decay e, kept in e;  account: e = p - decoded(p);  d = x, or with momentum (as in the authors' code) what x makes of the worker's own
-     buffer b = momentum b + x: d = b, nesterov: d = x + momentum b. The optimiser must have no momentum then.
-   lr: what becomes of a residual when the learning rate changes. outside: nothing, so that it weighs with the new rate (PyTorch, PowerSGD); inside: what it weighed stays, as in the paper, whose p = lr g + e has the
-   rate inside: here e is multiplied by old rate / new rate, which is the same p / lr; at a rate of 0 it waits. decay < 1 forgets, and what is forgotten is never delivered. reset_on_lr_drop forgets all when the rate
-   falls to a half or less.
-   flush_every=N: the last of every N steps goes through `flush`, fp32: everything that is owed is delivered and the residual is 0 then, exactly. What an owner owes (server=on) waits for the next step that is
-   compressed, since a sum has no owner.
-   The residual is addressed by place, so cutting the pieces anew moves nothing; a change of workers keeps its mean, which is what the
-   model is owed. With server=on the
-   owner of a sum has a second one for what its re-encoding loses (stage 1); without it that loss is not made good.
-   Of the sheet's options two are not here. ef_dtype: a residual of 16 bits drops what is below 2^-8 (bf16) or 2^-11 of it, so what was lost would no longer be delivered, which is all that error feedback promises.
-   Forgetting at a checkpoint: a run that is resumed would be another than one that was not. */
+/* ef.c: wrapper ef: what was not sent is added to what is sent next. Karimireddy, Rebjock, Stich
+   and Jaggi, ICML 2019, algorithm 2, with the residual in units of the gradient.
+     before: p = d + decay e, kept in e;  account: e = p - decoded(p);  d = x, or with momentum (as
+                                          in the authors' code) what x makes of the worker's own
+     buffer b = momentum b + x: d = b, nesterov: d = x + momentum b. The
+     optimiser must have no momentum then.
+   lr: what becomes of a residual when the learning rate changes. outside: nothing, so that it
+   weighs with the new rate (PyTorch, PowerSGD); inside: what it weighed stays, as in the paper,
+   whose p = lr g + e has the rate inside: here e is multiplied by old rate / new rate, which is the
+   same p / lr; at a rate of 0 it waits. decay < 1 forgets, and what is forgotten is never
+   delivered. reset_on_lr_drop forgets all when the rate falls to a half or less.
+   flush_every=N: the last of every N steps goes through `flush`, fp32: everything that is owed is
+   delivered and the residual is 0 then, exactly. What an owner owes (server=on) waits for the next
+   step that is compressed, since a sum has no owner.
+   The residual is addressed by place, so cutting the pieces anew moves nothing; a change of workers
+   keeps its mean, which is what the model is owed. With server=on the
+   owner of a sum has a second one for what its re-encoding loses (stage 1); without it that loss
+   is not made good. Of the sheet's options two are not here. ef_dtype: a residual of 16 bits
+   drops what is below 2^-8 (bf16) or 2^-11 of it, so what was lost would no longer be delivered,
+   which is all that error feedback promises. Forgetting at a checkpoint: a run that is resumed
+   would be another than one that was not. */
 #include "codec_internal.h"
 #include "registry.h"
 
@@ -26,20 +33,27 @@ typedef struct ef {
 } ef;
 static const tutti_option options[] = {
     { "codec", TUTTI_SPEC, TUTTI_AT(ef, codec), 0, 0, 0, "", "whose losses are made good" },
-    { "server", TUTTI_BOOL, TUTTI_AT(ef, server), 0, 0, 1, NULL, "a second residual for what the owner of a sum loses when it encodes it" },
-    { "momentum", TUTTI_REAL, TUTTI_AT(ef, momentum), 0, 0, 0.9999, NULL, "of each worker's gradients, before they are encoded; the optimiser should have none then" },
+    { "server", TUTTI_BOOL, TUTTI_AT(ef, server), 0, 0, 1, NULL,
+      "a second residual for what the owner of a sum loses when it encodes it" },
+    { "momentum", TUTTI_REAL, TUTTI_AT(ef, momentum), 0, 0, 0.9999, NULL,
+      "of each worker's gradients, before they are encoded; the optimiser should have none then" },
     { "nesterov", TUTTI_BOOL, TUTTI_AT(ef, nesterov), 0, 0, 1, NULL, "with momentum: Nesterov's", "momentum>0" },
-    { "lr", TUTTI_CHOICE, TUTTI_AT(ef, lr), OUTSIDE, 0, 0, "outside|inside", "when the learning rate changes: residuals weigh with the new rate, or stay what they weighed (the paper's)" },
-    { "decay", TUTTI_REAL, TUTTI_AT(ef, decay), 1, 0, 1, NULL, "what is kept of a residual from step to step; below 1 the rest is lost" },
-    { "reset_on_lr_drop", TUTTI_BOOL, TUTTI_AT(ef, reset_on_lr_drop), 0, 0, 1, NULL, "forget residuals when the learning rate falls to a half or less" },
-    { "flush_every", TUTTI_INT, TUTTI_AT(ef, flush_every), 0, 0, 1e12, NULL, "the last of so many steps delivers all that is owed, by way of `flush`; 0: none does" },
+    { "lr", TUTTI_CHOICE, TUTTI_AT(ef, lr), OUTSIDE, 0, 0, "outside|inside",
+      "when the learning rate changes: residuals weigh with the new rate, or stay what they weighed (the paper's)" },
+    { "decay", TUTTI_REAL, TUTTI_AT(ef, decay), 1, 0, 1, NULL,
+      "what is kept of a residual from step to step; below 1 the rest is lost" },
+    { "reset_on_lr_drop", TUTTI_BOOL, TUTTI_AT(ef, reset_on_lr_drop), 0, 0, 1, NULL,
+      "forget residuals when the learning rate falls to a half or less" },
+    { "flush_every", TUTTI_INT, TUTTI_AT(ef, flush_every), 0, 0, 1e12, NULL,
+      "the last of so many steps delivers all that is owed, by way of `flush`; 0: none does" },
     { "flush", TUTTI_SPEC, TUTTI_AT(ef, flush), 0, 0, 0, "fp32", "codec of those steps", "flush_every>0" },
     { 0 }
 };
 
 static unsigned traits(const tutti_codec *c)
 {
-    return ((tutti_codec_traits(c->inner[CODEC]) | tutti_codec_traits(c->inner[FLUSH])) & TUTTI_CODEC_WHOLE_TENSOR) | (((const ef *)c->self)->momentum > 0 ? TUTTI_CODEC_MOMENTUM : 0);
+    return ((tutti_codec_traits(c->inner[CODEC]) | tutti_codec_traits(c->inner[FLUSH])) & TUTTI_CODEC_WHOLE_TENSOR) |
+           (((const ef *)c->self)->momentum > 0 ? TUTTI_CODEC_MOMENTUM : 0);
 }
 
 /* The first inside of c that wants to see every step's gradient; NULL: none. */
@@ -59,9 +73,15 @@ static tutti_status check(const tutti_codec *c, tutti_error *err)
     const tutti_codec *flush = c->inner[FLUSH], *watch = find_watch(c->inner[CODEC]);
 
     if (flush->ops->choose != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "flush is %s, a wrapper, and what delivers all that is owed is a codec itself: fp32, bf16 or fp16", flush->ops->name);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "flush is %s, a wrapper, and what delivers all that is owed is a codec itself: fp32, bf16 or fp16",
+            flush->ops->name);
     if (s->flush_every > 0 && watch != NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "flush_every is %lld, and %s inside of it would not see the gradients of the steps that flush; leave flush_every away", (long long)s->flush_every, watch->ops->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "flush_every is %lld, and %s inside of it would not see the gradients of the steps that "
+                          "flush; leave flush_every away",
+                          (long long)s->flush_every, watch->ops->name);
     return tutti_codec_check_fed(c, 0, err);
 }
 
@@ -141,7 +161,17 @@ static float account(tutti_codec *c, const tutti_view *v, float **into)
 }
 
 const tutti_codec_ops tutti_codec_ef = {
-    .name = "ef", .paper = "Karimireddy et al., ICML 2019, algorithm 2", .help = "error feedback: what a codec loses is sent with the next",
-    .options = options, .self_bytes = sizeof(ef), .traits = traits, .check = check, .declare = declare, .begin = begin, .choose = choose, .before = before,
-    .by_element = true, .account = account,
+    .name = "ef",
+    .paper = "Karimireddy et al., ICML 2019, algorithm 2",
+    .help = "error feedback: what a codec loses is sent with the next",
+    .options = options,
+    .self_bytes = sizeof(ef),
+    .traits = traits,
+    .check = check,
+    .declare = declare,
+    .begin = begin,
+    .choose = choose,
+    .before = before,
+    .by_element = true,
+    .account = account,
 };

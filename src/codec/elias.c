@@ -1,20 +1,30 @@
-/* elias.c: the codes of a quantised bucket as Elias's universal codes (Elias, IEEE Trans. Inf. Theory 1975; QSGD, section 3.3). Bits follow each other
-   from the lowest of the first byte on, over bucket borders; the last byte is filled up with 0.
+/* elias.c: the codes of a quantised bucket as Elias's universal codes (Elias, IEEE Trans. Inf.
+   Theory 1975; QSGD, section 3.3). Bits follow each other from the lowest of the first byte on,
+   over bucket borders; the last byte is filled up with 0.
 
-     bucket:  scale (32 bits, float; its sign bit is 1 if the sparse form follows), then unless the scale is 0 or NaN
-     dense:   of levels that are not even E(origin + 1); then an element: E(place + 1), and a sign bit if level > 0, or always where no level is its own negative
-     sparse:  a nonzero element: E(distance from the one before it, or from -1), sign bit, E(level); at the end E(distance to the bucket's end)
+     bucket:  scale (32 bits, float; its sign bit is 1 if the sparse form follows),
+              then unless the scale is 0 or NaN
+     dense:   of levels that are not even E(origin + 1); then an element: E(place + 1), and a sign
+              bit if level > 0, or always where no level is its own negative
+     sparse:  a nonzero element: E(distance from the one before it, or from -1), sign bit, E(level);
+              at the end E(distance to the bucket's end)
      gamma:   k of z + 1 bits: z zeros, a one, the z lower bits of k, lowest first
-     omega:   groups, each a one and the lower bits (lowest first) of a number whose count of lower bits was the number before it, from 1 on, up to
-              k; then a zero
+     omega:   groups, each a one and the lower bits (lowest first) of a number whose count of lower
+              bits was the number before it, from 1 on, up to k; then a zero
 
-   Of even levels (QSGD) the least is the most frequent, and a level's place is the level. Of levels that are fine near 0 (NUQSGD) it is not: of a bucket of 512 most magnitudes are about 1/23 of the 2-norm, the second
-   and third level of 4 bits. So their places count from the bucket's most frequent level, the origin, up and down by turns while there are levels on both sides: 0 is the origin, 1 the one above, 2 the one below.
-   Of normal numbers in buckets of 512 an element then takes 0.97, 3.7, 4.06 and 4.07 bits of 3, 4, 5 and 8 (gamma; 1.14, 3.1, 3.63 and 3.64 as Huffman's), of 4 bits in buckets of 4096 2.7. Counted from 0, one of 8
-   bits would take 14 of them.
-   Levels without a zero, or of another multiplier than a half, are in a table from -1 to 1; of these a level is counted among those of its sign, there is a sign bit always, and no sparse form.
+   Of even levels (QSGD) the least is the most frequent, and a level's place is the level. Of
+   levels that are fine near 0 (NUQSGD) it is not: of a bucket of 512 most magnitudes are
+   about 1/23 of the 2-norm, the second and third level of 4 bits. So their places count from
+   the bucket's most frequent level, the origin, up and down by turns while there are levels
+   on both sides: 0 is the origin, 1 the one above, 2 the one below. Of normal numbers in
+   buckets of 512 an element then takes 0.97, 3.7, 4.06 and 4.07 bits of 3, 4, 5 and 8 (gamma;
+   1.14, 3.1, 3.63 and 3.64 as Huffman's), of 4 bits in buckets of 4096 2.7. Counted from 0,
+   one of 8 bits would take 14 of them.
+   Levels without a zero, or of another multiplier than a half, are in a table from -1 to 1; of
+   these a level is counted among those of its sign, there is a sign bit always, and no sparse form.
 
-   The encoder takes the shorter form of each bucket, so the dense one bounds the size. Serial and slow, for links that are slower still. */
+   The encoder takes the shorter form of each bucket, so the dense one bounds the size. Serial and
+   slow, for links that are slower still. */
 #include "codec_internal.h"
 
 static int top_bit(uint32_t k)
@@ -116,7 +126,8 @@ static void put_elias(tutti_codec_writer *w, tutti_codec_coding code, uint32_t k
     tutti_codec_write(w, 0, 1);
 }
 
-size_t tutti_codec_elias_encode(const tutti_codec *c, const tutti_codec_quantiser *q, const tutti_view *v, const float *x, uint8_t *out)
+size_t tutti_codec_elias_encode(const tutti_codec *c, const tutti_codec_quantiser *q, const tutti_view *v,
+                                const float *x, uint8_t *out)
 {
     const tutti_codec_coding code = (tutti_codec_coding)q->coding;
     const size_t bucket = (size_t)q->bucket;
@@ -135,7 +146,8 @@ size_t tutti_codec_elias_encode(const tutti_codec *c, const tutti_codec_quantise
             tutti_codec_write(&w, isnan(scale) ? 0x7fc00000u : 0, 32);
             continue;
         }
-        /* Twice over the bucket, once to measure and once to write: the draws are a function of the place. */
+        /* Twice over the bucket, once to measure and once to write: the
+           draws are a function of the place. */
         for (int writing = 0; writing < 2; writing++) {
             size_t before = first - 1; /* of the last nonzero; wraps below 0 as intended */
             if (writing == 1) {
@@ -168,12 +180,15 @@ size_t tutti_codec_elias_encode(const tutti_codec *c, const tutti_codec_quantise
                 }
             }
             if (writing == 0) {
-                sparse = q->grid == TUTTI_GRID_ANY ? UINT64_MAX : sparse + (uint64_t)tutti_codec_elias_length(code, (uint32_t)(end - before));
+                sparse = q->grid == TUTTI_GRID_ANY
+                             ? UINT64_MAX
+                             : sparse + (uint64_t)tutti_codec_elias_length(code, (uint32_t)(end - before));
                 for (uint32_t l = 1; l <= top && has_origin(q); l++)
                     origin = seen[l] > seen[origin] ? l : origin;
                 dense = has_origin(q) ? (uint64_t)tutti_codec_elias_length(code, origin + 1) : 0;
                 for (uint32_t l = 0; l <= top; l++)
-                    dense += seen[l] * (uint64_t)(tutti_codec_elias_length(code, place_of(l, origin, top) + 1) + has_sign(q, l));
+                    dense += seen[l] *
+                             (uint64_t)(tutti_codec_elias_length(code, place_of(l, origin, top) + 1) + has_sign(q, l));
             } else if (is_sparse)
                 put_elias(&w, code, (uint32_t)(end - before));
         }
@@ -218,8 +233,10 @@ static uint32_t get_elias(reader *r, tutti_codec_coding code)
     return r->short_of ? 0 : k;
 }
 
-/* One way through the message for checking (y NULL) and for adding. NULL, or what is wrong with element *at. */
-static const char *walk(const tutti_codec_quantiser *q, size_t n, const uint8_t *in, size_t bytes, float a, float *y, size_t *at)
+/* One way through the message for checking (y NULL) and for adding. NULL,
+   or what is wrong with element *at. */
+static const char *walk(const tutti_codec_quantiser *q, size_t n, const uint8_t *in, size_t bytes, float a, float *y,
+                        size_t *at)
 {
     const tutti_codec_coding code = (tutti_codec_coding)q->coding;
     const size_t bucket = (size_t)q->bucket;
@@ -246,7 +263,8 @@ static const char *walk(const tutti_codec_quantiser *q, size_t n, const uint8_t 
             continue;
         }
         if (head >> 31 == 0 && has_origin(q) && (origin = get_elias(&r, code) - 1) > levels)
-            return r.short_of ? "the message ends within its bucket's head" : "the origin of its bucket's levels is beyond the greatest";
+            return r.short_of ? "the message ends within its bucket's head"
+                              : "the origin of its bucket's levels is beyond the greatest";
         if (head >> 31 == 0)
             for (size_t i = first; i < end; i++) {
                 const uint32_t place = get_elias(&r, code) - 1; /* of 0: beyond all levels */
@@ -287,15 +305,17 @@ static const char *walk(const tutti_codec_quantiser *q, size_t n, const uint8_t 
     return NULL;
 }
 
-tutti_status tutti_codec_elias_decode(const tutti_codec *c, const tutti_codec_quantiser *q, const tutti_view *v, const uint8_t *in, size_t bytes, float a,
-                                      float *y, tutti_error *err)
+tutti_status tutti_codec_elias_decode(const tutti_codec *c, const tutti_codec_quantiser *q, const tutti_view *v,
+                                      const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err)
 {
     size_t at = 0;
     const char *wrong = walk(q, v->count, in, bytes, a, NULL, &at);
 
     if (wrong != NULL)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': element %zu of %zu in a message of %zu bytes: %s; the message was damaged or is "
-                          "another codec's", c->ops->name, at, v->count, bytes, wrong);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "codec '%s': element %zu of %zu in a message of %zu bytes: %s; the message was damaged or is "
+                          "another codec's",
+                          c->ops->name, at, v->count, bytes, wrong);
     walk(q, v->count, in, bytes, a, y, &at);
     return TUTTI_OK;
 }

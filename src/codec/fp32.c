@@ -1,5 +1,6 @@
-/* fp32.c: codec fp32: numbers as they are, in one linear round. It loses nothing, so it shows that the way through the codecs changes no bit, and it is what wrappers give to tensors
-   that are not worth encoding. */
+/* fp32.c: codec fp32: numbers as they are, in one linear round. It loses nothing, so it
+   shows that the way through the codecs changes no bit, and it is what wrappers give to
+   tensors that are not worth encoding. */
 #include "codec_internal.h"
 #include "registry.h"
 
@@ -17,7 +18,8 @@ static size_t width(const tutti_codec *c, const tutti_view *v, int round)
     return v->count;
 }
 
-static void fold_part(tutti_codec *c, const tutti_view *v, size_t from, size_t count, const float *x, void *scratch, void *const *wire)
+static void fold_part(tutti_codec *c, const tutti_view *v, size_t from, size_t count, const float *x, void *scratch,
+                      void *const *wire)
 {
     (void)v, (void)scratch;
     tutti_copy(c->space->device, count, x, (float *)wire[0] + from);
@@ -29,7 +31,8 @@ static void fold(tutti_codec *c, const tutti_view *v, int round, const float *x,
     fold_part(c, v, 0, v->count, x, scratch, wire);
 }
 
-static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, void *const *wire, float a, float *y)
+static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, void *const *wire, float a,
+                 float *y)
 {
     (void)scratch, (void)wire;
     tutti_axpy(c->space->device, v->count, a, x, y);
@@ -41,13 +44,24 @@ static void unfold(tutti_codec *c, const tutti_view *v, void *scratch, void *con
     tutti_copy(c->space->device, v->count, wire[0], y);
 }
 
-static void tell(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded, const tutti_codec_listener *to)
+static void tell(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded,
+                 const tutti_codec_listener *to)
 {
     (void)c, (void)v, (void)x, (void)decoded;
     to->hear(to->with, "bound", 1, &(double){ 0 });
 }
 
 const tutti_codec_ops tutti_codec_fp32 = {
-    .name = "fp32", .paper = "IEEE 754 binary32", .help = "numbers as they are",
-    .options = options, .rounds = 1, .traits = traits, .width = width, .fold = fold, .fold_part = fold_part, .mine = mine, .unfold = unfold, .tell = tell,
+    .name = "fp32",
+    .paper = "IEEE 754 binary32",
+    .help = "numbers as they are",
+    .options = options,
+    .rounds = 1,
+    .traits = traits,
+    .width = width,
+    .fold = fold,
+    .fold_part = fold_part,
+    .mine = mine,
+    .unfold = unfold,
+    .tell = tell,
 };

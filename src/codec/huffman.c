@@ -1,21 +1,26 @@
-/* huffman.c: the codes of a quantised vector as a canonical Huffman code (Huffman, Proc. IRE 1952) of the frequencies in this very message. ALQ's sheet
-   derives the code from the fitted distribution instead, so that no table travels; here the table does (half a byte a level: 4 bytes of 3-bit codes), which
-   serves all quantisers, needs no fit, and is never beaten by the derived one on the codes at hand but for those bytes.
+/* huffman.c: the codes of a quantised vector as a canonical Huffman code (Huffman, Proc. IRE 1952)
+   of the frequencies in this very message. ALQ's sheet derives the code from the fitted
+   distribution instead, so that no table travels; here the table does (half a byte a level: 4 bytes
+   of 3-bit codes), which serves all quantisers, needs no fit, and is never beaten by the derived
+   one on the codes at hand but for those bytes.
 
      4 bytes a bucket       scales, as of fixed width
      2^bits half bytes      the lengths of the codes' words, 0 to 12; the lower half of a byte first
-     words                  of the codes of all buckets with a scale other than 0 and NaN, one after the other from the lowest bit of a byte on, the highest
-                            bit of a word first; the last byte is filled up with 0
+     words                  of the codes of all buckets with a scale other than 0 and NaN, one after
+                            the other from the lowest bit of a byte on, the highest bit of a word
+                            first; the last byte is filled up with 0
 
-   Words are canonical: ascending by length, then by code. One code alone has a word of one bit. A code that would be longer than fixed width (lengths are
-   limited to 12) is written as fixed width, so that fixed width bounds the size. */
+   Words are canonical: ascending by length, then by code. One code alone has a word of one bit. A
+   code that would be longer than fixed width (lengths are limited to 12) is written as fixed width,
+   so that fixed width bounds the size. */
 #include "codec_internal.h"
 #include <assert.h>
 
 enum { LONGEST = TUTTI_CODEC_HUFFMAN_LONGEST, SYMBOLS = 256 };
 
-/* One attempt without a limit; gives the greatest length. The two rarest trees become one until one is left: leaves by ascending count and the trees made
-   of them are two queues that are both in order. */
+/* One attempt without a limit; gives the greatest length. The two rarest trees
+   become one until one is left: leaves by ascending count and the trees made of them
+   are two queues that are both in order. */
 static int attempt(int n, const int *order, const uint32_t *count, uint8_t *length)
 {
     uint64_t weight[2 * SYMBOLS];
@@ -59,12 +64,14 @@ void tutti_codec_huffman_lengths(int symbols, const uint32_t *count, uint8_t *le
         }
     if (n == 1)
         length[order[0]] = 1;
-    while (n > 1 && attempt(n, order, rounded, length) > LONGEST) /* flatter counts keep their order, and end as equal ones */
+    /* flatter counts keep their order, and end as equal ones */
+    while (n > 1 && attempt(n, order, rounded, length) > LONGEST)
         for (int k = 0; k < n; k++)
             rounded[order[k]] = (rounded[order[k]] + 1) / 2;
 }
 
-/* Lengths to words, the first bit of a word lowest. false: they are no prefix code, or one with words to spare. */
+/* Lengths to words, the first bit of a word lowest. false: they are no prefix
+   code, or one with words to spare. */
 static bool words_of(int symbols, const uint8_t *length, uint16_t *word)
 {
     uint32_t next = 0, used = 0, n = 0;
@@ -86,10 +93,12 @@ static bool words_of(int symbols, const uint8_t *length, uint16_t *word)
 
 size_t tutti_codec_huffman_bound(const tutti_codec_quantiser *q, size_t n)
 {
-    return 4 * tutti_codec_buckets(q, n) + (n > 0 ? (size_t)1 << (q->bits - 1) : 0) + tutti_packed_bytes((int)q->bits, n);
+    return 4 * tutti_codec_buckets(q, n) + (n > 0 ? (size_t)1 << (q->bits - 1) : 0) +
+           tutti_packed_bytes((int)q->bits, n);
 }
 
-size_t tutti_codec_huffman_encode(const tutti_codec *c, const tutti_codec_quantiser *q, const tutti_view *v, const float *x, uint8_t *codes, uint8_t *out)
+size_t tutti_codec_huffman_encode(const tutti_codec *c, const tutti_codec_quantiser *q, const tutti_view *v,
+                                  const float *x, uint8_t *codes, uint8_t *out)
 {
     const size_t n = v->count, bucket = (size_t)q->bucket, buckets = tutti_codec_buckets(q, n);
     const int symbols = 1 << q->bits;
@@ -145,9 +154,10 @@ static uint32_t peek(const uint8_t *in, size_t bytes, uint64_t at)
     return window >> at % 8 & ((1u << LONGEST) - 1);
 }
 
-/* One way through the words, for checking (y NULL) and for adding. NULL, or what is wrong with element *at. */
-static const char *walk(const tutti_codec_quantiser *q, size_t n, const uint8_t *scales, const uint8_t *in, size_t bytes, const entry *table, float a, float *y,
-                        size_t *at)
+/* One way through the words, for checking (y NULL) and for adding. NULL,
+   or what is wrong with element *at. */
+static const char *walk(const tutti_codec_quantiser *q, size_t n, const uint8_t *scales, const uint8_t *in,
+                        size_t bytes, const entry *table, float a, float *y, size_t *at)
 {
     const size_t bucket = (size_t)q->bucket;
     uint64_t bit = 0;
@@ -182,10 +192,11 @@ static const char *walk(const tutti_codec_quantiser *q, size_t n, const uint8_t 
     return NULL;
 }
 
-tutti_status tutti_codec_huffman_decode(const tutti_codec *c, const tutti_codec_quantiser *q, const tutti_view *v, const uint8_t *in, size_t bytes, float a,
-                                        float *y, tutti_error *err)
+tutti_status tutti_codec_huffman_decode(const tutti_codec *c, const tutti_codec_quantiser *q, const tutti_view *v,
+                                        const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err)
 {
-    const size_t n = v->count, scales = 4 * tutti_codec_buckets(q, n), head = scales + (n > 0 ? (size_t)1 << (q->bits - 1) : 0);
+    const size_t n = v->count, scales = 4 * tutti_codec_buckets(q, n),
+                 head = scales + (n > 0 ? (size_t)1 << (q->bits - 1) : 0);
     const int symbols = 1 << q->bits;
     entry table[1 << LONGEST] = { { 0 } };
     uint8_t length[SYMBOLS] = { 0 };
@@ -194,8 +205,11 @@ tutti_status tutti_codec_huffman_decode(const tutti_codec *c, const tutti_codec_
     size_t at = 0;
 
     if (bytes < head || (n == 0 && bytes > 0))
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': a message of %zu bytes for the %zu elements from %zu on should have %zu%s; do both workers run the "
-                          "same codec with the same options?", c->ops->name, bytes, n, v->first, head, n > 0 ? " or more" : "");
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "codec '%s': a message of %zu bytes for the %zu elements from %zu on should have %zu%s; do "
+                          "both workers run the "
+                          "same codec with the same options?",
+                          c->ops->name, bytes, n, v->first, head, n > 0 ? " or more" : "");
     if (n == 0)
         return TUTTI_OK;
     TUTTI_TRY(tutti_codec_check_scales(c, scales / 4, in, "bucket", err));
@@ -203,21 +217,30 @@ tutti_status tutti_codec_huffman_decode(const tutti_codec *c, const tutti_codec_
         length[s] = in[scales + (size_t)s / 2] >> 4 * (s % 2) & 15;
     for (int s = 0; s < symbols; s++)
         if (length[s] > LONGEST)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': the word of code %d has %d bits, and words have %d at most; the message was damaged or is "
-                              "another codec's", c->ops->name, s, length[s], LONGEST);
+            return tutti_fail(
+                err, TUTTI_ERR_CORRUPT, 0,
+                "codec '%s': the word of code %d has %d bits, and words have %d at most; the message was damaged or is "
+                "another codec's",
+                c->ops->name, s, length[s], LONGEST);
     for (int s = 0; s < symbols; s++)
         if (length[s] > 0 && !tutti_codec_code_is_valid(q, s))
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': code %d has a word, and its level is beyond the greatest, %d; the message was damaged or is another codec's", c->ops->name, s,
-                              tutti_codec_steps(q));
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "codec '%s': code %d has a word, and its level is beyond the greatest, %d; the message "
+                              "was damaged or is another codec's",
+                              c->ops->name, s, tutti_codec_steps(q));
     if (!words_of(symbols, length, word))
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': the lengths of its words are those of no prefix code; the message was damaged or is another codec's",
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "codec '%s': the lengths of its words are those of no prefix code; the message was damaged "
+                          "or is another codec's",
                           c->ops->name);
     for (int s = 0; s < symbols; s++)
         for (uint32_t k = word[s]; length[s] > 0 && k < 1u << LONGEST; k += 1u << length[s])
             table[k] = (entry){ (uint8_t)s, length[s] };
     wrong = walk(q, n, in, in + head, bytes - head, table, a, NULL, &at);
     if (wrong != NULL)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': element %zu of %zu in a message of %zu bytes: %s; the message was damaged or is another codec's",
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "codec '%s': element %zu of %zu in a message of %zu bytes: %s; the message was damaged or is "
+                          "another codec's",
                           c->ops->name, at, n, bytes, wrong);
     walk(q, n, in, in + head, bytes - head, table, a, y, &at);
     tutti_device_charge(c->space->device, 4.0 * (double)n, 10.0 * (double)n);

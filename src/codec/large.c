@@ -1,6 +1,8 @@
-/* large.c: wrapper large: a codec for large tensors, and another (fp32) for those that are not worth it. Alistarh et al., NeurIPS 2017, skip layers of fewer than 10000 elements
-   and still quantise more than 99 % of the parameters; biases and norms, which decide how a layer behaves, travel exactly. What else should travel so is said by name: patterns as of file names (fnmatch), in which '*'
-   stands for '.' and '/' too. */
+/* large.c: wrapper large: a codec for large tensors, and another (fp32) for those that are not
+   worth it. Alistarh et al., NeurIPS 2017, skip layers of fewer than 10000 elements and still
+   quantise more than 99 % of the parameters; biases and norms, which decide how a layer behaves,
+   travel exactly. What else should travel so is said by name: patterns as of file names (fnmatch),
+   in which '*' stands for '.' and '/' too. */
 #include "codec_internal.h"
 #include "registry.h"
 #include <fnmatch.h>
@@ -11,7 +13,8 @@ static const tutti_option options[] = {
     { "codec", TUTTI_SPEC, TUTTI_AT(large, codec), 0, 0, 0, "", "of tensors of at least `min` elements" },
     { "min", TUTTI_INT, TUTTI_AT(large, min), 1024, 0, 1e12, NULL, "elements from which on a tensor is large" },
     { "small", TUTTI_SPEC, TUTTI_AT(large, small), 0, 0, 0, "fp32", "codec of smaller tensors" },
-    { "exclude", TUTTI_TEXT, TUTTI_AT(large, exclude), 0, 0, 0, "", "tensors that count as small whatever their size, by name: patterns a:b:c of *, ? and [...]" },
+    { "exclude", TUTTI_TEXT, TUTTI_AT(large, exclude), 0, 0, 0, "",
+      "tensors that count as small whatever their size, by name: patterns a:b:c of *, ? and [...]" },
     { 0 }
 };
 
@@ -49,7 +52,8 @@ static tutti_status check(const tutti_codec *c, tutti_error *err)
     size_t used = 0;
 
     if (list[0] != 0 && space->name == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "exclude is '%.80s', and the tensors have no names here; leave it away", list);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "exclude is '%.80s', and the tensors have no names here; leave it away", list);
     for (int t = 0; space->name != NULL && t < space->n_tensors && used < sizeof names; t++)
         used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", t == 0 ? "" : ", ", space->name[t]);
     if (used >= sizeof names)
@@ -59,10 +63,13 @@ static tutti_status check(const tutti_codec *c, tutti_error *err)
         for (int t = 0; t < space->n_tensors && !found; t++)
             found = fnmatch(pattern, space->name[t], 0) == 0;
         if (!found)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "exclude has '%.80s', and no tensor has such a name; there are %s", pattern, names);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "exclude has '%.80s', and no tensor has such a name; there are %s", pattern, names);
     }
     if (*list != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "exclude has a pattern of %zu bytes, '%.40s...', and patterns have at most %d", strcspn(list, ":"), list, PATTERN - 1);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "exclude has a pattern of %zu bytes, '%.40s...', and patterns have at most %d",
+                          strcspn(list, ":"), list, PATTERN - 1);
     return TUTTI_OK;
 }
 
@@ -70,10 +77,12 @@ static unsigned traits(const tutti_codec *c)
 {
     const unsigned a = tutti_codec_traits(c->inner[0]), b = tutti_codec_traits(c->inner[1]);
 
-    return (a & b) | ((a | b) & (TUTTI_CODEC_WHOLE_TENSOR | TUTTI_CODEC_MERGES | TUTTI_CODEC_MOMENTUM | TUTTI_CODEC_VOTES));
+    return (a & b) |
+           ((a | b) & (TUTTI_CODEC_WHOLE_TENSOR | TUTTI_CODEC_MERGES | TUTTI_CODEC_MOMENTUM | TUTTI_CODEC_VOTES));
 }
 
-/* Sends nothing, asks for nothing: which matrices are too small, once. Of vectors nobody expects it otherwise. */
+/* Sends nothing, asks for nothing: which matrices are too small, once. Of
+   vectors nobody expects it otherwise. */
 static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
 {
     const large *s = c->self;

@@ -1,13 +1,16 @@
-/* minmax8.c: codec minmax8: 256 even steps between the least and the greatest element of a chunk, to the nearest. After BAGUA's MinMaxUInt8 (Gan et al.,
-   VLDB 2022), with the same bytes: n + 8 ceil(n / chunk), the two extremes of each chunk first. Differs in the arithmetic: BAGUA's scale is
-   255 / (max - min + 1e-7), which rounds chunks of small numbers to nothing; here a chunk of equal numbers is exact whatever they are, and the error
-   is at most (max - min) / 510 and the rounding. */
+/* minmax8.c: codec minmax8: 256 even steps between the least and the greatest element of a
+   chunk, to the nearest. After BAGUA's MinMaxUInt8 (Gan et al., VLDB 2022), with the same
+   bytes: n + 8 ceil(n / chunk), the two extremes of each chunk first. Differs in the
+   arithmetic: BAGUA's scale is 255 / (max - min + 1e-7), which rounds chunks of small numbers
+   to nothing; here a chunk of equal numbers is exact whatever they are, and the error is at
+   most (max - min) / 510 and the rounding. */
 #include "codec_internal.h"
 #include "registry.h"
 
 typedef struct minmax8 { int64_t chunk; } minmax8;
 static const tutti_option options[] = {
-    { "chunk", TUTTI_INT, TUTTI_AT(minmax8, chunk), 0, 0, 1 << 24, NULL, "elements with extremes of their own, 256 or more; 0: all" },
+    { "chunk", TUTTI_INT, TUTTI_AT(minmax8, chunk), 0, 0, 1 << 24, NULL,
+      "elements with extremes of their own, 256 or more; 0: all" },
     { 0 }
 };
 
@@ -68,7 +71,8 @@ static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *
     return bound(c, v);
 }
 
-static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err)
+static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y,
+                               tutti_error *err)
 {
     const size_t chunk = chunk_of(c, v), chunks = chunks_of(c, v);
 
@@ -77,17 +81,29 @@ static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_
     for (size_t k = 0; k < chunks; k++) {
         const float least = tutti_codec_get_f32(in + 8 * k), greatest = tutti_codec_get_f32(in + 8 * k + 4);
         if (!(isnan(least) && isnan(greatest)) && !(isfinite(greatest - least) && least <= greatest))
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec 'minmax8': chunk %zu of %zu goes from %g to %g, which is no range; the message was damaged "
-                              "or is another codec's", k, chunks, (double)least, (double)greatest);
+            return tutti_fail(
+                err, TUTTI_ERR_CORRUPT, 0,
+                "codec 'minmax8': chunk %zu of %zu goes from %g to %g, which is no range; the message was damaged "
+                "or is another codec's",
+                k, chunks, (double)least, (double)greatest);
     }
     for (size_t k = 0, first = 0; k < chunks; k++, first += chunk) {
         const float least = tutti_codec_get_f32(in + 8 * k), greatest = tutti_codec_get_f32(in + 8 * k + 4);
-        tutti_range_add(c->space->device, v->count - first < chunk ? v->count - first : chunk, in + 8 * chunks + first, least, greatest, a, y + first);
+        tutti_range_add(c->space->device, v->count - first < chunk ? v->count - first : chunk, in + 8 * chunks + first,
+                        least, greatest, a, y + first);
     }
     return TUTTI_OK;
 }
 
 const tutti_codec_ops tutti_codec_minmax8 = {
-    .name = "minmax8", .paper = "Gan et al., VLDB 2022 (BAGUA)", .help = "8 bits an element between a chunk's extremes",
-    .options = options, .self_bytes = sizeof(minmax8), .traits = traits, .check = check, .bound = bound, .encode = encode, .decode_add = decode_add,
+    .name = "minmax8",
+    .paper = "Gan et al., VLDB 2022 (BAGUA)",
+    .help = "8 bits an element between a chunk's extremes",
+    .options = options,
+    .self_bytes = sizeof(minmax8),
+    .traits = traits,
+    .check = check,
+    .bound = bound,
+    .encode = encode,
+    .decode_add = decode_add,
 };

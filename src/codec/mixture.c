@@ -1,22 +1,29 @@
-/* mixture.c: closed forms of the sheet. With Z the mass inside, f and F a part's density and distribution, from u to w:
+/* mixture.c: closed forms of the sheet. With Z the mass inside, f and F a part's
+   density and distribution, from u to w:
      integral x dF = mean (F(w) - F(u)) - deviation^2 (f(w) - f(u))
-     integral x^2 dF = (mean^2 + deviation^2) (F(w) - F(u)) - deviation^2 ((w + mean) f(w) - (u + mean) f(u))
+     integral x^2 dF = (mean^2 + deviation^2) (F(w) - F(u)) - deviation^2
+     ((w + mean) f(w) - (u + mean) f(u))
    Masses are differences of erfc on the side where it is small, so that tails keep their digits.
 
-   Coordinate descent (ALQ): between its neighbours A and C the best place of a level is where F = F(C) - 1 / (C - A) integral from A to C of (x - A) dF. It is
-   unique and strictly inside, and Psi never rises. The sheet inverts F by forty bisections; here Newton's steps, kept inside of the bracket, need six.
+   Coordinate descent (ALQ): between its neighbours A and C the best place of a level is where F
+   = F(C) - 1 / (C - A) integral from A to C of (x - A) dF. It is unique and strictly inside,
+   and Psi never rises. The sheet inverts F by forty bisections; here Newton's steps, kept
+   inside of the bracket, need six.
 
-   More than 16 levels (5 bits on) move all at once. By turns a level hears of its neighbours only, so that sweeps
-   grow with the square of the levels: with 256, 200 of them took ten seconds and had not arrived. Psi's second derivatives are tridiagonal:
-     d slope_j / d level_j = (level_(j+1) - level_(j-1)) f(level_j),   d slope_j / d level_(j+1) = -mass between the two
-   so Newton's step for all levels costs what one evaluation of Psi does, and some ten of them lead to the fixed point
-   of the turns: where every level is best between its neighbours.
-   Steps are kept within the levels' order, and where Psi does not fall they are shortened by a multiple of the masses
-   on the diagonal (Levenberg).
+   More than 16 levels (5 bits on) move all at once. By turns a level hears of its neighbours only,
+   so that sweeps grow with the square of the levels: with 256, 200 of them took ten seconds and had
+   not arrived. Psi's second derivatives are tridiagonal:
+     d slope_j / d level_j = (level_(j+1) - level_(j-1)) f(level_j),   d slope_j / d
+     level_(j+1) = -mass between the two
+   so Newton's step for all levels costs what one evaluation of Psi does, and some ten of them lead
+   to the fixed point of the turns: where every level is best between its neighbours.
+   Steps are kept within the levels' order, and where Psi does not fall they are shortened by a
+   multiple of the masses on the diagonal (Levenberg).
 
-   AMQ's sheet descends along the slope of Psi(p) at rate 0.7 for fifty steps from eight starts. The slope is of the size of the squared deviation, 1e-4 for
-   a bucket of 8192, and fifty such steps move p by a hundredth: the result would be the best start. Here Psi is scanned over 99 values of p, and the
-   golden section narrows the best of them down: the same objective, and its minimum. */
+   AMQ's sheet descends along the slope of Psi(p) at rate 0.7 for fifty steps from eight starts. The
+   slope is of the size of the squared deviation, 1e-4 for a bucket of 8192, and fifty such steps
+   move p by a hundredth: the result would be the best start. Here Psi is scanned over 99 values of
+   p, and the golden section narrows the best of them down: the same objective, and its minimum. */
 #include "mixture.h"
 #include <assert.h>
 #include <float.h>
@@ -24,7 +31,8 @@
 #include <string.h>
 
 enum { LEVELS_MOST = 256, SWEEPS = 200, NEWTON = 60 };
-enum { TURNS_MOST = 16, STARTS_MOST = 64 }; /* levels up to which they move by turns; up to which all starts are gone on from */
+/* levels up to which they move by turns; up to which all starts are gone on from */
+enum { TURNS_MOST = 16, STARTS_MOST = 64 };
 #define STILL 1e-6 /* of a level: less movement ends the sweeps */
 
 static double phi(double t)
@@ -73,7 +81,8 @@ void tutti_codec_mixture_moments(const tutti_codec_mixture *m, double u, double 
         const double all = mass(a, b), fa = p->deviation * phi(a), fb = p->deviation * phi(b);
         moment[0] += by * all;
         moment[1] += by * (p->mean * all - (fb - fa));
-        moment[2] += by * ((p->mean * p->mean + p->deviation * p->deviation) * all - ((w + p->mean) * fb - (u + p->mean) * fa));
+        moment[2] +=
+            by * ((p->mean * p->mean + p->deviation * p->deviation) * all - ((w + p->mean) * fb - (u + p->mean) * fa));
     }
 }
 
@@ -82,7 +91,8 @@ static double mass_between(const tutti_codec_mixture *m, double u, double w)
     double sum = 0;
 
     for (int k = 0; k < m->n; k++)
-        sum += m->of[k].weight / m->of[k].inside * mass((u - m->of[k].mean) / m->of[k].deviation, (w - m->of[k].mean) / m->of[k].deviation);
+        sum += m->of[k].weight / m->of[k].inside *
+               mass((u - m->of[k].mean) / m->of[k].deviation, (w - m->of[k].mean) / m->of[k].deviation);
     return sum;
 }
 
@@ -123,8 +133,9 @@ double tutti_codec_mixture_quantile(const tutti_codec_mixture *m, double u, doub
 }
 
 /* ---- Psi ---- */
-/* tutti_codec_mixture_moments of all intervals between levels, to the bit; the exponential and the error function of
-   each level are asked for once. density: of each level, not scaled; NULL: not wanted. */
+/* tutti_codec_mixture_moments of all intervals between levels, to the bit; the
+   exponential and the error function of each level are asked for once. density: of each
+   level, not scaled; NULL: not wanted. */
 static void moments_between(const tutti_codec_mixture *m, int n, const double *level, double (*moment)[3],
         double *density)
 {
@@ -195,18 +206,20 @@ static double best_between(const tutti_codec_mixture *m, const double *level, in
 
     tutti_codec_mixture_moments(m, a, c, moment);
     wanted = moment[0] - (moment[1] - a * moment[0]) / (c - a);
-    return moment[0] > DBL_MIN && wanted > 0 && wanted < moment[0] ? quantile_from(m, a, c, wanted, level[j]) : level[j];
+    return moment[0] > DBL_MIN && wanted > 0 && wanted < moment[0] ? quantile_from(m, a, c, wanted, level[j])
+                                                                   : level[j];
 }
 
 static double slide(const tutti_codec_mixture *m, const double *level, int j)
 {
-    const double slope = tutti_codec_psi_slope(m, level, j), room = fmin(level[j] - level[j - 1], level[j + 1] - level[j]);
+    const double slope = tutti_codec_psi_slope(m, level, j),
+                 room = fmin(level[j] - level[j - 1], level[j + 1] - level[j]);
 
     return level[j] - copysign(fmin(0.1 * fabs(slope), room / 2), slope);
 }
 
-/* step: where slopes would be 0; descent: 0.1 of the slopes. Steps end short of half the way to the next level.
-   false: with so little damping Psi is not convex here. */
+/* step: where slopes would be 0; descent: 0.1 of the slopes. Steps end short of half the way to the
+   next level. false: with so little damping Psi is not convex here. */
 static bool step_of_all(int n, const double *level, double (*moment)[3], const double *density, int pinned,
         bool descent, double damping, double *step)
 {
@@ -321,10 +334,11 @@ static bool ascend(int n, const double *level)
     return true;
 }
 
-/* From n ascending levels to those between the same ends that are as dense as the cube root of the distribution,
-   which minimise Psi as their number grows: Psi is about the sum of mass x width^2 / 6, and least where all
-   terms are alike. Each round takes the distribution as even between two levels and shares the sum of cbrt(mass x
-   width^2) out anew (de Boor); half of the way, since all of it goes to and fro where tails begin. */
+/* From n ascending levels to those between the same ends that are as dense as the cube root of the
+   distribution, which minimise Psi as their number grows: Psi is about the sum of mass x width^2 /
+   6, and least where all terms are alike. Each round takes the distribution as even between two
+   levels and shares the sum of cbrt(mass x width^2) out anew (de Boor); half of the way, since all
+   of it goes to and fro where tails begin. */
 static void spread_evenly(const tutti_codec_mixture *m, int n, double *level)
 {
     enum { ROUNDS = 40 };
@@ -348,8 +362,8 @@ static void spread_evenly(const tutti_codec_mixture *m, int n, double *level)
     }
 }
 
-/* What levels may begin as; false: not in order, as quantiles of what is nearly one number may be, or with a pinned
-   level between them. */
+/* What levels may begin as; false: not in order, as quantiles of what is nearly one number may be,
+   or with a pinned level between them. */
 static bool start_of(const tutti_codec_mixture *m, int start, int n, const double *given, int pinned, double *level)
 {
     for (int j = 0; j < n; j++)

@@ -1,11 +1,16 @@
-/* nuqsgd.c: codec nuqsgd: as qsgd with the levels 0, p^s, ..., p, 1, fine where normalised gradients crowd. Ramezani-Kebrya, Faghri, Markov,
-   Aksenov, Alistarh and Roy, JMLR 22(114), 2021, with p = 1/2. s + 2 levels and a sign in `bits`: s = 2^(bits-1) - 2. Two bits would be ternary qsgd.
-   zero_level=off is what the shared research code of ALQ and NUQSGD has: +-{p^(s+1), ..., p, 1}, so that what is near 0 becomes one of the two least at random: unbiased, with more variance.
-   Powers of a half with a 0 are rounded by their exponents; all others are looked up in a table of 2^bits, in which the code that would be -0 has the level -p^(s+1).
+/* nuqsgd.c: codec nuqsgd: as qsgd with the levels 0, p^s, ..., p, 1, fine where normalised
+   gradients crowd. Ramezani-Kebrya, Faghri, Markov, Aksenov, Alistarh and Roy, JMLR 22(114), 2021,
+   with p = 1/2. s + 2 levels and a sign in `bits`: s = 2^(bits-1) - 2. Two bits would be ternary
+   qsgd. zero_level=off is what the shared research code of ALQ and NUQSGD has: +-{p^(s+1), ..., p,
+   1}, so that what is near 0 becomes one of the two least at random: unbiased, with more variance.
+   Powers of a half with a 0 are rounded by their exponents; all others are looked up in a table of
+   2^bits, in which the code that would be -0 has the level -p^(s+1).
 
-   With tau = 2^-s sqrt(d) the variance is at most 1/8 + (2/9) tau^2 of |v|^2 up to tau = 9/4 and tau - 1 beyond; more than 5/4 is warned of. For another multiplier p 1/8 becomes c = (1/p - 1)^2 p / 4 and the bound
-   c + tau^2 / (4 (1 + c)) up to tau = 2 (1 + c) (the same derivation: c A + l sqrt(d B) - B, A + B = 1, of the squares above and below the least level l); without a zero level, whose interval adds l^2 - r^2, it is
-   c + tau^2, tau = p^(s+1) sqrt(d). */
+   With tau = 2^-s sqrt(d) the variance is at most 1/8 + (2/9) tau^2 of |v|^2 up to tau = 9/4 and
+   tau - 1 beyond; more than 5/4 is warned of. For another multiplier p 1/8 becomes c = (1/p - 1)^2
+   p / 4 and the bound c + tau^2 / (4 (1 + c)) up to tau = 2 (1 + c) (the same derivation: c A + l
+   sqrt(d B) - B, A + B = 1, of the squares above and below the least level l); without a zero
+   level, whose interval adds l^2 - r^2, it is c + tau^2, tau = p^(s+1) sqrt(d). */
 #include "codec_internal.h"
 #include "mixture.h"
 #include "registry.h"
@@ -17,7 +22,8 @@ static const tutti_option options[] = {
     TUTTI_CODEC_QUANTISER_BITS(4, 3, "bits of an element with its sign; two would be ternary, which is qsgd(bits=2)"),
     TUTTI_CODEC_QUANTISER_OPTIONS(512, 1, TUTTI_CODEC_CODINGS),
     { "multiplier", TUTTI_REAL, TUTTI_AT(nuqsgd, multiplier), 0.5, 0.01, 0.999999, NULL, "p: of a level to the next" },
-    { "zero_level", TUTTI_BOOL, TUTTI_AT(nuqsgd, zero_level), 1, 0, 1, NULL, "one level is 0; without it what is near 0 becomes one of the two least levels at random" },
+    { "zero_level", TUTTI_BOOL, TUTTI_AT(nuqsgd, zero_level), 1, 0, 1, NULL,
+      "one level is 0; without it what is near 0 becomes one of the two least levels at random" },
     { 0 }
 };
 
@@ -47,8 +53,11 @@ static tutti_status check(const tutti_codec *c, tutti_error *err)
 
     TUTTI_TRY(tutti_codec_quantised_check(c, err));
     if (!is_exponents(s) && !make(s, &t))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "multiplier is %.9g, and with %lld bits its first %d powers lie closer than numbers of 32 bits tell apart; take fewer bits, or a multiplier of about %.2g", s->multiplier,
-                          (long long)s->q.bits, (1 << (s->q.bits - 1)) - 1, tutti_codec_power_least(1 << s->q.bits));
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "multiplier is %.9g, and with %lld bits its first %d powers lie closer than numbers of 32 "
+                          "bits tell apart; take fewer bits, or a multiplier of about %.2g",
+                          s->multiplier, (long long)s->q.bits, (1 << (s->q.bits - 1)) - 1,
+                          tutti_codec_power_least(1 << s->q.bits));
     return TUTTI_OK;
 }
 
@@ -65,7 +74,8 @@ static void declare(tutti_codec *c, tutti_plan *plan)
 
 static double variance_most(const nuqsgd *s)
 {
-    const double p = s->multiplier, c = (1 / p - 1) * (1 / p - 1) * p / 4; /* what an interval between two levels adds at most, of r^2 */
+    /* what an interval between two levels adds at most, of r^2 */
+    const double p = s->multiplier, c = (1 / p - 1) * (1 / p - 1) * p / 4;
     const double tau = sqrt((double)s->q.bucket) * pow(p, (1 << (s->q.bits - 1)) - (s->zero_level ? 2 : 1));
 
     return !s->zero_level ? c + tau * tau : tau > 2 * (1 + c) ? tau - 1 : c + tau * tau / (4 * (1 + c));
@@ -80,14 +90,23 @@ static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, floa
     (void)round, (void)numbers;
     if (m->step > 0 || m->say == NULL || variance_most(s) <= VARIANCE_MOST)
         return 0;
-    snprintf(text, sizeof text, "nuqsgd: buckets of %lld at %lld bits have a variance of up to %.2g times the gradient's square; use smaller buckets or more bits", (long long)s->q.bucket, (long long)s->q.bits,
-             variance_most(s));
+    snprintf(text, sizeof text,
+             "nuqsgd: buckets of %lld at %lld bits have a variance of up to %.2g times the gradient's square; use "
+             "smaller buckets or more bits",
+             (long long)s->q.bucket, (long long)s->q.bits, variance_most(s));
     m->say(m->with, "codec", text);
     return 0;
 }
 
 const tutti_codec_ops tutti_codec_nuqsgd = {
-    .name = "nuqsgd", .paper = "Ramezani-Kebrya et al., JMLR 22(114), 2021", .help = "levels at powers of two, rounded at random: unbiased",
-    .options = options, .self_bytes = sizeof(nuqsgd), .traits = tutti_codec_quantised_traits, .check = check, .declare = declare, .begin = begin,
+    .name = "nuqsgd",
+    .paper = "Ramezani-Kebrya et al., JMLR 22(114), 2021",
+    .help = "levels at powers of two, rounded at random: unbiased",
+    .options = options,
+    .self_bytes = sizeof(nuqsgd),
+    .traits = tutti_codec_quantised_traits,
+    .check = check,
+    .declare = declare,
+    .begin = begin,
     TUTTI_CODEC_QUANTISED,
 };

@@ -1,17 +1,27 @@
-/* onebit-col.c: codec onebit-col: one bit an element and two numbers a column: what the elements that are 0 or more come back as, their mean, and what the negative ones do, theirs. Seide, Fu, Droppo, Li, Yu, "1-Bit
-   Stochastic Gradient Descent and its Application to Data-Parallel Distributed Training of Speech DNNs", Interspeech 2014. Sheet: onebit.md.
-     of all pairs of numbers for these bits the means lose least, and what is lost sums to 0 in either group:  |C(x) - x|^2 = |x|^2 - sum over columns n+ mean+^2 + n- mean-^2, never more than `sign` loses of a column.
-   Made for ef(...), as published. Columns are the tensor's; a part of a matrix (an owner's stripe, from four workers up) has its own numbers for the columns' pieces in it. Two numbers are 64 bits, as many as the bits of 64
-   rows: where a view has fewer than min_rows it is one column, and so are vectors, and what lies across tensors. A column with a number that is not finite, or a mean beyond the range of float, decodes to NaN.
+/* onebit-col.c: codec onebit-col: one bit an element and two numbers a column: what the elements
+   that are 0 or more come back as, their mean, and what the negative ones do, theirs. Seide, Fu,
+   Droppo, Li, Yu, "1-Bit Stochastic Gradient Descent and its Application to Data-Parallel
+   Distributed Training of Speech DNNs", Interspeech 2014. Sheet: onebit.md.
+     of all pairs of numbers for these bits the means lose least, and what is lost sums to 0
+     in either group:  |C(x) - x|^2 = |x|^2 - sum over columns n+ mean+^2 + n- mean-^2, never
+     more than `sign` loses of a column.
+   Made for ef(...), as published. Columns are the tensor's; a part of a matrix (an owner's stripe,
+   from four workers up) has its own numbers for the columns' pieces in it. Two numbers are 64 bits,
+   as many as the bits of 64 rows: where a view has fewer than min_rows it is one column, and so are
+   vectors, and what lies across tensors. A column with a number that is not finite, or a mean
+   beyond the range of float, decodes to NaN.
 
-   8 columns + ceil(n / 8) bytes: mean+ and mean- a column, then bits (1: negative). A mean of nothing is 0. */
+   8 columns + ceil(n / 8) bytes: mean+ and mean- a column, then bits (1:
+   negative). A mean of nothing is 0. */
 #include "codec_internal.h"
 #include "registry.h"
 
 typedef struct onebit_col { int64_t min_rows; } onebit_col;
 typedef struct sums { double of[2]; uint32_t count[2]; } sums; /* of a column: 0 and more, a NaN among them; negative */
 static const tutti_option options[] = {
-    { "min_rows", TUTTI_INT, TUTTI_AT(onebit_col, min_rows), 64, 1, 1 << 30, NULL, "rows from which on columns have numbers of their own; with fewer a tensor, or an owner's part of one, has two for all" },
+    { "min_rows", TUTTI_INT, TUTTI_AT(onebit_col, min_rows), 64, 1, 1 << 30, NULL,
+      "rows from which on columns have numbers of their own; with fewer a tensor, or an owner's part of one, has "
+      "two for all" },
     { 0 }
 };
 
@@ -42,7 +52,8 @@ static size_t scratch_of(const tutti_codec *c, const tutti_view *v)
     return columns_of(c, v) * sizeof(sums);
 }
 
-/* A row. No branch: the next sign is anybody's guess, and a wrong one takes longer than all else. */
+/* A row. No branch: the next sign is anybody's guess, and a wrong one takes longer than all
+   else. */
 static void add_up(sums *s, size_t n, const float *x)
 {
     for (size_t i = 0; i < n; i++) {
@@ -73,7 +84,8 @@ static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *
     for (size_t at = 0; columns > 1 && at < v->count; at += columns)
         add_up(s, columns < v->count - at ? columns : v->count - at, x + at);
     for (size_t k = 0; k < columns; k++) {
-        float plus = s[k].count[0] > 0 ? (float)(s[k].of[0] / s[k].count[0]) : 0, minus = s[k].count[1] > 0 ? (float)(s[k].of[1] / s[k].count[1]) : 0;
+        float plus = s[k].count[0] > 0 ? (float)(s[k].of[0] / s[k].count[0]) : 0,
+              minus = s[k].count[1] > 0 ? (float)(s[k].of[1] / s[k].count[1]) : 0;
         if (!isfinite(plus) || !isfinite(minus))
             plus = minus = NAN;
         tutti_codec_put_f32(out + 8 * k, plus);
@@ -101,7 +113,8 @@ static void add_row(size_t n, const uint8_t *bits, size_t at, const uint8_t *val
     }
 }
 
-static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err)
+static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y,
+                               tutti_error *err)
 {
     const size_t columns = columns_of(c, v);
 
@@ -110,8 +123,11 @@ static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_
     for (size_t k = 0; k < columns; k++) {
         const float plus = tutti_codec_get_f32(in + 8 * k), minus = tutti_codec_get_f32(in + 8 * k + 4);
         if (!(isnan(plus) && isnan(minus)) && !(isfinite(plus) && isfinite(minus) && plus >= 0 && minus <= 0))
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec 'onebit-col': column %zu of %zu has the means %g and %g, and one is of numbers of 0 or more, the other of negative ones; the message was damaged or is another "
-                              "codec's", k, columns, (double)plus, (double)minus);
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "codec 'onebit-col': column %zu of %zu has the means %g and %g, and one is of numbers of "
+                              "0 or more, the other of negative ones; the message was damaged or is another "
+                              "codec's",
+                              k, columns, (double)plus, (double)minus);
     }
     if (columns == 1)
         add_one(v->count, in + 8, in, a, y);
@@ -123,6 +139,14 @@ static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_
 }
 
 const tutti_codec_ops tutti_codec_onebit_col = {
-    .name = "onebit-col", .paper = "Seide et al., Interspeech 2014", .help = "one bit an element, and the means of either sign a column of a matrix",
-    .options = options, .self_bytes = sizeof(onebit_col), .traits = traits, .scratch = scratch_of, .bound = bound, .encode = encode, .decode_add = decode_add,
+    .name = "onebit-col",
+    .paper = "Seide et al., Interspeech 2014",
+    .help = "one bit an element, and the means of either sign a column of a matrix",
+    .options = options,
+    .self_bytes = sizeof(onebit_col),
+    .traits = traits,
+    .scratch = scratch_of,
+    .bound = bound,
+    .encode = encode,
+    .decode_add = decode_add,
 };

@@ -1,9 +1,12 @@
-/* orthogonal.c: orthonormal columns by modified Gram-Schmidt, each column projected twice ("twice is enough": Giraud, Langou, Rozloznik and van den
-   Eshof, Numer. Math. 2005). One pass loses orthogonality like the condition number, which for the factors of a gradient is easily beyond what a
-   float resolves. Dot products are in double and in one order, so all workers, whatever their vectors' width, have the same bits.
+/* orthogonal.c: orthonormal columns by modified Gram-Schmidt, each column projected twice ("twice
+   is enough": Giraud, Langou, Rozloznik and van den Eshof, Numer. Math. 2005). One pass loses
+   orthogonality like the condition number, which for the factors of a gradient is easily beyond
+   what a float resolves. Dot products are in double and in one order, so all workers, whatever
+   their vectors' width, have the same bits.
 
-   PyTorch's and the authors' code add an epsilon to the norm or divide by it: a column of zeros or one that depends on the others then becomes noise
-   or NaN, and a dead layer, whose factor is 0, stays dead. Here it is replaced by a drawn one. */
+   PyTorch's and the authors' code add an epsilon to the norm or divide by it: a column of zeros or
+   one that depends on the others then becomes noise or NaN, and a dead layer, whose factor is 0,
+   stays dead. Here it is replaced by a drawn one. */
 #include "codec_internal.h"
 #include <assert.h>
 
@@ -41,12 +44,15 @@ void tutti_codec_orthonormalise(tutti_device *d, size_t n, size_t from, size_t t
                     tutti_fill(d, n, NAN, column[c]);
                 return;
             }
-            /* What is left of 2^-18 of a column is the rounding of the projections, no direction of its own. */
+            /* What is left of 2^-18 of a column is the rounding of the
+               projections, no direction of its own. */
             if (after > 0x1p-36 * before) {
                 tutti_scale(d, n, (float)(1 / sqrt(after)), p);
                 break;
             }
-            tutti_fill_normal(d, n, (tutti_rng){ rng.seed, rng.stream, rng.step + ((uint64_t)(c * ATTEMPTS + attempt + 1) << 32) }, p);
+            tutti_fill_normal(
+                d, n, (tutti_rng){ rng.seed, rng.stream, rng.step + ((uint64_t)(c * ATTEMPTS + attempt + 1) << 32) },
+                p);
         }
     }
 }

@@ -1,34 +1,52 @@
-/* powersgd.c: codec powersgd: the gradient matrix D (rows x cols) as P Q^T of rank r, by one step of subspace iteration that starts from the previous
-   step's Q. Vogels, Karimireddy and Jaggi, NeurIPS 2019, algorithm 1. Two linear rounds:
+/* powersgd.c: codec powersgd: the gradient matrix D (rows x cols) as P Q^T of rank r, by one step
+   of subspace iteration that starts from the previous step's Q. Vogels, Karimireddy and Jaggi,
+   NeurIPS 2019, algorithm 1. Two linear rounds:
      0: P = D Q, summed;  1: P^ = orth(P), Q = D^T P^, mean.  Decoded: P^ Q^T = P^ P^T mean(D).
-   iters_per_step=k, as in the authors' later package: k times that, each on what the ones before have left of D, and the products are added up: k r columns in 2 k rounds. What is left,
-   (1 - P^ P^T) D, is never computed: the columns of P are made orthogonal to all earlier ones instead, and then D^T P^ is the same of D and of what is left of it.
-   So it is r k columns of a Krylov space, which the last Q goes on with in the next step.
-   On the wire and in memory factors lie column after column: P as r x rows, Q as r x cols, so that orth and the products run along memory.
-   Matrices that would not shrink by min_compression_rate, and whatever has one row, travel as they are in round 0.
+   iters_per_step=k, as in the authors' later package: k times that, each on what the ones before
+   have left of D, and the products are added up: k r columns in 2 k rounds. What is left, (1 -
+   P^ P^T) D, is never computed: the columns of P are made orthogonal to all earlier ones
+   instead, and then D^T P^ is the same of D and of what is left of it. So it is r k columns of a
+   Krylov space, which the last Q goes on with in the next step. On the wire and in memory
+   factors lie column after column: P as r x rows, Q as r x cols, so that orth and the products
+   run along memory. Matrices that would not shrink by min_compression_rate, and whatever has one
+   row, travel as they are in round 0.
 
-   Error feedback subtracts this worker's part P^ Q_own^T (ef_rule=local: residuals stay as small as what was lost), or the decoded mean
-   (aggregated: as in the paper's code and PyTorch). Both give the same trajectory of the model, since only the mean of the residuals is ever sent.
-   Of the sheet's options: orth and orth_eps are not, since there is one orthogonalisation that is right for every rank (orthogonal.c) and divides by no small number; the seed is the run's, compared by all workers
-   before they begin; a codec by a tensor's size is large(...).
+   Error feedback subtracts this worker's part P^ Q_own^T (ef_rule=local: residuals stay as small as
+   what was lost), or the decoded mean (aggregated: as in the paper's code and PyTorch). Both give
+   the same trajectory of the model, since only the mean of the residuals is ever sent. Of the
+   sheet's options: orth and orth_eps are not, since there is one orthogonalisation that is right
+   for every rank (orthogonal.c) and divides by no small number; the seed is the run's, compared by
+   all workers before they begin; a codec by a tensor's size is large(...).
 
-   factor_dtype: P and Q on the wire in 16 bits, their sums in float32, rounded once (reduce.c); what is no product stays float32. So that nothing leaves fp16's range, columns travel divided by powers of two that
-   all workers know: Q's by the size that column had in the step before (state `sizes`), P's, whose size orth forgets, by the same, since it is D times columns of about 1. Dividing so rounds nothing. A matrix's first product has nothing
-   to go by, and travels as float32. Error feedback takes
-   for sent what was on the wire: of ef_rule=local the rounded Q_own; what the mean loses when it is rounded is made good under ef_rule=aggregated only (exchange.c).
+   factor_dtype: P and Q on the wire in 16 bits, their sums in float32, rounded once (reduce.c);
+   what is no product stays float32. So that nothing leaves fp16's range, columns travel divided
+   by powers of two that all workers know: Q's by the size that column had in the step before
+   (state `sizes`), P's, whose size orth forgets, by the same, since it is D times columns of
+   about 1. Dividing so rounds nothing. A matrix's first product has nothing to go by, and travels
+   as float32. Error feedback takes
+   for sent what was on the wire: of ef_rule=local the rounded Q_own; what the mean loses when it is
+   rounded is made good under ef_rule=aggregated only (exchange.c).
 
-   Before step 0 it is told, as an event, which matrices travel as products of what rank, and why others do not; by their number in the model's order, since a codec knows no names. A rank beyond a matrix's lesser side
-   is that side then, which never shrinks it: so nothing is capped but what travels as it is.
+   Before step 0 it is told, as an event, which matrices travel as products of what rank, and
+   why others do not; by their number in the model's order, since a codec knows no names. A
+   rank beyond a matrix's lesser side is that side then, which never shrinks it: so nothing is
+   capped but what travels as it is.
 
-   What bounds ef(powersgd(rank=4)) of a matrix beyond the caches is memory: it goes through it seven times, of which a memcpy is two: residual + gradient, of which D Q is made row by row as it is added (fold_part), D^T P,
-   residual - P Q^T, the mean written past the caches. Apart, adding and D Q took 9.9 ms and together 6.8 (5000 x 5000 floats on one core of a Zen 5, a memcpy of 5.4 ms), and the whole 0.90 to 0.92 of what it had taken on one
-   core of a Xeon (Granite Rapids). D^T P 4.7, residual - P Q^T 4.7, the mean 3.4; the products read four rows at once, in 4.4 ms what one stream brings in 2.8, and take 1.2 to 1.7 where the rows are in a cache; asking memory
-   for the next four rows meanwhile gained nothing in the whole.
+   What bounds ef(powersgd(rank=4)) of a matrix beyond the caches is memory: it goes through it
+   seven times, of which a memcpy is two: residual + gradient, of which D Q is made row by row as it
+   is added (fold_part), D^T P, residual - P Q^T, the mean written past the caches. Apart, adding
+   and D Q took 9.9 ms and together 6.8 (5000 x 5000 floats on one core of a Zen 5, a memcpy of 5.4
+   ms), and the whole 0.90 to 0.92 of what it had taken on one core of a Xeon (Granite Rapids). D^T
+   P 4.7, residual - P Q^T 4.7, the mean 3.4; the products read four rows at once, in 4.4 ms what
+   one stream brings in 2.8, and take 1.2 to 1.7 where the rows are in a cache; asking memory for
+   the next four rows meanwhile gained nothing in the whole.
 
-   The kept Q's columns are divided by powers of two to a norm in [1, 2): D Q of a Q of D's own size would leave float's range where gradients are 1e-20 or 1e20, and orth forgets the columns' size, so that nothing else changes
-   by a bit.
+   The kept Q's columns are divided by powers of two to a norm in [1, 2): D Q of a Q of D's own size
+   would leave float's range where gradients are 1e-20 or 1e20, and orth forgets the columns' size,
+   so that nothing else changes by a bit.
 
-   Q_own lies in the scratch between fold and mine, and with 16 bits P^ and the mean Q as floats after it. A dead layer's Q is 0, and so is P; orth draws new directions then (orthogonal.c). */
+   Q_own lies in the scratch between fold and mine, and with 16 bits P^ and the mean Q as floats
+   after it. A dead layer's Q is 0, and so is P; orth draws new directions then (orthogonal.c). */
 #include "codec_internal.h"
 #include "registry.h"
 #include <assert.h>
@@ -39,7 +57,9 @@ typedef struct powersgd {
     double min_compression_rate;
     bool warm_start;
     int ef_rule, factor;
-    float *q;       /* the tensors' Q one after the other, each column divided by a power of two to about 1; NULL: nothing is compressed */
+    /* the tensors' Q one after the other, each column divided by a power of two to
+       about 1; NULL: nothing is compressed */
+    float *q;
     float *size;    /* 16 bits: of the columns of all Q of a tensor, the exponent of their norm in the step before */
 } powersgd;
 enum { LOCAL, AGGREGATED };
@@ -47,13 +67,20 @@ enum { RANK_MOST = 512, ITERS_MOST = 4, PANEL = 32, SIZE_MOST = 100, SIZE_UNKNOW
 static const tutti_dtype factors[] = { TUTTI_F32, TUTTI_F16, TUTTI_BF16 };
 
 static const tutti_option options[] = {
-    { "rank", TUTTI_INT, TUTTI_AT(powersgd, rank), 1, 1, RANK_MOST, NULL, "of the approximation; at most the lesser side of a matrix" },
-    { "iters_per_step", TUTTI_INT, TUTTI_AT(powersgd, iters_per_step), 1, 1, ITERS_MOST, NULL, "products of that rank in a step, each of what the ones before have left" },
-    { "min_compression_rate", TUTTI_REAL, TUTTI_AT(powersgd, min_compression_rate), 2, 1, 1e9, NULL, "matrices that shrink less travel as they are" },
-    { "start_iter", TUTTI_INT, TUTTI_AT(powersgd, start_iter), 0, 0, 1e12, NULL, "steps before the first that compresses" },
-    { "warm_start", TUTTI_BOOL, TUTTI_AT(powersgd, warm_start), 1, 0, 1, NULL, "begin from the previous step's factor, not from a drawn one" },
-    { "ef_rule", TUTTI_CHOICE, TUTTI_AT(powersgd, ef_rule), 0, 0, 0, "local|aggregated", "what ef(...) takes for sent: this worker's part, or the mean" },
-    { "factor_dtype", TUTTI_CHOICE, TUTTI_AT(powersgd, factor), 0, 0, 0, "fp32|fp16|bf16", "what factors travel as; sums are made in fp32" },
+    { "rank", TUTTI_INT, TUTTI_AT(powersgd, rank), 1, 1, RANK_MOST, NULL,
+      "of the approximation; at most the lesser side of a matrix" },
+    { "iters_per_step", TUTTI_INT, TUTTI_AT(powersgd, iters_per_step), 1, 1, ITERS_MOST, NULL,
+      "products of that rank in a step, each of what the ones before have left" },
+    { "min_compression_rate", TUTTI_REAL, TUTTI_AT(powersgd, min_compression_rate), 2, 1, 1e9, NULL,
+      "matrices that shrink less travel as they are" },
+    { "start_iter", TUTTI_INT, TUTTI_AT(powersgd, start_iter), 0, 0, 1e12, NULL,
+      "steps before the first that compresses" },
+    { "warm_start", TUTTI_BOOL, TUTTI_AT(powersgd, warm_start), 1, 0, 1, NULL,
+      "begin from the previous step's factor, not from a drawn one" },
+    { "ef_rule", TUTTI_CHOICE, TUTTI_AT(powersgd, ef_rule), 0, 0, 0, "local|aggregated",
+      "what ef(...) takes for sent: this worker's part, or the mean" },
+    { "factor_dtype", TUTTI_CHOICE, TUTTI_AT(powersgd, factor), 0, 0, 0, "fp32|fp16|bf16",
+      "what factors travel as; sums are made in fp32" },
     { 0 }
 };
 
@@ -72,7 +99,10 @@ static size_t rank_of(const powersgd *s, size_t rows, size_t cols)
 
     r = r < rows ? r : rows;
     r = r < cols ? r : cols;
-    return (double)((rows + cols) * r * iters_of(s, r, rows, cols)) * s->min_compression_rate < (double)rows * (double)cols ? r : 0;
+    return (double)((rows + cols) * r * iters_of(s, r, rows, cols)) * s->min_compression_rate <
+                   (double)rows * (double)cols
+               ? r
+               : 0;
 }
 
 static size_t rank_now(const tutti_codec *c, const tutti_view *v)
@@ -110,7 +140,8 @@ static bool is_narrow(const tutti_codec *c, const tutti_view *v)
 {
     const powersgd *s = c->self;
 
-    return factors[s->factor] != TUTTI_F32 && rank_now(c, v) > 0 && (s->size == NULL || s->size[size_place(c, v->tensor)] > SIZE_UNKNOWN);
+    return factors[s->factor] != TUTTI_F32 && rank_now(c, v) > 0 &&
+           (s->size == NULL || s->size[size_place(c, v->tensor)] > SIZE_UNKNOWN);
 }
 
 static tutti_dtype number(const tutti_codec *c, const tutti_view *v)
@@ -118,7 +149,8 @@ static tutti_dtype number(const tutti_codec *c, const tutti_view *v)
     return is_narrow(c, v) ? factors[((const powersgd *)c->self)->factor] : TUTTI_F32;
 }
 
-/* Shared by all workers: of a tensor, and of a step where it is drawn anew; the upper word of `step` is orth's. */
+/* Shared by all workers: of a tensor, and of a step where it is drawn anew;
+   the upper word of `step` is orth's. */
 static tutti_rng shared(const tutti_codec *c, const tutti_view *v, int tensor)
 {
     tutti_rng rng = tutti_codec_rng(c, v, true);
@@ -140,7 +172,8 @@ static void declare(tutti_codec *c, tutti_plan *plan)
     if (count > 0)
         tutti_codec_declare_floats(c, plan, "q", TUTTI_SAME, count, &((powersgd *)c->self)->q);
     if (count > 0 && factors[((powersgd *)c->self)->factor] != TUTTI_F32)
-        tutti_codec_declare_floats(c, plan, "sizes", TUTTI_SAME, size_place(c, c->space->n_tensors), &((powersgd *)c->self)->size);
+        tutti_codec_declare_floats(c, plan, "sizes", TUTTI_SAME, size_place(c, c->space->n_tensors),
+                                   &((powersgd *)c->self)->size);
 }
 
 static void open(tutti_codec *c)
@@ -157,10 +190,13 @@ static void open(tutti_codec *c)
         tutti_fill(c->space->device, size_place(c, c->space->n_tensors), SIZE_UNKNOWN, s->size);
 }
 
-/* Q_own of each product, and where Q is not kept the drawn one; with 16 bits also P^ and the mean Q of each. */
+/* Q_own of each product, and where Q is not kept the drawn one; with 16
+   bits also P^ and the mean Q of each. */
 static size_t scratch_bytes(const tutti_codec *c, const tutti_view *v)
 {
-    return rank_now(c, v) * iters_of(c->self, rank_now(c, v), v->rows, v->cols) * (v->cols + (factors[((const powersgd *)c->self)->factor] != TUTTI_F32 ? v->rows + v->cols : 0)) * sizeof(float);
+    return rank_now(c, v) * iters_of(c->self, rank_now(c, v), v->rows, v->cols) *
+           (v->cols + (factors[((const powersgd *)c->self)->factor] != TUTTI_F32 ? v->rows + v->cols : 0)) *
+           sizeof(float);
 }
 
 static size_t width(const tutti_codec *c, const tutti_view *v, int round)
@@ -175,12 +211,15 @@ static size_t width(const tutti_codec *c, const tutti_view *v, int round)
 /* ---- factors as floats: on the wire, or in the scratch where the wire has 16 bits ---- */
 static float *p_of(const tutti_codec *c, const tutti_view *v, size_t r, size_t j, void *scratch, void *const *wire)
 {
-    return is_narrow(c, v) ? (float *)scratch + r * iters_of(c->self, r, v->rows, v->cols) * v->cols + j * r * v->rows : wire[2 * j];
+    return is_narrow(c, v) ? (float *)scratch + r * iters_of(c->self, r, v->rows, v->cols) * v->cols + j * r * v->rows
+                           : wire[2 * j];
 }
 
 static float *q_of(const tutti_codec *c, const tutti_view *v, size_t r, size_t j, void *scratch, void *const *wire)
 {
-    return is_narrow(c, v) ? (float *)scratch + r * iters_of(c->self, r, v->rows, v->cols) * (v->cols + v->rows) + j * r * v->cols : wire[2 * j + 1];
+    return is_narrow(c, v)
+               ? (float *)scratch + r * iters_of(c->self, r, v->rows, v->cols) * (v->cols + v->rows) + j * r * v->cols
+               : wire[2 * j + 1];
 }
 
 /* The exponent by which column k of product j's Q is divided on the wire. */
@@ -220,8 +259,10 @@ static void widen_means(const tutti_codec *c, const tutti_view *v, size_t r, voi
     }
 }
 
-/* The columns of P of product j become orthonormal, and orthogonal to those of the products before. */
-static void make_orthonormal(const tutti_codec *c, const tutti_view *v, size_t r, size_t j, void *scratch, void *const *wire)
+/* The columns of P of product j become orthonormal, and orthogonal to those of the products
+   before. */
+static void make_orthonormal(const tutti_codec *c, const tutti_view *v, size_t r, size_t j, void *scratch,
+                             void *const *wire)
 {
     float *column[RANK_MOST * ITERS_MOST];
 
@@ -230,15 +271,18 @@ static void make_orthonormal(const tutti_codec *c, const tutti_view *v, size_t r
     tutti_codec_orthonormalise(c->space->device, v->rows, j * r, (j + 1) * r, column, shared(c, v, v->tensor));
 }
 
-/* y += a (the sum of the products P^ Q^T from the first on); Q: this worker's own, or the mean. From the end, where the fold has just been. */
-static void add_products(const tutti_codec *c, const tutti_view *v, size_t r, size_t first, void *scratch, void *const *wire, bool own, float a, float *y)
+/* y += a (the sum of the products P^ Q^T from the first on); Q: this worker's own, or the mean.
+   From the end, where the fold has just been. */
+static void add_products(const tutti_codec *c, const tutti_view *v, size_t r, size_t first, void *scratch,
+                         void *const *wire, bool own, float a, float *y)
 {
     const size_t rows = v->rows, cols = v->cols, products = iters_of(c->self, r, rows, cols);
 
     for (size_t end = first < products ? rows : 0, i; end > 0; end = i) {
         i = end > PANEL ? end - PANEL : 0;
         for (size_t j = first; j < products; j++)
-            tutti_rows_add(c->space->device, end - i, cols, a, (int)r, p_of(c, v, r, j, scratch, wire) + i, rows, own ? (float *)scratch + j * r * cols : q_of(c, v, r, j, scratch, wire), y + i * cols);
+            tutti_rows_add(c->space->device, end - i, cols, a, (int)r, p_of(c, v, r, j, scratch, wire) + i, rows,
+                           own ? (float *)scratch + j * r * cols : q_of(c, v, r, j, scratch, wire), y + i * cols);
     }
 }
 
@@ -251,7 +295,8 @@ static void take_units(const tutti_codec *c, size_t r, size_t n, const float *fr
 }
 
 /* Of the rows [from, to), which x holds; the last ones of all come first. */
-static void fold_p(tutti_codec *c, const tutti_view *v, size_t r, size_t j, size_t from, size_t to, const float *x, void *scratch, void *const *wire)
+static void fold_p(tutti_codec *c, const tutti_view *v, size_t r, size_t j, size_t from, size_t to, const float *x,
+                   void *scratch, void *const *wire)
 {
     tutti_device *d = c->space->device;
     const powersgd *s = c->self;
@@ -271,7 +316,8 @@ static void fold_p(tutti_codec *c, const tutti_view *v, size_t r, size_t j, size
             tutti_fill_normal(d, r * cols, shared(c, v, v->tensor), own);
         q = own;
     }
-    for (size_t end = to, i; end > from; end = i) { /* P = D Q, from the end, which whoever made D has just left in the caches */
+    /* P = D Q, from the end, which whoever made D has just left in the caches */
+    for (size_t end = to, i; end > from; end = i) {
         i = end - from > PANEL ? end - PANEL : from;
         tutti_rows_dot(d, end - i, cols, x + (i - from) * cols, (int)r, q, p + i, rows);
     }
@@ -281,7 +327,8 @@ static void fold_p(tutti_codec *c, const tutti_view *v, size_t r, size_t j, size
     }
 }
 
-static void fold_q(tutti_codec *c, const tutti_view *v, size_t r, size_t j, const float *x, void *scratch, void *const *wire)
+static void fold_q(tutti_codec *c, const tutti_view *v, size_t r, size_t j, const float *x, void *scratch,
+                   void *const *wire)
 {
     tutti_device *d = c->space->device;
     const size_t rows = v->rows, cols = v->cols;
@@ -301,7 +348,8 @@ static void fold_q(tutti_codec *c, const tutti_view *v, size_t r, size_t j, cons
         tutti_copy(d, r * cols, to, own);
 }
 
-static void fold_part(tutti_codec *c, const tutti_view *v, size_t from, size_t count, const float *x, void *scratch, void *const *wire)
+static void fold_part(tutti_codec *c, const tutti_view *v, size_t from, size_t count, const float *x, void *scratch,
+                      void *const *wire)
 {
     const size_t r = rank_now(c, v);
 
@@ -325,7 +373,8 @@ static void fold(tutti_codec *c, const tutti_view *v, int round, const float *x,
         fold_q(c, v, r, j, x, scratch, wire);
 }
 
-static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, void *const *wire, float a, float *y)
+static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, void *const *wire, float a,
+                 float *y)
 {
     const powersgd *s = c->self;
     const size_t r = rank_now(c, v);
@@ -339,7 +388,8 @@ static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scra
     }
 }
 
-/* What the next step divides product j by. Where a column is 0, be it that it was less than 16 bits tell from 0, ever less. */
+/* What the next step divides product j by. Where a column is 0, be it that it was less
+   than 16 bits tell from 0, ever less. */
 static void learn_sizes(const tutti_codec *c, const tutti_view *v, size_t r, size_t j, const float *q)
 {
     float *size = ((const powersgd *)c->self)->size + size_place(c, v->tensor) + j * r;
@@ -364,7 +414,8 @@ static void unfold(tutti_codec *c, const tutti_view *v, void *scratch, void *con
         return;
     }
     widen_means(c, v, r, scratch, wire);
-    tutti_rows_product(d, v->rows, v->cols, (int)r, p_of(c, v, r, 0, scratch, wire), v->rows, q_of(c, v, r, 0, scratch, wire), y);
+    tutti_rows_product(d, v->rows, v->cols, (int)r, p_of(c, v, r, 0, scratch, wire), v->rows,
+                       q_of(c, v, r, 0, scratch, wire), y);
     add_products(c, v, r, 1, scratch, wire, false, 1, y);
     for (size_t j = 0; j < products; j++) {
         q[j] = q_of(c, v, r, j, scratch, wire);
@@ -381,10 +432,12 @@ static void unfold(tutti_codec *c, const tutti_view *v, void *scratch, void *con
 /* Bytes of a matrix's factors in one step, once it is compressed. */
 static size_t factor_bytes(const tutti_codec *c, const tutti_view *v, size_t r)
 {
-    return r * iters_of(c->self, r, v->rows, v->cols) * (v->rows + v->cols) * tutti_dtype_bytes(factors[((const powersgd *)c->self)->factor]);
+    return r * iters_of(c->self, r, v->rows, v->cols) * (v->rows + v->cols) *
+           tutti_dtype_bytes(factors[((const powersgd *)c->self)->factor]);
 }
 
-/* For the person, who asked for so many columns and does not get them: matrices that travel dense, since their factors would be no smaller. */
+/* For the person, who asked for so many columns and does not get them: matrices that travel dense,
+   since their factors would be no smaller. */
 static void warn(const tutti_codec *c, const tutti_codec_moment *m)
 {
     const powersgd *s = c->self;
@@ -428,7 +481,8 @@ static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, floa
         return 0;
     for (int t = 0; t < c->space->n_tensors; t++) {
         const tutti_view *v = &c->space->tensor[t];
-        const size_t least = v->rows < v->cols ? v->rows : v->cols, r = rank_of(s, v->rows, v->cols), asked = (size_t)s->rank < least ? (size_t)s->rank : least;
+        const size_t least = v->rows < v->cols ? v->rows : v->cols, r = rank_of(s, v->rows, v->cols),
+                     asked = (size_t)s->rank < least ? (size_t)s->rank : least;
         char *at = list + used;
         const size_t room = used < sizeof list ? sizeof list - used : 0;
         if (v->rows < 2)
@@ -440,13 +494,18 @@ static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, floa
         if (matrices++ >= SHOWN || room == 0)
             continue;
         if (r > 0)
-            used += (size_t)snprintf(at, room, "; %d (%zu x %zu): rank %zu, %zu -> %zu bytes", t, v->rows, v->cols, r, v->count * sizeof(float), factor_bytes(c, v, r));
+            used += (size_t)snprintf(at, room, "; %d (%zu x %zu): rank %zu, %zu -> %zu bytes", t, v->rows, v->cols, r,
+                                     v->count * sizeof(float), factor_bytes(c, v, r));
         else
-            used += (size_t)snprintf(at, room, "; %d (%zu x %zu): as it is, since rank %zu%s shrinks it %.3g times, not more than %g", t, v->rows, v->cols, asked, asked < (size_t)s->rank ? ", its lesser side," : "",
-                                     (double)v->count / (double)((v->rows + v->cols) * asked * iters_of(s, asked, v->rows, v->cols)), s->min_compression_rate);
+            used += (size_t)snprintf(
+                at, room, "; %d (%zu x %zu): as it is, since rank %zu%s shrinks it %.3g times, not more than %g", t,
+                v->rows, v->cols, asked, asked < (size_t)s->rank ? ", its lesser side," : "",
+                (double)v->count / (double)((v->rows + v->cols) * asked * iters_of(s, asked, v->rows, v->cols)),
+                s->min_compression_rate);
     }
-    snprintf(text, sizeof text, "powersgd: %zu of %zu matrices travel as products from step %lld on, %zu -> %zu bytes a step%s%s", products, matrices, (long long)s->start_iter, before, after, list,
-             matrices > SHOWN ? "; ..." : "");
+    snprintf(text, sizeof text,
+             "powersgd: %zu of %zu matrices travel as products from step %lld on, %zu -> %zu bytes a step%s%s",
+             products, matrices, (long long)s->start_iter, before, after, list, matrices > SHOWN ? "; ..." : "");
     m->say(m->with, "matrices", text);
     warn(c, m);
     return 0;
@@ -466,7 +525,22 @@ static void follow(tutti_codec *c, const tutti_codec *from, int t)
 }
 
 const tutti_codec_ops tutti_codec_powersgd = {
-    .name = "powersgd", .paper = "Vogels et al., NeurIPS 2019, algorithm 1", .help = "matrices as products of rank r, summed on the way",
-    .options = options, .self_bytes = sizeof(powersgd), .rounds = 2 * ITERS_MOST, .number = number, .traits = traits, .declare = declare, .open = open, .begin = begin, .scratch = scratch_bytes,
-    .width = width, .fold = fold, .fold_part = fold_part, .mine = mine, .unfold = unfold, .follow = follow,
+    .name = "powersgd",
+    .paper = "Vogels et al., NeurIPS 2019, algorithm 1",
+    .help = "matrices as products of rank r, summed on the way",
+    .options = options,
+    .self_bytes = sizeof(powersgd),
+    .rounds = 2 * ITERS_MOST,
+    .number = number,
+    .traits = traits,
+    .declare = declare,
+    .open = open,
+    .begin = begin,
+    .scratch = scratch_bytes,
+    .width = width,
+    .fold = fold,
+    .fold_part = fold_part,
+    .mine = mine,
+    .unfold = unfold,
+    .follow = follow,
 };

@@ -1,9 +1,12 @@
-/* qsgd.c: codec qsgd: |x| / N rounded at random to one of s + 1 even levels so that the expectation is x; N is the bucket's 2-norm or greatest
-   magnitude. Alistarh, Grubic, Li, Tomioka and Vojnovic, NeurIPS 2017. Either `bits` is given, which count the sign: s = 2^(bits-1) - 1 (the paper counts 2^b levels), or s itself, `levels`, which travels in the fewest
-   bits that hold sign and level: 1 + ceil(log2(s + 1)).
-   Fixed width: n bits / 8 + 4 ceil(n / bucket) bytes; Elias codes (elias.c) vary and pay where most levels are 0, Huffman's (huffman.c) wherever some
-   levels are more frequent than others.
-   A bucket may be longer than a tensor, which the sheet would refuse: it is the scale of a whole layer then, one of the sheet's variants. */
+/* qsgd.c: codec qsgd: |x| / N rounded at random to one of s + 1 even levels so that the
+   expectation is x; N is the bucket's 2-norm or greatest magnitude. Alistarh, Grubic, Li, Tomioka
+   and Vojnovic, NeurIPS 2017. Either `bits` is given, which count the sign: s = 2^(bits-1) - 1
+   (the paper counts 2^b levels), or s itself, `levels`, which travels in the fewest bits that hold
+   sign and level: 1 + ceil(log2(s + 1)).
+   Fixed width: n bits / 8 + 4 ceil(n / bucket) bytes; Elias codes (elias.c) vary and pay where most
+   levels are 0, Huffman's (huffman.c) wherever some levels are more frequent than others.
+   A bucket may be longer than a tensor, which the sheet would refuse: it is the scale of a whole
+   layer then, one of the sheet's variants. */
 #include "codec_internal.h"
 #include "registry.h"
 
@@ -11,7 +14,8 @@ enum { BITS = 4, LEVELS_MOST = 127 };
 static const tutti_option options[] = {
     TUTTI_CODEC_QUANTISER_BITS(0, 0, "bits of an element with its sign, 2 or more; 0: as few as hold `levels`, or 4"),
     TUTTI_CODEC_QUANTISER_OPTIONS(512, 0, TUTTI_CODEC_CODINGS),
-    { "levels", TUTTI_INT, TUTTI_AT(tutti_codec_quantiser, steps), 0, 0, LEVELS_MOST, NULL, "s, levels above 0, in place of bits, of which 8 hold no more than 127; 0: all that bits hold" },
+    { "levels", TUTTI_INT, TUTTI_AT(tutti_codec_quantiser, steps), 0, 0, LEVELS_MOST, NULL,
+      "s, levels above 0, in place of bits, of which 8 hold no more than 127; 0: all that bits hold" },
     { 0 }
 };
 
@@ -20,9 +24,13 @@ static tutti_status check(const tutti_codec *c, tutti_error *err)
     const tutti_codec_quantiser *q = c->self;
 
     if (q->bits == 1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "bits is 1, and a sign and at least one level above 0 take 2; signs alone are codec sign, or onebit");
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "bits is 1, and a sign and at least one level above 0 take 2; signs alone are codec sign, or onebit");
     if (q->bits > 0 && q->steps > 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "bits is %lld and levels is %lld, and either says what the other is; leave one of them away", (long long)q->bits, (long long)q->steps);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "bits is %lld and levels is %lld, and either says what the other is; leave one of them away",
+                          (long long)q->bits, (long long)q->steps);
     return tutti_codec_quantised_check(c, err);
 }
 
@@ -37,6 +45,13 @@ static void declare(tutti_codec *c, tutti_plan *plan)
 }
 
 const tutti_codec_ops tutti_codec_qsgd = {
-    .name = "qsgd", .paper = "Alistarh et al., NeurIPS 2017", .help = "even levels of a bucket's scale, rounded at random: unbiased",
-    .options = options, .self_bytes = sizeof(tutti_codec_quantiser), .traits = tutti_codec_quantised_traits, .check = check, .declare = declare, TUTTI_CODEC_QUANTISED,
+    .name = "qsgd",
+    .paper = "Alistarh et al., NeurIPS 2017",
+    .help = "even levels of a bucket's scale, rounded at random: unbiased",
+    .options = options,
+    .self_bytes = sizeof(tutti_codec_quantiser),
+    .traits = tutti_codec_quantised_traits,
+    .check = check,
+    .declare = declare,
+    TUTTI_CODEC_QUANTISED,
 };

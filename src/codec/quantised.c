@@ -1,20 +1,32 @@
-/* quantised.c: buckets of consecutive elements, each with a float scale and one code an element: QSGD (Alistarh et al. 2017), NUQSGD (Ramezani-Kebrya
-   et al. 2021), ALQ and AMQ (Faghri et al. 2020), int8: what they have in common, which is all but the levels. On the wire the scales come first, then the codes of all buckets back to back: a bucket is a multiple of eight elements, so
-   it begins on a byte, and only the end is padded. tail=dense: what the last bucket of a tensor lacks to be whole follows as float32, as in the authors' runs of ALQ and NUQSGD; of a part of a
-   tensor that is not its end (an owner's) the last bucket is short all the same, or cutting tensors would make half of them dense. The vector is gone through in blocks that stay in the first cache together with their draws
-   and codes.
+/* quantised.c: buckets of consecutive elements, each with a float scale and one code an element:
+   QSGD (Alistarh et al. 2017), NUQSGD (Ramezani-Kebrya et al. 2021), ALQ and AMQ (Faghri et al.
+   2020), int8: what they have in common, which is all but the levels. On the wire the scales come
+   first, then the codes of all buckets back to back: a bucket is a multiple of eight elements, so
+   it begins on a byte, and only the end is padded. tail=dense: what the last bucket of a tensor
+   lacks to be whole follows as float32, as in the authors' runs of ALQ and NUQSGD; of a part of a
+   tensor that is not its end (an owner's) the last bucket is short all the same, or cutting tensors
+   would make half of them dense. The vector is gone through in blocks that stay in the first cache
+   together with their draws and codes.
 
-   What bounds encoding 25 M elements with a 2-norm and drawn roundings is arithmetic, not memory (one core of a Zen 5, AVX-512, a memcpy of 5.1 to 5.5 ms; layers alone, in the first cache): rounding to alq's levels 3.9 ms,
-   draws 2.0, norms 0.8, packing 0.15; memory adds 1.0 to all of them. Rounding: of 23 instructions for sixteen elements, 10 (comparisons into masks, permutations, widening and narrowing) go to two of the four units, and
-   take 9 cycles; tables held in registers, halvings side by side in any order, and draws and roundings woven into one another took as long. */
+   What bounds encoding 25 M elements with a 2-norm and drawn roundings is arithmetic, not
+   memory (one core of a Zen 5, AVX-512, a memcpy of 5.1 to 5.5 ms; layers alone, in the first
+   cache): rounding to alq's levels 3.9 ms, draws 2.0, norms 0.8, packing 0.15; memory adds
+   1.0 to all of them. Rounding: of 23 instructions for sixteen elements, 10 (comparisons into
+   masks, permutations, widening and narrowing) go to two of the four units, and take 9
+   cycles; tables held in registers, halvings side by side in any order, and draws and
+   roundings woven into one another took as long. */
 #include "codec_internal.h"
 
-enum { TABLE_BITS = 4 };               /* up to these the levels fit vector registers, and looking them up costs less than computing them */
-enum { TOGETHER = 4 * TUTTI_CODEC_BLOCK, FOUR_MOST = 1 << 13, BUCKETS_MOST = TOGETHER / 8, CALL = 1 << 13 }; /* CALL: elements of a call, each of which makes draws and levels ready first */
+/* up to these the levels fit vector registers, and looking them up costs less than computing
+   them */
+enum { TABLE_BITS = 4 };
+/* CALL: elements of a call, each of which makes draws and levels ready first */
+enum { TOGETHER = 4 * TUTTI_CODEC_BLOCK, FOUR_MOST = 1 << 13, BUCKETS_MOST = TOGETHER / 8, CALL = 1 << 13 };
 
 unsigned tutti_codec_quantised_traits(const tutti_codec *c)
 {
-    return TUTTI_CODEC_UNBIASED | (((const tutti_codec_quantiser *)c->self)->coding == TUTTI_CODEC_PLAIN ? TUTTI_CODEC_FIXED : 0);
+    return TUTTI_CODEC_UNBIASED |
+           (((const tutti_codec_quantiser *)c->self)->coding == TUTTI_CODEC_PLAIN ? TUTTI_CODEC_FIXED : 0);
 }
 
 tutti_status tutti_codec_quantised_check(const tutti_codec *c, tutti_error *err)
@@ -22,7 +34,8 @@ tutti_status tutti_codec_quantised_check(const tutti_codec *c, tutti_error *err)
     const uint64_t bucket = (uint64_t)((const tutti_codec_quantiser *)c->self)->bucket;
 
     if ((bucket & (bucket - 1)) != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "bucket is %llu and must be a power of two, such as 512", (unsigned long long)bucket);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "bucket is %llu and must be a power of two, such as 512",
+                          (unsigned long long)bucket);
     return TUTTI_OK;
 }
 
@@ -47,7 +60,9 @@ static size_t tail_of(const tutti_codec *c, const tutti_view *v)
     const tutti_codec_quantiser *q = c->self;
     const tutti_view *tensor = v->tensor < 0 ? v : &c->space->tensor[v->tensor];
 
-    return q->tail == TUTTI_CODEC_DENSE && v->first + v->count == tensor->first + tensor->count ? v->count % (size_t)q->bucket : 0;
+    return q->tail == TUTTI_CODEC_DENSE && v->first + v->count == tensor->first + tensor->count
+               ? v->count % (size_t)q->bucket
+               : 0;
 }
 
 size_t tutti_codec_quantised_bound(const tutti_codec *c, const tutti_view *v)
@@ -55,25 +70,31 @@ size_t tutti_codec_quantised_bound(const tutti_codec *c, const tutti_view *v)
     const tutti_codec_quantiser *q = c->self;
     const size_t tail = tail_of(c, v), n = v->count - tail;
 
-    return 4 * tail + (q->coding == TUTTI_CODEC_PLAIN ? fixed_bytes(q, n) : q->coding == TUTTI_CODEC_HUFFMAN ? tutti_codec_huffman_bound(q, n) : tutti_codec_elias_bound(q, n));
+    return 4 * tail + (q->coding == TUTTI_CODEC_PLAIN     ? fixed_bytes(q, n)
+                       : q->coding == TUTTI_CODEC_HUFFMAN ? tutti_codec_huffman_bound(q, n)
+                                                          : tutti_codec_elias_bound(q, n));
 }
 
-/* So many buckets have their scales computed side by side before their codes are: as many as stay in the first cache, or four where those are no more than an eighth of the second one. */
+/* So many buckets have their scales computed side by side before their codes are: as many as stay
+   in the first cache, or four where those are no more than an eighth of the second one. */
 static size_t buckets_together(size_t bucket)
 {
     return bucket > FOUR_MOST ? 1 : bucket > TOGETHER / 4 ? 4 : TOGETHER / bucket;
 }
 
 /* Of the at most BUCKETS_MOST buckets of `count` elements. */
-static void bucket_scales(const tutti_codec *c, const tutti_codec_quantiser *q, const float *x, size_t count, size_t bucket, float *scale)
+static void bucket_scales(const tutti_codec *c, const tutti_codec_quantiser *q, const float *x, size_t count,
+                          size_t bucket, float *scale)
 {
     double sums[BUCKETS_MOST];
 
     if (q->l2)
         tutti_norm2_each(c->space->device, count, bucket, x, sums);
     for (size_t b = 0, at = 0; at < count; b++, at += bucket) {
-        /* The squares are exact and their sum grows in rounding too: the 2-norm is never below the greatest magnitude. */
-        scale[b] = q->l2 ? (float)sqrt(sums[b]) : tutti_absmax(c->space->device, count - at < bucket ? count - at : bucket, x + at);
+        /* The squares are exact and their sum grows in rounding too: the 2-norm is
+           never below the greatest magnitude. */
+        scale[b] = q->l2 ? (float)sqrt(sums[b])
+                         : tutti_absmax(c->space->device, count - at < bucket ? count - at : bucket, x + at);
         scale[b] = isfinite(scale[b]) ? scale[b] : NAN;
     }
 }
@@ -88,15 +109,18 @@ float tutti_codec_bucket_scale(const tutti_codec *c, const tutti_codec_quantiser
 
 static tutti_rounding rounding(const tutti_codec_quantiser *q)
 {
-    return (tutti_rounding){ .grid = q->grid, .bits = (int)q->bits, .nearest = q->nearest, .steps = tutti_codec_steps(q), .levels = q->levels };
+    return (tutti_rounding){
+        .grid = q->grid, .bits = (int)q->bits, .nearest = q->nearest, .steps = tutti_codec_steps(q), .levels = q->levels
+    };
 }
 
-void tutti_codec_bucket_codes(const tutti_codec *c, const tutti_codec_quantiser *q, const tutti_view *v, const float *x, size_t at, size_t count,
-                              float scale, uint8_t *codes)
+void tutti_codec_bucket_codes(const tutti_codec *c, const tutti_codec_quantiser *q, const tutti_view *v, const float *x,
+                              size_t at, size_t count, float scale, uint8_t *codes)
 {
     const tutti_rounding how = rounding(q);
 
-    tutti_quantise(c->space->device, &how, tutti_codec_rng(c, v, false), v->first + at, count, x + at, count, &scale, NULL, codes);
+    tutti_quantise(c->space->device, &how, tutti_codec_rng(c, v, false), v->first + at, count, x + at, count, &scale,
+                   NULL, codes);
 }
 
 /* 2^e, e from -126 to 0. */
@@ -109,16 +133,21 @@ static float power(int e)
     return value;
 }
 
-/* A level times the scale is rounded, then a times that: the same numbers as decoding first and adding after. */
+/* A level times the scale is rounded, then a times that: the same numbers as
+   decoding first and adding after. */
 void tutti_codec_bucket_values(const tutti_codec_quantiser *q, float scale, float a, float value[256])
 {
     const int half = 1 << (q->bits - 1), top = half - 1, steps = tutti_codec_steps(q);
-    const float step = 1.0f / (float)top; /* top * step is 1 exactly for all tops here, 1 .. 127 (tested); of another number of levels it need not be, so these are divided */
+    /* top * step is 1 exactly for all tops here, 1 .. 127 (tested); of another number of levels it
+       need not be, so these are divided */
+    const float step = 1.0f / (float)top;
 
     for (int l = 0; l < 2 * half && q->grid == TUTTI_GRID_ANY; l++)
         value[l] = a * (scale * q->levels->level[l]);
     for (int l = 0; l < half && q->grid != TUTTI_GRID_ANY; l++) {
-        const float level = q->grid == TUTTI_GRID_POWERS ? l == 0 ? 0.0f : power(l - top) : steps == top ? (float)l * step : (float)l / (float)steps;
+        const float level = q->grid == TUTTI_GRID_POWERS ? l == 0 ? 0.0f : power(l - top)
+                            : steps == top ? (float)l * step
+                                                         : (float)l / (float)steps;
         value[l] = a * (scale * level);
         value[half + l] = -value[l];
     }
@@ -129,19 +158,23 @@ bool tutti_codec_scale_is_valid(float scale)
     return isnan(scale) || (isfinite(scale) && scale >= 0);
 }
 
-tutti_status tutti_codec_check_scales(const tutti_codec *c, size_t n, const uint8_t *in, const char *of, tutti_error *err)
+tutti_status tutti_codec_check_scales(const tutti_codec *c, size_t n, const uint8_t *in, const char *of,
+                                      tutti_error *err)
 {
     for (size_t b = 0; b < n; b++)
         if (!tutti_codec_scale_is_valid(tutti_codec_get_f32(in + 4 * b)))
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': the scale of %s %zu of %zu is %g, and scales are 0 or more; the message was "
-                              "damaged or is another codec's", c->ops->name, of, b, n, (double)tutti_codec_get_f32(in + 4 * b));
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "codec '%s': the scale of %s %zu of %zu is %g, and scales are 0 or more; the message was "
+                              "damaged or is another codec's",
+                              c->ops->name, of, b, n, (double)tutti_codec_get_f32(in + 4 * b));
     return TUTTI_OK;
 }
 
 static size_t encode_fixed(const tutti_codec *c, const tutti_view *v, const float *x, uint8_t *out)
 {
     const tutti_codec_quantiser *q = c->self;
-    const size_t n = v->count, bucket = (size_t)q->bucket, bits = (size_t)q->bits, together = buckets_together(bucket) * bucket;
+    const size_t n = v->count, bucket = (size_t)q->bucket, bits = (size_t)q->bits,
+                 together = buckets_together(bucket) * bucket;
     const tutti_rounding how = rounding(q);
     const tutti_rng rng = tutti_codec_rng(c, v, false);
     float scale[BUCKETS_MOST];
@@ -152,12 +185,15 @@ static size_t encode_fixed(const tutti_codec *c, const tutti_view *v, const floa
         bucket_scales(c, q, x + first, end - first, bucket, scale);
         for (size_t b = 0; first + b * bucket < end; b++)
             tutti_codec_put_f32(out + 4 * (first / bucket + b), scale[b]);
-        for (size_t at = first, count; at < end; at += count) { /* whole buckets, or a part of one; the codes of one while memory brings one of the next ones */
+        /* whole buckets, or a part of one; the codes of one while
+           memory brings one of the next ones */
+        for (size_t at = first, count; at < end; at += count) {
             const size_t b = (at - first) / bucket, left = first + (b + 1) * bucket - at;
             const tutti_ahead ahead = { .distance = together, .end = n - at };
             count = bucket < CALL ? CALL / bucket * bucket : left < CALL ? left : CALL;
             count = count < end - at ? count : end - at;
-            tutti_quantise(c->space->device, &how, rng, v->first + at, count, x + at, bucket, scale + b, &ahead, bits == 8 ? packed + at : codes);
+            tutti_quantise(c->space->device, &how, rng, v->first + at, count, x + at, bucket, scale + b, &ahead,
+                           bits == 8 ? packed + at : codes);
             if (bits < 8)
                 tutti_pack(c->space->device, (int)bits, count, codes, packed + at / 8 * bits);
         }
@@ -174,8 +210,9 @@ size_t tutti_codec_quantised_encode(tutti_codec *c, const tutti_view *v, const f
 
     whole.count = whole.cols = v->count - tail;
     whole.rows = 1;
-    bytes = q->coding == TUTTI_CODEC_PLAIN ? encode_fixed(c, &whole, x, out) : q->coding == TUTTI_CODEC_HUFFMAN ? tutti_codec_huffman_encode(c, q, &whole, x, scratch, out)
-                                                                                                                : tutti_codec_elias_encode(c, q, &whole, x, out);
+    bytes = q->coding == TUTTI_CODEC_PLAIN     ? encode_fixed(c, &whole, x, out)
+            : q->coding == TUTTI_CODEC_HUFFMAN ? tutti_codec_huffman_encode(c, q, &whole, x, scratch, out)
+                                               : tutti_codec_elias_encode(c, q, &whole, x, out);
     for (size_t i = 0; i < tail; i++)
         tutti_codec_put_f32(out + bytes + 4 * i, x[whole.count + i]);
     return bytes + 4 * tail;
@@ -199,13 +236,16 @@ static tutti_status check_codes(const tutti_codec *c, size_t n, const uint8_t *p
             most = (codes[i] & mask) > most ? codes[i] & mask : most;
         for (size_t i = 0; i < count && !tutti_codec_code_is_valid(q, most); i++)
             if (!tutti_codec_code_is_valid(q, codes[i]))
-                return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': element %zu of %zu has level %d, and the greatest is %d; the message was damaged or is another codec's", c->ops->name, at + i, n,
-                                  codes[i] & mask, tutti_codec_steps(q));
+                return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                                  "codec '%s': element %zu of %zu has level %d, and the greatest is %d; the message "
+                                  "was damaged or is another codec's",
+                                  c->ops->name, at + i, n, codes[i] & mask, tutti_codec_steps(q));
     }
     return TUTTI_OK;
 }
 
-static tutti_status decode_fixed(const tutti_codec *c, const tutti_view *v, const uint8_t *in, float a, float *y, tutti_error *err)
+static tutti_status decode_fixed(const tutti_codec *c, const tutti_view *v, const uint8_t *in, float a, float *y,
+                                 tutti_error *err)
 {
     const tutti_codec_quantiser *q = c->self;
     const size_t n = v->count, bucket = (size_t)q->bucket, bits = (size_t)q->bits, buckets = tutti_codec_buckets(q, n);
@@ -236,7 +276,8 @@ static tutti_status decode_fixed(const tutti_codec *c, const tutti_view *v, cons
     return TUTTI_OK;
 }
 
-tutti_status tutti_codec_quantised_decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err)
+tutti_status tutti_codec_quantised_decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes,
+                                              float a, float *y, tutti_error *err)
 {
     const tutti_codec_quantiser *q = c->self;
     const size_t tail = tail_of(c, v);
@@ -247,8 +288,9 @@ tutti_status tutti_codec_quantised_decode_add(tutti_codec *c, const tutti_view *
     bytes -= 4 * tail;
     whole.count = whole.cols = v->count - tail;
     whole.rows = 1;
-    TUTTI_TRY(q->coding == TUTTI_CODEC_PLAIN ? decode_fixed(c, &whole, in, a, y, err) : q->coding == TUTTI_CODEC_HUFFMAN
-        ? tutti_codec_huffman_decode(c, q, &whole, in, bytes, a, y, err) : tutti_codec_elias_decode(c, q, &whole, in, bytes, a, y, err));
+    TUTTI_TRY(q->coding == TUTTI_CODEC_PLAIN     ? decode_fixed(c, &whole, in, a, y, err)
+              : q->coding == TUTTI_CODEC_HUFFMAN ? tutti_codec_huffman_decode(c, q, &whole, in, bytes, a, y, err)
+                                                 : tutti_codec_elias_decode(c, q, &whole, in, bytes, a, y, err));
     for (size_t i = 0; i < tail; i++)
         y[whole.count + i] += a * tutti_codec_get_f32(in + bytes + 4 * i);
     return TUTTI_OK;
@@ -284,9 +326,13 @@ static int nearest(const double *level, int n, double r)
     return r - level[low] <= level[high] - r ? low : high;
 }
 
-/* E|x - decoded|^2 <= bound |x|^2 for buckets of d elements. r of a bucket, x / scale, is at most 1 and has a 2-norm of at least 1, since no scale is above the 2-norm; rounded to the levels a < b it loses (b - r)(r - a).
-   Even levels: QSGD's min(d / (4 s^2), sqrt(d) / s), the first sharper by 4 (qsgd.md). All others (alq-amq.md): (rho - 1)^2 / (4 rho) of r^2 between levels of one sign whose ratio is rho, and from 0 to the first,
-   l, K_q l^(2-q) d^((2-q)/2), of which both ends of q, l^2 d / 4 and l sqrt(d), are taken; without a level 0 a quarter of the square of the middle interval each. */
+/* E|x - decoded|^2 <= bound |x|^2 for buckets of d elements. r of a bucket, x / scale, is at
+   most 1 and has a 2-norm of at least 1, since no scale is above the 2-norm; rounded to the
+   levels a < b it loses (b - r)(r - a). Even levels: QSGD's min(d / (4 s^2), sqrt(d) / s), the
+   first sharper by 4 (qsgd.md). All others (alq-amq.md): (rho - 1)^2 / (4 rho) of r^2 between
+   levels of one sign whose ratio is rho, and from 0 to the first, l, K_q l^(2-q) d^((2-q)/2), of
+   which both ends of q, l^2 d / 4 and l sqrt(d), are taken; without a level 0 a quarter of the
+   square of the middle interval each. */
 static double bound_of(const tutti_codec_quantiser *q, const double *level, int n, double d)
 {
     const double s = tutti_codec_steps(q);
@@ -298,19 +344,22 @@ static double bound_of(const tutti_codec_quantiser *q, const double *level, int 
         const double a = level[j], b = level[j + 1], rho = a > 0 ? b / a : b < 0 ? a / b : 1, width = b - a;
         ratio = fmax(ratio, (rho - 1) * (rho - 1) / (4 * rho));
         if (a <= 0 && b >= 0)
-            middle = fmax(middle, a < 0 && b > 0 ? d * width * width / 4 : fmin(d * width * width / 4, width * sqrt(d)));
+            middle =
+                fmax(middle, a < 0 && b > 0 ? d * width * width / 4 : fmin(d * width * width / 4, width * sqrt(d)));
     }
     return ratio + middle;
 }
 
-void tutti_codec_quantised_tell(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded, const tutti_codec_listener *to)
+void tutti_codec_quantised_tell(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded,
+                                const tutti_codec_listener *to)
 {
     const tutti_codec_quantiser *q = c->self;
     const size_t whole = v->count - tail_of(c, v), bucket = (size_t)q->bucket;
     double level[256], count[256] = { 0 }, bound;
     const int n = list_levels(q, level);
 
-    for (size_t first = 0; first < whole; first += bucket) { /* a bucket of which nothing is known, since it has a number that is not finite, is left out */
+    /* a bucket of which nothing is known, since it has a number that is not finite, is left out */
+    for (size_t first = 0; first < whole; first += bucket) {
         const size_t some = whole - first < bucket ? whole - first : bucket;
         const float scale = tutti_codec_bucket_scale(c, q, x + first, some);
         for (size_t i = first; i < first + some && scale >= 0; i++)

@@ -1,23 +1,31 @@
-/* randomk.c: codec randomk: k elements (or blocks of them) drawn with a seed that all workers share, so that only values travel and can be summed.
-   Stich, Cordonnier and Jaggi, NeurIPS 2018.
+/* randomk.c: codec randomk: k elements (or blocks of them) drawn with a seed that all workers
+   share, so that only values travel and can be summed. Stich, Cordonnier and Jaggi, NeurIPS 2018.
 
-   Differs from the paper: the vector is cut into k strata of equal length (to one), and one place is drawn in each. Places are distinct and ascend
-   by construction, in O(k) and without memory; each is drawn with probability 1 / length of its stratum, which is k / n where k divides n, so that
-   both laws keep: the expected loss (1 - k/n) |x|^2, and unbiased with the factor n/k (here: the length of the stratum). */
+   Differs from the paper: the vector is cut into k strata of equal length (to one), and one
+   place is drawn in each. Places are distinct and ascend by construction, in O(k) and without
+   memory; each is drawn with probability 1 / length of its stratum, which is k / n where k
+   divides n, so that both laws keep: the expected loss (1 - k/n) |x|^2, and unbiased with the
+   factor n/k (here: the length of the stratum). */
 #include "codec_internal.h"
 #include "registry.h"
 
 typedef struct randomk { double ratio; int64_t block, seed; bool unbiased; } randomk;
 enum { AT_ONCE = 64 };
 static const tutti_option options[] = {
-    { "ratio", TUTTI_REAL, TUTTI_AT(randomk, ratio), 0.01, 1e-9, 1, NULL, "blocks sent, as a share of all: k = ceil(ratio blocks), at least 1" },
-    { "block", TUTTI_INT, TUTTI_AT(randomk, block), 1, 1, 1 << 24, NULL, "consecutive elements that are drawn together, a shorter tensor as a whole; the last block travels filled with 0" },
-    { "shared_seed", TUTTI_INT, TUTTI_AT(randomk, seed), 0, 0, 1e15, NULL, "of the draws, the same on all workers; 0: the run's" },
-    { "unbiased", TUTTI_BOOL, TUTTI_AT(randomk, unbiased), 0, 0, 1, NULL, "multiply by n/k: for use without error feedback" },
+    { "ratio", TUTTI_REAL, TUTTI_AT(randomk, ratio), 0.01, 1e-9, 1, NULL,
+      "blocks sent, as a share of all: k = ceil(ratio blocks), at least 1" },
+    { "block", TUTTI_INT, TUTTI_AT(randomk, block), 1, 1, 1 << 24, NULL,
+      "consecutive elements that are drawn together, a shorter tensor as a whole; the last block travels filled "
+      "with 0" },
+    { "shared_seed", TUTTI_INT, TUTTI_AT(randomk, seed), 0, 0, 1e15, NULL,
+      "of the draws, the same on all workers; 0: the run's" },
+    { "unbiased", TUTTI_BOOL, TUTTI_AT(randomk, unbiased), 0, 0, 1, NULL,
+      "multiply by n/k: for use without error feedback" },
     { 0 }
 };
 
-/* The strata one after the other: j's blocks are [low, high), low = floor(j blocks / k), kept up to date without a division. */
+/* The strata one after the other: j's blocks are [low, high), low = floor(j blocks / k),
+   kept up to date without a division. */
 typedef struct strata { size_t blocks, k, block, each, more, j, low, rest; tutti_codec_words words; } strata;
 
 /* A view shorter than a block is one: what would fill it up is not sent. */
@@ -43,8 +51,9 @@ static strata strata_of(const tutti_codec *c, const tutti_view *v)
     return t;
 }
 
-/* The next stratum's draw: its elements [*from, *from + result) of the view, and the stratum's length in blocks. Draw v->first + j: no other view of this
-   step has it, since there are no more strata than elements. */
+/* The next stratum's draw: its elements [*from, *from + result) of the view, and the
+   stratum's length in blocks. Draw v->first + j: no other view of this step has it, since
+   there are no more strata than elements. */
 static size_t drawn(const tutti_codec *c, const tutti_view *v, strata *t, size_t *from, size_t *length)
 {
     const size_t carry = (t->rest += t->more) >= t->k;
@@ -114,7 +123,8 @@ static void fold(tutti_codec *c, const tutti_view *v, int round, const float *x,
     tutti_device_charge(c->space->device, 0, 8.0 * (double)(t.k * t.block));
 }
 
-static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, void *const *wire, float a, float *y)
+static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, void *const *wire, float a,
+                 float *y)
 {
     strata t = strata_of(c, v);
 
@@ -155,19 +165,31 @@ static void unfold(tutti_codec *c, const tutti_view *v, void *scratch, void *con
     tutti_device_charge(c->space->device, (double)(t.k * t.block), 8.0 * (double)(t.k * t.block));
 }
 
-/* An element is drawn with probability 1 / length of its stratum: what is lost is expected to be at most what the longest one has. */
-static void tell(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded, const tutti_codec_listener *to)
+/* An element is drawn with probability 1 / length of its stratum: what is lost is expected to be
+   at most what the longest one has. */
+static void tell(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded,
+                 const tutti_codec_listener *to)
 {
     const strata t = strata_of(c, v);
-    const double longest = (double)(t.each + (t.more > 0)), bound = ((const randomk *)c->self)->unbiased ? longest - 1 : 1 - 1 / longest;
+    const double longest = (double)(t.each + (t.more > 0)),
+                 bound = ((const randomk *)c->self)->unbiased ? longest - 1 : 1 - 1 / longest;
 
     (void)x, (void)decoded;
     to->hear(to->with, "bound", 1, &bound);
 }
 
 const tutti_codec_ops tutti_codec_randomk = {
-    .name = "randomk", .paper = "Stich et al., NeurIPS 2018", .help = "elements or blocks drawn alike on all workers: values only, summed on the way",
-    .options = options, .self_bytes = sizeof(randomk), .rounds = 1, .traits = traits, .width = width, .fold = fold,
-        .mine = mine, .unfold = unfold, .places = places,
+    .name = "randomk",
+    .paper = "Stich et al., NeurIPS 2018",
+    .help = "elements or blocks drawn alike on all workers: values only, summed on the way",
+    .options = options,
+    .self_bytes = sizeof(randomk),
+    .rounds = 1,
+    .traits = traits,
+    .width = width,
+    .fold = fold,
+    .mine = mine,
+    .unfold = unfold,
+    .places = places,
     .tell = tell,
 };

@@ -1,5 +1,8 @@
-/* regime.c: regime.h's rule. unit=epoch, as published: a check every `interval` epochs, of one epoch's gradients with those of the one `interval` epochs before, or of whole intervals (norm_window=interval); unit=step: of
-   all `interval` steps with those before. Only a real drop of the learning rate counts, or a cosine, which falls a little every epoch, would never let anything be but critical; a rise, as in a warm-up, never does. */
+/* regime.c: regime.h's rule. unit=epoch, as published: a check every `interval` epochs, of one
+   epoch's gradients with those of the one `interval` epochs before, or of whole intervals
+   (norm_window=interval); unit=step: of all `interval` steps with those before. Only a real drop of
+   the learning rate counts, or a cosine, which falls a little every epoch, would never let anything
+   be but critical; a rise, as in a warm-up, never does. */
 #include <tutti/regime.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,7 +17,9 @@ tutti_regime_turn tutti_regime_begin(const tutti_regime_rule *rule, tutti_regime
     const bool whole = rule->unit == EPOCH && rule->window == WHOLE;
     tutti_regime_turn t = { .steps = now->steps, .fell = now->lr > 0 && lr <= rule->lr_drop * now->lr };
 
-    t.ends = now->steps > 0 && (rule->unit == STEP ? now->steps == interval : whole ? epoch / interval != now->epoch / interval : epoch != now->epoch);
+    t.ends = now->steps > 0 && (rule->unit == STEP ? now->steps == interval
+                                : whole            ? epoch / interval != now->epoch / interval
+                                                   : epoch != now->epoch);
     t.checks = t.ends && now->adds;
     if (t.ends)
         now->steps = 0;
@@ -40,14 +45,18 @@ uint64_t tutti_regime_first(const tutti_regime_rule *rule)
     return rule->unit == STEP || rule->window == WHOLE ? 2 * (uint64_t)rule->interval : (uint64_t)rule->interval + 1;
 }
 
-bool tutti_regime_warning(const tutti_regime_rule *rule, uint64_t steps, uint64_t epochs, const char *never, size_t size, char *text)
+bool tutti_regime_warning(const tutti_regime_rule *rule, uint64_t steps, uint64_t epochs, const char *never,
+                          size_t size, char *text)
 {
     const uint64_t all = rule->unit == STEP ? steps : epochs, first = tutti_regime_first(rule);
 
     if (all == 0 || all > first || rule->eta == 0)
         return false;
-    snprintf(text, size, "%s: the first check that can do so comes after %llu %ss, and the run has %llu; take an interval of about 3 %% of the run%s", never, (unsigned long long)first, tutti_regime_unit(rule),
-             (unsigned long long)all, rule->unit == STEP ? "" : ", or unit=step");
+    snprintf(text, size,
+             "%s: the first check that can do so comes after %llu %ss, and the run has %llu; take an interval of about "
+             "3 %% of the run%s",
+             never, (unsigned long long)first, tutti_regime_unit(rule), (unsigned long long)all,
+             rule->unit == STEP ? "" : ", or unit=step");
     return true;
 }
 
@@ -78,15 +87,23 @@ tutti_status tutti_regime_check_replay(const char *replay, size_t parts, bool dr
     size_t n;
 
     if (dry_run && replay[0] != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "dry_run is on and replay gives the decisions, so that there is nothing to find; leave one of them away");
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "dry_run is on and replay gives the decisions, so that there is nothing to find; leave one of them away");
     for (; begin = at, entry(&at, &step, &levels, &n); last = step) {
         const int shown = (int)strcspn(begin, ":") < 40 ? (int)strcspn(begin, ":") : 40;
         if (*begin < '0' || *begin > '9' || levels[-1] != '.' || n == 0 || strspn(levels, "lh") != n)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "replay: '%.*s' is not STEP.LEVELS, such as 40.lhhl; levels are l (low) and h (high)", shown, begin);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "replay: '%.*s' is not STEP.LEVELS, such as 40.lhhl; levels are l (low) and h (high)",
+                              shown, begin);
         if (n != 1 && n != parts)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "replay: '%.*s' has %zu levels, and there are %zu parts; give each its letter, or one for all", shown, begin, n, parts);
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "replay: '%.*s' has %zu levels, and there are %zu parts; give each its letter, or one for all", shown,
+                begin, n, parts);
         if (begin != replay && step <= last)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "replay: '%.*s' comes after step %llu; steps must ascend", shown, begin, (unsigned long long)last);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "replay: '%.*s' comes after step %llu; steps must ascend", shown,
+                              begin, (unsigned long long)last);
     }
     return TUTTI_OK;
 }

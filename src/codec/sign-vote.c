@@ -1,11 +1,21 @@
-/* sign-vote.c: codec sign-vote: the sign of each element, and of the signs that all workers send the majority. Bernstein, Wang, Azizzadenesheli, Anandkumar, "signSGD: Compressed Optimisation for Non-Convex Problems",
-   ICML 2018, arXiv 1802.04434; Bernstein, Zhao, Azizzadenesheli, Anandkumar, "signSGD with Majority Vote is Communication Efficient and Fault Tolerant", ICLR 2019, arXiv 1810.05291. Sheet: onebit.md.
-     message: sgn(x);  mean of the messages: (votes for + less votes for -) / W;  what comes out: sgn of that, so 1 or -1 whatever x was: the learning rate is the step of every weight.
-   The sign of 0 is +, of an element as of a vote: a tie of an even number of workers counts as +, and a weight that never has a gradient moves by the rate at every step, towards less (signSGD's own trait: a bit has no
-   third value). Which way votes go, all to all or through owners, does not change them: an owner's second message is the sign of a mean, which is the vote.
-   A vote has no size, so no residual can make good what it loses, and wrappers that feed back refuse it; nor is it a mean of anything, so a model's displacement or a single worker's message has nothing of it.
+/* sign-vote.c: codec sign-vote: the sign of each element, and of the signs that all workers send
+   the majority. Bernstein, Wang, Azizzadenesheli, Anandkumar, "signSGD: Compressed Optimisation
+   for Non-Convex Problems", ICML 2018, arXiv 1802.04434; Bernstein, Zhao, Azizzadenesheli,
+   Anandkumar, "signSGD with Majority Vote is Communication Efficient and Fault Tolerant", ICLR
+   2019, arXiv 1810.05291. Sheet: onebit.md.
+     message: sgn(x);  mean of the messages: (votes for + less votes for -) / W;  what
+                       comes out: sgn of that, so 1 or -1 whatever x was: the learning
+                       rate is the step of every weight.
+   The sign of 0 is +, of an element as of a vote: a tie of an even number of workers counts as +,
+   and a weight that never has a gradient moves by the rate at every step, towards less (signSGD's
+   own trait: a bit has no third value). Which way votes go, all to all or through owners, does not
+   change them: an owner's second message is the sign of a mean, which is the vote. A vote has no
+   size, so no residual can make good what it loses, and wrappers that feed back refuse it; nor is
+   it a mean of anything, so a model's displacement or a single worker's message has nothing of it.
 
-   floor(n / 8) + 1 bytes: bits (1: negative) and one more, 1 where a number is not finite, which has no other place here; then all decodes to NaN. It takes a byte of its own for multiples of 8 alone. */
+   floor(n / 8) + 1 bytes: bits (1: negative) and one more, 1 where a number is not
+   finite, which has no other place here; then all decodes to NaN. It takes a byte of
+   its own for multiples of 8 alone. */
 #include "codec_internal.h"
 #include "registry.h"
 
@@ -33,12 +43,15 @@ static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *
         return 0;
     if (n % 8 == 0)
         out[n / 8] = 0;
-    if (!isfinite(tutti_signs(c->space->device, n, x, false, out))) /* fewer than 2^31 magnitudes of floats, in double: only what is not finite itself makes their sum so */
+    /* fewer than 2^31 magnitudes of floats, in double: only what is not
+       finite itself makes their sum so */
+    if (!isfinite(tutti_signs(c->space->device, n, x, false, out)))
         out[n / 8] |= (uint8_t)(1u << n % 8);
     return n / 8 + 1;
 }
 
-static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err)
+static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y,
+                               tutti_error *err)
 {
     const size_t n = v->count;
 
@@ -47,7 +60,10 @@ static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_
     if (n == 0)
         return TUTTI_OK;
     if (in[n / 8] >> n % 8 > 1)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec 'sign-vote': bits are set behind the last of %zu elements; the message was damaged or is another codec's", n);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "codec 'sign-vote': bits are set behind the last of %zu elements; the message was damaged or "
+                          "is another codec's",
+                          n);
     tutti_signs_add(c->space->device, n, in, in[n / 8] >> n % 8 == 1 ? NAN : a, y);
     return TUTTI_OK;
 }
@@ -70,6 +86,13 @@ static void after(tutti_codec *c, const tutti_view *v, float *y)
 }
 
 const tutti_codec_ops tutti_codec_sign_vote = {
-    .name = "sign-vote", .paper = "Bernstein et al., ICML 2018, ICLR 2019", .help = "one bit an element, and the majority of the workers' instead of a mean",
-    .options = options, .traits = traits, .bound = bound, .encode = encode, .decode_add = decode_add, .after = after,
+    .name = "sign-vote",
+    .paper = "Bernstein et al., ICML 2018, ICLR 2019",
+    .help = "one bit an element, and the majority of the workers' instead of a mean",
+    .options = options,
+    .traits = traits,
+    .bound = bound,
+    .encode = encode,
+    .decode_add = decode_add,
+    .after = after,
 };

@@ -1,20 +1,27 @@
-/* sign.c: codecs sign and onebit: a scale a block and one bit an element; the sign of 0 is +. They differ in the default scale:
-     sign    |x|_1 / n        (Karimireddy et al., ICML 2019): loses |x|^2 - |x|_1^2 / n exactly, always less than |x|^2;
-     onebit  |x|_2 / sqrt n   (1-bit Adam, Tang et al., ICML 2021): keeps the 2-norm, contractive only where |x|_1 > sqrt(n) |x|_2 / 2.
+/* sign.c: codecs sign and onebit: a scale a block and one bit an element; the sign of 0 is +.
+   They differ in the default scale:
+     sign    |x|_1 / n        (Karimireddy et al., ICML 2019): loses |x|^2 - |x|_1^2 / n
+             exactly, always less than |x|^2;
+     onebit  |x|_2 / sqrt n   (1-bit Adam, Tang et al., ICML 2021): keeps the 2-norm, contractive
+             only where |x|_1 > sqrt(n) |x|_2 / 2.
    4 ceil(n / block) + ceil(n / 8) bytes: scales, then bits (1: negative). */
 #include "codec_internal.h"
 #include "registry.h"
 
-enum { L1, L2, RUN = 2048 }; /* RUN: elements whose magnitudes are added up before what they come to is added to the others; a multiple of 8 */
+/* RUN: elements whose magnitudes are added up before what they come to is
+   added to the others; a multiple of 8 */
+enum { L1, L2, RUN = 2048 };
 typedef struct sign { int scale; int64_t block; } sign;
 static const tutti_option sign_options[] = {
     { "scale", TUTTI_CHOICE, TUTTI_AT(sign, scale), L1, 0, 0, "l1|l2", "|x|_1 / n or |x|_2 / sqrt(n)" },
-    { "block", TUTTI_INT, TUTTI_AT(sign, block), 0, 0, 1 << 24, NULL, "elements with a scale of their own, rounded up to a multiple of 8; 0: all" },
+    { "block", TUTTI_INT, TUTTI_AT(sign, block), 0, 0, 1 << 24, NULL,
+      "elements with a scale of their own, rounded up to a multiple of 8; 0: all" },
     { 0 }
 };
 static const tutti_option onebit_options[] = {
     { "scale", TUTTI_CHOICE, TUTTI_AT(sign, scale), L2, 0, 0, "l1|l2", "|x|_1 / n or |x|_2 / sqrt(n)" },
-    { "block", TUTTI_INT, TUTTI_AT(sign, block), 0, 0, 1 << 24, NULL, "elements with a scale of their own, rounded up to a multiple of 8; 0: all" },
+    { "block", TUTTI_INT, TUTTI_AT(sign, block), 0, 0, 1 << 24, NULL,
+      "elements with a scale of their own, rounded up to a multiple of 8; 0: all" },
     { 0 }
 };
 
@@ -64,7 +71,8 @@ static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *
     return bound(c, v);
 }
 
-static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err)
+static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y,
+                               tutti_error *err)
 {
     const size_t block = block_of(c, v), blocks = blocks_of(c, v);
 
@@ -72,16 +80,30 @@ static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_
         return tutti_codec_wrong_size(c, v, bytes, bound(c, v), err);
     TUTTI_TRY(tutti_codec_check_scales(c, blocks, in, "block", err));
     for (size_t b = 0, first = 0; b < blocks; b++, first += block)
-        tutti_signs_add(c->space->device, v->count - first < block ? v->count - first : block, in + 4 * blocks + first / 8,
-                        a * tutti_codec_get_f32(in + 4 * b), y + first);
+        tutti_signs_add(c->space->device, v->count - first < block ? v->count - first : block,
+                        in + 4 * blocks + first / 8, a * tutti_codec_get_f32(in + 4 * b), y + first);
     return TUTTI_OK;
 }
 
 const tutti_codec_ops tutti_codec_sign = {
-    .name = "sign", .paper = "Karimireddy et al., ICML 2019", .help = "one bit an element and the mean magnitude",
-    .options = sign_options, .self_bytes = sizeof(sign), .traits = traits, .bound = bound, .encode = encode, .decode_add = decode_add,
+    .name = "sign",
+    .paper = "Karimireddy et al., ICML 2019",
+    .help = "one bit an element and the mean magnitude",
+    .options = sign_options,
+    .self_bytes = sizeof(sign),
+    .traits = traits,
+    .bound = bound,
+    .encode = encode,
+    .decode_add = decode_add,
 };
 const tutti_codec_ops tutti_codec_onebit = {
-    .name = "onebit", .paper = "Tang et al., ICML 2021", .help = "one bit an element and the root mean square",
-    .options = onebit_options, .self_bytes = sizeof(sign), .traits = traits, .bound = bound, .encode = encode, .decode_add = decode_add,
+    .name = "onebit",
+    .paper = "Tang et al., ICML 2021",
+    .help = "one bit an element and the root mean square",
+    .options = onebit_options,
+    .self_bytes = sizeof(sign),
+    .traits = traits,
+    .bound = bound,
+    .encode = encode,
+    .decode_add = decode_add,
 };

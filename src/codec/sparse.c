@@ -1,9 +1,14 @@
-/* sparse.c: what codecs that send few elements have in common: lists of ascending indexes and of values, the indexes first.
+/* sparse.c: what codecs that send few elements have in common: lists of ascending indexes
+   and of values, the indexes first.
      index_code=int32   four bytes each
-     delta              the steps from one to the next (the first from -1) as Elias gamma codes, from the lowest bit of a byte on, the last byte filled up with 0: about 2 log2(n / k) + 1 bits each
+     delta              the steps from one to the next (the first from -1) as Elias gamma
+                        codes, from the lowest bit of a byte on, the last byte filled up with
+                        0: about 2 log2(n / k) + 1 bits each
      bitmap             a bit of each of the n elements: shorter than int32 from k = n / 32 on
      auto               the shorter of int32 and bitmap by n and k, which both ends know
-     value_dtype        four bytes, or two: what a value loses on the way error feedback has in its residual, as all that was not sent; beyond 65504 fp16 is infinite, and heard of as such */
+     value_dtype        four bytes, or two: what a value loses on the way error feedback
+                        has in its residual, as all that was not sent; beyond 65504 fp16
+                        is infinite, and heard of as such */
 #include "codec_internal.h"
 
 enum { INT32, DELTA, BITMAP, AUTO };
@@ -36,7 +41,9 @@ size_t tutti_codec_sparse_bound(const tutti_codec_sparse *s, size_t n, size_t k)
 
     if (code == BITMAP)
         bits = n;
-    else if (code == DELTA && k > 0) { /* k steps that add up to n at most: their logarithms are greatest where all are equal; and 2 floor(log2 d) + 1 < 2 d */
+    /* k steps that add up to n at most: their logarithms are greatest where all are
+       equal; and 2 floor(log2 d) + 1 < 2 d */
+    else if (code == DELTA && k > 0) {
         const double equal = ceil((double)k * (2 * log2((double)n / (double)k) + 1) + 1e-6 * (double)k);
         bits = equal < 2 * (double)n ? (size_t)equal : 2 * n;
     }
@@ -68,7 +75,8 @@ static size_t put_indexes(int code, size_t n, size_t k, const uint32_t *index, u
     return w.bytes;
 }
 
-size_t tutti_codec_sparse_put(const tutti_codec *c, const tutti_codec_sparse *s, size_t n, size_t k, const uint32_t *index, const float *value, uint8_t *out)
+size_t tutti_codec_sparse_put(const tutti_codec *c, const tutti_codec_sparse *s, size_t n, size_t k,
+                              const uint32_t *index, const float *value, uint8_t *out)
 {
     tutti_device *d = c->space->device;
     const size_t indexes = put_indexes(code_of(s, n, k), n, k, index, out), each = value_bytes(s);
@@ -78,7 +86,8 @@ size_t tutti_codec_sparse_put(const tutti_codec *c, const tutti_codec_sparse *s,
         tutti_codec_put_f32(out + indexes + 4 * i, value[i]);
     for (size_t at = 0, some; at < k && each == 2; at += some) {
         some = k - at < TUTTI_CODEC_BLOCK ? k - at : TUTTI_CODEC_BLOCK;
-        tutti_cast(d, (tutti_buffer){ d, (void *)(uintptr_t)(value + at), some, TUTTI_F32 }, (tutti_buffer){ d, half, some, value_types[s->value] });
+        tutti_cast(d, (tutti_buffer){ d, (void *)(uintptr_t)(value + at), some, TUTTI_F32 },
+                   (tutti_buffer){ d, half, some, value_types[s->value] });
         for (size_t i = 0; i < some; i++) {
             out[indexes + 2 * (at + i)] = (uint8_t)half[i];
             out[indexes + 2 * (at + i) + 1] = (uint8_t)(half[i] >> 8);
@@ -88,23 +97,27 @@ size_t tutti_codec_sparse_put(const tutti_codec *c, const tutti_codec_sparse *s,
 }
 
 /* ---- reading ---- */
-tutti_status tutti_codec_sparse_check(const tutti_codec *c, const tutti_view *v, size_t k, const uint8_t *in, uint32_t mask, const char *of,
-                                      tutti_error *err)
+tutti_status tutti_codec_sparse_check(const tutti_codec *c, const tutti_view *v, size_t k, const uint8_t *in,
+                                      uint32_t mask, const char *of, tutti_error *err)
 {
     size_t least = 0;
 
     for (size_t i = 0; i < k; i++) {
         const uint32_t index = tutti_codec_get_u32(in + 4 * i) & mask;
         if (index < least || index >= v->count)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': index %zu of %zu %s elements is %u, and it should be from %zu to %zu; the message "
-                              "was damaged or is another codec's", c->ops->name, i, k, of, (unsigned)index, least, v->count - 1);
+            return tutti_fail(
+                err, TUTTI_ERR_CORRUPT, 0,
+                "codec '%s': index %zu of %zu %s elements is %u, and it should be from %zu to %zu; the message "
+                "was damaged or is another codec's",
+                c->ops->name, i, k, of, (unsigned)index, least, v->count - 1);
         least = (size_t)index + 1;
     }
     return TUTTI_OK;
 }
 
 /* The indexes one after the other. */
-typedef struct walk { int code; const uint8_t *in; size_t bytes, n, bit, from, next, i; } walk; /* from: where the search for this index began */
+/* from: where the search for this index began */
+typedef struct walk { int code; const uint8_t *in; size_t bytes, n, bit, from, next, i; } walk;
 
 static unsigned bit_of(walk *w)
 {
@@ -162,7 +175,8 @@ static size_t index_bytes(const walk *w, size_t k)
     return w->code == INT32 ? 4 * k : w->code == BITMAP ? (w->n + 7) / 8 : (w->bit + 7) / 8;
 }
 
-tutti_status tutti_codec_sparse_add(const tutti_codec *c, const tutti_codec_sparse *s, const tutti_view *v, size_t k, const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err)
+tutti_status tutti_codec_sparse_add(const tutti_codec *c, const tutti_codec_sparse *s, const tutti_view *v, size_t k,
+                                    const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err)
 {
     tutti_device *d = c->space->device;
     const size_t each = value_bytes(s);
@@ -178,9 +192,15 @@ tutti_status tutti_codec_sparse_add(const tutti_codec *c, const tutti_codec_spar
         TUTTI_TRY(tutti_codec_sparse_check(c, v, k, in, UINT32_MAX, "kept", err));
     for (size_t i = 0; i < k && begin.code != INT32; i++)
         if (!step_to(&w, &index))
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': index %zu of %zu kept elements is missing or beyond the %zu of its tensor; the message was damaged or is another codec's", c->ops->name, i, k, v->count);
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "codec '%s': index %zu of %zu kept elements is missing or beyond the %zu of its tensor; "
+                              "the message was damaged or is another codec's",
+                              c->ops->name, i, k, v->count);
     if (begin.code != INT32 && !ends(&w))
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec '%s': the indexes go on after the last of %zu; the message was damaged or is another codec's", c->ops->name, k);
+        return tutti_fail(
+            err, TUTTI_ERR_CORRUPT, 0,
+            "codec '%s': the indexes go on after the last of %zu; the message was damaged or is another codec's",
+            c->ops->name, k);
     indexes = index_bytes(&w, k);
     if (bytes != indexes + each * k)
         return tutti_codec_wrong_size(c, v, bytes, indexes + each * k, err);

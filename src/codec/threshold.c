@@ -1,5 +1,6 @@
-/* threshold.c: codec threshold: the elements of at least a given magnitude. Aji and Heafield, EMNLP 2017 (with their threshold fixed). 8 bytes each;
-   how many is known from the size of the message, or with another index_code than int32 from its first four bytes. */
+/* threshold.c: codec threshold: the elements of at least a given magnitude. Aji and Heafield, EMNLP
+   2017 (with their threshold fixed). 8 bytes each; how many is known from the size of the message,
+   or with another index_code than int32 from its first four bytes. */
 #include "codec_internal.h"
 #include "registry.h"
 
@@ -44,7 +45,8 @@ static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *
     const threshold *s = c->self;
     uint32_t *index = scratch;
     float *value = (float *)scratch + v->count;
-    const size_t k = tutti_select_above(c->space->device, v->count, x, tutti_magnitude_key((float)s->value), v->count, index, value);
+    const size_t k =
+        tutti_select_above(c->space->device, v->count, x, tutti_magnitude_key((float)s->value), v->count, index, value);
 
     if (prefix(c) > 0)
         tutti_codec_put_u32(out, (uint32_t)k);
@@ -66,19 +68,31 @@ static void places(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_
             bytes - prefix(c), mark);
 }
 
-static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err)
+static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y,
+                               tutti_error *err)
 {
     const threshold *s = c->self;
     const size_t head = prefix(c), one = tutti_codec_sparse_bound(&s->list, 32, 1), k = k_of(c, in, bytes);
 
     if ((head == 0 && bytes % one != 0) || bytes < head || k > v->count)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec 'threshold': a message of %zu bytes for %zu elements; it should be %s%zu%s; do both workers run the same codec?", bytes, v->count,
-                          head == 0 ? "a multiple of " : "at least ", head == 0 ? one : head, head == 0 ? " and have no more" : " and say no more");
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "codec 'threshold': a message of %zu bytes for %zu elements; it should be %s%zu%s; do both "
+                          "workers run the same codec?",
+                          bytes, v->count, head == 0 ? "a multiple of " : "at least ", head == 0 ? one : head,
+                          head == 0 ? " and have no more" : " and say no more");
     return tutti_codec_sparse_add(c, &s->list, v, k, in + head, bytes - head, a, y, err);
 }
 
 const tutti_codec_ops tutti_codec_threshold = {
-    .name = "threshold", .paper = "Aji and Heafield, EMNLP 2017", .help = "the elements of at least a given magnitude",
-    .options = options, .self_bytes = sizeof(threshold), .traits = traits, .scratch = room, .bound = bound, .encode = encode, .decode_add = decode_add,
+    .name = "threshold",
+    .paper = "Aji and Heafield, EMNLP 2017",
+    .help = "the elements of at least a given magnitude",
+    .options = options,
+    .self_bytes = sizeof(threshold),
+    .traits = traits,
+    .scratch = room,
+    .bound = bound,
+    .encode = encode,
+    .decode_add = decode_add,
     .places = places,
 };

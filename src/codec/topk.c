@@ -1,8 +1,12 @@
-/* topk.c: codec topk: the k greatest magnitudes, of equal ones the lowest indexes. Stich, Cordonnier and Jaggi, NeurIPS 2018. Exact selection:
-   |x - decoded|^2 <= (1 - k/n) |x|^2 always. 8 k bytes: indexes, then values; fewer as value_dtype and index_code say (sparse.c). With a warm-up of E epochs the ratio of epoch e is ratio^((e + 1) / (E + 1)),
-   as DGC's (Lin et al., ICLR 2018); warmup_ratios says them one by one instead, as the authors' code has them (0.25:0.063:0.015:0.004:0.001).
-   Of the sheet's options: k in place of a ratio says the same of one tensor and nothing sensible of several; scope=global would have to wait for the last gradient before the first is sent, and a piece leaves when it is
-   whole; select=sampled and reuse are for machines on which an exact selection is slow, here it is two passes over memory (select.c). */
+/* topk.c: codec topk: the k greatest magnitudes, of equal ones the lowest indexes. Stich,
+   Cordonnier and Jaggi, NeurIPS 2018. Exact selection: |x - decoded|^2 <= (1 - k/n) |x|^2 always. 8
+   k bytes: indexes, then values; fewer as value_dtype and index_code say (sparse.c). With a warm-up
+   of E epochs the ratio of epoch e is ratio^((e + 1) / (E + 1)), as DGC's (Lin et al., ICLR 2018);
+   warmup_ratios says them one by one instead, as the authors' code has them
+   (0.25:0.063:0.015:0.004:0.001). Of the sheet's options: k in place of a ratio says the same of
+   one tensor and nothing sensible of several; scope=global would have to wait for the last gradient
+   before the first is sent, and a piece leaves when it is whole; select=sampled and reuse are for
+   machines on which an exact selection is slow, here it is two passes over memory (select.c). */
 #include "codec_internal.h"
 #include "registry.h"
 
@@ -16,10 +20,13 @@ typedef struct topk {
     double now;                  /* the ratio of this epoch */
 } topk;
 static const tutti_option options[] = {
-    { "ratio", TUTTI_REAL, TUTTI_AT(topk, ratio), 0.01, 1e-9, 1, NULL, "elements sent, as a share of all (of a factor of 100: 0.01): k = ceil(ratio n), at least 1" },
-    { "warmup", TUTTI_INT, TUTTI_AT(topk, warmup), 0, 0, WARMUP_MOST, NULL, "epochs over which the ratio comes down to its value" },
+    { "ratio", TUTTI_REAL, TUTTI_AT(topk, ratio), 0.01, 1e-9, 1, NULL,
+      "elements sent, as a share of all (of a factor of 100: 0.01): k = ceil(ratio n), at least 1" },
+    { "warmup", TUTTI_INT, TUTTI_AT(topk, warmup), 0, 0, WARMUP_MOST, NULL,
+      "epochs over which the ratio comes down to its value" },
     TUTTI_CODEC_SPARSE_OPTIONS,
-    { "warmup_ratios", TUTTI_TEXT, TUTTI_AT(topk, ratios), 0, 0, 0, "", "in place of warmup: the ratio of each of its epochs, a:b:c, none above the one before it or below `ratio`" },
+    { "warmup_ratios", TUTTI_TEXT, TUTTI_AT(topk, ratios), 0, 0, 0, "",
+      "in place of warmup: the ratio of each of its epochs, a:b:c, none above the one before it or below `ratio`" },
     { 0 }
 };
 
@@ -42,16 +49,29 @@ static tutti_status check(const tutti_codec *c, tutti_error *err)
     const int n = tutti_option_positives(s->ratios, ratios, WARMUP_MOST);
 
     if (n < 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "warmup_ratios is '%.80s', and it is a list of shares, from above 0 to 1, one of each epoch: 0.25:0.063:0.015:0.004", s->ratios);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "warmup_ratios is '%.80s', and it is a list of shares, from above 0 to 1, one of each epoch: "
+                          "0.25:0.063:0.015:0.004",
+                          s->ratios);
     if (n > 0 && s->warmup > 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "warmup is %lld epochs, and warmup_ratios says the ratio of each of %d; leave one of them away", (long long)s->warmup, n);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "warmup is %lld epochs, and warmup_ratios says the ratio of each of %d; leave one of them away",
+            (long long)s->warmup, n);
     if (n > WARMUP_MOST)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "warmup_ratios has %d epochs, and a warm-up has at most %d", n, WARMUP_MOST);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "warmup_ratios has %d epochs, and a warm-up has at most %d", n,
+                          WARMUP_MOST);
     for (int e = 0; e < n; before = ratios[e++])
         if (ratios[e] > before)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "warmup_ratios: epoch %d has %.9g after %.9g; they are shares of what is sent, which come down from at most 1 (not sparsities, which go up: 1 - sparsity)", e, ratios[e], before);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "warmup_ratios: epoch %d has %.9g after %.9g; they are shares of what is sent, which "
+                              "come down from at most 1 (not sparsities, which go up: 1 - sparsity)",
+                              e, ratios[e], before);
     if (n > 0 && before < s->ratio)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "warmup_ratios ends with %.9g, which is less than ratio, %.9g, that follows it; give a smaller ratio, or leave out what is below it", before, s->ratio);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "warmup_ratios ends with %.9g, which is less than ratio, %.9g, that follows it; give a "
+                          "smaller ratio, or leave out what is below it",
+                          before, s->ratio);
     return TUTTI_OK;
 }
 
@@ -77,7 +97,8 @@ static size_t k_of(const tutti_codec *c, const tutti_view *v)
 {
     const topk *s = c->self;
 
-    return tutti_codec_fraction(v->step == UINT64_MAX ? s->ratio : s->now, v->count); /* so late every warm-up is over */
+    /* so late every warm-up is over */
+    return tutti_codec_fraction(v->step == UINT64_MAX ? s->ratio : s->now, v->count);
 }
 
 static unsigned traits(const tutti_codec *c)
@@ -105,7 +126,8 @@ static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *
     return tutti_codec_sparse_put(c, c->self, v->count, k, index, value, out);
 }
 
-static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err)
+static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y,
+                               tutti_error *err)
 {
     return tutti_codec_sparse_add(c, c->self, v, k_of(c, v), in, bytes, a, y, err);
 }
@@ -115,7 +137,8 @@ static void places(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_
     tutti_codec_sparse_places(c->self, v, k_of(c, v), in, bytes, mark);
 }
 
-static void tell(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded, const tutti_codec_listener *to)
+static void tell(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded,
+                 const tutti_codec_listener *to)
 {
     const double bound = 1 - (double)k_of(c, v) / (double)v->count;
 
@@ -125,7 +148,19 @@ static void tell(const tutti_codec *c, const tutti_view *v, const float *x, cons
 }
 
 const tutti_codec_ops tutti_codec_topk = {
-    .name = "topk", .paper = "Stich et al., NeurIPS 2018", .help = "the elements of greatest magnitude, exactly k of them",
-    .options = options, .self_bytes = sizeof(topk), .traits = traits, .check = check, .declare = declare, .begin = begin, .scratch = scratch_bytes, .bound = bound, .encode = encode,
-    .decode_add = decode_add, .places = places, .tell = tell,
+    .name = "topk",
+    .paper = "Stich et al., NeurIPS 2018",
+    .help = "the elements of greatest magnitude, exactly k of them",
+    .options = options,
+    .self_bytes = sizeof(topk),
+    .traits = traits,
+    .check = check,
+    .declare = declare,
+    .begin = begin,
+    .scratch = scratch_bytes,
+    .bound = bound,
+    .encode = encode,
+    .decode_add = decode_add,
+    .places = places,
+    .tell = tell,
 };

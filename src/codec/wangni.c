@@ -1,12 +1,17 @@
-/* wangni.c: codec wangni: element i is kept with probability p_i and divided by it, p chosen so that few are kept for a given variance. Wangni, Wang,
-   Liu and Zhang, NeurIPS 2018. The optimum is p_i = min(lambda |g_i|, 1) under both of the paper's solvers; they differ in how lambda is found:
-     closed  (algorithm 2, epsilon):  the variance factor is 1 + epsilon: lambda = S1 / (epsilon G2 + S2), S1 and S2 the sums of |g| and g^2 where
-             p < 1, G2 the sum of all g^2. Sorting is not needed: starting with p < 1 everywhere the set of p = 1 only grows until nothing changes.
-     greedy  (algorithm 3, sparsity): sum p = sparsity n: lambda starts at sparsity n / |g|_1 and grows by the paper's factor c until c <= 1.
+/* wangni.c: codec wangni: element i is kept with probability p_i and divided by it, p chosen so
+   that few are kept for a given variance. Wangni, Wang, Liu and Zhang, NeurIPS 2018. The optimum is
+   p_i = min(lambda |g_i|, 1) under both of the paper's solvers; they differ in how lambda is found:
+     closed  (algorithm 2, epsilon):  the variance factor is 1 + epsilon: lambda = S1 /
+             (epsilon G2 + S2), S1 and S2 the sums of |g| and g^2 where p < 1, G2 the sum of
+             all g^2. Sorting is not needed: starting with p < 1 everywhere the set of p = 1
+             only grows until nothing changes.
+     greedy  (algorithm 3, sparsity): sum p = sparsity n: lambda starts at sparsity n / |g|_1 and
+             grows by the paper's factor c until c <= 1.
    Where p < 1 the value sent is always sign(g_i) / lambda, so these need no value.
 
-   Message: count of A (p = 1), count of B (p < 1 and drawn), 1 / lambda; A's indexes and values; B's indexes with the sign in the top bit:
-   12 + 8 |A| + 4 |B| bytes. A vector that is not finite is sent as A = { element 0: NaN }. */
+   Message: count of A (p = 1), count of B (p < 1 and drawn), 1 / lambda; A's indexes and values;
+   B's indexes with the sign in the top bit: 12 + 8 |A| + 4 |B| bytes. A vector that is not finite
+   is sent as A = { element 0: NaN }. */
 #include "codec_internal.h"
 #include "registry.h"
 #include <float.h>
@@ -14,9 +19,12 @@
 enum { GREEDY, CLOSED };
 typedef struct wangni { double sparsity, epsilon; int solver; } wangni;
 static const tutti_option options[] = {
-    { "sparsity", TUTTI_REAL, TUTTI_AT(wangni, sparsity), 0.02, 1e-9, 1, NULL, "solver=greedy: expected share of elements kept", "solver=greedy" },
-    { "epsilon", TUTTI_REAL, TUTTI_AT(wangni, epsilon), 1, 0, 1e9, NULL, "solver=closed: variance may grow by this factor of |g|^2", "solver=closed" },
-    { "solver", TUTTI_CHOICE, TUTTI_AT(wangni, solver), 0, 0, 0, "greedy|closed", "given a sparsity (greedy) or a variance (closed)" },
+    { "sparsity", TUTTI_REAL, TUTTI_AT(wangni, sparsity), 0.02, 1e-9, 1, NULL,
+      "solver=greedy: expected share of elements kept", "solver=greedy" },
+    { "epsilon", TUTTI_REAL, TUTTI_AT(wangni, epsilon), 1, 0, 1e9, NULL,
+      "solver=closed: variance may grow by this factor of |g|^2", "solver=closed" },
+    { "solver", TUTTI_CHOICE, TUTTI_AT(wangni, solver), 0, 0, 0, "greedy|closed",
+      "given a sparsity (greedy) or a variance (closed)" },
     { 0 }
 };
 
@@ -50,8 +58,8 @@ static sums sums_below(size_t n, const float *g, double lambda)
     return s;
 }
 
-/* Infinity: everything is kept as it is, which is what no variance and a sparsity of 1 mean. Else lambda only grows,
-   so the set of p < 1 only shrinks, and
+/* Infinity: everything is kept as it is, which is what no variance and a sparsity of 1 mean. Else
+   lambda only grows, so the set of p < 1 only shrinks, and
    where it stays the same so does lambda: there is an end. */
 static double solve(const wangni *o, size_t n, const float *g, double g1, double g2)
 {
@@ -123,19 +131,26 @@ static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *
     return 12 + 8 * (size_t)in_a + 4 * (size_t)in_b;
 }
 
-static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y, tutti_error *err)
+static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y,
+                               tutti_error *err)
 {
     const size_t in_a = bytes >= 12 ? tutti_codec_get_u32(in) : 0, in_b = bytes >= 12 ? tutti_codec_get_u32(in + 4) : 0;
     const uint8_t *drawn = in + 12 + 8 * in_a;
     float inverse;
 
     if (bytes < 12 || in_a > v->count || in_b > v->count || bytes != 12 + 8 * in_a + 4 * in_b)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec 'wangni': a message of %zu bytes for %zu elements says that %zu were kept and %zu drawn; it "
-                          "was damaged or is another codec's", bytes, v->count, in_a, in_b);
+        return tutti_fail(
+            err, TUTTI_ERR_CORRUPT, 0,
+            "codec 'wangni': a message of %zu bytes for %zu elements says that %zu were kept and %zu drawn; it "
+            "was damaged or is another codec's",
+            bytes, v->count, in_a, in_b);
     inverse = tutti_codec_get_f32(in + 8);
     if (!tutti_codec_scale_is_valid(inverse))
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "codec 'wangni': the value of drawn elements is %g, and it is 0 or more; the message was damaged or "
-                          "is another codec's", (double)inverse);
+        return tutti_fail(
+            err, TUTTI_ERR_CORRUPT, 0,
+            "codec 'wangni': the value of drawn elements is %g, and it is 0 or more; the message was damaged or "
+            "is another codec's",
+            (double)inverse);
     TUTTI_TRY(tutti_codec_sparse_check(c, v, in_a, in + 12, UINT32_MAX, "kept", err));
     TUTTI_TRY(tutti_codec_sparse_check(c, v, in_b, drawn, 0x7fffffffu, "drawn", err));
     for (size_t i = 0; i < in_a; i++)
@@ -149,6 +164,13 @@ static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_
 }
 
 const tutti_codec_ops tutti_codec_wangni = {
-    .name = "wangni", .paper = "Wangni et al., NeurIPS 2018", .help = "elements kept at random, the great ones always: unbiased",
-    .options = options, .self_bytes = sizeof(wangni), .traits = traits, .bound = bound, .encode = encode, .decode_add = decode_add,
+    .name = "wangni",
+    .paper = "Wangni et al., NeurIPS 2018",
+    .help = "elements kept at random, the great ones always: unbiased",
+    .options = options,
+    .self_bytes = sizeof(wangni),
+    .traits = traits,
+    .bound = bound,
+    .encode = encode,
+    .decode_add = decode_add,
 };
