@@ -1,4 +1,5 @@
-/* The board: entries in shared memory, published and followed (board.h has the life of an entry). */
+/* The board: entries in shared memory, published and followed (board.h has the life of an
+   entry). */
 #include "board.h"
 #include <string.h>
 #include <unistd.h>
@@ -22,11 +23,13 @@ tutti_status tutti_board_open(tutti_world *world, tutti_error *err)
     board->of_rank = tutti_alloc((size_t)world->size, sizeof *board->of_rank);
     if (board->of_rank == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the board of a world");
-    TUTTI_TRY(world->ops->window(world->transport, "tutti.board", sizeof(tutti_board_memory) + (size_t)world->size * sizeof *board->mine->finished,
+    TUTTI_TRY(world->ops->window(world->transport, "tutti.board",
+                                 sizeof(tutti_board_memory) + (size_t)world->size * sizeof *board->mine->finished,
                                  (void **)board->of_rank, err));
     board->mine = board->of_rank[world->rank];
     board->crowded = world->size > TUTTI_BOARD_CORES;
-    atomic_store_explicit(&board->patience, TUTTI_BOARD_PATIENCE, memory_order_relaxed); /* relaxed, here and below: a guess */
+    /* relaxed, here and below: a guess */
+    atomic_store_explicit(&board->patience, TUTTI_BOARD_PATIENCE, memory_order_relaxed);
     return TUTTI_OK;
 }
 
@@ -48,7 +51,8 @@ void tutti_board_window(tutti_world *world, uint32_t window, size_t bytes)
 
 uint64_t tutti_board_window_of(const tutti_world *world, int rank, uint32_t window)
 {
-    return atomic_load_explicit(&world->board->of_rank[rank]->window_bytes[window], memory_order_relaxed); /* relaxed: all have met since, in making the window */
+    /* relaxed: all have met since, in making the window */
+    return atomic_load_explicit(&world->board->of_rank[rank]->window_bytes[window], memory_order_relaxed);
 }
 
 static void pause_cpu(void)
@@ -58,11 +62,14 @@ static void pause_cpu(void)
 #endif
 }
 
-/* The board's own lock among the threads of this rank, held for some instructions: one read-modify-write where a monitor takes two and the calls to reach them,
-   which would be a tenth of a small collective. Who finds it taken looks again for a while; the holder may have lost its core, so then it sleeps. */
+/* The board's own lock among the threads of this rank, held for some instructions: one
+   read-modify-write where a monitor takes two and the calls to reach them, which would be a
+   tenth of a small collective. Who finds it taken looks again for a while; the holder may have
+   lost its core, so then it sleeps. */
 static void enter(const tutti_world *world)
 {
-    for (int n = 0; atomic_exchange_explicit(&world->board->held, true, memory_order_acquire); n++) /* acquire: pairs with the release in leave */
+    /* acquire: pairs with the release in leave */
+    for (int n = 0; atomic_exchange_explicit(&world->board->held, true, memory_order_acquire); n++)
         if (n < TUTTI_BOARD_GLANCES)
             pause_cpu();
         else
@@ -74,7 +81,8 @@ static void leave(const tutti_world *world)
     atomic_store_explicit(&world->board->held, false, memory_order_release);
 }
 
-/* Wakes whoever waits for this rank. Under the lock, since publish stores: two threads might store in the wrong order. */
+/* Wakes whoever waits for this rank. Under the lock, since publish stores: two
+   threads might store in the wrong order. */
 static void raise_version(tutti_world *world)
 {
     tutti_board_memory *mine = world->board->mine;
@@ -87,7 +95,8 @@ void tutti_board_tell(const tutti_call *call)
 {
     tutti_world *world = call->group->world;
 
-    /* acq_rel: whoever adds itself later sees all that was published before; whoever did earlier is seen here */
+    /* acq_rel: whoever adds itself later sees all that was published before;
+       whoever did earlier is seen here */
     if (atomic_fetch_add_explicit(&world->board->mine->waiters, 0, memory_order_acq_rel) == 0)
         return;
     enter(world);
@@ -109,16 +118,17 @@ static bool is_free(const tutti_world *world, int k)
     return true;
 }
 
-/* The words of eight entries share a line, which their readers write call after call. So it is read once for all of them: by the first, when the readers
-   have long finished with the others. */
+/* The words of eight entries share a line, which their readers write call after call. So it is read
+   once for all of them: by the first, when the readers have long finished with the others. */
 static void sweep(const tutti_world *world, int first)
 {
     for (int k = first + 1; first % WORDS_A_LINE == 0 && k < first + WORDS_A_LINE; k++)
         (void)is_free(world, k);
 }
 
-/* Each group walks round the entries of one line of words. Few, so that their lines stay in the caches of both sides (over all 32 a call of 4 bytes took 30 ns
-   longer), and of several groups at a time not many meet. */
+/* Each group walks round the entries of one line of words. Few, so that their lines stay in
+   the caches of both sides (over all 32 a call of 4 bytes took 30 ns longer), and of
+   several groups at a time not many meet. */
 static int preferred(const tutti_call *call)
 {
     const uint64_t mixed = call->group->context * UINT64_C(0x9e3779b97f4a7c15);
@@ -165,7 +175,8 @@ static void remember(const tutti_call *call, int k)
             slot->ranks[slot->left++] = tutti_call_rank(call, j);
 }
 
-tutti_status tutti_board_publish(const tutti_call *call, const tutti_where *where, const void *payload, size_t bytes, tutti_entry **out, tutti_error *err)
+tutti_status tutti_board_publish(const tutti_call *call, const tutti_where *where, const void *payload, size_t bytes,
+                                 tutti_entry **out, tutti_error *err)
 {
     tutti_world *world = call->group->world;
     tutti_board *board = world->board;
@@ -176,21 +187,26 @@ tutti_status tutti_board_publish(const tutti_call *call, const tutti_where *wher
     *out = NULL;
     enter(world);
     while ((k = free_entry(call)) < 0) {
-        /* Readers lag by as many collectives as there are entries: only a sender without an echo (a broadcast's root) gets here. */
+        /* Readers lag by as many collectives as there are entries: only a sender without an
+           echo (a broadcast's root) gets here. */
         char why[200];
         const int dead = world->ops->dead_peer(world->transport, why, sizeof why);
         leave(world);
         if (dead >= 0)
-            return tutti_fail_rank(err, TUTTI_ERR_PEER, dead, "%s: rank %d is gone: %s", tutti_collective_name(call->kind), dead, why);
+            return tutti_fail_rank(err, TUTTI_ERR_PEER, dead, "%s: rank %d is gone: %s",
+                                   tutti_collective_name(call->kind), dead, why);
         tutti_sleep_until(world->rt, tutti_now_ns(world->rt) + POLL_NS);
         enter(world);
     }
-    remember(call, k); /* and so it is mine alone until all have finished with it; filled without the lock, whose end would wait for the line */
+    /* and so it is mine alone until all have finished with it; filled without the lock,
+       whose end would wait for the line */
+    remember(call, k);
     serial = board->slots[k].serial;
     leave(world);
     entry = &board->mine->entries[k];
-    /* A reader must not take the old tag for valid together with the new serial: it reads tag, serial, tag again. release in
-       `serial` orders the zero before it for a reader that acquires it. */
+    /* A reader must not take the old tag for valid together with the new serial:
+       it reads tag, serial, tag again. release in `serial` orders the zero before
+       it for a reader that acquires it. */
     atomic_store_explicit(&entry->tag, 0, memory_order_relaxed);
     atomic_store_explicit(&entry->serial, serial, memory_order_release);
     atomic_store_explicit(&entry->phase, 1, memory_order_relaxed);
@@ -201,14 +217,16 @@ tutti_status tutti_board_publish(const tutti_call *call, const tutti_where *wher
         entry->where = *where;
     if (bytes > 0)
         memcpy(entry->payload, payload, bytes);
-    atomic_store_explicit(&entry->tag, call->tag, memory_order_release); /* publishes all of it; pairs with the acquire in look */
+    /* publishes all of it; pairs with the acquire in look */
+    atomic_store_explicit(&entry->tag, call->tag, memory_order_release);
     *out = entry;
     return TUTTI_OK;
 }
 
 void tutti_board_advance(tutti_entry *mine, uint32_t phase)
 {
-    /* release: publishes what this member has written into windows; pairs with the acquire in follow */
+    /* release: publishes what this member has written into windows;
+       pairs with the acquire in follow */
     atomic_store_explicit(&mine->phase, phase, memory_order_release);
 }
 
@@ -248,8 +266,9 @@ static tutti_status forsaken(const tutti_call *call, int rank, tutti_error *err)
         if (atomic_load_explicit(&board->forsaken[k % TUTTI_FORSAKEN], memory_order_relaxed) != call->group->context)
             continue;
         gone = atomic_load_explicit(&board->forsaken_for[k % TUTTI_FORSAKEN], memory_order_relaxed);
-        return tutti_fail_rank(err, TUTTI_ERR_PEER, gone, "%s of %zu elements over %d members: rank %d gave up an earlier one because of rank %d", tutti_collective_name(call->kind), call->count,
-                               call->group->size, rank, gone);
+        return tutti_fail_rank(err, TUTTI_ERR_PEER, gone,
+                               "%s of %zu elements over %d members: rank %d gave up an earlier one because of rank %d",
+                               tutti_collective_name(call->kind), call->count, call->group->size, rank, gone);
     }
     return TUTTI_OK;
 }
@@ -270,8 +289,9 @@ static tutti_entry *look(const tutti_call *call, int rank, int k, uint64_t *seri
     return entry;
 }
 
-/* Of a call made again there may be several, and the earliest is meant. A scan may pass its place before it is published and then find a later one
-   further on; but what was published before the one found is seen by a second scan. */
+/* Of a call made again there may be several, and the earliest is meant. A scan may pass its place
+   before it is published and then find a later one further on; but what was published before the
+   one found is seen by a second scan. */
 static tutti_entry *search(const tutti_call *call, int rank)
 {
     tutti_entry *first = NULL, *entry;
@@ -327,7 +347,8 @@ bool tutti_board_glance_phase(const tutti_call *call, tutti_entry *entry, uint32
     const uint32_t most = looks(call, patient);
     bool reached = false;
 
-    for (uint32_t n = 0; n < most && !(reached = atomic_load_explicit(&entry->phase, memory_order_acquire) >= phase); n++)
+    for (uint32_t n = 0; n < most && !(reached = atomic_load_explicit(&entry->phase, memory_order_acquire) >= phase);
+         n++)
         pause_cpu();
     if (patient)
         learn(call, most, reached);
@@ -338,15 +359,17 @@ static tutti_status await_version(const tutti_call *call, int rank, uint32_t see
 {
     tutti_world *world = call->group->world;
     tutti_board_memory *board = world->board->of_rank[rank];
-    const tutti_status status = world->ops->await(world->transport, rank, &board->version, seen + 1, TUTTI_FOREVER, err);
+    const tutti_status status =
+        world->ops->await(world->transport, rank, &board->version, seen + 1, TUTTI_FOREVER, err);
 
     if (status == TUTTI_OK)
         return TUTTI_OK;
-    /* Gone, but perhaps after it has written what I wait for: what a rank has published stays valid. */
+    /* Gone, but perhaps after it has written what I wait for: what
+       a rank has published stays valid. */
     if (status == TUTTI_ERR_PEER && atomic_load_explicit(&board->version, memory_order_acquire) != seen)
         return TUTTI_OK;
-    return tutti_fail_within(err, status, "%s of %zu elements over %d members", tutti_collective_name(call->kind), call->count,
-                             call->group->size);
+    return tutti_fail_within(err, status, "%s of %zu elements over %d members", tutti_collective_name(call->kind),
+                             call->count, call->group->size);
 }
 
 /* acq_rel: see tutti_board_tell. */
@@ -371,7 +394,8 @@ tutti_status tutti_board_find(const tutti_call *call, int j, tutti_entry **out, 
     tutti_status status;
 
     for (;;) {
-        const uint32_t seen = atomic_load_explicit(&board->version, memory_order_acquire); /* before the search: nothing is missed */
+        /* before the search: nothing is missed */
+        const uint32_t seen = atomic_load_explicit(&board->version, memory_order_acquire);
         *out = search(call, rank);
         if (*out != NULL)
             return waited(board, TUTTI_OK);
@@ -400,7 +424,8 @@ tutti_status tutti_board_follow(const tutti_call *call, int j, tutti_entry *entr
     if (board != NULL)
         (void)waited(board, status);
     if (status == TUTTI_OK && atomic_load_explicit(&entry->phase, memory_order_acquire) == TUTTI_ABANDONED)
-        return tutti_fail_rank(err, TUTTI_ERR_PEER, entry->gone, "%s of %zu elements over %d members: rank %d gave up because of rank %d",
+        return tutti_fail_rank(err, TUTTI_ERR_PEER, entry->gone,
+                               "%s of %zu elements over %d members: rank %d gave up because of rank %d",
                                tutti_collective_name(call->kind), call->count, call->group->size, rank, entry->gone);
     return status;
 }
@@ -409,10 +434,12 @@ void tutti_board_clear(const tutti_call *call, int j, const tutti_entry *entry)
 {
     const tutti_board *board = call->group->world->board;
     const int rank = tutti_call_rank(call, j);
-    const uint64_t serial = atomic_load_explicit(&((tutti_entry *)(uintptr_t)entry)->serial, memory_order_relaxed); /* constant until I have finished */
+    /* constant until I have finished */
+    const uint64_t serial = atomic_load_explicit(&((tutti_entry *)(uintptr_t)entry)->serial, memory_order_relaxed);
 
     /* release: I have read; pairs with the acquire in is_free */
-    atomic_store_explicit(&board->mine->finished[rank][entry - board->of_rank[rank]->entries], serial, memory_order_release);
+    atomic_store_explicit(&board->mine->finished[rank][entry - board->of_rank[rank]->entries], serial,
+                          memory_order_release);
 }
 
 int tutti_board_stage_take(const tutti_world *world)
@@ -439,7 +466,8 @@ void tutti_board_stage_give(const tutti_world *world, int stage)
     leave(world);
 }
 
-tutti_status tutti_board_reach(const tutti_call *call, int j, const tutti_where *where, size_t bytes, unsigned char **out, tutti_error *err)
+tutti_status tutti_board_reach(const tutti_call *call, int j, const tutti_where *where, size_t bytes,
+                               unsigned char **out, tutti_error *err)
 {
     tutti_world *world = call->group->world;
     const int rank = tutti_call_rank(call, j);
@@ -453,19 +481,25 @@ tutti_status tutti_board_reach(const tutti_call *call, int j, const tutti_where 
         return TUTTI_OK;
     }
     if (where->reach != TUTTI_REACH_WINDOW || where->window >= TUTTI_WINDOWS)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, rank, "rank %d announces a vector in window %u of %d", rank, where->window, TUTTI_WINDOWS);
-    /* The peer may be through tutti_world_window while another thread of mine is on its last instructions in there. */
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, rank, "rank %d announces a vector in window %u of %d", rank,
+                               where->window, TUTTI_WINDOWS);
+    /* The peer may be through tutti_world_window while another thread of mine is
+       on its last instructions in there. */
     while (atomic_load_explicit(&world->n_windows, memory_order_acquire) <= where->window) {
         deadline = deadline == 0 ? tutti_now_ns(world->rt) + WINDOW_WAIT_NS : deadline;
         if (tutti_now_ns(world->rt) > deadline)
-            return tutti_fail_rank(err, TUTTI_ERR_STATE, rank, "rank %d uses window %u, which this rank has not made; all ranks must make the "
-                                   "same windows in the same order", rank, where->window);
+            return tutti_fail_rank(err, TUTTI_ERR_STATE, rank,
+                                   "rank %d uses window %u, which this rank has not made; all ranks must make the "
+                                   "same windows in the same order",
+                                   rank, where->window);
         tutti_sleep_until(world->rt, tutti_now_ns(world->rt) + POLL_NS);
     }
-    room = atomic_load_explicit(&board->window_bytes[where->window], memory_order_relaxed); /* relaxed: ordered by the entry's tag */
+    /* relaxed: ordered by the entry's tag */
+    room = atomic_load_explicit(&board->window_bytes[where->window], memory_order_relaxed);
     if (where->offset > room || bytes > room - where->offset)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, rank, "rank %d announces %zu bytes at %llu of window %u, which has %llu bytes", rank,
-                               bytes, (unsigned long long)where->offset, where->window, (unsigned long long)room);
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, rank,
+                               "rank %d announces %zu bytes at %llu of window %u, which has %llu bytes", rank, bytes,
+                               (unsigned long long)where->offset, where->window, (unsigned long long)room);
     *out = (unsigned char *)world->windows[where->window].of_rank[rank] + where->offset;
     return TUTTI_OK;
 }

@@ -1,20 +1,27 @@
-/* board.h: where the members of a group on one host meet. Each rank has a board in a shared window of its own: entries that it
-   writes and the others read. Between board.c (entries) and window.c (the collectives on them).
+/* board.h: where the members of a group on one host meet. Each rank has a board in a shared
+   window of its own: entries that it writes and the others read. Between board.c (entries) and
+   window.c (the collectives on them).
 
    An entry belongs to one collective of one group, found by its tag. Life of an entry:
 
      free -> owner: tag = 0, serial, fields, payload, tag = the collective's (release)
        -> members: find it by tag (acquire), read, follow `phase`
-       -> each: finished[owner][entry] = serial, in its own board (release) -> free once all members' words say so
+       -> each: finished[owner][entry] = serial, in its own board (release) ->
+       free once all members' words say so
 
-   Tags may come again (a group made twice), even while others still read the entry before: a member's own word tells which entries it has finished with, and
-   of several left the one with the lowest serial is meant. So nobody ever writes a line that another owns, and what one collective costs is one line from
-   each member to each other: tag, fields and the first 24 bytes of payload share it. Who looks first at the entry that the call's `turn` prefers
-   finds it there unless it was in use; the owner does not put a tag there while an older entry of that tag lies elsewhere unread.
+   Tags may come again (a group made twice), even while others still read the entry before: a
+   member's own word tells which entries it has finished with, and of several left the one
+   with the lowest serial is meant. So nobody ever writes a line that another owns, and what
+   one collective costs is one line from each member to each other: tag, fields and the first
+   24 bytes of payload share it. Who looks first at the entry that the call's `turn` prefers
+   finds it there unless it was in use; the owner does not put a tag there while an older
+   entry of that tag lies elsewhere unread.
 
-   Waiting: a member looks at the word it needs some hundred times at most. Then it counts itself in `waiters` of the owner's board and waits for one word, the
-   owner's `version`; a death of the owner ends that wait. Publishing and advancing are silent stores; before its owner waits or leaves
-   it tells: looks at its `waiters`, and only if there are some it raises `version`. Both change `waiters` by read-modify-write, so one of the two sees the other. */
+   Waiting: a member looks at the word it needs some hundred times at most. Then it counts itself in
+   `waiters` of the owner's board and waits for one word, the owner's `version`; a death of the
+   owner ends that wait. Publishing and advancing are silent stores; before its owner waits or
+   leaves it tells: looks at its `waiters`, and only if there are some it raises `version`. Both
+   change `waiters` by read-modify-write, so one of the two sees the other. */
 #ifndef TUTTI_COLLECTIVE_BOARD_H
 #define TUTTI_COLLECTIVE_BOARD_H
 #include "collective_internal.h"
@@ -22,12 +29,15 @@
 #define TUTTI_BOARD_ENTRIES 32
 #define TUTTI_ABANDONED UINT32_MAX
 #define TUTTI_FORSAKEN 16                        /* groups that a rank has given up last */
-#define TUTTI_STAGES 2                           /* collectives on foreign memory at one time; more go over messages */
+/* collectives on foreign memory at one time; more go over messages */
+#define TUTTI_STAGES 2
 #define TUTTI_STAGE_BYTES ((size_t)256 << 10)    /* of one half; see window.c */
 
-typedef enum { TUTTI_REACH_NONE, TUTTI_REACH_WINDOW, TUTTI_REACH_STAGE } tutti_reach; /* how others reach my vector */
+/* how others reach my vector */
+typedef enum { TUTTI_REACH_NONE, TUTTI_REACH_WINDOW, TUTTI_REACH_STAGE } tutti_reach;
 
-typedef struct tutti_where {  /* written before the tag is published, constant until the entry is free */
+/* written before the tag is published, constant until the entry is free */
+typedef struct tutti_where {
     double weight;
     uint64_t offset;        /* bytes in that window; REACH_STAGE: number of the stage */
     tutti_reach reach;
@@ -45,20 +55,28 @@ typedef struct tutti_entry {
         tutti_where where;                  /* large */
         unsigned char payload[8 * TUTTI_INLINE_COUNT]; /* small */
     };
-    int gone;                               /* abandoned: because of this rank; published by phase */
+    /* abandoned: because of this rank; published by phase */
+    int gone;
 } tutti_entry;
 
-typedef struct tutti_board_memory {         /* one a rank, in its window; only its rank writes, except waiters */
+/* one a rank, in its window; only its rank writes, except waiters */
+typedef struct tutti_board_memory {
     _Alignas(64) _Atomic uint32_t version;  /* under board->held */
-    _Alignas(64) _Atomic uint32_t waiters;  /* threads of other ranks on their way to await version; too high a count costs time only */
-    _Alignas(64) _Atomic uint64_t window_bytes[TUTTI_WINDOWS]; /* sizes of its windows, for checking offsets */
-    /* Groups (contexts) that this rank has given up over messages, and because of whom: who waits for it here in a later collective of theirs would wait for ever. */
-    _Alignas(64) _Atomic uint32_t n_forsaken; /* in all; release: publishes the pair; number k lies at k modulo TUTTI_FORSAKEN. Written under board->held */
+    /* threads of other ranks on their way to await version; too high a count costs time only */
+    _Alignas(64) _Atomic uint32_t waiters;
+    /* sizes of its windows, for checking offsets */
+    _Alignas(64) _Atomic uint64_t window_bytes[TUTTI_WINDOWS];
+    /* Groups (contexts) that this rank has given up over messages, and because of whom: who waits
+       for it here in a later collective of theirs would wait for ever. */
+    /* in all; release: publishes the pair; number k lies at k modulo
+       TUTTI_FORSAKEN. Written under board->held */
+    _Alignas(64) _Atomic uint32_t n_forsaken;
     _Atomic uint64_t forsaken[TUTTI_FORSAKEN];
     _Atomic int forsaken_for[TUTTI_FORSAKEN];
     tutti_entry entries[TUTTI_BOARD_ENTRIES];
     _Alignas(4096) unsigned char stages[TUTTI_STAGES][2][TUTTI_STAGE_BYTES];
-    _Alignas(64) _Atomic uint64_t finished[][TUTTI_BOARD_ENTRIES]; /* [owner]: serials of its entries that this rank has finished with */
+    /* [owner]: serials of its entries that this rank has finished with */
+    _Alignas(64) _Atomic uint64_t finished[][TUTTI_BOARD_ENTRIES];
 } tutti_board_memory;
 
 typedef struct tutti_board_slot {           /* what the owner remembers of an entry; under held */
@@ -68,33 +86,48 @@ typedef struct tutti_board_slot {           /* what the owner remembers of an en
 } tutti_board_slot;
 
 typedef struct tutti_board {
-    _Alignas(64) _Atomic bool held;         /* the lock among the threads of this rank; see board.c */
+    /* the lock among the threads of this rank; see board.c */
+    _Alignas(64) _Atomic bool held;
     tutti_board_memory **of_rank;
     tutti_board_memory *mine;
-    bool crowded;                           /* more ranks than cores: who looks takes the core from whom it waits for; one look, then wait */
-    _Atomic uint32_t patience;              /* looks before a wait: doubles when they were enough, halves when they were not */
+    /* more ranks than cores: who looks takes the core from whom it waits for; one look, then
+       wait */
+    bool crowded;
+    /* looks before a wait: doubles when they were enough, halves when they were not */
+    _Atomic uint32_t patience;
     tutti_board_slot slots[TUTTI_BOARD_ENTRIES]; /* this and below under held */
-    uint32_t displaced;                     /* bit k: entry k was not the preferred one, and not all have finished */
+    /* bit k: entry k was not the preferred one, and not all have finished */
+    uint32_t displaced;
     bool stage_used[TUTTI_STAGES];
     uint64_t published;
 } tutti_board;
 
-/* Fills a free entry with phase 1 and `where`, or with `bytes` of payload if where is NULL. Blocks while all entries are in use. Silent. */
-tutti_status tutti_board_publish(const tutti_call *call, const tutti_where *where, const void *payload, size_t bytes, tutti_entry **out, tutti_error *err);
+/* Fills a free entry with phase 1 and `where`, or with `bytes` of payload if where is NULL. Blocks
+   while all entries are in use. Silent. */
+tutti_status tutti_board_publish(const tutti_call *call, const tutti_where *where,
+                                 const void *payload, size_t bytes, tutti_entry **out,
+                                 tutti_error *err);
 void tutti_board_advance(tutti_entry *mine, uint32_t phase); /* silent */
-void tutti_board_tell(const tutti_call *call);               /* after the silent ones, before waiting and before leaving */
-/* This member gives up because of rank `gone`: whoever follows it hears so. It may live on, and its death would never end their waiting. */
+/* after the silent ones, before waiting and before leaving */
+void tutti_board_tell(const tutti_call *call);
+/* This member gives up because of rank `gone`: whoever follows it hears so. It may live on, and its
+   death would never end their waiting. */
 void tutti_board_abandon(const tutti_call *call, tutti_entry *mine, int gone);
-/* Looks for member j's entry, resp. at its phase, for a moment. patient: for as long as has paid off lately. NULL, resp. false: not yet. */
+/* Looks for member j's entry, resp. at its phase, for a moment. patient: for as long as has paid
+   off lately. NULL, resp. false: not yet. */
 tutti_entry *tutti_board_glance(const tutti_call *call, int j, bool patient);
-bool tutti_board_glance_phase(const tutti_call *call, tutti_entry *entry, uint32_t phase, bool patient);
+bool tutti_board_glance_phase(const tutti_call *call, tutti_entry *entry, uint32_t phase,
+                              bool patient);
 /* Blocks until member j has an entry for this call, resp. until it has reached phase. */
 tutti_status tutti_board_find(const tutti_call *call, int j, tutti_entry **out, tutti_error *err);
-tutti_status tutti_board_follow(const tutti_call *call, int j, tutti_entry *entry, uint32_t phase, tutti_error *err);
+tutti_status tutti_board_follow(const tutti_call *call, int j, tutti_entry *entry, uint32_t phase,
+                                tutti_error *err);
 /* This member has finished with member j's entry. */
 void tutti_board_clear(const tutti_call *call, int j, const tutti_entry *entry);
 int tutti_board_stage_take(const tutti_world *world);   /* -1: none is free */
 void tutti_board_stage_give(const tutti_world *world, int stage);
-/* Start of [offset, offset + bytes) of member j's window as announced; TUTTI_ERR_CORRUPT when it does not lie inside. */
-tutti_status tutti_board_reach(const tutti_call *call, int j, const tutti_where *where, size_t bytes, unsigned char **out, tutti_error *err);
+/* Start of [offset, offset + bytes) of member j's window as announced;
+   TUTTI_ERR_CORRUPT when it does not lie inside. */
+tutti_status tutti_board_reach(const tutti_call *call, int j, const tutti_where *where,
+                               size_t bytes, unsigned char **out, tutti_error *err);
 #endif

@@ -1,9 +1,11 @@
-/* Writing a list: what every algorithm is written with (builder.h). The first failure for want of memory is kept, and the rest does nothing, so that
-   algorithms need no error paths.
+/* Writing a list: what every algorithm is written with (builder.h). The first failure for want of
+   memory is kept, and the rest does nothing, so that algorithms need no error paths.
 
-   Who sends to a member and receives from it posts the sending first. Where a large message waits for the receiver's word (tcp), that word must not stand behind the
-   megabytes that go the same way: with the sending announced first, whoever hears that he may begin has heard, before, what the other has for him, and has answered. The
-   other way round a sum of 1 MiB took 11.2 ms at 1 Gbit/s instead of 8.8. */
+   Who sends to a member and receives from it posts the sending first. Where a large message
+   waits for the receiver's word (tcp), that word must not stand behind the megabytes that go
+   the same way: with the sending announced first, whoever hears that he may begin has heard,
+   before, what the other has for him, and has answered. The other way round a sum of 1 MiB took
+   11.2 ms at 1 Gbit/s instead of 8.8. */
 #include "builder.h"
 #include <assert.h>
 #include <string.h>
@@ -44,8 +46,9 @@ static tutti_step *add_step(tutti_builder *b, tutti_step_kind kind, size_t count
     return step;
 }
 
-/* An empty slice of a vector that is not empty is not sent. A collective of no elements at all still sends its (empty) messages:
-   their notes are how members notice that they passed different counts. */
+/* An empty slice of a vector that is not empty is not sent. A collective of no
+   elements at all still sends its (empty) messages: their notes are how members notice
+   that they passed different counts. */
 static bool skipped(const tutti_builder *b, size_t count)
 {
     return count == 0 && b->n != 0 && b->first[0] == NULL;
@@ -159,12 +162,14 @@ void tutti_build_move(tutti_builder *b, uint32_t round, int chunks, const tutti_
 {
     const size_t request = b->s->requests, term = b->s->n_terms;
     const size_t count = move->from >= 0 ? tutti_slice_count(b->n, chunks, move->in) : 0;
-    const tutti_ref mine = tutti_at(TUTTI_VECTOR, move->from >= 0 ? tutti_slice(b->n, chunks, move->in) : 0), theirs = tutti_at(TUTTI_SCRATCH, 0);
+    const tutti_ref mine = tutti_at(TUTTI_VECTOR, move->from >= 0 ? tutti_slice(b->n, chunks, move->in) : 0),
+                    theirs = tutti_at(TUTTI_SCRATCH, 0);
 
     if (move->received != TUTTI_REPLACE)
         tutti_build_scratch(b, count);
     if (move->to >= 0)
-        tutti_build_send(b, move->to, round, tutti_at(TUTTI_VECTOR, tutti_slice(b->n, chunks, move->out)), tutti_slice_count(b->n, chunks, move->out));
+        tutti_build_send(b, move->to, round, tutti_at(TUTTI_VECTOR, tutti_slice(b->n, chunks, move->out)),
+                         tutti_slice_count(b->n, chunks, move->out));
     if (move->from >= 0)
         tutti_build_recv(b, move->from, round, move->received == TUTTI_REPLACE ? mine : theirs, count);
     tutti_build_wait(b, request, b->s->requests);
@@ -191,7 +196,8 @@ void tutti_build_slots(tutti_builder *b, uint32_t round, tutti_ref own, size_t c
     tutti_build_scratch(b, slot);
 }
 
-/* Lists of large groups are long and are kept: what growing left over is given back, once. Failing to is no failure. */
+/* Lists of large groups are long and are kept: what growing left over is given
+   back, once. Failing to is no failure. */
 static void trim(tutti_schedule *s)
 {
     tutti_step *steps = s->n_steps < s->room_steps ? tutti_alloc(s->n_steps, sizeof *steps) : NULL;
@@ -204,10 +210,12 @@ static void trim(tutti_schedule *s)
     s->room_steps = s->n_steps;
 }
 
-/* The schedule's own copy of the counts, and behind it where each part begins. The caller has seen that the sums do not overflow. */
+/* The schedule's own copy of the counts, and behind it where each part begins. The caller has
+   seen that the sums do not overflow. */
 static bool take_counts(tutti_builder *b, const tutti_schedule_key *key)
 {
-    const size_t p = (size_t)key->size, n = key->counts != NULL ? tutti_counts_of(key->kind, key->size) : 0, words = n + 2 * (p + 1);
+    const size_t p = (size_t)key->size, n = key->counts != NULL ? tutti_counts_of(key->kind, key->size) : 0,
+                 words = n + 2 * (p + 1);
     tutti_schedule *const s = b->s;
     size_t *first;
 
@@ -259,7 +267,8 @@ tutti_status tutti_schedule_open(tutti_schedule **out, const tutti_schedule_key 
 
     *out = NULL;
     if (s == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a %s over %d members", tutti_collective_name(key->kind), key->size);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a %s over %d members",
+                          tutti_collective_name(key->kind), key->size);
     status = tutti_schedule_write(s, key, err);
     if (status != TUTTI_OK)
         tutti_schedule_close(s);
@@ -286,7 +295,8 @@ void tutti_build_sum_slices(tutti_builder *b, size_t begin, size_t length, uint3
 
     for (int k = 1; k < b->p; k++) {
         const int j = tutti_peer_after(b, k);
-        tutti_build_send(b, j, round, tutti_at(TUTTI_VECTOR, begin + tutti_slice(length, b->p, j)), tutti_slice_count(length, b->p, j));
+        tutti_build_send(b, j, round, tutti_at(TUTTI_VECTOR, begin + tutti_slice(length, b->p, j)),
+                         tutti_slice_count(length, b->p, j));
     }
     received = b->s->requests;
     tutti_build_slots(b, round, mine, count);
@@ -297,13 +307,15 @@ void tutti_build_sum_slices(tutti_builder *b, size_t begin, size_t length, uint3
 
 void tutti_build_spread_slices(tutti_builder *b, size_t begin, size_t length, uint32_t round)
 {
-    const size_t request = b->s->requests, mine = begin + tutti_slice(length, b->p, b->i), count = tutti_slice_count(length, b->p, b->i);
+    const size_t request = b->s->requests, mine = begin + tutti_slice(length, b->p, b->i),
+                 count = tutti_slice_count(length, b->p, b->i);
 
     for (int k = 1; k < b->p; k++)
         tutti_build_send(b, tutti_peer_after(b, k), round, tutti_at(TUTTI_VECTOR, mine), count);
     for (int k = 1; k < b->p; k++) {
         const int j = tutti_peer_after(b, k);
-        tutti_build_recv(b, j, round, tutti_at(TUTTI_VECTOR, begin + tutti_slice(length, b->p, j)), tutti_slice_count(length, b->p, j));
+        tutti_build_recv(b, j, round, tutti_at(TUTTI_VECTOR, begin + tutti_slice(length, b->p, j)),
+                         tutti_slice_count(length, b->p, j));
     }
     tutti_build_wait(b, request, b->s->requests);
 }

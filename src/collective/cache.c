@@ -1,9 +1,13 @@
-/* Lists of steps and scratch memory outlive the call that needed them, so that a collective that has run before allocates nothing.
+/* Lists of steps and scratch memory outlive the call that needed them, so that a collective that
+   has run before allocates nothing.
 
-   Lists: sets of eight, found by the hash of their key; a new one is written over the one longest unused, in the memory that this has. If all eight of a set are in use by other
-   threads the list is made for this call only. Counts of parts are no part of the hash: they may be others in each call (rows of a table, encoded gradients), and eight lists written
-   in turn are soon as long as they get, where hundreds of sets would go on growing. Scratch: blocks not in use, in a list; the smallest that suffices is taken, else the largest is
-   replaced by a larger one. There are never more blocks than threads that ran collectives at one time. */
+   Lists: sets of eight, found by the hash of their key; a new one is written over the one longest
+   unused, in the memory that this has. If all eight of a set are in use by other threads the list
+   is made for this call only. Counts of parts are no part of the hash: they may be others in each
+   call (rows of a table, encoded gradients), and eight lists written in turn are soon as long as
+   they get, where hundreds of sets would go on growing. Scratch: blocks not in use, in a list; the
+   smallest that suffices is taken, else the largest is replaced by a larger one. There are never
+   more blocks than threads that ran collectives at one time. */
 #include "collective_internal.h"
 #include <string.h>
 
@@ -16,14 +20,16 @@ static bool same_counts(const tutti_schedule_key *a, const tutti_schedule_key *b
 
 static bool same(const tutti_schedule_key *a, const tutti_schedule_key *b)
 {
-    return a->kind == b->kind && a->algorithm == b->algorithm && a->size == b->size && a->index == b->index && a->root == b->root &&
-           a->count == b->count && a->local == b->local && a->node == b->node && same_counts(a, b);
+    return a->kind == b->kind && a->algorithm == b->algorithm && a->size == b->size && a->index == b->index &&
+           a->root == b->root && a->count == b->count && a->local == b->local && a->node == b->node &&
+           same_counts(a, b);
 }
 
 static tutti_schedule **set_of(tutti_world *world, const tutti_schedule_key *key)
 {
-    const uint64_t words[7] = { (uint64_t)key->kind, (uint64_t)key->algorithm, (uint64_t)key->size, (uint64_t)key->index,
-                                (uint64_t)key->root, key->counts != NULL ? 0 : key->count, key->counts != NULL };
+    const uint64_t words[7] = { (uint64_t)key->kind,  (uint64_t)key->algorithm, (uint64_t)key->size,
+                                (uint64_t)key->index, (uint64_t)key->root,      key->counts != NULL ? 0 : key->count,
+                                key->counts != NULL };
 
     return world->schedules[tutti_hash(words, sizeof words) % TUTTI_CACHE_SETS];
 }
@@ -37,7 +43,8 @@ static tutti_schedule *find(tutti_schedule *const *set, const tutti_schedule_key
     return NULL;
 }
 
-/* Under the monitor: the place of an absent list or of the idle one longest unused; NULL: all are in use. */
+/* Under the monitor: the place of an absent list or of the idle one
+   longest unused; NULL: all are in use. */
 static tutti_schedule **place(tutti_schedule **set)
 {
     tutti_schedule **oldest = NULL;
@@ -51,7 +58,8 @@ static tutti_schedule **place(tutti_schedule **set)
     return oldest;
 }
 
-/* Under the monitor: a list to write on, in its place in the set if there is one for it. NULL: no memory. */
+/* Under the monitor: a list to write on, in its place in the set if
+   there is one for it. NULL: no memory. */
 static tutti_schedule *blank(tutti_schedule **set)
 {
     tutti_schedule **const room = place(set), *s;
@@ -68,7 +76,8 @@ static tutti_schedule *blank(tutti_schedule **set)
     return s;
 }
 
-tutti_status tutti_schedule_borrow(tutti_world *world, const tutti_schedule_key *key, tutti_schedule **out, tutti_error *err)
+tutti_status tutti_schedule_borrow(tutti_world *world, const tutti_schedule_key *key, tutti_schedule **out,
+                                   tutti_error *err)
 {
     tutti_schedule **const set = set_of(world, key), *s;
     tutti_status status;
@@ -86,8 +95,11 @@ tutti_status tutti_schedule_borrow(tutti_world *world, const tutti_schedule_key 
     }
     tutti_unlock(world->monitor);
     if (s == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a %s over %d members", tutti_collective_name(key->kind), key->size);
-    status = written ? TUTTI_OK : tutti_schedule_write(s, key, err); /* not under the lock: long lists take a while. Another thread that wants the same meanwhile writes its own */
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a %s over %d members",
+                          tutti_collective_name(key->kind), key->size);
+    /* not under the lock: long lists take a while. Another thread that wants
+       the same meanwhile writes its own */
+    status = written ? TUTTI_OK : tutti_schedule_write(s, key, err);
     if (status != TUTTI_OK) {
         tutti_schedule_return(world, s);
         return status;
@@ -152,11 +164,13 @@ static tutti_status scratch_grow(tutti_scratch *scratch, size_t bytes, size_t re
     }
     if ((scratch->bytes > 0 && scratch->memory == NULL) || (scratch->terms > 0 && scratch->term == NULL) ||
         (scratch->requests > 0 && (scratch->request == NULL || scratch->pointer == NULL || scratch->expected == NULL)))
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a collective's %zu bytes of scratch; use smaller pieces", bytes);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                          "no memory for a collective's %zu bytes of scratch; use smaller pieces", bytes);
     return TUTTI_OK;
 }
 
-tutti_status tutti_scratch_borrow(tutti_world *world, size_t bytes, size_t requests, size_t terms, tutti_scratch **out, tutti_error *err)
+tutti_status tutti_scratch_borrow(tutti_world *world, size_t bytes, size_t requests, size_t terms, tutti_scratch **out,
+                                  tutti_error *err)
 {
     tutti_scratch *scratch, **best = NULL;
     tutti_status status;
@@ -164,7 +178,8 @@ tutti_status tutti_scratch_borrow(tutti_world *world, size_t bytes, size_t reque
     *out = NULL;
     tutti_lock(world->monitor);
     for (tutti_scratch **s = &world->scratch; *s != NULL; s = &(*s)->next)
-        if (best == NULL || ((*best)->bytes < bytes ? (*s)->bytes > (*best)->bytes : (*s)->bytes >= bytes && (*s)->bytes < (*best)->bytes))
+        if (best == NULL || ((*best)->bytes < bytes ? (*s)->bytes > (*best)->bytes
+                                                    : (*s)->bytes >= bytes && (*s)->bytes < (*best)->bytes))
             best = s;
     scratch = best != NULL ? *best : NULL;
     if (best != NULL)

@@ -1,13 +1,17 @@
 /* The checker of schedules: runs the lists of all members of a group on symbols instead of numbers.
 
-   An element's symbol is a number of a table of expressions: leaf (v, member) is what member's VECTOR (or PART) held there at the start,
-   node (l, r) the sum of two expressions. Equal expressions have equal numbers, so "every member once, in the canonical order" is one
-   comparison. For algorithms with an order of their own the leaves of the expression are counted, and all members must end with the same expression. Leaves do not name the element: a list that confused elements would be caught by the receipt's place only,
-   therefore each cell also carries its element's number.
+   An element's symbol is a number of a table of expressions: leaf (v, member) is what member's
+   VECTOR (or PART) held there at the start, node (l, r) the sum of two expressions. Equal
+   expressions have equal numbers, so "every member once, in the canonical order" is one
+   comparison. For algorithms with an order of their own the leaves of the expression are
+   counted, and all members must end with the same expression. Leaves do not name the element: a
+   list that confused elements would be caught by the receipt's place only, therefore each cell
+   also carries its element's number.
 
-   Rendezvous: a member runs until a WAIT whose requests are not all done; a pair is done when both ends have posted. When nobody can run
-   and somebody has steps left, that is a deadlock. Cells under a posted send may not be written, cells under a posted receive may
-   not be touched, until the WAIT. */
+   Rendezvous: a member runs until a WAIT whose requests are not all done; a pair is done
+   when both ends have posted. When nobody can run and somebody has steps left, that is a
+   deadlock. Cells under a posted send may not be written, cells under a posted receive
+   may not be touched, until the WAIT. */
 #include "schedule.h"
 #include <string.h>
 
@@ -53,8 +57,9 @@ static tutti_status wrong(const checker *c, int i, const char *what)
     const member *m = &c->members[i];
     const tutti_schedule_key *key = &m->s->key;
 
-    return tutti_fail(c->err, TUTTI_ERR_STATE, 0, "list of member %d of %d, %s '%s' of %zu elements, step %zu: %s", i, c->size,
-                      tutti_collective_name(key->kind), tutti_algorithms[key->algorithm].name, key->count, m->next, what);
+    return tutti_fail(c->err, TUTTI_ERR_STATE, 0, "list of member %d of %d, %s '%s' of %zu elements, step %zu: %s", i,
+                      c->size, tutti_collective_name(key->kind), tutti_algorithms[key->algorithm].name, key->count,
+                      m->next, what);
 }
 
 static uint32_t *bucket_of(const checker *c, uint32_t left, uint32_t right)
@@ -309,7 +314,8 @@ static tutti_status run_member(checker *c, int i, bool *moved)
     return TUTTI_OK;
 }
 
-/* Counts the leaves of an expression, at most `room` of them, a byte a member; false: too many, or one of them twice. */
+/* Counts the leaves of an expression, at most `room` of them, a byte a member;
+   false: too many, or one of them twice. */
 static bool count_leaves(const checker *c, uint32_t symbol, bool *seen, int *room)
 {
     const node *at = &c->nodes[symbol];
@@ -354,7 +360,8 @@ static tutti_status check_any_order(checker *c, int i)
     return status;
 }
 
-/* First element of part j of member i's whole; of `size`: their sum. side 1: of what an all-to-all receives. */
+/* First element of part j of member i's whole; of `size`: their sum. side
+   1: of what an all-to-all receives. */
 static size_t part_at(const tutti_schedule_key *key, int side, int j)
 {
     size_t at = 0;
@@ -373,7 +380,8 @@ static size_t bound_for(int j, size_t e)
 }
 
 /* part[0, count) of member i: symbol, and elements from `element`. */
-static tutti_status check_cells(const checker *c, int i, const cell *part, size_t count, uint32_t symbol, size_t element)
+static tutti_status check_cells(const checker *c, int i, const cell *part, size_t count, uint32_t symbol,
+                                size_t element)
 {
     for (size_t e = 0; e < count; e++)
         if (part[e].symbol != symbol || part[e].element != element + e)
@@ -425,7 +433,8 @@ static tutti_status check_results(checker *c, int i)
     if (status == TUTTI_OK && any)
         status = check_any_order(c, i);
     else if (status == TUTTI_OK && (key->kind == TUTTI_ALLREDUCE || key->kind == TUTTI_BROADCAST))
-        status = check_cells(c, i, m->memory[TUTTI_VECTOR], key->count, key->kind == TUTTI_BROADCAST ? leaves[key->root] : sum, 0);
+        status = check_cells(c, i, m->memory[TUTTI_VECTOR], key->count,
+                             key->kind == TUTTI_BROADCAST ? leaves[key->root] : sum, 0);
     else if (status == TUTTI_OK && key->kind != TUTTI_BARRIER)
         status = check_parts(c, i, leaves, sum);
     tutti_free(leaves);

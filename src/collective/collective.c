@@ -1,10 +1,12 @@
-/* The public collectives: they check what can be checked on this rank alone, choose an algorithm (choice.c), and send the
-   call through shared memory or through messages. Both do what the list of that algorithm says, to the bit and to the byte. */
+/* The public collectives: they check what can be checked on this rank alone, choose an algorithm
+   (choice.c), and send the call through shared memory or through messages. Both do what the list of
+   that algorithm says, to the bit and to the byte. */
 #include "collective_internal.h"
 #include <stdio.h>
 #include <string.h>
 
-/* "all-reduce (sum, 'direct') of 1000 F32 over 4 members". Words come from a peer: nothing is trusted. */
+/* "all-reduce (sum, 'direct') of 1000 F32 over 4 members". Words come
+   from a peer: nothing is trusted. */
 static void describe(uint32_t what, uint64_t count, int64_t shape, char *out, size_t bytes)
 {
     static const char *const ops[] = { "sum", "mean", "max", "min", "weighted sum" };
@@ -25,29 +27,34 @@ static void describe(uint32_t what, uint64_t count, int64_t shape, char *out, si
     if (kind - 1 == TUTTI_BARRIER)
         snprintf(out, bytes, "barrier ('%s') over %u members", algorithm_name, size);
     else if (kind - 1 == TUTTI_BROADCAST)
-        snprintf(out, bytes, "broadcast ('%s') of %llu %s from index %u over %u members", algorithm_name, (unsigned long long)count,
-                 tutti_dtype_name((tutti_dtype)dtype), root, size);
+        snprintf(out, bytes, "broadcast ('%s') of %llu %s from index %u over %u members", algorithm_name,
+                 (unsigned long long)count, tutti_dtype_name((tutti_dtype)dtype), root, size);
     else if (kind - 1 == TUTTI_REDUCE)
-        snprintf(out, bytes, "reduce (%s, '%s') of %llu %s to index %u over %u members", ops[op], algorithm_name, (unsigned long long)count,
-                 tutti_dtype_name((tutti_dtype)dtype), root, size);
+        snprintf(out, bytes, "reduce (%s, '%s') of %llu %s to index %u over %u members", ops[op], algorithm_name,
+                 (unsigned long long)count, tutti_dtype_name((tutti_dtype)dtype), root, size);
     else if (kind - 1 == TUTTI_GATHER || kind - 1 == TUTTI_SCATTER)
-        snprintf(out, bytes, "%s ('%s') of %llu %s%s, root %u, over %u members", tutti_collective_name((tutti_collective)(kind - 1)), algorithm_name,
-                 (unsigned long long)count, tutti_dtype_name((tutti_dtype)dtype), each, root, size);
+        snprintf(out, bytes, "%s ('%s') of %llu %s%s, root %u, over %u members",
+                 tutti_collective_name((tutti_collective)(kind - 1)), algorithm_name, (unsigned long long)count,
+                 tutti_dtype_name((tutti_dtype)dtype), each, root, size);
     else if (kind - 1 == TUTTI_ALLTOALL && (what & TUTTI_OWN_COUNTS) != 0)
-        snprintf(out, bytes, "all-to-all ('%s') of %s by counts over %u members", algorithm_name, tutti_dtype_name((tutti_dtype)dtype), size);
+        snprintf(out, bytes, "all-to-all ('%s') of %s by counts over %u members", algorithm_name,
+                 tutti_dtype_name((tutti_dtype)dtype), size);
     else if (kind - 1 == TUTTI_ALLGATHER || kind - 1 == TUTTI_ALLTOALL)
-        snprintf(out, bytes, "%s of %llu %s%s over %u members", tutti_collective_name((tutti_collective)(kind - 1)), (unsigned long long)count,
-                 tutti_dtype_name((tutti_dtype)dtype), each, size);
+        snprintf(out, bytes, "%s of %llu %s%s over %u members", tutti_collective_name((tutti_collective)(kind - 1)),
+                 (unsigned long long)count, tutti_dtype_name((tutti_dtype)dtype), each, size);
     else if (straggler)
-        snprintf(out, bytes, "%s (%s, '%s', straggler %u) of %llu %s over %u members", tutti_collective_name((tutti_collective)(kind - 1)), ops[op],
-                 algorithm_name, root, (unsigned long long)count, tutti_dtype_name((tutti_dtype)dtype), size);
+        snprintf(out, bytes, "%s (%s, '%s', straggler %u) of %llu %s over %u members",
+                 tutti_collective_name((tutti_collective)(kind - 1)), ops[op], algorithm_name, root,
+                 (unsigned long long)count, tutti_dtype_name((tutti_dtype)dtype), size);
     else
-        snprintf(out, bytes, "%s (%s, '%s') of %llu %s%s over %u members", tutti_collective_name((tutti_collective)(kind - 1)), ops[op],
-                 algorithm_name, (unsigned long long)count, tutti_dtype_name((tutti_dtype)dtype),
+        snprintf(out, bytes, "%s (%s, '%s') of %llu %s%s over %u members",
+                 tutti_collective_name((tutti_collective)(kind - 1)), ops[op], algorithm_name,
+                 (unsigned long long)count, tutti_dtype_name((tutti_dtype)dtype),
                  kind - 1 == TUTTI_REDUCE_SCATTER ? each : "", size);
 }
 
-tutti_status tutti_call_compare(const tutti_call *call, int from, uint32_t what, uint64_t count, int64_t shape, tutti_error *err)
+tutti_status tutti_call_compare(const tutti_call *call, int from, uint32_t what, uint64_t count, int64_t shape,
+                                tutti_error *err)
 {
     char mine[128], theirs[128];
 
@@ -55,23 +62,30 @@ tutti_status tutti_call_compare(const tutti_call *call, int from, uint32_t what,
         return TUTTI_OK;
     describe(tutti_call_what(call), call->count, tutti_call_shape(call), mine, sizeof mine);
     describe(what, count, shape, theirs, sizeof theirs);
-    return tutti_fail_rank(err, TUTTI_ERR_STATE, from, "rank %d calls %s, but rank %d calls %s; all members of a group must make the same "
-                           "calls in the same order with the same counts", call->group->world->rank, mine, from, theirs);
+    return tutti_fail_rank(err, TUTTI_ERR_STATE, from,
+                           "rank %d calls %s, but rank %d calls %s; all members of a group must make the same "
+                           "calls in the same order with the same counts",
+                           call->group->world->rank, mine, from, theirs);
 }
 
 void tutti_call_account(const tutti_call *call, const tutti_schedule *s)
 {
     for (size_t k = 0; k < s->n_steps && !call->group->uncounted; k++)
         if (s->steps[k].kind == TUTTI_STEP_SEND)
-            tutti_world_account(call->group->world, tutti_call_rank(call, s->steps[k].peer), s->steps[k].count * call->element, 1);
+            tutti_world_account(call->group->world, tutti_call_rank(call, s->steps[k].peer),
+                                s->steps[k].count * call->element, 1);
 }
 
 /* Asked for by name: on several hosts the group has to be laid out for it. */
 static tutti_status fits(const tutti_call *call, tutti_error *err)
 {
-    if ((tutti_algorithms[call->algorithm].traits & TUTTI_HOSTS) != 0 && call->group->world->host != NULL && call->local == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s '%s' needs the same power of two of members on each of several hosts, those of one host next to each other, and the %d members "
-                          "are not so; leave the algorithm to be chosen", tutti_collective_name(call->kind), tutti_algorithms[call->algorithm].name, call->group->size);
+    if ((tutti_algorithms[call->algorithm].traits & TUTTI_HOSTS) != 0 && call->group->world->host != NULL &&
+        call->local == 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s '%s' needs the same power of two of members on each of several hosts, those of one host "
+                          "next to each other, and the %d members "
+                          "are not so; leave the algorithm to be chosen",
+                          tutti_collective_name(call->kind), tutti_algorithms[call->algorithm].name, call->group->size);
     return tutti_algorithm_fits(call->algorithm, call->dtype, err);
 }
 
@@ -81,14 +95,17 @@ static bool nodes_count(const tutti_call *call, size_t count)
     const tutti_group *g = call->group;
     const size_t vector = call->kind == TUTTI_ALLREDUCE ? count : count * (size_t)g->size;
 
-    return call->node > 0 && (g->world->board == NULL || g->apart) && tutti_nodes_pay(call->local > 0 ? call->local : g->size, call->node, vector);
+    return call->node > 0 && (g->world->board == NULL || g->apart) &&
+           tutti_nodes_pay(call->local > 0 ? call->local : g->size, call->node, vector);
 }
 
-/* What the group asks for; else what the world's table says; else by hosts, kind, size and count. */
+/* What the group asks for; else what the world's table says; else by hosts, kind, size and
+   count. */
 static tutti_status choose(tutti_call *call, tutti_error *err)
 {
     const int size = call->group->size;
-    const size_t count = call->counts != NULL ? call->count / (size_t)size : call->count; /* of a part, where parts differ: on average */
+    /* of a part, where parts differ: on average */
+    const size_t count = call->counts != NULL ? call->count / (size_t)size : call->count;
     int straggler = -1;
 
     call->algorithm = -1;
@@ -117,10 +134,12 @@ static bool to_board(const tutti_call *call)
     const char *name = call->group->algorithm;
     const bool known = call->kind <= TUTTI_BARRIER && call->counts == NULL;
 
-    return (name == NULL || strcmp(name, "window") == 0) && !call->group->apart && call->group->size > 1 && known && tutti_window_serves(call);
+    return (name == NULL || strcmp(name, "window") == 0) && !call->group->apart && call->group->size > 1 && known &&
+           tutti_window_serves(call);
 }
 
-/* A named algorithm goes over messages; without a name the board serves it where it can; "window" insists. */
+/* A named algorithm goes over messages; without a name the board serves
+   it where it can; "window" insists. */
 static tutti_status perform(tutti_call *call, const tutti_schedule *s, tutti_error *err)
 {
     const char *name = call->group->algorithm;
@@ -132,15 +151,19 @@ static tutti_status perform(tutti_call *call, const tutti_schedule *s, tutti_err
     if (handled)
         return TUTTI_OK;
     if (insists && call->group->size > 1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the algorithm 'window' cannot serve this %s of %zu elements over %d members: it "
-                          "needs a transport with shared windows ('%s' is this one) and vectors inside of windows of tutti_world_window on "
-                          "all members; leave the algorithm to be chosen", tutti_collective_name(call->kind), call->count,
-                          call->group->size, call->group->world->ops->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the algorithm 'window' cannot serve this %s of %zu elements over %d members: it "
+                          "needs a transport with shared windows ('%s' is this one) and vectors inside of windows of "
+                          "tutti_world_window on "
+                          "all members; leave the algorithm to be chosen",
+                          tutti_collective_name(call->kind), call->count, call->group->size,
+                          call->group->world->ops->name);
     tutti_reduce_scale(call->group->world->device, call->dtype, call->inputs, call->weight, call->vector);
     return tutti_interpret(call, s, err);
 }
 
-/* Everything after the arguments' own checks. call: kind, op, dtype, count, root, weight, vector, part are set. */
+/* Everything after the arguments' own checks. call: kind, op, dtype, count,
+   root, weight, vector, part are set. */
 static tutti_status collective(tutti_group *g, tutti_call *call, tutti_error *err)
 {
     const uint64_t words[3] = { UINT64_C(0x74757474692d636f), g->context, g->sequence };
@@ -153,12 +176,21 @@ static tutti_status collective(tutti_group *g, tutti_call *call, tutti_error *er
     call->turn = (uint32_t)(g->context >> 32) + (uint32_t)g->context + g->sequence;
     g->sequence++;
     TUTTI_TRY(choose(call, err));
-    if (tutti_window_listless(call) && to_board(call)) { /* what takes a fraction of a microsecond does without its list */
+    /* what takes a fraction of a microsecond does without its list */
+    if (tutti_window_listless(call) && to_board(call)) {
         bool handled;
         return tutti_window_run(call, NULL, &handled, err);
     }
     const bool placed = (tutti_algorithms[call->algorithm].traits & TUTTI_HOSTS) != 0;
-    const tutti_schedule_key key = { call->kind, call->algorithm, g->size, g->index, call->root, call->count, call->counts, placed ? call->local : 0, placed ? call->node : 0 };
+    const tutti_schedule_key key = { call->kind,
+                                     call->algorithm,
+                                     g->size,
+                                     g->index,
+                                     call->root,
+                                     call->count,
+                                     call->counts,
+                                     placed ? call->local : 0,
+                                     placed ? call->node : 0 };
     TUTTI_TRY(tutti_schedule_borrow(g->world, &key, &s, err));
     status = perform(call, s, err);
     tutti_schedule_return(g->world, s);
@@ -169,23 +201,25 @@ static tutti_status check_member(const tutti_group *g, tutti_collective kind, tu
 {
     if (g->size >= 1 && g->index >= 0 && g->index < g->size)
         return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "rank %d calls %s of a group of %d that it is not a member of", g->world->rank,
-                      tutti_collective_name(kind), g->size);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "rank %d calls %s of a group of %d that it is not a member of",
+                      g->world->rank, tutti_collective_name(kind), g->size);
 }
 
 /* Type and operation of a reduction; *weight for a mean. */
-static tutti_status check_reduction(const tutti_group *g, tutti_collective kind, tutti_reduction op, tutti_dtype dtype, double *weight,
-                                    tutti_error *err)
+static tutti_status check_reduction(const tutti_group *g, tutti_collective kind, tutti_reduction op, tutti_dtype dtype,
+                                    double *weight, tutti_error *err)
 {
     const bool real = dtype == TUTTI_F32 || dtype == TUTTI_F64;
 
     *weight = 1.0;
     TUTTI_TRY(check_member(g, kind, err));
     if (op == TUTTI_MEAN && !real && !tutti_reduce_narrow(dtype))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s of %s: a mean needs BF16, F16, F32 or F64; take the sum and divide", tutti_collective_name(kind),
-                          tutti_dtype_name(dtype));
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s of %s: a mean needs BF16, F16, F32 or F64; take the sum and divide",
+                          tutti_collective_name(kind), tutti_dtype_name(dtype));
     if (op < TUTTI_SUM || op > TUTTI_MIN)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s with operation %d: sum, mean, max and min are 0 to 3", tutti_collective_name(kind), (int)op);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s with operation %d: sum, mean, max and min are 0 to 3",
+                          tutti_collective_name(kind), (int)op);
     if (op == TUTTI_MEAN && real)
         *weight = dtype == TUTTI_F32 ? (double)(1.0f / (float)g->size) : 1.0 / g->size;
     return TUTTI_OK;
@@ -202,12 +236,16 @@ static tutti_status check_root(const tutti_group *g, tutti_collective kind, int 
     if (root >= 0 && root < g->size)
         return TUTTI_OK;
     if (kind == TUTTI_BROADCAST)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "broadcast from index %d: the members are 0 to %d", root, g->size - 1);
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s with root %d: the members are 0 to %d", tutti_collective_name(kind), root, g->size - 1);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "broadcast from index %d: the members are 0 to %d", root,
+                          g->size - 1);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s with root %d: the members are 0 to %d", tutti_collective_name(kind),
+                      root, g->size - 1);
 }
 
-/* Sum of the counts of all members (at[0]), and of those before me (at[1]); counts NULL: `equal` each. */
-static tutti_status add_counts(const tutti_group *g, tutti_collective kind, const size_t *counts, size_t equal, size_t element, size_t at[2], tutti_error *err)
+/* Sum of the counts of all members (at[0]), and of those before me
+   (at[1]); counts NULL: `equal` each. */
+static tutti_status add_counts(const tutti_group *g, tutti_collective kind, const size_t *counts, size_t equal,
+                               size_t element, size_t at[2], tutti_error *err)
 {
     size_t bytes = 0;
 
@@ -215,14 +253,19 @@ static tutti_status add_counts(const tutti_group *g, tutti_collective kind, cons
     for (int j = 0; j < g->size; j++) {
         if (j == g->index)
             at[1] = at[0];
-        if (!tutti_size_add(at[0], counts != NULL ? counts[j] : equal, &at[0]) || !tutti_size_mul(at[0], element, &bytes))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: the counts of the first %d of %d members are more than there are addresses", tutti_collective_name(kind), j + 1, g->size);
+        if (!tutti_size_add(at[0], counts != NULL ? counts[j] : equal, &at[0]) ||
+            !tutti_size_mul(at[0], element, &bytes))
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "%s: the counts of the first %d of %d members are more than there are addresses",
+                              tutti_collective_name(kind), j + 1, g->size);
     }
     return TUTTI_OK;
 }
 
-/* The whole is the parts of all members in count and type; where the two overlap the part must be whole's own one. counts NULL: equal parts. */
-static tutti_status check_parts(const tutti_group *g, tutti_collective kind, const size_t *counts, tutti_buffer whole, tutti_buffer part, tutti_error *err)
+/* The whole is the parts of all members in count and type; where the two overlap the part must be
+   whole's own one. counts NULL: equal parts. */
+static tutti_status check_parts(const tutti_group *g, tutti_collective kind, const size_t *counts, tutti_buffer whole,
+                                tutti_buffer part, tutti_error *err)
 {
     const size_t element = tutti_dtype_bytes(part.dtype);
     size_t at[2];
@@ -230,33 +273,45 @@ static tutti_status check_parts(const tutti_group *g, tutti_collective kind, con
     TUTTI_TRY(check_member(g, kind, err));
     TUTTI_TRY(add_counts(g, kind, counts, part.count, element, at, err));
     if (counts != NULL && counts[g->index] != part.count)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: a part of %zu %s, but the count of member %d, which this is, is %zu", tutti_collective_name(kind), part.count,
-                          tutti_dtype_name(part.dtype), g->index, counts[g->index]);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0, "%s: a part of %zu %s, but the count of member %d, which this is, is %zu",
+            tutti_collective_name(kind), part.count, tutti_dtype_name(part.dtype), g->index, counts[g->index]);
     if (at[0] != whole.count || part.dtype != whole.dtype)
         return counts == NULL
-            ? tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: a part of %zu %s and a whole of %zu %s over %d members; the whole must be as many equal "
-                         "parts as there are members", tutti_collective_name(kind), part.count, tutti_dtype_name(part.dtype), whole.count,
+                   ? tutti_fail(
+                         err, TUTTI_ERR_USAGE, 0,
+                         "%s: a part of %zu %s and a whole of %zu %s over %d members; the whole must be as many equal "
+                         "parts as there are members",
+                         tutti_collective_name(kind), part.count, tutti_dtype_name(part.dtype), whole.count,
                          tutti_dtype_name(whole.dtype), g->size)
-            : tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: parts of %zu %s in all and a whole of %zu %s over %d members; the whole must be the parts back to back",
-                         tutti_collective_name(kind), at[0], tutti_dtype_name(part.dtype), whole.count, tutti_dtype_name(whole.dtype), g->size);
+                   : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                "%s: parts of %zu %s in all and a whole of %zu %s over %d members; the whole must be "
+                                "the parts back to back",
+                                tutti_collective_name(kind), at[0], tutti_dtype_name(part.dtype), whole.count,
+                                tutti_dtype_name(whole.dtype), g->size);
     if (overlap(whole.data, whole.count * element, part.data, part.count * element) &&
         (uintptr_t)part.data != (uintptr_t)whole.data + at[1] * element)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: the part overlaps the whole, but is not its part number %d; use that or other memory",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s: the part overlaps the whole, but is not its part number %d; use that or other memory",
                           tutti_collective_name(kind), g->index);
     return TUTTI_OK;
 }
 
 /* x := in, for calls that then work in place. */
-static tutti_status take_input(const tutti_group *g, tutti_collective kind, tutti_buffer in, tutti_buffer x, tutti_error *err)
+static tutti_status take_input(const tutti_group *g, tutti_collective kind, tutti_buffer in, tutti_buffer x,
+                               tutti_error *err)
 {
     const size_t bytes = x.count * tutti_dtype_bytes(x.dtype);
 
     TUTTI_TRY(check_member(g, kind, err));
     if (in.count != x.count || in.dtype != x.dtype)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s from %zu %s into %zu %s: both must be alike", tutti_collective_name(kind), in.count, tutti_dtype_name(in.dtype),
-                          x.count, tutti_dtype_name(x.dtype));
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s from %zu %s into %zu %s: both must be alike",
+                          tutti_collective_name(kind), in.count, tutti_dtype_name(in.dtype), x.count,
+                          tutti_dtype_name(x.dtype));
     if (in.data != x.data && overlap(in.data, bytes, x.data, bytes))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: input and result overlap; they must be the same memory or apart", tutti_collective_name(kind));
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s: input and result overlap; they must be the same memory or apart",
+                          tutti_collective_name(kind));
     tutti_reduce_copy(in.data, x.data, bytes);
     return TUTTI_OK;
 }
@@ -265,7 +320,9 @@ static tutti_status take_input(const tutti_group *g, tutti_collective kind, tutt
 
 tutti_status tutti_allreduce(tutti_group *g, tutti_reduction op, tutti_buffer x, tutti_error *err)
 {
-    tutti_call call = { .kind = TUTTI_ALLREDUCE, .op = (int)op, .dtype = x.dtype, .count = x.count, .inputs = x.count, .vector = x.data };
+    tutti_call call = {
+        .kind = TUTTI_ALLREDUCE, .op = (int)op, .dtype = x.dtype, .count = x.count, .inputs = x.count, .vector = x.data
+    };
 
     TUTTI_TRY(check_reduction(g, call.kind, op, x.dtype, &call.weight, err));
     return collective(g, &call, err);
@@ -279,33 +336,54 @@ tutti_status tutti_allreduce_from(tutti_group *g, tutti_reduction op, tutti_buff
 
 tutti_status tutti_allreduce_weighted(tutti_group *g, float weight, tutti_buffer x, tutti_error *err)
 {
-    tutti_call call = { .kind = TUTTI_ALLREDUCE, .op = TUTTI_WEIGHTED, .dtype = x.dtype, .count = x.count, .inputs = x.count, .vector = x.data, .weight = weight };
+    tutti_call call = { .kind = TUTTI_ALLREDUCE,
+                        .op = TUTTI_WEIGHTED,
+                        .dtype = x.dtype,
+                        .count = x.count,
+                        .inputs = x.count,
+                        .vector = x.data,
+                        .weight = weight };
 
     TUTTI_TRY(check_member(g, call.kind, err));
     if (x.dtype != TUTTI_F32)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "weighted all-reduce of %s: only F32 is offered; convert first", tutti_dtype_name(x.dtype));
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "weighted all-reduce of %s: only F32 is offered; convert first",
+                          tutti_dtype_name(x.dtype));
     return collective(g, &call, err);
 }
 
 tutti_status tutti_reduce(tutti_group *g, tutti_reduction op, int root_index, tutti_buffer x, tutti_error *err)
 {
-    tutti_call call = { .kind = TUTTI_REDUCE, .op = (int)op, .dtype = x.dtype, .count = x.count, .inputs = x.count, .root = root_index, .vector = x.data };
+    tutti_call call = { .kind = TUTTI_REDUCE,
+                        .op = (int)op,
+                        .dtype = x.dtype,
+                        .count = x.count,
+                        .inputs = x.count,
+                        .root = root_index,
+                        .vector = x.data };
 
     TUTTI_TRY(check_root(g, call.kind, root_index, err));
     TUTTI_TRY(check_reduction(g, call.kind, op, x.dtype, &call.weight, err));
     return collective(g, &call, err);
 }
 
-tutti_status tutti_reduce_from(tutti_group *g, tutti_reduction op, int root_index, tutti_buffer in, tutti_buffer x, tutti_error *err)
+tutti_status tutti_reduce_from(tutti_group *g, tutti_reduction op, int root_index, tutti_buffer in, tutti_buffer x,
+                               tutti_error *err)
 {
     TUTTI_TRY(take_input(g, TUTTI_REDUCE, in, x, err));
     return tutti_reduce(g, op, root_index, x, err);
 }
 
-static tutti_status reduce_scatter(tutti_group *g, tutti_reduction op, const size_t *counts, tutti_buffer x, tutti_buffer mine, tutti_error *err)
+static tutti_status reduce_scatter(tutti_group *g, tutti_reduction op, const size_t *counts, tutti_buffer x,
+                                   tutti_buffer mine, tutti_error *err)
 {
-    tutti_call call = { .kind = TUTTI_REDUCE_SCATTER, .op = (int)op, .dtype = x.dtype, .count = counts != NULL ? x.count : mine.count, .counts = counts,
-                        .inputs = x.count, .vector = x.data, .part = mine.data };
+    tutti_call call = { .kind = TUTTI_REDUCE_SCATTER,
+                        .op = (int)op,
+                        .dtype = x.dtype,
+                        .count = counts != NULL ? x.count : mine.count,
+                        .counts = counts,
+                        .inputs = x.count,
+                        .vector = x.data,
+                        .part = mine.data };
 
     TUTTI_TRY(check_reduction(g, call.kind, op, x.dtype, &call.weight, err));
     TUTTI_TRY(check_parts(g, call.kind, counts, x, mine, err));
@@ -314,23 +392,32 @@ static tutti_status reduce_scatter(tutti_group *g, tutti_reduction op, const siz
 
 static tutti_status no_counts(tutti_collective kind, tutti_error *err)
 {
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: no counts are given; the call without _v has equal parts", tutti_collective_name(kind));
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s: no counts are given; the call without _v has equal parts",
+                      tutti_collective_name(kind));
 }
 
-tutti_status tutti_reduce_scatter(tutti_group *g, tutti_reduction op, tutti_buffer x, tutti_buffer mine, tutti_error *err)
+tutti_status tutti_reduce_scatter(tutti_group *g, tutti_reduction op, tutti_buffer x, tutti_buffer mine,
+                                  tutti_error *err)
 {
     return reduce_scatter(g, op, NULL, x, mine, err);
 }
 
-tutti_status tutti_reduce_scatter_v(tutti_group *g, tutti_reduction op, const size_t *counts, tutti_buffer x, tutti_buffer mine, tutti_error *err)
+tutti_status tutti_reduce_scatter_v(tutti_group *g, tutti_reduction op, const size_t *counts, tutti_buffer x,
+                                    tutti_buffer mine, tutti_error *err)
 {
     return counts != NULL ? reduce_scatter(g, op, counts, x, mine, err) : no_counts(TUTTI_REDUCE_SCATTER, err);
 }
 
-static tutti_status allgather(tutti_group *g, const size_t *counts, tutti_buffer mine, tutti_buffer all, tutti_error *err)
+static tutti_status allgather(tutti_group *g, const size_t *counts, tutti_buffer mine, tutti_buffer all,
+                              tutti_error *err)
 {
-    tutti_call call = { .kind = TUTTI_ALLGATHER, .dtype = all.dtype, .count = counts != NULL ? all.count : mine.count, .counts = counts, .weight = 1.0,
-                        .vector = all.data, .part = mine.data };
+    tutti_call call = { .kind = TUTTI_ALLGATHER,
+                        .dtype = all.dtype,
+                        .count = counts != NULL ? all.count : mine.count,
+                        .counts = counts,
+                        .weight = 1.0,
+                        .vector = all.data,
+                        .part = mine.data };
 
     TUTTI_TRY(check_parts(g, call.kind, counts, all, mine, err));
     return collective(g, &call, err);
@@ -341,15 +428,24 @@ tutti_status tutti_allgather(tutti_group *g, tutti_buffer mine, tutti_buffer all
     return allgather(g, NULL, mine, all, err);
 }
 
-tutti_status tutti_allgather_v(tutti_group *g, const size_t *counts, tutti_buffer mine, tutti_buffer all, tutti_error *err)
+tutti_status tutti_allgather_v(tutti_group *g, const size_t *counts, tutti_buffer mine, tutti_buffer all,
+                               tutti_error *err)
 {
     return counts != NULL ? allgather(g, counts, mine, all, err) : no_counts(TUTTI_ALLGATHER, err);
 }
 
 /* Gather or scatter; `all` is the root's only. */
-static tutti_status rooted(tutti_group *g, tutti_collective kind, int root, const size_t *counts, tutti_buffer all, tutti_buffer mine, tutti_error *err)
+static tutti_status rooted(tutti_group *g, tutti_collective kind, int root, const size_t *counts, tutti_buffer all,
+                           tutti_buffer mine, tutti_error *err)
 {
-    tutti_call call = { .kind = kind, .dtype = mine.dtype, .count = mine.count, .counts = counts, .root = root, .weight = 1.0, .vector = all.data, .part = mine.data };
+    tutti_call call = { .kind = kind,
+                        .dtype = mine.dtype,
+                        .count = mine.count,
+                        .counts = counts,
+                        .root = root,
+                        .weight = 1.0,
+                        .vector = all.data,
+                        .part = mine.data };
     size_t at[2];
 
     TUTTI_TRY(check_root(g, kind, root, err));
@@ -366,7 +462,8 @@ tutti_status tutti_gather_parts(tutti_group *g, int root_index, tutti_buffer min
     return rooted(g, TUTTI_GATHER, root_index, NULL, all, mine, err);
 }
 
-tutti_status tutti_gather_parts_v(tutti_group *g, int root_index, const size_t *counts, tutti_buffer mine, tutti_buffer all, tutti_error *err)
+tutti_status tutti_gather_parts_v(tutti_group *g, int root_index, const size_t *counts, tutti_buffer mine,
+                                  tutti_buffer all, tutti_error *err)
 {
     return counts != NULL ? rooted(g, TUTTI_GATHER, root_index, counts, all, mine, err) : no_counts(TUTTI_GATHER, err);
 }
@@ -376,12 +473,15 @@ tutti_status tutti_scatter_parts(tutti_group *g, int root_index, tutti_buffer al
     return rooted(g, TUTTI_SCATTER, root_index, NULL, all, mine, err);
 }
 
-tutti_status tutti_scatter_parts_v(tutti_group *g, int root_index, const size_t *counts, tutti_buffer all, tutti_buffer mine, tutti_error *err)
+tutti_status tutti_scatter_parts_v(tutti_group *g, int root_index, const size_t *counts, tutti_buffer all,
+                                   tutti_buffer mine, tutti_error *err)
 {
-    return counts != NULL ? rooted(g, TUTTI_SCATTER, root_index, counts, all, mine, err) : no_counts(TUTTI_SCATTER, err);
+    return counts != NULL ? rooted(g, TUTTI_SCATTER, root_index, counts, all, mine, err)
+                          : no_counts(TUTTI_SCATTER, err);
 }
 
-/* In place the input is first moved aside: what is received for one part would be written over another that is still to be sent. */
+/* In place the input is first moved aside: what is received for one part would be written over
+   another that is still to be sent. */
 static tutti_status alltoall(tutti_group *g, tutti_call *call, tutti_buffer in, tutti_buffer out, tutti_error *err)
 {
     const size_t element = tutti_dtype_bytes(in.dtype), bytes = in.count * element;
@@ -393,7 +493,8 @@ static tutti_status alltoall(tutti_group *g, tutti_call *call, tutti_buffer in, 
     if (!overlap(in.data, bytes, out.data, out.count * element))
         return collective(g, call, err);
     if (in.data != out.data)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "all-to-all: input and result overlap; they must begin at the same place or lie apart");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "all-to-all: input and result overlap; they must begin at the same place or lie apart");
     TUTTI_TRY(tutti_scratch_borrow(g->world, bytes, 0, 0, &aside, err));
     tutti_reduce_copy(in.data, aside->memory, bytes);
     call->vector = aside->memory;
@@ -408,8 +509,10 @@ tutti_status tutti_alltoall(tutti_group *g, tutti_buffer in, tutti_buffer out, t
 
     TUTTI_TRY(check_member(g, call.kind, err));
     if (in.count % (size_t)g->size != 0 || in.count != out.count || in.dtype != out.dtype)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "all-to-all from %zu %s into %zu %s over %d members; both must be as many equal parts as there are members",
-                          in.count, tutti_dtype_name(in.dtype), out.count, tutti_dtype_name(out.dtype), g->size);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "all-to-all from %zu %s into %zu %s over %d members; both must be as many equal parts as there are members",
+            in.count, tutti_dtype_name(in.dtype), out.count, tutti_dtype_name(out.dtype), g->size);
     call.count = in.count / (size_t)g->size;
     return alltoall(g, &call, in, out, err);
 }
@@ -426,17 +529,22 @@ tutti_status tutti_alltoall_v(tutti_group *g, const size_t *counts, tutti_buffer
     TUTTI_TRY(add_counts(g, call.kind, counts, 0, element, sent, err));
     TUTTI_TRY(add_counts(g, call.kind, counts + g->size, 0, element, received, err));
     if (in.count != sent[0] || out.count != received[0] || in.dtype != out.dtype)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "all-to-all from %zu %s into %zu %s over %d members, but the counts send %zu and receive %zu", in.count,
-                          tutti_dtype_name(in.dtype), out.count, tutti_dtype_name(out.dtype), g->size, sent[0], received[0]);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "all-to-all from %zu %s into %zu %s over %d members, but the counts send %zu and receive %zu",
+                          in.count, tutti_dtype_name(in.dtype), out.count, tutti_dtype_name(out.dtype), g->size,
+                          sent[0], received[0]);
     if (counts[g->index] != counts[g->size + g->index])
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "all-to-all: member %d, which this is, sends itself %zu %s and expects %zu of itself", g->index, counts[g->index],
-                          tutti_dtype_name(in.dtype), counts[g->size + g->index]);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "all-to-all: member %d, which this is, sends itself %zu %s and expects %zu of itself",
+                          g->index, counts[g->index], tutti_dtype_name(in.dtype), counts[g->size + g->index]);
     return alltoall(g, &call, in, out, err);
 }
 
 tutti_status tutti_broadcast(tutti_group *g, int root_index, tutti_buffer x, tutti_error *err)
 {
-    tutti_call call = { .kind = TUTTI_BROADCAST, .dtype = x.dtype, .count = x.count, .root = root_index, .weight = 1.0, .vector = x.data };
+    tutti_call call = {
+        .kind = TUTTI_BROADCAST, .dtype = x.dtype, .count = x.count, .root = root_index, .weight = 1.0, .vector = x.data
+    };
 
     TUTTI_TRY(check_root(g, call.kind, root_index, err));
     return collective(g, &call, err);

@@ -1,8 +1,11 @@
-/* The cost model of schedules (schedule.h): walks the lists of all members in virtual time, as the checker walks them on symbols.
+/* The cost model of schedules (schedule.h): walks the lists of all members in virtual time, as
+   the checker walks them on symbols.
 
-   Events in a heap: a member goes on, a message may begin. A member runs until a WAIT some of whose requests have no end yet; a message that
-   is ready takes both ports or comes back when they are free. Events are taken in order of time, members before messages, so whatever competes for
-   a port at a time is known when the port is given away. Homogeneous lists with even slices give the textbook formulas to rounding. */
+   Events in a heap: a member goes on, a message may begin. A member runs until a WAIT some of
+   whose requests have no end yet; a message that is ready takes both ports or comes back when
+   they are free. Events are taken in order of time, members before messages, so whatever competes
+   for a port at a time is known when the port is given away. Homogeneous lists with even slices
+   give the textbook formulas to rounding. */
 #include "schedule.h"
 #include <string.h>
 
@@ -115,13 +118,15 @@ static tutti_status make_post(model *m, int i, const tutti_step *step)
     for (size_t l = peer->open; l < peer->posts_made; l++) {
         post *const other = &peer->posts[l];
         double ready;
-        if (other->matched || other->step->peer != i || other->step->kind == step->kind || other->step->round != step->round)
+        if (other->matched || other->step->peer != i || other->step->kind == step->kind ||
+            other->step->round != step->round)
             continue;
         other->matched = me->posts[k].matched = true;
         other->peer_post = k;
         me->posts[k].peer_post = l;
         ready = other->posted > me->time ? other->posted : me->time;
-        return push(m, (event){ ready, ready, send ? me->posts[k].ordinal : other->ordinal, send ? i : step->peer, send ? k : l, true });
+        return push(m, (event){ ready, ready, send ? me->posts[k].ordinal : other->ordinal, send ? i : step->peer,
+                                send ? k : l, true });
     }
     return TUTTI_OK;
 }
@@ -163,7 +168,8 @@ static tutti_status end_post(model *m, int i, size_t k, double ended)
 
     me->posts[k].done = true;
     me->posts[k].ended = ended;
-    if (at == NULL || at->kind != TUTTI_STEP_WAIT || me->missing == 0 || k < at->first || k >= at->first + at->n || --me->missing > 0)
+    if (at == NULL || at->kind != TUTTI_STEP_WAIT || me->missing == 0 || k < at->first || k >= at->first + at->n ||
+        --me->missing > 0)
         return TUTTI_OK;
     return go_on(m, i);
 }
@@ -230,14 +236,17 @@ static tutti_status walk(model *m, const tutti_schedule *const *lists, double *t
     }
     for (int i = 0; i < m->size; i++) {
         if (m->members[i].next < lists[i]->n_steps)
-            return tutti_fail(m->err, TUTTI_ERR_STATE, 0, "list of member %d of %d, %s '%s', step %zu: deadlock: the wait never ends", i, m->size,
-                              tutti_collective_name(lists[i]->key.kind), tutti_algorithms[lists[i]->key.algorithm].name, m->members[i].next);
+            return tutti_fail(m->err, TUTTI_ERR_STATE, 0,
+                              "list of member %d of %d, %s '%s', step %zu: deadlock: the wait never ends", i, m->size,
+                              tutti_collective_name(lists[i]->key.kind), tutti_algorithms[lists[i]->key.algorithm].name,
+                              m->members[i].next);
         times[i] = m->members[i].time;
     }
     return TUTTI_OK;
 }
 
-tutti_status tutti_schedule_cost(const tutti_schedule *const *lists, int size, const tutti_cost *cost, double *times, tutti_error *err)
+tutti_status tutti_schedule_cost(const tutti_schedule *const *lists, int size, const tutti_cost *cost, double *times,
+                                 tutti_error *err)
 {
     model m = { .size = size, .cost = cost, .err = err };
     tutti_status status;

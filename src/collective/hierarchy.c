@@ -1,14 +1,20 @@
-/* Collectives that know where members are: links between hosts are slow and shared by all members of a host, and memory of another node of a host (NUMA) is
-   farther than that of one's own, by a link that all members of the node share. What is to cross such a border crosses it once.
+/* Collectives that know where members are: links between hosts are slow and shared by all members
+   of a host, and memory of another node of a host (NUMA) is farther than that of one's own, by a
+   link that all members of the node share. What is to cross such a border crosses it once.
 
-   Source: the hierarchical form of the sheet on collectives: reduce-scatter over the q members of a host, all-reduce of each slice over the P members that hold
-   it, all-gather over the host. Between hosts a member sends 2n/q (P-1)/P elements, all q at once. The same again inside a host of several nodes: reduce-scatter over a node, then
-   between the nodes of the host, then between hosts.
+   Source: the hierarchical form of the sheet on collectives: reduce-scatter over the q
+   members of a host, all-reduce of each slice over the P members that hold it, all-gather
+   over the host. Between hosts a member sends 2n/q (P-1)/P elements, all q at once. The same
+   again inside a host of several nodes: reduce-scatter over a node, then between the nodes
+   of the host, then between hosts.
 
-   Members are numbers of two or three digits, the innermost first: place in the node, node of the host, host. The members that differ in one digit alone are a group of that level, its
-   mates; all messages are between mates. A block of level l are the members that agree in the digits from l on: block_0 is a member, the highest all of them. Order of
-   summation: blocks but the highest are aligned, and powers of two of members, so the sum of a block is a subtree of DESIGN's one order, and the tree over the blocks is
-   the rest of it. Layouts that are not so (key->local and key->node 0) have no such lists.
+   Members are numbers of two or three digits, the innermost first: place in the node, node of the
+   host, host. The members that differ in one digit alone are a group of that level, its mates; all
+   messages are between mates. A block of level l are the members that agree in the digits from l
+   on: block_0 is a member, the highest all of them. Order of summation: blocks but the highest are
+   aligned, and powers of two of members, so the sum of a block is a subtree of DESIGN's one order,
+   and the tree over the blocks is the rest of it. Layouts that are not so (key->local and
+   key->node 0) have no such lists.
 
    Two blocks exchange whole slices: the same bytes as slices of slices, in one round. */
 #include "builder.h"
@@ -47,10 +53,12 @@ static void among(tutti_builder *b, const layout *l, int k)
 }
 
 /* ---- all-reduce ---- */
-/* [begin, begin + length) over my mates of the levels from `level` on, all of whom hold the sum of their blocks there. *round: the next that is free; all mates count alike. */
+/* [begin, begin + length) over my mates of the levels from `level` on, all of whom hold the sum of
+   their blocks there. *round: the next that is free; all mates count alike. */
 static void allreduce_from(tutti_builder *b, const layout *l, int level, size_t begin, size_t length, uint32_t *round)
 {
-    const size_t mine = begin + tutti_slice(length, l->size[level], l->digit[level]), count = tutti_slice_count(length, l->size[level], l->digit[level]);
+    const size_t mine = begin + tutti_slice(length, l->size[level], l->digit[level]),
+                 count = tutti_slice_count(length, l->size[level], l->digit[level]);
 
     among(b, l, level);
     if (level == l->n - 1 && level > 0 && l->size[level] == 2) {
@@ -78,8 +86,9 @@ void tutti_build_allreduce_hierarchy(tutti_builder *b)
 }
 
 /* ---- reduce-scatter ---- */
-/* A segment of a reduce-scatter: elements [begin, begin + most) of each part. Scratch memory: of the innermost level what comes of mates; of each other level first the sums for mates,
-   then what comes of them. */
+/* A segment of a reduce-scatter: elements [begin, begin + most) of each part. Scratch
+   memory: of the innermost level what comes of mates; of each other level first the sums
+   for mates, then what comes of them. */
 typedef struct segment {
     layout l;
     size_t begin, most;
@@ -94,13 +103,15 @@ static size_t rest(const tutti_builder *b, const segment *s, int j)
     return left < s->most ? left : s->most;
 }
 
-/* Is there a message for this part? The first one of a part is sent even if it is empty: who thinks otherwise hears it. */
+/* Is there a message for this part? The first one of a part is sent even if it is
+   empty: who thinks otherwise hears it. */
 static bool spoken_of(const tutti_builder *b, const segment *s, int j)
 {
     return s->begin == 0 || rest(b, s, j) > 0;
 }
 
-/* The part that is to be mine of block `target` of level k (the stride of level k): the one whose owner stands in that block where I stand in mine. */
+/* The part that is to be mine of block `target` of level k (the stride of level k): the one whose
+   owner stands in that block where I stand in mine. */
 static int part_of(const segment *s, int k, int target)
 {
     const int stride = k < s->l.n ? s->l.stride[k] : s->l.stride[k - 1] * s->l.size[k - 1];
@@ -119,7 +130,8 @@ static void sum_inputs(tutti_builder *b, segment *s, int target, tutti_ref sum)
     for (int k = 1; k < s->l.size[0]; k++) {
         const int mate = tutti_peer_after(b, k), theirs = target * s->l.size[0] + mate;
         if (spoken_of(b, s, theirs))
-            tutti_build_send(b, mate, round, tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, theirs) + s->begin), rest(b, s, theirs));
+            tutti_build_send(b, mate, round, tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, theirs) + s->begin),
+                             rest(b, s, theirs));
     }
     if (spoken_of(b, s, mine))
         tutti_build_slots(b, round, tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, mine) + s->begin), rest(b, s, mine));
@@ -127,13 +139,14 @@ static void sum_inputs(tutti_builder *b, segment *s, int target, tutti_ref sum)
     tutti_build_sum(b, term, sum, rest(b, s, mine));
 }
 
-/* `sum` = my block of level k + 1's sum of my part of block `target` of that level. For each mate the sum that is to be his, by the next level inside; these travel
-   while I do my own. */
+/* `sum` = my block of level k + 1's sum of my part of block `target` of that level. For each mate
+   the sum that is to be his, by the next level inside; these travel while I do my own. */
 static void sum_block(tutti_builder *b, segment *s, int k, int target, tutti_ref sum)
 {
     const layout *l = &s->l;
     const int size = l->size[k], mine = part_of(s, k + 1, target);
-    const size_t sums = s->at[k], others = sums + (size_t)(size - 1) * s->most, request = b->s->requests, count = rest(b, s, mine);
+    const size_t sums = s->at[k], others = sums + (size_t)(size - 1) * s->most, request = b->s->requests,
+                 count = rest(b, s, mine);
     uint32_t round;
     size_t received, first, sent, term;
 
@@ -148,13 +161,15 @@ static void sum_block(tutti_builder *b, segment *s, int k, int target, tutti_ref
             tutti_build_recv(b, mate, round, tutti_at(TUTTI_SCRATCH, others + (size_t)at++ * s->most), count);
     received = b->s->requests;
     for (int j = 1; j < size; j++)
-        sum_block(b, s, k - 1, target * size + (l->digit[k] + j) % size, tutti_at(TUTTI_SCRATCH, sums + (size_t)(j - 1) * s->most));
+        sum_block(b, s, k - 1, target * size + (l->digit[k] + j) % size,
+                  tutti_at(TUTTI_SCRATCH, sums + (size_t)(j - 1) * s->most));
     first = b->s->requests;
     among(b, l, k);
     for (int j = 1; j < size; j++) {
         const int mate = tutti_peer_after(b, j), theirs = part_of(s, k, target * size + mate);
         if (spoken_of(b, s, theirs))
-            tutti_build_send(b, mate, round, tutti_at(TUTTI_SCRATCH, sums + (size_t)(j - 1) * s->most), rest(b, s, theirs));
+            tutti_build_send(b, mate, round, tutti_at(TUTTI_SCRATCH, sums + (size_t)(j - 1) * s->most),
+                             rest(b, s, theirs));
     }
     sent = b->s->requests;
     sum_block(b, s, k - 1, target * size + l->digit[k], sum);
@@ -188,13 +203,16 @@ void tutti_build_reduce_scatter_hierarchy(tutti_builder *b)
 }
 
 /* ---- all-gather ---- */
-/* From the outermost level inwards: each mate gets all parts that I hold, those of the members that stand in their blocks of this level where I stand in mine. My own first: it need not
-   wait for what crosses. */
+/* From the outermost level inwards: each mate gets all parts that I hold, those of the
+   members that stand in their blocks of this level where I stand in mine. My own first:
+   it need not wait for what crosses. */
 void tutti_build_allgather_hierarchy(tutti_builder *b)
 {
     const layout l = layout_of(b);
     const int p = b->p, me = b->i;
-    size_t first[LEVELS] = { 0 }, received[LEVELS] = { 0 }; /* requests of level k: receives [first, received), then sends up to those of the level inside */
+    /* requests of level k: receives [first, received), then sends up to those of the level
+       inside */
+    size_t first[LEVELS] = { 0 }, received[LEVELS] = { 0 };
 
     for (int k = l.n - 1; k >= 0; k--) {
         const int block = l.stride[k] * l.size[k], blocks = p / block;
@@ -203,7 +221,8 @@ void tutti_build_allgather_hierarchy(tutti_builder *b)
         for (int t = 0; t < blocks; t++)
             for (int m = 1; m < l.size[k]; m++) {
                 const int mate = tutti_peer_after(b, m), j = t * block + mate * l.stride[k] + me % l.stride[k];
-                tutti_build_recv(b, mate, (uint32_t)(k * p + t), tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, j)), tutti_part_count(b, 0, j));
+                tutti_build_recv(b, mate, (uint32_t)(k * p + t), tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, j)),
+                                 tutti_part_count(b, 0, j));
             }
         received[k] = b->s->requests;
         for (int t = 0; t < blocks; t++) {
@@ -211,11 +230,13 @@ void tutti_build_allgather_hierarchy(tutti_builder *b)
             if (t == 1)
                 tutti_build_wait(b, first[k + 1], received[k + 1]);
             for (int m = 1; m < l.size[k]; m++)
-                tutti_build_send(b, tutti_peer_after(b, m), (uint32_t)(k * p + passed / block), t == 0 ? tutti_at(TUTTI_PART, 0) : tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, passed)),
+                tutti_build_send(b, tutti_peer_after(b, m), (uint32_t)(k * p + passed / block),
+                                 t == 0 ? tutti_at(TUTTI_PART, 0) : tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, passed)),
                                  tutti_part_count(b, 0, passed));
         }
         if (k == l.n - 1)
-            tutti_build_copy(b, tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, me)), tutti_at(TUTTI_PART, 0), tutti_part_count(b, 0, me));
+            tutti_build_copy(b, tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, me)), tutti_at(TUTTI_PART, 0),
+                             tutti_part_count(b, 0, me));
     }
     tutti_build_wait(b, first[0], b->s->requests);
     for (int k = 1; k < l.n; k++)

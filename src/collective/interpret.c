@@ -1,19 +1,25 @@
 /* Runs one list of steps (schedule.h) over the transport's messages, blocking.
 
-   Each message carries, in its note, what this member was asked to do: kind, operation, type, algorithm, count, root. The receiver
-   compares, so that members who disagree hear it by name.
+   Each message carries, in its note, what this member was asked to do: kind, operation, type,
+   algorithm, count, root. The receiver compares, so that members who disagree hear it by name.
 
-   A member that fails gives up: its posted messages are cancelled, and others may wait for just these. It may well live on (a peer
-   of it died, and the method continues without that one), so the transport would never end their waiting. Therefore every collective
-   over messages has one receive more, from anybody, for an alarm; a member that fails by itself sends one to all others, who
-   fail with the cause it names. The alarm is the group's (its context's) and not the one collective's: a tree lets some members through before a loss fails it on others, and who
-   waits in the next collective for one that has given up in the last must hear of that too. So one that is heard fails the collective also where all else has come. After a failure a group is
-   unusable anyway (comm.h).
-   An alarm's note: kind = the sender's own call with the highest bit, a = its count, ticket = the call
-   of the member it is about (32 bits), the status (8), that member's rank (24), b = that member's count; its payload: which collective it was. Alarms are not counted as traffic.
-   Who gives up because of an alarm passes it on to those it exchanges messages with: the first sender may leave before all have taken it, and then
-   nobody else would tell them. They are small but may be taken late or never: until then they are the world's orphans.
-   An alarm of one group is not heard in another: who has failed in one and will not come to another, where the same members go on, says so there too (tutti_group_give_up). */
+   A member that fails gives up: its posted messages are cancelled, and others may wait for just
+   these. It may well live on (a peer of it died, and the method continues without that one), so
+   the transport would never end their waiting. Therefore every collective over messages has one
+   receive more, from anybody, for an alarm; a member that fails by itself sends one to all
+   others, who fail with the cause it names. The alarm is the group's (its context's) and not
+   the one collective's: a tree lets some members through before a loss fails it on others, and
+   who waits in the next collective for one that has given up in the last must hear of that too.
+   So one that is heard fails the collective also where all else has come. After a failure a
+   group is unusable anyway (comm.h).
+   An alarm's note: kind = the sender's own call with the highest bit, a = its count, ticket = the
+   call of the member it is about (32 bits), the status (8), that member's rank (24), b = that
+   member's count; its payload: which collective it was. Alarms are not counted as traffic. Who
+   gives up because of an alarm passes it on to those it exchanges messages with: the first sender
+   may leave before all have taken it, and then nobody else would tell them. They are small but may
+   be taken late or never: until then they are the world's orphans. An alarm of one group is not
+   heard in another: who has failed in one and will not come to another, where the same members go
+   on, says so there too (tutti_group_give_up). */
 #include "collective_internal.h"
 #include <stdio.h>
 
@@ -36,7 +42,9 @@ typedef struct run {
 
 static unsigned char *memory_at(const run *r, tutti_ref ref)
 {
-    unsigned char *base = ref.place == TUTTI_VECTOR ? r->call->vector : ref.place == TUTTI_PART ? r->call->part : r->scratch->memory;
+    unsigned char *base = ref.place == TUTTI_VECTOR ? r->call->vector
+                          : ref.place == TUTTI_PART ? r->call->part
+                                                    : r->scratch->memory;
 
     /* An empty collective may have no memory at all; NULL + 0 is undefined. */
     return base == NULL ? NULL : base + ref.at * r->call->element;
@@ -66,7 +74,9 @@ static tutti_status post(run *r, const tutti_step *step)
     r->scratch->expected[r->posted] = step->kind == TUTTI_STEP_RECV ? step->count * r->call->element : SIZE_MAX;
     r->posted++;
     if (step->kind == TUTTI_STEP_SEND) {
-        const tutti_note note = { .kind = tutti_call_what(r->call), .a = (int64_t)r->call->count, .b = tutti_call_shape(r->call) };
+        const tutti_note note = { .kind = tutti_call_what(r->call),
+                                  .a = (int64_t)r->call->count,
+                                  .b = tutti_call_shape(r->call) };
         TUTTI_TRY(r->world->ops->send(r->world->transport, request, peer, tag_of(r, step->round), &note,
                                       tutti_host(memory_at(r, step->from), step->count, r->call->dtype), r->err));
         if (!r->call->group->uncounted)
@@ -79,7 +89,8 @@ static tutti_status post(run *r, const tutti_step *step)
 
 static const char *doing(const run *r, char *out, size_t bytes)
 {
-    snprintf(out, bytes, "%s of %zu elements over %d members", tutti_collective_name(r->call->kind), r->call->count, r->call->group->size);
+    snprintf(out, bytes, "%s of %zu elements over %d members", tutti_collective_name(r->call->kind), r->call->count,
+             r->call->group->size);
     return out;
 }
 
@@ -88,9 +99,12 @@ static tutti_status odd_length(run *r, const tutti_request *request, size_t expe
 {
     char what[120];
 
-    return tutti_fail_rank(r->err, TUTTI_ERR_STATE, request->note.from, "%s: rank %d sends %zu %s to rank %d, which expects %zu of it; all members must agree on "
-                           "the counts", doing(r, what, sizeof what), request->note.from, (size_t)request->note.bytes / r->call->element,
-                           tutti_dtype_name(r->call->dtype), r->world->rank, expected / r->call->element);
+    return tutti_fail_rank(r->err, TUTTI_ERR_STATE, request->note.from,
+                           "%s: rank %d sends %zu %s to rank %d, which expects %zu of it; all members must agree on "
+                           "the counts",
+                           doing(r, what, sizeof what), request->note.from,
+                           (size_t)request->note.bytes / r->call->element, tutti_dtype_name(r->call->dtype),
+                           r->world->rank, expected / r->call->element);
 }
 
 /* expected: bytes; SIZE_MAX: none are, it is a send. */
@@ -103,7 +117,8 @@ static tutti_status look_at(run *r, const tutti_request *request, size_t expecte
     if (received && request->note.kind != 0) {
         r->odd_what = request->note.kind;
         r->odd_count = (uint64_t)request->note.a;
-        TUTTI_TRY(tutti_call_compare(r->call, request->note.from, request->note.kind, r->odd_count, request->note.b, r->err));
+        TUTTI_TRY(
+            tutti_call_compare(r->call, request->note.from, request->note.kind, r->odd_count, request->note.b, r->err));
         if (expected != SIZE_MAX && request->note.bytes != expected)
             return odd_length(r, request, expected);
     }
@@ -130,23 +145,30 @@ static tutti_status listen(run *r)
     if (status == TUTTI_ERR_PEER)
         return tutti_request_failed(r->world, &gone, what, r->err);
     if (status == TUTTI_ERR_STATE && r->alarm_tag != r->call->tag)
-        return tutti_fail_rank(r->err, TUTTI_ERR_STATE, gone.rank, "%s: rank %d found in another collective of this group that rank %d makes another call; all members of a group "
-                               "must make the same calls in the same order", what, note->from, gone.rank);
+        return tutti_fail_rank(r->err, TUTTI_ERR_STATE, gone.rank,
+                               "%s: rank %d found in another collective of this group that rank %d makes another call; "
+                               "all members of a group "
+                               "must make the same calls in the same order",
+                               what, note->from, gone.rank);
     if (status == TUTTI_ERR_STATE) {
         /* One of the two differs from mine, unless it is a root or a number of members. */
         if (gone.rank != r->world->rank)
-            TUTTI_TRY(tutti_call_compare(r->call, gone.rank, (uint32_t)(note->ticket >> 32), (uint64_t)note->b, shape, r->err));
+            TUTTI_TRY(tutti_call_compare(r->call, gone.rank, (uint32_t)(note->ticket >> 32), (uint64_t)note->b, shape,
+                                         r->err));
         r->odd_what = note->kind & ~ALARM_BIT;
         r->odd_count = (uint64_t)note->a;
         TUTTI_TRY(tutti_call_compare(r->call, note->from, note->kind & ~ALARM_BIT, (uint64_t)note->a, shape, r->err));
-        return tutti_fail_rank(r->err, TUTTI_ERR_STATE, gone.rank, "%s: rank %d found that rank %d makes another call; all members of a group "
-                               "must make the same calls in the same order", what, note->from, gone.rank);
+        return tutti_fail_rank(r->err, TUTTI_ERR_STATE, gone.rank,
+                               "%s: rank %d found that rank %d makes another call; all members of a group "
+                               "must make the same calls in the same order",
+                               what, note->from, gone.rank);
     }
-    return tutti_fail_rank(r->err, TUTTI_ERR_PEER, note->from, "%s: rank %d gave up (%s)", what, note->from, tutti_status_name(status));
+    return tutti_fail_rank(r->err, TUTTI_ERR_PEER, note->from, "%s: rank %d gave up (%s)", what, note->from,
+                           tutti_status_name(status));
 }
 
-/* One by one, each together with the alarm. A request is read only after the transport has said that this very one is done: another
-   thread of the rank may be finishing it. */
+/* One by one, each together with the alarm. A request is read only after the transport has said
+   that this very one is done: another thread of the rank may be finishing it. */
 static tutti_status wait_for(run *r, const tutti_step *step)
 {
     tutti_request *const *all = r->scratch->pointer + step->first;
@@ -170,7 +192,8 @@ static tutti_status wait_for(run *r, const tutti_step *step)
 
 /* ---- giving up ---- */
 
-/* Forgets the orphans that are done (all: cancels the rest). Takes them out first: the transport is not called under the lock. */
+/* Forgets the orphans that are done (all: cancels the rest). Takes them out first: the
+   transport is not called under the lock. */
 static void reap(tutti_world *world, bool all)
 {
     tutti_orphan *list, *kept = NULL;
@@ -212,12 +235,14 @@ void tutti_orphans_close(tutti_world *world)
 static bool exchanges_with(const run *r, int j)
 {
     for (size_t k = 0; k < r->s->n_steps; k++)
-        if ((r->s->steps[k].kind == TUTTI_STEP_SEND || r->s->steps[k].kind == TUTTI_STEP_RECV) && r->s->steps[k].peer == j)
+        if ((r->s->steps[k].kind == TUTTI_STEP_SEND || r->s->steps[k].kind == TUTTI_STEP_RECV) &&
+            r->s->steps[k].peer == j)
             return true;
     return false;
 }
 
-/* Best effort: what cannot be sent is not missed by anybody who can still be reached otherwise. tag: of the collective that it comes from. */
+/* Best effort: what cannot be sent is not missed by anybody who can still be reached otherwise.
+   tag: of the collective that it comes from. */
 static void send_alarm(const tutti_group *group, int j, const tutti_note *note, uint64_t tag)
 {
     tutti_world *const world = group->world;
@@ -226,7 +251,8 @@ static void send_alarm(const tutti_group *group, int j, const tutti_note *note, 
     if (orphan == NULL)
         return;
     orphan->tag = tag;
-    if (world->ops->send(world->transport, &orphan->request, tutti_group_rank(group, j), alarm_of(group), note, tutti_host(&orphan->tag, 1, TUTTI_I64), NULL) != TUTTI_OK) {
+    if (world->ops->send(world->transport, &orphan->request, tutti_group_rank(group, j), alarm_of(group), note,
+                         tutti_host(&orphan->tag, 1, TUTTI_I64), NULL) != TUTTI_OK) {
         tutti_free(orphan);
         return;
     }
@@ -244,7 +270,9 @@ static uint64_t about(tutti_status status, int rank)
 static void raise_alarm(const run *r, tutti_status status)
 {
     const int rank = r->err->rank >= 0 ? r->err->rank : r->world->rank;
-    const tutti_note note = { .kind = tutti_call_what(r->call) | ALARM_BIT, .a = (int64_t)r->call->count, .b = (int64_t)r->odd_count,
+    const tutti_note note = { .kind = tutti_call_what(r->call) | ALARM_BIT,
+                              .a = (int64_t)r->call->count,
+                              .b = (int64_t)r->odd_count,
                               .ticket = (uint64_t)r->odd_what << 32 | about(status, rank) };
 
     reap(r->world, false);
@@ -306,19 +334,24 @@ tutti_status tutti_interpret(const tutti_call *call, const tutti_schedule *s, tu
     size_t bytes;
 
     if (!tutti_size_mul(s->scratch, call->element, &bytes))
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "%s of %zu elements needs more scratch memory than there are addresses",
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                          "%s of %zu elements needs more scratch memory than there are addresses",
                           tutti_collective_name(call->kind), call->count);
     TUTTI_TRY(tutti_scratch_borrow(r.world, bytes, s->requests + 1, s->most_terms, &r.scratch, err));
     r.alarm = &r.scratch->request[s->requests];
     *r.alarm = (tutti_request){ 0 };
-    status = s->requests == 0 ? TUTTI_OK : r.world->ops->recv(r.world->transport, r.alarm, TUTTI_ANY, alarm_of(call->group), tutti_host(&r.alarm_tag, 1, TUTTI_I64), r.err);
+    status = s->requests == 0 ? TUTTI_OK
+                              : r.world->ops->recv(r.world->transport, r.alarm, TUTTI_ANY, alarm_of(call->group),
+                                                   tutti_host(&r.alarm_tag, 1, TUTTI_I64), r.err);
     if (status == TUTTI_OK)
         status = run_steps(&r);
     for (size_t k = 0; k < r.posted && status != TUTTI_OK; k++)
         r.world->ops->cancel(r.world->transport, &r.scratch->request[k]);
     r.world->ops->cancel(r.world->transport, r.alarm);
     if (status == TUTTI_OK && r.alarm->posted && tutti_request_done(r.alarm) && r.alarm->status == TUTTI_OK)
-        status = listen(&r); /* it came with the last message; nobody else will tell me, and in the next collective I would wait for who has given up */
+        /* it came with the last message; nobody else will tell me, and in the next collective
+           I would wait for who has given up */
+        status = listen(&r);
     if (status != TUTTI_OK)
         raise_alarm(&r, status);
     tutti_scratch_return(r.world, r.scratch);

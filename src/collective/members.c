@@ -1,24 +1,34 @@
 /* members.c: who is still there, agreed on by those who are.
 
-   Every meeting of a run that goes on after losses ends with an agreement: did all members' parts of it end well, and who is lost? The answer is the same on all who
-   stay, so either all leave the meeting or all hold it again, over the same members.
+   Every meeting of a run that goes on after losses ends with an agreement: did all members' parts
+   of it end well, and who is lost? The answer is the same on all who stay, so either all leave the
+   meeting or all hold it again, over the same members.
 
-   Flooding, after Cachin, Guerraoui, Rodrigues, "Introduction to Reliable and Secure Distributed Programming" (2nd ed. 2011), algorithm 5.1: a round is to send
-   what one knows to all and to hear everybody, or learn that he is lost. What is known only grows: who accuses whom of being lost, whether anybody's part was spoilt by a loss, and the
-   lowest rank that has failed by itself. A member decides when all that stay have said in one round exactly what it said itself. The book's rule (the same
-   members heard in two rounds running) relies on messages of one round reaching all or none of those who hear the sender's next; a worker that is killed breaks that,
-   since what it had sent to one may arrive and to another be lost. Who decides says so to all before it goes on: a member that has missed somebody's
-   last message, and so begins another round, hears the decision there. Of those who stay all decide alike; one that decides and dies may have been alone with it.
+   Flooding, after Cachin, Guerraoui, Rodrigues, "Introduction to Reliable and Secure Distributed
+   Programming" (2nd ed. 2011), algorithm 5.1: a round is to send what one knows to all and to hear
+   everybody, or learn that he is lost. What is known only grows: who accuses whom of being lost,
+   whether anybody's part was spoilt by a loss, and the lowest rank that has failed by itself. A
+   member decides when all that stay have said in one round exactly what it said itself. The book's
+   rule (the same members heard in two rounds running) relies on messages of one round reaching all
+   or none of those who hear the sender's next; a worker that is killed breaks that, since what it
+   had sent to one may arrive and to another be lost. Who decides says so to all before it goes on:
+   a member that has missed somebody's last message, and so begins another round, hears the decision
+   there. Of those who stay all decide alike; one that decides and dies may have been alone with it.
 
-   Without a loss that is one round: two messages to each other member, the second of which nobody waits for. All messages of a pair of workers are one stream in
-   order, with the number of the meeting: who has left the agreement early finds what it did not need at the next one, and drops it.
+   Without a loss that is one round: two messages to each other member, the second of
+   which nobody waits for. All messages of a pair of workers are one stream in order,
+   with the number of the meeting: who has left the agreement early finds what it did not
+   need at the next one, and drops it.
 
-   Who stays: not everybody who is accused is dead, since a connection may fail between two live workers, and then each accuses the other. From the accusations, which all know
-   alike, members are left out one by one, the one with the most accusers first, of equals the highest rank, until nobody who stays accuses anybody who does.
-   Who is left out is expelled (transport.h), in case it lives.
+   Who stays: not everybody who is accused is dead, since a connection may fail between two
+   live workers, and then each accuses the other. From the accusations, which all know alike,
+   members are left out one by one, the one with the most accusers first, of equals the highest
+   rank, until nobody who stays accuses anybody who does. Who is left out is expelled
+   (transport.h), in case it lives.
 
-   A message's note: kind: below; a: number of the meeting; b: round << 40 | failed rank + 1 << 16 | its status << 8 | 2 accusations | spoilt. Where there are accusations a second
-   message brings their table, so that room for it is needed once and not for each peer. */
+   A message's note: kind: below; a: number of the meeting; b: round << 40 | failed rank + 1 << 16 |
+   its status << 8 | 2 accusations | spoilt. Where there are accusations a second message brings
+   their table, so that room for it is needed once and not for each peer. */
 #include "collective_internal.h"
 #include <errno.h>
 #include <stdio.h>
@@ -175,7 +185,8 @@ static tutti_status send(tutti_members *m, int to, const tutti_note *note, const
     m->out = o;
     if (bytes > 0)
         memcpy(o->payload, table, bytes);
-    return m->world->ops->send(m->world->transport, &o->request, to, m->tag, note, tutti_host(bytes > 0 ? o->payload : NULL, bytes, TUTTI_U8), err);
+    return m->world->ops->send(m->world->transport, &o->request, to, m->tag, note,
+                               tutti_host(bytes > 0 ? o->payload : NULL, bytes, TUTTI_U8), err);
 }
 
 /* To every member that is not lost to me. */
@@ -183,7 +194,10 @@ static tutti_status tell(tutti_members *m, uint32_t kind, int64_t round, const k
 {
     tutti_world *const world = m->world;
     const bool accusations = !blank(m, k);
-    const tutti_note note = { .kind = kind, .a = m->meeting, .b = round << 40 | (int64_t)k->failed << 8 | (accusations ? 2 : 0) | k->spoilt }, table = { .kind = TABLE };
+    const tutti_note note = { .kind = kind,
+                              .a = m->meeting,
+                              .b = round << 40 | (int64_t)k->failed << 8 | (accusations ? 2 : 0) | k->spoilt },
+                     table = { .kind = TABLE };
 
     for (int i = 0; i < m->group.size; i++) {
         if (m->ranks[i] == world->rank || accuses(m, &m->mine, world->rank, m->ranks[i]))
@@ -195,7 +209,8 @@ static tutti_status tell(tutti_members *m, uint32_t kind, int64_t round, const k
     return TUTTI_OK;
 }
 
-/* The next message of that rank: of the rounds into the room of m->heard, or (table) of accusations into its table. *lost: there will be none. */
+/* The next message of that rank: of the rounds into the room of m->heard, or (table) of accusations
+   into its table. *lost: there will be none. */
 static tutti_status take(tutti_members *m, int rank, bool table, bool *lost, tutti_error *err)
 {
     tutti_world *const world = m->world;
@@ -204,15 +219,22 @@ static tutti_status take(tutti_members *m, int rank, bool table, bool *lost, tut
 
     *lost = false;
     if (!request->posted)
-        TUTTI_TRY(world->ops->recv(world->transport, request, rank, m->tag, table ? tutti_host(m->heard.said.accused, m->bytes, TUTTI_U8) : tutti_nothing(), err));
+        TUTTI_TRY(world->ops->recv(world->transport, request, rank, m->tag,
+                                   table ? tutti_host(m->heard.said.accused, m->bytes, TUTTI_U8) : tutti_nothing(),
+                                   err));
     TUTTI_TRY(world->ops->wait_some(world->transport, &request, 1, 1, TUTTI_FOREVER, &done, err));
     request->posted = false;
-    if (request->status == TUTTI_ERR_PEER && request->rank == world->rank) /* of itself only who is expelled hears that (transport.h) */
-        return tutti_fail_rank(err, TUTTI_ERR_PEER, world->rank, "worker %d is no member of the run any more: the others have given it up", world->rank);
+    /* of itself only who is expelled hears that (transport.h) */
+    if (request->status == TUTTI_ERR_PEER && request->rank == world->rank)
+        return tutti_fail_rank(err, TUTTI_ERR_PEER, world->rank,
+                               "worker %d is no member of the run any more: the others have given it up", world->rank);
     *lost = request->status == TUTTI_ERR_PEER;
-    if (!*lost && (request->status != TUTTI_OK || request->note.bytes != (table ? m->bytes : 0) || (request->note.kind == TABLE) != table || request->note.kind < ROUND ||
-                   request->note.kind > TABLE || request->note.b < 0 || (request->note.b >> 16 & 0xffffff) > world->size))
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, rank, "worker %d's word on who is still there is not what it should be; all workers must run one version", rank);
+    if (!*lost && (request->status != TUTTI_OK || request->note.bytes != (table ? m->bytes : 0) ||
+                   (request->note.kind == TABLE) != table || request->note.kind < ROUND || request->note.kind > TABLE ||
+                   request->note.b < 0 || (request->note.b >> 16 & 0xffffff) > world->size))
+        return tutti_fail_rank(
+            err, TUTTI_ERR_CORRUPT, rank,
+            "worker %d's word on who is still there is not what it should be; all workers must run one version", rank);
     return TUTTI_OK;
 }
 
@@ -241,8 +263,10 @@ static tutti_status hear(tutti_members *m, int rank, int64_t round, bool *lost, 
         if (h->meeting == m->meeting && (h->kind != ROUND || h->round == round))
             return TUTTI_OK;
         if (h->meeting > m->meeting || (h->meeting == m->meeting && h->round > round))
-            return tutti_fail_rank(err, TUTTI_ERR_STATE, rank, "worker %d is at meeting %lld of the workers and this is number %lld; all must hold the same meetings", rank,
-                                   (long long)h->meeting, (long long)m->meeting);
+            return tutti_fail_rank(
+                err, TUTTI_ERR_STATE, rank,
+                "worker %d is at meeting %lld of the workers and this is number %lld; all must hold the same meetings",
+                rank, (long long)h->meeting, (long long)m->meeting);
     }
 }
 
@@ -272,7 +296,8 @@ static tutti_status one_round(tutti_members *m, int64_t round, bool *decided, tu
             alike = alike && same(m, &m->heard.said, &m->told);
             merge(m, &m->mine, &m->heard.said);
         } else if (m->heard.kind == PART) {
-            return tutti_fail_rank(err, TUTTI_ERR_STATE, r, "worker %d has parted where this one agrees; all must hold the same meetings", r);
+            return tutti_fail_rank(err, TUTTI_ERR_STATE, r,
+                                   "worker %d has parted where this one agrees; all must hold the same meetings", r);
         } else {
             copy(m, &m->told, &m->heard.said);
             merge(m, &m->mine, &m->told);
@@ -290,7 +315,8 @@ static tutti_status left_out(const tutti_members *m, const knowledge *k, tutti_e
 
     for (int r = 0; r < m->world->size; r++)
         if (accuses(m, k, r, me))
-            return tutti_fail_rank(err, TUTTI_ERR_PEER, me, "worker %d is no member of the run any more: worker %d has lost it", me, r);
+            return tutti_fail_rank(err, TUTTI_ERR_PEER, me,
+                                   "worker %d is no member of the run any more: worker %d has lost it", me, r);
     return tutti_fail_rank(err, TUTTI_ERR_PEER, me, "worker %d is no member of the run any more", me);
 }
 
@@ -321,10 +347,12 @@ static void leave_out(tutti_members *m, const knowledge *k, int *gone)
     m->group.size = n;
 }
 
-/* What was begun among the members must never meet what is begun from now on; and what a lost one has left half done in shared memory must not either. */
+/* What was begun among the members must never meet what is begun from now on; and what a lost one
+   has left half done in shared memory must not either. */
 static void renew(tutti_members *m)
 {
-    m->group = tutti_group_of(m->world, m->ranks, m->group.size, tutti_port_of("members", m->tag, (uint64_t)m->meeting));
+    m->group =
+        tutti_group_of(m->world, m->ranks, m->group.size, tutti_port_of("members", m->tag, (uint64_t)m->meeting));
     m->group.apart = true;
 }
 
@@ -342,11 +370,16 @@ static tutti_status conclude(tutti_members *m, tutti_status mine, bool *again, t
         renew(m);
     m->spoilt = gone > 0 || !m->told.spoilt ? 0 : m->spoilt + 1;
     if (failed >= 0)
-        return mine != TUTTI_OK && mine != TUTTI_ERR_PEER ? mine
-            : tutti_fail_rank(err, TUTTI_ERR_PEER, failed, "worker %d has failed (%s), and the run ends with it", failed, tutti_status_name((tutti_status)(m->told.failed & 255)));
+        return mine != TUTTI_OK && mine != TUTTI_ERR_PEER
+                   ? mine
+                   : tutti_fail_rank(err, TUTTI_ERR_PEER, failed, "worker %d has failed (%s), and the run ends with it",
+                                     failed, tutti_status_name((tutti_status)(m->told.failed & 255)));
     if (m->spoilt >= SPOILT_MOST)
         return mine != TUTTI_OK ? mine
-            : tutti_fail(err, TUTTI_ERR_STATE, 0, "the workers have held one meeting %d times, each time somebody missed a worker, and none is lost", SPOILT_MOST);
+                                : tutti_fail(err, TUTTI_ERR_STATE, 0,
+                                             "the workers have held one meeting %d times, each time somebody missed a "
+                                             "worker, and none is lost",
+                                             SPOILT_MOST);
     *again = m->told.spoilt;
     return TUTTI_OK;
 }

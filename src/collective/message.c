@@ -1,5 +1,6 @@
-/* Ports: messages between two ranks, straight on the transport. A port is already a hash; it is mixed once more so that a caller
-   who makes ports by hand cannot meet the tags of collectives by design. What is posted is counted as sent. */
+/* Ports: messages between two ranks, straight on the transport. A port is already a hash; it is
+   mixed once more so that a caller who makes ports by hand cannot meet the tags of collectives by
+   design. What is posted is counted as sent. */
 #include "collective_internal.h"
 #include <string.h>
 
@@ -21,7 +22,8 @@ static tutti_status check_rank(tutti_world *world, int rank, bool any, const cha
 {
     if ((rank >= 0 && rank < world->size) || (any && rank == TUTTI_ANY))
         return TUTTI_OK;
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s rank %d: the ranks of this run are 0 to %d", doing, rank, world->size - 1);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s rank %d: the ranks of this run are 0 to %d", doing, rank,
+                      world->size - 1);
 }
 
 tutti_status tutti_request_failed(tutti_world *world, const tutti_request *r, const char *doing, tutti_error *err)
@@ -35,17 +37,20 @@ tutti_status tutti_request_failed(tutti_world *world, const tutti_request *r, co
         if (dead == r->rank)
             return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank, "%s: rank %d is gone: %s", doing, r->rank, why);
         if (dead >= 0) /* the words of another may still explain it */
-            return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank, "%s: rank %d is gone; rank %d said: %s", doing, r->rank, dead, why);
+            return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank, "%s: rank %d is gone; rank %d said: %s", doing,
+                                   r->rank, dead, why);
         return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank, "%s: rank %d is gone", doing, r->rank);
     }
     if (r->status == TUTTI_ERR_CORRUPT)
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->note.from, "%s: the message of rank %d has %llu bytes, more than there is room "
-                               "for; both ends must agree on the size", doing, r->note.from, (unsigned long long)r->note.bytes);
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->note.from,
+                               "%s: the message of rank %d has %llu bytes, more than there is room "
+                               "for; both ends must agree on the size",
+                               doing, r->note.from, (unsigned long long)r->note.bytes);
     return tutti_fail_rank(err, r->status, r->rank, "%s: the message failed (%s)", doing, tutti_status_name(r->status));
 }
 
-tutti_status tutti_post_send(tutti_world *world, tutti_request *r, int to, tutti_port port, const tutti_note *note, tutti_buffer payload,
-                             tutti_error *err)
+tutti_status tutti_post_send(tutti_world *world, tutti_request *r, int to, tutti_port port, const tutti_note *note,
+                             tutti_buffer payload, tutti_error *err)
 {
     const tutti_note blank = { 0 };
 
@@ -56,15 +61,16 @@ tutti_status tutti_post_send(tutti_world *world, tutti_request *r, int to, tutti
     return TUTTI_OK;
 }
 
-tutti_status tutti_post_recv(tutti_world *world, tutti_request *r, int from, tutti_port port, tutti_buffer room, tutti_error *err)
+tutti_status tutti_post_recv(tutti_world *world, tutti_request *r, int from, tutti_port port, tutti_buffer room,
+                             tutti_error *err)
 {
     memset(r, 0, sizeof *r);
     TUTTI_TRY(check_rank(world, from, true, "receiving from", err));
     return world->ops->recv(world->transport, r, from, tag_of(port), room, err);
 }
 
-tutti_status tutti_wait_some(tutti_world *world, tutti_request *const *requests, size_t n, size_t need, int64_t deadline_ns, size_t *done,
-                             tutti_error *err)
+tutti_status tutti_wait_some(tutti_world *world, tutti_request *const *requests, size_t n, size_t need,
+                             int64_t deadline_ns, size_t *done, tutti_error *err)
 {
     size_t count = 0;
     tutti_status status;
@@ -72,7 +78,8 @@ tutti_status tutti_wait_some(tutti_world *world, tutti_request *const *requests,
     if (done != NULL)
         *done = 0;
     if (need > n)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "waiting for %zu messages of %zu: need at most as many as there are", need, n);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "waiting for %zu messages of %zu: need at most as many as there are",
+                          need, n);
     status = world->ops->wait_some(world->transport, requests, n, need, deadline_ns, &count, err);
     if (done != NULL)
         *done = count;
@@ -91,7 +98,8 @@ void tutti_cancel(tutti_world *world, tutti_request *r)
 }
 
 /* Until r is done or the deadline; then it is the caller's again in any case. */
-static tutti_status finish(tutti_world *world, tutti_request *r, int64_t deadline_ns, const char *doing, tutti_error *err)
+static tutti_status finish(tutti_world *world, tutti_request *r, int64_t deadline_ns, const char *doing,
+                           tutti_error *err)
 {
     tutti_request *const requests[1] = { r };
     size_t done = 0;
@@ -99,13 +107,15 @@ static tutti_status finish(tutti_world *world, tutti_request *r, int64_t deadlin
 
     if (status != TUTTI_OK) {
         tutti_cancel(world, r);
-        if (!atomic_load_explicit(&r->done, memory_order_acquire)) /* else it came while we gave up: a message taken must not be lost */
+        /* else it came while we gave up: a message taken must not be lost */
+        if (!atomic_load_explicit(&r->done, memory_order_acquire))
             return status;
     }
     return r->status == TUTTI_OK ? TUTTI_OK : tutti_request_failed(world, r, doing, err);
 }
 
-tutti_status tutti_send(tutti_world *world, int to, tutti_port port, const tutti_note *note, tutti_buffer payload, tutti_error *err)
+tutti_status tutti_send(tutti_world *world, int to, tutti_port port, const tutti_note *note, tutti_buffer payload,
+                        tutti_error *err)
 {
     tutti_request r;
 
@@ -113,8 +123,8 @@ tutti_status tutti_send(tutti_world *world, int to, tutti_port port, const tutti
     return finish(world, &r, TUTTI_FOREVER, "sending", err);
 }
 
-tutti_status tutti_recv(tutti_world *world, int from, tutti_port port, tutti_note *note, tutti_buffer room, int64_t deadline_ns,
-                        tutti_error *err)
+tutti_status tutti_recv(tutti_world *world, int from, tutti_port port, tutti_note *note, tutti_buffer room,
+                        int64_t deadline_ns, tutti_error *err)
 {
     tutti_request r;
     tutti_status status;

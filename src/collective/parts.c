@@ -1,12 +1,17 @@
-/* The algorithms of collectives whose members hold parts of one vector, and of those that end at a root: reduce-scatter, all-gather, reduce, gather,
-   scatter, all-to-all (schedule.c has the rest and the table). Parts are equal or have counts of their own; the same functions write both lists.
+/* The algorithms of collectives whose members hold parts of one vector, and of those that end at a
+   root: reduce-scatter, all-gather, reduce, gather, scatter, all-to-all (schedule.c has the rest
+   and the table). Parts are equal or have counts of their own; the same functions write both lists.
 
-   Sources: Thakur, Rabenseifner, Gropp 2005 (binomial gather and scatter, pairwise exchange); Bruck, Ho, Kipnis, Upfal, Weathersby 1997 (all-gather by dissemination, here in place). What differs: the binomial reduction keeps the one order of
-   summation for any root, without a last hop from member 0. A block of the tree that has the root in it is held by the root, another one by its
-   first member; so when two blocks meet, both holders know each other, and the sums are the same ones.
+   Sources: Thakur, Rabenseifner, Gropp 2005 (binomial gather and scatter, pairwise
+   exchange); Bruck, Ho, Kipnis, Upfal, Weathersby 1997 (all-gather by dissemination, here in
+   place). What differs: the binomial reduction keeps the one order of summation for any
+   root, without a last hop from member 0. A block of the tree that has the root in it is
+   held by the root, another one by its first member; so when two blocks meet, both holders
+   know each other, and the sums are the same ones.
 
-   Trees of gather and scatter are over virtual indexes (index less root, modulo p): v holds the parts of [v, v + 2^k), where 2^k is v's lowest bit. They
-   lie in scratch memory in that order, since on the root they are contiguous in the vector only up to member p - 1. */
+   Trees of gather and scatter are over virtual indexes (index less root, modulo p): v holds the
+   parts of [v, v + 2^k), where 2^k is v's lowest bit. They lie in scratch memory in that order,
+   since on the root they are contiguous in the vector only up to member p - 1. */
 #include "builder.h"
 
 static size_t least(size_t a, size_t b)
@@ -89,7 +94,8 @@ void tutti_build_reduce_direct(tutti_builder *b)
         again = b->s->requests;
         for (int k = 1; k < b->p && b->i == root; k++) {
             const int j = tutti_peer_after(b, k);
-            tutti_build_recv(b, j, round + 1, tutti_at(TUTTI_VECTOR, begin + tutti_slice(length, b->p, j)), tutti_slice_count(length, b->p, j));
+            tutti_build_recv(b, j, round + 1, tutti_at(TUTTI_VECTOR, begin + tutti_slice(length, b->p, j)),
+                             tutti_slice_count(length, b->p, j));
         }
         if (b->i != root)
             tutti_build_send(b, root, round + 1, tutti_at(TUTTI_VECTOR, mine), count);
@@ -123,7 +129,8 @@ void tutti_build_reduce_scatter_direct(tutti_builder *b)
         for (int k = 1; k < b->p; k++) {
             const int j = tutti_peer_after(b, k);
             if (rest(b, j, begin) > 0 || begin == 0)
-                tutti_build_send(b, j, round, tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, j) + begin), rest(b, j, begin));
+                tutti_build_send(b, j, round, tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, j) + begin),
+                                 rest(b, j, begin));
         }
         received = b->s->requests;
         if (length > 0 || begin == 0)
@@ -150,7 +157,8 @@ void tutti_build_allgather_direct(tutti_builder *b)
     tutti_build_wait(b, request, b->s->requests);
 }
 
-/* Parts of the `m` members from `first` on, modulo p: where they go round the end, in two messages. */
+/* Parts of the `m` members from `first` on, modulo p: where they go round the end, in two
+   messages. */
 static void pass_parts(tutti_builder *b, bool sends, int peer, uint32_t round, int first, int m)
 {
     for (int begin = first % b->p, left = m; left > 0; begin = 0) {
@@ -165,12 +173,14 @@ static void pass_parts(tutti_builder *b, bool sends, int peer, uint32_t round, i
     }
 }
 
-/* Before a round of distance d a member has the parts of the d members from itself on; it gets the next d of the member that far ahead. */
+/* Before a round of distance d a member has the parts of the d members from itself on; it gets the
+   next d of the member that far ahead. */
 void tutti_build_allgather_dissemination(tutti_builder *b)
 {
     uint32_t round = 0;
 
-    tutti_build_copy(b, tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, b->i)), tutti_at(TUTTI_PART, 0), tutti_part_count(b, 0, b->i));
+    tutti_build_copy(b, tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, b->i)), tutti_at(TUTTI_PART, 0),
+                     tutti_part_count(b, 0, b->i));
     for (int d = 1; d < b->p; d <<= 1, round++) {
         const int m = d < b->p - d ? d : b->p - d;
         const size_t request = b->s->requests;
@@ -262,7 +272,8 @@ void tutti_build_gather_tree(tutti_builder *b)
 
     tutti_build_scratch(b, leaf ? 0 : all);
     for (int bit = 1; bit < bits && v + bit < b->p; bit <<= 1)
-        tutti_build_recv(b, index_of(b, v + bit), 0, tutti_at(TUTTI_SCRATCH, elements(b, v, v + bit)), elements(b, v + bit, v + 2 * bit));
+        tutti_build_recv(b, index_of(b, v + bit), 0, tutti_at(TUTTI_SCRATCH, elements(b, v, v + bit)),
+                         elements(b, v + bit, v + 2 * bit));
     if (v == 0)
         tutti_build_copy(b, tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, b->i)), tutti_at(TUTTI_PART, 0), count);
     else if (!leaf)
@@ -292,7 +303,8 @@ void tutti_build_scatter_tree(tutti_builder *b)
     down = b->s->requests;
     for (int bit = bits >> 1; bit > 0; bit >>= 1) /* the largest subtree first */
         if (v + bit < b->p)
-            tutti_build_send(b, index_of(b, v + bit), 0, tutti_at(TUTTI_SCRATCH, elements(b, v, v + bit)), elements(b, v + bit, v + 2 * bit));
+            tutti_build_send(b, index_of(b, v + bit), 0, tutti_at(TUTTI_SCRATCH, elements(b, v, v + bit)),
+                             elements(b, v + bit, v + 2 * bit));
     if (v == 0)
         tutti_build_copy(b, tutti_at(TUTTI_PART, 0), tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, b->i)), count);
     else if (!leaf)
@@ -314,7 +326,8 @@ static void recv_part(tutti_builder *b, int j)
 
 static void keep_part(tutti_builder *b)
 {
-    tutti_build_copy(b, tutti_at(TUTTI_PART, tutti_part_at(b, 1, b->i)), tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, b->i)), tutti_part_count(b, 0, b->i));
+    tutti_build_copy(b, tutti_at(TUTTI_PART, tutti_part_at(b, 1, b->i)),
+                     tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, b->i)), tutti_part_count(b, 0, b->i));
 }
 
 void tutti_build_alltoall_direct(tutti_builder *b)

@@ -1,11 +1,15 @@
-/* The canonical tree over p vectors, for every type and operation. Float sums are the device's kernel; the rest is plain C, which
-   the compiler vectorises: integers, doubles, maxima and minima are small control values in training, not its bulk.
+/* The canonical tree over p vectors, for every type and operation. Float sums are the device's
+   kernel; the rest is plain C, which the compiler vectorises: integers, doubles, maxima and minima
+   are small control values in training, not its bulk.
 
-   The tree by a stack: after vector r is pushed, as many pairs are merged as r + 1 has trailing zero bits; at the end the rest is
-   merged from the top. For p = 7: ((0 1)(2 3)) ((4 5) 6), which is the split at the largest power of two below p.
+   The tree by a stack: after vector r is pushed, as many pairs are merged as r + 1 has trailing
+   zero bits; at the end the rest is merged from the top. For p = 7: ((0 1)(2 3)) ((4 5) 6), which
+   is the split at the largest power of two below p.
 
-   BF16 and F16 are converted to float, which is exact, go through the float tree, and are rounded once at the end (nearest even). So a sum of theirs must have
-   all its terms at hand; algorithms that send partial sums are refused for them (TUTTI_PARTIAL_SUMS). A mean scales the converted terms. */
+   BF16 and F16 are converted to float, which is exact, go through the float tree, and are
+   rounded once at the end (nearest even). So a sum of theirs must have all its terms at
+   hand; algorithms that send partial sums are refused for them (TUTTI_PARTIAL_SUMS). A
+   mean scales the converted terms. */
 #include "collective_internal.h"
 #include <assert.h>
 #include <string.h>
@@ -70,7 +74,8 @@ static void scale_tile(tutti_dtype dtype, size_t n, double a, void *x)
     }
 }
 
-static void tree_tile(tutti_dtype dtype, int op, size_t n, int p, const void *const *x, size_t offset, const double *scale, void *y)
+static void tree_tile(tutti_dtype dtype, int op, size_t n, int p, const void *const *x, size_t offset,
+                      const double *scale, void *y)
 {
     const size_t bytes = n * tutti_dtype_bytes(dtype);
     double stack[LEVELS][TILE];
@@ -90,7 +95,8 @@ static void tree_tile(tutti_dtype dtype, int op, size_t n, int p, const void *co
 }
 
 /* A tile of BF16 or F16. */
-static void tree_tile_narrow(tutti_device *d, tutti_dtype dtype, int op, size_t n, int p, const void *const *x, size_t offset, void *y)
+static void tree_tile_narrow(tutti_device *d, tutti_dtype dtype, int op, size_t n, int p, const void *const *x,
+                             size_t offset, void *y)
 {
     float stack[LEVELS][TILE];
     uint16_t tile[TILE];
@@ -116,7 +122,8 @@ bool tutti_reduce_narrow(tutti_dtype dtype)
     return dtype == TUTTI_BF16 || dtype == TUTTI_F16;
 }
 
-void tutti_reduce_tree(tutti_device *d, tutti_dtype dtype, int op, size_t n, int p, const void *const *x, const double *scale, void *y)
+void tutti_reduce_tree(tutti_device *d, tutti_dtype dtype, int op, size_t n, int p, const void *const *x,
+                       const double *scale, void *y)
 {
     const size_t size = tutti_dtype_bytes(dtype);
 
@@ -137,7 +144,8 @@ void tutti_reduce_tree(tutti_device *d, tutti_dtype dtype, int op, size_t n, int
     }
 }
 
-void tutti_reduce_tree_all(tutti_device *d, tutti_dtype dtype, int op, size_t n, int p, void *const *x, const double *scale, int first)
+void tutti_reduce_tree_all(tutti_device *d, tutti_dtype dtype, int op, size_t n, int p, void *const *x,
+                           const double *scale, int first)
 {
     const size_t tile = ALL_BYTES / tutti_dtype_bytes(dtype);
     const void *terms[TUTTI_BOARD_MEMBERS];
@@ -157,7 +165,8 @@ void tutti_reduce_tree_all(tutti_device *d, tutti_dtype dtype, int op, size_t n,
             terms[r] = (const unsigned char *)x[r] + at;
         tutti_reduce_tree(d, dtype, op, count, p, terms, scale, (unsigned char *)x[first] + at);
         for (int r = 0; r < p; r++)
-            tutti_reduce_copy((unsigned char *)x[first] + at, (unsigned char *)x[r] + at, count * tutti_dtype_bytes(dtype));
+            tutti_reduce_copy((unsigned char *)x[first] + at, (unsigned char *)x[r] + at,
+                              count * tutti_dtype_bytes(dtype));
     }
 }
 

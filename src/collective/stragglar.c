@@ -1,18 +1,25 @@
-/* stragglar: all-reduce with one member that comes late. Devraj, Ding, Vijaya Kumar, Kleinberg, Singh, "Efficient AllReduce with Stragglers", 2025,
-   arXiv 2505.23523. Sheet: stragglar.md, whose uniform construction for powers of two and greedy schedule for all else are these.
+/* stragglar: all-reduce with one member that comes late. Devraj, Ding, Vijaya Kumar, Kleinberg,
+   Singh, "Efficient AllReduce with Stragglers", 2025, arXiv 2505.23523. Sheet: stragglar.md, whose
+   uniform construction for powers of two and greedy schedule for all else are these.
 
-   Numbers here are logical: the straggler is n - 1, the early members are 0 .. n-2 in the order of their indexes. The vector is cut in n - 1 chunks.
-     phase 1   the early members reduce-scatter round their ring: g ends with P_g, the sum of all early chunks g. Nobody waits for the straggler.
-     phase 2   round t <= n-2: t and n-1 exchange chunk t and add (both P_t + the straggler's), so both have the finished chunk; all others spread finished
-               chunks. At most one send and one receipt a member a round. n - 2 + lg n rounds for powers of two.
-   All members write the same rounds and keep their own. Chunks are unequal (tutti_slice), empty ones are not sent; nothing is padded.
+   Numbers here are logical: the straggler is n - 1, the early members are 0 .. n-2 in the order of
+   their indexes. The vector is cut in n - 1 chunks.
+     phase 1   the early members reduce-scatter round their ring: g ends with P_g, the sum of all
+               early chunks g. Nobody waits for the straggler.
+     phase 2   round t <= n-2: t and n-1 exchange chunk t and add (both P_t + the straggler's), so
+               both have the finished chunk; all others spread finished chunks. At most one send and
+               one receipt a member a round. n - 2 + lg n rounds for powers of two.
+   All members write the same rounds and keep their own. Chunks are unequal (tutti_slice), empty
+   ones are not sent; nothing is padded.
 
-   exact: every early member is in one set; at the start of round t the set of chunk t - j has 2^(j-1) members that have it (chunks below 0 stand in, nothing is
-   sent of them). The oldest set is matched with members of the newer ones, which exchange chunks and join those. "Any" of the sheet is the first in
-   ascending order here.
-   greedy: for any n. Rarest chunk first, holders and lackers with the fewest chunks first, then enlarged to a matching of the most messages by augmenting
-   paths (Kuhn). Ties are drawn; the best of 40 seeds is in the table. The authors' matching for even n (208 rounds for 192) is not built: this one needs no
-   more for any n that they name (198 for 192). */
+   exact: every early member is in one set; at the start of round t the set of chunk t - j has
+   2^(j-1) members that have it (chunks below 0 stand in, nothing is sent of them). The oldest set
+   is matched with members of the newer ones, which exchange chunks and join those. "Any" of the
+   sheet is the first in ascending order here.
+   greedy: for any n. Rarest chunk first, holders and lackers with the fewest chunks first, then
+   enlarged to a matching of the most messages by augmenting paths (Kuhn). Ties are drawn; the best
+   of 40 seeds is in the table. The authors' matching for even n (208 rounds for 192) is not built:
+   this one needs no more for any n that they name (198 for 192). */
 #include "builder.h"
 #include "tutti/comm.h"
 #include <string.h>
@@ -189,11 +196,13 @@ static void give(greedy *g, int member, int chunk)
     g->holders[chunk] += member < g->n - 1;
 }
 
-/* Indexes 0 .. n-1 by value, ties in random order. Insertion: n is small, and the order changes little from round to round. */
+/* Indexes 0 .. n-1 by value, ties in random order. Insertion: n is small, and the order
+   changes little from round to round. */
 static void sort(greedy *g, int *index, int n, const int *value)
 {
     for (int k = 0; k < n; k++)
-        g->key[index[k]] = (uint64_t)value[index[k]] << 40 | (tutti_random(g->rng, g->draws++) & ((UINT64_C(1) << 40) - 1));
+        g->key[index[k]] =
+            (uint64_t)value[index[k]] << 40 | (tutti_random(g->rng, g->draws++) & ((UINT64_C(1) << 40) - 1));
     for (int k = 1; k < n; k++) {
         const int moved = index[k];
         int at = k;
@@ -313,7 +322,8 @@ static bool greedy_done(const greedy *g)
     return true;
 }
 
-/* The first of the seeds 0 .. 39 with the fewest rounds, by n; beyond, seed 0. n - 2 + ceil(lg n) rounds for all but 15, 16, 27 .. 32, 57 .. 64: one more. */
+/* The first of the seeds 0 .. 39 with the fewest rounds, by n; beyond, seed 0. n - 2 + ceil(lg n)
+   rounds for all but 15, 16, 27 .. 32, 57 .. 64: one more. */
 static const uint8_t seeds[] = {
     0, 0, 0, 0, 0, 0, 0, 1, 9, 0, 0, 3, 0, 2, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 7, 4, 0, 0, 0, 0, 0, 0,
     0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 2, 0, 1, 0, 2, 4, 26, 3, 28, 4, 30, 24, 0, 0, 0, 0, 0, 0, 0, 0,

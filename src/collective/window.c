@@ -1,32 +1,43 @@
-/* The collectives through shared memory: what the lists "exchange", "direct", "flat" and "scatter" say, without messages: same bits, and
-   the same traffic is counted (what a member reads from or has written by a peer counts as sent by that peer, as the list cuts
-   it). DESIGN, "shm"; the sheet on collectives, "Shared-memory all-reduce".
+/* The collectives through shared memory: what the lists "exchange", "direct", "flat" and "scatter"
+   say, without messages: same bits, and the same traffic is counted (what a member reads from or
+   has written by a peer counts as sent by that peer, as the list cuts it). DESIGN, "shm"; the sheet
+   on collectives, "Shared-memory all-reduce".
 
-   Small (at most 1024 elements): each member's input travels in its entry of the board and everybody computes alone: one
-   synchronisation. Bound: the latency of a line from each member to each other (up to 24 bytes), then of n bytes more in a row.
+   Small (at most 1024 elements): each member's input travels in its entry of the board and
+   everybody computes alone: one synchronisation. Bound: the latency of a line from each member to
+   each other (up to 24 bytes), then of n bytes more in a row.
 
-   Large all-reduce: every member announces where its vector lies; each adds its slice of all p vectors and writes the sum into all p of them in the same pass;
-   when all are through, everybody's vector is complete: two synchronisations, no scratch memory. Writing to all was chosen over "everybody fetches the finished
-   slices": the lines of all vectors have just been read, so the writes need no second trip to memory (p n read and p n written, against 2 p n read
-   with the fetch), and nobody has to wait until others have fetched. It is safe because in this phase only I read those ranges. Bound: p n bytes
-   read and p n written by p members, from the second cache, the third or memory, as large as the vectors are. Stores that go round the caches were 2 to 9 times
-   slower (the lines are in a cache already), and fetching the others' lines for writing ahead of the loop gained nothing.
+   Large all-reduce: every member announces where its vector lies; each adds its slice of all p
+   vectors and writes the sum into all p of them in the same pass; when all are through,
+   everybody's vector is complete: two synchronisations, no scratch memory. Writing to all was
+   chosen over "everybody fetches the finished slices": the lines of all vectors have just been
+   read, so the writes need no second trip to memory (p n read and p n written, against 2 p n read
+   with the fetch), and nobody has to wait until others have fetched. It is safe because in this
+   phase only I read those ranges. Bound: p n bytes read and p n written by p members, from the
+   second cache, the third or memory, as large as the vectors are. Stores that go round the caches
+   were 2 to 9 times slower (the lines are in a cache already), and fetching the others' lines for
+   writing ahead of the loop gained nothing.
 
-   A vector outside of windows passes through a stage, two halves in the member's board window: chunk c in half c mod 2. Only what others add goes there, (p - 1)/p
-   of the chunk; its owner takes it from there, and puts the sums back in the same place; of my own slice the sum goes straight into my vector. One
-   synchronisation a chunk: phase c + 1 says "my results of chunk c - 1 are written and my input of chunk c is there", so copying in and
-   out overlaps with the others' adding. Members with a vector in a window join without copies. Whoever has neither (all
-   stages in use) says so, and all take to messages together: nobody ever waits for a stage.
+   A vector outside of windows passes through a stage, two halves in the member's board window:
+   chunk c in half c mod 2. Only what others add goes there, (p - 1)/p of the chunk; its owner takes
+   it from there, and puts the sums back in the same place; of my own slice the sum goes straight
+   into my vector. One synchronisation a chunk: phase c + 1 says "my results of chunk c - 1 are
+   written and my input of chunk c is there", so copying in and out overlaps with the others'
+   adding. Members with a vector in a window join without copies. Whoever has neither (all stages in
+   use) says so, and all take to messages together: nobody ever waits for a stage.
 
-   Bound: n bytes read and n written of memory a member, and (p - 1)/p n through another core's cache in each direction: staged, fetched and added; the sums put back,
-   fetched. Staging all of a vector and adding in each member for itself, one synchronisation a chunk and nothing written back, moves 2 n a member instead and took
-   1.4 times (16 MiB) to 4 times as long (64 KiB, two members).
+   Bound: n bytes read and n written of memory a member, and (p - 1)/p n through another
+   core's cache in each direction: staged, fetched and added; the sums put back, fetched.
+   Staging all of a vector and adding in each member for itself, one synchronisation a chunk
+   and nothing written back, moves 2 n a member instead and took 1.4 times (16 MiB) to 4
+   times as long (64 KiB, two members).
 
    bench/limits/shm_limit.c does both without groups, tags, types or deaths; bench compares. */
 #include "board.h"
 #include <string.h>
 
-#define TILE_BYTES ((size_t)8 << 10) /* of each of the p vectors of a reduce-scatter; up to 64 of them in a second-level cache */
+/* of each of the p vectors of a reduce-scatter; up to 64 of them in a second-level cache */
+#define TILE_BYTES ((size_t)8 << 10)
 
 typedef struct meeting {
     const tutti_call *call;
@@ -47,7 +58,8 @@ bool tutti_window_serves(const tutti_call *call)
            (tutti_algorithms[call->algorithm].traits & TUTTI_WINDOWED) != 0;
 }
 
-/* Waits for all other members' entries, then compares: so that everybody hears of a difference, and nobody leaves before he is heard. */
+/* Waits for all other members' entries, then compares: so that everybody hears of a difference, and
+   nobody leaves before he is heard. */
 static tutti_status meet(meeting *m)
 {
     tutti_status status = TUTTI_OK;
@@ -62,7 +74,8 @@ static tutti_status meet(meeting *m)
     }
     for (int j = 0; j < m->size && status == TUTTI_OK; j++)
         if (j != m->index)
-            status = tutti_call_compare(m->call, tutti_call_rank(m->call, j), m->entries[j]->what, m->entries[j]->count, m->entries[j]->shape, m->err);
+            status = tutti_call_compare(m->call, tutti_call_rank(m->call, j), m->entries[j]->what, m->entries[j]->count,
+                                        m->entries[j]->shape, m->err);
     return status;
 }
 
@@ -143,10 +156,12 @@ static void small_finish(const meeting *m)
         return;
     if (call->kind == TUTTI_ALLGATHER) {
         for (int j = 0; j < m->size; j++)
-            tutti_reduce_copy(j == m->index ? call->part : m->entries[j]->payload, call->vector + (size_t)j * bytes, bytes);
+            tutti_reduce_copy(j == m->index ? call->part : m->entries[j]->payload, call->vector + (size_t)j * bytes,
+                              bytes);
         return;
     }
-    /* My own input is the vector itself: others may have cleared my entry, and another thread may have taken it. */
+    /* My own input is the vector itself: others may have cleared my entry, and
+       another thread may have taken it. */
     for (int j = 0; j < m->size; j++)
         terms[j] = (j == m->index ? call->vector : m->entries[j]->payload) + offset;
     tutti_reduce_tree(m->world->device, call->dtype, call->op, call->count, m->size, terms, NULL,
@@ -175,7 +190,8 @@ static tutti_status small(meeting *m)
 
 /* ---- large ---- */
 
-/* Mine from my own memory: when the others take to messages they clear my entry at once, and another thread of mine may fill it. */
+/* Mine from my own memory: when the others take to messages they clear my entry at once, and
+   another thread of mine may fill it. */
 static const tutti_where *where_of(const meeting *m, int j)
 {
     return j == m->index ? &m->where : &m->entries[j]->where;
@@ -224,10 +240,12 @@ static void add_slices(const meeting *m, size_t c, size_t chunk, size_t count)
         base[j] = chunk_of(m, j, c, chunk * element);
     for (size_t begin = 0; begin < count; begin += TUTTI_SEGMENT) {
         const size_t length = count - begin < TUTTI_SEGMENT ? count - begin : TUTTI_SEGMENT;
-        const size_t first = begin + tutti_slice(length, m->size, m->index), end = begin + tutti_slice(length, m->size, m->index + 1);
+        const size_t first = begin + tutti_slice(length, m->size, m->index),
+                     end = begin + tutti_slice(length, m->size, m->index + 1);
         for (int j = 0; j < m->size; j++)
             slices[j] = base[j] + first * element;
-        tutti_reduce_tree_all(m->world->device, call->dtype, call->op, end - first, m->size, slices, m->weighted ? m->weights : NULL, m->index);
+        tutti_reduce_tree_all(m->world->device, call->dtype, call->op, end - first, m->size, slices,
+                              m->weighted ? m->weights : NULL, m->index);
     }
 }
 
@@ -236,11 +254,13 @@ static size_t chunk_count(const tutti_call *call, size_t c, size_t chunk)
     return call->count - c * chunk < chunk ? call->count - c * chunk : chunk;
 }
 
-/* The slices of chunk c that others add: from my vector into my stage, or their sums back. A chunk of a stage is less than a segment. */
+/* The slices of chunk c that others add: from my vector into my stage, or their sums back. A chunk
+   of a stage is less than a segment. */
 static void move_slices(const tutti_call *call, unsigned char *stage, size_t c, bool back)
 {
     const size_t chunk = TUTTI_STAGE_BYTES / call->element, count = chunk_count(call, c, chunk);
-    const size_t ends[4] = { 0, tutti_slice(count, call->group->size, call->group->index), tutti_slice(count, call->group->size, call->group->index + 1), count };
+    const size_t ends[4] = { 0, tutti_slice(count, call->group->size, call->group->index),
+                             tutti_slice(count, call->group->size, call->group->index + 1), count };
     unsigned char *const half = stage + half_of(c), *const vector = call->vector + c * chunk * call->element;
 
     for (int k = 0; k < 4; k += 2) {
@@ -295,21 +315,24 @@ static tutti_status large_allgather(meeting *m)
     return advance_all(m, 2); /* I have read */
 }
 
-/* As the list "scatter": virtual index v fetches slice v from the root, then the others' slices from their owners. */
+/* As the list "scatter": virtual index v fetches slice v from the root, then the
+   others' slices from their owners. */
 static tutti_status large_broadcast(meeting *m)
 {
     const tutti_call *call = m->call;
     const int p = m->size, root = call->root, v = (m->index - root + p) % p;
 
     if (v != 0) {
-        const size_t first = tutti_slice(call->count, p, v) * call->element, end = tutti_slice(call->count, p, v + 1) * call->element;
+        const size_t first = tutti_slice(call->count, p, v) * call->element,
+                     end = tutti_slice(call->count, p, v + 1) * call->element;
         tutti_reduce_copy(m->base[root] + first, call->vector + first, end - first);
     }
     tutti_board_advance(m->entries[m->index], 2); /* my slice is there */
     tutti_board_tell(call);
     for (int k = 1; k < p && v != 0; k++) {
         const int w = (v + k) % p, j = (w + root) % p;
-        const size_t first = tutti_slice(call->count, p, w) * call->element, end = tutti_slice(call->count, p, w + 1) * call->element;
+        const size_t first = tutti_slice(call->count, p, w) * call->element,
+                     end = tutti_slice(call->count, p, w + 1) * call->element;
         TUTTI_TRY(tutti_board_follow(call, j, m->entries[j], 2, m->err));
         tutti_reduce_copy(m->base[j] + first, call->vector + first, end - first);
     }
@@ -393,10 +416,13 @@ tutti_status tutti_window_run(const tutti_call *call, const tutti_schedule *s, b
     m.err->rank = -1;
     *handled = is_small(call);
     status = *handled ? small(&m) : large(&m, handled, &stage);
-    /* After a failure a peer may still write into the stage: it is lost to this world, as the group is. */
+    /* After a failure a peer may still write into the stage: it is
+       lost to this world, as the group is. */
     if (status == TUTTI_OK)
         tutti_board_stage_give(m.world, stage);
-    else if (status != TUTTI_ERR_STATE) /* who was let through this one may be in the next already, and wait for me there; of a disagreement all have heard */
+    /* who was let through this one may be in the next already, and wait for me there;
+       of a disagreement all have heard */
+    else if (status != TUTTI_ERR_STATE)
         tutti_board_forsake(call, m.err->rank >= 0 ? m.err->rank : m.world->rank);
     if (status == TUTTI_OK && *handled)
         account(call, s);

@@ -42,13 +42,16 @@ static tutti_status find_transport(const char *spec_text, const tutti_transport_
                 used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", n > 0 ? ", " : "", names[n]);
         }
         tutti_suggest(tutti_spec_name(spec), names, n, near, sizeof near);
-        tutti_fail(err, TUTTI_ERR_USAGE, 0, "no transport is named '%.80s'%s; known: %s; nor is there a plug-in '%.200s'", tutti_spec_name(spec), near, known, tried);
+        tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                   "no transport is named '%.80s'%s; known: %s; nor is there a plug-in '%.200s'", tutti_spec_name(spec),
+                   near, known, tried);
     }
     tutti_spec_close(spec);
     return *ops != NULL ? TUTTI_OK : TUTTI_ERR_USAGE;
 }
 
-/* rt: that it is to run on, where somebody else has opened it; else NULL. Where the number is another's, the name may be anywhere. */
+/* rt: that it is to run on, where somebody else has opened it; else NULL. Where the number is
+   another's, the name may be anywhere. */
 static tutti_status check_abi(const tutti_transport_ops *ops, const tutti_runtime *rt, tutti_error *err)
 {
     char whose[80] = "the transport";
@@ -59,8 +62,9 @@ static tutti_status check_abi(const tutti_transport_ops *ops, const tutti_runtim
     return rt != NULL ? tutti_runtime_check(rt, "the runtime that the caller opened", err) : TUTTI_OK;
 }
 
-/* TUTTI_NODES says how many nodes (NUMA) each host has, its workers on them in equal blocks, in the order of their ranks, whatever the machine says: for tests, and where the machine
-   does not tell. *nodes 0: it is not set. */
+/* TUTTI_NODES says how many nodes (NUMA) each host has, its workers on them in equal blocks, in
+   the order of their ranks, whatever the machine says: for tests, and where the machine does
+   not tell. *nodes 0: it is not set. */
 static tutti_status nodes_of(char *const *environment, int *nodes, tutti_error *err)
 {
     const char *text = tutti_variable(environment, "TUTTI_NODES");
@@ -72,7 +76,8 @@ static tutti_status nodes_of(char *const *environment, int *nodes, tutti_error *
         return TUTTI_OK;
     n = strtol(text, &end, 10);
     if (*end != 0 || n < 1 || n > 1024)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "TUTTI_NODES is '%.40s'; it must be the number of NUMA nodes of each host, 1 to 1024", text);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "TUTTI_NODES is '%.40s'; it must be the number of NUMA nodes of each host, 1 to 1024", text);
     *nodes = (int)n;
     return TUTTI_OK;
 }
@@ -154,8 +159,8 @@ static tutti_status open_parts(tutti_world *world, const tutti_launch *launch, t
     return TUTTI_OK;
 }
 
-tutti_status tutti_world_open_on(tutti_world **out, const tutti_transport_ops *ops, const tutti_launch *launch, tutti_runtime *rt,
-                                 tutti_error *err)
+tutti_status tutti_world_open_on(tutti_world **out, const tutti_transport_ops *ops, const tutti_launch *launch,
+                                 tutti_runtime *rt, tutti_error *err)
 {
     tutti_world *world = tutti_alloc(1, sizeof *world);
     tutti_status status;
@@ -210,14 +215,18 @@ bool tutti_world_simulated(const char *transport_spec)
 {
     const tutti_transport_ops *ops;
 
-    return transport_spec != NULL && transport_spec[0] != '\0' && find_transport(transport_spec, &ops, NULL) == TUTTI_OK && check_abi(ops, NULL, NULL) == TUTTI_OK && ops->simulated;
+    return transport_spec != NULL && transport_spec[0] != '\0' &&
+           find_transport(transport_spec, &ops, NULL) == TUTTI_OK && check_abi(ops, NULL, NULL) == TUTTI_OK &&
+           ops->simulated;
 }
 
 bool tutti_world_can_survive(const char *transport_spec)
 {
     const tutti_transport_ops *ops;
 
-    return transport_spec != NULL && transport_spec[0] != '\0' && find_transport(transport_spec, &ops, NULL) == TUTTI_OK && check_abi(ops, NULL, NULL) == TUTTI_OK && ops->events != NULL;
+    return transport_spec != NULL && transport_spec[0] != '\0' &&
+           find_transport(transport_spec, &ops, NULL) == TUTTI_OK && check_abi(ops, NULL, NULL) == TUTTI_OK &&
+           ops->events != NULL;
 }
 
 tutti_status tutti_world_open(tutti_world **out, const char *transport_spec, tutti_error *err)
@@ -239,10 +248,15 @@ tutti_status tutti_world_open_telling(tutti_world **out, const char *transport_s
     if (transport_spec == NULL || transport_spec[0] == '\0')
         transport_spec = tutti_launch_place_transport(&place);
     TUTTI_TRY(find_transport(transport_spec, &ops, err));
-    if (place.size > 1 && strcmp(ops->name, "shm") == 0 && (place.by > TUTTI_BY_TUTTI || tutti_variable(environ, "TUTTI_SHM_FD") == NULL))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s has started %d processes (%s), and transport shm takes the shared memory of a launcher of ours; use transport tcp%s, or "
-                          "start the run with 'tutti train -n N'", place.by > TUTTI_BY_TUTTI ? place.name : "somebody", place.size, place.found,
-                          place.by > TUTTI_BY_TUTTI ? " or mpi" : ", with TUTTI_MEET=HOST:PORT and a key for all (`tutti key`)");
+    if (place.size > 1 && strcmp(ops->name, "shm") == 0 &&
+        (place.by > TUTTI_BY_TUTTI || tutti_variable(environ, "TUTTI_SHM_FD") == NULL))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s has started %d processes (%s), and transport shm takes the shared memory of a launcher "
+                          "of ours; use transport tcp%s, or "
+                          "start the run with 'tutti train -n N'",
+                          place.by > TUTTI_BY_TUTTI ? place.name : "somebody", place.size, place.found,
+                          place.by > TUTTI_BY_TUTTI ? " or mpi"
+                                                    : ", with TUTTI_MEET=HOST:PORT and a key for all (`tutti key`)");
     if (strcmp(ops->name, "tcp") == 0)
         TUTTI_TRY(tutti_launch_place_meets(&place, environ, err));
     TUTTI_TRY(tutti_launch_place_environment(&place, environ, &environment, err));
@@ -258,7 +272,8 @@ void tutti_world_close(tutti_world *world)
     if (world == NULL)
         return;
     tutti_board_close(world);
-    for (uint32_t k = 0; k < atomic_load_explicit(&world->n_windows, memory_order_relaxed); k++) { /* relaxed: nobody else is left */
+    /* relaxed: nobody else is left */
+    for (uint32_t k = 0; k < atomic_load_explicit(&world->n_windows, memory_order_relaxed); k++) {
         if (world->windows[k].of_rank == NULL)
             tutti_free(world->windows[k].mine);
         tutti_free(world->windows[k].of_rank);
@@ -305,7 +320,8 @@ static tutti_status run_rank(const tutti_launch *launch, void *arg, tutti_error 
 }
 
 tutti_status tutti_world_run_on(const tutti_transport_ops *ops, const char *spec, int n,
-                                tutti_status (*rank_main)(tutti_world *world, void *arg, tutti_error *err), void *arg, tutti_error *err)
+                                tutti_status (*rank_main)(tutti_world *world, void *arg, tutti_error *err), void *arg,
+                                tutti_error *err)
 {
     const tutti_launch launch = { .size = n, .spec = spec, .environment = environ };
     rank_job job = { .ops = ops, .rank_main = rank_main, .arg = arg };
@@ -315,7 +331,8 @@ tutti_status tutti_world_run_on(const tutti_transport_ops *ops, const char *spec
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a run of %d ranks: it takes 1 to %d", n, RANKS_MAX);
     TUTTI_TRY(check_abi(ops, NULL, err));
     if (ops->run == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the ranks of the transport '%s' are processes, not threads; start them with the launcher",
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "the ranks of the transport '%s' are processes, not threads; start them with the launcher",
                           ops->name);
     TUTTI_TRY(tutti_runtime_open_posix(&job.rt, err));
     status = ops->run(job.rt, &launch, run_rank, &job, err);
@@ -323,8 +340,9 @@ tutti_status tutti_world_run_on(const tutti_transport_ops *ops, const char *spec
     return status;
 }
 
-tutti_status tutti_world_run(const char *transport_spec, int n, tutti_status (*rank_main)(tutti_world *world, void *arg, tutti_error *err),
-                             void *arg, tutti_error *err)
+tutti_status tutti_world_run(const char *transport_spec, int n,
+                             tutti_status (*rank_main)(tutti_world *world, void *arg, tutti_error *err), void *arg,
+                             tutti_error *err)
 {
     const char *spec = transport_spec == NULL || transport_spec[0] == '\0' ? "shm" : transport_spec;
     const tutti_transport_ops *ops;
@@ -388,7 +406,8 @@ void tutti_world_expel(tutti_world *world, int rank, const char *why)
         world->ops->expel(world->transport, rank, why);
 }
 
-/* Relaxed: the counters order nothing; a reader that wants the counts of a call has synchronised with it already. */
+/* Relaxed: the counters order nothing; a reader that wants the counts of a call
+   has synchronised with it already. */
 void tutti_world_account(tutti_world *world, int to, uint64_t bytes, uint64_t messages)
 {
     atomic_fetch_add_explicit(&world->sent[to].bytes, bytes, memory_order_relaxed);
@@ -406,16 +425,22 @@ void tutti_world_sent(const tutti_world *world, int to, uint64_t *bytes, uint64_
     }
 }
 
-/* Makes window number n_windows. Only the thread that calls window and common (in the same order on all ranks) writes the table. */
-static tutti_status make_window(tutti_world *world, const char *name, size_t bytes, bool shared, tutti_shared_window **out, tutti_error *err)
+/* Makes window number n_windows. Only the thread that calls window and common (in the same
+   order on all ranks) writes the table. */
+static tutti_status make_window(tutti_world *world, const char *name, size_t bytes, bool shared,
+                                tutti_shared_window **out, tutti_error *err)
 {
-    const uint32_t n = atomic_load_explicit(&world->n_windows, memory_order_relaxed); /* relaxed: this thread wrote it */
+    /* relaxed: this thread wrote it */
+    const uint32_t n = atomic_load_explicit(&world->n_windows, memory_order_relaxed);
     tutti_shared_window *w = &world->windows[n];
 
     *out = NULL;
     if (n == TUTTI_WINDOWS)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "window '%s' would be number %d of this world: there is room for %d; put several vectors into "
-                          "one window", name, TUTTI_WINDOWS + 1, TUTTI_WINDOWS);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "window '%s' would be number %d of this world: there is room for %d; put several vectors into "
+            "one window",
+            name, TUTTI_WINDOWS + 1, TUTTI_WINDOWS);
     w->bytes = bytes;
     if (!shared) {
         w->mine = bytes > 0 ? tutti_alloc(bytes, 1) : NULL;
@@ -450,7 +475,8 @@ int tutti_windows_find(const tutti_world *world, const void *x, size_t bytes, ui
     for (uint32_t k = 0; k < n; k++) {
         const tutti_shared_window *w = &world->windows[k];
         const uintptr_t base = (uintptr_t)w->mine;
-        if (w->of_rank != NULL && address >= base && address - base <= w->bytes && bytes <= w->bytes - (address - base)) {
+        if (w->of_rank != NULL && address >= base && address - base <= w->bytes &&
+            bytes <= w->bytes - (address - base)) {
             *offset = address - base;
             return (int)k;
         }
@@ -463,7 +489,8 @@ tutti_status tutti_world_window(tutti_world *world, const char *name, size_t byt
     tutti_shared_window *w;
 
     *mine = NULL;
-    TUTTI_TRY(make_window(world, name, bytes, world->ops->publish != NULL, &w, err)); /* without flags nobody else looks into it */
+    /* without flags nobody else looks into it */
+    TUTTI_TRY(make_window(world, name, bytes, world->ops->publish != NULL, &w, err));
     *mine = w->mine;
     return TUTTI_OK;
 }
@@ -481,7 +508,8 @@ void *tutti_world_there(tutti_world *world, const void *mine, size_t bytes, int 
     if (window < 0)
         return NULL;
     room = rank == world->rank ? world->windows[window].bytes : tutti_board_window_of(world, rank, (uint32_t)window);
-    return offset <= room && bytes <= room - offset ? (unsigned char *)world->windows[window].of_rank[rank] + offset : NULL;
+    return offset <= room && bytes <= room - offset ? (unsigned char *)world->windows[window].of_rank[rank] + offset
+                                                    : NULL;
 }
 
 void tutti_world_sent_there(tutti_world *world, int to, uint64_t bytes)
@@ -491,7 +519,8 @@ void tutti_world_sent_there(tutti_world *world, int to, uint64_t bytes)
 
 bool tutti_world_take(tutti_world *world)
 {
-    return !atomic_exchange_explicit(&world->taken, true, memory_order_relaxed); /* relaxed: nothing is published by it */
+    /* relaxed: nothing is published by it */
+    return !atomic_exchange_explicit(&world->taken, true, memory_order_relaxed);
 }
 
 void tutti_world_give_back(tutti_world *world)
@@ -499,8 +528,10 @@ void tutti_world_give_back(tutti_world *world)
     atomic_store_explicit(&world->taken, false, memory_order_relaxed);
 }
 
-/* Rank 0's window, while the others bring none. All ranks of a transport with windows are on one host. */
-tutti_status tutti_world_common(tutti_world *world, const char *name, size_t bytes, void **memory, bool *fill, tutti_error *err)
+/* Rank 0's window, while the others bring none. All ranks of a
+   transport with windows are on one host. */
+tutti_status tutti_world_common(tutti_world *world, const char *name, size_t bytes, void **memory, bool *fill,
+                                tutti_error *err)
 {
     const bool shared = world->ops->window != NULL;
     tutti_shared_window *w;
