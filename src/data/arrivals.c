@@ -1,5 +1,7 @@
-/* arrivals.c: samples that come at a rate of their own (data.h). All counts are whole samples, so that arrived = taken + dropped + waiting holds to the sample, and sample k (from 1) comes k / rate
-   seconds after the beginning. Nothing but a take ever makes room, so what a full buffer has dropped since the last look is told at the next. */
+/* arrivals.c: samples that come at a rate of their own (data.h). All counts are whole samples, so
+   that arrived = taken + dropped + waiting holds to the sample, and sample k (from 1) comes k /
+   rate seconds after the beginning. Nothing but a take ever makes room, so what a full buffer has
+   dropped since the last look is told at the next. */
 #include "data_internal.h"
 #include <math.h>
 
@@ -25,7 +27,8 @@ static uint64_t waiting(const tutti_arrivals *a)
 uint64_t tutti_arrivals_waiting(tutti_arrivals *a, int64_t now_ns)
 {
     if (now_ns > a->begin_ns) {
-        const uint64_t about = (uint64_t)((double)(now_ns - a->begin_ns) / ns * a->rate * (1 - 1e-12)); /* never too many by rounding */
+        /* never too many by rounding */
+        const uint64_t about = (uint64_t)((double)(now_ns - a->begin_ns) / ns * a->rate * (1 - 1e-12));
         a->arrived = about > a->arrived ? about : a->arrived;
         while (due(a, a->arrived + 1) <= now_ns)
             a->arrived++;

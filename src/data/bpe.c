@@ -1,13 +1,20 @@
-/* bpe.c: byte-pair encoding: the merges, their file, encoding and decoding. bpe_train.c learns them.
+/* bpe.c: byte-pair encoding: the merges, their file, encoding and
+   decoding. bpe_train.c learns them.
 
-   A word is what merges stay inside of, after GPT-2's rule on bytes instead of Unicode: an optional space, then a run of letters (ASCII letters and all bytes from 0x80, so that
-   characters of UTF-8 stay together), of digits or of other signs; what is left of white space is a word of its own, but its last space goes to a word that follows. Runs
-   end after 64 bytes, so that the work on a word is bounded whatever the text. Words joined are the text.
+   A word is what merges stay inside of, after GPT-2's rule on bytes instead of Unicode: an optional
+   space, then a run of letters (ASCII letters and all bytes from 0x80, so that characters of UTF-8
+   stay together), of digits or of other signs; what is left of white space is a word of its own,
+   but its last space goes to a word that follows. Runs end after 64 bytes, so that the work on a
+   word is bounded whatever the text. Words joined are the text.
 
-   A word of n bytes is encoded as it was learnt: of all pairs of neighbours the one whose merge came first is joined, the leftmost of equals, until none is left: at most
-   n^2 / 2 looks at a hash table of merges. Words repeat, so a cache of words already encoded, one slot a hash, answers nearly all.
+   A word of n bytes is encoded as it was learnt: of all pairs of neighbours the one whose
+   merge came first is joined, the leftmost of equals, until none is left: at most n^2 / 2
+   looks at a hash table of merges. Words repeat, so a cache of words already encoded, one
+   slot a hash, answers nearly all.
 
-   File: lines of ASCII, LF:   tutti-bpe 1 | vocabulary N | LEFT RIGHT (N - 256 times, both below the id that they make) | hash H, 16 hex digits: XXH3-64 of all lines before. */
+   File: lines of ASCII, LF:   tutti-bpe 1 | vocabulary N | LEFT RIGHT (N - 256 times,
+                               both below the id that they make) | hash H, 16 hex
+                               digits: XXH3-64 of all lines before. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -96,17 +103,22 @@ tutti_status tutti_bpe_make(tutti_bpe **out, uint64_t *pairs, uint32_t vocabular
         uint64_t bytes;
         size_t at;
         if (left >= made || right >= made) {
-            status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s': merge %u joins %u and %u, but only ids below %u exist before it", path, k, left, right, made);
+            status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                                "'%s': merge %u joins %u and %u, but only ids below %u exist before it", path, k, left,
+                                right, made);
             goto out;
         }
         bytes = b->begin[left + 1] - b->begin[left] + b->begin[right + 1] - b->begin[right];
         if (bytes > TOKEN_BYTES_MOST) {
-            status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s': merge %u makes a token of %" PRIu64 " bytes; words have at most %d", path, k, bytes, TOKEN_BYTES_MOST);
+            status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                                "'%s': merge %u makes a token of %" PRIu64 " bytes; words have at most %d", path, k,
+                                bytes, TOKEN_BYTES_MOST);
             goto out;
         }
         at = find(b, pairs[k]);
         if (b->key[at] == pairs[k]) {
-            status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s': merges %u and %u join the same ids %u and %u", path, b->id[at] - 256, k, left, right);
+            status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s': merges %u and %u join the same ids %u and %u", path,
+                                b->id[at] - 256, k, left, right);
             goto out;
         }
         b->key[at] = pairs[k];
@@ -116,7 +128,8 @@ tutti_status tutti_bpe_make(tutti_bpe **out, uint64_t *pairs, uint32_t vocabular
     }
     b->bytes = tutti_alloc((size_t)total, 1);
     if (b->bytes == NULL) {
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the tokens of '%s' (%" PRIu64 " bytes)", path, total);
+        status =
+            tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the tokens of '%s' (%" PRIu64 " bytes)", path, total);
         goto out;
     }
     for (uint32_t k = 0; k < 256; k++)
@@ -125,7 +138,8 @@ tutti_status tutti_bpe_make(tutti_bpe **out, uint64_t *pairs, uint32_t vocabular
         const uint32_t left = (uint32_t)(pairs[k] >> 32), right = (uint32_t)pairs[k];
         const size_t n = (size_t)(b->begin[left + 1] - b->begin[left]);
         memcpy(b->bytes + b->begin[256 + k], b->bytes + b->begin[left], n);
-        memcpy(b->bytes + b->begin[256 + k] + n, b->bytes + b->begin[right], (size_t)(b->begin[right + 1] - b->begin[right]));
+        memcpy(b->bytes + b->begin[256 + k] + n, b->bytes + b->begin[right],
+               (size_t)(b->begin[right + 1] - b->begin[right]));
     }
 out:
     if (status == TUTTI_OK)
@@ -170,7 +184,9 @@ typedef struct reader { const char *path; const uint8_t *at, *end; uint64_t line
 
 static tutti_status bad_line(const reader *r, const char *wanted, tutti_error *err)
 {
-    return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s': line %" PRIu64 " is not %s; it is damaged or no encoding made by `tutti data bpe`", r->path, r->line, wanted);
+    return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                      "'%s': line %" PRIu64 " is not %s; it is damaged or no encoding made by `tutti data bpe`",
+                      r->path, r->line, wanted);
 }
 
 static bool take(reader *r, const char *text)
@@ -210,9 +226,13 @@ tutti_status tutti_bpe_parse(tutti_bpe **out, const char *path, const uint8_t *f
     if (!take(&r, "vocabulary ") || !take_number(&r, &vocabulary) || !take(&r, "\n"))
         return bad_line(&r, "'vocabulary N'", err);
     if (vocabulary < 256 || vocabulary > TUTTI_BPE_VOCABULARY_MOST)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s': the vocabulary is %u; it must be from 256 to %d", path, vocabulary, TUTTI_BPE_VOCABULARY_MOST);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s': the vocabulary is %u; it must be from 256 to %d", path,
+                          vocabulary, TUTTI_BPE_VOCABULARY_MOST);
     if ((size_t)(r.end - r.at) / 4 < vocabulary - 256) /* "0 0\n"; before memory is taken on its word */
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has %zu bytes, too few for the %u merges it speaks of; it was cut short: make or fetch it again", path, bytes, vocabulary - 256);
+        return tutti_fail(
+            err, TUTTI_ERR_CORRUPT, 0,
+            "'%s' has %zu bytes, too few for the %u merges it speaks of; it was cut short: make or fetch it again",
+            path, bytes, vocabulary - 256);
     pairs = tutti_alloc((size_t)vocabulary - 256 + 1, sizeof *pairs);
     if (pairs == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the %u merges of '%s'", vocabulary - 256, path);
@@ -302,7 +322,8 @@ static size_t encode_word(const tutti_bpe *b, const uint8_t *word, size_t bytes,
     }
 }
 
-tutti_status tutti_bpe_encode(const tutti_bpe *bpe, const uint8_t *text, uint64_t bytes, uint32_t *ids, uint64_t *count, tutti_error *err)
+tutti_status tutti_bpe_encode(const tutti_bpe *bpe, const uint8_t *text, uint64_t bytes, uint32_t *ids, uint64_t *count,
+                              tutti_error *err)
 {
     cached *cache = tutti_alloc(CACHE_SLOTS, sizeof *cache);
     uint64_t n = 0;

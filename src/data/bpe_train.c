@@ -1,12 +1,18 @@
-/* bpe_train.c: learning a byte-pair encoding. The text is cut into words (bpe.c) and only the different ones are kept, with how often they occur: of 50 MB of English some 300,000. A pair
-   of neighbours counts for each word it is in, times the word's number. Then, as often as merges are wanted: take the most frequent pair from a heap, and rewrite the words
-   that hold it. A rewritten word's pairs are all subtracted before and added after, which is exact also where pairs overlap ("aaa"), and cheap, since words are short.
+/* bpe_train.c: learning a byte-pair encoding. The text is cut into words (bpe.c) and only the
+   different ones are kept, with how often they occur: of 50 MB of English some 300,000. A pair of
+   neighbours counts for each word it is in, times the word's number. Then, as often as merges are
+   wanted: take the most frequent pair from a heap, and rewrite the words that hold it. A rewritten
+   word's pairs are all subtracted before and added after, which is exact also where pairs overlap
+   ("aaa"), and cheap, since words are short.
 
-     pair    a slot of a hash table: its key, its count, the words in which it has come up (a chain of nodes; some may have lost it since)
-     heap    (count, slot) as the count was when it was pushed; one that has shrunk is pushed again when it comes up. Counts of a pair grow only within the merge that
-             makes one of its halves, so it is pushed once then
+     pair    a slot of a hash table: its key, its count, the words in which it has come up (a chain
+             of nodes; some may have lost it since)
+     heap    (count, slot) as the count was when it was pushed; one that has shrunk is pushed again
+             when it comes up. Counts of a pair grow only within the merge that makes one of its
+             halves, so it is pushed once then
 
-   Equal counts are decided by the lower pair, so the result does not depend on the order of anything. */
+   Equal counts are decided by the lower pair, so the result does not
+   depend on the order of anything. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -14,8 +20,10 @@
 #include "text_internal.h"
 
 enum { NONE = UINT32_MAX };
-typedef struct word { uint64_t begin, times; uint32_t n; uint32_t at; } word;   /* begin: in the text; n ids from ids[at] */
-typedef struct pair { uint64_t key, count; uint32_t first; bool pushed; } pair; /* first: node; count 0 in an unused slot with key ~0 */
+/* begin: in the text; n ids from ids[at] */
+typedef struct word { uint64_t begin, times; uint32_t n; uint32_t at; } word;
+/* first: node; count 0 in an unused slot with key ~0 */
+typedef struct pair { uint64_t key, count; uint32_t first; bool pushed; } pair;
 typedef struct node { uint32_t word, next; } node;
 typedef struct entry { uint64_t count, key; } entry;
 
@@ -131,7 +139,8 @@ static bool widen_pairs(trainer *t)
     return true;
 }
 
-/* The word's pairs are counted `times` more; those that were not known are fresh, and know the word. */
+/* The word's pairs are counted `times` more; those that were not
+   known are fresh, and know the word. */
 static bool add_pairs(trainer *t, uint32_t index)
 {
     const word *w = &t->words[index];
@@ -295,7 +304,8 @@ static bool begin(trainer *t, uint64_t bytes)
     return push_fresh(t);
 }
 
-tutti_status tutti_bpe_train(tutti_bpe **out, const uint8_t *text, uint64_t bytes, uint32_t vocabulary, tutti_error *err)
+tutti_status tutti_bpe_train(tutti_bpe **out, const uint8_t *text, uint64_t bytes, uint32_t vocabulary,
+                             tutti_error *err)
 {
     trainer t = { .text = text };
     uint64_t *pairs;
@@ -304,20 +314,26 @@ tutti_status tutti_bpe_train(tutti_bpe **out, const uint8_t *text, uint64_t byte
 
     *out = NULL;
     if (vocabulary < 256 || vocabulary > TUTTI_BPE_VOCABULARY_MOST)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a vocabulary of %u ids is not possible; it must be from 256 (the bytes) to %d", vocabulary, TUTTI_BPE_VOCABULARY_MOST);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "a vocabulary of %u ids is not possible; it must be from 256 (the bytes) to %d", vocabulary,
+                          TUTTI_BPE_VOCABULARY_MOST);
     pairs = tutti_alloc((size_t)vocabulary - 256 + 1, sizeof *pairs);
     room = pairs != NULL && begin(&t, bytes);
     for (uint32_t made = 256; room && made < vocabulary && status == TUTTI_OK; made++) {
         uint64_t count = 0;
         room = most_frequent(&t, &pairs[made - 256], &count);
         if (room && count < 2)
-            status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "a vocabulary of %u ids is more than the text gives: after %u no pair occurs twice; ask for at most %u, or give a longer text",
+            status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                "a vocabulary of %u ids is more than the text gives: after %u no pair occurs twice; "
+                                "ask for at most %u, or give a longer text",
                                 vocabulary, made, made);
         else if (room)
             room = merge(&t, pairs[made - 256], made);
     }
     if (!room)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "learning %u ids from a text of %" PRIu64 " bytes (%zu different words)", vocabulary, bytes, t.n_words);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                            "learning %u ids from a text of %" PRIu64 " bytes (%zu different words)", vocabulary, bytes,
+                            t.n_words);
     tutti_free(t.words);
     tutti_free(t.word_slot);
     tutti_free(t.ids);

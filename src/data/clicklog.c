@@ -1,8 +1,11 @@
-/* clicklog.c: a click log as a data set: parsed once, by the rank that fills the block, into what a network takes, so that a batch is copied, not read. The block is that of dataset.c: for each
-   split values (samples x 13 floats), labels, row numbers (samples x 26 of 4 bytes), each at a multiple of 64. The last `val` of the lines are the test split: a log is in the order of
-   time, and clicks are predicted for days to come.
+/* clicklog.c: a click log as a data set: parsed once, by the rank that fills the block, into what a
+   network takes, so that a batch is copied, not read. The block is that of dataset.c: for each
+   split values (samples x 13 floats), labels, row numbers (samples x 26 of 4 bytes), each at a
+   multiple of 64. The last `val` of the lines are the test split: a log is in the order of time,
+   and clicks are predicted for days to come.
 
-   A missing integer must not look like a small one: it becomes its field's mean, which says nothing. Mean and deviation are of the training split, in double, in the order of the lines. */
+   A missing integer must not look like a small one: it becomes its field's mean, which says
+   nothing. Mean and deviation are of the training split, in double, in the order of the lines. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -15,7 +18,8 @@
 #define AT(member) TUTTI_AT(tutti_data_clicks, member)
 const tutti_option tutti_data_clicks_options[] = {
     { "file", TUTTI_TEXT, AT(file), 0, 0, 0, "", "where it is" },
-    { "rows", TUTTI_INT, AT(rows), 100000, 2, 4294967295.0, NULL, "rows of each of the 26 tables that categories are hashed to" },
+    { "rows", TUTTI_INT, AT(rows), 100000, 2, 4294967295.0, NULL,
+      "rows of each of the 26 tables that categories are hashed to" },
     { "val", TUTTI_REAL, AT(val), 0.1, 1e-6, 0.9, NULL, "share of the log, at its end, that is kept for testing" },
     { 0 }
 };
@@ -39,22 +43,27 @@ static tutti_status place(tutti_data *d, const tutti_data_clicks *how, tutti_err
     if (lines == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s' is empty; give a click log", d->clicks.path);
     if (train == 0 || train == lines)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s' has %" PRIu64 " clicks, of which val=%g leaves %" PRIu64 " for training and %" PRIu64 " for testing; both need at least one", d->clicks.path, lines,
-                          how->val, train, lines - train);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "'%s' has %" PRIu64 " clicks, of which val=%g leaves %" PRIu64 " for training and %" PRIu64
+                          " for testing; both need at least one",
+                          d->clicks.path, lines, how->val, train, lines - train);
     d->shape.samples[TUTTI_TRAIN] = train;
     d->shape.samples[TUTTI_TEST] = lines - train;
     for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++) {
         const uint64_t n = d->shape.samples[split];
         if (!tutti_size_mul((size_t)n, TUTTI_CLICKS_CATEGORIES * sizeof(uint32_t), &values) ||
             !tutti_data_place(&total, n * TUTTI_CLICKS_INTEGERS * sizeof(float), &d->parts[split][DATA_X].offset) ||
-            !tutti_data_place(&total, n, &d->parts[split][DATA_LABELS].offset) || !tutti_data_place(&total, values, &d->clicks.rows[split]))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s' has %" PRIu64 " clicks, more than fit in memory", d->clicks.path, lines);
+            !tutti_data_place(&total, n, &d->parts[split][DATA_LABELS].offset) ||
+            !tutti_data_place(&total, values, &d->clicks.rows[split]))
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s' has %" PRIu64 " clicks, more than fit in memory",
+                              d->clicks.path, lines);
     }
     d->shape.bytes = total;
     return TUTTI_OK;
 }
 
-tutti_status tutti_data_clicks_open(tutti_data **out, tutti_runtime *rt, const char *path, const tutti_data_clicks *how, tutti_error *err)
+tutti_status tutti_data_clicks_open(tutti_data **out, tutti_runtime *rt, const char *path, const tutti_data_clicks *how,
+                                    tutti_error *err)
 {
     tutti_data *d = tutti_alloc(1, sizeof *d);
     tutti_status status;
@@ -68,8 +77,14 @@ tutti_status tutti_data_clicks_open(tutti_data **out, tutti_runtime *rt, const c
     }
     d->rt = rt;
     d->pixels = TUTTI_CLICKS_INTEGERS;
-    d->shape = (tutti_data_shape){ .channels = 1, .height = 1, .width = TUTTI_CLICKS_INTEGERS, .value_bytes = (int)sizeof(float), .tables = TUTTI_CLICKS_CATEGORIES,
-                                   .rows = (uint32_t)how->rows, .classes = 2, .deviation = 1 };
+    d->shape = (tutti_data_shape){ .channels = 1,
+                                   .height = 1,
+                                   .width = TUTTI_CLICKS_INTEGERS,
+                                   .value_bytes = (int)sizeof(float),
+                                   .tables = TUTTI_CLICKS_CATEGORIES,
+                                   .rows = (uint32_t)how->rows,
+                                   .classes = 2,
+                                   .deviation = 1 };
     status = tutti_contents_open(&d->clicks.contents, rt, path, err);
     if (status == TUTTI_OK)
         status = place(d, how, err);
@@ -128,7 +143,8 @@ tutti_status tutti_data_clicks_fill(tutti_data *d, uint8_t *block, tutti_error *
             tutti_click click;
             size_t used;
             if (at == c->bytes)
-                return tutti_fail(err, TUTTI_ERR_STATE, 0, "'%s' was changed since it was opened; start again", d->clicks.path);
+                return tutti_fail(err, TUTTI_ERR_STATE, 0, "'%s' was changed since it was opened; start again",
+                                  d->clicks.path);
             TUTTI_TRY(tutti_click_parse(&click, d->clicks.path, ++line, c->at + at, c->bytes - at, &used, err));
             at += used;
             block[d->parts[split][DATA_LABELS].offset + i] = click.label;
@@ -145,7 +161,8 @@ tutti_status tutti_data_clicks_fill(tutti_data *d, uint8_t *block, tutti_error *
     return TUTTI_OK;
 }
 
-void tutti_data_clicks_gather(const tutti_data *d, tutti_split split, const uint64_t *ids, size_t n, float *x, uint8_t *labels)
+void tutti_data_clicks_gather(const tutti_data *d, tutti_split split, const uint64_t *ids, size_t n, float *x,
+                              uint8_t *labels)
 {
     const float *all = (const float *)(const void *)(d->block + d->parts[split][DATA_X].offset);
 
@@ -163,6 +180,7 @@ void tutti_data_gather_rows(const tutti_data *data, tutti_split split, const uin
     assert(data->block != NULL && data->clicks.path != NULL);
     for (size_t i = 0; i < n; i++) {
         assert(ids[i] < data->shape.samples[split]);
-        memcpy(rows + i * TUTTI_CLICKS_CATEGORIES, all + ids[i] * TUTTI_CLICKS_CATEGORIES, TUTTI_CLICKS_CATEGORIES * sizeof *rows);
+        memcpy(rows + i * TUTTI_CLICKS_CATEGORIES, all + ids[i] * TUTTI_CLICKS_CATEGORIES,
+               TUTTI_CLICKS_CATEGORIES * sizeof *rows);
     }
 }

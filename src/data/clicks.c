@@ -1,11 +1,15 @@
 /* clicks.c: lines of click logs, read, written and drawn.
 
-   Truth of the generator: logit = bias + spread sqrt(2/3) S_c / sqrt(26) + spread sqrt(1/3) S_i / sqrt(13), where S_c sums a weight N(0, 1) for each category's value and S_i a weight N(0, 1) times a
-   standardised integer; each weight is a function of (seed, field, value). Fields that are missing add nothing. So a third of the logit's variance is linear in the integers, two thirds
-   need the tables, and rare values (the tail of Zipf's law) can only be learnt by who sees them. Categories are the values in the disguise of a permutation of the 32-bit
-   numbers, one a field, so that they look like hashes and never collide.
+   Truth of the generator: logit = bias + spread sqrt(2/3) S_c / sqrt(26) + spread sqrt(1/3) S_i /
+   sqrt(13), where S_c sums a weight N(0, 1) for each category's value and S_i a weight N(0, 1)
+   times a standardised integer; each weight is a function of (seed, field, value). Fields that are
+   missing add nothing. So a third of the logit's variance is linear in the integers, two thirds
+   need the tables, and rare values (the tail of Zipf's law) can only be learnt by who sees them.
+   Categories are the values in the disguise of a permutation of the 32-bit numbers, one a field, so
+   that they look like hashes and never collide.
 
-   Values are drawn by rejection-inversion (Hoermann and Derflinger 1996), which needs no table whatever the number of values. */
+   Values are drawn by rejection-inversion (Hoermann and Derflinger 1996), which needs no
+   table whatever the number of values. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -16,7 +20,8 @@
 #include "tutti/clicks.h"
 
 enum { INTEGERS = TUTTI_CLICKS_INTEGERS, CATEGORIES = TUTTI_CLICKS_CATEGORIES, FIELDS = 1 + INTEGERS + CATEGORIES };
-enum { STREAM_FIELD = 0x636c6b66, STREAM_WEIGHT = 0x636c6b77, STREAM_NAME = 0x636c6b6e }; /* high words of streams of draws */
+/* high words of streams of draws */
+enum { STREAM_FIELD = 0x636c6b66, STREAM_WEIGHT = 0x636c6b77, STREAM_NAME = 0x636c6b6e };
 
 /* ---- reading ---- */
 
@@ -65,10 +70,12 @@ static tutti_status bad_field(const char *path, uint64_t line, int i, piece f, c
     for (; n < f.bytes && n < sizeof text - 1; n++)
         text[n] = f.at[n] >= ' ' && f.at[n] < 127 ? (char)f.at[n] : '?';
     text[n] = 0;
-    return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s', line %" PRIu64 ": field %d is '%s'; it must be %s", path, line, i + 1, text, wanted);
+    return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s', line %" PRIu64 ": field %d is '%s'; it must be %s", path, line,
+                      i + 1, text, wanted);
 }
 
-tutti_status tutti_click_parse(tutti_click *click, const char *path, uint64_t line, const uint8_t *text, uint64_t bytes, size_t *used, tutti_error *err)
+tutti_status tutti_click_parse(tutti_click *click, const char *path, uint64_t line, const uint8_t *text, uint64_t bytes,
+                               size_t *used, tutti_error *err)
 {
     const uint64_t most = bytes < TUTTI_CLICKS_LINE_MOST ? bytes : TUTTI_CLICKS_LINE_MOST;
     const uint8_t *end = memchr(text, '\n', (size_t)most);
@@ -79,8 +86,10 @@ tutti_status tutti_click_parse(tutti_click *click, const char *path, uint64_t li
     *used = 0;
     *click = (tutti_click){ 0 };
     if (end == NULL && most < bytes)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s', line %" PRIu64 " has more than %d bytes; it is no click log (label, 13 integers, 26 categories, by tabs)", path, line,
-                          TUTTI_CLICKS_LINE_MOST);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "'%s', line %" PRIu64
+                          " has more than %d bytes; it is no click log (label, 13 integers, 26 categories, by tabs)",
+                          path, line, TUTTI_CLICKS_LINE_MOST);
     for (;; fields++) {
         const uint8_t *tab = memchr(text + at, '\t', length - at);
         const int category = fields - 1 - INTEGERS;
@@ -103,7 +112,10 @@ tutti_status tutti_click_parse(tutti_click *click, const char *path, uint64_t li
         at = (size_t)(tab - text) + 1;
     }
     if (fields + 1 != FIELDS)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s', line %" PRIu64 " has %d fields; a click has %d: label, 13 integers, 26 categories, by tabs", path, line, fields + 1, FIELDS);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "'%s', line %" PRIu64
+                          " has %d fields; a click has %d: label, 13 integers, 26 categories, by tabs",
+                          path, line, fields + 1, FIELDS);
     *used = length + (end != NULL);
     return TUTTI_OK;
 }
@@ -154,7 +166,8 @@ static uint64_t zipf(tutti_rng rng, uint64_t at, double s, uint64_t n)
     }
 }
 
-/* log(1 + integer) of an average field is 2, with deviation 1; the integer is what is rounded from it. */
+/* log(1 + integer) of an average field is 2, with deviation 1; the
+   integer is what is rounded from it. */
 static int32_t draw_integer(tutti_rng rng, int field)
 {
     const double x = exp(2 + tutti_normal(rng, 2 * (uint64_t)field)) - 1;
@@ -174,14 +187,17 @@ void tutti_click_draw(const tutti_click_model *m, uint64_t k, tutti_click *click
         click->has |= UINT64_C(1) << i;
         if (i < INTEGERS) {
             click->integer[i] = draw_integer(rng, i);
-            of_integers += tutti_normal(rng_of(m, STREAM_WEIGHT, i, 0), 0) * ((double)tutti_click_integer(click, i) - 2);
+            of_integers +=
+                tutti_normal(rng_of(m, STREAM_WEIGHT, i, 0), 0) * ((double)tutti_click_integer(click, i) - 2);
         } else {
             const uint64_t value = zipf(rng, 0, m->zipf, m->values) - 1;
-            click->category[i - INTEGERS] = (uint32_t)tutti_permuted(rng_of(m, STREAM_NAME, i, 0), UINT64_C(1) << 32, value);
+            click->category[i - INTEGERS] =
+                (uint32_t)tutti_permuted(rng_of(m, STREAM_NAME, i, 0), UINT64_C(1) << 32, value);
             of_categories += tutti_normal(rng_of(m, STREAM_WEIGHT, i, 0), value);
         }
     }
-    *p = 1 / (1 + exp(-(m->bias + m->spread * (sqrt(2.0 / 3 / CATEGORIES) * of_categories + sqrt(1.0 / 3 / INTEGERS) * of_integers))));
+    *p = 1 / (1 + exp(-(m->bias + m->spread * (sqrt(2.0 / 3 / CATEGORIES) * of_categories +
+                                               sqrt(1.0 / 3 / INTEGERS) * of_integers))));
     click->label = tutti_uniform(presence, FIELDS) < *p;
 }
 
@@ -212,8 +228,9 @@ static int by_p(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* In ascending order of p, each click is y positive and 1 - y negative, y its label or, for the expectation, p: pairs in the right order, ties counting half, over all pairs. A click with
-   itself is no pair. */
+/* In ascending order of p, each click is y positive and 1 - y negative, y its label
+   or, for the expectation, p: pairs in the right order, ties counting half, over all
+   pairs. A click with itself is no pair. */
 static double area(const scored *s, size_t n, bool seen)
 {
     double below = 0, right = 0, positives = 0, negatives = 0, own = 0;
@@ -235,7 +252,8 @@ static double area(const scored *s, size_t n, bool seen)
     return right / (positives * negatives - own);
 }
 
-tutti_status tutti_click_auc(const double *p, const uint8_t *labels, size_t n, double *expected, double *seen, tutti_error *err)
+tutti_status tutti_click_auc(const double *p, const uint8_t *labels, size_t n, double *expected, double *seen,
+                             tutti_error *err)
 {
     scored *s = tutti_alloc(n + 1, sizeof *s);
 

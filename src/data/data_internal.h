@@ -6,22 +6,33 @@
 
 /* The options of a named set (sets.c). All zero: the images as they are. */
 typedef struct tutti_data_distortion { double distort; int64_t seed; } tutti_data_distortion;
-/* Distorts images in place: each depends on (how, split, its index) and itself alone. distort.c has the formula. */
-tutti_status tutti_data_distort(uint8_t *images, uint64_t samples, int height, int width, tutti_split split, const tutti_data_distortion *how,
+/* Distorts images in place: each depends on (how, split, its index) and itself
+   alone. distort.c has the formula. */
+tutti_status tutti_data_distort(uint8_t *images, uint64_t samples, int height, int width,
+                                tutti_split split, const tutti_data_distortion *how,
                                 tutti_error *err);
 void tutti_data_distort_by(tutti_data *data, const tutti_data_distortion *how); /* before attach */
-void tutti_data_limit_classes(tutti_data *data, int classes); /* before attach: a label of `classes` or more is damage. 0, and without a call: any label is a class */
+/* before attach: a label of `classes` or more is damage. 0, and
+   without a call: any label is a class */
+void tutti_data_limit_classes(tutti_data *data, int classes);
 
 /* Of a text (text.c). */
-typedef struct tutti_data_windows { const char *file; int64_t context, stride, val_windows, val_stride; double val; } tutti_data_windows;
-extern const tutti_option tutti_data_text_options[], tutti_data_moby_dick_options[]; /* of a tutti_data_windows */
+typedef struct tutti_data_windows {
+    const char *file;
+    int64_t context, stride, val_windows, val_stride;
+    double val;
+} tutti_data_windows;
+/* of a tutti_data_windows */
+extern const tutti_option tutti_data_text_options[], tutti_data_moby_dick_options[];
 
 /* Of a click log (clicklog.c). */
 typedef struct tutti_data_clicks { const char *file; int64_t rows; double val; } tutti_data_clicks;
 extern const tutti_option tutti_data_clicks_options[];
 
-/* ---- a data set (dataset.c; of a problem: problem.c; of a text: text.c; of clicks: clicklog.c) ---- */
-#define DATA_MAGIC UINT64_C(0x3161746164747475) /* written last: a block without it was never filled */
+/* ---- a data set (dataset.c; of a problem: problem.c; of a text:
+   text.c; of clicks: clicklog.c) ---- */
+/* written last: a block without it was never filled */
+#define DATA_MAGIC UINT64_C(0x3161746164747475)
 enum { DATA_X, DATA_LABELS, DATA_ALIGNMENT = 64 };
 
 typedef struct data_facts {
@@ -57,37 +68,53 @@ struct tutti_data {
     struct {
         char *path;               /* NULL: no clicks */
         tutti_contents contents;
-        uint64_t rows[2];         /* offset of the row numbers of each split; the values and labels are where parts say */
+        /* offset of the row numbers of each split; the values and labels are where parts say */
+        uint64_t rows[2];
     } clicks;
-    uint64_t path;                /* offset of `from` and `way` of a problem with a known optimum (problem.h), 2 x dim doubles; 0: none */
+    /* offset of `from` and `way` of a problem with a known optimum
+       (problem.h), 2 x dim doubles; 0: none */
+    uint64_t path;
 };
 
 /* Adds a part of `bytes` at the next multiple of 64; false: larger than memory can be. */
 bool tutti_data_place(size_t *total, uint64_t bytes, uint64_t *offset);
 uint64_t tutti_data_hash_block(const tutti_data *d, const uint8_t *block);
 /* problem.c */
-tutti_status tutti_data_problem_open(tutti_data **out, tutti_runtime *rt, const tutti_problem *problem, tutti_error *err);
-tutti_status tutti_data_problem_fill(tutti_data *d, uint8_t *block, tutti_error *err); /* all but the magic */
-void tutti_data_problem_gather(const tutti_data *d, tutti_split split, const uint64_t *ids, size_t n, uint64_t step, float *x, uint8_t *labels);
+tutti_status tutti_data_problem_open(tutti_data **out, tutti_runtime *rt,
+                                     const tutti_problem *problem, tutti_error *err);
+/* all but the magic */
+tutti_status tutti_data_problem_fill(tutti_data *d, uint8_t *block, tutti_error *err);
+void tutti_data_problem_gather(const tutti_data *d, tutti_split split, const uint64_t *ids,
+                               size_t n, uint64_t step, float *x, uint8_t *labels);
 
 /* text.c. how->file is not looked at. tokens: a token file, else a text in UTF-8. */
-tutti_status tutti_data_text_open(tutti_data **out, tutti_runtime *rt, const char *path, bool tokens, const tutti_data_windows *how, tutti_error *err);
-tutti_status tutti_data_text_fill(tutti_data *d, uint8_t *block, tutti_error *err); /* all but the magic */
+tutti_status tutti_data_text_open(tutti_data **out, tutti_runtime *rt, const char *path,
+                                  bool tokens, const tutti_data_windows *how, tutti_error *err);
+/* all but the magic */
+tutti_status tutti_data_text_fill(tutti_data *d, uint8_t *block, tutti_error *err);
 void tutti_data_text_close(tutti_data *d);
 
 /* clicklog.c. how->file is not looked at. */
-tutti_status tutti_data_clicks_open(tutti_data **out, tutti_runtime *rt, const char *path, const tutti_data_clicks *how, tutti_error *err);
-tutti_status tutti_data_clicks_fill(tutti_data *d, uint8_t *block, tutti_error *err); /* all but the magic */
-void tutti_data_clicks_gather(const tutti_data *d, tutti_split split, const uint64_t *ids, size_t n, float *x, uint8_t *labels);
+tutti_status tutti_data_clicks_open(tutti_data **out, tutti_runtime *rt, const char *path,
+                                    const tutti_data_clicks *how, tutti_error *err);
+/* all but the magic */
+tutti_status tutti_data_clicks_fill(tutti_data *d, uint8_t *block, tutti_error *err);
+void tutti_data_clicks_gather(const tutti_data *d, tutti_split split, const uint64_t *ids, size_t n,
+                              float *x, uint8_t *labels);
 void tutti_data_clicks_close(tutti_data *d);
 
-/* A file read from its beginning to its end, inflated on the way if its first two bytes say gzip (RFC 1952). */
+/* A file read from its beginning to its end, inflated on the way if its
+   first two bytes say gzip (RFC 1952). */
 typedef struct tutti_data_stream tutti_data_stream;
-tutti_status tutti_data_stream_open(tutti_data_stream **out, tutti_runtime *rt, const char *path, tutti_error *err); /* keeps path */
+/* keeps path */
+tutti_status tutti_data_stream_open(tutti_data_stream **out, tutti_runtime *rt, const char *path,
+                                    tutti_error *err);
 void tutti_data_stream_close(tutti_data_stream *s);
 /* The next `bytes` of the contents; *got is less only at their end. */
-tutti_status tutti_data_stream_read(tutti_data_stream *s, void *to, size_t bytes, size_t *got, tutti_error *err);
-/* Nothing may follow what has been read: neither contents nor, behind a gzip stream, anything else. Its checksum has been compared. */
+tutti_status tutti_data_stream_read(tutti_data_stream *s, void *to, size_t bytes, size_t *got,
+                                    tutti_error *err);
+/* Nothing may follow what has been read: neither contents nor, behind a gzip stream, anything
+   else. Its checksum has been compared. */
 tutti_status tutti_data_stream_finish(tutti_data_stream *s, tutti_error *err);
 /* The most the contents can be: the file's size, or what gzip can make of it. */
 uint64_t tutti_data_stream_most(const tutti_data_stream *s);

@@ -1,13 +1,17 @@
-/* dataset.c: four IDX files as one block of bytes that all ranks of a host can share. Opening reads the headers only; attaching
-   puts the block in place and, on the rank that fills it, reads everything. The block holds no pointers:
+/* dataset.c: four IDX files as one block of bytes that all ranks of a host can share. Opening reads
+   the headers only; attaching puts the block in place and, on the rank that fills it, reads
+   everything. The block holds no pointers:
 
      0      facts: what is known only after reading (classes, mean, deviation, hash)
-     64     training images (samples x height x width), then training labels, test images, test labels, each at a multiple of 64
+     64     training images (samples x height x width), then training labels, test images, test
+            labels, each at a multiple of 64
 
-   Mean and deviation are those of all training pixels / 255, from a histogram of 256 counts: the counts are exact, so there is
-   no order of summation to speak of, and two passes over 256 values are exact enough (MNIST: 0.1307, 0.3081).
+   Mean and deviation are those of all training pixels / 255, from a histogram of 256 counts: the
+   counts are exact, so there is no order of summation to speak of, and two passes over 256 values
+   are exact enough (MNIST: 0.1307, 0.3081).
 
-   The samples of a synthetic problem stand in the same block in the same way, as floats and drawn instead of read: problem.c. */
+   The samples of a synthetic problem stand in the same block in the same way, as floats and
+   drawn instead of read: problem.c. */
 #include "data_internal.h"
 #include <assert.h>
 #include <errno.h>
@@ -39,19 +43,22 @@ static tutti_status find_file(tutti_data *d, data_part *p, const char *directory
         return TUTTI_OK;
     if (!tutti_file_exists(d->rt, directory))
         return tutti_fail(err, TUTTI_ERR_USAGE, ENOENT, "no data set at '%s'", directory);
-    return tutti_fail(err, TUTTI_ERR_USAGE, ENOENT, "data set '%s' has neither '%s' nor '%s.gz'; put the four MNIST files there", directory,
-                      name, name);
+    return tutti_fail(err, TUTTI_ERR_USAGE, ENOENT,
+                      "data set '%s' has neither '%s' nor '%s.gz'; put the four MNIST files there", directory, name,
+                      name);
 }
 
 /* Opens p's file and reads its header, leaving the stream at the first byte of data. */
-static tutti_status open_part(tutti_data *d, const data_part *p, tutti_data_stream **stream, tutti_idx_header *header, tutti_error *err)
+static tutti_status open_part(tutti_data *d, const data_part *p, tutti_data_stream **stream, tutti_idx_header *header,
+                              tutti_error *err)
 {
     uint8_t head[TUTTI_DATA_HEAD];
     size_t want = 4, have = 0, got;
     tutti_status status = tutti_data_stream_open(stream, d->rt, p->path, err);
 
     memset(header, 0, sizeof *header);
-    /* The first four bytes say how many follow; reading no further leaves the stream where the data begin. */
+    /* The first four bytes say how many follow; reading no further leaves
+       the stream where the data begin. */
     for (int turn = 0; turn < 2 && status == TUTTI_OK; turn++) {
         status = tutti_data_stream_read(*stream, head + have, want - have, &got, err);
         have += got;
@@ -72,18 +79,25 @@ static tutti_status check_part(const data_part *p, int kind, const tutti_data_st
 {
     const tutti_idx_header *h = &p->header;
     const int rank = kind == DATA_X ? 3 : 1;
-    const uint64_t whole = tutti_idx_head_bytes(h) + h->bytes; /* bytes < 2^64 - 20: four dimensions below 2^32 whose product fits */
+    /* bytes < 2^64 - 20: four dimensions below 2^32 whose product fits */
+    const uint64_t whole = tutti_idx_head_bytes(h) + h->bytes;
 
     if (h->rank != rank)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has %d dimensions, but %s have %d; it is another file under this name", p->path,
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "'%s' has %d dimensions, but %s have %d; it is another file under this name", p->path,
                           h->rank, kind == DATA_X ? "images (samples, height, width)" : "labels (samples)", rank);
     if (whole < h->bytes || tutti_data_stream_most(stream) < whole)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has %llu bytes%s, too few for the %llu its header speaks of; it was cut short: "
-                          "fetch it again", p->path, (unsigned long long)tutti_data_stream_file_bytes(stream),
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "'%s' has %llu bytes%s, too few for the %llu its header speaks of; it was cut short: "
+                          "fetch it again",
+                          p->path, (unsigned long long)tutti_data_stream_file_bytes(stream),
                           tutti_data_stream_gzip(stream) ? " of gzip" : "", (unsigned long long)whole);
     if (!tutti_data_stream_gzip(stream) && tutti_data_stream_file_bytes(stream) > whole)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has %llu bytes after the %llu its header speaks of; cut them off or fetch the "
-                          "file again", p->path, (unsigned long long)(tutti_data_stream_file_bytes(stream) - whole), (unsigned long long)whole);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "'%s' has %llu bytes after the %llu its header speaks of; cut them off or fetch the "
+                          "file again",
+                          p->path, (unsigned long long)(tutti_data_stream_file_bytes(stream) - whole),
+                          (unsigned long long)whole);
     return TUTTI_OK;
 }
 
@@ -106,18 +120,22 @@ static tutti_status check_together(tutti_data *d, tutti_error *err)
     for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++) {
         const data_part *images = &d->parts[split][DATA_X], *labels = &d->parts[split][DATA_LABELS];
         if (images->header.dim[0] != labels->header.dim[0])
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has %llu images but '%s' has %llu labels; they are not of one data set",
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "'%s' has %llu images but '%s' has %llu labels; they are not of one data set",
                               images->path, (unsigned long long)images->header.dim[0], labels->path,
                               (unsigned long long)labels->header.dim[0]);
         d->shape.samples[split] = images->header.dim[0];
     }
     if (train->dim[1] != test->dim[1] || train->dim[2] != test->dim[2])
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has images of %llu x %llu but '%s' of %llu x %llu; both splits need one size",
-                          d->parts[TUTTI_TRAIN][DATA_X].path, (unsigned long long)train->dim[1], (unsigned long long)train->dim[2],
-                          d->parts[TUTTI_TEST][DATA_X].path, (unsigned long long)test->dim[1], (unsigned long long)test->dim[2]);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "'%s' has images of %llu x %llu but '%s' of %llu x %llu; both splits need one size",
+                          d->parts[TUTTI_TRAIN][DATA_X].path, (unsigned long long)train->dim[1],
+                          (unsigned long long)train->dim[2], d->parts[TUTTI_TEST][DATA_X].path,
+                          (unsigned long long)test->dim[1], (unsigned long long)test->dim[2]);
     if (train->dim[1] > INT_MAX || train->dim[2] > INT_MAX || train->dim[1] * train->dim[2] > INT_MAX)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has images of %llu x %llu; at most %d pixels are supported",
-                          d->parts[TUTTI_TRAIN][DATA_X].path, (unsigned long long)train->dim[1], (unsigned long long)train->dim[2], INT_MAX);
+                          d->parts[TUTTI_TRAIN][DATA_X].path, (unsigned long long)train->dim[1],
+                          (unsigned long long)train->dim[2], INT_MAX);
     d->shape.value_bytes = d->shape.channels = 1;
     d->shape.height = (int)train->dim[1];
     d->shape.width = (int)train->dim[2];
@@ -127,7 +145,8 @@ static tutti_status check_together(tutti_data *d, tutti_error *err)
         for (int kind = DATA_X; kind <= DATA_LABELS; kind++) {
             data_part *p = &d->parts[split][kind];
             if (!tutti_data_place(&total, p->header.bytes, &p->offset))
-                return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' would make the data set larger than memory can be", p->path);
+                return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' would make the data set larger than memory can be",
+                                  p->path);
         }
     d->shape.bytes = total;
     return TUTTI_OK;
@@ -208,24 +227,32 @@ static tutti_status fill_part(tutti_data *d, const data_part *p, uint8_t *to, tu
     if (status == TUTTI_OK)
         status = tutti_data_stream_read(stream, to, header.bytes, &got, err);
     if (status == TUTTI_OK && got < header.bytes)
-        status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' ends after %llu of the %llu bytes of data its header speaks of; it was cut short: "
-                            "fetch it again", p->path, (unsigned long long)got, (unsigned long long)header.bytes);
+        status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                            "'%s' ends after %llu of the %llu bytes of data its header speaks of; it was cut short: "
+                            "fetch it again",
+                            p->path, (unsigned long long)got, (unsigned long long)header.bytes);
     if (status == TUTTI_OK)
         status = tutti_data_stream_finish(stream, err);
     tutti_data_stream_close(stream);
     return status;
 }
 
-/* One damaged label would silently give the network outputs up to 256. Only of a set that we know can it be told from a class that is rare. */
+/* One damaged label would silently give the network outputs up to 256. Only of a set that we know
+   can it be told from a class that is rare. */
 static tutti_status find_classes(const tutti_data *d, const uint8_t *block, data_facts *f, tutti_error *err)
 {
     f->classes = 0;
-    for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++) { /* both: a label of the test set needs an output as well */
+    /* both: a label of the test set needs an output as well */
+    for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++) {
         const uint8_t *labels = block + d->parts[split][DATA_LABELS].offset;
         for (uint64_t i = 0; i < d->shape.samples[split]; i++) {
             if (d->most_classes > 0 && labels[i] >= d->most_classes)
-                return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s': label %llu is %d, but the set has the classes 0 to %d; it is damaged: make or fetch it again, or give the path of its directory "
-                                  "if it is a set of another kind", d->parts[split][DATA_LABELS].path, (unsigned long long)i, labels[i], d->most_classes - 1);
+                return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                                  "'%s': label %llu is %d, but the set has the classes 0 to %d; it is damaged: make or "
+                                  "fetch it again, or give the path of its directory "
+                                  "if it is a set of another kind",
+                                  d->parts[split][DATA_LABELS].path, (unsigned long long)i, labels[i],
+                                  d->most_classes - 1);
             if (labels[i] >= f->classes)
                 f->classes = labels[i] + 1;
         }
@@ -239,7 +266,8 @@ static void find_moments(const tutti_data *d, const uint8_t *block, data_facts *
     const uint8_t *pixel = block + images->offset;
     const double n = (double)images->header.bytes;
     const uint64_t end = images->header.bytes;
-    /* Four in turn: neighbours are mostly of one grey, and a count waits for the one before it: twice as fast. */
+    /* Four in turn: neighbours are mostly of one grey, and a count waits for
+       the one before it: twice as fast. */
     uint64_t turns[4][256] = { 0 }, histogram[256], i = 0;
     double mean = 0, variance = 0;
 
@@ -264,8 +292,11 @@ static void find_moments(const tutti_data *d, const uint8_t *block, data_facts *
 
 uint64_t tutti_data_hash_block(const tutti_data *d, const uint8_t *block)
 {
-    const uint64_t parts[6] = { d->shape.samples[0], d->shape.samples[1], (uint64_t)d->shape.channels, (uint64_t)d->shape.height,
-                                (uint64_t)d->shape.width, tutti_hash(block + DATA_ALIGNMENT, d->shape.bytes - DATA_ALIGNMENT) };
+    const uint64_t parts[6] = {
+        d->shape.samples[0],         d->shape.samples[1],
+        (uint64_t)d->shape.channels, (uint64_t)d->shape.height,
+        (uint64_t)d->shape.width,    tutti_hash(block + DATA_ALIGNMENT, d->shape.bytes - DATA_ALIGNMENT)
+    };
     return tutti_hash(parts, sizeof parts);
 }
 
@@ -292,27 +323,35 @@ tutti_status tutti_data_attach(tutti_data *data, void *memory, bool fill, tutti_
                 const data_part *p = &data->parts[split][kind];
                 const uint64_t end = p->offset + p->header.bytes;
                 TUTTI_TRY(fill_part(data, p, block + p->offset, err));
-                memset(block + end, 0, (size_t)((DATA_ALIGNMENT - end % DATA_ALIGNMENT) % DATA_ALIGNMENT)); /* the hash goes over the gaps too */
+                /* the hash goes over the gaps too */
+                memset(block + end, 0, (size_t)((DATA_ALIGNMENT - end % DATA_ALIGNMENT) % DATA_ALIGNMENT));
             }
         TUTTI_TRY(find_classes(data, block, f, err));
-        for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++) /* before the moments and the hash, which are those of what is trained on */
-            TUTTI_TRY(tutti_data_distort(block + data->parts[split][DATA_X].offset, data->shape.samples[split], data->shape.height,
-                                         data->shape.width, (tutti_split)split, &data->distortion, err));
+        /* before the moments and the hash, which are those of what is trained on */
+        for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++)
+            TUTTI_TRY(tutti_data_distort(block + data->parts[split][DATA_X].offset, data->shape.samples[split],
+                                         data->shape.height, data->shape.width, (tutti_split)split, &data->distortion,
+                                         err));
         find_moments(data, block, f);
         f->hash = tutti_data_hash_block(data, block);
         f->magic = DATA_MAGIC;
     } else if (f->magic != DATA_MAGIC) {
         char name[256];
         tutti_problem_print(&data->problem, name, sizeof name);
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "the data set of '%s' has not been filled on this host; the rank that fills it must have "
-                          "done so, without failure, before the others attach", name[0] != '\0' ? name : data->text.path != NULL ? data->text.path : data->clicks.path != NULL ? data->clicks.path : data->parts[TUTTI_TRAIN][DATA_X].path);
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "the data set of '%s' has not been filled on this host; the rank that fills it must have "
+                          "done so, without failure, before the others attach",
+                          name[0] != '\0'             ? name
+                          : data->text.path != NULL   ? data->text.path
+                          : data->clicks.path != NULL ? data->clicks.path
+                                                      : data->parts[TUTTI_TRAIN][DATA_X].path);
     }
     data->block = block;
     data->shape.classes = f->classes;
     data->shape.mean = f->mean;
     data->shape.deviation = f->deviation;
-    /* Float steps in the order of the formula: what "to tensor, normalise" computes elsewhere. Images of one grey have no
-       deviation and become zeros. */
+    /* Float steps in the order of the formula: what "to tensor, normalise" computes elsewhere.
+       Images of one grey have no deviation and become zeros. */
     for (int v = 0; v < 256; v++)
         data->table[v] = ((float)v / 255.0f - f->mean) / (f->deviation > 0 ? f->deviation : 1.0f);
     return TUTTI_OK;
@@ -328,14 +367,17 @@ const uint8_t *tutti_data_labels(const tutti_data *data, tutti_split split)
     return data->block == NULL || data->text.path != NULL ? NULL : data->block + data->parts[split][DATA_LABELS].offset;
 }
 
-void tutti_data_gather(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n, float *x, uint8_t *labels)
+void tutti_data_gather(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n, float *x,
+                       uint8_t *labels)
 {
     tutti_data_gather_at(data, split, ids, n, 0, x, labels);
 }
 
-void tutti_data_gather_at(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n, uint64_t step, float *x, uint8_t *labels)
+void tutti_data_gather_at(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n, uint64_t step,
+                          float *x, uint8_t *labels)
 {
-    const uint8_t *images = data->block + data->parts[split][DATA_X].offset, *all = data->block + data->parts[split][DATA_LABELS].offset;
+    const uint8_t *images = data->block + data->parts[split][DATA_X].offset,
+                  *all = data->block + data->parts[split][DATA_LABELS].offset;
     const size_t pixels = data->pixels;
 
     assert(data->block != NULL && data->text.path == NULL);

@@ -1,28 +1,37 @@
-/* distort.c: mnist(distort=k, seed=s): a harder data set out of a plain one, so that differences between methods show. Each image is moved, turned
-   and covered with clutter when the set is read; afterwards it is bytes like any other, so the loader, the moments and the hash know nothing of it.
+/* distort.c: mnist(distort=k, seed=s): a harder data set out of a plain one, so that
+   differences between methods show. Each image is moved, turned and covered with clutter
+   when the set is read; afterwards it is bytes like any other, so the loader, the moments
+   and the hash know nothing of it.
 
-   With k from 0 to 1, all draws uniform, angles and lengths continuous (k counts in steps of 2^-16):
+   With k from 0 to 1, all draws uniform, angles and lengths
+   continuous (k counts in steps of 2^-16):
 
      shift     a whole number of pixels from -round(4 k) to round(4 k) in each direction
-     turn      by -30 k to 30 k degrees about the middle of the image. The new pixel at p is the old image, interpolated bilinearly, at
-               R (p - middle - shift) + middle, where R turns by the angle; outside of the old image it is 0
-     clutter   0 to round(6 k) strokes, each about a pixel anywhere in the image, in any direction, 3 to 9 pixels long, with a brightness b from 128 k to 255 k.
-               A pixel whose middle is at distance d < 1.5 from the segment becomes max(pixel, b (1 - (d / 1.5)^2))
+     turn      by -30 k to 30 k degrees about the middle of the image. The new pixel at p is the old
+               image, interpolated bilinearly, at R (p - middle - shift) + middle, where R turns by
+               the angle; outside of the old image it is 0
+     clutter   0 to round(6 k) strokes, each about a pixel anywhere in the image, in any direction,
+               3 to 9 pixels long, with a brightness b from 128 k to 255 k. A pixel whose middle is
+               at distance d < 1.5 from the segment becomes max(pixel, b (1 - (d / 1.5)^2))
 
-   At k = 1 a person still reads nearly all digits. Clutter is made of strokes and not of pieces of other images because an image then depends on nothing but
-   (k, s, split, index): the first images of a larger set are those of a smaller one, and no order of work can matter.
+   At k = 1 a person still reads nearly all digits. Clutter is made of strokes and not of pieces of
+   other images because an image then depends on nothing but (k, s, split, index): the first images
+   of a larger set are those of a smaller one, and no order of work can matter.
 
-   Draws are those of (s, "dist" + split, index of the image): right, down, angle, number of strokes; then six for each stroke: x, y, quarter, angle, half of the
-   length, brightness. A stroke's angle is -45 to 45 degrees, and a right angle more if its quarter is 1.
+   Draws are those of (s, "dist" + split, index of the image): right, down, angle, number of
+   strokes; then six for each stroke: x, y, quarter, angle, half of the length, brightness. A
+   stroke's angle is -45 to 45 degrees, and a right angle more if its quarter is 1.
 
-   The same bytes on every machine: random numbers are Philox counters, everything after them is integer arithmetic (sine and cosine are
-   polynomials in 30 binary places, coordinates have 17, weights 8). libm promises no bits. */
+   The same bytes on every machine: random numbers are Philox counters, everything after them is
+   integer arithmetic (sine and cosine are polynomials in 30 binary places, coordinates have 17,
+   weights 8). libm promises no bits. */
 #include "data_internal.h"
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
 
-#define STREAM UINT64_C(0x64697374) /* "dist": apart from what shuffles samples and fills models, whatever the seeds are */
+/* "dist": apart from what shuffles samples and fills models, whatever the seeds are */
+#define STREAM UINT64_C(0x64697374)
 
 enum {
     ONE = 1 << 16,                /* of k, degrees, sines, lengths */
@@ -39,7 +48,8 @@ static int64_t draw(tutti_rng rng, uint64_t index, int64_t n)
     return (int64_t)(((tutti_random(rng, index) >> 32) * (uint64_t)n) >> 32);
 }
 
-/* Of 0 to 45 degrees (65536ths) in 65536ths: Taylor's polynomials to the power of 8, off by less than 1e-6. */
+/* Of 0 to 45 degrees (65536ths) in 65536ths: Taylor's polynomials to the
+   power of 8, off by less than 1e-6. */
 static void cosine_sine(int64_t degrees, int64_t *cosine, int64_t *sine)
 {
     const int64_t one = INT64_C(1) << 30, t = degrees * 18740330 >> 16 /* pi / 180 * 2^30 */, q = t * t >> 30;
@@ -55,14 +65,18 @@ static void cosine_sine(int64_t degrees, int64_t *cosine, int64_t *sine)
     *cosine = (c + (1 << 13)) >> 14;
 }
 
-/* framed: the old image with one pixel of 0 on each side, so that the four neighbours of any place that touches the image exist. */
-static void move_and_turn(uint8_t *image, const uint8_t *framed, int height, int width, int64_t right, int64_t down, int64_t cosine, int64_t sine)
+/* framed: the old image with one pixel of 0 on each side, so that the four neighbours of any
+   place that touches the image exist. */
+static void move_and_turn(uint8_t *image, const uint8_t *framed, int height, int width, int64_t right, int64_t down,
+                          int64_t cosine, int64_t sine)
 {
-    const int64_t row = (int64_t)width + 2, unit = 2 * ONE; /* of the places: 17 binary places, so that a middle between pixels is whole */
+    /* of the places: 17 binary places, so that a middle between pixels is whole */
+    const int64_t row = (int64_t)width + 2, unit = 2 * ONE;
     const int64_t end_x = width * unit, end_y = height * unit;
 
     for (int64_t y = 0; y < height; y++) {
-        const int64_t from_x = -(width - 1) - 2 * right, from_y = 2 * y - (height - 1) - 2 * down; /* from the middle, in half pixels */
+        /* from the middle, in half pixels */
+        const int64_t from_x = -(width - 1) - 2 * right, from_y = 2 * y - (height - 1) - 2 * down;
         int64_t at_x = cosine * from_x - sine * from_y + (width - 1) * (int64_t)ONE;
         int64_t at_y = sine * from_x + cosine * from_y + (height - 1) * (int64_t)ONE;
 
@@ -109,11 +123,12 @@ static void stroke(uint8_t *image, int height, int width, tutti_rng rng, uint64_
         }
 }
 
-tutti_status tutti_data_distort(uint8_t *images, uint64_t samples, int height, int width, tutti_split split, const tutti_data_distortion *how,
-                                tutti_error *err)
+tutti_status tutti_data_distort(uint8_t *images, uint64_t samples, int height, int width, tutti_split split,
+                                const tutti_data_distortion *how, tutti_error *err)
 {
     const int64_t level = (int64_t)(how->distort * ONE + 0.5);
-    const int64_t far = (SHIFT_PIXELS * level + ONE / 2) / ONE, widest = TURN_DEGREES * level, most = (STROKES * level + ONE / 2) / ONE;
+    const int64_t far = (SHIFT_PIXELS * level + ONE / 2) / ONE, widest = TURN_DEGREES * level,
+                  most = (STROKES * level + ONE / 2) / ONE;
     const size_t pixels = (size_t)height * (size_t)width, row = (size_t)width + 2;
     uint8_t *framed;
 
@@ -126,7 +141,8 @@ tutti_status tutti_data_distort(uint8_t *images, uint64_t samples, int height, i
     for (uint64_t i = 0; i < samples; i++) {
         const tutti_rng rng = { (uint64_t)how->seed, STREAM + (uint64_t)split, i };
         const int64_t right = draw(rng, DRAW_X, 2 * far + 1) - far, down = draw(rng, DRAW_Y, 2 * far + 1) - far;
-        const int64_t angle = draw(rng, DRAW_TURN, 2 * widest + 1) - widest, strokes = draw(rng, DRAW_STROKES, most + 1);
+        const int64_t angle = draw(rng, DRAW_TURN, 2 * widest + 1) - widest,
+                      strokes = draw(rng, DRAW_STROKES, most + 1);
         uint8_t *image = images + i * pixels;
         int64_t cosine, sine;
 

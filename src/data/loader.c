@@ -1,10 +1,12 @@
 /* loader.c: batches in (step, pass) order, gathered ahead by one thread into a ring.
 
-     slot of batch k: k mod slots; slots = depth + 1, since one is in the trainer's hands while `depth` wait
-     taken: batches handed out; made: batches gathered; taken - 1 <= made <= taken + depth
+     slot of batch k: k mod slots; slots = depth + 1, since one is in the trainer's
+     hands while `depth` wait taken: batches handed out; made: batches gathered;
+     taken - 1 <= made <= taken + depth
 
-   The thread gathers without the lock: the slot it writes is neither waiting nor out. Every pass of every step is delivered, also
-   those of a tail step that have no sample for this worker, so that the trainer's loop has one shape. */
+   The thread gathers without the lock: the slot it writes is neither waiting nor out. Every pass of
+   every step is delivered, also those of a tail step that have no sample for this worker, so that
+   the trainer's loop has one shape. */
 #include "data_internal.h"
 #include <assert.h>
 #include <stdio.h>
@@ -31,7 +33,8 @@ struct tutti_loader {
 
     tutti_monitor *monitor;
     tutti_thread *thread;
-    struct { bool set; uint64_t step, epoch, position; int64_t pass, samples; } sought; /* without a thread: the next batch */
+    /* without a thread: the next batch */
+    struct { bool set; uint64_t step, epoch, position; int64_t pass, samples; } sought;
     uint64_t made, taken;           /* under monitor (with a thread) */
     bool closing;                   /* under monitor */
 };
@@ -39,12 +42,14 @@ struct tutti_loader {
 /* Gathers batch k, counted from the start, into its slot. */
 static void gather(tutti_loader *l, uint64_t k)
 {
-    const uint64_t passes = tutti_share_passes(&l->share, l->worker) > 0 ? (uint64_t)tutti_share_passes(&l->share, l->worker) : 1;
+    const uint64_t passes =
+        tutti_share_passes(&l->share, l->worker) > 0 ? (uint64_t)tutti_share_passes(&l->share, l->worker) : 1;
     const uint64_t step = l->sought.set ? l->sought.step : l->first_step + k / passes;
     const int64_t pass = l->sought.set ? l->sought.pass : (int64_t)(k % passes);
     const size_t slot = (size_t)(k % l->slots);
     uint64_t epoch = l->sought.epoch, position = l->sought.position;
-    const int64_t samples = l->sought.set ? l->sought.samples : tutti_share_pass(&l->share, step, l->worker, pass, &epoch, &position);
+    const int64_t samples =
+        l->sought.set ? l->sought.samples : tutti_share_pass(&l->share, step, l->worker, pass, &epoch, &position);
 
     for (int64_t i = 0; i < samples; i++)
         l->ids[i] = tutti_share_sample_of(&l->share, l->worker, epoch, position + (uint64_t)i);
@@ -78,7 +83,8 @@ static tutti_status prefetch(void *arg, tutti_error *err)
 
     tutti_lock(l->monitor);
     while (!l->closing && status == TUTTI_OK) {
-        /* Before the first take nothing is out and one slot more would be free; leaving it keeps `depth` the bound. */
+        /* Before the first take nothing is out and one slot more would be free;
+           leaving it keeps `depth` the bound. */
         if (l->made == l->taken + l->slots - 1) {
             status = tutti_wait(l->monitor, TUTTI_FOREVER, err);
             continue;
@@ -100,20 +106,22 @@ static tutti_status check(const tutti_data *data, const tutti_share *share, int 
     if (!tutti_data_attached(data))
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "a loader needs its data attached first");
     if (share->samples < 1 || share->samples > tutti_data_shape_of(data)->samples[TUTTI_TRAIN])
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the workers would share %llu samples, but the training set has %llu",
-                          (unsigned long long)share->samples, (unsigned long long)tutti_data_shape_of(data)->samples[TUTTI_TRAIN]);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0, "the workers would share %llu samples, but the training set has %llu",
+            (unsigned long long)share->samples, (unsigned long long)tutti_data_shape_of(data)->samples[TUTTI_TRAIN]);
     if (share->workers < 1 || worker < 0 || worker >= share->workers)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "worker %d of %d does not exist", worker, share->workers);
     if (share->batch < 1 || share->accumulate < 1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "batch %lld, accumulate %lld: both must be at least 1", (long long)share->batch,
-                          (long long)share->accumulate);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "batch %lld, accumulate %lld: both must be at least 1",
+                          (long long)share->batch, (long long)share->accumulate);
     if (depth < 0 || depth > DEPTH_MOST)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%d batches cannot be gathered ahead; 0 to %d are possible", depth, DEPTH_MOST);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%d batches cannot be gathered ahead; 0 to %d are possible", depth,
+                          DEPTH_MOST);
     return TUTTI_OK;
 }
 
-tutti_status tutti_loader_open(tutti_loader **out, tutti_runtime *rt, const tutti_data *data, const tutti_share *share, int worker,
-                               uint64_t first_step, int depth, tutti_error *err)
+tutti_status tutti_loader_open(tutti_loader **out, tutti_runtime *rt, const tutti_data *data, const tutti_share *share,
+                               int worker, uint64_t first_step, int depth, tutti_error *err)
 {
     const tutti_data_shape *shape = tutti_data_shape_of(data);
     tutti_status status;
@@ -140,7 +148,8 @@ tutti_status tutti_loader_open(tutti_loader **out, tutti_runtime *rt, const tutt
 
     if (!tutti_size_mul((size_t)l->batch, l->pixels, &floats) || !tutti_size_add(floats, 15, &floats) ||
         !tutti_size_mul(floats / 16 * 16, l->slots, &room)) {
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "batches of %lld samples of %zu pixels do not fit in memory; use a smaller batch",
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "batches of %lld samples of %zu pixels do not fit in memory; use a smaller batch",
                             (long long)l->batch, l->pixels);
         goto out;
     }
@@ -155,8 +164,10 @@ tutti_status tutti_loader_open(tutti_loader **out, tutti_runtime *rt, const tutt
     if (l->tables > 0) /* twice as many as values, which fit */
         l->rows = tutti_alloc((size_t)l->batch * l->slots, l->tables * sizeof *l->rows);
     l->ids = tutti_alloc((size_t)l->batch, sizeof *l->ids);
-    if (l->ids == NULL || (l->context > 0 ? l->tokens == NULL || l->next == NULL : l->x == NULL || l->labels == NULL) || (l->tables > 0 && l->rows == NULL)) {
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %zu batches of %lld samples of %zu pixels; use a smaller batch", l->slots,
+    if (l->ids == NULL || (l->context > 0 ? l->tokens == NULL || l->next == NULL : l->x == NULL || l->labels == NULL) ||
+        (l->tables > 0 && l->rows == NULL)) {
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                            "no memory for %zu batches of %lld samples of %zu pixels; use a smaller batch", l->slots,
                             (long long)l->batch, l->pixels);
         goto out;
     }
@@ -221,13 +232,15 @@ tutti_status tutti_loader_take(tutti_loader *loader, tutti_batch *batch, tutti_e
     return status;
 }
 
-tutti_status tutti_loader_seek(tutti_loader *loader, uint64_t step, int64_t pass, uint64_t epoch, uint64_t position, int64_t samples, tutti_error *err)
+tutti_status tutti_loader_seek(tutti_loader *loader, uint64_t step, int64_t pass, uint64_t epoch, uint64_t position,
+                               int64_t samples, tutti_error *err)
 {
     tutti_loader *l = loader;
 
     assert(l->thread == NULL);
     if (samples < 0 || samples > l->batch)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a batch of %lld samples was asked for; they have up to %lld", (long long)samples, (long long)l->batch);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a batch of %lld samples was asked for; they have up to %lld",
+                          (long long)samples, (long long)l->batch);
     l->sought.set = true;
     l->sought.step = step;
     l->sought.pass = pass;

@@ -1,15 +1,23 @@
 /* partition.c: a labelled set cut into parts, one a worker, with as much skew as one asks for.
 
-   dirichlet  even=off: for each class q ~ Dir(alpha 1_n) over the workers says how its samples are cut. As the common code does (Li et al., ICDE 2022, 2102.02079), a worker that has its
-              1/n of the set gets no more, and the draw is repeated until everybody has at least `least`: so sizes differ, but nobody is left with nothing.
-              even=on: each worker draws its own mixture p ~ Dir(alpha C prior) over the C classes (Hsu, Qi, Brown 2019, 1909.06335; there the factor C is not written, with it
-              alpha means the same for both), and they take turns drawing a sample each, of a class drawn from p; a class that has no sample left drops out. Sizes are D/n.
-   class      k classes a worker: the classes in a drawn order, again and again, k for each worker; the samples of a class are cut evenly among those that have it.
-   shard      k shards a worker (McMahan et al. 2017, 1602.05629): samples sorted by label, cut into n k shards, dealt out at random.
+   dirichlet  even=off: for each class q ~ Dir(alpha 1_n) over the workers says how its samples are
+              cut. As the common code does (Li et al., ICDE 2022, 2102.02079), a worker that has its
+              1/n of the set gets no more, and the draw is repeated until everybody has at least
+              `least`: so sizes differ, but nobody is left with nothing. even=on: each worker draws
+              its own mixture p ~ Dir(alpha C prior) over the C classes (Hsu, Qi, Brown 2019,
+              1909.06335; there the factor C is not written, with it alpha means the same for both),
+              and they take turns drawing a sample each, of a class drawn from p; a class that has
+              no sample left drops out. Sizes are D/n.
+   class      k classes a worker: the classes in a drawn order, again and again, k for each worker;
+              the samples of a class are cut evenly among those that have it.
+   shard      k shards a worker (McMahan et al. 2017, 1602.05629): samples sorted by label, cut into
+              n k shards, dealt out at random.
 
-   Within a class samples come in a drawn order; each part is then sorted by index, so that it is a set and reads are in order. All draws are functions of (seed, what
-   is drawn): the same parts on every machine, but for the last digit of libm's exp and log, which moves a sample or two at a cut. The gamma variates are Marsaglia and Tsang's (2000), in
-   logarithms: for alpha = 0.001 most of them are below the smallest double. */
+   Within a class samples come in a drawn order; each part is then sorted by index, so that it is a
+   set and reads are in order. All draws are functions of (seed, what is drawn): the same parts on
+   every machine, but for the last digit of libm's exp and log, which moves a sample or two at a
+   cut. The gamma variates are Marsaglia and Tsang's (2000), in logarithms: for alpha = 0.001 most
+   of them are below the smallest double. */
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
@@ -21,23 +29,37 @@
 #define ITEM(member) TUTTI_AT(tutti_partition, member)
 #define SEED { "seed", TUTTI_INT, ITEM(seed), -1, -1, 9007199254740992.0, NULL, "of the draw; -1: the run's" }
 static const tutti_option dirichlet_options[] = {
-    { "alpha", TUTTI_REAL, ITEM(alpha), 0.5, 1e-6, 1e6, NULL, "concentration: 100 is nearly even, 0.1 strong skew, 0.01 about a class a worker" },
+    { "alpha", TUTTI_REAL, ITEM(alpha), 0.5, 1e-6, 1e6, NULL,
+      "concentration: 100 is nearly even, 0.1 strong skew, 0.01 about a class a worker" },
     { "least", TUTTI_INT, ITEM(least), 10, 1, 1e9, NULL, "samples that each worker has at least (even=off)" },
     { "even", TUTTI_BOOL, ITEM(even), 0, 0, 1, NULL, "all parts of one size" },
     SEED, { 0 }
 };
-static const tutti_option class_options[] = { { "k", TUTTI_INT, ITEM(k), 2, 1, 256, NULL, "classes a worker" }, SEED, { 0 } };
-static const tutti_option shard_options[] = { { "k", TUTTI_INT, ITEM(k), 2, 1, 1 << 20, NULL, "shards a worker" }, SEED, { 0 } };
+static const tutti_option class_options[] = { { "k", TUTTI_INT, ITEM(k), 2, 1, 256, NULL, "classes a worker" },
+                                              SEED,
+                                              { 0 } };
+static const tutti_option shard_options[] = { { "k", TUTTI_INT, ITEM(k), 2, 1, 1 << 20, NULL, "shards a worker" },
+                                              SEED,
+                                              { 0 } };
 const tutti_partition_set tutti_partitions[] = {
-    { "iid", "all workers draw from one common order: every sample once an epoch, by whoever", NULL, TUTTI_PARTITION_IID },
-    { "dirichlet", "each class cut by a draw from a Dirichlet distribution", dirichlet_options, TUTTI_PARTITION_DIRICHLET },
+    { "iid", "all workers draw from one common order: every sample once an epoch, by whoever", NULL,
+      TUTTI_PARTITION_IID },
+    { "dirichlet", "each class cut by a draw from a Dirichlet distribution", dirichlet_options,
+      TUTTI_PARTITION_DIRICHLET },
     { "class", "k classes a worker", class_options, TUTTI_PARTITION_CLASS },
-    { "shard", "samples sorted by label and cut into shards, k of them a worker", shard_options, TUTTI_PARTITION_SHARD },
+    { "shard", "samples sorted by label and cut into shards, k of them a worker", shard_options,
+      TUTTI_PARTITION_SHARD },
     { 0 }
 };
 
 /* Streams of draws: the kind in the high word, what is drawn in the low ones. */
-enum { STREAM_GAMMA = 0x67616d6d, STREAM_ORDER = 0x6f726465, STREAM_TURN = 0x7475726e, STREAM_CLASSES = 0x636c6173, STREAM_SHARDS = 0x73686172 };
+enum {
+    STREAM_GAMMA = 0x67616d6d,
+    STREAM_ORDER = 0x6f726465,
+    STREAM_TURN = 0x7475726e,
+    STREAM_CLASSES = 0x636c6173,
+    STREAM_SHARDS = 0x73686172
+};
 enum { TRIES = 1000, CLASSES_MOST = 256 };
 
 tutti_status tutti_partition_read(tutti_partition *p, const char *text, tutti_error *err)
@@ -60,7 +82,10 @@ tutti_status tutti_partition_read(tutti_partition *p, const char *text, tutti_er
     }
     if (set == NULL) {
         tutti_suggest(tutti_spec_name(spec), names, n, near, sizeof near);
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no partition '%.60s'%s; iid, dirichlet(alpha=A), class(k=K) and shard(k=K) are known", tutti_spec_name(spec), near);
+        status =
+            tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                       "there is no partition '%.60s'%s; iid, dirichlet(alpha=A), class(k=K) and shard(k=K) are known",
+                       tutti_spec_name(spec), near);
     } else {
         snprintf(what, sizeof what, "partition '%s'", set->name);
         status = tutti_spec_apply(spec, what, set->options, p, err);
@@ -72,7 +97,8 @@ tutti_status tutti_partition_read(tutti_partition *p, const char *text, tutti_er
 
 /* ---- draws ---- */
 
-/* log of a Gamma(alpha, 1) variate (Marsaglia and Tsang 2000, section 6 for alpha < 1: G(alpha) = G(alpha + 1) U^(1/alpha)). */
+/* log of a Gamma(alpha, 1) variate (Marsaglia and Tsang 2000, section 6 for alpha < 1:
+   G(alpha) = G(alpha + 1) U^(1/alpha)). */
 static double log_gamma_variate(tutti_rng rng, double alpha)
 {
     const double a = alpha < 1 ? alpha + 1 : alpha, d = a - 1.0 / 3, c = 1 / sqrt(9 * d);
@@ -104,7 +130,8 @@ typedef struct cut {
     const uint8_t *labels;
     uint64_t samples, seed;
     int classes, workers;
-    uint64_t begin[CLASSES_MOST + 1]; /* sorted[begin[c]] to sorted[begin[c + 1] - 1]: the samples of class c, ascending */
+    /* sorted[begin[c]] to sorted[begin[c + 1] - 1]: the samples of class c, ascending */
+    uint64_t begin[CLASSES_MOST + 1];
     uint32_t *sorted, *of;
     uint64_t *size;                   /* workers */
     double *log_weight, *weight;      /* the larger of workers and classes; even: workers x classes and classes */
@@ -150,8 +177,10 @@ static void dirichlet_once(cut *c, uint64_t turn)
         if (n == 0)
             continue;
         for (int r = 0; r < c->workers; r++) {
-            c->log_weight[r] = log_gamma_variate(rng_of(c, STREAM_GAMMA, (uint64_t)class * (uint64_t)c->workers + (uint64_t)r, turn), c->p->alpha);
-            c->open[r] = c->size[r] * (uint64_t)c->workers < c->samples; /* somebody always is: this class is not dealt out yet */
+            c->log_weight[r] = log_gamma_variate(
+                rng_of(c, STREAM_GAMMA, (uint64_t) class * (uint64_t)c->workers + (uint64_t)r, turn), c->p->alpha);
+            /* somebody always is: this class is not dealt out yet */
+            c->open[r] = c->size[r] * (uint64_t)c->workers < c->samples;
         }
         from_logs(c->log_weight, c->open, c->workers, c->weight);
         for (int r = 0; r < c->workers; r++) {
@@ -172,16 +201,22 @@ static tutti_status dirichlet(cut *c, tutti_error *err)
     uint64_t best = 0;
 
     if (c->samples / (uint64_t)c->workers < (uint64_t)c->p->least)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "partition 'dirichlet': least is %lld, but %llu samples are at most %llu for each of %d workers", (long long)c->p->least,
-                          (unsigned long long)c->samples, (unsigned long long)(c->samples / (uint64_t)c->workers), c->workers);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "partition 'dirichlet': least is %lld, but %llu samples are at most %llu for each of %d workers",
+            (long long)c->p->least, (unsigned long long)c->samples,
+            (unsigned long long)(c->samples / (uint64_t)c->workers), c->workers);
     for (uint64_t turn = 0; turn < TRIES; turn++) {
         dirichlet_once(c, turn);
         if (smallest(c) >= (uint64_t)c->p->least)
             return TUTTI_OK;
         best = smallest(c) > best ? smallest(c) : best;
     }
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "partition 'dirichlet': with alpha %g none of %d draws leaves each of %d workers at least %lld samples (the best left %llu); "
-                      "use even=on, a larger alpha, fewer workers or a smaller least", c->p->alpha, TRIES, c->workers, (long long)c->p->least, (unsigned long long)best);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "partition 'dirichlet': with alpha %g none of %d draws leaves each of %d workers at least %lld "
+                      "samples (the best left %llu); "
+                      "use even=on, a larger alpha, fewer workers or a smaller least",
+                      c->p->alpha, TRIES, c->workers, (long long)c->p->least, (unsigned long long)best);
 }
 
 static tutti_status dirichlet_even(cut *c, tutti_error *err)
@@ -194,7 +229,8 @@ static tutti_status dirichlet_even(cut *c, tutti_error *err)
         for (int class = 0; class < c->classes; class++) {
             const double prior = (double)(c->begin[class + 1] - c->begin[class]) / (double)c->samples;
             const uint64_t what = (uint64_t)r * (uint64_t)c->classes + (uint64_t)class;
-            c->log_weight[what] = prior > 0 ? log_gamma_variate(rng_of(c, STREAM_GAMMA, what, 0), c->p->alpha * c->classes * prior) : 0;
+            c->log_weight[what] =
+                prior > 0 ? log_gamma_variate(rng_of(c, STREAM_GAMMA, what, 0), c->p->alpha * c->classes * prior) : 0;
         }
     for (uint64_t turn = 0; turn < each + (extra > 0); turn++)
         for (int r = 0; r < (turn < each ? c->workers : (int)extra); r++) {
@@ -223,13 +259,18 @@ static tutti_status by_class(cut *c, tutti_error *err)
     const int k = (int)c->p->k, slots = k * c->workers;
 
     if (k > c->classes)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "partition 'class': k is %d, but there are %d classes", k, c->classes);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "partition 'class': k is %d, but there are %d classes", k,
+                          c->classes);
     if (slots < c->classes)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "partition 'class': %d workers with %d class%s each have %d of the %d classes, and nobody would have the others; k must be at least %d",
-                          c->workers, k, k > 1 ? "es" : "", slots, c->classes, (c->classes + c->workers - 1) / c->workers);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "partition 'class': %d workers with %d class%s each have %d of the %d classes, and nobody "
+                          "would have the others; k must be at least %d",
+                          c->workers, k, k > 1 ? "es" : "", slots, c->classes,
+                          (c->classes + c->workers - 1) / c->workers);
     for (int place = 0; place < c->classes; place++) { /* slots place, place + classes, ...: slot s is worker s / k's */
         const int class = (int)tutti_permuted(rng_of(c, STREAM_CLASSES, 0, 0), (uint64_t)c->classes, (uint64_t)place);
-        const uint64_t n = c->begin[class + 1] - c->begin[class], holders = (uint64_t)((slots - place + c->classes - 1) / c->classes);
+        const uint64_t n = c->begin[class + 1] - c->begin[class],
+                       holders = (uint64_t)((slots - place + c->classes - 1) / c->classes);
         for (uint64_t h = 0; h < holders; h++)
             give(c, class, n * h / holders, n * (h + 1) / holders, (place + (int)h * c->classes) / k);
     }
@@ -241,11 +282,14 @@ static tutti_status by_shard(cut *c, tutti_error *err)
     const uint64_t k = (uint64_t)c->p->k, shards = k * (uint64_t)c->workers;
 
     if (shards > c->samples)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "partition 'shard': %d workers with %llu shards each need %llu shards, but there are %llu samples", c->workers, (unsigned long long)k,
-                          (unsigned long long)shards, (unsigned long long)c->samples);
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "partition 'shard': %d workers with %llu shards each need %llu shards, but there are %llu samples",
+            c->workers, (unsigned long long)k, (unsigned long long)shards, (unsigned long long)c->samples);
     for (uint64_t place = 0; place < shards; place++) {
         const uint64_t shard = tutti_permuted(rng_of(c, STREAM_SHARDS, 0, 0), shards, place);
-        const uint64_t from = c->samples / shards * shard + c->samples % shards * shard / shards, to = c->samples / shards * (shard + 1) + c->samples % shards * (shard + 1) / shards;
+        const uint64_t from = c->samples / shards * shard + c->samples % shards * shard / shards,
+                       to = c->samples / shards * (shard + 1) + c->samples % shards * (shard + 1) / shards;
         for (uint64_t i = from; i < to; i++)
             c->of[c->sorted[i]] = (uint32_t)(place / k);
         c->size[place / k] += to - from;
@@ -259,7 +303,8 @@ bool tutti_partition_bytes(uint64_t samples, int workers, size_t *bytes)
 {
     size_t list;
 
-    return tutti_size_mul((size_t)samples, sizeof(uint32_t), &list) && tutti_size_add(list, ((size_t)workers + 1) * sizeof(uint64_t), bytes);
+    return tutti_size_mul((size_t)samples, sizeof(uint32_t), &list) &&
+           tutti_size_add(list, ((size_t)workers + 1) * sizeof(uint64_t), bytes);
 }
 
 void tutti_partition_at(tutti_parts *parts, const void *memory, int workers)
@@ -274,7 +319,8 @@ static tutti_status sort_by_class(cut *c, tutti_error *err)
 
     for (uint64_t i = 0; i < c->samples; i++) {
         if (c->labels[i] >= c->classes)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "sample %llu has label %d, but there are %d classes", (unsigned long long)i, c->labels[i], c->classes);
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "sample %llu has label %d, but there are %d classes",
+                              (unsigned long long)i, c->labels[i], c->classes);
         c->begin[c->labels[i] + 1]++;
     }
     for (int k = 0; k < c->classes; k++) {
@@ -294,8 +340,10 @@ static tutti_status write_parts(const cut *c, void *memory, tutti_error *err)
     first[0] = 0;
     for (int r = 0; r < c->workers; r++) {
         if (c->size[r] == 0)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the partition leaves worker %d of %d without a sample (the set has %llu); use fewer workers", r, c->workers,
-                              (unsigned long long)c->samples);
+            return tutti_fail(
+                err, TUTTI_ERR_USAGE, 0,
+                "the partition leaves worker %d of %d without a sample (the set has %llu); use fewer workers", r,
+                c->workers, (unsigned long long)c->samples);
         first[r + 1] = first[r] + c->size[r];
         c->size[r] = first[r];
     }
@@ -304,27 +352,39 @@ static tutti_status write_parts(const cut *c, void *memory, tutti_error *err)
     return TUTTI_OK;
 }
 
-tutti_status tutti_partition_draw(const tutti_partition *p, const uint8_t *labels, uint64_t samples, int classes, int workers, uint64_t seed, void *memory, tutti_error *err)
+tutti_status tutti_partition_draw(const tutti_partition *p, const uint8_t *labels, uint64_t samples, int classes,
+                                  int workers, uint64_t seed, void *memory, tutti_error *err)
 {
     const size_t n = (size_t)workers, k = (size_t)classes, weights = n > k ? n : k;
-    cut c = { .p = p, .labels = labels, .samples = samples, .classes = classes, .workers = workers, .seed = p->seed >= 0 ? (uint64_t)p->seed : seed };
+    cut c = { .p = p,
+              .labels = labels,
+              .samples = samples,
+              .classes = classes,
+              .workers = workers,
+              .seed = p->seed >= 0 ? (uint64_t)p->seed : seed };
     tutti_status status = TUTTI_OK;
 
     assert(workers > 0 && classes > 0 && classes <= CLASSES_MOST && p->kind != TUTTI_PARTITION_IID);
     if (samples > UINT32_MAX)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a partition of %llu samples is too large; up to %u are possible", (unsigned long long)samples, UINT32_MAX);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a partition of %llu samples is too large; up to %u are possible",
+                          (unsigned long long)samples, UINT32_MAX);
     c.sorted = tutti_alloc((size_t)samples, sizeof *c.sorted);
     c.of = tutti_alloc((size_t)samples, sizeof *c.of);
     c.size = tutti_alloc(n, sizeof *c.size);
     c.log_weight = tutti_alloc(p->even ? n * k : weights, sizeof *c.log_weight);
     c.weight = tutti_alloc(weights, sizeof *c.weight);
     c.open = tutti_alloc(weights, sizeof *c.open);
-    if (c.sorted == NULL || c.of == NULL || c.size == NULL || c.log_weight == NULL || c.weight == NULL || c.open == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to cut %llu samples into parts", (unsigned long long)samples);
+    if (c.sorted == NULL || c.of == NULL || c.size == NULL || c.log_weight == NULL || c.weight == NULL ||
+        c.open == NULL)
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to cut %llu samples into parts",
+                            (unsigned long long)samples);
     if (status == TUTTI_OK)
         status = sort_by_class(&c, err);
     if (status == TUTTI_OK)
-        status = p->kind == TUTTI_PARTITION_CLASS ? by_class(&c, err) : p->kind == TUTTI_PARTITION_SHARD ? by_shard(&c, err) : p->even ? dirichlet_even(&c, err) : dirichlet(&c, err);
+        status = p->kind == TUTTI_PARTITION_CLASS   ? by_class(&c, err)
+                 : p->kind == TUTTI_PARTITION_SHARD ? by_shard(&c, err)
+                 : p->even                          ? dirichlet_even(&c, err)
+                                                    : dirichlet(&c, err);
     if (status == TUTTI_OK)
         status = write_parts(&c, memory, err);
     tutti_free(c.sorted);
@@ -336,7 +396,8 @@ tutti_status tutti_partition_draw(const tutti_partition *p, const uint8_t *label
     return status;
 }
 
-double tutti_partition_histogram(const tutti_parts *parts, int worker, const uint8_t *labels, uint64_t samples, int classes, uint64_t *count)
+double tutti_partition_histogram(const tutti_parts *parts, int worker, const uint8_t *labels, uint64_t samples,
+                                 int classes, uint64_t *count)
 {
     uint64_t all[CLASSES_MOST] = { 0 };
     const double n = (double)(parts->first[worker + 1] - parts->first[worker]);

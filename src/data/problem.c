@@ -1,17 +1,21 @@
-/* problem.c: the samples of a synthetic problem as a data set. They are drawn once, by the rank that fills the block, since drawing one costs some 50 ns a value
-   and a run uses each many times; every rank of the host then reads them. The block is that of dataset.c, with floats in place of pixels and, for a
-   quadratic, the path of its centre behind them:
+/* problem.c: the samples of a synthetic problem as a data set. They are drawn once, by the rank
+   that fills the block, since drawing one costs some 50 ns a value and a run uses each many times;
+   every rank of the host then reads them. The block is that of dataset.c, with floats in place of
+   pixels and, for a quadratic, the path of its centre behind them:
 
      0      facts
-     64     training samples (samples x dim floats), training labels, test samples, test labels, each at a multiple of 64
+     64     training samples (samples x dim floats), training labels, test samples, test
+            labels, each at a multiple of 64
      path   from: dim doubles, way: dim doubles (problem.h)
 
-   A drift moves all samples alike, so a sample of step t is its place at step 0 plus place(t) way, rounded once. */
+   A drift moves all samples alike, so a sample of step t is its place at step 0
+   plus place(t) way, rounded once. */
 #include "data_internal.h"
 #include <assert.h>
 #include <string.h>
 
-tutti_status tutti_data_problem_open(tutti_data **out, tutti_runtime *rt, const tutti_problem *problem, tutti_error *err)
+tutti_status tutti_data_problem_open(tutti_data **out, tutti_runtime *rt, const tutti_problem *problem,
+                                     tutti_error *err)
 {
     tutti_data *d = tutti_alloc(1, sizeof *d);
     size_t total = DATA_ALIGNMENT;
@@ -22,7 +26,9 @@ tutti_status tutti_data_problem_open(tutti_data **out, tutti_runtime *rt, const 
     d->rt = rt;
     d->problem = *problem;
     d->pixels = (size_t)problem->dim;
-    d->shape = (tutti_data_shape){ .channels = 1, .height = 1, .width = (int)problem->dim, .value_bytes = (int)sizeof(float), .deviation = 1 };
+    d->shape = (tutti_data_shape){
+        .channels = 1, .height = 1, .width = (int)problem->dim, .value_bytes = (int)sizeof(float), .deviation = 1
+    };
     for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++) {
         const uint64_t n = d->shape.samples[split] = tutti_problem_samples(problem, split);
         /* Below 2^34 bytes: tutti_problem_read bounds samples x dim. */
@@ -49,7 +55,8 @@ tutti_status tutti_data_problem_fill(tutti_data *d, uint8_t *block, tutti_error 
 
     memset(block, 0, (size_t)d->shape.bytes); /* the hash goes over the gaps too */
     for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++)
-        TUTTI_TRY(tutti_problem_draw(&d->problem, split, (float *)(void *)(block + d->parts[split][DATA_X].offset), block + d->parts[split][DATA_LABELS].offset, err));
+        TUTTI_TRY(tutti_problem_draw(&d->problem, split, (float *)(void *)(block + d->parts[split][DATA_X].offset),
+                                     block + d->parts[split][DATA_LABELS].offset, err));
     if (d->path > 0)
         TUTTI_TRY(tutti_problem_path(&d->problem, path_of(d, block), path_of(d, block) + d->pixels, err));
     f->classes = (int32_t)d->problem.classes;
@@ -62,7 +69,8 @@ tutti_status tutti_data_problem_fill(tutti_data *d, uint8_t *block, tutti_error 
     return TUTTI_OK;
 }
 
-void tutti_data_problem_gather(const tutti_data *d, tutti_split split, const uint64_t *ids, size_t n, uint64_t step, float *x, uint8_t *labels)
+void tutti_data_problem_gather(const tutti_data *d, tutti_split split, const uint64_t *ids, size_t n, uint64_t step,
+                               float *x, uint8_t *labels)
 {
     const float *all = (const float *)(const void *)(d->block + d->parts[split][DATA_X].offset);
     const double *way = d->path > 0 ? path_of(d, d->block) + d->pixels : NULL;

@@ -1,5 +1,7 @@
-/* sets.c: what a person may write for a data set: the name of one we know or of a synthetic problem, with options, or a path: of a directory, a token file or a text. What exists under
-   the text as it stands is a path even if it has brackets in it, and so is all that has a '/' outside of our own specs; only a bare name of ours is never a path (./mnist is). */
+/* sets.c: what a person may write for a data set: the name of one we know or of a synthetic
+   problem, with options, or a path: of a directory, a token file or a text. What exists under the
+   text as it stands is a path even if it has brackets in it, and so is all that has a '/' outside
+   of our own specs; only a bare name of ours is never a path (./mnist is). */
 #include "data_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,8 +9,10 @@
 
 #define AT(member) TUTTI_AT(tutti_data_distortion, member)
 static const tutti_option mnist_options[] = {
-    { "distort", TUTTI_REAL, AT(distort), 0, 0, 1, NULL, "strength of shifts, turns and clutter, on both splits; 0: the images as they are" },
-    { "seed", TUTTI_INT, AT(seed), 0, 0, 9007199254740992.0, NULL, "of the distortions; that of the run has no part in them" },
+    { "distort", TUTTI_REAL, AT(distort), 0, 0, 1, NULL,
+      "strength of shifts, turns and clutter, on both splits; 0: the images as they are" },
+    { "seed", TUTTI_INT, AT(seed), 0, 0, 9007199254740992.0, NULL,
+      "of the distortions; that of the run has no part in them" },
     { 0 }
 };
 
@@ -16,13 +20,19 @@ static const tutti_option speech_options[] = { { 0 } };
 
 const tutti_data_set tutti_data_sets[] = {
     { "mnist", "handwritten digits, 60000 + 10000 images of 28 x 28", mnist_options, .text = false, .classes = 10 },
-    { "speech", "spoken digits, synthesised: 64 frames of 120 features; tested on voices that were not trained on", speech_options, .text = false, .classes = 10, .maker = "tools/speech-data" },
-    { "moby-dick", "Melville's novel, 1.19 MB, by bytes; validated on 16 windows of its last twentieth", tutti_data_moby_dick_options, .text = true, .file = "moby-dick.txt" },
+    { "speech", "spoken digits, synthesised: 64 frames of 120 features; tested on voices that were not trained on",
+      speech_options, .text = false, .classes = 10, .maker = "tools/speech-data" },
+    { "moby-dick", "Melville's novel, 1.19 MB, by bytes; validated on 16 windows of its last twentieth",
+      tutti_data_moby_dick_options, .text = true, .file = "moby-dick.txt" },
     { "text", "any text in UTF-8, by bytes", tutti_data_text_options, .text = true },
     { "tokens", "a file of token ids, as `tutti data tokens` makes it", tutti_data_text_options, .text = true },
-    { "clicks", "a click log in Criteo's format: 13 integers, 26 categories hashed to rows of tables", tutti_data_clicks_options, .clicks = true },
-    { "quadratic", "points whose mean is the known optimum of a quadratic; it may differ by class, lie on the simplex, drift", tutti_quadratic_options, .drawn = true },
-    { "logistic", "normal features with the labels of a linear teacher, some of them wrong", tutti_logistic_options, .drawn = true },
+    { "clicks", "a click log in Criteo's format: 13 integers, 26 categories hashed to rows of tables",
+      tutti_data_clicks_options, .clicks = true },
+    { "quadratic",
+      "points whose mean is the known optimum of a quadratic; it may differ by class, lie on the simplex, drift",
+      tutti_quadratic_options, .drawn = true },
+    { "logistic", "normal features with the labels of a linear teacher, some of them wrong", tutti_logistic_options,
+      .drawn = true },
     { 0 }
 };
 
@@ -47,7 +57,9 @@ static tutti_status unknown(const char *text, const char *name, tutti_error *err
     }
     if (name != NULL)
         tutti_suggest(name, names, n, near, sizeof near);
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "no data at '%.160s'%s; give %s, a directory with the four MNIST files, or a text", text, name != NULL ? near : "", all);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "no data at '%.160s'%s; give %s, a directory with the four MNIST files, or a text", text,
+                      name != NULL ? near : "", all);
 }
 
 /* ---- where a text leads ---- */
@@ -57,12 +69,14 @@ static tutti_status take_path(char *path, size_t bytes, const char *text, tutti_
     const size_t length = strlen(text);
 
     if (length >= bytes)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the data path has %zu bytes, more than the %zu allowed", length, bytes - (bytes > 0));
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the data path has %zu bytes, more than the %zu allowed", length,
+                          bytes - (bytes > 0));
     memcpy(path, text, length + 1);
     return TUTTI_OK;
 }
 
-static tutti_status find_folder(tutti_runtime *rt, const tutti_data_set *set, const char *installed, char *path, size_t bytes, tutti_error *err)
+static tutti_status find_folder(tutti_runtime *rt, const tutti_data_set *set, const char *installed, char *path,
+                                size_t bytes, tutti_error *err)
 {
     const char *const places[3] = { getenv("TUTTI_DATA"), "data", installed };
     const char *name = set->name;
@@ -77,8 +91,8 @@ static tutti_status find_folder(tutti_runtime *rt, const tutti_data_set *set, co
         if (length < 0 || (size_t)length >= bytes) {
             if (bytes > 0)
                 path[0] = '\0';
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the data path '%s/%s' is longer than the %zu bytes allowed", places[k], name,
-                              bytes - (bytes > 0));
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the data path '%s/%s' is longer than the %zu bytes allowed",
+                              places[k], name, bytes - (bytes > 0));
         }
         if (tutti_file_exists(rt, path))
             return TUTTI_OK;
@@ -91,8 +105,10 @@ static tutti_status find_folder(tutti_runtime *rt, const tutti_data_set *set, co
     }
     if (set->maker != NULL)
         snprintf(make, sizeof make, "make it with %.60s, ", set->maker);
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "no data set '%s' (looked for %s); %sset TUTTI_DATA to the folder that holds %s/, or give "
-                      "a path", name, tried, make, name);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "no data set '%s' (looked for %s); %sset TUTTI_DATA to the folder that holds %s/, or give "
+                      "a path",
+                      name, tried, make, name);
 }
 
 /* What a text means. set NULL: a path. */
@@ -115,7 +131,8 @@ static bool is_spec_of_file(const char *text)
     return false;
 }
 
-static tutti_status find_named(tutti_runtime *rt, const tutti_spec *spec, const char *text, const char *installed, char *path, size_t bytes, found *f, tutti_error *err)
+static tutti_status find_named(tutti_runtime *rt, const tutti_spec *spec, const char *text, const char *installed,
+                               char *path, size_t bytes, found *f, tutti_error *err)
 {
     char what[40], canonical[512], folder[4096];
     const char *file;
@@ -130,20 +147,24 @@ static tutti_status find_named(tutti_runtime *rt, const tutti_spec *spec, const 
         TUTTI_TRY(tutti_spec_apply(spec, what, f->set->options, &f->distortion, err));
         return find_folder(rt, f->set, installed, path, bytes, err);
     }
-    TUTTI_TRY(tutti_spec_apply(spec, what, f->set->options, f->set->text ? (void *)&f->windows : (void *)&f->clicks, err));
+    TUTTI_TRY(
+        tutti_spec_apply(spec, what, f->set->options, f->set->text ? (void *)&f->windows : (void *)&f->clicks, err));
     file = f->set->clicks ? f->clicks.file : f->set->file == NULL ? f->windows.file : "";
     if (f->set->file == NULL && file[0] == '\0')
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "data '%s' needs to know its file; write %s(file=PATH)", f->set->name, f->set->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "data '%s' needs to know its file; write %s(file=PATH)",
+                          f->set->name, f->set->name);
     if (f->set->file == NULL)
         return take_path(path, bytes, file, err);
     TUTTI_TRY(find_folder(rt, f->set, installed, folder, sizeof folder, err));
     if (strlen(folder) + strlen(f->set->file) + 2 > bytes)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the data path '%s/%s' is longer than the %zu bytes allowed", folder, f->set->file, bytes - (bytes > 0));
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the data path '%s/%s' is longer than the %zu bytes allowed", folder,
+                          f->set->file, bytes - (bytes > 0));
     snprintf(path, bytes, "%s/%s", folder, f->set->file);
     return TUTTI_OK;
 }
 
-static tutti_status find(tutti_runtime *rt, const char *text, const char *installed, char *path, size_t bytes, found *f, tutti_error *err)
+static tutti_status find(tutti_runtime *rt, const char *text, const char *installed, char *path, size_t bytes, found *f,
+                         tutti_error *err)
 {
     tutti_spec *spec;
     tutti_status status;
@@ -161,13 +182,15 @@ static tutti_status find(tutti_runtime *rt, const char *text, const char *instal
     if (status != TUTTI_OK)
         return tutti_fail_within(err, status, "no file or directory '%.80s', and as the name of a data set", text);
     f->set = find_set(tutti_spec_name(spec));
-    status = f->set == NULL ? unknown(text, tutti_spec_name(spec), err) : find_named(rt, spec, text, installed, path, bytes, f, err);
+    status = f->set == NULL ? unknown(text, tutti_spec_name(spec), err)
+                            : find_named(rt, spec, text, installed, path, bytes, f, err);
     f->windows.file = f->clicks.file = NULL; /* they were the spec's */
     tutti_spec_close(spec);
     return status;
 }
 
-tutti_status tutti_data_find(tutti_runtime *rt, const char *text, const char *installed, char *path, size_t bytes, tutti_error *err)
+tutti_status tutti_data_find(tutti_runtime *rt, const char *text, const char *installed, char *path, size_t bytes,
+                             tutti_error *err)
 {
     found f;
 
@@ -183,12 +206,14 @@ static bool is_file(tutti_runtime *rt, const char *path, bool *tokens)
     *tokens = false;
     if (tutti_file_open(&file, rt, path, TUTTI_FILE_READ, NULL) != TUTTI_OK)
         return false;
-    *tokens = tutti_file_bytes(file) >= sizeof head && tutti_file_read(file, 0, head, sizeof head, NULL) == TUTTI_OK && memcmp(head, "TUTTITOK", sizeof head) == 0;
+    *tokens = tutti_file_bytes(file) >= sizeof head && tutti_file_read(file, 0, head, sizeof head, NULL) == TUTTI_OK &&
+              memcmp(head, "TUTTITOK", sizeof head) == 0;
     tutti_file_close(file, NULL);
     return true;
 }
 
-tutti_status tutti_data_open_spec(tutti_data **out, tutti_runtime *rt, const char *text, const char *installed, tutti_error *err)
+tutti_status tutti_data_open_spec(tutti_data **out, tutti_runtime *rt, const char *text, const char *installed,
+                                  tutti_error *err)
 {
     char path[4096];
     bool tokens;

@@ -1,6 +1,7 @@
-/* stream.c: the bytes of a file in order, plain or inflated. zlib's inflate is fed with what the runtime read, not gzopen: so
-   the k-th read can be failed by a test, and a simulated run reads nothing behind the runtime's back. A gzip file may have
-   several members (RFC 1952, 2.2), as parallel compressors write them; whatever else follows a member is refused. */
+/* stream.c: the bytes of a file in order, plain or inflated. zlib's inflate is fed with what the
+   runtime read, not gzopen: so the k-th read can be failed by a test, and a simulated run reads
+   nothing behind the runtime's back. A gzip file may have several members (RFC 1952, 2.2), as
+   parallel compressors write them; whatever else follows a member is refused. */
 #include "data_internal.h"
 #include <assert.h>
 #include <zlib.h>
@@ -88,7 +89,8 @@ uint64_t tutti_data_stream_most(const tutti_data_stream *s)
 {
     const uint64_t bytes = tutti_file_bytes(s->file);
 
-    /* Deflate's best: 258 bytes from a length code and a distance code of one bit each, 1032 to 1. */
+    /* Deflate's best: 258 bytes from a length code and a distance code of one bit each, 1032 to
+       1. */
     return !s->gzip ? bytes : bytes > UINT64_MAX / 1032 ? UINT64_MAX : bytes * 1032;
 }
 
@@ -121,11 +123,13 @@ static tutti_status member_ended(tutti_data_stream *s, tutti_error *err)
     }
     if (s->z.avail_in < 2 || s->z.next_in[0] != 0x1f || s->z.next_in[1] != 0x8b) {
         const uint64_t end = s->at - s->z.avail_in;
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has %llu bytes after the end of its gzip stream at byte %llu; "
-                          "cut them off or fetch the file again", s->path, (unsigned long long)(tutti_file_bytes(s->file) - end),
-                          (unsigned long long)end);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "'%s' has %llu bytes after the end of its gzip stream at byte %llu; "
+                          "cut them off or fetch the file again",
+                          s->path, (unsigned long long)(tutti_file_bytes(s->file) - end), (unsigned long long)end);
     }
-    if (inflateReset(&s->z) != Z_OK) /* cannot happen with an open stream; a status rather than an assert since zlib is not ours */
+    /* cannot happen with an open stream; a status rather than an assert since zlib is not ours */
+    if (inflateReset(&s->z) != Z_OK)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "zlib cannot begin the next member of '%s'", s->path);
     return TUTTI_OK;
 }
@@ -140,8 +144,10 @@ static tutti_status inflate_some(tutti_data_stream *s, uint8_t *to, size_t bytes
         if (s->z.avail_in == 0)
             TUTTI_TRY(refill(s, err));
         if (s->z.avail_in == 0)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' ends at byte %llu in the middle of its gzip stream; it was cut short: "
-                              "fetch it again", s->path, (unsigned long long)s->at);
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "'%s' ends at byte %llu in the middle of its gzip stream; it was cut short: "
+                              "fetch it again",
+                              s->path, (unsigned long long)s->at);
         s->z.next_out = to + *got;
         s->z.avail_out = (uInt)ask;
         result = inflate(&s->z, Z_NO_FLUSH);
@@ -151,8 +157,10 @@ static tutti_status inflate_some(tutti_data_stream *s, uint8_t *to, size_t bytes
         else if (result == Z_MEM_ERROR)
             return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to inflate '%s'", s->path);
         else if (result != Z_OK)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "cannot inflate '%s': %s near byte %llu of the file; it is damaged: fetch it again",
-                              s->path, s->z.msg != NULL ? s->z.msg : "bad gzip stream", (unsigned long long)(s->at - s->z.avail_in));
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "cannot inflate '%s': %s near byte %llu of the file; it is damaged: fetch it again",
+                              s->path, s->z.msg != NULL ? s->z.msg : "bad gzip stream",
+                              (unsigned long long)(s->at - s->z.avail_in));
     }
     return TUTTI_OK;
 }
@@ -182,12 +190,16 @@ tutti_status tutti_data_stream_finish(tutti_data_stream *s, tutti_error *err)
     size_t got;
 
     if (!s->gzip && s->at < tutti_file_bytes(s->file))
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has %llu bytes after the %llu its header speaks of; cut them off or fetch "
-                          "the file again", s->path, (unsigned long long)(tutti_file_bytes(s->file) - s->at), (unsigned long long)s->at);
-    TUTTI_TRY(tutti_data_stream_read(s, &more, 1, &got, err)); /* of a gzip file this also reads and compares the checksum */
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "'%s' has %llu bytes after the %llu its header speaks of; cut them off or fetch "
+                          "the file again",
+                          s->path, (unsigned long long)(tutti_file_bytes(s->file) - s->at), (unsigned long long)s->at);
+    /* of a gzip file this also reads and compares the checksum */
+    TUTTI_TRY(tutti_data_stream_read(s, &more, 1, &got, err));
     if (got > 0)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' inflates to more than the %llu bytes its header speaks of; fetch it again",
-                          s->path, (unsigned long long)(s->given - 1));
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "'%s' inflates to more than the %llu bytes its header speaks of; fetch it again", s->path,
+                          (unsigned long long)(s->given - 1));
     assert(!s->gzip || s->ended);
     return TUTTI_OK;
 }

@@ -1,12 +1,16 @@
-/* text.c: a text as a data set. The file is mapped, not read: a text of bytes is its own list of tokens, a token file holds one. The block that ranks share has the facts only; the
-   rank that fills it reads everything once, to see that it is sound, and takes the hash.
+/* text.c: a text as a data set. The file is mapped, not read: a text of bytes is its own list of
+   tokens, a token file holds one. The block that ranks share has the facts only; the rank that
+   fills it reads everything once, to see that it is sound, and takes the hash.
 
-     |<------------------ training, [0, cut) ----------------->|<--- validation, [cut, n) --->|      cut = floor(n (1 - val))
-     |context|+1
-        |context|+1         windows begin every `stride` tokens                                       stride 0: every `context`
+     |<------------------ training, [0, cut) ----------------->|<--- validation, [cut, n) --->|
+     cut = floor(n (1 - val)) |context|+1
+        |context|+1         windows begin every `stride` tokens
+                            stride 0: every `context`
 
-   A sample is a window of context + 1 tokens: all but the last are read, all but the first are to be guessed. Windows that begin every `context` tokens use every token once an
-   epoch; stride=1 draws from all places. The validation windows of moby-dick are those of the comparison with PyTorch (bench/peers): 16, every 3000 bytes. */
+   A sample is a window of context + 1 tokens: all but the last are read, all but the first are to
+   be guessed. Windows that begin every `context` tokens use every token once an epoch; stride=1
+   draws from all places. The validation windows of moby-dick are those of the comparison with
+   PyTorch (bench/peers): 16, every 3000 bytes. */
 #include <assert.h>
 #include <errno.h>
 #include <limits.h>
@@ -17,11 +21,16 @@
 
 #define AT(member) TUTTI_AT(tutti_data_windows, member)
 #define WINDOWS { "context", TUTTI_INT, AT(context), 128, 1, 1 << 20, NULL, "tokens of a sample" }, \
-                { "stride", TUTTI_INT, AT(stride), 0, 0, 1e15, NULL, "tokens from the beginning of a training window to that of the next; 0: context" }, \
-                { "val", TUTTI_REAL, AT(val), 0.05, 1e-6, 0.9, NULL, "share of the text, at its end, that is kept for validation" }
+                { "stride", TUTTI_INT, AT(stride), 0, 0, 1e15, NULL, \
+                  "tokens from the beginning of a training window to that of the next; 0: context" }, \
+                { "val", TUTTI_REAL, AT(val), 0.05, 1e-6, 0.9, NULL, \
+                  "share of the text, at its end, that is kept for validation" }
 #define VALIDATION(windows, stride) { "val_windows", TUTTI_INT, AT(val_windows), windows, 0, 1e15, NULL, "windows of the validation part that are used; 0: all" }, \
-                                    { "val_stride", TUTTI_INT, AT(val_stride), stride, 0, 1e15, NULL, "tokens from one of them to the next; 0: context" }
-const tutti_option tutti_data_text_options[] = { { "file", TUTTI_TEXT, AT(file), 0, 0, 0, "", "where it is" }, WINDOWS, VALIDATION(0, 0), { 0 } };
+                                    { "val_stride", TUTTI_INT, AT(val_stride), stride, 0, 1e15, NULL, \
+                                      "tokens from one of them to the next; 0: context" }
+const tutti_option tutti_data_text_options[] = {
+    { "file", TUTTI_TEXT, AT(file), 0, 0, 0, "", "where it is" }, WINDOWS, VALIDATION(0, 0), { 0 }
+};
 const tutti_option tutti_data_moby_dick_options[] = { WINDOWS, VALIDATION(16, 3000), { 0 } };
 
 static tutti_status open_ids(tutti_data *d, bool tokens, uint64_t *count, tutti_error *err)
@@ -62,19 +71,28 @@ static tutti_status place_windows(tutti_data *d, uint64_t count, const tutti_dat
         const uint64_t n = split == TUTTI_TRAIN ? cut : count - cut;
         d->shape.samples[split] = windows_in(n, window, d->text.stride[split]);
         if (d->shape.samples[split] == 0)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s' has %" PRIu64 " tokens, %" PRIu64 " of them for %s; a window of context %lld needs %" PRIu64 ": give a smaller context, a longer text or "
-                              "another val", d->text.path, count, n, split == TUTTI_TRAIN ? "training" : "validation", (long long)how->context, window);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "'%s' has %" PRIu64 " tokens, %" PRIu64
+                              " of them for %s; a window of context %lld needs %" PRIu64
+                              ": give a smaller context, a longer text or "
+                              "another val",
+                              d->text.path, count, n, split == TUTTI_TRAIN ? "training" : "validation",
+                              (long long)how->context, window);
     }
     if (how->val_windows > 0 && d->shape.samples[TUTTI_TEST] < (uint64_t)how->val_windows)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s' has %" PRIu64 " tokens for validation, room for %" PRIu64 " windows of context %lld every %" PRIu64 " tokens, but val_windows is %lld; "
-                          "give fewer, a smaller val_stride or a larger val", d->text.path, count - cut, d->shape.samples[TUTTI_TEST], (long long)how->context, d->text.stride[TUTTI_TEST],
-                          (long long)how->val_windows);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "'%s' has %" PRIu64 " tokens for validation, room for %" PRIu64
+                          " windows of context %lld every %" PRIu64 " tokens, but val_windows is %lld; "
+                          "give fewer, a smaller val_stride or a larger val",
+                          d->text.path, count - cut, d->shape.samples[TUTTI_TEST], (long long)how->context,
+                          d->text.stride[TUTTI_TEST], (long long)how->val_windows);
     if (how->val_windows > 0)
         d->shape.samples[TUTTI_TEST] = (uint64_t)how->val_windows;
     return TUTTI_OK;
 }
 
-tutti_status tutti_data_text_open(tutti_data **out, tutti_runtime *rt, const char *path, bool tokens, const tutti_data_windows *how, tutti_error *err)
+tutti_status tutti_data_text_open(tutti_data **out, tutti_runtime *rt, const char *path, bool tokens,
+                                  const tutti_data_windows *how, tutti_error *err)
 {
     tutti_data *d = tutti_alloc(1, sizeof *d);
     uint64_t count;
@@ -88,7 +106,12 @@ tutti_status tutti_data_text_open(tutti_data **out, tutti_runtime *rt, const cha
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the text '%s'", path);
     }
     d->rt = rt;
-    d->shape = (tutti_data_shape){ .channels = 1, .height = 1, .width = (int)how->context, .context = (int)how->context, .bytes = DATA_ALIGNMENT, .deviation = 1 };
+    d->shape = (tutti_data_shape){ .channels = 1,
+                                   .height = 1,
+                                   .width = (int)how->context,
+                                   .context = (int)how->context,
+                                   .bytes = DATA_ALIGNMENT,
+                                   .deviation = 1 };
     d->pixels = (size_t)how->context;
     status = open_ids(d, tokens, &count, err);
     if (status == TUTTI_OK)
@@ -112,8 +135,10 @@ tutti_status tutti_data_text_fill(tutti_data *d, uint8_t *block, tutti_error *er
 {
     data_facts *f = (data_facts *)(void *)block;
     const bool tokens = d->text.id_bytes > 1;
-    uint64_t parts[8] = { d->shape.samples[0], d->shape.samples[1], (uint64_t)d->shape.context, (uint64_t)d->shape.classes, d->text.first[TUTTI_TEST],
-                          d->text.stride[TUTTI_TRAIN], d->text.stride[TUTTI_TEST], 0 };
+    uint64_t parts[8] = { d->shape.samples[0],        d->shape.samples[1],
+                          (uint64_t)d->shape.context, (uint64_t)d->shape.classes,
+                          d->text.first[TUTTI_TEST],  d->text.stride[TUTTI_TRAIN],
+                          d->text.stride[TUTTI_TEST], 0 };
 
     if (tokens) {
         TUTTI_TRY(tutti_tokens_verify(&d->text.tokens, d->text.path, err));
@@ -121,8 +146,11 @@ tutti_status tutti_data_text_fill(tutti_data *d, uint8_t *block, tutti_error *er
     } else {
         const uint64_t bytes = d->text.contents.bytes, valid = tutti_utf8_valid(d->text.contents.at, bytes);
         if (valid < bytes)
-            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' is no text in UTF-8: byte %" PRIu64 " (0x%02x) is not part of a character; convert it, or take any bytes through `tutti data tokens`",
-                              d->text.path, valid, d->text.contents.at[valid]);
+            return tutti_fail(
+                err, TUTTI_ERR_CORRUPT, 0,
+                "'%s' is no text in UTF-8: byte %" PRIu64
+                " (0x%02x) is not part of a character; convert it, or take any bytes through `tutti data tokens`",
+                d->text.path, valid, d->text.contents.at[valid]);
         parts[7] = tutti_hash(d->text.contents.at, (size_t)bytes);
     }
     f->classes = d->shape.classes;
@@ -140,7 +168,8 @@ tutti_status tutti_data_text_fill(tutti_data *d, uint8_t *block, tutti_error *er
             after[k] = from[k + 1]; \
     } while (0)
 
-void tutti_data_gather_tokens(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n, uint32_t *tokens, uint32_t *next)
+void tutti_data_gather_tokens(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n,
+                              uint32_t *tokens, uint32_t *next)
 {
     const size_t context = (size_t)data->shape.context;
 

@@ -11,8 +11,9 @@
      48  8  0
      56  8  XXH3-64 of bytes 0 to 55
      64     the ids
-   So a header that was touched or another kind of file is found when it is opened, touched ids when it is verified. Ids are used where they are mapped: on a machine that is not
-   little-endian (none of those this library builds for) tutti_tokens_open refuses. */
+   So a header that was touched or another kind of file is found when it is opened, touched ids when
+   it is verified. Ids are used where they are mapped: on a machine that is not little-endian (none
+   of those this library builds for) tutti_tokens_open refuses. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -51,8 +52,18 @@ void tutti_contents_close(tutti_contents *c)
 /* Bytes of the character at s, of which n are left; 0: none begins there. */
 static unsigned character(const uint8_t *s, uint64_t n)
 {
-    const unsigned more = s[0] < 0x80 ? 0 : s[0] >= 0xC2 && s[0] <= 0xDF ? 1 : s[0] >= 0xE0 && s[0] <= 0xEF ? 2 : s[0] >= 0xF0 && s[0] <= 0xF4 ? 3 : 4;
-    const uint8_t low = s[0] == 0xE0 ? 0xA0 : s[0] == 0xF0 ? 0x90 : 0x80, high = s[0] == 0xED ? 0x9F : s[0] == 0xF4 ? 0x8F : 0xBF; /* not longer than need be, no surrogates, not above 10FFFF */
+    const unsigned more = s[0] < 0x80                    ? 0
+                          : s[0] >= 0xC2 && s[0] <= 0xDF ? 1
+                          : s[0] >= 0xE0 && s[0] <= 0xEF ? 2
+                          : s[0] >= 0xF0 && s[0] <= 0xF4 ? 3
+                                                         : 4;
+    /* not longer than need be, no surrogates, not above 10FFFF */
+    const uint8_t low = s[0] == 0xE0   ? 0xA0
+                        : s[0] == 0xF0 ? 0x90
+                                       : 0x80,
+                  high = s[0] == 0xED   ? 0x9F
+                         : s[0] == 0xF4 ? 0x8F
+                                        : 0xBF;
 
     if (more == 4 || n < more + 1 || (more > 0 && (s[1] < low || s[1] > high)))
         return 0;
@@ -69,7 +80,8 @@ uint64_t tutti_utf8_valid(const uint8_t *text, uint64_t bytes)
     while (at < bytes) {
         unsigned n;
         uint64_t eight;
-        if (bytes - at >= 8 && (memcpy(&eight, text + at, 8), (eight & UINT64_C(0x8080808080808080)) == 0)) { /* ASCII, mostly */
+        /* ASCII, mostly */
+        if (bytes - at >= 8 && (memcpy(&eight, text + at, 8), (eight & UINT64_C(0x8080808080808080)) == 0)) {
             at += 8;
             continue;
         }
@@ -98,7 +110,8 @@ static void put(uint8_t *at, int bytes, uint64_t v)
         at[k] = (uint8_t)v;
 }
 
-tutti_status tutti_tokens_parse(tutti_tokens *t, const char *path, const uint8_t *file, uint64_t bytes, tutti_error *err)
+tutti_status tutti_tokens_parse(tutti_tokens *t, const char *path, const uint8_t *file, uint64_t bytes,
+                                tutti_error *err)
 {
     const uint16_t one = 1;
     uint64_t vocabulary, version;
@@ -108,10 +121,12 @@ tutti_status tutti_tokens_parse(tutti_tokens *t, const char *path, const uint8_t
     if (*(const uint8_t *)&one != 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s' cannot be used here: this machine is not little-endian", path);
     if (bytes < HEADER || memcmp(file, magic, sizeof magic) != 0)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' is no token file (%" PRIu64 " bytes%s); `tutti data tokens` makes one of a text", path, bytes,
-                          bytes < HEADER ? "" : ", and it does not begin with TUTTITOK");
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "'%s' is no token file (%" PRIu64 " bytes%s); `tutti data tokens` makes one of a text", path,
+                          bytes, bytes < HEADER ? "" : ", and it does not begin with TUTTITOK");
     if (get(file + 56, 8) != tutti_hash(file, 56))
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s': the hash of its header is wrong; it is damaged: make or fetch it again", path);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "'%s': the hash of its header is wrong; it is damaged: make or fetch it again", path);
     version = get(file + 8, 4);
     t->id_bytes = (int)get(file + 12, 4);
     t->count = get(file + 16, 8);
@@ -119,13 +134,20 @@ tutti_status tutti_tokens_parse(tutti_tokens *t, const char *path, const uint8_t
     t->made_by = get(file + 32, 8);
     t->hash = get(file + 40, 8);
     if (version != VERSION)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has version %" PRIu64 " of the format; this Tutti reads version %d", path, version, VERSION);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "'%s' has version %" PRIu64 " of the format; this Tutti reads version %d", path, version,
+                          VERSION);
     if ((t->id_bytes != 2 && t->id_bytes != 4) || get(file + 48, 8) != 0)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s': ids of %d bytes; there are only those of 2 and 4", path, t->id_bytes);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s': ids of %d bytes; there are only those of 2 and 4", path,
+                          t->id_bytes);
     if (vocabulary < 1 || vocabulary > UINT64_C(1) << 31 || (t->id_bytes == 2 && vocabulary > 65536))
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s': a vocabulary of %" PRIu64 " is not possible with ids of %d bytes", path, vocabulary, t->id_bytes);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "'%s': a vocabulary of %" PRIu64 " is not possible with ids of %d bytes", path, vocabulary,
+                          t->id_bytes);
     if (!tutti_size_mul((size_t)t->count, (size_t)t->id_bytes, &want) || want != bytes - HEADER)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' has %" PRIu64 " bytes of ids, but its header speaks of %" PRIu64 " ids of %d bytes; it was cut short or added to: make or fetch it again",
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "'%s' has %" PRIu64 " bytes of ids, but its header speaks of %" PRIu64
+                          " ids of %d bytes; it was cut short or added to: make or fetch it again",
                           path, bytes - HEADER, t->count, t->id_bytes);
     t->vocabulary = (uint32_t)vocabulary;
     t->ids = file + HEADER;
@@ -155,7 +177,8 @@ tutti_status tutti_tokens_verify(const tutti_tokens *t, const char *path, tutti_
     uint64_t at = 0;
 
     if (tutti_hash(t->ids, (size_t)t->count * (size_t)t->id_bytes) != t->hash)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s': the hash of its ids is wrong; it is damaged: make or fetch it again", path);
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "'%s': the hash of its ids is wrong; it is damaged: make or fetch it again", path);
     for (uint64_t i = 0; t->id_bytes == 2 && i < t->count; i++)
         largest = two[i] > largest ? two[i] : largest;
     for (uint64_t i = 0; t->id_bytes == 4 && i < t->count; i++)
@@ -164,7 +187,9 @@ tutti_status tutti_tokens_verify(const tutti_tokens *t, const char *path, tutti_
         return TUTTI_OK;
     while ((t->id_bytes == 2 ? two[at] : four[at]) < t->vocabulary)
         at++;
-    return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s': id %u at place %" PRIu64 " is beyond its vocabulary of %u; make it again", path, t->id_bytes == 2 ? two[at] : four[at], at, t->vocabulary);
+    return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                      "'%s': id %u at place %" PRIu64 " is beyond its vocabulary of %u; make it again", path,
+                      t->id_bytes == 2 ? two[at] : four[at], at, t->vocabulary);
 }
 
 void tutti_tokens_close(tutti_tokens *t)
@@ -173,7 +198,8 @@ void tutti_tokens_close(tutti_tokens *t)
     *t = (tutti_tokens){ 0 };
 }
 
-tutti_status tutti_tokens_write(tutti_runtime *rt, const char *path, const uint32_t *ids, uint64_t count, uint32_t vocabulary, uint64_t made_by, tutti_error *err)
+tutti_status tutti_tokens_write(tutti_runtime *rt, const char *path, const uint32_t *ids, uint64_t count,
+                                uint32_t vocabulary, uint64_t made_by, tutti_error *err)
 {
     const int id_bytes = vocabulary <= 65536 ? 2 : 4;
     uint8_t head[HEADER] = { 0 };
@@ -187,7 +213,9 @@ tutti_status tutti_tokens_write(tutti_runtime *rt, const char *path, const uint3
     for (uint64_t i = 0; i < count; i++) {
         if (ids[i] >= vocabulary) {
             tutti_free(to);
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s' is not written: id %u at place %" PRIu64 " is beyond the vocabulary of %u", path, ids[i], i, vocabulary);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "'%s' is not written: id %u at place %" PRIu64 " is beyond the vocabulary of %u", path,
+                              ids[i], i, vocabulary);
         }
         put(to + i * (uint64_t)id_bytes, id_bytes, ids[i]);
     }
